@@ -1,0 +1,136 @@
+/* test_timer.c - the heap of timers: order, moving, taking back, and the invariants after every step. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "port/timer.h"
+
+static void check_heap(const ls_heap *heap)
+{
+    for (uint32_t i = 0; i < heap->count; i++) {
+        assert_int_equal(heap->at[i].timer->slot, i + 1);
+        assert_true(heap->at[i].timer->at_ns == heap->at[i].ns);
+        if (i > 0) assert_true(heap->at[i].ns >= heap->at[(i - 1) / 4].ns);
+    }
+}
+
+static void an_empty_heap_has_no_deadline(void **state)
+{
+    ls_heap heap;
+    ls_timer timer;
+    (void)state;
+    memset(&timer, 0, sizeof timer);
+    ls_heap_open(&heap);
+    assert_true(ls_heap_next_ns(&heap) == UINT64_MAX);
+    assert_null(ls_heap_pop_due(&heap, UINT64_MAX));
+    assert_false(ls_heap_remove(&heap, &timer));
+    ls_heap_close(&heap);
+}
+
+static void a_timer_is_due_at_its_time_and_not_before(void **state)
+{
+    ls_heap heap;
+    ls_timer timer;
+    (void)state;
+    memset(&timer, 0, sizeof timer);
+    ls_heap_open(&heap);
+    assert_int_equal(ls_heap_set(&heap, &timer, 100), LS_OK);
+    assert_null(ls_heap_pop_due(&heap, 99));
+    assert_ptr_equal(ls_heap_pop_due(&heap, 100), &timer);
+    assert_int_equal(timer.slot, 0);
+    assert_null(ls_heap_pop_due(&heap, 100));
+    ls_heap_close(&heap);
+}
+
+static void timers_come_in_the_order_of_their_deadlines(void **state)
+{
+    enum { N = 1000 };
+    static ls_timer timers[N];
+    ls_heap heap;
+    (void)state;
+    memset(timers, 0, sizeof timers);
+    ls_heap_open(&heap);
+    srand(1);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(ls_heap_set(&heap, &timers[i], (uint64_t)(rand() % 500)), LS_OK);
+        check_heap(&heap);
+    }
+    uint64_t before = 0;
+    for (int i = 0; i < N; i++) {
+        const uint64_t next = ls_heap_next_ns(&heap);
+        ls_timer *timer = ls_heap_pop_due(&heap, UINT64_MAX);
+        assert_non_null(timer);
+        assert_true(timer->at_ns == next && next >= before);
+        before = next;
+        check_heap(&heap);
+    }
+    assert_int_equal(heap.count, 0);
+    ls_heap_close(&heap);
+}
+
+/* Against a model that has no structure at all: a plain array that is searched. */
+static void random_set_move_remove_and_pop_agree_with_a_plain_array(void **state)
+{
+    enum { N = 64, STEPS = 20000 };
+    static ls_timer timers[N];
+    static uint64_t model[N]; /* 0: not armed */
+    ls_heap heap;
+    (void)state;
+    memset(timers, 0, sizeof timers);
+    memset(model, 0, sizeof model);
+    ls_heap_open(&heap);
+    srand(2);
+    for (int step = 0; step < STEPS; step++) {
+        const int i = rand() % N;
+        uint64_t least = UINT64_MAX;
+        switch (rand() % 4) {
+        case 0:
+        case 1:
+            model[i] = 1 + (uint64_t)(rand() % 1000);
+            assert_int_equal(ls_heap_set(&heap, &timers[i], model[i]), LS_OK);
+            break;
+        case 2:
+            assert_int_equal(ls_heap_remove(&heap, &timers[i]), model[i] != 0);
+            model[i] = 0;
+            break;
+        default: {
+            const uint64_t now = (uint64_t)(rand() % 300);
+            ls_timer *timer = ls_heap_pop_due(&heap, now);
+            for (int j = 0; j < N; j++)
+                if (model[j] != 0 && model[j] < least) least = model[j];
+            if (least <= now) {
+                assert_non_null(timer);
+                assert_true(model[timer - timers] == least);
+                model[timer - timers] = 0;
+            } else {
+                assert_null(timer);
+            }
+        }
+        }
+        least = UINT64_MAX;
+        for (int j = 0; j < N; j++) {
+            assert_int_equal(timers[j].slot != 0, model[j] != 0);
+            if (model[j] != 0 && model[j] < least) least = model[j];
+        }
+        assert_true(ls_heap_next_ns(&heap) == least);
+        check_heap(&heap);
+    }
+    ls_heap_close(&heap);
+    for (int j = 0; j < N; j++) assert_int_equal(timers[j].slot, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_empty_heap_has_no_deadline),
+        cmocka_unit_test(a_timer_is_due_at_its_time_and_not_before),
+        cmocka_unit_test(timers_come_in_the_order_of_their_deadlines),
+        cmocka_unit_test(random_set_move_remove_and_pop_agree_with_a_plain_array),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
