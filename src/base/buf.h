@@ -1,0 +1,93 @@
+/* buf.h - refcounted byte blocks from per-thread pools, and slices that point into them.
+ *
+ * A block is filled once, then only read. Every slice holds one reference; the last ls_slice_drop() gives the
+ * block back to the pool it came from, whichever thread drops it: its owner thread puts it on a plain list, any
+ * other pushes it onto the pool's atomic return stack, which the owner empties when its list runs dry.
+ *
+ * All pools of a server share one account (ls_pools): the cap, and the counters. Invariants:
+ *     bytes_live = sum of the capacities of blocks with refs > 0            <= bytes_max
+ *     a block with refs == 0 is on exactly one list, or was given back to the system
+ *
+ * Threads: an ls_pool is used by the thread that entered it; drops are safe from anywhere. */
+#ifndef LS_BASE_BUF_H
+#define LS_BASE_BUF_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ls_pools ls_pools;
+typedef struct ls_pool ls_pool;
+
+enum { LS_BLOCK_SMALL = 4096, LS_BLOCK_LARGE = 65536 }; /* payload bytes of the two sizes */
+
+typedef struct ls_block {
+    _Atomic uint32_t refs;
+    uint32_t cap;          /* payload bytes: LS_BLOCK_SMALL or LS_BLOCK_LARGE */
+    ls_pool *home;
+    struct ls_block *next; /* while on a free list */
+    _Alignas(16) char data[];
+} ls_block;
+
+typedef struct ls_slice {
+    ls_block *block;       /* NULL: bytes that outlive the slice by other means; nothing to drop */
+    const char *ptr;
+    size_t len;
+} ls_slice;
+
+typedef struct ls_pools_stats {
+    uint64_t blocks_live, blocks_peak; /* blocks with a reference */
+    uint64_t bytes_live, bytes_peak;   /* their payload bytes */
+    uint64_t bytes_max;
+    uint64_t bytes_copied;             /* payload bytes that the core copied from block to block */
+} ls_pools_stats;
+
+/* Open the account. bytes_max caps the payload of all live blocks. LS_OK or LS_ENOMEM. */
+int ls_pools_open(size_t bytes_max, ls_pools **out);
+void ls_pools_close(ls_pools *pools); /* every pool closed before */
+void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out);
+
+/* One pool for one thread. LS_OK or LS_ENOMEM. A pool closed while blocks are out lives until the last returns. */
+int ls_pool_open(ls_pools *pools, ls_pool **out);
+void ls_pool_close(ls_pool *pool);
+void ls_pool_enter(ls_pool *pool); /* from now on the calling thread is its owner */
+
+/* A block with one reference, or NULL: at the cap, or out of memory. `size` is LS_BLOCK_SMALL or _LARGE. */
+ls_block *ls_block_get(ls_pool *pool, size_t size);
+void ls_block_put(ls_block *block); /* the last reference is gone; use ls_block_drop */
+
+/* The core calls this wherever it moves payload bytes itself. */
+void ls_pool_copied(ls_pool *pool, size_t bytes);
+
+static inline ls_block *ls_block_hold(ls_block *block)
+{
+    atomic_fetch_add_explicit(&block->refs, 1, memory_order_relaxed);
+    return block;
+}
+
+static inline void ls_block_drop(ls_block *block)
+{
+    /* A sole owner needs no read-modify-write: nobody else can add a reference to what only we hold. */
+    if (atomic_load_explicit(&block->refs, memory_order_acquire) == 1 ||
+        atomic_fetch_sub_explicit(&block->refs, 1, memory_order_acq_rel) == 1)
+        ls_block_put(block);
+}
+
+static inline ls_slice ls_slice_of(ls_block *block, size_t from, size_t len) /* +1 reference */
+{
+    return (ls_slice){ls_block_hold(block), block->data + from, len};
+}
+
+static inline ls_slice ls_slice_static(const void *ptr, size_t len)
+{
+    return (ls_slice){NULL, ptr, len};
+}
+
+static inline void ls_slice_drop(ls_slice *slice) /* -1 reference; the slice is empty afterwards */
+{
+    if (slice->block != NULL) ls_block_drop(slice->block);
+    *slice = (ls_slice){NULL, NULL, 0};
+}
+
+#endif

@@ -1,0 +1,13 @@
+/* clock.h - monotonic time for deadlines, wall time for people. clock_posix.c supplies it. Any thread. */
+#ifndef LS_BASE_CLOCK_H
+#define LS_BASE_CLOCK_H
+
+#include <stdint.h>
+
+uint64_t ls_clock_ns(void);        /* monotonic, full resolution */
+uint64_t ls_clock_coarse_ms(void); /* monotonic, a few ms behind at most, cheap; the same origin as ls_clock_ns */
+int64_t ls_clock_wall_s(void);     /* seconds since 1970-01-01 UTC, cheap */
+int64_t ls_clock_wall_us(void);    /* microseconds since 1970-01-01 UTC */
+void ls_clock_sleep_ms(uint32_t ms);
+
+#endif

@@ -1,0 +1,40 @@
+/* list.h - an intrusive doubly linked ring. The node lives in its element; no allocation, no ownership.
+ * An empty list is a head that points at itself; a node that is on no list does too. */
+#ifndef LS_BASE_LIST_H
+#define LS_BASE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct ls_node {
+    struct ls_node *next, *prev;
+} ls_node;
+
+#define LS_CONTAINER(node, type, member) ((type *)(void *)((char *)(node) - offsetof(type, member)))
+
+static inline void ls_node_init(ls_node *node)
+{
+    node->next = node->prev = node;
+}
+
+static inline bool ls_list_empty(const ls_node *head)
+{
+    return head->next == head;
+}
+
+static inline void ls_list_push(ls_node *head, ls_node *node) /* at the tail */
+{
+    node->next = head;
+    node->prev = head->prev;
+    head->prev->next = node;
+    head->prev = node;
+}
+
+static inline void ls_list_remove(ls_node *node) /* harmless when it is on none */
+{
+    node->next->prev = node->prev;
+    node->prev->next = node->next;
+    ls_node_init(node);
+}
+
+#endif

@@ -1,0 +1,11 @@
+/* thread_posix.h - the POSIX types behind thread.h. */
+#ifndef LS_BASE_THREAD_POSIX_H
+#define LS_BASE_THREAD_POSIX_H
+
+#include <pthread.h>
+
+typedef pthread_mutex_t ls_mutex;
+typedef pthread_cond_t ls_cond;
+typedef pthread_t ls_thread;
+
+#endif

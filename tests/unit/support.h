@@ -1,0 +1,23 @@
+/* support.h - what the unit tests share: cmocka with the headers that it wants first, and small helpers. */
+#ifndef LS_TESTS_SUPPORT_H
+#define LS_TESTS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* A copy of exactly len bytes (one byte when len is 0), so that a sanitizer sees a read one byte past its end. */
+static inline char *test_copy_exact(const void *bytes, size_t len)
+{
+    char *copy = malloc(len > 0 ? len : 1);
+    assert_non_null(copy);
+    memcpy(copy, bytes, len);
+    return copy;
+}
+
+#endif
