@@ -1,0 +1,173 @@
+/* port.h - the completion port: the contract. port_epoll.c, port_uring.c or port_win32.c keeps it.
+ *
+ * There is one port. Sockets are attached to it, operations are posted on them, and any thread that waits takes
+ * any packet. The words are those of Windows I/O completion ports, so that their documentation explains ours.
+ *
+ * Operations. A posting call returns
+ *     LS_DONE      it is complete, op->result is set, no packet will come
+ *     LS_PENDING   exactly one packet will come, cancelled operations included
+ *     negative     it was not posted, no packet will come
+ * From posting until the packet is taken, the operation and the memory it names belong to the port. At most one
+ * receive (or accept, or receive-from) per operation object and any number per socket where it says so; one send
+ * per socket at a time. Posting on one socket and closing it are serialised by the caller; ls_op_cancel, packets
+ * and timers may come from any thread.
+ *
+ * Inline completions (LS_DONE) are counted per seat. After 500 ms of them without a look at the port an operation
+ * that could complete at once is queued instead, and returns LS_PENDING.
+ *
+ * Closing. ls_sock_close gives the descriptor up at once. Operations still pending complete with LS_ECANCELED (or
+ * with what they had already achieved); their packets come as usual. */
+#ifndef LS_PORT_PORT_H
+#define LS_PORT_PORT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "port/fd.h"
+
+enum { LS_DONE = 0, LS_PENDING = 1 };
+enum { LS_WAIT_PACKETS_MAX = 4, LS_INLINE_MS_MAX = 500 };
+
+typedef struct ls_port ls_port;
+typedef struct ls_seat ls_seat;
+typedef struct ls_sock ls_sock;
+typedef struct ls_actor ls_actor;
+typedef struct ls_op ls_op;
+
+/* Takes the packet of an operation, on the thread of `seat`; op->result is set. The op may be posted again, or
+ * freed, from inside. */
+typedef void ls_op_fn(ls_seat *seat, ls_op *op);
+
+typedef struct ls_file_range {
+    ls_fd fd;            /* stays the caller's, open until the packet */
+    uint64_t offset, len;
+} ls_file_range;
+
+/* One operation; embedded in whatever owns it. Set `done` (and `actor`) before posting; the rest is the port's. */
+struct ls_op {
+    ls_op_fn *done;
+    ls_actor *actor;     /* NULL: floating, any thread takes the packet; else it is pinned to that actor */
+    ls_op *next;         /* the port's, then the actor's, while queued */
+    void *key;           /* the key of the socket, or of ls_port_post */
+    _Atomic int64_t result; /* bytes (accept: 0), or LS_E*; while a send is pending, the bytes sent so far */
+    uint8_t kind, flags; /* the port's */
+    uint16_t count;      /* slices of a send */
+    uint32_t len;        /* room of a receive, in bytes */
+    union {
+        struct { char *ptr; ls_block *block; } recv; /* block: set when the port supplied the memory */
+        struct { ls_slice *slices; const ls_file_range *file; } send;
+        struct { ls_sockaddr *from; ls_fd fd; } accept;
+        struct { const ls_sockaddr *addr; } connect;
+    };
+};
+
+typedef struct ls_packet {
+    void *key;
+    ls_op *op;           /* NULL for a bare post */
+    int64_t result;
+} ls_packet;
+
+typedef struct ls_port_options {
+    uint32_t sockets_max;  /* attached at one time */
+    const char *backend;   /* NULL or "auto": the best there is; else a name of ls_port_backends */
+} ls_port_options;
+
+/* Names of what is built in, separated by spaces, the preferred one first. */
+const char *ls_port_backends(void);
+
+/* LS_OK; LS_ENOTSUP for an unknown back end; LS_ENOMEM, LS_EMFILE, LS_ESYS. */
+int ls_port_open(const ls_port_options *options, ls_port **out);
+void ls_port_close(ls_port *port); /* no thread waits, every socket is closed, every packet was taken */
+const char *ls_port_backend(const ls_port *port);
+
+/* ---- a thread's seat at the port ------------------------------------------------------------------------- */
+
+typedef struct ls_seat_stats {
+    _Atomic uint64_t packets, waits; /* written by the seat's thread, read by any */
+    _Atomic uint64_t recv_inline, recv_queued, send_inline, send_queued, accepts;
+} ls_seat_stats;
+
+/* What a thread needs to post and wait: its buffer pool, its counters, its inline budget. Public because the
+ * layers above reach the pool on every request; written by its own thread only. */
+struct ls_seat {
+    ls_port *port;
+    ls_pool *pool;        /* entered by this thread */
+    unsigned index;
+    void *user;           /* of whoever runs the threads */
+    ls_actor *inside;     /* the actor whose turn runs on this thread now, or NULL */
+    uint32_t inline_run;  /* inline completions since the last wait */
+    uint64_t inline_since_ns;
+    ls_seat_stats stats;
+};
+
+void ls_seat_init(ls_seat *seat, ls_port *port, ls_pool *pool, unsigned index);
+
+/* Take up to `max` packets. timeout_ms < 0 waits for ever, 0 only looks. Returns how many (0: timed out), or a
+ * negative code. Packets whose op has an actor must be handed to ls_packet_dispatch, or to the actor. */
+int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
+
+/* Queue a packet of one's own, with `op`, whose key and result are set, or without one (NULL). With an op it cannot
+ * fail: that is its own queue node. Without, LS_ENOMEM is possible. Any thread, a signal handler excepted. */
+int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result);
+
+/* Call op->done, or hand the op to its actor. A bare post has no op and must be handled by its key before. */
+void ls_packet_dispatch(ls_seat *seat, const ls_packet *packet);
+
+/* ---- sockets ---------------------------------------------------------------------------------------------- */
+
+/* Attach a non-blocking socket (ls_sys_* make such ones). It is the port's from now on; ls_sock_close closes it.
+ * LS_OK; LS_ELIMIT past sockets_max, LS_ENOMEM: the descriptor is still the caller's. `fresh` says that nothing was
+ * received yet but data may be waiting (an accepted socket): the first receive is tried before it waits. */
+int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out);
+void ls_sock_close(ls_seat *seat, ls_sock *sock);
+ls_fd ls_sock_fd(const ls_sock *sock);
+void *ls_sock_key(const ls_sock *sock);
+
+/* Accept a connection. Several may be posted ahead on one listener. op->accept.fd is the new descriptor,
+ * non-blocking and not yet attached; *from (may be NULL) the peer's address. Out of descriptors: the accept stays
+ * pending and is tried again when a descriptor was closed or 100 ms have passed, whichever comes first. */
+int ls_op_accept(ls_seat *seat, ls_sock *listener, ls_op *op, ls_sockaddr *from);
+
+/* Receive up to len bytes. ptr NULL: the port takes a block of the seat's pool when data is there (len chooses
+ * LS_BLOCK_SMALL or LS_BLOCK_LARGE) and hands it over in op->recv.block, one reference; so an idle connection
+ * holds no buffer. Result 0: the peer sent its end. An error or 0 hands over no block. len 0: completes with 0 when data or
+ * the end is there to be received. */
+int ls_op_recv(ls_seat *seat, ls_sock *sock, ls_op *op, void *ptr, uint32_t len);
+
+/* Send all of the slices in order, then the file range if there is one; completes when everything was taken by
+ * the system or with an error. The array and the bytes stay as they are until then; the slices' references stay the
+ * caller's. ls_op_sent() tells how far a pending one has come. */
+int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count,
+               const ls_file_range *file);
+int64_t ls_op_sent(const ls_op *op);
+
+/* Connect to `to`, which stays until completion. Result 0 or an error. */
+int ls_op_connect(ls_seat *seat, ls_sock *sock, ls_op *op, const ls_sockaddr *to);
+
+/* Stop sending (TCP FIN) once everything posted has left; receives go on. LS_OK or an error. */
+int ls_sock_shutdown(ls_sock *sock);
+
+/* Ask a pending operation to end now with LS_ECANCELED. It may complete otherwise in the same moment; either way its
+ * one packet comes. Nothing happens when it is not pending on `sock`. Any thread, as long as the socket is open. */
+void ls_op_cancel(ls_sock *sock, ls_op *op);
+
+/* ---- timers ------------------------------------------------------------------------------------------------ */
+
+typedef struct ls_timer {
+    ls_op op;            /* done, actor: the caller's. The packet comes when the time has come; result 0 */
+    uint64_t at_ns;
+    uint32_t slot;       /* 1 + place in the heap; 0: not armed */
+} ls_timer;
+
+/* Arm for `at_ns` on the monotonic clock (ls_clock_ns), or move an armed one; not one whose packet is on its way. LS_OK
+ * or LS_ENOMEM. */
+int ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns);
+
+/* true: it was armed and no packet will come. false: it was not, or its packet is already on its way. */
+bool ls_timer_cancel(ls_port *port, ls_timer *timer);
+
+#endif

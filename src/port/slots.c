@@ -1,0 +1,100 @@
+/* slots.c - see slots.h. Free numbers form a stack in an array of their own, so that the slots themselves stay
+ * untouched (and readable by late events) while they are free. */
+#include "port/slots.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/thread.h"
+
+struct ls_slots {
+    ls_mutex mutex;         /* guards everything but the chunk pointers' readers */
+    size_t slot_bytes;
+    uint32_t count_max;
+    uint32_t made;          /* numbers ever handed out are below */
+    uint32_t free_count;
+    _Atomic uint32_t taken;
+    uint32_t *free_numbers; /* grows with the chunks */
+    _Atomic(char *) chunks[];
+};
+
+int ls_slots_open(uint32_t count_max, size_t slot_bytes, ls_slots **out)
+{
+    size_t chunks = ((size_t)count_max + LS_SLOTS_PER_CHUNK - 1) / LS_SLOTS_PER_CHUNK;
+    ls_slots *slots = calloc(1, sizeof *slots + chunks * sizeof slots->chunks[0]);
+    if (slots == NULL) return LS_ENOMEM;
+    if (ls_mutex_open(&slots->mutex) < 0) {
+        free(slots);
+        return LS_ENOMEM;
+    }
+    slots->slot_bytes = slot_bytes;
+    slots->count_max = count_max;
+    *out = slots;
+    return LS_OK;
+}
+
+void ls_slots_close(ls_slots *slots)
+{
+    for (uint32_t c = 0; c * LS_SLOTS_PER_CHUNK < slots->made; c++) free(atomic_load(&slots->chunks[c]));
+    free(slots->free_numbers);
+    ls_mutex_close(&slots->mutex);
+    free(slots);
+}
+
+/* One more chunk, if slots->made is at the end of the last. */
+static int grow(ls_slots *slots)
+{
+    uint32_t chunk = slots->made / LS_SLOTS_PER_CHUNK;
+    if (atomic_load_explicit(&slots->chunks[chunk], memory_order_relaxed) != NULL) return LS_OK;
+
+    uint32_t *numbers = realloc(slots->free_numbers, (size_t)(chunk + 1) * LS_SLOTS_PER_CHUNK * sizeof *numbers);
+    if (numbers == NULL) return LS_ENOMEM;
+    slots->free_numbers = numbers;
+    char *bytes = calloc(LS_SLOTS_PER_CHUNK, slots->slot_bytes);
+    if (bytes == NULL) return LS_ENOMEM;
+    atomic_store_explicit(&slots->chunks[chunk], bytes, memory_order_release);
+    return LS_OK;
+}
+
+int ls_slots_take(ls_slots *slots, uint32_t *number, void **out)
+{
+    int err = LS_OK;
+    uint32_t n = 0;
+    ls_mutex_lock(&slots->mutex);
+    if (slots->free_count > 0) {
+        n = slots->free_numbers[--slots->free_count];
+    } else if (slots->made == slots->count_max) {
+        err = LS_ELIMIT;
+    } else if ((err = grow(slots)) == LS_OK) {
+        n = slots->made++;
+    }
+    ls_mutex_unlock(&slots->mutex);
+    if (err < 0) return err;
+    atomic_fetch_add_explicit(&slots->taken, 1, memory_order_relaxed);
+    *number = n;
+    *out = ls_slots_at(slots, n);
+    return LS_OK;
+}
+
+void ls_slots_give(ls_slots *slots, uint32_t number)
+{
+    ls_mutex_lock(&slots->mutex);
+    assert(number < slots->made && slots->free_count < slots->made);
+    slots->free_numbers[slots->free_count++] = number;
+    ls_mutex_unlock(&slots->mutex);
+    atomic_fetch_sub_explicit(&slots->taken, 1, memory_order_relaxed);
+}
+
+void *ls_slots_at(const ls_slots *slots, uint32_t number)
+{
+    if (number >= slots->count_max) return NULL;
+    char *chunk = atomic_load_explicit(&slots->chunks[number / LS_SLOTS_PER_CHUNK], memory_order_acquire);
+    return chunk == NULL ? NULL : chunk + (number % LS_SLOTS_PER_CHUNK) * slots->slot_bytes;
+}
+
+uint32_t ls_slots_count(const ls_slots *slots)
+{
+    return atomic_load_explicit(&slots->taken, memory_order_relaxed);
+}

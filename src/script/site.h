@@ -1,0 +1,82 @@
+/* site.h - one site.lua and the Lua states that run it: what the server sees of the script layer.
+ *
+ * Life: ls_site_open loads the file into the first state, which yields settings, listeners and errors. The server then makes
+ * its port and crew from the settings, opens the listeners, and calls ls_site_ready, which loads the other states (one for
+ * each seat of the crew) and compares what they define with the first. ls_site_start runs ls.once functions, "start"
+ * hooks and timers. Calls are made by one thread until the crew has started. */
+#ifndef LS_SCRIPT_SITE_H
+#define LS_SCRIPT_SITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "net/addr.h"
+#include "port/crew.h"
+#include "proto/exchange.h"
+#include "proto/http_config.h"
+
+typedef struct ls_site ls_site;
+
+typedef struct ls_site_settings {  /* ls.config{...}; 0 means: not set, the server chooses */
+    unsigned threads, threads_max;
+    uint32_t connections_max;      /* 65,536 */
+    uint64_t pool_bytes_max;       /* of buffers; 256 MiB */
+    uint64_t lua_bytes_max;        /* per state; 256 MiB */
+    uint32_t handler_cpu_ms_max;   /* 5,000 */
+    uint32_t drain_ms_max;         /* 15,000 */
+    uint32_t accepts_posted;       /* per listener; 4 */
+    uint32_t backlog;              /* of listen(2); 1024 */
+} ls_site_settings;
+
+typedef struct ls_site_listener {  /* one ls.listen call */
+    char host[112];                /* "" : the loopback, both families; "*"; an address; "unix:/path" */
+    uint16_t port;                 /* 0: pick a free one */
+    ls_http_config http;
+    char where[80];                /* "site.lua:12", for messages */
+} ls_site_listener;
+
+/* What the server lends to the site: the values behind ls.stats(), as name and number. */
+typedef void ls_site_stat_fn(void *to, const char *name, double value);
+typedef struct ls_site_host {
+    void *server;
+    void (*stats)(void *server, ls_site_stat_fn *each, void *to);
+    void (*stop)(void *server);    /* begin to drain, as SIGTERM does */
+} ls_site_host;
+
+typedef struct ls_site_options {
+    const char *path;              /* of site.lua */
+    int argc;                      /* arguments after it: `...`, and arg[1..]; arg[0] is the path */
+    char **argv;
+    const ls_site_host *host;
+} ls_site_options;
+
+/* Load the file into the first state. LS_OK; LS_ESCRIPT with a message "site.lua:12: text" in `message` (cut to fit);
+ * LS_ENOENT, LS_ENOMEM likewise with a message. On failure nothing is left open. */
+int ls_site_open(const ls_site_options *options, ls_site **out, char *message, size_t message_bytes);
+
+const ls_site_settings *ls_site_settings_get(const ls_site *site);
+unsigned ls_site_listener_count(const ls_site *site);
+const ls_site_listener *ls_site_listener_get(const ls_site *site, unsigned index);
+const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
+
+/* Tell the site where a listener came to be bound (ls.on("start") and ls.stats may say so). */
+void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at);
+
+/* Load one more state for each further seat of the crew, and give every seat its home (seat->user). Errors as above. */
+int ls_site_ready(ls_site *site, ls_port *port, ls_crew *crew, char *message, size_t message_bytes);
+
+/* Queue ls.once functions, "start" hooks and the timers defined while loading. The crew runs. */
+void ls_site_start(ls_site *site);
+
+/* Queue the "drain" hooks; timers that repeat stop. ls_site_busy: tasks that are not finished (requests apart). */
+void ls_site_drain(ls_site *site);
+unsigned ls_site_busy(const ls_site *site);
+
+/* For ls_crew_options.slow: enforces the CPU budget. The watch's thread. */
+void ls_site_slow(ls_seat *seat, uint32_t ms, void *site);
+
+/* Close all states. No thread runs any more. */
+void ls_site_close(ls_site *site);
+
+#endif
