@@ -1,0 +1,114 @@
+/* exchange.c - the extra header lines of an answer, kept as the text that goes out.
+ *
+ * Lines lie one after the other in x->fields, a block of the exchange's own: small at first, exchanged for a large
+ * one when they outgrow it. A call that fails leaves the lines as they were. */
+#include "proto/exchange.h"
+
+#include <string.h>
+
+#include "proto/http_text.h"
+
+#define NAME_IS(name, len, literal) ls_text_same(name, len, literal, sizeof(literal) - 1)
+
+/* Fields that say where the message ends, or that the transport writes itself. */
+static bool is_framing(const char *name, size_t len)
+{
+    switch (len) {
+    case 4: return NAME_IS(name, len, "date");
+    case 7: return NAME_IS(name, len, "trailer") || NAME_IS(name, len, "upgrade");
+    case 10: return NAME_IS(name, len, "connection") || NAME_IS(name, len, "keep-alive");
+    case 14: return NAME_IS(name, len, "content-length");
+    case 17: return NAME_IS(name, len, "transfer-encoding");
+    default: return false;
+    }
+}
+
+/* Bytes of the line at `at`, its CR LF included; no line is without one. */
+static size_t line_bytes(const char *at, const char *end)
+{
+    return (size_t)((const char *)memchr(at, '\n', (size_t)(end - at)) + 1 - at);
+}
+
+static bool line_has_name(const char *at, size_t bytes, const char *name, size_t name_len)
+{
+    return bytes > name_len && at[name_len] == ':' && ls_text_same(at, name_len, name, name_len);
+}
+
+static uint32_t bytes_with_name(const ls_exchange *x, const char *name, size_t name_len)
+{
+    const char *at, *end;
+    uint32_t sum = 0;
+    if (x->fields == NULL) return 0;
+    for (at = x->fields->data, end = at + x->fields_len; at < end;) {
+        size_t bytes = line_bytes(at, end);
+        if (line_has_name(at, bytes, name, name_len)) sum += (uint32_t)bytes;
+        at += bytes;
+    }
+    return sum;
+}
+
+static void remove_name(ls_exchange *x, const char *name, size_t name_len)
+{
+    char *at = x->fields->data, *to = at;
+    const char *end = at + x->fields_len;
+    while (at < end) {
+        size_t bytes = line_bytes(at, end);
+        if (!line_has_name(at, bytes, name, name_len)) {
+            memmove(to, at, bytes);
+            to += bytes;
+        }
+        at += bytes;
+    }
+    x->fields_len = (uint32_t)(to - x->fields->data);
+}
+
+/* Make room for `need` bytes of lines in all. */
+static int reserve(ls_seat *seat, ls_exchange *x, size_t need)
+{
+    ls_block *larger;
+    if (need > LS_BLOCK_LARGE) return LS_ELIMIT;
+    if (x->fields != NULL && need <= x->fields->cap) return LS_OK;
+    larger = ls_block_get(seat->pool, need <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+    if (larger == NULL) return LS_ENOMEM;
+    if (x->fields != NULL) {
+        memcpy(larger->data, x->fields->data, x->fields_len);
+        ls_pool_copied(seat->pool, x->fields_len);
+        ls_block_drop(x->fields);
+    }
+    x->fields = larger;
+    return LS_OK;
+}
+
+int ls_exchange_header(ls_seat *seat, ls_exchange *x, const char *name, size_t name_len, const char *value,
+                       size_t value_len, bool replace)
+{
+    const bool is_type = NAME_IS(name, name_len, "content-type"); /* an answer has one at most */
+    uint32_t removed;
+    char *to;
+    int err;
+    if (x->answer != LS_ANSWER_NONE) return LS_EBUSY;
+    if (!ls_is_token(name, name_len) || !ls_is_field_value(value, value_len)) return LS_EINVAL;
+    if (is_framing(name, name_len)) {
+        if (!NAME_IS(name, name_len, "connection") || !NAME_IS(value, value_len, "close")) return LS_EACCES;
+        x->close = true;
+        return LS_OK;
+    }
+    if (name_len > LS_BLOCK_LARGE || value_len > LS_BLOCK_LARGE) return LS_ELIMIT; /* the sum below cannot wrap */
+    removed = replace || is_type ? bytes_with_name(x, name, name_len) : 0;
+    err = reserve(seat, x, x->fields_len - removed + name_len + value_len + sizeof ": \r\n" - 1);
+    if (err < 0) return err;
+
+    if (removed > 0) remove_name(x, name, name_len);
+    to = x->fields->data + x->fields_len;
+    memcpy(to, name, name_len);
+    to += name_len;
+    *to++ = ':';
+    *to++ = ' ';
+    if (value_len > 0) memcpy(to, value, value_len);
+    to += value_len;
+    *to++ = '\r';
+    *to++ = '\n';
+    x->fields_len = (uint32_t)(to - x->fields->data);
+    if (is_type) x->has_type = true;
+    return LS_OK;
+}

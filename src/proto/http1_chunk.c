@@ -1,0 +1,135 @@
+/* http1_chunk.c - the chunked coding as a machine of single bytes, but for the payload, which is passed over.
+ *
+ *   size line:  HEXDIG+ [ ';' extension ] CR LF       then `left` bytes of payload, CR LF, the next size line
+ *   last one:   a size of 0, then trailer lines  name ':' value CR LF, then CR LF
+ *
+ * An extension is not looked into; it only must not hide the end of its line (no bare CR, no bare LF, no
+ * control characters) and is bounded. 15 digits make 2^60 - 1 at most, so `left` cannot wrap. */
+#include "proto/http1_chunk.h"
+
+#include "base/err.h"
+#include "proto/http_chars.h"
+
+enum { DIGITS_MAX = 15 };
+
+enum state {
+    AT_SIZE,         /* before or among the digits */
+    AT_EXTENSION,    /* after the ';' */
+    AT_SIZE_LF,      /* after the CR of a size line */
+    AT_DATA,         /* `left` bytes to come */
+    AT_DATA_CR,      /* the payload is complete */
+    AT_DATA_LF,
+    AT_LINE,         /* at the start of a trailer line, or of the empty one */
+    AT_NAME,
+    AT_VALUE,
+    AT_VALUE_LF,
+    AT_LAST_LF,      /* after the CR of the empty line */
+    AT_END
+};
+
+void ls_chunks_init(ls_chunks *chunks)
+{
+    *chunks = (ls_chunks){.state = AT_SIZE};
+}
+
+/* One byte of the size line; NULL, or what is wrong. */
+static const char *size_byte(ls_chunks *chunks, char c)
+{
+    if (chunks->state == AT_SIZE_LF) {
+        if (c != '\n') return "bare CR in a chunk size line";
+        chunks->state = chunks->left > 0 ? AT_DATA : AT_LINE;
+        chunks->digits = 0;
+        chunks->line_bytes = 0;
+        return NULL;
+    }
+    if (chunks->state == AT_EXTENSION) {
+        if (c != '\r' && !ls_char_is(c, LS_CHAR_VALUE)) return "bad chunk extension";
+    } else {
+        if (ls_char_is(c, LS_CHAR_HEX)) {
+            if (chunks->digits == DIGITS_MAX) return "chunk size too large";
+            chunks->digits++;
+            chunks->left = chunks->left << 4 | ls_char_hex_value(c);
+            return NULL;
+        }
+        if (chunks->digits == 0 || (c != ';' && c != '\r')) return "bad chunk size";
+        chunks->state = AT_EXTENSION;
+    }
+    if (c == '\r')
+        chunks->state = AT_SIZE_LF;
+    else if (++chunks->line_bytes > LS_CHUNK_EXT_BYTES_MAX)
+        return "chunk extension too long";
+    return NULL;
+}
+
+/* One byte of the trailer section. */
+static const char *trailer_byte(ls_chunks *chunks, char c)
+{
+    if (++chunks->line_bytes > LS_CHUNK_TRAILER_BYTES_MAX) return "trailers too large";
+    switch (chunks->state) {
+    case AT_LINE:
+        if (c == '\r') {
+            chunks->state = AT_LAST_LF;
+            return NULL;
+        }
+        if (!ls_char_is(c, LS_CHAR_TOKEN)) return "bad trailer name";
+        if (chunks->trailers == LS_CHUNK_TRAILERS_MAX) return "too many trailers";
+        chunks->trailers++;
+        chunks->state = AT_NAME;
+        return NULL;
+    case AT_NAME:
+        if (c == ':')
+            chunks->state = AT_VALUE;
+        else if (!ls_char_is(c, LS_CHAR_TOKEN))
+            return "bad trailer name";
+        return NULL;
+    case AT_VALUE:
+        if (c == '\r')
+            chunks->state = AT_VALUE_LF;
+        else if (!ls_char_is(c, LS_CHAR_VALUE))
+            return "bad trailer value";
+        return NULL;
+    default: /* AT_VALUE_LF, AT_LAST_LF */
+        if (c != '\n') return "bare CR in the trailers";
+        chunks->state = chunks->state == AT_LAST_LF ? AT_END : AT_LINE;
+        return NULL;
+    }
+}
+
+/* One byte outside the payload. */
+static const char *framing_byte(ls_chunks *chunks, char c)
+{
+    switch (chunks->state) {
+    case AT_SIZE:
+    case AT_EXTENSION:
+    case AT_SIZE_LF: return size_byte(chunks, c);
+    case AT_DATA_CR:
+        chunks->state = AT_DATA_LF;
+        return c == '\r' ? NULL : "no CR LF after a chunk";
+    case AT_DATA_LF:
+        chunks->state = AT_SIZE;
+        return c == '\n' ? NULL : "no CR LF after a chunk";
+    default: return trailer_byte(chunks, c);
+    }
+}
+
+int ls_chunks_next(ls_chunks *chunks, const char *bytes, size_t len, ls_chunk_run *out, const char **why)
+{
+    size_t at = 0;
+    while (at < len && chunks->state != AT_END) {
+        const char *wrong;
+        if (chunks->state == AT_DATA) {
+            size_t run = len - at < chunks->left ? len - at : (size_t)chunks->left;
+            chunks->left -= run;
+            if (chunks->left == 0) chunks->state = AT_DATA_CR;
+            *out = (ls_chunk_run){.from = at, .len = run, .used = at + run};
+            return LS_OK;
+        }
+        wrong = framing_byte(chunks, bytes[at++]);
+        if (wrong != NULL) {
+            if (why != NULL) *why = wrong;
+            return LS_EPROTO;
+        }
+    }
+    *out = (ls_chunk_run){.used = at, .end = chunks->state == AT_END};
+    return LS_OK;
+}

@@ -1,0 +1,557 @@
+/* http1_parse.c - the head of a request, in one pass from left to right.
+ *
+ * Every step looks at bytes in order and refuses at the first one that no valid head can have there; where the bytes
+ * end, the answer is LS_HTTP_MORE. So a prefix never gets another verdict than the whole: it parses to the same head,
+ * asks for more, or has the error that the whole has. Faults that only the whole head shows (no Host, a
+ * Transfer-Encoding beside a Content-Length) are found at its end, the ones that break framing (400) before the
+ * ones that are merely not supported (501, 417).
+ *
+ * Resuming. A partial head is parsed again from its start, but only when the new bytes can change the verdict: they
+ * end or begin a line, or a limit is reached. That is at most twice per line, and lines are limited.
+ *
+ * Choices where the RFCs leave one:
+ *   - A few empty lines before the request line are skipped (RFC 9112 2.2); more are refused.
+ *   - HTTP/1.2 to 1.9 are served as 1.1 (RFC 9110 2.5). Other major versions: 505. HTTP/1.11, http/1.1, none: 400.
+ *   - The target may hold any visible character but '#', and bytes from 0x80: browsers and curl send
+ *     {|}^[]"<> and UTF-8 as they are, and nothing of it touches framing. Escapes are checked by who decodes them.
+ *   - Content-Length: leading zeros are digits; at most 19 digits, at most 2^63 - 1; a second one is
+ *     refused, even with the same value.
+ *   - Transfer-Encoding: exactly one "chunked" in all. Another coding in front of it or alone: 501; anything after
+ *     chunked, an empty element, a parameter of chunked: 400.
+ *   - An empty Host is accepted only where the target needs none: "*", an authority, an absolute form.
+ *   - The port of an authority is 0 to 65535 or empty; IPvFuture and zone identifiers are refused.
+ *   - A method longer than METHOD_BYTES_MAX is 501 (RFC 9112 3). */
+#include "proto/http1_parse.h"
+
+#include <string.h>
+
+#include "proto/http_chars.h"
+#include "proto/http_text.h"
+
+enum { METHOD_BYTES_MAX = 32, EMPTY_LINES_MAX = 4, LENGTH_DIGITS_MAX = 19 };
+
+enum { STEP_DONE = 1 }; /* of a step; else LS_HTTP_MORE or an error */
+
+/* What the fields said, judged when all are there. */
+enum {
+    SAW_HOST = 1 << 0,
+    SAW_TRANSFER = 1 << 1,
+    SAW_CHUNKED = 1 << 2,
+    SAW_OTHER_CODING = 1 << 3,
+    SAW_CLOSE = 1 << 4,
+    SAW_KEEP_ALIVE = 1 << 5,
+    SAW_CONNECTION_UPGRADE = 1 << 6,
+    SAW_UPGRADE = 1 << 7,
+    SAW_CONTINUE = 1 << 8,
+    SAW_OTHER_EXPECTATION = 1 << 9
+};
+
+typedef struct parse {
+    const char *base, *at, *end;
+    const ls_http_limits *limits;
+    ls_http_head *head;
+    const char *why;
+    unsigned saw;
+    bool needs_host;    /* origin-form: the authority comes from Host alone */
+    bool has_authority; /* absolute-form: head->host is set already */
+} parse;
+
+static int refuse(parse *p, int status, const char *why)
+{
+    p->why = why;
+    return -status;
+}
+
+static inline ls_span span_of(const parse *p, const char *from, const char *to)
+{
+    return (ls_span){(uint32_t)(from - p->base), (uint32_t)(to - from)};
+}
+
+static inline uint64_t load8(const char *bytes)
+{
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return word;
+}
+
+/* Do n bytes spell the word, whatever their case? `word` is made of lower-case letters, digits and '-', the bytes
+ * are token or field-value characters: then setting bit 5 maps nothing else onto the word. */
+static inline bool spells(const char *bytes, const char *word, size_t n)
+{
+    const uint64_t fold = 0x2020202020202020u;
+    if (n < 8) {
+        unsigned differ = 0;
+        for (size_t i = 0; i < n; i++) differ |= (unsigned)((bytes[i] | 0x20) ^ word[i]);
+        return differ == 0;
+    }
+    for (size_t i = 0; i + 8 < n; i += 8)
+        if ((load8(bytes + i) | fold) != load8(word + i)) return false;
+    return (load8(bytes + n - 8) | fold) == load8(word + n - 8);
+}
+
+/* ---- targets and authorities ----------------------------------------------------------------------------- */
+
+static bool valid_ip4(const char *at, const char *end)
+{
+    for (int part = 0; part < 4; part++) {
+        unsigned value = 0, digits = 0;
+        if (part > 0 && (at == end || *at++ != '.')) return false;
+        while (at < end && ls_char_digit(*at) && digits < 3) value = value * 10 + (unsigned)(*at++ - '0'), digits++;
+        if (digits == 0 || value > 255) return false;
+    }
+    return at == end;
+}
+
+/* IPv6address (RFC 3986 3.2.2): eight groups, one run of which may be "::", the last two may be an IPv4 address. */
+static bool valid_ip6(const char *at, const char *end)
+{
+    unsigned groups = 0;
+    bool gap = false;
+    if (end - at >= 2 && at[0] == ':' && at[1] == ':') {
+        gap = true;
+        at += 2;
+    }
+    while (at < end) {
+        const char *group = at;
+        while (at < end && at - group < 4 && ls_char_is(*at, LS_CHAR_HEX)) at++;
+        if (at == group) return false;
+        if (at < end && *at == '.') return valid_ip4(group, end) && (gap ? groups + 2 <= 7 : groups + 2 == 8);
+        groups++;
+        if (at == end) break;
+        if (*at++ != ':' || at == end) return false;
+        if (*at == ':') {
+            if (gap) return false;
+            gap = true;
+            at++;
+        }
+    }
+    return gap ? groups <= 7 : groups == 8;
+}
+
+static bool valid_port(const char *at, const char *end)
+{
+    unsigned value = 0;
+    for (; at < end; at++) {
+        if (!ls_char_digit(*at)) return false;
+        value = value * 10 + (unsigned)(*at - '0');
+        if (value > 65535) return false;
+    }
+    return true;
+}
+
+/* uri-host [":" port] with a host that is not empty (RFC 9110 7.2). *port: the digits, or NULL without a colon. */
+static bool valid_authority(const char *at, const char *end, const char **port)
+{
+    const char *host = at;
+    *port = NULL;
+    if (at < end && *at == '[') {
+        const char *close = memchr(at, ']', (size_t)(end - at));
+        if (close == NULL || !valid_ip6(at + 1, close)) return false;
+        at = close + 1;
+    } else {
+        for (; at < end; at++) {
+            if (ls_char_is(*at, LS_CHAR_HOST)) continue;
+            if (*at != '%') break;
+            if (end - at < 3 || !ls_char_is(at[1], LS_CHAR_HEX) || !ls_char_is(at[2], LS_CHAR_HEX)) return false;
+            at += 2;
+        }
+        if (at == host) return false;
+    }
+    if (at == end) return true;
+    if (*at != ':') return false; /* '@' of a userinfo among them */
+    *port = at + 1;
+    return valid_port(at + 1, end);
+}
+
+static int absolute_form(parse *p, const char *from, const char *to)
+{
+    ls_http_head *head = p->head;
+    const char *at, *port;
+    size_t len = (size_t)(to - from);
+    if (len > 7 && ls_text_same(from, 7, "http://", 7))
+        from += 7;
+    else if (len > 8 && ls_text_same(from, 8, "https://", 8))
+        from += 8;
+    else
+        return refuse(p, 400, "bad request target");
+    for (at = from; at < to && *at != '/' && *at != '?'; at++) {}
+    if (!valid_authority(from, at, &port)) return refuse(p, 400, "bad authority in the request target");
+    head->host = span_of(p, from, at);
+    p->has_authority = true;
+    from = at;
+    while (at < to && *at != '?') at++;
+    head->path = span_of(p, from, at);
+    head->path_is_root = at == from;
+    head->has_query = at < to;
+    head->query = head->has_query ? span_of(p, at + 1, to) : (ls_span){0, 0};
+    return STEP_DONE;
+}
+
+/* The forms that are not origin-form (RFC 9112 3.2). */
+static int other_form(parse *p, const char *from, const char *to)
+{
+    ls_http_head *head = p->head;
+    const char *port;
+    if (head->method == LS_HTTP_CONNECT) {
+        if (!valid_authority(from, to, &port) || port == NULL || port == to)
+            return refuse(p, 400, "CONNECT needs a host and a port");
+        head->host = head->path = span_of(p, from, to);
+        p->has_authority = true;
+        return STEP_DONE;
+    }
+    if (to - from == 1 && *from == '*') {
+        if (head->method != LS_HTTP_OPTIONS) return refuse(p, 400, "the target * is for OPTIONS alone");
+        head->path = head->target;
+        return STEP_DONE;
+    }
+    return absolute_form(p, from, to);
+}
+
+/* ---- the request line ------------------------------------------------------------------------------------ */
+
+static ls_http_method method_of(const char *name, size_t len)
+{
+    switch (len) {
+    case 3:
+        if (memcmp(name, "GET", 3) == 0) return LS_HTTP_GET;
+        if (memcmp(name, "PUT", 3) == 0) return LS_HTTP_PUT;
+        break;
+    case 4:
+        if (memcmp(name, "POST", 4) == 0) return LS_HTTP_POST;
+        if (memcmp(name, "HEAD", 4) == 0) return LS_HTTP_HEAD;
+        break;
+    case 5:
+        if (memcmp(name, "PATCH", 5) == 0) return LS_HTTP_PATCH;
+        if (memcmp(name, "TRACE", 5) == 0) return LS_HTTP_TRACE;
+        break;
+    case 6:
+        if (memcmp(name, "DELETE", 6) == 0) return LS_HTTP_DELETE;
+        break;
+    case 7:
+        if (memcmp(name, "OPTIONS", 7) == 0) return LS_HTTP_OPTIONS;
+        if (memcmp(name, "CONNECT", 7) == 0) return LS_HTTP_CONNECT;
+        break;
+    default: break;
+    }
+    return LS_HTTP_OTHER;
+}
+
+static inline int method(parse *p)
+{
+    const char *from = p->at, *at = from;
+    while (at < p->end && ls_char_is(*at, LS_CHAR_TOKEN)) at++;
+    if (at - from > METHOD_BYTES_MAX) return refuse(p, 501, "method too long");
+    if (at == p->end) return LS_HTTP_MORE;
+    if (*at != ' ' || at == from) return refuse(p, 400, "bad method");
+    p->head->method_name = span_of(p, from, at);
+    p->head->method = method_of(from, (size_t)(at - from));
+    p->at = at + 1;
+    return STEP_DONE;
+}
+
+static inline int target(parse *p)
+{
+    ls_http_head *head = p->head;
+    const char *from = p->at, *at = from, *end = p->end, *mark = NULL;
+    const size_t max = p->limits->target_bytes_max;
+    if ((size_t)(end - from) > max) end = from + max + 1; /* one past the limit is enough to know */
+    while (at < end && ls_char_is(*at, LS_CHAR_PATH)) at++;
+    if (at < end && *at == '?') {
+        mark = at;
+        while (at < end && ls_char_is(*at, LS_CHAR_TARGET)) at++;
+    }
+    if ((size_t)(at - from) > max) return refuse(p, 414, "request target too long");
+    if (at == end) return LS_HTTP_MORE;
+    if (*at != ' ') {
+        if (*at == '#') return refuse(p, 400, "fragment in the request target");
+        return refuse(p, 400, *at == '\r' || *at == '\n' ? "no HTTP version" : "bad character in the request target");
+    }
+    if (at == from) return refuse(p, 400, "no request target");
+    p->at = at + 1;
+    head->target = span_of(p, from, at);
+    head->path_is_root = false;
+    if (*from != '/' || head->method == LS_HTTP_CONNECT) {
+        head->has_query = false;
+        head->query = (ls_span){0, 0};
+        return other_form(p, from, at);
+    }
+    p->needs_host = true;
+    head->has_query = mark != NULL;
+    head->path = span_of(p, from, mark != NULL ? mark : at);
+    head->query = mark != NULL ? span_of(p, mark + 1, at) : (ls_span){0, 0};
+    return STEP_DONE;
+}
+
+static inline int version(parse *p)
+{
+    static const char shape[] = "HTTP/0.0\r\n"; /* 0: any digit */
+    enum { SHAPE_BYTES = sizeof shape - 1 };
+    const char *at = p->at;
+    const size_t len = (size_t)(p->end - at) < SHAPE_BYTES ? (size_t)(p->end - at) : SHAPE_BYTES;
+    if (len == SHAPE_BYTES && memcmp(at, "HTTP/1.1\r\n", SHAPE_BYTES) == 0) {
+        p->head->version_minor = 1;
+        p->at = at + SHAPE_BYTES;
+        return STEP_DONE;
+    }
+    for (size_t i = 0; i < len; i++)
+        if (shape[i] == '0' ? !ls_char_digit(at[i]) : at[i] != shape[i]) return refuse(p, 400, "bad HTTP version");
+    if (len < SHAPE_BYTES) return LS_HTTP_MORE;
+    if (at[5] != '1') return refuse(p, 505, "only HTTP/1.x is spoken here");
+    p->head->version_minor = at[7] != '0';
+    p->at = at + SHAPE_BYTES;
+    return STEP_DONE;
+}
+
+static inline int request_line(parse *p)
+{
+    int step;
+    for (unsigned lines = 0;; lines++, p->at += 2) {
+        if (p->at == p->end) return LS_HTTP_MORE;
+        if (*p->at != '\r') break;
+        if (lines == EMPTY_LINES_MAX) return refuse(p, 400, "too many empty lines");
+        if (p->end - p->at < 2) return LS_HTTP_MORE;
+        if (p->at[1] != '\n') return refuse(p, 400, "bare CR");
+    }
+    if ((step = method(p)) <= 0 || (step = target(p)) <= 0) return step;
+    return version(p);
+}
+
+/* ---- the fields that the head itself depends on ------------------------------------------------------------ */
+
+/* The next element of a comma-separated list, without white space around it. false: there are no more. */
+static bool next_element(const char **at, const char *end, const char **from, const char **to)
+{
+    const char *comma;
+    if (*at > end) return false;
+    comma = memchr(*at, ',', (size_t)(end - *at));
+    *from = *at;
+    *to = comma != NULL ? comma : end;
+    *at = *to + 1; /* one past the end when this was the last */
+    while (*from < *to && (**from == ' ' || **from == '\t')) ++*from;
+    while (*to > *from && ((*to)[-1] == ' ' || (*to)[-1] == '\t')) --*to;
+    return true;
+}
+
+static void connection_field(parse *p, const char *at, const char *end)
+{
+    const char *from, *to;
+    while (next_element(&at, end, &from, &to)) {
+        switch (to - from) {
+        case 5:
+            if (spells(from, "close", 5)) p->saw |= SAW_CLOSE;
+            break;
+        case 7:
+            if (spells(from, "upgrade", 7)) p->saw |= SAW_CONNECTION_UPGRADE;
+            break;
+        case 10:
+            if (spells(from, "keep-alive", 10)) p->saw |= SAW_KEEP_ALIVE;
+            break;
+        default: break; /* an option for somebody else */
+        }
+    }
+}
+
+static int transfer_field(parse *p, const char *at, const char *end)
+{
+    const char *from, *to;
+    p->saw |= SAW_TRANSFER;
+    while (next_element(&at, end, &from, &to)) {
+        const char *name = from;
+        if (p->saw & SAW_CHUNKED) return refuse(p, 400, "a transfer coding after chunked");
+        while (from < to && ls_char_is(*from, LS_CHAR_TOKEN)) from++;
+        if (from == name) return refuse(p, 400, "bad Transfer-Encoding");
+        if (from - name == 7 && spells(name, "chunked", 7)) {
+            if (from != to) return refuse(p, 400, "bad Transfer-Encoding");
+            p->saw |= SAW_CHUNKED;
+            continue;
+        }
+        while (from < to && (*from == ' ' || *from == '\t')) from++;
+        if (from < to && *from != ';') return refuse(p, 400, "bad Transfer-Encoding");
+        p->saw |= SAW_OTHER_CODING;
+    }
+    return STEP_DONE;
+}
+
+static int length_field(parse *p, const char *at, const char *end)
+{
+    uint64_t value = 0;
+    if (p->head->has_length) return refuse(p, 400, "several Content-Length fields");
+    if (at == end || end - at > LENGTH_DIGITS_MAX) return refuse(p, 400, "bad Content-Length");
+    for (; at < end; at++) {
+        if (!ls_char_digit(*at)) return refuse(p, 400, "bad Content-Length");
+        value = value * 10 + (uint64_t)(*at - '0'); /* 19 nines are below 2^64 */
+    }
+    if (value > INT64_MAX) return refuse(p, 400, "bad Content-Length");
+    p->head->content_length = value;
+    p->head->has_length = true;
+    return STEP_DONE;
+}
+
+static int host_field(parse *p, const char *at, const char *end)
+{
+    const char *port;
+    if (p->saw & SAW_HOST) return refuse(p, 400, "several Host fields");
+    p->saw |= SAW_HOST;
+    if (at == end ? p->needs_host : !valid_authority(at, end, &port)) return refuse(p, 400, "bad Host");
+    if (!p->has_authority) p->head->host = span_of(p, at, end);
+    return STEP_DONE;
+}
+
+/* Look at a field that may concern the head itself. The length tells almost all others apart. */
+static inline int known_field(parse *p, const char *name, size_t name_len, const char *value, const char *value_end)
+{
+    switch (name_len) {
+    case 4:
+        if (spells(name, "host", 4)) return host_field(p, value, value_end);
+        break;
+    case 6:
+        if (spells(name, "expect", 6)) {
+            bool is_continue = value_end - value == 12 && spells(value, "100-continue", 12);
+            p->saw |= is_continue ? SAW_CONTINUE : SAW_OTHER_EXPECTATION;
+        }
+        break;
+    case 7:
+        if (spells(name, "upgrade", 7) && value < value_end) p->saw |= SAW_UPGRADE;
+        break;
+    case 10:
+        if (spells(name, "connection", 10)) connection_field(p, value, value_end);
+        break;
+    case 14:
+        if (spells(name, "content-length", 14)) return length_field(p, value, value_end);
+        break;
+    case 17:
+        if (spells(name, "transfer-encoding", 17)) return transfer_field(p, value, value_end);
+        break;
+    default: break;
+    }
+    return STEP_DONE;
+}
+
+/* ---- the field section ----------------------------------------------------------------------------------- */
+
+/* The first byte that a field value cannot hold, eight bytes at a time while none of them is below 0x20 or is DEL.
+ * The subtractions borrow only from a byte that is itself a hit, so a word without hits is never taken for one. */
+static inline const char *skip_value(const char *at, const char *end)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    for (; end - at >= 8; at += 8) {
+        uint64_t word = load8(at), del = word ^ (ones * 0x7f);
+        if ((((word - ones * 0x20) & ~word) | ((del - ones) & ~del)) & (ones * 0x80)) break;
+    }
+    while (at < end && ls_char_is(*at, LS_CHAR_VALUE)) at++;
+    return at;
+}
+
+static int bad_name(parse *p, const char *from, const char *at)
+{
+    if (at == from)
+        return refuse(p, 400, *at == ' ' || *at == '\t' ? "white space before a field" : "no field name");
+    return refuse(p, 400, *at == ' ' || *at == '\t' ? "white space before a colon" : "bad field name");
+}
+
+/* The end of the line at `at`: CR LF, or it is refused. */
+static inline int line_end(parse *p, const char *at)
+{
+    if (*at != '\r') return refuse(p, 400, *at == '\n' ? "bare LF" : "control character in a field");
+    if (p->end - at < 2) return LS_HTTP_MORE;
+    if (at[1] != '\n') return refuse(p, 400, "bare CR");
+    return STEP_DONE;
+}
+
+static inline int field_section(parse *p)
+{
+    const char *at = p->at, *const end = p->end;
+    const uint32_t max = p->limits->fields_max < LS_HTTP_FIELDS_MAX ? p->limits->fields_max : LS_HTTP_FIELDS_MAX;
+    uint32_t count = 0;
+    int step;
+    for (;;) {
+        const char *name, *name_end, *value, *value_end;
+        if (at == end) return LS_HTTP_MORE;
+        if (*at == '\r') break;
+        if (count == max) return refuse(p, 431, "too many fields");
+
+        name = at;
+        while (at < end && ls_char_is(*at, LS_CHAR_TOKEN)) at++;
+        if (at == end) return LS_HTTP_MORE;
+        if (*at != ':' || at == name) return bad_name(p, name, at);
+        name_end = at++;
+
+        while (at < end && (*at == ' ' || *at == '\t')) at++;
+        value = at;
+        at = value_end = skip_value(at, end);
+        if (at == end) return LS_HTTP_MORE;
+        if ((step = line_end(p, at)) <= 0) return step;
+        while (value_end > value && (value_end[-1] == ' ' || value_end[-1] == '\t')) value_end--;
+        at += 2;
+
+        p->head->fields[count++] = (ls_http_field){span_of(p, name, name_end), span_of(p, value, value_end)};
+        step = known_field(p, name, (size_t)(name_end - name), value, value_end);
+        if (step <= 0) return step;
+    }
+    if ((step = line_end(p, at)) <= 0) return step;
+    p->at = at + 2;
+    p->head->field_count = count;
+    return STEP_DONE;
+}
+
+/* The verdicts that need all fields. */
+static inline int judge(parse *p)
+{
+    ls_http_head *head = p->head;
+    const unsigned saw = p->saw;
+    const bool is_11 = head->version_minor > 0;
+    if (is_11 && !(saw & SAW_HOST)) return refuse(p, 400, "no Host");
+    if (saw & SAW_TRANSFER) {
+        if (head->has_length) return refuse(p, 400, "Transfer-Encoding with Content-Length");
+        if (!is_11) return refuse(p, 400, "Transfer-Encoding in HTTP/1.0");
+        if (saw & SAW_OTHER_CODING) return refuse(p, 501, "unknown transfer coding");
+    }
+    if (is_11 && (saw & SAW_OTHER_EXPECTATION)) return refuse(p, 417, "unknown expectation");
+    head->chunked = (saw & SAW_CHUNKED) != 0;
+    head->keep_alive = !(saw & SAW_CLOSE) && (is_11 || (saw & SAW_KEEP_ALIVE));
+    head->expect_continue = is_11 && (saw & SAW_CONTINUE);
+    head->upgrade = is_11 && (saw & SAW_UPGRADE) && (saw & SAW_CONNECTION_UPGRADE);
+    head->bytes = (uint32_t)(p->at - p->base);
+    return STEP_DONE;
+}
+
+/* Can bytes[seen..len) have changed LS_HTTP_MORE into something else? `seen` > 0. Conservative: within a line, bytes that
+ * a line cannot hold are noticed when the line ends. */
+static bool may_decide(const char *bytes, size_t len, size_t seen, const ls_http_limits *limits)
+{
+    enum { SKIPPED_BYTES_MAX = 2 * EMPTY_LINES_MAX }; /* and no request line is as short as that */
+    if (seen > len) seen = len;
+    /* From the byte before: the first byte of a line can be one field too many, or white space. */
+    if (memchr(bytes + seen - 1, '\n', len - (seen - 1)) != NULL) return true;
+    /* Still in the request line: its target can be too long. */
+    return len > limits->target_bytes_max && len > SKIPPED_BYTES_MAX &&
+           memchr(bytes + SKIPPED_BYTES_MAX, '\n', len - SKIPPED_BYTES_MAX) == NULL;
+}
+
+int ls_http1_parse(const char *bytes, size_t len, size_t seen, const ls_http_limits *limits, ls_http_head *out,
+                   const char **why)
+{
+    const bool is_full = len >= limits->head_bytes_max;
+    parse p = {.base = bytes, .at = bytes, .limits = limits, .head = out};
+    int step;
+    if (!is_full && seen > 0 && !may_decide(bytes, len, seen, limits)) return LS_HTTP_MORE;
+    p.end = bytes + (is_full ? limits->head_bytes_max : len);
+    out->has_length = false;
+    out->content_length = 0;
+    out->host = (ls_span){0, 0};
+
+    if ((step = request_line(&p)) > 0 && (step = field_section(&p)) > 0 && (step = judge(&p)) > 0)
+        return (int)out->bytes;
+    if (step == LS_HTTP_MORE && is_full) step = refuse(&p, 431, "request head too large");
+    if (step < 0 && why != NULL) *why = p.why;
+    return step;
+}
+
+const ls_http_field *ls_http_head_find(const ls_http_head *head, const char *bytes, const char *name, size_t len)
+{
+    for (uint32_t i = 0; i < head->field_count; i++) {
+        const ls_http_field *field = &head->fields[i];
+        if (field->name.len == len && ls_text_same(bytes + field->name.at, len, name, len)) return field;
+    }
+    return NULL;
+}

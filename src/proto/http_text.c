@@ -1,0 +1,226 @@
+/* http_text.c - the small grammars around a request. */
+#include "proto/http_text.h"
+
+#include <string.h>
+
+#include "proto/http_chars.h"
+
+long ls_percent_decode(const char *bytes, size_t len, bool plus, char *out)
+{
+    size_t from = 0, to = 0;
+    while (from < len) {
+        char c = bytes[from++];
+        if (c == '%') {
+            if (len - from < 2 || !ls_char_is(bytes[from], LS_CHAR_HEX) || !ls_char_is(bytes[from + 1], LS_CHAR_HEX))
+                return -1;
+            c = (char)(ls_char_hex_value(bytes[from]) << 4 | ls_char_hex_value(bytes[from + 1]));
+            from += 2;
+        } else if (c == '+' && plus) {
+            c = ' ';
+        }
+        if (c == '\0') return -1;
+        out[to++] = c;
+    }
+    return (long)to;
+}
+
+/* Split [from, to) at its first '='. false: there is none, and the whole is the name. */
+static bool split_pair(const char *from, const char *to, ls_pair *out)
+{
+    const char *equals = memchr(from, '=', (size_t)(to - from));
+    out->name = from;
+    out->name_len = (size_t)((equals != NULL ? equals : to) - from);
+    out->value = equals != NULL ? equals + 1 : to;
+    out->value_len = (size_t)(to - out->value);
+    return equals != NULL;
+}
+
+/* The next run up to `separator`; *at is past it afterwards. */
+static const char *next_part(const char *bytes, size_t len, size_t *at, char separator, const char **to)
+{
+    const char *from = bytes + *at, *mark = memchr(from, separator, len - *at);
+    *to = mark != NULL ? mark : bytes + len;
+    *at = (size_t)(*to - bytes) + (mark != NULL);
+    return from;
+}
+
+bool ls_query_next(const char *bytes, size_t len, size_t *at, ls_pair *out)
+{
+    while (*at < len) {
+        const char *to, *from = next_part(bytes, len, at, '&', &to);
+        if (from == to) continue;
+        (void)split_pair(from, to, out);
+        return true;
+    }
+    return false;
+}
+
+static void trim(const char **from, const char **to)
+{
+    while (*from < *to && (**from == ' ' || **from == '\t')) ++*from;
+    while (*to > *from && ((*to)[-1] == ' ' || (*to)[-1] == '\t')) --*to;
+}
+
+bool ls_cookie_next(const char *bytes, size_t len, size_t *at, ls_pair *out)
+{
+    while (*at < len) {
+        const char *to, *from = next_part(bytes, len, at, ';', &to), *name_end, *value;
+        trim(&from, &to);
+        if (!split_pair(from, to, out)) continue; /* no cookie-pair: nothing to find it by */
+        name_end = out->name + out->name_len;
+        value = out->value;
+        trim(&out->name, &name_end);
+        trim(&value, &to);
+        out->name_len = (size_t)(name_end - out->name);
+        if (out->name_len == 0) continue;
+        if (to - value >= 2 && value[0] == '"' && to[-1] == '"') {
+            value++;
+            to--;
+        }
+        out->value = value;
+        out->value_len = (size_t)(to - value);
+        return true;
+    }
+    return false;
+}
+
+static bool all_are(const char *bytes, size_t len, enum ls_char_class wanted)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!ls_char_is(bytes[i], wanted)) return false;
+    return true;
+}
+
+bool ls_is_token(const char *bytes, size_t len)
+{
+    return len > 0 && all_are(bytes, len, LS_CHAR_TOKEN);
+}
+
+bool ls_is_field_value(const char *bytes, size_t len)
+{
+    return all_are(bytes, len, LS_CHAR_VALUE);
+}
+
+bool ls_is_cookie_value(const char *bytes, size_t len)
+{
+    return all_are(bytes, len, LS_CHAR_COOKIE);
+}
+
+bool ls_text_same(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    if (a_len != b_len) return false;
+    for (size_t i = 0; i < a_len; i++)
+        if (a[i] != b[i] && ls_char_lower(a[i]) != ls_char_lower(b[i])) return false;
+    return true;
+}
+
+/* RFC 9110 15, and the registered ones that people send: RFC 2518, 2774, 5842, 6585, 7725, 8297, 8470. */
+const char *ls_status_text(int status)
+{
+    switch (status) {
+    case 100: return "Continue";
+    case 101: return "Switching Protocols";
+    case 102: return "Processing";
+    case 103: return "Early Hints";
+    case 200: return "OK";
+    case 201: return "Created";
+    case 202: return "Accepted";
+    case 203: return "Non-Authoritative Information";
+    case 204: return "No Content";
+    case 205: return "Reset Content";
+    case 206: return "Partial Content";
+    case 207: return "Multi-Status";
+    case 208: return "Already Reported";
+    case 226: return "IM Used";
+    case 300: return "Multiple Choices";
+    case 301: return "Moved Permanently";
+    case 302: return "Found";
+    case 303: return "See Other";
+    case 304: return "Not Modified";
+    case 305: return "Use Proxy";
+    case 307: return "Temporary Redirect";
+    case 308: return "Permanent Redirect";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 402: return "Payment Required";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 406: return "Not Acceptable";
+    case 407: return "Proxy Authentication Required";
+    case 408: return "Request Timeout";
+    case 409: return "Conflict";
+    case 410: return "Gone";
+    case 411: return "Length Required";
+    case 412: return "Precondition Failed";
+    case 413: return "Content Too Large";
+    case 414: return "URI Too Long";
+    case 415: return "Unsupported Media Type";
+    case 416: return "Range Not Satisfiable";
+    case 417: return "Expectation Failed";
+    case 418: return "I'm a teapot";
+    case 421: return "Misdirected Request";
+    case 422: return "Unprocessable Content";
+    case 423: return "Locked";
+    case 424: return "Failed Dependency";
+    case 425: return "Too Early";
+    case 426: return "Upgrade Required";
+    case 428: return "Precondition Required";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 451: return "Unavailable For Legal Reasons";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 502: return "Bad Gateway";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    case 505: return "HTTP Version Not Supported";
+    case 506: return "Variant Also Negotiates";
+    case 507: return "Insufficient Storage";
+    case 508: return "Loop Detected";
+    case 511: return "Network Authentication Required";
+    default: return "";
+    }
+}
+
+static void put_digits(char *out, unsigned value, unsigned digits)
+{
+    while (digits-- > 0) {
+        out[digits] = (char)('0' + value % 10);
+        value /= 10;
+    }
+}
+
+/* Days are counted from 0000-03-01, so that the leap day is the last of its year; an era is the 400 years after which
+ * the calendar repeats, 146,097 days. Times outside the years 0 to 9999, which the format cannot say, are clamped. */
+void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES])
+{
+    static const char weekdays[] = "ThuFriSatSunMonTueWed"; /* 1970-01-01 was a Thursday */
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    const int64_t first = -62167219200, last = 253402300799;
+    int64_t days, era;
+    unsigned second, day_of_era, year_of_era, day_of_year, march_month, day, month, year;
+    if (wall_s < first) wall_s = first;
+    if (wall_s > last) wall_s = last;
+
+    days = wall_s / 86400 - (wall_s % 86400 < 0);
+    second = (unsigned)(wall_s - days * 86400);
+    days += 719468; /* from 0000-03-01 to 1970-01-01 */
+    era = (days >= 0 ? days : days - 146096) / 146097;
+    day_of_era = (unsigned)(days - era * 146097);
+    year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    march_month = (5 * day_of_year + 2) / 153; /* months of 31, 30, 31, 30, 31 days, twice and a bit */
+    day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    month = march_month < 10 ? march_month + 3 : march_month - 9;
+    year = (unsigned)((int64_t)year_of_era + era * 400 + (month <= 2));
+
+    memcpy(out, "Thu, 01 Jan 1970 00:00:00 GMT", LS_HTTP_DATE_BYTES);
+    memcpy(out, weekdays + 3 * (((days - 719468) % 7 + 7) % 7), 3);
+    put_digits(out + 5, day, 2);
+    memcpy(out + 8, months + 3 * (month - 1), 3);
+    put_digits(out + 12, year, 4);
+    put_digits(out + 17, second / 3600, 2);
+    put_digits(out + 20, second / 60 % 60, 2);
+    put_digits(out + 23, second % 60, 2);
+}
