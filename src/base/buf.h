@@ -5,8 +5,10 @@
  * other pushes it onto the pool's atomic return stack, which the owner empties when its list runs dry.
  *
  * All pools of a server share one account (ls_pools): the cap, and the counters. Invariants:
- *     bytes_live = sum of the capacities of blocks with refs > 0            <= bytes_max
+ *     bytes_live = sum of the capacities of blocks with refs > 0
+ *     bytes_live + bytes of free blocks that pools keep                     <= bytes_max
  *     a block with refs == 0 is on exactly one list, or was given back to the system
+ * A pool keeps at most 256 small and 16 large free blocks per list, and at most bytes_max / 64 in each.
  *
  * Threads: an ls_pool is used by the thread that entered it; drops are safe from anywhere. */
 #ifndef LS_BASE_BUF_H
@@ -37,13 +39,13 @@ typedef struct ls_slice {
 } ls_slice;
 
 typedef struct ls_pools_stats {
-    uint64_t blocks_live, blocks_peak; /* blocks with a reference */
-    uint64_t bytes_live, bytes_peak;   /* their payload bytes */
+    uint64_t blocks_live, bytes_live; /* blocks with a reference, their payload bytes */
+    uint64_t blocks_peak, bytes_peak; /* the most that was taken from the system at a time: live and kept */
     uint64_t bytes_max;
     uint64_t bytes_copied;             /* payload bytes that the core copied from block to block */
 } ls_pools_stats;
 
-/* Open the account. bytes_max caps the payload of all live blocks. LS_OK or LS_ENOMEM. */
+/* Open the account. bytes_max caps the payload of all blocks. LS_OK or LS_ENOMEM. */
 int ls_pools_open(size_t bytes_max, ls_pools **out);
 void ls_pools_close(ls_pools *pools); /* every pool closed before */
 void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out);
@@ -57,7 +59,7 @@ void ls_pool_enter(ls_pool *pool); /* from now on the calling thread is its owne
 ls_block *ls_block_get(ls_pool *pool, size_t size);
 void ls_block_put(ls_block *block); /* the last reference is gone; use ls_block_drop */
 
-/* The core calls this wherever it moves payload bytes itself. */
+/* The core calls this wherever it moves payload bytes itself; the pool's owner does. */
 void ls_pool_copied(ls_pool *pool, size_t bytes);
 
 static inline ls_block *ls_block_hold(ls_block *block)

@@ -21,8 +21,8 @@ typedef struct ls_addr {
     unsigned char bytes[108];   /* 4, 16, or a path (a leading NUL: abstract) */
 } ls_addr;
 
-/* A numeric address: "127.0.0.1", "::1", "fe80::1%eth0", "unix:/run/a.sock", "*" (IPv6 any). LS_OK, LS_EINVAL (a name
- * is no address), LS_ELIMIT (a Unix path too long). */
+/* A numeric address: "127.0.0.1", "::1", "fe80::1%eth0", "unix:/run/a.sock", "unix:@abstract", "*" (IPv6 any). LS_OK,
+ * LS_EINVAL (a name is no address), LS_ELIMIT (a Unix path too long). */
 int ls_addr_parse(const char *host, uint16_t port, ls_addr *out);
 
 /* "127.0.0.1:80", "[::1]:80", "unix:/run/a.sock". Returns out. */

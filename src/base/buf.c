@@ -1,0 +1,353 @@
+/* buf.c - pools of blocks: a plain cache for the owner, a return stack for everybody else, one account for all.
+ *
+ *     owner:   get <- free list <- (empty) take the whole return stack <- (empty) the system, if the cap allows
+ *              put -> free list -> (full) the system
+ *     others:  put -> return stack -> (full) the system
+ *
+ * The account counts what was taken from the system, so that getting and putting cached blocks touches no memory
+ * that threads share:
+ *     bytes_live + bytes cached (free lists and return stacks) = pools->taken <= bytes_max
+ * At the cap a pool first gives its own cached blocks of the other size back. What other pools cache is out of its
+ * reach, and therefore small: at most 1/64 of bytes_max per size, list and pool.
+ *
+ * A pool that is closed while blocks are out has CLOSED on its return stack; whoever drops the last block frees it.
+ *     orphans after the close  = blocks still out
+ *     orphans before the close = -(blocks that others gave to the system directly) <= 0
+ * so exactly one change makes it 0 after the close. */
+#include "base/buf.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "base/thread.h"
+
+/* Free blocks that a list may hold. The AddressSanitizer build sets them to 0, so that it sees every use of a block
+ * that was dropped. */
+#ifndef LS_POOL_CACHE_SMALL
+#define LS_POOL_CACHE_SMALL 256
+#define LS_POOL_CACHE_LARGE 16
+#endif
+enum { CACHE_SHARE = 64, LINE_BYTES = 64 };
+enum { SMALL, LARGE, SIZES };
+
+typedef _Atomic uint64_t counter;
+
+/* Written by the owner alone: a load and a store, which the statistics may read meanwhile. */
+static inline void own_add(counter *c, uint64_t n)
+{
+    atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+static inline uint64_t read_counter(const counter *c)
+{
+    return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+typedef struct cache {
+    ls_block *free;
+    uint32_t count;
+} cache;
+
+struct ls_pools {
+    uint64_t bytes_max;
+    uint32_t cache_max[SIZES];
+    counter taken[SIZES], taken_peak[SIZES]; /* blocks from the system */
+    counter taken_bytes, taken_bytes_peak;
+    counter copied_before;                   /* by pools that are gone */
+    ls_mutex lock;                           /* of the two below */
+    ls_node pools;
+    unsigned refs;                           /* the account itself and every pool that is not gone */
+};
+
+struct ls_pool {
+    /* the owner's */
+    _Atomic(const char *) owner; /* &thread_mark of that thread; NULL: nobody's */
+    ls_pools *account;
+    cache caches[SIZES];
+    counter gets[SIZES], puts[SIZES];
+    uint64_t returns_taken; /* blocks that came over the return stack */
+    counter copied;
+    ls_node node;
+    char apart[LINE_BYTES];
+    /* everybody's */
+    _Atomic(ls_block *) returned;
+    counter returned_count[SIZES]; /* on the stack; may be ahead of it for a moment */
+    counter foreign_puts[SIZES];
+    _Atomic int64_t orphans;
+};
+
+/* Its address tells threads apart. */
+static _Thread_local char thread_mark;
+
+/* The return stack of a closed pool ends in this. It is never read as a block. */
+static char closed_mark;
+#define CLOSED ((ls_block *)(void *)&closed_mark)
+
+static int size_index(const ls_block *block)
+{
+    return block->cap == LS_BLOCK_SMALL ? SMALL : LARGE;
+}
+
+/* ---- the account ---- */
+
+static void raise_peak(counter *peak, uint64_t value)
+{
+    uint64_t was = read_counter(peak);
+    while (was < value && !atomic_compare_exchange_weak_explicit(peak, &was, value, memory_order_relaxed,
+                                                                 memory_order_relaxed)) {
+        /* `was` is what another thread has put there: look again */
+    }
+}
+
+static ls_block *take_from_system(ls_pool *pool, size_t size)
+{
+    ls_pools *const account = pool->account;
+    const int index = size == LS_BLOCK_SMALL ? SMALL : LARGE;
+    uint64_t bytes = read_counter(&account->taken_bytes);
+    do {
+        if (size > account->bytes_max || bytes > account->bytes_max - size) return NULL;
+    } while (!atomic_compare_exchange_weak_explicit(&account->taken_bytes, &bytes, bytes + size, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    ls_block *const block = malloc(sizeof *block + size);
+    if (block == NULL) {
+        atomic_fetch_sub_explicit(&account->taken_bytes, size, memory_order_relaxed);
+        return NULL;
+    }
+    block->cap = (uint32_t)size;
+    block->home = pool;
+    block->next = NULL;
+    const uint64_t count = atomic_fetch_add_explicit(&account->taken[index], 1, memory_order_relaxed) + 1;
+    raise_peak(&account->taken_peak[index], count);
+    raise_peak(&account->taken_bytes_peak, bytes + size);
+    return block;
+}
+
+static void give_to_system(ls_pools *account, ls_block *block)
+{
+    atomic_fetch_sub_explicit(&account->taken[size_index(block)], 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&account->taken_bytes, block->cap, memory_order_relaxed);
+    free(block);
+}
+
+int ls_pools_open(size_t bytes_max, ls_pools **out)
+{
+    int err = LS_ENOMEM;
+    ls_pools *pools = calloc(1, sizeof *pools);
+    if (pools == NULL) return err;
+    if ((err = ls_mutex_open(&pools->lock)) < 0) goto fail_alloc;
+    const size_t share = bytes_max / CACHE_SHARE;
+    pools->bytes_max = bytes_max;
+    pools->cache_max[SMALL] = LS_POOL_CACHE_SMALL;
+    pools->cache_max[LARGE] = LS_POOL_CACHE_LARGE;
+    if (share / LS_BLOCK_SMALL < LS_POOL_CACHE_SMALL) pools->cache_max[SMALL] = (uint32_t)(share / LS_BLOCK_SMALL);
+    if (share / LS_BLOCK_LARGE < LS_POOL_CACHE_LARGE) pools->cache_max[LARGE] = (uint32_t)(share / LS_BLOCK_LARGE);
+    ls_node_init(&pools->pools);
+    pools->refs = 1;
+    *out = pools;
+    return LS_OK;
+
+fail_alloc:
+    free(pools);
+    return err;
+}
+
+/* One reference less; `gone` is the pool that held it, or NULL. */
+static void drop_account(ls_pools *pools, ls_pool *gone)
+{
+    ls_mutex_lock(&pools->lock);
+    if (gone != NULL) {
+        ls_list_remove(&gone->node);
+        own_add(&pools->copied_before, read_counter(&gone->copied)); /* the lock's holder is its only writer */
+    }
+    const bool last = --pools->refs == 0;
+    ls_mutex_unlock(&pools->lock);
+    if (!last) return;
+    ls_mutex_close(&pools->lock);
+    free(pools);
+}
+
+void ls_pools_close(ls_pools *pools)
+{
+    drop_account(pools, NULL);
+}
+
+void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out)
+{
+    ls_pools *const account = (ls_pools *)(uintptr_t)pools; /* only its lock changes */
+    uint64_t live[SIZES] = {0, 0};
+    uint64_t copied;
+    ls_mutex_lock(&account->lock);
+    copied = read_counter(&account->copied_before);
+    for (ls_node *n = account->pools.next; n != &account->pools; n = n->next) {
+        ls_pool *const pool = LS_CONTAINER(n, ls_pool, node);
+        copied += read_counter(&pool->copied);
+        for (int i = 0; i < SIZES; i++) {
+            const uint64_t back = read_counter(&pool->puts[i]) + read_counter(&pool->foreign_puts[i]);
+            const uint64_t gets = read_counter(&pool->gets[i]);
+            if (gets > back) live[i] += gets - back; /* threads go on meanwhile: it may look negative for a moment */
+        }
+    }
+    ls_mutex_unlock(&account->lock);
+    out->blocks_live = live[SMALL] + live[LARGE];
+    out->bytes_live = live[SMALL] * LS_BLOCK_SMALL + live[LARGE] * LS_BLOCK_LARGE;
+    out->blocks_peak = read_counter(&account->taken_peak[SMALL]) + read_counter(&account->taken_peak[LARGE]);
+    out->bytes_peak = read_counter(&account->taken_bytes_peak);
+    out->bytes_max = account->bytes_max;
+    out->bytes_copied = copied;
+}
+
+/* ---- one pool ---- */
+
+int ls_pool_open(ls_pools *pools, ls_pool **out)
+{
+    ls_pool *pool = calloc(1, sizeof *pool);
+    if (pool == NULL) return LS_ENOMEM;
+    pool->account = pools;
+    ls_mutex_lock(&pools->lock);
+    ls_list_push(&pools->pools, &pool->node);
+    pools->refs++;
+    ls_mutex_unlock(&pools->lock);
+    *out = pool;
+    return LS_OK;
+}
+
+static void free_pool(ls_pool *pool)
+{
+    drop_account(pool->account, pool);
+    free(pool);
+}
+
+static void trim(ls_pool *pool, int index)
+{
+    cache *const c = &pool->caches[index];
+    while (c->free != NULL) {
+        ls_block *const block = c->free;
+        c->free = block->next;
+        give_to_system(pool->account, block);
+    }
+    c->count = 0;
+}
+
+static inline void cache_or_free(ls_pool *pool, ls_block *block, int index)
+{
+    cache *const c = &pool->caches[index];
+    if (c->count >= pool->account->cache_max[index]) {
+        give_to_system(pool->account, block);
+        return;
+    }
+    block->next = c->free;
+    c->free = block;
+    c->count++;
+}
+
+/* Move what others have returned to the free lists, and leave `head` (NULL or CLOSED) in its place. */
+static void take_returned(ls_pool *pool, ls_block *head)
+{
+    uint64_t counts[SIZES] = {0, 0};
+    ls_block *block = atomic_exchange_explicit(&pool->returned, head, memory_order_acquire);
+    while (block != NULL) {
+        ls_block *const next = block->next;
+        const int index = size_index(block);
+        counts[index]++;
+        cache_or_free(pool, block, index);
+        block = next;
+    }
+    for (int i = 0; i < SIZES; i++) {
+        if (counts[i] > 0) atomic_fetch_sub_explicit(&pool->returned_count[i], counts[i], memory_order_relaxed);
+    }
+    pool->returns_taken += counts[SMALL] + counts[LARGE];
+}
+
+void ls_pool_close(ls_pool *pool)
+{
+    atomic_store_explicit(&pool->owner, NULL, memory_order_relaxed);
+    take_returned(pool, CLOSED);
+    for (int i = 0; i < SIZES; i++) trim(pool, i);
+
+    uint64_t out = 0; /* those that others gave to the system are in it, and in `orphans` */
+    for (int i = 0; i < SIZES; i++) out += read_counter(&pool->gets[i]) - read_counter(&pool->puts[i]);
+    const int64_t left = (int64_t)(out - pool->returns_taken);
+    if (atomic_fetch_add_explicit(&pool->orphans, left, memory_order_acq_rel) + left == 0) free_pool(pool);
+}
+
+void ls_pool_enter(ls_pool *pool)
+{
+    atomic_store_explicit(&pool->owner, &thread_mark, memory_order_relaxed);
+}
+
+/* ---- blocks ---- */
+
+/* The free list is empty. */
+static ls_block *get_slowly(ls_pool *pool, size_t size, int index)
+{
+    cache *const c = &pool->caches[index];
+    if (atomic_load_explicit(&pool->returned, memory_order_relaxed) != NULL) take_returned(pool, NULL);
+    if (c->free == NULL) {
+        ls_block *block = take_from_system(pool, size);
+        if (block == NULL) { /* perhaps for what lies in the other list */
+            trim(pool, index == SMALL ? LARGE : SMALL);
+            block = take_from_system(pool, size);
+        }
+        return block;
+    }
+    ls_block *const block = c->free;
+    c->free = block->next;
+    c->count--;
+    return block;
+}
+
+ls_block *ls_block_get(ls_pool *pool, size_t size)
+{
+    assert(size == LS_BLOCK_SMALL || size == LS_BLOCK_LARGE);
+    assert(atomic_load_explicit(&pool->owner, memory_order_relaxed) == &thread_mark);
+    const int index = size == LS_BLOCK_SMALL ? SMALL : LARGE;
+    cache *const c = &pool->caches[index];
+    ls_block *block = c->free;
+    if (block != NULL) {
+        c->free = block->next;
+        c->count--;
+    } else if ((block = get_slowly(pool, size, index)) == NULL) {
+        return NULL;
+    }
+    own_add(&pool->gets[index], 1);
+    atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
+    return block;
+}
+
+/* From here to the end of the last call the block counts as out, so the pool is there. */
+static void put_foreign(ls_pool *pool, ls_block *block, int index)
+{
+    atomic_fetch_add_explicit(&pool->foreign_puts[index], 1, memory_order_relaxed);
+    if (read_counter(&pool->returned_count[index]) < pool->account->cache_max[index]) {
+        ls_block *head = atomic_load_explicit(&pool->returned, memory_order_relaxed);
+        atomic_fetch_add_explicit(&pool->returned_count[index], 1, memory_order_relaxed);
+        while (head != CLOSED) {
+            block->next = head;
+            if (atomic_compare_exchange_weak_explicit(&pool->returned, &head, block, memory_order_release,
+                                                      memory_order_relaxed))
+                return;
+        }
+    }
+    give_to_system(pool->account, block);
+    if (atomic_fetch_sub_explicit(&pool->orphans, 1, memory_order_acq_rel) == 1) free_pool(pool);
+}
+
+void ls_block_put(ls_block *block)
+{
+    ls_pool *const pool = block->home;
+    const int index = size_index(block);
+    atomic_store_explicit(&block->refs, 0, memory_order_relaxed);
+    if (atomic_load_explicit(&pool->owner, memory_order_relaxed) != &thread_mark) {
+        put_foreign(pool, block, index);
+        return;
+    }
+    own_add(&pool->puts[index], 1);
+    cache_or_free(pool, block, index);
+}
+
+void ls_pool_copied(ls_pool *pool, size_t bytes)
+{
+    own_add(&pool->copied, bytes);
+}

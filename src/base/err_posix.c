@@ -1,0 +1,48 @@
+/* err_posix.c - what errno(3) values mean in the table of err.h. Pure; any thread. */
+#include <errno.h>
+
+#include "base/err.h"
+
+int ls_err_from_errno(int system_errno)
+{
+    switch (system_errno) {
+    case 0: return LS_OK;
+    case ENOMEM:
+    case ENOBUFS: return LS_ENOMEM;
+    case EINVAL:
+    case EBADF:
+    case EFAULT:
+    case ENOTSOCK: return LS_EINVAL;
+    case ECANCELED: return LS_ECANCELED;
+    case ETIMEDOUT: return LS_ETIMEDOUT;
+    case ENOTCONN:
+    case ESHUTDOWN: return LS_ECLOSED;
+    case ECONNRESET:
+    case ECONNABORTED: return LS_ERESET;
+    case EPIPE: return LS_EPIPE;
+    case ECONNREFUSED: return LS_EREFUSED;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ENETDOWN: return LS_EUNREACH;
+    case EADDRINUSE: return LS_EADDRINUSE;
+    case EADDRNOTAVAIL: return LS_EADDRNOTAVAIL;
+    case EACCES:
+    case EPERM: return LS_EACCES;
+    case EMFILE:
+    case ENFILE: return LS_EMFILE;
+    case ENAMETOOLONG: return LS_ELIMIT;
+    case EPROTO: return LS_EPROTO;
+    case ENOENT: return LS_ENOENT;
+    case EEXIST: return LS_EEXIST;
+    case ENOSYS:
+    case EOPNOTSUPP:
+    case EAFNOSUPPORT:
+    case EPROTONOSUPPORT: return LS_ENOTSUP;
+    case EBUSY: return LS_EBUSY;
+    case EAGAIN:
+    case EINPROGRESS:
+    case EALREADY: return LS_EAGAIN;
+    case EMSGSIZE: return LS_EMSGSIZE;
+    default: return LS_ESYS;
+    }
+}

@@ -1,0 +1,109 @@
+/* log.c - one event, one line: the level, the cut, and what happens to line breaks. Where the line goes is the sink's.
+ *
+ * The line is made on the caller's stack, so that logging works when memory has run out. */
+#include "base/log.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log_stderr.h"
+
+enum { LINE_BYTES_MAX = 16 * 1024 };
+static const char cut_mark[] = " [cut]";
+
+/* The log sink: one of the two globals that the program has. Set before threads start. */
+static _Atomic(ls_log_sink *) the_sink = ls_log_stderr;
+static _Atomic(void *) the_user = NULL;
+static _Atomic int the_level = LS_LOG_INFO;
+
+void ls_log_set_sink(ls_log_sink *sink, void *user)
+{
+    atomic_store(&the_user, user);
+    atomic_store(&the_sink, sink != NULL ? sink : ls_log_stderr);
+}
+
+void ls_log_set_level(enum ls_log_level level)
+{
+    atomic_store_explicit(&the_level, (int)level, memory_order_relaxed);
+}
+
+enum ls_log_level ls_log_level_get(void)
+{
+    return (enum ls_log_level)atomic_load_explicit(&the_level, memory_order_relaxed);
+}
+
+int ls_log_level_of(const char *name, enum ls_log_level *out)
+{
+    static const char *const names[] = {"debug", "info", "warn", "error", "off"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum ls_log_level)i;
+            return LS_OK;
+        }
+    }
+    return LS_EINVAL;
+}
+
+static bool dropped(enum ls_log_level level)
+{
+    return level < ls_log_level_get() || level >= LS_LOG_OFF;
+}
+
+/* The form in which a byte goes into the line: itself, an indented line break, or \xNN for the other control
+ * characters, which could otherwise repaint the terminal that shows the log. */
+static size_t put_byte(char out[5], unsigned char c)
+{
+    if (c == '\n') {
+        memcpy(out, "\n\t", 2);
+        return 2;
+    }
+    if ((c < 0x20 && c != '\t') || c == 0x7f) return (size_t)snprintf(out, 5, "\\x%02x", (unsigned)c);
+    out[0] = (char)c;
+    return 1;
+}
+
+static void emit(enum ls_log_level level, const char *text, size_t len, bool cut)
+{
+    char line[LINE_BYTES_MAX];
+    const size_t room = sizeof line - (sizeof cut_mark - 1);
+    size_t used = 0, fits = 0; /* fits: the longest prefix that leaves room for the mark */
+    while (len > 0 && text[len - 1] == '\n') len--;
+    for (size_t i = 0; i < len; i++) {
+        char form[5];
+        const size_t n = put_byte(form, (unsigned char)text[i]);
+        if (used + n > sizeof line) {
+            cut = true;
+            break;
+        }
+        memcpy(line + used, form, n);
+        used += n;
+        if (used <= room) fits = used;
+    }
+    if (cut) {
+        memcpy(line + fits, cut_mark, sizeof cut_mark - 1);
+        used = fits + sizeof cut_mark - 1;
+    }
+    ls_log_sink *const sink = atomic_load(&the_sink);
+    sink(atomic_load(&the_user), level, line, used);
+}
+
+void ls_log(enum ls_log_level level, const char *format, ...)
+{
+    if (dropped(level)) return;
+    char text[LINE_BYTES_MAX + 1];
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n < 0) return; /* only a wide character that cannot be encoded does this; we print none */
+    const bool cut = (size_t)n >= sizeof text;
+    emit(level, text, cut ? sizeof text - 1 : (size_t)n, cut);
+}
+
+void ls_log_text(enum ls_log_level level, const char *text, size_t len)
+{
+    if (!dropped(level)) emit(level, text, len, false);
+}

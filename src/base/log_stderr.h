@@ -1,0 +1,9 @@
+/* log_stderr.h - the sink that log.c uses until another is set: stderr, one line at a time. log_posix.c supplies it. */
+#ifndef LS_BASE_LOG_STDERR_H
+#define LS_BASE_LOG_STDERR_H
+
+#include "base/log.h"
+
+ls_log_sink ls_log_stderr;
+
+#endif

@@ -1,0 +1,191 @@
+/* addr_posix.c - addr.h over sockaddr_in, sockaddr_in6 and sockaddr_un. Pure but for zone names, which the system
+ * keeps; any thread. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "net/addr.h"
+
+static const char unix_prefix[] = "unix:";
+
+static_assert(sizeof(struct sockaddr_un) <= sizeof(((ls_sockaddr *)0)->bytes), "a Unix address fits");
+static_assert(sizeof(struct sockaddr_in6) <= sizeof(((ls_sockaddr *)0)->bytes), "an IPv6 address fits");
+static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) <= sizeof(((ls_addr *)0)->bytes), "so does its path");
+enum { UNIX_PATH_BYTES = sizeof(((struct sockaddr_un *)0)->sun_path) };
+
+/* The number behind a zone, which is an interface's name or its number. */
+static int zone_parse(const char *zone, uint32_t *out)
+{
+    uint32_t number = if_nametoindex(zone);
+    if (number == 0) {
+        size_t i = 0;
+        for (; zone[i] >= '0' && zone[i] <= '9' && i < 9; i++) number = number * 10 + (uint32_t)(zone[i] - '0');
+        if (i == 0 || zone[i] != '\0' || number == 0) return LS_EINVAL;
+    }
+    *out = number;
+    return LS_OK;
+}
+
+static int ip6_parse(const char *host, ls_addr *out)
+{
+    char text[INET6_ADDRSTRLEN];
+    const char *const zone = strchr(host, '%');
+    const size_t len = zone != NULL ? (size_t)(zone - host) : strlen(host);
+    if (len >= sizeof text) return LS_EINVAL;
+    memcpy(text, host, len);
+    text[len] = '\0';
+    if (inet_pton(AF_INET6, text, out->bytes) != 1) return LS_EINVAL;
+    if (zone != NULL && zone_parse(zone + 1, &out->scope) < 0) return LS_EINVAL;
+    out->family = LS_ADDR_IP6;
+    out->bytes_len = 16;
+    return LS_OK;
+}
+
+/* A path, or "@name" for an abstract one. A path keeps room for its terminator, an abstract name has none. */
+static int unix_parse(const char *path, ls_addr *out)
+{
+    const size_t len = strlen(path);
+    const bool abstract = path[0] == '@';
+    if (len == 0 || (abstract && len == 1)) return LS_EINVAL;
+    if (len > UNIX_PATH_BYTES - (abstract ? 0u : 1u)) return LS_ELIMIT;
+    memcpy(out->bytes, path, len);
+    if (abstract) out->bytes[0] = '\0';
+    out->family = LS_ADDR_UNIX;
+    out->bytes_len = (uint8_t)len;
+    return LS_OK;
+}
+
+int ls_addr_parse(const char *host, uint16_t port, ls_addr *out)
+{
+    ls_addr addr = {.port = port};
+    int err = LS_OK;
+    if (strncmp(host, unix_prefix, sizeof unix_prefix - 1) == 0) {
+        addr.port = 0;
+        err = unix_parse(host + sizeof unix_prefix - 1, &addr);
+    } else if (strcmp(host, "*") == 0) {
+        addr.family = LS_ADDR_IP6;
+        addr.bytes_len = 16; /* all zero: any address */
+    } else if (inet_pton(AF_INET, host, addr.bytes) == 1) {
+        addr.family = LS_ADDR_IP4;
+        addr.bytes_len = 4;
+    } else {
+        err = ip6_parse(host, &addr);
+    }
+    if (err == LS_OK) *out = addr;
+    return err;
+}
+
+char *ls_addr_host(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES])
+{
+    char name[INET6_ADDRSTRLEN > IF_NAMESIZE ? INET6_ADDRSTRLEN : IF_NAMESIZE];
+    switch (addr->family) {
+    case LS_ADDR_IP4: (void)inet_ntop(AF_INET, addr->bytes, out, LS_ADDR_TEXT_BYTES); break;
+    case LS_ADDR_IP6:
+        (void)inet_ntop(AF_INET6, addr->bytes, out, LS_ADDR_TEXT_BYTES);
+        if (addr->scope != 0) {
+            const size_t len = strlen(out);
+            if (if_indextoname(addr->scope, name) != NULL)
+                (void)snprintf(out + len, LS_ADDR_TEXT_BYTES - len, "%%%s", name);
+            else
+                (void)snprintf(out + len, LS_ADDR_TEXT_BYTES - len, "%%%u", (unsigned)addr->scope);
+        }
+        break;
+    case LS_ADDR_UNIX:
+        (void)snprintf(out, LS_ADDR_TEXT_BYTES, "%s%.*s", unix_prefix, (int)addr->bytes_len,
+                       (const char *)addr->bytes);
+        if (addr->bytes_len > 1 && addr->bytes[0] == '\0')
+            (void)snprintf(out, LS_ADDR_TEXT_BYTES, "%s@%.*s", unix_prefix, (int)addr->bytes_len - 1,
+                           (const char *)addr->bytes + 1);
+        break;
+    default: (void)snprintf(out, LS_ADDR_TEXT_BYTES, "unknown"); break;
+    }
+    return out;
+}
+
+char *ls_addr_text(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES])
+{
+    char host[LS_ADDR_TEXT_BYTES];
+    (void)ls_addr_host(addr, host);
+    const unsigned port = addr->port;
+    switch (addr->family) {
+    /* The precisions say what fits for certain: no host is longer. */
+    case LS_ADDR_IP4: (void)snprintf(out, LS_ADDR_TEXT_BYTES, "%.15s:%u", host, port); break;
+    case LS_ADDR_IP6: (void)snprintf(out, LS_ADDR_TEXT_BYTES, "[%.90s]:%u", host, port); break;
+    default: (void)snprintf(out, LS_ADDR_TEXT_BYTES, "%s", host); break;
+    }
+    return out;
+}
+
+void ls_addr_of(const ls_sockaddr *from, ls_addr *out)
+{
+    static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    ls_addr addr = {.family = LS_ADDR_NONE};
+    sa_family_t family = AF_UNSPEC;
+    if (from->len >= sizeof family) memcpy(&family, from->bytes + offsetof(struct sockaddr, sa_family), sizeof family);
+
+    if (family == AF_INET && from->len >= sizeof(struct sockaddr_in)) {
+        struct sockaddr_in in;
+        memcpy(&in, from->bytes, sizeof in);
+        addr.family = LS_ADDR_IP4;
+        addr.bytes_len = 4;
+        addr.port = ntohs(in.sin_port);
+        memcpy(addr.bytes, &in.sin_addr, 4);
+    } else if (family == AF_INET6 && from->len >= sizeof(struct sockaddr_in6)) {
+        struct sockaddr_in6 in;
+        memcpy(&in, from->bytes, sizeof in);
+        addr.port = ntohs(in.sin6_port);
+        if (memcmp(&in.sin6_addr, mapped, sizeof mapped) == 0) {
+            addr.family = LS_ADDR_IP4;
+            addr.bytes_len = 4;
+            memcpy(addr.bytes, (const unsigned char *)&in.sin6_addr + sizeof mapped, 4);
+        } else {
+            addr.family = LS_ADDR_IP6;
+            addr.bytes_len = 16;
+            addr.scope = in.sin6_scope_id;
+            memcpy(addr.bytes, &in.sin6_addr, 16);
+        }
+    } else if (family == AF_UNIX) {
+        const size_t at = offsetof(struct sockaddr_un, sun_path);
+        size_t len = from->len > at ? from->len - at : 0;
+        if (len > UNIX_PATH_BYTES) len = UNIX_PATH_BYTES;
+        const char *const path = (const char *)from->bytes + at;
+        if (len > 0 && path[0] != '\0') len = strnlen(path, len); /* the terminator may be counted or not */
+        addr.family = LS_ADDR_UNIX;
+        addr.bytes_len = (uint8_t)len;
+        memcpy(addr.bytes, path, len);
+    }
+    *out = addr;
+}
+
+void ls_addr_to(const ls_addr *addr, ls_sockaddr *out)
+{
+    *out = (ls_sockaddr){.len = 0};
+    if (addr->family == LS_ADDR_IP4) {
+        struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(addr->port)};
+        memcpy(&in.sin_addr, addr->bytes, 4);
+        memcpy(out->bytes, &in, sizeof in);
+        out->len = sizeof in;
+    } else if (addr->family == LS_ADDR_IP6) {
+        struct sockaddr_in6 in = {
+            .sin6_family = AF_INET6, .sin6_port = htons(addr->port), .sin6_scope_id = addr->scope};
+        memcpy(&in.sin6_addr, addr->bytes, 16);
+        memcpy(out->bytes, &in, sizeof in);
+        out->len = sizeof in;
+    } else if (addr->family == LS_ADDR_UNIX) {
+        struct sockaddr_un un = {.sun_family = AF_UNIX};
+        assert(addr->bytes_len <= sizeof un.sun_path);
+        memcpy(un.sun_path, addr->bytes, addr->bytes_len);
+        memcpy(out->bytes, &un, sizeof un);
+        /* A path is counted with its terminator; an abstract name, or none at all, has no terminator. */
+        const bool path = addr->bytes_len > 0 && addr->bytes[0] != '\0' && addr->bytes_len < sizeof un.sun_path;
+        out->len = (uint32_t)(offsetof(struct sockaddr_un, sun_path) + addr->bytes_len + (path ? 1 : 0));
+    }
+}
