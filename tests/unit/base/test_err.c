@@ -1,0 +1,47 @@
+/* test_err.c - the table of error codes. */
+#include "support.h"
+
+#include <errno.h>
+
+#include "base/err.h"
+
+static void every_code_has_its_name_and_text(void **state)
+{
+    (void)state;
+#define X(name, number, text)                                                                                         \
+    assert_string_equal(ls_err_name(number), #name);                                                                  \
+    assert_string_equal(ls_err_text(number), text);
+    LS_ERRORS(X)
+#undef X
+}
+
+static void a_number_outside_the_table_is_esys(void **state)
+{
+    (void)state;
+    assert_string_equal(ls_err_name(-9999), "ESYS");
+    assert_string_equal(ls_err_name(1), "ESYS");
+    assert_string_equal(ls_err_text(-9999), ls_err_text(LS_ESYS));
+}
+
+static void errno_values_find_their_code(void **state)
+{
+    (void)state;
+    assert_int_equal(ls_err_from_errno(0), LS_OK);
+    assert_int_equal(ls_err_from_errno(ENOMEM), LS_ENOMEM);
+    assert_int_equal(ls_err_from_errno(EMFILE), LS_EMFILE);
+    assert_int_equal(ls_err_from_errno(ENFILE), LS_EMFILE);
+    assert_int_equal(ls_err_from_errno(ECONNRESET), LS_ERESET);
+    assert_int_equal(ls_err_from_errno(EADDRINUSE), LS_EADDRINUSE);
+    assert_int_equal(ls_err_from_errno(EAGAIN), LS_EAGAIN);
+    assert_int_equal(ls_err_from_errno(EXDEV), LS_ESYS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_code_has_its_name_and_text),
+        cmocka_unit_test(a_number_outside_the_table_is_esys),
+        cmocka_unit_test(errno_values_find_their_code),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,49 @@
+/* test_list.c - the intrusive ring. */
+#include "support.h"
+
+#include "base/list.h"
+
+typedef struct item {
+    int number;
+    ls_node node;
+} item;
+
+static void items_leave_in_the_order_they_came(void **state)
+{
+    ls_node head;
+    item items[3] = {{.number = 0}, {.number = 1}, {.number = 2}};
+    (void)state;
+    ls_node_init(&head);
+    assert_true(ls_list_empty(&head));
+    for (int i = 0; i < 3; i++) ls_list_push(&head, &items[i].node);
+    for (int i = 0; i < 3; i++) {
+        assert_false(ls_list_empty(&head));
+        item *const first = LS_CONTAINER(head.next, item, node);
+        assert_int_equal(first->number, i);
+        ls_list_remove(&first->node);
+    }
+    assert_true(ls_list_empty(&head));
+}
+
+static void removing_twice_is_harmless(void **state)
+{
+    ls_node head, a, b;
+    (void)state;
+    ls_node_init(&head);
+    ls_list_push(&head, &a);
+    ls_list_push(&head, &b);
+    ls_list_remove(&a);
+    ls_list_remove(&a);
+    assert_ptr_equal(head.next, &b);
+    assert_ptr_equal(head.prev, &b);
+    assert_true(ls_list_empty(&a));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(items_leave_in_the_order_they_came),
+        cmocka_unit_test(removing_twice_is_harmless),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* test_log.c - lines as a sink sees them, and as stderr does. */
+#define _GNU_SOURCE
+#include "support.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+enum { LINE_BYTES_MAX = 16 * 1024 };
+static const char cut_mark[] = " [cut]";
+
+typedef struct seen {
+    int count;
+    enum ls_log_level level;
+    size_t len;
+    char line[LINE_BYTES_MAX + 1];
+} seen;
+
+static void keep(void *user, enum ls_log_level level, const char *line, size_t len)
+{
+    seen *s = user;
+    assert_true(len <= LINE_BYTES_MAX);
+    s->count++;
+    s->level = level;
+    s->len = len;
+    memcpy(s->line, line, len);
+    s->line[len] = '\0';
+}
+
+static int open_sink(void **state)
+{
+    seen *s = calloc(1, sizeof *s);
+    if (s == NULL) return -1;
+    ls_log_set_sink(keep, s);
+    ls_log_set_level(LS_LOG_INFO);
+    *state = s;
+    return 0;
+}
+
+static int close_sink(void **state)
+{
+    ls_log_set_sink(NULL, NULL);
+    ls_log_set_level(LS_LOG_INFO);
+    free(*state);
+    return 0;
+}
+
+static void a_line_reaches_the_sink(void **state)
+{
+    seen *s = *state;
+    ls_log(LS_LOG_WARN, "%s %d", "answer", 42);
+    assert_int_equal(s->count, 1);
+    assert_int_equal(s->level, LS_LOG_WARN);
+    assert_string_equal(s->line, "answer 42");
+}
+
+static void lower_levels_are_dropped(void **state)
+{
+    seen *s = *state;
+    ls_log(LS_LOG_DEBUG, "no");
+    ls_log_text(LS_LOG_DEBUG, "no", 2);
+    ls_log(LS_LOG_OFF, "no");
+    assert_int_equal(s->count, 0);
+    ls_log_set_level(LS_LOG_DEBUG);
+    ls_log(LS_LOG_DEBUG, "yes");
+    assert_int_equal(s->count, 1);
+    ls_log_set_level(LS_LOG_OFF);
+    ls_log(LS_LOG_ERROR, "no");
+    assert_int_equal(s->count, 1);
+}
+
+static void line_breaks_are_indented_and_control_characters_shown(void **state)
+{
+    seen *s = *state;
+    ls_log(LS_LOG_INFO, "a\nb\tc\r\x1b[2J\x7f\n\n");
+    assert_string_equal(s->line, "a\n\tb\tc\\x0d\\x1b[2J\\x7f");
+    ls_log_text(LS_LOG_INFO, "%d\0z", 4);
+    assert_string_equal(s->line, "%d\\x00z");
+    ls_log_text(LS_LOG_INFO, "", 0);
+    assert_int_equal(s->len, 0);
+}
+
+static void a_long_line_is_cut_at_its_limit(void **state)
+{
+    seen *s = *state;
+    char *text = malloc(LINE_BYTES_MAX + 1);
+    assert_non_null(text);
+    memset(text, 'x', LINE_BYTES_MAX + 1);
+
+    ls_log_text(LS_LOG_INFO, text, LINE_BYTES_MAX);
+    assert_int_equal(s->len, LINE_BYTES_MAX);
+    assert_int_equal(s->line[LINE_BYTES_MAX - 1], 'x');
+    ls_log(LS_LOG_INFO, "%.*s", (int)LINE_BYTES_MAX, text);
+    assert_int_equal(s->len, LINE_BYTES_MAX);
+    assert_int_equal(s->line[LINE_BYTES_MAX - 1], 'x');
+
+    ls_log_text(LS_LOG_INFO, text, LINE_BYTES_MAX + 1);
+    assert_int_equal(s->len, LINE_BYTES_MAX);
+    assert_string_equal(s->line + LINE_BYTES_MAX - (sizeof cut_mark - 1), cut_mark);
+    ls_log(LS_LOG_INFO, "%.*s", (int)LINE_BYTES_MAX + 1, text);
+    assert_int_equal(s->len, LINE_BYTES_MAX);
+    assert_string_equal(s->line + LINE_BYTES_MAX - (sizeof cut_mark - 1), cut_mark);
+
+    memset(text, '\1', LINE_BYTES_MAX); /* grows fourfold */
+    ls_log_text(LS_LOG_INFO, text, LINE_BYTES_MAX);
+    assert_true(s->len <= LINE_BYTES_MAX);
+    assert_string_equal(s->line + s->len - (sizeof cut_mark - 1), cut_mark);
+    free(text);
+}
+
+static void levels_have_names(void **state)
+{
+    enum ls_log_level level = LS_LOG_WARN;
+    (void)state;
+    assert_int_equal(ls_log_level_of("debug", &level), LS_OK);
+    assert_int_equal(level, LS_LOG_DEBUG);
+    assert_int_equal(ls_log_level_of("off", &level), LS_OK);
+    assert_int_equal(level, LS_LOG_OFF);
+    assert_int_equal(ls_log_level_of("loud", &level), LS_EINVAL);
+    assert_int_equal(level, LS_LOG_OFF);
+}
+
+enum { THREADS = 4, LINES = 20, WIDTH = 6000 }; /* wider than what a pipe takes at once */
+
+static void write_lines(void *arg)
+{
+    char text[WIDTH];
+    memset(text, *(const char *)arg, sizeof text);
+    for (int i = 0; i < LINES; i++) ls_log_text(LS_LOG_INFO, text, sizeof text);
+}
+
+static void write_all_lines(void *arg)
+{
+    static const char letters[THREADS] = {'a', 'b', 'c', 'd'};
+    ls_thread threads[THREADS];
+    (void)arg;
+    for (int i = 0; i < THREADS; i++) {
+        char *letter = (char *)(uintptr_t)&letters[i];
+        assert_int_equal(ls_thread_start(&threads[i], "log", write_lines, letter), LS_OK);
+    }
+    for (int i = 0; i < THREADS; i++) ls_thread_join(&threads[i]);
+    (void)close(STDERR_FILENO); /* the end for the reader */
+}
+
+static void lines_on_stderr_never_interleave(void **state)
+{
+    int pipe_fds[2];
+    const int saved = dup(STDERR_FILENO);
+    ls_thread writer;
+    char line[WIDTH + 100];
+    int lines = 0;
+    (void)state;
+    assert_int_equal(pipe(pipe_fds), 0);
+    assert_true(dup2(pipe_fds[1], STDERR_FILENO) >= 0);
+    (void)close(pipe_fds[1]);
+    ls_log_set_sink(NULL, NULL);
+    assert_int_equal(ls_thread_start(&writer, "writer", write_all_lines, NULL), LS_OK);
+
+    FILE *in = fdopen(pipe_fds[0], "r");
+    assert_non_null(in);
+    while (fgets(line, sizeof line, in) != NULL) {
+        /* 2026-01-31T12:00:00.123Z info xxxx */
+        enum { HEAD = 30 };
+        assert_int_equal(strlen(line), HEAD + WIDTH + 1);
+        assert_int_equal(line[10], 'T');
+        assert_memory_equal(line + 23, "Z info ", 7);
+        for (int i = 1; i < WIDTH; i++) assert_int_equal(line[HEAD + i], line[HEAD]);
+        lines++;
+    }
+    (void)fclose(in);
+    ls_thread_join(&writer);
+    (void)dup2(saved, STDERR_FILENO);
+    (void)close(saved);
+    assert_int_equal(lines, THREADS * LINES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_line_reaches_the_sink, open_sink, close_sink),
+        cmocka_unit_test_setup_teardown(lower_levels_are_dropped, open_sink, close_sink),
+        cmocka_unit_test_setup_teardown(line_breaks_are_indented_and_control_characters_shown, open_sink, close_sink),
+        cmocka_unit_test_setup_teardown(a_long_line_is_cut_at_its_limit, open_sink, close_sink),
+        cmocka_unit_test(levels_have_names),
+        cmocka_unit_test(lines_on_stderr_never_interleave),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,131 @@
+/* test_thread.c - threads, mutexes and condition variables. */
+#define _GNU_SOURCE
+#include "support.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/thread.h"
+
+enum { THREADS = 4, ROUNDS = 10000 };
+
+typedef struct shared {
+    ls_mutex mutex;
+    ls_cond cond;
+    int count;
+    int signals_open;
+    char name[16];
+} shared;
+
+static int open_shared(void **state)
+{
+    shared *s = calloc(1, sizeof *s);
+    if (s == NULL || ls_mutex_open(&s->mutex) < 0 || ls_cond_open(&s->cond) < 0) return -1;
+    *state = s;
+    return 0;
+}
+
+static int close_shared(void **state)
+{
+    shared *s = *state;
+    ls_cond_close(&s->cond);
+    ls_mutex_close(&s->mutex);
+    free(s);
+    return 0;
+}
+
+static void count_up(void *arg)
+{
+    shared *s = arg;
+    for (int i = 0; i < ROUNDS; i++) {
+        ls_mutex_lock(&s->mutex);
+        s->count++;
+        ls_mutex_unlock(&s->mutex);
+    }
+}
+
+static void a_mutex_excludes(void **state)
+{
+    shared *s = *state;
+    ls_thread threads[THREADS];
+    for (int i = 0; i < THREADS; i++) assert_int_equal(ls_thread_start(&threads[i], "count", count_up, s), LS_OK);
+    for (int i = 0; i < THREADS; i++) ls_thread_join(&threads[i]);
+    assert_int_equal(s->count, THREADS * ROUNDS);
+}
+
+static void wait_for_one(void *arg)
+{
+    shared *s = arg;
+    ls_mutex_lock(&s->mutex);
+    while (s->count == 0) ls_cond_wait(&s->cond, &s->mutex);
+    s->count++;
+    ls_mutex_unlock(&s->mutex);
+}
+
+static void a_broadcast_wakes_all(void **state)
+{
+    shared *s = *state;
+    ls_thread threads[THREADS];
+    for (int i = 0; i < THREADS; i++) assert_int_equal(ls_thread_start(&threads[i], "wait", wait_for_one, s), LS_OK);
+    ls_mutex_lock(&s->mutex);
+    s->count = 1;
+    ls_mutex_unlock(&s->mutex);
+    ls_cond_broadcast(&s->cond);
+    for (int i = 0; i < THREADS; i++) ls_thread_join(&threads[i]);
+    assert_int_equal(s->count, 1 + THREADS);
+}
+
+static void a_wait_with_a_timeout_ends(void **state)
+{
+    shared *s = *state;
+    const uint64_t before = ls_clock_ns();
+    ls_mutex_lock(&s->mutex);
+    while (ls_cond_wait_ms(&s->cond, &s->mutex, 30)) {
+        /* woken without a reason: wait again */
+    }
+    ls_mutex_unlock(&s->mutex);
+    assert_true(ls_clock_ns() - before >= 30 * UINT64_C(1000000));
+}
+
+static void look_around(void *arg)
+{
+    shared *s = arg;
+    sigset_t mask;
+    (void)pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    s->signals_open = !sigismember(&mask, SIGTERM) + !sigismember(&mask, SIGINT) + !sigismember(&mask, SIGHUP);
+    (void)pthread_getname_np(pthread_self(), s->name, sizeof s->name);
+}
+
+static void a_thread_has_a_name_and_takes_no_signals(void **state)
+{
+    shared *s = *state;
+    ls_thread thread;
+    sigset_t mask;
+    s->signals_open = -1;
+    assert_int_equal(ls_thread_start(&thread, "fifteen-letters-and-more", look_around, s), LS_OK);
+    ls_thread_join(&thread);
+    assert_int_equal(s->signals_open, 0);
+    assert_string_equal(s->name, "fifteen-letters");
+    (void)pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    assert_false(sigismember(&mask, SIGTERM)); /* ours is as before */
+}
+
+static void there_is_a_processor(void **state)
+{
+    (void)state;
+    assert_true(ls_cpu_count() >= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_mutex_excludes, open_shared, close_shared),
+        cmocka_unit_test_setup_teardown(a_broadcast_wakes_all, open_shared, close_shared),
+        cmocka_unit_test_setup_teardown(a_wait_with_a_timeout_ends, open_shared, close_shared),
+        cmocka_unit_test_setup_teardown(a_thread_has_a_name_and_takes_no_signals, open_shared, close_shared),
+        cmocka_unit_test(there_is_a_processor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
