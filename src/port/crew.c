@@ -35,9 +35,10 @@ void ls_crew_set_slow(ls_crew *crew, ls_worker *worker, bool slow)
 {
     if (atomic_load_explicit(&worker->slow, memory_order_relaxed) == slow) return;
     const unsigned count = atomic_load_explicit(&crew->slow, memory_order_relaxed);
-    atomic_store_explicit(&worker->slow, slow, memory_order_relaxed);
     atomic_store_explicit(&crew->slow, slow ? count + 1 : count - 1, memory_order_relaxed);
     ls_crew_balance(crew);
+    /* Last: the worker that no longer finds itself slow must find that it is one too many. */
+    atomic_store_explicit(&worker->slow, slow, memory_order_release);
 }
 
 /* ---- a worker ---------------------------------------------------------------------------------------------- */
@@ -97,7 +98,7 @@ static bool worker_batch(ls_worker *worker, int count)
     worker->batch++;
     atomic_store_explicit(&worker->claim, crew_claim(worker->batch, 1, count), memory_order_release);
     atomic_store_explicit(&worker->turn, turn, memory_order_release);
-    atomic_signal_fence(memory_order_seq_cst); /* the order that crew_watch.c counts on, as far as it is the compiler's */
+    atomic_signal_fence(memory_order_seq_cst); /* crew_watch.c counts on this order, as far as the compiler goes */
     if (atomic_load_explicit(&crew->watch_asleep, memory_order_relaxed)) ls_crew_wake_watch(crew);
 
     for (int i = 0;;) {
@@ -171,7 +172,7 @@ static void worker_main(void *arg)
             break;
         }
         if (n > 0) last = worker_batch(worker, n);
-        if (!last && (atomic_load_explicit(&worker->slow, memory_order_relaxed) ||
+        if (!last && (atomic_load_explicit(&worker->slow, memory_order_acquire) ||
                       atomic_load_explicit(&crew->excess, memory_order_relaxed) > 0))
             go_on = worker_settle(worker);
     }
@@ -324,8 +325,9 @@ void ls_crew_stat(const ls_crew *crew, ls_crew_stats *out)
     uint64_t sum[7] = {0};
     for (unsigned i = 0; i < crew->options.threads_max; i++) {
         const ls_seat_stats *seat = &crew->workers[i].seat.stats;
-        const _Atomic uint64_t *counters[] = {&seat->packets,     &seat->waits,       &seat->recv_inline, &seat->recv_queued,
-                                              &seat->send_inline, &seat->send_queued, &seat->accepts};
+        const _Atomic uint64_t *counters[] = {&seat->packets,     &seat->waits,       &seat->recv_inline,
+                                              &seat->recv_queued, &seat->send_inline, &seat->send_queued,
+                                              &seat->accepts};
         for (int k = 0; k < 7; k++) sum[k] += atomic_load_explicit(counters[k], memory_order_relaxed);
     }
     *out = (ls_crew_stats){

@@ -24,14 +24,14 @@ typedef struct ls_worker {
 
     _Alignas(CREW_LINE) _Atomic uint64_t turn;
     _Atomic uint64_t claim;
-    _Atomic bool slow;                      /* written under the mutex, read by the worker before it waits */
+    _Atomic bool slow; /* written under the mutex, read by the worker before it waits */
 
     _Alignas(CREW_LINE) uint64_t seen_turn; /* the watch's, from here */
     uint64_t seen_ns;
     uint32_t slow_ms;
-    ls_packet kept[LS_WAIT_PACKETS_MAX];    /* under the mutex: taken back, but the port had no memory for them */
+    ls_packet kept[LS_WAIT_PACKETS_MAX]; /* under the mutex: taken back, but the port had no memory for them */
     int kept_count;
-    bool parked;                            /* under the mutex */
+    bool parked; /* under the mutex */
     ls_cond unpark;
     ls_thread thread;
 } ls_worker;
@@ -41,18 +41,18 @@ struct ls_crew {
     ls_crew_options options;
     ls_worker *workers;
 
-    _Alignas(CREW_LINE) _Atomic bool stop;  /* these three are read on the hot path and hardly ever written */
+    _Alignas(CREW_LINE) _Atomic bool stop; /* these three are read on the hot path and hardly ever written */
     _Atomic bool watch_asleep;
-    _Atomic unsigned excess;                /* workers that should park */
+    _Atomic unsigned excess; /* workers that should park */
 
     _Alignas(CREW_LINE) ls_mutex mutex;
-    ls_cond ended;                          /* `alive` fell to 0 */
-    ls_cond watch_wake;                     /* `watch_asleep` was cleared, or `alive` fell to 0 */
-    unsigned alive, unparked;               /* threads that have not left; those of them that are not parked */
+    ls_cond ended;            /* `alive` fell to 0 */
+    ls_cond watch_wake;       /* `watch_asleep` was cleared, or `alive` fell to 0 */
+    unsigned alive, unparked; /* threads that have not left; those of them that are not parked */
     _Atomic unsigned slow;
     _Atomic uint64_t spares_released;
-    ls_op stop_op;                          /* the packet that ends a worker; each that leaves posts it for the next */
-    unsigned started;                       /* threads to join */
+    ls_op stop_op;    /* the packet that ends a worker; each that leaves posts it for the next */
+    unsigned started; /* threads to join */
     bool watch_started;
     ls_thread watch;
 };

@@ -20,9 +20,9 @@ static void watch_take_back(ls_crew *crew, ls_worker *worker)
 {
     uint64_t claim = atomic_load_explicit(&worker->claim, memory_order_acquire);
     const int begun = (int)(claim >> 4 & 15), count = (int)(claim & 15);
-    if (begun == count || !atomic_compare_exchange_strong_explicit(&worker->claim, &claim,
-                                                                   crew_claim(claim >> 8, count, count),
-                                                                   memory_order_acq_rel, memory_order_relaxed))
+    if (begun == count ||
+        !atomic_compare_exchange_strong_explicit(&worker->claim, &claim, crew_claim(claim >> 8, count, count),
+                                                 memory_order_acq_rel, memory_order_relaxed))
         return;
     for (int i = begun; i < count; i++) {
         const ls_packet *packet = &worker->packets[i];
