@@ -131,18 +131,20 @@ static void give_to_system(ls_pools *account, ls_block *block)
     free(block);
 }
 
+static uint32_t cache_max(size_t share, uint32_t most)
+{
+    return share < most ? (uint32_t)share : most;
+}
+
 int ls_pools_open(size_t bytes_max, ls_pools **out)
 {
     int err = LS_ENOMEM;
     ls_pools *pools = calloc(1, sizeof *pools);
     if (pools == NULL) return err;
     if ((err = ls_mutex_open(&pools->lock)) < 0) goto fail_alloc;
-    const size_t share = bytes_max / CACHE_SHARE;
     pools->bytes_max = bytes_max;
-    pools->cache_max[SMALL] = LS_POOL_CACHE_SMALL;
-    pools->cache_max[LARGE] = LS_POOL_CACHE_LARGE;
-    if (share / LS_BLOCK_SMALL < LS_POOL_CACHE_SMALL) pools->cache_max[SMALL] = (uint32_t)(share / LS_BLOCK_SMALL);
-    if (share / LS_BLOCK_LARGE < LS_POOL_CACHE_LARGE) pools->cache_max[LARGE] = (uint32_t)(share / LS_BLOCK_LARGE);
+    pools->cache_max[SMALL] = cache_max(bytes_max / CACHE_SHARE / LS_BLOCK_SMALL, LS_POOL_CACHE_SMALL);
+    pools->cache_max[LARGE] = cache_max(bytes_max / CACHE_SHARE / LS_BLOCK_LARGE, LS_POOL_CACHE_LARGE);
     ls_node_init(&pools->pools);
     pools->refs = 1;
     *out = pools;
