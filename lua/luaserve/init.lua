@@ -1,0 +1,88 @@
+-- luaserve - the table that `require "luaserve"` gives to a site.
+--
+-- What needs no checking is the core's own function. What takes options, or an app, goes through options.lua and
+-- app.lua first, so that every mistake is reported at the site's line.
+
+local core = require "luaserve.core"
+local app = require "luaserve.app"
+local json = require "luaserve.json"
+local misuse = require "luaserve.misuse"
+local options = require "luaserve.options"
+misuse.ours()
+
+local ls = {
+  version = core.version,
+  app = app.new,
+  json = json,
+  now = core.now,
+  sleep = core.sleep,
+  after = core.after,
+  every = core.every,
+  spawn = core.spawn,
+  once = core.once,
+  buffer = core.buffer,
+  stats = core.stats,
+}
+
+local http_defaults = {}
+
+-- ls.listen(port | "host:port" | "unix:/path", app), or ls.listen{ port =, host =, path =, app =, max_body =, ... }.
+-- Serves the app there as soon as the site is loaded. Without a host it is the loopback, "*" is everyone. The app is
+-- fixed from now on. Raises on unknown options, wrong types and after loading.
+function ls.listen(at, served)
+  local settings
+  settings, served = options.listen(http_defaults, at, served)
+  if not app.is(served) then
+    misuse.raise("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
+      misuse.show(served))
+  end
+  settings.where = misuse.where() or "?"
+  local compiled = app.serve(served, settings.where)
+  settings.dispatch, settings.failed = compiled.dispatch, compiled.failed
+  local ok, err = pcall(core.listen, settings)
+  if not ok then misuse.raise("ls.listen: %s", tostring(err)) end
+end
+
+-- ls.config{ threads = 4, max_body = "64m", ... }: settings of the whole server, and the limits of listeners that come
+-- later. Raises on unknown options, wrong types and after loading.
+function ls.config(given)
+  local settings, http = options.config(given)
+  for name, value in pairs(http) do http_defaults[name] = value end
+  if next(settings) ~= nil then
+    local ok, err = pcall(core.config, settings)
+    if not ok then misuse.raise("ls.config: %s", tostring(err)) end
+  end
+end
+
+local events = { start = true, drain = true, log = true }
+
+-- ls.on("start" | "drain" | "log", fn): fn() when the server begins to serve or to drain, fn(req, res) after each
+-- answer.
+function ls.on(name, fn)
+  if not events[name] then
+    misuse.raise("ls.on: there is no event %s%s", misuse.show(name), misuse.hint(name, events))
+  elseif type(fn) ~= "function" then
+    misuse.raise("ls.on: %s needs a function; got %s", name, misuse.show(fn))
+  end
+  return core.on(name, fn)
+end
+
+ls.log = {}
+for _, level in ipairs { "debug", "info", "warn", "error" } do
+  -- ls.log.info(...): one line, the arguments as print would show them.
+  ls.log[level] = function(...)
+    local n = select("#", ...)
+    if n == 1 then return core.log(level, tostring((...))) end
+    local parts = { ... }
+    for i = 1, n do parts[i] = tostring(parts[i]) end
+    return core.log(level, table.concat(parts, "\t", 1, n))
+  end
+end
+
+-- A name that is not there is most often a typing mistake, and "attempt to call a nil value" does not say which name
+-- was meant. rawget(ls, "name") asks without raising.
+return setmetatable(ls, {
+  __index = function(_, name)
+    misuse.raise("luaserve %s has no ls.%s%s", core.version, tostring(name), misuse.hint(name, ls))
+  end,
+})

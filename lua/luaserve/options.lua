@@ -1,0 +1,217 @@
+-- options.lua - the options of ls.listen and ls.config: their names, units and ranges, and the core's names for them.
+--
+-- Outside, times are seconds and sizes are bytes or "64k"; inside, the unit is part of the name. This table is the only
+-- place where the two meet, and the README's table of limits lists it.
+
+local misuse = require "luaserve.misuse"
+misuse.ours()
+
+local options = {}
+
+local units = { [""] = 1, k = 1024, m = 1024 ^ 2, g = 1024 ^ 3, t = 1024 ^ 4 }
+local uint32_max = 2 ^ 32 - 1
+
+-- Bytes of 4096, "64k", "1.5m", "10g"; nil when it is none of these.
+function options.bytes(value)
+  if type(value) == "string" then
+    local number, unit = value:lower():match("^(%d+%.?%d*)%s*([kmgt]?)i?b?$")
+    number = tonumber(number)
+    if not number then return nil end
+    value = number * units[unit]
+  end
+  if type(value) ~= "number" or not (value >= 0 and value < 2 ^ 62) then return nil end
+  return math.tointeger(value) or math.ceil(value)
+end
+
+local kinds = {
+  size = {
+    says = 'a number of bytes, or a text such as "64k", "10m" or "2g"',
+    read = options.bytes,
+    show = function(n) return string.format("%.0f bytes", n) end,
+  },
+  seconds = {
+    says = "a number of seconds, such as 10 or 0.5",
+    read = function(value)
+      if type(value) ~= "number" or not (value >= 0 and value < 2 ^ 53) then return nil end
+      return math.ceil(value * 1000)
+    end,
+    show = function(n) return string.format("%g s", n / 1000) end,
+  },
+  count = {
+    says = "a whole number",
+    read = function(value) return type(value) == "number" and math.tointeger(value) or nil end,
+    show = function(n) return string.format("%.0f", n) end,
+  },
+  rate = {
+    says = 'a number of bytes per second, or a text such as "1k"',
+    read = options.bytes,
+    show = function(n) return string.format("%.0f bytes per second", n) end,
+  },
+}
+
+-- name = { the core's name, kind, smallest, largest }; `none`: the core's value for `false`, where that is allowed.
+local listener = {
+  max_head = { "head_bytes_max", "size", 256, 65536 },
+  max_target = { "target_bytes_max", "size", 16, 65536 },
+  max_fields = { "fields_max", "count", 1, 100 },
+  max_body = { "body_bytes_max", "size", 0, math.maxinteger, none = math.maxinteger },
+  head_timeout = { "head_ms_max", "seconds", 1, uint32_max },
+  body_grace = { "body_grace_ms", "seconds", 1, uint32_max },
+  min_body_rate = { "body_rate_min", "rate", 0, uint32_max },
+  idle_timeout = { "idle_ms_max", "seconds", 1, uint32_max },
+  send_timeout = { "send_stall_ms_max", "seconds", 1, uint32_max },
+  max_pipelined = { "pipeline_bytes_max", "size", 1, uint32_max },
+  linger = { "linger_ms_max", "seconds", 0, uint32_max },
+  write_ahead = { "write_bytes_high", "size", 1, uint32_max },
+}
+
+local process = {
+  threads = { "threads", "count", 1, 1024 },
+  threads_max = { "threads_max", "count", 1, 1024 },
+  max_connections = { "connections_max", "count", 1, uint32_max },
+  max_buffers = { "pool_bytes_max", "size", 1024 * 1024, math.maxinteger },
+  max_memory = { "lua_bytes_max", "size", 1024 * 1024, math.maxinteger },
+  max_cpu = { "handler_cpu_ms_max", "seconds", 1, uint32_max },
+  drain_timeout = { "drain_ms_max", "seconds", 0, uint32_max },
+  accepts_posted = { "accepts_posted", "count", 1, 1024 },
+  backlog = { "backlog", "count", 1, 65535 },
+}
+
+local function read(who, name, value, spec)
+  local kind = kinds[spec[2]]
+  if value == false and spec.none then return spec.none end
+  local number = kind.read(value)
+  if not number then
+    misuse.raise("%s: %s must be %s%s; got %s", who, name, kind.says, spec.none and ", or false for no limit" or "",
+      misuse.show(value))
+  end
+  if number < spec[3] then
+    misuse.raise("%s: %s must be at least %s; got %s", who, name, kind.show(spec[3]), misuse.show(value))
+  elseif number > spec[4] then
+    misuse.raise("%s: %s must be at most %s; got %s", who, name, kind.show(spec[4]), misuse.show(value))
+  end
+  return number
+end
+
+local function merged(...)
+  local all = {}
+  for _, names in ipairs { ... } do
+    for name in pairs(names) do all[name] = true end
+  end
+  return all
+end
+
+-- Raise unless every key of `given` is one of `known`.
+function options.check_names(who, given, known)
+  for name in pairs(given) do
+    if not known[name] then
+      misuse.raise("%s: unknown option %s%s", who, misuse.show(name), misuse.hint(name, known))
+    end
+  end
+end
+
+-- A body limit as in a route's `max_body`: bytes, or false for none. Raises.
+function options.max_body(who, value)
+  local bytes = read(who, "max_body", value, listener.max_body)
+  return bytes ~= math.maxinteger and bytes
+end
+
+local listen_known = merged(listener, { host = true, port = true, path = true, app = true })
+local config_known = merged(listener, process)
+
+local listen_says = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.listen{ port = 8080, app = app, ... }'
+
+local function address_of_text(text)
+  local path = text:match("^unix:(.+)$")
+  if path then return "unix:" .. path, 0 end
+  if text:match("^%d+$") then return "", tonumber(text) end
+  local host, port = text:match("^%[([%x:.%%%w]+)%]:(%d+)$")
+  if not host then host, port = text:match("^([^:%[%]]+):(%d+)$") end
+  if host then return host, tonumber(port) end
+  if text:match("^:%d+$") then
+    misuse.raise('ls.listen: %q names no host; write %s for this machine alone, or "*%s" for everyone', text,
+      text:sub(2), text)
+  end
+  misuse.raise('ls.listen: %q is no address; write 8080, "127.0.0.1:8080", "[::1]:8080", "*:8080" or "unix:/path"',
+    text)
+end
+
+local function check_port(port)
+  if math.type(port) == "float" then port = math.tointeger(port) or port end
+  if math.type(port) ~= "integer" or port < 0 or port > 65535 then
+    misuse.raise("ls.listen: port must be a whole number from 0 (pick a free one) to 65535; got %s", misuse.show(port))
+  end
+  return port
+end
+
+local function address_of_table(given)
+  local host, port, path = given.host, given.port, given.path
+  if host ~= nil and type(host) ~= "string" then
+    misuse.raise('ls.listen: host must be a text such as "127.0.0.1", "::1" or "*"; got %s', misuse.show(host))
+  end
+  if host and host:match("^unix:") then
+    if path ~= nil then misuse.raise("ls.listen: host and path both name a Unix socket; leave one out") end
+    path, host = host:sub(6), nil
+  end
+  if path ~= nil then
+    if type(path) ~= "string" or path == "" then
+      misuse.raise('ls.listen: path must be the file name of a Unix socket, such as "/run/site.sock"; got %s',
+        misuse.show(path))
+    end
+    if host ~= nil or port ~= nil then
+      misuse.raise("ls.listen: path is a Unix socket and goes without host and port")
+    end
+    return "unix:" .. path, 0
+  end
+  if port == nil then misuse.raise("ls.listen: port is missing (0 picks a free one)") end
+  if host then host = host:match("^%[(.*)%]$") or host end
+  return host or "", check_port(port)
+end
+
+-- What ls.listen was given -> { host=, port=, http={core's names} }, app. `defaults` is the http table that ls.config
+-- made. The app is returned unchecked. Raises at the caller's line.
+function options.listen(defaults, at, app)
+  local out = { http = {} }
+  for name, value in pairs(defaults) do out.http[name] = value end
+  if type(at) == "number" then
+    out.host, out.port = "", check_port(at)
+  elseif type(at) == "string" then
+    out.host, out.port = address_of_text(at)
+    check_port(out.port)
+  elseif type(at) == "table" then
+    options.check_names("ls.listen", at, listen_known)
+    if app ~= nil then misuse.raise("ls.listen: with a table, the app goes into it: app = app") end
+    out.host, out.port = address_of_table(at)
+    app = at.app
+    for name, spec in pairs(listener) do
+      if at[name] ~= nil then out.http[spec[1]] = read("ls.listen", name, at[name], spec) end
+    end
+  else
+    misuse.raise("ls.listen: the first argument says where to listen: %s; got %s", listen_says, misuse.show(at))
+  end
+  if #out.host > 111 then misuse.raise("ls.listen: %s is too long (at most 111 bytes)", misuse.show(out.host)) end
+  return out, app
+end
+
+-- What ls.config was given -> settings of the process, defaults for listeners; both with the core's names. Raises.
+function options.config(given)
+  if type(given) ~= "table" then
+    misuse.raise("ls.config takes a table of options: ls.config{ threads = 4, max_body = \"64m\" }; got %s",
+      misuse.show(given))
+  end
+  options.check_names("ls.config", given, config_known)
+  local settings, http = {}, {}
+  for name, value in pairs(given) do
+    if process[name] then
+      settings[process[name][1]] = read("ls.config", name, value, process[name])
+    else
+      http[listener[name][1]] = read("ls.config", name, value, listener[name])
+    end
+  end
+  if settings.threads and settings.threads_max and settings.threads_max < settings.threads then
+    misuse.raise("ls.config: threads_max (%d) must not be below threads (%d)", settings.threads_max, settings.threads)
+  end
+  return settings, http
+end
+
+return options

@@ -1,0 +1,434 @@
+-- router.lua - from the routes of an app to one function, dispatch(req, res, method, path, too_big).
+--
+-- Three structures, made once. `plain[method][path]` holds the routes without parameters and without a body limit of
+-- their own: two lookups and a tail call, no garbage. `by_prefix[method]["/hello/"]` holds those that end in their only
+-- parameter, as /hello/:name does: one string.match. Both only save time: the whole truth is a trie of path segments
+-- for each method.
+--
+--     GET  ── "hello" ── :name ●           a node has children by text, one child for a parameter, and a leaf for a
+--          ── "files" ── *path ●           *rest. At each segment the text is tried first, then the parameter, then
+--                                          the rest; what leads nowhere is taken back. No node is visited twice.
+--
+-- A method's trie also holds the `any` routes, that of HEAD the GET routes, each where nothing closer took the place.
+--
+-- Paths come as they were sent. One with a `%` is cut at its slashes first and decoded after, so an encoded slash
+-- separates nothing.
+--
+-- A mounted app is flattened into the same tries. Its *scope* remembers what was its own: middleware (after that of its
+-- parents), error and not_found (its own, else its parent's).
+
+local core = require "luaserve.core"
+local misuse = require "luaserve.misuse"
+misuse.ours()
+
+local find, match, sub, concat = string.find, string.match, string.sub, table.concat
+local percent_decode, set_params, set_body_max = core.percent_decode, core.params, core.body_max
+
+local router = {}
+
+local usual_methods = { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" }
+
+-- ---- patterns ------------------------------------------------------------------------------------------------------
+
+-- "/files/:kind/*rest" -> array of { text= } | { param= } | { rest= }. Raises (`who` begins the message).
+function router.parse(who, pattern)
+  if type(pattern) ~= "string" then
+    misuse.raise('%s: the path must be a text such as "/items/:id"; got %s', who, misuse.show(pattern))
+  end
+  if sub(pattern, 1, 1) ~= "/" then
+    misuse.raise('%s: the path must begin with "/"; got %q', who, pattern)
+  end
+  if find(pattern, "[%z\1-\31\127?#]") then
+    misuse.raise("%s: a path holds no control character, no ? and no #; got %q", who, pattern)
+  end
+  local segments, names = {}, {}
+  for segment in pattern:gmatch("/([^/]*)") do
+    local kind, name = segment:match("^([:*])(.*)$")
+    if segments[#segments] and segments[#segments].rest then
+      misuse.raise("%s: *%s takes the whole rest of the path, so it must come last; got %q", who,
+        segments[#segments].rest, pattern)
+    end
+    if not kind then
+      segments[#segments + 1] = { text = segment }
+    else
+      if not name:match("^[%a_][%w_]*$") then
+        misuse.raise("%s: after %s comes a name of letters, digits and _; got %q", who, kind, pattern)
+      end
+      if names[name] then misuse.raise("%s: the name %s is there twice; got %q", who, name, pattern) end
+      names[name] = true
+      segments[#segments + 1] = kind == ":" and { param = name } or { rest = name }
+    end
+  end
+  return segments
+end
+
+-- The pattern without the names of its parameters: two patterns that match the same paths have the same shape.
+function router.shape(segments)
+  local parts = {}
+  for i, segment in ipairs(segments) do
+    parts[i] = segment.text or segment.param and ":" or "*"
+  end
+  return "/" .. concat(parts, "/")
+end
+
+-- ---- the trie ------------------------------------------------------------------------------------------------------
+
+local function new_node() return { texts = {} } end
+
+-- Put `leaf` at the place of `segments`, unless something is there. Returns what was there.
+local function insert(root, segments, leaf)
+  local node = root
+  for _, segment in ipairs(segments) do
+    if segment.rest then
+      local old = node.rest
+      node.rest = old or leaf
+      return old
+    elseif segment.param then
+      node.param = node.param or new_node()
+      node = node.param
+    else
+      local child = node.texts[segment.text]
+      if not child then
+        child = new_node()
+        node.texts[segment.text] = child
+      end
+      node = child
+    end
+  end
+  local old = node.leaf
+  node.leaf = old or leaf
+  return old
+end
+
+-- Values of the parameters of the path that is being matched, in order. Shared: nothing yields while it is in use.
+local values = {}
+
+-- Match path from byte `from` (just after a slash) below `node`. `n` parameters were found so far. Returns the leaf.
+local function walk(node, path, from, n)
+  local slash = find(path, "/", from, true)
+  if slash then
+    local segment = sub(path, from, slash - 1)
+    local child = node.texts[segment]
+    if child then
+      local leaf = walk(child, path, slash + 1, n)
+      if leaf then return leaf end
+    end
+    child = node.param
+    if child and slash > from then
+      values[n + 1] = segment
+      local leaf = walk(child, path, slash + 1, n + 1)
+      if leaf then return leaf end
+    end
+  else
+    local segment = sub(path, from)
+    local child = node.texts[segment]
+    if child and child.leaf then return child.leaf end
+    child = node.param
+    if child and child.leaf and segment ~= "" then
+      values[n + 1] = segment
+      return child.leaf
+    end
+  end
+  if node.rest then
+    values[n + 1] = sub(path, from)
+    return node.rest
+  end
+  return nil
+end
+
+-- The same over segments that were cut and decoded before.
+local function walk_segments(node, segments, i, n)
+  local segment = segments[i]
+  local child = node.texts[segment]
+  if i < #segments then
+    if child then
+      local leaf = walk_segments(child, segments, i + 1, n)
+      if leaf then return leaf end
+    end
+    child = node.param
+    if child and segment ~= "" then
+      values[n + 1] = segment
+      local leaf = walk_segments(child, segments, i + 1, n + 1)
+      if leaf then return leaf end
+    end
+  else
+    if child and child.leaf then return child.leaf end
+    child = node.param
+    if child and child.leaf and segment ~= "" then
+      values[n + 1] = segment
+      return child.leaf
+    end
+  end
+  if node.rest then
+    values[n + 1] = concat(segments, "/", i)
+    return node.rest
+  end
+  return nil
+end
+
+-- The segments of a path that holds a %, decoded; nil when an escape is broken or hides a NUL.
+local function decode_segments(path)
+  local segments, from = {}, 2
+  while true do
+    local slash = find(path, "/", from, true)
+    local segment = percent_decode(sub(path, from, slash and slash - 1))
+    if not segment or find(segment, "\0", 1, true) then return nil end
+    segments[#segments + 1] = segment
+    if not slash then return segments end
+    from = slash + 1
+  end
+end
+
+-- The table for req.params. One and two parameters, the usual ones, get a table of the right size at once.
+local function params_of(names)
+  local n = #names
+  if n == 1 then
+    return { [names[1]] = values[1] }
+  elseif n == 2 then
+    return { [names[1]] = values[1], [names[2]] = values[2] }
+  end
+  local params = {}
+  for i = 1, n do params[names[i]] = values[i] end
+  return params
+end
+
+-- ---- from apps to leaves -------------------------------------------------------------------------------------------
+
+-- fn, run inside the middleware `uses` (the first is the outermost). `next` is made for each request, because it holds
+-- on to req and res.
+local function wrap(uses, fn)
+  for i = #uses, 1, -1 do
+    local middleware, inner = uses[i], fn
+    fn = function(req, res)
+      return middleware(req, res, function() return inner(req, res) end)
+    end
+  end
+  return fn
+end
+
+local function answer_404() return 404 end
+local function answer_413() return 413 end
+
+local function new_scope(parent, app)
+  local scope = { uses = {} }
+  if parent then table.move(parent.uses, 1, #parent.uses, 1, scope.uses) end
+  table.move(app.uses, 1, #app.uses, #scope.uses + 1, scope.uses)
+  scope.on_error = app.on_error or parent and parent.on_error
+  scope.on_not_found = app.on_not_found or parent and parent.on_not_found
+  local not_found = scope.on_not_found
+  scope.missing = wrap(scope.uses, not_found and function(req, res)
+    res:status(404)
+    return not_found(req, res)
+  end or answer_404)
+  scope.too_big = wrap(scope.uses, answer_413)
+  return scope
+end
+
+-- `prefix` (segments) with the segments of a route below it. "/" of a mounted app is the mount point itself.
+local function joined(prefix, segments)
+  local all = table.move(prefix, 1, #prefix, 1, {})
+  return table.move(segments, 1, #segments, #all + 1, all)
+end
+
+local function add_leaf(flat, method, segments, leaf)
+  leaf.names = {}
+  for _, segment in ipairs(segments) do
+    local name = segment.param or segment.rest
+    if name then leaf.names[#leaf.names + 1] = name end
+  end
+  local key = method .. " " .. router.shape(segments)
+  local same = flat.seen[key]
+  if same then
+    error(string.format("%s: %s is already defined at %s", leaf.where or "?", key, same.where or "?"), 0)
+  end
+  flat.seen[key] = leaf
+  flat.methods[method] = flat.methods[method] or {}
+  table.insert(flat.methods[method], { segments = segments, leaf = leaf })
+end
+
+local function flatten(flat, app, prefix, parent)
+  local scope = new_scope(parent, app)
+  for _, route in ipairs(app.routes) do
+    local at = { joined(prefix, route.segments) }
+    if #prefix > 0 and #route.segments == 1 and route.segments[1].text == "" then at[2] = prefix end
+    for _, segments in ipairs(at) do
+      add_leaf(flat, route.method, segments, {
+        run = wrap(scope.uses, route.fn),
+        scope = scope, max_body = route.max_body, where = route.where,
+      })
+    end
+  end
+  local whole_star = app.star
+  if whole_star and not parent then flat.star = { run = wrap(scope.uses, whole_star.fn) } end
+  if parent then
+    local below = joined(prefix, { { rest = "rest" } })
+    insert(flat.scopes, prefix, scope)
+    insert(flat.scopes, below, scope)
+    if app.on_not_found then
+      -- Its own 404 page is nearer than a catch-all route of the parent.
+      local leaf = { missing = true, scope = scope, names = {} }
+      flat.missing[#flat.missing + 1] = { segments = prefix, leaf = leaf }
+      flat.missing[#flat.missing + 1] = { segments = below, leaf = leaf }
+    end
+  end
+  for _, mount in ipairs(app.mounts) do
+    flatten(flat, mount.app, joined(prefix, mount.segments), scope)
+  end
+  return scope
+end
+
+local function fill(trie, entries)
+  for _, entry in ipairs(entries or {}) do insert(trie, entry.segments, entry.leaf) end
+end
+
+-- The shortcuts into a trie: leaves by path, and leaves of a last parameter by what stands before it. A leaf with its own
+-- body limit needs the long way, and so does one beside it that only the trie would tell apart.
+local function shortcuts(trie)
+  local plain, by_prefix = {}, {}
+  local function visit(node, prefix)
+    local complete = true
+    for text, child in pairs(node.texts) do
+      local leaf = child.leaf
+      local encoded = find(text, "%", 1, true)
+      if leaf and not encoded and not leaf.missing and leaf.max_body == nil then
+        plain[prefix .. text] = leaf.run
+      elseif leaf then
+        complete = false
+      end
+      if not encoded then visit(child, prefix .. text .. "/") end
+    end
+    local leaf = node.param and node.param.leaf
+    if leaf and complete and #leaf.names == 1 and not leaf.missing and leaf.max_body == nil then
+      by_prefix[prefix] = leaf
+    end
+  end
+  visit(trie, "/")
+  return plain, by_prefix
+end
+
+-- Compile an app: returns { dispatch =, failed = } for core.listen. Raises when two routes are the same.
+function router.compile(app)
+  local flat = { methods = {}, seen = {}, scopes = new_node(), missing = {} }
+  local root_scope = flatten(flat, app, {}, nil)
+
+  local tries, plain, by_prefix = {}, {}, {}
+  local names = {}
+  for _, method in ipairs(usual_methods) do names[method] = true end
+  for method in pairs(flat.methods) do names[method] = true end
+  for method in pairs(names) do
+    local trie = new_node()
+    if method ~= "any" then fill(trie, flat.methods[method]) end
+    if method == "HEAD" then fill(trie, flat.methods.GET) end
+    fill(trie, flat.methods.any)
+    fill(trie, flat.missing)
+    tries[method] = trie
+  end
+  local any_trie = new_node()
+  fill(any_trie, flat.methods.any)
+  fill(any_trie, flat.missing)
+  tries.any = nil
+
+  for method, trie in pairs(tries) do
+    plain[method], by_prefix[method] = shortcuts(trie)
+  end
+
+  local allow_order = {}
+  for method in pairs(tries) do allow_order[#allow_order + 1] = method end
+  table.sort(allow_order)
+
+  local function leaf_of(method, path, segments)
+    local trie = tries[method] or any_trie
+    if segments then return walk_segments(trie, segments, 1, 0) end
+    return walk(trie, path, 2, 0)
+  end
+
+  local function scope_of(path, segments)
+    if segments then return walk_segments(flat.scopes, segments, 1, 0) or root_scope end
+    return walk(flat.scopes, path, 2, 0) or root_scope
+  end
+
+  -- The value of Allow for a path, or nil when no method has it. OPTIONS is answered wherever anything is.
+  local function allowed(path, segments)
+    local list, found = {}, false
+    for _, method in ipairs(allow_order) do
+      local leaf = leaf_of(method, path, segments)
+      local has = leaf and not leaf.missing
+      found = found or has
+      if has or method == "OPTIONS" then list[#list + 1] = method end
+    end
+    return found and concat(list, ", ") or nil
+  end
+
+  -- No route has this method and path: 404, or 405 and the automatic OPTIONS when another method has it.
+  local function nowhere(req, res, method, path, segments)
+    local scope = scope_of(path, segments)
+    local allow = allowed(path, segments)
+    if not allow then return scope.missing(req, res) end
+    local status = method == "OPTIONS" and 204 or 405
+    return wrap(scope.uses, function(_, response)
+      response:header("Allow", allow)
+      return status
+    end)(req, res)
+  end
+
+  local function answer_400() return 400 end
+
+  local function asterisk(req, res, method)
+    if method ~= "OPTIONS" then return wrap(root_scope.uses, answer_400)(req, res) end
+    if flat.star then return flat.star.run(req, res) end
+    return wrap(root_scope.uses, function(_, response)
+      response:header("Allow", concat(allow_order, ", "))
+      return 204
+    end)(req, res)
+  end
+
+  local function by_trie(req, res, method, path, too_big)
+    local segments
+    if find(path, "%", 1, true) then
+      segments = decode_segments(path)
+      if not segments then return wrap(root_scope.uses, answer_400)(req, res) end
+    elseif path == "*" then
+      return asterisk(req, res, method)
+    end
+    local leaf = leaf_of(method, path, segments)
+    if not leaf or leaf.missing then return nowhere(req, res, method, path, segments) end
+    if leaf.max_body ~= nil then too_big = set_body_max(req, leaf.max_body or nil) end
+    if too_big then return leaf.scope.too_big(req, res) end
+    local names_of_leaf = leaf.names
+    if names_of_leaf[1] then set_params(req, params_of(names_of_leaf)) end
+    return leaf.run(req, res)
+  end
+
+  local function dispatch(req, res, method, path, too_big)
+    local by_path = plain[method]
+    if by_path and not too_big then
+      local run = by_path[path]
+      if run then return run(req, res) end
+      local prefix, value = match(path, "^(.*/)([^/%%]+)$")
+      local leaf = by_prefix[method][prefix]
+      if leaf then
+        set_params(req, { [leaf.names[1]] = value })
+        return leaf.run(req, res)
+      end
+    end
+    return by_trie(req, res, method, path, too_big)
+  end
+
+  -- The error handler of the app that the request went to.
+  local function failed(req, res, err, traceback)
+    local path = req.target:match("^[^?#]*"):gsub("^%a[%w+.-]*://[^/]*", "")
+    local on_error = root_scope.on_error
+    if sub(path, 1, 1) == "/" then
+      local segments = find(path, "%", 1, true) and decode_segments(path) or nil
+      local leaf = leaf_of(req.method, path, segments)
+      local scope = leaf and leaf.scope or scope_of(path, segments)
+      on_error = scope.on_error
+    end
+    if not on_error then return 500 end
+    return on_error(req, res, err, traceback)
+  end
+
+  return { dispatch = dispatch, failed = failed }
+end
+
+return router

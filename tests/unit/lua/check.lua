@@ -1,0 +1,45 @@
+-- The assertions of the Lua unit tests.
+
+local check = {}
+
+local function show(value)
+  if type(value) == "string" then return string.format("%q", value) end
+  if type(value) ~= "table" then return tostring(value) end
+  local keys = {}
+  for key in pairs(value) do keys[#keys + 1] = key end
+  table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
+  local parts = {}
+  for i, key in ipairs(keys) do parts[i] = "[" .. show(key) .. "]=" .. show(value[key]) end
+  return "{" .. table.concat(parts, ", ") .. "}"
+end
+
+local function same(a, b)
+  if type(a) ~= "table" or type(b) ~= "table" then return a == b and math.type(a) == math.type(b) end
+  for key, value in pairs(a) do if not same(value, b[key]) then return false end end
+  for key in pairs(b) do if a[key] == nil then return false end end
+  return true
+end
+
+-- Equal in value and kind, tables by their contents.
+function check.equal(got, expected)
+  if not same(got, expected) then error("got " .. show(got) .. ", expected " .. show(expected), 2) end
+end
+
+-- fn(...) raises a text that holds every one of `parts`.
+function check.raises(parts, fn, ...)
+  local ok, message = pcall(fn, ...)
+  if ok then error("did not raise; expected " .. show(parts), 2) end
+  for _, part in ipairs(type(parts) == "table" and parts or { parts }) do
+    if type(message) ~= "string" or not message:find(part, 1, true) then
+      error("raised " .. show(message) .. ", without " .. show(part), 2)
+    end
+  end
+end
+
+-- The line that calls this, as messages name it: "test_app.lua:12".
+function check.line(offset)
+  local info = debug.getinfo(2, "Sl")
+  return info.short_src:match("[^/]*$") .. ":" .. info.currentline + (offset or 0)
+end
+
+return check

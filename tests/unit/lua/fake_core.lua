@@ -1,0 +1,74 @@
+-- Stands in for luaserve.core: records what it is called with, and runs requests without a server.
+
+local core = { version = "0.0-test", build = {}, calls = {} }
+
+local function recorded(name)
+  return function(...)
+    core.calls[#core.calls + 1] = { name, ... }
+  end
+end
+
+for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "once", "on", "log", "buffer", "now",
+  "stats" } do
+  core[name] = recorded(name)
+end
+
+-- The calls since the last time.
+function core.taken()
+  local calls = core.calls
+  core.calls = {}
+  return calls
+end
+
+function core.percent_decode(text)
+  local bad = false
+  local plain = text:gsub("%%(%x?%x?)", function(digits)
+    if #digits < 2 then bad = true return "" end
+    return string.char(tonumber(digits, 16))
+  end)
+  if bad then return nil end
+  return plain
+end
+
+function core.params(req, params) req.params = params end
+
+-- As in the core: the announced length is held against the new limit.
+function core.body_max(req, bytes)
+  req.body_max = bytes or "none"
+  return bytes ~= nil and #(req.body_text or "") > bytes
+end
+
+core.listener_body_max = 1000
+
+local function answer(res, ...)
+  local n, first, body, headers = select("#", ...), ...
+  if n == 0 or first == nil then
+    return res.code or 204, ""
+  elseif type(first) == "number" then
+    for name, value in pairs(headers or {}) do res:header(name, value) end
+    return first, body or "status " .. first
+  end
+  return res.code or 200, first
+end
+
+function core.inject(dispatch, failed, method, target, headers, body)
+  local path = target:match("^[^?]*"):gsub("^%a+://[^/]*", "")
+  local req = { method = method, target = target, path = path, headers = headers, body_text = body }
+  local res = { list = {} }
+  function res:status(code) self.code = code end
+  function res:header(name, value) self.list[#self.list + 1] = { name, value } end
+  local too_big = #(body or "") > core.listener_body_max
+  local results = table.pack(xpcall(dispatch, function(err)
+    return { err = err, traceback = debug.traceback() }
+  end, req, res, method, path, too_big))
+  local status, text
+  if results[1] then
+    status, text = answer(res, table.unpack(results, 2, results.n))
+  else
+    res.code = 500
+    status, text = answer(res, failed(req, res, results[2].err, results[2].traceback))
+  end
+  return status, res.list, text
+end
+
+return core

@@ -1,0 +1,30 @@
+-- Runs the unit tests of the Lua modules in plain Lua: lua5.4 tests/unit/lua/run.lua [part of a test's name]
+-- Exit status 0 when all pass.
+
+local here = arg[0]:match("^(.*)/[^/]*$") or "."
+local modules = here .. "/../../../lua/"
+package.path = here .. "/?.lua;" .. modules .. "?.lua;" .. modules .. "?/init.lua;" .. package.path
+package.loaded["luaserve.core"] = require "fake_core"
+
+local wanted = arg[1]
+local passed, failed = 0, {}
+for _, module in ipairs { "test_misuse", "test_options", "test_json", "test_router", "test_app", "test_init" } do
+  local tests = require(module)
+  local names = {}
+  for name in pairs(tests) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local full = module .. ": " .. name
+    if not wanted or full:find(wanted, 1, true) then
+      local ok, message = xpcall(tests[name], debug.traceback)
+      if ok then
+        passed = passed + 1
+      else
+        failed[#failed + 1] = full
+        print("FAILED " .. full .. "\n  " .. tostring(message):gsub("\n", "\n  "))
+      end
+    end
+  end
+end
+print(string.format("%d passed, %d failed", passed, #failed))
+os.exit(#failed == 0 and passed > 0)

@@ -1,0 +1,85 @@
+local check = require "check"
+local ls = require "luaserve"
+
+local tests = {}
+
+local function hello() return "hello" end
+
+function tests.misuse_is_told_at_the_caller()
+  local app = ls.app()
+  check.raises({ check.line(1), "app:get needs a function(req, res); got nil" }, function()
+    app:get("/")
+  end)
+  check.raises({ check.line(1), "no method \"gett\"; did you mean 'get'?" }, function()
+    app:gett("/", hello)
+  end)
+  check.raises("with a colon", function() app.get("/", hello) end)
+  check.raises("unknown option \"max_boddy\"; did you mean 'max_body'?", function()
+    app:get("/", { max_boddy = 1 }, hello)
+  end)
+  check.raises("max_body must be a number of bytes", function() app:get("/", { max_body = true }, hello) end)
+  check.raises("options are a table", function() app:get("/", "x", hello) end)
+  check.raises("in capitals: \"GET\"", function() app:route("get", "/", hello) end)
+  check.raises("the method must be a text", function() app:route("G T", "/", hello) end)
+  check.raises("app:use needs a function", function() app:use("x") end)
+  check.raises("app:mount takes a prefix and an app", function() app:mount("/x") end)
+  check.raises("holds no *rest", function() app:mount("/x/*rest", ls.app()) end)
+  check.raises("inside itself", function() app:mount("/x", app) end)
+end
+
+function tests.cycles_of_mounts_are_refused()
+  local a, b = ls.app(), ls.app()
+  a:mount("/b", b)
+  check.raises("inside itself", function() b:mount("/a", a) end)
+end
+
+function tests.error_and_not_found_once()
+  local app = ls.app()
+  app:error(hello)
+  app:not_found(hello)
+  check.raises("already defined at ", function() app:error(hello) end)
+  check.raises("already defined at ", function() app:not_found(hello) end)
+end
+
+function tests.definitions_chain()
+  local app = ls.app()
+  local same = app:get("/", hello):post("/", hello):use(function(_, _, go) return go() end):any("/x", hello)
+  check.equal(same == app, true)
+end
+
+function tests.inject_gives_status_headers_body()
+  local app = ls.app()
+  app:post("/x", function(req, res)
+    res:header("X-One", "1")
+    res:header("x-one", "2")
+    res:header("Set-Cookie", "a=1")
+    res:header("Set-Cookie", "b=2")
+    local list = {}
+    for _, header in ipairs(req.headers) do list[#list + 1] = header[1] .. ":" .. header[2] end
+    return 201, table.concat(list, " ") .. " " .. req.body_text
+  end)
+  local answer = app:inject { method = "POST", path = "/x?y", headers = { A = { "1", "2" }, B = 3 }, body = "b" }
+  check.equal({ answer.status, answer.body }, { 201, "A:1 A:2 B:3 b" })
+  check.equal(answer.headers["X-ONE"], "1, 2")
+  check.equal(answer.headers["set-cookie"], "a=1\nb=2")
+  check.equal(answer.headers.none, nil)
+end
+
+function tests.inject_sees_routes_that_came_after_the_first_inject()
+  local app, api = ls.app(), ls.app()
+  app:mount("/api", api)
+  check.equal(app:inject { path = "/api/x" }.status, 404)
+  api:get("/x", hello)
+  check.equal(app:inject { path = "/api/x" }.status, 200)
+end
+
+function tests.inject_checks_its_options()
+  local app = ls.app()
+  check.raises("unknown option \"paht\"; did you mean 'path'?", app.inject, app, { paht = "/" })
+  check.raises("body must be a text; got a table", app.inject, app, { body = {} })
+  check.raises("headers must be a table", app.inject, app, { headers = "A: b" })
+  check.raises("headers are", app.inject, app, { headers = { "A: b" } })
+  check.raises("takes a table", app.inject, app, "/")
+end
+
+return tests

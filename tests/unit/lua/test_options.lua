@@ -1,0 +1,90 @@
+local check = require "check"
+local options = require "luaserve.options"
+
+local tests = {}
+
+local function listen(...) return options.listen({}, ...) end
+
+function tests.sizes()
+  check.equal(options.bytes(10), 10)
+  check.equal(options.bytes(10.0), 10)
+  check.equal(options.bytes("10"), 10)
+  check.equal(options.bytes("64k"), 65536)
+  check.equal(options.bytes("64 KiB"), 65536)
+  check.equal(options.bytes("1.5m"), 1572864)
+  check.equal(options.bytes("10G"), 10 * 1024 ^ 3 | 0)
+  for _, bad in ipairs { "", "k", "-1", "1x", "0x10", "1 2", -1, 0 / 0, 1 / 0, 2 ^ 62, true } do
+    check.equal(options.bytes(bad), nil)
+  end
+end
+
+function tests.addresses()
+  for _, case in ipairs {
+    { 8080, "", 8080 }, { 0, "", 0 }, { "8080", "", 8080 }, { "127.0.0.1:80", "127.0.0.1", 80 }, { "*:80", "*", 80 },
+    { "[::1]:80", "::1", 80 }, { "localhost:0", "localhost", 0 }, { "unix:/run/a.sock", "unix:/run/a.sock", 0 },
+    { { port = 1 }, "", 1 }, { { port = 1.0, host = "*" }, "*", 1 }, { { port = 1, host = "[::1]" }, "::1", 1 },
+    { { path = "/a" }, "unix:/a", 0 }, { { host = "unix:/a" }, "unix:/a", 0 },
+  } do
+    local out = listen(case[1])
+    check.equal({ out.host, out.port }, { case[2], case[3] })
+  end
+end
+
+function tests.bad_addresses_say_what_would_be_right()
+  for _, case in ipairs {
+    { nil, "ls.listen(8080, app)" }, { true, "got true" }, { 65536, "65535" }, { -1, "got -1" }, { 1.5, "got 1.5" },
+    { "80x", "is no address" }, { ":80", '"*:80" for everyone' }, { "h:70000", "got 70000" },
+    { "::1:80", "[::1]:8080" },
+    { {}, "port is missing" }, { { port = "80" }, 'got "80"' }, { { port = 1, host = 5 }, "host must be a text" },
+    { { path = "" }, "path must be the file name" }, { { path = "/a", port = 1 }, "without host and port" },
+    { { path = "/a", host = "unix:/b" }, "both name" }, { { path = ("x"):rep(120) }, "too long" },
+  } do
+    check.raises({ "ls.listen: ", case[2] }, listen, case[1])
+  end
+end
+
+function tests.limits_are_handed_to_the_core_in_its_units()
+  local app = {}
+  local out, got = listen { port = 1, app = app, max_head = "32k", max_body = "1g", head_timeout = 2.5,
+    idle_timeout = 75, min_body_rate = 0, max_fields = 50 }
+  check.equal(got == app, true)
+  check.equal(out.http, { head_bytes_max = 32768, body_bytes_max = 1 << 30, head_ms_max = 2500, idle_ms_max = 75000,
+    body_rate_min = 0, fields_max = 50 })
+  check.equal(listen { port = 1, max_body = false }.http, { body_bytes_max = math.maxinteger })
+end
+
+function tests.defaults_apply_until_overridden_and_stay_as_they_are()
+  local defaults = { body_bytes_max = 1, idle_ms_max = 2 }
+  check.equal(options.listen(defaults, { port = 1, max_body = 5 }).http, { body_bytes_max = 5, idle_ms_max = 2 })
+  check.equal(options.listen(defaults, 80).http, { body_bytes_max = 1, idle_ms_max = 2 })
+  check.equal(defaults, { body_bytes_max = 1, idle_ms_max = 2 })
+end
+
+function tests.unknown_names_come_with_the_nearest()
+  check.raises({ check.line(1), "unknown option \"max_bdoy\"; did you mean 'max_body'?" }, function()
+    listen { port = 1, max_bdoy = 5 }
+  end)
+  check.raises("did you mean 'threads_max'", options.config, { max_threads = 2 })
+  check.raises("unknown option \"port\"", options.config, { port = 2 })
+  check.raises("unknown option 1", options.config, { 5 })
+end
+
+function tests.wrong_types_and_ranges_say_the_unit()
+  check.raises({ "idle_timeout must be a number of seconds", 'got "75s"' }, listen, { port = 1, idle_timeout = "75s" })
+  check.raises({ "max_body must be a number of bytes", "or false" }, listen, { port = 1, max_body = "much" })
+  check.raises({ "max_fields must be at most 100; got 101" }, listen, { port = 1, max_fields = 101 })
+  check.raises({ "max_head must be at least 256 bytes" }, listen, { port = 1, max_head = 10 })
+  check.raises({ "head_timeout must be at least 0.001 s" }, listen, { port = 1, head_timeout = 0 })
+  check.raises({ "idle_timeout must be a number of seconds", "got false" }, listen, { port = 1, idle_timeout = false })
+  check.raises({ "threads must be a whole number; got 1.5" }, options.config, { threads = 1.5 })
+  check.raises({ "threads_max (1) must not be below threads (2)" }, options.config, { threads = 2, threads_max = 1 })
+  check.raises({ "ls.config takes a table" }, options.config, nil)
+end
+
+function tests.config_splits_process_and_listeners()
+  local settings, http = options.config { threads = 2, max_memory = "64m", max_cpu = 0.5, idle_timeout = 1 }
+  check.equal(settings, { threads = 2, lua_bytes_max = 64 << 20, handler_cpu_ms_max = 500 })
+  check.equal(http, { idle_ms_max = 1000 })
+end
+
+return tests
