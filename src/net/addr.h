@@ -14,11 +14,11 @@ enum { LS_ADDR_TEXT_BYTES = 128 }; /* room for any ls_addr_text, its terminator 
 enum ls_family { LS_ADDR_NONE, LS_ADDR_IP4, LS_ADDR_IP6, LS_ADDR_UNIX };
 
 typedef struct ls_addr {
-    uint8_t family;             /* enum ls_family */
-    uint8_t bytes_len;          /* Unix: of the path */
-    uint16_t port;              /* host order */
-    uint32_t scope;             /* IPv6 zone */
-    unsigned char bytes[108];   /* 4, 16, or a path (a leading NUL: abstract) */
+    uint8_t family;           /* enum ls_family */
+    uint8_t bytes_len;        /* Unix: of the path */
+    uint16_t port;            /* host order */
+    uint32_t scope;           /* IPv6 zone */
+    unsigned char bytes[108]; /* 4, 16, or a path (a leading NUL: abstract) */
 } ls_addr;
 
 /* A numeric address: "127.0.0.1", "::1", "fe80::1%eth0", "unix:/run/a.sock", "unix:@abstract", "*" (IPv6 any). LS_OK,

@@ -155,6 +155,16 @@ int ls_sock_shutdown(ls_sock *sock);
  * one packet comes. Nothing happens when it is not pending on `sock`. Any thread, as long as the socket is open. */
 void ls_op_cancel(ls_sock *sock, ls_op *op);
 
+/* The socket's generation: names this life of the handle. */
+uint32_t ls_sock_generation(const ls_sock *sock);
+
+/* Cancel whatever is pending on this life of the socket, as CancelIoEx does without an operation. Any thread, at any
+ * time: after the socket was closed it does nothing. */
+void ls_sock_cancel(ls_sock *sock, uint32_t generation);
+
+/* Changes whenever a pending send made progress. Any thread, at any time. */
+uint32_t ls_sock_progress(const ls_sock *sock);
+
 /* ---- timers ------------------------------------------------------------------------------------------------ */
 
 typedef struct ls_timer {
@@ -166,6 +176,9 @@ typedef struct ls_timer {
 /* Arm for `at_ns` on the monotonic clock (ls_clock_ns), or move an armed one; not one whose packet is on its way. LS_OK
  * or LS_ENOMEM. */
 int ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns);
+
+/* Move an armed timer, which cannot fail; false: it is not armed (any more), and nothing happened. */
+bool ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns);
 
 /* true: it was armed and no packet will come. false: it was not, or its packet is already on its way. */
 bool ls_timer_cancel(ls_port *port, ls_timer *timer);

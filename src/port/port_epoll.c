@@ -80,6 +80,7 @@ struct ls_sock {
     _Atomic(ls_op *) tx;
     ls_sock *list_next;  /* under port->mutex: on port->look or port->starved */
     bool listed;         /* under port->mutex: on one of them */
+    _Atomic uint32_t progress; /* of pending sends */
     bool registered, registered_out; /* written by whoever posts, which is one thread at a time */
 };
 
@@ -480,26 +481,50 @@ static bool cancel_accept(ls_sock *sock, ls_op *op)
     return at != NULL;
 }
 
-static bool cancel_direction(ls_sock *sock, ls_op *op, uint32_t shift)
+/* The cancelled operation, if it is ours to complete now. `op` NULL: whichever is pending. */
+static ls_op *cancel_direction(ls_sock *sock, uint32_t generation, ls_op *op, uint32_t shift)
 {
     const uint32_t wait = RX_WAIT << shift, busy = RX_BUSY << shift, stop = RX_STOP << shift;
     uint64_t old = atomic_load(&sock->word), new;
+    ls_op *pending;
     do {
-        /* The slot may serve another socket by now; an operation of ours is never that one's. */
-        if (!(old & (wait | busy)) || atomic_load(shift == 0 ? &sock->rx : &sock->tx) != op) return false;
+        pending = atomic_load(shift == 0 ? &sock->rx : &sock->tx);
+        if (WORD_GENERATION(old) != generation || !(old & (wait | busy)) || (op != NULL && pending != op)) return NULL;
         new = old & wait ? old & ~(uint64_t)wait : old | stop;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
-    return old & wait;
+    return old & wait ? pending : NULL;
+}
+
+static void cancel_pending(ls_sock *sock, uint32_t generation, ls_op *op)
+{
+    for (uint32_t shift = 0; shift <= TX_SHIFT; shift += TX_SHIFT) {
+        ls_op *ours = cancel_direction(sock, generation, op, shift);
+        if (ours != NULL) (void)ls_port_post(sock->port, ours, ours->key, LS_ECANCELED);
+    }
+}
+
+uint32_t ls_sock_generation(const ls_sock *sock)
+{
+    return WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
+}
+
+void ls_sock_cancel(ls_sock *sock, uint32_t generation)
+{
+    cancel_pending(sock, generation, NULL);
+}
+
+uint32_t ls_sock_progress(const ls_sock *sock)
+{
+    return atomic_load_explicit(&sock->progress, memory_order_relaxed);
 }
 
 void ls_op_cancel(ls_sock *sock, ls_op *op)
 {
-    bool ours;
-    if (atomic_load(&sock->word) & LISTENS)
-        ours = cancel_accept(sock, op);
-    else
-        ours = cancel_direction(sock, op, 0) || cancel_direction(sock, op, TX_SHIFT);
-    if (ours) (void)ls_port_post(sock->port, op, sock->key, LS_ECANCELED);
+    uint64_t word = atomic_load(&sock->word);
+    if (!(word & LISTENS))
+        cancel_pending(sock, WORD_GENERATION(word), op);
+    else if (cancel_accept(sock, op))
+        (void)ls_port_post(sock->port, op, sock->key, LS_ECANCELED);
 }
 
 /* ---- receive -------------------------------------------------------------------------------------------------- */
@@ -640,7 +665,8 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(errno);
         sent += n;
         if (entries > 0 && (size_t)n == asked && file == NULL && entries < IOV_MAX_HERE) return sent;
-        atomic_store_explicit(&op->result, sent, memory_order_relaxed); /* progress, for ls_op_sent */
+        atomic_store_explicit(&op->result, sent, memory_order_relaxed);
+        atomic_fetch_add_explicit(&sock->progress, 1, memory_order_relaxed);
     }
 }
 
@@ -841,6 +867,18 @@ int ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns)
     if (err == LS_OK) set_alarm(port);
     ls_mutex_unlock(&port->heap_mutex);
     return err;
+}
+
+bool ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns)
+{
+    ls_mutex_lock(&port->heap_mutex);
+    bool is_armed = timer->slot != 0;
+    if (is_armed) {
+        (void)ls_heap_set(&port->heap, timer, at_ns);
+        set_alarm(port);
+    }
+    ls_mutex_unlock(&port->heap_mutex);
+    return is_armed;
 }
 
 bool ls_timer_cancel(ls_port *port, ls_timer *timer)

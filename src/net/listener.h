@@ -1,0 +1,45 @@
+/* listener.h - a listening socket with several accepts posted ahead.
+ *
+ * Every accepted descriptor goes to `accepted`, whose it is from then on. Past `gate->max` connections (a count that
+ * listeners may share) accepts are not posted again until one has gone: new connections wait in the system's queue. */
+#ifndef LS_NET_LISTENER_H
+#define LS_NET_LISTENER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "base/thread.h"
+#include "net/addr.h"
+#include "port/port.h"
+
+enum { LS_ACCEPTS_MAX = 64 };
+
+typedef struct ls_listener ls_listener;
+
+/* The count of connections that all listeners of a server share. */
+typedef struct ls_gate {
+    _Atomic uint32_t count;
+    uint32_t max;
+    ls_mutex mutex;   /* guards held back accepts of all listeners */
+    ls_node held;
+    _Atomic bool some_held;
+} ls_gate;
+
+int ls_gate_open(ls_gate *gate, uint32_t connections_max);
+void ls_gate_close(ls_gate *gate);
+void ls_gate_leave(ls_seat *seat, ls_gate *gate); /* a connection has gone */
+
+typedef void ls_accepted_fn(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from);
+
+/* Bind and listen at `at`; accepts are posted by ls_listener_start. On failure nothing is left open. */
+int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_t accepts, ls_gate *gate,
+                     ls_accepted_fn *accepted, void *user, ls_listener **out);
+const ls_addr *ls_listener_addr(const ls_listener *listener); /* with the port that was picked */
+void ls_listener_start(ls_seat *seat, ls_listener *listener);
+
+/* Accept no more. The listener frees itself when its accepts have completed; ls_listener_wait tells when.
+ * Connections that the system has completed but nobody accepted are accepted first, so that none of them is cut. */
+void ls_listener_stop(ls_seat *seat, ls_listener *listener);
+
+#endif

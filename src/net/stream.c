@@ -1,0 +1,380 @@
+/* stream.c - see stream.h. */
+#include "net/stream.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "net/sock.h"
+
+enum { SLICES_INSIDE = 24, TIMER_AGAIN_MS = 1000 };
+
+/* The queue. slices[0..sending) belong to the pending send; what comes later is behind them. `fill` is the block whose
+ * free end output is written into: at first the one that this struct lives in. */
+struct ls_outq {
+    ls_op tx;
+    ls_stream *stream;
+    ls_block *home;        /* holds this struct */
+    ls_block *fill;        /* one reference, its own even if it is home */
+    uint32_t filled;       /* bytes of fill in use */
+    uint16_t count, room, sending;
+    bool open_end;         /* the last slice ends at `filled` and may be made longer */
+    size_t bytes;
+    ls_slice *slices;      /* inside, or from the heap */
+    ls_slice *retired;     /* an array that the pending send still names */
+    ls_slice inside[SLICES_INSIDE];
+};
+
+static void timer_fired(ls_seat *seat, ls_op *op);
+static void received(ls_seat *seat, ls_op *op);
+static void sent(ls_seat *seat, ls_op *op);
+
+static void unref(ls_stream *s)
+{
+    if (atomic_fetch_sub(&s->refs, 1) == 1) s->proto->closed(s);
+}
+
+int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls_fd fd)
+{
+    int err = ls_sock_attach(port, fd, s, true, &s->sock);
+    if (err < 0) {
+        ls_sock_discard(fd);
+        return err;
+    }
+    s->proto = proto;
+    s->port = port;
+    s->actor = NULL;
+    s->out = NULL;
+    s->generation = ls_sock_generation(s->sock);
+    s->seen_progress = 0;
+    s->rx_pending = s->tx_pending = s->lingering = false;
+    s->rx.done = received;
+    memset(&s->timer, 0, sizeof s->timer);
+    s->timer.op.done = timer_fired;
+    atomic_store_explicit(&s->deadline_ms, UINT64_MAX, memory_order_relaxed);
+    atomic_store_explicit(&s->stall_ms, 0, memory_order_relaxed);
+    atomic_store_explicit(&s->closing, false, memory_order_relaxed);
+    atomic_store_explicit(&s->expired, false, memory_order_relaxed);
+    atomic_store_explicit(&s->refs, 1, memory_order_relaxed);
+    return LS_OK;
+}
+
+/* ---- the deadline ------------------------------------------------------------------------------------------- */
+
+static uint64_t timer_ns(uint64_t at_ms)
+{
+    return at_ms >= UINT64_MAX / 1000000u ? UINT64_MAX - 1 : at_ms * 1000000u;
+}
+
+/* Arm the timer if it is not; it holds a reference while it is. Without memory the stream has no deadline until the next
+ * one is set. */
+static void arm(ls_stream *s, uint64_t at_ms)
+{
+    uint64_t unarmed = 0;
+    if (!atomic_compare_exchange_strong(&s->timer_ms, &unarmed, at_ms)) return;
+    atomic_fetch_add(&s->refs, 1);
+    if (ls_timer_set(s->port, &s->timer, timer_ns(at_ms)) < 0) {
+        atomic_store(&s->timer_ms, 0);
+        atomic_fetch_sub(&s->refs, 1);
+    }
+}
+
+void ls_stream_deadline(ls_stream *s, uint64_t at_ms, uint32_t stall_ms)
+{
+    atomic_store_explicit(&s->stall_ms, stall_ms, memory_order_relaxed);
+    if (atomic_load_explicit(&s->expired, memory_order_relaxed))
+        atomic_store_explicit(&s->expired, false, memory_order_relaxed);
+    atomic_store(&s->deadline_ms, at_ms);
+    if (at_ms == UINT64_MAX) return;
+
+    uint64_t armed_ms = atomic_load(&s->timer_ms);
+    if (armed_ms == 0) {
+        arm(s, at_ms);
+    } else if (at_ms < armed_ms) {
+        atomic_store(&s->timer_ms, at_ms);
+        (void)ls_timer_move(s->port, &s->timer, timer_ns(at_ms)); /* false: it fires, and looks at deadline_ms */
+    }
+}
+
+/* The deadline may have passed. Progress of a send moves it; otherwise what is pending ends. */
+static void check_deadline(ls_stream *s, uint64_t now_ms)
+{
+    uint64_t at_ms = atomic_load(&s->deadline_ms);
+    if (at_ms > now_ms) return;
+    uint32_t stall_ms = atomic_load(&s->stall_ms), progress = ls_sock_progress(s->sock);
+    if (stall_ms != 0 && progress != atomic_load(&s->seen_progress)) {
+        atomic_store(&s->seen_progress, progress);
+        (void)atomic_compare_exchange_strong(&s->deadline_ms, &at_ms, now_ms + stall_ms);
+    } else {
+        atomic_store(&s->expired, true);
+        ls_sock_cancel(s->sock, s->generation);
+    }
+}
+
+/* Runs beside the owner, with the reference of the timer that fired. An owner who finds it firing leaves the arming to
+ * it, so deadline_ms and closing are looked at once more when it is armed again. */
+static void timer_fired(ls_seat *seat, ls_op *op)
+{
+    ls_stream *s = LS_CONTAINER(op, ls_stream, timer.op);
+    (void)seat;
+    const uint64_t now_ms = ls_clock_ns() / 1000000u;
+    if (!atomic_load(&s->closing)) check_deadline(s, now_ms);
+
+    atomic_store(&s->timer_ms, 0);
+    uint64_t at_ms = atomic_load(&s->deadline_ms);
+    if (at_ms <= now_ms) at_ms = now_ms + TIMER_AGAIN_MS; /* cancelled; once more in case nothing was pending yet */
+    if (at_ms != UINT64_MAX && !atomic_load(&s->closing)) {
+        arm(s, at_ms);
+        uint64_t meanwhile_ms = atomic_load(&s->deadline_ms);
+        if (atomic_load(&s->closing)) {
+            if (ls_timer_cancel(s->port, &s->timer)) unref(s);
+        } else if (meanwhile_ms > now_ms && meanwhile_ms < at_ms) {
+            atomic_store(&s->timer_ms, meanwhile_ms);
+            (void)ls_timer_move(s->port, &s->timer, timer_ns(meanwhile_ms));
+        }
+    }
+    unref(s);
+}
+
+/* ---- close -------------------------------------------------------------------------------------------------- */
+
+static void drop_queue(ls_stream *s);
+
+/* Nothing is pending any more. */
+static void end(ls_stream *s)
+{
+    if (s->out != NULL) drop_queue(s);
+    if (ls_timer_cancel(s->port, &s->timer)) unref(s);
+    unref(s);
+}
+
+void ls_stream_close(ls_seat *seat, ls_stream *s)
+{
+    assert(!atomic_load(&s->closing));
+    atomic_store(&s->closing, true);
+    const bool quiet = !s->rx_pending && !s->tx_pending; /* else the last packet ends it, perhaps at once elsewhere */
+    ls_sock_close(seat, s->sock);
+    if (quiet) end(s);
+}
+
+static void linger_on(ls_seat *seat, ls_stream *s)
+{
+    int err;
+    do { /* each inline receive may be followed by another until the port wants to be looked at */
+        err = ls_stream_recv(seat, s, NULL, LS_BLOCK_LARGE);
+        if (err == LS_DONE && s->rx.result > 0) ls_block_drop(s->rx.recv.block);
+    } while (err == LS_DONE && s->rx.result > 0);
+    if (err != LS_PENDING) ls_stream_close(seat, s);
+}
+
+void ls_stream_linger(ls_seat *seat, ls_stream *s, uint32_t linger_ms)
+{
+    assert(!s->rx_pending && !s->tx_pending);
+    if (linger_ms == 0 || ls_sock_shutdown(s->sock) < 0) {
+        ls_stream_close(seat, s);
+        return;
+    }
+    s->lingering = true;
+    s->actor = NULL;
+    ls_stream_deadline(s, ls_clock_coarse_ms() + linger_ms, 0);
+    linger_on(seat, s);
+}
+
+/* ---- receive ------------------------------------------------------------------------------------------------ */
+
+static int64_t outcome(ls_stream *s, int64_t result)
+{
+    return result == LS_ECANCELED && atomic_load(&s->expired) ? LS_ETIMEDOUT : result;
+}
+
+static void received(ls_seat *seat, ls_op *op)
+{
+    ls_stream *s = LS_CONTAINER(op, ls_stream, rx);
+    int64_t result = op->result;
+    s->rx_pending = false;
+    if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
+        if (result > 0 && op->recv.block != NULL) ls_block_drop(op->recv.block);
+        if (!s->tx_pending) end(s);
+    } else if (!s->lingering) {
+        s->proto->received(seat, s, outcome(s, result));
+    } else if (result > 0) {
+        ls_block_drop(op->recv.block);
+        linger_on(seat, s);
+    } else {
+        ls_stream_close(seat, s);
+    }
+}
+
+int ls_stream_recv(ls_seat *seat, ls_stream *s, void *ptr, uint32_t len)
+{
+    assert(!s->rx_pending);
+    s->rx.actor = s->actor;
+    s->rx_pending = true; /* before posting: afterwards another thread may have the packet */
+    int err = ls_op_recv(seat, s->sock, &s->rx, ptr, len);
+    if (err != LS_PENDING) s->rx_pending = false;
+    return err;
+}
+
+/* ---- the queue ---------------------------------------------------------------------------------------------- */
+
+static int make_queue(ls_seat *seat, ls_stream *s)
+{
+    ls_block *home = ls_block_get(seat->pool, LS_BLOCK_SMALL);
+    if (home == NULL) return LS_ENOMEM;
+    ls_outq *q = (ls_outq *)(void *)home->data;
+    q->stream = s;
+    q->home = home;
+    q->fill = ls_block_hold(home);
+    q->filled = sizeof *q;
+    q->count = q->sending = 0;
+    q->room = SLICES_INSIDE;
+    q->open_end = false;
+    q->bytes = 0;
+    q->slices = q->inside;
+    q->retired = NULL;
+    q->tx.done = sent;
+    s->out = q;
+    return LS_OK;
+}
+
+static void drop_queue(ls_stream *s)
+{
+    ls_outq *q = s->out;
+    for (uint16_t i = 0; i < q->count; i++) ls_slice_drop(&q->slices[i]);
+    if (q->slices != q->inside) free(q->slices);
+    if (q->retired != q->inside) free(q->retired);
+    if (q->fill != NULL) ls_block_drop(q->fill);
+    s->out = NULL;
+    ls_block_drop(q->home);
+}
+
+/* Room for one more slice. The array that a pending send names stays until that send has ended. */
+static int grow(ls_outq *q)
+{
+    if (q->count < q->room) return LS_OK;
+    if (q->room >= UINT16_MAX / 2) return LS_ENOMEM;
+    uint16_t room = (uint16_t)(q->room * 2);
+    ls_slice *slices = malloc(room * sizeof *slices);
+    if (slices == NULL) return LS_ENOMEM;
+    memcpy(slices, q->slices, q->count * sizeof *slices);
+    if (q->sending > 0 && q->retired == NULL)
+        q->retired = q->slices;
+    else if (q->slices != q->inside)
+        free(q->slices);
+    q->slices = slices;
+    q->room = room;
+    return LS_OK;
+}
+
+char *ls_stream_room(ls_seat *seat, ls_stream *s, size_t n)
+{
+    if (s->out == NULL && make_queue(seat, s) < 0) return NULL;
+    ls_outq *q = s->out;
+    if (grow(q) < 0) return NULL;
+    if (q->fill == NULL || q->fill->cap - q->filled < n) {
+        ls_block *fill = ls_block_get(seat->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+        if (fill == NULL) return NULL;
+        if (q->fill != NULL) ls_block_drop(q->fill);
+        q->fill = fill;
+        q->filled = 0;
+        q->open_end = false;
+    }
+    return q->fill->data + q->filled;
+}
+
+void ls_stream_commit(ls_stream *s, size_t n)
+{
+    ls_outq *q = s->out;
+    if (n == 0) return;
+    assert(q->fill->cap - q->filled >= n);
+    if (q->open_end)
+        q->slices[q->count - 1].len += n;
+    else
+        q->slices[q->count++] = ls_slice_of(q->fill, q->filled, n);
+    q->open_end = true;
+    q->filled += (uint32_t)n;
+    q->bytes += n;
+}
+
+int ls_stream_push(ls_seat *seat, ls_stream *s, const ls_slice *slice)
+{
+    if (s->out == NULL && make_queue(seat, s) < 0) return LS_ENOMEM;
+    ls_outq *q = s->out;
+    if (grow(q) < 0) return LS_ENOMEM;
+    q->slices[q->count++] = *slice;
+    q->open_end = false;
+    q->bytes += slice->len;
+    return LS_OK;
+}
+
+size_t ls_stream_queued(const ls_stream *s)
+{
+    return s->out == NULL ? 0 : s->out->bytes;
+}
+
+/* The send of slices[0..sending) has ended well. True when nothing is left. */
+static bool sent_some(ls_stream *s)
+{
+    ls_outq *q = s->out;
+    uint16_t left = (uint16_t)(q->count - q->sending);
+    if (q->retired != q->inside) free(q->retired);
+    q->retired = NULL;
+    if (left == 0) {
+        drop_queue(s);
+        return true;
+    }
+    for (uint16_t i = 0; i < q->sending; i++) {
+        q->bytes -= q->slices[i].len;
+        ls_slice_drop(&q->slices[i]);
+    }
+    memmove(q->slices, q->slices + q->sending, left * sizeof q->slices[0]);
+    q->count = left;
+    q->sending = 0;
+    return false;
+}
+
+int ls_stream_flush(ls_seat *seat, ls_stream *s)
+{
+    if (s->tx_pending) return LS_PENDING;
+    while (s->out != NULL) {
+        ls_outq *q = s->out;
+        if (q->count == 0) {
+            drop_queue(s);
+            break;
+        }
+        q->sending = q->count;
+        q->open_end = false; /* the length of a slice that is being sent stays */
+        q->tx.actor = s->actor;
+        s->tx_pending = true;
+        int err = ls_op_send(seat, s->sock, &q->tx, q->slices, q->sending, NULL);
+        if (err == LS_PENDING) return LS_PENDING;
+        s->tx_pending = false;
+        if (err < 0) {
+            drop_queue(s);
+            return err;
+        }
+        if (sent_some(s)) break;
+    }
+    return LS_DONE;
+}
+
+static void sent(ls_seat *seat, ls_op *op)
+{
+    ls_stream *s = LS_CONTAINER(op, ls_outq, tx)->stream;
+    int64_t result = op->result;
+    s->tx_pending = false;
+    if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
+        if (!s->rx_pending) end(s);
+        return;
+    }
+    int err;
+    if (result < 0) {
+        err = (int)outcome(s, result);
+        drop_queue(s);
+    } else {
+        err = sent_some(s) ? LS_DONE : ls_stream_flush(seat, s);
+    }
+    if (err != LS_PENDING) s->proto->sent(seat, s, err);
+}
