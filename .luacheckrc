@@ -1,2 +1,2 @@
 std = "lua54"
-max_line_length = 120
+max_line_length = 124

@@ -55,10 +55,10 @@ struct ls_pools {
     uint32_t cache_max[SIZES];
     counter taken[SIZES], taken_peak[SIZES]; /* blocks from the system */
     counter taken_bytes, taken_bytes_peak;
-    counter copied_before;                   /* by pools that are gone */
-    ls_mutex lock;                           /* of the two below */
+    counter copied_before; /* by pools that are gone */
+    ls_mutex lock;         /* of the two below */
     ls_node pools;
-    unsigned refs;                           /* the account itself and every pool that is not gone */
+    unsigned refs; /* the account itself and every pool that is not gone */
 };
 
 struct ls_pool {
@@ -95,8 +95,8 @@ static int size_index(const ls_block *block)
 static void raise_peak(counter *peak, uint64_t value)
 {
     uint64_t was = read_counter(peak);
-    while (was < value && !atomic_compare_exchange_weak_explicit(peak, &was, value, memory_order_relaxed,
-                                                                 memory_order_relaxed)) {
+    while (was < value &&
+           !atomic_compare_exchange_weak_explicit(peak, &was, value, memory_order_relaxed, memory_order_relaxed)) {
         /* `was` is what another thread has put there: look again */
     }
 }

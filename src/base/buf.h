@@ -26,14 +26,14 @@ enum { LS_BLOCK_SMALL = 4096, LS_BLOCK_LARGE = 65536 }; /* payload bytes of the 
 
 typedef struct ls_block {
     _Atomic uint32_t refs;
-    uint32_t cap;          /* payload bytes: LS_BLOCK_SMALL or LS_BLOCK_LARGE */
+    uint32_t cap; /* payload bytes: LS_BLOCK_SMALL or LS_BLOCK_LARGE */
     ls_pool *home;
     struct ls_block *next; /* while on a free list */
     _Alignas(16) char data[];
 } ls_block;
 
 typedef struct ls_slice {
-    ls_block *block;       /* NULL: bytes that outlive the slice by other means; nothing to drop */
+    ls_block *block; /* NULL: bytes that outlive the slice by other means; nothing to drop */
     const char *ptr;
     size_t len;
 } ls_slice;
@@ -42,7 +42,7 @@ typedef struct ls_pools_stats {
     uint64_t blocks_live, bytes_live; /* blocks with a reference, their payload bytes */
     uint64_t blocks_peak, bytes_peak; /* the most that was taken from the system at a time: live and kept */
     uint64_t bytes_max;
-    uint64_t bytes_copied;             /* payload bytes that the core copied from block to block */
+    uint64_t bytes_copied; /* payload bytes that the core copied from block to block */
 } ls_pools_stats;
 
 /* Open the account. bytes_max caps the payload of all blocks. LS_OK or LS_ENOMEM. */

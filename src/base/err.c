@@ -4,7 +4,7 @@
 const char *ls_err_name(int err)
 {
     switch (err) {
-#define X(name, number, text)                                                                                         \
+#define X(name, number, text) \
     case LS_##name: return #name;
         LS_ERRORS(X)
 #undef X
@@ -15,7 +15,7 @@ const char *ls_err_name(int err)
 const char *ls_err_text(int err)
 {
     switch (err) {
-#define X(name, number, text)                                                                                         \
+#define X(name, number, text) \
     case LS_##name: return text;
         LS_ERRORS(X)
 #undef X

@@ -5,30 +5,30 @@
 #ifndef LS_BASE_ERR_H
 #define LS_BASE_ERR_H
 
-#define LS_ERRORS(X)                                                                                       \
-    X(OK, 0, "ok")                                                                                         \
-    X(ESYS, -1, "the system refused, for a reason outside this table")                                    \
-    X(ENOMEM, -2, "out of memory")                                                                         \
-    X(EINVAL, -3, "invalid argument")                                                                      \
-    X(ECANCELED, -4, "operation cancelled")                                                                \
-    X(ETIMEDOUT, -5, "timed out")                                                                          \
-    X(ECLOSED, -6, "closed")                                                                               \
-    X(ERESET, -7, "connection reset by the peer")                                                          \
-    X(EPIPE, -8, "the peer no longer reads")                                                               \
-    X(EREFUSED, -9, "connection refused")                                                                  \
-    X(EUNREACH, -10, "no route to the host")                                                               \
-    X(EADDRINUSE, -11, "address in use")                                                                   \
-    X(EADDRNOTAVAIL, -12, "address not available on this machine")                                        \
-    X(EACCES, -13, "permission denied")                                                                    \
-    X(EMFILE, -14, "too many open descriptors")                                                            \
-    X(ELIMIT, -15, "a limit was reached")                                                                  \
-    X(EPROTO, -16, "the peer broke the protocol")                                                          \
-    X(ENOENT, -17, "not found")                                                                            \
-    X(EEXIST, -18, "exists already")                                                                       \
-    X(ENOTSUP, -19, "not supported here")                                                                  \
-    X(EBUSY, -20, "busy")                                                                                  \
-    X(EAGAIN, -21, "would block")                                                                          \
-    X(ESCRIPT, -22, "the script failed")                                                                   \
+#define LS_ERRORS(X)                                                   \
+    X(OK, 0, "ok")                                                     \
+    X(ESYS, -1, "the system refused, for a reason outside this table") \
+    X(ENOMEM, -2, "out of memory")                                     \
+    X(EINVAL, -3, "invalid argument")                                  \
+    X(ECANCELED, -4, "operation cancelled")                            \
+    X(ETIMEDOUT, -5, "timed out")                                      \
+    X(ECLOSED, -6, "closed")                                           \
+    X(ERESET, -7, "connection reset by the peer")                      \
+    X(EPIPE, -8, "the peer no longer reads")                           \
+    X(EREFUSED, -9, "connection refused")                              \
+    X(EUNREACH, -10, "no route to the host")                           \
+    X(EADDRINUSE, -11, "address in use")                               \
+    X(EADDRNOTAVAIL, -12, "address not available on this machine")     \
+    X(EACCES, -13, "permission denied")                                \
+    X(EMFILE, -14, "too many open descriptors")                        \
+    X(ELIMIT, -15, "a limit was reached")                              \
+    X(EPROTO, -16, "the peer broke the protocol")                      \
+    X(ENOENT, -17, "not found")                                        \
+    X(EEXIST, -18, "exists already")                                   \
+    X(ENOTSUP, -19, "not supported here")                              \
+    X(EBUSY, -20, "busy")                                              \
+    X(EAGAIN, -21, "would block")                                      \
+    X(ESCRIPT, -22, "the script failed")                               \
     X(EMSGSIZE, -23, "message too long")
 
 enum ls_err {

@@ -10,7 +10,7 @@ typedef struct ls_node {
     struct ls_node *next, *prev;
 } ls_node;
 
-#define LS_CONTAINER(node, type, member) ((type *)(void *)((char *)(node) - offsetof(type, member)))
+#define LS_CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 static inline void ls_node_init(ls_node *node)
 {

@@ -12,7 +12,7 @@ typedef void ls_log_sink(void *user, enum ls_log_level level, const char *line, 
 
 /* NULL: stderr as "2026-01-31T12:00:00.123Z level text". Set before threads start. */
 void ls_log_set_sink(ls_log_sink *sink, void *user);
-void ls_log_set_level(enum ls_log_level level);      /* lines below are dropped; default INFO */
+void ls_log_set_level(enum ls_log_level level); /* lines below are dropped; default INFO */
 enum ls_log_level ls_log_level_get(void);
 int ls_log_level_of(const char *name, enum ls_log_level *out); /* "debug".."off"; LS_EINVAL otherwise */
 

@@ -14,7 +14,7 @@
 #include "base/thread.h"
 
 /* Lua nests at most 200 C calls (LUAI_MAXCCALLS); the costliest of them, gsub with a callback that calls gsub, takes
- * about 1.6 KiB of stack a level. Untouched pages cost nothing. */
+ * about 2 KiB of stack a level. Untouched pages cost nothing. */
 enum { STACK_BYTES = 1024 * 1024 };
 
 enum { NAME_BYTES = 16 };

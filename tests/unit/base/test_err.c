@@ -8,8 +8,8 @@
 static void every_code_has_its_name_and_text(void **state)
 {
     (void)state;
-#define X(name, number, text)                                                                                         \
-    assert_string_equal(ls_err_name(number), #name);                                                                  \
+#define X(name, number, text)                        \
+    assert_string_equal(ls_err_name(number), #name); \
     assert_string_equal(ls_err_text(number), text);
     LS_ERRORS(X)
 #undef X

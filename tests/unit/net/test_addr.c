@@ -39,9 +39,23 @@ static void addresses_survive_the_way_there_and_back(void **state)
 
 static void what_is_no_address_is_refused(void **state)
 {
-    static const char *const cases[] = {"",          "localhost", "1.2.3",   "1.2.3.4.5", "256.0.0.1", "::1::", ":::",
-                                        "[::1]",     "1.2.3.4 ",  "unix:",   "unix:@",    "fe80::1%",  "fe80::1%nosuchzone",
-                                        "fe80::1%0", "**",        "0x7f.1",  "1:2:3:4:5:6:7:8:9"};
+    static const char *const cases[] = {"",
+                                        "localhost",
+                                        "1.2.3",
+                                        "1.2.3.4.5",
+                                        "256.0.0.1",
+                                        "::1::",
+                                        ":::",
+                                        "[::1]",
+                                        "1.2.3.4 ",
+                                        "unix:",
+                                        "unix:@",
+                                        "fe80::1%",
+                                        "fe80::1%nosuchzone",
+                                        "fe80::1%0",
+                                        "**",
+                                        "0x7f.1",
+                                        "1:2:3:4:5:6:7:8:9"};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls_addr addr = {.port = 7};
