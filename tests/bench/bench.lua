@@ -1,0 +1,36 @@
+-- bench.lua: the site that scripts/bench measures.   luaserve bench.lua PORT
+local ls = require "luaserve"
+
+local port = assert(tonumber((...)), "usage: luaserve bench.lua PORT")
+local app = ls.app()
+local big = ("0123456789abcdef"):rep(65536) -- 1 MiB
+
+local function hello() return "hello, world\n" end
+
+app:get("/", hello)
+app:get("/fast", hello)
+
+-- Route, query and JSON; tests/bench/nginx.lua does the same.
+app:get("/api/items/:id", function(req)
+  local query = req.query
+  return { id = req.params.id, lang = query.lang or "en", page = tonumber(query.page) or 1 }
+end)
+
+-- A handler that computes for one second, and one that blocks in a C call for as long.
+app:get("/busy", function()
+  local stop, sum = ls.now() + 1, 0
+  repeat
+    for i = 1, 1000 do sum = sum + i end
+  until ls.now() >= stop
+  return "busy\n"
+end)
+app:get("/block", function()
+  os.execute("sleep 1")
+  return "blocked\n"
+end)
+
+app:get("/big", function() return big end)
+app:post("/echo", function(req) return req:buffer() end)
+app:get("/stats", function() return ls.stats() end)
+
+ls.listen { host = "127.0.0.1", port = port, app = app }

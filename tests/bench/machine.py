@@ -1,0 +1,106 @@
+"""The machine: what it is, what has to be installed and built before anything can be measured."""
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+
+# What must be there, and the Debian/Ubuntu package that brings it.
+NEEDED = (
+    ("nginx", "nginx-light"),
+    ("/usr/lib/nginx/modules/ngx_http_lua_module.so", "libnginx-mod-http-lua"),
+    ("/usr/lib/x86_64-linux-gnu/lua/5.1/cjson.so /usr/lib/aarch64-linux-gnu/lua/5.1/cjson.so", "lua-cjson"),
+    ("haproxy", "haproxy"),
+    ("wrk", "wrk"),
+    ("gcc", "gcc"),
+    ("taskset", "util-linux"),
+    ("/usr/include/liburing.h", "liburing-dev"),
+)
+
+
+def is_there(places):
+    return any(os.path.exists(place) if place.startswith("/") else shutil.which(place) for place in places.split())
+
+
+def install_missing():
+    """Install with apt what is missing; say what it is and stop where that is not possible."""
+    os.environ["PATH"] += os.pathsep + "/usr/sbin" + os.pathsep + "/sbin"
+    packages = [package for places, package in NEEDED if not is_there(places)]
+    if not packages:
+        return
+    command = ["apt-get", "install", "-y", "--no-install-recommends"] + packages
+    if os.geteuid() != 0:
+        command.insert(0, "sudo")
+    if shutil.which("apt-get") is None or shutil.which(command[0]) is None:
+        sys.exit("bench: please install (names of the Debian packages): " + " ".join(packages))
+    print("bench: " + " ".join(command), file=sys.stderr)
+    # A package that starts its service would take port 80 and a share of the cores: only the programs are wanted.
+    keep_off = dict(os.environ, DEBIAN_FRONTEND="noninteractive", RUNLEVEL="1")
+    if subprocess.run(command, env=keep_off, stdout=sys.stderr, check=False).returncode != 0:
+        sys.exit("bench: apt-get failed; `apt-get update` may be needed. Wanted: " + " ".join(packages))
+
+
+def build_programs(directory):
+    """Compile the responders and the open-loop client. Without liburing the io_uring one is left out."""
+    os.makedirs(directory, exist_ok=True)
+    common = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]
+    programs = {"bare_epoll": ["bare_epoll.c", "bare.c"], "open_loop": ["open_loop.c"]}
+    if os.path.exists("/usr/include/liburing.h"):
+        programs["bare_uring"] = ["bare_uring.c", "bare.c", "-luring"]
+    for name, sources in programs.items():
+        paths = [os.path.join(HERE, word) if word.endswith(".c") else word for word in sources]
+        subprocess.run(common + ["-o", os.path.join(directory, name)] + paths, check=True)
+
+
+def build_luaserve():
+    """The release build. Returns the program's path, or None with the reason on standard error."""
+    setup = os.path.join(ROOT, "scripts", "setup")
+    steps = [[setup]] if os.path.exists(setup) else []
+    steps += [["cmake", "--preset", "release"], ["cmake", "--build", "--preset", "release"]]
+    for step in steps:
+        ended = subprocess.run(step, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if ended.returncode != 0:
+            print(f"bench: {' '.join(step)} failed:\n{ended.stdout[-2000:]}", file=sys.stderr)
+            return None
+    return os.path.join(ROOT, "build", "luaserve")
+
+
+def raise_descriptor_limit():
+    """The hard limit becomes the limit, for us and all we start. Returns it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def first_line(command):
+    try:
+        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    except OSError:
+        return "missing"
+    return (ended.stdout.strip().splitlines() or ["?"])[0]
+
+
+def describe(luaserve):
+    cpu = "unknown"
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith(("model name", "Model")):
+                cpu = line.split(":", 1)[1].strip()
+                break
+    return {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "load_before": os.getloadavg()[0],
+        "versions": {
+            "luaserve": first_line([luaserve, "--version"]) if luaserve else "missing",
+            "nginx": first_line(["nginx", "-v"]),
+            "haproxy": first_line(["haproxy", "-v"]),
+            "wrk": first_line(["wrk", "-v"]),
+            "gcc": first_line(["gcc", "--version"]),
+        },
+    }

@@ -1,0 +1,234 @@
+"""The measures: CPU time per request, memory, bytes copied, and latency on schedule while a handler stalls.
+
+CPU time comes from the process CPU clock (nanoseconds, all threads, the ended ones too), summed over the program and its
+children; how it divides into user and system comes from the 10 ms ticks of /proc/PID/stat.
+"""
+import http.client
+import json
+import os
+import socket
+import struct
+import subprocess
+import time
+
+from servers import Failed
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
+HELLO = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n"
+
+
+def cpu_now(pids):
+    """(all, user, system) microseconds of CPU that these processes have used."""
+    total = user = system = 0.0
+    for pid in pids:
+        total += time.clock_gettime((~pid << 3) | 2) * 1e6  # clock_getcpuclockid(3), spelled out
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        user += int(fields[11]) * TICK_US
+        system += int(fields[12]) * TICK_US
+    return total, user, system
+
+
+def core_busy_us(cpu):
+    """Microseconds that a core has spent on anything (idle, iowait and steal apart)."""
+    with open("/proc/stat", encoding="ascii") as file:
+        for line in file:
+            if line.startswith(f"cpu{cpu} "):
+                ticks = [int(field) for field in line.split()[1:]]
+                return (ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6]) * TICK_US
+    return 0.0
+
+
+def wrk(port, target, connections, seconds, cpu, depth=1, headers=()):
+    """Run wrk -> its summary, with its own CPU share as "cpu_share"."""
+    argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s", "-s", os.path.join(HERE, "wrk.lua")]
+    for header in headers:
+        argv += ["-H", header]
+    argv += [f"http://127.0.0.1:{port}{target}", "--", str(depth)]
+    if cpu is not None:
+        argv = ["taskset", "-c", str(cpu)] + argv
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    began = time.monotonic()
+    try:
+        output = process.stdout.read()  # ends by itself: wrk's duration is bounded
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        process.stdout.close()
+    elapsed = time.monotonic() - began
+    lines = [line for line in output.splitlines() if line.startswith("SUMMARY ")]
+    if process.returncode != 0 or not lines:
+        raise Failed(f"wrk ended with {process.returncode}: {output.strip()[-400:]}")
+    summary = json.loads(lines[0][len("SUMMARY "):])
+    summary["failures"] = sum(summary[kind] for kind in ("connect", "read", "write", "status", "timeout"))
+    summary["cpu_share"] = (usage.ru_utime + usage.ru_stime) / elapsed
+    return summary
+
+
+def cpu_per_request(server, load_cpu, seconds, target="/", connections=64, depth=1, headers=()):
+    """One run of wrk against a started server -> a dict of what it cost."""
+    pids = server.pids()
+    core = core_busy_us(server.cpu)
+    before, began = cpu_now(pids), time.monotonic()
+    summary = wrk(server.port, target, connections, seconds, load_cpu, depth, headers)
+    after, elapsed = cpu_now(pids), (time.monotonic() - began) * 1e6
+    core = core_busy_us(server.cpu) - core
+    requests = summary["requests"]
+    if requests == 0:
+        raise Failed(f"{server.name}: not one request was answered: {summary}")
+    total, user, system = (b - a for a, b in zip(before, after))
+    ticks = user + system or 1.0
+    return {
+        "us": total / requests,
+        "user_us": total * user / ticks / requests,
+        "system_us": total * system / ticks / requests,
+        "requests": requests,
+        "per_second": requests * 1e6 / summary["duration_us"],
+        "failures": summary["failures"],
+        "errors": {kind: summary[kind] for kind in ("connect", "read", "write", "status", "timeout") if summary[kind]},
+        "server_share": total / elapsed,
+        "generator_share": summary["cpu_share"],
+        "generator_bound": summary["cpu_share"] > 0.9 and total / elapsed < 0.9,
+        "others_share": max(0.0, core - total) / elapsed,
+    }
+
+
+def memory(pids):
+    """(resident, resident user memory) in bytes; the latter is what no file backs. Exact, unlike /proc/PID/status."""
+    resident = user = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            for line in file:
+                name, _, rest = line.partition(":")
+                if name == "Rss":
+                    resident += int(rest.split()[0]) * 1024
+                elif name == "Anonymous":
+                    user += int(rest.split()[0]) * 1024
+    return resident, user
+
+
+def read_answer(sock):
+    text = b""
+    while b"\r\n\r\nhello, world\n" not in text:
+        chunk = sock.recv(4096)
+        if not chunk:
+            raise Failed(f"the connection ended after {text!r}")
+        text += chunk
+
+
+def idle_connections(server, load_cpu, count):
+    """Memory that each of `count` keep-alive connections holds after one request. The server has been warmed up before."""
+    wrk(server.port, "/", 64, 1, load_cpu)
+    time.sleep(0.5)
+    before = memory(server.pids())
+    opened = []
+    try:
+        for _ in range(count):
+            sock = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leave no TIME_WAIT behind
+            opened.append(sock)
+            sock.sendall(HELLO)
+            read_answer(sock)
+        time.sleep(1.0)
+        after = memory(server.pids())
+        opened[0].sendall(HELLO)  # they are still served, the oldest and the newest
+        read_answer(opened[0])
+        opened[-1].sendall(HELLO)
+        read_answer(opened[-1])
+    finally:
+        for sock in opened:
+            sock.close()
+    return {"resident": (after[0] - before[0]) / count, "user": (after[1] - before[1]) / count, "connections": count,
+            "base_resident": before[0]}
+
+
+def growth(server, load_cpu, requests):
+    """Resident growth over `requests` requests, each side of it idle; from a warm server (10,000 requests and more)."""
+    fresh = memory(server.pids())[0]
+    warm_up = wrk(server.port, "/", 64, 1, load_cpu)
+    time.sleep(1.0)
+    before = memory(server.pids())[0]
+    done = failures = 0
+    until = time.monotonic() + 120
+    while done < requests and time.monotonic() < until:
+        summary = wrk(server.port, "/", 64, 2, load_cpu)
+        done += summary["requests"]
+        failures += summary["failures"]
+    time.sleep(2.0)
+    after = memory(server.pids())[0]
+    if done < requests:
+        raise Failed(f"{server.name}: {done} of {requests} requests within 120 s")
+    return {"growth": after - before, "from_fresh": after - fresh, "requests": done, "resident": after,
+            "warm_up": warm_up["requests"], "failures": failures}
+
+
+def find_number(table, name):
+    """The number called `name`, however deep it lies in what /stats answered."""
+    if isinstance(table, dict):
+        if isinstance(table.get(name), (int, float)):
+            return table[name]
+        for value in table.values():
+            found = find_number(value, name)
+            if found is not None:
+                return found
+    return None
+
+
+def bytes_copied(server):
+    """What the core copied for a 1 MiB string answer and for an echoed 1 MiB body, by its own counter; the requests that
+    read the counter are taken out."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+
+    def ask(method, target, body=None):
+        connection.request(method, target, body=body)
+        response = connection.getresponse()
+        text = response.read()
+        if response.status != 200:
+            raise Failed(f"{server.name}: {method} {target} answers {response.status} {text[:200]!r}")
+        return text
+
+    def counter():
+        copied = find_number(json.loads(ask("GET", "/stats")), "bytes_copied")
+        if copied is None:
+            raise Failed(f"{server.name}: /stats has no bytes_copied")
+        return copied
+
+    body = os.urandom(1 << 20)
+    try:
+        counter()
+        first = counter()
+        second = counter()
+        if len(ask("GET", "/big")) != 1 << 20:
+            raise Failed(f"{server.name}: /big is not 1 MiB")
+        third = counter()
+        if ask("POST", "/echo", body) != body:
+            raise Failed(f"{server.name}: /echo gives back something else")
+        fourth = counter()
+    finally:
+        connection.close()
+    own = second - first
+    return {"string": third - second - own, "echo": fourth - third - own}
+
+
+def stall(server, open_loop, path, seconds, clients=64, rate=10):
+    """The latencies of clients on schedule, in milliseconds, while one more keeps `path` running."""
+    argv = [open_loop, "127.0.0.1", str(server.port), str(clients), str(rate), f"{seconds:g}", "/fast", path]
+    try:
+        ended = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds + 60,
+                               check=False)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{server.name}: open_loop did not end") from None
+    if ended.returncode != 0:
+        raise Failed(f"{server.name}: open_loop ended with {ended.returncode}: {ended.stdout.strip()[-400:]}")
+    result = json.loads(ended.stdout)
+    if result["occupied"] == 0:
+        raise Failed(f"{server.name}: {path} was never answered: {result}")
+    for name in ("p50", "p99", "max", "lag_p99", "lag_max"):
+        result[f"{name}_ms"] = result.pop(f"{name}_us") / 1000.0
+    result["failures"] = result["failed"] + result["unfinished"] + result["occupied_failed"]
+    return result

@@ -1,0 +1,290 @@
+"""scripts/bench: measure luaserve beside its peers, in one run, interleaved. See --help."""
+import argparse
+import collections
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+import machine
+import measure
+import report
+import servers as catalogue_of
+from servers import Failed, Unavailable
+
+EVERYBODY = ("luaserve", "nginx", "nginx-lua", "haproxy-lua", "bare-epoll", "bare-uring")
+JSON_TARGET = "/api/items/42?lang=de&page=3"
+
+# section: (servers, how wrk asks)
+CPU_SECTIONS = {
+    "hello-1": (EVERYBODY, {"connections": 1}),
+    "hello-64": (EVERYBODY, {"connections": 64}),
+    "hello-512": (EVERYBODY, {"connections": 512}),
+    "json": (("luaserve", "nginx-lua"), {"connections": 64, "target": JSON_TARGET}),
+    "pipelined": (EVERYBODY, {"connections": 64, "depth": 16}),
+    "close": (EVERYBODY, {"connections": 64, "headers": ("Connection: close",)}),
+}
+IDLE_SERVERS = ("luaserve", "nginx", "nginx-lua", "haproxy-lua")
+STALL_SERVERS = {
+    "stall-busy": ("luaserve default threads", "luaserve --threads 1", "nginx-lua 2 workers"),
+    "stall-block": ("luaserve default threads", "luaserve --threads 1", "nginx-lua 2 workers"),
+}
+SECTIONS = tuple(CPU_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block")
+
+EPILOG = f"""sections: {' '.join(SECTIONS)} (and `stall` for both stalls)
+servers:  {' '.join(EVERYBODY)}
+
+CPU sections start one server on one core and wrk on another; a round asks each server in turn, the ratios are made within each
+round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the server's processes, user and
+system, from the process clock. idle and growth read smaps_rollup; copies reads the server's own counter (ls.stats); the
+stall sections measure latency from the moment a request was meant to leave, with nothing pinned.
+Exit status: 0 when everything could be measured, whatever the verdicts; 1 when something failed to run."""
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure luaserve beside nginx, HAProxy and two bare "
+                                     "responders in C, and hold the figures against what the project asks for.",
+                                     epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sections", help="a comma-separated choice (default: all)")
+    parser.add_argument("--servers", help="a comma-separated choice of peers; luaserve too must be named (default: all)")
+    parser.add_argument("--rounds", type=int, help="rounds of each measure (5)")
+    parser.add_argument("--seconds", type=int, help="length of one CPU measure (3)")
+    parser.add_argument("--stall-seconds", type=int, help="length of one stall measure (5)")
+    parser.add_argument("--idle-connections", type=int, help="idle connections (10000, or what the descriptor limit lets)")
+    parser.add_argument("--growth-requests", type=int, help="requests for the growth measure (1000000)")
+    parser.add_argument("--quick", action="store_true", help="2 short rounds of everything: does it run, about where are we")
+    parser.add_argument("--server-core", type=int, help="core for the server (the first)")
+    parser.add_argument("--load-core", type=int, help="core for wrk (the second)")
+    parser.add_argument("--luaserve", metavar="PROGRAM", help="measure this program, and build none")
+    parser.add_argument("--build", metavar="DIR", default=os.path.join(machine.ROOT, "build", "bench"),
+                        help="where our C programs are built (build/bench)")
+    parser.add_argument("--json", metavar="FILE", help="write all figures there too")
+    parser.add_argument("--no-install", action="store_true", help="install nothing; measure with what is there")
+    args = parser.parse_args()
+
+    usual = {"rounds": (5, 2), "seconds": (3, 1), "stall_seconds": (5, 3), "idle_connections": (10000, 1000),
+             "growth_requests": (1000000, 100000)}
+    for name, (full, quick) in usual.items():
+        if getattr(args, name) is None:
+            setattr(args, name, quick if args.quick else full)
+        elif getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    chosen = args.sections.replace("stall,", "stall-busy,stall-block,").split(",") if args.sections else list(SECTIONS)
+    if chosen[-1] == "stall":
+        chosen[-1:] = ["stall-busy", "stall-block"]
+    for name in chosen:
+        if name not in SECTIONS:
+            parser.error(f"no section is called '{name}'; there are: {' '.join(SECTIONS)}, stall")
+    args.sections = [name for name in SECTIONS if name in chosen]
+    args.servers = args.servers.split(",") if args.servers else list(EVERYBODY)
+    for name in args.servers:
+        if name not in EVERYBODY:
+            parser.error(f"no server is called '{name}'; there are: {' '.join(EVERYBODY)}")
+    cores = sorted(os.sched_getaffinity(0))
+    args.server_core = cores[0] if args.server_core is None else args.server_core
+    args.load_core = cores[min(1, len(cores) - 1)] if args.load_core is None else args.load_core
+    if not {args.server_core, args.load_core} <= set(cores):
+        parser.error(f"the cores here are {cores}")
+    return args
+
+
+class Bench:
+    """One run: its servers, its results ({section: {server: [a dict or None per round]}}) and what went wrong."""
+
+    def __init__(self, args, luaserve, directory):
+        self.args = args
+        self.all = catalogue_of.catalogue(directory, luaserve or "luaserve", args.build, args.server_core)
+        self.luaserve = luaserve
+        self.results = {}
+        self.problems = []
+        self.left_out = {}
+        self.heads = {}
+
+    def chosen(self, names):
+        """Those of `names` that are to be measured and can run here."""
+        return [name for name in names if name not in self.left_out
+                and any(name == one or name.startswith(one + " ") for one in self.args.servers)]
+
+    def problem(self, text):
+        if text not in self.problems:
+            self.problems.append(text)
+            print(f"bench: {text}", file=sys.stderr, flush=True)
+
+    def say(self, text):
+        print(f"  {text}", file=sys.stderr, flush=True)
+
+    def start(self, name):
+        """The started server, or None: then it is left out of all that follows."""
+        server = self.all[name]
+        if server.alive():
+            return server
+        try:
+            if name.startswith("luaserve") and self.luaserve is None:
+                raise Failed("luaserve could not be built")
+            server.start()
+            catalogue_of.check_same_answers([server])
+            return server
+        except Unavailable as reason:
+            self.left_out[name] = str(reason)
+            self.say(f"left out: {reason}")
+        except (Failed, OSError) as reason:
+            server.stop()
+            self.left_out[name] = str(reason)
+            self.problem(str(reason))
+        return None
+
+    def stop(self, name):
+        self.all[name].stop()
+
+    def stop_all(self):
+        for server in self.all.values():
+            server.stop()
+
+    def one(self, section, name, run):
+        """Run one measure of one server and keep what it gave."""
+        result = None
+        try:
+            result = run()
+        except (Failed, OSError) as reason:
+            self.problem(f"{section}: {name}: {reason}")
+            if not self.all[name].alive():
+                self.problem(f"{name} has ended: {self.all[name].output()}")
+                self.all[name].stop()
+        if result and result.get("failures"):
+            self.problem(f"{section}: {name}: {result['failures']} requests failed {result.get('errors', '')}")
+        self.results[section].setdefault(name, []).append(result)
+        return result
+
+    def cpu(self, section):
+        names, how = CPU_SECTIONS[section]
+        # The bare responders read no header, so the one that closes is a program of its own.
+        place = {name: f"{name} close" if section == "close" and name.startswith("bare") else name for name in names}
+        names = [name for name in self.chosen(names) if self.start(place[name])]
+        for name in names:
+            try:
+                measure.wrk(self.all[place[name]].port, how.get("target", "/"), how["connections"], 1, self.args.load_core)
+            except Failed as reason:
+                self.problem(f"{section}: {name}: warming up: {reason}")
+        for _ in range(self.args.rounds):
+            for name in names:
+                server = self.start(place[name])
+                if server:
+                    self.one(section, name, lambda s=server: measure.cpu_per_request(s, self.args.load_core,
+                                                                                      self.args.seconds, **how))
+        for name in names:
+            if place[name] != name:
+                self.stop(place[name])
+
+    def fresh(self, section, names, run, rounds):
+        """Measures that want a server nobody has asked before."""
+        for _ in range(rounds):
+            for name in self.chosen(names):
+                self.stop(name)
+                server = self.start(name)
+                if server:
+                    self.one(section, name, lambda s=server: run(s))
+                    self.stop(name)
+
+    def idle(self):
+        room = {"haproxy-lua": catalogue_of.haproxy_connections() - 100}
+        count = min(self.args.idle_connections, self.descriptors - 200)
+        self.fresh("idle", IDLE_SERVERS, lambda s: measure.idle_connections(
+            s, self.args.load_core, min(count, room.get(s.name, count))), self.args.rounds)
+
+    def growth(self):
+        self.fresh("growth", ("luaserve",), lambda s: measure.growth(s, self.args.load_core, self.args.growth_requests), 1)
+
+    def copies(self):
+        self.fresh("copies", ("luaserve",), measure.bytes_copied, self.args.rounds)
+
+    def stall(self, section):
+        path = "/busy" if section == "stall-busy" else "/block"
+        client = os.path.join(self.args.build, "open_loop")
+        self.fresh(section, STALL_SERVERS[section],
+                   lambda s: measure.stall(s, client, path, self.args.stall_seconds), self.args.rounds)
+
+    def measure_heads(self):
+        """How many bytes each server's head has, and of which fields: what "the same weight" means here."""
+        for name in self.chosen(EVERYBODY):
+            server = self.start(name)
+            if server:
+                size, lines = catalogue_of.head_bytes(server.port)
+                self.heads[name] = {"bytes": size, "lines": lines}
+
+    def run(self):
+        self.descriptors = machine.raise_descriptor_limit()
+        self.measure_heads()
+        for section in self.args.sections:
+            began = time.monotonic()
+            self.results[section] = {}
+            print(f"bench: {section}", file=sys.stderr, flush=True)
+            if section in CPU_SECTIONS:
+                self.cpu(section)
+            elif section.startswith("stall"):
+                self.stop_all()
+                self.stall(section)
+            else:
+                {"idle": self.idle, "growth": self.growth, "copies": self.copies}[section]()
+            self.say(f"{time.monotonic() - began:.0f} s")
+
+
+def introduction(args, about, heads):
+    lines = [f"machine: {about['cpu']}, {about['cores']} cores, {about['kernel']}; load before: {about['load_before']:.2f}"]
+    lines += [f"  {name}: {version}" for name, version in about["versions"].items()]
+    lines.append(f"server on core {args.server_core}, wrk (1 thread) on core {args.load_core}; {args.rounds} rounds of "
+                 f"{args.seconds} s, interleaved" + ("; QUICK: too short for a verdict to rest on" if args.quick else ""))
+    if args.server_core == args.load_core:
+        lines.append("  ONE CORE for both: they disturb each other")
+    lines.append("bytes of the answer's head (status line, fields, empty line), body 13 bytes:")
+    for name, head in heads.items():
+        fields = ", ".join(line.split(":")[0] for line in head["lines"][1:])
+        lines.append(f"  {name}: {head['bytes']} ({fields})")
+    return "\n".join(lines)
+
+
+def end_on_signal(number, _frame):
+    sys.exit(128 + number)  # SystemExit: the servers are stopped on the way out
+
+
+def main():
+    args = parse_arguments()
+    signal.signal(signal.SIGTERM, end_on_signal)
+    signal.signal(signal.SIGHUP, end_on_signal)
+    if not args.no_install:
+        machine.install_missing()
+    machine.build_programs(args.build)
+    wanted = "luaserve" in args.servers
+    luaserve = os.path.abspath(args.luaserve) if args.luaserve else machine.build_luaserve() if wanted else None
+    about = machine.describe(luaserve)
+    directory = tempfile.mkdtemp(prefix="luaserve-bench-")
+    bench = Bench(args, luaserve, directory)
+    try:
+        bench.run()
+    except KeyboardInterrupt:
+        bench.problem("interrupted; the report has what was measured before")
+    finally:
+        bench.stop_all()
+        shutil.rmtree(directory, ignore_errors=True)
+
+    rows = report.judge(bench.results)
+    print(introduction(args, about, bench.heads))
+    print()
+    print(report.render(bench.results, rows))
+    for name, reason in bench.left_out.items():
+        print(f"\nleft out: {name}: {reason}")
+    if bench.problems:
+        print("\nfailed to run, or with failures:\n  " + "\n  ".join(bench.problems))
+    if args.json:
+        options = collections.OrderedDict(sorted(vars(args).items()))
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": about, "options": options, "heads": bench.heads, "results": bench.results, "asked": rows,
+                       "left_out": bench.left_out, "problems": bench.problems}, file, indent=1)
+            file.write("\n")
+    return 1 if bench.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""The servers that are compared: how each is configured, started, found ready and stopped.
+
+A Server is one started program with its children. Everything it writes goes into the run's temporary directory. All listen on a
+picked free port of 127.0.0.1; `cpu` pins the whole process to one core, None leaves it to the scheduler.
+"""
+import http.client
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CONNECTIONS = 16384
+HAPROXY_CONNECTIONS_MAX = 9900  # it wants two descriptors for each
+
+
+class Unavailable(Exception):
+    """The server cannot run on this machine; the run goes on without it."""
+
+
+class Failed(Exception):
+    """Something that should have worked did not."""
+
+
+def free_port():
+    """A port nobody listens on, below the range that outgoing connections take theirs from."""
+    while True:
+        port = random.randint(12000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+def get(port, target, body=None, timeout=20):
+    """One request on a connection of its own -> (status, head bytes, body bytes)."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request("POST" if body is not None else "GET", target, body=body)
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
+    finally:
+        connection.close()
+
+
+def head_bytes(port, target="/"):
+    """How many bytes stand before the body of a keep-alive answer, and the lines themselves."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+        sock.sendall(f"GET {target} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
+        text = b""
+        while b"\r\n\r\n" not in text:
+            chunk = sock.recv(65536)
+            if not chunk:
+                break
+            text += chunk
+        head = text.split(b"\r\n\r\n")[0] + b"\r\n\r\n"
+        return len(head), head.decode("latin-1").split("\r\n")[:-2]
+
+
+def fill(template, values):
+    with open(os.path.join(HERE, template), encoding="utf-8") as file:
+        text = file.read()
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
+
+
+class Server:
+    """One server program. `make(directory, port)` writes its configuration and returns its argument list."""
+
+    def __init__(self, name, make, cpu, directory):
+        self.name, self.make, self.cpu = name, make, cpu
+        self.directory = os.path.join(directory, name.replace(" ", "-"))
+        self.process = None
+        self.port = None
+
+    def start(self):
+        os.makedirs(self.directory, exist_ok=True)
+        self.port = free_port()
+        argv = self.make(self.directory, self.port)
+        if self.cpu is not None:
+            argv = ["taskset", "-c", str(self.cpu)] + argv
+        with open(os.path.join(self.directory, "output"), "wb") as output:
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                            start_new_session=True, cwd=self.directory)
+        self.wait_ready()
+        return self
+
+    def wait_ready(self):
+        until = time.monotonic() + 15
+        while time.monotonic() < until:
+            if self.process.poll() is not None:
+                status = self.process.returncode
+                self.process = None
+                raise (Unavailable if status == 3 else Failed)(f"{self.name}: ended with {status}: {self.output()}")
+            try:
+                if get(self.port, "/")[0] == 200:
+                    return
+            except (OSError, http.client.HTTPException):
+                pass
+            time.sleep(0.02)
+        self.stop()
+        raise Failed(f"{self.name}: does not answer within 15 s: {self.output()}")
+
+    def output(self):
+        """The last of what it wrote, for messages."""
+        text = ""
+        for name in ("output", "error.log"):
+            try:
+                with open(os.path.join(self.directory, name), encoding="utf-8", errors="replace") as file:
+                    text += file.read()
+            except OSError:
+                pass
+        return text.strip()[-600:] or "(it wrote nothing)"
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def pids(self):
+        """The program and its descendants."""
+        found, look = [], [self.process.pid]
+        while look:
+            pid = look.pop()
+            found.append(pid)
+            try:
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                        look += [int(child) for child in file.read().split()]
+            except OSError:
+                pass
+        return found
+
+    def stop(self):
+        """SIGTERM, and SIGKILL to what is left of its own process group after 5 s."""
+        if self.process is None:
+            return
+        group = self.process.pid
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                pass
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self.process = None
+
+
+def luaserve(program, threads=None):
+    def make(_directory, port):
+        options = ["--threads", str(threads)] if threads else []
+        return [program] + options + [os.path.join(HERE, "bench.lua"), str(port)]
+    return make
+
+
+def bare(program, *args):
+    def make(_directory, port):
+        if not os.path.exists(program):
+            raise Unavailable(f"{os.path.basename(program)} was not built")
+        return [program, str(port)] + list(args)
+    return make
+
+
+NGINX_RETURN = """
+        location = / { return 200 "hello, world\\n"; }
+        location / { return 404; }
+"""
+NGINX_LUA = """
+        location = / { content_by_lua_block { bench.hello() } }
+        location = /fast { content_by_lua_block { bench.hello() } }
+        location = /busy { content_by_lua_block { bench.busy() } }
+        location = /block { content_by_lua_block { bench.block() } }
+        location ~ ^/api/items/([^/]+)$ { default_type application/json; content_by_lua_block { bench.item() } }
+        location / { return 404; }
+"""
+NGINX_MODULES = ("ndk_http_module.so", "ngx_http_lua_module.so")
+
+
+def nginx(with_lua, workers=1):
+    def make(directory, port):
+        modules = [os.path.join("/usr/lib/nginx/modules", name) for name in NGINX_MODULES]
+        if with_lua and not all(os.path.exists(path) for path in modules):
+            raise Unavailable("nginx's Lua module is not installed")
+        text = fill("nginx.conf.in", {
+            "MODULES": "".join(f"load_module {path};\n" for path in modules) if with_lua else "",
+            "USER": "user root;" if os.geteuid() == 0 else "",
+            "WORKERS": workers,
+            "FILES": 2 * CONNECTIONS if os.geteuid() == 0 else CONNECTIONS,
+            "CONNECTIONS": CONNECTIONS,
+            "LUA": f'lua_package_path "{HERE}/?.lua;;"; init_by_lua_block {{ bench = require "nginx" }}'
+                   if with_lua else "",
+            "PORT": port,
+            "LOCATIONS": NGINX_LUA if with_lua else NGINX_RETURN,
+        })
+        path = os.path.join(directory, "nginx.conf")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return ["nginx", "-p", directory, "-e", os.path.join(directory, "error.log"), "-c", path]
+    return make
+
+
+def haproxy_connections():
+    return min(HAPROXY_CONNECTIONS_MAX, (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200) // 2)
+
+
+def haproxy(directory, port):
+    path = os.path.join(directory, "haproxy.cfg")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(fill("haproxy.cfg.in", {"LUA": os.path.join(HERE, "haproxy.lua"), "PORT": port,
+                                           "CONNECTIONS": haproxy_connections()}))
+    return ["haproxy", "-db", "-f", path]
+
+
+def catalogue(directory, luaserve_program, build, cpu):
+    """All servers by name, not started. Those for the stall test are not pinned."""
+    makes = {
+        "luaserve": (luaserve(luaserve_program, 1), cpu),
+        "nginx": (nginx(False), cpu),
+        "nginx-lua": (nginx(True), cpu),
+        "haproxy-lua": (haproxy, cpu),
+        "bare-epoll": (bare(os.path.join(build, "bare_epoll")), cpu),
+        "bare-uring": (bare(os.path.join(build, "bare_uring")), cpu),
+        "bare-epoll close": (bare(os.path.join(build, "bare_epoll"), "close"), cpu),
+        "bare-uring close": (bare(os.path.join(build, "bare_uring"), "close"), cpu),
+        "luaserve default threads": (luaserve(luaserve_program), None),
+        "luaserve --threads 1": (luaserve(luaserve_program, 1), None),
+        "nginx-lua 2 workers": (nginx(True, 2), None),
+    }
+    return {name: Server(name, make, where, directory) for name, (make, where) in makes.items()}
+
+
+def check_same_answers(servers):
+    """Servers that are compared must give the same bytes. `servers` are started. Raises Failed."""
+    for server in servers:
+        status, _, body = get(server.port, "/")
+        if (status, body) != (200, b"hello, world\n"):
+            raise Failed(f"{server.name}: / answers {status} {body!r}")
+        if not server.name.startswith(("luaserve", "nginx-lua")):
+            continue
+        status, headers, body = get(server.port, "/api/items/a%2042?lang=d%65&page=3")
+        if (status != 200 or json.loads(body) != {"id": "a 42", "lang": "de", "page": 3}
+                or not headers.get("Content-Type", "").startswith("application/json")
+                or "Content-Length" not in headers):
+            raise Failed(f"{server.name}: the JSON route answers {status} {headers.items()} {body!r}")
