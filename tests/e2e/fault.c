@@ -1,0 +1,162 @@
+/* fault.c - makes chosen system and allocation calls of a program fail; loaded with LD_PRELOAD by test_fault.py.
+ *
+ * The orders lie in a small file that both sides map (FAULT_FILE), so that a running server can be told anew before each
+ * scenario: which kinds of calls count, from which one on they fail, how many of them, and with which errno. The
+ * environment gives the first orders, for faults while the program starts: FAULT_CALL (a sum of the kinds below), FAULT_K,
+ * FAULT_TIMES, FAULT_ERRNO. Allocation goes on with glibc's own entry points, so nothing here allocates. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { ALLOC = 1, ACCEPT = 2, SEND = 4, RECV = 8, EPOLL_CTL = 16 };
+
+struct orders {              /* test_fault.py writes the same layout */
+    _Atomic uint64_t kinds;  /* 0: count nothing, fail nothing */
+    _Atomic uint64_t calls;  /* counted since the last order */
+    _Atomic uint64_t first;  /* the call (from 1) that fails; 0: none */
+    _Atomic uint64_t times;  /* it and those after it: how many */
+    _Atomic uint64_t error;
+    _Atomic uint64_t failed; /* how many did */
+};
+
+static struct orders *orders;
+
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL && *text != '\0' ? strtoull(text, NULL, 10) : otherwise;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *path = getenv("FAULT_FILE");
+    int fd = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0) return;
+    void *at = mmap(NULL, sizeof(struct orders), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (at == MAP_FAILED) return;
+    struct orders *o = at;
+    uint64_t kinds = number("FAULT_CALL", 0);
+    if (kinds != 0) {
+        o->first = number("FAULT_K", 0);
+        o->times = number("FAULT_TIMES", 1);
+        o->error = number("FAULT_ERRNO", ENOMEM);
+        o->kinds = kinds;
+    }
+    unsetenv("LD_PRELOAD"); /* what the program starts is none of our business */
+    orders = o;
+}
+
+/* Whether this call has to fail; errno is set then. */
+static int fails(unsigned kind)
+{
+    struct orders *o = orders;
+    if (o == NULL || (atomic_load_explicit(&o->kinds, memory_order_acquire) & kind) == 0) return 0;
+    uint64_t n = atomic_fetch_add(&o->calls, 1) + 1;
+    uint64_t first = atomic_load(&o->first);
+    if (first == 0 || n < first || n - first >= atomic_load(&o->times)) return 0;
+    atomic_fetch_add(&o->failed, 1);
+    errno = (int)atomic_load(&o->error);
+    return 1;
+}
+
+void *malloc(size_t size) { return fails(ALLOC) ? NULL : __libc_malloc(size); }
+void *calloc(size_t count, size_t size) { return fails(ALLOC) ? NULL : __libc_calloc(count, size); }
+void *memalign(size_t align, size_t size) { return fails(ALLOC) ? NULL : __libc_memalign(align, size); }
+void *aligned_alloc(size_t align, size_t size) { return fails(ALLOC) ? NULL : __libc_memalign(align, size); }
+
+void *realloc(void *old, size_t size)
+{
+    return size != 0 && fails(ALLOC) ? NULL : __libc_realloc(old, size);
+}
+
+int posix_memalign(void **out, size_t align, size_t size)
+{
+    if (fails(ALLOC)) return ENOMEM;
+    void *got = __libc_memalign(align, size);
+    if (got == NULL) return ENOMEM;
+    *out = got;
+    return 0;
+}
+
+/* The next definition of a function, looked up once. */
+#define NEXT(type, name, ...)                                            \
+    static type (*next)(__VA_ARGS__);                                    \
+    if (next == NULL) next = (type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)
+
+int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+    NEXT(int, "accept4", int, struct sockaddr *, socklen_t *, int);
+    return fails(ACCEPT) ? -1 : next(fd, addr, len, flags);
+}
+
+ssize_t send(int fd, const void *bytes, size_t len, int flags)
+{
+    NEXT(ssize_t, "send", int, const void *, size_t, int);
+    return fails(SEND) ? -1 : next(fd, bytes, len, flags);
+}
+
+ssize_t sendto(int fd, const void *bytes, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)
+{
+    NEXT(ssize_t, "sendto", int, const void *, size_t, int, const struct sockaddr *, socklen_t);
+    return fails(SEND) ? -1 : next(fd, bytes, len, flags, to, to_len);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    NEXT(ssize_t, "sendmsg", int, const struct msghdr *, int);
+    return fails(SEND) ? -1 : next(fd, message, flags);
+}
+
+ssize_t sendfile(int out, int in, off_t *offset, size_t count)
+{
+    NEXT(ssize_t, "sendfile", int, int, off_t *, size_t);
+    return fails(SEND) ? -1 : next(out, in, offset, count);
+}
+
+ssize_t recv(int fd, void *bytes, size_t len, int flags)
+{
+    NEXT(ssize_t, "recv", int, void *, size_t, int);
+    return fails(RECV) ? -1 : next(fd, bytes, len, flags);
+}
+
+ssize_t __recv_chk(int fd, void *bytes, size_t len, size_t room, int flags);
+ssize_t __recv_chk(int fd, void *bytes, size_t len, size_t room, int flags)
+{
+    NEXT(ssize_t, "__recv_chk", int, void *, size_t, size_t, int);
+    return fails(RECV) ? -1 : next(fd, bytes, len, room, flags);
+}
+
+ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, struct sockaddr *from, socklen_t *from_len)
+{
+    NEXT(ssize_t, "recvfrom", int, void *, size_t, int, struct sockaddr *, socklen_t *);
+    return fails(RECV) ? -1 : next(fd, bytes, len, flags, from, from_len);
+}
+
+ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+    NEXT(ssize_t, "recvmsg", int, struct msghdr *, int);
+    return fails(RECV) ? -1 : next(fd, message, flags);
+}
+
+int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
+{
+    NEXT(int, "epoll_ctl", int, int, int, struct epoll_event *);
+    return op != EPOLL_CTL_DEL && fails(EPOLL_CTL) ? -1 : next(epoll, op, fd, event);
+}

@@ -1,0 +1,190 @@
+"""Each program in examples/ is started as printed and does what it says."""
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+from luaserve_e2e import E2E, LUASERVE, ROOT, WAIT, main
+
+EXAMPLES = os.path.join(ROOT, "examples")
+HERE = "127.0.0.1:0"
+
+
+def source(name):
+    with open(os.path.join(EXAMPLES, name)) as text:
+        return text.read()
+
+
+class Hello(E2E):
+    SITE = source("hello.lua")
+    ARGS = (HERE,)
+
+    def test_hello(self):
+        self.assertEqual(self.get("/").text, "hello\n")
+        self.assertEqual(self.get("/hello/w%20d").text, "hello, w d\n")
+        self.assertEqual(self.get("/hello").status, 404)
+
+
+class Site(E2E):
+    SITE = source("site.lua")
+    ARGS = (HERE,)
+
+    def json(self, *args, **kw):
+        response = self.ask(*args, **kw)
+        self.assertTrue(response.header("Content-Type").startswith("application/json"), response)
+        return response.status, json.loads(response.text)
+
+    def test_index_lists_lines_to_try(self):
+        response = self.get("/", {"Host": "example.org:8080"})
+        self.assertEqual(response.header("Content-Type"), "text/html; charset=utf-8")
+        self.assertIn("curl http://example.org:8080/hello", response.text)
+        self.assertTrue(response.header("X-Request-Id"))
+
+    def test_answers(self):
+        self.assertEqual(self.get("/hello").text, "hello\n")
+        self.assertEqual(self.get("/hello/world").text, "hello, world\n")
+        self.assertEqual(self.get("/files/a/b/c.txt").text, "you asked for a/b/c.txt\n")
+        self.assertEqual(self.json("GET", "/search?q=lua&limit=3"), (200, {"query": "lua", "limit": 3, "found": []}))
+        self.assertEqual(self.json("GET", "/search?limit=x")[0], 400)
+
+    def test_json(self):
+        response = self.ask("POST", "/items", body=b'{"name":"tea"}')
+        self.assertEqual((response.status, response.header("Location"), json.loads(response.text)),
+                         (201, "/items/1", {"name": "tea"}))
+        for bad in (b"{", b"", b"3", b"null"):
+            status, answer = self.json("POST", "/items", body=bad)
+            self.assertEqual(status, 400)
+            self.assertTrue(answer["error"])
+
+    def test_form(self):
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        self.assertEqual(self.ask("POST", "/form", headers, b"name=Ada&city=London").text, "name: Ada\ncity: London\n")
+
+    def test_echo(self):
+        body = os.urandom(200000)
+        self.assertEqual(self.ask("POST", "/echo", body=body).body, body)
+
+    def test_streaming_down(self):
+        response = self.get("/csv?rows=5")
+        self.assertTrue(response.chunked)
+        self.assertEqual(response.text, "n,square\n1,1\n2,4\n3,9\n4,16\n5,25\n")
+        self.assertEqual(self.get("/csv?rows=100000").text.count("\n"), 100001)
+
+    def test_streaming_up_past_the_usual_limit(self):
+        status, answer = self.json("PUT", "/upload/big", body=bytes(9 << 20))
+        self.assertEqual((status, answer["name"], answer["bytes"]), (201, "big", 9 << 20))
+        self.assertGreater(answer["chunks"], 1)
+
+    def test_clock_comes_piece_by_piece(self):
+        with self.connect() as conn:
+            response = conn.get("/clock")
+        self.assertGreaterEqual(response.chunks, 5)
+        self.assertEqual(len(response.text.splitlines()), 5)
+
+    def test_together(self):
+        self.assertTrue(self.get("/together").text.startswith("first done, second done, after 0."))
+
+    def test_cookie_and_redirect(self):
+        response = self.get("/login/ada")
+        self.assertEqual((response.status, response.header("Location")), (302, "/whoami"))
+        cookie = response.header("Set-Cookie").split(";")[0]
+        self.assertEqual(self.get("/whoami", {"Cookie": cookie}).text, "ada\n")
+        self.assertEqual(self.get("/whoami").text, "nobody\n")
+
+    def test_the_mounted_part(self):
+        response = self.get("/api/status")
+        self.assertEqual((json.loads(response.text)["up"], response.header("Cache-Control")), (True, "no-store"))
+        response = self.get("/api/none")
+        self.assertEqual((response.status, json.loads(response.text)), (404, {"error": "the API has no /api/none"}))
+        self.assertEqual(response.header("Cache-Control"), "no-store")
+
+    def test_error_pages(self):
+        mark = self.server.mark()
+        response = self.get("/fail")
+        self.assertEqual(response.status, 500)
+        self.assertIn(response.header("X-Request-Id"), response.text)
+        self.server.wait_log("this handler always fails", mark)
+        response = self.get("/nowhere")
+        self.assertEqual((response.status, response.text), (404, "there is no /nowhere here; see / for what is\n"))
+
+    def test_stats(self):
+        status, stats = self.json("GET", "/stats")
+        self.assertEqual(status, 200)
+        self.assertIn("requests", stats)
+
+
+class Responder(E2E):
+    BODY = (b"0123456789" * 52)[:512]
+
+    def start(self):
+        return self.serve(source("responder.lua"), args=("http://127.0.0.1:0/", "http://127.0.0.1:0"), listeners=2)
+
+    def counters(self, server, **at_least):
+        """Wait until a printed line shows these counters."""
+        def there():
+            with open(server.out_path) as out:
+                lines = out.read().splitlines()
+            fields = lines[-1].split() if lines else []
+            last = dict(zip(fields[::2], fields[1::2]))
+            return all(float(last.get(name, -1)) >= count for name, count in at_least.items())
+        self.eventually(there, "the counters reach %r" % at_least)
+
+    def test_get_is_answered_and_anything_else_cut_off(self):
+        server = self.start()
+        with server.connect() as conn:
+            for path in ("/", "/", "/any/path"):
+                response = conn.get(path)
+                self.assertEqual((response.status, response.body), (200, self.BODY))
+                self.assertTrue(response.header("Content-Type").startswith("text/plain"))
+        for method in ("POST", "HEAD", "PUT", "DELETE", "OPTIONS", "BREW"):
+            with self.subTest(method), server.connect() as conn:
+                conn.send(("%s / HTTP/1.1\r\nHost: h\r\n\r\n" % method).encode())
+                conn.expect_end(reset_ok=True)
+        with server.connect() as conn:
+            self.assertEqual(conn.get("/").body, self.BODY)
+        self.counters(server, requests=10, responses=4, aborted=6)
+        server.stop()
+
+    def test_the_body_is_never_copied(self):
+        server = self.start()
+        with server.connect() as conn:
+            for _ in range(100):
+                self.assertEqual(conn.get("/").body, self.BODY)
+        server.stop()
+        with open(server.out_path) as out:
+            last = out.read().splitlines()[-1]
+        self.assertIn("responses 100 ", last, "the last line is printed when it stops")
+
+    def test_an_interrupt_stops_it(self):
+        server = self.start()
+        with server.connect() as conn:
+            conn.get("/")
+            server.signal(signal.SIGINT)
+            self.assertEqual(server.wait(15), 0)
+
+    def run_alone(self, *args):
+        return subprocess.run([LUASERVE, os.path.join(EXAMPLES, "responder.lua"), *args], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=WAIT)
+
+    def test_it_refuses_to_start_without_a_url(self):
+        done = self.run_alone()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("usage: luaserve ", done.stderr)
+        done = self.run_alone("ftp://127.0.0.1/")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ftp://127.0.0.1/", done.stderr)
+
+
+class Check(unittest.TestCase):
+    def test_every_example_loads(self):
+        for name in sorted(os.listdir(EXAMPLES)):
+            with self.subTest(name):
+                args = ["http://127.0.0.1:0/"] if name == "responder.lua" else []
+                done = subprocess.run([LUASERVE, "--check", os.path.join(EXAMPLES, name), *args], timeout=WAIT,
+                                      stdin=subprocess.DEVNULL, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""Handlers gone wrong: their request pays, with a 500 where that is still possible, and nobody else.
+
+After every one of them the log must name the request and show a traceback, and the next request is served."""
+import re
+import threading
+
+from luaserve_e2e import E2E, Closed, Framing, in_parallel, main, request
+
+SITE = r"""
+local ls = require "luaserve"
+ls.config{ max_cpu = 0.4, max_memory = "32m", drain_timeout = 5 }
+local app = ls.app()
+local function note(req) ls.log.info("serving id=" .. tostring(req.id) .. " " .. req.path) end
+app:use(function(req, res, next) note(req); return next() end)
+app:get("/", function() return "root" end)
+local function inner() error("raised on purpose") end
+app:any("/error", function() inner() end)
+app:get("/error-table", function() error({ "a table" }) end)
+app:get("/error-nil", function() error(nil) end)
+app:get("/error-object", function() error(setmetatable({}, { __tostring = function() return "an object speaks" end })) end)
+app:get("/error-nasty", function() error(setmetatable({}, { __tostring = function() error("again") end })) end)
+app:get("/call-nil", function() local t = {}; t.x.y = 1 end)
+app:get("/deep", function() local function f() return 1 + f() end; return f() end)
+app:get("/nonsense-function", function() return function() end end)
+app:get("/nonsense-boolean", function() return true end)
+app:get("/nonsense-status", function() return 42 end)
+app:get("/nonsense-status2", function() return 1000, "x" end)
+app:get("/nonsense-float", function() return 200.5 end)
+app:get("/nonsense-1xx", function() return 101 end)
+app:get("/nonsense-body", function() return 200, function() end end)
+app:get("/nonsense-headers", function() return 200, "x", "not a table" end)
+app:get("/nonsense-header-value", function() return 200, "x", { ["X-A"] = {} } end)
+app:get("/nonsense-json", function() return { f = function() end } end)
+app:get("/nonsense-cycle", function() local t = {}; t.t = t; return t end)
+app:get("/nonsense-nan", function() return { 0/0 } end)
+app:get("/loop", function() while true do end end)
+app:get("/loop-pcall", function() while true do pcall(function() while true do end end) end end)
+app:get("/loop-xpcall", function() while true do xpcall(function() while true do end end, function() while true do end end) end end)
+app:get("/loop-coroutine", function()
+  local co = coroutine.wrap(function() while true do coroutine.yield() end end)
+  while true do co() end
+end)
+app:get("/loop-in-coroutine", function() return coroutine.wrap(function() while true do end end)() end)
+app:get("/loop-close", function()
+  local c <close> = setmetatable({}, { __close = function() while true do end end })
+  error("into close")
+end)
+app:get("/eat", function() local t = {} while true do t[#t + 1] = ("x"):rep(100000) .. #t end end)
+app:get("/eat-string", function() local s = "x" while true do s = s .. s end end)
+app:get("/eat-pcall", function()
+  local t = {}
+  while true do pcall(function() t[#t + 1] = ("x"):rep(100000) .. #t end) end
+end)
+app:get("/eat-table", function() local t = {} for i = 1, 1e9 do t[i] = i end end)
+local kept_req, kept_res
+app:get("/keep", function(req, res) kept_req, kept_res = req, res; return "kept" end)
+local function kept(what) return function()
+  if not kept_req then return "not here" end
+  local ok, err = pcall(what)
+  return (ok and "worked " or "raised ") .. tostring(err)
+end end
+app:get("/kept-field", kept(function() return kept_req.path end))
+app:get("/kept-body", kept(function() return kept_req:body() end))
+app:get("/kept-header", kept(function() return kept_req.headers["host"] end))
+app:get("/kept-write", kept(function() return kept_res:write("into nowhere") end))
+app:get("/kept-send", kept(function() return kept_res:send("into nowhere") end))
+app:get("/later", function(req, res)
+  ls.after(0.05, function()
+    local ok, err = pcall(function() res:write("late"); return req.path end)
+    ls.log.info("later " .. tostring(ok) .. " " .. tostring(err))
+  end)
+  return "now"
+end)
+app:get("/spawned", function(req, res)
+  ls.spawn(function()
+    ls.sleep(0.02)
+    local ok, err = pcall(function() return req.path end)
+    ls.log.info("spawned " .. tostring(ok) .. " " .. tostring(err))
+  end)
+  return "now"
+end)
+app:get("/write-after-send", function(req, res) res:send("all"); res:write("more"); return "and more" end)
+app:get("/send-twice", function(req, res) res:send("first"); res:send("second") end)
+app:get("/send-and-return", function(req, res) res:send("first"); return "second" end)
+app:get("/status-late", function(req, res) res:write("x"); res:flush(); res:status(404); res:header("X-Late", "1") end)
+app:get("/error-after-parts", function(req, res) res:write("part"); res:flush(); ls.sleep(0.01); error("after parts") end)
+app:get("/error-after-send", function(req, res) res:send("whole"); error("after send") end)
+app:get("/error-after-sleep", function(req, res) ls.sleep(0.01); error("after sleep") end)
+app:get("/error-headers", function(req, res) res:header("X-Half", "1"); res:status(201); error("with headers") end)
+app:post("/error-unread", function(req) error("body not read") end)
+app:get("/never", function() local job = ls.spawn(function() ls.sleep(3600) end); job:wait() end)
+app:get("/yield", function() coroutine.yield("nobody waits") return "after" end)
+app:get("/exit", function() return pcall(os.exit, 3) and "alive" or "refused" end)
+app:get("/collect", function() collectgarbage() return "ok" end)
+app:get("/timer-error", function() ls.after(0, function() error("timer broke") end); ls.spawn(function() error("job broke") end); return "ok" end)
+local bad = ls.app()
+bad:get("/x", function() error("first") end)
+bad:get("/y", function() while true do end end)
+bad:error(function() error("the error page broke too") end)
+app:mount("/bad", bad)
+local nonsense = ls.app()
+nonsense:get("/x", function() error("first") end)
+nonsense:error(function() return function() end end)
+app:mount("/nonsense", nonsense)
+local slow = ls.app()
+slow:get("/x", function() error("first") end)
+slow:error(function(req, res) ls.sleep(0.01); return 503, "slow page" end)
+app:mount("/slow", slow)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Wrong(E2E):
+    SITE = SITE
+
+    def broken(self, target, method="GET", body=None, traceback=True, says=None, status=500):
+        """Ask for it and for one more on the same connection; check the answer, the log and a bystander."""
+        mark = self.server.mark()
+        with self.server.connect() as conn:
+            response = conn.ask(method, target, body=body)
+            self.assertEqual(response.status, status, response)
+            if not response.closes:
+                self.assertEqual(conn.get("/").text, "root", "the next request on the same connection")
+        self.assertEqual(self.server.get("/").text, "root", "someone else")
+        self.logged_with_id(target, mark, traceback, says)
+        return response
+
+    def logged_with_id(self, target, mark, traceback=True, says=None):
+        line = self.server.wait_log(r"serving id=\S+ " + re.escape(target.split("?")[0]), mark)
+        request_id = re.search(r"id=(\S+)", line).group(1)
+        self.eventually(lambda: any(request_id in l and "serving id" not in l for l in self.server.logged(".", mark)),
+                        "an error with id %s for %s in the log:\n%s" % (request_id, target, "\n".join(self.server.logged(".", mark)[-15:])), 3)
+        text = "\n".join(self.server.logged(".", mark))
+        if traceback:
+            self.assertIn("stack traceback", text, target)
+        if says:
+            self.assertIn(says, text, target)
+
+    def test_errors(self):
+        for target, says in (("/error", "raised on purpose"), ("/error-table", None), ("/error-nil", None), ("/error-object", "an object speaks"),
+                             ("/error-nasty", None), ("/call-nil", "site.lua:"), ("/deep", "stack overflow"), ("/error-after-sleep", "after sleep")):
+            with self.subTest(target):
+                response = self.broken(target, says=says)
+                self.assertNotIn("on purpose", response.text, "the client is not shown the error")
+                self.assertNotIn("traceback", response.text)
+
+    def test_traceback_names_the_place(self):
+        mark = self.server.mark()
+        self.assertEqual(self.get("/error").status, 500)
+        self.server.wait_log("stack traceback", mark)
+        line = SITE[:SITE.index("raised on purpose")].count("\n") + 1
+        self.eventually(lambda: self.server.logged(r"site\.lua:%d:" % line, mark), "site.lua:%d in the log" % line)
+
+    def test_nonsense_returned(self):
+        for name in ("function", "boolean", "status", "status2", "float", "1xx", "body", "headers", "header-value", "json", "cycle", "nan"):
+            with self.subTest(name):
+                self.broken("/nonsense-" + name, traceback=False)
+
+    def test_nothing_of_the_half_made_answer_leaks(self):
+        response = self.broken("/error-headers")
+        self.assertIsNone(response.header("X-Half"))
+
+    def test_error_with_an_unread_body(self):
+        self.broken("/error-unread", "POST", b"x" * 100000)
+
+    def test_loops(self):
+        """All at once: a loop costs its request, and others are served meanwhile."""
+        targets = ("/loop", "/loop-pcall", "/loop-xpcall", "/loop-coroutine", "/loop-in-coroutine", "/loop-close")
+        for target in targets:
+            with self.subTest(target):
+                mark = self.server.mark()
+                done = threading.Event()
+                served = []
+
+                def bystander():
+                    while not done.is_set():
+                        served.append(self.server.get("/").text)
+                thread = threading.Thread(target=bystander)
+                thread.start()
+                try:
+                    with self.server.connect() as conn:
+                        self.assertEqual(conn.get(target).status, 500)
+                        self.assertEqual(conn.get("/").text, "root")
+                finally:
+                    done.set()
+                    thread.join()
+                self.assertGreater(len(served), 5)
+                self.assertEqual(set(served), {"root"})
+                self.logged_with_id(target, mark)
+
+    def test_allocates_for_ever(self):
+        for target in ("/eat", "/eat-string", "/eat-pcall", "/eat-table"):
+            with self.subTest(target):
+                self.broken(target, traceback=False)
+                self.assertEqual(self.get("/collect").text, "ok")
+
+    def test_allocates_for_ever_side_by_side(self):
+        statuses = in_parallel([lambda: self.server.get("/eat").status for _ in range(6)] + [lambda: self.server.get("/").status for _ in range(6)], 12)
+        self.assertEqual(set(statuses[6:]), {200})
+        self.assertEqual(set(statuses[:6]), {500})
+
+    def test_kept_objects(self):
+        for name in ("field", "body", "header", "write", "send"):
+            with self.subTest(name), self.server.connect() as conn:
+                raised = 0
+                for _ in range(10):
+                    self.assertEqual(conn.get("/keep").text, "kept")
+                    text = conn.get("/kept-" + name).text
+                    self.assertFalse(text.startswith("worked"), text)
+                    if text.startswith("raised"):
+                        raised += 1
+                        self.assertIn("the request is over", text)
+                self.assertGreater(raised, 0)
+
+    def test_used_later(self):
+        mark = self.server.mark()
+        self.assertEqual(self.get("/later").text, "now")
+        self.assertIn("the request is over", self.server.wait_log("later (false|true)", mark))
+        self.assertEqual(self.get("/spawned").text, "now")
+        self.assertIn("the request is over", self.server.wait_log("spawned (false|true)", mark))
+
+    def test_writes_after_the_end(self):
+        for target, first in (("/write-after-send", "all"), ("/send-twice", "first"), ("/send-and-return", "first"), ("/error-after-send", "whole")):
+            with self.subTest(target):
+                mark = self.server.mark()
+                with self.server.connect() as conn:
+                    self.assertEqual(conn.get(target).text, first)
+                    self.assertEqual(conn.get("/").text, "root")
+                self.logged_with_id(target, mark, traceback=False)
+
+    def test_status_after_the_head_has_left(self):
+        mark = self.server.mark()
+        with self.server.connect() as conn:
+            conn.send(request("GET", "/status-late"))
+            head = conn.response_head()
+            self.assertEqual((head.status, head.header("X-Late")), (200, None))
+        self.logged_with_id("/status-late", mark)
+
+    def test_error_after_parts(self):
+        """The body is visibly cut: no last chunk, and the connection ends."""
+        mark = self.server.mark()
+        with self.server.connect() as conn:
+            conn.send(request("GET", "/error-after-parts") + request("GET", "/"))
+            with self.assertRaises((Closed, Framing)):
+                conn.response()
+            conn.expect_end()
+        self.logged_with_id("/error-after-parts", mark, says="after parts")
+        self.assertEqual(self.get("/").text, "root")
+
+    def test_error_in_the_error_page(self):
+        self.broken("/bad/x", says="the error page broke too")
+        self.broken("/bad/y")
+        self.broken("/nonsense/x")
+        self.assertEqual(self.broken("/slow/x", status=503).text, "slow page")
+
+    def test_errors_in_timers_and_jobs(self):
+        mark = self.server.mark()
+        self.assertEqual(self.get("/timer-error").text, "ok")
+        self.server.wait_log("timer broke", mark)
+        self.assertEqual(self.get("/").text, "root")
+
+    def test_yield_of_ones_own(self):
+        """A bare coroutine.yield in a handler is an error of the handler, not a request that never ends."""
+        self.broken("/yield", traceback=False)
+
+    def test_a_client_that_leaves_a_handler_that_waits(self):
+        quiet = self.quiet_fds()
+        for _ in range(5):
+            conn = self.connect()
+            conn.send(request("GET", "/never"))
+            conn.close()
+        self.assertEqual(self.get("/").text, "root")
+        del quiet
+
+    def test_many_errors_on_one_connection(self):
+        with self.connect() as conn:
+            for _ in range(50):
+                response = conn.get("/error")
+                self.assertEqual(response.status, 500)
+                self.assertFalse(response.closes, "a handler's error does not cost the connection")
+                self.assertEqual(conn.get("/").text, "root")
+            conn.send(request("GET", "/error") * 20 + request("GET", "/"))
+            self.assertEqual([conn.response().status for _ in range(21)], [500] * 20 + [200])
+
+    @classmethod
+    def tearDownClass(cls):
+        # Handlers that wait for an hour are still there: the drain ends them after its time.
+        cls.server.signal()
+        cls.server.wait()
+        cls.server.check_reports()
+
+
+if __name__ == "__main__":
+    main()

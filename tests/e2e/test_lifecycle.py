@@ -1,0 +1,493 @@
+"""The life of the process: command line, start-up that fails, drain, signals, slow and blocking handlers, limits of the system."""
+import os
+import re
+import signal
+import socket
+import threading
+import unittest
+
+from luaserve_e2e import E2E, ROOT, SANITIZER, WAIT, Closed, Conn, in_parallel, main, repeats, request, run_program, scratch
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "root" end)
+app:get("/n/:n", function(req) return req.params.n end)
+app:get("/sleep", function(req) ls.sleep(tonumber(req.query.s)); return "slept" end)
+app:get("/noted", function(req) ls.log.info("began " .. req.query.n); ls.sleep(0.4); return "slept " .. req.query.n end)
+app:get("/block", function(req) ls.log.info("blocking"); os.execute("sleep " .. req.query.s); return "blocked" end)
+app:get("/spin", function(req) ls.log.info("spinning"); local t = os.clock(); while os.clock() - t < tonumber(req.query.s) do end return "spun" end)
+app:get("/big", function() return ("x"):rep(4000000) end)
+app:get("/parts", function(req, res) for i = 1, 10 do res:write("part ", i, "\n"); res:flush(); ls.sleep(0.05) end end)
+app:post("/echo", function(req) return req:body() end)
+app:get("/stats", function() return ls.stats() end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+HELLO = ('local ls = require "luaserve"; local app = ls.app(); app:get("/", function() return "x" end)\n'
+         'ls.listen{ host = "127.0.0.1", port = %s, app = app }\n')
+
+
+class CommandLine(unittest.TestCase):
+    def run_site(self, text, *flags, args=(), status=None):
+        with scratch(site_lua=text) as where:
+            got = run_program([*flags, os.path.join(where, "site.lua"), *args], cwd=where)
+        if status is not None:
+            self.assertEqual(got[0], status, got)
+        return got
+
+    def test_help(self):
+        for flag in ("--help", "-h"):
+            status, out, err = run_program([flag])
+            self.assertEqual((status, err), (0, ""), flag)
+            for word in ("site.lua", "--threads", "--backend", "--check", "--log-level", "--version"):
+                self.assertIn(word, out)
+
+    def test_version(self):
+        status, out, _ = run_program(["--version"])
+        self.assertEqual(status, 0)
+        self.assertRegex(out, r"luaserve \d+\.\d+")
+        self.assertRegex(out, r"Lua 5\.4")
+        self.assertIn("epoll", out)
+        self.assertIn("cjson", out)
+
+    def test_no_site(self):
+        status, out, err = run_program([])
+        self.assertNotEqual(status, 0)
+        self.assertIn("site.lua", out + err)
+
+    def test_unknown_option(self):
+        with scratch(site_lua=HELLO % 0) as where:
+            for flag in ("--thraeds", "--nonsense=3", "-Z"):
+                status, _, err = run_program([flag, os.path.join(where, "site.lua")])
+                self.assertNotEqual(status, 0)
+                self.assertIn(flag.split("=")[0], err)
+
+    def test_bad_option_values(self):
+        with scratch(site_lua=HELLO % 0) as where:
+            for flag, value in (("--threads", "many"), ("--threads", "0"), ("--threads", "-1"), ("--backend", "magic"), ("--log-level", "loud")):
+                status, _, err = run_program([flag, value, os.path.join(where, "site.lua")])
+                self.assertNotEqual(status, 0, flag)
+                self.assertIn(value, err)
+
+    def test_option_without_value(self):
+        status, _, err = run_program(["--threads"])
+        self.assertNotEqual(status, 0)
+        self.assertIn("--threads", err)
+
+    def test_missing_file(self):
+        status, _, err = run_program(["/nowhere/at/all.lua"])
+        self.assertEqual(status, 1)
+        self.assertIn("/nowhere/at/all.lua", err)
+
+    def test_a_directory(self):
+        status, _, err = run_program(["/tmp"])
+        self.assertEqual(status, 1)
+        self.assertIn("/tmp", err)
+
+    def test_wrong_site(self):
+        for name, text, place, says in (
+                ("syntax", 'local x = 1\nlocal y = = 2\n', "site.lua:2", "near"),
+                ("runtime", 'local ls = require "luaserve"\n\nlocal t = nil\nt.x = 1\n', "site.lua:4", "nil"),
+                ("error", '\nerror("on purpose")\n', "site.lua:2", "on purpose"),
+                ("unknown name", 'local ls = require "luaserve"\nls.lisen(80)\n', "site.lua:2", "lisen"),
+                ("unknown option", 'local ls = require "luaserve"\nls.config{ thraeds = 2 }\n', "site.lua:2", "thraeds"),
+                ("bad route", 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("no-slash", function() end)\n', "site.lua:3", "no-slash"),
+                ("no function", 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/")\n', "site.lua:3", ""),
+                ("module", 'require "not.there"\n', "site.lua:1", "not.there")):
+            with self.subTest(name):
+                _, out, err = self.run_site(text, status=1)
+                self.assertIn(place, err)
+                self.assertIn(says, err)
+                self.assertNotIn("listening on", err)
+                self.assertEqual(out, "")
+
+    def test_error_that_is_no_text(self):
+        for value in ("{}", "nil", "setmetatable({}, { __tostring = function() error('x') end })"):
+            with self.subTest(value):
+                _, _, err = self.run_site("error(%s)\n" % value, status=1)
+                self.assertIn("site.lua", err)
+
+    def test_a_site_that_listens_nowhere(self):
+        with scratch(site_lua='local ls = require "luaserve"\n') as where:
+            status, _, err = run_program([os.path.join(where, "site.lua")])
+        self.assertEqual(status, 1)
+        self.assertIn("listen", err)
+
+    def test_check(self):
+        status, out, err = self.run_site(HELLO % 0, "--check")
+        self.assertEqual(status, 0, err)
+        self.assertNotIn("listening on", out + err)
+        self.assertRegex(out + err, r"(?i)listen|route|ok")
+        _, _, err = self.run_site("x = = 1\n", "--check", status=1)
+        self.assertIn("site.lua:1", err)
+
+    def test_check_binds_nothing(self):
+        with socket.socket() as busy:
+            busy.bind(("127.0.0.1", 0))
+            busy.listen()
+            self.run_site(HELLO % busy.getsockname()[1], "--check", status=0)
+
+    def test_busy_port(self):
+        with socket.socket() as busy:
+            busy.bind(("127.0.0.1", 0))
+            busy.listen()
+            port = busy.getsockname()[1]
+            _, _, err = self.run_site(HELLO % port, status=1)
+            self.assertIn(str(port), err)
+            self.assertRegex(err, r"(?i)in use")
+            self.assertNotIn("listening on", err)
+
+    def test_busy_second_port_leaves_no_half_started_server(self):
+        with socket.socket() as busy:
+            busy.bind(("127.0.0.1", 0))
+            busy.listen()
+            text = HELLO % 0 + 'ls.listen{ host = "127.0.0.1", port = %d, app = app }\n' % busy.getsockname()[1]
+            _, _, err = self.run_site(text, status=1)
+            self.assertIn(str(busy.getsockname()[1]), err)
+
+    def test_bad_address(self):
+        _, _, err = self.run_site('local ls = require "luaserve"; ls.listen{ host = "not an address", port = 0, app = ls.app() }\n', status=1)
+        self.assertIn("not an address", err)
+
+    def test_arguments(self):
+        text = ('local a, b = ...\nprint(a, b, select("#", ...), arg[1], arg[2], #arg, arg[0])\n' + HELLO % 0)
+        status, out, err = self.run_site(text, "--check", args=["one", "--two"])
+        self.assertEqual(status, 0, err)
+        fields = out.splitlines()[0].split("\t")
+        self.assertEqual(fields[:6], ["one", "--two", "2", "one", "--two", "2"])
+        self.assertTrue(fields[6].endswith("site.lua"))
+
+    def test_examples_are_sound(self):
+        for name in ("hello.lua", "site.lua"):
+            path = os.path.join(ROOT, "examples", name)
+            if os.path.exists(path):
+                with self.subTest(name):
+                    status, _, err = run_program(["--check", path])
+                    self.assertEqual(status, 0, err)
+
+
+class Starting(E2E):
+    def test_threads(self):
+        server = self.serve(SITE, flags=("--threads", "3"))
+        self.assertGreaterEqual(server.threads(), 4)
+        self.assertEqual(server.get("/").text, "root")
+        server.stop()
+
+    def test_backend(self):
+        server = self.serve(SITE, flags=("--backend", "epoll"))
+        self.assertEqual(server.get("/").text, "root")
+        server.stop()
+
+    def test_log_level(self):
+        quiet = self.serve(SITE.replace("port = 0", "port = %d" % free_port()), flags=("--log-level", "error"), listeners=0)
+        port = int(re.search(r"port = (\d+)", open(quiet.site).read()).group(1))
+
+        def up():
+            try:
+                with Conn(("127.0.0.1", port)) as conn:
+                    return conn.get("/").text == "root"
+            except OSError:
+                return False
+        self.eventually(up, "it listens")
+        quiet.stop()
+        self.assertEqual([line for line in quiet.log().splitlines() if " info " in line], [])
+        loud = self.serve(SITE, flags=("--log-level=debug",))
+        self.assertEqual(loud.get("/").text, "root")
+        loud.stop()
+
+    def test_restart_at_once_on_the_same_port(self):
+        port = free_port()
+        for _ in range(3):
+            server = self.serve(HELLO % port)
+            with server.connect() as conn:
+                self.assertEqual(conn.get("/").text, "x")
+                server.stop()
+
+    def test_unix_socket_file(self):
+        text = ('local ls = require "luaserve"; local app = ls.app(); app:get("/", function() return "x" end)\n'
+                'ls.listen("unix:%s", app)\n')
+        with scratch() as where:
+            path = os.path.join(where, "s.sock")
+            server = self.serve(text % path)
+            self.assertEqual(server.get("/").text, "x")
+            busy = self.serve(text % path, listeners=0)
+            self.assertEqual(busy.wait(), 1, "a socket that is served is not taken away")
+            self.assertIn(path, busy.log())
+            self.assertEqual(server.get("/").text, "x")
+            server.kill()
+            again = self.serve(text % path)      # what a crash left behind does not keep it from starting
+            self.assertEqual(again.get("/").text, "x")
+            again.stop()
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class Draining(E2E):
+    def test_nothing_to_do(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            server = self.serve(SITE)
+            server.signal(number)
+            self.assertEqual(server.wait(), 0)
+            server.check_reports()
+
+    def test_drain_in_the_middle_of_many(self):
+        """Each request that was begun is answered, announces the end, and none is cut."""
+        server = self.serve(SITE)
+        count = repeats(400)
+        conns = []
+        for n in range(count):
+            conn = self.connect(server=server)
+            conns.append(conn)
+            conn.send(request("GET", "/noted?n=%d" % n))
+        server.wait_log(r"began ", count=count, timeout=2 * WAIT)
+        server.signal()
+        for n, conn in enumerate(conns):
+            response = conn.response()
+            self.assertEqual((response.status, response.text), (200, "slept %d" % n))
+            self.assertTrue(response.closes, "Connection: close is announced")
+            conn.expect_end()
+        self.assertEqual(server.wait(), 0)
+        server.check_reports()
+
+    def test_drain_under_fire(self):
+        """Clients that never stop asking: what is answered is whole; after the end the port is refused."""
+        server = self.serve(SITE)
+        stop = threading.Event()
+        counts = {"answered": 0, "refused": 0, "lost": 0}
+        bad = []
+        lock = threading.Lock()
+
+        def client():
+            while not stop.is_set():
+                try:
+                    with server.connect() as conn:
+                        while True:
+                            conn.send(request("GET", "/n/1"))
+                            response = conn.response()
+                            with lock:
+                                counts["answered"] += 1
+                                if response.text != "1":
+                                    bad.append(repr(response))
+                            if response.closes:
+                                conn.expect_end(reset_ok=True)
+                                break
+                except ConnectionRefusedError:
+                    counts["refused"] += 1
+                    return
+                except Closed as error:
+                    # An idle connection may be closed in the very moment that the next request is sent (RFC 9112 9.5).
+                    if "status line" not in str(error) or "b''" not in str(error):
+                        bad.append(str(error))
+                    counts["lost"] += 1
+                except OSError:
+                    counts["lost"] += 1
+        threads = [threading.Thread(target=client) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        self.eventually(lambda: counts["answered"] > 200, "clients are served")
+        server.signal()
+        status = server.wait()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((status, bad), (0, []))
+        server.check_reports()
+
+    def test_idle_connections_are_closed(self):
+        server = self.serve(SITE)
+        silent = [self.connect(server=server) for _ in range(20)]
+        used = [self.connect(server=server) for _ in range(20)]
+        for conn in used:
+            self.assertEqual(conn.get("/").text, "root")
+        server.signal()
+        for conn in silent + used:
+            conn.expect_end()
+        self.assertEqual(server.wait(), 0)
+
+    def test_long_answers_are_finished(self):
+        server = self.serve(SITE)
+        parts, big = self.connect(server=server), self.connect(server=server)
+        parts.send(request("GET", "/parts"))
+        parts.response_head()
+        big.send(request("GET", "/big"))
+        head = big.response_head()
+        server.signal()
+        self.assertEqual(len(big.take(int(head.header("Content-Length")))), 4000000)
+        body = parts.rest()
+        self.assertTrue(body.endswith(b"part 10\n\r\n0\r\n\r\n"), body[-60:])
+        self.assertEqual(server.wait(), 0)
+
+    def test_a_body_on_its_way_is_read(self):
+        server = self.serve(SITE)
+        conn = self.connect(server=server)
+        self.assertEqual(conn.get("/").text, "root")
+        conn.send(request("POST", "/echo", {"Content-Length": "10", "Expect": "100-continue"}))
+        self.assertEqual(conn.head().status, 100)
+        server.signal()
+        server.wait_log(r"(?i)drain")
+        conn.send(b"0123456789")
+        response = conn.response()
+        self.assertEqual((response.text, response.closes), ("0123456789", True))
+        self.assertEqual(server.wait(), 0)
+
+    def test_no_new_connections(self):
+        server = self.serve(SITE)
+        conn = self.connect(server=server)
+        conn.send(request("GET", "/noted?n=1"))
+        server.wait_log("began 1")
+        server.signal()
+
+        def refused():
+            try:
+                with Conn(server.at(), timeout=1) as other:
+                    other.send(request("GET", "/"))
+                    return other.rest() == b""
+            except (OSError, AssertionError):
+                return True
+        self.eventually(refused, "new connections are refused")
+        self.assertEqual(conn.response().text, "slept 1")
+        self.assertEqual(server.wait(), 0)
+
+    def test_drain_timeout(self):
+        server = self.serve("require('luaserve').config{ drain_timeout = 0.3 }\n" + SITE)
+        conn = self.connect(server=server)
+        conn.send(request("GET", "/sleep?s=3600"))
+        self.assertEqual(server.get("/").text, "root")
+        server.signal()
+        server.wait()
+        with self.assertRaises((Closed, ConnectionResetError)):
+            conn.response()
+        server.check_reports()
+
+    def test_second_signal_ends_at_once(self):
+        server = self.serve(SITE)
+        conn = self.connect(server=server)
+        conn.send(request("GET", "/sleep?s=3600"))
+        self.assertEqual(server.get("/").text, "root")
+        server.signal()
+        server.wait_log(r"(?i)drain")
+        self.assertTrue(server.alive())
+        server.signal()
+        server.wait(WAIT)
+        server.check_reports()
+
+    def test_second_signal_with_a_blocked_handler(self):
+        server = self.serve(SITE)
+        conn = self.connect(server=server)
+        conn.send(request("GET", "/block?s=4"))
+        server.wait_log("blocking")
+        server.signal()
+        server.wait_log(r"(?i)drain")
+        server.signal()
+        server.wait(WAIT)
+
+
+class Stalls(E2E):
+    """A handler that is slow or blocks delays nobody else, whatever the number of threads."""
+
+    def fast_ones_first(self, target, noted, flags, slow_count=1):
+        server = self.serve(SITE, flags=flags)
+        slow = [self.connect(server=server) for _ in range(slow_count)]
+        mark = server.mark()
+        for conn in slow:
+            conn.send(request("GET", target))
+        server.wait_log(noted, mark, count=slow_count)
+
+        def one(n):
+            with server.connect() as conn:
+                return [conn.get("/n/%d" % n).text for _ in range(5)]
+        self.assertEqual(in_parallel([lambda n=n: one(n) for n in range(10)], 10), [[str(n)] * 5 for n in range(10)])
+        for conn in slow:
+            self.assertTrue(conn.silent(0.01), "the slow one was answered before the fast ones")
+        for conn in slow:
+            self.assertIn(conn.response().text, ("blocked", "spun"))
+        server.stop()
+
+    def test_blocking_with_one_thread(self):
+        self.fast_ones_first("/block?s=1", "blocking", ("--threads", "1"))
+
+    def test_blocking_with_default_threads(self):
+        self.fast_ones_first("/block?s=1", "blocking", (), slow_count=2)
+
+    def test_busy_with_one_thread(self):
+        self.fast_ones_first("/spin?s=1", "spinning", ("--threads", "1"))
+
+    def test_a_sleeping_request_on_the_same_state_is_not_lost(self):
+        """A handler sleeps in a state in which another then blocks: it wakes later, but it wakes."""
+        server = self.serve(SITE, flags=("--threads", "1"))
+        sleepers = [self.connect(server=server) for _ in range(10)]
+        for conn in sleepers:
+            conn.send(request("GET", "/sleep?s=0.1"))
+        blocker = self.connect(server=server)
+        blocker.send(request("GET", "/block?s=0.5"))
+        for conn in sleepers:
+            self.assertEqual(conn.response().text, "slept")
+        self.assertEqual(blocker.response().text, "blocked")
+        server.stop()
+
+
+class Crowds(E2E):
+    SITE = SITE
+
+    def test_a_thousand_silent_ones(self):
+        count = 200 if SANITIZER else 1000
+        quiet = self.quiet_fds()
+        conns = [self.server.connect() for _ in range(count)]
+        try:
+            for n in range(50):
+                self.assertEqual(self.get("/n/%d" % n).text, str(n))
+            self.eventually(lambda: self.server.fds() >= quiet + count, "all were accepted")
+            for conn in conns[::7]:
+                self.assertEqual(conn.get("/").text, "root")
+        finally:
+            for conn in conns:
+                conn.close()
+        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors came back")
+
+    def test_resets_in_the_middle(self):
+        quiet = self.quiet_fds()
+
+        def one(n):
+            conn = self.server.connect()
+            conn.send(request("GET", ("/big", "/parts", "/sleep?s=0.05", "/n/1")[n % 4]) * 2)
+            if n % 2:
+                conn.take(10)
+            conn.reset()
+        in_parallel([lambda n=n: one(n) for n in range(repeats(200))])
+        self.assertEqual(self.get("/n/1").text, "1")
+        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors came back")
+
+
+class Descriptors(E2E):
+    def test_out_of_descriptors(self):
+        """Out of descriptors: those connected are served, the log says it once, nothing spins, and it recovers."""
+        server = self.serve(SITE, nofile=64)
+        with server.connect() as conn:
+            self.assertEqual(conn.get("/").text, "root")
+        mark = server.mark()
+        conns = [self.connect(server=server) for _ in range(100)]
+        self.eventually(lambda: server.fds() >= 64, "all descriptors are taken")
+        server.wait_log(r"(?i)descriptor|EMFILE|too many open", mark)
+        conns[0].send(request("GET", "/n/1"))
+        self.assertEqual(conns[0].response().text, "1")
+        before = server.cpu()
+        conns[99].send(request("GET", "/n/99"))
+        self.assertTrue(conns[99].silent(0.6))
+        if not SANITIZER:
+            self.assertLess(server.cpu() - before, 0.3, "it spins")
+        for conn in conns[:80]:
+            conn.close()
+        self.assertEqual(conns[99].response().text, "99")
+        for conn in conns[80:99]:
+            self.assertEqual(conn.get("/").text, "root")
+        self.assertEqual(len(server.logged(r"(?i)descriptor|EMFILE|too many open", mark)), 1, server.log())
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,366 @@
+"""Every limit of DESIGN.md's table, at the limit and one past it, each set by the site; and every deadline.
+
+Deadlines are set short by the site. The tests look at what happens and in which order, never at how long it took."""
+import json
+import threading
+
+from luaserve_e2e import E2E, SANITIZER, chunked, main, request
+
+APP = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "root" end)
+app:any("/echo", function(req) return req:body() end)
+app:any("/ignore", function() return "ignored" end)
+app:get("/n/:n", function(req) return req.params.n end)
+app:post("/route10", { max_body = 10 }, function(req) return req:body() end)
+app:post("/route2000", { max_body = "2k" }, function(req) return req:body() end)
+app:post("/unlimited", { max_body = false }, function(req)
+  local n = 0
+  for piece in req:chunks() do n = n + #piece end
+  return tostring(n)
+end)
+app:post("/told", function(req)
+  local ok, err = pcall(function() return #req:body() end)
+  ls.log.info("body told " .. tostring(ok) .. " " .. tostring(err))
+  error(err, 0)
+end)
+app:get("/flood", function(req, res)
+  local piece = ("x"):rep(65536)
+  for i = 1, 1600 do
+    local ok, err, message, code = pcall(res.write, res, piece)
+    if not ok or not err then ls.log.info("flood told " .. tostring(err) .. " " .. tostring(message) .. " " .. tostring(code)); return end
+  end
+  ls.log.info("flood went through")
+end)
+app:get("/flood-string", function() return ("x"):rep(100 * 1024 * 1024) end)
+app:get("/nap", function() ls.sleep(1); return "nap" end)
+app:get("/stats", function() return ls.stats() end)
+app:get("/long-nap", function() ls.sleep(0.8); return "awake" end)
+"""
+
+
+class Sizes(E2E):
+    SITE = APP + r"""
+ls.listen{ host = "127.0.0.1", port = 0, app = app, max_head = 1024, max_target = 100, max_fields = 10, max_body = 1000 }
+"""
+
+    def head_of(self, size):
+        start = b"GET / HTTP/1.1\r\nHost: h\r\nX: "
+        return start + b"a" * (size - len(start) - 4) + b"\r\n\r\n"
+
+    def test_head(self):
+        with self.connect() as conn:
+            self.assertEqual(conn.send(self.head_of(1024)).response().status, 200)
+            self.assertEqual(conn.send(self.head_of(1024)).response().status, 200)
+            response = conn.send(self.head_of(1025)).response()
+            self.assertEqual((response.status, response.closes), (431, True))
+            conn.expect_end()
+
+    def test_head_that_never_ends(self):
+        with self.connect() as conn:
+            conn.try_send(b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"a" * 1100)
+            self.assertEqual(conn.response().status, 431)
+
+    def test_target(self):
+        with self.connect() as conn:
+            self.assertEqual(conn.get("/n/" + "a" * 97).status, 200)
+            response = conn.get("/n/" + "a" * 98)
+            self.assertEqual((response.status, response.closes), (414, True))
+            conn.expect_end()
+        with self.connect() as conn:
+            conn.try_send(b"GET /" + b"a" * 100)      # no end in sight, already too long
+            self.assertEqual(conn.response().status, 414)
+
+    def test_fields(self):
+        def fields(count):
+            return [("X-%d" % n, "y") for n in range(count - 1)]
+        with self.connect() as conn:
+            self.assertEqual(conn.get("/", fields(10)).status, 200)
+            response = conn.get("/", fields(11))
+            self.assertEqual((response.status, response.closes), (431, True))
+            conn.expect_end()
+
+    def test_body(self):
+        for size, route, want in ((1000, "/echo", 200), (1001, "/echo", 413), (10, "/route10", 200), (11, "/route10", 413),
+                                  (2048, "/route2000", 200), (2049, "/route2000", 413), (1001, "/ignore", 413)):
+            with self.subTest((size, route)):
+                body = b"b" * size
+                with self.server.connect() as conn:
+                    response = conn.ask("POST", route, body=body)
+                    self.assertEqual(response.status, want)
+                    if want == 200 and route != "/ignore":
+                        self.assertEqual(response.body, body)
+                if route == "/ignore":
+                    continue
+                with self.server.connect() as conn:
+                    conn.send(request("POST", route, {"Transfer-Encoding": "chunked"}, chunked([body[:7], body[7:]])))
+                    response = conn.response()
+                    self.assertEqual((response.status, response.closes), (want, want == 413))
+
+    def test_unlimited_body(self):
+        with self.connect() as conn:
+            self.assertEqual(conn.ask("POST", "/unlimited", body=b"b" * 100000).text, "100000")
+            conn.send(request("POST", "/unlimited", {"Transfer-Encoding": "chunked"}, chunked([b"c" * 1000] * 100)))
+            self.assertEqual(conn.response().text, "100000")
+
+    def test_no_100_for_what_is_too_large(self):
+        for route, size in (("/echo", 1001), ("/route10", 11)):
+            with self.subTest(route), self.server.connect() as conn:
+                response = conn.send(request("POST", route, {"Expect": "100-continue", "Content-Length": str(size)})).response()
+                self.assertEqual((response.status, response.interim), (413, []))
+
+
+class DefaultBody(E2E):
+    SITE = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n'
+
+    def test_eight_mebibytes(self):
+        with self.connect() as conn:
+            body = b"b" * (8 << 20)
+            self.assertEqual(conn.ask("POST", "/echo", body=body).body, body)
+            response = conn.send(request("POST", "/echo", {"Content-Length": str((8 << 20) + 1)})).response()
+            self.assertEqual((response.status, response.closes), (413, True))
+
+    def test_settings_are_checked(self):
+        for setting in ('max_heda = 1000', 'max_head = "lots"', 'max_head = -1', 'idle_timeout = "1"', 'port = 70000', 'max_fields = 101', 'max_fields = 1.5'):
+            with self.subTest(setting):
+                server = self.serve(APP + 'ls.listen{ host = "127.0.0.1", %s app = app, %s }\n' % ("" if "port" in setting else "port = 0,", setting), listeners=0)
+                self.assertEqual(server.wait(), 1)
+                self.assertRegex(server.log(), r"site\.lua:\d+: .*" + setting.split()[0])
+        self.assertIn("max_head", self._message('max_haed = "1k"'), "the nearest known name")
+
+    def _message(self, setting):
+        server = self.serve(APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, %s }\n' % setting, listeners=0)
+        server.wait()
+        return server.log()
+
+
+class Deadlines(E2E):
+    SITE = APP + r"""
+local short = { host = "127.0.0.1", port = 0, app = app }
+local function listen(with)
+  for k, v in pairs(short) do with[k] = v end
+  ls.listen(with)
+end
+listen{ head_timeout = 0.3 }
+listen{ body_grace = 0.3, min_body_rate = 256 }
+listen{ idle_timeout = 0.3 }
+listen{ send_timeout = 0.4 }
+listen{ head_timeout = 0.3, idle_timeout = 0.3, body_grace = 0.3, send_timeout = 0.3 }
+"""
+    LISTENERS = 5
+    HEAD, BODY, IDLE, SEND, ALL = range(5)
+
+    def trickle(self, conn, data, ended):
+        """Send one byte at a time until the peer has ended or `ended` is set."""
+        for n in range(len(data)):
+            if ended.wait(0.02) or not conn.try_send(data[n:n + 1]):
+                return
+
+    def test_slow_head(self):
+        """Bytes cannot extend the deadline for the head: 408 or the end, while bytes still come."""
+        for first in (b"", b"G", b"GET / HTTP/1.1\r\nHost: h\r\n"):
+            with self.subTest(first), self.server.connect(self.HEAD) as conn:
+                ended = threading.Event()
+                conn.send(first)
+                sender = threading.Thread(target=self.trickle, args=(conn, b"X" * 100000 if first else b"", ended))
+                sender.start()
+                try:
+                    rest = conn.rest()
+                except ConnectionResetError:
+                    rest = b""
+                finally:
+                    ended.set()
+                    sender.join()
+                self.assertTrue(rest == b"" or rest.startswith(b"HTTP/1.1 408 "), rest)
+                if rest:
+                    self.assertIn(b"connection: close", rest.lower())
+
+    def test_slow_second_head(self):
+        with self.server.connect(self.HEAD) as conn:
+            self.assertEqual(conn.get("/").text, "root")
+            conn.send(b"GET / HTTP/1.1\r\n")
+            rest = conn.rest()
+            self.assertTrue(rest == b"" or rest.startswith(b"HTTP/1.1 408 "), rest)
+
+    def test_slow_body(self):
+        for name, fields in (("length", {"Content-Length": "100000"}), ("chunked", {"Transfer-Encoding": "chunked"})):
+            for route in ("/echo", "/told"):
+                with self.subTest((name, route)), self.server.connect(self.BODY) as conn:
+                    ended = threading.Event()
+                    conn.send(request("POST", route, fields) + (b"" if name == "length" else b"100000\r\n"))
+                    sender = threading.Thread(target=self.trickle, args=(conn, b"x" * 100000, ended))
+                    sender.start()
+                    try:
+                        response = conn.response()
+                        self.assertEqual((response.status, response.closes), (408, True))
+                        conn.expect_end(reset_ok=True)
+                    finally:
+                        ended.set()
+                        sender.join()
+        self.server.wait_log("body told false")
+
+    def test_body_that_stops(self):
+        for sent in (b"", b"x" * 10):
+            with self.subTest(sent), self.server.connect(self.BODY) as conn:
+                conn.send(request("POST", "/echo", {"Content-Length": "100000"}) + sent)
+                self.assertEqual(conn.response().status, 408)
+
+    def test_body_that_nobody_reads_stops(self):
+        """The answer is complete; the connection does not wait for ever for the rest of the body."""
+        with self.server.connect(self.BODY) as conn:
+            conn.send(request("POST", "/ignore", {"Content-Length": "100000"}) + b"x")
+            self.assertEqual(conn.response().text, "ignored")
+            conn.expect_end(reset_ok=True)
+
+    def test_a_fast_enough_body_passes(self):
+        with self.server.connect(self.BODY) as conn:
+            conn.send(request("POST", "/echo", {"Content-Length": "40000"}))
+            pause = threading.Event()
+            for _ in range(20):
+                conn.send(b"x" * 2000)
+                pause.wait(0.04)
+            self.assertEqual(conn.response().status, 200)
+
+    def test_idle(self):
+        """Ends without a word: a 408 could be taken for the answer to the next request."""
+        with self.server.connect(self.IDLE) as conn:
+            self.assertEqual(conn.get("/").text, "root")
+            self.assertEqual(conn.get("/").text, "root")
+            conn.expect_end()
+
+    def test_idle_does_not_end_a_slow_handler(self):
+        for index in (self.IDLE, self.ALL):
+            with self.subTest(index), self.server.connect(index) as conn:
+                self.assertEqual(conn.get("/long-nap").text, "awake")
+                self.assertEqual(conn.get("/").text, "root")
+
+    def test_active_connections_stay(self):
+        with self.server.connect(self.ALL) as conn:
+            pause = threading.Event()
+            for _ in range(12):
+                self.assertEqual(conn.get("/").text, "root")
+                pause.wait(0.05)
+
+    def test_stalled_reader(self):
+        """A reader that does not read is closed; the handler is told."""
+        quiet = self.quiet_fds()
+        for target in ("/flood", "/flood-string"):
+            with self.subTest(target), self.server.connect(self.SEND, rcvbuf=65536) as conn:
+                mark = self.server.mark()
+                self.assertEqual(conn.get("/").text, "root")
+                conn.send(request("GET", target))
+                if target == "/flood":
+                    self.server.wait_log("flood told", mark)
+                self.eventually(lambda: self.server.fds() <= quiet, "the connection was closed")
+                try:
+                    got = len(conn.rest())
+                except ConnectionResetError:
+                    got = 0
+                self.assertLess(got, 100 * 1024 * 1024)
+        self.assertEqual(self.server.logged("flood went through"), [])
+
+    def test_pipelined_and_never_read(self):
+        quiet = self.quiet_fds()
+        with self.server.connect(self.SEND, rcvbuf=65536) as conn:
+            self.assertEqual(conn.get("/").text, "root")
+            conn.sock.settimeout(0.5)
+            try:
+                for _ in range(20):
+                    conn.send(request("GET", "/flood-string") * 10)
+            except OSError:
+                pass
+            self.eventually(lambda: self.server.fds() <= quiet, "the connection was closed")
+
+    def test_a_thousand_of_each(self):
+        """Silent ones, trickling ones and ones that do not read: the others do not notice, and all are closed."""
+        count = 100 if SANITIZER else 300
+        before = self.quiet_fds()
+        conns = []
+        try:
+            for n in range(count):
+                silent, slow, deaf = (self.server.connect(self.ALL) for _ in range(3))
+                slow.send(b"G")
+                deaf.send(request("GET", "/echo") * 3)
+                conns += [silent, slow, deaf]
+                if n % 20 == 0:
+                    self.assertEqual(self.server.get("/n/%d" % n, index=self.ALL).text, str(n))
+            for n in range(20):
+                self.assertEqual(self.server.get("/n/%d" % n, index=self.ALL).text, str(n))
+            self.eventually(lambda: self.server.fds() <= before, "all were closed by their deadlines")
+        finally:
+            for conn in conns:
+                conn.close()
+
+
+class Connections(E2E):
+    SITE = APP.replace("local app =", "ls.config{ max_connections = 5 }\nlocal app =", 1) + \
+        'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n'
+
+    def test_connections_max(self):
+        """At the limit everyone is served; one past it waits, and is served when one has gone."""
+        conns = [self.connect() for _ in range(5)]
+        for conn in conns:
+            self.assertEqual(conn.get("/").text, "root")
+        extra = [self.connect() for _ in range(3)]
+        for conn in extra:
+            conn.send(request("GET", "/n/late"))
+        self.assertTrue(extra[0].silent(0.3), "served past the limit")
+        for conn in conns:
+            self.assertEqual(conn.get("/").text, "root")
+        for gone, conn in zip(conns, extra):
+            gone.close()
+            self.assertEqual(conn.response().text, "late")
+
+
+class Pipeline(E2E):
+    SITE = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, max_pipelined = "16k" }\n'
+
+    def test_read_ahead_is_bounded(self):
+        """While one request sleeps, a client that pumps requests in fills its own buffers, not ours."""
+        padding = ("X-Pad", "p" * 4000)
+        count = 1500
+        with self.connect() as conn:
+            idle = json.loads(self.get("/stats").text)
+            conn.send(request("GET", "/nap"))
+            sender = threading.Thread(target=conn.try_send, args=(b"".join(request("GET", "/n/%d" % n, [padding]) for n in range(count)),))
+            sender.start()
+            threading.Event().wait(0.3)
+            busy = json.loads(self.get("/stats").text)
+            self.assertEqual(conn.response().text, "nap")
+            for n in range(count):
+                self.assertEqual(conn.response().text, str(n))
+            sender.join()
+        if "bytes_live" in busy:
+            self.assertLess(busy["bytes_live"] - idle["bytes_live"], 1 << 20)
+
+
+class Budgets(E2E):
+    SITE = r"""
+local ls = require "luaserve"
+ls.config{ max_cpu = 0.3, max_memory = "24m", drain_timeout = 3 }
+local app = ls.app()
+app:get("/", function() return "root" end)
+app:get("/spin", function() while true do end end)
+app:get("/work", function(req) local t = os.clock(); while os.clock() - t < tonumber(req.query.s) do end return "worked" end)
+app:get("/eat", function(req) local t = {} for i = 1, tonumber(req.query.m) do t[i] = ("x"):rep(1048576 - 64) .. i end return tostring(#t) end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+    def test_cpu(self):
+        with self.connect() as conn:
+            self.assertEqual(conn.get("/work?s=0.05").text, "worked")
+            self.assertEqual(conn.get("/spin").status, 500)
+        with self.connect() as conn:
+            self.assertEqual(conn.get("/").text, "root")
+
+    def test_memory(self):
+        with self.connect() as conn:
+            self.assertEqual(conn.get("/eat?m=8").text, "8")
+            self.assertEqual(conn.get("/eat?m=100").status, 500)
+        with self.connect() as conn:
+            self.assertEqual(conn.get("/eat?m=8").text, "8")
+
+
+if __name__ == "__main__":
+    main()

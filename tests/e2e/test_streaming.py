@@ -1,0 +1,233 @@
+"""Bodies in parts, both ways: bounded memory, back-pressure, clients that leave early, and bytes that are not copied."""
+import json
+import os
+
+from luaserve_e2e import E2E, SANITIZER, in_parallel, main, request
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local MiB = 1024 * 1024
+app:get("/", function() return "root" end)
+app:put("/upload", { max_body = "10g" }, function(req)
+  local bytes, pieces = 0, 0
+  local ok, err = pcall(function()
+    for piece in req:chunks() do bytes = bytes + #piece; pieces = pieces + 1 end
+  end)
+  if not ok then ls.log.info("upload told after " .. bytes .. ": " .. tostring(err)); error(err, 0) end
+  return 201, { bytes = bytes, pieces = pieces }
+end)
+app:put("/upload-sum", { max_body = "10g" }, function(req)
+  local sum = 0
+  for piece in req:chunks() do
+    for i = 1, #piece, 997 do sum = (sum * 31 + piece:byte(i)) % 1000003 end
+    ls.sleep(0)
+  end
+  return tostring(sum)
+end)
+app:put("/upload-slow", { max_body = "10g" }, function(req)
+  local bytes = 0
+  for piece in req:chunks() do bytes = bytes + #piece; ls.sleep(0.005) end
+  return tostring(bytes)
+end)
+app:get("/download", function(req, res)
+  local megabytes = tonumber(req.query.m)
+  local piece = ("0123456789abcdef"):rep(4096)
+  for i = 1, megabytes * 16 do
+    local called, ok, message, code = pcall(res.write, res, piece)
+    if not called or not ok then
+      ls.log.info("download told: " .. tostring(ok) .. " " .. tostring(message) .. " " .. tostring(code))
+      return
+    end
+  end
+  ls.log.info("download written " .. (req.query.tag or ""))
+end)
+app:get("/csv", function(req, res)
+  res:header("Content-Type", "text/csv")
+  for i = 1, 100000 do res:write(i, ",", i * i, "\n") end
+end)
+app:any("/relay", { max_body = false }, function(req, res)
+  for piece in req:chunks() do res:write(piece) end
+end)
+app:post("/echo", function(req) return req:buffer() end)
+local shared = ls.buffer(("s"):rep(100000))
+app:get("/shared", function() return shared end)
+local big = ("b"):rep(MiB)
+app:get("/big", function() return big end)
+app:get("/fresh", function(req) return ("f"):rep(MiB - 1) .. req.query.c end)
+app:get("/stats", function() return ls.stats() end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+MIB = 1 << 20
+
+
+class Streaming(E2E):
+    SITE = SITE
+
+    def stats(self):
+        return json.loads(self.get("/stats").text)
+
+    def assert_small(self, before, what, allowed=24 * MIB):
+        if not SANITIZER:
+            self.assertLess(self.server.rss() - before, allowed, what)
+
+    def test_upload_without_growth(self):
+        size = 50 * MIB
+        block = os.urandom(MIB)
+        self.ask("PUT", "/upload", body=block)
+        before, peak = self.server.rss(), 0
+        with self.connect() as conn:
+            conn.send(request("PUT", "/upload", {"Content-Length": str(size)}))
+            for _ in range(size // MIB):
+                conn.send(block)
+                peak = max(peak, self.server.rss())
+            response = conn.response()
+            self.assertEqual((response.status, json.loads(response.text)["bytes"]), (201, size))
+            self.assertGreater(json.loads(response.text)["pieces"], 50)
+            conn.send(request("PUT", "/upload", {"Transfer-Encoding": "chunked"}))
+            for _ in range(size // MIB):
+                conn.send(b"%x\r\n" % MIB + block + b"\r\n")
+                peak = max(peak, self.server.rss())
+            conn.send(b"0\r\n\r\n")
+            self.assertEqual(json.loads(conn.response().text)["bytes"], size)
+            self.assertEqual(conn.get("/").text, "root")
+        if not SANITIZER:
+            self.assertLess(peak - before, 24 * MIB)
+
+    def test_slow_handler_holds_the_sender_back(self):
+        size = 30 * MIB
+        before = self.server.rss()
+        with self.connect() as conn:
+            conn.send(request("PUT", "/upload-slow", {"Content-Length": str(size)}))
+            for _ in range(size // MIB):
+                conn.send(b"u" * MIB)
+            self.assert_small(before, "nothing piles up in front of a slow handler")
+            self.assertEqual(conn.response().text, str(size))
+
+    def test_uploads_side_by_side(self):
+        def one(n):
+            body = bytes([n]) * (2 * MIB)
+            with self.server.connect() as conn:
+                response = conn.ask("PUT", "/upload", body=body)
+                self.assertEqual(json.loads(response.text)["bytes"], len(body))
+                return conn.ask("PUT", "/upload-sum", body=bytes([n]) * 300000).status
+        self.assertEqual(set(in_parallel([lambda n=n: one(n) for n in range(8)], 8)), {200})
+
+    def test_download_with_a_slow_reader(self):
+        """The writer waits for the reader: it cannot have finished while most of the bytes are still unread."""
+        self.assertEqual(len(self.get("/download?m=4").body), 4 * MIB)
+        before, mark = self.server.rss(), self.server.mark()
+        with self.connect(rcvbuf=65536) as conn:
+            conn.send(request("GET", "/download?m=64&tag=slow"))
+            head = conn.response_head()
+            self.assertEqual(head.header("Transfer-Encoding"), "chunked")
+            self.assertEqual(self.get("/").text, "root")
+            self.assertEqual(self.server.logged("download written slow", mark), [])
+            self.assert_small(before, "nothing piles up for a slow reader")
+            size = 0
+            while True:
+                chunk = int(conn._line("chunk size"), 16)
+                self.assertEqual(self.server.logged("download written slow", mark) != [] and size < 8 * MIB, False, "written long before it was read")
+                conn.take(chunk + 2)
+                size += chunk
+                if chunk == 0:
+                    break
+            self.assertEqual(size, 64 * MIB)
+            self.server.wait_log("download written slow", mark)
+            self.assertEqual(conn.get("/").text, "root")
+
+    def test_many_small_writes(self):
+        response = self.get("/csv")
+        lines = response.body.split(b"\n")
+        self.assertEqual(len(lines), 100001)
+        self.assertEqual((lines[0], lines[99999]), (b"1,1", b"100000,10000000000"))
+        self.assertTrue(response.chunked)
+
+    def test_download_for_http_1_0(self):
+        with self.connect() as conn:
+            response = conn.send(request("GET", "/download?m=4", version="HTTP/1.0")).response()
+            self.assertEqual((len(response.body), response.to_close), (4 * MIB, True))
+
+    def test_client_leaves_an_upload(self):
+        quiet = self.quiet_fds()
+        for ending in ("close", "reset", "half_close"):
+            with self.subTest(ending):
+                mark = self.server.mark()
+                conn = self.connect()
+                conn.send(request("PUT", "/upload", {"Content-Length": "1000000"}) + b"x" * 400000)
+                getattr(conn, ending)()
+                self.server.wait_log("upload told", mark)
+                conn.close()
+        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors came back")
+
+    def test_client_leaves_a_download(self):
+        quiet = self.quiet_fds()
+        for ending in ("close", "reset"):
+            with self.subTest(ending):
+                mark = self.server.mark()
+                conn = self.connect(rcvbuf=65536)
+                conn.send(request("GET", "/download?m=500"))
+                conn.response_head()
+                getattr(conn, ending)()
+                self.server.wait_log("download told: (nil|false)", mark)
+        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors came back")
+
+    def test_relay_both_ways_at_once(self):
+        """A body that is answered while it still comes; neither side may wait for the other for ever."""
+        with self.connect() as conn:
+            conn.send(request("POST", "/relay", {"Transfer-Encoding": "chunked"}))
+            conn.send(b"5\r\nfirst\r\n")
+            head = conn.response_head()
+            self.assertEqual(head.status, 200)
+            self.assertEqual((conn._line("chunk size"), conn.take(7)), (b"5", b"first\r\n"))
+            conn.send(b"6\r\nsecond\r\n")
+            self.assertEqual((conn._line("chunk size"), conn.take(8)), (b"6", b"second\r\n"))
+            conn.send(b"0\r\n\r\n")
+            self.assertEqual((conn._line("chunk size"), conn.take(2)), (b"0", b"\r\n"))
+            self.assertEqual(conn.get("/").text, "root")
+
+    def test_echo_of_a_buffer(self):
+        body = os.urandom(MIB)
+        with self.connect() as conn:
+            for _ in range(3):
+                self.assertEqual(conn.ask("POST", "/echo", body=body).body, body)
+        bodies = [os.urandom(200000 + n) for n in range(8)]
+
+        def one(data):
+            with self.server.connect() as conn:
+                return conn.ask("POST", "/echo", body=data).body == data
+        self.assertEqual(in_parallel([lambda b=b: one(b) for b in bodies], 8), [True] * 8)
+
+    def test_one_buffer_for_everyone(self):
+        def one():
+            with self.server.connect() as conn:
+                return {conn.get("/shared").body for _ in range(10)}
+        self.assertEqual(set.union(*in_parallel([one] * 8, 8)), {b"s" * 100000})
+
+    def test_nothing_is_copied(self):
+        """The core copies no byte of a 1 MiB string that is answered, nor of a body that is echoed as a buffer."""
+        body = b"e" * MIB
+        with self.connect() as conn:
+            for name, ask in (("string", lambda: conn.get("/big").body), ("fresh string", lambda: conn.get("/fresh?c=x").body),
+                              ("echo", lambda: conn.ask("POST", "/echo", body=body).body)):
+                with self.subTest(name):
+                    first = json.loads(conn.get("/stats").text)["bytes_copied"]
+                    control = json.loads(conn.get("/stats").text)["bytes_copied"] - first
+                    self.assertEqual(len(ask()), MIB)
+                    second = json.loads(conn.get("/stats").text)["bytes_copied"]
+                    self.assertLessEqual(second - first - control, control)
+
+    def test_buffers_come_back(self):
+        idle = self.stats()
+        if "blocks_live" not in idle:
+            self.skipTest("no blocks_live")
+        with self.connect() as conn:
+            for _ in range(20):
+                conn.ask("POST", "/echo", body=b"x" * 300000)
+                conn.get("/big")
+        self.eventually(lambda: self.stats()["blocks_live"] <= idle["blocks_live"] + 4, "the blocks came back")
+
+
+if __name__ == "__main__":
+    main()
