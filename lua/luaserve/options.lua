@@ -127,13 +127,21 @@ local function address_of_text(text)
   if text:match("^%d+$") then return "", tonumber(text) end
   local host, port = text:match("^%[([%x:.%%%w]+)%]:(%d+)$")
   if not host then host, port = text:match("^([^:%[%]]+):(%d+)$") end
-  if host then return host, tonumber(port) end
+  if host then return check_host(host), tonumber(port) end
   if text:match("^:%d+$") then
     misuse.raise('ls.listen: %q names no host; write %s for this machine alone, or "*%s" for everyone', text,
       text:sub(2), text)
   end
   misuse.raise('ls.listen: %q is no address; write 8080, "127.0.0.1:8080", "[::1]:8080", "*:8080" or "unix:/path"',
     text)
+end
+
+-- The core takes addresses, not names. "localhost" is what it says: the loopback, IPv4 and IPv6.
+local function check_host(host)
+  if host == "localhost" then return "" end
+  if host == "" or host == "*" or host:find(":", 1, true) or host:match("^%d+%.%d+%.%d+%.%d+$") then return host end
+  misuse.raise('ls.listen: host must be an address such as "127.0.0.1", "::1" or "*" (names are not looked up); got %q',
+    host)
 end
 
 local function check_port(port)
@@ -165,7 +173,7 @@ local function address_of_table(given)
   end
   if port == nil then misuse.raise("ls.listen: port is missing (0 picks a free one)") end
   if host then host = host:match("^%[(.*)%]$") or host end
-  return host or "", check_port(port)
+  return check_host(host or ""), check_port(port)
 end
 
 -- What ls.listen was given -> { host=, port=, http={core's names} }, app. `defaults` is the http table that ls.config

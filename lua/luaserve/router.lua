@@ -281,8 +281,8 @@ local function fill(trie, entries)
   for _, entry in ipairs(entries or {}) do insert(trie, entry.segments, entry.leaf) end
 end
 
--- The shortcuts into a trie: leaves by path, and leaves of a last parameter by what stands before it. A leaf with its own
--- body limit needs the long way, and so does one beside it that only the trie would tell apart.
+-- The shortcuts into a trie: leaves by path, and leaves of a last parameter by what stands before it. A leaf with its
+-- own body limit needs the long way, and so does one beside it that only the trie would tell apart.
 local function shortcuts(trie)
   local plain, by_prefix = {}, {}
   local function visit(node, prefix)

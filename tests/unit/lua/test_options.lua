@@ -21,7 +21,7 @@ end
 function tests.addresses()
   for _, case in ipairs {
     { 8080, "", 8080 }, { 0, "", 0 }, { "8080", "", 8080 }, { "127.0.0.1:80", "127.0.0.1", 80 }, { "*:80", "*", 80 },
-    { "[::1]:80", "::1", 80 }, { "localhost:0", "localhost", 0 }, { "unix:/run/a.sock", "unix:/run/a.sock", 0 },
+    { "[::1]:80", "::1", 80 }, { "localhost:0", "", 0 }, { "unix:/run/a.sock", "unix:/run/a.sock", 0 },
     { { port = 1 }, "", 1 }, { { port = 1.0, host = "*" }, "*", 1 }, { { port = 1, host = "[::1]" }, "::1", 1 },
     { { path = "/a" }, "unix:/a", 0 }, { { host = "unix:/a" }, "unix:/a", 0 },
   } do
@@ -33,6 +33,7 @@ end
 function tests.bad_addresses_say_what_would_be_right()
   for _, case in ipairs {
     { nil, "ls.listen(8080, app)" }, { true, "got true" }, { 65536, "65535" }, { -1, "got -1" }, { 1.5, "got 1.5" },
+    { "example.org:80", "names are not looked up" }, { { port = 1, host = "example.org" }, "names are not looked up" },
     { "80x", "is no address" }, { ":80", '"*:80" for everyone' }, { "h:70000", "got 70000" },
     { "::1:80", "[::1]:8080" },
     { {}, "port is missing" }, { { port = "80" }, 'got "80"' }, { { port = 1, host = 5 }, "host must be a text" },

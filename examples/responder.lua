@@ -1,0 +1,78 @@
+-- responder.lua - a high-throughput responder: every GET gets the same 512 bytes, anything else is cut off.
+--
+--   luaserve examples/responder.lua http://127.0.0.1:8080/ [http://[::1]:8081/ ...]
+--   curl http://127.0.0.1:8080/
+--
+-- The body is prepared once, in a buffer of the server's own memory; it is sent from there each time, and never copied.
+-- Up to 64 threads work, each listener keeps 4 accepts posted, and a thread takes at most 4 completions at a time. Every
+-- 3 seconds the counters are printed. SIGINT (Ctrl-C) or SIGTERM stops it: nothing new is accepted, what is under way
+-- is finished, and the program ends within 15 seconds. (Stopping at a key press needs a notification for the terminal,
+-- which luaserve has no binding for; press Ctrl-C.)
+
+local ls = require "luaserve"
+
+local urls = { ... }
+
+-- "http://host:port/" -> "host:port"; + and * mean every address of this machine.
+local function address_of(url)
+  local host, port = url:match("^http://(%[[%x:.]+%]):?(%d*)/?$")
+  if not host then host, port = url:match("^http://([^/:%[%]]+):?(%d*)/?$") end
+  if not host then return nil end
+  if host == "+" then host = "*" end
+  return host .. ":" .. (port ~= "" and port or "80")
+end
+
+local addresses = {}
+for i, url in ipairs(urls) do
+  addresses[i] = address_of(url)
+  if not addresses[i] then
+    io.stderr:write("responder: not a URL of the form http://host:port/: ", url, "\n")
+    os.exit(1)
+  end
+end
+if #addresses == 0 then
+  io.stderr:write("usage: luaserve ", arg[0], " http://host:port/ [http://host:port/ ...]\n")
+  os.exit(1)
+end
+
+ls.config { threads_max = 64, accepts_posted = 4, drain_timeout = 15 }
+
+local body = ls.buffer((("0123456789"):rep(52):sub(1, 512)))
+
+local function answer() return body end
+
+-- The connection is closed without an answer; ls.stats().aborted counts it.
+local function refuse(_, res) res:abort() end
+
+local app = ls.app()
+app:get("/", answer)
+app:get("/*rest", answer)
+for _, path in ipairs { "/", "/*rest" } do
+  app:head(path, refuse) -- HEAD would be answered as GET otherwise
+  app:any(path, refuse)
+end
+app:options("*", refuse)
+
+local shown = { "requests", "responses", "aborted", "packets", "recv_inline", "recv_queued", "send_inline", "send_queued",
+  "threads" }
+
+local function show()
+  local stats, parts = ls.stats(), {}
+  for _, name in ipairs(shown) do
+    if stats[name] then parts[#parts + 1] = string.format("%s %.0f", name, stats[name]) end
+  end
+  print(table.concat(parts, "  "))
+  io.stdout:flush()
+end
+
+-- One state prints for all: the counters are those of the whole server.
+local prints = false
+ls.once(function()
+  prints = true
+  ls.every(3, show)
+end)
+ls.on("drain", function()
+  if prints then show() end
+end)
+
+for _, address in ipairs(addresses) do ls.listen(address, app) end

@@ -1,0 +1,173 @@
+-- site.lua - a tour of what a site can do: parameters, JSON, forms, streaming up and down, timers, error pages.
+--
+--   luaserve examples/site.lua [address]               default: port 8080 of this machine alone
+--
+-- Open http://127.0.0.1:8080/ for a list of everything here with lines to try.
+--
+-- This file runs once in every Lua state (there is about one for each thread), so a variable out here exists once per
+-- state: fine for constants and caches, wrong for counting visitors.
+
+local ls = require "luaserve"
+local at = ... or 8080
+
+local app = ls.app()
+
+-- ---- around every request ------------------------------------------------------------------------------------------
+
+-- Middleware: runs for each request, also for those that no route takes. next() is the rest of the way.
+app:use(function(req, res, next)
+  res:header("X-Request-Id", req.id)
+  return next()
+end)
+
+-- ---- the index -----------------------------------------------------------------------------------------------------
+
+local tour = {
+  { "A text", "curl http://HOST/hello" },
+  { "A parameter in the path", "curl http://HOST/hello/world" },
+  { "A parameter in the query, a table as JSON", "curl 'http://HOST/search?q=lua&limit=3'" },
+  { "The rest of a path", "curl http://HOST/files/a/b/c.txt" },
+  { "JSON in and out", [[curl -d '{"name":"tea","tags":[]}' http://HOST/items]] },
+  { "A form", "curl -d 'name=Ada&city=London' http://HOST/form" },
+  { "The body back, without a copy", "curl --data-binary @README.md http://HOST/echo" },
+  { "Streaming down: as many rows as you like", "curl 'http://HOST/csv?rows=5'" },
+  { "Streaming up: counted as it comes, never held in memory", "curl -T README.md http://HOST/upload/readme" },
+  { "A line each half second; nobody else waits", "curl -N http://HOST/clock" },
+  { "Two pieces of work at the same time", "curl http://HOST/together" },
+  { "A cookie and a redirect", "curl -i http://HOST/login/ada" },
+  { "A part of the site with rules of its own", "curl http://HOST/api/status; curl http://HOST/api/none" },
+  { "A handler that fails: the error page", "curl -i http://HOST/fail" },
+  { "What is not there: the other error page", "curl -i http://HOST/nowhere" },
+  { "What the server counts", "curl http://HOST/stats" },
+}
+
+local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
+local function html(text) return (text:gsub("[&<>\"']", escapes)) end
+
+app:get("/", function(req, res)
+  local host = req.host or "127.0.0.1:8080"
+  local out = { "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>luaserve</title>\n",
+    "<h1>luaserve ", html(ls.version), "</h1>\n<p>What this site does, and how to try it:</p>\n<dl>\n" }
+  for _, stop in ipairs(tour) do
+    local line = stop[2]:gsub("HOST", function() return host end)
+    out[#out + 1] = "<dt>" .. html(stop[1]) .. "</dt><dd><pre>" .. html(line) .. "</pre></dd>\n"
+  end
+  out[#out + 1] = "</dl></html>\n"
+  res:header("Content-Type", "text/html; charset=utf-8")
+  return table.concat(out)
+end)
+
+-- ---- answers -------------------------------------------------------------------------------------------------------
+
+-- A text is sent as text/plain.
+app:get("/hello", function() return "hello\n" end)
+
+app:get("/hello/:name", function(req) return "hello, " .. req.params.name .. "\n" end)
+
+-- A table is sent as JSON. What came in the query are texts.
+app:get("/search", function(req)
+  local limit = math.tointeger(tonumber(req.query.limit or 10))
+  if not limit or limit < 1 or limit > 100 then
+    return 400, { error = "limit is a whole number from 1 to 100" }
+  end
+  return { query = req.query.q or "", limit = limit, found = ls.json.empty_array }
+end)
+
+app:get("/files/*path", function(req) return "you asked for " .. req.params.path .. "\n" end)
+
+-- status, body: bad JSON gives nil and a message, and the client's mistake is not ours.
+app:post("/items", function(req, res)
+  local item, err = req:json()
+  if type(item) ~= "table" then return 400, { error = err or "a JSON object is expected" } end
+  res:header("Location", "/items/1")
+  return 201, item
+end)
+
+app:post("/form", function(req)
+  local form = req:form()
+  return "name: " .. tostring(form.name) .. "\ncity: " .. tostring(form.city) .. "\n"
+end)
+
+-- ---- bodies of any size --------------------------------------------------------------------------------------------
+
+-- The buffer that was received is the one that is sent.
+app:post("/echo", function(req) return req:buffer() end)
+
+-- res:write waits when the client is slow, so memory stays small however long the answer is.
+app:get("/csv", function(req, res)
+  local rows = math.tointeger(tonumber(req.query.rows or 1000)) or 1000
+  res:header("Content-Type", "text/csv; charset=utf-8")
+  res:write("n,square\n")
+  for i = 1, rows do res:write(i, ",", i * i, "\n") end
+end)
+
+-- The 8 MiB limit of bodies is lifted for this route; only one chunk is in memory at a time.
+app:put("/upload/:name", { max_body = "10g" }, function(req)
+  local bytes, chunks = 0, 0
+  for chunk in req:chunks() do
+    bytes, chunks = bytes + #chunk, chunks + 1
+  end
+  return 201, { name = req.params.name, bytes = bytes, chunks = chunks }
+end)
+
+-- ---- time ----------------------------------------------------------------------------------------------------------
+
+-- ls.sleep stops this handler alone: its thread serves others meanwhile.
+app:get("/clock", function(_, res)
+  local begun = ls.now()
+  for i = 1, 5 do
+    res:write(string.format("%d: %.1f s\n", i, ls.now() - begun))
+    res:flush() -- send it now, do not wait for more
+    ls.sleep(0.5)
+  end
+end)
+
+app:get("/together", function()
+  local begun = ls.now()
+  local function work(name)
+    ls.sleep(0.2)
+    return name .. " done"
+  end
+  local first, second = ls.spawn(work, "first"), ls.spawn(work, "second")
+  return string.format("%s, %s, after %.1f s\n", first:wait(), second:wait(), ls.now() - begun)
+end)
+
+-- Timers that are made while the site loads run in every state. ls.once runs a function in one of them.
+ls.once(function()
+  ls.every(60, function() ls.log.info("still here,", ls.stats().requests, "requests so far") end)
+end)
+
+-- ---- cookies, redirects --------------------------------------------------------------------------------------------
+
+app:get("/login/:name", function(req, res)
+  res:cookie("name", req.params.name:gsub("[^%w]", ""), { path = "/", http_only = true, same_site = "Lax" })
+  return res:redirect("/whoami")
+end)
+
+app:get("/whoami", function(req) return (req.cookies.name or "nobody") .. "\n" end)
+
+-- ---- a part with its own rules -------------------------------------------------------------------------------------
+
+local api = ls.app()
+
+api:use(function(_, res, next)
+  res:header("Cache-Control", "no-store")
+  return next()
+end)
+api:get("/status", function() return { up = true, version = ls.version } end)
+api:not_found(function(req) return { error = "the API has no " .. req.path } end)
+
+app:mount("/api", api)
+
+-- ---- when things go wrong ------------------------------------------------------------------------------------------
+
+app:get("/fail", function() error("this handler always fails") end)
+
+-- The error itself, with its traceback, is in the server's log; the client gets the id to ask about.
+app:error(function(req) return 500, "something went wrong, and we know: " .. req.id .. "\n" end)
+
+app:not_found(function(req) return "there is no " .. req.path .. " here; see / for what is\n" end)
+
+app:get("/stats", function() return ls.stats() end)
+
+ls.listen(at, app)
