@@ -118,7 +118,7 @@ static inline int net_dial(const ls_sockaddr *to) /* connected and blocking */
     return fd;
 }
 
-/* A connected TCP pair through a listener of its own. */
+/* A connected TCP pair through a listener of its own, with buffers that a few hundred KiB fill. */
 static inline void net_tcp_pair(int *ours, int *theirs)
 {
     ls_sockaddr at;
@@ -127,6 +127,8 @@ static inline void net_tcp_pair(int *ours, int *theirs)
     do *ours = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     while (*ours < 0);
     close(listener);
+    assert_int_equal(setsockopt(*ours, SOL_SOCKET, SO_SNDBUF, &(int){65536}, sizeof(int)), 0);
+    assert_int_equal(setsockopt(*theirs, SOL_SOCKET, SO_RCVBUF, &(int){65536}, sizeof(int)), 0);
 }
 
 static inline ls_sock *net_attach(net_place *place, int fd, void *key, bool fresh)

@@ -1,0 +1,1155 @@
+/* test_port.c - the contract of port.h, rule by rule, on whichever back end was built (LS_TEST_BACKEND names one). */
+#include "net_help.h"
+
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+
+enum { WORKERS = 4 };
+
+static void count_done(ls_seat *seat, ls_op *op)
+{
+    (void)seat;
+    (void)op;
+    fail(); /* the tests take packets themselves */
+}
+
+static ls_op op_new(void)
+{
+    return (ls_op){.done = count_done};
+}
+
+/* The next packet is that of `op`, with this result. */
+static void expect_packet(net_place *place, const ls_op *op, void *key, int64_t result)
+{
+    const ls_packet packet = net_next(place);
+    assert_ptr_equal(packet.op, op);
+    assert_ptr_equal(packet.key, key);
+    assert_int_equal(packet.result, result);
+    assert_int_equal(atomic_load(&op->result), result);
+}
+
+static uint64_t blocks_live(net_place *place)
+{
+    ls_pools_stats stats;
+    ls_pools_stat(place->pools, &stats);
+    return stats.blocks_live;
+}
+
+/* ---- the port, packets of one's own ------------------------------------------------------------------------------ */
+
+static void the_back_end_is_named(void **state)
+{
+    const ls_port_options unknown = {.sockets_max = 4, .backend = "carrier pigeon"};
+    ls_port *port = NULL;
+    net_place place;
+    (void)state;
+    assert_int_equal(ls_port_open(&unknown, &port), LS_ENOTSUP);
+    assert_null(port);
+    net_open(&place);
+    assert_non_null(strstr(ls_port_backends(), ls_port_backend(place.port)));
+    net_close(&place);
+}
+
+static void posts_come_in_order_and_at_most_max_at_a_time(void **state)
+{
+    net_place place;
+    ls_packet packets[LS_WAIT_PACKETS_MAX];
+    ls_op ops[10];
+    int seen = 0;
+    (void)state;
+    net_open(&place);
+    net_quiet(&place, 0);
+    net_quiet(&place, 5);
+    for (int i = 0; i < 10; i++) {
+        ops[i] = op_new();
+        assert_int_equal(ls_port_post(place.port, i % 5 == 4 ? NULL : &ops[i], &ops[i], 100 + i), LS_OK);
+    }
+    while (seen < 10) {
+        const int max = 1 + seen % LS_WAIT_PACKETS_MAX;
+        const int n = ls_port_wait(place.port, &place.seat, packets, max, 1000);
+        assert_in_range(n, 1, max);
+        for (int k = 0; k < n; k++, seen++) {
+            assert_ptr_equal(packets[k].op, seen % 5 == 4 ? NULL : &ops[seen]);
+            assert_ptr_equal(packets[k].key, &ops[seen]);
+            assert_int_equal(packets[k].result, 100 + seen);
+        }
+    }
+    net_close(&place);
+}
+
+static void post_later(void *arg)
+{
+    net_place *place = arg;
+    ls_clock_sleep_ms(20);
+    assert_int_equal(ls_port_post(place->port, NULL, place, 1), LS_OK);
+}
+
+static void a_post_wakes_a_thread_that_waits_for_ever(void **state)
+{
+    net_place place;
+    ls_thread thread;
+    ls_packet packet;
+    (void)state;
+    net_open(&place);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ls_thread_start(&thread, "later", post_later, &place), LS_OK);
+        assert_int_equal(ls_port_wait(place.port, &place.seat, &packet, 1, -1), 1);
+        assert_ptr_equal(packet.key, &place);
+        ls_thread_join(&thread);
+    }
+    net_close(&place);
+}
+
+typedef struct storm {
+    net_place *place;
+    int from, n;
+    ls_op *ops;
+    _Atomic int *taken, *left;
+} storm;
+
+static void storm_main(void *arg)
+{
+    storm *s = arg;
+    ls_seat seat;
+    ls_packet packets[LS_WAIT_PACKETS_MAX];
+    net_seat_open(s->place, &seat, 1);
+    for (int i = 0; i < s->n || atomic_load(s->left) > 0; i++) {
+        if (i < s->n) {
+            s->ops[s->from + i] = op_new();
+            ls_port_post(s->place->port, &s->ops[s->from + i], NULL, s->from + i);
+            if (i % 5) continue;
+        }
+        const int n = ls_port_wait(s->place->port, &seat, packets, LS_WAIT_PACKETS_MAX, i < s->n ? 0 : 5);
+        for (int k = 0; k < n; k++) atomic_fetch_add(&s->taken[packets[k].result], 1);
+        if (n > 0) atomic_fetch_sub(s->left, n);
+    }
+    ls_pool_close(seat.pool);
+}
+
+static void posts_from_many_threads_come_once_each(void **state)
+{
+    enum { EACH = 5000 };
+    static ls_op ops[WORKERS * EACH];
+    static _Atomic int taken[WORKERS * EACH];
+    _Atomic int left = WORKERS * EACH;
+    net_place place;
+    ls_thread threads[WORKERS];
+    storm storms[WORKERS];
+    (void)state;
+    net_open(&place);
+    for (int i = 0; i < WORKERS; i++) {
+        storms[i] = (storm){&place, i * EACH, EACH, ops, taken, &left};
+        assert_int_equal(ls_thread_start(&threads[i], "storm", storm_main, &storms[i]), LS_OK);
+    }
+    for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
+    for (int i = 0; i < WORKERS * EACH; i++) assert_int_equal(taken[i], 1);
+    net_close(&place);
+}
+
+/* ---- receive ------------------------------------------------------------------------------------------------------ */
+
+static void receive_into_own_memory(void **state)
+{
+    net_place place;
+    char room[8];
+    int ours, theirs, key;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, &key, false);
+    assert_int_equal(ls_sock_fd(sock), ours);
+    assert_ptr_equal(ls_sock_key(sock), &key);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    net_quiet(&place, 5);
+    net_write(theirs, "hello", 5);
+    expect_packet(&place, &op, &key, 5);
+    assert_memory_equal(room, "hello", 5);
+    net_quiet(&place, 5);
+
+    /* More than there is room for: the rest is found by the next receive, in either of the two ways. */
+    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    net_write(theirs, "0123456789", 10);
+    expect_packet(&place, &op, &key, 8);
+    assert_memory_equal(room, "01234567", 8);
+    if (ls_op_recv(&place.seat, sock, &op, room, sizeof room) == LS_PENDING)
+        expect_packet(&place, &op, &key, 2);
+    else
+        assert_int_equal(atomic_load(&op.result), 2);
+    assert_memory_equal(room, "89", 2);
+
+    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    close(theirs);
+    expect_packet(&place, &op, &key, 0);
+    ls_sock_close(&place.seat, sock);
+    net_close(&place);
+}
+
+static void a_fresh_socket_is_tried_at_once(void **state)
+{
+    net_place place;
+    char room[8];
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    net_write(theirs, "hello", 5);
+    ls_sock *sock = net_attach(&place, ours, NULL, true);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_DONE);
+    assert_int_equal(atomic_load(&op.result), 5);
+    assert_int_equal(atomic_load(&place.seat.stats.recv_inline), 1);
+    net_quiet(&place, 5); /* done inline: no packet comes */
+    ls_sock_close(&place.seat, sock);
+    close(theirs);
+    net_close(&place);
+}
+
+static void an_idle_connection_holds_no_block(void **state)
+{
+    net_place place;
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    for (int round = 0; round < 3; round++) {
+        const uint32_t size = round == 1 ? LS_BLOCK_LARGE : LS_BLOCK_SMALL;
+        assert_int_equal(ls_op_recv(&place.seat, sock, &op, NULL, size), LS_PENDING);
+        assert_int_equal(blocks_live(&place), 0);
+        net_write(theirs, "hello", 5);
+        expect_packet(&place, &op, NULL, 5);
+        assert_int_equal(blocks_live(&place), 1);
+        assert_int_equal(op.recv.block->cap, size);
+        assert_memory_equal(op.recv.block->data, "hello", 5);
+        ls_block_drop(op.recv.block);
+    }
+    assert_int_equal(ls_op_recv(&place.seat, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    close(theirs);
+    expect_packet(&place, &op, NULL, 0);
+    assert_int_equal(blocks_live(&place), 0);
+    ls_sock_close(&place.seat, sock);
+    net_close(&place);
+}
+
+static void a_reset_is_reported(void **state)
+{
+    const struct linger hard = {.l_onoff = 1, .l_linger = 0};
+    net_place place;
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_tcp_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &hard, sizeof hard), 0);
+    close(theirs);
+    expect_packet(&place, &op, NULL, LS_ERESET);
+    ls_sock_close(&place.seat, sock);
+    net_close(&place);
+}
+
+static void data_before_the_end_is_not_lost(void **state)
+{
+    net_place place;
+    char room[16];
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    for (int early = 0; early <= 1; early++) { /* data and end before or after the receive is posted */
+        net_open(&place);
+        net_tcp_pair(&ours, &theirs);
+        ls_sock *sock = net_attach(&place, ours, NULL, early);
+        int how = LS_PENDING;
+        if (!early) how = ls_op_recv(&place.seat, sock, &op, room, sizeof room);
+        net_write(theirs, "last", 4);
+        close(theirs);
+        if (early) {
+            ls_clock_sleep_ms(5);
+            how = ls_op_recv(&place.seat, sock, &op, room, sizeof room);
+        }
+        if (how == LS_PENDING) expect_packet(&place, &op, NULL, 4);
+        assert_int_equal(atomic_load(&op.result), 4);
+        if (ls_op_recv(&place.seat, sock, &op, room, sizeof room) == LS_PENDING) expect_packet(&place, &op, NULL, 0);
+        assert_int_equal(atomic_load(&op.result), 0);
+        ls_sock_close(&place.seat, sock);
+        net_close(&place);
+    }
+}
+
+static void a_pool_at_its_limit_fails_the_receive_and_loses_no_data(void **state)
+{
+    enum { BLOCKS = (64 << 20) / LS_BLOCK_LARGE };
+    static ls_block *hoard[BLOCKS];
+    net_place place;
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    for (int i = 0; i < BLOCKS; i++) assert_non_null(hoard[i] = ls_block_get(place.seat.pool, LS_BLOCK_LARGE));
+    assert_int_equal(ls_op_recv(&place.seat, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    net_write(theirs, "hello", 5);
+    expect_packet(&place, &op, NULL, LS_ENOMEM);
+    for (int i = 0; i < BLOCKS; i++) ls_block_drop(hoard[i]);
+    if (ls_op_recv(&place.seat, sock, &op, NULL, LS_BLOCK_SMALL) == LS_PENDING) expect_packet(&place, &op, NULL, 5);
+    assert_int_equal(atomic_load(&op.result), 5);
+    ls_block_drop(op.recv.block);
+    ls_sock_close(&place.seat, sock);
+    close(theirs);
+    net_close(&place);
+}
+
+/* ---- send --------------------------------------------------------------------------------------------------------- */
+
+static void small_slices_leave_at_once_in_order(void **state)
+{
+    net_place place;
+    char got[32];
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_slice slices[] = {ls_slice_static("one", 3), ls_slice_static("", 0), ls_slice_static(" two", 4),
+                         ls_slice_static(" three", 6)};
+    assert_int_equal(ls_op_send(&place.seat, sock, &op, slices, 4, NULL), LS_DONE);
+    assert_int_equal(atomic_load(&op.result), 13);
+    assert_int_equal(ls_op_sent(&op), 13);
+    net_read(theirs, got, 13);
+    assert_memory_equal(got, "one two three", 13);
+    assert_int_equal(atomic_load(&place.seat.stats.send_inline), 1);
+    net_quiet(&place, 0);
+    ls_sock_close(&place.seat, sock);
+    close(theirs);
+    net_close(&place);
+}
+
+typedef struct reader {
+    int fd;
+    size_t len;
+    char *bytes;
+} reader;
+
+static void reader_main(void *arg)
+{
+    reader *r = arg;
+    net_read(r->fd, r->bytes, r->len);
+}
+
+static char *pattern(size_t len, unsigned seed)
+{
+    char *bytes = malloc(len);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < len; i++) bytes[i] = (char)((i * 7 + i / 251 + seed) & 255);
+    return bytes;
+}
+
+/* 100 slices of uneven lengths, far more than the socket takes, to a reader that begins late. */
+static void a_long_gather_send_goes_on_when_there_is_room(void **state)
+{
+    enum { SLICES = 100, LEN = 6 << 20 };
+    net_place place;
+    int ours, theirs;
+    ls_op op = op_new();
+    ls_slice slices[SLICES];
+    ls_thread thread;
+    size_t from = 0;
+    (void)state;
+    for (int tcp = 0; tcp <= 1; tcp++, from = 0) {
+        char *bytes = pattern(LEN, 1);
+        net_open(&place);
+        if (tcp)
+            net_tcp_pair(&ours, &theirs);
+        else
+            net_pair(&ours, &theirs);
+        ls_sock *sock = net_attach(&place, ours, &op, false);
+        for (int i = 0; i < SLICES; i++) {
+            const size_t len = i == SLICES - 1 ? LEN - from : (size_t)(i * 1201 % 120000);
+            slices[i] = ls_slice_static(bytes + from, len);
+            from += len;
+        }
+        assert_int_equal(ls_op_send(&place.seat, sock, &op, slices, SLICES, NULL), LS_PENDING);
+        assert_in_range(ls_op_sent(&op), 1, LEN - 1);
+        net_quiet(&place, 20); /* nobody reads: nothing completes */
+        reader r = {theirs, LEN, malloc(LEN)};
+        assert_int_equal(ls_thread_start(&thread, "reader", reader_main, &r), LS_OK);
+        expect_packet(&place, &op, &op, LEN);
+        ls_thread_join(&thread);
+        assert_memory_equal(r.bytes, bytes, LEN);
+        net_quiet(&place, 0);
+        ls_sock_close(&place.seat, sock);
+        close(theirs);
+        net_close(&place);
+        free(r.bytes);
+        free(bytes);
+    }
+}
+
+static void a_file_range_follows_its_head(void **state)
+{
+    enum { FILE_LEN = 3 << 20, FROM = 12345, LEN = FILE_LEN - 2 * FROM };
+    net_place place;
+    int ours, theirs;
+    ls_op op = op_new();
+    ls_thread thread;
+    (void)state;
+    net_open(&place);
+    net_tcp_pair(&ours, &theirs);
+    char *bytes = pattern(FILE_LEN, 2);
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    net_write(fileno(file), bytes, FILE_LEN);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_slice head[] = {ls_slice_static("he", 2), ls_slice_static("ad", 2)};
+    const ls_file_range range = {fileno(file), FROM, LEN};
+    reader r = {theirs, 4 + LEN, malloc(4 + LEN)};
+    for (int heads = 2; heads >= 0; heads -= 2) { /* with a head, and without */
+        r.len = (size_t)heads * 2 + LEN;
+        assert_int_equal(ls_op_send(&place.seat, sock, &op, heads ? head : NULL, (uint16_t)heads, &range), LS_PENDING);
+        assert_int_equal(ls_thread_start(&thread, "reader", reader_main, &r), LS_OK);
+        expect_packet(&place, &op, NULL, (int64_t)r.len);
+        ls_thread_join(&thread);
+        if (heads) assert_memory_equal(r.bytes, "head", 4);
+        assert_memory_equal(r.bytes + heads * 2, bytes + FROM, LEN);
+    }
+    const ls_file_range small = {fileno(file), FILE_LEN - 5, 5}, empty = {fileno(file), 0, 0};
+    assert_int_equal(ls_op_send(&place.seat, sock, &op, head, 2, &small), LS_DONE);
+    assert_int_equal(atomic_load(&op.result), 9);
+    assert_int_equal(ls_op_send(&place.seat, sock, &op, head, 2, &empty), LS_DONE);
+    assert_int_equal(atomic_load(&op.result), 4);
+    net_read(theirs, r.bytes, 13);
+    assert_memory_equal(r.bytes + 4, bytes + FILE_LEN - 5, 5);
+
+    const ls_file_range past = {fileno(file), FILE_LEN - 5, 6}; /* the file ends within the range: an error */
+    const int how = ls_op_send(&place.seat, sock, &op, head, 1, &past);
+    assert_true(how < 0 || (how == LS_PENDING && net_next(&place).result < 0));
+    ls_sock_close(&place.seat, sock);
+    fclose(file);
+    close(theirs);
+    free(r.bytes);
+    free(bytes);
+    net_close(&place);
+}
+
+static void a_peer_that_has_gone_is_an_error_not_a_signal(void **state)
+{
+    net_place place;
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    close(theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_slice slice = ls_slice_static("x", 1);
+    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_EPIPE);
+    net_quiet(&place, 5);
+    ls_sock_close(&place.seat, sock);
+
+    /* And while the send waits. */
+    char *bytes = pattern(6 << 20, 3);
+    net_pair(&ours, &theirs);
+    sock = net_attach(&place, ours, NULL, false);
+    slice = ls_slice_static(bytes, 6 << 20);
+    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_PENDING);
+    close(theirs);
+    assert_true(net_next(&place).result < 0);
+    ls_sock_close(&place.seat, sock);
+    free(bytes);
+    net_close(&place);
+}
+
+static void both_directions_complete_when_one_packet_fits(void **state)
+{
+    net_place place;
+    char room[8], *bytes = pattern(6 << 20, 4);
+    int ours, theirs, seen = 0;
+    ls_op in = op_new(), out = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_slice slice = ls_slice_static(bytes, 6 << 20);
+    assert_int_equal(ls_op_send(&place.seat, sock, &out, &slice, 1, NULL), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    close(theirs); /* one event for both */
+    for (int i = 0; i < 2; i++) seen |= net_next(&place).op == &in ? 1 : 2;
+    assert_int_equal(seen, 3);
+    assert_true(atomic_load(&out.result) < 0);
+    net_quiet(&place, 5);
+    ls_sock_close(&place.seat, sock);
+    free(bytes);
+    net_close(&place);
+}
+
+static void shutdown_ends_the_stream_and_receives_go_on(void **state)
+{
+    net_place place;
+    char room[8], c;
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_tcp_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_slice slice = ls_slice_static("bye", 3);
+    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_DONE);
+    assert_int_equal(ls_sock_shutdown(sock), LS_OK);
+    net_read(theirs, room, 3);
+    assert_int_equal(read(theirs, &c, 1), 0);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    net_write(theirs, "ok", 2);
+    expect_packet(&place, &op, NULL, 2);
+    ls_sock_close(&place.seat, sock);
+    close(theirs);
+    net_close(&place);
+}
+
+static void inline_completions_end_after_their_time(void **state)
+{
+    net_place place;
+    char room[64];
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_slice slice = ls_slice_static("x", 1);
+    net_quiet(&place, 0);
+    for (int i = 0; i < 20; i++) assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_DONE);
+    const uint64_t limit_ns = LS_INLINE_MS_MAX * UINT64_C(1000000);
+    assert_true(place.seat.inline_since_ns > limit_ns);
+    place.seat.inline_since_ns -= limit_ns; /* as if the first had been that long ago */
+    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_PENDING);
+    assert_int_equal(atomic_load(&place.seat.stats.send_inline), 20);
+    expect_packet(&place, &op, NULL, 1);                                            /* a look at the port ... */
+    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_DONE); /* ... and a new run */
+    net_read(theirs, room, 22);
+    ls_sock_close(&place.seat, sock);
+    close(theirs);
+    net_close(&place);
+}
+
+/* ---- accept and connect -------------------------------------------------------------------------------------------- */
+
+static void several_accepts_posted_ahead(void **state)
+{
+    enum { AHEAD = 6 };
+    net_place place;
+    ls_sockaddr at, from[AHEAD];
+    ls_op ops[AHEAD];
+    int dialled[AHEAD + 2], accepted = 0, key;
+    (void)state;
+    net_open(&place);
+    ls_sock *listener = net_attach(&place, net_listen(&at), &key, false);
+    for (int i = 0; i < AHEAD; i++) {
+        ops[i] = op_new();
+        assert_int_equal(ls_op_accept(&place.seat, listener, &ops[i], i % 2 ? NULL : &from[i]), LS_PENDING);
+    }
+    for (int i = 0; i < AHEAD + 2; i++) dialled[i] = net_dial(&at); /* two more than are posted */
+    while (accepted < AHEAD) {
+        ls_packet packets[LS_WAIT_PACKETS_MAX];
+        const int n = ls_port_wait(place.port, &place.seat, packets, LS_WAIT_PACKETS_MAX, 1000);
+        assert_in_range(n, 1, LS_WAIT_PACKETS_MAX);
+        for (int k = 0; k < n; k++, accepted++) {
+            assert_ptr_equal(packets[k].key, &key);
+            assert_int_equal(packets[k].result, 0);
+            const int fd = packets[k].op->accept.fd;
+            const ptrdiff_t i = packets[k].op - ops;
+            assert_in_range(i, 0, AHEAD - 1);
+            assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+            if (i % 2 == 0) assert_int_equal(((struct sockaddr *)from[i].bytes)->sa_family, AF_INET);
+            if (i % 2 == 0) assert_int_equal(from[i].len, sizeof(struct sockaddr_in));
+            close(fd);
+        }
+    }
+    net_quiet(&place, 10);
+    for (int i = 0; i < 2; i++) { /* the two that waited in the system's queue */
+        const int how = ls_op_accept(&place.seat, listener, &ops[i], NULL);
+        if (how == LS_PENDING) expect_packet(&place, &ops[i], &key, 0);
+        assert_true(how >= 0);
+        close(ops[i].accept.fd);
+    }
+    for (int i = 0; i < AHEAD + 2; i++) close(dialled[i]);
+    assert_int_equal(atomic_load(&place.seat.stats.accepts), AHEAD + 2);
+    ls_sock_close(&place.seat, listener);
+    net_close(&place);
+}
+
+static void pending_accepts_can_be_cancelled_one_by_one_and_by_close(void **state)
+{
+    net_place place;
+    ls_sockaddr at;
+    ls_op ops[4];
+    int seen = 0;
+    (void)state;
+    net_open(&place);
+    ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
+    for (int i = 0; i < 4; i++) {
+        ops[i] = op_new();
+        assert_int_equal(ls_op_accept(&place.seat, listener, &ops[i], NULL), LS_PENDING);
+    }
+    ls_op_cancel(listener, &ops[2]);
+    expect_packet(&place, &ops[2], NULL, LS_ECANCELED);
+    ls_op_cancel(listener, &ops[2]);
+    net_quiet(&place, 5);
+    const int fd = net_dial(&at);
+    expect_packet(&place, &ops[0], NULL, 0);
+    close(ops[0].accept.fd);
+    ls_sock_close(&place.seat, listener);
+    for (int i = 0; i < 2; i++) {
+        const ls_packet packet = net_next(&place);
+        assert_int_equal(packet.result, LS_ECANCELED);
+        seen |= 1 << (packet.op - ops);
+    }
+    assert_int_equal(seen, 1 << 1 | 1 << 3);
+    net_quiet(&place, 5);
+    close(fd);
+    net_close(&place);
+}
+
+/* The lowest limit that lets nothing more be opened. */
+static rlim_t close_the_door(struct rlimit *before)
+{
+    const int next = dup(0);
+    struct rlimit now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, before), 0);
+    close(next);
+    now = *before;
+    now.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+    return now.rlim_cur;
+}
+
+static void accepts_survive_running_out_of_descriptors(void **state)
+{
+    net_place place;
+    ls_sockaddr at;
+    struct rlimit before;
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    for (int by_time = 0; by_time <= 1; by_time++) {
+        net_open(&place);
+        net_pair(&ours, &theirs);
+        ls_sock *spare = net_attach(&place, ours, NULL, false);
+        ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
+        assert_int_equal(ls_op_accept(&place.seat, listener, &op, NULL), LS_PENDING);
+        const int fd = net_dial(&at);
+        close_the_door(&before);
+        net_quiet(&place, 30); /* it stays pending */
+        if (by_time) {
+            assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+            expect_packet(&place, &op, NULL, 0); /* found by trying again */
+        }
+        ls_sock_close(&place.seat, spare); /* a descriptor is free again */
+        if (!by_time) expect_packet(&place, &op, NULL, 0);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        assert_true(op.accept.fd >= 0);
+        close(op.accept.fd);
+        ls_sock_close(&place.seat, listener);
+        close(fd);
+        close(theirs);
+        net_quiet(&place, 150);
+        net_close(&place);
+    }
+}
+
+static void closing_a_listener_that_is_out_of_descriptors(void **state)
+{
+    net_place place;
+    ls_sockaddr at;
+    struct rlimit before;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
+    assert_int_equal(ls_op_accept(&place.seat, listener, &op, NULL), LS_PENDING);
+    const int fd = net_dial(&at);
+    close_the_door(&before);
+    net_quiet(&place, 20);
+    ls_sock_close(&place.seat, listener);
+    expect_packet(&place, &op, NULL, LS_ECANCELED);
+    net_quiet(&place, 150);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    close(fd);
+    net_close(&place);
+}
+
+static void connect_succeeds_or_is_refused(void **state)
+{
+    net_place place;
+    ls_sockaddr at;
+    char room[8];
+    ls_op op = op_new(), in = op_new();
+    (void)state;
+    net_open(&place);
+    const int listener = net_listen(&at);
+    ls_sock *sock = net_attach(&place, net_tcp(), &at, false);
+    int how = ls_op_connect(&place.seat, sock, &op, &at);
+    if (how == LS_PENDING) expect_packet(&place, &op, &at, 0);
+    assert_true(how >= 0);
+    assert_int_equal(atomic_load(&op.result), 0);
+    int peer;
+    do peer = accept(listener, NULL, NULL);
+    while (peer < 0);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    net_write(peer, "hi", 2);
+    expect_packet(&place, &in, &at, 2);
+    ls_slice slice = ls_slice_static("ho", 2);
+    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_DONE);
+    net_read(peer, room, 2);
+    ls_sock_close(&place.seat, sock);
+    close(peer);
+    close(listener); /* the port is free now: nobody listens */
+
+    sock = net_attach(&place, net_tcp(), &at, false);
+    how = ls_op_connect(&place.seat, sock, &op, &at);
+    assert_true(how == LS_EREFUSED || (how == LS_PENDING && net_next(&place).result == LS_EREFUSED));
+    ls_sock_close(&place.seat, sock);
+    net_close(&place);
+}
+
+static void sockets_past_the_limit_stay_the_callers(void **state)
+{
+    const ls_port_options options = {.sockets_max = 3};
+    ls_sock *socks[3], *more = NULL;
+    net_place place;
+    (void)state;
+    net_open(&place);
+    ls_port *usual = place.port;
+    assert_int_equal(ls_port_open(&options, &place.port), LS_OK);
+    place.seat.port = place.port;
+    for (int i = 0; i < 3; i++) socks[i] = net_attach(&place, net_tcp(), NULL, false);
+    const int fd = net_tcp();
+    assert_int_equal(ls_sock_attach(place.port, fd, NULL, false, &more), LS_ELIMIT);
+    assert_null(more);
+    assert_true(fcntl(fd, F_GETFD) >= 0);
+    ls_sock_close(&place.seat, socks[1]);
+    socks[1] = net_attach(&place, fd, NULL, false);
+    for (int i = 0; i < 3; i++) ls_sock_close(&place.seat, socks[i]);
+    ls_port_close(place.port);
+    place.port = place.seat.port = usual;
+    net_close(&place);
+}
+
+/* ---- cancel and close ---------------------------------------------------------------------------------------------- */
+
+static void a_cancelled_operation_completes_once_and_the_socket_lives(void **state)
+{
+    net_place place;
+    char room[8], *bytes = pattern(6 << 20, 5);
+    int ours, theirs;
+    ls_op in = op_new(), out = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_slice slice = ls_slice_static(bytes, 6 << 20);
+    ls_op_cancel(sock, &in); /* not pending: nothing */
+    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.seat, sock, &out, &slice, 1, NULL), LS_PENDING);
+    ls_op_cancel(sock, &in);
+    expect_packet(&place, &in, NULL, LS_ECANCELED);
+    ls_op_cancel(sock, &in);
+    net_quiet(&place, 5);
+    ls_op_cancel(sock, &out);
+    expect_packet(&place, &out, NULL, LS_ECANCELED);
+    net_quiet(&place, 5);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    net_write(theirs, "still", 5);
+    expect_packet(&place, &in, NULL, 5);
+    ls_sock_close(&place.seat, sock);
+    close(theirs);
+    free(bytes);
+    net_close(&place);
+}
+
+static void close_cancels_what_is_pending(void **state)
+{
+    net_place place;
+    char room[8], *bytes = pattern(6 << 20, 6);
+    int ours, theirs, seen = 0;
+    ls_op in = op_new(), out = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_slice slice = ls_slice_static(bytes, 6 << 20);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.seat, sock, &out, &slice, 1, NULL), LS_PENDING);
+    ls_sock_close(&place.seat, sock);
+    assert_int_equal(fcntl(ours, F_GETFD), -1); /* the descriptor is gone at once */
+    for (int i = 0; i < 2; i++) {
+        const ls_packet packet = net_next(&place);
+        assert_int_equal(packet.result, LS_ECANCELED);
+        seen |= packet.op == &in ? 1 : 2;
+    }
+    assert_int_equal(seen, 3);
+    net_quiet(&place, 5);
+    close(theirs);
+    free(bytes);
+    net_close(&place);
+}
+
+/* An event that was on its way when the socket was closed does not reach the next user of slot and descriptor. */
+static void a_late_event_does_not_reach_the_next_socket(void **state)
+{
+    net_place place;
+    char room[8];
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    for (int round = 0; round < 50; round++) {
+        net_pair(&ours, &theirs);
+        ls_sock *sock = net_attach(&place, ours, NULL, false);
+        const int held = dup(ours); /* keeps the open file, and with it the registration, alive */
+        assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+        net_write(theirs, "late", 4);
+        ls_sock_close(&place.seat, sock);
+        expect_packet(&place, &op, NULL, LS_ECANCELED);
+
+        int next_ours, next_theirs;
+        net_pair(&next_ours, &next_theirs);
+        sock = net_attach(&place, next_ours, &place, false);
+        assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+        net_quiet(&place, 0);
+        net_write(next_theirs, "mine", 4);
+        expect_packet(&place, &op, &place, 4);
+        assert_memory_equal(room, "mine", 4);
+        ls_sock_close(&place.seat, sock);
+        close(held);
+        close(theirs);
+        close(next_theirs);
+    }
+    net_close(&place);
+}
+
+/* Races: four threads wait, write and cancel, while the test's own thread posts and closes. */
+typedef struct race {
+    ls_op op;            /* the receive */
+    ls_op write, cancel; /* make a worker do it */
+    ls_sock *sock;
+    int theirs;
+    _Atomic int completions, errands;
+} race;
+
+static _Atomic bool race_over;
+
+static void race_received(ls_seat *seat, ls_op *op)
+{
+    race *r = LS_CONTAINER(op, race, op);
+    const int64_t result = atomic_load(&op->result);
+    (void)seat;
+    if (result > 0) ls_block_drop(op->recv.block);
+    if (result != 1 && result != LS_ECANCELED) abort();
+    atomic_fetch_add(&r->completions, 1);
+}
+
+static void race_write(ls_seat *seat, ls_op *op)
+{
+    race *r = LS_CONTAINER(op, race, write);
+    (void)seat;
+    if (send(r->theirs, "x", 1, MSG_NOSIGNAL) < 0) { /* closed by now: as good */
+    }
+    atomic_fetch_add(&r->errands, 1);
+}
+
+static void race_cancel(ls_seat *seat, ls_op *op)
+{
+    race *r = LS_CONTAINER(op, race, cancel);
+    (void)seat;
+    ls_op_cancel(r->sock, &r->op);
+    atomic_fetch_add(&r->errands, 1);
+}
+
+static void race_main(void *arg)
+{
+    net_place *place = arg;
+    ls_seat seat;
+    ls_packet packets[LS_WAIT_PACKETS_MAX];
+    net_seat_open(place, &seat, 1);
+    while (!atomic_load(&race_over)) {
+        const int n = ls_port_wait(place->port, &seat, packets, LS_WAIT_PACKETS_MAX, 5);
+        for (int i = 0; i < n; i++) packets[i].op->done(&seat, packets[i].op);
+    }
+    ls_pool_close(seat.pool);
+}
+
+static void whatever_races_there_is_one_completion(void **state)
+{
+    enum { ROUNDS = 3000 };
+    static race races[ROUNDS];
+    net_place place;
+    ls_thread threads[WORKERS];
+    (void)state;
+    net_open(&place);
+    atomic_store(&race_over, false);
+    for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "race", race_main, &place), LS_OK);
+    for (int i = 0; i < ROUNDS; i++) {
+        race *r = &races[i];
+        const bool writes = i % 3 != 2, cancels = i % 3 != 1; /* write and cancel; write and close; cancel and close */
+        int ours;
+        memset(r, 0, sizeof *r);
+        r->op.done = race_received;
+        r->write.done = race_write;
+        r->cancel.done = race_cancel;
+        net_pair(&ours, &r->theirs);
+        r->sock = net_attach(&place, ours, NULL, false);
+        assert_int_equal(ls_op_recv(&place.seat, r->sock, &r->op, NULL, LS_BLOCK_SMALL), LS_PENDING);
+        if (writes) ls_port_post(place.port, &r->write, NULL, 0);
+        if (cancels) { /* needs the socket open */
+            ls_port_post(place.port, &r->cancel, NULL, 0);
+            while (atomic_load(&r->errands) < writes + cancels) ls_clock_sleep_ms(0);
+        } else {
+            for (volatile int spin = 0; spin < i % 2000; spin++) continue;
+        }
+        ls_sock_close(&place.seat, r->sock);
+        while (atomic_load(&r->errands) < writes + cancels || atomic_load(&r->completions) == 0) ls_clock_sleep_ms(0);
+        close(r->theirs);
+    }
+    ls_clock_sleep_ms(20); /* for one completion too many */
+    atomic_store(&race_over, true);
+    for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
+    for (int i = 0; i < ROUNDS; i++) assert_int_equal(atomic_load(&races[i].completions), 1);
+    net_close(&place);
+}
+
+/* Echo over many connections by four threads: receive and send re-posted from inside, in any thread. */
+typedef struct echo {
+    ls_op in, out;
+    ls_sock *sock;
+    ls_slice slice;
+} echo;
+
+static _Atomic int echoes_open;
+
+static void echo_receive(ls_seat *seat, echo *e);
+
+static void echo_sent(ls_seat *seat, ls_op *op)
+{
+    echo *e = LS_CONTAINER(op, echo, out);
+    ls_slice_drop(&e->slice);
+    echo_receive(seat, e);
+}
+
+static void echo_received(ls_seat *seat, ls_op *op)
+{
+    echo *e = LS_CONTAINER(op, echo, in);
+    const int64_t n = atomic_load(&op->result);
+    if (n <= 0) {
+        ls_sock_close(seat, e->sock);
+        atomic_fetch_sub(&echoes_open, 1);
+        return;
+    }
+    e->slice = (ls_slice){op->recv.block, op->recv.block->data, (size_t)n};
+    const int how = ls_op_send(seat, e->sock, &e->out, &e->slice, 1, NULL);
+    if (how < 0) abort();
+    if (how == LS_DONE) echo_sent(seat, &e->out);
+}
+
+static void echo_receive(ls_seat *seat, echo *e)
+{
+    const int how = ls_op_recv(seat, e->sock, &e->in, NULL, LS_BLOCK_SMALL);
+    if (how < 0) abort();
+    if (how == LS_DONE) echo_received(seat, &e->in);
+}
+
+static void echoes_from_any_thread_lose_no_byte(void **state)
+{
+    enum { PEERS = 16, ROUNDS = 60, LEN = 20000 };
+    static echo echoes[PEERS];
+    static char got[LEN];
+    int theirs[PEERS], ours;
+    net_place place;
+    ls_thread threads[WORKERS];
+    (void)state;
+    net_open(&place);
+    char *bytes = pattern(LEN, 7);
+    atomic_store(&race_over, false);
+    atomic_store(&echoes_open, PEERS);
+    for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "echo", race_main, &place), LS_OK);
+    for (int i = 0; i < PEERS; i++) {
+        net_tcp_pair(&ours, &theirs[i]);
+        echoes[i] = (echo){.in = {.done = echo_received}, .out = {.done = echo_sent}};
+        echoes[i].sock = net_attach(&place, ours, NULL, true);
+        echo_receive(&place.seat, &echoes[i]);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        const size_t len = round % 3 ? 1 + (size_t)round : LEN;
+        for (int i = 0; i < PEERS; i++) net_write(theirs[i], bytes, len);
+        for (int i = 0; i < PEERS; i++) {
+            net_read(theirs[i], got, len);
+            assert_memory_equal(got, bytes, len);
+        }
+    }
+    for (int i = 0; i < PEERS; i++) close(theirs[i]);
+    for (int ms = 0; atomic_load(&echoes_open) > 0 && ms < 5000; ms++) ls_clock_sleep_ms(1);
+    assert_int_equal(atomic_load(&echoes_open), 0);
+    atomic_store(&race_over, true);
+    for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
+    free(bytes);
+    net_close(&place);
+}
+
+/* ---- timers --------------------------------------------------------------------------------------------------------- */
+
+#define MS UINT64_C(1000000)
+
+static void timers_come_in_order_and_not_early(void **state)
+{
+    net_place place;
+    ls_timer timers[4];
+    const int delay_ms[] = {30, 10, 0, 20}, order[] = {2, 1, 3, 0};
+    (void)state;
+    net_open(&place);
+    const uint64_t start = ls_clock_ns();
+    for (int i = 0; i < 4; i++) {
+        timers[i] = (ls_timer){.op = {.done = count_done}};
+        assert_int_equal(ls_timer_set(place.port, &timers[i], start + (uint64_t)delay_ms[i] * MS), LS_OK);
+    }
+    for (int i = 0; i < 4; i++) {
+        const ls_packet packet = net_next(&place);
+        assert_ptr_equal(packet.op, &timers[order[i]].op);
+        assert_int_equal(packet.result, 0);
+        assert_true(ls_clock_ns() >= start + (uint64_t)delay_ms[order[i]] * MS);
+    }
+    net_quiet(&place, 20);
+    net_close(&place);
+}
+
+static void a_timer_can_be_moved_and_taken_back(void **state)
+{
+    net_place place;
+    ls_timer a = {.op = {.done = count_done}}, b = {.op = {.done = count_done}};
+    (void)state;
+    net_open(&place);
+    const uint64_t start = ls_clock_ns();
+    assert_int_equal(ls_timer_set(place.port, &a, start + 10 * MS), LS_OK);
+    assert_int_equal(ls_timer_set(place.port, &b, start + 3600000 * MS), LS_OK);
+    assert_int_equal(ls_timer_set(place.port, &a, start + 60 * MS), LS_OK); /* later */
+    assert_int_equal(ls_timer_set(place.port, &b, start + 30 * MS), LS_OK); /* sooner */
+    expect_packet(&place, &b.op, NULL, 0);
+    assert_true(ls_clock_ns() >= start + 30 * MS);
+    assert_true(ls_timer_cancel(place.port, &a));
+    assert_false(ls_timer_cancel(place.port, &a));
+    assert_false(ls_timer_cancel(place.port, &b)); /* its packet came */
+    net_quiet(&place, 80);
+    assert_int_equal(ls_timer_set(place.port, &a, ls_clock_ns() - MS), LS_OK); /* the past is now */
+    expect_packet(&place, &a.op, NULL, 0);
+    assert_int_equal(ls_timer_set(place.port, &a, 0), LS_OK);
+    expect_packet(&place, &a.op, NULL, 0);
+    net_close(&place);
+}
+
+enum { CLOCKS = 64 };
+typedef struct alarm_clock {
+    ls_timer timer;
+    _Atomic int rang;
+} alarm_clock;
+
+static void clock_rang(ls_seat *seat, ls_op *op)
+{
+    (void)seat;
+    atomic_fetch_add(&LS_CONTAINER(op, alarm_clock, timer.op)->rang, 1);
+}
+
+typedef struct clocks {
+    net_place *place;
+    alarm_clock all[CLOCKS];
+    int expected[CLOCKS];
+} clocks;
+
+/* Owns its clocks: set, move, take back, at random; counts how often each must ring. Waits at the port as well. */
+static void clocks_main(void *arg)
+{
+    clocks *c = arg;
+    ls_seat seat;
+    ls_packet packets[LS_WAIT_PACKETS_MAX];
+    unsigned dice = (unsigned)(uintptr_t)c;
+    net_seat_open(c->place, &seat, 1);
+    for (int step = 0; step < 4000; step++) {
+        dice = dice * 1664525u + 1013904223u;
+        const unsigned i = dice >> 16 & (CLOCKS - 1), what = dice >> 28;
+        alarm_clock *one = &c->all[i];
+        if (what < 8 && atomic_load(&one->rang) == c->expected[i]) { /* not armed, no packet on its way */
+            c->expected[i]++;
+            if (ls_timer_set(c->place->port, &one->timer, ls_clock_ns() + (dice >> 8 & 3) * MS / 2) < 0) abort();
+        } else if (what < 12 && ls_timer_cancel(c->place->port, &one->timer)) {
+            c->expected[i]--;
+        }
+        const int n = ls_port_wait(c->place->port, &seat, packets, LS_WAIT_PACKETS_MAX, 0);
+        for (int k = 0; k < n; k++) packets[k].op->done(&seat, packets[k].op);
+    }
+    ls_pool_close(seat.pool);
+}
+
+static void timers_from_many_threads_ring_exactly_as_often_as_they_should(void **state)
+{
+    static clocks all[WORKERS];
+    net_place place;
+    ls_thread threads[WORKERS];
+    ls_packet packet;
+    (void)state;
+    net_open(&place);
+    for (int i = 0; i < WORKERS; i++) {
+        all[i].place = &place;
+        for (int k = 0; k < CLOCKS; k++) all[i].all[k] = (alarm_clock){.timer = {.op = {.done = clock_rang}}};
+    }
+    for (int i = 0; i < WORKERS; i++)
+        assert_int_equal(ls_thread_start(&threads[i], "clocks", clocks_main, &all[i]), LS_OK);
+    for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
+    while (ls_port_wait(place.port, &place.seat, &packet, 1, 50) == 1) packet.op->done(&place.seat, packet.op);
+    for (int i = 0; i < WORKERS; i++)
+        for (int k = 0; k < CLOCKS; k++) assert_int_equal(atomic_load(&all[i].all[k].rang), all[i].expected[k]);
+    net_close(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_back_end_is_named),
+        cmocka_unit_test(posts_come_in_order_and_at_most_max_at_a_time),
+        cmocka_unit_test(a_post_wakes_a_thread_that_waits_for_ever),
+        cmocka_unit_test(posts_from_many_threads_come_once_each),
+        cmocka_unit_test(receive_into_own_memory),
+        cmocka_unit_test(a_fresh_socket_is_tried_at_once),
+        cmocka_unit_test(an_idle_connection_holds_no_block),
+        cmocka_unit_test(a_reset_is_reported),
+        cmocka_unit_test(data_before_the_end_is_not_lost),
+        cmocka_unit_test(a_pool_at_its_limit_fails_the_receive_and_loses_no_data),
+        cmocka_unit_test(small_slices_leave_at_once_in_order),
+        cmocka_unit_test(a_long_gather_send_goes_on_when_there_is_room),
+        cmocka_unit_test(a_file_range_follows_its_head),
+        cmocka_unit_test(a_peer_that_has_gone_is_an_error_not_a_signal),
+        cmocka_unit_test(both_directions_complete_when_one_packet_fits),
+        cmocka_unit_test(shutdown_ends_the_stream_and_receives_go_on),
+        cmocka_unit_test(inline_completions_end_after_their_time),
+        cmocka_unit_test(several_accepts_posted_ahead),
+        cmocka_unit_test(pending_accepts_can_be_cancelled_one_by_one_and_by_close),
+        cmocka_unit_test(accepts_survive_running_out_of_descriptors),
+        cmocka_unit_test(closing_a_listener_that_is_out_of_descriptors),
+        cmocka_unit_test(connect_succeeds_or_is_refused),
+        cmocka_unit_test(sockets_past_the_limit_stay_the_callers),
+        cmocka_unit_test(a_cancelled_operation_completes_once_and_the_socket_lives),
+        cmocka_unit_test(close_cancels_what_is_pending),
+        cmocka_unit_test(a_late_event_does_not_reach_the_next_socket),
+        cmocka_unit_test(whatever_races_there_is_one_completion),
+        cmocka_unit_test(echoes_from_any_thread_lose_no_byte),
+        cmocka_unit_test(timers_come_in_order_and_not_early),
+        cmocka_unit_test(a_timer_can_be_moved_and_taken_back),
+        cmocka_unit_test(timers_from_many_threads_ring_exactly_as_often_as_they_should),
+    };
+    ls_log_set_level(LS_LOG_OFF); /* running out of descriptors is logged */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
