@@ -121,6 +121,14 @@ local config_known = merged(listener, process)
 
 local listen_says = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.listen{ port = 8080, app = app, ... }'
 
+-- The core takes addresses, not names. "localhost" is what it says: the loopback, IPv4 and IPv6.
+local function check_host(host)
+  if host == "localhost" then return "" end
+  if host == "" or host == "*" or host:find(":", 1, true) or host:match("^%d+%.%d+%.%d+%.%d+$") then return host end
+  misuse.raise('ls.listen: host must be an address such as "127.0.0.1", "::1" or "*" (names are not looked up); got %q',
+    host)
+end
+
 local function address_of_text(text)
   local path = text:match("^unix:(.+)$")
   if path then return "unix:" .. path, 0 end
@@ -134,14 +142,6 @@ local function address_of_text(text)
   end
   misuse.raise('ls.listen: %q is no address; write 8080, "127.0.0.1:8080", "[::1]:8080", "*:8080" or "unix:/path"',
     text)
-end
-
--- The core takes addresses, not names. "localhost" is what it says: the loopback, IPv4 and IPv6.
-local function check_host(host)
-  if host == "localhost" then return "" end
-  if host == "" or host == "*" or host:find(":", 1, true) or host:match("^%d+%.%d+%.%d+%.%d+$") then return host end
-  misuse.raise('ls.listen: host must be an address such as "127.0.0.1", "::1" or "*" (names are not looked up); got %q',
-    host)
 end
 
 local function check_port(port)
