@@ -13,17 +13,17 @@
 enum { DIGITS_MAX = 15 };
 
 enum state {
-    AT_SIZE,         /* before or among the digits */
-    AT_EXTENSION,    /* after the ';' */
-    AT_SIZE_LF,      /* after the CR of a size line */
-    AT_DATA,         /* `left` bytes to come */
-    AT_DATA_CR,      /* the payload is complete */
+    AT_SIZE,      /* before or among the digits */
+    AT_EXTENSION, /* after the ';' */
+    AT_SIZE_LF,   /* after the CR of a size line */
+    AT_DATA,      /* `left` bytes to come */
+    AT_DATA_CR,   /* the payload is complete */
     AT_DATA_LF,
-    AT_LINE,         /* at the start of a trailer line, or of the empty one */
+    AT_LINE, /* at the start of a trailer line, or of the empty one */
     AT_NAME,
     AT_VALUE,
     AT_VALUE_LF,
-    AT_LAST_LF,      /* after the CR of the empty line */
+    AT_LAST_LF, /* after the CR of the empty line */
     AT_END
 };
 
@@ -102,12 +102,8 @@ static const char *framing_byte(ls_chunks *chunks, char c)
     case AT_SIZE:
     case AT_EXTENSION:
     case AT_SIZE_LF: return size_byte(chunks, c);
-    case AT_DATA_CR:
-        chunks->state = AT_DATA_LF;
-        return c == '\r' ? NULL : "no CR LF after a chunk";
-    case AT_DATA_LF:
-        chunks->state = AT_SIZE;
-        return c == '\n' ? NULL : "no CR LF after a chunk";
+    case AT_DATA_CR: chunks->state = AT_DATA_LF; return c == '\r' ? NULL : "no CR LF after a chunk";
+    case AT_DATA_LF: chunks->state = AT_SIZE; return c == '\n' ? NULL : "no CR LF after a chunk";
     default: return trailer_byte(chunks, c);
     }
 }

@@ -7,7 +7,7 @@
  * ones that are merely not supported (501, 417).
  *
  * Resuming. A partial head is parsed again from its start, but only when the new bytes can change the verdict: they
- * end or begin a line, or a limit is reached. That is at most twice per line, and lines are limited.
+ * end or begin a line, belong to the method, or reach a limit. That is at most twice per line, and lines are limited.
  *
  * Choices where the RFCs leave one:
  *   - A few empty lines before the request line are skipped (RFC 9112 2.2); more are refused.
@@ -444,8 +444,7 @@ static inline const char *skip_value(const char *at, const char *end)
 
 static int bad_name(parse *p, const char *from, const char *at)
 {
-    if (at == from)
-        return refuse(p, 400, *at == ' ' || *at == '\t' ? "white space before a field" : "no field name");
+    if (at == from) return refuse(p, 400, *at == ' ' || *at == '\t' ? "white space before a field" : "no field name");
     return refuse(p, 400, *at == ' ' || *at == '\t' ? "white space before a colon" : "bad field name");
 }
 
@@ -521,6 +520,8 @@ static bool may_decide(const char *bytes, size_t len, size_t seen, const ls_http
 {
     enum { SKIPPED_BYTES_MAX = 2 * EMPTY_LINES_MAX }; /* and no request line is as short as that */
     if (seen > len) seen = len;
+    /* Within the method: whoever speaks another protocol is told at once, and this costs next to nothing. */
+    if (seen <= SKIPPED_BYTES_MAX + METHOD_BYTES_MAX) return true;
     /* From the byte before: the first byte of a line can be one field too many, or white space. */
     if (memchr(bytes + seen - 1, '\n', len - (seen - 1)) != NULL) return true;
     /* Still in the request line: its target can be too long. */

@@ -1,0 +1,60 @@
+/* fuzz_http1_chunk.c - the chunk decoder gives the same payload, end and verdict whatever the split, and never more
+ * payload than bytes. */
+#include "fuzz.h"
+
+#include "base/err.h"
+#include "proto/http1_chunk.h"
+
+typedef struct decoded {
+    int err;
+    bool end;
+    size_t used, len;
+    char *payload; /* room for all the input */
+} decoded;
+
+/* Feed the input in pieces of `piece` bytes. */
+static decoded decode(const uint8_t *data, size_t size, size_t piece)
+{
+    decoded d = {.payload = malloc(size + 1)};
+    ls_chunks chunks;
+    FUZZ_HOLDS(d.payload != NULL);
+    ls_chunks_init(&chunks);
+    for (size_t from = 0; from < size && d.err == LS_OK && !d.end; from += piece) {
+        const size_t len = size - from < piece ? size - from : piece;
+        char *copy = fuzz_copy_exact(data + from, len);
+        for (size_t at = 0; at < len && !d.end;) {
+            ls_chunk_run run;
+            const char *why = NULL;
+            d.err = ls_chunks_next(&chunks, copy + at, len - at, &run, &why);
+            FUZZ_HOLDS((d.err == LS_EPROTO && why != NULL) || (d.err == LS_OK && why == NULL));
+            if (d.err < 0) break;
+            FUZZ_HOLDS(run.used > 0 && run.used <= len - at); /* it always moves on */
+            FUZZ_HOLDS(run.from <= run.used && run.len <= run.used - run.from);
+            FUZZ_HOLDS(run.len > 0 || run.end || run.used == len - at);
+            memcpy(d.payload + d.len, copy + at + run.from, run.len);
+            d.len += run.len;
+            d.used += run.used;
+            d.end = run.end;
+            at += run.used;
+        }
+        free(copy);
+    }
+    return d;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const size_t pieces[] = {1, 2, 3, 7, 16, 61};
+    decoded whole = decode(data, size, size > 0 ? size : 1);
+    FUZZ_HOLDS(whole.err < 0 || whole.end || whole.used == size);
+    FUZZ_HOLDS(!whole.end || (whole.used >= 5 && memcmp(data + whole.used - 2, "\r\n", 2) == 0));
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        decoded split = decode(data, size, pieces[i]);
+        FUZZ_HOLDS(split.err == whole.err && split.end == whole.end && split.len == whole.len);
+        FUZZ_HOLDS(memcmp(split.payload, whole.payload, whole.len) == 0);
+        FUZZ_HOLDS(split.err < 0 || split.used == whole.used);
+        free(split.payload);
+    }
+    free(whole.payload);
+    return 0;
+}

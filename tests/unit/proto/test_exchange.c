@@ -1,0 +1,204 @@
+/* test_exchange.c - the extra header lines of an answer. */
+#include "proto/exchange.h"
+
+#include "support.h"
+
+typedef struct fixture {
+    ls_pools *pools;
+    ls_seat seat;
+    ls_exchange x;
+} fixture;
+
+static void set_up_capped(fixture *f, size_t bytes_max)
+{
+    memset(f, 0, sizeof *f);
+    assert_int_equal(ls_pools_open(bytes_max, &f->pools), LS_OK);
+    assert_int_equal(ls_pool_open(f->pools, &f->seat.pool), LS_OK);
+    ls_pool_enter(f->seat.pool);
+}
+
+static int set_up(void **state)
+{
+    fixture *f = malloc(sizeof *f);
+    assert_non_null(f);
+    set_up_capped(f, 1 << 20);
+    *state = f;
+    return 0;
+}
+
+static void take_down(fixture *f)
+{
+    ls_pools_stats stats;
+    if (f->x.fields != NULL) ls_block_drop(f->x.fields);
+    ls_pools_stat(f->pools, &stats);
+    assert_true(stats.blocks_live == 0);
+    ls_pool_close(f->seat.pool);
+    ls_pools_close(f->pools);
+}
+
+static int tear_down(void **state)
+{
+    take_down(*state);
+    free(*state);
+    return 0;
+}
+
+static int add(fixture *f, const char *name, const char *value, bool replace)
+{
+    return ls_exchange_header(&f->seat, &f->x, name, strlen(name), value, strlen(value), replace);
+}
+
+static void lines_are(const fixture *f, const char *text)
+{
+    assert_int_equal(f->x.fields_len, strlen(text));
+    if (f->x.fields != NULL) assert_memory_equal(f->x.fields->data, text, f->x.fields_len);
+}
+
+static void lines_are_added_in_order(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(add(f, "X-A", "1", false), LS_OK);
+    assert_int_equal(add(f, "x-a", "", false), LS_OK);
+    assert_int_equal(add(f, "B", "\xff\t c", true), LS_OK);
+    lines_are(f, "X-A: 1\r\nx-a: \r\nB: \xff\t c\r\n");
+    assert_false(f->x.has_type || f->x.close);
+}
+
+static void replacing_takes_all_lines_of_the_name(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(add(f, "A", "1", false), LS_OK);
+    assert_int_equal(add(f, "AB", "2", false), LS_OK);
+    assert_int_equal(add(f, "a", "3", false), LS_OK);
+    assert_int_equal(add(f, "B", "A: 4", false), LS_OK);
+    assert_int_equal(add(f, "a", "5", true), LS_OK);
+    lines_are(f, "AB: 2\r\nB: A: 4\r\na: 5\r\n");
+    assert_int_equal(add(f, "b", "6", true), LS_OK);
+    assert_int_equal(add(f, "ab", "7", true), LS_OK);
+    assert_int_equal(add(f, "A", "8", true), LS_OK);
+    lines_are(f, "b: 6\r\nab: 7\r\nA: 8\r\n");
+}
+
+static void one_content_type(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(add(f, "content-type", "text/html", false), LS_OK);
+    assert_true(f->x.has_type);
+    assert_int_equal(add(f, "Content-Type", "text/csv", false), LS_OK);
+    lines_are(f, "Content-Type: text/csv\r\n");
+}
+
+static void bad_names_and_values(void **state)
+{
+    static const char *const names[] = {"", " ", "a b", "a:", "a\r\nb", "\xc3\xa9", "a\t"};
+    static const char *const values[] = {"\r", "\n", "a\r\nSet-Cookie: x", "a\n b", "\x01", "\x7f", "\x1b[0m"};
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_int_equal(add(f, names[i], "v", false), LS_EINVAL);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        assert_int_equal(add(f, "A", values[i], false), LS_EINVAL);
+    assert_int_equal(ls_exchange_header(&f->seat, &f->x, "A\0", 2, "v", 1, false), LS_EINVAL);
+    assert_int_equal(ls_exchange_header(&f->seat, &f->x, "A", 1, "v\0", 2, false), LS_EINVAL);
+    assert_int_equal(add(f, "Date", "a\nb", false), LS_EINVAL);
+    assert_null(f->x.fields);
+}
+
+static void framing_is_the_transports(void **state)
+{
+    static const char *const names[] = {"Content-Length", "transfer-encoding", "CONNECTION", "Date",
+                                        "Keep-Alive",     "Trailer",           "Upgrade"};
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_int_equal(add(f, names[i], "1", true), LS_EACCES);
+        assert_int_equal(add(f, names[i], "keep-alive", false), LS_EACCES);
+    }
+    assert_false(f->x.close);
+    assert_int_equal(add(f, "Connection", "Close", false), LS_OK);
+    assert_true(f->x.close);
+    lines_are(f, "");
+    assert_int_equal(add(f, "Dates", "1", false), LS_OK);
+}
+
+static void not_after_the_head_has_left(void **state)
+{
+    fixture *f = *state;
+    f->x.answer = LS_ANSWER_OPEN;
+    assert_int_equal(add(f, "A", "1", false), LS_EBUSY);
+    f->x.answer = LS_ANSWER_DONE;
+    assert_int_equal(add(f, "Connection", "close", false), LS_EBUSY);
+    assert_false(f->x.close);
+}
+
+/* A line of `bytes` in all, added. */
+static int add_line(fixture *f, char name, size_t bytes, bool replace)
+{
+    const size_t len = bytes - (sizeof "N: \r\n" - 1);
+    char *value = malloc(len + 1);
+    int err;
+    assert_non_null(value);
+    memset(value, 'v', len);
+    err = ls_exchange_header(&f->seat, &f->x, &name, 1, value, len, replace);
+    free(value);
+    return err;
+}
+
+static void from_a_small_block_to_a_large_one(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(add_line(f, 'A', LS_BLOCK_SMALL, false), LS_OK);
+    assert_int_equal(f->x.fields->cap, LS_BLOCK_SMALL);
+    assert_int_equal(add_line(f, 'B', 100, false), LS_OK);
+    assert_int_equal(f->x.fields->cap, LS_BLOCK_LARGE);
+    assert_int_equal(f->x.fields_len, LS_BLOCK_SMALL + 100);
+    assert_memory_equal(f->x.fields->data, "A: vvv", 6);
+    assert_memory_equal(f->x.fields->data + LS_BLOCK_SMALL - 3, "v\r\nB: v", 7);
+}
+
+static void limit_of_the_lines(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(add_line(f, 'A', LS_BLOCK_LARGE + 1, false), LS_ELIMIT);
+    assert_int_equal(add_line(f, 'A', 2 * LS_BLOCK_LARGE, false), LS_ELIMIT);
+    assert_null(f->x.fields);
+    assert_int_equal(add_line(f, 'A', LS_BLOCK_LARGE - 10, false), LS_OK);
+    assert_int_equal(add_line(f, 'B', 11, false), LS_ELIMIT);
+    assert_int_equal(add_line(f, 'B', 10, false), LS_OK);
+    assert_int_equal(f->x.fields_len, LS_BLOCK_LARGE);
+    assert_int_equal(add_line(f, 'B', 11, true), LS_ELIMIT); /* and the old line is still there */
+    assert_int_equal(f->x.fields_len, LS_BLOCK_LARGE);
+    assert_int_equal(add_line(f, 'A', LS_BLOCK_LARGE - 10, true), LS_OK);
+    assert_int_equal(f->x.fields_len, LS_BLOCK_LARGE);
+    assert_memory_equal(f->x.fields->data, "B: vvvvv\r\nA: v", 14);
+}
+
+static void no_memory(void **state)
+{
+    fixture f;
+    (void)state;
+    set_up_capped(&f, 0);
+    assert_int_equal(add(&f, "A", "1", false), LS_ENOMEM);
+    assert_null(f.x.fields);
+    take_down(&f);
+
+    set_up_capped(&f, LS_BLOCK_SMALL);
+    assert_int_equal(add(&f, "A", "1", false), LS_OK);
+    assert_int_equal(add_line(&f, 'A', LS_BLOCK_SMALL + 1, true), LS_ENOMEM);
+    lines_are(&f, "A: 1\r\n");
+    take_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(lines_are_added_in_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(replacing_takes_all_lines_of_the_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_content_type, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(bad_names_and_values, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(framing_is_the_transports, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(not_after_the_head_has_left, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(from_a_small_block_to_a_large_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(limit_of_the_lines, set_up, tear_down),
+        cmocka_unit_test(no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
