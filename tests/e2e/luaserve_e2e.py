@@ -28,7 +28,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LUASERVE = os.path.abspath(os.environ.get("LUASERVE") or os.path.join(ROOT, "build", "luaserve"))
 SANITIZER = os.environ.get("LUASERVE_SANITIZER", "")
 SLOW = 4 if SANITIZER else 1
-WAIT = 10.0 * SLOW          # the longest any single wait of a test may take
+WAIT = 10.0 * SLOW  # the longest any single wait of a test may take
 
 
 def repeats(count):
@@ -40,8 +40,10 @@ TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-9][0-9]{2}) ([\t\x20-\x7e\x80-\xff]*)\Z")
 FIELD_LINE = re.compile(rb"(" + TOKEN + rb"):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*\Z")
 CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}\Z")
-IMF_DATE = re.compile(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) "
-                      r"\d{4} \d\d:\d\d:\d\d GMT\Z")
+IMF_DATE = re.compile(
+    r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) "
+    r"\d{4} \d\d:\d\d:\d\d GMT\Z"
+)
 
 
 class Framing(AssertionError):
@@ -56,13 +58,13 @@ class Response:
     def __init__(self, status, reason, headers):
         self.status = status
         self.reason = reason
-        self.headers = headers        # [(name as sent, value)]
+        self.headers = headers  # [(name as sent, value)]
         self.body = b""
         self.chunked = False
-        self.chunks = 0               # how many data chunks a chunked body had
+        self.chunks = 0  # how many data chunks a chunked body had
         self.trailers = []
-        self.interim = []             # status of each 1xx that came before
-        self.to_close = False         # the body ended with the connection
+        self.interim = []  # status of each 1xx that came before
+        self.to_close = False  # the body ended with the connection
 
     def __repr__(self):
         return "<%d %r %r>" % (self.status, self.headers, self.body[:200])
@@ -90,7 +92,9 @@ class Conn:
 
     def __init__(self, where, timeout=None, rcvbuf=None):
         self.timeout = timeout or WAIT
-        family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+        family = (
+            socket.AF_UNIX if isinstance(where, str) else socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+        )
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             self.sock.settimeout(self.timeout)
@@ -141,7 +145,9 @@ class Conn:
         try:
             got = self.sock.recv(262144)
         except socket.timeout:
-            raise AssertionError("nothing came for %.0f s; before that: %r" % (self.timeout, self.data[-300:])) from None
+            raise AssertionError(
+                "nothing came for %.0f s; before that: %r" % (self.timeout, self.data[-300:])
+            ) from None
         if not got:
             self.ended = True
             return False
@@ -152,7 +158,7 @@ class Conn:
         while True:
             at = self.data.find(b"\n")
             if at >= 0:
-                line, self.data = self.data[:at + 1], self.data[at + 1:]
+                line, self.data = self.data[: at + 1], self.data[at + 1 :]
                 if not line.endswith(b"\r\n"):
                     raise Framing("%s ends in a bare LF: %r" % (what, line))
                 return line[:-2]
@@ -165,8 +171,8 @@ class Conn:
         """Exactly `count` bytes of what comes next."""
         parts, have = [], 0
         while True:
-            part = self.data[:count - have]
-            self.data = self.data[len(part):]
+            part = self.data[: count - have]
+            self.data = self.data[len(part) :]
             parts.append(part)
             have += len(part)
             if have == count:
@@ -350,8 +356,15 @@ class Server:
         command = [*prefix, LUASERVE, *flags, self.site, *args]
         self.out_path = os.path.join(self.dir, "stdout")
         with open(self.out_path, "wb") as out:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE,
-                                            cwd=self.dir, env=environment, preexec_fn=limit if nofile else None)
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                cwd=self.dir,
+                env=environment,
+                preexec_fn=limit if nofile else None,
+            )
         self.pid = self.process.pid
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -368,7 +381,7 @@ class Server:
                     self.addresses.append(self._address(match.group(1)))
                 self.news.notify_all()
         with self.news:
-            self.lines.append(None)      # the end
+            self.lines.append(None)  # the end
             self.news.notify_all()
 
     @staticmethod
@@ -386,8 +399,9 @@ class Server:
             if len(self.addresses) >= count:
                 return
         self.kill()
-        raise AssertionError("the server did not come up (%d of %d listeners):\n%s"
-                             % (len(self.addresses), count, self.log()))
+        raise AssertionError(
+            "the server did not come up (%d of %d listeners):\n%s" % (len(self.addresses), count, self.log())
+        )
 
     def at(self, index=0):
         return self.addresses[index]
@@ -411,10 +425,13 @@ class Server:
         def there():
             found[:] = [line for line in self.lines[since:] if line is not None and re.search(pattern, line)]
             return len(found) >= count or (self.lines and self.lines[-1] is None)
+
         with self.news:
             self.news.wait_for(there, timeout or WAIT)
         if len(found) < count:
-            raise AssertionError("%d of %d lines like %r in the log:\n%s" % (len(found), count, pattern, self.log()[-5000:]))
+            raise AssertionError(
+                "%d of %d lines like %r in the log:\n%s" % (len(found), count, pattern, self.log()[-5000:])
+            )
         return found[-1]
 
     def logged(self, pattern, since=0):
@@ -462,7 +479,9 @@ class Server:
         except subprocess.TimeoutExpired:
             text = self.stacks()
             self.kill()
-            raise AssertionError("the server did not end; its log:\n%s\n%s" % (self.log()[-4000:], text)) from None
+            raise AssertionError(
+                "the server did not end; its log:\n%s\n%s" % (self.log()[-4000:], text)
+            ) from None
         self.reader.join(WAIT)
         self.stopped = True
         return status
@@ -472,8 +491,13 @@ class Server:
         if not shutil.which("gdb") or not self.alive():
             return ""
         try:
-            return subprocess.run(["gdb", "-p", str(self.pid), "-batch", "-ex", "thread apply all bt 12"],
-                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30).stdout[-8000:]
+            return subprocess.run(
+                ["gdb", "-p", str(self.pid), "-batch", "-ex", "thread apply all bt 12"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=30,
+            ).stdout[-8000:]
         except (OSError, subprocess.TimeoutExpired):
             return ""
 
@@ -494,7 +518,9 @@ class Server:
         if not self.stopped:
             if not self.alive():
                 self.wait()
-                raise AssertionError("the server died with status %s:\n%s" % (self.process.returncode, self.log()[-6000:]))
+                raise AssertionError(
+                    "the server died with status %s:\n%s" % (self.process.returncode, self.log()[-6000:])
+                )
             self.signal()
             status = self.wait()
             self.check_reports()
@@ -537,7 +563,10 @@ class E2E(unittest.TestCase):
     def tearDown(self):
         if self.server is not None and not self.server.alive():
             self.server.wait()
-            self.fail("the server died with status %s:\n%s" % (self.server.process.returncode, self.server.log()[-6000:]))
+            self.fail(
+                "the server died with status %s:\n%s"
+                % (self.server.process.returncode, self.server.log()[-6000:])
+            )
 
     def serve(self, site, **kw):
         """A server for this test alone. Call its stop() at the end of the test to check the clean exit."""
@@ -565,7 +594,7 @@ class E2E(unittest.TestCase):
             held = server.fds()
         self.eventually(lambda: server.fds() < held, "a closed connection gives its descriptor back")
         previous = server.fds()
-        for _ in range(20):          # others may still be on their way out
+        for _ in range(20):  # others may still be on their way out
             time.sleep(0.01)
             held = server.fds()
             if held == previous:
@@ -594,12 +623,14 @@ def in_parallel(jobs, workers=16):
 
 def table(test, cases, check, workers=16):
     """Run check(case) for every (name, case) in threads; all failures are reported, each with its name."""
+
     def one(case):
         try:
             check(case)
-        except Exception as error:           # collected: one failing row must not hide the others
+        except Exception as error:  # collected: one failing row must not hide the others
             return "%s: %s" % (type(error).__name__, error)
         return None
+
     results = in_parallel([lambda c=case: one(c) for _, case in cases], workers)
     bad = ["  %s: %s" % (name, result) for (name, _), result in zip(cases, results) if result]
     if bad:
@@ -610,8 +641,15 @@ def run_program(args, timeout=None, env=None, cwd=None):
     """Run the program to its end; returns status, stdout, stderr."""
     environment = dict(os.environ)
     environment.update(env or {})
-    done = subprocess.run([LUASERVE, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=timeout or 2 * WAIT, env=environment, cwd=cwd)
+    done = subprocess.run(
+        [LUASERVE, *args],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout or 2 * WAIT,
+        env=environment,
+        cwd=cwd,
+    )
     return done.returncode, done.stdout, done.stderr
 
 

@@ -66,7 +66,9 @@ class Routes(E2E):
         for verb in ("get", "post", "put", "patch", "delete"):
             with self.subTest(verb):
                 body = b"" if verb in ("post", "put", "patch") else None
-                self.assertEqual(self.ask(verb.upper(), "/verb/" + verb, body=body).text, verb + ":" + verb.upper())
+                self.assertEqual(
+                    self.ask(verb.upper(), "/verb/" + verb, body=body).text, verb + ":" + verb.upper()
+                )
         head = self.ask("HEAD", "/verb/head")
         self.assertEqual((head.status, head.header("X-Verb"), head.body), (200, "head", b""))
         options = self.ask("OPTIONS", "/verb/options")
@@ -114,8 +116,10 @@ class Routes(E2E):
         self.assertEqual(json.loads(self.get("/headers").text), {"none": True})
 
     def test_cookies(self):
-        self.assertEqual(json.loads(self.get("/cookies", {"Cookie": "a=1; b=two"}).text),
-                         {"a": "1", "b": "two", "none": True})
+        self.assertEqual(
+            json.loads(self.get("/cookies", {"Cookie": "a=1; b=two"}).text),
+            {"a": "1", "b": "two", "none": True},
+        )
         self.assertEqual(json.loads(self.get("/cookies").text), {"none": True})
 
     def test_not_found(self):
@@ -168,7 +172,9 @@ class Routes(E2E):
         self.assertEqual(len(set(ids)), 20)
 
     def test_json_in_and_out(self):
-        response = self.ask("POST", "/json", {"Content-Type": "application/json"}, b'{"a":[1,2,{"b":null}],"c":"\\u00e9"}')
+        response = self.ask(
+            "POST", "/json", {"Content-Type": "application/json"}, b'{"a":[1,2,{"b":null}],"c":"\\u00e9"}'
+        )
         self.assertEqual(response.status, 201)
         self.assertEqual(json.loads(response.text), {"a": [1, 2, {"b": None}], "c": "\u00e9"})
         self.assertTrue(response.header("Content-Type").startswith("application/json"))
@@ -181,7 +187,9 @@ class Routes(E2E):
                 self.assertTrue(json.loads(response.text)["error"])
 
     def test_form(self):
-        response = self.ask("POST", "/form", {"Content-Type": "application/x-www-form-urlencoded"}, b"a=1+2&b=%26%3D&c")
+        response = self.ask(
+            "POST", "/form", {"Content-Type": "application/x-www-form-urlencoded"}, b"a=1+2&b=%26%3D&c"
+        )
         self.assertEqual(json.loads(response.text), {"a": "1 2", "b": "&="})
 
     def test_bodies(self):
@@ -286,8 +294,10 @@ class Answers(E2E):
 
     def test_status_body_headers(self):
         response = self.get("/all")
-        self.assertEqual((response.status, response.text, response.header("X-A"), response.header("Content-Type")),
-                         (201, "made", "1", "text/x"))
+        self.assertEqual(
+            (response.status, response.text, response.header("X-A"), response.header("Content-Type")),
+            (201, "made", "1", "text/x"),
+        )
         response = self.get("/status-table")
         self.assertEqual((response.status, json.loads(response.text)), (202, {"ok": True}))
 
@@ -305,7 +315,9 @@ class Answers(E2E):
         self.assertEqual((response.status, response.header("X-B"), response.text), (203, "2", "sent"))
         self.assertEqual(json.loads(self.get("/resjson").text), {"a": {"b": True}})
         response = self.get("/write")
-        self.assertEqual((response.text, response.header("Content-Type"), response.chunked), ("a,1\n2.5\n", "text/csv", True))
+        self.assertEqual(
+            (response.text, response.header("Content-Type"), response.chunked), ("a,1\n2.5\n", "text/csv", True)
+        )
         response = self.get("/flush")
         self.assertEqual((response.text, response.chunked), ("onetwo", True))
         self.assertGreaterEqual(response.chunks, 2)
@@ -326,8 +338,10 @@ class Answers(E2E):
         self.assertEqual(len(cookies), 2)
         parts = [p.strip() for p in cookies[0].split(";")]
         self.assertEqual(parts[0], "sid=abc")
-        self.assertEqual({p.lower() for p in parts[1:]},
-                         {"path=/", "domain=example.com", "max-age=60", "secure", "httponly", "samesite=lax"})
+        self.assertEqual(
+            {p.lower() for p in parts[1:]},
+            {"path=/", "domain=example.com", "max-age=60", "secure", "httponly", "samesite=lax"},
+        )
         self.assertEqual(cookies[1].split(";")[0], "plain=1")
 
     def test_type_of_ones_own(self):
@@ -338,8 +352,19 @@ class Answers(E2E):
         self.assertEqual(json.loads(self.get("/json-round").text), {"k": [True, {"z": 1}]})
 
     def test_a_header_cannot_break_out(self):
-        for path in ("/bad-cr", "/bad-lf", "/bad-nul", "/bad-name", "/bad-name2", "/bad-length", "/bad-te", "/bad-cookie",
-                     "/bad-cookie-option", "/bad-redirect", "/bad-options"):
+        for path in (
+            "/bad-cr",
+            "/bad-lf",
+            "/bad-nul",
+            "/bad-name",
+            "/bad-name2",
+            "/bad-length",
+            "/bad-te",
+            "/bad-cookie",
+            "/bad-cookie-option",
+            "/bad-redirect",
+            "/bad-options",
+        ):
             with self.subTest(path):
                 response = self.get(path)
                 self.assertTrue(response.text.startswith("raised"), response)
@@ -392,7 +417,9 @@ class Composed(E2E):
     def test_mount(self):
         for path, text in (("/sub/", "sub root"), ("/sub/x/9", "sub 9"), ("/sub/deep/y", "deep")):
             response = self.get(path)
-            self.assertEqual((response.status, response.text, response.header("X-Sub")), (200, text, "yes"), path)
+            self.assertEqual(
+                (response.status, response.text, response.header("X-Sub")), (200, text, "yes"), path
+            )
         self.assertEqual(self.get("/sub/none").status, 404)
         self.assertEqual(self.get("/subway").status, 404)
 
@@ -585,17 +612,34 @@ class Listeners(E2E):
             self.skipTest("no curl")
         where = [a for a in self.server.addresses if not isinstance(a, str)]
         for address in where:
-            done = subprocess.run([curl, "-sS", "-i", "-m", "10", "http://127.0.0.1:%d/" % address[1]],
-                                  capture_output=True, text=True, timeout=WAIT)
+            done = subprocess.run(
+                [curl, "-sS", "-i", "-m", "10", "http://127.0.0.1:%d/" % address[1]],
+                capture_output=True,
+                text=True,
+                timeout=WAIT,
+            )
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("HTTP/1.1 200 OK", done.stdout)
-        done = subprocess.run([curl, "-sS", "-m", "10", "--unix-socket", os.path.join(self.server.dir, "s.sock"),
-                               "http://localhost/"], capture_output=True, text=True, timeout=WAIT)
+        done = subprocess.run(
+            [
+                curl,
+                "-sS",
+                "-m",
+                "10",
+                "--unix-socket",
+                os.path.join(self.server.dir, "s.sock"),
+                "http://localhost/",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+        )
         self.assertTrue(done.stdout.startswith("one"), done)
 
 
 def has_ipv6():
     import socket
+
     try:
         with socket.socket(socket.AF_INET6) as sock:
             sock.bind(("::1", 0))
@@ -607,17 +651,22 @@ def has_ipv6():
 class Ipv6(E2E):
     @unittest.skipUnless(has_ipv6(), "no IPv6 loopback here")
     def test_ipv6(self):
-        server = self.serve('local ls = require "luaserve"; local app = ls.app()\n'
-                            'app:get("/", function(req) return tostring(req.remote) end)\n'
-                            'ls.listen{ host = "::1", port = 0, app = app }\n')
+        server = self.serve(
+            'local ls = require "luaserve"; local app = ls.app()\n'
+            'app:get("/", function(req) return tostring(req.remote) end)\n'
+            'ls.listen{ host = "::1", port = 0, app = app }\n'
+        )
         self.assertEqual(server.at()[0], "::1")
         self.assertIn("::1", server.get("/", {"Host": "[::1]"}).text)
         server.stop()
 
     @unittest.skipUnless(has_ipv6(), "no IPv6 loopback here")
     def test_the_default_is_the_loopback_of_both(self):
-        server = self.serve('local ls = require "luaserve"; local app = ls.app()\n'
-                            'app:get("/", function() return "x" end)\nls.listen(0, app)\n', listeners=2)
+        server = self.serve(
+            'local ls = require "luaserve"; local app = ls.app()\n'
+            'app:get("/", function() return "x" end)\nls.listen(0, app)\n',
+            listeners=2,
+        )
         self.assertEqual({a[0] for a in server.addresses}, {"127.0.0.1", "::1"})
         self.assertEqual(len({a[1] for a in server.addresses}), 1, "one port for both families")
         for index in range(2):
@@ -625,8 +674,10 @@ class Ipv6(E2E):
         server.stop()
 
     def test_a_star_is_everyone(self):
-        server = self.serve('local ls = require "luaserve"; local app = ls.app()\n'
-                            'app:get("/", function() return "x" end)\nls.listen{ host = "*", port = 0, app = app }\n')
+        server = self.serve(
+            'local ls = require "luaserve"; local app = ls.app()\n'
+            'app:get("/", function() return "x" end)\nls.listen{ host = "*", port = 0, app = app }\n'
+        )
         with Conn(("127.0.0.1", server.port())) as conn:
             self.assertEqual(conn.get("/").text, "x")
         server.stop()
@@ -636,7 +687,9 @@ class Curl(E2E):
     SITE = ROUTES
 
     def curl(self, *args, stdin=None):
-        done = subprocess.run(["curl", "-sS", "-m", "20", *args], capture_output=True, timeout=2 * WAIT, input=stdin)
+        done = subprocess.run(
+            ["curl", "-sS", "-m", "20", *args], capture_output=True, timeout=2 * WAIT, input=stdin
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
@@ -648,9 +701,17 @@ class Curl(E2E):
         self.assertEqual(json.loads(self.curl("--data", "a=1&b=2", base + "/form")), {"a": "1", "b": "2"})
         data = os.urandom(300000)
         self.assertEqual(self.curl("--data-binary", "@-", base + "/buffer", stdin=data), data)
-        self.assertEqual(self.curl("--data-binary", "@-", "-H", "Transfer-Encoding: chunked", base + "/body", stdin=data), data)
+        self.assertEqual(
+            self.curl("--data-binary", "@-", "-H", "Transfer-Encoding: chunked", base + "/body", stdin=data),
+            data,
+        )
         self.assertEqual(self.curl("-0", base + "/"), b"root\n")
-        self.assertEqual(self.curl("--request-target", "*", "-X", "OPTIONS", "-o", os.devnull, "-w", "%{http_code}", base)[:1], b"2")
+        self.assertEqual(
+            self.curl("--request-target", "*", "-X", "OPTIONS", "-o", os.devnull, "-w", "%{http_code}", base)[
+                :1
+            ],
+            b"2",
+        )
 
 
 class Pipelined(E2E):
@@ -666,6 +727,7 @@ class Pipelined(E2E):
             with self.server.connect() as conn:
                 for n in range(20):
                     self.assertEqual(conn.get("/hello/%d-%d" % (number, n)).text, "hello %d-%d" % (number, n))
+
         in_parallel([lambda n=n: one(n) for n in range(32)], 32)
 
     def test_bodies_of_neighbours_do_not_mix(self):
@@ -677,6 +739,7 @@ class Pipelined(E2E):
                     conn.send(request("POST", "/body", body=body) + request("GET", "/hello/z"))
                     self.assertEqual(conn.response().body, body)
                     self.assertEqual(conn.response().text, "hello z")
+
         in_parallel([lambda n=n: one(n) for n in range(16)])
 
 

@@ -20,7 +20,7 @@ from luaserve_e2e import E2E, SANITIZER, WAIT, Server, chunked, main, request
 ALLOC, ACCEPT, SEND, RECV, EPOLL_CTL = 1, 2, 4, 8, 16
 HERE = os.path.dirname(os.path.abspath(__file__))
 FORMAT = "=6Q"
-SECONDS_PER_KIND = 8         # past it the rest is sampled
+SECONDS_PER_KIND = 8  # past it the rest is sampled
 
 SITE = r"""
 local ls = require "luaserve"
@@ -44,7 +44,14 @@ STEPS = [
     ("GET", "/", {}, None, b"root", 200),
     ("POST", "/echo", {}, BODY, BODY, 200),
     ("POST", "/body", {}, BODY[:9000], BODY[:9000], 200),
-    ("POST", "/relay", {"Transfer-Encoding": "chunked"}, chunked([b"abc", b"d" * 5000]), b"abc" + b"d" * 5000, 200),
+    (
+        "POST",
+        "/relay",
+        {"Transfer-Encoding": "chunked"},
+        chunked([b"abc", b"d" * 5000]),
+        b"abc" + b"d" * 5000,
+        200,
+    ),
     ("GET", "/parts", {}, None, b"p" * 15000, 200),
     ("GET", "/spawn", {}, None, b"job", 200),
     ("GET", "/big", {}, None, b"b" * 200000, 200),
@@ -91,8 +98,22 @@ class Faults(E2E):
         cls.dir = tempfile.mkdtemp(prefix="luaserve-fault-")
         cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
         cls.library = os.path.join(cls.dir, "fault.so")
-        subprocess.run(["cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-fPIC", "-shared", "-o", cls.library, os.path.join(HERE, "fault.c"), "-ldl"],
-                       check=True)
+        subprocess.run(
+            [
+                "cc",
+                "-std=gnu11",
+                "-O1",
+                "-Wall",
+                "-Wextra",
+                "-fPIC",
+                "-shared",
+                "-o",
+                cls.library,
+                os.path.join(HERE, "fault.c"),
+                "-ldl",
+            ],
+            check=True,
+        )
 
     def setUp(self):
         self.orders = Orders(self.dir)
@@ -153,7 +174,10 @@ class Faults(E2E):
             ran, hit = ran + 1, hit + (failed > 0)
             if not server.alive():
                 server.wait()
-                self.fail("%s, k=%d of %d: the server died with %s:\n%s" % (name, k, total, server.process.returncode, server.log()[-4000:]))
+                self.fail(
+                    "%s, k=%d of %d: the server died with %s:\n%s"
+                    % (name, k, total, server.process.returncode, server.log()[-4000:])
+                )
             try:
                 self.scenario(server, must_work=True)
             except ValueError as problem:
@@ -165,9 +189,16 @@ class Faults(E2E):
                 per_run = spent / ran
                 step = max(1, int((total - k) * per_run / (SECONDS_PER_KIND / 2)) + 1)
             k += step
-        print("%s: %d calls, %d runs, %d with a fault, %.1f s" % (name, total, ran, hit, time.monotonic() - began), flush=True)
+        print(
+            "%s: %d calls, %d runs, %d with a fault, %.1f s"
+            % (name, total, ran, hit, time.monotonic() - began),
+            flush=True,
+        )
         self.assertEqual(bad, [], server.log()[-3000:])
-        self.eventually(lambda: server.fds() <= quiet, "no descriptor is left behind (%d, at first %d)" % (server.fds(), quiet))
+        self.eventually(
+            lambda: server.fds() <= quiet,
+            "no descriptor is left behind (%d, at first %d)" % (server.fds(), quiet),
+        )
         self.assertGreater(hit, 0)
         server.stop()
 
@@ -217,8 +248,14 @@ class Faults(E2E):
         for n in range(min(samples, total)):
             k = 1 + n * total // min(samples, total)
             self.orders.arm(0)
-            server = Server(SITE, env=self.environment(FAULT_CALL=str(kinds), FAULT_K=str(k), FAULT_TIMES=str(times), FAULT_ERRNO=str(error)),
-                            flags=("--threads", "2"), listeners=0)
+            server = Server(
+                SITE,
+                env=self.environment(
+                    FAULT_CALL=str(kinds), FAULT_K=str(k), FAULT_TIMES=str(times), FAULT_ERRNO=str(error)
+                ),
+                flags=("--threads", "2"),
+                listeners=0,
+            )
             try:
                 with server.news:
                     server.news.wait_for(lambda: server.addresses or None in server.lines, WAIT)
@@ -227,7 +264,9 @@ class Faults(E2E):
                     try:
                         self.scenario(server)
                     except ValueError as problem:
-                        self.fail("start with a fault at %d of %d: %s\n%s" % (k, total, problem, server.log()[-2000:]))
+                        self.fail(
+                            "start with a fault at %d of %d: %s\n%s" % (k, total, problem, server.log()[-2000:])
+                        )
                     if server.alive():
                         self.orders.disarm()
                         self.scenario(server, must_work=True)
@@ -242,11 +281,18 @@ class Faults(E2E):
                     self.assertTrue(re.search(r"[a-z]{4}", server.log()), "k=%d: it ends without a word" % k)
             finally:
                 server.cleanup()
-        print("start-up, kind %d x %d: %d calls, %d came up, %d gave up" % (kinds, times, total, came_up, gave_up), flush=True)
+        print(
+            "start-up, kind %d x %d: %d calls, %d came up, %d gave up"
+            % (kinds, times, total, came_up, gave_up),
+            flush=True,
+        )
 
     def test_start_up(self):
-        for name, kinds, times, error, samples in (("one allocation", ALLOC, 1, errno.ENOMEM, 25), ("allocations in a row", ALLOC, 30, errno.ENOMEM, 40),
-                                                   ("registration", EPOLL_CTL, 1, errno.ENOMEM, 10)):
+        for name, kinds, times, error, samples in (
+            ("one allocation", ALLOC, 1, errno.ENOMEM, 25),
+            ("allocations in a row", ALLOC, 30, errno.ENOMEM, 40),
+            ("registration", EPOLL_CTL, 1, errno.ENOMEM, 10),
+        ):
             with self.subTest(name):
                 self.start_up(kinds, times, error, samples)
 

@@ -128,8 +128,12 @@ class Wrong(E2E):
     def logged_with_id(self, target, mark, traceback=True, says=None):
         line = self.server.wait_log(r"serving id=\S+ " + re.escape(target.split("?")[0]), mark)
         request_id = re.search(r"id=(\S+)", line).group(1)
-        self.eventually(lambda: any(request_id in l and "serving id" not in l for l in self.server.logged(".", mark)),
-                        "an error with id %s for %s in the log:\n%s" % (request_id, target, "\n".join(self.server.logged(".", mark)[-15:])), 3)
+        self.eventually(
+            lambda: any(request_id in l and "serving id" not in l for l in self.server.logged(".", mark)),
+            "an error with id %s for %s in the log:\n%s"
+            % (request_id, target, "\n".join(self.server.logged(".", mark)[-15:])),
+            3,
+        )
         text = "\n".join(self.server.logged(".", mark))
         if traceback:
             self.assertIn("stack traceback", text, target)
@@ -137,8 +141,16 @@ class Wrong(E2E):
             self.assertIn(says, text, target)
 
     def test_errors(self):
-        for target, says in (("/error", "raised on purpose"), ("/error-table", None), ("/error-nil", None), ("/error-object", "an object speaks"),
-                             ("/error-nasty", None), ("/call-nil", "site.lua:"), ("/deep", "stack overflow"), ("/error-after-sleep", "after sleep")):
+        for target, says in (
+            ("/error", "raised on purpose"),
+            ("/error-table", None),
+            ("/error-nil", None),
+            ("/error-object", "an object speaks"),
+            ("/error-nasty", None),
+            ("/call-nil", "site.lua:"),
+            ("/deep", "stack overflow"),
+            ("/error-after-sleep", "after sleep"),
+        ):
             with self.subTest(target):
                 response = self.broken(target, says=says)
                 self.assertNotIn("on purpose", response.text, "the client is not shown the error")
@@ -148,11 +160,26 @@ class Wrong(E2E):
         mark = self.server.mark()
         self.assertEqual(self.get("/error").status, 500)
         self.server.wait_log("stack traceback", mark)
-        line = SITE[:SITE.index("raised on purpose")].count("\n") + 1
-        self.eventually(lambda: self.server.logged(r"site\.lua:%d:" % line, mark), "site.lua:%d in the log" % line)
+        line = SITE[: SITE.index("raised on purpose")].count("\n") + 1
+        self.eventually(
+            lambda: self.server.logged(r"site\.lua:%d:" % line, mark), "site.lua:%d in the log" % line
+        )
 
     def test_nonsense_returned(self):
-        for name in ("function", "boolean", "status", "status2", "float", "1xx", "body", "headers", "header-value", "json", "cycle", "nan"):
+        for name in (
+            "function",
+            "boolean",
+            "status",
+            "status2",
+            "float",
+            "1xx",
+            "body",
+            "headers",
+            "header-value",
+            "json",
+            "cycle",
+            "nan",
+        ):
             with self.subTest(name):
                 self.broken("/nonsense-" + name, traceback=False)
 
@@ -165,7 +192,14 @@ class Wrong(E2E):
 
     def test_loops(self):
         """All at once: a loop costs its request, and others are served meanwhile."""
-        targets = ("/loop", "/loop-pcall", "/loop-xpcall", "/loop-coroutine", "/loop-in-coroutine", "/loop-close")
+        targets = (
+            "/loop",
+            "/loop-pcall",
+            "/loop-xpcall",
+            "/loop-coroutine",
+            "/loop-in-coroutine",
+            "/loop-close",
+        )
         for target in targets:
             with self.subTest(target):
                 mark = self.server.mark()
@@ -175,6 +209,7 @@ class Wrong(E2E):
                 def bystander():
                     while not done.is_set():
                         served.append(self.server.get("/").text)
+
                 thread = threading.Thread(target=bystander)
                 thread.start()
                 try:
@@ -195,7 +230,11 @@ class Wrong(E2E):
                 self.assertEqual(self.get("/collect").text, "ok")
 
     def test_allocates_for_ever_side_by_side(self):
-        statuses = in_parallel([lambda: self.server.get("/eat").status for _ in range(6)] + [lambda: self.server.get("/").status for _ in range(6)], 12)
+        statuses = in_parallel(
+            [lambda: self.server.get("/eat").status for _ in range(6)]
+            + [lambda: self.server.get("/").status for _ in range(6)],
+            12,
+        )
         self.assertEqual(set(statuses[6:]), {200})
         self.assertEqual(set(statuses[:6]), {500})
 
@@ -220,7 +259,12 @@ class Wrong(E2E):
         self.assertIn("the request is over", self.server.wait_log("spawned (false|true)", mark))
 
     def test_writes_after_the_end(self):
-        for target, first in (("/write-after-send", "all"), ("/send-twice", "first"), ("/send-and-return", "first"), ("/error-after-send", "whole")):
+        for target, first in (
+            ("/write-after-send", "all"),
+            ("/send-twice", "first"),
+            ("/send-and-return", "first"),
+            ("/error-after-send", "whole"),
+        ):
             with self.subTest(target):
                 mark = self.server.mark()
                 with self.server.connect() as conn:

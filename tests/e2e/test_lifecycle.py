@@ -6,7 +6,20 @@ import socket
 import threading
 import unittest
 
-from luaserve_e2e import E2E, ROOT, SANITIZER, WAIT, Closed, Conn, in_parallel, main, repeats, request, run_program, scratch
+from luaserve_e2e import (
+    E2E,
+    ROOT,
+    SANITIZER,
+    WAIT,
+    Closed,
+    Conn,
+    in_parallel,
+    main,
+    repeats,
+    request,
+    run_program,
+    scratch,
+)
 
 SITE = r"""
 local ls = require "luaserve"
@@ -24,8 +37,10 @@ app:get("/stats", function() return ls.stats() end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 """
 
-HELLO = ('local ls = require "luaserve"; local app = ls.app(); app:get("/", function() return "x" end)\n'
-         'ls.listen{ host = "127.0.0.1", port = %s, app = app }\n')
+HELLO = (
+    'local ls = require "luaserve"; local app = ls.app(); app:get("/", function() return "x" end)\n'
+    'ls.listen{ host = "127.0.0.1", port = %s, app = app }\n'
+)
 
 
 class CommandLine(unittest.TestCase):
@@ -65,7 +80,13 @@ class CommandLine(unittest.TestCase):
 
     def test_bad_option_values(self):
         with scratch(site_lua=HELLO % 0) as where:
-            for flag, value in (("--threads", "many"), ("--threads", "0"), ("--threads", "-1"), ("--backend", "magic"), ("--log-level", "loud")):
+            for flag, value in (
+                ("--threads", "many"),
+                ("--threads", "0"),
+                ("--threads", "-1"),
+                ("--backend", "magic"),
+                ("--log-level", "loud"),
+            ):
                 status, _, err = run_program([flag, value, os.path.join(where, "site.lua")])
                 self.assertNotEqual(status, 0, flag)
                 self.assertIn(value, err)
@@ -87,14 +108,30 @@ class CommandLine(unittest.TestCase):
 
     def test_wrong_site(self):
         for name, text, place, says in (
-                ("syntax", 'local x = 1\nlocal y = = 2\n', "site.lua:2", "near"),
-                ("runtime", 'local ls = require "luaserve"\n\nlocal t = nil\nt.x = 1\n', "site.lua:4", "nil"),
-                ("error", '\nerror("on purpose")\n', "site.lua:2", "on purpose"),
-                ("unknown name", 'local ls = require "luaserve"\nls.lisen(80)\n', "site.lua:2", "lisen"),
-                ("unknown option", 'local ls = require "luaserve"\nls.config{ thraeds = 2 }\n', "site.lua:2", "thraeds"),
-                ("bad route", 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("no-slash", function() end)\n', "site.lua:3", "no-slash"),
-                ("no function", 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/")\n', "site.lua:3", ""),
-                ("module", 'require "not.there"\n', "site.lua:1", "not.there")):
+            ("syntax", 'local x = 1\nlocal y = = 2\n', "site.lua:2", "near"),
+            ("runtime", 'local ls = require "luaserve"\n\nlocal t = nil\nt.x = 1\n', "site.lua:4", "nil"),
+            ("error", '\nerror("on purpose")\n', "site.lua:2", "on purpose"),
+            ("unknown name", 'local ls = require "luaserve"\nls.lisen(80)\n', "site.lua:2", "lisen"),
+            (
+                "unknown option",
+                'local ls = require "luaserve"\nls.config{ thraeds = 2 }\n',
+                "site.lua:2",
+                "thraeds",
+            ),
+            (
+                "bad route",
+                'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("no-slash", function() end)\n',
+                "site.lua:3",
+                "no-slash",
+            ),
+            (
+                "no function",
+                'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/")\n',
+                "site.lua:3",
+                "",
+            ),
+            ("module", 'require "not.there"\n', "site.lua:1", "not.there"),
+        ):
             with self.subTest(name):
                 _, out, err = self.run_site(text, status=1)
                 self.assertIn(place, err)
@@ -147,11 +184,14 @@ class CommandLine(unittest.TestCase):
             self.assertIn(str(busy.getsockname()[1]), err)
 
     def test_bad_address(self):
-        _, _, err = self.run_site('local ls = require "luaserve"; ls.listen{ host = "not an address", port = 0, app = ls.app() }\n', status=1)
+        _, _, err = self.run_site(
+            'local ls = require "luaserve"; ls.listen{ host = "not an address", port = 0, app = ls.app() }\n',
+            status=1,
+        )
         self.assertIn("not an address", err)
 
     def test_arguments(self):
-        text = ('local a, b = ...\nprint(a, b, select("#", ...), arg[1], arg[2], #arg, arg[0])\n' + HELLO % 0)
+        text = 'local a, b = ...\nprint(a, b, select("#", ...), arg[1], arg[2], #arg, arg[0])\n' + HELLO % 0
         status, out, err = self.run_site(text, "--check", args=["one", "--two"])
         self.assertEqual(status, 0, err)
         fields = out.splitlines()[0].split("\t")
@@ -180,7 +220,9 @@ class Starting(E2E):
         server.stop()
 
     def test_log_level(self):
-        quiet = self.serve(SITE.replace("port = 0", "port = %d" % free_port()), flags=("--log-level", "error"), listeners=0)
+        quiet = self.serve(
+            SITE.replace("port = 0", "port = %d" % free_port()), flags=("--log-level", "error"), listeners=0
+        )
         port = int(re.search(r"port = (\d+)", open(quiet.site).read()).group(1))
 
         def up():
@@ -189,6 +231,7 @@ class Starting(E2E):
                     return conn.get("/").text == "root"
             except OSError:
                 return False
+
         self.eventually(up, "it listens")
         quiet.stop()
         self.assertEqual([line for line in quiet.log().splitlines() if " info " in line], [])
@@ -205,8 +248,10 @@ class Starting(E2E):
                 server.stop()
 
     def test_unix_socket_file(self):
-        text = ('local ls = require "luaserve"; local app = ls.app(); app:get("/", function() return "x" end)\n'
-                'ls.listen("unix:%s", app)\n')
+        text = (
+            'local ls = require "luaserve"; local app = ls.app(); app:get("/", function() return "x" end)\n'
+            'ls.listen("unix:%s", app)\n'
+        )
         with scratch() as where:
             path = os.path.join(where, "s.sock")
             server = self.serve(text % path)
@@ -216,7 +261,7 @@ class Starting(E2E):
             self.assertIn(path, busy.log())
             self.assertEqual(server.get("/").text, "x")
             server.kill()
-            again = self.serve(text % path)      # what a crash left behind does not keep it from starting
+            again = self.serve(text % path)  # what a crash left behind does not keep it from starting
             self.assertEqual(again.get("/").text, "x")
             again.stop()
 
@@ -286,6 +331,7 @@ class Draining(E2E):
                     counts["lost"] += 1
                 except OSError:
                     counts["lost"] += 1
+
         threads = [threading.Thread(target=client) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -349,6 +395,7 @@ class Draining(E2E):
                     return other.rest() == b""
             except (OSError, AssertionError):
                 return True
+
         self.eventually(refused, "new connections are refused")
         self.assertEqual(conn.response().text, "slept 1")
         self.assertEqual(server.wait(), 0)
@@ -401,7 +448,10 @@ class Stalls(E2E):
         def one(n):
             with server.connect() as conn:
                 return [conn.get("/n/%d" % n).text for _ in range(5)]
-        self.assertEqual(in_parallel([lambda n=n: one(n) for n in range(10)], 10), [[str(n)] * 5 for n in range(10)])
+
+        self.assertEqual(
+            in_parallel([lambda n=n: one(n) for n in range(10)], 10), [[str(n)] * 5 for n in range(10)]
+        )
         for conn in slow:
             self.assertTrue(conn.silent(0.01), "the slow one was answered before the fast ones")
         for conn in slow:
@@ -458,6 +508,7 @@ class Crowds(E2E):
             if n % 2:
                 conn.take(10)
             conn.reset()
+
         in_parallel([lambda n=n: one(n) for n in range(repeats(200))])
         self.assertEqual(self.get("/n/1").text, "1")
         self.eventually(lambda: self.server.fds() <= quiet, "the descriptors came back")

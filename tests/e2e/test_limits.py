@@ -4,7 +4,7 @@ Deadlines are set short by the site. The tests look at what happens and in which
 import json
 import threading
 
-from luaserve_e2e import E2E, SANITIZER, chunked, main, request
+from luaserve_e2e import E2E, Closed, SANITIZER, chunked, main, request
 
 APP = r"""
 local ls = require "luaserve"
@@ -39,11 +39,16 @@ app:get("/stats", function() return ls.stats() end)
 app:get("/long-nap", function() ls.sleep(0.8); return "awake" end)
 """
 
+LISTEN = 'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n'
+
 
 class Sizes(E2E):
-    SITE = APP + r"""
+    SITE = (
+        APP
+        + r"""
 ls.listen{ host = "127.0.0.1", port = 0, app = app, max_head = 1024, max_target = 100, max_fields = 10, max_body = 1000 }
 """
+    )
 
     def head_of(self, size):
         start = b"GET / HTTP/1.1\r\nHost: h\r\nX: "
@@ -69,12 +74,13 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app, max_head = 1024, max_target 
             self.assertEqual((response.status, response.closes), (414, True))
             conn.expect_end()
         with self.connect() as conn:
-            conn.try_send(b"GET /" + b"a" * 100)      # no end in sight, already too long
+            conn.try_send(b"GET /" + b"a" * 100)  # no end in sight, already too long
             self.assertEqual(conn.response().status, 414)
 
     def test_fields(self):
         def fields(count):
             return [("X-%d" % n, "y") for n in range(count - 1)]
+
         with self.connect() as conn:
             self.assertEqual(conn.get("/", fields(10)).status, 200)
             response = conn.get("/", fields(11))
@@ -82,8 +88,15 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app, max_head = 1024, max_target 
             conn.expect_end()
 
     def test_body(self):
-        for size, route, want in ((1000, "/echo", 200), (1001, "/echo", 413), (10, "/route10", 200), (11, "/route10", 413),
-                                  (2048, "/route2000", 200), (2049, "/route2000", 413), (1001, "/ignore", 413)):
+        for size, route, want in (
+            (1000, "/echo", 200),
+            (1001, "/echo", 413),
+            (10, "/route10", 200),
+            (11, "/route10", 413),
+            (2048, "/route2000", 200),
+            (2049, "/route2000", 413),
+            (1001, "/ignore", 413),
+        ):
             with self.subTest((size, route)):
                 body = b"b" * size
                 with self.server.connect() as conn:
@@ -94,25 +107,31 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app, max_head = 1024, max_target 
                 if route == "/ignore":
                     continue
                 with self.server.connect() as conn:
-                    conn.send(request("POST", route, {"Transfer-Encoding": "chunked"}, chunked([body[:7], body[7:]])))
+                    conn.send(
+                        request("POST", route, {"Transfer-Encoding": "chunked"}, chunked([body[:7], body[7:]]))
+                    )
                     response = conn.response()
                     self.assertEqual((response.status, response.closes), (want, want == 413))
 
     def test_unlimited_body(self):
         with self.connect() as conn:
             self.assertEqual(conn.ask("POST", "/unlimited", body=b"b" * 100000).text, "100000")
-            conn.send(request("POST", "/unlimited", {"Transfer-Encoding": "chunked"}, chunked([b"c" * 1000] * 100)))
+            conn.send(
+                request("POST", "/unlimited", {"Transfer-Encoding": "chunked"}, chunked([b"c" * 1000] * 100))
+            )
             self.assertEqual(conn.response().text, "100000")
 
     def test_no_100_for_what_is_too_large(self):
         for route, size in (("/echo", 1001), ("/route10", 11)):
             with self.subTest(route), self.server.connect() as conn:
-                response = conn.send(request("POST", route, {"Expect": "100-continue", "Content-Length": str(size)})).response()
+                response = conn.send(
+                    request("POST", route, {"Expect": "100-continue", "Content-Length": str(size)})
+                ).response()
                 self.assertEqual((response.status, response.interim), (413, []))
 
 
 class DefaultBody(E2E):
-    SITE = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n'
+    SITE = APP + LISTEN
 
     def test_eight_mebibytes(self):
         with self.connect() as conn:
@@ -122,21 +141,38 @@ class DefaultBody(E2E):
             self.assertEqual((response.status, response.closes), (413, True))
 
     def test_settings_are_checked(self):
-        for setting in ('max_heda = 1000', 'max_head = "lots"', 'max_head = -1', 'idle_timeout = "1"', 'port = 70000', 'max_fields = 101', 'max_fields = 1.5'):
+        for setting in (
+            'max_heda = 1000',
+            'max_head = "lots"',
+            'max_head = -1',
+            'idle_timeout = "1"',
+            'port = 70000',
+            'max_fields = 101',
+            'max_fields = 1.5',
+        ):
             with self.subTest(setting):
-                server = self.serve(APP + 'ls.listen{ host = "127.0.0.1", %s app = app, %s }\n' % ("" if "port" in setting else "port = 0,", setting), listeners=0)
+                server = self.serve(
+                    APP
+                    + 'ls.listen{ host = "127.0.0.1", %s app = app, %s }\n'
+                    % ("" if "port" in setting else "port = 0,", setting),
+                    listeners=0,
+                )
                 self.assertEqual(server.wait(), 1)
                 self.assertRegex(server.log(), r"site\.lua:\d+: .*" + setting.split()[0])
         self.assertIn("max_head", self._message('max_haed = "1k"'), "the nearest known name")
 
     def _message(self, setting):
-        server = self.serve(APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, %s }\n' % setting, listeners=0)
+        server = self.serve(
+            APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, %s }\n' % setting, listeners=0
+        )
         server.wait()
         return server.log()
 
 
 class Deadlines(E2E):
-    SITE = APP + r"""
+    SITE = (
+        APP
+        + r"""
 local short = { host = "127.0.0.1", port = 0, app = app }
 local function listen(with)
   for k, v in pairs(short) do with[k] = v end
@@ -148,13 +184,14 @@ listen{ idle_timeout = 0.3 }
 listen{ send_timeout = 0.4 }
 listen{ head_timeout = 0.3, idle_timeout = 0.3, body_grace = 0.3, send_timeout = 0.3 }
 """
+    )
     LISTENERS = 5
     HEAD, BODY, IDLE, SEND, ALL = range(5)
 
     def trickle(self, conn, data, ended):
         """Send one byte at a time until the peer has ended or `ended` is set."""
         for n in range(len(data)):
-            if ended.wait(0.02) or not conn.try_send(data[n:n + 1]):
+            if ended.wait(0.02) or not conn.try_send(data[n : n + 1]):
                 return
 
     def test_slow_head(self):
@@ -163,7 +200,9 @@ listen{ head_timeout = 0.3, idle_timeout = 0.3, body_grace = 0.3, send_timeout =
             with self.subTest(first), self.server.connect(self.HEAD) as conn:
                 ended = threading.Event()
                 conn.send(first)
-                sender = threading.Thread(target=self.trickle, args=(conn, b"X" * 100000 if first else b"", ended))
+                sender = threading.Thread(
+                    target=self.trickle, args=(conn, b"X" * 100000 if first else b"", ended)
+                )
                 sender.start()
                 try:
                     rest = conn.rest()
@@ -184,7 +223,10 @@ listen{ head_timeout = 0.3, idle_timeout = 0.3, body_grace = 0.3, send_timeout =
             self.assertTrue(rest == b"" or rest.startswith(b"HTTP/1.1 408 "), rest)
 
     def test_slow_body(self):
-        for name, fields in (("length", {"Content-Length": "100000"}), ("chunked", {"Transfer-Encoding": "chunked"})):
+        for name, fields in (
+            ("length", {"Content-Length": "100000"}),
+            ("chunked", {"Transfer-Encoding": "chunked"}),
+        ):
             for route in ("/echo", "/told"):
                 with self.subTest((name, route)), self.server.connect(self.BODY) as conn:
                     ended = threading.Event()
@@ -294,8 +336,7 @@ listen{ head_timeout = 0.3, idle_timeout = 0.3, body_grace = 0.3, send_timeout =
 
 
 class Connections(E2E):
-    SITE = APP.replace("local app =", "ls.config{ max_connections = 5 }\nlocal app =", 1) + \
-        'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n'
+    SITE = APP.replace("local app =", "ls.config{ max_connections = 5 }\nlocal app =", 1) + LISTEN
 
     def test_connections_max(self):
         """At the limit everyone is served; one past it waits, and is served when one has gone."""
@@ -323,7 +364,10 @@ class Pipeline(E2E):
         with self.connect() as conn:
             idle = json.loads(self.get("/stats").text)
             conn.send(request("GET", "/nap"))
-            sender = threading.Thread(target=conn.try_send, args=(b"".join(request("GET", "/n/%d" % n, [padding]) for n in range(count)),))
+            sender = threading.Thread(
+                target=conn.try_send,
+                args=(b"".join(request("GET", "/n/%d" % n, [padding]) for n in range(count)),),
+            )
             sender.start()
             threading.Event().wait(0.3)
             busy = json.loads(self.get("/stats").text)
@@ -333,6 +377,36 @@ class Pipeline(E2E):
             sender.join()
         if "bytes_live" in busy:
             self.assertLess(busy["bytes_live"] - idle["bytes_live"], 1 << 20)
+
+
+class Buffers(E2E):
+    SITE = APP.replace("local app =", 'ls.config{ max_buffers = "1m" }\nlocal app =', 1) + LISTEN
+
+    def test_out_of_buffers(self):
+        """Too many bodies for the buffers allowed: that costs those connections, and all is well when they have gone."""
+        self.assertEqual(self.get("/").text, "root")
+        conns = [self.connect() for _ in range(40)]
+        for conn in conns:
+            conn.try_send(request("POST", "/echo", {"Content-Length": "100000"}) + b"x" * 90000)
+        for conn in conns:
+            if conn.silent(0.02):
+                continue  # it waits for the rest of its body
+            try:
+                response = conn.response()
+                self.assertIn(response.status, (500, 503))
+                self.assertTrue(response.closes)
+            except (Closed, ConnectionResetError):
+                pass  # closed without an answer: allowed when not even that fits
+        for conn in conns:
+            conn.close()
+
+        def served():
+            try:
+                return self.ask("POST", "/echo", body=b"y" * 100000).body == b"y" * 100000
+            except (AssertionError, OSError):
+                return False
+
+        self.eventually(served, "it serves again")
 
 
 class Budgets(E2E):

@@ -37,7 +37,21 @@ ls.every(0.005, function() collectgarbage("step") end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app, max_pipelined = "8k" }
 """
 
-GETS = ["/", "/json/1?q=2", "/sleep", "/parts", "/big", "/shared", "/error", "/spawn", "/inject", "/stats", "/after", "/garbage", "/nowhere"]
+GETS = [
+    "/",
+    "/json/1?q=2",
+    "/sleep",
+    "/parts",
+    "/big",
+    "/shared",
+    "/error",
+    "/spawn",
+    "/inject",
+    "/stats",
+    "/after",
+    "/garbage",
+    "/nowhere",
+]
 SECONDS = 12 if SANITIZER else 5
 
 
@@ -61,7 +75,14 @@ class Load(E2E):
                                 bad.append("echo differs: %d of %d" % (len(response.body), len(data)))
                         elif kind == 2:
                             data = os.urandom(rnd.randrange(1, 20000))
-                            conn.send(request("POST", "/relay", {"Transfer-Encoding": "chunked"}, chunked([data[:100] or b"x", data])))
+                            conn.send(
+                                request(
+                                    "POST",
+                                    "/relay",
+                                    {"Transfer-Encoding": "chunked"},
+                                    chunked([data[:100] or b"x", data]),
+                                )
+                            )
                             response = conn.response()
                             if response.body != (data[:100] or b"x") + data:
                                 bad.append("relay differs")
@@ -73,17 +94,20 @@ class Load(E2E):
                                 counts[0] += 1
                                 if response.closes:
                                     break
-                        elif kind == 4:      # leave in the middle
+                        elif kind == 4:  # leave in the middle
                             conn.send(request("GET", rnd.choice(GETS)) * 3)
                             if rnd.random() < 0.5:
                                 conn.take(20)
                             if rnd.random() < 0.5:
                                 conn.reset()
                             break
-                        elif kind == 5:      # half a request, then gone
-                            conn.send(request("POST", "/echo", {"Content-Length": "50000"}) + b"x" * rnd.randrange(20000))
+                        elif kind == 5:  # half a request, then gone
+                            conn.send(
+                                request("POST", "/echo", {"Content-Length": "50000"})
+                                + b"x" * rnd.randrange(20000)
+                            )
                             break
-                        elif kind == 6:      # nonsense
+                        elif kind == 6:  # nonsense
                             conn.try_send(b"GET / HTTP/9.9\r\n\r\n")
                             response = conn.response()
                             break
@@ -96,21 +120,23 @@ class Load(E2E):
                 if not stop.is_set():
                     bad.append("%s: %s" % (type(error).__name__, error))
                     return
-            except Exception as error:       # anything else is a finding whenever it happens
+            except Exception as error:  # anything else is a finding whenever it happens
                 bad.append("%s: %s" % (type(error).__name__, error))
                 return
 
     def test_load_then_drain(self):
         server = self.serve(SITE, flags=("--threads", "4"))
         stop, bad, counts = threading.Event(), [], [0]
-        threads = [threading.Thread(target=self.client, args=(server, seed, stop, bad, counts)) for seed in range(16)]
+        threads = [
+            threading.Thread(target=self.client, args=(server, seed, stop, bad, counts)) for seed in range(16)
+        ]
         for thread in threads:
             thread.start()
         end = time.monotonic() + SECONDS
         while time.monotonic() < end and server.alive() and not bad:
             time.sleep(0.05)
         alive = server.alive()
-        stop.set()               # from now on a lost connection is the drain's right
+        stop.set()  # from now on a lost connection is the drain's right
         server.signal()
         for thread in threads:
             thread.join()

@@ -112,6 +112,7 @@ class Streaming(E2E):
                 response = conn.ask("PUT", "/upload", body=body)
                 self.assertEqual(json.loads(response.text)["bytes"], len(body))
                 return conn.ask("PUT", "/upload-sum", body=bytes([n]) * 300000).status
+
         self.assertEqual(set(in_parallel([lambda n=n: one(n) for n in range(8)], 8)), {200})
 
     def test_download_with_a_slow_reader(self):
@@ -128,7 +129,11 @@ class Streaming(E2E):
             size = 0
             while True:
                 chunk = int(conn._line("chunk size"), 16)
-                self.assertEqual(self.server.logged("download written slow", mark) != [] and size < 8 * MIB, False, "written long before it was read")
+                self.assertEqual(
+                    self.server.logged("download written slow", mark) != [] and size < 8 * MIB,
+                    False,
+                    "written long before it was read",
+                )
                 conn.take(chunk + 2)
                 size += chunk
                 if chunk == 0:
@@ -197,20 +202,25 @@ class Streaming(E2E):
         def one(data):
             with self.server.connect() as conn:
                 return conn.ask("POST", "/echo", body=data).body == data
+
         self.assertEqual(in_parallel([lambda b=b: one(b) for b in bodies], 8), [True] * 8)
 
     def test_one_buffer_for_everyone(self):
         def one():
             with self.server.connect() as conn:
                 return {conn.get("/shared").body for _ in range(10)}
+
         self.assertEqual(set.union(*in_parallel([one] * 8, 8)), {b"s" * 100000})
 
     def test_nothing_is_copied(self):
         """The core copies no byte of a 1 MiB string that is answered, nor of a body that is echoed as a buffer."""
         body = b"e" * MIB
         with self.connect() as conn:
-            for name, ask in (("string", lambda: conn.get("/big").body), ("fresh string", lambda: conn.get("/fresh?c=x").body),
-                              ("echo", lambda: conn.ask("POST", "/echo", body=body).body)):
+            for name, ask in (
+                ("string", lambda: conn.get("/big").body),
+                ("fresh string", lambda: conn.get("/fresh?c=x").body),
+                ("echo", lambda: conn.ask("POST", "/echo", body=body).body),
+            ):
                 with self.subTest(name):
                     first = json.loads(conn.get("/stats").text)["bytes_copied"]
                     control = json.loads(conn.get("/stats").text)["bytes_copied"] - first
