@@ -1,8 +1,8 @@
 /* bare.h - what the two bare responders share: one fixed answer, and the search for the ends of requests.
  *
- * They are the floor under every HTTP server on this machine: no parsing, no routing, no timeouts. A request ends at an
- * empty line (so they take no bodies), each end gets the same answer, answers to pipelined requests leave in one send.
- * The head has the fields, and as many bytes, as luaserve's. */
+ * They are the floor under every HTTP server on this machine: no parsing, no routing, no timeouts. A request ends at
+ * an empty line (so they take no bodies), each end gets the same answer, answers to pipelined requests leave in one
+ * send. The head has the fields that luaserve's has. */
 #ifndef LS_BENCH_BARE_H
 #define LS_BENCH_BARE_H
 
@@ -28,7 +28,7 @@ bool bare_answers_open(bare_answers *answers, const char *one);
 /* A listening, non-blocking socket on 127.0.0.1; ends the program with a message when that fails. */
 int bare_listen(const char *port);
 
-/* How many requests end in `bytes`? `*state` (0 to 3) is how much of the CR LF CR LF had been seen before, and after. */
+/* How many requests end in `bytes`? `*state` (0 to 3): how much of the CR LF CR LF had been seen before, and after. */
 static inline unsigned bare_ends(const char *bytes, size_t len, unsigned char *state)
 {
     const char *p = bytes, *end = bytes + len;

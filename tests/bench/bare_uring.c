@@ -3,8 +3,8 @@
  *
  *     bare_uring PORT [close]      "close": each answer ends its connection
  *
- * The ring defers its task work to the wait (DEFER_TASKRUN) where the kernel has it, else it is cooperative. An idle connection
- * holds no buffer. */
+ * The ring defers its task work to the wait (DEFER_TASKRUN) where the kernel has it, else it is cooperative. An idle
+ * connection holds no buffer. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <liburing.h>

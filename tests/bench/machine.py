@@ -58,13 +58,11 @@ def build_programs(directory):
 
 def build_luaserve():
     """The release build. Returns the program's path, or None with the reason on standard error."""
-    setup = os.path.join(ROOT, "scripts", "setup")
-    steps = [[setup]] if os.path.exists(setup) else []
-    steps += [["cmake", "--preset", "release"], ["cmake", "--build", "--preset", "release"]]
-    for step in steps:
-        ended = subprocess.run(step, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    for script in ("setup", "build"):
+        command = [os.path.join(ROOT, "scripts", script)]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if ended.returncode != 0:
-            print(f"bench: {' '.join(step)} failed:\n{ended.stdout[-2000:]}", file=sys.stderr)
+            print(f"bench: scripts/{script} failed:\n{ended.stdout[-2000:]}", file=sys.stderr)
             return None
     return os.path.join(ROOT, "build", "luaserve")
 

@@ -1,7 +1,7 @@
 """The measures: CPU time per request, memory, bytes copied, and latency on schedule while a handler stalls.
 
-CPU time comes from the process CPU clock (nanoseconds, all threads, the ended ones too), summed over the program and its
-children; how it divides into user and system comes from the 10 ms ticks of /proc/PID/stat.
+CPU time comes from the process CPU clock (nanoseconds, all threads, the ended ones too), summed over the program
+and its children; how it divides into user and system comes from the 10 ms ticks of /proc/PID/stat.
 """
 import http.client
 import json
@@ -15,6 +15,7 @@ from servers import Failed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
+ERRORS = ("connect", "read", "write", "status", "timeout")
 HELLO = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n"
 
 
@@ -42,7 +43,8 @@ def core_busy_us(cpu):
 
 def wrk(port, target, connections, seconds, cpu, depth=1, headers=()):
     """Run wrk -> its summary, with its own CPU share as "cpu_share"."""
-    argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s", "-s", os.path.join(HERE, "wrk.lua")]
+    script = os.path.join(HERE, "wrk.lua")
+    argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", script]
     for header in headers:
         argv += ["-H", header]
     argv += [f"http://127.0.0.1:{port}{target}", "--", str(depth)]
@@ -65,7 +67,7 @@ def wrk(port, target, connections, seconds, cpu, depth=1, headers=()):
     if process.returncode != 0 or not lines:
         raise Failed(f"wrk ended with {process.returncode}: {output.strip()[-400:]}")
     summary = json.loads(lines[0][len("SUMMARY "):])
-    summary["failures"] = sum(summary[kind] for kind in ("connect", "read", "write", "status", "timeout"))
+    summary["failures"] = sum(summary[kind] for kind in ERRORS)
     summary["cpu_share"] = (usage.ru_utime + usage.ru_stime) / elapsed
     return summary
 
@@ -90,7 +92,7 @@ def cpu_per_request(server, load_cpu, seconds, target="/", connections=64, depth
         "requests": requests,
         "per_second": requests * 1e6 / summary["duration_us"],
         "failures": summary["failures"],
-        "errors": {kind: summary[kind] for kind in ("connect", "read", "write", "status", "timeout") if summary[kind]},
+        "errors": {kind: summary[kind] for kind in ERRORS if summary[kind]},
         "server_share": total / elapsed,
         "generator_share": summary["cpu_share"],
         "generator_bound": summary["cpu_share"] > 0.9 and total / elapsed < 0.9,
@@ -99,7 +101,7 @@ def cpu_per_request(server, load_cpu, seconds, target="/", connections=64, depth
 
 
 def memory(pids):
-    """(resident, resident user memory) in bytes; the latter is what no file backs. Exact, unlike /proc/PID/status."""
+    """(resident, resident user memory) in bytes; the latter is what no file backs. /proc/PID/status is less exact."""
     resident = user = 0
     for pid in pids:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
@@ -122,7 +124,7 @@ def read_answer(sock):
 
 
 def idle_connections(server, load_cpu, count):
-    """Memory that each of `count` keep-alive connections holds after one request. The server has been warmed up before."""
+    """Memory that each of `count` keep-alive connections holds after one request, on top of a warm server's."""
     wrk(server.port, "/", 64, 1, load_cpu)
     time.sleep(0.5)
     before = memory(server.pids())
@@ -130,7 +132,8 @@ def idle_connections(server, load_cpu, count):
     try:
         for _ in range(count):
             sock = socket.create_connection(("127.0.0.1", server.port), timeout=10)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leave no TIME_WAIT behind
+            # A reset at the end leaves no TIME_WAIT behind.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             opened.append(sock)
             sock.sendall(HELLO)
             read_answer(sock)
@@ -148,7 +151,7 @@ def idle_connections(server, load_cpu, count):
 
 
 def growth(server, load_cpu, requests):
-    """Resident growth over `requests` requests, each side of it idle; from a warm server (10,000 requests and more)."""
+    """Resident growth over `requests` requests, from a warm and idle server to idle again."""
     fresh = memory(server.pids())[0]
     warm_up = wrk(server.port, "/", 64, 1, load_cpu)
     time.sleep(1.0)
@@ -180,8 +183,9 @@ def find_number(table, name):
 
 
 def bytes_copied(server):
-    """What the core copied for a 1 MiB string answer and for an echoed 1 MiB body, by its own counter; the requests that
-    read the counter are taken out."""
+    """What the core copied for a 1 MiB string answer and for an echoed 1 MiB body, by its own counter.
+
+    The requests that read the counter are taken out."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
 
     def ask(method, target, body=None):
@@ -219,8 +223,8 @@ def stall(server, open_loop, path, seconds, clients=64, rate=10):
     """The latencies of clients on schedule, in milliseconds, while one more keeps `path` running."""
     argv = [open_loop, "127.0.0.1", str(server.port), str(clients), str(rate), f"{seconds:g}", "/fast", path]
     try:
-        ended = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds + 60,
-                               check=False)
+        ended = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                               timeout=seconds + 60)
     except subprocess.TimeoutExpired:
         raise Failed(f"{server.name}: open_loop did not end") from None
     if ended.returncode != 0:

@@ -2,14 +2,14 @@
  *
  *     open_loop HOST PORT CONNECTIONS RATE SECONDS PATH [OCCUPY_PATH]
  *
- * Each of the CONNECTIONS asks PATH RATE times a second, the connections evenly staggered. The schedule is made before the first
- * request and does not wait for the server: a request that is due while the one before it is unanswered is sent as soon as that one
- * is, and its latency counts from the moment it was meant to leave. So a stall of one second shows as every request
- * it delayed, not as one. With OCCUPY_PATH one more connection asks that path all the time, one request after the other.
+ * Each of the CONNECTIONS asks PATH RATE times a second, the connections evenly staggered. The schedule does not wait
+ * for the server: a request that is due while the one before it is unanswered is sent as soon as that one is, and its
+ * latency counts from the moment it was meant to leave. So a stall of one second shows as every request it delayed,
+ * not as one. With OCCUPY_PATH one more connection asks that path all the time, one request after the other.
  *
- * Prints one JSON object; times in microseconds, percentiles exact (all latencies are kept and sorted). "lag" is how late this
- * program itself was with requests that nothing held up: what it adds to the latencies. Requests unanswered 15 s
- * after the end count with the age they had then. */
+ * Prints one JSON object; times in microseconds, percentiles exact (all latencies are kept and sorted). "lag" is how
+ * late this program itself was with requests that nothing held up: what it adds to the latencies. Requests
+ * unanswered 15 s after the end count with the age they had then. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -122,7 +122,7 @@ static void client_ask(run *r, client *c)
     ssize_t len = (ssize_t)strlen(request);
     c->waiting = true;
     c->asked++;
-    /* A short or failed send leaves the request unanswered: the connection's end will be seen, or the grace runs out. */
+    /* A short or failed send: the end of the connection is seen next, and the request counts as failed. */
     if (send(c->fd, request, (size_t)len, MSG_NOSIGNAL) != len) shutdown(c->fd, SHUT_RDWR);
 }
 

@@ -1,7 +1,7 @@
-"""The report: medians and ratios of what was measured, and one table that holds them against what the project asks for.
+"""The report: medians and ratios of what was measured, and one table that holds them against what is asked.
 
-`results` is {section: {server: [one dict per round]}}; a round that could not be run is None. Ratios are made round by round, between runs that
-stood next to each other, and then the median is taken.
+`results` is {section: {server: [one dict per round]}}; a round that could not be run is None. Ratios are made round
+by round, between runs that stood next to each other, and then the median is taken.
 """
 from statistics import median
 
@@ -31,7 +31,12 @@ ASKED = (
     ("copied by the core, 1 MiB body echoed", "copies", "luaserve", "echo", None, 0, "bytes"),
     ("resident growth over {requests} requests", "growth", "luaserve", "growth", None, MIB - 1, "KiB"),
 )
-UNITS = {"ratio": ("{:.3f}", 1), "bytes": ("{:,.0f} bytes", 1), "ms": ("{:.2f} ms", 1), "KiB": ("{:,.0f} KiB", 1024)}
+UNITS = {  # how a value is written, and what it is divided by before
+    "ratio": ("{:.3f}", 1),
+    "bytes": ("{:,.0f} bytes", 1),
+    "ms": ("{:.2f} ms", 1),
+    "KiB": ("{:,.0f} KiB", 1024),
+}
 
 
 def shown(value, unit):
@@ -60,12 +65,12 @@ def failures(results, section, server):
 
 
 def table(rows):
-    """Text lines of a table, the first row its heading. Names and words flush left (first and last column), figures right."""
+    """Text lines of a table, the first row its heading. First and last column (words) flush left, figures right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     ends = (0, len(widths) - 1)
     lines = []
     for row in rows:
-        cells = [cell.ljust(width) if i in ends else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))]
+        cells = [cell.ljust(widths[i]) if i in ends else cell.rjust(widths[i]) for i, cell in enumerate(row)]
         lines.append(("  " + "  ".join(cells)).rstrip())
     return lines
 
@@ -85,9 +90,10 @@ def cpu_lines(results, section):
         if 2 * sum(one["generator_bound"] for one in runs) > len(runs):
             notes.append(f"generator-bound (wrk {median(one['generator_share'] for one in runs):.0%}, "
                          f"server {median(one['server_share'] for one in runs):.0%})")
-        rows.append((server, f"{median(us):.2f}", f"{min(us):.2f}..{max(us):.2f}",
-                     *(f"{median(values(results, section, server, field)):.2f}" for field in ("user_us", "system_us")),
-                     f"{median(values(results, section, server, 'per_second')):,.0f}",
+        user, system, speed = (median(values(results, section, server, field))
+                               for field in ("user_us", "system_us", "per_second"))
+        rows.append((server, f"{median(us):.2f}", f"{min(us):.2f}..{max(us):.2f}", f"{user:.2f}", f"{system:.2f}",
+                     f"{speed:,.0f}",
                      f"{median(of):.2f}" if of else "", "; ".join(notes)))
     return [CPU_SECTIONS[section] + ": server CPU per request"] + table(rows)
 
@@ -100,14 +106,16 @@ def idle_lines(results):
             rows.append((server, f"{median(user):,.0f}", f"{min(user):,.0f}..{max(user):,.0f}",
                          f"{median(values(results, 'idle', server, 'resident')):,.0f}",
                          f"{values(results, 'idle', server, 'connections')[0]:,}"))
-    return ["memory per idle keep-alive connection (growth after a warm-up; tables made at start are not in it)"] + table(rows)
+    title = "memory per idle keep-alive connection (growth after a warm-up; tables made at start are not in it)"
+    return [title] + table(rows)
 
 
 def growth_lines(results):
     lines = ["resident growth, warm server -> after the requests and 2 s idle"]
     for one in rounds_of(results, "growth", "luaserve"):
         if one:
-            lines.append(f"  {one['requests']:,} requests: {one['growth'] / 1024:+,.0f} KiB to {one['resident'] / MIB:.1f} MiB "
+            lines.append(f"  {one['requests']:,} requests: {one['growth'] / 1024:+,.0f} KiB "
+                         f"to {one['resident'] / MIB:.1f} MiB "
                          f"({one['from_fresh'] / 1024:+,.0f} KiB from before the first request)")
     return lines
 
@@ -119,12 +127,13 @@ def stall_lines(results, section):
         p99 = values(results, section, server, "p99_ms")
         if not p99:
             continue
-        cell = {name: values(results, section, server, f"{name}_ms") for name in ("p50", "max", "lag_p99", "lag_max")}
-        rows.append((server, f"{median(cell['p50']):.2f}", f"{median(p99):.2f}", f"{min(p99):.2f}..{max(p99):.2f}",
-                     f"{max(cell['max']):.2f}", str(sum(values(results, section, server, "occupied"))),
-                     str(failures(results, section, server)),
-                     f"{median(cell['lag_p99']):.2f}/{max(cell['lag_max']):.2f}"))
-    return [f"64 clients on schedule (10/s each) while one request after the other {what}; from the intended moment"] + table(rows)
+        p50, longest, lag_p99, lag_max = (values(results, section, server, f"{name}_ms")
+                                          for name in ("p50", "max", "lag_p99", "lag_max"))
+        rows.append((server, f"{median(p50):.2f}", f"{median(p99):.2f}", f"{min(p99):.2f}..{max(p99):.2f}",
+                     f"{max(longest):.2f}", str(sum(values(results, section, server, "occupied"))),
+                     str(failures(results, section, server)), f"{median(lag_p99):.2f}/{max(lag_max):.2f}"))
+    title = f"64 clients on schedule (10/s each) while one request after the other {what}; from the intended moment"
+    return [title] + table(rows)
 
 
 def judge(results):
@@ -134,8 +143,9 @@ def judge(results):
         found = values(results, section, server, field, divide_by)
         wrong = failures(results, section, server) + (failures(results, section, divide_by) if divide_by else 0)
         requests = [f"{n:,}" for n in values(results, section, server, "requests")] if section == "growth" else []
-        row = {"what": what.format(requests=requests[0] if requests else "1,000,000"), "unit": unit, "at_most": at_most,
-               "asked": "< 1 MiB" if section == "growth" else shown(at_most, unit), "measured": None}
+        row = {"what": what.format(requests=requests[0] if requests else "1,000,000"), "unit": unit,
+               "at_most": at_most, "asked": "< 1 MiB" if section == "growth" else shown(at_most, unit),
+               "measured": None}
         if not found:
             row["verdict"] = "not measured"
         else:
@@ -153,8 +163,8 @@ def asked_lines(rows):
         if row["measured"] is None:
             cells.append((row["what"], "-", "", row["asked"], row["verdict"]))
             continue
-        low, high = (shown(row[end], row["unit"]).split(" ")[0] for end in ("min", "max"))
-        cells.append((row["what"], shown(row["measured"], row["unit"]), f"{low}..{high}", row["asked"], row["verdict"]))
+        middle, low, high = (shown(row[name], row["unit"]) for name in ("measured", "min", "max"))
+        cells.append((row["what"], middle, f"{low.split()[0]}..{high.split()[0]}", row["asked"], row["verdict"]))
     return ["what is asked"] + table(cells)
 
 
@@ -174,14 +184,17 @@ def warnings(results):
         lines.append("The load generator was the bottleneck (its core full, the server's not) in: " + ", ".join(bound)
                      + ". CPU per request holds; requests/s is the generator's.")
     if disturbed:
-        lines.append(f"The machine was not quiet: in {disturbed} of {runs} runs others took more than 5% of the server's core "
-                     f"(at most {worst:.0%}).")
+        lines.append(f"The machine was not quiet: in {disturbed} of {runs} runs others took more than 5% of the "
+                     f"server's core (at most {worst:.0%}).")
     return lines
 
 
 def render(results, rows):
     parts = [cpu_lines(results, section) for section in CPU_SECTIONS if results.get(section)]
-    parts += [make(results) for section, make in (("idle", idle_lines), ("growth", growth_lines)) if results.get(section)]
+    if results.get("idle"):
+        parts.append(idle_lines(results))
+    if results.get("growth"):
+        parts.append(growth_lines(results))
     parts += [stall_lines(results, section) for section in ("stall-busy", "stall-block") if results.get(section)]
     parts.append(asked_lines(rows))
     parts.append(warnings(results))

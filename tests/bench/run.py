@@ -34,28 +34,30 @@ STALL_SERVERS = {
 }
 SECTIONS = tuple(CPU_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block")
 
+ABOUT = """Measure luaserve beside nginx, HAProxy and two bare responders in C, in one run, and hold the figures
+against what is asked."""
 EPILOG = f"""sections: {' '.join(SECTIONS)} (and `stall` for both stalls)
 servers:  {' '.join(EVERYBODY)}
 
-CPU sections start one server on one core and wrk on another; a round asks each server in turn, the ratios are made within each
-round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the server's processes, user and
-system, from the process clock. idle and growth read smaps_rollup; copies reads the server's own counter (ls.stats); the
-stall sections measure latency from the moment a request was meant to leave, with nothing pinned.
+CPU sections have the server on one core and wrk on another; a round asks each server in turn, ratios are made
+within each round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the
+server's processes, user and system, from the process clock. idle and growth read smaps_rollup; copies reads
+the server's own counter (ls.stats); the stall sections measure latency from the moment a request was meant to
+leave, with nothing pinned.
 Exit status: 0 when everything could be measured, whatever the verdicts; 1 when something failed to run."""
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure luaserve beside nginx, HAProxy and two bare "
-                                     "responders in C, and hold the figures against what the project asks for.",
-                                     epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=ABOUT, epilog=EPILOG,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sections", help="a comma-separated choice (default: all)")
-    parser.add_argument("--servers", help="a comma-separated choice of peers; luaserve too must be named (default: all)")
+    parser.add_argument("--servers", help="a comma-separated choice, luaserve included (default: all)")
     parser.add_argument("--rounds", type=int, help="rounds of each measure (5)")
     parser.add_argument("--seconds", type=int, help="length of one CPU measure (3)")
     parser.add_argument("--stall-seconds", type=int, help="length of one stall measure (5)")
-    parser.add_argument("--idle-connections", type=int, help="idle connections (10000, or what the descriptor limit lets)")
+    parser.add_argument("--idle-connections", type=int, help="idle connections (10000, or the descriptor limit)")
     parser.add_argument("--growth-requests", type=int, help="requests for the growth measure (1000000)")
-    parser.add_argument("--quick", action="store_true", help="2 short rounds of everything: does it run, about where are we")
+    parser.add_argument("--quick", action="store_true", help="2 short rounds: does it run, about where are we")
     parser.add_argument("--server-core", type=int, help="core for the server (the first)")
     parser.add_argument("--load-core", type=int, help="core for wrk (the second)")
     parser.add_argument("--luaserve", metavar="PROGRAM", help="measure this program, and build none")
@@ -72,9 +74,10 @@ def parse_arguments():
             setattr(args, name, quick if args.quick else full)
         elif getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    chosen = args.sections.replace("stall,", "stall-busy,stall-block,").split(",") if args.sections else list(SECTIONS)
-    if chosen[-1] == "stall":
-        chosen[-1:] = ["stall-busy", "stall-block"]
+    chosen = args.sections.split(",") if args.sections else list(SECTIONS)
+    if "stall" in chosen:
+        chosen.remove("stall")
+        chosen += ["stall-busy", "stall-block"]
     for name in chosen:
         if name not in SECTIONS:
             parser.error(f"no section is called '{name}'; there are: {' '.join(SECTIONS)}, stall")
@@ -165,7 +168,7 @@ class Bench:
         names = [name for name in self.chosen(names) if self.start(place[name])]
         for name in names:
             try:
-                measure.wrk(self.all[place[name]].port, how.get("target", "/"), how["connections"], 1, self.args.load_core)
+                measure.cpu_per_request(self.all[place[name]], self.args.load_core, 1, **how)
             except Failed as reason:
                 self.problem(f"{section}: {name}: warming up: {reason}")
         for _ in range(self.args.rounds):
@@ -195,7 +198,8 @@ class Bench:
             s, self.args.load_core, min(count, room.get(s.name, count))), self.args.rounds)
 
     def growth(self):
-        self.fresh("growth", ("luaserve",), lambda s: measure.growth(s, self.args.load_core, self.args.growth_requests), 1)
+        self.fresh("growth", ("luaserve",),
+                   lambda s: measure.growth(s, self.args.load_core, self.args.growth_requests), 1)
 
     def copies(self):
         self.fresh("copies", ("luaserve",), measure.bytes_copied, self.args.rounds)
@@ -232,10 +236,13 @@ class Bench:
 
 
 def introduction(args, about, heads):
-    lines = [f"machine: {about['cpu']}, {about['cores']} cores, {about['kernel']}; load before: {about['load_before']:.2f}"]
+    lines = [f"machine: {about['cpu']}, {about['cores']} cores, {about['kernel']}; "
+             f"load before: {about['load_before']:.2f}"]
     lines += [f"  {name}: {version}" for name, version in about["versions"].items()]
-    lines.append(f"server on core {args.server_core}, wrk (1 thread) on core {args.load_core}; {args.rounds} rounds of "
-                 f"{args.seconds} s, interleaved" + ("; QUICK: too short for a verdict to rest on" if args.quick else ""))
+    lines.append(f"server on core {args.server_core}, wrk (1 thread) on core {args.load_core}; "
+                 f"{args.rounds} rounds of {args.seconds} s, interleaved")
+    if args.quick:
+        lines.append("  QUICK: too short for a verdict to rest on")
     if args.server_core == args.load_core:
         lines.append("  ONE CORE for both: they disturb each other")
     lines.append("bytes of the answer's head (status line, fields, empty line), body 13 bytes:")
@@ -280,8 +287,8 @@ def main():
     if args.json:
         options = collections.OrderedDict(sorted(vars(args).items()))
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": about, "options": options, "heads": bench.heads, "results": bench.results, "asked": rows,
-                       "left_out": bench.left_out, "problems": bench.problems}, file, indent=1)
+            json.dump({"machine": about, "options": options, "heads": bench.heads, "results": bench.results,
+                       "asked": rows, "left_out": bench.left_out, "problems": bench.problems}, file, indent=1)
             file.write("\n")
     return 1 if bench.problems else 0
 

@@ -1,7 +1,7 @@
 """The servers that are compared: how each is configured, started, found ready and stopped.
 
-A Server is one started program with its children. Everything it writes goes into the run's temporary directory. All listen on a
-picked free port of 127.0.0.1; `cpu` pins the whole process to one core, None leaves it to the scheduler.
+A Server is one started program with its children. Everything it writes goes into the run's temporary directory. All
+listen on a picked free port of 127.0.0.1; `cpu` pins the whole process to one core, None leaves it to the scheduler.
 """
 import http.client
 import json

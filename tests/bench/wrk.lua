@@ -1,4 +1,4 @@
--- wrk.lua: one request, or several pipelined as one piece, made once; the summary as one JSON line on standard output.
+-- wrk.lua: one request, or several pipelined as one piece, made once; then the summary as one JSON line.
 --   wrk ... -s wrk.lua URL -- DEPTH
 -- wrk.init is wrapped, and wrk.request replaced, because a global `request` would be called for every request.
 -- luacheck: globals wrk done
