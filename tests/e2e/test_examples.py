@@ -1,6 +1,7 @@
 """Each program in examples/ is started as printed and does what it says."""
 import json
 import os
+import re
 import signal
 import subprocess
 import unittest
@@ -103,8 +104,9 @@ class Site(E2E):
         mark = self.server.mark()
         response = self.get("/fail")
         self.assertEqual(response.status, 500)
-        self.assertIn(response.header("X-Request-Id"), response.text)
-        self.server.wait_log("this handler always fails", mark)
+        known = re.search("and we know: ([0-9a-f]+)$", response.text)
+        self.assertTrue(known, response.text)
+        self.server.wait_log("request %s GET /fail: .*this handler always fails" % known.group(1), mark)
         response = self.get("/nowhere")
         self.assertEqual((response.status, response.text), (404, "there is no /nowhere here; see / for what is\n"))
 
