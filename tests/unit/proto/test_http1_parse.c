@@ -1,5 +1,5 @@
-/* test_http1_parse.c - request heads: what is served, what is refused and with which status, and that no way of cutting
- * the bytes changes the verdict. */
+/* test_http1_parse.c - request heads: what is served, what is refused and with which status, and that no way of
+ * cutting the bytes changes the verdict. */
 #include "proto/http1_parse.h"
 
 #include "support.h"
@@ -165,19 +165,20 @@ static void nothing_of_an_earlier_request_remains(void **state)
 
 static void methods(void **state)
 {
+    /* clang-format off */
     static const struct {
         const char *name;
         ls_http_method method;
     } cases[] = {
-        {"GET", LS_HTTP_GET},        {"HEAD", LS_HTTP_HEAD},
-        {"POST", LS_HTTP_POST},      {"PUT", LS_HTTP_PUT},
+        {"GET", LS_HTTP_GET},        {"HEAD", LS_HTTP_HEAD}, {"POST", LS_HTTP_POST},      {"PUT", LS_HTTP_PUT},
         {"PATCH", LS_HTTP_PATCH},    {"DELETE", LS_HTTP_DELETE},
         {"TRACE", LS_HTTP_TRACE},    {"OPTIONS", LS_HTTP_OPTIONS},
         {"get", LS_HTTP_OTHER},      {"GETS", LS_HTTP_OTHER},
         {"GE", LS_HTTP_OTHER},       {"PROPFIND", LS_HTTP_OTHER},
         {"M-SEARCH", LS_HTTP_OTHER}, {"!#$%&'*+-.^_`|~", LS_HTTP_OTHER},
-        {"PRI", LS_HTTP_OTHER},      {"ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEF", LS_HTTP_OTHER}, /* 32 */
+        {"PRI", LS_HTTP_OTHER},      {"ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEF", LS_HTTP_OTHER} /* 32 */
     };
+    /* clang-format on */
     char text[128];
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -193,44 +194,24 @@ static void methods(void **state)
 
 static void bad_request_lines(void **state)
 {
+    /* clang-format off */
     static const char *const cases[] = {
-        " GET / HTTP/1.1\r\n" HOST "\r\n",
-        "\tGET / HTTP/1.1\r\n" HOST "\r\n",
-        "GET  / HTTP/1.1\r\n" HOST "\r\n",
-        "GET\t/ HTTP/1.1\r\n" HOST "\r\n",
-        "GET /\tHTTP/1.1\r\n" HOST "\r\n",
-        "GET /  HTTP/1.1\r\n" HOST "\r\n",
-        "GET / HTTP/1.1 \r\n" HOST "\r\n",
-        "GET / HTTP/1.1\n" HOST "\r\n",
-        "GET / HTTP/1.1\r" HOST "\r\n",
-        "GET / HTTP/1.1\r\r\n" HOST "\r\n",
-        "GET /\r\n\r\n",
-        "GET / \r\n\r\n",
-        "GET\r\n\r\n",
-        "GET \r\n\r\n",
-        "GET HTTP/1.1\r\n" HOST "\r\n",
-        "G@T / HTTP/1.1\r\n" HOST "\r\n",
-        "G\xc3\xa9T / HTTP/1.1\r\n" HOST "\r\n",
-        "(GET) / HTTP/1.1\r\n" HOST "\r\n",
-        "GET: / HTTP/1.1\r\n" HOST "\r\n",
-        "GET /a b HTTP/1.1\r\n" HOST "\r\n",
-        "GET /a#b HTTP/1.1\r\n" HOST "\r\n",
-        "GET /?a#b HTTP/1.1\r\n" HOST "\r\n",
-        "GET /a\x01 HTTP/1.1\r\n" HOST "\r\n",
-        "GET /?a\x7f HTTP/1.1\r\n" HOST "\r\n",
-        "GET /a\rb HTTP/1.1\r\n" HOST "\r\n",
-        "GET /a\nb HTTP/1.1\r\n" HOST "\r\n",
-        "GET a HTTP/1.1\r\n" HOST "\r\n",
-        "GET ?a HTTP/1.1\r\n" HOST "\r\n",
-        "GET h:80 HTTP/1.1\r\n" HOST "\r\n",
-        "\n" GET "\r\n",
-        "\r\n\n" GET "\r\n",
-        "\r" GET "\r\n",
+        " GET / HTTP/1.1\r\n" HOST "\r\n", "\tGET / HTTP/1.1\r\n" HOST "\r\n", "GET  / HTTP/1.1\r\n" HOST "\r\n",
+        "GET\t/ HTTP/1.1\r\n" HOST "\r\n", "GET /\tHTTP/1.1\r\n" HOST "\r\n", "GET /  HTTP/1.1\r\n" HOST "\r\n",
+        "GET / HTTP/1.1 \r\n" HOST "\r\n", "GET / HTTP/1.1\n" HOST "\r\n", "GET / HTTP/1.1\r" HOST "\r\n",
+        "GET / HTTP/1.1\r\r\n" HOST "\r\n", "GET /\r\n\r\n", "GET / \r\n\r\n", "GET\r\n\r\n", "GET \r\n\r\n",
+        "GET HTTP/1.1\r\n" HOST "\r\n", "G@T / HTTP/1.1\r\n" HOST "\r\n", "G\xc3\xa9T / HTTP/1.1\r\n" HOST "\r\n",
+        "(GET) / HTTP/1.1\r\n" HOST "\r\n", "GET: / HTTP/1.1\r\n" HOST "\r\n", "GET /a b HTTP/1.1\r\n" HOST "\r\n",
+        "GET /a#b HTTP/1.1\r\n" HOST "\r\n", "GET /?a#b HTTP/1.1\r\n" HOST "\r\n",
+        "GET /a\x01 HTTP/1.1\r\n" HOST "\r\n", "GET /?a\x7f HTTP/1.1\r\n" HOST "\r\n",
+        "GET /a\rb HTTP/1.1\r\n" HOST "\r\n", "GET /a\nb HTTP/1.1\r\n" HOST "\r\n",
+        "GET a HTTP/1.1\r\n" HOST "\r\n", "GET ?a HTTP/1.1\r\n" HOST "\r\n", "GET h:80 HTTP/1.1\r\n" HOST "\r\n",
+        "\n" GET "\r\n", "\r\n\n" GET "\r\n", "\r" GET "\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", /* the preface of HTTP/2 */
-        "\x16\x03\x01\x02",                 /* TLS */
-        "SSH-2.0-OpenSSH_9.2\r\n",
-        "\xff\xfd\x01",
+        "\x16\x03\x01\x02", /* TLS */
+        "SSH-2.0-OpenSSH_9.2\r\n", "\xff\xfd\x01"
     };
+    /* clang-format on */
     static const char nul[] = "GET /\0 HTTP/1.1\r\n" HOST "\r\n",
                       tls[] = "\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03";
     (void)state;
@@ -247,15 +228,13 @@ static void versions(void **state)
         const char *version;
         int verdict; /* minor, or -status */
         bool keep_alive;
-    } cases[] = {
-        {"HTTP/1.1", 1, true},  {"HTTP/1.0", 0, false}, {"HTTP/1.2", 1, true},  {"HTTP/1.9", 1, true},
-        {"HTTP/2.0", -505, 0},  {"HTTP/9.9", -505, 0},  {"HTTP/0.9", -505, 0},  {"HTTP/3.0", -505, 0},
-        {"HTTP/1.11", -400, 0}, {"HTTP/11.1", -400, 0}, {"http/1.1", -400, 0},  {"Http/1.1", -400, 0},
-        {"HTTP/1", -400, 0},    {"HTTP/1.", -400, 0},   {"HTTP/.1", -400, 0},   {"HTTP/2", -400, 0},
-        {"HTTP/1.x", -400, 0},  {"HTTP/1,1", -400, 0},  {"HTTP /1.1", -400, 0}, {"HTTP/ 1.1", -400, 0},
-        {"HTTP/+1.1", -400, 0}, {"HTTP/1.-1", -400, 0}, {"HTTPS/1.1", -400, 0}, {"XTTP/1.1", -400, 0},
-        {"1.1", -400, 0},       {"HTTP/01.1", -400, 0}, {"", -400, 0},
-    };
+    } cases[] = {{"HTTP/1.1", 1, true},  {"HTTP/1.0", 0, false}, {"HTTP/1.2", 1, true},  {"HTTP/1.9", 1, true},
+                 {"HTTP/2.0", -505, 0},  {"HTTP/9.9", -505, 0},  {"HTTP/0.9", -505, 0},  {"HTTP/3.0", -505, 0},
+                 {"HTTP/1.11", -400, 0}, {"HTTP/11.1", -400, 0}, {"http/1.1", -400, 0},  {"Http/1.1", -400, 0},
+                 {"HTTP/1", -400, 0},    {"HTTP/1.", -400, 0},   {"HTTP/.1", -400, 0},   {"HTTP/2", -400, 0},
+                 {"HTTP/1.x", -400, 0},  {"HTTP/1,1", -400, 0},  {"HTTP /1.1", -400, 0}, {"HTTP/ 1.1", -400, 0},
+                 {"HTTP/+1.1", -400, 0}, {"HTTP/1.-1", -400, 0}, {"HTTPS/1.1", -400, 0}, {"XTTP/1.1", -400, 0},
+                 {"1.1", -400, 0},       {"HTTP/01.1", -400, 0}, {"", -400, 0}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[64] = "GET / ";
@@ -291,18 +270,15 @@ typedef struct target_case {
 
 static void targets(void **state)
 {
+    /* clang-format off */
     static const target_case cases[] = {
-        {"GET /", "/", NULL, "h", false},
-        {"GET /?", "/", "", "h", false},
-        {"GET /?/?/", "/", "/?/", "h", false},
+        {"GET /", "/", NULL, "h", false}, {"GET /?", "/", "", "h", false}, {"GET /?/?/", "/", "/?/", "h", false},
         {"GET //a//b/../c;x=1", "//a//b/../c;x=1", NULL, "h", false},
         {"GET /%zz%", "/%zz%", NULL, "h", false}, /* whoever decodes it refuses */
         {"GET /{a}|b^\"<>[]\\`?{|}^", "/{a}|b^\"<>[]\\`", "{|}^", "h", false},
         {"GET /\xc3\xa9?\xff", "/\xc3\xa9", "\xff", "h", false},
-        {"GET /http://x/", "/http://x/", NULL, "h", false},
-        {"OPTIONS *", "*", NULL, "h", false},
-        {"OPTIONS /x", "/x", NULL, "h", false},
-        {"GET http://a.example/", "/", NULL, "a.example", false},
+        {"GET /http://x/", "/http://x/", NULL, "h", false}, {"OPTIONS *", "*", NULL, "h", false},
+        {"OPTIONS /x", "/x", NULL, "h", false}, {"GET http://a.example/", "/", NULL, "a.example", false},
         {"GET http://a.example", "", NULL, "a.example", true},
         {"GET http://a.example?q=/", "", "q=/", "a.example", true},
         {"GET HTTP://A.example:8080/x?y", "/x", "y", "A.example:8080", false},
@@ -311,49 +287,18 @@ static void targets(void **state)
         {"GET http://a.example:/x", "/x", NULL, "a.example:", false},
         {"GET http://a/b@c:d", "/b@c:d", NULL, "a", false},
         {"CONNECT a.example:443", "a.example:443", NULL, "a.example:443", false},
-        {"CONNECT [::1]:443", "[::1]:443", NULL, "[::1]:443", false},
+        {"CONNECT [::1]:443", "[::1]:443", NULL, "[::1]:443", false}
     };
     static const char *const bad[] = {
-        "GET *",
-        "PRI *",
-        "OPTIONS **",
-        "OPTIONS *?",
-        "HEAD *",
-        "GET http://",
-        "GET http:///x",
-        "GET http://:80/",
-        "GET http://a:b/",
-        "GET http://u@a/",
-        "GET http://u:p@a/",
-        "GET http://a:70000/",
-        "GET http://[::1/",
-        "GET http://[]/",
-        "GET http://a b/",
-        "GET http://a\\b/",
-        "GET http:/a",
-        "GET http:a",
-        "GET https://",
-        "GET https://?",
-        "GET ftp://a/",
-        "GET ws://a/",
-        "GET httpx://a/",
-        "GET http//a",
-        "GET javascript:a",
-        "GET http://a#b",
-        "GET http://a%/",
-        "GET http://a%4/",
-        "GET http://a%zz/",
-        "GET http://\xc3\xa9/",
-        "CONNECT /",
-        "CONNECT *",
-        "CONNECT a",
-        "CONNECT a:",
-        "CONNECT :80",
-        "CONNECT a:80/",
-        "CONNECT http://a:80/",
-        "CONNECT u@a:80",
-        "CONNECT a:65536",
+        "GET *", "PRI *", "OPTIONS **", "OPTIONS *?", "HEAD *", "GET http://", "GET http:///x", "GET http://:80/",
+        "GET http://a:b/", "GET http://u@a/", "GET http://u:p@a/", "GET http://a:70000/", "GET http://[::1/",
+        "GET http://[]/", "GET http://a b/", "GET http://a\\b/", "GET http:/a", "GET http:a", "GET https://",
+        "GET https://?", "GET ftp://a/", "GET ws://a/", "GET httpx://a/", "GET http//a", "GET javascript:a",
+        "GET http://a#b", "GET http://a%/", "GET http://a%4/", "GET http://a%zz/", "GET http://\xc3\xa9/",
+        "CONNECT /", "CONNECT *", "CONNECT a", "CONNECT a:", "CONNECT :80", "CONNECT a:80/",
+        "CONNECT http://a:80/", "CONNECT u@a:80", "CONNECT a:65536"
     };
+    /* clang-format on */
     char text[160];
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -375,85 +320,21 @@ static void targets(void **state)
 
 static void hosts(void **state)
 {
+    /* clang-format off */
     static const char *const good[] = {
-        "a",
-        "a.b-c_d~e",
-        "EXAMPLE.com",
-        "example.com.",
-        "127.0.0.1:8080",
-        "999.1.1.1",
-        "a:",
-        "a:0",
-        "a:65535",
-        "a:00080",
-        "%41b",
-        "a!$&'()*+,;=",
-        "[::]",
-        "[::1]",
-        "[::1]:8080",
-        "[1:2:3:4:5:6:7:8]",
-        "[1::8]",
-        "[1:2:3:4:5:6:7::]",
-        "[::2:3:4:5:6:7:8]",
-        "[::ffff:1.2.3.4]",
-        "[1:2:3:4:5:6:1.2.3.4]",
-        "[abcd:EF01::]",
+        "a", "a.b-c_d~e", "EXAMPLE.com", "example.com.", "127.0.0.1:8080", "999.1.1.1", "a:", "a:0", "a:65535",
+        "a:00080", "%41b", "a!$&'()*+,;=", "[::]", "[::1]", "[::1]:8080", "[1:2:3:4:5:6:7:8]", "[1::8]",
+        "[1:2:3:4:5:6:7::]", "[::2:3:4:5:6:7:8]", "[::ffff:1.2.3.4]", "[1:2:3:4:5:6:1.2.3.4]", "[abcd:EF01::]"
     };
     static const char *const bad[] = {
-        ":80",
-        "a:65536",
-        "a:99999999999999999999",
-        "a:8x",
-        "a:-1",
-        "a:+1",
-        "a:80:80",
-        "a b",
-        "a\tb",
-        "a/b",
-        "a?b",
-        "a#b",
-        "u@a",
-        "a@b:80",
-        "a\\b",
-        "a\"",
-        "<a>",
-        "a,b c",
-        "[",
-        "]",
-        "[]",
-        "[:]",
-        "[:::]",
-        "[1]",
-        "[1:2:3:4:5:6:7]",
-        "[1:2:3:4:5:6:7:8:9]",
-        "[1:2:3:4:5:6:7:8::]",
-        "[1::2::3]",
-        "[12345::]",
-        "[g::]",
-        "[1:2:3:4:5:6:7:]",
-        "[:1:2:3:4:5:6:7]",
-        "[::1.2.3]",
-        "[::1.2.3.256]",
-        "[::1.2.3.4.5]",
-        "[::1.2.3.4:5]",
-        "[::1]a",
-        "[::1]80",
-        "a[::1]",
-        "[fe80::1%25eth0]",
-        "[v1.x]",
-        "%4",
-        "%",
-        "%g0",
-        "a%",
-        "\xc3\xa9",
-        "a|b",
-        "{a}",
-        "a^b",
-        "`",
-        "[1:2:3:4:5:6:7:1.2.3.4]",
-        "[1.2.3.4]",
-        "::1",
+        ":80", "a:65536", "a:99999999999999999999", "a:8x", "a:-1", "a:+1", "a:80:80", "a b", "a\tb", "a/b", "a?b",
+        "a#b", "u@a", "a@b:80", "a\\b", "a\"", "<a>", "a,b c", "[", "]", "[]", "[:]", "[:::]", "[1]",
+        "[1:2:3:4:5:6:7]", "[1:2:3:4:5:6:7:8:9]", "[1:2:3:4:5:6:7:8::]", "[1::2::3]", "[12345::]", "[g::]",
+        "[1:2:3:4:5:6:7:]", "[:1:2:3:4:5:6:7]", "[::1.2.3]", "[::1.2.3.256]", "[::1.2.3.4.5]", "[::1.2.3.4:5]",
+        "[::1]a", "[::1]80", "a[::1]", "[fe80::1%25eth0]", "[v1.x]", "%4", "%", "%g0", "a%", "\xc3\xa9", "a|b",
+        "{a}", "a^b", "`", "[1:2:3:4:5:6:7:1.2.3.4]", "[1.2.3.4]", "::1"
     };
+    /* clang-format on */
     char text[128];
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -500,63 +381,25 @@ static void how_many_hosts(void **state)
 
 static void fields(void **state)
 {
+    /* clang-format off */
     static const char *const good[] = {
-        "A: \x80\xff \xc3\xa9\r\n",
-        "A:b\r\n",
-        "A:\tb\t \r\n",
-        "A:   \r\n",
-        "!#$%&'*+-.^_`|~09azAZ: v\r\n",
-        "A: a\tb c:d\"(),/;<=>?@[]\\{}\r\n",
-        "A: 12345678901234567890\t2345678901234567890\r\n",
-        "A: b\r\nA: b\r\n",
-        "Hostile: x\r\nHos: x\r\n",
+        "A: \x80\xff \xc3\xa9\r\n", "A:b\r\n", "A:\tb\t \r\n", "A:   \r\n", "!#$%&'*+-.^_`|~09azAZ: v\r\n",
+        "A: a\tb c:d\"(),/;<=>?@[]\\{}\r\n", "A: 12345678901234567890\t2345678901234567890\r\n",
+        "A: b\r\nA: b\r\n", "Hostile: x\r\nHos: x\r\n",
         "Content-Lengt: x\r\nContent-Length2: x\r\nContent_Length: x\r\n",
-        "Transfer-Encodin: x\r\nTransfer_Encoding: chunked\r\n",
+        "Transfer-Encodin: x\r\nTransfer_Encoding: chunked\r\n"
     };
     static const char *const bad[] = {
-        " A: b\r\n",
-        "\tA: b\r\n",
-        "A : b\r\n",
-        "A\t: b\r\n",
-        ": b\r\n",
-        ":\r\n",
-        "A\r\n",
-        "A b: c\r\n",
-        "A(: b\r\n",
-        "\xc3\xa9: b\r\n",
-        "A\x7f: b\r\n",
-        "A: b\n",
-        "A: b\rc\r\n",
-        "A: b\r\r\n",
-        "A: b\n\r\n",
-        "A: b\x01\r\n",
-        "A: b\x7f\r\n",
-        "A: 1234567\x0b\r\n",
-        "A: 12345678\x1f\r\n",
-        "A: 123456789\x7f"
-        "1234567890\r\n",
-        "A: b\r\n c\r\n",
-        "A: b\r\n\tc\r\n",
-        "A: b\r\n \r\n",
-        "A:\r\n b\r\n",
-        "\n",
-        "\r\r\n",
-        "\rX\n",
-        "A@b: c\r\n",
-        "A[]: c\r\n",
-        "{A}: c\r\n",
-        "A/B: c\r\n",
-        "A,B: c\r\n",
-        "A=B\r\n",
-        "\"A\": c\r\n",
-        "A\\: c\r\n",
-        "Transfer-Encoding\x0b: chunked\r\n",
-        "Content-Length : 5\r\n",
-        "Transfer-Encoding : chunked\r\n",
-        " Transfer-Encoding: chunked\r\n",
-        "X: y\nTransfer-Encoding: chunked\r\n",
-        "Content-Length\r\n: 5\r\n",
+        " A: b\r\n", "\tA: b\r\n", "A : b\r\n", "A\t: b\r\n", ": b\r\n", ":\r\n", "A\r\n", "A b: c\r\n",
+        "A(: b\r\n", "\xc3\xa9: b\r\n", "A\x7f: b\r\n", "A: b\n", "A: b\rc\r\n", "A: b\r\r\n", "A: b\n\r\n",
+        "A: b\x01\r\n", "A: b\x7f\r\n", "A: 1234567\x0b\r\n", "A: 12345678\x1f\r\n",
+        "A: 123456789\1771234567890\r\n", "A: b\r\n c\r\n", "A: b\r\n\tc\r\n", "A: b\r\n \r\n", "A:\r\n b\r\n",
+        "\n", "\r\r\n", "\rX\n", "A@b: c\r\n", "A[]: c\r\n", "{A}: c\r\n", "A/B: c\r\n", "A,B: c\r\n", "A=B\r\n",
+        "\"A\": c\r\n", "A\\: c\r\n", "Transfer-Encoding\x0b: chunked\r\n", "Content-Length : 5\r\n",
+        "Transfer-Encoding : chunked\r\n", " Transfer-Encoding: chunked\r\n",
+        "X: y\nTransfer-Encoding: chunked\r\n", "Content-Length\r\n: 5\r\n"
     };
+    /* clang-format on */
     char text[160];
     static const char nul_value[] = GET "A: b\0c\r\n\r\n", nul_name[] = GET "A\0: b\r\n\r\n";
     (void)state;
@@ -600,30 +443,28 @@ static void connection(void **state)
     static const struct {
         const char *version, *fields;
         bool keep_alive, upgrade;
-    } cases[] = {
-        {"1.1", "", true, false},
-        {"1.1", "Connection: close\r\n", false, false},
-        {"1.1", "CONNECTION: CLOSE\r\n", false, false},
-        {"1.1", "Connection: keep-alive\r\n", true, false},
-        {"1.1", "Connection: keep-alive, close\r\n", false, false},
-        {"1.1", "Connection:x ,\tClose\t,y\r\n", false, false},
-        {"1.1", "Connection: ,,\r\nConnection: foo\r\nConnection: ,close\r\n", false, false},
-        {"1.1", "Connection: closed\r\n", true, false},
-        {"1.1", "Connection: clos\r\n", true, false},
-        {"1.1", "Connection: close;x\r\n", true, false},
-        {"1.1", "Connection:\r\n", true, false},
-        {"1.1", "Proxy-Connection: close\r\n", true, false},
-        {"1.0", "", false, false},
-        {"1.0", "Connection: Keep-Alive\r\n", true, false},
-        {"1.0", "Connection: keep-alive\r\nConnection: close\r\n", false, false},
-        {"1.0", "Connection: keep_alive\r\n", false, false},
-        {"1.1", "Connection: Upgrade\r\nUpgrade: websocket\r\n", true, true},
-        {"1.1", "Upgrade: websocket\r\nConnection: keep-alive, uPGRADE\r\n", true, true},
-        {"1.1", "Upgrade: websocket\r\n", true, false},
-        {"1.1", "Connection: upgrade\r\n", true, false},
-        {"1.1", "Connection: upgrade\r\nUpgrade:\r\n", true, false},
-        {"1.0", "Connection: upgrade, keep-alive\r\nUpgrade: websocket\r\n", true, false},
-    };
+    } cases[] = {{"1.1", "", true, false},
+                 {"1.1", "Connection: close\r\n", false, false},
+                 {"1.1", "CONNECTION: CLOSE\r\n", false, false},
+                 {"1.1", "Connection: keep-alive\r\n", true, false},
+                 {"1.1", "Connection: keep-alive, close\r\n", false, false},
+                 {"1.1", "Connection:x ,\tClose\t,y\r\n", false, false},
+                 {"1.1", "Connection: ,,\r\nConnection: foo\r\nConnection: ,close\r\n", false, false},
+                 {"1.1", "Connection: closed\r\n", true, false},
+                 {"1.1", "Connection: clos\r\n", true, false},
+                 {"1.1", "Connection: close;x\r\n", true, false},
+                 {"1.1", "Connection:\r\n", true, false},
+                 {"1.1", "Proxy-Connection: close\r\n", true, false},
+                 {"1.0", "", false, false},
+                 {"1.0", "Connection: Keep-Alive\r\n", true, false},
+                 {"1.0", "Connection: keep-alive\r\nConnection: close\r\n", false, false},
+                 {"1.0", "Connection: keep_alive\r\n", false, false},
+                 {"1.1", "Connection: Upgrade\r\nUpgrade: websocket\r\n", true, true},
+                 {"1.1", "Upgrade: websocket\r\nConnection: keep-alive, uPGRADE\r\n", true, true},
+                 {"1.1", "Upgrade: websocket\r\n", true, false},
+                 {"1.1", "Connection: upgrade\r\n", true, false},
+                 {"1.1", "Connection: upgrade\r\nUpgrade:\r\n", true, false},
+                 {"1.0", "Connection: upgrade, keep-alive\r\nUpgrade: websocket\r\n", true, false}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[160] = "GET / HTTP/";
@@ -646,35 +487,13 @@ static void content_length(void **state)
                 {"007", 7},
                 {"0000000000000000010", 10},
                 {"9223372036854775807", INT64_MAX}};
+    /* clang-format off */
     static const char *const bad[] = {
-        "",
-        " ",
-        "-1",
-        "+5",
-        "0x5",
-        "1_0",
-        "5 6",
-        "5,5",
-        "5, 5",
-        "5,6",
-        "5;",
-        "5.0",
-        "1e3",
-        "\"5\"",
-        "five",
-        "5\t5",
-        "-0",
-        ",",
-        "5,",
-        "9223372036854775808",
-        "9999999999999999999",
-        "18446744073709551616",
-        "18446744073709551621",
-        "00000000000000000005",
-        "99999999999999999999999999",
-        "\xb2",
-        "5\xa0",
+        "", " ", "-1", "+5", "0x5", "1_0", "5 6", "5,5", "5, 5", "5,6", "5;", "5.0", "1e3", "\"5\"", "five",
+        "5\t5", "-0", ",", "5,", "9223372036854775808", "9999999999999999999", "18446744073709551616",
+        "18446744073709551621", "00000000000000000005", "99999999999999999999999999", "\xb2", "5\xa0"
     };
+    /* clang-format on */
     char text[160];
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -698,52 +517,46 @@ static void transfer_encoding(void **state)
     static const struct {
         const char *value;
         int status;
-    } bad[] = {
-        {"", 400},
-        {" ", 400},
-        {",", 400},
-        {"chunked,", 400},
-        {",chunked", 400},
-        {"chunked,,", 400},
-        {"chunked, chunked", 400},
-        {"chunked, gzip", 400},
-        {"chunked, identity", 400},
-        {"chunked;a=b", 400},
-        {"chunked ;a", 400},
-        {"chunked chunked", 400},
-        {"chunked x", 400},
-        {"x chunked", 400},
-        {"\"chunked\"", 400},
-        {"'chunked'x \"", 400},
-        {"chunked\x80", 400},
-        {"chun\tked", 400},
-        {"(chunked)", 400},
-        {"chunked\x0b", 400},
-        {"\x0b"
-         "chunked",
-         400},
-        {"\x0c"
-         "chunked",
-         400},
-        {"chunked\x7f", 400},
-        {"gzip,, chunked", 400},
-        {"=", 400},
-        {"gzip, chunked, gzip", 400},
-        {"identity", 501},
-        {"gzip", 501},
-        {"xchunked", 501},
-        {"chunkedx", 501},
-        {"chunke", 501},
-        {"chunked-", 501},
-        {"'chunked'", 501},
-        {"gzip, chunked", 501},
-        {"identity, chunked", 501},
-        {"gzip;q=1, chunked", 501},
-        {"gzip ; q=1", 501},
-        {"x-foo", 501},
-        {"cow", 501},
-        {"deflate,gzip", 501},
-    };
+    } bad[] = {{"", 400},
+               {" ", 400},
+               {",", 400},
+               {"chunked,", 400},
+               {",chunked", 400},
+               {"chunked,,", 400},
+               {"chunked, chunked", 400},
+               {"chunked, gzip", 400},
+               {"chunked, identity", 400},
+               {"chunked;a=b", 400},
+               {"chunked ;a", 400},
+               {"chunked chunked", 400},
+               {"chunked x", 400},
+               {"x chunked", 400},
+               {"\"chunked\"", 400},
+               {"'chunked'x \"", 400},
+               {"chunked\x80", 400},
+               {"chun\tked", 400},
+               {"(chunked)", 400},
+               {"chunked\x0b", 400},
+               {"\013chunked", 400},
+               {"\014chunked", 400},
+               {"chunked\x7f", 400},
+               {"gzip,, chunked", 400},
+               {"=", 400},
+               {"gzip, chunked, gzip", 400},
+               {"identity", 501},
+               {"gzip", 501},
+               {"xchunked", 501},
+               {"chunkedx", 501},
+               {"chunke", 501},
+               {"chunked-", 501},
+               {"'chunked'", 501},
+               {"gzip, chunked", 501},
+               {"identity, chunked", 501},
+               {"gzip;q=1, chunked", 501},
+               {"gzip ; q=1", 501},
+               {"x-foo", 501},
+               {"cow", 501},
+               {"deflate,gzip", 501}};
     char text[160];
     ls_http_head head;
     (void)state;
