@@ -335,6 +335,78 @@ function tests.duplicates_raise_with_both_places()
   check.raises({ line, "GET /a/: is already defined at ", first }, app.inject, app, {})
 end
 
+-- What the router should find, said as plainly as possible: of all patterns that match, the one that is closer at the first
+-- segment where two differ. Ranks: text 1, parameter 2, rest 3.
+local function plain_match(patterns, path)
+  local best, best_ranks
+  for _, pattern in ipairs(patterns) do
+    local wanted, ranks, from, fits = {}, {}, 2, true
+    for segment in pattern:gmatch("/([^/]*)") do wanted[#wanted + 1] = segment end
+    for i, segment in ipairs(wanted) do
+      local slash = path:find("/", from, true)
+      local given = path:sub(from, (slash or #path + 1) - 1)
+      if segment:sub(1, 1) == "*" then
+        ranks[i] = 3
+        break
+      end
+      ranks[i] = segment:sub(1, 1) == ":" and 2 or 1
+      local last = i == #wanted
+      if ranks[i] == 1 and segment ~= given or ranks[i] == 2 and given == "" or last == (slash ~= nil) then
+        fits = false
+        break
+      end
+      from = (slash or 0) + 1
+    end
+    if fits then
+      local closer = not best
+      for i = 1, best and math.min(#ranks, #best_ranks) or 0 do
+        if ranks[i] ~= best_ranks[i] then
+          closer = ranks[i] < best_ranks[i]
+          break
+        end
+      end
+      if closer then best, best_ranks = pattern, ranks end
+    end
+  end
+  return best
+end
+
+function tests.any_set_of_routes_matches_as_the_plain_rule_says()
+  math.randomseed(7)
+  local parts = { "a", "b", ":p", "" }
+  for _ = 1, 300 do
+    local app, patterns, there = ls.app(), {}, {}
+    for _ = 1, math.random(8) do
+      local segments = {}
+      local depth = math.random(3)
+      for i = 1, depth do
+        local part = parts[math.random(i == depth and 4 or 3)]
+        segments[i] = part == ":p" and ":p" .. i or part
+      end
+      if math.random(4) == 1 then segments[#segments + 1] = "*r" end
+      local pattern = "/" .. table.concat(segments, "/")
+      if not there[pattern] then
+        there[pattern] = true
+        patterns[#patterns + 1] = pattern
+        app:get(pattern, math.random(5) == 1 and { max_body = 1 } or nil, function() return pattern end)
+      end
+    end
+    for _ = 1, 40 do
+      local segments = {}
+      for i = 1, math.random(4) do segments[i] = ({ "a", "b", "c", "" })[math.random(4)] end
+      local path = "/" .. table.concat(segments, "/")
+      local expected = plain_match(patterns, path)
+      for _, spelled in ipairs { path, (path:gsub("a", "%%61")) } do
+        local body, status = ask(app, "GET", spelled)
+        local got = status == 200 and body or nil
+        if got ~= expected then
+          error(spelled .. " in " .. table.concat(patterns, " ") .. ": " .. tostring(got) .. " for " .. tostring(expected))
+        end
+      end
+    end
+  end
+end
+
 function tests.many_slashes_do_no_harm()
   local app = ls.app()
   app:get("/:a/:b/:c", tell "abc")
