@@ -84,6 +84,12 @@ static void arm(ls_stream *s, uint64_t at_ms)
 void ls_stream_deadline(ls_stream *s, uint64_t at_ms, uint32_t stall_ms)
 {
     atomic_store_explicit(&s->stall_ms, stall_ms, memory_order_relaxed);
+    /* The plain case, a keep-alive connection served once more: a later deadline than the one the timer knows of. */
+    uint64_t old_ms = atomic_load_explicit(&s->deadline_ms, memory_order_relaxed);
+    if (at_ms >= old_ms && !atomic_load_explicit(&s->expired, memory_order_relaxed)) {
+        atomic_store_explicit(&s->deadline_ms, at_ms, memory_order_relaxed);
+        return;
+    }
     if (atomic_load_explicit(&s->expired, memory_order_relaxed))
         atomic_store_explicit(&s->expired, false, memory_order_relaxed);
     atomic_store(&s->deadline_ms, at_ms);
@@ -282,6 +288,11 @@ char *ls_stream_room(ls_seat *seat, ls_stream *s, size_t n)
         q->open_end = false;
     }
     return q->fill->data + q->filled;
+}
+
+size_t ls_stream_room_left(const ls_stream *s)
+{
+    return s->out == NULL || s->out->fill == NULL ? 0 : s->out->fill->cap - s->out->filled;
 }
 
 void ls_stream_commit(ls_stream *s, size_t n)

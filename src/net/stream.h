@@ -65,6 +65,9 @@ int ls_stream_recv(ls_seat *seat, ls_stream *s, void *ptr, uint32_t len);
 char *ls_stream_room(ls_seat *seat, ls_stream *s, size_t n);
 void ls_stream_commit(ls_stream *s, size_t n);
 
+/* Bytes of the block being written to that are still free: that many are given by ls_stream_room without another block. */
+size_t ls_stream_room_left(const ls_stream *s);
+
 /* Queue a slice; its reference moves to the queue on success. Bytes without a block must live until the flush that sends
  * them has ended. LS_OK or LS_ENOMEM. */
 int ls_stream_push(ls_seat *seat, ls_stream *s, const ls_slice *slice);

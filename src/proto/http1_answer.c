@@ -1,0 +1,387 @@
+/* http1_answer.c - what goes out: heads, bodies with a length, bodies in chunks.
+ *
+ * A head and a small body are written side by side into the output block and leave in one send; large bodies are queued as
+ * they lie. Small parts of a chunked body share one chunk: its size line is four digits wide and filled in when the
+ * chunk is closed, which is before anything is sent or queued behind it. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "proto/http1_inner.h"
+
+enum {
+    HEAD_ROOM = 512,          /* of a head without its extra fields: status line, date, server, length, connection, type */
+    FIELDS_COPIED_MAX = 8192, /* longer ones are queued from their own block */
+    CHUNK_LINE = 6,           /* "0fff\r\n" */
+    CHUNK_ROOM = 2048,        /* an open chunk begins with at least this much room */
+    SEND_AT_BYTES = 16384,    /* parts that add up to this are sent without being asked */
+};
+
+#define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
+
+static char *put(char *to, const void *bytes, size_t len)
+{
+    memcpy(to, bytes, len);
+    return to + len;
+}
+
+static char *put_number(char *to, uint64_t n)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n > 0);
+    return put(to, digits + at, sizeof digits - at);
+}
+
+static char *put_status(char *to, int status)
+{
+    if (status == 200) return PUT(to, "HTTP/1.1 200 OK\r\n");
+    const char *text = ls_status_text(status);
+    to = PUT(to, "HTTP/1.1 ");
+    to = put_number(to, (uint64_t)status);
+    *to++ = ' ';
+    to = put(to, text, strlen(text));
+    return PUT(to, "\r\n");
+}
+
+static char *put_date(char *to, ls_http1_seat *mine)
+{
+    int64_t now_s = ls_clock_wall_s();
+    if (mine->date_s != now_s) {
+        mine->date_s = now_s;
+        char *line = PUT(mine->date_line, "Date: ");
+        ls_http_date(now_s, line);
+        (void)PUT(line + LS_HTTP_DATE_BYTES, "\r\n");
+    }
+    return put(to, mine->date_line, sizeof mine->date_line);
+}
+
+static bool status_has_body(int status)
+{
+    return status >= 200 && status != 204 && status != 304;
+}
+
+/* Whether the connection goes on after this answer: both sides want it, and the request's end is known and near. */
+static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
+{
+    const ls_exchange *x = &e->x;
+    if (!x->head.keep_alive || x->close || x->gone != 0 || e->continue_due) return false;
+    if (atomic_load_explicit(&c->http->draining, memory_order_relaxed)) return false;
+    return x->body_done || x->head.chunked || e->body_left <= c->http->config.pipeline_bytes_max;
+}
+
+/* Queue the head, with `beside` bytes of room behind it in the same block; *at is where they may be written. `length` < 0:
+ * chunked, or until the connection closes. */
+static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64_t length, size_t beside, char **at)
+{
+    ls_exchange *x = &e->x;
+    const bool has_body = status_has_body(x->status);
+    const bool old = x->head.version_minor == 0;
+    const size_t type_len = x->type != NULL && !x->has_type ? strlen(x->type) : 0;
+    const size_t fields_copied = x->fields_len <= FIELDS_COPIED_MAX ? x->fields_len : 0;
+
+    e->no_body = !has_body || x->head.method == LS_HTTP_HEAD;
+    e->chunked_out = length < 0 && has_body && !old;
+    e->keep = decide_keep(c, e);
+    if (length < 0 && has_body && old) e->keep = false; /* the end of the connection is the end of the body */
+
+    char *const from = ls_stream_room(seat, &c->stream, HEAD_ROOM + type_len + fields_copied + beside);
+    if (from == NULL) return LS_ENOMEM;
+    char *to = put_status(from, x->status);
+    to = PUT(to, "Server: luaserve\r\n");
+    to = put_date(to, ls_http1_seat_of(c->http, seat));
+    if (type_len > 0 && has_body) {
+        to = PUT(to, "Content-Type: ");
+        to = put(to, x->type, type_len);
+        to = PUT(to, "\r\n");
+    }
+    if (e->chunked_out) {
+        to = PUT(to, "Transfer-Encoding: chunked\r\n");
+    } else if (length >= 0 && has_body) {
+        to = PUT(to, "Content-Length: ");
+        to = put_number(to, (uint64_t)length);
+        to = PUT(to, "\r\n");
+    }
+    if (!e->keep)
+        to = PUT(to, "Connection: close\r\n");
+    else if (old)
+        to = PUT(to, "Connection: keep-alive\r\n");
+    if (fields_copied > 0) to = put(to, x->fields->data, fields_copied);
+    if (fields_copied < x->fields_len) {
+        ls_stream_commit(&c->stream, (size_t)(to - from));
+        ls_slice fields = ls_slice_of(x->fields, 0, x->fields_len);
+        if (ls_stream_push(seat, &c->stream, &fields) < 0) {
+            ls_slice_drop(&fields);
+            return LS_ENOMEM;
+        }
+        if ((to = ls_stream_room(seat, &c->stream, 2 + beside)) == NULL) return LS_ENOMEM;
+        to = PUT(to, "\r\n");
+        ls_stream_commit(&c->stream, 2);
+    } else {
+        to = PUT(to, "\r\n");
+        ls_stream_commit(&c->stream, (size_t)(to - from));
+    }
+    *at = to;
+    ls_http1_count(&ls_http1_seat_of(c->http, seat)->responses);
+    return LS_OK;
+}
+
+static void drop_all(ls_slice *slices, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) ls_slice_drop(&slices[i]);
+}
+
+static size_t bytes_of(const ls_slice *slices, unsigned count)
+{
+    size_t sum = 0;
+    for (unsigned i = 0; i < count; i++) sum += slices[i].len;
+    return sum;
+}
+
+static bool is_copied(const ls_slice *slice)
+{
+    return slice->block == NULL && slice->len < LS_HTTP1_COPY_BYTES;
+}
+
+/* Queue one slice of a body, taking its reference: small borrowed bytes by value, all else as it lies. */
+static int put_slice(ls_seat *seat, ls_http1_conn *c, ls_slice *slice)
+{
+    if (slice->len == 0) {
+        ls_slice_drop(slice);
+        return LS_OK;
+    }
+    if (!is_copied(slice)) {
+        int err = ls_stream_push(seat, &c->stream, slice);
+        if (err < 0) ls_slice_drop(slice);
+        return err;
+    }
+    char *to = ls_stream_room(seat, &c->stream, slice->len);
+    if (to == NULL) return LS_ENOMEM;
+    memcpy(to, slice->ptr, slice->len);
+    ls_stream_commit(&c->stream, slice->len);
+    return LS_OK;
+}
+
+/* The answer cannot be completed: nobody must take what was sent for a whole one. */
+static int fail(ls_exchange *x, int err)
+{
+    x->gone = err;
+    x->close = true;
+    ls_http1_of(x)->keep = false;
+    x->answer = LS_ANSWER_OPEN;
+    return err;
+}
+
+int ls_http1_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    assert(x->answer == LS_ANSWER_NONE);
+    if (x->gone != 0 && x->gone != LS_ETIMEDOUT) {
+        drop_all(slices, count);
+        return x->gone;
+    }
+    const size_t length = bytes_of(slices, count);
+    const bool beside = count > 0 && is_copied(&slices[0]);
+    char *to;
+    int err = put_head(seat, c, e, (int64_t)length, beside ? slices[0].len : 0, &to);
+    unsigned i = 0;
+    if (err == LS_OK && e->no_body) {
+        drop_all(slices, count);
+        i = count;
+    } else if (err == LS_OK && beside) {
+        memcpy(to, slices[0].ptr, slices[0].len);
+        ls_stream_commit(&c->stream, slices[0].len);
+        i = 1;
+    }
+    for (; err == LS_OK && i < count; i++) err = put_slice(seat, c, &slices[i]);
+    if (err < 0) {
+        drop_all(slices + i, count - i);
+        return fail(x, err);
+    }
+    x->answer = LS_ANSWER_DONE;
+    return LS_DONE;
+}
+
+/* ---- parts -------------------------------------------------------------------------------------------------- */
+
+static int close_chunk(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (e->chunk_at == NULL) return LS_OK;
+    for (int i = 0; i < 4; i++) e->chunk_at[i] = digits[e->chunk_len >> (12 - 4 * i) & 15];
+    e->chunk_at = NULL;
+    char *to = ls_stream_room(seat, &c->stream, 2);
+    if (to == NULL) return LS_ENOMEM;
+    (void)PUT(to, "\r\n");
+    ls_stream_commit(&c->stream, 2);
+    return LS_OK;
+}
+
+/* Append to the open chunk, or to a new one in the room that there is. */
+static int put_small_part(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, const ls_slice *slice)
+{
+    int err;
+    if (e->chunk_at != NULL && ls_stream_room_left(&c->stream) < slice->len + 2 && (err = close_chunk(seat, c, e)) < 0)
+        return err;
+    if (e->chunk_at == NULL) {
+        size_t room = CHUNK_LINE + (slice->len + 2 > CHUNK_ROOM ? slice->len + 2 : CHUNK_ROOM);
+        if ((e->chunk_at = ls_stream_room(seat, &c->stream, room)) == NULL) return LS_ENOMEM;
+        e->chunk_len = 0;
+        memcpy(e->chunk_at + 4, "\r\n", 2);
+        ls_stream_commit(&c->stream, CHUNK_LINE);
+    }
+    /* The same block: room_left was enough, so that nothing moves. */
+    char *to = ls_stream_room(seat, &c->stream, slice->len);
+    if (to == NULL) return LS_ENOMEM;
+    memcpy(to, slice->ptr, slice->len);
+    ls_stream_commit(&c->stream, slice->len);
+    e->chunk_len += (uint32_t)slice->len;
+    return LS_OK;
+}
+
+static int put_large_part(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
+{
+    static const char digits[] = "0123456789abcdef";
+    char line[18];
+    size_t at = sizeof line, len = slice->len;
+    int err = close_chunk(seat, c, e);
+    line[--at] = '\n';
+    line[--at] = '\r';
+    do {
+        line[--at] = digits[len & 15];
+        len >>= 4;
+    } while (len > 0);
+    char *to = err < 0 ? NULL : ls_stream_room(seat, &c->stream, sizeof line);
+    if (to != NULL) {
+        memcpy(to, line + at, sizeof line - at);
+        ls_stream_commit(&c->stream, sizeof line - at);
+    }
+    if (to == NULL || ls_stream_push(seat, &c->stream, slice) < 0) {
+        ls_slice_drop(slice);
+        return LS_ENOMEM;
+    }
+    if ((to = ls_stream_room(seat, &c->stream, 2)) == NULL) return LS_ENOMEM;
+    (void)PUT(to, "\r\n");
+    ls_stream_commit(&c->stream, 2);
+    return LS_OK;
+}
+
+static int put_part(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
+{
+    if (slice->len == 0 || !e->chunked_out) return put_slice(seat, c, slice);
+    return is_copied(slice) ? put_small_part(seat, c, e, slice) : put_large_part(seat, c, e, slice);
+}
+
+int ls_http1_send_out(ls_seat *seat, ls_http1_conn *c)
+{
+    int err = LS_OK;
+    if (c->exchange != NULL) err = close_chunk(seat, c, ls_http1_exchange_of(c));
+    if (err < 0) return err;
+    if (c->stream.out != NULL && !c->stream.tx_pending)
+        ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + c->http->config.send_stall_ms_max,
+                           c->http->config.send_stall_ms_max);
+    return ls_stream_flush(seat, &c->stream);
+}
+
+/* Send; wait while more than the high-water mark is queued, or, when `all`, while anything is. */
+static int send_and_wait(ls_seat *seat, ls_exchange *x, bool all)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    c->stream.actor = x->actor;
+    int err = ls_http1_send_out(seat, c);
+    if (err < 0) return fail(x, err);
+    if (err == LS_DONE || (!all && ls_stream_queued(&c->stream) < c->http->config.write_bytes_high)) return LS_DONE;
+    e->awaits = all ? LS_H1_AWAITS_DRAIN : LS_H1_AWAITS_ROOM;
+    return LS_PENDING;
+}
+
+int ls_http1_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    int err = x->gone;
+    unsigned i = 0;
+    bool borrowed = false;
+    if (err == 0 && x->answer == LS_ANSWER_NONE) {
+        char *to;
+        err = put_head(seat, c, e, x->length, 0, &to);
+        x->answer = LS_ANSWER_OPEN;
+        e->part_bytes = 0;
+    }
+    if (err == 0) {
+        e->part_bytes += bytes_of(slices, count);
+        if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
+    }
+    for (; err == 0 && !e->no_body && i < count; i++) {
+        if (slices[i].block == NULL && !is_copied(&slices[i])) borrowed = true;
+        err = put_part(seat, c, e, &slices[i]);
+    }
+    drop_all(slices + i, count - i);
+    if (err < 0) return fail(x, err);
+    /* Bytes that somebody else keeps alive are let go only when they have left. */
+    if (borrowed) return send_and_wait(seat, x, true);
+    return ls_stream_queued(&c->stream) >= SEND_AT_BYTES ? send_and_wait(seat, x, false) : LS_DONE;
+}
+
+int ls_http1_flush(ls_seat *seat, ls_exchange *x)
+{
+    return x->gone != 0 ? x->gone : send_and_wait(seat, x, false);
+}
+
+int ls_http1_drained(ls_seat *seat, ls_exchange *x)
+{
+    return x->gone != 0 ? x->gone : send_and_wait(seat, x, true);
+}
+
+int ls_http1_finish(ls_seat *seat, ls_exchange *x)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    if (x->gone != 0) return x->gone;
+    if (x->answer == LS_ANSWER_NONE) return ls_http1_respond(seat, x, NULL, 0);
+    if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
+    int err = close_chunk(seat, c, e);
+    if (err == LS_OK && e->chunked_out && !e->no_body) {
+        char *to = ls_stream_room(seat, &c->stream, 5);
+        err = to == NULL ? LS_ENOMEM : LS_OK;
+        if (err == LS_OK) {
+            (void)PUT(to, "0\r\n\r\n");
+            ls_stream_commit(&c->stream, 5);
+        }
+    }
+    if (err < 0) return fail(x, err);
+    x->answer = LS_ANSWER_DONE;
+    return LS_DONE;
+}
+
+/* ---- without a handler --------------------------------------------------------------------------------------- */
+
+int ls_http1_refuse(ls_seat *seat, ls_http1_conn *c, int status, const char *why)
+{
+    const char *text = ls_status_text(status);
+    const size_t text_len = strlen(text), why_len = why == NULL ? 0 : strlen(why);
+    const size_t length = text_len + (why_len > 0 ? 2 + why_len : 0) + 1;
+    ls_http1_seat *mine = ls_http1_seat_of(c->http, seat);
+    char *const from = ls_stream_room(seat, &c->stream, HEAD_ROOM + length);
+    if (from == NULL) return LS_ENOMEM;
+    char *to = put_status(from, status);
+    to = PUT(to, "Server: luaserve\r\n");
+    to = put_date(to, mine);
+    to = PUT(to, "Content-Type: text/plain; charset=utf-8\r\nContent-Length: ");
+    to = put_number(to, length);
+    to = PUT(to, "\r\nConnection: close\r\n\r\n");
+    to = put(to, text, text_len);
+    if (why_len > 0) {
+        to = PUT(to, ": ");
+        to = put(to, why, why_len);
+    }
+    *to++ = '\n';
+    ls_stream_commit(&c->stream, (size_t)(to - from));
+    ls_http1_count(&mine->refused);
+    return LS_OK;
+}

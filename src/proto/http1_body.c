@@ -1,0 +1,140 @@
+/* http1_body.c - a request's body: from the receive blocks to slices of them, without a copy.
+ *
+ * Bytes that arrived behind the head are in c->in already. What is missing is received into the free end of that block,
+ * or into a large one, and handed out as slices that share it. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "proto/http1_inner.h"
+
+enum { TAIL_BYTES_MIN = 1024 }; /* a smaller free end is not worth a receive */
+
+void ls_http1_body_begin(ls_http1_exchange *e)
+{
+    const ls_http_head *head = &e->x.head;
+    e->body_left = head->content_length;
+    e->x.body_bytes = 0;
+    e->x.body_done = !head->chunked && head->content_length == 0;
+    e->continue_due = head->expect_continue && !e->x.body_done;
+    e->waited_ms = 0;
+    if (head->chunked) ls_chunks_init(&e->chunks);
+}
+
+static void consume(ls_http1_conn *c, uint32_t bytes)
+{
+    c->in_from += bytes;
+    if (c->in_from == c->in_to && c->in->cap - c->in_to < TAIL_BYTES_MIN) {
+        ls_block_drop(c->in);
+        c->in = NULL;
+        c->in_from = c->in_to = 0;
+    }
+}
+
+int ls_http1_body_take(ls_seat *seat, ls_http1_conn *c, ls_slice *out)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    (void)seat;
+    while (!e->x.body_done) {
+        uint32_t have = c->in_to - c->in_from;
+        if (have == 0) return LS_EAGAIN;
+        if (!e->x.head.chunked) {
+            uint32_t len = have < e->body_left ? have : (uint32_t)e->body_left;
+            *out = ls_slice_of(c->in, c->in_from, len);
+            e->body_left -= len;
+            e->x.body_done = e->body_left == 0;
+            consume(c, len);
+            return LS_DONE;
+        }
+        ls_chunk_run run;
+        int err = ls_chunks_next(&e->chunks, c->in->data + c->in_from, have, &run, NULL);
+        if (err < 0) return err;
+        bool some = run.len > 0;
+        if (some) *out = ls_slice_of(c->in, c->in_from + run.from, run.len);
+        e->x.body_done = run.end;
+        consume(c, (uint32_t)run.used);
+        if (some) return LS_DONE;
+    }
+    *out = ls_slice_static(NULL, 0);
+    return LS_DONE;
+}
+
+/* After the first seconds a body must come at the least rate; only time spent waiting for it counts. */
+static void set_deadline(ls_http1_conn *c, ls_http1_exchange *e)
+{
+    const ls_http_config *config = &c->http->config;
+    uint64_t allowed_ms = config->body_grace_ms;
+    if (config->body_rate_min > 0) allowed_ms += e->x.body_bytes * 1000 / config->body_rate_min;
+    e->wait_from_ms = ls_clock_coarse_ms();
+    uint64_t left_ms = allowed_ms > e->waited_ms ? allowed_ms - e->waited_ms : 1;
+    ls_stream_deadline(&c->stream, e->wait_from_ms + left_ms, 0);
+}
+
+int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    int err;
+    set_deadline(c, e);
+    if (c->in != NULL) {
+        err = ls_stream_recv(seat, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
+    } else {
+        bool small = !e->x.head.chunked && e->body_left <= LS_BLOCK_SMALL;
+        err = ls_stream_recv(seat, &c->stream, NULL, small ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+    }
+    if (err == LS_DONE) ls_http1_body_arrived(&e->x, c->stream.rx.result);
+    return err;
+}
+
+void ls_http1_body_arrived(ls_exchange *x, int64_t result)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    uint64_t now_ms = ls_clock_coarse_ms();
+    if (now_ms > e->wait_from_ms) e->waited_ms += now_ms - e->wait_from_ms;
+    ls_stream_deadline(&c->stream, UINT64_MAX, 0);
+    if (result > 0)
+        ls_http1_arrived(c, (uint32_t)result);
+    else
+        x->gone = result == 0 ? LS_ECLOSED : (int)result;
+}
+
+int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    if (!x->body_done && !x->head.chunked && x->body_bytes + e->body_left > x->body_bytes_max) {
+        x->close = true;
+        return LS_EMSGSIZE;
+    }
+    for (;;) {
+        int err = ls_http1_body_take(seat, c, out);
+        if (err == LS_DONE) {
+            x->body_bytes += out->len;
+            if (x->body_bytes <= x->body_bytes_max) return LS_DONE;
+            ls_slice_drop(out);
+            err = LS_EMSGSIZE;
+        }
+        if (err != LS_EAGAIN) { /* where this request ends is not known, or too far away */
+            x->close = true;
+            return err;
+        }
+        if (x->gone != 0) return x->gone;
+        if (e->continue_due) {
+            static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+            e->continue_due = false;
+            char *to = ls_stream_room(seat, &c->stream, sizeof text - 1);
+            if (to == NULL) return LS_ENOMEM;
+            memcpy(to, text, sizeof text - 1);
+            ls_stream_commit(&c->stream, sizeof text - 1);
+        }
+        /* Parts of an answer, or 100 Continue, may be what the client waits for. */
+        c->stream.actor = x->actor;
+        err = ls_http1_send_out(seat, c);
+        if (err < 0) return x->gone = err;
+        err = ls_http1_body_receive(seat, c);
+        if (err == LS_PENDING) {
+            e->awaits = LS_H1_AWAITS_READ;
+            return LS_PENDING;
+        }
+        if (err < 0) return x->gone = err;
+    }
+}

@@ -1,0 +1,557 @@
+/* http1_conn.c - the life of an HTTP/1.1 connection: receive, parse, hand to the handler, flush, receive again.
+ *
+ * ls_http1_go_on runs whenever no exchange is under way. It takes requests out of what was received until one suspends,
+ * the bytes run out, or the connection ends; a handler that answers at once never leaves the loop. The last thing it
+ * does is to post the next receive: from then on another thread may run the connection. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/sock.h"
+#include "port/actor.h"
+#include "proto/http1_inner.h"
+
+enum { HEAD_TAIL_MIN = 512 }; /* with less room behind a partial head, it moves to another block */
+
+static void received(ls_seat *seat, ls_stream *s, int64_t result);
+static void sent(ls_seat *seat, ls_stream *s, int err);
+static void closed(ls_stream *s);
+
+static const ls_stream_proto stream_proto = {received, sent, closed};
+
+/* ---- the listener's part --------------------------------------------------------------------------------------- */
+
+int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_handler *handler, ls_gate *gate,
+                  unsigned seats, ls_http1 **out)
+{
+    int err = LS_ENOMEM;
+    if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
+    ls_http1 *http = calloc(1, sizeof *http);
+    if (http == NULL) return err;
+    http->seats = aligned_alloc(_Alignof(ls_http1_seat), seats * sizeof *http->seats);
+    if (http->seats == NULL) goto fail_alloc;
+    memset(http->seats, 0, seats * sizeof *http->seats);
+    for (unsigned i = 0; i < seats; i++) http->seats[i].next_id = (uint64_t)i << 40;
+    if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_seats;
+    http->port = port;
+    http->config = *config;
+    http->handler = handler;
+    http->gate = gate;
+    http->seat_count = seats;
+    ls_node_init(&http->conns);
+    *out = http;
+    return LS_OK;
+
+fail_seats:
+    free(http->seats);
+fail_alloc:
+    free(http);
+    return err;
+}
+
+void ls_http1_close(ls_http1 *http)
+{
+    assert(ls_list_empty(&http->conns));
+    ls_mutex_close(&http->mutex);
+    free(http->seats);
+    free(http);
+}
+
+void ls_http1_local(ls_http1 *http, const ls_addr *local)
+{
+    http->local = *local;
+}
+
+void ls_http1_stat(const ls_http1 *http, ls_http1_stats *out)
+{
+    memset(out, 0, sizeof *out);
+    for (unsigned i = 0; i < http->seat_count; i++) {
+        const ls_http1_seat *mine = &http->seats[i];
+        out->connections += atomic_load_explicit(&mine->connections, memory_order_relaxed);
+        out->requests += atomic_load_explicit(&mine->requests, memory_order_relaxed);
+        out->responses += atomic_load_explicit(&mine->responses, memory_order_relaxed);
+        out->refused += atomic_load_explicit(&mine->refused, memory_order_relaxed);
+    }
+    out->open = atomic_load_explicit(&http->open, memory_order_relaxed);
+}
+
+uint32_t ls_http1_drain(ls_http1 *http, bool all)
+{
+    atomic_store(&http->draining, true);
+    ls_mutex_lock(&http->mutex);
+    for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
+        ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
+        uint8_t phase = atomic_load(&c->phase);
+        if (phase == LS_H1_IDLE || (all && phase == LS_H1_FRESH)) ls_sock_cancel(c->stream.sock, c->stream.generation);
+    }
+    ls_mutex_unlock(&http->mutex);
+    return atomic_load(&http->open);
+}
+
+void ls_http1_abort(ls_http1 *http)
+{
+    atomic_store(&http->draining, true);
+    ls_mutex_lock(&http->mutex);
+    for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
+        ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
+        ls_sock_cancel(c->stream.sock, c->stream.generation);
+    }
+    ls_mutex_unlock(&http->mutex);
+}
+
+/* ---- begin and end of a connection ------------------------------------------------------------------------------- */
+
+static void set_phase(ls_http1_conn *c, enum ls_http1_phase phase)
+{
+    atomic_store_explicit(&c->phase, (uint8_t)phase, memory_order_relaxed);
+}
+
+static void remember_peer(ls_http1_conn *c, const ls_sockaddr *from)
+{
+    ls_addr addr;
+    ls_addr_of(from, &addr);
+    c->peer_family = addr.family;
+    c->peer_port = addr.port;
+    c->peer_scope = addr.scope;
+    memcpy(c->peer, addr.bytes, sizeof c->peer); /* clients of a Unix socket have no name worth keeping */
+}
+
+void ls_http1_accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
+{
+    ls_http1 *http = user;
+    ls_http1_conn *c = calloc(1, sizeof *c);
+    int err = LS_ENOMEM;
+    if (c == NULL) {
+        ls_sock_discard(fd);
+        goto fail;
+    }
+    c->http = http;
+    if ((err = ls_stream_open(&c->stream, http->port, &stream_proto, fd)) < 0) goto fail_conn;
+    remember_peer(c, from);
+    ls_http1_count(&ls_http1_seat_of(http, seat)->connections);
+    atomic_fetch_add(&http->open, 1);
+    ls_mutex_lock(&http->mutex);
+    ls_list_push(&http->conns, &c->node);
+    ls_mutex_unlock(&http->mutex);
+
+    set_phase(c, LS_H1_FRESH);
+    ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.head_ms_max, 0);
+    const bool outside = seat->inside == NULL;
+    ls_http1_go_on(seat, c);
+    if (outside && seat->inside != NULL) ls_actor_leave(seat->inside, seat);
+    return;
+
+fail_conn:
+    free(c);
+fail:
+    ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
+    ls_gate_leave(seat, http->gate);
+}
+
+static void shut(ls_seat *seat, ls_http1_conn *c)
+{
+    assert(c->exchange == NULL);
+    if (c->in != NULL) ls_block_drop(c->in);
+    c->in = NULL;
+
+    ls_http1 *http = c->http;
+    ls_mutex_lock(&http->mutex);
+    ls_list_remove(&c->node);
+    ls_mutex_unlock(&http->mutex);
+    if (c->linger)
+        ls_stream_linger(seat, &c->stream, http->config.linger_ms_max);
+    else
+        ls_stream_close(seat, &c->stream);
+    ls_gate_leave(seat, http->gate);
+}
+
+static void closed(ls_stream *s)
+{
+    ls_http1_conn *c = (ls_http1_conn *)s;
+    ls_http1 *http = c->http;
+    free(c);
+    atomic_fetch_sub(&http->open, 1); /* the last touch: at 0 the owner may close it */
+}
+
+/* Send what is queued, then close. */
+static void send_last(ls_seat *seat, ls_http1_conn *c)
+{
+    set_phase(c, LS_H1_LAST);
+    c->stream.actor = NULL;
+    if (ls_http1_send_out(seat, c) != LS_PENDING) shut(seat, c);
+}
+
+/* The peer's bytes make no sense any more, or come too slowly: say so and close. */
+static void refuse(ls_seat *seat, ls_http1_conn *c, int status, const char *why)
+{
+    c->linger = true;
+    if (ls_http1_refuse(seat, c, status, why) < 0)
+        shut(seat, c);
+    else
+        send_last(seat, c);
+}
+
+/* ---- receive ------------------------------------------------------------------------------------------------------ */
+
+void ls_http1_arrived(ls_http1_conn *c, uint32_t bytes)
+{
+    if (c->in == NULL) {
+        c->in = c->stream.rx.recv.block;
+        c->in_from = c->in_to = 0;
+    }
+    c->in_to += bytes;
+}
+
+static void drop_consumed(ls_http1_conn *c)
+{
+    if (c->in == NULL || c->in_from < c->in_to) return;
+    ls_block_drop(c->in);
+    c->in = NULL;
+    c->in_from = c->in_to = 0;
+}
+
+/* Room behind a partial head: the block is moved on when its end is near. */
+static int make_head_room(ls_seat *seat, ls_http1_conn *c)
+{
+    const uint32_t have = c->in_to - c->in_from;
+    if (c->in->cap - c->in_to >= HEAD_TAIL_MIN) return LS_OK;
+    if (have == c->in->cap) return LS_EMSGSIZE;
+    ls_block *next = ls_block_get(seat->pool, have + HEAD_TAIL_MIN <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+    if (next == NULL) return LS_ENOMEM;
+    memcpy(next->data, c->in->data + c->in_from, have);
+    ls_pool_copied(seat->pool, have);
+    ls_block_drop(c->in);
+    c->in = next;
+    c->in_from = 0;
+    c->in_to = have;
+    return LS_OK;
+}
+
+/* Wait for the next request, or for the rest of its head. LS_DONE: more is there; LS_PENDING: the connection is not ours any more. */
+static int want_bytes(ls_seat *seat, ls_http1_conn *c)
+{
+    ls_http1 *http = c->http;
+    int err;
+    drop_consumed(c);
+    c->stream.actor = NULL;
+    if (c->in == NULL) {
+        if (atomic_load_explicit(&c->phase, memory_order_relaxed) != LS_H1_FRESH) {
+            set_phase(c, LS_H1_IDLE);
+            ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.idle_ms_max, 0);
+        }
+        err = ls_stream_recv(seat, &c->stream, NULL, LS_BLOCK_SMALL);
+    } else {
+        enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
+        if ((err = make_head_room(seat, c)) < 0) return err;
+        if (phase != LS_H1_HEAD) { /* later bytes do not move the deadline, and of a first head not even the first */
+            if (phase != LS_H1_FRESH)
+                ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.head_ms_max, 0);
+            set_phase(c, LS_H1_HEAD);
+        }
+        err = ls_stream_recv(seat, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
+    }
+    if (err != LS_DONE) return err;
+    if (c->stream.rx.result <= 0) return c->stream.rx.result == 0 ? LS_ECLOSED : (int)c->stream.rx.result;
+    ls_http1_arrived(c, (uint32_t)c->stream.rx.result);
+    return LS_DONE;
+}
+
+/* ---- one exchange --------------------------------------------------------------------------------------------------- */
+
+static void fill_exchange(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, uint32_t head_bytes)
+{
+    ls_exchange *x = &e->x;
+    e->awaits = LS_H1_AWAITS_NOTHING;
+    e->ended = false;
+    e->keep = false;
+    e->chunked_out = false;
+    e->no_body = false;
+    e->chunk_at = NULL;
+    e->remote.family = c->peer_family;
+    e->remote.port = c->peer_port;
+    e->remote.scope = c->peer_scope;
+    e->remote.bytes_len = 0;
+    memcpy(e->remote.bytes, c->peer, sizeof c->peer);
+
+    x->transport = &ls_http1_transport;
+    x->carrier = c;
+    x->actor = NULL;
+    x->task = NULL;
+    x->wake = NULL;
+    x->id = ++ls_http1_seat_of(c->http, seat)->next_id;
+    x->bytes = c->in->data + c->in_from;
+    x->head_bytes = ls_slice_of(c->in, c->in_from, head_bytes);
+    x->remote = &e->remote;
+    x->local = &c->http->local;
+    x->secure = false;
+    x->body_bytes_max = c->http->config.body_bytes_max;
+    x->status = 200;
+    x->answer = LS_ANSWER_NONE;
+    x->close = false;
+    x->has_type = false;
+    x->type = NULL;
+    x->fields = NULL;
+    x->fields_len = 0;
+    x->length = -1;
+    x->gone = 0;
+    c->in_from += head_bytes;
+    c->seen = 0;
+    ls_http1_body_begin(e);
+}
+
+enum after { AGAIN, AWAY }; /* the loop goes on; or the connection is not ours any more */
+
+static void drop_exchange(ls_http1_conn *c)
+{
+    ls_exchange *x = &ls_http1_exchange_of(c)->x;
+    if (x->fields != NULL) ls_block_drop(x->fields);
+    ls_slice_drop(&x->head_bytes);
+    ls_block_drop(c->exchange);
+    c->exchange = NULL;
+}
+
+/* Read on to the end of a body that the handler left, so that the next request can be found. Bounded: decide_keep
+ * let only short ones through, and a chunked one ends the connection past the limit. */
+static enum after skip_body(ls_seat *seat, ls_http1_conn *c)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    set_phase(c, LS_H1_SKIPPING);
+    c->stream.actor = NULL;
+    c->looping = false;
+    int err = LS_DONE;
+    while (!e->x.body_done) {
+        ls_slice part;
+        err = ls_http1_body_take(seat, c, &part);
+        if (err == LS_EAGAIN) {
+            /* First the answer, which may be what the client waits for: one operation at a time. */
+            err = e->x.gone != 0 ? e->x.gone : ls_http1_send_out(seat, c);
+            if (err == LS_DONE) err = ls_http1_body_receive(seat, c);
+            if (err == LS_PENDING) return AWAY;
+            if (err == LS_DONE) continue;
+        }
+        if (err < 0) break;
+        e->x.body_bytes += part.len;
+        ls_slice_drop(&part);
+        if (e->x.body_bytes > c->http->config.pipeline_bytes_max) {
+            err = LS_EMSGSIZE;
+            break;
+        }
+    }
+    drop_exchange(c);
+    if (err >= 0) return AGAIN;
+    c->linger = true;
+    send_last(seat, c);
+    return AWAY;
+}
+
+/* The exchange has ended. */
+static enum after after_exchange(ls_seat *seat, ls_http1_conn *c)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    const enum ls_answer answer = e->x.answer;
+    const bool keep = e->keep, unread = !e->x.body_done;
+    if (answer == LS_ANSWER_DONE && keep) {
+        if (unread) return skip_body(seat, c);
+        drop_exchange(c);
+        return AGAIN;
+    }
+    /* A client that announced its last request sends no more; any other may still be sending. */
+    c->linger = answer == LS_ANSWER_DONE && (e->x.head.keep_alive || unread);
+    drop_exchange(c);
+    if (answer == LS_ANSWER_DONE)
+        send_last(seat, c);
+    else
+        shut(seat, c); /* cut off, so that nobody takes it for complete */
+    return AWAY;
+}
+
+/* Suspended: until it resumes, what was written so far is sent, and no deadline runs. */
+static void leave_suspended(ls_seat *seat, ls_http1_conn *c)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    if (e->awaits != LS_H1_AWAITS_NOTHING) return;
+    ls_stream_deadline(&c->stream, UINT64_MAX, 0);
+    if (c->stream.out != NULL) (void)ls_http1_flush(seat, &e->x);
+    e->awaits = LS_H1_AWAITS_NOTHING;
+}
+
+static enum after handle(ls_seat *seat, ls_http1_conn *c, uint32_t head_bytes)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    fill_exchange(seat, c, e, head_bytes);
+    ls_http1_count(&ls_http1_seat_of(c->http, seat)->requests);
+    set_phase(c, LS_H1_HANDLING);
+    if (e->x.head.method == LS_HTTP_CONNECT) {
+        drop_exchange(c);
+        refuse(seat, c, 501, "CONNECT is not served here");
+        return AWAY;
+    }
+    c->http->handler->start(c->http->handler, seat, &e->x);
+    if (e->ended) return after_exchange(seat, c);
+    c->looping = false;
+    leave_suspended(seat, c);
+    return AWAY;
+}
+
+void ls_http1_go_on(ls_seat *seat, ls_http1_conn *c)
+{
+    int err;
+    for (;;) {
+        const uint32_t have = c->in_to - c->in_from;
+        c->looping = true;
+        if (have > c->seen) {
+            if ((c->exchange = ls_block_get(seat->pool, LS_BLOCK_SMALL)) == NULL) {
+                refuse(seat, c, 503, "out of buffers");
+                return;
+            }
+            const char *why = NULL;
+            err = ls_http1_parse(c->in->data + c->in_from, have, c->seen, &c->http->config.head,
+                                 &ls_http1_exchange_of(c)->x.head, &why);
+            if (err > 0) {
+                if (handle(seat, c, (uint32_t)err) == AWAY) return;
+                if (ls_stream_queued(&c->stream) < c->http->config.write_bytes_high) continue;
+            } else {
+                ls_block_drop(c->exchange);
+                c->exchange = NULL;
+                if (err < 0) {
+                    refuse(seat, c, -err, why);
+                    return;
+                }
+                c->seen = have;
+            }
+        }
+        c->looping = false; /* a packet that is posted below may run elsewhere at once */
+        err = LS_DONE;
+        if (c->stream.out != NULL) {
+            enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
+            set_phase(c, LS_H1_SENDING);
+            c->stream.actor = NULL;
+            err = ls_http1_send_out(seat, c);
+            if (err == LS_PENDING) return;
+            set_phase(c, phase);
+            if (err == LS_DONE && c->in_to - c->in_from > c->seen) continue;
+        }
+        if (err == LS_DONE) err = want_bytes(seat, c);
+        if (err == LS_PENDING) return;
+        if (err == LS_ENOMEM) {
+            refuse(seat, c, 503, "out of buffers");
+            return;
+        }
+        if (err < 0) {
+            shut(seat, c);
+            return;
+        }
+    }
+}
+
+/* ---- packets ---------------------------------------------------------------------------------------------------------- */
+
+static void wake(ls_seat *seat, ls_exchange *x)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    e->awaits = LS_H1_AWAITS_NOTHING;
+    e->ended = false;
+    c->looping = true; /* an end from inside is dealt with here, not deep in the handler's stack */
+    x->wake(seat, x);
+    c->looping = false;
+    if (!e->ended)
+        leave_suspended(seat, c);
+    else if (after_exchange(seat, c) == AGAIN)
+        ls_http1_go_on(seat, c);
+}
+
+static void received_for_head(ls_seat *seat, ls_http1_conn *c, int64_t result)
+{
+    enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
+    if (result > 0) {
+        ls_http1_arrived(c, (uint32_t)result);
+        ls_http1_go_on(seat, c);
+    } else if (result == LS_ETIMEDOUT && c->in != NULL) {
+        refuse(seat, c, 408, "the request head took too long");
+    } else if (result == LS_ECANCELED && phase != LS_H1_HEAD && !c->last_look) {
+        c->last_look = true; /* a drain: unless bytes are on their way already */
+        ls_http1_go_on(seat, c);
+    } else if (result == LS_ENOMEM) {
+        refuse(seat, c, 503, "out of buffers");
+    } else {
+        shut(seat, c);
+    }
+}
+
+static void received(ls_seat *seat, ls_stream *s, int64_t result)
+{
+    ls_http1_conn *c = (ls_http1_conn *)s;
+    const bool outside = seat->inside == NULL;
+    if (c->exchange == NULL) {
+        received_for_head(seat, c, result);
+    } else {
+        ls_exchange *x = &ls_http1_exchange_of(c)->x;
+        const bool skipping = atomic_load_explicit(&c->phase, memory_order_relaxed) == LS_H1_SKIPPING;
+        ls_http1_body_arrived(x, result);
+        if (!skipping) {
+            if (ls_http1_of(x)->awaits == LS_H1_AWAITS_READ) wake(seat, x);
+        } else if (skip_body(seat, c) == AGAIN) {
+            ls_http1_go_on(seat, c);
+        }
+    }
+    if (outside && seat->inside != NULL) ls_actor_leave(seat->inside, seat);
+}
+
+static void sent(ls_seat *seat, ls_stream *s, int err)
+{
+    ls_http1_conn *c = (ls_http1_conn *)s;
+    const bool outside = seat->inside == NULL;
+    switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
+    case LS_H1_HANDLING: {
+        ls_http1_exchange *e = ls_http1_exchange_of(c);
+        if (err < 0) e->x.gone = err;
+        if (e->awaits == LS_H1_AWAITS_ROOM || e->awaits == LS_H1_AWAITS_DRAIN)
+            wake(seat, &e->x);
+        else if (e->awaits == LS_H1_AWAITS_NOTHING)
+            ls_stream_deadline(s, UINT64_MAX, 0);
+        break;
+    }
+    case LS_H1_SENDING:
+        if (err < 0) {
+            shut(seat, c);
+        } else {
+            set_phase(c, LS_H1_IDLE);
+            ls_http1_go_on(seat, c);
+        }
+        break;
+    case LS_H1_SKIPPING:
+        if (err < 0) ls_http1_exchange_of(c)->x.gone = err;
+        if (skip_body(seat, c) == AGAIN) ls_http1_go_on(seat, c);
+        break;
+    default:
+        shut(seat, c);
+        break;
+    }
+    if (outside && seat->inside != NULL) ls_actor_leave(seat->inside, seat);
+}
+
+/* ---- what the handler calls ---------------------------------------------------------------------------------------------- */
+
+static void end(ls_seat *seat, ls_exchange *x)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    if (c->looping) {
+        e->ended = true; /* the loop sees it when the handler has returned */
+    } else if (after_exchange(seat, c) == AGAIN) {
+        ls_http1_go_on(seat, c);
+    }
+}
+
+const ls_http_transport ls_http1_transport = {
+    .read = ls_http1_body_read,
+    .respond = ls_http1_respond,
+    .write = ls_http1_write,
+    .flush = ls_http1_flush,
+    .finish = ls_http1_finish,
+    .end = end,
+    .drained = ls_http1_drained,
+};
