@@ -86,7 +86,7 @@ static inline bool spells(const char *bytes, const char *word, size_t n)
     }
     for (size_t i = 0; i + 8 < n; i += 8)
         if ((load8(bytes + i) | fold) != load8(word + i)) return false;
-    return (load8(bytes + n - 8) | fold) == load8(word + n - 8);
+    return (load8(bytes + (n - 8)) | fold) == load8(word + (n - 8));
 }
 
 /* ---- targets and authorities ----------------------------------------------------------------------------- */
