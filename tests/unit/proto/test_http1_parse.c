@@ -324,7 +324,8 @@ static void hosts(void **state)
     static const char *const good[] = {
         "a", "a.b-c_d~e", "EXAMPLE.com", "example.com.", "127.0.0.1:8080", "999.1.1.1", "a:", "a:0", "a:65535",
         "a:00080", "%41b", "a!$&'()*+,;=", "[::]", "[::1]", "[::1]:8080", "[1:2:3:4:5:6:7:8]", "[1::8]",
-        "[1:2:3:4:5:6:7::]", "[::2:3:4:5:6:7:8]", "[::ffff:1.2.3.4]", "[1:2:3:4:5:6:1.2.3.4]", "[abcd:EF01::]"
+        "[1:2:3:4:5:6:7::]", "[::2:3:4:5:6:7:8]", "[::ffff:1.2.3.4]", "[1:2:3:4:5:6:1.2.3.4]", "[abcd:EF01::]",
+        "[1:2:3:4:5::1.2.3.4]"
     };
     static const char *const bad[] = {
         ":80", "a:65536", "a:99999999999999999999", "a:8x", "a:-1", "a:+1", "a:80:80", "a b", "a\tb", "a/b", "a?b",
@@ -332,7 +333,8 @@ static void hosts(void **state)
         "[1:2:3:4:5:6:7]", "[1:2:3:4:5:6:7:8:9]", "[1:2:3:4:5:6:7:8::]", "[1::2::3]", "[12345::]", "[g::]",
         "[1:2:3:4:5:6:7:]", "[:1:2:3:4:5:6:7]", "[::1.2.3]", "[::1.2.3.256]", "[::1.2.3.4.5]", "[::1.2.3.4:5]",
         "[::1]a", "[::1]80", "a[::1]", "[fe80::1%25eth0]", "[v1.x]", "%4", "%", "%g0", "a%", "\xc3\xa9", "a|b",
-        "{a}", "a^b", "`", "[1:2:3:4:5:6:7:1.2.3.4]", "[1.2.3.4]", "::1"
+        "{a}", "a^b", "`", "[1:2:3:4:5:6:7:1.2.3.4]", "[1.2.3.4]", "::1",
+        "[1:2:3:4:5:6::1.2.3.4]"
     };
     /* clang-format on */
     char text[128];
@@ -613,7 +615,8 @@ static void expect(void **state)
 
 static void limit_of_the_target(void **state)
 {
-    const ls_http_limits limits = {1000, 20, 10};
+    enum { TARGET_MAX = 80 };
+    const ls_http_limits limits = {1000, TARGET_MAX, 10};
     ls_http_head head;
     char text[256], tail[] = " HTTP/1.1\r\n" HOST "\r\n";
     (void)state;
@@ -621,15 +624,15 @@ static void limit_of_the_target(void **state)
         memset(text, 'a', sizeof text);
         memcpy(text, "GET /", 5);
         if (with_query) text[10] = '?';
-        memcpy(text + 4 + 20, tail, sizeof tail);
+        memcpy(text + 4 + TARGET_MAX, tail, sizeof tail);
         assert_int_equal(parse_every_way(text, strlen(text), &limits, &head), strlen(text));
-        memset(text + 4 + 20, 'a', 1);
-        memcpy(text + 4 + 21, tail, sizeof tail);
+        memset(text + 4 + TARGET_MAX, 'a', 1);
+        memcpy(text + 4 + TARGET_MAX + 1, tail, sizeof tail);
         assert_int_equal(parse_every_way(text, strlen(text), &limits, &head), -414);
         /* known before the target ends, also when it comes in pieces */
-        assert_int_equal(parse_copy(text, 4 + 20, 0, &limits, &head), LS_HTTP_MORE);
-        assert_int_equal(parse_copy(text, 4 + 21, 0, &limits, &head), -414);
-        assert_int_equal(parse_copy(text, 4 + 21, 4 + 20, &limits, &head), -414);
+        assert_int_equal(parse_copy(text, 4 + TARGET_MAX, 0, &limits, &head), LS_HTTP_MORE);
+        assert_int_equal(parse_copy(text, 4 + TARGET_MAX + 1, 0, &limits, &head), -414);
+        assert_int_equal(parse_copy(text, 4 + TARGET_MAX + 1, 4 + TARGET_MAX, &limits, &head), -414);
     }
 }
 
