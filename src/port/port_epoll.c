@@ -492,7 +492,8 @@ static ls_op *cancel_direction(ls_sock *sock, uint32_t generation, ls_op *op, ui
         if (WORD_GENERATION(old) != generation || !(old & (wait | busy)) || (op != NULL && pending != op)) return NULL;
         new = old & wait ? old & ~(uint64_t)wait : old | stop;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
-    return old & wait ? pending : NULL;
+    /* Read again, now that it cannot change: the word may have come back to the same value with another operation. */
+    return old & wait ? atomic_load(shift == 0 ? &sock->rx : &sock->tx) : NULL;
 }
 
 static void cancel_pending(ls_sock *sock, uint32_t generation, ls_op *op)

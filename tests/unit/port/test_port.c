@@ -835,6 +835,57 @@ static void a_late_event_does_not_reach_the_next_socket(void **state)
     net_close(&place);
 }
 
+/* As the deadlines of a connection use it: from any thread, by the life of the socket. */
+static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
+{
+    net_place place;
+    char room[8], *bytes = pattern(6 << 20, 8);
+    int ours, theirs, seen = 0;
+    ls_op in = op_new(), out = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    const uint32_t life = ls_sock_generation(sock);
+    ls_slice slice = ls_slice_static(bytes, 6 << 20);
+    ls_sock_cancel(sock, life); /* nothing is pending */
+    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.seat, sock, &out, &slice, 1, NULL), LS_PENDING);
+
+    const uint32_t before = ls_sock_progress(sock);
+    net_quiet(&place, 5);
+    assert_int_equal(ls_sock_progress(sock), before);
+    const size_t stuck = (size_t)ls_op_sent(&out);
+    char *got = malloc(stuck);
+    net_read(theirs, got, stuck);
+    net_quiet(&place, 5);
+    assert_int_not_equal(ls_sock_progress(sock), before);
+
+    ls_sock_cancel(sock, life + 1); /* another life */
+    net_quiet(&place, 5);
+    ls_sock_cancel(sock, life);
+    for (int i = 0; i < 2; i++) {
+        const ls_packet packet = net_next(&place);
+        assert_int_equal(packet.result, LS_ECANCELED);
+        seen |= packet.op == &in ? 1 : 2;
+    }
+    assert_int_equal(seen, 3);
+    ls_sock_close(&place.seat, sock);
+    close(theirs);
+
+    net_pair(&ours, &theirs);
+    sock = net_attach(&place, ours, NULL, false);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    if (ls_sock_generation(sock) != life) ls_sock_cancel(sock, life); /* the same slot, the life before */
+    net_quiet(&place, 5);
+    ls_sock_close(&place.seat, sock);
+    expect_packet(&place, &in, NULL, LS_ECANCELED);
+    close(theirs);
+    free(got);
+    free(bytes);
+    net_close(&place);
+}
+
 /* Races: four threads wait, write and cancel, while the test's own thread posts and closes. */
 typedef struct race {
     ls_op op;            /* the receive */
@@ -1041,8 +1092,11 @@ static void a_timer_can_be_moved_and_taken_back(void **state)
     assert_int_equal(ls_timer_set(place.port, &b, start + 30 * MS), LS_OK); /* sooner */
     expect_packet(&place, &b.op, NULL, 0);
     assert_true(ls_clock_ns() >= start + 30 * MS);
+    assert_false(ls_timer_move(place.port, &b, start));
+    assert_true(ls_timer_move(place.port, &a, start + 80 * MS));
     assert_true(ls_timer_cancel(place.port, &a));
     assert_false(ls_timer_cancel(place.port, &a));
+    assert_false(ls_timer_move(place.port, &a, start));
     assert_false(ls_timer_cancel(place.port, &b)); /* its packet came */
     net_quiet(&place, 80);
     assert_int_equal(ls_timer_set(place.port, &a, ls_clock_ns() - MS), LS_OK); /* the past is now */
@@ -1144,6 +1198,7 @@ int main(void)
         cmocka_unit_test(a_cancelled_operation_completes_once_and_the_socket_lives),
         cmocka_unit_test(close_cancels_what_is_pending),
         cmocka_unit_test(a_late_event_does_not_reach_the_next_socket),
+        cmocka_unit_test(a_socket_is_cancelled_as_a_whole_while_it_lives),
         cmocka_unit_test(whatever_races_there_is_one_completion),
         cmocka_unit_test(echoes_from_any_thread_lose_no_byte),
         cmocka_unit_test(timers_come_in_order_and_not_early),
