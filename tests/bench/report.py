@@ -182,7 +182,8 @@ def warnings(results):
     lines = []
     if bound:
         lines.append("The load generator was the bottleneck (its core full, the server's not) in: " + ", ".join(bound)
-                     + ". CPU per request holds; requests/s is the generator's.")
+                     + ". CPU per request is still the server's, with the wake-ups of one that is not full; requests/s "
+                     "is the generator's.")
     if disturbed:
         lines.append(f"The machine was not quiet: in {disturbed} of {runs} runs others took more than 5% of the "
                      f"server's core (at most {worst:.0%}).")
