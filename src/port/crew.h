@@ -21,7 +21,8 @@ typedef struct ls_crew_options {
     unsigned threads_max;  /* with spares, >= threads */
     void (*bare)(ls_seat *seat, const ls_packet *packet); /* takes packets without an op; may be NULL */
     void (*slow)(ls_seat *seat, uint32_t ms, void *user); /* the watch's thread: the worker of `seat` has been inside one
-                                                           * packet for about ms; called every LS_SLOW_MS while so */
+                                                           * packet for about ms; called every 2 to 3 ms while so. It
+                                                           * may have returned in the same moment. */
     void *user;
 } ls_crew_options;
 
@@ -32,7 +33,8 @@ ls_seat *ls_crew_seat(ls_crew *crew, unsigned index); /* 0 .. threads_max - 1; s
 /* Start the threads. On failure those that started have ended again. */
 int ls_crew_start(ls_crew *crew);
 
-/* Tell the workers to end after the packet they are in; returns at once. Any thread. */
+/* Tell the workers to end after the packet they are in; returns at once. Any thread. Packets that were not begun stay in
+ * the port, whose owner takes them after the join and before ls_crew_close. */
 void ls_crew_stop(ls_crew *crew);
 
 /* Wait until all have ended, at most ms (0: for ever). false: some are still inside a handler. */
