@@ -28,6 +28,7 @@ struct ls_listener {
     _Atomic uint32_t refs;     /* slots in use, and the owner */
     ls_mutex mutex;            /* orders posting an accept and closing the socket */
     bool stopping;             /* under mutex */
+    bool started;
     uint32_t slot_count;
     accept_slot slots[];
 };
@@ -185,6 +186,7 @@ const ls_addr *ls_listener_addr(const ls_listener *listener)
 
 void ls_listener_start(ls_seat *seat, ls_listener *listener)
 {
+    listener->started = true;
     for (uint32_t i = 0; i < listener->slot_count; i++) {
         atomic_fetch_add(&listener->refs, 1);
         if (enter(listener->gate))
@@ -203,7 +205,7 @@ void ls_listener_stop(ls_seat *seat, ls_listener *listener)
 
     ls_fd fd;
     ls_sockaddr from;
-    while (ls_sock_accept(ls_sock_fd(listener->sock), &fd, &from) == LS_OK) {
+    while (listener->started && ls_sock_accept(ls_sock_fd(listener->sock), &fd, &from) == LS_OK) {
         atomic_fetch_add(&gate->count, 1); /* a place past the limit, rather than a client cut off */
         listener->accepted(seat, listener->user, fd, &from);
     }

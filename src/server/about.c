@@ -1,0 +1,28 @@
+/* about.c - what this program is made of, for --version and the log. */
+#include <lua.h>
+
+#include "luaserve.h"
+#include "port/port.h"
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+const char *ls_server_version(void)
+{
+    return LS_VERSION;
+}
+
+const char *ls_server_build(void)
+{
+    return "Lua: " LUA_RELEASE "\n"
+           "JSON: lua-cjson\n"
+           "compiler: " COMPILER "\n";
+}
+
+const char *ls_server_backends(void)
+{
+    return ls_port_backends();
+}

@@ -1,0 +1,421 @@
+/* server.c - the life of a server: load the site, open port, crew and listeners, serve, drain, close.
+ *
+ * The thread that calls ls_server_run only waits and supervises; everything that touches a socket runs on the crew, by
+ * packets posted to it. Order of closing: listeners, connections, the crew's threads, Lua states, HTTP, port, pools. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "luaserve.h"
+#include "net/listener.h"
+#include "port/crew.h"
+#include "proto/http1.h"
+#include "script/site.h"
+#include "server/limits.h"
+#include "server/signals.h"
+
+enum {
+    DRAIN_LOOK_MS = 20,    /* how often a drain looks whether it is done */
+    DRAIN_FRESH_MS = 1000, /* what a connection that has sent nothing yet is given */
+    SPARES_DEFAULT = 6,    /* spare threads beyond one for each running one */
+    PORT_TRIES = 16,       /* to find a free port on both loopback addresses */
+    DESCRIPTORS_OURS = 64, /* beside the connections' */
+};
+
+/* An address that is listened on; a site's listener may have two (both loopback addresses). */
+typedef struct endpoint {
+    ls_listener *listener; /* NULL once it was stopped */
+    ls_http1 *http;
+} endpoint;
+
+enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
+
+struct ls_server {
+    ls_site *site;
+    ls_pools *pools;
+    ls_port *port;
+    ls_crew *crew;
+    ls_signals *signals;
+    ls_gate gate;
+    bool gate_open;
+    unsigned threads, threads_max;
+    uint32_t drain_ms_max;
+    uint64_t opened_ns;
+    endpoint *endpoints;
+    unsigned endpoint_count;
+    ls_op control;         /* runs begin_serving, then begin_draining, on the crew */
+    ls_mutex mutex;        /* guards phase */
+    ls_cond changed;
+    enum phase phase;
+    bool control_done;
+};
+
+__attribute__((format(printf, 4, 5))) static int explain(int err, char *message, size_t bytes, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, bytes, format, args);
+    va_end(args);
+    return err;
+}
+
+/* ---- statistics ----------------------------------------------------------------------------------------------- */
+
+static void stats(void *user, ls_site_stat_fn *each, void *to)
+{
+    ls_server *server = user;
+    ls_pools_stats pools;
+    ls_crew_stats crew;
+    ls_http1_stats sum = {0};
+    ls_pools_stat(server->pools, &pools);
+    ls_crew_stat(server->crew, &crew);
+    for (unsigned i = 0; i < server->endpoint_count; i++) {
+        ls_http1_stats one;
+        ls_http1_stat(server->endpoints[i].http, &one);
+        sum.connections += one.connections;
+        sum.requests += one.requests;
+        sum.responses += one.responses;
+        sum.refused += one.refused;
+        sum.open += one.open;
+    }
+    each(to, "uptime", (double)(ls_clock_ns() - server->opened_ns) / 1e9);
+    each(to, "connections", (double)sum.connections);
+    each(to, "connections_open", (double)sum.open);
+    each(to, "requests", (double)sum.requests);
+    each(to, "responses", (double)sum.responses);
+    each(to, "refused", (double)sum.refused);
+    each(to, "threads", (double)crew.threads);
+    each(to, "threads_max", (double)crew.threads_max);
+    each(to, "threads_slow", (double)crew.slow);
+    each(to, "spares_released", (double)crew.spares_released);
+    each(to, "packets", (double)crew.seats.packets);
+    each(to, "waits", (double)crew.seats.waits);
+    each(to, "accepts", (double)crew.seats.accepts);
+    each(to, "recv_inline", (double)crew.seats.recv_inline);
+    each(to, "recv_queued", (double)crew.seats.recv_queued);
+    each(to, "send_inline", (double)crew.seats.send_inline);
+    each(to, "send_queued", (double)crew.seats.send_queued);
+    each(to, "blocks_live", (double)pools.blocks_live);
+    each(to, "blocks_peak", (double)pools.blocks_peak);
+    each(to, "bytes_live", (double)pools.bytes_live);
+    each(to, "bytes_peak", (double)pools.bytes_peak);
+    each(to, "bytes_copied", (double)pools.bytes_copied);
+}
+
+static void stop_from_site(void *user)
+{
+    ls_server_stop(user);
+}
+
+/* ---- open ------------------------------------------------------------------------------------------------------ */
+
+static void choose_threads(ls_server *server, const ls_server_options *options, const ls_site_settings *settings)
+{
+    server->threads = options->threads > 0 ? options->threads : settings->threads;
+    if (server->threads == 0) server->threads = ls_cpu_count();
+    server->threads_max = settings->threads_max;
+    if (server->threads_max == 0) server->threads_max = 2 * server->threads + SPARES_DEFAULT;
+    if (server->threads_max < server->threads) server->threads_max = server->threads;
+}
+
+static int open_endpoint(ls_server *server, unsigned index, const ls_addr *at)
+{
+    const ls_site_settings *settings = ls_site_settings_get(server->site);
+    endpoint *e = &server->endpoints[server->endpoint_count];
+    int err = ls_http1_open(server->port, &ls_site_listener_get(server->site, index)->http,
+                            ls_site_http_handler(server->site, index), &server->gate, server->threads_max, &e->http);
+    if (err < 0) return err;
+    err = ls_listener_open(server->port, at, settings->backlog, settings->accepts_posted, &server->gate,
+                           ls_http1_accepted, e->http, &e->listener);
+    if (err < 0) {
+        ls_http1_close(e->http);
+        return err;
+    }
+    ls_http1_local(e->http, ls_listener_addr(e->listener));
+    server->endpoint_count++;
+    return LS_OK;
+}
+
+static void close_last_endpoint(ls_server *server)
+{
+    endpoint *e = &server->endpoints[--server->endpoint_count];
+    if (e->listener != NULL) ls_listener_stop(ls_crew_seat(server->crew, 0), e->listener);
+    ls_http1_close(e->http);
+}
+
+/* Both loopback addresses with one port. A machine without IPv6 has only the first. */
+static int open_loopback(ls_server *server, unsigned index, uint16_t port, ls_addr *at)
+{
+    int err = LS_EADDRINUSE;
+    for (int tries = port == 0 ? PORT_TRIES : 1; tries > 0; tries--) {
+        (void)ls_addr_parse("127.0.0.1", port, at);
+        if ((err = open_endpoint(server, index, at)) < 0) return err;
+        uint16_t picked = ls_listener_addr(server->endpoints[server->endpoint_count - 1].listener)->port;
+        (void)ls_addr_parse("::1", picked, at);
+        err = open_endpoint(server, index, at);
+        if (err == LS_OK || err == LS_EADDRNOTAVAIL || err == LS_ENOTSUP) return LS_OK;
+        close_last_endpoint(server);
+        if (err != LS_EADDRINUSE) break;
+    }
+    return err;
+}
+
+static int open_listener(ls_server *server, unsigned index, char *message, size_t message_bytes)
+{
+    const ls_site_listener *wanted = ls_site_listener_get(server->site, index);
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_addr at;
+    int err;
+    if (wanted->host[0] == '\0') {
+        err = open_loopback(server, index, wanted->port, &at);
+    } else if ((err = ls_addr_parse(wanted->host, wanted->port, &at)) < 0) {
+        return explain(err, message, message_bytes,
+                       "%s: cannot listen on \"%s\": give an address such as \"127.0.0.1\" or \"::1\", or \"*\"",
+                       wanted->where, wanted->host);
+    } else {
+        err = open_endpoint(server, index, &at);
+        if (strcmp(wanted->host, "*") == 0 && (err == LS_ENOTSUP || err == LS_EADDRNOTAVAIL)) {
+            (void)ls_addr_parse("0.0.0.0", wanted->port, &at); /* no IPv6 on this machine */
+            err = open_endpoint(server, index, &at);
+        }
+    }
+    if (err < 0)
+        return explain(err, message, message_bytes, "%s: cannot listen on %s: %s", wanted->where,
+                       ls_addr_text(&at, text), ls_err_text(err));
+    ls_site_listener_bound(server->site, index,
+                           ls_listener_addr(server->endpoints[server->endpoint_count - 1].listener));
+    return LS_OK;
+}
+
+static int open_core(ls_server *server, const ls_server_options *options, char *message, size_t message_bytes)
+{
+    const ls_site_settings *settings = ls_site_settings_get(server->site);
+    choose_threads(server, options, settings);
+    server->drain_ms_max = settings->drain_ms_max;
+    const uint32_t sockets_max = settings->connections_max + DESCRIPTORS_OURS;
+    const uint32_t allowed = ls_descriptors_raise(sockets_max);
+    if (allowed < sockets_max)
+        ls_log(LS_LOG_INFO, "the system allows %" PRIu32 " descriptors: fewer than connections_max = %" PRIu32, allowed,
+               settings->connections_max);
+
+    int err = ls_gate_open(&server->gate, settings->connections_max);
+    if (err < 0) return explain(err, message, message_bytes, "%s", ls_err_text(err));
+    server->gate_open = true;
+    if ((err = ls_pools_open(settings->pool_bytes_max, &server->pools)) < 0)
+        return explain(err, message, message_bytes, "buffers: %s", ls_err_text(err));
+
+    const ls_port_options port_options = {.sockets_max = sockets_max, .backend = options->backend};
+    if ((err = ls_port_open(&port_options, &server->port)) == LS_ENOTSUP)
+        return explain(err, message, message_bytes, "unknown back end \"%s\": there are auto %s", options->backend,
+                       ls_port_backends());
+    if (err < 0) return explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));
+
+    const ls_crew_options crew_options = {.threads = server->threads,
+                                          .threads_max = server->threads_max,
+                                          .slow = ls_site_slow,
+                                          .user = server->site};
+    if ((err = ls_crew_open(server->port, server->pools, &crew_options, &server->crew)) < 0)
+        return explain(err, message, message_bytes, "cannot make %u threads: %s", server->threads_max,
+                       ls_err_text(err));
+    return LS_OK;
+}
+
+int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes)
+{
+    int err = LS_ENOMEM;
+    ls_server *server = calloc(1, sizeof *server);
+    if (server == NULL) return explain(err, message, message_bytes, "%s", ls_err_text(err));
+    server->opened_ns = ls_clock_ns();
+    if (ls_mutex_open(&server->mutex) < 0) goto fail_alloc;
+    if (ls_cond_open(&server->changed) < 0) goto fail_mutex;
+    ls_signals_ignore_pipe();
+
+    const ls_site_host host = {.server = server, .stats = stats, .stop = stop_from_site};
+    const ls_site_options site_options = {
+        .path = options->site, .argc = options->argc, .argv = options->argv, .host = &host};
+    if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_cond;
+
+    const unsigned listeners = ls_site_listener_count(server->site);
+    if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
+    if ((err = ls_site_ready(server->site, server->port, server->crew, message, message_bytes)) < 0) goto fail_site;
+    server->endpoints = calloc(2 * (size_t)listeners + 1, sizeof *server->endpoints);
+    if (server->endpoints == NULL) {
+        err = explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
+        goto fail_site;
+    }
+    for (unsigned i = 0; i < listeners && !options->check; i++)
+        if ((err = open_listener(server, i, message, message_bytes)) < 0) goto fail_site;
+
+    /* Last of all, so that whatever fails before leaves the process's signals alone. */
+    if (options->signals && (err = ls_signals_start(stop_from_site, server, &server->signals)) < 0) {
+        explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
+        goto fail_site;
+    }
+    *out = server;
+    return LS_OK;
+
+fail_site:
+    ls_server_close(server);
+    return err;
+fail_cond:
+    ls_cond_close(&server->changed);
+fail_mutex:
+    ls_mutex_close(&server->mutex);
+fail_alloc:
+    free(server);
+    return err;
+}
+
+void ls_server_close(ls_server *server)
+{
+    if (server->signals != NULL) ls_signals_stop(server->signals);
+    while (server->endpoint_count > 0) close_last_endpoint(server);
+    if (server->site != NULL) ls_site_close(server->site);
+    if (server->crew != NULL) ls_crew_close(server->crew);
+    if (server->port != NULL) ls_port_close(server->port);
+    if (server->pools != NULL) ls_pools_close(server->pools);
+    if (server->gate_open) ls_gate_close(&server->gate);
+    free(server->endpoints);
+    ls_cond_close(&server->changed);
+    ls_mutex_close(&server->mutex);
+    free(server);
+}
+
+/* ---- serve and drain ------------------------------------------------------------------------------------------------ */
+
+static void control_finished(ls_server *server)
+{
+    ls_mutex_lock(&server->mutex);
+    server->control_done = true;
+    ls_cond_broadcast(&server->changed);
+    ls_mutex_unlock(&server->mutex);
+}
+
+static void begin_serving(ls_seat *seat, ls_op *op)
+{
+    ls_server *server = LS_CONTAINER(op, ls_server, control);
+    for (unsigned i = 0; i < server->endpoint_count; i++) {
+        endpoint *e = &server->endpoints[i];
+        char text[LS_ADDR_TEXT_BYTES];
+        const ls_addr *at = ls_listener_addr(e->listener);
+        ls_listener_start(seat, e->listener);
+        ls_log(LS_LOG_INFO, "listening on %s%s", at->family == LS_ADDR_UNIX ? "" : "http://", ls_addr_text(at, text));
+    }
+    control_finished(server);
+}
+
+static void begin_draining(ls_seat *seat, ls_op *op)
+{
+    ls_server *server = LS_CONTAINER(op, ls_server, control);
+    for (unsigned i = 0; i < server->endpoint_count; i++) {
+        ls_listener_stop(seat, server->endpoints[i].listener);
+        server->endpoints[i].listener = NULL;
+    }
+    ls_site_drain(server->site);
+    control_finished(server);
+}
+
+/* Run `what` on the crew and wait for it. With the mutex held. False: stopped a second time meanwhile. */
+static bool on_crew(ls_server *server, ls_op_fn *what)
+{
+    server->control_done = false;
+    memset(&server->control, 0, sizeof server->control);
+    server->control.done = what;
+    (void)ls_port_post(server->port, &server->control, NULL, 0);
+    while (!server->control_done && server->phase != PHASE_HARD) ls_cond_wait(&server->changed, &server->mutex);
+    return server->control_done;
+}
+
+/* Whether everything that was accepted has been answered. Closes what has nothing to wait for. */
+static bool drained(ls_server *server, bool all)
+{
+    for (unsigned i = 0; i < server->endpoint_count; i++) (void)ls_http1_drain(server->endpoints[i].http, all);
+    for (unsigned i = 0; i < server->endpoint_count; i++)
+        if (ls_http1_drain(server->endpoints[i].http, all) > 0) return false;
+    return atomic_load(&server->gate.count) == 0 && ls_site_busy(server->site) == 0;
+}
+
+/* With the mutex held. LS_OK, LS_ETIMEDOUT, LS_ECANCELED. */
+static int drain(ls_server *server)
+{
+    const uint64_t from_ns = ls_clock_ns();
+    ls_log(LS_LOG_INFO, "draining");
+    if (!on_crew(server, begin_draining)) return LS_ECANCELED;
+    for (;;) {
+        const uint64_t ms = (ls_clock_ns() - from_ns) / 1000000u;
+        if (drained(server, ms >= DRAIN_FRESH_MS)) return LS_OK;
+        if (server->phase == PHASE_HARD) return LS_ECANCELED;
+        if (ms >= server->drain_ms_max) return LS_ETIMEDOUT;
+        (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_LOOK_MS);
+    }
+}
+
+int ls_server_run(ls_server *server)
+{
+    ls_mutex_lock(&server->mutex);
+    const bool stopped_before = server->phase != PHASE_OPEN;
+    if (!stopped_before) server->phase = PHASE_SERVING;
+    ls_mutex_unlock(&server->mutex);
+
+    int err = ls_crew_start(server->crew);
+    if (err < 0) return err;
+    ls_site_start(server->site);
+    ls_mutex_lock(&server->mutex);
+    bool begun = on_crew(server, begin_serving);
+    while (server->phase == PHASE_SERVING) ls_cond_wait(&server->changed, &server->mutex);
+    err = begun ? drain(server) : LS_ECANCELED;
+    ls_mutex_unlock(&server->mutex);
+
+    if (err == LS_ETIMEDOUT) {
+        ls_log(LS_LOG_WARN, "the drain took longer than %.3g s: connections are cut", server->drain_ms_max / 1e3);
+        for (unsigned i = 0; i < server->endpoint_count; i++) ls_http1_abort(server->endpoints[i].http);
+    }
+    ls_crew_stop(server->crew);
+    if (err == LS_OK) {
+        (void)ls_crew_join(server->crew, 0);
+        ls_log(LS_LOG_INFO, "stopped");
+    }
+    return err;
+}
+
+void ls_server_stop(ls_server *server)
+{
+    ls_mutex_lock(&server->mutex);
+    server->phase = server->phase < PHASE_DRAINING ? PHASE_DRAINING : PHASE_HARD;
+    ls_cond_broadcast(&server->changed);
+    ls_mutex_unlock(&server->mutex);
+}
+
+/* ---- about --------------------------------------------------------------------------------------------------------- */
+
+void ls_server_describe(const ls_server *server)
+{
+    printf("threads: %u, with spares at most %u\nback end: %s\n", server->threads, server->threads_max,
+           ls_port_backend(server->port));
+    for (unsigned i = 0; i < ls_site_listener_count(server->site); i++) {
+        const ls_site_listener *listener = ls_site_listener_get(server->site, i);
+        const char *host = listener->host[0] == '\0' ? "loopback" : listener->host;
+        printf("listener: %s", host);
+        if (strncmp(host, "unix:", 5) != 0) printf(" port %u", listener->port);
+        printf(" (%s)\n", listener->where);
+    }
+}
+
+const char *ls_error_text(int code)
+{
+    return ls_err_text(code);
+}
+
+int ls_server_log_level(const char *name)
+{
+    enum ls_log_level level;
+    int err = ls_log_level_of(name, &level);
+    if (err == LS_OK) ls_log_set_level(level);
+    return err;
+}
