@@ -73,7 +73,7 @@ static int fail_unknown(const char *option)
 
 typedef struct arguments {
     ls_server_options server;
-    int done;              /* everything is said; end with `status` */
+    int done; /* everything is said; end with `status` */
     int status;
 } arguments;
 

@@ -25,9 +25,9 @@ struct ls_listener {
     ls_accepted_fn *accepted;
     void *user;
     ls_addr addr;
-    _Atomic uint32_t refs;     /* slots in use, and the owner */
-    ls_mutex mutex;            /* orders posting an accept and closing the socket */
-    bool stopping;             /* under mutex */
+    _Atomic uint32_t refs; /* slots in use, and the owner */
+    ls_mutex mutex;        /* orders posting an accept and closing the socket */
+    bool stopping;         /* under mutex */
     bool started;
     uint32_t slot_count;
     accept_slot slots[];

@@ -21,7 +21,7 @@ typedef struct ls_listener ls_listener;
 typedef struct ls_gate {
     _Atomic uint32_t count;
     uint32_t max;
-    ls_mutex mutex;   /* guards held back accepts of all listeners */
+    ls_mutex mutex; /* guards held back accepts of all listeners */
     ls_node held;
     _Atomic bool some_held;
 } ls_gate;

@@ -19,7 +19,7 @@ int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from);
 /* The local address of a connected socket. LS_OK or an error. */
 int ls_sock_local(ls_fd fd, ls_addr *out);
 
-void ls_sock_discard(ls_fd fd);          /* close one that was never attached */
-void ls_sock_unlink(const ls_addr *at);  /* remove the path of a Unix listener that is closed */
+void ls_sock_discard(ls_fd fd);         /* close one that was never attached */
+void ls_sock_unlink(const ls_addr *at); /* remove the path of a Unix listener that is closed */
 
 #endif

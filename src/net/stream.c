@@ -16,14 +16,14 @@ enum { SLICES_INSIDE = 24, TIMER_AGAIN_MS = 1000 };
 struct ls_outq {
     ls_op tx;
     ls_stream *stream;
-    ls_block *home;        /* holds this struct */
-    ls_block *fill;        /* one reference, its own even if it is home */
-    uint32_t filled;       /* bytes of fill in use */
+    ls_block *home;  /* holds this struct */
+    ls_block *fill;  /* one reference, its own even if it is home */
+    uint32_t filled; /* bytes of fill in use */
     uint16_t count, room, sending;
-    bool open_end;         /* the last slice ends at `filled` and may be made longer */
+    bool open_end; /* the last slice ends at `filled` and may be made longer */
     size_t bytes;
-    ls_slice *slices;      /* inside, or from the heap */
-    ls_slice *retired;     /* an array that the pending send still names */
+    ls_slice *slices;  /* inside, or from the heap */
+    ls_slice *retired; /* an array that the pending send still names */
     ls_slice inside[SLICES_INSIDE];
 };
 

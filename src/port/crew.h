@@ -17,10 +17,11 @@ enum { LS_SLOW_MS = 5 };
 typedef struct ls_crew ls_crew;
 
 typedef struct ls_crew_options {
-    unsigned threads;      /* concurrency value, >= 1 */
-    unsigned threads_max;  /* with spares, >= threads */
+    unsigned threads;                                     /* concurrency value, >= 1 */
+    unsigned threads_max;                                 /* with spares, >= threads */
     void (*bare)(ls_seat *seat, const ls_packet *packet); /* takes packets without an op; may be NULL */
-    void (*slow)(ls_seat *seat, uint32_t ms, void *user); /* the watch's thread: the worker of `seat` has been inside one
+    void (*slow)(ls_seat *seat, uint32_t ms,
+                 void *user); /* the watch's thread: the worker of `seat` has been inside one
                                                            * packet for about ms; called every 2 to 3 ms while so. It
                                                            * may have returned in the same moment. */
     void *user;
@@ -44,7 +45,7 @@ void ls_crew_close(ls_crew *crew); /* joined before, or never started */
 typedef struct ls_crew_stats {
     unsigned threads, threads_max, slow; /* slow: inside a handler for longer than LS_SLOW_MS right now */
     uint64_t spares_released;
-    ls_seat_stats seats;                 /* the sum over all */
+    ls_seat_stats seats; /* the sum over all */
 } ls_crew_stats;
 void ls_crew_stat(const ls_crew *crew, ls_crew_stats *out);
 

@@ -43,37 +43,48 @@ typedef struct ls_op ls_op;
 typedef void ls_op_fn(ls_seat *seat, ls_op *op);
 
 typedef struct ls_file_range {
-    ls_fd fd;            /* stays the caller's, open until the packet */
+    ls_fd fd; /* stays the caller's, open until the packet */
     uint64_t offset, len;
 } ls_file_range;
 
 /* One operation; embedded in whatever owns it. Set `done` (and `actor`) before posting; the rest is the port's. */
 struct ls_op {
     ls_op_fn *done;
-    ls_actor *actor;     /* NULL: floating, any thread takes the packet; else it is pinned to that actor */
-    ls_op *next;         /* the port's, then the actor's, while queued */
-    void *key;           /* the key of the socket, or of ls_port_post */
+    ls_actor *actor;        /* NULL: floating, any thread takes the packet; else it is pinned to that actor */
+    ls_op *next;            /* the port's, then the actor's, while queued */
+    void *key;              /* the key of the socket, or of ls_port_post */
     _Atomic int64_t result; /* bytes (accept: 0), or LS_E*; while a send is pending, the bytes sent so far */
-    uint8_t kind, flags; /* the port's */
-    uint16_t count;      /* slices of a send */
-    uint32_t len;        /* room of a receive, in bytes */
+    uint8_t kind, flags;    /* the port's */
+    uint16_t count;         /* slices of a send */
+    uint32_t len;           /* room of a receive, in bytes */
     union {
-        struct { char *ptr; ls_block *block; } recv; /* block: set when the port supplied the memory */
-        struct { ls_slice *slices; const ls_file_range *file; } send;
-        struct { ls_sockaddr *from; ls_fd fd; } accept;
-        struct { const ls_sockaddr *addr; } connect;
+        struct {
+            char *ptr;
+            ls_block *block;
+        } recv; /* block: set when the port supplied the memory */
+        struct {
+            ls_slice *slices;
+            const ls_file_range *file;
+        } send;
+        struct {
+            ls_sockaddr *from;
+            ls_fd fd;
+        } accept;
+        struct {
+            const ls_sockaddr *addr;
+        } connect;
     };
 };
 
 typedef struct ls_packet {
     void *key;
-    ls_op *op;           /* NULL for a bare post */
+    ls_op *op; /* NULL for a bare post */
     int64_t result;
 } ls_packet;
 
 typedef struct ls_port_options {
-    uint32_t sockets_max;  /* attached at one time */
-    const char *backend;   /* NULL or "auto": the best there is; else a name of ls_port_backends */
+    uint32_t sockets_max; /* attached at one time */
+    const char *backend;  /* NULL or "auto": the best there is; else a name of ls_port_backends */
 } ls_port_options;
 
 /* Names of what is built in, separated by spaces, the preferred one first. */
@@ -95,11 +106,11 @@ typedef struct ls_seat_stats {
  * layers above reach the pool on every request; written by its own thread only. */
 struct ls_seat {
     ls_port *port;
-    ls_pool *pool;        /* entered by this thread */
+    ls_pool *pool; /* entered by this thread */
     unsigned index;
-    void *user;           /* of whoever runs the threads */
-    ls_actor *inside;     /* the actor whose turn runs on this thread now, or NULL */
-    uint32_t inline_run;  /* inline completions since the last wait */
+    void *user;          /* of whoever runs the threads */
+    ls_actor *inside;    /* the actor whose turn runs on this thread now, or NULL */
+    uint32_t inline_run; /* inline completions since the last wait */
     uint64_t inline_since_ns;
     ls_seat_stats stats;
 };
@@ -141,8 +152,7 @@ int ls_op_recv(ls_seat *seat, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
 /* Send all of the slices in order, then the file range if there is one; completes when everything was taken by
  * the system or with an error. The array and the bytes stay as they are until then; the slices' references stay the
  * caller's. ls_op_sent() tells how far a pending one has come. */
-int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count,
-               const ls_file_range *file);
+int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count, const ls_file_range *file);
 int64_t ls_op_sent(const ls_op *op);
 
 /* Connect to `to`, which stays until completion. Result 0 or an error. */
@@ -168,9 +178,9 @@ uint32_t ls_sock_progress(const ls_sock *sock);
 /* ---- timers ------------------------------------------------------------------------------------------------ */
 
 typedef struct ls_timer {
-    ls_op op;            /* done, actor: the caller's. The packet comes when the time has come; result 0 */
+    ls_op op; /* done, actor: the caller's. The packet comes when the time has come; result 0 */
     uint64_t at_ns;
-    uint32_t slot;       /* 1 + place in the heap; 0: not armed */
+    uint32_t slot; /* 1 + place in the heap; 0: not armed */
 } ls_timer;
 
 /* Arm for `at_ns` on the monotonic clock (ls_clock_ns), or move an armed one; not one whose packet is on its way. LS_OK

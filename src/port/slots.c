@@ -10,10 +10,10 @@
 #include "base/thread.h"
 
 struct ls_slots {
-    ls_mutex mutex;         /* guards everything but the chunk pointers' readers */
+    ls_mutex mutex; /* guards everything but the chunk pointers' readers */
     size_t slot_bytes;
     uint32_t count_max;
-    uint32_t made;          /* numbers ever handed out are below */
+    uint32_t made; /* numbers ever handed out are below */
     uint32_t free_count;
     _Atomic uint32_t taken;
     uint32_t *free_numbers; /* grows with the chunks */

@@ -10,7 +10,7 @@
 #include "proto/http1_inner.h"
 
 enum {
-    HEAD_ROOM = 512,          /* of a head without its extra fields: status line, date, server, length, connection, type */
+    HEAD_ROOM = 512, /* of a head without its extra fields: status line, date, server, length, connection, type */
     FIELDS_COPIED_MAX = 8192, /* longer ones are queued from their own block */
     CHUNK_LINE = 6,           /* "0fff\r\n" */
     CHUNK_ROOM = 2048,        /* an open chunk begins with at least this much room */

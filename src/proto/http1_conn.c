@@ -218,7 +218,8 @@ static int make_head_room(ls_seat *seat, ls_http1_conn *c)
     const uint32_t have = c->in_to - c->in_from;
     if (c->in->cap - c->in_to >= HEAD_TAIL_MIN) return LS_OK;
     if (have == c->in->cap) return LS_EMSGSIZE;
-    ls_block *next = ls_block_get(seat->pool, have + HEAD_TAIL_MIN <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+    ls_block *next =
+        ls_block_get(seat->pool, have + HEAD_TAIL_MIN <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     if (next == NULL) return LS_ENOMEM;
     memcpy(next->data, c->in->data + c->in_from, have);
     ls_pool_copied(seat->pool, have);
@@ -526,9 +527,7 @@ static void sent(ls_seat *seat, ls_stream *s, int err)
         if (err < 0) ls_http1_exchange_of(c)->x.gone = err;
         if (skip_body(seat, c) == AGAIN) ls_http1_go_on(seat, c);
         break;
-    default:
-        shut(seat, c);
-        break;
+    default: shut(seat, c); break;
     }
     if (outside && seat->inside != NULL) ls_actor_leave(seat->inside, seat);
 }

@@ -49,8 +49,8 @@ struct ls_server {
     uint64_t opened_ns;
     endpoint *endpoints;
     unsigned endpoint_count;
-    ls_op control;         /* runs begin_serving, then begin_draining, on the crew */
-    ls_mutex mutex;        /* guards phase */
+    ls_op control;  /* runs begin_serving, then begin_draining, on the crew */
+    ls_mutex mutex; /* guards phase */
     ls_cond changed;
     enum phase phase;
     bool control_done;
@@ -201,8 +201,8 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     const uint32_t sockets_max = settings->connections_max + DESCRIPTORS_OURS;
     const uint32_t allowed = ls_descriptors_raise(sockets_max);
     if (allowed < sockets_max)
-        ls_log(LS_LOG_INFO, "the system allows %" PRIu32 " descriptors: fewer than connections_max = %" PRIu32, allowed,
-               settings->connections_max);
+        ls_log(LS_LOG_INFO, "the system allows %" PRIu32 " descriptors: fewer than connections_max = %" PRIu32,
+               allowed, settings->connections_max);
 
     int err = ls_gate_open(&server->gate, settings->connections_max);
     if (err < 0) return explain(err, message, message_bytes, "%s", ls_err_text(err));
@@ -216,10 +216,8 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
                        ls_port_backends());
     if (err < 0) return explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));
 
-    const ls_crew_options crew_options = {.threads = server->threads,
-                                          .threads_max = server->threads_max,
-                                          .slow = ls_site_slow,
-                                          .user = server->site};
+    const ls_crew_options crew_options = {
+        .threads = server->threads, .threads_max = server->threads_max, .slow = ls_site_slow, .user = server->site};
     if ((err = ls_crew_open(server->port, server->pools, &crew_options, &server->crew)) < 0)
         return explain(err, message, message_bytes, "cannot make %u threads: %s", server->threads_max,
                        ls_err_text(err));

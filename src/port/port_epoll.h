@@ -1,0 +1,116 @@
+/* port_epoll.h - inside the completion port on Linux: one epoll set shared by all threads, edge-triggered.
+ *
+ * epoll tells readiness; the port promises completions. So a readiness event is turned into the pending operation's
+ * completion by doing the system call right there, in the thread that took the event, before the packet is returned.
+ *
+ * One 64-bit word per socket decides who may do what. Its upper half is the generation of the slot: an event that the
+ * kernel reports late, for a socket closed meanwhile, fails the first comparison and is dropped. In the lower half, for
+ * each direction (rx: receive or accept; tx: send or connect)
+ *
+ *     WAIT    an operation is pending and nobody works on it      (sock->rx, sock->tx name it)
+ *     BUSY    a thread works on it: it took WAIT away by a compare-and-swap, so there is only one
+ *     READY   an event came that nobody has used yet: the next operation is tried before it waits
+ *     STOP    a cancellation came while BUSY: do not wait again
+ *
+ *                 post                event, claim
+ *      (nothing) -----> WAIT ---------------------------> BUSY --> packet
+ *                         ^                                |
+ *                         +---- would block, no READY -----+
+ *
+ * WAIT and BUSY exclude each other per direction. The descriptor is closed when CLOSING is set and nobody is BUSY: by
+ * ls_sock_close itself or by the last one that was, so no system call ever runs on a number that was given away.
+ *
+ * Listeners are different in one thing: several accepts may wait, in a list under accept_mutex; WAIT and BUSY are not
+ * used for them. A listener that may have more connections than it had accepts or room for is listed: any thread's next
+ * wait looks at it again. One that ran out of descriptors is listed apart, until a descriptor is closed or some time has
+ * passed.
+ *
+ * The files: port_epoll.c (open, queue, wait), port_epoll_sock.c (the word; receive, send, connect), port_epoll_accept.c
+ * (listeners), port_epoll_timer.c.
+ *
+ * Locks: accept_mutex before mutex; heap_mutex before mutex. */
+#ifndef LS_PORT_PORT_EPOLL_H
+#define LS_PORT_PORT_EPOLL_H
+
+#include "base/thread.h"
+#include "port/port.h"
+#include "port/slots.h"
+#include "port/timer.h"
+
+enum { /* of the lower half of ls_sock.word */
+       OPEN = 1u << 0,
+       CLOSING = 1u << 1,
+       ENDED = 1u << 2, /* hang-up or error was reported: a short receive does not mean that nothing is left */
+       LISTENS = 1u << 3,
+       RX_WAIT = 1u << 4,
+       RX_BUSY = 1u << 5,
+       RX_READY = 1u << 6,
+       RX_STOP = 1u << 7,
+       TX_SHIFT = 4, /* the same four for sending */
+       TX_WAIT = RX_WAIT << TX_SHIFT,
+       TX_BUSY = RX_BUSY << TX_SHIFT,
+       TX_READY = RX_READY << TX_SHIFT,
+       TX_STOP = RX_STOP << TX_SHIFT,
+};
+
+enum { KIND_NONE, KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_CONNECT };
+enum { FLAG_HEAP_NODE = 1 }; /* a bare post: free the node when its packet is taken */
+
+#define WORD_FLAGS(word)      ((uint32_t)(word))
+#define WORD_GENERATION(word) ((uint32_t)((word) >> 32))
+
+struct ls_sock {
+    _Atomic uint64_t word;
+    ls_port *port;
+    void *key;
+    ls_fd fd;
+    uint32_t number;
+    _Atomic(ls_op *) rx; /* listeners: the first of the waiting accepts, the others behind it by ->next */
+    _Atomic(ls_op *) tx;
+    ls_sock *list_next;              /* under port->mutex: on port->look or port->starved */
+    bool listed;                     /* under port->mutex: on one of them */
+    _Atomic uint32_t progress;       /* of pending sends */
+    bool registered, registered_out; /* written by whoever posts, which is one thread at a time */
+};
+
+struct ls_port {
+    int epoll, wake, alarm; /* wake: an eventfd; alarm: a timerfd */
+    ls_slots *socks;
+    _Atomic uint32_t waiting; /* threads that are about to block, or do */
+    _Atomic uint32_t queued;  /* length of the queue below; read without the mutex to see that there is none */
+    ls_mutex mutex;
+    ls_op *first, **last;    /* posted packets */
+    ls_sock *look, *starved; /* listeners to look at again: at the next wait; when a descriptor is free again */
+    _Atomic bool starving;   /* starved is not empty, or was not a moment ago */
+    ls_mutex accept_mutex;
+    ls_timer retry; /* of the starved; never a packet */
+    ls_mutex heap_mutex;
+    ls_heap heap;
+    uint64_t alarm_ns; /* what the timerfd is set to; UINT64_MAX: nothing */
+};
+
+/* Counters are written by their own thread and read by any: plain increments that a reader cannot tear. */
+static inline void ls_epoll_count(_Atomic uint64_t *counter)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
+/* port_epoll.c */
+void ls_epoll_wake(ls_port *port);               /* a thread that blocks, if there is one */
+void ls_epoll_enqueue(ls_port *port, ls_op *op); /* op->key and op->result are set */
+
+/* port_epoll_sock.c */
+int ls_epoll_register(ls_sock *sock, bool out);
+bool ls_epoll_receive(ls_seat *seat, ls_sock *sock, ls_op *op); /* RX_BUSY is held. True: complete, BUSY is gone */
+bool ls_epoll_transmit(ls_sock *sock, ls_op *op);               /* the same with TX_BUSY */
+
+/* port_epoll_accept.c */
+int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max);
+void ls_epoll_feed_starved(ls_port *port);
+void ls_epoll_unlist(ls_port *port, ls_sock *sock);
+bool ls_epoll_cancel_accept(ls_sock *sock, ls_op *op);
+
+/* port_epoll_timer.c */
+void ls_epoll_alarm(ls_port *port);
+
+#endif
