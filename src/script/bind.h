@@ -1,0 +1,43 @@
+/* bind.h - the functions of `luaserve.core`, the C module under lua/luaserve, by the file that has them. */
+#ifndef LS_SCRIPT_BIND_H
+#define LS_SCRIPT_BIND_H
+
+#include <lua.h>
+
+#include "script/state.h"
+
+/* nil, message, code of an LS_E* error; returns 3. */
+int ls_push_failure(lua_State *L, int err);
+
+/* A number of seconds at `index`: >= 0 and no NaN. Raises. */
+double ls_check_seconds(lua_State *L, int index);
+
+/* bind_core.c: push the module's table. */
+int ls_core_open(lua_State *L);
+
+/* bind_req.c */
+int ls_core_params(lua_State *L);
+int ls_core_body_max(lua_State *L);
+
+/* bind_time.c */
+int ls_core_sleep(lua_State *L);
+int ls_core_after(lua_State *L);
+int ls_core_every(lua_State *L);
+void ls_timers_define(lua_State *L, ls_state *state);
+void ls_timers_start(ls_state *state);              /* arm those defined while loading */
+void ls_timers_drain(ls_seat *seat, ls_state *state); /* repeating ones stop */
+void ls_timers_free(ls_state *state);
+
+/* bind_job.c */
+int ls_core_spawn(lua_State *L);
+void ls_jobs_define(lua_State *L, ls_state *state);
+/* Run the function `ref` in a task of its own; its error is logged as coming from `what`. No task runs. */
+void ls_job_run_ref(ls_seat *seat, ls_state *state, int ref, const char *what);
+
+/* inject.c */
+int ls_core_inject(lua_State *L);
+
+/* coroutine.c: replace functions of the coroutine library, which is loaded. */
+void ls_coroutine_define(lua_State *L);
+
+#endif

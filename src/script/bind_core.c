@@ -1,0 +1,288 @@
+/* bind_core.c - the module `luaserve.core`: definitions, hooks, numbers, and what is too small for a file of its own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <lualib.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "proto/http_text.h"
+#include "script/bind.h"
+#include "script/buffer.h"
+#include "script/request.h"
+#include "script/site_inner.h"
+
+static ls_state *check_loading(lua_State *L, const char *what)
+{
+    ls_state *state = ls_state_of(L);
+    if (!state->loading) luaL_error(L, "%s must be called while the site loads", what);
+    return state;
+}
+
+/* ---- definitions ------------------------------------------------------------------------------------------- */
+
+/* A whole number from the field `name` of the table at `index`, if it is set. */
+static bool option_number(lua_State *L, int index, const char *name, uint64_t max, uint64_t *out)
+{
+    int whole;
+    if (lua_getfield(L, index, name) == LUA_TNIL) {
+        lua_pop(L, 1);
+        return false;
+    }
+    const lua_Integer value = lua_tointegerx(L, -1, &whole);
+    lua_pop(L, 1);
+    if (!whole || value < 0) luaL_error(L, "%s must be a whole number, 0 or more", name);
+    *out = (uint64_t)value > max ? max : (uint64_t)value;
+    return true;
+}
+
+static void option_u32(lua_State *L, int index, const char *name, uint32_t max, uint32_t *out)
+{
+    uint64_t value;
+    if (option_number(L, index, name, max, &value)) *out = (uint32_t)value;
+}
+
+static void http_options(lua_State *L, int index, ls_http_config *http)
+{
+    uint64_t bytes;
+    option_u32(L, index, "head_bytes_max", LS_BLOCK_LARGE, &http->head.head_bytes_max);
+    option_u32(L, index, "target_bytes_max", LS_BLOCK_LARGE, &http->head.target_bytes_max);
+    option_u32(L, index, "fields_max", LS_HTTP_FIELDS_MAX, &http->head.fields_max);
+    if (option_number(L, index, "body_bytes_max", UINT64_MAX, &bytes))
+        http->body_bytes_max = bytes == (uint64_t)LUA_MAXINTEGER ? UINT64_MAX : bytes;
+    option_u32(L, index, "head_ms_max", UINT32_MAX, &http->head_ms_max);
+    option_u32(L, index, "body_grace_ms", UINT32_MAX, &http->body_grace_ms);
+    option_u32(L, index, "body_rate_min", UINT32_MAX, &http->body_rate_min);
+    option_u32(L, index, "idle_ms_max", UINT32_MAX, &http->idle_ms_max);
+    option_u32(L, index, "send_stall_ms_max", UINT32_MAX, &http->send_stall_ms_max);
+    option_u32(L, index, "pipeline_bytes_max", UINT32_MAX, &http->pipeline_bytes_max);
+    option_u32(L, index, "linger_ms_max", UINT32_MAX, &http->linger_ms_max);
+    option_u32(L, index, "write_bytes_high", UINT32_MAX, &http->write_bytes_high);
+}
+
+static void option_text(lua_State *L, int index, const char *name, char *out, size_t room)
+{
+    size_t len = 0;
+    out[0] = '\0';
+    if (lua_getfield(L, index, name) != LUA_TNIL) {
+        const char *text = lua_tolstring(L, -1, &len);
+        if (text == NULL || strlen(text) != len) luaL_error(L, "%s must be a string", name);
+        if (len >= room) luaL_error(L, "%s is longer than %d bytes", name, (int)room - 1);
+        memcpy(out, text, len + 1);
+    }
+    lua_pop(L, 1);
+}
+
+static int function_ref(lua_State *L, int index, const char *name)
+{
+    if (lua_getfield(L, index, name) != LUA_TFUNCTION) luaL_error(L, "%s must be a function", name);
+    return luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+/* core.listen{...} */
+static int core_listen(lua_State *L)
+{
+    ls_state *state = check_loading(L, "ls.listen");
+    ls_site *site = state->site;
+    ls_site_listener listener = {.port = 0};
+    uint32_t port = 0;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    option_text(L, 1, "host", listener.host, sizeof listener.host);
+    if (lua_getfield(L, 1, "where") == LUA_TSTRING) /* for messages: cut to fit */
+        (void)snprintf(listener.where, sizeof listener.where, "%s", lua_tostring(L, -1));
+    lua_settop(L, 1);
+    option_u32(L, 1, "port", UINT32_MAX, &port);
+    if (port > 65535) return luaL_error(L, "port must be from 0 to 65535");
+    listener.port = (uint16_t)port;
+    ls_http_config_defaults(&listener.http);
+    if (lua_getfield(L, 1, "http") == LUA_TTABLE) http_options(L, 2, &listener.http);
+    lua_settop(L, 1);
+
+    if (state->listener_count == LS_LISTENERS_MAX) return luaL_error(L, "more than %d listeners", LS_LISTENERS_MAX);
+    if (state->listeners == NULL) {
+        state->listeners = calloc(LS_LISTENERS_MAX, sizeof *state->listeners);
+        if (state->listeners == NULL) return luaL_error(L, "not enough memory");
+    }
+    const unsigned index = state->listener_count;
+    if (state->index == 0) {
+        ls_site_entry *entry = calloc(1, sizeof *entry);
+        if (entry == NULL) return luaL_error(L, "not enough memory");
+        entry->listener = listener;
+        entry->handler = (ls_site_handler){{ls_http_handler_start}, site, index};
+        site->entries[index] = entry;
+        site->entry_count = index + 1;
+    }
+    state->listeners[index].dispatch_ref = function_ref(L, 1, "dispatch");
+    state->listeners[index].failed_ref = function_ref(L, 1, "failed");
+    state->listener_count++;
+    return 0;
+}
+
+/* core.config{...} */
+static int core_config(lua_State *L)
+{
+    ls_state *state = check_loading(L, "ls.config");
+    ls_site_settings settings = state->site->settings;
+    uint64_t number;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    if (option_number(L, 1, "threads", 4096, &number)) settings.threads = (unsigned)number;
+    if (option_number(L, 1, "threads_max", 4096, &number)) settings.threads_max = (unsigned)number;
+    option_u32(L, 1, "connections_max", UINT32_MAX, &settings.connections_max);
+    (void)option_number(L, 1, "pool_bytes_max", UINT64_MAX, &settings.pool_bytes_max);
+    (void)option_number(L, 1, "lua_bytes_max", UINT64_MAX, &settings.lua_bytes_max);
+    option_u32(L, 1, "handler_cpu_ms_max", UINT32_MAX, &settings.handler_cpu_ms_max);
+    option_u32(L, 1, "drain_ms_max", UINT32_MAX, &settings.drain_ms_max);
+    option_u32(L, 1, "accepts_posted", UINT32_MAX, &settings.accepts_posted);
+    option_u32(L, 1, "backlog", UINT32_MAX, &settings.backlog);
+    if (state->index == 0) {
+        state->site->settings = settings;
+        if (settings.lua_bytes_max > 0) state->bytes_max = (size_t)settings.lua_bytes_max;
+    }
+    return 0;
+}
+
+/* Keep the function at `index` in a list. */
+static void hooks_add(lua_State *L, ls_hooks *hooks, int index)
+{
+    int *refs = realloc(hooks->refs, (hooks->count + 1) * sizeof *refs);
+    if (refs == NULL) luaL_error(L, "not enough memory");
+    hooks->refs = refs;
+    lua_pushvalue(L, index);
+    refs[hooks->count] = luaL_ref(L, LUA_REGISTRYINDEX);
+    hooks->count++;
+}
+
+/* core.on("start"|"drain"|"log", fn). "start" and "drain" run in every state. */
+static int core_on(lua_State *L)
+{
+    static const char *const names[] = {"start", "drain", "log", NULL};
+    ls_state *state = check_loading(L, "ls.on");
+    const int kind = luaL_checkoption(L, 1, NULL, names);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    hooks_add(L, &state->hooks[kind], 2);
+    return 0;
+}
+
+/* core.once(fn): runs at the start, in the first state only. */
+static int core_once(lua_State *L)
+{
+    ls_state *state = check_loading(L, "ls.once");
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    if (state->index == 0) hooks_add(L, &state->once, 1);
+    return 0;
+}
+
+/* ---- small things ------------------------------------------------------------------------------------------ */
+
+/* core.now() -> monotonic seconds */
+static int core_now(lua_State *L)
+{
+    lua_pushnumber(L, (double)ls_clock_ns() / 1e9);
+    return 1;
+}
+
+/* core.log(level, text) */
+static int core_log(lua_State *L)
+{
+    size_t len;
+    enum ls_log_level level;
+    if (ls_log_level_of(luaL_checkstring(L, 1), &level) < 0 || level == LS_LOG_OFF)
+        return luaL_argerror(L, 1, "the levels are debug, info, warn and error");
+    const char *text = luaL_checklstring(L, 2, &len);
+    if (level >= ls_log_level_get()) ls_log_text(level, text, len);
+    return 0;
+}
+
+/* core.percent_decode(s [, plus]) -> string, or nil for a bad escape or a NUL */
+static int core_percent_decode(lua_State *L)
+{
+    luaL_Buffer buffer;
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len);
+    const bool plus = lua_toboolean(L, 2);
+    char *to = luaL_buffinitsize(L, &buffer, len);
+    const long decoded = ls_percent_decode(text, len, plus, to);
+    luaL_pushresultsize(&buffer, decoded < 0 ? 0 : (size_t)decoded);
+    if (decoded < 0) lua_pushnil(L);
+    return 1;
+}
+
+enum { STATS_MAX = 128 };
+typedef struct stats_list { /* gathered first, so that nothing raises inside the server's code */
+    unsigned count;
+    struct {
+        char name[48];
+        double value;
+    } at[STATS_MAX];
+} stats_list;
+
+static void stats_add(void *to, const char *name, double value)
+{
+    stats_list *list = to;
+    if (list->count == STATS_MAX) return;
+    (void)snprintf(list->at[list->count].name, sizeof list->at[0].name, "%s", name);
+    list->at[list->count++].value = value;
+}
+
+/* core.stats() -> table of name and number */
+static int core_stats(lua_State *L)
+{
+    const ls_site *site = ls_state_of(L)->site;
+    stats_list *list = lua_newuserdatauv(L, sizeof *list, 0);
+    double bytes = 0;
+    list->count = 0;
+    for (unsigned n = 0; n < site->state_count; n++)
+        bytes += (double)atomic_load_explicit(&site->states[n]->bytes_live, memory_order_relaxed);
+    stats_add(list, "lua_states", site->state_count);
+    stats_add(list, "lua_bytes", bytes);
+    stats_add(list, "tasks", ls_site_busy(site));
+    if (site->host != NULL && site->host->stats != NULL) site->host->stats(site->host->server, stats_add, list);
+    lua_createtable(L, 0, (int)list->count);
+    for (unsigned n = 0; n < list->count; n++) {
+        const double value = list->at[n].value;
+        if (value == (double)(lua_Integer)value && value < 9e15 && value > -9e15)
+            lua_pushinteger(L, (lua_Integer)value);
+        else
+            lua_pushnumber(L, value);
+        lua_setfield(L, -2, list->at[n].name);
+    }
+    return 1;
+}
+
+/* core.stop(): begin to drain, as SIGTERM does. */
+static int core_stop(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    if (state->loading) return luaL_error(L, "the server has not started");
+    if (state->site->host != NULL && state->site->host->stop != NULL) state->site->host->stop(state->site->host->server);
+    return 0;
+}
+
+int ls_core_open(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"listen", core_listen}, {"config", core_config}, {"on", core_on}, {"once", core_once}, {"now", core_now},
+        {"log", core_log}, {"stats", core_stats}, {"stop", core_stop}, {"percent_decode", core_percent_decode},
+        {"sleep", ls_core_sleep}, {"after", ls_core_after}, {"every", ls_core_every}, {"spawn", ls_core_spawn},
+        {"buffer", ls_buffer_new}, {"inject", ls_core_inject}, {"params", ls_core_params},
+        {"body_max", ls_core_body_max}, {NULL, NULL}};
+    luaL_newlib(L, functions);
+    lua_pushliteral(L, LS_VERSION);
+    lua_setfield(L, -2, "version");
+    lua_newtable(L);
+    lua_pushliteral(L, LUA_VERSION_MAJOR "." LUA_VERSION_MINOR "." LUA_VERSION_RELEASE);
+    lua_setfield(L, -2, "lua");
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_getfield(L, -1, "cjson");
+    if (lua_type(L, -1) == LUA_TTABLE) {
+        lua_getfield(L, -1, "_VERSION");
+        lua_setfield(L, -4, "cjson");
+    }
+    lua_pop(L, 2);
+    lua_pushstring(L, ls_port_backends());
+    lua_setfield(L, -2, "backends");
+    lua_setfield(L, -2, "build");
+    return 1;
+}

@@ -1,0 +1,443 @@
+/* bind_res.c - the `res` object: status, header lines, and the body in one piece or in parts.
+ *
+ * Parts written by the task that answers are held back in a pool block until it is full, the task waits for anything, asks for
+ * a flush, or ends: many small writes become few slices. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "proto/http_text.h"
+#include "script/bind.h"
+#include "script/buffer.h"
+#include "script/request.h"
+
+/* The answer's head has not left. */
+static ls_request *check_open(lua_State *L)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    if (r->x->answer == LS_ANSWER_DONE) luaL_error(L, "the response was sent already");
+    if (r->x->answer == LS_ANSWER_OPEN || r->out != NULL) luaL_error(L, "the head of the response was sent already");
+    return r;
+}
+
+static int check_status(lua_State *L, int index)
+{
+    const lua_Integer status = luaL_checkinteger(L, index);
+    if (status < 200 || status > 999)
+        return luaL_error(L, "%I is no status of a response (200 to 999)", status);
+    return (int)status;
+}
+
+/* res:status(n) -> res; res:status() -> n */
+static int res_status(lua_State *L)
+{
+    if (lua_isnoneornil(L, 2)) {
+        lua_pushinteger(L, ls_request_check_res(L, 1)->x->status);
+        return 1;
+    }
+    ls_request *r = check_open(L);
+    r->x->status = check_status(L, 2);
+    r->status_set = true;
+    lua_settop(L, 1);
+    return 1;
+}
+
+static void header_line(lua_State *L, ls_request *r, int name, int value, bool replace)
+{
+    size_t name_len, value_len;
+    if (lua_type(L, value) != LUA_TSTRING && lua_type(L, value) != LUA_TNUMBER)
+        luaL_error(L, "the value of a header must be a string or a number, not a %s", luaL_typename(L, value));
+    const char *n = lua_tolstring(L, name, &name_len), *v = lua_tolstring(L, value, &value_len);
+    ls_exchange *x = r->x;
+    if (ls_text_same(n, name_len, "content-length", 14)) {
+        int whole;
+        const lua_Integer length = lua_tointegerx(L, value, &whole);
+        if (!whole || length < 0) luaL_error(L, "%s is no Content-Length", v);
+        x->length = length;
+        return;
+    }
+    switch (ls_exchange_header(r->state->seat, x, n, name_len, v, value_len, replace)) {
+    case LS_OK: break;
+    case LS_EINVAL:
+        if (!ls_is_token(n, name_len)) luaL_error(L, "a header's name must be a token; this is none: '%s'", n);
+        luaL_error(L, "the value of header %s holds a line break or another control character", n);
+        break;
+    case LS_ELIMIT: luaL_error(L, "the response has more than %d bytes of headers", LS_BLOCK_LARGE); break;
+    case LS_EACCES: luaL_error(L, "the header %s is the server's own: it says where the message ends", n); break;
+    case LS_EBUSY: luaL_error(L, "the head of the response was sent already"); break;
+    default: luaL_error(L, "no memory for a header"); break;
+    }
+}
+
+void ls_request_set_header(lua_State *L, ls_request *r, int name, int value)
+{
+    if (lua_type(L, name) != LUA_TSTRING) luaL_error(L, "a header's name must be a string, not a %s", luaL_typename(L, name));
+    if (lua_type(L, value) != LUA_TTABLE) {
+        header_line(L, r, name, value, true);
+        return;
+    }
+    const lua_Integer count = (lua_Integer)lua_rawlen(L, value);
+    for (lua_Integer n = 1; n <= count; n++) {
+        lua_rawgeti(L, value, n);
+        header_line(L, r, name, lua_gettop(L), n == 1);
+        lua_pop(L, 1);
+    }
+}
+
+/* res:header(name, value) -> res. Replaces; a table of values gives several lines. */
+static int res_header(lua_State *L)
+{
+    ls_request *r = check_open(L);
+    luaL_checkany(L, 3);
+    ls_request_set_header(L, r, 2, 3);
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* ---- cookies ----------------------------------------------------------------------------------------------- */
+
+/* Push the field `name` of the options at 4; false when it is not set. */
+static bool cookie_option(lua_State *L, const char *name)
+{
+    if (lua_type(L, 4) != LUA_TTABLE) return false;
+    if (lua_getfield(L, 4, name) == LUA_TNIL || (lua_isboolean(L, -1) && !lua_toboolean(L, -1))) {
+        lua_pop(L, 1);
+        return false;
+    }
+    return true;
+}
+
+static void cookie_text(lua_State *L, luaL_Buffer *line, const char *option, const char *label)
+{
+    if (!cookie_option(L, option)) return;
+    size_t len;
+    const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &len) : NULL;
+    if (text == NULL || memchr(text, ';', len) != NULL || !ls_is_field_value(text, len))
+        luaL_error(L, "res:cookie: %s must be a string without ';' or control characters", option);
+    lua_pop(L, 1); /* the table keeps it; a luaL_Buffer wants its own value on top */
+    luaL_addstring(line, label);
+    luaL_addlstring(line, text, len);
+}
+
+static double cookie_number(lua_State *L, const char *option)
+{
+    int is_number;
+    const double value = lua_tonumberx(L, -1, &is_number);
+    if (!is_number || value != value || value > 253402300799.0 || value < -253402300799.0)
+        luaL_error(L, "res:cookie: %s must be a number of seconds", option);
+    lua_pop(L, 1);
+    return value;
+}
+
+static const char *same_site_of(lua_State *L)
+{
+    const char *text = lua_tostring(L, -1);
+    const size_t len = text != NULL ? strlen(text) : 0;
+    lua_pop(L, 1);
+    if (ls_text_same(text != NULL ? text : "", len, "lax", 3)) return "Lax";
+    if (ls_text_same(text != NULL ? text : "", len, "strict", 6)) return "Strict";
+    if (ls_text_same(text != NULL ? text : "", len, "none", 4)) return "None";
+    luaL_error(L, "res:cookie: same_site must be \"lax\", \"strict\" or \"none\"");
+    return NULL;
+}
+
+static void cookie_check_options(lua_State *L)
+{
+    static const char *const known[] = {"path", "domain", "max_age", "expires", "secure", "http_only", "same_site", NULL};
+    if (lua_isnoneornil(L, 4)) return;
+    luaL_checktype(L, 4, LUA_TTABLE);
+    lua_pushnil(L);
+    while (lua_next(L, 4) != 0) {
+        const char *const *name = known;
+        lua_pop(L, 1);
+        const char *key = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+        while (*name != NULL && strcmp(*name, key) != 0) name++;
+        if (*name == NULL)
+            luaL_error(L, "res:cookie has no option '%s'; it has path, domain, max_age, expires, secure, http_only and "
+                          "same_site", luaL_tolstring(L, -1, NULL));
+    }
+}
+
+/* res:cookie(name, value [, options]) -> res */
+static int res_cookie(lua_State *L)
+{
+    ls_request *r = check_open(L);
+    size_t name_len, value_len, len;
+    const char *name = luaL_checklstring(L, 2, &name_len), *value = luaL_checklstring(L, 3, &value_len);
+    char text[64];
+    luaL_Buffer line;
+    if (!ls_is_token(name, name_len)) return luaL_error(L, "a cookie's name must be a token; this is none: '%s'", name);
+    if (!ls_is_cookie_value(value, value_len))
+        return luaL_error(L, "the value of cookie %s holds a character that no cookie may have (a space, '\"', ',', ';', "
+                             "'\\' or a control character): encode it first", name);
+    cookie_check_options(L);
+    lua_settop(L, 4);
+
+    luaL_buffinit(L, &line);
+    luaL_addlstring(&line, name, name_len);
+    luaL_addchar(&line, '=');
+    luaL_addlstring(&line, value, value_len);
+    cookie_text(L, &line, "path", "; Path=");
+    cookie_text(L, &line, "domain", "; Domain=");
+    if (cookie_option(L, "max_age")) {
+        (void)snprintf(text, sizeof text, "; Max-Age=%.0f", cookie_number(L, "max_age"));
+        luaL_addstring(&line, text);
+    }
+    if (cookie_option(L, "expires")) {
+        const double at = cookie_number(L, "expires");
+        char date[LS_HTTP_DATE_BYTES];
+        ls_http_date(at < 0 ? 0 : (int64_t)at, date);
+        luaL_addstring(&line, "; Expires=");
+        luaL_addlstring(&line, date, sizeof date);
+    }
+    if (cookie_option(L, "secure")) {
+        lua_pop(L, 1);
+        luaL_addstring(&line, "; Secure");
+    }
+    if (cookie_option(L, "http_only")) {
+        lua_pop(L, 1);
+        luaL_addstring(&line, "; HttpOnly");
+    }
+    if (cookie_option(L, "same_site")) {
+        const char *same_site = same_site_of(L);
+        luaL_addstring(&line, "; SameSite=");
+        luaL_addstring(&line, same_site);
+    }
+    luaL_pushresult(&line);
+    const char *bytes = lua_tolstring(L, -1, &len);
+    const int err = ls_exchange_header(r->state->seat, r->x, "Set-Cookie", 10, bytes, len, false);
+    if (err < 0) return luaL_error(L, "the cookie %s cannot be set: %s", name, ls_err_text(err));
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* ---- the body in one piece --------------------------------------------------------------------------------- */
+
+static int sent(lua_State *L, int result)
+{
+    if (result < 0) return ls_push_failure(L, result);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* Bytes that lie in a string stay alive because the task that answers waits for them, whatever happens. Where that cannot
+ * be, the value is replaced by a buffer with a copy. */
+static void copy_unless_pinnable(lua_State *L, const ls_request *r, int index, size_t bytes_min)
+{
+    size_t len;
+    const char *bytes;
+    if (lua_type(L, index) != LUA_TSTRING || lua_rawlen(L, index) < bytes_min) return;
+    if (r->state->current == r->task && ls_task_can_wait(L)) return;
+    bytes = lua_tolstring(L, index, &len);
+    ls_buffer_add_bytes(L, ls_buffer_push(L), bytes, len);
+    lua_replace(L, index);
+}
+
+/* The string stays at index 2 until its bytes have left. Nothing here may raise. */
+static int send_drain(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
+    (void)status;
+    if (r->x->transport->drained(r->state->seat, r->x) == LS_PENDING)
+        return ls_request_wait_pinned(L, r, context, send_drain);
+    return sent(L, r->x->gone);
+}
+
+static int send_value(lua_State *L, ls_request *r, int index, bool json)
+{
+    bool pinned = false;
+    if (json || lua_type(L, index) == LUA_TTABLE) {
+        ls_json_encode(L, index);
+        json = true;
+    }
+    copy_unless_pinnable(L, r, index, LS_PIN_BYTES);
+    const int result = json ? ls_request_answer_json_text(L, r, index, &pinned)
+                            : ls_request_answer_body(L, r, index, &pinned);
+    if (result >= 0 && pinned) return send_drain(L, LUA_OK, (lua_KContext)r);
+    return sent(L, result);
+}
+
+/* res:send(body) -> true | nil, message, code. String, buffer, number, or a table for JSON. */
+static int res_send(lua_State *L)
+{
+    ls_request *r = check_open(L);
+    luaL_checkany(L, 2);
+    lua_settop(L, 2);
+    return send_value(L, r, 2, false);
+}
+
+/* res:json(value) -> true | nil, message, code */
+static int res_json(lua_State *L)
+{
+    ls_request *r = check_open(L);
+    luaL_checkany(L, 2);
+    lua_settop(L, 2);
+    return send_value(L, r, 2, true);
+}
+
+/* res:redirect(url [, 302]) -> true | nil, message, code */
+static int res_redirect(lua_State *L)
+{
+    ls_request *r = check_open(L);
+    (void)luaL_checkstring(L, 2);
+    const lua_Integer code = luaL_optinteger(L, 3, 302);
+    luaL_argcheck(L, code >= 300 && code <= 399, 3, "a redirect has a status from 300 to 399");
+    lua_pushliteral(L, "Location");
+    header_line(L, r, lua_gettop(L), 2, true);
+    return sent(L, ls_request_answer_text(r, (int)code));
+}
+
+/* ---- the body in parts ------------------------------------------------------------------------------------- */
+
+/* Copy bytes behind those held back; a full block goes to the transport. LS_DONE, LS_PENDING or an error. */
+static int hold_back(lua_State *L, ls_request *r, const char *bytes, size_t len)
+{
+    int result = LS_DONE;
+    while (len > 0) {
+        if (r->out != NULL && r->out_len == r->out->cap) {
+            const int err = ls_request_push_parts(r->state->seat, r);
+            if (err < 0) return err;
+            if (err == LS_PENDING) result = err;
+            ls_block_drop(r->out);
+            r->out = NULL;
+            r->out_from = r->out_len = 0;
+            r->out = ls_state_block(L, LS_BLOCK_LARGE);
+        } else if (r->out == NULL) {
+            r->out = ls_state_block(L, len > LS_BLOCK_SMALL ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+            r->out_from = r->out_len = 0;
+        }
+        size_t run = r->out->cap - r->out_len;
+        if (run > len) run = len;
+        memcpy(r->out->data + r->out_len, bytes, run);
+        r->out_len += (uint32_t)run;
+        bytes += run;
+        len -= run;
+    }
+    return result;
+}
+
+static int write_done(lua_State *L, int status, lua_KContext context)
+{
+    const ls_request *r = ls_request_check_res(L, 1);
+    (void)status;
+    (void)context;
+    return sent(L, r->x->gone);
+}
+
+static int write_drained(lua_State *L, int status, lua_KContext context);
+
+/* Write the arguments from `index` on. Large strings are sent from where they lie: the call waits until they have left. */
+static int write_from(lua_State *L, ls_request *r, int index)
+{
+    ls_exchange *x = r->x;
+    ls_seat *seat = r->state->seat;
+    const int last = lua_gettop(L);
+    int result = LS_DONE;
+    for (; index <= last; index++) {
+        ls_body body;
+        const int type = lua_type(L, index);
+        const size_t len = type == LUA_TSTRING ? lua_rawlen(L, index) : 0;
+        int done;
+        if (x->gone != 0) return ls_push_failure(L, x->gone);
+        if (ls_body_of(L, index, &body) < 0) return luaL_error(L, "not enough memory");
+        for (unsigned n = 0; n < body.count; n++) r->written += body.slices[n].len;
+        if ((type == LUA_TSTRING && len < LS_PIN_PART_BYTES) || type == LUA_TNUMBER) {
+            done = body.count > 0 ? hold_back(L, r, body.few[0].ptr, body.few[0].len) : LS_DONE;
+        } else {
+            done = ls_request_push_parts(seat, r);
+            if (done >= 0 && body.count > 0) done = x->transport->write(seat, x, body.slices, body.count);
+            ls_body_free(&body);
+            if (done >= 0 && type == LUA_TSTRING && x->transport->drained(seat, x) == LS_PENDING)
+                return ls_request_wait_pinned(L, r, index, write_drained);
+        }
+        if (done < 0) return ls_push_failure(L, done);
+        if (done == LS_PENDING) result = done;
+    }
+    if (r->state->current != r->task) {
+        const int done = ls_request_push_parts(seat, r);
+        if (done < 0) return ls_push_failure(L, done);
+        if (done == LS_PENDING) result = done;
+    }
+    if (result == LS_PENDING) return ls_request_wait(L, r, 0, write_done);
+    return sent(L, LS_OK);
+}
+
+static int write_drained(lua_State *L, int status, lua_KContext context)
+{
+    const ls_response *response = lua_touserdata(L, 1);
+    ls_request *r = response->request;
+    (void)status;
+    if (r->x->transport->drained(r->state->seat, r->x) == LS_PENDING)
+        return ls_request_wait_pinned(L, r, context, write_drained);
+    return write_from(L, r, (int)context + 1);
+}
+
+/* res:write(...) -> true | nil, message, code. Waits while too much is queued. */
+static int res_write(lua_State *L)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    uint64_t bytes = 0;
+    const int last = lua_gettop(L);
+    if (r->x->answer == LS_ANSWER_DONE) return luaL_error(L, "the response was sent already");
+    for (int n = 2; n <= last; n++) { /* all arguments first: nothing is written when one is wrong */
+        const int type = lua_type(L, n);
+        const ls_buffer *buffer = NULL;
+        if (type == LUA_TNUMBER) (void)lua_tostring(L, n);
+        if (type != LUA_TSTRING && type != LUA_TNUMBER && (buffer = ls_buffer_test(L, n)) == NULL)
+            return luaL_typeerror(L, n, "string, number or buffer");
+        bytes += buffer != NULL ? buffer->len : lua_rawlen(L, n);
+    }
+    if (r->x->length >= 0 && r->written + bytes > (uint64_t)r->x->length)
+        return luaL_error(L, "res:write: more than the %I bytes that Content-Length announced", (lua_Integer)r->x->length);
+    for (int n = 2; n <= last; n++) copy_unless_pinnable(L, r, n, LS_PIN_PART_BYTES);
+    return write_from(L, r, 2);
+}
+
+/* res:flush() -> true | nil, message, code */
+static int res_flush(lua_State *L)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    int result = ls_request_push_parts(r->state->seat, r);
+    if (r->x->gone != 0) return ls_push_failure(L, r->x->gone);
+    if (result >= 0 && r->x->answer != LS_ANSWER_DONE) result = r->x->transport->flush(r->state->seat, r->x);
+    if (result == LS_PENDING) return ls_request_wait(L, r, 0, write_done);
+    return sent(L, result);
+}
+
+/* ---- the object -------------------------------------------------------------------------------------------- */
+
+static int res_index(lua_State *L)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    lua_pushvalue(L, 2);
+    switch (lua_rawget(L, lua_upvalueindex(1))) {
+    case LUA_TFUNCTION: return 1;
+    case LUA_TNUMBER: lua_pushboolean(L, r->x->answer != LS_ANSWER_NONE || r->out != NULL); return 1; /* sent */
+    default: return luaL_error(L, "res has no member '%s'", luaL_tolstring(L, 2, NULL));
+    }
+}
+
+static int res_newindex(lua_State *L)
+{
+    return luaL_error(L, "res.%s cannot be set; use its methods, as in res:status(201)", luaL_tolstring(L, 2, NULL));
+}
+
+void ls_request_define_res(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg methods[] = {{"status", res_status}, {"header", res_header}, {"cookie", res_cookie},
+                                       {"write", res_write}, {"flush", res_flush}, {"send", res_send},
+                                       {"json", res_json}, {"redirect", res_redirect}, {NULL, NULL}};
+    lua_newtable(L);
+    luaL_newlib(L, methods);
+    lua_pushinteger(L, 1);
+    lua_setfield(L, -2, "sent");
+    lua_pushcclosure(L, res_index, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, res_newindex);
+    lua_setfield(L, -2, "__newindex");
+    lua_pushliteral(L, "response");
+    lua_setfield(L, -2, "__name");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    state->res_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}

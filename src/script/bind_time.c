@@ -1,0 +1,285 @@
+/* bind_time.c - ls.sleep, ls.after, ls.every.
+ *
+ * A timer has two owners, who each keep it alive: the state while it is armed, and the handle that the site was given. Its
+ * packet is pinned to the state. A tick of ls.every that comes while the tick before still runs is left out. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "script/bind.h"
+#include "script/site_inner.h"
+#include "script/task.h"
+
+typedef struct script_timer {
+    ls_timer timer;
+    uint64_t due_ns;      /* what it is armed for; 0: not yet armed */
+    ls_node node;         /* state->timers, until it is freed */
+    ls_state *state;
+    uint64_t period_ns;   /* 0: once */
+    double delay;         /* until the first tick; from the start of the server when made while loading */
+    int ref;              /* a table: the function and its arguments */
+    bool stopped;         /* no more ticks */
+    bool packet_coming;   /* stopped too late: its packet is on the way */
+    bool running;         /* a tick runs */
+    bool handle;          /* the site may still hold it */
+} script_timer;
+
+typedef struct timer_handle {
+    script_timer *timer;  /* NULL: gone */
+} timer_handle;
+
+double ls_check_seconds(lua_State *L, int index)
+{
+    const double seconds = luaL_checknumber(L, index);
+    luaL_argcheck(L, seconds >= 0, index, "a time is a number of seconds, 0 or more"); /* false for NaN */
+    return seconds;
+}
+
+/* ---- sleep ------------------------------------------------------------------------------------------------- */
+
+static int slept(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    (void)context;
+    return 0;
+}
+
+/* core.sleep(seconds). 0: let others run. */
+int ls_core_sleep(lua_State *L)
+{
+    const double seconds = ls_check_seconds(L, 1);
+    ls_task_may_wait(L);
+    ls_task_alarm(L, ls_state_of(L)->current, seconds);
+    return ls_task_suspend(L, 0, slept);
+}
+
+/* ---- timers ------------------------------------------------------------------------------------------------ */
+
+static void timer_free_if_unused(script_timer *t)
+{
+    if (!t->stopped || t->packet_coming || t->running || t->handle) return;
+    ls_list_remove(&t->node);
+    free(t);
+}
+
+static int timer_arm(ls_port *port, script_timer *t, uint64_t at_ns)
+{
+    const int err = ls_timer_set(port, &t->timer, at_ns);
+    if (err >= 0) t->due_ns = at_ns;
+    return err;
+}
+
+/* No further tick. The function goes when nothing runs. */
+static void timer_stop(script_timer *t)
+{
+    ls_state *state = t->state;
+    if (t->stopped) return;
+    t->stopped = true;
+    luaL_unref(state->L, LUA_REGISTRYINDEX, t->ref);
+    t->ref = LUA_NOREF;
+}
+
+static int timer_main(lua_State *L) /* the table */
+{
+    lua_Integer count;
+    lua_getfield(L, 1, "n");
+    count = lua_tointeger(L, -1);
+    lua_settop(L, 1);
+    luaL_checkstack(L, (int)count + 1, "too many arguments");
+    for (lua_Integer n = 1; n <= count; n++) lua_rawgeti(L, 1, n);
+    lua_callk(L, (int)count - 1, 0, 0, slept);
+    return 0;
+}
+
+static void timer_ended(ls_seat *seat, ls_task *task, int status, int count)
+{
+    script_timer *t = task->owner;
+    (void)count;
+    if (status != LUA_OK) ls_task_log_error(seat, task, "in a timer");
+    ls_task_release(seat, task, status == LUA_OK);
+    t->running = false;
+    timer_free_if_unused(t);
+}
+
+static void timer_tick(ls_seat *seat, ls_op *op)
+{
+    script_timer *t = LS_CONTAINER(op, script_timer, timer.op);
+    ls_state *state = t->state;
+    t->packet_coming = false;
+    if (t->stopped) {
+        timer_free_if_unused(t);
+        return;
+    }
+    if (t->running) {
+        ls_log(LS_LOG_DEBUG, "a timer's tick is left out: the one before still runs");
+    } else {
+        ls_task *task = ls_task_take_outside(state, seat);
+        if (task == NULL) {
+            ls_log(LS_LOG_ERROR, "no memory to run a timer");
+        } else {
+            t->running = true;
+            task->ended = timer_ended;
+            task->owner = t;
+            task->counted = true;
+            atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+            lua_pushcfunction(task->co, timer_main);
+            lua_rawgeti(task->co, LUA_REGISTRYINDEX, t->ref);
+            if (t->period_ns == 0) timer_stop(t);
+            ls_task_run(seat, task, 1); /* may free a timer of one tick */
+            return;
+        }
+    }
+    if (t->period_ns == 0) {
+        timer_stop(t);
+        timer_free_if_unused(t);
+    }
+}
+
+/* The next tick is armed before the function runs, at its place in the row: the row does not drift. */
+static void timer_due(ls_seat *seat, ls_op *op)
+{
+    script_timer *t = LS_CONTAINER(op, script_timer, timer.op);
+    if (!t->stopped && t->period_ns > 0) {
+        const uint64_t now = ls_clock_ns();
+        uint64_t at = t->due_ns + t->period_ns;
+        if (at <= now) at = now + t->period_ns - (now - t->due_ns) % t->period_ns;
+        if (timer_arm(seat->port, t, at) < 0) {
+            ls_log(LS_LOG_ERROR, "no memory for the next tick of a timer: it stops");
+            timer_stop(t);
+        }
+    }
+    timer_tick(seat, op);
+}
+
+static void timer_cancel(ls_port *port, script_timer *t)
+{
+    if (t->stopped) return;
+    if (port != NULL && t->due_ns != 0 && !ls_timer_cancel(port, &t->timer)) t->packet_coming = true;
+    timer_stop(t);
+}
+
+/* timer:cancel() */
+static int handle_cancel(lua_State *L)
+{
+    timer_handle *handle = lua_touserdata(L, 1);
+    const ls_state *state = ls_state_of(L);
+    luaL_argexpected(L, lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) == sizeof *handle &&
+                            lua_getmetatable(L, 1) && lua_rawgeti(L, LUA_REGISTRYINDEX, state->timer_meta_ref) &&
+                            lua_rawequal(L, -1, -2), 1, "timer");
+    if (handle->timer != NULL) timer_cancel(state->site->port, handle->timer);
+    return 0;
+}
+
+static int handle_gc(lua_State *L)
+{
+    timer_handle *handle = lua_touserdata(L, 1);
+    script_timer *t = handle->timer;
+    handle->timer = NULL;
+    if (t == NULL) return 0;
+    t->handle = false;
+    timer_free_if_unused(t);
+    return 0;
+}
+
+static int timer_new(lua_State *L, bool repeats)
+{
+    ls_state *state = ls_state_of(L);
+    const double delay = ls_check_seconds(L, 1);
+    const int count = lua_gettop(L) - 1;
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    luaL_argcheck(L, !repeats || delay >= 0.001, 1, "a timer repeats after 0.001 s or more");
+    luaL_argcheck(L, delay <= 1e9, 1, "a timer waits for 1e9 s at most");
+    lua_createtable(L, count, 1);
+    lua_insert(L, 2);
+    for (int n = count; n >= 1; n--) lua_rawseti(L, 2, n);
+    lua_pushinteger(L, count);
+    lua_setfield(L, 2, "n");
+
+    timer_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
+    handle->timer = NULL;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->timer_meta_ref);
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, 2);
+    const int ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    script_timer *t = calloc(1, sizeof *t);
+    if (t == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, ref);
+        return luaL_error(L, "not enough memory");
+    }
+    t->timer.op.actor = &state->actor;
+    t->timer.op.done = timer_due;
+    t->state = state;
+    t->period_ns = repeats ? (uint64_t)(delay * 1e9) : 0;
+    t->delay = delay;
+    t->ref = ref;
+    t->handle = true;
+    handle->timer = t;
+    ls_list_push(&state->timers, &t->node);
+    if (!state->loading && timer_arm(state->site->port, t, ls_task_deadline(delay)) < 0) {
+        timer_stop(t);
+        return luaL_error(L, "not enough memory");
+    }
+    return 1;
+}
+
+/* core.after(seconds, fn, ...) -> timer */
+int ls_core_after(lua_State *L)
+{
+    return timer_new(L, false);
+}
+
+/* core.every(seconds, fn, ...) -> timer */
+int ls_core_every(lua_State *L)
+{
+    return timer_new(L, true);
+}
+
+void ls_timers_start(ls_state *state)
+{
+    for (ls_node *node = state->timers.next; node != &state->timers; node = node->next) {
+        script_timer *t = LS_CONTAINER(node, script_timer, node);
+        if (!t->stopped && t->due_ns == 0 && timer_arm(state->site->port, t, ls_task_deadline(t->delay)) < 0)
+            ls_log(LS_LOG_ERROR, "no memory to start a timer");
+    }
+}
+
+void ls_timers_drain(ls_seat *seat, ls_state *state)
+{
+    for (ls_node *node = state->timers.next, *next; node != &state->timers; node = next) {
+        script_timer *t = LS_CONTAINER(node, script_timer, node);
+        next = node->next;
+        if (t->period_ns == 0 || t->stopped) continue;
+        timer_cancel(seat->port, t);
+        timer_free_if_unused(t);
+    }
+}
+
+void ls_timers_free(ls_state *state)
+{
+    while (!ls_list_empty(&state->timers)) {
+        script_timer *t = LS_CONTAINER(state->timers.next, script_timer, node);
+        ls_list_remove(&t->node);
+        if (state->site->port != NULL) (void)ls_timer_cancel(state->site->port, &t->timer);
+        t->stopped = true;
+        t->packet_coming = t->running = false; /* nobody will come any more */
+        timer_free_if_unused(t);               /* or the handle does it, when the state closes */
+    }
+}
+
+void ls_timers_define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg methods[] = {{"cancel", handle_cancel}, {NULL, NULL}};
+    lua_newtable(L);
+    luaL_newlib(L, methods);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, handle_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pushliteral(L, "timer");
+    lua_setfield(L, -2, "__name");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    ls_node_init(&state->timers);
+    state->timer_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}

@@ -1,0 +1,404 @@
+/* http_task.c - a request's way through Lua: task, dispatch, the rule for results, errors.
+ *
+ * Everything that may raise runs inside the task's coroutine, http_main at its bottom; there is no further protected call
+ * around the handler. An error kills the coroutine; another task then runs `failed`, or a plain 500 is sent. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "script/buffer.h"
+#include "script/request.h"
+#include "script/site_inner.h"
+
+enum { HTTP_REQ = 1, HTTP_FIRST = 2 }; /* http_main's stack: the req object, then what the handler returned */
+
+/* "request <id> GET /path" for the log */
+static void log_name(const ls_exchange *x, char out[256])
+{
+    const ls_http_head *head = &x->head;
+    char id[17];
+    size_t at;
+    ls_request_id_text(x->id, id);
+    at = (size_t)snprintf(out, 256, "request %s %.*s ", id, head->method_name.len < 20 ? (int)head->method_name.len : 20,
+                          x->bytes + head->method_name.at);
+    if (head->path_is_root || head->path.len == 0)
+        (void)snprintf(out + at, 256 - at, "/");
+    else
+        (void)snprintf(out + at, 256 - at, "%.*s%s", head->path.len < 180 ? (int)head->path.len : 180,
+                       x->bytes + head->path.at, head->path.len < 180 ? "" : "...");
+}
+
+/* ---- inside the task --------------------------------------------------------------------------------------- */
+
+/* ls.on("log"): each hook protected, so that a bad one costs a line in the log only. */
+static void run_log_hooks(lua_State *L, ls_request *r)
+{
+    const ls_state *state = r->state;
+    for (unsigned n = 0; n < state->hooks[LS_HOOK_LOG].count && r->x != NULL; n++) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, state->hooks[LS_HOOK_LOG].refs[n]);
+        lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+        lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+        if (lua_pcall(L, 2, 0, 0) != LUA_OK) {
+            char name[256];
+            log_name(r->x, name);
+            ls_log(LS_LOG_ERROR, "%s: in a \"log\" hook: %s", name, luaL_tolstring(L, -1, NULL));
+            lua_pop(L, 2);
+        }
+    }
+}
+
+static int http_done(lua_State *L, ls_request *r)
+{
+    if (r->state->hooks[LS_HOOK_LOG].count > 0) run_log_hooks(L, r);
+    return 0;
+}
+
+/* The body lies in a Lua string, which this stack keeps: it must not go before the bytes have left. */
+static int http_drain(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
+    (void)status;
+    if (r->x->transport->drained(r->state->seat, r->x) == LS_PENDING)
+        return ls_request_wait_pinned(L, r, context, http_drain);
+    return http_done(L, r);
+}
+
+static void set_headers(lua_State *L, ls_request *r, int index)
+{
+    if (lua_isnoneornil(L, index)) return;
+    if (lua_type(L, index) != LUA_TTABLE)
+        luaL_error(L, "the third value of a handler must be a table of headers, not a %s", luaL_typename(L, index));
+    lua_pushnil(L);
+    while (lua_next(L, index) != 0) {
+        const int top = lua_gettop(L);
+        ls_request_set_header(L, r, top - 1, top);
+        lua_settop(L, top - 1);
+    }
+}
+
+static int result_status(lua_State *L, int index)
+{
+    int whole;
+    const lua_Integer status = lua_tointegerx(L, index, &whole);
+    if (!whole || status < 200 || status > 999)
+        luaL_error(L, "the handler returned %s, which is no status of a response (200 to 999)",
+                   luaL_tolstring(L, index, NULL));
+    return (int)status;
+}
+
+/* The answer has begun or is complete by what `res` did: is there a value that would be lost? */
+static void result_unused(lua_State *L, ls_request *r, int count)
+{
+    const int type = count > 0 ? lua_type(L, HTTP_FIRST) : LUA_TNIL;
+    if (type != LUA_TSTRING && type != LUA_TNUMBER && type != LUA_TTABLE && ls_buffer_test(L, HTTP_FIRST) == NULL) return;
+    char name[256];
+    log_name(r->x, name);
+    ls_log(LS_LOG_ERROR, "%s: the handler returned a %s, but the response was already %s by res", name,
+           lua_typename(L, type), r->x->answer == LS_ANSWER_DONE ? "sent" : "begun");
+}
+
+static int http_finish_parts(lua_State *L, ls_request *r)
+{
+    ls_exchange *x = r->x;
+    (void)ls_request_push_parts(r->state->seat, r);
+    if (x->length >= 0 && (uint64_t)x->length != r->written && x->gone == 0)
+        return luaL_error(L, "the Content-Length said %I bytes, but the handler wrote %I", (lua_Integer)x->length,
+                          (lua_Integer)r->written);
+    (void)x->transport->finish(r->state->seat, x);
+    return http_done(L, r);
+}
+
+/* What the handler returned lies from HTTP_FIRST on. */
+static int http_returned(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
+    ls_exchange *x = r->x;
+    const int count = lua_gettop(L) - HTTP_REQ;
+    const int type = count > 0 ? lua_type(L, HTTP_FIRST) : LUA_TNIL;
+    bool pinned = false;
+    int result;
+    (void)status;
+
+    if (r->out != NULL || x->answer != LS_ANSWER_NONE) {
+        result_unused(L, r, count);
+        return x->answer == LS_ANSWER_DONE ? http_done(L, r) : http_finish_parts(L, r);
+    }
+    switch (type) {
+    case LUA_TNIL:
+        if (count > 1 && !lua_isnil(L, HTTP_FIRST + 1))
+            return luaL_error(L, "the handler returned nil, %s", luaL_tolstring(L, HTTP_FIRST + 1, NULL));
+        if (r->status_set) {
+            x->type = NULL;
+            x->length = -1;
+            result = x->transport->respond(r->state->seat, x, NULL, 0);
+        } else {
+            result = ls_request_answer_text(r, r->failing ? 500 : 204);
+        }
+        break;
+    case LUA_TNUMBER:
+        x->status = result_status(L, HTTP_FIRST);
+        if (count >= 3) set_headers(L, r, HTTP_FIRST + 2);
+        result = count < 2 || lua_isnil(L, HTTP_FIRST + 1) ? ls_request_answer_text(r, x->status)
+                                                           : ls_request_answer_body(L, r, HTTP_FIRST + 1, &pinned);
+        break;
+    case LUA_TSTRING:
+    case LUA_TTABLE:
+    case LUA_TUSERDATA:
+        result = ls_request_answer_body(L, r, HTTP_FIRST, &pinned);
+        break;
+    default:
+        return luaL_error(L, "the handler returned a %s, which is no response", lua_typename(L, type));
+    }
+    if (pinned && result >= 0) return http_drain(L, LUA_OK, context);
+    return http_done(L, r);
+}
+
+static int http_main(lua_State *L) /* the exchange, as light userdata */
+{
+    ls_exchange *x = lua_touserdata(L, 1);
+    ls_state *state = ls_state_of(L);
+    ls_task *task = state->current;
+    ls_request *r = ls_request_take(L, x);
+    const ls_http_head *head = &x->head;
+
+    x->task = r;
+    x->status = 200;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_replace(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->dispatch_ref);
+    lua_pushvalue(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+    if (head->method != LS_HTTP_OTHER)
+        lua_rawgeti(L, LUA_REGISTRYINDEX, state->method_refs[head->method]);
+    else
+        lua_pushlstring(L, x->bytes + head->method_name.at, head->method_name.len);
+    if (head->path_is_root)
+        lua_pushliteral(L, "/");
+    else
+        lua_pushlstring(L, x->bytes + head->path.at, head->path.len);
+    lua_pushboolean(L, head->has_length && head->content_length > x->body_bytes_max);
+    lua_callk(L, 5, LUA_MULTRET, (lua_KContext)r, http_returned);
+    return http_returned(L, LUA_OK, (lua_KContext)r);
+}
+
+static int http_failed_main(lua_State *L) /* the request as light userdata, the error, the traceback */
+{
+    ls_request *r = lua_touserdata(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_replace(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->state->current->failed_ref);
+    lua_insert(L, 2);
+    lua_pushvalue(L, 1);
+    lua_insert(L, 3);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+    lua_insert(L, 4);
+    lua_callk(L, 4, LUA_MULTRET, (lua_KContext)r, http_returned);
+    return http_returned(L, LUA_OK, (lua_KContext)r);
+}
+
+/* ---- after the task ---------------------------------------------------------------------------------------- */
+
+typedef struct http_failure {
+    ls_state *state;
+    ls_exchange *x;
+    ls_request *request;
+    lua_State *co;  /* dead, its error on top; NULL: out of memory, and the coroutine is gone */
+    bool retry;     /* make a task for `failed` */
+    ls_task *next;
+} http_failure;
+
+static int http_describe(lua_State *L)
+{
+    http_failure *f = lua_touserdata(L, 1);
+    const ls_request *r = f->request;
+    char name[256];
+    log_name(f->x, name);
+    lua_settop(L, 0);
+    if (f->co != NULL)
+        lua_xmove(f->co, L, 1);
+    else
+        lua_pushliteral(L, "not enough memory");
+    const char *message = luaL_tolstring(L, 1, NULL);
+    if (r != NULL && r->body_error != LS_OK) {
+        ls_log(LS_LOG_INFO, "%s: %s", name, message);
+        return 0;
+    }
+    if (f->co != NULL)
+        luaL_traceback(L, f->co, message, 0);
+    else
+        lua_pushvalue(L, 2);
+    ls_log(LS_LOG_ERROR, "%s: %s", name, lua_tostring(L, 3));
+    if (!f->retry) return 0;
+
+    ls_task *next = ls_task_take(L, f->state);
+    lua_pushcfunction(next->co, http_failed_main);
+    lua_pushlightuserdata(next->co, f->request);
+    lua_pushvalue(L, 1);
+    lua_pushvalue(L, 3);
+    lua_xmove(L, next->co, 2);
+    f->next = next;
+    return 0;
+}
+
+static int body_error_status(int err)
+{
+    switch (err) {
+    case LS_EMSGSIZE: return 413;
+    case LS_ETIMEDOUT: return 408;
+    case LS_ENOMEM: return 503;
+    default: return 400;
+    }
+}
+
+/* An answer without Lua. */
+static void answer_plain(ls_seat *seat, ls_exchange *x, int status)
+{
+    static const char internal[] = "500 Internal Server Error\n", unavailable[] = "503 Service Unavailable\n",
+                      large[] = "413 Content Too Large\n", timeout[] = "408 Request Timeout\n", bad[] = "400 Bad Request\n";
+    const char *text = status == 500   ? internal
+                       : status == 503 ? unavailable
+                       : status == 413 ? large
+                       : status == 408 ? timeout
+                                       : bad;
+    ls_slice slice = ls_slice_static(text, strlen(text));
+    x->status = status;
+    x->type = "text/plain; charset=utf-8";
+    x->has_type = false;
+    x->length = -1;
+    x->fields_len = 0;
+    (void)x->transport->respond(seat, x, &slice, 1);
+}
+
+static void http_end(ls_seat *seat, ls_exchange *x, ls_request *r)
+{
+    if (r != NULL) ls_request_release(seat, r);
+    x->task = NULL;
+    x->transport->end(seat, x);
+}
+
+/* Hooks of "log" for an answer that was made without Lua. */
+static int log_hooks_main(lua_State *L)
+{
+    run_log_hooks(L, lua_touserdata(L, 1));
+    return 0;
+}
+
+static void log_hooks_ended(ls_seat *seat, ls_task *task, int status, int count)
+{
+    ls_exchange *x = task->owner;
+    ls_request *r = task->request;
+    (void)count;
+    ls_task_release(seat, task, status == LUA_OK);
+    http_end(seat, x, r);
+}
+
+static void http_end_logged(ls_seat *seat, ls_exchange *x, ls_request *r)
+{
+    ls_task *task;
+    if (r == NULL || r->state->hooks[LS_HOOK_LOG].count == 0 ||
+        (task = ls_task_take_outside(r->state, seat)) == NULL) {
+        http_end(seat, x, r);
+        return;
+    }
+    task->ended = log_hooks_ended;
+    task->owner = x;
+    task->request = r;
+    task->serial = r->serial;
+    r->task = task;
+    lua_pushcfunction(task->co, log_hooks_main);
+    lua_pushlightuserdata(task->co, r);
+    ls_task_run(seat, task, 1);
+}
+
+static void http_ended(ls_seat *seat, ls_task *task, int status, int count)
+{
+    ls_exchange *x = task->owner;
+    ls_request *r = task->request;
+    (void)count;
+    if (status == LUA_OK) {
+        ls_task_release(seat, task, true);
+        http_end(seat, x, r);
+        return;
+    }
+
+    http_failure f = {task->state, x, r, task->co, false, NULL};
+    const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref;
+    f.retry = r != NULL && !r->failing && x->answer == LS_ANSWER_NONE && x->gone == 0 && r->body_error == LS_OK;
+    const int described = ls_state_protected(f.state, seat, http_describe, &f);
+    ls_task_release(seat, task, false);
+    if (described != LUA_OK) {
+        f.co = NULL;
+        if (ls_state_protected(f.state, seat, http_describe, &f) != LUA_OK) {
+            char name[256];
+            log_name(x, name);
+            ls_log(LS_LOG_ERROR, "%s: not enough memory", name);
+        }
+    }
+    if (x->answer == LS_ANSWER_OPEN) {
+        x->close = true; /* what has left cannot be called back: the client must see that it is not complete */
+    } else if (x->answer == LS_ANSWER_NONE && x->gone == 0) {
+        x->status = 500;
+        x->fields_len = 0;
+        x->has_type = false;
+        x->length = -1;
+        if (f.next != NULL) {
+            r->failing = true;
+            r->status_set = false;
+            if (r->out != NULL) {
+                ls_block_drop(r->out);
+                r->out = NULL;
+                r->out_from = r->out_len = 0;
+            }
+            r->written = 0;
+            r->task = f.next;
+            f.next->ended = http_ended;
+            f.next->owner = x;
+            f.next->request = r;
+            f.next->serial = r->serial;
+            f.next->dispatch_ref = dispatch_ref;
+            f.next->failed_ref = failed_ref;
+            ls_task_run(seat, f.next, 3);
+            return;
+        }
+        if (r != NULL && r->body_error != LS_OK) x->close = true;
+        answer_plain(seat, x, r != NULL && r->body_error != LS_OK ? body_error_status(r->body_error) : 500);
+    }
+    http_end_logged(seat, x, r);
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------- */
+
+void ls_http_task_start(ls_seat *seat, ls_state *state, ls_exchange *x, int dispatch_ref, int failed_ref)
+{
+    ls_task *task = ls_task_take_outside(state, seat);
+    x->actor = &state->actor;
+    x->task = NULL;
+    x->wake = ls_request_wake;
+    if (task == NULL) {
+        ls_log(LS_LOG_ERROR, "no memory to run a request");
+        answer_plain(seat, x, 500);
+        x->transport->end(seat, x);
+        return;
+    }
+    task->ended = http_ended;
+    task->owner = x;
+    task->dispatch_ref = dispatch_ref;
+    task->failed_ref = failed_ref;
+    lua_pushcfunction(task->co, http_main);
+    lua_pushlightuserdata(task->co, x);
+    ls_task_run(seat, task, 1);
+}
+
+void ls_http_handler_start(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x)
+{
+    const ls_site_handler *h = (const ls_site_handler *)(const void *)handler;
+    ls_state *state = (ls_state *)(void *)seat->inside;
+    if (state == NULL) {
+        state = seat->user;
+        /* A thread holds one state at most and there are as many states as threads, so one is free; which one may
+         * change while we look. */
+        for (unsigned n = 0; !ls_actor_try_enter(&state->actor, seat); n++) state = h->site->states[n % h->site->state_count];
+    }
+    const ls_state_listener *listener = &state->listeners[h->index];
+    ls_http_task_start(seat, state, x, listener->dispatch_ref, listener->failed_ref);
+}

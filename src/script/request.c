@@ -1,0 +1,301 @@
+/* request.c - the ring of request objects, and how answers are made of Lua values; see request.h. */
+#include "script/request.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/http_text.h"
+#include "script/buffer.h"
+
+const char ls_request_tag, ls_response_tag;
+
+static const char type_text[] = "text/plain; charset=utf-8", type_json[] = "application/json";
+
+/* ---- the ring ---------------------------------------------------------------------------------------------- */
+
+static ls_request *request_new(lua_State *L, ls_state *state)
+{
+    ls_request *r = lua_newuserdatauv(L, sizeof *r, LS_REQ_SLOTS - 1);
+    *r = (ls_request){.tag = &ls_request_tag, .state = state, .req_ref = LUA_NOREF, .res_ref = LUA_NOREF};
+    ls_node_init(&r->waiters);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->req_meta_ref);
+    lua_setmetatable(L, -2);
+
+    ls_response *response = lua_newuserdatauv(L, sizeof *response, 1);
+    *response = (ls_response){&ls_response_tag, r};
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->res_meta_ref);
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, -2);
+    lua_setiuservalue(L, -2, 1);
+
+    /* When the second reference raises, the first keeps a pair that nobody finds: the state is out of memory. */
+    const int res_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    r->req_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    r->res_ref = res_ref;
+    return r;
+}
+
+ls_request *ls_request_take(lua_State *L, ls_exchange *x)
+{
+    ls_state *state = ls_state_of(L);
+    ls_task *task = state->current;
+    ls_request *r;
+    if (state->ring_count >= LS_REQUESTS_RING) {
+        r = state->ring[state->ring_at];
+        state->ring_at = (state->ring_at + 1) % LS_REQUESTS_FREE_MAX;
+        state->ring_count--;
+    } else {
+        r = request_new(L, state);
+    }
+    r->x = x;
+    r->task = task;
+    r->serial = ++state->serial;
+    r->status_set = r->failing = false;
+    r->body_state = LS_BODY_UNREAD;
+    r->body_error = LS_OK;
+    r->written = 0;
+    task->request = r;
+    task->serial = r->serial;
+    return r;
+}
+
+void ls_request_drop_body(ls_request *r)
+{
+    for (unsigned n = 0; n < r->body_count; n++) ls_slice_drop(&r->body[n]);
+    free(r->body);
+    r->body = NULL;
+    r->body_count = r->body_room = 0;
+    r->body_len = 0;
+}
+
+static void request_wake_all(ls_seat *seat, ls_request *r)
+{
+    ls_node woken;
+    if (ls_list_empty(&r->waiters)) return;
+    woken = r->waiters; /* move the list: who is woken may wait again at once */
+    woken.next->prev = woken.prev->next = &woken;
+    ls_node_init(&r->waiters);
+    while (!ls_list_empty(&woken)) ls_task_wake(seat, LS_CONTAINER(woken.next, ls_task, wait_node), LS_OK);
+}
+
+void ls_request_release(ls_seat *seat, ls_request *r)
+{
+    ls_state *state = r->state;
+    r->x = NULL;
+    r->task = NULL;
+    if (r->body != NULL) ls_request_drop_body(r);
+    if (r->out != NULL) {
+        ls_block_drop(r->out);
+        r->out = NULL;
+    }
+    r->out_from = r->out_len = 0;
+    if (r->filled != 0) { /* nothing here allocates */
+        lua_State *L = state->L;
+        lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+        for (int n = 1; n < LS_REQ_SLOTS; n++) {
+            if ((r->filled & 1u << n) == 0) continue;
+            lua_pushnil(L);
+            lua_setiuservalue(L, -2, n);
+        }
+        lua_pop(L, 1);
+        r->filled = 0;
+    }
+    if (!ls_list_empty(&r->waiters)) request_wake_all(seat, r);
+    if (state->ring_count < LS_REQUESTS_FREE_MAX) {
+        state->ring[(state->ring_at + state->ring_count) % LS_REQUESTS_FREE_MAX] = r;
+        state->ring_count++;
+    } else {
+        const int req_ref = r->req_ref, res_ref = r->res_ref;
+        luaL_unref(state->L, LUA_REGISTRYINDEX, res_ref);
+        luaL_unref(state->L, LUA_REGISTRYINDEX, req_ref);
+    }
+}
+
+void ls_request_wake(ls_seat *seat, ls_exchange *x)
+{
+    ls_request *r = x->task;
+    if (r != NULL && r->x == x) request_wake_all(seat, r);
+}
+
+int ls_request_wait(lua_State *L, ls_request *r, lua_KContext context, lua_KFunction k)
+{
+    ls_task_may_wait(L);
+    return ls_request_wait_pinned(L, r, context, k);
+}
+
+int ls_request_wait_pinned(lua_State *L, ls_request *r, lua_KContext context, lua_KFunction k)
+{
+    ls_list_push(&r->waiters, &r->state->current->wait_node);
+    return ls_task_suspend(L, context, k);
+}
+
+/* ---- access ------------------------------------------------------------------------------------------------ */
+
+static ls_request *request_live(lua_State *L, ls_request *r)
+{
+    const ls_task *task = r->state->current;
+    if (r->x == NULL || task == NULL || task->serial != r->serial) luaL_error(L, "the request is over");
+    return r;
+}
+
+ls_request *ls_request_check_req(lua_State *L, int index)
+{
+    if (lua_type(L, index) == LUA_TUSERDATA && lua_rawlen(L, index) >= sizeof(ls_request)) {
+        ls_request *r = lua_touserdata(L, index);
+        if (r->tag == &ls_request_tag) return request_live(L, r);
+    }
+    luaL_typeerror(L, index, "request");
+    return NULL;
+}
+
+ls_request *ls_request_check_res(lua_State *L, int index)
+{
+    if (lua_type(L, index) == LUA_TUSERDATA && lua_rawlen(L, index) >= sizeof(ls_response)) {
+        const ls_response *response = lua_touserdata(L, index);
+        if (response->tag == &ls_response_tag) return request_live(L, response->request);
+    }
+    luaL_typeerror(L, index, "response");
+    return NULL;
+}
+
+/* ---- bodies of answers ------------------------------------------------------------------------------------- */
+
+int ls_body_of(lua_State *L, int index, ls_body *out)
+{
+    const int type = lua_type(L, index);
+    out->slices = out->few;
+    out->pinned = false;
+    if (type == LUA_TSTRING || type == LUA_TNUMBER) {
+        out->few[0].block = NULL;
+        out->few[0].ptr = lua_tolstring(L, index, &out->few[0].len);
+        out->count = out->few[0].len > 0;
+        out->pinned = out->few[0].len >= LS_PIN_BYTES;
+        return LS_OK;
+    }
+    const ls_buffer *buffer = ls_buffer_test(L, index);
+    if (buffer == NULL) return LS_EINVAL;
+    if (buffer->count > sizeof out->few / sizeof out->few[0]) {
+        out->slices = malloc(buffer->count * sizeof *out->slices);
+        if (out->slices == NULL) return LS_ENOMEM;
+    }
+    out->count = buffer->count;
+    for (unsigned n = 0; n < buffer->count; n++) {
+        out->slices[n] = buffer->slices[n];
+        (void)ls_block_hold(out->slices[n].block);
+    }
+    return LS_OK;
+}
+
+void ls_body_free(ls_body *body)
+{
+    if (body->slices != body->few) free(body->slices);
+}
+
+static bool status_has_body(int status)
+{
+    return status != 204 && status != 304;
+}
+
+/* Numbers and strings that cjson wrote hold no FF byte unless luaserve.json's mark of an empty array is among them: then
+ * its own encode, which replaces the marks, has to do it again. */
+void ls_json_encode(lua_State *L, int index)
+{
+    const ls_state *state = ls_state_of(L);
+    size_t len;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->encode_ref);
+    lua_pushvalue(L, index);
+    lua_call(L, 1, 1);
+    const char *text = lua_tolstring(L, -1, &len);
+    if (text != NULL && memchr(text, 0xFF, len) != NULL) {
+        lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+        lua_getfield(L, -1, "luaserve.json");
+        if (lua_type(L, -1) == LUA_TTABLE) {
+            lua_getfield(L, -1, "encode");
+            lua_pushvalue(L, index);
+            lua_call(L, 1, 1);
+            lua_replace(L, -4);
+        }
+        lua_pop(L, lua_type(L, -1) == LUA_TTABLE ? 2 : 1);
+    }
+    lua_replace(L, index);
+}
+
+static int answer(lua_State *L, ls_request *r, int index, const char *type, bool *pinned)
+{
+    ls_exchange *x = r->x;
+    ls_body body;
+    const int err = ls_body_of(L, index, &body);
+    if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
+    if (err < 0) return luaL_error(L, "%s is no body for a response", luaL_typename(L, index));
+    if (!status_has_body(x->status)) {
+        for (unsigned n = 0; n < body.count; n++) ls_slice_drop(&body.slices[n]);
+        body.count = 0;
+        body.pinned = false;
+        type = NULL;
+    }
+    x->type = type;
+    x->length = -1;
+    *pinned = body.pinned;
+    const int result = x->transport->respond(r->state->seat, x, body.slices, body.count);
+    ls_body_free(&body);
+    return result;
+}
+
+int ls_request_answer_json_text(lua_State *L, ls_request *r, int index, bool *pinned)
+{
+    return answer(L, r, index, type_json, pinned);
+}
+
+int ls_request_answer_json(lua_State *L, ls_request *r, int index, bool *pinned)
+{
+    ls_json_encode(L, index);
+    return answer(L, r, index, type_json, pinned);
+}
+
+int ls_request_answer_body(lua_State *L, ls_request *r, int index, bool *pinned)
+{
+    if (lua_type(L, index) == LUA_TTABLE) return ls_request_answer_json(L, r, index, pinned);
+    return answer(L, r, index, type_text, pinned);
+}
+
+int ls_request_answer_text(ls_request *r, int status)
+{
+    ls_exchange *x = r->x;
+    char text[64];
+    size_t len = 0;
+    ls_slice slice;
+    x->status = status;
+    x->length = -1;
+    x->type = status_has_body(status) ? type_text : NULL;
+    if (status_has_body(status)) {
+        const char *phrase = ls_status_text(status);
+        len = strlen(phrase);
+        if (len > sizeof text - 1) len = sizeof text - 1;
+        memcpy(text, phrase, len);
+        if (len == 0) {
+            text[0] = (char)('0' + status / 100);
+            text[1] = (char)('0' + status / 10 % 10);
+            text[2] = (char)('0' + status % 10);
+            len = 3;
+        }
+        text[len++] = '\n';
+    }
+    slice = ls_slice_static(text, len); /* small: respond copies it */
+    return x->transport->respond(r->state->seat, x, &slice, len > 0);
+}
+
+int ls_request_push_parts(ls_seat *seat, ls_request *r)
+{
+    ls_slice slice;
+    if (r->out == NULL || r->out_from == r->out_len || r->x == NULL) return LS_DONE;
+    slice = ls_slice_of(r->out, r->out_from, r->out_len - r->out_from);
+    r->out_from = r->out_len;
+    return r->x->transport->write(seat, r->x, &slice, 1);
+}
+
+void ls_request_id_text(uint64_t id, char out[17])
+{
+    for (int n = 15; n >= 0; n--, id >>= 4) out[n] = "0123456789abcdef"[id & 15];
+    out[16] = '\0';
+}

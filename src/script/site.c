@@ -1,0 +1,293 @@
+/* site.c - see site.h. */
+#include "script/site.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <lualib.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "script/bind.h"
+#include "script/site_inner.h"
+#include "script/task.h"
+
+/* ---- loading ----------------------------------------------------------------------------------------------- */
+
+typedef struct site_load {
+    ls_site *site;
+    ls_state *state;
+    char *message;
+    size_t message_bytes;
+    int result;
+} site_load;
+
+/* The traceback is for --log-level debug only: a message with its line is what one wants to see. */
+static int load_failed(lua_State *L)
+{
+    const char *text = luaL_tolstring(L, 1, NULL);
+    if (ls_log_level_get() <= LS_LOG_DEBUG) {
+        luaL_traceback(L, L, text, 1);
+        ls_log(LS_LOG_DEBUG, "%s", lua_tostring(L, -1));
+        lua_pop(L, 1);
+    }
+    return 1;
+}
+
+static int load_main(lua_State *L)
+{
+    site_load *load = lua_touserdata(L, 1);
+    const ls_site *site = load->site;
+    lua_settop(L, 0);
+    lua_pushcfunction(L, load_failed); /* 1 */
+    lua_createtable(L, site->argc, 1);
+    lua_pushstring(L, site->path);
+    lua_rawseti(L, -2, 0);
+    for (int n = 0; n < site->argc; n++) {
+        lua_pushstring(L, site->argv[n]);
+        lua_rawseti(L, -2, n + 1);
+    }
+    lua_setglobal(L, "arg");
+
+    int status = luaL_loadfile(L, site->path);
+    if (status == LUA_OK) {
+        luaL_checkstack(L, site->argc, "too many arguments to the site");
+        for (int n = 0; n < site->argc; n++) lua_pushstring(L, site->argv[n]);
+        status = lua_pcall(L, site->argc, 0, 1);
+    }
+    if (status == LUA_OK) return 0;
+    load->result = status == LUA_ERRFILE ? LS_ENOENT : status == LUA_ERRMEM ? LS_ENOMEM : LS_ESCRIPT;
+    const char *text = lua_tostring(L, -1);
+    (void)snprintf(load->message, load->message_bytes, "%s", text != NULL ? text : "the site failed without a message");
+    return 0;
+}
+
+/* Run the file in `state`. */
+static int site_load_state(ls_site *site, ls_state *state, char *message, size_t message_bytes)
+{
+    site_load load = {site, state, message, message_bytes, LS_OK};
+    state->loading = true;
+    const int status = ls_state_protected(state, &site->load_seat, load_main, &load);
+    state->loading = false;
+    if (status == LUA_OK) return load.result;
+    (void)snprintf(message, message_bytes, "%s: not enough memory", site->path);
+    return LS_ENOMEM;
+}
+
+int ls_site_open(const ls_site_options *options, ls_site **out, char *message, size_t message_bytes)
+{
+    int err = LS_ENOMEM;
+    ls_site *site = calloc(1, sizeof *site);
+    (void)snprintf(message, message_bytes, "not enough memory to load %s", options->path);
+    if (site == NULL) return err;
+    site->argc = options->argc;
+    site->argv = options->argv;
+    site->host = options->host;
+    site->load_slot.joined = true; /* nobody watches it */
+    site->cpu_ns_max = (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000;
+    site->path = malloc(strlen(options->path) + 1);
+    site->entries = calloc(LS_LISTENERS_MAX, sizeof *site->entries);
+    site->states = calloc(1, sizeof *site->states);
+    if (site->path == NULL || site->entries == NULL || site->states == NULL) goto fail_site;
+    memcpy(site->path, options->path, strlen(options->path) + 1);
+
+    if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &site->load_pools)) < 0) goto fail_site;
+    if ((err = ls_pool_open(site->load_pools, &site->load_pool)) < 0) goto fail_pools;
+    ls_pool_enter(site->load_pool);
+    ls_seat_init(&site->load_seat, NULL, site->load_pool, 0);
+
+    err = ls_state_open(site, 0, (size_t)LS_LUA_MIB_MAX << 20, &site->states[0], message, message_bytes);
+    if (err < 0) goto fail_pool;
+    site->state_count = 1;
+    if ((err = site_load_state(site, site->states[0], message, message_bytes)) < 0) goto fail_state;
+    if (site->settings.handler_cpu_ms_max > 0)
+        site->cpu_ns_max = (uint64_t)site->settings.handler_cpu_ms_max * 1000000;
+    if (message_bytes > 0) message[0] = '\0';
+    *out = site;
+    return LS_OK;
+
+fail_state:
+    ls_state_close(site->states[0]);
+fail_pool:
+    ls_pool_close(site->load_pool);
+fail_pools:
+    ls_pools_close(site->load_pools);
+fail_site:
+    for (unsigned n = 0; n < site->entry_count; n++) free(site->entries[n]);
+    free(site->states);
+    free(site->entries);
+    free(site->path);
+    free(site);
+    return err;
+}
+
+const ls_site_settings *ls_site_settings_get(const ls_site *site)
+{
+    return &site->settings;
+}
+
+unsigned ls_site_listener_count(const ls_site *site)
+{
+    return site->entry_count;
+}
+
+const ls_site_listener *ls_site_listener_get(const ls_site *site, unsigned index)
+{
+    return &site->entries[index]->listener;
+}
+
+const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener)
+{
+    return &site->entries[listener]->handler.base;
+}
+
+void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at)
+{
+    site->entries[index]->bound = *at;
+    site->entries[index]->is_bound = true;
+}
+
+static void start_done(ls_seat *seat, ls_op *op);
+static void drain_done(ls_seat *seat, ls_op *op);
+
+int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned count, char *message,
+                        size_t message_bytes)
+{
+    const size_t bytes_max = site->settings.lua_bytes_max > 0 ? (size_t)site->settings.lua_bytes_max
+                                                              : (size_t)LS_LUA_MIB_MAX << 20;
+    ls_state **states = realloc(site->states, count * sizeof *states);
+    int err = LS_ENOMEM;
+    (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", count);
+    if (states == NULL) return err;
+    site->states = states;
+    for (unsigned n = site->state_count; n < count; n++) {
+        ls_state *state;
+        if ((err = ls_state_open(site, n, bytes_max, &state, message, message_bytes)) < 0) return err;
+        site->states[n] = state;
+        site->state_count = n + 1;
+        if ((err = site_load_state(site, state, message, message_bytes)) < 0) return err;
+        if (state->listener_count != site->entry_count) {
+            (void)snprintf(message, message_bytes,
+                           "%s defines %u listeners in one Lua state and %u in another: what a site defines must not "
+                           "depend on the state",
+                           site->path, site->entry_count, state->listener_count);
+            return LS_ESCRIPT;
+        }
+    }
+    (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", count);
+    site->slots = aligned_alloc(_Alignof(ls_slot), count * sizeof *site->slots);
+    if (site->slots == NULL) return LS_ENOMEM;
+    memset((void *)site->slots, 0, count * sizeof *site->slots);
+    site->slot_count = count;
+    if ((err = ls_interrupt_install(ls_state_hook)) < 0) return err;
+    site->port = port;
+    for (unsigned n = 0; n < count; n++) {
+        ls_state *state = site->states[n];
+        seats[n]->user = state;
+        state->start_op = (ls_op){.done = start_done, .actor = &state->actor};
+        state->drain_op = (ls_op){.done = drain_done, .actor = &state->actor};
+    }
+    if (message_bytes > 0) message[0] = '\0';
+    return LS_OK;
+}
+
+int ls_site_ready(ls_site *site, ls_port *port, ls_crew *crew, char *message, size_t message_bytes)
+{
+    ls_crew_stats stats;
+    ls_crew_stat(crew, &stats);
+    ls_seat **seats = calloc(stats.threads_max, sizeof *seats);
+    if (seats == NULL) {
+        (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", stats.threads_max);
+        return LS_ENOMEM;
+    }
+    for (unsigned n = 0; n < stats.threads_max; n++) seats[n] = ls_crew_seat(crew, n);
+    const int err = ls_site_ready_seats(site, port, seats, stats.threads_max, message, message_bytes);
+    free(seats);
+    return err;
+}
+
+/* ---- start and drain --------------------------------------------------------------------------------------- */
+
+static void run_hooks(ls_seat *seat, ls_state *state, const ls_hooks *hooks, const char *what)
+{
+    for (unsigned n = 0; n < hooks->count; n++) ls_job_run_ref(seat, state, hooks->refs[n], what);
+}
+
+static void start_done(ls_seat *seat, ls_op *op)
+{
+    ls_state *state = LS_CONTAINER(op, ls_state, start_op);
+    ls_timers_start(state);
+    run_hooks(seat, state, &state->once, "in an ls.once function");
+    run_hooks(seat, state, &state->hooks[LS_HOOK_START], "in a \"start\" hook");
+    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+}
+
+static void drain_done(ls_seat *seat, ls_op *op)
+{
+    ls_state *state = LS_CONTAINER(op, ls_state, drain_op);
+    state->draining = true;
+    ls_timers_drain(seat, state);
+    run_hooks(seat, state, &state->hooks[LS_HOOK_DRAIN], "in a \"drain\" hook");
+    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+}
+
+/* The orders count as busy, so that nobody takes the site for idle before its hooks have begun. */
+void ls_site_start(ls_site *site)
+{
+    for (unsigned n = 0; n < site->state_count; n++) {
+        atomic_fetch_add_explicit(&site->states[n]->busy, 1, memory_order_relaxed);
+        ls_port_post(site->port, &site->states[n]->start_op, NULL, 0);
+    }
+}
+
+void ls_site_drain(ls_site *site)
+{
+    for (unsigned n = 0; n < site->state_count; n++) {
+        atomic_fetch_add_explicit(&site->states[n]->busy, 1, memory_order_relaxed);
+        ls_port_post(site->port, &site->states[n]->drain_op, NULL, 0);
+    }
+}
+
+unsigned ls_site_busy(const ls_site *site)
+{
+    unsigned sum = 0;
+    for (unsigned n = 0; n < site->state_count; n++)
+        sum += atomic_load_explicit(&site->states[n]->busy, memory_order_relaxed);
+    return sum;
+}
+
+void ls_site_slow(ls_seat *seat, uint32_t ms, void *user)
+{
+    ls_site *site = user;
+    (void)ms;
+    if (site->slots == NULL) return;
+    ls_slot *slot = &site->slots[seat->index];
+    const uint64_t run = atomic_load_explicit(&slot->run, memory_order_acquire);
+    if (run == 0) return;
+    const uint64_t now = ls_interrupt_cpu_ns(slot);
+    if (slot->seen_run != run) {
+        slot->seen_run = run;
+        slot->seen_ns = now;
+        return;
+    }
+    const uint64_t used = atomic_load_explicit(&slot->before_ns, memory_order_relaxed) + (now - slot->seen_ns);
+    atomic_store_explicit(&slot->used_ns, used, memory_order_relaxed);
+    atomic_store_explicit(&slot->used_run, run, memory_order_release);
+    if (used <= site->cpu_ns_max) return;
+    atomic_store_explicit(&slot->end_run, run, memory_order_release);
+    ls_interrupt_send(slot);
+}
+
+void ls_site_close(ls_site *site)
+{
+    for (unsigned n = 0; n < site->state_count; n++) ls_state_close(site->states[n]);
+    ls_pool_close(site->load_pool);
+    ls_pools_close(site->load_pools);
+    for (unsigned n = 0; n < site->entry_count; n++) free(site->entries[n]);
+    free(site->slots);
+    free(site->states);
+    free(site->entries);
+    free(site->path);
+    free(site);
+}

@@ -1,0 +1,231 @@
+/* state.c - see state.h. */
+#include "script/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <lua-cjson.h>
+#include <lualib.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "script/bind.h"
+#include "script/buffer.h"
+#include "script/embed.h"
+#include "script/request.h"
+#include "script/site_inner.h"
+
+int luaopen_cjson_safe(lua_State *L); /* in the same library, without a line in its header */
+
+/* Lua's memory, counted. Past the limit it is NULL: Lua collects its garbage and asks again, then raises. Blocks that
+ * shrink or stay are never refused: Lua relies on it. */
+static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size)
+{
+    ls_state *state = user;
+    const size_t live = atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
+    void *moved;
+    if (ptr == NULL) old_size = 0; /* Lua says there what kind of object it is */
+    if (new_size == 0) {
+        atomic_store_explicit(&state->bytes_live, live - old_size, memory_order_relaxed);
+        free(ptr);
+        return NULL;
+    }
+    if (new_size > old_size && (live >= state->bytes_max || new_size - old_size > state->bytes_max - live)) return NULL;
+    moved = realloc(ptr, new_size);
+    if (moved == NULL) return NULL;
+    atomic_store_explicit(&state->bytes_live, live - old_size + new_size, memory_order_relaxed);
+    return moved;
+}
+
+/* Nothing but a defect of ours leads here: an error outside of every protected call. */
+static int state_panic(lua_State *L)
+{
+    const char *text = lua_tostring(L, -1);
+    ls_log(LS_LOG_ERROR, "a Lua error outside of every protected call: %s", text != NULL ? text : "(no text)");
+    return 0; /* Lua aborts */
+}
+
+void ls_state_hook(lua_State *L, lua_Debug *ar)
+{
+    const ls_state *state = ls_state_of(L);
+    if (state->slot == NULL || !ls_slot_over(state->slot)) {
+        lua_sethook(L, NULL, 0, 0); /* left over on a coroutine that lives on */
+        return;
+    }
+    if (lua_getinfo(L, "Sl", ar) != 0 && ar->currentline > 0)
+        lua_pushfstring(L, "%s:%d: ", ar->short_src, ar->currentline);
+    else
+        lua_pushliteral(L, "");
+    lua_pushfstring(L, "handler used more than %f s of processor time", (double)state->site->cpu_ns_max / 1e9);
+    lua_concat(L, 2);
+    lua_error(L);
+}
+
+int ls_state_raise_over(lua_State *L)
+{
+    return luaL_error(L, "handler used more than %f s of processor time",
+                      (double)ls_state_of(L)->site->cpu_ns_max / 1e9);
+}
+
+ls_slot *ls_state_slot(ls_state *state, const ls_seat *seat)
+{
+    ls_site *site = state->site;
+    return seat == &site->load_seat || site->slots == NULL ? &site->load_slot : &site->slots[seat->index];
+}
+
+ls_pool *ls_state_pool(const ls_state *state)
+{
+    return state->seat != NULL ? state->seat->pool : state->site->load_pool;
+}
+
+ls_block *ls_state_block(lua_State *L, size_t size)
+{
+    ls_state *state = ls_state_of(L);
+    ls_block *block = ls_block_get(ls_state_pool(state), size);
+    if (block == NULL) {
+        (void)lua_gc(L, LUA_GCCOLLECT); /* what buffers hold does not count as Lua's memory */
+        block = ls_block_get(ls_state_pool(state), size);
+    }
+    if (block == NULL) luaL_error(L, "no memory for a buffer: the pool is at its limit");
+    return block;
+}
+
+int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with)
+{
+    lua_State *L = state->L;
+    ls_slot *slot = ls_state_slot(state, seat);
+    const int top = lua_gettop(L);
+    ls_seat *const outer_seat = state->seat;
+    ls_slot *const outer_slot = state->slot;
+    state->seat = seat;
+    state->slot = slot;
+    ls_slot_begin(slot, L, 0);
+    lua_pushcfunction(L, fn);
+    lua_pushlightuserdata(L, with);
+    const int status = lua_pcall(L, 1, 0, 0);
+    (void)ls_slot_end(slot);
+    lua_settop(L, top);
+    if (state->loading) {
+        state->seat = outer_seat;
+        state->slot = outer_slot;
+    }
+    return status;
+}
+
+/* ---- open -------------------------------------------------------------------------------------------------- */
+
+/* The loader in package.preload for an embedded module: its number is the upvalue. */
+static int embedded_load(lua_State *L)
+{
+    const ls_embedded *module = &ls_embedded_modules[lua_tointeger(L, lua_upvalueindex(1))];
+    char source[80];
+    const char *dot = strchr(module->name, '.');
+    (void)snprintf(source, sizeof source, "@luaserve/%s.lua", dot != NULL ? dot + 1 : "init");
+    if (luaL_loadbufferx(L, module->bytes, module->len, source, "t") != LUA_OK) return lua_error(L);
+    lua_pushstring(L, module->name);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+static void preload(lua_State *L)
+{
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+    lua_pushcfunction(L, luaopen_cjson_safe);
+    lua_setfield(L, -2, "cjson.safe");
+    lua_pushcfunction(L, ls_core_open);
+    lua_setfield(L, -2, "luaserve.core");
+    for (size_t n = 0; n < ls_embedded_count; n++) {
+        lua_pushinteger(L, (lua_Integer)n);
+        lua_pushcclosure(L, embedded_load, 1);
+        lua_setfield(L, -2, ls_embedded_modules[n].name);
+    }
+    lua_pop(L, 1);
+}
+
+/* Modules beside the site come first. */
+static void set_path(lua_State *L, const char *site_path)
+{
+    const char *slash = strrchr(site_path, '/');
+    lua_getglobal(L, "package");
+    if (slash == NULL)
+        lua_pushliteral(L, ".");
+    else
+        lua_pushlstring(L, site_path, slash == site_path ? 1 : (size_t)(slash - site_path));
+    const char *dir = lua_tostring(L, -1);
+    lua_getfield(L, -2, "path");
+    lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;%s", dir, dir, lua_tostring(L, -1));
+    lua_setfield(L, -4, "path");
+    lua_pop(L, 3);
+}
+
+static int state_define(lua_State *L)
+{
+    static const char *const methods[LS_HTTP_METHODS] = {"", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS",
+                                                         "CONNECT", "TRACE"};
+    ls_state *state = lua_touserdata(L, 1);
+    luaL_openlibs(L);
+    ls_coroutine_define(L);
+    luaL_requiref(L, "cjson", luaopen_cjson, 0);
+    lua_getfield(L, -1, "encode");
+    state->encode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_getfield(L, -1, "decode");
+    state->decode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_pop(L, 1);
+    preload(L);
+    set_path(L, state->site->path);
+    for (int n = 0; n < LS_HTTP_METHODS; n++) {
+        lua_pushstring(L, methods[n]);
+        state->method_refs[n] = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    ls_request_define_req(L, state);
+    ls_request_define_res(L, state);
+    ls_buffer_define(L, state);
+    ls_jobs_define(L, state);
+    ls_timers_define(L, state);
+    return 0;
+}
+
+int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **out, char *message, size_t message_bytes)
+{
+    ls_state *state = calloc(1, sizeof *state);
+    if (state == NULL) goto fail;
+    ls_actor_init(&state->actor);
+    state->site = site;
+    state->index = index;
+    state->bytes_max = bytes_max;
+    state->seat = &site->load_seat;
+    state->slot = &site->load_slot;
+    ls_node_init(&state->tasks_free);
+    ls_node_init(&state->tasks_live);
+    ls_node_init(&state->timers);
+    state->L = lua_newstate(state_alloc, state);
+    if (state->L == NULL) goto fail_state;
+    *ls_state_extra(state->L) = (uintptr_t)state;
+    (void)lua_atpanic(state->L, state_panic);
+    if (ls_state_protected(state, &site->load_seat, state_define, state) != LUA_OK) goto fail_lua;
+    *out = state;
+    return LS_OK;
+
+fail_lua:
+    lua_close(state->L);
+fail_state:
+    free(state);
+fail:
+    (void)snprintf(message, message_bytes, "not enough memory for a Lua state");
+    return LS_ENOMEM;
+}
+
+void ls_state_close(ls_state *state)
+{
+    state->seat = &state->site->load_seat; /* for finalizers */
+    state->slot = &state->site->load_slot;
+    state->current = NULL;
+    ls_timers_free(state);
+    lua_close(state->L);
+    ls_task_free_all(state, state->site->port);
+    for (int n = 0; n < LS_HOOKS; n++) free(state->hooks[n].refs);
+    free(state->once.refs);
+    free(state->listeners);
+    free(state);
+}

@@ -1,0 +1,112 @@
+/* state.h - one Lua state as an actor: whoever holds ls_state.actor may use it, nobody else.
+ *
+ * The state owns its memory budget, its pool of coroutines (task.h) and its ring of request objects (request.h). Any
+ * lua_State of it leads here without a lookup: Lua copies the extra space of the main thread into every coroutine. The
+ * lowest bit there marks a coroutine that waits as part of a task, so that no other task resumes it meanwhile.
+ *
+ * Calls of the Lua API that can allocate may raise, and outside a protected call that ends the process. So everything that
+ * allocates runs inside a coroutine's resume or in ls_state_protected(); outside, only light values are pushed. */
+#ifndef LS_SCRIPT_STATE_H
+#define LS_SCRIPT_STATE_H
+
+#include <lauxlib.h>
+#include <lua.h>
+
+#include "base/list.h"
+#include "port/actor.h"
+#include "script/interrupt.h"
+#include "script/site.h"
+
+typedef struct ls_state ls_state;
+typedef struct ls_task ls_task;
+typedef struct ls_request ls_request;
+typedef struct ls_alarm ls_alarm;
+
+enum {
+    LS_REQUESTS_RING = 64,     /* free request objects: fewer, and a new one is made, so that one comes round late */
+    LS_REQUESTS_FREE_MAX = 256 /* more, after a burst of suspended requests, are dropped */
+};
+
+typedef struct ls_state_listener {
+    int dispatch_ref, failed_ref;
+} ls_state_listener;
+
+enum ls_hook_kind { LS_HOOK_START, LS_HOOK_DRAIN, LS_HOOK_LOG, LS_HOOKS };
+
+typedef struct ls_hooks {
+    int *refs;
+    unsigned count;
+} ls_hooks;
+
+struct ls_state {
+    ls_actor actor;             /* first: an ls_actor of this layer is a state */
+    lua_State *L;               /* the main thread: the site's chunk, then only protected calls */
+    ls_site *site;
+    unsigned index;
+    bool loading;               /* the chunk runs: nothing may wait */
+    bool load_waited;           /* something wanted to */
+    bool draining;
+
+    ls_seat *seat;              /* the thread that is inside, while a task runs */
+    ls_slot *slot;
+    ls_task *current;           /* the task that runs, NULL outside */
+
+    _Atomic size_t bytes_live;  /* of Lua's memory; others read it for statistics */
+    size_t bytes_max;
+
+    ls_node tasks_free, tasks_live;
+    unsigned tasks_free_count;
+    _Atomic unsigned busy;      /* tasks that are not requests, and orders not yet carried out */
+    ls_alarm *alarms_free, *alarms;
+
+    ls_request *ring[LS_REQUESTS_FREE_MAX]; /* free request objects, oldest first from ring_at on, going round */
+    unsigned ring_at, ring_count;
+    uint64_t serial;            /* of the last request */
+    uint64_t injected;          /* requests without a socket so far */
+
+    ls_state_listener *listeners;
+    unsigned listener_count;
+    ls_hooks hooks[LS_HOOKS];
+    ls_hooks once;
+    ls_node timers;             /* ls.after and ls.every, armed or to be armed at the start */
+
+    int method_refs[LS_HTTP_METHODS];
+    int encode_ref, decode_ref; /* cjson's */
+    int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref;
+    ls_op start_op, drain_op;
+};
+
+enum { LS_EXTRA_WAITS = 1 };
+
+static inline uintptr_t *ls_state_extra(lua_State *L)
+{
+    return (uintptr_t *)lua_getextraspace(L);
+}
+
+static inline ls_state *ls_state_of(lua_State *L)
+{
+    return (ls_state *)(*ls_state_extra(L) & ~(uintptr_t)LS_EXTRA_WAITS); /* NOLINT(performance-no-int-to-ptr) */
+}
+
+/* LS_OK, or LS_ENOMEM / LS_ESCRIPT with the reason in `message`. */
+int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **out, char *message, size_t message_bytes);
+void ls_state_close(ls_state *state);
+
+/* Run fn(L, light userdata `with`) protected, on the main thread, within the processor-time budget. Its error, if
+ * any, is dropped. LUA_OK or the status of the error. No task runs. */
+int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with);
+
+/* The slot of a thread. */
+ls_slot *ls_state_slot(ls_state *state, const ls_seat *seat);
+
+/* The pool for buffers made now. */
+ls_pool *ls_state_pool(const ls_state *state);
+
+/* A block; when the pool is at its limit, buffers that are garbage are collected first. Raises when there is none. */
+ls_block *ls_state_block(lua_State *L, size_t size);
+
+/* The hook behind the processor-time budget. */
+void ls_state_hook(lua_State *L, lua_Debug *ar);
+int ls_state_raise_over(lua_State *L);
+
+#endif

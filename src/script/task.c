@@ -1,0 +1,300 @@
+/* task.c - see task.h. */
+#include "script/task.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "script/request.h"
+
+#define LS_WAIT_MAX_S 1e9 /* some thirty years: longer waits are cut to it, so that sums of clocks cannot wrap */
+
+static void task_op_done(ls_seat *seat, ls_op *op)
+{
+    ls_task *task = LS_CONTAINER(op, ls_task, op);
+    task->queued = false;
+    ls_task_run(seat, task, task->nargs);
+}
+
+static ls_task *task_new(lua_State *L, ls_state *state)
+{
+    lua_State *co = lua_newthread(L);
+    const int ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_task *task = calloc(1, sizeof *task);
+    if (task == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, ref);
+        luaL_error(L, "not enough memory");
+        return NULL;
+    }
+    lua_sethook(co, NULL, 0, 0); /* a coroutine inherits its creator's */
+    task->state = state;
+    task->co = co;
+    task->ref = ref;
+    task->op.actor = &state->actor;
+    task->op.done = task_op_done;
+    ls_node_init(&task->wait_node);
+    return task;
+}
+
+static ls_task *task_reuse(ls_state *state)
+{
+    ls_task *task = LS_CONTAINER(state->tasks_free.prev, ls_task, node); /* the last one used: its stack is warm */
+    ls_list_remove(&task->node);
+    state->tasks_free_count--;
+    return task;
+}
+
+ls_task *ls_task_take(lua_State *L, ls_state *state)
+{
+    ls_task *task = state->tasks_free_count > 0 ? task_reuse(state) : task_new(L, state);
+    ls_list_push(&state->tasks_live, &task->node);
+    return task;
+}
+
+typedef struct task_order {
+    ls_state *state;
+    ls_task *task;
+} task_order;
+
+static int task_new_protected(lua_State *L)
+{
+    task_order *order = lua_touserdata(L, 1);
+    order->task = task_new(L, order->state);
+    return 0;
+}
+
+ls_task *ls_task_take_outside(ls_state *state, ls_seat *seat)
+{
+    task_order order = {state, NULL};
+    if (state->tasks_free_count > 0)
+        order.task = task_reuse(state);
+    else if (ls_state_protected(state, seat, task_new_protected, &order) != LUA_OK || order.task == NULL)
+        return NULL;
+    ls_list_push(&state->tasks_live, &order.task->node);
+    return order.task;
+}
+
+/* Closes what the coroutine left to be closed, which may run Lua. */
+static int task_reset_protected(lua_State *L)
+{
+    ls_task *task = lua_touserdata(L, 1);
+    task->blocked++; /* a __close that wants to wait cannot */
+    ls_slot_inner(task->state->slot, task->co);
+    (void)lua_resetthread(task->co);
+    return 0;
+}
+
+static void task_free(ls_task *task)
+{
+    luaL_unref(task->state->L, LUA_REGISTRYINDEX, task->ref);
+    free(task);
+}
+
+void ls_task_release(ls_seat *seat, ls_task *task, bool well)
+{
+    ls_state *state = task->state;
+    assert(!task->waiting && !task->queued);
+    ls_list_remove(&task->node);
+    if (task->counted) atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+    task->counted = false;
+    task->generation++;
+    task->serial = 0;
+    task->request = NULL;
+    if (well && !task->over && state->tasks_free_count < LS_TASKS_FREE_MAX) {
+        task->cpu_ns = 0;
+        lua_settop(task->co, 0);
+        ls_list_push(&state->tasks_free, &task->node);
+        state->tasks_free_count++;
+        return;
+    }
+    if (!well) (void)ls_state_protected(state, seat, task_reset_protected, task);
+    task_free(task);
+}
+
+typedef struct task_error {
+    ls_task *task;
+    const char *what;
+} task_error;
+
+static int log_error_protected(lua_State *L)
+{
+    const task_error *error = lua_touserdata(L, 1);
+    lua_settop(L, 0);
+    lua_pushvalue(error->task->co, -1);
+    lua_xmove(error->task->co, L, 1);
+    luaL_traceback(L, error->task->co, luaL_tolstring(L, 1, NULL), 0);
+    ls_log(LS_LOG_ERROR, "%s: %s", error->what, lua_tostring(L, -1));
+    return 0;
+}
+
+void ls_task_log_error(ls_seat *seat, ls_task *task, const char *what)
+{
+    task_error error = {task, what};
+    if (ls_state_protected(task->state, seat, log_error_protected, &error) != LUA_OK)
+        ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
+}
+
+void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
+{
+    ls_state *state = task->state;
+    lua_State *co = task->co;
+    ls_task *const outer = state->current; /* only while the site loads: an injected request inside the chunk */
+    ls_seat *const outer_seat = state->seat;
+    ls_slot *const outer_slot = state->slot;
+    ls_slot *slot = ls_state_slot(state, seat);
+    lua_State *const outer_running = atomic_load_explicit(&slot->running, memory_order_relaxed);
+    const uint64_t outer_run = atomic_load_explicit(&slot->run, memory_order_relaxed);
+    int count = 0;
+
+    assert(!task->waiting);
+    state->seat = seat;
+    state->slot = slot;
+    state->current = task;
+    *ls_state_extra(co) &= ~(uintptr_t)LS_EXTRA_WAITS;
+    ls_slot_begin(slot, co, task->cpu_ns);
+    if (task->over) {
+        atomic_store_explicit(&slot->over, 1, memory_order_relaxed);
+        lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
+    }
+    const int status = lua_resume(co, NULL, nargs, &count);
+    if (ls_slot_over(slot)) task->over = true;
+    task->cpu_ns = ls_slot_end(slot);
+    state->current = outer;
+    if (outer != NULL || state->loading) {
+        state->seat = outer_seat;
+        state->slot = outer_slot;
+        atomic_store_explicit(&slot->running, outer_running, memory_order_relaxed);
+        atomic_store_explicit(&slot->run, outer_run, memory_order_relaxed);
+    }
+    if (status == LUA_YIELD) {
+        assert(task->waiting); /* coroutine.yield refuses to yield a task itself */
+        return;
+    }
+    task->ended(seat, task, status, count);
+}
+
+void ls_task_post(ls_seat *seat, ls_task *task, int nargs)
+{
+    assert(!task->queued);
+    task->nargs = nargs;
+    task->queued = true;
+    ls_actor_post(&task->state->actor, seat, &task->op);
+}
+
+void ls_task_may_wait(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    if (state->loading) {
+        state->load_waited = true;
+        luaL_error(L, "cannot wait while the site loads");
+    }
+    if (state->current == NULL) luaL_error(L, "cannot wait here: no task runs");
+    if (ls_slot_over(state->slot)) ls_state_raise_over(L);
+    if (state->current->blocked > 0 || !lua_isyieldable(L))
+        luaL_error(L, "cannot wait here: a function written in C (such as table.sort or string.gsub), a hook or a "
+                      "finalizer is in between");
+}
+
+bool ls_task_can_wait(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    return !state->loading && state->current != NULL && !ls_slot_over(state->slot) && state->current->blocked == 0 &&
+           lua_isyieldable(L);
+}
+
+int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k)
+{
+    ls_state *state = ls_state_of(L);
+    ls_task *task = state->current;
+    if (task->request != NULL) ls_request_push_parts(state->seat, task->request);
+    task->waiting = true;
+    task->wake_result = 0;
+    *ls_state_extra(L) |= LS_EXTRA_WAITS;
+    return lua_yieldk(L, 0, context, k);
+}
+
+static void alarm_free(ls_alarm *alarm)
+{
+    alarm->task = NULL;
+    alarm->next = alarm->state->alarms_free;
+    alarm->state->alarms_free = alarm;
+}
+
+void ls_task_wake(ls_seat *seat, ls_task *task, int result)
+{
+    ls_state *state = task->state;
+    if (!task->waiting) return;
+    task->waiting = false;
+    task->wake_result = result;
+    ls_list_remove(&task->wait_node);
+    if (task->alarm != NULL) {
+        ls_alarm *alarm = task->alarm;
+        task->alarm = NULL;
+        alarm->task = NULL;
+        if (ls_timer_cancel(seat->port, &alarm->timer)) alarm_free(alarm); /* else its packet comes and frees it */
+    }
+    if (state->current == NULL && seat->inside == &state->actor)
+        ls_task_run(seat, task, 0);
+    else
+        ls_task_post(seat, task, 0);
+}
+
+static void alarm_done(ls_seat *seat, ls_op *op)
+{
+    ls_alarm *alarm = LS_CONTAINER(op, ls_alarm, timer.op);
+    ls_task *task = alarm->task;
+    alarm_free(alarm);
+    if (task == NULL) return;
+    task->alarm = NULL;
+    ls_task_wake(seat, task, LS_ETIMEDOUT);
+}
+
+uint64_t ls_task_deadline(double seconds)
+{
+    if (seconds > LS_WAIT_MAX_S) seconds = LS_WAIT_MAX_S;
+    return ls_clock_ns() + (uint64_t)(seconds * 1e9);
+}
+
+void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
+{
+    ls_state *state = task->state;
+    ls_alarm *alarm = state->alarms_free;
+    assert(task->alarm == NULL);
+    if (alarm != NULL) {
+        state->alarms_free = alarm->next;
+    } else {
+        alarm = calloc(1, sizeof *alarm);
+        if (alarm == NULL) luaL_error(L, "not enough memory");
+        alarm->state = state;
+        alarm->made_before = state->alarms;
+        state->alarms = alarm;
+        alarm->timer.op.actor = &state->actor;
+        alarm->timer.op.done = alarm_done;
+    }
+    alarm->task = task;
+    if (ls_timer_set(state->seat->port, &alarm->timer, ls_task_deadline(seconds)) < 0) {
+        alarm_free(alarm);
+        luaL_error(L, "not enough memory");
+    }
+    task->alarm = alarm;
+}
+
+void ls_task_free_all(ls_state *state, ls_port *port)
+{
+    while (!ls_list_empty(&state->tasks_free) || !ls_list_empty(&state->tasks_live)) {
+        ls_node *head = ls_list_empty(&state->tasks_free) ? &state->tasks_live : &state->tasks_free;
+        ls_task *task = LS_CONTAINER(head->next, ls_task, node);
+        ls_list_remove(&task->node);
+        free(task);
+    }
+    state->tasks_free_count = 0;
+    while (state->alarms != NULL) {
+        ls_alarm *alarm = state->alarms;
+        state->alarms = alarm->made_before;
+        (void)ls_timer_cancel(port, &alarm->timer); /* no thread runs any more: packets on the way are never taken */
+        free(alarm);
+    }
+    state->alarms_free = NULL;
+}
