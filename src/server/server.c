@@ -44,8 +44,7 @@ struct ls_server {
     ls_signals *signals;
     ls_gate gate;
     bool gate_open;
-    unsigned threads, threads_max;
-    uint32_t drain_ms_max;
+    ls_site_settings settings; /* the site's, the options' and the defaults, in force */
     uint64_t opened_ns;
     endpoint *endpoints;
     unsigned endpoint_count;
@@ -115,21 +114,29 @@ static void stop_from_site(void *user)
 
 /* ---- open ------------------------------------------------------------------------------------------------------ */
 
-static void choose_threads(ls_server *server, const ls_server_options *options, const ls_site_settings *settings)
+/* What the command line says, then the site, then the defaults. */
+static ls_site_settings settle(const ls_server_options *options, const ls_site_settings *site)
 {
-    server->threads = options->threads > 0 ? options->threads : settings->threads;
-    if (server->threads == 0) server->threads = ls_cpu_count();
-    server->threads_max = settings->threads_max;
-    if (server->threads_max == 0) server->threads_max = 2 * server->threads + SPARES_DEFAULT;
-    if (server->threads_max < server->threads) server->threads_max = server->threads;
+    ls_site_settings s = *site;
+    if (options->threads > 0) s.threads = options->threads;
+    if (s.threads == 0) s.threads = ls_cpu_count();
+    if (s.threads_max == 0) s.threads_max = 2 * s.threads + SPARES_DEFAULT;
+    if (s.threads_max < s.threads) s.threads_max = s.threads;
+    if (s.connections_max == 0) s.connections_max = 65536;
+    if (s.pool_bytes_max == 0) s.pool_bytes_max = UINT64_C(256) << 20;
+    if (s.drain_ms_max == 0) s.drain_ms_max = 15000;
+    if (s.accepts_posted == 0) s.accepts_posted = 4;
+    if (s.backlog == 0) s.backlog = 1024;
+    return s;
 }
 
 static int open_endpoint(ls_server *server, unsigned index, const ls_addr *at)
 {
-    const ls_site_settings *settings = ls_site_settings_get(server->site);
+    const ls_site_settings *settings = &server->settings;
     endpoint *e = &server->endpoints[server->endpoint_count];
     int err = ls_http1_open(server->port, &ls_site_listener_get(server->site, index)->http,
-                            ls_site_http_handler(server->site, index), &server->gate, server->threads_max, &e->http);
+                            ls_site_http_handler(server->site, index), &server->gate, server->settings.threads_max,
+                            &e->http);
     if (err < 0) return err;
     err = ls_listener_open(server->port, at, settings->backlog, settings->accepts_posted, &server->gate,
                            ls_http1_accepted, e->http, &e->listener);
@@ -195,9 +202,8 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
 
 static int open_core(ls_server *server, const ls_server_options *options, char *message, size_t message_bytes)
 {
-    const ls_site_settings *settings = ls_site_settings_get(server->site);
-    choose_threads(server, options, settings);
-    server->drain_ms_max = settings->drain_ms_max;
+    server->settings = settle(options, ls_site_settings_get(server->site));
+    const ls_site_settings *settings = &server->settings;
     const uint32_t sockets_max = settings->connections_max + DESCRIPTORS_OURS;
     const uint32_t allowed = ls_descriptors_raise(sockets_max);
     if (allowed < sockets_max)
@@ -216,10 +222,12 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
                        ls_port_backends());
     if (err < 0) return explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));
 
-    const ls_crew_options crew_options = {
-        .threads = server->threads, .threads_max = server->threads_max, .slow = ls_site_slow, .user = server->site};
+    const ls_crew_options crew_options = {.threads = settings->threads,
+                                          .threads_max = settings->threads_max,
+                                          .slow = ls_site_slow,
+                                          .user = server->site};
     if ((err = ls_crew_open(server->port, server->pools, &crew_options, &server->crew)) < 0)
-        return explain(err, message, message_bytes, "cannot make %u threads: %s", server->threads_max,
+        return explain(err, message, message_bytes, "cannot make %u threads: %s", server->settings.threads_max,
                        ls_err_text(err));
     return LS_OK;
 }
@@ -349,7 +357,7 @@ static int drain(ls_server *server)
         const uint64_t ms = (ls_clock_ns() - from_ns) / 1000000u;
         if (drained(server, ms >= DRAIN_FRESH_MS)) return LS_OK;
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
-        if (ms >= server->drain_ms_max) return LS_ETIMEDOUT;
+        if (ms >= server->settings.drain_ms_max) return LS_ETIMEDOUT;
         (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_LOOK_MS);
     }
 }
@@ -371,7 +379,8 @@ int ls_server_run(ls_server *server)
     ls_mutex_unlock(&server->mutex);
 
     if (err == LS_ETIMEDOUT) {
-        ls_log(LS_LOG_WARN, "the drain took longer than %.3g s: connections are cut", server->drain_ms_max / 1e3);
+        ls_log(LS_LOG_WARN, "the drain took longer than %.3g s: connections are cut",
+               server->settings.drain_ms_max / 1e3);
         for (unsigned i = 0; i < server->endpoint_count; i++) ls_http1_abort(server->endpoints[i].http);
     }
     ls_crew_stop(server->crew);
@@ -394,8 +403,8 @@ void ls_server_stop(ls_server *server)
 
 void ls_server_describe(const ls_server *server)
 {
-    printf("threads: %u, with spares at most %u\nback end: %s\n", server->threads, server->threads_max,
-           ls_port_backend(server->port));
+    printf("threads: %u, with spares at most %u\nback end: %s\n", server->settings.threads,
+           server->settings.threads_max, ls_port_backend(server->port));
     for (unsigned i = 0; i < ls_site_listener_count(server->site); i++) {
         const ls_site_listener *listener = ls_site_listener_get(server->site, i);
         const char *host = listener->host[0] == '\0' ? "loopback" : listener->host;
