@@ -110,7 +110,7 @@ static bool cookie_option(lua_State *L, const char *name)
 static void cookie_text(lua_State *L, luaL_Buffer *line, const char *option, const char *label)
 {
     if (!cookie_option(L, option)) return;
-    size_t len;
+    size_t len = 0;
     const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &len) : NULL;
     if (text == NULL || memchr(text, ';', len) != NULL || !ls_is_field_value(text, len))
         luaL_error(L, "res:cookie: %s must be a string without ';' or control characters", option);

@@ -191,6 +191,7 @@ static int timer_new(lua_State *L, bool repeats)
     luaL_checktype(L, 2, LUA_TFUNCTION);
     luaL_argcheck(L, !repeats || delay >= 0.001, 1, "a timer repeats after 0.001 s or more");
     luaL_argcheck(L, delay <= 1e9, 1, "a timer waits for 1e9 s at most");
+    if (!state->loading && state->site->port == NULL) return luaL_error(L, "the server has ended");
     lua_createtable(L, count, 1);
     lua_insert(L, 2);
     for (int n = count; n >= 1; n--) lua_rawseti(L, 2, n);
@@ -261,7 +262,6 @@ void ls_timers_free(ls_state *state)
     while (!ls_list_empty(&state->timers)) {
         script_timer *t = LS_CONTAINER(state->timers.next, script_timer, node);
         ls_list_remove(&t->node);
-        if (state->site->port != NULL) (void)ls_timer_cancel(state->site->port, &t->timer);
         t->stopped = true;
         t->packet_coming = t->running = false; /* nobody will come any more */
         timer_free_if_unused(t);               /* or the handle does it, when the state closes */

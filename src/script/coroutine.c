@@ -18,6 +18,11 @@ static bool waits(lua_State *co)
     return (*ls_state_extra(co) & LS_EXTRA_WAITS) != 0;
 }
 
+static bool over(lua_State *co)
+{
+    return (*ls_state_extra(co) & LS_EXTRA_OVER) != 0;
+}
+
 static lua_State *check_coroutine(lua_State *L)
 {
     lua_State *co = lua_tothread(L, 1);
@@ -47,6 +52,7 @@ static int resume_inner(lua_State *L, lua_State *co, int nargs)
     }
     if (status == LUA_YIELD && task != NULL && task->waiting) return RESUME_WAITS;
     if (status != LUA_OK && status != LUA_YIELD) {
+        if (task != NULL && ls_slot_over(state->slot)) *ls_state_extra(co) |= LS_EXTRA_OVER;
         lua_xmove(co, L, 1);
         return RESUME_FAILED;
     }
@@ -119,7 +125,7 @@ static int wrap_results(lua_State *L, lua_State *co, int count)
     if (count == RESUME_WAITS) return wait_too(L, wrap_again);
     if (count >= 0) return count;
     const int status = lua_status(co);
-    if (status != LUA_OK && status != LUA_YIELD) { /* it died of an error: close its variables */
+    if (status != LUA_OK && status != LUA_YIELD && !over(co)) { /* it died of an error: close its variables */
         ls_task *task = ls_state_of(L)->current;
         if (task != NULL) task->blocked++;
         const int closed = lua_resetthread(co);
@@ -204,6 +210,7 @@ static int co_close(lua_State *L)
     const char *status = status_of(L, co);
     if (status[0] != 's' && status[0] != 'd')
         return luaL_error(L, "cannot close a %s coroutine", waits(co) ? "waiting" : status);
+    if (over(co)) return luaL_error(L, "cannot close a coroutine that used too much processor time");
     ls_task *task = ls_state_of(L)->current;
     if (task != NULL) task->blocked++;
     const int closed = lua_resetthread(co);

@@ -281,6 +281,7 @@ void ls_site_slow(ls_seat *seat, uint32_t ms, void *user)
 
 void ls_site_close(ls_site *site)
 {
+    site->port = NULL; /* finalizers of the site may still ask for it */
     for (unsigned n = 0; n < site->state_count; n++) ls_state_close(site->states[n]);
     ls_pool_close(site->load_pool);
     ls_pools_close(site->load_pools);

@@ -76,7 +76,8 @@ unsigned ls_site_busy(const ls_site *site);
 /* For ls_crew_options.slow: enforces the CPU budget. The watch's thread. */
 void ls_site_slow(ls_seat *seat, uint32_t ms, void *site);
 
-/* Close all states. No thread runs any more. */
+/* Close all states. No thread runs any more and the port is closed: its queue and its timers may hold operations of
+ * tasks that never ended. Its pools are still there. */
 void ls_site_close(ls_site *site);
 
 #endif

@@ -223,7 +223,7 @@ void ls_state_close(ls_state *state)
     state->current = NULL;
     ls_timers_free(state);
     lua_close(state->L);
-    ls_task_free_all(state, state->site->port);
+    ls_task_free_all(state);
     for (int n = 0; n < LS_HOOKS; n++) free(state->hooks[n].refs);
     free(state->once.refs);
     free(state->listeners);

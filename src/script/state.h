@@ -2,7 +2,8 @@
  *
  * The state owns its memory budget, its pool of coroutines (task.h) and its ring of request objects (request.h). Any
  * lua_State of it leads here without a lookup: Lua copies the extra space of the main thread into every coroutine. The
- * lowest bit there marks a coroutine that waits as part of a task, so that no other task resumes it meanwhile.
+ * lowest bits there mark a coroutine that waits as part of a task, so that no other task resumes it meanwhile, and one that
+ * died of its processor time: Lua leaves hooks off in it, so nothing could end its __close functions.
  *
  * Calls of the Lua API that can allocate may raise, and outside a protected call that ends the process. So everything that
  * allocates runs inside a coroutine's resume or in ls_state_protected(); outside, only light values are pushed. */
@@ -76,7 +77,7 @@ struct ls_state {
     ls_op start_op, drain_op;
 };
 
-enum { LS_EXTRA_WAITS = 1 };
+enum { LS_EXTRA_WAITS = 1, LS_EXTRA_OVER = 2, LS_EXTRA_BITS = 3 };
 
 static inline uintptr_t *ls_state_extra(lua_State *L)
 {
@@ -85,7 +86,7 @@ static inline uintptr_t *ls_state_extra(lua_State *L)
 
 static inline ls_state *ls_state_of(lua_State *L)
 {
-    return (ls_state *)(*ls_state_extra(L) & ~(uintptr_t)LS_EXTRA_WAITS); /* NOLINT(performance-no-int-to-ptr) */
+    return (ls_state *)(*ls_state_extra(L) & ~(uintptr_t)LS_EXTRA_BITS); /* NOLINT(performance-no-int-to-ptr) */
 }
 
 /* LS_OK, or LS_ENOMEM / LS_ESCRIPT with the reason in `message`. */

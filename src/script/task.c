@@ -109,7 +109,7 @@ void ls_task_release(ls_seat *seat, ls_task *task, bool well)
         state->tasks_free_count++;
         return;
     }
-    if (!well) (void)ls_state_protected(state, seat, task_reset_protected, task);
+    if (!well && !task->over) (void)ls_state_protected(state, seat, task_reset_protected, task);
     task_free(task);
 }
 
@@ -281,7 +281,7 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
     task->alarm = alarm;
 }
 
-void ls_task_free_all(ls_state *state, ls_port *port)
+void ls_task_free_all(ls_state *state)
 {
     while (!ls_list_empty(&state->tasks_free) || !ls_list_empty(&state->tasks_live)) {
         ls_node *head = ls_list_empty(&state->tasks_free) ? &state->tasks_live : &state->tasks_free;
@@ -293,8 +293,7 @@ void ls_task_free_all(ls_state *state, ls_port *port)
     while (state->alarms != NULL) {
         ls_alarm *alarm = state->alarms;
         state->alarms = alarm->made_before;
-        (void)ls_timer_cancel(port, &alarm->timer); /* no thread runs any more: packets on the way are never taken */
-        free(alarm);
+        free(alarm); /* the port is closed: no packet comes */
     }
     state->alarms_free = NULL;
 }

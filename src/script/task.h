@@ -76,6 +76,6 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds);
 uint64_t ls_task_deadline(double seconds);
 
 /* At the end of the state, when no thread runs. */
-void ls_task_free_all(ls_state *state, ls_port *port);
+void ls_task_free_all(ls_state *state);
 
 #endif
