@@ -4,8 +4,8 @@
 --
 -- Open http://127.0.0.1:8080/ for a list of everything here with lines to try.
 --
--- This file runs once in every Lua state (there is about one for each thread), so a variable out here exists once per
--- state: fine for constants and caches, wrong for counting visitors.
+-- This file runs once in every Lua state (there is one for each thread, spare ones included), so a variable out here
+-- exists once per state: fine for constants and caches, wrong for counting visitors.
 
 local ls = require "luaserve"
 local at = ... or 8080
