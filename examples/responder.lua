@@ -41,7 +41,7 @@ local body = ls.buffer((("0123456789"):rep(52):sub(1, 512)))
 
 local function answer() return body end
 
--- The connection is closed without an answer; ls.stats().aborted counts it.
+-- The connection is closed without an answer: a request more than responses.
 local function refuse(_, res) res:abort() end
 
 local app = ls.app()
@@ -53,14 +53,13 @@ for _, path in ipairs { "/", "/*rest" } do
 end
 app:options("*", refuse)
 
-local shown = { "requests", "responses", "aborted", "packets", "recv_inline", "recv_queued", "send_inline", "send_queued",
-  "threads" }
+local shown = { "requests", "responses", "unanswered", "packets", "recv_inline", "recv_queued", "send_inline",
+  "send_queued", "threads" }
 
 local function show()
   local stats, parts = ls.stats(), {}
-  for _, name in ipairs(shown) do
-    if stats[name] then parts[#parts + 1] = string.format("%s %.0f", name, stats[name]) end
-  end
+  stats.unanswered = stats.requests - stats.responses -- cut off, and those that are under way
+  for i, name in ipairs(shown) do parts[i] = string.format("%s %.0f", name, stats[name]) end
   print(table.concat(parts, "  "))
   io.stdout:flush()
 end

@@ -145,7 +145,7 @@ class Responder(E2E):
                 conn.expect_end(reset_ok=True)
         with server.connect() as conn:
             self.assertEqual(conn.get("/").body, self.BODY)
-        self.counters(server, requests=10, responses=4, aborted=6)
+        self.counters(server, requests=10, responses=4, unanswered=6)
         server.stop()
 
     def test_the_body_is_never_copied(self):
