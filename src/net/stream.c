@@ -12,12 +12,13 @@
 enum { SLICES_INSIDE = 24, TIMER_AGAIN_MS = 1000 };
 
 /* The queue. slices[0..sending) belong to the pending send; what comes later is behind them. `fill` is the block whose
- * free end output is written into: at first the one that this struct lives in. */
+ * free end output is written into: at first the one that this struct lives in. That one outlives all slices, so what
+ * points into it holds no reference, and a plain answer counts none up or down. */
 struct ls_outq {
     ls_op tx;
     ls_stream *stream;
     ls_block *home;  /* holds this struct */
-    ls_block *fill;  /* one reference, its own even if it is home */
+    ls_block *fill;  /* home, or another with a reference */
     uint32_t filled; /* bytes of fill in use */
     uint16_t count, room, sending;
     bool open_end; /* the last slice ends at `filled` and may be made longer */
@@ -232,7 +233,7 @@ static int make_queue(ls_seat *seat, ls_stream *s)
     ls_outq *q = (ls_outq *)(void *)home->data;
     q->stream = s;
     q->home = home;
-    q->fill = ls_block_hold(home);
+    q->fill = home;
     q->filled = sizeof *q;
     q->count = q->sending = 0;
     q->room = SLICES_INSIDE;
@@ -251,7 +252,7 @@ static void drop_queue(ls_stream *s)
     for (uint16_t i = 0; i < q->count; i++) ls_slice_drop(&q->slices[i]);
     if (q->slices != q->inside) free(q->slices);
     if (q->retired != q->inside) free(q->retired);
-    if (q->fill != NULL) ls_block_drop(q->fill);
+    if (q->fill != q->home) ls_block_drop(q->fill);
     s->out = NULL;
     ls_block_drop(q->home);
 }
@@ -279,10 +280,10 @@ char *ls_stream_room(ls_seat *seat, ls_stream *s, size_t n)
     if (s->out == NULL && make_queue(seat, s) < 0) return NULL;
     ls_outq *q = s->out;
     if (grow(q) < 0) return NULL;
-    if (q->fill == NULL || q->fill->cap - q->filled < n) {
+    if (q->fill->cap - q->filled < n) {
         ls_block *fill = ls_block_get(seat->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
         if (fill == NULL) return NULL;
-        if (q->fill != NULL) ls_block_drop(q->fill);
+        if (q->fill != q->home) ls_block_drop(q->fill);
         q->fill = fill;
         q->filled = 0;
         q->open_end = false;
@@ -292,7 +293,7 @@ char *ls_stream_room(ls_seat *seat, ls_stream *s, size_t n)
 
 size_t ls_stream_room_left(const ls_stream *s)
 {
-    return s->out == NULL || s->out->fill == NULL ? 0 : s->out->fill->cap - s->out->filled;
+    return s->out == NULL ? 0 : s->out->fill->cap - s->out->filled;
 }
 
 void ls_stream_commit(ls_stream *s, size_t n)
@@ -302,6 +303,8 @@ void ls_stream_commit(ls_stream *s, size_t n)
     assert(q->fill->cap - q->filled >= n);
     if (q->open_end)
         q->slices[q->count - 1].len += n;
+    else if (q->fill == q->home)
+        q->slices[q->count++] = ls_slice_static(q->fill->data + q->filled, n);
     else
         q->slices[q->count++] = ls_slice_of(q->fill, q->filled, n);
     q->open_end = true;

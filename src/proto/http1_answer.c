@@ -59,6 +59,31 @@ static char *put_date(char *to, ls_http1_seat *mine)
     return put(to, mine->date_line, sizeof mine->date_line);
 }
 
+/* The usual head, prepared: a 200 with a Content-Type; the number of the Content-Length comes next. NULL: the type is
+ * too long for it. */
+static const ls_http1_ready *ready_for(ls_http1_seat *mine, const char *type)
+{
+    static const char before[] = "HTTP/1.1 200 OK\r\nServer: luaserve\r\n",
+                      middle[] = "Content-Type: ", after[] = "\r\nContent-Length: ";
+    const int64_t now_s = ls_clock_wall_s();
+    for (unsigned i = 0; i < LS_HTTP1_READY; i++)
+        if (mine->ready[i].type == type && mine->ready[i].date_s == now_s) return &mine->ready[i];
+
+    const size_t type_len = strlen(type);
+    ls_http1_ready *ready = &mine->ready[mine->ready_next++ % LS_HTTP1_READY];
+    if (sizeof before + sizeof mine->date_line + sizeof middle + type_len + sizeof after > sizeof ready->text)
+        return NULL;
+    char *to = PUT(ready->text, before);
+    to = put_date(to, mine);
+    to = PUT(to, middle);
+    to = put(to, type, type_len);
+    to = PUT(to, after);
+    ready->type = type;
+    ready->date_s = mine->date_s;
+    ready->len = (uint32_t)(to - ready->text);
+    return ready;
+}
+
 static bool status_has_body(int status)
 {
     return status >= 200 && status != 204 && status != 304;
@@ -90,20 +115,29 @@ static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64
 
     char *const from = ls_stream_room(seat, &c->stream, HEAD_ROOM + type_len + fields_copied + beside);
     if (from == NULL) return LS_ENOMEM;
-    char *to = put_status(from, x->status);
-    to = PUT(to, "Server: luaserve\r\n");
-    to = put_date(to, ls_http1_seat_of(c->http, seat));
-    if (type_len > 0 && has_body) {
-        to = PUT(to, "Content-Type: ");
-        to = put(to, x->type, type_len);
-        to = PUT(to, "\r\n");
-    }
-    if (e->chunked_out) {
-        to = PUT(to, "Transfer-Encoding: chunked\r\n");
-    } else if (length >= 0 && has_body) {
-        to = PUT(to, "Content-Length: ");
+    char *to = from;
+    ls_http1_seat *mine = ls_http1_seat_of(c->http, seat);
+    const ls_http1_ready *ready = NULL;
+    if (x->status == 200 && type_len > 0 && length >= 0 && (ready = ready_for(mine, x->type)) != NULL) {
+        to = put(to, ready->text, ready->len);
         to = put_number(to, (uint64_t)length);
         to = PUT(to, "\r\n");
+    } else {
+        to = put_status(to, x->status);
+        to = PUT(to, "Server: luaserve\r\n");
+        to = put_date(to, mine);
+        if (type_len > 0 && has_body) {
+            to = PUT(to, "Content-Type: ");
+            to = put(to, x->type, type_len);
+            to = PUT(to, "\r\n");
+        }
+        if (e->chunked_out) {
+            to = PUT(to, "Transfer-Encoding: chunked\r\n");
+        } else if (length >= 0 && has_body) {
+            to = PUT(to, "Content-Length: ");
+            to = put_number(to, (uint64_t)length);
+            to = PUT(to, "\r\n");
+        }
     }
     if (!e->keep)
         to = PUT(to, "Connection: close\r\n");
@@ -125,7 +159,7 @@ static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64
         ls_stream_commit(&c->stream, (size_t)(to - from));
     }
     *at = to;
-    ls_http1_count(&ls_http1_seat_of(c->http, seat)->responses);
+    ls_http1_count(&mine->responses);
     return LS_OK;
 }
 

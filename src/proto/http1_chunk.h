@@ -13,17 +13,17 @@
 enum { LS_CHUNK_EXT_BYTES_MAX = 256, LS_CHUNK_TRAILER_BYTES_MAX = 8192, LS_CHUNK_TRAILERS_MAX = 32 };
 
 typedef struct ls_chunks {
-    uint64_t left;          /* payload bytes of the current chunk still to come */
-    uint32_t line_bytes;    /* of the current size line, extension or trailer section, so far */
+    uint64_t left;       /* payload bytes of the current chunk still to come */
+    uint32_t line_bytes; /* of the current size line, extension or trailer section, so far */
     uint8_t state, digits, trailers;
 } ls_chunks;
 
 void ls_chunks_init(ls_chunks *chunks);
 
 typedef struct ls_chunk_run {
-    size_t from, len;       /* payload inside the bytes given; len 0: none */
-    size_t used;            /* bytes consumed, the run included */
-    bool end;               /* the last chunk and its trailers are complete */
+    size_t from, len; /* payload inside the bytes given; len 0: none */
+    size_t used;      /* bytes consumed, the run included */
+    bool end;         /* the last chunk and its trailers are complete */
 } ls_chunk_run;
 
 /* Take from bytes[0..len) up to the end of one payload run. Call again with the rest until used == len or end.

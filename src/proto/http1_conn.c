@@ -283,7 +283,6 @@ static void fill_exchange(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e,
     x->wake = NULL;
     x->id = ++ls_http1_seat_of(c->http, seat)->next_id;
     x->bytes = c->in->data + c->in_from;
-    x->head_bytes = ls_slice_of(c->in, c->in_from, head_bytes);
     x->remote = &e->remote;
     x->local = &c->http->local;
     x->secure = false;
@@ -297,9 +296,16 @@ static void fill_exchange(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e,
     x->fields_len = 0;
     x->length = -1;
     x->gone = 0;
-    c->in_from += head_bytes;
     c->seen = 0;
     ls_http1_body_begin(e);
+    if (x->body_done && c->in_from + head_bytes == c->in_to) { /* nothing is behind it: the reference moves */
+        x->head_bytes = (ls_slice){c->in, x->bytes, head_bytes};
+        c->in = NULL;
+        c->in_from = c->in_to = 0;
+    } else {
+        x->head_bytes = ls_slice_of(c->in, c->in_from, head_bytes);
+        c->in_from += head_bytes;
+    }
 }
 
 enum after { AGAIN, AWAY }; /* the loop goes on; or the connection is not ours any more */

@@ -17,12 +17,25 @@
 #include "proto/http_text.h"
 
 enum {
-    LS_HTTP1_COPY_BYTES = 16384, /* borrowed bytes below this are copied beside the head, others sent from where they lie */
+    LS_HTTP1_COPY_BYTES =
+        16384, /* borrowed bytes below this are copied beside the head, others sent from where they lie */
 };
 
-/* Counters and the current Date line, one per seat, so that no line is shared. */
+/* The head of a 200 with one Content-Type up to the number of its Content-Length, as it is in this second. */
+typedef struct ls_http1_ready {
+    const char *type; /* by identity: types are static text */
+    int64_t date_s;
+    uint32_t len;
+    char text[148];
+} ls_http1_ready;
+
+enum { LS_HTTP1_READY = 2 };
+
+/* Counters and prepared text, one per seat, so that no line is shared. */
 typedef struct ls_http1_seat {
-    _Alignas(64) int64_t date_s;
+    _Alignas(64) ls_http1_ready ready[LS_HTTP1_READY];
+    unsigned ready_next; /* to be replaced */
+    int64_t date_s;
     char date_line[6 + LS_HTTP_DATE_BYTES + 2];
     uint64_t next_id;
     _Atomic uint64_t connections, requests, responses, refused;
@@ -35,7 +48,7 @@ struct ls_http1 {
     ls_http_config config;
     ls_addr local;
     _Atomic bool draining;
-    ls_mutex mutex;         /* guards the list of connections */
+    ls_mutex mutex; /* guards the list of connections */
     ls_node conns;
     _Atomic uint32_t open;
     unsigned seat_count;
@@ -47,38 +60,38 @@ enum ls_http1_phase { LS_H1_FRESH, LS_H1_IDLE, LS_H1_HEAD, LS_H1_HANDLING, LS_H1
 /* The exchange and what HTTP/1.1 adds to it; lives in one small pool block. */
 typedef struct ls_http1_exchange {
     enum { LS_H1_AWAITS_NOTHING, LS_H1_AWAITS_READ, LS_H1_AWAITS_ROOM, LS_H1_AWAITS_DRAIN } awaits;
-    bool ended;             /* ls_http_transport.end was called while the loop of the connection runs */
-    bool continue_due;      /* the client waits for 100 Continue */
-    bool keep;              /* the connection outlives this exchange; decided with the head of the answer */
+    bool ended;        /* ls_http_transport.end was called while the loop of the connection runs */
+    bool continue_due; /* the client waits for 100 Continue */
+    bool keep;         /* the connection outlives this exchange; decided with the head of the answer */
     bool chunked_out;
-    bool no_body;           /* HEAD, 204, 304: parts are dropped */
-    uint64_t body_left;     /* of a Content-Length */
-    uint64_t wait_from_ms;  /* a body receive is pending since */
+    bool no_body;          /* HEAD, 204, 304: parts are dropped */
+    uint64_t body_left;    /* of a Content-Length */
+    uint64_t wait_from_ms; /* a body receive is pending since */
     uint64_t waited_ms;
-    uint64_t part_bytes;    /* written as parts so far */
-    char *chunk_at;         /* size line of the chunk that is still open, in the output block; NULL: none */
+    uint64_t part_bytes; /* written as parts so far */
+    char *chunk_at;      /* size line of the chunk that is still open, in the output block; NULL: none */
     uint32_t chunk_len;
     ls_chunks chunks;
     ls_addr remote;
-    ls_exchange x;          /* last: it is large */
+    ls_exchange x; /* last: it is large */
 } ls_http1_exchange;
 
 _Static_assert(sizeof(ls_http1_exchange) <= LS_BLOCK_SMALL, "an exchange fits a small block");
 
 typedef struct ls_http1_conn {
-    ls_stream stream;       /* first */
+    ls_stream stream; /* first */
     ls_http1 *http;
     ls_node node;
-    ls_block *exchange;     /* holds an ls_http1_exchange; NULL between requests */
-    ls_block *in;           /* received: in->data[in_from .. in_to) is not consumed yet; NULL: nothing */
+    ls_block *exchange; /* holds an ls_http1_exchange; NULL between requests */
+    ls_block *in;       /* received: in->data[in_from .. in_to) is not consumed yet; NULL: nothing */
     uint32_t in_from, in_to;
-    uint32_t seen;          /* of those, already given to the parser */
+    uint32_t seen; /* of those, already given to the parser */
     uint32_t peer_scope;
-    _Atomic uint8_t phase;  /* the drain looks at it from outside */
+    _Atomic uint8_t phase; /* the drain looks at it from outside */
     uint8_t peer_family;
-    bool looping;           /* ls_http1_go_on is on the stack */
-    bool last_look;         /* a drain cancelled the wait once: one more chance for bytes on their way */
-    bool linger;            /* close with a lingering end */
+    bool looping;   /* ls_http1_go_on is on the stack */
+    bool last_look; /* a drain cancelled the wait once: one more chance for bytes on their way */
+    bool linger;    /* close with a lingering end */
     uint16_t peer_port;
     unsigned char peer[16];
 } ls_http1_conn;
@@ -111,14 +124,16 @@ static inline void ls_http1_count(_Atomic uint64_t *counter)
 extern const ls_http_transport ls_http1_transport;
 
 /* http1_conn.c */
-void ls_http1_go_on(ls_seat *seat, ls_http1_conn *c);  /* no exchange: parse, handle, flush, receive */
-void ls_http1_arrived(ls_http1_conn *c, uint32_t bytes); /* a receive brought them: into c->in, or a block from the pool */
+void ls_http1_go_on(ls_seat *seat, ls_http1_conn *c); /* no exchange: parse, handle, flush, receive */
+void ls_http1_arrived(ls_http1_conn *c,
+                      uint32_t bytes); /* a receive brought them: into c->in, or a block from the pool */
 
 /* http1_body.c */
 void ls_http1_body_begin(ls_http1_exchange *e);
 int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out);
 void ls_http1_body_arrived(ls_exchange *x, int64_t result); /* a pending receive ended */
-int ls_http1_body_take(ls_seat *seat, ls_http1_conn *c, ls_slice *out); /* from what is there: LS_DONE, LS_EAGAIN, LS_E* */
+int ls_http1_body_take(ls_seat *seat, ls_http1_conn *c,
+                       ls_slice *out); /* from what is there: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c);
 
 /* http1_answer.c */

@@ -14,13 +14,20 @@ enum { LS_HTTP_FIELDS_MAX = 100 }; /* room in the table; the limit in force may 
 
 typedef enum ls_http_method {
     LS_HTTP_OTHER, /* a valid token that is none of the following */
-    LS_HTTP_GET, LS_HTTP_HEAD, LS_HTTP_POST, LS_HTTP_PUT, LS_HTTP_PATCH, LS_HTTP_DELETE, LS_HTTP_OPTIONS,
-    LS_HTTP_CONNECT, LS_HTTP_TRACE,
+    LS_HTTP_GET,
+    LS_HTTP_HEAD,
+    LS_HTTP_POST,
+    LS_HTTP_PUT,
+    LS_HTTP_PATCH,
+    LS_HTTP_DELETE,
+    LS_HTTP_OPTIONS,
+    LS_HTTP_CONNECT,
+    LS_HTTP_TRACE,
     LS_HTTP_METHODS
 } ls_http_method;
 
 typedef struct ls_span {
-    uint32_t at, len;   /* into the bytes that were parsed */
+    uint32_t at, len; /* into the bytes that were parsed */
 } ls_span;
 
 typedef struct ls_http_field {
@@ -35,22 +42,22 @@ typedef struct ls_http_limits {
 
 typedef struct ls_http_head {
     ls_http_method method;
-    uint8_t version_minor;      /* HTTP/1.x */
-    bool keep_alive;            /* what version and Connection say */
-    bool chunked;               /* a body in chunks follows */
+    uint8_t version_minor; /* HTTP/1.x */
+    bool keep_alive;       /* what version and Connection say */
+    bool chunked;          /* a body in chunks follows */
     bool has_length;
-    bool expect_continue;       /* Expect: 100-continue, HTTP/1.1 only */
-    bool upgrade;               /* Connection names upgrade and an Upgrade field is there */
-    uint64_t content_length;    /* 0 unless has_length */
+    bool expect_continue;    /* Expect: 100-continue, HTTP/1.1 only */
+    bool upgrade;            /* Connection names upgrade and an Upgrade field is there */
+    uint64_t content_length; /* 0 unless has_length */
     ls_span method_name;
-    ls_span target;             /* as sent */
-    ls_span path;               /* of the target, as sent, never empty: "/" where an absolute form has none; for "*" it is "*" */
-    bool path_is_root;          /* absolute form without a path: `path` is empty and means "/" */
-    ls_span query;              /* after the '?', without it; empty when there is none */
+    ls_span target; /* as sent */
+    ls_span path;   /* of the target, as sent, never empty: "/" where an absolute form has none; for "*" it is "*" */
+    bool path_is_root; /* absolute form without a path: `path` is empty and means "/" */
+    ls_span query;     /* after the '?', without it; empty when there is none */
     bool has_query;
-    ls_span host;               /* authority of an absolute-form target, else the Host field */
+    ls_span host; /* authority of an absolute-form target, else the Host field */
     uint32_t field_count;
-    uint32_t bytes;             /* of the whole head, skipped empty lines before it included */
+    uint32_t bytes; /* of the whole head, skipped empty lines before it included */
     ls_http_field fields[LS_HTTP_FIELDS_MAX];
 } ls_http_head;
 
