@@ -37,6 +37,7 @@ typedef struct endpoint {
 enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 
 struct ls_server {
+    ls_site_host host; /* what the site may call */
     ls_site *site;
     ls_pools *pools;
     ls_port *port;
@@ -242,9 +243,9 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     if (ls_cond_open(&server->changed) < 0) goto fail_mutex;
     ls_signals_ignore_pipe();
 
-    const ls_site_host host = {.server = server, .stats = stats, .stop = stop_from_site};
+    server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site};
     const ls_site_options site_options = {
-        .path = options->site, .argc = options->argc, .argv = options->argv, .host = &host};
+        .path = options->site, .argc = options->argc, .argv = options->argv, .host = &server->host};
     if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_cond;
 
     const unsigned listeners = ls_site_listener_count(server->site);
