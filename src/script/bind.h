@@ -24,7 +24,7 @@ int ls_core_sleep(lua_State *L);
 int ls_core_after(lua_State *L);
 int ls_core_every(lua_State *L);
 void ls_timers_define(lua_State *L, ls_state *state);
-void ls_timers_start(ls_state *state);              /* arm those defined while loading */
+void ls_timers_start(ls_state *state);                /* arm those defined while loading */
 void ls_timers_drain(ls_seat *seat, ls_state *state); /* repeating ones stop */
 void ls_timers_free(ls_state *state);
 

@@ -1,4 +1,5 @@
-/* bind_core.c - the module `luaserve.core`: definitions, hooks, numbers, and what is too small for a file of its own. */
+/* bind_core.c - the module `luaserve.core`: definitions, hooks, numbers, and what is too small for a file of its
+ * own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,18 +257,31 @@ static int core_stop(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
     if (state->loading) return luaL_error(L, "the server has not started");
-    if (state->site->host != NULL && state->site->host->stop != NULL) state->site->host->stop(state->site->host->server);
+    if (state->site->host != NULL && state->site->host->stop != NULL)
+        state->site->host->stop(state->site->host->server);
     return 0;
 }
 
 int ls_core_open(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"listen", core_listen}, {"config", core_config}, {"on", core_on}, {"once", core_once}, {"now", core_now},
-        {"log", core_log}, {"stats", core_stats}, {"stop", core_stop}, {"percent_decode", core_percent_decode},
-        {"sleep", ls_core_sleep}, {"after", ls_core_after}, {"every", ls_core_every}, {"spawn", ls_core_spawn},
-        {"buffer", ls_buffer_new}, {"inject", ls_core_inject}, {"params", ls_core_params},
-        {"body_max", ls_core_body_max}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"listen", core_listen},
+                                         {"config", core_config},
+                                         {"on", core_on},
+                                         {"once", core_once},
+                                         {"now", core_now},
+                                         {"log", core_log},
+                                         {"stats", core_stats},
+                                         {"stop", core_stop},
+                                         {"percent_decode", core_percent_decode},
+                                         {"sleep", ls_core_sleep},
+                                         {"after", ls_core_after},
+                                         {"every", ls_core_every},
+                                         {"spawn", ls_core_spawn},
+                                         {"buffer", ls_buffer_new},
+                                         {"inject", ls_core_inject},
+                                         {"params", ls_core_params},
+                                         {"body_max", ls_core_body_max},
+                                         {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_pushliteral(L, LS_VERSION);
     lua_setfield(L, -2, "version");

@@ -1,7 +1,7 @@
 /* bind_job.c - ls.spawn and the job object; functions that the site left for the start, the drain, or ls.once.
  *
- * A job's results (or its error) lie in the job object, so that any number of tasks may wait for it, now or later. An error
- * that nobody waits for is logged. */
+ * A job's results (or its error) lie in the job object, so that any number of tasks may wait for it, now or later.
+ * An error that nobody waits for is logged. */
 #include "base/log.h"
 #include "script/bind.h"
 #include "script/task.h"
@@ -10,10 +10,10 @@ static const char job_tag;
 
 typedef struct ls_job {
     const void *tag;
-    ls_task *task;     /* NULL: it has ended */
-    int self_ref;      /* keeps the object while the task runs */
-    int status;        /* LUA_OK: user value 1 is a table of results; else it is the error */
-    bool no_memory;    /* not even the error could be kept */
+    ls_task *task;  /* NULL: it has ended */
+    int self_ref;   /* keeps the object while the task runs */
+    int status;     /* LUA_OK: user value 1 is a table of results; else it is the error */
+    bool no_memory; /* not even the error could be kept */
     ls_node waiters;
 } ls_job;
 
@@ -150,7 +150,8 @@ static int job_waited(lua_State *L, int status, lua_KContext context)
     return ls_push_failure(L, LS_ETIMEDOUT);
 }
 
-/* job:wait([timeout]) -> the function's results | nil, message, code after the timeout. Raises the function's error. */
+/* job:wait([timeout]) -> the function's results | nil, message, code after the timeout. Raises the function's
+ * error. */
 static int job_wait(lua_State *L)
 {
     ls_job *job = job_check(L);

@@ -1,8 +1,8 @@
 /* bind_req.c - the `req` object: fields that are made when asked for, and the body.
  *
- * `__index` is a function with one table as upvalue: the name gives either a method or the number of a field, so a field costs
- * one look-up. Tables (query, headers, cookies, params) and the body's string are kept in user values until the
- * request ends. Fields that the site sets itself live in a table of their own. */
+ * `__index` is a function with one table as upvalue: the name gives either a method or the number of a field, so a
+ * field costs one look-up. Tables (query, headers, cookies, params) and the body's string are kept in user values
+ * until the request ends. Fields that the site sets itself live in a table of their own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +14,19 @@
 #include "script/request.h"
 
 enum req_field {
-    REQ_METHOD = 1, REQ_PATH, REQ_TARGET, REQ_VERSION, REQ_PARAMS, REQ_QUERY, REQ_HEADERS_, REQ_COOKIES, REQ_REMOTE,
-    REQ_LOCAL, REQ_ID, REQ_SCHEME, REQ_HOST
+    REQ_METHOD = 1,
+    REQ_PATH,
+    REQ_TARGET,
+    REQ_VERSION,
+    REQ_PARAMS,
+    REQ_QUERY,
+    REQ_HEADERS_,
+    REQ_COOKIES,
+    REQ_REMOTE,
+    REQ_LOCAL,
+    REQ_ID,
+    REQ_SCHEME,
+    REQ_HOST
 };
 
 int ls_push_failure(lua_State *L, int err)
@@ -549,14 +560,16 @@ int ls_core_body_max(lua_State *L)
 
 void ls_request_define_req(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"header", req_header}, {"body", req_body}, {"buffer", req_buffer},
-                                       {"chunks", req_chunks}, {"json", req_json}, {"form", req_form}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"header", req_header}, {"body", req_body}, {"buffer", req_buffer}, {"chunks", req_chunks}, {"json", req_json},
+        {"form", req_form},     {NULL, NULL}};
     static const struct {
         const char *name;
         enum req_field field;
-    } fields[] = {{"method", REQ_METHOD}, {"path", REQ_PATH}, {"target", REQ_TARGET}, {"version", REQ_VERSION},
-                  {"params", REQ_PARAMS}, {"query", REQ_QUERY}, {"headers", REQ_HEADERS_}, {"cookies", REQ_COOKIES},
-                  {"remote", REQ_REMOTE}, {"local_addr", REQ_LOCAL}, {"id", REQ_ID}, {"scheme", REQ_SCHEME},
+    } fields[] = {{"method", REQ_METHOD},    {"path", REQ_PATH},       {"target", REQ_TARGET},
+                  {"version", REQ_VERSION},  {"params", REQ_PARAMS},   {"query", REQ_QUERY},
+                  {"headers", REQ_HEADERS_}, {"cookies", REQ_COOKIES}, {"remote", REQ_REMOTE},
+                  {"local_addr", REQ_LOCAL}, {"id", REQ_ID},           {"scheme", REQ_SCHEME},
                   {"host", REQ_HOST}};
     lua_newtable(L);
     luaL_newlib(L, methods);

@@ -1,7 +1,7 @@
 /* bind_res.c - the `res` object: status, header lines, and the body in one piece or in parts.
  *
- * Parts written by the task that answers are held back in a pool block until it is full, the task waits for anything, asks for
- * a flush, or ends: many small writes become few slices. */
+ * Parts written by the task that answers are held back in a pool block until it is full, the task waits for
+ * anything, asks for a flush, or ends: many small writes become few slices. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,8 +23,7 @@ static ls_request *check_open(lua_State *L)
 static int check_status(lua_State *L, int index)
 {
     const lua_Integer status = luaL_checkinteger(L, index);
-    if (status < 200 || status > 999)
-        return luaL_error(L, "%I is no status of a response (200 to 999)", status);
+    if (status < 200 || status > 999) return luaL_error(L, "%I is no status of a response (200 to 999)", status);
     return (int)status;
 }
 
@@ -71,7 +70,8 @@ static void header_line(lua_State *L, ls_request *r, int name, int value, bool r
 
 void ls_request_set_header(lua_State *L, ls_request *r, int name, int value)
 {
-    if (lua_type(L, name) != LUA_TSTRING) luaL_error(L, "a header's name must be a string, not a %s", luaL_typename(L, name));
+    if (lua_type(L, name) != LUA_TSTRING)
+        luaL_error(L, "a header's name must be a string, not a %s", luaL_typename(L, name));
     if (lua_type(L, value) != LUA_TTABLE) {
         header_line(L, r, name, value, true);
         return;
@@ -143,7 +143,8 @@ static const char *same_site_of(lua_State *L)
 
 static void cookie_check_options(lua_State *L)
 {
-    static const char *const known[] = {"path", "domain", "max_age", "expires", "secure", "http_only", "same_site", NULL};
+    static const char *const known[] = {"path",   "domain",    "max_age",   "expires",
+                                        "secure", "http_only", "same_site", NULL};
     if (lua_isnoneornil(L, 4)) return;
     luaL_checktype(L, 4, LUA_TTABLE);
     lua_pushnil(L);
@@ -153,8 +154,10 @@ static void cookie_check_options(lua_State *L)
         const char *key = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
         while (*name != NULL && strcmp(*name, key) != 0) name++;
         if (*name == NULL)
-            luaL_error(L, "res:cookie has no option '%s'; it has path, domain, max_age, expires, secure, http_only and "
-                          "same_site", luaL_tolstring(L, -1, NULL));
+            luaL_error(L,
+                       "res:cookie has no option '%s'; it has path, domain, max_age, expires, secure, http_only and "
+                       "same_site",
+                       luaL_tolstring(L, -1, NULL));
     }
 }
 
@@ -166,10 +169,13 @@ static int res_cookie(lua_State *L)
     const char *name = luaL_checklstring(L, 2, &name_len), *value = luaL_checklstring(L, 3, &value_len);
     char text[64];
     luaL_Buffer line;
-    if (!ls_is_token(name, name_len)) return luaL_error(L, "a cookie's name must be a token; this is none: '%s'", name);
+    if (!ls_is_token(name, name_len))
+        return luaL_error(L, "a cookie's name must be a token; this is none: '%s'", name);
     if (!ls_is_cookie_value(value, value_len))
-        return luaL_error(L, "the value of cookie %s holds a character that no cookie may have (a space, '\"', ',', ';', "
-                             "'\\' or a control character): encode it first", name);
+        return luaL_error(L,
+                          "the value of cookie %s holds a character that no cookie may have (a space, '\"', ',', ';', "
+                          "'\\' or a control character): encode it first",
+                          name);
     cookie_check_options(L);
     lua_settop(L, 4);
 
@@ -220,8 +226,8 @@ static int sent(lua_State *L, int result)
     return 1;
 }
 
-/* Bytes that lie in a string stay alive because the task that answers waits for them, whatever happens. Where that cannot
- * be, the value is replaced by a buffer with a copy. */
+/* Bytes that lie in a string stay alive because the task that answers waits for them, whatever happens. Where that
+ * cannot be, the value is replaced by a buffer with a copy. */
 static void copy_unless_pinnable(lua_State *L, const ls_request *r, int index, size_t bytes_min)
 {
     size_t len;
@@ -251,8 +257,8 @@ static int send_value(lua_State *L, ls_request *r, int index, bool json)
         json = true;
     }
     copy_unless_pinnable(L, r, index, LS_PIN_BYTES);
-    const int result = json ? ls_request_answer_json_text(L, r, index, &pinned)
-                            : ls_request_answer_body(L, r, index, &pinned);
+    const int result =
+        json ? ls_request_answer_json_text(L, r, index, &pinned) : ls_request_answer_body(L, r, index, &pinned);
     if (result >= 0 && pinned) return send_drain(L, LUA_OK, (lua_KContext)r);
     return sent(L, result);
 }
@@ -326,7 +332,8 @@ static int write_done(lua_State *L, int status, lua_KContext context)
 
 static int write_drained(lua_State *L, int status, lua_KContext context);
 
-/* Write the arguments from `index` on. Large strings are sent from where they lie: the call waits until they have left. */
+/* Write the arguments from `index` on. Large strings are sent from where they lie: the call waits until they have
+ * left. */
 static int write_from(lua_State *L, ls_request *r, int index)
 {
     ls_exchange *x = r->x;
@@ -388,7 +395,8 @@ static int res_write(lua_State *L)
         bytes += buffer != NULL ? buffer->len : lua_rawlen(L, n);
     }
     if (r->x->length >= 0 && r->written + bytes > (uint64_t)r->x->length)
-        return luaL_error(L, "res:write: more than the %I bytes that Content-Length announced", (lua_Integer)r->x->length);
+        return luaL_error(L, "res:write: more than the %I bytes that Content-Length announced",
+                          (lua_Integer)r->x->length);
     for (int n = 2; n <= last; n++) copy_unless_pinnable(L, r, n, LS_PIN_PART_BYTES);
     return write_from(L, r, 2);
 }
@@ -424,9 +432,9 @@ static int res_newindex(lua_State *L)
 
 void ls_request_define_res(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"status", res_status}, {"header", res_header}, {"cookie", res_cookie},
-                                       {"write", res_write}, {"flush", res_flush}, {"send", res_send},
-                                       {"json", res_json}, {"redirect", res_redirect}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"status", res_status}, {"header", res_header},     {"cookie", res_cookie},
+                                       {"write", res_write},   {"flush", res_flush},       {"send", res_send},
+                                       {"json", res_json},     {"redirect", res_redirect}, {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_pushinteger(L, 1);

@@ -1,7 +1,8 @@
 /* bind_time.c - ls.sleep, ls.after, ls.every.
  *
- * A timer has two owners, who each keep it alive: the state while it is armed, and the handle that the site was given. Its
- * packet is pinned to the state. A tick of ls.every that comes while the tick before still runs is left out. */
+ * A timer has two owners, who each keep it alive: the state while it is armed, and the handle that the site was
+ * given. Its packet is pinned to the state. A tick of ls.every that comes while the tick before still runs is left
+ * out. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,20 +14,20 @@
 
 typedef struct script_timer {
     ls_timer timer;
-    uint64_t due_ns;      /* what it is armed for; 0: not yet armed */
-    ls_node node;         /* state->timers, until it is freed */
+    uint64_t due_ns; /* what it is armed for; 0: not yet armed */
+    ls_node node;    /* state->timers, until it is freed */
     ls_state *state;
-    uint64_t period_ns;   /* 0: once */
-    double delay;         /* until the first tick; from the start of the server when made while loading */
-    int ref;              /* a table: the function and its arguments */
-    bool stopped;         /* no more ticks */
-    bool packet_coming;   /* stopped too late: its packet is on the way */
-    bool running;         /* a tick runs */
-    bool handle;          /* the site may still hold it */
+    uint64_t period_ns; /* 0: once */
+    double delay;       /* until the first tick; from the start of the server when made while loading */
+    int ref;            /* a table: the function and its arguments */
+    bool stopped;       /* no more ticks */
+    bool packet_coming; /* stopped too late: its packet is on the way */
+    bool running;       /* a tick runs */
+    bool handle;        /* the site may still hold it */
 } script_timer;
 
 typedef struct timer_handle {
-    script_timer *timer;  /* NULL: gone */
+    script_timer *timer; /* NULL: gone */
 } timer_handle;
 
 double ls_check_seconds(lua_State *L, int index)
@@ -165,9 +166,10 @@ static int handle_cancel(lua_State *L)
 {
     timer_handle *handle = lua_touserdata(L, 1);
     const ls_state *state = ls_state_of(L);
-    luaL_argexpected(L, lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) == sizeof *handle &&
-                            lua_getmetatable(L, 1) && lua_rawgeti(L, LUA_REGISTRYINDEX, state->timer_meta_ref) &&
-                            lua_rawequal(L, -1, -2), 1, "timer");
+    luaL_argexpected(L,
+                     lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) == sizeof *handle && lua_getmetatable(L, 1) &&
+                         lua_rawgeti(L, LUA_REGISTRYINDEX, state->timer_meta_ref) && lua_rawequal(L, -1, -2),
+                     1, "timer");
     if (handle->timer != NULL) timer_cancel(state->site->port, handle->timer);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* buffer.h - ls.buffer: bytes in pool blocks, for Lua. Shared by reference: sending one, or cutting a piece out of it,
- * copies nothing. Its blocks count against the pool's limit, not against Lua's memory. */
+/* buffer.h - ls.buffer: bytes in pool blocks, for Lua. Shared by reference: sending one, or cutting a piece out of
+ * it, copies nothing. Its blocks count against the pool's limit, not against Lua's memory. */
 #ifndef LS_SCRIPT_BUFFER_H
 #define LS_SCRIPT_BUFFER_H
 
@@ -10,7 +10,7 @@ typedef struct ls_buffer {
     ls_slice *slices;
     unsigned count, room;
     size_t len;
-    ls_block *tail;     /* the block that only this buffer appends to, or NULL: it lies in the last slice */
+    ls_block *tail; /* the block that only this buffer appends to, or NULL: it lies in the last slice */
     uint32_t tail_used;
 } ls_buffer;
 

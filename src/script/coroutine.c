@@ -1,9 +1,9 @@
 /* coroutine.c - Lua's coroutine library, for coroutines in which calls may wait.
  *
- * A task is a coroutine itself. When a call inside an inner coroutine waits, the whole chain up to the task yields,
- * and is resumed the same way down again. Such a yield carries no values and is known by task->waiting; every coroutine on the
- * chain is marked as waiting (state.h), so that nobody else resumes or closes it. To the program it looks as if the call
- * had just taken its time.
+ * A task is a coroutine itself. When a call inside an inner coroutine waits, the whole chain up to the task
+ * yields, and is resumed the same way down again. Such a yield carries no values and is known by task->waiting;
+ * every coroutine on the chain is marked as waiting (state.h), so that nobody else resumes or closes it. To the
+ * program it looks as if the call had just taken its time.
  *
  *     task: resume(a) -> a: resume(b) -> b: ls.sleep(1)       b yields to a, a to the task, the task to the port
  *
@@ -30,8 +30,8 @@ static lua_State *check_coroutine(lua_State *L)
     return co;
 }
 
-/* Run `co` with `nargs` values on its stack. Returns the number of results, moved to L; RESUME_FAILED: the error is on
- * L; RESUME_WAITS: the task waits, in co or further in. */
+/* Run `co` with `nargs` values on its stack. Returns the number of results, moved to L; RESUME_FAILED: the error
+ * is on L; RESUME_WAITS: the task waits, in co or further in. */
 static int resume_inner(lua_State *L, lua_State *co, int nargs)
 {
     ls_state *state = ls_state_of(L);
@@ -171,7 +171,7 @@ static bool is_task_root(lua_State *L)
     return task != NULL && task->co == L;
 }
 
-static int co_yield(lua_State *L)
+static int co_yield (lua_State *L)
 {
     if (is_task_root(L)) return luaL_error(L, "attempt to yield from outside a coroutine");
     return lua_yield(L, lua_gettop(L));
@@ -223,9 +223,9 @@ static int co_close(lua_State *L)
 
 void ls_coroutine_define(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"create", co_create}, {"resume", co_resume}, {"wrap", co_wrap},
-                                         {"yield", co_yield}, {"isyieldable", co_isyieldable},
-                                         {"status", co_status}, {"close", co_close}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"create", co_create},           {"resume", co_resume}, {"wrap", co_wrap},   {"yield", co_yield },
+        {"isyieldable", co_isyieldable}, {"status", co_status}, {"close", co_close}, {NULL, NULL}};
     lua_getglobal(L, "coroutine");
     luaL_setfuncs(L, functions, 0);
     lua_pop(L, 1);

@@ -1,7 +1,8 @@
 /* http_task.c - a request's way through Lua: task, dispatch, the rule for results, errors.
  *
- * Everything that may raise runs inside the task's coroutine, http_main at its bottom; there is no further protected call
- * around the handler. An error kills the coroutine; another task then runs `failed`, or a plain 500 is sent. */
+ * Everything that may raise runs inside the task's coroutine, http_main at its bottom; there is no further
+ * protected call around the handler. An error kills the coroutine; another task then runs `failed`, or a plain 500
+ * is sent. */
 #include <assert.h>
 #include <string.h>
 
@@ -19,7 +20,8 @@ static void log_name(const ls_exchange *x, char out[256])
     char id[17];
     size_t at;
     ls_request_id_text(x->id, id);
-    at = (size_t)snprintf(out, 256, "request %s %.*s ", id, head->method_name.len < 20 ? (int)head->method_name.len : 20,
+    at = (size_t)snprintf(out, 256, "request %s %.*s ", id,
+                          head->method_name.len < 20 ? (int)head->method_name.len : 20,
                           x->bytes + head->method_name.at);
     if (head->path_is_root || head->path.len == 0)
         (void)snprintf(out + at, 256 - at, "/");
@@ -90,7 +92,8 @@ static int result_status(lua_State *L, int index)
 static void result_unused(lua_State *L, ls_request *r, int count)
 {
     const int type = count > 0 ? lua_type(L, HTTP_FIRST) : LUA_TNIL;
-    if (type != LUA_TSTRING && type != LUA_TNUMBER && type != LUA_TTABLE && ls_buffer_test(L, HTTP_FIRST) == NULL) return;
+    if (type != LUA_TSTRING && type != LUA_TNUMBER && type != LUA_TTABLE && ls_buffer_test(L, HTTP_FIRST) == NULL)
+        return;
     char name[256];
     log_name(r->x, name);
     ls_log(LS_LOG_ERROR, "%s: the handler returned a %s, but the response was already %s by res", name,
@@ -143,11 +146,8 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
         break;
     case LUA_TSTRING:
     case LUA_TTABLE:
-    case LUA_TUSERDATA:
-        result = ls_request_answer_body(L, r, HTTP_FIRST, &pinned);
-        break;
-    default:
-        return luaL_error(L, "the handler returned a %s, which is no response", lua_typename(L, type));
+    case LUA_TUSERDATA: result = ls_request_answer_body(L, r, HTTP_FIRST, &pinned); break;
+    default: return luaL_error(L, "the handler returned a %s, which is no response", lua_typename(L, type));
     }
     if (pinned && result >= 0) return http_drain(L, LUA_OK, context);
     return http_done(L, r);
@@ -202,8 +202,8 @@ typedef struct http_failure {
     ls_state *state;
     ls_exchange *x;
     ls_request *request;
-    lua_State *co;  /* dead, its error on top; NULL: out of memory, and the coroutine is gone */
-    bool retry;     /* make a task for `failed` */
+    lua_State *co; /* dead, its error on top; NULL: out of memory, and the coroutine is gone */
+    bool retry;    /* make a task for `failed` */
     ls_task *next;
 } http_failure;
 
@@ -254,7 +254,8 @@ static int body_error_status(int err)
 static void answer_plain(ls_seat *seat, ls_exchange *x, int status)
 {
     static const char internal[] = "500 Internal Server Error\n", unavailable[] = "503 Service Unavailable\n",
-                      large[] = "413 Content Too Large\n", timeout[] = "408 Request Timeout\n", bad[] = "400 Bad Request\n";
+                      large[] = "413 Content Too Large\n", timeout[] = "408 Request Timeout\n",
+                      bad[] = "400 Bad Request\n";
     const char *text = status == 500   ? internal
                        : status == 503 ? unavailable
                        : status == 413 ? large
@@ -397,7 +398,8 @@ void ls_http_handler_start(const ls_http_handler *handler, ls_seat *seat, ls_exc
         state = seat->user;
         /* A thread holds one state at most and there are as many states as threads, so one is free; which one may
          * change while we look. */
-        for (unsigned n = 0; !ls_actor_try_enter(&state->actor, seat); n++) state = h->site->states[n % h->site->state_count];
+        for (unsigned n = 0; !ls_actor_try_enter(&state->actor, seat); n++)
+            state = h->site->states[n % h->site->state_count];
     }
     const ls_state_listener *listener = &state->listeners[h->index];
     ls_http_task_start(seat, state, x, listener->dispatch_ref, listener->failed_ref);

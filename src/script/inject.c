@@ -1,7 +1,7 @@
 /* inject.c - a request without a socket: an exchange whose transport keeps the answer in memory.
  *
- * The object lives on the stack of the task that injects, which waits until the exchange has ended. While the site loads
- * there is no task to wait: the request runs inside the call, and what wants to wait raises. */
+ * The object lives on the stack of the task that injects, which waits until the exchange has ended. While the site
+ * loads there is no task to wait: the request runs inside the call, and what wants to wait raises. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,9 +22,9 @@ typedef struct inject_text {
 typedef struct injected {
     ls_state *state;
     ls_task *waiter;
-    ls_op op;                 /* starts it */
+    ls_op op; /* starts it */
     int dispatch_ref, failed_ref;
-    const char *body;         /* in the user values, like the head */
+    const char *body; /* in the user values, like the head */
     size_t body_len;
     bool ended, whole, too_large;
     inject_text fields, answer;
@@ -188,7 +188,8 @@ static int inject_result(lua_State *L, const injected *in)
     if (in->too_large) return ls_push_failure(L, LS_ELIMIT);
     if (!in->whole) {
         lua_pushnil(L);
-        lua_pushstring(L, in->x.answer == LS_ANSWER_NONE ? "the request was not answered" : "the response was cut off");
+        lua_pushstring(L,
+                       in->x.answer == LS_ANSWER_NONE ? "the request was not answered" : "the response was cut off");
         lua_pushliteral(L, "ECLOSED");
         return 3;
     }

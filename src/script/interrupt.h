@@ -1,9 +1,10 @@
 /* interrupt.h - the processor-time budget of what runs in Lua, without a permanent hook.
  *
- * A count hook that is always there makes every VM instruction slower. So a thread only says in its slot what it runs:
- * two stores per request. The crew's watch, which wakes while a worker has been inside one packet for some time, reads
- * that thread's processor clock, and when the run has used too much, sends the thread a signal whose handler sets
- * the hook, as lua.c does for SIGINT. The hook raises at the next instruction, and stays until the run is over.
+ * A count hook that is always there makes every VM instruction slower. So a thread only says in its slot what it
+ * runs: two stores per request. The crew's watch, which wakes while a worker has been inside one packet for some
+ * time, reads that thread's processor clock, and when the run has used too much, sends the thread a signal whose
+ * handler sets the hook, as lua.c does for SIGINT. The hook raises at the next instruction, and stays until the
+ * run is over.
  *
  * Fields say who writes them: the thread that the slot belongs to (its signal handler included), or the watch. */
 #ifndef LS_SCRIPT_INTERRUPT_H
@@ -25,12 +26,13 @@ typedef struct ls_slot {
     bool joined;                               /* thread: `thread` is set */
     ls_thread thread;                          /* set before the first run is announced */
 
-    _Alignas(64) _Atomic uint64_t end_run;     /* watch: the run that has to end */
-    _Atomic uint64_t used_run, used_ns;        /* watch: what a run had used when last looked at, earlier runs included */
-    uint64_t seen_run, seen_ns;                /* watch: the thread's clock when it first saw this run */
+    _Alignas(64) _Atomic uint64_t end_run; /* watch: the run that has to end */
+    _Atomic uint64_t used_run, used_ns;    /* watch: what a run had used when last looked at, earlier runs included */
+    uint64_t seen_run, seen_ns;            /* watch: the thread's clock when it first saw this run */
 } ls_slot;
 
-/* Install the signal handler; `hook` raises the error. Once per process is enough, again is harmless. LS_OK or LS_ESYS. */
+/* Install the signal handler; `hook` raises the error. Once per process is enough, again is harmless. LS_OK or
+ * LS_ESYS. */
 int ls_interrupt_install(lua_Hook hook);
 
 /* The calling thread is the one of this slot: note it, and let the signal in. */

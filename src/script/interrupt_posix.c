@@ -1,7 +1,8 @@
 /* interrupt_posix.c - interrupt.h with a queued SIGURG, whose default is to be ignored.
  *
- * The signal carries the slot. It may arrive late, when the thread runs something else: the handler compares the number
- * of the run. A slot belongs to one thread and the handler runs on that thread, so what it reads stands still. */
+ * The signal carries the slot. It may arrive late, when the thread runs something else: the handler compares the
+ * number of the run. A slot belongs to one thread and the handler runs on that thread, so what it reads stands
+ * still. */
 #define _GNU_SOURCE
 #include "script/interrupt.h"
 

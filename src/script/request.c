@@ -197,8 +197,8 @@ static bool status_has_body(int status)
     return status != 204 && status != 304;
 }
 
-/* Numbers and strings that cjson wrote hold no FF byte unless luaserve.json's mark of an empty array is among them: then
- * its own encode, which replaces the marks, has to do it again. */
+/* Numbers and strings that cjson wrote hold no FF byte unless luaserve.json's mark of an empty array is among
+ * them: then its own encode, which replaces the marks, has to do it again. */
 void ls_json_encode(lua_State *L, int index)
 {
     const ls_state *state = ls_state_of(L);

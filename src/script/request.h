@@ -1,41 +1,48 @@
 /* request.h - the script's side of an exchange: the two objects that a handler sees, `req` and `res`.
  *
- * Both are made once and go round in a ring, oldest first, so that a plain request makes no garbage, and an object that a
- * site kept is not soon another request's. A request carries the serial that every task working for it has (spawned
- * jobs inherit it): touching it from any other task, or after its end, raises "the request is over". */
+ * Both are made once and go round in a ring, oldest first, so that a plain request makes no garbage, and an object
+ * that a site kept is not soon another request's. A request carries the serial that every task working for it has
+ * (spawned jobs inherit it): touching it from any other task, or after its end, raises "the request is over". */
 #ifndef LS_SCRIPT_REQUEST_H
 #define LS_SCRIPT_REQUEST_H
 
 #include "script/task.h"
 
 enum ls_request_slot { /* user values of the req object, filled on first use */
-    LS_REQ_QUERY = 1, LS_REQ_HEADERS, LS_REQ_COOKIES, LS_REQ_PARAMS, LS_REQ_BODY, LS_REQ_OWN, LS_REQ_SLOTS
+                       LS_REQ_QUERY = 1,
+                       LS_REQ_HEADERS,
+                       LS_REQ_COOKIES,
+                       LS_REQ_PARAMS,
+                       LS_REQ_BODY,
+                       LS_REQ_OWN,
+                       LS_REQ_SLOTS
 };
 
 enum ls_body_state { LS_BODY_UNREAD, LS_BODY_READING, LS_BODY_WHOLE, LS_BODY_STREAMED, LS_BODY_FAILED };
 
-/* Bodies and parts of at least this many bytes are sent from where they lie; smaller ones are copied beside others. */
+/* Bodies and parts of at least this many bytes are sent from where they lie; smaller ones are copied beside
+ * others. */
 enum { LS_PIN_BYTES = 16384, LS_PIN_PART_BYTES = 65536 };
 
 struct ls_request {
-    const void *tag;       /* &ls_request_tag: what a userdata is, without a look into the registry */
+    const void *tag; /* &ls_request_tag: what a userdata is, without a look into the registry */
     ls_state *state;
-    ls_exchange *x;        /* NULL: the request is over */
-    ls_task *task;         /* the one that answers */
+    ls_exchange *x; /* NULL: the request is over */
+    ls_task *task;  /* the one that answers */
     uint64_t serial;
     int req_ref, res_ref;
-    unsigned filled;       /* bit n: user value n is set */
-    bool status_set;       /* by the handler */
-    bool failing;          /* `failed` runs */
-    uint8_t body_state;    /* enum ls_body_state */
-    int body_error;        /* LS_E* of a bad body: decides the status when nobody catches it */
-    ls_slice *body;        /* received so far */
+    unsigned filled;    /* bit n: user value n is set */
+    bool status_set;    /* by the handler */
+    bool failing;       /* `failed` runs */
+    uint8_t body_state; /* enum ls_body_state */
+    int body_error;     /* LS_E* of a bad body: decides the status when nobody catches it */
+    ls_slice *body;     /* received so far */
     unsigned body_count, body_room;
     size_t body_len;
-    ls_node waiters;       /* tasks that wait for the exchange */
-    ls_block *out;         /* parts not yet handed to the transport: out[out_from .. out_len) */
+    ls_node waiters; /* tasks that wait for the exchange */
+    ls_block *out;   /* parts not yet handed to the transport: out[out_from .. out_len) */
     uint32_t out_from, out_len;
-    uint64_t written;      /* bytes of parts */
+    uint64_t written; /* bytes of parts */
 };
 
 typedef struct ls_response { /* the res object; its user value 1 is the req object, which it keeps alive */
@@ -96,8 +103,8 @@ void ls_json_encode(lua_State *L, int index);
 /* Set a header from the values at `name` and `value` (text, number, or a table of them). Raises. */
 void ls_request_set_header(lua_State *L, ls_request *request, int name, int value);
 
-/* Start a request in a task of `state`, whose actor is held; dispatch_ref and failed_ref are functions in the registry.
- * Returns when it ended or is suspended. */
+/* Start a request in a task of `state`, whose actor is held; dispatch_ref and failed_ref are functions in the
+ * registry. Returns when it ended or is suspended. */
 void ls_http_task_start(ls_seat *seat, ls_state *state, ls_exchange *x, int dispatch_ref, int failed_ref);
 void ls_http_handler_start(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x);
 

@@ -59,7 +59,8 @@ static int load_main(lua_State *L)
     if (status == LUA_OK) return 0;
     load->result = status == LUA_ERRFILE ? LS_ENOENT : status == LUA_ERRMEM ? LS_ENOMEM : LS_ESCRIPT;
     const char *text = lua_tostring(L, -1);
-    (void)snprintf(load->message, load->message_bytes, "%s", text != NULL ? text : "the site failed without a message");
+    (void)snprintf(load->message, load->message_bytes, "%s",
+                   text != NULL ? text : "the site failed without a message");
     return 0;
 }
 
@@ -154,8 +155,8 @@ static void drain_done(ls_seat *seat, ls_op *op);
 int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned count, char *message,
                         size_t message_bytes)
 {
-    const size_t bytes_max = site->settings.lua_bytes_max > 0 ? (size_t)site->settings.lua_bytes_max
-                                                              : (size_t)LS_LUA_MIB_MAX << 20;
+    const size_t bytes_max =
+        site->settings.lua_bytes_max > 0 ? (size_t)site->settings.lua_bytes_max : (size_t)LS_LUA_MIB_MAX << 20;
     ls_state **states = realloc(site->states, count * sizeof *states);
     int err = LS_ENOMEM;
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", count);

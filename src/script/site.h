@@ -1,9 +1,9 @@
 /* site.h - one site.lua and the Lua states that run it: what the server sees of the script layer.
  *
- * Life: ls_site_open loads the file into the first state, which yields settings, listeners and errors. The server then makes
- * its port and crew from the settings, opens the listeners, and calls ls_site_ready, which loads the other states (one for
- * each seat of the crew) and compares what they define with the first. ls_site_start runs ls.once functions, "start"
- * hooks and timers. Calls are made by one thread until the crew has started. */
+ * Life: ls_site_open loads the file into the first state, which yields settings, listeners and errors. The server
+ * then makes its port and crew from the settings, opens the listeners, and calls ls_site_ready, which loads the
+ * other states (one for each seat of the crew) and compares what they define with the first. ls_site_start runs
+ * ls.once functions, "start" hooks and timers. Calls are made by one thread until the crew has started. */
 #ifndef LS_SCRIPT_SITE_H
 #define LS_SCRIPT_SITE_H
 
@@ -18,22 +18,22 @@
 
 typedef struct ls_site ls_site;
 
-typedef struct ls_site_settings {  /* ls.config{...}; 0 means: not set, the server chooses */
+typedef struct ls_site_settings { /* ls.config{...}; 0 means: not set, the server chooses */
     unsigned threads, threads_max;
-    uint32_t connections_max;      /* 65,536 */
-    uint64_t pool_bytes_max;       /* of buffers; 256 MiB */
-    uint64_t lua_bytes_max;        /* per state; 256 MiB */
-    uint32_t handler_cpu_ms_max;   /* 5,000 */
-    uint32_t drain_ms_max;         /* 15,000 */
-    uint32_t accepts_posted;       /* per listener; 4 */
-    uint32_t backlog;              /* of listen(2); 1024 */
+    uint32_t connections_max;    /* 65,536 */
+    uint64_t pool_bytes_max;     /* of buffers; 256 MiB */
+    uint64_t lua_bytes_max;      /* per state; 256 MiB */
+    uint32_t handler_cpu_ms_max; /* 5,000 */
+    uint32_t drain_ms_max;       /* 15,000 */
+    uint32_t accepts_posted;     /* per listener; 4 */
+    uint32_t backlog;            /* of listen(2); 1024 */
 } ls_site_settings;
 
-typedef struct ls_site_listener {  /* one ls.listen call */
-    char host[112];                /* "" : the loopback, both families; "*"; an address; "unix:/path" */
-    uint16_t port;                 /* 0: pick a free one */
+typedef struct ls_site_listener { /* one ls.listen call */
+    char host[112];               /* "" : the loopback, both families; "*"; an address; "unix:/path" */
+    uint16_t port;                /* 0: pick a free one */
     ls_http_config http;
-    char where[80];                /* "site.lua:12", for messages */
+    char where[80]; /* "site.lua:12", for messages */
 } ls_site_listener;
 
 /* What the server lends to the site: the values behind ls.stats(), as name and number. */
@@ -41,12 +41,12 @@ typedef void ls_site_stat_fn(void *to, const char *name, double value);
 typedef struct ls_site_host {
     void *server;
     void (*stats)(void *server, ls_site_stat_fn *each, void *to);
-    void (*stop)(void *server);    /* begin to drain, as SIGTERM does */
+    void (*stop)(void *server); /* begin to drain, as SIGTERM does */
 } ls_site_host;
 
 typedef struct ls_site_options {
-    const char *path;              /* of site.lua */
-    int argc;                      /* arguments after it: `...`, and arg[1..]; arg[0] is the path */
+    const char *path; /* of site.lua */
+    int argc;         /* arguments after it: `...`, and arg[1..]; arg[0] is the path */
     char **argv;
     const ls_site_host *host;
 } ls_site_options;
@@ -63,7 +63,8 @@ const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
 /* Tell the site where a listener came to be bound (ls.on("start") and ls.stats may say so). */
 void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at);
 
-/* Load one more state for each further seat of the crew, and give every seat its home (seat->user). Errors as above. */
+/* Load one more state for each further seat of the crew, and give every seat its home (seat->user). Errors as
+ * above. */
 int ls_site_ready(ls_site *site, ls_port *port, ls_crew *crew, char *message, size_t message_bytes);
 
 /* Queue ls.once functions, "start" hooks and the timers defined while loading. The crew runs. */

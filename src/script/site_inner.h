@@ -5,9 +5,9 @@
 #include "script/state.h"
 
 typedef struct ls_site_handler {
-    ls_http_handler base;      /* first */
+    ls_http_handler base; /* first */
     ls_site *site;
-    unsigned index;            /* of the listener */
+    unsigned index; /* of the listener */
 } ls_site_handler;
 
 typedef struct ls_site_entry { /* a listener; entries do not move, others hold pointers to them */
@@ -23,19 +23,19 @@ struct ls_site {
     unsigned entry_count;
     ls_state **states;
     unsigned state_count;
-    ls_slot *slots;            /* one for each seat; NULL until ls_site_ready */
+    ls_slot *slots; /* one for each seat; NULL until ls_site_ready */
     unsigned slot_count;
     uint64_t cpu_ns_max;
-    ls_port *port;             /* NULL until ls_site_ready */
+    ls_port *port; /* NULL until ls_site_ready */
 
     char *path;
     int argc;
     char **argv;
     const ls_site_host *host;
 
-    ls_pools *load_pools;      /* for buffers made while the site loads */
+    ls_pools *load_pools; /* for buffers made while the site loads */
     ls_pool *load_pool;
-    ls_seat load_seat;         /* of the thread that loads */
+    ls_seat load_seat; /* of the thread that loads */
     ls_slot load_slot;
 };
 

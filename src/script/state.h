@@ -1,12 +1,14 @@
 /* state.h - one Lua state as an actor: whoever holds ls_state.actor may use it, nobody else.
  *
- * The state owns its memory budget, its pool of coroutines (task.h) and its ring of request objects (request.h). Any
- * lua_State of it leads here without a lookup: Lua copies the extra space of the main thread into every coroutine. The
- * lowest bits there mark a coroutine that waits as part of a task, so that no other task resumes it meanwhile, and one that
- * died of its processor time: Lua leaves hooks off in it, so nothing could end its __close functions.
+ * The state owns its memory budget, its pool of coroutines (task.h) and its ring of request objects (request.h).
+ * Any lua_State of it leads here without a lookup: Lua copies the extra space of the main thread into every
+ * coroutine. The lowest bits there mark a coroutine that waits as part of a task, so that no other task resumes it
+ * meanwhile, and one that died of its processor time: Lua leaves hooks off in it, so nothing could end its __close
+ * functions.
  *
- * Calls of the Lua API that can allocate may raise, and outside a protected call that ends the process. So everything that
- * allocates runs inside a coroutine's resume or in ls_state_protected(); outside, only light values are pushed. */
+ * Calls of the Lua API that can allocate may raise, and outside a protected call that ends the process. So
+ * everything that allocates runs inside a coroutine's resume or in ls_state_protected(); outside, only light
+ * values are pushed. */
 #ifndef LS_SCRIPT_STATE_H
 #define LS_SCRIPT_STATE_H
 
@@ -40,36 +42,36 @@ typedef struct ls_hooks {
 } ls_hooks;
 
 struct ls_state {
-    ls_actor actor;             /* first: an ls_actor of this layer is a state */
-    lua_State *L;               /* the main thread: the site's chunk, then only protected calls */
+    ls_actor actor; /* first: an ls_actor of this layer is a state */
+    lua_State *L;   /* the main thread: the site's chunk, then only protected calls */
     ls_site *site;
     unsigned index;
-    bool loading;               /* the chunk runs: nothing may wait */
-    bool load_waited;           /* something wanted to */
+    bool loading;     /* the chunk runs: nothing may wait */
+    bool load_waited; /* something wanted to */
     bool draining;
 
-    ls_seat *seat;              /* the thread that is inside, while a task runs */
+    ls_seat *seat; /* the thread that is inside, while a task runs */
     ls_slot *slot;
-    ls_task *current;           /* the task that runs, NULL outside */
+    ls_task *current; /* the task that runs, NULL outside */
 
-    _Atomic size_t bytes_live;  /* of Lua's memory; others read it for statistics */
+    _Atomic size_t bytes_live; /* of Lua's memory; others read it for statistics */
     size_t bytes_max;
 
     ls_node tasks_free, tasks_live;
     unsigned tasks_free_count;
-    _Atomic unsigned busy;      /* tasks that are not requests, and orders not yet carried out */
+    _Atomic unsigned busy; /* tasks that are not requests, and orders not yet carried out */
     ls_alarm *alarms_free, *alarms;
 
     ls_request *ring[LS_REQUESTS_FREE_MAX]; /* free request objects, oldest first from ring_at on, going round */
     unsigned ring_at, ring_count;
-    uint64_t serial;            /* of the last request */
-    uint64_t injected;          /* requests without a socket so far */
+    uint64_t serial;   /* of the last request */
+    uint64_t injected; /* requests without a socket so far */
 
     ls_state_listener *listeners;
     unsigned listener_count;
     ls_hooks hooks[LS_HOOKS];
     ls_hooks once;
-    ls_node timers;             /* ls.after and ls.every, armed or to be armed at the start */
+    ls_node timers; /* ls.after and ls.every, armed or to be armed at the start */
 
     int method_refs[LS_HTTP_METHODS];
     int encode_ref, decode_ref; /* cjson's */
@@ -90,7 +92,8 @@ static inline ls_state *ls_state_of(lua_State *L)
 }
 
 /* LS_OK, or LS_ENOMEM / LS_ESCRIPT with the reason in `message`. */
-int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **out, char *message, size_t message_bytes);
+int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **out, char *message,
+                  size_t message_bytes);
 void ls_state_close(ls_state *state);
 
 /* Run fn(L, light userdata `with`) protected, on the main thread, within the processor-time budget. Its error, if

@@ -18,26 +18,26 @@ enum { LS_TASKS_FREE_MAX = 256 };
 typedef void ls_task_ended_fn(ls_seat *seat, ls_task *task, int status, int count);
 
 struct ls_task {
-    ls_node node;            /* free or live list of the state */
+    ls_node node; /* free or live list of the state */
     ls_state *state;
     lua_State *co;
-    int ref;                 /* keeps co */
-    uint32_t generation;     /* counts the uses */
-    bool waiting;            /* suspended; somebody will wake it */
-    bool queued;             /* woken; `op` is in the inbox */
-    bool over;               /* used too much processor time: every run ends at once */
-    bool counted;            /* in state->busy */
-    unsigned blocked;        /* calls from C in between, across which it cannot be suspended */
-    uint64_t serial;         /* of the request that it belongs to; 0: none */
-    uint64_t cpu_ns;         /* used by earlier runs, as far as known */
-    int wake_result;         /* why it was woken: 0, or LS_ETIMEDOUT */
-    ls_node wait_node;       /* in the list of those that wait for the same thing */
-    ls_alarm *alarm;         /* armed for it, or NULL */
+    int ref;             /* keeps co */
+    uint32_t generation; /* counts the uses */
+    bool waiting;        /* suspended; somebody will wake it */
+    bool queued;         /* woken; `op` is in the inbox */
+    bool over;           /* used too much processor time: every run ends at once */
+    bool counted;        /* in state->busy */
+    unsigned blocked;    /* calls from C in between, across which it cannot be suspended */
+    uint64_t serial;     /* of the request that it belongs to; 0: none */
+    uint64_t cpu_ns;     /* used by earlier runs, as far as known */
+    int wake_result;     /* why it was woken: 0, or LS_ETIMEDOUT */
+    ls_node wait_node;   /* in the list of those that wait for the same thing */
+    ls_alarm *alarm;     /* armed for it, or NULL */
     ls_op op;
-    int nargs;               /* for the run that `op` orders */
+    int nargs; /* for the run that `op` orders */
     ls_task_ended_fn *ended;
-    void *owner;             /* of `ended` */
-    ls_request *request;     /* that it answers, or NULL */
+    void *owner;         /* of `ended` */
+    ls_request *request; /* that it answers, or NULL */
     int dispatch_ref, failed_ref;
 };
 
@@ -45,9 +45,9 @@ struct ls_task {
 struct ls_alarm {
     ls_timer timer;
     ls_state *state;
-    ls_task *task;           /* NULL: nobody waits any more */
-    ls_alarm *next;          /* free list */
-    ls_alarm *made_before;   /* all alarms of the state */
+    ls_task *task;         /* NULL: nobody waits any more */
+    ls_alarm *next;        /* free list */
+    ls_alarm *made_before; /* all alarms of the state */
 };
 
 /* A task with an empty stack. `L` is a running coroutine of the state: raises when memory is out. */

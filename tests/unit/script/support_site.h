@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "script/request.h"
 #include "script/site_inner.h"
 #include "support.h"
@@ -20,6 +21,7 @@ typedef struct test_site {
     ls_seat seat;
     int opened;
     char message[400];
+    ls_mutex log_mutex; /* a sink locks for itself */
     char log[65536];
     size_t log_len;
     bool done;
@@ -29,12 +31,15 @@ static void test_sink(void *user, enum ls_log_level level, const char *line, siz
 {
     test_site *t = user;
     (void)level;
+    ls_mutex_lock(&t->log_mutex);
     if (len == 4 && memcmp(line, "DONE", 4) == 0) t->done = true;
-    if (len > sizeof t->log - t->log_len - 2) return;
-    memcpy(t->log + t->log_len, line, len);
-    t->log_len += len;
-    t->log[t->log_len++] = '\n';
-    t->log[t->log_len] = '\0';
+    if (len <= sizeof t->log - t->log_len - 2) {
+        memcpy(t->log + t->log_len, line, len);
+        t->log_len += len;
+        t->log[t->log_len++] = '\n';
+        t->log[t->log_len] = '\0';
+    }
+    ls_mutex_unlock(&t->log_mutex);
 }
 
 static const char test_prelude[] =
@@ -42,13 +47,30 @@ static const char test_prelude[] =
     "local function failed(req, res, err) return 500, 'failed: ' .. tostring(err) end "
     "local function get(fn, path, body, headers) "
     "  return core.inject(fn, failed, body and 'POST' or 'GET', path or '/', headers or {}, body) end "
-    "local function header(list, name) for _, h in ipairs(list) do if h[1]:lower() == name then return h[2] end end end "
+    "local function header(list, name) for _, h in ipairs(list) do if h[1]:lower() == name then return h[2] end end "
+    "end "
     "local function is(a, b) if a ~= b then error('expected ' .. tostring(b) .. ', got ' .. tostring(a), 2) end end "
     "local function done() core.log('info', 'DONE') end "
     "local function body(fn) core.once(function() local ok, e = xpcall(fn, debug.traceback) "
     "  if not ok then core.log('error', 'FAILED ' .. tostring(e)) end done() end) end\n";
 
-static void test_pump(test_site *t, unsigned ms)
+static inline test_site *test_site_new(void)
+{
+    test_site *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    assert_int_equal(ls_mutex_open(&t->log_mutex), LS_OK);
+    ls_log_set_sink(test_sink, t);
+    return t;
+}
+
+static inline void test_site_free(test_site *t)
+{
+    ls_log_set_sink(NULL, NULL);
+    ls_mutex_close(&t->log_mutex);
+    free(t);
+}
+
+static inline void test_pump(test_site *t, unsigned ms)
 {
     const uint64_t until = ls_clock_ns() + (uint64_t)ms * 1000000;
     while (!t->done && ls_clock_ns() < until) {
@@ -58,13 +80,11 @@ static void test_pump(test_site *t, unsigned ms)
     }
 }
 
-static test_site *test_site_open(const char *text)
+static inline test_site *test_site_open(const char *text)
 {
     static const ls_port_options port_options = {.sockets_max = 16};
     char path[] = "/tmp/luaserve-test-XXXXXX";
-    test_site *t = calloc(1, sizeof *t);
-    assert_non_null(t);
-    ls_log_set_sink(test_sink, t);
+    test_site *t = test_site_new();
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
     FILE *file = fdopen(fd, "w");
@@ -87,7 +107,7 @@ static test_site *test_site_open(const char *text)
     return t;
 }
 
-static void test_site_close(test_site *t)
+static inline void test_site_close(test_site *t)
 {
     if (t->opened == LS_OK) {
         ls_port_close(t->port);
@@ -95,12 +115,11 @@ static void test_site_close(test_site *t)
         ls_pool_close(t->pool);
         ls_pools_close(t->pools);
     }
-    ls_log_set_sink(NULL, NULL);
-    free(t);
+    test_site_free(t);
 }
 
 /* Run a snippet until it says DONE; it fails by logging FAILED. */
-static void test_snippet(const char *text)
+static inline void test_snippet(const char *text)
 {
     test_site *t = test_site_open(text);
     if (t->opened != LS_OK) fail_msg("the site does not load: %s", t->message);

@@ -94,7 +94,8 @@ static void bodies(void **state)
         "  'abcd') is(b, '4') "
         "s, h, b = get(function(req) is(req:body(), '') return 'none' end) is(b, 'none') "
         "s, h, b = get(function(req) core.body_max(req, 2) req:body() end, '/', 'abc') is(s, 413) "
-        "s, h, b = get(function(req) is(core.body_max(req, 2), true) is(core.body_max(req), false) return req:body() end, "
+        "s, h, b = get(function(req) is(core.body_max(req, 2), true) is(core.body_max(req), false) return req:body() "
+        "end, "
         "  '/', 'abc') is(b, 'abc') "
         "s, h, b = get(function(req) core.body_max(req, 2) is(pcall(req.body, req), false) return 'caught' end, '/', "
         "  'abc') is(b, 'caught') "
@@ -106,8 +107,10 @@ static void members_of_res(void **state)
     (void)state;
     test_snippet(
         "body(function() "
-        "local s, h, b = get(function(_, res) is(res.sent, false) res:write('a', 1, core.buffer('b')) is(res.sent, true) "
-        "  core.sleep(0) res:write(('y'):rep(200000)) res:flush() end) is(s, 200) is(#b, 200003) is(b:sub(1, 4), 'a1by') "
+        "local s, h, b = get(function(_, res) is(res.sent, false) res:write('a', 1, core.buffer('b')) is(res.sent, "
+        "true) "
+        "  core.sleep(0) res:write(('y'):rep(200000)) res:flush() end) is(s, 200) is(#b, 200003) is(b:sub(1, 4), "
+        "'a1by') "
         "s, h, b = get(function(_, res) res:status(201):header('X-A', 1) return res:send('sent') end) "
         "is(s, 201) is(b, 'sent') is(header(h, 'x-a'), '1') "
         "s, h, b = get(function(_, res) return res:json{ 1, 2 } end) is(b, '[1,2]') "
@@ -116,7 +119,8 @@ static void members_of_res(void **state)
         "s, h, b = get(function(_, res) res:cookie('a', 'b', { path = '/', max_age = 5, http_only = true, "
         "  secure = false, same_site = 'lax' }) end) is(s, 204) "
         "is(header(h, 'set-cookie'), 'a=b; Path=/; Max-Age=5; HttpOnly; SameSite=Lax') "
-        "for _, fn in ipairs{ function(_, res) res:header('A', 'b\\nc') end, function(_, res) res:header('A\\0', 'b') end, "
+        "for _, fn in ipairs{ function(_, res) res:header('A', 'b\\nc') end, function(_, res) res:header('A\\0', 'b') "
+        "end, "
         "  function(_, res) res:cookie('a', 'b;c') end, function(_, res) res:cookie('a', 'b', { pfad = 1 }) end, "
         "  function(_, res) res:write({}) end, function(_, res) res:status(99) end, "
         "  function(_, res) res:header('Transfer-Encoding', 'x') end, function(_, res) return res.nothing end, "
@@ -142,10 +146,13 @@ static void kept_objects_are_over(void **state)
         "  if not tostring(e):find('the request is over', 1, true) then error(e) end end "
         "over(function() return kept.path end) over(function() return kept:body() end) "
         "over(function() return kept_res:write('x') end) over(function() return kept_res.sent end) "
-        "for i = 1, 200 do get(function(req) if i <= 60 then over(function() return kept.path end) end return 'y' end) end "
-        "local job get(function(req) job = core.spawn(function() core.sleep(0.01) return req.path end) return 'z' end) "
+        "for i = 1, 200 do get(function(req) if i <= 60 then over(function() return kept.path end) end return 'y' "
+        "end) end "
+        "local job get(function(req) job = core.spawn(function() core.sleep(0.01) return req.path end) return 'z' "
+        "end) "
         "over(function() return job:wait() end) "
-        "local s, _, b = get(function(req) return core.spawn(function() return req.path end):wait() end, '/p') is(b, '/p') "
+        "local s, _, b = get(function(req) return core.spawn(function() return req.path end):wait() end, '/p') is(b, "
+        "'/p') "
         "get(function(req) local co = coroutine.wrap(function() return req.path end) is(co(), '/q') end, '/q') "
         "end)");
 }
@@ -183,17 +190,22 @@ static void sites_that_do_not_load(void **state)
     test_load_fails("core.sleep(1)", "cannot wait while the site loads");
     test_load_fails("error()", "nil");
     test_load_fails("error({})", "table");
-    test_load_fails("core.config{ lua_bytes_max = 4000000 } local t = {} for i = 1, 1e8 do t[i] = i end", "not enough memory");
+    test_load_fails("core.config{ lua_bytes_max = 4000000 } local t = {} for i = 1, 1e8 do t[i] = i end",
+                    "not enough memory");
     test_load_fails("core.listen{ host = 5, port = 70000, dispatch = print, failed = print }", "port");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_become_answers), cmocka_unit_test(nonsense_is_a_logged_error),
-        cmocka_unit_test(errors_in_failed_end_in_a_plain_500), cmocka_unit_test(fields_of_req),
-        cmocka_unit_test(bodies), cmocka_unit_test(members_of_res), cmocka_unit_test(kept_objects_are_over),
-        cmocka_unit_test(log_hooks_see_each_answer), cmocka_unit_test(injected_while_loading),
-        cmocka_unit_test(sites_that_do_not_load)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(results_become_answers),
+                                       cmocka_unit_test(nonsense_is_a_logged_error),
+                                       cmocka_unit_test(errors_in_failed_end_in_a_plain_500),
+                                       cmocka_unit_test(fields_of_req),
+                                       cmocka_unit_test(bodies),
+                                       cmocka_unit_test(members_of_res),
+                                       cmocka_unit_test(kept_objects_are_over),
+                                       cmocka_unit_test(log_hooks_see_each_answer),
+                                       cmocka_unit_test(injected_while_loading),
+                                       cmocka_unit_test(sites_that_do_not_load)};
     return cmocka_run_group_tests_name("script/handler", tests, NULL, NULL);
 }

@@ -1,0 +1,167 @@
+/* Requests on several threads and states at once: floating starts, tasks that wait, jobs, errors, and the watch. */
+#define _GNU_SOURCE /* mkstemp */
+#include "support_site.h"
+
+enum { CREW_THREADS = 2, CREW_THREADS_MAX = 4, CREW_REQUESTS = 600 };
+
+typedef struct crew_test {
+    const ls_http_handler *handler;
+    _Atomic unsigned answered, ended, wrong;
+} crew_test;
+
+typedef struct crew_request {
+    ls_op op;
+    crew_test *test;
+    char head[96];
+    ls_exchange x;
+} crew_request;
+
+static int crew_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
+{
+    (void)seat;
+    (void)x;
+    *out = ls_slice_static("", 0);
+    return LS_DONE;
+}
+
+static int crew_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    crew_request *r = x->carrier;
+    if (seat->inside != x->actor || x->answer == LS_ANSWER_DONE) atomic_fetch_add(&r->test->wrong, 1);
+    for (unsigned n = 0; n < count; n++) ls_slice_drop(&slices[n]);
+    x->answer = LS_ANSWER_DONE;
+    atomic_fetch_add(&r->test->answered, 1);
+    return LS_DONE;
+}
+
+static int crew_nothing(ls_seat *seat, ls_exchange *x)
+{
+    (void)seat;
+    (void)x;
+    return LS_DONE;
+}
+
+static void crew_end(ls_seat *seat, ls_exchange *x)
+{
+    crew_request *r = x->carrier;
+    crew_test *test = r->test;
+    (void)seat;
+    if (x->fields != NULL) ls_block_drop(x->fields);
+    free(r);
+    atomic_fetch_add(&test->ended, 1);
+}
+
+static const ls_http_transport crew_transport = {crew_read,    crew_respond, crew_respond, crew_nothing,
+                                                 crew_nothing, crew_end,     crew_nothing};
+
+static void crew_start(ls_seat *seat, ls_op *op)
+{
+    crew_request *r = LS_CONTAINER(op, crew_request, op);
+    const ls_http_handler *handler = r->test->handler;
+    ls_actor *entered;
+    handler->start(handler, seat, &r->x);
+    entered = seat->inside;
+    if (entered != NULL) ls_actor_leave(entered, seat);
+}
+
+static void many_threads_many_states(void **state)
+{
+    static const char text[] =
+        "core.config{ handler_cpu_ms_max = 40 } "
+        "core.listen{ host = '', port = 0, failed = failed, dispatch = function(req, res, method, path) "
+        "  local n = tonumber(path:match('%d+')) "
+        "  if n % 50 == 1 then while true do local _ = {} end end "
+        "  if n % 40 == 2 then os.execute('sleep 0.02') end "
+        "  if n % 7 == 3 then core.sleep(0.001) end "
+        "  if n % 11 == 4 then error('planned') end "
+        "  if n % 5 == 0 then return core.spawn(function() core.sleep(0.001) return req.path end):wait() end "
+        "  if n % 13 == 5 then res:header('X-A', n) return { n = n } end "
+        "  return 'plain ' .. n end } "
+        "core.every(0.005, function() core.sleep(0.001) end)";
+    static const ls_port_options port_options = {.sockets_max = 16};
+    char path[] = "/tmp/luaserve-test-XXXXXX", message[400];
+    test_site *t = test_site_new();
+    crew_test test = {NULL, 0, 0, 0};
+    ls_crew *crew;
+    ls_site *site;
+    ls_port *port;
+    ls_pools *pools;
+    (void)state;
+    FILE *file = fdopen(mkstemp(path), "w");
+    assert_non_null(file);
+    fprintf(file, "%s%s", test_prelude, text);
+    fclose(file);
+
+    const ls_site_options options = {.path = path};
+    assert_int_equal(ls_site_open(&options, &site, message, sizeof message), LS_OK);
+    assert_int_equal(ls_port_open(&port_options, &port), LS_OK);
+    assert_int_equal(ls_pools_open(64 << 20, &pools), LS_OK);
+    const ls_crew_options crew_options = {
+        .threads = CREW_THREADS, .threads_max = CREW_THREADS_MAX, .slow = ls_site_slow, .user = site};
+    assert_int_equal(ls_crew_open(port, pools, &crew_options, &crew), LS_OK);
+    assert_int_equal(ls_site_ready(site, port, crew, message, sizeof message), LS_OK);
+    test.handler = ls_site_http_handler(site, 0);
+    assert_int_equal(ls_crew_start(crew), LS_OK);
+    ls_site_start(site);
+    for (unsigned n = 0; n < CREW_REQUESTS; n++) {
+        const ls_http_limits limits = {16384, 8192, 100};
+        crew_request *r = calloc(1, sizeof *r);
+        assert_non_null(r);
+        const int len = snprintf(r->head, sizeof r->head, "GET /%u HTTP/1.1\r\nHost: h\r\n\r\n", n);
+        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, NULL), len);
+        r->test = &test;
+        r->x.transport = &crew_transport;
+        r->x.carrier = r;
+        r->x.id = n;
+        r->x.bytes = r->head;
+        r->x.body_bytes_max = 1000;
+        r->op.done = crew_start;
+        ls_port_post(port, &r->op, NULL, 0);
+    }
+    for (unsigned ms = 0; ms < 30000 && atomic_load(&test.ended) < CREW_REQUESTS; ms += 5) ls_clock_sleep_ms(5);
+    ls_site_drain(site);
+    for (unsigned ms = 0; ms < 5000 && ls_site_busy(site) > 0; ms += 5) ls_clock_sleep_ms(5);
+    ls_crew_stop(crew);
+    assert_true(ls_crew_join(crew, 0));
+    assert_int_equal(atomic_load(&test.ended), CREW_REQUESTS);
+    assert_int_equal(atomic_load(&test.answered), CREW_REQUESTS);
+    assert_int_equal(atomic_load(&test.wrong), 0);
+    assert_int_equal(ls_site_busy(site), 0);
+    assert_non_null(strstr(t->log, "planned"));
+    ls_crew_close(crew);
+    ls_port_close(port);
+    ls_site_close(site);
+    ls_pools_close(pools);
+    unlink(path);
+    test_site_free(t);
+}
+
+static void states_must_define_the_same(void **state)
+{
+    static const char text[] = "if not io.open('%s.mark') then io.open('%s.mark', 'w'):close() "
+                               "core.listen{ host = '', port = 0, failed = failed, dispatch = print } end";
+    char path[] = "/tmp/luaserve-test-XXXXXX", message[400], mark[64];
+    ls_site *site;
+    (void)state;
+    FILE *file = fdopen(mkstemp(path), "w");
+    assert_non_null(file);
+    fprintf(file, "%s", test_prelude);
+    fprintf(file, text, path, path);
+    fclose(file);
+    const ls_site_options options = {.path = path};
+    assert_int_equal(ls_site_open(&options, &site, message, sizeof message), LS_OK);
+    ls_seat seats[2] = {{.index = 0}, {.index = 1}}, *list[] = {&seats[0], &seats[1]};
+    assert_int_equal(ls_site_ready_seats(site, NULL, list, 2, message, sizeof message), LS_ESCRIPT);
+    assert_non_null(strstr(message, "1 listeners in one Lua state and 0 in another"));
+    ls_site_close(site);
+    (void)snprintf(mark, sizeof mark, "%s.mark", path);
+    unlink(mark);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_threads_many_states),
+                                       cmocka_unit_test(states_must_define_the_same)};
+    return cmocka_run_group_tests_name("script/crew", tests, NULL, NULL);
+}
