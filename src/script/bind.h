@@ -17,6 +17,13 @@ int ls_core_open(lua_State *L);
 
 /* bind_req.c */
 int ls_core_params(lua_State *L);
+
+/* bind_body.c: methods of req, and the limit */
+int ls_req_body(lua_State *L);
+int ls_req_buffer(lua_State *L);
+int ls_req_json(lua_State *L);
+int ls_req_form(lua_State *L);
+int ls_req_chunks(lua_State *L);
 int ls_core_body_max(lua_State *L);
 
 /* bind_time.c */

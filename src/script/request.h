@@ -60,6 +60,13 @@ ls_request *ls_request_check_res(lua_State *L, int index);
 void ls_request_define_req(lua_State *L, ls_state *state);
 void ls_request_define_res(lua_State *L, ls_state *state);
 
+/* Keep the value on top as user value `slot` until the request ends; it stays on top. The req object is at `self`. */
+void ls_request_keep(lua_State *L, ls_request *request, int self, int slot);
+bool ls_request_kept(lua_State *L, const ls_request *request, int self, int slot); /* push it, if there */
+
+/* Push a table of the decoded pairs in "a=1&b=2". Of a name that comes again the first value stays. */
+void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len);
+
 /* Take one for x, from inside the task that answers. May raise. */
 ls_request *ls_request_take(lua_State *L, ls_exchange *x);
 /* The exchange ends: objects are void, waiters are woken, references dropped. Does not call transport->end. */

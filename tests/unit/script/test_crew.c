@@ -136,6 +136,58 @@ static void many_threads_many_states(void **state)
     test_site_free(t);
 }
 
+/* Memory that runs out at every point of a request's way costs that request, and nothing else. */
+static void memory_out_at_every_point(void **state)
+{
+    static const char text[] =
+        "local old = {} "
+        "core.listen{ host = '', port = 0, dispatch = function(req, res, method, path) "
+        "  old = setmetatable({}, { __close = function() local _ = { {}, {} } end }) local c <close> = old "
+        "  res:header('X-A', req.headers.host .. tostring({})) res:cookie('a', 'b') "
+        "  local v = coroutine.wrap(function() coroutine.yield(req.query.a .. tostring({})) end)() "
+        "  if path == '/1' then error({}) end "
+        "  if path == '/2' then error('text ' .. tostring({})) end "
+        "  if path == '/3' then core.after(100, print):cancel() return core.buffer(v, v) end "
+        "  return { n = v, list = { 1, 2, 3 } } end, "
+        "  failed = function(req, res, err, traceback) return 500, { err = tostring(err), req.id } end }";
+    test_site *t = test_site_open(text);
+    crew_test test = {NULL, 0, 0, 0};
+    unsigned expected = 0;
+    (void)state;
+    assert_int_equal(t->opened, LS_OK);
+    test_pump(t, 20);
+    test.handler = ls_site_http_handler(t->site, 0);
+    ls_state *const lua = t->site->states[0];
+    const size_t bytes_max = lua->bytes_max;
+    for (int extra = -3000; extra < 24000; extra += 96) {
+        crew_request *r = calloc(1, sizeof *r);
+        const ls_http_limits limits = {16384, 8192, 100};
+        assert_non_null(r);
+        const int len =
+            snprintf(r->head, sizeof r->head, "GET /%u?a=b%%20c HTTP/1.1\r\nHost: h\r\n\r\n", expected % 4);
+        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, NULL), len);
+        r->test = &test;
+        r->x.transport = &crew_transport;
+        r->x.carrier = r;
+        r->x.bytes = r->head;
+        while (expected % 16 == 0 && !ls_list_empty(&lua->tasks_free)) { /* a coroutine is made anew */
+            ls_task *task = LS_CONTAINER(lua->tasks_free.next, ls_task, node);
+            lua->tasks_free_count--;
+            ls_list_remove(&task->node);
+            ls_list_push(&lua->tasks_live, &task->node);
+            ls_task_release(&t->seat, task, false);
+        }
+        lua->bytes_max = (size_t)((int64_t)lua->bytes_live + extra);
+        crew_start(&t->seat, &r->op);
+        expected++;
+        assert_int_equal(atomic_load(&test.ended), expected);
+        assert_int_equal(atomic_load(&test.answered), expected);
+        lua->bytes_max = bytes_max;
+        t->log_len = 0;
+    }
+    test_site_close(t);
+}
+
 static void states_must_define_the_same(void **state)
 {
     static const char text[] = "if not io.open('%s.mark') then io.open('%s.mark', 'w'):close() "
@@ -162,6 +214,7 @@ static void states_must_define_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(many_threads_many_states),
+                                       cmocka_unit_test(memory_out_at_every_point),
                                        cmocka_unit_test(states_must_define_the_same)};
     return cmocka_run_group_tests_name("script/crew", tests, NULL, NULL);
 }

@@ -1,0 +1,255 @@
+/* bind_body.c - the body of a request: whole (as string, buffer, JSON, form) or in chunks.
+ *
+ * Received blocks are kept as slices until the whole is there; a buffer shares them. A bad body raises, and decides the
+ * status of the answer when nobody catches that; a client that has gone is `nil, message, code`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "proto/http_text.h"
+#include "script/bind.h"
+#include "script/buffer.h"
+#include "script/request.h"
+
+enum body_want { WANT_BODY, WANT_BUFFER, WANT_JSON, WANT_FORM };
+
+static int body_bad(lua_State *L, ls_request *r, int err)
+{
+    r->body_state = LS_BODY_FAILED;
+    ls_request_drop_body(r);
+    switch (err) {
+    case LS_EMSGSIZE:
+        r->body_error = err;
+        return luaL_error(L, "the body of the request is larger than %I bytes", (lua_Integer)r->x->body_bytes_max);
+    case LS_ETIMEDOUT: r->body_error = err; return luaL_error(L, "the body of the request came too slowly");
+    case LS_EPROTO: r->body_error = err; return luaL_error(L, "the body of the request is not well formed");
+    case LS_ENOMEM: r->body_error = err; return luaL_error(L, "no memory for the body of the request");
+    default: return ls_push_failure(L, err); /* the client is gone */
+    }
+}
+
+static bool body_keep_slice(ls_request *r, ls_slice slice)
+{
+    if (r->body_count == r->body_room) {
+        const unsigned room = r->body_room == 0 ? 8 : r->body_room * 2;
+        ls_slice *body = realloc(r->body, room * sizeof *body);
+        if (body == NULL) {
+            ls_slice_drop(&slice);
+            return false;
+        }
+        r->body = body;
+        r->body_room = room;
+    }
+    r->body[r->body_count++] = slice;
+    r->body_len += slice.len;
+    return true;
+}
+
+/* Push the whole body as a string; kept, so that it can be asked for again. */
+static void push_body_string(lua_State *L, ls_request *r)
+{
+    if (ls_request_kept(L, r, 1, LS_REQ_BODY)) return;
+    ls_slices_push_string(L, r->body, r->body_count, r->body_len);
+    ls_request_keep(L, r, 1, LS_REQ_BODY);
+}
+
+static int decode_protected(lua_State *L)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->decode_ref);
+    lua_insert(L, 1);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+static int push_json(lua_State *L)
+{
+    lua_pushcfunction(L, decode_protected);
+    lua_insert(L, -2);
+    if (lua_pcall(L, 1, 1, 0) == LUA_OK) return 1;
+    lua_pushnil(L);
+    lua_insert(L, -2);
+    lua_pushliteral(L, "EINVAL");
+    return 3;
+}
+
+static bool is_form(const ls_exchange *x)
+{
+    static const char type[] = "application/x-www-form-urlencoded";
+    const size_t len = sizeof type - 1;
+    const ls_http_field *field = ls_http_head_find(&x->head, x->bytes, "content-type", 12);
+    const char *value;
+    if (field == NULL || field->value.len < len) return false;
+    value = x->bytes + field->value.at;
+    return ls_text_same(value, len, type, len) &&
+           (field->value.len == len || value[len] == ';' || value[len] == ' ' || value[len] == '\t');
+}
+
+static int push_form(lua_State *L, const ls_exchange *x)
+{
+    size_t len;
+    const char *text = lua_tolstring(L, -1, &len);
+    if (!is_form(x)) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "the body is no application/x-www-form-urlencoded form");
+        lua_pushliteral(L, "EINVAL");
+        return 3;
+    }
+    ls_request_push_pairs(L, text, len);
+    return 1;
+}
+
+static int push_buffer(lua_State *L, ls_request *r)
+{
+    ls_buffer *buffer = ls_buffer_push(L);
+    for (unsigned n = 0; n < r->body_count; n++) {
+        const ls_slice *slice = &r->body[n];
+        if (slice->block != NULL)
+            ls_buffer_add_slice(L, buffer, (ls_slice){ls_block_hold(slice->block), slice->ptr, slice->len});
+        else
+            ls_buffer_add_bytes(L, buffer, slice->ptr, slice->len);
+    }
+    return 1;
+}
+
+static int body_ready(lua_State *L, ls_request *r, enum body_want want)
+{
+    if (want == WANT_BUFFER) return push_buffer(L, r);
+    push_body_string(L, r);
+    if (want == WANT_JSON) return push_json(L);
+    if (want == WANT_FORM) return push_form(L, r->x);
+    return 1;
+}
+
+static int body_read(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    (void)status;
+    lua_settop(L, 1);
+    for (;;) {
+        ls_slice slice;
+        const int err = r->x->transport->read(r->state->seat, r->x, &slice);
+        if (err == LS_PENDING) return ls_request_wait(L, r, context, body_read);
+        if (err < 0) return body_bad(L, r, err);
+        if (slice.len == 0) {
+            ls_slice_drop(&slice);
+            break;
+        }
+        if (!body_keep_slice(r, slice)) return body_bad(L, r, LS_ENOMEM);
+    }
+    r->body_state = LS_BODY_WHOLE;
+    return body_ready(L, r, (enum body_want)context);
+}
+
+static int body_get(lua_State *L, enum body_want want)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    switch ((enum ls_body_state)r->body_state) {
+    case LS_BODY_UNREAD: r->body_state = LS_BODY_READING; return body_read(L, LUA_OK, want);
+    case LS_BODY_WHOLE: return body_ready(L, r, want);
+    case LS_BODY_READING: return luaL_error(L, "another task is reading the body of this request");
+    case LS_BODY_STREAMED: return luaL_error(L, "the body of this request was read by req:chunks()");
+    case LS_BODY_FAILED: break;
+    }
+    if (r->body_error != LS_OK) return luaL_error(L, "the body of the request could not be read");
+    return ls_push_failure(L, r->x->gone != 0 ? r->x->gone : LS_ECLOSED);
+}
+
+/* req:body() -> string | nil, message, code */
+int ls_req_body(lua_State *L)
+{
+    return body_get(L, WANT_BODY);
+}
+
+/* req:buffer() -> buffer that shares the received blocks | nil, message, code */
+int ls_req_buffer(lua_State *L)
+{
+    return body_get(L, WANT_BUFFER);
+}
+
+/* req:json() -> value | nil, message, code */
+int ls_req_json(lua_State *L)
+{
+    return body_get(L, WANT_JSON);
+}
+
+/* req:form() -> table | nil, message, code. Of a name that comes again the first value. */
+int ls_req_form(lua_State *L)
+{
+    return body_get(L, WANT_FORM);
+}
+
+/* The iterator of req:chunks(): its invariant state is the req object. */
+static int chunks_next(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    ls_slice slice;
+    (void)status;
+    lua_settop(L, 1);
+    const int err = r->x->transport->read(r->state->seat, r->x, &slice);
+    if (err == LS_PENDING) return ls_request_wait(L, r, context, chunks_next);
+    if (err < 0) {
+        const int results = body_bad(L, r, err);
+        return results == 3 ? luaL_error(L, "the client is gone: %s", ls_err_text(err)) : results;
+    }
+    if (slice.len == 0) {
+        ls_slice_drop(&slice);
+        lua_pushnil(L);
+        return 1;
+    }
+    /* The string may not be made for want of memory: the slice is the request's meanwhile. */
+    if (!body_keep_slice(r, slice)) return body_bad(L, r, LS_ENOMEM);
+    lua_pushlstring(L, slice.ptr, slice.len);
+    ls_request_drop_body(r);
+    return 1;
+}
+
+static int chunks_iterate(lua_State *L)
+{
+    const ls_request *r = ls_request_check_req(L, 1);
+    if (r->body_state != LS_BODY_STREAMED) return luaL_error(L, "the body of the request could not be read");
+    return chunks_next(L, LUA_OK, 0);
+}
+
+static int chunks_whole(lua_State *L)
+{
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_pushnil(L);
+    lua_replace(L, lua_upvalueindex(1));
+    return 1;
+}
+
+/* for chunk in req:chunks() do ... end. Raises when the body is bad or the client goes. */
+int ls_req_chunks(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    switch ((enum ls_body_state)r->body_state) {
+    case LS_BODY_UNREAD: r->body_state = LS_BODY_STREAMED; break;
+    case LS_BODY_STREAMED: break;
+    case LS_BODY_WHOLE: /* read before: all of it is one chunk */
+        push_body_string(L, r);
+        if (lua_rawlen(L, -1) == 0) lua_pushnil(L);
+        lua_pushcclosure(L, chunks_whole, 1);
+        return 1;
+    case LS_BODY_READING: return luaL_error(L, "another task is reading the body of this request");
+    case LS_BODY_FAILED: return luaL_error(L, "the body of the request could not be read");
+    }
+    lua_pushcfunction(L, chunks_iterate);
+    lua_pushvalue(L, 1);
+    return 2;
+}
+
+/* core.body_max(req, bytes|nil) -> too_big */
+int ls_core_body_max(lua_State *L)
+{
+    const ls_request *r = ls_request_check_req(L, 1);
+    ls_exchange *x = r->x;
+    if (lua_isnoneornil(L, 2)) {
+        x->body_bytes_max = UINT64_MAX;
+    } else {
+        const lua_Integer bytes = luaL_checkinteger(L, 2);
+        luaL_argcheck(L, bytes >= 0, 2, "a limit cannot be negative");
+        x->body_bytes_max = bytes == LUA_MAXINTEGER ? UINT64_MAX : (uint64_t)bytes;
+    }
+    lua_pushboolean(L, x->head.has_length && x->head.content_length > x->body_bytes_max);
+    return 1;
+}
