@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "port/notify.h"
 
 void ls_crew_balance(ls_crew *crew)
 {
@@ -48,7 +49,7 @@ static void worker_run(ls_worker *worker, const ls_packet *packet)
     const ls_crew_options *options = &worker->crew->options;
     if (packet->op != NULL)
         ls_packet_dispatch(&worker->seat, packet);
-    else if (options->bare != NULL)
+    else if (options->bare != NULL && ls_packet_current(worker->crew->port, packet))
         options->bare(&worker->seat, packet);
 }
 
@@ -61,7 +62,7 @@ static bool worker_put_back(ls_worker *worker, int from, int count)
         const ls_packet *packet = &worker->packets[i];
         if (packet->op == &crew->stop_op)
             last = true;
-        else if (ls_port_post(crew->port, packet->op, packet->key, packet->result) < 0)
+        else if (ls_port_give_back(crew->port, packet) < 0)
             worker_run(worker, packet); /* no memory for a bare packet: better late than lost */
     }
     return last;

@@ -17,9 +17,10 @@ enum { LS_SLOW_MS = 5 };
 typedef struct ls_crew ls_crew;
 
 typedef struct ls_crew_options {
-    unsigned threads;                                     /* concurrency value, >= 1 */
-    unsigned threads_max;                                 /* with spares, >= threads */
-    void (*bare)(ls_seat *seat, const ls_packet *packet); /* takes packets without an op; may be NULL */
+    unsigned threads;     /* concurrency value, >= 1 */
+    unsigned threads_max; /* with spares, >= threads */
+    void (*bare)(ls_seat *seat,
+                 const ls_packet *packet); /* takes packets without an op (posts and notifications); may be NULL */
     void (*slow)(ls_seat *seat, uint32_t ms,
                  void *user); /* the watch's thread: the worker of `seat` has been inside one
                                                            * packet for about ms; called every 2 to 3 ms while so. It

@@ -26,8 +26,7 @@ static void watch_take_back(ls_crew *crew, ls_worker *worker)
         return;
     for (int i = begun; i < count; i++) {
         const ls_packet *packet = &worker->packets[i];
-        if (ls_port_post(crew->port, packet->op, packet->key, packet->result) < 0)
-            worker->kept[worker->kept_count++] = *packet;
+        if (ls_port_give_back(crew->port, packet) < 0) worker->kept[worker->kept_count++] = *packet;
     }
 }
 

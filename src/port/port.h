@@ -37,6 +37,8 @@ typedef struct ls_seat ls_seat;
 typedef struct ls_sock ls_sock;
 typedef struct ls_actor ls_actor;
 typedef struct ls_op ls_op;
+typedef struct ls_datagram ls_datagram;   /* port/datagram.h */
+typedef struct ls_datagrams ls_datagrams; /* port/datagram.h */
 
 /* Takes the packet of an operation, on the thread of `seat`; op->result is set. The op may be posted again, or
  * freed, from inside. */
@@ -55,8 +57,8 @@ struct ls_op {
     void *key;              /* the key of the socket, or of ls_port_post */
     _Atomic int64_t result; /* bytes (accept: 0), or LS_E*; while a send is pending, the bytes sent so far */
     uint8_t kind, flags;    /* the port's */
-    uint16_t count;         /* slices of a send */
-    uint32_t len;           /* room of a receive, in bytes */
+    uint16_t count;         /* slices of a send, datagrams of a batch */
+    uint32_t len;           /* room of a receive, or for each datagram, in bytes */
     union {
         struct {
             char *ptr;
@@ -73,13 +75,25 @@ struct ls_op {
         struct {
             const ls_sockaddr *addr;
         } connect;
+        struct {
+            ls_datagrams *batch;
+        } recv_from;
+        struct {
+            ls_datagram *at;
+        } send_to;
+        struct {
+            uint64_t origin;
+            uint32_t events;
+        } notice; /* a packet without an op that waits in the port's queue */
     };
 };
 
 typedef struct ls_packet {
     void *key;
-    ls_op *op; /* NULL for a bare post */
-    int64_t result;
+    ls_op *op;       /* NULL for a bare post and for a notification */
+    int64_t result;  /* of the op or the post */
+    uint32_t events; /* LS_EVENT_* of a notification (port/notify.h), else 0 */
+    uint64_t origin; /* the port's: the registration that a notification is of */
 } ls_packet;
 
 typedef struct ls_port_options {
@@ -124,6 +138,10 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
 /* Queue a packet of one's own, with `op`, whose key and result are set, or without one (NULL). With an op it cannot
  * fail: that is its own queue node. Without, LS_ENOMEM is possible. Any thread, a signal handler excepted. */
 int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result);
+
+/* Queue again, as it is, a packet that was taken and not begun. Cannot fail for one with an op, else LS_ENOMEM is
+ * possible. A notification that is out of date by the time it is taken again does not come again. */
+int ls_port_give_back(ls_port *port, const ls_packet *packet);
 
 /* Call op->done, or hand the op to its actor. A bare post has no op and must be handled by its key before. */
 void ls_packet_dispatch(ls_seat *seat, const ls_packet *packet);

@@ -46,6 +46,7 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
     int err = LS_ENOMEM;
     if (options->backend != NULL && strcmp(options->backend, "auto") != 0 && strcmp(options->backend, "epoll") != 0)
         return LS_ENOTSUP;
+    assert(options->sockets_max < NOTICE_BIT);
 
     ls_port *port = calloc(1, sizeof *port);
     if (port == NULL) return err;
@@ -56,6 +57,7 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
     if ((err = ls_mutex_open(&port->heap_mutex)) < 0) goto fail_mutex;
     if ((err = ls_mutex_open(&port->accept_mutex)) < 0) goto fail_heap_mutex;
     if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_accept_mutex;
+    if ((err = ls_notices_open(&port->notices)) < 0) goto fail_slots;
     errno = 0;
     if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) goto fail_epoll;
     if ((port->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) goto fail_wake;
@@ -73,6 +75,8 @@ fail_wake:
     close(port->epoll);
 fail_epoll:
     err = ls_err_from_errno(errno); /* of the call that failed: close(2) of a good descriptor leaves it alone */
+    ls_notices_close(port->notices);
+fail_slots:
     ls_slots_close(port->socks);
 fail_accept_mutex:
     ls_mutex_close(&port->accept_mutex);
@@ -98,6 +102,7 @@ void ls_port_close(ls_port *port)
     close(port->alarm);
     close(port->wake);
     close(port->epoll);
+    ls_notices_close(port->notices);
     ls_slots_close(port->socks);
     ls_heap_close(&port->heap);
     ls_mutex_close(&port->accept_mutex);
@@ -143,13 +148,40 @@ int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result)
     return LS_OK;
 }
 
-static void packet_of(ls_op *op, ls_packet *out)
+int ls_port_give_back(ls_port *port, const ls_packet *packet)
 {
-    *out = (ls_packet){op->key, op, atomic_load_explicit(&op->result, memory_order_relaxed)};
+    if (packet->events == 0) return ls_port_post(port, packet->op, packet->key, packet->result);
+    ls_op *node = calloc(1, sizeof *node);
+    if (node == NULL) return LS_ENOMEM;
+    node->kind = KIND_NOTICE;
+    node->flags = FLAG_HEAP_NODE;
+    node->key = packet->key;
+    node->notice.origin = packet->origin;
+    node->notice.events = packet->events;
+    ls_epoll_enqueue(port, node);
+    return LS_OK;
+}
+
+static ls_packet packet_now(void *key, ls_op *op)
+{
+    return (ls_packet){.key = key, .op = op, .result = atomic_load_explicit(&op->result, memory_order_relaxed)};
+}
+
+/* The packet of an op that was taken from the queue. Returns how many: 0 for a notification that is out of date. */
+static int packet_of(ls_port *port, ls_op *op, ls_packet *out)
+{
+    int n = 1;
+    *out = packet_now(op->key, op);
     if (op->flags & FLAG_HEAP_NODE) {
         out->op = NULL;
+        if (op->kind == KIND_NOTICE) {
+            out->events = op->notice.events;
+            out->origin = op->notice.origin;
+            n = ls_epoll_take_queued_notice(port, op) ? 1 : 0;
+        }
         free(op);
     }
+    return n;
 }
 
 /* Up to max packets from the queue, and accepts of listeners that had more than fitted. */
@@ -171,7 +203,7 @@ static int take_queued(ls_seat *seat, ls_packet *packets, int max)
         ls_mutex_unlock(&port->mutex);
 
         if (op != NULL)
-            packet_of(op, &packets[n++]);
+            n += packet_of(port, op, &packets[n]);
         else if (sock != NULL)
             n += ls_epoll_accept(seat, sock, packets + n, max - n);
         else
@@ -209,7 +241,7 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
         void *key = sock->key;
         if (ls_epoll_receive(seat, sock, op)) {
             ls_epoll_count(&seat->stats.recv_queued);
-            packets[n++] = (ls_packet){key, op, atomic_load_explicit(&op->result, memory_order_relaxed)};
+            packets[n++] = packet_now(key, op);
         }
     }
     if (out && (old & TX_WAIT)) {
@@ -217,7 +249,7 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
         if (ls_epoll_transmit(sock, op)) {
             ls_epoll_count(&seat->stats.send_queued);
             if (n < max)
-                packets[n++] = (ls_packet){op->key, op, atomic_load_explicit(&op->result, memory_order_relaxed)};
+                packets[n++] = packet_now(op->key, op);
             else
                 ls_epoll_enqueue(seat->port, op); /* op->key and op->result are set */
         }
@@ -235,7 +267,11 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
     for (int i = 0; i < got; i++) {
         if (events[i].data.u64 == alarm_event)
             ls_epoll_alarm(port);
-        else if (events[i].data.u64 != wake_event)
+        else if (events[i].data.u64 == wake_event)
+            continue;
+        else if (events[i].data.u64 & NOTICE_BIT)
+            n += ls_epoll_take_notice(port, events[i].data.u64, events[i].events, packets + n);
+        else
             n += take_event(seat, &events[i], packets + n, max - n - (got - 1 - i));
     }
     return n;

@@ -25,8 +25,10 @@
  * wait looks at it again. One that ran out of descriptors is listed apart, until a descriptor is closed or some time has
  * passed.
  *
+ * Registrations for notifications are in the same set, under other numbers (NOTICE_BIT): see port_epoll_notify.c.
+ *
  * The files: port_epoll.c (open, queue, wait), port_epoll_sock.c (the word; receive, send, connect), port_epoll_accept.c
- * (listeners), port_epoll_timer.c.
+ * (listeners), port_epoll_datagram.c, port_epoll_notify.c, port_epoll_timer.c.
  *
  * Locks: accept_mutex before mutex; heap_mutex before mutex. */
 #ifndef LS_PORT_PORT_EPOLL_H
@@ -53,8 +55,10 @@ enum { /* of the lower half of ls_sock.word */
        TX_STOP = RX_STOP << TX_SHIFT,
 };
 
-enum { KIND_NONE, KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_CONNECT };
-enum { FLAG_HEAP_NODE = 1 }; /* a bare post: free the node when its packet is taken */
+enum { KIND_NONE, KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_CONNECT, KIND_RECV_FROM, KIND_SEND_TO, KIND_NOTICE };
+enum { FLAG_HEAP_NODE = 1 }; /* a packet without an op: free the node when it is taken */
+
+#define NOTICE_BIT (UINT64_C(1) << 31) /* in what the kernel reports: a registration for notifications, not a socket */
 
 #define WORD_FLAGS(word)      ((uint32_t)(word))
 #define WORD_GENERATION(word) ((uint32_t)((word) >> 32))
@@ -73,9 +77,12 @@ struct ls_sock {
     bool registered, registered_out; /* written by whoever posts, which is one thread at a time */
 };
 
+typedef struct ls_notices ls_notices; /* the registrations of a port */
+
 struct ls_port {
     int epoll, wake, alarm; /* wake: an eventfd; alarm: a timerfd */
     ls_slots *socks;
+    ls_notices *notices;
     _Atomic uint32_t waiting; /* threads that are about to block, or do */
     _Atomic uint32_t queued;  /* length of the queue below; read without the mutex to see that there is none */
     ls_mutex mutex;
@@ -101,8 +108,20 @@ void ls_epoll_enqueue(ls_port *port, ls_op *op); /* op->key and op->result are s
 
 /* port_epoll_sock.c */
 int ls_epoll_register(ls_sock *sock, bool out);
-bool ls_epoll_receive(ls_seat *seat, ls_sock *sock, ls_op *op); /* RX_BUSY is held. True: complete, BUSY is gone */
-bool ls_epoll_transmit(ls_sock *sock, ls_op *op);               /* the same with TX_BUSY */
+bool ls_epoll_receive(ls_seat *seat, ls_sock *sock, ls_op *op);     /* RX_BUSY is held. True: complete, BUSY is gone */
+bool ls_epoll_transmit(ls_sock *sock, ls_op *op);                   /* the same with TX_BUSY */
+int ls_epoll_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op); /* kind and all that belongs to it are set */
+int ls_epoll_post_transmit(ls_seat *seat, ls_sock *sock, ls_op *op); /* the same */
+
+/* port_epoll_datagram.c: like receive_once and send_all in port_epoll_sock.c, for batches */
+int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op);
+int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op);
+
+/* port_epoll_notify.c */
+int ls_notices_open(ls_notices **out);
+void ls_notices_close(ls_notices *notices);
+int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out); /* packets: 0 or 1 */
+bool ls_epoll_take_queued_notice(ls_port *port, const ls_op *node);                          /* false: out of date */
 
 /* port_epoll_accept.c */
 int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max);

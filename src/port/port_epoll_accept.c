@@ -120,7 +120,7 @@ int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max)
             atomic_store_explicit(&op->result, 0, memory_order_relaxed);
             ls_epoll_count(&seat->stats.accepts);
             atomic_store_explicit(&port->starving, false, memory_order_relaxed);
-            packets[n++] = (ls_packet){sock->key, op, 0};
+            packets[n++] = (ls_packet){.key = sock->key, .op = op};
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             break;
         } else if (out_of_descriptors(errno)) {
@@ -128,7 +128,7 @@ int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max)
             break;
         } else if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP) {
             atomic_store(&sock->rx, op->next); /* not a listening socket: that will not get better */
-            packets[n++] = (ls_packet){sock->key, op, ls_err_from_errno(errno)};
+            packets[n++] = (ls_packet){.key = sock->key, .op = op, .result = ls_err_from_errno(errno)};
             atomic_store_explicit(&op->result, packets[n - 1].result, memory_order_relaxed);
         }
         /* Any other error is that of a connection which died in the queue (accept(2)): the next one. */

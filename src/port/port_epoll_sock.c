@@ -205,9 +205,10 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
 
 /* ---- receive --------------------------------------------------------------------------------------------- */
 
-/* One recv(2). Bytes, 0 at the end, LS_EAGAIN, or another error; takes pool memory only for as long as it brings any. */
+/* One recv(2), or one batch. Bytes (or datagrams), 0 at the end, LS_EAGAIN, or another error; takes pool memory only for as long as it brings any. */
 static int64_t receive_once(ls_seat *seat, ls_sock *sock, ls_op *op)
 {
+    if (op->kind == KIND_RECV_FROM) return ls_epoll_recv_from(seat, sock, op);
     if (op->len == 0) return 0; /* asked only whether something is there, and it is */
     char *ptr = op->recv.ptr;
     ls_block *block = NULL;
@@ -232,6 +233,7 @@ static int64_t receive_once(ls_seat *seat, ls_sock *sock, ls_op *op)
  * receive that did not fill its room took all there was (epoll(7)), unless the end is near. */
 static uint32_t ready_after(const ls_sock *sock, const ls_op *op, int64_t result)
 {
+    if (op->kind == KIND_RECV_FROM) return result <= 0 || result == (int64_t)op->count ? RX_READY : 0;
     bool ended = atomic_load_explicit(&sock->word, memory_order_relaxed) & ENDED;
     return result <= 0 || result == (int64_t)op->len || ended ? RX_READY : 0;
 }
@@ -260,6 +262,11 @@ int ls_op_recv(ls_seat *seat, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
     op->len = len;
     op->recv.ptr = ptr;
     op->recv.block = NULL;
+    return ls_epoll_post_receive(seat, sock, op);
+}
+
+int ls_epoll_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
+{
     atomic_store_explicit(&sock->rx, op, memory_order_relaxed);
 
     bool must_try = false;
@@ -358,11 +365,20 @@ static int64_t connect_result(ls_sock *sock)
     return errno == ENOTCONN ? LS_EAGAIN : ls_err_from_errno(errno);
 }
 
+static int64_t transmit_once(ls_sock *sock, ls_op *op)
+{
+    switch (op->kind) {
+    case KIND_SEND: return send_all(sock, op);
+    case KIND_SEND_TO: return ls_epoll_send_to(sock, op);
+    default: return connect_result(sock);
+    }
+}
+
 /* The caller holds TX_BUSY. True: complete, as with receive_claimed. */
 bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
 {
     int64_t result;
-    while ((result = op->kind == KIND_SEND ? send_all(sock, op) : connect_result(sock)) == LS_EAGAIN) {
+    while ((result = transmit_once(sock, op)) == LS_EAGAIN) {
         enum park how = park(sock, TX_SHIFT, TX_BUSY);
         if (how == PARKED) return false;
         if (how == STOPPED) {
@@ -383,9 +399,14 @@ int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16
     op->count = slice_count;
     op->send.slices = slices;
     op->send.file = file;
+    return ls_epoll_post_transmit(seat, sock, op);
+}
+
+int ls_epoll_post_transmit(ls_seat *seat, ls_sock *sock, ls_op *op)
+{
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
     for (;;) {
-        int64_t result = send_all(sock, op);
+        int64_t result = transmit_once(sock, op);
         if (result >= 0) return complete_inline(seat, op, result, &seat->stats.send_inline, &seat->stats.send_queued);
         if (result != LS_EAGAIN) return (int)result;
         int err = ls_epoll_register(sock, true);

@@ -104,9 +104,9 @@ static void packets_go_to_their_actor_or_run_freely(void **state)
     ls_actor_init(&actor);
     scripts_init(s, 2);
     s[1].op.actor = &actor;
-    ls_packet_dispatch(&place.seat, &(ls_packet){NULL, &s[0].op, 0});
+    ls_packet_dispatch(&place.seat, &(ls_packet){.op = &s[0].op});
     assert_null(s[0].was_inside);
-    ls_packet_dispatch(&place.seat, &(ls_packet){NULL, &s[1].op, 0});
+    ls_packet_dispatch(&place.seat, &(ls_packet){.op = &s[1].op});
     assert_ptr_equal(s[1].was_inside, &actor);
     net_close(&place);
 }

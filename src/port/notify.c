@@ -1,0 +1,41 @@
+/* notify.c - the part of notify.h that is the same on every back end: many registrations, each with its result, and the
+ * wait behind them. */
+#include "port/notify.h"
+
+enum {
+    EVENTS_ALL = LS_EVENT_IN | LS_EVENT_OUT | LS_EVENT_HANGUP | LS_EVENT_ERR | LS_EVENT_REMOVE,
+    TRIGGERS_ALL = LS_TRIGGER_ONESHOT | LS_TRIGGER_PERSISTENT | LS_TRIGGER_LEVEL | LS_TRIGGER_EDGE,
+};
+
+static bool one_of(unsigned flags, unsigned a, unsigned b)
+{
+    return (flags & (a | b)) == a || (flags & (a | b)) == b;
+}
+
+static int carry_out(ls_port *port, const ls_registration *registration)
+{
+    const unsigned trigger = registration->trigger;
+    switch (registration->operation) {
+    case LS_NOTIFY_NONE: return LS_OK;
+    case LS_NOTIFY_REGISTER:
+    case LS_NOTIFY_ENABLE:
+        if ((registration->events & ~(unsigned)EVENTS_ALL) || (trigger & ~(unsigned)TRIGGERS_ALL)) return LS_EINVAL;
+        if (!one_of(trigger, LS_TRIGGER_ONESHOT, LS_TRIGGER_PERSISTENT)) return LS_EINVAL;
+        if (!one_of(trigger, LS_TRIGGER_LEVEL, LS_TRIGGER_EDGE)) return LS_EINVAL;
+        return ls_port_register_one(port, registration);
+    case LS_NOTIFY_DISABLE:
+    case LS_NOTIFY_REMOVE: return ls_port_register_one(port, registration);
+    default: return LS_EINVAL;
+    }
+}
+
+int ls_port_notify(ls_port *port, ls_seat *seat, ls_registration *registrations, size_t count, ls_packet *packets,
+                   int max, int timeout_ms)
+{
+    bool failed = false;
+    for (size_t i = 0; i < count; i++) {
+        registrations[i].result = carry_out(port, &registrations[i]);
+        if (registrations[i].result < 0) failed = true;
+    }
+    return max > 0 ? ls_port_wait(port, seat, packets, max, failed ? 0 : timeout_ms) : 0;
+}
