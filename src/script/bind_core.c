@@ -68,9 +68,12 @@ static void option_text(lua_State *L, int index, const char *name, char *out, si
     out[0] = '\0';
     if (lua_getfield(L, index, name) != LUA_TNIL) {
         const char *text = lua_tolstring(L, -1, &len);
-        if (text == NULL || strlen(text) != len) luaL_error(L, "%s must be a string", name);
-        if (len >= room) luaL_error(L, "%s is longer than %d bytes", name, (int)room - 1);
-        memcpy(out, text, len + 1);
+        if (text == NULL || strlen(text) != len)
+            luaL_error(L, "%s must be a string", name);
+        else if (len >= room)
+            luaL_error(L, "%s is longer than %d bytes", name, (int)room - 1);
+        else
+            memcpy(out, text, len + 1);
     }
     lua_pop(L, 1);
 }
@@ -148,7 +151,10 @@ static int core_config(lua_State *L)
 static void hooks_add(lua_State *L, ls_hooks *hooks, int index)
 {
     int *refs = realloc(hooks->refs, (hooks->count + 1) * sizeof *refs);
-    if (refs == NULL) luaL_error(L, "not enough memory");
+    if (refs == NULL) {
+        luaL_error(L, "not enough memory");
+        return;
+    }
     hooks->refs = refs;
     lua_pushvalue(L, index);
     refs[hooks->count] = luaL_ref(L, LUA_REGISTRYINDEX);

@@ -261,9 +261,9 @@ void ls_timers_drain(ls_seat *seat, ls_state *state)
 
 void ls_timers_free(ls_state *state)
 {
-    while (!ls_list_empty(&state->timers)) {
-        script_timer *t = LS_CONTAINER(state->timers.next, script_timer, node);
-        ls_list_remove(&t->node);
+    for (ls_node *node = state->timers.next, *next; node != &state->timers; node = next) {
+        script_timer *t = LS_CONTAINER(node, script_timer, node);
+        next = node->next;
         t->stopped = true;
         t->packet_coming = t->running = false; /* nobody will come any more */
         timer_free_if_unused(t);               /* or the handle does it, when the state closes */

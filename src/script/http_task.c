@@ -342,7 +342,7 @@ static void http_ended(ls_seat *seat, ls_task *task, int status, int count)
         x->fields_len = 0;
         x->has_type = false;
         x->length = -1;
-        if (f.next != NULL) {
+        if (r != NULL && f.next != NULL) {
             r->failing = true;
             r->status_set = false;
             if (r->out != NULL) {

@@ -88,8 +88,8 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->load_slot.joined = true; /* nobody watches it */
     site->cpu_ns_max = (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000;
     site->path = malloc(strlen(options->path) + 1);
-    site->entries = calloc(LS_LISTENERS_MAX, sizeof *site->entries);
-    site->states = calloc(1, sizeof *site->states);
+    site->entries = calloc(LS_LISTENERS_MAX, sizeof(ls_site_entry *));
+    site->states = calloc(1, sizeof(ls_state *));
     if (site->path == NULL || site->entries == NULL || site->states == NULL) goto fail_site;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
@@ -157,7 +157,7 @@ int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned 
 {
     const size_t bytes_max =
         site->settings.lua_bytes_max > 0 ? (size_t)site->settings.lua_bytes_max : (size_t)LS_LUA_MIB_MAX << 20;
-    ls_state **states = realloc(site->states, count * sizeof *states);
+    ls_state **states = realloc(site->states, count * sizeof(ls_state *));
     int err = LS_ENOMEM;
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", count);
     if (states == NULL) return err;
@@ -197,7 +197,7 @@ int ls_site_ready(ls_site *site, ls_port *port, ls_crew *crew, char *message, si
 {
     ls_crew_stats stats;
     ls_crew_stat(crew, &stats);
-    ls_seat **seats = calloc(stats.threads_max, sizeof *seats);
+    ls_seat **seats = calloc(stats.threads_max, sizeof(ls_seat *));
     if (seats == NULL) {
         (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", stats.threads_max);
         return LS_ENOMEM;

@@ -190,7 +190,10 @@ void ls_task_may_wait(lua_State *L)
         state->load_waited = true;
         luaL_error(L, "cannot wait while the site loads");
     }
-    if (state->current == NULL) luaL_error(L, "cannot wait here: no task runs");
+    if (state->current == NULL) {
+        luaL_error(L, "cannot wait here: no task runs");
+        return;
+    }
     if (ls_slot_over(state->slot)) ls_state_raise_over(L);
     if (state->current->blocked > 0 || !lua_isyieldable(L))
         luaL_error(L, "cannot wait here: a function written in C (such as table.sort or string.gsub), a hook or a "
@@ -266,7 +269,10 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
         state->alarms_free = alarm->next;
     } else {
         alarm = calloc(1, sizeof *alarm);
-        if (alarm == NULL) luaL_error(L, "not enough memory");
+        if (alarm == NULL) {
+            luaL_error(L, "not enough memory");
+            return;
+        }
         alarm->state = state;
         alarm->made_before = state->alarms;
         state->alarms = alarm;
@@ -281,14 +287,19 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
     task->alarm = alarm;
 }
 
+static void tasks_free(ls_node *head)
+{
+    for (ls_node *node = head->next, *next; node != head; node = next) {
+        next = node->next;
+        free(LS_CONTAINER(node, ls_task, node));
+    }
+    ls_node_init(head);
+}
+
 void ls_task_free_all(ls_state *state)
 {
-    while (!ls_list_empty(&state->tasks_free) || !ls_list_empty(&state->tasks_live)) {
-        ls_node *head = ls_list_empty(&state->tasks_free) ? &state->tasks_live : &state->tasks_free;
-        ls_task *task = LS_CONTAINER(head->next, ls_task, node);
-        ls_list_remove(&task->node);
-        free(task);
-    }
+    tasks_free(&state->tasks_free);
+    tasks_free(&state->tasks_live);
     state->tasks_free_count = 0;
     while (state->alarms != NULL) {
         ls_alarm *alarm = state->alarms;
