@@ -141,6 +141,7 @@ int ls_op_accept(ls_seat *seat, ls_sock *listener, ls_op *op, ls_sockaddr *from)
 {
     ls_port *port = seat->port;
     op->kind = KIND_ACCEPT;
+    op->flags = 0;
     op->key = listener->key;
     op->next = NULL;
     op->accept.from = from;

@@ -152,6 +152,7 @@ int ls_op_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op, unsigned count, uin
 {
     assert(count >= 1 && count <= LS_DATAGRAMS_MAX && bytes_max >= 1 && bytes_max <= LS_DATAGRAM_BYTES_MAX);
     op->kind = KIND_RECV_FROM;
+    op->flags = 0;
     op->key = sock->key;
     op->count = (uint16_t)count;
     op->len = bytes_max;
@@ -220,6 +221,7 @@ int ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagram
 {
     assert(count >= 1);
     op->kind = KIND_SEND_TO;
+    op->flags = 0;
     op->key = sock->key;
     op->count = count;
     op->send_to.at = datagrams;

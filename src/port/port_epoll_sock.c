@@ -258,6 +258,7 @@ bool ls_epoll_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
 int ls_op_recv(ls_seat *seat, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
 {
     op->kind = KIND_RECV;
+    op->flags = 0;
     op->key = sock->key;
     op->len = len;
     op->recv.ptr = ptr;
@@ -395,6 +396,7 @@ int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16
                const ls_file_range *file)
 {
     op->kind = KIND_SEND;
+    op->flags = 0;
     op->key = sock->key;
     op->count = slice_count;
     op->send.slices = slices;
@@ -425,6 +427,7 @@ int ls_op_connect(ls_seat *seat, ls_sock *sock, ls_op *op, const ls_sockaddr *to
 {
     (void)seat;
     op->kind = KIND_CONNECT;
+    op->flags = 0;
     op->key = sock->key;
     op->connect.addr = to;
     if (connect(sock->fd, (const struct sockaddr *)to->bytes, to->len) == 0) {

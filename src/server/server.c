@@ -1,7 +1,7 @@
 /* server.c - the life of a server: load the site, open port, crew and listeners, serve, drain, close.
  *
  * The thread that calls ls_server_run only waits and supervises; everything that touches a socket runs on the crew, by
- * packets posted to it. Order of closing: listeners, connections, the crew's threads, Lua states, HTTP, port, pools. */
+ * packets posted to it. Order of closing: listeners, connections, the crew's threads, HTTP, crew, port, Lua states, pools. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -283,9 +283,9 @@ void ls_server_close(ls_server *server)
 {
     if (server->signals != NULL) ls_signals_stop(server->signals);
     while (server->endpoint_count > 0) close_last_endpoint(server);
-    if (server->site != NULL) ls_site_close(server->site);
     if (server->crew != NULL) ls_crew_close(server->crew);
     if (server->port != NULL) ls_port_close(server->port);
+    if (server->site != NULL) ls_site_close(server->site); /* the port's queue and timers may have named its tasks */
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->gate_open) ls_gate_close(&server->gate);
     free(server->endpoints);
