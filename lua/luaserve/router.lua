@@ -2,7 +2,7 @@
 --
 -- Three structures, made once. `plain[method][path]` holds the routes without parameters and without a body limit of
 -- their own: two lookups and a tail call, no garbage. `by_prefix[method]["/hello/"]` holds those that end in their only
--- parameter, as /hello/:name does: one string.match. Both only save time: the whole truth is a trie of path segments
+-- parameter, as /hello/:name does: one cut at the last slash. Both only save time: the whole truth is a trie of path segments
 -- for each method.
 --
 --     GET  ── "hello" ── :name ●           a node has children by text, one child for a parameter, and a leaf for a
@@ -21,8 +21,8 @@ local core = require "luaserve.core"
 local misuse = require "luaserve.misuse"
 misuse.ours()
 
-local find, match, sub, concat = string.find, string.match, string.sub, table.concat
-local percent_decode, set_params, set_body_max = core.percent_decode, core.params, core.body_max
+local find, sub, concat = string.find, string.sub, table.concat
+local percent_decode, last_segment, set_params, set_body_max = core.percent_decode, core.last_segment, core.params, core.body_max
 
 local router = {}
 
@@ -404,9 +404,9 @@ function router.compile(app)
     if by_path and not too_big then
       local run = by_path[path]
       if run then return run(req, res) end
-      local prefix, value = match(path, "^(.*/)([^/%%]+)$")
+      local prefix, value, decoded = last_segment(path)
       local leaf = by_prefix[method][prefix]
-      if leaf then
+      if leaf and not (decoded and by_path[prefix .. value]) then -- a text is nearer than a parameter, encoded or not
         set_params(req, { [leaf.names[1]] = value })
         return leaf.run(req, res)
       end

@@ -12,6 +12,8 @@
 #include "script/bind.h"
 #include "script/request.h"
 
+enum { QUERY_ROOM_MAX = 16 }; /* a table is made for that many pairs at once; more make it grow */
+
 enum req_field {
     REQ_METHOD = 1,
     REQ_PATH,
@@ -62,8 +64,13 @@ static void push_decoded(lua_State *L, const char *bytes, size_t len)
 {
     luaL_Buffer buffer;
     long decoded;
+    char few[256];
     if (memchr(bytes, '%', len) == NULL && memchr(bytes, '+', len) == NULL) {
         lua_pushlstring(L, bytes, len);
+        return;
+    }
+    if (len <= sizeof few && (decoded = ls_percent_decode(bytes, len, true, few)) >= 0) {
+        lua_pushlstring(L, few, (size_t)decoded);
         return;
     }
     char *to = luaL_buffinitsize(L, &buffer, len);
@@ -78,7 +85,11 @@ static void push_decoded(lua_State *L, const char *bytes, size_t len)
 void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len)
 {
     ls_pair pair;
-    lua_newtable(L);
+    int pairs = len > 0;
+    for (const char *at = bytes; pairs < QUERY_ROOM_MAX && (at = memchr(at, '&', len - (size_t)(at - bytes))) != NULL;
+         at++)
+        pairs++;
+    lua_createtable(L, 0, pairs);
     for (size_t at = 0; ls_query_next(bytes, len, &at, &pair);) {
         push_decoded(L, pair.name, pair.name_len);
         lua_pushvalue(L, -1);

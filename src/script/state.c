@@ -33,7 +33,7 @@ static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size
     }
     if (new_size > old_size && (live >= state->bytes_max || new_size - old_size > state->bytes_max - live))
         return NULL;
-    moved = realloc(ptr, new_size);
+    moved = ptr == NULL ? malloc(new_size) : realloc(ptr, new_size); /* malloc has the shorter way to a small block */
     if (moved == NULL) return NULL;
     atomic_store_explicit(&state->bytes_live, live - old_size + new_size, memory_order_relaxed);
     return moved;

@@ -20,13 +20,21 @@ function core.taken()
   return calls
 end
 
+function core.last_segment(path)
+  local prefix, raw = path:match("^(.*/)([^/]+)$")
+  if not prefix or prefix:find("%", 1, true) then return end
+  if not raw:find("%", 1, true) then return prefix, raw, false end
+  local value = core.percent_decode(raw)
+  if value then return prefix, value, true end
+end
+
 function core.percent_decode(text)
   local bad = false
   local plain = text:gsub("%%(%x?%x?)", function(digits)
     if #digits < 2 then bad = true return "" end
     return string.char(tonumber(digits, 16))
   end)
-  if bad then return nil end
+  if bad or plain:find("\0", 1, true) then return nil end
   return plain
 end
 
