@@ -1,0 +1,372 @@
+/* test_listener.c - accepts posted ahead, the limit that listeners share, and the end of a listener. */
+#include "port/net_help.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/un.h>
+
+#include "net/listener.h"
+#include "net/sock.h"
+#include "port/crew.h"
+
+enum { FDS_MAX = 64 };
+
+typedef struct hall { /* what was accepted */
+    net_place place;
+    ls_gate gate;
+    int fds[FDS_MAX];
+    int count;
+} hall;
+
+static void accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
+{
+    hall *h = user;
+    (void)seat;
+    assert_true(from->len > 0);
+    assert_true(h->count < FDS_MAX);
+    h->fds[h->count++] = fd;
+}
+
+static void hall_open(hall *h, uint32_t connections_max)
+{
+    memset(h, 0, sizeof *h);
+    net_open(&h->place);
+    assert_int_equal(ls_gate_open(&h->gate, connections_max), LS_OK);
+}
+
+/* The oldest connection goes. */
+static void leave(hall *h)
+{
+    assert_true(h->count > 0);
+    close(h->fds[0]);
+    memmove(h->fds, h->fds + 1, (size_t)--h->count * sizeof h->fds[0]);
+    ls_gate_leave(&h->place.seat, &h->gate);
+}
+
+static void hall_close(hall *h)
+{
+    while (h->count > 0) leave(h);
+    assert_int_equal(atomic_load(&h->gate.count), 0);
+    assert_true(ls_list_empty(&h->gate.held));
+    ls_gate_close(&h->gate);
+    net_close(&h->place);
+}
+
+/* Take packets until there are none. What was connected before is accepted then: the system queued it at once. */
+static void pump(hall *h)
+{
+    ls_packet packet;
+    while (ls_port_wait(h->place.port, &h->place.seat, &packet, 1, 0) > 0) ls_packet_dispatch(&h->place.seat, &packet);
+}
+
+static ls_listener *listen_at(hall *h, const char *host, uint32_t accepts)
+{
+    ls_listener *listener;
+    ls_addr at;
+    assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
+    assert_int_equal(ls_listener_open(h->place.port, &at, 64, accepts, &h->gate, accepted, h, &listener), LS_OK);
+    return listener;
+}
+
+static int dial(const ls_listener *listener)
+{
+    ls_sockaddr to;
+    ls_addr_to(ls_listener_addr(listener), &to);
+    return net_dial(&to);
+}
+
+static void accepts_are_posted_ahead(void **state)
+{
+    hall h;
+    int clients[10];
+    (void)state;
+    hall_open(&h, 100);
+    ls_listener *listener = listen_at(&h, "127.0.0.1", 4);
+    assert_int_not_equal(ls_listener_addr(listener)->port, 0);
+    clients[0] = dial(listener); /* before the start: it waits in the queue */
+    pump(&h);
+    assert_int_equal(h.count, 0);
+    ls_listener_start(&h.place.seat, listener);
+    assert_int_equal(atomic_load(&h.gate.count), 4); /* a place for each */
+    pump(&h);
+    assert_int_equal(h.count, 1);
+    for (int i = 1; i < 10; i++) clients[i] = dial(listener);
+    pump(&h);
+    assert_int_equal(h.count, 10);
+    assert_int_equal(atomic_load(&h.gate.count), 14);
+    for (int i = 0; i < 10; i++) {
+        net_write(clients[i], &i, sizeof i);
+        close(clients[i]);
+    }
+    ls_listener_stop(&h.place.seat, listener);
+    pump(&h);
+    assert_int_equal(atomic_load(&h.gate.count), 10);
+    hall_close(&h);
+}
+
+static void the_limit_is_exact(void **state)
+{
+    hall h;
+    int clients[5];
+    (void)state;
+    hall_open(&h, 3);
+    ls_listener *listener = listen_at(&h, "127.0.0.1", 4); /* more accepts than places */
+    ls_listener_start(&h.place.seat, listener);
+    assert_int_equal(atomic_load(&h.gate.count), 3);
+    for (int i = 0; i < 3; i++) clients[i] = dial(listener);
+    pump(&h);
+    assert_int_equal(h.count, 3); /* at the limit */
+    for (int i = 3; i < 5; i++) clients[i] = dial(listener);
+    pump(&h);
+    assert_int_equal(h.count, 3); /* one past it waits */
+    assert_int_equal(atomic_load(&h.gate.count), 3);
+
+    leave(&h);
+    pump(&h);
+    assert_int_equal(h.count, 3); /* one went, one came */
+    assert_int_equal(atomic_load(&h.gate.count), 3);
+    leave(&h);
+    pump(&h);
+    assert_int_equal(h.count, 3);
+    for (int i = 0; i < 3; i++) leave(&h);
+    pump(&h);
+    assert_int_equal(h.count, 0);
+    assert_int_equal(atomic_load(&h.gate.count), 3); /* reserved by the accepts that could be posted */
+    ls_listener_stop(&h.place.seat, listener);
+    pump(&h);
+    for (int i = 0; i < 5; i++) close(clients[i]);
+    hall_close(&h);
+}
+
+static void listeners_share_the_limit(void **state)
+{
+    hall h;
+    int clients[4];
+    (void)state;
+    hall_open(&h, 2);
+    ls_listener *one = listen_at(&h, "127.0.0.1", 2), *two = listen_at(&h, "127.0.0.1", 2);
+    ls_listener_start(&h.place.seat, one);
+    ls_listener_start(&h.place.seat, two); /* all its accepts are held back */
+    clients[0] = dial(two);
+    clients[1] = dial(one);
+    clients[2] = dial(one);
+    pump(&h);
+    assert_int_equal(h.count, 2);
+    leave(&h);
+    leave(&h);
+    pump(&h); /* first come, first served: the places go to what was held back first */
+    assert_int_equal(h.count, 1);
+    clients[3] = dial(two);
+    pump(&h);
+    assert_int_equal(h.count, 2);
+
+    ls_listener_stop(&h.place.seat, one); /* with accepts held back: they go with it */
+    pump(&h);
+    leave(&h);
+    leave(&h);
+    pump(&h);
+    assert_int_equal(atomic_load(&h.gate.count), 2); /* the accepts of the other one */
+    ls_listener_stop(&h.place.seat, two);
+    pump(&h);
+    for (int i = 0; i < 4; i++) close(clients[i]);
+    hall_close(&h);
+}
+
+static void what_waits_is_accepted_before_the_stop(void **state)
+{
+    hall h;
+    int clients[6];
+    char byte;
+    (void)state;
+    hall_open(&h, 1);
+    ls_listener *listener = listen_at(&h, "127.0.0.1", 2);
+    ls_listener_start(&h.place.seat, listener);
+    for (int i = 0; i < 6; i++) clients[i] = dial(listener);
+    pump(&h);
+    assert_int_equal(h.count, 1);
+    ls_listener_stop(&h.place.seat, listener);
+    assert_int_equal(h.count, 6); /* past the limit, rather than cut */
+    pump(&h);
+    assert_int_equal(atomic_load(&h.gate.count), 6);
+    for (int i = 0; i < 6; i++) { /* each of them is connected to one of ours */
+        net_write(h.fds[i], "x", 1);
+        assert_int_equal(shutdown(h.fds[i], SHUT_WR), 0);
+    }
+    for (int i = 0; i < 6; i++) {
+        net_read(clients[i], &byte, 1);
+        close(clients[i]);
+    }
+    hall_close(&h);
+}
+
+static void a_stop_before_the_start(void **state)
+{
+    hall h;
+    (void)state;
+    hall_open(&h, 1);
+    ls_listener *listener = listen_at(&h, "127.0.0.1", 2);
+    const int client = dial(listener);
+    ls_listener_stop(&h.place.seat, listener);
+    assert_int_equal(h.count, 0);
+    close(client);
+    hall_close(&h);
+}
+
+static void a_unix_path_goes_with_its_listener(void **state)
+{
+    hall h;
+    char dir[] = "/tmp/luaserve-test-XXXXXX", host[64];
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(host, sizeof host, "unix:%s/s", dir);
+    hall_open(&h, 4);
+    ls_listener *listener = listen_at(&h, host, 2);
+    ls_listener_start(&h.place.seat, listener);
+    ls_sockaddr to;
+    ls_addr_to(ls_listener_addr(listener), &to);
+    const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(client, (const struct sockaddr *)to.bytes, to.len), 0);
+    pump(&h);
+    assert_int_equal(h.count, 1);
+    ls_listener_stop(&h.place.seat, listener);
+    pump(&h);
+    assert_int_equal(access(host + 5, F_OK), -1);
+    assert_int_equal(rmdir(dir), 0);
+    close(client);
+    hall_close(&h);
+}
+
+static void nothing_is_left_of_one_that_cannot_open(void **state)
+{
+    hall h;
+    char dir[] = "/tmp/luaserve-test-XXXXXX", host[64];
+    ls_listener *listener = NULL;
+    ls_addr at;
+    (void)state;
+    hall_open(&h, 4);
+    ls_listener *other = listen_at(&h, "127.0.0.1", 1);
+    assert_int_equal(ls_listener_open(h.place.port, ls_listener_addr(other), 64, 2, &h.gate, accepted, &h, &listener),
+                     LS_EADDRINUSE);
+    assert_null(listener);
+
+    /* A port that is full. */
+    ls_port *full;
+    ls_sock *sock;
+    const ls_port_options options = {.sockets_max = 1};
+    assert_int_equal(ls_port_open(&options, &full), LS_OK);
+    assert_int_equal(ls_sock_attach(full, net_tcp(), NULL, false, &sock), LS_OK);
+    assert_non_null(mkdtemp(dir));
+    snprintf(host, sizeof host, "unix:%s/s", dir);
+    assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
+    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.gate, accepted, &h, &listener), LS_ELIMIT);
+    assert_null(listener);
+    assert_int_equal(rmdir(dir), 0); /* its path is gone as well */
+    ls_seat seat;
+    ls_seat_init(&seat, full, h.place.seat.pool, 0);
+    ls_sock_close(&seat, sock);
+    ls_port_close(full);
+    ls_listener_stop(&h.place.seat, other);
+    pump(&h);
+    hall_close(&h);
+}
+
+/* ---- a crew ------------------------------------------------------------------------------------------------ */
+
+enum { PLACES = 3, CLIENTS = 300, AT_A_TIME = 20 };
+
+typedef struct storm {
+    ls_gate gate;
+    ls_port *port;
+    ls_listener *listener;
+    _Atomic int count;
+    ls_op begin, stop;
+    _Atomic bool stopped;
+} storm;
+
+static void greet_and_leave(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
+{
+    storm *s = user;
+    (void)from;
+    if (!atomic_load(&s->stopped)) assert_in_range(atomic_load(&s->gate.count), 1, PLACES);
+    atomic_fetch_add(&s->count, 1);
+    assert_int_equal(write(fd, "x", 1), 1);
+    ls_sock_discard(fd);
+    ls_gate_leave(seat, &s->gate);
+}
+
+static void begin(ls_seat *seat, ls_op *op)
+{
+    ls_listener_start(seat, LS_CONTAINER(op, storm, begin)->listener);
+}
+
+static void stop(ls_seat *seat, ls_op *op)
+{
+    storm *s = LS_CONTAINER(op, storm, stop);
+    atomic_store(&s->stopped, true);
+    ls_listener_stop(seat, s->listener);
+}
+
+static void a_crew_accepts_each_once_and_none_past_the_limit(void **state)
+{
+    static storm s;
+    const ls_crew_options crew_options = {.threads = 3, .threads_max = 3};
+    const ls_port_options port_options = {.sockets_max = 16};
+    int fds[AT_A_TIME];
+    char byte;
+    ls_pools *pools;
+    ls_crew *crew;
+    ls_addr at;
+    (void)state;
+    assert_int_equal(ls_pools_open(1 << 20, &pools), LS_OK);
+    assert_int_equal(ls_port_open(&port_options, &s.port), LS_OK);
+    assert_int_equal(ls_gate_open(&s.gate, PLACES), LS_OK);
+    assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
+    assert_int_equal(ls_listener_open(s.port, &at, 64, 4, &s.gate, greet_and_leave, &s, &s.listener), LS_OK);
+    ls_sockaddr to;
+    ls_addr_to(ls_listener_addr(s.listener), &to);
+    s.begin.done = begin;
+    s.stop.done = stop;
+    assert_int_equal(ls_crew_open(s.port, pools, &crew_options, &crew), LS_OK);
+    assert_int_equal(ls_crew_start(crew), LS_OK);
+    assert_int_equal(ls_port_post(s.port, &s.begin, NULL, 0), LS_OK);
+    for (int from = 0; from < CLIENTS; from += AT_A_TIME) {
+        for (int i = 0; i < AT_A_TIME; i++) fds[i] = net_dial(&to);
+        for (int i = 0; i < AT_A_TIME; i++) {
+            net_read(fds[i], &byte, 1);
+            close(fds[i]);
+        }
+    }
+    for (int i = 0; i < AT_A_TIME; i++) fds[i] = net_dial(&to); /* those may still wait when it stops */
+    assert_int_equal(ls_port_post(s.port, &s.stop, NULL, 0), LS_OK);
+    for (int i = 0; i < AT_A_TIME; i++) {
+        net_read(fds[i], &byte, 1);
+        close(fds[i]);
+    }
+    while (atomic_load(&s.gate.count) > 0) ls_clock_sleep_ms(1); /* the accepts that were posted come back */
+    ls_crew_stop(crew);
+    assert_true(ls_crew_join(crew, 0));
+    assert_int_equal(atomic_load(&s.count), CLIENTS + AT_A_TIME);
+    ls_seat *seat = ls_crew_seat(crew, 0);
+    ls_packet packet;
+    while (ls_port_wait(s.port, seat, &packet, 1, 0) > 0) ls_packet_dispatch(seat, &packet);
+    ls_crew_close(crew);
+    ls_port_close(s.port);
+    ls_gate_close(&s.gate);
+    ls_pools_close(pools);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accepts_are_posted_ahead),
+        cmocka_unit_test(the_limit_is_exact),
+        cmocka_unit_test(listeners_share_the_limit),
+        cmocka_unit_test(what_waits_is_accepted_before_the_stop),
+        cmocka_unit_test(a_stop_before_the_start),
+        cmocka_unit_test(a_unix_path_goes_with_its_listener),
+        cmocka_unit_test(nothing_is_left_of_one_that_cannot_open),
+        cmocka_unit_test(a_crew_accepts_each_once_and_none_past_the_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,627 @@
+/* test_stream.c - streams over real sockets, driven by hand: the queue byte for byte, deadlines, and closing in every
+ * state. */
+#include "port/net_help.h"
+
+#include <errno.h>
+
+#include "net/stream.h"
+
+typedef struct wire { /* a stream and its other end */
+    ls_stream s;      /* first */
+    net_place *place;
+    int theirs;
+    int received, sent, closed; /* how often each was called */
+    int64_t received_result;
+    int sent_err;
+} wire;
+
+static void on_received(ls_seat *seat, ls_stream *s, int64_t result)
+{
+    wire *l = (wire *)s;
+    (void)seat;
+    l->received++;
+    l->received_result = result;
+}
+
+static void on_sent(ls_seat *seat, ls_stream *s, int err)
+{
+    wire *l = (wire *)s;
+    (void)seat;
+    l->sent++;
+    l->sent_err = err;
+}
+
+static void on_closed(ls_stream *s)
+{
+    ((wire *)s)->closed++;
+}
+
+static const ls_stream_proto proto = {on_received, on_sent, on_closed};
+
+static void wire_open(wire *l, net_place *place)
+{
+    int ours;
+    memset(l, 0, sizeof *l);
+    l->place = place;
+    net_tcp_pair(&ours, &l->theirs);
+    assert_int_equal(ls_stream_open(&l->s, place->port, &proto, ours), LS_OK);
+}
+
+static void step(net_place *place)
+{
+    const ls_packet packet = net_next(place);
+    ls_packet_dispatch(&place->seat, &packet);
+}
+
+static void wire_close(wire *l)
+{
+    ls_packet packet;
+    ls_stream_close(&l->place->seat, &l->s);
+    while (ls_port_wait(l->place->port, &l->place->seat, &packet, 1, 0) > 0)
+        ls_packet_dispatch(&l->place->seat, &packet);
+    assert_int_equal(l->closed, 1);
+    close(l->theirs);
+}
+
+static uint64_t blocks_live(net_place *place)
+{
+    ls_pools_stats stats;
+    ls_pools_stat(place->pools, &stats);
+    return stats.blocks_live;
+}
+
+/* ---- receive ------------------------------------------------------------------------------------------------ */
+
+static void receiving(void **state)
+{
+    net_place place;
+    wire l;
+    char room[4];
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    assert_int_equal(blocks_live(&place), 0); /* an idle connection holds no buffer */
+    net_write(l.theirs, "hello", 5);
+    step(&place);
+    assert_int_equal(l.received, 1);
+    assert_int_equal(l.received_result, 5);
+    assert_memory_equal(l.s.rx.recv.block->data, "hello", 5);
+    ls_block_drop(l.s.rx.recv.block);
+
+    assert_int_equal(ls_stream_recv(&place.seat, &l.s, room, sizeof room), LS_PENDING);
+    net_write(l.theirs, "more", 4);
+    step(&place);
+    assert_int_equal(l.received_result, 4);
+    assert_memory_equal(room, "more", 4);
+
+    assert_int_equal(shutdown(l.theirs, SHUT_WR), 0);
+    if (ls_stream_recv(&place.seat, &l.s, room, sizeof room) == LS_PENDING) step(&place);
+    assert_int_equal(l.s.rx.result, 0);
+    wire_close(&l);
+    net_close(&place);
+}
+
+/* ---- the queue ---------------------------------------------------------------------------------------------- */
+
+typedef struct tape { /* what must arrive */
+    char *bytes;
+    size_t len, room;
+    uint32_t seed;
+} tape;
+
+static uint32_t rnd(tape *t)
+{
+    t->seed = t->seed * 1664525u + 1013904223u;
+    return t->seed >> 8;
+}
+
+static void fill(tape *t, char *to, size_t n)
+{
+    assert_true(t->len + n <= t->room);
+    for (size_t i = 0; i < n; i++) to[i] = (char)rnd(t);
+    memcpy(t->bytes + t->len, to, n);
+    t->len += n;
+}
+
+/* Queue about `want` bytes in all the ways there are. */
+static void queue_mix(wire *l, tape *t, size_t want, size_t piece_max)
+{
+    static const char text[] = "static text that outlives everything here";
+    const size_t from = t->len;
+    ls_seat *seat = &l->place->seat;
+    while (t->len - from < want) {
+        const size_t n = 1 + rnd(t) % piece_max;
+        if (rnd(t) % 3 == 0) {
+            ls_slice slice = ls_slice_static(text, sizeof text - 1);
+            memcpy(t->bytes + t->len, text, sizeof text - 1);
+            t->len += sizeof text - 1;
+            assert_int_equal(ls_stream_push(seat, &l->s, &slice), LS_OK);
+        } else if (rnd(t) % 3 == 0) {
+            ls_block *block = ls_block_get(seat->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+            assert_non_null(block);
+            fill(t, block->data, n);
+            ls_slice slice = ls_slice_of(block, 0, n);
+            assert_int_equal(ls_stream_push(seat, &l->s, &slice), LS_OK);
+            ls_block_drop(block); /* the queue's reference is the last */
+        } else {
+            char *to = ls_stream_room(seat, &l->s, n + 10);
+            assert_non_null(to);
+            assert_true(ls_stream_room_left(&l->s) >= n + 10);
+            fill(t, to, n);
+            ls_stream_commit(&l->s, n);
+        }
+    }
+}
+
+static void expect_tape(wire *l, tape *t, size_t *read_so_far, size_t upto)
+{
+    static char got[1 << 20];
+    const size_t n = upto - *read_so_far;
+    assert_true(n <= sizeof got);
+    net_read(l->theirs, got, n);
+    assert_memory_equal(got, t->bytes + *read_so_far, n);
+    *read_so_far = upto;
+}
+
+static void a_mix_leaves_in_order_and_whole(void **state)
+{
+    net_place place;
+    wire l;
+    tape t = {.room = 4u << 20, .seed = 1};
+    size_t at = 0;
+    (void)state;
+    t.bytes = malloc(t.room);
+    assert_non_null(t.bytes);
+    net_open(&place);
+    wire_open(&l, &place);
+    for (int round = 0; round < 40; round++) {
+        const size_t from = t.len;
+        queue_mix(&l, &t, 1 + rnd(&t) % 16000, round % 2 ? 40 : 6000); /* it fits the socket's buffers */
+        assert_int_equal(ls_stream_queued(&l.s), t.len - from);
+        assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE);
+        assert_int_equal(ls_stream_queued(&l.s), 0);
+        assert_null(l.s.out); /* nothing is kept */
+        expect_tape(&l, &t, &at, t.len);
+    }
+    assert_int_equal(blocks_live(&place), 0);
+    assert_int_equal(l.sent, 0);
+    wire_close(&l);
+    net_close(&place);
+    free(t.bytes);
+}
+
+/* Slices are queued while a send is pending, past every size of the array; the pending one still names the old array. */
+static void the_queue_grows_while_a_send_is_pending(void **state)
+{
+    net_place place;
+    wire l;
+    tape t = {.room = 8u << 20, .seed = 7};
+    size_t at = 0;
+    (void)state;
+    t.bytes = malloc(t.room);
+    assert_non_null(t.bytes);
+    net_open(&place);
+    for (int round = 0; round < 3; round++) {
+        wire_open(&l, &place);
+        at = t.len;
+        queue_mix(&l, &t, 600000, round == 0 ? 60000 : 6000); /* a first array of its own size */
+        assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_PENDING);
+        for (int k = 0; k < 6; k++) {
+            queue_mix(&l, &t, 3000, 30);
+            assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_PENDING);
+        }
+        assert_int_equal(ls_stream_queued(&l.s), t.len - at);
+        while (l.sent == 0) { /* read a little, send on a little: many partial sends */
+            char bytes[20000];
+            const ssize_t n = recv(l.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
+            if (n > 0) {
+                assert_memory_equal(bytes, t.bytes + at, (size_t)n);
+                at += (size_t)n;
+            }
+            ls_packet packet;
+            if (ls_port_wait(place.port, &place.seat, &packet, 1, n > 0 ? 0 : 1) > 0)
+                ls_packet_dispatch(&place.seat, &packet);
+        }
+        assert_int_equal(l.sent, 1);
+        assert_int_equal(l.sent_err, LS_OK);
+        assert_int_equal(ls_stream_queued(&l.s), 0);
+        expect_tape(&l, &t, &at, t.len);
+        assert_int_equal(blocks_live(&place), 0);
+        wire_close(&l);
+    }
+    net_close(&place);
+    free(t.bytes);
+}
+
+static void adjacent_commits_are_one_slice(void **state)
+{
+    net_place place;
+    wire l;
+    char got[8];
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    assert_int_equal(ls_stream_room_left(&l.s), 0);
+    assert_int_equal(ls_stream_queued(&l.s), 0);
+    for (int i = 0; i < 8; i++) { /* more often than there is room for slices, were each one of its own */
+        for (int k = 0; k < 8; k++) {
+            char *to = ls_stream_room(&place.seat, &l.s, 1);
+            assert_non_null(to);
+            *to = (char)('a' + k);
+            ls_stream_commit(&l.s, 1);
+            ls_stream_commit(&l.s, 0);
+        }
+        assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE);
+        net_read(l.theirs, got, sizeof got);
+        assert_memory_equal(got, "abcdefgh", 8);
+    }
+    assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE); /* nothing */
+    assert_non_null(ls_stream_room(&place.seat, &l.s, 1));
+    assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE); /* room that nobody used */
+    assert_int_equal(blocks_live(&place), 0);
+    wire_close(&l);
+    net_close(&place);
+}
+
+static void no_memory_leaves_the_queue_as_it_was(void **state)
+{
+    net_place place;
+    wire l;
+    char got[3];
+    (void)state;
+    net_open(&place);
+    ls_pool_close(place.seat.pool);
+    ls_pools_close(place.pools);
+    assert_int_equal(ls_pools_open(LS_BLOCK_SMALL, &place.pools), LS_OK); /* one small block */
+    net_seat_open(&place, &place.seat, 0);
+    wire_open(&l, &place);
+
+    ls_block *all = ls_block_get(place.seat.pool, LS_BLOCK_SMALL);
+    ls_slice slice = ls_slice_static("abc", 3);
+    assert_non_null(all);
+    assert_null(ls_stream_room(&place.seat, &l.s, 1));
+    assert_int_equal(ls_stream_push(&place.seat, &l.s, &slice), LS_ENOMEM);
+    assert_int_equal(slice.len, 3);
+    ls_block_drop(all);
+
+    char *to = ls_stream_room(&place.seat, &l.s, 3);
+    assert_non_null(to);
+    memcpy(to, "xyz", 3);
+    ls_stream_commit(&l.s, 3);
+    assert_null(ls_stream_room(&place.seat, &l.s, LS_BLOCK_SMALL)); /* the cap */
+    assert_null(ls_stream_room(&place.seat, &l.s, LS_BLOCK_LARGE));
+    assert_int_equal(ls_stream_queued(&l.s), 3);
+    assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE);
+    net_read(l.theirs, got, 3);
+    assert_memory_equal(got, "xyz", 3);
+    wire_close(&l);
+    net_close(&place);
+}
+
+/* Enough that it cannot leave before the other end reads. */
+static void block_the_send(wire *l)
+{
+    static const char plenty[8 << 20];
+    ls_slice slice = ls_slice_static(plenty, sizeof plenty);
+    assert_int_equal(ls_stream_push(&l->place->seat, &l->s, &slice), LS_OK);
+    assert_int_equal(ls_stream_flush(&l->place->seat, &l->s), LS_PENDING);
+}
+
+static void a_peer_that_is_gone_drops_the_queue(void **state)
+{
+    net_place place;
+    wire l;
+    char *to;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    block_the_send(&l);
+    assert_non_null(to = ls_stream_room(&place.seat, &l.s, 10));
+    memset(to, 'x', 10);
+    ls_stream_commit(&l.s, 10);
+    close(l.theirs); /* with bytes unread: a reset */
+    l.theirs = dup(0);
+    step(&place);
+    assert_int_equal(l.sent, 1);
+    assert_true(l.sent_err == LS_ERESET || l.sent_err == LS_EPIPE);
+    assert_null(l.s.out);
+    assert_int_equal(blocks_live(&place), 0);
+
+    assert_non_null(to = ls_stream_room(&place.seat, &l.s, 1)); /* at once as well */
+    *to = 'x';
+    ls_stream_commit(&l.s, 1);
+    const int err = ls_stream_flush(&place.seat, &l.s);
+    assert_true(err == LS_ERESET || err == LS_EPIPE);
+    assert_null(l.s.out);
+    wire_close(&l);
+    net_close(&place);
+}
+
+/* ---- deadlines ---------------------------------------------------------------------------------------------- */
+
+static void a_receive_ends_at_its_deadline(void **state)
+{
+    net_place place;
+    wire l;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    for (int i = 1; i <= 2; i++) { /* a second one on the same stream */
+        const uint64_t at_ms = ls_clock_coarse_ms() + 10;
+        ls_stream_deadline(&l.s, at_ms, 0);
+        assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+        while (l.received < i) step(&place);
+        assert_int_equal(l.received_result, LS_ETIMEDOUT);
+        assert_true(ls_clock_ns() / 1000000 >= at_ms);
+    }
+    wire_close(&l);
+    net_close(&place);
+}
+
+static void a_deadline_that_passed_meets_what_is_posted_later(void **state)
+{
+    net_place place;
+    wire l;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    ls_stream_deadline(&l.s, 1, 0); /* long ago */
+    step(&place);                   /* nothing was pending */
+    assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    while (l.received == 0) step(&place); /* the timer looks again */
+    assert_int_equal(l.received_result, LS_ETIMEDOUT);
+    wire_close(&l);
+    net_close(&place);
+}
+
+static void a_later_deadline_leaves_the_timer_alone(void **state)
+{
+    net_place place;
+    wire l;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    const uint64_t soon_ms = ls_clock_coarse_ms() + 20, later_ms = soon_ms + 60000;
+    assert_int_equal(atomic_load(&l.s.timer_ms), 0);
+    ls_stream_deadline(&l.s, soon_ms, 0);
+    assert_true(atomic_load(&l.s.timer_ms) == soon_ms);
+    ls_stream_deadline(&l.s, later_ms, 0);
+    assert_true(atomic_load(&l.s.timer_ms) == soon_ms); /* one store */
+    assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    step(&place); /* the timer, at the earlier one */
+    assert_int_equal(l.received, 0);
+    assert_false(atomic_load(&l.s.expired));
+    assert_true(atomic_load(&l.s.timer_ms) == later_ms);
+
+    ls_stream_deadline(&l.s, UINT64_MAX, 0); /* none: as lazy */
+    assert_true(atomic_load(&l.s.timer_ms) == later_ms);
+    const uint64_t earlier_ms = ls_clock_coarse_ms() + 10; /* an earlier one moves it */
+    ls_stream_deadline(&l.s, earlier_ms, 0);
+    assert_true(atomic_load(&l.s.timer_ms) == earlier_ms);
+    while (l.received == 0) step(&place);
+    assert_int_equal(l.received_result, LS_ETIMEDOUT);
+    wire_close(&l);
+    net_close(&place);
+}
+
+static void no_deadline_disarms_in_the_end(void **state)
+{
+    net_place place;
+    wire l;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    ls_stream_deadline(&l.s, ls_clock_coarse_ms() + 5, 0);
+    ls_stream_deadline(&l.s, UINT64_MAX, 0);
+    step(&place);
+    assert_true(atomic_load(&l.s.timer_ms) == 0);
+    assert_int_equal(atomic_load(&l.s.refs), 1);
+    wire_close(&l);
+    net_close(&place);
+}
+
+static void progress_moves_the_deadline_of_a_send(void **state)
+{
+    net_place place;
+    wire l;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    block_the_send(&l); /* a part has left: that is progress */
+    assert_int_not_equal(ls_sock_progress(l.s.sock), 0);
+    ls_stream_deadline(&l.s, 1, 50); /* long ago */
+    step(&place);
+    assert_int_equal(l.sent, 0);
+    assert_false(atomic_load(&l.s.expired));
+    assert_true(atomic_load(&l.s.deadline_ms) > 1);
+    while (l.sent == 0) step(&place); /* from now on nothing leaves */
+    assert_int_equal(l.sent_err, LS_ETIMEDOUT);
+    assert_true(atomic_load(&l.s.expired));
+    assert_null(l.s.out);
+    wire_close(&l);
+    net_close(&place);
+}
+
+/* ---- close -------------------------------------------------------------------------------------------------- */
+
+static void closing_in_each_state(void **state)
+{
+    enum { RX = 1, TX = 2, TIMER = 4, QUEUED = 8, ALL = 16 };
+    net_place place;
+    (void)state;
+    net_open(&place);
+    for (int what = 0; what < ALL; what++) {
+        wire l;
+        wire_open(&l, &place);
+        if (what & TIMER) ls_stream_deadline(&l.s, ls_clock_coarse_ms() + 60000, 0);
+        if (what & RX) assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+        if (what & TX) block_the_send(&l);
+        if (what & QUEUED) {
+            assert_non_null(ls_stream_room(&place.seat, &l.s, 10));
+            ls_stream_commit(&l.s, 10);
+        }
+        ls_stream_close(&place.seat, &l.s);
+        assert_int_equal(l.closed, what & (RX | TX) ? 0 : 1); /* packets may still come */
+        for (int n = !!(what & RX) + !!(what & TX); n > 0; n--) {
+            assert_int_equal(l.closed, 0);
+            step(&place);
+        }
+        assert_int_equal(l.closed, 1);
+        assert_int_equal(l.received + l.sent, 0); /* no callback */
+        assert_int_equal(blocks_live(&place), 0);
+        net_quiet(&place, 0);
+        close(l.theirs);
+    }
+    net_close(&place);
+}
+
+static void closing_while_the_timers_packet_is_on_its_way(void **state)
+{
+    net_place place;
+    wire l;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    ls_stream_deadline(&l.s, 1, 0);
+    const ls_packet packet = net_next(&place);
+    assert_ptr_equal(packet.op, &l.s.timer.op);
+    ls_stream_close(&place.seat, &l.s);
+    assert_int_equal(l.closed, 0);
+    ls_packet_dispatch(&place.seat, &packet);
+    assert_int_equal(l.closed, 1);
+    close(l.theirs);
+    net_close(&place);
+}
+
+static void closing_with_bytes_that_were_received(void **state)
+{
+    net_place place;
+    wire l;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    net_write(l.theirs, "hello", 5);
+    const ls_packet packet = net_next(&place);
+    assert_int_equal(packet.result, 5);
+    ls_stream_close(&place.seat, &l.s);
+    ls_packet_dispatch(&place.seat, &packet); /* its block is dropped */
+    assert_int_equal(l.closed, 1);
+    assert_int_equal(l.received, 0);
+    assert_int_equal(blocks_live(&place), 0);
+    close(l.theirs);
+    net_close(&place);
+}
+
+/* ---- lingering ---------------------------------------------------------------------------------------------- */
+
+static void a_lingering_end_lets_the_answer_be_read(void **state)
+{
+    static char much[300000];
+    net_place place;
+    wire l;
+    char got[6], *to;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    assert_non_null(to = ls_stream_room(&place.seat, &l.s, 6));
+    memcpy(to, "answer", 6);
+    ls_stream_commit(&l.s, 6);
+    assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE);
+    net_write(l.theirs, "unread", 6); /* without lingering this would be a reset */
+    ls_stream_linger(&place.seat, &l.s, 60000);
+    for (size_t at = 0; at < sizeof much;) { /* the client goes on sending */
+        const ssize_t n = send(l.theirs, much + at, sizeof much - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n > 0) at += (size_t)n;
+        ls_packet packet;
+        if (ls_port_wait(place.port, &place.seat, &packet, 1, 0) > 0) ls_packet_dispatch(&place.seat, &packet);
+        assert_true(n > 0 || errno == EAGAIN);
+        assert_int_equal(l.closed, 0);
+    }
+    net_read(l.theirs, got, 6);
+    assert_memory_equal(got, "answer", 6);
+    assert_int_equal(read(l.theirs, got, 1), 0); /* our side has ended */
+    close(l.theirs);
+    while (l.closed == 0) step(&place);
+    assert_int_equal(l.received + l.sent, 0);
+    net_close(&place);
+}
+
+static void a_lingering_end_is_bounded(void **state)
+{
+    net_place place;
+    wire l;
+    char got;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    const uint64_t at_ms = ls_clock_coarse_ms() + 10;
+    ls_stream_linger(&place.seat, &l.s, 10);
+    assert_int_equal(l.closed, 0);
+    while (l.closed == 0) step(&place); /* the other end neither sends nor closes */
+    assert_true(ls_clock_ns() / 1000000 >= at_ms);
+    assert_int_equal(read(l.theirs, &got, 1), 0);
+    close(l.theirs);
+
+    wire_open(&l, &place);
+    ls_stream_linger(&place.seat, &l.s, 0); /* not at all */
+    assert_int_equal(l.closed, 1);
+    close(l.theirs);
+
+    wire_open(&l, &place);
+    net_write(l.theirs, "last words", 10);
+    close(l.theirs);
+    ls_stream_linger(&place.seat, &l.s, 60000); /* nobody is there any more */
+    while (l.closed == 0) step(&place);
+    net_close(&place);
+}
+
+/* ---- open --------------------------------------------------------------------------------------------------- */
+
+static void a_full_port_closes_the_descriptor(void **state)
+{
+    const ls_port_options options = {.sockets_max = 1};
+    net_place place;
+    ls_port *full;
+    ls_sock *sock;
+    ls_stream s;
+    int ours, theirs, got;
+    (void)state;
+    net_open(&place);
+    assert_int_equal(ls_port_open(&options, &full), LS_OK);
+    assert_int_equal(ls_sock_attach(full, net_tcp(), NULL, false, &sock), LS_OK);
+    net_pair(&ours, &theirs);
+    assert_int_equal(ls_stream_open(&s, full, &proto, ours), LS_ELIMIT);
+    assert_int_equal(read(theirs, &got, sizeof got), 0);
+    close(theirs);
+    ls_seat seat;
+    ls_seat_init(&seat, full, place.seat.pool, 0);
+    ls_sock_close(&seat, sock);
+    ls_port_close(full);
+    net_close(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(receiving),
+        cmocka_unit_test(a_mix_leaves_in_order_and_whole),
+        cmocka_unit_test(the_queue_grows_while_a_send_is_pending),
+        cmocka_unit_test(adjacent_commits_are_one_slice),
+        cmocka_unit_test(no_memory_leaves_the_queue_as_it_was),
+        cmocka_unit_test(a_peer_that_is_gone_drops_the_queue),
+        cmocka_unit_test(a_receive_ends_at_its_deadline),
+        cmocka_unit_test(a_deadline_that_passed_meets_what_is_posted_later),
+        cmocka_unit_test(a_later_deadline_leaves_the_timer_alone),
+        cmocka_unit_test(no_deadline_disarms_in_the_end),
+        cmocka_unit_test(progress_moves_the_deadline_of_a_send),
+        cmocka_unit_test(closing_in_each_state),
+        cmocka_unit_test(closing_while_the_timers_packet_is_on_its_way),
+        cmocka_unit_test(closing_with_bytes_that_were_received),
+        cmocka_unit_test(a_lingering_end_lets_the_answer_be_read),
+        cmocka_unit_test(a_lingering_end_is_bounded),
+        cmocka_unit_test(a_full_port_closes_the_descriptor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
