@@ -262,7 +262,7 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
     ls_port *port = seat->port;
     struct epoll_event events[LS_WAIT_PACKETS_MAX];
     int n = 0;
-    int got = epoll_wait(port->epoll, events, max < LS_WAIT_PACKETS_MAX ? max : LS_WAIT_PACKETS_MAX, timeout_ms);
+    int got = ls_epoll_sys_wait(port->epoll, events, max < LS_WAIT_PACKETS_MAX ? max : LS_WAIT_PACKETS_MAX, timeout_ms);
     if (got < 0) return errno == EINTR ? 0 : ls_err_from_errno(errno);
     for (int i = 0; i < got; i++) {
         if (events[i].data.u64 == alarm_event)

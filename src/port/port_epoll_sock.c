@@ -218,7 +218,7 @@ static int64_t receive_once(ls_seat *seat, ls_sock *sock, ls_op *op)
     }
     ssize_t n;
     do {
-        n = recv(sock->fd, ptr, op->len, 0);
+        n = ls_epoll_sys_recv(sock->fd, ptr, op->len);
     } while (n < 0 && errno == EINTR);
     int64_t result = n;
     if (n < 0) result = errno == EAGAIN || errno == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(errno);
@@ -318,7 +318,7 @@ static int gather(const ls_op *op, int64_t sent, struct iovec *iov, int64_t *fil
 
 static ssize_t send_vector(int fd, struct iovec *iov, int n, int flags)
 {
-    if (n == 1) return send(fd, iov[0].iov_base, iov[0].iov_len, flags);
+    if (n == 1) return ls_epoll_sys_send(fd, iov[0].iov_base, iov[0].iov_len, flags);
     struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)n};
     return sendmsg(fd, &message, flags);
 }
