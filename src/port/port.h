@@ -9,8 +9,9 @@
  *     negative     it was not posted, no packet will come
  * From posting until the packet is taken, the operation and the memory it names belong to the port. At most one
  * receive (or accept, or receive-from) per operation object and any number per socket where it says so; one send
- * per socket at a time. Posting on one socket and closing it are serialised by the caller; ls_op_cancel, packets
- * and timers may come from any thread.
+ * per socket at a time. Posting on one socket and closing it are serialised by the caller, but for this: once a
+ * receive was pending, a receive and a send may be posted by two threads at the same time. ls_op_cancel, packets and
+ * timers may come from any thread.
  *
  * Inline completions (LS_DONE) are counted per seat. After 500 ms of them without a look at the port an operation
  * that could complete at once is queued instead, and returns LS_PENDING.

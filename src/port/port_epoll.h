@@ -78,7 +78,8 @@ struct ls_sock {
     ls_sock *list_next;              /* under port->mutex: on port->look or port->starved */
     bool listed;                     /* under port->mutex: on one of them */
     _Atomic uint32_t progress;       /* of pending sends */
-    bool registered, registered_out; /* written by whoever posts, which is one thread at a time */
+    /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
+    _Atomic bool registered, registered_out;
 };
 
 typedef struct ls_notices ls_notices; /* the registrations of a port */

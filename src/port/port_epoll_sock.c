@@ -54,7 +54,9 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->fd = fd;
     sock->number = number;
     sock->list_next = NULL;
-    sock->listed = sock->registered = sock->registered_out = false;
+    sock->listed = false;
+    atomic_store_explicit(&sock->registered, false, memory_order_relaxed);
+    atomic_store_explicit(&sock->registered_out, false, memory_order_relaxed);
     atomic_store_explicit(&sock->rx, NULL, memory_order_relaxed);
     atomic_store_explicit(&sock->tx, NULL, memory_order_relaxed);
     uint64_t generation = WORD_GENERATION(atomic_load(&sock->word));
@@ -86,16 +88,17 @@ uint32_t ls_sock_progress(const ls_sock *sock)
 /* Registered when an operation has to wait for the first time; for sending only when a send once had to wait. */
 int ls_epoll_register(ls_sock *sock, bool out)
 {
-    if (sock->registered && (!out || sock->registered_out)) return LS_OK;
+    const bool registered = atomic_load_explicit(&sock->registered, memory_order_relaxed);
+    if (registered && (!out || atomic_load_explicit(&sock->registered_out, memory_order_relaxed))) return LS_OK;
     uint64_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
     struct epoll_event event = {
         .events = EPOLLIN | EPOLLRDHUP | EPOLLET | (out ? EPOLLOUT : 0),
         .data.u64 = generation << 32 | sock->number,
     };
-    int how = sock->registered ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    int how = registered ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     if (epoll_ctl(sock->port->epoll, how, sock->fd, &event) < 0) return ls_err_from_errno(errno);
-    sock->registered = true;
-    sock->registered_out = out;
+    atomic_store_explicit(&sock->registered, true, memory_order_relaxed);
+    if (out) atomic_store_explicit(&sock->registered_out, true, memory_order_relaxed);
     return LS_OK;
 }
 
@@ -271,7 +274,8 @@ int ls_epoll_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
     atomic_store_explicit(&sock->rx, op, memory_order_relaxed);
 
     bool must_try = false;
-    if (!sock->registered) { /* nothing can be reported yet, so only the first receive of a fresh socket is ready */
+    /* As long as nothing can be reported only the first receive of a fresh socket is ready. */
+    if (!atomic_load_explicit(&sock->registered, memory_order_relaxed)) {
         uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed);
         must_try = old & RX_READY;
         if (must_try) atomic_fetch_and(&sock->word, ~(uint64_t)RX_READY);
@@ -288,7 +292,7 @@ int ls_epoll_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
                 return complete_inline(seat, op, result, &seat->stats.recv_inline, &seat->stats.recv_queued);
             }
         }
-        int err = ls_epoll_register(sock, sock->registered_out);
+        int err = ls_epoll_register(sock, false);
         if (err < 0) return err;
         if (park(sock, 0, 0) == PARKED) return LS_PENDING;
         must_try = true;
