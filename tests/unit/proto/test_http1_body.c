@@ -1,0 +1,376 @@
+/* test_http1_body.c - a request's body as a handler reads it: every framing at every cut, limits, 100 Continue, slow and
+ * vanishing clients, and what becomes of a body that nobody reads. */
+#include "http1_rig.h"
+
+#include <stdio.h>
+
+#define OK      "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
+#define POST    "POST / HTTP/1.1\r\nHost: h\r\n"
+#define CHUNKED "Transfer-Encoding: chunked\r\n\r\n"
+
+/* Read all of it, then answer with it. What cannot be read is answered with the status that fits. */
+static void echo(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    ls_slice part;
+    int err;
+    while ((err = x->transport->read(seat, x, &part)) == LS_DONE && part.len > 0) {
+        assert_true(r->body_len + part.len <= sizeof r->body);
+        memcpy(r->body + r->body_len, part.ptr, part.len);
+        r->body_len += part.len;
+        ls_slice_drop(&part);
+    }
+    if (err == LS_PENDING) return;
+    r->gone = err;
+    if (err == LS_DONE) {
+        ls_slice whole = ls_slice_static(r->body, r->body_len);
+        assert_true(x->body_done);
+        assert_int_equal(x->body_bytes, r->body_len);
+        assert_int_equal(x->transport->read(seat, x, &part), LS_DONE); /* once more: still the end */
+        assert_int_equal(part.len, 0);
+        (void)x->transport->respond(seat, x, &whole, 1);
+    } else {
+        x->status = err == LS_EMSGSIZE ? 413 : err == LS_ETIMEDOUT ? 408 : 400;
+        (void)x->transport->respond(seat, x, NULL, 0);
+    }
+    rig_end(r, seat, x);
+}
+
+/* Answer without a look at the body. */
+static void ignore(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    (void)x->transport->respond(seat, x, NULL, 0);
+    rig_end(r, seat, x);
+}
+
+static rig *connected(rig_run *run)
+{
+    rig *r = rig_open(run, 0);
+    rig_connect(r);
+    return r;
+}
+
+static void check(rig_run *run, const char *request, const char *answer, bool ends)
+{
+    rig *r = connected(run);
+    rig_send(r, request, strlen(request));
+    assert_string_equal(rig_take(r), answer);
+    assert_int_equal(r->ended, ends);
+    rig_close(r);
+}
+
+#define HELLO   OK "Content-Length: 5\r\n\r\nhello"
+#define NOTHING OK "Content-Length: 0\r\n\r\n"
+
+static const char two_requests[] =
+    POST "Content-Length: 5\r\n\r\nhello" POST CHUNKED "2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\nX-Trailer: 1\r\n\r\n";
+
+static void every_framing(void **state)
+{
+    (void)state;
+    check(echo, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", NOTHING, false);
+    check(echo, POST "Content-Length: 0\r\n\r\n", NOTHING, false);
+    check(echo, POST "Content-Length: 5\r\n\r\nhello", HELLO, false);
+    check(echo, POST CHUNKED "0\r\n\r\n", NOTHING, false);
+    check(echo, POST CHUNKED "5\r\nhello\r\n0\r\n\r\n", HELLO, false);
+    check(echo, "POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello",
+          OK "Content-Length: 5\r\nConnection: close\r\n\r\nhello", true);
+    check(echo, two_requests, HELLO HELLO, false);
+}
+
+static void every_cut(void **state)
+{
+    const size_t len = sizeof two_requests - 1;
+    (void)state;
+    for (size_t cut = 1; cut < len; cut++) {
+        rig *r = connected(echo);
+        rig_send(r, two_requests, cut);
+        rig_send(r, two_requests + cut, len - cut);
+        assert_string_equal(rig_take(r), HELLO HELLO);
+        rig_close(r);
+    }
+}
+
+static void byte_by_byte(void **state)
+{
+    rig *r = connected(echo);
+    (void)state;
+    for (size_t i = 0; i < sizeof two_requests - 1; i++) rig_send(r, two_requests + i, 1);
+    assert_string_equal(rig_take(r), HELLO HELLO);
+    rig_close(r);
+}
+
+static void a_long_body(void **state)
+{
+    static char request[700000], expected[700000];
+    const size_t body = 600000;
+    (void)state;
+    for (int chunked = 0; chunked <= 1; chunked++) {
+        rig *r = connected(echo);
+        int at = chunked ? snprintf(request, sizeof request, POST CHUNKED)
+                         : snprintf(request, sizeof request, POST "Content-Length: %zu\r\n\r\n", body);
+        for (size_t from = 0; from < body; from += 10000) {
+            if (chunked) at += snprintf(request + at, sizeof request - (size_t)at, "2710\r\n");
+            for (size_t i = from; i < from + 10000; i++) request[at++] = (char)('a' + i % 23);
+            if (chunked) at += snprintf(request + at, sizeof request - (size_t)at, "\r\n");
+        }
+        if (chunked) at += snprintf(request + at, sizeof request - (size_t)at, "0\r\n\r\n");
+        rig_send(r, request, (size_t)at);
+        int head = snprintf(expected, sizeof expected, OK "Content-Length: %zu\r\n\r\n", body);
+        for (size_t i = 0; i < body; i++) expected[(size_t)head + i] = (char)('a' + i % 23);
+        expected[(size_t)head + body] = '\0';
+        assert_string_equal(rig_take(r), expected);
+        rig_close(r);
+    }
+}
+
+/* ---- limits ------------------------------------------------------------------------------------------------------ */
+
+#define TOO_LARGE \
+    "HTTP/1.1 413 Content Too Large\r\nServer: luaserve\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+static void the_limit_is_exact(void **state)
+{
+    (void)state;
+    for (int past = 0; past <= 1; past++)
+        for (int chunked = 0; chunked <= 1; chunked++) {
+            rig *r = rig_open(echo, 0);
+            char request[200];
+            r->config.body_bytes_max = 5;
+            rig_connect(r);
+            snprintf(request, sizeof request,
+                     chunked ? POST CHUNKED "%d\r\nhello%s\r\n0\r\n\r\n" : POST "Content-Length: %d\r\n\r\nhello%s",
+                     5 + past, past ? "!" : "");
+            rig_send(r, request, strlen(request));
+            assert_string_equal(rig_take(r), past ? TOO_LARGE : HELLO);
+            assert_int_equal(r->gone, past ? LS_EMSGSIZE : LS_DONE);
+            assert_int_equal(r->ended, past);
+            assert_int_equal(r->body_len, past ? 0 : 5); /* what is too much is not handed out */
+            rig_close(r);
+        }
+}
+
+static void wider(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    x->body_bytes_max = UINT64_MAX;
+    echo(r, seat, x);
+}
+
+static void a_handler_may_change_the_limit(void **state)
+{
+    rig *r = rig_open(wider, 0);
+    (void)state;
+    r->config.body_bytes_max = 1;
+    rig_connect(r);
+    rig_send(r, two_requests, sizeof two_requests - 1);
+    assert_string_equal(rig_take(r), HELLO HELLO);
+    rig_close(r);
+}
+
+static void a_chunk_that_makes_no_sense(void **state)
+{
+    static const char answer[] =
+        "HTTP/1.1 400 Bad Request\r\nServer: luaserve\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    (void)state;
+    check(echo, POST CHUNKED "x\r\n", answer, true);
+    check(echo, POST CHUNKED "5\r\nhello!\r\n0\r\n\r\n", answer, true);
+}
+
+/* ---- 100 Continue -------------------------------------------------------------------------------------------------- */
+
+#define EXPECT   POST "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+#define CONTINUE "HTTP/1.1 100 Continue\r\n\r\n"
+
+static void continue_is_sent_when_the_body_is_wanted(void **state)
+{
+    rig *r = connected(echo);
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rig_send(r, EXPECT, strlen(EXPECT));
+        assert_string_equal(rig_take(r), CONTINUE);
+        rig_send(r, "hello", 5);
+        assert_string_equal(rig_take(r), HELLO);
+    }
+    rig_close(r);
+    check(echo, POST "Expect: 100-continue\r\nContent-Length: 0\r\n\r\n", NOTHING, false);
+}
+
+static void continue_is_not_sent_when_nobody_wants_the_body(void **state)
+{
+    (void)state;
+    check(ignore, EXPECT, OK "Content-Length: 0\r\nConnection: close\r\n\r\n", true);
+    rig *r = rig_open(echo, 0);
+    r->config.body_bytes_max = 4;
+    rig_connect(r);
+    rig_send(r, EXPECT, strlen(EXPECT));
+    assert_string_equal(rig_take(r), TOO_LARGE);
+    rig_close(r);
+}
+
+/* ---- a body that nobody reads ----------------------------------------------------------------------------------------- */
+
+static void a_short_body_is_skipped(void **state)
+{
+    const size_t len = sizeof two_requests - 1;
+    (void)state;
+    check(ignore, two_requests, NOTHING NOTHING, false);
+    for (size_t cut = 1; cut < len; cut++) {
+        rig *r = connected(ignore);
+        rig_send(r, two_requests, cut);
+        rig_send(r, two_requests + cut, len - cut);
+        assert_string_equal(rig_take(r), NOTHING NOTHING);
+        assert_int_equal(r->starts, 2);
+        rig_close(r);
+    }
+}
+
+static void the_answer_does_not_wait_for_the_rest_of_the_body(void **state)
+{
+    rig *r = connected(ignore);
+    (void)state;
+    rig_send(r, POST "Content-Length: 5\r\n\r\nhe", sizeof(POST "Content-Length: 5\r\n\r\nhe") - 1);
+    assert_string_equal(rig_take(r), NOTHING);
+    rig_send(r, "llo" POST "Content-Length: 0\r\n\r\n", 3 + sizeof(POST "Content-Length: 0\r\n\r\n") - 1);
+    assert_string_equal(rig_take(r), NOTHING);
+    rig_close(r);
+}
+
+static void a_long_body_that_nobody_reads_ends_the_connection(void **state)
+{
+    (void)state;
+    for (int past = 0; past <= 1; past++) { /* announced: known with the answer */
+        rig *r = rig_open(ignore, 0);
+        char request[100];
+        r->config.pipeline_bytes_max = 100;
+        rig_connect(r);
+        snprintf(request, sizeof request, POST "Content-Length: %d\r\n\r\n", 100 + past);
+        rig_send(r, request, strlen(request));
+        assert_string_equal(rig_take(r), past ? OK "Content-Length: 0\r\nConnection: close\r\n\r\n" : NOTHING);
+        assert_int_equal(r->ended, past);
+        rig_close(r);
+    }
+    for (int past = 0; past <= 1; past++) { /* in chunks: found out on the way */
+        rig *r = rig_open(ignore, 0);
+        char request[400];
+        r->config.pipeline_bytes_max = 100;
+        rig_connect(r);
+        snprintf(request, sizeof request, POST CHUNKED "%x\r\n%0*d\r\n0\r\n\r\n" POST "Content-Length: 0\r\n\r\n",
+                 100 + past, 100 + past, 0);
+        rig_send(r, request, strlen(request));
+        assert_string_equal(rig_take(r), past ? NOTHING : NOTHING NOTHING);
+        assert_int_equal(r->ended, past);
+        rig_close(r);
+    }
+}
+
+/* ---- clients that are slow, or go ---------------------------------------------------------------------------------------- */
+
+static void a_body_that_is_too_slow(void **state)
+{
+    rig *r = rig_open(echo, 0);
+    (void)state;
+    r->config.body_grace_ms = 10;
+    r->config.body_rate_min = 0; /* all of it within the grace */
+    r->config.linger_ms_max = 10;
+    rig_connect(r);
+    rig_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
+    rig_until_ended(r);
+    assert_int_equal(r->gone, LS_ETIMEDOUT);
+    assert_string_equal(rig_take(r), "HTTP/1.1 408 Request Timeout\r\nServer: luaserve\r\nContent-Length: 0\r\n"
+                                     "Connection: close\r\n\r\n");
+    rig_close(r);
+}
+
+static void an_unread_body_that_is_too_slow(void **state)
+{
+    rig *r = rig_open(ignore, 0);
+    (void)state;
+    r->config.body_grace_ms = 10;
+    r->config.linger_ms_max = 10;
+    rig_connect(r);
+    rig_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
+    rig_until_ended(r);
+    assert_string_equal(rig_take(r), NOTHING);
+    rig_close(r);
+}
+
+static void a_client_that_ends_too_early(void **state)
+{
+    (void)state;
+    for (int gone = 0; gone <= 1; gone++) {
+        rig *r = connected(echo);
+        rig_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
+        assert_non_null(r->x);
+        if (gone) {
+            close(r->theirs);
+            r->theirs = -1;
+            rig_pump(r);
+        } else {
+            assert_int_equal(shutdown(r->theirs, SHUT_WR), 0);
+            rig_settle(r);
+            assert_true(r->ended);
+            assert_string_equal(rig_take(r), ""); /* not taken for complete, not answered */
+        }
+        assert_null(r->x);
+        assert_int_equal(r->gone, LS_ECLOSED);
+        rig_close(r);
+    }
+}
+
+/* ---- parts out while parts come in ---------------------------------------------------------------------------------------- */
+
+static void mirror(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    ls_slice part;
+    int err;
+    for (;;) {
+        if (r->step == 0) {
+            if ((err = x->transport->read(seat, x, &part)) == LS_PENDING) return;
+            assert_int_equal(err, LS_DONE);
+            if (part.len == 0) break;
+            r->step = 1;
+            if (x->transport->write(seat, x, &part, 1) == LS_PENDING) return;
+        }
+        r->step = 0;
+    }
+    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
+    rig_end(r, seat, x);
+}
+
+static void a_body_is_sent_back_while_it_comes(void **state)
+{
+    rig *r = connected(mirror);
+    (void)state;
+    rig_send(r, POST "Content-Length: 10\r\n\r\n", sizeof(POST "Content-Length: 10\r\n\r\n") - 1);
+    assert_string_equal(rig_take(r), "");
+    rig_send(r, "hello", 5);
+    assert_string_equal(rig_take(r), OK "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    rig_send(r, "world", 5);
+    assert_string_equal(rig_take(r), "5\r\nworld\r\n0\r\n\r\n");
+    ls_pools_stats stats;
+    ls_pools_stat(r->place.pools, &stats);
+    assert_int_equal(stats.bytes_copied, 0);
+    rig_close(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_framing),
+        cmocka_unit_test(every_cut),
+        cmocka_unit_test(byte_by_byte),
+        cmocka_unit_test(a_long_body),
+        cmocka_unit_test(the_limit_is_exact),
+        cmocka_unit_test(a_handler_may_change_the_limit),
+        cmocka_unit_test(a_chunk_that_makes_no_sense),
+        cmocka_unit_test(continue_is_sent_when_the_body_is_wanted),
+        cmocka_unit_test(continue_is_not_sent_when_nobody_wants_the_body),
+        cmocka_unit_test(a_short_body_is_skipped),
+        cmocka_unit_test(the_answer_does_not_wait_for_the_rest_of_the_body),
+        cmocka_unit_test(a_long_body_that_nobody_reads_ends_the_connection),
+        cmocka_unit_test(a_body_that_is_too_slow),
+        cmocka_unit_test(an_unread_body_that_is_too_slow),
+        cmocka_unit_test(a_client_that_ends_too_early),
+        cmocka_unit_test(a_body_is_sent_back_while_it_comes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
