@@ -1,0 +1,333 @@
+/* fuzz_http1_conn.c - a whole connection: the bytes go through a real socket pair into the connection code, one thread takes
+ * the packets, a small handler answers, and what comes back is read strictly.
+ *
+ * The input's first byte chooses what the handler does and into which pieces the rest is cut. Properties:
+ *   - what comes back is a sequence of well-formed answers, the last one perhaps cut off when the handler gave up;
+ *   - nothing follows an answer that announced the end, and an end without such an announcement comes only after ours;
+ *   - no more answers than requests were started, refusals apart;
+ *   - every block and every connection is given back. */
+#define _GNU_SOURCE
+#include "fuzz.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "port/actor.h"
+#include "proto/http1.h"
+
+enum { OUT_MAX = 1 << 20, BODY_MAX = 4096, LINGER_MS = 1 };
+
+enum how { ANSWER, READ_ALL, MIRROR, PARTS, READ_ONCE, ABANDON, EARLY, HOWS };
+
+typedef struct world {
+    ls_port *port;
+    ls_pools *pools;
+    ls_seat seat;
+    ls_gate gate;
+    ls_http_config config;
+    ls_http_handler handler;
+    ls_http1 *http;
+    ls_actor actor;
+    enum how how;
+    int starts;
+    bool abandoned;
+    int theirs;
+    char out[OUT_MAX];
+    size_t out_len;
+    bool ended;
+} world;
+
+/* ---- the handler ----------------------------------------------------------------------------------------------- */
+
+static void finish(world *w, ls_seat *seat, ls_exchange *x)
+{
+    if (x->answer != LS_ANSWER_DONE) w->abandoned = true;
+    x->transport->end(seat, x);
+}
+
+static void answer(world *w, ls_seat *seat, ls_exchange *x, int status)
+{
+    ls_slice slice = ls_slice_static("text", 4);
+    x->status = status;
+    (void)x->transport->respond(seat, x, &slice, 1);
+    finish(w, seat, x);
+}
+
+static void run(ls_seat *seat, ls_exchange *x)
+{
+    world *w = x->task;
+    ls_slice part = {0};
+    int err = LS_DONE;
+    switch (w->how) {
+    case READ_ALL:
+    case READ_ONCE:
+        do {
+            if ((err = x->transport->read(seat, x, &part)) == LS_PENDING) return;
+            if (err < 0) break;
+            FUZZ_HOLDS(x->body_bytes <= BODY_MAX);
+            err = part.len > 0 ? LS_PENDING : LS_DONE;
+            ls_slice_drop(&part);
+        } while (err == LS_PENDING && w->how == READ_ALL);
+        answer(w, seat, x, err < 0 ? 400 : 200);
+        return;
+    case MIRROR:
+        for (;;) {
+            if ((err = x->transport->read(seat, x, &part)) == LS_PENDING) return;
+            if (err < 0 || part.len == 0) break;
+            /* PENDING says that the client reads slowly; it was taken all the same, and we are woken to read on. */
+            if ((err = x->transport->write(seat, x, &part, 1)) != LS_DONE) break;
+        }
+        if (err == LS_PENDING) return;
+        if (err == LS_DONE) (void)x->transport->finish(seat, x);
+        finish(w, seat, x);
+        return;
+    case PARTS:
+        for (int i = 0; i < 3 && err >= 0; i++) {
+            part = ls_slice_static("part", 4);
+            err = x->transport->write(seat, x, &part, 1);
+        }
+        if (err >= 0) (void)x->transport->finish(seat, x);
+        finish(w, seat, x);
+        return;
+    case ABANDON:
+        if (w->starts > 1) {
+            part = ls_slice_static("part", 4);
+            if (x->transport->write(seat, x, &part, 1) >= 0) (void)x->transport->flush(seat, x);
+            finish(w, seat, x);
+            return;
+        }
+        answer(w, seat, x, 200);
+        return;
+    case EARLY: answer(w, seat, x, 204); return;
+    default: answer(w, seat, x, 200); return;
+    }
+}
+
+static void start(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x)
+{
+    world *w = LS_CONTAINER(handler, world, handler);
+    if (seat->inside == NULL) FUZZ_HOLDS(ls_actor_try_enter(&w->actor, seat));
+    x->actor = &w->actor;
+    x->task = w;
+    x->wake = run;
+    w->starts++;
+    run(seat, x);
+}
+
+/* ---- the client ------------------------------------------------------------------------------------------------ */
+
+static void settle(world *w)
+{
+    bool more;
+    do {
+        ls_packet packet;
+        more = false;
+        while (ls_port_wait(w->port, &w->seat, &packet, 1, 0) > 0) {
+            ls_packet_dispatch(&w->seat, &packet);
+            FUZZ_HOLDS(w->seat.inside == NULL);
+        }
+        while (!w->ended) {
+            const ssize_t n = recv(w->theirs, w->out + w->out_len, OUT_MAX - w->out_len, MSG_DONTWAIT);
+            if (n < 0 && errno == EAGAIN) break;
+            if (n <= 0) w->ended = true;
+            if (n > 0) w->out_len += (size_t)n;
+            more = n > 0;
+            FUZZ_HOLDS(w->out_len < OUT_MAX);
+        }
+    } while (more);
+}
+
+static void say(world *w, const uint8_t *bytes, size_t len)
+{
+    while (len > 0 && !w->ended) {
+        const ssize_t n = send(w->theirs, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno != EAGAIN) return;
+        if (n > 0) {
+            bytes += n;
+            len -= (size_t)n;
+        }
+        settle(w);
+    }
+}
+
+/* ---- what came back -------------------------------------------------------------------------------------------- */
+
+typedef struct reader {
+    const char *at, *end;
+} reader;
+
+/* The line at r->at, without its CR LF; false when it is not complete. */
+static bool take_line(reader *r, const char **line, size_t *len)
+{
+    const char *end = memmem(r->at, (size_t)(r->end - r->at), "\r\n", 2);
+    if (end == NULL) return false;
+    *line = r->at;
+    *len = (size_t)(end - r->at);
+    r->at = end + 2;
+    FUZZ_HOLDS(memchr(*line, '\n', *len) == NULL && memchr(*line, '\r', *len) == NULL);
+    return true;
+}
+
+static bool take_chunks(reader *r)
+{
+    const char *line;
+    size_t len, chunk;
+    do {
+        char number[20] = {0};
+        if (!take_line(r, &line, &len)) return false;
+        FUZZ_HOLDS(len > 0 && len < sizeof number && strspn(line, "0123456789abcdef") == len);
+        memcpy(number, line, len);
+        chunk = strtoul(number, NULL, 16);
+        if ((size_t)(r->end - r->at) < chunk + 2) return false;
+        FUZZ_HOLDS(memcmp(r->at + chunk, "\r\n", 2) == 0);
+        r->at += chunk + 2;
+    } while (chunk > 0);
+    return true;
+}
+
+typedef struct verdict {
+    int status;
+    bool whole, close;
+} verdict;
+
+/* One answer. The body of one to HEAD is not there; what looks like the next answer right behind the head says so. */
+static verdict take_answer(reader *r)
+{
+    verdict v = {0};
+    const char *line;
+    size_t len, length = 0;
+    bool chunked = false, has_length = false;
+    if (!take_line(r, &line, &len)) return v;
+    FUZZ_HOLDS(len >= 13 && memcmp(line, "HTTP/1.1 ", 9) == 0 && line[12] == ' ');
+    v.status = atoi(line + 9);
+    FUZZ_HOLDS(v.status >= 100 && v.status <= 599);
+    for (;;) {
+        if (!take_line(r, &line, &len)) return v;
+        if (len == 0) break;
+        FUZZ_HOLDS(memchr(line, ':', len) != NULL);
+        if (memcmp(line, "Content-Length: ", 16) == 0) {
+            FUZZ_HOLDS(!has_length);
+            has_length = true;
+            length = strtoul(line + 16, NULL, 10);
+        }
+        if (len == 26 && memcmp(line, "Transfer-Encoding: chunked", 26) == 0) chunked = true;
+        if (len == 17 && memcmp(line, "Connection: close", 17) == 0) v.close = true;
+    }
+    FUZZ_HOLDS(!(chunked && has_length));
+    const size_t left = (size_t)(r->end - r->at);
+    const bool bare =
+        v.status < 200 || v.status == 204 || left == 0 || (left >= 9 && memcmp(r->at, "HTTP/1.1 ", 9) == 0);
+    v.whole = true;
+    if (bare) return v;
+    if (chunked) {
+        v.whole = take_chunks(r);
+    } else if (has_length) {
+        v.whole = left >= length;
+        r->at += v.whole ? length : left;
+    } else {
+        r->at = r->end; /* until the connection ends */
+    }
+    return v;
+}
+
+static void check(world *w, const ls_http1_stats *stats)
+{
+    reader r = {w->out, w->out + w->out_len};
+    uint64_t answers = 0;
+    bool closed = false;
+    while (r.at < r.end) {
+        FUZZ_HOLDS(!closed);
+        const verdict v = take_answer(&r);
+        FUZZ_HOLDS(v.whole || w->abandoned);
+        if (!v.whole) break;
+        if (v.status == 100) continue;
+        answers++;
+        closed = v.close;
+    }
+    FUZZ_HOLDS(answers <= (uint64_t)w->starts + stats->refused);
+    FUZZ_HOLDS(stats->refused <= 1); /* a refusal is the last answer */
+}
+
+/* ---- one input --------------------------------------------------------------------------------------------------- */
+
+static void quiet(void *user, enum ls_log_level level, const char *line, size_t len)
+{
+    (void)user, (void)level, (void)line, (void)len;
+}
+
+static void world_open(world *w, uint8_t choice)
+{
+    const ls_port_options options = {.sockets_max = 4};
+    const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
+    ls_pool *pool;
+    int fds[2];
+    ls_log_set_sink(quiet, NULL);
+    FUZZ_HOLDS(ls_port_open(&options, &w->port) == LS_OK);
+    FUZZ_HOLDS(ls_pools_open(1 << 22, &w->pools) == LS_OK);
+    FUZZ_HOLDS(ls_pool_open(w->pools, &pool) == LS_OK);
+    ls_pool_enter(pool);
+    ls_seat_init(&w->seat, w->port, pool, 0);
+    FUZZ_HOLDS(ls_gate_open(&w->gate, 4) == LS_OK);
+    ls_actor_init(&w->actor);
+    ls_http_config_defaults(&w->config);
+    w->config.body_bytes_max = BODY_MAX;
+    w->config.pipeline_bytes_max = BODY_MAX / 2;
+    w->config.linger_ms_max = LINGER_MS;
+    w->handler.start = start;
+    w->how = choice % HOWS;
+    FUZZ_HOLDS(ls_http1_open(w->port, &w->config, &w->handler, &w->gate, 1, &w->http) == LS_OK);
+    FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+    FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
+    w->theirs = fds[1];
+    atomic_store(&w->gate.count, 1);
+    ls_http1_accepted(&w->seat, w->http, fds[0], &from);
+}
+
+static void world_close(world *w, ls_http1_stats *stats)
+{
+    ls_pools_stats pools;
+    close(w->theirs);
+    w->ended = true;
+    for (int i = 0; i < 1000; i++) {
+        ls_packet packet;
+        settle(w);
+        ls_http1_stat(w->http, stats);
+        if (stats->open == 0) break;
+        if (ls_port_wait(w->port, &w->seat, &packet, 1, 1) > 0) ls_packet_dispatch(&w->seat, &packet);
+    }
+    FUZZ_HOLDS(stats->open == 0); /* the client has gone: nothing may hang on */
+    FUZZ_HOLDS(atomic_load(&w->gate.count) == 0);
+    ls_pools_stat(w->pools, &pools);
+    FUZZ_HOLDS(pools.blocks_live == 0);
+    ls_http1_close(w->http);
+    ls_gate_close(&w->gate);
+    ls_port_close(w->port);
+    ls_pool_close(w->seat.pool);
+    ls_pools_close(w->pools);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const size_t pieces[] = {SIZE_MAX, 1, 2, 7, 61, 1021, 4096};
+    ls_http1_stats stats;
+    if (size == 0) return 0;
+    world *w = calloc(1, sizeof *w);
+    FUZZ_HOLDS(w != NULL);
+    world_open(w, data[0]);
+    const size_t piece = pieces[data[0] / HOWS % (sizeof pieces / sizeof pieces[0])];
+    for (size_t at = 1; at < size;) {
+        const size_t len = size - at < piece ? size - at : piece;
+        say(w, data + at, len);
+        at += len;
+    }
+    if (!w->ended) (void)shutdown(w->theirs, SHUT_WR);
+    settle(w);
+    world_close(w, &stats);
+    check(w, &stats);
+    free(w);
+    return 0;
+}
