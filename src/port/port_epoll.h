@@ -75,9 +75,9 @@ struct ls_sock {
     uint32_t number;
     _Atomic(ls_op *) rx; /* listeners: the first of the waiting accepts, the others behind it by ->next */
     _Atomic(ls_op *) tx;
-    ls_sock *list_next;              /* under port->mutex: on port->look or port->starved */
-    bool listed;                     /* under port->mutex: on one of them */
-    _Atomic uint32_t progress;       /* of pending sends */
+    ls_sock *list_next;        /* under port->mutex: on port->look or port->starved */
+    bool listed;               /* under port->mutex: on one of them */
+    _Atomic uint32_t progress; /* of pending sends */
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
     _Atomic bool registered, registered_out;
 };
@@ -91,9 +91,10 @@ struct ls_port {
     _Atomic uint32_t waiting; /* threads that are about to block, or do */
     _Atomic uint32_t queued;  /* length of the queue below; read without the mutex to see that there is none */
     ls_mutex mutex;
-    ls_op *first, **last;    /* posted packets */
-    ls_sock *look, *starved; /* listeners to look at again: at the next wait; when a descriptor is free again */
-    _Atomic bool starving;   /* starved is not empty, or was not a moment ago */
+    ls_op *first, **last;      /* posted packets */
+    ls_sock *look, *starved;   /* listeners to look at again: at the next wait; when a descriptor is free again */
+    _Atomic bool starving;     /* starved is not empty, or was not a moment ago */
+    uint64_t starving_said_ns; /* under accept_mutex: when the log was last told; 0: never */
     ls_mutex accept_mutex;
     ls_timer retry; /* of the starved; never a packet */
     ls_mutex heap_mutex;

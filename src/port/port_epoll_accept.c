@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "port/port_epoll.h"
 
-enum { ACCEPT_RETRY_MS = 100 };
+enum { ACCEPT_RETRY_MS = 100, STARVING_SAY_MS = 60000 };
 
 void ls_epoll_look_again(ls_port *port, ls_sock *sock)
 {
@@ -75,7 +75,8 @@ static bool out_of_descriptors(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* Keep the accepts, look again in a while. Said once, until an accept succeeds. accept_mutex is held. */
+/* Keep the accepts, look again in a while. Said at most once a minute, however often it comes and goes. accept_mutex is
+ * held. */
 static void starve(ls_port *port, ls_sock *sock, int error)
 {
     ls_mutex_lock(&port->mutex);
@@ -85,10 +86,14 @@ static void starve(ls_port *port, ls_sock *sock, int error)
         port->starved = sock;
     }
     ls_mutex_unlock(&port->mutex);
-    if (!atomic_exchange(&port->starving, true))
+    atomic_store(&port->starving, true);
+    const uint64_t now_ns = ls_clock_ns();
+    if (now_ns >= port->starving_said_ns + STARVING_SAY_MS * UINT64_C(1000000) || port->starving_said_ns == 0) {
+        port->starving_said_ns = now_ns;
         ls_log(LS_LOG_WARN, "accept: %s; connections wait in the listeners' queues",
                ls_err_text(ls_err_from_errno(error)));
-    (void)ls_timer_set(port, &port->retry, ls_clock_ns() + ACCEPT_RETRY_MS * UINT64_C(1000000));
+    }
+    (void)ls_timer_set(port, &port->retry, now_ns + ACCEPT_RETRY_MS * UINT64_C(1000000));
 }
 
 /* Accept what is there for the accepts that are posted, up to max. The caller knows that an event came, or that more

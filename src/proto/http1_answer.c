@@ -214,7 +214,7 @@ int ls_http1_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     assert(x->answer == LS_ANSWER_NONE);
-    if (x->gone != 0 && x->gone != LS_ETIMEDOUT) {
+    if (x->gone != 0) {
         drop_all(slices, count);
         return x->gone;
     }

@@ -17,6 +17,7 @@ void ls_http1_body_begin(ls_http1_exchange *e)
     e->x.body_done = !head->chunked && head->content_length == 0;
     e->continue_due = head->expect_continue && !e->x.body_done;
     e->waited_ms = 0;
+    e->read_error = LS_OK;
     if (head->chunked) ls_chunks_init(&e->chunks);
 }
 
@@ -91,10 +92,14 @@ void ls_http1_body_arrived(ls_exchange *x, int64_t result)
     uint64_t now_ms = ls_clock_coarse_ms();
     if (now_ms > e->wait_from_ms) e->waited_ms += now_ms - e->wait_from_ms;
     ls_stream_deadline(&c->stream, UINT64_MAX, 0);
-    if (result > 0)
+    if (result > 0) {
         ls_http1_arrived(c, (uint32_t)result);
-    else
+    } else if (result == LS_ETIMEDOUT) {
+        e->read_error = LS_ETIMEDOUT;
+        x->close = true;
+    } else {
         x->gone = result == 0 ? LS_ECLOSED : (int)result;
+    }
 }
 
 int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
@@ -109,6 +114,7 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
         int err = ls_http1_body_take(seat, c, out);
         if (err == LS_DONE) {
             x->body_bytes += out->len;
+            e->continue_due = false; /* the body came without being asked for */
             if (x->body_bytes <= x->body_bytes_max) return LS_DONE;
             ls_slice_drop(out);
             err = LS_EMSGSIZE;
@@ -118,6 +124,7 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
             return err;
         }
         if (x->gone != 0) return x->gone;
+        if (e->read_error != LS_OK) return e->read_error;
         if (e->continue_due) {
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
             e->continue_due = false;

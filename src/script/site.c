@@ -27,6 +27,7 @@ typedef struct site_load {
 static int load_failed(lua_State *L)
 {
     const char *text = luaL_tolstring(L, 1, NULL);
+    if (lua_type(L, 1) != LUA_TSTRING) text = lua_pushfstring(L, "%s: %s", ls_state_of(L)->site->path, text);
     if (ls_log_level_get() <= LS_LOG_DEBUG) {
         luaL_traceback(L, L, text, 1);
         ls_log(LS_LOG_DEBUG, "%s", lua_tostring(L, -1));
@@ -143,6 +144,13 @@ const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener)
     return &site->entries[listener]->handler.base;
 }
 
+ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_gate *gate)
+{
+    ls_site_entry *entry = site->entries[index];
+    entry->tcp = (ls_tcp_server){site, index, entry->listener.tcp, gate};
+    return &entry->tcp;
+}
+
 void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at)
 {
     site->entries[index]->bound = *at;
@@ -151,6 +159,7 @@ void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at)
 
 static void start_done(ls_seat *seat, ls_op *op);
 static void drain_done(ls_seat *seat, ls_op *op);
+static void disconnect_done(ls_seat *seat, ls_op *op);
 
 int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned count, char *message,
                         size_t message_bytes)
@@ -183,11 +192,13 @@ int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned 
     site->slot_count = count;
     if ((err = ls_interrupt_install(ls_state_hook)) < 0) return err;
     site->port = port;
+    site->running_count = count;
     for (unsigned n = 0; n < count; n++) {
         ls_state *state = site->states[n];
         seats[n]->user = state;
         state->start_op = (ls_op){.done = start_done, .actor = &state->actor};
         state->drain_op = (ls_op){.done = drain_done, .actor = &state->actor};
+        state->disconnect_op = (ls_op){.done = disconnect_done, .actor = &state->actor};
     }
     if (message_bytes > 0) message[0] = '\0';
     return LS_OK;
@@ -204,6 +215,7 @@ int ls_site_ready(ls_site *site, ls_port *port, ls_crew *crew, char *message, si
     }
     for (unsigned n = 0; n < stats.threads_max; n++) seats[n] = ls_crew_seat(crew, n);
     const int err = ls_site_ready_seats(site, port, seats, stats.threads_max, message, message_bytes);
+    if (err == LS_OK) site->running_count = stats.threads;
     free(seats);
     return err;
 }
@@ -229,7 +241,15 @@ static void drain_done(ls_seat *seat, ls_op *op)
     ls_state *state = LS_CONTAINER(op, ls_state, drain_op);
     state->draining = true;
     ls_timers_drain(seat, state);
+    ls_tcps_drain(seat, state);
     run_hooks(seat, state, &state->hooks[LS_HOOK_DRAIN], "in a \"drain\" hook");
+    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+}
+
+static void disconnect_done(ls_seat *seat, ls_op *op)
+{
+    ls_state *state = LS_CONTAINER(op, ls_state, disconnect_op);
+    ls_tcps_disconnect(seat, state);
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
 }
 
@@ -248,6 +268,19 @@ void ls_site_drain(ls_site *site)
         atomic_fetch_add_explicit(&site->states[n]->busy, 1, memory_order_relaxed);
         ls_port_post(site->port, &site->states[n]->drain_op, NULL, 0);
     }
+}
+
+void ls_site_disconnect(ls_site *site)
+{
+    for (unsigned n = 0; n < site->state_count; n++) {
+        atomic_fetch_add_explicit(&site->states[n]->busy, 1, memory_order_relaxed);
+        ls_port_post(site->port, &site->states[n]->disconnect_op, NULL, 0);
+    }
+}
+
+uint32_t ls_site_connections(const ls_site *site)
+{
+    return atomic_load(&site->tcps_open);
 }
 
 unsigned ls_site_busy(const ls_site *site)
