@@ -217,7 +217,7 @@ static int make_head_room(ls_seat *seat, ls_http1_conn *c)
 {
     const uint32_t have = c->in_to - c->in_from;
     if (c->in->cap - c->in_to >= HEAD_TAIL_MIN) return LS_OK;
-    if (have == c->in->cap) return LS_EMSGSIZE;
+    if (have + HEAD_TAIL_MIN > LS_BLOCK_LARGE) return LS_EMSGSIZE; /* past every limit that a head can have */
     ls_block *next =
         ls_block_get(seat->pool, have + HEAD_TAIL_MIN <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     if (next == NULL) return LS_ENOMEM;
@@ -333,7 +333,8 @@ static enum after skip_body(ls_seat *seat, ls_http1_conn *c)
         err = ls_http1_body_take(seat, c, &part);
         if (err == LS_EAGAIN) {
             /* First the answer, which may be what the client waits for: one operation at a time. */
-            err = e->x.gone != 0 ? e->x.gone : ls_http1_send_out(seat, c);
+            err = e->x.gone != 0 ? e->x.gone : e->read_error;
+            if (err == LS_OK) err = ls_http1_send_out(seat, c);
             if (err == LS_DONE) err = ls_http1_body_receive(seat, c);
             if (err == LS_PENDING) return AWAY;
             if (err == LS_DONE) continue;
@@ -358,16 +359,16 @@ static enum after after_exchange(ls_seat *seat, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     const enum ls_answer answer = e->x.answer;
-    const bool keep = e->keep, unread = !e->x.body_done;
-    if (answer == LS_ANSWER_DONE && keep) {
+    const bool whole = answer == LS_ANSWER_DONE && e->x.gone == 0, unread = !e->x.body_done;
+    if (whole && e->keep) {
         if (unread) return skip_body(seat, c);
         drop_exchange(c);
         return AGAIN;
     }
     /* A client that announced its last request sends no more; any other may still be sending. */
-    c->linger = answer == LS_ANSWER_DONE && (e->x.head.keep_alive || unread);
+    c->linger = whole && (e->x.head.keep_alive || unread);
     drop_exchange(c);
-    if (answer == LS_ANSWER_DONE)
+    if (whole)
         send_last(seat, c);
     else
         shut(seat, c); /* cut off, so that nobody takes it for complete */
