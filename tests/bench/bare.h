@@ -1,8 +1,9 @@
-/* bare.h - what the two bare responders share: one fixed answer, and the search for the ends of requests.
+/* bare.h - what the bare servers share: sockets; and for the two responders one fixed answer, and the search for the
+ * ends of requests.
  *
- * They are the floor under every HTTP server on this machine: no parsing, no routing, no timeouts. A request ends at
- * an empty line (so they take no bodies), each end gets the same answer, answers to pipelined requests leave in one
- * send. The head has the fields that luaserve's has. */
+ * The responders are the floor under every HTTP server on this machine: no parsing, no routing, no timeouts. A
+ * request ends at an empty line (so they take no bodies), each end gets the same answer, answers to pipelined
+ * requests leave in one send. The head has the fields that luaserve's has. */
 #ifndef LS_BENCH_BARE_H
 #define LS_BENCH_BARE_H
 
@@ -25,8 +26,15 @@ typedef struct bare_answers {
 
 bool bare_answers_open(bare_answers *answers, const char *one);
 
-/* A listening, non-blocking socket on 127.0.0.1; ends the program with a message when that fails. */
+/* A socket of this type on 127.0.0.1; ends the program with a message when that fails. */
+int bare_bound(const char *port, int type);
+
+/* The same, non-blocking, and listening for TCP connections. */
 int bare_listen(const char *port);
+
+/* The next connection, non-blocking and without delay, its descriptor below BARE_CONNECTIONS_MAX; or -1: no more are
+ * waiting, and the next edge will tell. */
+int bare_accept(int listener);
 
 /* How many requests end in `bytes`? `*state` (0 to 3): how much of the CR LF CR LF had been seen before, and after. */
 static inline unsigned bare_ends(const char *bytes, size_t len, unsigned char *state)

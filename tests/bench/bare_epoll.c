@@ -6,8 +6,6 @@
  * costs the connection: the client of a benchmark reads what it asked for. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -18,16 +16,11 @@
 
 static void accept_all(int epoll, int listener, unsigned char *states)
 {
-    for (;;) {
-        int one = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) return; /* EAGAIN, or a client that has left: the next edge tells */
+    int fd;
+    while ((fd = bare_accept(listener)) >= 0) {
         struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.fd = fd};
-        if (fd >= BARE_CONNECTIONS_MAX || setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) < 0 ||
-            epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
-            close(fd);
-            continue;
-        }
         states[fd] = 0;
+        if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0) close(fd);
     }
 }
 

@@ -45,10 +45,17 @@ def install_missing():
 
 
 def build_programs(directory):
-    """Compile the responders and the open-loop client. Without liburing the io_uring one is left out."""
+    """Compile the bare servers and the load generators. Without liburing the io_uring one is left out."""
     os.makedirs(directory, exist_ok=True)
     common = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]
-    programs = {"bare_epoll": ["bare_epoll.c", "bare.c"], "open_loop": ["open_loop.c"]}
+    programs = {
+        "bare_epoll": ["bare_epoll.c", "bare.c"],
+        "bare_echo": ["bare_echo.c", "bare.c"],
+        "bare_udp": ["bare_udp.c", "bare.c"],
+        "open_loop": ["open_loop.c", "load.c"],
+        "echo_load": ["echo_load.c", "load.c"],
+        "udp_load": ["udp_load.c", "load.c"],
+    }
     if os.path.exists("/usr/include/liburing.h"):
         programs["bare_uring"] = ["bare_uring.c", "bare.c", "-luring"]
     for name, sources in programs.items():

@@ -15,16 +15,15 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "load.h"
 
 enum { HEAD_BYTES_MAX = 4096, EVENTS = 64, CONNECTIONS_MAX = 16384 };
 #define GRACE_NS   15000000000ull
@@ -59,24 +58,11 @@ typedef struct run {
     char request[2][512]; /* [1]: the occupier's */
 } run;
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
-static void die(const char *what)
-{
-    perror(what);
-    exit(1);
-}
-
 static void samples_open(samples *s, size_t room)
 {
     s->ns = calloc(room ? room : 1, sizeof *s->ns);
     s->room = room;
-    if (s->ns == NULL) die("memory");
+    if (s->ns == NULL) load_die("memory");
 }
 
 static void samples_add(samples *s, uint64_t ns)
@@ -109,9 +95,9 @@ static void client_connect(run *r, client *c)
     int one = 1;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&r->at, sizeof r->at) < 0) die("connect");
+    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&r->at, sizeof r->at) < 0) load_die("connect");
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (epoll_ctl(r->epoll, EPOLL_CTL_ADD, c->fd, &event) < 0) die("epoll_ctl");
+    if (epoll_ctl(r->epoll, EPOLL_CTL_ADD, c->fd, &event) < 0) load_die("epoll_ctl");
     c->waiting = c->in_body = false;
     c->head_len = c->body_left = 0;
 }
@@ -137,7 +123,7 @@ static void client_answered(run *r, client *c, bool good)
         return;
     }
     good ? r->answered++ : r->failed++;
-    samples_add(&r->latencies, now_ns() - intended(r, c, c->asked - 1));
+    samples_add(&r->latencies, load_now_ns() - intended(r, c, c->asked - 1));
     if (c->asked < c->due) client_ask(r, c);
 }
 
@@ -189,19 +175,19 @@ static void set_timer(run *r)
 {
     uint64_t at = r->start + r->scheduled * r->step;
     struct itimerspec when = {.it_value = {(time_t)(at / 1000000000ull), (long)(at % 1000000000ull)}};
-    if (timerfd_settime(r->timer, TFD_TIMER_ABSTIME, &when, NULL) < 0) die("timerfd_settime");
+    if (timerfd_settime(r->timer, TFD_TIMER_ABSTIME, &when, NULL) < 0) load_die("timerfd_settime");
 }
 
 static void send_due(run *r)
 {
     uint64_t expirations;
     if (read(r->timer, &expirations, sizeof expirations) < 0) return;
-    while (r->scheduled < r->total && r->start + r->scheduled * r->step <= now_ns()) {
+    while (r->scheduled < r->total && r->start + r->scheduled * r->step <= load_now_ns()) {
         client *c = &r->clients[r->scheduled % r->connections];
         r->scheduled++;
         c->due++;
         if (c->waiting) continue;
-        samples_add(&r->lags, now_ns() - intended(r, c, c->asked));
+        samples_add(&r->lags, load_now_ns() - intended(r, c, c->asked));
         client_ask(r, c);
     }
     if (r->scheduled < r->total) set_timer(r);
@@ -211,7 +197,7 @@ static void run_until_done(run *r)
 {
     uint64_t end = r->start + r->total * r->step + GRACE_NS;
     struct epoll_event events[EVENTS];
-    while (r->answered + r->failed < r->total && now_ns() < end) {
+    while (r->answered + r->failed < r->total && load_now_ns() < end) {
         int n = epoll_wait(r->epoll, events, EVENTS, 100);
         for (int i = 0; i < n; i++) {
             if (events[i].data.ptr == NULL) send_due(r);
@@ -224,7 +210,7 @@ static void run_until_done(run *r)
 static size_t count_unfinished(run *r)
 {
     size_t unfinished = 0;
-    uint64_t now = now_ns();
+    uint64_t now = load_now_ns();
     for (size_t i = 0; i < r->connections; i++) {
         client *c = &r->clients[i];
         for (size_t k = c->asked - (c->waiting ? 1 : 0); k < c->due; k++, unfinished++) {
@@ -266,7 +252,7 @@ int main(int argc, char **argv)
     r.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     struct epoll_event tick = {.events = EPOLLIN, .data.ptr = NULL};
     if (r.clients == NULL || r.epoll < 0 || r.timer < 0 || epoll_ctl(r.epoll, EPOLL_CTL_ADD, r.timer, &tick) < 0) {
-        die("setting up");
+        load_die("setting up");
     }
     for (size_t i = 0; i < r.connections; i++) client_connect(&r, &r.clients[i]);
     if (argc > 7) {
@@ -275,7 +261,7 @@ int main(int argc, char **argv)
         client_connect(&r, occupier);
         client_ask(&r, occupier);
     }
-    r.start = now_ns() + WARM_UP_NS;
+    r.start = load_now_ns() + WARM_UP_NS;
     set_timer(&r);
     run_until_done(&r);
 
