@@ -1,4 +1,4 @@
-"""The measures: CPU time per request, memory, bytes copied, and latency on schedule while a handler stalls.
+"""The measures over HTTP: CPU time per request, memory, bytes copied, and latency on schedule while a handler stalls.
 
 CPU time comes from the process CPU clock (nanoseconds, all threads, the ended ones too), summed over the program
 and its children; how it divides into user and system comes from the 10 ms ticks of /proc/PID/stat.
@@ -67,17 +67,24 @@ def wrk(port, target, connections, seconds, cpu, depth=1, headers=()):
     if process.returncode != 0 or not lines:
         raise Failed(f"wrk ended with {process.returncode}: {output.strip()[-400:]}")
     summary = json.loads(lines[0][len("SUMMARY "):])
-    summary["failures"] = sum(summary[kind] for kind in ERRORS)
+    summary["errors"] = {kind: summary[kind] for kind in ERRORS if summary[kind]}
     summary["cpu_share"] = (usage.ru_utime + usage.ru_stime) / elapsed
     return summary
 
 
 def cpu_per_request(server, load_cpu, seconds, target="/", connections=64, depth=1, headers=()):
     """One run of wrk against a started server -> a dict of what it cost."""
+    return cpu_while(server, lambda: wrk(server.port, target, connections, seconds, load_cpu, depth, headers))
+
+
+def cpu_while(server, load):
+    """What a started server spends on each request while `load()` asks it -> a dict.
+
+    load() gives requests, duration_us, errors ({kind: count}) and cpu_share (of the generator's core)."""
     pids = server.pids()
     core = core_busy_us(server.cpu)
     before, began = cpu_now(pids), time.monotonic()
-    summary = wrk(server.port, target, connections, seconds, load_cpu, depth, headers)
+    summary = load()
     after, elapsed = cpu_now(pids), (time.monotonic() - began) * 1e6
     core = core_busy_us(server.cpu) - core
     requests = summary["requests"]
@@ -91,8 +98,8 @@ def cpu_per_request(server, load_cpu, seconds, target="/", connections=64, depth
         "system_us": total * system / ticks / requests,
         "requests": requests,
         "per_second": requests * 1e6 / summary["duration_us"],
-        "failures": summary["failures"],
-        "errors": {kind: summary[kind] for kind in ERRORS if summary[kind]},
+        "failures": sum(summary["errors"].values()),
+        "errors": summary["errors"],
         "server_share": total / elapsed,
         "generator_share": summary["cpu_share"],
         "generator_bound": summary["cpu_share"] > 0.9 and total / elapsed < 0.9,
@@ -123,9 +130,18 @@ def read_answer(sock):
         text += chunk
 
 
-def idle_connections(server, load_cpu, count):
-    """Memory that each of `count` keep-alive connections holds after one request, on top of a warm server's."""
-    wrk(server.port, "/", 64, 1, load_cpu)
+def ask_hello(sock):
+    sock.sendall(HELLO)
+    read_answer(sock)
+
+
+def idle_http(server, load_cpu, count):
+    return idle_connections(server, lambda: wrk(server.port, "/", 64, 1, load_cpu), ask_hello, count)
+
+
+def idle_connections(server, warm_up, ask, count):
+    """Memory that each of `count` connections holds once `ask(sock)` has been answered, on top of a warm server's."""
+    warm_up()
     time.sleep(0.5)
     before = memory(server.pids())
     opened = []
@@ -135,14 +151,11 @@ def idle_connections(server, load_cpu, count):
             # A reset at the end leaves no TIME_WAIT behind.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             opened.append(sock)
-            sock.sendall(HELLO)
-            read_answer(sock)
+            ask(sock)
         time.sleep(1.0)
         after = memory(server.pids())
-        opened[0].sendall(HELLO)  # they are still served, the oldest and the newest
-        read_answer(opened[0])
-        opened[-1].sendall(HELLO)
-        read_answer(opened[-1])
+        ask(opened[0])  # they are still served, the oldest and the newest
+        ask(opened[-1])
     finally:
         for sock in opened:
             sock.close()
@@ -161,7 +174,7 @@ def growth(server, load_cpu, requests):
     while done < requests and time.monotonic() < until:
         summary = wrk(server.port, "/", 64, 2, load_cpu)
         done += summary["requests"]
-        failures += summary["failures"]
+        failures += sum(summary["errors"].values())
     time.sleep(2.0)
     after = memory(server.pids())[0]
     if done < requests:

@@ -6,13 +6,23 @@ by round, between runs that stood next to each other, and then the median is tak
 from statistics import median
 
 MIB = 1 << 20
-CPU_SECTIONS = {
-    "hello-1": "hello (13 bytes), 1 connection",
-    "hello-64": "hello (13 bytes), 64 connections",
-    "hello-512": "hello (13 bytes), 512 connections",
-    "json": "route + query + JSON, 64 connections",
-    "pipelined": "hello, 16 pipelined, 64 connections",
-    "close": "hello, a connection per request, 64 at a time",
+CPU_SECTIONS = {  # section: (title, what is counted, whom all are compared with)
+    "hello-1": ("hello (13 bytes), 1 connection", "request", "nginx"),
+    "hello-64": ("hello (13 bytes), 64 connections", "request", "nginx"),
+    "hello-512": ("hello (13 bytes), 512 connections", "request", "nginx"),
+    "json": ("route + query + JSON, 64 connections", "request", "nginx"),
+    "pipelined": ("hello, 16 pipelined, 64 connections", "request", "nginx"),
+    "close": ("hello, a connection per request, 64 at a time", "request", "nginx"),
+    "tcp-echo": ("TCP echo, 64 bytes, 64 connections", "message", "bare-echo"),
+    "tcp-echo-64k": ("TCP echo, 64 KiB, 64 connections (the ratio is that of CPU per byte)", "message", "bare-echo"),
+    "udp-echo": ("UDP echo, 64 bytes, 16 peers with 8 in flight each", "datagram", "bare-udp"),
+    "tcp-proxy": ("TCP proxy, 1 MiB there and back, 4 connections (the ratio is that of CPU per byte)", "block",
+                  "haproxy-tcp"),
+}
+S8_SECTIONS = {"s8-1": 1, "s8-100": 100, "s8-1000": 1000, "s8-10000": 10000}  # section: clients
+IDLE_SECTIONS = {
+    "idle": "memory per idle keep-alive connection (growth after a warm-up; tables made at start are not in it)",
+    "idle-tcp": "memory per idle TCP connection whose coroutine waits for data (growth after a warm-up)",
 }
 
 # What is asked: (row, section, server, field, server to divide by or None, at most, how it is written)
@@ -30,12 +40,29 @@ ASKED = (
     ("copied by the core, 1 MiB Lua string", "copies", "luaserve", "string", None, 0, "bytes"),
     ("copied by the core, 1 MiB body echoed", "copies", "luaserve", "echo", None, 0, "bytes"),
     ("resident growth over {requests} requests", "growth", "luaserve", "growth", None, MIB - 1, "KiB"),
-)
+    ("TCP echo, 64 bytes / bare echo: CPU per message", "tcp-echo", "luaserve tcp.lua", "us", "bare-echo", 1.25,
+     "ratio"),
+    ("TCP echo, 64 KiB / bare echo: CPU per byte", "tcp-echo-64k", "luaserve tcp.lua", "us", "bare-echo", 1.10,
+     "ratio"),
+    ("UDP echo, 64 bytes / bare echo: CPU per datagram", "udp-echo", "luaserve udp.lua", "us", "bare-udp", 0.90,
+     "ratio"),
+    ("TCP proxy, 1 MiB / HAProxy: CPU per byte", "tcp-proxy", "luaserve proxy.lua", "us", "haproxy-tcp", 1.00,
+     "ratio"),
+    ("resident memory per idle TCP connection", "idle-tcp", "luaserve tcp.lua", "resident", None, 2048, "bytes"),
+    ("descriptors left by connections that came and went", "tcp-churn", "luaserve tcp.lua", "descriptors", None, 0,
+     "count"),
+    ("resident growth from their first round to the last", "tcp-churn", "luaserve tcp.lua", "growth", None, MIB - 1,
+     "KiB"),
+) + tuple(
+    (f"S8 / S7, {clients:,} clients: {what}", section, "luaserve echo.lua", field, "s7", 1.00, "ratio")
+    for field, what in (("us", "CPU per message"), ("resident", "resident memory"))
+    for section, clients in S8_SECTIONS.items() if clients >= 100)
 UNITS = {  # how a value is written, and what it is divided by before
     "ratio": ("{:.3f}", 1),
     "bytes": ("{:,.0f} bytes", 1),
     "ms": ("{:.2f} ms", 1),
     "KiB": ("{:,.0f} KiB", 1024),
+    "count": ("{:,.0f}", 1),
 }
 
 
@@ -64,50 +91,57 @@ def failures(results, section, server):
     return sum(one.get("failures", 0) for one in rounds_of(results, section, server) if one)
 
 
-def table(rows):
-    """Text lines of a table, the first row its heading. First and last column (words) flush left, figures right."""
+def table(rows, words=None):
+    """Text lines of a table, the first row its heading. Columns of words (the first and the last, unless said) are
+    flush left, figures right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    ends = (0, len(widths) - 1)
+    if words is None:
+        words = (0, len(widths) - 1)
     lines = []
     for row in rows:
-        cells = [cell.ljust(widths[i]) if i in ends else cell.rjust(widths[i]) for i, cell in enumerate(row)]
+        cells = [cell.ljust(widths[i]) if i in words else cell.rjust(widths[i]) for i, cell in enumerate(row)]
         lines.append(("  " + "  ".join(cells)).rstrip())
     return lines
 
 
+def generator_note(runs):
+    if 2 * sum(one["generator_bound"] for one in runs) <= len(runs):
+        return []
+    return [f"generator-bound (load {median(one['generator_share'] for one in runs):.0%}, "
+            f"server {median(one['server_share'] for one in runs):.0%})"]
+
+
 def cpu_lines(results, section):
-    rows = [("server", "us/request", "min..max", "user", "system", "requests/s", "of nginx", "notes")]
+    title, unit, base = CPU_SECTIONS[section]
+    rows = [("server", f"us/{unit}", "min..max", "user", "system", f"{unit}s/s", f"of {base}", "notes")]
     for server in results[section]:
         us = values(results, section, server, "us")
         if not us:
             rows.append((server, "-", "", "", "", "", "", "not measured"))
             continue
-        of = values(results, section, server, "us", "nginx")
+        of = values(results, section, server, "us", base)
         runs = [one for one in rounds_of(results, section, server) if one]
         notes = []
         if failures(results, section, server):
             notes.append(f"{failures(results, section, server)} failed")
-        if 2 * sum(one["generator_bound"] for one in runs) > len(runs):
-            notes.append(f"generator-bound (wrk {median(one['generator_share'] for one in runs):.0%}, "
-                         f"server {median(one['server_share'] for one in runs):.0%})")
+        notes += generator_note(runs)
         user, system, speed = (median(values(results, section, server, field))
                                for field in ("user_us", "system_us", "per_second"))
         rows.append((server, f"{median(us):.2f}", f"{min(us):.2f}..{max(us):.2f}", f"{user:.2f}", f"{system:.2f}",
                      f"{speed:,.0f}",
                      f"{median(of):.2f}" if of else "", "; ".join(notes)))
-    return [CPU_SECTIONS[section] + ": server CPU per request"] + table(rows)
+    return [f"{title}: server CPU per {unit}"] + table(rows)
 
 
-def idle_lines(results):
+def idle_lines(results, section):
     rows = [("server", "user bytes", "min..max", "resident bytes", "connections")]
-    for server in results["idle"]:
-        user = values(results, "idle", server, "user")
+    for server in results[section]:
+        user = values(results, section, server, "user")
         if user:
             rows.append((server, f"{median(user):,.0f}", f"{min(user):,.0f}..{max(user):,.0f}",
-                         f"{median(values(results, 'idle', server, 'resident')):,.0f}",
-                         f"{values(results, 'idle', server, 'connections')[0]:,}"))
-    title = "memory per idle keep-alive connection (growth after a warm-up; tables made at start are not in it)"
-    return [title] + table(rows)
+                         f"{median(values(results, section, server, 'resident')):,.0f}",
+                         f"{values(results, section, server, 'connections')[0]:,}"))
+    return [IDLE_SECTIONS[section]] + table(rows)
 
 
 def growth_lines(results):
@@ -118,6 +152,44 @@ def growth_lines(results):
                          f"to {one['resident'] / MIB:.1f} MiB "
                          f"({one['from_fresh'] / 1024:+,.0f} KiB from before the first request)")
     return lines
+
+
+def churn_lines(results):
+    lines = ["connections opened, used and closed (every second one by a reset): resident memory and descriptors"]
+    for one in rounds_of(results, "tcp-churn", "luaserve tcp.lua"):
+        if one is None:
+            continue
+        first = one["resident"] - one["growth"]
+        rows = [("when", "resident MiB", "descriptors", ""),
+                ("before", f"{one['fresh'] / MIB:.1f}", str(one["descriptors_before"]), ""),
+                ("after the first round", f"{first / MIB:.1f}", str(one["descriptors_first"]), ""),
+                (f"in the last round, {one['connections']:,} open", f"{one['full'] / MIB:.1f}",
+                 str(one["descriptors_full"]), ""),
+                (f"after round {one['rounds']}", f"{one['resident'] / MIB:.1f}", str(one["descriptors_after"]),
+                 f"{one['growth'] / 1024:+,.0f} KiB since the first round, "
+                 f"{one['from_fresh'] / 1024:+,.0f} KiB in all")]
+        lines += table(rows)
+    return lines
+
+
+def s8_lines(results):
+    """S8 is luaserve with examples/echo.lua, S6 the one-to-one server, S7 the one with a thread per client."""
+    names = {"luaserve echo.lua": "S8, completions", "s6": "S6, one to one", "s7": "S7, thread per client"}
+    rows = [("clients", "server", "us/message", "min..max", "messages/s", "resident MiB", "bytes/client", "notes")]
+    for section, clients in S8_SECTIONS.items():
+        for server in results.get(section, {}):
+            runs = [one for one in rounds_of(results, section, server) if one]
+            if not runs:
+                rows.append((f"{clients:,}", names[server], "-", "", "", "", "", "not measured"))
+                continue
+            us, speed, resident, each = (values(results, section, server, field)
+                                         for field in ("us", "per_second", "resident", "each"))
+            failed = failures(results, section, server)
+            rows.append((f"{clients:,}", names[server], f"{median(us):.2f}", f"{min(us):.2f}..{max(us):.2f}",
+                         f"{median(speed):,.0f}", f"{median(resident) / MIB:.1f}", f"{median(each):,.0f}",
+                         "; ".join(([f"{failed} failed"] if failed else []) + generator_note(runs))))
+    title = "echo of 64 bytes, each server on one core: S8 beside S6 and S7 (memory while all are connected)"
+    return [title] + table(rows, (1, 7))
 
 
 def stall_lines(results, section):
@@ -136,15 +208,17 @@ def stall_lines(results, section):
     return [title] + table(rows)
 
 
-def judge(results):
-    """The rows of the closing table, with verdicts: a list of dicts."""
+def judge(results, sections):
+    """The rows of the closing table that these sections fill, with verdicts: a list of dicts."""
     rows = []
     for what, section, server, field, divide_by, at_most, unit in ASKED:
+        if section not in sections:
+            continue
         found = values(results, section, server, field, divide_by)
         wrong = failures(results, section, server) + (failures(results, section, divide_by) if divide_by else 0)
         requests = [f"{n:,}" for n in values(results, section, server, "requests")] if section == "growth" else []
         row = {"what": what.format(requests=requests[0] if requests else "1,000,000"), "unit": unit,
-               "at_most": at_most, "asked": "< 1 MiB" if section == "growth" else shown(at_most, unit),
+               "at_most": at_most, "asked": "< 1 MiB" if field == "growth" else shown(at_most, unit),
                "measured": None}
         if not found:
             row["verdict"] = "not measured"
@@ -171,7 +245,7 @@ def asked_lines(rows):
 def warnings(results):
     """What makes figures less sure: a generator at its limit, and others' work on the server's core."""
     bound, disturbed, runs, worst = [], 0, 0, 0.0
-    for section in CPU_SECTIONS:
+    for section in tuple(CPU_SECTIONS) + tuple(S8_SECTIONS):
         for server, rounds in results.get(section, {}).items():
             done = [one for one in rounds if one]
             runs += len(done)
@@ -182,8 +256,8 @@ def warnings(results):
     lines = []
     if bound:
         lines.append("The load generator was the bottleneck (its core full, the server's not) in: " + ", ".join(bound)
-                     + ". CPU per request is still the server's, with the wake-ups of one that is not full; requests/s "
-                     "is the generator's.")
+                     + ". CPU time is still the server's, with the wake-ups of one that is not full; what is done per "
+                     "second is the generator's.")
     if disturbed:
         lines.append(f"The machine was not quiet: in {disturbed} of {runs} runs others took more than 5% of the "
                      f"server's core (at most {worst:.0%}).")
@@ -192,10 +266,13 @@ def warnings(results):
 
 def render(results, rows):
     parts = [cpu_lines(results, section) for section in CPU_SECTIONS if results.get(section)]
-    if results.get("idle"):
-        parts.append(idle_lines(results))
+    parts += [idle_lines(results, section) for section in IDLE_SECTIONS if results.get(section)]
     if results.get("growth"):
         parts.append(growth_lines(results))
+    if results.get("tcp-churn"):
+        parts.append(churn_lines(results))
+    if any(results.get(section) for section in S8_SECTIONS):
+        parts.append(s8_lines(results))
     parts += [stall_lines(results, section) for section in ("stall-busy", "stall-block") if results.get(section)]
     parts.append(asked_lines(rows))
     parts.append(warnings(results))

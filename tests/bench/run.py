@@ -1,6 +1,7 @@
 """scripts/bench: measure luaserve beside its peers, in one run, interleaved. See --help."""
 import argparse
 import collections
+import functools
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import time
 
 import machine
 import measure
+import measure_sockets
 import report
 import servers as catalogue_of
 from servers import Failed, Unavailable
@@ -32,34 +34,63 @@ STALL_SERVERS = {
     "stall-busy": ("luaserve default threads", "luaserve --threads 1", "nginx-lua 2 workers"),
     "stall-block": ("luaserve default threads", "luaserve --threads 1", "nginx-lua 2 workers"),
 }
-SECTIONS = tuple(CPU_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block")
+WEB_SECTIONS = tuple(CPU_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block")
 
-ABOUT = """Measure luaserve beside nginx, HAProxy and two bare responders in C, in one run, and hold the figures
+SOCKET_SERVERS = ("bare-echo", "bare-udp", "haproxy-tcp", "s6", "s7")
+# section: (servers, measure, how it asks)
+ECHO_SECTIONS = {
+    "tcp-echo": (("luaserve tcp.lua", "bare-echo"), measure_sockets.tcp_echo, {"connections": 64, "size": 64}),
+    "tcp-echo-64k": (("luaserve tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
+                     {"connections": 64, "size": 65536}),
+    "udp-echo": (("luaserve udp.lua", "bare-udp"), measure_sockets.udp_echo,
+                 {"sockets": 16, "window": 8, "size": 64}),
+    "tcp-proxy": (("luaserve proxy.lua", "haproxy-tcp", "haproxy-tcp splice"), measure_sockets.tcp_proxy,
+                  {"connections": 4, "size": 1 << 20}),
+}
+S8_SECTIONS = {  # section: (servers, clients)
+    "s8-1": (("luaserve echo.lua", "s6", "s7"), 1),
+    "s8-100": (("luaserve echo.lua", "s7"), 100),
+    "s8-1000": (("luaserve echo.lua", "s7"), 1000),
+    "s8-10000": (("luaserve echo.lua", "s7"), 10000),
+}
+SOCKET_SECTIONS = tuple(ECHO_SECTIONS) + ("idle-tcp", "tcp-churn") + tuple(S8_SECTIONS)
+SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS
+GROUPS = {"stall": tuple(STALL_SERVERS), "s8": tuple(S8_SECTIONS)}
+
+ABOUT = """Measure luaserve beside nginx, HAProxy and bare servers in C, in one run, and hold the figures
 against what is asked."""
-EPILOG = f"""sections: {' '.join(SECTIONS)} (and `stall` for both stalls)
-servers:  {' '.join(EVERYBODY)}
+EPILOG = f"""sections over HTTP: {' '.join(WEB_SECTIONS)}
+                    (`stall` means both stalls)
+  over plain sockets: {' '.join(SOCKET_SECTIONS)}
+                    (`s8` means all four)
+servers: {' '.join(EVERYBODY)}
+         {' '.join(SOCKET_SERVERS)}
 
-CPU sections have the server on one core and wrk on another; a round asks each server in turn, ratios are made
+CPU sections have the server on one core and the load on another; a round asks each server in turn, ratios are made
 within each round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the
 server's processes, user and system, from the process clock. idle and growth read smaps_rollup; copies reads
 the server's own counter (ls.stats); the stall sections measure latency from the moment a request was meant to
-leave, with nothing pinned.
+leave, with nothing pinned. Over plain sockets every byte that comes back is compared; the s8 sections have the echo
+server on completions beside the one-to-one server (s6) and the one with a thread per client (s7), each started anew.
 Exit status: 0 when everything could be measured, whatever the verdicts; 1 when something failed to run."""
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="scripts/bench", description=ABOUT, epilog=EPILOG,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sections", help="a comma-separated choice (default: all)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--sections", help="a comma-separated choice (default: all over HTTP)")
+    which.add_argument("--sockets", action="store_true", help="all sections over plain sockets")
     parser.add_argument("--servers", help="a comma-separated choice, luaserve included (default: all)")
     parser.add_argument("--rounds", type=int, help="rounds of each measure (5)")
     parser.add_argument("--seconds", type=int, help="length of one CPU measure (3)")
     parser.add_argument("--stall-seconds", type=int, help="length of one stall measure (5)")
     parser.add_argument("--idle-connections", type=int, help="idle connections (10000, or the descriptor limit)")
+    parser.add_argument("--churn-rounds", type=int, help="how often as many connections come and go (20)")
     parser.add_argument("--growth-requests", type=int, help="requests for the growth measure (1000000)")
     parser.add_argument("--quick", action="store_true", help="2 short rounds: does it run, about where are we")
     parser.add_argument("--server-core", type=int, help="core for the server (the first)")
-    parser.add_argument("--load-core", type=int, help="core for wrk (the second)")
+    parser.add_argument("--load-core", type=int, help="core for the load (the second)")
     parser.add_argument("--luaserve", metavar="PROGRAM", help="measure this program, and build none")
     parser.add_argument("--build", metavar="DIR", default=os.path.join(machine.ROOT, "build", "bench"),
                         help="where our C programs are built (build/bench)")
@@ -68,24 +99,23 @@ def parse_arguments():
     args = parser.parse_args()
 
     usual = {"rounds": (5, 2), "seconds": (3, 1), "stall_seconds": (5, 3), "idle_connections": (10000, 1000),
-             "growth_requests": (1000000, 100000)}
+             "churn_rounds": (20, 3), "growth_requests": (1000000, 100000)}
     for name, (full, quick) in usual.items():
         if getattr(args, name) is None:
             setattr(args, name, quick if args.quick else full)
         elif getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    chosen = args.sections.split(",") if args.sections else list(SECTIONS)
-    if "stall" in chosen:
-        chosen.remove("stall")
-        chosen += ["stall-busy", "stall-block"]
+    chosen = []
+    for name in args.sections.split(",") if args.sections else SOCKET_SECTIONS if args.sockets else WEB_SECTIONS:
+        chosen += GROUPS.get(name, (name,))
     for name in chosen:
         if name not in SECTIONS:
-            parser.error(f"no section is called '{name}'; there are: {' '.join(SECTIONS)}, stall")
+            parser.error(f"no section is called '{name}'; there are: {' '.join(SECTIONS)}, {', '.join(GROUPS)}")
     args.sections = [name for name in SECTIONS if name in chosen]
-    args.servers = args.servers.split(",") if args.servers else list(EVERYBODY)
+    args.servers = args.servers.split(",") if args.servers else list(EVERYBODY + SOCKET_SERVERS)
     for name in args.servers:
-        if name not in EVERYBODY:
-            parser.error(f"no server is called '{name}'; there are: {' '.join(EVERYBODY)}")
+        if name not in EVERYBODY + SOCKET_SERVERS:
+            parser.error(f"no server is called '{name}'; there are: {' '.join(EVERYBODY + SOCKET_SERVERS)}")
     cores = sorted(os.sched_getaffinity(0))
     args.server_core = cores[0] if args.server_core is None else args.server_core
     args.load_core = cores[min(1, len(cores) - 1)] if args.load_core is None else args.load_core
@@ -99,7 +129,9 @@ class Bench:
 
     def __init__(self, args, luaserve, directory):
         self.args = args
-        self.all = catalogue_of.catalogue(directory, luaserve or "luaserve", args.build, args.server_core)
+        self.all = catalogue_of.catalogue(directory, luaserve or "luaserve", args.build, args.server_core,
+                                         args.load_core)
+        self.open_load = functools.partial(measure_sockets.Load, args.build, args.load_core)
         self.luaserve = luaserve
         self.results = {}
         self.problems = []
@@ -161,25 +193,41 @@ class Bench:
         self.results[section].setdefault(name, []).append(result)
         return result
 
-    def cpu(self, section):
-        names, how = CPU_SECTIONS[section]
-        # The bare responders read no header, so the one that closes is a program of its own.
-        place = {name: f"{name} close" if section == "close" and name.startswith("bare") else name for name in names}
-        names = [name for name in self.chosen(names) if self.start(place[name])]
+    def interleaved(self, section, place, run):
+        """Measures of warm servers, in turn, round after round. `place`: the server that runs under each name."""
+        names = [name for name in self.chosen(place) if self.start(place[name])]
         for name in names:
             try:
-                measure.cpu_per_request(self.all[place[name]], self.args.load_core, 1, **how)
+                run(self.all[place[name]], 1)
             except Failed as reason:
                 self.problem(f"{section}: {name}: warming up: {reason}")
         for _ in range(self.args.rounds):
             for name in names:
                 server = self.start(place[name])
                 if server:
-                    self.one(section, name, lambda s=server: measure.cpu_per_request(s, self.args.load_core,
-                                                                                      self.args.seconds, **how))
+                    self.one(section, name, lambda s=server: run(s, self.args.seconds))
+
+    def cpu(self, section):
+        names, how = CPU_SECTIONS[section]
+        # The bare responders read no header, so the one that closes is a program of its own.
+        place = {name: f"{name} close" if section == "close" and name.startswith("bare") else name for name in names}
+        self.interleaved(section, place, lambda server, seconds: measure.cpu_per_request(
+            server, self.args.load_core, seconds, **how))
         for name in names:
             if place[name] != name:
                 self.stop(place[name])
+
+    def echo(self, section):
+        names, run, how = ECHO_SECTIONS[section]
+        if section == "tcp-proxy":
+            backend = self.start(catalogue_of.BACKEND)
+            if not backend:
+                return
+            how = dict(how, backend=backend)
+        self.interleaved(section, {name: name for name in names},
+                         lambda server, seconds: run(server, self.open_load, seconds=seconds, **how))
+        # The proxies' backend shares the load's core, and no server that waits may disturb the others.
+        self.stop_all()
 
     def fresh(self, section, names, run, rounds):
         """Measures that want a server nobody has asked before."""
@@ -191,11 +239,29 @@ class Bench:
                     self.one(section, name, lambda s=server: run(s))
                     self.stop(name)
 
+    def connections(self, wanted):
+        return min(wanted, self.descriptors - 200)
+
     def idle(self):
         room = {"haproxy-lua": catalogue_of.haproxy_connections() - 100}
-        count = min(self.args.idle_connections, self.descriptors - 200)
-        self.fresh("idle", IDLE_SERVERS, lambda s: measure.idle_connections(
+        count = self.connections(self.args.idle_connections)
+        self.fresh("idle", IDLE_SERVERS, lambda s: measure.idle_http(
             s, self.args.load_core, min(count, room.get(s.name, count))), self.args.rounds)
+
+    def idle_tcp(self):
+        count = self.connections(self.args.idle_connections)
+        self.fresh("idle-tcp", ("luaserve tcp.lua",),
+                   lambda s: measure_sockets.idle_tcp(s, self.open_load, count), self.args.rounds)
+
+    def churn(self):
+        count = self.connections(self.args.idle_connections)
+        self.fresh("tcp-churn", ("luaserve tcp.lua",),
+                   lambda s: measure_sockets.churn(s, self.open_load, count, self.args.churn_rounds), 1)
+
+    def s8(self, section):
+        names, clients = S8_SECTIONS[section]
+        self.fresh(section, names, lambda s: measure_sockets.beside_others(
+            s, self.open_load, self.args.seconds, self.connections(clients), 64), min(self.args.rounds, 3))
 
     def growth(self):
         self.fresh("growth", ("luaserve",),
@@ -220,18 +286,24 @@ class Bench:
 
     def run(self):
         self.descriptors = machine.raise_descriptor_limit()
-        self.measure_heads()
+        if set(self.args.sections) & set(WEB_SECTIONS):
+            self.measure_heads()
         for section in self.args.sections:
             began = time.monotonic()
             self.results[section] = {}
             print(f"bench: {section}", file=sys.stderr, flush=True)
             if section in CPU_SECTIONS:
                 self.cpu(section)
+            elif section in ECHO_SECTIONS:
+                self.echo(section)
+            elif section in S8_SECTIONS:
+                self.s8(section)
             elif section.startswith("stall"):
                 self.stop_all()
                 self.stall(section)
             else:
-                {"idle": self.idle, "growth": self.growth, "copies": self.copies}[section]()
+                {"idle": self.idle, "growth": self.growth, "copies": self.copies, "idle-tcp": self.idle_tcp,
+                 "tcp-churn": self.churn}[section]()
             self.say(f"{time.monotonic() - began:.0f} s")
 
 
@@ -239,13 +311,14 @@ def introduction(args, about, heads):
     lines = [f"machine: {about['cpu']}, {about['cores']} cores, {about['kernel']}; "
              f"load before: {about['load_before']:.2f}"]
     lines += [f"  {name}: {version}" for name, version in about["versions"].items()]
-    lines.append(f"server on core {args.server_core}, wrk (1 thread) on core {args.load_core}; "
+    lines.append(f"server on core {args.server_core}, load (1 thread) on core {args.load_core}; "
                  f"{args.rounds} rounds of {args.seconds} s, interleaved")
     if args.quick:
         lines.append("  QUICK: too short for a verdict to rest on")
     if args.server_core == args.load_core:
         lines.append("  ONE CORE for both: they disturb each other")
-    lines.append("bytes of the answer's head (status line, fields, empty line), body 13 bytes:")
+    if heads:
+        lines.append("bytes of the answer's head (status line, fields, empty line), body 13 bytes:")
     for name, head in heads.items():
         fields = ", ".join(line.split(":")[0] for line in head["lines"][1:])
         lines.append(f"  {name}: {head['bytes']} ({fields})")
@@ -276,7 +349,7 @@ def main():
         bench.stop_all()
         shutil.rmtree(directory, ignore_errors=True)
 
-    rows = report.judge(bench.results)
+    rows = report.judge(bench.results, args.sections)
     print(introduction(args, about, bench.heads))
     print()
     print(report.render(bench.results, rows))

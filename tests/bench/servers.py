@@ -14,7 +14,9 @@ import subprocess
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
 CONNECTIONS = 16384
+BACKEND = "bare-echo backend"  # what the proxies stand before
 HAPROXY_CONNECTIONS_MAX = 9900  # it wants two descriptors for each
 
 
@@ -24,6 +26,9 @@ class Unavailable(Exception):
 
 class Failed(Exception):
     """Something that should have worked did not."""
+
+
+ECHOED = b"is anybody there?\n"
 
 
 def free_port():
@@ -63,6 +68,18 @@ def head_bytes(port, target="/"):
         return len(head), head.decode("latin-1").split("\r\n")[:-2]
 
 
+def echoes(port, kind):
+    """Does what listens there send back what it gets? `kind` is socket.SOCK_STREAM or SOCK_DGRAM."""
+    with socket.socket(socket.AF_INET, kind) as sock:
+        sock.settimeout(1)
+        sock.connect(("127.0.0.1", port))
+        sock.send(ECHOED)
+        text = sock.recv(4096)
+        while text and len(text) < len(ECHOED) and kind == socket.SOCK_STREAM:
+            text += sock.recv(4096)
+        return text == ECHOED
+
+
 def fill(template, values):
     with open(os.path.join(HERE, template), encoding="utf-8") as file:
         text = file.read()
@@ -71,11 +88,19 @@ def fill(template, values):
     return text
 
 
-class Server:
-    """One server program. `make(directory, port)` writes its configuration and returns its argument list."""
+ANSWERS = {  # does it answer as what it is to be?
+    "http": lambda port: get(port, "/")[0] == 200,
+    "tcp": lambda port: echoes(port, socket.SOCK_STREAM),
+    "udp": lambda port: echoes(port, socket.SOCK_DGRAM),
+}
 
-    def __init__(self, name, make, cpu, directory):
-        self.name, self.make, self.cpu = name, make, cpu
+
+class Server:
+    """One server program. `make(directory, port)` writes its configuration and returns its argument list. `kind` is
+    a key of ANSWERS."""
+
+    def __init__(self, name, make, cpu, directory, kind="http"):
+        self.name, self.make, self.cpu, self.kind = name, make, cpu, kind
         self.directory = os.path.join(directory, name.replace(" ", "-"))
         self.process = None
         self.port = None
@@ -100,7 +125,7 @@ class Server:
                 self.process = None
                 raise (Unavailable if status == 3 else Failed)(f"{self.name}: ended with {status}: {self.output()}")
             try:
-                if get(self.port, "/")[0] == 200:
+                if ANSWERS[self.kind](self.port):
                     return
             except (OSError, http.client.HTTPException):
                 pass
@@ -155,10 +180,16 @@ class Server:
         self.process = None
 
 
-def luaserve(program, threads=None):
+def luaserve(program, threads=None, site=os.path.join(HERE, "bench.lua")):
     def make(_directory, port):
         options = ["--threads", str(threads)] if threads else []
-        return [program] + options + [os.path.join(HERE, "bench.lua"), str(port)]
+        return [program] + options + [site, str(port)]
+    return make
+
+
+def luaserve_proxy(program, backend):
+    def make(_directory, port):
+        return [program, "--threads", "1", os.path.join(EXAMPLES, "proxy.lua"), str(port), f"127.0.0.1:{backend.port}"]
     return make
 
 
@@ -220,9 +251,21 @@ def haproxy(directory, port):
     return ["haproxy", "-db", "-f", path]
 
 
-def catalogue(directory, luaserve_program, build, cpu):
-    """All servers by name, not started. Those for the stall test are not pinned."""
-    makes = {
+def haproxy_tcp(backend, option=""):
+    def make(directory, port):
+        path = os.path.join(directory, "haproxy.cfg")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(fill("haproxy-tcp.cfg.in", {"PORT": port, "BACKEND": backend.port, "OPTION": option}))
+        return ["haproxy", "-db", "-f", path]
+    return make
+
+
+def catalogue(directory, luaserve_program, build, cpu, load_cpu):
+    """All servers by name, not started. Those for the stall test are not pinned; the proxies' backend must be started
+    before them, and stands beside the load."""
+    bare_echo = bare(os.path.join(build, "bare_echo"))
+    backend = Server(BACKEND, bare_echo, load_cpu, directory, "tcp")
+    web = {
         "luaserve": (luaserve(luaserve_program, 1), cpu),
         "nginx": (nginx(False), cpu),
         "nginx-lua": (nginx(True), cpu),
@@ -235,12 +278,31 @@ def catalogue(directory, luaserve_program, build, cpu):
         "luaserve --threads 1": (luaserve(luaserve_program, 1), None),
         "nginx-lua 2 workers": (nginx(True, 2), None),
     }
-    return {name: Server(name, make, where, directory) for name, (make, where) in makes.items()}
+    echo = {
+        "luaserve tcp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "tcp.lua")), "tcp"),
+        "luaserve udp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "udp.lua")), "udp"),
+        "luaserve proxy.lua": (luaserve_proxy(luaserve_program, backend), "tcp"),
+        "luaserve echo.lua": (luaserve(luaserve_program, None, os.path.join(EXAMPLES, "echo.lua")), "tcp"),
+        "bare-echo": (bare_echo, "tcp"),
+        "bare-udp": (bare(os.path.join(build, "bare_udp")), "udp"),
+        "haproxy-tcp": (haproxy_tcp(backend), "tcp"),
+        "haproxy-tcp splice": (haproxy_tcp(backend, "option splice-auto"), "tcp"),
+        "s6": (bare(os.path.join(build, "s6")), "tcp"),
+        "s7": (bare(os.path.join(build, "s7")), "tcp"),
+    }
+    servers = {name: Server(name, make, where, directory) for name, (make, where) in web.items()}
+    servers.update((name, Server(name, make, cpu, directory, kind)) for name, (make, kind) in echo.items())
+    servers[BACKEND] = backend
+    return servers
 
 
 def check_same_answers(servers):
-    """Servers that are compared must give the same bytes. `servers` are started. Raises Failed."""
+    """Servers that are compared must give the same bytes. `servers` are started. Raises Failed.
+
+    An echo has been checked when it was found ready, and every byte of its is when it is measured."""
     for server in servers:
+        if server.kind != "http":
+            continue
         status, _, body = get(server.port, "/")
         if (status, body) != (200, b"hello, world\n"):
             raise Failed(f"{server.name}: / answers {status} {body!r}")

@@ -1,0 +1,167 @@
+"""The measures over plain sockets: echoes on TCP and UDP, a proxy, idle connections, and connections that come and go.
+
+The generators are our own (load.h tells how they take orders): they compare every byte, and a run lasts until the last
+answer is there, so that CPU time divided by answers is exact.
+
+`open_load(name, args...)` opens a Load, with the directory and the core that it wants filled in.
+"""
+import json
+import os
+import subprocess
+import time
+
+from measure import cpu_now, cpu_while, idle_connections, memory
+from servers import Failed
+
+ERRORS = ("wrong", "closed", "unfinished", "lost", "late")
+MESSAGE = b"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n"
+WARM_UP_SECONDS = 0.3
+
+
+class Load:
+    """A generator with its sockets open, as a context; run() as often as wanted."""
+
+    def __init__(self, build, load_cpu, name, *args):
+        self.name = name
+        argv = [os.path.join(build, name)] + [str(arg) for arg in args]
+        if load_cpu is not None:
+            argv = ["taskset", "-c", str(load_cpu)] + argv
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True)
+
+    def __enter__(self):
+        try:
+            if self.process.stdout.readline() != "ready\n":
+                self.fail()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(self, kind, _value, _trace):
+        try:
+            if kind is None:
+                self.close()
+        finally:
+            self.end()
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass  # an order that was not taken
+
+    def fail(self):
+        """It has ended, or is about to: say what it said."""
+        raise Failed(f"{self.name}: {self.process.stderr.read().strip()[-400:] or 'ended without a word'}")
+
+    def run(self, seconds):
+        """-> its counts, with `errors` and `cpu_share` as measure.cpu_while wants them."""
+        try:
+            self.process.stdin.write(f"{seconds:g}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.fail()
+        line = self.process.stdout.readline()
+        if not line:
+            self.fail()
+        summary = json.loads(line)
+        summary["errors"] = {kind: summary[kind] for kind in ERRORS if summary.get(kind)}
+        summary["cpu_share"] = summary["cpu_us"] / summary["duration_us"]
+        return summary
+
+    def close(self):
+        """End the connections in order; raises Failed when the server does not end them too."""
+        self.process.stdin.close()
+        try:
+            if self.process.wait(30) != 0:
+                self.fail()
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{self.name}: did not end") from None
+
+
+def tcp_echo(server, open_load, seconds, connections, size):
+    """CPU per message of `size` bytes, echoed on each of `connections` in a closed loop."""
+    with open_load("echo_load", server.port, connections, size) as load:
+        load.run(WARM_UP_SECONDS)
+        return cpu_while(server, lambda: load.run(seconds))
+
+
+def udp_echo(server, open_load, seconds, sockets, window, size):
+    """CPU per datagram; `window` of them in flight on each of `sockets`."""
+    with open_load("udp_load", server.port, sockets, window, size) as load:
+        load.run(WARM_UP_SECONDS)
+        return cpu_while(server, lambda: load.run(seconds))
+
+
+def tcp_proxy(server, open_load, seconds, backend, connections, size):
+    """CPU per block that went through the proxy to the echoing backend and came back. Generator and backend share
+    a core: its share is both together."""
+    def run(load):
+        before = cpu_now(backend.pids())[0]
+        summary = load.run(seconds)
+        summary["cpu_share"] += (cpu_now(backend.pids())[0] - before) / summary["duration_us"]
+        return summary
+
+    with open_load("echo_load", server.port, connections, size) as load:
+        load.run(WARM_UP_SECONDS)
+        return cpu_while(server, lambda: run(load))
+
+
+def beside_others(server, open_load, seconds, clients, size):
+    """CPU per message, and what `clients` connections cost in memory, of a server that nobody has asked before."""
+    fresh = memory(server.pids())
+    with open_load("echo_load", server.port, clients, size) as load:
+        load.run(WARM_UP_SECONDS)
+        result = cpu_while(server, lambda: load.run(seconds))
+        full = memory(server.pids())
+    result.update(resident=full[0], each=(full[0] - fresh[0]) / clients)
+    return result
+
+
+def echo_once(sock):
+    sock.sendall(MESSAGE)
+    text = b""
+    while len(text) < len(MESSAGE):
+        chunk = sock.recv(len(MESSAGE))
+        if not chunk:
+            break
+        text += chunk
+    if text != MESSAGE:
+        raise Failed(f"the echo is {text!r}")
+
+
+def idle_tcp(server, open_load, count):
+    def warm_up():
+        with open_load("echo_load", server.port, 64, len(MESSAGE)) as load:
+            load.run(1)
+
+    return idle_connections(server, warm_up, echo_once, count)
+
+
+def descriptors(pids):
+    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
+
+
+def churn(server, open_load, connections, rounds):
+    """Memory and descriptors while `connections` are opened, used and closed (every second one by a reset), `rounds`
+    times over. "growth" is from after the first round, with all that the server keeps for so many connections, to
+    after the last; "from_fresh" from before any connection."""
+    def now():
+        time.sleep(1.0)
+        return memory(server.pids())[0], descriptors(server.pids())
+
+    seen = [now()]
+    for number in range(1, rounds + 1):
+        with open_load("echo_load", server.port, connections, len(MESSAGE), number):
+            full = memory(server.pids())[0], descriptors(server.pids())
+        if number in (1, rounds):
+            seen.append(now())
+    fresh, first, last = seen[0], seen[1], seen[-1]
+    return {"connections": connections, "rounds": rounds, "resident": last[0], "fresh": fresh[0],
+            "growth": last[0] - first[0], "from_fresh": last[0] - fresh[0], "full": full[0],
+            "descriptors_before": fresh[1], "descriptors_first": first[1], "descriptors_full": full[1],
+            "descriptors_after": last[1], "descriptors": last[1] - fresh[1]}
