@@ -78,6 +78,8 @@ function tests.wrong_types_and_ranges_say_the_unit()
   check.raises({ "head_timeout must be at least 0.001 s" }, listen, { port = 1, head_timeout = 0 })
   check.raises({ "idle_timeout must be a number of seconds", "got false" }, listen, { port = 1, idle_timeout = false })
   check.raises({ "threads must be a whole number; got 1.5" }, options.config, { threads = 1.5 })
+  check.raises({ "drain_timeout must be at least 0.001 s; got 0" }, options.config, { drain_timeout = 0 })
+  check.equal(options.config({ drain_timeout = 0.001 }), { drain_ms_max = 1 })
   check.raises({ "threads_max (1) must not be below threads (2)" }, options.config, { threads = 2, threads_max = 1 })
   check.raises({ "ls.config takes a table" }, options.config, nil)
 end
