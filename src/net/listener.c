@@ -49,9 +49,9 @@ void ls_gate_close(ls_gate *gate)
     ls_mutex_close(&gate->mutex);
 }
 
-static void unref(ls_listener *listener)
+static void unref(ls_listener *listener, uint32_t count)
 {
-    if (atomic_fetch_sub(&listener->refs, 1) != 1) return;
+    if (atomic_fetch_sub(&listener->refs, count) != count) return;
     ls_sock_unlink(&listener->addr);
     ls_mutex_close(&listener->mutex);
     free(listener);
@@ -110,7 +110,7 @@ static void retire(ls_seat *seat, accept_slot *slot, int64_t why)
 {
     if (why != LS_ECANCELED) ls_log(LS_LOG_ERROR, "accept: %s", ls_err_text((int)why));
     ls_gate_leave(seat, slot->listener->gate);
-    unref(slot->listener);
+    unref(slot->listener, 1);
 }
 
 /* The caller reserved a place. */
@@ -223,5 +223,5 @@ void ls_listener_stop(ls_seat *seat, ls_listener *listener)
     ls_mutex_unlock(&gate->mutex);
 
     ls_sock_close(seat, listener->sock);
-    for (uint32_t i = 0; i <= retired; i++) unref(listener);
+    unref(listener, retired + 1); /* and the owner's */
 }
