@@ -191,6 +191,7 @@ static void continue_is_sent_when_the_body_is_wanted(void **state)
         assert_string_equal(rig_take(r), HELLO);
     }
     rig_close(r);
+    check(echo, EXPECT "hello", HELLO, false); /* it did not wait for it */
     check(echo, POST "Expect: 100-continue\r\nContent-Length: 0\r\n\r\n", NOTHING, false);
 }
 

@@ -159,6 +159,23 @@ static void a_head_at_every_cut(void **state)
     }
 }
 
+/* Heads longer than a receive block move on to a larger one, with what is behind them. */
+static void long_heads(void **state)
+{
+    static char text[40000];
+    (void)state;
+    for (int fill = 3000; fill < 16000; fill += 1237) {
+        rig *r = connected(hi);
+        snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: h\r\nX-Fill: %0*d\r\n\r\n" GET, fill, 0);
+        rig_say(r, text);
+        rig_send(r, text, 100);
+        for (size_t at = 100, len = strlen(text); at < len; at += 999)
+            rig_send(r, text + at, len - at < 999 ? len - at : 999);
+        assert_string_equal(rig_take(r), HI HI HI HI);
+        rig_close(r);
+    }
+}
+
 /* ---- refusals -------------------------------------------------------------------------------------------------------- */
 
 static void refused(const char *request, const char *before, const char *status_line)
@@ -184,6 +201,7 @@ static void refused(const char *request, const char *before, const char *status_
 
 static void refusals_say_why_and_close(void **state)
 {
+    static char text[20000];
     (void)state;
     refused("nonsense\r\n\r\n", "", "HTTP/1.1 400 Bad Request");
     refused(GET "GET / HTTP/1.1\r\n\r\n" GET, HI, "HTTP/1.1 400 Bad Request"); /* no Host; what follows is ignored */
@@ -194,6 +212,10 @@ static void refusals_say_why_and_close(void **state)
     refused("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n", "",
             "HTTP/1.1 400 Bad Request");
     refused("GET / HTTP/1.1\r\nHost: h\r\nExpect: the unexpected\r\n\r\n", "", "HTTP/1.1 417 Expectation Failed");
+    snprintf(text, sizeof text, "GET /%09000d HTTP/1.1\r\nHost: h\r\n\r\n", 0);
+    refused(text, "", "HTTP/1.1 414 URI Too Long");
+    snprintf(text, sizeof text, GET "GET / HTTP/1.1\r\nHost: h\r\nX: %017000d\r\n\r\n", 0);
+    refused(text, HI, "HTTP/1.1 431 Request Header Fields Too Large");
 }
 
 static void limits_out_of_range(void **state)
@@ -489,6 +511,7 @@ int main(void)
         cmocka_unit_test(after_close_nothing_is_answered),
         cmocka_unit_test(a_half_closed_client_is_answered),
         cmocka_unit_test(a_head_at_every_cut),
+        cmocka_unit_test(long_heads),
         cmocka_unit_test(refusals_say_why_and_close),
         cmocka_unit_test(limits_out_of_range),
         cmocka_unit_test(a_client_that_says_nothing),
