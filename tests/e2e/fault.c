@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -153,6 +155,72 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
     NEXT(ssize_t, "recvmsg", int, struct msghdr *, int);
     return fails(RECV) ? -1 : next(fd, message, flags);
+}
+
+/* Reads and writes count when they are on a socket: timers and events of the program's own do not fail. */
+static int is_socket(int fd)
+{
+    const int before = errno;
+    int type;
+    socklen_t len = sizeof type;
+    const int is = orders != NULL && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
+    errno = before;
+    return is;
+}
+
+ssize_t read(int fd, void *bytes, size_t len)
+{
+    NEXT(ssize_t, "read", int, void *, size_t);
+    return is_socket(fd) && fails(RECV) ? -1 : next(fd, bytes, len);
+}
+
+ssize_t __read_chk(int fd, void *bytes, size_t len, size_t room);
+ssize_t __read_chk(int fd, void *bytes, size_t len, size_t room)
+{
+    NEXT(ssize_t, "__read_chk", int, void *, size_t, size_t);
+    return is_socket(fd) && fails(RECV) ? -1 : next(fd, bytes, len, room);
+}
+
+ssize_t readv(int fd, const struct iovec *parts, int count)
+{
+    NEXT(ssize_t, "readv", int, const struct iovec *, int);
+    return is_socket(fd) && fails(RECV) ? -1 : next(fd, parts, count);
+}
+
+ssize_t write(int fd, const void *bytes, size_t len)
+{
+    NEXT(ssize_t, "write", int, const void *, size_t);
+    return is_socket(fd) && fails(SEND) ? -1 : next(fd, bytes, len);
+}
+
+ssize_t writev(int fd, const struct iovec *parts, int count)
+{
+    NEXT(ssize_t, "writev", int, const struct iovec *, int);
+    return is_socket(fd) && fails(SEND) ? -1 : next(fd, parts, count);
+}
+
+/* The program may make its system calls without the library's wrappers. */
+long syscall(long number, ...)
+{
+    NEXT(long, "syscall", long, ...);
+    va_list list;
+    va_start(list, number);
+    long a[6];
+    for (int i = 0; i < 6; i++) a[i] = va_arg(list, long);
+    va_end(list);
+    unsigned kind = 0;
+    switch (number) {
+    case SYS_accept4: kind = ACCEPT; break;
+    case SYS_sendto:
+    case SYS_sendmsg:
+    case SYS_sendmmsg: kind = SEND; break;
+    case SYS_recvfrom:
+    case SYS_recvmsg:
+    case SYS_recvmmsg: kind = RECV; break;
+    case SYS_epoll_ctl: kind = a[1] != EPOLL_CTL_DEL ? EPOLL_CTL : 0; break;
+    default: break;
+    }
+    return kind != 0 && fails(kind) ? -1 : next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)

@@ -3,6 +3,7 @@
 Deadlines are set short by the site. The tests look at what happens and in which order, never at how long it took."""
 import json
 import threading
+import unittest
 
 from luaserve_e2e import E2E, Closed, SANITIZER, chunked, main, request
 
@@ -421,6 +422,7 @@ app:get("/eat", function(req) local t = {} for i = 1, tonumber(req.query.m) do t
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 """
 
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer holds signals back while Lua loops")
     def test_cpu(self):
         with self.connect() as conn:
             self.assertEqual(conn.get("/work?s=0.05").text, "worked")

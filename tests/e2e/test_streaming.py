@@ -228,6 +228,15 @@ class Streaming(E2E):
                     second = json.loads(conn.get("/stats").text)["bytes_copied"]
                     self.assertLessEqual(second - first - control, control)
 
+    def test_buffers_are_not_left_to_the_garbage_collector(self):
+        """A body as a buffer is small for Lua and large for us: it goes when its request is over."""
+        server = self.serve("require('luaserve').config{ max_buffers = '8m' }\n" + SITE)
+        body = b"x" * 300000
+        with server.connect() as conn:
+            for n in range(100):
+                self.assertEqual(conn.ask("POST", "/echo", body=body).status, 200, "the %dth" % n)
+        server.stop()
+
     def test_buffers_come_back(self):
         idle = self.stats()
         if "blocks_live" not in idle:
