@@ -8,6 +8,7 @@ local app = require "luaserve.app"
 local json = require "luaserve.json"
 local misuse = require "luaserve.misuse"
 local options = require "luaserve.options"
+local udp = require "luaserve.udp"
 misuse.ours()
 
 local ls = {
@@ -22,6 +23,8 @@ local ls = {
   once = core.once,
   buffer = core.buffer,
   stats = core.stats,
+  udp = udp.listen,
+  udp_connect = udp.connect,
 }
 
 local http_defaults = {}

@@ -307,6 +307,8 @@ int ls_core_open(lua_State *L)
                                          {"spawn", ls_core_spawn},
                                          {"buffer", ls_buffer_new},
                                          {"inject", ls_core_inject},
+                                         {"udp", ls_core_udp},
+                                         {"udp_connect", ls_core_udp_connect},
                                          {"params", ls_core_params},
                                          {"body_max", ls_core_body_max},
                                          {NULL, NULL}};

@@ -12,6 +12,7 @@
 #include "script/bind.h"
 #include "script/site_inner.h"
 #include "script/task.h"
+#include "script/udp_inner.h"
 
 /* ---- loading ----------------------------------------------------------------------------------------------- */
 
@@ -90,8 +91,9 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->cpu_ns_max = (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000;
     site->path = malloc(strlen(options->path) + 1);
     site->entries = calloc(LS_LISTENERS_MAX, sizeof(ls_site_entry *));
+    site->udp_entries = calloc(LS_UDP_ENTRIES_MAX, sizeof(ls_site_udp_entry *));
     site->states = calloc(1, sizeof(ls_state *));
-    if (site->path == NULL || site->entries == NULL || site->states == NULL) goto fail_site;
+    if (site->udp_entries == NULL || site->path == NULL || site->entries == NULL || site->states == NULL) goto fail_site;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
     if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &site->load_pools)) < 0) goto fail_site;
@@ -117,6 +119,8 @@ fail_pools:
     ls_pools_close(site->load_pools);
 fail_site:
     for (unsigned n = 0; n < site->entry_count; n++) free(site->entries[n]);
+    for (unsigned n = 0; n < site->udp_count; n++) free(site->udp_entries[n]);
+    free(site->udp_entries);
     free(site->states);
     free(site->entries);
     free(site->path);
@@ -177,6 +181,13 @@ int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned 
         site->states[n] = state;
         site->state_count = n + 1;
         if ((err = site_load_state(site, state, message, message_bytes)) < 0) return err;
+        if (state->udp->handler_count != site->udp_count) {
+            (void)snprintf(message, message_bytes,
+                           "%s defines %u UDP sockets in one Lua state and %u in another: what a site defines must not "
+                           "depend on the state",
+                           site->path, site->udp_count, state->udp->handler_count);
+            return LS_ESCRIPT;
+        }
         if (state->listener_count != site->entry_count) {
             (void)snprintf(message, message_bytes,
                            "%s defines %u listeners in one Lua state and %u in another: what a site defines must not "
@@ -313,6 +324,11 @@ void ls_site_slow(ls_seat *seat, uint32_t ms, void *user)
     ls_interrupt_send(slot);
 }
 
+void ls_site_close_sockets(ls_site *site, ls_seat *seat)
+{
+    for (unsigned n = 0; n < site->state_count; n++) ls_udp_script_close(site->states[n], seat);
+}
+
 void ls_site_close(ls_site *site)
 {
     site->port = NULL; /* finalizers of the site may still ask for it */
@@ -320,6 +336,8 @@ void ls_site_close(ls_site *site)
     ls_pool_close(site->load_pool);
     ls_pools_close(site->load_pools);
     for (unsigned n = 0; n < site->entry_count; n++) free(site->entries[n]);
+    for (unsigned n = 0; n < site->udp_count; n++) free(site->udp_entries[n]);
+    free(site->udp_entries);
     free(site->slots);
     free(site->states);
     free(site->entries);

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "net/addr.h"
+#include "net/udp.h"
 #include "port/crew.h"
 #include "proto/exchange.h"
 #include "proto/http_config.h"
@@ -35,6 +36,15 @@ typedef struct ls_site_listener { /* one ls.listen call */
     ls_http_config http;
     char where[80]; /* "site.lua:12", for messages */
 } ls_site_listener;
+
+enum { LS_UDP_SOCKETS_MAX = 2 };
+
+typedef struct ls_site_udp { /* one ls.udp call */
+    char host[112];          /* "": the loopback, both families; "*"; an address */
+    uint16_t port;           /* 0: pick a free one */
+    ls_udp_setup setup;
+    char where[80];
+} ls_site_udp;
 
 /* What the server lends to the site: the values behind ls.stats(), as name and number. */
 typedef void ls_site_stat_fn(void *to, const char *name, double value);
@@ -63,6 +73,14 @@ const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
 /* Tell the site where a listener came to be bound (ls.on("start") and ls.stats may say so). */
 void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at);
 
+/* What ls.udp defined. The server opens a socket for each, two for the loopback, with ls_site_udp_batch and _user, and
+ * tells the site; it closes them, and frees them after the site. */
+unsigned ls_site_udp_count(const ls_site *site);
+const ls_site_udp *ls_site_udp_get(const ls_site *site, unsigned index);
+void ls_site_udp_batch(ls_seat *seat, void *user, ls_udp *udp, ls_datagrams *batch); /* ls_udp_batch_fn */
+void *ls_site_udp_user(ls_site *site, unsigned index);
+void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp);
+
 /* Load one more state for each further seat of the crew, and give every seat its home (seat->user). Errors as
  * above. */
 int ls_site_ready(ls_site *site, ls_port *port, ls_crew *crew, char *message, size_t message_bytes);
@@ -76,6 +94,9 @@ unsigned ls_site_busy(const ls_site *site);
 
 /* For ls_crew_options.slow: enforces the CPU budget. The watch's thread. */
 void ls_site_slow(ls_seat *seat, uint32_t ms, void *site);
+
+/* Close the sockets that Lua objects hold. No thread runs any more; the port is open. */
+void ls_site_close_sockets(ls_site *site, ls_seat *seat);
 
 /* Close all states. No thread runs any more and the port is closed: its queue and its timers may hold operations of
  * tasks that never ended. Its pools are still there. */

@@ -21,6 +21,8 @@ struct ls_site {
     ls_site_settings settings;
     ls_site_entry **entries;
     unsigned entry_count;
+    struct ls_site_udp_entry **udp_entries; /* bind_udp.c */
+    unsigned udp_count;
     ls_state **states;
     unsigned state_count;
     ls_slot *slots; /* one for each seat; NULL until ls_site_ready */

@@ -184,6 +184,7 @@ static int state_define(lua_State *L)
     ls_buffer_define(L, state);
     ls_jobs_define(L, state);
     ls_timers_define(L, state);
+    ls_udp_define(L, state);
     /* Requests leave short-lived tables and strings behind, next to a site that stays: generational collection
      * took 15 to 20 % off a route with query and JSON, and nothing off a hello, which makes no garbage in either
      * mode. */
@@ -214,6 +215,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
 
 fail_lua:
     lua_close(state->L);
+    ls_udp_script_free(state);
 fail_state:
     free(state);
 fail:
@@ -229,6 +231,7 @@ void ls_state_close(ls_state *state)
     ls_timers_free(state);
     lua_close(state->L);
     ls_task_free_all(state);
+    ls_udp_script_free(state);
     for (int n = 0; n < LS_HOOKS; n++) free(state->hooks[n].refs);
     free(state->once.refs);
     free(state->listeners);

@@ -19,6 +19,7 @@
 #include "script/site.h"
 #include "server/limits.h"
 #include "server/signals.h"
+#include "server/udp_sockets.h"
 
 enum {
     DRAIN_LOOK_MS = 20,    /* how often a drain looks whether it is done */
@@ -49,6 +50,7 @@ struct ls_server {
     uint64_t opened_ns;
     endpoint *endpoints;
     unsigned endpoint_count;
+    ls_udp_sockets udp;
     ls_op control;  /* runs begin_serving, then begin_draining, on the crew */
     ls_mutex mutex; /* guards phase */
     ls_cond changed;
@@ -106,6 +108,7 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "bytes_live", (double)pools.bytes_live);
     each(to, "bytes_peak", (double)pools.bytes_peak);
     each(to, "bytes_copied", (double)pools.bytes_copied);
+    ls_udp_sockets_stat(&server->udp, each, to);
 }
 
 static void stop_from_site(void *user)
@@ -258,6 +261,9 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     }
     for (unsigned i = 0; i < listeners && !options->check; i++)
         if ((err = open_listener(server, i, message, message_bytes)) < 0) goto fail_site;
+    if (!options->check &&
+        (err = ls_udp_sockets_open(&server->udp, server->site, server->port, message, message_bytes)) < 0)
+        goto fail_site;
 
     /* Last of all, so that whatever fails before leaves the process's signals alone. */
     if (options->signals && (err = ls_signals_start(stop_from_site, server, &server->signals)) < 0) {
@@ -283,9 +289,15 @@ void ls_server_close(ls_server *server)
 {
     if (server->signals != NULL) ls_signals_stop(server->signals);
     while (server->endpoint_count > 0) close_last_endpoint(server);
-    if (server->crew != NULL) ls_crew_close(server->crew);
+    if (server->crew != NULL) {
+        ls_seat *seat = ls_crew_seat(server->crew, 0);
+        ls_udp_sockets_close(&server->udp, seat);
+        if (server->site != NULL) ls_site_close_sockets(server->site, seat);
+        ls_crew_close(server->crew);
+    }
     if (server->port != NULL) ls_port_close(server->port);
     if (server->site != NULL) ls_site_close(server->site); /* the port's queue and timers may have named its tasks */
+    ls_udp_sockets_free(&server->udp); /* Lua objects named them to the last */
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->gate_open) ls_gate_close(&server->gate);
     free(server->endpoints);
@@ -314,6 +326,7 @@ static void begin_serving(ls_seat *seat, ls_op *op)
         ls_listener_start(seat, e->listener);
         ls_log(LS_LOG_INFO, "listening on %s%s", at->family == LS_ADDR_UNIX ? "" : "http://", ls_addr_text(at, text));
     }
+    ls_udp_sockets_start(&server->udp, seat);
     control_finished(server);
 }
 
@@ -324,6 +337,7 @@ static void begin_draining(ls_seat *seat, ls_op *op)
         ls_listener_stop(seat, server->endpoints[i].listener);
         server->endpoints[i].listener = NULL;
     }
+    ls_udp_sockets_stop(&server->udp, seat);
     ls_site_drain(server->site);
     control_finished(server);
 }
@@ -345,7 +359,7 @@ static bool drained(ls_server *server, bool all)
     for (unsigned i = 0; i < server->endpoint_count; i++) (void)ls_http1_drain(server->endpoints[i].http, all);
     for (unsigned i = 0; i < server->endpoint_count; i++)
         if (ls_http1_drain(server->endpoints[i].http, all) > 0) return false;
-    return atomic_load(&server->gate.count) == 0 && ls_site_busy(server->site) == 0;
+    return ls_udp_sockets_idle(&server->udp) && atomic_load(&server->gate.count) == 0 && ls_site_busy(server->site) == 0;
 }
 
 /* With the mutex held. LS_OK, LS_ETIMEDOUT, LS_ECANCELED. */
@@ -413,6 +427,7 @@ void ls_server_describe(const ls_server *server)
         if (strncmp(host, "unix:", 5) != 0) printf(" port %u", listener->port);
         printf(" (%s)\n", listener->where);
     }
+    ls_udp_sockets_describe(server->site);
 }
 
 const char *ls_error_text(int code)

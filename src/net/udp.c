@@ -1,0 +1,408 @@
+/* udp.c - see udp.h.
+ *
+ * Who may touch the socket. Every use lies between enter and leave, which count; close sets a bit in the same word, and
+ * the last one inside closes. So no call is ever made on a socket that is gone. One thread at a time posts receives
+ * (whoever took the packet of the last one), one at a time posts sends (whoever set `sending`). */
+#include "net/udp.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "net/sock.h"
+
+#define GATE_CLOSED (UINT32_C(1) << 31)
+#define RETRY_NS    UINT64_C(10000000) /* after a receive that failed: most often memory is out */
+
+typedef struct waiting_batch {
+    ls_datagrams *batch;
+    unsigned count;
+} waiting_batch;
+
+struct ls_udp {
+    ls_port *port;
+    ls_sock *sock;
+    ls_udp_batch_fn *batch; /* bound */
+    ls_udp_came_fn *came;   /* connected */
+    void *user;
+    ls_addr addr;
+    bool both_families;
+    unsigned batch_max;
+    uint32_t datagram_bytes_max;
+
+    _Atomic uint32_t gate; /* threads inside, and GATE_CLOSED */
+    _Atomic bool stopping;
+    _Atomic uint32_t busy; /* the chain of receives, and batches being handled */
+    ls_op recv_op, send_op;
+    ls_timer retry;
+
+    ls_mutex mutex; /* guards what follows */
+    bool sending;   /* somebody posts sends, or one is pending, or it has not started */
+    unsigned queue_from, queue_count;
+    waiting_batch queue[LS_UDP_QUEUE_MAX]; /* a ring */
+    waiting_batch with_system;             /* of whoever set `sending` */
+
+    _Atomic uint64_t received, batches, truncated, sent, failed;
+};
+
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* ---- who is inside ------------------------------------------------------------------------------------------------ */
+
+static bool enter(ls_udp *udp)
+{
+    uint32_t gate = atomic_load_explicit(&udp->gate, memory_order_relaxed);
+    do {
+        if (gate & GATE_CLOSED) return false;
+    } while (!atomic_compare_exchange_weak(&udp->gate, &gate, gate + 1));
+    return true;
+}
+
+static void leave(ls_seat *seat, ls_udp *udp)
+{
+    if (atomic_fetch_sub(&udp->gate, 1) == (GATE_CLOSED | 1)) ls_sock_close(seat, udp->sock);
+}
+
+void ls_udp_close(ls_seat *seat, ls_udp *udp)
+{
+    ls_udp_stop(seat, udp);
+    if (atomic_fetch_or(&udp->gate, GATE_CLOSED) == 0) ls_sock_close(seat, udp->sock);
+}
+
+/* ---- receive ------------------------------------------------------------------------------------------------------ */
+
+/* Post the next receive; the chain ends here when it was stopped. */
+static void receive(ls_seat *seat, ls_udp *udp)
+{
+    if (atomic_load(&udp->stopping) || !enter(udp)) {
+        atomic_fetch_sub(&udp->busy, 1);
+        return;
+    }
+    const int posted = ls_op_recv_from(seat, udp->sock, &udp->recv_op, udp->batch_max, udp->datagram_bytes_max);
+    if (posted == LS_DONE) {
+        (void)ls_port_post(udp->port, &udp->recv_op, udp->recv_op.key, udp->recv_op.result);
+    } else if (posted < 0) {
+        if (ls_timer_set(udp->port, &udp->retry, ls_clock_ns() + RETRY_NS) < 0) {
+            ls_log(LS_LOG_ERROR, "no memory to receive datagrams: one UDP socket stops");
+            atomic_fetch_sub(&udp->busy, 1);
+        }
+    } else if (atomic_load(&udp->stopping)) {
+        ls_op_cancel(udp->sock, &udp->recv_op); /* whoever stopped it may have looked before it was posted */
+    }
+    leave(seat, udp);
+}
+
+static void retry_due(ls_seat *seat, ls_op *op)
+{
+    receive(seat, LS_CONTAINER(op, ls_udp, retry.op));
+}
+
+static void received(ls_seat *seat, ls_op *op)
+{
+    ls_udp *udp = LS_CONTAINER(op, ls_udp, recv_op);
+    const int64_t result = op->result;
+    ls_datagrams *batch = result > 0 ? op->recv_from.batch : NULL;
+    if (batch == NULL) {
+        if (result == LS_ENOMEM && !atomic_load(&udp->stopping) &&
+            ls_timer_set(udp->port, &udp->retry, ls_clock_ns() + RETRY_NS) == LS_OK)
+            return;
+        receive(seat, udp);
+        return;
+    }
+    atomic_fetch_add(&udp->busy, 1);
+    receive(seat, udp); /* the next one first: another thread may take it while this one is handled */
+    count(&udp->received, batch->count);
+    count(&udp->batches, 1);
+    for (unsigned i = 0; i < batch->count; i++)
+        if (batch->at[i].truncated) count(&udp->truncated, 1);
+    udp->batch(seat, udp->user, udp, batch);
+    atomic_fetch_sub(&udp->busy, 1);
+}
+
+void ls_udp_stop(ls_seat *seat, ls_udp *udp)
+{
+    atomic_store(&udp->stopping, true);
+    if (!enter(udp)) return;
+    ls_op_cancel(udp->sock, &udp->recv_op);
+    if (ls_timer_cancel(udp->port, &udp->retry)) atomic_fetch_sub(&udp->busy, 1);
+    leave(seat, udp);
+}
+
+bool ls_udp_idle(ls_udp *udp)
+{
+    ls_mutex_lock(&udp->mutex); /* the last thing that a sender does is to let go of it */
+    const bool idle = atomic_load(&udp->busy) == 0 && !udp->sending;
+    ls_mutex_unlock(&udp->mutex);
+    return idle;
+}
+
+/* ---- receive when asked ------------------------------------------------------------------------------------------- */
+
+static void came(ls_seat *seat, ls_op *op)
+{
+    ls_udp *udp = LS_CONTAINER(op, ls_udp, recv_op);
+    const int64_t result = op->result;
+    atomic_fetch_sub(&udp->busy, 1);
+    if (result > 0) count(&udp->received, (uint64_t)result);
+    udp->came(seat, udp->user, result > 0 ? op->recv_from.batch : NULL, result > 0 ? LS_OK : (int)result);
+}
+
+int ls_udp_receive(ls_seat *seat, ls_udp *udp, ls_datagrams **out)
+{
+    if (!enter(udp)) return LS_ECLOSED;
+    atomic_fetch_add(&udp->busy, 1);
+    const int posted = ls_op_recv_from(seat, udp->sock, &udp->recv_op, udp->batch_max, udp->datagram_bytes_max);
+    if (posted != LS_PENDING) atomic_fetch_sub(&udp->busy, 1);
+    if (posted == LS_DONE) {
+        count(&udp->received, (uint64_t)udp->recv_op.result);
+        *out = udp->recv_op.recv_from.batch;
+    }
+    leave(seat, udp);
+    return posted;
+}
+
+/* ---- send --------------------------------------------------------------------------------------------------------- */
+
+/* The batch with the system was dealt with: `left` of it went out, or an error. */
+static void batch_sent(ls_udp *udp, int64_t left)
+{
+    const unsigned all = udp->with_system.count, out = left > 0 ? (unsigned)left : 0;
+    if (out > 0) count(&udp->sent, out);
+    if (out < all) count(&udp->failed, all - out);
+    ls_datagrams_drop(udp->with_system.batch);
+    udp->with_system = (waiting_batch){NULL, 0};
+}
+
+/* Take the next batch from the queue; false: there is none, and others may send. The caller sends. */
+static bool next_batch(ls_udp *udp)
+{
+    ls_mutex_lock(&udp->mutex);
+    const bool more = udp->queue_count > 0;
+    if (more) {
+        udp->with_system = udp->queue[udp->queue_from];
+        udp->queue_from = (udp->queue_from + 1) % LS_UDP_QUEUE_MAX;
+        udp->queue_count--;
+    }
+    udp->sending = more;
+    ls_mutex_unlock(&udp->mutex);
+    return more;
+}
+
+/* Send what is with_system, then the queue, until one has to wait. What became of the first. */
+static int pump(ls_seat *seat, ls_udp *udp)
+{
+    int64_t first = 0;
+    for (bool is_first = true;; is_first = false) {
+        int64_t left = LS_ECLOSED;
+        const unsigned all = udp->with_system.count;
+        if (enter(udp)) {
+            const int posted =
+                ls_op_send_to(seat, udp->sock, &udp->send_op, udp->with_system.batch->at, (uint16_t)all);
+            left = posted == LS_DONE ? udp->send_op.result : posted;
+            leave(seat, udp);
+            if (posted == LS_PENDING)
+                return (int)(is_first ? all : first); /* the rest is for whoever takes the packet */
+        }
+        if (is_first) first = left;
+        batch_sent(udp, left);
+        if (!next_batch(udp)) return (int)first;
+    }
+}
+
+static void sent(ls_seat *seat, ls_op *op)
+{
+    ls_udp *udp = LS_CONTAINER(op, ls_udp, send_op);
+    batch_sent(udp, op->result);
+    if (next_batch(udp)) (void)pump(seat, udp);
+}
+
+int ls_udp_send(ls_seat *seat, ls_udp *udp, ls_datagrams *batch, unsigned n)
+{
+    assert(n >= 1 && n <= batch->count);
+    bool ours = false, queued = false;
+    ls_mutex_lock(&udp->mutex);
+    const bool closed = atomic_load_explicit(&udp->gate, memory_order_relaxed) & GATE_CLOSED;
+    if (!closed && !udp->sending) {
+        ours = udp->sending = true;
+        udp->with_system = (waiting_batch){batch, n};
+    } else if (!closed && udp->queue_count < LS_UDP_QUEUE_MAX) {
+        queued = true;
+        udp->queue[(udp->queue_from + udp->queue_count++) % LS_UDP_QUEUE_MAX] = (waiting_batch){batch, n};
+    }
+    ls_mutex_unlock(&udp->mutex);
+    if (ours) return pump(seat, udp);
+    if (queued) return (int)n;
+    ls_datagrams_drop(batch);
+    count(&udp->failed, n);
+    return closed ? LS_ECLOSED : LS_ELIMIT;
+}
+
+/* ---- what is sent ------------------------------------------------------------------------------------------------- */
+
+static ls_datagrams *batch_of_one(ls_block *block, const ls_sockaddr *to, ls_slice slice)
+{
+    ls_datagrams *batch = (ls_datagrams *)(void *)block->data;
+    batch->block = block;
+    batch->count = 1;
+    batch->at[0] = (ls_datagram){.slice = slice, .addr = *to};
+    return batch;
+}
+
+int ls_udp_compose(ls_pool *pool, const ls_sockaddr *to, size_t len, ls_datagrams **out, char **bytes)
+{
+    const size_t head = sizeof(ls_datagrams) + sizeof(ls_datagram);
+    ls_slice slice;
+    if (len > LS_UDP_PAYLOAD_MAX) return LS_EMSGSIZE;
+    ls_block *block = ls_block_get(pool, LS_BLOCK_SMALL);
+    if (block == NULL) return LS_ENOMEM;
+    if (head + len <= LS_BLOCK_SMALL) {
+        slice = ls_slice_of(block, head, len);
+    } else {
+        ls_block *large = ls_block_get(pool, LS_BLOCK_LARGE);
+        if (large == NULL) {
+            ls_block_drop(block);
+            return LS_ENOMEM;
+        }
+        slice = (ls_slice){large, large->data, len};
+    }
+    *bytes = (char *)(uintptr_t)slice.ptr;
+    *out = batch_of_one(block, to, slice);
+    return LS_OK;
+}
+
+int ls_udp_wrap(ls_pool *pool, const ls_sockaddr *to, ls_slice slice, ls_datagrams **out)
+{
+    ls_block *block = slice.len > LS_UDP_PAYLOAD_MAX ? NULL : ls_block_get(pool, LS_BLOCK_SMALL);
+    if (block == NULL) {
+        const int err = slice.len > LS_UDP_PAYLOAD_MAX ? LS_EMSGSIZE : LS_ENOMEM;
+        ls_slice_drop(&slice);
+        return err;
+    }
+    *out = batch_of_one(block, to, slice);
+    return LS_OK;
+}
+
+int ls_udp_target(const ls_udp *udp, const ls_addr *to, ls_sockaddr *out)
+{
+    ls_addr mapped = *to;
+    if (to->family == LS_ADDR_IP4 && udp->addr.family == LS_ADDR_IP6) {
+        if (!udp->both_families) return LS_ENOTSUP;
+        mapped =
+            (ls_addr){.family = LS_ADDR_IP6, .bytes_len = 16, .port = to->port, .bytes = {[10] = 0xff, [11] = 0xff}};
+        memcpy(mapped.bytes + 12, to->bytes, 4);
+    } else if (to->family != udp->addr.family) {
+        return LS_ENOTSUP;
+    }
+    ls_addr_to(&mapped, out);
+    return LS_OK;
+}
+
+/* ---- open and close ----------------------------------------------------------------------------------------------- */
+
+void ls_udp_setup_defaults(ls_udp_setup *setup)
+{
+    *setup = (ls_udp_setup){.batch = LS_UDP_BATCH_DEFAULT, .datagram_bytes_max = LS_UDP_DATAGRAM_BYTES_DEFAULT};
+}
+
+static bool is_any(const ls_addr *at)
+{
+    static const unsigned char zero[16];
+    return at->family == LS_ADDR_IP6 && memcmp(at->bytes, zero, sizeof zero) == 0;
+}
+
+/* `at` or `to`, as in ls_udp_sock_open. */
+static int open_any(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_udp **out)
+{
+    ls_fd fd;
+    int err = LS_ENOMEM;
+    ls_udp *udp = calloc(1, sizeof *udp);
+    if (udp == NULL) return err;
+    udp->port = port;
+    udp->batch_max = setup->batch;
+    udp->datagram_bytes_max = setup->datagram_bytes_max;
+    udp->both_families = at != NULL && is_any(at);
+    udp->send_op.done = sent;
+    udp->retry.op.done = retry_due;
+    if ((err = ls_mutex_open(&udp->mutex)) < 0) goto fail_alloc;
+    if ((err = ls_udp_sock_open(setup, at, to, &fd, &udp->addr)) < 0) goto fail_mutex;
+    /* Not `fresh`: so the first receive waits, and from then on receives and sends may be posted side by side. */
+    if ((err = ls_sock_attach(port, fd, udp, false, &udp->sock)) < 0) goto fail_fd;
+    *out = udp;
+    return LS_OK;
+
+fail_fd:
+    ls_sock_discard(fd);
+fail_mutex:
+    ls_mutex_close(&udp->mutex);
+fail_alloc:
+    free(udp);
+    return err;
+}
+
+int ls_udp_open(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, ls_udp_batch_fn *batch, void *user,
+                ls_udp **out)
+{
+    ls_udp *udp;
+    int err = open_any(port, setup, at, NULL, &udp);
+    if (err < 0) return err;
+    udp->batch = batch;
+    udp->user = user;
+    udp->recv_op.done = received;
+    udp->sending = true; /* until the start: its first receive is the first thing posted on the socket */
+    *out = udp;
+    return LS_OK;
+}
+
+int ls_udp_connect(ls_port *port, const ls_udp_setup *setup, const ls_addr *to, ls_actor *actor, ls_udp_came_fn *fn,
+                   void *user, ls_udp **out)
+{
+    ls_udp *udp;
+    int err = open_any(port, setup, NULL, to, &udp);
+    if (err < 0) return err;
+    udp->came = fn;
+    udp->user = user;
+    udp->recv_op.done = came;
+    udp->recv_op.actor = actor;
+    *out = udp;
+    return LS_OK;
+}
+
+void ls_udp_start(ls_seat *seat, ls_udp *udp)
+{
+    atomic_fetch_add(&udp->busy, 1);
+    receive(seat, udp);
+    if (next_batch(udp)) (void)pump(seat, udp);
+}
+
+const ls_addr *ls_udp_addr(const ls_udp *udp)
+{
+    return &udp->addr;
+}
+
+void ls_udp_free(ls_udp *udp)
+{
+    if (udp->with_system.batch != NULL) ls_datagrams_drop(udp->with_system.batch);
+    while (udp->queue_count > 0) {
+        ls_datagrams_drop(udp->queue[udp->queue_from].batch);
+        udp->queue_from = (udp->queue_from + 1) % LS_UDP_QUEUE_MAX;
+        udp->queue_count--;
+    }
+    ls_mutex_close(&udp->mutex);
+    free(udp);
+}
+
+void ls_udp_stat(const ls_udp *udp, ls_udp_stats *out)
+{
+    *out = (ls_udp_stats){.received = atomic_load_explicit(&udp->received, memory_order_relaxed),
+                          .batches = atomic_load_explicit(&udp->batches, memory_order_relaxed),
+                          .truncated = atomic_load_explicit(&udp->truncated, memory_order_relaxed),
+                          .sent = atomic_load_explicit(&udp->sent, memory_order_relaxed),
+                          .failed = atomic_load_explicit(&udp->failed, memory_order_relaxed)};
+}

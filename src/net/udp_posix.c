@@ -1,0 +1,114 @@
+/* udp_posix.c - making a UDP socket: see ls_udp_sock_open in udp.h. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "net/sock.h"
+#include "net/udp.h"
+
+/* The interface for groups, as IPv4 wants it (a number or an address) and as IPv6 does (the number). */
+typedef struct interface {
+    struct ip_mreqn ip4;
+    unsigned number;
+} interface;
+
+static int interface_of(const char *text, interface *out)
+{
+    ls_addr addr;
+    *out = (interface){.number = 0};
+    if (text[0] == '\0') return LS_OK;
+    if (ls_addr_parse(text, 0, &addr) == LS_OK && addr.family == LS_ADDR_IP4) {
+        memcpy(&out->ip4.imr_address, addr.bytes, 4);
+        return LS_OK;
+    }
+    if ((out->number = if_nametoindex(text)) == 0) return LS_ENOENT;
+    out->ip4.imr_ifindex = (int)out->number;
+    return LS_OK;
+}
+
+static int set(int fd, int level, int name, int value)
+{
+    return setsockopt(fd, level, name, &value, sizeof value) < 0 ? ls_err_from_errno(errno) : LS_OK;
+}
+
+static int join(int fd, const ls_addr *group, const interface *through)
+{
+    int result;
+    if (group->family == LS_ADDR_IP4) {
+        struct ip_mreqn request = through->ip4;
+        memcpy(&request.imr_multiaddr, group->bytes, 4);
+        result = setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request);
+    } else {
+        struct ipv6_mreq request = {.ipv6mr_interface = group->scope != 0 ? group->scope : through->number};
+        memcpy(&request.ipv6mr_multiaddr, group->bytes, 16);
+        result = setsockopt(fd, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &request, sizeof request);
+    }
+    return result < 0 ? ls_err_from_errno(errno) : LS_OK;
+}
+
+static int set_multicast(int fd, bool ip6, const ls_udp_setup *setup)
+{
+    const int level = ip6 ? IPPROTO_IPV6 : IPPROTO_IP;
+    interface through;
+    int err = interface_of(setup->interface, &through);
+    if (err < 0) return err;
+    if (setup->ttl != 0 && (err = set(fd, level, ip6 ? IPV6_MULTICAST_HOPS : IP_MULTICAST_TTL, setup->ttl)) < 0)
+        return err;
+    if (setup->loop_set && (err = set(fd, level, ip6 ? IPV6_MULTICAST_LOOP : IP_MULTICAST_LOOP, setup->loop)) < 0)
+        return err;
+    if (setup->interface[0] != '\0') {
+        if (ip6)
+            err = set(fd, level, IPV6_MULTICAST_IF, (int)through.number);
+        else if (setsockopt(fd, level, IP_MULTICAST_IF, &through.ip4, sizeof through.ip4) < 0)
+            err = ls_err_from_errno(errno);
+        if (err < 0) return err;
+    }
+    for (unsigned i = 0; i < setup->group_count; i++)
+        if ((err = join(fd, &setup->groups[i], &through)) < 0) return err;
+    return LS_OK;
+}
+
+static int set_up(int fd, bool ip6, const ls_udp_setup *setup, const ls_addr *at)
+{
+    int err = LS_OK;
+    if (ip6 && at != NULL) { /* the wildcard takes IPv4 as well; a certain address does not */
+        const bool any = memcmp(at->bytes, &in6addr_any, sizeof in6addr_any) == 0;
+        if ((err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, !any)) < 0) return err;
+    }
+    /* For UDP SO_REUSEADDR alone would let a second server take over the address unseen, so it is never set for itself. */
+    if (setup->reuse_port && ((err = set(fd, SOL_SOCKET, SO_REUSEADDR, setup->group_count > 0)) < 0 ||
+                              (err = set(fd, SOL_SOCKET, SO_REUSEPORT, 1)) < 0))
+        return err;
+    if (setup->broadcast && (err = set(fd, SOL_SOCKET, SO_BROADCAST, 1)) < 0) return err;
+    if (setup->recv_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_RCVBUF, (int)setup->recv_buffer_bytes)) < 0)
+        return err;
+    if (setup->send_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_SNDBUF, (int)setup->send_buffer_bytes)) < 0)
+        return err;
+    return set_multicast(fd, ip6, setup);
+}
+
+int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_fd *out, ls_addr *local)
+{
+    const bool ip6 = (at != NULL ? at : to)->family == LS_ADDR_IP6;
+    ls_sockaddr sa;
+    int fd = socket(ip6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return ls_err_from_errno(errno);
+    int err = set_up(fd, ip6, setup, at);
+    if (err < 0) goto fail;
+    ls_addr_to(at != NULL ? at : to, &sa);
+    if ((at != NULL ? bind(fd, (const struct sockaddr *)sa.bytes, sa.len)
+                    : connect(fd, (const struct sockaddr *)sa.bytes, sa.len)) < 0) {
+        err = ls_err_from_errno(errno);
+        goto fail;
+    }
+    if ((err = ls_sock_local(fd, local)) < 0) goto fail;
+    *out = fd;
+    return LS_OK;
+
+fail:
+    ls_sock_discard(fd);
+    return err;
+}

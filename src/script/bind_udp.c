@@ -1,0 +1,631 @@
+/* bind_udp.c - ls.udp: the server's side of a UDP socket, and its two objects, the socket and the peer.
+ *
+ * A batch runs in one task: the handler is called for each datagram in turn, and what it returns is written over the
+ * datagram that it answers, in the block that was received into. So the batch that came is the batch that leaves, and
+ * a handler that returns at once costs a call, not a coroutine.
+ *
+ *     | at[0] .. at[replies - 1] hold replies | given to the handler, unanswered | at[next] .. still to come |
+ *
+ * A handler that waits keeps its task for itself: the rest of the batch goes on in another, and the late reply leaves
+ * alone. A handler that raises costs its datagram.
+ *
+ * Peers are values: an address and the socket behind it. A state keeps one object for each of the last
+ * PEERS_KEPT addresses, so that a busy peer makes no garbage. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "script/bind.h"
+#include "script/buffer.h"
+#include "script/site_inner.h"
+#include "script/task.h"
+#include "script/udp_inner.h"
+
+enum { PEERS_KEPT = 256, PEER_ADDR_BYTES = 28 };
+
+static const char sock_tag, peer_tag;
+
+typedef struct udp_sock { /* what ls.udp returns */
+    const void *tag;
+    ls_site_udp_entry *entry;
+} udp_sock;
+
+typedef struct udp_peer {
+    const void *tag;
+    ls_udp *udp;
+    ls_sockaddr addr;
+} udp_peer;
+
+typedef struct peer_key {
+    const ls_udp *udp;
+    uint32_t len;
+    unsigned char bytes[PEER_ADDR_BYTES];
+} peer_key;
+
+typedef struct udp_run { /* one batch; lives while its thread is with it */
+    ls_state *state;
+    ls_udp *udp;
+    ls_site_udp_entry *entry;
+    ls_datagrams *batch;
+    unsigned next, replies;
+    ls_task *task; /* that runs, NULL when it has ended */
+} udp_run;
+
+/* ---- peers ------------------------------------------------------------------------------------------------- */
+
+static void peer_new(lua_State *L, ls_udp_script *script, ls_udp *udp, const ls_sockaddr *addr)
+{
+    udp_peer *peer = lua_newuserdatauv(L, sizeof *peer, 0);
+    peer->tag = &peer_tag;
+    peer->udp = udp;
+    peer->addr = *addr;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, script->peer_meta_ref);
+    lua_setmetatable(L, -2);
+}
+
+static unsigned peer_place(const ls_udp *udp, const ls_sockaddr *addr)
+{
+    uint64_t hash = (uintptr_t)udp, word;
+    for (uint32_t at = 0; at + 4 <= addr->len; at += 4) {
+        word = 0;
+        memcpy(&word, addr->bytes + at, 4);
+        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 32;
+    }
+    return (unsigned)(hash % PEERS_KEPT);
+}
+
+/* Push the object for an address; `kept` is the index of the table of kept ones. */
+static void peer_push(lua_State *L, ls_udp_script *script, ls_udp *udp, const ls_sockaddr *addr, int kept)
+{
+    if (addr->len > PEER_ADDR_BYTES) {
+        peer_new(L, script, udp, addr);
+        return;
+    }
+    const unsigned place = peer_place(udp, addr);
+    peer_key *key = &((peer_key *)script->peer_keys)[place];
+    if (key->udp == udp && key->len == addr->len && memcmp(key->bytes, addr->bytes, addr->len) == 0) {
+        lua_rawgeti(L, kept, (lua_Integer)place + 1);
+        return;
+    }
+    peer_new(L, script, udp, addr);
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, kept, (lua_Integer)place + 1);
+    key->udp = udp;
+    key->len = addr->len;
+    memcpy(key->bytes, addr->bytes, addr->len);
+}
+
+static udp_peer *peer_test(lua_State *L, int index)
+{
+    udp_peer *peer;
+    if (lua_type(L, index) != LUA_TUSERDATA || lua_rawlen(L, index) < sizeof *peer) return NULL;
+    peer = lua_touserdata(L, index);
+    return peer->tag == &peer_tag ? peer : NULL;
+}
+
+static udp_peer *peer_check(lua_State *L)
+{
+    udp_peer *peer = peer_test(L, 1);
+    if (peer == NULL) luaL_typeerror(L, 1, "peer");
+    return peer;
+}
+
+static int peer_tostring(lua_State *L)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_addr addr;
+    ls_addr_of(&peer_check(L)->addr, &addr);
+    lua_pushstring(L, ls_addr_text(&addr, text));
+    return 1;
+}
+
+static int peer_eq(lua_State *L)
+{
+    const udp_peer *a = peer_test(L, 1), *b = peer_test(L, 2);
+    lua_pushboolean(L, a != NULL && b != NULL && a->udp == b->udp && a->addr.len == b->addr.len &&
+                           memcmp(a->addr.bytes, b->addr.bytes, a->addr.len) == 0);
+    return 1;
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------------- */
+
+void ls_udp_check_data(lua_State *L, int index, size_t *len)
+{
+    const ls_buffer *buffer = ls_buffer_test(L, index);
+    const int type = lua_type(L, index);
+    if (buffer != NULL)
+        *len = buffer->len;
+    else if (type == LUA_TSTRING || type == LUA_TNUMBER)
+        (void)lua_tolstring(L, index, len);
+    else
+        luaL_typeerror(L, index, "string or buffer");
+}
+
+int ls_udp_compose_value(lua_State *L, int index, const ls_sockaddr *to, ls_datagrams **out)
+{
+    ls_pool *pool = ls_state_pool(ls_state_of(L));
+    const ls_buffer *buffer = ls_buffer_test(L, index);
+    size_t len;
+    char *bytes;
+    if (buffer != NULL && buffer->count == 1) {
+        const ls_slice *slice = &buffer->slices[0];
+        return ls_udp_wrap(pool, to, (ls_slice){ls_block_hold(slice->block), slice->ptr, slice->len}, out);
+    }
+    if (buffer == NULL) {
+        const char *text = lua_tolstring(L, index, &len);
+        const int err = ls_udp_compose(pool, to, len, out, &bytes);
+        if (err == LS_OK) memcpy(bytes, text, len);
+        return err;
+    }
+    const int err = ls_udp_compose(pool, to, buffer->len, out, &bytes);
+    for (unsigned n = 0; n < buffer->count && err == LS_OK; n++) {
+        memcpy(bytes, buffer->slices[n].ptr, buffer->slices[n].len);
+        bytes += buffer->slices[n].len;
+    }
+    return err;
+}
+
+/* Send the value at `index` -> true | nil, message, code */
+static int send_value(lua_State *L, ls_udp *udp, const ls_sockaddr *to, int index)
+{
+    ls_datagrams *batch;
+    int err = ls_udp_compose_value(L, index, to, &batch);
+    if (err == LS_OK) err = ls_udp_send(ls_state_of(L)->seat, udp, batch, 1);
+    if (err < 0) return ls_push_failure(L, err);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* peer:send(data) -> true | nil, message, code. Never waits. */
+static int peer_send(lua_State *L)
+{
+    const udp_peer *peer = peer_check(L);
+    size_t len;
+    ls_udp_check_data(L, 2, &len);
+    return send_value(L, peer->udp, &peer->addr, 2);
+}
+
+/* peer.host, peer.port, peer.send */
+static int peer_index(lua_State *L)
+{
+    const udp_peer *peer = peer_check(L);
+    const char *name = lua_tostring(L, 2);
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_addr addr;
+    if (name == NULL) return 0;
+    if (strcmp(name, "send") == 0) {
+        lua_pushvalue(L, lua_upvalueindex(1));
+    } else if (strcmp(name, "host") == 0) {
+        ls_addr_of(&peer->addr, &addr);
+        lua_pushstring(L, ls_addr_host(&addr, text));
+    } else if (strcmp(name, "port") == 0) {
+        ls_addr_of(&peer->addr, &addr);
+        lua_pushinteger(L, addr.port);
+    } else {
+        lua_pushnil(L);
+    }
+    return 1;
+}
+
+/* ---- the socket -------------------------------------------------------------------------------------------- */
+
+static udp_sock *sock_check(lua_State *L)
+{
+    udp_sock *sock;
+    if (lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) >= sizeof *sock) {
+        sock = lua_touserdata(L, 1);
+        if (sock->tag == &sock_tag) return sock;
+    }
+    luaL_typeerror(L, 1, "UDP socket");
+    return NULL;
+}
+
+int ls_udp_check_port(lua_State *L, int index)
+{
+    int whole;
+    const lua_Integer port = lua_tointegerx(L, index, &whole);
+    if (!whole || port < 1 || port > 65535) return luaL_argerror(L, index, "a port is a whole number from 1 to 65535");
+    return (int)port;
+}
+
+int ls_udp_parse(const char *host, uint16_t port, ls_addr *out)
+{
+    if (strcmp(host, "localhost") == 0) host = "127.0.0.1";
+    if (strcmp(host, "*") == 0) return LS_EINVAL;
+    const int err = ls_addr_parse(host, port, out);
+    return err == LS_OK && out->family == LS_ADDR_UNIX ? LS_EINVAL : err;
+}
+
+int ls_udp_push_bad_host(lua_State *L, const char *host)
+{
+    lua_pushnil(L);
+    lua_pushfstring(L, "\"%s\" is no address such as \"127.0.0.1\" or \"::1\" (names are not looked up)", host);
+    lua_pushliteral(L, "EINVAL");
+    return 3;
+}
+
+/* sock:sendto(data, host, port) -> true | nil, message, code. Never waits. */
+static int sock_sendto(lua_State *L)
+{
+    const ls_site_udp_entry *entry = sock_check(L)->entry;
+    size_t len;
+    ls_udp_check_data(L, 2, &len);
+    const char *host = luaL_checkstring(L, 3);
+    const uint16_t port = (uint16_t)ls_udp_check_port(L, 4);
+    int err = LS_ECLOSED;
+    ls_addr addr;
+    ls_sockaddr to;
+    if (ls_udp_parse(host, port, &addr) < 0) return ls_udp_push_bad_host(L, host);
+    if (ls_state_of(L)->loading) return luaL_error(L, "nothing can be sent while the site loads");
+    for (unsigned n = 0; n < entry->socket_count; n++)
+        if ((err = ls_udp_target(entry->sockets[n], &addr, &to)) == LS_OK)
+            return send_value(L, entry->sockets[n], &to, 2);
+    return ls_push_failure(L, err);
+}
+
+/* sock:close(): nothing more is received or sent, in any state. Handlers that run go on. */
+static int sock_close(lua_State *L)
+{
+    const ls_site_udp_entry *entry = sock_check(L)->entry;
+    ls_state *state = ls_state_of(L);
+    if (state->loading) return luaL_error(L, "a UDP socket cannot be closed while the site loads");
+    for (unsigned n = 0; n < entry->socket_count; n++) ls_udp_close(state->seat, entry->sockets[n]);
+    return 0;
+}
+
+/* sock.local_addr, sock.port: nil while the site loads */
+static int sock_index(lua_State *L)
+{
+    const ls_site_udp_entry *entry = sock_check(L)->entry;
+    const char *name = lua_tostring(L, 2);
+    char text[LS_ADDR_TEXT_BYTES];
+    lua_pushvalue(L, 2);
+    lua_rawget(L, lua_upvalueindex(1));
+    if (!lua_isnil(L, -1) || name == NULL || entry->socket_count == 0) return 1;
+    const ls_addr *at = ls_udp_addr(entry->sockets[0]);
+    if (strcmp(name, "local_addr") == 0)
+        lua_pushstring(L, ls_addr_text(at, text));
+    else if (strcmp(name, "port") == 0)
+        lua_pushinteger(L, at->port);
+    return 1;
+}
+
+static int sock_tostring(lua_State *L)
+{
+    const ls_site_udp_entry *entry = sock_check(L)->entry;
+    char text[LS_ADDR_TEXT_BYTES];
+    if (entry->socket_count == 0)
+        lua_pushfstring(L, "UDP socket (%s)", entry->udp.where);
+    else
+        lua_pushfstring(L, "UDP socket %s", ls_addr_text(ls_udp_addr(entry->sockets[0]), text));
+    return 1;
+}
+
+/* ---- a batch ----------------------------------------------------------------------------------------------- */
+
+/* Put the reply at `index`, to the datagram `at`, among the replies of the batch. */
+static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
+{
+    ls_datagrams *batch = run->batch;
+    ls_datagram *to = &batch->at[at];
+    size_t len;
+    const char *text = lua_tolstring(L, index, &len);
+    if (text != NULL && len <= run->entry->udp.setup.datagram_bytes_max) {
+        memcpy((char *)(uintptr_t)to->slice.ptr, text, len); /* its place is ours alone, and Lua has its copy */
+        to->slice.len = len;
+    } else {
+        ls_slice slice = {NULL, NULL, 0};
+        const ls_buffer *buffer = ls_buffer_test(L, index);
+        if (text == NULL && buffer == NULL) {
+            luaL_error(L, "a UDP handler returns a string, a buffer, or nothing; not a %s", luaL_typename(L, index));
+            return;
+        }
+        if (buffer != NULL) len = buffer->len;
+        if (len > LS_UDP_PAYLOAD_MAX) {
+            luaL_error(L, "a reply of %I bytes is longer than a datagram (%d at most)", (lua_Integer)len,
+                       LS_UDP_PAYLOAD_MAX);
+            return;
+        }
+        if (buffer != NULL && buffer->count == 1) {
+            slice = (ls_slice){ls_block_hold(buffer->slices[0].block), buffer->slices[0].ptr, len};
+        } else if (len > 0) {
+            ls_block *block = ls_state_block(L, len <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+            char *bytes = block->data;
+            slice = (ls_slice){block, bytes, len};
+            if (text != NULL) memcpy(bytes, text, len);
+            for (unsigned n = 0; buffer != NULL && n < buffer->count; n++) {
+                memcpy(bytes, buffer->slices[n].ptr, buffer->slices[n].len);
+                bytes += buffer->slices[n].len;
+            }
+        }
+        ls_slice_drop(&to->slice);
+        to->slice = slice;
+    }
+    if (at != run->replies) { /* some before it had no reply */
+        const ls_datagram unanswered = batch->at[run->replies];
+        batch->at[run->replies] = *to;
+        *to = unanswered;
+    }
+    run->replies++;
+}
+
+enum { RUN_FN = 1, RUN_KEPT, RUN_PEER, RUN_REPLY }; /* udp_main's stack */
+
+static bool is_reply(lua_State *L, int index)
+{
+    return lua_toboolean(L, index); /* nil, or false: none */
+}
+
+/* The handler has waited: the batch went on without it. */
+static int udp_late(lua_State *L, int status, lua_KContext context)
+{
+    const udp_peer *peer = lua_touserdata(L, RUN_PEER);
+    size_t len;
+    (void)status;
+    (void)context;
+    if (!is_reply(L, RUN_REPLY)) return 0;
+    ls_udp_check_data(L, RUN_REPLY, &len);
+    if (send_value(L, peer->udp, &peer->addr, RUN_REPLY) == 3)
+        return luaL_error(L, "the reply could not be sent: %s", lua_tostring(L, -2));
+    return 0;
+}
+
+static void push_cut(lua_State *L, ls_site_udp_entry *entry)
+{
+    lua_createtable(L, 0, 1);
+    lua_pushboolean(L, 1);
+    lua_setfield(L, -2, "truncated");
+    if (!atomic_exchange(&entry->warned, true))
+        ls_log(LS_LOG_WARN,
+               "%s: a datagram was longer than max_datagram = %u bytes and was cut; said once, see info.truncated",
+               entry->udp.where, (unsigned)entry->udp.setup.datagram_bytes_max);
+}
+
+static int udp_main(lua_State *L) /* the run, as light userdata */
+{
+    udp_run *run = lua_touserdata(L, 1);
+    ls_udp_script *script = run->state->udp;
+    lua_settop(L, 0);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, script->handler_refs[run->entry->index]);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, script->peers_ref);
+    while (run->next < run->batch->count) {
+        const unsigned at = run->next++; /* at once: whatever happens to this one, the rest goes on behind it */
+        const ls_datagram *datagram = &run->batch->at[at];
+        peer_push(L, script, run->udp, &datagram->addr, RUN_KEPT);
+        lua_pushvalue(L, RUN_FN);
+        lua_pushlstring(L, datagram->slice.ptr, datagram->slice.len);
+        lua_pushvalue(L, RUN_PEER);
+        if (datagram->truncated) push_cut(L, run->entry);
+        lua_callk(L, datagram->truncated ? 3 : 2, 1, 0, udp_late);
+        if (is_reply(L, RUN_REPLY)) reply_add(L, run, at, RUN_REPLY);
+        lua_settop(L, RUN_KEPT);
+    }
+    return 0;
+}
+
+static void udp_ended(ls_seat *seat, ls_task *task, int status, int count)
+{
+    udp_run *run = task->owner;
+    (void)count;
+    if (run != NULL) run->task = NULL;
+    if (status != LUA_OK) ls_task_log_error(seat, task, "in a UDP handler");
+    ls_task_release(seat, task, status == LUA_OK);
+}
+
+/* Run the handler for what is left of the batch, in as many tasks as that takes. */
+static void run_on(ls_seat *seat, udp_run *run)
+{
+    while (run->next < run->batch->count) {
+        ls_task *task = ls_task_take_outside(run->state, seat);
+        if (task == NULL) {
+            ls_log(LS_LOG_ERROR, "no memory to run a UDP handler: %u datagrams are dropped",
+                   run->batch->count - run->next);
+            return;
+        }
+        run->task = task;
+        task->ended = udp_ended;
+        task->owner = run;
+        lua_pushcfunction(task->co, udp_main);
+        lua_pushlightuserdata(task->co, run);
+        ls_task_run(seat, task, 1);
+        if (run->task != NULL) { /* its handler waits */
+            task->owner = NULL;
+            task->counted = true;
+            atomic_fetch_add_explicit(&run->state->busy, 1, memory_order_relaxed);
+        }
+    }
+}
+
+void ls_site_udp_batch(ls_seat *seat, void *user, ls_udp *udp, ls_datagrams *batch)
+{
+    ls_site_udp_entry *entry = user;
+    ls_state *state = seat->user;
+    /* There are as many states as threads, and this thread holds none: one is free. */
+    for (unsigned n = 0; !ls_actor_try_enter(&state->actor, seat); n++)
+        state = entry->site->states[n % entry->site->state_count];
+    udp_run run = {.state = state, .udp = udp, .entry = entry, .batch = batch};
+    run_on(seat, &run);
+    if (run.replies > 0)
+        (void)ls_udp_send(seat, udp, batch, run.replies);
+    else
+        ls_datagrams_drop(batch);
+    ls_actor_leave(&state->actor, seat);
+}
+
+/* ---- definitions ------------------------------------------------------------------------------------------- */
+
+unsigned ls_site_udp_count(const ls_site *site)
+{
+    return site->udp_count;
+}
+
+const ls_site_udp *ls_site_udp_get(const ls_site *site, unsigned index)
+{
+    return &site->udp_entries[index]->udp;
+}
+
+void *ls_site_udp_user(ls_site *site, unsigned index)
+{
+    return site->udp_entries[index];
+}
+
+void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp)
+{
+    ls_site_udp_entry *entry = site->udp_entries[index];
+    entry->sockets[entry->socket_count++] = udp;
+}
+
+static uint32_t field_u32(lua_State *L, int index, const char *name, uint32_t absent, uint32_t max)
+{
+    int whole;
+    if (lua_getfield(L, index, name) == LUA_TNIL) {
+        lua_pop(L, 1);
+        return absent;
+    }
+    const lua_Integer value = lua_tointegerx(L, -1, &whole);
+    lua_pop(L, 1);
+    if (!whole || value < 0 || value > (lua_Integer)max)
+        luaL_error(L, "%s must be a whole number from 0 to %I", name, (lua_Integer)max);
+    return (uint32_t)value;
+}
+
+static bool field_bool(lua_State *L, int index, const char *name)
+{
+    lua_getfield(L, index, name);
+    const bool value = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+static void field_text(lua_State *L, int index, const char *name, char *out, size_t room)
+{
+    size_t len = 0;
+    if (lua_getfield(L, index, name) != LUA_TNIL) {
+        const char *text = lua_tolstring(L, -1, &len);
+        if (text == NULL || strlen(text) != len || len >= room)
+            luaL_error(L, "%s must be a string of at most %d bytes", name, (int)room - 1);
+        else
+            memcpy(out, text, len + 1);
+    }
+    lua_pop(L, 1);
+}
+
+void ls_udp_check_setup(lua_State *L, int index, ls_udp_setup *setup)
+{
+    ls_udp_setup_defaults(setup);
+    setup->batch = field_u32(L, index, "batch", setup->batch, LS_DATAGRAMS_MAX);
+    setup->datagram_bytes_max =
+        field_u32(L, index, "datagram_bytes_max", setup->datagram_bytes_max, LS_UDP_PAYLOAD_MAX);
+    if (setup->batch == 0 || setup->datagram_bytes_max == 0) luaL_error(L, "batch and datagram_bytes_max begin at 1");
+    setup->recv_buffer_bytes = field_u32(L, index, "recv_buffer_bytes", 0, INT32_MAX / 2);
+    setup->send_buffer_bytes = field_u32(L, index, "send_buffer_bytes", 0, INT32_MAX / 2);
+    setup->reuse_port = field_bool(L, index, "reuse_port");
+    setup->broadcast = field_bool(L, index, "broadcast");
+    setup->loop_set = lua_getfield(L, index, "loop") != LUA_TNIL;
+    setup->loop = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    setup->ttl = (uint8_t)field_u32(L, index, "ttl", 0, 255);
+    field_text(L, index, "interface", setup->interface, sizeof setup->interface);
+    if (lua_getfield(L, index, "groups") == LUA_TTABLE) {
+        const lua_Unsigned groups = lua_rawlen(L, -1);
+        if (groups > LS_UDP_GROUPS_MAX) luaL_error(L, "more than %d multicast groups", LS_UDP_GROUPS_MAX);
+        for (lua_Unsigned n = 0; n < groups && n < LS_UDP_GROUPS_MAX; n++) {
+            lua_rawgeti(L, -1, (lua_Integer)n + 1);
+            const char *group = luaL_checkstring(L, -1);
+            if (ls_udp_parse(group, 0, &setup->groups[n]) < 0)
+                luaL_error(L, "multicast group \"%s\" is no address", group);
+            if (setup->groups[n].family != setup->groups[0].family)
+                luaL_error(L, "multicast groups of IPv4 and IPv6 need a socket each");
+            lua_pop(L, 1);
+        }
+        setup->group_count = (unsigned)groups;
+    }
+    lua_pop(L, 1);
+}
+
+/* core.udp({ host=, port=, where=, batch=, ... }, fn) -> sock */
+int ls_core_udp(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    ls_site *site = state->site;
+    ls_udp_script *script = state->udp;
+    ls_site_udp udp = {.port = 0};
+    if (!state->loading) return luaL_error(L, "ls.udp must be called while the site loads");
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    lua_settop(L, 2);
+    field_text(L, 1, "host", udp.host, sizeof udp.host);
+    field_text(L, 1, "where", udp.where, sizeof udp.where);
+    udp.port = (uint16_t)field_u32(L, 1, "port", 0, 65535);
+    ls_udp_check_setup(L, 1, &udp.setup);
+
+    const unsigned index = script->handler_count;
+    if (index == LS_UDP_ENTRIES_MAX) return luaL_error(L, "more than %d UDP sockets", LS_UDP_ENTRIES_MAX);
+    if (state->index == 0) {
+        ls_site_udp_entry *entry = calloc(1, sizeof *entry);
+        if (entry == NULL) return luaL_error(L, "not enough memory");
+        entry->udp = udp;
+        entry->site = site;
+        entry->index = index;
+        site->udp_entries[index] = entry;
+        site->udp_count = index + 1;
+    } else if (index >= site->udp_count) {
+        return luaL_error(L,
+                          "one Lua state defines more UDP sockets than another: what a site defines must not depend "
+                          "on the state");
+    }
+    if (script->peer_keys == NULL && (script->peer_keys = calloc(PEERS_KEPT, sizeof(peer_key))) == NULL)
+        return luaL_error(L, "not enough memory");
+    lua_pushvalue(L, 2);
+    script->handler_refs[index] = luaL_ref(L, LUA_REGISTRYINDEX);
+    script->handler_count++;
+
+    udp_sock *sock = lua_newuserdatauv(L, sizeof *sock, 0);
+    sock->tag = &sock_tag;
+    sock->entry = site->udp_entries[index];
+    lua_rawgeti(L, LUA_REGISTRYINDEX, script->sock_meta_ref);
+    lua_setmetatable(L, -2);
+    return 1;
+}
+
+static void meta_end(lua_State *L, const char *name, int *ref)
+{
+    lua_pushstring(L, name);
+    lua_setfield(L, -2, "__name");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    *ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+void ls_udp_define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg sock_methods[] = {{"sendto", sock_sendto}, {"close", sock_close}, {NULL, NULL}};
+    static const luaL_Reg sock_meta[] = {{"__tostring", sock_tostring}, {NULL, NULL}};
+    static const luaL_Reg peer_meta[] = {{"__tostring", peer_tostring}, {"__eq", peer_eq}, {NULL, NULL}};
+    ls_udp_script *script = state->udp = calloc(1, sizeof *script);
+    if (script == NULL) {
+        luaL_error(L, "not enough memory");
+        return;
+    }
+    ls_node_init(&script->clients);
+    luaL_newlib(L, sock_meta);
+    luaL_newlib(L, sock_methods);
+    lua_pushcclosure(L, sock_index, 1);
+    lua_setfield(L, -2, "__index");
+    meta_end(L, "UDP socket", &script->sock_meta_ref);
+
+    luaL_newlib(L, peer_meta);
+    lua_pushcfunction(L, peer_send);
+    lua_pushcclosure(L, peer_index, 1);
+    lua_setfield(L, -2, "__index");
+    meta_end(L, "peer", &script->peer_meta_ref);
+
+    lua_createtable(L, PEERS_KEPT, 0);
+    for (int n = 1; n <= PEERS_KEPT; n++) { /* so that it stays an array, whichever place is filled first */
+        lua_pushboolean(L, 0);
+        lua_rawseti(L, -2, n);
+    }
+    script->peers_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_udp_clients_define(L, script);
+}

@@ -1,0 +1,294 @@
+/* bind_udp_client.c - ls.udp_connect: a UDP socket with one peer, for the task that made it and others of its state.
+ *
+ * Nothing is received before somebody asks; what comes with one receive is kept for the next ones. A receive that timed
+ * out stays posted, and what it brings later is for the next call. The object in C outlives its Lua handle until its
+ * last packet has come. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "script/bind.h"
+#include "script/site_inner.h"
+#include "script/task.h"
+#include "script/udp_inner.h"
+
+enum { CLIENT_BATCH_DEFAULT = 8 };
+
+static const char client_tag;
+
+typedef struct udp_client {
+    ls_node node;
+    ls_udp *udp;
+    ls_datagrams *batch; /* received; from `next` on not yet taken */
+    unsigned next;
+    int err;         /* of the last receive, not yet told */
+    bool pending;    /* a receive is */
+    bool handle;     /* Lua still holds it */
+    bool closed;     /* by the script, or with the server */
+    ls_node waiters; /* the task that receives */
+    ls_addr remote;
+} udp_client;
+
+typedef struct client_handle {
+    const void *tag;
+    udp_client *client; /* NULL: it could not be made */
+} client_handle;
+
+/* ---- life -------------------------------------------------------------------------------------------------- */
+
+static void client_drop_batch(udp_client *client)
+{
+    if (client->batch != NULL) ls_datagrams_drop(client->batch);
+    client->batch = NULL;
+}
+
+static void client_close(ls_seat *seat, udp_client *client)
+{
+    if (client->closed) return;
+    client->closed = true;
+    client_drop_batch(client);
+    ls_udp_close(seat, client->udp);
+    while (!ls_list_empty(&client->waiters))
+        ls_task_wake(seat, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
+}
+
+static void client_free(udp_client *client)
+{
+    client_drop_batch(client);
+    ls_list_remove(&client->node);
+    ls_udp_free(client->udp);
+    free(client);
+}
+
+/* Free those whose handle is gone and whose last packet has come. */
+static void clients_sweep(ls_udp_script *script)
+{
+    for (ls_node *node = script->clients.next, *next; node != &script->clients; node = next) {
+        udp_client *client = LS_CONTAINER(node, udp_client, node);
+        next = node->next;
+        if (!client->handle && ls_udp_idle(client->udp)) client_free(client);
+    }
+}
+
+void ls_udp_script_close(ls_state *state, ls_seat *seat)
+{
+    if (state->udp == NULL) return;
+    for (ls_node *node = state->udp->clients.next; node != &state->udp->clients; node = node->next) {
+        udp_client *client = LS_CONTAINER(node, udp_client, node);
+        ls_node_init(&client->waiters); /* no task runs any more */
+        client_close(seat, client);
+    }
+}
+
+void ls_udp_script_free(ls_state *state)
+{
+    ls_udp_script *script = state->udp;
+    if (script == NULL) return;
+    while (!ls_list_empty(&script->clients)) client_free(LS_CONTAINER(script->clients.next, udp_client, node));
+    free(script->peer_keys);
+    free(script);
+    state->udp = NULL;
+}
+
+static int handle_gc(lua_State *L)
+{
+    client_handle *handle = lua_touserdata(L, 1);
+    udp_client *client = handle->client;
+    const ls_state *state = ls_state_of(L);
+    handle->client = NULL;
+    if (client == NULL) return 0;
+    client->handle = false;
+    if (state->site->port == NULL) return 0; /* the server has ended, and closed it */
+    client_close(state->seat, client);
+    if (ls_udp_idle(client->udp)) client_free(client);
+    return 0;
+}
+
+static udp_client *client_check(lua_State *L)
+{
+    client_handle *handle =
+        lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) >= sizeof *handle ? lua_touserdata(L, 1) : NULL;
+    if (handle == NULL || handle->tag != &client_tag || handle->client == NULL)
+        luaL_typeerror(L, 1, "connected UDP socket");
+    return handle->client;
+}
+
+/* ---- send and receive -------------------------------------------------------------------------------------- */
+
+/* sock:send(data) -> true | nil, message, code. Never waits. */
+static int client_send(lua_State *L)
+{
+    const udp_client *client = client_check(L);
+    const ls_sockaddr nobody = {.len = 0}; /* the connected peer */
+    ls_datagrams *batch;
+    size_t len;
+    ls_udp_check_data(L, 2, &len);
+    if (client->closed) return ls_push_failure(L, LS_ECLOSED);
+    int err = ls_udp_compose_value(L, 2, &nobody, &batch);
+    if (err == LS_OK) err = ls_udp_send(ls_state_of(L)->seat, client->udp, batch, 1);
+    if (err < 0) return ls_push_failure(L, err);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+static void client_came(ls_seat *seat, void *user, ls_datagrams *batch, int err)
+{
+    udp_client *client = user;
+    client->pending = false;
+    if (client->closed) {
+        if (batch != NULL) ls_datagrams_drop(batch);
+        return;
+    }
+    client->batch = batch;
+    client->next = 0;
+    client->err = err;
+    if (!ls_list_empty(&client->waiters))
+        ls_task_wake(seat, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
+}
+
+/* Push what there is: data [, info], or an error. 0: nothing yet. */
+static int client_take(lua_State *L, udp_client *client)
+{
+    int count = 1;
+    if (client->closed) return ls_push_failure(L, LS_ECLOSED);
+    if (client->batch == NULL) {
+        const int err = client->err;
+        client->err = LS_OK;
+        return err < 0 ? ls_push_failure(L, err) : 0;
+    }
+    const ls_datagram *datagram = &client->batch->at[client->next];
+    lua_pushlstring(L, datagram->slice.ptr, datagram->slice.len);
+    if (datagram->truncated) {
+        lua_createtable(L, 0, 1);
+        lua_pushboolean(L, 1);
+        lua_setfield(L, -2, "truncated");
+        count = 2;
+    }
+    if (++client->next == client->batch->count) client_drop_batch(client);
+    return count;
+}
+
+static int client_received(lua_State *L, int status, lua_KContext context)
+{
+    udp_client *client = client_check(L);
+    (void)status;
+    (void)context;
+    const int count = client_take(L, client);
+    return count > 0 ? count : ls_push_failure(L, LS_ETIMEDOUT);
+}
+
+/* sock:receive([timeout]) -> data [, { truncated = true }] | nil, message, code */
+static int client_receive(lua_State *L)
+{
+    udp_client *client = client_check(L);
+    const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
+    ls_state *state = ls_state_of(L);
+    lua_settop(L, 1);
+    int count = client_take(L, client);
+    if (count > 0) return count;
+    if (!ls_list_empty(&client->waiters)) return luaL_error(L, "another task receives from this socket already");
+    if (timeout != 0) ls_task_may_wait(L);
+    if (!client->pending) {
+        const int posted = ls_udp_receive(state->seat, client->udp, &client->batch);
+        if (posted < 0) return ls_push_failure(L, posted);
+        if (posted == LS_DONE) {
+            client->next = 0;
+            return client_take(L, client);
+        }
+        client->pending = true;
+    }
+    if (timeout == 0) return ls_push_failure(L, LS_ETIMEDOUT);
+    if (timeout > 0) ls_task_alarm(L, state->current, timeout);
+    ls_list_push(&client->waiters, &state->current->wait_node);
+    return ls_task_suspend(L, 0, client_received);
+}
+
+/* sock:close() */
+static int client_close_call(lua_State *L)
+{
+    client_close(ls_state_of(L)->seat, client_check(L));
+    return 0;
+}
+
+static int client_gc_close(lua_State *L) /* __close */
+{
+    return client_close_call(L);
+}
+
+static int client_index(lua_State *L)
+{
+    const udp_client *client = client_check(L);
+    char text[LS_ADDR_TEXT_BYTES];
+    const char *name = lua_tostring(L, 2);
+    lua_pushvalue(L, 2);
+    lua_rawget(L, lua_upvalueindex(1));
+    if (!lua_isnil(L, -1) || name == NULL) return 1;
+    if (strcmp(name, "local_addr") == 0)
+        lua_pushstring(L, ls_addr_text(ls_udp_addr(client->udp), text));
+    else if (strcmp(name, "remote") == 0)
+        lua_pushstring(L, ls_addr_text(&client->remote, text));
+    return 1;
+}
+
+static int client_tostring(lua_State *L)
+{
+    const udp_client *client = client_check(L);
+    char text[LS_ADDR_TEXT_BYTES];
+    lua_pushfstring(L, "UDP socket to %s%s", ls_addr_text(&client->remote, text), client->closed ? " (closed)" : "");
+    return 1;
+}
+
+/* core.udp_connect(host, port [, setup]) -> sock | nil, message, code */
+int ls_core_udp_connect(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    const char *host = luaL_checkstring(L, 1);
+    const uint16_t port = (uint16_t)ls_udp_check_port(L, 2);
+    ls_udp_setup setup;
+    ls_addr to;
+    if (state->loading || state->site->port == NULL)
+        return luaL_error(L, "there is no network while the site loads; connect from a handler, ls.once or "
+                             "ls.on(\"start\")");
+    if (ls_udp_parse(host, port, &to) < 0) return ls_udp_push_bad_host(L, host);
+    if (lua_istable(L, 3)) {
+        ls_udp_check_setup(L, 3, &setup);
+    } else {
+        ls_udp_setup_defaults(&setup);
+        setup.batch = CLIENT_BATCH_DEFAULT;
+    }
+
+    client_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
+    *handle = (client_handle){.tag = &client_tag};
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->udp->client_meta_ref);
+    lua_setmetatable(L, -2);
+    clients_sweep(state->udp);
+    udp_client *client = calloc(1, sizeof *client);
+    if (client == NULL) return luaL_error(L, "not enough memory");
+    const int err = ls_udp_connect(state->site->port, &setup, &to, &state->actor, client_came, client, &client->udp);
+    if (err < 0) {
+        free(client);
+        return ls_push_failure(L, err);
+    }
+    ls_node_init(&client->waiters);
+    client->handle = true;
+    client->remote = to;
+    ls_list_push(&state->udp->clients, &client->node);
+    handle->client = client;
+    return 1;
+}
+
+void ls_udp_clients_define(lua_State *L, ls_udp_script *script)
+{
+    static const luaL_Reg methods[] = {
+        {"send", client_send}, {"receive", client_receive}, {"close", client_close_call}, {NULL, NULL}};
+    static const luaL_Reg meta[] = {
+        {"__tostring", client_tostring}, {"__gc", handle_gc}, {"__close", client_gc_close}, {NULL, NULL}};
+    luaL_newlib(L, meta);
+    luaL_newlib(L, methods);
+    lua_pushcclosure(L, client_index, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pushliteral(L, "connected UDP socket");
+    lua_setfield(L, -2, "__name");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    script->client_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}

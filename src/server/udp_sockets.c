@@ -1,0 +1,148 @@
+/* udp_sockets.c - see udp_sockets.h. */
+#include "server/udp_sockets.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+enum { PORT_TRIES = 16 }; /* to find a free port on both loopback addresses */
+
+static int open_one(ls_udp_sockets *sockets, ls_site *site, unsigned index, ls_port *port, const ls_addr *at)
+{
+    const ls_site_udp *wanted = ls_site_udp_get(site, index);
+    ls_udp *udp;
+    int err = ls_udp_open(port, &wanted->setup, at, ls_site_udp_batch, ls_site_udp_user(site, index), &udp);
+    if (err == LS_OK) sockets->at[sockets->count++] = udp;
+    return err;
+}
+
+static void close_last(ls_udp_sockets *sockets, ls_port *port)
+{
+    ls_seat seat = {.port = port}; /* nobody runs yet */
+    ls_udp *udp = sockets->at[--sockets->count];
+    ls_udp_close(&seat, udp);
+    ls_udp_free(udp);
+}
+
+static bool no_such_family(int err)
+{
+    return err == LS_EADDRNOTAVAIL || err == LS_ENOTSUP;
+}
+
+/* Both loopback addresses with one port. A machine without IPv6 has only the first. */
+static int open_loopback(ls_udp_sockets *sockets, ls_site *site, unsigned index, ls_port *port, ls_addr *at)
+{
+    const uint16_t wanted = ls_site_udp_get(site, index)->port;
+    int err = LS_EADDRINUSE;
+    for (int tries = wanted == 0 ? PORT_TRIES : 1; tries > 0; tries--) {
+        (void)ls_addr_parse("127.0.0.1", wanted, at);
+        if ((err = open_one(sockets, site, index, port, at)) < 0) return err;
+        (void)ls_addr_parse("::1", ls_udp_addr(sockets->at[sockets->count - 1])->port, at);
+        err = open_one(sockets, site, index, port, at);
+        if (err == LS_OK || no_such_family(err)) return LS_OK;
+        close_last(sockets, port);
+        if (err != LS_EADDRINUSE) break;
+    }
+    return err;
+}
+
+int ls_udp_sockets_open(ls_udp_sockets *sockets, ls_site *site, ls_port *port, char *message, size_t message_bytes)
+{
+    const unsigned calls = ls_site_udp_count(site);
+    char text[LS_ADDR_TEXT_BYTES];
+    if ((sockets->at = calloc((size_t)calls * LS_UDP_SOCKETS_MAX + 1, sizeof(ls_udp *))) == NULL) {
+        (void)snprintf(message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
+        return LS_ENOMEM;
+    }
+    for (unsigned i = 0; i < calls; i++) {
+        const ls_site_udp *wanted = ls_site_udp_get(site, i);
+        const unsigned before = sockets->count;
+        ls_addr at;
+        int err = LS_OK;
+        if (wanted->host[0] == '\0') {
+            err = open_loopback(sockets, site, i, port, &at);
+        } else if ((err = ls_addr_parse(wanted->host, wanted->port, &at)) < 0 || at.family == LS_ADDR_UNIX) {
+            (void)snprintf(message, message_bytes,
+                           "%s: cannot receive on \"%s\": give an address such as \"127.0.0.1\" or \"::1\", or \"*\"",
+                           wanted->where, wanted->host);
+            return err < 0 ? err : LS_EINVAL;
+        } else {
+            err = open_one(sockets, site, i, port, &at);
+            if (strcmp(wanted->host, "*") == 0 && no_such_family(err)) {
+                (void)ls_addr_parse("0.0.0.0", wanted->port, &at); /* no IPv6 on this machine */
+                err = open_one(sockets, site, i, port, &at);
+            }
+        }
+        if (err < 0) {
+            (void)snprintf(message, message_bytes, "%s: cannot receive on udp://%s: %s", wanted->where,
+                           ls_addr_text(&at, text),
+                           err == LS_ENOENT ? "there is no such network interface" : ls_err_text(err));
+            return err;
+        }
+        for (unsigned n = before; n < sockets->count; n++) ls_site_udp_bound(site, i, sockets->at[n]);
+    }
+    return LS_OK;
+}
+
+void ls_udp_sockets_start(ls_udp_sockets *sockets, ls_seat *seat)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    for (unsigned i = 0; i < sockets->count; i++) {
+        ls_udp_start(seat, sockets->at[i]);
+        ls_log(LS_LOG_INFO, "listening on udp://%s", ls_addr_text(ls_udp_addr(sockets->at[i]), text));
+    }
+}
+
+void ls_udp_sockets_stop(ls_udp_sockets *sockets, ls_seat *seat)
+{
+    for (unsigned i = 0; i < sockets->count; i++) ls_udp_stop(seat, sockets->at[i]);
+}
+
+bool ls_udp_sockets_idle(const ls_udp_sockets *sockets)
+{
+    for (unsigned i = 0; i < sockets->count; i++)
+        if (!ls_udp_idle(sockets->at[i])) return false;
+    return true;
+}
+
+void ls_udp_sockets_close(ls_udp_sockets *sockets, ls_seat *seat)
+{
+    for (unsigned i = 0; i < sockets->count; i++) ls_udp_close(seat, sockets->at[i]);
+}
+
+void ls_udp_sockets_free(ls_udp_sockets *sockets)
+{
+    for (unsigned i = 0; i < sockets->count; i++) ls_udp_free(sockets->at[i]);
+    free(sockets->at);
+    *sockets = (ls_udp_sockets){NULL, 0};
+}
+
+void ls_udp_sockets_stat(const ls_udp_sockets *sockets, ls_site_stat_fn *each, void *to)
+{
+    ls_udp_stats sum = {0};
+    if (sockets->count == 0) return;
+    for (unsigned i = 0; i < sockets->count; i++) {
+        ls_udp_stats one;
+        ls_udp_stat(sockets->at[i], &one);
+        sum.received += one.received;
+        sum.batches += one.batches;
+        sum.truncated += one.truncated;
+        sum.sent += one.sent;
+        sum.failed += one.failed;
+    }
+    each(to, "udp_received", (double)sum.received);
+    each(to, "udp_batches", (double)sum.batches);
+    each(to, "udp_truncated", (double)sum.truncated);
+    each(to, "udp_sent", (double)sum.sent);
+    each(to, "udp_failed", (double)sum.failed);
+}
+
+void ls_udp_sockets_describe(const ls_site *site)
+{
+    for (unsigned i = 0; i < ls_site_udp_count(site); i++) {
+        const ls_site_udp *udp = ls_site_udp_get(site, i);
+        printf("udp: %s port %u (%s)\n", udp->host[0] == '\0' ? "loopback" : udp->host, udp->port, udp->where);
+    }
+}
