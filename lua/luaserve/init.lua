@@ -8,6 +8,7 @@ local app = require "luaserve.app"
 local json = require "luaserve.json"
 local misuse = require "luaserve.misuse"
 local options = require "luaserve.options"
+local tcp = require "luaserve.tcp"
 local udp = require "luaserve.udp"
 misuse.ours()
 
@@ -23,6 +24,7 @@ local ls = {
   once = core.once,
   buffer = core.buffer,
   stats = core.stats,
+  tcp = tcp.listen,
   udp = udp.listen,
   udp_connect = udp.connect,
 }

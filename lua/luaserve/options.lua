@@ -122,82 +122,108 @@ local config_known = merged(listener, process)
 local listen_says = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.listen{ port = 8080, app = app, ... }'
 
 -- The core takes addresses, not names. "localhost" is what it says: the loopback, IPv4 and IPv6.
-local function check_host(host)
+local function check_host(who, host)
   if host == "localhost" then return "" end
   if host == "" or host == "*" or host:find(":", 1, true) or host:match("^%d+%.%d+%.%d+%.%d+$") then return host end
-  misuse.raise('ls.listen: host must be an address such as "127.0.0.1", "::1" or "*" (names are not looked up); got %q',
-    host)
+  misuse.raise('%s: host must be an address such as "127.0.0.1", "::1" or "*" (names are not looked up); got %q',
+    who, host)
 end
 
-local function address_of_text(text)
+-- "host", port of "host:port" or "[::1]:port"; nil when it is neither.
+function options.host_port(text)
+  local host, port = text:match("^%[([%x:.%%%w]+)%]:(%d+)$")
+  if not host then host, port = text:match("^([^:%[%]]+):(%d+)$") end
+  return host, tonumber(port)
+end
+
+local function address_of_text(who, text)
   local path = text:match("^unix:(.+)$")
   if path then return "unix:" .. path, 0 end
   if text:match("^%d+$") then return "", tonumber(text) end
-  local host, port = text:match("^%[([%x:.%%%w]+)%]:(%d+)$")
-  if not host then host, port = text:match("^([^:%[%]]+):(%d+)$") end
-  if host then return check_host(host), tonumber(port) end
+  local host, port = options.host_port(text)
+  if host then return check_host(who, host), port end
   if text:match("^:%d+$") then
-    misuse.raise('ls.listen: %q names no host; write %s for this machine alone, or "*%s" for everyone', text,
+    misuse.raise('%s: %q names no host; write %s for this machine alone, or "*%s" for everyone', who, text,
       text:sub(2), text)
   end
-  misuse.raise('ls.listen: %q is no address; write 8080, "127.0.0.1:8080", "[::1]:8080", "*:8080" or "unix:/path"',
-    text)
+  misuse.raise('%s: %q is no address; write 8080, "127.0.0.1:8080", "[::1]:8080", "*:8080" or "unix:/path"', who, text)
 end
 
-local function check_port(port)
+local function check_port(who, port)
   if math.type(port) == "float" then port = math.tointeger(port) or port end
   if math.type(port) ~= "integer" or port < 0 or port > 65535 then
-    misuse.raise("ls.listen: port must be a whole number from 0 (pick a free one) to 65535; got %s", misuse.show(port))
+    misuse.raise("%s: port must be a whole number from 0 (pick a free one) to 65535; got %s", who, misuse.show(port))
   end
   return port
 end
 
-local function address_of_table(given)
+local function address_of_table(who, given)
   local host, port, path = given.host, given.port, given.path
   if host ~= nil and type(host) ~= "string" then
-    misuse.raise('ls.listen: host must be a text such as "127.0.0.1", "::1" or "*"; got %s', misuse.show(host))
+    misuse.raise('%s: host must be a text such as "127.0.0.1", "::1" or "*"; got %s', who, misuse.show(host))
   end
   if host and host:match("^unix:") then
-    if path ~= nil then misuse.raise("ls.listen: host and path both name a Unix socket; leave one out") end
+    if path ~= nil then misuse.raise("%s: host and path both name a Unix socket; leave one out", who) end
     path, host = host:sub(6), nil
   end
   if path ~= nil then
     if type(path) ~= "string" or path == "" then
-      misuse.raise('ls.listen: path must be the file name of a Unix socket, such as "/run/site.sock"; got %s',
+      misuse.raise('%s: path must be the file name of a Unix socket, such as "/run/site.sock"; got %s', who,
         misuse.show(path))
     end
     if host ~= nil or port ~= nil then
-      misuse.raise("ls.listen: path is a Unix socket and goes without host and port")
+      misuse.raise("%s: path is a Unix socket and goes without host and port", who)
     end
     return "unix:" .. path, 0
   end
-  if port == nil then misuse.raise("ls.listen: port is missing (0 picks a free one)") end
+  if port == nil then misuse.raise("%s: port is missing (0 picks a free one)", who) end
   if host then host = host:match("^%[(.*)%]$") or host end
-  return check_host(host or ""), check_port(port)
+  return check_host(who, host or ""), check_port(who, port)
 end
+
+-- Where to listen: 8080, "host:port", "unix:/path" or a table with host, port, path -> host, port for the core. A host
+-- of "" is the loopback. Raises at the caller's line; nothing for another type.
+function options.address(who, at)
+  local host, port
+  if type(at) == "number" then
+    host, port = "", check_port(who, at)
+  elseif type(at) == "string" then
+    host, port = address_of_text(who, at)
+    check_port(who, port)
+  elseif type(at) == "table" then
+    host, port = address_of_table(who, at)
+  else
+    return nil
+  end
+  if #host > 111 then misuse.raise("%s: %s is too long (at most 111 bytes)", who, misuse.show(host)) end
+  return host, port
+end
+
+-- The fields of `given` that `specs` has (as `listener` above), with the core's names, put into `out`. Raises.
+function options.read_all(who, given, specs, out)
+  for name, spec in pairs(specs) do
+    if given[name] ~= nil then out[spec[1]] = read(who, name, given[name], spec) end
+  end
+  return out
+end
+
+options.merged = merged
 
 -- What ls.listen was given -> { host=, port=, http={core's names} }, app. `defaults` is the http table that ls.config
 -- made. The app is returned unchecked. Raises at the caller's line.
 function options.listen(defaults, at, app)
   local out = { http = {} }
   for name, value in pairs(defaults) do out.http[name] = value end
-  if type(at) == "number" then
-    out.host, out.port = "", check_port(at)
-  elseif type(at) == "string" then
-    out.host, out.port = address_of_text(at)
-    check_port(out.port)
-  elseif type(at) == "table" then
+  if type(at) == "table" then
     options.check_names("ls.listen", at, listen_known)
     if app ~= nil then misuse.raise("ls.listen: with a table, the app goes into it: app = app") end
-    out.host, out.port = address_of_table(at)
     app = at.app
-    for name, spec in pairs(listener) do
-      if at[name] ~= nil then out.http[spec[1]] = read("ls.listen", name, at[name], spec) end
-    end
-  else
+    options.read_all("ls.listen", at, listener, out.http)
+  end
+  out.host, out.port = options.address("ls.listen", at)
+  if not out.host then
     misuse.raise("ls.listen: the first argument says where to listen: %s; got %s", listen_says, misuse.show(at))
   end
-  if #out.host > 111 then misuse.raise("ls.listen: %s is too long (at most 111 bytes)", misuse.show(out.host)) end
   return out, app
 end
 

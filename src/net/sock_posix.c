@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -91,6 +92,36 @@ int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from)
     if (fd < 0) return errno == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(errno);
     from->len = len;
     *out = fd;
+    return LS_OK;
+}
+
+int ls_sock_open(uint8_t family, ls_fd *out)
+{
+    const int on = 1;
+    const ls_addr addr = {.family = family};
+    const int fd = socket(system_family(&addr), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return ls_err_from_errno(errno);
+    if (family != LS_ADDR_UNIX && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0) {
+        const int err = ls_err_from_errno(errno);
+        close(fd);
+        return err;
+    }
+    *out = fd;
+    return LS_OK;
+}
+
+bool ls_sock_unread(ls_fd fd)
+{
+    int bytes = 0;
+    return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
+{
+    const int wanted = on, seconds = idle_s > 32767 ? 32767 : (int)idle_s; /* what the system takes */
+    if (setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &wanted, sizeof wanted) < 0) return ls_err_from_errno(errno);
+    if (on && setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds) < 0)
+        return errno == EOPNOTSUPP || errno == ENOPROTOOPT ? LS_ENOTSUP : ls_err_from_errno(errno);
     return LS_OK;
 }
 

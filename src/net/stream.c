@@ -76,6 +76,7 @@ static void arm(ls_stream *s, uint64_t at_ms)
     uint64_t unarmed = 0;
     if (!atomic_compare_exchange_strong(&s->timer_ms, &unarmed, at_ms)) return;
     atomic_fetch_add(&s->refs, 1);
+    s->timer.op.actor = s->proto->expired != NULL ? s->actor : NULL;
     if (ls_timer_set(s->port, &s->timer, timer_ns(at_ms)) < 0) {
         atomic_store(&s->timer_ms, 0);
         atomic_fetch_sub(&s->refs, 1);
@@ -120,12 +121,31 @@ static void check_deadline(ls_stream *s, uint64_t now_ms)
     }
 }
 
+/* The same inside the owner's actor, who is told and decides. */
+static void timer_told(ls_seat *seat, ls_stream *s)
+{
+    atomic_store(&s->timer_ms, 0);
+    if (!atomic_load(&s->closing)) {
+        const uint64_t at_ms = atomic_load(&s->deadline_ms);
+        if (at_ms <= ls_clock_ns() / 1000000u) {
+            atomic_store(&s->deadline_ms, UINT64_MAX);
+            s->proto->expired(seat, s);
+        } else if (at_ms != UINT64_MAX) {
+            arm(s, at_ms);
+        }
+    }
+    unref(s);
+}
+
 /* Runs beside the owner, with the reference of the timer that fired. An owner who finds it firing leaves the arming to
  * it, so deadline_ms and closing are looked at once more when it is armed again. */
 static void timer_fired(ls_seat *seat, ls_op *op)
 {
     ls_stream *s = LS_CONTAINER(op, ls_stream, timer.op);
-    (void)seat;
+    if (op->actor != NULL && !s->lingering) {
+        timer_told(seat, s);
+        return;
+    }
     const uint64_t now_ms = ls_clock_ns() / 1000000u;
     if (!atomic_load(&s->closing)) check_deadline(s, now_ms);
 
@@ -220,6 +240,16 @@ int ls_stream_recv(ls_seat *seat, ls_stream *s, void *ptr, uint32_t len)
     s->rx.actor = s->actor;
     s->rx_pending = true; /* before posting: afterwards another thread may have the packet */
     int err = ls_op_recv(seat, s->sock, &s->rx, ptr, len);
+    if (err != LS_PENDING) s->rx_pending = false;
+    return err;
+}
+
+int ls_stream_connect(ls_seat *seat, ls_stream *s, const ls_sockaddr *to)
+{
+    assert(!s->rx_pending && !s->tx_pending);
+    s->rx.actor = s->actor;
+    s->rx_pending = true;
+    int err = ls_op_connect(seat, s->sock, &s->rx, to);
     if (err != LS_PENDING) s->rx_pending = false;
     return err;
 }
@@ -372,6 +402,16 @@ int ls_stream_flush(ls_seat *seat, ls_stream *s)
         if (sent_some(s)) break;
     }
     return LS_DONE;
+}
+
+void ls_stream_abort(ls_stream *s)
+{
+    if (s->tx_pending) ls_op_cancel(s->sock, &s->out->tx);
+}
+
+void ls_stream_discard(ls_stream *s)
+{
+    if (s->out != NULL) drop_queue(s);
 }
 
 static void sent(ls_seat *seat, ls_op *op)

@@ -26,6 +26,9 @@ typedef struct ls_stream_proto {
     void (*sent)(ls_seat *seat, ls_stream *s, int err);
     /* The last call, after ls_stream_close: nothing refers to the stream any more. Any thread. */
     void (*closed)(ls_stream *s);
+    /* May be NULL: then the deadline cancels what is pending. Else it is told here, inside s->actor, and nothing is
+     * cancelled; there is no deadline any more until the next one is set. */
+    void (*expired)(ls_seat *seat, ls_stream *s);
 } ls_stream_proto;
 
 struct ls_stream {
@@ -61,6 +64,10 @@ void ls_stream_linger(ls_seat *seat, ls_stream *s, uint32_t linger_ms);
  * LS_E*. */
 int ls_stream_recv(ls_seat *seat, ls_stream *s, void *ptr, uint32_t len);
 
+/* Connect a socket that is not connected; *to stays until the end. LS_DONE; LS_PENDING: proto->received comes with 0 or an
+ * error; or LS_E*. */
+int ls_stream_connect(ls_seat *seat, ls_stream *s, const ls_sockaddr *to);
+
 /* Memory for n bytes of output (n <= LS_BLOCK_LARGE), or NULL: no memory. Write, then commit how many came to be. */
 char *ls_stream_room(ls_seat *seat, ls_stream *s, size_t n);
 void ls_stream_commit(ls_stream *s, size_t n);
@@ -77,6 +84,12 @@ size_t ls_stream_queued(const ls_stream *s); /* bytes, those being sent included
 /* Send what is queued. LS_DONE: all has left. LS_PENDING: proto->sent comes when all has, what is queued meanwhile
  * included. LS_E*: the queue is dropped. */
 int ls_stream_flush(ls_seat *seat, ls_stream *s);
+
+/* Cancel the pending send, if there is one: proto->sent comes with LS_ECANCELED, or all had left in that moment. */
+void ls_stream_abort(ls_stream *s);
+
+/* When no thread runs any more and the port is closed: drop what the stream holds, without a callback. */
+void ls_stream_discard(ls_stream *s);
 
 /* Nothing is to take longer than until then. Storing a later deadline is one store; the timer looks when the earlier one
  * has passed. stall_ms: see the field. */

@@ -19,7 +19,7 @@ static void received(ls_seat *seat, ls_stream *s, int64_t result);
 static void sent(ls_seat *seat, ls_stream *s, int err);
 static void closed(ls_stream *s);
 
-static const ls_stream_proto stream_proto = {received, sent, closed};
+static const ls_stream_proto stream_proto = {received, sent, closed, NULL};
 
 /* ---- the listener's part --------------------------------------------------------------------------------------- */
 

@@ -6,12 +6,23 @@
 
 static const char buffer_tag;
 
-ls_buffer *ls_buffer_test(lua_State *L, int index)
+enum { BUFFER_BYTES_MIN = 4 * 1024 * 1024 }; /* held by buffers, before a collection is asked for */
+
+static ls_buffer *buffer_any(lua_State *L, int index)
 {
     ls_buffer *buffer;
     if (lua_type(L, index) != LUA_TUSERDATA || lua_rawlen(L, index) < sizeof *buffer) return NULL;
     buffer = lua_touserdata(L, index);
     return buffer->tag == &buffer_tag ? buffer : NULL;
+}
+
+ls_buffer *ls_buffer_test(lua_State *L, int index)
+{
+    ls_buffer *buffer = buffer_any(L, index);
+    if (buffer != NULL && buffer->over)
+        luaL_error(
+            L, "this chunk is over: it is the loop's until its next round; data:keep() or tostring(data) keeps it");
+    return buffer;
 }
 
 static ls_buffer *buffer_check(lua_State *L, int index)
@@ -184,24 +195,117 @@ static int buffer_sub(lua_State *L)
     return 1;
 }
 
-static int buffer_gc(lua_State *L)
+static void buffer_drop(ls_buffer *buffer)
 {
-    ls_buffer *buffer = ls_buffer_test(L, 1);
-    if (buffer == NULL) return 0;
     for (unsigned n = 0; n < buffer->count; n++) ls_slice_drop(&buffer->slices[n]);
     free(buffer->slices);
     *buffer = (ls_buffer){.tag = &buffer_tag};
+}
+
+static int buffer_gc(lua_State *L)
+{
+    ls_buffer *buffer = buffer_any(L, 1);
+    if (buffer != NULL) buffer_drop(buffer);
     return 0;
+}
+
+void ls_buffer_lend(ls_buffer *buffer)
+{
+    buffer->lent = true;
+}
+
+void ls_buffer_take_back(lua_State *L, int index)
+{
+    ls_buffer *buffer = buffer_any(L, index);
+    if (buffer == NULL || !buffer->lent) return;
+    buffer_drop(buffer);
+    buffer->over = true;
+}
+
+/* buffer:keep() -> buffer. A chunk that a loop was given stays after its round. */
+static int buffer_keep(lua_State *L)
+{
+    ls_buffer *buffer = buffer_check(L, 1);
+    if (buffer->lent) {
+        buffer->lent = false;
+        ls_buffer_account(L, buffer->len);
+    }
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* A young collection costs a look at every coroutine, so it is asked for in proportion to what lives. */
+void ls_buffer_account(lua_State *L, size_t bytes)
+{
+    ls_state *state = ls_state_of(L);
+    const size_t live = atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
+    state->buffer_bytes += bytes;
+    if (state->buffer_bytes < BUFFER_BYTES_MIN || state->buffer_bytes < live) return;
+    state->buffer_bytes = 0;
+    (void)lua_gc(L, LUA_GCSTEP, 0);
+}
+
+/* A method of strings, for the bytes of the buffer as a string: the upvalue is string's function. */
+static int buffer_as_string(lua_State *L)
+{
+    const ls_buffer *buffer = buffer_check(L, 1);
+    ls_slices_push_string(L, buffer->slices, buffer->count, buffer->len);
+    lua_replace(L, 1);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+/* buffer .. x, x .. buffer -> string */
+static int buffer_concat(lua_State *L)
+{
+    luaL_tolstring(L, 1, NULL);
+    luaL_tolstring(L, 2, NULL);
+    lua_concat(L, 2);
+    return 1;
+}
+
+/* Two buffers are equal when their bytes are. */
+static int buffer_eq(lua_State *L)
+{
+    const ls_buffer *a = ls_buffer_test(L, 1), *b = ls_buffer_test(L, 2);
+    bool equal = a != NULL && b != NULL && a->len == b->len;
+    unsigned i = 0, j = 0;
+    size_t at_a = 0, at_b = 0;
+    while (equal && i < a->count && j < b->count) {
+        size_t run = a->slices[i].len - at_a;
+        if (run > b->slices[j].len - at_b) run = b->slices[j].len - at_b;
+        equal = memcmp(a->slices[i].ptr + at_a, b->slices[j].ptr + at_b, run) == 0;
+        at_a += run;
+        at_b += run;
+        if (at_a == a->slices[i].len) i++, at_a = 0;
+        if (at_b == b->slices[j].len) j++, at_b = 0;
+    }
+    lua_pushboolean(L, equal);
+    return 1;
 }
 
 void ls_buffer_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {
-        {"tostring", buffer_tostring}, {"sub", buffer_sub}, {"append", buffer_append}, {NULL, NULL}};
-    static const luaL_Reg meta[] = {
-        {"__tostring", buffer_tostring}, {"__len", buffer_len}, {"__gc", buffer_gc}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"tostring", buffer_tostring},
+                                       {"sub", buffer_sub},
+                                       {"append", buffer_append},
+                                       {"keep", buffer_keep},
+                                       {NULL, NULL}};
+    static const char *const of_strings[] = {"byte",  "find", "match",   "gmatch", "gsub",   "upper",
+                                             "lower", "rep",  "reverse", "len",    "unpack", NULL};
+    static const luaL_Reg meta[] = {{"__tostring", buffer_tostring}, {"__len", buffer_len}, {"__gc", buffer_gc},
+                                    {"__concat", buffer_concat},     {"__eq", buffer_eq},   {NULL, NULL}};
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
+    lua_getglobal(L, "string");
+    for (unsigned n = 0; of_strings[n] != NULL; n++) {
+        lua_getfield(L, -1, of_strings[n]);
+        lua_pushcclosure(L, buffer_as_string, 1);
+        lua_setfield(L, -3, of_strings[n]);
+    }
+    lua_pop(L, 1);
     lua_setfield(L, -2, "__index");
     lua_pushliteral(L, "buffer");
     lua_setfield(L, -2, "__name");

@@ -24,7 +24,7 @@ static ls_state *check_loading(lua_State *L, const char *what)
 /* ---- definitions ------------------------------------------------------------------------------------------- */
 
 /* A whole number from the field `name` of the table at `index`, if it is set. */
-static bool option_number(lua_State *L, int index, const char *name, uint64_t max, uint64_t *out)
+bool ls_option_number(lua_State *L, int index, const char *name, uint64_t max, uint64_t *out)
 {
     int whole;
     if (lua_getfield(L, index, name) == LUA_TNIL) {
@@ -41,7 +41,7 @@ static bool option_number(lua_State *L, int index, const char *name, uint64_t ma
 static void option_u32(lua_State *L, int index, const char *name, uint32_t max, uint32_t *out)
 {
     uint64_t value;
-    if (option_number(L, index, name, max, &value)) *out = (uint32_t)value;
+    if (ls_option_number(L, index, name, max, &value)) *out = (uint32_t)value;
 }
 
 static void http_options(lua_State *L, int index, ls_http_config *http)
@@ -50,7 +50,7 @@ static void http_options(lua_State *L, int index, ls_http_config *http)
     option_u32(L, index, "head_bytes_max", LS_BLOCK_LARGE, &http->head.head_bytes_max);
     option_u32(L, index, "target_bytes_max", LS_BLOCK_LARGE, &http->head.target_bytes_max);
     option_u32(L, index, "fields_max", LS_HTTP_FIELDS_MAX, &http->head.fields_max);
-    if (option_number(L, index, "body_bytes_max", UINT64_MAX, &bytes))
+    if (ls_option_number(L, index, "body_bytes_max", UINT64_MAX, &bytes))
         http->body_bytes_max = bytes == (uint64_t)LUA_MAXINTEGER ? UINT64_MAX : bytes;
     option_u32(L, index, "head_ms_max", UINT32_MAX, &http->head_ms_max);
     option_u32(L, index, "body_grace_ms", UINT32_MAX, &http->body_grace_ms);
@@ -84,43 +84,74 @@ static int function_ref(lua_State *L, int index, const char *name)
     return luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
-/* core.listen{...} */
-static int core_listen(lua_State *L)
+/* host, port and where of the options at index 1 */
+static void listener_address(lua_State *L, ls_site_listener *listener)
 {
-    ls_state *state = check_loading(L, "ls.listen");
-    ls_site *site = state->site;
-    ls_site_listener listener = {.port = 0};
     uint32_t port = 0;
-    luaL_checktype(L, 1, LUA_TTABLE);
-    lua_settop(L, 1);
-    option_text(L, 1, "host", listener.host, sizeof listener.host);
+    option_text(L, 1, "host", listener->host, sizeof listener->host);
     if (lua_getfield(L, 1, "where") == LUA_TSTRING) /* for messages: cut to fit */
-        (void)snprintf(listener.where, sizeof listener.where, "%s", lua_tostring(L, -1));
+        (void)snprintf(listener->where, sizeof listener->where, "%s", lua_tostring(L, -1));
     lua_settop(L, 1);
     option_u32(L, 1, "port", UINT32_MAX, &port);
-    if (port > 65535) return luaL_error(L, "port must be from 0 to 65535");
-    listener.port = (uint16_t)port;
-    ls_http_config_defaults(&listener.http);
-    if (lua_getfield(L, 1, "http") == LUA_TTABLE) http_options(L, 2, &listener.http);
-    lua_settop(L, 1);
+    if (port > 65535) luaL_error(L, "port must be from 0 to 65535");
+    listener->port = (uint16_t)port;
+}
 
-    if (state->listener_count == LS_LISTENERS_MAX) return luaL_error(L, "more than %d listeners", LS_LISTENERS_MAX);
+static void listener_add(lua_State *L, ls_state *state, const ls_site_listener *listener, int dispatch_ref,
+                         int failed_ref)
+{
+    ls_site *site = state->site;
+    const unsigned index = state->listener_count;
+    if (index == LS_LISTENERS_MAX) luaL_error(L, "more than %d listeners", LS_LISTENERS_MAX);
     if (state->listeners == NULL) {
         state->listeners = calloc(LS_LISTENERS_MAX, sizeof *state->listeners);
-        if (state->listeners == NULL) return luaL_error(L, "not enough memory");
+        if (state->listeners == NULL) luaL_error(L, "not enough memory");
     }
-    const unsigned index = state->listener_count;
     if (state->index == 0) {
         ls_site_entry *entry = calloc(1, sizeof *entry);
-        if (entry == NULL) return luaL_error(L, "not enough memory");
-        entry->listener = listener;
+        if (entry == NULL) {
+            luaL_error(L, "not enough memory");
+            return;
+        }
+        entry->listener = *listener;
         entry->handler = (ls_site_handler){{ls_http_handler_start}, site, index};
         site->entries[index] = entry;
         site->entry_count = index + 1;
     }
-    state->listeners[index].dispatch_ref = function_ref(L, 1, "dispatch");
-    state->listeners[index].failed_ref = function_ref(L, 1, "failed");
+    state->listeners[index] = (ls_state_listener){dispatch_ref, failed_ref};
     state->listener_count++;
+}
+
+/* core.listen{...} */
+static int core_listen(lua_State *L)
+{
+    ls_state *state = check_loading(L, "ls.listen");
+    ls_site_listener listener = {.kind = LS_SITE_HTTP};
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    listener_address(L, &listener);
+    ls_http_config_defaults(&listener.http);
+    if (lua_getfield(L, 1, "http") == LUA_TTABLE) http_options(L, 2, &listener.http);
+    lua_settop(L, 1);
+
+    const int dispatch_ref = function_ref(L, 1, "dispatch");
+    listener_add(L, state, &listener, dispatch_ref, function_ref(L, 1, "failed"));
+    return 0;
+}
+
+/* core.tcp{ host=, port=, tcp={...}, backlog=, serve=fn, where= } */
+static int core_tcp(lua_State *L)
+{
+    ls_state *state = check_loading(L, "ls.tcp");
+    ls_site_listener listener = {.kind = LS_SITE_TCP};
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    listener_address(L, &listener);
+    option_u32(L, 1, "backlog", UINT32_MAX, &listener.backlog);
+    listener.tcp = ls_tcp_config_default;
+    if (lua_getfield(L, 1, "tcp") == LUA_TTABLE) ls_tcp_options(L, 2, &listener.tcp);
+    lua_settop(L, 1);
+    listener_add(L, state, &listener, function_ref(L, 1, "serve"), LUA_NOREF);
     return 0;
 }
 
@@ -131,11 +162,11 @@ static int core_config(lua_State *L)
     ls_site_settings settings = state->site->settings;
     uint64_t number;
     luaL_checktype(L, 1, LUA_TTABLE);
-    if (option_number(L, 1, "threads", 4096, &number)) settings.threads = (unsigned)number;
-    if (option_number(L, 1, "threads_max", 4096, &number)) settings.threads_max = (unsigned)number;
+    if (ls_option_number(L, 1, "threads", 4096, &number)) settings.threads = (unsigned)number;
+    if (ls_option_number(L, 1, "threads_max", 4096, &number)) settings.threads_max = (unsigned)number;
     option_u32(L, 1, "connections_max", UINT32_MAX, &settings.connections_max);
-    (void)option_number(L, 1, "pool_bytes_max", UINT64_MAX, &settings.pool_bytes_max);
-    (void)option_number(L, 1, "lua_bytes_max", UINT64_MAX, &settings.lua_bytes_max);
+    (void)ls_option_number(L, 1, "pool_bytes_max", UINT64_MAX, &settings.pool_bytes_max);
+    (void)ls_option_number(L, 1, "lua_bytes_max", UINT64_MAX, &settings.lua_bytes_max);
     option_u32(L, 1, "handler_cpu_ms_max", UINT32_MAX, &settings.handler_cpu_ms_max);
     option_u32(L, 1, "drain_ms_max", UINT32_MAX, &settings.drain_ms_max);
     option_u32(L, 1, "accepts_posted", UINT32_MAX, &settings.accepts_posted);
@@ -292,6 +323,7 @@ static int core_stop(lua_State *L)
 int ls_core_open(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"listen", core_listen},
+                                         {"tcp", core_tcp},
                                          {"config", core_config},
                                          {"on", core_on},
                                          {"once", core_once},

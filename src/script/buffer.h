@@ -12,12 +12,22 @@ typedef struct ls_buffer {
     size_t len;
     ls_block *tail; /* the block that only this buffer appends to, or NULL: it lies in the last slice */
     uint32_t tail_used;
+    bool lent; /* to a loop: taken back in its next round */
+    bool over; /* taken back: using it raises */
 } ls_buffer;
 
 void ls_buffer_define(lua_State *L, ls_state *state);
 
 /* The buffer at `index`, or NULL when it is none. */
 ls_buffer *ls_buffer_test(lua_State *L, int index);
+
+/* A lent buffer gives its blocks back when the loop that it was lent to goes on: then they are used again while they are
+ * warm, instead of waiting for the garbage collector. buffer:keep() ends the loan. */
+void ls_buffer_lend(ls_buffer *buffer);
+void ls_buffer_take_back(lua_State *L, int index);
+
+/* So many bytes of blocks are held by a new buffer, of which Lua's collector knows nothing: collects when much is. */
+void ls_buffer_account(lua_State *L, size_t bytes);
 
 /* Push an empty one. Raises. */
 ls_buffer *ls_buffer_push(lua_State *L);

@@ -93,7 +93,8 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->entries = calloc(LS_LISTENERS_MAX, sizeof(ls_site_entry *));
     site->udp_entries = calloc(LS_UDP_ENTRIES_MAX, sizeof(ls_site_udp_entry *));
     site->states = calloc(1, sizeof(ls_state *));
-    if (site->udp_entries == NULL || site->path == NULL || site->entries == NULL || site->states == NULL) goto fail_site;
+    if (site->udp_entries == NULL || site->path == NULL || site->entries == NULL || site->states == NULL)
+        goto fail_site;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
     if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &site->load_pools)) < 0) goto fail_site;
@@ -182,10 +183,11 @@ int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned 
         site->state_count = n + 1;
         if ((err = site_load_state(site, state, message, message_bytes)) < 0) return err;
         if (state->udp->handler_count != site->udp_count) {
-            (void)snprintf(message, message_bytes,
-                           "%s defines %u UDP sockets in one Lua state and %u in another: what a site defines must not "
-                           "depend on the state",
-                           site->path, site->udp_count, state->udp->handler_count);
+            (void)snprintf(
+                message, message_bytes,
+                "%s defines %u UDP sockets in one Lua state and %u in another: what a site defines must not "
+                "depend on the state",
+                site->path, site->udp_count, state->udp->handler_count);
             return LS_ESCRIPT;
         }
         if (state->listener_count != site->entry_count) {

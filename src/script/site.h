@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "net/addr.h"
+#include "net/listener.h"
 #include "net/udp.h"
 #include "port/crew.h"
 #include "proto/exchange.h"
@@ -30,11 +31,24 @@ typedef struct ls_site_settings { /* ls.config{...}; 0 means: not set, the serve
     uint32_t backlog;            /* of listen(2); 1024 */
 } ls_site_settings;
 
-typedef struct ls_site_listener { /* one ls.listen call */
+typedef struct ls_tcp_config { /* limits of one connection that Lua reads and writes; 0 ms: no limit */
+    uint32_t receive_ms_max, send_ms_max;
+    uint32_t write_bytes_high;  /* sends wait when more is queued */
+    uint32_t line_bytes_max;    /* of receive("*l"), receiveuntil */
+    uint64_t message_bytes_max; /* of receive(n), receive("*a") */
+    uint32_t keepalive_s;       /* TCP's own: idle seconds until it probes; 0: off */
+} ls_tcp_config;
+
+enum ls_site_kind { LS_SITE_HTTP, LS_SITE_TCP };
+
+typedef struct ls_site_listener { /* one ls.listen or ls.tcp call */
+    uint8_t kind;                 /* enum ls_site_kind */
     char host[112];               /* "" : the loopback, both families; "*"; an address; "unix:/path" */
     uint16_t port;                /* 0: pick a free one */
     ls_http_config http;
-    char where[80]; /* "site.lua:12", for messages */
+    ls_tcp_config tcp;
+    uint32_t backlog; /* 0: the server's */
+    char where[80];   /* "site.lua:12", for messages */
 } ls_site_listener;
 
 enum { LS_UDP_SOCKETS_MAX = 2 };
@@ -70,6 +84,11 @@ unsigned ls_site_listener_count(const ls_site *site);
 const ls_site_listener *ls_site_listener_get(const ls_site *site, unsigned index);
 const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
 
+/* For ls_listener_open: connections of listener `index` (of LS_SITE_TCP), whose places are in `gate`. */
+typedef struct ls_tcp_server ls_tcp_server;
+ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_gate *gate);
+void ls_tcp_accepted(ls_seat *seat, void *tcp_server, ls_fd fd, const ls_sockaddr *from);
+
 /* Tell the site where a listener came to be bound (ls.on("start") and ls.stats may say so). */
 void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at);
 
@@ -91,6 +110,10 @@ void ls_site_start(ls_site *site);
 /* Queue the "drain" hooks; timers that repeat stop. ls_site_busy: tasks that are not finished (requests apart). */
 void ls_site_drain(ls_site *site);
 unsigned ls_site_busy(const ls_site *site);
+
+/* Order the states to close the connections that they still have. The crew runs. */
+void ls_site_disconnect(ls_site *site);
+uint32_t ls_site_connections(const ls_site *site); /* that Lua has, those included that are just closing */
 
 /* For ls_crew_options.slow: enforces the CPU budget. The watch's thread. */
 void ls_site_slow(ls_seat *seat, uint32_t ms, void *site);

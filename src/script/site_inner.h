@@ -3,6 +3,7 @@
 #define LS_SCRIPT_SITE_INNER_H
 
 #include "script/state.h"
+#include "script/tcp.h"
 
 typedef struct ls_site_handler {
     ls_http_handler base; /* first */
@@ -13,6 +14,7 @@ typedef struct ls_site_handler {
 typedef struct ls_site_entry { /* a listener; entries do not move, others hold pointers to them */
     ls_site_listener listener;
     ls_site_handler handler;
+    ls_tcp_server tcp;
     ls_addr bound;
     bool is_bound;
 } ls_site_entry;
@@ -25,7 +27,9 @@ struct ls_site {
     unsigned udp_count;
     ls_state **states;
     unsigned state_count;
-    ls_slot *slots; /* one for each seat; NULL until ls_site_ready */
+    unsigned running_count;     /* of the states: as many as threads that run at a time */
+    _Atomic uint32_t tcps_open; /* connections that Lua has, in all states */
+    ls_slot *slots;             /* one for each seat; NULL until ls_site_ready */
     unsigned slot_count;
     uint64_t cpu_ns_max;
     ls_port *port; /* NULL until ls_site_ready */

@@ -15,6 +15,7 @@
 #include "script/embed.h"
 #include "script/request.h"
 #include "script/site_inner.h"
+#include "script/tcp.h"
 
 int luaopen_cjson_safe(lua_State *L); /* in the same library, without a line in its header */
 
@@ -185,6 +186,7 @@ static int state_define(lua_State *L)
     ls_jobs_define(L, state);
     ls_timers_define(L, state);
     ls_udp_define(L, state);
+    ls_tcp_define(L, state);
     /* Requests leave short-lived tables and strings behind, next to a site that stays: generational collection
      * took 15 to 20 % off a route with query and JSON, and nothing off a hello, which makes no garbage in either
      * mode. */
@@ -205,6 +207,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
     ls_node_init(&state->tasks_free);
     ls_node_init(&state->tasks_live);
     ls_node_init(&state->timers);
+    ls_node_init(&state->tcps);
     state->L = lua_newstate(state_alloc, state);
     if (state->L == NULL) goto fail_state;
     *ls_state_extra(state->L) = (uintptr_t)state;
@@ -229,6 +232,7 @@ void ls_state_close(ls_state *state)
     state->slot = &state->site->load_slot;
     state->current = NULL;
     ls_timers_free(state);
+    ls_tcps_free(state);
     lua_close(state->L);
     ls_task_free_all(state);
     ls_udp_script_free(state);

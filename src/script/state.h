@@ -54,6 +54,7 @@ struct ls_state {
     ls_slot *slot;
     ls_task *current; /* the task that runs, NULL outside */
 
+    size_t buffer_bytes;       /* of blocks that buffers were given since the last collection for their sake */
     _Atomic size_t bytes_live; /* of Lua's memory; others read it for statistics */
     size_t bytes_max;
 
@@ -71,13 +72,16 @@ struct ls_state {
     unsigned listener_count;
     ls_hooks hooks[LS_HOOKS];
     ls_hooks once;
-    ls_node timers; /* ls.after and ls.every, armed or to be armed at the start */
+    ls_node tcps;               /* connections (tcp.h) */
+    struct ls_tcp *unflushed;   /* of these, what the running task has sent on */
+    _Atomic unsigned tcp_count; /* of tcps; read by any thread that looks for a state */
+    ls_node timers;             /* ls.after and ls.every, armed or to be armed at the start */
 
     int method_refs[LS_HTTP_METHODS];
     int encode_ref, decode_ref; /* cjson's */
     struct ls_udp_script *udp;  /* of bind_udp.c */
-    int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref;
-    ls_op start_op, drain_op;
+    int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref;
+    ls_op start_op, drain_op, disconnect_op;
 };
 
 enum { LS_EXTRA_WAITS = 1, LS_EXTRA_OVER = 2, LS_EXTRA_BITS = 3 };

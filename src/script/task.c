@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "script/request.h"
+#include "script/tcp.h"
 
 #define LS_WAIT_MAX_S 1e9 /* some thirty years: longer waits are cut to it, so that sums of clocks cannot wrap */
 
@@ -161,6 +162,7 @@ void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
     const int status = lua_resume(co, NULL, nargs, &count);
     if (ls_slot_over(slot)) task->over = true;
     task->cpu_ns = ls_slot_end(slot);
+    if (state->unflushed != NULL) ls_tcps_flush(seat, state);
     state->current = outer;
     if (outer != NULL || state->loading) {
         state->seat = outer_seat;

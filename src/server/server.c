@@ -24,6 +24,7 @@
 enum {
     DRAIN_LOOK_MS = 20,    /* how often a drain looks whether it is done */
     DRAIN_FRESH_MS = 1000, /* what a connection that has sent nothing yet is given */
+    DISCONNECT_MS = 3000,  /* what closing connections are given once all handlers have ended */
     SPARES_DEFAULT = 6,    /* spare threads beyond one for each running one */
     PORT_TRIES = 16,       /* to find a free port on both loopback addresses */
     DESCRIPTORS_OURS = 64, /* beside the connections' */
@@ -32,7 +33,8 @@ enum {
 /* An address that is listened on; a site's listener may have two (both loopback addresses). */
 typedef struct endpoint {
     ls_listener *listener; /* NULL once it was stopped */
-    ls_http1 *http;
+    ls_http1 *http;        /* NULL where Lua itself reads and writes */
+    uint8_t kind;          /* enum ls_site_kind */
 } endpoint;
 
 enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
@@ -79,6 +81,7 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     ls_crew_stat(server->crew, &crew);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
         ls_http1_stats one;
+        if (server->endpoints[i].http == NULL) continue;
         ls_http1_stat(server->endpoints[i].http, &one);
         sum.connections += one.connections;
         sum.requests += one.requests;
@@ -137,13 +140,22 @@ static ls_site_settings settle(const ls_server_options *options, const ls_site_s
 static int open_endpoint(ls_server *server, unsigned index, const ls_addr *at)
 {
     const ls_site_settings *settings = &server->settings;
+    const ls_site_listener *wanted = ls_site_listener_get(server->site, index);
     endpoint *e = &server->endpoints[server->endpoint_count];
+    const uint32_t backlog = wanted->backlog != 0 ? wanted->backlog : settings->backlog;
+    e->kind = wanted->kind;
+    if (wanted->kind == LS_SITE_TCP) {
+        int err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->gate, ls_tcp_accepted,
+                                   ls_site_tcp_server(server->site, index, &server->gate), &e->listener);
+        if (err == LS_OK) server->endpoint_count++;
+        return err;
+    }
     int err = ls_http1_open(server->port, &ls_site_listener_get(server->site, index)->http,
                             ls_site_http_handler(server->site, index), &server->gate, server->settings.threads_max,
                             &e->http);
     if (err < 0) return err;
-    err = ls_listener_open(server->port, at, settings->backlog, settings->accepts_posted, &server->gate,
-                           ls_http1_accepted, e->http, &e->listener);
+    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->gate, ls_http1_accepted,
+                           e->http, &e->listener);
     if (err < 0) {
         ls_http1_close(e->http);
         return err;
@@ -157,7 +169,8 @@ static void close_last_endpoint(ls_server *server)
 {
     endpoint *e = &server->endpoints[--server->endpoint_count];
     if (e->listener != NULL) ls_listener_stop(ls_crew_seat(server->crew, 0), e->listener);
-    ls_http1_close(e->http);
+    if (e->http != NULL) ls_http1_close(e->http);
+    *e = (endpoint){NULL, NULL, 0};
 }
 
 /* Both loopback addresses with one port. A machine without IPv6 has only the first. */
@@ -297,7 +310,7 @@ void ls_server_close(ls_server *server)
     }
     if (server->port != NULL) ls_port_close(server->port);
     if (server->site != NULL) ls_site_close(server->site); /* the port's queue and timers may have named its tasks */
-    ls_udp_sockets_free(&server->udp); /* Lua objects named them to the last */
+    ls_udp_sockets_free(&server->udp);                     /* Lua objects named them to the last */
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->gate_open) ls_gate_close(&server->gate);
     free(server->endpoints);
@@ -324,7 +337,11 @@ static void begin_serving(ls_seat *seat, ls_op *op)
         char text[LS_ADDR_TEXT_BYTES];
         const ls_addr *at = ls_listener_addr(e->listener);
         ls_listener_start(seat, e->listener);
-        ls_log(LS_LOG_INFO, "listening on %s%s", at->family == LS_ADDR_UNIX ? "" : "http://", ls_addr_text(at, text));
+        ls_log(LS_LOG_INFO, "listening on %s%s",
+               at->family == LS_ADDR_UNIX ? ""
+               : e->kind == LS_SITE_TCP   ? "tcp://"
+                                          : "http://",
+               ls_addr_text(at, text));
     }
     ls_udp_sockets_start(&server->udp, seat);
     control_finished(server);
@@ -356,10 +373,25 @@ static bool on_crew(ls_server *server, ls_op_fn *what)
 /* Whether everything that was accepted has been answered. Closes what has nothing to wait for. */
 static bool drained(ls_server *server, bool all)
 {
-    for (unsigned i = 0; i < server->endpoint_count; i++) (void)ls_http1_drain(server->endpoints[i].http, all);
+    unsigned open = 0;
     for (unsigned i = 0; i < server->endpoint_count; i++)
-        if (ls_http1_drain(server->endpoints[i].http, all) > 0) return false;
-    return ls_udp_sockets_idle(&server->udp) && atomic_load(&server->gate.count) == 0 && ls_site_busy(server->site) == 0;
+        if (server->endpoints[i].http != NULL) open += ls_http1_drain(server->endpoints[i].http, all);
+    if (open > 0) return false;
+    return ls_udp_sockets_idle(&server->udp) && atomic_load(&server->gate.count) == 0 &&
+           ls_site_busy(server->site) == 0;
+}
+
+/* All handlers have ended. What is still open are connections that the site itself made, or that are just closing. */
+static int disconnect(ls_server *server)
+{
+    if (ls_site_connections(server->site) == 0) return LS_OK;
+    ls_site_disconnect(server->site);
+    for (unsigned n = 0; ls_site_busy(server->site) > 0 || ls_site_connections(server->site) > 0; n++) {
+        if (server->phase == PHASE_HARD) return LS_ECANCELED;
+        if (n * DRAIN_LOOK_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
+        (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_LOOK_MS);
+    }
+    return LS_OK;
 }
 
 /* With the mutex held. LS_OK, LS_ETIMEDOUT, LS_ECANCELED. */
@@ -370,7 +402,7 @@ static int drain(ls_server *server)
     if (!on_crew(server, begin_draining)) return LS_ECANCELED;
     for (;;) {
         const uint64_t ms = (ls_clock_ns() - from_ns) / 1000000u;
-        if (drained(server, ms >= DRAIN_FRESH_MS)) return LS_OK;
+        if (drained(server, ms >= DRAIN_FRESH_MS)) return disconnect(server);
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
         if (ms >= server->settings.drain_ms_max) return LS_ETIMEDOUT;
         (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_LOOK_MS);
@@ -396,7 +428,8 @@ int ls_server_run(ls_server *server)
     if (err == LS_ETIMEDOUT) {
         ls_log(LS_LOG_WARN, "the drain took longer than %.3g s: connections are cut",
                server->settings.drain_ms_max / 1e3);
-        for (unsigned i = 0; i < server->endpoint_count; i++) ls_http1_abort(server->endpoints[i].http);
+        for (unsigned i = 0; i < server->endpoint_count; i++)
+            if (server->endpoints[i].http != NULL) ls_http1_abort(server->endpoints[i].http);
     }
     ls_crew_stop(server->crew);
     if (err == LS_OK) {
@@ -423,7 +456,7 @@ void ls_server_describe(const ls_server *server)
     for (unsigned i = 0; i < ls_site_listener_count(server->site); i++) {
         const ls_site_listener *listener = ls_site_listener_get(server->site, i);
         const char *host = listener->host[0] == '\0' ? "loopback" : listener->host;
-        printf("listener: %s", host);
+        printf("listener: %s%s", listener->kind == LS_SITE_TCP ? "tcp " : "", host);
         if (strncmp(host, "unix:", 5) != 0) printf(" port %u", listener->port);
         printf(" (%s)\n", listener->where);
     }

@@ -36,7 +36,7 @@ static void on_closed(ls_stream *s)
     ((wire *)s)->closed++;
 }
 
-static const ls_stream_proto proto = {on_received, on_sent, on_closed};
+static const ls_stream_proto proto = {on_received, on_sent, on_closed, NULL};
 
 static void wire_open(wire *l, net_place *place)
 {

@@ -1,0 +1,20 @@
+/* bind_sock.h - between the files of the `sock` object. */
+#ifndef LS_SCRIPT_BIND_SOCK_H
+#define LS_SCRIPT_BIND_SOCK_H
+
+#include "script/tcp.h"
+
+enum { LS_TCP_KEEPALIVE_S = 60 };
+
+/* The sock that is the first argument. Raises for another thing. */
+ls_tcp_object *ls_tcp_check(lua_State *L);
+
+/* nil, message, code; returns 3. */
+int ls_tcp_push_failure(lua_State *L, int err);
+
+/* bind_sock_send.c */
+int ls_sock_send(lua_State *L);
+int ls_sock_flush(lua_State *L);
+int ls_sock_shutdown_lua(lua_State *L);
+
+#endif

@@ -1,0 +1,192 @@
+/* bind_sock_send.c - the object `sock`: sending.
+ *
+ * Strings are copied beside each other into the stream's block; long ones are sent from where they lie, and the task
+ * waits until they have left. Buffers are shared. What is queued leaves in one gather send when the task waits or ends,
+ * or when there is much of it. */
+#include <string.h>
+
+#include "base/err.h"
+#include "script/bind.h"
+#include "script/bind_sock.h"
+#include "script/buffer.h"
+#include "script/request.h"
+
+enum {
+    NESTED_MAX = 8,      /* tables in tables */
+    PINNED_MAX = 64,     /* long strings inside tables that one send keeps on the stack; more are copied */
+    FLUSH_BYTES = 32768, /* that many leave at once */
+};
+
+typedef struct sending {
+    ls_tcp *tcp;
+    bool may_pin; /* the task can wait, so a string's bytes may be sent from where they lie */
+    bool pinned;
+    int kept; /* strings pushed to be kept */
+} sending;
+
+/* Raises for what cannot be sent, before anything is queued. */
+static void check_value(lua_State *L, int index, int arg, int depth)
+{
+    switch (lua_type(L, index)) {
+    case LUA_TSTRING:
+    case LUA_TNUMBER: return;
+    case LUA_TTABLE:
+        if (depth == NESTED_MAX) luaL_argerror(L, arg, "tables are nested too deeply");
+        luaL_checkstack(L, 4, "tables are nested too deeply");
+        for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, index); n <= count; n++) {
+            lua_rawgeti(L, index, n);
+            check_value(L, lua_gettop(L), arg, depth + 1);
+            lua_pop(L, 1);
+        }
+        return;
+    default:
+        if (ls_buffer_test(L, index) == NULL) luaL_typeerror(L, arg, "string, number, buffer or table of them");
+    }
+}
+
+static int queue_slice(lua_State *L, const sending *s, const ls_slice *slice)
+{
+    (void)L;
+    return ls_stream_push(s->tcp->state->seat, &s->tcp->stream, slice);
+}
+
+static int queue_copy(const sending *s, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        const size_t run = len < LS_BLOCK_LARGE ? len : LS_BLOCK_LARGE;
+        char *to = ls_stream_room(s->tcp->state->seat, &s->tcp->stream, run);
+        if (to == NULL) return LS_ENOMEM;
+        memcpy(to, bytes, run);
+        ls_stream_commit(&s->tcp->stream, run);
+        bytes += run;
+        len -= run;
+    }
+    return LS_OK;
+}
+
+static int queue_buffer(lua_State *L, const sending *s, const ls_buffer *buffer)
+{
+    for (unsigned n = 0; n < buffer->count; n++) {
+        const ls_slice *from = &buffer->slices[n];
+        ls_slice slice = {ls_block_hold(from->block), from->ptr, from->len};
+        if (queue_slice(L, s, &slice) < 0) {
+            ls_slice_drop(&slice);
+            return LS_ENOMEM;
+        }
+    }
+    return LS_OK;
+}
+
+static int queue_value(lua_State *L, sending *s, int index, int depth)
+{
+    size_t len;
+    const char *bytes;
+    int err = LS_OK;
+    switch (lua_type(L, index)) {
+    case LUA_TTABLE:
+        for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, index); n <= count && err == LS_OK; n++) {
+            const int kept = s->kept;
+            lua_rawgeti(L, index, n);
+            err = queue_value(L, s, lua_gettop(L), depth + 1);
+            if (s->kept == kept) lua_pop(L, 1);
+        }
+        return err;
+    case LUA_TUSERDATA: return queue_buffer(L, s, ls_buffer_test(L, index));
+    default:
+        if (depth == 0 || lua_type(L, index) == LUA_TSTRING) {
+            bytes = lua_tolstring(L, index, &len);
+        } else {
+            lua_pushvalue(L, index); /* a number in a table: not changed there */
+            bytes = lua_tolstring(L, -1, &len);
+            err = queue_copy(s, bytes, len);
+            lua_pop(L, 1);
+            return err;
+        }
+        if (len < LS_PIN_BYTES || !s->may_pin || (depth > 0 && (s->kept == PINNED_MAX || depth > 1)))
+            return queue_copy(s, bytes, len);
+        if (depth > 0) s->kept++; /* it stays on the stack */
+        s->pinned = true;
+        return queue_slice(L, s, &(ls_slice){NULL, bytes, len});
+    }
+}
+
+/* The queue has left, or is not so long any more that one has to wait. */
+static int send_result(lua_State *L, int status, lua_KContext context)
+{
+    const ls_tcp_object *o = ls_tcp_check(L);
+    (void)status;
+    (void)context;
+    if (o->tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
+    if (o->tcp->send_end != LS_OK) return ls_tcp_push_failure(L, o->tcp->send_end);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+static int wait_until_left(lua_State *L, ls_tcp *tcp)
+{
+    ls_list_push(&tcp->senders, &tcp->state->current->wait_node);
+    return ls_task_suspend(L, 0, send_result);
+}
+
+/* sock:send(...) -> true | nil, message, code. Strings, numbers, buffers, tables of them. It leaves when the task waits
+ * or ends; waits while much is queued, or a long string has not left. */
+int ls_sock_send(lua_State *L)
+{
+    const ls_tcp_object *o = ls_tcp_check(L);
+    const int last = lua_gettop(L);
+    for (int n = 2; n <= last; n++) check_value(L, n, n, 0);
+    ls_tcp *tcp = o->tcp;
+    if (tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
+    if (tcp->send_end != LS_OK) return ls_tcp_push_failure(L, tcp->send_end);
+    if (tcp->shut) return luaL_error(L, "sock:send after sock:shutdown");
+
+    ls_seat *seat = tcp->state->seat;
+    sending s = {tcp, ls_task_can_wait(L), false, 0};
+    luaL_checkstack(L, PINNED_MAX + NESTED_MAX + 4, NULL);
+    for (int n = 2; n <= last; n++) {
+        if (queue_value(L, &s, n, 0) == LS_OK) continue;
+        tcp->send_end = LS_ENOMEM; /* a part of it may be queued, so nothing may follow */
+        break;
+    }
+    const size_t queued = ls_stream_queued(&tcp->stream);
+    if (queued < FLUSH_BYTES && !s.pinned) {
+        if (queued > 0 && !tcp->stream.tx_pending) ls_tcp_flush_later(tcp);
+        return send_result(L, LUA_OK, 0);
+    }
+    const int err = ls_tcp_flush(seat, tcp);
+    if (err == LS_PENDING &&
+        (s.pinned || (ls_stream_queued(&tcp->stream) > tcp->config.write_bytes_high && s.may_pin)))
+        return wait_until_left(L, tcp);
+    return send_result(L, LUA_OK, 0);
+}
+
+/* sock:flush() -> true | nil, message, code: what was sent leaves now, and has left (for the system) when it returns. */
+int ls_sock_flush(lua_State *L)
+{
+    const ls_tcp_object *o = ls_tcp_check(L);
+    if (o->tcp != NULL && ls_tcp_flush(o->tcp->state->seat, o->tcp) == LS_PENDING) {
+        ls_task_may_wait(L);
+        return wait_until_left(L, o->tcp);
+    }
+    return send_result(L, LUA_OK, 0);
+}
+
+/* sock:shutdown(["send"]) -> true | nil, message, code. The peer sees the end when all that was sent has left; receiving
+ * goes on. */
+int ls_sock_shutdown_lua(lua_State *L)
+{
+    const ls_tcp_object *o = ls_tcp_check(L);
+    const char *how = luaL_optstring(L, 2, "send");
+    luaL_argcheck(L, strcmp(how, "send") == 0, 2, "only \"send\": close() ends both directions");
+    ls_tcp *tcp = o->tcp;
+    if (tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
+    if (tcp->send_end != LS_OK) return ls_tcp_push_failure(L, tcp->send_end);
+    if (!tcp->shut) {
+        tcp->shut = true;
+        const int flushed = ls_tcp_flush(tcp->state->seat, tcp);
+        const int err = flushed == LS_DONE ? ls_sock_shutdown(tcp->stream.sock) : flushed;
+        if (err < 0) return ls_tcp_push_failure(L, err);
+    }
+    lua_pushboolean(L, 1);
+    return 1;
+}

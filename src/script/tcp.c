@@ -1,0 +1,447 @@
+/* tcp.c - the life of a connection that Lua uses, see tcp.h: accepted, received, sent, expired, closed. */
+#include "script/tcp.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/sock.h"
+#include "script/site_inner.h"
+
+static void received(ls_seat *seat, ls_stream *s, int64_t result);
+static void sent(ls_seat *seat, ls_stream *s, int err);
+static void closed(ls_stream *s);
+static void expired(ls_seat *seat, ls_stream *s);
+
+static const ls_stream_proto stream_proto = {received, sent, closed, expired};
+
+/* ---- open and close ------------------------------------------------------------------------------------------ */
+
+int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_config *config, ls_tcp **out)
+{
+    ls_tcp *tcp = calloc(1, sizeof *tcp);
+    if (tcp == NULL) {
+        ls_sock_discard(fd);
+        return LS_ENOMEM;
+    }
+    const int err = ls_stream_open(&tcp->stream, state->site->port, &stream_proto, fd);
+    if (err < 0) {
+        free(tcp);
+        return err;
+    }
+    tcp->stream.actor = &state->actor;
+    tcp->state = state;
+    tcp->server = server;
+    tcp->config = *config;
+    ls_node_init(&tcp->senders);
+    ls_node_init(&tcp->node);
+    ls_list_push(&state->tcps, &tcp->node);
+    atomic_fetch_add_explicit(&state->tcp_count, 1, memory_order_relaxed);
+    atomic_fetch_add(&state->site->tcps_open, 1);
+    *out = tcp;
+    return LS_OK;
+}
+
+void ls_tcp_set_peer(ls_tcp *tcp, const ls_addr *peer)
+{
+    tcp->peer_family = peer->family;
+    tcp->peer_port = peer->port;
+    tcp->peer_scope = peer->scope;
+    memcpy(tcp->peer, peer->bytes, sizeof tcp->peer); /* clients of a Unix socket have no name worth keeping */
+}
+
+void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out)
+{
+    *out = (ls_addr){.family = tcp->peer_family, .port = tcp->peer_port, .scope = tcp->peer_scope};
+    if (tcp->peer_family != LS_ADDR_UNIX) memcpy(out->bytes, tcp->peer, sizeof tcp->peer);
+}
+
+static void closed(ls_stream *s)
+{
+    ls_tcp *tcp = (ls_tcp *)(void *)s;
+    ls_site *site = tcp->state->site;
+    free(tcp);
+    atomic_fetch_sub(&site->tcps_open, 1); /* the last touch: at 0 the owner may close the site */
+}
+
+static void drop_received(ls_tcp *tcp)
+{
+    ls_tcp_consume(tcp, tcp->received);
+    free(tcp->more);
+    tcp->more = NULL;
+    tcp->more_room = 0;
+}
+
+/* The queue is empty, or lost. Bytes of the peer that nobody read would turn the close into a reset, which can destroy
+ * what the peer has not read yet: then it is read on for some time. */
+static void end(ls_seat *seat, ls_tcp *tcp)
+{
+    ls_gate *gate = tcp->server != NULL ? tcp->server->gate : NULL;
+    const bool linger = tcp->receive_end == LS_OK && tcp->send_end == LS_OK && !tcp->stream.rx_pending &&
+                        (tcp->received > 0 || ls_sock_unread(ls_sock_fd(tcp->stream.sock)));
+    drop_received(tcp);
+    ls_list_remove(&tcp->node);
+    atomic_fetch_sub_explicit(&tcp->state->tcp_count, 1, memory_order_relaxed);
+    if (linger)
+        ls_stream_linger(seat, &tcp->stream, LS_TCP_LINGER_MS);
+    else
+        ls_stream_close(seat, &tcp->stream);
+    if (gate != NULL) ls_gate_leave(seat, gate);
+}
+
+static void unlist_unflushed(ls_tcp *tcp)
+{
+    ls_tcp **at = &tcp->state->unflushed;
+    if (!tcp->unflushed) return;
+    while (*at != tcp) at = &(*at)->unflushed_next;
+    *at = tcp->unflushed_next;
+    tcp->unflushed = false;
+}
+
+void ls_tcp_finish(ls_seat *seat, ls_tcp *tcp)
+{
+    ls_task *receiver = tcp->receiver;
+    if (tcp->object != NULL) tcp->object->tcp = NULL;
+    if (tcp->task != NULL) tcp->task->owner = NULL;
+    tcp->object = NULL;
+    tcp->task = NULL;
+    tcp->receiver = NULL;
+    tcp->finishing = true;
+    unlist_unflushed(tcp);
+    if (ls_tcp_flush(seat, tcp) != LS_PENDING) end(seat, tcp); /* else `sent` ends it, and wakes who waits to send */
+    if (receiver != NULL) ls_task_wake(seat, receiver, LS_OK);
+}
+
+/* ---- receive ---------------------------------------------------------------------------------------------------- */
+
+static bool keep(ls_tcp *tcp, ls_block *block, size_t len)
+{
+    const ls_slice slice = {block, block->data, len};
+    if (tcp->received == 0) {
+        tcp->head = slice;
+    } else {
+        if (tcp->more_count == tcp->more_room) {
+            const uint32_t room = tcp->more_room == 0 ? 8 : tcp->more_room * 2;
+            ls_slice *more = realloc(tcp->more, room * sizeof *more);
+            if (more == NULL) return false;
+            tcp->more = more;
+            tcp->more_room = room;
+        }
+        tcp->more[tcp->more_count++] = slice;
+    }
+    tcp->received += len;
+    return true;
+}
+
+/* A receive has its result. What came decides how large the next block is to be. */
+static void take(ls_tcp *tcp, int64_t result)
+{
+    if (result > 0) {
+        ls_block *block = tcp->stream.rx.recv.block;
+        tcp->large = result >= LS_BLOCK_SMALL;
+        if (!keep(tcp, block, (size_t)result)) {
+            ls_block_drop(block); /* a stream with a hole is of no use */
+            tcp->receive_end = LS_ENOMEM;
+        }
+    } else {
+        tcp->receive_end = result == 0 ? LS_ECLOSED : (int8_t)result;
+    }
+}
+
+int ls_tcp_fill(ls_seat *seat, ls_tcp *tcp)
+{
+    if (tcp->stream.rx_pending) return LS_PENDING;
+    const int err = ls_stream_recv(seat, &tcp->stream, NULL, tcp->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+    if (err == LS_PENDING || err == LS_ENOMEM) return err;
+    take(tcp, err < 0 ? err : atomic_load_explicit(&tcp->stream.rx.result, memory_order_relaxed));
+    return LS_DONE;
+}
+
+void ls_tcp_consume(ls_tcp *tcp, size_t n)
+{
+    uint32_t gone = 0;
+    assert(n <= tcp->received);
+    tcp->received -= n;
+    tcp->scanned = 0;
+    while (n > 0) {
+        if (n < tcp->head.len) {
+            tcp->head.ptr += n;
+            tcp->head.len -= n;
+            break;
+        }
+        n -= tcp->head.len;
+        ls_slice_drop(&tcp->head);
+        if (gone < tcp->more_count) tcp->head = tcp->more[gone++];
+    }
+    if (gone == 0) return;
+    tcp->more_count -= gone;
+    memmove(tcp->more, tcp->more + gone, tcp->more_count * sizeof *tcp->more);
+    if (tcp->more_count == 0) {
+        free(tcp->more);
+        tcp->more = NULL;
+        tcp->more_room = 0;
+    }
+}
+
+static void received(ls_seat *seat, ls_stream *s, int64_t result)
+{
+    ls_tcp *tcp = (ls_tcp *)(void *)s;
+    ls_task *receiver = tcp->receiver;
+    if (result == LS_ENOMEM)
+        tcp->large = false; /* the next try asks for less, and collects what buffers hold first */
+    else
+        take(tcp, result);
+    tcp->receiver = NULL;
+    if (receiver != NULL) ls_task_wake(seat, receiver, LS_OK);
+}
+
+/* ---- deadlines -------------------------------------------------------------------------------------------------- */
+
+void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task)
+{
+    tcp->receiver = task;
+    tcp->receive_at_ms = 0;
+    if (tcp->config.receive_ms_max == 0) return;
+    tcp->receive_at_ms = ls_clock_coarse_ms() + tcp->config.receive_ms_max;
+    if (tcp->send_at_ms == 0 || tcp->send_at_ms > tcp->receive_at_ms)
+        ls_stream_deadline(&tcp->stream, tcp->receive_at_ms, 0);
+}
+
+static void send_begins(ls_tcp *tcp)
+{
+    if (tcp->send_at_ms != 0 || tcp->config.send_ms_max == 0) return;
+    tcp->send_at_ms = ls_clock_coarse_ms() + tcp->config.send_ms_max;
+    tcp->progress = ls_sock_progress(tcp->stream.sock);
+    if (tcp->receiver == NULL || tcp->receive_at_ms == 0 || tcp->receive_at_ms > tcp->send_at_ms)
+        ls_stream_deadline(&tcp->stream, tcp->send_at_ms, 0);
+}
+
+static void expired(ls_seat *seat, ls_stream *s)
+{
+    ls_tcp *tcp = (ls_tcp *)(void *)s;
+    const uint64_t now_ms = ls_clock_ns() / 1000000u;
+    uint64_t next_ms = UINT64_MAX;
+    if (tcp->send_at_ms != 0 && tcp->send_at_ms <= now_ms) {
+        const uint32_t progress = ls_sock_progress(tcp->stream.sock);
+        tcp->send_at_ms = 0;
+        if (progress != tcp->progress) {
+            send_begins(tcp); /* it moves: another while */
+        } else {
+            tcp->aborted = true;
+            ls_stream_abort(&tcp->stream);
+        }
+    }
+    if (tcp->send_at_ms != 0) next_ms = tcp->send_at_ms;
+    const bool late = tcp->receiver != NULL && tcp->receive_at_ms != 0 && tcp->receive_at_ms <= now_ms;
+    if (tcp->receiver != NULL && !late && tcp->receive_at_ms != 0 && tcp->receive_at_ms < next_ms)
+        next_ms = tcp->receive_at_ms;
+    if (next_ms != UINT64_MAX) ls_stream_deadline(&tcp->stream, next_ms, 0);
+    if (late) {
+        ls_task *receiver = tcp->receiver;
+        tcp->receiver = NULL;
+        ls_task_wake(seat, receiver, LS_ETIMEDOUT);
+    }
+}
+
+/* ---- send ------------------------------------------------------------------------------------------------------- */
+
+/* Waking runs a task, which may close any connection: so those to be woken are put aside first. */
+static void wake_all(ls_seat *seat, ls_node *waiting)
+{
+    while (!ls_list_empty(waiting)) ls_task_wake(seat, LS_CONTAINER(waiting->next, ls_task, wait_node), LS_OK);
+}
+
+static void take_receiver(ls_tcp *tcp, ls_node *waiting)
+{
+    if (tcp->receiver != NULL) ls_list_push(waiting, &tcp->receiver->wait_node);
+    tcp->receiver = NULL;
+}
+
+/* The queue is empty now, or was dropped. May be the last that is done with it. */
+static void queue_ended(ls_seat *seat, ls_tcp *tcp, int err)
+{
+    ls_node woken;
+    tcp->send_at_ms = 0;
+    if (err < 0 && tcp->send_end == LS_OK) tcp->send_end = (int8_t)(tcp->aborted ? LS_ETIMEDOUT : err);
+    if (err == LS_OK && tcp->shut && !tcp->finishing) (void)ls_sock_shutdown(tcp->stream.sock);
+    ls_node_init(&woken);
+    while (!ls_list_empty(&tcp->senders)) {
+        ls_node *node = tcp->senders.next;
+        ls_list_remove(node);
+        ls_list_push(&woken, node);
+    }
+    if (tcp->finishing) end(seat, tcp);
+    wake_all(seat, &woken);
+}
+
+static void sent(ls_seat *seat, ls_stream *s, int err)
+{
+    queue_ended(seat, (ls_tcp *)(void *)s, err);
+}
+
+int ls_tcp_flush(ls_seat *seat, ls_tcp *tcp)
+{
+    const int err = ls_stream_flush(seat, &tcp->stream);
+    if (err == LS_PENDING)
+        send_begins(tcp);
+    else if (err < 0 && tcp->send_end == LS_OK)
+        tcp->send_end = (int8_t)err;
+    return err;
+}
+
+void ls_tcp_flush_later(ls_tcp *tcp)
+{
+    if (tcp->unflushed) return;
+    tcp->unflushed = true;
+    tcp->unflushed_next = tcp->state->unflushed;
+    tcp->state->unflushed = tcp;
+}
+
+void ls_tcps_flush(ls_seat *seat, ls_state *state)
+{
+    while (state->unflushed != NULL) {
+        ls_tcp *tcp = state->unflushed;
+        state->unflushed = tcp->unflushed_next;
+        tcp->unflushed = false;
+        (void)ls_tcp_flush(seat, tcp);
+    }
+}
+
+/* ---- accepted --------------------------------------------------------------------------------------------------- */
+
+typedef struct serve_order {
+    ls_tcp *tcp;
+    ls_task *task;
+} serve_order;
+
+static int serve_prepare(lua_State *L)
+{
+    serve_order *order = lua_touserdata(L, 1);
+    ls_tcp *tcp = order->tcp;
+    ls_state *state = tcp->state;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->listeners[tcp->server->index].dispatch_ref);
+    (void)ls_tcp_push(L, tcp);
+    order->task = ls_task_take(L, state);
+    lua_xmove(L, order->task->co, 2);
+    return 0;
+}
+
+static void serve_ended(ls_seat *seat, ls_task *task, int status, int count)
+{
+    ls_tcp *tcp = task->owner;
+    (void)count;
+    if (status != LUA_OK) {
+        char what[LS_ADDR_TEXT_BYTES + 32], text[LS_ADDR_TEXT_BYTES];
+        ls_addr peer;
+        if (tcp != NULL) ls_tcp_get_peer(tcp, &peer);
+        (void)snprintf(what, sizeof what, "connection from %s",
+                       tcp != NULL ? ls_addr_text(&peer, text) : "a peer (closed already)");
+        ls_task_log_error(seat, task, what);
+    }
+    if (tcp != NULL) ls_tcp_finish(seat, tcp); /* before the release: the task's owner is changed */
+    ls_task_release(seat, task, status == LUA_OK);
+}
+
+/* An idle state for a new connection: the one with the fewest of them, the thread's own when that is among them. */
+static ls_state *enter_state(ls_seat *seat, const ls_site *site)
+{
+    const unsigned choices = site->running_count;
+    ls_state *best = seat->user;
+    unsigned fewest =
+        best->index < choices ? atomic_load_explicit(&best->tcp_count, memory_order_relaxed) : UINT32_MAX;
+    for (unsigned n = 0; n < choices; n++) {
+        ls_state *state = site->states[n];
+        const unsigned count = atomic_load_explicit(&state->tcp_count, memory_order_relaxed);
+        if (count < fewest && atomic_load_explicit(&state->actor.held, memory_order_relaxed) == 0) {
+            best = state;
+            fewest = count;
+        }
+    }
+    /* A thread holds one state at most and there are as many states as threads, so one is free; which one may change
+     * while we look. */
+    for (unsigned n = 0; !ls_actor_try_enter(&best->actor, seat); n++) best = site->states[n % site->state_count];
+    return best;
+}
+
+static void refuse(ls_seat *seat, ls_tcp_server *server, int err)
+{
+    ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
+    ls_gate_leave(seat, server->gate);
+}
+
+static void serve(ls_seat *seat, ls_state *state, ls_tcp_server *server, ls_fd fd, const ls_sockaddr *from)
+{
+    serve_order order = {NULL, NULL};
+    ls_addr peer;
+    if (server->config.keepalive_s > 0) ls_sock_keepalive(fd, true, server->config.keepalive_s);
+    const int err = ls_tcp_open(state, fd, server, &server->config, &order.tcp);
+    if (err < 0) {
+        refuse(seat, server, err);
+        return;
+    }
+    ls_addr_of(from, &peer);
+    ls_tcp_set_peer(order.tcp, &peer);
+    if (ls_state_protected(state, seat, serve_prepare, &order) != LUA_OK || order.task == NULL) {
+        ls_log(LS_LOG_ERROR, "no memory to serve a connection");
+        ls_tcp_finish(seat, order.tcp);
+        return;
+    }
+    ls_task *task = order.task;
+    order.tcp->task = task;
+    task->ended = serve_ended;
+    task->owner = order.tcp;
+    task->counted = true;
+    atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+    ls_task_run(seat, task, 1);
+}
+
+void ls_tcp_accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
+{
+    ls_tcp_server *server = user;
+    assert(seat->inside == NULL);
+    ls_state *state = enter_state(seat, server->site);
+    serve(seat, state, server, fd, from);
+    ls_actor_leave(&state->actor, seat);
+}
+
+/* ---- the end of the site ------------------------------------------------------------------------------------------ */
+
+void ls_tcps_drain(ls_seat *seat, ls_state *state)
+{
+    ls_node waiting;
+    ls_node_init(&waiting);
+    for (ls_node *node = state->tcps.next; node != &state->tcps; node = node->next) {
+        ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
+        if (tcp->server != NULL && tcp->received == 0) take_receiver(tcp, &waiting);
+    }
+    wake_all(seat, &waiting);
+}
+
+void ls_tcps_disconnect(ls_seat *seat, ls_state *state)
+{
+    ls_node waiting;
+    ls_node_init(&waiting);
+    for (ls_node *node = state->tcps.next, *next; node != &state->tcps; node = next) {
+        ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
+        next = node->next;
+        if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* nothing is read on */
+        take_receiver(tcp, &waiting);
+        if (tcp->stream.tx_pending) ls_stream_abort(&tcp->stream);
+        if (!tcp->finishing) ls_tcp_finish(seat, tcp);
+    }
+    wake_all(seat, &waiting);
+}
+
+void ls_tcps_free(ls_state *state)
+{
+    while (!ls_list_empty(&state->tcps)) {
+        ls_tcp *tcp = LS_CONTAINER(state->tcps.next, ls_tcp, node);
+        if (tcp->object != NULL) tcp->object->tcp = NULL;
+        ls_list_remove(&tcp->node);
+        drop_received(tcp);
+        ls_stream_discard(&tcp->stream);
+        free(tcp);
+    }
+}
