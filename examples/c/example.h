@@ -1,0 +1,79 @@
+/* example.h - what the C examples share and none of them is about: sockets of the loopback, a port with its pools, and a
+ * way out when something fails at the start. */
+#ifndef LS_EXAMPLES_EXAMPLE_H
+#define LS_EXAMPLES_EXAMPLE_H
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "port/notify.h"
+
+static inline void check(bool good, const char *what)
+{
+    if (good) return;
+    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+/* A port, and the account of the memory its threads receive into. */
+static inline ls_port *example_port(ls_pools **pools)
+{
+    ls_port *port;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* who reads along sees each line at once */
+    check(ls_port_open(&(ls_port_options){.sockets_max = 1024}, &port) == LS_OK, "port");
+    check(ls_pools_open(16u << 20, pools) == LS_OK, "pools");
+    return port;
+}
+
+/* A seat at the port for the calling thread. */
+static inline void example_seat(ls_seat *seat, ls_port *port, ls_pools *pools, unsigned index)
+{
+    ls_pool *pool;
+    check(ls_pool_open(pools, &pool) == LS_OK, "pool");
+    ls_pool_enter(pool);
+    ls_seat_init(seat, port, pool, index);
+}
+
+/* One registration, its result. */
+static inline int example_notify(ls_port *port, ls_registration r)
+{
+    (void)ls_port_notify(port, NULL, &r, 1, NULL, 0, 0);
+    return r.result;
+}
+
+/* Bind to a port of the loopback; "0": any that is free. */
+static inline void example_bind(int fd, const char *port)
+{
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    check(bind(fd, (struct sockaddr *)&at, sizeof at) == 0, "bind");
+}
+
+/* Say where: from now on somebody may come. */
+static inline void example_ready(int fd)
+{
+    struct sockaddr_in at;
+    socklen_t len = sizeof at;
+    check(getsockname(fd, (struct sockaddr *)&at, &len) == 0, "getsockname");
+    printf("listening on 127.0.0.1:%d\n", ntohs(at.sin_port));
+}
+
+/* A listening TCP socket; flags may be SOCK_NONBLOCK. */
+static inline int example_listen(const char *port, int flags)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+    check(fd >= 0, "socket");
+    check(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) == 0, "SO_REUSEADDR");
+    example_bind(fd, port);
+    check(listen(fd, 128) == 0, "listen");
+    example_ready(fd);
+    return fd;
+}
+
+#endif

@@ -1,0 +1,81 @@
+/* s2_poll.c - where a program would call poll(): one thread, one connection, a level-triggered persistent registration.
+ *
+ * usage: s2_poll PORT. Accepts one connection, says what it receives, and ends when the peer does. */
+#define _GNU_SOURCE
+#include "example.h"
+
+typedef struct connection { /* the key points here: it is freed after REMOVE, and not before */
+    int fd;
+    unsigned long received;
+} connection;
+
+/* One operation on the registration. Its own result says how it went. */
+static int notify(ls_port *port, connection *c, uint8_t operation)
+{
+    ls_registration r = {.fd = c->fd,
+                         .key = c,
+                         .events = LS_EVENT_IN | LS_EVENT_HANGUP,
+                         .trigger = LS_TRIGGER_LEVEL | LS_TRIGGER_PERSISTENT,
+                         .operation = operation};
+    (void)ls_port_notify(port, NULL, &r, 1, NULL, 0, 0);
+    if (r.result < 0) fprintf(stderr, "registration: %s\n", ls_err_text(r.result));
+    return r.result;
+}
+
+/* true: go on. */
+static bool on_packet(connection *c, uint32_t events)
+{
+    char bytes[1024];
+    if (events & LS_EVENT_ERR) { /* a receive fetches the error */
+        const ssize_t n = recv(c->fd, bytes, sizeof bytes, 0);
+        printf("error: %s\n", n < 0 ? strerror(errno) : "none");
+        return false;
+    }
+    if (events & LS_EVENT_IN) { /* one receive: if more is there, level-triggered means to be told again */
+        const ssize_t n = recv(c->fd, bytes, sizeof bytes, 0);
+        if (n < 0) {
+            printf("receive: %s\n", strerror(errno));
+            return errno == EAGAIN || errno == EINTR;
+        }
+        c->received += (unsigned long)n;
+        if (n > 0) printf("received %zd bytes: %.*s\n", n, (int)n, bytes);
+        if (n > 0) return true; /* with a HANGUP there may be more before it */
+    }
+    if (events & LS_EVENT_HANGUP) printf("hang-up\n");
+    return !(events & LS_EVENT_HANGUP);
+}
+
+int main(int argc, char **argv)
+{
+    ls_pools *pools;
+    ls_seat seat;
+    ls_packet packet;
+    if (argc != 2) {
+        fprintf(stderr, "usage: s2_poll PORT\n");
+        return 2;
+    }
+    ls_port *port = example_port(&pools);
+    example_seat(&seat, port, pools, 0);
+    const int listener = example_listen(argv[1], 0);
+    connection *c = calloc(1, sizeof *c);
+    check(c != NULL, "connection");
+    check((c->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0, "accept");
+
+    int err = notify(port, c, LS_NOTIFY_REGISTER);
+    if (err == LS_OK) {
+        while ((err = ls_port_wait(port, &seat, &packet, 1, -1)) >= 0)
+            if (err == 1 && packet.key == c && !on_packet(c, packet.events)) break;
+        /* Other packets may still be on their way: REMOVE is the last. */
+        if ((err = notify(port, c, LS_NOTIFY_REMOVE)) == LS_OK)
+            while ((err = ls_port_wait(port, &seat, &packet, 1, -1)) >= 0)
+                if (err == 1 && packet.key == c && (packet.events & LS_EVENT_REMOVE)) break;
+    }
+    printf("removed after %lu bytes\n", c->received);
+    close(c->fd);
+    free(c);
+    close(listener);
+    ls_port_close(port);
+    ls_pool_close(seat.pool);
+    ls_pools_close(pools);
+    return err < 0 ? 1 : 0;
+}
