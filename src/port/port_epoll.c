@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "port/epoll_posix.h"
 #include "port/port_epoll.h"
 
 static const uint64_t wake_event = UINT64_MAX, alarm_event = UINT64_MAX - 1;
@@ -262,7 +263,8 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
     ls_port *port = seat->port;
     struct epoll_event events[LS_WAIT_PACKETS_MAX];
     int n = 0;
-    int got = ls_epoll_sys_wait(port->epoll, events, max < LS_WAIT_PACKETS_MAX ? max : LS_WAIT_PACKETS_MAX, timeout_ms);
+    int got =
+        ls_epoll_sys_wait(port->epoll, events, max < LS_WAIT_PACKETS_MAX ? max : LS_WAIT_PACKETS_MAX, timeout_ms);
     if (got < 0) return errno == EINTR ? 0 : ls_err_from_errno(errno);
     for (int i = 0; i < got; i++) {
         if (events[i].data.u64 == alarm_event)

@@ -34,10 +34,6 @@
 #ifndef LS_PORT_PORT_EPOLL_H
 #define LS_PORT_PORT_EPOLL_H
 
-#include <sys/epoll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "base/thread.h"
 #include "port/port.h"
 #include "port/slots.h"
@@ -106,23 +102,6 @@ struct ls_port {
 static inline void ls_epoll_count(_Atomic uint64_t *counter)
 {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
-}
-
-/* The three calls of every request, as system calls. The C library's functions of these names are cancellation points:
- * in a program with threads each does two atomic operations for a cancellation that never comes. */
-static inline ssize_t ls_epoll_sys_recv(int fd, void *to, size_t len)
-{
-    return syscall(SYS_recvfrom, fd, to, len, 0, NULL, NULL);
-}
-
-static inline ssize_t ls_epoll_sys_send(int fd, const void *from, size_t len, int flags)
-{
-    return syscall(SYS_sendto, fd, from, len, flags, NULL, 0);
-}
-
-static inline int ls_epoll_sys_wait(int epoll, struct epoll_event *events, int max, int timeout_ms)
-{
-    return (int)syscall(SYS_epoll_pwait, epoll, events, max, timeout_ms, NULL, (size_t)0);
 }
 
 /* port_epoll.c */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "port/epoll_posix.h"
 #include "port/port_epoll.h"
 
 enum { IOV_MAX_HERE = 64 };

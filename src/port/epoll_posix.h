@@ -1,0 +1,27 @@
+/* epoll_posix.h - the three calls of every request, as system calls. The C library's functions of these names are
+ * cancellation points: in a program with threads each does two atomic operations for a cancellation that never comes. */
+#ifndef LS_PORT_EPOLL_POSIX_H
+#define LS_PORT_EPOLL_POSIX_H
+
+#include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static inline ssize_t ls_epoll_sys_recv(int fd, void *to, size_t len)
+{
+    return syscall(SYS_recvfrom, fd, to, len, 0, NULL, NULL);
+}
+
+static inline ssize_t ls_epoll_sys_send(int fd, const void *from, size_t len, int flags)
+{
+    return syscall(SYS_sendto, fd, from, len, flags, NULL, 0);
+}
+
+static inline int ls_epoll_sys_wait(int epoll, struct epoll_event *events, int max, int timeout_ms)
+{
+    return (int)syscall(SYS_epoll_pwait, epoll, events, max, timeout_ms, NULL, (size_t)0);
+}
+
+#endif
