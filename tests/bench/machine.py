@@ -55,6 +55,8 @@ def build_programs(directory):
         "open_loop": ["open_loop.c", "load.c"],
         "echo_load": ["echo_load.c", "load.c"],
         "udp_load": ["udp_load.c", "load.c"],
+        "s6": ["s6_one_to_one.c"],
+        "s7": ["s7_thread_per_client.c", "-pthread"],
     }
     if os.path.exists("/usr/include/liburing.h"):
         programs["bare_uring"] = ["bare_uring.c", "bare.c", "-luring"]

@@ -118,7 +118,8 @@ def beside_others(server, open_load, seconds, clients, size):
         load.run(WARM_UP_SECONDS)
         result = cpu_while(server, lambda: load.run(seconds))
         full = memory(server.pids())
-    result.update(resident=full[0], each=(full[0] - fresh[0]) / clients)
+        threads = sum(len(os.listdir(f"/proc/{pid}/task")) for pid in server.pids())
+    result.update(threads=threads, resident=full[0], each=(full[0] - fresh[0]) / clients)
     return result
 
 

@@ -175,21 +175,23 @@ def churn_lines(results):
 def s8_lines(results):
     """S8 is luaserve with examples/echo.lua, S6 the one-to-one server, S7 the one with a thread per client."""
     names = {"luaserve echo.lua": "S8, completions", "s6": "S6, one to one", "s7": "S7, thread per client"}
-    rows = [("clients", "server", "us/message", "min..max", "messages/s", "resident MiB", "bytes/client", "notes")]
+    rows = [("clients", "server", "us/message", "min..max", "messages/s", "threads", "resident MiB", "bytes/client",
+             "notes")]
     for section, clients in S8_SECTIONS.items():
         for server in results.get(section, {}):
             runs = [one for one in rounds_of(results, section, server) if one]
             if not runs:
-                rows.append((f"{clients:,}", names[server], "-", "", "", "", "", "not measured"))
+                rows.append((f"{clients:,}", names[server], "-", "", "", "", "", "", "not measured"))
                 continue
-            us, speed, resident, each = (values(results, section, server, field)
-                                         for field in ("us", "per_second", "resident", "each"))
+            us, speed, threads, resident, each = (values(results, section, server, field) for field in
+                                                  ("us", "per_second", "threads", "resident", "each"))
             failed = failures(results, section, server)
             rows.append((f"{clients:,}", names[server], f"{median(us):.2f}", f"{min(us):.2f}..{max(us):.2f}",
-                         f"{median(speed):,.0f}", f"{median(resident) / MIB:.1f}", f"{median(each):,.0f}",
+                         f"{median(speed):,.0f}", f"{median(threads):,.0f}", f"{median(resident) / MIB:.1f}",
+                         f"{median(each):,.0f}",
                          "; ".join(([f"{failed} failed"] if failed else []) + generator_note(runs))))
     title = "echo of 64 bytes, each server on one core: S8 beside S6 and S7 (memory while all are connected)"
-    return [title] + table(rows, (1, 7))
+    return [title] + table(rows, (1, 8))
 
 
 def stall_lines(results, section):

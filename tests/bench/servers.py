@@ -89,9 +89,11 @@ def fill(template, values):
 
 
 ANSWERS = {  # does it answer as what it is to be?
-    "http": lambda port: get(port, "/")[0] == 200,
-    "tcp": lambda port: echoes(port, socket.SOCK_STREAM),
-    "udp": lambda port: echoes(port, socket.SOCK_DGRAM),
+    "http": lambda server: get(server.port, "/")[0] == 200,
+    "tcp": lambda server: echoes(server.port, socket.SOCK_STREAM),
+    "udp": lambda server: echoes(server.port, socket.SOCK_DGRAM),
+    # It serves one client only, so nobody may knock: it says itself that it listens.
+    "tcp once": lambda server: "listening" in server.output(),
 }
 
 
@@ -125,7 +127,7 @@ class Server:
                 self.process = None
                 raise (Unavailable if status == 3 else Failed)(f"{self.name}: ended with {status}: {self.output()}")
             try:
-                if ANSWERS[self.kind](self.port):
+                if ANSWERS[self.kind](self):
                     return
             except (OSError, http.client.HTTPException):
                 pass
@@ -287,7 +289,7 @@ def catalogue(directory, luaserve_program, build, cpu, load_cpu):
         "bare-udp": (bare(os.path.join(build, "bare_udp")), "udp"),
         "haproxy-tcp": (haproxy_tcp(backend), "tcp"),
         "haproxy-tcp splice": (haproxy_tcp(backend, "option splice-auto"), "tcp"),
-        "s6": (bare(os.path.join(build, "s6")), "tcp"),
+        "s6": (bare(os.path.join(build, "s6")), "tcp once"),
         "s7": (bare(os.path.join(build, "s7")), "tcp"),
     }
     servers = {name: Server(name, make, where, directory) for name, (make, where) in web.items()}
