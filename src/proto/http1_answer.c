@@ -315,7 +315,9 @@ int ls_http1_send_out(ls_seat *seat, ls_http1_conn *c)
     int err = LS_OK;
     if (c->exchange != NULL) err = close_chunk(seat, c, ls_http1_exchange_of(c));
     if (err < 0) return err;
-    if (c->stream.out != NULL && !c->stream.tx_pending)
+    /* While a body is waited for, its deadline is the one that counts. */
+    if (c->stream.out != NULL && !c->stream.tx_pending &&
+        (c->exchange == NULL || ls_http1_exchange_of(c)->awaits != LS_H1_AWAITS_READ))
         ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + c->http->config.send_stall_ms_max,
                            c->http->config.send_stall_ms_max);
     return ls_stream_flush(seat, &c->stream);
@@ -330,7 +332,7 @@ static int send_and_wait(ls_seat *seat, ls_exchange *x, bool all)
     int err = ls_http1_send_out(seat, c);
     if (err < 0) return fail(x, err);
     if (err == LS_DONE || (!all && ls_stream_queued(&c->stream) < c->http->config.write_bytes_high)) return LS_DONE;
-    e->awaits = all ? LS_H1_AWAITS_DRAIN : LS_H1_AWAITS_ROOM;
+    if (e->awaits == LS_H1_AWAITS_NOTHING) e->awaits = LS_H1_AWAITS_SENT;
     return LS_PENDING;
 }
 

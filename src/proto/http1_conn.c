@@ -375,14 +375,12 @@ static enum after after_exchange(ls_seat *seat, ls_http1_conn *c)
     return AWAY;
 }
 
-/* Suspended: until it resumes, what was written so far is sent, and no deadline runs. */
+/* Suspended: until it resumes, what was written so far is sent, and no deadline runs but that of what it waits for. */
 static void leave_suspended(ls_seat *seat, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if (e->awaits != LS_H1_AWAITS_NOTHING) return;
-    ls_stream_deadline(&c->stream, UINT64_MAX, 0);
-    if (c->stream.out != NULL) (void)ls_http1_flush(seat, &e->x);
-    e->awaits = LS_H1_AWAITS_NOTHING;
+    if (e->awaits == LS_H1_AWAITS_NOTHING) ls_stream_deadline(&c->stream, UINT64_MAX, 0);
+    if (c->stream.out != NULL && !c->stream.tx_pending) (void)ls_http1_flush(seat, &e->x);
 }
 
 static enum after handle(ls_seat *seat, ls_http1_conn *c, uint32_t head_bytes)
@@ -516,7 +514,7 @@ static void sent(ls_seat *seat, ls_stream *s, int err)
     case LS_H1_HANDLING: {
         ls_http1_exchange *e = ls_http1_exchange_of(c);
         if (err < 0) e->x.gone = err;
-        if (e->awaits == LS_H1_AWAITS_ROOM || e->awaits == LS_H1_AWAITS_DRAIN)
+        if (e->awaits == LS_H1_AWAITS_SENT)
             wake(seat, &e->x);
         else if (e->awaits == LS_H1_AWAITS_NOTHING)
             ls_stream_deadline(s, UINT64_MAX, 0);

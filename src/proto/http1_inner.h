@@ -59,7 +59,7 @@ enum ls_http1_phase { LS_H1_FRESH, LS_H1_IDLE, LS_H1_HEAD, LS_H1_HANDLING, LS_H1
 
 /* The exchange and what HTTP/1.1 adds to it; lives in one small pool block. */
 typedef struct ls_http1_exchange {
-    enum { LS_H1_AWAITS_NOTHING, LS_H1_AWAITS_READ, LS_H1_AWAITS_ROOM, LS_H1_AWAITS_DRAIN } awaits;
+    enum { LS_H1_AWAITS_NOTHING, LS_H1_AWAITS_READ, LS_H1_AWAITS_SENT } awaits; /* what wakes the handler */
     bool ended;        /* ls_http_transport.end was called while the loop of the connection runs */
     int read_error;    /* why no more of the body comes, although the client can still be answered */
     bool continue_due; /* the client waits for 100 Continue */

@@ -113,7 +113,10 @@ static int push_buffer(lua_State *L, ls_request *r)
 
 static int body_ready(lua_State *L, ls_request *r, enum body_want want)
 {
-    if (want == WANT_BUFFER) return push_buffer(L, r);
+    if (want == WANT_BUFFER) {
+        ls_buffer_account(L, r->body_len);
+        return push_buffer(L, r);
+    }
     push_body_string(L, r);
     if (want == WANT_JSON) return push_json(L);
     if (want == WANT_FORM) return push_form(L, r->x);

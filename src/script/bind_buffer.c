@@ -3,10 +3,11 @@
 #include <string.h>
 
 #include "script/buffer.h"
+#include "script/site_inner.h"
 
 static const char buffer_tag;
 
-enum { BUFFER_BYTES_MIN = 4 * 1024 * 1024 }; /* held by buffers, before a collection is asked for */
+enum { BUFFER_BYTES_MIN = 2 * 1024 * 1024 }; /* held by buffers, before a collection is asked for */
 
 static ls_buffer *buffer_any(lua_State *L, int index)
 {
@@ -234,13 +235,18 @@ static int buffer_keep(lua_State *L)
     return 1;
 }
 
-/* A young collection costs a look at every coroutine, so it is asked for in proportion to what lives. */
+/* A buffer is small for Lua and large for the pool. A young collection costs a look at every coroutine, so it is asked
+ * for in proportion to what lives, but before this state's share of the pool could be garbage. */
 void ls_buffer_account(lua_State *L, size_t bytes)
 {
     ls_state *state = ls_state_of(L);
-    const size_t live = atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
+    const ls_site *site = state->site;
+    const uint64_t pool = site->settings.pool_bytes_max, share = pool / (2 * (uint64_t)(site->state_count + 1));
+    size_t enough = atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
+    if (enough < BUFFER_BYTES_MIN) enough = BUFFER_BYTES_MIN;
+    if (pool > 0 && enough > share) enough = (size_t)share;
     state->buffer_bytes += bytes;
-    if (state->buffer_bytes < BUFFER_BYTES_MIN || state->buffer_bytes < live) return;
+    if (state->buffer_bytes < enough) return;
     state->buffer_bytes = 0;
     (void)lua_gc(L, LUA_GCSTEP, 0);
 }

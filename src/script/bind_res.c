@@ -412,6 +412,14 @@ static int res_flush(lua_State *L)
     return sent(L, result);
 }
 
+/* res:abort(): the connection is closed and nothing more is answered. */
+static int res_abort(lua_State *L)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    r->x->gone = LS_ECANCELED;
+    return 0;
+}
+
 /* ---- the object -------------------------------------------------------------------------------------------- */
 
 static int res_index(lua_State *L)
@@ -432,9 +440,11 @@ static int res_newindex(lua_State *L)
 
 void ls_request_define_res(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"status", res_status}, {"header", res_header},     {"cookie", res_cookie},
-                                       {"write", res_write},   {"flush", res_flush},       {"send", res_send},
-                                       {"json", res_json},     {"redirect", res_redirect}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"status", res_status}, {"header", res_header},
+                                       {"cookie", res_cookie}, {"write", res_write},
+                                       {"flush", res_flush},   {"send", res_send},
+                                       {"json", res_json},     {"redirect", res_redirect},
+                                       {"abort", res_abort},   {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_pushinteger(L, 1);

@@ -50,7 +50,7 @@ static int resume_inner(lua_State *L, lua_State *co, int nargs)
         ls_slot_inner(state->slot, L);
         if (ls_slot_over(state->slot)) lua_sethook(L, ls_state_hook, LUA_MASKCOUNT, 1);
     }
-    if (status == LUA_YIELD && task != NULL && task->waiting) return RESUME_WAITS;
+    if (status == LUA_YIELD && task != NULL && (task->waiting || task->killed)) return RESUME_WAITS;
     if (status != LUA_OK && status != LUA_YIELD) {
         if (task != NULL && ls_slot_over(state->slot)) *ls_state_extra(co) |= LS_EXTRA_OVER;
         lua_xmove(co, L, 1);

@@ -207,6 +207,24 @@ typedef struct http_failure {
     ls_task *next;
 } http_failure;
 
+/* Replace the error value at 1 by a text; its __tostring may itself fail. */
+static int error_text(lua_State *L)
+{
+    (void)luaL_tolstring(L, 1, NULL);
+    return 1;
+}
+
+static const char *describe_error(lua_State *L)
+{
+    lua_pushcfunction(L, error_text);
+    lua_pushvalue(L, 1);
+    if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
+        lua_pop(L, 1);
+        lua_pushfstring(L, "(the error is a %s value that cannot be shown)", luaL_typename(L, 1));
+    }
+    return lua_tostring(L, -1);
+}
+
 static int http_describe(lua_State *L)
 {
     http_failure *f = lua_touserdata(L, 1);
@@ -218,7 +236,7 @@ static int http_describe(lua_State *L)
         lua_xmove(f->co, L, 1);
     else
         lua_pushliteral(L, "not enough memory");
-    const char *message = luaL_tolstring(L, 1, NULL);
+    const char *message = describe_error(L);
     if (r != NULL && r->body_error != LS_OK) {
         ls_log(LS_LOG_INFO, "%s: %s", name, message);
         return 0;

@@ -294,6 +294,12 @@ int ls_request_push_parts(ls_seat *seat, ls_request *r)
     return r->x->transport->write(seat, r->x, &slice, 1);
 }
 
+void ls_request_send_parts(ls_seat *seat, ls_request *r)
+{
+    (void)ls_request_push_parts(seat, r);
+    if (r->x != NULL && r->x->answer == LS_ANSWER_OPEN) (void)r->x->transport->flush(seat, r->x);
+}
+
 void ls_request_id_text(uint64_t id, char out[17])
 {
     for (int n = 15; n >= 0; n--, id >>= 4) out[n] = "0123456789abcdef"[id & 15];

@@ -82,6 +82,8 @@ int ls_request_wait_pinned(lua_State *L, ls_request *request, lua_KContext conte
 
 /* Hand the parts held back to the transport. LS_DONE, LS_PENDING or an error. */
 int ls_request_push_parts(ls_seat *seat, ls_request *request);
+/* The handler is about to wait for something: let the client have what was written so far. */
+void ls_request_send_parts(ls_seat *seat, ls_request *request);
 
 void ls_request_drop_body(ls_request *request);
 

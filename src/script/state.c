@@ -16,6 +16,7 @@
 #include "script/request.h"
 #include "script/site_inner.h"
 #include "script/tcp.h"
+#include "net/resolver.h"
 
 int luaopen_cjson_safe(lua_State *L); /* in the same library, without a line in its header */
 
@@ -48,6 +49,8 @@ static int state_panic(lua_State *L)
     return 0; /* Lua aborts */
 }
 
+static const char over_text[] = "the handler used more processor time than max_cpu allows";
+
 void ls_state_hook(lua_State *L, lua_Debug *ar)
 {
     const ls_state *state = ls_state_of(L);
@@ -55,19 +58,26 @@ void ls_state_hook(lua_State *L, lua_Debug *ar)
         lua_sethook(L, NULL, 0, 0); /* left over on a coroutine that lives on */
         return;
     }
+    ls_task *task = state->current;
+    if (task != NULL && task->blocked == 0 && lua_isyieldable(L)) {
+        /* Yield and never be resumed: no pcall, message handler or __close of the script can go on from there. */
+        task->killed = true;
+        *ls_state_extra(L) |= LS_EXTRA_WAITS;
+        lua_yield(L, 0);
+        return;
+    }
     if (lua_getinfo(L, "Sl", ar) != 0 && ar->currentline > 0)
         lua_pushfstring(L, "%s:%d: ", ar->short_src, ar->currentline);
     else
         lua_pushliteral(L, "");
-    lua_pushfstring(L, "handler used more than %f s of processor time", (double)state->site->cpu_ns_max / 1e9);
+    lua_pushstring(L, over_text);
     lua_concat(L, 2);
     lua_error(L);
 }
 
 int ls_state_raise_over(lua_State *L)
 {
-    return luaL_error(L, "handler used more than %f s of processor time",
-                      (double)ls_state_of(L)->site->cpu_ns_max / 1e9);
+    return luaL_error(L, "%s", over_text);
 }
 
 ls_slot *ls_state_slot(ls_state *state, const ls_seat *seat)
@@ -180,6 +190,8 @@ static int state_define(lua_State *L)
         lua_pushstring(L, methods[n]);
         state->method_refs[n] = luaL_ref(L, LUA_REGISTRYINDEX);
     }
+    lua_pushstring(L, over_text);
+    state->over_text_ref = luaL_ref(L, LUA_REGISTRYINDEX); /* at hand where nothing may be allocated */
     ls_request_define_req(L, state);
     ls_request_define_res(L, state);
     ls_buffer_define(L, state);
@@ -187,6 +199,7 @@ static int state_define(lua_State *L)
     ls_timers_define(L, state);
     ls_udp_define(L, state);
     ls_tcp_define(L, state);
+    ls_connect_define(L, state);
     /* Requests leave short-lived tables and strings behind, next to a site that stays: generational collection
      * took 15 to 20 % off a route with query and JSON, and nothing off a hello, which makes no garbage in either
      * mode. */
@@ -234,6 +247,7 @@ void ls_state_close(ls_state *state)
     ls_timers_free(state);
     ls_tcps_free(state);
     lua_close(state->L);
+    if (state->resolver != NULL) ls_resolver_close(state->resolver);
     ls_task_free_all(state);
     ls_udp_script_free(state);
     for (int n = 0; n < LS_HOOKS; n++) free(state->hooks[n].refs);

@@ -73,14 +73,16 @@ struct ls_state {
     ls_hooks hooks[LS_HOOKS];
     ls_hooks once;
     ls_node tcps;               /* connections (tcp.h) */
+    struct ls_resolver *resolver; /* of names; NULL until one is looked up */
     struct ls_tcp *unflushed;   /* of these, what the running task has sent on */
     _Atomic unsigned tcp_count; /* of tcps; read by any thread that looks for a state */
     ls_node timers;             /* ls.after and ls.every, armed or to be armed at the start */
 
-    int method_refs[LS_HTTP_METHODS];
+    int method_refs[LS_HTTP_METHODS], over_text_ref;
     int encode_ref, decode_ref; /* cjson's */
     struct ls_udp_script *udp;  /* of bind_udp.c */
-    int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref;
+    int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref,
+        connecting_meta_ref;
     ls_op start_op, drain_op, disconnect_op;
 };
 

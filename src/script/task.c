@@ -159,8 +159,13 @@ void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
         atomic_store_explicit(&slot->over, 1, memory_order_relaxed);
         lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
     }
-    const int status = lua_resume(co, NULL, nargs, &count);
+    int status = lua_resume(co, NULL, nargs, &count);
     if (ls_slot_over(slot)) task->over = true;
+    if (status == LUA_YIELD && task->killed) { /* what an error would leave: a dead coroutine with a text on top */
+        (void)lua_checkstack(co, 1);
+        lua_rawgeti(co, LUA_REGISTRYINDEX, state->over_text_ref);
+        status = LUA_ERRRUN;
+    }
     task->cpu_ns = ls_slot_end(slot);
     if (state->unflushed != NULL) ls_tcps_flush(seat, state);
     state->current = outer;
@@ -213,7 +218,7 @@ int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
-    if (task->request != NULL) ls_request_push_parts(state->seat, task->request);
+    if (task->request != NULL) ls_request_send_parts(state->seat, task->request);
     task->waiting = true;
     task->wake_result = 0;
     *ls_state_extra(L) |= LS_EXTRA_WAITS;

@@ -26,6 +26,7 @@ struct ls_task {
     bool waiting;        /* suspended; somebody will wake it */
     bool queued;         /* woken; `op` is in the inbox */
     bool over;           /* used too much processor time: every run ends at once */
+    bool killed;         /* the hook made it yield, for good */
     bool counted;        /* in state->busy */
     unsigned blocked;    /* calls from C in between, across which it cannot be suspended */
     uint64_t serial;     /* of the request that it belongs to; 0: none */
