@@ -76,6 +76,7 @@ struct ls_sock {
     _Atomic uint32_t progress; /* of pending sends */
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
     _Atomic bool registered, registered_out;
+    uint8_t segments; /* of whoever sends: whether the system cuts up datagrams for this one */
 };
 
 typedef struct ls_notices ls_notices; /* the registrations of a port */

@@ -5,10 +5,16 @@
  * before was filled, so a few datagrams take one block.
  *
  *     | count | at[0] at[1] ... | bytes of 0 | bytes of 1 | ...      next block: | bytes of n | ...
- */
+ *
+ * Neighbours of one length to one peer leave as one message that the system cuts up (UDP_SEGMENT): it looks for the way
+ * once for all of them. Where it cannot (an old kernel, a device without checksums, a narrow path) the socket goes back
+ * to one message each, for good. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "port/datagram.h"
@@ -162,21 +168,81 @@ int ls_op_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op, unsigned count, uin
 
 /* ---- send ------------------------------------------------------------------------------------------------------- */
 
-/* One sendmmsg from datagram `from` on. How many left, or -1 with errno. */
-static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count)
+/* Longer ones would seldom fit into a packet, and that is what a segment must do. */
+enum { SEGMENT_BYTES_MAX = 1400 };
+
+typedef union segment_size { /* a control message */
+    struct cmsghdr header;
+    char room[CMSG_SPACE(sizeof(uint16_t))];
+} segment_size;
+
+/* How many from the first on can be segments of one message. */
+static unsigned alike(const ls_datagram *datagrams, unsigned count)
+{
+    const size_t len = datagrams->slice.len;
+    const uint32_t addr_len = datagrams->addr.len;
+    unsigned n = 1;
+    if (len == 0 || len > SEGMENT_BYTES_MAX) return 1;
+    while (n < count && datagrams[n].slice.len == len && datagrams[n].addr.len == addr_len &&
+           memcmp(datagrams[n].addr.bytes, datagrams->addr.bytes, addr_len) == 0)
+        n++;
+    return n;
+}
+
+enum { SEGMENTS_UNKNOWN, SEGMENTS, SEGMENTS_NEVER }; /* ls_sock.segments */
+
+/* Kernels that do not know the control message would not refuse it, but send all as one datagram. */
+static bool may_segment(ls_sock *sock)
+{
+    int now;
+    if (sock->segments == SEGMENTS_UNKNOWN)
+        sock->segments = getsockopt(sock->fd, IPPROTO_UDP, UDP_SEGMENT, &now, &(socklen_t){sizeof now}) == 0
+                             ? SEGMENTS
+                             : SEGMENTS_NEVER;
+    return sock->segments == SEGMENTS;
+}
+
+static void set_segments(struct msghdr *message, segment_size *control, uint16_t bytes)
+{
+    control->header = (struct cmsghdr){
+        .cmsg_len = CMSG_LEN(sizeof bytes), .cmsg_level = IPPROTO_UDP, .cmsg_type = UDP_SEGMENT};
+    memcpy(CMSG_DATA(&control->header), &bytes, sizeof bytes);
+    message->msg_control = control;
+    message->msg_controllen = sizeof control->room;
+}
+
+/* One sendmmsg. How many datagrams left, or -1 with errno; *segmented says that the first of them was one of several. */
+static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool *segmented)
 {
     struct mmsghdr messages[LS_DATAGRAMS_MAX];
     struct iovec iov[LS_DATAGRAMS_MAX];
-    unsigned n = 0;
-    for (; n < count && n < LS_DATAGRAMS_MAX; n++) {
-        ls_datagram *datagram = &datagrams[n];
-        iov[n] = (struct iovec){(char *)(uintptr_t)datagram->slice.ptr, datagram->slice.len};
-        messages[n] = (struct mmsghdr){.msg_hdr = {.msg_name = datagram->addr.len > 0 ? datagram->addr.bytes : NULL,
-                                                   .msg_namelen = datagram->addr.len,
-                                                   .msg_iov = &iov[n],
-                                                   .msg_iovlen = 1}};
+    segment_size controls[LS_DATAGRAMS_MAX];
+    unsigned n = 0, at = 0;
+    if (count > LS_DATAGRAMS_MAX) count = LS_DATAGRAMS_MAX;
+    for (; at < count; n++) {
+        ls_datagram *first = &datagrams[at];
+        unsigned run = alike(first, count - at);
+        if (run > 1 && !may_segment(sock)) run = 1;
+        messages[n] = (struct mmsghdr){.msg_hdr = {.msg_name = first->addr.len > 0 ? first->addr.bytes : NULL,
+                                                   .msg_namelen = first->addr.len,
+                                                   .msg_iov = &iov[at],
+                                                   .msg_iovlen = run}};
+        if (run > 1) set_segments(&messages[n].msg_hdr, &controls[n], (uint16_t)first->slice.len);
+        for (const unsigned end = at + run; at < end; at++)
+            iov[at] = (struct iovec){(char *)(uintptr_t)datagrams[at].slice.ptr, datagrams[at].slice.len};
     }
-    return sendmmsg(sock->fd, messages, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const int left = sendmmsg(sock->fd, messages, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    *segmented = messages[0].msg_hdr.msg_iovlen > 1;
+    if (left <= 0) return left;
+    int sum = 0;
+    for (int i = 0; i < left; i++) sum += (int)messages[i].msg_hdr.msg_iovlen;
+    return sum;
+}
+
+/* What the system says when it does not cut up, or not into these pieces. */
+static bool is_segments_refused(int error)
+{
+    return error == EINVAL || error == EIO || error == EMSGSIZE || error == EOPNOTSUPP || error == ENOPROTOOPT;
 }
 
 /* All were dealt with: how many left, or the error. */
@@ -200,9 +266,14 @@ int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op)
         const int64_t done = atomic_load_explicit(&op->result, memory_order_relaxed);
         if (done == op->count) return send_result(op);
         ls_datagram *next = &op->send_to.at[done];
-        int n = send_some(sock, next, op->count - (unsigned)done);
+        bool segmented;
+        int n = send_some(sock, next, op->count - (unsigned)done, &segmented);
         if (n < 0) {
             if (errno == EINTR) continue;
+            if (segmented && is_segments_refused(errno)) {
+                sock->segments = SEGMENTS_NEVER;
+                continue;
+            }
             if (errno == EAGAIN || errno == EWOULDBLOCK) return LS_EAGAIN;
             if (is_report(errno) && !reported && !is_connected(sock->fd)) {
                 reported = true;

@@ -56,6 +56,7 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->number = number;
     sock->list_next = NULL;
     sock->listed = false;
+    sock->segments = 0;
     atomic_store_explicit(&sock->registered, false, memory_order_relaxed);
     atomic_store_explicit(&sock->registered_out, false, memory_order_relaxed);
     atomic_store_explicit(&sock->rx, NULL, memory_order_relaxed);
