@@ -204,8 +204,8 @@ static bool may_segment(ls_sock *sock)
 
 static void set_segments(struct msghdr *message, segment_size *control, uint16_t bytes)
 {
-    control->header = (struct cmsghdr){
-        .cmsg_len = CMSG_LEN(sizeof bytes), .cmsg_level = IPPROTO_UDP, .cmsg_type = UDP_SEGMENT};
+    control->header =
+        (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof bytes), .cmsg_level = IPPROTO_UDP, .cmsg_type = UDP_SEGMENT};
     memcpy(CMSG_DATA(&control->header), &bytes, sizeof bytes);
     message->msg_control = control;
     message->msg_controllen = sizeof control->room;
