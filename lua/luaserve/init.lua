@@ -25,6 +25,7 @@ local ls = {
   buffer = core.buffer,
   stats = core.stats,
   tcp = tcp.listen,
+  connect = tcp.connect,
   udp = udp.listen,
   udp_connect = udp.connect,
 }

@@ -51,4 +51,55 @@ function tcp.listen(at, serve)
   if not ok then misuse.raise("ls.tcp: %s", tostring(err)) end
 end
 
+local function client_port(port)
+  if math.type(port) == "float" then port = math.tointeger(port) or port end
+  if math.type(port) ~= "integer" or port < 1 or port > 65535 then
+    misuse.raise("ls.connect: port must be a whole number from 1 to 65535; got %s", misuse.show(port))
+  end
+  return port
+end
+
+-- host, port of "host:port", "[::1]:port", "unix:/path". Raises.
+local function client_text(text)
+  if text:match("^unix:.") then return text, 0 end
+  local host, port = options.host_port(text)
+  if not host then
+    misuse.raise('ls.connect: %q names no port; write ls.connect("%s", 7000), "host:port", "[::1]:port" or "unix:/path"',
+      text, text)
+  end
+  return host, client_port(port)
+end
+
+local none = {}
+
+-- ls.connect(host, port [, opts]), ls.connect("host:port" [, opts]), ls.connect("unix:/path" [, opts]),
+-- ls.connect{ host =, port =, path =, ... } -> sock | nil, message, code. Waits. Raises on wrong types and unknown
+-- options.
+function tcp.connect(host, port, opts)
+  local limit = none
+  if type(host) == "table" then
+    if port ~= nil then misuse.raise("ls.connect: with a table, everything goes into it") end
+    opts = host
+    host, port = opts.host or opts.path and "unix:" .. tostring(opts.path), opts.port
+  elseif port ~= nil and type(port) ~= "number" and opts == nil then
+    port, opts = nil, port
+  end
+  if type(host) ~= "string" or host == "" then
+    misuse.raise('ls.connect: the first argument is a host, "host:port" or "unix:/path"; got %s', misuse.show(host))
+  end
+  if opts ~= nil then
+    if type(opts) ~= "table" then
+      misuse.raise("ls.connect: the options are a table: { read_timeout = 5 }; got %s", misuse.show(opts))
+    end
+    options.check_names("ls.connect", opts, client_known)
+    limit = options.read_all("ls.connect", opts, client_only, options.read_all("ls.connect", opts, limits, {}))
+  end
+  if port == nil then
+    host, port = client_text(host)
+  else
+    host, port = host:match("^%[(.*)%]$") or host, client_port(port)
+  end
+  return core.connect(host, port, limit)
+end
+
 return tcp

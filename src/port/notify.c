@@ -39,3 +39,9 @@ int ls_port_notify(ls_port *port, ls_seat *seat, ls_registration *registrations,
     }
     return max > 0 ? ls_port_wait(port, seat, packets, max, failed ? 0 : timeout_ms) : 0;
 }
+
+void ls_taker_take(ls_seat *seat, const ls_packet *packet)
+{
+    const ls_taker *taker = packet->key;
+    if (taker != NULL) taker->take(seat, packet);
+}

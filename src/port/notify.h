@@ -97,6 +97,13 @@ void ls_port_forget(ls_port *port, ls_fd fd);
  * taken; REMOVE itself is always current. For packets that waited in a batch: the crew asks before it begins one. */
 bool ls_packet_current(const ls_port *port, const ls_packet *packet);
 
+/* How packets without an op find who takes them when several modules share a crew: the first member of what the key
+ * points to. ls_taker_take, for ls_crew_options.bare, calls it; a packet without a key is dropped. */
+typedef struct ls_taker {
+    void (*take)(ls_seat *seat, const ls_packet *packet); /* any thread */
+} ls_taker;
+void ls_taker_take(ls_seat *seat, const ls_packet *packet);
+
 /* The part that each back end supplies: one valid registration, its result. ls_port_notify calls it. */
 int ls_port_register_one(ls_port *port, const ls_registration *registration);
 

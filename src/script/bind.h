@@ -19,6 +19,10 @@ bool ls_option_number(lua_State *L, int index, const char *name, uint64_t max, u
 extern const ls_tcp_config ls_tcp_config_default;
 void ls_tcp_options(lua_State *L, int index, ls_tcp_config *out);
 
+/* bind_connect.c */
+int ls_core_connect(lua_State *L);
+void ls_connect_define(lua_State *L, ls_state *state);
+
 /* bind_core.c: push the module's table. */
 int ls_core_open(lua_State *L);
 

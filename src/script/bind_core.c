@@ -171,6 +171,7 @@ static int core_config(lua_State *L)
     option_u32(L, 1, "drain_ms_max", UINT32_MAX, &settings.drain_ms_max);
     option_u32(L, 1, "accepts_posted", UINT32_MAX, &settings.accepts_posted);
     option_u32(L, 1, "backlog", UINT32_MAX, &settings.backlog);
+    option_text(L, 1, "nameservers", state->site->nameservers, sizeof state->site->nameservers);
     if (state->index == 0) {
         state->site->settings = settings;
         if (settings.lua_bytes_max > 0) state->bytes_max = (size_t)settings.lua_bytes_max;
@@ -324,6 +325,7 @@ int ls_core_open(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"listen", core_listen},
                                          {"tcp", core_tcp},
+                                         {"connect", ls_core_connect},
                                          {"config", core_config},
                                          {"on", core_on},
                                          {"once", core_once},
@@ -359,6 +361,8 @@ int ls_core_open(lua_State *L)
     lua_pop(L, 2);
     lua_pushstring(L, ls_port_backends());
     lua_setfield(L, -2, "backends");
+    lua_pushliteral(L, LS_RESOLVER);
+    lua_setfield(L, -2, "names");
     lua_setfield(L, -2, "build");
     return 1;
 }

@@ -34,6 +34,7 @@ struct ls_site {
     uint64_t cpu_ns_max;
     ls_port *port; /* NULL until ls_site_ready */
 
+    char nameservers[256]; /* "": the system's */
     char *path;
     int argc;
     char **argv;

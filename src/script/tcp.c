@@ -189,7 +189,9 @@ static void received(ls_seat *seat, ls_stream *s, int64_t result)
 {
     ls_tcp *tcp = (ls_tcp *)(void *)s;
     ls_task *receiver = tcp->receiver;
-    if (result == LS_ENOMEM)
+    if (tcp->connecting && result == LS_OK)
+        tcp->connecting = false; /* connected; this was not the end */
+    else if (result == LS_ENOMEM)
         tcp->large = false; /* the next try asks for less, and collects what buffers hold first */
     else
         take(tcp, result);
@@ -426,6 +428,7 @@ void ls_tcps_disconnect(ls_seat *seat, ls_state *state)
     for (ls_node *node = state->tcps.next, *next; node != &state->tcps; node = next) {
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
         next = node->next;
+        if (tcp->connecting) continue; /* its task sees to it: it cannot be here unless the drain took too long */
         if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* nothing is read on */
         take_receiver(tcp, &waiting);
         if (tcp->stream.tx_pending) ls_stream_abort(&tcp->stream);

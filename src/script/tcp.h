@@ -60,7 +60,7 @@ struct ls_tcp {
     int8_t send_end;    /* LS_E*: nothing more can be sent; 0 */
     int8_t ended;       /* why the last loop over lines or chunks ended; 0 */
     bool unflushed;     /* on state->unflushed */
-    bool finishing, aborted, shut, large;
+    bool finishing, aborted, shut, large, connecting;
 };
 
 /* A connection of `state` for `fd` (closed on failure). `server` NULL: a client. LS_OK or an error. */

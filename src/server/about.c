@@ -19,6 +19,7 @@ const char *ls_server_build(void)
 {
     return "Lua: " LUA_RELEASE "\n"
            "JSON: lua-cjson\n"
+           "names: " LS_RESOLVER "\n"
            "compiler: " COMPILER "\n";
 }
 

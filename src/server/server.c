@@ -15,6 +15,7 @@
 #include "luaserve.h"
 #include "net/listener.h"
 #include "port/crew.h"
+#include "port/notify.h"
 #include "proto/http1.h"
 #include "script/site.h"
 #include "server/limits.h"
@@ -241,6 +242,7 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
 
     const ls_crew_options crew_options = {.threads = settings->threads,
                                           .threads_max = settings->threads_max,
+                                          .bare = ls_taker_take,
                                           .slow = ls_site_slow,
                                           .user = server->site};
     if ((err = ls_crew_open(server->port, server->pools, &crew_options, &server->crew)) < 0)
