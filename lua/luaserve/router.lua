@@ -300,6 +300,7 @@ local function shortcuts(trie)
     local leaf = node.param and node.param.leaf
     if leaf and complete and #leaf.names == 1 and not leaf.missing and leaf.max_body == nil then
       by_prefix[prefix] = leaf
+      leaf.beside_texts = leaf.beside_texts or next(node.texts) ~= nil
     end
   end
   visit(trie, "/")
@@ -406,7 +407,8 @@ function router.compile(app)
       if run then return run(req, res) end
       local prefix, value, decoded = last_segment(path)
       local leaf = by_prefix[method][prefix]
-      if leaf and not (decoded and by_path[prefix .. value]) then -- a text is nearer than a parameter, encoded or not
+      -- A text is nearer than a parameter, encoded or not.
+      if leaf and not (decoded and leaf.beside_texts and by_path[prefix .. value]) then
         set_params(req, { [leaf.names[1]] = value })
         return leaf.run(req, res)
       end
