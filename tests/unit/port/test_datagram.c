@@ -388,6 +388,55 @@ static void each_goes_to_its_own_address(void **state)
     net_close(&place);
 }
 
+/* Neighbours may leave as one message: each arrives by itself all the same, whatever lies next to it. */
+static void neighbours_stay_apart(void **state)
+{
+    static const size_t lens[] = {64,    64,    64,  64,   30,   30,   64,   0,    64,   64,    65,    64,
+                                  1,     1,     1,   1400, 1400, 1400, 1300, 1400, 1400, 30000, 30000, 30000,
+                                  30000, 30000, 200, 0,    0,    200,  200,  200,  100,  100,   200,   200,
+                                  200,   200,   200, 200,  200,  200,  200,  200,  200};
+    enum { SENT = sizeof lens / sizeof lens[0], HALF = 24, SECOND_PEER = 36 };
+    static char bytes[SENT][30000], room[65536];
+    static const int families[] = {AF_INET, AF_INET6};
+    (void)state;
+    for (int f = 0; f < 2; f++)
+        for (int small = 0; small <= f;
+             small++) { /* IPv6 can say that the way takes no more than 1280 bytes at a time */
+            net_place place;
+            ls_sockaddr at, peer_at[2];
+            ls_op op = op_new();
+            ls_datagram batch[SENT];
+            int peers[2];
+            net_open(&place);
+            ls_sock *sock = net_attach(&place, udp(families[f], &at), NULL, false);
+            if (small)
+                assert_int_equal(setsockopt(ls_sock_fd(sock), IPPROTO_IPV6, IPV6_MTU, &(int){1280}, sizeof(int)), 0);
+            for (int i = 0; i < 2; i++) {
+                peers[i] = udp(families[f], &peer_at[i]);
+                assert_int_equal(setsockopt(peers[i], SOL_SOCKET, SO_RCVBUF, &(int){4 << 20}, sizeof(int)), 0);
+            }
+            for (int i = 0; i < SENT; i++) {
+                memset(bytes[i], i, lens[i]);
+                batch[i] = datagram_to(&peer_at[i >= SECOND_PEER], bytes[i], lens[i]);
+            }
+            for (int from = 0; from < SENT; from += HALF) { /* no more than a socket's queue holds */
+                const int n = SENT - from < HALF ? SENT - from : HALF;
+                assert_int_equal(
+                    outcome(&place, &op, ls_op_send_to(&place.seat, sock, &op, batch + from, (uint16_t)n)), n);
+                for (int i = from; i < from + n; i++) {
+                    assert_int_equal(recv(peers[i >= SECOND_PEER], room, sizeof room, 0), lens[i]);
+                    assert_memory_equal(room, bytes[i], lens[i]);
+                }
+            }
+            for (int i = 0; i < 2; i++) {
+                assert_int_equal(recv(peers[i], room, sizeof room, 0), -1); /* and nothing else does */
+                close(peers[i]);
+            }
+            ls_sock_close(&place.seat, sock);
+            net_close(&place);
+        }
+}
+
 static void a_bad_one_costs_no_other(void **state)
 {
     static char bytes[65508];
@@ -538,6 +587,7 @@ int main(void)
         cmocka_unit_test(a_receive_can_be_cancelled),
         cmocka_unit_test(a_slow_handler_delays_nobody),
         cmocka_unit_test(each_goes_to_its_own_address),
+        cmocka_unit_test(neighbours_stay_apart),
         cmocka_unit_test(a_bad_one_costs_no_other),
         cmocka_unit_test(what_does_not_fit_goes_on_when_it_does),
         cmocka_unit_test(a_refusal_does_not_reach_an_unconnected_socket),
