@@ -149,20 +149,17 @@ def descriptors(pids):
 
 def churn(server, open_load, connections, rounds):
     """Memory and descriptors while `connections` are opened, used and closed (every second one by a reset), `rounds`
-    times over. "growth" is from after the first round, with all that the server keeps for so many connections, to
-    after the last; "from_fresh" from before any connection."""
+    times over: "seen" has (resident, descriptors) before and after each. "growth" is from after the first round, with
+    all that the server keeps for so many connections, to after the last; "from_fresh" from before any connection."""
     def now():
         time.sleep(1.0)
         return memory(server.pids())[0], descriptors(server.pids())
 
-    seen = [now()]
+    seen, full = [now()], None
     for number in range(1, rounds + 1):
         with open_load("echo_load", server.port, connections, len(MESSAGE), number):
             full = memory(server.pids())[0], descriptors(server.pids())
-        if number in (1, rounds):
-            seen.append(now())
-    fresh, first, last = seen[0], seen[1], seen[-1]
-    return {"connections": connections, "rounds": rounds, "resident": last[0], "fresh": fresh[0],
-            "growth": last[0] - first[0], "from_fresh": last[0] - fresh[0], "full": full[0],
-            "descriptors_before": fresh[1], "descriptors_first": first[1], "descriptors_full": full[1],
-            "descriptors_after": last[1], "descriptors": last[1] - fresh[1]}
+        seen.append(now())
+    return {"connections": connections, "rounds": rounds, "seen": seen, "full": full,
+            "growth": seen[-1][0] - seen[1][0], "from_fresh": seen[-1][0] - seen[0][0],
+            "descriptors": seen[-1][1] - seen[0][1]}

@@ -159,15 +159,14 @@ def churn_lines(results):
     for one in rounds_of(results, "tcp-churn", "luaserve tcp.lua"):
         if one is None:
             continue
-        first = one["resident"] - one["growth"]
-        rows = [("when", "resident MiB", "descriptors", ""),
-                ("before", f"{one['fresh'] / MIB:.1f}", str(one["descriptors_before"]), ""),
-                ("after the first round", f"{first / MIB:.1f}", str(one["descriptors_first"]), ""),
-                (f"in the last round, {one['connections']:,} open", f"{one['full'] / MIB:.1f}",
-                 str(one["descriptors_full"]), ""),
-                (f"after round {one['rounds']}", f"{one['resident'] / MIB:.1f}", str(one["descriptors_after"]),
-                 f"{one['growth'] / 1024:+,.0f} KiB since the first round, "
-                 f"{one['from_fresh'] / 1024:+,.0f} KiB in all")]
+        last = one["rounds"]
+        when = [(f"after round {i}" if i else "before", *one["seen"][i], "")
+                for i in sorted({0, 1, 2, 5, 10, last}) if i < last]
+        when.append((f"in round {last}, {one['connections']:,} open", *one["full"], ""))
+        when.append((f"after round {last}", *one["seen"][last], f"{one['growth'] / 1024:+,.0f} KiB since round 1, "
+                     f"{one['from_fresh'] / 1024:+,.0f} KiB in all"))
+        rows = [("when", "resident MiB", "descriptors", "")]
+        rows += [(what, f"{size / MIB:.1f}", f"{count:,}", note) for what, size, count, note in when]
         lines += table(rows)
     return lines
 
