@@ -8,7 +8,10 @@
  *
  * Neighbours of one length to one peer leave as one message that the system cuts up (UDP_SEGMENT): it looks for the way
  * once for all of them. Where it cannot (an old kernel, a device without checksums, a narrow path) the socket goes back
- * to one message each, for good. */
+ * to one message each, for good. The counterpart for receiving, UDP_GRO, is not used: any message may then hold 64 KiB, so
+ * each in a batch would need a large block; and datagrams of many peers, or of peers that do not do the same, come one by
+ * one all the same. Measured on the loopback, per datagram sent and received, 32 in a batch: to one peer 3.7 us plain, 1.2
+ * with UDP_SEGMENT, 0.2 with both; to 32 peers 4.4 plain, nothing gained by either. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
