@@ -7,6 +7,7 @@ local core = require "luaserve.core"
 local app = require "luaserve.app"
 local json = require "luaserve.json"
 local misuse = require "luaserve.misuse"
+local notify = require "luaserve.notify"
 local options = require "luaserve.options"
 local tcp = require "luaserve.tcp"
 local udp = require "luaserve.udp"
@@ -28,6 +29,8 @@ local ls = {
   connect = tcp.connect,
   udp = udp.listen,
   udp_connect = udp.connect,
+  notify = notify.notify,
+  socket = notify.socket,
 }
 
 local http_defaults = {}

@@ -52,6 +52,13 @@ void ls_jobs_define(lua_State *L, ls_state *state);
 /* Run the function `ref` in a task of its own; its error is logged as coming from `what`. No task runs. */
 void ls_job_run_ref(ls_seat *seat, ls_state *state, int ref, const char *what);
 
+/* bind_notify.c, bind_plain.c */
+int ls_core_notify(lua_State *L);
+int ls_core_notify_methods(lua_State *L);
+int ls_core_socket(lua_State *L);
+void ls_notify_define(lua_State *L, ls_state *state);
+void ls_notify_free(ls_state *state); /* after Lua's own close */
+
 /* bind_udp.c, bind_udp_client.c */
 int ls_core_udp(lua_State *L);
 int ls_core_udp_connect(lua_State *L);

@@ -47,7 +47,7 @@ static void client_close(ls_seat *seat, udp_client *client)
     client->closed = true;
     client_drop_batch(client);
     ls_udp_close(seat, client->udp);
-    while (!ls_list_empty(&client->waiters))
+    if (!ls_list_empty(&client->waiters)) /* there is one at most */
         ls_task_wake(seat, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
 }
 

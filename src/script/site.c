@@ -12,6 +12,7 @@
 #include "script/bind.h"
 #include "script/site_inner.h"
 #include "script/task.h"
+#include "script/notify_inner.h"
 #include "script/udp_inner.h"
 
 /* ---- loading ----------------------------------------------------------------------------------------------- */
@@ -93,7 +94,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->entries = calloc(LS_LISTENERS_MAX, sizeof(ls_site_entry *));
     site->udp_entries = calloc(LS_UDP_ENTRIES_MAX, sizeof(ls_site_udp_entry *));
     site->states = calloc(1, sizeof(ls_state *));
-    if (site->udp_entries == NULL || site->path == NULL || site->entries == NULL || site->states == NULL)
+    if (ls_notify_table_open(&site->notices) < 0 || site->udp_entries == NULL || site->path == NULL || site->entries == NULL || site->states == NULL)
         goto fail_site;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
@@ -121,6 +122,7 @@ fail_pools:
 fail_site:
     for (unsigned n = 0; n < site->entry_count; n++) free(site->entries[n]);
     for (unsigned n = 0; n < site->udp_count; n++) free(site->udp_entries[n]);
+    if (site->notices != NULL) ls_notify_table_close(site->notices);
     free(site->udp_entries);
     free(site->states);
     free(site->entries);
@@ -339,6 +341,7 @@ void ls_site_close(ls_site *site)
     ls_pools_close(site->load_pools);
     for (unsigned n = 0; n < site->entry_count; n++) free(site->entries[n]);
     for (unsigned n = 0; n < site->udp_count; n++) free(site->udp_entries[n]);
+    if (site->notices != NULL) ls_notify_table_close(site->notices);
     free(site->udp_entries);
     free(site->slots);
     free(site->states);

@@ -25,6 +25,7 @@ struct ls_site {
     unsigned entry_count;
     struct ls_site_udp_entry **udp_entries; /* bind_udp.c */
     unsigned udp_count;
+    struct ls_notify_table *notices; /* bind_notify.c */
     ls_state **states;
     unsigned state_count;
     unsigned running_count;     /* of the states: as many as threads that run at a time */

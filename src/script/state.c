@@ -198,6 +198,7 @@ static int state_define(lua_State *L)
     ls_jobs_define(L, state);
     ls_timers_define(L, state);
     ls_udp_define(L, state);
+    ls_notify_define(L, state);
     ls_tcp_define(L, state);
     ls_connect_define(L, state);
     /* Requests leave short-lived tables and strings behind, next to a site that stays: generational collection
@@ -232,6 +233,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
 fail_lua:
     lua_close(state->L);
     ls_udp_script_free(state);
+    ls_notify_free(state);
 fail_state:
     free(state);
 fail:
@@ -250,6 +252,7 @@ void ls_state_close(ls_state *state)
     if (state->resolver != NULL) ls_resolver_close(state->resolver);
     ls_task_free_all(state);
     ls_udp_script_free(state);
+    ls_notify_free(state);
     for (int n = 0; n < LS_HOOKS; n++) free(state->hooks[n].refs);
     free(state->once.refs);
     free(state->listeners);

@@ -81,6 +81,7 @@ struct ls_state {
     int method_refs[LS_HTTP_METHODS], over_text_ref;
     int encode_ref, decode_ref; /* cjson's */
     struct ls_udp_script *udp;  /* of bind_udp.c */
+    struct ls_notify_script *notify; /* of bind_notify.c */
     int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref,
         connecting_meta_ref;
     ls_op start_op, drain_op, disconnect_op;
