@@ -10,9 +10,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "script/bind.h"
+#include "script/notify_inner.h"
 #include "script/site_inner.h"
 #include "script/task.h"
-#include "script/notify_inner.h"
 #include "script/udp_inner.h"
 
 /* ---- loading ----------------------------------------------------------------------------------------------- */
@@ -94,7 +94,8 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->entries = calloc(LS_LISTENERS_MAX, sizeof(ls_site_entry *));
     site->udp_entries = calloc(LS_UDP_ENTRIES_MAX, sizeof(ls_site_udp_entry *));
     site->states = calloc(1, sizeof(ls_state *));
-    if (ls_notify_table_open(&site->notices) < 0 || site->udp_entries == NULL || site->path == NULL || site->entries == NULL || site->states == NULL)
+    if (ls_notify_table_open(&site->notices) < 0 || site->udp_entries == NULL || site->path == NULL ||
+        site->entries == NULL || site->states == NULL)
         goto fail_site;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
