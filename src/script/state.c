@@ -10,15 +10,31 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "net/resolver.h"
 #include "script/bind.h"
 #include "script/buffer.h"
 #include "script/embed.h"
 #include "script/request.h"
 #include "script/site_inner.h"
 #include "script/tcp.h"
-#include "net/resolver.h"
 
 int luaopen_cjson_safe(lua_State *L); /* in the same library, without a line in its header */
+
+/* realloc(3), with the small blocks from the state's own lists. old_size 0: there is none yet. */
+static void *state_resize(ls_small *small, void *ptr, size_t old_size, size_t new_size)
+{
+    const bool was_small = old_size - 1 < LS_SMALL_BYTES_MAX, is_small = new_size <= LS_SMALL_BYTES_MAX;
+    if (!was_small && !is_small) return realloc(ptr, new_size);
+    if (was_small && is_small && (old_size - 1) / LS_SMALL_STEP == (new_size - 1) / LS_SMALL_STEP) return ptr;
+    void *moved = is_small ? ls_small_take(small, new_size) : malloc(new_size);
+    if (moved == NULL || old_size == 0) return moved;
+    memcpy(moved, ptr, old_size < new_size ? old_size : new_size);
+    if (was_small)
+        ls_small_give(small, ptr, old_size);
+    else
+        free(ptr);
+    return moved;
+}
 
 /* Lua's memory, counted. Past the limit it is NULL: Lua collects its garbage and asks again, then raises. Blocks that
  * shrink or stay are never refused: Lua relies on it. */
@@ -26,17 +42,20 @@ static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size
 {
     ls_state *state = user;
     const size_t live = atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
-    void *moved;
     if (ptr == NULL) old_size = 0; /* Lua says there what kind of object it is */
     if (new_size == 0) {
         atomic_store_explicit(&state->bytes_live, live - old_size, memory_order_relaxed);
-        free(ptr);
+        if (old_size - 1 < LS_SMALL_BYTES_MAX)
+            ls_small_give(&state->small, ptr, old_size);
+        else
+            free(ptr);
         return NULL;
     }
     if (new_size > old_size && (live >= state->bytes_max || new_size - old_size > state->bytes_max - live))
         return NULL;
-    moved = ptr == NULL ? malloc(new_size) : realloc(ptr, new_size); /* malloc has the shorter way to a small block */
-    if (moved == NULL) return NULL;
+    void *moved = state_resize(&state->small, ptr, old_size, new_size);
+    if (moved == NULL && new_size > old_size) return NULL;
+    if (moved == NULL) moved = ptr; /* a block that shrinks may stay where it is */
     atomic_store_explicit(&state->bytes_live, live - old_size + new_size, memory_order_relaxed);
     return moved;
 }
@@ -222,6 +241,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
     ls_node_init(&state->tasks_live);
     ls_node_init(&state->timers);
     ls_node_init(&state->tcps);
+    ls_small_open(&state->small);
     state->L = lua_newstate(state_alloc, state);
     if (state->L == NULL) goto fail_state;
     *ls_state_extra(state->L) = (uintptr_t)state;
@@ -232,6 +252,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
 
 fail_lua:
     lua_close(state->L);
+    ls_small_close(&state->small);
     ls_udp_script_free(state);
     ls_notify_free(state);
 fail_state:
@@ -249,6 +270,7 @@ void ls_state_close(ls_state *state)
     ls_timers_free(state);
     ls_tcps_free(state);
     lua_close(state->L);
+    ls_small_close(&state->small);
     if (state->resolver != NULL) ls_resolver_close(state->resolver);
     ls_task_free_all(state);
     ls_udp_script_free(state);

@@ -19,6 +19,7 @@
 #include "port/actor.h"
 #include "script/interrupt.h"
 #include "script/site.h"
+#include "script/small.h"
 
 typedef struct ls_state ls_state;
 typedef struct ls_task ls_task;
@@ -55,6 +56,7 @@ struct ls_state {
     ls_task *current; /* the task that runs, NULL outside */
 
     size_t buffer_bytes;       /* of blocks that buffers were given since the last collection for their sake */
+    ls_small small;            /* Lua's small objects */
     _Atomic size_t bytes_live; /* of Lua's memory; others read it for statistics */
     size_t bytes_max;
 
@@ -72,15 +74,15 @@ struct ls_state {
     unsigned listener_count;
     ls_hooks hooks[LS_HOOKS];
     ls_hooks once;
-    ls_node tcps;               /* connections (tcp.h) */
+    ls_node tcps;                 /* connections (tcp.h) */
     struct ls_resolver *resolver; /* of names; NULL until one is looked up */
-    struct ls_tcp *unflushed;   /* of these, what the running task has sent on */
-    _Atomic unsigned tcp_count; /* of tcps; read by any thread that looks for a state */
-    ls_node timers;             /* ls.after and ls.every, armed or to be armed at the start */
+    struct ls_tcp *unflushed;     /* of these, what the running task has sent on */
+    _Atomic unsigned tcp_count;   /* of tcps; read by any thread that looks for a state */
+    ls_node timers;               /* ls.after and ls.every, armed or to be armed at the start */
 
     int method_refs[LS_HTTP_METHODS], over_text_ref;
-    int encode_ref, decode_ref; /* cjson's */
-    struct ls_udp_script *udp;  /* of bind_udp.c */
+    int encode_ref, decode_ref;      /* cjson's */
+    struct ls_udp_script *udp;       /* of bind_udp.c */
     struct ls_notify_script *notify; /* of bind_notify.c */
     int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref,
         connecting_meta_ref;
