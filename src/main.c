@@ -53,6 +53,7 @@ static const char *nearest_option(const char *given)
     size_t best_len = 3; /* more than "--" and a letter */
     for (size_t i = 0; i < sizeof options_known / sizeof options_known[0]; i++) {
         size_t n = 0;
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no argument before argv[argc] is NULL */
         while (given[n] != '\0' && given[n] == options_known[i][n]) n++;
         if (n >= best_len) {
             best = options_known[i];
@@ -81,6 +82,7 @@ typedef struct arguments {
 static const char *value_of(const char *name, int argc, char **argv, int *at)
 {
     size_t len = strlen(name);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): no argument before argv[argc] is NULL */
     if (strncmp(argv[*at], name, len) != 0) return NULL;
     if (argv[*at][len] == '=') return argv[*at] + len + 1;
     if (argv[*at][len] != '\0') return NULL;

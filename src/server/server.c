@@ -2,6 +2,7 @@
  *
  * The thread that calls ls_server_run only waits and supervises; everything that touches a socket runs on the crew, by
  * packets posted to it. Order of closing: listeners, connections, the crew's threads, HTTP, crew, port, Lua states, pools. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -168,6 +169,7 @@ static int open_endpoint(ls_server *server, unsigned index, const ls_addr *at)
 
 static void close_last_endpoint(ls_server *server)
 {
+    assert(server->endpoints != NULL && server->endpoint_count > 0);
     endpoint *e = &server->endpoints[--server->endpoint_count];
     if (e->listener != NULL) ls_listener_stop(ls_crew_seat(server->crew, 0), e->listener);
     if (e->http != NULL) ls_http1_close(e->http);
