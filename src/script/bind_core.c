@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/buffer.h"
@@ -321,6 +322,21 @@ static int core_stop(lua_State *L)
     return 0;
 }
 
+/* core.thread() -> the number of the thread that runs this now, from 1; 0 while the site loads */
+static int core_thread(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    lua_pushinteger(L, state->loading || state->seat == NULL ? 0 : (lua_Integer)state->seat->index + 1);
+    return 1;
+}
+
+/* core.processors() -> how many this process may use */
+static int core_processors(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)ls_cpu_count());
+    return 1;
+}
+
 int ls_core_open(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"listen", core_listen},
@@ -333,6 +349,8 @@ int ls_core_open(lua_State *L)
                                          {"log", core_log},
                                          {"stats", core_stats},
                                          {"stop", core_stop},
+                                         {"thread", core_thread},
+                                         {"processors", core_processors},
                                          {"percent_decode", core_percent_decode},
                                          {"last_segment", core_last_segment},
                                          {"sleep", ls_core_sleep},

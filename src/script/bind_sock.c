@@ -105,11 +105,6 @@ static int failed(lua_State *L, int err)
     return ls_tcp_push_failure(L, err);
 }
 
-static const ls_slice *slice_at(const ls_tcp *tcp, uint32_t n)
-{
-    return n == 0 ? &tcp->head : &tcp->more[n - 1];
-}
-
 /* Push the first n received bytes as a string, and drop them and `also` more. */
 static void push_bytes(lua_State *L, ls_tcp *tcp, size_t n, size_t also)
 {
@@ -120,7 +115,7 @@ static void push_bytes(lua_State *L, ls_tcp *tcp, size_t n, size_t also)
         size_t at = 0;
         char *to = luaL_buffinitsize(L, &text, n);
         for (uint32_t i = 0; at < n; i++) {
-            const ls_slice *slice = slice_at(tcp, i);
+            const ls_slice *slice = ls_tcp_slice(tcp, i);
             const size_t run = slice->len < n - at ? slice->len : n - at;
             memcpy(to + at, slice->ptr, run);
             at += run;
@@ -160,7 +155,7 @@ static int64_t find_line(ls_tcp *tcp)
 {
     size_t at = 0;
     for (uint32_t n = 0; at < tcp->received; n++) {
-        const ls_slice *slice = slice_at(tcp, n);
+        const ls_slice *slice = ls_tcp_slice(tcp, n);
         if (at + slice->len > tcp->scanned) {
             const size_t from = tcp->scanned > at ? tcp->scanned - at : 0;
             const char *found = memchr(slice->ptr + from, '\n', slice->len - from);
@@ -176,7 +171,7 @@ static char byte_at(const ls_tcp *tcp, size_t at)
 {
     uint32_t n = 0;
     const ls_slice *slice;
-    while (at >= (slice = slice_at(tcp, n))->len) {
+    while (at >= (slice = ls_tcp_slice(tcp, n))->len) {
         at -= slice->len;
         n++;
     }
@@ -188,7 +183,7 @@ static int try_line(lua_State *L, ls_tcp *tcp)
 {
     for (;;) {
         int64_t at = tcp->received > tcp->scanned ? find_line(tcp) : -1;
-        if ((at < 0 ? tcp->received : (size_t)at) > tcp->config.line_bytes_max) return LS_EMSGSIZE;
+        if ((at < 0 ? tcp->received : (size_t)at) > tcp->config->line_bytes_max) return LS_EMSGSIZE;
         if (at >= 0) {
             const bool cr = at > 0 && byte_at(tcp, (size_t)at - 1) == '\r';
             push_bytes(L, tcp, (size_t)at - cr, 1u + cr);
@@ -217,7 +212,7 @@ static int receive_all(lua_State *L, int status, lua_KContext context)
     if (tcp == NULL) return failed_partly(L, NULL, err);
     if (status == LUA_OK) err = LS_DONE;
     while (err == LS_DONE) {
-        if (tcp->received > tcp->config.message_bytes_max) return failed(L, LS_EMSGSIZE);
+        if (tcp->received > tcp->config->message_bytes_max) return failed(L, LS_EMSGSIZE);
         err = more(L, tcp);
     }
     if (err == LS_PENDING) return wait_for_more(L, tcp, context, receive_all);
@@ -233,7 +228,7 @@ static int sock_receive(lua_State *L)
     if (lua_type(L, 2) == LUA_TNUMBER) {
         const lua_Integer n = luaL_checkinteger(L, 2);
         luaL_argcheck(L, n >= 0, 2, "a number of bytes cannot be negative");
-        if (o->tcp != NULL && (uint64_t)n > o->tcp->config.message_bytes_max) return failed(L, LS_EMSGSIZE);
+        if (o->tcp != NULL && (uint64_t)n > o->tcp->config->message_bytes_max) return failed(L, LS_EMSGSIZE);
         lua_settop(L, 1);
         return receive_count(L, LUA_OK, n);
     }
@@ -258,7 +253,7 @@ static void push_some(lua_State *L, ls_tcp *tcp, size_t max, bool lent)
     ls_buffer *buffer = ls_buffer_push(L);
     size_t at = 0;
     for (uint32_t i = 0; at < n; i++) {
-        const ls_slice *slice = slice_at(tcp, i);
+        const ls_slice *slice = ls_tcp_slice(tcp, i);
         const size_t run = slice->len < n - at ? slice->len : n - at;
         ls_buffer_add_slice(L, buffer, (ls_slice){ls_block_hold(slice->block), slice->ptr, run});
         at += run;
@@ -396,7 +391,7 @@ static int64_t until_find(ls_tcp *tcp, until *u, const char *pattern)
 {
     size_t at = 0;
     for (uint32_t n = 0; at < tcp->received; n++) {
-        const ls_slice *slice = slice_at(tcp, n);
+        const ls_slice *slice = ls_tcp_slice(tcp, n);
         size_t i = tcp->scanned > at ? tcp->scanned - at : 0;
         for (; i < slice->len; i++) {
             if (u->matched == 0) { /* the usual case, in the fast way */
@@ -442,7 +437,7 @@ static int sock_receiveuntil(lua_State *L)
     size_t len;
     const ls_tcp_object *o = ls_tcp_check(L);
     const char *pattern = luaL_checklstring(L, 2, &len);
-    lua_Integer limit = o->tcp != NULL ? (lua_Integer)o->tcp->config.line_bytes_max : 0;
+    lua_Integer limit = o->tcp != NULL ? (lua_Integer)o->tcp->config->line_bytes_max : 0;
     bool inclusive = false;
     luaL_argcheck(L, len > 0, 2, "the pattern is empty");
     if (len > LS_TCP_PATTERN_MAX) return luaL_error(L, "the pattern is longer than %d bytes", LS_TCP_PATTERN_MAX);
@@ -514,14 +509,14 @@ static void timeout_arg(lua_State *L, int index, uint32_t *ms)
 static int sock_settimeouts(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
-    uint32_t connect = 0, send = o->tcp != NULL ? o->tcp->config.send_ms_max : 0,
-             receive = o->tcp != NULL ? o->tcp->config.receive_ms_max : 0;
+    uint32_t connect = 0, send = o->tcp != NULL ? o->tcp->send_ms_max : 0,
+             receive = o->tcp != NULL ? o->tcp->receive_ms_max : 0;
     timeout_arg(L, 2, &connect);
     timeout_arg(L, 3, &send);
     timeout_arg(L, 4, &receive);
     if (o->tcp == NULL) return 0;
-    o->tcp->config.send_ms_max = send;
-    o->tcp->config.receive_ms_max = receive;
+    o->tcp->send_ms_max = send;
+    o->tcp->receive_ms_max = receive;
     return 0;
 }
 

@@ -86,6 +86,8 @@ static int queue_value(lua_State *L, sending *s, int index, int depth)
     case LUA_TTABLE:
         for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, index); n <= count && err == LS_OK; n++) {
             const int kept = s->kept;
+            luaL_checkstack(L, 4,
+                            "too much to send"); /* not for plain calls: it would make the stack larger for good */
             lua_rawgeti(L, index, n);
             err = queue_value(L, s, lua_gettop(L), depth + 1);
             if (s->kept == kept) lua_pop(L, 1);
@@ -142,7 +144,6 @@ int ls_sock_send(lua_State *L)
 
     ls_seat *seat = tcp->state->seat;
     sending s = {tcp, ls_task_can_wait(L), false, 0};
-    luaL_checkstack(L, PINNED_MAX + NESTED_MAX + 4, NULL);
     for (int n = 2; n <= last; n++) {
         if (queue_value(L, &s, n, 0) == LS_OK) continue;
         tcp->send_end = LS_ENOMEM; /* a part of it may be queued, so nothing may follow */
@@ -155,7 +156,7 @@ int ls_sock_send(lua_State *L)
     }
     const int err = ls_tcp_flush(seat, tcp);
     if (err == LS_PENDING &&
-        (s.pinned || (ls_stream_queued(&tcp->stream) > tcp->config.write_bytes_high && s.may_pin)))
+        (s.pinned || (ls_stream_queued(&tcp->stream) > tcp->config->write_bytes_high && s.may_pin)))
         return wait_until_left(L, tcp);
     return send_result(L, LUA_OK, 0);
 }

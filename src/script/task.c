@@ -100,7 +100,6 @@ void ls_task_release(ls_seat *seat, ls_task *task, bool well)
     ls_list_remove(&task->node);
     if (task->counted) atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
     task->counted = false;
-    task->generation++;
     task->serial = 0;
     task->request = NULL;
     if (well && !task->over && state->tasks_free_count < LS_TASKS_FREE_MAX) {

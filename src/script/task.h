@@ -22,20 +22,19 @@ struct ls_task {
     ls_state *state;
     lua_State *co;
     int ref;             /* keeps co */
-    uint32_t generation; /* counts the uses */
     bool waiting;        /* suspended; somebody will wake it */
     bool queued;         /* woken; `op` is in the inbox */
     bool over;           /* used too much processor time: every run ends at once */
     bool killed;         /* the hook made it yield, for good */
     bool counted;        /* in state->busy */
+    int16_t wake_result; /* why it was woken: 0, or LS_ETIMEDOUT */
+    int nargs;           /* for the run that `op` orders */
     unsigned blocked;    /* calls from C in between, across which it cannot be suspended */
     uint64_t serial;     /* of the request that it belongs to; 0: none */
     uint64_t cpu_ns;     /* used by earlier runs, as far as known */
-    int wake_result;     /* why it was woken: 0, or LS_ETIMEDOUT */
     ls_node wait_node;   /* in the list of those that wait for the same thing */
     ls_alarm *alarm;     /* armed for it, or NULL */
     ls_op op;
-    int nargs; /* for the run that `op` orders */
     ls_task_ended_fn *ended;
     void *owner;         /* of `ended` */
     ls_request *request; /* that it answers, or NULL */

@@ -21,7 +21,7 @@ static const ls_stream_proto stream_proto = {received, sent, closed, expired};
 
 int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_config *config, ls_tcp **out)
 {
-    ls_tcp *tcp = calloc(1, sizeof *tcp);
+    ls_tcp *tcp = calloc(1, sizeof *tcp + (server == NULL ? sizeof *config : 0));
     if (tcp == NULL) {
         ls_sock_discard(fd);
         return LS_ENOMEM;
@@ -34,7 +34,15 @@ int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_c
     tcp->stream.actor = &state->actor;
     tcp->state = state;
     tcp->server = server;
-    tcp->config = *config;
+    if (server != NULL) {
+        tcp->config = &server->config;
+    } else {
+        ls_tcp_config *own = (ls_tcp_config *)(void *)(tcp + 1);
+        *own = *config;
+        tcp->config = own;
+    }
+    tcp->receive_ms_max = config->receive_ms_max;
+    tcp->send_ms_max = config->send_ms_max;
     ls_node_init(&tcp->senders);
     ls_node_init(&tcp->node);
     ls_list_push(&state->tcps, &tcp->node);
@@ -69,9 +77,6 @@ static void closed(ls_stream *s)
 static void drop_received(ls_tcp *tcp)
 {
     ls_tcp_consume(tcp, tcp->received);
-    free(tcp->more);
-    tcp->more = NULL;
-    tcp->more_room = 0;
 }
 
 /* The queue is empty, or lost. Bytes of the peer that nobody read would turn the close into a reset, which can destroy
@@ -119,17 +124,19 @@ void ls_tcp_finish(ls_seat *seat, ls_tcp *tcp)
 static bool keep(ls_tcp *tcp, ls_block *block, size_t len)
 {
     const ls_slice slice = {block, block->data, len};
+    ls_tcp_more *more = tcp->more;
     if (tcp->received == 0) {
         tcp->head = slice;
     } else {
-        if (tcp->more_count == tcp->more_room) {
-            const uint32_t room = tcp->more_room == 0 ? 8 : tcp->more_room * 2;
-            ls_slice *more = realloc(tcp->more, room * sizeof *more);
+        if (more == NULL || more->count == more->room) {
+            const uint32_t count = more != NULL ? more->count : 0, room = count == 0 ? 8 : count * 2;
+            more = realloc(more, sizeof *more + room * sizeof more->slices[0]);
             if (more == NULL) return false;
+            more->count = count;
+            more->room = room;
             tcp->more = more;
-            tcp->more_room = room;
         }
-        tcp->more[tcp->more_count++] = slice;
+        more->slices[more->count++] = slice;
     }
     tcp->received += len;
     return true;
@@ -161,6 +168,7 @@ int ls_tcp_fill(ls_seat *seat, ls_tcp *tcp)
 
 void ls_tcp_consume(ls_tcp *tcp, size_t n)
 {
+    ls_tcp_more *more = tcp->more;
     uint32_t gone = 0;
     assert(n <= tcp->received);
     tcp->received -= n;
@@ -173,16 +181,14 @@ void ls_tcp_consume(ls_tcp *tcp, size_t n)
         }
         n -= tcp->head.len;
         ls_slice_drop(&tcp->head);
-        if (gone < tcp->more_count) tcp->head = tcp->more[gone++];
+        if (more != NULL && gone < more->count) tcp->head = more->slices[gone++];
     }
-    if (gone == 0) return;
-    tcp->more_count -= gone;
-    memmove(tcp->more, tcp->more + gone, tcp->more_count * sizeof *tcp->more);
-    if (tcp->more_count == 0) {
-        free(tcp->more);
-        tcp->more = NULL;
-        tcp->more_room = 0;
-    }
+    if (more == NULL || gone == 0) return;
+    more->count -= gone;
+    memmove(more->slices, more->slices + gone, more->count * sizeof more->slices[0]);
+    if (more->count > 0) return;
+    free(more);
+    tcp->more = NULL;
 }
 
 static void received(ls_seat *seat, ls_stream *s, int64_t result)
@@ -205,16 +211,16 @@ void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task)
 {
     tcp->receiver = task;
     tcp->receive_at_ms = 0;
-    if (tcp->config.receive_ms_max == 0) return;
-    tcp->receive_at_ms = ls_clock_coarse_ms() + tcp->config.receive_ms_max;
+    if (tcp->receive_ms_max == 0) return;
+    tcp->receive_at_ms = ls_clock_coarse_ms() + tcp->receive_ms_max;
     if (tcp->send_at_ms == 0 || tcp->send_at_ms > tcp->receive_at_ms)
         ls_stream_deadline(&tcp->stream, tcp->receive_at_ms, 0);
 }
 
 static void send_begins(ls_tcp *tcp)
 {
-    if (tcp->send_at_ms != 0 || tcp->config.send_ms_max == 0) return;
-    tcp->send_at_ms = ls_clock_coarse_ms() + tcp->config.send_ms_max;
+    if (tcp->send_at_ms != 0 || tcp->send_ms_max == 0) return;
+    tcp->send_at_ms = ls_clock_coarse_ms() + tcp->send_ms_max;
     tcp->progress = ls_sock_progress(tcp->stream.sock);
     if (tcp->receiver == NULL || tcp->receive_at_ms == 0 || tcp->receive_at_ms > tcp->send_at_ms)
         ls_stream_deadline(&tcp->stream, tcp->send_at_ms, 0);

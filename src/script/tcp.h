@@ -32,6 +32,11 @@ typedef struct ls_tcp_object { /* the userdata `sock` */
     ls_tcp *tcp; /* NULL: closed */
 } ls_tcp_object;
 
+typedef struct ls_tcp_more {
+    uint32_t count, room;
+    ls_slice slices[];
+} ls_tcp_more;
+
 struct ls_tcp {
     ls_stream stream; /* first */
     ls_node node;     /* state->tcps until it closes */
@@ -43,16 +48,16 @@ struct ls_tcp {
     ls_node senders;       /* tasks that wait until what is queued has left */
     ls_tcp *unflushed_next;
 
-    ls_slice head; /* received: this, then more[0 .. more_count) */
-    ls_slice *more;
-    uint32_t more_count, more_room;
-    size_t received; /* bytes of all of them */
-    size_t scanned;  /* of these, what the receiver has looked at */
+    ls_slice head;     /* received: this, then more->slices */
+    ls_tcp_more *more; /* NULL: none */
+    size_t received;   /* bytes of all of them */
+    size_t scanned;    /* of these, what the receiver has looked at */
 
-    uint64_t receive_at_ms, send_at_ms; /* deadlines; 0: none */
-    ls_tcp_config config;
-    uint32_t progress;   /* of the pending send when last looked at */
-    uint32_t peer_scope; /* the peer's address, as in ls_addr */
+    uint64_t receive_at_ms, send_at_ms;   /* deadlines; 0: none */
+    const ls_tcp_config *config;          /* the server's; a client has its own behind this struct */
+    uint32_t receive_ms_max, send_ms_max; /* as settimeouts left them */
+    uint32_t progress;                    /* of the pending send when last looked at */
+    uint32_t peer_scope;                  /* the peer's address, as in ls_addr */
     uint16_t peer_port;
     uint8_t peer_family;
     unsigned char peer[16];
@@ -62,6 +67,11 @@ struct ls_tcp {
     bool unflushed;     /* on state->unflushed */
     bool finishing, aborted, shut, large, connecting;
 };
+
+static inline const ls_slice *ls_tcp_slice(const ls_tcp *tcp, uint32_t n)
+{
+    return n == 0 ? &tcp->head : &tcp->more->slices[n - 1];
+}
 
 /* A connection of `state` for `fd` (closed on failure). `server` NULL: a client. LS_OK or an error. */
 int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_config *config, ls_tcp **out);
