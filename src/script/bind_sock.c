@@ -560,7 +560,12 @@ static int sock_index(lua_State *L)
     if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return 1;
     const ls_tcp_object *o = ls_tcp_check(L);
     const char *name = lua_tostring(L, 2);
-    if (name == NULL || o->tcp == NULL) return 1;
+    if (name == NULL) return 1;
+    if (strcmp(name, "queued") == 0) { /* bytes that were sent and have not left */
+        lua_pushinteger(L, o->tcp != NULL ? (lua_Integer)ls_stream_queued(&o->tcp->stream) : 0);
+        return 1;
+    }
+    if (o->tcp == NULL) return 1;
     if (strcmp(name, "remote") == 0) {
         ls_tcp_get_peer(o->tcp, &addr);
         return push_addr(L, &addr);

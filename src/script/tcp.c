@@ -15,6 +15,8 @@ static void sent(ls_seat *seat, ls_stream *s, int err);
 static void closed(ls_stream *s);
 static void expired(ls_seat *seat, ls_stream *s);
 
+enum { COLLECT_AFTER = 1024 };
+
 static const ls_stream_proto stream_proto = {received, sent, closed, expired};
 
 /* ---- open and close ------------------------------------------------------------------------------------------ */
@@ -336,6 +338,22 @@ static int serve_prepare(lua_State *L)
     return 0;
 }
 
+static int collect(lua_State *L)
+{
+    (void)lua_gc(L, LUA_GCCOLLECT);
+    return 0;
+}
+
+/* Coroutines of connections that have ended are old to the collector, which looks at the old rarely: as many could lie
+ * dead as live. So it is asked to when that many have ended. */
+static void count_ended(ls_seat *seat, ls_state *state)
+{
+    const unsigned live = atomic_load_explicit(&state->tcp_count, memory_order_relaxed);
+    if (++state->tcps_ended < COLLECT_AFTER || state->tcps_ended < live) return;
+    state->tcps_ended = 0;
+    (void)ls_state_protected(state, seat, collect, NULL);
+}
+
 static void serve_ended(ls_seat *seat, ls_task *task, int status, int count)
 {
     ls_tcp *tcp = task->owner;
@@ -349,7 +367,9 @@ static void serve_ended(ls_seat *seat, ls_task *task, int status, int count)
         ls_task_log_error(seat, task, what);
     }
     if (tcp != NULL) ls_tcp_finish(seat, tcp); /* before the release: the task's owner is changed */
+    ls_state *state = task->state;
     ls_task_release(seat, task, status == LUA_OK);
+    count_ended(seat, state);
 }
 
 /* An idle state for a new connection: the one with the fewest of them, the thread's own when that is among them. */

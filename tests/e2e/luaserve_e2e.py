@@ -388,7 +388,7 @@ class Server:
     def _address(text):
         if text.startswith("unix:"):
             return text[5:]
-        match = re.match(r"https?://(?:\[([^\]]+)\]|([^:/]+)):(\d+)", text)
+        match = re.match(r"(?:https?|tcp)://(?:\[([^\]]+)\]|([^:/]+)):(\d+)", text)
         if not match:
             return text
         return (match.group(1) or match.group(2), int(match.group(3)))

@@ -1,0 +1,52 @@
+-- chat.lua - a chat: every line that one client sends goes to all the others.
+--
+--   luaserve examples/chat.lua 7001            then, in two other terminals:  nc 127.0.0.1 7001
+--
+-- A client first says its name. /who lists those present, /quit leaves. Connections are spread over the Lua states, and
+-- each state has its own variables; a chat needs one room for all, so it runs in one state: threads_max = 1.
+
+local ls = require "luaserve"
+
+ls.config { threads = 1, threads_max = 1 }
+
+local QUEUED_MAX = 64 * 1024
+local room = {} -- name -> sock
+
+local function tell_others(me, text)
+  for name, sock in pairs(room) do
+    -- The text is a buffer, made once and shared by all that it is sent to. A client that does not read is put out
+    -- before its queue is so long that sending would wait for it.
+    if name ~= me and (sock.queued > QUEUED_MAX or not sock:send(text)) then sock:close() end
+  end
+end
+
+local function free_name(sock)
+  sock:send("Your name? ")
+  local name = sock:receive("*l")
+  while name and (not name:match("^%w+$") or room[name]) do
+    sock:send("A name that is free, of letters and digits? ")
+    name = sock:receive("*l")
+  end
+  return name
+end
+
+ls.tcp({ port = tonumber((...)) or 7001, read_timeout = false, max_line = "4k" }, function(sock)
+  local name = free_name(sock)
+  if not name then return end
+  room[name] = sock
+  tell_others(name, ls.buffer("* ", name, " is here\n"))
+  for line in sock:lines() do
+    if line == "/quit" then
+      break
+    elseif line == "/who" then
+      local names = {}
+      for other in pairs(room) do names[#names + 1] = other end
+      table.sort(names)
+      sock:send("* ", table.concat(names, " "), "\n")
+    else
+      tell_others(name, ls.buffer(name, ": ", line, "\n"))
+    end
+  end
+  room[name] = nil
+  tell_others(name, ls.buffer("* ", name, " has left\n"))
+end)

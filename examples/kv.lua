@@ -1,0 +1,70 @@
+-- kv.lua - a key-value server with a protocol of lines, as memcached's:
+--
+--   luaserve examples/kv.lua 7002              then, in another terminal:  nc 127.0.0.1 7002
+--
+--   set <key> <bytes>     and the value on the next line(s), so many bytes, and a line end     STORED
+--   get <key>                          VALUE <key> <bytes>, the value, END; or END alone
+--   delete <key>                       DELETED or NOT_FOUND
+--   count                              how many keys there are
+--   quit
+--
+-- Requests may be pipelined: answers leave together, when the next request has not come yet. The table is a Lua
+-- variable, so one state serves all: threads_max = 1.
+
+local ls = require "luaserve"
+
+ls.config { threads = 1, threads_max = 1 }
+
+local VALUE_MAX, KEY_MAX = 1024 * 1024, 250
+local values, count = {}, 0
+
+local commands = {}
+
+function commands.set(sock, key, bytes)
+  bytes = math.tointeger(tonumber(bytes))
+  if not bytes or bytes < 0 or bytes > VALUE_MAX then
+    sock:send("CLIENT_ERROR bad length\n") -- where the value ends cannot be known
+    return false
+  end
+  local value = sock:receive(bytes)
+  local rest = value and sock:receive("*l")
+  if not rest then return false end
+  if rest ~= "" then
+    sock:send("CLIENT_ERROR the value is longer than was said\n")
+    return false
+  end
+  if values[key] == nil then count = count + 1 end
+  values[key] = value
+  sock:send("STORED\n")
+end
+
+function commands.get(sock, key)
+  local value = values[key]
+  if value then sock:send("VALUE ", key, " ", #value, "\n", value, "\n") end
+  sock:send("END\n")
+end
+
+function commands.delete(sock, key)
+  if values[key] == nil then return sock:send("NOT_FOUND\n") end
+  values[key] = nil
+  count = count - 1
+  sock:send("DELETED\n")
+end
+
+local function serve(sock)
+  for line in sock:lines() do
+    local name, key, more = line:match("^(%l+) ?(%S*) ?(%S*)$")
+    if name == "quit" then return end
+    if name == "count" then
+      sock:send(count, "\n")
+    elseif not commands[name] then
+      sock:send("ERROR unknown command\n")
+    elseif key == "" or #key > KEY_MAX then
+      sock:send("CLIENT_ERROR bad key\n")
+    elseif commands[name](sock, key, more) == false then
+      return
+    end
+  end
+end
+
+ls.tcp({ port = tonumber((...)) or 7002, read_timeout = 600, max_line = 512 }, serve)
