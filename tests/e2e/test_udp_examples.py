@@ -1,0 +1,275 @@
+"""The examples on UDP and on notifications: each started as printed, and held to what it says."""
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import time
+import unittest
+
+from luaserve_e2e import E2E, ROOT, WAIT, in_parallel, main
+
+EXAMPLES = os.path.join(ROOT, "examples")
+
+
+class Example(E2E):
+    def example(self, name, *args):
+        with open(os.path.join(EXAMPLES, name)) as text:
+            return self.serve(text.read(), args=[str(arg) for arg in args], listeners=0)
+
+    @staticmethod
+    def port_of(line):
+        return int(re.search(r"127\.0\.0\.1:(\d+)", line).group(1))
+
+    def udp(self, port):
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(sock.close)
+        sock.settimeout(WAIT)
+        sock.connect(("127.0.0.1", port))
+        return sock
+
+    def tcp(self, port):
+        sock = socket.create_connection(("127.0.0.1", port), WAIT)
+        self.addCleanup(sock.close)
+        return sock
+
+    def ended(self, server):
+        self.assertEqual(server.wait(), 0, server.log())
+        server.check_reports()
+
+
+class Poll(Example):
+    """S2"""
+
+    def start(self):
+        server = self.example("s2_poll.lua", 0)
+        return server, self.port_of(server.wait_log("accepting on"))
+
+    def test_in_then_hangup(self):
+        server, port = self.start()
+        client = self.tcp(port)
+        client.sendall(b"first")
+        server.wait_log("received 5 bytes: first")
+        client.sendall(b"second")
+        server.wait_log("received 6 bytes: second")
+        with self.assertRaises(OSError):  # the listener is gone: one connection is all it takes
+            socket.create_connection(("127.0.0.1", port), WAIT).close()
+        client.close()
+        server.wait_log("left")
+        self.ended(server)
+
+    def test_half_close_is_a_hangup(self):
+        server, port = self.start()
+        client = self.tcp(port)
+        client.shutdown(socket.SHUT_WR)
+        server.wait_log("left")
+        self.ended(server)
+
+    def test_error_is_fetched(self):
+        server, port = self.start()
+        client = self.tcp(port)
+        client.sendall(b"x")
+        server.wait_log("received 1 bytes")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        server.wait_log("error: connection reset")
+        self.ended(server)
+
+
+class UdpEdge(Example):
+    """S3"""
+
+    def test_every_datagram_is_received(self):
+        server = self.example("s3_udp_edge.lua", 0, 300)
+        client = self.udp(self.port_of(server.wait_log("bound to")))
+        for burst in range(30):
+            for i in range(10):
+                client.send(b"x" * 10)
+            time.sleep(0.002)
+        line = server.wait_log("received")
+        self.assertIn("received 300 datagrams, 3000 bytes", line)
+        self.assertLess(int(re.search(r"told (\d+)", line).group(1)), 300)
+        self.ended(server)
+
+    def test_ends_at_the_expected_number(self):
+        server = self.example("s3_udp_edge.lua", 0, 2)
+        client = self.udp(self.port_of(server.wait_log("bound to")))
+        client.send(b"one")
+        time.sleep(0.1)
+        self.assertTrue(server.alive())
+        client.send(b"")
+        server.wait_log("received 2 datagrams, 3 bytes")
+        self.ended(server)
+
+
+class Notify(Example):
+    """S4"""
+
+    def client(self, port, number, rounds):
+        with socket.create_connection(("127.0.0.1", port), WAIT) as sock:
+            for i in range(rounds):
+                message = b"%d/%d " % (number, i) * (1 + i * 50)
+                sock.sendall(message)
+                got = b""
+                while len(got) < len(message):
+                    part = sock.recv(65536)
+                    if not part:
+                        break
+                    got += part
+                if got != message:
+                    return False
+        return True
+
+    def test_a_hundred_clients(self):
+        server = self.example("s4_notify.lua", 0, 100)
+        port = self.port_of(server.wait_log("accepting on"))
+        self.assertEqual(in_parallel([lambda n=n: self.client(port, n, 10) for n in range(100)], 100), [True] * 100)
+        server.wait_log("served 100 clients, some ticks")
+        self.ended(server)
+
+    def test_a_peer_that_does_not_read_holds_up_nobody(self):
+        server = self.example("s4_notify.lua", 0, 2)
+        port = self.port_of(server.wait_log("accepting on"))
+        stuck = socket.create_connection(("127.0.0.1", port), WAIT)
+        self.addCleanup(stuck.close)
+        stuck.setblocking(False)
+        sent = 0
+        with self.assertRaises(BlockingIOError):
+            while True:
+                sent += stuck.send(b"y" * 65536)
+                time.sleep(0.001)
+        self.assertTrue(self.client(port, 1, 5))
+        stuck.settimeout(WAIT)
+        back = 0
+        while back < sent:
+            back += len(stuck.recv(1 << 20))
+        self.assertEqual(back, sent)
+        stuck.close()
+        self.ended(server)
+
+    def test_exit_with_clients(self):
+        server = self.example("s4_notify.lua", 0, 100)
+        port = self.port_of(server.wait_log("accepting on"))
+        client = self.tcp(port)
+        client.sendall(b"hello")
+        self.assertEqual(client.recv(10), b"hello")
+        server.signal()
+        server.wait_log("draining")
+        client.close()
+        self.ended(server)
+
+
+class Exit(Example):
+    """S5"""
+
+    def start(self, count=4):
+        server = self.example("s5_exit.lua", 0, count)
+        server.wait_log(r"worker \d on", count=count)
+        ports = [self.port_of(line) for line in server.logged(r"worker \d on")]
+        return server, [self.udp(port) for port in ports]
+
+    def ask(self, sock, data):
+        sock.send(data)
+        return sock.recv(1000)
+
+    def left_in_order(self, server, count=4):
+        server.wait_log("all have left")
+        lines = server.logged(r"has left|all have left")
+        self.assertEqual([int(n) for line in lines for n in re.findall(r"worker (\d)", line)], list(range(1, count + 1)))
+        self.assertIn("all have left", lines[-1])
+        self.ended(server)
+
+    def test_each_that_leaves_tells_the_next(self):
+        server, socks = self.start()
+        for sock in socks:
+            self.assertEqual(self.ask(sock, b"hi"), b"key 1: hi")
+        server.signal()
+        self.left_in_order(server)
+
+    def test_rekey(self):
+        server, socks = self.start()
+        self.assertEqual(self.ask(socks[1], b"rekey"), b"key 2")
+        self.assertEqual(self.ask(socks[1], b"a"), b"key 2: a")
+        for n in range(3, 23):
+            self.assertEqual(self.ask(socks[1], b"rekey"), b"key %d" % n)
+        self.assertEqual(self.ask(socks[0], b"b"), b"key 1: b")
+        server.signal()
+        self.left_in_order(server)
+
+    def test_one_that_fails_tells_the_others(self):
+        server, socks = self.start()
+        socks[2].send(b"fail")
+        server.wait_log("worker 3 was told to fail")
+        self.left_in_order(server)
+
+
+def query(name, qtype=1, number=7, flags=0x0100, qclass=1):
+    labels = b"".join(bytes([len(part)]) + part for part in name.split(b".") if part)
+    return struct.pack(">6H", number, flags, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", qtype, qclass)
+
+
+class Dns(Example):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+
+    def setUp(self):
+        self.dns = self.example("dns.lua", "127.0.0.1:0")
+        self.sock = self.udp(self.port_of(self.dns.wait_log("listening on udp://")))
+
+    def tearDown(self):
+        self.dns.stop()
+
+    def ask(self, packet):
+        self.sock.send(packet)
+        reply = self.sock.recv(4096)
+        number, flags, questions, answers, authority, extra = struct.unpack(">6H", reply[:12])
+        self.assertEqual((number, authority, extra), (struct.unpack(">H", packet[:2])[0], 0, 0))
+        self.assertTrue(flags & 0x8000)
+        return flags & 15, questions, answers, reply[12:]
+
+    def silent(self, packet):
+        self.sock.send(packet)
+        self.assertEqual(self.ask(query(b"one.example.test"))[:3], (0, 1, 1))  # the next answer is another's
+
+    def test_records(self):
+        question = query(b"one.example.test")[12:]
+        self.assertEqual(
+            self.ask(query(b"one.example.test")),
+            (0, 1, 1, question + struct.pack(">3HLH4B", 0xC00C, 1, 1, 60, 4, 192, 0, 2, 1)),
+        )
+        self.assertEqual(self.ask(query(b"ONE.Example.TEST"))[:3], (0, 1, 1))
+        self.assertEqual(self.ask(query(b"many.example.test"))[:3], (0, 1, 3))
+
+    def test_no_such_name_or_type(self):
+        self.assertEqual(self.ask(query(b"two.example.test")), (3, 1, 0, query(b"two.example.test")[12:]))
+        self.assertEqual(self.ask(query(b""))[:3], (3, 1, 0))
+        self.assertEqual(self.ask(query(b"one.example.test", qtype=28))[:3], (0, 1, 0))
+        self.assertEqual(self.ask(query(b"one.example.test", qclass=3))[:3], (0, 1, 0))
+        self.assertEqual(self.ask(query(b"one.example.test", flags=0x2800))[0], 4)
+
+    def test_malformed_is_ignored(self):
+        good = query(b"one.example.test")
+        for n in range(len(good)):
+            if n != 12:
+                self.sock.send(good[:n])
+        self.silent(good[:12])
+        self.silent(query(b"one.example.test", flags=0x8100))
+        self.silent(good[:12] + b"\xc0\x0c\0\1\0\1")
+        self.silent(good[:12] + b"\x3f" + b"a" * 10)
+        self.silent(good[:12] + (b"\x3f" + b"a" * 63) * 5 + b"\0\0\1\0\1")
+        self.silent(struct.pack(">6H", 1, 0, 2, 0, 0, 0) + good[12:] * 2)
+        self.silent(b"x" * 3000)
+
+    @unittest.skipUnless(shutil.which("dig"), "dig is not installed")
+    def test_dig(self):
+        done = subprocess.run(
+            ["dig", "-p", str(self.sock.getpeername()[1]), "@127.0.0.1", "+short", "many.example.test"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT)
+        self.assertEqual(sorted(done.stdout.split()), ["192.0.2.1", "192.0.2.2", "192.0.2.3"])
+
+
+if __name__ == "__main__":
+    main()
