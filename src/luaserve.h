@@ -26,13 +26,13 @@ extern "C" {
 typedef struct ls_server ls_server;
 
 typedef struct ls_server_options {
-    const char *site;      /* path of the Lua file */
-    int argc;              /* what the file sees as `...` and arg[1], arg[2], ... */
+    const char *site; /* path of the Lua file */
+    int argc;         /* what the file sees as `...` and arg[1], arg[2], ... */
     char **argv;
-    unsigned threads;      /* that run at a time; 0: what the site asks for, else the processors of this process */
-    const char *backend;   /* "auto" (also NULL) or a name that ls_server_backends() lists */
-    int check;             /* not 0: load and describe only; no listener is opened */
-    int signals;           /* not 0: SIGINT and SIGTERM drain the server, a second one ends it at once */
+    unsigned threads;    /* that run at a time; 0: what the site asks for, else the processors of this process */
+    const char *backend; /* "auto" (also NULL) or a name that ls_server_backends() lists */
+    int check;           /* not 0: load and describe only; no listener is opened */
+    int signals;         /* not 0: SIGINT and SIGTERM drain the server, a second one ends it at once */
 } ls_server_options;
 
 /* Load the site and open its listeners; nothing is served yet. LS_OK, or a negative code with a line for people in

@@ -2,8 +2,8 @@
 --
 -- Three structures, made once. `plain[method][path]` holds the routes without parameters and without a body limit of
 -- their own: two lookups and a tail call, no garbage. `by_prefix[method]["/hello/"]` holds those that end in their only
--- parameter, as /hello/:name does: one cut at the last slash. Both only save time: the whole truth is a trie of path segments
--- for each method.
+-- parameter, as /hello/:name does: one cut at the last slash. Both only save time: the whole truth is a trie of path
+-- segments for each method.
 --
 --     GET  ── "hello" ── :name ●           a node has children by text, one child for a parameter, and a leaf for a
 --          ── "files" ── *path ●           *rest. At each segment the text is tried first, then the parameter, then
@@ -22,7 +22,8 @@ local misuse = require "luaserve.misuse"
 misuse.ours()
 
 local find, sub, concat = string.find, string.sub, table.concat
-local percent_decode, last_segment, set_params, set_body_max = core.percent_decode, core.last_segment, core.params, core.body_max
+local percent_decode, last_segment = core.percent_decode, core.last_segment
+local set_params, set_body_max = core.params, core.body_max
 
 local router = {}
 

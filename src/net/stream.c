@@ -32,9 +32,9 @@ static void timer_fired(ls_seat *seat, ls_op *op);
 static void received(ls_seat *seat, ls_op *op);
 static void sent(ls_seat *seat, ls_op *op);
 
-static void unref(ls_stream *s)
+static void unref(ls_seat *seat, ls_stream *s)
 {
-    if (atomic_fetch_sub(&s->refs, 1) == 1) s->proto->closed(s);
+    if (atomic_fetch_sub(&s->refs, 1) == 1) s->proto->closed(seat, s);
 }
 
 int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls_fd fd)
@@ -134,7 +134,7 @@ static void timer_told(ls_seat *seat, ls_stream *s)
             arm(s, at_ms);
         }
     }
-    unref(s);
+    unref(seat, s);
 }
 
 /* Runs beside the owner, with the reference of the timer that fired. An owner who finds it firing leaves the arming to
@@ -156,13 +156,13 @@ static void timer_fired(ls_seat *seat, ls_op *op)
         arm(s, at_ms);
         uint64_t meanwhile_ms = atomic_load(&s->deadline_ms);
         if (atomic_load(&s->closing)) {
-            if (ls_timer_cancel(s->port, &s->timer)) unref(s);
+            if (ls_timer_cancel(s->port, &s->timer)) unref(seat, s);
         } else if (meanwhile_ms > now_ms && meanwhile_ms < at_ms) {
             atomic_store(&s->timer_ms, meanwhile_ms);
             (void)ls_timer_move(s->port, &s->timer, timer_ns(meanwhile_ms));
         }
     }
-    unref(s);
+    unref(seat, s);
 }
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
@@ -170,11 +170,11 @@ static void timer_fired(ls_seat *seat, ls_op *op)
 static void drop_queue(ls_stream *s);
 
 /* Nothing is pending any more. */
-static void end(ls_stream *s)
+static void end(ls_seat *seat, ls_stream *s)
 {
     if (s->out != NULL) drop_queue(s);
-    if (ls_timer_cancel(s->port, &s->timer)) unref(s);
-    unref(s);
+    if (ls_timer_cancel(s->port, &s->timer)) unref(seat, s);
+    unref(seat, s);
 }
 
 void ls_stream_close(ls_seat *seat, ls_stream *s)
@@ -183,14 +183,15 @@ void ls_stream_close(ls_seat *seat, ls_stream *s)
     atomic_store(&s->closing, true);
     const bool quiet = !s->rx_pending && !s->tx_pending; /* else the last packet ends it, perhaps at once elsewhere */
     ls_sock_close(seat, s->sock);
-    if (quiet) end(s);
+    if (quiet) end(seat, s);
 }
 
 static void linger_on(ls_seat *seat, ls_stream *s)
 {
     int err;
-    do { /* each inline receive may be followed by another until the port wants to be looked at */
-        err = ls_stream_recv(seat, s, NULL, LS_BLOCK_LARGE);
+    do { /* each inline receive may be followed by another until the port wants to be looked at; a peer that never lets
+          * the socket run dry is found out by the deadline all the same */
+        err = atomic_load(&s->expired) ? LS_ETIMEDOUT : ls_stream_recv(seat, s, NULL, LS_BLOCK_LARGE);
         if (err == LS_DONE && s->rx.result > 0) ls_block_drop(s->rx.recv.block);
     } while (err == LS_DONE && s->rx.result > 0);
     if (err != LS_PENDING) ls_stream_close(seat, s);
@@ -223,7 +224,7 @@ static void received(ls_seat *seat, ls_op *op)
     s->rx_pending = false;
     if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
         if (result > 0 && op->recv.block != NULL) ls_block_drop(op->recv.block);
-        if (!s->tx_pending) end(s);
+        if (!s->tx_pending) end(seat, s);
     } else if (!s->lingering) {
         s->proto->received(seat, s, outcome(s, result));
     } else if (result > 0) {
@@ -420,7 +421,7 @@ static void sent(ls_seat *seat, ls_op *op)
     int64_t result = op->result;
     s->tx_pending = false;
     if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
-        if (!s->rx_pending) end(s);
+        if (!s->rx_pending) end(seat, s);
         return;
     }
     int err;

@@ -25,7 +25,7 @@ typedef struct ls_stream_proto {
     /* A flush that was pending ended: LS_OK, all has left; or LS_E*, the queue is dropped. */
     void (*sent)(ls_seat *seat, ls_stream *s, int err);
     /* The last call, after ls_stream_close: nothing refers to the stream any more. Any thread. */
-    void (*closed)(ls_stream *s);
+    void (*closed)(ls_seat *seat, ls_stream *s);
     /* May be NULL: then the deadline cancels what is pending. Else it is told here, inside s->actor, and nothing is
      * cancelled; there is no deadline any more until the next one is set. */
     void (*expired)(ls_seat *seat, ls_stream *s);

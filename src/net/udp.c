@@ -43,8 +43,9 @@ struct ls_udp {
     ls_mutex mutex; /* guards what follows */
     bool sending;   /* somebody posts sends, or one is pending, or it has not started */
     unsigned queue_from, queue_count;
-    waiting_batch queue[LS_UDP_QUEUE_MAX]; /* a ring */
-    waiting_batch with_system;             /* of whoever set `sending` */
+    unsigned queue_room;       /* grows up to LS_UDP_QUEUE_BATCHES_MAX */
+    waiting_batch *queue;      /* a ring */
+    waiting_batch with_system; /* of whoever set `sending` */
 
     _Atomic uint64_t received, batches, truncated, sent, failed;
 };
@@ -187,7 +188,7 @@ static bool next_batch(ls_udp *udp)
     const bool more = udp->queue_count > 0;
     if (more) {
         udp->with_system = udp->queue[udp->queue_from];
-        udp->queue_from = (udp->queue_from + 1) % LS_UDP_QUEUE_MAX;
+        udp->queue_from = (udp->queue_from + 1) % udp->queue_room;
         udp->queue_count--;
     }
     udp->sending = more;
@@ -223,25 +224,44 @@ static void sent(ls_seat *seat, ls_op *op)
     if (next_batch(udp)) (void)pump(seat, udp);
 }
 
+/* Put the batch in the queue, with the mutex held. LS_OK; LS_ELIMIT, LS_ENOMEM. */
+static int queue_push(ls_udp *udp, waiting_batch batch)
+{
+    if (udp->queue_count == udp->queue_room) {
+        const unsigned room = udp->queue_room == 0 ? 16 : 2 * udp->queue_room;
+        waiting_batch *queue;
+        if (room > LS_UDP_QUEUE_BATCHES_MAX) return LS_ELIMIT;
+        if ((queue = malloc(room * sizeof *queue)) == NULL) return LS_ENOMEM;
+        for (unsigned i = 0; i < udp->queue_count; i++) queue[i] = udp->queue[(udp->queue_from + i) % udp->queue_room];
+        free(udp->queue);
+        udp->queue = queue;
+        udp->queue_room = room;
+        udp->queue_from = 0;
+    }
+    udp->queue[(udp->queue_from + udp->queue_count++) % udp->queue_room] = batch;
+    return LS_OK;
+}
+
 int ls_udp_send(ls_seat *seat, ls_udp *udp, ls_datagrams *batch, unsigned n)
 {
     assert(n >= 1 && n <= batch->count);
-    bool ours = false, queued = false;
+    int err = LS_ECLOSED;
+    bool ours = false;
     ls_mutex_lock(&udp->mutex);
-    const bool closed = atomic_load_explicit(&udp->gate, memory_order_relaxed) & GATE_CLOSED;
-    if (!closed && !udp->sending) {
+    if (atomic_load_explicit(&udp->gate, memory_order_relaxed) & GATE_CLOSED) {
+        /* nothing more goes out; what is in the queue is told by whoever is at it */
+    } else if (udp->sending) {
+        err = queue_push(udp, (waiting_batch){batch, n});
+    } else {
         ours = udp->sending = true;
         udp->with_system = (waiting_batch){batch, n};
-    } else if (!closed && udp->queue_count < LS_UDP_QUEUE_MAX) {
-        queued = true;
-        udp->queue[(udp->queue_from + udp->queue_count++) % LS_UDP_QUEUE_MAX] = (waiting_batch){batch, n};
     }
     ls_mutex_unlock(&udp->mutex);
     if (ours) return pump(seat, udp);
-    if (queued) return (int)n;
+    if (err == LS_OK) return (int)n;
     ls_datagrams_drop(batch);
     count(&udp->failed, n);
-    return closed ? LS_ECLOSED : LS_ELIMIT;
+    return err;
 }
 
 /* ---- what is sent ------------------------------------------------------------------------------------------------- */
@@ -391,9 +411,10 @@ void ls_udp_free(ls_udp *udp)
     if (udp->with_system.batch != NULL) ls_datagrams_drop(udp->with_system.batch);
     while (udp->queue_count > 0) {
         ls_datagrams_drop(udp->queue[udp->queue_from].batch);
-        udp->queue_from = (udp->queue_from + 1) % LS_UDP_QUEUE_MAX;
+        udp->queue_from = (udp->queue_from + 1) % udp->queue_room;
         udp->queue_count--;
     }
+    free(udp->queue);
     ls_mutex_close(&udp->mutex);
     free(udp);
 }

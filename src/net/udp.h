@@ -4,7 +4,7 @@
  * a slow handler holds up its own batch only. A failure to receive is waited out; nothing but stop and close ends it.
  *
  * Sends may come from any thread. One batch is with the system at a time; those that come meanwhile, or before the
- * start, wait in a queue of LS_UDP_QUEUE_MAX batches, past which they are refused with LS_ELIMIT.
+ * start, wait in a queue of LS_UDP_QUEUE_BATCHES_MAX, past which they are refused with LS_ELIMIT.
  *
  * The object outlives its socket: after ls_udp_close every call says LS_ECLOSED. ls_udp_free ends it, when nobody can
  * call any more, and it is idle or the port is closed. */
@@ -14,7 +14,7 @@
 #include "net/addr.h"
 #include "port/datagram.h"
 
-enum { LS_UDP_QUEUE_MAX = 256, LS_UDP_GROUPS_MAX = 16, LS_UDP_PAYLOAD_MAX = 65507 };
+enum { LS_UDP_QUEUE_BATCHES_MAX = 1024, LS_UDP_GROUPS_MAX = 16, LS_UDP_PAYLOAD_MAX = 65507 };
 enum { LS_UDP_BATCH_DEFAULT = 32, LS_UDP_DATAGRAM_BYTES_DEFAULT = 2048 };
 
 /* How the socket is made. */

@@ -36,7 +36,7 @@ typedef struct ls_http_transport {
     /* A part of an answer whose length is not known; sends the head before the first one. Takes the references.
      * LS_PENDING: taken, but more than the high-water mark is queued; x->wake comes when it is below. */
     int (*write)(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count);
-    int (*flush)(ls_seat *seat, ls_exchange *x); /* send what is queued now; LS_PENDING as with write */
+    int (*flush)(ls_seat *seat, ls_exchange *x);  /* send what is queued now; LS_PENDING as with write */
     int (*finish)(ls_seat *seat, ls_exchange *x); /* no more parts */
     /* The handler is done with it: the transport goes on to the next request, closes, or, when nothing was answered,
      * closes without an answer. Pointers into the request die here. */
@@ -49,34 +49,34 @@ enum ls_answer { LS_ANSWER_NONE, LS_ANSWER_OPEN, LS_ANSWER_DONE }; /* nothing se
 
 struct ls_exchange {
     const ls_http_transport *transport;
-    void *carrier;               /* the transport's: its connection */
-    ls_actor *actor;             /* set by start */
-    void *task;                  /* the handler's */
+    void *carrier;                               /* the transport's: its connection */
+    ls_actor *actor;                             /* set by start */
+    void *task;                                  /* the handler's */
     void (*wake)(ls_seat *seat, ls_exchange *x); /* set by the handler before a call that may return LS_PENDING; the
                                   * caller then calls again (read) or looks at `gone` */
-    uint64_t id;                 /* unique in this process, for logs and req.id */
-    const char *bytes;           /* of the head; spans point here. Valid until `end` */
-    ls_slice head_bytes;         /* holds them */
+    uint64_t id;                                 /* unique in this process, for logs and req.id */
+    const char *bytes;                           /* of the head; spans point here. Valid until `end` */
+    ls_slice head_bytes;                         /* holds them */
     const struct ls_addr *remote, *local;
-    bool secure;                 /* over TLS */
+    bool secure; /* over TLS */
 
     /* the body */
-    uint64_t body_bytes_max;     /* LS_EMSGSIZE past it; the handler may change it before the first read */
-    uint64_t body_bytes;         /* handed out so far */
+    uint64_t body_bytes_max; /* LS_EMSGSIZE past it; the handler may change it before the first read */
+    uint64_t body_bytes;     /* handed out so far */
     bool body_done;
 
     /* the answer: set before respond or the first write */
-    int status;                  /* 100..999; default 200 */
+    int status; /* 100..999; default 200 */
     enum ls_answer answer;
-    bool close;                  /* close the connection after the answer */
-    bool has_type;               /* a Content-Type is among the extra fields */
-    const char *type;            /* Content-Type when has_type is not set; NULL: none. Static text */
-    ls_block *fields;            /* extra header lines "Name: value\r\n"..., or NULL */
+    bool close;       /* close the connection after the answer */
+    bool has_type;    /* a Content-Type is among the extra fields */
+    const char *type; /* Content-Type when has_type is not set; NULL: none. Static text */
+    ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL */
     uint32_t fields_len;
-    int64_t length;              /* of a body announced but written in parts; -1: not known */
-    int gone;                    /* 0, or why the client can no longer be reached */
+    int64_t length; /* of a body announced but written in parts; -1: not known */
+    int gone;       /* 0, or why the client can no longer be reached */
 
-    ls_http_head head;           /* last: it is large */
+    ls_http_head head; /* last: it is large */
 };
 
 /* Add a header line to the answer. LS_OK; LS_EINVAL when name is no token or value holds CR, LF, NUL or another control

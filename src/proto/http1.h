@@ -14,7 +14,7 @@ typedef struct ls_http1 ls_http1;
 
 typedef struct ls_http1_stats {
     uint64_t connections, requests, responses, refused; /* refused: answered 4xx or 5xx without a handler */
-    uint32_t open;                                       /* connections now */
+    uint32_t open;                                      /* connections now */
 } ls_http1_stats;
 
 /* `seats`: how many seats may run it (seat->index < seats). The config is copied; the handler and the gate stay the

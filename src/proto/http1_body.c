@@ -17,6 +17,7 @@ void ls_http1_body_begin(ls_http1_exchange *e)
     e->x.body_done = !head->chunked && head->content_length == 0;
     e->continue_due = head->expect_continue && !e->x.body_done;
     e->waited_ms = 0;
+    e->skipped = 0;
     e->read_error = LS_OK;
     if (head->chunked) ls_chunks_init(&e->chunks);
 }
@@ -75,6 +76,7 @@ int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c)
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     int err;
     set_deadline(c, e);
+    if (c->in != NULL) consume(c, 0); /* the head may have filled it */
     if (c->in != NULL) {
         err = ls_stream_recv(seat, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
     } else {

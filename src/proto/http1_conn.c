@@ -17,7 +17,7 @@ enum { HEAD_TAIL_MIN = 512 }; /* with less room behind a partial head, it moves 
 
 static void received(ls_seat *seat, ls_stream *s, int64_t result);
 static void sent(ls_seat *seat, ls_stream *s, int err);
-static void closed(ls_stream *s);
+static void closed(ls_seat *seat, ls_stream *s);
 
 static const ls_stream_proto stream_proto = {received, sent, closed, NULL};
 
@@ -92,6 +92,7 @@ uint32_t ls_http1_drain(ls_http1 *http, bool all)
 
 void ls_http1_abort(ls_http1 *http)
 {
+    atomic_store(&http->aborting, true);
     atomic_store(&http->draining, true);
     ls_mutex_lock(&http->mutex);
     for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
@@ -164,15 +165,16 @@ static void shut(ls_seat *seat, ls_http1_conn *c)
         ls_stream_linger(seat, &c->stream, http->config.linger_ms_max);
     else
         ls_stream_close(seat, &c->stream);
-    ls_gate_leave(seat, http->gate);
 }
 
-static void closed(ls_stream *s)
+static void closed(ls_seat *seat, ls_stream *s)
 {
     ls_http1_conn *c = (ls_http1_conn *)s;
     ls_http1 *http = c->http;
+    ls_gate *gate = http->gate;
     free(c);
     atomic_fetch_sub(&http->open, 1); /* the last touch: at 0 the owner may close it */
+    ls_gate_leave(seat, gate);        /* a connection that lingers still has its socket */
 }
 
 /* Send what is queued, then close. */
@@ -212,12 +214,13 @@ static void drop_consumed(ls_http1_conn *c)
     c->in_from = c->in_to = 0;
 }
 
-/* Room behind a partial head: the block is moved on when its end is near. */
+/* Room behind a partial head: the block is moved on when its end is near. A head has at most a large block for itself,
+ * which no limit exceeds. */
 static int make_head_room(ls_seat *seat, ls_http1_conn *c)
 {
-    const uint32_t have = c->in_to - c->in_from;
-    if (c->in->cap - c->in_to >= HEAD_TAIL_MIN) return LS_OK;
-    if (have + HEAD_TAIL_MIN > LS_BLOCK_LARGE) return LS_EMSGSIZE; /* past every limit that a head can have */
+    const uint32_t have = c->in_to - c->in_from, room = c->in->cap - c->in_to;
+    if (room >= HEAD_TAIL_MIN || (room > 0 && c->in_from == 0 && c->in->cap == LS_BLOCK_LARGE)) return LS_OK;
+    if (have >= LS_BLOCK_LARGE) return LS_EMSGSIZE;
     ls_block *next =
         ls_block_get(seat->pool, have + HEAD_TAIL_MIN <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     if (next == NULL) return LS_ENOMEM;
@@ -341,8 +344,9 @@ static enum after skip_body(ls_seat *seat, ls_http1_conn *c)
         }
         if (err < 0) break;
         e->x.body_bytes += part.len;
+        e->skipped += part.len;
         ls_slice_drop(&part);
-        if (e->x.body_bytes > c->http->config.pipeline_bytes_max) {
+        if (e->skipped > c->http->config.pipeline_bytes_max) {
             err = LS_EMSGSIZE;
             break;
         }
@@ -477,7 +481,7 @@ static void received_for_head(ls_seat *seat, ls_http1_conn *c, int64_t result)
         ls_http1_go_on(seat, c);
     } else if (result == LS_ETIMEDOUT && c->in != NULL) {
         refuse(seat, c, 408, "the request head took too long");
-    } else if (result == LS_ECANCELED && phase != LS_H1_HEAD && !c->last_look) {
+    } else if (result == LS_ECANCELED && phase != LS_H1_HEAD && !c->last_look && !atomic_load(&c->http->aborting)) {
         c->last_look = true; /* a drain: unless bytes are on their way already */
         ls_http1_go_on(seat, c);
     } else if (result == LS_ENOMEM) {

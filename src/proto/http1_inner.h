@@ -47,7 +47,7 @@ struct ls_http1 {
     const ls_http_handler *handler;
     ls_http_config config;
     ls_addr local;
-    _Atomic bool draining;
+    _Atomic bool draining, aborting;
     ls_mutex mutex; /* guards the list of connections */
     ls_node conns;
     _Atomic uint32_t open;
@@ -69,6 +69,7 @@ typedef struct ls_http1_exchange {
     uint64_t body_left;    /* of a Content-Length */
     uint64_t wait_from_ms; /* a body receive is pending since */
     uint64_t waited_ms;
+    uint64_t skipped;    /* body bytes that the handler left */
     uint64_t part_bytes; /* written as parts so far */
     char *chunk_at;      /* size line of the chunk that is still open, in the output block; NULL: none */
     uint32_t chunk_len;

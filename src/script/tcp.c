@@ -12,7 +12,7 @@
 
 static void received(ls_seat *seat, ls_stream *s, int64_t result);
 static void sent(ls_seat *seat, ls_stream *s, int err);
-static void closed(ls_stream *s);
+static void closed(ls_seat *seat, ls_stream *s);
 static void expired(ls_seat *seat, ls_stream *s);
 
 enum { COLLECT_AFTER = 1024 };
@@ -68,8 +68,9 @@ void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out)
     if (tcp->peer_family != LS_ADDR_UNIX) memcpy(out->bytes, tcp->peer, sizeof tcp->peer);
 }
 
-static void closed(ls_stream *s)
+static void closed(ls_seat *seat, ls_stream *s)
 {
+    (void)seat;
     ls_tcp *tcp = (ls_tcp *)(void *)s;
     ls_site *site = tcp->state->site;
     free(tcp);

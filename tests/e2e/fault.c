@@ -23,11 +23,11 @@
 
 enum { ALLOC = 1, ACCEPT = 2, SEND = 4, RECV = 8, EPOLL_CTL = 16 };
 
-struct orders {              /* test_fault.py writes the same layout */
-    _Atomic uint64_t kinds;  /* 0: count nothing, fail nothing */
-    _Atomic uint64_t calls;  /* counted since the last order */
-    _Atomic uint64_t first;  /* the call (from 1) that fails; 0: none */
-    _Atomic uint64_t times;  /* it and those after it: how many */
+struct orders {             /* test_fault.py writes the same layout */
+    _Atomic uint64_t kinds; /* 0: count nothing, fail nothing */
+    _Atomic uint64_t calls; /* counted since the last order */
+    _Atomic uint64_t first; /* the call (from 1) that fails; 0: none */
+    _Atomic uint64_t times; /* it and those after it: how many */
     _Atomic uint64_t error;
     _Atomic uint64_t failed; /* how many did */
 };
@@ -78,10 +78,22 @@ static int fails(unsigned kind)
     return 1;
 }
 
-void *malloc(size_t size) { return fails(ALLOC) ? NULL : __libc_malloc(size); }
-void *calloc(size_t count, size_t size) { return fails(ALLOC) ? NULL : __libc_calloc(count, size); }
-void *memalign(size_t align, size_t size) { return fails(ALLOC) ? NULL : __libc_memalign(align, size); }
-void *aligned_alloc(size_t align, size_t size) { return fails(ALLOC) ? NULL : __libc_memalign(align, size); }
+void *malloc(size_t size)
+{
+    return fails(ALLOC) ? NULL : __libc_malloc(size);
+}
+void *calloc(size_t count, size_t size)
+{
+    return fails(ALLOC) ? NULL : __libc_calloc(count, size);
+}
+void *memalign(size_t align, size_t size)
+{
+    return fails(ALLOC) ? NULL : __libc_memalign(align, size);
+}
+void *aligned_alloc(size_t align, size_t size)
+{
+    return fails(ALLOC) ? NULL : __libc_memalign(align, size);
+}
 
 void *realloc(void *old, size_t size)
 {
@@ -98,8 +110,8 @@ int posix_memalign(void **out, size_t align, size_t size)
 }
 
 /* The next definition of a function, looked up once. */
-#define NEXT(type, name, ...)                                            \
-    static type (*next)(__VA_ARGS__);                                    \
+#define NEXT(type, name, ...)         \
+    static type (*next)(__VA_ARGS__); \
     if (next == NULL) next = (type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)
 
 int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)

@@ -31,8 +31,9 @@ static void on_sent(ls_seat *seat, ls_stream *s, int err)
     l->sent_err = err;
 }
 
-static void on_closed(ls_stream *s)
+static void on_closed(ls_seat *seat, ls_stream *s)
 {
+    (void)seat;
     ((wire *)s)->closed++;
 }
 

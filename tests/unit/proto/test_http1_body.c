@@ -99,6 +99,24 @@ static void byte_by_byte(void **state)
     rig_close(r);
 }
 
+/* Heads of every length around a receive block's, so that the body begins at, before and behind its end. */
+static void a_body_behind_a_head_that_fills_the_block(void **state)
+{
+    static char request[LS_BLOCK_SMALL + 200];
+    (void)state;
+    for (int head = LS_BLOCK_SMALL - 3; head <= LS_BLOCK_SMALL + 3; head++) {
+        rig *r = connected(echo);
+        const int fixed = (int)sizeof(POST "Content-Length: 5\r\nX-Fill: \r\n\r\n") - 1;
+        snprintf(request, sizeof request, POST "Content-Length: 5\r\nX-Fill: %0*d\r\n\r\nhello", head - fixed, 0);
+        rig_send(r, request, (size_t)head); /* the body comes later */
+        rig_send(r, request + head, 5);
+        assert_string_equal(rig_take(r), HELLO);
+        rig_send(r, request, (size_t)head + 5); /* or with it */
+        assert_string_equal(rig_take(r), HELLO);
+        rig_close(r);
+    }
+}
+
 static void a_long_body(void **state)
 {
     static char request[700000], expected[700000];
@@ -263,6 +281,35 @@ static void a_long_body_that_nobody_reads_ends_the_connection(void **state)
     }
 }
 
+/* Takes what comes first, and leaves the rest. */
+static void read_once(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    ls_slice part;
+    if (x->transport->read(seat, x, &part) == LS_PENDING) return;
+    ls_slice_drop(&part);
+    ignore(r, seat, x);
+}
+
+static void only_what_was_left_counts_as_unread(void **state)
+{
+    (void)state;
+    for (int chunked = 0; chunked <= 1; chunked++) {
+        rig *r = rig_open(read_once, 0);
+        char request[400];
+        r->config.pipeline_bytes_max = 100;
+        rig_connect(r);
+        snprintf(request, sizeof request,
+                 chunked ? POST CHUNKED "5a\r\n%090d\r\n" : POST "Content-Length: 180\r\n\r\n%090d", 0);
+        rig_send(r, request, strlen(request));
+        assert_string_equal(rig_take(r), NOTHING); /* keep-alive was promised */
+        snprintf(request, sizeof request, chunked ? "5a\r\n%090d\r\n0\r\n\r\n%s" : "%090d%s", 0,
+                 POST "Content-Length: 0\r\n\r\n");
+        rig_send(r, request, strlen(request));
+        assert_string_equal(rig_take(r), NOTHING);
+        rig_close(r);
+    }
+}
+
 /* ---- clients that are slow, or go ---------------------------------------------------------------------------------------- */
 
 static void a_body_that_is_too_slow(void **state)
@@ -359,6 +406,7 @@ int main(void)
         cmocka_unit_test(every_framing),
         cmocka_unit_test(every_cut),
         cmocka_unit_test(byte_by_byte),
+        cmocka_unit_test(a_body_behind_a_head_that_fills_the_block),
         cmocka_unit_test(a_long_body),
         cmocka_unit_test(the_limit_is_exact),
         cmocka_unit_test(a_handler_may_change_the_limit),
@@ -368,6 +416,7 @@ int main(void)
         cmocka_unit_test(a_short_body_is_skipped),
         cmocka_unit_test(the_answer_does_not_wait_for_the_rest_of_the_body),
         cmocka_unit_test(a_long_body_that_nobody_reads_ends_the_connection),
+        cmocka_unit_test(only_what_was_left_counts_as_unread),
         cmocka_unit_test(a_body_that_is_too_slow),
         cmocka_unit_test(an_unread_body_that_is_too_slow),
         cmocka_unit_test(a_client_that_ends_too_early),
