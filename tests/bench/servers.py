@@ -182,10 +182,10 @@ class Server:
         self.process = None
 
 
-def luaserve(program, threads=None, site=os.path.join(HERE, "bench.lua")):
+def luaserve(program, threads=None, site=os.path.join(HERE, "bench.lua"), more=()):
     def make(_directory, port):
         options = ["--threads", str(threads)] if threads else []
-        return [program] + options + [site, str(port)]
+        return [program] + options + [site, str(port)] + list(more)
     return make
 
 
@@ -284,7 +284,7 @@ def catalogue(directory, luaserve_program, build, cpu, load_cpu):
         "luaserve tcp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "tcp.lua")), "tcp"),
         "luaserve udp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "udp.lua")), "udp"),
         "luaserve proxy.lua": (luaserve_proxy(luaserve_program, backend), "tcp"),
-        "luaserve echo.lua": (luaserve(luaserve_program, None, os.path.join(EXAMPLES, "echo.lua")), "tcp"),
+        "luaserve echo.lua": (luaserve(luaserve_program, None, os.path.join(EXAMPLES, "echo.lua"), ["quiet"]), "tcp"),
         "bare-echo": (bare_echo, "tcp"),
         "bare-udp": (bare(os.path.join(build, "bare_udp")), "udp"),
         "haproxy-tcp": (haproxy_tcp(backend), "tcp"),
