@@ -64,8 +64,9 @@ if methods then
   local rearm = methods.rearm_core
   methods.rearm_core = nil
   function methods.rearm(n, events)
-    if events == nil then return rearm(n) end
-    return rearm(n, filter_of("n:rearm", events))
+    local ok, done, message, code = pcall(rearm, n, events ~= nil and filter_of("n:rearm", events) or nil)
+    if not ok then misuse.raise("%s", tostring(done)) end
+    return done, message, code
   end
 end
 

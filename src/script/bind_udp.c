@@ -304,6 +304,12 @@ static int sock_tostring(lua_State *L)
 
 /* ---- a batch ----------------------------------------------------------------------------------------------- */
 
+static int raise_long(lua_State *L, size_t len)
+{
+    return luaL_error(L, "a reply of %I bytes is longer than a datagram (%d at most)", (lua_Integer)len,
+                      LS_UDP_PAYLOAD_MAX);
+}
+
 /* Put the reply at `index`, to the datagram `at`, among the replies of the batch. */
 static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
 {
@@ -323,8 +329,7 @@ static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
         }
         if (buffer != NULL) len = buffer->len;
         if (len > LS_UDP_PAYLOAD_MAX) {
-            luaL_error(L, "a reply of %I bytes is longer than a datagram (%d at most)", (lua_Integer)len,
-                       LS_UDP_PAYLOAD_MAX);
+            (void)raise_long(L, len);
             return;
         }
         if (buffer != NULL && buffer->count == 1) {
@@ -366,8 +371,9 @@ static int udp_late(lua_State *L, int status, lua_KContext context)
     (void)context;
     if (!is_reply(L, RUN_REPLY)) return 0;
     ls_udp_check_data(L, RUN_REPLY, &len);
-    if (send_value(L, peer->udp, &peer->addr, RUN_REPLY) == 3)
-        return luaL_error(L, "the reply could not be sent: %s", lua_tostring(L, -2));
+    if (len > LS_UDP_PAYLOAD_MAX) return raise_long(L, len);
+    (void)send_value(L, peer->udp, &peer->addr,
+                     RUN_REPLY); /* the socket counts what fails, as for the other replies */
     return 0;
 }
 
