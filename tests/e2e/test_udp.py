@@ -4,6 +4,7 @@ import re
 import socket
 import threading
 import time
+import unittest
 
 from luaserve_e2e import E2E, SANITIZER, WAIT, main
 
@@ -164,6 +165,7 @@ class Server(Udp):
         self.assertEqual(client.get(), b"block")
         server.stop()
 
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer keeps signals from a loop that makes no system call")
     def test_processor_time_is_bounded(self):
         server, port = self.udp("""
           ls.config{ max_cpu = 0.2 }
