@@ -23,7 +23,7 @@ ls.config { threads = 2 * ls.processors(), drain_timeout = 15 }
 io.stdout:setvbuf("line")
 
 -- One write for the whole line: that is all it takes for lines not to interleave.
-local function say(text) io.stdout:write(text, "\n") end
+local function say(text) io.stdout:write(text .. "\n") end
 
 local function shown(data)
   return (tostring(data):gsub("[\r\n]+$", ""):gsub("%c", "."))

@@ -5,9 +5,8 @@
 --
 -- The body is prepared once, in a buffer of the server's own memory; it is sent from there each time, and never copied.
 -- Up to 64 threads work, each listener keeps 4 accepts posted, and a thread takes at most 4 completions at a time. Every
--- 3 seconds the counters are printed. SIGINT (Ctrl-C) or SIGTERM stops it: nothing new is accepted, what is under way
--- is finished, and the program ends within 15 seconds. (Stopping at a key press needs a notification for the terminal,
--- which luaserve has no binding for; press Ctrl-C.)
+-- 3 seconds the counters are printed. SIGINT (Ctrl-C), SIGTERM or any key (Enter, where the terminal hands over whole
+-- lines) stops it: nothing new is accepted, what is under way is finished, and the program ends within 15 seconds.
 
 local ls = require "luaserve"
 
@@ -69,6 +68,8 @@ local prints = false
 ls.once(function()
   prints = true
   ls.every(3, show)
+  local keys = ls.notify(0, "in") -- nil where standard input is a file, or closed
+  if keys and keys:wait() and io.stdin:read(1) then ls.stop() end
 end)
 ls.on("drain", function()
   if prints then show() end

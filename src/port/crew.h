@@ -25,6 +25,7 @@ typedef struct ls_crew_options {
                  void *user); /* the watch's thread: the worker of `seat` has been inside one
                                                            * packet for about ms; called every 2 to 3 ms while so. It
                                                            * may have returned in the same moment. */
+    void (*idle)(void *user); /* the watch's thread: nobody has worked for half a second; may be NULL */
     void *user;
 } ls_crew_options;
 

@@ -83,6 +83,11 @@ void ls_crew_watch(void *arg)
             ls_mutex_lock(&crew->mutex);
         } else if (++idle == WATCH_IDLE_TICKS) {
             atomic_store_explicit(&crew->watch_asleep, true, memory_order_relaxed);
+            if (crew->options.idle != NULL) {
+                ls_mutex_unlock(&crew->mutex);
+                crew->options.idle(crew->options.user);
+                ls_mutex_lock(&crew->mutex);
+            }
         } else if (idle > WATCH_IDLE_TICKS) {
             while (crew->alive > 0 && atomic_load_explicit(&crew->watch_asleep, memory_order_relaxed))
                 ls_cond_wait(&crew->watch_wake, &crew->mutex);

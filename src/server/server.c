@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/thread.h"
 #include "luaserve.h"
 #include "net/listener.h"
@@ -220,6 +221,13 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
     return LS_OK;
 }
 
+/* After a crowd has gone its memory goes, too. */
+static void idle(void *site)
+{
+    (void)site;
+    ls_memory_trim();
+}
+
 static int open_core(ls_server *server, const ls_server_options *options, char *message, size_t message_bytes)
 {
     server->settings = settle(options, ls_site_settings_get(server->site));
@@ -246,6 +254,7 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
                                           .threads_max = settings->threads_max,
                                           .bare = ls_taker_take,
                                           .slow = ls_site_slow,
+                                          .idle = idle,
                                           .user = server->site};
     if ((err = ls_crew_open(server->port, server->pools, &crew_options, &server->crew)) < 0)
         return explain(err, message, message_bytes, "cannot make %u threads: %s", server->settings.threads_max,

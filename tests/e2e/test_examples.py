@@ -132,6 +132,19 @@ class Responder(E2E):
             return all(float(last.get(name, -1)) >= count for name, count in at_least.items())
         self.eventually(there, "the counters reach %r" % at_least)
 
+    def test_a_key_stops_it(self):
+        program = [LUASERVE, os.path.join(EXAMPLES, "responder.lua"), "http://127.0.0.1:0/"]
+        with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True) as server:
+            try:
+                while "listening on" not in server.stderr.readline():
+                    self.assertIsNone(server.poll(), "it ended before it listened")
+                server.stdin.write("x")
+                server.stdin.flush()
+                self.assertEqual(server.wait(WAIT), 0)
+            finally:
+                server.kill()
+
     def test_get_is_answered_and_anything_else_cut_off(self):
         server = self.start()
         with server.connect() as conn:
@@ -179,10 +192,17 @@ class Responder(E2E):
 
 
 class Check(unittest.TestCase):
+    ARGS_OF = {
+        "echo.lua": (HERE,),
+        "proxy.lua": (HERE, "127.0.0.1:1"),
+        "responder.lua": ("http://127.0.0.1:0/",),
+        "stress_client.lua": ("127.0.0.1", "1", "hello", "1", "1"),
+    }
+
     def test_every_example_loads(self):
         for name in sorted(name for name in os.listdir(EXAMPLES) if name.endswith(".lua")):
             with self.subTest(name):
-                args = ["http://127.0.0.1:0/"] if name == "responder.lua" else []
+                args = self.ARGS_OF.get(name, ())
                 done = subprocess.run([LUASERVE, "--check", os.path.join(EXAMPLES, name), *args], timeout=WAIT,
                                       stdin=subprocess.DEVNULL, capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stderr)
