@@ -9,14 +9,14 @@ local ls = require "luaserve"
 
 ls.config { threads = 1, threads_max = 1 }
 
-local QUEUED_MAX = 64 * 1024
+local QUEUED_MAX = 1024 * 1024
 local room = {} -- name -> sock
 
 local function tell_others(me, text)
   for name, sock in pairs(room) do
     -- The text is a buffer, made once and shared by all that it is sent to. A client that does not read is put out
     -- before its queue is so long that sending would wait for it.
-    if name ~= me and (sock.queued > QUEUED_MAX or not sock:send(text)) then sock:close() end
+    if name ~= me and (sock.queued > QUEUED_MAX or not sock:send(text)) then sock:abort() end
   end
 end
 
@@ -30,7 +30,7 @@ local function free_name(sock)
   return name
 end
 
-ls.tcp({ port = tonumber((...)) or 7001, read_timeout = false, max_line = "4k" }, function(sock)
+ls.tcp({ port = tonumber((...)) or 7001, read_timeout = false, write_ahead = 2 * QUEUED_MAX, max_line = "4k" }, function(sock)
   local name = free_name(sock)
   if not name then return end
   room[name] = sock

@@ -117,7 +117,7 @@ function options.max_body(who, value)
 end
 
 local listen_known = merged(listener, { host = true, port = true, path = true, app = true })
-local config_known = merged(listener, process)
+local config_known = merged(listener, process, { nameservers = true })
 
 local listen_says = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.listen{ port = 8080, app = app, ... }'
 
@@ -227,6 +227,20 @@ function options.listen(defaults, at, app)
   return out, app
 end
 
+-- "127.0.0.1:53", "[::1]:53", "1.1.1.1", or a list of such -> the same, separated by commas.
+local function nameservers(value)
+  local list = type(value) == "table" and value or { value }
+  for _, text in ipairs(list) do
+    if type(text) ~= "string" or not (text:match("^%d+%.%d+%.%d+%.%d+:?%d*$") or text:match("^%[[%x:.]+%]:?%d*$")) then
+      misuse.raise('ls.config: nameservers must be addresses such as "127.0.0.1:53" or "[::1]:53", or a list of them; '
+        .. "got %s", misuse.show(text))
+    end
+  end
+  local text = table.concat(list, ",")
+  if text == "" or #text > 255 then misuse.raise("ls.config: nameservers must be 1 to 10 addresses") end
+  return text
+end
+
 -- What ls.config was given -> settings of the process, defaults for listeners; both with the core's names. Raises.
 function options.config(given)
   if type(given) ~= "table" then
@@ -236,7 +250,9 @@ function options.config(given)
   options.check_names("ls.config", given, config_known)
   local settings, http = {}, {}
   for name, value in pairs(given) do
-    if process[name] then
+    if name == "nameservers" then
+      settings.nameservers = nameservers(value)
+    elseif process[name] then
       settings[process[name][1]] = read("ls.config", name, value, process[name])
     else
       http[listener[name][1]] = read("ls.config", name, value, listener[name])

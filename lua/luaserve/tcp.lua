@@ -77,6 +77,10 @@ local none = {}
 -- options.
 function tcp.connect(host, port, opts)
   local limit = none
+  if not core.can_wait() then
+    misuse.raise("ls.connect: cannot wait while the site loads, nor inside a function written in C: call it in a handler, "
+      .. "in ls.once, or with ls.spawn")
+  end
   if type(host) == "table" then
     if port ~= nil then misuse.raise("ls.connect: with a table, everything goes into it") end
     opts = host

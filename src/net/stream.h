@@ -88,7 +88,7 @@ int ls_stream_flush(ls_seat *seat, ls_stream *s);
 /* Cancel the pending send, if there is one: proto->sent comes with LS_ECANCELED, or all had left in that moment. */
 void ls_stream_abort(ls_stream *s);
 
-/* When no thread runs any more and the port is closed: drop what the stream holds, without a callback. */
+/* Drop what is queued, without a callback. Nothing is being sent, or no thread runs any more and the port is closed. */
 void ls_stream_discard(ls_stream *s);
 
 /* Nothing is to take longer than until then. Storing a later deadline is one store; the timer looks when the earlier one

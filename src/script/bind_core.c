@@ -322,6 +322,13 @@ static int core_stop(lua_State *L)
     return 0;
 }
 
+/* core.can_wait() -> whether a call that waits may be made here */
+static int core_can_wait(lua_State *L)
+{
+    lua_pushboolean(L, ls_task_can_wait(L));
+    return 1;
+}
+
 /* core.thread() -> the number of the thread that runs this now, from 1; 0 while the site loads */
 static int core_thread(lua_State *L)
 {
@@ -349,6 +356,7 @@ int ls_core_open(lua_State *L)
                                          {"log", core_log},
                                          {"stats", core_stats},
                                          {"stop", core_stop},
+                                         {"can_wait", core_can_wait},
                                          {"thread", core_thread},
                                          {"processors", core_processors},
                                          {"percent_decode", core_percent_decode},

@@ -232,9 +232,9 @@ static int sock_receive(lua_State *L)
         lua_settop(L, 1);
         return receive_count(L, LUA_OK, n);
     }
-    const char *what = luaL_optstring(L, 2, "l");
-    if (what[0] == '*') what++;
-    luaL_argcheck(L, (what[0] == 'l' || what[0] == 'a') && what[1] == '\0', 2,
+    const char *what = lua_isnoneornil(L, 2) ? "l" : lua_tostring(L, 2);
+    if (what != NULL && what[0] == '*') what++;
+    luaL_argcheck(L, what != NULL && (what[0] == 'l' || what[0] == 'a') && what[1] == '\0', 2,
                   "receive takes a number of bytes, \"*l\" (a line) or \"*a\" (all until the end)");
     lua_settop(L, 1);
     return what[0] == 'l' ? receive_line(L, LUA_OK, 0) : receive_all(L, LUA_OK, 0);
@@ -526,7 +526,10 @@ static int sock_setkeepalive(lua_State *L)
     const ls_tcp_object *o = ls_tcp_check(L);
     const bool on = lua_isnoneornil(L, 2) || lua_toboolean(L, 2);
     double seconds = LS_TCP_KEEPALIVE_S;
-    if (lua_type(L, 2) == LUA_TNUMBER) seconds = luaL_checknumber(L, 2);
+    if (lua_type(L, 2) == LUA_TNUMBER)
+        seconds = luaL_checknumber(L, 2);
+    else if (!lua_isnoneornil(L, 2) && !lua_isboolean(L, 2))
+        seconds = 0;
     luaL_argcheck(L, seconds >= 1 && seconds <= 32767, 2, "seconds, from 1 to 32767, or false");
     if (o->tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
     const int err = ls_sock_keepalive(ls_sock_fd(o->tcp->stream.sock), on, (uint32_t)seconds);
@@ -543,6 +546,14 @@ static int sock_close(lua_State *L)
     if (o->tcp != NULL && state->site->port != NULL) ls_tcp_finish(state->seat, o->tcp);
     lua_pushboolean(L, 1);
     return 1;
+}
+
+/* sock:abort(): closes at once; what has not left is dropped. */
+static int sock_abort(lua_State *L)
+{
+    const ls_tcp_object *o = ls_tcp_check(L);
+    if (o->tcp != NULL) ls_tcp_abort(ls_state_of(L)->seat, o->tcp);
+    return 0;
 }
 
 static int push_addr(lua_State *L, const ls_addr *addr)
@@ -606,6 +617,7 @@ void ls_tcp_define(lua_State *L, ls_state *state)
                                        {"settimeouts", sock_settimeouts},
                                        {"setkeepalive", sock_setkeepalive},
                                        {"close", sock_close},
+                                       {"abort", sock_abort},
                                        {NULL, NULL}};
     static const luaL_Reg meta[] = {
         {"__gc", sock_close}, {"__close", sock_close}, {"__tostring", sock_tostring}, {NULL, NULL}};

@@ -122,6 +122,17 @@ void ls_tcp_finish(ls_seat *seat, ls_tcp *tcp)
     if (receiver != NULL) ls_task_wake(seat, receiver, LS_OK);
 }
 
+void ls_tcp_abort(ls_seat *seat, ls_tcp *tcp)
+{
+    if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* nothing is read on */
+    tcp->aborted = true;
+    if (tcp->stream.tx_pending)
+        ls_stream_abort(&tcp->stream); /* `sent` comes */
+    else
+        ls_stream_discard(&tcp->stream);
+    ls_tcp_finish(seat, tcp);
+}
+
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
 static bool keep(ls_tcp *tcp, ls_block *block, size_t len)
@@ -210,12 +221,18 @@ static void received(ls_seat *seat, ls_stream *s, int64_t result)
 
 /* ---- deadlines -------------------------------------------------------------------------------------------------- */
 
+/* Exact where it matters, cheap where it does not: the coarse clock is some milliseconds behind. */
+static uint64_t deadline(uint32_t ms)
+{
+    return ms < 1000 ? ls_clock_ns() / 1000000u + 1 + ms : ls_clock_coarse_ms() + ms;
+}
+
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task)
 {
     tcp->receiver = task;
     tcp->receive_at_ms = 0;
     if (tcp->receive_ms_max == 0) return;
-    tcp->receive_at_ms = ls_clock_coarse_ms() + tcp->receive_ms_max;
+    tcp->receive_at_ms = deadline(tcp->receive_ms_max);
     if (tcp->send_at_ms == 0 || tcp->send_at_ms > tcp->receive_at_ms)
         ls_stream_deadline(&tcp->stream, tcp->receive_at_ms, 0);
 }
@@ -223,7 +240,7 @@ void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task)
 static void send_begins(ls_tcp *tcp)
 {
     if (tcp->send_at_ms != 0 || tcp->send_ms_max == 0) return;
-    tcp->send_at_ms = ls_clock_coarse_ms() + tcp->send_ms_max;
+    tcp->send_at_ms = deadline(tcp->send_ms_max);
     tcp->progress = ls_sock_progress(tcp->stream.sock);
     if (tcp->receiver == NULL || tcp->receive_at_ms == 0 || tcp->receive_at_ms > tcp->send_at_ms)
         ls_stream_deadline(&tcp->stream, tcp->send_at_ms, 0);

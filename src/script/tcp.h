@@ -81,6 +81,9 @@ void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out);
 /* Lua lets it go: what is queued leaves, then it closes. Who waits to receive is woken. */
 void ls_tcp_finish(ls_seat *seat, ls_tcp *tcp);
 
+/* The same, and what is queued is dropped. */
+void ls_tcp_abort(ls_seat *seat, ls_tcp *tcp);
+
 /* Receive once, unless something is pending. LS_DONE: bytes came, or receive_end is set. LS_PENDING; LS_ENOMEM. */
 int ls_tcp_fill(ls_seat *seat, ls_tcp *tcp);
 

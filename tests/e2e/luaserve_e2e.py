@@ -180,6 +180,14 @@ class Conn:
             if not self._more():
                 raise Closed("the connection ended with %d of %d bytes of the body" % (have, count))
 
+    def line(self, end=b"\n"):
+        """What comes next up to `end`, which is dropped."""
+        while end not in self.data:
+            if not self._more():
+                raise Closed("the connection ended inside a line: %r" % self.data[-300:])
+        line, self.data = self.data.split(end, 1)
+        return line
+
     def rest(self):
         """Everything until the peer's end."""
         parts = [self.data]
