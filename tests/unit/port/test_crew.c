@@ -70,10 +70,22 @@ static void told_slow(ls_seat *seat, uint32_t ms, void *user)
     atomic_fetch_add(&slow_calls, 1);
 }
 
+static _Atomic int idle_calls;
+
+static void told_idle(void *user)
+{
+    if (user != &slow_calls) abort();
+    atomic_fetch_add(&idle_calls, 1);
+}
+
 static void place_open(crew_place *place, unsigned threads, unsigned threads_max)
 {
-    const ls_crew_options options = {
-        .threads = threads, .threads_max = threads_max, .bare = take_bare, .slow = told_slow, .user = &slow_calls};
+    const ls_crew_options options = {.threads = threads,
+                                     .threads_max = threads_max,
+                                     .bare = take_bare,
+                                     .slow = told_slow,
+                                     .idle = told_idle,
+                                     .user = &slow_calls};
     atomic_store(&jobs_run, 0);
     atomic_store(&jobs_inside_most, 0);
     atomic_store(&bare_run, 0);
@@ -239,9 +251,10 @@ static void the_watch_wakes_up_again(void **state)
     place_open(&place, 1, 2);
     assert_int_equal(ls_crew_start(place.crew), LS_OK);
     for (int round = 0; round < 2; round++) {
+        const int idle_before = atomic_load(&idle_calls);
         post(&place, &quick, job_quick);
         EVENTUALLY(atomic_load(&quick.runs) == 1);
-        ls_clock_sleep_ms(800);
+        EVENTUALLY(atomic_load(&idle_calls) > idle_before);
         post(&place, &blocking, job_blocking);
         EVENTUALLY(atomic_load(&blocking.inside));
         post(&place, &behind, job_quick);
@@ -331,6 +344,24 @@ static void slow_and_quick_mixed(void **state)
     place_close(&place);
 }
 
+/* The crew says that it is idle once for each time that it was not, and work goes on afterwards. */
+static void idleness_is_told_once(void **state)
+{
+    crew_place place;
+    job work;
+    (void)state;
+    place_open(&place, 2, 2);
+    assert_int_equal(ls_crew_start(place.crew), LS_OK);
+    for (int round = 1; round <= 2; round++) {
+        const int before = atomic_load(&idle_calls);
+        post(&place, &work, job_quick);
+        EVENTUALLY(atomic_load(&jobs_run) == round && atomic_load(&idle_calls) == before + 1);
+    }
+    ls_crew_stop(place.crew);
+    assert_true(ls_crew_join(place.crew, 0));
+    place_close(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +374,7 @@ int main(void)
         cmocka_unit_test(the_end_waits_for_the_packet_and_leaves_the_others_in_the_port),
         cmocka_unit_test(a_parked_crew_ends_at_once),
         cmocka_unit_test(slow_and_quick_mixed),
+        cmocka_unit_test(idleness_is_told_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
