@@ -60,6 +60,24 @@ static plain_socket *plain_push(lua_State *L, bool stream)
     return sock;
 }
 
+enum { SOCKETS_LOOK_MIN = 256 };
+
+void ls_sockets_opening(lua_State *L)
+{
+    ls_notify_script *script = ls_state_of(L)->notify;
+    if (script->sockets_look == 0) script->sockets_look = SOCKETS_LOOK_MIN;
+    if (script->sockets >= script->sockets_look) {
+        (void)lua_gc(L, LUA_GCCOLLECT);
+        script->sockets_look = 2 * script->sockets > SOCKETS_LOOK_MIN ? 2 * script->sockets : SOCKETS_LOOK_MIN;
+    }
+    script->sockets++;
+}
+
+void ls_sockets_closed(ls_state *state)
+{
+    if (state->notify != NULL) state->notify->sockets--;
+}
+
 /* core.socket("tcp"|"udp" [, "ip4"|"ip6"]) -> socket | nil, message, code */
 int ls_core_socket(lua_State *L)
 {
@@ -67,8 +85,11 @@ int ls_core_socket(lua_State *L)
     const bool stream = luaL_checkoption(L, 1, NULL, kinds) == 1;
     const uint8_t family = luaL_checkoption(L, 2, "ip4", families) == 1 ? LS_ADDR_IP6 : LS_ADDR_IP4;
     plain_socket *sock = plain_push(L, stream);
+    ls_sockets_opening(L);
     const int err = ls_plain_open(stream, family, &sock->fd);
-    return err < 0 ? ls_push_failure(L, err) : 1;
+    if (err == LS_OK) return 1;
+    ls_sockets_closed(ls_state_of(L));
+    return ls_push_failure(L, err);
 }
 
 /* The address from a host and a port at `index`; false: nil, message, code were pushed. */
@@ -110,6 +131,7 @@ static int plain_accept(lua_State *L)
     ls_addr addr;
     const int err = ls_sock_accept(sock->fd, &accepted->fd, &from);
     if (err < 0) return ls_push_failure(L, err);
+    ls_sockets_opening(L);
     ls_addr_of(&from, &addr);
     lua_pushstring(L, ls_addr_host(&addr, text));
     lua_pushinteger(L, addr.port);
@@ -212,6 +234,7 @@ static int plain_close(lua_State *L)
     if (fd == LS_FD_NONE) return 0;
     ls_notify_forget(L, fd);
     ls_sock_discard(fd);
+    ls_sockets_closed(ls_state_of(L));
     return 0;
 }
 

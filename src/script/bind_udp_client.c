@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "script/bind.h"
+#include "script/notify_inner.h"
 #include "script/site_inner.h"
 #include "script/task.h"
 #include "script/udp_inner.h"
@@ -17,6 +18,7 @@ static const char client_tag;
 
 typedef struct udp_client {
     ls_node node;
+    ls_state *state;
     ls_udp *udp;
     ls_datagrams *batch; /* received; from `next` on not yet taken */
     unsigned next;
@@ -45,6 +47,7 @@ static void client_close(ls_seat *seat, udp_client *client)
 {
     if (client->closed) return;
     client->closed = true;
+    ls_sockets_closed(client->state);
     client_drop_batch(client);
     ls_udp_close(seat, client->udp);
     if (!ls_list_empty(&client->waiters)) /* there is one at most */
@@ -260,16 +263,22 @@ int ls_core_udp_connect(lua_State *L)
     *handle = (client_handle){.tag = &client_tag};
     lua_rawgeti(L, LUA_REGISTRYINDEX, state->udp->client_meta_ref);
     lua_setmetatable(L, -2);
+    ls_sockets_opening(L);
     clients_sweep(state->udp);
     udp_client *client = calloc(1, sizeof *client);
-    if (client == NULL) return luaL_error(L, "not enough memory");
+    if (client == NULL) {
+        ls_sockets_closed(state);
+        return luaL_error(L, "not enough memory");
+    }
     const int err = ls_udp_connect(state->site->port, &setup, &to, &state->actor, client_came, client, &client->udp);
     if (err < 0) {
         free(client);
+        ls_sockets_closed(state);
         return ls_push_failure(L, err);
     }
     ls_node_init(&client->waiters);
     client->handle = true;
+    client->state = state;
     client->remote = to;
     ls_list_push(&state->udp->clients, &client->node);
     handle->client = client;
