@@ -263,12 +263,11 @@ void ls_notify_free(ls_state *state)
 {
     ls_notify_script *script = state->notify;
     if (script == NULL) return;
-    ls_node *lists[] = {&script->live, &script->dead};
+    const ls_node *lists[] = {&script->live, &script->dead};
     for (int n = 0; n < 2; n++) {
-        while (!ls_list_empty(lists[n])) {
-            script_notice *notice = LS_CONTAINER(lists[n]->next, script_notice, node);
-            ls_list_remove(&notice->node);
-            free(notice);
+        for (ls_node *node = lists[n]->next, *next; node != lists[n]; node = next) {
+            next = node->next;
+            free(LS_CONTAINER(node, script_notice, node));
         }
     }
     free(script);

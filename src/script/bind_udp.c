@@ -366,7 +366,7 @@ static bool is_reply(lua_State *L, int index)
 static int udp_late(lua_State *L, int status, lua_KContext context)
 {
     const udp_peer *peer = lua_touserdata(L, RUN_PEER);
-    size_t len;
+    size_t len = 0;
     (void)status;
     (void)context;
     if (!is_reply(L, RUN_REPLY)) return 0;

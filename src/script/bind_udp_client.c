@@ -54,10 +54,10 @@ static void client_close(ls_seat *seat, udp_client *client)
         ls_task_wake(seat, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
 }
 
+/* It is on no list any more. */
 static void client_free(udp_client *client)
 {
     client_drop_batch(client);
-    ls_list_remove(&client->node);
     ls_udp_free(client->udp);
     free(client);
 }
@@ -68,7 +68,9 @@ static void clients_sweep(ls_udp_script *script)
     for (ls_node *node = script->clients.next, *next; node != &script->clients; node = next) {
         udp_client *client = LS_CONTAINER(node, udp_client, node);
         next = node->next;
-        if (!client->handle && ls_udp_idle(client->udp)) client_free(client);
+        if (client->handle || !ls_udp_idle(client->udp)) continue;
+        ls_list_remove(&client->node);
+        client_free(client);
     }
 }
 
@@ -86,7 +88,10 @@ void ls_udp_script_free(ls_state *state)
 {
     ls_udp_script *script = state->udp;
     if (script == NULL) return;
-    while (!ls_list_empty(&script->clients)) client_free(LS_CONTAINER(script->clients.next, udp_client, node));
+    for (ls_node *node = script->clients.next, *next; node != &script->clients; node = next) {
+        next = node->next;
+        client_free(LS_CONTAINER(node, udp_client, node));
+    }
     free(script->peer_keys);
     free(script);
     state->udp = NULL;
@@ -102,7 +107,9 @@ static int handle_gc(lua_State *L)
     client->handle = false;
     if (state->site->port == NULL) return 0; /* the server has ended, and closed it */
     client_close(state->seat, client);
-    if (ls_udp_idle(client->udp)) client_free(client);
+    if (!ls_udp_idle(client->udp)) return 0;
+    ls_list_remove(&client->node);
+    client_free(client);
     return 0;
 }
 
@@ -110,9 +117,9 @@ static udp_client *client_check(lua_State *L)
 {
     client_handle *handle =
         lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) >= sizeof *handle ? lua_touserdata(L, 1) : NULL;
-    if (handle == NULL || handle->tag != &client_tag || handle->client == NULL)
-        luaL_typeerror(L, 1, "connected UDP socket");
-    return handle->client;
+    if (handle != NULL && handle->tag == &client_tag && handle->client != NULL) return handle->client;
+    luaL_typeerror(L, 1, "connected UDP socket");
+    return NULL;
 }
 
 /* ---- send and receive -------------------------------------------------------------------------------------- */
