@@ -19,7 +19,8 @@ if not address or mode and not quiet then
   os.exit(1)
 end
 
-ls.config { threads = 2 * ls.processors(), drain_timeout = 15 }
+-- Two spares: a console that does not take its lines at once holds up no more than the threads that write to it.
+ls.config { threads = 2 * ls.processors(), threads_max = 2 * ls.processors() + 2, drain_timeout = 15 }
 io.stdout:setvbuf("line")
 
 -- One write for the whole line: that is all it takes for lines not to interleave.

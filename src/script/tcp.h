@@ -66,6 +66,7 @@ struct ls_tcp {
     int8_t ended;       /* why the last loop over lines or chunks ended; 0 */
     bool unflushed;     /* on state->unflushed */
     bool finishing, aborted, shut, large, connecting;
+    bool asked; /* the pending receive only asks whether something is there */
 };
 
 static inline const ls_slice *ls_tcp_slice(const ls_tcp *tcp, uint32_t n)
