@@ -77,7 +77,7 @@ struct ls_state {
     ls_node tcps;                 /* connections (tcp.h) */
     struct ls_resolver *resolver; /* of names; NULL until one is looked up */
     struct ls_tcp *unflushed;     /* of these, what the running task has sent on */
-    unsigned tcps_ended;        /* since the last collection for their sake */
+    unsigned tcps_ended;          /* since the last collection for their sake */
     _Atomic unsigned tcp_count;   /* of tcps; read by any thread that looks for a state */
     ls_node timers;               /* ls.after and ls.every, armed or to be armed at the start */
 
