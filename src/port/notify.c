@@ -37,7 +37,7 @@ int ls_port_notify(ls_port *port, ls_seat *seat, ls_registration *registrations,
         registrations[i].result = carry_out(port, &registrations[i]);
         if (registrations[i].result < 0) failed = true;
     }
-    return max > 0 ? ls_port_wait(port, seat, packets, max, failed ? 0 : timeout_ms) : 0;
+    return max > 0 && seat != NULL ? ls_port_wait(port, seat, packets, max, failed ? 0 : timeout_ms) : 0;
 }
 
 void ls_taker_take(ls_seat *seat, const ls_packet *packet)
