@@ -241,14 +241,15 @@ class Streaming(E2E):
         idle = self.stats()
         if "blocks_live" not in idle:
             self.skipTest("no blocks_live")
+        # Garbage waits for its state's next collection, at most 2 MiB of it. Under ThreadSanitizer every request looks slow,
+        # so spare states get some, and nothing makes them collect once they are idle.
+        spread = SANITIZER == "tsan"
+        left = (2 * 1048576 // 65536 + 6) * idle["lua_states"] if spread else 0
         with self.connect() as conn:
-            for n in range(120):
+            for n in range(120 if spread else 20):
                 conn.ask("POST", "/echo", body=b"x" * 300000)
-                if n % 6 == 0:
+                if not spread or n % 6 == 0:
                     conn.get("/big")
-        # A state collects when 2 MiB of buffers were made in it: so much garbage, and one body, may be left in each.
-        left = (2 * 1048576 // 65536 + 6) * idle["lua_states"]
-        self.assertLess(left, 120 * 5)
         self.eventually(lambda: self.stats()["blocks_live"] <= idle["blocks_live"] + 4 + left, "the blocks came back")
 
 
