@@ -22,10 +22,12 @@ typedef struct ls_crew_options {
     void (*bare)(ls_seat *seat,
                  const ls_packet *packet); /* takes packets without an op (posts and notifications); may be NULL */
     void (*slow)(ls_seat *seat, uint32_t ms,
-                 void *user); /* the watch's thread: the worker of `seat` has been inside one
+                 void *user);             /* the watch's thread: the worker of `seat` has been inside one
                                                            * packet for about ms; called every 2 to 3 ms while so. It
                                                            * may have returned in the same moment. */
-    void (*idle)(void *user); /* the watch's thread: nobody has worked for half a second; may be NULL */
+    void (*pulse)(bool idle, void *user); /* the watch's thread, every half second in which somebody worked, and with
+                                           * `idle` when nobody has for so long: the last until somebody does. May be
+                                           * NULL. */
     void *user;
 } ls_crew_options;
 

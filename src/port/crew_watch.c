@@ -11,7 +11,7 @@
 enum {
     WATCH_TICK_SHORT_MS = LS_SLOW_MS / 2, /* two ticks, a short and a long one, are LS_SLOW_MS */
     WATCH_TICK_LONG_MS = LS_SLOW_MS - WATCH_TICK_SHORT_MS,
-    WATCH_IDLE_TICKS = 1000 / LS_SLOW_MS, /* half a second */
+    WATCH_PULSE_TICKS = 1000 / LS_SLOW_MS, /* half a second */
 };
 
 /* Take what the worker has not begun and give it to the port. The mutex is held: the worker waits for it before it
@@ -66,10 +66,16 @@ static void watch_tell(ls_crew *crew)
             options->slow(&crew->workers[i].seat, crew->workers[i].slow_ms, options->user);
 }
 
+/* Without the mutex, too. */
+static void watch_pulse(ls_crew *crew, bool idle)
+{
+    if (crew->options.pulse != NULL) crew->options.pulse(idle, crew->options.user);
+}
+
 void ls_crew_watch(void *arg)
 {
     ls_crew *crew = arg;
-    unsigned idle = 0;
+    unsigned idle = 0, ticks = 0;
     uint32_t tick_ms = WATCH_TICK_SHORT_MS;
     ls_mutex_lock(&crew->mutex);
     while (crew->alive > 0) {
@@ -80,15 +86,14 @@ void ls_crew_watch(void *arg)
             atomic_store_explicit(&crew->watch_asleep, false, memory_order_relaxed);
             ls_mutex_unlock(&crew->mutex);
             watch_tell(crew);
+            if (++ticks % WATCH_PULSE_TICKS == 0) watch_pulse(crew, false);
             ls_mutex_lock(&crew->mutex);
-        } else if (++idle == WATCH_IDLE_TICKS) {
+        } else if (++idle == WATCH_PULSE_TICKS) {
             atomic_store_explicit(&crew->watch_asleep, true, memory_order_relaxed);
-            if (crew->options.idle != NULL) {
-                ls_mutex_unlock(&crew->mutex);
-                crew->options.idle(crew->options.user);
-                ls_mutex_lock(&crew->mutex);
-            }
-        } else if (idle > WATCH_IDLE_TICKS) {
+            ls_mutex_unlock(&crew->mutex);
+            watch_pulse(crew, true);
+            ls_mutex_lock(&crew->mutex);
+        } else if (idle > WATCH_PULSE_TICKS) {
             while (crew->alive > 0 && atomic_load_explicit(&crew->watch_asleep, memory_order_relaxed))
                 ls_cond_wait(&crew->watch_wake, &crew->mutex);
             idle = 0;

@@ -235,6 +235,13 @@ static int buffer_keep(lua_State *L)
     return 1;
 }
 
+static int collect(lua_State *L)
+{
+    atomic_store_explicit(&ls_state_of(L)->buffer_bytes, 0, memory_order_relaxed);
+    (void)lua_gc(L, LUA_GCSTEP, 0);
+    return 0;
+}
+
 /* A buffer is small for Lua and large for the pool. A young collection costs a look at every coroutine, so it is asked
  * for in proportion to what lives, but before this state's share of the pool could be garbage. */
 void ls_buffer_account(lua_State *L, size_t bytes)
@@ -245,10 +252,14 @@ void ls_buffer_account(lua_State *L, size_t bytes)
     size_t enough = atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
     if (enough < BUFFER_BYTES_MIN) enough = BUFFER_BYTES_MIN;
     if (pool > 0 && enough > share) enough = (size_t)share;
-    state->buffer_bytes += bytes;
-    if (state->buffer_bytes < enough) return;
-    state->buffer_bytes = 0;
-    (void)lua_gc(L, LUA_GCSTEP, 0);
+    const size_t held = atomic_load_explicit(&state->buffer_bytes, memory_order_relaxed) + bytes;
+    atomic_store_explicit(&state->buffer_bytes, held, memory_order_relaxed);
+    if (held >= enough) (void)collect(L);
+}
+
+void ls_buffers_collect(ls_state *state, ls_seat *seat)
+{
+    (void)ls_state_protected(state, seat, collect, NULL);
 }
 
 /* A method of strings, for the bytes of the buffer as a string: the upvalue is string's function. */

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "script/bind.h"
+#include "script/buffer.h"
 #include "script/notify_inner.h"
 #include "script/site_inner.h"
 #include "script/task.h"
@@ -167,6 +168,7 @@ void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at)
 
 static void start_done(ls_seat *seat, ls_op *op);
 static void drain_done(ls_seat *seat, ls_op *op);
+static void collect_done(ls_seat *seat, ls_op *op);
 static void disconnect_done(ls_seat *seat, ls_op *op);
 
 int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned count, char *message,
@@ -214,6 +216,7 @@ int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned 
         seats[n]->user = state;
         state->start_op = (ls_op){.done = start_done, .actor = &state->actor};
         state->drain_op = (ls_op){.done = drain_done, .actor = &state->actor};
+        state->collect_op = (ls_op){.done = collect_done, .actor = &state->actor};
         state->disconnect_op = (ls_op){.done = disconnect_done, .actor = &state->actor};
     }
     if (message_bytes > 0) message[0] = '\0';
@@ -267,6 +270,30 @@ static void disconnect_done(ls_seat *seat, ls_op *op)
     ls_state *state = LS_CONTAINER(op, ls_state, disconnect_op);
     ls_tcps_disconnect(seat, state);
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+}
+
+static void collect_done(ls_seat *seat, ls_op *op)
+{
+    ls_state *state = LS_CONTAINER(op, ls_state, collect_op);
+    ls_buffers_collect(state, seat);
+    atomic_store_explicit(&state->collect_ordered, false, memory_order_release);
+}
+
+bool ls_site_pulse(ls_site *site, bool idle)
+{
+    bool ordered = false;
+    for (unsigned n = 0; n < site->state_count; n++) {
+        ls_state *state = site->states[n];
+        const size_t held = atomic_load_explicit(&state->buffer_bytes, memory_order_relaxed);
+        const bool unchanged = held == state->buffer_bytes_seen;
+        state->buffer_bytes_seen = held;
+        if (held == 0 || (!unchanged && !idle) ||
+            atomic_exchange_explicit(&state->collect_ordered, true, memory_order_acquire))
+            continue;
+        ls_port_post(site->port, &state->collect_op, NULL, 0);
+        ordered = true;
+    }
+    return ordered;
 }
 
 /* The orders count as busy, so that nobody takes the site for idle before its hooks have begun. */

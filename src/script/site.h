@@ -115,6 +115,10 @@ unsigned ls_site_busy(const ls_site *site);
 void ls_site_disconnect(ls_site *site);
 uint32_t ls_site_connections(const ls_site *site); /* that Lua has, those included that are just closing */
 
+/* For ls_crew_options.pulse: states whose buffers may be garbage, and that made none since the last pulse (or at all,
+ * when idle), are ordered to collect. true: some were. The watch's thread. */
+bool ls_site_pulse(ls_site *site, bool idle);
+
 /* For ls_crew_options.slow: enforces the CPU budget. The watch's thread. */
 void ls_site_slow(ls_seat *seat, uint32_t ms, void *site);
 

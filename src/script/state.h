@@ -55,9 +55,9 @@ struct ls_state {
     ls_slot *slot;
     ls_task *current; /* the task that runs, NULL outside */
 
-    size_t buffer_bytes;       /* of blocks that buffers were given since the last collection for their sake */
-    ls_small small;            /* Lua's small objects */
-    _Atomic size_t bytes_live; /* of Lua's memory; others read it for statistics */
+    _Atomic size_t buffer_bytes; /* of blocks that buffers were given since the last collection for their sake */
+    ls_small small;              /* Lua's small objects */
+    _Atomic size_t bytes_live;   /* of Lua's memory; others read it for statistics */
     size_t bytes_max;
 
     ls_node tasks_free, tasks_live;
@@ -87,7 +87,9 @@ struct ls_state {
     struct ls_notify_script *notify; /* of bind_notify.c */
     int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref,
         connecting_meta_ref;
-    ls_op start_op, drain_op, disconnect_op;
+    ls_op start_op, drain_op, disconnect_op, collect_op;
+    _Atomic bool collect_ordered; /* collect_op is on its way */
+    size_t buffer_bytes_seen;     /* by the watch, at its last pulse */
 };
 
 enum { LS_EXTRA_WAITS = 1, LS_EXTRA_OVER = 2, LS_EXTRA_BITS = 3 };

@@ -221,11 +221,10 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
     return LS_OK;
 }
 
-/* After a crowd has gone its memory goes, too. */
-static void idle(void *site)
+/* After a crowd has gone its memory goes, too; when Lua is to collect first, the crew will be idle once more. */
+static void pulse(bool idle, void *site)
 {
-    (void)site;
-    ls_memory_trim();
+    if (!ls_site_pulse(site, idle) && idle) ls_memory_trim();
 }
 
 static int open_core(ls_server *server, const ls_server_options *options, char *message, size_t message_bytes)
@@ -254,7 +253,7 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
                                           .threads_max = settings->threads_max,
                                           .bare = ls_taker_take,
                                           .slow = ls_site_slow,
-                                          .idle = idle,
+                                          .pulse = pulse,
                                           .user = server->site};
     if ((err = ls_crew_open(server->port, server->pools, &crew_options, &server->crew)) < 0)
         return explain(err, message, message_bytes, "cannot make %u threads: %s", server->settings.threads_max,

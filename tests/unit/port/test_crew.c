@@ -70,12 +70,12 @@ static void told_slow(ls_seat *seat, uint32_t ms, void *user)
     atomic_fetch_add(&slow_calls, 1);
 }
 
-static _Atomic int idle_calls;
+static _Atomic int idle_calls, busy_calls;
 
-static void told_idle(void *user)
+static void told_pulse(bool idle, void *user)
 {
     if (user != &slow_calls) abort();
-    atomic_fetch_add(&idle_calls, 1);
+    atomic_fetch_add(idle ? &idle_calls : &busy_calls, 1);
 }
 
 static void place_open(crew_place *place, unsigned threads, unsigned threads_max)
@@ -84,7 +84,7 @@ static void place_open(crew_place *place, unsigned threads, unsigned threads_max
                                      .threads_max = threads_max,
                                      .bare = take_bare,
                                      .slow = told_slow,
-                                     .idle = told_idle,
+                                     .pulse = told_pulse,
                                      .user = &slow_calls};
     atomic_store(&jobs_run, 0);
     atomic_store(&jobs_inside_most, 0);
@@ -362,6 +362,26 @@ static void idleness_is_told_once(void **state)
     place_close(&place);
 }
 
+/* While somebody works the pulse goes on, and nobody is called idle. */
+static void the_pulse_goes_on_beside_work(void **state)
+{
+    crew_place place;
+    job work;
+    (void)state;
+    place_open(&place, 1, 2);
+    assert_int_equal(ls_crew_start(place.crew), LS_OK);
+    post(&place, &work, job_blocking);
+    EVENTUALLY(atomic_load(&work.inside));
+    const int idle_before = atomic_load(&idle_calls), busy_before = atomic_load(&busy_calls);
+    EVENTUALLY(atomic_load(&busy_calls) >= busy_before + 2);
+    assert_int_equal(atomic_load(&idle_calls), idle_before);
+    atomic_store(&work.release, true);
+    EVENTUALLY(atomic_load(&idle_calls) == idle_before + 1);
+    ls_crew_stop(place.crew);
+    assert_true(ls_crew_join(place.crew, 0));
+    place_close(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +395,7 @@ int main(void)
         cmocka_unit_test(a_parked_crew_ends_at_once),
         cmocka_unit_test(slow_and_quick_mixed),
         cmocka_unit_test(idleness_is_told_once),
+        cmocka_unit_test(the_pulse_goes_on_beside_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
