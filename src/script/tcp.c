@@ -171,17 +171,20 @@ static void take(ls_tcp *tcp, int64_t result)
     }
 }
 
-/* Of large blocks one is wanted at a time, used while it is warm: a thread takes several packets at once, and each would
- * bring its own. So the wait is for the news that something is there, and the block is filled when its turn has come. */
+static int receive_block(ls_seat *seat, ls_tcp *tcp)
+{
+    return ls_stream_recv(seat, &tcp->stream, NULL, tcp->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+}
+
+/* The wait is for the news that something is there, and a block is filled when its turn has come: connections whose
+ * state is just in use wait in its inbox, hundreds of them perhaps, and each would bring its own block. */
 int ls_tcp_fill(ls_seat *seat, ls_tcp *tcp)
 {
     if (tcp->stream.rx_pending) return LS_PENDING;
-    if (tcp->large) {
-        const int there = ls_stream_recv(seat, &tcp->stream, NULL, 0);
-        tcp->asked = there == LS_PENDING;
-        if (there == LS_PENDING) return there;
-    }
-    const int err = ls_stream_recv(seat, &tcp->stream, NULL, tcp->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+    const int there = ls_stream_recv(seat, &tcp->stream, NULL, 0);
+    tcp->asked = there == LS_PENDING;
+    if (there == LS_PENDING) return there;
+    const int err = receive_block(seat, tcp);
     if (err == LS_PENDING || err == LS_ENOMEM) return err;
     take(tcp, err < 0 ? err : atomic_load_explicit(&tcp->stream.rx.result, memory_order_relaxed));
     return LS_DONE;
@@ -219,7 +222,7 @@ static void received(ls_seat *seat, ls_stream *s, int64_t result)
     if (tcp->asked) {
         tcp->asked = false;
         if (result == LS_OK) {
-            const int err = ls_stream_recv(seat, s, NULL, LS_BLOCK_LARGE);
+            const int err = receive_block(seat, tcp);
             if (err == LS_PENDING) return; /* it was nothing after all */
             result = err < 0 ? err : atomic_load_explicit(&s->rx.result, memory_order_relaxed);
         }
