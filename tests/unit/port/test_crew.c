@@ -382,6 +382,42 @@ static void the_pulse_goes_on_beside_work(void **state)
     place_close(&place);
 }
 
+/* ---- threads that do not start ------------------------------------------------------------------------------------ */
+
+static int starts_left = -1; /* then one fails; negative: none does */
+
+int __real_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn,
+                           void *arg); /* NOLINT(*-reserved-*) */
+int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn,
+                           void *arg);                                                       /* NOLINT(*-reserved-*) */
+int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg) /* NOLINT(*-reserved-*) */
+{
+    if (starts_left >= 0 && starts_left-- == 0) return LS_ENOMEM;
+    return __real_ls_thread_start(thread, name, fn, arg);
+}
+
+/* Any of the workers, the spares and the watch: those that had started end, and what was posted is still in the port. */
+static void a_start_that_fails_halfway_leaves_no_thread(void **state)
+{
+    enum { THREADS = 2, THREADS_MAX = 4 };
+    (void)state;
+    for (int k = 0; k <= THREADS_MAX; k++) {
+        crew_place place;
+        job work;
+        place_open(&place, THREADS, THREADS_MAX);
+        starts_left = k;
+        assert_int_equal(ls_crew_start(place.crew), LS_ENOMEM);
+        assert_int_equal(starts_left, -1);
+        post(&place, &work, job_quick);
+        assert_true(ls_crew_join(place.crew, 0)); /* nobody is left to wait for */
+        assert_int_equal(atomic_load(&jobs_run), 0);
+        ls_packet packet = {0};
+        while (packet.op != &work.op)
+            assert_int_equal(ls_port_wait(place.net.port, &place.net.seat, &packet, 1, PATIENCE_MS), 1);
+        place_close(&place);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +432,7 @@ int main(void)
         cmocka_unit_test(slow_and_quick_mixed),
         cmocka_unit_test(idleness_is_told_once),
         cmocka_unit_test(the_pulse_goes_on_beside_work),
+        cmocka_unit_test(a_start_that_fails_halfway_leaves_no_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
