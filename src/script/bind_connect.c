@@ -90,7 +90,7 @@ static int connect_ended(lua_State *L, int status, lua_KContext context)
     else if (c->tcp->receive_end == LS_OK)
         return connected(L, c);
     else
-        c->err = c->tcp->receive_end;
+        c->err = (int)c->tcp->receive_end;
     ls_tcp *tcp = c->tcp;
     c->tcp = NULL;
     tcp->receiver = NULL;

@@ -106,7 +106,10 @@ static void listener_add(lua_State *L, ls_state *state, const ls_site_listener *
     if (index == LS_LISTENERS_MAX) luaL_error(L, "more than %d listeners", LS_LISTENERS_MAX);
     if (state->listeners == NULL) {
         state->listeners = calloc(LS_LISTENERS_MAX, sizeof *state->listeners);
-        if (state->listeners == NULL) luaL_error(L, "not enough memory");
+        if (state->listeners == NULL) {
+            luaL_error(L, "not enough memory");
+            return;
+        }
     }
     if (state->index == 0) {
         ls_site_entry *entry = calloc(1, sizeof *entry);

@@ -97,39 +97,26 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->states = calloc(1, sizeof(ls_state *));
     if (ls_notify_table_open(&site->notices) < 0 || site->udp_entries == NULL || site->path == NULL ||
         site->entries == NULL || site->states == NULL)
-        goto fail_site;
+        goto fail;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
-    if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &site->load_pools)) < 0) goto fail_site;
-    if ((err = ls_pool_open(site->load_pools, &site->load_pool)) < 0) goto fail_pools;
+    if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &site->load_pools)) < 0) goto fail;
+    if ((err = ls_pool_open(site->load_pools, &site->load_pool)) < 0) goto fail;
     ls_pool_enter(site->load_pool);
     ls_seat_init(&site->load_seat, NULL, site->load_pool, 0);
 
     err = ls_state_open(site, 0, (size_t)LS_LUA_MIB_MAX << 20, &site->states[0], message, message_bytes);
-    if (err < 0) goto fail_pool;
+    if (err < 0) goto fail;
     site->state_count = 1;
-    if ((err = site_load_state(site, site->states[0], message, message_bytes)) < 0) goto fail_state;
+    if ((err = site_load_state(site, site->states[0], message, message_bytes)) < 0) goto fail;
     if (site->settings.handler_cpu_ms_max > 0)
         site->cpu_ns_max = (uint64_t)site->settings.handler_cpu_ms_max * 1000000;
     if (message_bytes > 0) message[0] = '\0';
     *out = site;
     return LS_OK;
 
-fail_state:
-    ls_state_close(site->states[0]);
-fail_pool:
-    ls_pool_close(site->load_pool);
-fail_pools:
-    ls_pools_close(site->load_pools);
-fail_site:
-    for (unsigned n = 0; n < site->entry_count; n++) free(site->entries[n]);
-    for (unsigned n = 0; n < site->udp_count; n++) free(site->udp_entries[n]);
-    if (site->notices != NULL) ls_notify_table_close(site->notices);
-    free(site->udp_entries);
-    free(site->states);
-    free(site->entries);
-    free(site->path);
-    free(site);
+fail:
+    ls_site_close(site);
     return err;
 }
 
@@ -365,10 +352,10 @@ void ls_site_close(ls_site *site)
 {
     site->port = NULL; /* finalizers of the site may still ask for it */
     for (unsigned n = 0; n < site->state_count; n++) ls_state_close(site->states[n]);
-    ls_pool_close(site->load_pool);
-    ls_pools_close(site->load_pools);
-    for (unsigned n = 0; n < site->entry_count; n++) free(site->entries[n]);
-    for (unsigned n = 0; n < site->udp_count; n++) free(site->udp_entries[n]);
+    if (site->load_pool != NULL) ls_pool_close(site->load_pool);
+    if (site->load_pools != NULL) ls_pools_close(site->load_pools);
+    for (unsigned n = 0; n < LS_LISTENERS_MAX && site->entries != NULL; n++) free(site->entries[n]);
+    for (unsigned n = 0; n < LS_UDP_ENTRIES_MAX && site->udp_entries != NULL; n++) free(site->udp_entries[n]);
     if (site->notices != NULL) ls_notify_table_close(site->notices);
     free(site->udp_entries);
     free(site->slots);
