@@ -5,7 +5,10 @@
  *
  * Bytes become a Lua string when they are asked for as such. receiveany and chunks hand out what came: below
  * LS_TCP_STRING_MAX bytes as a string, which costs less than the object that would share the block, else as a buffer
- * that does share it. */
+ * that does share it.
+ *
+ * Whatever Lua allocates may set off its collector, and with it finalizers of the script: these may close the very sock
+ * that is being received from, or receive from it. So after an allocation the tcp is looked up again (`still`). */
 #include <string.h>
 
 #include "base/err.h"
@@ -47,6 +50,13 @@ ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
     return o;
 }
 
+/* Whether the sock, which is at index 1, has still got `n` bytes of tcp, after a finalizer may have run. */
+static bool still(lua_State *L, const ls_tcp *tcp, size_t n)
+{
+    const ls_tcp_object *o = lua_touserdata(L, 1);
+    return o->tcp == tcp && tcp->received >= n;
+}
+
 /* ---- waiting for bytes ------------------------------------------------------------------------------------------ */
 
 enum { END_DRAINING = -1000 }; /* beside the LS_E* codes */
@@ -59,6 +69,8 @@ static int more(lua_State *L, ls_tcp *tcp)
     int err = ls_tcp_fill(state->seat, tcp);
     if (err == LS_ENOMEM) {
         (void)lua_gc(L, LUA_GCCOLLECT); /* what buffers hold does not count as Lua's memory */
+        if (!still(L, tcp, 0)) return LS_ECLOSED;
+        if (tcp->receive_end != LS_OK) return tcp->receive_end;
         err = ls_tcp_fill(state->seat, tcp);
     }
     return err == LS_PENDING && state->draining && tcp->server != NULL && tcp->received == 0 ? END_DRAINING : err;
@@ -105,15 +117,17 @@ static int failed(lua_State *L, int err)
     return ls_tcp_push_failure(L, err);
 }
 
-/* Push the first n received bytes as a string, and drop them and `also` more. */
-static void push_bytes(lua_State *L, ls_tcp *tcp, size_t n, size_t also)
+/* Push the first n received bytes as a string, and drop them and `also` more. false: a finalizer was there first, and
+ * nothing that is of use is on the stack. */
+static bool push_bytes(lua_State *L, ls_tcp *tcp, size_t n, size_t also)
 {
     if (n <= tcp->head.len || n == 0) {
-        lua_pushlstring(L, n > 0 ? tcp->head.ptr : "", n);
+        lua_pushlstring(L, n > 0 ? tcp->head.ptr : "", n); /* copies before it collects */
     } else {
         luaL_Buffer text;
         size_t at = 0;
         char *to = luaL_buffinitsize(L, &text, n);
+        if (!still(L, tcp, n)) return false;
         for (uint32_t i = 0; at < n; i++) {
             const ls_slice *slice = ls_tcp_slice(tcp, i);
             const size_t run = slice->len < n - at ? slice->len : n - at;
@@ -122,15 +136,24 @@ static void push_bytes(lua_State *L, ls_tcp *tcp, size_t n, size_t also)
         }
         luaL_pushresultsize(&text, n);
     }
-    ls_tcp_consume(tcp, n + also);
+    if (still(L, tcp, n + also)) ls_tcp_consume(tcp, n + also);
+    return true;
+}
+
+/* The same as the only result. */
+static int return_bytes(lua_State *L, ls_tcp *tcp, size_t n, size_t also)
+{
+    return push_bytes(L, tcp, n, also) ? 1 : failed(L, LS_ECLOSED);
 }
 
 /* nil, message, code, and what has come so far */
 static int failed_partly(lua_State *L, ls_tcp *tcp, int err)
 {
-    const int results = failed(L, err);
-    if (tcp == NULL || err == LS_EBUSY) return results;
-    push_bytes(L, tcp, tcp->received, 0);
+    const int top = lua_gettop(L), results = failed(L, err);
+    if (tcp == NULL || err == LS_EBUSY || !still(L, tcp, 0) || !push_bytes(L, tcp, tcp->received, 0)) {
+        lua_settop(L, top + results);
+        return results;
+    }
     return results + 1;
 }
 
@@ -146,8 +169,7 @@ static int receive_count(lua_State *L, int status, lua_KContext count)
         if (err == LS_PENDING) return wait_for_more(L, tcp, count, receive_count);
         if (err != LS_DONE) return failed_partly(L, tcp, err);
     }
-    push_bytes(L, tcp, (size_t)count, 0);
-    return 1;
+    return return_bytes(L, tcp, (size_t)count, 0);
 }
 
 /* Where the first line feed lies behind what was looked at: its position, or -1. */
@@ -186,8 +208,7 @@ static int try_line(lua_State *L, ls_tcp *tcp)
         if ((at < 0 ? tcp->received : (size_t)at) > tcp->config->line_bytes_max) return LS_EMSGSIZE;
         if (at >= 0) {
             const bool cr = at > 0 && byte_at(tcp, (size_t)at - 1) == '\r';
-            push_bytes(L, tcp, (size_t)at - cr, 1u + cr);
-            return LS_DONE;
+            return push_bytes(L, tcp, (size_t)at - cr, 1u + cr) ? LS_DONE : LS_ECLOSED;
         }
         const int err = more(L, tcp);
         if (err != LS_DONE) return err;
@@ -216,9 +237,8 @@ static int receive_all(lua_State *L, int status, lua_KContext context)
         err = more(L, tcp);
     }
     if (err == LS_PENDING) return wait_for_more(L, tcp, context, receive_all);
-    if (err != LS_ECLOSED) return failed_partly(L, tcp, err);
-    push_bytes(L, tcp, tcp->received, 0);
-    return 1;
+    if (err != LS_ECLOSED || !still(L, tcp, 0)) return failed_partly(L, tcp, err);
+    return return_bytes(L, tcp, tcp->received, 0);
 }
 
 /* sock:receive([n | "*l" | "*a"]) -> string | nil, message, code, what came before. Without an argument a line. */
@@ -242,15 +262,14 @@ static int sock_receive(lua_State *L)
 
 /* ---- receiveany, chunks, lines ------------------------------------------------------------------------------------ */
 
-/* Push up to `max` of what came: a string, or a buffer that shares the blocks. `lent`: only until it is taken back. */
-static void push_some(lua_State *L, ls_tcp *tcp, size_t max, bool lent)
+/* Push up to `max` of what came: a string, or a buffer that shares the blocks. `lent`: only until it is taken back.
+ * false as for push_bytes. */
+static bool push_some(lua_State *L, ls_tcp *tcp, size_t max, bool lent)
 {
     const size_t n = tcp->received < max ? tcp->received : max;
-    if (n < TCP_STRING_MAX) {
-        push_bytes(L, tcp, n, 0);
-        return;
-    }
+    if (n < TCP_STRING_MAX) return push_bytes(L, tcp, n, 0);
     ls_buffer *buffer = ls_buffer_push(L);
+    if (!still(L, tcp, n)) return false;
     size_t at = 0;
     for (uint32_t i = 0; at < n; i++) {
         const ls_slice *slice = ls_tcp_slice(tcp, i);
@@ -263,6 +282,7 @@ static void push_some(lua_State *L, ls_tcp *tcp, size_t max, bool lent)
         ls_buffer_lend(buffer);
     else
         ls_buffer_account(L, n);
+    return true;
 }
 
 static int receive_any(lua_State *L, int status, lua_KContext max)
@@ -275,8 +295,7 @@ static int receive_any(lua_State *L, int status, lua_KContext max)
         if (err == LS_PENDING) return wait_for_more(L, tcp, max, receive_any);
         if (err != LS_DONE) return failed(L, err);
     }
-    push_some(L, tcp, (size_t)max, false);
-    return 1;
+    return push_some(L, tcp, (size_t)max, false) ? 1 : failed(L, LS_ECLOSED);
 }
 
 /* sock:receiveany([max]) -> what is there, at most max bytes: a string or (4 KiB and more) a buffer | nil, message,
@@ -293,7 +312,7 @@ static int sock_receiveany(lua_State *L)
 /* The end of an iteration: why is a field of the sock, for those who want to know. */
 static int iteration_ends(lua_State *L, ls_tcp *tcp, int err)
 {
-    if (tcp != NULL) tcp->ended = (int8_t)(err == END_DRAINING ? LS_ECLOSED : err);
+    if (tcp != NULL && still(L, tcp, 0)) tcp->ended = (int8_t)(err == END_DRAINING ? LS_ECLOSED : err);
     lua_pushnil(L);
     return 1;
 }
@@ -311,8 +330,7 @@ static int chunks_go_on(lua_State *L, int status, lua_KContext context)
         if (err == LS_PENDING) return wait_for_more(L, tcp, context, chunks_go_on);
         if (err != LS_DONE) return iteration_ends(L, tcp, err);
     }
-    push_some(L, tcp, LS_BLOCK_LARGE, true);
-    return 1;
+    return push_some(L, tcp, LS_BLOCK_LARGE, true) ? 1 : iteration_ends(L, tcp, LS_ECLOSED);
 }
 
 static int chunks_next(lua_State *L)
@@ -342,10 +360,8 @@ static int lines_go_on(lua_State *L, int status, lua_KContext context)
     if (status == LUA_OK || err == LS_OK) err = try_line(L, tcp);
     if (err == LS_DONE) return 1;
     if (err == LS_PENDING) return wait_for_more(L, tcp, context, lines_go_on);
-    if (err == LS_ECLOSED && tcp->received > 0) { /* the last line may lack its end */
-        push_bytes(L, tcp, tcp->received, 0);
-        return 1;
-    }
+    if (err == LS_ECLOSED && still(L, tcp, 1) && push_bytes(L, tcp, tcp->received, 0))
+        return 1; /* the last line may lack its end */
     return iteration_ends(L, tcp, err);
 }
 
@@ -420,8 +436,7 @@ static int receive_until(lua_State *L, int status, lua_KContext context)
     while (err == LS_DONE) {
         const int64_t found = until_find(tcp, u, lua_tostring(L, 2));
         if (found >= 0 && (size_t)found - u->len <= u->limit) {
-            push_bytes(L, tcp, (size_t)found - (u->inclusive ? 0 : u->len), u->inclusive ? 0 : u->len);
-            return 1;
+            return return_bytes(L, tcp, (size_t)found - (u->inclusive ? 0 : u->len), u->inclusive ? 0 : u->len);
         }
         if (tcp->received >= u->limit + u->len) return failed(L, LS_EMSGSIZE);
         err = more(L, tcp);

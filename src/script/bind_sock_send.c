@@ -3,6 +3,7 @@
  * Strings are copied beside each other into the stream's block; long ones are sent from where they lie, and the task
  * waits until they have left. Buffers are shared. What is queued leaves in one gather send when the task waits or ends,
  * or when there is much of it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -24,23 +25,27 @@ typedef struct sending {
     int kept; /* strings pushed to be kept */
 } sending;
 
-/* Raises for what cannot be sent, before anything is queued. */
-static void check_value(lua_State *L, int index, int arg, int depth)
+/* Raises for what cannot be sent, before anything is queued. From then on nothing may raise or be allocated in Lua: a
+ * string that was queued as it lies is kept by the stack only, and a finalizer may close the sock. The result is how many
+ * strings inside tables queue_value may keep on the stack. */
+static unsigned check_value(lua_State *L, int index, int arg, int depth)
 {
+    unsigned kept = 0;
     switch (lua_type(L, index)) {
-    case LUA_TSTRING:
-    case LUA_TNUMBER: return;
+    case LUA_TSTRING: return depth == 1 && lua_rawlen(L, index) >= LS_PIN_BYTES;
+    case LUA_TNUMBER: return 0;
     case LUA_TTABLE:
         if (depth == NESTED_MAX) luaL_argerror(L, arg, "tables are nested too deeply");
         luaL_checkstack(L, 4, "tables are nested too deeply");
         for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, index); n <= count; n++) {
             lua_rawgeti(L, index, n);
-            check_value(L, lua_gettop(L), arg, depth + 1);
+            kept += check_value(L, lua_gettop(L), arg, depth + 1);
             lua_pop(L, 1);
         }
-        return;
+        return kept;
     default:
         if (ls_buffer_test(L, index) == NULL) luaL_typeerror(L, arg, "string, number, buffer or table of them");
+        return 0;
     }
 }
 
@@ -77,6 +82,23 @@ static int queue_buffer(lua_State *L, const sending *s, const ls_buffer *buffer)
     return LS_OK;
 }
 
+/* A number as tostring() has it, without a string of Lua's. */
+static int queue_number(lua_State *L, const sending *s, int index)
+{
+    char text[64];
+    int len;
+    if (lua_isinteger(L, index)) {
+        len = lua_integer2str(text, sizeof text, lua_tointeger(L, index));
+    } else {
+        len = lua_number2str(text, sizeof text - 2, lua_tonumber(L, index));
+        if (text[strspn(text, "-0123456789")] == '\0') { /* it looks like an integer */
+            memcpy(text + len, ".0", 2);
+            len += 2;
+        }
+    }
+    return queue_copy(s, text, (size_t)len);
+}
+
 static int queue_value(lua_State *L, sending *s, int index, int depth)
 {
     size_t len;
@@ -86,24 +108,15 @@ static int queue_value(lua_State *L, sending *s, int index, int depth)
     case LUA_TTABLE:
         for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, index); n <= count && err == LS_OK; n++) {
             const int kept = s->kept;
-            luaL_checkstack(L, 4,
-                            "too much to send"); /* not for plain calls: it would make the stack larger for good */
             lua_rawgeti(L, index, n);
             err = queue_value(L, s, lua_gettop(L), depth + 1);
             if (s->kept == kept) lua_pop(L, 1);
         }
         return err;
     case LUA_TUSERDATA: return queue_buffer(L, s, ls_buffer_test(L, index));
+    case LUA_TNUMBER: return queue_number(L, s, index);
     default:
-        if (depth == 0 || lua_type(L, index) == LUA_TSTRING) {
-            bytes = lua_tolstring(L, index, &len);
-        } else {
-            lua_pushvalue(L, index); /* a number in a table: not changed there */
-            bytes = lua_tolstring(L, -1, &len);
-            err = queue_copy(s, bytes, len);
-            lua_pop(L, 1);
-            return err;
-        }
+        bytes = lua_tolstring(L, index, &len);
         if (len < LS_PIN_BYTES || !s->may_pin || (depth > 0 && (s->kept == PINNED_MAX || depth > 1)))
             return queue_copy(s, bytes, len);
         if (depth > 0) s->kept++; /* it stays on the stack */
@@ -136,7 +149,10 @@ int ls_sock_send(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
     const int last = lua_gettop(L);
-    for (int n = 2; n <= last; n++) check_value(L, n, n, 0);
+    unsigned kept = 0;
+    for (int n = 2; n <= last; n++) kept += check_value(L, n, n, 0);
+    if (kept > 0) /* only then: it makes the stack larger for good */
+        luaL_checkstack(L, (int)(kept < PINNED_MAX ? kept : PINNED_MAX) + NESTED_MAX + 4, "too much to send");
     ls_tcp *tcp = o->tcp;
     if (tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
     if (tcp->send_end != LS_OK) return ls_tcp_push_failure(L, tcp->send_end);

@@ -392,7 +392,7 @@ static void count_ended(ls_seat *seat, ls_state *state)
 
 static void serve_ended(ls_seat *seat, ls_task *task, int status, int count)
 {
-    ls_tcp *tcp = task->owner;
+    const ls_tcp *tcp = task->owner;
     (void)count;
     if (status != LUA_OK) {
         char what[LS_ADDR_TEXT_BYTES + 32], text[LS_ADDR_TEXT_BYTES];
@@ -400,9 +400,9 @@ static void serve_ended(ls_seat *seat, ls_task *task, int status, int count)
         if (tcp != NULL) ls_tcp_get_peer(tcp, &peer);
         (void)snprintf(what, sizeof what, "connection from %s",
                        tcp != NULL ? ls_addr_text(&peer, text) : "a peer (closed already)");
-        ls_task_log_error(seat, task, what);
+        ls_task_log_error(seat, task, what); /* may run Lua, which may close it */
     }
-    if (tcp != NULL) ls_tcp_finish(seat, tcp); /* before the release: the task's owner is changed */
+    if (task->owner != NULL) ls_tcp_finish(seat, task->owner); /* before the release: the task's owner is changed */
     ls_state *state = task->state;
     ls_task_release(seat, task, status == LUA_OK);
     count_ended(seat, state);

@@ -1,0 +1,603 @@
+/* The object `sock`: what each way to receive gives and leaves, sending, deadlines, ends, and other tasks that meddle. */
+#include "support_sock.h"
+
+enum { BLOCK = LS_BLOCK_SMALL };
+
+/* A conversation: the peer's pieces, each received by itself, then its end; and all that it is answered. */
+static void talk(const char *options, const char *serve, const char *const *pieces, const char *expected)
+{
+    sock_rig rig;
+    rig_open(&rig, options, serve);
+    const int peer = rig_connect(&rig);
+    rig_pump(&rig);
+    for (; *pieces != NULL; pieces++) rig_say(&rig, peer, *pieces);
+    rig_ends_with(&rig, peer, expected);
+    rig_close(&rig);
+}
+
+#define PIECES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* ---- receive ------------------------------------------------------------------------------------------------------ */
+
+static void so_many_bytes(void **state)
+{
+    static const char serve[] = "while true do local d, e, c, part = sock:receive(4) "
+                                "if not d then return sock:send(show(d, e, c, part)) end sock:send('[', d, ']') end";
+    (void)state;
+    talk("", serve, PIECES("abcdefgh"), "[abcd][efgh]nil|closed|ECLOSED|");
+    talk("", serve, PIECES("a", "b", "c", "d"), "[abcd]nil|closed|ECLOSED|");
+    talk("", serve, PIECES("ab", "cdef", "ghi"), "[abcd][efgh]nil|closed|ECLOSED|i");
+    talk("", "sock:send(show(sock:receive(0)))", PIECES("x"), "");
+    talk("message_bytes_max = 5",
+         "sock:send(show(sock:receive(5)), ' ', show(sock:receive(6)), ' ', show(sock:receive(1)))",
+         PIECES("12345", "6"), "12345 nil|message too long|EMSGSIZE 6");
+}
+
+static void across_blocks(void **state)
+{
+    sock_rig rig;
+    static char bytes[3 * BLOCK + 100];
+    static char got[sizeof bytes];
+    (void)state;
+    for (size_t n = 0; n < sizeof bytes; n++) bytes[n] = (char)('a' + n % 23);
+    for (int at = -1; at <= 1; at++) { /* what is asked for ends before, at and behind the end of a block */
+        char serve[200];
+        (void)snprintf(serve, sizeof serve,
+                       "local d = assert(sock:receive(%d)) sock:send(d, assert(sock:receive(%d)))", 2 * BLOCK + at,
+                       (int)sizeof bytes - 2 * BLOCK - at);
+        rig_open(&rig, "", serve);
+        const int peer = rig_connect(&rig);
+        rig_write(&rig, peer, bytes, BLOCK);
+        rig_write(&rig, peer, bytes + BLOCK, BLOCK);
+        rig_write(&rig, peer, bytes + 2 * BLOCK, sizeof bytes - 2 * BLOCK);
+        assert_int_equal(rig_read(&rig, peer, got, sizeof got), sizeof got);
+        assert_memory_equal(got, bytes, sizeof bytes);
+        close(peer);
+        rig_close(&rig);
+    }
+}
+
+static void lines(void **state)
+{
+    static const char serve[] = "while true do local d, e, c, part = sock:receive('*l') "
+                                "if not d then return sock:send(show(d, e, c, part)) end sock:send('[', d, ']') end";
+    static const char iterate[] = "for line in sock:lines() do sock:send('[', line, ']') end sock:send(sock.ended)";
+    (void)state;
+    talk("", serve, PIECES("one\r\ntwo\n\n\r\na\rb\nrest"), "[one][two][][][a\rb]nil|closed|ECLOSED|rest");
+    talk("", serve, PIECES("on", "e\r", "\ntwo", "\n", "\r", "\n"), "[one][two][]nil|closed|ECLOSED|");
+    talk("line_bytes_max = 5", serve, PIECES("12345\n"), "[12345]nil|closed|ECLOSED|");
+    talk("line_bytes_max = 5", serve, PIECES("12345", "\n"), "[12345]nil|closed|ECLOSED|");
+    talk("line_bytes_max = 5", serve, PIECES("123456\n"), "nil|message too long|EMSGSIZE|nil");
+    talk("line_bytes_max = 5", serve, PIECES("123456"), "nil|message too long|EMSGSIZE|nil"); /* it need not end */
+    talk("line_bytes_max = 5", "sock:receive('*l') sock:send(sock:receive(7))", PIECES("123456\n"),
+         "123456\n"); /* it stays */
+    talk("", iterate, PIECES("a\nb", "\r\nc"), "[a][b][c]ECLOSED");
+    talk("line_bytes_max = 2", iterate, PIECES("ab\nabc\n"), "[ab]EMSGSIZE");
+}
+
+static void all_until_the_end(void **state)
+{
+    static const char serve[] = "sock:send(show(sock:receive('*a')))";
+    (void)state;
+    talk("", serve, PIECES(""), "");
+    talk("", serve, PIECES("one", "two", "three"), "onetwothree");
+    talk("message_bytes_max = 6", serve, PIECES("123", "456"), "123456");
+    talk("message_bytes_max = 6", serve, PIECES("123", "4567"), "nil|message too long|EMSGSIZE");
+}
+
+static void what_is_there(void **state)
+{
+    static const char serve[] = "while true do local d, e, c = sock:receiveany(%s) "
+                                "if not d then return sock:send(show(d, e, c)) end sock:send('[', d, ']') end";
+    char text[200];
+    (void)state;
+    (void)snprintf(text, sizeof text, serve, "");
+    talk("", text, PIECES("a", "bcd"), "[a][bcd]nil|closed|ECLOSED");
+    (void)snprintf(text, sizeof text, serve, "2");
+    talk("", text, PIECES("abcde"), "[ab][cd][e]nil|closed|ECLOSED");
+}
+
+static void until_a_pattern(void **state)
+{
+    static const char serve[] = "while true do local d, e, c, part = sock:receiveuntil('<end>') "
+                                "if not d then return sock:send(show(d, e, c, part)) end sock:send('[', d, ']') end";
+    static const char text[] = "abc<end>";
+    (void)state;
+    for (size_t cut = 1; cut < sizeof text - 1; cut++) { /* the blocks meet at every byte of it */
+        char first[16], second[16];
+        (void)snprintf(first, sizeof first, "%.*s", (int)cut, text);
+        (void)snprintf(second, sizeof second, "%s", text + cut);
+        talk("", serve, PIECES(first, second), "[abc]nil|closed|ECLOSED|");
+        for (size_t again = cut + 1; again < sizeof text - 1; again++) {
+            char third[16];
+            (void)snprintf(second, sizeof second, "%.*s", (int)(again - cut), text + cut);
+            (void)snprintf(third, sizeof third, "%s", text + again);
+            talk("", serve, PIECES(first, second, third), "[abc]nil|closed|ECLOSED|");
+        }
+    }
+    talk("", "sock:send(show(sock:receiveuntil('aab', { inclusive = true }), sock:receiveuntil('\\0')))",
+         PIECES("a", "a", "a", "abrest"), "aaaab|nil|closed|ECLOSED|rest");
+}
+
+static void until_a_pattern_is_bounded(void **state)
+{
+    static const char limit[] =
+        "sock:send(show(sock:receiveuntil('--', { limit = 4 })), ' ', show(sock:receiveany()))";
+    static const char listener[] = "sock:send(show(sock:receiveuntil('--')))";
+    static const char lengths[] =
+        "local longest = ('x'):rep(1024) sock:send(show(pcall(sock.receiveuntil, sock, longest .. 'x')), ' ', "
+        "#assert(sock:receiveuntil(longest, { inclusive = true })))";
+    char pattern[1025] = "";
+    (void)state;
+    talk("", limit, PIECES("1234--rest"), "1234 rest");
+    talk("", limit, PIECES("1234", "-", "-rest"), "1234 rest");
+    talk("", limit, PIECES("12345--rest"), "nil|message too long|EMSGSIZE 12345--rest"); /* it stays */
+    talk("", limit, PIECES("12345-"), "nil|message too long|EMSGSIZE 12345-");
+    talk("", limit, PIECES("12345"), "nil|closed|ECLOSED|12345 nil|closed|ECLOSED"); /* it could have been "1234--" */
+    talk("line_bytes_max = 3", listener, PIECES("123--"), "123");
+    talk("line_bytes_max = 3", listener, PIECES("1234--"), "nil|message too long|EMSGSIZE");
+    memset(pattern, 'x', sizeof pattern - 1);
+    talk("", lengths, PIECES(pattern), "false|the pattern is longer than 1024 bytes 1024");
+}
+
+/* ---- send --------------------------------------------------------------------------------------------------------- */
+
+static uint64_t sends(const sock_rig *rig)
+{
+    const ls_seat_stats *stats = &rig->t->seat.stats;
+    return atomic_load(&stats->send_inline) + atomic_load(&stats->send_queued);
+}
+
+static void many_sends_are_one(void **state)
+{
+    sock_rig rig;
+    char got[64];
+    (void)state;
+    rig_open(&rig, "",
+             "sock:receive(1) sock:send('a', 1, 2.5, 3.0, -0.0, 1e100) sock:send({ 'b', { core.buffer('c', 'd') } }) "
+             "for i = 1, 3 do sock:send(i) end is(sock.queued, 24) sock:receive(1) is(sock.queued, 0)");
+    const int peer = rig_connect(&rig);
+    const uint64_t before = sends(&rig);
+    rig_say(&rig, peer, "x");
+    const size_t len = rig_read(&rig, peer, got, 24);
+    got[len] = '\0';
+    assert_string_equal(got, "a12.53.0-0.01e+100bcd123");
+    assert_int_equal(sends(&rig) - before, 1);
+    rig_ends_with(&rig, peer, "");
+    rig_close(&rig);
+}
+
+/* More than the peer takes: the sender waits, holding little, and goes on when the peer reads. */
+static void a_slow_reader_is_waited_for(void **state)
+{
+    enum { BLOCKS = 400, EACH = 10000 };
+    sock_rig rig;
+    char *got = malloc(BLOCKS * EACH + 1);
+    (void)state;
+    assert_non_null(got);
+    rig_open(&rig, "write_bytes_high = 65536",
+             "local most, b = 0, core.buffer(('b'):rep(10000)) for i = 1, 400 do assert(sock:send(b)) "
+             "if sock.queued > most then most = sock.queued end end "
+             "core.log('info', 'sent, at most ' .. (most <= 65536 + 10000 and 'as configured' or most))");
+    const int peer = rig_connect(&rig);
+    rig_pump(&rig);
+    assert_false(rig_logged(&rig, "sent"));
+    assert_int_equal(rig_read(&rig, peer, got, BLOCKS * EACH + 1), BLOCKS * EACH);
+    assert_true(rig_logged(&rig, "sent, at most as configured"));
+    for (int n = 0; n < BLOCKS * EACH; n++)
+        if (got[n] != 'b') fail_msg("a wrong byte at %d", n);
+    free(got);
+    close(peer);
+    rig_close(&rig);
+}
+
+/* A long string lies where it is until it has left, so its sender waits for it, however much may be queued. */
+static void a_long_string_is_sent_from_where_it_lies(void **state)
+{
+    enum { LEN = 2 << 20 };
+    sock_rig rig;
+    ls_pools_stats before, after;
+    char *got = malloc(LEN + 4);
+    (void)state;
+    assert_non_null(got);
+    rig_open(&rig, "write_bytes_high = 100000000",
+             "local s = ('l'):rep(2 << 20) sock:receive(1) sock:send(1, { s }, 'end') is(sock.queued, 0)");
+    const int peer = rig_connect(&rig);
+    ls_pools_stat(rig.t->pools, &before);
+    rig_say(&rig, peer, "x");
+    assert_int_equal(rig_read(&rig, peer, got, LEN + 4), LEN + 4);
+    assert_true(got[0] == '1' && got[1] == 'l' && got[LEN] == 'l' && memcmp(got + LEN + 1, "end", 3) == 0);
+    ls_pools_stat(rig.t->pools, &after);
+    assert_int_equal(after.bytes_copied, before.bytes_copied);
+    free(got);
+    close(peer);
+    rig_close(&rig);
+}
+
+/* receiveany hands out the block that was received, send shares it. */
+static void an_echo_copies_nothing(void **state)
+{
+    enum { LEN = 3000000 };
+    sock_rig rig;
+    ls_pools_stats before, after;
+    char *bytes = malloc(LEN), *got = malloc(LEN);
+    size_t sent = 0, back = 0;
+    (void)state;
+    assert_non_null(bytes);
+    assert_non_null(got);
+    for (size_t n = 0; n < LEN; n++) bytes[n] = (char)(n * 7 + n / 251);
+    rig_open(&rig, "",
+             "local shared = 0 while true do local data = sock:receiveany() if not data then break end "
+             "if type(data) == 'userdata' then shared = shared + #data end assert(sock:send(data)) end "
+             "core.log('info', shared > 2500000 and 'mostly shared' or 'shared ' .. shared)");
+    const int peer = rig_connect(&rig);
+    ls_pools_stat(rig.t->pools, &before);
+    while (back < LEN) {
+        const ssize_t out = sent < LEN ? write(peer, bytes + sent, LEN - sent) : 0;
+        if (out > 0) sent += (size_t)out;
+        if (sent == LEN && out != 0) assert_int_equal(shutdown(peer, SHUT_WR), 0);
+        rig_pump(&rig);
+        const ssize_t in = read(peer, got + back, LEN - back);
+        assert_true(in > 0 || (in < 0 && errno == EAGAIN));
+        if (in > 0) back += (size_t)in;
+    }
+    rig_await(&rig, "mostly shared");
+    ls_pools_stat(rig.t->pools, &after);
+    assert_int_equal(after.bytes_copied, before.bytes_copied);
+    assert_memory_equal(got, bytes, LEN);
+    free(bytes);
+    free(got);
+    close(peer);
+    rig_close(&rig);
+}
+
+/* ---- deadlines ---------------------------------------------------------------------------------------------------- */
+
+static void a_receive_has_its_time_and_keeps_what_came(void **state)
+{
+    static const char expected[] = "nil|timeout|ETIMEDOUT|part nil|timeout|ETIMEDOUT| nil|timeout|ETIMEDOUT| "
+                                   "nil|timeout|ETIMEDOUT nil|timeout|ETIMEDOUT| ETIMEDOUT\n";
+    sock_rig rig;
+    char got[200];
+    (void)state;
+    rig_open(&rig, "",
+             "sock:settimeouts(nil, nil, 0.02) sock:send(show(sock:receive(10)), ' ', show(sock:receive('*l')), ' ', "
+             "show(sock:receiveuntil('x')), ' ', show(sock:receiveany()), ' ', show(sock:receive('*a')), ' ') "
+             "for _ in sock:lines() do end sock:send(sock.ended, '\\n') "
+             "sock:settimeouts(nil, nil, false) sock:send(sock:receive('*l'))");
+    const int peer = rig_connect(&rig);
+    rig_say(&rig, peer, "part");
+    got[rig_read(&rig, peer, got, sizeof expected - 1)] = '\0';
+    assert_string_equal(got, expected);
+    rig_say(&rig, peer, "after it\n");
+    rig_ends_with(&rig, peer, "after it");
+    rig_close(&rig);
+}
+
+/* A sender that is stuck does not shorten the receiver's time, nor the other way round. */
+static void each_direction_has_its_own_time(void **state)
+{
+    sock_rig rig;
+    (void)state;
+    rig_open(
+        &rig, "",
+        "local job = core.spawn(function() local s = ('x'):rep(4 << 20) sock:settimeouts(nil, 30, nil) "
+        "  return sock:send(s) end) "
+        "sock:settimeouts(nil, nil, 0.01) for i = 1, 3 do is(show(sock:receive(1)), 'nil|timeout|ETIMEDOUT|') end "
+        "is(sock.queued, 4 << 20) "
+        "sock:settimeouts(nil, nil, 30) sock:receive(1) core.log('info', 'received') job:wait()");
+    int peer = rig_connect(&rig);
+    for (int n = 0; n < 3; n++) rig_pump(&rig);
+    const uint64_t until_ns = ls_clock_ns() + 60 * UINT64_C(1000000);
+    while (ls_clock_ns() < until_ns) {
+        ls_packet packet;
+        if (ls_port_wait(rig.t->port, &rig.t->seat, &packet, 1, 5) > 0) ls_packet_dispatch(&rig.t->seat, &packet);
+    }
+    rig_say(&rig, peer, "x");
+    rig_await(&rig, "received");
+    close(peer);
+    rig_close(&rig);
+
+    rig_open(&rig, "",
+             "local s = ('x'):rep(4 << 20) "
+             "local job = core.spawn(function() return show(sock:receive(1)) end) "
+             "sock:settimeouts(nil, 0.02, 30) "
+             "core.log('info', 'sender: ' .. show(sock:send(s)) .. ', again: ' .. show(sock:send('x'))) "
+             "core.log('info', 'receiver: ' .. job:wait())");
+    peer = rig_connect(&rig);
+    rig_await(&rig, "sender: nil|timeout|ETIMEDOUT, again: nil|timeout|ETIMEDOUT");
+    assert_false(rig_logged(&rig, "receiver:"));
+    rig_say(&rig, peer, "y"); /* it was the sending that failed: receiving goes on */
+    rig_await(&rig, "receiver: y");
+    close(peer);
+    rig_close(&rig);
+}
+
+/* ---- ends --------------------------------------------------------------------------------------------------------- */
+
+static void a_half_close(void **state)
+{
+    sock_rig rig;
+    char got[64];
+    (void)state;
+    rig_open(&rig, "",
+             "sock:send('before') is(show(sock:shutdown()), 'true') is(show(sock:shutdown('send')), 'true') "
+             "is(pcall(sock.send, sock, 'x'), false) is(select(2, pcall(sock.shutdown, sock, 'both')):find('only') ~= "
+             "nil, true) "
+             "core.log('info', 'then ' .. show(sock:receive('*a')))");
+    const int peer = rig_connect(&rig);
+    rig_pump(&rig);
+    assert_int_equal(rig_read(&rig, peer, got, sizeof got), 6); /* and the end */
+    rig_say(&rig, peer, "still heard");
+    assert_int_equal(shutdown(peer, SHUT_WR), 0);
+    rig_await(&rig, "then still heard");
+    close(peer);
+    rig_close(&rig);
+
+    /* With a queue that has not left, the end comes behind it. */
+    enum { LEN = 1 << 20 };
+    char *all = malloc(LEN + 1);
+    assert_non_null(all);
+    rig_open(&rig, "write_bytes_high = 100000000",
+             "sock:send(core.buffer(('q'):rep(1 << 20))) sock:shutdown() sock:receive('*a')");
+    const int slow = rig_connect(&rig);
+    rig_pump(&rig);
+    assert_int_equal(rig_read(&rig, slow, all, LEN + 1), LEN);
+    free(all);
+    close(slow);
+    rig_close(&rig);
+}
+
+static void use_after_close(void **state)
+{
+    sock_rig rig;
+    (void)state;
+    rig_open(
+        &rig, "",
+        "sock:close() sock:close() local closed = 'nil|closed|ECLOSED' "
+        "is(show(sock:receive(1)), closed) is(show(sock:receive()), closed) is(show(sock:receive('*a')), closed) "
+        "is(show(sock:receiveany()), closed) is(show(sock:receiveuntil('x')), closed) "
+        "is(show(sock:send('x')), closed) is(show(sock:flush()), closed) is(show(sock:shutdown()), closed) "
+        "is(show(sock:setkeepalive()), closed) is(show(sock:settimeouts(1, 1, 1)), '') is(show(sock:abort()), '') "
+        "for _ in sock:lines() do error('a line') end for _ in sock:chunks() do error('a chunk') end "
+        "is(show(sock.remote, sock.local_addr, sock.ended, sock.queued), 'nil|nil|nil|0') "
+        "is(tostring(sock), 'sock (closed)') core.log('info', 'all said')");
+    const int peer = rig_connect(&rig);
+    rig_ends_with(&rig, peer, "");
+    assert_true(rig_logged(&rig, "all said"));
+    rig_close(&rig);
+}
+
+static void a_reset_is_an_error_of_both_directions(void **state)
+{
+    sock_rig rig;
+    (void)state;
+    rig_open(
+        &rig, "",
+        "local d, e, c, part = sock:receive(10) "
+        "core.log('info', show(d, e, c, part) .. ' ' .. show(sock:receive(1)) .. ' ' .. show(sock:receive('*a')))");
+    const int peer = rig_connect_tcp(&rig);
+    rig_say(&rig, peer, "some");
+    const struct linger none = {1, 0};
+    assert_int_equal(setsockopt(peer, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
+    close(peer);
+    rig_await(&rig, "nil|connection reset by the peer|ERESET|some nil|connection reset by the peer|ERESET| "
+                    "nil|connection reset by the peer|ERESET|");
+    rig_close(&rig);
+
+    rig_open(&rig, "",
+             "local s = ('x'):rep(8 << 20) core.log('info', show(sock:send(s)) .. ' ' .. show(sock:send('x')))");
+    const int other = rig_connect_tcp(&rig);
+    rig_pump(&rig);
+    assert_int_equal(setsockopt(other, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
+    close(other);
+    rig_await(&rig, "nil|connection reset by the peer|ERESET nil|connection reset by the peer|ERESET");
+    rig_close(&rig);
+}
+
+/* What was sent and not yet flushed leaves when the function returns, raises, or closes; not when it aborts. */
+static void what_was_sent_leaves_at_the_end(void **state)
+{
+    sock_rig rig;
+    char got[8];
+    (void)state;
+    talk("", "sock:send('last')", PIECES(""), "last");
+    talk("", "sock:send('last') sock:close()", PIECES(""), "last");
+    talk("", "sock:send('last') sock:abort()", PIECES(""), "");
+    talk("", "local s <close> = sock sock:send('last')", PIECES(""), "last");
+    rig_open(&rig, "", "sock:send('last') error('after all')");
+    const int peer = rig_connect(&rig);
+    assert_int_equal(rig_read(&rig, peer, got, sizeof got), 4);
+    assert_non_null(strstr(rig.t->log, "connection from unix:: "));
+    assert_non_null(strstr(rig.t->log, "after all"));
+    rig.t->log[0] = '\0';
+    close(peer);
+    rig_close(&rig);
+}
+
+/* ---- others that meddle ------------------------------------------------------------------------------------------- */
+
+static void one_receives_at_a_time(void **state)
+{
+    sock_rig rig;
+    (void)state;
+    rig_open(&rig, "",
+             "local first = core.spawn(function() return sock:receive('*l') end) core.sleep(0) "
+             "local busy = 'nil|busy: another task receives from this socket|EBUSY' "
+             "is(show(sock:receive(1)), busy) is(show(sock:receive()), busy) is(show(sock:receive('*a')), busy) "
+             "is(show(sock:receiveany()), busy) is(show(sock:receiveuntil('x')), busy) "
+             "is(pcall(sock:lines(), sock), false) is(pcall(sock:chunks(), sock), false) "
+             "sock:send('sending goes on') sock:flush() sock:send(first:wait(), sock:receive(4))");
+    const int peer = rig_connect(&rig);
+    char got[32];
+    assert_int_equal(rig_read(&rig, peer, got, 15), 15);
+    rig_say(&rig, peer, "line\nnext");
+    rig_ends_with(&rig, peer, "linenext");
+    rig_close(&rig);
+}
+
+static void closing_wakes_those_who_wait(void **state)
+{
+    sock_rig rig;
+    (void)state;
+    rig_open(&rig, "",
+             "local s = ('x'):rep(4 << 20) "
+             "local r = core.spawn(function() return show(sock:receive(10)) end) "
+             "local a = core.spawn(function() return show(sock:send(s)) end) "
+             "local b = core.spawn(function() return show(sock:flush()) end) core.sleep(0.01) "
+             "sock:abort() core.log('info', r:wait() .. ' ' .. a:wait() .. ' ' .. b:wait())");
+    int peer = rig_connect(&rig);
+    rig_await(&rig, "nil|closed|ECLOSED nil|closed|ECLOSED nil|closed|ECLOSED");
+    close(peer);
+    rig_close(&rig);
+
+    /* close(), too, but what was queued leaves first: the senders hear of it when it has. */
+    enum { LEN = 4 << 20 };
+    char *got = malloc(LEN + 1);
+    assert_non_null(got);
+    rig_open(&rig, "",
+             "local s = ('x'):rep(4 << 20) "
+             "local r = core.spawn(function() return show(sock:receive(10)) end) "
+             "local a = core.spawn(function() return show(sock:send(s)) end) core.sleep(0.01) sock:close() "
+             "core.log('info', 'receiver ' .. r:wait()) core.log('info', 'sender ' .. a:wait())");
+    peer = rig_connect(&rig);
+    rig_await(&rig, "receiver nil|closed|ECLOSED");
+    assert_false(rig_logged(&rig, "sender"));
+    assert_int_equal(rig_read(&rig, peer, got, LEN + 1), LEN);
+    rig_await(&rig, "sender nil|closed|ECLOSED");
+    free(got);
+    close(peer);
+    rig_close(&rig);
+}
+
+/* Finalizers run whenever Lua allocates, so in the middle of a receive, and may do anything with its sock. */
+static void finalizers_that_close_or_receive(void **state)
+{
+    static const char *const meddles[] = {"sock:close()", "sock:abort()", "sock:receiveany(700)", "sock:receive(1)"};
+    static const char *const receives[] = {"sock:receive(20000)",  "sock:receive('*l')",       "sock:receiveany()",
+                                           "sock:receiveany(100)", "sock:receiveuntil('\\n')", "sock:receive('*a')",
+                                           "sock:lines()(sock)",   "sock:chunks()(sock)"};
+    char line[30001], serve[600];
+    (void)state;
+    memset(line, 'x', sizeof line);
+    line[sizeof line - 1] = '\n';
+    for (size_t m = 0; m < sizeof meddles / sizeof meddles[0]; m++) {
+        for (size_t r = 0; r < sizeof receives / sizeof receives[0]; r++) {
+            sock_rig rig;
+            (void)snprintf(
+                serve, sizeof serve,
+                "collectgarbage('incremental', 10, 1000, 6) core.sleep(0) "
+                "for i = 1, 40 do "
+                "  for k = 1, 3 do setmetatable({}, { __gc = function() if i %% 4 == 3 then %s end end }) end "
+                "  if not %s then break end sock:send('ok') "
+                "end core.log('info', 'over')",
+                meddles[m], receives[r]);
+            rig_open(&rig, "", serve);
+            const int peer = rig_connect(&rig);
+            for (int n = 0; n < 8; n++) rig_write(&rig, peer, line, sizeof line);
+            (void)shutdown(peer, SHUT_WR);
+            rig_await(&rig, "over");
+            close(peer);
+            rig_close(&rig);
+        }
+    }
+}
+
+static void finalizers_while_sending(void **state)
+{
+    static char got[8 << 20];
+    sock_rig rig;
+    (void)state;
+    for (int n = 0; n < 20; n++) {
+        rig_open(&rig, "",
+                 "collectgarbage('incremental', 10, 1000, 6) local closing = false "
+                 "for i = 1, 100 do local t = { ('a'):rep(20000) } "
+                 "  for k = 1, 200 do t[#t + 1] = i + k / 7 end t[#t + 1] = ('b'):rep(20000) "
+                 "  setmetatable({}, { __gc = function() if i > 20 then sock:close() end end }) "
+                 "  if not sock:send(t, i, i / 3) then break end end "
+                 "core.log('info', 'over')");
+        const int peer = rig_connect(&rig);
+        (void)rig_read(&rig, peer, got, sizeof got);
+        rig_await(&rig, "over");
+        close(peer);
+        rig_close(&rig);
+    }
+}
+
+/* When Lua's memory runs out at any point of a send, all of it leaves or nothing. */
+static void memory_out_while_sending(void **state)
+{
+    enum { LEN = 20000 + 200 * 5 + 20000 + 1 };
+    static const char serve[] = "local x, t = 'x', { ('a'):rep(20000) } for k = 100, 299 do t[#t + 1] = k + 0.5 end "
+                                "t[#t + 1] = ('b'):rep(20000) "
+                                "while sock:receive(1) do pcall(sock.send, sock, t) sock:send('.') end";
+    sock_rig rig;
+    char got[LEN];
+    unsigned whole = 0;
+    (void)state;
+    rig_open(&rig, "", serve);
+    ls_state *const lua = rig.t->site->states[0];
+    const size_t bytes_max = lua->bytes_max;
+    const int peer = rig_connect(&rig);
+    for (size_t extra = 0; extra < 3000; extra++) {
+        (void)lua_gc(lua->L, LUA_GCCOLLECT);
+        lua->bytes_max = lua->bytes_live + extra;
+        rig_say(&rig, peer, "x");
+        lua->bytes_max = bytes_max;
+        assert_int_equal(rig_read(&rig, peer, got, 1), 1);
+        if (got[0] == '.') continue;
+        assert_int_equal(rig_read(&rig, peer, got + 1, LEN - 1), LEN - 1);
+        assert_int_equal(got[LEN - 1], '.');
+        for (size_t n = 0; n < 20000; n++) assert_true(got[n] == 'a' && got[21000 + n] == 'b');
+        whole++;
+    }
+    assert_true(whole > 0);
+    rig_ends_with(&rig, peer, "");
+    rig_close(&rig);
+}
+
+/* The text of an error is made by the script as well. */
+static void an_error_whose_text_closes_the_sock(void **state)
+{
+    sock_rig rig;
+    char got[8];
+    (void)state;
+    rig_open(&rig, "",
+             "sock:send('a') error(setmetatable({}, { __tostring = function() sock:close() return 'a text' end }))");
+    const int peer = rig_connect(&rig);
+    assert_int_equal(rig_read(&rig, peer, got, sizeof got), 1);
+    assert_non_null(strstr(rig.t->log, "a text"));
+    rig.t->log[0] = '\0';
+    close(peer);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(so_many_bytes),
+        cmocka_unit_test(across_blocks),
+        cmocka_unit_test(lines),
+        cmocka_unit_test(all_until_the_end),
+        cmocka_unit_test(what_is_there),
+        cmocka_unit_test(until_a_pattern),
+        cmocka_unit_test(until_a_pattern_is_bounded),
+        cmocka_unit_test(many_sends_are_one),
+        cmocka_unit_test(a_slow_reader_is_waited_for),
+        cmocka_unit_test(a_long_string_is_sent_from_where_it_lies),
+        cmocka_unit_test(an_echo_copies_nothing),
+        cmocka_unit_test(a_receive_has_its_time_and_keeps_what_came),
+        cmocka_unit_test(each_direction_has_its_own_time),
+        cmocka_unit_test(a_half_close),
+        cmocka_unit_test(use_after_close),
+        cmocka_unit_test(a_reset_is_an_error_of_both_directions),
+        cmocka_unit_test(what_was_sent_leaves_at_the_end),
+        cmocka_unit_test(one_receives_at_a_time),
+        cmocka_unit_test(closing_wakes_those_who_wait),
+        cmocka_unit_test(finalizers_that_close_or_receive),
+        cmocka_unit_test(finalizers_while_sending),
+        cmocka_unit_test(memory_out_while_sending),
+        cmocka_unit_test(an_error_whose_text_closes_the_sock),
+    };
+    return cmocka_run_group_tests_name("script/sock", tests, NULL, NULL);
+}
