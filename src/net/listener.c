@@ -1,8 +1,8 @@
 /* listener.c - see listener.h.
  *
- * An accept is always in one of three places: posted, being handed over, or held back on gate->held. A connection is
- * counted when it is accepted, so at most accepts x listeners more than `max` could be open for a moment; to keep the
- * limit exact, an accept is posted only with a place for its connection reserved in the count. */
+ * An accept is always in one of three places: posted, being handed over, or on gate->held with its connection in hand,
+ * which gets the next place that is free. Places go to connections only, never to accepts that wait: those of one listener
+ * would keep the places from another's connections. */
 #include "net/listener.h"
 
 #include <assert.h>
@@ -12,8 +12,9 @@
 #include "net/sock.h"
 
 typedef struct accept_slot {
-    ls_op op;
+    ls_op op; /* also the packet that says that its connection has got a place */
     ls_node held;
+    ls_fd fd; /* while held */
     ls_listener *listener;
     ls_sockaddr from;
 } accept_slot;
@@ -34,10 +35,12 @@ struct ls_listener {
 };
 
 static void accept_done(ls_seat *seat, ls_op *op);
+static void place_free(ls_seat *seat, ls_op *op);
 
 int ls_gate_open(ls_gate *gate, uint32_t connections_max)
 {
     atomic_init(&gate->count, 0);
+    atomic_init(&gate->accepts, 0);
     atomic_init(&gate->some_held, false);
     gate->max = connections_max;
     ls_node_init(&gate->held);
@@ -49,6 +52,12 @@ void ls_gate_close(ls_gate *gate)
     ls_mutex_close(&gate->mutex);
 }
 
+/* An accept is given up after its connection was counted: so they are looked at in that order. */
+bool ls_gate_idle(const ls_gate *gate)
+{
+    return atomic_load(&gate->accepts) == 0 && atomic_load(&gate->count) == 0;
+}
+
 static void unref(ls_listener *listener, uint32_t count)
 {
     if (atomic_fetch_sub(&listener->refs, count) != count) return;
@@ -57,7 +66,7 @@ static void unref(ls_listener *listener, uint32_t count)
     free(listener);
 }
 
-/* Reserve a place for one connection. */
+/* Take a place for one connection. */
 static bool enter(ls_gate *gate)
 {
     uint32_t count = atomic_load(&gate->count);
@@ -67,10 +76,9 @@ static bool enter(ls_gate *gate)
     return true;
 }
 
-static void post(ls_seat *seat, accept_slot *slot);
-
-/* Give the accepts that were held back a place each, while there are places. */
-static void release_held(ls_seat *seat, ls_gate *gate)
+/* Give the connections that are held a place each, in their order, while there are places. They are handed over by packets:
+ * whoever makes a place free may be inside an actor. */
+static void release_held(ls_gate *gate)
 {
     for (;;) {
         accept_slot *slot = NULL;
@@ -82,67 +90,77 @@ static void release_held(ls_seat *seat, ls_gate *gate)
         atomic_store(&gate->some_held, !ls_list_empty(&gate->held));
         ls_mutex_unlock(&gate->mutex);
         if (slot == NULL) return;
-        post(seat, slot);
+        slot->op.done = place_free;
+        (void)ls_port_post(slot->listener->port, &slot->op, NULL, 0);
     }
 }
 
-void ls_gate_leave(ls_seat *seat, ls_gate *gate)
+void ls_gate_leave(ls_gate *gate)
 {
     uint32_t before = atomic_fetch_sub(&gate->count, 1);
     assert(before > 0);
     (void)before;
-    if (atomic_load(&gate->some_held)) release_held(seat, gate);
+    if (atomic_load(&gate->some_held)) release_held(gate);
 }
 
-/* Hold the accept back until a place is free. */
-static void hold_back(ls_seat *seat, accept_slot *slot)
+/* Hold the connection until a place is free. */
+static void hold_back(accept_slot *slot, ls_fd fd)
 {
     ls_gate *gate = slot->listener->gate;
+    slot->fd = fd;
     ls_mutex_lock(&gate->mutex);
     ls_list_push(&gate->held, &slot->held);
     atomic_store(&gate->some_held, true);
     ls_mutex_unlock(&gate->mutex);
-    release_held(seat, gate); /* a place may have become free before the accept was on the list */
+    release_held(gate); /* a place may have become free before the connection was on the list */
 }
 
-/* The accept, which has a place, is used no more: its listener was stopped, or it failed for good. */
-static void retire(ls_seat *seat, accept_slot *slot, int64_t why)
+/* The accept is used no more: its listener was stopped, or it failed for good. */
+static void retire(accept_slot *slot, int64_t why)
 {
     if (why != LS_ECANCELED) ls_log(LS_LOG_ERROR, "accept: %s", ls_err_text((int)why));
-    ls_gate_leave(seat, slot->listener->gate);
+    atomic_fetch_sub(&slot->listener->gate->accepts, 1);
     unref(slot->listener, 1);
 }
 
-/* The caller reserved a place. */
 static void post(ls_seat *seat, accept_slot *slot)
 {
     ls_listener *listener = slot->listener;
     int err = LS_ECANCELED;
+    slot->op.done = accept_done;
     ls_mutex_lock(&listener->mutex);
     if (!listener->stopping) err = ls_op_accept(seat, listener->sock, &slot->op, &slot->from);
     ls_mutex_unlock(&listener->mutex);
-    if (err != LS_PENDING) retire(seat, slot, err);
+    if (err != LS_PENDING) retire(slot, err);
+}
+
+/* The connection has its place. */
+static void hand_over(ls_seat *seat, accept_slot *slot, ls_fd fd)
+{
+    /* The next accept first: another thread may take it while this one is with the connection. */
+    const ls_sockaddr from = slot->from;
+    ls_accepted_fn *accepted = slot->listener->accepted;
+    void *user = slot->listener->user;
+    post(seat, slot);
+    accepted(seat, user, fd, &from);
+}
+
+static void place_free(ls_seat *seat, ls_op *op)
+{
+    accept_slot *slot = LS_CONTAINER(op, accept_slot, op);
+    hand_over(seat, slot, slot->fd);
 }
 
 static void accept_done(ls_seat *seat, ls_op *op)
 {
     accept_slot *slot = LS_CONTAINER(op, accept_slot, op);
-    ls_listener *listener = slot->listener;
-    ls_fd fd = op->accept.fd;
-    int64_t result = op->result;
-    if (result < 0) {
-        retire(seat, slot, result);
-        return;
-    }
-    /* The next accept first: another thread may take it while this one is with the connection. */
-    ls_sockaddr from = slot->from;
-    ls_accepted_fn *accepted = listener->accepted;
-    void *user = listener->user;
-    if (enter(listener->gate))
-        post(seat, slot);
+    ls_gate *gate = slot->listener->gate;
+    if (op->result < 0)
+        retire(slot, op->result);
+    else if (!atomic_load(&gate->some_held) && enter(gate))
+        hand_over(seat, slot, op->accept.fd);
     else
-        hold_back(seat, slot);
-    accepted(seat, user, fd, &from);
+        hold_back(slot, op->accept.fd); /* behind those that came before */
 }
 
 int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_t accepts, ls_gate *gate,
@@ -187,13 +205,16 @@ const ls_addr *ls_listener_addr(const ls_listener *listener)
 void ls_listener_start(ls_seat *seat, ls_listener *listener)
 {
     listener->started = true;
-    for (uint32_t i = 0; i < listener->slot_count; i++) {
-        atomic_fetch_add(&listener->refs, 1);
-        if (enter(listener->gate))
-            post(seat, &listener->slots[i]);
-        else
-            hold_back(seat, &listener->slots[i]);
-    }
+    atomic_fetch_add(&listener->refs, listener->slot_count);
+    atomic_fetch_add(&listener->gate->accepts, listener->slot_count);
+    for (uint32_t i = 0; i < listener->slot_count; i++) post(seat, &listener->slots[i]);
+}
+
+/* A place past the limit, rather than a client cut off. */
+static void accept_last(ls_seat *seat, const ls_listener *listener, ls_fd fd, const ls_sockaddr *from)
+{
+    atomic_fetch_add(&listener->gate->count, 1);
+    listener->accepted(seat, listener->user, fd, from);
 }
 
 void ls_listener_stop(ls_seat *seat, ls_listener *listener)
@@ -203,25 +224,29 @@ void ls_listener_stop(ls_seat *seat, ls_listener *listener)
     listener->stopping = true;
     ls_mutex_unlock(&listener->mutex);
 
-    ls_fd fd;
-    ls_sockaddr from;
-    while (listener->started && ls_sock_accept(ls_sock_fd(listener->sock), &fd, &from) == LS_OK) {
-        atomic_fetch_add(&gate->count, 1); /* a place past the limit, rather than a client cut off */
-        listener->accepted(seat, listener->user, fd, &from);
-    }
-
+    ls_node held;
+    ls_node_init(&held);
     ls_mutex_lock(&gate->mutex);
-    ls_node *node = gate->held.next;
-    uint32_t retired = 0;
-    while (node != &gate->held) {
-        accept_slot *slot = LS_CONTAINER(node, accept_slot, held);
-        node = node->next;
-        if (slot->listener != listener) continue;
-        ls_list_remove(&slot->held);
-        retired++;
+    for (ls_node *node = gate->held.next, *next; node != &gate->held; node = next) {
+        next = node->next;
+        if (LS_CONTAINER(node, accept_slot, held)->listener != listener) continue;
+        ls_list_remove(node);
+        ls_list_push(&held, node);
     }
     ls_mutex_unlock(&gate->mutex);
 
+    uint32_t retired = 0;
+    for (; !ls_list_empty(&held); retired++) {
+        accept_slot *slot = LS_CONTAINER(held.next, accept_slot, held);
+        ls_list_remove(&slot->held);
+        accept_last(seat, listener, slot->fd, &slot->from);
+    }
+    ls_fd fd;
+    ls_sockaddr from;
+    while (listener->started && ls_sock_accept(ls_sock_fd(listener->sock), &fd, &from) == LS_OK)
+        accept_last(seat, listener, fd, &from);
+
     ls_sock_close(seat, listener->sock);
+    atomic_fetch_sub(&gate->accepts, retired);
     unref(listener, retired + 1); /* and the owner's */
 }

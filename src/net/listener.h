@@ -1,7 +1,8 @@
 /* listener.h - a listening socket with several accepts posted ahead.
  *
  * Every accepted descriptor goes to `accepted`, whose it is from then on. Past `gate->max` connections (a count that
- * listeners may share) accepts are not posted again until one has gone: new connections wait in the system's queue. */
+ * listeners may share) each accept keeps the connection that it was given until another has gone, first come, first
+ * served; the rest wait in the system's queue. */
 #ifndef LS_NET_LISTENER_H
 #define LS_NET_LISTENER_H
 
@@ -19,16 +20,18 @@ typedef struct ls_listener ls_listener;
 
 /* The count of connections that all listeners of a server share. */
 typedef struct ls_gate {
-    _Atomic uint32_t count;
+    _Atomic uint32_t count; /* connections that have a place */
     uint32_t max;
-    ls_mutex mutex; /* guards held back accepts of all listeners */
-    ls_node held;
+    _Atomic uint32_t accepts; /* of started listeners; with a connection that waits for a place, or without */
+    ls_mutex mutex;           /* guards the list */
+    ls_node held;             /* accepts whose connection waits for a place, the oldest first */
     _Atomic bool some_held;
 } ls_gate;
 
 int ls_gate_open(ls_gate *gate, uint32_t connections_max);
 void ls_gate_close(ls_gate *gate);
-void ls_gate_leave(ls_seat *seat, ls_gate *gate); /* a connection has gone */
+void ls_gate_leave(ls_gate *gate);      /* a connection has gone; any thread, inside an actor or not */
+bool ls_gate_idle(const ls_gate *gate); /* no connection is left; when all listeners were stopped, none will come */
 
 typedef void ls_accepted_fn(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from);
 

@@ -148,7 +148,7 @@ fail_conn:
     free(c);
 fail:
     ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
-    ls_gate_leave(seat, http->gate);
+    ls_gate_leave(http->gate);
 }
 
 static void shut(ls_seat *seat, ls_http1_conn *c)
@@ -169,12 +169,13 @@ static void shut(ls_seat *seat, ls_http1_conn *c)
 
 static void closed(ls_seat *seat, ls_stream *s)
 {
+    (void)seat;
     ls_http1_conn *c = (ls_http1_conn *)s;
     ls_http1 *http = c->http;
     ls_gate *gate = http->gate;
     free(c);
     atomic_fetch_sub(&http->open, 1); /* the last touch: at 0 the owner may close it */
-    ls_gate_leave(seat, gate);        /* a connection that lingers still has its socket */
+    ls_gate_leave(gate);              /* a connection that lingers still has its socket */
 }
 
 /* Send what is queued, then close. */

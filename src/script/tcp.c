@@ -73,7 +73,9 @@ static void closed(ls_seat *seat, ls_stream *s)
     (void)seat;
     ls_tcp *tcp = (ls_tcp *)(void *)s;
     ls_site *site = tcp->state->site;
+    ls_gate *gate = tcp->server != NULL ? tcp->server->gate : NULL;
     free(tcp);
+    if (gate != NULL) ls_gate_leave(gate); /* not before: one that lingers still has its socket */
     atomic_fetch_sub(&site->tcps_open, 1); /* the last touch: at 0 the owner may close the site */
 }
 
@@ -86,7 +88,6 @@ static void drop_received(ls_tcp *tcp)
  * what the peer has not read yet: then it is read on for some time. */
 static void end(ls_seat *seat, ls_tcp *tcp)
 {
-    ls_gate *gate = tcp->server != NULL ? tcp->server->gate : NULL;
     const bool linger = tcp->receive_end == LS_OK && tcp->send_end == LS_OK && !tcp->stream.rx_pending &&
                         (tcp->received > 0 || ls_sock_unread(ls_sock_fd(tcp->stream.sock)));
     drop_received(tcp);
@@ -96,7 +97,6 @@ static void end(ls_seat *seat, ls_tcp *tcp)
         ls_stream_linger(seat, &tcp->stream, LS_TCP_LINGER_MS);
     else
         ls_stream_close(seat, &tcp->stream);
-    if (gate != NULL) ls_gate_leave(seat, gate);
 }
 
 static void unlist_unflushed(ls_tcp *tcp)
@@ -429,10 +429,10 @@ static ls_state *enter_state(ls_seat *seat, const ls_site *site)
     return best;
 }
 
-static void refuse(ls_seat *seat, ls_tcp_server *server, int err)
+static void refuse(const ls_tcp_server *server, int err)
 {
     ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
-    ls_gate_leave(seat, server->gate);
+    ls_gate_leave(server->gate);
 }
 
 static void serve(ls_seat *seat, ls_state *state, ls_tcp_server *server, ls_fd fd, const ls_sockaddr *from)
@@ -442,7 +442,7 @@ static void serve(ls_seat *seat, ls_state *state, ls_tcp_server *server, ls_fd f
     if (server->config.keepalive_s > 0) ls_sock_keepalive(fd, true, server->config.keepalive_s);
     const int err = ls_tcp_open(state, fd, server, &server->config, &order.tcp);
     if (err < 0) {
-        refuse(seat, server, err);
+        refuse(server, err);
         return;
     }
     ls_addr_of(from, &peer);

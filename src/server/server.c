@@ -389,8 +389,7 @@ static bool drained(ls_server *server, bool all)
     for (unsigned i = 0; i < server->endpoint_count; i++)
         if (server->endpoints[i].http != NULL) open += ls_http1_drain(server->endpoints[i].http, all);
     if (open > 0) return false;
-    return ls_udp_sockets_idle(&server->udp) && atomic_load(&server->gate.count) == 0 &&
-           ls_site_busy(server->site) == 0;
+    return ls_udp_sockets_idle(&server->udp) && ls_gate_idle(&server->gate) && ls_site_busy(server->site) == 0;
 }
 
 /* All handlers have ended. What is still open are connections that the site itself made, or that are just closing. */

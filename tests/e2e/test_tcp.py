@@ -692,6 +692,27 @@ end)"""
         self.assertEqual(third.take(2), b"in")
         server.stop()
 
+    def test_an_idle_listener_keeps_no_places_from_another(self):
+        """With fewer places than accepts are posted ahead, whoever comes is served, on whichever listener."""
+        server = self.serve("local ls = require 'luaserve' ls.config { max_connections = 2 } local app = ls.app() "
+                            "app:get('/', function() return 'web' end) "
+                            "local function echo(s) for data in s:chunks() do s:send(data) end end "
+                            "ls.listen('127.0.0.1:0', app) ls.tcp('127.0.0.1:0', echo) ls.tcp('127.0.0.1:0', echo)",
+                            listeners=3)
+        for which in (2, 1, 2):
+            conns = [self.connect(which, server=server) for _ in range(3)]
+            for conn in conns[:2]:  # at the limit
+                self.assertEqual(conn.send(b"ping").take(4), b"ping")
+            conns[2].send(b"pong")
+            self.assertTrue(conns[2].silent())  # one past it waits, and is served when another goes
+            conns[0].close()
+            self.assertEqual(conns[2].take(4), b"pong")
+            for conn in conns[1:]:
+                conn.half_close()
+                conn.expect_end()
+        self.assertEqual(server.get("/").text, "web")
+        server.stop()
+
     def test_two_listeners_in_the_options(self):
         server = self.serve("local ls = require 'luaserve' local function f(s) s:send(s:receive('*l') or 'late') end "
                             "ls.tcp({ host = '127.0.0.1', port = 0, read_timeout = 0.1 }, f) "

@@ -41,13 +41,13 @@ static void leave(hall *h)
     assert_true(h->count > 0);
     close(h->fds[0]);
     memmove(h->fds, h->fds + 1, (size_t)--h->count * sizeof h->fds[0]);
-    ls_gate_leave(&h->place.seat, &h->gate);
+    ls_gate_leave(&h->gate);
 }
 
 static void hall_close(hall *h)
 {
     while (h->count > 0) leave(h);
-    assert_int_equal(atomic_load(&h->gate.count), 0);
+    assert_true(ls_gate_idle(&h->gate));
     assert_true(ls_list_empty(&h->gate.held));
     ls_gate_close(&h->gate);
     net_close(&h->place);
@@ -88,13 +88,14 @@ static void accepts_are_posted_ahead(void **state)
     pump(&h);
     assert_int_equal(h.count, 0);
     ls_listener_start(&h.place.seat, listener);
-    assert_int_equal(atomic_load(&h.gate.count), 4); /* a place for each */
+    assert_int_equal(atomic_load(&h.gate.count), 0);
+    assert_false(ls_gate_idle(&h.gate));
     pump(&h);
     assert_int_equal(h.count, 1);
     for (int i = 1; i < 10; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 10);
-    assert_int_equal(atomic_load(&h.gate.count), 14);
+    assert_int_equal(atomic_load(&h.gate.count), 10);
     for (int i = 0; i < 10; i++) {
         net_write(clients[i], &i, sizeof i);
         close(clients[i]);
@@ -109,11 +110,11 @@ static void the_limit_is_exact(void **state)
 {
     hall h;
     int clients[5];
+    char byte;
     (void)state;
     hall_open(&h, 3);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 4); /* more accepts than places */
     ls_listener_start(&h.place.seat, listener);
-    assert_int_equal(atomic_load(&h.gate.count), 3);
     for (int i = 0; i < 3; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 3); /* at the limit */
@@ -129,10 +130,14 @@ static void the_limit_is_exact(void **state)
     leave(&h);
     pump(&h);
     assert_int_equal(h.count, 3);
+    for (int i = 0; i < 3; i++) { /* in the order in which they came */
+        net_write(h.fds[i], "x", 1);
+        net_read(clients[2 + i], &byte, 1);
+    }
     for (int i = 0; i < 3; i++) leave(&h);
     pump(&h);
     assert_int_equal(h.count, 0);
-    assert_int_equal(atomic_load(&h.gate.count), 3); /* reserved by the accepts that could be posted */
+    assert_int_equal(atomic_load(&h.gate.count), 0);
     ls_listener_stop(&h.place.seat, listener);
     pump(&h);
     for (int i = 0; i < 5; i++) close(clients[i]);
@@ -142,34 +147,60 @@ static void the_limit_is_exact(void **state)
 static void listeners_share_the_limit(void **state)
 {
     hall h;
-    int clients[4];
+    int clients[5];
     (void)state;
-    hall_open(&h, 2);
-    ls_listener *one = listen_at(&h, "127.0.0.1", 2), *two = listen_at(&h, "127.0.0.1", 2);
+    hall_open(&h, 2); /* fewer places than accepts of one of them */
+    ls_listener *one = listen_at(&h, "127.0.0.1", 4), *two = listen_at(&h, "127.0.0.1", 4);
     ls_listener_start(&h.place.seat, one);
-    ls_listener_start(&h.place.seat, two); /* all its accepts are held back */
-    clients[0] = dial(two);
-    clients[1] = dial(one);
+    ls_listener_start(&h.place.seat, two);
+    clients[0] = dial(two); /* an idle listener keeps no places from another */
+    clients[1] = dial(two);
+    pump(&h);
+    assert_int_equal(h.count, 2);
     clients[2] = dial(one);
+    pump(&h);
+    clients[3] = dial(two);
+    clients[4] = dial(one);
     pump(&h);
     assert_int_equal(h.count, 2);
     leave(&h);
-    leave(&h);
-    pump(&h); /* first come, first served: the places go to what was held back first */
-    assert_int_equal(h.count, 1);
-    clients[3] = dial(two);
     pump(&h);
     assert_int_equal(h.count, 2);
 
-    ls_listener_stop(&h.place.seat, one); /* with accepts held back: they go with it */
+    ls_listener_stop(&h.place.seat, one); /* with a connection that waits for its place: it is not cut */
+    assert_int_equal(h.count, 3);
     pump(&h);
     leave(&h);
+    pump(&h);
+    assert_int_equal(h.count, 2); /* still full */
     leave(&h);
     pump(&h);
-    assert_int_equal(atomic_load(&h.gate.count), 2); /* the accepts of the other one */
+    assert_int_equal(h.count, 2); /* the one of `two` came */
     ls_listener_stop(&h.place.seat, two);
     pump(&h);
-    for (int i = 0; i < 4; i++) close(clients[i]);
+    for (int i = 0; i < 5; i++) close(clients[i]);
+    hall_close(&h);
+}
+
+/* A place became free, and before the packet that says so was taken the listener is stopped. */
+static void a_stop_while_a_place_is_given(void **state)
+{
+    hall h;
+    int clients[3];
+    (void)state;
+    hall_open(&h, 1);
+    ls_listener *listener = listen_at(&h, "127.0.0.1", 1);
+    ls_listener_start(&h.place.seat, listener);
+    for (int i = 0; i < 3; i++) clients[i] = dial(listener);
+    pump(&h);
+    assert_int_equal(h.count, 1);
+    leave(&h);
+    ls_listener_stop(&h.place.seat, listener);
+    assert_int_equal(h.count, 1); /* what was in the system's queue */
+    assert_false(ls_gate_idle(&h.gate));
+    pump(&h);
+    assert_int_equal(h.count, 2);
+    for (int i = 0; i < 3; i++) close(clients[i]);
     hall_close(&h);
 }
 
@@ -287,12 +318,13 @@ typedef struct storm {
 static void greet_and_leave(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
 {
     storm *s = user;
+    (void)seat;
     (void)from;
     if (!atomic_load(&s->stopped)) assert_in_range(atomic_load(&s->gate.count), 1, PLACES);
     atomic_fetch_add(&s->count, 1);
     assert_int_equal(write(fd, "x", 1), 1);
     ls_sock_discard(fd);
-    ls_gate_leave(seat, &s->gate);
+    ls_gate_leave(&s->gate);
 }
 
 static void begin(ls_seat *seat, ls_op *op)
@@ -343,7 +375,7 @@ static void a_crew_accepts_each_once_and_none_past_the_limit(void **state)
         net_read(fds[i], &byte, 1);
         close(fds[i]);
     }
-    while (atomic_load(&s.gate.count) > 0) ls_clock_sleep_ms(1); /* the accepts that were posted come back */
+    while (!ls_gate_idle(&s.gate)) ls_clock_sleep_ms(1); /* the accepts that were posted come back */
     ls_crew_stop(crew);
     assert_true(ls_crew_join(crew, 0));
     assert_int_equal(atomic_load(&s.count), CLIENTS + AT_A_TIME);
@@ -362,6 +394,7 @@ int main(void)
         cmocka_unit_test(accepts_are_posted_ahead),
         cmocka_unit_test(the_limit_is_exact),
         cmocka_unit_test(listeners_share_the_limit),
+        cmocka_unit_test(a_stop_while_a_place_is_given),
         cmocka_unit_test(what_waits_is_accepted_before_the_stop),
         cmocka_unit_test(a_stop_before_the_start),
         cmocka_unit_test(a_unix_path_goes_with_its_listener),
