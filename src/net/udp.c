@@ -41,6 +41,7 @@ struct ls_udp {
     ls_timer retry;
 
     ls_mutex mutex; /* guards what follows */
+    bool begun;     /* it has started */
     bool sending;   /* somebody posts sends, or one is pending, or it has not started */
     unsigned queue_from, queue_count;
     unsigned queue_room;       /* grows up to LS_UDP_QUEUE_BATCHES_MAX */
@@ -139,7 +140,7 @@ void ls_udp_stop(ls_seat *seat, ls_udp *udp)
 bool ls_udp_idle(ls_udp *udp)
 {
     ls_mutex_lock(&udp->mutex); /* the last thing that a sender does is to let go of it */
-    const bool idle = atomic_load(&udp->busy) == 0 && !udp->sending;
+    const bool idle = atomic_load(&udp->busy) == 0 && (!udp->sending || !udp->begun);
     ls_mutex_unlock(&udp->mutex);
     return idle;
 }
@@ -389,6 +390,7 @@ int ls_udp_connect(ls_port *port, const ls_udp_setup *setup, const ls_addr *to, 
     udp->came = fn;
     udp->user = user;
     udp->recv_op.done = came;
+    udp->begun = true;
     udp->recv_op.actor = actor;
     *out = udp;
     return LS_OK;
@@ -396,6 +398,9 @@ int ls_udp_connect(ls_port *port, const ls_udp_setup *setup, const ls_addr *to, 
 
 void ls_udp_start(ls_seat *seat, ls_udp *udp)
 {
+    ls_mutex_lock(&udp->mutex);
+    udp->begun = true;
+    ls_mutex_unlock(&udp->mutex);
     atomic_fetch_add(&udp->busy, 1);
     receive(seat, udp);
     if (next_batch(udp)) (void)pump(seat, udp);

@@ -63,7 +63,7 @@ int ls_udp_receive(ls_seat *seat, ls_udp *udp, ls_datagrams **out);
 
 /* Receive no more; what waits in the system is left there. Sending goes on. Any thread. */
 void ls_udp_stop(ls_seat *seat, ls_udp *udp);
-/* No batch will come or is being handled, and nothing waits to be sent: once closed, it may be freed. */
+/* No batch will come or is being handled, and nothing is being sent: once closed, it may be freed. */
 bool ls_udp_idle(ls_udp *udp);
 void ls_udp_close(ls_seat *seat, ls_udp *udp); /* any thread, more than once */
 void ls_udp_free(ls_udp *udp);

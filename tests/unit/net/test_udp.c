@@ -1,0 +1,527 @@
+/* test_udp.c - UDP sockets on the port: batches in and out, what is cut or refused, the queue's limit, and ends with
+ * something under way. */
+#include "port/net_help.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/thread.h"
+#include "net/udp.h"
+
+typedef struct world { /* a bound socket of ours, and a plain one that is its peer */
+    net_place place;
+    ls_udp *udp;
+    int peer;
+    ls_sockaddr at, from; /* ours, the peer's */
+    bool reply;
+    int batches, largest, datagrams, cut;
+    size_t bytes;
+} world;
+
+static void handle(ls_seat *seat, void *user, ls_udp *udp, ls_datagrams *batch)
+{
+    world *w = user;
+    w->batches++;
+    w->datagrams += (int)batch->count;
+    if ((int)batch->count > w->largest) w->largest = (int)batch->count;
+    for (unsigned n = 0; n < batch->count; n++) {
+        w->bytes += batch->at[n].slice.len;
+        if (batch->at[n].truncated) w->cut++;
+    }
+    if (!w->reply)
+        ls_datagrams_drop(batch);
+    else
+        assert_int_equal(ls_udp_send(seat, udp, batch, batch->count), batch->count); /* to whom they came from */
+}
+
+static ls_addr loopback(uint16_t port)
+{
+    ls_addr at;
+    assert_int_equal(ls_addr_parse("127.0.0.1", port, &at), LS_OK);
+    return at;
+}
+
+/* A plain socket on the loopback that does not block. */
+static int plain(ls_sockaddr *at)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof in;
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&in, len), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&in, &len), 0);
+    *at = (ls_sockaddr){.len = len};
+    memcpy(at->bytes, &in, len);
+    return fd;
+}
+
+static void world_open(world *w, const ls_udp_setup *given)
+{
+    ls_udp_setup setup;
+    const ls_addr at = loopback(0);
+    memset(w, 0, sizeof *w);
+    net_open(&w->place);
+    ls_udp_setup_defaults(&setup);
+    assert_int_equal(ls_udp_open(w->place.port, given != NULL ? given : &setup, &at, handle, w, &w->udp), LS_OK);
+    ls_addr_to(ls_udp_addr(w->udp), &w->at);
+    w->peer = plain(&w->from);
+}
+
+/* Take packets until there are none. What was sent before was queued by the system at once. */
+static void pump(world *w)
+{
+    ls_packet packet;
+    while (ls_port_wait(w->place.port, &w->place.seat, &packet, 1, 0) > 0) ls_packet_dispatch(&w->place.seat, &packet);
+}
+
+static void say(const world *w, const void *bytes, size_t len)
+{
+    assert_int_equal(sendto(w->peer, bytes, len, 0, (const struct sockaddr *)w->at.bytes, w->at.len), len);
+}
+
+/* One datagram that came to the peer, or -1. */
+static ssize_t hear(const world *w, char *to, size_t room)
+{
+    return recv(w->peer, to, room, 0);
+}
+
+static ls_udp_stats stats_of(const world *w)
+{
+    ls_udp_stats stats;
+    ls_udp_stat(w->udp, &stats);
+    return stats;
+}
+
+static ls_datagrams *compose(world *w, const char *text)
+{
+    ls_datagrams *batch;
+    char *bytes;
+    assert_int_equal(ls_udp_compose(w->place.seat.pool, &w->from, strlen(text), &batch, &bytes), LS_OK);
+    memcpy(bytes, text, strlen(text));
+    return batch;
+}
+
+static void world_close(world *w)
+{
+    ls_udp_close(&w->place.seat, w->udp);
+    pump(w);
+    assert_true(ls_udp_idle(w->udp));
+    ls_udp_free(w->udp);
+    close(w->peer);
+    net_close(&w->place); /* every block was given back */
+}
+
+/* ---- receive ------------------------------------------------------------------------------------------------------ */
+
+static void batches_in_and_replies_out(void **state)
+{
+    enum { SENT = 50, BATCH = 8 };
+    ls_udp_setup setup;
+    world w;
+    char text[16], got[16];
+    (void)state;
+    ls_udp_setup_defaults(&setup);
+    setup.batch = BATCH;
+    world_open(&w, &setup);
+    w.reply = true;
+    for (int n = 0; n < SENT; n++) say(&w, text, (size_t)snprintf(text, sizeof text, "number %d", n));
+    ls_udp_start(&w.place.seat, w.udp); /* nothing is received before */
+    assert_int_equal(w.datagrams, 0);
+    pump(&w);
+    assert_int_equal(w.datagrams, SENT);
+    assert_int_equal(w.largest, BATCH);
+    assert_in_range(w.batches, (SENT + BATCH - 1) / BATCH, SENT / 2);
+    for (int n = 0; n < SENT; n++) { /* one thread handles them in their order */
+        const int len = snprintf(text, sizeof text, "number %d", n);
+        assert_int_equal(hear(&w, got, sizeof got), len);
+        assert_memory_equal(got, text, (size_t)len);
+    }
+    assert_int_equal(hear(&w, got, sizeof got), -1);
+    say(&w, "", 0); /* an empty one is one like any other */
+    pump(&w);
+    assert_int_equal(hear(&w, got, sizeof got), 0);
+    const ls_udp_stats stats = stats_of(&w);
+    assert_int_equal(stats.received, SENT + 1);
+    assert_int_equal(stats.batches, w.batches);
+    assert_int_equal(stats.sent, SENT + 1);
+    assert_int_equal(stats.failed, 0);
+    assert_int_equal(stats.truncated, 0);
+    world_close(&w);
+}
+
+static void what_is_cut_says_so(void **state)
+{
+    ls_udp_setup setup;
+    world w;
+    (void)state;
+    ls_udp_setup_defaults(&setup);
+    setup.datagram_bytes_max = 5;
+    world_open(&w, &setup);
+    ls_udp_start(&w.place.seat, w.udp);
+    say(&w, "12345", 5); /* at the limit */
+    pump(&w);
+    assert_int_equal(w.cut, 0);
+    assert_int_equal(w.bytes, 5);
+    say(&w, "123456", 6); /* one past it */
+    say(&w, "123", 3);    /* and the one after it is whole */
+    pump(&w);
+    assert_int_equal(w.datagrams, 3);
+    assert_int_equal(w.cut, 1);
+    assert_int_equal(w.bytes, 5 + 5 + 3);
+    assert_int_equal(stats_of(&w).truncated, 1);
+    world_close(&w);
+}
+
+static void without_memory_it_waits_and_goes_on(void **state)
+{
+    enum { BLOCKS = 2048 };
+    static ls_block *held[BLOCKS];
+    world w;
+    int count = 0;
+    (void)state;
+    world_open(&w, NULL);
+    ls_udp_start(&w.place.seat, w.udp);
+    while (count < BLOCKS && (held[count] = ls_block_get(w.place.seat.pool, LS_BLOCK_LARGE)) != NULL) count++;
+    assert_true(count < BLOCKS);
+    ls_block *small;
+    static ls_block *smalls[BLOCKS];
+    int small_count = 0;
+    while (small_count < BLOCKS && (small = ls_block_get(w.place.seat.pool, LS_BLOCK_SMALL)) != NULL)
+        smalls[small_count++] = small;
+    say(&w, "patience", 8);
+    pump(&w);
+    assert_int_equal(w.datagrams, 0);
+    while (count > 0) ls_block_drop(held[--count]);
+    while (small_count > 0) ls_block_drop(smalls[--small_count]);
+    const ls_packet packet = net_next(&w.place); /* the timer */
+    ls_packet_dispatch(&w.place.seat, &packet);
+    pump(&w);
+    assert_int_equal(w.datagrams, 1);
+    world_close(&w);
+}
+
+static void a_stop_leaves_what_comes_later_and_sending_goes_on(void **state)
+{
+    world w;
+    char got[8];
+    (void)state;
+    world_open(&w, NULL);
+    ls_udp_start(&w.place.seat, w.udp);
+    say(&w, "one", 3);
+    pump(&w);
+    assert_int_equal(w.datagrams, 1);
+    assert_false(ls_udp_idle(w.udp)); /* a receive is pending */
+    ls_udp_stop(&w.place.seat, w.udp);
+    ls_udp_stop(&w.place.seat, w.udp);
+    pump(&w);
+    assert_true(ls_udp_idle(w.udp));
+    say(&w, "two", 3);
+    pump(&w);
+    assert_int_equal(w.datagrams, 1);
+    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "still"), 1), 1);
+    assert_int_equal(hear(&w, got, sizeof got), 5);
+    world_close(&w);
+}
+
+/* ---- send --------------------------------------------------------------------------------------------------------- */
+
+static void the_queue_has_a_limit(void **state)
+{
+    world w;
+    ls_packet packet;
+    (void)state;
+    world_open(&w, NULL); /* before the start everything is queued */
+    for (int n = 0; n < LS_UDP_QUEUE_BATCHES_MAX; n++)
+        assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "x"), 1), 1);     /* at the limit */
+    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "x"), 1), LS_ELIMIT); /* one past it */
+    assert_int_equal(stats_of(&w).failed, 1);
+    assert_int_equal(stats_of(&w).sent, 0);
+    assert_int_equal(ls_port_wait(w.place.port, &w.place.seat, &packet, 1, 0), 0);
+    ls_udp_start(&w.place.seat, w.udp);
+    pump(&w);
+    assert_int_equal(stats_of(&w).sent, LS_UDP_QUEUE_BATCHES_MAX);
+    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "x"), 1), 1); /* and there is room again */
+    assert_int_equal(stats_of(&w).sent, LS_UDP_QUEUE_BATCHES_MAX + 1);
+    world_close(&w);
+}
+
+static void one_that_cannot_be_sent_costs_no_other(void **state)
+{
+    static const char big[70000];
+    world w;
+    char got[8], *bytes;
+    ls_datagrams *batch;
+    (void)state;
+    world_open(&w, NULL);
+    ls_udp_start(&w.place.seat, w.udp);
+    assert_int_equal(ls_udp_wrap(w.place.seat.pool, &w.from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, batch, 1), 1); /* the longest there is */
+    assert_int_equal(ls_udp_wrap(w.place.seat.pool, &w.from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX + 1), &batch),
+                     LS_EMSGSIZE);
+    assert_int_equal(ls_udp_compose(w.place.seat.pool, &w.from, LS_UDP_PAYLOAD_MAX + 1, &batch, &bytes), LS_EMSGSIZE);
+
+    const struct sockaddr_in nowhere = {.sin_family = AF_INET}; /* port 0: EINVAL */
+    ls_sockaddr to = {.len = sizeof nowhere};
+    memcpy(to.bytes, &nowhere, sizeof nowhere);
+    assert_int_equal(ls_udp_wrap(w.place.seat.pool, &to, ls_slice_static("x", 1), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, batch, 1), LS_EINVAL);
+    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "after"), 1), 1);
+    assert_int_equal(stats_of(&w).sent, 2);
+    assert_int_equal(stats_of(&w).failed, 1);
+    assert_int_equal(hear(&w, got, sizeof got), sizeof got); /* of the longest, as much as there is room for */
+    assert_int_equal(hear(&w, got, sizeof got), 5);
+    world_close(&w);
+}
+
+static void addresses_of_both_families(void **state)
+{
+    net_place place;
+    ls_udp_setup setup;
+    ls_addr any, four = loopback(7), six;
+    ls_sockaddr to;
+    ls_udp *udp;
+    (void)state;
+    net_open(&place);
+    ls_udp_setup_defaults(&setup);
+    assert_int_equal(ls_addr_parse("::1", 7, &six), LS_OK);
+    assert_int_equal(ls_udp_open(place.port, &setup, &(ls_addr){.family = LS_ADDR_IP4, .bytes = {127, 0, 0, 1}},
+                                 handle, NULL, &udp),
+                     LS_OK);
+    assert_int_equal(ls_udp_target(udp, &four, &to), LS_OK);
+    assert_int_equal(ls_udp_target(udp, &six, &to), LS_ENOTSUP);
+    ls_udp_close(&place.seat, udp);
+    ls_udp_free(udp);
+    assert_int_equal(ls_addr_parse("*", 0, &any), LS_OK);
+    assert_int_equal(ls_udp_open(place.port, &setup, &any, handle, NULL, &udp), LS_OK);
+    assert_int_equal(ls_udp_target(udp, &six, &to), LS_OK);
+    assert_int_equal(ls_udp_target(udp, &four, &to), LS_OK);
+    const struct sockaddr_in6 *mapped = (const struct sockaddr_in6 *)(const void *)to.bytes;
+    assert_int_equal(mapped->sin6_family, AF_INET6);
+    assert_true(IN6_IS_ADDR_V4MAPPED(&mapped->sin6_addr));
+    ls_udp_close(&place.seat, udp);
+    ls_udp_free(udp);
+    net_close(&place);
+}
+
+/* ---- ends --------------------------------------------------------------------------------------------------------- */
+
+static void a_close_with_everything_under_way(void **state)
+{
+    world w;
+    (void)state;
+    for (int started = 0; started < 2; started++) {
+        world_open(&w, NULL);
+        for (int n = 0; n < 20; n++) assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "queued"), 1), 1);
+        if (started) ls_udp_start(&w.place.seat, w.udp); /* a receive is pending */
+        say(&w, "comes too late", 14);
+        ls_udp_close(&w.place.seat, w.udp);
+        ls_udp_close(&w.place.seat, w.udp); /* again is harmless */
+        assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "x"), 1), LS_ECLOSED);
+        pump(&w);
+        assert_int_equal(ls_udp_addr(w.udp)->family, LS_ADDR_IP4); /* the object is still there */
+        assert_int_equal(stats_of(&w).sent, started ? 20 : 0);
+        ls_udp_free(w.udp);
+        close(w.peer);
+        net_close(&w.place);
+    }
+}
+
+static void nothing_is_left_of_one_that_cannot_open(void **state)
+{
+    world w;
+    ls_udp_setup setup;
+    ls_udp *second = NULL;
+    (void)state;
+    world_open(&w, NULL);
+    ls_udp_setup_defaults(&setup);
+    assert_int_equal(ls_udp_open(w.place.port, &setup, ls_udp_addr(w.udp), handle, &w, &second), LS_EADDRINUSE);
+    assert_null(second);
+    (void)snprintf(setup.interface, sizeof setup.interface, "nosuch0");
+    setup.ttl = 1;
+    const ls_addr at = loopback(0);
+    assert_int_equal(ls_udp_open(w.place.port, &setup, &at, handle, &w, &second), LS_ENOENT);
+    assert_null(second);
+    world_close(&w);
+}
+
+/* ---- connected ---------------------------------------------------------------------------------------------------- */
+
+typedef struct asked {
+    ls_datagrams *batch;
+    int err, calls;
+} asked;
+
+static void came(ls_seat *seat, void *user, ls_datagrams *batch, int err)
+{
+    asked *a = user;
+    (void)seat;
+    a->batch = batch;
+    a->err = err;
+    a->calls++;
+}
+
+static void a_connected_socket_receives_when_asked(void **state)
+{
+    world w;
+    ls_udp_setup setup;
+    ls_datagrams *batch;
+    asked a = {NULL, 0, 0};
+    ls_udp *udp;
+    ls_addr to;
+    char got[8];
+    (void)state;
+    world_open(&w, NULL);
+    ls_udp_setup_defaults(&setup);
+    ls_addr_of(&w.from, &to);
+    assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, came, &a, &udp), LS_OK);
+    ls_sockaddr ours;
+    ls_addr_to(ls_udp_addr(udp), &ours);
+    assert_int_equal(ls_udp_receive(&w.place.seat, udp, &batch), LS_PENDING);
+    assert_int_equal(sendto(w.peer, "one", 3, 0, (const struct sockaddr *)ours.bytes, ours.len), 3);
+    pump(&w);
+    assert_int_equal(a.calls, 1);
+    assert_int_equal(a.err, LS_OK);
+    assert_int_equal(a.batch->count, 1);
+    assert_memory_equal(a.batch->at[0].slice.ptr, "one", 3);
+    ls_datagrams_drop(a.batch);
+
+    ls_sockaddr stranger;
+    const int other = plain(&stranger); /* what strangers send is not heard */
+    assert_int_equal(sendto(other, "no", 2, 0, (const struct sockaddr *)ours.bytes, ours.len), 2);
+    assert_int_equal(ls_udp_receive(&w.place.seat, udp, &batch), LS_PENDING);
+    pump(&w);
+    assert_int_equal(a.calls, 1);
+    const ls_sockaddr connected = {.len = 0};
+    assert_int_equal(ls_udp_wrap(w.place.seat.pool, &connected, ls_slice_static("two", 3), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w.place.seat, udp, batch, 1), 1);
+    assert_int_equal(hear(&w, got, sizeof got), 3);
+
+    close(w.peer); /* a refusal is the result, and the socket goes on */
+    assert_int_equal(ls_udp_wrap(w.place.seat.pool, &connected, ls_slice_static("three", 5), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w.place.seat, udp, batch, 1), 1);
+    pump(&w);
+    assert_int_equal(a.calls, 2);
+    assert_null(a.batch);
+    assert_int_equal(a.err, LS_EREFUSED);
+    assert_int_equal(ls_udp_receive(&w.place.seat, udp, &batch), LS_PENDING);
+    ls_udp_close(&w.place.seat, udp);
+    pump(&w);
+    assert_int_equal(a.calls, 3); /* exactly once, also then */
+    assert_int_equal(a.err, LS_ECANCELED);
+    assert_int_equal(ls_udp_receive(&w.place.seat, udp, &batch), LS_ECLOSED);
+    assert_true(ls_udp_idle(udp));
+    ls_udp_free(udp);
+    close(other);
+    w.peer = plain(&stranger);
+    world_close(&w);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------------ */
+
+enum { SENDERS = 4, EACH = 500 };
+
+typedef struct sender {
+    world *w;
+    ls_thread thread;
+    unsigned index;
+    unsigned refused, accepted, closed;
+    _Atomic unsigned *ready;
+    _Atomic bool *stop;
+} sender;
+
+/* Sends, handles what it is given, and meets the close in the middle of that. */
+static void sender_main(void *arg)
+{
+    sender *s = arg;
+    net_place here = s->w->place;
+    ls_seat seat;
+    net_seat_open(&here, &seat, s->index);
+    for (unsigned n = 0; !atomic_load(s->stop); n++) {
+        ls_datagrams *batch;
+        char *bytes;
+        ls_packet packet;
+        if (n < EACH && ls_udp_compose(seat.pool, &s->w->at, 4, &batch, &bytes) == LS_OK) {
+            memcpy(bytes, "self", 4);
+            const int sent = ls_udp_send(&seat, s->w->udp, batch, 1);
+            if (sent == 1)
+                s->accepted++;
+            else if (sent == LS_ECLOSED)
+                s->closed++;
+            else
+                s->refused++;
+        }
+        if (n == EACH / 2) atomic_fetch_add(s->ready, 1);
+        if (ls_port_wait(here.port, &seat, &packet, 1, n < EACH ? 0 : 5) > 0) ls_packet_dispatch(&seat, &packet);
+    }
+    ls_pool_close(seat.pool);
+}
+
+static _Atomic uint64_t heard_by_threads;
+
+static void count_only(ls_seat *seat, void *user, ls_udp *udp, ls_datagrams *batch)
+{
+    (void)seat;
+    (void)user;
+    (void)udp;
+    atomic_fetch_add(&heard_by_threads, batch->count);
+    ls_datagrams_drop(batch);
+}
+
+static void many_threads_send_receive_and_close(void **state)
+{
+    _Atomic unsigned ready = 0;
+    _Atomic bool stop = false;
+    sender senders[SENDERS];
+    ls_udp_setup setup;
+    ls_udp_stats stats;
+    unsigned accepted = 0, rejected = 0;
+    world w;
+    const ls_addr at = loopback(0);
+    (void)state;
+    memset(&w, 0, sizeof w);
+    atomic_store(&heard_by_threads, 0);
+    net_open(&w.place);
+    ls_udp_setup_defaults(&setup);
+    setup.batch = 4;
+    assert_int_equal(ls_udp_open(w.place.port, &setup, &at, count_only, NULL, &w.udp), LS_OK);
+    ls_addr_to(ls_udp_addr(w.udp), &w.at);
+    ls_udp_start(&w.place.seat, w.udp);
+    for (unsigned n = 0; n < SENDERS; n++) {
+        senders[n] = (sender){.w = &w, .index = n + 1, .ready = &ready, .stop = &stop};
+        assert_int_equal(ls_thread_start(&senders[n].thread, "sender", sender_main, &senders[n]), LS_OK);
+    }
+    while (atomic_load(&ready) < SENDERS) ls_clock_sleep_ms(1);
+    ls_udp_close(&w.place.seat, w.udp); /* a thread that has left its middle is somewhere in its second half */
+    while (!ls_udp_idle(w.udp)) ls_clock_sleep_ms(1);
+    atomic_store(&stop, true);
+    for (unsigned n = 0; n < SENDERS; n++) {
+        ls_thread_join(&senders[n].thread);
+        accepted += senders[n].accepted;
+        rejected += senders[n].refused + senders[n].closed;
+    }
+    ls_udp_stat(w.udp, &stats);
+    assert_int_equal(stats.sent + stats.failed, accepted + rejected); /* each was dealt with once */
+    assert_int_equal(stats.received, atomic_load(&heard_by_threads));
+    assert_true(stats.received <= stats.sent);
+    assert_true(stats.sent > 0);
+    ls_udp_free(w.udp);
+    net_close(&w.place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_in_and_replies_out),
+        cmocka_unit_test(what_is_cut_says_so),
+        cmocka_unit_test(without_memory_it_waits_and_goes_on),
+        cmocka_unit_test(a_stop_leaves_what_comes_later_and_sending_goes_on),
+        cmocka_unit_test(the_queue_has_a_limit),
+        cmocka_unit_test(one_that_cannot_be_sent_costs_no_other),
+        cmocka_unit_test(addresses_of_both_families),
+        cmocka_unit_test(a_close_with_everything_under_way),
+        cmocka_unit_test(nothing_is_left_of_one_that_cannot_open),
+        cmocka_unit_test(a_connected_socket_receives_when_asked),
+        cmocka_unit_test(many_threads_send_receive_and_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
