@@ -155,25 +155,33 @@ static void client_came(ls_seat *seat, void *user, ls_datagrams *batch, int err)
         ls_task_wake(seat, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
 }
 
-/* Push what there is: data [, info], or an error. 0: nothing yet. */
+static void client_drop_taken(udp_client *client)
+{
+    if (client->batch != NULL && client->next == client->batch->count) client_drop_batch(client);
+}
+
+/* Push what there is: data [, info], or an error. 0: nothing yet. Pushing copies, and then may run finalizers, which may
+ * close this socket or receive from it, or raise for want of memory: so the datagram counts as taken before. */
 static int client_take(lua_State *L, udp_client *client)
 {
     int count = 1;
     if (client->closed) return ls_push_failure(L, LS_ECLOSED);
+    client_drop_taken(client);
     if (client->batch == NULL) {
         const int err = client->err;
         client->err = LS_OK;
         return err < 0 ? ls_push_failure(L, err) : 0;
     }
-    const ls_datagram *datagram = &client->batch->at[client->next];
+    const ls_datagram *datagram = &client->batch->at[client->next++];
+    const bool truncated = datagram->truncated;
     lua_pushlstring(L, datagram->slice.ptr, datagram->slice.len);
-    if (datagram->truncated) {
+    client_drop_taken(client);
+    if (truncated) {
         lua_createtable(L, 0, 1);
         lua_pushboolean(L, 1);
         lua_setfield(L, -2, "truncated");
         count = 2;
     }
-    if (++client->next == client->batch->count) client_drop_batch(client);
     return count;
 }
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "port/notify.h"
 #include "script/request.h"
 #include "script/site_inner.h"
 #include "support.h"
@@ -70,13 +71,21 @@ static inline void test_site_free(test_site *t)
     free(t);
 }
 
+static inline void test_dispatch(test_site *t, const ls_packet *packet)
+{
+    if (packet->op != NULL)
+        ls_packet_dispatch(&t->seat, packet);
+    else
+        ls_taker_take(&t->seat, packet);
+}
+
 static inline void test_pump(test_site *t, unsigned ms)
 {
     const uint64_t until = ls_clock_ns() + (uint64_t)ms * 1000000;
     while (!t->done && ls_clock_ns() < until) {
         ls_packet packets[LS_WAIT_PACKETS_MAX];
         const int count = ls_port_wait(t->port, &t->seat, packets, LS_WAIT_PACKETS_MAX, 20);
-        for (int n = 0; n < count; n++) ls_packet_dispatch(&t->seat, &packets[n]);
+        for (int n = 0; n < count; n++) test_dispatch(t, &packets[n]);
     }
 }
 
@@ -110,6 +119,9 @@ static inline test_site *test_site_open(const char *text)
 static inline void test_site_close(test_site *t)
 {
     if (t->opened == LS_OK) {
+        ls_packet packet;
+        ls_site_close_sockets(t->site, &t->seat);
+        while (ls_port_wait(t->port, &t->seat, &packet, 1, 0) > 0) test_dispatch(t, &packet);
         ls_port_close(t->port);
         ls_site_close(t->site);
         ls_pool_close(t->pool);

@@ -1,0 +1,97 @@
+/* ls.udp_connect and ls.notify inside one state: a plain socket plays the peer. */
+#define _GNU_SOURCE /* mkstemp */
+#include "support_site.h"
+
+/* Two sockets that know each other: `peer`, a plain one, and `client`. `say` is heard at once. */
+#define PAIR                                                                                             \
+    "local peer = assert(core.socket('udp')) assert(peer:bind('127.0.0.1', 0)) "                         \
+    "local function port(s) return tonumber(s.local_addr:match('%d+$')) end "                            \
+    "local function show(...) local p = table.pack(...) for i = 1, p.n do p[i] = tostring(p[i]) end "    \
+    "  return table.concat(p, '|', 1, p.n) end "                                                         \
+    "local function connect(setup) return assert(core.udp_connect('127.0.0.1', port(peer), setup)) end " \
+    "local client = connect() "                                                                          \
+    "local function say(text, to) assert(peer:sendto(text, '127.0.0.1', port(to or client))) end "
+
+static void batches_are_handed_out_one_by_one(void **state)
+{
+    (void)state;
+    test_snippet(
+        "body(function() " PAIR "for i = 1, 20 do say('n' .. i) end say('') "
+        "for i = 1, 20 do is(client:receive(5), 'n' .. i) end is(client:receive(5), '') "
+        "is(show(client:receive(0)), 'nil|timed out|ETIMEDOUT') "
+        "is(show(client:receive(0.01)), 'nil|timed out|ETIMEDOUT') "
+        "local small = connect{ datagram_bytes_max = 5 } say('12345', small) say('123456', small) say('1', small) "
+        "is(show(small:receive(5)), '12345') local data, info = small:receive(5) "
+        "is(data, '12345') is(info.truncated, true) is(show(small:receive(5)), '1') "
+        "end)");
+}
+
+static void closed_under_a_receive(void **state)
+{
+    (void)state;
+    test_snippet("body(function() " PAIR "local job = core.spawn(function() return show(client:receive()) end) "
+                 "core.sleep(0) is(pcall(client.receive, client), false) client:close() client:close() "
+                 "is(job:wait(), 'nil|closed|ECLOSED') is(show(client:receive(1)), 'nil|closed|ECLOSED') "
+                 "is(show(client:send('x')), 'nil|closed|ECLOSED') "
+                 "for i = 1, 3 do say('late') end end)");
+}
+
+/* Lua collects whenever it allocates, so between looking at a datagram and dropping it. */
+static void finalizers_that_close_or_receive(void **state)
+{
+    (void)state;
+    test_snippet("body(function() " PAIR "collectgarbage('incremental', 10, 1000, 6) "
+                 "local big = ('x'):rep(60000) "
+                 "for round = 1, 40 do local c = connect{ batch = 1 + round % 8, datagram_bytes_max = 60000 } "
+                 "  for i = 1, 9 do say(big, c) end "
+                 "  for i = 1, 9 do "
+                 "    setmetatable({}, { __gc = function() if round % 2 == 0 then c:receive(0) elseif i > 3 then "
+                 "c:close() end end }) "
+                 "    local data = c:receive(0.01) if data then is(#data, 60000) end "
+                 "  end end end)");
+}
+
+static void memory_out_while_receiving(void **state)
+{
+    (void)state;
+    test_snippet_logs("core.config{ lua_bytes_max = 1500000 } body(function() " PAIR
+                      "local c, held, lost = connect{ batch = 8, datagram_bytes_max = 65507 }, {}, 0 "
+                      "local big = ('x'):rep(60000) "
+                      "for round = 1, 60 do say(big, c) "
+                      "  local ok, data = pcall(function() return (c:receive(5)) .. round end) "
+                      "  if ok then held[#held + 1] = data else lost, held = lost + 1, {} collectgarbage() end end "
+                      "if lost == 0 then error('memory did not run out') end held = nil collectgarbage() "
+                      "say('after it', c) is(c:receive(5), 'after it') core.log('info', 'went on') end)",
+                      "went on");
+}
+
+/* What is told of a descriptor that was closed behind the back of its notification, and of its successor. */
+static void a_descriptor_that_was_closed(void **state)
+{
+    (void)state;
+    test_snippet("body(function() " PAIR "local gone = { pcall(core.notify, 1000000, 1, false, false) } "
+                 "is(show(table.unpack(gone)), 'true|nil|a bad descriptor|EINVAL') "
+                 "is(show(core.notify(-1, 1, false, false)), 'nil|a bad descriptor|EINVAL') "
+                 "is(pcall(core.notify, {}, 1, false, false), false) "
+                 "local s = assert(core.socket('udp')) local fd = s.fd "
+                 "local n = assert(core.notify(s, 1, false, false)) "
+                 "is(show(core.notify(fd, 1, false, false)), "
+                 "  'nil|the descriptor is registered already, or its socket belongs to the port|EEXIST') "
+                 "local job = core.spawn(function() return show(n:wait()) end) core.sleep(0) s:close() "
+                 "is(job:wait(), 'nil|the descriptor was closed|ENOENT') "
+                 "is(show(n:wait(0)), 'nil|the descriptor was closed|ENOENT') n:remove() "
+                 "is(pcall(n.wait, n), false) is(pcall(n.remove, n), false) "
+                 "local again = assert(core.socket('udp')) is(again.fd, fd) assert(again:bind('127.0.0.1', 0)) "
+                 "local m = assert(core.notify(again, 1, false, false)) say('x', again) is(m:wait(5)['in'], true) "
+                 "m:remove() again:close() end)");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_are_handed_out_one_by_one), cmocka_unit_test(closed_under_a_receive),
+        cmocka_unit_test(finalizers_that_close_or_receive),  cmocka_unit_test(memory_out_while_receiving),
+        cmocka_unit_test(a_descriptor_that_was_closed),
+    };
+    return cmocka_run_group_tests_name("script/udp", tests, NULL, NULL);
+}
