@@ -1,17 +1,27 @@
 -- Stands in for luaserve.core: records what it is called with, and runs requests without a server.
 
-local core = { version = "0.0-test", build = {}, calls = {} }
+local core = { version = "0.0-test", build = {}, calls = {}, results = {} }
 
+-- Gives what is in core.results under its name: a list of results, or a function that makes them.
 local function recorded(name)
   return function(...)
     core.calls[#core.calls + 1] = { name, ... }
+    local results = core.results[name]
+    if type(results) == "function" then return results(...) end
+    if results then return table.unpack(results, 1, results.n or #results) end
   end
 end
 
 for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "once", "on", "log", "buffer", "now",
-  "stats" } do
+  "stats", "tcp", "connect", "udp", "udp_connect", "notify", "socket" } do
   core[name] = recorded(name)
 end
+
+core.waits = true
+function core.can_wait() return core.waits end
+
+core.methods = { rearm_core = recorded("rearm") }
+function core.notify_methods() return core.methods end
 
 -- The calls since the last time.
 function core.taken()
