@@ -34,6 +34,8 @@
 #ifndef LS_PORT_PORT_EPOLL_H
 #define LS_PORT_PORT_EPOLL_H
 
+#include <sys/epoll.h>
+
 #include "base/thread.h"
 #include "port/port.h"
 #include "port/slots.h"
@@ -124,7 +126,8 @@ int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op);
 int ls_notices_open(ls_notices **out);
 void ls_notices_close(ls_notices *notices);
 int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out); /* packets: 0 or 1 */
-bool ls_epoll_take_queued_notice(ls_port *port, const ls_op *node);                          /* false: out of date */
+int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event); /* a socket; LS_OK or an error */
+bool ls_epoll_take_queued_notice(ls_port *port, const ls_op *node);   /* false: out of date */
 
 /* port_epoll_accept.c */
 int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max);

@@ -253,6 +253,23 @@ int ls_port_register_one(ls_port *port, const ls_registration *registration)
     return err;
 }
 
+/* The kernel takes a number once. So when a socket of the port gets in, what was registered for its number before was of a
+ * descriptor that was closed: nothing may be asked for in its name any more, or it would be asked of the new one. */
+int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event)
+{
+    notice *at = notice_at(port->notices, fd);
+    int err = LS_OK;
+    if (at == NULL || !(atomic_load(&at->word) & LIVE))
+        return epoll_ctl(port->epoll, EPOLL_CTL_ADD, fd, event) < 0 ? ls_err_from_errno(errno) : LS_OK;
+    ls_mutex_lock(lock_of(port->notices, fd));
+    if (epoll_ctl(port->epoll, EPOLL_CTL_ADD, fd, event) < 0)
+        err = ls_err_from_errno(errno);
+    else if (atomic_load(&at->word) & LIVE)
+        drop(at);
+    ls_mutex_unlock(lock_of(port->notices, fd));
+    return err;
+}
+
 void ls_port_forget(ls_port *port, ls_fd fd)
 {
     notice *at = notice_at(port->notices, fd);

@@ -97,8 +97,12 @@ int ls_epoll_register(ls_sock *sock, bool out)
         .events = EPOLLIN | EPOLLRDHUP | EPOLLET | (out ? EPOLLOUT : 0),
         .data.u64 = generation << 32 | sock->number,
     };
-    int how = registered ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-    if (epoll_ctl(sock->port->epoll, how, sock->fd, &event) < 0) return ls_err_from_errno(errno);
+    if (!registered) {
+        const int err = ls_epoll_add(sock->port, sock->fd, &event);
+        if (err < 0) return err;
+    } else if (epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event) < 0) {
+        return ls_err_from_errno(errno);
+    }
     atomic_store_explicit(&sock->registered, true, memory_order_relaxed);
     if (out) atomic_store_explicit(&sock->registered_out, true, memory_order_relaxed);
     return LS_OK;

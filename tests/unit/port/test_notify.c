@@ -594,6 +594,40 @@ static void a_number_used_again_is_another_registration(void **state)
     net_close(&place);
 }
 
+/* Closed behind the back of its registration, and the number is a socket of the port's now: what is asked for in the name
+ * of the old one must not reach the new one. */
+static void a_number_that_a_socket_of_the_port_has_now(void **state)
+{
+    static const uint8_t asked[] = {LS_NOTIFY_ENABLE, LS_NOTIFY_DISABLE, LS_NOTIFY_REMOVE};
+    net_place place;
+    pair a, b;
+    int one;
+    (void)state;
+    net_open(&place);
+    for (int k = 0; k < TRIGGERS; k++)
+        for (size_t n = 0; n < sizeof asked / sizeof asked[0]; n++) {
+            char room[4];
+            ls_op op = {.done = NULL};
+            pair_open(&a, false);
+            pair_open(&b, false);
+            assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, a.ours, &one, IN, triggers[k]), LS_OK);
+            assert_int_equal(dup2(b.ours, a.ours), a.ours); /* closes the one, and the number is the other's */
+            close(b.ours);
+            ls_sock *sock = net_attach(&place, a.ours, NULL, false);
+            assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+            assert_int_equal(notify(place.port, asked[n], a.ours, NULL, IN, triggers[k]), LS_ENOENT);
+            net_write(b.theirs, "x", 1);
+            const ls_packet packet = net_next(&place);
+            assert_ptr_equal(packet.op, &op);
+            assert_int_equal(packet.result, 1);
+            ls_sock_close(&place.seat, sock);
+            net_quiet(&place, 0);
+            close(a.theirs);
+            close(b.theirs);
+        }
+    net_close(&place);
+}
+
 static void a_closed_socket_is_dropped_without_remove(void **state)
 {
     net_place place;
@@ -1130,6 +1164,7 @@ int main(void)
         cmocka_unit_test(an_attached_socket_finds_itself_registered),
         cmocka_unit_test(the_key_changes_by_remove_and_register),
         cmocka_unit_test(a_number_used_again_is_another_registration),
+        cmocka_unit_test(a_number_that_a_socket_of_the_port_has_now),
         cmocka_unit_test(a_closed_socket_is_dropped_without_remove),
         cmocka_unit_test(what_is_out_of_date_does_not_come),
         cmocka_unit_test(many_are_closed_without_a_word),
