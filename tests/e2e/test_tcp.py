@@ -444,7 +444,7 @@ end)
 
 
 class Dns:
-    """A name server of a few names: A and AAAA records, no such name, and silence."""
+    """A name server of a few names: A and AAAA records, no such name, silence, and answers held back for a while."""
 
     NAMES = {"one.test": ["127.0.0.1"], "two.test": ["127.0.0.2", "127.0.0.1"], "six.test": ["::1"],
              "both.test": ["::1", "127.0.0.1"]}
@@ -454,6 +454,7 @@ class Dns:
         self.sock.bind(("127.0.0.1", 0))
         self.port = self.sock.getsockname()[1]
         self.asked = 0
+        self.held, self.answers = None, []
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
@@ -479,7 +480,20 @@ class Dns:
                     raw = socket.inet_pton(socket.AF_INET6 if six else socket.AF_INET, text)
                     answers.append(b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 60, len(raw)) + raw)
             head = question[:2] + struct.pack(">HHHHH", 0x8180 | (0 if known else 3), 1, len(answers), 0, 0)
-            self.sock.sendto(head + question[12:at + 5] + b"".join(answers), peer)
+            answer = head + question[12:at + 5] + b"".join(answers)
+            if name == self.held:
+                self.answers.append((answer, peer))
+            else:
+                self.sock.sendto(answer, peer)
+
+    def hold(self, name):
+        """Answers to questions about this name are kept until release."""
+        self.held = name
+
+    def release(self):
+        self.held = None
+        for answer, peer in self.answers:
+            self.sock.sendto(answer, peer)
 
     def close(self):
         self.sock.close()

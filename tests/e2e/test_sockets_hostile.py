@@ -1,0 +1,310 @@
+"""Sockets from Lua under ill use: peers that reset, stall or dribble, tasks that close what others wait for, connects that
+are given up while a name is being looked up or the server stops, descriptors that go away behind a notification's back."""
+import random
+import socket
+import subprocess
+
+from luaserve_e2e import E2E, LUASERVE, Conn, in_parallel, main, repeats
+from test_tcp import Dns
+
+# What a connection does is its first line; most of it lets several tasks meddle with one sock.
+STORM = r"""
+local ls = require "luaserve"
+ls.config { threads = 16, drain_timeout = 20 }
+local block = ls.buffer(("b"):rep(65536))
+local long = ("l"):rep(65536)
+local acts = {}
+
+function acts.echo(sock)
+  for data in sock:chunks() do sock:send(data) end
+end
+-- Several want to receive: one may, the others are told so. Whoever is last closes.
+function acts.receivers(sock)
+  local jobs = {}
+  for i = 1, 4 do
+    jobs[i] = ls.spawn(function()
+      local data, err, code
+      repeat
+        data, err, code = sock:receive(1 + i)
+        if code == "EBUSY" then ls.sleep(0.001) end
+      until not data and code ~= "EBUSY"
+      return code
+    end)
+  end
+  for i = 1, 4 do
+    local code = jobs[i]:wait()
+    assert(code == "ECLOSED" or code == "ERESET" or code == "EPIPE" or code == "ETIMEDOUT", code)
+  end
+end
+-- Closed while one receives, some send what the peer may never take, and one flushes.
+function acts.closed(sock, how, delay)
+  local jobs = { ls.spawn(function() return sock:receive("*a") end), ls.spawn(function() return sock:flush() end) }
+  for i = 1, 3 do
+    jobs[#jobs + 1] = ls.spawn(function()
+      for _ = 1, 20 do
+        if not sock:send(i % 2 == 0 and block or long) then return end
+      end
+    end)
+  end
+  ls.sleep(tonumber(delay))
+  sock[how](sock)
+  for _, job in ipairs(jobs) do job:wait() end
+end
+-- The one who waits is forgotten, and what it waits on is collected later.
+function acts.forgotten(sock)
+  local other = setmetatable({}, { __gc = function() sock:close() end })
+  ls.spawn(function() return sock:receiveuntil("never") end)
+  ls.spawn(function() return sock:send(long, long, long), other end)
+  ls.sleep(0.01)
+  collectgarbage("step", 100)
+end
+function acts.short(sock)
+  sock:settimeouts(nil, 0.02, 0.02)
+  while sock:receive("*l") do
+    if not sock:send(long, "\n") then break end
+  end
+end
+function acts.raise(sock)
+  ls.spawn(function() for line in sock:lines() do sock:send(line) end end)
+  ls.sleep(0.002)
+  error("planned")
+end
+
+ls.tcp({ port = 0, host = "127.0.0.1", read_timeout = 5, send_timeout = 5, backlog = 4096 }, function(sock)
+  local words = {}
+  for word in (sock:receive("*l") or "short"):gmatch("%S+") do words[#words + 1] = word end
+  return acts[words[1]](sock, table.unpack(words, 2))
+end)
+"""
+
+
+class Storm(E2E):
+    def test_every_kind_of_peer_meets_every_kind_of_task(self):
+        server = self.serve(STORM)
+        with Conn(server.at()) as conn:
+            self.assertEqual(conn.send(b"echo\nhello").take(5), b"hello")
+        fds = server.fds()
+        acts = ["echo", "receivers", "closed close 0.002", "closed abort 0.002", "closed close 0", "closed abort 0",
+                "forgotten", "short", "raise"]
+
+        def client(seed):
+            rnd = random.Random(seed)
+            for _ in range(repeats(40)):
+                with Conn(server.at()) as conn:
+                    conn.try_send(rnd.choice(acts).encode() + b"\n")
+                    kind = rnd.randrange(5)
+                    try:
+                        if kind == 0:  # in the middle of a lot, which it does not read
+                            conn.sock.settimeout(0.05)
+                            conn.try_send(b"x" * rnd.choice((1, 5000, 300000)))
+                            conn.reset()
+                        elif kind == 1:
+                            conn.half_close()
+                            conn.rest()
+                        elif kind == 2:  # a byte at a time
+                            for _ in range(20):
+                                if not conn.try_send(b"x\n"[rnd.randrange(2):][:1]):
+                                    break
+                            conn.half_close()
+                            conn.rest()
+                        elif kind == 3:  # stops reading, then leaves
+                            conn.silent(0.01)
+                        else:
+                            conn.try_send(b"line\n" * 100)
+                            conn.half_close()
+                            conn.rest()
+                    except OSError:
+                        pass
+            return True
+
+        in_parallel([lambda n=n: client(n) for n in range(12)], 12)
+        self.eventually(lambda: server.fds() <= fds, "descriptors are given back")
+        with Conn(server.at()) as conn:
+            self.assertEqual(conn.send(b"echo\nstill here").take(10), b"still here")
+        self.assertFalse([line for line in server.logged(" error ") if "planned" not in line])
+        server.stop()
+
+    def test_one_byte_now_and_then_costs_a_coroutine_only(self):
+        """A hundred that dribble, a hundred that do not read; the next is served as if they were not there."""
+        server = self.serve(STORM)
+        slow = []
+        for n in range(repeats(200)):
+            conn = self.connect(server=server)
+            slow.append(conn.send(b"receivers\n" if n % 2 else b"closed close 5\n"))
+        for _ in range(5):
+            for conn in slow:
+                conn.try_send(b"x")
+            with Conn(server.at()) as conn:
+                self.assertEqual(conn.send(b"echo\nhello").take(5), b"hello")
+        for conn in slow:
+            conn.reset()
+        server.stop()
+
+
+CONNECT = r"""
+local ls = require "luaserve"
+ls.config { threads = 2, drain_timeout = 10, nameservers = "127.0.0.1:@DNS@" }
+ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
+  for line in sock:lines() do
+    local chunk = assert(load("local ls = ... " .. line))
+    local results = table.pack(chunk(ls))
+    for i = 1, results.n do results[i] = tostring(results[i]) end
+    sock:send(table.concat(results, "|"), "\n")
+  end
+end)
+"""
+
+
+class GivenUp(E2E):
+    """Connects that end before they are through."""
+
+    def setUp(self):
+        super().setUp()
+        if "names: none" in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True).stdout:
+            self.skipTest("built without c-ares")
+        self.dns = Dns()
+        self.addCleanup(self.dns.close)
+
+    def start(self):
+        server = self.serve(CONNECT.replace("@DNS@", str(self.dns.port)))
+        conn = self.connect(server=server)
+        self.assertEqual(self.lua(conn, "return 'ready'"), "ready")
+        return server, conn
+
+    def lua(self, conn, text):
+        return conn.send(text.encode() + b"\n").line().decode()
+
+    def deaf(self):
+        """The port of a listener whose queue is full: connecting to it neither succeeds nor fails."""
+        listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+        self.addCleanup(listener.close)
+        for _ in range(3):
+            filler = socket.socket()
+            self.addCleanup(filler.close)
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        return listener.getsockname()[1]
+
+    def test_an_answer_that_comes_after_the_timeout(self):
+        server, conn = self.start()
+        self.dns.hold("one.test")
+        timed_out = 'nil|cannot look up "one.test": timeout: no name server answers|ETIMEDOUT'
+        self.assertEqual(self.lua(conn, "return ls.connect('one.test', 1, { connect_timeout = 0.05 })"), timed_out)
+        many = ("local jobs, codes = {}, {} for i = 1, 20 do jobs[i] = ls.spawn(ls.connect, 'one.test', 1, "
+                "{ connect_timeout = 0.01 * i }) end for i = 1, 20 do local _, _, code = jobs[i]:wait() "
+                "codes[code] = (codes[code] or 0) + 1 end collectgarbage() return codes.ETIMEDOUT")
+        self.assertEqual(self.lua(conn, many), "20")
+        asked = self.dns.asked
+        self.dns.release()  # all the answers at once, and nobody waits for them
+        self.assertGreater(asked, 0)
+        peer = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(peer.close)
+        port = peer.getsockname()[1]
+        self.assertEqual(self.lua(conn, "local s, e = ls.connect('one.test', %d) return s and s.remote, e" % port),
+                         "127.0.0.1:%d|nil" % port)
+        server.stop()
+
+    def test_a_connect_that_is_cut_off_gives_its_descriptor_back(self):
+        server, conn = self.start()
+        port = self.deaf()
+        fds = server.fds()
+        text = ("local jobs = {} for i = 1, 20 do jobs[i] = ls.spawn(ls.connect, '127.0.0.1', %d, "
+                "{ connect_timeout = 0.05 }) end local good = 0 for i = 1, 20 do local s, e, c = jobs[i]:wait() "
+                "if not s and e == 'timeout' and c == 'ETIMEDOUT' then good = good + 1 end end return good" % port)
+        self.assertEqual(self.lua(conn, text), "20")
+        self.eventually(lambda: server.fds() <= fds, "descriptors are given back")
+        server.stop()
+
+    def test_the_server_stops_while_a_name_is_looked_up(self):
+        server, conn = self.start()
+        conn.send(b"ls.log.info('looking up') return ls.connect('silent.test', 1, { connect_timeout = 0.5 })\n")
+        server.wait_log("looking up")
+        server.signal()
+        self.assertIn("ETIMEDOUT", conn.line().decode())  # what had begun is finished
+        conn.expect_end()
+        self.assertEqual(server.wait(), 0)
+        server.check_reports()
+
+    def test_the_server_stops_while_it_connects(self):
+        server, conn = self.start()
+        conn.send(b"ls.log.info('connecting') return ls.connect('127.0.0.1', %d, { connect_timeout = 0.5 })\n" % self.deaf())
+        server.wait_log("connecting")
+        server.signal()
+        self.assertEqual(conn.line(), b"nil|timeout|ETIMEDOUT")
+        conn.expect_end()
+        self.assertEqual(server.wait(), 0)
+        server.check_reports()
+
+    def test_the_drain_has_an_end_although_a_connect_has_none(self):
+        text = CONNECT.replace("@DNS@", str(self.dns.port)).replace("drain_timeout = 10", "drain_timeout = 0.3")
+        for what in ("ls.connect('silent.test', 1, { connect_timeout = false })",
+                     "ls.connect('127.0.0.1', %d, { connect_timeout = false })" % self.deaf()):
+            server = self.serve(text)
+            conn = self.connect(server=server)
+            conn.send(b"ls.log.info('begun') return %s\n" % what.encode())
+            server.wait_log("begun")
+            server.signal()
+            server.wait_log("the drain took longer than 0.3 s")
+            self.assertNotEqual(server.wait(), 0)
+            server.check_reports()
+
+
+OTHERS = r"""
+local ls = require "luaserve"
+ls.config { threads = 1, threads_max = 1 }
+local stale = {}
+ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
+  for line in sock:lines() do
+    if line == "leave" then -- pipes that are closed while they are registered, with a waiter and without
+      local pipes = {}
+      for i = 1, 20 do
+        pipes[i] = assert(io.popen("true"))
+        local n = assert(ls.notify(pipes[i], i % 2 == 0 and "in" or "out", { trigger = i % 3 == 0 and "edge" or "level" }))
+        stale[i] = n
+        if i % 4 == 0 then ls.spawn(function() return n:wait(1) end) ls.sleep(0) end
+      end
+      for _, pipe in ipairs(pipes) do pipe:close() end
+      sock:send("left\n")
+    elseif line == "ask" then -- in the name of what was closed
+      for i, n in ipairs(stale) do
+        if i % 5 == 1 then
+          stale[i] = false
+        elseif i % 5 == 2 then
+          n:remove()
+        elseif i % 5 == 3 then
+          local ok, message, code = n:rearm("in")
+          assert(not ok and code == "ENOENT", message)
+        elseif i % 5 == 4 then
+          pcall(n.wait, n, 0) -- another may wait already
+        end
+      end
+      stale = {}
+      collectgarbage() collectgarbage()
+      sock:send("asked\n")
+    else
+      sock:send(line, "\n")
+    end
+  end
+end)
+"""
+
+
+class BehindTheBack(E2E):
+    def test_numbers_of_closed_descriptors_go_to_connections(self):
+        """The server's own connections get the numbers; what is asked for in the old names must not reach them."""
+        server = self.serve(OTHERS)
+        control = self.connect(server=server)
+        self.assertEqual(control.send(b"leave\n").line(), b"left")
+        conns = [self.connect(server=server) for _ in range(40)]
+        for conn in conns:
+            self.assertEqual(conn.send(b"before\n").line(), b"before")
+        self.assertEqual(control.send(b"ask\n").line(), b"asked")
+        for conn in conns:
+            self.assertEqual(conn.send(b"after\n").line(), b"after")
+        for conn in conns:
+            conn.close()
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()
