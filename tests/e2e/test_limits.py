@@ -350,8 +350,9 @@ class Connections(E2E):
         self.assertTrue(extra[0].silent(0.3), "served past the limit")
         for conn in conns:
             self.assertEqual(conn.get("/").text, "root")
-        for gone, conn in zip(conns, extra):
+        for gone in conns[:3]:
             gone.close()
+        for conn in extra:  # (of those that come at the same time, threads decide which is first)
             self.assertEqual(conn.response().text, "late")
 
 
