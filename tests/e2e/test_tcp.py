@@ -788,13 +788,13 @@ class Many(E2E):
             raise AssertionError("a wrong echo")
         return conn
 
-    def test_connections_that_come_and_go(self):
-        server = self.serve(ECHO % 2)
-        count, rounds = repeats(1000), 8
+    def come_and_go(self, site, rounds):
+        """Resident bytes after each of many rounds of connections."""
+        server = self.serve(site)
+        count, sizes = repeats(1000), []
         self.echo(server).close()
         fds = server.fds()
-        sizes = []
-        for n in range(rounds):
+        for _ in range(rounds):
             conns = [self.echo(server) for _ in range(count)]
             for i, conn in enumerate(conns):
                 if i % 3 == 0:
@@ -803,10 +803,22 @@ class Many(E2E):
                     conn.close()
             self.eventually(lambda: server.fds() <= fds, "descriptors are given back")
             sizes.append(server.rss())
-        if not SANITIZER:
-            # When the collector comes is not ours to say; what leaks 2 KiB for each would be at 16 MB more.
-            self.assertLess(sizes[-1], sizes[0] * 1.5 + (2 << 20), sizes)
         server.stop()
+        return sizes
+
+    # What varies from run to run is how many threads and states ever worked: a spare one that steps in (under load, or
+    # when a collection takes 5 ms) brings its own coroutines, blocks and heap, some 300 KiB, and keeps them ready. So how
+    # much 1,000 connections leave behind is measured where there are no spare ones. Heaps settle in the first rounds.
+
+    def test_connections_that_come_and_go(self):
+        sizes = self.come_and_go(ECHO % 1 + "ls.config { threads_max = 1 }", 10)
+        if not SANITIZER:  # 100 bytes for each connection of the last five rounds; some 40 are seen
+            self.assertLess(sizes[9] - sizes[4], 5 * 1000 * 100, sizes)
+
+    def test_connections_that_come_and_go_on_several_threads(self):
+        sizes = self.come_and_go(ECHO % 2 + "ls.config { threads_max = 2 }", 8)
+        if not SANITIZER:
+            self.assertLess(sizes[7] - sizes[3], 2 << 20, sizes)
 
     def test_sixteen_threads(self):
         server = self.serve(ECHO % 16)
