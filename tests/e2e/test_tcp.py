@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from luaserve_e2e import E2E, LUASERVE, SANITIZER, SLOW, WAIT, Conn, in_parallel, main, repeats
+from luaserve_e2e import E2E, LUASERVE, SANITIZER, WAIT, Conn, in_parallel, main, repeats
 
 # One server for most tests: the first line of a connection says what is wanted.
 SITE = r"""
@@ -89,7 +89,7 @@ function acts.timeouts(sock)
   sock:settimeouts(nil, nil, 0.1)
   local began = ls.now()
   local data, err, code, partial = sock:receive(10)
-  sock:send(show(data, err, code, partial, ls.now() - began >= 0.1 and ls.now() - began < 2), "\n")
+  sock:send(show(data, err, code, partial, ls.now() - began >= 0.1), "\n")
   sock:settimeouts(nil, nil, 5)
   sock:send(show(sock:receive(3)))
 end
@@ -430,10 +430,8 @@ class Sock(E2E):
                 drips[-1].start()
             rude.append(conn)
         try:
-            for _ in range(20):
-                began = time.monotonic()
+            for _ in range(20):  # none of the rude ones has ended yet, so nobody can have waited for them
                 self.assertEqual(self.answer("count 4", b"ping"), b"ping")
-                self.assertLess(time.monotonic() - began, 2.0 * SLOW)
         finally:
             stop.set()
             for thread in drips:
@@ -566,15 +564,20 @@ class Connect(E2E):
         self.assertEqual(self.run_lua("return ls.connect('missing.test', PORT)"),
                          'true|nil|cannot look up "missing.test": no such name|ENOENT')
 
-    def test_a_silent_name_server_costs_the_asker_only(self):
+    def test_a_slow_name_server_costs_the_asker_only(self):
         self.names()
-        self.run_lua("return ls.connect('silent.test', PORT, { connect_timeout = 0.5 })", wait=False)
-        with Conn(self.server.at()) as other:
-            began = time.monotonic()
-            other.send(b"return 1 + 1\n")
-            self.assertEqual(other.line(), b"true|2")
-            self.assertLess(time.monotonic() - began, 0.4 * SLOW)
-        answer = self.control.line().decode()
+        self.dns.hold("two.test")
+        self.run_lua("return ls.connect('two.test', PORT)", wait=False)
+        with Conn(self.server.at()) as other:  # on whichever thread and state, before the name server has answered
+            for n in range(10):
+                other.send(b"return ls.connect('one.test', %d) and %d\n" % (self.to, n))
+                self.assertEqual(other.line(), b"true|%d" % n)
+        self.dns.release()
+        self.assertEqual(self.control.line().decode(), "true|sock (127.0.0.1:%d)" % self.to)
+
+    def test_a_silent_name_server(self):
+        self.names()
+        answer = self.run_lua("return ls.connect('silent.test', PORT, { connect_timeout = 0.2 })")
         self.assertEqual(answer, 'true|nil|cannot look up "silent.test": timeout: no name server answers|ETIMEDOUT')
 
     def test_many_names_at_once(self):
@@ -700,9 +703,9 @@ end)"""
         conn = self.connect(server=server)
         self.assertEqual(conn.take(1), b"x")
         server.signal()
-        began = time.monotonic()
-        server.wait()
-        self.assertLess(time.monotonic() - began, 5 * SLOW)
+        server.wait_log("the drain took longer than 0.3 s: connections are cut")
+        self.assertEqual(conn.rest(), b"")
+        self.assertNotEqual(server.wait(), 0)  # long before the handler is through with its sleep
 
     def test_a_site_may_leave_clients_open(self):
         peer = socket.create_server(("127.0.0.1", 0))
