@@ -2,9 +2,14 @@
 --
 --   luaserve examples/s4_notify.lua 7004 100     ends after 100 clients have come and gone
 --
--- One-shot: whoever was told about a socket has it to himself until he arms it again. Here each socket has a task. The
--- threads are the server's: which of them takes a notification is not the script's business. On HANGUP the registration
--- is removed, and only when it is gone is the socket closed. A timer's ticks come through the same port.
+-- One-shot: whoever was told about a socket has it to himself until he arms it again. Here each socket has a task. On
+-- HANGUP the registration is removed, and only when it is gone is the socket closed. A timer's ticks come through the
+-- same port.
+--
+-- There are as many tasks as sockets, but one Lua state, so one of them runs at a time, on whichever of the server's
+-- threads took the notification. That is not for want of threads: a socket is on the port once, a listener too, and the
+-- registration belongs to the state that made it. c/s4_threads.c is the program with 16 threads at one listener;
+-- connections that may be served in any state, in parallel, are what ls.tcp gives (echo.lua).
 
 local ls = require "luaserve"
 local port, clients = ...

@@ -6,6 +6,9 @@
 -- A worker is a task with a UDP socket of its own. It answers datagrams; "rekey" has it change what its registration
 -- stands for: remove, wait until that is done, register again. "fail" has it fail. The server's own threads leave in
 -- the same manner when it stops: one packet that each passes on to the next.
+--
+-- The workers share one Lua state, because to leave in turn they have to see each other, and states share nothing.
+-- c/s5_exit.c is the program whose workers are threads.
 
 local ls = require "luaserve"
 local port, count = ...
