@@ -3,6 +3,17 @@
 #include "base/memory.h"
 
 #include <malloc.h>
+#include <stdlib.h>
+
+void *ls_memory_aligned(size_t align, size_t size)
+{
+    return aligned_alloc(align, size);
+}
+
+void ls_memory_aligned_free(void *memory)
+{
+    free(memory);
+}
 
 void ls_memory_trim(void)
 {

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "port/notify.h"
 
 void ls_crew_balance(ls_crew *crew)
@@ -210,14 +211,14 @@ static void workers_close(ls_crew *crew, unsigned count)
         ls_pool_close(crew->workers[count].seat.pool);
         ls_cond_close(&crew->workers[count].unpark);
     }
-    free(crew->workers);
+    ls_memory_aligned_free(crew->workers);
 }
 
 int ls_crew_open(ls_port *port, ls_pools *pools, const ls_crew_options *options, ls_crew **out)
 {
     unsigned opened = 0;
     assert(options->threads >= 1 && options->threads_max >= options->threads);
-    ls_crew *crew = aligned_alloc(CREW_LINE, sizeof *crew);
+    ls_crew *crew = ls_memory_aligned(CREW_LINE, sizeof *crew);
     if (crew == NULL) return LS_ENOMEM;
     *crew = (ls_crew){.port = port, .options = *options, .stop_op = {.done = stop_packet_ignored}};
 
@@ -226,7 +227,7 @@ int ls_crew_open(ls_port *port, ls_pools *pools, const ls_crew_options *options,
     if ((err = ls_cond_open(&crew->ended)) < 0) goto fail_ended;
     if ((err = ls_cond_open(&crew->watch_wake)) < 0) goto fail_watch_wake;
     err = LS_ENOMEM;
-    if ((crew->workers = aligned_alloc(CREW_LINE, options->threads_max * sizeof *crew->workers)) == NULL)
+    if ((crew->workers = ls_memory_aligned(CREW_LINE, options->threads_max * sizeof *crew->workers)) == NULL)
         goto fail_workers;
     for (; opened < options->threads_max; opened++)
         if ((err = worker_open(crew, pools, opened)) < 0) goto fail_worker;
@@ -242,7 +243,7 @@ fail_watch_wake:
 fail_ended:
     ls_mutex_close(&crew->mutex);
 fail_mutex:
-    free(crew);
+    ls_memory_aligned_free(crew);
     return err;
 }
 
@@ -253,7 +254,7 @@ void ls_crew_close(ls_crew *crew)
     ls_cond_close(&crew->watch_wake);
     ls_cond_close(&crew->ended);
     ls_mutex_close(&crew->mutex);
-    free(crew);
+    ls_memory_aligned_free(crew);
 }
 
 ls_seat *ls_crew_seat(ls_crew *crew, unsigned index)

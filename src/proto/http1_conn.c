@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "net/sock.h"
 #include "port/actor.h"
 #include "proto/http1_inner.h"
@@ -30,7 +31,7 @@ int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_han
     if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
     ls_http1 *http = calloc(1, sizeof *http);
     if (http == NULL) return err;
-    http->seats = aligned_alloc(_Alignof(ls_http1_seat), seats * sizeof *http->seats);
+    http->seats = ls_memory_aligned(_Alignof(ls_http1_seat), seats * sizeof *http->seats);
     if (http->seats == NULL) goto fail_alloc;
     memset(http->seats, 0, seats * sizeof *http->seats);
     for (unsigned i = 0; i < seats; i++) http->seats[i].next_id = (uint64_t)i << 40;
@@ -45,7 +46,7 @@ int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_han
     return LS_OK;
 
 fail_seats:
-    free(http->seats);
+    ls_memory_aligned_free(http->seats);
 fail_alloc:
     free(http);
     return err;
@@ -55,7 +56,7 @@ void ls_http1_close(ls_http1 *http)
 {
     assert(ls_list_empty(&http->conns));
     ls_mutex_close(&http->mutex);
-    free(http->seats);
+    ls_memory_aligned_free(http->seats);
     free(http);
 }
 

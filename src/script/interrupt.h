@@ -3,7 +3,7 @@
  * A count hook that is always there makes every VM instruction slower. So a thread only says in its slot what it
  * runs: two stores per request. The crew's watch, which wakes while a worker has been inside one packet for some
  * time, reads that thread's processor clock, and when the run has used too much, sends the thread a signal whose
- * handler sets the hook, as lua.c does for SIGINT. The hook raises at the next instruction, and stays until the
+ * handler sets the hook, as lua.c does for SIGINT (on Windows, stops it and sets the hook itself). The hook raises at the next instruction, and stays until the
  * run is over.
  *
  * Fields say who writes them: the thread that the slot belongs to (its signal handler included), or the watch. */
@@ -37,6 +37,9 @@ int ls_interrupt_install(lua_Hook hook);
 
 /* The calling thread is the one of this slot: note it, and let the signal in. */
 void ls_interrupt_join(ls_slot *slot);
+
+/* The thread has ended: what joining took is given back. */
+void ls_interrupt_leave(ls_slot *slot);
 
 /* The watch's thread. */
 uint64_t ls_interrupt_cpu_ns(const ls_slot *slot); /* processor time of the slot's thread; 0 when it cannot be read */

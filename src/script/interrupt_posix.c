@@ -50,6 +50,11 @@ void ls_interrupt_join(ls_slot *slot)
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
+void ls_interrupt_leave(ls_slot *slot)
+{
+    slot->joined = false;
+}
+
 uint64_t ls_interrupt_cpu_ns(const ls_slot *slot)
 {
     clockid_t clock;

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "script/bind.h"
 #include "script/buffer.h"
 #include "script/notify_inner.h"
@@ -191,7 +192,7 @@ int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned 
         }
     }
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", count);
-    site->slots = aligned_alloc(_Alignof(ls_slot), count * sizeof *site->slots);
+    site->slots = ls_memory_aligned(_Alignof(ls_slot), count * sizeof *site->slots);
     if (site->slots == NULL) return LS_ENOMEM;
     memset((void *)site->slots, 0, count * sizeof *site->slots);
     site->slot_count = count;
@@ -358,7 +359,8 @@ void ls_site_close(ls_site *site)
     for (unsigned n = 0; n < LS_UDP_ENTRIES_MAX && site->udp_entries != NULL; n++) free(site->udp_entries[n]);
     if (site->notices != NULL) ls_notify_table_close(site->notices);
     free(site->udp_entries);
-    free(site->slots);
+    for (unsigned n = 0; n < site->slot_count; n++) ls_interrupt_leave(&site->slots[n]);
+    ls_memory_aligned_free(site->slots);
     free(site->states);
     free(site->entries);
     free(site->path);

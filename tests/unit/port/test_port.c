@@ -2,10 +2,10 @@
 #include "net_help.h"
 
 #include <stdio.h>
-#include <sys/resource.h>
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "port/few_descriptors.h"
 
 enum { WORKERS = 4 };
 
@@ -421,7 +421,7 @@ static void a_file_range_follows_its_head(void **state)
         assert_memory_equal(r.bytes + heads * 2, bytes + FROM, LEN);
     }
     const ls_file_range small = {fileno(file), FILE_LEN - 5, 5}, empty = {fileno(file), 0, 0};
-    assert_int_equal(ls_op_send(&place.seat, sock, &op, head, 2, &small), LS_DONE);
+    if (ls_op_send(&place.seat, sock, &op, head, 2, &small) == LS_PENDING) expect_packet(&place, &op, NULL, 9);
     assert_int_equal(atomic_load(&op.result), 9);
     assert_int_equal(ls_op_send(&place.seat, sock, &op, head, 2, &empty), LS_DONE);
     assert_int_equal(atomic_load(&op.result), 4);
@@ -450,7 +450,10 @@ static void a_peer_that_has_gone_is_an_error_not_a_signal(void **state)
     close(theirs);
     ls_sock *sock = net_attach(&place, ours, NULL, false);
     ls_slice slice = ls_slice_static("x", 1);
-    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_EPIPE);
+    int how;
+    do how = ls_op_send(&place.seat, sock, &op, &slice, 1, NULL); /* over TCP the first is lost before that is known */
+    while (how == LS_DONE);
+    assert_true(how == LS_EPIPE || how == LS_ERESET);
     net_quiet(&place, 5);
     ls_sock_close(&place.seat, sock);
 
@@ -617,24 +620,11 @@ static void pending_accepts_can_be_cancelled_one_by_one_and_by_close(void **stat
     net_close(&place);
 }
 
-/* The lowest limit that lets nothing more be opened. */
-static rlim_t close_the_door(struct rlimit *before)
-{
-    const int next = dup(0);
-    struct rlimit now;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, before), 0);
-    close(next);
-    now = *before;
-    now.rlim_cur = (rlim_t)next;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
-    return now.rlim_cur;
-}
-
 static void accepts_survive_running_out_of_descriptors(void **state)
 {
     net_place place;
     ls_sockaddr at;
-    struct rlimit before;
+    descriptors_before before;
     int ours, theirs;
     ls_op op = op_new();
     (void)state;
@@ -648,13 +638,13 @@ static void accepts_survive_running_out_of_descriptors(void **state)
         close_the_door(&before);
         net_quiet(&place, 30); /* it stays pending */
         if (by_time) {
-            assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+            open_the_door(&before);
             expect_packet(&place, &op, NULL, 0); /* found by trying again */
         }
         ls_sock_close(&place.seat, spare); /* a descriptor is free again */
         if (!by_time) expect_packet(&place, &op, NULL, 0);
-        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-        assert_true(op.accept.fd >= 0);
+        open_the_door(&before);
+        assert_true(op.accept.fd != LS_FD_NONE);
         close(op.accept.fd);
         ls_sock_close(&place.seat, listener);
         close(fd);
@@ -668,7 +658,7 @@ static void closing_a_listener_that_is_out_of_descriptors(void **state)
 {
     net_place place;
     ls_sockaddr at;
-    struct rlimit before;
+    descriptors_before before;
     ls_op op = op_new();
     (void)state;
     net_open(&place);
@@ -680,7 +670,7 @@ static void closing_a_listener_that_is_out_of_descriptors(void **state)
     ls_sock_close(&place.seat, listener);
     expect_packet(&place, &op, NULL, LS_ECANCELED);
     net_quiet(&place, 150);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    open_the_door(&before);
     close(fd);
     net_close(&place);
 }
