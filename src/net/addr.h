@@ -1,4 +1,4 @@
-/* addr.h - socket addresses: IPv4, IPv6, Unix; text to address and back. addr_posix.c supplies it. */
+/* addr.h - socket addresses: IPv4, IPv6, Unix; text to address and back. */
 #ifndef LS_NET_ADDR_H
 #define LS_NET_ADDR_H
 

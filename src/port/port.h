@@ -99,6 +99,7 @@ typedef struct ls_packet {
 
 typedef struct ls_port_options {
     uint32_t sockets_max; /* attached at one time */
+    unsigned concurrency; /* threads that the system lets run at a time, where it counts them; 0: one per processor */
     const char *backend;  /* NULL or "auto": the best there is; else a name of ls_port_backends */
 } ls_port_options;
 

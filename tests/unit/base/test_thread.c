@@ -1,9 +1,5 @@
 /* test_thread.c - threads, mutexes and condition variables. */
-#define _GNU_SOURCE
 #include "support.h"
-
-#include <pthread.h>
-#include <signal.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -15,8 +11,6 @@ typedef struct shared {
     ls_mutex mutex;
     ls_cond cond;
     int count;
-    int signals_open;
-    char name[16];
 } shared;
 
 static int open_shared(void **state)
@@ -89,29 +83,6 @@ static void a_wait_with_a_timeout_ends(void **state)
     assert_true(ls_clock_ns() - before >= 30 * UINT64_C(1000000));
 }
 
-static void look_around(void *arg)
-{
-    shared *s = arg;
-    sigset_t mask;
-    (void)pthread_sigmask(SIG_SETMASK, NULL, &mask);
-    s->signals_open = !sigismember(&mask, SIGTERM) + !sigismember(&mask, SIGINT) + !sigismember(&mask, SIGHUP);
-    (void)pthread_getname_np(pthread_self(), s->name, sizeof s->name);
-}
-
-static void a_thread_has_a_name_and_takes_no_signals(void **state)
-{
-    shared *s = *state;
-    ls_thread thread;
-    sigset_t mask;
-    s->signals_open = -1;
-    assert_int_equal(ls_thread_start(&thread, "fifteen-letters-and-more", look_around, s), LS_OK);
-    ls_thread_join(&thread);
-    assert_int_equal(s->signals_open, 0);
-    assert_string_equal(s->name, "fifteen-letters");
-    (void)pthread_sigmask(SIG_SETMASK, NULL, &mask);
-    assert_false(sigismember(&mask, SIGTERM)); /* ours is as before */
-}
-
 static void there_is_a_processor(void **state)
 {
     (void)state;
@@ -124,7 +95,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_mutex_excludes, open_shared, close_shared),
         cmocka_unit_test_setup_teardown(a_broadcast_wakes_all, open_shared, close_shared),
         cmocka_unit_test_setup_teardown(a_wait_with_a_timeout_ends, open_shared, close_shared),
-        cmocka_unit_test_setup_teardown(a_thread_has_a_name_and_takes_no_signals, open_shared, close_shared),
         cmocka_unit_test(there_is_a_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

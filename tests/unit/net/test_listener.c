@@ -9,6 +9,7 @@
 #include "net/listener.h"
 #include "net/sock.h"
 #include "port/crew.h"
+#include "system.h"
 
 enum { FDS_MAX = 64 };
 
@@ -246,6 +247,7 @@ static void a_stop_before_the_start(void **state)
 
 static void a_unix_path_goes_with_its_listener(void **state)
 {
+    need_unix_sockets();
     hall h;
     char dir[] = "/tmp/luaserve-test-XXXXXX", host[64];
     (void)state;
@@ -271,7 +273,6 @@ static void a_unix_path_goes_with_its_listener(void **state)
 static void nothing_is_left_of_one_that_cannot_open(void **state)
 {
     hall h;
-    char dir[] = "/tmp/luaserve-test-XXXXXX", host[64];
     ls_listener *listener = NULL;
     ls_addr at;
     (void)state;
@@ -287,18 +288,37 @@ static void nothing_is_left_of_one_that_cannot_open(void **state)
     const ls_port_options options = {.sockets_max = 1};
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
     assert_int_equal(ls_sock_attach(full, net_tcp(), NULL, false, &sock), LS_OK);
-    assert_non_null(mkdtemp(dir));
-    snprintf(host, sizeof host, "unix:%s/s", dir);
-    assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
+    assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
     assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.gate, accepted, &h, &listener), LS_ELIMIT);
     assert_null(listener);
-    assert_int_equal(rmdir(dir), 0); /* its path is gone as well */
     ls_seat seat;
     ls_seat_init(&seat, full, h.place.seat.pool, 0);
     ls_sock_close(&seat, sock);
     ls_port_close(full);
     ls_listener_stop(&h.place.seat, other);
     pump(&h);
+    hall_close(&h);
+}
+
+static void nothing_is_left_of_a_path_that_cannot_open(void **state)
+{
+    need_unix_sockets();
+    hall h;
+    char dir[] = "/tmp/luaserve-test-XXXXXX", host[64];
+    ls_listener *listener = NULL;
+    ls_addr at;
+    (void)state;
+    hall_open(&h, 4);
+    ls_port *full;
+    const ls_port_options options = {.sockets_max = 0};
+    assert_int_equal(ls_port_open(&options, &full), LS_OK);
+    assert_non_null(mkdtemp(dir));
+    snprintf(host, sizeof host, "unix:%s/s", dir);
+    assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
+    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.gate, accepted, &h, &listener), LS_ELIMIT);
+    assert_null(listener);
+    assert_int_equal(rmdir(dir), 0); /* its path is gone as well */
+    ls_port_close(full);
     hall_close(&h);
 }
 
@@ -399,6 +419,7 @@ int main(void)
         cmocka_unit_test(a_stop_before_the_start),
         cmocka_unit_test(a_unix_path_goes_with_its_listener),
         cmocka_unit_test(nothing_is_left_of_one_that_cannot_open),
+        cmocka_unit_test(nothing_is_left_of_a_path_that_cannot_open),
         cmocka_unit_test(a_crew_accepts_each_once_and_none_past_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

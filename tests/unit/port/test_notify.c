@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "port/crew.h"
 #include "port/notify.h"
+#include "system.h"
 
 enum { THREADS = 16, ROUNDS = 3, LOOKS = 8, PATIENCE_MS = 10000 };
 
@@ -349,7 +350,7 @@ static void cell(bench *b, bool udp, uint8_t trigger, const cause *c)
         assert_int_equal(notify(port, LS_NOTIFY_ENABLE, p.ours, NULL, filter, trigger), LS_OK);
         check_told(b, &t, trigger, before + 1);
 
-        if (c->end != NULL && !always) {
+        if (c->end != NULL && !always && (udp || c->event != LS_EVENT_ERR || !system_resets_stay())) {
             c->end(&p);
             check_quiet(b, &t);
             before = atomic_load(&t.events);
@@ -384,7 +385,10 @@ static void cells(bool udp, int threads)
         for (int c = 0; c < CAUSES; c++) {
             print_message("  %s %s, %s\n", triggers[k] & LS_TRIGGER_LEVEL ? "level" : "edge",
                           triggers[k] & LS_TRIGGER_ONESHOT ? "one-shot" : "persistent", causes[c].name);
-            cell(&b, udp, triggers[k], &causes[c]);
+            if (udp && causes[c].event == LS_EVENT_ERR && !system_keeps_errors())
+                print_message("  left out: the system takes the error of a datagram socket before anybody is told\n");
+            else
+                cell(&b, udp, triggers[k], &causes[c]);
         }
     bench_close(&b);
 }
@@ -784,7 +788,7 @@ static void a_stream_that_was_never_connected_has_no_events(void **state)
 {
     (void)state;
     for (int k = 0; k < TRIGGERS; k++)
-        for (int unix_socket = 0; unix_socket <= 1; unix_socket++) {
+        for (int unix_socket = 0; unix_socket <= system_has_unix_sockets(); unix_socket++) {
             net_place place;
             ls_sockaddr at;
             int key;
@@ -862,6 +866,7 @@ static void a_hangup_that_nobody_asked_for_is_not_told(void **state)
 
 static void pipes_are_told_of_too(void **state)
 {
+    need_pipes_to_poll();
     net_place place;
     int ends[2], reader, writer;
     (void)state;

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "port/few_descriptors.h"
+#include "system.h"
 
 enum { WORKERS = 4 };
 

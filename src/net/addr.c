@@ -1,18 +1,13 @@
-/* addr_posix.c - addr.h over sockaddr_in, sockaddr_in6 and sockaddr_un. Pure but for zone names, which the system
+/* addr.c - addr.h over sockaddr_in, sockaddr_in6 and sockaddr_un. Pure but for zone names, which the system
  * keeps; any thread. */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "net/addr.h"
+#include "net/sockaddr.h"
 
 static const char unix_prefix[] = "unix:";
 

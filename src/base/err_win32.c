@@ -1,0 +1,156 @@
+/* err_win32.c - the one table of Win32 and Winsock error numbers, and how errno values and NTSTATUS find into it. Pure; any
+ * thread.
+ *
+ * A socket operation that fails at once says so with a Winsock number (WSAGetLastError); one that fails later completes
+ * with an NTSTATUS, which the system turns into a Win32 number, not a Winsock one (RtlNtStatusToDosError). */
+#include <windows.h>
+#include <winsock2.h>
+#include <winternl.h>
+
+#include <errno.h>
+
+#include "base/err_win32.h"
+
+typedef struct row {
+    uint32_t number;
+    int code;
+} row;
+
+static const row numbers[] = {
+    {ERROR_SUCCESS, LS_OK},
+    /* Win32 */
+    {ERROR_FILE_NOT_FOUND, LS_ENOENT},
+    {ERROR_PATH_NOT_FOUND, LS_ENOENT},
+    {ERROR_TOO_MANY_OPEN_FILES, LS_EMFILE},
+    {ERROR_ACCESS_DENIED, LS_EACCES},
+    {ERROR_INVALID_HANDLE, LS_EINVAL},
+    {ERROR_NOT_ENOUGH_MEMORY, LS_ENOMEM},
+    {ERROR_OUTOFMEMORY, LS_ENOMEM},
+    {ERROR_SHARING_VIOLATION, LS_EACCES},
+    {ERROR_HANDLE_EOF, LS_EINVAL},
+    {ERROR_NOT_SUPPORTED, LS_ENOTSUP},
+    {ERROR_NETNAME_DELETED, LS_ERESET}, /* the form in which a reset reaches an overlapped receive */
+    {ERROR_DEV_NOT_EXIST, LS_ENOTSUP},
+    {ERROR_FILE_EXISTS, LS_EEXIST},
+    {ERROR_INVALID_PARAMETER, LS_EINVAL},
+    {ERROR_BROKEN_PIPE, LS_EPIPE},
+    {ERROR_CALL_NOT_IMPLEMENTED, LS_ENOTSUP},
+    {ERROR_SEM_TIMEOUT, LS_ETIMEDOUT}, /* a connect that nobody answered */
+    {ERROR_ALREADY_EXISTS, LS_EEXIST},
+    {ERROR_MORE_DATA, LS_EMSGSIZE},
+    {WAIT_TIMEOUT, LS_ETIMEDOUT},
+    {ERROR_OPERATION_ABORTED, LS_ECANCELED},
+    {ERROR_IO_PENDING, LS_EAGAIN},
+    {ERROR_NOACCESS, LS_EINVAL},
+    {ERROR_NOT_FOUND, LS_ENOENT},
+    {ERROR_CANCELLED, LS_ECANCELED},
+    {ERROR_CONNECTION_REFUSED, LS_EREFUSED},
+    {ERROR_GRACEFUL_DISCONNECT, LS_ECLOSED},
+    {ERROR_ADDRESS_ALREADY_ASSOCIATED, LS_EADDRINUSE},
+    {ERROR_CONNECTION_INVALID, LS_ECLOSED},
+    {ERROR_NETWORK_UNREACHABLE, LS_EUNREACH},
+    {ERROR_HOST_UNREACHABLE, LS_EUNREACH},
+    {ERROR_PROTOCOL_UNREACHABLE, LS_EREFUSED},
+    {ERROR_PORT_UNREACHABLE, LS_EREFUSED},
+    {ERROR_CONNECTION_ABORTED, LS_ERESET},
+    {ERROR_INVALID_NETNAME, LS_EADDRNOTAVAIL},
+    {ERROR_NO_SYSTEM_RESOURCES, LS_ENOMEM},
+    {ERROR_TIMEOUT, LS_ETIMEDOUT},
+    /* Winsock */
+    {WSAEINTR, LS_ECANCELED},
+    {WSAEBADF, LS_EINVAL},
+    {WSAEACCES, LS_EACCES},
+    {WSAEFAULT, LS_EINVAL},
+    {WSAEINVAL, LS_EINVAL},
+    {WSAEMFILE, LS_EMFILE},
+    {WSAEWOULDBLOCK, LS_EAGAIN},
+    {WSAEINPROGRESS, LS_EAGAIN},
+    {WSAEALREADY, LS_EAGAIN},
+    {WSAENOTSOCK, LS_EINVAL},
+    {WSAEMSGSIZE, LS_EMSGSIZE},
+    {WSAEPROTONOSUPPORT, LS_ENOTSUP},
+    {WSAESOCKTNOSUPPORT, LS_ENOTSUP},
+    {WSAEOPNOTSUPP, LS_ENOTSUP},
+    {WSAEPFNOSUPPORT, LS_ENOTSUP},
+    {WSAEAFNOSUPPORT, LS_ENOTSUP},
+    {WSAENOPROTOOPT, LS_ENOTSUP},
+    {WSAEADDRINUSE, LS_EADDRINUSE},
+    {WSAEADDRNOTAVAIL, LS_EADDRNOTAVAIL},
+    {WSAENETDOWN, LS_EUNREACH},
+    {WSAENETUNREACH, LS_EUNREACH},
+    {WSAENETRESET, LS_ERESET},
+    {WSAECONNABORTED, LS_ERESET},
+    {WSAECONNRESET, LS_ERESET},
+    {WSAENOBUFS, LS_ENOMEM},
+    {WSAENOTCONN, LS_ECLOSED},
+    {WSAESHUTDOWN, LS_EPIPE}, /* our own side was ended */
+    {WSAETIMEDOUT, LS_ETIMEDOUT},
+    {WSAECONNREFUSED, LS_EREFUSED},
+    {WSAENAMETOOLONG, LS_ELIMIT},
+    {WSAEHOSTDOWN, LS_EUNREACH},
+    {WSAEHOSTUNREACH, LS_EUNREACH},
+    {WSA_E_CANCELLED, LS_ECANCELED},
+    {WSAHOST_NOT_FOUND, LS_ENOENT},
+    {WSATRY_AGAIN, LS_ETIMEDOUT},
+    {WSANO_DATA, LS_ENOENT},
+};
+
+int ls_err_from_win32(uint32_t system_error)
+{
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i].number == system_error) return numbers[i].code;
+    return LS_ESYS;
+}
+
+int ls_err_from_status(uint32_t status)
+{
+    /* A socket that was closed under its operations completes them with one of these, by version and by Wine. */
+    enum { CANCELLED = (int)0xC0000120, HANDLES_CLOSED = (int)0x8000000A, LOCAL_DISCONNECT = (int)0xC000013B };
+    const int known = (int)status;
+    if (known == CANCELLED || known == HANDLES_CLOSED || known == LOCAL_DISCONNECT) return LS_ECANCELED;
+    return ls_err_from_win32(RtlNtStatusToDosError((NTSTATUS)status));
+}
+
+int ls_err_from_errno(int system_errno)
+{
+    switch (system_errno) {
+    case 0: return LS_OK;
+    case ENOMEM:
+    case ENOBUFS: return LS_ENOMEM;
+    case EINVAL:
+    case EBADF:
+    case EFAULT:
+    case ENOTSOCK: return LS_EINVAL;
+    case ECANCELED: return LS_ECANCELED;
+    case ETIMEDOUT: return LS_ETIMEDOUT;
+    case ENOTCONN: return LS_ECLOSED;
+    case ECONNRESET:
+    case ECONNABORTED: return LS_ERESET;
+    case EPIPE: return LS_EPIPE;
+    case ECONNREFUSED: return LS_EREFUSED;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ENETDOWN: return LS_EUNREACH;
+    case EADDRINUSE: return LS_EADDRINUSE;
+    case EADDRNOTAVAIL: return LS_EADDRNOTAVAIL;
+    case EACCES:
+    case EPERM: return LS_EACCES;
+    case EMFILE:
+    case ENFILE: return LS_EMFILE;
+    case ENAMETOOLONG: return LS_ELIMIT;
+    case EPROTO: return LS_EPROTO;
+    case ENOENT: return LS_ENOENT;
+    case EEXIST: return LS_EEXIST;
+    case ENOSYS:
+    case EOPNOTSUPP:
+    case EAFNOSUPPORT:
+    case EPROTONOSUPPORT: return LS_ENOTSUP;
+    case EBUSY: return LS_EBUSY;
+    case EAGAIN:
+    case EWOULDBLOCK:
+    case EINPROGRESS:
+    case EALREADY: return LS_EAGAIN;
+    case EMSGSIZE: return LS_EMSGSIZE;
+    default: return LS_ESYS;
+    }
+}

@@ -1,0 +1,21 @@
+/* memory_win32.c - see memory.h. */
+#include <windows.h>
+
+#include <malloc.h>
+
+#include "base/memory.h"
+
+void *ls_memory_aligned(size_t align, size_t size)
+{
+    return _aligned_malloc(size, align);
+}
+
+void ls_memory_aligned_free(void *memory)
+{
+    _aligned_free(memory);
+}
+
+void ls_memory_trim(void)
+{
+    (void)_heapmin(); /* the C library's heap, and with it the process's where they are one */
+}

@@ -1,0 +1,16 @@
+/* thread_win32.h - the Windows types behind thread.h, without <windows.h>, whose names are too many for everybody. A
+ * static assertion in thread_win32.c compares them with the system's. */
+#ifndef LS_BASE_THREAD_WIN32_H
+#define LS_BASE_THREAD_WIN32_H
+
+typedef struct ls_mutex {
+    void *srw; /* an SRWLOCK */
+} ls_mutex;
+
+typedef struct ls_cond {
+    void *condition; /* a CONDITION_VARIABLE */
+} ls_cond;
+
+typedef void *ls_thread; /* a HANDLE */
+
+#endif

@@ -1,0 +1,173 @@
+/* sock_win32.c - see sock.h. */
+#include "net/sock.h"
+
+#include <string.h>
+
+#include "port/winsock_win32.h"
+#include <ws2tcpip.h>
+
+static int system_family(uint8_t family)
+{
+    switch (family) {
+    case LS_ADDR_IP4: return AF_INET;
+    case LS_ADDR_IP6: return AF_INET6;
+    default: return AF_UNIX;
+    }
+}
+
+/* Non-blocking, overlapped, and not for child processes. */
+static int open_stream(uint8_t family, SOCKET *out)
+{
+    u_long on = 1;
+    int err = ls_winsock_start();
+    if (err < 0) return err;
+    const SOCKET fd =
+        WSASocketW(system_family(family), SOCK_STREAM, 0, NULL, 0, WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
+    if (fd == INVALID_SOCKET) return ls_winsock_error();
+    if (ioctlsocket(fd, FIONBIO, &on) != 0) {
+        err = ls_winsock_error();
+        (void)closesocket(fd);
+        return err;
+    }
+    *out = fd;
+    return LS_OK;
+}
+
+static int set(SOCKET fd, int level, int name, DWORD value)
+{
+    return setsockopt(fd, level, name, (const char *)&value, sizeof value) != 0 ? ls_winsock_error() : LS_OK;
+}
+
+/* A path that nobody listens on was left by a process that ended without removing it. */
+static bool is_abandoned(const ls_addr *at, const ls_sockaddr *sa)
+{
+    SOCKET fd;
+    if (open_stream(at->family, &fd) < 0) return false;
+    const bool refused = connect(fd, (const struct sockaddr *)(const void *)sa->bytes, (int)sa->len) != 0 &&
+                         WSAGetLastError() == WSAECONNREFUSED;
+    (void)closesocket(fd);
+    return refused;
+}
+
+static int bind_to(SOCKET fd, const ls_addr *at)
+{
+    ls_sockaddr sa;
+    ls_addr_to(at, &sa);
+    const struct sockaddr *to = (const struct sockaddr *)(const void *)sa.bytes;
+    if (bind(fd, to, (int)sa.len) == 0) return LS_OK;
+    if (WSAGetLastError() == WSAEADDRINUSE && at->family == LS_ADDR_UNIX && is_abandoned(at, &sa)) {
+        ls_sock_unlink(at);
+        if (bind(fd, to, (int)sa.len) == 0) return LS_OK;
+    }
+    /* An address that another process holds exclusively is said to be forbidden, if that is another user's. */
+    const int err = ls_winsock_error();
+    return err == LS_EACCES && at->family != LS_ADDR_UNIX ? LS_EADDRINUSE : err;
+}
+
+static int set_up_listener(SOCKET fd, const ls_addr *at)
+{
+    int err = LS_OK;
+    if (at->family == LS_ADDR_UNIX) return err;
+    /* Without it a second process could take the address over by SO_REUSEADDR. TIME_WAIT does not hinder a bind here. */
+    if ((err = set(fd, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, 1)) < 0) return err;
+    if (at->family == LS_ADDR_IP6) {
+        /* The wildcard takes IPv4 as well; a certain address does not. */
+        const bool any = memcmp(at->bytes, &in6addr_any, sizeof in6addr_any) == 0;
+        if ((err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, !any)) < 0) return err;
+    }
+    return set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+}
+
+int ls_sock_listen(const ls_addr *at, uint32_t backlog, ls_fd *out, ls_addr *bound)
+{
+    SOCKET fd;
+    int err = open_stream(at->family, &fd);
+    if (err < 0) return err;
+    if ((err = set_up_listener(fd, at)) < 0) goto fail;
+    if ((err = bind_to(fd, at)) < 0) goto fail;
+    if (listen(fd, (int)backlog) != 0) {
+        err = ls_winsock_error();
+        goto fail;
+    }
+    if ((err = ls_sock_local(fd, bound)) < 0) goto fail;
+    *out = fd;
+    return LS_OK;
+
+fail:
+    (void)closesocket(fd);
+    return err;
+}
+
+int ls_sock_local(ls_fd fd, ls_addr *out)
+{
+    ls_sockaddr sa;
+    int len = sizeof sa.bytes;
+    if (getsockname(fd, (struct sockaddr *)(void *)sa.bytes, &len) != 0) return ls_winsock_error();
+    sa.len = (uint32_t)len;
+    ls_addr_of(&sa, out);
+    return LS_OK;
+}
+
+int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from)
+{
+    u_long on = 1;
+    int len = sizeof from->bytes;
+    const SOCKET fd = accept(listener, (struct sockaddr *)(void *)from->bytes, &len);
+    if (fd == INVALID_SOCKET) return ls_winsock_error();
+    (void)ioctlsocket(fd, FIONBIO, &on);
+    (void)SetHandleInformation((HANDLE)fd, HANDLE_FLAG_INHERIT, 0);
+    (void)set(fd, IPPROTO_TCP, TCP_NODELAY, 1); /* fails for a Unix socket, which has no such delay */
+    from->len = (uint32_t)len;
+    *out = fd;
+    return LS_OK;
+}
+
+int ls_sock_open(uint8_t family, ls_fd *out)
+{
+    SOCKET fd;
+    int err = open_stream(family, &fd);
+    if (err < 0) return err;
+    if (family != LS_ADDR_UNIX && (err = set(fd, IPPROTO_TCP, TCP_NODELAY, 1)) < 0) {
+        (void)closesocket(fd);
+        return err;
+    }
+    *out = fd;
+    return LS_OK;
+}
+
+bool ls_sock_unread(ls_fd fd)
+{
+    u_long bytes = 0;
+    return ioctlsocket(fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
+{
+    WSAPROTOCOL_INFOW about;
+    int len = sizeof about;
+    if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)&about, &len) != 0) return ls_winsock_error();
+    if (about.iAddressFamily == AF_UNIX) return LS_ENOTSUP;
+    /* SO_KEEPALIVE and its idle time in one call; 1 s between probes, as many as the system likes. */
+    const ULONG most_s = 32767;
+    struct tcp_keepalive wanted = {
+        .onoff = on, .keepalivetime = (idle_s > most_s ? most_s : idle_s) * 1000, .keepaliveinterval = 1000};
+    DWORD bytes;
+    return WSAIoctl(fd, SIO_KEEPALIVE_VALS, &wanted, sizeof wanted, NULL, 0, &bytes, NULL, NULL) != 0
+               ? ls_winsock_error()
+               : LS_OK;
+}
+
+void ls_sock_discard(ls_fd fd)
+{
+    (void)closesocket(fd);
+}
+
+void ls_sock_unlink(const ls_addr *at)
+{
+    wchar_t path[sizeof at->bytes + 1];
+    if (at->family != LS_ADDR_UNIX || at->bytes_len == 0 || at->bytes[0] == '\0') return;
+    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, (const char *)at->bytes, at->bytes_len, path,
+                                      (int)sizeof at->bytes);
+    path[n] = L'\0';
+    if (n > 0) (void)DeleteFileW(path);
+}

@@ -1,0 +1,122 @@
+/* udp_win32.c - making a UDP socket: see ls_udp_sock_open in udp.h. */
+#include <string.h>
+
+#include "net/sock.h"
+#include "net/sockaddr_win32.h"
+#include "net/udp.h"
+#include "port/winsock_win32.h"
+
+/* The interface for groups, as IPv4 wants it (an address, or 0.x.y.z for a number) and as IPv6 does (the number). */
+typedef struct interface_choice {
+    struct in_addr ip4;
+    ULONG number;
+} interface_choice;
+
+static int interface_of(const char *text, interface_choice *out)
+{
+    ls_addr addr;
+    *out = (interface_choice){.number = 0};
+    if (text[0] == '\0') return LS_OK;
+    if (ls_addr_parse(text, 0, &addr) == LS_OK && addr.family == LS_ADDR_IP4) {
+        memcpy(&out->ip4, addr.bytes, sizeof out->ip4);
+        return LS_OK;
+    }
+    if ((out->number = if_nametoindex(text)) == 0) return LS_ENOENT;
+    out->ip4.s_addr = htonl(out->number);
+    return LS_OK;
+}
+
+static int set_bytes(SOCKET fd, int level, int name, const void *value, int len)
+{
+    return setsockopt(fd, level, name, value, len) != 0 ? ls_winsock_error() : LS_OK;
+}
+
+static int set(SOCKET fd, int level, int name, DWORD value)
+{
+    return set_bytes(fd, level, name, &value, sizeof value);
+}
+
+static int join(SOCKET fd, const ls_addr *group, const interface_choice *through)
+{
+    if (group->family == LS_ADDR_IP4) {
+        struct ip_mreq request = {.imr_interface = through->ip4};
+        memcpy(&request.imr_multiaddr, group->bytes, 4);
+        return set_bytes(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request);
+    }
+    struct ipv6_mreq request = {.ipv6mr_interface = group->scope != 0 ? group->scope : through->number};
+    memcpy(&request.ipv6mr_multiaddr, group->bytes, 16);
+    return set_bytes(fd, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &request, sizeof request);
+}
+
+static int set_multicast(SOCKET fd, bool ip6, const ls_udp_setup *setup)
+{
+    const int level = ip6 ? IPPROTO_IPV6 : IPPROTO_IP;
+    interface_choice through;
+    int err = interface_of(setup->interface, &through);
+    if (err < 0) return err;
+    if (setup->ttl != 0 && (err = set(fd, level, ip6 ? IPV6_MULTICAST_HOPS : IP_MULTICAST_TTL, setup->ttl)) < 0)
+        return err;
+    if (setup->loop_set && (err = set(fd, level, ip6 ? IPV6_MULTICAST_LOOP : IP_MULTICAST_LOOP, setup->loop)) < 0)
+        return err;
+    if (setup->interface[0] != '\0') {
+        err = ip6 ? set(fd, level, IPV6_MULTICAST_IF, through.number)
+                  : set_bytes(fd, level, IP_MULTICAST_IF, &through.ip4, sizeof through.ip4);
+        if (err < 0) return err;
+    }
+    for (unsigned i = 0; i < setup->group_count; i++)
+        if ((err = join(fd, &setup->groups[i], &through)) < 0) return err;
+    return LS_OK;
+}
+
+/* Before it is bound. */
+static int set_up(SOCKET fd, bool ip6, const ls_udp_setup *setup, const ls_addr *at)
+{
+    int err = LS_OK;
+    if (ip6 && at != NULL) { /* the wildcard takes IPv4 as well; a certain address does not */
+        const bool any = memcmp(at->bytes, &in6addr_any, sizeof in6addr_any) == 0;
+        if ((err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, !any)) < 0) return err;
+    }
+    if (at != NULL && (err = set(fd, SOL_SOCKET, setup->reuse_port ? SO_REUSEADDR : SO_EXCLUSIVEADDRUSE, 1)) < 0)
+        return err;
+    if (setup->broadcast && (err = set(fd, SOL_SOCKET, SO_BROADCAST, 1)) < 0) return err;
+    if (setup->recv_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_RCVBUF, setup->recv_buffer_bytes)) < 0)
+        return err;
+    if (setup->send_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_SNDBUF, setup->send_buffer_bytes)) < 0)
+        return err;
+    return LS_OK;
+}
+
+int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_fd *out, ls_addr *local)
+{
+    const bool ip6 = (at != NULL ? at : to)->family == LS_ADDR_IP6;
+    u_long on = 1;
+    ls_sockaddr sa;
+    int err = ls_winsock_start();
+    if (err < 0) return err;
+    const SOCKET fd =
+        WSASocketW(ip6 ? AF_INET6 : AF_INET, SOCK_DGRAM, 0, NULL, 0, WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
+    if (fd == INVALID_SOCKET) return ls_winsock_error();
+    (void)ioctlsocket(fd, FIONBIO, &on);
+    if ((err = set_up(fd, ip6, setup, at)) < 0) goto fail;
+    if (at != NULL) {
+        /* Nobody's refusal (ICMP) is an error of a socket that talks to many. */
+        BOOL off = FALSE;
+        DWORD bytes;
+        (void)WSAIoctl(fd, SIO_UDP_CONNRESET, &off, sizeof off, NULL, 0, &bytes, NULL, NULL);
+    }
+    ls_addr_to(at != NULL ? at : to, &sa);
+    const struct sockaddr *name = (const struct sockaddr *)(const void *)sa.bytes;
+    if ((at != NULL ? bind(fd, name, (int)sa.len) : connect(fd, name, (int)sa.len)) != 0) {
+        err = ls_winsock_error();
+        if (err == LS_EACCES && at != NULL) err = LS_EADDRINUSE; /* another process holds it exclusively */
+        goto fail;
+    }
+    if ((err = set_multicast(fd, ip6, setup)) < 0) goto fail; /* a group is joined by a socket that is bound */
+    if ((err = ls_sock_local(fd, local)) < 0) goto fail;
+    *out = fd;
+    return LS_OK;
+
+fail:
+    ls_sock_discard(fd);
+    return err;
+}

@@ -1,0 +1,58 @@
+/* system_posix.h - see system.h. */
+#ifndef TESTS_UNIT_SYSTEM_POSIX_H
+#define TESTS_UNIT_SYSTEM_POSIX_H
+
+#include <stdbool.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+typedef struct rlimit descriptors_before;
+
+/* The lowest limit that lets nothing more be opened. */
+static inline void close_the_door(descriptors_before *before)
+{
+    const int next = dup(0);
+    struct rlimit now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, before), 0);
+    close(next);
+    now = *before;
+    now.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+}
+
+static inline void open_the_door(const descriptors_before *before)
+{
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, before), 0);
+}
+
+/* A pair of Unix datagram sockets loses nothing: a send to a full one waits. */
+static inline void need_datagrams_that_wait(void)
+{
+}
+
+static inline void need_unix_sockets(void)
+{
+}
+
+static inline void need_pipes_to_poll(void)
+{
+}
+
+/* An error that was reported stays with the socket until it is fetched. */
+static inline bool system_keeps_errors(void)
+{
+    return true;
+}
+
+/* A connection that was reset has an error for good, however often it is fetched. */
+static inline bool system_resets_stay(void)
+{
+    return false;
+}
+
+static inline bool system_has_unix_sockets(void)
+{
+    return true;
+}
+
+#endif

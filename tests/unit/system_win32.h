@@ -1,0 +1,61 @@
+/* system_win32.h - see system.h. What cannot be had here skips the test, and says why. */
+#ifndef TESTS_UNIT_SYSTEM_WIN32_H
+#define TESTS_UNIT_SYSTEM_WIN32_H
+
+#include "win32/posix_win32.h"
+
+typedef int descriptors_before;
+
+/* Windows has no limit of handles that a process could lower. */
+static inline void close_the_door(descriptors_before *before)
+{
+    *before = 0;
+    print_message("skipped: there is no limit of handles to lower\n");
+    skip();
+}
+
+static inline void open_the_door(const descriptors_before *before)
+{
+    (void)before;
+}
+
+/* There are no Unix datagrams, and those of UDP are dropped when nothing fits. */
+static inline void need_datagrams_that_wait(void)
+{
+    print_message("skipped: a full UDP socket drops, no send waits\n");
+    skip();
+}
+
+/* Windows has them since 10 1803, without abstract names; Wine 8 says WSAEAFNOSUPPORT. */
+static inline void need_unix_sockets(void)
+{
+    print_message("skipped: Unix sockets are not tested here\n");
+    skip();
+}
+
+/* Sockets alone can be polled. */
+static inline void need_pipes_to_poll(void)
+{
+    print_message("skipped: a pipe cannot be polled here\n");
+    skip();
+}
+
+/* An error that was reported stays with the socket until it is fetched. Wine 8 takes it (SO_ERROR) when its server looks at
+ * the socket: after a reset recv gives 0, after ICMP's refusal WSAEWOULDBLOCK. */
+static inline bool system_keeps_errors(void)
+{
+    return GetProcAddress(GetModuleHandleA("ntdll"), "wine_get_version") == NULL;
+}
+
+/* A connection that was reset has an error for good: polls tell it (AFD_POLL_ABORT) however often it is fetched. */
+static inline bool system_resets_stay(void)
+{
+    return true;
+}
+
+static inline bool system_has_unix_sockets(void)
+{
+    return false;
+}
+
+#endif

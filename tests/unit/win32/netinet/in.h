@@ -1,0 +1,2 @@
+/* in.h - see posix_win32.h. */
+#include "win32/posix_win32.h"

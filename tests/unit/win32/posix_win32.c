@@ -1,0 +1,72 @@
+/* posix_win32.c - those calls whose names the C library has as functions of its own: they take the place of its. */
+#include "posix_win32.h"
+
+#include <direct.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+int close(int fd)
+{
+    if (closesocket((SOCKET)fd) == 0) return 0;
+    if (_get_osfhandle(fd) != -1) return _close(fd);
+    return CloseHandle((HANDLE)(intptr_t)fd) ? 0 : -1;
+}
+
+/* A file's handle; "/proc/self/exe" is this program. */
+int open(const char *path, int flags, ...)
+{
+    char self[MAX_PATH];
+    if (strcmp(path, "/proc/self/exe") == 0 && GetModuleFileNameA(NULL, self, sizeof self) > 0) path = self;
+    return (int)(intptr_t)CreateFileA(path, GENERIC_READ | (flags & (O_WRONLY | O_CREAT) ? GENERIC_WRITE : 0),
+                                      FILE_SHARE_READ | FILE_SHARE_WRITE, NULL,
+                                      flags & O_CREAT ? CREATE_NEW : OPEN_EXISTING, 0, NULL);
+}
+
+int dup(int fd)
+{
+    HANDLE copy;
+    const HANDLE self = GetCurrentProcess();
+    if (_get_osfhandle(fd) != -1) return _dup(fd);
+    return DuplicateHandle(self, (HANDLE)(intptr_t)fd, self, &copy, 0, FALSE, DUPLICATE_SAME_ACCESS)
+               ? (int)(intptr_t)copy
+               : -1;
+}
+
+/* Of sockets: a copy that happens to have the number which the close has freed. */
+int dup2(int from, int to)
+{
+    enum { TRIES = 64 };
+    int tried[TRIES], n = 0;
+    if (!posix_is_socket(from)) return _dup2(from, to);
+    (void)close(to);
+    for (; n < TRIES; n++)
+        if ((tried[n] = dup(from)) == to) break;
+    const int got = n < TRIES ? to : -1;
+    while (n-- > 0) (void)close(tried[n]);
+    return got;
+}
+
+int read(int fd, void *to, unsigned len)
+{
+    return posix_is_socket(fd) ? posix_recv(fd, to, len, 0) : _read(fd, to, len);
+}
+
+int write(int fd, const void *from, unsigned len)
+{
+    DWORD written;
+    if (posix_is_socket(fd)) return posix_send(fd, from, len, 0);
+    /* What fileno gave: a file's handle. */
+    return WriteFile((HANDLE)(intptr_t)fd, from, len, &written, NULL) ? (int)written : -1;
+}
+
+/* In the directory for temporary files, whatever directory the pattern names. */
+char *mkdtemp(char *pattern)
+{
+    const size_t len = strlen(pattern);
+    for (unsigned i = 0; i < 1000; i++) {
+        (void)snprintf(pattern + len - 6, 7, "%06u", (unsigned)GetCurrentProcessId() * 1000 % 999000 + i);
+        if (_mkdir(pattern) == 0) return pattern;
+    }
+    return NULL;
+}

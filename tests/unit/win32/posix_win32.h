@@ -1,0 +1,228 @@
+/* posix_win32.h - the few POSIX calls that the unit tests make, over Winsock and the C library, so that the same tests run
+ * on Windows. The headers beside it, named as POSIX names them, include it.
+ *
+ * A descriptor is a socket's handle, or a descriptor of the C library: calls try the socket first. Of a FILE fileno gives
+ * the handle, which is what ls_fd means. There are no Unix sockets: socketpair makes pairs on the loopback. */
+#ifndef TESTS_UNIT_POSIX_WIN32_H
+#define TESTS_UNIT_POSIX_WIN32_H
+
+#include <winsock2.h>
+/* the order of these matters */
+#include <afunix.h>
+#include <errno.h>
+#include <io.h>
+#include <iphlpapi.h>
+#include <netioapi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <windows.h>
+#include <ws2tcpip.h>
+
+#undef IN /* Windows marks parameters with these */
+#undef OUT
+#undef interface
+#undef TEXT
+#undef IF_NAMESIZE
+
+typedef ADDRESS_FAMILY sa_family_t;
+
+enum {
+    IF_NAMESIZE = 256 + 1, /* NDIS_IF_MAX_STRING_SIZE, which is in the driver kit */
+    SOCK_NONBLOCK = 0x10000,
+    SOCK_CLOEXEC = 0x20000,
+    MSG_NOSIGNAL = 0,
+    MSG_DONTWAIT = 0x10000,
+    SHUT_RD = SD_RECEIVE,
+    SHUT_WR = SD_SEND,
+    SHUT_RDWR = SD_BOTH,
+    F_GETFD = 1,
+    F_GETFL = 3,
+    F_SETFL = 4,
+    FD_CLOEXEC = 1,
+    O_NONBLOCK = 0x10000,
+    O_CLOEXEC = 0x20000,
+};
+
+#ifndef STDERR_FILENO
+#define STDERR_FILENO 2
+#endif
+
+__attribute__((constructor)) static void posix_start(void)
+{
+    WSADATA about;
+    (void)WSAStartup(MAKEWORD(2, 2), &about);
+    setvbuf(stdout, NULL, _IONBF, 0);
+}
+
+static inline int posix_errno(int error)
+{
+    switch (error) {
+    case WSAEWOULDBLOCK: return EAGAIN;
+    case WSAECONNRESET: return ECONNRESET;
+    case WSAECONNABORTED: return ECONNABORTED;
+    case WSAECONNREFUSED: return ECONNREFUSED;
+    case WSAEADDRINUSE: return EADDRINUSE;
+    case WSAENOTSOCK: return EBADF;
+    case WSAENOTCONN: return ENOTCONN;
+    case WSAESHUTDOWN: return EPIPE;
+    default: return EINVAL;
+    }
+}
+
+static inline int posix_result(int result)
+{
+    if (result < 0) errno = posix_errno(WSAGetLastError());
+    return result;
+}
+
+static inline void posix_block(int fd, bool blocks)
+{
+    u_long on = !blocks;
+    (void)ioctlsocket((SOCKET)fd, FIONBIO, &on);
+}
+
+static inline int posix_socket(int family, int type, int protocol)
+{
+    const SOCKET fd =
+        WSASocketW(family, type & 0xffff, protocol, NULL, 0, WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
+    if (fd == INVALID_SOCKET) return posix_result(-1);
+    if (type & SOCK_NONBLOCK) posix_block((int)fd, false);
+    return (int)fd;
+}
+
+static inline int posix_accept(int listener, struct sockaddr *from, int *len, int flags)
+{
+    const SOCKET fd = accept((SOCKET)listener, from, len);
+    if (fd == INVALID_SOCKET) return posix_result(-1);
+    posix_block((int)fd, !(flags & SOCK_NONBLOCK)); /* Winsock copies the listener's mode */
+    return (int)fd;
+}
+
+static inline bool posix_is_socket(int fd)
+{
+    int type, len = sizeof type;
+    return getsockopt((SOCKET)fd, SOL_SOCKET, SO_TYPE, (char *)&type, &len) == 0;
+}
+
+/* Sockets do not tell whether they block, and for a port it makes no difference: F_GETFL says what was wanted. */
+static inline int posix_fcntl(int fd, int what, int value)
+{
+    DWORD inherited;
+    if (!posix_is_socket(fd) || !GetHandleInformation((HANDLE)(intptr_t)fd, &inherited)) return -1;
+    if (what == F_SETFL) posix_block(fd, !(value & O_NONBLOCK));
+    if (what == F_GETFD) return inherited & HANDLE_FLAG_INHERIT ? 0 : FD_CLOEXEC;
+    return what == F_GETFL ? O_NONBLOCK : 0;
+}
+
+#define pipe2(fds, flags) pipe(fds)
+
+char *mkdtemp(
+    char
+        *pattern); /* posix_win32.c; there also read, write, close, dup, dup2 and open, which the C library declares */
+
+/* Without waiting for this one call. */
+static inline bool posix_would_wait(int fd, int flags)
+{
+    struct pollfd look = {.fd = (SOCKET)fd, .events = POLLRDNORM};
+    if (!(flags & MSG_DONTWAIT) || WSAPoll(&look, 1, 0) != 0) return false;
+    errno = EAGAIN;
+    return true;
+}
+
+static inline int posix_recv(int fd, void *to, size_t len, int flags)
+{
+    if (posix_would_wait(fd, flags)) return -1;
+    return posix_result(recv((SOCKET)fd, to, (int)len, flags & ~MSG_DONTWAIT));
+}
+
+static inline int posix_send(int fd, const void *from, size_t len, int flags)
+{
+    return posix_result(send((SOCKET)fd, from, (int)len, flags & ~MSG_DONTWAIT));
+}
+
+static inline int posix_sendto(int fd, const void *from, size_t len, int flags, const struct sockaddr *to,
+                               size_t to_len)
+{
+    return posix_result(sendto((SOCKET)fd, from, (int)len, flags & ~MSG_DONTWAIT, to, (int)to_len));
+}
+
+static inline int posix_connect(int fd, const void *to, size_t len)
+{
+    const int result = posix_result(connect((SOCKET)fd, to, (int)len));
+    if (result < 0 && errno == EAGAIN) errno = EINPROGRESS;
+    return result;
+}
+
+static inline int posix_socketpair(int family, int type, int protocol, int fds[2])
+{
+    struct sockaddr_in at[2] = {{.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}}, from;
+    const bool stream = (type & 0xffff) == SOCK_STREAM;
+    int len = sizeof at[0];
+    (void)family;
+    at[1] = at[0];
+    if (stream) {
+        const int listener = posix_socket(AF_INET, SOCK_STREAM, protocol);
+        const DWORD little = 32768; /* as much as a pair of Unix sockets takes, rather than megabytes */
+        for (int i = 0; i < 2; i++)
+            (void)setsockopt((SOCKET)listener, SOL_SOCKET, i ? SO_RCVBUF : SO_SNDBUF, (const char *)&little,
+                             sizeof little);
+        bool ok = bind((SOCKET)listener, (struct sockaddr *)&at[0], len) == 0 && listen((SOCKET)listener, 1) == 0 &&
+                  getsockname((SOCKET)listener, (struct sockaddr *)&at[0], &len) == 0;
+        fds[0] = posix_socket(AF_INET, SOCK_STREAM, protocol);
+        for (int i = 0; i < 2; i++)
+            (void)setsockopt((SOCKET)fds[0], SOL_SOCKET, i ? SO_RCVBUF : SO_SNDBUF, (const char *)&little,
+                             sizeof little);
+        ok = ok && connect((SOCKET)fds[0], (struct sockaddr *)&at[0], len) == 0;
+        fds[1] = posix_accept(listener, (struct sockaddr *)&from, &len, 0);
+        (void)close(listener);
+        for (int i = 0; i < 2; i++) {
+            const DWORD on = 1;
+            (void)setsockopt((SOCKET)fds[i], IPPROTO_TCP, TCP_NODELAY, (const char *)&on, sizeof on);
+            if (type & SOCK_NONBLOCK) posix_block(fds[i], false);
+        }
+        return ok && fds[1] >= 0 ? 0 : posix_result(-1);
+    }
+    bool ok = true;
+    const DWORD room = 4 << 20; /* nothing is to be lost */
+    for (int i = 0; i < 2; i++) {
+        fds[i] = posix_socket(AF_INET, type, protocol);
+        ok = ok && bind((SOCKET)fds[i], (struct sockaddr *)&at[i], len) == 0 &&
+             getsockname((SOCKET)fds[i], (struct sockaddr *)&at[i], &len) == 0;
+    }
+    for (int i = 0; i < 2; i++)
+        (void)setsockopt((SOCKET)fds[i], SOL_SOCKET, SO_RCVBUF, (const char *)&room, sizeof room);
+    for (int i = 0; i < 2; i++) ok = ok && connect((SOCKET)fds[i], (struct sockaddr *)&at[!i], len) == 0;
+    return ok ? 0 : posix_result(-1);
+}
+
+/* The path's MTU cannot be set here: no datagram is made of several others either, which is what tests set it for. */
+static inline int posix_setsockopt(int fd, int level, int name, const void *value, size_t len)
+{
+    if (level == IPPROTO_IPV6 && name == IPV6_MTU) return 0;
+    return posix_result(setsockopt((SOCKET)fd, level, name, value, (int)len));
+}
+
+/* After the functions above, which call what these names meant before. */
+#define socket(family, type, protocol)          posix_socket(family, type, protocol)
+#define socketpair(family, type, protocol, fds) posix_socketpair(family, type, protocol, fds)
+#define accept(fd, from, len)                   posix_accept(fd, from, len, 0)
+#define accept4(fd, from, len, flags)           posix_accept(fd, from, len, flags)
+#define bind(fd, at, len)                       posix_result(bind((SOCKET)(fd), at, (int)(len)))
+#define connect(fd, to, len)                    posix_connect(fd, to, len)
+#define listen(fd, backlog)                     posix_result(listen((SOCKET)(fd), backlog))
+#define shutdown(fd, how)                       posix_result(shutdown((SOCKET)(fd), (int)(how)))
+#define getsockname(fd, at, len)                posix_result(getsockname((SOCKET)(fd), at, len))
+#define getsockopt(fd, level, name, value, len) \
+    posix_result(getsockopt((SOCKET)(fd), level, name, (char *)(value), len))
+#define setsockopt(fd, level, name, ...)         posix_setsockopt(fd, level, name, __VA_ARGS__)
+#define recv(fd, to, len, flags)                 posix_recv(fd, to, len, flags)
+#define send(fd, from, len, flags)               posix_send(fd, from, len, flags)
+#define sendto(fd, from, len, flags, to, to_len) posix_sendto(fd, from, len, flags, to, to_len)
+#define pipe(fds)                                _pipe(fds, 65536, 0x8000 /* binary */)
+#define POSIX_FCNTL(fd, what, value, ...)        posix_fcntl(fd, what, value)
+#define fcntl(...)                               POSIX_FCNTL(__VA_ARGS__, 0, 0)
+#define poll(fds, count, ms)                     WSAPoll(fds, count, ms)
+#define fileno(file)                             ((int)_get_osfhandle(_fileno(file)))
+
+#endif
