@@ -134,9 +134,12 @@ int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *w
     ls_slot_begin(slot, L, 0);
     lua_pushcfunction(L, fn);
     lua_pushlightuserdata(L, with);
+    state->protected_calls++;
     const int status = lua_pcall(L, 1, 0, 0);
+    state->protected_calls--;
     (void)ls_slot_end(slot);
     lua_settop(L, top);
+    if (state->unflushed != NULL && state->current == NULL) ls_tcps_flush(seat, state); /* no task will that runs */
     if (state->loading) {
         state->seat = outer_seat;
         state->slot = outer_slot;

@@ -53,7 +53,8 @@ struct ls_state {
 
     ls_seat *seat; /* the thread that is inside, while a task runs */
     ls_slot *slot;
-    ls_task *current; /* the task that runs, NULL outside */
+    ls_task *current;         /* the task that runs, NULL outside */
+    unsigned protected_calls; /* under way, one inside the other */
 
     _Atomic size_t buffer_bytes; /* of blocks that buffers were given since the last collection for their sake */
     ls_small small;              /* Lua's small objects */
@@ -110,7 +111,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
 void ls_state_close(ls_state *state);
 
 /* Run fn(L, light userdata `with`) protected, on the main thread, within the processor-time budget. Its error, if
- * any, is dropped. LUA_OK or the status of the error. No task runs. */
+ * any, is dropped. LUA_OK or the status of the error. No task runs; those that fn wakes, or a finalizer, run later. */
 int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with);
 
 /* The slot of a thread. */

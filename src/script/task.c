@@ -244,7 +244,7 @@ void ls_task_wake(ls_seat *seat, ls_task *task, int result)
         alarm->task = NULL;
         if (ls_timer_cancel(seat->port, &alarm->timer)) alarm_free(alarm); /* else its packet comes and frees it */
     }
-    if (state->current == NULL && seat->inside == &state->actor)
+    if (state->current == NULL && state->protected_calls == 0 && seat->inside == &state->actor)
         ls_task_run(seat, task, 0);
     else
         ls_task_post(seat, task, 0);

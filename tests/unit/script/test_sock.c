@@ -503,6 +503,36 @@ static void finalizers_that_close_or_receive(void **state)
     }
 }
 
+static int collect_all(lua_State *L)
+{
+    (void)lua_gc(L, LUA_GCCOLLECT);
+    return 0;
+}
+
+/* The core collects as well, when no task runs: one that a finalizer wakes then runs after it, not inside it. */
+static void a_finalizer_wakes_a_task_outside_tasks(void **state)
+{
+    sock_rig rig;
+    (void)state;
+    rig_open(&rig, "",
+             "local inside = false "
+             "core.spawn(function() setmetatable({}, { __gc = function() inside = true sock:close() inside = false "
+             "end }) end) "
+             "local r = show(sock:receive(1)) core.log('info', r .. (inside and ' inside' or ' after')) "
+             "error('planned')");
+    const int peer = rig_connect(&rig);
+    rig_pump(&rig);
+    ls_state *const lua = rig.t->site->states[0];
+    assert_true(ls_actor_try_enter(&lua->actor, &rig.t->seat));
+    assert_int_equal(ls_state_protected(lua, &rig.t->seat, collect_all, NULL), LUA_OK);
+    ls_actor_leave(&lua->actor, &rig.t->seat);
+    rig_await(&rig, "nil|closed|ECLOSED after");
+    rig_await(&rig, "planned");
+    rig.t->log[0] = '\0';
+    close(peer);
+    rig_close(&rig);
+}
+
 static void finalizers_while_sending(void **state)
 {
     static char got[8 << 20];
@@ -556,6 +586,25 @@ static void memory_out_while_sending(void **state)
     rig_close(&rig);
 }
 
+/* What is sent while a failed task is taken apart leaves as well. */
+static void what_a_close_sends_leaves(void **state)
+{
+    sock_rig rig;
+    char got[8];
+    (void)state;
+    rig_open(&rig, "",
+             "if not first then first = sock sock:receive(1) return end "
+             "local last <close> = setmetatable({}, { __close = function() first:send('bye') end }) error('planned')");
+    const int one = rig_connect(&rig), two = rig_connect(&rig);
+    rig_await(&rig, "planned");
+    assert_int_equal(rig_read(&rig, one, got, 3), 3);
+    assert_memory_equal(got, "bye", 3);
+    rig.t->log[0] = '\0';
+    close(one);
+    close(two);
+    rig_close(&rig);
+}
+
 /* The text of an error is made by the script as well. */
 static void an_error_whose_text_closes_the_sock(void **state)
 {
@@ -595,6 +644,8 @@ int main(void)
         cmocka_unit_test(one_receives_at_a_time),
         cmocka_unit_test(closing_wakes_those_who_wait),
         cmocka_unit_test(finalizers_that_close_or_receive),
+        cmocka_unit_test(a_finalizer_wakes_a_task_outside_tasks),
+        cmocka_unit_test(what_a_close_sends_leaves),
         cmocka_unit_test(finalizers_while_sending),
         cmocka_unit_test(memory_out_while_sending),
         cmocka_unit_test(an_error_whose_text_closes_the_sock),
