@@ -188,13 +188,23 @@ static int look_up(lua_State *L, connecting *c, const char *host, uint16_t port)
 /* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name. */
 int ls_core_connect(lua_State *L)
 {
-    const char *host = luaL_checkstring(L, 1);
+    size_t len;
+    const char *host = luaL_checklstring(L, 1, &len);
     const lua_Integer port = luaL_checkinteger(L, 2);
     const uint64_t now_ns = ls_clock_ns();
     uint64_t ms = CONNECT_MS_MAX;
     luaL_argcheck(L, port >= 0 && port <= 65535, 2, "a port is a number from 1 to 65535");
     luaL_checktype(L, 3, LUA_TTABLE);
     ls_task_may_wait(L);
+    if (strlen(host) != len) { /* what C takes for its end is not */
+        lua_pushnil(L);
+        lua_pushliteral(L, "cannot look up \"");
+        lua_pushvalue(L, 1);
+        lua_pushliteral(L, "\": this is no name of a host");
+        lua_concat(L, 3);
+        lua_pushliteral(L, "EINVAL");
+        return 3;
+    }
 
     connecting *c = lua_newuserdatauv(L, sizeof *c, 0);
     *c = (connecting){.config = ls_tcp_config_default};

@@ -95,13 +95,13 @@ int ls_core_socket(lua_State *L)
 /* The address from a host and a port at `index`; false: nil, message, code were pushed. */
 static bool check_address(lua_State *L, int index, bool any_port, ls_addr *out)
 {
-    const char *host = luaL_checkstring(L, index);
     int whole;
+    (void)luaL_checkstring(L, index);
     const lua_Integer port = lua_tointegerx(L, index + 1, &whole);
     if (!whole || port < (any_port ? 0 : 1) || port > 65535)
         luaL_argerror(L, index + 1, "a port is a whole number from 1 to 65535 (0 to bind: pick a free one)");
-    if (ls_udp_parse(host, (uint16_t)port, out) == LS_OK) return true;
-    (void)ls_udp_push_bad_host(L, host);
+    if (ls_udp_check_host(L, index, (uint16_t)port, out)) return true;
+    (void)ls_udp_push_bad_host(L, index);
     return false;
 }
 

@@ -237,10 +237,20 @@ int ls_udp_parse(const char *host, uint16_t port, ls_addr *out)
     return err == LS_OK && out->family == LS_ADDR_UNIX ? LS_EINVAL : err;
 }
 
-int ls_udp_push_bad_host(lua_State *L, const char *host)
+bool ls_udp_check_host(lua_State *L, int index, uint16_t port, ls_addr *out)
+{
+    size_t len;
+    const char *host = luaL_checklstring(L, index, &len);
+    return strlen(host) == len && ls_udp_parse(host, port, out) == LS_OK;
+}
+
+int ls_udp_push_bad_host(lua_State *L, int index)
 {
     lua_pushnil(L);
-    lua_pushfstring(L, "\"%s\" is no address such as \"127.0.0.1\" or \"::1\" (names are not looked up)", host);
+    lua_pushliteral(L, "\"");
+    lua_pushvalue(L, index);
+    lua_pushliteral(L, "\" is no address such as \"127.0.0.1\" or \"::1\" (names are not looked up)");
+    lua_concat(L, 3);
     lua_pushliteral(L, "EINVAL");
     return 3;
 }
@@ -251,12 +261,12 @@ static int sock_sendto(lua_State *L)
     const ls_site_udp_entry *entry = sock_check(L)->entry;
     size_t len;
     ls_udp_check_data(L, 2, &len);
-    const char *host = luaL_checkstring(L, 3);
+    (void)luaL_checkstring(L, 3);
     const uint16_t port = (uint16_t)ls_udp_check_port(L, 4);
     int err = LS_ECLOSED;
     ls_addr addr;
     ls_sockaddr to;
-    if (ls_udp_parse(host, port, &addr) < 0) return ls_udp_push_bad_host(L, host);
+    if (!ls_udp_check_host(L, 3, port, &addr)) return ls_udp_push_bad_host(L, 3);
     if (ls_state_of(L)->loading) return luaL_error(L, "nothing can be sent while the site loads");
     for (unsigned n = 0; n < entry->socket_count; n++)
         if ((err = ls_udp_target(entry->sockets[n], &addr, &to)) == LS_OK)

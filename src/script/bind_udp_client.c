@@ -259,14 +259,14 @@ static int client_tostring(lua_State *L)
 int ls_core_udp_connect(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
-    const char *host = luaL_checkstring(L, 1);
+    (void)luaL_checkstring(L, 1);
     const uint16_t port = (uint16_t)ls_udp_check_port(L, 2);
     ls_udp_setup setup;
     ls_addr to;
     if (state->loading || state->site->port == NULL)
         return luaL_error(L, "there is no network while the site loads; connect from a handler, ls.once or "
                              "ls.on(\"start\")");
-    if (ls_udp_parse(host, port, &to) < 0) return ls_udp_push_bad_host(L, host);
+    if (!ls_udp_check_host(L, 1, port, &to)) return ls_udp_push_bad_host(L, 1);
     if (lua_istable(L, 3)) {
         ls_udp_check_setup(L, 3, &setup);
     } else {

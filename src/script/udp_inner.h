@@ -37,8 +37,10 @@ int ls_udp_compose_value(lua_State *L, int index, const ls_sockaddr *to, ls_data
 int ls_udp_check_port(lua_State *L, int index);
 /* A numeric IPv4 or IPv6 address, or "localhost". */
 int ls_udp_parse(const char *host, uint16_t port, ls_addr *out);
-/* nil, message, code for a host that is none; returns 3. */
-int ls_udp_push_bad_host(lua_State *L, const char *host);
+/* The same of the string at `index`; false: it is none. Raises when it is no string. */
+bool ls_udp_check_host(lua_State *L, int index, uint16_t port, ls_addr *out);
+/* nil, message, code for a host at `index` that is none; returns 3. */
+int ls_udp_push_bad_host(lua_State *L, int index);
 
 /* bind_udp_client.c */
 void ls_udp_clients_define(lua_State *L, ls_udp_script *script);

@@ -598,6 +598,8 @@ class Connect(E2E):
             self.assertTrue(answer.startswith("false|"), answer)
             self.assertIn(says, answer)
         self.assertRegex(self.run_lua("return ls.connect('..', 1)"), "no name of a host|names are not looked up")
+        for host in (r"127.0.0.1\0.example.org", r"one.test\0", r"unix:/run/s\0"):  # what C takes for the end is none
+            self.assertRegex(self.run_lua("return ls.connect('%s', 1)" % host), "this is no name of a host.EINVAL")
 
     def test_forgotten_sockets_are_closed(self):
         self.run_lua("forgotten = ls.connect('127.0.0.1', PORT) return 1")

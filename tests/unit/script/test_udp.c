@@ -26,6 +26,18 @@ static void batches_are_handed_out_one_by_one(void **state)
         "end)");
 }
 
+/* What C takes for the end of a text is not the end of a host: nothing of this may reach 127.0.0.1. */
+static void a_host_with_a_zero_byte(void **state)
+{
+    (void)state;
+    test_snippet(
+        "body(function() " PAIR "local bad = '127.0.0.1\\0.example.org' "
+        "is(select(3, core.udp_connect(bad, 7)), 'EINVAL') is(select(3, peer:sendto('x', bad, 7)), 'EINVAL') "
+        "is(select(3, assert(core.socket('tcp')):connect(bad, 7)), 'EINVAL') "
+        "is(select(3, assert(core.socket('udp')):bind(bad, 0)), 'EINVAL') "
+        "local s, message = core.udp_connect(bad, 7) is(message:find('is no address', 1, true) ~= nil, true) end)");
+}
+
 static void closed_under_a_receive(void **state)
 {
     (void)state;
@@ -89,8 +101,11 @@ static void a_descriptor_that_was_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_are_handed_out_one_by_one), cmocka_unit_test(closed_under_a_receive),
-        cmocka_unit_test(finalizers_that_close_or_receive),  cmocka_unit_test(memory_out_while_receiving),
+        cmocka_unit_test(batches_are_handed_out_one_by_one),
+        cmocka_unit_test(a_host_with_a_zero_byte),
+        cmocka_unit_test(closed_under_a_receive),
+        cmocka_unit_test(finalizers_that_close_or_receive),
+        cmocka_unit_test(memory_out_while_receiving),
         cmocka_unit_test(a_descriptor_that_was_closed),
     };
     return cmocka_run_group_tests_name("script/udp", tests, NULL, NULL);
