@@ -227,17 +227,35 @@ function options.listen(defaults, at, app)
   return out, app
 end
 
--- "127.0.0.1:53", "[::1]:53", "1.1.1.1", or a list of such -> the same, separated by commas.
+-- "127.0.0.1", "[::1]", or one of these with ":" and a port -> the same with a port; nil when it is none.
+local function name_server(text)
+  if type(text) ~= "string" then return nil end
+  local host, port = text:match("^(.-):?(%d*)$")
+  if text:find("%]$") or not text:find(":", 1, true) then host, port = text, "53" end
+  local number = tonumber(port)
+  if not number or number < 1 or number > 65535 then return nil end
+  local octets = { host:match("^(%d+)%.(%d+)%.(%d+)%.(%d+)$") }
+  for _, octet in ipairs(octets) do
+    if tonumber(octet) > 255 then return nil end
+  end
+  if #octets == 0 and not host:match("^%[%x*:[%x:]*:[%x:.]*%%?%w*%]$") then return nil end
+  return host .. ":" .. port
+end
+
+-- "127.0.0.1:53", "[::1]:53", "1.1.1.1", or a list of such -> the same with ports, separated by commas.
 local function nameservers(value)
-  local list = type(value) == "table" and value or { value }
-  for _, text in ipairs(list) do
-    if type(text) ~= "string" or not (text:match("^%d+%.%d+%.%d+%.%d+:?%d*$") or text:match("^%[[%x:.]+%]:?%d*$")) then
+  local list = {}
+  for i, text in ipairs(type(value) == "table" and value or { value }) do
+    list[i] = name_server(text)
+    if not list[i] then
       misuse.raise('ls.config: nameservers must be addresses such as "127.0.0.1:53" or "[::1]:53", or a list of them; '
         .. "got %s", misuse.show(text))
     end
   end
   local text = table.concat(list, ",")
-  if text == "" or #text > 255 then misuse.raise("ls.config: nameservers must be 1 to 10 addresses") end
+  if #list < 1 or #list > 10 or #text > 255 then
+    misuse.raise("ls.config: nameservers must be 1 to 10 addresses, of 255 bytes in all")
+  end
   return text
 end
 

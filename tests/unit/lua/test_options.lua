@@ -84,6 +84,23 @@ function tests.wrong_types_and_ranges_say_the_unit()
   check.raises({ "ls.config takes a table" }, options.config, nil)
 end
 
+function tests.name_servers()
+  local function given(value) return (options.config { nameservers = value }).nameservers end
+  check.equal(given "127.0.0.1", "127.0.0.1:53")
+  check.equal(given { "127.0.0.1:53", "[::1]:5353", "[fe80::1]" }, "127.0.0.1:53,[::1]:5353,[fe80::1]:53")
+  for _, bad in ipairs { "", "localhost", "127.0.0", "256.0.0.1", "1.2.3.4.5", "127.0.0.1:", "127.0.0.1:0",
+    "127.0.0.1:65536", "127.0.0.1:53:53", "::1", "::1:53", "[::1", "[]", "[]:53", "[:]", "[::1]:99999", "[127.0.0.1:53]",
+    5, false, { "127.0.0.1", 53 }, { {} } } do
+    check.raises("ls.config: nameservers must be addresses such as \"127.0.0.1:53\"", given, bad)
+  end
+  check.raises("nameservers must be 1 to 10 addresses", given, {})
+  local many = {}
+  for i = 1, 11 do many[i] = "127.0.0." .. i end
+  check.raises("nameservers must be 1 to 10 addresses", given, many)
+  many[11] = nil
+  check.equal(#given(many), 10 * 12 + 9 + 1)
+end
+
 function tests.config_splits_process_and_listeners()
   local settings, http = options.config { threads = 2, max_memory = "64m", max_cpu = 0.5, idle_timeout = 1 }
   check.equal(settings, { threads = 2, lua_bytes_max = 64 << 20, handler_cpu_ms_max = 500 })
