@@ -316,8 +316,7 @@ int ls_http1_send_out(ls_seat *seat, ls_http1_conn *c)
     if (c->exchange != NULL) err = close_chunk(seat, c, ls_http1_exchange_of(c));
     if (err < 0) return err;
     /* While a body is waited for, its deadline is the one that counts. */
-    if (c->stream.out != NULL && !c->stream.tx_pending &&
-        (c->exchange == NULL || ls_http1_exchange_of(c)->awaits != LS_H1_AWAITS_READ))
+    if (c->stream.out != NULL && !c->stream.tx_pending && !c->stream.rx_pending)
         ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + c->http->config.send_stall_ms_max,
                            c->http->config.send_stall_ms_max);
     return ls_stream_flush(seat, &c->stream);
@@ -332,7 +331,7 @@ static int send_and_wait(ls_seat *seat, ls_exchange *x, bool all)
     int err = ls_http1_send_out(seat, c);
     if (err < 0) return fail(x, err);
     if (err == LS_DONE || (!all && ls_stream_queued(&c->stream) < c->http->config.write_bytes_high)) return LS_DONE;
-    if (e->awaits == LS_H1_AWAITS_NOTHING) e->awaits = LS_H1_AWAITS_SENT;
+    e->awaits_sent = true;
     return LS_PENDING;
 }
 
@@ -369,9 +368,16 @@ int ls_http1_flush(ls_seat *seat, ls_exchange *x)
     return x->gone != 0 ? x->gone : send_and_wait(seat, x, false);
 }
 
+/* A client that is gone for reading may still be sent to: what is pending names bytes that the caller keeps alive, and
+ * ends before the caller is told. What is queued behind it is sent by nobody. */
 int ls_http1_drained(ls_seat *seat, ls_exchange *x)
 {
-    return x->gone != 0 ? x->gone : send_and_wait(seat, x, true);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    if (x->gone == 0) return send_and_wait(seat, x, true);
+    if (!c->stream.tx_pending) return x->gone;
+    ls_http1_of(x)->awaits_sent = true;
+    ls_stream_abort(&c->stream);
+    return LS_PENDING;
 }
 
 int ls_http1_finish(ls_seat *seat, ls_exchange *x)

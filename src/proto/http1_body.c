@@ -87,19 +87,30 @@ int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c)
     return err;
 }
 
+void ls_http1_body_waited(ls_exchange *x)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    const uint32_t stall_ms = c->http->config.send_stall_ms_max;
+    const uint64_t now_ms = ls_clock_coarse_ms();
+    if (now_ms > e->wait_from_ms) e->waited_ms += now_ms - e->wait_from_ms;
+    if (c->stream.tx_pending)
+        ls_stream_deadline(&c->stream, now_ms + stall_ms, stall_ms);
+    else
+        ls_stream_deadline(&c->stream, UINT64_MAX, 0);
+}
+
 void ls_http1_body_arrived(ls_exchange *x, int64_t result)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
-    uint64_t now_ms = ls_clock_coarse_ms();
-    if (now_ms > e->wait_from_ms) e->waited_ms += now_ms - e->wait_from_ms;
-    ls_stream_deadline(&c->stream, UINT64_MAX, 0);
+    ls_http1_body_waited(x);
     if (result > 0) {
         ls_http1_arrived(c, (uint32_t)result);
     } else if (result == LS_ETIMEDOUT) {
         e->read_error = LS_ETIMEDOUT;
         x->close = true;
-    } else {
+    } else if (result != LS_ECANCELED || atomic_load(&c->http->aborting)) { /* a drain's cancel came late: read on */
         x->gone = result == 0 ? LS_ECLOSED : (int)result;
     }
 }
@@ -127,6 +138,7 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
         }
         if (x->gone != 0) return x->gone;
         if (e->read_error != LS_OK) return e->read_error;
+        if (c->stream.rx_pending) return LS_PENDING; /* another task waits for it, or did */
         if (e->continue_due) {
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
             e->continue_due = false;
@@ -140,10 +152,7 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
         err = ls_http1_send_out(seat, c);
         if (err < 0) return x->gone = err;
         err = ls_http1_body_receive(seat, c);
-        if (err == LS_PENDING) {
-            e->awaits = LS_H1_AWAITS_READ;
-            return LS_PENDING;
-        }
+        if (err == LS_PENDING) return LS_PENDING;
         if (err < 0) return x->gone = err;
     }
 }

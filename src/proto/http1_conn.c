@@ -85,7 +85,8 @@ uint32_t ls_http1_drain(ls_http1 *http, bool all)
     for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
         ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
         uint8_t phase = atomic_load(&c->phase);
-        if (phase == LS_H1_IDLE || (all && phase == LS_H1_FRESH)) ls_sock_cancel(c->stream.sock, c->stream.generation);
+        /* The phase may be another by now: only a receive is cancelled, which is then simply posted again. */
+        if (phase == LS_H1_IDLE || (all && phase == LS_H1_FRESH)) ls_op_cancel(c->stream.sock, &c->stream.rx);
     }
     ls_mutex_unlock(&http->mutex);
     return atomic_load(&http->open);
@@ -162,7 +163,7 @@ static void shut(ls_seat *seat, ls_http1_conn *c)
     ls_mutex_lock(&http->mutex);
     ls_list_remove(&c->node);
     ls_mutex_unlock(&http->mutex);
-    if (c->linger)
+    if (c->linger && !c->stream.tx_pending) /* a send that is pending is cut: there was no memory for the last words */
         ls_stream_linger(seat, &c->stream, http->config.linger_ms_max);
     else
         ls_stream_close(seat, &c->stream);
@@ -269,7 +270,7 @@ static int want_bytes(ls_seat *seat, ls_http1_conn *c)
 static void fill_exchange(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, uint32_t head_bytes)
 {
     ls_exchange *x = &e->x;
-    e->awaits = LS_H1_AWAITS_NOTHING;
+    e->awaits_sent = false;
     e->ended = false;
     e->keep = false;
     e->chunked_out = false;
@@ -364,6 +365,12 @@ static enum after skip_body(ls_seat *seat, ls_http1_conn *c)
 static enum after after_exchange(ls_seat *seat, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
+    if (c->stream.rx_pending) { /* `received` comes back here */
+        set_phase(c, LS_H1_ENDING);
+        c->looping = false;
+        ls_op_cancel(c->stream.sock, &c->stream.rx);
+        return AWAY;
+    }
     const enum ls_answer answer = e->x.answer;
     const bool whole = answer == LS_ANSWER_DONE && e->x.gone == 0, unread = !e->x.body_done;
     if (whole && e->keep) {
@@ -381,11 +388,11 @@ static enum after after_exchange(ls_seat *seat, ls_http1_conn *c)
     return AWAY;
 }
 
-/* Suspended: until it resumes, what was written so far is sent, and no deadline runs but that of what it waits for. */
+/* Suspended: until it resumes, what was written so far is sent, and no deadline runs but that of what is pending. */
 static void leave_suspended(ls_seat *seat, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if (e->awaits == LS_H1_AWAITS_NOTHING) ls_stream_deadline(&c->stream, UINT64_MAX, 0);
+    if (!c->stream.rx_pending && !c->stream.tx_pending) ls_stream_deadline(&c->stream, UINT64_MAX, 0);
     if (c->stream.out != NULL && !c->stream.tx_pending) (void)ls_http1_flush(seat, &e->x);
 }
 
@@ -464,7 +471,6 @@ static void wake(ls_seat *seat, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
-    e->awaits = LS_H1_AWAITS_NOTHING;
     e->ended = false;
     c->looping = true; /* an end from inside is dealt with here, not deep in the handler's stack */
     x->wake(seat, x);
@@ -483,14 +489,25 @@ static void received_for_head(ls_seat *seat, ls_http1_conn *c, int64_t result)
         ls_http1_go_on(seat, c);
     } else if (result == LS_ETIMEDOUT && c->in != NULL) {
         refuse(seat, c, 408, "the request head took too long");
-    } else if (result == LS_ECANCELED && phase != LS_H1_HEAD && !c->last_look && !atomic_load(&c->http->aborting)) {
-        c->last_look = true; /* a drain: unless bytes are on their way already */
+    } else if (result == LS_ECANCELED && (phase == LS_H1_HEAD || !c->last_look) && !atomic_load(&c->http->aborting)) {
+        c->last_look = phase != LS_H1_HEAD; /* a drain: unless bytes are on their way already */
         ls_http1_go_on(seat, c);
     } else if (result == LS_ENOMEM) {
         refuse(seat, c, 503, "out of buffers");
     } else {
         shut(seat, c);
     }
+}
+
+/* The receive that was pending when the exchange ended. What it brought is part of the body, or lies behind it; why it
+ * brought nothing, other than that it was cancelled, the next operation finds out. */
+static void receive_ended(ls_http1_conn *c, ls_exchange *x, int64_t result)
+{
+    ls_http1_body_waited(x);
+    if (result > 0)
+        ls_http1_arrived(c, (uint32_t)result);
+    else if (result < 0 && (result != LS_ECANCELED || atomic_load(&c->http->aborting)) && x->gone == 0)
+        x->gone = (int)result;
 }
 
 static void received(ls_seat *seat, ls_stream *s, int64_t result)
@@ -501,12 +518,19 @@ static void received(ls_seat *seat, ls_stream *s, int64_t result)
         received_for_head(seat, c, result);
     } else {
         ls_exchange *x = &ls_http1_exchange_of(c)->x;
-        const bool skipping = atomic_load_explicit(&c->phase, memory_order_relaxed) == LS_H1_SKIPPING;
-        ls_http1_body_arrived(x, result);
-        if (!skipping) {
-            if (ls_http1_of(x)->awaits == LS_H1_AWAITS_READ) wake(seat, x);
-        } else if (skip_body(seat, c) == AGAIN) {
-            ls_http1_go_on(seat, c);
+        switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
+        case LS_H1_ENDING:
+            receive_ended(c, x, result);
+            if (after_exchange(seat, c) == AGAIN) ls_http1_go_on(seat, c);
+            break;
+        case LS_H1_SKIPPING:
+            ls_http1_body_arrived(x, result);
+            if (skip_body(seat, c) == AGAIN) ls_http1_go_on(seat, c);
+            break;
+        default:
+            ls_http1_body_arrived(x, result);
+            wake(seat, x);
+            break;
         }
     }
     if (outside && seat->inside != NULL) ls_actor_leave(seat->inside, seat);
@@ -519,13 +543,18 @@ static void sent(ls_seat *seat, ls_stream *s, int err)
     switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
     case LS_H1_HANDLING: {
         ls_http1_exchange *e = ls_http1_exchange_of(c);
-        if (err < 0) e->x.gone = err;
-        if (e->awaits == LS_H1_AWAITS_SENT)
+        if (err < 0 && e->x.gone == 0) e->x.gone = err;
+        if (e->awaits_sent) {
+            e->awaits_sent = false;
             wake(seat, &e->x);
-        else if (e->awaits == LS_H1_AWAITS_NOTHING)
+        } else if (!s->rx_pending) {
             ls_stream_deadline(s, UINT64_MAX, 0);
+        }
         break;
     }
+    case LS_H1_ENDING: /* the receive is still to come, and goes on from there */
+        if (err < 0 && ls_http1_exchange_of(c)->x.gone == 0) ls_http1_exchange_of(c)->x.gone = err;
+        break;
     case LS_H1_SENDING:
         if (err < 0) {
             shut(seat, c);

@@ -1,11 +1,13 @@
 /* http1_inner.h - what the files of HTTP/1.1 share: http1_conn.c (a connection's life), http1_body.c (a request's body),
  * http1_answer.c (what goes out).
  *
- *     FRESH --> HEAD --> HANDLING --> (SKIPPING) --> IDLE --> HEAD ...
+ *     FRESH --> HEAD --> HANDLING --> (ENDING) --> (SKIPPING) --> IDLE --> HEAD ...
  *                 \          \________________________________ SENDING (the queue is full, go on when it has left)
  *                  \_________________________________________  LAST (the same, then close)
  *
- * The owner of a connection is whoever runs its packet; in HANDLING the packets are pinned to the exchange's actor. */
+ * The owner of a connection is whoever runs its packet; in HANDLING the packets are pinned to the exchange's actor. There
+ * a receive and a send may be pending at once. Behind it one operation at a time is: ENDING waits for the end of
+ * a receive that somebody posted who has not waited for it (a job that reads the body of a request already answered). */
 #ifndef LS_PROTO_HTTP1_INNER_H
 #define LS_PROTO_HTTP1_INNER_H
 
@@ -55,11 +57,20 @@ struct ls_http1 {
     ls_http1_seat *seats;
 };
 
-enum ls_http1_phase { LS_H1_FRESH, LS_H1_IDLE, LS_H1_HEAD, LS_H1_HANDLING, LS_H1_SKIPPING, LS_H1_SENDING, LS_H1_LAST };
+enum ls_http1_phase {
+    LS_H1_FRESH,
+    LS_H1_IDLE,
+    LS_H1_HEAD,
+    LS_H1_HANDLING,
+    LS_H1_ENDING,
+    LS_H1_SKIPPING,
+    LS_H1_SENDING,
+    LS_H1_LAST
+};
 
 /* The exchange and what HTTP/1.1 adds to it; lives in one small pool block. */
 typedef struct ls_http1_exchange {
-    enum { LS_H1_AWAITS_NOTHING, LS_H1_AWAITS_READ, LS_H1_AWAITS_SENT } awaits; /* what wakes the handler */
+    bool awaits_sent;  /* the handler is woken when the queue has left; arriving body bytes always wake it */
     bool ended;        /* ls_http_transport.end was called while the loop of the connection runs */
     int read_error;    /* why no more of the body comes, although the client can still be answered */
     bool continue_due; /* the client waits for 100 Continue */
@@ -134,6 +145,7 @@ void ls_http1_arrived(ls_http1_conn *c,
 void ls_http1_body_begin(ls_http1_exchange *e);
 int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out);
 void ls_http1_body_arrived(ls_exchange *x, int64_t result); /* a pending receive ended */
+void ls_http1_body_waited(ls_exchange *x);                  /* of that, the clocks alone */
 int ls_http1_body_take(ls_seat *seat, ls_http1_conn *c,
                        ls_slice *out); /* from what is there: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c);
