@@ -351,8 +351,11 @@ void ls_site_close_sockets(ls_site *site, ls_seat *seat)
 
 void ls_site_close(ls_site *site)
 {
-    site->port = NULL; /* finalizers of the site may still ask for it */
-    for (unsigned n = 0; n < site->state_count; n++) ls_state_close(site->states[n]);
+    site->port = NULL;              /* finalizers of the site may still ask for it */
+    while (site->state_count > 0) { /* and look at the states that are still there */
+        site->state_count--;
+        ls_state_close(site->states[site->state_count]);
+    }
     if (site->load_pool != NULL) ls_pool_close(site->load_pool);
     if (site->load_pools != NULL) ls_pools_close(site->load_pools);
     for (unsigned n = 0; n < LS_LISTENERS_MAX && site->entries != NULL; n++) free(site->entries[n]);

@@ -74,14 +74,15 @@ __attribute__((format(printf, 4, 5))) static int explain(int err, char *message,
 
 /* ---- statistics ----------------------------------------------------------------------------------------------- */
 
+/* A site may ask while it loads, and a finalizer when all is closed: what is not there counts as nothing. */
 static void stats(void *user, ls_site_stat_fn *each, void *to)
 {
     ls_server *server = user;
-    ls_pools_stats pools;
-    ls_crew_stats crew;
+    ls_pools_stats pools = {0};
+    ls_crew_stats crew = {0};
     ls_http1_stats sum = {0};
-    ls_pools_stat(server->pools, &pools);
-    ls_crew_stat(server->crew, &crew);
+    if (server->pools != NULL) ls_pools_stat(server->pools, &pools);
+    if (server->crew != NULL) ls_crew_stat(server->crew, &crew);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
         ls_http1_stats one;
         if (server->endpoints[i].http == NULL) continue;
@@ -117,9 +118,19 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     ls_udp_sockets_stat(&server->udp, each, to);
 }
 
-static void stop_from_site(void *user)
+static void stop_from_signal(void *user)
 {
     ls_server_stop(user);
+}
+
+/* Every state of a site may say it, at the same time and again while it drains: none of them means "at once". */
+static void stop_from_site(void *user)
+{
+    ls_server *server = user;
+    ls_mutex_lock(&server->mutex);
+    if (server->phase < PHASE_DRAINING) server->phase = PHASE_DRAINING;
+    ls_cond_broadcast(&server->changed);
+    ls_mutex_unlock(&server->mutex);
 }
 
 /* ---- open ------------------------------------------------------------------------------------------------------ */
@@ -291,7 +302,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         goto fail_site;
 
     /* Last of all, so that whatever fails before leaves the process's signals alone. */
-    if (options->signals && (err = ls_signals_start(stop_from_site, server, &server->signals)) < 0) {
+    if (options->signals && (err = ls_signals_start(stop_from_signal, server, &server->signals)) < 0) {
         explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
         goto fail_site;
     }
@@ -319,8 +330,10 @@ void ls_server_close(ls_server *server)
         ls_udp_sockets_close(&server->udp, seat);
         if (server->site != NULL) ls_site_close_sockets(server->site, seat);
         ls_crew_close(server->crew);
+        server->crew = NULL;
     }
     if (server->port != NULL) ls_port_close(server->port);
+    server->port = NULL;
     if (server->site != NULL) ls_site_close(server->site); /* the port's queue and timers may have named its tasks */
     ls_udp_sockets_free(&server->udp);                     /* Lua objects named them to the last */
     if (server->pools != NULL) ls_pools_close(server->pools);
