@@ -131,7 +131,10 @@ static int body_read(lua_State *L, int status, lua_KContext context)
     for (;;) {
         ls_slice slice;
         const int err = r->x->transport->read(r->state->seat, r->x, &slice);
-        if (err == LS_PENDING) return ls_request_wait(L, r, context, body_read);
+        if (err == LS_PENDING) {
+            if (!ls_task_can_wait(L)) r->body_state = LS_BODY_UNREAD; /* raises; who may wait reads on */
+            return ls_request_wait(L, r, context, body_read);
+        }
         if (err < 0) return body_bad(L, r, err);
         if (slice.len == 0) {
             ls_slice_drop(&slice);

@@ -136,6 +136,7 @@ static void push_lower(lua_State *L, const char *bytes, size_t len)
 static int headers_index(lua_State *L)
 {
     size_t len;
+    luaL_checktype(L, 1, LUA_TTABLE); /* getmetatable() leads here, too */
     if (lua_type(L, 2) != LUA_TSTRING) return 0;
     const char *name = lua_tolstring(L, 2, &len);
     push_lower(L, name, len);

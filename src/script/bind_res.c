@@ -96,11 +96,12 @@ static int res_header(lua_State *L)
 
 /* ---- cookies ----------------------------------------------------------------------------------------------- */
 
-/* Push the field `name` of the options at 4; false when it is not set. */
+/* Push the field `name` of the options at 4; false when it is not set. Raw: the table itself keeps the value alive. */
 static bool cookie_option(lua_State *L, const char *name)
 {
     if (lua_type(L, 4) != LUA_TTABLE) return false;
-    if (lua_getfield(L, 4, name) == LUA_TNIL || (lua_isboolean(L, -1) && !lua_toboolean(L, -1))) {
+    lua_pushstring(L, name);
+    if (lua_rawget(L, 4) == LUA_TNIL || (lua_isboolean(L, -1) && !lua_toboolean(L, -1))) {
         lua_pop(L, 1);
         return false;
     }
@@ -259,7 +260,7 @@ static int send_value(lua_State *L, ls_request *r, int index, bool json)
     copy_unless_pinnable(L, r, index, LS_PIN_BYTES);
     const int result =
         json ? ls_request_answer_json_text(L, r, index, &pinned) : ls_request_answer_body(L, r, index, &pinned);
-    if (result >= 0 && pinned) return send_drain(L, LUA_OK, (lua_KContext)r);
+    if (pinned) return send_drain(L, LUA_OK, (lua_KContext)r); /* part of it may be queued even when that failed */
     return sent(L, result);
 }
 
@@ -300,6 +301,7 @@ static int hold_back(lua_State *L, ls_request *r, const char *bytes, size_t len)
 {
     int result = LS_DONE;
     while (len > 0) {
+        size_t size = len > LS_BLOCK_SMALL ? LS_BLOCK_LARGE : LS_BLOCK_SMALL;
         if (r->out != NULL && r->out_len == r->out->cap) {
             const int err = ls_request_push_parts(r->state->seat, r);
             if (err < 0) return err;
@@ -307,9 +309,15 @@ static int hold_back(lua_State *L, ls_request *r, const char *bytes, size_t len)
             ls_block_drop(r->out);
             r->out = NULL;
             r->out_from = r->out_len = 0;
-            r->out = ls_state_block(L, LS_BLOCK_LARGE);
-        } else if (r->out == NULL) {
-            r->out = ls_state_block(L, len > LS_BLOCK_SMALL ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+            size = LS_BLOCK_LARGE;
+        }
+        if (r->out == NULL) {
+            ls_block *block = ls_state_block(L, size);
+            if (r->out != NULL) { /* it collected garbage, and a finalizer wrote */
+                ls_block_drop(block);
+                continue;
+            }
+            r->out = block;
             r->out_from = r->out_len = 0;
         }
         size_t run = r->out->cap - r->out_len;
@@ -322,12 +330,15 @@ static int hold_back(lua_State *L, ls_request *r, const char *bytes, size_t len)
     return result;
 }
 
+/* Whatever happens to the exchange wakes those that wait for it: look whether it was the queue that left. */
 static int write_done(lua_State *L, int status, lua_KContext context)
 {
-    const ls_request *r = ls_request_check_res(L, 1);
+    ls_request *r = ls_request_check_res(L, 1);
+    ls_exchange *x = r->x;
     (void)status;
-    (void)context;
-    return sent(L, r->x->gone);
+    if (x->gone == 0 && x->answer == LS_ANSWER_OPEN && x->transport->flush(r->state->seat, x) == LS_PENDING)
+        return ls_request_wait(L, r, context, write_done);
+    return sent(L, x->gone);
 }
 
 static int write_drained(lua_State *L, int status, lua_KContext context);
@@ -345,6 +356,7 @@ static int write_from(lua_State *L, ls_request *r, int index)
         const int type = lua_type(L, index);
         const size_t len = type == LUA_TSTRING ? lua_rawlen(L, index) : 0;
         int done;
+        if (x->answer == LS_ANSWER_DONE) return luaL_error(L, "the response was sent already"); /* by a finalizer */
         if (x->gone != 0) return ls_push_failure(L, x->gone);
         if (ls_body_of(L, index, &body) < 0) return luaL_error(L, "not enough memory");
         for (unsigned n = 0; n < body.count; n++) r->written += body.slices[n].len;
@@ -352,9 +364,12 @@ static int write_from(lua_State *L, ls_request *r, int index)
             done = body.count > 0 ? hold_back(L, r, body.few[0].ptr, body.few[0].len) : LS_DONE;
         } else {
             done = ls_request_push_parts(seat, r);
-            if (done >= 0 && body.count > 0) done = x->transport->write(seat, x, body.slices, body.count);
+            if (body.count > 0) { /* takes the references, of a client that is gone as well */
+                const int written = x->transport->write(seat, x, body.slices, body.count);
+                if (done >= 0) done = written;
+            }
             ls_body_free(&body);
-            if (done >= 0 && type == LUA_TSTRING && x->transport->drained(seat, x) == LS_PENDING)
+            if (type == LUA_TSTRING && x->transport->drained(seat, x) == LS_PENDING)
                 return ls_request_wait_pinned(L, r, index, write_drained);
         }
         if (done < 0) return ls_push_failure(L, done);
@@ -366,7 +381,7 @@ static int write_from(lua_State *L, ls_request *r, int index)
         if (done == LS_PENDING) result = done;
     }
     if (result == LS_PENDING) return ls_request_wait(L, r, 0, write_done);
-    return sent(L, LS_OK);
+    return sent(L, x->gone);
 }
 
 static int write_drained(lua_State *L, int status, lua_KContext context)

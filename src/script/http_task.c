@@ -43,7 +43,7 @@ static void run_log_hooks(lua_State *L, ls_request *r)
         if (lua_pcall(L, 2, 0, 0) != LUA_OK) {
             char name[256];
             log_name(r->x, name);
-            ls_log(LS_LOG_ERROR, "%s: in a \"log\" hook: %s", name, luaL_tolstring(L, -1, NULL));
+            ls_log(LS_LOG_ERROR, "%s: in a \"log\" hook: %s", name, ls_error_describe(L, lua_gettop(L)));
             lua_pop(L, 2);
         }
     }
@@ -149,7 +149,8 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
     case LUA_TUSERDATA: result = ls_request_answer_body(L, r, HTTP_FIRST, &pinned); break;
     default: return luaL_error(L, "the handler returned a %s, which is no response", lua_typename(L, type));
     }
-    if (pinned && result >= 0) return http_drain(L, LUA_OK, context);
+    (void)result;                                      /* a client that is gone is nobody's fault */
+    if (pinned) return http_drain(L, LUA_OK, context); /* part of it may be queued even when that failed */
     return http_done(L, r);
 }
 
@@ -207,24 +208,6 @@ typedef struct http_failure {
     ls_task *next;
 } http_failure;
 
-/* Replace the error value at 1 by a text; its __tostring may itself fail. */
-static int error_text(lua_State *L)
-{
-    (void)luaL_tolstring(L, 1, NULL);
-    return 1;
-}
-
-static const char *describe_error(lua_State *L)
-{
-    lua_pushcfunction(L, error_text);
-    lua_pushvalue(L, 1);
-    if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
-        lua_pop(L, 1);
-        lua_pushfstring(L, "(the error is a %s value that cannot be shown)", luaL_typename(L, 1));
-    }
-    return lua_tostring(L, -1);
-}
-
 static int http_describe(lua_State *L)
 {
     http_failure *f = lua_touserdata(L, 1);
@@ -236,7 +219,7 @@ static int http_describe(lua_State *L)
         lua_xmove(f->co, L, 1);
     else
         lua_pushliteral(L, "not enough memory");
-    const char *message = describe_error(L);
+    const char *message = ls_error_describe(L, 1);
     if (r != NULL && r->body_error != LS_OK) {
         ls_log(LS_LOG_INFO, "%s: %s", name, message);
         return 0;

@@ -12,7 +12,10 @@
 #include "script/request.h"
 #include "script/site_inner.h"
 
-enum { INJECT_BYTES_MAX = 256 * 1024 * 1024 }; /* of an answer */
+enum {
+    INJECT_BYTES_MAX = 256 * 1024 * 1024, /* of an answer */
+    INJECT_NESTED_MAX = 16,               /* while the site loads: each runs on the C stack of the one around it */
+};
 
 typedef struct inject_text {
     char *bytes;
@@ -268,6 +271,9 @@ int ls_core_inject(lua_State *L)
     const char *body = luaL_optlstring(L, 6, NULL, &body_len);
     lua_settop(L, 6);
     if (!state->loading) ls_task_may_wait(L);
+    if (state->injects_nested == INJECT_NESTED_MAX)
+        return luaL_error(L, "app:inject: more than %d requests inside each other while the site loads",
+                          INJECT_NESTED_MAX);
 
     injected *in = lua_newuserdatauv(L, sizeof *in, 2); /* 7 */
     memset(in, 0, sizeof *in);
@@ -310,7 +316,9 @@ int ls_core_inject(lua_State *L)
     lua_settop(L, 7);
     if (state->loading) {
         state->load_waited = false;
+        state->injects_nested++;
         inject_start(&state->site->load_seat, &in->op);
+        state->injects_nested--;
         if (!state->load_waited && in->ended) return inject_result(L, in);
         lua_pushnil(L);
         lua_pushliteral(L, "the handler would have to wait, and the site still loads");

@@ -225,6 +225,8 @@ static int answer(lua_State *L, ls_request *r, int index, const char *type, bool
 {
     ls_exchange *x = r->x;
     ls_body body;
+    if (x->answer != LS_ANSWER_NONE || r->out != NULL) /* by a finalizer, since the caller looked */
+        return luaL_error(L, "the response was sent already");
     const int err = ls_body_of(L, index, &body);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0) return luaL_error(L, "%s is no body for a response", luaL_typename(L, index));

@@ -63,7 +63,9 @@ struct ls_state {
 
     ls_node tasks_free, tasks_live;
     unsigned tasks_free_count;
-    _Atomic unsigned busy; /* tasks that are not requests, and orders not yet carried out */
+    unsigned wakes_nested;   /* tasks that run inside the wake of another, one in the other */
+    unsigned injects_nested; /* requests that app:inject runs inside each other, while the site loads */
+    _Atomic unsigned busy;   /* tasks that are not requests, and orders not yet carried out */
     ls_alarm *alarms_free, *alarms;
 
     ls_request *ring[LS_REQUESTS_FREE_MAX]; /* free request objects, oldest first from ring_at on, going round */

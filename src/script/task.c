@@ -10,6 +10,9 @@
 #include "script/request.h"
 #include "script/tcp.h"
 
+/* A task that ends wakes who waited for it, who may end at once and wake the next: each is some frames of C. */
+enum { WAKES_NESTED_MAX = 16 };
+
 #define LS_WAIT_MAX_S 1e9 /* some thirty years: longer waits are cut to it, so that sums of clocks cannot wrap */
 
 static void task_op_done(ls_seat *seat, ls_op *op)
@@ -113,6 +116,23 @@ void ls_task_release(ls_seat *seat, ls_task *task, bool well)
     task_free(task);
 }
 
+static int error_text(lua_State *L)
+{
+    (void)luaL_tolstring(L, 1, NULL);
+    return 1;
+}
+
+const char *ls_error_describe(lua_State *L, int index)
+{
+    lua_pushcfunction(L, error_text);
+    lua_pushvalue(L, index);
+    if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
+        lua_pop(L, 1);
+        lua_pushfstring(L, "(the error is a %s value that cannot be shown)", luaL_typename(L, index));
+    }
+    return lua_tostring(L, -1);
+}
+
 typedef struct task_error {
     ls_task *task;
     const char *what;
@@ -124,7 +144,7 @@ static int log_error_protected(lua_State *L)
     lua_settop(L, 0);
     lua_pushvalue(error->task->co, -1);
     lua_xmove(error->task->co, L, 1);
-    luaL_traceback(L, error->task->co, luaL_tolstring(L, 1, NULL), 0);
+    luaL_traceback(L, error->task->co, ls_error_describe(L, 1), 0);
     ls_log(LS_LOG_ERROR, "%s: %s", error->what, lua_tostring(L, -1));
     return 0;
 }
@@ -244,10 +264,14 @@ void ls_task_wake(ls_seat *seat, ls_task *task, int result)
         alarm->task = NULL;
         if (ls_timer_cancel(seat->port, &alarm->timer)) alarm_free(alarm); /* else its packet comes and frees it */
     }
-    if (state->current == NULL && state->protected_calls == 0 && seat->inside == &state->actor)
+    if (state->current == NULL && state->protected_calls == 0 && seat->inside == &state->actor &&
+        state->wakes_nested < WAKES_NESTED_MAX) {
+        state->wakes_nested++;
         ls_task_run(seat, task, 0);
-    else
+        state->wakes_nested--;
+    } else {
         ls_task_post(seat, task, 0);
+    }
 }
 
 static void alarm_done(ls_seat *seat, ls_op *op)

@@ -56,6 +56,9 @@ ls_task *ls_task_take(lua_State *L, ls_state *state);
 ls_task *ls_task_take_outside(ls_state *state, ls_seat *seat);
 void ls_task_release(ls_seat *seat, ls_task *task, bool well);
 
+/* Push the error value at the absolute `index` as a text, also when its __tostring fails. Valid while it is on the stack. */
+const char *ls_error_describe(lua_State *L, int index);
+
 /* Log the error on top of a failed task, with a traceback; `what` says where: "in a timer". */
 void ls_task_log_error(ls_seat *seat, ls_task *task, const char *what);
 
