@@ -1,0 +1,523 @@
+"""Sites that do what nobody should, and what somebody does: jobs that outlive the answer, two tasks on one body,
+finalizers that answer, chains of waiting jobs, stops from everywhere. The server stays, and so do its promises."""
+from luaserve_e2e import E2E, main, repeats, request, run_program, scratch
+
+SITE = r"""
+local ls = require "luaserve"
+ls.config{ max_memory = "200m", drain_timeout = 5 }
+local app = ls.app()
+app:get("/", function() return "root" end)
+app:get("/live", function() collectgarbage() return { live = ls.stats().blocks_live } end)
+
+-- One body, several tasks
+app:post("/answer-before-job", function(req)
+  ls.spawn(function() pcall(req.body, req) end)
+  ls.sleep(0.01)
+  return "early"
+end)
+app:post("/error-before-job", function(req)
+  ls.spawn(function() pcall(req.body, req) end)
+  ls.sleep(0.01)
+  error("on purpose")
+end)
+app:post("/two-readers", function(req)
+  local mine, other = 0, 0
+  local job = ls.spawn(function() for chunk in req:chunks() do other = other + #chunk end end)
+  ls.sleep(0.01)
+  for chunk in req:chunks() do mine = mine + #chunk end
+  job:wait()
+  return { sum = mine + other }
+end)
+app:post("/chunks-in-gsub", function(req)
+  local n = 0
+  local ok, err = pcall(string.gsub, "x", "x", function() for chunk in req:chunks() do n = n + #chunk end end)
+  for chunk in req:chunks() do n = n + #chunk end
+  return { ok = ok, err = err, n = n }
+end)
+app:post("/body-in-gsub", function(req)
+  local ok, err = pcall(string.gsub, "x", "x", function() return req:body() end)
+  return { ok = ok, err = err, n = #req:body() }
+end)
+app:post("/both-ways", function(req, res)
+  local n = 0
+  local job = ls.spawn(function() for chunk in req:chunks() do n = n + #chunk end end)
+  ls.sleep(0.01)
+  for _ = 1, 2000 do assert(res:write(string.rep("z", 16000))) end
+  job:wait()
+  res:write("got " .. n)
+end)
+app:post("/half-closed", function(req, res)
+  ls.spawn(function() req:body() end)
+  ls.sleep(0.01)
+  local _, _, code = res:write(string.rep("y", 20000000))
+  ls.log.info("the write gave " .. tostring(code))
+  collectgarbage()
+  local keep = {}
+  for i = 1, 3 do keep[i] = string.rep(tostring(i), 8000000) end
+  ls.log.info("filled again")
+  ls.sleep(0.05)
+end)
+app:get("/write-to-nobody", function(_, res)
+  local buffer = ls.buffer(string.rep("b", 700000))
+  for _ = 1, 1000 do
+    if not res:write(string.rep("s", 30000)) or not res:write(buffer) then break end
+    ls.sleep(0.002)
+  end
+  ls.log.info("gave up")
+end)
+
+-- Finalizers
+local function at_collection(fn) setmetatable({}, { __gc = fn }) end
+local function in_a_moment(fn) -- fn is called by the first collection from now on
+  collectgarbage()
+  collectgarbage("stop")
+  at_collection(fn)
+  collectgarbage("restart")
+end
+app:get("/finalizer-sends", function(_, res)
+  local t = {}
+  for i = 1, 30000 do t[i] = i end
+  in_a_moment(function() pcall(res.send, res, "from a finalizer") end)
+  return t
+end)
+app:get("/finalizer-writes", function(_, res)
+  local t = {}
+  for i = 1, 30000 do t[i] = i end
+  in_a_moment(function() pcall(res.write, res, "from a finalizer") end)
+  return t
+end)
+app:get("/finalizer-between-parts", function(_, res)
+  local part = string.rep("p", 70000)
+  string.gsub("x", "x", function() -- nothing may wait in here, so the part is copied, which takes memory
+    in_a_moment(function() pcall(res.send, res, "from a finalizer") end)
+    pcall(res.write, res, part)
+  end)
+end)
+app:get("/finalizer-spawns", function()
+  for _ = 1, 50 do
+    at_collection(function() ls.after(0, function() end) pcall(ls.spawn, function() ls.sleep(0) end) end)
+    at_collection(function() ls.sleep(1) end)
+    at_collection(function() error("in a finalizer") end)
+    at_collection(function() coroutine.yield() end)
+  end
+  collectgarbage()
+  return "collected"
+end)
+app:get("/left-for-the-end", function(req, res)
+  for _ = 1, 50 do
+    at_collection(function()
+      pcall(ls.after, 0, print) pcall(ls.spawn, print) pcall(ls.sleep, 1) pcall(ls.stats) pcall(ls.stop)
+      pcall(function() return req.path end) pcall(res.write, res, "x") pcall(ls.buffer, "x") pcall(app.inject, app, {})
+      pcall(ls.log.info, "x") pcall(ls.every, 1, print) pcall(ls.listen, 0, app) pcall(ls.connect, "127.0.0.1:1")
+      pcall(ls.udp_connect, "127.0.0.1:1") pcall(ls.json.encode, {}) pcall(coroutine.wrap(function() ls.sleep(0) end))
+    end)
+  end
+  return "left"
+end)
+
+-- Coroutines and to-be-closed variables
+app:get("/wrap-across-pcall", function()
+  local step = coroutine.wrap(function()
+    for i = 1, 3 do
+      pcall(function() ls.sleep(0.001) coroutine.yield(i) ls.sleep(0.001) end)
+    end
+    error({ "end" })
+  end)
+  local seen = { step(), step(), step() }
+  local ok, err = pcall(step)
+  return { seen = seen, ok = ok, kind = type(err) }
+end)
+app:get("/close-waits", function(_, res)
+  local ok, err = pcall(function()
+    local _ <close> = setmetatable({}, { __close = function() ls.sleep(0.001) res:write("closed;") end })
+    error("first")
+  end)
+  res:write(tostring(ok), " ", (tostring(err):gsub("^.-: ", "")))
+end)
+app:get("/close-in-dead-coroutine", function()
+  local co = coroutine.wrap(function()
+    local _ <close> = setmetatable({}, { __close = function() ls.sleep(1) end })
+    error("inside")
+  end)
+  local ok, err = pcall(co)
+  return { ok = ok, err = tostring(err) }
+end)
+app:get("/close-left-behind", function()
+  local _ <close> = setmetatable({}, { __close = function() ls.sleep(1) end })
+  error("on purpose")
+end)
+
+-- Many
+app:get("/chain", function(req)
+  local last = ls.spawn(function() ls.sleep(0.05) end)
+  for _ = 1, tonumber(req.query.n) do
+    local before = last
+    last = ls.spawn(function() before:wait() end)
+  end
+  last:wait()
+  return "chained"
+end)
+app:get("/many-waiters", function(req)
+  local first = ls.spawn(function() ls.sleep(0.05) return 1 end)
+  local jobs, sum = {}, 0
+  for n = 1, tonumber(req.query.n) do jobs[n] = ls.spawn(function() return first:wait() end) end
+  for n = 1, #jobs do sum = sum + jobs[n]:wait() end
+  return { sum = sum }
+end)
+app:get("/inject-inside", function() return app:inject{ path = "/inject-inside" }.status end)
+
+-- Values from elsewhere
+app:get("/foreign", function(req, res)
+  local results = {}
+  local meta = getmetatable(req.headers)
+  results.headers = pcall(meta.__index, 5, "X") or pcall(meta.__index, nil, "X") or pcall(meta.__index, req, "X")
+  results.req = pcall(res.status, req) or pcall(req.header, res, "x") or pcall(req.body, io.stdout)
+  results.buffer = pcall(ls.buffer().append, io.stdout, "x") or pcall(ls.buffer().sub, req, 1)
+  local timer = ls.after(100, print)
+  results.timer = pcall(timer.cancel, io.stdout) or pcall(timer.cancel, req) or pcall(timer.cancel, 1)
+  timer:cancel()
+  local job = ls.spawn(print)
+  results.job = pcall(job.wait, io.stdout) or pcall(job.wait, timer)
+  return results
+end)
+app:get("/cookie-options", function(_, res)
+  collectgarbage("step")
+  local opts = setmetatable({}, { __index = function(_, k) return k == "path" and string.rep("/p", 5000) or nil end })
+  res:cookie("a", "b", opts)
+  return "ok"
+end)
+app:get("/twenty", function() return 201, "body", { ["X-A"] = "1" }, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 end)
+local statuses = { nan = 0 / 0, inf = math.huge, neg = -200, min = math.mininteger, big = 1 << 40, frac = 200.25, z = 0, h = 199, k = 1000 }
+app:get("/status/:which", function(req) return statuses[req.params.which], "x" end)
+local cyclic = {}
+cyclic[1] = cyclic
+local tables = { array = { "X-A", "1" }, cyclic = { ["X-A"] = cyclic }, number = { [1.5] = "x" }, nested = { ["X-A"] = { { "x" } } },
+  boolean = { ["X-A"] = true }, empty = { [""] = "x" }, crlf = { ["X-A"] = "a\r\nX-B: b" }, huge = { ["X-A"] = string.rep("h", 70000) } }
+app:get("/headers/:which", function(req) return 200, "x", tables[req.params.which] end)
+app:get("/proxy-table", function()
+  return setmetatable({}, { __index = function() error("index") end, __pairs = function() error("pairs") end,
+    __len = function() return 1e9 end, __tostring = function() error("tostring") end })
+end)
+
+local logged = ls.app()
+logged:get("/x", function() return "logged" end)
+app:mount("/logged", logged)
+ls.on("log", function(req)
+  if req.path == "/logged/x" then
+    ls.log.info("the hook runs")
+    error(setmetatable({}, { __tostring = function() error("no text") end }))
+  end
+end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 1, body_grace = 20 }
+"""
+
+
+class Hostile(E2E):
+    SITE = SITE
+
+    def ask_late(self, target, late=b"x" * 8, length=10):
+        """A request whose body comes in two parts, the second when the handler has begun; its answer."""
+        with self.server.connect() as conn:
+            conn.send(request("POST", target, {"Content-Length": str(length)}) + b"ab")
+            self.assertTrue(conn.silent(0.2), "it waits for the body")
+            conn.send(late)
+            response = conn.response()
+            self.assertEqual(conn.get("/").text, "root")
+            return response
+
+    # ---- one body, several tasks
+
+    def test_an_answer_before_a_job_has_read_the_body(self):
+        for target, status in (("/answer-before-job", 200), ("/error-before-job", 500)):
+            for length in (10, 65536):
+                with self.subTest(target=target, length=length), self.server.connect() as conn:
+                    conn.send(request("POST", target, {"Content-Length": str(length)}) + b"ab")
+                    self.assertEqual(conn.response().status, status)
+                    # What is left of the body is no request, and the next request is found behind it.
+                    rest = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n" * length
+                    conn.send(rest[: length - 2])
+                    self.assertEqual(conn.get("/").text, "root")
+
+    def test_an_answer_before_a_job_has_read_chunks(self):
+        with self.server.connect() as conn:
+            conn.send(request("POST", "/answer-before-job", {"Transfer-Encoding": "chunked"}) + b"5\r\nab")
+            self.assertEqual(conn.response().text, "early")
+            conn.send(b"cde\r\n0\r\n\r\n")
+            self.assertEqual(conn.get("/").text, "root")
+
+    def test_an_answer_before_a_job_has_read_too_large_a_rest(self):
+        with self.server.connect() as conn:
+            conn.send(request("POST", "/answer-before-job", {"Content-Length": "5000000"}) + b"ab")
+            response = conn.response()
+            self.assertEqual(response.text, "early")
+            self.assertTrue(response.closes)
+            conn.expect_end()
+
+    def test_a_client_that_goes_before_a_job_has_read_the_body(self):
+        for end in ("half_close", "reset"):
+            for _ in range(repeats(20)):
+                with self.server.connect() as conn:
+                    conn.send(request("POST", "/answer-before-job", {"Content-Length": "100"}) + b"ab")
+                    if end == "half_close":
+                        self.assertEqual(conn.response().text, "early")
+                    getattr(conn, end)()
+        self.assertEqual(self.get("/").text, "root")
+
+    def test_two_tasks_read_one_body(self):
+        self.assertEqual(self.ask_late("/two-readers").text, '{"sum":10}')
+
+    def test_a_wait_that_raises_loses_nothing(self):
+        for target in ("/chunks-in-gsub", "/body-in-gsub"):
+            text = self.ask_late(target).text
+            self.assertIn('"ok":false', text, target)
+            self.assertIn("cannot wait here", text, target)
+            self.assertRegex(text, r'"n":10\b', target)
+
+    def test_both_ways_while_the_client_holds_its_body_back(self):
+        """The answer does not wait for the body: all of it comes before the client sends on."""
+        with self.server.connect() as conn:
+            conn.send(request("POST", "/both-ways", {"Content-Length": "10"}) + b"ab")
+            conn.response_head()
+            got, tail = 0, b""
+            while True:
+                size = int(conn.line(b"\r\n"), 16)
+                tail = conn.take(size + 2)[:-2]
+                got += size
+                if got == 32000000:
+                    conn.send(b"x" * 8)
+                if size == 0:
+                    break
+                last = tail
+            self.assertEqual(last, b"got 10")
+
+    def test_a_half_close_while_a_large_string_leaves(self):
+        """The client is not taken for alive any more; the string's bytes are not read after it has gone."""
+        mark = self.server.mark()
+        with self.server.connect() as conn:
+            conn.send(request("POST", "/half-closed", {"Content-Length": "10"}) + b"ab")
+            conn.response_head()
+            conn.half_close()
+            self.server.wait_log("the write gave ECLOSED", mark)
+            self.server.wait_log("filled again", mark)
+            self.assertEqual(set(conn.rest().split(b"\r\n", 1)[1]), {ord("y")})
+        self.assertEqual(self.get("/").text, "root")
+
+    def test_writes_to_a_client_that_left_give_their_blocks_back(self):
+        before = self.get("/live").body
+        for _ in range(10):
+            mark = self.server.mark()
+            with self.server.connect() as conn:
+                conn.send(request("GET", "/write-to-nobody"))
+                conn.response_head()
+                conn.reset()
+            self.server.wait_log("gave up", mark)
+        self.eventually(lambda: self.get("/live").body == before, "the blocks of before: %r" % before)
+
+    # ---- finalizers
+
+    def test_finalizers_that_answer(self):
+        for target in ("/finalizer-sends", "/finalizer-writes", "/finalizer-between-parts"):
+            for _ in range(5):
+                with self.server.connect() as conn:
+                    response = conn.get(target)
+                    self.assertIn(response.status, (200, 500), target)
+                    self.assertEqual(conn.get("/").text, "root", target)
+
+    def test_finalizers_that_wait_and_raise(self):
+        for _ in range(5):
+            self.assertEqual(self.get("/finalizer-spawns").text, "collected")
+
+    def test_finalizers_at_the_end(self):
+        server = self.serve(SITE)
+        for _ in range(8):
+            self.assertEqual(server.get("/left-for-the-end").text, "left")
+        server.stop()
+
+    # ---- coroutines
+
+    def test_coroutines(self):
+        for target, want in (
+            ("/wrap-across-pcall", ('"seen":[1,2,3]', '"ok":false', '"kind":"table"')),
+            ("/close-waits", ("closed;false first",)),
+            ("/close-in-dead-coroutine", ('"ok":false', "cannot wait here")),
+        ):
+            text = self.get(target).text
+            for part in want:
+                self.assertIn(part, text, target)
+        self.assertEqual(self.get("/close-left-behind").status, 500)
+
+    # ---- many
+
+    def test_a_long_chain_of_jobs(self):
+        """Each wakes the next: that must not go down the C stack, whatever their number."""
+        count = 20000
+        self.assertEqual(self.get("/chain?n=%d" % count).text, "chained")
+        self.assertEqual(self.get("/many-waiters?n=5000").text, '{"sum":5000}')
+
+    def test_endless_injection(self):
+        """Ends at the memory limit, with an error, and the state is as before."""
+        self.assertEqual(self.get("/inject-inside").status, 500)
+        self.assertEqual(self.get("/").text, "root")
+
+    # ---- values
+
+    def test_methods_on_foreign_objects(self):
+        text = self.get("/foreign").text
+        for name in ("headers", "req", "buffer", "timer", "job"):
+            self.assertIn('"%s":false' % name, text)
+
+    def test_cookie_options_with_a_metatable(self):
+        for _ in range(20):
+            response = self.get("/cookie-options")
+            self.assertEqual(response.header("Set-Cookie"), "a=b")
+
+    def test_twenty_values(self):
+        response = self.get("/twenty")
+        self.assertEqual((response.status, response.text, response.header("X-A")), (201, "body", "1"))
+
+    def test_statuses(self):
+        for which in ("nan", "inf", "neg", "min", "big", "frac", "z", "h", "k"):
+            with self.subTest(which=which):
+                mark = self.server.mark()
+                self.assertEqual(self.get("/status/" + which).status, 500)
+                self.server.wait_log(r"no status of a response \(200 to 999\)", mark)
+
+    def test_headers(self):
+        says = {
+            "array": "name must be a string, not a number",
+            "cyclic": "must be a string or a number, not a table",
+            "number": "name must be a string, not a number",
+            "nested": "must be a string or a number, not a table",
+            "boolean": "must be a string or a number, not a boolean",
+            "empty": "must be a token",
+            "crlf": "line break",
+            "huge": "bytes of headers",
+        }
+        for which, text in says.items():
+            with self.subTest(which=which):
+                mark = self.server.mark()
+                response = self.get("/headers/" + which)
+                self.assertEqual((response.status, response.all("X-A")), (500, []))
+                self.server.wait_log(text, mark)
+
+    def test_a_table_of_metamethods(self):
+        self.assertEqual(self.get("/proxy-table").text, "{}")
+
+    def test_a_log_hook_whose_error_has_no_text(self):
+        mark = self.server.mark()
+        with self.server.connect() as conn:
+            self.assertEqual(conn.get("/logged/x").text, "logged")
+            self.assertEqual(conn.get("/").text, "root")
+        self.server.wait_log('in a "log" hook: .*a table value that cannot be shown', mark)
+        self.assertEqual(len(self.server.logged("the hook runs", mark)), 1)
+
+
+STALLED = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "root" end)
+app:get("/trickle", function(_, res) -- waits for something else between its parts, as a stream of events does
+  for _ = 1, 1e6 do
+    local ok = res:write(string.rep("e", 16000))
+    if not ok then break end
+    ls.sleep(0.001)
+  end
+  ls.log.info("the reader is gone")
+end)
+app:post("/trickle", function(req, res)
+  ls.spawn(function() for _ in req:chunks() do end end)
+  for _ = 1, 1e6 do
+    local ok = res:write(string.rep("e", 16000))
+    if not ok then break end
+    ls.sleep(0.001)
+  end
+  ls.log.info("the reader is gone")
+end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 0.5 }
+"""
+
+
+class Stalled(E2E):
+    SITE = STALLED
+
+    def test_a_stream_whose_reader_stalls(self):
+        """The deadline holds although the handler waits for other things in between."""
+        mark = self.server.mark()
+        with self.server.connect(rcvbuf=4096) as conn:
+            conn.send(request("GET", "/trickle"))
+            self.server.wait_log("the reader is gone", mark)
+
+    def test_a_stream_whose_reader_stalls_while_it_sends(self):
+        """Bytes of the body do not take the deadline away."""
+        mark = self.server.mark()
+        with self.server.connect(rcvbuf=4096) as conn:
+            conn.send(request("POST", "/trickle", {"Content-Length": "1000000"}))
+            self.eventually(lambda: not conn.try_send(b"x") or self.server.logged("the reader is gone", mark), "the end")
+        self.server.wait_log("the reader is gone", mark)
+
+
+STOPS = r"""
+local ls = require "luaserve"
+local how = ...
+local app = ls.app()
+app:get("/", function() return "root" end)
+app:get("/stop", function()
+  for _ = 1, 3 do ls.stop() end
+  ls.sleep(0.05)
+  ls.stop()
+  return "stopped"
+end)
+if how == "start" then ls.on("start", function() ls.stop() end) end
+if how == "once" then ls.once(function() ls.stop() ls.stop() end) end
+if how == "drain" then
+  ls.on("drain", function() ls.stop() ls.sleep(0.05) ls.stop() ls.log.info("a drain hook got to its end") end)
+end
+if how == "timer" then ls.after(0, ls.stop) end
+ls.on("log", function() ls.stop() end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Stops(E2E):
+    """ls.stop means a drain, wherever it comes from and however often: one in each state is not one too many."""
+
+    def test_from_the_hooks(self):
+        for how in ("start", "once", "timer"):
+            with self.subTest(how):
+                server = self.serve(STOPS, args=[how])
+                self.assertEqual(server.wait(), 0, server.log())
+                self.assertIn("stopped", server.log())
+
+    def test_from_drain_hooks(self):
+        server = self.serve(STOPS, args=["drain"], flags=["--threads", "2"])
+        self.assertEqual(server.get("/").text, "root")  # the log hook stops it
+        self.assertEqual(server.wait(), 0, server.log())
+        self.assertGreater(len(server.logged("a drain hook got to its end")), 1)
+
+    def test_from_a_handler(self):
+        server = self.serve(STOPS)
+        response = server.get("/stop")
+        self.assertEqual((response.text, response.closes), ("stopped", True))
+        self.assertEqual(server.wait(), 0, server.log())
+
+
+class Loading(E2E):
+    def fails(self, site):
+        with scratch(site_lua=site) as where:
+            status, out, err = run_program(["--check", "site.lua"], cwd=where)
+        self.assertEqual((status, out), (1, ""), err)
+        return err
+
+    def test_injection_without_end(self):
+        err = self.fails(
+            'local ls = require "luaserve"\nlocal app = ls.app()\n'
+            'app:get("/", function() return app:inject{}.status end)\n'
+            'local answer = app:inject{}\n'
+            'error(answer.status .. " " .. answer.body)\n'
+        )
+        self.assertIn("more than 16 requests inside each other", err)
+        self.assertIn("site.lua:5: 500", err)  # the innermost answer, handed on by those around it
+
+
+if __name__ == "__main__":
+    main()
