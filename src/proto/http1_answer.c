@@ -84,6 +84,8 @@ static const ls_http1_ready *ready_for(ls_http1_seat *mine, const char *type)
     return ready;
 }
 
+enum { STATUS_RESET = 205 }; /* no content, but as any other answer with a length (RFC 9110 15.3.6) */
+
 static bool status_has_body(int status)
 {
     return status >= 200 && status != 204 && status != 304;
@@ -108,7 +110,8 @@ static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64
     const size_t type_len = x->type != NULL && !x->has_type ? strlen(x->type) : 0;
     const size_t fields_copied = x->fields_len <= FIELDS_COPIED_MAX ? x->fields_len : 0;
 
-    e->no_body = !has_body || x->head.method == LS_HTTP_HEAD;
+    if (x->status == STATUS_RESET) length = 0;
+    e->no_body = !has_body || x->status == STATUS_RESET || x->head.method == LS_HTTP_HEAD;
     e->chunked_out = length < 0 && has_body && !old;
     e->keep = decide_keep(c, e);
     if (length < 0 && has_body && old) e->keep = false; /* the end of the connection is the end of the body */

@@ -78,7 +78,7 @@ static void take_head(injected *in)
 static void take_slices(injected *in, ls_slice *slices, unsigned count)
 {
     const ls_exchange *x = &in->x;
-    const bool dropped = x->head.method == LS_HTTP_HEAD || x->status == 204 || x->status == 304;
+    const bool dropped = x->head.method == LS_HTTP_HEAD || x->status == 204 || x->status == 205 || x->status == 304;
     for (unsigned n = 0; n < count; n++) {
         if (!dropped && !text_add(&in->answer, slices[n].ptr, slices[n].len)) in->too_large = true;
         ls_slice_drop(&slices[n]);

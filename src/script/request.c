@@ -194,7 +194,7 @@ void ls_body_free(ls_body *body)
 
 static bool status_has_body(int status)
 {
-    return status != 204 && status != 304;
+    return status != 204 && status != 205 && status != 304;
 }
 
 /* Numbers and strings that cjson wrote hold no FF byte unless luaserve.json's mark of an empty array is among

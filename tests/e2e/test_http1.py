@@ -28,6 +28,9 @@ app:get("/stream", function(_, res) for i = 1, 3 do res:write("part ", i, "\n");
 app:get("/n204", function() return 204 end)
 app:get("/n304", function() return 304, "must not be sent" end)
 app:get("/n204body", function() return 204, "must not be sent" end)
+app:get("/n205", function() return 205 end)
+app:get("/n205body", function() return 205, "must not be sent" end)
+app:get("/n205parts", function(_, res) res:status(205) res:write("must not") res:flush() res:write("be sent") end)
 app:get("/big", function() return ("0123456789"):rep(100000) end)
 app:post("/told", function(req)
   local ok, body, message, code = pcall(req.body, req)
@@ -726,6 +729,9 @@ class Order(E2E):
             for target in ("/n204", "/n204body", "/n304"):
                 response = conn.get(target)
                 self.assertEqual(response.body, b"")
+            for target in ("/n205", "/n205body", "/n205parts"):  # with a length: it says where the message ends
+                response = conn.get(target)
+                self.assertEqual((response.body, response.header("Content-Length")), (b"", "0"), target)
             for target in ("/big", "/stream", "/echo", "/nowhere", "/n204"):
                 conn.ask("HEAD", target)
             self.assertEqual(conn.ask("HEAD", "/big").header("Content-Length"), "1000000")
