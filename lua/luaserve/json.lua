@@ -9,6 +9,8 @@ local cjson = require "cjson"
 local misuse = require "luaserve.misuse"
 misuse.ours()
 
+local find, gsub, next, pcall, type = string.find, string.gsub, next, pcall, type -- whatever a site makes of the globals
+
 local json = {}
 
 -- Hexadecimal, NaN, Infinity and leading zeros are not JSON. A table whose whole-number keys have large gaps is an
@@ -44,7 +46,7 @@ end
 function json.encode(value)
   local ok, text = pcall(cjson_encode, value)
   if not ok then misuse.raise("ls.json.encode: %s", text) end
-  if text:find("\xFF", 1, true) then text = text:gsub(marker_written, "[]") end
+  if find(text, "\xFF", 1, true) then text = gsub(text, marker_written, "[]") end
   return text
 end
 

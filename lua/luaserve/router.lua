@@ -21,7 +21,8 @@ local core = require "luaserve.core"
 local misuse = require "luaserve.misuse"
 misuse.ours()
 
-local find, sub, concat = string.find, string.sub, table.concat
+-- What runs for a request is taken now: a site may do with the globals what it likes.
+local find, sub, concat, ipairs = string.find, string.sub, table.concat, ipairs
 local percent_decode, last_segment = core.percent_decode, core.last_segment
 local set_params, set_body_max = core.params, core.body_max
 
@@ -419,7 +420,7 @@ function router.compile(app)
 
   -- The error handler of the app that the request went to.
   local function failed(req, res, err, traceback)
-    local path = req.target:match("^[^?#]*"):gsub("^%a[%w+.-]*://[^/]*", "")
+    local path = req.path
     local on_error = root_scope.on_error
     if sub(path, 1, 1) == "/" then
       local segments = find(path, "%", 1, true) and decode_segments(path) or nil

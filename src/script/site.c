@@ -64,6 +64,13 @@ static int load_main(lua_State *L)
     if (status == LUA_OK) return 0;
     load->result = status == LUA_ERRFILE ? LS_ENOENT : status == LUA_ERRMEM ? LS_ENOMEM : LS_ESCRIPT;
     const char *text = lua_tostring(L, -1);
+    if (status == LUA_ERRMEM) {
+        (void)snprintf(
+            load->message, load->message_bytes,
+            "%s: not enough memory: a Lua state may use %zu bytes, or what ls.config{ max_memory = ... } says first",
+            site->path, load->state->bytes_max);
+        return 0;
+    }
     (void)snprintf(load->message, load->message_bytes, "%s",
                    text != NULL ? text : "the site failed without a message");
     return 0;

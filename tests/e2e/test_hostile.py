@@ -501,7 +501,71 @@ class Stops(E2E):
         self.assertEqual(server.wait(), 0, server.log())
 
 
+BARE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local next = next
+app:get("/", function() return "root" end)
+app:get("/json", function() return { a = ls.json.empty_array } end)
+local globals = _G
+app:get("/globals", function()
+  local n = 0
+  for _ in next, globals do n = n + 1 end
+  return n == 0 and "0" or "some"
+end)
+app:get("/p/:x/:y", function(req) return req.params.x .. req.query.q .. req.headers["X-Y"] end)
+app:get("/error", function() return nil .. "x" end)
+app:error(function(_, _, err) return 500, "own page: " .. err end)
+local string, table, math, coroutine, debug, os, utf8 = string, table, math, coroutine, debug, os, utf8
+ls.on("start", function()
+  for _, lib in next, { string, table, math, coroutine, debug, os, utf8 } do
+    for name in next, lib do lib[name] = function() return nil end end
+  end
+  for name in next, globals do globals[name] = nil end
+end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Bare(E2E):
+    """A site that takes the globals away, and the methods of strings with them: the server has its own."""
+
+    def test_without_globals(self):
+        server = self.serve(BARE, flags=["--threads", "1"])
+        with server.connect() as conn:
+            self.eventually(lambda: conn.get("/globals").text == "0", "the \"start\" hook has run")
+            for method, target, status, text in (
+                ("GET", "/json", 200, '{"a":[]}'),
+                ("GET", "/p/a%41/b?q=%42", 200, "aABv"),
+                ("GET", "/nowhere", 404, "Not Found\n"),
+                ("GET", "/%zz", 400, "Bad Request\n"),
+                ("PUT", "/", 405, "Method Not Allowed\n"),
+                ("OPTIONS", "/", 204, ""),
+                ("OPTIONS", "*", 204, ""),
+            ):
+                response = conn.ask(method, target, {"X-Y": "v"})
+                self.assertEqual((response.status, response.text), (status, text), target)
+            self.assertRegex(conn.get("/error").text, "^own page: .*site.lua:14: attempt to concatenate a nil value")
+        server.stop()
+
+
 class Loading(E2E):
+    def test_statistics(self):
+        with scratch(site_lua='for name in pairs(require("luaserve").stats()) do print(name) end\n') as where:
+            status, out, err = run_program(["--check", "site.lua"], cwd=where)
+        self.assertEqual(status, 0, err)
+        self.assertIn("requests\n", out)
+
+    def test_a_site_that_is_too_large(self):
+        err = self.fails(
+            'require("luaserve").config{ max_memory = "4m" }\n'
+            "local all = {}\n"
+            "for i = 1, 1e9 do all[i] = { i } end\n"
+        )
+        self.assertIn("site.lua: not enough memory", err)
+        self.assertIn("4194304 bytes", err)
+        self.assertIn("max_memory", err)
+
     def fails(self, site):
         with scratch(site_lua=site) as where:
             status, out, err = run_program(["--check", "site.lua"], cwd=where)
