@@ -318,11 +318,28 @@ int ls_http1_send_out(ls_seat *seat, ls_http1_conn *c)
     int err = LS_OK;
     if (c->exchange != NULL) err = close_chunk(seat, c, ls_http1_exchange_of(c));
     if (err < 0) return err;
-    /* While a body is waited for, its deadline is the one that counts. */
-    if (c->stream.out != NULL && !c->stream.tx_pending && !c->stream.rx_pending)
-        ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + c->http->config.send_stall_ms_max,
-                           c->http->config.send_stall_ms_max);
-    return ls_stream_flush(seat, &c->stream);
+    if (c->stream.out == NULL || c->stream.tx_pending) return ls_stream_flush(seat, &c->stream);
+
+    const uint32_t stall_ms = c->http->config.send_stall_ms_max;
+    const uint64_t at_ms = ls_clock_coarse_ms() + stall_ms;
+    if (!c->stream.rx_pending) ls_stream_deadline(&c->stream, at_ms, stall_ms); /* else that of the body counts */
+    err = ls_stream_flush(seat, &c->stream);
+    if (err == LS_PENDING && c->exchange != NULL) {
+        ls_http1_exchange *e = ls_http1_exchange_of(c);
+        e->send_at_ms = at_ms;
+        e->send_progress = ls_sock_progress(c->stream.sock);
+    }
+    return err;
+}
+
+uint64_t ls_http1_send_deadline(ls_http1_conn *c, uint64_t now_ms)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    if (!c->stream.tx_pending) return UINT64_MAX;
+    const uint32_t progress = ls_sock_progress(c->stream.sock);
+    if (progress != e->send_progress) e->send_at_ms = now_ms + c->http->config.send_stall_ms_max;
+    e->send_progress = progress;
+    return e->send_at_ms;
 }
 
 /* Send; wait while more than the high-water mark is queued, or, when `all`, while anything is. */

@@ -60,7 +60,8 @@ int ls_http1_body_take(ls_seat *seat, ls_http1_conn *c, ls_slice *out)
     return LS_DONE;
 }
 
-/* After the first seconds a body must come at the least rate; only time spent waiting for it counts. */
+/* After the first seconds a body must come at the least rate; only time spent waiting for it counts. A send that is
+ * pending meanwhile has its own deadline, and the earlier one counts. */
 static void set_deadline(ls_http1_conn *c, ls_http1_exchange *e)
 {
     const ls_http_config *config = &c->http->config;
@@ -68,7 +69,11 @@ static void set_deadline(ls_http1_conn *c, ls_http1_exchange *e)
     if (config->body_rate_min > 0) allowed_ms += e->x.body_bytes * 1000 / config->body_rate_min;
     e->wait_from_ms = ls_clock_coarse_ms();
     uint64_t left_ms = allowed_ms > e->waited_ms ? allowed_ms - e->waited_ms : 1;
-    ls_stream_deadline(&c->stream, e->wait_from_ms + left_ms, 0);
+    const uint64_t body_at_ms = e->wait_from_ms + left_ms, send_at_ms = ls_http1_send_deadline(c, e->wait_from_ms);
+    if (body_at_ms <= send_at_ms)
+        ls_stream_deadline(&c->stream, body_at_ms, 0);
+    else
+        ls_stream_deadline(&c->stream, send_at_ms, config->send_stall_ms_max);
 }
 
 int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c)
@@ -91,13 +96,9 @@ void ls_http1_body_waited(ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
-    const uint32_t stall_ms = c->http->config.send_stall_ms_max;
     const uint64_t now_ms = ls_clock_coarse_ms();
     if (now_ms > e->wait_from_ms) e->waited_ms += now_ms - e->wait_from_ms;
-    if (c->stream.tx_pending)
-        ls_stream_deadline(&c->stream, now_ms + stall_ms, stall_ms);
-    else
-        ls_stream_deadline(&c->stream, UINT64_MAX, 0);
+    ls_stream_deadline(&c->stream, ls_http1_send_deadline(c, now_ms), c->http->config.send_stall_ms_max);
 }
 
 void ls_http1_body_arrived(ls_exchange *x, int64_t result)
