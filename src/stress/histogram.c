@@ -1,0 +1,217 @@
+/* histogram.c - the reading side: everything here walks over the counters, once or twice, and costs some ten
+ * microseconds. Nothing here is called for a request. */
+#include "stress/histogram.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define LOAD(counter)         atomic_load_explicit(&(counter), memory_order_relaxed)
+#define STORE(counter, value) atomic_store_explicit(&(counter), (value), memory_order_relaxed)
+
+enum { HALF = 1 << LS_HISTOGRAM_DIGIT_BITS };
+
+static uint64_t slot_least(size_t slot)
+{
+    if (slot < 2 * HALF) return slot;
+    unsigned shift = (unsigned)(slot / HALF) - 1;
+    return (uint64_t)(slot - (size_t)shift * HALF) << shift;
+}
+
+static uint64_t slot_greatest(size_t slot)
+{
+    if (slot < 2 * HALF) return slot;
+    if (slot == LS_HISTOGRAM_SLOTS - 1) return LS_HISTOGRAM_NS_MAX;
+    return slot_least(slot + 1) - 1;
+}
+
+static double slot_middle(size_t slot)
+{
+    uint64_t least = slot_least(slot);
+    return (double)least + (double)(slot_greatest(slot) - least) / 2;
+}
+
+ls_histogram *ls_histogram_open(void)
+{
+    /* Zeroed by the system page by page: what is never recorded to takes no memory. */
+    ls_histogram *h = calloc(1, sizeof *h);
+    if (h != NULL) STORE(h->min, UINT64_MAX);
+    return h;
+}
+
+void ls_histogram_close(ls_histogram *h)
+{
+    free(h);
+}
+
+void ls_histogram_clear(ls_histogram *h)
+{
+    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+        if (LOAD(h->counts[i]) != 0) STORE(h->counts[i], 0);
+    }
+    STORE(h->min, UINT64_MAX);
+    STORE(h->max, 0);
+    STORE(h->clipped, 0);
+}
+
+void ls_histogram_add(ls_histogram *into, const ls_histogram *from)
+{
+    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+        uint64_t n = LOAD(from->counts[i]);
+        if (n != 0) STORE(into->counts[i], LOAD(into->counts[i]) + n);
+    }
+    uint64_t min = LOAD(from->min), max = LOAD(from->max);
+    if (min < LOAD(into->min)) STORE(into->min, min);
+    if (max > LOAD(into->max)) STORE(into->max, max);
+    STORE(into->clipped, LOAD(into->clipped) + LOAD(from->clipped));
+}
+
+void ls_histogram_between(ls_histogram *into, const ls_histogram *now, const ls_histogram *before)
+{
+    uint64_t min = UINT64_MAX, max = 0;
+    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+        uint64_t n = LOAD(now->counts[i]) - LOAD(before->counts[i]);
+        STORE(into->counts[i], n);
+        if (n == 0) continue;
+        if (min == UINT64_MAX) min = slot_least(i);
+        max = slot_greatest(i);
+    }
+    STORE(into->min, min);
+    STORE(into->max, max);
+    STORE(into->clipped, LOAD(now->clipped) - LOAD(before->clipped));
+}
+
+uint64_t ls_histogram_count(const ls_histogram *h)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) sum += LOAD(h->counts[i]);
+    return sum;
+}
+
+uint64_t ls_histogram_clipped(const ls_histogram *h)
+{
+    return LOAD(h->clipped);
+}
+
+uint64_t ls_histogram_min(const ls_histogram *h)
+{
+    uint64_t min = LOAD(h->min);
+    return min == UINT64_MAX ? 0 : min;
+}
+
+uint64_t ls_histogram_max(const ls_histogram *h)
+{
+    return LOAD(h->max);
+}
+
+/* A value is never said to be greater than the greatest, nor less than the least that was seen. A writer may be between
+ * its count and its maximum: then the slot speaks for itself. */
+static uint64_t clamp(const ls_histogram *h, uint64_t ns)
+{
+    uint64_t min = ls_histogram_min(h), max = ls_histogram_max(h);
+    if (max != 0 && ns > max) return max;
+    return ns < min ? min : ns;
+}
+
+/* The rank of the value asked for, from 1. 99.9% of 1000 is 999.0000000000001 in binary: that is 999. */
+static uint64_t rank_of(double percent, uint64_t total)
+{
+    double exact = percent / 100 * (double)total;
+    double rank = ceil(exact - exact * 1e-12);
+    return rank < 1 ? 1 : (uint64_t)rank;
+}
+
+void ls_histogram_at_each(const ls_histogram *h, const double *percents, size_t n, uint64_t *ns)
+{
+    uint64_t total = ls_histogram_count(h), seen = 0;
+    size_t slot = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (total == 0) {
+            ns[i] = 0;
+        } else if (percents[i] <= 0) {
+            ns[i] = ls_histogram_min(h);
+        } else if (percents[i] >= 100) {
+            ns[i] = ls_histogram_max(h);
+        } else {
+            uint64_t wanted = rank_of(percents[i], total);
+            while (seen < wanted && slot < LS_HISTOGRAM_SLOTS) seen += LOAD(h->counts[slot++]);
+            ns[i] = clamp(h, slot_greatest(slot - 1));
+        }
+    }
+}
+
+uint64_t ls_histogram_at(const ls_histogram *h, double percent)
+{
+    uint64_t ns;
+    ls_histogram_at_each(h, &percent, 1, &ns);
+    return ns;
+}
+
+double ls_histogram_mean(const ls_histogram *h)
+{
+    double sum = 0, n = 0;
+    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+        uint64_t count = LOAD(h->counts[i]);
+        if (count == 0) continue;
+        n += (double)count;
+        sum += (double)count * slot_middle(i);
+    }
+    return n > 0 ? sum / n : 0;
+}
+
+static double stdev_from(const ls_histogram *h, double mean)
+{
+    double sum = 0, n = 0;
+    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+        uint64_t count = LOAD(h->counts[i]);
+        if (count == 0) continue;
+        double off = slot_middle(i) - mean;
+        n += (double)count;
+        sum += (double)count * off * off;
+    }
+    return n > 0 ? sqrt(sum / n) : 0;
+}
+
+double ls_histogram_stdev(const ls_histogram *h)
+{
+    return stdev_from(h, ls_histogram_mean(h));
+}
+
+double ls_histogram_within(const ls_histogram *h, double n)
+{
+    double mean = ls_histogram_mean(h), reach = n * stdev_from(h, mean), inside = 0, all = 0;
+    /* Values that are all alike have no deviation, but their mean is rounded. */
+    double slack = mean * 1e-12;
+    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+        uint64_t count = LOAD(h->counts[i]);
+        if (count == 0) continue;
+        all += (double)count;
+        if (fabs(slot_middle(i) - mean) <= reach + slack) inside += (double)count;
+    }
+    return all > 0 ? 100 * inside / all : 0;
+}
+
+double ls_histogram_below(const ls_histogram *h, uint64_t ns)
+{
+    if (ns >= LS_HISTOGRAM_NS_MAX) return 100;
+    size_t last = ls_histogram_slot(ns);
+    uint64_t below = 0, all = 0;
+    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+        uint64_t count = LOAD(h->counts[i]);
+        all += count;
+        if (i <= last) below += count;
+    }
+    return all > 0 ? 100 * ((double)below / (double)all) : 100;
+}
+
+uint64_t ls_histogram_next(const ls_histogram *h, size_t *slot, uint64_t *ns)
+{
+    for (size_t i = *slot; i < LS_HISTOGRAM_SLOTS; i++) {
+        uint64_t count = LOAD(h->counts[i]);
+        if (count == 0) continue;
+        *slot = i + 1;
+        *ns = clamp(h, slot_greatest(i));
+        return count;
+    }
+    *slot = LS_HISTOGRAM_SLOTS;
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* meter.h - reads the threads' counters while they run: the per-second series, the live figures, and in the end the
+ * result.
+ *
+ * One thread owns the meter and ticks it every LS_STRESS_TICK_MS; it takes no lock and never touches what it reads. In
+ * order:
+ *
+ *     ls_stress_meter_open -> start the threads -> ls_stress_meter_tick ... -> join the threads -> ls_stress_meter_finish
+ */
+#ifndef LS_STRESS_METER_H
+#define LS_STRESS_METER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "stress/counters.h"
+#include "stress/result.h"
+
+enum { LS_STRESS_TICK_MS = 100 }; /* the interval of wrk's Req/Sec samples */
+
+typedef struct ls_stress_meter ls_stress_meter;
+
+/* The run begins at start_ns (ls_clock_ns). `counters` are one for each thread; they must outlive the meter. The
+ * configuration is copied, its texts are not. LS_OK or LS_ENOMEM. */
+int ls_stress_meter_open(const ls_stress_config *config, const ls_stress_counters *const *counters, size_t threads,
+                         uint64_t start_ns, ls_stress_meter **out);
+void ls_stress_meter_close(ls_stress_meter *meter); /* NULL is allowed */
+
+/* Look at the counters. Ticks may come late or be left out: rates are divided by the time that has passed. True when
+ * this tick has closed an interval of the series: there is a new ls_stress_meter_last(). */
+bool ls_stress_meter_tick(ls_stress_meter *meter, uint64_t now_ns);
+
+/* The live figures of the last tick. */
+typedef struct ls_stress_live {
+    uint64_t elapsed_ns;
+    uint64_t requests; /* since the start */
+    uint64_t errors;   /* of all kinds */
+    uint64_t failed_status;
+    uint64_t checks_failed;
+    uint64_t connections; /* open now */
+    double rate;          /* of about the last second */
+} ls_stress_live;
+void ls_stress_meter_live(const ls_stress_meter *meter, ls_stress_live *out);
+
+const ls_stress_config *ls_stress_meter_config(const ls_stress_meter *meter);
+
+/* The intervals closed so far. The pointer is good until the next tick. */
+const ls_stress_point *ls_stress_meter_points(const ls_stress_meter *meter, size_t *count);
+const ls_stress_point *ls_stress_meter_last(const ls_stress_meter *meter); /* NULL: none yet */
+
+/* The threads have ended at end_ns: close the last interval and move everything into *out, which then belongs to the
+ * caller. `checks` are the threads' tables (NULL entries, or NULL for all: none). `thresholds` are copied and judged.
+ * Afterwards the meter can only be closed. LS_OK or LS_ENOMEM (then *out is untouched). */
+int ls_stress_meter_finish(ls_stress_meter *meter, uint64_t end_ns, bool interrupted,
+                           const ls_stress_checks *const *checks, const ls_stress_threshold *thresholds,
+                           size_t threshold_count, ls_stress_result *out);
+
+#endif

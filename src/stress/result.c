@@ -1,0 +1,74 @@
+/* result.c - what can be read off a finished run. */
+#include "stress/result.h"
+
+#include <stdlib.h>
+
+#define LAG_NS_MAX  UINT64_C(1000000) /* an engine that is later than this for one request in a hundred is too busy */
+#define LAG_PERCENT 99.0
+
+void ls_stress_result_close(ls_stress_result *r)
+{
+    ls_histogram_close(r->sent);
+    ls_histogram_close(r->due);
+    ls_histogram_close(r->lag);
+    ls_histogram_close(r->rates);
+    ls_stress_checks_close(&r->checks);
+    free(r->points);
+    free(r->thresholds);
+    *r = (ls_stress_result){0};
+}
+
+const ls_histogram *ls_stress_result_latency(const ls_stress_result *r)
+{
+    return r->due != NULL ? r->due : r->sent;
+}
+
+double ls_stress_result_rate(const ls_stress_result *r)
+{
+    return r->duration_ns > 0 ? (double)r->requests * 1e9 / (double)r->duration_ns : 0;
+}
+
+uint64_t ls_stress_result_errors(const ls_stress_result *r)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < LS_STRESS_ERROR_KINDS; i++) sum += r->errors[i];
+    return sum;
+}
+
+uint64_t ls_stress_result_statuses(const ls_stress_result *r, unsigned from, unsigned to)
+{
+    uint64_t sum = 0;
+    for (unsigned i = from; i <= to && i <= LS_STRESS_STATUS_MAX; i++) sum += r->status[i];
+    return sum;
+}
+
+bool ls_stress_result_lags(const ls_stress_result *r)
+{
+    return r->lag != NULL && ls_histogram_at(r->lag, LAG_PERCENT) >= LAG_NS_MAX;
+}
+
+double ls_stress_result_asked(const ls_stress_result *r)
+{
+    const ls_stress_config *config = &r->config;
+    if (!config->open_loop) return 0;
+    if (config->stage_count == 0) return config->rate;
+
+    /* The area under the ramps, as far as the run went. */
+    double requests = 0, rate = config->rate, left = (double)r->duration_ns / 1e9, all = 0;
+    for (size_t i = 0; i < config->stage_count && left > 0; i++) {
+        double whole = (double)config->stages[i].duration_ns / 1e9, part = whole < left ? whole : left;
+        double end = whole > 0 ? rate + (config->stages[i].rate - rate) * part / whole : config->stages[i].rate;
+        requests += (rate + end) / 2 * part;
+        all += part;
+        left -= part;
+        rate = config->stages[i].rate;
+    }
+    return all > 0 ? requests / all : 0;
+}
+
+size_t ls_stress_result_missed(const ls_stress_result *r)
+{
+    size_t missed = 0;
+    for (size_t i = 0; i < r->threshold_count; i++) missed += !r->thresholds[i].met;
+    return missed;
+}

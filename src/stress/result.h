@@ -1,0 +1,106 @@
+/* result.h - everything that a finished run is made of. The reports (report.h), the thresholds and the scripts' done()
+ * read this and nothing else.
+ *
+ * ls_stress_meter_finish() makes one from the threads' counters; ls_stress_result_close() frees it. Texts of the
+ * configuration belong to whoever gave them and must live as long as the result. Read-only once made; any thread. */
+#ifndef LS_STRESS_RESULT_H
+#define LS_STRESS_RESULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "stress/checks.h"
+#include "stress/counters.h"
+#include "stress/threshold.h"
+
+/* The load goes from what it was before to this, in a straight line, within the duration. */
+typedef struct ls_stress_stage {
+    uint64_t duration_ns;
+    double rate;          /* requests per second at its end; 0: closed loop */
+    unsigned connections; /* at its end; 0: unchanged */
+} ls_stress_stage;
+
+typedef struct ls_stress_config {
+    const char *target;  /* "http://127.0.0.1:8080/", as it was given */
+    const char *script;  /* file name, or NULL */
+    const char *backend; /* of the port: "epoll", ... */
+    unsigned threads;
+    unsigned connections;
+    uint64_t duration_ns; /* how long it was to take; 0: until `requests` are done */
+    uint64_t requests;    /* how many it was to make; 0: as many as the time allows */
+    double rate;          /* per second, all threads together; 0: closed loop, or see the stages */
+    unsigned pipeline;    /* requests on their way on one connection; 1: none */
+    bool keepalive;
+    uint64_t timeout_ns; /* of one request; 0: none */
+    const ls_stress_stage *stages;
+    size_t stage_count;
+    bool latency; /* --latency: the text report has the distribution */
+    bool open_loop;
+} ls_stress_config;
+
+/* One interval of the run: usually a second, the last one shorter. */
+typedef struct ls_stress_point {
+    uint64_t from_ns; /* since the start */
+    uint64_t to_ns;
+    uint64_t requests;
+    uint64_t errors;        /* of all kinds */
+    uint64_t failed_status; /* answers with status 400 and above */
+    uint64_t bytes_in;
+    uint64_t bytes_out;
+    uint64_t connections; /* open at its end */
+    uint64_t p50_ns;      /* from the due moment in open loop, else from the send; 0 when nothing was answered */
+    uint64_t p99_ns;
+    uint64_t max_ns;
+} ls_stress_point;
+
+enum { LS_STRESS_POINTS_MAX = 86400 }; /* a day of seconds; what comes later is in the totals only */
+
+typedef struct ls_stress_result {
+    ls_stress_config config;
+    int64_t started_us;   /* wall clock, microseconds since 1970 UTC */
+    uint64_t duration_ns; /* how long it took */
+    bool interrupted;     /* ended early by the user or the script */
+
+    uint64_t requests;
+    uint64_t bytes_in;
+    uint64_t bytes_out;
+    uint64_t connects;
+    uint64_t unsent; /* open loop: due, and not sent when the run ended */
+    uint64_t errors[LS_STRESS_ERROR_KINDS];
+    uint64_t status[LS_STRESS_STATUS_MAX + 1];
+    ls_stress_checks checks;
+
+    ls_histogram *sent;  /* uncorrected: from the actual send */
+    ls_histogram *due;   /* corrected: from the moment it was due; NULL in closed loop */
+    ls_histogram *lag;   /* how late the engine was against its own schedule; NULL in closed loop */
+    ls_histogram *rates; /* requests per second of one thread, sampled every 100 ms: wrk's Req/Sec. Not nanoseconds */
+
+    ls_stress_point *points;
+    size_t point_count;
+    bool points_cut; /* the run was longer than LS_STRESS_POINTS_MAX intervals */
+
+    ls_stress_threshold *thresholds; /* judged */
+    size_t threshold_count;
+} ls_stress_result;
+
+void ls_stress_result_close(ls_stress_result *result); /* leaves it all zero; that may be closed again */
+
+/* What latencies are judged by: `due` where there is a schedule, else `sent`. */
+const ls_histogram *ls_stress_result_latency(const ls_stress_result *result);
+
+double ls_stress_result_rate(const ls_stress_result *result); /* requests per second; 0 for a run without duration */
+uint64_t ls_stress_result_errors(const ls_stress_result *result);                               /* of all kinds */
+uint64_t ls_stress_result_statuses(const ls_stress_result *result, unsigned from, unsigned to); /* both included */
+
+/* The engine was late against its own schedule by 1 ms or more for one request in a hundred: its figures say more about
+ * this machine than about the server. False in closed loop. */
+bool ls_stress_result_lags(const ls_stress_result *result);
+
+/* The rate that the schedule asked for on average, stages included; 0 in closed loop. */
+double ls_stress_result_asked(const ls_stress_result *result);
+
+/* How many of the thresholds were missed. */
+size_t ls_stress_result_missed(const ls_stress_result *result);
+
+#endif

@@ -1,0 +1,286 @@
+/* threshold.c - read a threshold from left to right, and compare. */
+#include "stress/threshold.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "stress/result.h"
+
+static const char grammar[] =
+    "a threshold is METRIC OPERATOR NUMBER[UNIT], as in \"p99 < 5ms\", \"rate >= 10000/s\", \"errors < 0.1%\":\n"
+    "  METRIC    p50 ... p99.999, mean, min, max, stdev    latency; UNIT us, ms or s\n"
+    "            rate                                      requests per second; UNIT /s or nothing\n"
+    "            errors                                    failed requests; UNIT % (of all) or nothing (a count)\n"
+    "            1xx ... 5xx, 100 ... 599                  answers with such a status; UNIT % or nothing\n"
+    "            checks                                    failed checks; UNIT % (of all made) or nothing\n"
+    "            error_rate                                errors in %\n"
+    "  OPERATOR  <  <=  >  >=  ==\n";
+
+const char *ls_stress_threshold_grammar(void)
+{
+    return grammar;
+}
+
+/* What is left to read. */
+typedef struct reader {
+    const char *at;
+    const char *end;
+} reader;
+
+static void skip_blanks(reader *in)
+{
+    while (in->at < in->end && (*in->at == ' ' || *in->at == '\t')) in->at++;
+}
+
+static size_t left(const reader *in)
+{
+    return (size_t)(in->end - in->at);
+}
+
+static bool is(const char *word, size_t len, const char *name)
+{
+    return strlen(name) == len && memcmp(word, name, len) == 0;
+}
+
+/* Digits, perhaps with one point between or behind them; no sign, no exponent, no hexadecimal. Returns its length, 0
+ * when there is none. */
+static size_t number_of(const char *text, size_t len, double *out)
+{
+    char copy[32];
+    size_t n = 0, digits = 0, points = 0;
+    while (n < len && (isdigit((unsigned char)text[n]) || text[n] == '.')) {
+        if (text[n] == '.')
+            points++;
+        else
+            digits++;
+        n++;
+    }
+    if (digits == 0 || points > 1 || n >= sizeof copy || text[0] == '.') return 0;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    double value = 0, scale = 1;
+    bool fraction = false;
+    /* By hand: strtod(3) would want the locale's comma. */
+    for (size_t i = 0; i < n; i++) {
+        if (copy[i] == '.') {
+            fraction = true;
+        } else {
+            value = value * 10 + (copy[i] - '0');
+            if (fraction) scale *= 10;
+        }
+    }
+    *out = value / scale;
+    return n;
+}
+
+static const struct {
+    const char *name;
+    ls_stress_metric metric;
+    bool percent; /* its unit is %, and nothing else */
+} names[] = {
+    {"mean", LS_STRESS_METRIC_MEAN, false},
+    {"min", LS_STRESS_METRIC_MIN, false},
+    {"max", LS_STRESS_METRIC_MAX, false},
+    {"stdev", LS_STRESS_METRIC_STDEV, false},
+    {"rate", LS_STRESS_METRIC_RATE, false},
+    {"errors", LS_STRESS_METRIC_ERRORS, false},
+    {"error_rate", LS_STRESS_METRIC_ERRORS, true},
+    {"checks", LS_STRESS_METRIC_CHECKS, false},
+    {"checks_failed", LS_STRESS_METRIC_CHECKS, false},
+};
+
+static bool status_of(const char *word, size_t len, ls_stress_threshold *t)
+{
+    if (len != 3 || word[0] < '1' || word[0] > '5') return false;
+    unsigned class = (unsigned)(word[0] - '0') * 100;
+    if (word[1] == 'x' && word[2] == 'x') {
+        t->status_from = class;
+        t->status_to = class + 99;
+    } else if (isdigit((unsigned char)word[1]) && isdigit((unsigned char)word[2])) {
+        t->status_from = t->status_to = class + (unsigned)(word[1] - '0') * 10 + (unsigned)(word[2] - '0');
+    } else {
+        return false;
+    }
+    t->metric = LS_STRESS_METRIC_STATUS;
+    return true;
+}
+
+/* The metric that `word` names. NULL, or what is wrong with it. */
+static const char *metric_of(const char *word, size_t len, ls_stress_threshold *t, bool *percent_only)
+{
+    *percent_only = false;
+    if (len == 0) return "it begins with no metric";
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (!is(word, len, names[i].name)) continue;
+        t->metric = names[i].metric;
+        *percent_only = names[i].percent;
+        return NULL;
+    }
+    if (status_of(word, len, t)) return NULL;
+    if (word[0] == 'p' && number_of(word + 1, len - 1, &t->percentile) == len - 1) {
+        t->metric = LS_STRESS_METRIC_PERCENTILE;
+        return t->percentile > 0 && t->percentile < 100 ? NULL
+                                                        : "a percentile lies between p0 and p100 (which is \"max\")";
+    }
+    return "there is no such metric";
+}
+
+static bool op_of(reader *in, ls_stress_op *op)
+{
+    bool equal = left(in) >= 2 && in->at[1] == '=';
+    char first = left(in) > 0 ? *in->at : '\0';
+    if (first == '<')
+        *op = equal ? LS_STRESS_OP_LESS_EQUAL : LS_STRESS_OP_LESS;
+    else if (first == '>')
+        *op = equal ? LS_STRESS_OP_GREATER_EQUAL : LS_STRESS_OP_GREATER;
+    else if (first == '=' && equal)
+        *op = LS_STRESS_OP_EQUAL;
+    else
+        return false;
+    in->at += equal ? 2 : 1;
+    return true;
+}
+
+static bool is_latency(ls_stress_metric metric)
+{
+    return metric <= LS_STRESS_METRIC_STDEV;
+}
+
+/* Turns `limit` into the metric's own unit. NULL, or what is wrong. */
+static const char *unit_of(const char *unit, size_t len, ls_stress_threshold *t, bool percent_only)
+{
+    if (is_latency(t->metric)) {
+        if (is(unit, len, "us"))
+            t->limit *= 1e3;
+        else if (is(unit, len, "ms"))
+            t->limit *= 1e6;
+        else if (is(unit, len, "s"))
+            t->limit *= 1e9;
+        else if (len == 0)
+            return "a latency needs a unit: us, ms or s";
+        else
+            return "the unit of a latency is us, ms or s";
+        return NULL;
+    }
+    if (t->metric == LS_STRESS_METRIC_RATE) {
+        return len == 0 || is(unit, len, "/s") ? NULL : "the unit of a rate is /s, or nothing";
+    }
+    t->percent = is(unit, len, "%");
+    if (percent_only && !t->percent) return "the unit of error_rate is %";
+    if (!t->percent && len > 0) return "the unit of a count is nothing, or % for a share";
+    if (t->percent && t->limit > 100) return "a share is at most 100%";
+    if (!t->percent && t->limit != floor(t->limit)) return "a count is a whole number; write % for a share";
+    return NULL;
+}
+
+/* One line: which part, and why. Long input is cut. */
+static int refuse(const char *text, size_t len, const char *part, size_t part_len, const char *what, char *why,
+                  size_t why_size)
+{
+    enum { SHOWN = 60 };
+    bool whole = part == NULL || part_len == 0;
+    snprintf(why, why_size, "threshold \"%.*s%s\": %s%.*s%s%s", (int)(len < SHOWN ? len : SHOWN), text,
+             len > SHOWN ? "..." : "", whole ? "" : "\"", whole ? 0 : (int)(part_len < SHOWN ? part_len : SHOWN),
+             whole ? "" : part, whole ? "" : "\": ", what);
+    return LS_EINVAL;
+}
+
+int ls_stress_threshold_parse(const char *text, size_t len, ls_stress_threshold *out, char *why, size_t why_size)
+{
+    reader in = {text, text + len};
+    skip_blanks(&in);
+    while (in.end > in.at && (in.end[-1] == ' ' || in.end[-1] == '\t')) in.end--;
+    text = in.at;
+    len = left(&in);
+    if (len == 0) return refuse(text, len, NULL, 0, "it is empty", why, why_size);
+    if (len > LS_STRESS_THRESHOLD_TEXT_MAX) return refuse(text, len, NULL, 0, "longer than 80 bytes", why, why_size);
+
+    ls_stress_threshold t = {0};
+    memcpy(t.text, text, len);
+
+    bool percent_only;
+    const char *word = in.at, *wrong;
+    while (in.at < in.end && (isalnum((unsigned char)*in.at) || *in.at == '.' || *in.at == '_')) in.at++;
+    size_t word_len = (size_t)(in.at - word);
+    if ((wrong = metric_of(word, word_len, &t, &percent_only)) != NULL) {
+        return refuse(text, len, word, word_len, wrong, why, why_size);
+    }
+    skip_blanks(&in);
+    if (!op_of(&in, &t.op)) {
+        wrong = left(&in) == 0 ? "it ends where an operator should be" : "here should be <, <=, >, >= or ==";
+        return refuse(text, len, in.at, left(&in), wrong, why, why_size);
+    }
+    skip_blanks(&in);
+    size_t number_len = number_of(in.at, left(&in), &t.limit);
+    if (number_len == 0) {
+        wrong = left(&in) == 0 ? "it ends where a number should be" : "here should be a number, as in 5 or 0.25";
+        return refuse(text, len, in.at, left(&in), wrong, why, why_size);
+    }
+    in.at += number_len;
+    skip_blanks(&in);
+    if ((wrong = unit_of(in.at, left(&in), &t, percent_only)) != NULL) {
+        return refuse(text, len, in.at, left(&in), wrong, why, why_size);
+    }
+    *out = t;
+    return LS_OK;
+}
+
+/* ---- judging ---------------------------------------------------------------------------------------------------- */
+
+static double share(uint64_t part, uint64_t whole)
+{
+    return whole > 0 ? 100.0 * (double)part / (double)whole : NAN;
+}
+
+static uint64_t checks_made(const ls_stress_result *r)
+{
+    uint64_t made = 0;
+    for (size_t i = 0; i < r->checks.count; i++) made += r->checks.list[i].passed + r->checks.list[i].failed;
+    return made;
+}
+
+/* In the unit of the limit; NAN when there is nothing to measure. */
+static double measure(const ls_stress_threshold *t, const ls_stress_result *r)
+{
+    const ls_histogram *latency = ls_stress_result_latency(r);
+    if (is_latency(t->metric) && ls_histogram_count(latency) == 0) return NAN;
+    uint64_t errors = ls_stress_result_errors(r), count = 0, whole = 0;
+    switch (t->metric) {
+    case LS_STRESS_METRIC_PERCENTILE: return (double)ls_histogram_at(latency, t->percentile);
+    case LS_STRESS_METRIC_MEAN: return ls_histogram_mean(latency);
+    case LS_STRESS_METRIC_MIN: return (double)ls_histogram_min(latency);
+    case LS_STRESS_METRIC_MAX: return (double)ls_histogram_max(latency);
+    case LS_STRESS_METRIC_STDEV: return ls_histogram_stdev(latency);
+    case LS_STRESS_METRIC_RATE: return ls_stress_result_rate(r);
+    case LS_STRESS_METRIC_ERRORS:
+        count = errors;
+        whole = r->requests + errors;
+        break;
+    case LS_STRESS_METRIC_STATUS:
+        count = ls_stress_result_statuses(r, t->status_from, t->status_to);
+        whole = r->requests;
+        break;
+    case LS_STRESS_METRIC_CHECKS:
+        count = ls_stress_checks_failed(&r->checks);
+        whole = checks_made(r);
+        break;
+    }
+    return t->percent ? share(count, whole) : (double)count;
+}
+
+void ls_stress_threshold_judge(ls_stress_threshold *t, const ls_stress_result *r)
+{
+    double a = t->actual = measure(t, r), limit = t->limit;
+    /* Comparisons with NAN are all false: nothing measured is a threshold missed. */
+    switch (t->op) {
+    case LS_STRESS_OP_LESS: t->met = a < limit; break;
+    case LS_STRESS_OP_LESS_EQUAL: t->met = a <= limit; break;
+    case LS_STRESS_OP_GREATER: t->met = a > limit; break;
+    case LS_STRESS_OP_GREATER_EQUAL: t->met = a >= limit; break;
+    case LS_STRESS_OP_EQUAL: t->met = a == limit; break;
+    }
+}

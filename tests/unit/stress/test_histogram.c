@@ -1,0 +1,297 @@
+/* test_histogram.c - against sorted values, at the limits and one past them, and read while it is written. */
+#include "support.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/thread.h"
+#include "stress/histogram.h"
+
+static ls_histogram *opened(void)
+{
+    ls_histogram *h = ls_histogram_open();
+    assert_non_null(h);
+    return h;
+}
+
+static uint64_t random_state = 42;
+
+static uint64_t next_random(void) /* xorshift64 */
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Three significant digits: at least the value, and at most a thousandth more. */
+static void assert_three_digits(uint64_t got, uint64_t exact)
+{
+    assert_true(got >= exact);
+    assert_true((double)(got - exact) <= (double)exact / 1000);
+}
+
+static void empty_is_zero(void **state)
+{
+    (void)state;
+    ls_histogram *h = opened();
+    size_t slot = 0;
+    uint64_t ns = 7;
+    assert_true(ls_histogram_count(h) == 0);
+    assert_true(ls_histogram_min(h) == 0);
+    assert_true(ls_histogram_max(h) == 0);
+    assert_true(ls_histogram_at(h, 50) == 0);
+    assert_true(ls_histogram_mean(h) == 0);
+    assert_true(ls_histogram_stdev(h) == 0);
+    assert_true(ls_histogram_within(h, 1) == 0);
+    assert_true(ls_histogram_below(h, 1) == 100);
+    assert_true(ls_histogram_next(h, &slot, &ns) == 0);
+    assert_true(ns == 7);
+    ls_histogram_close(h);
+    ls_histogram_close(NULL);
+}
+
+/* Slots follow each other without a gap and without an overlap: the greatest value of one is one less than the least of
+ * the next, seen from outside by recording both sides of every border. */
+static void slots_have_no_gaps(void **state)
+{
+    (void)state;
+    assert_int_equal(ls_histogram_slot(0), 0);
+    assert_int_equal(ls_histogram_slot(2047), 2047);
+    assert_int_equal(ls_histogram_slot(LS_HISTOGRAM_NS_MAX), LS_HISTOGRAM_SLOTS - 1);
+    size_t last = 0;
+    for (unsigned bit = 11; bit <= 41; bit++) {
+        uint64_t step = UINT64_C(1) << (bit - 10), from = UINT64_C(1) << bit;
+        for (uint64_t v = from; v < 2 * from && v <= LS_HISTOGRAM_NS_MAX; v += step) {
+            size_t slot = ls_histogram_slot(v);
+            if (last != 0) assert_int_equal(slot, last + 1);
+            assert_int_equal(ls_histogram_slot(v - 1), slot - 1);
+            last = slot;
+        }
+    }
+    assert_int_equal(last, LS_HISTOGRAM_SLOTS - 1);
+}
+
+static void every_magnitude_has_three_digits(void **state)
+{
+    (void)state;
+    ls_histogram *h = opened();
+    for (uint64_t v = 1; v <= LS_HISTOGRAM_NS_MAX; v += v / 777 + 1) {
+        ls_histogram_clear(h);
+        ls_histogram_record(h, v);
+        ls_histogram_record(h, LS_HISTOGRAM_NS_MAX); /* so that the maximum does not correct the answer */
+        assert_three_digits(ls_histogram_at(h, 50), v);
+        if (v > 100000) v += v / 50; /* the small ones nearly all, then samples */
+    }
+    ls_histogram_close(h);
+}
+
+static void percentiles_of_sorted_values(void **state)
+{
+    enum { N = 100000 };
+    static const double percents[] = {0.001, 1, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999};
+    enum { P = sizeof percents / sizeof percents[0] };
+    (void)state;
+    ls_histogram *h = opened();
+    uint64_t *values = malloc(N * sizeof *values);
+    assert_non_null(values);
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < N; i++) {
+        values[i] = 1000 + next_random() % (UINT64_C(1) << (10 + next_random() % 24)); /* 1 us to 17 s */
+        ls_histogram_record(h, values[i]);
+        sum += (double)values[i];
+    }
+    double mean = sum / N;
+    for (size_t i = 0; i < N; i++) squares += ((double)values[i] - mean) * ((double)values[i] - mean);
+    double stdev = sqrt(squares / N);
+    qsort(values, N, sizeof *values, by_value);
+
+    uint64_t each[P];
+    ls_histogram_at_each(h, percents, P, each);
+    for (size_t i = 0; i < P; i++) {
+        size_t rank = (size_t)ceil(percents[i] / 100 * N - 1e-6); /* the nearest rank, from 1 */
+        assert_three_digits(ls_histogram_at(h, percents[i]), values[rank - 1]);
+        assert_true(each[i] == ls_histogram_at(h, percents[i]));
+    }
+    assert_true(ls_histogram_at(h, 0) == values[0]);
+    assert_true(ls_histogram_at(h, 100) == values[N - 1]);
+    assert_true(ls_histogram_min(h) == values[0]);
+    assert_true(ls_histogram_max(h) == values[N - 1]);
+    assert_true(ls_histogram_count(h) == N);
+    assert_true(fabs(ls_histogram_mean(h) - mean) < mean / 2000);
+    assert_true(fabs(ls_histogram_stdev(h) - stdev) < stdev / 1000);
+
+    size_t within = 0, below = 0;
+    for (size_t i = 0; i < N; i++) {
+        within += fabs((double)values[i] - mean) <= stdev;
+        below += values[i] <= 1000000;
+    }
+    assert_true(fabs(ls_histogram_within(h, 1) - 100.0 * (double)within / N) < 0.1);
+    assert_true(fabs(ls_histogram_below(h, 1000000) - 100.0 * (double)below / N) < 0.1);
+
+    size_t slot = 0;
+    uint64_t ns, before = 0, seen = 0, count;
+    while ((count = ls_histogram_next(h, &slot, &ns)) != 0) {
+        assert_true(ns > before);
+        before = ns;
+        seen += count;
+    }
+    assert_true(seen == N);
+    assert_true(before == values[N - 1]);
+    free(values);
+    ls_histogram_close(h);
+}
+
+/* Of a thousand values the 99.9th percentile is the 999th, not the greatest: rounding must not add one to the rank. */
+static void rank_is_not_rounded_up(void **state)
+{
+    (void)state;
+    ls_histogram *h = opened();
+    for (uint64_t i = 1; i <= 1000; i++) ls_histogram_record(h, i);
+    assert_true(ls_histogram_at(h, 99.9) == 999);
+    assert_true(ls_histogram_at(h, 99.91) == 1000);
+    assert_true(ls_histogram_at(h, 50) == 500);
+    assert_true(ls_histogram_at(h, 0.01) == 1);
+    ls_histogram_close(h);
+}
+
+static void at_the_limit_and_one_past(void **state)
+{
+    (void)state;
+    ls_histogram *h = opened();
+    ls_histogram_record(h, LS_HISTOGRAM_NS_MAX);
+    assert_true(ls_histogram_clipped(h) == 0);
+    assert_true(ls_histogram_max(h) == LS_HISTOGRAM_NS_MAX);
+    ls_histogram_record(h, LS_HISTOGRAM_NS_MAX + 1);
+    ls_histogram_record(h, UINT64_MAX);
+    assert_true(ls_histogram_clipped(h) == 2);
+    assert_true(ls_histogram_count(h) == 3);
+    assert_true(ls_histogram_max(h) == LS_HISTOGRAM_NS_MAX);
+    assert_true(ls_histogram_at(h, 50) == LS_HISTOGRAM_NS_MAX);
+    ls_histogram_record(h, 0);
+    assert_true(ls_histogram_min(h) == 0);
+    assert_true(ls_histogram_at(h, 25) == 0);
+    ls_histogram_clear(h);
+    assert_true(ls_histogram_count(h) == 0);
+    assert_true(ls_histogram_clipped(h) == 0);
+    ls_histogram_record(h, 5);
+    assert_true(ls_histogram_min(h) == 5 && ls_histogram_max(h) == 5);
+    ls_histogram_close(h);
+}
+
+static void equal_values_do_not_deviate(void **state)
+{
+    (void)state;
+    ls_histogram *h = opened();
+    for (int i = 0; i < 1000; i++) ls_histogram_record(h, 1234567);
+    assert_true(ls_histogram_stdev(h) == 0);
+    assert_true(ls_histogram_within(h, 1) == 100);
+    assert_true(ls_histogram_at(h, 50) == 1234567); /* the maximum is exact */
+    ls_histogram_close(h);
+}
+
+static void merged_is_as_if_recorded_in_one(void **state)
+{
+    (void)state;
+    ls_histogram *one = opened(), *a = opened(), *b = opened(), *sum = opened();
+    for (int i = 0; i < 10000; i++) {
+        uint64_t v = next_random() % 100000000;
+        ls_histogram_record(one, v);
+        ls_histogram_record(i % 3 == 0 ? a : b, v);
+    }
+    ls_histogram_record(one, UINT64_MAX);
+    ls_histogram_record(b, UINT64_MAX);
+    ls_histogram_add(sum, a);
+    ls_histogram_add(sum, b);
+    assert_memory_equal(sum, one, sizeof *sum);
+    ls_histogram_close(one);
+    ls_histogram_close(a);
+    ls_histogram_close(b);
+    ls_histogram_close(sum);
+}
+
+static void between_two_moments(void **state)
+{
+    (void)state;
+    ls_histogram *h = opened(), *before = opened(), *between = opened();
+    ls_histogram_record(h, 1000);
+    ls_histogram_record(h, 9000000);
+    ls_histogram_add(before, h);
+    ls_histogram_record(h, 5000);
+    ls_histogram_record(h, 7000);
+    ls_histogram_between(between, h, before);
+    assert_true(ls_histogram_count(between) == 2);
+    assert_three_digits(ls_histogram_at(between, 50), 5000);
+    assert_three_digits(ls_histogram_max(between), 7000);
+    ls_histogram_between(between, h, h);
+    assert_true(ls_histogram_count(between) == 0);
+    assert_true(ls_histogram_min(between) == 0 && ls_histogram_max(between) == 0);
+    ls_histogram_close(h);
+    ls_histogram_close(before);
+    ls_histogram_close(between);
+}
+
+/* ---- one writes, one reads: what ThreadSanitizer looks at ------------------------------------------------------- */
+
+enum { RECORDED = 300000 };
+
+typedef struct pair {
+    ls_histogram *h;
+    _Atomic int done;
+} pair;
+
+static void record_many(void *arg)
+{
+    pair *p = arg;
+    for (uint64_t i = 0; i < RECORDED; i++) ls_histogram_record(p->h, i % 5000 * 100);
+    atomic_store(&p->done, 1);
+}
+
+static void read_while_written(void **state)
+{
+    (void)state;
+    pair p = {.h = opened()};
+    ls_histogram *copy = opened();
+    ls_thread thread;
+    assert_int_equal(ls_thread_start(&thread, "record", record_many, &p), LS_OK);
+    uint64_t before = 0;
+    bool ended;
+    do {
+        ended = atomic_load(&p.done);
+        ls_histogram_clear(copy);
+        ls_histogram_add(copy, p.h);
+        uint64_t n = ls_histogram_count(copy);
+        assert_true(n >= before && n <= RECORDED); /* counts only grow, none is seen twice */
+        assert_true(ls_histogram_at(copy, 99) <= 500000);
+        before = n;
+    } while (!ended);
+    ls_thread_join(&thread);
+    assert_true(ls_histogram_count(p.h) == RECORDED);
+    ls_histogram_close(copy);
+    ls_histogram_close(p.h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(empty_is_zero),
+        cmocka_unit_test(slots_have_no_gaps),
+        cmocka_unit_test(every_magnitude_has_three_digits),
+        cmocka_unit_test(percentiles_of_sorted_values),
+        cmocka_unit_test(rank_is_not_rounded_up),
+        cmocka_unit_test(at_the_limit_and_one_past),
+        cmocka_unit_test(equal_values_do_not_deviate),
+        cmocka_unit_test(merged_is_as_if_recorded_in_one),
+        cmocka_unit_test(between_two_moments),
+        cmocka_unit_test(read_while_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
