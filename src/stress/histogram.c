@@ -155,7 +155,10 @@ double ls_histogram_mean(const ls_histogram *h)
         n += (double)count;
         sum += (double)count * slot_middle(i);
     }
-    return n > 0 ? sum / n : 0;
+    if (n == 0) return 0;
+    /* Between the extremes, which are exact, whatever the middles say. */
+    double mean = sum / n, min = (double)ls_histogram_min(h), max = (double)ls_histogram_max(h);
+    return mean < min ? min : mean > max && max > 0 ? max : mean;
 }
 
 static double stdev_from(const ls_histogram *h, double mean)

@@ -57,7 +57,7 @@ int ls_stress_meter_open(const ls_stress_config *config, const ls_stress_counter
     m->counters = counters;
     m->threads = threads;
     m->start_ns = m->sampled_ns = m->interval_ns = start_ns;
-    m->started_us = ls_clock_wall_us() - (int64_t)((ls_clock_ns() - start_ns) / 1000);
+    m->started_us = ls_clock_wall_us() - (int64_t)(ls_clock_ns() - start_ns) / 1000; /* which may lie ahead */
     m->recent[0].at_ns = start_ns;
     m->ticks = 1;
     m->thread_requests = calloc(threads, sizeof *m->thread_requests);

@@ -1,0 +1,111 @@
+/* report.c - what the reports share, and the files they go to. */
+#include "stress/report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+const double ls_stress_percents[] = {50, 75, 90, 95, 99, 99.9, 99.99, 99.999};
+const size_t ls_stress_percent_count = sizeof ls_stress_percents / sizeof ls_stress_percents[0];
+
+void ls_stress_percent_name(char *buffer, size_t size, double percent)
+{
+    char number[48];
+    ls_fixed(number, sizeof number, percent, 6);
+    size_t len = strlen(number);
+    while (number[len - 1] == '0') len--;
+    if (number[len - 1] == '.') len--;
+    snprintf(buffer, size, "p%.*s", (int)len, number);
+}
+
+void ls_stress_time_text(char *buffer, size_t size, double ns)
+{
+    static const struct {
+        double ns;
+        const char *unit;
+    } units[] = {{1, "ns"}, {1e3, "us"}, {1e6, "ms"}, {1e9, "s"}};
+    char number[48];
+    if (!isfinite(ns)) {
+        snprintf(buffer, size, "-");
+        return;
+    }
+    size_t unit = 0;
+    /* What would be rounded to 1000 is one of the next unit. */
+    while (unit < 3 && ns / units[unit].ns >= 999.5) unit++;
+    double value = ns / units[unit].ns;
+    int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    snprintf(buffer, size, "%s%s", ls_fixed(number, sizeof number, value, decimals), units[unit].unit);
+}
+
+void ls_stress_actual_text(char *buffer, size_t size, const ls_stress_threshold *t)
+{
+    char number[48];
+    if (!isfinite(t->actual))
+        snprintf(buffer, size, "-");
+    else if (t->metric <= LS_STRESS_METRIC_STDEV)
+        ls_stress_time_text(buffer, size, t->actual);
+    else if (t->metric == LS_STRESS_METRIC_RATE) {
+        snprintf(buffer, size, "%s/s", ls_fixed(number, sizeof number, t->actual, 1));
+    } else if (t->percent) {
+        /* A share that is not nothing is not shown as nothing. */
+        int decimals = t->actual > 0 && t->actual < 0.01 ? 6 : 2;
+        snprintf(buffer, size, "%s%%", ls_fixed(number, sizeof number, t->actual, decimals));
+    } else {
+        ls_fixed(buffer, size, t->actual, 0);
+    }
+}
+
+int ls_stress_report_exit(const ls_stress_result *result)
+{
+    return ls_stress_result_missed(result) > 0 ? LS_STRESS_EXIT_MISSED : LS_STRESS_EXIT_MET;
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------ */
+
+static int blame(const char *path, int err, char *why, size_t why_size)
+{
+    snprintf(why, why_size, "cannot write %s: %s", path, ls_err_text(err));
+    return err;
+}
+
+static int probe(const char *path, char *why, size_t why_size)
+{
+    if (path == NULL) return LS_OK;
+    FILE *to = fopen(path, "ab"); /* an older report stays until there is a new one */
+    if (to == NULL) return blame(path, ls_err_from_errno(errno), why, why_size);
+    fclose(to);
+    return LS_OK;
+}
+
+int ls_stress_files_probe(const ls_stress_files *files, char *why, size_t why_size)
+{
+    int err = probe(files->json, why, why_size);
+    if (err == LS_OK) err = probe(files->csv, why, why_size);
+    if (err == LS_OK) err = probe(files->html, why, why_size);
+    return err;
+}
+
+int ls_stress_files_write(const ls_stress_files *files, const ls_stress_result *result, char *why, size_t why_size)
+{
+    const struct {
+        const char *path;
+        void (*write)(ls_text *, const ls_stress_result *);
+    } all[] = {
+        {files->json, ls_stress_report_json},
+        {files->csv, ls_stress_report_csv},
+        {files->html, ls_stress_report_html},
+    };
+    int first = LS_OK;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (all[i].path == NULL) continue;
+        ls_text text = {0};
+        all[i].write(&text, result);
+        int err = ls_text_save(&text, all[i].path);
+        ls_text_close(&text);
+        if (err < 0 && first == LS_OK) first = blame(all[i].path, err, why, why_size);
+    }
+    return first;
+}

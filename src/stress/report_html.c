@@ -1,0 +1,47 @@
+/* report_html.c - the page with the run inside: its title, the JSON that its script draws from, and the printed report
+ * for browsers without scripts. */
+#include <string.h>
+
+#include "stress/page.h"
+#include "stress/report.h"
+
+static void put_title(ls_text *to, const ls_stress_result *r)
+{
+    ls_text_html(to, r->config.target, strlen(r->config.target));
+}
+
+static void put_text(ls_text *to, const ls_stress_result *r)
+{
+    ls_text text = {0};
+    ls_stress_report_head(&text, &r->config);
+    ls_stress_report_text(&text, r);
+    if (text.failed)
+        to->failed = true;
+    else
+        ls_text_html(to, text.bytes, text.len);
+    ls_text_close(&text);
+}
+
+void ls_stress_report_html(ls_text *to, const ls_stress_result *r)
+{
+    static const struct {
+        const char *mark;
+        void (*put)(ls_text *, const ls_stress_result *);
+    } parts[] = {
+        {LS_STRESS_PAGE_TITLE, put_title},
+        {LS_STRESS_PAGE_TEXT, put_text},
+        {LS_STRESS_PAGE_RUN, ls_stress_report_json},
+    };
+    const char *page = (const char *)ls_stress_page, *from = page;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        const char *mark = strstr(from, parts[i].mark);
+        if (mark == NULL) { /* the page was changed; the tests see that nothing was drawn */
+            to->failed = true;
+            return;
+        }
+        ls_text_add(to, from, (size_t)(mark - from));
+        parts[i].put(to, r);
+        from = mark + strlen(parts[i].mark);
+    }
+    ls_text_add(to, from, ls_stress_page_len - (size_t)(from - page));
+}

@@ -1,0 +1,182 @@
+/* text.c - growth by doubling; numbers by integers. */
+#include "stress/text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+void ls_text_close(ls_text *text)
+{
+    free(text->bytes);
+    *text = (ls_text){0};
+}
+
+/* Room for len more bytes and the zero. */
+static bool grow(ls_text *text, size_t len)
+{
+    if (text->failed) return false;
+    if (text->space - text->len > len) return true;
+    size_t space = text->space > 0 ? text->space : 1024;
+    while (space - text->len <= len) space *= 2;
+    char *bytes = realloc(text->bytes, space);
+    if (bytes == NULL) {
+        text->failed = true;
+        return false;
+    }
+    text->bytes = bytes;
+    text->space = space;
+    return true;
+}
+
+void ls_text_add(ls_text *text, const char *bytes, size_t len)
+{
+    if (!grow(text, len)) return;
+    memcpy(text->bytes + text->len, bytes, len);
+    text->len += len;
+    text->bytes[text->len] = '\0';
+}
+
+void ls_text_put(ls_text *text, const char *string)
+{
+    ls_text_add(text, string, strlen(string));
+}
+
+void ls_text_format(ls_text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (len < 0 || !grow(text, (size_t)len)) {
+        text->failed = true;
+        return;
+    }
+    va_start(args, format);
+    vsnprintf(text->bytes + text->len, (size_t)len + 1, format, args);
+    va_end(args);
+    text->len += (size_t)len;
+}
+
+char *ls_fixed(char *buffer, size_t size, double number, int decimals)
+{
+    long long scale = 1;
+    for (int i = 0; i < decimals; i++) scale *= 10;
+    double scaled = fabs(number) * (double)scale;
+    if (!(scaled < 9.2e18)) {
+        snprintf(buffer, size, "-");
+        return buffer;
+    }
+    long long units = llround(scaled);
+    const char *sign = number < 0 && units > 0 ? "-" : "";
+    if (decimals == 0)
+        snprintf(buffer, size, "%s%lld", sign, units);
+    else
+        snprintf(buffer, size, "%s%lld.%0*lld", sign, units / scale, decimals, units % scale);
+    return buffer;
+}
+
+void ls_text_fixed(ls_text *text, double number, int decimals)
+{
+    char buffer[48];
+    ls_text_put(text, ls_fixed(buffer, sizeof buffer, number, decimals));
+}
+
+void ls_text_json_number(ls_text *text, double number)
+{
+    char buffer[48];
+    ls_fixed(buffer, sizeof buffer, number, 3);
+    if (strcmp(buffer, "-") == 0) {
+        ls_text_put(text, "null");
+        return;
+    }
+    size_t len = strlen(buffer);
+    while (buffer[len - 1] == '0') len--;
+    if (buffer[len - 1] == '.') len--;
+    ls_text_add(text, buffer, len);
+}
+
+/* The length of the UTF-8 sequence that begins here (RFC 3629 4: no surrogates, nothing overlong, nothing past
+ * U+10FFFF); 0 when it is none. */
+static size_t utf8_len(const unsigned char *s, size_t len)
+{
+    unsigned low = 0x80, high = 0xbf; /* of the second byte */
+    size_t more;
+    if (s[0] < 0x80) return 1;
+    if (s[0] >= 0xc2 && s[0] <= 0xdf)
+        more = 1;
+    else if (s[0] >= 0xe0 && s[0] <= 0xef)
+        more = 2;
+    else if (s[0] >= 0xf0 && s[0] <= 0xf4)
+        more = 3;
+    else
+        return 0;
+    if (s[0] == 0xe0) low = 0xa0;
+    if (s[0] == 0xed) high = 0x9f;
+    if (s[0] == 0xf0) low = 0x90;
+    if (s[0] == 0xf4) high = 0x8f;
+    if (len <= more || s[1] < low || s[1] > high) return 0;
+    for (size_t i = 2; i <= more; i++) {
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    }
+    return more + 1;
+}
+
+void ls_text_json_string(ls_text *text, const char *bytes, size_t len)
+{
+    const unsigned char *s = (const unsigned char *)bytes;
+    ls_text_put(text, "\"");
+    for (size_t i = 0; i < len;) {
+        size_t n = utf8_len(s + i, len - i);
+        if (n == 0) {
+            ls_text_put(text, "\\ufffd");
+            n = 1;
+        } else if (s[i] == '"' || s[i] == '\\') {
+            ls_text_format(text, "\\%c", s[i]);
+        } else if (s[i] < 0x20 || s[i] == 0x7f || s[i] == '<') {
+            ls_text_format(text, "\\u%04x", s[i]);
+        } else {
+            ls_text_add(text, bytes + i, n);
+        }
+        i += n;
+    }
+    ls_text_put(text, "\"");
+}
+
+void ls_text_html(ls_text *text, const char *bytes, size_t len)
+{
+    const unsigned char *s = (const unsigned char *)bytes;
+    for (size_t i = 0; i < len;) {
+        size_t n = utf8_len(s + i, len - i);
+        if (n == 0 || (s[i] < 0x20 && s[i] != '\n' && s[i] != '\t') || s[i] == 0x7f)
+            ls_text_put(text, "?");
+        else if (s[i] == '&')
+            ls_text_put(text, "&amp;");
+        else if (s[i] == '<')
+            ls_text_put(text, "&lt;");
+        else if (s[i] == '>')
+            ls_text_put(text, "&gt;");
+        else if (s[i] == '"')
+            ls_text_put(text, "&quot;");
+        else
+            ls_text_add(text, bytes + i, n);
+        i += n > 0 ? n : 1;
+    }
+}
+
+int ls_text_save(const ls_text *text, const char *path)
+{
+    if (text->failed) return LS_ENOMEM;
+    FILE *to = fopen(path, "wb");
+    if (to == NULL) return ls_err_from_errno(errno);
+    errno = 0;
+    int err = LS_OK;
+    if (fwrite(text->bytes, 1, text->len, to) != text->len) err = ls_err_from_errno(errno);
+    /* A full disk may show only here. */
+    if (fclose(to) != 0 && err == LS_OK) err = ls_err_from_errno(errno);
+    return err;
+}
