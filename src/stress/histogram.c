@@ -24,12 +24,6 @@ static uint64_t slot_greatest(size_t slot)
     return slot_least(slot + 1) - 1;
 }
 
-static double slot_middle(size_t slot)
-{
-    uint64_t least = slot_least(slot);
-    return (double)least + (double)(slot_greatest(slot) - least) / 2;
-}
-
 ls_histogram *ls_histogram_open(void)
 {
     /* Zeroed by the system page by page: what is never recorded to takes no memory. */
@@ -146,6 +140,16 @@ uint64_t ls_histogram_at(const ls_histogram *h, double percent)
     return ns;
 }
 
+/* What a value of this slot most likely was: its middle, but never outside of the extremes, which are exact. */
+static double likely(const ls_histogram *h, size_t slot)
+{
+    uint64_t least = slot_least(slot), greatest = slot_greatest(slot), min = ls_histogram_min(h),
+             max = ls_histogram_max(h);
+    double middle = (double)least + (double)(greatest - least) / 2;
+    if (max != 0 && middle > (double)max) return (double)max;
+    return middle < (double)min ? (double)min : middle;
+}
+
 double ls_histogram_mean(const ls_histogram *h)
 {
     double sum = 0, n = 0;
@@ -153,12 +157,9 @@ double ls_histogram_mean(const ls_histogram *h)
         uint64_t count = LOAD(h->counts[i]);
         if (count == 0) continue;
         n += (double)count;
-        sum += (double)count * slot_middle(i);
+        sum += (double)count * likely(h, i);
     }
-    if (n == 0) return 0;
-    /* Between the extremes, which are exact, whatever the middles say. */
-    double mean = sum / n, min = (double)ls_histogram_min(h), max = (double)ls_histogram_max(h);
-    return mean < min ? min : mean > max && max > 0 ? max : mean;
+    return n > 0 ? sum / n : 0;
 }
 
 static double stdev_from(const ls_histogram *h, double mean)
@@ -167,7 +168,7 @@ static double stdev_from(const ls_histogram *h, double mean)
     for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
         uint64_t count = LOAD(h->counts[i]);
         if (count == 0) continue;
-        double off = slot_middle(i) - mean;
+        double off = likely(h, i) - mean;
         n += (double)count;
         sum += (double)count * off * off;
     }
@@ -188,7 +189,7 @@ double ls_histogram_within(const ls_histogram *h, double n)
         uint64_t count = LOAD(h->counts[i]);
         if (count == 0) continue;
         all += (double)count;
-        if (fabs(slot_middle(i) - mean) <= reach + slack) inside += (double)count;
+        if (fabs(likely(h, i) - mean) <= reach + slack) inside += (double)count;
     }
     return all > 0 ? 100 * inside / all : 0;
 }

@@ -39,6 +39,7 @@ struct ls_stress_meter {
     size_t count;
     size_t space;
     bool cut;
+    ls_stress_point last; /* whether it was kept or not */
 
     ls_stress_live live;
     struct {
@@ -120,36 +121,44 @@ static void sample_rates(ls_stress_meter *m, uint64_t now_ns, uint64_t least_ns)
     m->sampled_ns = now_ns;
 }
 
-static ls_stress_point *new_point(ls_stress_meter *m)
+static bool keep(ls_stress_meter *m, const ls_stress_point *p)
 {
-    if (m->count == LS_STRESS_POINTS_MAX) return NULL;
+    if (m->count == LS_STRESS_POINTS_MAX) return false;
     if (m->count == m->space) {
         size_t space = m->space > 0 ? 2 * m->space : 64;
         ls_stress_point *points = realloc(m->points, space * sizeof *points);
-        if (points == NULL) return NULL;
+        if (points == NULL) return false;
         m->points = points;
         m->space = space;
     }
-    return &m->points[m->count++];
+    m->points[m->count++] = *p;
+    return true;
 }
 
-static void close_interval(ls_stress_meter *m, uint64_t now_ns, const sums *s)
+static void measure_latency(ls_stress_meter *m, ls_stress_point *p)
 {
-    ls_stress_point *p = new_point(m);
-    if (p == NULL) { /* the totals go on without it, and the reports say so */
-        m->cut = true;
-        return;
-    }
+    static const double percents[] = {50, 99};
+    uint64_t values[2];
     ls_histogram_clear(m->now);
     for (size_t t = 0; t < m->threads; t++) {
         const ls_stress_counters *c = m->counters[t];
         ls_histogram_add(m->now, c->due != NULL ? c->due : c->sent);
     }
     ls_histogram_between(m->between, m->now, m->before);
-
-    double percents[] = {50, 99};
-    uint64_t values[2];
     ls_histogram_at_each(m->between, percents, 2, values);
+    /* The slot of the maximum ends behind it, but of the whole run's maximum the exact figure is known. */
+    uint64_t most = ls_histogram_max(m->now), max = ls_histogram_max(m->between);
+    p->p50_ns = values[0] < most ? values[0] : most;
+    p->p99_ns = values[1] < most ? values[1] : most;
+    p->max_ns = max < most ? max : most;
+    ls_histogram *swap = m->before;
+    m->before = m->now;
+    m->now = swap;
+}
+
+static void close_interval(ls_stress_meter *m, uint64_t now_ns, const sums *s)
+{
+    ls_stress_point *p = &m->last;
     *p = (ls_stress_point){
         .from_ns = m->interval_ns - m->start_ns,
         .to_ns = now_ns - m->start_ns,
@@ -159,18 +168,9 @@ static void close_interval(ls_stress_meter *m, uint64_t now_ns, const sums *s)
         .bytes_in = s->bytes_in - m->at_interval.bytes_in,
         .bytes_out = s->bytes_out - m->at_interval.bytes_out,
         .connections = open_connections(m),
-        .p50_ns = values[0],
-        .p99_ns = values[1],
-        .max_ns = ls_histogram_max(m->between),
     };
-    /* The slot of the maximum ends behind it: of the whole run's maximum the exact figure is known. */
-    uint64_t max = ls_histogram_max(m->now);
-    if (p->max_ns > max) p->max_ns = max;
-    if (p->p99_ns > max) p->p99_ns = max;
-    if (p->p50_ns > max) p->p50_ns = max;
-    ls_histogram *swap = m->before;
-    m->before = m->now;
-    m->now = swap;
+    if (p->requests > 0) measure_latency(m, p);
+    if (!keep(m, p)) m->cut = true; /* the totals go on without it, and the reports say so */
     m->interval_ns = now_ns;
     m->at_interval = *s;
 }
@@ -219,7 +219,7 @@ const ls_stress_point *ls_stress_meter_points(const ls_stress_meter *m, size_t *
 
 const ls_stress_point *ls_stress_meter_last(const ls_stress_meter *m)
 {
-    return m->count > 0 ? &m->points[m->count - 1] : NULL;
+    return m->last.to_ns > 0 ? &m->last : NULL;
 }
 
 /* ---- the result ------------------------------------------------------------------------------------------------- */

@@ -44,7 +44,8 @@ void ls_stress_meter_live(const ls_stress_meter *meter, ls_stress_live *out);
 
 const ls_stress_config *ls_stress_meter_config(const ls_stress_meter *meter);
 
-/* The intervals closed so far. The pointer is good until the next tick. */
+/* The intervals closed so far, at most LS_STRESS_POINTS_MAX; and the last one in any case. The pointers are good until
+ * the next tick. */
 const ls_stress_point *ls_stress_meter_points(const ls_stress_meter *meter, size_t *count);
 const ls_stress_point *ls_stress_meter_last(const ls_stress_meter *meter); /* NULL: none yet */
 

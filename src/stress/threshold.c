@@ -121,7 +121,7 @@ static const char *metric_of(const char *word, size_t len, ls_stress_threshold *
         return NULL;
     }
     if (status_of(word, len, t)) return NULL;
-    if (word[0] == 'p' && number_of(word + 1, len - 1, &t->percentile) == len - 1) {
+    if (word[0] == 'p' && len > 1 && number_of(word + 1, len - 1, &t->percentile) == len - 1) {
         t->metric = LS_STRESS_METRIC_PERCENTILE;
         return t->percentile > 0 && t->percentile < 100 ? NULL
                                                         : "a percentile lies between p0 and p100 (which is \"max\")";

@@ -403,7 +403,8 @@ function head() {
   const missed = run.thresholds.filter((x) => !x.met).length, all = run.thresholds.length;
   if (all > 0) {
     byId("verdict").className = missed ? "bad" : "good";
-    byId("verdict").textContent = missed ? `${missed} of ${all} thresholds missed` : all === 1 ? "The threshold was met" : `All ${all} thresholds met`;
+    const which = all === 1 ? "The threshold was" : missed ? `${missed} of ${all} thresholds` : `All ${all} thresholds`;
+    byId("verdict").textContent = which + (missed ? " missed" : " met");
   }
   const figures = [["Requests/second", rateText(t.requests_per_s)], ["Median latency", timeText(latency.percentiles.p50)],
     ["99th percentile", timeText(latency.percentiles.p99)], ["99.9th percentile", timeText(latency.percentiles["p99.9"])],

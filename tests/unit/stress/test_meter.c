@@ -1,0 +1,226 @@
+/* test_meter.c - intervals and samples from counters, by a clock that the test turns; the checks by name. */
+#include "support.h"
+
+#include <stdio.h>
+
+#include "sample.h"
+
+static void intervals_end_at_whole_seconds(void **state)
+{
+    sample s;
+    ls_stress_result r;
+    (void)state;
+    sample_open(&s, &sample_closed_config);
+    sample_answer(&s, 0, 200, 1000, 0, 0);
+    sample_answer(&s, 1, 500, 3000, 0, 0);
+    ls_stress_count(&s.counters[1].errors[LS_STRESS_ERROR_WRITE], 5);
+    assert_false(sample_tick(&s, SAMPLE_SECOND - 1));
+    assert_null(ls_stress_meter_last(s.meter));
+    assert_true(sample_tick(&s, 1)); /* exactly a second */
+    const ls_stress_point *p = ls_stress_meter_last(s.meter);
+    assert_true(p->from_ns == 0 && p->to_ns == SAMPLE_SECOND);
+    assert_true(p->requests == 2 && p->errors == 5 && p->failed_status == 1);
+    assert_true(p->bytes_in == 480 && p->bytes_out == 120);
+    assert_true(p->p50_ns == 1000 && p->p99_ns == 3000 && p->max_ns == 3000);
+
+    /* A tick that comes late closes one interval of three and a half seconds, not several. */
+    sample_answer(&s, 0, 200, 9000000, 0, 0);
+    assert_true(sample_tick(&s, 7 * SAMPLE_SECOND / 2));
+    p = ls_stress_meter_last(s.meter);
+    assert_true(p->from_ns == SAMPLE_SECOND && p->to_ns == 9 * SAMPLE_SECOND / 2 && p->requests == 1);
+    assert_true(p->p50_ns == 9000000 && p->max_ns == 9000000); /* only what this interval had */
+    assert_false(sample_tick(&s, SAMPLE_SECOND / 2 - 1));
+    assert_true(sample_tick(&s, 1));
+    p = ls_stress_meter_last(s.meter);
+    assert_true(p->requests == 0 && p->p50_ns == 0 && p->max_ns == 0);
+
+    /* The rest of a second is an interval, too. */
+    sample_answer(&s, 1, 200, 2000, 0, 0);
+    s.now += SAMPLE_SECOND / 4;
+    sample_finish(&s, true, NULL, 0, &r);
+    assert_true(r.point_count == 4);
+    assert_true(r.points[3].from_ns == 5 * SAMPLE_SECOND && r.points[3].to_ns == 21 * SAMPLE_SECOND / 4);
+    assert_true(r.points[3].requests == 1);
+    assert_true(r.interrupted && r.duration_ns == 21 * SAMPLE_SECOND / 4);
+    assert_true(r.requests == 4 && r.status[200] == 3 && r.status[500] == 1);
+    assert_true(ls_stress_result_errors(&r) == 5);
+    assert_true(ls_histogram_count(r.sent) == 4 && r.due == NULL && r.lag == NULL);
+    assert_false(r.points_cut);
+    sample_close(&s);
+    ls_stress_result_close(&r);
+    ls_stress_result_close(&r); /* all zero may be closed again */
+}
+
+static void each_thread_is_a_sample_of_the_rate(void **state)
+{
+    sample s;
+    ls_stress_result r;
+    (void)state;
+    sample_open(&s, &sample_closed_config);
+    for (int tick = 0; tick < 10; tick++) {
+        for (int i = 0; i < 20; i++) sample_answer(&s, 0, 200, 1000, 0, 0);
+        for (int i = 0; i < 40; i++) sample_answer(&s, 1, 200, 1000, 0, 0);
+        sample_tick(&s, SAMPLE_SECOND / 10);
+        sample_tick(&s, 1000); /* too close behind the other to be a sample */
+    }
+    sample_finish(&s, false, NULL, 0, &r);
+    assert_true(ls_histogram_count(r.rates) == 20);
+    assert_in_range(ls_histogram_min(r.rates), 199, 200);
+    assert_in_range(ls_histogram_max(r.rates), 399, 401);
+    sample_close(&s);
+    ls_stress_result_close(&r);
+}
+
+static void a_run_shorter_than_a_tick_has_a_rate(void **state)
+{
+    sample s;
+    ls_stress_result r;
+    (void)state;
+    sample_open(&s, &sample_closed_config);
+    sample_answer(&s, 0, 200, 1000, 0, 0);
+    s.now += 1000000;
+    sample_finish(&s, false, NULL, 0, &r);
+    assert_true(ls_histogram_count(r.rates) == SAMPLE_THREADS && ls_histogram_max(r.rates) == 1000);
+    assert_true(r.point_count == 1);
+    assert_true(ls_stress_result_rate(&r) == 1000);
+    sample_close(&s);
+    ls_stress_result_close(&r);
+
+    sample_open(&s, &sample_closed_config); /* no time at all: nothing is divided by it */
+    sample_finish(&s, false, NULL, 0, &r);
+    assert_true(r.point_count == 0 && ls_stress_result_rate(&r) == 0);
+    sample_close(&s);
+    ls_stress_result_close(&r);
+}
+
+static void live_rate_is_of_the_last_second(void **state)
+{
+    sample s;
+    ls_stress_live live;
+    (void)state;
+    sample_open(&s, &sample_closed_config);
+    atomic_store(&s.counters[0].connections, 30);
+    atomic_store(&s.counters[1].connections, 34);
+    for (int tick = 0; tick < 30; tick++) {
+        for (int i = 0; i < (tick < 15 ? 10 : 50); i++) sample_answer(&s, 0, 200, 1000, 0, 0);
+        sample_tick(&s, SAMPLE_SECOND / 10);
+        ls_stress_meter_live(s.meter, &live);
+        if (tick == 0 || tick == 14) assert_true(live.rate == 100);
+    }
+    assert_true(live.rate == 500);
+    assert_true(live.requests == 15 * 10 + 15 * 50 && live.elapsed_ns == 3 * SAMPLE_SECOND && live.connections == 64);
+    sample_close(&s);
+}
+
+static void at_the_limit_of_intervals_and_one_past(void **state)
+{
+    sample s;
+    ls_stress_result r;
+    (void)state;
+    sample_open(&s, &sample_closed_config);
+    for (int i = 0; i < LS_STRESS_POINTS_MAX; i++) assert_true(sample_tick(&s, SAMPLE_SECOND));
+    sample_finish(&s, false, NULL, 0, &r);
+    assert_true(r.point_count == LS_STRESS_POINTS_MAX && !r.points_cut);
+    sample_close(&s);
+    ls_stress_result_close(&r);
+
+    sample_open(&s, &sample_closed_config);
+    for (int i = 0; i < LS_STRESS_POINTS_MAX; i++) sample_tick(&s, SAMPLE_SECOND);
+    sample_answer(&s, 0, 200, 1000, 0, 0);
+    sample_tick(&s, SAMPLE_SECOND);
+    sample_finish(&s, false, NULL, 0, &r);
+    assert_true(r.point_count == LS_STRESS_POINTS_MAX && r.points_cut);
+    assert_true(r.requests == 1 && r.duration_ns == (LS_STRESS_POINTS_MAX + 1) * SAMPLE_SECOND); /* not cut */
+    sample_close(&s);
+    ls_stress_result_close(&r);
+}
+
+/* The schedule's average: the area under its ramps divided by the time. */
+static void what_stages_ask_for(void **state)
+{
+    static const ls_stress_stage stages[] = {{10 * SAMPLE_SECOND, 100, 0}, {10 * SAMPLE_SECOND, 100, 0}};
+    ls_stress_result r = {.config = sample_open_config(), .duration_ns = 20 * SAMPLE_SECOND};
+    (void)state;
+    assert_true(ls_stress_result_asked(&r) == 4000);
+    r.config.rate = 0;
+    r.config.stages = stages;
+    r.config.stage_count = 2;
+    assert_true(ls_stress_result_asked(&r) == 75); /* 500 in the ramp, 1000 after it */
+    r.duration_ns = 5 * SAMPLE_SECOND;
+    assert_true(ls_stress_result_asked(&r) == 25); /* ended half-way up */
+    r.config.open_loop = false;
+    assert_true(ls_stress_result_asked(&r) == 0);
+}
+
+static void late_engine(void **state)
+{
+    ls_stress_result r = {.lag = ls_histogram_open()};
+    (void)state;
+    assert_false(ls_stress_result_lags(&r));
+    for (int i = 0; i < 99; i++) ls_histogram_record(r.lag, 1000);
+    ls_histogram_record(r.lag, 50000000); /* one in a hundred is the maximum, not yet the 99th percentile */
+    assert_false(ls_stress_result_lags(&r));
+    ls_histogram_record(r.lag, 50000000);
+    assert_true(ls_stress_result_lags(&r));
+    ls_stress_result_close(&r);
+    assert_false(ls_stress_result_lags(&r));
+}
+
+static void checks_by_name(void **state)
+{
+    ls_stress_checks a = {0}, b = {0};
+    char name[LS_STRESS_CHECK_NAME_MAX + 8];
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(ls_stress_checks_count(&a, "status", 6, true), LS_OK);
+        assert_int_equal(ls_stress_checks_count(&a, "body", 4, i < 7), LS_OK);
+    }
+    assert_int_equal(a.count, 2);
+    assert_true(ls_stress_checks_find(&a, "status", 6)->passed == 10);
+    assert_true(ls_stress_checks_find(&a, "body", 4)->failed == 3);
+    assert_null(ls_stress_checks_find(&a, "bod", 3));
+    assert_true(ls_stress_checks_failed(&a) == 3);
+
+    assert_int_equal(ls_stress_checks_count(&b, "body", 4, false), LS_OK);
+    assert_int_equal(ls_stress_checks_count(&b, "new", 3, true), LS_OK);
+    assert_int_equal(ls_stress_checks_add(&a, &b), LS_OK);
+    assert_int_equal(a.count, 3);
+    assert_true(ls_stress_checks_find(&a, "body", 4)->failed == 4 &&
+                ls_stress_checks_find(&a, "body", 4)->passed == 7);
+
+    /* A long name is cut; the cut name is found by the long one. */
+    memset(name, 'x', sizeof name);
+    assert_int_equal(ls_stress_checks_count(&a, name, LS_STRESS_CHECK_NAME_MAX, true), LS_OK);
+    assert_int_equal(ls_stress_checks_count(&a, name, LS_STRESS_CHECK_NAME_MAX + 1, true), LS_OK);
+    assert_true(ls_stress_checks_find(&a, name, sizeof name)->passed == 2);
+
+    /* At the limit of names, and past it. */
+    while (a.count < LS_STRESS_CHECKS_MAX) {
+        snprintf(name, sizeof name, "check %zu", a.count);
+        assert_int_equal(ls_stress_checks_count(&a, name, strlen(name), true), LS_OK);
+    }
+    assert_null(ls_stress_checks_find(&a, "(others)", 8));
+    assert_int_equal(ls_stress_checks_count(&a, "one more", 8, false), LS_OK);
+    assert_int_equal(ls_stress_checks_count(&a, "and another", 11, true), LS_OK);
+    assert_null(ls_stress_checks_find(&a, "one more", 8));
+    assert_true(ls_stress_checks_find(&a, "(others)", 8)->failed == 1);
+    assert_true(ls_stress_checks_find(&a, "(others)", 8)->passed == 1);
+    assert_int_equal(a.count, LS_STRESS_CHECKS_MAX + 1);
+    ls_stress_checks_close(&a);
+    ls_stress_checks_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(intervals_end_at_whole_seconds),
+        cmocka_unit_test(each_thread_is_a_sample_of_the_rate),
+        cmocka_unit_test(a_run_shorter_than_a_tick_has_a_rate),
+        cmocka_unit_test(live_rate_is_of_the_last_second),
+        cmocka_unit_test(at_the_limit_of_intervals_and_one_past),
+        cmocka_unit_test(what_stages_ask_for),
+        cmocka_unit_test(late_engine),
+        cmocka_unit_test(checks_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
