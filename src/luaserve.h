@@ -61,6 +61,10 @@ LS_PUBLIC const char *ls_error_text(int code);
 /* Log lines below this level are dropped: "debug", "info" (default), "warn", "error", "off". LS_OK, or LS_EINVAL (-3). */
 LS_PUBLIC int ls_server_log_level(const char *name);
 
+/* The command line `luaserve stress`: argv[0] is "stress", its options follow (`luaserve stress --help`). Returns the
+ * exit status: 0; 99 when a threshold was missed; 1 when the run could not be made, which was said on standard error. */
+LS_PUBLIC int ls_stress_main(int argc, char **argv);
+
 #ifdef __cplusplus
 }
 #endif

@@ -12,6 +12,7 @@ static const char usage[] =
     "luaserve - network servers in Lua\n"
     "\n"
     "usage: luaserve [options] site.lua [arguments...]\n"
+    "       luaserve stress [options] URL      put a server under load: luaserve stress --help\n"
     "\n"
     "The arguments are the file's `...` and arg[1], arg[2], ...\n"
     "\n"
@@ -168,6 +169,7 @@ static arguments parse(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "stress") == 0) return ls_stress_main(argc - 1, argv + 1);
     arguments args = parse(argc, argv);
     if (args.done) return args.status;
 

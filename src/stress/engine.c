@@ -1,0 +1,373 @@
+/* engine.c - `luaserve stress` from the command line to the exit status: options and script, the threads, the meter's
+ * ticks, the reports. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "luaserve.h"
+#include "server/limits.h"
+#include "server/signals.h"
+#include "stress/meter.h"
+#include "stress/options.h"
+#include "stress/report.h"
+#include "stress/script.h"
+#include "stress/view.h"
+#include "stress/worker.h"
+
+enum { STATUS_FAILED = 1, DESCRIPTORS_SPARE = 64, DESCRIPTORS_PER_THREAD = 4, PROBE_MS_DEFAULT = 10000 };
+
+typedef struct engine {
+    ls_stress_options options;
+    ls_worker *workers;
+    ls_script *main_script, **scripts;
+    unsigned opened, started;
+    ls_mutex mutex;
+    ls_cond cond;
+    unsigned settled, over; /* under mutex: workers that have */
+    bool interrupted;       /* under mutex */
+    char why[LS_OPTIONS_WHY_BYTES];
+} engine;
+
+static int fail(const engine *e)
+{
+    fprintf(stderr, "luaserve stress: %s\n", e->why);
+    return STATUS_FAILED;
+}
+
+/* ---- what the threads tell ----------------------------------------------------------------------------------------- */
+
+static void settled(ls_worker *w, void *user)
+{
+    engine *e = user;
+    (void)w;
+    ls_mutex_lock(&e->mutex);
+    e->settled++;
+    ls_cond_broadcast(&e->cond);
+    ls_mutex_unlock(&e->mutex);
+}
+
+static void over(ls_worker *w, void *user)
+{
+    engine *e = user;
+    (void)w;
+    ls_mutex_lock(&e->mutex);
+    e->over++;
+    ls_cond_broadcast(&e->cond);
+    ls_mutex_unlock(&e->mutex);
+}
+
+/* SIGINT, SIGTERM: on a thread of its own. */
+static void interrupt(void *user)
+{
+    engine *e = user;
+    ls_mutex_lock(&e->mutex);
+    e->interrupted = true;
+    ls_cond_broadcast(&e->cond);
+    ls_mutex_unlock(&e->mutex);
+}
+
+/* ---- the run --------------------------------------------------------------------------------------------------------- */
+
+static void stop_all(engine *e)
+{
+    for (unsigned i = 0; i < e->started; i++) ls_worker_stop(&e->workers[i]);
+}
+
+/* Wait until every connection was made or failed. False: the run is over already. */
+static bool wait_settled(engine *e)
+{
+    ls_mutex_lock(&e->mutex);
+    while (e->settled < e->started && e->over == 0 && !e->interrupted) ls_cond_wait(&e->cond, &e->mutex);
+    const bool good = e->over == 0 && !e->interrupted;
+    ls_mutex_unlock(&e->mutex);
+    if (!good) return false;
+    uint64_t connects = 0;
+    for (unsigned i = 0; i < e->started; i++) connects += ls_stress_read(&e->workers[i].count.connects);
+    return connects > 0;
+}
+
+/* Tick until all threads are over. Returns when the last of them stopped asking. */
+static void watch(engine *e, ls_stress_meter *meter)
+{
+    ls_stress_view view;
+    bool stopping = false;
+    ls_stress_view_open(&view, stderr, e->options.quiet);
+    uint64_t next_ns = ls_clock_ns() + LS_STRESS_TICK_MS * UINT64_C(1000000);
+    ls_mutex_lock(&e->mutex);
+    while (e->over < e->started) {
+        const uint64_t now_ns = ls_clock_ns();
+        if (now_ns < next_ns && (!e->interrupted || stopping)) {
+            (void)ls_cond_wait_ms(&e->cond, &e->mutex, (uint32_t)((next_ns - now_ns) / 1000000u + 1));
+            continue;
+        }
+        const bool stop = !stopping && (e->interrupted || e->over > 0);
+        const bool early = stop && e->interrupted;
+        ls_mutex_unlock(&e->mutex);
+        if (early) {
+            stop_all(e);
+            stopping = true;
+        }
+        if (now_ns >= next_ns) {
+            const bool closed = ls_stress_meter_tick(meter, now_ns);
+            ls_stress_view_draw(&view, meter, closed);
+            next_ns += LS_STRESS_TICK_MS * UINT64_C(1000000);
+        }
+        ls_mutex_lock(&e->mutex);
+    }
+    ls_mutex_unlock(&e->mutex);
+    ls_stress_view_close(&view);
+}
+
+static uint64_t run_end_ns(const engine *e, uint64_t start_ns)
+{
+    uint64_t end_ns = start_ns + 1;
+    for (unsigned i = 0; i < e->started; i++)
+        if (e->workers[i].ended_ns > end_ns) end_ns = e->workers[i].ended_ns;
+    return end_ns;
+}
+
+/* Why there is nothing to report: the first thing that went wrong. */
+static void explain_nothing(engine *e)
+{
+    const ls_stress_config *config = &e->options.plan.config;
+    uint64_t timeouts = 0, reads = 0;
+    for (unsigned i = 0; i < e->started; i++) {
+        const ls_worker *w = &e->workers[i];
+        char text[LS_ADDR_TEXT_BYTES];
+        int err = atomic_load(&w->first_error);
+        if (w->complaint[0] != '\0') {
+            snprintf(e->why, sizeof e->why, "%s: no good answer came; %s", config->target, w->complaint);
+            return;
+        }
+        if (err < 0) {
+            snprintf(e->why, sizeof e->why, "%s: %s", ls_addr_text(&e->options.plan.addr, text), ls_err_text(err));
+            return;
+        }
+        timeouts += ls_stress_read(&w->count.errors[LS_STRESS_ERROR_TIMEOUT]);
+        reads += ls_stress_read(&w->count.errors[LS_STRESS_ERROR_READ]);
+    }
+    snprintf(e->why, sizeof e->why, "%s: %s", config->target,
+             e->interrupted ? "interrupted before the first answer"
+             : timeouts > 0 ? "no answer came in time"
+             : reads > 0    ? "the server closed every connection without an answer"
+                            : "no answer came before the end");
+}
+
+static const char *script_error(const engine *e)
+{
+    for (unsigned i = 0; i < e->started; i++) {
+        const char *error = e->scripts != NULL ? ls_script_error(e->scripts[i]) : "";
+        if (error[0] != '\0') return error;
+    }
+    return "";
+}
+
+static void warn(const ls_stress_result *result, const engine *e)
+{
+    const double asked = ls_stress_result_asked(result), rate = ls_stress_result_rate(result);
+    for (unsigned i = 0; i < e->started; i++) {
+        if (e->workers[i].complaint[0] == '\0') continue;
+        fprintf(stderr, "luaserve stress: the first bad answer: %s\n", e->workers[i].complaint);
+        break;
+    }
+    if (asked > 0 && !result->interrupted && rate < asked * 0.99)
+        fprintf(stderr,
+                "luaserve stress: the rate was not reached: %.0f/s of %.0f/s asked for; %llu requests were due and "
+                "never sent. More connections, or a faster server\n",
+                rate, asked, (unsigned long long)result->unsent);
+}
+
+static int report(engine *e, const ls_stress_result *result)
+{
+    const ls_stress_files files = {.json = e->options.json, .csv = e->options.csv, .html = e->options.html};
+    int status = ls_stress_report_exit(result);
+    ls_text text = {0};
+    ls_stress_report_text(&text, result);
+    if (text.failed || fwrite(text.bytes, 1, text.len, stdout) != text.len || fflush(stdout) != 0) {
+        snprintf(e->why, sizeof e->why, "the report cannot be written");
+        status = fail(e);
+    }
+    ls_text_close(&text);
+    warn(result, e);
+    if (e->main_script != NULL && ls_script_done(e->main_script, result, e->why, sizeof e->why) < 0) status = fail(e);
+    if (ls_stress_files_write(&files, result, e->why, sizeof e->why) < 0) status = fail(e);
+    return status;
+}
+
+/* The threads have started. */
+static int measure(engine *e)
+{
+    ls_plan *plan = &e->options.plan;
+    ls_stress_meter *meter = NULL;
+    ls_stress_result result = {0};
+    const ls_stress_counters **counters = calloc(e->started, sizeof *counters);
+    const ls_stress_checks **checks = calloc(e->started, sizeof *checks);
+    int status = STATUS_FAILED;
+    uint64_t start_ns = 0, requests = 0;
+    snprintf(e->why, sizeof e->why, "not enough memory");
+    if (counters == NULL || checks == NULL) goto end;
+    for (unsigned i = 0; i < e->started; i++) {
+        counters[i] = &e->workers[i].count;
+        checks[i] = &e->workers[i].checks;
+    }
+    const bool good = wait_settled(e);
+    start_ns = ls_clock_ns();
+    if (good && ls_stress_meter_open(&plan->config, counters, e->started, start_ns, &meter) == LS_OK) {
+        for (unsigned i = 0; i < e->started; i++) ls_worker_go(&e->workers[i], start_ns);
+        watch(e, meter);
+    }
+end:
+    stop_all(e);
+    for (unsigned i = 0; i < e->started; i++) ls_worker_join(&e->workers[i]);
+    for (unsigned i = 0; i < e->started; i++) requests += ls_stress_read(&e->workers[i].count.requests);
+    const char *error = script_error(e);
+    if (error[0] != '\0') {
+        snprintf(e->why, sizeof e->why, "%s", error);
+        fail(e);
+    } else if (requests == 0) {
+        explain_nothing(e);
+        fail(e);
+    } else if (meter == NULL ||
+               ls_stress_meter_finish(meter, run_end_ns(e, start_ns), e->interrupted, checks, e->options.thresholds,
+                                      e->options.threshold_count, &result) < 0) {
+        fail(e);
+    } else {
+        status = report(e, &result);
+        ls_stress_result_close(&result);
+    }
+    ls_stress_meter_close(meter);
+    free(counters);
+    free(checks);
+    return status;
+}
+
+/* ---- getting ready --------------------------------------------------------------------------------------------------- */
+
+static int open_workers(engine *e)
+{
+    ls_plan *plan = &e->options.plan;
+    const unsigned threads = plan->config.threads;
+    int err = LS_ENOMEM;
+    unsigned from = 0;
+    if ((e->workers = calloc(threads, sizeof *e->workers)) == NULL) goto fail;
+    if (e->main_script != NULL) {
+        if ((e->scripts = calloc(threads, sizeof(ls_script *))) == NULL) goto fail;
+        for (unsigned i = 0; i < threads; i++)
+            if (ls_script_open(plan, &e->scripts[i], e->why, sizeof e->why) < 0) return LS_ESCRIPT;
+        if (ls_script_prepare(e->main_script, e->scripts, threads, e->why, sizeof e->why) < 0) return LS_ESCRIPT;
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        ls_worker *w = &e->workers[i];
+        const uint32_t users = plan->config.connections / threads + (i < plan->config.connections % threads);
+        if ((err = ls_worker_open(w, plan, i, from, users, e->scripts != NULL ? e->scripts[i] : NULL)) < 0) goto fail;
+        w->settled = settled;
+        w->over = over;
+        w->user = e;
+        from += users;
+        e->opened++;
+    }
+    return LS_OK;
+
+fail:
+    snprintf(e->why, sizeof e->why, "%u connections on %u threads: %s", plan->config.connections, threads,
+             ls_err_text(err));
+    return err;
+}
+
+static int start_workers(engine *e)
+{
+    for (; e->started < e->opened; e->started++) {
+        int err = ls_worker_start(&e->workers[e->started]);
+        if (err == LS_OK) continue;
+        snprintf(e->why, sizeof e->why, "%u threads: %s", e->opened, ls_err_text(err));
+        stop_all(e);
+        for (unsigned i = 0; i < e->started; i++) ls_worker_join(&e->workers[i]);
+        return err;
+    }
+    return LS_OK;
+}
+
+static int prepare(engine *e)
+{
+    ls_plan *plan = &e->options.plan;
+    const ls_stress_files files = {.json = e->options.json, .csv = e->options.csv, .html = e->options.html};
+    int err;
+    if (plan->script_path != NULL) {
+        /* A script for wrk sees the URL while it is loaded. */
+        if (e->options.url != NULL &&
+            (err = ls_target_parse(e->options.url, &plan->target, e->why, sizeof e->why)) < 0)
+            return err;
+        if ((err = ls_script_open(plan, &e->main_script, e->why, sizeof e->why)) < 0) return err;
+        if (plan->dialect == LS_DIALECT_TABLE) {
+            err =
+                ls_options_table(&e->options, ls_script_state(e->main_script), LS_SCRIPT_TABLE, e->why, sizeof e->why);
+            if (err < 0) return err;
+        } else {
+            plan->mode = LS_PLAN_SCRIPT;
+        }
+    }
+    if ((err = ls_options_finish(&e->options, e->why, sizeof e->why)) < 0) return err;
+    if ((err = ls_stress_files_probe(&files, e->why, sizeof e->why)) < 0) return err;
+
+    const ls_stress_config *config = &plan->config;
+    const uint32_t wanted = config->connections + config->threads * DESCRIPTORS_PER_THREAD + DESCRIPTORS_SPARE;
+    const uint32_t have = ls_descriptors_raise(wanted);
+    if (have < wanted) {
+        snprintf(e->why, sizeof e->why, "%u connections need %u descriptors, and this process may have %u (ulimit -n)",
+                 config->connections, wanted, have);
+        return LS_EMFILE;
+    }
+    const uint64_t probe_ms = config->timeout_ns / 1000000u;
+    return ls_target_resolve(&plan->target,
+                             probe_ms > 0 && probe_ms < INT32_MAX ? (uint32_t)probe_ms : PROBE_MS_DEFAULT, &plan->addr,
+                             e->why, sizeof e->why);
+}
+
+static void engine_close(engine *e)
+{
+    for (unsigned i = 0; i < e->opened; i++) ls_worker_close(&e->workers[i]);
+    for (unsigned i = 0; e->scripts != NULL && i < e->options.plan.config.threads; i++) ls_script_close(e->scripts[i]);
+    ls_script_close(e->main_script);
+    free(e->scripts);
+    free(e->workers);
+    ls_options_close(&e->options);
+    ls_cond_close(&e->cond);
+    ls_mutex_close(&e->mutex);
+    free(e);
+}
+
+int ls_stress_main(int argc, char **argv)
+{
+    engine *e = calloc(1, sizeof *e);
+    ls_signals *signals = NULL;
+    int status = STATUS_FAILED;
+    if (e == NULL || ls_mutex_open(&e->mutex) < 0 || ls_cond_open(&e->cond) < 0) {
+        fprintf(stderr, "luaserve stress: not enough memory\n");
+        free(e);
+        return status;
+    }
+    if (ls_options_parse(&e->options, argc, argv, e->why, sizeof e->why) < 0) {
+        fail(e);
+    } else if (e->options.help) {
+        ls_options_usage(stdout);
+        status = 0;
+    } else if (prepare(e) < 0 || open_workers(e) < 0) {
+        fail(e);
+    } else {
+        ls_text head = {0};
+        ls_signals_ignore_pipe();
+        ls_http_prepare();
+        ls_stress_report_head(&head, &e->options.plan.config);
+        (void)fwrite(head.bytes, 1, head.len, stdout);
+        (void)fflush(stdout);
+        ls_text_close(&head);
+        if (ls_signals_start(interrupt, e, &signals) < 0 || start_workers(e) < 0)
+            fail(e);
+        else
+            status = measure(e);
+        if (signals != NULL) ls_signals_stop(signals);
+    }
+    engine_close(e);
+    return status;
+}

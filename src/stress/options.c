@@ -1,0 +1,600 @@
+/* options.c - the options one by one, and the command line. See options.h; options_table.c has the script's side. */
+#include "stress/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "proto/http_text.h"
+#include "stress/options_inner.h"
+
+static const char usage[] =
+    "luaserve stress - put a server under load, and say honestly what it did\n"
+    "\n"
+    "usage: luaserve stress [options] URL\n"
+    "       luaserve stress [options] script.lua [-- arguments...]\n"
+    "       luaserve stress [options] -s wrk-script.lua URL [-- arguments...]\n"
+    "\n"
+    "URL: http://host[:port][/path], tcp://host:port, udp://host:port, unix:/path, http+unix:/path\n"
+    "\n"
+    "The load\n"
+    "  -c, --connections N   connections in all (10)\n"
+    "  -t, --threads N       threads (2, but not more than processors or connections)\n"
+    "  -d, --duration T      how long (10s; with --requests or --sends: until they are done)\n"
+    "  -n, --requests N      so many requests in all\n"
+    "  -R, --rate N          open loop: N requests per second are due, whatever the server does, and latency counts\n"
+    "                        from the moment a request was due. Without: closed loop, each connection asks again\n"
+    "                        when it was answered\n"
+    "      --stages LIST     \"10s:1000,1m:5000\": within 10 s to 1,000 requests per second, within a minute to "
+    "5,000;\n"
+    "                        \"10s:100c,1m:100c\": the same for connections, in closed loop\n"
+    "      --pipeline N      so many requests on their way on each connection (1)\n"
+    "      --no-keepalive    a connection for each request\n"
+    "      --timeout T       of a connect and of a request (10s); 0: none\n"
+    "\n"
+    "HTTP\n"
+    "  -H, --header LINE     \"Name: value\", more than once if need be\n"
+    "      --method NAME     GET unless there is a body, then POST\n"
+    "      --body TEXT       or --body @FILE\n"
+    "      --expect-status S 200, or a class: 2xx\n"
+    "      --expect-length N of each body, in bytes\n"
+    "      --expect-crc32 H  of each body, eight hexadecimal digits\n"
+    "      --expect-body F   each body must be the bytes of this file\n"
+    "  -s, --script FILE     a script for wrk: setup, init, delay, request, response, done\n"
+    "\n"
+    "tcp, udp, unix: a message, whose echo is compared byte for byte\n"
+    "      --message TEXT    (hello)\n"
+    "      --sends N         so many on each connection. Messages are numbered then:\n"
+    "                        \"<i>. Thread <t> - <message>\"; and connections are as many as threads unless -c is "
+    "given\n"
+    "\n"
+    "What is told\n"
+    "      --latency         the distribution of latencies\n"
+    "      --threshold TEXT  \"p99 < 5ms\", \"errors < 0.1%\", \"rate >= 19800\"; more than once if need be\n"
+    "      --json FILE, --csv FILE, --html FILE\n"
+    "  -q, --quiet           nothing while it runs\n"
+    "  -h, --help            this text\n"
+    "\n"
+    "Counts may end in k, M or G (1,000 each), times in us, ms, s, m or h (seconds without).\n"
+    "SIGINT ends early and still reports. Status: 0; 99 when a threshold was missed; 1 when the run could not be "
+    "made.\n";
+
+void ls_options_usage(FILE *to)
+{
+    fputs(usage, to);
+}
+
+char *ls_options_keep(ls_stress_options *o, const char *text, size_t len)
+{
+    if (o->text_count == LS_OPTIONS_TEXTS_MAX) return NULL;
+    char *copy = malloc(len + 1);
+    if (copy == NULL) return NULL;
+    memcpy(copy, text, len);
+    copy[len] = '\0';
+    return o->texts[o->text_count++] = copy;
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+static bool number(const char *text, double *out, const char **unit)
+{
+    char *end;
+    if ((text[0] < '0' || text[0] > '9') && text[0] != '.') return false;
+    if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) return false;
+    errno = 0;
+    *out = strtod(text, &end);
+    *unit = end;
+    return end != text && errno == 0 && isfinite(*out);
+}
+
+int ls_options_count(const char *text, double *out)
+{
+    static const char units[] = "kMG";
+    const char *unit;
+    double value;
+    if (!number(text, &value, &unit)) return LS_EINVAL;
+    if (unit[0] == 'K') unit = "k";
+    for (size_t i = 0; unit[0] != '\0' && i < 3; i++) {
+        value *= 1000;
+        if (unit[0] == units[i]) {
+            if (unit[1] != '\0') return LS_EINVAL;
+            *out = value;
+            return LS_OK;
+        }
+    }
+    if (unit[0] != '\0') return LS_EINVAL;
+    *out = value;
+    return LS_OK;
+}
+
+int ls_options_time_ns(const char *text, uint64_t *out)
+{
+    static const struct {
+        const char *name;
+        double ns;
+    } units[] = {{"", 1e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"m", 60e9}, {"h", 3600e9}};
+    const char *unit;
+    double value;
+    if (!number(text, &value, &unit)) return LS_EINVAL;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(unit, units[i].name) != 0) continue;
+        if (value * units[i].ns > 1e18) return LS_EINVAL;
+        *out = (uint64_t)llround(value * units[i].ns);
+        return LS_OK;
+    }
+    return LS_EINVAL;
+}
+
+static int whole(const char *text, double min, double max, double *out)
+{
+    double value;
+    if (ls_options_count(text, &value) < 0 || value != floor(value) || value < min || value > max) return LS_EINVAL;
+    *out = value;
+    return LS_OK;
+}
+
+/* ---- the setters: LS_OK; LS_EINVAL, and the caller says what would be right; or 1 with the reason in `why` -------- */
+
+static int set_connections(ls_stress_options *o, const char *text, ls_why *why)
+{
+    double n;
+    (void)why;
+    if (whole(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
+    o->plan.config.connections = (unsigned)n;
+    o->connections_given = true;
+    return LS_OK;
+}
+
+static int set_threads(ls_stress_options *o, const char *text, ls_why *why)
+{
+    double n;
+    (void)why;
+    if (whole(text, 1, LS_STRESS_THREADS_MAX, &n) < 0) return LS_EINVAL;
+    o->plan.config.threads = (unsigned)n;
+    o->threads_given = true;
+    return LS_OK;
+}
+
+static int set_duration(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    o->duration_given = true;
+    return ls_options_time_ns(text, &o->plan.config.duration_ns) < 0 || o->plan.config.duration_ns == 0 ? LS_EINVAL
+                                                                                                        : LS_OK;
+}
+
+static int set_requests(ls_stress_options *o, const char *text, ls_why *why)
+{
+    double n;
+    (void)why;
+    if (whole(text, 1, 1e15, &n) < 0) return LS_EINVAL;
+    o->plan.config.requests = (uint64_t)n;
+    return LS_OK;
+}
+
+static int set_rate(ls_stress_options *o, const char *text, ls_why *why)
+{
+    double n;
+    (void)why;
+    if (ls_options_count(text, &n) < 0 || n <= 0 || n > 1e9) return LS_EINVAL;
+    o->plan.config.rate = n;
+    o->rate_given = true;
+    return LS_OK;
+}
+
+/* One stage: "10s:1000" or "10s:100c". */
+static int add_stage(ls_stress_options *o, const char *time, const char *value)
+{
+    char text[64];
+    double n;
+    ls_stress_stage stage = {0};
+    const size_t len = strlen(value);
+    if (o->stage_count == LS_SCHEDULE_STAGES_MAX || len == 0 || len >= sizeof text) return LS_EINVAL;
+    memcpy(text, value, len + 1);
+    if (ls_options_time_ns(time, &stage.duration_ns) < 0) return LS_EINVAL;
+    if (text[len - 1] == 'c') {
+        text[len - 1] = '\0';
+        if (whole(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
+        stage.connections = (unsigned)n;
+    } else {
+        if (ls_options_count(text, &n) < 0 || n > 1e9) return LS_EINVAL;
+        stage.rate = n;
+    }
+    o->stages[o->stage_count++] = stage;
+    return LS_OK;
+}
+
+static int set_stages(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    o->stage_count = 0;
+    while (*text != '\0') {
+        char one[128], *colon;
+        const size_t len = strcspn(text, ",");
+        if (len == 0 || len >= sizeof one) return LS_EINVAL;
+        memcpy(one, text, len);
+        one[len] = '\0';
+        if ((colon = strchr(one, ':')) == NULL) return LS_EINVAL;
+        *colon = '\0';
+        if (add_stage(o, one, colon + 1) < 0) return LS_EINVAL;
+        text += len;
+        if (*text == ',') text++;
+    }
+    return o->stage_count > 0 ? LS_OK : LS_EINVAL;
+}
+
+static int set_pipeline(ls_stress_options *o, const char *text, ls_why *why)
+{
+    double n;
+    (void)why;
+    if (whole(text, 1, LS_STRESS_PIPELINE_MAX, &n) < 0) return LS_EINVAL;
+    o->plan.config.pipeline = (unsigned)n;
+    return LS_OK;
+}
+
+static int set_no_keepalive(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)text;
+    (void)why;
+    o->plan.config.keepalive = false;
+    return LS_OK;
+}
+
+static int set_keepalive(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) return LS_EINVAL;
+    o->plan.config.keepalive = text[0] == 't';
+    return LS_OK;
+}
+
+static int set_timeout(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    return ls_options_time_ns(text, &o->plan.config.timeout_ns);
+}
+
+static int set_header(ls_stress_options *o, const char *text, ls_why *why)
+{
+    const char *colon = strchr(text, ':');
+    (void)why;
+    if (colon == NULL || !ls_is_token(text, (size_t)(colon - text)) ||
+        !ls_is_field_value(colon + 1, strlen(colon + 1)))
+        return LS_EINVAL;
+    if (o->plan.header_count == LS_STRESS_HEADERS_MAX) return LS_EINVAL;
+    o->plan.headers[o->plan.header_count++] = text;
+    return LS_OK;
+}
+
+static int set_method(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    if (!ls_is_token(text, strlen(text))) return LS_EINVAL;
+    o->plan.method = text;
+    return LS_OK;
+}
+
+static int read_file(ls_stress_options *o, const char *path, const char **bytes, size_t *len, ls_why *why)
+{
+    FILE *file = fopen(path, "rb");
+    char *text = NULL;
+    size_t used = 0, room = 0;
+    if (file != NULL) {
+        do {
+            char *more = realloc(text, room = room > 0 ? room * 2 : 65536);
+            if (more == NULL) break;
+            text = more;
+            used += fread(text + used, 1, room - used, file);
+        } while (used == room);
+    }
+    if (file == NULL || ferror(file) || used == room || o->text_count == LS_OPTIONS_TEXTS_MAX) {
+        ls_why_set(why, "%s: %s", path, strerror(errno));
+        if (file != NULL) fclose(file);
+        free(text);
+        return 1;
+    }
+    fclose(file);
+    o->texts[o->text_count++] = text;
+    *bytes = text;
+    *len = used;
+    return LS_OK;
+}
+
+static int set_body(ls_stress_options *o, const char *text, ls_why *why)
+{
+    if (text[0] == '@') return read_file(o, text + 1, &o->plan.body, &o->plan.body_len, why);
+    o->plan.body = text;
+    o->plan.body_len = strlen(text);
+    return LS_OK;
+}
+
+static int set_expect_status(ls_stress_options *o, const char *text, ls_why *why)
+{
+    ls_plan_expect *expect = &o->plan.expect;
+    (void)why;
+    if (strlen(text) != 3 || text[0] < '1' || text[0] > '9') return LS_EINVAL;
+    if (strcmp(text + 1, "xx") == 0) {
+        expect->status_from = (uint16_t)((text[0] - '0') * 100);
+        expect->status_to = (uint16_t)(expect->status_from + 99);
+        return LS_OK;
+    }
+    double n;
+    if (whole(text, 100, 999, &n) < 0) return LS_EINVAL;
+    expect->status_from = expect->status_to = (uint16_t)n;
+    return LS_OK;
+}
+
+static int set_expect_length(ls_stress_options *o, const char *text, ls_why *why)
+{
+    double n;
+    (void)why;
+    if (whole(text, 0, 1e15, &n) < 0) return LS_EINVAL;
+    o->plan.expect.length = (uint64_t)n;
+    o->plan.expect.has_length = true;
+    return LS_OK;
+}
+
+static int set_expect_crc32(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    if (strlen(text) != 8 || strspn(text, "0123456789abcdefABCDEF") != 8) return LS_EINVAL;
+    o->plan.expect.crc = (uint32_t)strtoul(text, NULL, 16);
+    o->plan.expect.has_crc = true;
+    return LS_OK;
+}
+
+static int set_expect_body(ls_stress_options *o, const char *text, ls_why *why)
+{
+    o->plan.expect.has_body = true;
+    return read_file(o, text, &o->plan.expect.body, &o->plan.expect.body_len, why);
+}
+
+static int set_message(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    if (text[0] == '\0') return LS_EINVAL;
+    o->plan.message = text;
+    o->plan.message_len = strlen(text);
+    return LS_OK;
+}
+
+static int set_sends(ls_stress_options *o, const char *text, ls_why *why)
+{
+    double n;
+    (void)why;
+    if (whole(text, 1, 1e15, &n) < 0) return LS_EINVAL;
+    o->plan.sends = (uint64_t)n;
+    o->plan.numbered = true;
+    return LS_OK;
+}
+
+static int set_script(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    o->plan.script_path = text;
+    o->plan.dialect = LS_DIALECT_WRK;
+    return LS_OK;
+}
+
+static int set_target(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    o->url = text;
+    return LS_OK;
+}
+
+static int set_threshold(ls_stress_options *o, const char *text, ls_why *why)
+{
+    char reason[256];
+    if (o->threshold_count == LS_STRESS_THRESHOLDS_MAX) return LS_EINVAL;
+    if (ls_stress_threshold_parse(text, strlen(text), &o->thresholds[o->threshold_count], reason, sizeof reason) < 0) {
+        ls_why_set(why, "%s\n%s", reason, ls_stress_threshold_grammar());
+        return 1;
+    }
+    o->threshold_count++;
+    return LS_OK;
+}
+
+static int set_json(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    o->json = text;
+    return text[0] != '\0' ? LS_OK : LS_EINVAL;
+}
+
+static int set_csv(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    o->csv = text;
+    return text[0] != '\0' ? LS_OK : LS_EINVAL;
+}
+
+static int set_html(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)why;
+    o->html = text;
+    return text[0] != '\0' ? LS_OK : LS_EINVAL;
+}
+
+static int set_latency(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)text;
+    (void)why;
+    o->plan.config.latency = true;
+    return LS_OK;
+}
+
+static int set_quiet(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)text;
+    (void)why;
+    o->quiet = true;
+    return LS_OK;
+}
+
+static int set_help(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)text;
+    (void)why;
+    o->help = true;
+    return LS_OK;
+}
+
+/* ---- the table ---------------------------------------------------------------------------------------------------- */
+
+const ls_option ls_options_known[] = {
+    {'c', "connections", "connections", true, set_connections, "a number from 1 to 1048576"},
+    {'t', "threads", "threads", true, set_threads, "a number from 1 to 1024"},
+    {'d', "duration", "duration", true, set_duration, "a time above 0, as 10s, 500ms, 2m"},
+    {'n', "requests", "requests", true, set_requests, "a whole number from 1 on"},
+    {'R', "rate", "rate", true, set_rate, "requests per second, above 0, as 1000 or 20k"},
+    {0, "stages", "stages", true, set_stages, "TIME:RATE or TIME:CONNECTIONSc, separated by commas: 10s:1000,1m:5000"},
+    {0, "pipeline", "pipeline", true, set_pipeline, "a number from 1 to 1024"},
+    {0, "no-keepalive", NULL, false, set_no_keepalive, ""},
+    {0, NULL, "keepalive", true, set_keepalive, "true or false"},
+    {0, "timeout", "timeout", true, set_timeout, "a time, as 10s or 500ms; 0 is none"},
+    {'H', "header", NULL, true, set_header, "\"Name: value\""},
+    {0, "method", "method", true, set_method, "a method, as GET or POST"},
+    {0, "body", "body", true, set_body, "a text, or @FILE"},
+    {0, "expect-status", "expect_status", true, set_expect_status, "a status, or a class as 2xx"},
+    {0, "expect-length", "expect_length", true, set_expect_length, "a number of bytes"},
+    {0, "expect-crc32", "expect_crc32", true, set_expect_crc32, "eight hexadecimal digits"},
+    {0, "expect-body", "expect_body", true, set_expect_body, "the name of a file"},
+    {'s', "script", NULL, true, set_script, "the name of a file"},
+    {0, NULL, "target", true, set_target, "a URL"},
+    {0, "message", "message", true, set_message, "a text that is not empty"},
+    {0, "sends", "sends", true, set_sends, "a whole number from 1 on"},
+    {0, "threshold", NULL, true, set_threshold, "at most 64 of them"},
+    {0, "json", "json", true, set_json, "the name of a file"},
+    {0, "csv", "csv", true, set_csv, "the name of a file"},
+    {0, "html", "html", true, set_html, "the name of a file"},
+    {0, "latency", NULL, false, set_latency, ""},
+    {'q', "quiet", NULL, false, set_quiet, ""},
+    {'h', "help", NULL, false, set_help, ""},
+};
+const unsigned ls_options_known_count = sizeof ls_options_known / sizeof ls_options_known[0];
+
+int ls_options_set(ls_stress_options *o, const ls_option *option, const char *name, const char *value, ls_why *why)
+{
+    const int result = option->set(o, value, why);
+    if (result == LS_OK) return LS_OK;
+    if (result == LS_EINVAL) ls_why_set(why, "%s: \"%s\" is not %s", name, value, option->right);
+    return LS_EINVAL;
+}
+
+/* ---- the command line -------------------------------------------------------------------------------------------- */
+
+/* The known name that shares most of its beginning with `given`, if that is more than one letter. */
+static const char *nearest(const char *given)
+{
+    const char *best = NULL;
+    size_t best_len = 1;
+    for (unsigned i = 0; i < ls_options_known_count; i++) {
+        const char *name = ls_options_known[i].name;
+        size_t n = 0;
+        while (name != NULL && given[n] != '\0' && given[n] == name[n]) n++;
+        if (n > best_len) {
+            best = name;
+            best_len = n;
+        }
+    }
+    return best;
+}
+
+static const ls_option *find(const char *argument, const char **value)
+{
+    *value = NULL;
+    for (unsigned i = 0; i < ls_options_known_count; i++) {
+        const ls_option *option = &ls_options_known[i];
+        if (argument[1] != '-') {
+            if (option->letter != argument[1]) continue;
+            if (argument[2] != '\0') *value = argument + 2; /* -c64 */
+            return option;
+        }
+        const size_t len = option->name != NULL ? strlen(option->name) : 0;
+        if (len == 0 || strncmp(argument + 2, option->name, len) != 0) continue;
+        if (argument[2 + len] == '=') *value = argument + 3 + len;
+        if (argument[2 + len] == '=' || argument[2 + len] == '\0') return option;
+    }
+    return NULL;
+}
+
+static bool is_script(const char *argument)
+{
+    const size_t len = strlen(argument);
+    return strstr(argument, "://") == NULL && len > 4 && strcmp(argument + len - 4, ".lua") == 0;
+}
+
+static int positional(ls_stress_options *o, const char *argument, ls_why *why)
+{
+    if (is_script(argument)) {
+        if (o->plan.script_path != NULL) {
+            ls_why_set(why, "two scripts: %s and %s", o->plan.script_path, argument);
+            return LS_EINVAL;
+        }
+        o->plan.script_path = argument;
+        o->plan.dialect = LS_DIALECT_TABLE;
+        return LS_OK;
+    }
+    if (o->url != NULL) {
+        ls_why_set(why, "one URL is enough: %s; and what is %s?", o->url, argument);
+        return LS_EINVAL;
+    }
+    o->url = argument;
+    return LS_OK;
+}
+
+int ls_options_parse(ls_stress_options *o, int argc, char **argv, char *text, size_t text_bytes)
+{
+    ls_why why = {text, text_bytes};
+    memset(o, 0, sizeof *o);
+    o->plan.config.keepalive = true;
+    o->plan.config.pipeline = 1;
+    o->plan.config.timeout_ns = UINT64_C(10000000000);
+    for (int at = 1; at < argc; at++) {
+        const char *argument = argv[at], *value;
+        if (strcmp(argument, "--") == 0) {
+            o->plan.script_argc = argc - at - 1;
+            o->plan.script_argv = argv + at + 1;
+            break;
+        }
+        if (argument[0] != '-' || argument[1] == '\0') {
+            if (positional(o, argument, &why) < 0) return LS_EINVAL;
+            continue;
+        }
+        const ls_option *option = find(argument, &value);
+        if (option == NULL) {
+            const char *near = argument[1] == '-' ? nearest(argument + 2) : NULL;
+            ls_why_set(&why, "unknown option %s%s%s%s; luaserve stress --help lists them", argument,
+                       near != NULL ? "; did you mean --" : "", near != NULL ? near : "", near != NULL ? "?" : "");
+            return LS_EINVAL;
+        }
+        if (!option->takes_value && value != NULL) {
+            ls_why_set(&why, "%s takes no value", argument);
+            return LS_EINVAL;
+        }
+        if (option->takes_value && value == NULL && (value = ++at < argc ? argv[at] : NULL) == NULL) {
+            ls_why_set(&why, "%s needs a value: %s", argument, option->right);
+            return LS_EINVAL;
+        }
+        if (ls_options_set(o, option, argument, value, &why) < 0) return LS_EINVAL;
+        o->given |= UINT64_C(1) << (option - ls_options_known);
+        if (o->help) return LS_OK;
+    }
+    if (o->url == NULL && o->plan.dialect != LS_DIALECT_TABLE) {
+        ls_why_set(&why,
+                   "what is to be put under load? usage: luaserve stress [options] URL, or script.lua; see --help");
+        return LS_EINVAL;
+    }
+    return LS_OK;
+}
+
+void ls_options_close(ls_stress_options *o)
+{
+    for (unsigned i = 0; i < o->text_count; i++) free(o->texts[i]);
+    o->text_count = 0;
+    free(o->plan.request);
+    o->plan.request = NULL;
+}

@@ -1,0 +1,479 @@
+/* scenario.c - a conversation as plain sequential code: one coroutine for each connection, which waits in sock's methods.
+ *
+ *     sock:send(...)           leaves when the coroutine waits or ends, in one packet; each call is a datagram on udp
+ *     sock:receive(n)          n bytes; "*l": a line without its end; "*a": all until the end; nothing: what is there, or
+ *                              the next datagram
+ *     sock:receiveuntil(text)  what comes before that text, which is dropped
+ *     sock:close()             after this round the next begins on a new connection
+ *     vu:sleep(seconds)
+ *
+ * Failures are nil, message, code and what had come, as in a server's handlers. A round that raises counts as a script
+ * error and its connection is replaced. A round ends when the function returns; that is one request of the reports. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "stress/script_inner.h"
+
+enum { IN_BYTES_MAX = 64 << 20, UNTIL_BYTES_MAX = 64 };
+
+enum want { WANT_NOTHING, WANT_BYTES, WANT_LINE, WANT_ALL, WANT_ANY, WANT_UNTIL, WANT_TIME };
+
+typedef struct bytes {
+    char *at;
+    size_t len, room;
+} bytes;
+
+struct ls_scenario {
+    ls_user *u;
+    lua_State *co;
+    int co_ref, sock_ref; /* in the registry of the script's state */
+    bytes in, out;        /* of datagrams: each behind its length, a uint32_t */
+    size_t in_at;         /* of `in`, taken */
+    enum want want;
+    size_t want_bytes;
+    char until[UNTIL_BYTES_MAX];
+    bool running;            /* the coroutine is on the C stack */
+    bool suspended;          /* it waits */
+    bool round_done, failed; /* the function returned; it raised */
+    bool peer_ended, closed; /* the server sent its end; the script closed */
+    bool again_posted;
+    ls_op again;
+};
+
+static const char sock_meta[] = "luaserve.stress.sock";
+
+static bool add(bytes *b, const void *data, size_t len)
+{
+    if (len > b->room - b->len) {
+        size_t room = b->room > 0 ? b->room : 512;
+        while (room - b->len < len) room *= 2;
+        char *at = room > IN_BYTES_MAX ? NULL : realloc(b->at, room);
+        if (at == NULL) return false;
+        b->at = at;
+        b->room = room;
+    }
+    memcpy(b->at + b->len, data, len);
+    b->len += len;
+    return true;
+}
+
+static bool add_datagram(bytes *b, const void *data, size_t len)
+{
+    const uint32_t size = (uint32_t)len;
+    return add(b, &size, sizeof size) && add(b, data, len);
+}
+
+/* ---- receiving, from Lua ------------------------------------------------------------------------------------------------- */
+
+static struct ls_scenario *check_sock(lua_State *L)
+{
+    struct ls_scenario *sc = *(struct ls_scenario **)luaL_checkudata(L, 1, sock_meta);
+    if (!sc->running || sc->co != L) luaL_error(L, "a sock is for its own scenario");
+    return sc;
+}
+
+static const char *find(const char *in, size_t len, const char *what, size_t what_len)
+{
+    for (const char *at = in; len >= what_len; at++, len--) {
+        const char *next = memchr(at, what[0], len - what_len + 1);
+        if (next == NULL) return NULL;
+        len -= (size_t)(next - at);
+        at = next;
+        if (memcmp(at, what, what_len) == 0) return at;
+    }
+    return NULL;
+}
+
+/* Is there what is wanted? *len: how much of it; *used: with what is dropped. */
+static bool there(const struct ls_scenario *sc, size_t *len, size_t *used)
+{
+    const char *in = sc->in.at + sc->in_at, *at;
+    const size_t have = sc->in.len - sc->in_at;
+    if (have == 0 && sc->want != WANT_ALL && !(sc->want == WANT_BYTES && sc->want_bytes == 0)) return false;
+    switch (sc->want) {
+    case WANT_BYTES: *len = *used = sc->want_bytes; return have >= sc->want_bytes;
+    case WANT_LINE:
+        if ((at = memchr(in, '\n', have)) == NULL) return false;
+        *used = (size_t)(at - in) + 1;
+        *len = *used > 1 && at[-1] == '\r' ? *used - 2 : *used - 1;
+        return true;
+    case WANT_UNTIL:
+        if ((at = find(in, have, sc->until, sc->want_bytes)) == NULL) return false;
+        *len = (size_t)(at - in);
+        *used = *len + sc->want_bytes;
+        return true;
+    case WANT_ALL: *len = *used = have; return sc->peer_ended;
+    default: *len = *used = have; return true;
+    }
+}
+
+static void take_in(struct ls_scenario *sc, size_t used)
+{
+    sc->in_at += used;
+    if (sc->in_at == sc->in.len) sc->in_at = sc->in.len = 0;
+}
+
+/* The next datagram, cut to `want_bytes` if that is wanted. */
+static bool push_datagram(lua_State *L, struct ls_scenario *sc)
+{
+    uint32_t size;
+    if (sc->in.len - sc->in_at < sizeof size) return false;
+    const char *in = sc->in.at + sc->in_at;
+    memcpy(&size, in, sizeof size);
+    lua_pushlstring(L, in + sizeof size, sc->want == WANT_BYTES && sc->want_bytes < size ? sc->want_bytes : size);
+    take_in(sc, sizeof size + size);
+    return true;
+}
+
+static int receive_on(lua_State *L, int status, lua_KContext context)
+{
+    struct ls_scenario *sc = *(struct ls_scenario **)lua_touserdata(L, 1);
+    size_t len, used;
+    (void)status;
+    (void)context;
+    if (sc->u->worker->plan->target.kind == LS_TARGET_UDP) {
+        if (push_datagram(L, sc)) return 1;
+    } else if (there(sc, &len, &used)) {
+        lua_pushlstring(L, sc->in.at != NULL ? sc->in.at + sc->in_at : "", len);
+        take_in(sc, used);
+        return 1;
+    }
+    if (!sc->peer_ended && !sc->closed) return lua_yieldk(L, 0, 0, receive_on);
+    lua_pushnil(L);
+    lua_pushliteral(L, "closed");
+    lua_pushliteral(L, "ECLOSED");
+    lua_pushlstring(L, sc->in.at != NULL ? sc->in.at + sc->in_at : "", sc->in.len - sc->in_at);
+    take_in(sc, sc->in.len - sc->in_at);
+    return 4;
+}
+
+static int sock_receive(lua_State *L)
+{
+    struct ls_scenario *sc = check_sock(L);
+    if (lua_isnoneornil(L, 2)) {
+        sc->want = WANT_ANY;
+    } else if (lua_type(L, 2) == LUA_TNUMBER) {
+        const lua_Integer n = luaL_checkinteger(L, 2);
+        luaL_argcheck(L, n >= 0 && n <= IN_BYTES_MAX, 2, "a number of bytes, at most 64 MiB");
+        sc->want = WANT_BYTES;
+        sc->want_bytes = (size_t)n;
+    } else {
+        static const char *const kinds[] = {"*l", "*a", "l", "a", NULL};
+        sc->want = luaL_checkoption(L, 2, NULL, kinds) % 2 == 0 ? WANT_LINE : WANT_ALL;
+    }
+    return receive_on(L, LUA_OK, 0);
+}
+
+static int sock_receiveuntil(lua_State *L)
+{
+    struct ls_scenario *sc = check_sock(L);
+    size_t len;
+    const char *text = luaL_checklstring(L, 2, &len);
+    luaL_argcheck(L, len > 0 && len <= UNTIL_BYTES_MAX, 2, "a text of 1 to 64 bytes");
+    memcpy(sc->until, text, len);
+    sc->want = WANT_UNTIL;
+    sc->want_bytes = len;
+    return receive_on(L, LUA_OK, 0);
+}
+
+static int sock_send(lua_State *L)
+{
+    struct ls_scenario *sc = check_sock(L);
+    const bool datagram = sc->u->worker->plan->target.kind == LS_TARGET_UDP;
+    const int count = lua_gettop(L);
+    if (sc->peer_ended || sc->closed) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "closed");
+        lua_pushliteral(L, "ECLOSED");
+        return 3;
+    }
+    for (int i = 2; i <= count; i++) luaL_checkstring(L, i);
+    if (datagram) lua_concat(L, count - 1), lua_settop(L, 2);
+    for (int i = 2; i <= lua_gettop(L); i++) {
+        size_t len;
+        const char *text = lua_tolstring(L, i, &len);
+        if (!(datagram ? add_datagram(&sc->out, text, len) : add(&sc->out, text, len)))
+            return luaL_error(L, "more than 64 MiB to send");
+    }
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+static int sock_close(lua_State *L)
+{
+    check_sock(L)->closed = true;
+    return 0;
+}
+
+static int sleep_over(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    (void)context;
+    return 0;
+}
+
+static void slept(ls_seat *seat, ls_op *op);
+
+static int vu_sleep(lua_State *L)
+{
+    ls_script *s = ls_script_of(L);
+    const lua_Number seconds = luaL_checknumber(L, 2);
+    struct ls_scenario *sc = s->running;
+    luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 2, "seconds, 0 or more");
+    if (sc == NULL || sc->co != L) return luaL_error(L, "vu:sleep is for scenarios");
+    ls_user *u = sc->u;
+    if (u->timer == NULL && (u->timer = calloc(1, sizeof *u->timer)) == NULL)
+        return luaL_error(L, "not enough memory");
+    u->timer->op.done = slept;
+    u->timer->op.key = u;
+    u->worker->stale = true;
+    if (ls_timer_set(u->worker->port, u->timer, ls_worker_now(u->worker) + (uint64_t)(seconds * 1e9)) < 0)
+        return luaL_error(L, "not enough memory");
+    sc->want = WANT_TIME;
+    return lua_yieldk(L, 0, 0, sleep_over);
+}
+
+void ls_scenario_define(lua_State *L)
+{
+    static const luaL_Reg methods[] = {
+        {"send", sock_send},   {"receive", sock_receive},           {"receiveany", sock_receive},
+        {"close", sock_close}, {"receiveuntil", sock_receiveuntil}, {NULL, NULL}};
+    lua_pushcfunction(L, vu_sleep);
+    lua_setfield(L, -2, "sleep");
+    luaL_newmetatable(L, sock_meta);
+    luaL_newlib(L, methods);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}
+
+/* ---- the coroutine --------------------------------------------------------------------------------------------------------- */
+
+static void again(ls_seat *seat, ls_op *op)
+{
+    (void)seat;
+    struct ls_scenario *sc = LS_CONTAINER(op, struct ls_scenario, again);
+    sc->again_posted = false;
+    ls_worker_free(sc->u->worker, sc->u);
+}
+
+/* What the coroutine sent leaves. False: the connection failed, and this round with it. */
+static bool flush(struct ls_scenario *sc)
+{
+    ls_user *u = sc->u;
+    size_t at = 0;
+    while (at < sc->out.len && !u->tx_pending) {
+        uint32_t size = (uint32_t)(sc->out.len - at);
+        char *to;
+        if (u->worker->plan->target.kind == LS_TARGET_UDP) {
+            memcpy(&size, sc->out.at + at, sizeof size);
+            at += sizeof size;
+        }
+        if (!ls_user_room(u, size, &to)) {
+            ls_user_fail(u, LS_STRESS_ERROR_WRITE);
+            return false;
+        }
+        memcpy(to, sc->out.at + at, size);
+        at += size;
+        if (!ls_user_send(u)) return false;
+    }
+    if (at < sc->out.len) memmove(sc->out.at, sc->out.at + at, sc->out.len - at);
+    sc->out.len -= at;
+    return true;
+}
+
+/* The round is over and all of it has left. */
+static void finish(struct ls_scenario *sc)
+{
+    ls_user *u = sc->u;
+    ls_worker *w = u->worker;
+    const bool keep = w->plan->config.keepalive && !sc->peer_ended && !sc->closed;
+    sc->round_done = false;
+    w->now_ns = ls_worker_now(w);
+    ls_user_answered(u, 0);
+    if (!keep) {
+        ls_user_close(u);
+        ls_worker_look(w);
+    } else if (!sc->again_posted) {
+        /* Not from here: a scenario that never waits would call itself. */
+        sc->again_posted = true;
+        sc->again.done = again;
+        (void)ls_port_post(w->port, &sc->again, NULL, 0);
+    }
+}
+
+static void drop_coroutine(struct ls_scenario *sc)
+{
+    lua_State *L = sc->u->worker->script->L;
+    if (sc->co == NULL) return;
+    (void)lua_resetthread(sc->co); /* closes what is to be closed */
+    luaL_unref(L, LUA_REGISTRYINDEX, sc->co_ref);
+    sc->co = NULL;
+    sc->suspended = false;
+}
+
+static void raised(struct ls_scenario *sc)
+{
+    ls_worker *w = sc->u->worker;
+    const char *text = lua_type(sc->co, -1) == LUA_TSTRING ? lua_tostring(sc->co, -1) : "an error that is not a text";
+    if (w->complaint[0] == '\0') (void)snprintf(w->complaint, sizeof w->complaint, "%s", text);
+    drop_coroutine(sc);
+    ls_user_fail(sc->u, LS_STRESS_ERROR_SCRIPT);
+}
+
+static void resume(struct ls_scenario *sc, int arguments)
+{
+    ls_worker *w = sc->u->worker;
+    ls_script *s = w->script;
+    int results;
+    sc->running = true;
+    sc->suspended = false;
+    s->running = sc;
+    const int status = lua_resume(sc->co, s->L, arguments, &results);
+    s->running = NULL;
+    sc->running = false;
+    w->stale = true;
+    if (status != LUA_OK && status != LUA_YIELD) {
+        raised(sc);
+        return;
+    }
+    lua_pop(sc->co, results);
+    sc->suspended = status == LUA_YIELD;
+    sc->round_done = status == LUA_OK;
+    if (!flush(sc)) return;
+    if (sc->round_done && sc->out.len == 0 && !sc->u->tx_pending) finish(sc);
+}
+
+static void slept(ls_seat *seat, ls_op *op)
+{
+    (void)seat;
+    ls_user *u = op->key;
+    struct ls_scenario *sc = u->scenario;
+    if (u->state != LS_USER_OPEN || !sc->suspended || sc->want != WANT_TIME) return;
+    resume(sc, 0);
+}
+
+/* Something came, or will never come. */
+static void wake(struct ls_scenario *sc)
+{
+    size_t len, used;
+    if (!sc->suspended || sc->want == WANT_TIME) return;
+    if (sc->peer_ended || sc->u->worker->plan->target.kind == LS_TARGET_UDP || there(sc, &len, &used)) resume(sc, 0);
+}
+
+/* Pushes what a round begins with onto the script's stack, protected: light userdata, the scenario -> sock, vu, function. */
+static int prepare(lua_State *L)
+{
+    struct ls_scenario *sc = lua_touserdata(L, 1);
+    if (sc->co == NULL) {
+        sc->co = lua_newthread(L);
+        sc->co_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    if (sc->sock_ref == LUA_NOREF) {
+        *(struct ls_scenario **)lua_newuserdatauv(L, sizeof sc, 0) = sc;
+        luaL_setmetatable(L, sock_meta);
+        sc->sock_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, sc->sock_ref);
+    return 1;
+}
+
+static void begin(ls_user *u)
+{
+    struct ls_scenario *sc = u->scenario;
+    ls_script *s = u->worker->script;
+    lua_State *L = s->L;
+    lua_pushcfunction(L, prepare);
+    lua_pushlightuserdata(L, sc);
+    if (!ls_script_call(s, 1, 1)) return;
+    lua_pushvalue(L, AT_SCENARIO);
+    ls_script_push_user(L, s, u);
+    lua_pushvalue(L, -3);
+    lua_xmove(L, sc->co, 3);
+    lua_pop(L, 1);
+    resume(sc, 2);
+}
+
+/* ---- the connection --------------------------------------------------------------------------------------------------------- */
+
+static bool opened(ls_user *u)
+{
+    struct ls_scenario *sc = u->scenario;
+    if (sc == NULL) {
+        if ((sc = calloc(1, sizeof *sc)) == NULL) {
+            ls_user_fail(u, LS_STRESS_ERROR_CONNECT);
+            return false;
+        }
+        sc->u = u;
+        sc->sock_ref = LUA_NOREF;
+        u->scenario = sc;
+    }
+    sc->in.len = sc->in_at = sc->out.len = 0;
+    sc->peer_ended = sc->closed = sc->round_done = false;
+    return true;
+}
+
+static bool received(ls_user *u, const char *data, size_t len)
+{
+    struct ls_scenario *sc = u->scenario;
+    if (sc->in_at > 0) {
+        memmove(sc->in.at, sc->in.at + sc->in_at, sc->in.len - sc->in_at);
+        sc->in.len -= sc->in_at;
+        sc->in_at = 0;
+    }
+    if (!(u->worker->plan->target.kind == LS_TARGET_UDP ? add_datagram(&sc->in, data, len)
+                                                        : add(&sc->in, data, len))) {
+        ls_worker_complain(u->worker, "more than 64 MiB that the scenario does not receive", data, 0);
+        ls_user_fail(u, LS_STRESS_ERROR_ANSWER);
+        return false;
+    }
+    wake(sc);
+    return u->state == LS_USER_OPEN;
+}
+
+static void ended(ls_user *u)
+{
+    struct ls_scenario *sc = u->scenario;
+    sc->peer_ended = true;
+    if (u->outstanding == 0) {
+        if (!u->used) u->broken = true;
+        ls_user_close(u);
+    } else {
+        wake(sc);
+    }
+}
+
+static void flushed(ls_user *u)
+{
+    struct ls_scenario *sc = u->scenario;
+    if (!flush(sc)) return;
+    if (sc->round_done && sc->out.len == 0 && !u->tx_pending) finish(sc);
+}
+
+static void lost(ls_user *u)
+{
+    struct ls_scenario *sc = u->scenario;
+    if (u->timer != NULL) (void)ls_timer_cancel(u->worker->port, u->timer);
+    if (sc != NULL && sc->suspended) drop_coroutine(sc);
+}
+
+static void free_scenario(ls_user *u)
+{
+    struct ls_scenario *sc = u->scenario;
+    if (sc == NULL) return;
+    free(sc->in.at);
+    free(sc->out.at);
+    free(sc);
+}
+
+const ls_user_proto ls_scenario_proto = {
+    .opened = opened,
+    .received = received,
+    .ended = ended,
+    .lost = lost,
+    .flushed = flushed,
+    .free = free_scenario,
+    .begin = begin,
+};

@@ -1,0 +1,45 @@
+/* schedule.h - when which request is due, and how many connections are to be in use: constant, or in stages that go from
+ * one value to the next in a straight line. Pure: times are nanoseconds since the start of the run.
+ *
+ * Requests of the whole run are numbered from 0. The k-th is due when the integral of the rate reaches k: within a stage
+ * from rate a to rate b over a time T, that is the root of  a t + (b - a) t^2 / 2T = k - (requests of earlier stages).
+ * So arrivals are evenly spaced, nothing is random, and any thread can tell the moment of any request by itself. */
+#ifndef LS_STRESS_SCHEDULE_H
+#define LS_STRESS_SCHEDULE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "stress/result.h"
+
+enum { LS_SCHEDULE_STAGES_MAX = 64 };
+
+typedef struct ls_schedule_stage {
+    double from_s, length_s;
+    double rate_from, rate_to; /* per second */
+    double count_from;         /* requests due before it */
+    double count;              /* requests due within it */
+    double connections_from, connections_to;
+} ls_schedule_stage;
+
+typedef struct ls_schedule {
+    ls_schedule_stage stages[LS_SCHEDULE_STAGES_MAX];
+    unsigned count;
+    uint64_t duration_ns; /* of all stages */
+} ls_schedule;
+
+/* A constant rate (0: there is no schedule of arrivals) and number of connections; duration_ns may be UINT64_MAX. */
+void ls_schedule_constant(ls_schedule *s, double rate, unsigned connections, uint64_t duration_ns);
+
+/* Stages, at most LS_SCHEDULE_STAGES_MAX. They begin at `rate` and `connections`; a stage with connections 0 leaves
+ * these as they are. */
+void ls_schedule_stages(ls_schedule *s, double rate, unsigned connections, const ls_stress_stage *stages,
+                        size_t count);
+
+/* The moment at which request k is due; UINT64_MAX: never. */
+uint64_t ls_schedule_due_ns(const ls_schedule *s, uint64_t k);
+
+/* How many connections are to be in use at that moment. */
+unsigned ls_schedule_connections(const ls_schedule *s, uint64_t at_ns);
+
+#endif

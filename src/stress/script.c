@@ -1,0 +1,360 @@
+/* script.c - the Lua states of a run: loading, calling hooks, keeping errors. See script.h. */
+#include "stress/script_inner.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "script/embed.h"
+
+int luaopen_cjson(lua_State *L);
+int luaopen_cjson_safe(lua_State *L);
+
+enum { COPY_DEPTH_MAX = 32 };
+
+ls_script *ls_script_of(lua_State *L)
+{
+    ls_script *s;
+    memcpy(&s, lua_getextraspace(L), sizeof s);
+    return s;
+}
+
+lua_State *ls_script_state(ls_script *s)
+{
+    return s->L;
+}
+
+const char *ls_script_error(const ls_script *s)
+{
+    return s->error;
+}
+
+/* ---- open and close -------------------------------------------------------------------------------------------------- */
+
+static int embedded_load(lua_State *L)
+{
+    const ls_embedded *module = &ls_embedded_modules[lua_tointeger(L, lua_upvalueindex(1))];
+    if (luaL_loadbufferx(L, module->bytes, module->len, "@luaserve/stress", "t") != LUA_OK) return lua_error(L);
+    lua_call(L, 0, 1);
+    return 1;
+}
+
+/* `require` finds modules beside the script first, then those inside the program. */
+static void define_modules(lua_State *L, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+    lua_pushcfunction(L, luaopen_cjson);
+    lua_setfield(L, -2, "cjson");
+    lua_pushcfunction(L, luaopen_cjson_safe);
+    lua_setfield(L, -2, "cjson.safe");
+    for (size_t n = 0; n < ls_embedded_count; n++) {
+        if (strncmp(ls_embedded_modules[n].name, "luaserve.stress", 15) != 0) continue;
+        lua_pushinteger(L, (lua_Integer)n);
+        lua_pushcclosure(L, embedded_load, 1);
+        lua_setfield(L, -2, ls_embedded_modules[n].name);
+    }
+    lua_pop(L, 1);
+    lua_getglobal(L, "package");
+    lua_pushlstring(L, slash != NULL ? path : ".", slash != NULL ? (size_t)(slash - path) : 1);
+    lua_getfield(L, -2, "path");
+    lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;%s", lua_tostring(L, -2), lua_tostring(L, -2), lua_tostring(L, -1));
+    lua_setfield(L, -4, "path");
+    lua_pop(L, 3);
+}
+
+static int load(lua_State *L)
+{
+    ls_script *s = lua_touserdata(L, 1);
+    const ls_plan *plan = s->plan;
+    lua_settop(L, 0);
+    luaL_openlibs(L);
+    define_modules(L, plan->script_path);
+    lua_createtable(L, plan->script_argc, 1);
+    for (int i = 0; i < plan->script_argc; i++) {
+        lua_pushstring(L, plan->script_argv[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_pushstring(L, plan->script_path);
+    lua_rawseti(L, -2, 0);
+    lua_setglobal(L, "arg");
+    if (plan->dialect == LS_DIALECT_WRK) {
+        lua_pushcfunction(L, ls_wrk_define);
+        lua_pushlightuserdata(L, s);
+        lua_call(L, 1, 1);
+    }
+    if (luaL_loadfile(L, plan->script_path) != LUA_OK) return lua_error(L);
+    lua_call(L, 0, 1);
+    if (plan->dialect == LS_DIALECT_WRK) {
+        lua_pop(L, 1);
+        return 1;
+    }
+    if (!lua_istable(L, -1))
+        return luaL_error(L, "%s: the script returned no table; a script for wrk is run with -s and a URL",
+                          plan->script_path);
+    return 1;
+}
+
+/* Generational collection suits hooks, which make short-lived strings beside a script that stays. */
+int ls_script_open(const ls_plan *plan, ls_script **out, char *why, size_t why_bytes)
+{
+    ls_script *s = calloc(1, sizeof *s);
+    if (s == NULL || (s->L = luaL_newstate()) == NULL) {
+        free(s);
+        (void)snprintf(why, why_bytes, "not enough memory for a Lua state");
+        return LS_ENOMEM;
+    }
+    s->plan = plan;
+    s->batch = 1;
+    memcpy(lua_getextraspace(s->L), &s, sizeof s);
+    (void)lua_gc(s->L, LUA_GCGEN, 0, 0);
+    lua_pushcfunction(s->L, load);
+    lua_pushlightuserdata(s->L, s);
+    bool good = ls_script_call(s, 1, 1);
+    if (good && plan->dialect == LS_DIALECT_TABLE) {
+        lua_pushcfunction(s->L, ls_table_define);
+        lua_pushlightuserdata(s->L, s);
+        lua_pushvalue(s->L, AT_TABLE);
+        good = ls_script_call(s, 2, AT_TOP - AT_TABLE);
+    } else if (good) {
+        lua_pushnil(s->L);
+        lua_pushcfunction(s->L, ls_wrk_response);
+        lua_settop(s->L, AT_TOP);
+    }
+    if (!good) {
+        (void)snprintf(why, why_bytes, "%s", s->error);
+        ls_script_close(s);
+        return LS_ESCRIPT;
+    }
+    *out = s;
+    return LS_OK;
+}
+
+void ls_script_close(ls_script *s)
+{
+    if (s == NULL) return;
+    lua_close(s->L);
+    free(s->fixed);
+    free(s->out);
+    free(s->base);
+    free(s);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------------------------------- */
+
+bool ls_script_call(ls_script *s, int n, int r)
+{
+    if (lua_pcall(s->L, n, r, 0) == LUA_OK) return true;
+    if (s->error[0] == '\0') {
+        const char *text = lua_type(s->L, -1) == LUA_TSTRING ? lua_tostring(s->L, -1) : NULL;
+        (void)snprintf(s->error, sizeof s->error, "%s%s", text != NULL ? "" : s->plan->script_path,
+                       text != NULL ? text : ": an error that is not a text was raised");
+    }
+    lua_pop(s->L, 1);
+    if (s->worker != NULL) {
+        ls_stress_count(&s->worker->count.errors[LS_STRESS_ERROR_SCRIPT], 1);
+        ls_worker_stop_inside(s->worker);
+    }
+    return false;
+}
+
+void ls_script_put(lua_State *L, ls_script *s, const char *bytes, size_t len)
+{
+    if (len > s->out_room - s->out_len) {
+        size_t room = s->out_room > 0 ? s->out_room : 1024;
+        while (room - s->out_len < len) room *= 2;
+        char *out = realloc(s->out, room);
+        if (out == NULL) {
+            luaL_error(L, "not enough memory for a request of %d bytes", (int)(s->out_len + len));
+            return;
+        }
+        s->out = out;
+        s->out_room = room;
+    }
+    memcpy(s->out + s->out_len, bytes, len);
+    s->out_len += len;
+}
+
+static void copy(lua_State *from, int index, lua_State *to, int depth)
+{
+    size_t len;
+    const char *text;
+    if (depth > COPY_DEPTH_MAX) luaL_error(from, "a table nested too deeply for another thread");
+    if (!lua_checkstack(to, 4)) luaL_error(from, "not enough memory");
+    luaL_checkstack(from, 4, NULL);
+    switch (lua_type(from, index)) {
+    case LUA_TNIL: lua_pushnil(to); break;
+    case LUA_TBOOLEAN: lua_pushboolean(to, lua_toboolean(from, index)); break;
+    case LUA_TNUMBER:
+        if (lua_isinteger(from, index))
+            lua_pushinteger(to, lua_tointeger(from, index));
+        else
+            lua_pushnumber(to, lua_tonumber(from, index));
+        break;
+    case LUA_TSTRING:
+        text = lua_tolstring(from, index, &len);
+        lua_pushlstring(to, text, len);
+        break;
+    case LUA_TTABLE:
+        index = lua_absindex(from, index);
+        lua_newtable(to);
+        lua_pushnil(from);
+        while (lua_next(from, index) != 0) {
+            copy(from, -2, to, depth + 1);
+            copy(from, -1, to, depth + 1);
+            lua_rawset(to, -3);
+            lua_pop(from, 1);
+        }
+        break;
+    default: luaL_error(from, "a %s cannot be given to another thread", luaL_typename(from, index));
+    }
+}
+
+void ls_script_copy(lua_State *from, int index, lua_State *to)
+{
+    copy(from, index, to, 0);
+}
+
+static bool run_protected(ls_script *s, lua_CFunction fn, char *why, size_t why_bytes)
+{
+    lua_pushcfunction(s->L, fn);
+    lua_pushlightuserdata(s->L, s);
+    lua_pushvalue(s->L, AT_TABLE);
+    if (ls_script_call(s, 2, 0)) return true;
+    (void)snprintf(why, why_bytes, "%s", s->error);
+    return false;
+}
+
+int ls_script_prepare(ls_script *main, ls_script *const *scripts, unsigned count, char *why, size_t why_bytes)
+{
+    const bool is_wrk = main->plan->dialect == LS_DIALECT_WRK;
+    main->others = scripts;
+    main->index = count;
+    for (unsigned i = 0; i < count; i++) {
+        scripts[i]->index = i;
+        scripts[i]->addr = main->plan->addr;
+    }
+    if (!run_protected(main, is_wrk ? ls_wrk_setup : ls_table_setup, why, why_bytes)) return LS_ESCRIPT;
+    for (unsigned i = 0; is_wrk && i < count; i++)
+        if (!run_protected(scripts[i], ls_wrk_init, why, why_bytes)) return LS_ESCRIPT;
+    return LS_OK;
+}
+
+int ls_script_done(ls_script *main, const ls_stress_result *result, char *why, size_t why_bytes)
+{
+    main->result = result;
+    main->error[0] = '\0';
+    const bool good =
+        run_protected(main, main->plan->dialect == LS_DIALECT_WRK ? ls_wrk_done : ls_table_done, why, why_bytes);
+    (void)fflush(stdout);
+    return good ? LS_OK : LS_ESCRIPT;
+}
+
+/* ---- the worker's side ------------------------------------------------------------------------------------------------- */
+
+void ls_script_belongs(ls_script *s, ls_worker *worker)
+{
+    s->worker = worker;
+    if (s->aimed) ls_addr_to(&s->addr, &worker->to);
+}
+
+bool ls_script_has_request(const ls_script *s)
+{
+    return s->has_request;
+}
+
+bool ls_script_has_response(const ls_script *s)
+{
+    return s->has_response;
+}
+
+bool ls_script_wants_headers(const ls_script *s)
+{
+    return s->wants_headers;
+}
+
+bool ls_script_wants_body(const ls_script *s)
+{
+    return s->wants_body;
+}
+
+bool ls_script_has_delay(const ls_script *s)
+{
+    return s->has_delay;
+}
+
+uint32_t ls_script_batch(const ls_script *s)
+{
+    return s->batch;
+}
+
+bool ls_script_fixed(const ls_script *s, const char **bytes, size_t *len)
+{
+    *bytes = s->fixed;
+    *len = s->fixed_len;
+    return s->fixed != NULL;
+}
+
+bool ls_script_request(ls_script *s, ls_user *u, const char **bytes, size_t *len)
+{
+    lua_State *L = s->L;
+    if (s->plan->dialect == LS_DIALECT_TABLE) {
+        lua_pushvalue(L, AT_REQUEST);
+        lua_pushlightuserdata(L, u);
+        if (!ls_script_call(s, 1, 0)) return false;
+        *bytes = s->out;
+        *len = s->out_len;
+        lua_pushnil(L); /* what ls_script_request_sent pops */
+        return true;
+    }
+    if (lua_getglobal(L, "request") != LUA_TFUNCTION) { /* it may replace, and remove, its own hooks */
+        lua_pop(L, 1);
+        lua_getfield(L, AT_TABLE, "request");
+    }
+    if (!ls_script_call(s, 0, 1)) return false;
+    if (lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) > 0) {
+        *bytes = lua_tolstring(L, -1, len);
+        return true;
+    }
+    lua_pushfstring(L, "%s: request() returned a %s, not the text of a request", s->plan->script_path,
+                    luaL_typename(L, -1));
+    (void)snprintf(s->error, sizeof s->error, "%s", lua_tostring(L, -1));
+    lua_pop(L, 2);
+    ls_stress_count(&s->worker->count.errors[LS_STRESS_ERROR_SCRIPT], 1);
+    ls_worker_stop_inside(s->worker);
+    return false;
+}
+
+void ls_script_request_sent(ls_script *s)
+{
+    lua_pop(s->L, 1);
+}
+
+bool ls_script_response(ls_script *s, ls_user *u, const ls_http_response *response, const char *head, const char *body,
+                        size_t body_len)
+{
+    ls_script_answer answer = {u, response, head, body, body_len};
+    lua_pushvalue(s->L, AT_RESPONSE);
+    lua_pushlightuserdata(s->L, &answer);
+    return ls_script_call(s, 1, 0);
+}
+
+int ls_script_arguments(lua_State *L)
+{
+    lua_Debug about;
+    if (lua_getinfo(L, ">u", &about) == 0) return 255;
+    return about.isvararg ? 255 : about.nparams;
+}
+
+uint64_t ls_script_delay_ns(ls_script *s)
+{
+    lua_State *L = s->L;
+    if (lua_getglobal(L, "delay") != LUA_TFUNCTION) {
+        lua_pop(L, 1);
+        return 0;
+    }
+    if (!ls_script_call(s, 0, 1)) return 0;
+    const lua_Number ms = lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    return ms > 0 && ms < 1e9 ? (uint64_t)(ms * 1e6) : 0;
+}

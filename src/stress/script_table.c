@@ -1,0 +1,299 @@
+/* script_table.c - our own dialect: a file that returns a table with options and hooks.
+ *
+ *     request  = function(vu) return method, path [, headers [, body]] end
+ *     response = function(vu, status, headers, body) ... end
+ *     scenario = function(vu, sock) ... end
+ *     setup    = function() return data end          once, before the run; vu.data is a copy of it
+ *     done     = function(summary, latency, rates) ... end
+ *
+ * A vu, one for each connection, is a plain table: id, thread, iteration, data, and whatever the script keeps in it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/http_text.h"
+#include "stress/options_inner.h"
+#include "stress/script_inner.h"
+
+static const char data_key[] = "luaserve.stress.data";
+
+/* Upvalues of the closures at AT_REQUEST and AT_RESPONSE. */
+enum { UP_FUNCTION = 1, UP_USERS, UP_META };
+
+static int vu_check(lua_State *L)
+{
+    ls_script *s = ls_script_of(L);
+    size_t len;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_checkany(L, 2);
+    const char *name = luaL_optlstring(L, 3, "check", &len);
+    const bool passed = lua_toboolean(L, 2);
+    if (s->worker == NULL) return luaL_error(L, "vu:check is for the hooks of a run");
+    ls_worker_check(s->worker, name, len, passed);
+    lua_pushboolean(L, passed);
+    return 1;
+}
+
+/* Push the vu of a user, made when it is first needed. `users` and `meta` are stack or upvalue indices. */
+static void push_user(lua_State *L, ls_script *s, const ls_user *u, int users, int meta)
+{
+    const lua_Integer number = u->index - s->worker->first_user + 1;
+    if (lua_rawgeti(L, users, number) == LUA_TTABLE) return;
+    lua_pop(L, 1);
+    lua_createtable(L, 0, 6);
+    lua_pushinteger(L, u->index + 1);
+    lua_setfield(L, -2, "id");
+    lua_pushinteger(L, s->index + 1);
+    lua_setfield(L, -2, "thread");
+    lua_pushinteger(L, 0);
+    lua_setfield(L, -2, "iteration");
+    lua_getfield(L, LUA_REGISTRYINDEX, data_key);
+    lua_setfield(L, -2, "data");
+    lua_pushvalue(L, meta);
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, users, number);
+}
+
+/* One more iteration of the vu on top of the stack. */
+static void count_iteration(lua_State *L)
+{
+    lua_getfield(L, -1, "iteration");
+    const lua_Integer n = lua_tointeger(L, -1) + 1;
+    lua_pop(L, 1);
+    lua_pushinteger(L, n);
+    lua_setfield(L, -2, "iteration");
+}
+
+void ls_script_push_user(lua_State *L, ls_script *s, const ls_user *u)
+{
+    push_user(L, s, u, AT_USERS, AT_META);
+    count_iteration(L);
+}
+
+/* ---- request ------------------------------------------------------------------------------------------------------------ */
+
+static void put(lua_State *L, ls_script *s, const char *text)
+{
+    ls_script_put(L, s, text, strlen(text));
+}
+
+static void put_headers(lua_State *L, ls_script *s, int index)
+{
+    luaL_checktype(L, index, LUA_TTABLE);
+    lua_pushnil(L);
+    while (lua_next(L, index) != 0) {
+        size_t len, value_len;
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &len) : NULL;
+        const char *value = lua_tolstring(L, -1, &value_len);
+        if (name == NULL || value == NULL || !ls_is_token(name, len) || !ls_is_field_value(value, value_len)) {
+            luaL_error(L, "request() returned a header that cannot be one: a name and a text without line breaks");
+            return;
+        }
+        ls_script_put(L, s, name, len);
+        put(L, s, ": ");
+        ls_script_put(L, s, value, value_len);
+        put(L, s, "\r\n");
+        lua_pop(L, 1);
+    }
+}
+
+/* light userdata: the user -> the request in script->out */
+static int call_request(lua_State *L)
+{
+    ls_script *s = ls_script_of(L);
+    const ls_user *u = lua_touserdata(L, 1);
+    size_t method_len, path_len, body_len = 0;
+    lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
+    push_user(L, s, u, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
+    count_iteration(L);
+    lua_call(L, 1, 4);
+    const char *method = lua_tolstring(L, 2, &method_len), *path = lua_tolstring(L, 3, &path_len);
+    const char *body = lua_tolstring(L, 5, &body_len);
+    if (method == NULL || path == NULL)
+        return luaL_error(
+            L, "%s: request() must return a method and a path, as in return \"GET\", \"/\"; it returned %s and %s",
+            s->plan->script_path, luaL_typename(L, 2), luaL_typename(L, 3));
+    if (!ls_is_token(method, method_len))
+        return luaL_error(L, "%s: request() returned the method \"%s\", which is none", s->plan->script_path, method);
+    bool good = path[0] == '/' || strcmp(path, "*") == 0;
+    for (size_t i = 0; good && i < path_len; i++) good = (unsigned char)path[i] > ' ' && path[i] != 0x7f;
+    if (!good)
+        return luaL_error(L, "%s: request() returned the path \"%s\"; one begins with / and has no white space",
+                          s->plan->script_path, path);
+    s->out_len = 0;
+    ls_script_put(L, s, method, method_len);
+    put(L, s, " ");
+    ls_script_put(L, s, path, path_len);
+    ls_script_put(L, s, s->base, s->base_len);
+    if (!lua_isnil(L, 4)) put_headers(L, s, 4);
+    if (body != NULL) {
+        char text[48];
+        (void)snprintf(text, sizeof text, "Content-Length: %zu\r\n", body_len);
+        put(L, s, text);
+    }
+    put(L, s, "\r\n");
+    if (body != NULL) ls_script_put(L, s, body, body_len);
+    return 0;
+}
+
+/* What every request has behind its path: " HTTP/1.1", Host, the options' headers; without the empty line. */
+static void make_base(lua_State *L, ls_script *s)
+{
+    size_t len;
+    if (s->base != NULL) return;
+    char *all = ls_plan_request(s->plan, "", "", NULL, 0, 1, &len);
+    if (all == NULL) luaL_error(L, "not enough memory");
+    /* "" SP "" SP: the method's space is not part of it. */
+    memmove(all, all + 1, len -= 1);
+    s->base = all;
+    s->base_len = len - 2;
+}
+
+/* ---- response ----------------------------------------------------------------------------------------------------------- */
+
+/* headers["Content-Type"]: in any case; they are kept in lower case. */
+static int headers_index(lua_State *L)
+{
+    size_t len;
+    const char *name = luaL_checklstring(L, 2, &len);
+    char lower[128];
+    if (len >= sizeof lower) return 0;
+    for (size_t i = 0; i < len; i++) lower[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] | 0x20 : name[i]);
+    lua_pushlstring(L, lower, len);
+    lua_rawget(L, 1);
+    return 1;
+}
+
+static void push_headers(lua_State *L, const ls_http_response *head, const char *bytes)
+{
+    size_t at = 0;
+    ls_pair field;
+    lua_newtable(L);
+    while (ls_http1_response_field(bytes, head, &at, &field)) {
+        char lower[128];
+        const size_t len = field.name_len < sizeof lower ? field.name_len : sizeof lower;
+        for (size_t i = 0; i < len; i++) {
+            const char c = field.name[i];
+            lower[i] = (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
+        }
+        lua_pushlstring(L, lower, len);
+        lua_pushvalue(L, -1);
+        if (lua_rawget(L, -3) == LUA_TSTRING) { /* several lines of one name are one list (RFC 9110 5.2) */
+            lua_pushliteral(L, ", ");
+            lua_pushlstring(L, field.value, field.value_len);
+            lua_concat(L, 3);
+        } else {
+            lua_pop(L, 1);
+            lua_pushlstring(L, field.value, field.value_len);
+        }
+        lua_rawset(L, -3);
+    }
+    if (luaL_newmetatable(L, "luaserve.stress.headers")) {
+        lua_pushcfunction(L, headers_index);
+        lua_setfield(L, -2, "__index");
+    }
+    lua_setmetatable(L, -2);
+}
+
+static int call_response(lua_State *L)
+{
+    const ls_script_answer *a = lua_touserdata(L, 1);
+    ls_script *s = ls_script_of(L);
+    lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
+    push_user(L, s, a->user, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
+    lua_pushinteger(L, a->response->status);
+    if (s->wants_headers)
+        push_headers(L, a->response, a->head);
+    else
+        lua_pushnil(L);
+    if (s->wants_body)
+        lua_pushlstring(L, a->body != NULL ? a->body : "", a->body_len);
+    else
+        lua_pushnil(L);
+    lua_call(L, 4, 0);
+    return 0;
+}
+
+/* ---- define, setup, done ------------------------------------------------------------------------------------------------- */
+
+/* Push the hook `name` of the table at 2; false, and nil is there: it has none. */
+static bool push_hook(lua_State *L, const char *name)
+{
+    const int type = lua_getfield(L, 2, name);
+    if (type != LUA_TNIL && type != LUA_TFUNCTION)
+        luaL_error(L, "%s must be a function, not a %s", name, lua_typename(L, type));
+    return type == LUA_TFUNCTION;
+}
+
+/* Push the closure that calls the hook `name`, or nil. 3 and 4: users and their metatable. */
+static bool push_caller(lua_State *L, const char *name, lua_CFunction caller)
+{
+    if (!push_hook(L, name)) return false;
+    lua_pushvalue(L, 3);
+    lua_pushvalue(L, 4);
+    lua_pushcclosure(L, caller, UP_META);
+    return true;
+}
+
+int ls_table_define(lua_State *L)
+{
+    ls_script *s = lua_touserdata(L, 1);
+    lua_newtable(L); /* 3: users */
+    lua_newtable(L); /* 4: their metatable */
+    lua_newtable(L);
+    lua_pushcfunction(L, vu_check);
+    lua_setfield(L, -2, "check");
+    ls_scenario_define(L); /* adds vu:sleep to the table on top */
+    lua_setfield(L, 4, "__index");
+
+    if (push_hook(L, "response")) {
+        const int arguments = ls_script_arguments(L);
+        s->has_response = true;
+        s->wants_headers = arguments >= 3;
+        s->wants_body = arguments >= 4;
+    } else {
+        lua_pop(L, 1);
+    }
+    s->has_request = push_caller(L, "request", call_request);
+    push_caller(L, "response", call_response);
+    const bool has_scenario = push_hook(L, "scenario");
+    if (has_scenario && (s->has_request || s->has_response))
+        return luaL_error(L, "%s: a scenario replaces request and response; one or the other", s->plan->script_path);
+    if (s->plan->config.threads > 0 && !has_scenario) make_base(L, s);
+    lua_pushvalue(L, 3);
+    lua_pushvalue(L, 4);
+    return AT_TOP - AT_TABLE;
+}
+
+int ls_table_setup(lua_State *L)
+{
+    ls_script *s = lua_touserdata(L, 1);
+    const bool has_setup = push_hook(L, "setup");
+    if (has_setup) lua_call(L, 0, 1);
+    for (unsigned i = 0; i < s->index; i++) {
+        lua_State *to = s->others[i]->L;
+        ls_script_copy(L, -1, to);
+        lua_setfield(to, LUA_REGISTRYINDEX, data_key);
+        if (!s->others[i]->has_request && s->others[i]->plan->mode == LS_PLAN_SCRIPT) {
+            /* Only answers are looked at: the request is always the same. */
+            ls_script *other = s->others[i];
+            const ls_plan *plan = s->plan;
+            other->fixed = ls_plan_request(plan, plan->method, plan->path, plan->body, plan->body_len,
+                                           plan->config.pipeline, &other->fixed_len);
+            if (other->fixed == NULL) return luaL_error(L, "not enough memory for the requests");
+        }
+    }
+    return 0;
+}
+
+int ls_table_done(lua_State *L)
+{
+    const ls_script *s = lua_touserdata(L, 1);
+    if (!push_hook(L, "done")) return 0;
+    ls_script_push_summary(L, s->result);
+    ls_script_push_stats(L, ls_stress_result_latency(s->result), 1000);
+    ls_script_push_stats(L, s->result->rates, 1);
+    lua_call(L, 3, 0);
+    return 0;
+}

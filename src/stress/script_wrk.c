@@ -1,0 +1,388 @@
+/* script_wrk.c - wrk's dialect: the table `wrk`, its hooks, threads as objects. What is better said in Lua is in
+ * lua/luaserve/stress_wrk.lua, above all the parts of Lua 5.1 that scripts written for LuaJIT use.
+ *
+ * The interface is that of wrk's SCRIPTING file (github.com/wg/wrk). Where wrk calls a hook for every request, the hook is
+ * looked up by name for every request, too: scripts replace, and remove, their own hooks while they run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/http_text.h"
+#include "stress/script_inner.h"
+
+enum { PROBE_MS = 2000, BATCH_MAX = LS_STRESS_PIPELINE_MAX };
+
+static const char addr_meta[] = "luaserve.stress.addr", thread_meta[] = "luaserve.stress.thread";
+
+/* ---- addresses --------------------------------------------------------------------------------------------------------- */
+
+static void push_addr(lua_State *L, const ls_addr *addr)
+{
+    *(ls_addr *)lua_newuserdatauv(L, sizeof *addr, 0) = *addr;
+    luaL_setmetatable(L, addr_meta);
+}
+
+static int addr_text(lua_State *L)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    lua_pushstring(L, ls_addr_text(luaL_checkudata(L, 1, addr_meta), text));
+    return 1;
+}
+
+static int wrk_lookup(lua_State *L)
+{
+    ls_addr found[LS_TARGET_ADDRS_MAX];
+    const char *host = luaL_checkstring(L, 1);
+    luaL_tolstring(L, 2, NULL);
+    const char *service = lua_isnoneornil(L, 2) ? NULL : lua_tostring(L, -1);
+    int count = ls_names_lookup(host, service, true, found, LS_TARGET_ADDRS_MAX);
+    if (count < 0) return luaL_error(L, "wrk.lookup: %s: %s", host, ls_err_text(count));
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        push_addr(L, &found[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+static int wrk_connect(lua_State *L)
+{
+    lua_pushboolean(L, ls_target_probe(luaL_checkudata(L, 1, addr_meta), PROBE_MS) == LS_OK);
+    return 1;
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------------------ */
+
+static void push_thread(lua_State *L, ls_script *of)
+{
+    *(ls_script **)lua_newuserdatauv(L, sizeof of, 0) = of;
+    luaL_setmetatable(L, thread_meta);
+}
+
+static ls_script *check_thread(lua_State *L)
+{
+    return *(ls_script **)luaL_checkudata(L, 1, thread_meta);
+}
+
+/* Before and after the run the main thread has all states; while it runs each thread has its own, and no object of
+ * another. */
+static int thread_get(lua_State *L)
+{
+    lua_State *of = check_thread(L)->L;
+    lua_getglobal(of, luaL_checkstring(L, 2));
+    if (of == L) return 1;
+    ls_script_copy(of, -1, L);
+    lua_pop(of, 1);
+    return 1;
+}
+
+static int thread_set(lua_State *L)
+{
+    lua_State *of = check_thread(L)->L;
+    const char *name = luaL_checkstring(L, 2);
+    lua_settop(L, 3);
+    if (of == L)
+        lua_pushvalue(L, 3);
+    else
+        ls_script_copy(L, 3, of);
+    lua_setglobal(of, name);
+    return 0;
+}
+
+static int thread_stop(lua_State *L)
+{
+    ls_script *s = check_thread(L);
+    if (s->worker != NULL) ls_worker_stop_inside(s->worker);
+    return 0;
+}
+
+static int thread_index(lua_State *L)
+{
+    ls_script *s = check_thread(L);
+    const char *name = luaL_checkstring(L, 2);
+    if (strcmp(name, "addr") == 0)
+        push_addr(L, &s->addr);
+    else
+        luaL_getmetafield(L, 1, name);
+    return 1;
+}
+
+static int thread_newindex(lua_State *L)
+{
+    ls_script *s = check_thread(L);
+    if (strcmp(luaL_checkstring(L, 2), "addr") != 0) return luaL_error(L, "a thread has only one field to set: addr");
+    s->addr = *(ls_addr *)luaL_checkudata(L, 3, addr_meta);
+    s->aimed = true;
+    return 0;
+}
+
+/* ---- wrk.format ---------------------------------------------------------------------------------------------------------- */
+
+static void put(lua_State *L, ls_script *s, const char *text)
+{
+    ls_script_put(L, s, text, strlen(text));
+}
+
+/* The argument at `index`, or the field of the table `wrk`, as a text; false: neither is there. What it was stays on the
+ * stack. */
+static bool put_or_default(lua_State *L, ls_script *s, int index, const char *field)
+{
+    size_t len;
+    if (lua_isnoneornil(L, index))
+        lua_getfield(L, lua_upvalueindex(1), field);
+    else
+        lua_pushvalue(L, index);
+    const char *text = lua_tolstring(L, -1, &len);
+    if (text == NULL) return false;
+    ls_script_put(L, s, text, len);
+    return true;
+}
+
+/* wrk.format([method [, path [, headers [, body]]]]) -> the text of a request. Upvalue: the table `wrk`. */
+static int wrk_format(lua_State *L)
+{
+    ls_script *s = ls_script_of(L);
+    size_t len, body_len = 0;
+    bool has_host = false;
+    s->out_len = 0;
+    lua_settop(L, 4);
+    if (!put_or_default(L, s, 1, "method")) return luaL_error(L, "wrk.format: the method is not a text");
+    put(L, s, " ");
+    if (!put_or_default(L, s, 2, "path")) return luaL_error(L, "wrk.format: the path is not a text");
+    put(L, s, " HTTP/1.1\r\n");
+
+    if (lua_isnil(L, 4)) lua_getfield(L, lua_upvalueindex(1), "body"), lua_replace(L, 4);
+    const char *body = lua_tolstring(L, 4, &body_len);
+    if (lua_isnil(L, 3)) lua_getfield(L, lua_upvalueindex(1), "headers"), lua_replace(L, 3);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    lua_pushnil(L);
+    while (lua_next(L, 3) != 0) {
+        size_t value_len;
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &len) : NULL;
+        const char *value = lua_tolstring(L, -1, &value_len);
+        if (name == NULL || value == NULL)
+            return luaL_error(L, "wrk.format: the headers hold a %s that is no text", luaL_typename(L, -1));
+        if (len == 4 && memcmp(name, "Host", 4) == 0) has_host = true;
+        if (len != 14 || memcmp(name, "Content-Length", 14) != 0) { /* ours, from the body */
+            ls_script_put(L, s, name, len);
+            put(L, s, ": ");
+            ls_script_put(L, s, value, value_len);
+            put(L, s, "\r\n");
+        }
+        lua_pop(L, 1);
+    }
+    if (!has_host) {
+        lua_getfield(L, lua_upvalueindex(1), "headers");
+        if (lua_istable(L, -1) && lua_getfield(L, -1, "Host") == LUA_TSTRING) {
+            put(L, s, "Host: ");
+            put(L, s, lua_tostring(L, -1));
+            put(L, s, "\r\n");
+        }
+    }
+    if (body != NULL) {
+        char text[48];
+        (void)snprintf(text, sizeof text, "Content-Length: %zu\r\n", body_len);
+        put(L, s, text);
+    }
+    put(L, s, "\r\n");
+    if (body != NULL) ls_script_put(L, s, body, body_len);
+    lua_pushlstring(L, s->out, s->out_len);
+    return 1;
+}
+
+/* ---- define, setup, init --------------------------------------------------------------------------------------------- */
+
+static void set_headers(lua_State *L, const ls_plan *plan)
+{
+    lua_newtable(L);
+    for (unsigned i = 0; i < plan->header_count; i++) {
+        const char *line = plan->headers[i], *value = strchr(line, ':') + 1;
+        lua_pushlstring(L, line, strcspn(line, ":"));
+        while (*value == ' ' || *value == '\t') value++;
+        lua_pushstring(L, value);
+        lua_rawset(L, -3);
+    }
+    lua_setfield(L, -2, "headers");
+}
+
+int ls_wrk_define(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"lookup", wrk_lookup}, {"connect", wrk_connect}, {NULL, NULL}};
+    static const luaL_Reg thread_methods[] = {{"get", thread_get},
+                                              {"set", thread_set},
+                                              {"stop", thread_stop},
+                                              {"__index", thread_index},
+                                              {"__newindex", thread_newindex},
+                                              {NULL, NULL}};
+    ls_script *s = lua_touserdata(L, 1);
+    const ls_plan *plan = s->plan;
+    luaL_newmetatable(L, addr_meta);
+    lua_pushcfunction(L, addr_text);
+    lua_setfield(L, -2, "__tostring");
+    luaL_newmetatable(L, thread_meta);
+    luaL_setfuncs(L, thread_methods, 0);
+    lua_settop(L, 1);
+
+    luaL_newlib(L, functions);
+    lua_pushvalue(L, -1);
+    lua_pushcclosure(L, wrk_format, 1);
+    lua_setfield(L, -2, "format");
+    lua_pushstring(L, "http");
+    lua_setfield(L, -2, "scheme");
+    lua_pushstring(L, plan->target.host);
+    lua_setfield(L, -2, "host");
+    if (plan->target.has_port) {
+        lua_pushfstring(L, "%d", (int)plan->target.port);
+        lua_setfield(L, -2, "port");
+    }
+    lua_pushstring(L, plan->method != NULL ? plan->method : "GET");
+    lua_setfield(L, -2, "method");
+    lua_pushstring(L, plan->target.path != NULL ? plan->target.path : "/");
+    lua_setfield(L, -2, "path");
+    if (plan->body != NULL) {
+        lua_pushlstring(L, plan->body, plan->body_len);
+        lua_setfield(L, -2, "body");
+    }
+    set_headers(L, plan);
+    lua_pushvalue(L, -1);
+    lua_setglobal(L, "wrk");
+
+    lua_getglobal(L, "require"); /* the rest of `wrk`, and of Lua 5.1 */
+    lua_pushliteral(L, "luaserve.stress_wrk");
+    lua_call(L, 1, 1);
+    lua_pushvalue(L, -2);
+    lua_call(L, 1, 0);
+    return 1;
+}
+
+/* wrk.setup(thread) for each: it sets the default address and calls the script's own setup. */
+int ls_wrk_setup(lua_State *L)
+{
+    ls_script *s = lua_touserdata(L, 1);
+    for (unsigned i = 0; i < s->index; i++) {
+        lua_getfield(L, 2, "setup");
+        push_thread(L, s->others[i]);
+        lua_call(L, 1, 0);
+    }
+    return 0;
+}
+
+static bool is_global_function(lua_State *L, const char *name)
+{
+    const bool is = lua_getglobal(L, name) == LUA_TFUNCTION;
+    lua_pop(L, 1);
+    return is;
+}
+
+/* How many requests the text holds: a head up to its empty line, then Content-Length bytes. wrk, too, looks once, at the
+ * first. Raises for a text that does not end with a whole request. */
+static uint32_t count_requests(lua_State *L, const char *bytes, size_t len)
+{
+    static const char name[] = "\ncontent-length:";
+    const char *at = bytes, *const end = bytes + len;
+    uint32_t count = 0;
+    while (at < end) {
+        const char *head_end = at, *line;
+        unsigned long long body = 0;
+        do {
+            line = memchr(head_end, '\n', (size_t)(end - head_end));
+            if (line == NULL) luaL_error(L, "request() returned a text that ends in the middle of a request's head");
+            if ((size_t)(end - line) > sizeof name && ls_text_same(line, sizeof name - 1, name, sizeof name - 1))
+                body = strtoull(line + sizeof name - 1, NULL, 10);
+            head_end = line + 1;
+        } while (end - head_end < 2 || head_end[0] != '\r' || head_end[1] != '\n');
+        head_end += 2;
+        if (body > (size_t)(end - head_end)) luaL_error(L, "request() returned a request whose body is too short");
+        at = head_end + body;
+        if (++count > BATCH_MAX) luaL_error(L, "request() returned more than %d requests", BATCH_MAX);
+    }
+    return count;
+}
+
+static void keep_fixed(lua_State *L, ls_script *s, const char *bytes, size_t len)
+{
+    const size_t copies = s->plan->config.pipeline;
+    if ((s->fixed = malloc(len * copies)) == NULL) luaL_error(L, "not enough memory for the request");
+    for (size_t i = 0; i < copies; i++) memcpy(s->fixed + i * len, bytes, len);
+    s->fixed_len = len;
+}
+
+int ls_wrk_init(lua_State *L)
+{
+    ls_script *s = lua_touserdata(L, 1);
+    const ls_plan *plan = s->plan;
+    size_t len;
+    push_thread(L, s);
+    lua_setfield(L, 2, "thread");
+    lua_getfield(L, 2, "init");
+    lua_createtable(L, plan->script_argc, 1);
+    lua_pushstring(L, plan->config.target);
+    lua_rawseti(L, -2, 0);
+    for (int i = 0; i < plan->script_argc; i++) {
+        lua_pushstring(L, plan->script_argv[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_call(L, 1, 0);
+
+    s->has_request = is_global_function(L, "request");
+    s->has_response = is_global_function(L, "response");
+    s->has_delay = is_global_function(L, "delay");
+    if (s->has_response) {
+        lua_getglobal(L, "response");
+        const int arguments = ls_script_arguments(L);
+        s->wants_headers = arguments >= 2;
+        s->wants_body = arguments >= 3;
+    }
+    if (s->has_request)
+        lua_getglobal(L, "request");
+    else
+        lua_getfield(L, 2, "request");
+    lua_call(L, 0, 1);
+    const char *text = lua_tolstring(L, -1, &len);
+    if (text == NULL || len == 0)
+        return luaL_error(L, "request() returned a %s, not the text of a request", luaL_typename(L, -1));
+    s->batch = count_requests(L, text, len);
+    if (s->batch > 1 && plan->config.pipeline > 1)
+        return luaL_error(L, "request() returns %d requests at once; leave --pipeline out", (int)s->batch);
+    if (!s->has_request) keep_fixed(L, s, text, len);
+    return 0;
+}
+
+/* ---- response, done -------------------------------------------------------------------------------------------------- */
+
+int ls_wrk_response(lua_State *L)
+{
+    const ls_script_answer *a = lua_touserdata(L, 1);
+    const ls_script *s = ls_script_of(L);
+    if (lua_getglobal(L, "response") != LUA_TFUNCTION) return 0;
+    lua_pushinteger(L, a->response->status);
+    if (s->wants_headers) {
+        size_t at = 0;
+        ls_pair field;
+        lua_newtable(L); /* names as the server wrote them; of several with one name the last */
+        while (ls_http1_response_field(a->head, a->response, &at, &field)) {
+            lua_pushlstring(L, field.name, field.name_len);
+            lua_pushlstring(L, field.value, field.value_len);
+            lua_rawset(L, -3);
+        }
+    } else {
+        lua_newtable(L);
+    }
+    if (s->wants_body && a->body_len > 0)
+        lua_pushlstring(L, a->body, a->body_len);
+    else
+        lua_pushliteral(L, "");
+    lua_call(L, 3, 0);
+    return 0;
+}
+
+int ls_wrk_done(lua_State *L)
+{
+    const ls_script *s = lua_touserdata(L, 1);
+    if (lua_getglobal(L, "done") != LUA_TFUNCTION) return 0;
+    ls_script_push_summary(L, s->result);
+    ls_script_push_stats(L, ls_stress_result_latency(s->result), 1000);
+    ls_script_push_stats(L, s->result->rates, 1);
+    lua_call(L, 3, 0);
+    return 0;
+}

@@ -1,0 +1,524 @@
+/* worker.c - the thread of a worker: its clock, its arrivals, and when it begins and ends. See worker.h. */
+#include "stress/worker.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "stress/script.h"
+
+enum { OPENING_MAX = 64, PULSE_MS = 100, GRACE_MS = 1000, PORT_SPARE = 8 };
+#define MS UINT64_C(1000000)
+
+static char go_order, stop_order; /* keys of the packets that main posts */
+
+uint64_t ls_worker_now(ls_worker *w)
+{
+    if (w->stale) {
+        w->fresh_ns = ls_clock_ns();
+        w->stale = false;
+    }
+    return w->fresh_ns;
+}
+
+void ls_worker_complain(ls_worker *w, const char *why, const char *bytes, size_t len)
+{
+    if (w->complaint[0] != '\0') return;
+    size_t at = (size_t)snprintf(w->complaint, sizeof w->complaint, "%s: \"", why);
+    for (size_t i = 0; i < len && i < 48 && at + 8 < sizeof w->complaint; i++) {
+        const unsigned char c = (unsigned char)bytes[i];
+        at += (size_t)snprintf(w->complaint + at, sizeof w->complaint - at,
+                               c >= 0x20 && c < 0x7f && c != '"' && c != '\\' ? "%c" : "\\x%02x", c);
+    }
+    (void)snprintf(w->complaint + at, sizeof w->complaint - at, "\"");
+}
+
+void ls_worker_check(ls_worker *w, const char *name, size_t len, bool passed)
+{
+    if (!passed) ls_stress_count(&w->count.checks_failed, 1);
+    (void)ls_stress_checks_count(&w->checks, name, len, passed); /* without memory it is in the total alone */
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+static void end_now(ls_worker *w)
+{
+    for (uint32_t i = 0; i < w->user_count; i++) {
+        ls_user *u = &w->users[i];
+        if (u->timer != NULL) (void)ls_timer_cancel(w->port, u->timer);
+        ls_user_close(u);
+    }
+    (void)ls_timer_cancel(w->port, &w->tick);
+    (void)ls_timer_cancel(w->port, &w->pulse);
+    w->done = w->unclosed == 0;
+}
+
+/* What was due and never sent, and what is on its way and given up: their ages go into the corrected latencies. */
+static void count_unsent(ls_worker *w, uint64_t at_ns)
+{
+    const uint64_t threads = w->plan->config.threads;
+    for (; w->taken < w->noticed; w->taken++) {
+        const uint64_t due_ns = w->start_ns + ls_schedule_due_ns(&w->plan->schedule, w->taken * threads + w->index);
+        ls_histogram_record(w->count.due, at_ns > due_ns ? at_ns - due_ns : 0);
+        ls_stress_count(&w->count.unsent, 1);
+    }
+}
+
+static void give_up(ls_worker *w)
+{
+    for (uint32_t i = 0; i < w->user_count; i++) {
+        ls_user *u = &w->users[i];
+        const uint32_t left = u->outstanding + u->owed;
+        for (uint32_t k = 0; k < left; k++) {
+            const uint64_t due_ns = u->asks[(u->first + k) % w->pipeline].due_ns;
+            ls_histogram_record(w->count.due, w->now_ns > due_ns ? w->now_ns - due_ns : 0);
+        }
+        if (left > 0) ls_stress_count(&w->count.errors[LS_STRESS_ERROR_TIMEOUT], left);
+    }
+    w->grace_ns = UINT64_MAX;
+    end_now(w);
+}
+
+static void arrivals(ls_worker *w);
+
+/* No new requests from now on. */
+static void begin_to_end(ls_worker *w)
+{
+    if (w->ending) return;
+    if (w->going && w->end_ns > w->now_ns) w->end_ns = w->now_ns;
+    if (w->going && w->open_loop) arrivals(w); /* what was due and not seen to be */
+    w->ending = true;
+    w->ended_ns = w->end_ns;
+    if (!w->going || !w->open_loop) {
+        end_now(w);
+        return;
+    }
+    count_unsent(w, w->end_ns);
+    w->grace_ns = w->now_ns + GRACE_MS * MS;
+    if (w->busy == 0) end_now(w);
+}
+
+void ls_worker_stop_inside(ls_worker *w)
+{
+    w->stop_asked = true;
+}
+
+void ls_worker_look(ls_worker *w)
+{
+    if (!w->going) return;
+    if (w->ending) {
+        if (w->busy == 0) w->end_asked = true;
+        return;
+    }
+    if (w->busy > 0) return;
+    bool over = w->left == 0;
+    if (!over && w->plan->sends > 0) {
+        over = true;
+        for (uint32_t i = 0; over && i < w->user_count; i++)
+            over = w->users[i].left == 0 && w->users[i].outstanding + w->users[i].owed == 0;
+    }
+    if (over) w->end_asked = true;
+}
+
+void ls_worker_closed(ls_worker *w, ls_user *u)
+{
+    if (w->ending) {
+        ls_stress_count(&w->count.unsent, u->owed);
+        u->owed = 0;
+        if (w->unclosed == 0) w->done = true;
+        return;
+    }
+    if (u->parked || u->broken || u->opening) return;
+    u->opening = true;
+    u->again = NULL;
+    *w->open_last = u;
+    w->open_last = &u->again;
+}
+
+/* ---- who asks when ----------------------------------------------------------------------------------------------- */
+
+static uint64_t due_ns(const ls_worker *w, uint64_t number)
+{
+    const uint64_t at_ns = ls_schedule_due_ns(&w->plan->schedule, number * w->plan->config.threads + w->index);
+    return at_ns > UINT64_MAX - w->start_ns ? UINT64_MAX : at_ns + w->start_ns;
+}
+
+static void put_free(ls_worker *w, ls_user *u)
+{
+    if (u->listed) return;
+    u->listed = true;
+    u->next = NULL;
+    *w->free_last = u;
+    w->free_last = &u->next;
+}
+
+static bool can_ask(const ls_worker *w, const ls_user *u)
+{
+    return u->state == LS_USER_OPEN && !u->tx_pending && !u->sleeping && !u->parked &&
+           u->outstanding + w->batch <= w->pipeline && (w->batch == 1 || u->outstanding == 0);
+}
+
+/* A user of the list of free ones that can ask, or NULL. */
+static ls_user *take_free(ls_worker *w)
+{
+    while (w->free_first != NULL) {
+        ls_user *u = w->free_first;
+        if ((w->free_first = u->next) == NULL) w->free_last = &w->free_first;
+        u->listed = false;
+        if (can_ask(w, u)) return u;
+    }
+    return NULL;
+}
+
+/* Let the user ask what is due first. */
+static void take_due(ls_worker *w, ls_user *u)
+{
+    const uint64_t at_ns = w->next_ns;
+    w->taken++;
+    w->next_ns = w->taken < w->noticed ? due_ns(w, w->taken) : UINT64_MAX;
+    ls_user_ask(u, w->batch, at_ns);
+    if (can_ask(w, u)) put_free(w, u); /* pipelining: there is room for more */
+}
+
+/* Arrivals: note those that are due, hand them to free users, and have the tick come for the next. */
+static void arrivals(ls_worker *w)
+{
+    const uint64_t limit = w->left == UINT64_MAX ? UINT64_MAX : w->left;
+    uint64_t now_ns = ls_worker_now(w), at_ns;
+    for (;;) {
+        at_ns = w->noticed - w->taken < limit ? due_ns(w, w->noticed) : UINT64_MAX;
+        if (at_ns > now_ns || at_ns >= w->end_ns) break;
+        ls_histogram_record(w->count.lag, now_ns - at_ns);
+        if (w->noticed++ == w->taken) w->next_ns = at_ns;
+        ls_user *u = w->noticed - w->taken == 1 ? take_free(w) : NULL;
+        if (u == NULL) continue; /* it waits; so do those after it */
+        take_due(w, u);
+        now_ns = ls_worker_now(w);
+    }
+    if (at_ns < w->end_ns && ls_timer_set(w->port, &w->tick, at_ns) < 0) w->stop_asked = true;
+}
+
+static void ticked(ls_seat *seat, ls_op *op)
+{
+    (void)seat;
+    ls_worker *w = LS_CONTAINER(op, ls_worker, tick.op);
+    if (w->going && !w->ending) arrivals(w);
+}
+
+static void slept(ls_seat *seat, ls_op *op)
+{
+    (void)seat;
+    ls_user *u = op->key;
+    u->sleeping = false;
+    if (!u->worker->ending && can_ask(u->worker, u)) ls_user_ask(u, u->worker->batch, 0);
+}
+
+/* Closed loop: ask as much as may be on its way. */
+static void ask_more(ls_worker *w, ls_user *u)
+{
+    uint32_t count = w->batch > 1 ? w->batch : w->pipeline - u->outstanding;
+    if (w->batch == 1 && count > w->left) count = (uint32_t)w->left;
+    if (w->batch == 1 && count > u->left) count = (uint32_t)u->left;
+    if (count == 0 || w->left == 0 || u->left == 0) {
+        ls_worker_look(w);
+        if (u->left == 0 && u->outstanding == 0 && !w->end_asked) {
+            u->parked = true;
+            ls_user_close(u);
+        }
+        return;
+    }
+    if (u->timer != NULL && ls_script_has_delay(w->script)) {
+        const uint64_t wait_ns = ls_script_delay_ns(w->script);
+        if (w->stop_asked) return;
+        if (wait_ns > 0) {
+            u->sleeping = true;
+            u->timer->op.key = u;
+            if (ls_timer_set(w->port, u->timer, ls_worker_now(w) + wait_ns) == LS_OK) return;
+            u->sleeping = false;
+        }
+    }
+    ls_user_ask(u, count, 0);
+}
+
+void ls_worker_free(ls_worker *w, ls_user *u)
+{
+    if (!w->going || u->state != LS_USER_OPEN) return;
+    if (w->ending) {
+        ls_worker_look(w);
+        return;
+    }
+    if (u->parked && u->outstanding == 0 && u->owed == 0) {
+        ls_user_close(u);
+        return;
+    }
+    if (u->owed > 0 && !u->tx_pending) {
+        ls_user_ask_again(u);
+        return;
+    }
+    if (!can_ask(w, u)) return;
+    if (!w->open_loop) {
+        ask_more(w, u);
+    } else {
+        if (w->taken < w->noticed)
+            take_due(w, u);
+        else
+            put_free(w, u);
+        if (w->left == 0 || w->busy == 0) ls_worker_look(w);
+    }
+}
+
+/* ---- now and then ------------------------------------------------------------------------------------------------ */
+
+/* The connections that are to be in use: stages. */
+static void set_active(ls_worker *w)
+{
+    const uint32_t threads = w->plan->config.threads;
+    const uint32_t all = ls_schedule_connections(&w->plan->schedule, w->now_ns - w->start_ns);
+    uint32_t mine = all > w->index ? (all - w->index + threads - 1) / threads : 0;
+    if (mine > w->user_count) mine = w->user_count;
+    for (; w->active < mine; w->active++) {
+        ls_user *u = &w->users[w->active];
+        u->parked = false;
+        if (u->state == LS_USER_CLOSED) ls_worker_closed(w, u);
+    }
+    for (; w->active > mine; w->active--) {
+        ls_user *u = &w->users[w->active - 1];
+        u->parked = true;
+        if (u->state == LS_USER_OPEN && u->outstanding == 0) ls_user_close(u);
+    }
+}
+
+static void scan_users(ls_worker *w)
+{
+    const uint64_t limit_ns = w->plan->config.timeout_ns;
+    w->scanned_ns = w->now_ns;
+    for (uint32_t i = 0; i < w->user_count; i++) {
+        ls_user *u = &w->users[i];
+        const uint64_t since_ns = u->state == LS_USER_CONNECTING                   ? u->began_ns
+                                  : u->state == LS_USER_OPEN && u->outstanding > 0 ? u->asks[u->first].sent_ns
+                                                                                   : UINT64_MAX;
+        if (limit_ns > 0 && since_ns < w->now_ns && w->now_ns - since_ns >= limit_ns) ls_user_timed_out(u);
+        if (u->broken && u->state == LS_USER_CLOSED && (w->going || !u->settled)) {
+            u->broken = false;
+            ls_worker_closed(w, u);
+        }
+    }
+}
+
+static void pulsed(ls_seat *seat, ls_op *op)
+{
+    (void)seat;
+    ls_worker *w = LS_CONTAINER(op, ls_worker, pulse.op);
+    uint64_t next_ns = w->now_ns + PULSE_MS * MS;
+    if (w->going && !w->ending && w->now_ns >= w->end_ns) begin_to_end(w);
+    if (w->ending) {
+        if (w->busy > 0 && w->now_ns >= w->grace_ns) give_up(w);
+    } else {
+        const uint64_t limit_ns = w->plan->config.timeout_ns;
+        if (w->now_ns - w->scanned_ns >= limit_ns / 16 || w->now_ns - w->scanned_ns >= 1000 * MS) scan_users(w);
+        if (w->going && w->plan->config.stage_count > 0) set_active(w);
+        if (w->going && w->end_ns < next_ns) next_ns = w->end_ns;
+    }
+    if (!w->done && ls_timer_set(w->port, &w->pulse, next_ns) < 0) w->done = true;
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
+
+void ls_worker_settle(ls_worker *w, ls_user *u)
+{
+    if (u->settled) return;
+    u->settled = true;
+    if (++w->settled_users == w->user_count) w->settled(w, w->user);
+}
+
+static void open_some(ls_worker *w)
+{
+    /* What is opened may be closed at once and listed again: that is for the next round. */
+    ls_user **const end = w->open_last;
+    while (w->open_first != NULL && w->opening < OPENING_MAX) {
+        ls_user *u = w->open_first;
+        const bool is_last = &u->again == end;
+        if ((w->open_first = u->again) == NULL) w->open_last = &w->open_first;
+        u->opening = false;
+        if (u->state == LS_USER_CLOSED && !w->ending && !u->parked) (void)ls_user_open(u);
+        if (is_last) return;
+    }
+}
+
+static void go(ls_worker *w)
+{
+    if (w->ending || w->going) return;
+    w->going = true;
+    w->ended_ns = w->start_ns;
+    const uint64_t length_ns = w->plan->config.duration_ns;
+    w->end_ns = length_ns > 0 ? w->start_ns + length_ns : UINT64_MAX;
+    (void)ls_timer_move(w->port, &w->pulse,
+                        w->end_ns < w->now_ns + PULSE_MS * MS ? w->end_ns : w->now_ns + PULSE_MS * MS);
+    if (w->plan->config.stage_count > 0) set_active(w);
+    for (uint32_t i = 0; i < w->user_count; i++) ls_worker_free(w, &w->users[i]);
+    if (w->open_loop) arrivals(w);
+    ls_worker_look(w);
+}
+
+static void order(ls_worker *w, const ls_packet *packet)
+{
+    if (packet->key == &go_order)
+        go(w);
+    else
+        begin_to_end(w);
+}
+
+static void work(void *arg)
+{
+    ls_worker *w = arg;
+    ls_packet packets[LS_WAIT_PACKETS_MAX];
+    ls_pool_enter(w->pool);
+    w->now_ns = w->fresh_ns = w->scanned_ns = ls_clock_ns();
+    if (ls_timer_set(w->port, &w->pulse, w->now_ns + PULSE_MS * MS) < 0) w->done = true;
+    for (uint32_t i = 0; i < w->user_count; i++) {
+        if (w->users[i].parked)
+            ls_worker_settle(w, &w->users[i]);
+        else
+            ls_worker_closed(w, &w->users[i]);
+    }
+    while (!w->done) {
+        const bool more = w->open_first != NULL && w->opening < OPENING_MAX;
+        int n = ls_port_wait(w->port, &w->seat, packets, LS_WAIT_PACKETS_MAX, more ? 0 : -1);
+        if (n < 0) break; /* only a programmer's error makes the wait fail */
+        w->now_ns = w->fresh_ns = ls_clock_ns();
+        w->stale = false;
+        for (int i = 0; i < n; i++) {
+            if (packets[i].op == NULL)
+                order(w, &packets[i]);
+            else
+                packets[i].op->done(&w->seat, packets[i].op);
+        }
+        if (w->open_first != NULL) open_some(w);
+        if (w->stop_asked) begin_to_end(w);
+        if (w->end_asked) {
+            w->ending = true;
+            end_now(w);
+            w->end_asked = false;
+        }
+    }
+    w->over(w, w->user);
+}
+
+int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t first_user, uint32_t user_count,
+                   ls_script *script)
+{
+    static const ls_user_proto *const protos[] = {
+        [LS_PLAN_STATIC] = &ls_http_proto,
+        [LS_PLAN_SCRIPT] = &ls_http_proto,
+        [LS_PLAN_ECHO] = &ls_echo_proto,
+        [LS_PLAN_SCENARIO] = &ls_scenario_proto,
+    };
+    int err = LS_ENOMEM;
+    memset(w, 0, sizeof *w);
+    w->plan = plan;
+    w->index = index;
+    w->proto = protos[plan->mode];
+    w->script = script;
+    w->batch = script != NULL ? ls_script_batch(script) : 1;
+    w->pipeline = w->batch > plan->config.pipeline ? w->batch : plan->config.pipeline;
+    w->open_loop = plan->config.open_loop;
+    w->next_ns = w->grace_ns = UINT64_MAX;
+    w->end_ns = UINT64_MAX;
+    w->free_last = &w->free_first;
+    w->open_last = &w->open_first;
+    w->tick.op.done = ticked;
+    w->pulse.op.done = pulsed;
+    w->first_user = first_user;
+    w->user_count = user_count;
+    w->active = user_count;
+    w->left = UINT64_MAX;
+    if (plan->config.requests > 0 && plan->sends == 0)
+        w->left =
+            plan->config.requests / plan->config.threads + (index < plan->config.requests % plan->config.threads);
+    ls_addr_to(&plan->addr, &w->to);
+    if ((w->users = calloc(user_count > 0 ? user_count : 1, sizeof *w->users)) == NULL) return err;
+    if ((w->asks = calloc((size_t)(user_count > 0 ? user_count : 1) * w->pipeline, sizeof *w->asks)) == NULL)
+        goto fail_users;
+    for (uint32_t i = 0; i < user_count; i++) {
+        ls_user *u = &w->users[i];
+        u->worker = w;
+        u->index = first_user + i;
+        u->asks = &w->asks[(size_t)i * w->pipeline];
+        u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
+        if (plan->target.kind == LS_TARGET_UDP && (u->datagram = calloc(1, sizeof *u->datagram)) == NULL)
+            goto fail_asks;
+        if (script != NULL && ls_script_has_delay(script)) {
+            if ((u->timer = calloc(1, sizeof *u->timer)) == NULL) goto fail_asks;
+            u->timer->op.done = slept;
+        }
+    }
+    /* What connections hold is bounded: a receive takes a block only when data is there, and gives it back at once. */
+    if ((err = ls_pools_open((size_t)256 << 20, &w->pools)) < 0) goto fail_asks;
+    if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;
+    if ((err = ls_port_open(&(ls_port_options){.sockets_max = user_count + PORT_SPARE}, &w->port)) < 0) goto fail_pool;
+    if ((err = ls_stress_counters_open(&w->count, w->open_loop)) < 0) goto fail_port;
+    ls_seat_init(&w->seat, w->port, w->pool, 0);
+    if (script != NULL) ls_script_belongs(script, w);
+    return LS_OK;
+
+fail_port:
+    ls_port_close(w->port);
+fail_pool:
+    ls_pool_close(w->pool);
+fail_pools:
+    ls_pools_close(w->pools);
+fail_asks:
+    for (uint32_t i = 0; i < user_count; i++) {
+        free(w->users[i].datagram);
+        free(w->users[i].timer);
+    }
+    free(w->asks);
+fail_users:
+    free(w->users);
+    return err;
+}
+
+int ls_worker_start(ls_worker *w)
+{
+    char name[16];
+    (void)snprintf(name, sizeof name, "ls-stress-%u", w->index % 10000u);
+    return ls_thread_start(&w->thread, name, work, w);
+}
+
+void ls_worker_go(ls_worker *w, uint64_t start_ns)
+{
+    w->start_ns = start_ns;
+    (void)ls_port_post(w->port, NULL, &go_order, 0);
+}
+
+void ls_worker_stop(ls_worker *w)
+{
+    (void)ls_port_post(w->port, NULL, &stop_order, 0);
+}
+
+void ls_worker_join(ls_worker *w)
+{
+    ls_thread_join(&w->thread);
+}
+
+void ls_worker_close(ls_worker *w)
+{
+    for (uint32_t i = 0; i < w->user_count; i++) {
+        ls_user *u = &w->users[i];
+        free(u->datagram);
+        free(u->timer);
+        free(u->held);
+        free(u->text);
+        if (w->proto->free != NULL) w->proto->free(u);
+    }
+    ls_port_close(w->port);
+    ls_pool_close(w->pool);
+    ls_pools_close(w->pools);
+    ls_stress_counters_close(&w->count);
+    ls_stress_checks_close(&w->checks);
+    free(w->asks);
+    free(w->users);
+}
