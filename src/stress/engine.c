@@ -163,19 +163,14 @@ static const char *script_error(const engine *e)
     return "";
 }
 
-static void warn(const ls_stress_result *result, const engine *e)
+/* Of all that went wrong the first: its bytes, or the line of the script. */
+static void tell_first(const engine *e)
 {
-    const double asked = ls_stress_result_asked(result), rate = ls_stress_result_rate(result);
     for (unsigned i = 0; i < e->started; i++) {
         if (e->workers[i].complaint[0] == '\0') continue;
-        fprintf(stderr, "luaserve stress: the first bad answer: %s\n", e->workers[i].complaint);
-        break;
+        fprintf(stderr, "luaserve stress: the first that went wrong: %s\n", e->workers[i].complaint);
+        return;
     }
-    if (asked > 0 && !result->interrupted && rate < asked * 0.99)
-        fprintf(stderr,
-                "luaserve stress: the rate was not reached: %.0f/s of %.0f/s asked for; %llu requests were due and "
-                "never sent. More connections, or a faster server\n",
-                rate, asked, (unsigned long long)result->unsent);
 }
 
 static int report(engine *e, const ls_stress_result *result)
@@ -189,7 +184,7 @@ static int report(engine *e, const ls_stress_result *result)
         status = fail(e);
     }
     ls_text_close(&text);
-    warn(result, e);
+    tell_first(e);
     if (e->main_script != NULL && ls_script_done(e->main_script, result, e->why, sizeof e->why) < 0) status = fail(e);
     if (ls_stress_files_write(&files, result, e->why, sizeof e->why) < 0) status = fail(e);
     return status;

@@ -1,0 +1,10 @@
+-- counter.lua - a path and a header of its own for each request.
+--   luaserve stress -s counter.lua http://127.0.0.1:8080      (or wrk -s ...)
+-- luacheck: globals wrk request
+local counter = 0
+
+function request()
+  counter = counter + 1
+  wrk.headers["X-Counter"] = counter
+  return wrk.format(nil, "/hello/" .. counter)
+end

@@ -1,0 +1,11 @@
+-- pipeline.lua - three requests in one text: they leave in one packet, and three answers are awaited.
+-- luacheck: globals wrk init request
+local all
+
+function init(args)
+  local parts = {}
+  for i, path in ipairs { "/", "/hello/a", "/hello/b" } do parts[i] = wrk.format("GET", path) end
+  all = table.concat(parts)
+end
+
+function request() return all end

@@ -1,0 +1,8 @@
+-- stop.lua - each thread ends after a hundred answers.
+-- luacheck: globals wrk response
+local left = 100
+
+function response()
+  left = left - 1
+  if left == 0 then wrk.thread:stop() end
+end

@@ -1,0 +1,194 @@
+/* test_options.c - the command line of `luaserve stress`: units, what wins, and what does not fit together. */
+#include "stress/options.h"
+
+#include "base/err.h"
+#include "support.h"
+
+enum { ARGS_MAX = 32 };
+
+typedef struct line {
+    ls_stress_options options;
+    char why[LS_OPTIONS_WHY_BYTES];
+    char *argv[ARGS_MAX];
+    int argc;
+    char text[1024];
+} line;
+
+/* Arguments are separated by '|'. */
+static int parse(line *l, const char *text)
+{
+    memset(l, 0, sizeof *l);
+    assert_true(strlen(text) < sizeof l->text);
+    strcpy(l->text, text);
+    l->argv[l->argc++] = "stress";
+    for (char *at = strtok(l->text, "|"); at != NULL; at = strtok(NULL, "|")) l->argv[l->argc++] = at;
+    int err = ls_options_parse(&l->options, l->argc, l->argv, l->why, sizeof l->why);
+    return err < 0 ? err : ls_options_finish(&l->options, l->why, sizeof l->why);
+}
+
+static ls_plan *good(line *l, const char *text)
+{
+    if (parse(l, text) < 0) fail_msg("%s: %s", text, l->why);
+    return &l->options.plan;
+}
+
+static void is_refused(const char *text, const char *reason)
+{
+    line l;
+    assert_true(parse(&l, text) < 0);
+    if (strstr(l.why, reason) == NULL) fail_msg("%s: %s", text, l.why);
+    ls_options_close(&l.options);
+}
+
+static void counts_and_times(void **state)
+{
+    double n;
+    uint64_t ns;
+    (void)state;
+    assert_int_equal(ls_options_count("20k", &n), LS_OK);
+    assert_true(n == 20000);
+    assert_int_equal(ls_options_count("1.5M", &n), LS_OK);
+    assert_true(n == 1500000);
+    assert_int_equal(ls_options_count("2G", &n), LS_OK);
+    assert_true(n == 2e9);
+    static const char *const no_counts[] = {"",     "k",     "-1",  "+1",  "1kk", "1x",
+                                            "0x10", "1e999", "nan", "inf", " 1",  "1 "};
+    for (size_t i = 0; i < sizeof no_counts / sizeof no_counts[0]; i++)
+        assert_int_equal(ls_options_count(no_counts[i], &n), LS_EINVAL);
+
+    static const struct {
+        const char *text;
+        uint64_t ns;
+    } times[] = {{"10s", 10000000000u},
+                 {"3", 3000000000u},
+                 {"500ms", 500000000u},
+                 {"20us", 20000u},
+                 {"2m", 120000000000u},
+                 {"1.5h", 5400000000000u},
+                 {"0", 0}};
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        assert_int_equal(ls_options_time_ns(times[i].text, &ns), LS_OK);
+        assert_true(ns == times[i].ns);
+    }
+    static const char *const no_times[] = {"", "s", "10 s", "10sec", "-1s", "1ns", "1e30h"};
+    for (size_t i = 0; i < sizeof no_times / sizeof no_times[0]; i++)
+        assert_int_equal(ls_options_time_ns(no_times[i], &ns), LS_EINVAL);
+}
+
+static void what_is_not_said(void **state)
+{
+    line l;
+    (void)state;
+    const ls_plan *plan = good(&l, "http://h/");
+    assert_int_equal(plan->config.connections, 10);
+    assert_in_range(plan->config.threads, 1, 2);
+    assert_true(plan->config.duration_ns == UINT64_C(10000000000));
+    assert_true(plan->config.keepalive && !plan->config.open_loop);
+    assert_int_equal(plan->mode, LS_PLAN_STATIC);
+    ls_options_close(&l.options);
+    plan = good(&l, "-n|100|http://h/"); /* until they are done */
+    assert_true(plan->config.duration_ns == 0 && plan->config.requests == 100);
+    ls_options_close(&l.options);
+    plan = good(&l, "-c|1|http://h/");
+    assert_int_equal(plan->config.threads, 1);
+    ls_options_close(&l.options);
+    plan = good(&l, "-t|48|--sends|60k|--message|m|tcp://h:1"); /* S9: a connection for each thread */
+    assert_int_equal(plan->config.connections, 48);
+    assert_true(plan->sends == 60000 && plan->numbered && plan->config.requests == 48 * 60000);
+    assert_int_equal(plan->mode, LS_PLAN_ECHO);
+    ls_options_close(&l.options);
+}
+
+static void ways_to_write_an_option(void **state)
+{
+    line l;
+    (void)state;
+    const ls_plan *plan = good(&l, "-c64|-t2|--duration=3s|http://h/x|-R20k|--|a|b");
+    assert_int_equal(plan->config.connections, 64);
+    assert_int_equal(plan->config.threads, 2);
+    assert_true(plan->config.duration_ns == UINT64_C(3000000000));
+    assert_true(plan->config.open_loop && plan->config.rate == 20000);
+    assert_int_equal(plan->script_argc, 2);
+    assert_string_equal(plan->script_argv[1], "b");
+    ls_options_close(&l.options);
+}
+
+static void the_bytes_of_a_request(void **state)
+{
+    line l;
+    (void)state;
+    const ls_plan *plan = good(&l, "--pipeline|2|-H|X-A: b|http://h:81/p?q");
+    static const char once[] = "GET /p?q HTTP/1.1\r\nHost: h:81\r\nX-A: b\r\n\r\n";
+    assert_int_equal(plan->request_len, sizeof once - 1);
+    assert_memory_equal(plan->request, once, sizeof once - 1);
+    assert_memory_equal(plan->request + plan->request_len, once, sizeof once - 1);
+    ls_options_close(&l.options);
+    plan = good(&l, "--no-keepalive|--body|a=b|-H|host: other|http://h/");
+    static const char post[] = "POST / HTTP/1.1\r\nhost: other\r\nConnection: close\r\nContent-Length: 3\r\n\r\na=b";
+    assert_int_equal(plan->request_len, sizeof post - 1);
+    assert_memory_equal(plan->request, post, sizeof post - 1);
+    ls_options_close(&l.options);
+}
+
+static void stages(void **state)
+{
+    line l;
+    (void)state;
+    const ls_plan *plan = good(&l, "--stages|10s:1000,1m:5k|http://h/");
+    assert_true(plan->config.open_loop && plan->config.stage_count == 2);
+    assert_true(plan->config.duration_ns == UINT64_C(70000000000));
+    assert_true(plan->config.stages[1].rate == 5000);
+    ls_options_close(&l.options);
+    plan = good(&l, "--stages|1s:100c,1s:40c|-t|1|http://h/");
+    assert_true(!plan->config.open_loop);
+    assert_int_equal(plan->config.connections, 100);
+    ls_options_close(&l.options);
+    is_refused("--stages|1s:10,1s:10c|http://h/", "not of both");
+    is_refused("--stages|1s:10|-d|3s|http://h/", "durations of their own");
+    is_refused("--stages|1s|http://h/", "TIME:RATE");
+    is_refused("--stages|0s:10|http://h/", "no time");
+    is_refused("--stages||-R|5|http://h/", "TIME:RATE");
+}
+
+static void what_does_not_fit(void **state)
+{
+    (void)state;
+    is_refused("-q", "what is to be put under load");
+    is_refused("http://h/|http://i/", "one URL is enough");
+    is_refused("-c|0|http://h/", "a number from 1");
+    is_refused("-c|1.5|http://h/", "a number from 1");
+    is_refused("-c|2000000|http://h/", "a number from 1");
+    is_refused("-t|5|-c|4|http://h/", "at least as many connections");
+    is_refused("-d|0|http://h/", "a time above 0");
+    is_refused("-R|0|http://h/", "requests per second");
+    is_refused("-H|no colon|http://h/", "Name: value");
+    is_refused("-H|a b: c|http://h/", "Name: value");
+    is_refused("--method|G T|http://h/", "a method");
+    is_refused("--expect-status|2x|http://h/", "a status");
+    is_refused("--expect-crc32|12|http://h/", "hexadecimal");
+    is_refused("--expect-body|/does/not/exist|http://h/", "/does/not/exist");
+    is_refused("--threshold|p99 <|http://h/", "METRIC");
+    is_refused("--quiet=yes|http://h/", "takes no value");
+    is_refused("http://h/|--rate", "needs a value");
+    is_refused("--ratte|5|http://h/", "did you mean --rate?");
+    is_refused("--message|x|http://h/", "a request has --body");
+    is_refused("--body|x|tcp://h:1", "a message is --message");
+    is_refused("--expect-status|200|tcp://h:1", "echoes are compared anyway");
+    is_refused("--pipeline|2|udp://h:1", "no --pipeline");
+    is_refused("--sends|5|-R|5|tcp://h:1", "closed loop");
+    is_refused("--sends|5|-n|5|tcp://h:1", "not both");
+    is_refused("https://h/", "TLS is not built in");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_and_times),
+        cmocka_unit_test(what_is_not_said),
+        cmocka_unit_test(ways_to_write_an_option),
+        cmocka_unit_test(the_bytes_of_a_request),
+        cmocka_unit_test(stages),
+        cmocka_unit_test(what_does_not_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,99 @@
+/* test_target.c - URLs: what they mean, and which are refused. */
+#include "stress/target.h"
+
+#include "support.h"
+
+static ls_target good(const char *url)
+{
+    ls_target target;
+    char why[256] = "";
+    if (ls_target_parse(url, &target, why, sizeof why) < 0) fail_msg("%s", why);
+    return target;
+}
+
+static void is_refused(const char *url, int err, const char *reason)
+{
+    ls_target target;
+    char why[256] = "";
+    assert_int_equal(ls_target_parse(url, &target, why, sizeof why), err);
+    if (strstr(why, reason) == NULL || strstr(why, url) == NULL) fail_msg("%s: %s", url, why);
+}
+
+static void the_parts_of_a_url(void **state)
+{
+    char text[300];
+    (void)state;
+    ls_target t = good("http://example.org");
+    assert_int_equal(t.kind, LS_TARGET_HTTP);
+    assert_string_equal(t.host, "example.org");
+    assert_int_equal(t.port, 80);
+    assert_string_equal(t.path, "/");
+    assert_string_equal(ls_target_authority(&t, text, sizeof text), "example.org");
+    t = good("http://127.0.0.1:8080/a/b?c=d:e@f");
+    assert_int_equal(t.port, 8080);
+    assert_string_equal(t.path, "/a/b?c=d:e@f");
+    assert_string_equal(ls_target_authority(&t, text, sizeof text), "127.0.0.1:8080");
+    t = good("http://[::1]:81/");
+    assert_string_equal(t.host, "::1");
+    assert_string_equal(ls_target_authority(&t, text, sizeof text), "[::1]:81");
+    t = good("http://[fe80::1]/");
+    assert_int_equal(t.port, 80);
+    assert_string_equal(ls_target_authority(&t, text, sizeof text), "[fe80::1]");
+    t = good("tcp://h:65535");
+    assert_int_equal(t.kind, LS_TARGET_TCP);
+    assert_int_equal(t.port, 65535);
+    assert_int_equal(good("udp://h:1/").kind, LS_TARGET_UDP);
+    t = good("unix:/run/a.sock");
+    assert_int_equal(t.kind, LS_TARGET_TCP);
+    assert_true(t.is_unix);
+    assert_string_equal(t.host, "unix:/run/a.sock");
+    t = good("http+unix:/run/a.sock");
+    assert_int_equal(t.kind, LS_TARGET_HTTP);
+    assert_string_equal(ls_target_authority(&t, text, sizeof text), "localhost");
+}
+
+static void what_is_no_target(void **state)
+{
+    (void)state;
+    is_refused("example.org", LS_EINVAL, "not a URL");
+    is_refused("ftp://h/", LS_EINVAL, "not a URL");
+    is_refused("https://h/", LS_ENOTSUP, "TLS is not built in");
+    is_refused("ws://h/", LS_ENOTSUP, "WebSocket is not built in");
+    is_refused("http://", LS_EINVAL, "without a host");
+    is_refused("http://:80/", LS_EINVAL, "without a host");
+    is_refused("http://h:/", LS_EINVAL, "1 to 65535");
+    is_refused("http://h:0/", LS_EINVAL, "1 to 65535");
+    is_refused("http://h:65536/", LS_EINVAL, "1 to 65535");
+    is_refused("http://h:99999999999999999999/", LS_EINVAL, "1 to 65535");
+    is_refused("http://h:8x/", LS_EINVAL, "1 to 65535");
+    is_refused("http://[::1/", LS_EINVAL, "without its ]");
+    is_refused("http://[::1]8/", LS_EINVAL, "between ] and the port");
+    is_refused("http://a@h/", LS_EINVAL, "user name");
+    is_refused("http://h/a b", LS_EINVAL, "white space");
+    is_refused("http://h/#f", LS_EINVAL, "fragment");
+    is_refused("http://h?q", LS_EINVAL, "needs a path");
+    is_refused("tcp://h", LS_EINVAL, "need a port");
+    is_refused("tcp://h:1/path", LS_EINVAL, "no path");
+    is_refused("unix:", LS_EINVAL, "needs a path");
+}
+
+static void a_name_that_is_too_long(void **state)
+{
+    char url[600] = "http://", why[256];
+    ls_target target;
+    (void)state;
+    memset(url + 7, 'a', LS_TARGET_HOST_BYTES - 1);
+    assert_int_equal(ls_target_parse(url, &target, why, sizeof why), LS_OK);
+    memset(url + 7, 'a', LS_TARGET_HOST_BYTES);
+    assert_int_equal(ls_target_parse(url, &target, why, sizeof why), LS_EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_parts_of_a_url),
+        cmocka_unit_test(what_is_no_target),
+        cmocka_unit_test(a_name_that_is_too_long),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
