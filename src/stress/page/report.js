@@ -90,7 +90,7 @@ function logLimits(values) {
 }
 
 // ---- charts -------------------------------------------------------------------------------------------------------
-// chart: { id, height, label, x: {scale, tick, name}, y: {tick, log, linearOnly},
+// chart: { id, height, label, x: {scale, tick, name, end: a tick that is always named}, y: {tick, log, linearOnly},
 //          series: [{name, kind, style, area, base, points: [[x, y or null]]}], spans: where the bars begin and end,
 //          lines and marks: what else there is to name, overlay(drawing, X, Y), reading(i): [title, [[name, text]]] }
 // Every series has its points at the same places; what is read is the nearest of them.
@@ -135,22 +135,26 @@ function show(chart) {
   const useLog = chart.y.log && positive.length > 0;
   const Y = useLog ? logarithmic(...logLimits(positive), height - bottom, top)
     : linear(0, Math.max(...values, 0) * 1.05 || 1, height - bottom, top, height < 200 ? 3 : 5);
-  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0", "aria-label": chart.label });
+  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0", "aria-label": chart.label,
+    "data-scale": useLog ? "log" : "linear" });
 
   for (const t of Y.ticks) {
     const y = Y.at(t).toFixed(2);
     drawing.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y, y2: y }),
-      svg("text", { class: "tick", "data-axis": "y", "data-value": t, "data-at": y, x: left - 8, y: +y + 4, "text-anchor": "end" },
-        chart.y.tick(t)));
+      svg("text", { class: "tick", "data-axis": "y", "data-value": t, "data-at": y, x: left - 8, y: +y + 4,
+        "text-anchor": "end" }, chart.y.tick(t)));
   }
-  let free = -1e9; // labels that would run into each other are left out
+  // Labels that would run into each other are left out, but never that of the end, if the axis has one of its own.
+  const half = (t) => chart.x.tick(t).length * 3.6;
+  let free = -1e9;
   for (const t of X.ticks) {
-    const x = X.at(t), text = chart.x.tick(t), half = text.length * 3.6;
+    const x = X.at(t), isEnd = t === chart.x.end;
+    const limit = isEnd || !chart.x.end ? width + 4 : X.at(chart.x.end) - half(chart.x.end) - 6;
     drawing.append(svg("line", { class: "grid", x1: x, x2: x, y1: top, y2: height - bottom }));
-    if (x - half < free || x + half > width + 1) continue;
-    free = x + half + 8;
+    if ((x - half(t) < free && !isEnd) || x + half(t) > limit) continue;
+    free = x + half(t) + 8;
     drawing.append(svg("text", { class: "tick", "data-axis": "x", "data-value": t, "data-at": x.toFixed(2), x,
-      y: height - bottom + 17, "text-anchor": "middle" }, text));
+      y: height - bottom + 17, "text-anchor": "middle" }, chart.x.tick(t)));
   }
   drawing.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }),
     svg("text", { class: "tick", x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, chart.x.name));
@@ -162,16 +166,19 @@ function show(chart) {
     }
     const d = pathOf(s.points, X, Y);
     if (s.area && d) {
-      const first = s.points[0], last = s.points[s.points.length - 1], floor = (height - bottom).toFixed(2);
-      drawing.append(svg("path", { class: "area", d: `${d}L${X.at(last[0]).toFixed(2)} ${floor}L${X.at(first[0]).toFixed(2)} ${floor}Z` }));
+      const from = X.at(s.points[0][0]).toFixed(2), to = X.at(s.points[s.points.length - 1][0]).toFixed(2);
+      drawing.append(svg("path", { class: "area", d: `${d}L${to} ${height - bottom}L${from} ${height - bottom}Z` }));
     }
-    drawing.append(svg("path", { class: (s.points.length > DENSE ? "dense path " : "path ") + s.style, d, "data-series": s.name }));
+    const style = (s.points.length > DENSE ? "dense path " : "path ") + s.style;
+    drawing.append(svg("path", { class: style, d, "data-series": s.name }));
     if (s.points.filter((p) => p[1] !== null).length === 1) { // a path of one point is not seen
       const [x, y] = s.points.find((p) => p[1] !== null);
       drawing.append(svg("circle", { class: "dot " + s.style, cx: X.at(x), cy: Y.at(y), r: 4 }));
     }
   });
-  for (const s of chart.lines || []) drawing.append(svg("path", { class: "asked", d: pathOf(s.points, X, Y), "data-series": s.name }));
+  for (const s of chart.lines || []) {
+    drawing.append(svg("path", { class: "asked", d: pathOf(s.points, X, Y), "data-series": s.name }));
+  }
   if (chart.overlay) chart.overlay(drawing, X, Y);
   figure.replaceChildren(legend(chart), drawing);
   readOut(chart, figure, drawing, X, Y, { width, height, left, right, top, bottom });
@@ -285,7 +292,7 @@ function percentiles() {
       `${timeText(latency.percentiles.p99)}, maximum ${timeText(latency.max)}. The table below has the figures.`,
     x: {
       scale: (a, b) => { const s = logarithmic(1, end, a, b); return { at: s.at, ticks: [...ticks.map(place), end] }; },
-      tick: (x) => (x === end ? "max" : +(100 - 100 / x).toPrecision(8) + "%"), name: "percentile",
+      end, tick: (x) => (x === end ? "max" : +(100 - 100 / x).toPrecision(8) + "%"), name: "percentile",
     },
     y: { tick: timeTick, log: Math.max(...values) > 20 * Math.max(Math.min(...values), 1e-3) },
     series: curves.map(([name, h], i) => ({ name, style: ["one", "two"][i],
@@ -348,7 +355,8 @@ function overTime() {
     return;
   }
   const end = all[all.length - 1].to_s, middle = (p) => (p.from_s + p.to_s) / 2;
-  const x = { scale: (a, b) => linear(0, end, a, b, (b - a) / 90, end >= 30 ? CLOCK : []), tick: clockText, name: "time since the start" };
+  const x = { scale: (a, b) => linear(0, end, a, b, (b - a) / 90, end >= 30 ? CLOCK : []), tick: clockText,
+    name: "time since the start" };
   const span = (p) => `${+p.from_s.toFixed(1)} to ${+p.to_s.toFixed(1)} s`;
   const points = (key) => all.map((p) => [middle(p), p[key]]);
   const target = asked(end);
@@ -380,7 +388,8 @@ function overTime() {
       id: "chart-errors", height: 170, x, y: { tick: shortText, linearOnly: true }, spans: all.map((p) => [p.from_s, p.to_s]),
       label: `Errors over time: ${countText(failed)} in all.`,
       series: [{ name: "errors", kind: "bar", style: "one", points: points("errors") },
-        { name: "status 400 and above", kind: "bar", style: "two", points: points("failed_status"), base: all.map((p) => p.errors) }],
+        { name: "status 400 and above", kind: "bar", style: "two", points: points("failed_status"),
+          base: all.map((p) => p.errors) }],
       reading: (i) => [span(all[i]), [["errors", countText(all[i].errors)], ["status 400+", countText(all[i].failed_status)]]],
     });
   }
@@ -423,7 +432,9 @@ function head() {
     warnings.push("The load engine itself was late against its schedule, by " +
       `${timeText(run.engine_lag_us.percentiles.p99)} or more for 1% of the requests; the corrected latencies contain that.`);
   }
-  if (latency.over_an_hour) warnings.push(`${countText(latency.over_an_hour)} latencies were longer than an hour and count as one hour.`);
+  if (latency.over_an_hour) {
+    warnings.push(`${countText(latency.over_an_hour)} latencies were longer than an hour and count as one hour.`);
+  }
   if (run.series_cut) warnings.push("The series lacks the end of the run; the totals do not.");
   byId("warnings").replaceChildren(...warnings.map((text) => el("li", {}, text)));
 }
@@ -455,9 +466,11 @@ function words() {
     ["Connects", countText(t.connects)],
     ["Received", `${bytesText(t.bytes_in)} (${bytesText(t.bytes_in_per_s)}/s)`],
     ["Sent", `${bytesText(t.bytes_out)} (${bytesText(t.bytes_out_per_s)}/s)`],
-    ["Engine lag", lag && lag.count ? `p50 ${timeText(lag.percentiles.p50)}, p99 ${timeText(lag.percentiles.p99)}, max ${timeText(lag.max)}` : ""],
+    ["Engine lag", lag && lag.count ? `p50 ${timeText(lag.percentiles.p50)}, p99 ${timeText(lag.percentiles.p99)}, ` +
+      `max ${timeText(lag.max)}` : ""],
   ];
-  byId("config").replaceChildren(...pairs.filter(([, text]) => text).flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]));
+  byId("config").replaceChildren(...pairs.filter(([, text]) => text)
+    .flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]));
   byId("made").textContent = `luaserve ${run.luaserve}, ${run.started}`;
 }
 

@@ -30,9 +30,8 @@ static void assert_has_not(const char *text, const char *part)
     if (strstr(text, part) != NULL) fail_msg("in it: %s\n%s", part, text);
 }
 
-/* A run of known numbers, so that every character of wrk's part is known (100.03 us is where the slot of 100 us ends):
- * 300 answers of 100 us, 100 of 1.1 ms; 40,000
- * and 30,000 requests per second in turn. */
+/* A run of known numbers, so that every character of wrk's part is known: of four answers three take 100 us (the slot of
+ * which ends at 100.03) and one 1.1 ms; each thread answers 40,000 and 30,000 in a second, in turn. */
 static void wrk_lines_to_the_column(void **state)
 {
     sample s;

@@ -1,0 +1,261 @@
+"""The page of a stress run's report, in a browser: the figures that it draws are those of its JSON, it can be read and
+worked with, and it loads nothing.
+
+The browser is Debian's chromium, run without a window; where it is not installed these tests are skipped (scripts/setup
+--browser installs it).
+"""
+import http.server
+import json
+import math
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import unittest
+
+from luaserve_e2e import WAIT, main
+from stress_samples import Tree, inner_json, report, run_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = ("--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --no-default-browser-check "
+         "--disable-background-networking --disable-component-update --disable-sync --disable-default-apps "
+         "--disable-extensions --disable-domain-reliability --disable-client-side-phishing-detection "
+         "--disable-features=OptimizationHints,MediaRouter,DialMediaRouteProvider,Translate --hide-scrollbars").split()
+
+
+# What the browser asks its maker for, whatever page it shows; no page of ours holds such a name.
+OF_ITS_OWN = re.compile(r"\A(http://)?[a-z0-9.-]+\.(google|googleapis|gvt1|gstatic)\.com(:443\Z|/)")
+
+
+class Recorder(http.server.BaseHTTPRequestHandler):
+    """A proxy that has every page itself, and notes what it is asked for. All that the browser wants of any network,
+    the loopback included, comes by it."""
+
+    def do_GET(self):
+        with self.server.lock:
+            self.server.asked.append(self.path)
+        body = self.server.pages.get(self.path)
+        self.send_response(200 if body is not None else 404)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+        self.wfile.write(body or b"")
+
+    def do_CONNECT(self):
+        with self.server.lock:
+            self.server.asked.append(self.path)
+        self.send_error(403)
+
+    do_POST = do_HEAD = do_OPTIONS = do_GET
+
+    def log_message(self, *args):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        pass  # the browser has gone
+
+
+@unittest.skipUnless(CHROMIUM, "chromium is not installed; scripts/setup --browser installs it")
+class Browser(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(("127.0.0.1", 0), Recorder)
+        cls.server.lock, cls.server.asked, cls.server.pages = threading.Lock(), [], {}
+        threading.Thread(target=cls.server.serve_forever, daemon=True).start()
+        cls.addClassCleanup(cls.server.server_close)
+        cls.addClassCleanup(cls.server.shutdown)
+        cls.profile = tempfile.mkdtemp(prefix="luaserve-chromium-")
+        cls.addClassCleanup(shutil.rmtree, cls.profile, ignore_errors=True)
+
+    def load(self, page, width=1100, more=(), also=None):
+        """The document as the browser has it after its scripts, and what was asked for over the network."""
+        self.server.pages = {"http://report.test/": page.encode(), **{k: v.encode() for k, v in (also or {}).items()}}
+        with self.server.lock:
+            self.server.asked.clear()
+        done = subprocess.run(
+            [CHROMIUM, *FLAGS, "--user-data-dir=" + self.profile, "--window-size=%d,1000" % width,
+             "--proxy-server=http://127.0.0.1:%d" % self.server.server_port, "--proxy-bypass-list=<-loopback>",
+             *more, "--dump-dom", "http://report.test/"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=WAIT * 6, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with self.server.lock:
+            asked = [url for url in self.server.asked if not OF_ITS_OWN.search(url)]
+        return Tree(done.stdout.decode("utf-8")).root, asked
+
+    # -- figures ------------------------------------------------------------------------------------------------------
+
+    def axis(self, figure, axis, log):
+        """value -> pixel, from the labels that a reader sees; all labels have to agree with it."""
+        ticks = sorted((float(t.attributes["data-value"]), float(t.attributes["data-at"]))
+                       for t in figure.all("text", data_axis=axis))
+        self.assertGreaterEqual(len(ticks), 2)
+        to = math.log10 if log else float
+        (v0, p0), (v1, p1) = ticks[0], ticks[-1]
+
+        def at(value):
+            return p0 + (to(value) - to(v0)) / (to(v1) - to(v0)) * (p1 - p0)
+
+        for value, pixel in ticks:
+            self.assertAlmostEqual(at(value), pixel, delta=0.1)
+        return at
+
+    def points(self, figure, name):
+        path = figure.one("path", data_series=name).attributes["d"]
+        return [(float(x), float(y)) for x, y in re.findall(r"[ML]([-\d.]+) ([-\d.]+)", path)]
+
+    def same(self, figure, name, expected, X, Y):
+        drawn = self.points(figure, name)
+        self.assertEqual(len(drawn), len(expected), name)
+        for (x, y), (u, v) in zip(drawn, expected):
+            self.assertAlmostEqual(x, X(u), delta=0.2)
+            self.assertAlmostEqual(y, Y(v), delta=0.2)
+
+    def check_percentiles(self, tree, run, log):
+        figure = tree.one("figure", id="chart-percentiles")
+        self.assertEqual(figure.one("svg", role="img").attributes["data-scale"], "log" if log else "linear")
+        X, Y = self.axis(figure, "x", True), self.axis(figure, "y", log)
+        end = max(float(t.attributes["data-value"]) for t in figure.all("text", data_axis="x"))
+        names = ["corrected", "uncorrected"] if run["latency_us"]["corrected"] else ["latency"]
+        for name in names:
+            curve = run["latency_us"]["uncorrected" if name == "latency" else name]["curve"]
+            self.same(figure, name, [(100 / (100 - p) if p < 100 else end, v) for p, v in curve], X, Y)
+
+    def check_time(self, tree, run):
+        middle = [(p["from_s"] + p["to_s"]) / 2 for p in run["series"]]
+        figure = tree.one("figure", id="chart-rate")
+        X, Y = self.axis(figure, "x", False), self.axis(figure, "y", False)
+        self.same(figure, "answered", list(zip(middle, [p["requests_per_s"] for p in run["series"]])), X, Y)
+        figure = tree.one("figure", id="chart-latency")
+        log = figure.one("svg", role="img").attributes["data-scale"] == "log"
+        X, Y = self.axis(figure, "x", False), self.axis(figure, "y", log)
+        for name in ("p50", "p99", "max"):
+            expected = [(m, p[name + "_us"]) for m, p in zip(middle, run["series"]) if p[name + "_us"] is not None]
+            self.same(figure, name, expected, X, Y)
+
+    def check_errors(self, tree, run):
+        figure = tree.one("figure", id="chart-errors")
+        X, Y = self.axis(figure, "x", False), self.axis(figure, "y", False)
+        below = [0] * len(run["series"])
+        for name, key in (("errors", "errors"), ("status 400 and above", "failed_status")):
+            bars = list(figure.one("g", data_series=name).all("rect"))
+            expected = [(i, p) for i, p in enumerate(run["series"]) if p[key]]
+            self.assertEqual(len(bars), len(expected))
+            for bar, (i, p) in zip(bars, expected):
+                self.assertEqual(float(bar.attributes["data-value"]), p[key])
+                self.assertAlmostEqual(float(bar.attributes["x"]), X(p["from_s"]), delta=0.2)
+                top = Y(below[i] + p[key])
+                self.assertAlmostEqual(float(bar.attributes["y"]), top, delta=0.2)
+                self.assertAlmostEqual(float(bar.attributes["height"]), Y(below[i]) - top, delta=0.2)
+            below = [b + p[key] for b, p in zip(below, run["series"])]
+
+    # -- tests --------------------------------------------------------------------------------------------------------
+
+    def test_figures_are_those_of_the_json_and_nothing_is_loaded(self):
+        for kind, width in (("open", 1100), ("open", 500), ("closed", 800), ("ramp", 1100), ("hostile", 700)):
+            with self.subTest(kind=kind, width=width):
+                page = report(kind, "html")
+                tree, asked = self.load(page, width)
+                run = inner_json(page)
+                self.assertEqual(asked, ["http://report.test/"])
+                self.assertEqual(tree.one("h1").text(), run["config"]["target"])
+                self.assertEqual(list(tree.all("img")), [])
+                self.assertEqual(tree.one("html").attributes["data-drawn"], "4" if kind == "open" else "3")
+                curve = (run["latency_us"]["corrected"] or run["latency_us"]["uncorrected"])["curve"]
+                self.check_percentiles(tree, run, curve[-1][1] > 20 * curve[0][1])
+                self.check_time(tree, run)
+                if kind == "open":
+                    self.check_errors(tree, run)
+                    marks = [m for m in tree.all("path") if "data-threshold" in m.attributes]
+                    self.assertEqual([(m.attributes["data-threshold"], m.attributes["class"]) for m in marks],
+                                     [("p99 < 5ms", "mark missed")])
+
+    def test_words_and_tables(self):
+        run = run_of("open")
+        tree, _ = self.load(report("open", "html"))
+        rows = {row.one("th").text(): [c.text() for c in row.all("td")]
+                for row in tree.one("table", id="thresholds").one("tbody").all("tr")}
+        self.assertEqual({text: cells[1][2:] for text, cells in rows.items()},
+                         {t["text"]: "met" if t["met"] else "missed" for t in run["thresholds"]})
+        self.assertEqual(tree.one("p", id="verdict").text(), "3 of 5 thresholds missed")
+        rows = list(tree.one("table", id="series").one("tbody").all("tr"))
+        self.assertEqual([int(list(r.all("td"))[0].text().replace(",", "")) for r in rows],
+                         [p["requests"] for p in run["series"]])
+        for table in tree.all("table"):
+            self.assertTrue(table.one("caption").text())
+            self.assertTrue(all(h.attributes.get("scope") for h in table.all("th")))
+        for figure in tree.all("figure"):
+            self.assertTrue(figure.one("svg", role="img").attributes["aria-label"])
+        self.assertEqual([h.text() for h in tree.all("h2")],
+                         ["Thresholds", "Latency by percentile", "Over time", "Answers", "The run"])
+
+    def test_nothing_measured_and_very_much(self):
+        tree, _ = self.load(report("empty", "html"))
+        self.assertIn("Nothing was answered", tree.one("figure", id="chart-percentiles").text())
+        self.assertEqual(tree.one("p", id="verdict").text(), "The threshold was missed")
+        tree, _ = self.load(report("long", "html"))
+        self.assertEqual(len(self.points(tree.one("figure", id="chart-rate"), "answered")), 900)
+        self.assertEqual(len(list(tree.one("table", id="series").one("tbody").all("tr"))), 900)
+
+    def test_reading_by_pointer_and_keys(self):
+        probe = """<script>
+        const svg = document.querySelector("#chart-latency svg[role=img]"), box = svg.getBoundingClientRect();
+        const at = (part) => svg.dispatchEvent(new PointerEvent("pointermove", {clientX: box.left + part * box.width}));
+        const said = () => { const r = document.querySelector("#chart-latency .reading");
+          return r.hidden ? "" : [...r.children].map((c) => c.textContent).join("|"); };
+        const key = (key) => svg.dispatchEvent(new KeyboardEvent("keydown", {key}));
+        const out = [];
+        at(0); out.push(said()); at(1); out.push(said());
+        key("Home"); out.push(said()); key("ArrowRight"); out.push(said()); key("End"); out.push(said());
+        key("Escape"); out.push(said());
+        document.querySelector("#chart-latency button").click();
+        document.body.dataset.said = JSON.stringify(out);
+        document.body.dataset.scale = document.querySelector("#chart-latency svg[role=img]").dataset.scale;
+        </script></body>"""
+        tree, _ = self.load(report("open", "html").replace("</body>", probe))
+        body = tree.one("body").attributes
+        first, last, home, second, end, gone = json.loads(body["data-said"])
+        series = run_of("open")["series"]
+
+        def us(text):
+            number, unit = re.fullmatch(r"([\d.]+)\u2009(ns|\u00b5s|ms|s)", text).groups()
+            return float(number) * {"ns": 1e-3, "\u00b5s": 1, "ms": 1e3, "s": 1e6}[unit]
+
+        for said, point in ((first, series[0]), (last, series[-1]), (home, series[0]), (second, series[1]),
+                            (end, series[-1])):
+            title, *rows = said.split("|")
+            self.assertEqual(title, "%g to %g s" % (point["from_s"], point["to_s"]))
+            for row, name in zip(rows, ("max", "p99", "p50")):
+                self.assertTrue(row.startswith(name + " "))
+                self.assertAlmostEqual(us(row[len(name) + 1:]) / point[name + "_us"], 1, delta=0.006)
+        self.assertEqual(gone, "")
+        self.assertEqual(body["data-scale"], "linear")  # the button changed it
+
+    def test_a_phone_needs_no_sideways_scrolling(self):
+        frame = """<body><script>
+        const frame = document.createElement("iframe");
+        frame.width = 340; frame.height = 700; frame.src = "http://report.test/page";
+        frame.onload = () => { const d = frame.contentDocument.documentElement;
+          document.body.dataset.page = d.scrollWidth + " " + d.clientWidth + " " + d.dataset.drawn; };
+        document.body.append(frame);
+        </script></body>"""
+        for kind in ("open", "ramp", "hostile", "empty"):
+            tree, _ = self.load(frame, also={"http://report.test/page": report(kind, "html")})
+            wide, window, drawn = map(int, tree.one("body").attributes["data-page"].split())
+            self.assertEqual((wide, window), (340, 340), kind)
+            self.assertGreater(drawn, 0)
+
+    def test_the_recorder_would_notice_and_the_policy_refuses(self):
+        probe = '<img src="http://elsewhere.test/a.png"><script>fetch("http://elsewhere.test/b").catch(() => 0)</script></body>'
+        page = report("closed", "html").replace("</body>", probe)
+        _, asked = self.load(page)
+        self.assertEqual(asked, ["http://report.test/"])  # the page's own policy kept both back
+        page = re.sub(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", "", page)
+        _, asked = self.load(page, more=["--virtual-time-budget=2000"])
+        self.assertIn("http://elsewhere.test/a.png", asked)
+
+
+if __name__ == "__main__":
+    main()

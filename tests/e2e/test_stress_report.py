@@ -1,0 +1,218 @@
+"""The reports of a stress run, read by a JSON parser, a CSV parser, and by those who parse wrk; and what the page's file
+holds before a browser sees it."""
+import csv
+import io
+import os
+import re
+import unittest
+
+from luaserve_e2e import ROOT, main
+from stress_samples import KINDS, Tree, inner_json, report, run_of
+
+NUMBER, COUNT, TEXT, FLAG = (int, float), int, str, bool
+MAYBE = (int, float, type(None))
+LATENCY = {"count": COUNT, "min": MAYBE, "mean": MAYBE, "stdev": MAYBE, "max": MAYBE, "within_stdev_percent": MAYBE,
+           "over_an_hour": COUNT,
+           "percentiles": {p: MAYBE for p in "p50 p75 p90 p95 p99 p99.9 p99.99 p99.999".split()}}
+CURVED = dict(LATENCY, curve=list)
+SCHEMA = {
+    "format": TEXT, "version": COUNT, "luaserve": TEXT, "started": TEXT, "interrupted": FLAG, "exit_status": COUNT,
+    "config": {"target": TEXT, "script": (str, type(None)), "mode": TEXT, "threads": COUNT, "connections": COUNT,
+               "duration_s": MAYBE, "requests": MAYBE, "rate_per_s": MAYBE, "pipeline": COUNT, "keepalive": FLAG,
+               "timeout_s": MAYBE, "backend": TEXT,
+               "stages": [{"duration_s": NUMBER, "rate_per_s": MAYBE, "connections": MAYBE}]},
+    "totals": {"duration_s": NUMBER, "requests": COUNT, "requests_per_s": NUMBER, "asked_per_s": MAYBE, "unsent": COUNT,
+               "connects": COUNT, "bytes_in": COUNT, "bytes_out": COUNT, "bytes_in_per_s": NUMBER,
+               "bytes_out_per_s": NUMBER},
+    "latency_us": {"corrected": CURVED, "uncorrected": CURVED},
+    "engine_lag_us": LATENCY, "engine_late": FLAG,
+    "thread_rate_per_s": {"samples": COUNT, "mean": NUMBER, "stdev": NUMBER, "max": NUMBER,
+                          "within_stdev_percent": NUMBER},
+    "status": dict, "status_classes": {c: COUNT for c in "1xx 2xx 3xx 4xx 5xx".split()},
+    "errors": {e: COUNT for e in "total connect read write timeout answer script".split()},
+    "checks": [{"name": TEXT, "passed": COUNT, "failed": COUNT}],
+    "thresholds": [{"text": TEXT, "metric": TEXT, "met": FLAG, "limit": NUMBER, "actual": MAYBE, "unit": TEXT,
+                    "actual_text": TEXT}],
+    "series": [{"from_s": NUMBER, "to_s": NUMBER, "requests": COUNT, "requests_per_s": NUMBER, "errors": COUNT,
+                "failed_status": COUNT, "bytes_in": COUNT, "bytes_out": COUNT, "connections": COUNT, "p50_us": MAYBE,
+                "p99_us": MAYBE, "max_us": MAYBE}],
+    "series_cut": FLAG,
+}
+NULLABLE = {"corrected", "engine_lag_us"}  # null in closed loop
+
+
+class Json(unittest.TestCase):
+    def match(self, value, schema, where):
+        if isinstance(schema, dict):
+            self.assertEqual(list(value), list(schema), where)  # the order, too: diffs of reports stay readable
+            for name, inner in schema.items():
+                if value[name] is None and name in NULLABLE:
+                    continue
+                self.match(value[name], inner, where + "." + name)
+        elif isinstance(schema, list):
+            for i, element in enumerate(value):
+                self.match(element, schema[0], "%s[%d]" % (where, i))
+        else:
+            self.assertIsInstance(value, schema, where)
+            if not isinstance(value, bool) and isinstance(value, (int, float)):
+                self.assertGreaterEqual(value, 0, where)
+            if schema is not FLAG:
+                self.assertNotIsInstance(value, bool, where)
+
+    def test_names_and_types_are_those_documented(self):
+        with open(os.path.join(ROOT, "src", "stress", "REPORTS.md"), encoding="utf-8") as file:
+            documented = set(re.findall(r"`([A-Za-z_0-9.\s]+)`", file.read()))
+        documented = {word for words in documented for part in words.split() for word in [part, *part.split(".")]}
+
+        def names(schema):
+            for name, inner in schema.items() if isinstance(schema, dict) else []:
+                yield name
+                yield from names(inner[0] if isinstance(inner, list) else inner)
+
+        missing = set(names(SCHEMA)) - documented - {"%dxx" % i for i in range(2, 5)}
+        self.assertEqual(missing, set(), "not in REPORTS.md")
+        for kind in KINDS:
+            with self.subTest(kind=kind):
+                self.match(run_of(kind), SCHEMA, kind)
+
+    def test_figures_agree_with_each_other(self):
+        for kind in KINDS:
+            with self.subTest(kind=kind):
+                run = run_of(kind)
+                totals, series = run["totals"], run["series"]
+                for name in "requests bytes_in bytes_out".split():
+                    self.assertEqual(sum(p[name] for p in series), totals[name], name)
+                self.assertEqual(sum(p["errors"] for p in series), run["errors"]["total"])
+                self.assertEqual(sum(n for e, n in run["errors"].items() if e != "total"), run["errors"]["total"])
+                self.assertEqual(sum(run["status"].values()), totals["requests"])
+                self.assertEqual(sum(run["status_classes"].values()), totals["requests"])
+                self.assertEqual(sum(p["failed_status"] for p in series),
+                                 run["status_classes"]["4xx"] + run["status_classes"]["5xx"])
+                self.assertEqual(series[0]["from_s"], 0)
+                self.assertEqual([p["to_s"] for p in series[:-1]], [p["from_s"] for p in series[1:]])
+                self.assertAlmostEqual(series[-1]["to_s"], totals["duration_s"], 3)
+                self.assertEqual(run["exit_status"], 0 if all(t["met"] for t in run["thresholds"]) else 99)
+                self.assertRegex(run["started"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
+                self.assertEqual(run["config"]["mode"] == "open", run["latency_us"]["corrected"] is not None)
+                for latency in filter(None, run["latency_us"].values()):
+                    self.assertEqual(latency["count"], totals["requests"])
+                    if latency["count"] == 0:
+                        self.assertEqual(latency["curve"], [])
+                        self.assertIsNone(latency["percentiles"]["p99"])
+                        continue
+                    values = list(latency["percentiles"].values())
+                    self.assertEqual(values, sorted(values))
+                    curve = latency["curve"]
+                    self.assertEqual(curve, sorted(curve))
+                    self.assertEqual(curve[0], [0, latency["min"]])
+                    self.assertEqual(curve[-1], [100, latency["max"]])
+                    self.assertLess(100 - curve[-2][0], 2 * 100 / latency["count"])  # as fine as there are values
+                    self.assertEqual(dict(map(tuple, curve))[50], latency["percentiles"]["p50"])
+
+    def test_texts_from_outside_stay_texts(self):
+        run = run_of("hostile")
+        self.assertEqual(run["config"]["target"],
+                         'http://127.0.0.1/</script><img src=x onerror="alert(1)">&amp;\x01\ufffd\ufffd\ufffd \U0001f389')
+        self.assertEqual(run["config"]["script"], "<!--\"\\\n'.lua")
+        self.assertEqual(run["checks"][0]["name"][:18], "</pre><script>\0\x1b[3")
+        self.assertNotIn("<", report("hostile", "json"))
+
+    def test_thresholds(self):
+        found = {t["text"]: (t["metric"], t["met"], t["limit"], t["unit"]) for t in run_of("open")["thresholds"]}
+        self.assertEqual(found, {
+            "p99 < 5ms": ("p99", False, 5000, "us"), "rate >= 3900/s": ("rate", True, 3900, "/s"),
+            "errors < 0.1%": ("errors", True, 0.1, "%"), "5xx == 0": ("5xx", False, 0, ""),
+            "checks == 0": ("checks", False, 0, "")})
+
+
+class Csv(unittest.TestCase):
+    def test_both_tables_are_the_figures_of_the_json(self):
+        for kind in KINDS:
+            with self.subTest(kind=kind):
+                run = run_of(kind)
+                first, second = report(kind, "csv").split("\r\n\r\n")
+                rows = list(csv.DictReader(io.StringIO(first, newline=""), strict=True))
+                self.assertEqual(len(rows), len(run["series"]))
+                for row, point in zip(rows, run["series"]):
+                    self.assertEqual(list(row), list(point))
+                    for name, text in row.items():
+                        if point[name] is None:
+                            self.assertEqual(text, "")
+                        else:
+                            self.assertAlmostEqual(float(text), point[name], 3, name)
+                rows = list(csv.DictReader(io.StringIO(second, newline=""), strict=True))
+                self.assertEqual([r["percent"] for r in rows], "50 75 90 95 99 99.9 99.99 99.999 100".split())
+                for row in rows:
+                    for side in ("corrected", "uncorrected"):
+                        latency = run["latency_us"][side]
+                        value = latency and (latency["max"] if row["percent"] == "100"
+                                             else latency["percentiles"]["p" + row["percent"]])
+                        self.assertEqual(row[side + "_us"], "" if value is None else "%.3f" % value)
+
+
+class LikeWrk(unittest.TestCase):
+    """With the patterns that scripts around wrk use."""
+
+    def test_what_is_parsed_of_wrk(self):
+        for kind in KINDS:
+            with self.subTest(kind=kind):
+                text, run = report(kind, "text"), run_of(kind)
+                number = r"([\d.]+)"
+                size = r"([\d.]+)([KMGT]?)B"
+                time = r"([\d.]+)(us|ms|s|m|h)"
+                self.assertRegex(text.splitlines()[0], r"\ARunning \d+[smh] test @ http://")
+                self.assertRegex(text, r"(?m)^  \d+ threads and \d+ connections$")
+                self.assertRegex(text, r"(?m)^    Latency +%s +%s +%s +%s%%$" % (time, time, time, number))
+                self.assertRegex(text, r"(?m)^    Req/Sec +[\d.]+k? +[\d.]+k? +[\d.]+k? +[\d.]+%$")
+                done = re.search(r"(?m)^  (\d+) requests in %s, %s read$" % (time, size), text)
+                self.assertEqual(int(done[1]), run["totals"]["requests"])
+                rate = re.search(r"(?m)^Requests/sec: +%s$" % number, text)
+                self.assertAlmostEqual(float(rate[1]), run["totals"]["requests_per_s"], 2)
+                self.assertRegex(text, r"(?m)^Transfer/sec: +%s$" % size)
+                latency = run["latency_us"]["corrected"] or run["latency_us"]["uncorrected"]
+                for p in (50, 75, 90, 99):
+                    shown = re.search(r"(?m)^ +%d%% +%s$" % (p, time), text)
+                    us = float(shown[1]) * {"us": 1, "ms": 1e3, "s": 1e6}[shown[2]]
+                    self.assertAlmostEqual(us, latency["percentiles"]["p%d" % p] or 0, delta=0.005 * us + 0.005)
+                bad = re.search(r"(?m)^  Non-2xx or 3xx responses: (\d+)$", text)
+                self.assertEqual(int(bad[1]) if bad else 0, sum(n for s, n in run["status"].items() if s >= "400"))
+                errors = re.search(r"(?m)^  Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)$", text)
+                kinds = [run["errors"][e] for e in "connect read write timeout".split()]
+                self.assertEqual([int(n) for n in errors.groups()] if errors else [0] * 4, kinds)
+
+
+class Page(unittest.TestCase):
+    def test_holds_the_json_and_names_no_other_file(self):
+        for kind in KINDS:
+            with self.subTest(kind=kind):
+                page = report(kind, "html")
+                inner, run = inner_json(page), dict(run_of(kind))
+                self.assertEqual(dict(inner, started=""), dict(run, started=""))
+                tree = Tree(page).root
+                self.assertIn("default-src 'none'", tree.one("meta", http_equiv="Content-Security-Policy")
+                              .attributes["content"])
+                for node in tree.all():
+                    for name in ("src", "srcset", "href", "action", "data", "poster", "style"):
+                        if name in node.attributes:
+                            self.assertEqual((node.name, node.attributes[name]), ("link", "data:,"))
+                    self.assertFalse([n for n in node.attributes if n.startswith("on")], node.name)
+                self.assertEqual([n for n in tree.all() if n.name in ("img", "iframe", "object", "embed", "base")], [])
+                ours = page.replace(report(kind, "json").rstrip("\n"), "")
+                style = tree.one("style").text()
+                script = list(tree.all("script"))[-1].text()
+                self.assertNotRegex(ours, r"google|gvt1|gstatic")
+                self.assertNotRegex(style, r"url\(|@import")
+                self.assertNotRegex(script, r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import)\b")
+                self.assertNotRegex(ours.replace(run["config"]["target"], ""), r"@(TITLE|RUN|TEXT|STYLE|SCRIPT)@")
+
+    def test_has_the_text_for_browsers_without_scripts(self):
+        tree = Tree(report("open", "html")).root
+        self.assertEqual(tree.one("noscript").one("pre").text(), report("open", "text"))
+        self.assertEqual(tree.one("html").attributes["lang"], "en")
+        self.assertEqual(len(list(tree.all("h1"))), 1)
+        self.assertEqual(tree.one("title").text(), "Load test of http://127.0.0.1:8080/hello/ada?lang=fr")
+        self.assertIn("Load test of http://127.0.0.1/</script><img", Tree(report("hostile", "html")).root.one("title").text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The live view of a stress run, through a pseudo-terminal and a terminal of the test's own."""
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import unittest
+
+from luaserve_e2e import WAIT, main
+from stress_samples import SAMPLE
+
+class Screen:
+    """As much of a terminal as the view uses (ECMA-48 CUU, EL, ED, SGR). Lines that are too long are folded, and folded
+    anew when the window changes, as terminals with reflow do."""
+
+    def __init__(self, columns):
+        self.columns, self.rows, self.row, self.column = columns, [""], 0, 0
+        self.sgr = 0
+
+    def feed(self, text):
+        at = 0
+        while at < len(text):
+            sequence = re.compile(r"\x1b\[(\d*)([A-Za-z])").match(text, at)
+            if sequence:
+                at = sequence.end()
+                self.control(sequence[2], sequence[1])
+                continue
+            char = text[at]
+            at += 1
+            if char == "\r":
+                self.column = 0
+            elif char == "\n":
+                self.row += 1
+                while len(self.rows) <= self.row:
+                    self.rows.append("")
+            else:
+                assert char >= " ", repr(char)
+                assert self.column < self.columns, "a line runs over the edge"
+                row = self.rows[self.row].ljust(self.column)
+                self.rows[self.row] = row[:self.column] + char + row[self.column + 1:]
+                self.column += 1
+
+    def control(self, name, number):
+        if name == "A":
+            self.row = max(0, self.row - int(number or 1))
+        elif name == "K":
+            self.rows[self.row] = self.rows[self.row][:self.column]
+        elif name == "J":
+            self.rows[self.row] = self.rows[self.row][:self.column]
+            del self.rows[self.row + 1:]
+        elif name == "m":
+            self.sgr += 1
+        else:
+            raise AssertionError("CSI " + name)
+
+    def resize(self, columns):
+        above, rest = self.rows[:self.row], self.rows[self.row:]
+        folded = [row[i:i + columns] for row in above for i in range(0, max(1, len(row)), columns)]
+        self.rows, self.row, self.columns = folded + rest, len(folded), columns
+
+    def text(self):
+        return [row.rstrip() for row in self.rows if row.strip()]
+
+
+class View(unittest.TestCase):
+    def start(self, ticks, columns=80, **environment):
+        """The view on a pseudo-terminal of its own; returns its process and the master's side."""
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        self.size(master, columns)
+        env = {"TERM": "xterm", "LANG": "C.UTF-8", "PATH": os.environ["PATH"], **environment}
+        process = subprocess.Popen([SAMPLE, "view", str(ticks)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=slave, env=env)
+        os.close(slave)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdin.close)
+        return process, master
+
+    def size(self, master, columns):
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def read(self, master, until):
+        """Decoded output up to and including what `until(text)` wants; the terminal gives whole writes."""
+        data = b""
+        while not until(data.decode("utf-8", "ignore")):
+            ready, _, _ = select.select([master], [], [], WAIT)
+            self.assertTrue(ready, "the view stopped drawing: %r" % data)
+            try:
+                more = os.read(master, 65536)
+            except OSError:  # EIO: the other side has closed it
+                more = b""
+            if not more:
+                break
+            data += more
+        return data.decode("utf-8")
+
+    def picture(self, master):
+        return self.read(master, lambda text: text.count("\x1b[K") >= 3 and text.endswith("\n"))
+
+    def go_on(self, process):
+        process.stdin.write(b".")
+        process.stdin.flush()
+
+    def test_drawn_in_place_and_taken_away(self):
+        process, master = self.start(6)
+        screen = Screen(80)
+        screen.feed("$ before\r\n")
+        for tick in range(6):
+            screen.feed(self.picture(master))
+            lines = screen.text()
+            self.assertEqual(len(lines), 4, lines)
+            self.assertEqual(lines[0], "$ before")
+            self.assertIn("%d%%  %.1fs of 10.0s, %.1fs left" % (5 * (tick + 1), (tick + 1) / 2, 10 - (tick + 1) / 2), lines[1])
+            self.assertIn("/s of 4000", lines[2])
+            self.assertIn("7 errors" if tick == 5 else "0 errors", lines[2])
+            if tick >= 1:
+                self.assertRegex(lines[3], r"p50 \d+us  p99 \d+us  max [\d.]+(us|ms)  p99 [\u2581-\u2588]+$")
+            self.go_on(process)
+        screen.feed(self.read(master, lambda text: False))
+        self.assertEqual(screen.text(), ["$ before"])
+        self.assertEqual(process.stdout.read(), b"done\n")
+        self.assertGreater(screen.sgr, 0)
+
+    def test_no_color_and_no_utf8(self):
+        process, master = self.start(3, NO_COLOR="1", LANG="C")
+        screen = Screen(80)
+        for _ in range(3):
+            text = self.picture(master)
+            self.assertTrue(text.isascii())
+            screen.feed(text)
+            self.go_on(process)
+        self.assertEqual(screen.sgr, 0)
+        self.assertIn("[===", screen.text()[0])
+
+    def test_narrow_and_resized(self):
+        process, master = self.start(8, columns=100)
+        screen = Screen(100)
+        screen.feed("$ before\r\n")
+        for columns in (100, 100, 60, 40, 15, 120, 30, 80):
+            if columns != screen.columns:
+                self.size(master, columns)
+                screen.resize(columns)
+                self.go_on(process)
+            elif screen.row > 1:
+                self.go_on(process)
+            screen.feed(self.picture(master))
+            lines = screen.text()
+            self.assertEqual((lines[0], len(lines)), ("$ before", 4), (columns, lines))
+            self.assertTrue(all(len(line) < columns for line in lines))
+
+    def lines_of(self, **how):
+        done = subprocess.run([SAMPLE, "view", "7"], input=b"." * 7, stdout=subprocess.PIPE, timeout=WAIT, check=True, **how)
+        self.assertEqual(done.stdout, b"done\n")
+        return (done.stderr or b"").decode()
+
+    def test_a_line_a_second_elsewhere(self):
+        text = self.lines_of(stderr=subprocess.PIPE)
+        self.assertRegex(text, r"\A(    [123]s  4000 requests/s  p50 \d+us  p99 \d+us  max [\d.]+(us|ms)  errors 0\n){3}\Z")
+
+    def test_a_dumb_terminal_is_no_screen(self):
+        process, master = self.start(2, TERM="dumb")
+        self.go_on(process)
+        text = self.read(master, lambda text: text.endswith("\n"))
+        self.assertRegex(text, r"\A    1s  4000 requests/s .*errors \d+\r\n\Z")
+        self.go_on(process)
+
+
+if __name__ == "__main__":
+    main()
