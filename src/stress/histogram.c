@@ -1,5 +1,5 @@
-/* histogram.c - the reading side: everything here walks over the counters, once or twice, and costs some ten
- * microseconds. Nothing here is called for a request. */
+/* histogram.c - the reading side: everything here walks over the counters between the extremes, once or twice, and costs
+ * some ten microseconds at most. Nothing here is called for a request. */
 #include "stress/histogram.h"
 
 #include <math.h>
@@ -24,6 +24,20 @@ static uint64_t slot_greatest(size_t slot)
     return slot_least(slot + 1) - 1;
 }
 
+/* The slots that may hold something: from `from` up to, not including, `to`. The writer counts a value before it moves the
+ * extremes, so one that is just being recorded may lie outside: it is seen the next time. */
+typedef struct range {
+    size_t from;
+    size_t to;
+} range;
+
+static range used(const ls_histogram *h)
+{
+    uint64_t min = LOAD(h->min), max = LOAD(h->max);
+    if (min > max) return (range){0, 0};
+    return (range){ls_histogram_slot(min), ls_histogram_slot(max) + 1};
+}
+
 ls_histogram *ls_histogram_open(void)
 {
     /* Zeroed by the system page by page: what is never recorded to takes no memory. */
@@ -39,9 +53,8 @@ void ls_histogram_close(ls_histogram *h)
 
 void ls_histogram_clear(ls_histogram *h)
 {
-    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
-        if (LOAD(h->counts[i]) != 0) STORE(h->counts[i], 0);
-    }
+    range r = used(h);
+    for (size_t i = r.from; i < r.to; i++) STORE(h->counts[i], 0);
     STORE(h->min, UINT64_MAX);
     STORE(h->max, 0);
     STORE(h->clipped, 0);
@@ -49,11 +62,13 @@ void ls_histogram_clear(ls_histogram *h)
 
 void ls_histogram_add(ls_histogram *into, const ls_histogram *from)
 {
-    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+    /* The extremes are read once: what is taken over lies between those that are taken over. */
+    uint64_t min = LOAD(from->min), max = LOAD(from->max);
+    if (min > max) return;
+    for (size_t i = ls_histogram_slot(min), last = ls_histogram_slot(max); i <= last; i++) {
         uint64_t n = LOAD(from->counts[i]);
         if (n != 0) STORE(into->counts[i], LOAD(into->counts[i]) + n);
     }
-    uint64_t min = LOAD(from->min), max = LOAD(from->max);
     if (min < LOAD(into->min)) STORE(into->min, min);
     if (max > LOAD(into->max)) STORE(into->max, max);
     STORE(into->clipped, LOAD(into->clipped) + LOAD(from->clipped));
@@ -62,10 +77,12 @@ void ls_histogram_add(ls_histogram *into, const ls_histogram *from)
 void ls_histogram_between(ls_histogram *into, const ls_histogram *now, const ls_histogram *before)
 {
     uint64_t min = UINT64_MAX, max = 0;
-    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+    range r = used(now);
+    ls_histogram_clear(into);
+    for (size_t i = r.from; i < r.to; i++) {
         uint64_t n = LOAD(now->counts[i]) - LOAD(before->counts[i]);
-        STORE(into->counts[i], n);
         if (n == 0) continue;
+        STORE(into->counts[i], n);
         if (min == UINT64_MAX) min = slot_least(i);
         max = slot_greatest(i);
     }
@@ -77,7 +94,8 @@ void ls_histogram_between(ls_histogram *into, const ls_histogram *now, const ls_
 uint64_t ls_histogram_count(const ls_histogram *h)
 {
     uint64_t sum = 0;
-    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) sum += LOAD(h->counts[i]);
+    range r = used(h);
+    for (size_t i = r.from; i < r.to; i++) sum += LOAD(h->counts[i]);
     return sum;
 }
 
@@ -97,12 +115,11 @@ uint64_t ls_histogram_max(const ls_histogram *h)
     return LOAD(h->max);
 }
 
-/* A value is never said to be greater than the greatest, nor less than the least that was seen. A writer may be between
- * its count and its maximum: then the slot speaks for itself. */
+/* A value is never said to be greater than the greatest, nor less than the least that was seen. */
 static uint64_t clamp(const ls_histogram *h, uint64_t ns)
 {
     uint64_t min = ls_histogram_min(h), max = ls_histogram_max(h);
-    if (max != 0 && ns > max) return max;
+    if (ns > max) return max;
     return ns < min ? min : ns;
 }
 
@@ -117,7 +134,8 @@ static uint64_t rank_of(double percent, uint64_t total)
 void ls_histogram_at_each(const ls_histogram *h, const double *percents, size_t n, uint64_t *ns)
 {
     uint64_t total = ls_histogram_count(h), seen = 0;
-    size_t slot = 0;
+    range r = used(h);
+    size_t slot = r.from;
     for (size_t i = 0; i < n; i++) {
         if (total == 0) {
             ns[i] = 0;
@@ -127,7 +145,7 @@ void ls_histogram_at_each(const ls_histogram *h, const double *percents, size_t 
             ns[i] = ls_histogram_max(h);
         } else {
             uint64_t wanted = rank_of(percents[i], total);
-            while (seen < wanted && slot < LS_HISTOGRAM_SLOTS) seen += LOAD(h->counts[slot++]);
+            while (seen < wanted && slot < r.to) seen += LOAD(h->counts[slot++]);
             ns[i] = clamp(h, slot_greatest(slot - 1));
         }
     }
@@ -146,14 +164,15 @@ static double likely(const ls_histogram *h, size_t slot)
     uint64_t least = slot_least(slot), greatest = slot_greatest(slot), min = ls_histogram_min(h),
              max = ls_histogram_max(h);
     double middle = (double)least + (double)(greatest - least) / 2;
-    if (max != 0 && middle > (double)max) return (double)max;
+    if (middle > (double)max) return (double)max;
     return middle < (double)min ? (double)min : middle;
 }
 
 double ls_histogram_mean(const ls_histogram *h)
 {
     double sum = 0, n = 0;
-    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+    range r = used(h);
+    for (size_t i = r.from; i < r.to; i++) {
         uint64_t count = LOAD(h->counts[i]);
         if (count == 0) continue;
         n += (double)count;
@@ -165,7 +184,8 @@ double ls_histogram_mean(const ls_histogram *h)
 static double stdev_from(const ls_histogram *h, double mean)
 {
     double sum = 0, n = 0;
-    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+    range r = used(h);
+    for (size_t i = r.from; i < r.to; i++) {
         uint64_t count = LOAD(h->counts[i]);
         if (count == 0) continue;
         double off = likely(h, i) - mean;
@@ -185,7 +205,8 @@ double ls_histogram_within(const ls_histogram *h, double n)
     double mean = ls_histogram_mean(h), reach = n * stdev_from(h, mean), inside = 0, all = 0;
     /* Values that are all alike have no deviation, but their mean is rounded. */
     double slack = mean * 1e-12;
-    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+    range r = used(h);
+    for (size_t i = r.from; i < r.to; i++) {
         uint64_t count = LOAD(h->counts[i]);
         if (count == 0) continue;
         all += (double)count;
@@ -199,7 +220,8 @@ double ls_histogram_below(const ls_histogram *h, uint64_t ns)
     if (ns >= LS_HISTOGRAM_NS_MAX) return 100;
     size_t last = ls_histogram_slot(ns);
     uint64_t below = 0, all = 0;
-    for (size_t i = 0; i < LS_HISTOGRAM_SLOTS; i++) {
+    range r = used(h);
+    for (size_t i = r.from; i < r.to; i++) {
         uint64_t count = LOAD(h->counts[i]);
         all += count;
         if (i <= last) below += count;
@@ -209,7 +231,8 @@ double ls_histogram_below(const ls_histogram *h, uint64_t ns)
 
 uint64_t ls_histogram_next(const ls_histogram *h, size_t *slot, uint64_t *ns)
 {
-    for (size_t i = *slot; i < LS_HISTOGRAM_SLOTS; i++) {
+    range r = used(h);
+    for (size_t i = *slot > r.from ? *slot : r.from; i < r.to; i++) {
         uint64_t count = LOAD(h->counts[i]);
         if (count == 0) continue;
         *slot = i + 1;

@@ -211,9 +211,9 @@ static inline bool sample_run(const char *kind, ls_stress_result *out)
         thresholds = one;
         n = 1;
     } else if (strcmp(kind, "long") == 0) {
-        config.duration_ns = 3600 * SAMPLE_SECOND;
+        config.duration_ns = 1800 * SAMPLE_SECOND;
         sample_open(&s, &config);
-        for (int i = 0; i < 3600; i++) {
+        for (int i = 0; i < 1800; i++) {
             sample_work(&s, 100 + 40 * sin(i / 200.0), false, 0, 0);
             sample_tick(&s, SAMPLE_SECOND);
         }
