@@ -110,8 +110,9 @@ static uint64_t open_connections(const ls_stress_meter *m)
 /* A sample of each thread's rate. Two ticks close together would make a sample of noise: they are one. */
 static void sample_rates(ls_stress_meter *m, uint64_t now_ns, uint64_t least_ns)
 {
+    if (now_ns <= m->sampled_ns) return; /* the threads ended before the last tick */
     uint64_t passed = now_ns - m->sampled_ns;
-    if (passed == 0 || passed < least_ns) return;
+    if (passed < least_ns) return;
     for (size_t t = 0; t < m->threads; t++) {
         uint64_t requests = ls_stress_read(&m->counters[t]->requests);
         double rate = (double)(requests - m->thread_requests[t]) * (double)SECOND / (double)passed;
@@ -286,6 +287,37 @@ static int fill(const ls_stress_meter *m, const ls_stress_checks *const *checks,
     return LS_OK;
 }
 
+/* `rest` becomes a part of `p`. */
+static void fold(ls_stress_point *p, const ls_stress_point *rest)
+{
+    p->to_ns = rest->to_ns;
+    p->requests += rest->requests;
+    p->errors += rest->errors;
+    p->failed_status += rest->failed_status;
+    p->bytes_in += rest->bytes_in;
+    p->bytes_out += rest->bytes_out;
+    p->connections = rest->connections;
+    if (rest->p50_ns > p->p50_ns) p->p50_ns = rest->p50_ns;
+    if (rest->p99_ns > p->p99_ns) p->p99_ns = rest->p99_ns;
+    if (rest->max_ns > p->max_ns) p->max_ns = rest->max_ns;
+}
+
+/* The series ends where the run does. The last tick may have come after that, and what is left behind the last whole
+ * interval may be too short to have a rate: then it belongs to the interval before. */
+static void close_series(ls_stress_meter *m, uint64_t end_ns)
+{
+    const uint64_t short_ns = LS_STRESS_TICK_MS * UINT64_C(1000000), duration = end_ns - m->start_ns;
+    const uint64_t seen_ns = end_ns > m->interval_ns ? end_ns : m->interval_ns;
+    sums s = add_up(m);
+    if (seen_ns > m->interval_ns || memcmp(&s, &m->at_interval, sizeof s) != 0) close_interval(m, seen_ns, &s);
+    if (m->cut) return;
+    while (m->count > 1 && m->points[m->count - 1].from_ns + short_ns > duration) {
+        fold(&m->points[m->count - 2], &m->points[m->count - 1]);
+        m->count--;
+    }
+    if (m->count > 0) m->points[m->count - 1].to_ns = duration;
+}
+
 int ls_stress_meter_finish(ls_stress_meter *m, uint64_t end_ns, bool interrupted,
                            const ls_stress_checks *const *checks, const ls_stress_threshold *thresholds,
                            size_t threshold_count, ls_stress_result *out)
@@ -303,8 +335,7 @@ int ls_stress_meter_finish(ls_stress_meter *m, uint64_t end_ns, bool interrupted
     }
     /* A run of less than one tick still has a rate. */
     sample_rates(m, end_ns, ls_histogram_count(m->rates) > 0 ? LS_STRESS_TICK_MS / 2 * UINT64_C(1000000) : 1);
-    sums s = add_up(m);
-    if (end_ns > m->interval_ns) close_interval(m, end_ns, &s);
+    close_series(m, end_ns);
 
     r.rates = m->rates;
     r.points = m->points;

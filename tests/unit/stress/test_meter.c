@@ -51,6 +51,49 @@ static void intervals_end_at_whole_seconds(void **state)
     ls_stress_result_close(&r); /* all zero may be closed again */
 }
 
+/* The threads end at two seconds, the last tick comes at 2.05 s, and a straggler's answer after it. */
+static void the_series_ends_with_the_run(void **state)
+{
+    static const struct {
+        uint64_t last_tick_ns, end_ns;
+        size_t points;
+    } cases[] = {
+        {41 * SAMPLE_SECOND / 20, 2 * SAMPLE_SECOND, 2},                    /* the tick was late */
+        {2 * SAMPLE_SECOND, 2 * SAMPLE_SECOND, 2},                          /* to the nanosecond */
+        {2 * SAMPLE_SECOND, 2 * SAMPLE_SECOND + SAMPLE_SECOND / 10 - 1, 2}, /* the rest is too short */
+        {2 * SAMPLE_SECOND, 2 * SAMPLE_SECOND + SAMPLE_SECOND / 10, 3},     /* the rest is an interval */
+        {3 * SAMPLE_SECOND + SAMPLE_SECOND / 20, 2 * SAMPLE_SECOND, 2},     /* a tick of stragglers alone */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sample s;
+        ls_stress_result r;
+        sample_open(&s, &sample_closed_config);
+        sample_answer(&s, 0, 200, 1000, 0, 0);
+        sample_tick(&s, SAMPLE_SECOND);
+        sample_answer(&s, 1, 200, 2000, 0, 0);
+        if (cases[i].last_tick_ns > 3 * SAMPLE_SECOND) sample_tick(&s, SAMPLE_SECOND);
+        sample_tick(&s, SAMPLE_START + cases[i].last_tick_ns - s.now);
+        sample_answer(&s, 1, 503, 7000000, 0, 0);
+        s.now = SAMPLE_START + cases[i].end_ns;
+        sample_finish(&s, false, NULL, 0, &r);
+        assert_int_equal(r.point_count, cases[i].points);
+        uint64_t requests = 0, at = 0, max = 0;
+        for (size_t p = 0; p < r.point_count; p++) {
+            assert_true(r.points[p].from_ns == at && r.points[p].to_ns > at);
+            at = r.points[p].to_ns;
+            requests += r.points[p].requests;
+            max = r.points[p].max_ns > max ? r.points[p].max_ns : max;
+        }
+        assert_true(at == r.duration_ns && r.duration_ns == cases[i].end_ns);
+        assert_true(requests == 3 && r.requests == 3 && max == 7000000);
+        assert_true(r.points[r.point_count - 1].failed_status == 1);
+        assert_true(ls_histogram_max(r.rates) < 100); /* no sample of a time that has not passed */
+        sample_close(&s);
+        ls_stress_result_close(&r);
+    }
+}
+
 static void each_thread_is_a_sample_of_the_rate(void **state)
 {
     sample s;
@@ -214,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(intervals_end_at_whole_seconds),
+        cmocka_unit_test(the_series_ends_with_the_run),
         cmocka_unit_test(each_thread_is_a_sample_of_the_rate),
         cmocka_unit_test(a_run_shorter_than_a_tick_has_a_rate),
         cmocka_unit_test(live_rate_is_of_the_last_second),
