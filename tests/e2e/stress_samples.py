@@ -96,3 +96,112 @@ class Tree(html.parser.HTMLParser):
 
 def inner_json(page):
     return strict_json(re.search(r'<script type="application/json" id="run">(.*?)</script>', page, re.S)[1])
+
+
+# ---- what the JSON looks like: REPORTS.md in a form that can be checked -----------------------------------------------
+
+NUMBER, COUNT, TEXT, FLAG = (int, float), int, str, bool
+MAYBE = (int, float, type(None))
+LATENCY = {"count": COUNT, "min": MAYBE, "mean": MAYBE, "stdev": MAYBE, "max": MAYBE, "within_stdev_percent": MAYBE,
+           "over_an_hour": COUNT,
+           "percentiles": {p: MAYBE for p in "p50 p75 p90 p95 p99 p99.9 p99.99 p99.999".split()}}
+CURVED = dict(LATENCY, curve=list)
+SCHEMA = {
+    "format": TEXT, "version": COUNT, "luaserve": TEXT, "started": TEXT, "interrupted": FLAG, "exit_status": COUNT,
+    "config": {"target": TEXT, "script": (str, type(None)), "mode": TEXT, "threads": COUNT, "connections": COUNT,
+               "duration_s": MAYBE, "requests": MAYBE, "rate_per_s": MAYBE, "pipeline": COUNT, "keepalive": FLAG,
+               "timeout_s": MAYBE, "backend": TEXT,
+               "stages": [{"duration_s": NUMBER, "rate_per_s": MAYBE, "connections": MAYBE}]},
+    "totals": {"duration_s": NUMBER, "requests": COUNT, "requests_per_s": NUMBER, "asked_per_s": MAYBE, "unsent": COUNT,
+               "connects": COUNT, "bytes_in": COUNT, "bytes_out": COUNT, "bytes_in_per_s": NUMBER,
+               "bytes_out_per_s": NUMBER},
+    "latency_us": {"corrected": CURVED, "uncorrected": CURVED},
+    "engine_lag_us": LATENCY, "engine_late": FLAG,
+    "thread_rate_per_s": {"samples": COUNT, "mean": NUMBER, "stdev": NUMBER, "max": NUMBER,
+                          "within_stdev_percent": NUMBER},
+    "status": dict, "status_classes": {c: COUNT for c in "1xx 2xx 3xx 4xx 5xx".split()},
+    "errors": {e: COUNT for e in "total connect read write timeout answer script".split()},
+    "checks": [{"name": TEXT, "passed": COUNT, "failed": COUNT}],
+    "thresholds": [{"text": TEXT, "metric": TEXT, "met": FLAG, "limit": NUMBER, "actual": MAYBE, "unit": TEXT,
+                    "actual_text": TEXT}],
+    "series": [{"from_s": NUMBER, "to_s": NUMBER, "requests": COUNT, "requests_per_s": NUMBER, "errors": COUNT,
+                "failed_status": COUNT, "bytes_in": COUNT, "bytes_out": COUNT, "connections": COUNT, "p50_us": MAYBE,
+                "p99_us": MAYBE, "max_us": MAYBE}],
+    "series_cut": FLAG,
+}
+NULLABLE = {"corrected", "engine_lag_us"}  # null in closed loop
+
+
+def check_schema(test, value, schema=None, where="run"):
+    """Fails unless exactly the documented names are there, in their order (diffs of reports stay readable), with values
+    of their types; no number is negative."""
+    schema = SCHEMA if schema is None else schema
+    if isinstance(schema, dict):
+        test.assertEqual(list(value), list(schema), where)
+        for name, inner in schema.items():
+            if value[name] is not None or name not in NULLABLE:
+                check_schema(test, value[name], inner, where + "." + name)
+    elif isinstance(schema, list):
+        for i, element in enumerate(value):
+            check_schema(test, element, schema[0], "%s[%d]" % (where, i))
+    else:
+        test.assertIsInstance(value, schema, where)
+        if not isinstance(value, bool) and isinstance(value, (int, float)):
+            test.assertGreaterEqual(value, 0, where)
+        if schema is not FLAG:
+            test.assertNotIsInstance(value, bool, where)
+
+
+# ---- a terminal -------------------------------------------------------------------------------------------------------
+
+class Screen:
+    """As much of a terminal as the view uses (ECMA-48 CUU, EL, ED, SGR). Lines that are too long are folded, and folded
+    anew when the window changes, as terminals with reflow do."""
+
+    def __init__(self, columns):
+        self.columns, self.rows, self.row, self.column = columns, [""], 0, 0
+        self.sgr = 0
+
+    def feed(self, text):
+        at = 0
+        while at < len(text):
+            sequence = re.compile(r"\x1b\[(\d*)([A-Za-z])").match(text, at)
+            if sequence:
+                at = sequence.end()
+                self.control(sequence[2], sequence[1])
+                continue
+            char = text[at]
+            at += 1
+            if char == "\r":
+                self.column = 0
+            elif char == "\n":
+                self.row += 1
+                while len(self.rows) <= self.row:
+                    self.rows.append("")
+            else:
+                assert char >= " ", repr(char)
+                assert self.column < self.columns, "a line runs over the edge"
+                row = self.rows[self.row].ljust(self.column)
+                self.rows[self.row] = row[:self.column] + char + row[self.column + 1:]
+                self.column += 1
+
+    def control(self, name, number):
+        if name == "A":
+            self.row = max(0, self.row - int(number or 1))
+        elif name == "K":
+            self.rows[self.row] = self.rows[self.row][:self.column]
+        elif name == "J":
+            self.rows[self.row] = self.rows[self.row][:self.column]
+            del self.rows[self.row + 1:]
+        elif name == "m":
+            self.sgr += 1
+        else:
+            raise AssertionError("CSI " + name)
+
+    def resize(self, columns):
+        above, rest = self.rows[:self.row], self.rows[self.row:]
+        folded = [row[i:i + columns] for row in above for i in range(0, max(1, len(row)), columns)]
+        self.rows, self.row, self.columns = folded + rest, len(folded), columns
+
+    def text(self):
+        return [row.rstrip() for row in self.rows if row.strip()]

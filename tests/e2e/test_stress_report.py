@@ -7,58 +7,9 @@ import re
 import unittest
 
 from luaserve_e2e import ROOT, main
-from stress_samples import KINDS, Tree, inner_json, report, run_of
-
-NUMBER, COUNT, TEXT, FLAG = (int, float), int, str, bool
-MAYBE = (int, float, type(None))
-LATENCY = {"count": COUNT, "min": MAYBE, "mean": MAYBE, "stdev": MAYBE, "max": MAYBE, "within_stdev_percent": MAYBE,
-           "over_an_hour": COUNT,
-           "percentiles": {p: MAYBE for p in "p50 p75 p90 p95 p99 p99.9 p99.99 p99.999".split()}}
-CURVED = dict(LATENCY, curve=list)
-SCHEMA = {
-    "format": TEXT, "version": COUNT, "luaserve": TEXT, "started": TEXT, "interrupted": FLAG, "exit_status": COUNT,
-    "config": {"target": TEXT, "script": (str, type(None)), "mode": TEXT, "threads": COUNT, "connections": COUNT,
-               "duration_s": MAYBE, "requests": MAYBE, "rate_per_s": MAYBE, "pipeline": COUNT, "keepalive": FLAG,
-               "timeout_s": MAYBE, "backend": TEXT,
-               "stages": [{"duration_s": NUMBER, "rate_per_s": MAYBE, "connections": MAYBE}]},
-    "totals": {"duration_s": NUMBER, "requests": COUNT, "requests_per_s": NUMBER, "asked_per_s": MAYBE, "unsent": COUNT,
-               "connects": COUNT, "bytes_in": COUNT, "bytes_out": COUNT, "bytes_in_per_s": NUMBER,
-               "bytes_out_per_s": NUMBER},
-    "latency_us": {"corrected": CURVED, "uncorrected": CURVED},
-    "engine_lag_us": LATENCY, "engine_late": FLAG,
-    "thread_rate_per_s": {"samples": COUNT, "mean": NUMBER, "stdev": NUMBER, "max": NUMBER,
-                          "within_stdev_percent": NUMBER},
-    "status": dict, "status_classes": {c: COUNT for c in "1xx 2xx 3xx 4xx 5xx".split()},
-    "errors": {e: COUNT for e in "total connect read write timeout answer script".split()},
-    "checks": [{"name": TEXT, "passed": COUNT, "failed": COUNT}],
-    "thresholds": [{"text": TEXT, "metric": TEXT, "met": FLAG, "limit": NUMBER, "actual": MAYBE, "unit": TEXT,
-                    "actual_text": TEXT}],
-    "series": [{"from_s": NUMBER, "to_s": NUMBER, "requests": COUNT, "requests_per_s": NUMBER, "errors": COUNT,
-                "failed_status": COUNT, "bytes_in": COUNT, "bytes_out": COUNT, "connections": COUNT, "p50_us": MAYBE,
-                "p99_us": MAYBE, "max_us": MAYBE}],
-    "series_cut": FLAG,
-}
-NULLABLE = {"corrected", "engine_lag_us"}  # null in closed loop
-
+from stress_samples import KINDS, SCHEMA, Tree, check_schema, inner_json, report, run_of
 
 class Json(unittest.TestCase):
-    def match(self, value, schema, where):
-        if isinstance(schema, dict):
-            self.assertEqual(list(value), list(schema), where)  # the order, too: diffs of reports stay readable
-            for name, inner in schema.items():
-                if value[name] is None and name in NULLABLE:
-                    continue
-                self.match(value[name], inner, where + "." + name)
-        elif isinstance(schema, list):
-            for i, element in enumerate(value):
-                self.match(element, schema[0], "%s[%d]" % (where, i))
-        else:
-            self.assertIsInstance(value, schema, where)
-            if not isinstance(value, bool) and isinstance(value, (int, float)):
-                self.assertGreaterEqual(value, 0, where)
-            if schema is not FLAG:
-                self.assertNotIsInstance(value, bool, where)
-
     def test_names_and_types_are_those_documented(self):
         with open(os.path.join(ROOT, "src", "stress", "REPORTS.md"), encoding="utf-8") as file:
             documented = set(re.findall(r"`([A-Za-z_0-9.\s]+)`", file.read()))
@@ -73,7 +24,7 @@ class Json(unittest.TestCase):
         self.assertEqual(missing, set(), "not in REPORTS.md")
         for kind in KINDS:
             with self.subTest(kind=kind):
-                self.match(run_of(kind), SCHEMA, kind)
+                check_schema(self, run_of(kind))
 
     def test_figures_agree_with_each_other(self):
         for kind in KINDS:

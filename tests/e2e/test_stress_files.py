@@ -1,0 +1,182 @@
+"""`luaserve stress` with all that it can tell: --json, --csv, --html, --latency, --threshold, --quiet, the view on a
+terminal and the lines elsewhere, an early end."""
+import csv
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+
+from luaserve_e2e import E2E, LUASERVE, SLOW, WAIT, main, run_program, scratch
+from stress_samples import Screen, Tree, check_schema, inner_json, strict_json
+
+SITE = """
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "hello\\n" end)
+app:get("/bad", function() return 503, "later\\n" end)
+ls.listen(0, app)
+"""
+
+
+class Files(E2E):
+    SITE = SITE
+    FLAGS = ("--threads", "1")
+
+    def stress(self, *options, path="/", status=0):
+        """Runs it; its standard output and standard error."""
+        url = "http://127.0.0.1:%d%s" % (self.server.port(), path)
+        got, out, err = run_program(["stress", *options, url], timeout=4 * WAIT)
+        self.assertEqual(got, status, out + err)
+        return out, err
+
+    def files(self, *options, **how):
+        """Runs it with all three files; the JSON, the CSV's two tables, the page's tree, the text, and the page."""
+        with scratch() as where:
+            names = {kind: os.path.join(where, "run." + kind) for kind in ("json", "csv", "html")}
+            with open(names["html"], "w", encoding="utf-8") as old:
+                old.write("an older report " * 10000)  # is replaced, not written over
+            out, err = self.stress(*["--%s=%s" % pair for pair in names.items()], *options, **how)
+            texts = {}
+            for kind, name in names.items():
+                with open(name, encoding="utf-8", newline="") as file:
+                    texts[kind] = file.read()
+        run = strict_json(texts["json"])
+        check_schema(self, run)
+        tables = [list(csv.DictReader(part.splitlines(), strict=True)) for part in texts["csv"].split("\r\n\r\n")]
+        self.assertEqual(inner_json(texts["html"]), run)
+        self.assertNotIn("an older report", texts["html"])
+        return run, tables, Tree(texts["html"]).root, out, err
+
+    def test_all_files_tell_the_same(self):
+        run, (series, percents), tree, out, err = self.files("-c", "4", "-t", "2", "-n", "500", "-q", "--latency")
+        self.assertEqual(err, "")
+        self.assertEqual(run["totals"]["requests"], 500)
+        self.assertEqual(run["totals"]["connects"], 4)
+        self.assertEqual(run["status"], {"200": 500})
+        self.assertEqual(sum(p["requests"] for p in run["series"]), 500)
+        self.assertEqual(sum(int(row["requests"]) for row in series), 500)
+        self.assertEqual(run["latency_us"]["uncorrected"]["count"], 500)
+        self.assertIsNone(run["latency_us"]["corrected"])
+        self.assertEqual(percents[-1]["uncorrected_us"], "%.3f" % run["latency_us"]["uncorrected"]["max"])
+        config = run["config"]
+        self.assertEqual((config["mode"], config["connections"], config["threads"], config["requests"], config["duration_s"]),
+                         ("closed", 4, 2, 500, None))
+        self.assertEqual(tree.one("noscript").one("pre").text(), out)
+        self.assertRegex(out, r"\ARunning 500 requests @ http://127\.0\.0\.1:\d+/\n  2 threads and 4 connections\n")
+        self.assertRegex(out, r"\n  Latency Distribution\n     50% ")
+        self.assertRegex(out, r"\n  500 requests in [\d.]+m?s, [\d.]+KB read\nRequests/sec: +[\d.]+\nTransfer/sec: +[\d.]+[KM]B\n\Z")
+
+    def test_open_loop(self):
+        run, (series, percents), _, out, _ = self.files("-c", "4", "-t", "1", "-R", "200", "-d", "1s", "-q")
+        self.assertEqual(run["config"]["mode"], "open")
+        self.assertEqual(run["totals"]["asked_per_s"], 200)
+        self.assertEqual(run["totals"]["requests"] + run["totals"]["unsent"], 200)
+        for latency in (run["latency_us"]["corrected"], run["latency_us"]["uncorrected"]):
+            self.assertEqual(latency["count"], run["totals"]["requests"])
+        self.assertGreaterEqual(run["latency_us"]["corrected"]["max"], run["latency_us"]["uncorrected"]["max"])
+        self.assertTrue(all(row["corrected_us"] for row in percents))
+        self.assertGreaterEqual(run["engine_lag_us"]["count"], 1)
+        self.assertIn("corrected  uncorrected\n  p50 ", out)
+        self.assertEqual(len(series), len(run["series"]))
+
+    def test_thresholds_decide_the_status(self):
+        out, _ = self.stress("-n", "100", "-q", "--threshold", "errors == 0", "--threshold", "p99 < %ds" % WAIT)
+        self.assertRegex(out, r"\nThresholds\n  met     errors == 0 \(measured: 0\)\n  met     p99 < \d+s \(measured: ")
+        run, _, _, out, _ = self.files("-n", "100", "-c", "1", "-q", "--threshold", "5xx < 10%", "--threshold", "503 > 70",
+                                       "--threshold", "p99 < 0us", path="/bad", status=99)
+        self.assertEqual([(t["text"], t["met"], t["actual"]) for t in run["thresholds"][:2]],
+                         [("5xx < 10%", False, 100), ("503 > 70", True, 100)])
+        self.assertEqual(run["status"], {"503": 100})
+        self.assertEqual(run["exit_status"], 99)
+        self.assertIn("  MISSED  5xx < 10% (measured: 100.00%)\n  met     503 > 70 (measured: 100)\n  MISSED  p99 < 0us ", out)
+        self.assertIn("  Non-2xx or 3xx responses: 100\n", out)
+
+    def test_bad_thresholds_and_files_are_said_before_the_run(self):
+        out, err = self.stress("--threshold", "p99 < 5", status=1)
+        self.assertEqual(out, "")
+        self.assertIn('threshold "p99 < 5": a latency needs a unit: us, ms or s', err)
+        self.assertIn("OPERATOR  <  <=  >  >=  ==", err)
+        for option in ("--json", "--csv", "--html"):
+            out, err = self.stress(option, "/no/such/folder/file", status=1)
+            self.assertEqual(out, "")
+            self.assertIn("cannot write /no/such/folder/file: not found", err)
+
+    def test_lines_where_nobody_looks(self):
+        out, err = self.stress("-c", "2", "-R", "100", "-d", "2200ms")
+        lines = err.splitlines()
+        self.assertRegex(lines[0], r"\A    1s  \d+ requests/s  p50 [\d.]+[um]s  p99 [\d.]+[um]?s  max [\d.]+[um]?s  errors 0\Z")
+        self.assertRegex(lines[1], r"\A    2s  ")
+        self.assertNotIn("\x1b", out + err)
+        _, err = self.stress("-c", "2", "-n", "100", "--quiet")
+        self.assertEqual(err, "")
+
+    # -- on a terminal ------------------------------------------------------------------------------------------------
+
+    def on_terminal(self, *options):
+        """Its process, with the master's side of the terminal that its standard error is."""
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        environment = dict(os.environ, TERM="xterm", LC_ALL="C.UTF-8")
+        environment.pop("NO_COLOR", None)
+        process = subprocess.Popen([LUASERVE, "stress", *options, "http://127.0.0.1:%d/" % self.server.port()],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave, env=environment)
+        os.close(slave)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(lambda: process.poll() is None and (process.kill(), process.wait()))
+        return process, master
+
+    def read(self, master, until):
+        data = b""
+        while not until(data):
+            ready, _, _ = select.select([master], [], [], WAIT)
+            self.assertTrue(ready, "the view stopped drawing: %r" % data[-500:])
+            try:
+                more = os.read(master, 65536)
+            except OSError:  # EIO: the other side has closed it
+                more = b""
+            if not more:
+                break
+            data += more
+        return data.decode("utf-8")
+
+    def test_the_view_is_drawn_and_gone_at_the_end(self):
+        process, master = self.on_terminal("-c", "4", "-R", "300", "-d", "1500ms")
+        screen = Screen(80)
+        drawn = self.read(master, lambda data: data.count(b"\x1b[K") >= 3 and data.endswith(b"\n"))
+        screen.feed(drawn)
+        self.assertRegex(screen.text()[0], r"\A\[.*\] +\d+%  \d\.\ds of 1\.5s, \d\.\ds left\Z")
+        self.assertRegex(screen.text()[1], r"\A\d+/s of 300  0 errors  \d+ requests  4 connections\Z")
+        rest = self.read(master, lambda data: False)
+        screen.feed(rest)
+        self.assertEqual(screen.text(), [])
+        self.assertGreater(rest.count("\x1b[3A"), 5 if SLOW == 1 else 1)
+        out = process.stdout.read().decode()
+        self.assertEqual(process.wait(WAIT), 0)
+        self.assertTrue(out.startswith("Running "))
+        self.assertNotIn("\x1b", out)
+
+    def test_an_early_end_still_reports(self):
+        with scratch() as where:
+            name = os.path.join(where, "run.json")
+            process, master = self.on_terminal("-c", "4", "-R", "300", "-d", "10m", "--json", name)
+            self.read(master, lambda data: re.search(rb"[1-9]\d* requests", data))
+            process.send_signal(signal.SIGINT)
+            out = process.stdout.read().decode()
+            self.assertEqual(process.wait(2 * WAIT), 0)
+            with open(name, encoding="utf-8") as file:
+                run = strict_json(file.read())
+        check_schema(self, run)
+        self.assertTrue(run["interrupted"])
+        self.assertGreater(run["totals"]["requests"], 0)
+        self.assertEqual(run["config"]["duration_s"], 600)
+        self.assertRegex(out, r"\nEnded early, after [\d.]+m?s\n")
+
+
+if __name__ == "__main__":
+    main()
