@@ -203,11 +203,15 @@ class Browser(unittest.TestCase):
         probe = """<script>
         const svg = document.querySelector("#chart-latency svg[role=img]"), box = svg.getBoundingClientRect();
         const at = (part) => svg.dispatchEvent(new PointerEvent("pointermove", {clientX: box.left + part * box.width}));
-        const said = () => { const r = document.querySelector("#chart-latency .reading");
-          return r.hidden ? "" : [...r.children].map((c) => c.textContent).join("|"); };
+        const said = () => {
+          const r = document.querySelector("#chart-latency .reading"), b = r.getBoundingClientRect();
+          if (r.hidden) return "";
+          const within = b.left >= box.left && b.right <= box.right && b.top >= box.top && b.bottom <= box.bottom;
+          return (within ? "" : "outside of the drawing: ") + [...r.children].map((c) => c.textContent).join("|");
+        };
         const key = (key) => svg.dispatchEvent(new KeyboardEvent("keydown", {key}));
         const out = [];
-        at(0); out.push(said()); at(1); out.push(said());
+        at(0); out.push(said()); at(1); out.push(said()); at(0.5); if (said().startsWith("outside")) out.push(said());
         key("Home"); out.push(said()); key("ArrowRight"); out.push(said()); key("End"); out.push(said());
         key("Escape"); out.push(said());
         document.querySelector("#chart-latency button").click();

@@ -149,7 +149,7 @@ function show(chart) {
   let free = -1e9;
   for (const t of X.ticks) {
     const x = X.at(t), isEnd = t === chart.x.end;
-    const limit = isEnd || !chart.x.end ? width + 4 : X.at(chart.x.end) - half(chart.x.end) - 6;
+    const limit = isEnd || !chart.x.end ? width + 4 : X.at(chart.x.end) - half(chart.x.end) - 12;
     drawing.append(svg("line", { class: "grid", x1: x, x2: x, y1: top, y2: height - bottom }));
     if ((x - half(t) < free && !isEnd) || x + half(t) > limit) continue;
     free = x + half(t) + 8;
@@ -217,10 +217,11 @@ function readOut(chart, figure, drawing, X, Y, box) {
     const [title, rows] = chart.reading(i);
     reading.replaceChildren(el("b", {}, title), ...rows.map(([name, text]) => el("div", {}, name + " " + text)));
     reading.hidden = false;
-    const scale = drawing.clientWidth / box.width, room = figure.clientWidth - reading.offsetWidth;
-    const beside = x * scale + 14;
-    reading.style.left = Math.max(0, beside > room ? Math.min(room, x * scale - 14 - reading.offsetWidth) : beside) + "px";
-    reading.style.top = drawing.offsetTop + 12 + "px";
+    const inside = drawing.getBoundingClientRect(), outside = figure.getBoundingClientRect();
+    const place = x * inside.width / box.width, wide = reading.offsetWidth, room = outside.width - wide;
+    const left = place + 14 > room ? place - 14 - wide : place + 14; // beside the guide, where there is room for it
+    reading.style.left = Math.max(0, Math.min(room, left)) + "px";
+    reading.style.top = inside.top - outside.top + 12 + "px";
   };
   const nearest = (clientX) => {
     const rect = drawing.getBoundingClientRect(), x = (clientX - rect.left) / rect.width * box.width;
