@@ -1,4 +1,5 @@
-/* terminal.h - whether someone looks at a stream, and how wide the window is. terminal_posix.c supplies it. */
+/* terminal.h - whether someone looks at a stream, and how wide the window is. terminal_posix.c or terminal_win32.c
+ * supplies it. */
 #ifndef LS_STRESS_TERMINAL_H
 #define LS_STRESS_TERMINAL_H
 
@@ -12,7 +13,8 @@ bool ls_terminal_is(FILE *stream);
 /* Columns of the window now; it may change at any time. 80 when the system does not say. */
 unsigned ls_terminal_columns(FILE *stream);
 
-/* The user's encoding is UTF-8, by LC_ALL, LC_CTYPE or LANG, whichever is set first. */
+/* The user's encoding is UTF-8, by LC_ALL, LC_CTYPE or LANG, whichever is set first; on Windows by the console's code
+ * page. */
 bool ls_terminal_utf8(void);
 
 /* NO_COLOR is set to something (https://no-color.org). */
