@@ -34,6 +34,7 @@ struct ls_stress_meter {
     ls_histogram *before;
     ls_histogram *between;
     uint64_t interval_ns; /* where the open interval began */
+    uint64_t most_open;   /* connections, at any tick of the open interval */
     sums at_interval;
     ls_stress_point *points;
     size_t count;
@@ -168,11 +169,12 @@ static void close_interval(ls_stress_meter *m, uint64_t now_ns, const sums *s)
         .failed_status = s->failed_status - m->at_interval.failed_status,
         .bytes_in = s->bytes_in - m->at_interval.bytes_in,
         .bytes_out = s->bytes_out - m->at_interval.bytes_out,
-        .connections = open_connections(m),
+        .connections = m->most_open,
     };
     if (p->requests > 0) measure_latency(m, p);
     if (!keep(m, p)) m->cut = true; /* the totals go on without it, and the reports say so */
     m->interval_ns = now_ns;
+    m->most_open = 0;
     m->at_interval = *s;
 }
 
@@ -196,6 +198,7 @@ bool ls_stress_meter_tick(ls_stress_meter *m, uint64_t now_ns)
     };
     for (size_t t = 0; t < m->threads; t++) m->live.checks_failed += ls_stress_read(&m->counters[t]->checks_failed);
 
+    if (m->live.connections > m->most_open) m->most_open = m->live.connections;
     /* Intervals end at whole seconds since the start, however late the ticks come. */
     if ((now_ns - m->start_ns) / SECOND == (m->interval_ns - m->start_ns) / SECOND) return false;
     close_interval(m, now_ns, &s);
@@ -287,6 +290,14 @@ static int fill(const ls_stress_meter *m, const ls_stress_checks *const *checks,
     return LS_OK;
 }
 
+/* Of a run that ended before the first tick: as many as it was to have, unless fewer were made. */
+static uint64_t made_connections(const ls_stress_meter *m)
+{
+    uint64_t made = 0;
+    for (size_t t = 0; t < m->threads; t++) made += ls_stress_read(&m->counters[t]->connects);
+    return made < m->config.connections ? made : m->config.connections;
+}
+
 /* `rest` becomes a part of `p`. */
 static void fold(ls_stress_point *p, const ls_stress_point *rest)
 {
@@ -296,7 +307,7 @@ static void fold(ls_stress_point *p, const ls_stress_point *rest)
     p->failed_status += rest->failed_status;
     p->bytes_in += rest->bytes_in;
     p->bytes_out += rest->bytes_out;
-    p->connections = rest->connections;
+    if (rest->connections > p->connections) p->connections = rest->connections;
     if (rest->p50_ns > p->p50_ns) p->p50_ns = rest->p50_ns;
     if (rest->p99_ns > p->p99_ns) p->p99_ns = rest->p99_ns;
     if (rest->max_ns > p->max_ns) p->max_ns = rest->max_ns;
@@ -309,6 +320,8 @@ static void close_series(ls_stress_meter *m, uint64_t end_ns)
     const uint64_t short_ns = LS_STRESS_TICK_MS * UINT64_C(1000000), duration = end_ns - m->start_ns;
     const uint64_t seen_ns = end_ns > m->interval_ns ? end_ns : m->interval_ns;
     sums s = add_up(m);
+    if (m->most_open == 0) m->most_open = m->last.connections; /* the threads have closed theirs by now */
+    if (m->ticks == 1) m->most_open = made_connections(m);
     if (seen_ns > m->interval_ns || memcmp(&s, &m->at_interval, sizeof s) != 0) close_interval(m, seen_ns, &s);
     if (m->cut) return;
     while (m->count > 1 && m->points[m->count - 1].from_ns + short_ns > duration) {

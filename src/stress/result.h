@@ -48,7 +48,7 @@ typedef struct ls_stress_point {
     uint64_t failed_status; /* answers with status 400 and above */
     uint64_t bytes_in;
     uint64_t bytes_out;
-    uint64_t connections; /* open at its end */
+    uint64_t connections; /* the most that were open at one look */
     uint64_t p50_ns;      /* from the due moment in open loop, else from the send; 0 when nothing was answered */
     uint64_t p99_ns;
     uint64_t max_ns;

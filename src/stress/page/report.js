@@ -324,7 +324,7 @@ function intervals() {
     const sum = (key) => part.reduce((a, p) => a + p[key], 0);
     out.push({ from_s: first.from_s, to_s: last.to_s, requests: sum("requests"),
       requests_per_s: sum("requests") / (last.to_s - first.from_s), errors: sum("errors"), failed_status: sum("failed_status"),
-      bytes_in: sum("bytes_in"), bytes_out: sum("bytes_out"), connections: last.connections,
+      bytes_in: sum("bytes_in"), bytes_out: sum("bytes_out"), connections: greatest(part, "connections"),
       p50_us: greatest(part, "p50_us"), p99_us: greatest(part, "p99_us"), max_us: greatest(part, "max_us") });
   }
   return out;

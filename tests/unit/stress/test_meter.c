@@ -94,6 +94,35 @@ static void the_series_ends_with_the_run(void **state)
     }
 }
 
+/* When the meter is told of the end the threads have closed their connections. */
+static void connections_of_the_last_interval(void **state)
+{
+    sample s;
+    ls_stress_result r;
+    (void)state;
+    sample_open(&s, &sample_closed_config);
+    atomic_store(&s.counters[0].connections, 40);
+    sample_tick(&s, SAMPLE_SECOND / 2);
+    atomic_store(&s.counters[0].connections, 30);
+    sample_tick(&s, SAMPLE_SECOND / 2);
+    atomic_store(&s.counters[0].connections, 20);
+    sample_tick(&s, SAMPLE_SECOND / 2);
+    atomic_store(&s.counters[0].connections, 0);
+    s.now += SAMPLE_SECOND / 4;
+    sample_finish(&s, false, NULL, 0, &r);
+    assert_true(r.point_count == 2 && r.points[0].connections == 40 && r.points[1].connections == 20);
+    sample_close(&s);
+    ls_stress_result_close(&r);
+
+    sample_open(&s, &sample_closed_config); /* ended before the first look; 7 were made */
+    atomic_store(&s.counters[0].connects, 7);
+    s.now += SAMPLE_SECOND / 20;
+    sample_finish(&s, false, NULL, 0, &r);
+    assert_true(r.point_count == 1 && r.points[0].connections == 7);
+    sample_close(&s);
+    ls_stress_result_close(&r);
+}
+
 static void each_thread_is_a_sample_of_the_rate(void **state)
 {
     sample s;
@@ -258,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(intervals_end_at_whole_seconds),
         cmocka_unit_test(the_series_ends_with_the_run),
+        cmocka_unit_test(connections_of_the_last_interval),
         cmocka_unit_test(each_thread_is_a_sample_of_the_rate),
         cmocka_unit_test(a_run_shorter_than_a_tick_has_a_rate),
         cmocka_unit_test(live_rate_is_of_the_last_second),
