@@ -67,7 +67,9 @@ int ls_stress_report_exit(const ls_stress_result *result)
 
 static int blame(const char *path, int err, char *why, size_t why_size)
 {
-    snprintf(why, why_size, "cannot write %s: %s", path, ls_err_text(err));
+    /* A full disk, a read-only one: the system has better words than the table. No other thread runs. */
+    const char *reason = err == LS_ESYS && errno != 0 ? strerror(errno) : ls_err_text(err);
+    snprintf(why, why_size, "cannot write %s: %s", path, reason);
     return err;
 }
 

@@ -174,9 +174,9 @@ int ls_text_save(const ls_text *text, const char *path)
     FILE *to = fopen(path, "wb");
     if (to == NULL) return ls_err_from_errno(errno);
     errno = 0;
-    int err = LS_OK;
-    if (fwrite(text->bytes, 1, text->len, to) != text->len) err = ls_err_from_errno(errno);
+    int failed = fwrite(text->bytes, 1, text->len, to) != text->len ? errno : 0;
     /* A full disk may show only here. */
-    if (fclose(to) != 0 && err == LS_OK) err = ls_err_from_errno(errno);
-    return err;
+    if (fclose(to) != 0 && failed == 0) failed = errno;
+    errno = failed;
+    return failed != 0 ? ls_err_from_errno(failed) : LS_OK;
 }

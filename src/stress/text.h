@@ -41,7 +41,7 @@ void ls_text_json_number(ls_text *text, double number);
 void ls_text_html(ls_text *text, const char *bytes, size_t len);
 
 /* Write it to a file of that name, which is created or replaced. LS_OK, LS_ENOMEM when something is missing, or the code
- * of the system's refusal. */
+ * of the system's refusal, and errno is what it said. */
 int ls_text_save(const ls_text *text, const char *path);
 
 #endif

@@ -106,6 +106,30 @@ class Files(E2E):
             self.assertEqual(out, "")
             self.assertIn("cannot write /no/such/folder/file: not found", err)
 
+    def test_a_disk_that_is_full(self):
+        out, err = self.stress("-n", "10", "-q", "--json", "/dev/full", status=1)
+        self.assertIn("  10 requests in ", out)  # the report is printed all the same
+        self.assertIn("cannot write /dev/full: No space left on device", err)
+
+    def test_checks_of_a_script(self):
+        script = """
+        return { target = "http://127.0.0.1:%d/", connections = 2, threads = 1, requests = 40, thresholds = { "checks == 0" },
+          response = function(vu, status, headers, body)
+            vu:check(status == 200, "status"); vu:check(body == "goodbye", "says </script> \\27[31mgoodbye")
+          end }""" % self.server.port()
+        with scratch(checks_lua=script) as where:
+            name = os.path.join(where, "run.json")
+            status, out, err = run_program(["stress", "-q", "--json", name, os.path.join(where, "checks.lua")], timeout=4 * WAIT)
+            self.assertEqual(status, 99, out + err)
+            with open(name, encoding="utf-8") as file:
+                run = strict_json(file.read())
+        check_schema(self, run)
+        self.assertEqual(run["checks"], [{"name": "status", "passed": 40, "failed": 0},
+                                         {"name": "says </script> \x1b[31mgoodbye", "passed": 0, "failed": 40}])
+        self.assertTrue(run["config"]["script"].endswith("checks.lua"))
+        self.assertIn("\nChecks\n  passed  status: 40\n  FAILED  says </script> ?[31mgoodbye: 40 of 40\n", out)
+        self.assertIn("  MISSED  checks == 0 (measured: 40)\n", out)
+
     def test_lines_where_nobody_looks(self):
         out, err = self.stress("-c", "2", "-R", "100", "-d", "2200ms")
         lines = err.splitlines()
