@@ -173,7 +173,7 @@ int ls_text_save(const ls_text *text, const char *path)
     if (text->failed) return LS_ENOMEM;
     FILE *to = fopen(path, "wb");
     if (to == NULL) return ls_err_from_errno(errno);
-    errno = 0;
+    errno = EIO; /* unless the library says why */
     int failed = fwrite(text->bytes, 1, text->len, to) != text->len ? errno : 0;
     /* A full disk may show only here. */
     if (fclose(to) != 0 && failed == 0) failed = errno;
