@@ -181,6 +181,9 @@ class Browser(unittest.TestCase):
         self.assertEqual({text: cells[1][2:] for text, cells in rows.items()},
                          {t["text"]: "met" if t["met"] else "missed" for t in run["thresholds"]})
         self.assertEqual(tree.one("p", id="verdict").text(), "3 of 5 thresholds missed")
+        failed = run["status_classes"]["5xx"]
+        self.assertEqual([li.text() for li in tree.one("ul", id="warnings").all("li")],
+                         ["%d answers (%.1f%%) had a status of 400 or above." % (failed, failed / 1200)])
         rows = list(tree.one("table", id="series").one("tbody").all("tr"))
         self.assertEqual([int(list(r.all("td"))[0].text().replace(",", "")) for r in rows],
                          [p["requests"] for p in run["series"]])

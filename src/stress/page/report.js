@@ -32,6 +32,7 @@ function timeTick(us) {
 function countText(n) {
   return n === null ? "\u2013" : grouped(Math.round(n));
 }
+const several = (n, what) => countText(n) + " " + what + (n === 1 ? "" : "s");
 function shortText(n) { // for axes: 12k, 1.5M
   for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
     if (n >= size) return +(n / size).toPrecision(3) + unit;
@@ -407,13 +408,13 @@ function head() {
   byId("summary").textContent = [
     c.mode === "open" ? (c.stages.length ? "open loop in stages" : `open loop, ${rateText(c.rate_per_s)} requests per second`)
       : "closed loop",
-    `${countText(c.connections)} connections`, `${countText(c.threads)} threads`, secondsText(t.duration_s),
+    several(c.connections, "connection"), several(c.threads, "thread"), secondsText(t.duration_s),
     run.started.replace("T", " ").replace(/\.\d+Z/, " UTC"),
   ].join(" \u00b7 ");
   const missed = run.thresholds.filter((x) => !x.met).length, all = run.thresholds.length;
   if (all > 0) {
     byId("verdict").className = missed ? "bad" : "good";
-    const which = all === 1 ? "The threshold was" : missed ? `${missed} of ${all} thresholds` : `All ${all} thresholds`;
+    const which = all === 1 ? "The threshold was" : `${missed || all} of ${all} thresholds`;
     byId("verdict").textContent = which + (missed ? " missed" : " met");
   }
   const figures = [["Requests/second", rateText(t.requests_per_s)], ["Median latency", timeText(latency.percentiles.p50)],
@@ -428,6 +429,10 @@ function head() {
   if (t.asked_per_s && (t.asked_per_s - t.requests_per_s) * t.duration_s > 0.01 * t.asked_per_s * t.duration_s + c.connections) {
     warnings.push(`Asked for ${rateText(t.asked_per_s)} requests per second, reached ${rateText(t.requests_per_s)}.` +
       (t.unsent ? ` ${countText(t.unsent)} requests were due and had not been sent at the end.` : ""));
+  }
+  const refused = run.status_classes["4xx"] + run.status_classes["5xx"];
+  if (refused) {
+    warnings.push(`${several(refused, "answer")} (${shareText(refused, t.requests)}) had a status of 400 or above.`);
   }
   if (run.engine_late) {
     warnings.push("The load engine itself was late against its schedule, by " +
