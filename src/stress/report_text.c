@@ -225,10 +225,11 @@ static void put_checks(ls_text *to, const ls_stress_result *r)
     ls_text_put(to, "\nChecks\n");
     for (size_t i = 0; i < r->checks.count; i++) {
         const ls_stress_check *c = &r->checks.list[i];
+        const uint64_t made = c->passed + c->failed;
         ls_text_put(to, c->failed > 0 ? "  FAILED  " : "  passed  ");
         put_plain(to, c->name, c->len);
         if (c->failed > 0)
-            ls_text_format(to, ": %llu of %llu\n", (ull)c->failed, (ull)(c->passed + c->failed));
+            ls_text_format(to, ": %llu of %llu\n", (ull)c->failed, (ull)made);
         else
             ls_text_format(to, ": %llu\n", (ull)c->passed);
     }
