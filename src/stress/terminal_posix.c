@@ -28,8 +28,8 @@ bool ls_terminal_utf8(void)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = getenv(names[i]);
         if (value == NULL || value[0] == '\0') continue;
-        const char *dot = strchr(value, '.');
-        return dot != NULL && (strncasecmp(dot, ".utf-8", 6) == 0 || strncasecmp(dot, ".utf8", 5) == 0);
+        const char *dot = strchr(value, '.'), *codeset = dot != NULL ? dot + 1 : value; /* "de_DE.UTF-8", or "UTF-8" */
+        return strncasecmp(codeset, "utf-8", 5) == 0 || strncasecmp(codeset, "utf8", 4) == 0;
     }
     return false;
 }
