@@ -34,8 +34,6 @@
 #ifndef LS_PORT_PORT_EPOLL_H
 #define LS_PORT_PORT_EPOLL_H
 
-#include <sys/epoll.h>
-
 #include "base/thread.h"
 #include "port/port.h"
 #include "port/slots.h"
@@ -82,6 +80,7 @@ struct ls_sock {
 };
 
 typedef struct ls_notices ls_notices; /* the registrations of a port */
+struct epoll_event; /* the system's */
 
 struct ls_port {
     int epoll, wake, alarm; /* wake: an eventfd; alarm: a timerfd */
