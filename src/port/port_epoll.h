@@ -80,7 +80,7 @@ struct ls_sock {
 };
 
 typedef struct ls_notices ls_notices; /* the registrations of a port */
-struct epoll_event; /* the system's */
+struct epoll_event;                   /* the system's */
 
 struct ls_port {
     int epoll, wake, alarm; /* wake: an eventfd; alarm: a timerfd */
