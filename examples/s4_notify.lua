@@ -82,7 +82,10 @@ ls.once(function()
   ls.log.info(("served %d clients, %s ticks"):format(gone, ticks > 0 and "some" or "no"))
 end)
 
-ls.every(0.05, function() ticks = ticks + 1 end)
+ls.every(0.05, function()
+  ticks = ticks + 1
+  if ticks == 1 then ls.log.info("the first tick") end
+end)
 ls.on("drain", function()
   if listener_notice then listener_notice:remove() end
 end)
