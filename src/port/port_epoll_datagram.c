@@ -125,7 +125,8 @@ int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
     if (batch == NULL) return LS_ENOMEM;
 
     int64_t err = LS_OK;
-    bool own = false; /* the room's block is our reference, not the batch's */
+    bool drained = false; /* there was less than asked for */
+    bool own = false;     /* the room's block is our reference, not the batch's */
     for (unsigned blocks = 0; batch->count < count && blocks < LS_DATAGRAM_BLOCKS_MAX; blocks++) {
         if (blocks > 0 || into.block == NULL) {
             ls_block *block = ls_block_get(seat->pool, LS_BLOCK_LARGE);
@@ -144,15 +145,16 @@ int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
             got = receive_some(sock, batch, count - batch->count, bytes_max, &into, &asked);
             if (got < 0) err = receive_failed(sock, errno, &again);
         } while (got < 0 && again);
-        if (got < 0) break;
-        batch->count += (unsigned)got;
-        if ((unsigned)got < asked) break;
+        drained = got < 0 ? err == LS_EAGAIN : (unsigned)got < asked;
+        if (got > 0) batch->count += (unsigned)got;
+        if (drained || got < 0) break;
     }
     if (own) ls_block_drop(into.block);
     if (batch->count == 0) {
         ls_datagrams_drop(batch);
         return err;
     }
+    if (!drained) op->count = (uint16_t)batch->count; /* all that fitted: the next receive is tried before it waits */
     op->recv_from.batch = batch;
     return batch->count;
 }

@@ -133,6 +133,33 @@ static void many_come_in_few_batches_and_few_blocks(void **state)
     net_close(&place);
 }
 
+/* Large ones: fewer fit into a batch than were asked for. A batch that is full of what fits has not taken all there is. */
+static void large_ones_come_in_several_batches(void **state)
+{
+    enum { SENT = 20 };
+    net_place place;
+    ls_sockaddr at, from;
+    ls_op op = op_new();
+    char text[16];
+    (void)state;
+    net_open(&place);
+    const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
+    ls_sock *sock = net_attach(&place, fd, NULL, false);
+    for (int i = 0; i < SENT; i++) send_one(client, &at, text, (size_t)snprintf(text, sizeof text, "number %d", i));
+    for (int got = 0; got < SENT;) {
+        const int posted = ls_op_recv_from(&place.seat, sock, &op, LS_DATAGRAMS_MAX, LS_DATAGRAM_BYTES_MAX);
+        const int64_t n = outcome(&place, &op, posted);
+        assert_in_range(n, 1, LS_DATAGRAM_BLOCKS_MAX);
+        ls_datagrams *batch = op.recv_from.batch;
+        for (int i = 0; i < n; i++, got++)
+            expect_datagram(&batch->at[i], text, (size_t)snprintf(text, sizeof text, "number %d", got), &from);
+        ls_datagrams_drop(batch);
+    }
+    ls_sock_close(&place.seat, sock);
+    close(client);
+    net_close(&place);
+}
+
 static void what_was_cut_off_is_said(void **state)
 {
     enum { ROOM = 100 };
@@ -582,6 +609,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_datagram_comes_with_its_address),
         cmocka_unit_test(many_come_in_few_batches_and_few_blocks),
+        cmocka_unit_test(large_ones_come_in_several_batches),
         cmocka_unit_test(what_was_cut_off_is_said),
         cmocka_unit_test(the_largest_fit),
         cmocka_unit_test(a_batch_takes_a_few_blocks_at_most),
