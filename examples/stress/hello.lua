@@ -3,7 +3,7 @@
 return {
   target = "http://127.0.0.1:8080", connections = 64,
   rate = 2000, duration = "10s",
-  thresholds = { "p99 < 50ms", "errors < 0.1%", "checks == 0" },
+  thresholds = { "p99 < 500ms", "errors < 0.1%", "checks == 0" },
 
   request = function(vu)
     return "GET", "/hello/user" .. vu.id .. "?turn=" .. vu.iteration

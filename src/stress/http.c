@@ -77,6 +77,13 @@ static bool bad_answer(ls_user *u, const char *why, const char *bytes, size_t le
     return false;
 }
 
+/* A TLS server answers what it cannot read with an alert (RFC 8446 section 5.1: type 21, version 3.x). */
+static bool bad_head(ls_user *u, const char *why, const char *bytes, size_t len)
+{
+    const bool is_alert = len >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
+    return bad_answer(u, is_alert ? "the server speaks TLS on this port" : why, bytes, len);
+}
+
 static void check_answer(ls_user *u)
 {
     const ls_plan_expect *expect = &u->worker->plan->expect;
@@ -156,7 +163,7 @@ static int take_head(ls_user *u, const char *bytes, size_t len)
         if (!hold(u, bytes, len)) return LS_ENOMEM;
         used =
             ls_http1_parse_response(u->held, u->held_len, before, LS_STRESS_HEAD_BYTES_MAX, to_head, &u->head, &why);
-        if (used < 0) (void)bad_answer(u, why, u->held, u->held_len);
+        if (used < 0) (void)bad_head(u, why, u->held, u->held_len);
         if (used <= 0) return used;
         u->held_len = (uint32_t)used;
         return used - (int)before;
@@ -167,7 +174,7 @@ static int take_head(ls_user *u, const char *bytes, size_t len)
         return (int)w->cached_len;
     }
     used = ls_http1_parse_response(bytes, len, 0, LS_STRESS_HEAD_BYTES_MAX, to_head, &u->head, &why);
-    if (used < 0) (void)bad_answer(u, why, bytes, len);
+    if (used < 0) (void)bad_head(u, why, bytes, len);
     if (used == 0 && !hold(u, bytes, len)) return LS_ENOMEM;
     if (used > 0 && used <= LS_HEAD_CACHE_BYTES) {
         memcpy(w->cache, bytes, (size_t)used);

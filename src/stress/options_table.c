@@ -1,7 +1,7 @@
 /* options_table.c - the table that a script returns, as options: each value is read as the text that the command line
  * would have. */
-#include <math.h>
 #include <lauxlib.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

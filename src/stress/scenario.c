@@ -3,6 +3,7 @@
  *     sock:send(...)           leaves when the coroutine waits or ends, in one packet; each call is a datagram on udp
  *     sock:receive(n)          n bytes; "*l": a line without its end; "*a": all until the end; nothing: what is there, or
  *                              the next datagram
+ *     sock:receiveany(max)     what is there, at most so many bytes
  *     sock:receiveuntil(text)  what comes before that text, which is dropped
  *     sock:close()             after this round the next begins on a new connection
  *     vu:sleep(seconds)
@@ -105,7 +106,7 @@ static bool there(const struct ls_scenario *sc, size_t *len, size_t *used)
         *used = *len + sc->want_bytes;
         return true;
     case WANT_ALL: *len = *used = have; return sc->peer_ended;
-    default: *len = *used = have; return true;
+    default: *len = *used = sc->want == WANT_ANY && have > sc->want_bytes ? sc->want_bytes : have; return true;
     }
 }
 
@@ -154,6 +155,7 @@ static int sock_receive(lua_State *L)
     struct ls_scenario *sc = check_sock(L);
     if (lua_isnoneornil(L, 2)) {
         sc->want = WANT_ANY;
+        sc->want_bytes = SIZE_MAX;
     } else if (lua_type(L, 2) == LUA_TNUMBER) {
         const lua_Integer n = luaL_checkinteger(L, 2);
         luaL_argcheck(L, n >= 0 && n <= IN_BYTES_MAX, 2, "a number of bytes, at most 64 MiB");
@@ -163,6 +165,16 @@ static int sock_receive(lua_State *L)
         static const char *const kinds[] = {"*l", "*a", "l", "a", NULL};
         sc->want = luaL_checkoption(L, 2, NULL, kinds) % 2 == 0 ? WANT_LINE : WANT_ALL;
     }
+    return receive_on(L, LUA_OK, 0);
+}
+
+static int sock_receiveany(lua_State *L)
+{
+    struct ls_scenario *sc = check_sock(L);
+    const lua_Integer most = luaL_optinteger(L, 2, IN_BYTES_MAX);
+    luaL_argcheck(L, most > 0, 2, "a number of bytes, 1 or more");
+    sc->want = WANT_ANY;
+    sc->want_bytes = (size_t)most;
     return receive_on(L, LUA_OK, 0);
 }
 
@@ -239,7 +251,7 @@ static int vu_sleep(lua_State *L)
 void ls_scenario_define(lua_State *L)
 {
     static const luaL_Reg methods[] = {
-        {"send", sock_send},   {"receive", sock_receive},           {"receiveany", sock_receive},
+        {"send", sock_send},   {"receive", sock_receive},           {"receiveany", sock_receiveany},
         {"close", sock_close}, {"receiveuntil", sock_receiveuntil}, {NULL, NULL}};
     lua_pushcfunction(L, vu_sleep);
     lua_setfield(L, -2, "sleep");

@@ -150,6 +150,7 @@ void ls_user_ask(ls_user *u, uint32_t count, uint64_t due_ns)
 void ls_user_ask_again(ls_user *u)
 {
     const uint32_t count = u->owed;
+    u->worker->owed -= count;
     u->owed = 0;
     ask(u, count);
 }
@@ -157,6 +158,7 @@ void ls_user_ask_again(ls_user *u)
 void ls_user_owe(ls_user *u)
 {
     u->owed = u->outstanding;
+    u->worker->owed += u->outstanding;
     u->worker->busy -= u->outstanding;
     u->outstanding = 0;
 }
@@ -268,8 +270,11 @@ static void failed_to_open(ls_user *u, int err)
     ls_stress_count(&w->count.errors[LS_STRESS_ERROR_CONNECT], 1);
     (void)atomic_compare_exchange_strong(&w->first_error, &none, err);
     /* An attempt counts, or a run with a number of requests would never end when its server has gone. */
-    if (w->going && w->left != UINT64_MAX && w->left > 0) w->left--;
-    if (w->going && u->left != UINT64_MAX && u->left > 0) u->left--;
+    if (w->going && u->owed == 0 && w->left != UINT64_MAX && w->left > 0) w->left--;
+    if (w->going && u->owed == 0 && u->left != UINT64_MAX && u->left > 0) u->left--;
+    if (u->owed > 0) ls_stress_count(&w->count.errors[LS_STRESS_ERROR_CONNECT], u->owed - 1);
+    w->owed -= u->owed;
+    u->owed = 0;
     u->broken = true;
     ls_user_close(u);
     ls_worker_settle(w, u);
@@ -391,6 +396,7 @@ void ls_user_fail(ls_user *u, ls_stress_error kind)
     /* An idle connection that the peer ends is no failure; one that fails is. */
     ls_stress_count(&w->count.errors[kind], lost > 0 ? lost : 1);
     w->busy -= u->outstanding;
+    w->owed -= u->owed;
     u->outstanding = u->owed = u->first = 0;
     if (!w->ending) w->ended_ns = w->now_ns;
     ls_user_close(u);

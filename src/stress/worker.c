@@ -113,7 +113,7 @@ void ls_worker_look(ls_worker *w)
         if (w->busy == 0) w->end_asked = true;
         return;
     }
-    if (w->busy > 0) return;
+    if (w->busy + w->owed > 0) return;
     bool over = w->left == 0;
     if (!over && w->plan->sends > 0) {
         over = true;
@@ -127,6 +127,7 @@ void ls_worker_closed(ls_worker *w, ls_user *u)
 {
     if (w->ending) {
         ls_stress_count(&w->count.unsent, u->owed);
+        w->owed -= u->owed;
         u->owed = 0;
         if (w->unclosed == 0) w->done = true;
         return;
