@@ -20,6 +20,10 @@ CPU_SECTIONS = {  # section: (title, what is counted, whom all are compared with
                   "haproxy-tcp"),
 }
 S8_SECTIONS = {"s8-1": 1, "s8-100": 100, "s8-1000": 1000, "s8-10000": 10000}  # section: clients
+COST_SECTIONS = {
+    "stress-plain": "what a request costs the client: the same URL again and again, 64 connections",
+    "stress-script": "the same with a request hook of a wrk script (examples/stress/wrk/counter.lua)",
+}
 IDLE_SECTIONS = {
     "idle": "memory per idle keep-alive connection (growth after a warm-up; tables made at start are not in it)",
     "idle-tcp": "memory per idle TCP connection whose coroutine waits for data (growth after a warm-up)",
@@ -53,6 +57,16 @@ ASKED = (
      "count"),
     ("resident growth from their first round to the last", "tcp-churn", "luaserve tcp.lua", "growth", None, MIB - 1,
      "KiB"),
+    ("client CPU, plain URL / wrk", "stress-plain", "luaserve stress", "us", "wrk", 0.90, "ratio"),
+    ("client CPU, request hook / wrk with LuaJIT", "stress-script", "luaserve stress", "us", "wrk", 1.10, "ratio"),
+    ("p99.9 of an open loop, server frozen for 500 ms: off the truth by", "stress-freeze", "open loop", "off", None, 0.10,
+     "percent"),
+    ("rate off by, 1,000/s", "stress-rate", "1,000/s", "off", None, 0.01, "percent"),
+    ("rate off by, 20,000/s", "stress-rate", "20,000/s", "off", None, 0.01, "percent"),
+    ("rate off by, half of saturation", "stress-rate", "half of saturation", "off", None, 0.01, "percent"),
+    ("resident memory of the client, 10,000 connections", "stress-memory", "luaserve stress", "resident", None, 64 * MIB,
+     "KiB"),
+    ("S9: echoes lost or wrong", "stress-s9", "luaserve stress", "lost", None, 0, "count"),
 ) + tuple(
     (f"S8 / S7, {clients:,} clients: {what}", section, "luaserve echo.lua", field, "s7", 1.00, "ratio")
     for field, what in (("us", "CPU per message"), ("resident", "resident memory"))
@@ -63,6 +77,7 @@ UNITS = {  # how a value is written, and what it is divided by before
     "ms": ("{:.2f} ms", 1),
     "KiB": ("{:,.0f} KiB", 1024),
     "count": ("{:,.0f}", 1),
+    "percent": ("{:.2f} %", 0.01),
 }
 
 
@@ -209,6 +224,55 @@ def stall_lines(results, section):
     return [title] + table(rows)
 
 
+def cost_lines(results, section):
+    rows = [("client", "us/request", "min..max", "requests/s", "of wrk", "notes")]
+    for client in results[section]:
+        us, of = values(results, section, client, "us"), values(results, section, client, "us", "wrk")
+        if us:
+            failed = failures(results, section, client)
+            rows.append((client, f"{median(us):.2f}", f"{min(us):.2f}..{max(us):.2f}",
+                         f"{median(values(results, section, client, 'per_second')):,.0f}",
+                         f"{median(of):.2f}" if of else "", f"{failed} failed" if failed else ""))
+    return [COST_SECTIONS[section]] + table(rows)
+
+
+def freeze_lines(results):
+    rows = [("loop", "p99.9 told, ms", "truth, ms", "off", "notes")]
+    for loop in results["stress-freeze"]:
+        told, truth, off, late = (values(results, "stress-freeze", loop, field)
+                                  for field in ("p999_ms", "truth_ms", "off", "late"))
+        if told:
+            rows.append((loop, f"{median(told):.1f}", f"{median(truth):.1f}", f"{median(off):.1%}",
+                         "the engine was late" if any(late) else ""))
+    return ["a server that is frozen for 500 ms in the middle, 20,000 requests per second due: the closed loop sees 64 slow "
+            "answers, and tells of those"] + table(rows)
+
+
+def rate_lines(results):
+    rows = [("rate", "asked /s", "reached /s", "off", "p99 ms", "notes")]
+    for name in results["stress-rate"]:
+        asked, reached, off, p99 = (values(results, "stress-rate", name, field)
+                                    for field in ("asked", "reached", "off", "p99_ms"))
+        if asked:
+            rows.append((name, f"{median(asked):,.0f}", f"{median(reached):,.1f}", f"{max(off):.3%}", f"{median(p99):.2f}", ""))
+    return ["rates that are asked for and kept (off: the worst round)"] + table(rows)
+
+
+def stress_memory_lines(results):
+    return [f"resident peak of luaserve stress with {one['connections']:,} connections: {one['resident'] / MIB:.1f} MiB "
+            f"({one['requests']:,} requests)" for one in rounds_of(results, "stress-memory", "luaserve stress") if one]
+
+
+def s9_lines(results):
+    lines = ["S9 against S8: 48 threads, a connection each, numbered messages of 30 bytes in turn, every echo compared"]
+    for one in rounds_of(results, "stress-s9", "luaserve stress"):
+        if one:
+            lines.append(f"  {one['messages']:,} messages, {one['per_second']:,.0f}/s, {one['us']:.2f} us of the client each; "
+                         f"p50 {one['p50_ms']:.2f} ms, p99 {one['p99_ms']:.2f} ms, max {one['max_ms']:.2f} ms; "
+                         f"{one['lost']} lost or wrong")
+    return lines
+
+
 def judge(results, sections):
     """The rows of the closing table that these sections fill, with verdicts: a list of dicts."""
     rows = []
@@ -275,6 +339,11 @@ def render(results, rows):
     if any(results.get(section) for section in S8_SECTIONS):
         parts.append(s8_lines(results))
     parts += [stall_lines(results, section) for section in ("stall-busy", "stall-block") if results.get(section)]
+    parts += [cost_lines(results, section) for section in COST_SECTIONS if results.get(section)]
+    for section, lines in (("stress-freeze", freeze_lines), ("stress-rate", rate_lines),
+                           ("stress-memory", stress_memory_lines), ("stress-s9", s9_lines)):
+        if results.get(section):
+            parts.append(lines(results))
     parts.append(asked_lines(rows))
     parts.append(warnings(results))
     return "\n\n".join("\n".join(part) for part in parts if part)

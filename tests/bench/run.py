@@ -13,6 +13,7 @@ import time
 import machine
 import measure
 import measure_sockets
+import measure_stress
 import report
 import servers as catalogue_of
 from servers import Failed, Unavailable
@@ -54,8 +55,11 @@ S8_SECTIONS = {  # section: (servers, clients)
     "s8-10000": (("luaserve echo.lua", "s7"), 10000),
 }
 SOCKET_SECTIONS = tuple(ECHO_SECTIONS) + ("idle-tcp", "tcp-churn") + tuple(S8_SECTIONS)
-SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS
-GROUPS = {"stall": tuple(STALL_SERVERS), "s8": tuple(S8_SECTIONS)}
+STRESS_SECTIONS = ("stress-plain", "stress-script", "stress-freeze", "stress-rate", "stress-memory", "stress-s9")
+SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS + STRESS_SECTIONS
+GROUPS = {"stall": tuple(STALL_SERVERS), "s8": tuple(S8_SECTIONS), "stress": STRESS_SECTIONS}
+S9_THREADS = 48
+FREEZE_RATE = 20000
 
 ABOUT = """Measure luaserve beside nginx, HAProxy and bare servers in C, in one run, and hold the figures
 against what is asked."""
@@ -63,6 +67,7 @@ EPILOG = f"""sections over HTTP: {' '.join(WEB_SECTIONS)}
                     (`stall` means both stalls)
   over plain sockets: {' '.join(SOCKET_SECTIONS)}
                     (`s8` means all four)
+  of luaserve stress: {' '.join(STRESS_SECTIONS)}
 servers: {' '.join(EVERYBODY)}
          {' '.join(SOCKET_SERVERS)}
 
@@ -72,6 +77,8 @@ server's processes, user and system, from the process clock. idle and growth rea
 the server's own counter (ls.stats); the stall sections measure latency from the moment a request was meant to
 leave, with nothing pinned. Over plain sockets every byte that comes back is compared; the s8 sections have the echo
 server on completions beside the one-to-one server (s6) and the one with a thread per client (s7), each started anew.
+The stress sections turn it round: the server is nginx (for s9 luaserve with examples/echo.lua), and what is measured
+is the generator, luaserve stress beside wrk.
 Exit status: 0 when everything could be measured, whatever the verdicts; 1 when something failed to run."""
 
 
@@ -81,6 +88,7 @@ def parse_arguments():
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--sections", help="a comma-separated choice (default: all over HTTP)")
     which.add_argument("--sockets", action="store_true", help="all sections over plain sockets")
+    which.add_argument("--stress", action="store_true", help="all sections of luaserve stress, the load generator")
     parser.add_argument("--servers", help="a comma-separated choice, luaserve included (default: all)")
     parser.add_argument("--rounds", type=int, help="rounds of each measure (5)")
     parser.add_argument("--seconds", type=int, help="length of one CPU measure (3)")
@@ -88,6 +96,7 @@ def parse_arguments():
     parser.add_argument("--idle-connections", type=int, help="idle connections (10000, or the descriptor limit)")
     parser.add_argument("--churn-rounds", type=int, help="how often as many connections come and go (20)")
     parser.add_argument("--growth-requests", type=int, help="requests for the growth measure (1000000)")
+    parser.add_argument("--sends", type=int, help="messages of each of the 48 threads of S9 (60000)")
     parser.add_argument("--quick", action="store_true", help="2 short rounds: does it run, about where are we")
     parser.add_argument("--server-core", type=int, help="core for the server (the first)")
     parser.add_argument("--load-core", type=int, help="core for the load (the second)")
@@ -99,14 +108,15 @@ def parse_arguments():
     args = parser.parse_args()
 
     usual = {"rounds": (5, 2), "seconds": (3, 1), "stall_seconds": (5, 3), "idle_connections": (10000, 1000),
-             "churn_rounds": (20, 3), "growth_requests": (1000000, 100000)}
+             "churn_rounds": (20, 3), "growth_requests": (1000000, 100000), "sends": (60000, 1000)}
     for name, (full, quick) in usual.items():
         if getattr(args, name) is None:
             setattr(args, name, quick if args.quick else full)
         elif getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     chosen = []
-    for name in args.sections.split(",") if args.sections else SOCKET_SECTIONS if args.sockets else WEB_SECTIONS:
+    every = SOCKET_SECTIONS if args.sockets else STRESS_SECTIONS if args.stress else WEB_SECTIONS
+    for name in args.sections.split(",") if args.sections else every:
         chosen += GROUPS.get(name, (name,))
     for name in chosen:
         if name not in SECTIONS:
@@ -276,6 +286,36 @@ class Bench:
         self.fresh(section, STALL_SERVERS[section],
                    lambda s: measure.stall(s, client, path, self.args.stall_seconds), self.args.rounds)
 
+    def stress(self, section):
+        """The generator is what is measured; the server only has to be there, on its own core."""
+        program, core, seconds = self.luaserve, self.args.load_core, self.args.seconds
+        server = self.start("luaserve echo.lua" if section == "stress-s9" else "nginx")
+        if not server or program is None:
+            return
+        if section in ("stress-plain", "stress-script"):
+            script = section == "stress-script"
+            for _ in range(self.args.rounds):
+                self.one(section, "luaserve stress",
+                         lambda: measure_stress.cost_of_stress(program, core, server, seconds, script))
+                self.one(section, "wrk", lambda: measure_stress.cost_of_wrk(core, server, seconds, script))
+        elif section == "stress-freeze":
+            length = max(2 * seconds, 4)
+            for _ in range(min(self.args.rounds, 3)):
+                for name, rate in (("open loop", FREEZE_RATE), ("closed loop", None)):
+                    self.one(section, name, lambda r=rate: measure_stress.freeze(program, core, server, r, length))
+        elif section == "stress-rate":
+            half = measure_stress.saturation(program, core, server, seconds) / 2
+            for _ in range(min(self.args.rounds, 3)):
+                for name, rate in (("1,000/s", 1000), ("20,000/s", 20000), ("half of saturation", half)):
+                    self.one(section, name, lambda r=rate: measure_stress.rate(program, core, server, r, seconds))
+        elif section == "stress-memory":
+            self.one(section, "luaserve stress", lambda: measure_stress.memory(
+                program, core, server, self.connections(self.args.idle_connections), seconds))
+        else:
+            self.one(section, "luaserve stress", lambda: measure_stress.s9(program, core, server, S9_THREADS,
+                                                                           self.args.sends))
+        self.stop_all()
+
     def measure_heads(self):
         """How many bytes each server's head has, and of which fields: what "the same weight" means here."""
         for name in self.chosen(EVERYBODY):
@@ -301,6 +341,8 @@ class Bench:
             elif section.startswith("stall"):
                 self.stop_all()
                 self.stall(section)
+            elif section in STRESS_SECTIONS:
+                self.stress(section)
             else:
                 {"idle": self.idle, "growth": self.growth, "copies": self.copies, "idle-tcp": self.idle_tcp,
                  "tcp-churn": self.churn}[section]()

@@ -1,0 +1,129 @@
+"""The measures of `luaserve stress` as a load generator, beside wrk: what a request costs the client, whether a freeze of
+the server is told, rates, memory, and the stress client S9 against the echo server S8.
+
+CPU time is the generator's own, from wait4(2).
+"""
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+
+from servers import Failed
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPT = os.path.join(HERE, "..", "..", "examples", "stress", "wrk", "counter.lua")
+MESSAGE = "thirty bytes of a text, as is."
+FREEZE_SECONDS = 0.5
+
+
+def run(argv, cpu, meanwhile=None):
+    """Run a generator pinned to a core -> (its output, the seconds of CPU it used, its resident peak in bytes)."""
+    if cpu is not None:
+        argv = ["taskset", "-c", str(cpu)] + argv
+    with tempfile.TemporaryFile(mode="w+") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, text=True)
+        try:
+            if meanwhile:
+                meanwhile()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        out.seek(0)
+        text = out.read()
+    if process.returncode != 0:
+        raise Failed(f"{' '.join(argv)} ended with {process.returncode}: {text.strip()[-400:]}")
+    return text, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
+def stress(program, cpu, *args, meanwhile=None):
+    """Run luaserve stress -> (its JSON report, CPU seconds, resident peak)."""
+    with tempfile.TemporaryDirectory() as where:
+        path = os.path.join(where, "report.json")
+        _, used, resident = run([program, "stress", "-q", "--json", path, *map(str, args)], cpu, meanwhile)
+        with open(path, encoding="utf-8") as file:
+            return json.load(file), used, resident
+
+
+def url(server):
+    return f"http://127.0.0.1:{server.port}/"
+
+
+def cost_of_stress(program, cpu, server, seconds, script):
+    report, used, _ = stress(program, cpu, "-t1", "-c64", f"-d{seconds}", *(["-s", SCRIPT] if script else []), url(server))
+    requests = report["totals"]["requests"]
+    return {"us": used * 1e6 / requests, "requests": requests, "per_second": report["totals"]["requests_per_s"],
+            "failures": report["errors"]["total"], "errors": report["errors"]}
+
+
+def cost_of_wrk(cpu, server, seconds, script):
+    argv = ["wrk", "-t1", "-c64", f"-d{seconds}s", *(["-s", SCRIPT] if script else []), url(server)]
+    text, used, _ = run(argv, cpu)
+    requests = next(int(line.split()[0]) for line in text.splitlines() if " requests in " in line)
+    speed = next(float(line.split()[1]) for line in text.splitlines() if line.startswith("Requests/sec"))
+    return {"us": used * 1e6 / requests, "requests": requests, "per_second": speed,
+            "failures": int("Socket errors" in text), "errors": {}}
+
+
+def freeze(program, cpu, server, rate, seconds):
+    """Stop the server's processes for half a second in the middle.
+
+    What was due at a moment t of the freeze waits for the rest of it. The slowest thousandth of all are those of the
+    first `seconds` / 1000 of it (what the server then needs to catch up comes on top, and is small): so much less than the
+    freeze is the true p99.9."""
+    frozen = []
+
+    def stop_once():
+        time.sleep(seconds / 2)
+        pids = server.pids()
+        began = time.monotonic()
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(FREEZE_SECONDS)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        frozen.append(time.monotonic() - began)
+
+    how = ["-t1", "-c64", f"-d{seconds}"] + (["-R", rate] if rate else [])
+    report, _, _ = stress(program, cpu, *how, url(server), meanwhile=stop_once)
+    kind = "corrected" if rate else "uncorrected"
+    told = report["latency_us"][kind]["percentiles"]["p99.9"] / 1000
+    truth = (frozen[0] - seconds / 1000) * 1000
+    return {"p999_ms": told, "truth_ms": truth, "off": abs(told / truth - 1), "late": int(report["engine_late"] or 0),
+            "failures": report["errors"]["total"], "errors": report["errors"]}
+
+
+def rate(program, cpu, server, asked, seconds):
+    report, _, _ = stress(program, cpu, "-t1", "-c64", "-R", f"{asked:.0f}", f"-d{seconds}", url(server))
+    reached = report["totals"]["requests_per_s"]
+    return {"asked": asked, "reached": reached, "off": abs(reached / asked - 1), "failures": report["errors"]["total"],
+            "p99_ms": report["latency_us"]["corrected"]["percentiles"]["p99"] / 1000, "errors": report["errors"]}
+
+
+def saturation(program, cpu, server, seconds):
+    report, _, _ = stress(program, cpu, "-t1", "-c64", f"-d{seconds}", url(server))
+    return report["totals"]["requests_per_s"]
+
+
+def memory(program, cpu, server, connections, seconds):
+    report, _, resident = stress(program, cpu, "-t1", f"-c{connections}", f"-d{seconds}", url(server))
+    return {"resident": resident, "connections": connections, "requests": report["totals"]["requests"],
+            "failures": report["errors"]["total"], "errors": report["errors"]}
+
+
+def s9(program, cpu, server, threads, sends):
+    """The stress client against the echo server: every echo is compared."""
+    report, used, _ = stress(program, cpu, "-t", threads, "--sends", sends, "--message", MESSAGE,
+                             f"tcp://127.0.0.1:{server.port}")
+    totals, latency = report["totals"], report["latency_us"]["uncorrected"]
+    lost = threads * sends - totals["requests"]
+    return {"messages": totals["requests"], "per_second": totals["requests_per_s"], "us": used * 1e6 / totals["requests"],
+            "p50_ms": latency["percentiles"]["p50"] / 1000, "p99_ms": latency["percentiles"]["p99"] / 1000,
+            "max_ms": latency["max"] / 1000, "lost": lost + report["errors"]["total"], "failures": report["errors"]["total"],
+            "errors": report["errors"]}
