@@ -33,7 +33,8 @@ int ls_target_parse(const char *url, ls_target *out, char *why, size_t why_bytes
 char *ls_target_authority(const ls_target *target, char *out, size_t out_bytes);
 
 /* The addresses of a host, in the order in which to try them; `service` is a port number or a name of services(5), or
- * NULL. Waits for the system's resolver. The count (at least 1); LS_ENOENT, LS_ENOMEM, LS_ESYS. names_posix.c. */
+ * NULL. Waits for the system's resolver. The count (at least 1); LS_ENOENT, LS_ENOMEM, LS_ESYS. names_posix.c or
+ * names_win32.c supplies it. */
 int ls_names_lookup(const char *host, const char *service, bool stream, ls_addr *out, size_t room);
 
 /* Connect a stream and close it again. LS_OK, or why it cannot be done; LS_ETIMEDOUT after `timeout_ms`. */
