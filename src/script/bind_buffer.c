@@ -42,23 +42,9 @@ ls_buffer *ls_buffer_push(lua_State *L)
     return buffer;
 }
 
-static void buffer_reserve(lua_State *L, ls_buffer *buffer)
+/* The reference is taken, or dropped when there is no memory: then it raises. */
+static void buffer_push(lua_State *L, ls_buffer *buffer, ls_slice slice)
 {
-    const unsigned room = buffer->room == 0 ? 4 : buffer->room * 2;
-    ls_slice *slices;
-    if (buffer->count < buffer->room) return;
-    slices = realloc(buffer->slices, room * sizeof *slices);
-    if (slices == NULL) luaL_error(L, "not enough memory");
-    buffer->slices = slices;
-    buffer->room = room;
-}
-
-void ls_buffer_add_slice(lua_State *L, ls_buffer *buffer, ls_slice slice)
-{
-    if (slice.len == 0) {
-        ls_slice_drop(&slice);
-        return;
-    }
     if (buffer->count == buffer->room) {
         const unsigned room = buffer->room == 0 ? 4 : buffer->room * 2;
         ls_slice *slices = realloc(buffer->slices, room * sizeof *slices);
@@ -72,6 +58,15 @@ void ls_buffer_add_slice(lua_State *L, ls_buffer *buffer, ls_slice slice)
     }
     buffer->slices[buffer->count++] = slice;
     buffer->len += slice.len;
+}
+
+void ls_buffer_add_slice(lua_State *L, ls_buffer *buffer, ls_slice slice)
+{
+    if (slice.len == 0) {
+        ls_slice_drop(&slice);
+        return;
+    }
+    buffer_push(L, buffer, slice);
     buffer->tail = NULL;
 }
 
@@ -80,10 +75,10 @@ void ls_buffer_add_bytes(lua_State *L, ls_buffer *buffer, const char *bytes, siz
     while (len > 0) {
         size_t run;
         if (buffer->tail == NULL || buffer->tail_used == buffer->tail->cap) {
-            ls_block *block;
-            buffer_reserve(L, buffer);
-            block = ls_state_block(L, len > LS_BLOCK_SMALL || buffer->len > 0 ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
-            buffer->slices[buffer->count++] = (ls_slice){block, block->data, 0};
+            /* It may collect garbage, and a finalizer append to this very buffer: only then is a place looked for. */
+            ls_block *block =
+                ls_state_block(L, len > LS_BLOCK_SMALL || buffer->len > 0 ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+            buffer_push(L, buffer, (ls_slice){block, block->data, 0});
             buffer->tail = block;
             buffer->tail_used = 0;
         }
@@ -125,6 +120,7 @@ int ls_buffer_new(lua_State *L)
     const int last = lua_gettop(L);
     ls_buffer *buffer = ls_buffer_push(L);
     buffer_append_values(L, buffer, 1, last);
+    ls_buffer_account(L, buffer->len);
     return 1;
 }
 
@@ -132,7 +128,9 @@ int ls_buffer_new(lua_State *L)
 static int buffer_append(lua_State *L)
 {
     ls_buffer *buffer = buffer_check(L, 1);
+    const size_t before = buffer->len;
     buffer_append_values(L, buffer, 2, lua_gettop(L));
+    ls_buffer_account(L, buffer->len - before);
     lua_settop(L, 1);
     return 1;
 }
@@ -254,12 +252,20 @@ void ls_buffer_account(lua_State *L, size_t bytes)
     if (pool > 0 && enough > share) enough = (size_t)share;
     const size_t held = atomic_load_explicit(&state->buffer_bytes, memory_order_relaxed) + bytes;
     atomic_store_explicit(&state->buffer_bytes, held, memory_order_relaxed);
+    if (bytes > 0) atomic_store_explicit(&state->buffers_made, true, memory_order_relaxed);
     if (held >= enough) (void)collect(L);
 }
 
-void ls_buffers_collect(ls_state *state, ls_seat *seat)
+static int collect_all(lua_State *L)
 {
-    (void)ls_state_protected(state, seat, collect, NULL);
+    atomic_store_explicit(&ls_state_of(L)->buffer_bytes, 0, memory_order_relaxed);
+    (void)lua_gc(L, LUA_GCCOLLECT);
+    return 0;
+}
+
+void ls_buffers_collect(ls_state *state, ls_seat *seat, bool all)
+{
+    (void)ls_state_protected(state, seat, all ? collect_all : collect, NULL);
 }
 
 /* A method of strings, for the bytes of the buffer as a string: the upvalue is string's function. */

@@ -29,8 +29,9 @@ void ls_buffer_take_back(lua_State *L, int index);
 /* So many bytes of blocks are held by a new buffer, of which Lua's collector knows nothing: collects when much is. */
 void ls_buffer_account(lua_State *L, size_t bytes);
 
-/* Collect what buffers of an idle state still hold. The calling thread is inside the state, and no task runs. */
-void ls_buffers_collect(ls_state *state, ls_seat *seat);
+/* Collect what buffers of an idle state still hold; `all`: also those that have lived through collections. The calling
+ * thread is inside the state, and no task runs. */
+void ls_buffers_collect(ls_state *state, ls_seat *seat, bool all);
 
 /* Push an empty one. Raises. */
 ls_buffer *ls_buffer_push(lua_State *L);

@@ -270,7 +270,7 @@ static void disconnect_done(ls_seat *seat, ls_op *op)
 static void collect_done(ls_seat *seat, ls_op *op)
 {
     ls_state *state = LS_CONTAINER(op, ls_state, collect_op);
-    ls_buffers_collect(state, seat);
+    ls_buffers_collect(state, seat, state->collect_all);
     atomic_store_explicit(&state->collect_ordered, false, memory_order_release);
 }
 
@@ -282,9 +282,12 @@ bool ls_site_pulse(ls_site *site, bool idle)
         const size_t held = atomic_load_explicit(&state->buffer_bytes, memory_order_relaxed);
         const bool unchanged = held == state->buffer_bytes_seen;
         state->buffer_bytes_seen = held;
-        if (held == 0 || (!unchanged && !idle) ||
-            atomic_exchange_explicit(&state->collect_ordered, true, memory_order_acquire))
-            continue;
+        /* A young collection leaves what lived through two of them; that is looked for when nobody waits. */
+        const bool all = idle && atomic_load_explicit(&state->buffers_made, memory_order_relaxed);
+        if (!all && (held == 0 || (!unchanged && !idle))) continue;
+        if (atomic_exchange_explicit(&state->collect_ordered, true, memory_order_acquire)) continue;
+        if (all) atomic_store_explicit(&state->buffers_made, false, memory_order_relaxed);
+        state->collect_all = all;
         ls_port_post(site->port, &state->collect_op, NULL, 0);
         ordered = true;
     }

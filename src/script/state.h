@@ -92,6 +92,8 @@ struct ls_state {
         connecting_meta_ref;
     ls_op start_op, drain_op, disconnect_op, collect_op;
     _Atomic bool collect_ordered; /* collect_op is on its way */
+    bool collect_all;             /* it is to look at old objects, too; set before it is posted */
+    _Atomic bool buffers_made;    /* since the last collection that did */
     size_t buffer_bytes_seen;     /* by the watch, at its last pulse */
 };
 
