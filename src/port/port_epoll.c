@@ -15,6 +15,8 @@
 
 static const uint64_t wake_event = UINT64_MAX, alarm_event = UINT64_MAX - 1;
 
+static const ls_engine *const engines[] = {&ls_engine_epoll};
+
 const char *ls_port_backends(void)
 {
     return "epoll";
@@ -22,8 +24,7 @@ const char *ls_port_backends(void)
 
 const char *ls_port_backend(const ls_port *port)
 {
-    (void)port;
-    return "epoll";
+    return port->engine->name;
 }
 
 void ls_seat_init(ls_seat *seat, ls_port *port, ls_pool *pool, unsigned index)
@@ -42,15 +43,52 @@ static int epoll_watch(ls_port *port, int fd, uint64_t data)
     return epoll_ctl(port->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
+static int kernel_open(ls_port *port)
+{
+    int err;
+    if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) return ls_err_from_errno(errno);
+    if ((port->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) goto fail_wake;
+    if ((port->alarm = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) < 0) goto fail_alarm;
+    if (epoll_watch(port, port->wake, wake_event) < 0 || epoll_watch(port, port->alarm, alarm_event) < 0)
+        goto fail_watch;
+    return LS_OK;
+
+fail_watch:
+    close(port->alarm);
+fail_alarm:
+    close(port->wake);
+fail_wake:
+    err = ls_err_from_errno(errno); /* of the call that failed: close(2) of a good descriptor leaves it alone */
+    close(port->epoll);
+    return err;
+}
+
+static void kernel_close(ls_port *port)
+{
+    close(port->alarm);
+    close(port->wake);
+    close(port->epoll);
+}
+
+/* NULL: no back end has this name. */
+static const ls_engine *engine_named(const char *name)
+{
+    if (name == NULL || strcmp(name, "auto") == 0) return engines[0];
+    for (size_t i = 0; i < sizeof engines / sizeof engines[0]; i++)
+        if (strcmp(name, engines[i]->name) == 0) return engines[i];
+    return NULL;
+}
+
 int ls_port_open(const ls_port_options *options, ls_port **out)
 {
     int err = LS_ENOMEM;
-    if (options->backend != NULL && strcmp(options->backend, "auto") != 0 && strcmp(options->backend, "epoll") != 0)
-        return LS_ENOTSUP;
+    const ls_engine *engine = engine_named(options->backend);
+    if (engine == NULL) return LS_ENOTSUP;
     assert(options->sockets_max < NOTICE_BIT);
 
     ls_port *port = calloc(1, sizeof *port);
     if (port == NULL) return err;
+    port->engine = engine;
     port->last = &port->first;
     port->alarm_ns = UINT64_MAX;
     ls_heap_open(&port->heap);
@@ -59,23 +97,14 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
     if ((err = ls_mutex_open(&port->accept_mutex)) < 0) goto fail_heap_mutex;
     if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_accept_mutex;
     if ((err = ls_notices_open(&port->notices)) < 0) goto fail_slots;
-    errno = 0;
-    if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) goto fail_epoll;
-    if ((port->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) goto fail_wake;
-    if ((port->alarm = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) < 0) goto fail_alarm;
-    if (epoll_watch(port, port->wake, wake_event) < 0 || epoll_watch(port, port->alarm, alarm_event) < 0)
-        goto fail_watch;
+    if ((err = kernel_open(port)) < 0) goto fail_notices;
+    if ((err = engine->open(port)) < 0) goto fail_kernel;
     *out = port;
     return LS_OK;
 
-fail_watch:
-    close(port->alarm);
-fail_alarm:
-    close(port->wake);
-fail_wake:
-    close(port->epoll);
-fail_epoll:
-    err = ls_err_from_errno(errno); /* of the call that failed: close(2) of a good descriptor leaves it alone */
+fail_kernel:
+    kernel_close(port);
+fail_notices:
     ls_notices_close(port->notices);
 fail_slots:
     ls_slots_close(port->socks);
@@ -100,9 +129,8 @@ void ls_port_close(ls_port *port)
         port->first = op->next;
         if (op->flags & FLAG_HEAP_NODE) free(op);
     }
-    close(port->alarm);
-    close(port->wake);
-    close(port->epoll);
+    port->engine->close(port);
+    kernel_close(port);
     ls_notices_close(port->notices);
     ls_slots_close(port->socks);
     ls_heap_close(&port->heap);
@@ -116,12 +144,7 @@ void ls_port_close(ls_port *port)
 
 void ls_epoll_wake(ls_port *port)
 {
-    /* Edge-triggered, so each write wakes a thread that blocks, and nobody needs to read the counter. It would block only
-     * after 2^64 - 2 writes. */
-    if (atomic_load(&port->waiting) > 0) {
-        ssize_t written = write(port->wake, &(uint64_t){1}, sizeof(uint64_t));
-        (void)written;
-    }
+    if (atomic_load(&port->waiting) > 0) port->engine->wake(port);
 }
 
 /* A thread that is about to block first raises `waiting`, then looks at `queued`; a poster first raises `queued`, then
@@ -258,7 +281,7 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
     return n;
 }
 
-static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
+int ls_epoll_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
 {
     ls_port *port = seat->port;
     struct epoll_event events[LS_WAIT_PACKETS_MAX];
@@ -279,6 +302,28 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
     return n;
 }
 
+static int epoll_open(ls_port *port)
+{
+    (void)port;
+    return LS_OK;
+}
+
+static void epoll_close(ls_port *port)
+{
+    (void)port;
+}
+
+/* Edge-triggered, so each write wakes a thread that blocks, and nobody needs to read the counter. It would block only
+ * after 2^64 - 2 writes. */
+static void epoll_wake(ls_port *port)
+{
+    ssize_t written = write(port->wake, &(uint64_t){1}, sizeof(uint64_t));
+    (void)written;
+}
+
+const ls_engine ls_engine_epoll = {
+    .name = "epoll", .open = epoll_open, .close = epoll_close, .take = ls_epoll_take, .wake = epoll_wake};
+
 int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
 {
     const uint64_t end_ns = timeout_ms > 0 ? ls_clock_ns() + (uint64_t)timeout_ms * 1000000u : 0;
@@ -290,11 +335,11 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
         if (atomic_load(&port->queued) > 0) {
             /* Sockets first every other time, so that neither side can starve the other. */
             if (atomic_load_explicit(&seat->stats.waits, memory_order_relaxed) & 1)
-                n = take_events(seat, packets, max, 0);
+                n = port->engine->take(seat, packets, max, 0);
             if (n >= 0 && n < max) n += take_queued(seat, packets + n, max - n);
         }
         if (n == 0 && timeout_ms == 0) {
-            n = take_events(seat, packets, max, 0);
+            n = port->engine->take(seat, packets, max, 0);
             if (n == 0) n = take_queued(seat, packets, max); /* an alarm may just have rung */
             return n;
         }
@@ -306,7 +351,7 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
                 left_ms = (int)((end_ns - now_ns + 999999u) / 1000000u);
             }
             atomic_fetch_add(&port->waiting, 1);
-            n = take_events(seat, packets, max, atomic_load(&port->queued) > 0 ? 0 : left_ms);
+            n = port->engine->take(seat, packets, max, atomic_load(&port->queued) > 0 ? 0 : left_ms);
             atomic_fetch_sub(&port->waiting, 1);
         }
         if (n != 0) {

@@ -1,5 +1,8 @@
 /* port_epoll.h - inside the completion port on Linux: one epoll set shared by all threads, edge-triggered.
  *
+ * Two back ends are made of this. They differ in how a thread waits and is woken, which is behind a table of functions
+ * (ls_engine): "epoll" waits at the set itself.
+ *
  * epoll tells readiness; the port promises completions. So a readiness event is turned into the pending operation's
  * completion by doing the system call right there, in the thread that took the event, before the packet is returned.
  *
@@ -82,7 +85,20 @@ struct ls_sock {
 typedef struct ls_notices ls_notices; /* the registrations of a port */
 struct epoll_event;                   /* the system's */
 
+typedef struct ls_engine { /* a back end: what is not the same in all of them */
+    const char *name;
+    int (*open)(ls_port *port);   /* the last step of ls_port_open: the rest is there. LS_OK or an error */
+    void (*close)(ls_port *port); /* no thread waits */
+    /* Up to max packets of sockets and notifications; waits for the first as ls_port_wait does, but may return 0 early.
+     * Their number, or an error. */
+    int (*take)(ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
+    void (*wake)(ls_port *port); /* a thread that blocks in take */
+} ls_engine;
+
+extern const ls_engine ls_engine_epoll;
+
 struct ls_port {
+    const ls_engine *engine;
     int epoll, wake, alarm; /* wake: an eventfd; alarm: a timerfd */
     ls_slots *socks;
     ls_notices *notices;
@@ -109,6 +125,7 @@ static inline void ls_epoll_count(_Atomic uint64_t *counter)
 /* port_epoll.c */
 void ls_epoll_wake(ls_port *port);               /* a thread that blocks, if there is one */
 void ls_epoll_enqueue(ls_port *port, ls_op *op); /* op->key and op->result are set */
+int ls_epoll_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
 
 /* port_epoll_sock.c */
 int ls_epoll_register(ls_sock *sock, bool out);
