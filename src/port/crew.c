@@ -134,6 +134,7 @@ static bool worker_settle(ls_worker *worker)
     ls_crew_set_slow(crew, worker, false);
     if (!worker->parked && atomic_load_explicit(&crew->excess, memory_order_relaxed) > 0) {
         worker->parked = true;
+        ls_port_leave(crew->port, &worker->seat);
         crew->unparked--;
         ls_crew_balance(crew);
     }
@@ -147,6 +148,7 @@ static bool worker_settle(ls_worker *worker)
 static void worker_leave(ls_worker *worker, bool has_stop_packet)
 {
     ls_crew *crew = worker->crew;
+    ls_port_leave(crew->port, &worker->seat);
     ls_mutex_lock(&crew->mutex);
     ls_crew_set_slow(crew, worker, false);
     if (!worker->parked) crew->unparked--;

@@ -50,6 +50,7 @@ static bool watch_look(ls_crew *crew)
             if (ms < LS_SLOW_MS) continue;
             worker->slow_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
             watch_take_back(crew, worker);
+            ls_port_leave(crew->port, &worker->seat);
             ls_crew_set_slow(crew, worker, true);
         }
     }

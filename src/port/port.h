@@ -1,4 +1,4 @@
-/* port.h - the completion port: the contract. port_epoll.c, port_uring.c or port_win32.c keeps it.
+/* port.h - the completion port: the contract. port_epoll.c, alone or with port_uring.c, or port_win32.c keeps it.
  *
  * There is one port. Sockets are attached to it, operations are posted on them, and any thread that waits takes
  * any packet. The words are those of Windows I/O completion ports, so that their documentation explains ours.
@@ -124,9 +124,10 @@ struct ls_seat {
     ls_port *port;
     ls_pool *pool; /* entered by this thread */
     unsigned index;
-    void *user;          /* of whoever runs the threads */
-    ls_actor *inside;    /* the actor whose turn runs on this thread now, or NULL */
-    uint32_t inline_run; /* inline completions since the last wait */
+    void *user;           /* of whoever runs the threads */
+    struct ls_ring *ring; /* the back end's */
+    ls_actor *inside;     /* the actor whose turn runs on this thread now, or NULL */
+    uint32_t inline_run;  /* inline completions since the last wait */
     uint64_t inline_since_ns;
     ls_seat_stats stats;
 };
@@ -136,6 +137,11 @@ void ls_seat_init(ls_seat *seat, ls_port *port, ls_pool *pool, unsigned index);
 /* Take up to `max` packets. timeout_ms < 0 waits for ever, 0 only looks. Returns how many (0: timed out), or a
  * negative code. Packets whose op has an actor must be handed to ls_packet_dispatch, or to the actor. */
 int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
+
+/* The thread of this seat will not wait again soon: it has been inside a handler for long, or parks, or ends. Others then
+ * take what would wait for it; without this call it waits for this thread's next wait, which begins a new stay. From any
+ * thread, any number of times. Does nothing where all threads wait at the same place. */
+void ls_port_leave(ls_port *port, ls_seat *seat);
 
 /* Queue a packet of one's own, with `op`, whose key and result are set, or without one (NULL). With an op it cannot
  * fail: that is its own queue node. Without, LS_ENOMEM is possible. Any thread, a signal handler excepted. */

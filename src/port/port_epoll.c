@@ -13,13 +13,11 @@
 #include "port/epoll_posix.h"
 #include "port/port_epoll.h"
 
-static const uint64_t wake_event = UINT64_MAX, alarm_event = UINT64_MAX - 1;
-
-static const ls_engine *const engines[] = {&ls_engine_epoll};
+static const ls_engine *const engines[] = {&ls_engine_epoll, &ls_engine_uring}; /* auto is the first */
 
 const char *ls_port_backends(void)
 {
-    return "epoll";
+    return "epoll uring";
 }
 
 const char *ls_port_backend(const ls_port *port)
@@ -49,7 +47,7 @@ static int kernel_open(ls_port *port)
     if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) return ls_err_from_errno(errno);
     if ((port->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) goto fail_wake;
     if ((port->alarm = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) < 0) goto fail_alarm;
-    if (epoll_watch(port, port->wake, wake_event) < 0 || epoll_watch(port, port->alarm, alarm_event) < 0)
+    if (epoll_watch(port, port->wake, EVENT_WAKE) < 0 || epoll_watch(port, port->alarm, EVENT_ALARM) < 0)
         goto fail_watch;
     return LS_OK;
 
@@ -172,6 +170,11 @@ int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result)
     return LS_OK;
 }
 
+void ls_port_leave(ls_port *port, ls_seat *seat)
+{
+    if (port->engine->leave != NULL) port->engine->leave(port, seat);
+}
+
 int ls_port_give_back(ls_port *port, const ls_packet *packet)
 {
     if (packet->events == 0) return ls_port_post(port, packet->op, packet->key, packet->result);
@@ -249,18 +252,20 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
     const bool out = event->events & (EPOLLOUT | EPOLLHUP | EPOLLERR);
     const bool ended = event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 
+    bool hear_in;
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_acquire), new;
     do {
         if (WORD_GENERATION(old) != generation || !(old & OPEN) || (old & CLOSING)) return 0;
         if (old & LISTENS) return ls_epoll_accept(seat, sock, packets, max);
         new = old;
+        hear_in = in && !(old & RX_RING);
         if (ended) new |= ENDED;
-        if (in) new = old &RX_WAIT ? (new & ~(uint64_t)RX_WAIT) | RX_BUSY : new | RX_READY;
+        if (hear_in) new = old &RX_WAIT ? (new & ~(uint64_t)RX_WAIT) | RX_BUSY : new | RX_READY;
         if (out) new = old &TX_WAIT ? (new & ~(uint64_t)TX_WAIT) | TX_BUSY : new | TX_READY;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
 
     int n = 0;
-    if (in && (old & RX_WAIT)) {
+    if (hear_in && (old & RX_WAIT)) {
         ls_op *op = atomic_load_explicit(&sock->rx, memory_order_relaxed);
         void *key = sock->key;
         if (ls_epoll_receive(seat, sock, op)) {
@@ -281,25 +286,37 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
     return n;
 }
 
-int ls_epoll_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
+static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_ms, unsigned *what)
 {
     ls_port *port = seat->port;
     struct epoll_event events[LS_WAIT_PACKETS_MAX];
     int n = 0;
-    int got =
-        ls_epoll_sys_wait(port->epoll, events, max < LS_WAIT_PACKETS_MAX ? max : LS_WAIT_PACKETS_MAX, timeout_ms);
+    if (max > LS_WAIT_PACKETS_MAX) max = LS_WAIT_PACKETS_MAX;
+    int got = ls_epoll_sys_wait(port->epoll, events, max, timeout_ms);
     if (got < 0) return errno == EINTR ? 0 : ls_err_from_errno(errno);
+    *what = (got > 0 ? TOOK_SOMETHING : 0) | (got == max ? TOOK_NOT_ALL : 0);
     for (int i = 0; i < got; i++) {
-        if (events[i].data.u64 == alarm_event)
+        if (events[i].data.u64 == EVENT_ALARM)
             ls_epoll_alarm(port);
-        else if (events[i].data.u64 == wake_event)
-            continue;
+        else if (events[i].data.u64 >= EVENT_RING)
+            *what |= TOOK_NOT_ALL;
         else if (events[i].data.u64 & NOTICE_BIT)
-            n += ls_epoll_take_notice(port, events[i].data.u64, events[i].events, packets + n);
+            n += ls_epoll_take_notice(port, events[i].data.u64, events[i].events, packets + n, what);
         else
             n += take_event(seat, &events[i], packets + n, max - n - (got - 1 - i));
     }
     return n;
+}
+
+int ls_epoll_look(ls_seat *seat, ls_packet *packets, int max, unsigned *what)
+{
+    return take_events(seat, packets, max, 0, what);
+}
+
+int ls_epoll_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
+{
+    unsigned what = 0;
+    return take_events(seat, packets, max, timeout_ms, &what);
 }
 
 static int epoll_open(ls_port *port)
@@ -315,14 +332,14 @@ static void epoll_close(ls_port *port)
 
 /* Edge-triggered, so each write wakes a thread that blocks, and nobody needs to read the counter. It would block only
  * after 2^64 - 2 writes. */
-static void epoll_wake(ls_port *port)
+void ls_epoll_wake_set(ls_port *port)
 {
     ssize_t written = write(port->wake, &(uint64_t){1}, sizeof(uint64_t));
     (void)written;
 }
 
 const ls_engine ls_engine_epoll = {
-    .name = "epoll", .open = epoll_open, .close = epoll_close, .take = ls_epoll_take, .wake = epoll_wake};
+    .name = "epoll", .open = epoll_open, .close = epoll_close, .take = ls_epoll_take, .wake = ls_epoll_wake_set};
 
 int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
 {

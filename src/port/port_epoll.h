@@ -1,7 +1,8 @@
 /* port_epoll.h - inside the completion port on Linux: one epoll set shared by all threads, edge-triggered.
  *
- * Two back ends are made of this. They differ in how a thread waits and is woken, which is behind a table of functions
- * (ls_engine): "epoll" waits at the set itself.
+ * Two back ends are made of this. They differ in how a thread waits and is woken, and in a few ways around a system call,
+ * which are behind a table of functions (ls_engine): "epoll" does everything at the set itself, "uring" (uring_posix.h)
+ * leaves the receives and sends of streams to rings that poll the set.
  *
  * epoll tells readiness; the port promises completions. So a readiness event is turned into the pending operation's
  * completion by doing the system call right there, in the thread that took the event, before the packet is returned.
@@ -56,12 +57,20 @@ enum { /* of the lower half of ls_sock.word */
        TX_BUSY = RX_BUSY << TX_SHIFT,
        TX_READY = RX_READY << TX_SHIFT,
        TX_STOP = RX_STOP << TX_SHIFT,
+       RX_RING =
+           1u << 12, /* a ring receives for it (uring_posix.h): what the epoll set says about receiving is not heard */
 };
 
 enum { KIND_NONE, KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_CONNECT, KIND_RECV_FROM, KIND_SEND_TO, KIND_NOTICE };
 enum { FLAG_HEAP_NODE = 1 }; /* a packet without an op: free the node when it is taken */
 
-#define NOTICE_BIT (UINT64_C(1) << 31) /* in what the kernel reports: a registration for notifications, not a socket */
+enum { STREAM_UNKNOWN, STREAM, STREAM_NOT }; /* ls_sock.stream */
+enum { STASH_NONE = 0xffff };
+
+#define EVENT_WAKE  UINT64_MAX          /* what the kernel reports: the eventfd */
+#define EVENT_ALARM (UINT64_MAX - 1)    /* the timerfd */
+#define EVENT_RING  (UINT64_MAX - 2)    /* a ring that nobody waits at */
+#define NOTICE_BIT  (UINT64_C(1) << 31) /* in what the kernel reports: a registration for notifications, not a socket */
 
 #define WORD_FLAGS(word)      ((uint32_t)(word))
 #define WORD_GENERATION(word) ((uint32_t)((word) >> 32))
@@ -80,6 +89,13 @@ struct ls_sock {
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
     _Atomic bool registered, registered_out;
     uint8_t segments; /* of whoever sends: whether the system cuts up datagrams for this one */
+    /* With rings: port_uring_sock.c. */
+    uint8_t stream;                   /* of whoever posts receives */
+    _Atomic uint16_t ring;            /* 1 + index of the ring it was last armed on; 0: of none */
+    _Atomic uint16_t stashed;         /* buffers in the stash */
+    uint16_t stash_first, stash_last; /* under the ring's lock, as are the next two */
+    int ring_error;                   /* for the next receive */
+    uint32_t armed_epoch;             /* of the ring, when it was armed */
 };
 
 typedef struct ls_notices ls_notices; /* the registrations of a port */
@@ -93,9 +109,19 @@ typedef struct ls_engine { /* a back end: what is not the same in all of them */
      * Their number, or an error. */
     int (*take)(ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
     void (*wake)(ls_port *port); /* a thread that blocks in take */
+
+    /* NULL where everything is done with the epoll set. */
+    void (*leave)(ls_port *port, ls_seat *seat);                 /* ls_port_leave */
+    bool (*arm)(ls_seat *seat, ls_sock *sock, const ls_op *op);  /* the receive waits elsewhere; false: it does not */
+    int64_t (*receive)(ls_seat *seat, ls_sock *sock, ls_op *op); /* once armed: as receive_once, or ASK_SOCKET */
+    void (*disarm)(ls_sock *sock);                               /* before the descriptor is closed */
+    bool (*send)(ls_seat *seat, ls_sock *sock, ls_op *op);       /* true: it is pending, and TX_BUSY is set */
+    bool (*holds)(const ls_port *port, ls_fd fd); /* attached, although the epoll set does not know it */
 } ls_engine;
 
-extern const ls_engine ls_engine_epoll;
+#define ASK_SOCKET INT64_MIN /* of receive: nothing came elsewhere, nor will it */
+
+extern const ls_engine ls_engine_epoll, ls_engine_uring;
 
 struct ls_port {
     const ls_engine *engine;
@@ -113,7 +139,8 @@ struct ls_port {
     ls_timer retry; /* of the starved; never a packet */
     ls_mutex heap_mutex;
     ls_heap heap;
-    uint64_t alarm_ns; /* what the timerfd is set to; UINT64_MAX: nothing */
+    uint64_t alarm_ns;      /* what the timerfd is set to; UINT64_MAX: nothing */
+    struct ls_rings *rings; /* uring_posix.h */
 };
 
 /* Counters are written by their own thread and read by any: plain increments that a reader cannot tear. */
@@ -126,11 +153,17 @@ static inline void ls_epoll_count(_Atomic uint64_t *counter)
 void ls_epoll_wake(ls_port *port);               /* a thread that blocks, if there is one */
 void ls_epoll_enqueue(ls_port *port, ls_op *op); /* op->key and op->result are set */
 int ls_epoll_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
+void ls_epoll_wake_set(ls_port *port); /* a thread that blocks in epoll_wait */
+
+/* As ls_epoll_take without waiting; what there was beside the packets is in *what. */
+enum { TOOK_SOMETHING = 1, TOOK_NOT_ALL = 2 }; /* events were reported; another thread should look as well */
+int ls_epoll_look(ls_seat *seat, ls_packet *packets, int max, unsigned *what);
 
 /* port_epoll_sock.c */
 int ls_epoll_register(ls_sock *sock, bool out);
 bool ls_epoll_receive(ls_seat *seat, ls_sock *sock, ls_op *op);     /* RX_BUSY is held. True: complete, BUSY is gone */
 bool ls_epoll_transmit(ls_sock *sock, ls_op *op);                   /* the same with TX_BUSY */
+bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent);  /* the same, when one call has sent so much */
 int ls_epoll_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op); /* kind and all that belongs to it are set */
 int ls_epoll_post_transmit(ls_seat *seat, ls_sock *sock, ls_op *op); /* the same */
 
@@ -141,9 +174,11 @@ int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op);
 /* port_epoll_notify.c */
 int ls_notices_open(ls_notices **out);
 void ls_notices_close(ls_notices *notices);
-int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out); /* packets: 0 or 1 */
 int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event); /* a socket; LS_OK or an error */
-bool ls_epoll_take_queued_notice(ls_port *port, const ls_op *node);   /* false: out of date */
+bool ls_notices_hold(const ls_notices *notices, ls_fd fd); /* registered, as far as we know */
+/* Packets: 0 or 1. Adds TOOK_NOT_ALL to *what when others may be told of the same. */
+int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *what);
+bool ls_epoll_take_queued_notice(ls_port *port, const ls_op *node); /* false: out of date */
 
 /* port_epoll_accept.c */
 int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max);

@@ -91,6 +91,12 @@ static notice *notice_at(const ls_notices *notices, ls_fd fd)
     return chunk == NULL ? NULL : &chunk[fd % NOTICES_PER_CHUNK];
 }
 
+bool ls_notices_hold(const ls_notices *notices, ls_fd fd)
+{
+    const notice *at = notice_at(notices, fd);
+    return at != NULL && (atomic_load(&at->word) & LIVE);
+}
+
 static int notice_make(ls_notices *notices, ls_fd fd, notice **out)
 {
     if (fd < 0) return LS_EINVAL;
@@ -172,6 +178,7 @@ static int register_new(ls_port *port, notice *at, const ls_registration *regist
     uint64_t word = atomic_load(&at->word);
     struct stat st;
     int how = EPOLL_CTL_ADD;
+    if (port->engine->holds != NULL && port->engine->holds(port, fd)) return LS_EEXIST;
     if (at->removed != 0 && fstat(fd, &st) == 0 && st.st_ino == at->removed_ino) return LS_EBUSY;
     if (word & LIVE) { /* was its socket closed? Only then can the number be added. */
         word = next_word(word, LIVE);
@@ -310,7 +317,7 @@ static void set_quiet(ls_port *port, notice *at, uint64_t origin, bool quiet)
     ls_mutex_unlock(lock_of(port->notices, fd));
 }
 
-int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out)
+int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *what)
 {
     notice *at = notice_at(port->notices, fd_of(origin));
     uint64_t word = atomic_load(&at->word);
@@ -331,6 +338,7 @@ int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_p
         const uint64_t after = word & ONESHOT ? word & ~(uint64_t)ARMED : word;
         if (atomic_compare_exchange_strong(&at->word, &word, after)) {
             *out = (ls_packet){.key = key, .events = events, .origin = origin};
+            if (!(word & (ONESHOT | EDGE))) *what |= TOOK_NOT_ALL;
             return 1;
         }
     }

@@ -57,6 +57,11 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->list_next = NULL;
     sock->listed = false;
     sock->segments = 0;
+    sock->stream = fresh ? STREAM : STREAM_UNKNOWN;
+    sock->stash_first = STASH_NONE;
+    sock->ring_error = 0;
+    atomic_store_explicit(&sock->ring, 0, memory_order_relaxed);
+    atomic_store_explicit(&sock->stashed, 0, memory_order_relaxed);
     atomic_store_explicit(&sock->registered, false, memory_order_relaxed);
     atomic_store_explicit(&sock->registered_out, false, memory_order_relaxed);
     atomic_store_explicit(&sock->rx, NULL, memory_order_relaxed);
@@ -90,6 +95,9 @@ uint32_t ls_sock_progress(const ls_sock *sock)
 /* Registered when an operation has to wait for the first time; for sending only when a send once had to wait. */
 int ls_epoll_register(ls_sock *sock, bool out)
 {
+    /* A ring has received for it: the two directions may come here at the same time. Both ask for the same then. */
+    const bool both = atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0;
+    if (both) out = true;
     const bool registered = atomic_load_explicit(&sock->registered, memory_order_relaxed);
     if (registered && (!out || atomic_load_explicit(&sock->registered_out, memory_order_relaxed))) return LS_OK;
     uint64_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
@@ -99,7 +107,7 @@ int ls_epoll_register(ls_sock *sock, bool out)
     };
     if (!registered) {
         const int err = ls_epoll_add(sock->port, sock->fd, &event);
-        if (err < 0) return err;
+        if (err < 0 && !(both && err == LS_EEXIST)) return err;
     } else if (epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event) < 0) {
         return ls_err_from_errno(errno);
     }
@@ -108,11 +116,23 @@ int ls_epoll_register(ls_sock *sock, bool out)
     return LS_OK;
 }
 
+/* The receive has to wait. */
+static int ready_to_wait(ls_seat *seat, ls_sock *sock, const ls_op *op)
+{
+    const ls_engine *engine = sock->port->engine;
+    if (engine->arm != NULL && !atomic_load_explicit(&sock->registered, memory_order_relaxed)) {
+        if (atomic_load_explicit(&sock->word, memory_order_relaxed) & RX_RING) return LS_OK;
+        if (engine->arm(seat, sock, op)) return LS_OK;
+    }
+    return ls_epoll_register(sock, false);
+}
+
 /* CLOSING is set and nobody is BUSY: the one that saw that first comes here. */
 static void close_now(ls_sock *sock)
 {
     ls_port *port = sock->port;
     uint64_t next_generation = (uint64_t)WORD_GENERATION(atomic_load(&sock->word)) + 1;
+    if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) port->engine->disarm(sock);
     close(sock->fd);
     atomic_store(&sock->word, next_generation << 32);
     ls_slots_give(port->socks, sock->number);
@@ -218,6 +238,10 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
 static int64_t receive_once(ls_seat *seat, ls_sock *sock, ls_op *op)
 {
     if (op->kind == KIND_RECV_FROM) return ls_epoll_recv_from(seat, sock, op);
+    if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) {
+        const int64_t result = sock->port->engine->receive(seat, sock, op);
+        if (result != ASK_SOCKET) return result;
+    }
     if (op->len == 0) return 0; /* asked only whether something is there, and it is */
     char *ptr = op->recv.ptr;
     ls_block *block = NULL;
@@ -243,7 +267,10 @@ static int64_t receive_once(ls_seat *seat, ls_sock *sock, ls_op *op)
 static uint32_t ready_after(const ls_sock *sock, const ls_op *op, int64_t result)
 {
     if (op->kind == KIND_RECV_FROM) return result <= 0 || result == (int64_t)op->count ? RX_READY : 0;
-    bool ended = atomic_load_explicit(&sock->word, memory_order_relaxed) & ENDED;
+    const uint64_t word = atomic_load_explicit(&sock->word, memory_order_relaxed);
+    bool ended = word & ENDED;
+    if (atomic_load_explicit(&sock->stashed, memory_order_relaxed) > 0) return RX_READY;
+    if ((word & RX_RING) && result > 0) return 0;
     return result <= 0 || result == (int64_t)op->len || ended ? RX_READY : 0;
 }
 
@@ -252,6 +279,11 @@ bool ls_epoll_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
 {
     int64_t result;
     while ((result = receive_once(seat, sock, op)) == LS_EAGAIN) {
+        const int err = ready_to_wait(seat, sock, op);
+        if (err < 0) {
+            result = err;
+            break;
+        }
         enum park how = park(sock, 0, RX_BUSY);
         if (how == PARKED) return false;
         if (how == STOPPED) {
@@ -298,7 +330,7 @@ int ls_epoll_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
                 return complete_inline(seat, op, result, &seat->stats.recv_inline, &seat->stats.recv_queued);
             }
         }
-        int err = ls_epoll_register(sock, false);
+        int err = ready_to_wait(seat, sock, op);
         if (err < 0) return err;
         if (park(sock, 0, 0) == PARKED) return LS_PENDING;
         must_try = true;
@@ -390,6 +422,11 @@ bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
 {
     int64_t result;
     while ((result = transmit_once(sock, op)) == LS_EAGAIN) {
+        const int err = ls_epoll_register(sock, true);
+        if (err < 0) {
+            result = err;
+            break;
+        }
         enum park how = park(sock, TX_SHIFT, TX_BUSY);
         if (how == PARKED) return false;
         if (how == STOPPED) {
@@ -400,6 +437,19 @@ bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
     leave_busy(sock, TX_BUSY | TX_STOP, 0);
     return true;
+}
+
+bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent)
+{
+    if (sent < 0) {
+        atomic_store_explicit(&op->result, sent, memory_order_relaxed);
+        leave_busy(sock, TX_BUSY | TX_STOP, 0);
+        return true;
+    }
+    atomic_store_explicit(&op->result, atomic_load_explicit(&op->result, memory_order_relaxed) + sent,
+                          memory_order_relaxed);
+    atomic_fetch_add_explicit(&sock->progress, 1, memory_order_relaxed);
+    return ls_epoll_transmit(sock, op); /* the rest; without one this only completes it */
 }
 
 int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t slice_count,
@@ -416,7 +466,9 @@ int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16
 
 int ls_epoll_post_transmit(ls_seat *seat, ls_sock *sock, ls_op *op)
 {
+    const ls_engine *engine = seat->port->engine;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
+    if (engine->send != NULL && engine->send(seat, sock, op)) return LS_PENDING;
     for (;;) {
         int64_t result = transmit_once(sock, op);
         if (result >= 0) return complete_inline(seat, op, result, &seat->stats.send_inline, &seat->stats.send_queued);

@@ -285,7 +285,7 @@ static void nothing_is_left_of_one_that_cannot_open(void **state)
     /* A port that is full. */
     ls_port *full;
     ls_sock *sock;
-    const ls_port_options options = {.sockets_max = 1};
+    const ls_port_options options = {.sockets_max = 1, .backend = test_backend()};
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
     assert_int_equal(ls_sock_attach(full, net_tcp(), NULL, false, &sock), LS_OK);
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
@@ -363,7 +363,7 @@ static void a_crew_accepts_each_once_and_none_past_the_limit(void **state)
 {
     static storm s;
     const ls_crew_options crew_options = {.threads = 3, .threads_max = 3};
-    const ls_port_options port_options = {.sockets_max = 16};
+    const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
     int fds[AT_A_TIME];
     char byte;
     ls_pools *pools;

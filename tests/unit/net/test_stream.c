@@ -582,7 +582,7 @@ static void a_lingering_end_is_bounded(void **state)
 
 static void a_full_port_closes_the_descriptor(void **state)
 {
-    const ls_port_options options = {.sockets_max = 1};
+    const ls_port_options options = {.sockets_max = 1, .backend = test_backend()};
     net_place place;
     ls_port *full;
     ls_sock *sock;

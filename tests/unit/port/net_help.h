@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "backend.h"
 #include "base/clock.h"
 #include "base/list.h"
 #include "port/port.h"
@@ -36,12 +37,22 @@ static inline void net_seat_open(net_place *place, ls_seat *seat, unsigned index
     ls_seat_init(seat, place->port, pool, index);
 }
 
+/* Sit at another port from now on. */
+static inline void net_use(net_place *place, ls_port *port)
+{
+    ls_port_leave(place->port, &place->seat);
+    place->port = port;
+    ls_seat_init(&place->seat, port, place->seat.pool, 0);
+}
+
 static inline void net_open(net_place *place)
 {
-    const ls_port_options options = {.sockets_max = 512, .backend = getenv("LS_TEST_BACKEND")};
+    const ls_port_options options = {.sockets_max = 512, .backend = test_backend()};
     assert_int_equal(ls_port_open(&options, &place->port), LS_OK);
     assert_int_equal(ls_pools_open(64u << 20, &place->pools), LS_OK);
     net_seat_open(place, &place->seat, 0);
+    /* It is at its seat: where each thread waits at a place of its own, it has one from now on. */
+    assert_int_equal(ls_port_wait(place->port, &place->seat, &(ls_packet){.op = NULL}, 1, 0), 0);
 }
 
 static inline void net_close(net_place *place)

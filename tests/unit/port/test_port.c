@@ -711,14 +711,14 @@ static void connect_succeeds_or_is_refused(void **state)
 
 static void sockets_past_the_limit_stay_the_callers(void **state)
 {
-    const ls_port_options options = {.sockets_max = 3};
+    const ls_port_options options = {.sockets_max = 3, .backend = test_backend()};
     ls_sock *socks[3], *more = NULL;
     net_place place;
     (void)state;
     net_open(&place);
-    ls_port *usual = place.port;
-    assert_int_equal(ls_port_open(&options, &place.port), LS_OK);
-    place.seat.port = place.port;
+    ls_port *usual = place.port, *small;
+    assert_int_equal(ls_port_open(&options, &small), LS_OK);
+    net_use(&place, small);
     for (int i = 0; i < 3; i++) socks[i] = net_attach(&place, net_tcp(), NULL, false);
     const int fd = net_tcp();
     assert_int_equal(ls_sock_attach(place.port, fd, NULL, false, &more), LS_ELIMIT);
@@ -727,8 +727,8 @@ static void sockets_past_the_limit_stay_the_callers(void **state)
     ls_sock_close(&place.seat, socks[1]);
     socks[1] = net_attach(&place, fd, NULL, false);
     for (int i = 0; i < 3; i++) ls_sock_close(&place.seat, socks[i]);
-    ls_port_close(place.port);
-    place.port = place.seat.port = usual;
+    net_use(&place, usual);
+    ls_port_close(small);
     net_close(&place);
 }
 
@@ -878,11 +878,11 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
 
 /* Races: four threads wait, write and cancel, while the test's own thread posts and closes. */
 typedef struct race {
-    ls_op op;            /* the receive */
-    ls_op write, cancel; /* make a worker do it */
+    ls_op op;                  /* the receive */
+    ls_op post, write, cancel; /* make a worker do it */
     ls_sock *sock;
     int theirs;
-    _Atomic int completions, errands;
+    _Atomic int completions, errands, posted;
 } race;
 
 static _Atomic bool race_over;
@@ -895,6 +895,13 @@ static void race_received(ls_seat *seat, ls_op *op)
     if (result > 0) ls_block_drop(op->recv.block);
     if (result != 1 && result != LS_ECANCELED) abort();
     atomic_fetch_add(&r->completions, 1);
+}
+
+static void race_post(ls_seat *seat, ls_op *op)
+{
+    race *r = LS_CONTAINER(op, race, post);
+    if (ls_op_recv(seat, r->sock, &r->op, NULL, LS_BLOCK_SMALL) != LS_PENDING) abort();
+    atomic_store(&r->posted, 1);
 }
 
 static void race_write(ls_seat *seat, ls_op *op)
@@ -935,6 +942,7 @@ static void whatever_races_there_is_one_completion(void **state)
     ls_thread threads[WORKERS];
     (void)state;
     net_open(&place);
+    ls_port_leave(place.port, &place.seat);
     atomic_store(&race_over, false);
     for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "race", race_main, &place), LS_OK);
     for (int i = 0; i < ROUNDS; i++) {
@@ -947,7 +955,12 @@ static void whatever_races_there_is_one_completion(void **state)
         r->cancel.done = race_cancel;
         net_pair(&ours, &r->theirs);
         r->sock = net_attach(&place, ours, NULL, false);
-        assert_int_equal(ls_op_recv(&place.seat, r->sock, &r->op, NULL, LS_BLOCK_SMALL), LS_PENDING);
+        r->post.done = race_post;
+        if (i & 1)
+            race_post(&place.seat, &r->post);
+        else
+            ls_port_post(place.port, &r->post, NULL, 0);
+        while (atomic_load(&r->posted) == 0) ls_clock_sleep_ms(0);
         if (writes) ls_port_post(place.port, &r->write, NULL, 0);
         if (cancels) { /* needs the socket open */
             ls_port_post(place.port, &r->cancel, NULL, 0);
@@ -968,7 +981,7 @@ static void whatever_races_there_is_one_completion(void **state)
 
 /* Echo over many connections by four threads: receive and send re-posted from inside, in any thread. */
 typedef struct echo {
-    ls_op in, out;
+    ls_op in, out, start;
     ls_sock *sock;
     ls_slice slice;
 } echo;
@@ -1006,6 +1019,11 @@ static void echo_receive(ls_seat *seat, echo *e)
     if (how == LS_DONE) echo_received(seat, &e->in);
 }
 
+static void echo_start(ls_seat *seat, ls_op *op)
+{
+    echo_receive(seat, LS_CONTAINER(op, echo, start));
+}
+
 static void echoes_from_any_thread_lose_no_byte(void **state)
 {
     enum { PEERS = 16, ROUNDS = 60, LEN = 20000 };
@@ -1016,15 +1034,19 @@ static void echoes_from_any_thread_lose_no_byte(void **state)
     ls_thread threads[WORKERS];
     (void)state;
     net_open(&place);
+    ls_port_leave(place.port, &place.seat);
     char *bytes = pattern(LEN, 7);
     atomic_store(&race_over, false);
     atomic_store(&echoes_open, PEERS);
     for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "echo", race_main, &place), LS_OK);
     for (int i = 0; i < PEERS; i++) {
         net_tcp_pair(&ours, &theirs[i]);
-        echoes[i] = (echo){.in = {.done = echo_received}, .out = {.done = echo_sent}};
+        echoes[i] = (echo){.in = {.done = echo_received}, .out = {.done = echo_sent}, .start = {.done = echo_start}};
         echoes[i].sock = net_attach(&place, ours, NULL, true);
-        echo_receive(&place.seat, &echoes[i]);
+        if (i & 1)
+            echo_start(&place.seat, &echoes[i].start);
+        else
+            ls_port_post(place.port, &echoes[i].start, NULL, 0);
     }
     for (int round = 0; round < ROUNDS; round++) {
         const size_t len = round % 3 ? 1 + (size_t)round : LEN;

@@ -473,7 +473,7 @@ static void memory_that_runs_out_anywhere(void **state)
 static void a_full_port_costs_one_connection(void **state)
 {
     const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
-    const ls_port_options options = {.sockets_max = 1};
+    const ls_port_options options = {.sockets_max = 1, .backend = test_backend()};
     rig *r = rig_open(hi, 0);
     ls_port *full;
     int ours[2], theirs[2];
@@ -482,7 +482,7 @@ static void a_full_port_costs_one_connection(void **state)
     ls_log_set_sink(quiet_sink, NULL);
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
     ls_port *const usual = r->place.port;
-    r->place.port = r->place.seat.port = full;
+    net_use(&r->place, full);
     assert_int_equal(ls_http1_open(full, &r->config, &r->handler, &r->gate, 1, &r->http), LS_OK);
     for (int i = 0; i < 2; i++) {
         net_pair(&ours[i], &theirs[i]);
@@ -496,8 +496,8 @@ static void a_full_port_costs_one_connection(void **state)
     rig_say(r, GET); /* the other one is served */
     assert_string_equal(rig_take(r), HI);
     rig_disconnect(r);
+    net_use(&r->place, usual);
     ls_port_close(full);
-    r->place.port = r->place.seat.port = usual;
     ls_log_set_sink(NULL, NULL);
     rig_close(r);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "backend.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -91,7 +92,7 @@ static inline void test_pump(test_site *t, unsigned ms)
 
 static inline test_site *test_site_open(const char *text)
 {
-    static const ls_port_options port_options = {.sockets_max = 16};
+    const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
     char path[] = "/tmp/luaserve-test-XXXXXX";
     test_site *t = test_site_new();
     const int fd = mkstemp(path);

@@ -78,7 +78,7 @@ static void many_threads_many_states(void **state)
         "  if n % 13 == 5 then res:header('X-A', n) return { n = n } end "
         "  return 'plain ' .. n end } "
         "core.every(0.005, function() core.sleep(0.001) end)";
-    static const ls_port_options port_options = {.sockets_max = 16};
+    const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
     char path[] = "/tmp/luaserve-test-XXXXXX", message[400];
     test_site *t = test_site_new();
     crew_test test = {NULL, 0, 0, 0};

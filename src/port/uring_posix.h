@@ -1,0 +1,167 @@
+/* uring_posix.h - inside the back end "uring": what io_uring takes over from the shared epoll set.
+ *
+ * The socket's word (port_epoll.h) says who may do what here as well. Two things that every request does need no system
+ * call of their own any more:
+ *
+ *   receive   A stream's receive that has to wait is armed once, as a multishot receive on the ring of the thread
+ *             that posted it (RX_RING). It fills buffers that are the ring's, so an idle connection holds none; what
+ *             came is copied into a block when a receive is there to take it, else it is kept (the socket's stash),
+ *             STASH_MAX buffers at most: then the multishot receive is cancelled and the bytes stay with the system.
+ *   send      While more completions wait to be handled than one, a send becomes an entry of the ring, and all of
+ *             them leave in one call. It is tried without waiting (MSG_DONTWAIT), during that call; what is left over
+ *             goes on as it does with epoll. TX_BUSY is set meanwhile.
+ *
+ * Everything else (listeners, connects, datagrams, notifications, timers, large receives) is with the epoll set, which
+ * every ring polls. So the kernel holds no operation: it only ever writes into the ring's own buffers, and reads what is
+ * sent while somebody is in the call. Cancel and close are what they are with epoll.
+ *
+ * Who looks at a ring. A ring has an owner, the seat that waits at it; the owner alone adds receives and sends, and submits
+ * them. Whoever holds `lock` may take completions from it: a thread that finds nothing at its own ring looks at all
+ * others before it sleeps. A thread that will not come back soon (it is inside a slow handler, or parks, or ends)
+ * leaves its ring (ls_port_leave): then the ring itself is in the epoll set and wakes whoever sleeps, until a thread that
+ * has none adopts it.
+ *
+ *     completions of a ring are looked at by its owner's next wait, or it has none and is in the epoll set
+ *
+ * The rings are made without SINGLE_ISSUER and DEFER_TASKRUN: with these, what has come for a thread that is inside a
+ * handler could be taken by that thread alone. Without, the kernel finishes it when the thread is next interrupted (the clock's
+ * tick, or the sleep of a system call that blocks), and others can take it.
+ *
+ * Lock: rings.mutex before ring.lock; ring.lock before those of port_epoll.h. A system call under ring.lock never waits. */
+#ifndef LS_PORT_URING_POSIX_H
+#define LS_PORT_URING_POSIX_H
+
+#include <linux/io_uring.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "port/notify.h"
+#include "port/port_epoll.h"
+
+enum {
+    RING_ENTRIES = 256,
+    RING_COMPLETIONS = 4096,
+    RING_SUBMIT_AT = 32, /* entries that wait for a call while there is other work */
+    RINGS_MAX = 256,
+    BUFFER_BYTES = 2048,
+    BUFFERS_FIRST = 256, /* provided at first; doubled whenever they run out */
+    BUFFERS_MAX = 1024,
+    STASH_MAX = 8,
+    SEND_SLICES_MAX = 8,
+};
+
+enum { /* what an entry was; with number and generation of a socket in its user_data */
+       TAG_RECEIVE,
+       TAG_SEND,
+       TAG_WAKE,   /* somebody wants this ring's thread to look at the port */
+       TAG_EPOLL,  /* the epoll set has events; with the ring's epoch */
+       TAG_CANCEL, /* a cancellation that found nothing */
+       TAG_SHIFT = 28,
+};
+
+typedef struct ring_buffer { /* one that holds bytes nobody has taken yet */
+    uint16_t next;           /* in the socket's stash */
+    uint16_t from, end;
+} ring_buffer;
+
+typedef struct send_room { /* what a send's entry points to until it is submitted */
+    struct msghdr message;
+    struct iovec iov[SEND_SLICES_MAX];
+} send_room;
+
+typedef struct ls_ring {
+    ls_mutex lock;
+    _Atomic(ls_seat *) owner; /* changed under lock */
+    _Atomic bool asleep;      /* the owner is in the call that waits, or about to be */
+    unsigned index;
+    uint32_t epoch;            /* under lock: changes with the owner */
+    bool polls_epoll;          /* under lock */
+    _Atomic bool epoll_events; /* the epoll set may have events that the owner has not looked at */
+    _Atomic unsigned batch;    /* packets of the owner's last wait */
+    int fd;
+
+    /* Submission, under lock. */
+    _Atomic uint32_t sq_tail; /* for guesses also without it */
+    uint32_t sq_mask;
+    _Atomic uint32_t *sq_khead, *sq_ktail, *sq_kflags;
+    struct io_uring_sqe *sqes;
+    send_room *sends; /* for each of them */
+
+    /* Completion: taken under lock; anybody may look whether there are any. */
+    uint32_t cq_mask;
+    _Atomic uint32_t *cq_khead, *cq_ktail;
+    struct io_uring_cqe *cqes;
+
+    /* Buffers, under lock. */
+    struct io_uring_buf_ring *provided;
+    ring_buffer *buffers;
+    char *bytes;
+    uint16_t provided_tail, buffers_count;
+
+    void *map, *map_sqes;
+    size_t map_bytes, sqes_bytes;
+} ls_ring;
+
+struct ls_rings {
+    ls_mutex mutex; /* making, leaving and adopting */
+    _Atomic unsigned count;
+    _Atomic unsigned ringless; /* threads that block in epoll_wait, having no ring */
+    _Atomic(ls_ring *) at[RINGS_MAX];
+    _Atomic uint64_t armed[LS_NOTIFY_FD_MAX / 64]; /* by descriptor: those that were once armed */
+};
+
+/* port_uring_ring.c: one ring. */
+int ls_ring_open(unsigned index, ls_ring **out); /* LS_OK, or an error with errno set */
+void ls_ring_close(ls_ring *ring);
+int ls_ring_test(const char **what); /* does the system do what we need? 0, or an errno value and what failed */
+struct io_uring_sqe *ls_ring_entry(ls_ring *ring,
+                                   uint64_t data); /* zeroed but for data; NULL: no room. lock is held */
+void ls_ring_submit(ls_ring *ring);                /* what was added; lock is held */
+unsigned ls_ring_publish(ls_ring *ring);           /* for ls_ring_enter; lock is held */
+int ls_ring_enter(ls_ring *ring, unsigned queued, int timeout_ms); /* submit and wait: 0, or an errno value. No lock */
+void ls_ring_give_buffer(ls_ring *ring, uint16_t id);              /* lock is held */
+void ls_ring_more_buffers(ls_ring *ring);                          /* they ran out; lock is held */
+
+static inline uint32_t ls_ring_queued(const ls_ring *ring) /* lock is held, or as a guess */
+{
+    return atomic_load_explicit(&ring->sq_tail, memory_order_relaxed) -
+           atomic_load_explicit(ring->sq_khead, memory_order_acquire);
+}
+
+static inline uint32_t ls_ring_ready(const ls_ring *ring)
+{
+    return atomic_load_explicit(ring->cq_ktail, memory_order_acquire) -
+           atomic_load_explicit(ring->cq_khead, memory_order_relaxed);
+}
+
+static inline uint64_t ls_ring_data(unsigned tag, uint32_t generation, uint32_t number)
+{
+    return (uint64_t)generation << 32 | (uint32_t)tag << TAG_SHIFT | number;
+}
+
+static inline unsigned ls_ring_tag(uint64_t data)
+{
+    return (uint32_t)data >> TAG_SHIFT;
+}
+
+static inline void ls_ring_mark(struct ls_rings *rings, ls_fd fd, bool armed)
+{
+    if (fd >= LS_NOTIFY_FD_MAX) return; /* cannot be registered */
+    const uint64_t bit = UINT64_C(1) << (fd % 64);
+    if (armed)
+        atomic_fetch_or(&rings->armed[fd / 64], bit);
+    else
+        atomic_fetch_and(&rings->armed[fd / 64], ~bit);
+}
+
+/* port_uring_sock.c: what happens to one socket. */
+bool ls_uring_arm(ls_seat *seat, ls_sock *sock, const ls_op *op);
+bool ls_uring_send(ls_seat *seat, ls_sock *sock, ls_op *op);
+int64_t ls_uring_receive(ls_seat *seat, ls_sock *sock, ls_op *op);
+void ls_uring_disarm(ls_sock *sock);
+bool ls_uring_holds(const ls_port *port, ls_fd fd);
+
+/* Up to max packets from the completions of a ring; *woken is set when one of them was a TAG_WAKE. */
+int ls_uring_reap(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max, bool *woken);
+
+#endif

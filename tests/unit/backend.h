@@ -1,0 +1,26 @@
+/* backend.h - which back end the tests' ports have: the one that LS_TEST_BACKEND names, else the usual one. A back end that
+ * this system refuses ends the program as skipped (status 77, which CMakeLists.txt tells ctest). */
+#ifndef TESTS_UNIT_BACKEND_H
+#define TESTS_UNIT_BACKEND_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "port/port.h"
+
+static inline const char *test_backend(void)
+{
+    const char *name = getenv("LS_TEST_BACKEND");
+    const ls_port_options options = {.sockets_max = 1, .backend = name};
+    ls_port *port;
+    if (name == NULL) return NULL;
+    const int err = ls_port_open(&options, &port);
+    if (err < 0) {
+        fprintf(stderr, "back end %s: %s\n", name, ls_err_text(err));
+        exit(err == LS_ENOTSUP ? 77 : 1);
+    }
+    ls_port_close(port);
+    return name;
+}
+
+#endif
