@@ -100,7 +100,8 @@ typedef struct ls_packet {
 typedef struct ls_port_options {
     uint32_t sockets_max; /* attached at one time */
     unsigned concurrency; /* threads that the system lets run at a time, where it counts them; 0: one per processor */
-    const char *backend;  /* NULL or "auto": the best there is; else a name of ls_port_backends */
+    const char *backend;  /* NULL or "auto": the best there is; else a name of ls_port_backends: one that the system
+                           * refuses is replaced by one that always works, with a line in the log saying why */
 } ls_port_options;
 
 /* Names of what is built in, separated by spaces, the preferred one first. */
@@ -108,8 +109,8 @@ const char *ls_port_backends(void);
 
 /* LS_OK; LS_ENOTSUP for an unknown back end; LS_ENOMEM, LS_EMFILE, LS_ESYS. */
 int ls_port_open(const ls_port_options *options, ls_port **out);
-void ls_port_close(ls_port *port); /* no thread waits, every socket is closed, every packet was taken */
-const char *ls_port_backend(const ls_port *port);
+void ls_port_close(ls_port *port);                /* no thread waits, every socket is closed, every packet was taken */
+const char *ls_port_backend(const ls_port *port); /* the one it has */
 
 /* ---- a thread's seat at the port ------------------------------------------------------------------------- */
 

@@ -96,7 +96,11 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
     if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_accept_mutex;
     if ((err = ls_notices_open(&port->notices)) < 0) goto fail_slots;
     if ((err = kernel_open(port)) < 0) goto fail_notices;
-    if ((err = engine->open(port)) < 0) goto fail_kernel;
+    if ((err = engine->open(port)) == LS_ENOTSUP) {
+        port->engine = &ls_engine_epoll; /* this one always works, and does the same */
+        err = LS_OK;
+    }
+    if (err < 0) goto fail_kernel;
     *out = port;
     return LS_OK;
 

@@ -103,7 +103,8 @@ struct epoll_event;                   /* the system's */
 
 typedef struct ls_engine { /* a back end: what is not the same in all of them */
     const char *name;
-    int (*open)(ls_port *port);   /* the last step of ls_port_open: the rest is there. LS_OK or an error */
+    int (*open)(ls_port *port);   /* the last step of ls_port_open: the rest is there. LS_OK or an error;
+                                   * LS_ENOTSUP, with a line in the log: the system refuses, epoll takes its place */
     void (*close)(ls_port *port); /* no thread waits */
     /* Up to max packets of sockets and notifications; waits for the first as ls_port_wait does, but may return 0 early.
      * Their number, or an error. */

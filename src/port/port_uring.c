@@ -250,7 +250,7 @@ static int uring_open(ls_port *port)
     const char *what;
     const int error = ls_ring_test(&what);
     if (error != 0) {
-        ls_log(LS_LOG_WARN, "io_uring cannot be used here: %s: %s", what, strerror(error));
+        ls_log(LS_LOG_WARN, "io_uring cannot be used here (%s: %s): the back end is epoll", what, strerror(error));
         return LS_ENOTSUP;
     }
     struct ls_rings *rings = calloc(1, sizeof *rings);

@@ -5,8 +5,7 @@
 static int refuse(ls_port *port)
 {
     (void)port;
-    ls_log(LS_LOG_WARN, "io_uring cannot be used here: this program was built without it (no linux/io_uring.h of 6.0 "
-                        "or later)");
+    ls_log(LS_LOG_WARN, "io_uring was not built in (no linux/io_uring.h of 6.0 or later): the back end is epoll");
     return LS_ENOTSUP;
 }
 

@@ -7,6 +7,7 @@ E2E        a test case that owns servers: each is ended by its pid even when a t
            fails the test with its log.
 
 Environment: LUASERVE         the program (default: build/luaserve of this tree)
+             LUASERVE_BACKEND    the back end of every server (its --backend), where a test does not name one itself
              LUASERVE_SANITIZER  asan or tsan: longer deadlines, fewer repeats, no memory assertions, no LD_PRELOAD
 """
 import concurrent.futures
@@ -26,6 +27,8 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LUASERVE = os.path.abspath(os.environ.get("LUASERVE") or os.path.join(ROOT, "build", "luaserve"))
+BACKEND = os.environ.get("LUASERVE_BACKEND", "")
+PROGRAM = [LUASERVE, "--backend", BACKEND] if BACKEND else [LUASERVE]
 SANITIZER = os.environ.get("LUASERVE_SANITIZER", "")
 SLOW = 4 if SANITIZER else 1
 WAIT = 10.0 * SLOW  # the longest any single wait of a test may take
@@ -361,7 +364,7 @@ class Server:
             if nofile:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
 
-        command = [*prefix, LUASERVE, *flags, self.site, *args]
+        command = [*prefix, *(PROGRAM if "--backend" not in flags else [LUASERVE]), *flags, self.site, *args]
         self.out_path = os.path.join(self.dir, "stdout")
         with open(self.out_path, "wb") as out:
             self.process = subprocess.Popen(
@@ -466,7 +469,14 @@ class Server:
         raise AssertionError("no VmRSS")
 
     def fds(self):
-        return len(os.listdir("/proc/%d/fd" % self.pid))
+        """Descriptors but for the rings: there is one for each thread that ever waited beside the others."""
+        where, count = "/proc/%d/fd" % self.pid, 0
+        for fd in os.listdir(where):
+            try:
+                count += os.readlink(os.path.join(where, fd)) != "anon_inode:[io_uring]"
+            except FileNotFoundError:
+                pass  # closed since
+        return count
 
     def cpu(self):
         """Seconds of processor time so far."""

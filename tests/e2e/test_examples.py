@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from luaserve_e2e import E2E, LUASERVE, ROOT, WAIT, main
+from luaserve_e2e import E2E, LUASERVE, PROGRAM, ROOT, WAIT, main
 
 EXAMPLES = os.path.join(ROOT, "examples")
 HERE = "127.0.0.1:0"
@@ -133,7 +133,7 @@ class Responder(E2E):
         self.eventually(there, "the counters reach %r" % at_least)
 
     def test_a_key_stops_it(self):
-        program = [LUASERVE, os.path.join(EXAMPLES, "responder.lua"), "http://127.0.0.1:0/"]
+        program = [*PROGRAM, os.path.join(EXAMPLES, "responder.lua"), "http://127.0.0.1:0/"]
         with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                               text=True) as server:
             try:
@@ -179,7 +179,7 @@ class Responder(E2E):
             self.assertEqual(server.wait(15), 0)
 
     def run_alone(self, *args):
-        return subprocess.run([LUASERVE, os.path.join(EXAMPLES, "responder.lua"), *args], stdin=subprocess.DEVNULL,
+        return subprocess.run([*PROGRAM, os.path.join(EXAMPLES, "responder.lua"), *args], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=WAIT)
 
     def test_it_refuses_to_start_without_a_url(self):

@@ -17,7 +17,7 @@ import unittest
 
 from luaserve_e2e import E2E, SANITIZER, WAIT, Server, chunked, main, request
 
-ALLOC, ACCEPT, SEND, RECV, EPOLL_CTL = 1, 2, 4, 8, 16
+ALLOC, ACCEPT, SEND, RECV, EPOLL_CTL, ENTER = 1, 2, 4, 8, 16, 32
 HERE = os.path.dirname(os.path.abspath(__file__))
 FORMAT = "=6Q"
 SECONDS_PER_KIND = 8  # past it the rest is sampled
@@ -149,8 +149,8 @@ class Faults(E2E):
         if conn is not None:
             conn.close()
 
-    def sweep(self, name, kinds, error, times=1, must_work=False):
-        server = self.serve(SITE, env=self.environment(), flags=("--threads", "2"))
+    def sweep(self, name, kinds, error, times=1, must_work=False, flags=()):
+        server = self.serve(SITE, env=self.environment(), flags=("--threads", "2", *flags))
         for _ in range(3):
             self.scenario(server, must_work=True)
         quiet = self.quiet_fds(server)
@@ -229,7 +229,23 @@ class Faults(E2E):
     def test_register(self):
         for error in (errno.ENOMEM, errno.ENOSPC):
             with self.subTest(errno.errorcode[error]):
-                self.sweep("epoll_ctl " + errno.errorcode[error], EPOLL_CTL, error)
+                self.sweep("epoll_ctl " + errno.errorcode[error], EPOLL_CTL, error, flags=("--backend", "epoll"))
+
+    def test_rings(self):
+        """A ring that the system serves no more for a while costs no request."""
+        probe = self.serve(SITE, flags=("--backend", "uring"))
+        if "io_uring cannot be used here" in probe.log():
+            self.skipTest("no io_uring here")
+        for error in (errno.ENOMEM, errno.EAGAIN, errno.EBUSY, errno.EINTR):
+            with self.subTest(errno.errorcode[error]):
+                self.sweep(
+                    "io_uring_enter " + errno.errorcode[error],
+                    ENTER,
+                    error,
+                    times=3,
+                    must_work=True,
+                    flags=("--backend", "uring"),
+                )
 
     def test_interrupted(self):
         """EINTR anywhere is nothing: every step still succeeds."""

@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from luaserve_e2e import E2E, LUASERVE, ROOT, WAIT, Conn, Server, in_parallel, main, repeats
+from luaserve_e2e import E2E, PROGRAM, ROOT, WAIT, Conn, Server, in_parallel, main, repeats
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -21,7 +21,7 @@ class Example(E2E):
 
     def script(self, name, *args, timeout=6 * WAIT):
         """Run one that ends by itself: its status, what it printed, what it logged."""
-        done = subprocess.run([LUASERVE, os.path.join(EXAMPLES, name), *[str(arg) for arg in args]],
+        done = subprocess.run([*PROGRAM, os.path.join(EXAMPLES, name), *[str(arg) for arg in args]],
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
         return done.returncode, done.stdout, done.stderr
 
@@ -89,7 +89,7 @@ class Echo(Example):
 
     def keys(self, stdin, press):
         """Start it with this standard input; `press` ends it."""
-        process = subprocess.Popen([LUASERVE, os.path.join(EXAMPLES, "echo.lua"), "127.0.0.1:0"], stdin=stdin,
+        process = subprocess.Popen([*PROGRAM, os.path.join(EXAMPLES, "echo.lua"), "127.0.0.1:0"], stdin=stdin,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
