@@ -876,6 +876,196 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
     net_close(&place);
 }
 
+/* ---- bytes that nobody asked for yet, and seats that were left ------------------------------------------------------- */
+
+/* Take `len` bytes with receives of changing kinds: into own memory, into small blocks, into large ones. */
+static void receive_all(net_place *place, ls_sock *sock, char *to, size_t len)
+{
+    ls_op op = op_new();
+    for (size_t got = 0, i = 0; got < len; i++) {
+        const uint32_t room = i % 3 == 0 ? 100 : i % 3 == 1 ? LS_BLOCK_SMALL : LS_BLOCK_LARGE;
+        char *own = i % 3 == 0 ? to + got : NULL;
+        const int how = ls_op_recv(&place->seat, sock, &op, own, len - got < 100 && own != NULL ? 1 : room);
+        if (how == LS_PENDING) assert_ptr_equal(net_next(place).op, &op);
+        const int64_t n = atomic_load(&op.result);
+        assert_in_range(n, 1, len - got);
+        if (own == NULL) {
+            memcpy(to + got, op.recv.block->data, (size_t)n);
+            ls_block_drop(op.recv.block);
+        }
+        got += (size_t)n;
+    }
+}
+
+static void bytes_that_come_before_they_are_asked_for_are_kept_in_order(void **state)
+{
+    enum { CHUNK = 3000, CHUNKS = 40, LEN = CHUNK * CHUNKS };
+    static char got[LEN];
+    char *bytes = pattern(LEN, 9), c;
+    net_place place;
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    for (int round = 0; round < 4;
+         round++) { /* all at once; with looks at the port between; the peer ends; it is closed */
+        net_open(&place);
+        net_tcp_pair(&ours, &theirs);
+        assert_int_equal(setsockopt(ours, SOL_SOCKET, SO_RCVBUF, &(int){1 << 20}, sizeof(int)), 0);
+        ls_sock *sock = net_attach(&place, ours, NULL, true);
+        assert_int_equal(ls_op_recv(&place.seat, sock, &op, &c, 1), LS_PENDING);
+        net_write(theirs, "!", 1);
+        expect_packet(&place, &op, NULL, 1);
+        for (int i = 0; i < CHUNKS; i++) {
+            net_write(theirs, bytes + (size_t)i * CHUNK, CHUNK);
+            if (round > 0) net_quiet(&place, i % 4 == 0 ? 1 : 0);
+        }
+        if (round == 2) close(theirs);
+        if (round < 3) {
+            receive_all(&place, sock, got, LEN);
+            assert_memory_equal(got, bytes, LEN);
+        }
+        if (round == 2) {
+            if (ls_op_recv(&place.seat, sock, &op, &c, 1) == LS_PENDING) expect_packet(&place, &op, NULL, 0);
+            assert_int_equal(atomic_load(&op.result), 0);
+        } else if (round < 2) { /* and it waits again */
+            assert_int_equal(ls_op_recv(&place.seat, sock, &op, &c, 1), LS_PENDING);
+            net_write(theirs, "?", 1);
+            expect_packet(&place, &op, NULL, 1);
+        }
+        ls_sock_close(&place.seat, sock);
+        if (round != 2) close(theirs);
+        net_close(&place);
+    }
+    free(bytes);
+}
+
+static void a_receive_without_room_tells_that_something_is_there(void **state)
+{
+    net_place place;
+    char room[8];
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &op, NULL, 0), LS_PENDING);
+    net_quiet(&place, 5);
+    net_write(theirs, "hello", 5);
+    expect_packet(&place, &op, NULL, 0);
+    assert_null(op.recv.block);
+    if (ls_op_recv(&place.seat, sock, &op, NULL, 0) == LS_PENDING) expect_packet(&place, &op, NULL, 0); /* still */
+    if (ls_op_recv(&place.seat, sock, &op, room, sizeof room) == LS_PENDING) expect_packet(&place, &op, NULL, 5);
+    assert_memory_equal(room, "hello", 5);
+    ls_sock_close(&place.seat, sock);
+    close(theirs);
+    net_close(&place);
+}
+
+typedef struct visitor { /* a thread that waits once, posts from there, and then does something else for long */
+    net_place *place;
+    ls_seat seat;
+    ls_sock *sock;
+    ls_op op, send;
+    char room[8];
+    ls_slice slice;
+    ls_mutex mutex;
+    ls_cond changed;
+    bool posted, may_end;
+    int theirs;
+} visitor;
+
+static void visitor_main(void *arg)
+{
+    visitor *v = arg;
+    ls_packet packets[LS_WAIT_PACKETS_MAX];
+    net_seat_open(v->place, &v->seat, 1);
+    /* Two packets at a time: then sends may be left to be submitted with others. */
+    assert_int_equal(ls_port_post(v->place->port, NULL, v, 0), LS_OK);
+    assert_int_equal(ls_port_post(v->place->port, NULL, v, 0), LS_OK);
+    for (int n = 0; n < 2;) n += ls_port_wait(v->place->port, &v->seat, packets, LS_WAIT_PACKETS_MAX, 1000);
+    assert_int_equal(ls_op_recv(&v->seat, v->sock, &v->op, v->room, sizeof v->room), LS_PENDING);
+    const int how = ls_op_send(&v->seat, v->sock, &v->send, &v->slice, 1, NULL);
+    assert_true(how >= 0);
+    if (how == LS_DONE) ls_port_post(v->place->port, &v->send, NULL, 5);
+    ls_mutex_lock(&v->mutex);
+    v->posted = true;
+    ls_cond_signal(&v->changed);
+    while (!v->may_end) ls_cond_wait(&v->changed, &v->mutex);
+    ls_mutex_unlock(&v->mutex);
+    ls_pool_close(v->seat.pool);
+}
+
+static void visitor_is_left(void *arg)
+{
+    visitor *v = arg;
+    ls_clock_sleep_ms(20); /* the test's thread is asleep in its wait by now, which has no timeout */
+    ls_port_leave(v->place->port, &v->seat);
+    ls_port_leave(v->place->port, &v->seat);
+    ls_clock_sleep_ms(5);
+    net_write(v->theirs, "hello", 5);
+}
+
+/* A receive and a send that were posted by a thread which does not come back are others' when it was said to have left. */
+static void what_waits_at_a_seat_that_was_left_is_taken_by_others(void **state)
+{
+    for (int late = 0; late <= 1; late++) { /* the bytes come before it is said, or after */
+        visitor v = {.op = op_new(), .send = op_new(), .slice = ls_slice_static("ahoy!", 5)};
+        net_place place;
+        ls_thread thread, other;
+        char got[8];
+        int ours, theirs, seen = 0;
+        (void)state;
+        net_open(&place);
+        net_pair(&ours, &theirs);
+        v.theirs = theirs;
+        v.place = &place;
+        v.sock = net_attach(&place, ours, NULL, true);
+        assert_int_equal(ls_mutex_open(&v.mutex), LS_OK);
+        assert_int_equal(ls_cond_open(&v.changed), LS_OK);
+        assert_int_equal(ls_thread_start(&thread, "visitor", visitor_main, &v), LS_OK);
+        ls_mutex_lock(&v.mutex);
+        while (!v.posted) ls_cond_wait(&v.changed, &v.mutex);
+        ls_mutex_unlock(&v.mutex);
+        if (late) {
+            assert_int_equal(ls_thread_start(&other, "leave", visitor_is_left, &v), LS_OK);
+        } else {
+            net_write(theirs, "hello", 5);
+            ls_port_leave(place.port, &v.seat);
+        }
+        for (int i = 0; i < 2; i++) {
+            ls_packet packet;
+            assert_int_equal(ls_port_wait(place.port, &place.seat, &packet, 1, -1), 1);
+            assert_int_equal(packet.result, 5);
+            seen |= packet.op == &v.op ? 1 : 2;
+        }
+        if (late) ls_thread_join(&other);
+        assert_int_equal(seen, 3);
+        assert_memory_equal(v.room, "hello", 5);
+        net_read(theirs, got, 5);
+        assert_memory_equal(got, "ahoy!", 5);
+
+        /* The next receive is posted here; then the thread ends, which ends what it had asked of the system. */
+        char room[8];
+        ls_op op = op_new();
+        assert_int_equal(ls_op_recv(&place.seat, v.sock, &op, room, sizeof room), LS_PENDING);
+        ls_mutex_lock(&v.mutex);
+        v.may_end = true;
+        ls_cond_signal(&v.changed);
+        ls_mutex_unlock(&v.mutex);
+        ls_thread_join(&thread);
+        net_quiet(&place, 10);
+        net_write(theirs, "more", 4);
+        expect_packet(&place, &op, NULL, 4);
+        assert_memory_equal(room, "more", 4);
+        ls_sock_close(&place.seat, v.sock);
+        close(theirs);
+        ls_cond_close(&v.changed);
+        ls_mutex_close(&v.mutex);
+        net_close(&place);
+    }
+}
+
 /* Races: four threads wait, write and cancel, while the test's own thread posts and closes. */
 typedef struct race {
     ls_op op;                  /* the receive */
@@ -1211,6 +1401,9 @@ int main(void)
         cmocka_unit_test(close_cancels_what_is_pending),
         cmocka_unit_test(a_late_event_does_not_reach_the_next_socket),
         cmocka_unit_test(a_socket_is_cancelled_as_a_whole_while_it_lives),
+        cmocka_unit_test(bytes_that_come_before_they_are_asked_for_are_kept_in_order),
+        cmocka_unit_test(a_receive_without_room_tells_that_something_is_there),
+        cmocka_unit_test(what_waits_at_a_seat_that_was_left_is_taken_by_others),
         cmocka_unit_test(whatever_races_there_is_one_completion),
         cmocka_unit_test(echoes_from_any_thread_lose_no_byte),
         cmocka_unit_test(timers_come_in_order_and_not_early),
