@@ -298,7 +298,7 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
     if (max > LS_WAIT_PACKETS_MAX) max = LS_WAIT_PACKETS_MAX;
     int got = ls_epoll_sys_wait(port->epoll, events, max, timeout_ms);
     if (got < 0) return errno == EINTR ? 0 : ls_err_from_errno(errno);
-    *what = (got > 0 ? TOOK_SOMETHING : 0) | (got == max ? TOOK_NOT_ALL : 0);
+    *what = got == max ? TOOK_NOT_ALL : 0;
     for (int i = 0; i < got; i++) {
         if (events[i].data.u64 == EVENT_ALARM)
             ls_epoll_alarm(port);

@@ -93,7 +93,8 @@ struct ls_sock {
     uint8_t stream;                   /* of whoever posts receives */
     _Atomic uint16_t ring;            /* 1 + index of the ring it was last armed on; 0: of none */
     _Atomic uint16_t stashed;         /* buffers in the stash */
-    uint16_t stash_first, stash_last; /* under the ring's lock, as are the next two */
+    uint16_t stash_first, stash_last; /* under the ring's lock, as are the next three */
+    bool ring_ended;                  /* the peer has, and what came before is in the stash */
     int ring_error;                   /* for the next receive */
     uint32_t armed_epoch;             /* of the ring, when it was armed */
 };
@@ -156,8 +157,8 @@ void ls_epoll_enqueue(ls_port *port, ls_op *op); /* op->key and op->result are s
 int ls_epoll_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
 void ls_epoll_wake_set(ls_port *port); /* a thread that blocks in epoll_wait */
 
-/* As ls_epoll_take without waiting; what there was beside the packets is in *what. */
-enum { TOOK_SOMETHING = 1, TOOK_NOT_ALL = 2 }; /* events were reported; another thread should look as well */
+/* As ls_epoll_take without waiting. *what is TOOK_NOT_ALL when it, and another thread, should look again. */
+enum { TOOK_NOT_ALL = 1 };
 int ls_epoll_look(ls_seat *seat, ls_packet *packets, int max, unsigned *what);
 
 /* port_epoll_sock.c */

@@ -60,6 +60,7 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->stream = fresh ? STREAM : STREAM_UNKNOWN;
     sock->stash_first = STASH_NONE;
     sock->ring_error = 0;
+    sock->ring_ended = false;
     atomic_store_explicit(&sock->ring, 0, memory_order_relaxed);
     atomic_store_explicit(&sock->stashed, 0, memory_order_relaxed);
     atomic_store_explicit(&sock->registered, false, memory_order_relaxed);

@@ -93,8 +93,11 @@ static void uring_leave(ls_port *port, ls_seat *seat)
     bool left = false;
     if (ring != NULL) {
         ls_mutex_lock(&ring->lock);
-        left = !atomic_load(&ring->asleep);         /* else it waits again by now */
-        if (left) atomic_store(&ring->owner, NULL); /* it adds nothing more: that is done under the lock */
+        left = atomic_load(&ring->asleep) != seat; /* else it waits again by now */
+        if (left) {
+            atomic_store(&ring->owner, NULL); /* it adds nothing more: that is done under the lock */
+            ls_ring_submit(ring);             /* and what it has added does not wait for anybody */
+        }
         ls_mutex_unlock(&ring->lock);
     }
     if (left) {
@@ -102,7 +105,6 @@ static void uring_leave(ls_port *port, ls_seat *seat)
         (void)epoll_ctl(port->epoll, EPOLL_CTL_ADD, ring->fd, &event); /* reports what is there already */
     }
     ls_mutex_unlock(&rings->mutex);
-    if (left) ls_epoll_wake(port); /* entries may be left in it that nobody has submitted */
 }
 
 /* ---- wake ---------------------------------------------------------------------------------------------------------- */
@@ -115,7 +117,7 @@ static void uring_wake(ls_port *port)
     const unsigned count = atomic_load(&rings->count);
     for (unsigned i = 0; i < count; i++) {
         ls_ring *ring = ring_at(rings, i);
-        if (!atomic_load(&ring->asleep) || !atomic_exchange(&ring->asleep, false)) continue;
+        if (atomic_load(&ring->asleep) == NULL || atomic_exchange(&ring->asleep, NULL) == NULL) continue;
         ls_mutex_lock(&ring->lock);
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(TAG_WAKE, 0, 0));
         if (sqe != NULL) {
@@ -133,19 +135,21 @@ static void uring_wake(ls_port *port)
 
 /* ---- wait ---------------------------------------------------------------------------------------------------------- */
 
-/* What the epoll set has. It reports by an edge: look again until it has nothing, and tell others, who may be told of the
- * same thing at a time (a persistent level) or of the rest. */
+/* What the epoll set has. It reports by an edge: look again when that may not have been all, and tell others, who may be
+ * told of the same thing at a time (a persistent level), or of the rest. */
 static int look(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max)
 {
     atomic_store(&ring->epoll_events, false);
     unsigned what = 0;
     const int n = ls_epoll_look(seat, packets, max, &what);
-    if (what & TOOK_SOMETHING) atomic_store(&ring->epoll_events, true);
-    if (what & TOOK_NOT_ALL) ls_epoll_wake(seat->port);
+    if (what & TOOK_NOT_ALL) {
+        atomic_store(&ring->epoll_events, true);
+        ls_epoll_wake(seat->port);
+    }
     return n;
 }
 
-/* Completions of other rings, and what was added to a ring whose owner left it before it was submitted. */
+/* Completions of other rings. */
 static int steal(ls_seat *seat, const ls_ring *own, ls_packet *packets, int max, bool *woken)
 {
     struct ls_rings *rings = seat->port->rings;
@@ -154,7 +158,7 @@ static int steal(ls_seat *seat, const ls_ring *own, ls_packet *packets, int max,
     for (unsigned i = 1; i <= count && n < max; i++) {
         ls_ring *ring = ring_at(rings, ((own == NULL ? 0 : own->index) + i) % count);
         if (ring == own) continue;
-        if (atomic_load(&ring->owner) == NULL) {
+        if (atomic_load(&ring->owner) == NULL && ls_ring_queued(ring) > 0) { /* the kernel could not take it then */
             ls_mutex_lock(&ring->lock);
             ls_ring_submit(ring);
             ls_mutex_unlock(&ring->lock);
@@ -193,14 +197,15 @@ static int enter(ls_seat *seat, ls_ring *ring, int timeout_ms)
     }
     if (!ring->polls_epoll) poll_epoll(seat->port, ring);
     if (timeout_ms != 0) {
-        atomic_store(&ring->asleep, true);
+        atomic_store(&ring->asleep, seat);
         if (atomic_load(&seat->port->queued) > 0) timeout_ms = 0;
     }
     const unsigned queued = ls_ring_publish(ring);
     ls_mutex_unlock(&ring->lock); /* others may add a wake-up and submit meanwhile: the kernel takes each entry once */
 
     const int error = ls_ring_enter(ring, queued, timeout_ms);
-    atomic_store(&ring->asleep, false);
+    ls_seat *self = seat; /* if somebody has taken the ring over, it is not ours to say that nobody sleeps */
+    (void)atomic_compare_exchange_strong(&ring->asleep, &self, NULL);
     if (error == 0 || error == EBUSY) return LS_OK; /* more completions than there is room for: they are taken first */
     if (error == EAGAIN || error == ENOMEM) {
         ls_clock_sleep_ms(1); /* the kernel has no memory for a request: what was added stays, and is tried again */

@@ -149,6 +149,8 @@ int64_t ls_uring_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
     } else if (sock->ring_error != 0) {
         result = sock->ring_error;
         sock->ring_error = 0;
+    } else if (sock->ring_ended) {
+        result = 0;
     } else if (!armed) {
         result = ASK_SOCKET;
     }
@@ -182,6 +184,7 @@ static bool take_received(ls_seat *seat, ls_ring *ring, const struct io_uring_cq
         ls_ring_give_buffer(ring, id);
     if (cqe->res < 0 && cqe->res != -ECANCELED && cqe->res != -ENOBUFS)
         sock->ring_error = ls_err_from_errno(-cqe->res);
+    if (last && cqe->res == 0) sock->ring_ended = true;
     if (cqe->res == -ENOBUFS) ls_ring_more_buffers(ring);
     if (!last && cqe->res > 0 &&
         (atomic_load_explicit(&sock->stashed, memory_order_relaxed) % STASH_MAX == 0 ||

@@ -71,8 +71,8 @@ typedef struct send_room { /* what a send's entry points to until it is submitte
 
 typedef struct ls_ring {
     ls_mutex lock;
-    _Atomic(ls_seat *) owner; /* changed under lock */
-    _Atomic bool asleep;      /* the owner is in the call that waits, or about to be */
+    _Atomic(ls_seat *) owner;  /* changed under lock */
+    _Atomic(ls_seat *) asleep; /* who is in the call that waits, or about to be */
     unsigned index;
     uint32_t epoch;            /* under lock: changes with the owner */
     bool polls_epoll;          /* under lock */

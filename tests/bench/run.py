@@ -19,31 +19,34 @@ import servers as catalogue_of
 from servers import Failed, Unavailable
 
 EVERYBODY = ("luaserve", "nginx", "nginx-lua", "haproxy-lua", "bare-epoll", "bare-uring")
+BOTH_BACK_ENDS = ("luaserve", "luaserve uring") + EVERYBODY[1:]
 JSON_TARGET = "/api/items/42?lang=de&page=3"
 
 # section: (servers, how wrk asks)
 CPU_SECTIONS = {
-    "hello-1": (EVERYBODY, {"connections": 1}),
-    "hello-64": (EVERYBODY, {"connections": 64}),
-    "hello-512": (EVERYBODY, {"connections": 512}),
-    "json": (("luaserve", "nginx-lua"), {"connections": 64, "target": JSON_TARGET}),
-    "pipelined": (EVERYBODY, {"connections": 64, "depth": 16}),
-    "close": (EVERYBODY, {"connections": 64, "headers": ("Connection: close",)}),
+    "hello-1": (BOTH_BACK_ENDS, {"connections": 1}),
+    "hello-64": (BOTH_BACK_ENDS, {"connections": 64}),
+    "hello-512": (BOTH_BACK_ENDS, {"connections": 512}),
+    "json": (("luaserve", "luaserve uring", "nginx-lua"), {"connections": 64, "target": JSON_TARGET}),
+    "pipelined": (BOTH_BACK_ENDS, {"connections": 64, "depth": 16}),
+    "close": (BOTH_BACK_ENDS, {"connections": 64, "headers": ("Connection: close",)}),
 }
 IDLE_SERVERS = ("luaserve", "nginx", "nginx-lua", "haproxy-lua")
 STALL_SERVERS = {
-    "stall-busy": ("luaserve default threads", "luaserve --threads 1", "nginx-lua 2 workers"),
-    "stall-block": ("luaserve default threads", "luaserve --threads 1", "nginx-lua 2 workers"),
+    section: ("luaserve default threads", "luaserve --threads 1", "luaserve uring default threads",
+              "luaserve uring --threads 1", "nginx-lua 2 workers")
+    for section in ("stall-busy", "stall-block")
 }
 WEB_SECTIONS = tuple(CPU_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block")
 
 SOCKET_SERVERS = ("bare-echo", "bare-udp", "haproxy-tcp", "s6", "s7")
 # section: (servers, measure, how it asks)
 ECHO_SECTIONS = {
-    "tcp-echo": (("luaserve tcp.lua", "bare-echo"), measure_sockets.tcp_echo, {"connections": 64, "size": 64}),
-    "tcp-echo-64k": (("luaserve tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
+    "tcp-echo": (("luaserve tcp.lua", "luaserve uring tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
+                 {"connections": 64, "size": 64}),
+    "tcp-echo-64k": (("luaserve tcp.lua", "luaserve uring tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
                      {"connections": 64, "size": 65536}),
-    "udp-echo": (("luaserve udp.lua", "bare-udp"), measure_sockets.udp_echo,
+    "udp-echo": (("luaserve udp.lua", "luaserve uring udp.lua", "bare-udp"), measure_sockets.udp_echo,
                  {"sockets": 16, "window": 8, "size": 64}),
     "tcp-proxy": (("luaserve proxy.lua", "haproxy-tcp", "haproxy-tcp splice"), measure_sockets.tcp_proxy,
                   {"connections": 4, "size": 1 << 20}),

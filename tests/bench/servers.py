@@ -182,9 +182,9 @@ class Server:
         self.process = None
 
 
-def luaserve(program, threads=None, site=os.path.join(HERE, "bench.lua"), more=()):
+def luaserve(program, threads=None, site=os.path.join(HERE, "bench.lua"), more=(), backend="epoll"):
     def make(_directory, port):
-        options = ["--threads", str(threads)] if threads else []
+        options = ["--backend", backend] + (["--threads", str(threads)] if threads else [])
         return [program] + options + [site, str(port)] + list(more)
     return make
 
@@ -269,6 +269,7 @@ def catalogue(directory, luaserve_program, build, cpu, load_cpu):
     backend = Server(BACKEND, bare_echo, load_cpu, directory, "tcp")
     web = {
         "luaserve": (luaserve(luaserve_program, 1), cpu),
+        "luaserve uring": (luaserve(luaserve_program, 1, backend="uring"), cpu),
         "nginx": (nginx(False), cpu),
         "nginx-lua": (nginx(True), cpu),
         "haproxy-lua": (haproxy, cpu),
@@ -278,10 +279,14 @@ def catalogue(directory, luaserve_program, build, cpu, load_cpu):
         "bare-uring close": (bare(os.path.join(build, "bare_uring"), "close"), cpu),
         "luaserve default threads": (luaserve(luaserve_program), None),
         "luaserve --threads 1": (luaserve(luaserve_program, 1), None),
+        "luaserve uring default threads": (luaserve(luaserve_program, backend="uring"), None),
+        "luaserve uring --threads 1": (luaserve(luaserve_program, 1, backend="uring"), None),
         "nginx-lua 2 workers": (nginx(True, 2), None),
     }
     echo = {
         "luaserve tcp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "tcp.lua")), "tcp"),
+        "luaserve uring tcp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "tcp.lua"), backend="uring"), "tcp"),
+        "luaserve uring udp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "udp.lua"), backend="uring"), "udp"),
         "luaserve udp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "udp.lua")), "udp"),
         "luaserve proxy.lua": (luaserve_proxy(luaserve_program, backend), "tcp"),
         "luaserve echo.lua": (luaserve(luaserve_program, None, os.path.join(EXAMPLES, "echo.lua"), ["quiet"]), "tcp"),

@@ -468,12 +468,12 @@ class Server:
                     return int(line.split()[1]) * 1024
         raise AssertionError("no VmRSS")
 
-    def fds(self):
-        """Descriptors but for the rings: there is one for each thread that ever waited beside the others."""
+    def fds(self, rings=False):
+        """Descriptors. Rings only when asked for: there is one for each thread that ever waited beside the others."""
         where, count = "/proc/%d/fd" % self.pid, 0
         for fd in os.listdir(where):
             try:
-                count += os.readlink(os.path.join(where, fd)) != "anon_inode:[io_uring]"
+                count += rings or os.readlink(os.path.join(where, fd)) != "anon_inode:[io_uring]"
             except FileNotFoundError:
                 pass  # closed since
         return count
