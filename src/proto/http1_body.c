@@ -139,8 +139,8 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
         }
         if (x->gone != 0) return x->gone;
         if (e->read_error != LS_OK) return e->read_error;
-        if (c->stream.rx_pending) return LS_PENDING; /* another task waits for it, or did */
-        if (e->continue_due) {
+        if (c->stream.rx_pending) return LS_PENDING;          /* another task waits for it, or did */
+        if (e->continue_due && x->answer == LS_ANSWER_NONE) { /* behind the head it would be a part of the answer */
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
             e->continue_due = false;
             char *to = ls_stream_room(seat, &c->stream, sizeof text - 1);

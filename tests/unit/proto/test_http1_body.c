@@ -225,6 +225,33 @@ static void continue_is_not_sent_when_nobody_wants_the_body(void **state)
     rig_close(r);
 }
 
+/* A part of the answer, then the body as another part. */
+static void write_then_read(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    ls_slice part = ls_slice_static("first", 5);
+    int err = LS_DONE;
+    if (x->answer == LS_ANSWER_NONE) err = x->transport->write(seat, x, &part, 1);
+    assert_int_equal(err, LS_DONE);
+    while ((err = x->transport->read(seat, x, &part)) == LS_DONE && part.len > 0)
+        assert_int_equal(x->transport->write(seat, x, &part, 1), LS_DONE);
+    if (err == LS_PENDING) return;
+    (void)x->transport->finish(seat, x);
+    rig_end(r, seat, x);
+}
+
+/* It would lie inside the body of the answer. */
+static void continue_is_not_sent_behind_the_head_of_the_answer(void **state)
+{
+    static const char head[] = OK "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n0005\r\nfirst\r\n";
+    rig *r = connected(write_then_read);
+    (void)state;
+    rig_send(r, EXPECT, strlen(EXPECT));
+    assert_string_equal(rig_take(r), head);
+    rig_send(r, "hello", 5); /* it does not wait for ever for the 100 */
+    assert_string_equal(rig_take(r), "5\r\nhello\r\n0\r\n\r\n");
+    rig_close(r);
+}
+
 /* ---- a body that nobody reads ----------------------------------------------------------------------------------------- */
 
 static void a_short_body_is_skipped(void **state)
@@ -413,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_chunk_that_makes_no_sense),
         cmocka_unit_test(continue_is_sent_when_the_body_is_wanted),
         cmocka_unit_test(continue_is_not_sent_when_nobody_wants_the_body),
+        cmocka_unit_test(continue_is_not_sent_behind_the_head_of_the_answer),
         cmocka_unit_test(a_short_body_is_skipped),
         cmocka_unit_test(the_answer_does_not_wait_for_the_rest_of_the_body),
         cmocka_unit_test(a_long_body_that_nobody_reads_ends_the_connection),
