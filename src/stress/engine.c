@@ -26,6 +26,7 @@ typedef struct engine {
     ls_cond cond;
     unsigned settled, over; /* under mutex: workers that have */
     bool interrupted;       /* under mutex */
+    bool failed;            /* under mutex: a hook raised, so the run is worth nothing */
     char why[LS_OPTIONS_WHY_BYTES];
 } engine;
 
@@ -50,9 +51,10 @@ static void settled(ls_worker *w, void *user)
 static void over(ls_worker *w, void *user)
 {
     engine *e = user;
-    (void)w;
+    const bool failed = w->script != NULL && ls_script_error(w->script)[0] != '\0';
     ls_mutex_lock(&e->mutex);
     e->over++;
+    e->failed |= failed;
     ls_cond_broadcast(&e->cond);
     ls_mutex_unlock(&e->mutex);
 }
@@ -87,32 +89,29 @@ static bool wait_settled(engine *e)
     return connects > 0;
 }
 
-/* Tick until all threads are over. Returns when the last of them stopped asking. */
+/* Tick until all threads are over; tell them to stop when the user, or an error in one of them, ends the run. */
 static void watch(engine *e, ls_stress_meter *meter)
 {
+    const uint64_t tick_ns = LS_STRESS_TICK_MS * UINT64_C(1000000);
+    uint64_t next_ns = ls_clock_ns() + tick_ns;
     ls_stress_view view;
     bool stopping = false;
     ls_stress_view_open(&view, stderr, e->options.quiet);
-    uint64_t next_ns = ls_clock_ns() + LS_STRESS_TICK_MS * UINT64_C(1000000);
     ls_mutex_lock(&e->mutex);
     while (e->over < e->started) {
         const uint64_t now_ns = ls_clock_ns();
-        if (now_ns < next_ns && (!e->interrupted || stopping)) {
-            (void)ls_cond_wait_ms(&e->cond, &e->mutex, (uint32_t)((next_ns - now_ns) / 1000000u + 1));
-            continue;
-        }
-        const bool stop = !stopping && (e->interrupted || e->over > 0);
-        const bool early = stop && e->interrupted;
-        ls_mutex_unlock(&e->mutex);
-        if (early) {
+        if (!stopping && (e->interrupted || e->failed)) {
             stop_all(e);
             stopping = true;
         }
-        if (now_ns >= next_ns) {
-            const bool closed = ls_stress_meter_tick(meter, now_ns);
-            ls_stress_view_draw(&view, meter, closed);
-            next_ns += LS_STRESS_TICK_MS * UINT64_C(1000000);
+        if (now_ns < next_ns) {
+            (void)ls_cond_wait_ms(&e->cond, &e->mutex, (uint32_t)((next_ns - now_ns) / 1000000u + 1));
+            continue;
         }
+        ls_mutex_unlock(&e->mutex);
+        const bool closed = ls_stress_meter_tick(meter, now_ns);
+        ls_stress_view_draw(&view, meter, closed);
+        next_ns += tick_ns;
         ls_mutex_lock(&e->mutex);
     }
     ls_mutex_unlock(&e->mutex);

@@ -109,7 +109,7 @@ static int finish_stages(ls_stress_options *o, ls_why *why)
     config->stages = o->stages;
     config->stage_count = o->stage_count;
     config->open_loop = rates;
-    const unsigned from = o->connections_given ? config->connections : most > 0 ? 0 : CONNECTIONS_DEFAULT;
+    const unsigned from = o->connections_given ? config->connections : most > 0 ? 1 : CONNECTIONS_DEFAULT;
     if (!o->connections_given) config->connections = CONNECTIONS_DEFAULT;
     if (most > 0) config->connections = most > from ? most : from;
     ls_schedule_stages(&o->plan.schedule, config->rate, rates ? config->connections : from, o->stages, o->stage_count);

@@ -202,6 +202,10 @@ static void set_headers(lua_State *L, const ls_plan *plan)
         lua_pushstring(L, value);
         lua_rawset(L, -3);
     }
+    if (!plan->config.keepalive) {
+        lua_pushliteral(L, "close");
+        lua_setfield(L, -2, "Connection");
+    }
     lua_setfield(L, -2, "headers");
 }
 

@@ -273,13 +273,18 @@ void ls_worker_free(ls_worker *w, ls_user *u)
 
 /* ---- now and then ------------------------------------------------------------------------------------------------ */
 
-/* The connections that are to be in use: stages. */
-static void set_active(ls_worker *w)
+/* How many of this worker's connections are to be in use then. */
+static uint32_t active_at(const ls_worker *w, uint64_t at_ns)
 {
     const uint32_t threads = w->plan->config.threads;
-    const uint32_t all = ls_schedule_connections(&w->plan->schedule, w->now_ns - w->start_ns);
-    uint32_t mine = all > w->index ? (all - w->index + threads - 1) / threads : 0;
-    if (mine > w->user_count) mine = w->user_count;
+    const uint32_t all = ls_schedule_connections(&w->plan->schedule, at_ns);
+    const uint32_t mine = all > w->index ? (all - w->index + threads - 1) / threads : 0;
+    return mine < w->user_count ? mine : w->user_count;
+}
+
+static void set_active(ls_worker *w)
+{
+    const uint32_t mine = active_at(w, w->now_ns - w->start_ns);
     for (; w->active < mine; w->active++) {
         ls_user *u = &w->users[w->active];
         u->parked = false;
@@ -434,7 +439,7 @@ int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t f
     w->pulse.op.done = pulsed;
     w->first_user = first_user;
     w->user_count = user_count;
-    w->active = user_count;
+    w->active = active_at(w, 0);
     w->left = UINT64_MAX;
     if (plan->config.requests > 0 && plan->sends == 0)
         w->left =
@@ -449,6 +454,7 @@ int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t f
         u->index = first_user + i;
         u->asks = &w->asks[(size_t)i * w->pipeline];
         u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
+        u->parked = i >= w->active;
         if (plan->target.kind == LS_TARGET_UDP && (u->datagram = calloc(1, sizeof *u->datagram)) == NULL)
             goto fail_asks;
         if (script != NULL && ls_script_has_delay(script)) {

@@ -125,5 +125,5 @@ def s9(program, cpu, server, threads, sends):
     lost = threads * sends - totals["requests"]
     return {"messages": totals["requests"], "per_second": totals["requests_per_s"], "us": used * 1e6 / totals["requests"],
             "p50_ms": latency["percentiles"]["p50"] / 1000, "p99_ms": latency["percentiles"]["p99"] / 1000,
-            "max_ms": latency["max"] / 1000, "lost": lost + report["errors"]["total"], "failures": report["errors"]["total"],
-            "errors": report["errors"]}
+            "max_ms": latency["max"] / 1000, "lost": lost + report["errors"]["total"],
+            "failures": report["errors"]["total"], "errors": report["errors"]}

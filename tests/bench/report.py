@@ -250,8 +250,8 @@ def freeze_lines(results):
         if told:
             rows.append((loop, f"{median(told):.1f}", f"{median(truth):.1f}", f"{median(off):.1%}",
                          "the engine was late" if any(late) else ""))
-    return ["a server that is frozen for 500 ms in the middle, 20,000 requests per second due: the closed loop sees 64 slow "
-            "answers, and tells of those"] + table(rows)
+    return ["a server that is frozen for 500 ms in the middle, 20,000 requests per second due (the closed loop sees 64 "
+            "slow answers, and tells of those)"] + table(rows)
 
 
 def rate_lines(results):
@@ -260,7 +260,8 @@ def rate_lines(results):
         asked, reached, off, p99 = (values(results, "stress-rate", name, field)
                                     for field in ("asked", "reached", "off", "p99_ms"))
         if asked:
-            rows.append((name, f"{median(asked):,.0f}", f"{median(reached):,.1f}", f"{max(off):.3%}", f"{median(p99):.2f}", ""))
+            rows.append((name, f"{median(asked):,.0f}", f"{median(reached):,.1f}", f"{max(off):.3%}",
+                         f"{median(p99):.2f}", ""))
     return ["rates that are asked for and kept (off: the worst round)"] + table(rows)
 
 
@@ -273,8 +274,8 @@ def s9_lines(results):
     lines = ["S9 against S8: 48 threads, a connection each, numbered messages of 30 bytes in turn, every echo compared"]
     for one in rounds_of(results, "stress-s9", "luaserve stress"):
         if one:
-            lines.append(f"  {one['messages']:,} messages, {one['per_second']:,.0f}/s, {one['us']:.2f} us of the client each; "
-                         f"p50 {one['p50_ms']:.2f} ms, p99 {one['p99_ms']:.2f} ms, max {one['max_ms']:.2f} ms; "
+            lines.append(f"  {one['messages']:,} messages, {one['per_second']:,.0f}/s, {one['us']:.2f} us of the client "
+                         f"each; p50 {one['p50_ms']:.2f} ms, p99 {one['p99_ms']:.2f} ms, max {one['max_ms']:.2f} ms; "
                          f"{one['lost']} lost or wrong")
     return lines
 

@@ -520,7 +520,8 @@ class Scripts(Stress):
 
     def test_our_own(self):
         ran = self.good(stress("-d", "500ms", os.path.join(EXAMPLES, "hello.lua"), self.url))
-        self.assertEqual({name: failed for name, (_, failed) in ran.checks.items()}, {"status": 0, "type": 0, "own name": 0})
+        failed = {name: count for name, (_, count) in ran.checks.items()}
+        self.assertEqual(failed, {"status": 0, "type": 0, "own name": 0})
         self.assertEqual(ran.checks["status"][0], ran.totals["requests"])
         ran = self.good(stress("--stages", "300ms:100,100ms:0", os.path.join(EXAMPLES, "ramp.lua"), self.url + "/"))
         self.assertEqual(ran.totals["requests"] + ran.totals["unsent"], 20)
@@ -640,6 +641,15 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
         self.assertIn("3 requests in", ran.out)
         self.assertEqual(stress("-s", "/does/not/exist.lua", self.url).status, 1)
 
+    def test_an_error_in_one_thread_ends_all(self):
+        script = """
+local count = 0
+function setup(thread) count = count + 1 thread:set("mine", count) end
+function response() if mine == 1 then error("enough") end end
+"""
+        self.fails(stress("-t", "2", "-c", "2", "-d", "1h", "-s", "own.lua", self.url, files={"own_lua": script}),
+                   "own.lua:4: enough")
+
     def test_lua_51(self):
         """What scripts for LuaJIT use, and 5.4 has not."""
         script = """
@@ -737,7 +747,8 @@ class Wrong(Stress):
                     conn.sendall(answer[i:i + 1])
                 count += 1
 
-        self.good(stress("-c", "4", "-n", "120", "--expect-body", "body", self.small(serve).url, files={"body": "ok\n"}), 120)
+        ran = stress("-c", "4", "-n", "120", "--expect-body", "body", self.small(serve).url, files={"body": "ok\n"})
+        self.good(ran, 120)
 
     def test_a_body_until_the_end(self):
         def serve(conn, _):
