@@ -2,6 +2,7 @@
 -- for LuaJIT expect of Lua 5.1. Called once for each state with the table `wrk`, before the script is loaded.
 --
 -- What cannot be had: a division that comes out whole is a float here ("2.0", not "2"). math.floor makes it an integer.
+-- luacheck: ignore 122 142 (the standard library is changed for the script, on purpose)
 -- luacheck: globals bit unpack loadstring setfenv getfenv setup init
 
 local unpack_values = table.unpack

@@ -14,7 +14,7 @@ enum { NUMBER_BYTES_MAX = 48 }; /* of "<i>. Thread <t> - " */
 static size_t write_message(const ls_user *u, uint64_t i, char *to)
 {
     const ls_plan *plan = u->worker->plan;
-    int n = snprintf(to, NUMBER_BYTES_MAX, "%llu. Thread %u - ", (unsigned long long)(i + 1), u->index + 1);
+    int n = snprintf(to, NUMBER_BYTES_MAX, "%llu. Thread %u - ", (unsigned long long)i + 1, u->index + 1);
     memcpy(to + n, plan->message, plan->message_len);
     return (size_t)n + plan->message_len;
 }

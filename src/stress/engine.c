@@ -195,8 +195,8 @@ static int measure(engine *e)
     ls_plan *plan = &e->options.plan;
     ls_stress_meter *meter = NULL;
     ls_stress_result result = {0};
-    const ls_stress_counters **counters = calloc(e->started, sizeof *counters);
-    const ls_stress_checks **checks = calloc(e->started, sizeof *checks);
+    const ls_stress_counters **counters = calloc(e->started, sizeof(void *));
+    const ls_stress_checks **checks = calloc(e->started, sizeof(void *));
     int status = STATUS_FAILED;
     uint64_t start_ns = 0, requests = 0;
     snprintf(e->why, sizeof e->why, "not enough memory");
@@ -341,13 +341,13 @@ int ls_stress_main(int argc, char **argv)
         free(e);
         return status;
     }
-    if (ls_options_parse(&e->options, argc, argv, e->why, sizeof e->why) < 0) {
+    int err = ls_options_parse(&e->options, argc, argv, e->why, sizeof e->why);
+    if (err == LS_OK && !e->options.help && (err = prepare(e)) == LS_OK) err = open_workers(e);
+    if (err < 0) {
         fail(e);
     } else if (e->options.help) {
         ls_options_usage(stdout);
         status = 0;
-    } else if (prepare(e) < 0 || open_workers(e) < 0) {
-        fail(e);
     } else {
         ls_text head = {0};
         ls_signals_ignore_pipe();

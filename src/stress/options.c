@@ -73,7 +73,8 @@ char *ls_options_keep(ls_stress_options *o, const char *text, size_t len)
     if (copy == NULL) return NULL;
     memcpy(copy, text, len);
     copy[len] = '\0';
-    return o->texts[o->text_count++] = copy;
+    o->texts[o->text_count++] = copy;
+    return copy;
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */

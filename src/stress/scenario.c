@@ -384,7 +384,7 @@ static int prepare(lua_State *L)
         sc->co_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     }
     if (sc->sock_ref == LUA_NOREF) {
-        *(struct ls_scenario **)lua_newuserdatauv(L, sizeof sc, 0) = sc;
+        *(struct ls_scenario **)lua_newuserdatauv(L, sizeof(void *), 0) = sc;
         luaL_setmetatable(L, sock_meta);
         sc->sock_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     }

@@ -15,7 +15,7 @@ enum { COPY_DEPTH_MAX = 32 };
 ls_script *ls_script_of(lua_State *L)
 {
     ls_script *s;
-    memcpy(&s, lua_getextraspace(L), sizeof s);
+    memcpy(&s, lua_getextraspace(L), sizeof(void *));
     return s;
 }
 
@@ -106,7 +106,7 @@ int ls_script_open(const ls_plan *plan, ls_script **out, char *why, size_t why_b
     }
     s->plan = plan;
     s->batch = 1;
-    memcpy(lua_getextraspace(s->L), &s, sizeof s);
+    memcpy(lua_getextraspace(s->L), &s, sizeof(void *));
     (void)lua_gc(s->L, LUA_GCGEN, 0, 0);
     lua_pushcfunction(s->L, load);
     lua_pushlightuserdata(s->L, s);

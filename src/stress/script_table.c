@@ -143,7 +143,10 @@ static void make_base(lua_State *L, ls_script *s)
     size_t len;
     if (s->base != NULL) return;
     char *all = ls_plan_request(s->plan, "", "", NULL, 0, 1, &len);
-    if (all == NULL) luaL_error(L, "not enough memory");
+    if (all == NULL) {
+        luaL_error(L, "not enough memory");
+        return;
+    }
     /* "" SP "" SP: the method's space is not part of it. */
     memmove(all, all + 1, len -= 1);
     s->base = all;

@@ -55,7 +55,7 @@ static int wrk_connect(lua_State *L)
 
 static void push_thread(lua_State *L, ls_script *of)
 {
-    *(ls_script **)lua_newuserdatauv(L, sizeof of, 0) = of;
+    *(ls_script **)lua_newuserdatauv(L, sizeof(void *), 0) = of;
     luaL_setmetatable(L, thread_meta);
 }
 
@@ -290,7 +290,10 @@ static uint32_t count_requests(lua_State *L, const char *bytes, size_t len)
         unsigned long long body = 0;
         do {
             line = memchr(head_end, '\n', (size_t)(end - head_end));
-            if (line == NULL) luaL_error(L, "request() returned a text that ends in the middle of a request's head");
+            if (line == NULL) {
+                luaL_error(L, "request() returned a text that ends in the middle of a request's head");
+                return 0;
+            }
             if ((size_t)(end - line) > sizeof name && ls_text_same(line, sizeof name - 1, name, sizeof name - 1))
                 body = strtoull(line + sizeof name - 1, NULL, 10);
             head_end = line + 1;
@@ -306,7 +309,10 @@ static uint32_t count_requests(lua_State *L, const char *bytes, size_t len)
 static void keep_fixed(lua_State *L, ls_script *s, const char *bytes, size_t len)
 {
     const size_t copies = s->plan->config.pipeline;
-    if ((s->fixed = malloc(len * copies)) == NULL) luaL_error(L, "not enough memory for the request");
+    if ((s->fixed = malloc(len * copies)) == NULL) {
+        luaL_error(L, "not enough memory for the request");
+        return;
+    }
     for (size_t i = 0; i < copies; i++) memcpy(s->fixed + i * len, bytes, len);
     s->fixed_len = len;
 }

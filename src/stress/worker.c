@@ -126,7 +126,7 @@ void ls_worker_look(ls_worker *w)
 void ls_worker_closed(ls_worker *w, ls_user *u)
 {
     if (w->ending) {
-        ls_stress_count(&w->count.unsent, u->owed);
+        if (w->open_loop) ls_stress_count(&w->count.unsent, u->owed);
         w->owed -= u->owed;
         u->owed = 0;
         if (w->unclosed == 0) w->done = true;

@@ -142,8 +142,8 @@ struct ls_worker {
     uint64_t noticed;     /* open loop: of this worker's requests, those seen to be due; */
     uint64_t taken;       /*            of these, those that a user took */
     uint64_t next_ns;     /*            when the first that is not taken is due */
-    uint64_t busy;    /* requests on their way, all users together */
-    uint64_t owed;    /* requests to be asked again, likewise */
+    uint64_t busy;        /* requests on their way, all users together */
+    uint64_t owed;        /* requests to be asked again, likewise */
     uint32_t unclosed;    /* users with a socket or packets to come */
     ls_timer tick, pulse; /* the next arrival; what is looked at now and then */
     uint64_t scanned_ns, grace_ns;

@@ -518,6 +518,12 @@ class Scripts(Stress):
     def test_wrk_mixed(self):
         self.good(self.wrk("mixed.lua", "-n", "300"), 300)
 
+    def test_every_example_of_our_own_is_tested(self):
+        names = {name for name in os.listdir(EXAMPLES) if name.endswith(".lua")}
+        with open(__file__) as file:
+            text = file.read()
+        self.assertEqual([name for name in sorted(names) if '"%s"' % name not in text], [])
+
     def test_our_own(self):
         ran = self.good(stress("-d", "500ms", os.path.join(EXAMPLES, "hello.lua"), self.url))
         failed = {name: count for name, (_, count) in ran.checks.items()}

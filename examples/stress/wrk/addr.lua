@@ -1,5 +1,5 @@
 -- addr.lua - every thread asks another of the addresses behind the name, of those that take connections.
--- luacheck: globals wrk setup init
+-- luacheck: std luajit, no unused args, globals wrk setup init
 local addrs
 local turn = 0
 

@@ -1,5 +1,5 @@
 -- args.lua - paths from the command line, in turn:  ... URL -- /a /b /c
--- luacheck: globals wrk init request unpack
+-- luacheck: std luajit, no unused args, globals wrk init request unpack
 local texts, at = {}, 0
 
 function init(args)

@@ -1,5 +1,5 @@
 -- auth.lua - the first answer brings a token that all later requests carry.
--- luacheck: globals wrk request response
+-- luacheck: std luajit, no unused args, globals wrk request response
 local token
 local path = "/login"
 

@@ -1,6 +1,6 @@
 -- counter.lua - a path and a header of its own for each request.
 --   luaserve stress -s counter.lua http://127.0.0.1:8080      (or wrk -s ...)
--- luacheck: globals wrk request
+-- luacheck: std luajit, no unused args, globals wrk request
 local counter = 0
 
 function request()

@@ -1,5 +1,5 @@
 -- delay.lua - every connection thinks for 10 to 50 ms before it asks.
--- luacheck: globals delay
+-- luacheck: std luajit, no unused args, globals delay
 math.randomseed(os.time())
 
 function delay()

@@ -1,5 +1,5 @@
 -- mixed.lua - nine reads for each write, bodies made with what LuaJIT scripts like to use: math.pow, loadstring, unpack.
--- luacheck: globals wrk request response done loadstring unpack bad
+-- luacheck: std luajit, no unused args, globals wrk request response done loadstring unpack bad
 local body_of = loadstring("return function(n) return '{\"value\":' .. n .. '}' end")()
 local limit = math.pow(10, 6)
 local json = { ["Content-Type"] = "application/json" }

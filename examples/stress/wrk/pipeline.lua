@@ -1,5 +1,5 @@
 -- pipeline.lua - three requests in one text: they leave in one packet, and three answers are awaited.
--- luacheck: globals wrk init request
+-- luacheck: std luajit, no unused args, globals wrk init request
 local all
 
 function init(args)

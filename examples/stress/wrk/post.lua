@@ -1,5 +1,5 @@
 -- post.lua - a form, sent again and again: without request() the defaults in `wrk` make one request for all.
--- luacheck: globals wrk
+-- luacheck: std luajit, no unused args, globals wrk
 wrk.method = "POST"
 wrk.path = "/echo"
 wrk.body = "name=ada&year=1843"

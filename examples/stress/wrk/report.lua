@@ -1,5 +1,5 @@
 -- report.lua - a report of one's own: percentiles as lines that a spreadsheet reads.
--- luacheck: globals done
+-- luacheck: std luajit, no unused args, globals done
 function done(summary, latency, rates)
   io.write("requests,", summary.requests, "\n")
   io.write(string.format("seconds,%.3f\n", summary.duration / 1e6))

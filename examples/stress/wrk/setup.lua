@@ -1,5 +1,5 @@
 -- setup.lua - each thread has a number and counts for itself; done() asks each for its count.
--- luacheck: globals wrk setup init request response done id responses requests
+-- luacheck: std luajit, no unused args, globals wrk setup init request response done id responses requests
 local threads = {}
 
 function setup(thread)

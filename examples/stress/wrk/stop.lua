@@ -1,5 +1,5 @@
 -- stop.lua - each thread ends after a hundred answers.
--- luacheck: globals wrk response
+-- luacheck: std luajit, no unused args, globals wrk response
 local left = 100
 
 function response()
