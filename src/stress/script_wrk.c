@@ -263,6 +263,10 @@ int ls_wrk_define(lua_State *L)
 int ls_wrk_setup(lua_State *L)
 {
     ls_script *s = lua_touserdata(L, 1);
+    lua_createtable(L, 1, 0);
+    push_addr(L, &s->plan->addr);
+    lua_rawseti(L, -2, 1);
+    lua_setfield(L, 2, "addrs");
     for (unsigned i = 0; i < s->index; i++) {
         lua_getfield(L, 2, "setup");
         push_thread(L, s->others[i]);

@@ -132,6 +132,7 @@ void ls_worker_closed(ls_worker *w, ls_user *u)
         if (w->unclosed == 0) w->done = true;
         return;
     }
+    if (u->broken) w->any_broken = true;
     if (u->parked || u->broken || u->opening) return;
     u->opening = true;
     u->again = NULL;
@@ -301,16 +302,16 @@ static void scan_users(ls_worker *w)
 {
     const uint64_t limit_ns = w->plan->config.timeout_ns;
     w->scanned_ns = w->now_ns;
+    w->any_broken = false;
     for (uint32_t i = 0; i < w->user_count; i++) {
         ls_user *u = &w->users[i];
         const uint64_t since_ns = u->state == LS_USER_CONNECTING                   ? u->began_ns
                                   : u->state == LS_USER_OPEN && u->outstanding > 0 ? u->asks[u->first].sent_ns
                                                                                    : UINT64_MAX;
         if (limit_ns > 0 && since_ns < w->now_ns && w->now_ns - since_ns >= limit_ns) ls_user_timed_out(u);
-        if (u->broken && u->state == LS_USER_CLOSED && (w->going || !u->settled)) {
-            u->broken = false;
-            ls_worker_closed(w, u);
-        }
+        if (!u->broken || u->state != LS_USER_CLOSED) continue;
+        u->broken = !w->going; /* before the start one attempt is enough to know */
+        ls_worker_closed(w, u);
     }
 }
 
@@ -324,7 +325,8 @@ static void pulsed(ls_seat *seat, ls_op *op)
         if (w->busy > 0 && w->now_ns >= w->grace_ns) give_up(w);
     } else {
         const uint64_t limit_ns = w->plan->config.timeout_ns;
-        if (w->now_ns - w->scanned_ns >= limit_ns / 16 || w->now_ns - w->scanned_ns >= 1000 * MS) scan_users(w);
+        const uint64_t scan_ns = limit_ns / 16 < 1000 * MS ? limit_ns / 16 : 1000 * MS;
+        if (w->any_broken || w->now_ns - w->scanned_ns >= scan_ns) scan_users(w);
         if (w->going && w->plan->config.stage_count > 0) set_active(w);
         if (w->going && w->end_ns < next_ns) next_ns = w->end_ns;
     }

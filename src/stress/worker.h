@@ -136,6 +136,7 @@ struct ls_worker {
 
     bool going, ending, done;   /* after go; no new requests; nothing is left */
     bool stop_asked, end_asked; /* looked at after each batch */
+    bool any_broken;            /* some user waits for the pulse to be connected again */
     bool open_loop;
     uint64_t start_ns, end_ns, ended_ns;
     uint64_t left;        /* requests this worker is still to make; UINT64_MAX: no limit */
