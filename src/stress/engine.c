@@ -59,11 +59,12 @@ static void over(ls_worker *w, void *user)
     ls_mutex_unlock(&e->mutex);
 }
 
-/* SIGINT, SIGTERM: on a thread of its own. */
+/* SIGINT, SIGTERM: on a thread of its own. The second ends it at once: a hook may be in a loop. */
 static void interrupt(void *user)
 {
     engine *e = user;
     ls_mutex_lock(&e->mutex);
+    if (e->interrupted) _Exit(STATUS_FAILED);
     e->interrupted = true;
     ls_cond_broadcast(&e->cond);
     ls_mutex_unlock(&e->mutex);
@@ -140,7 +141,7 @@ static void explain_nothing(engine *e)
             return;
         }
         if (err < 0) {
-            snprintf(e->why, sizeof e->why, "%s: %s", ls_addr_text(&e->options.plan.addr, text), ls_err_text(err));
+            snprintf(e->why, sizeof e->why, "%s: %s", ls_addr_text(&w->addr, text), ls_err_text(err));
             return;
         }
         timeouts += ls_stress_read(&w->count.errors[LS_STRESS_ERROR_TIMEOUT]);

@@ -255,7 +255,7 @@ int ls_script_done(ls_script *main, const ls_stress_result *result, char *why, s
 void ls_script_belongs(ls_script *s, ls_worker *worker)
 {
     s->worker = worker;
-    if (s->aimed) ls_addr_to(&s->addr, &worker->to);
+    if (s->aimed) worker->addr = s->addr;
 }
 
 bool ls_script_has_request(const ls_script *s)

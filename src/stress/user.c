@@ -320,9 +320,9 @@ static int make_socket(ls_user *u)
     int err;
     if (is_datagram(w)) {
         ls_udp_setup_defaults(&setup);
-        err = ls_udp_sock_open(&setup, NULL, &w->plan->addr, &fd, &local);
+        err = ls_udp_sock_open(&setup, NULL, &w->addr, &fd, &local);
     } else {
-        err = ls_sock_open(w->plan->addr.family, &fd);
+        err = ls_sock_open(w->addr.family, &fd);
     }
     if (err < 0) return err;
     if ((err = ls_sock_attach(w->port, fd, u, false, &u->sock)) < 0) ls_sock_discard(fd);

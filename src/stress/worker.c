@@ -446,7 +446,7 @@ int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t f
     if (plan->config.requests > 0 && plan->sends == 0)
         w->left =
             plan->config.requests / plan->config.threads + (index < plan->config.requests % plan->config.threads);
-    ls_addr_to(&plan->addr, &w->to);
+    w->addr = plan->addr;
     if ((w->users = calloc(user_count > 0 ? user_count : 1, sizeof *w->users)) == NULL) return err;
     if ((w->asks = calloc((size_t)(user_count > 0 ? user_count : 1) * w->pipeline, sizeof *w->asks)) == NULL)
         goto fail_users;
@@ -471,6 +471,7 @@ int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t f
     if ((err = ls_stress_counters_open(&w->count, w->open_loop)) < 0) goto fail_port;
     ls_seat_init(&w->seat, w->port, w->pool, 0);
     if (script != NULL) ls_script_belongs(script, w);
+    ls_addr_to(&w->addr, &w->to);
     return LS_OK;
 
 fail_port:

@@ -118,6 +118,7 @@ struct ls_worker {
     ls_port *port;
     ls_seat seat;
     ls_thread thread;
+    ls_addr addr; /* whom it asks: the plan's, or what a script's setup said */
     ls_sockaddr to;
 
     uint64_t now_ns;   /* of this batch of packets */

@@ -283,6 +283,21 @@ class Loads(Stress):
                 self.assertTrue(json.load(file)["interrupted"])
 
 
+    def test_interrupted_twice(self):
+        """A hook that never returns cannot be waited for."""
+        script = "function response()\n io.stderr:write('in\\n')\n while true do end end"
+        with scratch(own_lua=script) as where:
+            process = subprocess.Popen([LUASERVE, "stress", "-q", "-t", "1", "-c", "1", "-s", "own.lua", self.url + "/"],
+                                       cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(process.stderr.readline(), "in\n")
+            process.send_signal(signal.SIGINT)
+            while process.poll() is None:  # the first may still be on its way when the second comes: they are one then
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.01)
+            process.communicate(timeout=WAIT)
+            self.assertEqual(process.returncode, 1)
+
+
 class Echoes(Stress):
     def test_messages_on_streams_and_datagrams(self):
         self.good(stress("-n", "300", "-c", "5", self.tcp), 300)
@@ -488,6 +503,27 @@ class Scripts(Stress):
     def test_wrk_addr(self):
         ran = self.good(self.wrk("addr.lua", "-n", "10"), 10)
         self.assertEqual(ran.out.count("asking 127.0.0.1:%s\n" % self.url.rsplit(":", 1)[1]), 2)
+
+    def test_an_address_of_another_family(self):
+        script = """
+function setup(thread)
+  for _, addr in ipairs(wrk.lookup("::1", wrk.port)) do
+    assert(wrk.connect(addr))
+    thread.addr = addr
+  end
+end
+function init() print("asking " .. tostring(wrk.thread.addr)) end
+"""
+        port = next(address[1] for address in self.server.addresses if address[0] == "::1")
+        ran = self.good(stress("-n", "20", "-t", "1", "-s", "own.lua", "http://127.0.0.1:%d/" % port,
+                               files={"own_lua": script}), 20)
+        self.assertIn("asking [::1]:%d\n" % port, ran.out)
+
+    def test_hooks_of_the_table_wrk(self):
+        """The benchmark's script replaces wrk.init and wrk.request, and so makes several requests one."""
+        ran = self.good(stress("-n", "160", "-c", "2", "-s", os.path.join(ROOT, "tests", "bench", "wrk.lua"), self.url + "/",
+                               "--", "16"), 160)
+        self.assertRegex(ran.out, r'SUMMARY {"requests": 160, "duration_us": \d+, "connect": 0,')
 
     def test_wrk_auth(self):
         ran = self.good(self.wrk("auth.lua", "-n", "60"), 60)
