@@ -177,7 +177,7 @@ int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op);
 int ls_notices_open(ls_notices **out);
 void ls_notices_close(ls_notices *notices);
 int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event); /* a socket; LS_OK or an error */
-bool ls_notices_hold(const ls_notices *notices, ls_fd fd); /* registered, as far as we know */
+bool ls_notices_hold(const ls_notices *notices, ls_fd fd);            /* registered, as far as we know */
 /* Packets: 0 or 1. Adds TOOK_NOT_ALL to *what when others may be told of the same. */
 int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *what);
 bool ls_epoll_take_queued_notice(ls_port *port, const ls_op *node); /* false: out of date */
