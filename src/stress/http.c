@@ -14,23 +14,36 @@ enum { BODY_BYTES_MAX = 64 << 20 }; /* of one answer, when a script looks at it 
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
+/* Note which of the requests of a text are HEAD: their answers have no body. */
+static void note_methods(ls_user *u, uint32_t from, const char *bytes, size_t len)
+{
+    const ls_worker *w = u->worker;
+    bool to_head = false;
+    size_t at = 0;
+    for (uint32_t k = 0; k < w->batch; k++) {
+        if (w->batch == 1)
+            to_head = len > 5 && memcmp(bytes, "HEAD ", 5) == 0;
+        else if (!ls_script_next_request(bytes, len, &at, &to_head))
+            return; /* another number of requests than the first text had: its answers will not fit either */
+        u->asks[(u->first + from + k) % w->pipeline].to_head = to_head;
+    }
+}
+
 static bool compose_script(ls_user *u, uint32_t count)
 {
     ls_worker *w = u->worker;
-    const char *fixed;
-    size_t used = 0, fixed_len;
-    if (ls_script_fixed(w->script, &fixed, &fixed_len)) {
-        u->slice = ls_slice_static(fixed, fixed_len * (count / w->batch));
+    const uint32_t from = u->outstanding - count;
+    const char *bytes;
+    size_t len, used = 0;
+    if (ls_script_fixed(w->script, &bytes, &len)) {
+        for (uint32_t i = 0; i < count; i += w->batch) note_methods(u, from + i, bytes, len);
+        u->slice = ls_slice_static(bytes, len * (count / w->batch));
         return true;
     }
     for (uint32_t i = 0; i < count; i += w->batch) {
-        const char *bytes;
-        size_t len;
         char *to;
         if (!ls_script_request(w->script, u, &bytes, &len)) return false;
-        const uint32_t at = (u->first + u->outstanding - count + i) % w->pipeline;
-        const bool to_head = len > 5 && memcmp(bytes, "HEAD ", 5) == 0;
-        for (uint32_t k = 0; k < w->batch; k++) u->asks[(at + k) % w->pipeline].to_head = to_head;
+        note_methods(u, from + i, bytes, len);
         if (used == 0) {
             if (!ls_user_room(u, len, &to)) goto fail;
         } else if (!ls_user_more_room(u, len, &to)) {

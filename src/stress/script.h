@@ -48,6 +48,10 @@ bool ls_script_wants_body(const ls_script *script);
 bool ls_script_has_delay(const ls_script *script);
 uint32_t ls_script_batch(const ls_script *script); /* requests in one string of wrk's request(); at least 1 */
 
+/* One of several requests in a text: a head up to its empty line, then Content-Length bytes. *at moves behind it. False:
+ * the text ends in the middle of it. Pure. */
+bool ls_script_next_request(const char *bytes, size_t len, size_t *at, bool *to_head);
+
 /* The request is always the same: its bytes, as many copies as the plan's pipeline, and the length of one. */
 bool ls_script_fixed(const ls_script *script, const char **bytes, size_t *len);
 

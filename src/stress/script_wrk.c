@@ -282,29 +282,35 @@ static bool is_global_function(lua_State *L, const char *name)
     return is;
 }
 
-/* How many requests the text holds: a head up to its empty line, then Content-Length bytes. wrk, too, looks once, at the
- * first. Raises for a text that does not end with a whole request. */
+bool ls_script_next_request(const char *bytes, size_t len, size_t *at, bool *to_head)
+{
+    static const char name[] = "\ncontent-length:", head[] = "HEAD ";
+    const char *const begin = bytes + *at, *const end = bytes + len, *line, *rest = begin;
+    unsigned long long body = 0;
+    do {
+        if ((line = memchr(rest, '\n', (size_t)(end - rest))) == NULL) return false;
+        if ((size_t)(end - line) > sizeof name && ls_text_same(line, sizeof name - 1, name, sizeof name - 1))
+            body = strtoull(line + sizeof name - 1, NULL, 10);
+        rest = line + 1;
+    } while (end - rest < 2 || rest[0] != '\r' || rest[1] != '\n');
+    rest += 2;
+    if (body > (size_t)(end - rest)) return false;
+    *to_head = rest - begin > (ptrdiff_t)sizeof head && memcmp(begin, head, sizeof head - 1) == 0;
+    *at = (size_t)(rest - bytes) + (size_t)body;
+    return true;
+}
+
+/* How many requests the text holds. wrk, too, looks once, at the first. Raises for a text that does not end with a whole
+ * request. */
 static uint32_t count_requests(lua_State *L, const char *bytes, size_t len)
 {
-    static const char name[] = "\ncontent-length:";
-    const char *at = bytes, *const end = bytes + len;
     uint32_t count = 0;
-    while (at < end) {
-        const char *head_end = at, *line;
-        unsigned long long body = 0;
-        do {
-            line = memchr(head_end, '\n', (size_t)(end - head_end));
-            if (line == NULL) {
-                luaL_error(L, "request() returned a text that ends in the middle of a request's head");
-                return 0;
-            }
-            if ((size_t)(end - line) > sizeof name && ls_text_same(line, sizeof name - 1, name, sizeof name - 1))
-                body = strtoull(line + sizeof name - 1, NULL, 10);
-            head_end = line + 1;
-        } while (end - head_end < 2 || head_end[0] != '\r' || head_end[1] != '\n');
-        head_end += 2;
-        if (body > (size_t)(end - head_end)) luaL_error(L, "request() returned a request whose body is too short");
-        at = head_end + body;
+    bool to_head;
+    for (size_t at = 0; at < len;) {
+        if (!ls_script_next_request(bytes, len, &at, &to_head)) {
+            luaL_error(L, "request() returned a text that ends in the middle of a request");
+            return 0;
+        }
         if (++count > BATCH_MAX) luaL_error(L, "request() returned more than %d requests", BATCH_MAX);
     }
     return count;

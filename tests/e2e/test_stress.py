@@ -525,6 +525,18 @@ function init() print("asking " .. tostring(wrk.thread.addr)) end
                                "--", "16"), 160)
         self.assertRegex(ran.out, r'SUMMARY {"requests": 160, "duration_us": \d+, "connect": 0,')
 
+    def test_answers_to_head_have_no_body(self):
+        for text in ("wrk.method = 'HEAD'",
+                     "function request() return wrk.format('HEAD') end",
+                     "local r = '' function init() for _, m in ipairs { 'GET', 'HEAD', 'GET' } do r = r .. wrk.format(m) end end "
+                     "function request() return r end",
+                     "return { method = 'HEAD', response = function() end }",
+                     "local n = 0 return { request = function() n = n + 1 return n % 2 == 0 and 'GET' or 'HEAD', '/big' end }"):
+            with self.subTest(text):
+                kind = ["own.lua"] if text.endswith("}") else ["-s", "own.lua"]
+                ran = self.good(stress("-n", "30", "-t", "1", "-c", "1", *kind, self.url + "/big", files={"own_lua": text}))
+                self.assertEqual(ran.totals["requests"], 30)
+
     def test_wrk_auth(self):
         ran = self.good(self.wrk("auth.lua", "-n", "60"), 60)
         self.assertEqual(ran.report["status"], {"200": 60})
@@ -668,7 +680,7 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
             ("local x = = 3", "own.lua:1: unexpected symbol"),
             ("function request()\n return nil + 1 end", "own.lua:2: attempt to perform arithmetic on a nil value"),
             ("function request() end", "not the text of a request"),
-            ("function request() return 'GET / HTTP/1.1' end", "the middle of a request's head"),
+            ("function request() return 'GET / HTTP/1.1' end", "the middle of a request"),
             ("function response()\n error('bad') end", "own.lua:2: bad"),
             ("function delay()\n error('bad') end", "own.lua:2: bad"),
             ("function setup(thread)\n thread.x = 3 end", "own.lua:2: a thread has only one field to set"),
