@@ -66,6 +66,7 @@ static bool received(ls_user *u, const char *bytes, size_t len)
         if (u->echo_at == u->echo_len) {
             u->echo_at = 0;
             u->echo_count++;
+            if (plan->show) printf("%.*s\n", (int)u->echo_len, expected); /* one call: lines do not mix */
             ls_user_answered(u, 0);
             if (!plan->config.keepalive) {
                 ls_user_owe(u);

@@ -316,6 +316,14 @@ static int set_sends(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
+static int set_show(ls_stress_options *o, const char *text, ls_why *why)
+{
+    (void)text;
+    (void)why;
+    o->plan.show = true;
+    return LS_OK;
+}
+
 static int set_script(ls_stress_options *o, const char *text, ls_why *why)
 {
     (void)why;
@@ -412,6 +420,7 @@ const ls_option ls_options_known[] = {
     {0, NULL, "target", true, set_target, "a URL"},
     {0, "message", "message", true, set_message, "a text that is not empty"},
     {0, "sends", "sends", true, set_sends, "a whole number from 1 on"},
+    {0, "show", NULL, false, set_show, ""},
     {0, "threshold", NULL, true, set_threshold, "at most 64 of them"},
     {0, "json", "json", true, set_json, "the name of a file"},
     {0, "csv", "csv", true, set_csv, "the name of a file"},

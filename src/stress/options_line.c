@@ -43,6 +43,7 @@ static const char usage[] =
     "      --sends N         so many on each connection. Messages are numbered then:\n"
     "                        \"<i>. Thread <t> - <message>\"; and connections are as many as threads unless -c is "
     "given\n"
+    "      --show            print every echo\n"
     "\n"
     "What is told\n"
     "      --latency         the distribution of latencies\n"

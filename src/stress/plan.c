@@ -153,8 +153,8 @@ static int finish_load(ls_stress_options *o, ls_why *why)
 static int finish_http(ls_stress_options *o, ls_why *why)
 {
     ls_plan *plan = &o->plan;
-    if (plan->message != NULL || plan->sends > 0)
-        return wrong(why, "--message and --sends are for tcp, udp and unix targets; a request has --body");
+    if (plan->message != NULL || plan->sends > 0 || plan->show)
+        return wrong(why, "--message, --sends and --show are for tcp, udp and unix targets; a request has --body");
     if (plan->method == NULL) plan->method = plan->body != NULL ? "POST" : "GET";
     plan->path = plan->target.path;
     plan->to_head = strcmp(plan->method, "HEAD") == 0;

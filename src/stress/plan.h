@@ -62,6 +62,7 @@ typedef struct ls_plan {
     const char *message;
     size_t message_len;
     bool numbered; /* "<i>. Thread <t> - <message>" */
+    bool show;     /* print every echo */
 
     const char *script_path;
     int script_argc; /* what the script's init gets */

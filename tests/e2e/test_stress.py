@@ -324,8 +324,11 @@ class Echoes(Stress):
                 conn.sendall(data)
 
         server = self.small(echo)
-        self.good(stress("-t", "2", "--sends", "3", "--message", "hi", "tcp://127.0.0.1:%d" % server.port), 6)
-        self.assertEqual(sorted(seen), sorted("%d. Thread %d - hi" % (i, t) for i in (1, 2, 3) for t in (1, 2)))
+        url = "tcp://127.0.0.1:%d" % server.port
+        ran = self.good(stress("-t", "2", "--sends", "3", "--message", "hi", "--show", url), 6)
+        expected = sorted("%d. Thread %d - hi" % (i, t) for i in (1, 2, 3) for t in (1, 2))
+        self.assertEqual(sorted(seen), expected)
+        self.assertEqual(sorted(re.findall(r"(?m)^\d\. Thread .*", ran.out)), expected)
 
     def test_a_wrong_echo(self):
         def wrong(conn, number):
