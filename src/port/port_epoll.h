@@ -90,13 +90,13 @@ struct ls_sock {
     _Atomic bool registered, registered_out;
     uint8_t segments; /* of whoever sends: whether the system cuts up datagrams for this one */
     /* With rings: port_uring_sock.c. */
-    uint8_t stream;                   /* of whoever posts receives */
-    _Atomic uint16_t ring;            /* 1 + index of the ring it was last armed on; 0: of none */
-    _Atomic uint16_t stashed;         /* buffers in the stash */
-    uint16_t stash_first, stash_last; /* under the ring's lock, as are the next three */
-    bool ring_ended;                  /* the peer has, and what came before is in the stash */
-    int ring_error;                   /* for the next receive */
-    uint32_t armed_epoch;             /* of the ring, when it was armed */
+    uint8_t stream;        /* of whoever posts receives */
+    _Atomic uint16_t ring; /* 1 + index of the ring it was last armed on; 0: of none */
+    _Atomic bool kept; /* written under that ring's lock, as is the rest: a receive brought what nobody has taken */
+    uint8_t armed_tag;
+    uint16_t stash, stash_from, stash_end; /* a buffer of the ring, or STASH_NONE; where its bytes begin and end */
+    bool ring_ended;                       /* the peer has */
+    int ring_error;                        /* for the next receive */
 };
 
 typedef struct ls_notices ls_notices; /* the registrations of a port */

@@ -58,11 +58,11 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->listed = false;
     sock->segments = 0;
     sock->stream = fresh ? STREAM : STREAM_UNKNOWN;
-    sock->stash_first = STASH_NONE;
+    sock->stash = STASH_NONE;
     sock->ring_error = 0;
     sock->ring_ended = false;
     atomic_store_explicit(&sock->ring, 0, memory_order_relaxed);
-    atomic_store_explicit(&sock->stashed, 0, memory_order_relaxed);
+    atomic_store_explicit(&sock->kept, false, memory_order_relaxed);
     atomic_store_explicit(&sock->registered, false, memory_order_relaxed);
     atomic_store_explicit(&sock->registered_out, false, memory_order_relaxed);
     atomic_store_explicit(&sock->rx, NULL, memory_order_relaxed);
@@ -270,8 +270,7 @@ static uint32_t ready_after(const ls_sock *sock, const ls_op *op, int64_t result
     if (op->kind == KIND_RECV_FROM) return result <= 0 || result == (int64_t)op->count ? RX_READY : 0;
     const uint64_t word = atomic_load_explicit(&sock->word, memory_order_relaxed);
     bool ended = word & ENDED;
-    if (atomic_load_explicit(&sock->stashed, memory_order_relaxed) > 0) return RX_READY;
-    if ((word & RX_RING) && result > 0) return 0;
+    if (atomic_load_explicit(&sock->kept, memory_order_relaxed)) return RX_READY;
     return result <= 0 || result == (int64_t)op->len || ended ? RX_READY : 0;
 }
 

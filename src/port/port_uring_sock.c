@@ -1,14 +1,14 @@
 /* port_uring_sock.c - receives and sends of one socket through a ring: see uring_posix.h.
  *
- * The socket's stash is a list of the ring's buffers, oldest first, under the lock of the ring that it was last armed on
- * (sock->ring). The rules of RX_READY (port_epoll.h) hold for it:
+ * A receive that has to wait is an entry of the ring of whoever posts it. What came although its operation was cancelled
+ * meanwhile is kept: bytes in a buffer of the ring (the socket's stash), the peer's end, an error. All this is under
+ * the lock of the ring that the socket was last armed on (sock->ring).
  *
- *     the stash is not empty  =>  RX_READY is set, or whoever posts is about to look into it
- *     RX_WAIT is set          =>  RX_RING is set, or the socket is in the epoll set
+ *     something is kept  =>  RX_READY is set, or whoever posts is about to look
+ *     RX_WAIT is set     =>  RX_RING is set, or the socket is in the epoll set
  *
- * A multishot receive ends by itself when the peer has ended, by an error, when the ring has no buffers, when the thread
- * that posted it ends, and by our own cancellation. Then RX_RING goes, and the next receive asks the socket itself:
- * everything that came by the ring has been taken from the stash before, so the order of the bytes is kept. */
+ * An entry can end without saying anything about the socket: the ring had no buffer, the thread that submitted it has
+ * ended. Then the socket itself is asked, and armed again if it has nothing. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
@@ -24,28 +24,7 @@ static ls_ring *ring_of(const ls_sock *sock)
                                 memory_order_relaxed);
 }
 
-/* ---- the stash; the ring's lock is held ------------------------------------------------------------------------- */
-
-static void stash_put(ls_ring *ring, ls_sock *sock, uint16_t id, uint16_t bytes)
-{
-    ring->buffers[id] = (ring_buffer){.next = STASH_NONE, .end = bytes};
-    if (sock->stash_first == STASH_NONE)
-        sock->stash_first = id;
-    else
-        ring->buffers[sock->stash_last].next = id;
-    sock->stash_last = id;
-    atomic_fetch_add_explicit(&sock->stashed, 1, memory_order_relaxed);
-}
-
-static void stash_drop_first(ls_ring *ring, ls_sock *sock)
-{
-    const uint16_t id = sock->stash_first;
-    sock->stash_first = ring->buffers[id].next;
-    atomic_fetch_sub_explicit(&sock->stashed, 1, memory_order_relaxed);
-    ls_ring_give_buffer(ring, id);
-}
-
-/* Bytes for the receive from the stash, which is not empty, or LS_ENOMEM. */
+/* Bytes for the receive from the stash, which is not empty, or LS_ENOMEM. The ring's lock is held. */
 static int64_t stash_take(ls_seat *seat, ls_ring *ring, ls_sock *sock, ls_op *op)
 {
     if (op->len == 0) return 0; /* asked only whether something is there, and it is */
@@ -56,30 +35,20 @@ static int64_t stash_take(ls_seat *seat, ls_ring *ring, ls_sock *sock, ls_op *op
         op->recv.block = block;
         to = block->data;
     }
-    uint32_t n = 0;
-    while (n < op->len && sock->stash_first != STASH_NONE) {
-        ring_buffer *buffer = &ring->buffers[sock->stash_first];
-        uint32_t bytes = (uint32_t)(buffer->end - buffer->from);
-        if (bytes > op->len - n) bytes = op->len - n;
-        memcpy(to + n, ring->bytes + (size_t)sock->stash_first * BUFFER_BYTES + buffer->from, bytes);
-        n += bytes;
-        buffer->from = (uint16_t)(buffer->from + bytes);
-        if (buffer->from == buffer->end) stash_drop_first(ring, sock);
+    const uint16_t id = sock->stash;
+    uint32_t bytes = (uint32_t)(sock->stash_end - sock->stash_from);
+    if (bytes > op->len) bytes = op->len;
+    memcpy(to, ring->bytes + (size_t)id * BUFFER_BYTES + sock->stash_from, bytes);
+    sock->stash_from = (uint16_t)(sock->stash_from + bytes);
+    if (sock->stash_from == sock->stash_end) {
+        sock->stash = STASH_NONE;
+        atomic_store_explicit(&sock->kept, false, memory_order_relaxed);
+        ls_ring_give_buffer(ring, id);
     }
-    return n;
+    return bytes;
 }
 
 /* ---- receive ------------------------------------------------------------------------------------------------------ */
-
-static void cancel_receive(ls_ring *ring, uint32_t generation, uint32_t number)
-{
-    struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(TAG_CANCEL, 0, 0));
-    if (sqe == NULL) return; /* no memory: the receive goes on, and ends with the socket */
-    sqe->opcode = IORING_OP_ASYNC_CANCEL;
-    sqe->flags = IOSQE_CQE_SKIP_SUCCESS;
-    sqe->addr = ls_ring_data(TAG_RECEIVE, generation, number);
-    ls_ring_submit(ring);
-}
 
 static bool is_stream(ls_sock *sock)
 {
@@ -97,28 +66,38 @@ bool ls_uring_holds(const ls_port *port, ls_fd fd)
     return fd < LS_NOTIFY_FD_MAX && (atomic_load(&port->rings->armed[fd / 64]) >> (fd % 64) & 1);
 }
 
-/* The receive has to wait: have the ring do it. false: it has to be done with epoll. */
+/* The receive has to wait: have the ring do it. A small one of a stream is done by the ring; for a large one the ring says
+ * when there is something. false: it has to be done with epoll. */
 bool ls_uring_arm(ls_seat *seat, ls_sock *sock, const ls_op *op)
 {
     ls_ring *ring = seat->ring;
-    if (ring == NULL || op->kind != KIND_RECV || op->len > LS_BLOCK_SMALL || !is_stream(sock)) return false;
+    /* The next batch of datagrams is asked for before one is handled, so that another thread may have it: any thread. */
+    if (ring == NULL || op->kind != KIND_RECV || !is_stream(sock)) return false;
     /* Registered for notifications? Perhaps by who had this descriptor before; the epoll set knows. */
     if (ls_notices_hold(sock->port->notices, sock->fd)) return false;
+    const bool receives = op->len > 0 && op->len <= LS_BLOCK_SMALL;
     bool armed = false;
     ls_mutex_lock(&ring->lock);
     if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == seat) {
         const uint32_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
-        struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(TAG_RECEIVE, generation, sock->number));
+        struct io_uring_sqe *sqe =
+            ls_ring_entry(ring, ls_ring_data(receives ? TAG_RECEIVE : TAG_READY, generation, sock->number));
         if (sqe != NULL) {
-            sqe->opcode = IORING_OP_RECV;
             sqe->fd = sock->fd;
-            sqe->ioprio = IORING_RECV_MULTISHOT | IORING_RECVSEND_POLL_FIRST;
-            sqe->flags = IOSQE_BUFFER_SELECT;
-            assert(atomic_load(&sock->stashed) == 0);
-            sock->armed_epoch = ring->epoch;
-            atomic_store_explicit(&sock->ring, (uint16_t)(ring->index + 1), memory_order_relaxed);
+            if (receives) {
+                sqe->opcode = IORING_OP_RECV;
+                sqe->ioprio = IORING_RECVSEND_POLL_FIRST;
+                sqe->flags = IOSQE_BUFFER_SELECT;
+                sqe->len = op->len < BUFFER_BYTES ? op->len : BUFFER_BYTES;
+            } else {
+                sqe->opcode = IORING_OP_POLL_ADD;
+                sqe->poll32_events = POLLIN | POLLRDHUP;
+            }
+            assert(sock->stash == STASH_NONE);
+            sock->armed_tag = receives ? TAG_RECEIVE : TAG_READY;
+            if (atomic_exchange_explicit(&sock->ring, (uint16_t)(ring->index + 1), memory_order_relaxed) == 0)
+                ls_ring_mark(sock->port->rings, sock->fd, true);
             atomic_fetch_or(&sock->word, RX_RING);
-            ls_ring_mark(sock->port->rings, sock->fd, true);
             armed = true;
         }
     }
@@ -130,11 +109,20 @@ bool ls_uring_arm(ls_seat *seat, ls_sock *sock, const ls_op *op)
 void ls_uring_disarm(ls_sock *sock)
 {
     ls_ring *ring = ring_of(sock);
-    ls_mutex_lock(&ring->lock);
     ls_ring_mark(sock->port->rings, sock->fd, false);
-    while (sock->stash_first != STASH_NONE) stash_drop_first(ring, sock);
+    ls_mutex_lock(&ring->lock);
+    if (sock->stash != STASH_NONE) ls_ring_give_buffer(ring, sock->stash);
+    sock->stash = STASH_NONE;
     const uint64_t word = atomic_fetch_and(&sock->word, ~(uint64_t)RX_RING);
-    if (word & RX_RING) cancel_receive(ring, WORD_GENERATION(word), sock->number);
+    struct io_uring_sqe *sqe = NULL;
+    if (word & RX_RING) sqe = ls_ring_entry(ring, ls_ring_data(TAG_CANCEL, 0, 0));
+    if (sqe != NULL) {
+        sqe->opcode = IORING_OP_ASYNC_CANCEL;
+        sqe->flags = IOSQE_CQE_SKIP_SUCCESS;
+        sqe->addr = ls_ring_data(sock->armed_tag, WORD_GENERATION(word), sock->number);
+    }
+    /* Before the descriptor's number can be another's, and so that the peer hears of the end now. */
+    if (word & RX_RING) ls_ring_submit(ring);
     ls_mutex_unlock(&ring->lock);
 }
 
@@ -143,15 +131,15 @@ int64_t ls_uring_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
     ls_ring *ring = ring_of(sock);
     int64_t result = LS_EAGAIN;
     ls_mutex_lock(&ring->lock);
-    const bool armed = atomic_load(&sock->word) & RX_RING;
-    if (sock->stash_first != STASH_NONE) {
+    if (sock->stash != STASH_NONE) {
         result = stash_take(seat, ring, sock, op);
     } else if (sock->ring_error != 0) {
         result = sock->ring_error;
         sock->ring_error = 0;
+        atomic_store_explicit(&sock->kept, false, memory_order_relaxed);
     } else if (sock->ring_ended) {
         result = 0;
-    } else if (!armed) {
+    } else if (!(atomic_load(&sock->word) & RX_RING)) {
         result = ASK_SOCKET;
     }
     ls_mutex_unlock(&ring->lock);
@@ -165,51 +153,83 @@ typedef struct reaped { /* what is to be done when the lock has been given back 
     bool is_send;
 } reaped;
 
-/* A completion of a multishot receive. True: *packet is one; or later->op is set, if RX_BUSY is ours now. */
+/* Keep what a receive brought. false: nothing that says anything about the socket. */
+static bool keep(ls_ring *ring, ls_sock *sock, const struct io_uring_cqe *cqe)
+{
+    const bool has_buffer = cqe->flags & IORING_CQE_F_BUFFER;
+    const uint16_t id = (uint16_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT);
+    if (cqe->res > 0 && has_buffer) {
+        sock->stash = id;
+        sock->stash_from = 0;
+        sock->stash_end = (uint16_t)cqe->res;
+        atomic_store_explicit(&sock->kept, true, memory_order_relaxed);
+        return true;
+    }
+    if (has_buffer) ls_ring_give_buffer(ring, id);
+    switch (-cqe->res) {
+    case 0: sock->ring_ended = true; break;
+    case ENOBUFS: ls_ring_more_buffers(ring); return false;
+    case EAGAIN:
+    case EINTR:
+    case ENOMEM:
+    case ECANCELED: return false;
+    default: sock->ring_error = ls_err_from_errno(-cqe->res); break;
+    }
+    atomic_store_explicit(&sock->kept, true, memory_order_relaxed);
+    return true;
+}
+
+/* What is kept, as the result of the operation that waits. Then the next receive is tried first if something is left. */
+static int64_t hand_over(ls_seat *seat, ls_ring *ring, ls_sock *sock, ls_op *op)
+{
+    int64_t result = 0;
+    if (sock->stash != STASH_NONE) {
+        result = stash_take(seat, ring, sock, op);
+    } else if (sock->ring_error != 0) {
+        result = sock->ring_error;
+        sock->ring_error = 0;
+        atomic_store_explicit(&sock->kept, false, memory_order_relaxed);
+    }
+    return result;
+}
+
+/* The completion of a receive, or of what says that there is something. True: *packet is one; or later->op is set, and
+ * RX_BUSY is ours now. */
 static bool take_received(ls_seat *seat, ls_ring *ring, const struct io_uring_cqe *cqe, ls_packet *packet,
                           reaped *later)
 {
-    const bool has_buffer = cqe->flags & IORING_CQE_F_BUFFER, last = !(cqe->flags & IORING_CQE_F_MORE);
-    const uint16_t id = (uint16_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT);
     ls_sock *sock = ls_slots_at(seat->port->socks, (uint32_t)cqe->user_data & ((1u << TAG_SHIFT) - 1));
     uint64_t old = atomic_load(&sock->word), new;
     if (WORD_GENERATION(old) != (uint32_t)(cqe->user_data >> 32) || !(old & RX_RING)) {
-        if (has_buffer) ls_ring_give_buffer(ring, id); /* closed meanwhile */
+        if (cqe->flags & IORING_CQE_F_BUFFER)
+            ls_ring_give_buffer(ring, (uint16_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT)); /* closed meanwhile */
         return false;
     }
-    /* From here on a close waits for the lock (ls_uring_disarm), unless this is the last: then RX_BUSY holds it up. */
-    if (cqe->res > 0)
-        stash_put(ring, sock, id, (uint16_t)cqe->res);
-    else if (has_buffer)
-        ls_ring_give_buffer(ring, id);
-    if (cqe->res < 0 && cqe->res != -ECANCELED && cqe->res != -ENOBUFS)
-        sock->ring_error = ls_err_from_errno(-cqe->res);
-    if (last && cqe->res == 0) sock->ring_ended = true;
-    if (cqe->res == -ENOBUFS) ls_ring_more_buffers(ring);
-    if (!last && cqe->res > 0 &&
-        (atomic_load_explicit(&sock->stashed, memory_order_relaxed) % STASH_MAX == 0 ||
-         sock->armed_epoch != ring->epoch))
-        cancel_receive(ring, (uint32_t)(cqe->user_data >> 32), sock->number); /* too far ahead; or another thread's */
+    /* As long as RX_RING is set a close waits for the lock (ls_uring_disarm); afterwards RX_BUSY holds it up, or nothing
+     * is done here any more. */
+    const bool kept = ls_ring_tag(cqe->user_data) == TAG_RECEIVE && keep(ring, sock, cqe);
     do {
-        new = last ? (old & ~(uint64_t)RX_RING) | (cqe->res == 0 ? ENDED : 0) : old;
         if (!(old & RX_WAIT))
-            new |= RX_READY;
+            new = (old & ~(uint64_t)RX_RING) | RX_READY;
+        else if (kept)
+            new = old & ~(uint64_t)RX_WAIT;
         else
-            new = (new & ~(uint64_t)RX_WAIT) | (last ? RX_BUSY : 0);
+            new = (old & ~(uint64_t)(RX_WAIT | RX_RING)) | RX_BUSY;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
     if (!(old & RX_WAIT)) return false;
 
     ls_op *op = atomic_load_explicit(&sock->rx, memory_order_relaxed);
-    if (last) {
+    if (!kept) {
         later->sock = sock;
         later->op = op;
         return true;
     }
-    const int64_t result = stash_take(seat, ring, sock, op);
+    const int64_t result = hand_over(seat, ring, sock, op);
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    if (sock->stash_first != STASH_NONE) atomic_fetch_or(&sock->word, RX_READY);
     ls_epoll_count(&seat->stats.recv_queued);
     *packet = (ls_packet){.key = sock->key, .op = op, .result = result};
+    if (result <= 0 || sock->stash != STASH_NONE) atomic_fetch_or(&sock->word, RX_READY);
+    atomic_fetch_and(&sock->word, ~(uint64_t)RX_RING);
     return true;
 }
 
@@ -302,6 +322,7 @@ int ls_uring_reap(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max, boo
         later[left] = (reaped){.op = NULL};
         switch (tag) {
         case TAG_RECEIVE:
+        case TAG_READY:
             if (!take_received(seat, ring, &cqe, &packets[n], &later[left])) break;
             if (later[left].op != NULL)
                 left++;

@@ -3,17 +3,19 @@
  * The socket's word (port_epoll.h) says who may do what here as well. Two things that every request does need no system
  * call of their own any more:
  *
- *   receive   A stream's receive that has to wait is armed once, as a multishot receive on the ring of the thread
- *             that posted it (RX_RING). It fills buffers that are the ring's, so an idle connection holds none; what
- *             came is copied into a block when a receive is there to take it, else it is kept (the socket's stash),
- *             STASH_MAX buffers at most: then the multishot receive is cancelled and the bytes stay with the system.
+ *   receive   A receive that has to wait is an entry of the ring of the thread that posted it (RX_RING). A small one of
+ *             a stream fills a buffer that is the ring's, so an idle connection holds none, and is copied into a block
+ *             when it has come. For a large one the ring only says when there is something.
  *   send      While more completions wait to be handled than one, a send becomes an entry of the ring, and all of
  *             them leave in one call. It is tried without waiting (MSG_DONTWAIT), during that call; what is left over
  *             goes on as it does with epoll. TX_BUSY is set meanwhile.
  *
- * Everything else (listeners, connects, datagrams, notifications, timers, large receives) is with the epoll set, which
+ * Everything else (listeners, connects, datagrams, sends that wait, notifications, timers) is with the epoll set, which
  * every ring polls. So the kernel holds no operation: it only ever writes into the ring's own buffers, and reads what is
  * sent while somebody is in the call. Cancel and close are what they are with epoll.
+ *
+ * Not multishot receives: when a peer's last bytes and its reset come together, Linux 6.18 may report the bytes and never
+ * the end (both wake-ups are taken for one). A receive that is armed anew looks at the socket anew.
  *
  * Who looks at a ring. A ring has an owner, the seat that waits at it; the owner alone adds receives and sends, and submits
  * them. Whoever holds `lock` may take completions from it: a thread that finds nothing at its own ring looks at all
@@ -24,8 +26,8 @@
  *     completions of a ring are looked at by its owner's next wait, or it has none and is in the epoll set
  *
  * The rings are made without SINGLE_ISSUER and DEFER_TASKRUN: with these, what has come for a thread that is inside a
- * handler could be taken by that thread alone. Without, the kernel finishes it when the thread is next interrupted (the clock's
- * tick, or the sleep of a system call that blocks), and others can take it.
+ * handler could be taken by that thread alone. Without, the kernel finishes it when the thread is next interrupted (the
+ * clock's tick, or the sleep of a system call that blocks), and others can take it.
  *
  * Lock: rings.mutex before ring.lock; ring.lock before those of port_epoll.h. A system call under ring.lock never waits. */
 #ifndef LS_PORT_URING_POSIX_H
@@ -46,23 +48,18 @@ enum {
     BUFFER_BYTES = 2048,
     BUFFERS_FIRST = 256, /* provided at first; doubled whenever they run out */
     BUFFERS_MAX = 1024,
-    STASH_MAX = 8,
     SEND_SLICES_MAX = 8,
 };
 
 enum { /* what an entry was; with number and generation of a socket in its user_data */
        TAG_RECEIVE,
+       TAG_READY, /* there is something to receive */
        TAG_SEND,
        TAG_WAKE,   /* somebody wants this ring's thread to look at the port */
        TAG_EPOLL,  /* the epoll set has events; with the ring's epoch */
        TAG_CANCEL, /* a cancellation that found nothing */
        TAG_SHIFT = 28,
 };
-
-typedef struct ring_buffer { /* one that holds bytes nobody has taken yet */
-    uint16_t next;           /* in the socket's stash */
-    uint16_t from, end;
-} ring_buffer;
 
 typedef struct send_room { /* what a send's entry points to until it is submitted */
     struct msghdr message;
@@ -94,7 +91,6 @@ typedef struct ls_ring {
 
     /* Buffers, under lock. */
     struct io_uring_buf_ring *provided;
-    ring_buffer *buffers;
     char *bytes;
     uint16_t provided_tail, buffers_count;
 

@@ -254,6 +254,49 @@ static void a_reset_is_reported(void **state)
     net_close(&place);
 }
 
+static void say_and_reset(void *arg)
+{
+    const int fd = *(const int *)arg;
+    net_write(fd, "last", 4);
+    close(fd);
+}
+
+/* Last bytes and a reset in one moment: the bytes may be lost, the end may not. */
+static void a_reset_right_behind_data_is_reported(void **state)
+{
+    const struct linger hard = {.l_onoff = 1, .l_linger = 0};
+    net_place place;
+    ls_thread thread;
+    char room[8];
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    for (int round = 0; round < 300; round++) {
+        net_tcp_pair(&ours, &theirs);
+        assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &hard, sizeof hard), 0);
+        ls_sock *sock = net_attach(&place, ours, NULL, true);
+        assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+        net_quiet(&place, 0);
+        assert_int_equal(ls_thread_start(&thread, "reset", say_and_reset, &theirs), LS_OK);
+        int64_t result = 1;
+        for (int taken = 0; result > 0; taken++) {
+            if (taken > 0) {
+                const int how = ls_op_recv(&place.seat, sock, &op, room, sizeof room);
+                if (how < 0) break;
+                if (how == LS_DONE) {
+                    result = atomic_load(&op.result);
+                    continue;
+                }
+            }
+            result = net_next(&place).result;
+        }
+        ls_thread_join(&thread);
+        ls_sock_close(&place.seat, sock);
+    }
+    net_close(&place);
+}
+
 static void data_before_the_end_is_not_lost(void **state)
 {
     net_place place;
@@ -1382,6 +1425,7 @@ int main(void)
         cmocka_unit_test(a_fresh_socket_is_tried_at_once),
         cmocka_unit_test(an_idle_connection_holds_no_block),
         cmocka_unit_test(a_reset_is_reported),
+        cmocka_unit_test(a_reset_right_behind_data_is_reported),
         cmocka_unit_test(data_before_the_end_is_not_lost),
         cmocka_unit_test(a_pool_at_its_limit_fails_the_receive_and_loses_no_data),
         cmocka_unit_test(small_slices_leave_at_once_in_order),
