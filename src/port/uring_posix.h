@@ -45,8 +45,8 @@ enum {
     RING_COMPLETIONS = 4096,
     RING_SUBMIT_AT = 32, /* entries that wait for a call while there is other work */
     RINGS_MAX = 256,
-    BUFFER_BYTES = 2048,
-    BUFFERS_FIRST = 256, /* provided at first; doubled whenever they run out */
+    BUFFER_BYTES = LS_BLOCK_SMALL, /* so that a small receive can be filled, which tells that more is there */
+    BUFFERS_FIRST = 128,           /* provided at first; doubled whenever they run out */
     BUFFERS_MAX = 1024,
     SEND_SLICES_MAX = 8,
 };
