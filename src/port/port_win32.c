@@ -111,6 +111,13 @@ int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result)
     return LS_OK;
 }
 
+/* All threads wait at the same completion port. */
+void ls_port_leave(ls_port *port, ls_seat *seat)
+{
+    (void)port;
+    (void)seat;
+}
+
 int ls_port_give_back(ls_port *port, const ls_packet *packet)
 {
     if (packet->events == 0) return ls_port_post(port, packet->op, packet->key, packet->result);
