@@ -315,21 +315,19 @@ static int put_part(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, ls_sl
 
 int ls_http1_send_out(ls_seat *seat, ls_http1_conn *c)
 {
-    int err = LS_OK;
-    if (c->exchange != NULL) err = close_chunk(seat, c, ls_http1_exchange_of(c));
+    ls_http1_exchange *e = c->exchange != NULL ? ls_http1_exchange_of(c) : NULL;
+    const int err = e != NULL ? close_chunk(seat, c, e) : LS_OK;
     if (err < 0) return err;
-    if (c->stream.out == NULL || c->stream.tx_pending) return ls_stream_flush(seat, &c->stream);
-
-    const uint32_t stall_ms = c->http->config.send_stall_ms_max;
-    const uint64_t at_ms = ls_clock_coarse_ms() + stall_ms;
-    if (!c->stream.rx_pending) ls_stream_deadline(&c->stream, at_ms, stall_ms); /* else that of the body counts */
-    err = ls_stream_flush(seat, &c->stream);
-    if (err == LS_PENDING && c->exchange != NULL) {
-        ls_http1_exchange *e = ls_http1_exchange_of(c);
-        e->send_at_ms = at_ms;
-        e->send_progress = ls_sock_progress(c->stream.sock);
+    if (c->stream.out != NULL && !c->stream.tx_pending) {
+        const uint32_t stall_ms = c->http->config.send_stall_ms_max;
+        const uint64_t at_ms = ls_clock_coarse_ms() + stall_ms;
+        if (!c->stream.rx_pending) ls_stream_deadline(&c->stream, at_ms, stall_ms); /* else that of the body counts */
+        if (e != NULL) {
+            e->send_at_ms = at_ms;
+            e->send_progress = ls_sock_progress(c->stream.sock);
+        }
     }
-    return err;
+    return ls_stream_flush(seat, &c->stream); /* behind a send that is pending another thread may be the owner */
 }
 
 uint64_t ls_http1_send_deadline(ls_http1_conn *c, uint64_t now_ms)
