@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "luaserve.h"
+#include "main.h"
 
 enum { STATUS_OK = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
 
@@ -171,7 +172,7 @@ static arguments parse(int argc, char **argv)
     return args;
 }
 
-int main(int argc, char **argv)
+int ls_command_line(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "stress") == 0) return ls_stress_main(argc - 1, argv + 1);
     arguments args = parse(argc, argv);

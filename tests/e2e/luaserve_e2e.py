@@ -8,6 +8,7 @@ E2E        a test case that owns servers: each is ended by its pid even when a t
 
 Environment: LUASERVE         the program (default: build/luaserve of this tree)
              LUASERVE_BACKEND    the back end of every server (its --backend), where a test does not name one itself
+             LUASERVE_SYSTEM     windows: the program is luaserve.exe under Wine (scripts/test-windows)
              LUASERVE_SANITIZER  asan or tsan: longer deadlines, fewer repeats, no memory assertions, no LD_PRELOAD
 """
 import concurrent.futures
@@ -30,6 +31,7 @@ LUASERVE = os.path.abspath(os.environ.get("LUASERVE") or os.path.join(ROOT, "bui
 BACKEND = os.environ.get("LUASERVE_BACKEND", "")
 PROGRAM = [LUASERVE, "--backend", BACKEND] if BACKEND else [LUASERVE]
 SANITIZER = os.environ.get("LUASERVE_SANITIZER", "")
+WINDOWS = os.environ.get("LUASERVE_SYSTEM") == "windows"
 SLOW = 4 if SANITIZER else 1
 WAIT = 10.0 * SLOW  # the longest any single wait of a test may take
 
@@ -488,7 +490,8 @@ class Server:
         return len(os.listdir("/proc/%d/task" % self.pid))
 
     def signal(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
+        """Windows knows no SIGTERM: what asks there is Ctrl-C, which Wine makes of SIGINT."""
+        self.process.send_signal(signal.SIGINT if WINDOWS and number == signal.SIGTERM else number)
 
     def wait(self, timeout=None):
         """The exit status; the log is complete then."""

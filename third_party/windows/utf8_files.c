@@ -1,0 +1,42 @@
+/* utf8_files.c - fopen and its like for Lua, with names in UTF-8. Lua's own sources are compiled with these in the place of
+ * the C library's, whose names are in the system's code page. */
+#include "utf8_files.h"
+
+#include <errno.h>
+#include <wchar.h>
+#include <windows.h>
+
+enum { PATH_CHARS = 4096 };
+
+/* False, with errno: no UTF-8, or too long. */
+static int widen(const char *name, wchar_t *out)
+{
+    if (MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, name, -1, out, PATH_CHARS) > 0) return 1;
+    errno = GetLastError() == ERROR_INSUFFICIENT_BUFFER ? ENAMETOOLONG : EILSEQ;
+    return 0;
+}
+
+FILE *utf8_fopen(const char *name, const char *mode)
+{
+    wchar_t wide[PATH_CHARS], wide_mode[PATH_CHARS];
+    return widen(name, wide) && widen(mode, wide_mode) ? _wfopen(wide, wide_mode) : NULL;
+}
+
+FILE *utf8_freopen(const char *name, const char *mode, FILE *file)
+{
+    wchar_t wide[PATH_CHARS], wide_mode[PATH_CHARS];
+    if (name == NULL) return freopen(NULL, mode, file);
+    return widen(name, wide) && widen(mode, wide_mode) ? _wfreopen(wide, wide_mode, file) : NULL;
+}
+
+int utf8_remove(const char *name)
+{
+    wchar_t wide[PATH_CHARS];
+    return widen(name, wide) ? _wremove(wide) : -1;
+}
+
+int utf8_rename(const char *from, const char *to)
+{
+    wchar_t wide_from[PATH_CHARS], wide_to[PATH_CHARS];
+    return widen(from, wide_from) && widen(to, wide_to) ? _wrename(wide_from, wide_to) : -1;
+}
