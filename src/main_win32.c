@@ -5,11 +5,12 @@
 
 #include <fcntl.h>
 #include <io.h>
-#include <shellapi.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "main.h"
+
+int wmain(int argc, wchar_t **wide); /* the C library calls it in the place of main */
 
 enum { EXIT_NO_ARGUMENTS = 1 };
 
@@ -22,10 +23,8 @@ static char *utf8_of(const wchar_t *wide)
     return out;
 }
 
-int main(void)
+int wmain(int argc, wchar_t **wide)
 {
-    int argc = 0;
-    wchar_t **wide = CommandLineToArgvW(GetCommandLineW(), &argc);
     char **argv = calloc((size_t)argc + 1, sizeof *argv);
 
     (void)SetErrorMode(SEM_FAILCRITICALERRORS | SEM_NOGPFAULTERRORBOX | SEM_NOOPENFILEERRORBOX);
@@ -33,13 +32,14 @@ int main(void)
     (void)SetConsoleOutputCP(CP_UTF8);     /* fails without a console */
     (void)_setmode(_fileno(stdout), _O_BINARY);
     (void)_setmode(_fileno(stderr), _O_BINARY);
+    (void)setvbuf(stderr, NULL, _IONBF, 0); /* it is not so with every C library */
 
-    for (int i = 0; wide != NULL && argv != NULL && i < argc; i++)
+    for (int i = 0; argv != NULL && i < argc; i++)
         if ((argv[i] = utf8_of(wide[i])) == NULL) {
             fprintf(stderr, "luaserve: argument %d is no Unicode text, or there is no memory for it\n", i);
             return EXIT_NO_ARGUMENTS;
         }
-    if (wide == NULL || argv == NULL) {
+    if (argv == NULL) {
         fprintf(stderr, "luaserve: no memory for the arguments\n");
         return EXIT_NO_ARGUMENTS;
     }

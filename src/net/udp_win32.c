@@ -86,6 +86,15 @@ static int set_up(SOCKET fd, bool ip6, const ls_udp_setup *setup, const ls_addr 
     return LS_OK;
 }
 
+/* A socket cannot be bound to a group here: it receives what comes to its port, from the groups it has joined and else. */
+static ls_addr place_of(const ls_addr *at)
+{
+    ls_addr place = *at;
+    const bool group = at->family == LS_ADDR_IP4 ? at->bytes[0] >> 4 == 14 : at->bytes[0] == 0xff;
+    if (group) memset(place.bytes, 0, sizeof place.bytes);
+    return place;
+}
+
 int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_fd *out, ls_addr *local)
 {
     const bool ip6 = (at != NULL ? at : to)->family == LS_ADDR_IP6;
@@ -104,7 +113,8 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
         DWORD bytes;
         (void)WSAIoctl(fd, SIO_UDP_CONNRESET, &off, sizeof off, NULL, 0, &bytes, NULL, NULL);
     }
-    ls_addr_to(at != NULL ? at : to, &sa);
+    const ls_addr place = at != NULL ? place_of(at) : *to;
+    ls_addr_to(&place, &sa);
     const struct sockaddr *name = (const struct sockaddr *)(const void *)sa.bytes;
     if ((at != NULL ? bind(fd, name, (int)sa.len) : connect(fd, name, (int)sa.len)) != 0) {
         err = ls_winsock_error();
@@ -112,7 +122,10 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
         goto fail;
     }
     if ((err = set_multicast(fd, ip6, setup)) < 0) goto fail; /* a group is joined by a socket that is bound */
-    if ((err = ls_sock_local(fd, local)) < 0) goto fail;
+    ls_addr bound;
+    if ((err = ls_sock_local(fd, &bound)) < 0) goto fail;
+    *local = at != NULL ? *at : bound;
+    local->port = bound.port;
     *out = fd;
     return LS_OK;
 

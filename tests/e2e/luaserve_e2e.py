@@ -35,6 +35,15 @@ WINDOWS = os.environ.get("LUASERVE_SYSTEM") == "windows"
 SLOW = 4 if SANITIZER else 1
 WAIT = 10.0 * SLOW  # the longest any single wait of a test may take
 
+# What Wine 8 and Windows do differently, each seen with a program of a few lines before it was listed here.
+no_unix_sockets = unittest.skipIf(WINDOWS, "Wine 8 has no Unix sockets: socket(AF_UNIX) says WSAEAFNOSUPPORT")
+no_refusals = unittest.skipIf(WINDOWS, "Wine 8 takes the error of a refused datagram: only a receive that waits sees it, "
+                                       "and afterwards nothing is received any more")
+
+
+def not_on_windows(reason):
+    return unittest.skipIf(WINDOWS, reason)
+
 
 def repeats(count):
     """How often to repeat something: less under a sanitizer."""
@@ -349,6 +358,8 @@ class Server:
         self.site = os.path.join(self.dir, "site.lua")
         if site is not None:
             with open(self.site, "w") as out:
+                if WINDOWS:  # which has no such command
+                    site = site.replace('os.execute("sleep ', 'os.execute("start /wait /unix /bin/sleep ')
                 out.write(site.replace("@DIR@", self.dir))
         self.lines = []
         self.news = threading.Condition()
@@ -478,6 +489,17 @@ class Server:
                 count += rings or os.readlink(os.path.join(where, fd)) != "anon_inode:[io_uring]"
             except FileNotFoundError:
                 pass  # closed since
+    def fds(self):
+        """Descriptors. Of a program under Wine they are in Wine's server: there its TCP sockets, known by their port."""
+        if not WINDOWS:
+            return len(os.listdir("/proc/%d/fd" % self.pid))
+        ports = {address[1] for address in self.addresses if isinstance(address, tuple)}
+        count = 0
+        for table_name in ("tcp", "tcp6"):
+            with open("/proc/net/" + table_name) as rows:
+                for row in list(rows)[1:]:
+                    fields = row.split()
+                    count += int(fields[1].rsplit(":", 1)[1], 16) in ports and fields[9] != "0"  # an inode: somebody has it
         return count
 
     def cpu(self):

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import unittest
 
-from luaserve_e2e import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, main, repeats
+from luaserve_e2e import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, main, not_on_windows, repeats
 
 BUILD = os.path.dirname(LUASERVE)
 
@@ -112,6 +112,7 @@ def reset(sock):
     sock.close()
 
 
+@not_on_windows("the example is written with POSIX calls")
 class DropInForPoll(unittest.TestCase):
     """S2"""
 
@@ -147,6 +148,7 @@ class DropInForPoll(unittest.TestCase):
         self.assertEqual(program.status(), 0)
 
 
+@not_on_windows("the example is written with POSIX calls")
 class EdgeTriggeredUdp(unittest.TestCase):
     """S3"""
 
@@ -174,6 +176,7 @@ class EdgeTriggeredUdp(unittest.TestCase):
         self.assertEqual(program.status(), 0)
 
 
+@not_on_windows("the example is written with POSIX calls")
 class SixteenThreads(unittest.TestCase):
     """S4"""
 
@@ -218,6 +221,7 @@ class SixteenThreads(unittest.TestCase):
         self.assertEqual(program.status(), 0)
 
 
+@not_on_windows("the example is written with POSIX calls")
 class OrderlyExit(unittest.TestCase):
     """S5"""
 
@@ -272,6 +276,7 @@ class OrderlyExit(unittest.TestCase):
             self.assertEqual(program.count("a thread leaves"), 4)
 
 
+@not_on_windows("the example is written with POSIX calls")
 class Baselines(unittest.TestCase):
     """S6 and S7"""
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from luaserve_e2e import E2E, SANITIZER, WAIT, Server, chunked, main, request
+from luaserve_e2e import E2E, SANITIZER, WAIT, Server, chunked, main, not_on_windows, request
 
 ALLOC, ACCEPT, SEND, RECV, EPOLL_CTL, ENTER = 1, 2, 4, 8, 16, 32
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -90,6 +90,7 @@ class Orders:
         return calls, failed
 
 
+@not_on_windows("fault.c stands between a program and the C library of Linux")
 @unittest.skipIf(SANITIZER, "a sanitizer brings an allocator of its own")
 @unittest.skipUnless(shutil.which("cc"), "no C compiler")
 class Faults(E2E):

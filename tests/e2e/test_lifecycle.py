@@ -19,6 +19,9 @@ from luaserve_e2e import (
     request,
     run_program,
     scratch,
+    WINDOWS,
+    no_unix_sockets,
+    not_on_windows,
 )
 
 SITE = r"""
@@ -63,7 +66,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertRegex(out, r"luaserve \d+\.\d+")
         self.assertRegex(out, r"Lua 5\.4")
-        self.assertIn("epoll", out)
+        self.assertIn("iocp" if WINDOWS else "epoll", out)
         self.assertIn("cjson", out)
 
     def test_no_site(self):
@@ -218,7 +221,7 @@ class Starting(E2E):
         server.stop()
 
     def test_backend(self):
-        server = self.serve(SITE, flags=("--backend", "epoll"))
+        server = self.serve(SITE, flags=("--backend", "iocp" if WINDOWS else "epoll"))
         self.assertEqual(server.get("/").text, "root")
         server.stop()
 
@@ -250,6 +253,7 @@ class Starting(E2E):
                 self.assertEqual(conn.get("/").text, "x")
                 server.stop()
 
+    @no_unix_sockets
     def test_unix_socket_file(self):
         text = (
             'local ls = require "luaserve"; local app = ls.app(); app:get("/", function() return "x" end)\n'
@@ -523,6 +527,7 @@ OUT_OF_DESCRIPTORS = r"(?i)too many open|EMFILE|out of descriptors"
 
 
 class Descriptors(E2E):
+    @not_on_windows("there is no limit of handles")
     def test_out_of_descriptors(self):
         """Out of descriptors: those connected are served, the log says it once, nothing spins, and it recovers."""
         server = self.serve(SITE, nofile=64)
@@ -547,6 +552,7 @@ class Descriptors(E2E):
         self.assertLessEqual(len(server.logged(OUT_OF_DESCRIPTORS, mark)), 2, server.log())
         server.stop()
 
+    @not_on_windows("there is no limit of handles")
     def test_the_log_is_not_flooded(self):
         """At the limit for long, one leaves and one comes: still not a line each."""
         server = self.serve(SITE, nofile=64)

@@ -6,7 +6,7 @@ import threading
 import time
 import unittest
 
-from luaserve_e2e import E2E, SANITIZER, WAIT, main
+from luaserve_e2e import E2E, SANITIZER, WAIT, WINDOWS, main, no_refusals, not_on_windows
 
 TOP = 'local ls = require "luaserve"\n'
 
@@ -367,10 +367,11 @@ class Groups(Udp):
         sender.sendto(b"to all", (group, port))
         self.assertEqual(sender.recvfrom(100)[0], b"heard to all")
         self.assertIn("listening on udp://%s:" % group, server.log())
-        sender.sendto(b"to one", ("127.0.0.1", port))  # what is not for the group is not received
-        sender.settimeout(0.2)
-        with self.assertRaises((socket.timeout, ConnectionRefusedError)):
-            sender.recvfrom(100)
+        if not WINDOWS:  # where a socket cannot be bound to a group
+            sender.sendto(b"to one", ("127.0.0.1", port))  # what is not for the group is not received
+            sender.settimeout(0.2)
+            with self.assertRaises((socket.timeout, ConnectionRefusedError)):
+                sender.recvfrom(100)
         server.stop()
 
     def test_multicast_is_shared_with_reuse(self):
@@ -447,6 +448,7 @@ class Connected(Udp):
           print(c:send(("x"):rep(65507)))""", echo='return ("x"):rep(tonumber(data) or 0)')
         self.assertEqual(text.splitlines(), ["10", "10\ttrue", "nil\tmessage too long\tEMSGSIZE", "true"])
 
+    @no_refusals
     def test_refused(self):
         text = self.run_once("""
           local closed = ls.socket("udp") closed:bind("127.0.0.1", 0)
@@ -502,6 +504,7 @@ class Connected(Udp):
 
 
 class Notify(Connected):
+    @not_on_windows("sockets alone can be polled")
     def test_a_pipe(self):
         text = self.run_once("""
           local pipe = io.popen("sleep 0.1; echo one; sleep 0.1; echo two", "r")
@@ -531,6 +534,7 @@ class Notify(Connected):
           print(told(n), told(n), s:receive(), told(n), s:receive(), told(n, 0.05), select(3, s:receive()))""")
         self.assertEqual(text, "in\tin\t1\tin\t2\tETIMEDOUT\tEAGAIN\n")
 
+    @not_on_windows("Winsock records FD_READ again after a receive that leaves something")
     def test_edge_persistent(self):
         text = self.run_once(self.SOCKETS + """
           local s, c = udp() local n = assert(ls.notify(s, { "in" }, { trigger = "edge" }))
@@ -659,6 +663,8 @@ class Loading(E2E):
             'ls.udp(0, print):sendto("x", "127.0.0.1", 1)': "nothing can be sent while the site loads",
             "for i = 1, 65 do ls.udp(0, print) end": "more than 64 UDP sockets",
         }.items():
+            if WINDOWS and "192.0.2.1" in call:
+                continue  # Wine 8 binds a UDP socket to any address
             log = self.failed("\n" + call)
             self.assertRegex(log, r"site\.lua:3: |network|address|cannot|sockets", call)
             self.assertRegex(log, message, call)

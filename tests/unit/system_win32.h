@@ -41,7 +41,8 @@ static inline void need_pipes_to_poll(void)
 }
 
 /* An error that was reported stays with the socket until it is fetched. Wine 8 takes it (SO_ERROR) when its server looks at
- * the socket: after a reset recv gives 0, after ICMP's refusal WSAEWOULDBLOCK. */
+ * the socket: after a reset recv gives 0, after ICMP's refusal WSAEWOULDBLOCK; and a connected
+ * datagram socket that was refused once receives nothing any more. */
 static inline bool system_keeps_errors(void)
 {
     return GetProcAddress(GetModuleHandleA("ntdll"), "wine_get_version") == NULL;

@@ -1,5 +1,6 @@
 /* utf8_files.c - fopen and its like for Lua, with names in UTF-8. Lua's own sources are compiled with these in the place of
- * the C library's, whose names are in the system's code page. */
+ * the C library's, whose names are in the system's code page, and whose buffer for lines is one that waits until it is full: without a
+ * buffer each write leaves at once, whole. */
 #include "utf8_files.h"
 
 #include <errno.h>
@@ -27,6 +28,11 @@ FILE *utf8_freopen(const char *name, const char *mode, FILE *file)
     wchar_t wide[PATH_CHARS], wide_mode[PATH_CHARS];
     if (name == NULL) return freopen(NULL, mode, file);
     return widen(name, wide) && widen(mode, wide_mode) ? _wfreopen(wide, wide_mode, file) : NULL;
+}
+
+int line_setvbuf(FILE *file, char *buffer, int mode, size_t size)
+{
+    return mode == _IOLBF ? setvbuf(file, NULL, _IONBF, 0) : setvbuf(file, buffer, mode, size);
 }
 
 int utf8_remove(const char *name)

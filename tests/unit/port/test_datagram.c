@@ -594,11 +594,15 @@ static void a_refusal_reaches_a_connected_socket(void **state)
     /* It goes on all the same: somebody is there now. */
     peer = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(peer, (struct sockaddr *)peer_at.bytes, peer_at.len), 0);
-    const int posted = ls_op_recv_from(&place.seat, sock, &in, 4, 1000);
-    send_one(peer, &at, "I am", 4);
-    assert_int_equal(outcome(&place, &in, posted), 1);
-    expect_datagram(&in.recv_from.batch->at[0], "I am", 4, &peer_at);
-    ls_datagrams_drop(in.recv_from.batch);
+    if (system_keeps_errors()) {
+        const int posted = ls_op_recv_from(&place.seat, sock, &in, 4, 1000);
+        send_one(peer, &at, "I am", 4);
+        assert_int_equal(outcome(&place, &in, posted), 1);
+        expect_datagram(&in.recv_from.batch->at[0], "I am", 4, &peer_at);
+        ls_datagrams_drop(in.recv_from.batch);
+    } else {
+        print_message("left out: after the refusal the system brings nothing more\n");
+    }
     ls_sock_close(&place.seat, sock);
     close(peer);
     net_close(&place);
