@@ -139,6 +139,7 @@ static bool take_op(ls_port *port, ls_op *op, ls_packet *out)
         ls_win32_alarm(port);
         return false;
     }
+    if (op->kind == KIND_LOOK) return ls_win32_take_look(op, out);
     if (op->kind == KIND_EDGE) return ls_win32_take_edge(op, out);
     bool is_packet = true;
     *out = (ls_packet){.key = op->key, .op = op, .result = atomic_load_explicit(&op->result, memory_order_relaxed)};

@@ -43,7 +43,8 @@ enum {
     KIND_SEND_TO,
     KIND_NOTICE,
     KIND_ALARM,
-    KIND_EDGE
+    KIND_EDGE,
+    KIND_LOOK
 };
 enum { FLAG_HEAP_NODE = 1 };       /* a packet without an op: free the node when it is taken */
 enum { SEND_BYTES_MAX = 1 << 16 }; /* of one WSASend */
@@ -165,6 +166,7 @@ bool ls_win32_is_registered(ls_port *port, ls_fd fd);
 int ls_notices_open(ls_port *port, ls_notices **out);
 void ls_notices_close(ls_notices *notices);
 bool ls_win32_polled(ls_port *port, win_request *request, ls_packet *out);
+bool ls_win32_take_look(ls_op *op, ls_packet *out);
 bool ls_win32_take_edge(ls_op *op, ls_packet *out);
 bool ls_win32_take_queued_notice(ls_port *port, const ls_op *node); /* false: out of date */
 void ls_win32_look_again(ls_port *port);                            /* before a wait */

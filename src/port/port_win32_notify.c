@@ -14,6 +14,9 @@
  * While nothing is armed the poll asks for the local close alone, which every poll tells: so the end of a socket that was
  * closed without a word is seen.
  *
+ * Pipes and the console cannot be polled: while they are armed a timer looks at them (readable_win32.h). EDGE tells when
+ * there is more than at the last look.
+ *
  * A notice has a generation that changes with every REGISTER, ENABLE, DISABLE, REMOVE and drop. A poll carries that of its
  * beginning: what ends later is not told but made again. One that is under way when the registration changes is cancelled,
  * and made again when its packet comes.
@@ -29,7 +32,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "port/notify.h"
+#include "port/readable_win32.h"
 
 enum { HANDLE_STEP = 4 }; /* handles are multiples of 4 */
 enum { NOTICES_MAX = LS_NOTIFY_FD_MAX / HANDLE_STEP };
@@ -62,6 +67,8 @@ enum { /* of a notice, above the filter in LS_EVENT_* */
        ONESHOT = 1u << 10,
        EDGE = 1u << 11, /* and persistent: told by the event object */
        DATAGRAM = 1u << 12,
+       KIND_SHIFT = 13, /* two bits: an ls_readable, when it is no socket */
+       KINDS = DATAGRAM | 3u << KIND_SHIFT,
 };
 
 typedef struct notice {
@@ -83,6 +90,9 @@ typedef struct notice {
     ls_op edge_op;         /* the packet of that */
     _Atomic bool edge_set; /* it is under way */
     ls_port *port;
+    ls_timer look; /* no socket: when to look */
+    bool looking;  /* it is armed, or its packet is under way */
+    uint32_t amount;
 } notice;
 
 struct ls_notices {
@@ -231,11 +241,27 @@ static ULONG wanted(const notice *at, uint64_t word)
     return events;
 }
 
+static ls_readable readable_of(uint64_t word)
+{
+    return (ls_readable)(word >> KIND_SHIFT & 3);
+}
+
+/* Look at what is no socket, now or later, if it is to be looked at. */
+static int look_later(notice *at, uint64_t word, uint64_t ms)
+{
+    if (at->looking || !(word & ARMED)) return LS_OK;
+    at->look.op = (ls_op){.kind = KIND_LOOK, .key = at};
+    const int err = ls_timer_set(at->port, &at->look, ls_clock_ns() + ms * 1000000u);
+    if (err == LS_OK) at->looking = true;
+    return err;
+}
+
 /* Make a poll, if none is under way. LS_OK; LS_ENOENT: the socket is gone; or another error. */
 static int poll_now(ls_notices *notices, notice *at)
 {
     const uint64_t word = atomic_load(&at->word);
     if (at->poll.pending || (!(word & LIVE) && at->removed == 0)) return LS_OK;
+    if (readable_of(word) != LS_READABLE_NONE) return look_later(at, word, 0);
     memset(&at->poll.overlapped, 0, sizeof at->poll.overlapped);
     at->poll.overlapped.Internal = (ULONG_PTR)STATUS_PENDING;
     at->asked = (poll_info){.timeout = {.QuadPart = (word & EDGE) && at->fresh ? 0 : INT64_MAX},
@@ -319,6 +345,7 @@ static void CALLBACK record_made(PTP_CALLBACK_INSTANCE instance, PVOID context, 
 static int select_events(notice *at, uint64_t word)
 {
     long events = 0;
+    if (readable_of(word) != LS_READABLE_NONE) return LS_OK;
     if ((word & EDGE) && (word & ARMED)) {
         events = FD_CLOSE | FD_CONNECT;
         if (word & LS_EVENT_IN) events |= FD_READ | FD_ACCEPT;
@@ -384,15 +411,28 @@ static HANDLE base_of(SOCKET fd)
     return (HANDLE)base;
 }
 
+/* What kind of thing it is, as flags of a notice. LS_OK; LS_ENOTSUP, LS_EINVAL. */
+static int kind_of(ls_fd fd, uint64_t *out)
+{
+    int type = 0, len = sizeof type;
+    const HANDLE handle = (HANDLE)fd;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, (char *)&type, &len) == 0) {
+        *out = type == SOCK_DGRAM ? DATAGRAM : 0;
+        return LS_OK;
+    }
+    *out = (uint64_t)ls_readable_kind(handle) << KIND_SHIFT;
+    if (*out != 0) return LS_OK;
+    return GetFileType(handle) != FILE_TYPE_UNKNOWN ? LS_ENOTSUP : LS_EINVAL;
+}
+
 static int register_new(ls_port *port, notice *at, const ls_registration *registration)
 {
-    const SOCKET fd = registration->fd;
-    int type = 0, len = sizeof type;
-    uint64_t word = atomic_load(&at->word);
-    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, (char *)&type, &len) != 0) {
+    const ls_fd fd = ls_readable_fd(registration->fd);
+    uint64_t word = atomic_load(&at->word), kind;
+    int err = kind_of(fd, &kind);
+    if (err < 0) {
         if (word & LIVE) drop(at);
-        return WSAGetLastError() == WSAENOTSOCK && GetFileType((HANDLE)fd) != FILE_TYPE_UNKNOWN ? LS_ENOTSUP
-                                                                                                : LS_EINVAL;
+        return err;
     }
     if (is_attached(port->notices, fd)) return LS_EEXIST;
     if (at->removed != 0 && !is_closed(at)) return LS_EBUSY;
@@ -404,10 +444,11 @@ static int register_new(ls_port *port, notice *at, const ls_registration *regist
     at->fd = fd;
     at->base = base_of(fd);
     at->key = registration->key;
-    word = next_word(atomic_load(&at->word), flags_of(registration) | (type == SOCK_DGRAM ? DATAGRAM : 0));
+    at->amount = 0;
+    word = next_word(atomic_load(&at->word), flags_of(registration) | kind);
     at->fresh = true;
     atomic_store(&at->word, word);
-    int err = select_events(at, word); /* first: what comes between the two is told twice rather than not at all */
+    err = select_events(at, word); /* first: what comes between the two is told twice rather than not at all */
     if (err == LS_OK) err = poll_anew(port->notices, at);
     if (err < 0) drop(at);
     return err;
@@ -416,8 +457,8 @@ static int register_new(ls_port *port, notice *at, const ls_registration *regist
 /* A socket that is gone is found out here at the latest. */
 static bool is_gone(notice *at)
 {
-    int type, len = sizeof type;
-    return is_closed(at) || getsockopt(at->fd, SOL_SOCKET, SO_TYPE, (char *)&type, &len) != 0;
+    uint64_t kind;
+    return is_closed(at) || kind_of(at->fd, &kind) < 0;
 }
 
 static int change(ls_port *port, notice *at, uint64_t flags)
@@ -426,6 +467,7 @@ static int change(ls_port *port, notice *at, uint64_t flags)
     if (!is_gone(at)) {
         const uint64_t word = next_word(atomic_load(&at->word), flags);
         at->fresh = true;
+        at->amount = 0;
         atomic_store(&at->word, word);
         err = select_events(at, word);
         if (err == LS_OK) err = poll_anew(port->notices, at);
@@ -458,7 +500,7 @@ static int remove_now(ls_port *port, notice *at, ls_fd fd)
 
 int ls_port_register_one(ls_port *port, const ls_registration *registration)
 {
-    const ls_fd fd = registration->fd;
+    const ls_fd fd = ls_readable_fd(registration->fd);
     const bool first = registration->operation == LS_NOTIFY_REGISTER;
     notice *at = notice_at(port->notices, fd);
     if (first) {
@@ -469,7 +511,7 @@ int ls_port_register_one(ls_port *port, const ls_registration *registration)
 
     int err = LS_ENOENT;
     ls_mutex_lock(&at->mutex);
-    const uint64_t flags = atomic_load(&at->word), kind = flags & DATAGRAM;
+    const uint64_t flags = atomic_load(&at->word), kind = flags & KINDS;
     if (first)
         err = register_new(port, at, registration);
     else if (!(flags & LIVE))
@@ -486,6 +528,7 @@ int ls_port_register_one(ls_port *port, const ls_registration *registration)
 
 void ls_port_forget(ls_port *port, ls_fd fd)
 {
+    fd = ls_readable_fd(fd);
     notice *at = notice_at(port->notices, fd);
     if (at == NULL) return;
     ls_mutex_lock(&at->mutex);
@@ -543,6 +586,29 @@ bool ls_win32_polled(ls_port *port, win_request *request, ls_packet *out)
         again(port->notices, at);
     else if (poll_now(port->notices, at) < 0)
         drop(at);
+    ls_mutex_unlock(&at->mutex);
+    return told;
+}
+
+bool ls_win32_take_look(ls_op *op, ls_packet *out)
+{
+    notice *at = op->key;
+    bool told = false;
+    ls_mutex_lock(&at->mutex);
+    at->looking = false;
+    const uint64_t word = atomic_load(&at->word);
+    const ls_readable kind = readable_of(word);
+    if ((word & ARMED) && kind != LS_READABLE_NONE) {
+        const uint32_t before = at->amount,
+                       events = ls_readable_now(at->base, kind, &at->amount) & (uint32_t)word & EVENTS;
+        const bool more = at->fresh || at->amount > before || (events & LS_EVENT_HANGUP);
+        if (events != 0 && (!(word & EDGE) || more)) {
+            tell(at, word, events, out);
+            told = true;
+            at->fresh = false;
+        }
+        (void)look_later(at, atomic_load(&at->word), LS_LOOK_MS); /* cannot fail: the heap has had its place */
+    }
     ls_mutex_unlock(&at->mutex);
     return told;
 }

@@ -483,16 +483,18 @@ class Server:
 
     def fds(self, rings=False):
         """Descriptors. Rings only when asked for: there is one for each thread that ever waited beside the others."""
+        if WINDOWS:
+            return self.sockets()
         where, count = "/proc/%d/fd" % self.pid, 0
         for fd in os.listdir(where):
             try:
                 count += rings or os.readlink(os.path.join(where, fd)) != "anon_inode:[io_uring]"
             except FileNotFoundError:
                 pass  # closed since
-    def fds(self):
-        """Descriptors. Of a program under Wine they are in Wine's server: there its TCP sockets, known by their port."""
-        if not WINDOWS:
-            return len(os.listdir("/proc/%d/fd" % self.pid))
+        return count
+
+    def sockets(self):
+        """TCP sockets with a port of a listener. Those of a program under Wine are in Wine's server, not in /proc/<pid>."""
         ports = {address[1] for address in self.addresses if isinstance(address, tuple)}
         count = 0
         for table_name in ("tcp", "tcp6"):

@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from luaserve_e2e import E2E, PROGRAM, ROOT, WAIT, Conn, Server, in_parallel, main, repeats
+from luaserve_e2e import E2E, PROGRAM, ROOT, WAIT, WINDOWS, Conn, Server, in_parallel, main, repeats
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -120,7 +120,7 @@ class Echo(Example):
     def test_key_on_a_terminal(self):
         master, slave = pty.openpty()
         try:
-            self.keys(slave, lambda _: os.write(master, b"\n"))
+            self.keys(slave, lambda _: os.write(master, b"\r" if WINDOWS else b"\n"))
         finally:
             os.close(master)
             os.close(slave)

@@ -1,0 +1,56 @@
+/* readable_win32.c - see readable_win32.h. */
+#include "port/readable_win32.h"
+
+#include <io.h>
+#include <stdbool.h>
+
+#include "port/notify.h"
+
+ls_fd ls_readable_fd(ls_fd fd)
+{
+    return fd <= 2 ? (ls_fd)_get_osfhandle((int)fd) : fd;
+}
+
+ls_readable ls_readable_kind(HANDLE handle)
+{
+    DWORD mode;
+    switch (GetFileType(handle)) {
+    case FILE_TYPE_PIPE: return LS_READABLE_PIPE;
+    case FILE_TYPE_CHAR: return GetConsoleMode(handle, &mode) ? LS_READABLE_CONSOLE : LS_READABLE_NONE;
+    default: return LS_READABLE_NONE;
+    }
+}
+
+/* A console's events are also those of its mouse, its size and its focus, and keys that are let go: none of them is read as
+ * a character. While it collects lines nothing can be read before the end of one. */
+static uint32_t console_now(HANDLE handle, uint32_t *amount)
+{
+    INPUT_RECORD records[64];
+    DWORD count = 0, mode = 0;
+    uint32_t keys = 0;
+    bool line = false;
+    if (!PeekConsoleInputW(handle, records, sizeof records / sizeof records[0], &count)) {
+        *amount = 0;
+        return LS_EVENT_IN | LS_EVENT_HANGUP;
+    }
+    (void)GetConsoleMode(handle, &mode);
+    for (DWORD i = 0; i < count; i++) {
+        const KEY_EVENT_RECORD *key = &records[i].Event.KeyEvent;
+        if (records[i].EventType != KEY_EVENT || !key->bKeyDown || key->uChar.UnicodeChar == 0) continue;
+        keys++;
+        if (key->uChar.UnicodeChar == L'\r') line = true;
+    }
+    *amount = keys;
+    return keys > 0 && (line || !(mode & ENABLE_LINE_INPUT)) ? LS_EVENT_IN : 0;
+}
+
+uint32_t ls_readable_now(HANDLE handle, ls_readable kind, uint32_t *amount)
+{
+    DWORD bytes = 0;
+    if (kind == LS_READABLE_CONSOLE) return console_now(handle, amount);
+    *amount = 0;
+    if (!PeekNamedPipe(handle, NULL, 0, NULL, &bytes, NULL))
+        return GetLastError() == ERROR_ACCESS_DENIED ? LS_EVENT_OUT : LS_EVENT_IN | LS_EVENT_HANGUP;
+    *amount = bytes;
+    return bytes > 0 ? LS_EVENT_IN : 0;
+}
