@@ -3,7 +3,7 @@
  * The poll. A registered socket has one AFD poll under way (\Device\Afd, IOCTL_AFD_POLL: what WSAPoll and select are made
  * of), whose packet comes to the port. A poll tells a condition once and is over; it looks afresh when it is made, so it is
  * LEVEL by nature. LEVEL PERSISTENT is polled again by the next wait of any thread after it was told (notices.again): not
- * earlier, or it would tell the same thread again before that could read.
+ * earlier, or it would tell the same thread again before that could read. Until then it asks for the close alone.
  *
  * EDGE PERSISTENT cannot be made from polls, which say that there is something and not that it is new. For it Winsock's own
  * records are used (WSAEventSelect): one is made when a condition becomes true, and again only after the call that the
@@ -75,7 +75,8 @@ typedef struct notice {
     win_request poll; /* first; its OVERLAPPED is an IO_STATUS_BLOCK to the device */
     poll_info asked, answer;
     uint32_t poll_generation;
-    bool fresh; /* EDGE: what is there now has not been told yet */
+    bool fresh;   /* EDGE: what is there now has not been told yet */
+    bool resting; /* LEVEL: it was told, and is asked for again by the next wait */
     ls_mutex mutex;
     _Atomic uint64_t word; /* generation << 32 | flags; written under the mutex */
     void *key;
@@ -202,12 +203,6 @@ static bool is_attached(ls_notices *notices, ls_fd fd)
     return atomic_load(&notices->attached[number / 32]) >> number % 32 & 1;
 }
 
-bool ls_win32_is_registered(ls_port *port, ls_fd fd)
-{
-    const notice *at = notice_at(port->notices, fd);
-    return at != NULL && (atomic_load(&at->word) & LIVE);
-}
-
 static uint32_t generation_of(uint64_t word)
 {
     return (uint32_t)(word >> 32);
@@ -233,7 +228,7 @@ static ls_fd fd_of(uint64_t origin)
 static ULONG wanted(const notice *at, uint64_t word)
 {
     ULONG events = POLL_LOCAL_CLOSE;
-    if (!(word & ARMED) || ((word & EDGE) && !at->fresh)) return events;
+    if (!(word & ARMED) || at->resting || ((word & EDGE) && !at->fresh)) return events;
     events |= POLL_ABORT | POLL_CONNECT_FAIL; /* ERR comes whatever the filter says */
     if (word & LS_EVENT_IN) events |= POLL_RECEIVE | POLL_ACCEPT | POLL_DISCONNECT;
     if (word & LS_EVENT_OUT) events |= POLL_SEND;
@@ -324,7 +319,8 @@ void ls_win32_look_again(ls_port *port)
         ls_mutex_lock(&notices->mutex);
         at->on_again = false;
         ls_mutex_unlock(&notices->mutex);
-        if (poll_now(notices, at) < 0) drop(at);
+        at->resting = false;
+        if (poll_anew(notices, at) < 0) drop(at);
         ls_mutex_unlock(&at->mutex);
     }
 }
@@ -447,11 +443,23 @@ static int register_new(ls_port *port, notice *at, const ls_registration *regist
     at->amount = 0;
     word = next_word(atomic_load(&at->word), flags_of(registration) | kind);
     at->fresh = true;
+    at->resting = false;
     atomic_store(&at->word, word);
     err = select_events(at, word); /* first: what comes between the two is told twice rather than not at all */
     if (err == LS_OK) err = poll_anew(port->notices, at);
     if (err < 0) drop(at);
     return err;
+}
+
+bool ls_win32_is_registered(ls_port *port, ls_fd fd)
+{
+    notice *at = notice_at(port->notices, fd);
+    if (at == NULL || !(atomic_load(&at->word) & LIVE)) return false;
+    ls_mutex_lock(&at->mutex);
+    if ((atomic_load(&at->word) & LIVE) && is_closed(at)) drop(at); /* it was another's number */
+    const bool live = atomic_load(&at->word) & LIVE;
+    ls_mutex_unlock(&at->mutex);
+    return live;
 }
 
 /* A socket that is gone is found out here at the latest. */
@@ -467,6 +475,7 @@ static int change(ls_port *port, notice *at, uint64_t flags)
     if (!is_gone(at)) {
         const uint64_t word = next_word(atomic_load(&at->word), flags);
         at->fresh = true;
+        at->resting = false;
         at->amount = 0;
         atomic_store(&at->word, word);
         err = select_events(at, word);
@@ -580,12 +589,14 @@ bool ls_win32_polled(ls_port *port, win_request *request, ls_packet *out)
             told = true;
         }
     }
-    if (current) at->fresh = false;
+    /* That was the look at what is there, unless it was one that was cancelled to make room for it. */
+    if (current && at->asked.timeout.QuadPart == 0) at->fresh = false;
     /* What was told is asked for again by the next wait; what is disarmed asks for the close alone. */
-    if (told && !(word & (ONESHOT | EDGE)))
+    if (told && !(word & (ONESHOT | EDGE))) {
+        at->resting = true;
         again(port->notices, at);
-    else if (poll_now(port->notices, at) < 0)
-        drop(at);
+    }
+    if (poll_now(port->notices, at) < 0) drop(at);
     ls_mutex_unlock(&at->mutex);
     return told;
 }
@@ -607,7 +618,7 @@ bool ls_win32_take_look(ls_op *op, ls_packet *out)
             told = true;
             at->fresh = false;
         }
-        (void)look_later(at, atomic_load(&at->word), LS_LOOK_MS); /* cannot fail: the heap has had its place */
+        (void)look_later(at, atomic_load(&at->word), LS_LOOK_MS); /* without memory: not before it is enabled */
     }
     ls_mutex_unlock(&at->mutex);
     return told;

@@ -59,4 +59,21 @@ static inline bool system_has_unix_sockets(void)
     return false;
 }
 
+/* A handle that is given away at the moment its socket is closed, before the port has looked, is taken for the old one; nor can a
+ * handle be had by its number. */
+static inline void need_closes_that_are_seen_at_once(void)
+{
+    print_message("skipped: the number of a closed socket is another's before the close is seen\n");
+    skip();
+}
+
+/* Wine 8's server aborts (set_fd_events: Assertion `poll_users[user] == fd' failed) when many sockets are closed while
+ * several threads poll them. */
+static inline void need_polls_that_survive_closes(void)
+{
+    if (GetProcAddress(GetModuleHandleA("ntdll"), "wine_get_version") == NULL) return;
+    print_message("skipped: Wine's server aborts\n");
+    skip();
+}
+
 #endif

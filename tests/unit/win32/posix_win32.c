@@ -25,12 +25,11 @@ int open(const char *path, int flags, ...)
 
 int dup(int fd)
 {
-    HANDLE copy;
-    const HANDLE self = GetCurrentProcess();
-    if (_get_osfhandle(fd) != -1) return _dup(fd);
-    return DuplicateHandle(self, (HANDLE)(intptr_t)fd, self, &copy, 0, FALSE, DUPLICATE_SAME_ACCESS)
-               ? (int)(intptr_t)copy
-               : -1;
+    WSAPROTOCOL_INFOW about;
+    if (!posix_is_socket(fd)) return _dup(fd);
+    if (WSADuplicateSocketW((SOCKET)fd, GetCurrentProcessId(), &about) != 0) return -1;
+    return (int)WSASocketW(FROM_PROTOCOL_INFO, FROM_PROTOCOL_INFO, FROM_PROTOCOL_INFO, &about, 0,
+                           WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
 }
 
 /* Of sockets: a copy that happens to have the number which the close has freed. */

@@ -133,12 +133,17 @@ static inline bool posix_would_wait(int fd, int flags)
 static inline int posix_recv(int fd, void *to, size_t len, int flags)
 {
     if (posix_would_wait(fd, flags)) return -1;
-    return posix_result(recv((SOCKET)fd, to, (int)len, flags & ~MSG_DONTWAIT));
+    const int n = recv((SOCKET)fd, to, (int)len, flags & ~MSG_DONTWAIT);
+    return n < 0 && WSAGetLastError() == WSAEMSGSIZE ? (int)len : posix_result(n); /* a datagram that was cut */
 }
 
+/* MSG_DONTWAIT is for sockets that block otherwise. */
 static inline int posix_send(int fd, const void *from, size_t len, int flags)
 {
-    return posix_result(send((SOCKET)fd, from, (int)len, flags & ~MSG_DONTWAIT));
+    if (flags & MSG_DONTWAIT) posix_block(fd, false);
+    const int n = posix_result(send((SOCKET)fd, from, (int)len, flags & ~MSG_DONTWAIT));
+    if (flags & MSG_DONTWAIT) posix_block(fd, true);
+    return n;
 }
 
 static inline int posix_sendto(int fd, const void *from, size_t len, int flags, const struct sockaddr *to,
