@@ -466,7 +466,9 @@ bool ls_win32_is_registered(ls_port *port, ls_fd fd)
 static bool is_gone(notice *at)
 {
     uint64_t kind;
-    return is_closed(at) || kind_of(at->fd, &kind) < 0;
+    if (is_closed(at) || kind_of(at->fd, &kind) < 0) return true;
+    /* Its number may be another's: of another kind, or one of the port's own. */
+    return kind != (atomic_load(&at->word) & KINDS) || is_attached(at->port->notices, at->fd);
 }
 
 static int change(ls_port *port, notice *at, uint64_t flags)
@@ -609,7 +611,9 @@ bool ls_win32_take_look(ls_op *op, ls_packet *out)
     at->looking = false;
     const uint64_t word = atomic_load(&at->word);
     const ls_readable kind = readable_of(word);
-    if ((word & ARMED) && kind != LS_READABLE_NONE) {
+    if ((word & LIVE) && kind != LS_READABLE_NONE && is_gone(at)) {
+        drop(at);
+    } else if ((word & ARMED) && kind != LS_READABLE_NONE) {
         const uint32_t before = at->amount,
                        events = ls_readable_now(at->base, kind, &at->amount) & (uint32_t)word & EVENTS;
         const bool more = at->fresh || at->amount > before || (events & LS_EVENT_HANGUP);

@@ -5,7 +5,7 @@ import socket
 import struct
 import time
 
-from luaserve_e2e import E2E, ROOT, WAIT, in_parallel, main
+from luaserve_e2e import E2E, ROOT, WAIT, in_parallel, main, no_refusals
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -63,6 +63,7 @@ class Poll(Example):
         server.wait_log("left")
         self.ended(server)
 
+    @no_refusals
     def test_error_is_fetched(self):
         server, port = self.start()
         client = self.tcp(port)
