@@ -26,12 +26,6 @@ void ls_seat_init(ls_seat *seat, ls_port *port, ls_pool *pool, unsigned index)
     seat->index = index;
 }
 
-void ls_port_leave(ls_port *port, ls_seat *seat)
-{
-    (void)port; /* all threads wait at the same place */
-    (void)seat;
-}
-
 /* ---- open and close -------------------------------------------------------------------------------------- */
 
 int ls_port_open(const ls_port_options *options, ls_port **out)
