@@ -188,10 +188,9 @@ static void take_due(ls_worker *w, ls_user *u)
 /* Arrivals: note those that are due, hand them to free users, and have the tick come for the next. */
 static void arrivals(ls_worker *w)
 {
-    const uint64_t limit = w->left == UINT64_MAX ? UINT64_MAX : w->left;
     uint64_t now_ns = ls_worker_now(w), at_ns;
     for (;;) {
-        at_ns = w->noticed - w->taken < limit ? due_ns(w, w->noticed) : UINT64_MAX;
+        at_ns = w->noticed - w->taken < w->left ? due_ns(w, w->noticed) : UINT64_MAX;
         if (at_ns > now_ns || at_ns >= w->end_ns) break;
         ls_histogram_record(w->count.lag, now_ns - at_ns);
         if (w->noticed++ == w->taken) w->next_ns = at_ns;

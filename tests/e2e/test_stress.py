@@ -243,6 +243,7 @@ class Loads(Stress):
 
     def test_an_open_loop_with_a_number(self):
         self.good(stress("-R", "1000", "-n", "101", "-t", "2", self.url + "/"), 101)
+        self.good(stress("-R", "1000000", "-n", "101", "-t", "2", self.url + "/"), 101)  # all are due at once
 
     def test_an_open_loop_with_pipelines(self):
         self.all_due(stress("-R", "500", "-d", "500ms", "-c", "2", "--pipeline", "8", self.url + "/chunks"), 250)
