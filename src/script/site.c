@@ -7,6 +7,7 @@
 
 #include <lualib.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -16,6 +17,9 @@
 #include "script/site_inner.h"
 #include "script/task.h"
 #include "script/udp_inner.h"
+
+/* A collection of all of a busy state: after so many times what the last took, and not before so long. */
+enum { COLLECT_ALL_SHARE = 100, COLLECT_ALL_MS_MIN = 5000 };
 
 /* ---- loading ----------------------------------------------------------------------------------------------- */
 
@@ -270,24 +274,34 @@ static void disconnect_done(ls_seat *seat, ls_op *op)
 static void collect_done(ls_seat *seat, ls_op *op)
 {
     ls_state *state = LS_CONTAINER(op, ls_state, collect_op);
+    const uint64_t begun_ms = ls_clock_coarse_ms();
     ls_buffers_collect(state, seat, state->collect_all);
+    if (state->collect_all) {
+        const uint64_t now_ms = ls_clock_coarse_ms();
+        const uint64_t rest_ms = (now_ms - begun_ms) * COLLECT_ALL_SHARE;
+        state->collect_all_due_ms = now_ms + (rest_ms > COLLECT_ALL_MS_MIN ? rest_ms : COLLECT_ALL_MS_MIN);
+    }
     atomic_store_explicit(&state->collect_ordered, false, memory_order_release);
 }
 
 bool ls_site_pulse(ls_site *site, bool idle)
 {
+    const uint64_t now_ms = ls_clock_coarse_ms();
     bool ordered = false;
     for (unsigned n = 0; n < site->state_count; n++) {
         ls_state *state = site->states[n];
+        if (atomic_load_explicit(&state->collect_ordered, memory_order_acquire)) continue;
         const size_t held = atomic_load_explicit(&state->buffer_bytes, memory_order_relaxed);
         const bool unchanged = held == state->buffer_bytes_seen;
         state->buffer_bytes_seen = held;
-        /* A young collection leaves what lived through two of them; that is looked for when nobody waits. */
-        const bool all = idle && atomic_load_explicit(&state->buffers_made, memory_order_relaxed);
+        /* A young collection leaves what lived through two of them; that is looked for when nobody waits, and where
+         * somebody always does, seldom enough to cost little. */
+        const bool all = atomic_load_explicit(&state->buffers_made, memory_order_relaxed) &&
+                         (idle || now_ms >= state->collect_all_due_ms);
         if (!all && (held == 0 || (!unchanged && !idle))) continue;
-        if (atomic_exchange_explicit(&state->collect_ordered, true, memory_order_acquire)) continue;
         if (all) atomic_store_explicit(&state->buffers_made, false, memory_order_relaxed);
         state->collect_all = all;
+        atomic_store_explicit(&state->collect_ordered, true, memory_order_relaxed);
         ls_port_post(site->port, &state->collect_op, NULL, 0);
         ordered = true;
     }

@@ -115,8 +115,8 @@ unsigned ls_site_busy(const ls_site *site);
 void ls_site_disconnect(ls_site *site);
 uint32_t ls_site_connections(const ls_site *site); /* that Lua has, those included that are just closing */
 
-/* For ls_crew_options.pulse: states whose buffers may be garbage, and that made none since the last pulse (or at all,
- * when idle), are ordered to collect. true: some were. The watch's thread. */
+/* For ls_crew_options.pulse: states whose buffers may be garbage are ordered to collect it: the young when none were
+ * made since the last pulse, all when idle, or else every few seconds. true: some were. The watch's thread. */
 bool ls_site_pulse(ls_site *site, bool idle);
 
 /* For ls_crew_options.slow: enforces the CPU budget. The watch's thread. */

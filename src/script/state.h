@@ -93,6 +93,7 @@ struct ls_state {
     ls_op start_op, drain_op, disconnect_op, collect_op;
     _Atomic bool collect_ordered; /* collect_op is on its way */
     bool collect_all;             /* it is to look at old objects, too; set before it is posted */
+    uint64_t collect_all_due_ms;  /* when it may again, in a state that is never idle; set before it is over */
     _Atomic bool buffers_made;    /* since the last collection that did */
     size_t buffer_bytes_seen;     /* by the watch, at its last pulse */
 };

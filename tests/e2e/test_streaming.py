@@ -2,7 +2,7 @@
 import json
 import os
 
-from luaserve_e2e import E2E, SANITIZER, in_parallel, main, request
+from luaserve_e2e import E2E, SANITIZER, WAIT, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -252,6 +252,25 @@ class Streaming(E2E):
         with self.connect() as conn:  # less than what makes a state collect by itself
             conn.ask("POST", "/echo", body=b"x" * 300000)
         self.eventually(lambda: self.stats()["blocks_live"] <= idle["blocks_live"] + 2, "the blocks came back")
+
+    def test_old_garbage_of_a_busy_state_does_not_keep_its_blocks(self):
+        old = """app:get("/old", function()
+  local kept = ls.buffer(("o"):rep(300000))
+  for _ = 1, 4 do collectgarbage("step") end -- young collections: it is an old object after two
+  return tostring(#kept)
+end)
+ls.listen"""
+        server = self.serve(SITE.replace("ls.listen", old), args=["--threads", "1"])
+        with server.connect() as conn:
+
+            def live():
+                return json.loads(conn.get("/stats").text)["blocks_live"]
+
+            idle = live()
+            self.assertEqual(conn.get("/old").text, "300000")
+            self.assertGreater(live(), idle + 2)
+            self.eventually(lambda: live() <= idle + 2, "the blocks came back", 3 * WAIT)
+        server.stop()
 
 
 if __name__ == "__main__":
