@@ -188,6 +188,10 @@ int ls_op_connect(ls_seat *seat, ls_sock *sock, ls_op *op, const ls_sockaddr *to
 /* Stop sending (TCP FIN) once everything posted has left; receives go on. LS_OK or an error. */
 int ls_sock_shutdown(ls_sock *sock);
 
+/* Nothing follows the sends that are posted from now on: their last bytes may wait for ls_sock_shutdown or ls_sock_close,
+ * to leave in one segment with the end (MSG_MORE of send(2)). Both send them whatever the peer has sent meanwhile. */
+void ls_sock_ends(ls_sock *sock);
+
 /* Ask a pending operation to end now with LS_ECANCELED. It may complete otherwise in the same moment; either way its
  * one packet comes. Nothing happens when it is not pending on `sock`. Any thread, as long as the socket is open. */
 void ls_op_cancel(ls_sock *sock, ls_op *op);

@@ -89,6 +89,7 @@ struct ls_sock {
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
     _Atomic bool registered, registered_out;
     uint8_t segments; /* of whoever sends: whether the system cuts up datagrams for this one */
+    bool ends;        /* ls_sock_ends was called, and ls_sock_shutdown not since */
     /* With rings: port_uring_sock.c. */
     uint8_t stream;        /* of whoever posts receives */
     _Atomic uint16_t ring; /* 1 + index of the ring it was last armed on; 0: of none */

@@ -57,6 +57,7 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->list_next = NULL;
     sock->listed = false;
     sock->segments = 0;
+    sock->ends = false;
     sock->stream = fresh ? STREAM : STREAM_UNKNOWN;
     sock->stash = STASH_NONE;
     sock->ring_error = 0;
@@ -134,6 +135,7 @@ static void close_now(ls_sock *sock)
     ls_port *port = sock->port;
     uint64_t next_generation = (uint64_t)WORD_GENERATION(atomic_load(&sock->word)) + 1;
     if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) port->engine->disarm(sock);
+    if (sock->ends) (void)ls_sock_shutdown(sock); /* unread bytes make a reset of a close, which drops what waits */
     close(sock->fd);
     atomic_store(&sock->word, next_generation << 32);
     ls_slots_give(port->socks, sock->number);
@@ -193,7 +195,13 @@ void ls_sock_close(ls_seat *seat, ls_sock *sock)
 
 int ls_sock_shutdown(ls_sock *sock)
 {
+    sock->ends = false;
     return shutdown(sock->fd, SHUT_WR) < 0 ? ls_err_from_errno(errno) : LS_OK;
+}
+
+void ls_sock_ends(ls_sock *sock)
+{
+    sock->ends = true;
 }
 
 /* The cancelled operation, if it is ours to complete now. `op` NULL: whichever is pending. */
@@ -369,6 +377,7 @@ static ssize_t send_vector(int fd, struct iovec *iov, int n, int flags)
 static int64_t send_all(ls_sock *sock, ls_op *op)
 {
     const ls_file_range *file = op->send.file;
+    const bool file_follows = file != NULL && file->len > 0;
     int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed);
     for (;;) {
         struct iovec iov[IOV_MAX_HERE];
@@ -378,7 +387,7 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         int entries = gather(op, sent, iov, &file_from);
         if (entries > 0) {
             for (int i = 0; i < entries; i++) asked += iov[i].iov_len;
-            n = send_vector(sock->fd, iov, entries, MSG_NOSIGNAL | (file != NULL && file->len > 0 ? MSG_MORE : 0));
+            n = send_vector(sock->fd, iov, entries, MSG_NOSIGNAL | (sock->ends || file_follows ? MSG_MORE : 0));
         } else if (file != NULL && (uint64_t)file_from < file->len) {
             off_t from = (off_t)(file->offset + (uint64_t)file_from);
             asked = (size_t)(file->len - (uint64_t)file_from);

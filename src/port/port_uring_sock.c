@@ -248,7 +248,7 @@ bool ls_uring_send(ls_seat *seat, ls_sock *sock, ls_op *op)
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(TAG_SEND, 0, sock->number));
         if (sqe != NULL) {
             sqe->fd = sock->fd;
-            sqe->msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+            sqe->msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL | (sock->ends ? MSG_MORE : 0);
             if (op->count == 1) {
                 const size_t len = op->send.slices->len;
                 sqe->opcode = IORING_OP_SEND;

@@ -139,6 +139,11 @@ int ls_sock_shutdown(ls_sock *sock)
     return shutdown(sock->fd, SD_SEND) != 0 ? ls_winsock_error() : LS_OK;
 }
 
+void ls_sock_ends(ls_sock *sock)
+{
+    (void)sock; /* Winsock has no MSG_MORE */
+}
+
 /* The mutex is held. `op` NULL: whichever is pending. */
 static void cancel_request(ls_sock *sock, win_request *request, const ls_op *op)
 {

@@ -185,6 +185,7 @@ static void send_last(ls_seat *seat, ls_http1_conn *c)
 {
     set_phase(c, LS_H1_LAST);
     c->stream.actor = NULL;
+    if (!c->stream.tx_pending) ls_sock_ends(c->stream.sock);
     if (ls_http1_send_out(seat, c) != LS_PENDING) shut(seat, c);
 }
 

@@ -118,6 +118,7 @@ void ls_tcp_finish(ls_seat *seat, ls_tcp *tcp)
     tcp->receiver = NULL;
     tcp->finishing = true;
     unlist_unflushed(tcp);
+    if (!tcp->stream.tx_pending) ls_sock_ends(tcp->stream.sock);
     if (ls_tcp_flush(seat, tcp) != LS_PENDING) end(seat, tcp); /* else `sent` ends it, and wakes who waits to send */
     if (receiver != NULL) ls_task_wake(seat, receiver, LS_OK);
 }

@@ -559,6 +559,35 @@ static void shutdown_ends_the_stream_and_receives_go_on(void **state)
     net_close(&place);
 }
 
+static void last_bytes_leave_with_the_end_whatever_is_unread(void **state)
+{
+    (void)state;
+    for (int closes = 0; closes < 2; closes++) {
+        net_place place;
+        char room[10], c;
+        int ours, theirs;
+        ls_op op = op_new();
+        net_open(&place);
+        net_tcp_pair(&ours, &theirs);
+        ls_sock *sock = net_attach(&place, ours, NULL, false);
+        net_write(theirs, "unread", 6);
+        if (ls_op_recv(&place.seat, sock, &op, room, 1) == LS_PENDING) expect_packet(&place, &op, NULL, 1);
+        ls_sock_ends(sock);
+        ls_slice slice = ls_slice_static("last words", 10);
+        assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_DONE);
+        if (closes)
+            ls_sock_close(&place.seat, sock);
+        else
+            assert_int_equal(ls_sock_shutdown(sock), LS_OK);
+        net_read(theirs, room, 10);
+        assert_memory_equal(room, "last words", 10);
+        assert_true(read(theirs, &c, 1) <= 0); /* the end, or the reset that unread bytes make of a close */
+        if (!closes) ls_sock_close(&place.seat, sock);
+        close(theirs);
+        net_close(&place);
+    }
+}
+
 static void inline_completions_end_after_their_time(void **state)
 {
     net_place place;
@@ -1434,6 +1463,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_has_gone_is_an_error_not_a_signal),
         cmocka_unit_test(both_directions_complete_when_one_packet_fits),
         cmocka_unit_test(shutdown_ends_the_stream_and_receives_go_on),
+        cmocka_unit_test(last_bytes_leave_with_the_end_whatever_is_unread),
         cmocka_unit_test(inline_completions_end_after_their_time),
         cmocka_unit_test(several_accepts_posted_ahead),
         cmocka_unit_test(pending_accepts_can_be_cancelled_one_by_one_and_by_close),
