@@ -4,7 +4,7 @@
  * looked at in vain is remembered, so that a line that comes a byte at a time costs a look at each byte once.
  *
  * Bytes become a Lua string when they are asked for as such. receiveany and chunks hand out what came: below
- * LS_TCP_STRING_MAX bytes as a string, which costs less than the object that would share the block, else as a buffer
+ * TCP_STRING_MAX bytes as a string, which costs less than the object that would share the block, else as a buffer
  * that does share it.
  *
  * Whatever Lua allocates may set off its collector, and with it finalizers of the script: these may close the very sock
@@ -200,16 +200,23 @@ static char byte_at(const ls_tcp *tcp, size_t at)
     return slice->ptr[at];
 }
 
+/* What there is of the line so far, its end apart, of which `at` is the line feed's place (-1: not here yet). */
+static size_t line_bytes(const ls_tcp *tcp, int64_t at, bool *cr)
+{
+    const size_t bytes = at < 0 ? tcp->received : (size_t)at;
+    *cr = bytes > 0 && byte_at(tcp, bytes - 1) == '\r';
+    return bytes - *cr;
+}
+
 /* 1 value: the line. LS_PENDING, or an error. */
 static int try_line(lua_State *L, ls_tcp *tcp)
 {
     for (;;) {
-        int64_t at = tcp->received > tcp->scanned ? find_line(tcp) : -1;
-        if ((at < 0 ? tcp->received : (size_t)at) > tcp->config->line_bytes_max) return LS_EMSGSIZE;
-        if (at >= 0) {
-            const bool cr = at > 0 && byte_at(tcp, (size_t)at - 1) == '\r';
-            return push_bytes(L, tcp, (size_t)at - cr, 1u + cr) ? LS_DONE : LS_ECLOSED;
-        }
+        const int64_t at = tcp->received > tcp->scanned ? find_line(tcp) : -1;
+        bool cr;
+        const size_t bytes = line_bytes(tcp, at, &cr);
+        if (bytes > tcp->config->line_bytes_max) return LS_EMSGSIZE;
+        if (at >= 0) return push_bytes(L, tcp, bytes, 1u + cr) ? LS_DONE : LS_ECLOSED;
         const int err = more(L, tcp);
         if (err != LS_DONE) return err;
     }

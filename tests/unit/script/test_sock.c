@@ -69,6 +69,11 @@ static void lines(void **state)
     talk("line_bytes_max = 5", serve, PIECES("12345", "\n"), "[12345]nil|closed|ECLOSED|");
     talk("line_bytes_max = 5", serve, PIECES("123456\n"), "nil|message too long|EMSGSIZE|nil");
     talk("line_bytes_max = 5", serve, PIECES("123456"), "nil|message too long|EMSGSIZE|nil"); /* it need not end */
+    talk("line_bytes_max = 5", serve, PIECES("12345\r\n"), "[12345]nil|closed|ECLOSED|"); /* its end does not count */
+    talk("line_bytes_max = 5", serve, PIECES("123", "45\r", "\n1"), "[12345]nil|closed|ECLOSED|1");
+    talk("line_bytes_max = 5", serve, PIECES("12345\r", "6\n"), "nil|message too long|EMSGSIZE|nil");
+    talk("line_bytes_max = 5", serve, PIECES("123456\r\n"), "nil|message too long|EMSGSIZE|nil");
+    talk("line_bytes_max = 5", serve, PIECES("12345\r\r\n"), "nil|message too long|EMSGSIZE|nil");
     talk("line_bytes_max = 5", "sock:receive('*l') sock:send(sock:receive(7))", PIECES("123456\n"),
          "123456\n"); /* it stays */
     talk("", iterate, PIECES("a\nb", "\r\nc"), "[a][b][c]ECLOSED");
