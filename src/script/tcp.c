@@ -16,6 +16,7 @@ static void closed(ls_seat *seat, ls_stream *s);
 static void expired(ls_seat *seat, ls_stream *s);
 
 enum { COLLECT_AFTER = 1024 };
+enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
 
 static const ls_stream_proto stream_proto = {received, sent, closed, expired};
 
@@ -136,17 +137,37 @@ void ls_tcp_abort(ls_seat *seat, ls_tcp *tcp)
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
-static bool keep(ls_tcp *tcp, ls_block *block, size_t len)
+/* A peer that sends byte by byte would hold a block for each. So once there are many pieces, a small one is copied behind
+ * the one before it, where nobody reads yet. false: it lies in a block of its own. */
+static bool keep_copied(ls_seat *seat, ls_tcp *tcp, const ls_block *block, size_t len)
+{
+    if (tcp->more == NULL || tcp->more->count < PIECES_MANY || len > PIECE_BYTES_SMALL) return false;
+    ls_slice *last = &tcp->more->slices[tcp->more->count - 1];
+    char *end = last->block->data + (last->ptr - last->block->data) + last->len;
+    if (last->block->data + last->block->cap - end < (ptrdiff_t)len) return false;
+    memcpy(end, block->data, len);
+    ls_pool_copied(seat->pool, len);
+    last->len += len;
+    return true;
+}
+
+/* Takes the block, also when there is no memory: then false. */
+static bool keep(ls_seat *seat, ls_tcp *tcp, ls_block *block, size_t len)
 {
     const ls_slice slice = {block, block->data, len};
     ls_tcp_more *more = tcp->more;
     if (tcp->received == 0) {
         tcp->head = slice;
+    } else if (keep_copied(seat, tcp, block, len)) {
+        ls_block_drop(block);
     } else {
         if (more == NULL || more->count == more->room) {
             const uint32_t count = more != NULL ? more->count : 0, room = count == 0 ? 8 : count * 2;
             more = realloc(more, sizeof *more + room * sizeof more->slices[0]);
-            if (more == NULL) return false;
+            if (more == NULL) {
+                ls_block_drop(block);
+                return false;
+            }
             more->count = count;
             more->room = room;
             tcp->more = more;
@@ -158,15 +179,13 @@ static bool keep(ls_tcp *tcp, ls_block *block, size_t len)
 }
 
 /* A receive has its result. What came decides how large the next block is to be. */
-static void take(ls_tcp *tcp, int64_t result)
+static void take(ls_seat *seat, ls_tcp *tcp, int64_t result)
 {
     if (result > 0) {
         ls_block *block = tcp->stream.rx.recv.block;
         tcp->large = result >= LS_BLOCK_SMALL;
-        if (!keep(tcp, block, (size_t)result)) {
-            ls_block_drop(block); /* a stream with a hole is of no use */
-            tcp->receive_end = LS_ENOMEM;
-        }
+        if (!keep(seat, tcp, block, (size_t)result))
+            tcp->receive_end = LS_ENOMEM; /* a stream with a hole is of no use */
     } else {
         tcp->receive_end = result == 0 ? LS_ECLOSED : (int8_t)result;
     }
@@ -187,7 +206,7 @@ int ls_tcp_fill(ls_seat *seat, ls_tcp *tcp)
     if (there == LS_PENDING) return there;
     const int err = receive_block(seat, tcp);
     if (err == LS_PENDING || err == LS_ENOMEM) return err;
-    take(tcp, err < 0 ? err : atomic_load_explicit(&tcp->stream.rx.result, memory_order_relaxed));
+    take(seat, tcp, err < 0 ? err : atomic_load_explicit(&tcp->stream.rx.result, memory_order_relaxed));
     return LS_DONE;
 }
 
@@ -233,7 +252,7 @@ static void received(ls_seat *seat, ls_stream *s, int64_t result)
     else if (result == LS_ENOMEM)
         tcp->large = false; /* the next try asks for less, and collects what buffers hold first */
     else
-        take(tcp, result);
+        take(seat, tcp, result);
     tcp->receiver = NULL;
     if (receiver != NULL) ls_task_wake(seat, receiver, LS_OK);
 }

@@ -57,6 +57,28 @@ static void across_blocks(void **state)
     }
 }
 
+/* What a peer sends byte by byte must not hold a block for each. */
+static void small_pieces_share_blocks(void **state)
+{
+    enum { PIECES_SENT = 3 * BLOCK, BLOCKS_MAX = 16 };
+    static char got[PIECES_SENT];
+    sock_rig rig;
+    ls_pools_stats before, stats;
+    (void)state;
+    rig_open(&rig, "", "sock:send(assert(sock:receive('*l')))");
+    const int peer = rig_connect(&rig);
+    rig_pump(&rig);
+    ls_pools_stat(rig.t->pools, &before);
+    for (int n = 0; n < PIECES_SENT; n++) rig_write(&rig, peer, &(char){(char)('a' + n % 23)}, 1);
+    ls_pools_stat(rig.t->pools, &stats);
+    assert_in_range(stats.blocks_live - before.blocks_live, 1, BLOCKS_MAX);
+    rig_say(&rig, peer, "\n");
+    assert_int_equal(rig_read(&rig, peer, got, sizeof got), sizeof got);
+    for (int n = 0; n < PIECES_SENT; n++) assert_int_equal(got[n], 'a' + n % 23);
+    close(peer);
+    rig_close(&rig);
+}
+
 static void lines(void **state)
 {
     static const char serve[] = "while true do local d, e, c, part = sock:receive('*l') "
@@ -631,6 +653,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(so_many_bytes),
         cmocka_unit_test(across_blocks),
+        cmocka_unit_test(small_pieces_share_blocks),
         cmocka_unit_test(lines),
         cmocka_unit_test(all_until_the_end),
         cmocka_unit_test(what_is_there),
