@@ -11,6 +11,8 @@
 #include "script/buffer.h"
 #include "script/request.h"
 
+enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };
+
 enum body_want { WANT_BODY, WANT_BUFFER, WANT_JSON, WANT_FORM };
 
 static int body_bad(lua_State *L, ls_request *r, int err)
@@ -28,7 +30,7 @@ static int body_bad(lua_State *L, ls_request *r, int err)
     }
 }
 
-static bool body_keep_slice(ls_request *r, ls_slice slice)
+static bool body_push(ls_request *r, ls_slice slice)
 {
     if (r->body_count == r->body_room) {
         const unsigned room = r->body_room == 0 ? 8 : r->body_room * 2;
@@ -43,6 +45,44 @@ static bool body_keep_slice(ls_request *r, ls_slice slice)
     r->body[r->body_count++] = slice;
     r->body_len += slice.len;
     return true;
+}
+
+/* Room for len bytes behind the last piece, in a block of our own; NULL: no memory. */
+static char *body_room(ls_request *r, size_t len)
+{
+    if (r->body_fill != NULL && r->body[r->body_count - 1].block == r->body_fill) {
+        const ls_slice *last = &r->body[r->body_count - 1];
+        const size_t used = (size_t)(last->ptr - r->body_fill->data) + last->len;
+        if (r->body_fill->cap - used >= len) return r->body_fill->data + used;
+    }
+    ls_block *block = ls_block_get(ls_state_pool(r->state), LS_BLOCK_LARGE);
+    if (block == NULL || !body_push(r, (ls_slice){block, block->data, 0})) return NULL;
+    r->body_fill = block;
+    return block->data;
+}
+
+/* Keep a piece of the body; takes the reference, also when there is no memory: then false. Pieces that lie side by side are
+ * one. When there are many, small ones are copied together: a body in tiny chunks would hold the framing around them, and
+ * a slice for each. */
+static bool body_keep_slice(ls_request *r, ls_slice slice)
+{
+    ls_slice *last = r->body_count > 0 ? &r->body[r->body_count - 1] : NULL;
+    if (last != NULL && last->block == slice.block && last->ptr + last->len == slice.ptr) {
+        last->len += slice.len;
+        r->body_len += slice.len;
+        ls_slice_drop(&slice);
+        return true;
+    }
+    if (r->body_count < PIECES_MANY || slice.len > PIECE_BYTES_SMALL) return body_push(r, slice);
+    char *to = body_room(r, slice.len);
+    if (to != NULL) {
+        memcpy(to, slice.ptr, slice.len);
+        ls_pool_copied(ls_state_pool(r->state), slice.len);
+        r->body[r->body_count - 1].len += slice.len;
+        r->body_len += slice.len;
+    }
+    ls_slice_drop(&slice);
+    return to != NULL;
 }
 
 /* Push the whole body as a string; kept, so that it can be asked for again. */

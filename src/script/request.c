@@ -65,6 +65,7 @@ void ls_request_drop_body(ls_request *r)
     for (unsigned n = 0; n < r->body_count; n++) ls_slice_drop(&r->body[n]);
     free(r->body);
     r->body = NULL;
+    r->body_fill = NULL;
     r->body_count = r->body_room = 0;
     r->body_len = 0;
 }

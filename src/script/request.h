@@ -39,8 +39,9 @@ struct ls_request {
     ls_slice *body;     /* received so far */
     unsigned body_count, body_room;
     size_t body_len;
-    ls_node waiters; /* tasks that wait for the exchange */
-    ls_block *out;   /* parts not yet handed to the transport: out[out_from .. out_len) */
+    ls_block *body_fill; /* what small pieces are copied into: the block of the last of them, or NULL */
+    ls_node waiters;     /* tasks that wait for the exchange */
+    ls_block *out;       /* parts not yet handed to the transport: out[out_from .. out_len) */
     uint32_t out_from, out_len;
     uint64_t written; /* bytes of parts */
 };
@@ -71,7 +72,6 @@ void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len);
 ls_request *ls_request_take(lua_State *L, ls_exchange *x);
 /* The exchange ends: objects are void, waiters are woken, references dropped. Does not call transport->end. */
 void ls_request_release(ls_seat *seat, ls_request *request);
-void ls_request_ring_free(ls_state *state);
 
 /* x->wake of every exchange of this layer. */
 void ls_request_wake(ls_seat *seat, ls_exchange *x);
@@ -88,8 +88,8 @@ void ls_request_send_parts(ls_seat *seat, ls_request *request);
 void ls_request_drop_body(ls_request *request);
 
 /* A body for an answer: at `index` a string, a number or a buffer. The slices hold references for blocks; a string's
- * bytes are Lua's: keep it on the stack until the transport says drained when *pinned is set. LS_OK; LS_EINVAL: it is
- * another thing. `many` is the room of `slices`; a buffer with more is given as *array, malloced, for the caller. */
+ * bytes are Lua's: when `pinned` is set keep it on the stack until the transport says drained. LS_OK; LS_EINVAL: it is
+ * another thing; LS_ENOMEM. */
 typedef struct ls_body {
     ls_slice few[8];
     ls_slice *slices; /* few, or malloced */
@@ -100,7 +100,7 @@ int ls_body_of(lua_State *L, int index, ls_body *out);
 void ls_body_free(ls_body *body); /* the array; the references went with respond or write */
 
 /* Answer with the value at `index`: the rule for handler results. The status is set before. Pushes nothing but may
- * replace the value by its JSON text. Returns what respond said; *pinned as above. Raises for nonsense. */
+ * replace the value by its JSON text. Returns what respond said; *pinned as in ls_body. Raises for nonsense. */
 int ls_request_answer_body(lua_State *L, ls_request *request, int index, bool *pinned);
 int ls_request_answer_text(ls_request *request, int status); /* the reason phrase, or nothing where none may be */
 int ls_request_answer_json(lua_State *L, ls_request *request, int index, bool *pinned);

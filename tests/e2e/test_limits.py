@@ -26,6 +26,7 @@ app:post("/told", function(req)
   ls.log.info("body told " .. tostring(ok) .. " " .. tostring(err))
   error(err, 0)
 end)
+app:post("/held", function(req) local held = req:buffer(); return ls.stats().bytes_live .. " " .. #held end)
 app:get("/flood", function(req, res)
   local piece = ("x"):rep(65536)
   for i = 1, 1600 do
@@ -140,6 +141,16 @@ class DefaultBody(E2E):
             self.assertEqual(conn.ask("POST", "/echo", body=body).body, body)
             response = conn.send(request("POST", "/echo", {"Content-Length": str((8 << 20) + 1)})).response()
             self.assertEqual((response.status, response.closes), (413, True))
+
+    def test_a_body_in_tiny_chunks(self):
+        """It is kept without the framing around it: a limit of the body is one of the memory that it takes."""
+        size = 1 << 20
+        with self.connect() as conn:
+            conn.send(request("POST", "/held", {"Transfer-Encoding": "chunked"}))
+            conn.send(b"1\r\nx\r\n" * size + b"0\r\n\r\n")
+            held, length = conn.response().text.split()
+        self.assertEqual(int(length), size)
+        self.assertLess(int(held), 2 * size)
 
     def test_settings_are_checked(self):
         for setting in (
