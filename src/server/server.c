@@ -31,6 +31,7 @@ enum {
     SPARES_DEFAULT = 6,    /* spare threads beyond one for each running one */
     PORT_TRIES = 16,       /* to find a free port on both loopback addresses */
     DESCRIPTORS_OURS = 64, /* beside the connections' */
+    SOCKETS_MAX = 1 << 25, /* that a port is ever asked for */
 };
 
 /* An address that is listened on; a site's listener may have two (both loopback addresses). */
@@ -238,15 +239,23 @@ static void pulse(bool idle, void *site)
     if (!ls_site_pulse(site, idle) && idle) ls_memory_trim();
 }
 
+/* How many sockets the port is to take: the connections that may come, and as many of the site's own as the system gives
+ * it, at least one for each of those. */
+static uint32_t sockets_max(uint32_t connections_max)
+{
+    const uint32_t wanted = connections_max < SOCKETS_MAX / 2 ? connections_max + DESCRIPTORS_OURS : SOCKETS_MAX / 2;
+    const uint32_t allowed = ls_descriptors_raise(wanted);
+    if (allowed < wanted)
+        ls_log(LS_LOG_INFO, "the system allows %" PRIu32 " descriptors: fewer than max_connections = %" PRIu32,
+               allowed, connections_max);
+    const uint32_t most = allowed > 2 * wanted ? allowed : 2 * wanted;
+    return most < SOCKETS_MAX ? most : SOCKETS_MAX;
+}
+
 static int open_core(ls_server *server, const ls_server_options *options, char *message, size_t message_bytes)
 {
     server->settings = settle(options, ls_site_settings_get(server->site));
     const ls_site_settings *settings = &server->settings;
-    const uint32_t sockets_max = settings->connections_max + DESCRIPTORS_OURS;
-    const uint32_t allowed = ls_descriptors_raise(sockets_max);
-    if (allowed < sockets_max)
-        ls_log(LS_LOG_INFO, "the system allows %" PRIu32 " descriptors: fewer than connections_max = %" PRIu32,
-               allowed, settings->connections_max);
 
     int err = ls_gate_open(&server->gate, settings->connections_max);
     if (err < 0) return explain(err, message, message_bytes, "%s", ls_err_text(err));
@@ -254,7 +263,8 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     if ((err = ls_pools_open(settings->pool_bytes_max, &server->pools)) < 0)
         return explain(err, message, message_bytes, "buffers: %s", ls_err_text(err));
 
-    const ls_port_options port_options = {.sockets_max = sockets_max, .backend = options->backend};
+    const ls_port_options port_options = {.sockets_max = sockets_max(settings->connections_max),
+                                          .backend = options->backend};
     if ((err = ls_port_open(&port_options, &server->port)) == LS_ENOTSUP)
         return explain(err, message, message_bytes, "unknown back end \"%s\": there are auto %s", options->backend,
                        ls_port_backends());

@@ -179,7 +179,7 @@ class DefaultBody(E2E):
                  "write_ahead": (0, 2**32), "max_buffers": (2**20 - 1, None), "max_memory": (2**20 - 1, None)}
         times = {"head_timeout": (-1, 2**32), "body_grace": (-0.5, 2**32), "idle_timeout": (-1, 2**32),
                  "send_timeout": (-1, 2**32), "linger": (-1, 2**32), "max_cpu": (0, 2**32), "drain_timeout": (0, 2**32)}
-        counts = {"max_fields": (0, 101), "threads": (0, 1025), "threads_max": (0, 1025), "max_connections": (0, 2**32),
+        counts = {"max_fields": (0, 101), "threads": (0, 1025), "threads_max": (0, 1025), "max_connections": (0, 10**7 + 1),
                   "accepts_posted": (0, 1025), "backlog": (0, 65536)}
         cases = []
         for options, kind, wrong in (
@@ -403,6 +403,15 @@ class Connections(E2E):
             gone.close()
         for conn in extra:  # (of those that come at the same time, threads decide which is first)
             self.assertEqual(conn.response().text, "late")
+
+
+class ManyConnections(E2E):
+    SITE = APP.replace("local app =", "ls.config{ max_connections = 10000000 }\nlocal app =", 1) + LISTEN
+
+    def test_the_most_that_may_be_asked_for(self):
+        conns = [self.connect() for _ in range(200)]
+        for conn in conns:
+            self.assertEqual(conn.get("/").text, "root")
 
 
 class Pipeline(E2E):

@@ -732,6 +732,17 @@ end)"""
         self.assertEqual(third.take(2), b"in")
         server.stop()
 
+    def test_connections_of_the_sites_own_are_not_counted(self):
+        """max_connections is a limit of those that come: a site may open as many as the system gives it."""
+        peer = socket.create_server(("127.0.0.1", 0), backlog=200)
+        self.addCleanup(peer.close)
+        server = self.serve("local ls = require 'luaserve' ls.config { max_connections = 2 } "
+                            "ls.tcp('127.0.0.1:0', function(s) local made = {} for i = 1, 150 do "
+                            "made[i] = assert(ls.connect('127.0.0.1', %d)) end s:send('made ', #made) end)"
+                            % peer.getsockname()[1])
+        self.assertEqual(self.connect(server=server).rest(), b"made 150")
+        server.stop()
+
     def test_an_idle_listener_keeps_no_places_from_another(self):
         """With fewer places than accepts are posted ahead, whoever comes is served, on whichever listener."""
         server = self.serve("local ls = require 'luaserve' ls.config { max_connections = 2 } local app = ls.app() "
