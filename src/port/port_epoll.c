@@ -362,7 +362,7 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
         if (n == 0 && timeout_ms == 0) {
             n = port->engine->take(seat, packets, max, 0);
             if (n == 0) n = take_queued(seat, packets, max); /* an alarm may just have rung */
-            return n;
+            if (n == 0) return 0;
         }
         if (n == 0) {
             int left_ms = -1;

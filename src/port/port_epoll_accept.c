@@ -9,7 +9,7 @@
 
 enum { ACCEPT_RETRY_MS = 100, STARVING_SAY_MS = 60000 };
 
-void ls_epoll_look_again(ls_port *port, ls_sock *sock)
+static void look_again(ls_port *port, ls_sock *sock)
 {
     ls_mutex_lock(&port->mutex);
     bool news = !sock->listed;
@@ -111,7 +111,7 @@ int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max)
             break;
         }
         if (n == max) { /* any thread's next wait looks */
-            ls_epoll_look_again(port, sock);
+            look_again(port, sock);
             break;
         }
         ls_sockaddr *from = op->accept.from;
@@ -163,7 +163,7 @@ int ls_op_accept(ls_seat *seat, ls_sock *listener, ls_op *op, ls_sockaddr *from)
         while (last->next != NULL) last = last->next;
         last->next = op;
     }
-    if (atomic_fetch_and(&listener->word, ~(uint64_t)RX_READY) & RX_READY) ls_epoll_look_again(port, listener);
+    if (atomic_fetch_and(&listener->word, ~(uint64_t)RX_READY) & RX_READY) look_again(port, listener);
     ls_mutex_unlock(&port->accept_mutex);
     return LS_PENDING;
 }

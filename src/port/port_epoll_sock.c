@@ -243,7 +243,8 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
 
 /* ---- receive --------------------------------------------------------------------------------------------- */
 
-/* One recv(2), or one batch. Bytes (or datagrams), 0 at the end, LS_EAGAIN, or another error; takes pool memory only for as long as it brings any. */
+/* One recv(2), or one batch. Bytes (or datagrams), 0 at the end, LS_EAGAIN, or another error; takes pool memory only for as
+ * long as it brings any. */
 static int64_t receive_once(ls_seat *seat, ls_sock *sock, ls_op *op)
 {
     if (op->kind == KIND_RECV_FROM) return ls_epoll_recv_from(seat, sock, op);
@@ -426,7 +427,7 @@ static int64_t transmit_once(ls_sock *sock, ls_op *op)
     }
 }
 
-/* The caller holds TX_BUSY. True: complete, as with receive_claimed. */
+/* The caller holds TX_BUSY. True: complete, as with ls_epoll_receive. */
 bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
 {
     int64_t result;

@@ -188,6 +188,29 @@ static void receive_into_own_memory(void **state)
     net_close(&place);
 }
 
+static void a_look_counts_its_packets_as_a_wait_does(void **state)
+{
+    net_place place;
+    ls_packet packet = {.op = NULL};
+    char room[8];
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    net_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    const uint64_t before = atomic_load(&place.seat.stats.packets);
+    net_write(theirs, "hello", 5);
+    for (int ms = 0; ls_port_wait(place.port, &place.seat, &packet, 1, 0) == 0 && ms < 5000; ms++)
+        ls_clock_sleep_ms(1);
+    assert_ptr_equal(packet.op, &op);
+    assert_int_equal(atomic_load(&place.seat.stats.packets) - before, 1);
+    ls_sock_close(&place.seat, sock);
+    close(theirs);
+    net_close(&place);
+}
+
 static void a_fresh_socket_is_tried_at_once(void **state)
 {
     net_place place;
@@ -1451,6 +1474,7 @@ int main(void)
         cmocka_unit_test(a_post_wakes_a_thread_that_waits_for_ever),
         cmocka_unit_test(posts_from_many_threads_come_once_each),
         cmocka_unit_test(receive_into_own_memory),
+        cmocka_unit_test(a_look_counts_its_packets_as_a_wait_does),
         cmocka_unit_test(a_fresh_socket_is_tried_at_once),
         cmocka_unit_test(an_idle_connection_holds_no_block),
         cmocka_unit_test(a_reset_is_reported),
