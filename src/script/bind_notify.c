@@ -172,6 +172,16 @@ static void notice_gone(script_notice *notice)
     ls_list_push(&script->dead, &notice->node);
 }
 
+/* It was never registered: nothing can come of it, and it is the next to be used. */
+static void notice_refused(script_notice *notice)
+{
+    notice->phase = NOTICE_GONE;
+    notice->handle = false;
+    notice->gone_ns = 0;
+    ls_list_remove(&notice->node);
+    ls_list_push(notice->state->notify->dead.next, &notice->node); /* before the oldest */
+}
+
 /* Inside the actor. */
 static void notice_told(ls_seat *seat, ls_op *op)
 {
@@ -457,8 +467,7 @@ int ls_core_notify(lua_State *L)
     notice->handle = true;
     const int err = fd == LS_FD_NONE ? LS_EINVAL : ask(notice, LS_NOTIFY_REGISTER);
     if (err < 0) {
-        notice->handle = false;
-        notice_gone(notice);
+        notice_refused(notice);
         return push_refused(L, err);
     }
     handle->notice = notice;

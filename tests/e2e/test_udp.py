@@ -593,6 +593,21 @@ class Notify(Connected):
         self.assertEqual(codes, ["EINVAL", "EINVAL", "EINVAL", "ENOTSUP", "EINVAL", "EEXIST", "EEXIST", "EINVAL"])
         self.assertIn("nil\ta bad descriptor\t", text)
 
+    @unittest.skipIf(SANITIZER or WINDOWS, "no memory assertions there")
+    def test_refused_ones_leave_nothing(self):
+        text = self.run_once("""
+          local function resident()
+            for line in io.lines("/proc/self/status") do
+              local kib = line:match("^VmRSS:%s+(%d+)") if kib then return tonumber(kib) end
+            end
+          end
+          local function refused(count) for i = 1, count do assert(not ls.notify(9999, "in")) end end
+          refused(1000)
+          local before = resident()
+          refused(200000)
+          print(resident() - before)""")
+        self.assertLess(int(text), 16 * 1024)
+
     def test_wrong_calls(self):
         wrong = {
             'ls.notify(1, "inn")': "there is no event \"inn\"; did you mean 'in'?",
