@@ -355,6 +355,7 @@ void ls_site_slow(ls_seat *seat, uint32_t ms, void *user)
     const uint64_t run = atomic_load_explicit(&slot->run, memory_order_acquire);
     if (run == 0) return;
     const uint64_t now = ls_interrupt_cpu_ns(slot);
+    if (now == 0) return; /* not known this time */
     if (slot->seen_run != run) {
         slot->seen_run = run;
         slot->seen_ns = now;
