@@ -14,8 +14,6 @@
 #include "net/addr.h"
 #include "port/port.h"
 
-enum { LS_ACCEPTS_MAX = 64 };
-
 typedef struct ls_listener ls_listener;
 
 /* The count of connections that all listeners of a server share. */
@@ -41,7 +39,7 @@ int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_
 const ls_addr *ls_listener_addr(const ls_listener *listener); /* with the port that was picked */
 void ls_listener_start(ls_seat *seat, ls_listener *listener);
 
-/* Accept no more. The listener frees itself when its accepts have completed; ls_listener_wait tells when.
+/* Accept no more. The listener frees itself when its accepts have completed; ls_gate_idle tells when.
  * Connections that the system has completed but nobody accepted are accepted first, so that none of them is cut. */
 void ls_listener_stop(ls_seat *seat, ls_listener *listener);
 

@@ -55,6 +55,7 @@ int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls
     memset(&s->timer, 0, sizeof s->timer);
     s->timer.op.done = timer_fired;
     atomic_store_explicit(&s->deadline_ms, UINT64_MAX, memory_order_relaxed);
+    atomic_store_explicit(&s->timer_ms, 0, memory_order_relaxed);
     atomic_store_explicit(&s->stall_ms, 0, memory_order_relaxed);
     atomic_store_explicit(&s->closing, false, memory_order_relaxed);
     atomic_store_explicit(&s->expired, false, memory_order_relaxed);
