@@ -42,6 +42,7 @@ local http_defaults = {}
 -- Serves the app there as soon as the site is loaded. Without a host it is the loopback, "*" is everyone. The app is
 -- fixed from now on. Raises on unknown options, wrong types and after loading.
 function ls.listen(at, served)
+  if app.is(at) then misuse.raise("ls.listen: the port is missing: ls.listen(8080, app)") end
   local settings
   settings, served = options.listen(http_defaults, at, served)
   if not app.is(served) then
