@@ -149,9 +149,7 @@ void ls_epoll_wake(ls_port *port)
     if (atomic_load(&port->waiting) > 0) port->engine->wake(port);
 }
 
-/* A thread that is about to block first raises `waiting`, then looks at `queued`; a poster first raises `queued`, then
- * looks at `waiting`. Both sequentially consistent: one of the two sees the other. */
-void ls_epoll_enqueue(ls_port *port, ls_op *op)
+void ls_epoll_enqueue_quietly(ls_port *port, ls_op *op)
 {
     op->next = NULL;
     ls_mutex_lock(&port->mutex);
@@ -159,6 +157,13 @@ void ls_epoll_enqueue(ls_port *port, ls_op *op)
     port->last = &op->next;
     atomic_fetch_add(&port->queued, 1);
     ls_mutex_unlock(&port->mutex);
+}
+
+/* A thread that is about to block first raises `waiting`, then looks at `queued`; a poster first raises `queued`, then
+ * looks at `waiting`. Both sequentially consistent: one of the two sees the other. */
+void ls_epoll_enqueue(ls_port *port, ls_op *op)
+{
+    ls_epoll_enqueue_quietly(port, op);
     ls_epoll_wake(port);
 }
 
@@ -301,7 +306,7 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
     *what = got == max ? TOOK_NOT_ALL : 0;
     for (int i = 0; i < got; i++) {
         if (events[i].data.u64 == EVENT_ALARM)
-            ls_epoll_alarm(port);
+            atomic_store(&port->rung, true);
         else if (events[i].data.u64 >= EVENT_RING)
             *what |= TOOK_NOT_ALL;
         else if (events[i].data.u64 & NOTICE_BIT)
@@ -314,7 +319,12 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
 
 int ls_epoll_look(ls_seat *seat, ls_packet *packets, int max, unsigned *what)
 {
-    return take_events(seat, packets, max, 0, what);
+    const int n = take_events(seat, packets, max, 0, what);
+    if (atomic_load(&seat->port->rung) && atomic_exchange(&seat->port->rung, false)) {
+        ls_epoll_ring(seat->port);
+        if (atomic_load(&seat->port->queued) > 0) ls_epoll_wake(seat->port);
+    }
+    return n;
 }
 
 int ls_epoll_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
@@ -345,6 +355,18 @@ void ls_epoll_wake_set(ls_port *port)
 const ls_engine ls_engine_epoll = {
     .name = "epoll", .open = epoll_open, .close = epoll_close, .take = ls_epoll_take, .wake = ls_epoll_wake_set};
 
+/* The timerfd fired while we took n packets: those of the timers that are due come behind them, what does not fit is for
+ * another thread. Not from inside take, where `waiting` counts this thread and it would wake itself. */
+static int take_due(ls_seat *seat, ls_packet *packets, int n, int max)
+{
+    ls_port *port = seat->port;
+    if (!atomic_load_explicit(&port->rung, memory_order_relaxed) || !atomic_exchange(&port->rung, false)) return n;
+    ls_epoll_ring(port);
+    if (n >= 0 && n < max) return n + take_queued(seat, packets + n, max - n);
+    if (atomic_load(&port->queued) > 0) ls_epoll_wake(port);
+    return n;
+}
+
 int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
 {
     const uint64_t end_ns = timeout_ms > 0 ? ls_clock_ns() + (uint64_t)timeout_ms * 1000000u : 0;
@@ -353,15 +375,16 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
     ls_epoll_count(&seat->stats.waits);
     for (;;) {
         int n = 0;
+        if (atomic_load(&port->alarm_behind)) ls_epoll_set_alarm(port); /* even if packets keep us from blocking */
         if (atomic_load(&port->queued) > 0) {
             /* Sockets first every other time, so that neither side can starve the other. */
             if (atomic_load_explicit(&seat->stats.waits, memory_order_relaxed) & 1)
-                n = port->engine->take(seat, packets, max, 0);
+                n = take_due(seat, packets, port->engine->take(seat, packets, max, 0), max);
             if (n >= 0 && n < max) n += take_queued(seat, packets + n, max - n);
         }
         if (n == 0 && timeout_ms == 0) {
-            n = port->engine->take(seat, packets, max, 0);
-            if (n == 0) n = take_queued(seat, packets, max); /* an alarm may just have rung */
+            n = take_due(seat, packets, port->engine->take(seat, packets, max, 0), max);
+            if (n == 0) n = take_queued(seat, packets, max); /* timers that a ring reported */
             if (n == 0) return 0;
         }
         if (n == 0) {
@@ -372,8 +395,10 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
                 left_ms = (int)((end_ns - now_ns + 999999u) / 1000000u);
             }
             atomic_fetch_add(&port->waiting, 1);
+            if (atomic_load(&port->alarm_behind)) ls_epoll_set_alarm(port);
             n = port->engine->take(seat, packets, max, atomic_load(&port->queued) > 0 ? 0 : left_ms);
             atomic_fetch_sub(&port->waiting, 1);
+            n = take_due(seat, packets, n, max);
         }
         if (n != 0) {
             if (n > 0)

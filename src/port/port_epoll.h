@@ -142,8 +142,10 @@ struct ls_port {
     ls_timer retry; /* of the starved; never a packet */
     ls_mutex heap_mutex;
     ls_heap heap;
-    uint64_t alarm_ns;      /* what the timerfd is set to; UINT64_MAX: nothing */
-    struct ls_rings *rings; /* uring_posix.h */
+    uint64_t alarm_ns;         /* what the timerfd is set to; UINT64_MAX: nothing */
+    _Atomic bool alarm_behind; /* written under heap_mutex: the earliest deadline is before that */
+    _Atomic bool rung;         /* the timerfd has fired, and nobody has looked at the heap since */
+    struct ls_rings *rings;    /* uring_posix.h */
 };
 
 /* Counters are written by their own thread and read by any: plain increments that a reader cannot tear. */
@@ -153,12 +155,14 @@ static inline void ls_epoll_count(_Atomic uint64_t *counter)
 }
 
 /* port_epoll.c */
-void ls_epoll_wake(ls_port *port);               /* a thread that blocks, if there is one */
-void ls_epoll_enqueue(ls_port *port, ls_op *op); /* op->key and op->result are set */
+void ls_epoll_wake(ls_port *port);                       /* a thread that blocks, if there is one */
+void ls_epoll_enqueue(ls_port *port, ls_op *op);         /* op->key and op->result are set */
+void ls_epoll_enqueue_quietly(ls_port *port, ls_op *op); /* the caller takes it, or wakes who does */
 int ls_epoll_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
 void ls_epoll_wake_set(ls_port *port); /* a thread that blocks in epoll_wait */
 
-/* As ls_epoll_take without waiting. *what is TOOK_NOT_ALL when it, and another thread, should look again. */
+/* As ls_epoll_take without waiting; timers that are due are in the queue afterwards. *what is TOOK_NOT_ALL when it, and
+ * another thread, should look again. */
 enum { TOOK_NOT_ALL = 1 };
 int ls_epoll_look(ls_seat *seat, ls_packet *packets, int max, unsigned *what);
 
@@ -190,6 +194,7 @@ void ls_epoll_unlist(ls_port *port, ls_sock *sock);
 bool ls_epoll_cancel_accept(ls_sock *sock, ls_op *op);
 
 /* port_epoll_timer.c */
-void ls_epoll_alarm(ls_port *port);
+void ls_epoll_ring(ls_port *port);      /* the timerfd has fired: what is due goes to the queue, quietly */
+void ls_epoll_set_alarm(ls_port *port); /* have it fire for the earliest deadline */
 
 #endif

@@ -6,11 +6,11 @@
 #include "base/clock.h"
 #include "port/port_epoll.h"
 
-/* Under heap_mutex: have the timerfd fire at the earliest deadline. One that fires too early is harmless, so it is moved
- * only when it would be late. */
+/* Under heap_mutex. A timerfd that fires too early is harmless, so it is moved only when it would be late. */
 static void set_alarm(ls_port *port)
 {
     uint64_t next_ns = ls_heap_next_ns(&port->heap);
+    atomic_store(&port->alarm_behind, false);
     if (next_ns >= port->alarm_ns) return;
     port->alarm_ns = next_ns;
     if (next_ns == 0) next_ns = 1; /* 0 would disarm it */
@@ -21,11 +21,28 @@ static void set_alarm(ls_port *port)
     (void)err;
 }
 
+/* Under heap_mutex, after a change. While no thread blocks nobody could hear the timerfd: it is set by the next that comes
+ * to wait, once for all timers that were set meanwhile. A thread that is about to block first raises `waiting`, then looks
+ * at `alarm_behind`; here it is the other way round. Both sequentially consistent: one of the two sees the other. */
+static void changed(ls_port *port)
+{
+    if (ls_heap_next_ns(&port->heap) >= port->alarm_ns) return;
+    atomic_store(&port->alarm_behind, true);
+    if (atomic_load(&port->waiting) > 0) set_alarm(port);
+}
+
+void ls_epoll_set_alarm(ls_port *port)
+{
+    ls_mutex_lock(&port->heap_mutex);
+    set_alarm(port);
+    ls_mutex_unlock(&port->heap_mutex);
+}
+
 int ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns)
 {
     ls_mutex_lock(&port->heap_mutex);
     int err = ls_heap_set(&port->heap, timer, at_ns);
-    if (err == LS_OK) set_alarm(port);
+    if (err == LS_OK) changed(port);
     ls_mutex_unlock(&port->heap_mutex);
     return err;
 }
@@ -36,7 +53,7 @@ bool ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns)
     bool is_armed = timer->slot != 0;
     if (is_armed) {
         (void)ls_heap_set(&port->heap, timer, at_ns);
-        set_alarm(port);
+        changed(port);
     }
     ls_mutex_unlock(&port->heap_mutex);
     return is_armed;
@@ -51,7 +68,7 @@ bool ls_timer_cancel(ls_port *port, ls_timer *timer)
 }
 
 /* Everything that is due becomes a posted packet, so that several threads can share a burst. */
-void ls_epoll_alarm(ls_port *port)
+void ls_epoll_ring(ls_port *port)
 {
     uint64_t now_ns = ls_clock_ns();
     for (;;) {
@@ -59,13 +76,13 @@ void ls_epoll_alarm(ls_port *port)
         ls_timer *timer = ls_heap_pop_due(&port->heap, now_ns);
         if (timer == NULL) {
             port->alarm_ns = UINT64_MAX;
-            set_alarm(port);
+            changed(port);
         } else if (timer == &port->retry) {
             ls_epoll_feed_starved(port);
         } else {
             /* Inside the mutex: once it is released without the timer armed, its owner counts on the packet. */
             atomic_store_explicit(&timer->op.result, 0, memory_order_relaxed);
-            ls_epoll_enqueue(port, &timer->op);
+            ls_epoll_enqueue_quietly(port, &timer->op);
         }
         ls_mutex_unlock(&port->heap_mutex);
         if (timer == NULL) return;

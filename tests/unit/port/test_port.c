@@ -1466,6 +1466,68 @@ static void timers_from_many_threads_ring_exactly_as_often_as_they_should(void *
     net_close(&place);
 }
 
+/* A thread that always finds a packet never blocks; it is told of timers all the same. */
+static void a_timer_rings_beside_packets_without_end(void **state)
+{
+    net_place place;
+    ls_timer timer = {.op = {.done = count_done}};
+    ls_packet packet = {0};
+    (void)state;
+    net_open(&place);
+    assert_int_equal(ls_timer_set(place.port, &timer, ls_clock_ns() + MS), LS_OK);
+    const uint64_t give_up_ns = ls_clock_ns() + 20000 * MS;
+    while (packet.op != &timer.op && ls_clock_ns() < give_up_ns) {
+        assert_int_equal(ls_port_post(place.port, NULL, &place, 0), LS_OK);
+        assert_int_equal(ls_port_wait(place.port, &place.seat, &packet, 1, -1), 1);
+    }
+    assert_ptr_equal(packet.op, &timer.op);
+    while (ls_port_wait(place.port, &place.seat, &packet, 1, 0) == 1) {} /* the last post */
+    net_close(&place);
+}
+
+enum { HANDED_OVER = 500 };
+typedef struct sleeper {
+    net_place *place;
+    alarm_clock *all;
+    _Atomic int heard;
+} sleeper;
+
+static void sleeper_main(void *arg)
+{
+    sleeper *s = arg;
+    ls_seat seat;
+    ls_packet packet;
+    net_seat_open(s->place, &seat, 1);
+    for (int i = 0; i < HANDED_OVER; i++) {
+        if (ls_port_wait(s->place->port, &seat, &packet, 1, -1) != 1) abort();
+        packet.op->done(&seat, packet.op);
+        atomic_fetch_add(&s->heard, 1);
+    }
+    ls_pool_close(seat.pool);
+}
+
+/* One thread only waits, the other only sets: whichever moment of the wait it is set in, the timer rings. */
+static void a_timer_set_while_another_thread_goes_to_sleep_rings(void **state)
+{
+    static alarm_clock all[HANDED_OVER];
+    net_place place;
+    ls_thread thread;
+    sleeper s = {.place = &place, .all = all};
+    (void)state;
+    net_open(&place);
+    assert_int_equal(ls_thread_start(&thread, "sleeper", sleeper_main, &s), LS_OK);
+    for (int i = 0; i < HANDED_OVER; i++) {
+        const uint64_t now_ns = ls_clock_ns(), give_up_ns = now_ns + 20000 * MS;
+        all[i] = (alarm_clock){.timer = {.op = {.done = clock_rang}}};
+        assert_int_equal(ls_timer_set(place.port, &all[i].timer, now_ns + (uint64_t)(i % 7) * MS / 20), LS_OK);
+        while (atomic_load(&s.heard) <= i && ls_clock_ns() < give_up_ns) {}
+        assert_int_equal(atomic_load(&s.heard), i + 1);
+    }
+    ls_thread_join(&thread);
+    for (int i = 0; i < HANDED_OVER; i++) assert_int_equal(atomic_load(&all[i].rang), 1);
+    net_close(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1507,6 +1569,8 @@ int main(void)
         cmocka_unit_test(timers_come_in_order_and_not_early),
         cmocka_unit_test(a_timer_can_be_moved_and_taken_back),
         cmocka_unit_test(timers_from_many_threads_ring_exactly_as_often_as_they_should),
+        cmocka_unit_test(a_timer_rings_beside_packets_without_end),
+        cmocka_unit_test(a_timer_set_while_another_thread_goes_to_sleep_rings),
     };
     ls_log_set_level(LS_LOG_OFF); /* running out of descriptors is logged */
     return cmocka_run_group_tests(tests, NULL, NULL);
