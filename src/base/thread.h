@@ -33,4 +33,9 @@ void ls_thread_join(ls_thread *thread);
 
 unsigned ls_cpu_count(void); /* processors this process may run on (its affinity mask); at least 1 */
 
+/* Processor time in nanoseconds that the calling thread has had since it began and, where the system tells, has stood in
+ * line for while others ran. Linux tells (/proc/thread-self/schedstat: sched-stats.rst in the kernel's documentation), when
+ * it was built so; elsewhere it is the time it had, on Windows in ticks of up to 16 ms. For now and then: it opens a file. */
+uint64_t ls_thread_wanted_ns(void);
+
 #endif

@@ -146,3 +146,15 @@ unsigned ls_cpu_count(void)
     const long online = sysconf(_SC_NPROCESSORS_ONLN); /* more processors than a cpu_set_t holds */
     return online > 0 ? (unsigned)online : 1;
 }
+
+uint64_t ls_thread_wanted_ns(void)
+{
+    unsigned long long had_ns = 0, waited_ns = 0;
+    struct timespec had = {0, 0};
+    FILE *file = fopen("/proc/thread-self/schedstat", "re");
+    const bool told = file != NULL && fscanf(file, "%llu %llu", &had_ns, &waited_ns) == 2;
+    if (file != NULL) (void)fclose(file);
+    if (told && had_ns > 0) return had_ns + waited_ns;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &had); /* cannot fail: our own thread */
+    return (uint64_t)had.tv_sec * 1000000000 + (uint64_t)had.tv_nsec;
+}

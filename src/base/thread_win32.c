@@ -147,3 +147,12 @@ unsigned ls_cpu_count(void)
     const DWORD all = GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
     return all > 0 ? (unsigned)all : 1;
 }
+
+uint64_t ls_thread_wanted_ns(void)
+{
+    FILETIME created, ended, kernel, user;
+    if (!GetThreadTimes(GetCurrentThread(), &created, &ended, &kernel, &user)) return 0;
+    const uint64_t in_kernel = (uint64_t)kernel.dwHighDateTime << 32 | kernel.dwLowDateTime;
+    const uint64_t in_user = (uint64_t)user.dwHighDateTime << 32 | user.dwLowDateTime;
+    return (in_kernel + in_user) * 100;
+}

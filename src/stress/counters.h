@@ -36,6 +36,10 @@ typedef struct ls_stress_counters {
     _Atomic uint64_t connections; /* open at this moment */
     _Atomic uint64_t connects;    /* made since the start, reconnects included */
     _Atomic uint64_t unsent;      /* open loop: were due before the end and have not been sent. Set at the end */
+    _Atomic uint64_t
+        behind_ns; /* open loop: how long the first of these had waited, or, when all were sent, how late the
+                                   * last one was. Set at the end */
+    _Atomic uint64_t wanted_ns; /* processor time that the thread had or waited for (ls_thread_wanted_ns). Likewise */
     _Atomic uint64_t checks_failed;
     _Atomic uint64_t errors[LS_STRESS_ERROR_KINDS];
     _Atomic uint64_t status[LS_STRESS_STATUS_MAX + 1]; /* answers by status code; 0 where the protocol has none */

@@ -134,14 +134,17 @@ static void ask(ls_user *u, uint32_t count)
         (void)ls_user_send(u);
 }
 
-void ls_user_ask(ls_user *u, uint32_t count, uint64_t due_ns)
+void ls_user_due(ls_user *u, uint32_t i, uint64_t due_ns)
+{
+    u->asks[(u->first + u->outstanding + i) % u->worker->pipeline].due_ns = due_ns;
+}
+
+void ls_user_ask(ls_user *u, uint32_t count)
 {
     ls_worker *w = u->worker;
-    for (uint32_t i = u->outstanding; i < u->outstanding + count; i++) {
-        ls_ask *at = &u->asks[(u->first + i) % w->pipeline];
-        at->due_ns = due_ns;
-        at->to_head = w->plan->to_head; /* a script's are looked at when they are made */
-    }
+    for (uint32_t i = u->outstanding; i < u->outstanding + count; i++)
+        u->asks[(u->first + i) % w->pipeline].to_head =
+            w->plan->to_head; /* a script's are looked at when they are made */
     if (w->left != UINT64_MAX) w->left -= count < w->left ? count : w->left;
     if (u->left != UINT64_MAX) u->left -= count < u->left ? count : u->left;
     ask(u, count);

@@ -1,4 +1,5 @@
-/* worker.c - the thread of a worker: its clock, its arrivals, and when it begins and ends. See worker.h. */
+/* worker.c - the thread of a worker: its clock, what it looks at now and then, and when it begins and ends. See worker.h;
+ * who asks when is in arrivals.c. */
 #include "stress/worker.h"
 
 #include <assert.h>
@@ -56,17 +57,7 @@ static void end_now(ls_worker *w)
     w->done = w->unclosed == 0;
 }
 
-/* What was due and never sent, and what is on its way and given up: their ages go into the corrected latencies. */
-static void count_unsent(ls_worker *w, uint64_t at_ns)
-{
-    const uint64_t threads = w->plan->config.threads;
-    for (; w->taken < w->noticed; w->taken++) {
-        const uint64_t due_ns = w->start_ns + ls_schedule_due_ns(&w->plan->schedule, w->taken * threads + w->index);
-        ls_histogram_record(w->count.due, at_ns > due_ns ? at_ns - due_ns : 0);
-        ls_stress_count(&w->count.unsent, 1);
-    }
-}
-
+/* What is on its way is given up: its age goes into the corrected latencies. */
 static void give_up(ls_worker *w)
 {
     for (uint32_t i = 0; i < w->user_count; i++) {
@@ -82,21 +73,27 @@ static void give_up(ls_worker *w)
     end_now(w);
 }
 
-static void arrivals(ls_worker *w);
+/* What the run looks like from here when its last request was sent. */
+static void sum_up(ls_worker *w)
+{
+    const uint64_t wanted_ns = ls_thread_wanted_ns();
+    atomic_store_explicit(&w->count.wanted_ns, wanted_ns - w->wanted_ns, memory_order_relaxed);
+    if (w->open_loop) ls_worker_count_unsent(w);
+}
 
 /* No new requests from now on. */
 static void begin_to_end(ls_worker *w)
 {
     if (w->ending) return;
     if (w->going && w->end_ns > w->now_ns) w->end_ns = w->now_ns;
-    if (w->going && w->open_loop) arrivals(w); /* what was due and not seen to be */
+    if (w->going && w->open_loop) ls_worker_arrivals(w); /* what was due and not seen to be */
     w->ending = true;
     w->ended_ns = w->end_ns;
+    if (w->going) sum_up(w);
     if (!w->going || !w->open_loop) {
         end_now(w);
         return;
     }
-    count_unsent(w, w->end_ns);
     w->grace_ns = w->now_ns + GRACE_MS * MS;
     if (w->busy == 0) end_now(w);
 }
@@ -138,137 +135,6 @@ void ls_worker_closed(ls_worker *w, ls_user *u)
     u->again = NULL;
     *w->open_last = u;
     w->open_last = &u->again;
-}
-
-/* ---- who asks when ----------------------------------------------------------------------------------------------- */
-
-static uint64_t due_ns(const ls_worker *w, uint64_t number)
-{
-    const uint64_t at_ns = ls_schedule_due_ns(&w->plan->schedule, number * w->plan->config.threads + w->index);
-    return at_ns > UINT64_MAX - w->start_ns ? UINT64_MAX : at_ns + w->start_ns;
-}
-
-static void put_free(ls_worker *w, ls_user *u)
-{
-    if (u->listed) return;
-    u->listed = true;
-    u->next = NULL;
-    *w->free_last = u;
-    w->free_last = &u->next;
-}
-
-static bool can_ask(const ls_worker *w, const ls_user *u)
-{
-    return u->state == LS_USER_OPEN && !u->tx_pending && !u->sleeping && !u->parked &&
-           u->outstanding + w->batch <= w->pipeline && (w->batch == 1 || u->outstanding == 0);
-}
-
-/* A user of the list of free ones that can ask, or NULL. */
-static ls_user *take_free(ls_worker *w)
-{
-    while (w->free_first != NULL) {
-        ls_user *u = w->free_first;
-        if ((w->free_first = u->next) == NULL) w->free_last = &w->free_first;
-        u->listed = false;
-        if (can_ask(w, u)) return u;
-    }
-    return NULL;
-}
-
-/* Let the user ask what is due first. */
-static void take_due(ls_worker *w, ls_user *u)
-{
-    const uint64_t at_ns = w->next_ns;
-    w->taken++;
-    w->next_ns = w->taken < w->noticed ? due_ns(w, w->taken) : UINT64_MAX;
-    ls_user_ask(u, w->batch, at_ns);
-    if (can_ask(w, u)) put_free(w, u); /* pipelining: there is room for more */
-}
-
-/* Arrivals: note those that are due, hand them to free users, and have the tick come for the next. */
-static void arrivals(ls_worker *w)
-{
-    uint64_t now_ns = ls_worker_now(w), at_ns;
-    for (;;) {
-        at_ns = w->noticed - w->taken < w->left ? due_ns(w, w->noticed) : UINT64_MAX;
-        if (at_ns > now_ns || at_ns >= w->end_ns) break;
-        ls_histogram_record(w->count.lag, now_ns - at_ns);
-        if (w->noticed++ == w->taken) w->next_ns = at_ns;
-        ls_user *u = w->noticed - w->taken == 1 ? take_free(w) : NULL;
-        if (u == NULL) continue; /* it waits; so do those after it */
-        take_due(w, u);
-        now_ns = ls_worker_now(w);
-    }
-    if (at_ns < w->end_ns && ls_timer_set(w->port, &w->tick, at_ns) < 0) w->stop_asked = true;
-}
-
-static void ticked(ls_seat *seat, ls_op *op)
-{
-    (void)seat;
-    ls_worker *w = LS_CONTAINER(op, ls_worker, tick.op);
-    if (w->going && !w->ending) arrivals(w);
-}
-
-static void slept(ls_seat *seat, ls_op *op)
-{
-    (void)seat;
-    ls_user *u = op->key;
-    u->sleeping = false;
-    if (!u->worker->ending && can_ask(u->worker, u)) ls_user_ask(u, u->worker->batch, 0);
-}
-
-/* Closed loop: ask as much as may be on its way. */
-static void ask_more(ls_worker *w, ls_user *u)
-{
-    uint32_t count = w->batch > 1 ? w->batch : w->pipeline - u->outstanding;
-    if (w->batch == 1 && count > w->left) count = (uint32_t)w->left;
-    if (w->batch == 1 && count > u->left) count = (uint32_t)u->left;
-    if (count == 0 || w->left == 0 || u->left == 0) {
-        ls_worker_look(w);
-        if (u->left == 0 && u->outstanding == 0 && !w->end_asked) {
-            u->parked = true;
-            ls_user_close(u);
-        }
-        return;
-    }
-    if (u->timer != NULL && ls_script_has_delay(w->script)) {
-        const uint64_t wait_ns = ls_script_delay_ns(w->script);
-        if (w->stop_asked) return;
-        if (wait_ns > 0) {
-            u->sleeping = true;
-            u->timer->op.key = u;
-            if (ls_timer_set(w->port, u->timer, ls_worker_now(w) + wait_ns) == LS_OK) return;
-            u->sleeping = false;
-        }
-    }
-    ls_user_ask(u, count, 0);
-}
-
-void ls_worker_free(ls_worker *w, ls_user *u)
-{
-    if (!w->going || u->state != LS_USER_OPEN) return;
-    if (w->ending) {
-        ls_worker_look(w);
-        return;
-    }
-    if (u->parked && u->outstanding == 0 && u->owed == 0) {
-        ls_user_close(u);
-        return;
-    }
-    if (u->owed > 0 && !u->tx_pending) {
-        ls_user_ask_again(u);
-        return;
-    }
-    if (!can_ask(w, u)) return;
-    if (!w->open_loop) {
-        ask_more(w, u);
-    } else {
-        if (w->taken < w->noticed)
-            take_due(w, u);
-        else
-            put_free(w, u);
-        if (w->left == 0 || w->busy == 0) ls_worker_look(w);
-    }
 }
 
 /* ---- now and then ------------------------------------------------------------------------------------------------ */
@@ -360,13 +226,14 @@ static void go(ls_worker *w)
     if (w->ending || w->going) return;
     w->going = true;
     w->ended_ns = w->start_ns;
+    w->wanted_ns = ls_thread_wanted_ns();
     const uint64_t length_ns = w->plan->config.duration_ns;
     w->end_ns = length_ns > 0 ? w->start_ns + length_ns : UINT64_MAX;
     (void)ls_timer_move(w->port, &w->pulse,
                         w->end_ns < w->now_ns + PULSE_MS * MS ? w->end_ns : w->now_ns + PULSE_MS * MS);
     if (w->plan->config.stage_count > 0) set_active(w);
     for (uint32_t i = 0; i < w->user_count; i++) ls_worker_free(w, &w->users[i]);
-    if (w->open_loop) arrivals(w);
+    if (w->open_loop) ls_worker_arrivals(w);
     ls_worker_look(w);
 }
 
@@ -406,6 +273,7 @@ static void work(void *arg)
         if (w->open_first != NULL) open_some(w);
         if (w->stop_asked) begin_to_end(w);
         if (w->end_asked) {
+            if (!w->ending) sum_up(w);
             w->ending = true;
             end_now(w);
             w->end_asked = false;
@@ -436,7 +304,7 @@ int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t f
     w->end_ns = UINT64_MAX;
     w->free_last = &w->free_first;
     w->open_last = &w->open_first;
-    w->tick.op.done = ticked;
+    w->tick.op.done = ls_worker_ticked;
     w->pulse.op.done = pulsed;
     w->first_user = first_user;
     w->user_count = user_count;
@@ -460,7 +328,7 @@ int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t f
             goto fail_asks;
         if (script != NULL && ls_script_has_delay(script)) {
             if ((u->timer = calloc(1, sizeof *u->timer)) == NULL) goto fail_asks;
-            u->timer->op.done = slept;
+            u->timer->op.done = ls_worker_slept;
         }
     }
     /* What connections hold is bounded: a receive takes a block only when data is there, and gives it back at once. */

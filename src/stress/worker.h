@@ -1,9 +1,9 @@
 /* worker.h - one thread of the load engine: its own port, its connections ("users"), its counters, its script.
  *
  * Threads of a client are independent of each other, so each has a port for itself and nothing is shared while a run
- * lasts: the plan is read-only, the counters have one writer, and a stop is a packet. Files: worker.c (the thread, the
- * clock, arrivals), user.c (one connection: connect, ask, receive, close), http.c, echo.c and scenario.c (what the bytes
- * mean: ls_user_proto).
+ * lasts: the plan is read-only, the counters have one writer, and a stop is a packet. Files: worker.c (the thread, its
+ * beginning and end), arrivals.c (who asks when), user.c (one connection: connect, ask, receive, close), http.c, echo.c and
+ * scenario.c (what the bytes mean: ls_user_proto).
  *
  * A run, seen from a worker:
  *     start -> every user connects (at most OPENING_MAX at a time) -> settled(): the other threads, too -> go
@@ -141,9 +141,11 @@ struct ls_worker {
     bool open_loop;
     uint64_t start_ns, end_ns, ended_ns;
     uint64_t left;        /* requests this worker is still to make; UINT64_MAX: no limit */
-    uint64_t noticed;     /* open loop: of this worker's requests, those seen to be due; */
+    uint64_t noticed;     /* open loop: of this worker's turns (arrivals.c), those seen to be due; */
     uint64_t taken;       /*            of these, those that a user took */
     uint64_t next_ns;     /*            when the first that is not taken is due */
+    uint64_t behind_ns;   /*            how long after it was due the last was taken */
+    uint64_t wanted_ns;   /* ls_thread_wanted_ns at the beginning */
     uint64_t busy;        /* requests on their way, all users together */
     uint64_t owed;        /* requests to be asked again, likewise */
     uint32_t unclosed;    /* users with a socket or packets to come */
@@ -185,14 +187,23 @@ void ls_worker_check(ls_worker *w, const char *name, size_t len, bool passed);
 
 /* worker.c, called by the others */
 void ls_worker_settle(ls_worker *w, ls_user *u); /* its first attempt to connect has ended, one way or the other */
-void ls_worker_free(ls_worker *w, ls_user *u);   /* open, and may be asked: in closed loop it is, at once */
 void ls_worker_closed(ls_worker *w, ls_user *u); /* it has no socket, and no packet of it is to come any more */
 void ls_worker_look(ls_worker *w);               /* a request has ended: is that all? */
+
+/* arrivals.c */
+void ls_worker_free(ls_worker *w, ls_user *u); /* open, and may be asked: in closed loop it is, at once */
+void ls_worker_arrivals(
+    ls_worker *w); /* open loop: those that are due go to free users; the tick comes for the next */
+void ls_worker_count_unsent(
+    ls_worker *w); /* at the end: what was due and never sent; its age is a corrected latency */
+void ls_worker_ticked(ls_seat *seat, ls_op *op);
+void ls_worker_slept(ls_seat *seat, ls_op *op); /* op.key: a user whose script's delay is over */
 
 /* user.c */
 int ls_user_open(ls_user *u);   /* closed: begin to connect. LS_OK; an error is counted, and no packet comes */
 void ls_user_close(ls_user *u); /* ls_worker_closed() follows, and may open it anew. Harmless when it is closed */
-void ls_user_ask(ls_user *u, uint32_t count, uint64_t due_ns); /* due_ns: ignored in closed loop */
+void ls_user_due(ls_user *u, uint32_t i, uint64_t due_ns); /* open loop, before ls_user_ask: when its i-th is due */
+void ls_user_ask(ls_user *u, uint32_t count);
 void ls_user_owe(ls_user *u);       /* what is on its way is to be asked again on the next connection */
 void ls_user_ask_again(ls_user *u); /* that */
 void ls_user_timed_out(ls_user *u);
