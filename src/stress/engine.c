@@ -15,7 +15,7 @@
 #include "stress/view.h"
 #include "stress/worker.h"
 
-enum { STATUS_FAILED = 1, DESCRIPTORS_SPARE = 64, DESCRIPTORS_PER_THREAD = 4, PROBE_MS_DEFAULT = 10000 };
+enum { DESCRIPTORS_SPARE = 64, DESCRIPTORS_PER_THREAD = 4, PROBE_MS_DEFAULT = 10000 };
 
 typedef struct engine {
     ls_stress_options options;
@@ -33,7 +33,7 @@ typedef struct engine {
 static int fail(const engine *e)
 {
     fprintf(stderr, "luaserve stress: %s\n", e->why);
-    return STATUS_FAILED;
+    return LS_STRESS_EXIT_FAILED;
 }
 
 /* ---- what the threads tell ----------------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static void interrupt(void *user)
 {
     engine *e = user;
     ls_mutex_lock(&e->mutex);
-    if (e->interrupted) _Exit(STATUS_FAILED);
+    if (e->interrupted) _Exit(LS_STRESS_EXIT_FAILED);
     e->interrupted = true;
     ls_cond_broadcast(&e->cond);
     ls_mutex_unlock(&e->mutex);
@@ -173,9 +173,26 @@ static void tell_first(const engine *e)
     }
 }
 
-static int report(engine *e, const ls_stress_result *result)
+static int write_files(engine *e, const ls_stress_result *result)
 {
     const ls_stress_files files = {.json = e->options.json, .csv = e->options.csv, .html = e->options.html};
+    return ls_stress_files_write(&files, result, e->why, sizeof e->why);
+}
+
+/* Nothing was answered: no figures to print, but those who asked for files find in them why, and what was counted. */
+static int report_nothing(engine *e, ls_stress_result *result)
+{
+    char why[LS_OPTIONS_WHY_BYTES];
+    explain_nothing(e);
+    const int status = fail(e);
+    snprintf(why, sizeof why, "%s", e->why);
+    result->failure = why;
+    if (write_files(e, result) < 0) fail(e);
+    return status;
+}
+
+static int report(engine *e, const ls_stress_result *result)
+{
     int status = ls_stress_report_exit(result);
     ls_text text = {0};
     ls_stress_report_text(&text, result);
@@ -186,7 +203,8 @@ static int report(engine *e, const ls_stress_result *result)
     ls_text_close(&text);
     tell_first(e);
     if (e->main_script != NULL && ls_script_done(e->main_script, result, e->why, sizeof e->why) < 0) status = fail(e);
-    if (ls_stress_files_write(&files, result, e->why, sizeof e->why) < 0) status = fail(e);
+    if (write_files(e, result) < 0) status = fail(e);
+    if (ls_stress_failure_text(e->why, sizeof e->why, result) != NULL) fail(e);
     return status;
 }
 
@@ -198,8 +216,8 @@ static int measure(engine *e)
     ls_stress_result result = {0};
     const ls_stress_counters **counters = calloc(e->started, sizeof(void *));
     const ls_stress_checks **checks = calloc(e->started, sizeof(void *));
-    int status = STATUS_FAILED;
-    uint64_t start_ns = 0, requests = 0;
+    int status = LS_STRESS_EXIT_FAILED;
+    uint64_t start_ns = 0;
     snprintf(e->why, sizeof e->why, "not enough memory");
     if (counters == NULL || checks == NULL) goto end;
     for (unsigned i = 0; i < e->started; i++) {
@@ -208,27 +226,24 @@ static int measure(engine *e)
     }
     const bool good = wait_settled(e);
     start_ns = ls_clock_ns();
-    if (good && ls_stress_meter_open(&plan->config, counters, e->started, start_ns, &meter) == LS_OK) {
+    if (ls_stress_meter_open(&plan->config, counters, e->started, start_ns, &meter) < 0) goto end;
+    if (good) {
         for (unsigned i = 0; i < e->started; i++) ls_worker_go(&e->workers[i], start_ns);
         watch(e, meter);
     }
 end:
     stop_all(e);
     for (unsigned i = 0; i < e->started; i++) ls_worker_join(&e->workers[i]);
-    for (unsigned i = 0; i < e->started; i++) requests += ls_stress_read(&e->workers[i].count.requests);
     const char *error = script_error(e);
     if (error[0] != '\0') {
         snprintf(e->why, sizeof e->why, "%s", error);
-        fail(e);
-    } else if (requests == 0) {
-        explain_nothing(e);
         fail(e);
     } else if (meter == NULL ||
                ls_stress_meter_finish(meter, run_end_ns(e, start_ns), e->interrupted, checks, e->options.thresholds,
                                       e->options.threshold_count, &result) < 0) {
         fail(e);
     } else {
-        status = report(e, &result);
+        status = result.requests == 0 ? report_nothing(e, &result) : report(e, &result);
         ls_stress_result_close(&result);
     }
     ls_stress_meter_close(meter);
@@ -283,7 +298,8 @@ static int start_workers(engine *e)
     return LS_OK;
 }
 
-static int prepare(engine *e)
+/* *misused becomes false when an error is no longer one of the command line: a script's, or the world's. */
+static int prepare(engine *e, bool *misused)
 {
     ls_plan *plan = &e->options.plan;
     const ls_stress_files files = {.json = e->options.json, .csv = e->options.csv, .html = e->options.html};
@@ -293,6 +309,7 @@ static int prepare(engine *e)
         if (e->options.url != NULL &&
             (err = ls_target_parse(e->options.url, &plan->target, e->why, sizeof e->why)) < 0)
             return err;
+        *misused = false;
         if ((err = ls_script_open(plan, &e->main_script, e->why, sizeof e->why)) < 0) return err;
         if (plan->dialect == LS_DIALECT_TABLE) {
             err =
@@ -300,9 +317,11 @@ static int prepare(engine *e)
             if (err < 0) return err;
         } else {
             plan->mode = LS_PLAN_SCRIPT;
+            *misused = true; /* such a script says nothing of the load */
         }
     }
     if ((err = ls_options_finish(&e->options, e->why, sizeof e->why)) < 0) return err;
+    *misused = false;
     if ((err = ls_stress_files_probe(&files, e->why, sizeof e->why)) < 0) return err;
 
     const ls_stress_config *config = &plan->config;
@@ -336,16 +355,18 @@ int ls_stress_main(int argc, char **argv)
 {
     engine *e = calloc(1, sizeof *e);
     ls_signals *signals = NULL;
-    int status = STATUS_FAILED;
+    int status = LS_STRESS_EXIT_FAILED;
     if (e == NULL || ls_mutex_open(&e->mutex) < 0 || ls_cond_open(&e->cond) < 0) {
         fprintf(stderr, "luaserve stress: not enough memory\n");
         free(e);
         return status;
     }
+    bool misused = true; /* until everything that the command line says has been understood */
     int err = ls_options_parse(&e->options, argc, argv, e->why, sizeof e->why);
-    if (err == LS_OK && !e->options.help && (err = prepare(e)) == LS_OK) err = open_workers(e);
+    if (err == LS_OK && !e->options.help && (err = prepare(e, &misused)) == LS_OK) err = open_workers(e);
     if (err < 0) {
         fail(e);
+        if (misused && err == LS_EINVAL) status = LS_STRESS_EXIT_USAGE;
     } else if (e->options.help) {
         ls_options_usage(stdout);
         status = 0;

@@ -237,6 +237,10 @@ static void total(const ls_stress_meter *m, ls_stress_result *r)
         r->bytes_out += ls_stress_read(&c->bytes_out);
         r->connects += ls_stress_read(&c->connects);
         r->unsent += ls_stress_read(&c->unsent);
+        const uint64_t behind_ns = ls_stress_read(&c->behind_ns), wanted_ns = ls_stress_read(&c->wanted_ns);
+        if (behind_ns > r->behind_ns) r->behind_ns = behind_ns;
+        if (r->duration_ns > 0 && (double)wanted_ns > r->wanted * (double)r->duration_ns)
+            r->wanted = (double)wanted_ns / (double)r->duration_ns;
         for (size_t i = 0; i < LS_STRESS_ERROR_KINDS; i++) r->errors[i] += ls_stress_read(&c->errors[i]);
         for (size_t i = 0; i <= LS_STRESS_STATUS_MAX; i++) r->status[i] += ls_stress_read(&c->status[i]);
     }

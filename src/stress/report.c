@@ -60,7 +60,43 @@ void ls_stress_actual_text(char *buffer, size_t size, const ls_stress_threshold 
 
 int ls_stress_report_exit(const ls_stress_result *result)
 {
-    return ls_stress_result_missed(result) > 0 ? LS_STRESS_EXIT_MISSED : LS_STRESS_EXIT_MET;
+    const ls_stress_short is_short = ls_stress_result_short(result);
+    if (result->failure != NULL || is_short == LS_STRESS_SHORT_OF_TIME) return LS_STRESS_EXIT_FAILED;
+    if (ls_stress_result_missed(result) > 0) return LS_STRESS_EXIT_MISSED;
+    return is_short != LS_STRESS_SHORT_NOT ? LS_STRESS_EXIT_FAILED : LS_STRESS_EXIT_MET;
+}
+
+const char *ls_stress_failure_text(char *buffer, size_t size, const ls_stress_result *r)
+{
+    typedef unsigned long long ull;
+    char asked[48], rate[48], what[128], why[256], text[48];
+    const ls_stress_short is_short = ls_stress_result_short(r);
+    if (r->failure != NULL) {
+        snprintf(buffer, size, "%s", r->failure);
+        return buffer;
+    }
+    if (is_short == LS_STRESS_SHORT_NOT) return NULL;
+    ls_stress_time_text(text, sizeof text, (double)r->behind_ns);
+    if (r->unsent > 0)
+        snprintf(what, sizeof what, "%llu of %llu were due and never sent", (ull)r->unsent,
+                 (ull)ls_histogram_count(r->lag));
+    else
+        snprintf(what, sizeof what, "the last one was sent %s late", text);
+    if (is_short == LS_STRESS_SHORT_OF_CONNECTIONS) {
+        snprintf(why, sizeof why,
+                 "no connection was free; the server is too slow for this rate, or for %u connections (-c)",
+                 r->config.connections);
+    } else {
+        ls_stress_time_text(text, sizeof text, (double)ls_histogram_max(r->lag));
+        snprintf(why, sizeof why,
+                 "the load engine itself was late, by up to %s, with %.0f%% of a processor wanted by its busiest "
+                 "thread; give it more threads (-t) or processors, or a lower rate",
+                 text, r->wanted * 100);
+    }
+    snprintf(buffer, size, "asked for %s requests/s, reached %s: %s, as %s",
+             ls_fixed(asked, sizeof asked, ls_stress_result_asked(r), 1),
+             ls_fixed(rate, sizeof rate, ls_stress_result_rate(r), 1), what, why);
+    return buffer;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
@@ -76,8 +112,12 @@ static int blame(const char *path, int err, char *why, size_t why_size)
 static int probe(const char *path, char *why, size_t why_size)
 {
     if (path == NULL) return LS_OK;
-    FILE *to = fopen(path, "ab"); /* an older report stays until there is a new one */
-    if (to == NULL) return blame(path, ls_err_from_errno(errno), why, why_size);
+    FILE *to = fopen(path, "r+b"); /* a pipe does not wait for its other end with this */
+    if (to == NULL) {
+        const bool is_new = errno == ENOENT;
+        if ((to = fopen(path, "ab")) == NULL) return blame(path, ls_err_from_errno(errno), why, why_size);
+        if (is_new) (void)remove(path); /* a run that comes to nothing leaves no empty report */
+    }
     fclose(to);
     return LS_OK;
 }

@@ -13,8 +13,12 @@
 
 enum {
     LS_STRESS_EXIT_MET = 0,
+    LS_STRESS_EXIT_FAILED = 1,  /* the run, or the load that was asked for, could not be made */
+    LS_STRESS_EXIT_USAGE = 2,   /* the command line is wrong */
     LS_STRESS_EXIT_MISSED = 99, /* at least one threshold was missed */
 };
+
+enum { LS_STRESS_FAILURE_BYTES = 1024 }; /* of ls_stress_failure_text */
 
 /* The two lines that stand before the run: what wrk prints first. */
 void ls_stress_report_head(ls_text *to, const ls_stress_config *config);
@@ -38,7 +42,7 @@ typedef struct ls_stress_files {
     const char *html;
 } ls_stress_files;
 
-/* Before the run: can each of them be written? Creates those that do not exist and leaves the others as they are.
+/* Before the run: can each of them be written? What exists stays as it is, and what does not is not there afterwards.
  * On failure the code, and `why` names the file and the reason. */
 int ls_stress_files_probe(const ls_stress_files *files, char *why, size_t why_size);
 
@@ -46,8 +50,12 @@ int ls_stress_files_probe(const ls_stress_files *files, char *why, size_t why_si
  * written nevertheless. */
 int ls_stress_files_write(const ls_stress_files *files, const ls_stress_result *result, char *why, size_t why_size);
 
-/* LS_STRESS_EXIT_MET or LS_STRESS_EXIT_MISSED. */
+/* In this order: FAILED when there is a failure, or when the engine itself could not make the load, so that its figures
+ * judge nobody; MISSED, also when it is the server that was too slow for the load; FAILED for that alone; MET. */
 int ls_stress_report_exit(const ls_stress_result *result);
+
+/* One line: why the run could not be made as it was asked for; NULL: it was. */
+const char *ls_stress_failure_text(char *buffer, size_t size, const ls_stress_result *result);
 
 /* ---- parts that the reports share ------------------------------------------------------------------------------- */
 

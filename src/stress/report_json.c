@@ -121,6 +121,7 @@ static void put_totals(ls_text *to, const ls_stress_result *r)
     put_number(to, "requests_per_s", ls_stress_result_rate(r));
     put_number(to, "asked_per_s", or_null(ls_stress_result_asked(r), r->config.open_loop));
     put_count(to, "unsent", r->unsent);
+    put_number(to, "behind_s", or_null(s(r->behind_ns), r->config.open_loop));
     put_count(to, "connects", r->connects);
     put_count(to, "bytes_in", r->bytes_in);
     put_count(to, "bytes_out", r->bytes_out);
@@ -289,6 +290,9 @@ static void put_series(ls_text *to, const ls_stress_result *r)
 
 void ls_stress_report_json(ls_text *to, const ls_stress_result *r)
 {
+    static const char *const short_of[] = {
+        [LS_STRESS_SHORT_OF_CONNECTIONS] = "connections", [LS_STRESS_SHORT_OF_TIME] = "time"};
+    char failure[LS_STRESS_FAILURE_BYTES];
     ls_text_put(to, "{");
     put_string(to, "format", "luaserve-stress");
     put_count(to, "version", FORMAT);
@@ -296,6 +300,8 @@ void ls_stress_report_json(ls_text *to, const ls_stress_result *r)
     put_started(to, r->started_us);
     put_bool(to, "interrupted", r->interrupted);
     put_count(to, "exit_status", (uint64_t)ls_stress_report_exit(r));
+    put_string(to, "failure", ls_stress_failure_text(failure, sizeof failure, r));
+    put_string(to, "short_of", short_of[ls_stress_result_short(r)]);
     put_config(to, &r->config);
     put_totals(to, r);
     open_value(to, "latency_us", "{");

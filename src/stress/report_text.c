@@ -178,7 +178,7 @@ static void put_errors(ls_text *to, const ls_stress_result *r)
 static void put_warnings(ls_text *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
-    char a[48], b[48], c[48];
+    char a[48], b[48], c[48], failure[LS_STRESS_FAILURE_BYTES];
     double asked = ls_stress_result_asked(r), rate = ls_stress_result_rate(r);
     if (r->interrupted) {
         ls_stress_time_text(a, sizeof a, (double)r->duration_ns);
@@ -186,11 +186,11 @@ static void put_warnings(ls_text *to, const ls_stress_result *r)
     }
     /* What is on its way when the run ends, a request for each connection at most, is no fault of anyone. */
     double allowed = asked * 0.01 * seconds_of(r) + r->config.connections;
-    if (asked > 0 && asked * seconds_of(r) - (double)r->requests > allowed) {
-        ls_text_format(to, "Warning: asked for %s requests/s, reached %s (%s%%)", ls_fixed(a, sizeof a, asked, 1),
+    if (ls_stress_failure_text(failure, sizeof failure, r) != NULL) {
+        ls_text_format(to, "Failed: %s\n", failure);
+    } else if (asked > 0 && asked * seconds_of(r) - (double)r->requests > allowed) {
+        ls_text_format(to, "Warning: asked for %s requests/s, reached %s (%s%%)\n", ls_fixed(a, sizeof a, asked, 1),
                        ls_fixed(b, sizeof b, rate, 1), ls_fixed(c, sizeof c, 100 * rate / asked, 1));
-        if (r->unsent > 0) ls_text_format(to, "; %llu were due and had not been sent at the end", (ull)r->unsent);
-        ls_text_put(to, "\n");
     }
     if (ls_stress_result_lags(r)) {
         ls_stress_time_text(a, sizeof a, (double)ls_histogram_at(r->lag, 99));

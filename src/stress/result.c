@@ -6,6 +6,9 @@
 #define LAG_NS_MAX  UINT64_C(1000000) /* an engine that is later than this for one request in a hundred is too busy */
 #define LAG_PERCENT 99.0
 
+#define SHORT_LAG_NS UINT64_C(10000000)
+#define SHORT_WANTED 0.9
+
 void ls_stress_result_close(ls_stress_result *r)
 {
     ls_histogram_close(r->sent);
@@ -45,6 +48,24 @@ uint64_t ls_stress_result_statuses(const ls_stress_result *r, unsigned from, uns
 bool ls_stress_result_lags(const ls_stress_result *r)
 {
     return r->lag != NULL && ls_histogram_at(r->lag, LAG_PERCENT) >= LAG_NS_MAX;
+}
+
+/* Requests that the engine saw later than SHORT_LAG_NS after they were due. */
+static double seen_late(const ls_stress_result *r)
+{
+    return (double)ls_histogram_count(r->lag) * (100 - ls_histogram_below(r->lag, SHORT_LAG_NS)) / 100;
+}
+
+ls_stress_short ls_stress_result_short(const ls_stress_result *r)
+{
+    const double share = LS_STRESS_SHORT_PERCENT / 100;
+    if (r->lag == NULL || r->behind_ns < LS_STRESS_SHORT_NS) return LS_STRESS_SHORT_NOT;
+    const bool unsent = (double)r->unsent > share * (double)ls_histogram_count(r->lag);
+    const bool behind = r->config.requests > 0 && (double)r->behind_ns > share * (double)r->duration_ns;
+    if (!unsent && !behind) return LS_STRESS_SHORT_NOT;
+    if (r->wanted >= SHORT_WANTED) return LS_STRESS_SHORT_OF_TIME;
+    const bool late = unsent ? 2 * seen_late(r) >= (double)r->unsent : 2 * ls_histogram_max(r->lag) >= r->behind_ns;
+    return late ? LS_STRESS_SHORT_OF_TIME : LS_STRESS_SHORT_OF_CONNECTIONS;
 }
 
 double ls_stress_result_asked(const ls_stress_result *r)

@@ -61,12 +61,16 @@ typedef struct ls_stress_result {
     int64_t started_us;   /* wall clock, microseconds since 1970 UTC */
     uint64_t duration_ns; /* how long it took */
     bool interrupted;     /* ended early by the user or the script */
+    const char
+        *failure; /* why the run could not be made; NULL: it was, unless ls_stress_result_short says otherwise */
 
     uint64_t requests;
     uint64_t bytes_in;
     uint64_t bytes_out;
     uint64_t connects;
-    uint64_t unsent; /* open loop: due, and not sent when the run ended */
+    uint64_t unsent;    /* open loop: due, and not sent when the run ended */
+    uint64_t behind_ns; /* open loop: how long the first of them had waited; none: how late the last one was sent */
+    double wanted; /* of the run, the share for which the busiest thread had or wanted a processor: 1 is all of it */
     uint64_t errors[LS_STRESS_ERROR_KINDS];
     uint64_t status[LS_STRESS_STATUS_MAX + 1];
     ls_stress_checks checks;
@@ -96,6 +100,24 @@ uint64_t ls_stress_result_statuses(const ls_stress_result *result, unsigned from
 /* The engine was late against its own schedule by 1 ms or more for one request in a hundred: its figures say more about
  * this machine than about the server. False in closed loop. */
 bool ls_stress_result_lags(const ls_stress_result *result);
+
+/* Open loop: was the load made that was asked for? Not when it was behind its schedule at the end by LS_STRESS_SHORT_NS or
+ * more, and then more than LS_STRESS_SHORT_PERCENT of the requests that were due had not been sent, or, of a run with a
+ * number of requests, the last one left later than it was due by that share of the run.
+ *
+ * Whose doing that was: the engine's, when its busiest thread had or wanted a processor for nine tenths of the run, or when
+ * it saw half as many requests late, by 10 ms or more, as were not sent (of a number: when it was late by half of what the
+ * last one was). Else they waited for a connection, of which the server keeps all busy. */
+#define LS_STRESS_SHORT_PERCENT 1.0
+#define LS_STRESS_SHORT_NS      UINT64_C(100000000)
+
+typedef enum ls_stress_short {
+    LS_STRESS_SHORT_NOT,
+    LS_STRESS_SHORT_OF_CONNECTIONS, /* the server's doing */
+    LS_STRESS_SHORT_OF_TIME         /* the engine's */
+} ls_stress_short;
+
+ls_stress_short ls_stress_result_short(const ls_stress_result *result);
 
 /* The rate that the schedule asked for on average, stages included; 0 in closed loop. */
 double ls_stress_result_asked(const ls_stress_result *result);

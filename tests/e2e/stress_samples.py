@@ -108,12 +108,13 @@ LATENCY = {"count": COUNT, "min": MAYBE, "mean": MAYBE, "stdev": MAYBE, "max": M
 CURVED = dict(LATENCY, curve=list)
 SCHEMA = {
     "format": TEXT, "version": COUNT, "luaserve": TEXT, "started": TEXT, "interrupted": FLAG, "exit_status": COUNT,
+    "failure": (str, type(None)), "short_of": (str, type(None)),
     "config": {"target": TEXT, "script": (str, type(None)), "mode": TEXT, "threads": COUNT, "connections": COUNT,
                "duration_s": MAYBE, "requests": MAYBE, "rate_per_s": MAYBE, "pipeline": COUNT, "keepalive": FLAG,
                "timeout_s": MAYBE, "backend": TEXT,
                "stages": [{"duration_s": NUMBER, "rate_per_s": MAYBE, "connections": MAYBE}]},
     "totals": {"duration_s": NUMBER, "requests": COUNT, "requests_per_s": NUMBER, "asked_per_s": MAYBE, "unsent": COUNT,
-               "connects": COUNT, "bytes_in": COUNT, "bytes_out": COUNT, "bytes_in_per_s": NUMBER,
+               "behind_s": MAYBE, "connects": COUNT, "bytes_in": COUNT, "bytes_out": COUNT, "bytes_in_per_s": NUMBER,
                "bytes_out_per_s": NUMBER},
     "latency_us": {"corrected": CURVED, "uncorrected": CURVED},
     "engine_lag_us": LATENCY, "engine_late": FLAG,

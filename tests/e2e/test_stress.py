@@ -11,7 +11,8 @@ import time
 import unittest
 import zlib
 
-from luaserve_e2e import E2E, LUASERVE, REPORT, ROOT, SANITIZER, WAIT, main, repeats, run_program, scratch
+from luaserve_e2e import (E2E, LUASERVE, REPORT, ROOT, SANITIZER, WAIT, main, not_on_windows, repeats, run_program,
+                          scratch)
 
 EXAMPLES = os.path.join(ROOT, "examples", "stress")
 SITE = """
@@ -156,9 +157,9 @@ class Stress(E2E):
             self.assertEqual(ran.totals["requests"], requests, ran)
         return ran
 
-    def fails(self, ran, *texts):
+    def fails(self, ran, *texts, status=1):
         """It could not be made, and says so in one line (or with the grammar below it)."""
-        self.assertEqual(ran.status, 1, ran)
+        self.assertEqual(ran.status, status, ran)
         for text in texts:
             self.assertIn(text, ran.err)
         self.assertTrue(ran.err.startswith("luaserve stress: "), ran)
@@ -168,7 +169,12 @@ class Stress(E2E):
 class Loads(Stress):
     def all_due(self, ran, count):
         """Every request that was due was answered, or is told of; on a machine that stands still some cannot leave."""
-        self.good(ran)
+        if ran.status == 1:
+            self.assertGreaterEqual(ran.totals["behind_s"], 0.1, ran)
+            self.assertEqual(ran.report["failure"], ran.err[len("luaserve stress: "):-1], ran)
+        else:
+            self.good(ran)
+        self.assertEqual(ran.errors, {}, ran)
         self.assertEqual(ran.totals["requests"] + ran.totals["unsent"], count, ran)
         return ran
 
@@ -242,11 +248,32 @@ class Loads(Stress):
         self.assertEqual(ran.report["engine_lag_us"]["count"], 500)
 
     def test_an_open_loop_with_a_number(self):
-        self.good(stress("-R", "1000", "-n", "101", "-t", "2", self.url + "/"), 101)
-        self.good(stress("-R", "1000000", "-n", "101", "-t", "2", self.url + "/"), 101)  # all are due at once
+        self.all_due(stress("-R", "1000", "-n", "101", "-t", "2", self.url + "/"), 101)
+        self.all_due(stress("-R", "1000000", "-n", "101", "-t", "2", self.url + "/"), 101)  # all are due at once
 
     def test_an_open_loop_with_pipelines(self):
         self.all_due(stress("-R", "500", "-d", "500ms", "-c", "2", "--pipeline", "8", self.url + "/chunks"), 250)
+
+    def test_a_pipeline_is_filled_by_what_is_due(self):
+        """A server that answers ten when it has ten: when ten answers come together, as many that wait leave."""
+        def serve(conn, _):
+            data = b""
+            while True:
+                while data.count(b"\r\n\r\n") < 10:
+                    more = conn.recv(65536)
+                    if not more:
+                        return
+                    data += more
+                data = data.split(b"\r\n\r\n", 10)[10]
+                conn.sendall(OK * 10)
+
+        ran = stress("-R", "100000", "-n", "200", "-c", "1", "--pipeline", "10", self.small(serve).url)
+        self.assertEqual((ran.totals["requests"], ran.errors), (200, {}), ran)
+
+    def test_a_script_of_several_requests_keeps_the_rate(self):
+        script = "local r function init() r = wrk.format():rep(4) end function request() return r end"
+        self.all_due(stress("-R", "400", "-d", "500ms", "-c", "20", "-t", "1", "-s", "own.lua", self.url + "/",
+                            files={"own_lua": script}), 200)
 
     def test_stages_of_rates(self):
         self.all_due(stress("--stages", "500ms:400,500ms:0", self.url + "/"), 200)
@@ -257,18 +284,67 @@ class Loads(Stress):
         self.assertLessEqual(most, 12)
         self.assertGreaterEqual(ran.totals["connects"], 12)
 
-    def test_a_rate_that_cannot_be_reached(self):
-        def slow(conn, _):
+    def slow(self):
+        def serve(conn, _):
             while head_of(conn):
                 time.sleep(0.02)
                 conn.sendall(OK)
 
-        ran = stress("-R", "5000", "-d", "1s", "-c", "2", self.small(slow).url)
-        self.assertEqual(ran.status, 0, ran)
-        self.assertRegex(ran.out, "asked for 5000.* reached")
-        self.assertGreater(ran.totals["unsent"], 4000)
+        return self.small(serve).url
+
+    def falls_short(self, ran, of, text, status=1):
+        self.assertEqual(ran.status, status, ran)
+        self.assertEqual((ran.report["short_of"], ran.report["exit_status"]), (of, status), ran)
+        self.assertIn(text, ran.report["failure"])
+        self.assertEqual(ran.err, "luaserve stress: %s\n" % ran.report["failure"])
+        self.assertIn("\nFailed: %s\n" % ran.report["failure"], ran.out)
+
+    def test_a_rate_that_the_server_cannot_take(self):
+        ran = stress("-R", "5000", "-d", "2s", "-c", "2", self.slow())
+        self.falls_short(ran, "connections", "no connection was free")
+        self.assertRegex(ran.err, r"asked for 5000\.0 requests/s, reached \d+\.\d: \d+ of 10000 were due and never sent, ")
+        self.assertGreater(ran.totals["unsent"], 8000)
         # What was due and never sent is as old as it is: half of them waited for half of the run and longer.
-        self.assertGreater(ran.report["latency_us"]["corrected"]["percentiles"]["p50"], 300e3)
+        self.assertGreater(ran.report["latency_us"]["corrected"]["percentiles"]["p50"], 600e3)
+
+    def test_a_number_that_cannot_be_sent_in_time(self):
+        ran = stress("-R", "5000", "-n", "200", "-c", "2", self.slow())
+        self.assertEqual(ran.totals["requests"], 200)
+        self.falls_short(ran, "connections", "the last one was sent ")
+        self.assertGreater(ran.totals["behind_s"], 1)
+
+    def test_a_threshold_missed_by_a_server_that_is_too_slow(self):
+        ran = stress("-R", "5000", "-d", "1s", "-c", "2", "--threshold", "p99 < 1ms", self.slow())
+        self.falls_short(ran, "connections", "no connection was free", 99)
+
+    @not_on_windows("there a process cannot be stopped by a signal")
+    def test_an_engine_that_stands_still(self):
+        """It is stopped from its first request to behind its end; all that was due meanwhile is its own fault."""
+        begun = threading.Event()
+
+        def serve(conn, _):
+            while head_of(conn):
+                begun.set()
+                conn.sendall(OK)
+
+        server = self.small(serve)
+        for threshold, first in ("p99 < 1us", True), ("errors == 0", False):
+            with self.subTest(threshold), scratch() as where:
+                begun.clear()
+                process = subprocess.Popen(
+                    [LUASERVE, "stress", "-q", "--json", "report.json", "-R", "100", "-d", "2s", "-c", "2", "-t", "1",
+                     "--threshold", threshold, server.url],
+                    cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.assertTrue(begun.wait(WAIT))
+                process.send_signal(signal.SIGSTOP)
+                time.sleep(2.2)  # longer than the run
+                process.send_signal(signal.SIGCONT)
+                out, err = process.communicate(timeout=WAIT)
+                with open(os.path.join(where, "report.json")) as file:
+                    ran = Ran(process.returncode, out, err, json.load(file))
+                self.falls_short(ran, "time", "the load engine itself was late, by up to ")
+                self.assertEqual(ran.report["thresholds"][0]["met"], not first)
+                self.assertEqual(ran.totals["requests"] + ran.totals["unsent"], 200)
 
     def test_interrupted(self):
         with scratch() as where:
@@ -282,7 +358,6 @@ class Loads(Stress):
             self.assertIn("requests in", out)
             with open(os.path.join(where, "report.json")) as file:
                 self.assertTrue(json.load(file)["interrupted"])
-
 
     def test_interrupted_twice(self):
         """A hook that never returns cannot be waited for."""
@@ -443,7 +518,7 @@ class Honest(Stress):
         So 10 % wait for 0.2 s or more, and the worst of a thousand is the whole freeze. Fifty connections are stuck in it,
         and see it as 50 slow answers: 8 %."""
         ran, frozen_us = self.frozen("-R", "200", "-d", "3s")
-        self.good(ran)
+        self.assertEqual(ran.errors, {}, ran)
         self.assertEqual(ran.totals["requests"] + ran.totals["unsent"], 600, ran)
         corrected = ran.report["latency_us"]["corrected"]["percentiles"]
         uncorrected = ran.report["latency_us"]["uncorrected"]["percentiles"]
@@ -581,8 +656,8 @@ function init() print("asking " .. tostring(wrk.thread.addr)) end
         failed = {name: count for name, (_, count) in ran.checks.items()}
         self.assertEqual(failed, {"status": 0, "type": 0, "own name": 0})
         self.assertEqual(ran.checks["status"][0], ran.totals["requests"])
-        ran = self.good(stress("--stages", "300ms:100,100ms:0", os.path.join(EXAMPLES, "ramp.lua"), self.url + "/"))
-        self.assertEqual(ran.totals["requests"] + ran.totals["unsent"], 20)
+        ran = stress("--stages", "300ms:100,100ms:0", os.path.join(EXAMPLES, "ramp.lua"), self.url + "/")
+        self.assertEqual((ran.errors, ran.totals["requests"] + ran.totals["unsent"]), ({}, 20), ran)
         ran = self.good(stress(os.path.join(EXAMPLES, "session.lua"), self.url), 400)
         self.assertEqual(ran.checks, {"status": (400, 0)})
         self.assertRegex(ran.out, r"(?m)^400 requests, median [0-9.]+ ms$")
@@ -744,13 +819,17 @@ class Wrong(Stress):
         self.fails(stress("https://127.0.0.1/"), "TLS is not built in")
         self.fails(stress("ws://127.0.0.1/"), "WebSocket is not built in")
         self.fails(stress("unix:/does/not/exist"), "unix:/does/not/exist")
-        self.fails(stress(self.url + "/#x"), "fragment")
+        self.fails(stress(self.url + "/#x"), "fragment", status=2)
 
     def test_options(self):
-        self.fails(stress("-c", "0", self.url), "-c", "a number from 1")
-        self.fails(stress("--threshold", "p99 <", self.url), "METRIC")
+        """2: a command line that is wrong, as for a site; 1: it is understood, and cannot be done."""
+        self.fails(stress("-c", "0", self.url), "-c", "a number from 1", status=2)
+        self.fails(stress("--threshold", "p99 <", self.url), "METRIC", status=2)
+        self.fails(stress("-t", "4", "-c", "2", self.url), "4 threads need at least as many connections", status=2)
+        self.fails(stress("-R", "100", "--sends", "3", self.tcp), "--sends is a closed loop", status=2)
+        self.fails(stress("--no-such", self.url), "--no-such", status=2)
         self.fails(stress("--json", "/does/not/exist/x", self.url), "/does/not/exist/x")
-        self.fails(stress(), "what is to be put under load")
+        self.fails(stress(), "what is to be put under load", status=2)
         status, out, _ = run_program(["stress", "--help"])
         self.assertEqual(status, 0)
         self.assertIn("usage: luaserve stress [options] URL", out)
@@ -829,6 +908,31 @@ class Wrong(Stress):
 
     def test_hanging_up_at_once(self):
         self.fails(stress("-c", "2", "-n", "6", self.small(lambda conn, _: head_of(conn)).url), "without an answer")
+
+    def test_nothing_answered_is_reported_in_the_files(self):
+        def silent(conn, _):
+            head_of(conn)
+            head_of(conn)  # until the client goes
+
+        ran = stress("-c", "2", "-n", "4", "--timeout", "200ms", "--csv", "report.csv", "--threshold", "errors == 0",
+                     self.small(silent).url)
+        self.fails(ran, "no answer came in time")
+        self.assertEqual((ran.report["exit_status"], ran.report["failure"]), (1, ran.err[len("luaserve stress: "):-1]))
+        self.assertEqual((ran.totals["requests"], ran.errors), (0, {"total": 4, "timeout": 4}))
+        self.assertFalse(ran.report["thresholds"][0]["met"])
+
+    def test_a_run_that_is_not_made_leaves_no_file(self):
+        closed = socket.socket()
+        closed.bind(("127.0.0.1", 0))
+        with scratch(old_json="an older report") as where:
+            for name in "new.json", "old.json":
+                status, _, err = run_program(["stress", "--json", name, "http://127.0.0.1:%d/" % closed.getsockname()[1]],
+                                             WAIT, cwd=where)
+                self.assertEqual((status, "connection refused" in err), (1, True), err)
+            self.assertEqual(os.listdir(where), ["old.json"])
+            with open(os.path.join(where, "old.json")) as file:
+                self.assertEqual(file.read(), "an older report")
+        closed.close()
 
     def test_never_an_answer(self):
         def silent(conn, _):

@@ -72,7 +72,7 @@ class Files(E2E):
         self.assertRegex(out, r"\n  500 requests in [\d.]+m?s, [\d.]+KB read\nRequests/sec: +[\d.]+\nTransfer/sec: +[\d.]+[KM]B\n\Z")
 
     def test_open_loop(self):
-        run, (series, percents), _, out, _ = self.files("-c", "4", "-t", "1", "-R", "200", "-d", "1s", "-q")
+        run, (series, percents), _, out, _ = self.files("-c", "50", "-t", "1", "-R", "200", "-d", "1s", "-q")
         self.assertEqual(run["config"]["mode"], "open")
         self.assertEqual(run["totals"]["asked_per_s"], 200)
         self.assertEqual(run["totals"]["requests"] + run["totals"]["unsent"], 200)
@@ -97,7 +97,7 @@ class Files(E2E):
         self.assertIn("  Non-2xx or 3xx responses: 100\n", out)
 
     def test_bad_thresholds_and_files_are_said_before_the_run(self):
-        out, err = self.stress("--threshold", "p99 < 5", status=1)
+        out, err = self.stress("--threshold", "p99 < 5", status=2)
         self.assertEqual(out, "")
         self.assertIn('threshold "p99 < 5": a latency needs a unit: us, ms or s', err)
         self.assertIn("OPERATOR  <  <=  >  >=  ==", err)
@@ -131,7 +131,7 @@ class Files(E2E):
         self.assertIn("  MISSED  checks == 0 (measured: 40)\n", out)
 
     def test_lines_where_nobody_looks(self):
-        out, err = self.stress("-c", "2", "-R", "100", "-d", "2200ms")
+        out, err = self.stress("-c", "50", "-R", "100", "-d", "2200ms")
         lines = err.splitlines()
         self.assertRegex(lines[0], r"\A    1s  \d+ requests/s  p50 [\d.]+[um]s  p99 [\d.]+[um]?s  max [\d.]+[um]?s  errors 0\Z")
         self.assertRegex(lines[1], r"\A    2s  ")
@@ -170,12 +170,12 @@ class Files(E2E):
         return data.decode("utf-8")
 
     def test_the_view_is_drawn_and_gone_at_the_end(self):
-        process, master = self.on_terminal("-c", "4", "-R", "300", "-d", "1500ms")
+        process, master = self.on_terminal("-c", "90", "-R", "300", "-d", "1500ms")
         screen = Screen(80)
         drawn = self.read(master, lambda data: data.count(b"\x1b[K") >= 3 and data.endswith(b"\n"))
         screen.feed(drawn)
         self.assertRegex(screen.text()[0], r"\A\[.*\] +\d+%  \d\.\ds of 1\.5s, \d\.\ds left\Z")
-        self.assertRegex(screen.text()[1], r"\A\d+/s of 300  0 errors  \d+ requests  4 connections\Z")
+        self.assertRegex(screen.text()[1], r"\A\d+/s of 300  0 errors  \d+ requests  90 connections\Z")
         rest = self.read(master, lambda data: False)
         screen.feed(rest)
         self.assertEqual(screen.text(), [])
@@ -188,7 +188,7 @@ class Files(E2E):
     def test_an_early_end_still_reports(self):
         with scratch() as where:
             name = os.path.join(where, "run.json")
-            process, master = self.on_terminal("-c", "4", "-R", "300", "-d", "10m", "--json", name)
+            process, master = self.on_terminal("-c", "90", "-R", "300", "-d", "10m", "--json", name)
             self.read(master, lambda data: re.search(rb"[1-9]\d* requests", data))
             process.send_signal(signal.SIGINT)
             out = process.stdout.read().decode()

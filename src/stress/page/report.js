@@ -426,9 +426,10 @@ function head() {
 
   const warnings = [];
   if (run.interrupted) warnings.push(`The run was ended early, after ${secondsText(t.duration_s)}.`);
-  if (t.asked_per_s && (t.asked_per_s - t.requests_per_s) * t.duration_s > 0.01 * t.asked_per_s * t.duration_s + c.connections) {
-    warnings.push(`Asked for ${rateText(t.asked_per_s)} requests per second, reached ${rateText(t.requests_per_s)}.` +
-      (t.unsent ? ` ${countText(t.unsent)} requests were due and had not been sent at the end.` : ""));
+  if (run.failure) {
+    warnings.push(`The run could not be made: ${run.failure}.`);
+  } else if (t.asked_per_s && (t.asked_per_s - t.requests_per_s) * t.duration_s > 0.01 * t.asked_per_s * t.duration_s + c.connections) {
+    warnings.push(`Asked for ${rateText(t.asked_per_s)} requests per second, reached ${rateText(t.requests_per_s)}.`);
   }
   const refused = run.status_classes["4xx"] + run.status_classes["5xx"];
   if (refused) {

@@ -238,6 +238,65 @@ static void late_engine(void **state)
     assert_false(ls_stress_result_lags(&r));
 }
 
+/* 1000 requests were due, and `late` of them seen 20 ms late. */
+static ls_stress_short short_of(const char *what, uint64_t unsent, uint64_t behind_ms, int late, double wanted)
+{
+    ls_stress_result r = {.config = sample_open_config(),
+                          .duration_ns = SAMPLE_SECOND,
+                          .unsent = unsent,
+                          .behind_ns = behind_ms * 1000000,
+                          .wanted = wanted,
+                          .lag = ls_histogram_open()};
+    if (strcmp(what, "number") == 0) r.config.requests = 1000;
+    for (int i = 0; i < 1000; i++) ls_histogram_record(r.lag, i < late ? 20000000 : 1000);
+    const ls_stress_short is_short = ls_stress_result_short(&r);
+    ls_stress_result_close(&r);
+    return is_short;
+}
+
+static void a_load_that_could_not_be_made(void **state)
+{
+    (void)state;
+    assert_int_equal(short_of("time", 10, 900, 0, 0.1), LS_STRESS_SHORT_NOT); /* 1 % */
+    assert_int_equal(short_of("time", 11, 99, 0, 0.1), LS_STRESS_SHORT_NOT);
+    assert_int_equal(short_of("time", 11, 100, 0, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS);
+    assert_int_equal(short_of("time", 100, 900, 49, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS);
+    assert_int_equal(short_of("time", 100, 900, 50, 0.1), LS_STRESS_SHORT_OF_TIME);
+    assert_int_equal(short_of("time", 100, 900, 0, 0.89), LS_STRESS_SHORT_OF_CONNECTIONS);
+    assert_int_equal(short_of("time", 100, 900, 0, 0.9), LS_STRESS_SHORT_OF_TIME);
+    assert_int_equal(short_of("time", 0, 900, 1000, 1), LS_STRESS_SHORT_NOT); /* late, and all of it sent */
+    assert_int_equal(short_of("number", 0, 99, 0, 0.1), LS_STRESS_SHORT_NOT);
+    assert_int_equal(short_of("number", 0, 100, 0, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS);
+    assert_int_equal(short_of("number", 0, 100, 1, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS); /* 20 ms of 100 */
+    assert_int_equal(short_of("number", 0, 100, 0, 1), LS_STRESS_SHORT_OF_TIME);
+
+    ls_stress_result r = {.unsent = 100};
+    assert_int_equal(ls_stress_result_short(&r), LS_STRESS_SHORT_NOT); /* a closed loop */
+    r.lag = ls_histogram_open();
+    r.unsent = 0;
+    assert_int_equal(ls_stress_result_short(&r), LS_STRESS_SHORT_NOT); /* nothing was due */
+    ls_stress_result_close(&r);
+}
+
+/* Of several threads the one that is furthest behind, and the one that wanted most. */
+static void what_threads_say_at_the_end(void **state)
+{
+    const ls_stress_config config = sample_open_config();
+    ls_stress_result r;
+    sample s;
+    (void)state;
+    sample_open(&s, &config);
+    atomic_store(&s.counters[0].behind_ns, 7);
+    atomic_store(&s.counters[1].behind_ns, 5);
+    atomic_store(&s.counters[0].wanted_ns, SAMPLE_SECOND / 4);
+    atomic_store(&s.counters[1].wanted_ns, SAMPLE_SECOND / 2);
+    s.now += SAMPLE_SECOND;
+    sample_finish(&s, false, NULL, 0, &r);
+    assert_true(r.behind_ns == 7 && r.wanted == 0.5);
+    sample_close(&s);
+    ls_stress_result_close(&r);
+}
+
 static void checks_by_name(void **state)
 {
     ls_stress_checks a = {0}, b = {0};
@@ -294,6 +353,8 @@ int main(void)
         cmocka_unit_test(at_the_limit_of_intervals_and_one_past),
         cmocka_unit_test(what_stages_ask_for),
         cmocka_unit_test(late_engine),
+        cmocka_unit_test(a_load_that_could_not_be_made),
+        cmocka_unit_test(what_threads_say_at_the_end),
         cmocka_unit_test(checks_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

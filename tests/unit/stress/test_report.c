@@ -169,6 +169,53 @@ static void texts_of_scripts_cannot_steer_the_terminal(void **state)
     free(text);
 }
 
+/* The engine's own failure judges nobody; a server that is too slow for the load has missed what it missed. */
+static void a_load_that_could_not_be_made(void **state)
+{
+    static const struct {
+        const char *failure;
+        uint64_t unsent;
+        double wanted;
+        bool missed;
+        int status;
+        const char *text;
+    } rows[] = {
+        {NULL, 0, 0, false, 0, NULL},
+        {NULL, 0, 0, true, 99, NULL},
+        {NULL, 50, 0, false, 1,
+         "asked for 4000.0 requests/s, reached 100.0: 50 of 100 were due and never sent, as no connection was free; "
+         "the "
+         "server is too slow for this rate, or for 64 connections (-c)"},
+        {NULL, 50, 0, true, 99, "no connection was free"},
+        {NULL, 50, 0.97, false, 1,
+         "the load engine itself was late, by up to 1.00us, with 97% of a processor wanted by its busiest thread"},
+        {NULL, 50, 0.97, true, 1, "the load engine itself was late"},
+        {"nobody listens", 0, 0, true, 1, "nobody listens"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ls_stress_threshold threshold = {.met = !rows[i].missed};
+        char text[LS_STRESS_FAILURE_BYTES];
+        ls_stress_result r = {.config = sample_open_config(),
+                              .duration_ns = SAMPLE_SECOND,
+                              .requests = 100,
+                              .failure = rows[i].failure,
+                              .unsent = rows[i].unsent,
+                              .behind_ns = SAMPLE_SECOND,
+                              .wanted = rows[i].wanted,
+                              .lag = ls_histogram_open(),
+                              .thresholds = &threshold,
+                              .threshold_count = 1};
+        for (int k = 0; k < 100; k++) ls_histogram_record(r.lag, 1000);
+        assert_int_equal(ls_stress_report_exit(&r), rows[i].status);
+        if (rows[i].text == NULL)
+            assert_null(ls_stress_failure_text(text, sizeof text, &r));
+        else
+            assert_has(ls_stress_failure_text(text, sizeof text, &r), rows[i].text);
+        ls_histogram_close(r.lag);
+    }
+}
+
 static void exit_status(void **state)
 {
     static const struct {
@@ -212,6 +259,7 @@ int main(void)
         cmocka_unit_test(a_late_engine_is_warned_of),
         cmocka_unit_test(nothing_answered),
         cmocka_unit_test(texts_of_scripts_cannot_steer_the_terminal),
+        cmocka_unit_test(a_load_that_could_not_be_made),
         cmocka_unit_test(exit_status),
         cmocka_unit_test(files_that_cannot_be_written),
     };
