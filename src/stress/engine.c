@@ -149,7 +149,7 @@ static void explain_nothing(engine *e)
     }
     snprintf(e->why, sizeof e->why, "%s: %s", config->target,
              e->interrupted ? "interrupted before the first answer"
-             : timeouts > 0 ? "no answer came in time"
+             : timeouts > 0 ? "no whole answer came in time"
              : reads > 0    ? "the server closed every connection without an answer"
                             : "no answer came before the end");
 }

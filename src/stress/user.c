@@ -190,6 +190,7 @@ static bool take_stream(ls_user *u, int64_t result)
 {
     ls_worker *w = u->worker;
     if (result <= 0) {
+        if (result < 0 && u->outstanding > 0) ls_worker_complain(w, ls_err_text((int)result), "", 0);
         if (result == 0)
             w->proto->ended(u);
         else

@@ -28,7 +28,8 @@ uint64_t ls_worker_now(ls_worker *w)
 void ls_worker_complain(ls_worker *w, const char *why, const char *bytes, size_t len)
 {
     if (w->complaint[0] != '\0') return;
-    size_t at = (size_t)snprintf(w->complaint, sizeof w->complaint, "%s: \"", why);
+    size_t at = (size_t)snprintf(w->complaint, sizeof w->complaint, len > 0 ? "%s: \"" : "%s", why);
+    if (len == 0) return;
     for (size_t i = 0; i < len && i < 48 && at + 8 < sizeof w->complaint; i++) {
         const unsigned char c = (unsigned char)bytes[i];
         at += (size_t)snprintf(w->complaint + at, sizeof w->complaint - at,

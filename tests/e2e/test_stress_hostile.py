@@ -1,0 +1,283 @@
+"""luaserve stress when something is wrong: its command line, its target, what a server answers."""
+import os
+import socket
+import struct
+import threading
+
+from luaserve_e2e import WAIT, main, run_program, scratch
+from stress_e2e import FIRST, OK, Stress, head_of, stress
+
+
+H = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = H + b"Transfer-Encoding: chunked\r\n\r\n"
+# What a server answers each request with, and what the run says of it.
+BAD_ANSWERS = (
+    (H + b"Content-Length: -1\r\n\r\n", "bad Content-Length"),
+    (H + b"Content-Length: +1\r\n\r\nx", "bad Content-Length"),
+    (H + b"Content-Length: 1, 1\r\n\r\nx", "bad Content-Length"),
+    (H + b"Content-Length: 18446744073709551615\r\n\r\nx", "bad Content-Length"),
+    (H + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nx", "several Content-Length fields"),
+    (H + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding with Content-Length"),
+    (H + b"Transfer-Encoding: gzip\r\n\r\nx", "unknown transfer coding"),
+    (CHUNKED + b"zz\r\n", "bad chunk size"),
+    (CHUNKED + b"-1\r\n", "bad chunk size"),
+    (CHUNKED + b"f" * 20 + b"\r\n", "chunk size too large"),
+    (CHUNKED + b"2\r\nokXX", "no CR LF after a chunk"),
+    (CHUNKED + b"5;" + b"a" * 100000, "chunk extension too long"),
+    (H + b"A: " + b"a" * 100000, "the head of the response is too large"),
+    (H + b"A: b\r\n" * 20000, "too many fields"),
+    (H + b"A: \0\r\n\r\n", "control character in a field"),
+    (b"HTTP/1.1 200 OK\nContent-Length: 0\n\n", "bare LF"),
+    (b"HTTP/1.1 99 OK\r\n\r\n", "bad status"),
+    (b"HTTP/1.1 1000 OK\r\n\r\n", "bad status line"),
+    (b"HTTP/1.1 101 Switching\r\n\r\n", "the server switched protocols unasked"),
+    (b"HTTP/2.0 200 OK\r\n\r\n", "not an HTTP/1.x response"),
+    (bytes(range(256)), "not an HTTP/1.x response"),
+    (b"\x15\x03\x03\x00\x02\x02\x46", "the server speaks TLS on this port"),
+)
+# What it sends before it hangs up.
+CUT_ANSWERS = (H[:9], H, H + b"Content-Length: 100\r\n\r\n", H + b"Content-Length: 100\r\n\r\nhalf",
+               CHUNKED + b"5\r\nhe", CHUNKED + b"5\r\nhello\r\n0\r\n")
+
+
+class Answers(Stress):
+    """Nothing but bad answers: none counts, each connection is made again, and one line says what came first."""
+
+    def all_bad(self, ran, kind, text):
+        self.fails(ran, text)
+        self.assertEqual((ran.errors, ran.totals["requests"]), ({"total": 6, kind: 6}, 0), ran)
+        self.assertEqual(ran.totals["connects"], 6, ran)
+        self.assertIn(text, ran.report["failure"])
+
+    def serve(self, answer, then):
+        """-> the URL of a server that reads a request, sends this, and then waits, closes or resets."""
+        def handle(conn, _):
+            if not head_of(conn):
+                return
+            conn.sendall(answer)
+            if then == "wait":
+                conn.recv(1)  # until the client goes
+            elif then == "reset":
+                conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        return self.small(handle).url
+
+    def test_answers_that_break_the_protocol(self):
+        for answer, why in BAD_ANSWERS:
+            with self.subTest(answer[:60]):
+                self.all_bad(stress("-c", "2", "-n", "6", self.serve(answer, "wait")), "answer", why)
+
+    def test_answers_that_are_cut(self):
+        for answer in CUT_ANSWERS:
+            with self.subTest(answer):
+                ran = stress("-c", "2", "-n", "6", self.serve(answer, "close"))
+                self.all_bad(ran, "read", "the server hung up in the middle of an answer")
+
+    def test_a_reset_in_an_answer(self):
+        self.all_bad(stress("-c", "2", "-n", "6", self.serve(H + b"Content-Length: 100\r\n\r\nhalf", "reset")), "read",
+                     "connection reset by the peer")
+
+    def test_answers_without_an_end(self):
+        """Interim answers alone, a body that stands still, and floods: the time limit ends them, not memory."""
+        rows = (b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (H + b"Content-Length: 100\r\n\r\n", b""), \
+            (b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 500), (CHUNKED, b"5\r\nhello\r\n" * 500)
+        for first, more in rows:
+            def handle(conn, _, first=first, more=more):
+                if head_of(conn):
+                    conn.sendall(first)
+                    for _ in range(1 if len(more) < 100 else 1 << 30):
+                        conn.sendall(more)
+                    conn.recv(1)
+
+            with self.subTest(first + more[:40]):
+                ran = stress("-c", "2", "-n", "6", "--timeout", "300ms", self.small(handle).url)
+                self.all_bad(ran, "timeout", "no whole answer came in time")
+
+    def test_a_flood_for_a_script(self):
+        """What a script wants to see is kept up to a limit; the run goes on without it."""
+        def handle(conn, number):
+            while head_of(conn):
+                if number > FIRST:
+                    conn.sendall(OK)
+                    continue
+                conn.sendall(CHUNKED)
+                for _ in range(80):
+                    conn.sendall(b"100000\r\n" + b"x" * 0x100000 + b"\r\n")
+
+        ran = stress("-c", "1", "-n", "6", "--timeout", "60s", "-s", "own.lua", self.small(handle).url,
+                     files={"own_lua": "function response(status, headers, body) end"})
+        self.assertEqual((ran.status, ran.errors, ran.totals["requests"]), (0, {"total": 1, "answer": 1}, 5), ran)
+        self.assertIn("a body too large for the script", ran.err)
+
+    def test_a_server_that_hangs_up_before_it_is_asked(self):
+        ran = stress("-c", "2", "-n", "6", self.small(lambda conn, _: None).url)
+        self.fails(ran)
+        self.assertRegex(ran.err, "closed every connection without an answer|connection reset by the peer")
+        self.assertEqual((ran.errors["total"], ran.totals["requests"]), (6, 0), ran)
+
+
+class Wrong(Stress):
+    def test_the_target(self):
+        closed = socket.socket()
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        self.fails(stress("http://127.0.0.1:%d/" % port), "127.0.0.1:%d: connection refused" % port)
+        closed.close()
+        self.fails(stress("http://no-such-host.invalid/"), "no-such-host.invalid")
+        self.fails(stress("https://127.0.0.1/"), "TLS is not built in")
+        self.fails(stress("ws://127.0.0.1/"), "WebSocket is not built in")
+        self.fails(stress("unix:/does/not/exist"), "unix:/does/not/exist")
+        self.fails(stress(self.url + "/#x"), "fragment", status=2)
+
+    def test_options(self):
+        """2: a command line that is wrong, as for a site; 1: it is understood, and cannot be done."""
+        self.fails(stress("-c", "0", self.url), "-c", "a number from 1", status=2)
+        self.fails(stress("--threshold", "p99 <", self.url), "METRIC", status=2)
+        self.fails(stress("-t", "4", "-c", "2", self.url), "4 threads need at least as many connections", status=2)
+        self.fails(stress("-R", "100", "--sends", "3", self.tcp), "--sends is a closed loop", status=2)
+        self.fails(stress("--no-such", self.url), "--no-such", status=2)
+        self.fails(stress("--json", "/does/not/exist/x", self.url), "/does/not/exist/x")
+        self.fails(stress(), "what is to be put under load", status=2)
+        status, out, _ = run_program(["stress", "--help"])
+        self.assertEqual(status, 0)
+        self.assertIn("usage: luaserve stress [options] URL", out)
+
+    def test_too_many_connections(self):
+        self.fails(stress("-c", "1M", self.url), "descriptors", "ulimit -n")
+
+    def test_garbage(self):
+        def garbage(conn, _):
+            head_of(conn)
+            conn.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        self.fails(stress("-n", "5", self.small(garbage).url), "not an HTTP/1.x response", "SSH-2.0")
+
+    def test_tls_on_a_plain_port(self):
+        def alert(conn, _):
+            head_of(conn)
+            conn.sendall(b"\x15\x03\x01\x00\x02\x02\x46")
+
+        self.fails(stress("-n", "5", self.small(alert).url), "speaks TLS")
+
+    def test_one_bad_answer_among_good_ones(self):
+        bad = (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+               b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+               b"HTTP/1.1 200 OK\r\nA: " + b"a" * 70000,
+               b"HTTP/1.1 101 Switching\r\n\r\n",
+               OK + b"more")
+        for text in bad:
+            def once(conn, number, text=text):
+                while head_of(conn):
+                    conn.sendall(text if number == FIRST else OK)
+
+            with self.subTest(text[:60]):
+                ran = stress("-c", "1", "-n", "10", self.small(once).url)
+                self.assertEqual(ran.status, 0, ran)
+                self.assertEqual(ran.errors["answer"], 1, ran)
+                self.assertIn("the first that went wrong", ran.err)
+
+    def test_every_cut_of_an_answer(self):
+        """Answers that come byte by byte, interim ones before them, several in one piece."""
+        answers = (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + OK,
+                   b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nok\n\r\n0\r\nT: r\r\n\r\n")
+
+        def serve(conn, number):
+            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            count = 0
+            while head_of(conn):
+                answer = answers[count % 2]
+                cut = 1 + (number * 7 + count) % (len(answer) - 1)
+                conn.sendall(answer[:cut])
+                for i in range(cut, len(answer)):
+                    conn.sendall(answer[i:i + 1])
+                count += 1
+
+        ran = stress("-c", "4", "-n", "120", "--expect-body", "body", self.small(serve).url, files={"body": "ok\n"})
+        self.good(ran, 120)
+
+    def test_a_body_until_the_end(self):
+        def serve(conn, _):
+            head_of(conn)
+            conn.sendall(b"HTTP/1.0 200 OK\r\n\r\nuntil the end")
+
+        ran = self.good(stress("-c", "2", "-n", "10", "--expect-length", "13", self.small(serve).url), 10)
+        self.assertEqual(ran.checks, {"length": (10, 0)})
+
+    def test_hanging_up(self):
+        def in_the_body(conn, number):
+            head_of(conn)
+            conn.sendall(OK if number % 2 else b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\nhalf")
+
+        ran = stress("-c", "1", "-n", "9", self.small(in_the_body).url)
+        self.assertEqual(ran.status, 0, ran)
+        self.assertGreaterEqual(ran.errors["read"], 4)
+        self.assertEqual(ran.totals["requests"] + ran.errors["read"], 9)
+        self.assertIn("hung up in the middle of an answer", ran.err)
+
+    def test_hanging_up_at_once(self):
+        self.fails(stress("-c", "2", "-n", "6", self.small(lambda conn, _: head_of(conn)).url), "without an answer")
+
+    def test_nothing_answered_is_reported_in_the_files(self):
+        def silent(conn, _):
+            head_of(conn)
+            head_of(conn)  # until the client goes
+
+        ran = stress("-c", "2", "-n", "4", "--timeout", "200ms", "--csv", "report.csv", "--threshold", "errors == 0",
+                     self.small(silent).url)
+        self.fails(ran, "no whole answer came in time")
+        self.assertEqual((ran.report["exit_status"], ran.report["failure"]), (1, ran.err[len("luaserve stress: "):-1]))
+        self.assertEqual((ran.totals["requests"], ran.errors), (0, {"total": 4, "timeout": 4}))
+        self.assertFalse(ran.report["thresholds"][0]["met"])
+
+    def test_a_run_that_is_not_made_leaves_no_file(self):
+        closed = socket.socket()
+        closed.bind(("127.0.0.1", 0))
+        with scratch(old_json="an older report") as where:
+            for name in "new.json", "old.json":
+                status, _, err = run_program(["stress", "--json", name, "http://127.0.0.1:%d/" % closed.getsockname()[1]],
+                                             WAIT, cwd=where)
+                self.assertEqual((status, "connection refused" in err), (1, True), err)
+            self.assertEqual(os.listdir(where), ["old.json"])
+            with open(os.path.join(where, "old.json")) as file:
+                self.assertEqual(file.read(), "an older report")
+        closed.close()
+
+    def test_never_an_answer(self):
+        def silent(conn, _):
+            head_of(conn)
+            head_of(conn)  # until the client goes
+
+        self.fails(stress("-c", "2", "-n", "4", "--timeout", "200ms", self.small(silent).url), "no whole answer came in time")
+
+    def test_a_server_that_goes_away(self):
+        """The connections that fail count as requests that failed, so the run ends."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        done = threading.Event()
+
+        def serve():
+            listener.accept()[0].close()  # the probe
+            conn, _ = listener.accept()
+            listener.close()
+            with conn:
+                head_of(conn)
+                conn.sendall(OK)
+            done.set()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        ran = stress("-c", "1", "-n", "4", "http://127.0.0.1:%d/" % listener.getsockname()[1])
+        thread.join()
+        self.assertTrue(done.is_set())
+        self.assertEqual(ran.totals["requests"], 1, ran)
+        self.assertEqual(ran.errors["total"], 3, ran)
+
+    def test_thresholds(self):
+        ran = stress("-n", "10", "--threshold", "p99 < 1us", "--threshold", "errors == 0", self.url + "/")
+        self.assertEqual(ran.status, 99, ran)
+        self.assertRegex(ran.out, r"MISSED +p99 < 1us")
+        self.assertRegex(ran.out, r"met +errors == 0")
+        self.assertEqual(stress("-n", "10", "--threshold", "errors < 0.1%", self.url).status, 0)
+
+
+if __name__ == "__main__":
+    main()

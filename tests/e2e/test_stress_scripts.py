@@ -1,0 +1,284 @@
+"""luaserve stress with scripts: those for wrk, our own, scenarios, and scripts that are wrong."""
+import os
+import re
+import threading
+
+from luaserve_e2e import ROOT, main
+from stress_e2e import EXAMPLES, OK, Stress, head_of, stress
+
+
+class Scripts(Stress):
+    def wrk(self, name, *args, **kw):
+        return stress("-s", os.path.join(EXAMPLES, "wrk", name), "-t", "2", "-c", "4", self.url + "/", *args, **kw)
+
+    def test_every_example_for_wrk_is_tested(self):
+        names = {name[:-4] for name in os.listdir(os.path.join(EXAMPLES, "wrk"))}
+        tested = {name[len("test_wrk_"):] for name in dir(self) if name.startswith("test_wrk_")}
+        self.assertEqual(names, tested)
+        self.assertGreaterEqual(len(names), 10)
+
+    def test_wrk_counter(self):
+        seen, lock = [], threading.Lock()
+
+        def serve(conn, _):
+            while True:
+                head = head_of(conn)
+                if not head:
+                    return
+                with lock:
+                    seen.append(head.decode())
+                conn.sendall(OK)
+
+        script = os.path.join(EXAMPLES, "wrk", "counter.lua")
+        self.good(stress("-s", script, "-t", "1", "-c", "1", "-n", "3", self.small(serve).url), 3)
+        for i, head in enumerate(seen, 2):  # the first was made to look at it
+            self.assertTrue(head.startswith("GET /hello/%d HTTP/1.1\r\n" % i), head)
+            self.assertIn("\r\nX-Counter: %d\r\n" % i, head)
+            self.assertEqual(head.count("\r\nHost: 127.0.0.1:"), 1, head)
+
+    def test_wrk_post(self):
+        ran = self.good(self.wrk("post.lua", "-n", "40", "--expect-body", "body", files={"body": "name=ada&year=1843"}))
+        self.assertEqual(ran.checks, {"body": (40, 0)})
+
+    def test_wrk_pipeline(self):
+        ran = self.good(self.wrk("pipeline.lua", "-n", "30"))
+        self.assertGreaterEqual(ran.totals["requests"], 30)
+        self.assertEqual(ran.totals["requests"] % 3, 0)
+
+    def test_wrk_setup(self):
+        ran = self.good(self.wrk("setup.lua", "-n", "100"), 100)
+        self.assertIn("thread 1 created\nthread 2 created\n", ran.out)
+        counts = [int(n) for n in re.findall(r"thread \d made \d+ requests and got (\d+) responses", ran.out)]
+        self.assertEqual((len(counts), sum(counts)), (2, 100), ran)
+
+    def test_wrk_addr(self):
+        ran = self.good(self.wrk("addr.lua", "-n", "10"), 10)
+        self.assertEqual(ran.out.count("asking 127.0.0.1:%s\n" % self.url.rsplit(":", 1)[1]), 2)
+
+    def test_an_address_of_another_family(self):
+        script = """
+function setup(thread)
+  for _, addr in ipairs(wrk.lookup("::1", wrk.port)) do
+    assert(wrk.connect(addr))
+    thread.addr = addr
+  end
+end
+function init() print("asking " .. tostring(wrk.thread.addr)) end
+"""
+        port = next(address[1] for address in self.server.addresses if address[0] == "::1")
+        ran = self.good(stress("-n", "20", "-t", "1", "-s", "own.lua", "http://127.0.0.1:%d/" % port,
+                               files={"own_lua": script}), 20)
+        self.assertIn("asking [::1]:%d\n" % port, ran.out)
+
+    def test_hooks_of_the_table_wrk(self):
+        """The benchmark's script replaces wrk.init and wrk.request, and so makes several requests one."""
+        ran = self.good(stress("-n", "160", "-c", "2", "-s", os.path.join(ROOT, "tests", "bench", "wrk.lua"), self.url + "/",
+                               "--", "16"), 160)
+        self.assertRegex(ran.out, r'SUMMARY {"requests": 160, "duration_us": \d+, "connect": 0,')
+
+    def test_answers_to_head_have_no_body(self):
+        for text in ("wrk.method = 'HEAD'",
+                     "function request() return wrk.format('HEAD') end",
+                     "local r = '' function init() for _, m in ipairs { 'GET', 'HEAD', 'GET' } do r = r .. wrk.format(m) end end "
+                     "function request() return r end",
+                     "return { method = 'HEAD', response = function() end }",
+                     "local n = 0 return { request = function() n = n + 1 return n % 2 == 0 and 'GET' or 'HEAD', '/big' end }"):
+            with self.subTest(text):
+                kind = ["own.lua"] if text.endswith("}") else ["-s", "own.lua"]
+                ran = self.good(stress("-n", "30", "-t", "1", "-c", "1", *kind, self.url + "/big", files={"own_lua": text}))
+                self.assertEqual(ran.totals["requests"], 30)
+
+    def test_wrk_auth(self):
+        ran = self.good(self.wrk("auth.lua", "-n", "60"), 60)
+        self.assertEqual(ran.report["status"], {"200": 60})
+
+    def test_wrk_delay(self):
+        ran = self.good(self.wrk("delay.lua", "-d", "500ms"))
+        self.assertLessEqual(ran.totals["requests"], 4 * 50)  # each waits for 10 ms at least
+        self.assertGreater(ran.totals["requests"], 0)
+
+    def test_wrk_report(self):
+        ran = self.good(self.wrk("report.lua", "-n", "100"), 100)
+        for line in (r"requests,100", r"seconds,\d+\.\d{3}", r"errors timeout,0", r"p99\.999,\d+", r"mean,\d+\.\d",
+                     r"values,[1-9]\d*", r"first,\d+,[1-9]\d*", r"rate of a thread,\d+"):
+            self.assertRegex(ran.out, "(?m)^%s$" % line)
+
+    def test_wrk_stop(self):
+        ran = self.good(self.wrk("stop.lua", "-d", "1h"))
+        self.assertGreaterEqual(ran.totals["requests"], 200)
+
+    def test_wrk_args(self):
+        since = self.server.mark()
+        ran = self.good(self.wrk("args.lua", "-n", "8", "--", "/seen/one", "/seen/two"), 8)
+        self.server.wait_log(r"seen\s+one", since)
+        self.server.wait_log(r"seen\s+two", since)
+        self.assertEqual(ran.report["status"], {"204": 8})
+
+    def test_wrk_mixed(self):
+        self.good(self.wrk("mixed.lua", "-n", "300"), 300)
+
+    def test_every_example_of_our_own_is_tested(self):
+        names = {name for name in os.listdir(EXAMPLES) if name.endswith(".lua")}
+        with open(__file__) as file:
+            text = file.read()
+        self.assertEqual([name for name in sorted(names) if '"%s"' % name not in text], [])
+
+    def test_our_own(self):
+        ran = self.good(stress("-d", "500ms", os.path.join(EXAMPLES, "hello.lua"), self.url))
+        failed = {name: count for name, (_, count) in ran.checks.items()}
+        self.assertEqual(failed, {"status": 0, "type": 0, "own name": 0})
+        self.assertEqual(ran.checks["status"][0], ran.totals["requests"])
+        ran = stress("--stages", "300ms:100,100ms:0", os.path.join(EXAMPLES, "ramp.lua"), self.url + "/")
+        self.assertEqual((ran.errors, ran.totals["requests"] + ran.totals["unsent"]), ({}, 20), ran)
+        ran = self.good(stress(os.path.join(EXAMPLES, "session.lua"), self.url), 400)
+        self.assertEqual(ran.checks, {"status": (400, 0)})
+        self.assertRegex(ran.out, r"(?m)^400 requests, median [0-9.]+ ms$")
+
+    def test_scenarios(self):
+        self.good(stress("-n", "200", "-d", "1m", os.path.join(EXAMPLES, "lines.lua"), self.tcp), 200)
+        ran = self.good(stress("-n", "100", os.path.join(EXAMPLES, "datagrams.lua"), self.udp), 100)
+        self.assertEqual(ran.checks, {"own datagram": (300, 0)})
+
+    def test_all_of_a_sock(self):
+        script = """
+return { connections = 2, requests = 40,
+  scenario = function(vu, sock)
+    sock:send("one\\r\\n", "two|th", 3, "\\n")
+    assert(sock:receive("*l") == "one")
+    assert(sock:receiveuntil("|") == "two")
+    assert(sock:receive(2) == "th" and sock:receive(0) == "")
+    vu:sleep(0.001)
+    assert(sock:receiveany(100) == "3\\n")
+    if vu.iteration % 2 == 0 then
+      sock:close()
+      local data, err, code = sock:receive(1)
+      assert(data == nil and err == "closed" and code == "ECLOSED")
+    end
+  end }"""
+        ran = self.good(stress("own.lua", self.tcp, files={"own_lua": script}), 40)
+        self.assertGreaterEqual(ran.totals["connects"], 20)
+
+    def test_the_end_in_a_scenario(self):
+        def hang_up(conn, _):
+            conn.recv(100)
+            conn.sendall(b"half a line")
+
+        script = """
+return { connections = 2, requests = 10,
+  scenario = function(vu, sock)
+    sock:send("x")
+    local line, err, code, rest = sock:receive("*l")
+    vu:check(line == nil and err == "closed" and code == "ECLOSED" and rest == "half a line", "the end")
+    vu:check(sock:send("y") == nil, "no more")
+  end }"""
+        server = self.small(hang_up)
+        ran = self.good(stress("own.lua", "tcp://127.0.0.1:%d" % server.port, files={"own_lua": script}), 10)
+        self.assertEqual(ran.checks, {"the end": (10, 0), "no more": (10, 0)})
+
+    def test_a_scenario_that_never_waits(self):
+        self.good(stress("own.lua", self.tcp, files={
+            "own_lua": "return { connections = 1, requests = 5000, scenario = function() end }"}), 5000)
+
+    def test_a_scenario_that_raises(self):
+        script = """
+return { connections = 2, requests = 20,
+  scenario = function(vu, sock)
+    if vu.iteration % 2 == 0 then error("even") end
+    sock:send("x")
+    sock:receive(1)
+  end }"""
+        ran = stress("own.lua", self.tcp, files={"own_lua": script})
+        self.assertEqual(ran.status, 0, ran)
+        self.assertEqual((ran.totals["requests"], ran.errors["script"]), (10, 10))
+        self.assertIn("own.lua:4: even", ran.err)
+
+    def test_options_in_the_table(self):
+        script = """
+return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline = 2, timeout = 2.5,
+  thresholds = { "checks == 0" }, headers = { ["X-A"] = "b" }, expect = { status = 200, length = 18 },
+  response = function(vu, status) vu:check(status == 200) end }"""
+        script = script.replace("@", self.url + "/headers")
+        ran = self.good(stress("own.lua", "-H", "Host: other.exampl", files={"own_lua": script}), 1000)
+        self.assertEqual((ran.report["config"]["connections"], ran.report["config"]["pipeline"]), (3, 2))
+        self.assertEqual(ran.report["config"]["timeout_s"], 2.5)
+        self.assertEqual(ran.checks, {"status": (1000, 0), "length": (1000, 0), "check": (1000, 0)})
+        ran = self.good(stress("-n", "10", "-c", "2", "own.lua", "-H", "Host: other.exampl", files={"own_lua": script}), 10)
+        self.assertEqual(ran.report["config"]["connections"], 2)  # the command line wins
+
+    def test_scripts_that_are_wrong(self):
+        rows = (
+            ("return { requst = 3 }", 'unknown option "requst"; did you mean "requests"?'),
+            ("return 3", "returned no table"),
+            ("local x = = 3", "own.lua:1: unexpected symbol"),
+            ("error('no')", "own.lua:1: no"),
+            ("return { request = 3 }", "request must be a function"),
+            ("return { rate = 'fast' }", "rate"),
+            ("return { request = function() end, scenario = function() end }", "one or the other"),
+            ("return { setup = function() return print end }", "cannot be given to another thread"),
+            ("return { request = function() return 'GET' end }", "must return a method and a path"),
+            ("return { request = function() return 'GET', '/a b' end }", "has no white space"),
+            ("return { request = function() return 'G T', '/' end }", "which is none"),
+            ("return { request = function() return 'GET', '/', { a = 'b\\n' } end }", "a header that cannot be one"),
+            ("return { request = function()\n local x\n return x.y end }", "own.lua:3: attempt to index a nil value"),
+            ("return { response = function()\n error({}) end }", "own.lua"),
+        )
+        for text, why in rows:
+            with self.subTest(text):
+                self.fails(stress("-d", "1m", "own.lua", self.url + "/", files={"own_lua": text}), why)
+
+    def test_scripts_for_wrk_that_are_wrong(self):
+        rows = (
+            ("local x = = 3", "own.lua:1: unexpected symbol"),
+            ("function request()\n return nil + 1 end", "own.lua:2: attempt to perform arithmetic on a nil value"),
+            ("function request() end", "not the text of a request"),
+            ("function request() return 'GET / HTTP/1.1' end", "the middle of a request"),
+            ("function response()\n error('bad') end", "own.lua:2: bad"),
+            ("function delay()\n error('bad') end", "own.lua:2: bad"),
+            ("function setup(thread)\n thread.x = 3 end", "own.lua:2: a thread has only one field to set"),
+            ("function init()\n error('bad') end", "own.lua:2: bad"),
+        )
+        for text, why in rows:
+            with self.subTest(text):
+                self.fails(stress("-d", "1m", "-s", "own.lua", self.url + "/", files={"own_lua": text}), why)
+        ran = stress("-n", "3", "-s", "own.lua", self.url, files={"own_lua": "function done()\n error('bad') end"})
+        self.assertEqual(ran.status, 1, ran)
+        self.assertIn("own.lua:2: bad", ran.err)
+        self.assertIn("3 requests in", ran.out)
+        self.assertEqual(stress("-s", "/does/not/exist.lua", self.url).status, 1)
+
+    def test_an_error_in_one_thread_ends_all(self):
+        script = """
+local count = 0
+function setup(thread) count = count + 1 thread:set("mine", count) end
+function response() if mine == 1 then error("enough") end end
+"""
+        self.fails(stress("-t", "2", "-c", "2", "-d", "1h", "-s", "own.lua", self.url, files={"own_lua": script}),
+                   "own.lua:4: enough")
+
+    def test_lua_51(self):
+        """What scripts for LuaJIT use, and 5.4 has not."""
+        script = """
+local t = { 3, 4, n = 1 }
+assert(unpack(t) == 3 and table.getn(t) == 2 and table.maxn(t) == 2)
+assert(loadstring("return 7")() == 7 and math.pow(2, 10) == 1024 and tostring(math.pow(2, 3)) == "8")
+assert(string.format("%d", 7 / 2) == "3" and string.format("%d|%s", -1.5, "x") == "-1|x")
+assert(not pcall(string.format, "%d", "x"))
+assert(math.random(5.5) <= 5 and math.log10(1000) > 2.99 and math.mod(7, 4) == 3)
+math.randomseed(os.time() + 0.5)
+local function f() return answer end
+setfenv(f, { answer = 42 })
+assert(f() == 42 and getfenv(f).answer == 42 and answer == nil and getfenv(0) == _G)
+local bit = require "bit"
+assert(bit.band(0xff, 0x0f) == 15 and bit.bnot(0) == -1 and bit.lshift(1, 31) == -2147483648)
+assert(bit.rshift(-1, 28) == 15 and bit.arshift(-16, 2) == -4 and bit.tohex(255, 4) == "00ff" and bit.bxor(1, 3) == 2)
+assert(bit.rol(0x12345678, 8) == 0x34567812 and bit.bor(1, 2, 4) == 7)
+for word in string.gfind("a b", "%a") do assert(#word == 1) end
+local cjson = require "cjson"
+wrk.body = cjson.encode({ 1, 2 })
+function response(status, headers, body) assert(body == "[1,2]" and headers["Content-Length"] == "5") end
+"""
+        self.good(stress("-n", "5", "--method", "POST", "-s", "own.lua", self.url + "/echo", files={"own_lua": script}), 5)
+
+
+if __name__ == "__main__":
+    main()
