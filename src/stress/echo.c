@@ -82,6 +82,7 @@ static bool received(ls_user *u, const char *bytes, size_t len)
 static void ended(ls_user *u)
 {
     if (u->outstanding > 0) {
+        if (u->echo_at > 0) ls_worker_complain(u->worker, "the server hung up in the middle of an echo", "", 0);
         ls_user_fail(u, LS_STRESS_ERROR_READ);
     } else {
         if (!u->used) u->broken = true;

@@ -114,7 +114,10 @@ static int finish_stages(ls_stress_options *o, ls_why *why)
     if (most > 0) config->connections = most > from ? most : from;
     ls_schedule_stages(&o->plan.schedule, config->rate, rates ? config->connections : from, o->stages, o->stage_count);
     config->duration_ns = o->plan.schedule.duration_ns;
-    return config->duration_ns > 0 ? LS_OK : wrong(why, "stages that take no time");
+    if (config->duration_ns == 0) return wrong(why, "stages that take no time");
+    if (rates && ls_schedule_due_ns(&o->plan.schedule, 0) == UINT64_MAX)
+        return wrong(why, "stages in which no request is due: all rates are 0");
+    return LS_OK;
 }
 
 static int finish_load(ls_stress_options *o, ls_why *why)
@@ -140,6 +143,8 @@ static int finish_load(ls_stress_options *o, ls_why *why)
         config->threads = processors < THREADS_DEFAULT ? processors : THREADS_DEFAULT;
         if (config->threads > config->connections) config->threads = config->connections;
     }
+    if (!config->keepalive && config->pipeline > 1)
+        return wrong(why, "--no-keepalive is a connection for each request; it has no --pipeline");
     if (plan->sends > 0 && config->requests > 0) return wrong(why, "--requests or --sends, not both");
     if (plan->sends > 0) config->requests = plan->sends * config->connections; /* what the reports show */
     if (config->threads > config->connections) {

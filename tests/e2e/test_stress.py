@@ -254,6 +254,29 @@ class Echoes(Stress):
         self.assertEqual(sorted(seen), expected)
         self.assertEqual(sorted(re.findall(r"(?m)^\d\. Thread .*", ran.out)), expected)
 
+    def test_s9_in_pieces(self):
+        """Messages are taken in pieces and come back byte by byte."""
+        def echo(conn, _):
+            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while True:
+                data = conn.recv(7)
+                if not data:
+                    return
+                for i in range(len(data)):
+                    conn.sendall(data[i:i + 1])
+
+        self.good(stress("-t", "3", "--sends", "30", "--message", "thirty bytes of text, as it is",
+                         "tcp://127.0.0.1:%d" % self.small(echo).port), 90)
+
+    def test_s9_with_half_an_echo(self):
+        def hang_up(conn, _):
+            data = conn.recv(1000)
+            conn.sendall(data[:len(data) // 2])
+
+        ran = stress("-t", "2", "--sends", "3", "tcp://127.0.0.1:%d" % self.small(hang_up).port)
+        self.fails(ran, "the server hung up in the middle of an echo")
+        self.assertEqual((ran.errors, ran.totals["requests"]), ({"total": 6, "read": 6}, 0), ran)
+
     def test_a_wrong_echo(self):
         def wrong(conn, number):
             while True:
@@ -286,6 +309,7 @@ class Echoes(Stress):
         sock.bind(("127.0.0.1", 0))
         sock.settimeout(0.1)
         ended = threading.Event()
+        timeout = WAIT / 20
 
         def every_other():
             count = 0
@@ -300,13 +324,16 @@ class Echoes(Stress):
 
         thread = threading.Thread(target=every_other)
         thread.start()
+        url = "udp://127.0.0.1:%d" % sock.getsockname()[1]
         try:
-            ran = stress("-c", "1", "-n", "6", "--timeout", "100ms", "udp://127.0.0.1:%d" % sock.getsockname()[1])
+            plain = stress("-c", "1", "-n", "6", "--timeout", "%gs" % timeout, url)
+            s9 = stress("-t", "1", "--sends", "6", "--message", "hi", "--timeout", "%gs" % timeout, url)
         finally:
             ended.set()
             thread.join()
             sock.close()
-        self.assertEqual((ran.totals["requests"], ran.errors), (3, {"total": 3, "timeout": 3}))
+        for ran in plain, s9:
+            self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (0, 3, {"total": 3, "timeout": 3}), ran)
 
     def test_nobody_listens_on_udp(self):
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

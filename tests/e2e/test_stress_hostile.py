@@ -135,6 +135,8 @@ class Wrong(Stress):
         self.fails(stress("--threshold", "p99 <", self.url), "METRIC", status=2)
         self.fails(stress("-t", "4", "-c", "2", self.url), "4 threads need at least as many connections", status=2)
         self.fails(stress("-R", "100", "--sends", "3", self.tcp), "--sends is a closed loop", status=2)
+        self.fails(stress("--stages", "1s:0", self.url), "no request is due", status=2)
+        self.fails(stress("--no-keepalive", "--pipeline", "2", self.url), "--no-keepalive is", "no --pipeline", status=2)
         self.fails(stress("--no-such", self.url), "--no-such", status=2)
         self.fails(stress("--json", "/does/not/exist/x", self.url), "/does/not/exist/x")
         self.fails(stress(), "what is to be put under load", status=2)
