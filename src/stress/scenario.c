@@ -244,6 +244,7 @@ static int vu_sleep(lua_State *L)
     u->worker->stale = true;
     if (ls_timer_set(u->worker->port, u->timer, ls_worker_now(u->worker) + (uint64_t)(seconds * 1e9)) < 0)
         return luaL_error(L, "not enough memory");
+    u->timing = true;
     sc->want = WANT_TIME;
     return lua_yieldk(L, 0, 0, sleep_over);
 }
@@ -362,9 +363,11 @@ static void slept(ls_seat *seat, ls_op *op)
 {
     (void)seat;
     ls_user *u = op->key;
-    struct ls_scenario *sc = u->scenario;
-    if (u->state != LS_USER_OPEN || !sc->suspended || sc->want != WANT_TIME) return;
-    resume(sc, 0);
+    u->timing = false;
+    if (u->state == LS_USER_OPEN)
+        resume(u->scenario, 0);
+    else
+        ls_user_timed(u);
 }
 
 /* Something came, or will never come. */
@@ -467,7 +470,8 @@ static void flushed(ls_user *u)
 static void lost(ls_user *u)
 {
     struct ls_scenario *sc = u->scenario;
-    if (u->timer != NULL) (void)ls_timer_cancel(u->worker->port, u->timer);
+    /* A timer that cannot be taken back has its packet on its way, and must not be set anew before that has come. */
+    if (u->timing && ls_timer_cancel(u->worker->port, u->timer)) u->timing = false;
     if (sc != NULL && sc->suspended) drop_coroutine(sc);
 }
 

@@ -363,11 +363,16 @@ int ls_user_open(ls_user *u)
 /* The last packet has come? */
 static void closing(ls_user *u)
 {
-    if (u->pending > 0) return;
+    if (u->pending > 0 || u->timing) return;
     u->state = LS_USER_CLOSED;
     drop_slice(u);
     u->worker->unclosed--;
     ls_worker_closed(u->worker, u);
+}
+
+void ls_user_timed(ls_user *u)
+{
+    closing(u);
 }
 
 void ls_user_close(ls_user *u)

@@ -50,7 +50,7 @@ static void end_now(ls_worker *w)
 {
     for (uint32_t i = 0; i < w->user_count; i++) {
         ls_user *u = &w->users[i];
-        if (u->timer != NULL) (void)ls_timer_cancel(w->port, u->timer);
+        if (u->timer != NULL && ls_timer_cancel(w->port, u->timer)) u->timing = false;
         ls_user_close(u);
     }
     (void)ls_timer_cancel(w->port, &w->tick);
@@ -384,6 +384,7 @@ void ls_worker_join(ls_worker *w)
 
 void ls_worker_close(ls_worker *w)
 {
+    ls_port_close(w->port); /* first: timers and posts that nobody waited for any more may still be in its queue */
     for (uint32_t i = 0; i < w->user_count; i++) {
         ls_user *u = &w->users[i];
         free(u->datagram);
@@ -392,7 +393,6 @@ void ls_worker_close(ls_worker *w)
         free(u->text);
         if (w->proto->free != NULL) w->proto->free(u);
     }
-    ls_port_close(w->port);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);

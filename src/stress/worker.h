@@ -71,6 +71,7 @@ struct ls_user {
     char *big;             /* the slice's bytes when they are too many for a block */
     ls_datagram *datagram; /* of a datagram target */
     ls_timer *timer;       /* of the script's delays; NULL without */
+    bool timing;           /* a scenario's sleep is armed, or its packet is to come: then it is not closed yet */
 
     /* http: the answer that is coming */
     uint8_t phase;
@@ -207,6 +208,7 @@ void ls_user_ask(ls_user *u, uint32_t count);
 void ls_user_owe(ls_user *u);       /* what is on its way is to be asked again on the next connection */
 void ls_user_ask_again(ls_user *u); /* that */
 void ls_user_timed_out(ls_user *u);
+void ls_user_timed(ls_user *u); /* the packet of its timer has come while it closes: `timing` is false now */
 bool ls_user_room(ls_user *u, size_t len, char **out);      /* len bytes for u->slice; false: no memory */
 bool ls_user_more_room(ls_user *u, size_t len, char **out); /* len bytes more, behind those */
 bool ls_user_send(ls_user *u);                              /* u->slice leaves; false: the connection failed */

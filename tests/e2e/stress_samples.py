@@ -10,8 +10,8 @@ import subprocess
 from luaserve_e2e import LUASERVE, WAIT
 
 SAMPLE = os.path.join(os.path.dirname(LUASERVE), "tests", "report_sample")
-KINDS = ["closed", "open", "ramp", "empty", "hostile", "long"]
-STATUS = {"open": 99, "empty": 99}
+KINDS = ["closed", "open", "ramp", "short", "empty", "hostile", "long"]
+STATUS = {"open": 99, "short": 1, "empty": 99}
 
 
 @functools.lru_cache(maxsize=None)

@@ -195,6 +195,13 @@ class Browser(unittest.TestCase):
         self.assertEqual([h.text() for h in tree.all("h2")],
                          ["Thresholds", "Latency by percentile", "Over time", "Answers", "The run"])
 
+    def test_a_rate_that_was_not_reached(self):
+        failure = run_of("short")["failure"]
+        self.assertIn("20000 of 40000 were due and never sent, as no connection was free", failure)
+        tree, _ = self.load(report("short", "html"))
+        self.assertEqual([li.text() for li in tree.one("ul", id="warnings").all("li")],
+                         ["The run could not be made: %s." % failure])
+
     def test_nothing_measured_and_very_much(self):
         tree, _ = self.load(report("empty", "html"))
         self.assertIn("Nothing was answered", tree.one("figure", id="chart-percentiles").text())

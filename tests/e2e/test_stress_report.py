@@ -42,7 +42,9 @@ class Json(unittest.TestCase):
                 self.assertEqual(series[0]["from_s"], 0)
                 self.assertEqual([p["to_s"] for p in series[:-1]], [p["from_s"] for p in series[1:]])
                 self.assertAlmostEqual(series[-1]["to_s"], totals["duration_s"], 3)
-                self.assertEqual(run["exit_status"], 0 if all(t["met"] for t in run["thresholds"]) else 99)
+                missed = not all(t["met"] for t in run["thresholds"])
+                self.assertEqual(run["exit_status"], 99 if missed else 1 if run["failure"] else 0)
+                self.assertEqual(run["short_of"] is None, run["failure"] is None)
                 self.assertRegex(run["started"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
                 self.assertEqual(run["config"]["mode"] == "open", run["latency_us"]["corrected"] is not None)
                 for latency in filter(None, run["latency_us"].values()):

@@ -221,7 +221,7 @@ static void exit_status(void **state)
     static const struct {
         const char *kind;
         int status;
-    } cases[] = {{"closed", 0}, {"open", 99}, {"empty", 99}};
+    } cases[] = {{"closed", 0}, {"open", 99}, {"short", 1}, {"empty", 99}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls_stress_result r;
