@@ -84,8 +84,8 @@ const char *ls_stress_failure_text(char *buffer, size_t size, const ls_stress_re
         snprintf(what, sizeof what, "the last one was sent %s late", text);
     if (is_short == LS_STRESS_SHORT_OF_CONNECTIONS) {
         snprintf(why, sizeof why,
-                 "no connection was free; the server is too slow for this rate, or for %u connections (-c)",
-                 r->config.connections);
+                 "no connection was free; the server is too slow for this rate, or for %u connection%s (-c)",
+                 r->config.connections, r->config.connections == 1 ? "" : "s");
     } else {
         ls_stress_time_text(text, sizeof text, (double)ls_histogram_max(r->lag));
         snprintf(why, sizeof why,

@@ -192,7 +192,7 @@ static void put_warnings(ls_text *to, const ls_stress_result *r)
         ls_text_format(to, "Warning: asked for %s requests/s, reached %s (%s%%)\n", ls_fixed(a, sizeof a, asked, 1),
                        ls_fixed(b, sizeof b, rate, 1), ls_fixed(c, sizeof c, 100 * rate / asked, 1));
     }
-    if (ls_stress_result_lags(r)) {
+    if (ls_stress_result_lags(r) && ls_stress_result_short(r) != LS_STRESS_SHORT_OF_TIME) {
         ls_stress_time_text(a, sizeof a, (double)ls_histogram_at(r->lag, 99));
         ls_stress_time_text(b, sizeof b, (double)ls_histogram_max(r->lag));
         ls_text_format(
