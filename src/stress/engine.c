@@ -187,6 +187,7 @@ static int report_nothing(engine *e, ls_stress_result *result)
     const int status = fail(e);
     snprintf(why, sizeof why, "%s", e->why);
     result->failure = why;
+    if (e->main_script != NULL && ls_script_done(e->main_script, result, e->why, sizeof e->why) < 0) fail(e);
     if (write_files(e, result) < 0) fail(e);
     return status;
 }

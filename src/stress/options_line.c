@@ -54,7 +54,7 @@ static const char usage[] =
     "\n"
     "Counts may end in k, M or G (1,000 each), times in us, ms, s, m or h (seconds without).\n"
     "SIGINT ends early and still reports, a second one ends at once. Status: 0; 99 when a threshold was missed; 1\n"
-    "when the run could not be made.\n";
+    "when the run could not be made, or the rate that was asked for; 2 when this line is wrong.\n";
 
 void ls_options_usage(FILE *to)
 {

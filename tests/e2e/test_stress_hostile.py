@@ -230,6 +230,11 @@ class Wrong(Stress):
         self.assertEqual((ran.report["exit_status"], ran.report["failure"]), (1, ran.err[len("luaserve stress: "):-1]))
         self.assertEqual((ran.totals["requests"], ran.errors), (0, {"total": 4, "timeout": 4}))
         self.assertFalse(ran.report["thresholds"][0]["met"])
+        ran = stress("-c", "2", "-n", "4", "--timeout", "200ms", "-s", "own.lua", self.small(silent).url, files={
+            "own_lua": "function done(summary, latency) print(summary.requests, summary.errors.timeout, #latency, "
+                       "latency:percentile(99), latency.mean) end"})
+        self.fails(ran, "no whole answer came in time")
+        self.assertIn("\n0\t4\t0\t0\t0.0\n", ran.out)
 
     def test_a_run_that_is_not_made_leaves_no_file(self):
         closed = socket.socket()
