@@ -241,16 +241,24 @@ static bool take_chunks(ls_user *u, const char **bytes, size_t *len)
     return run.end ? complete(u) : true;
 }
 
+/* A server that gives up on an idle connection may say so before it closes (RFC 9110 section 15.5.9). */
+static bool unasked(ls_user *u, const char *bytes, size_t len)
+{
+    static const char gives_up[] = "HTTP/1.1 408";
+    const size_t whole = sizeof gives_up - 1, minor = 7;
+    size_t at = u->held_len;
+    for (size_t i = 0; i < len && at < whole; i++, at++)
+        if (!u->used || (bytes[i] != gives_up[at] && (at != minor || bytes[i] != '0')))
+            return bad_answer(u, "bytes that nobody asked for", bytes, len);
+    if (at < whole && hold(u, bytes, len)) return true;
+    ls_user_close(u);
+    return false;
+}
+
 static bool received(ls_user *u, const char *bytes, size_t len)
 {
     while (len > 0) {
-        if (u->outstanding == 0) {
-            /* A server that gives up on an idle connection may say so (408) before it closes. */
-            if (!u->used || len < 7 || memcmp(bytes, "HTTP/1.", 7) != 0)
-                return bad_answer(u, "bytes that nobody asked for", bytes, len);
-            ls_user_close(u);
-            return false;
-        }
+        if (u->outstanding == 0) return unasked(u, bytes, len);
         size_t n = len;
         switch (u->phase) {
         case AT_HEAD: {
