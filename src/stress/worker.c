@@ -11,7 +11,7 @@
 #include "base/list.h"
 #include "stress/script.h"
 
-enum { OPENING_MAX = 64, PULSE_MS = 100, GRACE_MS = 1000, PORT_SPARE = 8 };
+enum { OPENING_MAX = 64, PULSE_MS = 100, STOPPED_MS = 1000, PORT_SPARE = 8 };
 #define MS UINT64_C(1000000)
 
 static char go_order, stop_order; /* keys of the packets that main posts */
@@ -58,20 +58,50 @@ static void end_now(ls_worker *w)
     w->done = w->unclosed == 0;
 }
 
-/* What is on its way is given up: its age goes into the corrected latencies. */
+/* The age of what was never answered is a corrected latency, too: `count` requests from the user's oldest on. */
+static void record_ages(ls_worker *w, const ls_user *u, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t due_ns = u->asks[(u->first + i) % w->pipeline].due_ns;
+        ls_histogram_record(w->count.due, w->now_ns > due_ns ? w->now_ns - due_ns : 0);
+    }
+}
+
+/* Open loop, at the end: what was to be asked again on a new connection is not. */
+static void drop_owed(ls_worker *w, ls_user *u)
+{
+    record_ages(w, u, u->owed);
+    ls_stress_count(&w->count.unsent, u->owed);
+    w->owed -= u->owed;
+    u->owed = 0;
+}
+
+/* No answer is waited for any more. */
 static void give_up(ls_worker *w)
 {
     for (uint32_t i = 0; i < w->user_count; i++) {
         ls_user *u = &w->users[i];
-        const uint32_t left = u->outstanding + u->owed;
-        for (uint32_t k = 0; k < left; k++) {
-            const uint64_t due_ns = u->asks[(u->first + k) % w->pipeline].due_ns;
-            ls_histogram_record(w->count.due, w->now_ns > due_ns ? w->now_ns - due_ns : 0);
-        }
-        if (left > 0) ls_stress_count(&w->count.errors[LS_STRESS_ERROR_TIMEOUT], left);
+        record_ages(w, u, u->outstanding);
+        if (u->outstanding > 0) ls_stress_count(&w->count.errors[LS_STRESS_ERROR_TIMEOUT], u->outstanding);
+        u->outstanding = 0;
     }
+    w->busy = 0;
     w->grace_ns = UINT64_MAX;
     end_now(w);
+}
+
+/* Open loop, while the last answers are waited for: those that take longer than a request may. */
+static void end_late_ones(ls_worker *w)
+{
+    const uint64_t limit_ns = w->plan->config.timeout_ns;
+    for (uint32_t i = 0; limit_ns > 0 && i < w->user_count; i++) {
+        ls_user *u = &w->users[i];
+        if (u->state != LS_USER_OPEN || u->outstanding == 0) continue;
+        const uint64_t sent_ns = u->asks[u->first].sent_ns;
+        if (sent_ns >= w->now_ns || w->now_ns - sent_ns < limit_ns) continue;
+        record_ages(w, u, u->outstanding);
+        ls_user_timed_out(u);
+    }
 }
 
 /* What the run looks like from here when its last request was sent. */
@@ -82,8 +112,9 @@ static void sum_up(ls_worker *w)
     if (w->open_loop) ls_worker_count_unsent(w);
 }
 
-/* No new requests from now on. */
-static void begin_to_end(ls_worker *w)
+/* No new requests from now on. In open loop the last answers are waited for, each as long as a request may take; when the run
+ * was stopped, or a request may take for ever, no longer than STOPPED_MS. */
+static void begin_to_end(ls_worker *w, bool stopped)
 {
     if (w->ending) return;
     if (w->going && w->end_ns > w->now_ns) w->end_ns = w->now_ns;
@@ -95,7 +126,8 @@ static void begin_to_end(ls_worker *w)
         end_now(w);
         return;
     }
-    w->grace_ns = w->now_ns + GRACE_MS * MS;
+    for (uint32_t i = 0; i < w->user_count; i++) drop_owed(w, &w->users[i]);
+    if (stopped || w->plan->config.timeout_ns == 0) w->grace_ns = w->now_ns + STOPPED_MS * MS;
     if (w->busy == 0) end_now(w);
 }
 
@@ -124,9 +156,7 @@ void ls_worker_look(ls_worker *w)
 void ls_worker_closed(ls_worker *w, ls_user *u)
 {
     if (w->ending) {
-        if (w->open_loop) ls_stress_count(&w->count.unsent, u->owed);
-        w->owed -= u->owed;
-        u->owed = 0;
+        if (w->open_loop) drop_owed(w, u);
         if (w->unclosed == 0) w->done = true;
         return;
     }
@@ -186,8 +216,9 @@ static void pulsed(ls_seat *seat, ls_op *op)
     (void)seat;
     ls_worker *w = LS_CONTAINER(op, ls_worker, pulse.op);
     uint64_t next_ns = w->now_ns + PULSE_MS * MS;
-    if (w->going && !w->ending && w->now_ns >= w->end_ns) begin_to_end(w);
+    if (w->going && !w->ending && w->now_ns >= w->end_ns) begin_to_end(w, false);
     if (w->ending) {
+        end_late_ones(w);
         if (w->busy > 0 && w->now_ns >= w->grace_ns) give_up(w);
     } else {
         const uint64_t limit_ns = w->plan->config.timeout_ns;
@@ -238,12 +269,19 @@ static void go(ls_worker *w)
     ls_worker_look(w);
 }
 
+static void stop(ls_worker *w)
+{
+    begin_to_end(w, true);
+    if (w->grace_ns == UINT64_MAX && w->busy > 0)
+        w->grace_ns = w->now_ns + STOPPED_MS * MS; /* it was ending already */
+}
+
 static void order(ls_worker *w, const ls_packet *packet)
 {
     if (packet->key == &go_order)
         go(w);
     else
-        begin_to_end(w);
+        stop(w);
 }
 
 static void work(void *arg)
@@ -272,7 +310,7 @@ static void work(void *arg)
                 packets[i].op->done(&w->seat, packets[i].op);
         }
         if (w->open_first != NULL) open_some(w);
-        if (w->stop_asked) begin_to_end(w);
+        if (w->stop_asked) stop(w);
         if (w->end_asked) {
             if (!w->ending) sum_up(w);
             w->ending = true;

@@ -10,8 +10,8 @@
  *     go: closed loop: each user asks, and asks again when it was answered
  *         open loop: the tick dispatches what is due to users that are free, first come first served; what finds none
  *         waits, and its latency goes on counting from the moment it was due
- *     end: the duration is over, nothing is left to ask, or a stop: open loop waits for what is on its way, at most
- *         GRACE_MS; then everything is closed, every packet taken, and the thread ends.
+ *     end: the duration is over, nothing is left to ask, or a stop: open loop waits for what is on its way;
+ *         then everything is closed, every packet taken, and the thread ends.
  *
  * Time is read once for a batch of packets (now_ns: when answers came), and again before a send when work was done since
  * (ls_worker_now). */

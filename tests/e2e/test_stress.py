@@ -147,6 +147,30 @@ class Loads(Stress):
         self.assertEqual(ran.err, "luaserve stress: %s\n" % ran.report["failure"])
         self.assertIn("\nFailed: %s\n" % ran.report["failure"], ran.out)
 
+    def test_the_last_answers_are_waited_for(self):
+        """Each for as long as a request may take, behind the end of the run."""
+        def late(conn, _):
+            while head_of(conn):
+                time.sleep(1.5)
+                conn.sendall(OK)
+
+        ran = self.all_due(stress("-R", "10", "-d", "500ms", "-c", "20", self.small(late).url), 5)
+        self.assertAlmostEqual(ran.totals["duration_s"], 0.5, places=2)
+        ran = stress("-R", "10", "-d", "500ms", "-c", "20", "--timeout", "100ms", self.small(late).url)
+        self.fails(ran, "no whole answer came in time")
+        self.assertEqual(ran.errors, {"total": 5, "timeout": 5}, ran)
+
+    def test_what_was_to_be_asked_again_is_not_lost(self):
+        """A server that closes behind its first answer, and is slow: what was pipelined waits for a new connection."""
+        def once(conn, _):
+            if head_of(conn):
+                time.sleep(0.05)
+                conn.sendall(OK.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n"))
+
+        ran = stress("-R", "400", "-d", "500ms", "-c", "2", "--pipeline", "8", self.small(once).url)
+        total = ran.totals["requests"] + ran.totals["unsent"] + ran.report["errors"]["total"]
+        self.assertEqual((ran.report["short_of"], total), ("connections", 200), ran)
+
     def test_a_rate_that_the_server_cannot_take(self):
         ran = stress("-R", "5000", "-d", "2s", "-c", "2", self.slow())
         self.falls_short(ran, "connections", "no connection was free")
