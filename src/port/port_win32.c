@@ -204,6 +204,10 @@ enum { WAIT_LACK_MS_MAX = 60000 };
 static bool take_entry(ls_seat *seat, const OVERLAPPED_ENTRY *entry, ls_packet *out)
 {
     if (entry->lpCompletionKey == KEY_OP) return take_op(seat->port, (ls_op *)(void *)entry->lpOverlapped, out);
+    if (entry->lpCompletionKey == KEY_HANDLE) {
+        ls_win32_handled(entry, out);
+        return true;
+    }
     win_request *request = (win_request *)(void *)entry->lpOverlapped;
     const uint32_t bytes = entry->dwNumberOfBytesTransferred;
     switch (request->what) {

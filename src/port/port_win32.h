@@ -21,7 +21,7 @@
  * Everything that happens to one socket happens under its mutex, system calls included: they do not block.
  *
  * The files: port_win32.c (open, queue, wait), port_win32_sock.c (attach, close, receive, send, connect),
- * port_win32_accept.c, port_win32_datagram.c, port_win32_notify.c, port_win32_timer.c.
+ * port_win32_accept.c, port_win32_datagram.c, port_win32_notify.c, port_win32_timer.c, port_win32_handle.c (handles of others).
  *
  * Locks: a socket's mutex before the port's mutex; heap_mutex before the port's mutex. */
 #ifndef LS_PORT_PORT_WIN32_H
@@ -49,7 +49,7 @@ enum {
 enum { FLAG_HEAP_NODE = 1 };       /* a packet without an op: free the node when it is taken */
 enum { SEND_BYTES_MAX = 1 << 16 }; /* of one WSASend */
 
-enum { KEY_REQUEST, KEY_OP }; /* completion keys: what lpOverlapped is */
+enum { KEY_REQUEST, KEY_OP, KEY_HANDLE }; /* completion keys: what lpOverlapped is */
 
 typedef enum win_what { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL } win_what;
 
@@ -170,6 +170,9 @@ bool ls_win32_take_look(ls_op *op, ls_packet *out);
 bool ls_win32_take_edge(ls_op *op, ls_packet *out);
 bool ls_win32_take_queued_notice(ls_port *port, const ls_op *node); /* false: out of date */
 void ls_win32_look_again(ls_port *port);                            /* before a wait */
+
+/* port_win32_handle.c: the packet of an operation on a bound handle */
+void ls_win32_handled(const OVERLAPPED_ENTRY *entry, ls_packet *out);
 
 /* port_win32_timer.c */
 int ls_win32_timers_open(ls_port *port);
