@@ -39,12 +39,13 @@ local ls = {
 local http_defaults = {}
 
 -- ls.listen(port | "host:port" | "unix:/path", app), or ls.listen{ port =, host =, path =, app =, max_body =, ... }.
--- Serves the app there as soon as the site is loaded. Without a host it is the loopback, "*" is everyone. The app is
--- fixed from now on. Raises on unknown options, wrong types and after loading.
+-- Serves the app there as soon as the site is loaded. Without a host it is the loopback, "*" is everyone. On Windows also
+-- ls.listen{ engine = "http.sys", url = "http://+:8080/", app = }, where `url` may be a list. The app is fixed from now on.
+-- Raises on unknown options, wrong types and after loading.
 function ls.listen(at, served)
   if app.is(at) then misuse.raise("ls.listen: the port is missing: ls.listen(8080, app)") end
   local settings
-  settings, served = options.listen(http_defaults, at, served)
+  settings, served = options.listen(http_defaults, at, served, core.http_sys)
   if not app.is(served) then
     misuse.raise("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
       misuse.show(served))

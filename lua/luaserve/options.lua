@@ -116,7 +116,7 @@ function options.max_body(who, value)
   return bytes ~= math.maxinteger and bytes
 end
 
-local listen_known = merged(listener, { host = true, port = true, path = true, app = true })
+local listen_known = merged(listener, { host = true, port = true, path = true, app = true, engine = true, url = true })
 local config_known = merged(listener, process, { nameservers = true })
 
 local listen_says = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.listen{ port = 8080, app = app, ... }'
@@ -209,9 +209,51 @@ end
 
 options.merged = merged
 
--- What ls.listen was given -> { host=, port=, http={core's names} }, app. `defaults` is the http table that ls.config
--- made. The app is returned unchecked. Raises at the caller's line.
-function options.listen(defaults, at, app)
+local engines = { luaserve = true, ["http.sys"] = true }
+local urls_max, urls_bytes_max = 16, 2046 -- LS_HTTPSYS_URLS_MAX; LS_HTTPSYS_URLS_BYTES without the ends
+
+local function check_engine(who, engine, supported)
+  if engine ~= nil and not engines[engine] then
+    misuse.raise('%s: engine must be "luaserve" or, on Windows, "http.sys"; got %s%s', who, misuse.show(engine),
+      type(engine) == "string" and misuse.hint(engine, engines) or "")
+  elseif engine == "http.sys" and not supported then
+    misuse.raise('%s: engine "http.sys" is the HTTP server of Windows; on this system there is "luaserve" alone', who)
+  end
+  return engine == "http.sys"
+end
+
+local function check_url(who, url)
+  if type(url) ~= "string" then
+    misuse.raise('%s: url must be a text such as "http://+:8080/", or a list of them; got %s', who, misuse.show(url))
+  end
+  local port = url:match("^https?://[^/:%[%]%s%c]+:(%d+)/[^?#%c]*$") or url:match("^https?://%[[%x:.]+%]:(%d+)/[^?#%c]*$")
+  port = tonumber(port)
+  if not port or port < 1 or port > 65535 then
+    misuse.raise("%s: %s is no URL for http.sys; write http://host:port/ or http://host:port/path/, with a port from "
+      .. "1 to 65535, and + as the host for every name", who, misuse.show(url))
+  end
+  return url
+end
+
+-- "http://+:8080/", or a list of such -> the same, one to a line.
+local function check_urls(who, value)
+  if value == nil then
+    misuse.raise('%s: engine = "http.sys" needs url = "http://+:8080/", or a list of URLs', who)
+  end
+  local urls = {}
+  for i, url in ipairs(type(value) == "table" and value or { value }) do urls[i] = check_url(who, url) end
+  if #urls == 0 then check_url(who, value) end
+  local text = table.concat(urls, "\n")
+  if #urls > urls_max or #text > urls_bytes_max then
+    misuse.raise("%s: url takes at most %d URLs, of %d bytes in all; got %d of %d bytes", who, urls_max, urls_bytes_max,
+      #urls, #text)
+  end
+  return text
+end
+
+-- What ls.listen was given -> { host=, port= or urls=, http={core's names} }, app. `defaults` is the http table that
+-- ls.config made, `http_sys` whether this system has it. The app is returned unchecked. Raises at the caller's line.
+function options.listen(defaults, at, app, http_sys)
   local out = { http = {} }
   for name, value in pairs(defaults) do out.http[name] = value end
   if type(at) == "table" then
@@ -219,6 +261,17 @@ function options.listen(defaults, at, app)
     if app ~= nil then misuse.raise("ls.listen: with a table, the app goes into it: app = app") end
     app = at.app
     options.read_all("ls.listen", at, listener, out.http)
+    if check_engine("ls.listen", at.engine, http_sys) then
+      for _, name in ipairs { "host", "port", "path" } do
+        if at[name] ~= nil then
+          misuse.raise('ls.listen: %s does not go with engine = "http.sys"; url says it all', name)
+        end
+      end
+      out.urls = check_urls("ls.listen", at.url)
+      return out, app
+    elseif at.url ~= nil then
+      misuse.raise('ls.listen: url needs engine = "http.sys"; the engine "luaserve" takes host and port')
+    end
   end
   out.host, out.port = options.address("ls.listen", at)
   if not out.host then

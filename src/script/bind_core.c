@@ -126,6 +126,15 @@ static void listener_add(lua_State *L, ls_state *state, const ls_site_listener *
     state->listener_count++;
 }
 
+/* The URLs of the options at index 1, one to a line: the engine is http.sys then. */
+static void listener_urls(lua_State *L, ls_site_listener *listener)
+{
+    option_text(L, 1, "urls", listener->urls, sizeof listener->urls - 1);
+    if (listener->urls[0] == '\0') return;
+    listener->kind = LS_SITE_HTTPSYS;
+    for (char *at = listener->urls; (at = strchr(at, '\n')) != NULL;) *at++ = '\0';
+}
+
 /* core.listen{...} */
 static int core_listen(lua_State *L)
 {
@@ -134,6 +143,7 @@ static int core_listen(lua_State *L)
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
     listener_address(L, &listener);
+    listener_urls(L, &listener);
     ls_http_config_defaults(&listener.http);
     if (lua_getfield(L, 1, "http") == LUA_TTABLE) http_options(L, 2, &listener.http);
     lua_settop(L, 1);
@@ -381,6 +391,8 @@ int ls_core_open(lua_State *L)
     luaL_newlib(L, functions);
     lua_pushliteral(L, LS_VERSION);
     lua_setfield(L, -2, "version");
+    lua_pushboolean(L, ls_httpsys_supported());
+    lua_setfield(L, -2, "http_sys");
     lua_newtable(L);
     lua_pushliteral(L, LUA_VERSION_MAJOR "." LUA_VERSION_MINOR "." LUA_VERSION_RELEASE);
     lua_setfield(L, -2, "lua");

@@ -17,6 +17,7 @@
 #include "port/crew.h"
 #include "proto/exchange.h"
 #include "proto/http_config.h"
+#include "proto/httpsys.h"
 
 typedef struct ls_site ls_site;
 
@@ -39,12 +40,13 @@ typedef struct ls_tcp_config { /* limits of one connection that Lua reads and wr
     uint32_t keepalive_s;       /* TCP's own: idle seconds until it probes; 0: off */
 } ls_tcp_config;
 
-enum ls_site_kind { LS_SITE_HTTP, LS_SITE_TCP };
+enum ls_site_kind { LS_SITE_HTTP, LS_SITE_TCP, LS_SITE_HTTPSYS };
 
-typedef struct ls_site_listener { /* one ls.listen or ls.tcp call */
-    uint8_t kind;                 /* enum ls_site_kind */
-    char host[112];               /* "" : the loopback, both families; "*"; an address; "unix:/path" */
-    uint16_t port;                /* 0: pick a free one */
+typedef struct ls_site_listener {     /* one ls.listen or ls.tcp call */
+    uint8_t kind;                     /* enum ls_site_kind */
+    char host[112];                   /* "" : the loopback, both families; "*"; an address; "unix:/path" */
+    uint16_t port;                    /* 0: pick a free one */
+    char urls[LS_HTTPSYS_URLS_BYTES]; /* of LS_SITE_HTTPSYS instead: as ls_httpsys_options has them */
     ls_http_config http;
     ls_tcp_config tcp;
     uint32_t backlog; /* 0: the server's */

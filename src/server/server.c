@@ -19,6 +19,7 @@
 #include "port/crew.h"
 #include "port/notify.h"
 #include "proto/http1.h"
+#include "proto/httpsys.h"
 #include "script/site.h"
 #include "server/limits.h"
 #include "server/signals.h"
@@ -36,9 +37,11 @@ enum {
 
 /* An address that is listened on; a site's listener may have two (both loopback addresses). */
 typedef struct endpoint {
-    ls_listener *listener; /* NULL once it was stopped */
-    ls_http1 *http;        /* NULL where Lua itself reads and writes */
-    uint8_t kind;          /* enum ls_site_kind */
+    ls_listener *listener; /* NULL once it was stopped, and with http.sys */
+    ls_http1 *http;        /* NULL where Lua itself reads and writes, and with http.sys */
+    ls_httpsys *httpsys;
+    const char *urls; /* the site's, with http.sys */
+    uint8_t kind;     /* enum ls_site_kind */
 } endpoint;
 
 enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
@@ -85,9 +88,14 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     if (server->pools != NULL) ls_pools_stat(server->pools, &pools);
     if (server->crew != NULL) ls_crew_stat(server->crew, &crew);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
+        const endpoint *e = &server->endpoints[i];
         ls_http1_stats one;
-        if (server->endpoints[i].http == NULL) continue;
-        ls_http1_stat(server->endpoints[i].http, &one);
+        if (e->http != NULL)
+            ls_http1_stat(e->http, &one);
+        else if (e->httpsys != NULL)
+            ls_httpsys_stat(e->httpsys, &one);
+        else
+            continue;
         sum.connections += one.connections;
         sum.requests += one.requests;
         sum.responses += one.responses;
@@ -186,7 +194,8 @@ static void close_last_endpoint(ls_server *server)
     endpoint *e = &server->endpoints[--server->endpoint_count];
     if (e->listener != NULL) ls_listener_stop(ls_crew_seat(server->crew, 0), e->listener);
     if (e->http != NULL) ls_http1_close(e->http);
-    *e = (endpoint){NULL, NULL, 0};
+    if (e->httpsys != NULL) ls_httpsys_close(e->httpsys);
+    *e = (endpoint){0};
 }
 
 /* Both loopback addresses with one port. A machine without IPv6 has only the first. */
@@ -206,9 +215,30 @@ static int open_loopback(ls_server *server, unsigned index, uint16_t port, ls_ad
     return err;
 }
 
+static int open_httpsys(ls_server *server, unsigned index, char *message, size_t message_bytes)
+{
+    const ls_site_settings *settings = &server->settings;
+    const ls_site_listener *wanted = ls_site_listener_get(server->site, index);
+    endpoint *e = &server->endpoints[server->endpoint_count];
+    char why[512];
+    const ls_httpsys_options options = {.urls = wanted->urls,
+                                        .config = &wanted->http,
+                                        .handler = ls_site_http_handler(server->site, index),
+                                        .seats = settings->threads_max,
+                                        .receives = settings->accepts_posted * settings->threads_max,
+                                        .requests_max = settings->connections_max};
+    const int err = ls_httpsys_open(server->port, &options, &e->httpsys, why, sizeof why);
+    if (err < 0) return explain(err, message, message_bytes, "%s: %s", wanted->where, why);
+    e->kind = LS_SITE_HTTPSYS;
+    e->urls = wanted->urls;
+    server->endpoint_count++;
+    return LS_OK;
+}
+
 static int open_listener(ls_server *server, unsigned index, char *message, size_t message_bytes)
 {
     const ls_site_listener *wanted = ls_site_listener_get(server->site, index);
+    if (wanted->kind == LS_SITE_HTTPSYS) return open_httpsys(server, index, message, message_bytes);
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr at;
     int err;
@@ -370,6 +400,12 @@ static void begin_serving(ls_seat *seat, ls_op *op)
     for (unsigned i = 0; i < server->endpoint_count; i++) {
         endpoint *e = &server->endpoints[i];
         char text[LS_ADDR_TEXT_BYTES];
+        if (e->kind == LS_SITE_HTTPSYS) {
+            ls_httpsys_start(seat, e->httpsys);
+            for (const char *url = e->urls; *url != '\0'; url += strlen(url) + 1)
+                ls_log(LS_LOG_INFO, "listening on %s with http.sys", url);
+            continue;
+        }
         const ls_addr *at = ls_listener_addr(e->listener);
         ls_listener_start(seat, e->listener);
         ls_log(LS_LOG_INFO, "listening on %s%s",
@@ -386,7 +422,7 @@ static void begin_draining(ls_seat *seat, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
-        ls_listener_stop(seat, server->endpoints[i].listener);
+        if (server->endpoints[i].listener != NULL) ls_listener_stop(seat, server->endpoints[i].listener);
         server->endpoints[i].listener = NULL;
     }
     ls_udp_sockets_stop(&server->udp, seat);
@@ -409,8 +445,10 @@ static bool on_crew(ls_server *server, ls_op_fn *what)
 static bool drained(ls_server *server, bool all)
 {
     unsigned open = 0;
-    for (unsigned i = 0; i < server->endpoint_count; i++)
+    for (unsigned i = 0; i < server->endpoint_count; i++) {
         if (server->endpoints[i].http != NULL) open += ls_http1_drain(server->endpoints[i].http, all);
+        if (server->endpoints[i].httpsys != NULL) open += ls_httpsys_drain(server->endpoints[i].httpsys);
+    }
     if (open > 0) return false;
     return ls_udp_sockets_idle(&server->udp) && ls_gate_idle(&server->gate) && ls_site_busy(server->site) == 0;
 }
@@ -462,8 +500,10 @@ int ls_server_run(ls_server *server)
     if (err == LS_ETIMEDOUT) {
         ls_log(LS_LOG_WARN, "the drain took longer than %.3g s: connections are cut",
                server->settings.drain_ms_max / 1e3);
-        for (unsigned i = 0; i < server->endpoint_count; i++)
+        for (unsigned i = 0; i < server->endpoint_count; i++) {
             if (server->endpoints[i].http != NULL) ls_http1_abort(server->endpoints[i].http);
+            if (server->endpoints[i].httpsys != NULL) ls_httpsys_abort(server->endpoints[i].httpsys);
+        }
     }
     ls_crew_stop(server->crew);
     if (err == LS_OK) {
@@ -490,6 +530,11 @@ void ls_server_describe(const ls_server *server)
     for (unsigned i = 0; i < ls_site_listener_count(server->site); i++) {
         const ls_site_listener *listener = ls_site_listener_get(server->site, i);
         const char *host = listener->host[0] == '\0' ? "loopback" : listener->host;
+        if (listener->kind == LS_SITE_HTTPSYS) {
+            for (const char *url = listener->urls; *url != '\0'; url += strlen(url) + 1)
+                printf("listener: http.sys %s (%s)\n", url, listener->where);
+            continue;
+        }
         printf("listener: %s%s", listener->kind == LS_SITE_TCP ? "tcp " : "", host);
         if (strncmp(host, "unix:", 5) != 0) printf(" port %u", listener->port);
         printf(" (%s)\n", listener->where);

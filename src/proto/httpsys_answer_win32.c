@@ -1,0 +1,406 @@
+/* httpsys_answer_win32.c - what goes out through http.sys: its HTTP_RESPONSE, bodies, and bodies in parts.
+ *
+ * An answer is a queue of slices, handed over as data chunks that point to where the bytes lie; only small borrowed bytes are
+ * copied, into blocks. One send is pending at a time. Where the length is not known the chunked coding is written here: http.sys
+ * passes on what it is given (HttpSendResponseEntityBody). A system that knows no answers in parts (Wine 8.0) gets each of them
+ * as a whole, with its length, when it is complete.
+ *
+ * http.sys writes the status line, Date, and its own name behind Server; a Connection field and the flag that disconnects say
+ * that the connection ends. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/http_text.h"
+#include "proto/httpsys_inner_win32.h"
+
+enum {
+    SEND_AT_BYTES = 16384,     /* parts that add up to this are sent without being asked */
+    CHUNK_BYTES_MAX = 1 << 30, /* of one HTTP_DATA_CHUNK, whose length is a ULONG */
+    LINE_BYTES = 20            /* a size line of the chunked coding */
+};
+
+/* ---- the queue --------------------------------------------------------------------------------------------------- */
+
+static bool is_copied(const ls_httpsys_exchange *e, const ls_slice *slice)
+{
+    return slice->block == NULL && (slice->len < LS_HTTPSYS_COPY_BYTES ||
+                                    (e->x.answer != LS_ANSWER_NONE && !e->http->api.SendResponseEntityBody));
+}
+
+/* Queue one slice; its reference moves on success. */
+static int push(ls_httpsys_out *out, const ls_slice *slice)
+{
+    if (out->count == out->room) {
+        const unsigned room = out->room * 2;
+        ls_slice *grown = realloc(out->slices != out->few ? out->slices : NULL, room * sizeof *grown);
+        if (grown == NULL) return LS_ENOMEM;
+        if (out->slices == out->few) memcpy(grown, out->few, sizeof out->few);
+        out->slices = grown;
+        out->room = room;
+    }
+    out->slices[out->count++] = *slice;
+    out->bytes += slice->len;
+    return LS_OK;
+}
+
+/* Copy bytes into blocks of the queue. A slice that is being sent is not made longer: the send has its own length. */
+static int push_copy(ls_seat *seat, ls_httpsys_out *out, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        if (out->block != NULL && out->filled == out->block->cap) {
+            ls_block_drop(out->block);
+            out->block = NULL;
+        }
+        if (out->block == NULL) {
+            out->block = ls_block_get(seat->pool, len <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+            out->filled = 0;
+            if (out->block == NULL) return LS_ENOMEM;
+        }
+        const size_t room = out->block->cap - out->filled, part = len < room ? len : room;
+        char *const to = out->block->data + out->filled;
+        ls_slice *last = out->count > 0 ? &out->slices[out->count - 1] : NULL;
+        memcpy(to, bytes, part);
+        if (last != NULL && last->block == out->block && last->ptr + last->len == to) {
+            last->len += part;
+            out->bytes += part;
+        } else {
+            ls_slice slice = ls_slice_of(out->block, out->filled, part);
+            if (push(out, &slice) < 0) {
+                ls_slice_drop(&slice);
+                return LS_ENOMEM;
+            }
+        }
+        out->filled += (uint32_t)part;
+        bytes += part;
+        len -= part;
+    }
+    return LS_OK;
+}
+
+static int push_any(ls_seat *seat, ls_httpsys_exchange *e, ls_slice *slice)
+{
+    int err = LS_OK;
+    if (slice->len > 0 && !is_copied(e, slice)) {
+        if ((err = push(&e->out, slice)) < 0) ls_slice_drop(slice);
+        return err;
+    }
+    if (slice->len > 0) err = push_copy(seat, &e->out, slice->ptr, slice->len);
+    ls_slice_drop(slice);
+    return err;
+}
+
+/* `bytes` at its front have left. */
+static void consume(ls_httpsys_out *out, size_t bytes)
+{
+    unsigned gone = 0;
+    out->bytes -= bytes;
+    for (; gone < out->count && bytes >= out->slices[gone].len; gone++) {
+        bytes -= out->slices[gone].len;
+        ls_slice_drop(&out->slices[gone]);
+    }
+    out->count -= gone;
+    if (gone > 0) memmove(out->slices, out->slices + gone, out->count * sizeof *out->slices);
+    if (bytes > 0) {
+        out->slices[0].ptr += bytes;
+        out->slices[0].len -= bytes;
+    }
+}
+
+static void drop_all(ls_slice *slices, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) ls_slice_drop(&slices[i]);
+}
+
+static size_t bytes_of(const ls_slice *slices, unsigned count)
+{
+    size_t sum = 0;
+    for (unsigned i = 0; i < count; i++) sum += slices[i].len;
+    return sum;
+}
+
+void ls_httpsys_out_drop(ls_httpsys_exchange *e)
+{
+    assert(!e->tx_pending);
+    drop_all(e->out.slices, e->out.count);
+    e->out.count = 0;
+    e->out.bytes = 0;
+    if (e->out.block != NULL) ls_block_drop(e->out.block);
+    e->out.block = NULL;
+    if (e->out.slices != e->out.few) free(e->out.slices);
+    e->out.slices = e->out.few;
+    e->out.room = LS_HTTPSYS_SLICES_FEW;
+    if (e->chunks != e->chunks_few) free(e->chunks);
+    e->chunks = e->chunks_few;
+    if (e->unknown != e->unknown_few) free(e->unknown);
+    e->unknown = e->unknown_few;
+}
+
+/* ---- the send ---------------------------------------------------------------------------------------------------- */
+
+/* Data chunks for the front of the queue. Returns how many; *bytes in all of them. */
+static USHORT chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
+{
+    USHORT count = 0;
+    *bytes = 0;
+    for (; count < max && count < e->out.count; count++) {
+        const ls_slice *slice = &e->out.slices[count];
+        const bool cut = slice->len > CHUNK_BYTES_MAX;
+        e->chunks[count] = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromMemory};
+        e->chunks[count].FromMemory.pBuffer = (void *)(uintptr_t)slice->ptr;
+        e->chunks[count].FromMemory.BufferLength = cut ? CHUNK_BYTES_MAX : (ULONG)slice->len;
+        *bytes += e->chunks[count].FromMemory.BufferLength;
+        if (cut) return (USHORT)(count + 1);
+    }
+    return count;
+}
+
+static void known(ls_httpsys_exchange *e, HTTP_HEADER_ID id, const char *value, size_t len)
+{
+    e->response.Headers.KnownHeaders[id] = (HTTP_KNOWN_HEADER){(USHORT)len, value};
+}
+
+static void set_length(ls_httpsys_exchange *e, uint64_t length)
+{
+    const int len = snprintf(e->length_text, sizeof e->length_text, "%llu", (unsigned long long)length);
+    known(e, HttpHeaderContentLength, e->length_text, (size_t)len);
+}
+
+/* All that is queued in one call, for a system that takes an answer only as a whole. */
+static int make_whole(ls_httpsys_exchange *e)
+{
+    if (e->chunks != e->chunks_few) free(e->chunks);
+    e->chunks = e->chunks_few;
+    if (e->out.count > UINT16_MAX) return LS_ELIMIT;
+    if (e->out.count > LS_HTTPSYS_CHUNKS) {
+        HTTP_DATA_CHUNK *many = malloc(e->out.count * sizeof *many);
+        if (many == NULL) return LS_ENOMEM;
+        e->chunks = many;
+    }
+    if (!e->no_body && e->response.Headers.KnownHeaders[HttpHeaderContentLength].pRawValue == NULL)
+        set_length(e, e->out.bytes);
+    return LS_OK;
+}
+
+int ls_httpsys_send_out(ls_seat *seat, ls_httpsys_exchange *e)
+{
+    const ls_httpsys *http = e->http;
+    const bool in_parts = http->api.SendResponseEntityBody != NULL;
+    if (e->tx_pending) return LS_PENDING;
+    for (;;) {
+        const bool complete = e->x.answer == LS_ANSWER_DONE;
+        size_t bytes;
+        int err;
+        if (e->last_sent || (!complete && (e->out.count == 0 || !in_parts))) return LS_DONE;
+        if (!in_parts && (err = make_whole(e)) < 0) return err;
+        const USHORT count = chunks_of(e, in_parts ? LS_HTTPSYS_CHUNKS : UINT16_MAX, &bytes);
+        const bool last = complete && bytes == e->out.bytes;
+        const ULONG flags = !last       ? HTTP_SEND_RESPONSE_FLAG_MORE_DATA
+                            : e->closes ? HTTP_SEND_RESPONSE_FLAG_DISCONNECT
+                                        : 0;
+        const bool head = !e->head_sent;
+        ULONG error;
+        e->head_sent = true;
+        e->last_sent = last;
+        e->sending = bytes;
+        e->tx_pending = true;
+        e->tx.op.actor = e->x.actor;
+        ls_overlapped_prepare(&e->tx);
+        if (head) {
+            e->response.EntityChunkCount = count;
+            e->response.pEntityChunks = count > 0 ? e->chunks : NULL;
+            error = http->api.SendHttpResponse(http->queue, e->id, flags, &e->response, NULL, NULL, NULL, 0,
+                                               &e->tx.overlapped, NULL);
+        } else {
+            error = http->api.SendResponseEntityBody(http->queue, e->id, flags, count, count > 0 ? e->chunks : NULL,
+                                                     NULL, NULL, 0, &e->tx.overlapped, NULL);
+        }
+        if (ls_overlapped_posted(seat, &e->tx, error, true) == LS_PENDING) return LS_PENDING;
+        if ((err = ls_httpsys_sent(e)) < 0) return err;
+    }
+}
+
+int ls_httpsys_sent(ls_httpsys_exchange *e)
+{
+    e->tx_pending = false;
+    if (e->tx.error == NO_ERROR) {
+        consume(&e->out, e->sending);
+        return LS_OK;
+    }
+    const int err = ls_err_from_win32(e->tx.error);
+    return err == LS_OK ? LS_ESYS : err;
+}
+
+/* ---- the head ---------------------------------------------------------------------------------------------------- */
+
+static bool status_has_body(int status)
+{
+    return status >= 200 && status != 204 && status != 304;
+}
+
+static int put_fields(ls_httpsys_exchange *e)
+{
+    const ls_exchange *x = &e->x;
+    unsigned lines = 0;
+    if (x->fields == NULL || x->fields_len == 0) return LS_OK;
+    for (const char *at = x->fields->data, *const all = at + x->fields_len; at < all; lines++)
+        at = (const char *)memchr(at, '\n', (size_t)(all - at)) + 1;
+    if (lines > LS_HTTPSYS_UNKNOWN_FEW) {
+        HTTP_UNKNOWN_HEADER *many = malloc(lines * sizeof *many);
+        if (many == NULL) return LS_ENOMEM;
+        e->unknown = many;
+    }
+    (void)ls_httpsys_fields(x->fields->data, x->fields_len, &e->response.Headers, e->unknown);
+    return LS_OK;
+}
+
+/* Write down the head. `length` < 0: it is not known. It leaves with the first send. */
+static int put_head(ls_seat *seat, ls_httpsys_exchange *e, int64_t length)
+{
+    enum { STATUS_RESET = 205 }; /* no content, but a length (RFC 9110 15.3.6) */
+    static const char name[] = "luaserve", chunked[] = "chunked", close[] = "close";
+    ls_exchange *x = &e->x;
+    ls_httpsys *http = e->http;
+    const bool has_body = status_has_body(x->status), old = x->head.version_minor == 0;
+    HTTP_RESPONSE *response = &e->response;
+    int err;
+
+    if (x->status == STATUS_RESET) length = 0;
+    e->no_body = !has_body || x->status == STATUS_RESET || x->head.method == LS_HTTP_HEAD;
+    e->chunked_out = length < 0 && has_body && !old && http->api.SendResponseEntityBody != NULL;
+    e->closes = x->close || atomic_load_explicit(&http->draining, memory_order_relaxed) ||
+                (length < 0 && has_body && old); /* the end of the connection is the end of the body */
+
+    response->Version = (HTTP_VERSION){1, 1};
+    response->StatusCode = (USHORT)x->status;
+    response->pReason = ls_status_text(x->status);
+    response->ReasonLength = (USHORT)strlen(response->pReason);
+    if ((err = put_fields(e)) < 0) return err;
+    if (response->Headers.KnownHeaders[HttpHeaderServer].pRawValue == NULL)
+        known(e, HttpHeaderServer, name, sizeof name - 1);
+    if (x->type != NULL && !x->has_type && has_body) known(e, HttpHeaderContentType, x->type, strlen(x->type));
+    if (e->chunked_out)
+        known(e, HttpHeaderTransferEncoding, chunked, sizeof chunked - 1);
+    else if (length >= 0 && has_body)
+        set_length(e, (uint64_t)length);
+    if (e->closes) known(e, HttpHeaderConnection, close, sizeof close - 1);
+    ls_httpsys_count(&http->seats[seat->index].responses);
+    return LS_OK;
+}
+
+/* The answer cannot be completed: nobody must take what was sent for a whole one. */
+static int fail(ls_exchange *x, int err)
+{
+    x->gone = err;
+    x->close = true;
+    x->answer = LS_ANSWER_OPEN;
+    return err;
+}
+
+int ls_httpsys_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    assert(x->answer == LS_ANSWER_NONE);
+    int err = x->gone;
+    unsigned i = 0;
+    if (err == 0) err = put_head(seat, e, (int64_t)bytes_of(slices, count));
+    for (; err == LS_OK && !e->no_body && i < count; i++) err = push_any(seat, e, &slices[i]);
+    drop_all(slices + i, count - i);
+    if (err < 0) return x->gone != 0 ? x->gone : fail(x, err);
+    x->answer = LS_ANSWER_DONE;
+    return LS_DONE;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
+
+/* Send; wait while more than the high-water mark is queued, or, when `all`, while anything is. */
+static int send_and_wait(ls_seat *seat, ls_exchange *x, bool all)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    const int err = ls_httpsys_send_out(seat, e);
+    if (err < 0) return fail(x, err);
+    if (err == LS_DONE || (!all && e->out.bytes < e->http->config.write_bytes_high)) return LS_DONE;
+    e->awaits_sent = true;
+    return LS_PENDING;
+}
+
+static int push_line(ls_seat *seat, ls_httpsys_exchange *e, size_t size)
+{
+    char line[LINE_BYTES];
+    const int len = snprintf(line, sizeof line, "%zx\r\n", size);
+    return push_copy(seat, &e->out, line, (size_t)len);
+}
+
+int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    const size_t bytes = bytes_of(slices, count);
+    int err = x->gone;
+    unsigned i = 0;
+    bool borrowed = false;
+    if (err == 0 && x->answer == LS_ANSWER_NONE) {
+        err = put_head(seat, e, x->length);
+        x->answer = LS_ANSWER_OPEN;
+    }
+    if (err == 0) {
+        e->part_bytes += bytes;
+        if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
+        if (!e->http->api.SendResponseEntityBody && e->part_bytes > LS_HTTPSYS_WHOLE_MAX) err = LS_ELIMIT;
+    }
+    const bool framed = e->chunked_out && !e->no_body && bytes > 0;
+    if (err == 0 && framed) err = push_line(seat, e, bytes);
+    for (; err == 0 && !e->no_body && i < count; i++) {
+        if (slices[i].block == NULL && !is_copied(e, &slices[i])) borrowed = true;
+        err = push_any(seat, e, &slices[i]);
+    }
+    if (err == 0 && framed) err = push_copy(seat, &e->out, "\r\n", 2);
+    drop_all(slices + i, count - i);
+    if (err < 0) return fail(x, err);
+    /* Bytes that somebody else keeps alive are let go only when they have left. */
+    if (borrowed) return send_and_wait(seat, x, true);
+    return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(seat, x, false) : LS_DONE;
+}
+
+int ls_httpsys_flush(ls_seat *seat, ls_exchange *x)
+{
+    return x->gone != 0 ? x->gone : send_and_wait(seat, x, false);
+}
+
+/* What is pending names bytes that the caller keeps alive, and ends before the caller is told. */
+int ls_httpsys_drained(ls_seat *seat, ls_exchange *x)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    if (x->gone == 0) return send_and_wait(seat, x, true);
+    if (!e->tx_pending) return x->gone;
+    e->awaits_sent = true;
+    (void)CancelIoEx(e->http->queue, &e->tx.overlapped);
+    return LS_PENDING;
+}
+
+int ls_httpsys_finish(ls_seat *seat, ls_exchange *x)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    if (x->gone != 0) return x->gone;
+    if (x->answer == LS_ANSWER_NONE) return ls_httpsys_respond(seat, x, NULL, 0);
+    if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
+    if (e->chunked_out && !e->no_body && push_copy(seat, &e->out, "0\r\n\r\n", 5) < 0) return fail(x, LS_ENOMEM);
+    x->answer = LS_ANSWER_DONE;
+    return LS_DONE;
+}
+
+/* ---- without a handler ------------------------------------------------------------------------------------------- */
+
+void ls_httpsys_refuse(ls_seat *seat, ls_httpsys_exchange *e, int status, const char *why)
+{
+    ls_exchange *x = &e->x;
+    char text[160];
+    const int len = snprintf(text, sizeof text, "%s%s%s\n", ls_status_text(status), why != NULL ? ": " : "",
+                             why != NULL ? why : "");
+    ls_slice slice = ls_slice_static(text, len < (int)sizeof text ? (size_t)len : sizeof text - 1);
+    x->status = status;
+    x->type = "text/plain; charset=utf-8";
+    x->close = true;
+    (void)ls_httpsys_respond(seat, x, &slice, 1);
+    ls_httpsys_count(&e->http->seats[seat->index].refused);
+}

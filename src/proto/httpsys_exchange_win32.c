@@ -1,0 +1,324 @@
+/* httpsys_exchange_win32.c - one request of http.sys: from its head to the moment when its memory goes, and its body.
+ *
+ * The buffer in which http.sys left the head holds everything that spans of it name, until the end. A body is received into
+ * blocks, one receive at a time and only when the handler asks for more, so that http.sys stops the client when nobody reads; what
+ * is handed out are slices of those blocks. */
+#include <assert.h>
+#include <string.h>
+#include <winsock2.h>
+#include <ws2tcpip.h>
+
+#include "base/log.h"
+#include "port/actor.h"
+#include "proto/httpsys_inner_win32.h"
+
+enum { TAIL_BYTES_MIN = 1024 }; /* a smaller free end is not worth a receive */
+
+static void body_received(ls_seat *seat, ls_op *op);
+static const ls_http_transport transport;
+
+/* ---- begin and end --------------------------------------------------------------------------------------------- */
+
+/* A request that is not to be answered, or not to the end: http.sys closes its connection. A system that cannot (Wine 8.0)
+ * answers 500, if nothing was answered yet. True: so it is. */
+static bool cancel(ls_seat *seat, ls_httpsys_exchange *e)
+{
+    ls_httpsys *http = e->http;
+    if (http->api.CancelHttpRequest != NULL) {
+        (void)http->api.CancelHttpRequest(http->queue, e->id, NULL);
+        return false;
+    }
+    if (e->head_sent) return false;
+    ls_httpsys_out_drop(e);
+    memset(&e->response, 0, sizeof e->response);
+    e->x.fields_len = 0;
+    e->x.has_type = false;
+    e->x.gone = 0;
+    e->x.answer = LS_ANSWER_NONE;
+    ls_httpsys_refuse(seat, e, 500, NULL);
+    return e->x.answer == LS_ANSWER_DONE;
+}
+
+static void drop(ls_httpsys_exchange *e)
+{
+    ls_httpsys *http = e->http;
+    ls_httpsys_out_drop(e);
+    if (e->in != NULL) ls_block_drop(e->in);
+    if (e->x.fields != NULL) ls_block_drop(e->x.fields);
+    ls_slice_drop(&e->x.head_bytes);
+    ls_block_drop(e->self);
+    ls_httpsys_left(http);
+}
+
+static void address(const SOCKADDR *from, ls_addr *out)
+{
+    ls_sockaddr sa = {.len = 0};
+    if (from != NULL && from->sa_family == AF_INET)
+        sa.len = sizeof(struct sockaddr_in);
+    else if (from != NULL && from->sa_family == AF_INET6)
+        sa.len = sizeof(struct sockaddr_in6);
+    memset(out, 0, sizeof *out);
+    if (sa.len == 0) return;
+    memcpy(sa.bytes, from, sa.len);
+    ls_addr_of(&sa, out);
+}
+
+/* A new exchange for request `id`, or NULL. */
+static ls_httpsys_exchange *make(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_ID id)
+{
+    ls_block *self = ls_block_get(seat->pool, LS_BLOCK_SMALL);
+    if (self == NULL) return NULL;
+    ls_httpsys_exchange *e = (ls_httpsys_exchange *)(void *)self->data;
+    memset(e, 0, offsetof(ls_httpsys_exchange, x) + offsetof(ls_exchange, head));
+    e->http = http;
+    e->self = self;
+    e->id = id;
+    e->rx.op.done = body_received;
+    e->tx.op.done = ls_httpsys_transmitted;
+    e->out.slices = e->out.few;
+    e->out.room = LS_HTTPSYS_SLICES_FEW;
+    e->chunks = e->chunks_few;
+    e->unknown = e->unknown_few;
+    e->x.transport = &transport;
+    e->x.carrier = e;
+    e->x.id = ++http->seats[seat->index].next_id;
+    e->x.remote = &e->remote;
+    e->x.local = &e->local;
+    e->x.body_bytes_max = http->config.body_bytes_max;
+    e->x.status = 200;
+    e->x.length = -1;
+    atomic_fetch_add(&http->open, 1);
+    return e;
+}
+
+/* The handler is done, or there was none. */
+static void after_exchange(ls_seat *seat, ls_httpsys_exchange *e)
+{
+    if (e->rx_pending) { /* body_received comes back here */
+        e->phase = LS_HS_ENDING;
+        (void)CancelIoEx(e->http->queue, &e->rx.overlapped);
+        return;
+    }
+    int err = e->x.gone != 0 ? e->x.gone : e->x.answer == LS_ANSWER_DONE ? LS_OK : LS_ECANCELED;
+    if (err == LS_OK) {
+        e->phase = LS_HS_LAST;
+        if (e->tx_pending) return; /* ls_httpsys_transmitted goes on */
+        e->x.actor = NULL;
+        err = ls_httpsys_send_out(seat, e);
+        if (err == LS_PENDING) return;
+    }
+    if (err < 0) { /* cut off, so that nobody takes it for complete */
+        if (cancel(seat, e)) {
+            after_exchange(seat, e); /* once: then the head was sent */
+            return;
+        }
+        e->phase = LS_HS_CUT;
+        if (e->tx_pending) return;
+    }
+    drop(e);
+}
+
+/* Suspended: until it resumes, what was written so far is sent. */
+static void leave_suspended(ls_seat *seat, ls_httpsys_exchange *e)
+{
+    if (e->out.count > 0 && !e->tx_pending && e->x.gone == 0) (void)ls_httpsys_flush(seat, &e->x);
+}
+
+static void wake(ls_seat *seat, ls_httpsys_exchange *e)
+{
+    e->ended = false;
+    e->looping = true;
+    e->x.wake(seat, &e->x);
+    e->looping = false;
+    if (e->ended)
+        after_exchange(seat, e);
+    else
+        leave_suspended(seat, e);
+}
+
+static void end(ls_seat *seat, ls_exchange *x)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    if (e->looping)
+        e->ended = true;
+    else
+        after_exchange(seat, e);
+}
+
+void ls_httpsys_transmitted(ls_seat *seat, ls_op *op)
+{
+    ls_httpsys_exchange *e = LS_CONTAINER(op, ls_httpsys_exchange, tx.op);
+    int err = ls_httpsys_sent(e);
+    if (e->phase == LS_HS_CUT) {
+        drop(e);
+        return;
+    }
+    if (err == LS_OK && e->x.gone == 0) err = ls_httpsys_send_out(seat, e);
+    if (err == LS_PENDING) return;
+    if (err < 0 && e->x.gone == 0) e->x.gone = err;
+    if (e->phase == LS_HS_LAST) {
+        after_exchange(seat, e);
+    } else if (e->phase == LS_HS_HANDLING && e->awaits_sent) {
+        e->awaits_sent = false;
+        wake(seat, e);
+    } /* else nobody waits for it; in ENDING the receive is still to come, and goes on from there */
+}
+
+/* ---- a request --------------------------------------------------------------------------------------------------- */
+
+static void refuse(ls_seat *seat, ls_httpsys_exchange *e, int status, const char *why)
+{
+    ls_httpsys_refuse(seat, e, status, why);
+    after_exchange(seat, e);
+}
+
+/* There is no memory to answer with. */
+static void give_up(ls_httpsys *http, HTTP_REQUEST_ID id)
+{
+    ls_log(LS_LOG_WARN, "request refused: %s", ls_err_text(LS_ENOMEM));
+    if (http->api.CancelHttpRequest != NULL) (void)http->api.CancelHttpRequest(http->queue, id, NULL);
+}
+
+void ls_httpsys_serve_too_large(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_ID id)
+{
+    ls_httpsys_exchange *e = make(seat, http, id);
+    if (e == NULL) {
+        give_up(http, id);
+        return;
+    }
+    e->x.head.version_minor = 1;
+    e->x.head.method = LS_HTTP_OTHER;
+    refuse(seat, e, 431, "request head too large");
+}
+
+void ls_httpsys_serve(ls_seat *seat, ls_httpsys *http, ls_block *buffer)
+{
+    const HTTP_REQUEST *request = (const HTTP_REQUEST *)(const void *)buffer->data;
+    ls_httpsys_exchange *e = make(seat, http, request->RequestId);
+    const char *why = NULL;
+    assert(seat->inside == NULL);
+    if (e == NULL) {
+        give_up(http, request->RequestId);
+        ls_block_drop(buffer);
+        return;
+    }
+    ls_exchange *x = &e->x;
+    x->bytes = buffer->data;
+    x->head_bytes = (ls_slice){buffer, buffer->data, buffer->cap};
+    address(request->Address.pRemoteAddress, &e->remote);
+    address(request->Address.pLocalAddress, &e->local);
+    x->secure = request->pSslInfo != NULL;
+    const int err = ls_httpsys_head(request, buffer->data + buffer->cap - LS_HTTPSYS_NAMES_BYTES, &http->config.head,
+                                    &x->head, &why);
+    x->body_done = (request->Flags & HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS) == 0;
+    e->body_left = x->head.content_length;
+    if (err < 0) {
+        refuse(seat, e, -err, why);
+        return;
+    }
+    ls_httpsys_count(&http->seats[seat->index].requests);
+    e->looping = true;
+    http->handler->start(http->handler, seat, x);
+    e->looping = false;
+    if (e->ended)
+        after_exchange(seat, e);
+    else
+        leave_suspended(seat, e);
+    if (seat->inside != NULL) ls_actor_leave(seat->inside, seat);
+}
+
+/* ---- its body ------------------------------------------------------------------------------------------------------ */
+
+/* The receive is complete; it brought bytes, the end, or the reason why nothing comes any more. */
+static void arrived(ls_httpsys_exchange *e)
+{
+    const int64_t result = atomic_load_explicit(&e->rx.op.result, memory_order_relaxed);
+    e->rx_pending = false;
+    if (e->rx.error == ERROR_HANDLE_EOF || result == 0)
+        e->x.body_done = true;
+    else if (result > 0)
+        e->in_to += (uint32_t)result;
+    else if (e->x.gone == 0 && e->phase == LS_HS_HANDLING) /* not one that was cancelled because nobody waits for it */
+        e->x.gone = (int)result;
+}
+
+static void body_received(ls_seat *seat, ls_op *op)
+{
+    ls_httpsys_exchange *e = LS_CONTAINER(op, ls_httpsys_exchange, rx.op);
+    arrived(e);
+    if (e->phase == LS_HS_ENDING)
+        after_exchange(seat, e);
+    else
+        wake(seat, e);
+}
+
+/* Into the free end of the block that is there, or into another one. */
+static int receive(ls_seat *seat, ls_httpsys_exchange *e)
+{
+    ls_httpsys *http = e->http;
+    if (e->in != NULL && e->in->cap - e->in_to < TAIL_BYTES_MIN) {
+        ls_block_drop(e->in);
+        e->in = NULL;
+    }
+    if (e->in == NULL) {
+        const bool small = e->x.head.has_length && e->body_left <= LS_BLOCK_SMALL;
+        if ((e->in = ls_block_get(seat->pool, small ? LS_BLOCK_SMALL : LS_BLOCK_LARGE)) == NULL) return LS_ENOMEM;
+        e->in_from = e->in_to = 0;
+    }
+    ls_overlapped_prepare(&e->rx);
+    e->rx.op.actor = e->x.actor;
+    e->rx_pending = true;
+    const ULONG error = http->api.ReceiveRequestEntityBody(http->queue, e->id, 0, e->in->data + e->in_to,
+                                                           e->in->cap - e->in_to, NULL, &e->rx.overlapped);
+    if (ls_overlapped_posted(seat, &e->rx, error, false) == LS_PENDING) return LS_PENDING;
+    arrived(e);
+    return LS_DONE;
+}
+
+static int body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    if (!x->body_done && x->head.has_length && x->body_bytes + e->body_left > x->body_bytes_max) {
+        x->close = true;
+        return LS_EMSGSIZE;
+    }
+    for (;;) {
+        if (e->in_from < e->in_to) {
+            const uint32_t len = e->in_to - e->in_from;
+            x->body_bytes += len;
+            if (x->body_bytes > x->body_bytes_max) {
+                x->close = true;
+                return LS_EMSGSIZE;
+            }
+            *out = ls_slice_of(e->in, e->in_from, len);
+            e->in_from = e->in_to;
+            if (x->head.has_length) {
+                e->body_left -= len < e->body_left ? len : e->body_left;
+                if (e->body_left == 0) x->body_done = true;
+            }
+            return LS_DONE;
+        }
+        if (x->body_done) {
+            *out = ls_slice_static(NULL, 0);
+            return LS_DONE;
+        }
+        if (x->gone != 0) return x->gone;
+        if (e->rx_pending) return LS_PENDING; /* another task waits for it, or did */
+        int err = LS_OK;
+        if (e->out.count > 0 && !e->tx_pending) err = ls_httpsys_send_out(seat, e); /* what the client may wait for */
+        if (err >= 0) err = receive(seat, e);
+        if (err == LS_PENDING) return LS_PENDING;
+        if (err == LS_ENOMEM) return LS_ENOMEM;
+        if (err < 0) return x->gone = err;
+    }
+}
+
+static const ls_http_transport transport = {
+    .read = body_read,
+    .respond = ls_httpsys_respond,
+    .write = ls_httpsys_write,
+    .flush = ls_httpsys_flush,
+    .finish = ls_httpsys_finish,
+    .end = end,
+    .drained = ls_httpsys_drained,
+};

@@ -1,0 +1,48 @@
+/* httpsys_posix.c - there is no http.sys here: opening says so, and nothing else can be reached. */
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/httpsys.h"
+
+bool ls_httpsys_supported(void)
+{
+    return false;
+}
+
+int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys **out, char *message,
+                    size_t message_bytes)
+{
+    (void)port;
+    (void)options;
+    (void)out;
+    (void)snprintf(message, message_bytes, "the engine \"http.sys\" is a part of Windows; here there is \"luaserve\"");
+    return LS_ENOTSUP;
+}
+
+void ls_httpsys_start(ls_seat *seat, ls_httpsys *http)
+{
+    (void)seat;
+    (void)http;
+}
+
+uint32_t ls_httpsys_drain(ls_httpsys *http)
+{
+    (void)http;
+    return 0;
+}
+
+void ls_httpsys_abort(ls_httpsys *http)
+{
+    (void)http;
+}
+
+void ls_httpsys_stat(const ls_httpsys *http, ls_http1_stats *out)
+{
+    (void)http;
+    memset(out, 0, sizeof *out);
+}
+
+void ls_httpsys_close(ls_httpsys *http)
+{
+    (void)http;
+}

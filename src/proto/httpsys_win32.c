@@ -1,0 +1,419 @@
+/* httpsys_win32.c - the HTTP Server API: session, request queue, URLs, and the receives that are posted on the queue.
+ *
+ * A receive brings the head of one request. It is posted again as soon as the handler has answered or waits for something; that
+ * the answer leaves is not waited for. What completes at once is served in the same loop, for as long as the port allows it
+ * (port.h). A head that does not fit is received once more, by its number, into a large block.
+ *
+ *     receives_live = those that are pending, being served, parked, or waiting for their timer
+ *
+ * Everything here follows the reference of the HTTP Server API 2.0 on learn.microsoft.com. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "proto/httpsys_inner_win32.h"
+
+enum { AGAIN_MS = 100, TIMEOUT_S_MAX = 65535 };
+
+/* ---- open and close -------------------------------------------------------------------------------------------- */
+
+static const HTTPAPI_VERSION version = HTTPAPI_VERSION_2;
+
+static int refused(const char *what, ULONG error, char *message, size_t message_bytes)
+{
+    const int err = ls_err_from_win32(error);
+    (void)snprintf(message, message_bytes, "the HTTP Server API cannot %s: %s (error %lu)", what, ls_err_text(err),
+                   error);
+    return err;
+}
+
+static USHORT seconds_of(uint32_t ms)
+{
+    const uint32_t s = (ms + 999) / 1000;
+    return (USHORT)(s == 0 ? 1 : s > TIMEOUT_S_MAX ? TIMEOUT_S_MAX : s);
+}
+
+/* The limits that http.sys looks after itself. It has its own where it refuses them (0: its default). */
+static void set_timeouts(ls_httpsys *http)
+{
+    HTTP_TIMEOUT_LIMIT_INFO limits = {.Flags = {.Present = 1},
+                                      .EntityBody = seconds_of(http->config.body_grace_ms),
+                                      .IdleConnection = seconds_of(http->config.idle_ms_max),
+                                      .HeaderWait = seconds_of(http->config.head_ms_max)};
+    const ULONG error =
+        http->api.SetServerSessionProperty(http->session, HttpServerTimeoutsProperty, &limits, sizeof limits);
+    if (error != NO_ERROR) ls_log(LS_LOG_DEBUG, "http.sys keeps its own timeouts (error %lu)", error);
+}
+
+static ULONG open_group(ls_httpsys *http, HTTP_URL_GROUP_ID *out)
+{
+    HTTP_BINDING_INFO binding = {.Flags = {.Present = 1}, .RequestQueueHandle = http->queue};
+    HTTP_URL_GROUP_ID group;
+    ULONG error = http->api.CreateUrlGroup(http->session, &group, 0);
+    if (error != NO_ERROR) return error;
+    error = http->api.SetUrlGroupProperty(group, HttpServerBindingProperty, &binding, sizeof binding);
+    if (error == NO_ERROR)
+        *out = group;
+    else
+        http->api.CloseUrlGroup(group);
+    return error;
+}
+
+/* All URLs are in one group, where that is possible: Wine 8.0 has room for one URL in each. */
+static ULONG add_url(ls_httpsys *http, wchar_t *text)
+{
+    HTTP_URL_GROUP_ID group;
+    ULONG error = ERROR_CALL_NOT_IMPLEMENTED;
+    if (http->url_count > 0) {
+        group = http->urls[http->url_count - 1].group;
+        error = http->api.AddUrlToUrlGroup(group, text, 0, 0);
+    }
+    if (error == ERROR_CALL_NOT_IMPLEMENTED) {
+        if ((error = open_group(http, &group)) != NO_ERROR) return error;
+        error = http->api.AddUrlToUrlGroup(group, text, 0, 0);
+        if (error != NO_ERROR) http->api.CloseUrlGroup(group);
+    }
+    if (error == NO_ERROR) http->urls[http->url_count++] = (ls_httpsys_url){group, text};
+    return error;
+}
+
+static int add_urls(ls_httpsys *http, const char *urls, char *message, size_t message_bytes)
+{
+    for (const char *url = urls; *url != '\0'; url += strlen(url) + 1) {
+        if (http->url_count == LS_HTTPSYS_URLS_MAX) {
+            (void)snprintf(message, message_bytes, "more than %d URLs", LS_HTTPSYS_URLS_MAX);
+            return LS_ELIMIT;
+        }
+        const int units = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, url, -1, NULL, 0);
+        wchar_t *text = units > 0 ? malloc((size_t)units * sizeof *text) : NULL;
+        if (text == NULL) {
+            (void)snprintf(message, message_bytes, units > 0 ? "out of memory" : "%s is no UTF-8", url);
+            return units > 0 ? LS_ENOMEM : LS_EINVAL;
+        }
+        (void)MultiByteToWideChar(CP_UTF8, 0, url, -1, text, units);
+        const ULONG error = add_url(http, text);
+        if (error != NO_ERROR) {
+            free(text);
+            ls_httpsys_explain(url, error, message, message_bytes);
+            return ls_err_from_win32(error);
+        }
+    }
+    return LS_OK;
+}
+
+static void remove_urls(ls_httpsys *http)
+{
+    HTTP_URL_GROUP_ID last = 0;
+    for (unsigned i = 0; i < http->url_count; i++) {
+        (void)http->api.RemoveUrlFromUrlGroup(http->urls[i].group, http->urls[i].text, 0);
+        free(http->urls[i].text);
+        http->urls[i].text = NULL;
+    }
+    for (unsigned i = 0; i < http->url_count; i++) {
+        if (http->urls[i].group != last) (void)http->api.CloseUrlGroup(http->urls[i].group);
+        last = http->urls[i].group;
+    }
+    http->url_count = 0;
+}
+
+static void receive_ended(ls_seat *seat, ls_op *op);
+static void receive_again(ls_seat *seat, ls_op *op);
+
+static int make_memory(ls_httpsys *http, const ls_httpsys_options *options)
+{
+    http->receives = calloc(options->receives, sizeof *http->receives);
+    http->seats = ls_memory_aligned(_Alignof(ls_httpsys_seat), options->seats * sizeof *http->seats);
+    if (http->receives == NULL || http->seats == NULL) return LS_ENOMEM;
+    http->receive_count = options->receives;
+    http->seat_count = options->seats;
+    memset(http->seats, 0, options->seats * sizeof *http->seats);
+    for (unsigned i = 0; i < options->seats; i++) http->seats[i].next_id = (uint64_t)i << 40;
+    for (unsigned i = 0; i < options->receives; i++) {
+        ls_httpsys_receive *r = &http->receives[i];
+        r->http = http;
+        r->id = HTTP_NULL_ID;
+        r->io.op.done = receive_ended;
+        r->again.op.done = receive_again;
+    }
+    return LS_OK;
+}
+
+static void free_memory(ls_httpsys *http)
+{
+    free(http->receives);
+    ls_memory_aligned_free(http->seats);
+    free(http);
+}
+
+int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_httpsys_options *options, ls_httpsys **out,
+                         char *message, size_t message_bytes)
+{
+    int err = LS_ENOMEM;
+    ULONG error;
+    (void)snprintf(message, message_bytes, "%s", ls_err_text(err));
+    ls_httpsys *http = calloc(1, sizeof *http);
+    if (http == NULL) return err;
+    http->api = *api;
+    http->port = port;
+    http->handler = options->handler;
+    http->config = *options->config;
+    http->requests_max = options->requests_max;
+    if ((err = make_memory(http, options)) < 0 || (err = ls_mutex_open(&http->mutex)) < 0) goto fail_memory;
+
+    if ((error = api->Initialize(version, HTTP_INITIALIZE_SERVER, NULL)) != NO_ERROR) {
+        err = refused("begin", error, message, message_bytes);
+        goto fail_mutex;
+    }
+    if ((error = api->CreateServerSession(version, &http->session, 0)) != NO_ERROR) {
+        err = refused("open a session", error, message, message_bytes);
+        goto fail_initialized;
+    }
+    set_timeouts(http);
+    if ((error = api->CreateRequestQueue(version, NULL, NULL, 0, &http->queue)) != NO_ERROR) {
+        err = refused("make a request queue", error, message, message_bytes);
+        goto fail_session;
+    }
+    if ((err = ls_port_bind(port, http->queue)) < 0) {
+        (void)snprintf(message, message_bytes, "the request queue of http.sys goes to no completion port: %s",
+                       ls_err_text(err));
+        goto fail_queue;
+    }
+    if ((err = add_urls(http, options->urls, message, message_bytes)) < 0) goto fail_urls;
+    *out = http;
+    return LS_OK;
+
+fail_urls:
+    remove_urls(http);
+fail_queue:
+    (void)api->CloseRequestQueue(http->queue);
+fail_session:
+    (void)api->CloseServerSession(http->session);
+fail_initialized:
+    (void)api->Terminate(HTTP_INITIALIZE_SERVER, NULL);
+fail_mutex:
+    ls_mutex_close(&http->mutex);
+fail_memory:
+    free_memory(http);
+    return err;
+}
+
+bool ls_httpsys_supported(void)
+{
+    return true;
+}
+
+int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys **out, char *message,
+                    size_t message_bytes)
+{
+    ls_httpsys_api api;
+    const int err = ls_httpsys_api_load(&api);
+    if (err == LS_OK) return ls_httpsys_open_with(&api, port, options, out, message, message_bytes);
+    (void)snprintf(message, message_bytes,
+                   "the engine \"http.sys\" needs the HTTP Server API 2.0 (httpapi.dll), which this system does not "
+                   "have; there is \"luaserve\"");
+    return err;
+}
+
+void ls_httpsys_close(ls_httpsys *http)
+{
+    assert(atomic_load(&http->open) == 0 && atomic_load(&http->receives_live) == 0);
+    remove_urls(http);
+    (void)http->api.CloseRequestQueue(http->queue);
+    (void)http->api.CloseServerSession(http->session);
+    (void)http->api.Terminate(HTTP_INITIALIZE_SERVER, NULL);
+    ls_mutex_close(&http->mutex);
+    free_memory(http);
+}
+
+/* ---- the receives ---------------------------------------------------------------------------------------------- */
+
+static void retire(ls_httpsys_receive *r)
+{
+    if (r->buffer != NULL) ls_block_drop(r->buffer);
+    r->buffer = NULL;
+    atomic_fetch_sub(&r->http->receives_live, 1); /* the last touch: at 0 the owner may close */
+}
+
+/* True: it waits on the list until a request has ended. */
+static bool park(ls_httpsys_receive *r)
+{
+    ls_httpsys *http = r->http;
+    if (atomic_load(&http->open) < http->requests_max || r->id != HTTP_NULL_ID) return false;
+    ls_mutex_lock(&http->mutex);
+    const bool parks = atomic_load(&http->open) >= http->requests_max && !atomic_load(&http->stopping);
+    if (parks) {
+        r->parked = http->parked;
+        http->parked = r;
+    }
+    ls_mutex_unlock(&http->mutex);
+    return parks;
+}
+
+static ls_httpsys_receive *unpark(ls_httpsys *http)
+{
+    ls_mutex_lock(&http->mutex);
+    ls_httpsys_receive *r = http->parked;
+    if (r != NULL) http->parked = r->parked;
+    ls_mutex_unlock(&http->mutex);
+    return r;
+}
+
+static void try_later(ls_httpsys_receive *r)
+{
+    if (ls_timer_set(r->http->port, &r->again, ls_clock_ns() + AGAIN_MS * UINT64_C(1000000)) == LS_OK) return;
+    ls_log(LS_LOG_ERROR, "out of memory: one receive less on the queue of http.sys");
+    retire(r);
+}
+
+static ULONG room_of(const ls_block *buffer)
+{
+    return buffer->cap - LS_HTTPSYS_NAMES_BYTES;
+}
+
+/* A head that is too large for its buffer: a larger one, or the request is refused. */
+static void more_data(ls_seat *seat, ls_httpsys_receive *r)
+{
+    const HTTP_REQUEST_ID id = ((const HTTP_REQUEST *)(const void *)r->buffer->data)->RequestId;
+    if (r->buffer->cap == LS_BLOCK_LARGE) {
+        r->id = HTTP_NULL_ID;
+        ls_httpsys_serve_too_large(seat, r->http, id);
+        return;
+    }
+    ls_block_drop(r->buffer);
+    r->buffer = NULL;
+    r->id = id;
+}
+
+/* A receive is complete: deal with what it brought. False: it is not to be posted again now. */
+static bool received(ls_seat *seat, ls_httpsys_receive *r)
+{
+    ls_httpsys *http = r->http;
+    ls_block *buffer = r->buffer;
+    switch (r->io.error) {
+    case NO_ERROR:
+        r->buffer = NULL;
+        r->id = HTTP_NULL_ID;
+        ls_httpsys_serve(seat, http, buffer);
+        return true;
+    case ERROR_MORE_DATA: more_data(seat, r); return true;
+    default: break;
+    }
+    if (r->id != HTTP_NULL_ID) { /* that client has gone (ERROR_CONNECTION_INVALID), whatever the number says */
+        r->id = HTTP_NULL_ID;
+        return true;
+    }
+    if (atomic_load(&http->stopping)) {
+        retire(r);
+        return false;
+    }
+    if (!atomic_exchange(&http->complained, true))
+        ls_log(LS_LOG_ERROR, "http.sys refuses a receive (error %lu); it is tried again", (ULONG)r->io.error);
+    try_later(r);
+    return false;
+}
+
+static void post(ls_seat *seat, ls_httpsys_receive *r)
+{
+    ls_httpsys *http = r->http;
+    do {
+        if (atomic_load(&http->stopping)) {
+            retire(r);
+            return;
+        }
+        if (park(r)) return;
+        if (r->buffer == NULL)
+            r->buffer = ls_block_get(seat->pool, r->id == HTTP_NULL_ID ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+        if (r->buffer == NULL) {
+            try_later(r);
+            return;
+        }
+        ls_overlapped_prepare(&r->io);
+        const ULONG error =
+            http->api.ReceiveHttpRequest(http->queue, r->id, 0, (HTTP_REQUEST *)(void *)r->buffer->data,
+                                         room_of(r->buffer), NULL, &r->io.overlapped);
+        if (ls_overlapped_posted(seat, &r->io, error, false) == LS_PENDING) return;
+    } while (received(seat, r));
+}
+
+static void receive_ended(ls_seat *seat, ls_op *op)
+{
+    ls_httpsys_receive *r = LS_CONTAINER(op, ls_httpsys_receive, io.op);
+    if (received(seat, r)) post(seat, r);
+}
+
+static void receive_again(ls_seat *seat, ls_op *op)
+{
+    post(seat, LS_CONTAINER(op, ls_httpsys_receive, again.op));
+}
+
+void ls_httpsys_left(ls_httpsys *http)
+{
+    atomic_fetch_add(&http->receives_live, 1); /* nobody closes meanwhile */
+    atomic_fetch_sub(&http->open, 1);          /* before the look at the list: see park */
+    /* Not posted here, deep in the stack of the request that has ended, and perhaps inside an actor. */
+    ls_httpsys_receive *r = unpark(http);
+    if (r != NULL) (void)ls_port_post(http->port, &r->again.op, NULL, 0);
+    atomic_fetch_sub(&http->receives_live, 1); /* the last touch */
+}
+
+void ls_httpsys_start(ls_seat *seat, ls_httpsys *http)
+{
+    atomic_store(&http->receives_live, http->receive_count);
+    for (unsigned i = 0; i < http->receive_count; i++) post(seat, &http->receives[i]);
+}
+
+/* ---- drain ----------------------------------------------------------------------------------------------------- */
+
+static void stop_receives(ls_httpsys *http)
+{
+    ls_httpsys_receive *r;
+    ls_mutex_lock(&http->mutex);
+    atomic_store(&http->stopping, true);
+    ls_mutex_unlock(&http->mutex);
+    while ((r = unpark(http)) != NULL) retire(r);
+    for (unsigned i = 0; i < http->receive_count; i++)
+        (void)CancelIoEx(http->queue, &http->receives[i].io.overlapped); /* nothing, where it is not pending */
+    for (unsigned i = 0; i < http->receive_count; i++)
+        if (ls_timer_cancel(http->port, &http->receives[i].again)) retire(&http->receives[i]);
+}
+
+static void shut_down(ls_httpsys *http)
+{
+    if (!atomic_exchange(&http->shut, true) && http->api.ShutdownRequestQueue != NULL)
+        (void)http->api.ShutdownRequestQueue(http->queue);
+}
+
+/* HttpShutdownRequestQueue cancels the requests that were received, too: so it comes last. */
+uint32_t ls_httpsys_drain(ls_httpsys *http)
+{
+    if (!atomic_exchange(&http->draining, true)) remove_urls(http);
+    const uint32_t open = atomic_load(&http->open);
+    if (open > 0 && !atomic_load(&http->stopping)) return open + atomic_load(&http->receives_live);
+    if (atomic_load(&http->receives_live) > 0) stop_receives(http);
+    const uint32_t left = atomic_load(&http->open) + atomic_load(&http->receives_live);
+    if (left == 0) shut_down(http);
+    return left;
+}
+
+void ls_httpsys_abort(ls_httpsys *http)
+{
+    atomic_store(&http->draining, true);
+    stop_receives(http);
+    shut_down(http);
+}
+
+void ls_httpsys_stat(const ls_httpsys *http, ls_http1_stats *out)
+{
+    memset(out, 0, sizeof *out);
+    for (unsigned i = 0; i < http->seat_count; i++) {
+        const ls_httpsys_seat *mine = &http->seats[i];
+        out->requests += atomic_load_explicit(&mine->requests, memory_order_relaxed);
+        out->responses += atomic_load_explicit(&mine->responses, memory_order_relaxed);
+        out->refused += atomic_load_explicit(&mine->refused, memory_order_relaxed);
+    }
+    out->open = atomic_load_explicit(&http->open, memory_order_relaxed);
+}
