@@ -374,7 +374,7 @@ int ls_httpsys_drained(ls_seat *seat, ls_exchange *x)
     if (x->gone == 0) return send_and_wait(seat, x, true);
     if (!e->tx_pending) return x->gone;
     e->awaits_sent = true;
-    (void)CancelIoEx(e->http->queue, &e->tx.overlapped);
+    (void)e->http->api.CancelIoEx(e->http->queue, &e->tx.overlapped);
     return LS_PENDING;
 }
 

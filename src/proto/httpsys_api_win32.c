@@ -29,6 +29,7 @@ int ls_httpsys_api_load(ls_httpsys_api *out)
     if (GetProcAddress(GetModuleHandleW(L"ntdll"), "wine_get_version") == NULL &&
         (!FIND(SendResponseEntityBody) || !FIND(CancelHttpRequest) || !FIND(ShutdownRequestQueue)))
         return LS_ENOTSUP;
+    api.CancelIoEx = CancelIoEx;
     *out = api;
     return LS_OK;
 }

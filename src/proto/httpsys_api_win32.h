@@ -32,6 +32,7 @@ typedef struct ls_httpsys_api {
     (HANDLE, HTTP_REQUEST_ID, ULONG, USHORT, HTTP_DATA_CHUNK *, ULONG *, void *, ULONG, OVERLAPPED *, void *);
     ULONG(WINAPI *CancelHttpRequest)(HANDLE, HTTP_REQUEST_ID, OVERLAPPED *);
     ULONG(WINAPI *ShutdownRequestQueue)(HANDLE);
+    BOOL(WINAPI *CancelIoEx)(HANDLE, OVERLAPPED *); /* of kernel32.dll */
 } ls_httpsys_api;
 
 /* Load httpapi.dll, which then stays, and fill the table. LS_OK or LS_ENOTSUP: there is no such DLL, or it has not all

@@ -96,7 +96,7 @@ static void after_exchange(ls_seat *seat, ls_httpsys_exchange *e)
 {
     if (e->rx_pending) { /* body_received comes back here */
         e->phase = LS_HS_ENDING;
-        (void)CancelIoEx(e->http->queue, &e->rx.overlapped);
+        (void)e->http->api.CancelIoEx(e->http->queue, &e->rx.overlapped);
         return;
     }
     int err = e->x.gone != 0 ? e->x.gone : e->x.answer == LS_ANSWER_DONE ? LS_OK : LS_ECANCELED;

@@ -175,7 +175,8 @@ int ls_httpsys_head(const HTTP_REQUEST *request, char *names, const ls_http_limi
     places at = {(const char *)request, names};
     const HTTP_KNOWN_HEADER *known = request->Headers.KnownHeaders;
     uint32_t count = 0;
-    size_t bytes = request->RawUrlLength;
+    enum { LINE = sizeof "  HTTP/1.1\r\n" - 1, FIELD = sizeof ": \r\n" - 1 };
+    size_t bytes = request->RawUrlLength + LINE + 2;
 
     memset(out, 0, offsetof(ls_http_head, fields));
     out->method = method_of(request);
@@ -183,6 +184,7 @@ int ls_httpsys_head(const HTTP_REQUEST *request, char *names, const ls_http_limi
                            ? span_of(&at, request->pUnknownVerb, request->UnknownVerbLength)
                        : request->Verb < HttpVerbMaximum ? name_of(&at, &verbs[request->Verb])
                                                          : (ls_span){0, 0};
+    bytes += out->method_name.len;
     out->version_minor = request->Version.MajorVersion > 1 || request->Version.MinorVersion > 0;
     if (out->method_name.len == 0 || request->RawUrlLength == 0) return refuse(400, "no method or no target", why);
     if (request->RawUrlLength > limits->target_bytes_max) return refuse(414, "request target too long", why);
@@ -190,14 +192,15 @@ int ls_httpsys_head(const HTTP_REQUEST *request, char *names, const ls_http_limi
     for (unsigned id = 0; id < HttpHeaderRequestMaximum; id++) {
         if (known[id].pRawValue == NULL) continue;
         if (count == limits->fields_max) return refuse(431, "too many fields", why);
-        bytes += known[id].RawValueLength;
-        out->fields[count++] = (ls_http_field){name_of(&at, id < GENERAL ? &general[id] : &of_requests[id - GENERAL]),
-                                               span_of(&at, known[id].pRawValue, known[id].RawValueLength)};
+        const name *field = id < GENERAL ? &general[id] : &of_requests[id - GENERAL];
+        bytes += (size_t)field->len + known[id].RawValueLength + FIELD;
+        out->fields[count++] =
+            (ls_http_field){name_of(&at, field), span_of(&at, known[id].pRawValue, known[id].RawValueLength)};
     }
     for (unsigned i = 0; i < request->Headers.UnknownHeaderCount; i++) {
         const HTTP_UNKNOWN_HEADER *field = &request->Headers.pUnknownHeaders[i];
         if (count == limits->fields_max) return refuse(431, "too many fields", why);
-        bytes += (size_t)field->NameLength + field->RawValueLength;
+        bytes += (size_t)field->NameLength + field->RawValueLength + FIELD;
         out->fields[count++] = (ls_http_field){span_of(&at, field->pName, field->NameLength),
                                                span_of(&at, field->pRawValue, field->RawValueLength)};
     }

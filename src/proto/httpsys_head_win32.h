@@ -10,7 +10,8 @@ enum { LS_HTTPSYS_NAMES_BYTES = 512 };
 
 /* Spans of *out are offsets from `request`, with which the buffer begins that http.sys filled. `names` is free memory behind it,
  * for LS_HTTPSYS_NAMES_BYTES. Fields that http.sys knows come first, in the order of their numbers: it does not tell in which
- * order they were sent. 0, or -(HTTP status) with a short static text in *why: -400, -414, -431. */
+ * order they were sent. The head counts as large as it is with single spaces. 0, or -(HTTP status) with a short static text in
+ * *why: -400, -414, -431. */
 int ls_httpsys_head(const HTTP_REQUEST *request, char *names, const ls_http_limits *limits, ls_http_head *out,
                     const char **why);
 

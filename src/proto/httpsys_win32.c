@@ -376,7 +376,8 @@ static void stop_receives(ls_httpsys *http)
     ls_mutex_unlock(&http->mutex);
     while ((r = unpark(http)) != NULL) retire(r);
     for (unsigned i = 0; i < http->receive_count; i++)
-        (void)CancelIoEx(http->queue, &http->receives[i].io.overlapped); /* nothing, where it is not pending */
+        (void)http->api.CancelIoEx(http->queue,
+                                   &http->receives[i].io.overlapped); /* nothing, where it is not pending */
     for (unsigned i = 0; i < http->receive_count; i++)
         if (ls_timer_cancel(http->port, &http->receives[i].again)) retire(&http->receives[i]);
 }

@@ -8,6 +8,8 @@ E2E        a test case that owns servers: each is ended by its pid even when a t
 
 Environment: LUASERVE         the program (default: build/luaserve of this tree)
              LUASERVE_BACKEND    the back end of every server (its --backend), where a test does not name one itself
+             LUASERVE_ENGINE     http.sys: sites that say `host = "127.0.0.1", port = 0` listen with that engine instead, each on a
+                                 free port, and requests say that port in their Host
              LUASERVE_SYSTEM     windows: the program is luaserve.exe under Wine (scripts/test-windows)
              LUASERVE_SANITIZER  asan or tsan: longer deadlines, fewer repeats, no memory assertions, no LD_PRELOAD
 """
@@ -31,6 +33,7 @@ LUASERVE = os.path.abspath(os.environ.get("LUASERVE") or os.path.join(ROOT, "bui
 BACKEND = os.environ.get("LUASERVE_BACKEND", "")
 PROGRAM = [LUASERVE, "--backend", BACKEND] if BACKEND else [LUASERVE]
 SANITIZER = os.environ.get("LUASERVE_SANITIZER", "")
+ENGINE = os.environ.get("LUASERVE_ENGINE", "")
 WINDOWS = os.environ.get("LUASERVE_SYSTEM") == "windows"
 SLOW = 4 if SANITIZER else 1
 WAIT = 10.0 * SLOW  # the longest any single wait of a test may take
@@ -43,6 +46,21 @@ no_refusals = unittest.skipIf(WINDOWS, "Wine 8 takes the error of a refused data
 
 def not_on_windows(reason):
     return unittest.skipIf(WINDOWS, reason)
+
+
+def free_port():
+    """A port that nobody listened on a moment ago, for what cannot pick one itself."""
+    with socket.socket() as probe:
+        probe.bind(("0.0.0.0", 0))
+        return probe.getsockname()[1]
+
+
+def with_engine(site):
+    """The site as LUASERVE_ENGINE wants it."""
+    if ENGINE != "http.sys":
+        return site
+    listen = 'engine = "http.sys", url = "http://+:%d/"'
+    return re.sub(r'host = "127\.0\.0\.1", port = 0(?=[ ,}])', lambda _: listen % free_port(), site)
 
 
 def repeats(count):
@@ -122,6 +140,7 @@ class Conn:
             raise
         self.data = b""
         self.ended = False
+        self.host = b"Host: h:%d\r\n" % where[1] if ENGINE and not isinstance(where, str) else None
 
     def __enter__(self):
         return self
@@ -141,6 +160,8 @@ class Conn:
         self.sock.shutdown(socket.SHUT_WR)
 
     def send(self, data):
+        if self.host:  # http.sys of Wine finds the site by that alone
+            data = data.replace(b"Host: h\r\n", self.host)
         self.sock.sendall(data)
         return self
 
@@ -360,7 +381,7 @@ class Server:
             with open(self.site, "w") as out:
                 if WINDOWS:  # which has no such command
                     site = site.replace('os.execute("sleep ', 'os.execute("start /wait /unix /bin/sleep ')
-                out.write(site.replace("@DIR@", self.dir))
+                out.write(with_engine(site).replace("@DIR@", self.dir))
         self.lines = []
         self.news = threading.Condition()
         self.addresses = []
@@ -415,7 +436,8 @@ class Server:
         match = re.match(r"(?:https?|tcp)://(?:\[([^\]]+)\]|([^:/]+)):(\d+)", text)
         if not match:
             return text
-        return (match.group(1) or match.group(2), int(match.group(3)))
+        host = match.group(1) or match.group(2)
+        return ("127.0.0.1" if host == "+" else host, int(match.group(3)))
 
     def _wait_listening(self, count):
         with self.news:

@@ -1,0 +1,270 @@
+/* test_httpsys_head.c - what http.sys tells of a request, in the form of our parser; and fields of an answer in the form of http.sys. */
+#include "support.h"
+
+#include <stdio.h>
+
+#include "proto/httpsys_head_win32.h"
+
+static const ls_http_limits limits = {.head_bytes_max = 16384, .target_bytes_max = 8192, .fields_max = 100};
+
+/* A request as http.sys lays it out: the structure, its texts behind it, and our room at the end. */
+typedef struct laid {
+    HTTP_REQUEST *request;
+    char *to, *names;
+    HTTP_UNKNOWN_HEADER unknown[128];
+    const char *why;
+    ls_http_head head;
+} laid;
+
+static void lay(laid *l, HTTP_VERB verb, const char *target)
+{
+    memset(l, 0, sizeof *l);
+    assert_non_null(l->request = calloc(1, 65536));
+    l->to = (char *)(l->request + 1);
+    l->names = (char *)l->request + 65536 - LS_HTTPSYS_NAMES_BYTES;
+    l->request->Verb = verb;
+    l->request->Version = (HTTP_VERSION){1, 1};
+    l->request->pRawUrl = l->to;
+    l->request->RawUrlLength = (USHORT)strlen(target);
+    l->to += sprintf(l->to, "%s", target) + 1;
+    l->request->Headers.pUnknownHeaders = l->unknown;
+}
+
+static const char *put(laid *l, const char *text)
+{
+    char *at = l->to;
+    l->to += sprintf(at, "%s", text) + 1;
+    return at;
+}
+
+static void know(laid *l, HTTP_HEADER_ID id, const char *value)
+{
+    l->request->Headers.KnownHeaders[id] = (HTTP_KNOWN_HEADER){(USHORT)strlen(value), put(l, value)};
+}
+
+static void other(laid *l, const char *name, const char *value)
+{
+    HTTP_UNKNOWN_HEADER *field = &l->unknown[l->request->Headers.UnknownHeaderCount++];
+    *field = (HTTP_UNKNOWN_HEADER){(USHORT)strlen(name), (USHORT)strlen(value), put(l, name), put(l, value)};
+}
+
+static int translate(laid *l, const ls_http_limits *given)
+{
+    return ls_httpsys_head(l->request, l->names, given, &l->head, &l->why);
+}
+
+static void span_is(const laid *l, ls_span span, const char *text)
+{
+    assert_int_equal(span.len, strlen(text));
+    if (span.len > 0) assert_memory_equal((const char *)l->request + span.at, text, span.len);
+}
+
+static void end(laid *l)
+{
+    free(l->request);
+}
+
+static void a_request_in_all_its_parts(void **state)
+{
+    laid l;
+    (void)state;
+    lay(&l, HttpVerbPOST, "/a/b?c=d");
+    know(&l, HttpHeaderHost, "h:81");
+    know(&l, HttpHeaderContentLength, "007");
+    know(&l, HttpHeaderUserAgent, "");
+    know(&l, HttpHeaderExpect, "100-Continue");
+    other(&l, "X-One", "1");
+    assert_int_equal(translate(&l, &limits), 0);
+    assert_int_equal(l.head.method, LS_HTTP_POST);
+    span_is(&l, l.head.method_name, "POST");
+    span_is(&l, l.head.target, "/a/b?c=d");
+    span_is(&l, l.head.path, "/a/b");
+    span_is(&l, l.head.query, "c=d");
+    span_is(&l, l.head.host, "h:81");
+    assert_true(l.head.has_query && l.head.has_length && l.head.keep_alive && l.head.expect_continue);
+    assert_int_equal(l.head.content_length, 7);
+    assert_int_equal(l.head.version_minor, 1);
+    assert_int_equal(l.head.field_count, 5);
+    const ls_http_field *field = ls_http_head_find(&l.head, (const char *)l.request, "x-one", 5);
+    assert_non_null(field);
+    span_is(&l, field->value, "1");
+    assert_non_null(ls_http_head_find(&l.head, (const char *)l.request, "user-agent", 10));
+    assert_null(ls_http_head_find(&l.head, (const char *)l.request, "accept", 6));
+    end(&l);
+}
+
+static void targets_of_all_forms(void **state)
+{
+    static const struct {
+        const char *target, *path, *query, *host;
+        bool root, has_query;
+    } cases[] = {{"/", "/", "", "h", false, false},      {"/?", "/", "", "h", false, true},
+                 {"*", "*", "", "h", false, false},      {"http://a:1/x?y?z", "/x", "y?z", "a:1", false, true},
+                 {"http://a", "", "", "a", true, false}, {"https://a?q", "", "q", "a", true, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        laid l;
+        lay(&l, HttpVerbOPTIONS, cases[i].target);
+        know(&l, HttpHeaderHost, "h");
+        assert_int_equal(translate(&l, &limits), 0);
+        span_is(&l, l.head.path, cases[i].path);
+        span_is(&l, l.head.query, cases[i].query);
+        span_is(&l, l.head.host, cases[i].host);
+        assert_int_equal(l.head.path_is_root, cases[i].root);
+        assert_int_equal(l.head.has_query, cases[i].has_query);
+        end(&l);
+    }
+}
+
+static void methods_by_number_and_by_name(void **state)
+{
+    static const struct {
+        HTTP_VERB verb;
+        const char *unknown, *name;
+        ls_http_method method;
+    } cases[] = {{HttpVerbGET, NULL, "GET", LS_HTTP_GET},
+                 {HttpVerbHEAD, NULL, "HEAD", LS_HTTP_HEAD},
+                 {HttpVerbPUT, NULL, "PUT", LS_HTTP_PUT},
+                 {HttpVerbDELETE, NULL, "DELETE", LS_HTTP_DELETE},
+                 {HttpVerbOPTIONS, NULL, "OPTIONS", LS_HTTP_OPTIONS},
+                 {HttpVerbTRACE, NULL, "TRACE", LS_HTTP_TRACE},
+                 {HttpVerbCONNECT, NULL, "CONNECT", LS_HTTP_CONNECT},
+                 {HttpVerbSEARCH, NULL, "SEARCH", LS_HTTP_OTHER},
+                 {HttpVerbPROPPATCH, NULL, "PROPPATCH", LS_HTTP_OTHER},
+                 {HttpVerbUnknown, "PATCH", "PATCH", LS_HTTP_PATCH},
+                 {HttpVerbUnknown, "patch", "patch", LS_HTTP_OTHER}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        laid l;
+        lay(&l, cases[i].verb, "/");
+        if (cases[i].unknown != NULL) {
+            l.request->pUnknownVerb = put(&l, cases[i].unknown);
+            l.request->UnknownVerbLength = (USHORT)strlen(cases[i].unknown);
+        }
+        assert_int_equal(translate(&l, &limits), 0);
+        assert_int_equal(l.head.method, cases[i].method);
+        span_is(&l, l.head.method_name, cases[i].name);
+        end(&l);
+    }
+}
+
+static void what_says_how_long_the_connection_lives(void **state)
+{
+    static const struct {
+        USHORT minor;
+        const char *connection;
+        bool keep;
+    } cases[] = {
+        {1, NULL, true}, {1, "Close", false}, {1, "keep-alive", true}, {0, NULL, false}, {0, "Keep-Alive", true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        laid l;
+        lay(&l, HttpVerbGET, "/");
+        l.request->Version.MinorVersion = cases[i].minor;
+        if (cases[i].connection != NULL) know(&l, HttpHeaderConnection, cases[i].connection);
+        assert_int_equal(translate(&l, &limits), 0);
+        assert_int_equal(l.head.keep_alive, cases[i].keep);
+        assert_int_equal(l.head.version_minor, cases[i].minor);
+        end(&l);
+    }
+}
+
+static void a_chunked_body_has_no_length(void **state)
+{
+    laid l;
+    (void)state;
+    lay(&l, HttpVerbPOST, "/");
+    know(&l, HttpHeaderTransferEncoding, "chunked");
+    assert_int_equal(translate(&l, &limits), 0);
+    assert_true(l.head.chunked && !l.head.has_length);
+    assert_int_equal(l.head.content_length, 0);
+    end(&l);
+}
+
+static void bad_lengths_are_refused(void **state)
+{
+    static const char *const bad[] = {"-1", "1x", " 1", "12345678901234567890"};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        laid l;
+        lay(&l, HttpVerbPOST, "/");
+        know(&l, HttpHeaderContentLength, bad[i]);
+        assert_int_equal(translate(&l, &limits), -400);
+        assert_string_equal(l.why, "bad Content-Length");
+        end(&l);
+    }
+}
+
+/* All that http.sys has numbers for, and the longest of its methods: their names find room. */
+static void every_known_field_at_once(void **state)
+{
+    laid l;
+    (void)state;
+    lay(&l, HttpVerbPROPPATCH, "/");
+    for (int id = 0; id < HttpHeaderRequestMaximum; id++) know(&l, (HTTP_HEADER_ID)id, "1");
+    assert_int_equal(translate(&l, &limits), 0);
+    assert_int_equal(l.head.field_count, HttpHeaderRequestMaximum);
+    const ls_http_field *last = &l.head.fields[HttpHeaderRequestMaximum - 1];
+    span_is(&l, last->name, "User-Agent");
+    assert_true(last->name.at + last->name.len <= 65536);
+    end(&l);
+}
+
+static void limits_at_the_limit_and_one_past_it(void **state)
+{
+    (void)state;
+    for (int past = 0; past < 2; past++) {
+        laid l;
+        ls_http_limits tight = {.head_bytes_max = 16384, .target_bytes_max = 4, .fields_max = 100};
+        lay(&l, HttpVerbGET, past ? "/2345" : "/234");
+        assert_int_equal(translate(&l, &tight), past ? -414 : 0);
+        end(&l);
+
+        tight = (ls_http_limits){.head_bytes_max = 16384, .target_bytes_max = 4, .fields_max = 3};
+        lay(&l, HttpVerbGET, "/");
+        know(&l, HttpHeaderHost, "h");
+        for (int i = 0; i < 2 + past; i++) other(&l, "X", "1");
+        assert_int_equal(translate(&l, &tight), past ? -431 : 0);
+        end(&l);
+
+        static const char text[] = "GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n";
+        tight = (ls_http_limits){
+            .head_bytes_max = (uint32_t)(sizeof text - 1 - (size_t)past), .target_bytes_max = 4, .fields_max = 100};
+        lay(&l, HttpVerbGET, "/");
+        know(&l, HttpHeaderHost, "h");
+        other(&l, "X", "1");
+        assert_int_equal(translate(&l, &tight), past ? -431 : 0);
+        end(&l);
+    }
+}
+
+static void fields_of_an_answer(void **state)
+{
+    static const char lines[] = "Location: /x\r\nX-A: \r\nETag: \"1\"\r\netag: \"2\"\r\nContent-MD5: q\r\n";
+    HTTP_RESPONSE_HEADERS to;
+    HTTP_UNKNOWN_HEADER unknown[5];
+    (void)state;
+    memset(&to, 0, sizeof to);
+    assert_int_equal(ls_httpsys_fields(lines, sizeof lines - 1, &to, unknown), 2);
+    assert_int_equal(to.UnknownHeaderCount, 2);
+    assert_ptr_equal(to.pUnknownHeaders, unknown);
+    assert_memory_equal(unknown[0].pName, "X-A", 3);
+    assert_int_equal(unknown[0].NameLength, 3);
+    assert_int_equal(unknown[0].RawValueLength, 0);
+    assert_memory_equal(unknown[1].pRawValue, "\"2\"", 3);
+    assert_memory_equal(to.KnownHeaders[HttpHeaderEtag].pRawValue, "\"1\"", 3);
+    assert_memory_equal(to.KnownHeaders[HttpHeaderLocation].pRawValue, "/x", 2);
+    assert_int_equal(to.KnownHeaders[HttpHeaderContentMd5].RawValueLength, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_request_in_all_its_parts),    cmocka_unit_test(targets_of_all_forms),
+        cmocka_unit_test(methods_by_number_and_by_name), cmocka_unit_test(what_says_how_long_the_connection_lives),
+        cmocka_unit_test(a_chunked_body_has_no_length),  cmocka_unit_test(bad_lengths_are_refused),
+        cmocka_unit_test(every_known_field_at_once),     cmocka_unit_test(limits_at_the_limit_and_one_past_it),
+        cmocka_unit_test(fields_of_an_answer),
+    };
+    return cmocka_run_group_tests_name("proto/httpsys_head", tests, NULL, NULL);
+}
