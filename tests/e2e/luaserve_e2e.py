@@ -34,6 +34,7 @@ BACKEND = os.environ.get("LUASERVE_BACKEND", "")
 PROGRAM = [LUASERVE, "--backend", BACKEND] if BACKEND else [LUASERVE]
 SANITIZER = os.environ.get("LUASERVE_SANITIZER", "")
 ENGINE = os.environ.get("LUASERVE_ENGINE", "")
+http_sys_ports = set()  # those on which servers of this process have said that they listen with http.sys
 WINDOWS = os.environ.get("LUASERVE_SYSTEM") == "windows"
 SLOW = 4 if SANITIZER else 1
 WAIT = 10.0 * SLOW  # the longest any single wait of a test may take
@@ -140,7 +141,7 @@ class Conn:
             raise
         self.data = b""
         self.ended = False
-        self.host = b"Host: h:%d\r\n" % where[1] if ENGINE and not isinstance(where, str) else None
+        self.host = b"Host: h:%d\r\n" % where[1] if where[-1] in http_sys_ports else None
 
     def __enter__(self):
         return self
@@ -160,7 +161,7 @@ class Conn:
         self.sock.shutdown(socket.SHUT_WR)
 
     def send(self, data):
-        if self.host:  # http.sys of Wine finds the site by that alone
+        if self.host:  # Wine's http.sys finds the site by that alone
             data = data.replace(b"Host: h\r\n", self.host)
         self.sock.sendall(data)
         return self
@@ -421,9 +422,11 @@ class Server:
             line = raw.decode("utf-8", "replace").rstrip("\n")
             with self.news:
                 self.lines.append(line)
-                match = re.search(r"listening on (\S+)", line)
+                match = re.search(r"listening on (\S+)( with http\.sys)?", line)
                 if match:
                     self.addresses.append(self._address(match.group(1)))
+                    if match.group(2):
+                        http_sys_ports.add(self.addresses[-1][1])
                 self.news.notify_all()
         with self.news:
             self.lines.append(None)  # the end

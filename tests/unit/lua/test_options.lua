@@ -44,6 +44,51 @@ function tests.bad_addresses_say_what_would_be_right()
   end
 end
 
+local function on_windows(at) return options.listen({}, at, nil, true) end
+
+function tests.engines()
+  local app = {}
+  for _, case in ipairs {
+    { "http://+:80/", "http://+:80/" }, { { "http://*:1/", "https://a.example:65535/x/y" },
+      "http://*:1/\nhttps://a.example:65535/x/y" }, { "http://[::1]:80/", "http://[::1]:80/" },
+  } do
+    local out, got = on_windows { engine = "http.sys", url = case[1], app = app, max_body = 5 }
+    check.equal({ out.urls, out.http, out.port, got == app }, { case[2], { body_bytes_max = 5 }, nil, true })
+  end
+  check.equal(listen({ engine = "luaserve", port = 1 }).port, 1)
+  check.equal(on_windows({ engine = "luaserve", port = 1 }).urls, nil)
+end
+
+function tests.bad_engines_and_urls_say_what_would_be_right()
+  local long = {}
+  for i = 1, 17 do long[i] = "http://+:" .. i .. "/" end
+  for _, case in ipairs {
+    { { engine = "nginx", port = 1 }, 'engine must be "luaserve" or, on Windows, "http.sys"; got "nginx"' },
+    { { engine = "http_sys", port = 1 }, "did you mean 'http.sys'?" }, { { engine = 5, port = 1 }, "got 5" },
+    { { engine = "http.sys" }, 'needs url = "http://+:8080/"' },
+    { { engine = "http.sys", url = 80 }, "url must be a text such as" }, { { engine = "http.sys", url = {} }, "a table" },
+    { { engine = "http.sys", url = { "http://+:80/", false } }, "got false" },
+    { { engine = "http.sys", url = "http://+/" }, "is no URL for http.sys" },
+    { { engine = "http.sys", url = "http://+:80" }, "is no URL for http.sys" },
+    { { engine = "http.sys", url = "ftp://+:80/" }, "is no URL for http.sys" },
+    { { engine = "http.sys", url = "http://+:0/" }, "port from 1 to 65535" },
+    { { engine = "http.sys", url = "http://+:65536/" }, "port from 1 to 65535" },
+    { { engine = "http.sys", url = "http://+:80/?a" }, "is no URL for http.sys" },
+    { { engine = "http.sys", url = "http://+:80/\n" }, "is no URL for http.sys" },
+    { { engine = "http.sys", url = long }, "at most 16 URLs" },
+    { { engine = "http.sys", url = "http://+:80/" .. ("x"):rep(2046) }, "of 2046 bytes in all" },
+    { { engine = "http.sys", url = "http://+:80/", port = 80 }, "port does not go with" },
+    { { engine = "http.sys", url = "http://+:80/", host = "*" }, "host does not go with" },
+    { { engine = "http.sys", url = "http://+:80/", path = "/a" }, "path does not go with" },
+    { { port = 80, url = "http://+:80/" }, 'url needs engine = "http.sys"' },
+  } do
+    check.raises({ "ls.listen: ", case[2] }, on_windows, case[1])
+  end
+  check.raises({ check.line(1), 'engine "http.sys" is the HTTP server of Windows', '"luaserve"' }, function()
+    listen { engine = "http.sys", url = "http://+:80/" }
+  end)
+end
+
 function tests.limits_are_handed_to_the_core_in_its_units()
   local app = {}
   local out, got = listen { port = 1, app = app, max_head = "32k", max_body = "1g", head_timeout = 2.5,
