@@ -217,6 +217,10 @@ void ls_httpsys_serve(ls_seat *seat, ls_httpsys *http, ls_block *buffer)
         return;
     }
     ls_httpsys_count(&http->seats[seat->index].requests);
+    if (x->head.method == LS_HTTP_CONNECT) {
+        refuse(seat, e, 501, "CONNECT is not served here");
+        return;
+    }
     e->looping = true;
     http->handler->start(http->handler, seat, x);
     e->looping = false;

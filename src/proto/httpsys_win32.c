@@ -1,8 +1,8 @@
 /* httpsys_win32.c - the HTTP Server API: session, request queue, URLs, and the receives that are posted on the queue.
  *
  * A receive brings the head of one request. It is posted again as soon as the handler has answered or waits for something; that
- * the answer leaves is not waited for. What completes at once is served in the same loop, for as long as the port allows it
- * (port.h). A head that does not fit is received once more, by its number, into a large block.
+ * the answer leaves is not waited for. What completes at once is served in the same loop, RUN_MAX of them or for as long as the
+ * port allows it (port.h): then others have their turn. A head that does not fit is received once more, by its number, into a large block.
  *
  *     receives_live = those that are pending, being served, parked, or waiting for their timer
  *
@@ -17,7 +17,11 @@
 #include "base/memory.h"
 #include "proto/httpsys_inner_win32.h"
 
-enum { AGAIN_MS = 100, TIMEOUT_S_MAX = 65535 };
+enum {
+    AGAIN_MS = 100,
+    TIMEOUT_S_MAX = 65535,
+    RUN_MAX = 64 /* requests that one packet serves, when receives complete at once */
+};
 
 /* ---- open and close -------------------------------------------------------------------------------------------- */
 
@@ -319,9 +323,14 @@ static bool received(ls_seat *seat, ls_httpsys_receive *r)
 static void post(ls_seat *seat, ls_httpsys_receive *r)
 {
     ls_httpsys *http = r->http;
+    unsigned run = 0;
     do {
         if (atomic_load(&http->stopping)) {
             retire(r);
+            return;
+        }
+        if (run++ == RUN_MAX) {
+            (void)ls_port_post(http->port, &r->again.op, NULL, 0);
             return;
         }
         if (park(r)) return;

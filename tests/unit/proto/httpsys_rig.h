@@ -38,6 +38,7 @@ typedef struct fake_system {
     bool sends_pend;     /* sends stay pending; else they succeed at once */
     const char *body;    /* what body receives give at once: each up to '|', "" is the end; NULL: they pend */
     ULONG receive_error; /* the next receive fails with it at once */
+    int receives_inline; /* that many complete at once, with requests 100, 101, ... */
     int groups;
     HTTP_URL_GROUP_ID full; /* has a URL */
     HTTP_DATA_CHUNK last_chunks[64];
@@ -75,6 +76,47 @@ static void wire_add(const void *bytes, size_t len)
     assert_true(fake.wire_len + len < FAKE_TEXT_MAX);
     memcpy(fake.wire + fake.wire_len, bytes, len);
     fake.wire_len += len;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------------------- */
+
+typedef struct fake_request {
+    HTTP_REQUEST_ID id;
+    HTTP_VERB verb;
+    const char *target, *length; /* Content-Length; NULL: none */
+    bool chunked, has_body, old, more_data;
+} fake_request;
+
+static PCSTR fake_text(char **to, const char *text)
+{
+    const size_t len = strlen(text);
+    memcpy(*to, text, len + 1);
+    *to += len + 1;
+    return *to - len - 1;
+}
+
+static void fake_known(HTTP_REQUEST *request, char **to, HTTP_HEADER_ID id, const char *value)
+{
+    request->Headers.KnownHeaders[id] = (HTTP_KNOWN_HEADER){(USHORT)strlen(value), fake_text(to, value)};
+}
+
+/* Write it as http.sys does. Returns its bytes. */
+static uint32_t fake_fill(HTTP_REQUEST *request, ULONG size, fake_request given)
+{
+    const char *target = given.target != NULL ? given.target : "/";
+    char *to = (char *)(request + 1);
+    memset((void *)request, 0, sizeof *request);
+    request->RequestId = given.id;
+    request->Verb = given.verb != 0 ? given.verb : HttpVerbGET;
+    request->Version = (HTTP_VERSION){1, given.old ? 0 : 1};
+    request->pRawUrl = fake_text(&to, target);
+    request->RawUrlLength = (USHORT)strlen(target);
+    if (given.has_body) request->Flags = HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS;
+    fake_known(request, &to, HttpHeaderHost, "h:80");
+    if (given.length != NULL) fake_known(request, &to, HttpHeaderContentLength, given.length);
+    if (given.chunked) fake_known(request, &to, HttpHeaderTransferEncoding, "chunked");
+    assert_true((ULONG)(to - (char *)request) <= size);
+    return (uint32_t)(to - (char *)request);
 }
 
 /* ---- the functions ------------------------------------------------------------------------------------------------ */
@@ -213,6 +255,12 @@ static ULONG WINAPI fake_ReceiveHttpRequest(HANDLE queue, HTTP_REQUEST_ID id, UL
     fake_note("receive:%d,%s", (int)id, size > LS_BLOCK_SMALL ? "large" : "small");
     fake.receive_error = NO_ERROR;
     if (error != NO_ERROR) return error;
+    if (fake.receives_inline > 0) {
+        overlapped->Internal = 0;
+        overlapped->InternalHigh =
+            fake_fill(buffer, size, (fake_request){.id = 99 + (unsigned)fake.receives_inline--});
+        return NO_ERROR;
+    }
     fake_operation *op = fake_pend('r', id, overlapped);
     op->buffer = buffer;
     op->size = size;
@@ -408,52 +456,17 @@ static unsigned fake_count(char kind)
     return count;
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------------- */
-
-typedef struct fake_request {
-    HTTP_REQUEST_ID id;
-    HTTP_VERB verb;
-    const char *target, *length; /* Content-Length; NULL: none */
-    bool chunked, has_body, old, more_data;
-} fake_request;
-
-static PCSTR fake_text(char **to, const char *text)
-{
-    const size_t len = strlen(text);
-    memcpy(*to, text, len + 1);
-    *to += len + 1;
-    return *to - len - 1;
-}
-
-static void fake_known(HTTP_REQUEST *request, char **to, HTTP_HEADER_ID id, const char *value)
-{
-    request->Headers.KnownHeaders[id] = (HTTP_KNOWN_HEADER){(USHORT)strlen(value), fake_text(to, value)};
-}
-
 /* A client sent it: one of the receives completes. */
 static void fake_arrives(fake_request given)
 {
     enum { BUFFER_OVERFLOW = (int)0x80000005 };
     fake_operation *op = fake_find('r');
     HTTP_REQUEST *request = op->buffer;
-    char *to = (char *)(request + 1);
-    memset((void *)request, 0, sizeof *request);
-    request->RequestId = given.id;
-    if (given.more_data) {
+    const uint32_t bytes = fake_fill(request, op->size, given);
+    if (given.more_data)
         fake_complete(op, BUFFER_OVERFLOW, 5000);
-        return;
-    }
-    const char *target = given.target != NULL ? given.target : "/";
-    request->Verb = given.verb != 0 ? given.verb : HttpVerbGET;
-    request->Version = (HTTP_VERSION){1, given.old ? 0 : 1};
-    request->pRawUrl = fake_text(&to, target);
-    request->RawUrlLength = (USHORT)strlen(target);
-    if (given.has_body) request->Flags = HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS;
-    fake_known(request, &to, HttpHeaderHost, "h:80");
-    if (given.length != NULL) fake_known(request, &to, HttpHeaderContentLength, given.length);
-    if (given.chunked) fake_known(request, &to, HttpHeaderTransferEncoding, "chunked");
-    assert_true((ULONG)(to - (char *)request) <= op->size);
-    fake_complete(op, 0, (uint32_t)(to - (char *)request));
+    else
+        fake_complete(op, 0, bytes);
 }
 
 /* ---- the engine ------------------------------------------------------------------------------------------------------ */

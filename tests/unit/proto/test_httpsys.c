@@ -606,6 +606,38 @@ static void a_refused_receive_is_tried_again(void **state)
     rig_close(r);
 }
 
+/* They are served at once, but not all of them in one go. */
+static void receives_that_complete_at_once(void **state)
+{
+    enum { RUN_MAX = 64, MANY = 150 };
+    ls_packet packet;
+    (void)state;
+    rig *r = rig_open(hello, 1);
+    fake.receives_inline = MANY;
+    fake_arrives((fake_request){.id = 1});
+    for (int packets = 1, starts = 0; packets <= 3; packets++) {
+        assert_int_equal(ls_port_wait(r->port, &r->seat, &packet, 1, 0), 1);
+        ls_packet_dispatch(&r->seat, &packet);
+        assert_in_range(r->starts - starts, 1, RUN_MAX + 1);
+        starts = r->starts;
+    }
+    assert_int_equal(r->starts, MANY + 1);
+    assert_int_equal(fake_count('r'), 1);
+    assert_int_equal(r->seat.stats.recv_inline, MANY);
+    rig_close(r);
+}
+
+static void connect_is_refused(void **state)
+{
+    (void)state;
+    rig *r = rig_open(hello, 1);
+    rig_arrives(r, (fake_request){.id = 1, .verb = HttpVerbCONNECT, .target = "a.example:443"});
+    fake_calls("send:1,close receive:0,small ");
+    assert_int_equal(r->starts, 0);
+    assert_memory_equal(fake.wire, "501 Not Implemented;", 20);
+    rig_close(r);
+}
+
 static void past_the_limit_no_receive_is_posted(void **state)
 {
     (void)state;
@@ -722,6 +754,8 @@ int main(void)
         cmocka_unit_test(a_client_that_went_before_its_large_head_was_received),
         cmocka_unit_test(limits_of_the_head_hold),
         cmocka_unit_test(a_refused_receive_is_tried_again),
+        cmocka_unit_test(receives_that_complete_at_once),
+        cmocka_unit_test(connect_is_refused),
         cmocka_unit_test(past_the_limit_no_receive_is_posted),
         cmocka_unit_test(a_drain_answers_what_is_under_way_first),
         cmocka_unit_test(a_request_that_slips_in_is_answered),
