@@ -29,7 +29,10 @@
     X(EBUSY, -20, "busy")                                              \
     X(EAGAIN, -21, "would block")                                      \
     X(ESCRIPT, -22, "the script failed")                               \
-    X(EMSGSIZE, -23, "message too long")
+    X(EMSGSIZE, -23, "message too long")                               \
+    X(EISDIR, -24, "a directory")                                      \
+    X(ENOSPC, -25, "no space left on the device")                      \
+    X(EIO, -26, "the device failed")
 
 enum ls_err {
 #define X(name, number, text) LS_##name = (number),

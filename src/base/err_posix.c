@@ -27,12 +27,22 @@ int ls_err_from_errno(int system_errno)
     case EADDRINUSE: return LS_EADDRINUSE;
     case EADDRNOTAVAIL: return LS_EADDRNOTAVAIL;
     case EACCES:
-    case EPERM: return LS_EACCES;
+    case EPERM:
+    case EROFS:
+    case ETXTBSY: return LS_EACCES;
     case EMFILE:
     case ENFILE: return LS_EMFILE;
-    case ENAMETOOLONG: return LS_ELIMIT;
+    case ENAMETOOLONG:
+    case ELOOP:
+    case EFBIG:
+    case EOVERFLOW: return LS_ELIMIT;
     case EPROTO: return LS_EPROTO;
-    case ENOENT: return LS_ENOENT;
+    case ENOENT:
+    case ENOTDIR: return LS_ENOENT;
+    case EISDIR: return LS_EISDIR;
+    case ENOSPC:
+    case EDQUOT: return LS_ENOSPC;
+    case EIO: return LS_EIO;
     case EEXIST: return LS_EEXIST;
     case ENOSYS:
     case EOPNOTSUPP:

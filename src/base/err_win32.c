@@ -29,6 +29,18 @@ static const row numbers[] = {
     {ERROR_SHARING_VIOLATION, LS_EACCES},
     {ERROR_HANDLE_EOF, LS_EINVAL},
     {ERROR_NOT_SUPPORTED, LS_ENOTSUP},
+    {ERROR_WRITE_PROTECT, LS_EACCES},
+    {ERROR_LOCK_VIOLATION, LS_EACCES},
+    {ERROR_BAD_NETPATH, LS_ENOENT},
+    {ERROR_INVALID_NAME, LS_ENOENT},
+    {ERROR_BAD_PATHNAME, LS_ENOENT},
+    {ERROR_DIRECTORY, LS_ENOENT}, /* a file where a directory should be */
+    {ERROR_FILENAME_EXCED_RANGE, LS_ELIMIT},
+    {ERROR_FILE_TOO_LARGE, LS_ELIMIT},
+    {ERROR_HANDLE_DISK_FULL, LS_ENOSPC},
+    {ERROR_DISK_FULL, LS_ENOSPC},
+    {ERROR_CRC, LS_EIO},
+    {ERROR_IO_DEVICE, LS_EIO},
     {ERROR_NETNAME_DELETED, LS_ERESET}, /* the form in which a reset reaches an overlapped receive */
     {ERROR_DEV_NOT_EXIST, LS_ENOTSUP},
     {ERROR_FILE_EXISTS, LS_EEXIST},
@@ -139,7 +151,11 @@ int ls_err_from_errno(int system_errno)
     case ENFILE: return LS_EMFILE;
     case ENAMETOOLONG: return LS_ELIMIT;
     case EPROTO: return LS_EPROTO;
-    case ENOENT: return LS_ENOENT;
+    case ENOENT:
+    case ENOTDIR: return LS_ENOENT;
+    case EISDIR: return LS_EISDIR;
+    case ENOSPC: return LS_ENOSPC;
+    case EIO: return LS_EIO;
     case EEXIST: return LS_EEXIST;
     case ENOSYS:
     case EOPNOTSUPP:

@@ -16,6 +16,8 @@
  * Inline completions (LS_DONE) are counted per seat. After 500 ms of them without a look at the port an operation
  * that could complete at once is queued instead, and returns LS_PENDING.
  *
+ * Operations on files are in file.h.
+ *
  * Closing. ls_sock_close gives the descriptor up at once. Operations still pending complete with LS_ECANCELED (or
  * with what they had already achieved); their packets come as usual. */
 #ifndef LS_PORT_PORT_H

@@ -101,9 +101,12 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
         err = LS_OK;
     }
     if (err < 0) goto fail_kernel;
+    if ((err = ls_files_open(port, port->engine->files, &port->files)) < 0) goto fail_engine;
     *out = port;
     return LS_OK;
 
+fail_engine:
+    port->engine->close(port);
 fail_kernel:
     kernel_close(port);
 fail_notices:
@@ -131,6 +134,7 @@ void ls_port_close(ls_port *port)
         port->first = op->next;
         if (op->flags & FLAG_HEAP_NODE) free(op);
     }
+    ls_files_close(port->files);
     port->engine->close(port);
     kernel_close(port);
     ls_notices_close(port->notices);
@@ -177,6 +181,11 @@ int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result)
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
     ls_epoll_enqueue(port, op);
     return LS_OK;
+}
+
+ls_files *ls_port_files(ls_port *port)
+{
+    return port->files;
 }
 
 void ls_port_leave(ls_port *port, ls_seat *seat)

@@ -39,6 +39,7 @@
 #define LS_PORT_PORT_EPOLL_H
 
 #include "base/thread.h"
+#include "port/file_inner.h"
 #include "port/port.h"
 #include "port/slots.h"
 #include "port/timer.h"
@@ -120,6 +121,7 @@ typedef struct ls_engine { /* a back end: what is not the same in all of them */
     void (*disarm)(ls_sock *sock);                               /* before the descriptor is closed */
     bool (*send)(ls_seat *seat, ls_sock *sock, ls_op *op);       /* true: it is pending, and TX_BUSY is set */
     bool (*holds)(const ls_port *port, ls_fd fd); /* attached, although the epoll set does not know it */
+    const ls_file_engine *files;
 } ls_engine;
 
 #define ASK_SOCKET INT64_MIN /* of receive: nothing came elsewhere, nor will it */
@@ -131,6 +133,7 @@ struct ls_port {
     int epoll, wake, alarm; /* wake: an eventfd; alarm: a timerfd */
     ls_slots *socks;
     ls_notices *notices;
+    ls_files *files;
     _Atomic uint32_t waiting; /* threads that are about to block, or do */
     _Atomic uint32_t queued;  /* length of the queue below; read without the mutex to see that there is none */
     ls_mutex mutex;

@@ -12,7 +12,8 @@
 #include "base/log.h"
 #include "port/uring_posix.h"
 
-enum { PASS_ON_MIN = 8 }; /* completions left over for which another thread is woken */
+enum { PASS_ON_MIN = 8 };   /* completions left over for which another thread is woken */
+enum { SUBMIT_EVERY = 16 }; /* waits */
 
 static ls_ring *ring_at(const struct ls_rings *rings, unsigned i)
 {
@@ -215,6 +216,12 @@ static int enter(ls_seat *seat, ls_ring *ring, int timeout_ms)
     return ls_err_from_errno(error);
 }
 
+/* Whether it is time to submit few entries, too: who always finds something may not come to the call that waits. */
+static bool is_busy_for_long(const ls_seat *seat)
+{
+    return atomic_load_explicit(&seat->stats.waits, memory_order_relaxed) % SUBMIT_EVERY == 0;
+}
+
 static int uring_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
 {
     ls_port *port = seat->port;
@@ -236,7 +243,7 @@ static int uring_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms
         const int err = enter(seat, ring, again ? 0 : timeout_ms);
         if (err < 0) return err;
         n = take_now(seat, ring, packets, max, &woken);
-    } else if (ls_ring_queued(ring) >= RING_SUBMIT_AT) {
+    } else if (ls_ring_queued(ring) >= (is_busy_for_long(seat) ? 1 : RING_SUBMIT_AT)) {
         ls_mutex_lock(&ring->lock);
         ls_ring_submit(ring);
         ls_mutex_unlock(&ring->lock);
@@ -287,4 +294,5 @@ const ls_engine ls_engine_uring = {.name = "uring",
                                    .send = ls_uring_send,
                                    .receive = ls_uring_receive,
                                    .disarm = ls_uring_disarm,
-                                   .holds = ls_uring_holds};
+                                   .holds = ls_uring_holds,
+                                   .files = &ls_uring_files};

@@ -147,7 +147,7 @@ int64_t ls_uring_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
 }
 
 typedef struct reaped { /* what is to be done when the lock has been given back */
-    ls_sock *sock;
+    ls_sock *sock;      /* NULL: an operation on a file */
     ls_op *op;
     int32_t sent; /* of a send: what the system said */
     bool is_send;
@@ -292,7 +292,11 @@ static int finish(ls_seat *seat, const reaped *r, ls_packet *packet)
 {
     void *key = r->op->key;
     bool complete;
-    if (r->is_send) {
+    if (r->sock == NULL) {
+        const int err = ls_files_submit(seat->port->files, (ls_file_op *)(void *)r->op);
+        complete = err < 0;
+        if (complete) atomic_store_explicit(&r->op->result, err, memory_order_relaxed);
+    } else if (r->is_send) {
         complete = ls_epoll_transmitted(r->sock, r->op, sent_of(r->sent));
         if (complete) ls_epoll_count(&seat->stats.send_queued);
     } else {
@@ -332,6 +336,15 @@ int ls_uring_reap(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max, boo
         case TAG_SEND: {
             ls_sock *sock = ls_slots_at(seat->port->socks, (uint32_t)cqe.user_data & ((1u << TAG_SHIFT) - 1));
             later[left++] = (reaped){sock, atomic_load_explicit(&sock->tx, memory_order_relaxed), cqe.res, true};
+            break;
+        }
+        case TAG_FILE: {
+            ls_file_op *file = ls_ring_file_of(cqe.user_data);
+            if (ls_uring_file_ended(file, cqe.res))
+                packets[n++] =
+                    (ls_packet){.key = file->op.key, .op = &file->op, .result = atomic_load(&file->op.result)};
+            else
+                later[left++] = (reaped){.op = &file->op};
             break;
         }
         case TAG_WAKE: *woken = true; break;

@@ -45,9 +45,12 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
     if (port->iocp == NULL) goto fail_slots;
     if ((err = ls_notices_open(port, &port->notices)) < 0) goto fail_iocp;
     if ((err = ls_win32_timers_open(port)) < 0) goto fail_notices;
+    if ((err = ls_files_open(port, NULL, &port->files)) < 0) goto fail_timers;
     *out = port;
     return LS_OK;
 
+fail_timers:
+    ls_win32_timers_close(port);
 fail_notices:
     ls_notices_close(port->notices);
 fail_iocp:
@@ -66,6 +69,7 @@ void ls_port_close(ls_port *port)
     OVERLAPPED_ENTRY entry;
     ULONG got = 0;
     assert(ls_slots_count(port->socks) == 0);
+    ls_files_close(port->files);
     ls_win32_timers_close(port);
     ls_notices_close(port->notices);
     /* Bare posts that nobody waited for any more. */
@@ -109,6 +113,11 @@ int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result)
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
     ls_win32_enqueue(port, op);
     return LS_OK;
+}
+
+ls_files *ls_port_files(ls_port *port)
+{
+    return port->files;
 }
 
 /* All threads wait at the same completion port. */

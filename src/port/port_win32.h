@@ -28,6 +28,7 @@
 #define LS_PORT_PORT_WIN32_H
 
 #include "base/thread.h"
+#include "port/file_inner.h"
 #include "port/port.h"
 #include "port/slots.h"
 #include "port/timer.h"
@@ -111,6 +112,7 @@ struct ls_port {
     HANDLE iocp;
     ls_slots *socks;
     ls_notices *notices;
+    ls_files *files;
     _Atomic uint32_t queued; /* length of the queue below */
     ls_mutex mutex;
     ls_op *first, **last; /* posts that the system had no memory for */

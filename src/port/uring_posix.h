@@ -10,9 +10,11 @@
  *             them leave in one call. It is tried without waiting (MSG_DONTWAIT), during that call; what is left over
  *             goes on as it does with epoll. TX_BUSY is set meanwhile.
  *
+ * Operations on files (file.h) are entries of the ring as well: port_uring_file.c.
+ *
  * Everything else (listeners, connects, datagrams, sends that wait, notifications, timers) is with the epoll set, which
- * every ring polls. So the kernel holds no operation: it only ever writes into the ring's own buffers, and reads what is
- * sent while somebody is in the call. Cancel and close are what they are with epoll.
+ * every ring polls. So the kernel holds no operation of a socket: it only ever writes into the ring's own buffers, and reads
+ * what is sent while somebody is in the call. Cancel and close are what they are with epoll.
  *
  * Not multishot receives: when a peer's last bytes and its reset come together, Linux 6.18 may report the bytes and never
  * the end (both wake-ups are taken for one). A receive that is armed anew looks at the socket anew.
@@ -58,6 +60,7 @@ enum { /* what an entry was; with number and generation of a socket in its user_
        TAG_WAKE,   /* somebody wants this ring's thread to look at the port */
        TAG_EPOLL,  /* the epoll set has events; with the ring's epoch */
        TAG_CANCEL, /* a cancellation that found nothing */
+       TAG_FILE,   /* an operation on a file: user_data has its address (ls_ring_file) */
        TAG_SHIFT = 28,
 };
 
@@ -135,6 +138,19 @@ static inline uint64_t ls_ring_data(unsigned tag, uint32_t generation, uint32_t 
     return (uint64_t)generation << 32 | (uint32_t)tag << TAG_SHIFT | number;
 }
 
+/* An address of 60 bits or less, around the tag. */
+static inline uint64_t ls_ring_file(const ls_file_op *op)
+{
+    const uint64_t at = (uintptr_t)op;
+    return at >> TAG_SHIFT << 32 | (uint32_t)TAG_FILE << TAG_SHIFT | (at & ((1u << TAG_SHIFT) - 1));
+}
+
+static inline ls_file_op *ls_ring_file_of(uint64_t data)
+{
+    const uintptr_t at = (data >> 32 << TAG_SHIFT) | (data & ((1u << TAG_SHIFT) - 1));
+    return (ls_file_op *)at; /* NOLINT(performance-no-int-to-ptr) */
+}
+
 static inline unsigned ls_ring_tag(uint64_t data)
 {
     return (uint32_t)data >> TAG_SHIFT;
@@ -156,6 +172,11 @@ bool ls_uring_send(ls_seat *seat, ls_sock *sock, ls_op *op);
 int64_t ls_uring_receive(ls_seat *seat, ls_sock *sock, ls_op *op);
 void ls_uring_disarm(ls_sock *sock);
 bool ls_uring_holds(const ls_port *port, ls_fd fd);
+
+/* port_uring_file.c */
+extern const ls_file_engine ls_uring_files;
+bool ls_uring_file_ended(ls_file_op *op,
+                         int32_t result); /* the ring's lock is held. false: it is to be given to the pool */
 
 /* Up to max packets from the completions of a ring; *woken is set when one of them was a TAG_WAKE. */
 int ls_uring_reap(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max, bool *woken);

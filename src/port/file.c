@@ -1,0 +1,258 @@
+/* file.c - operations on files: posting and cancelling them, and the pool of threads. See file.h.
+ *
+ * A thread is started when something waits and nobody idles. It takes what waits, oldest first, and posts the packet. Under
+ * the mutex: the queue, the places of the threads, and the change of an operation from QUEUED to RUNS, which makes a cancelled
+ * one complete once.
+ *
+ * Lock: mutex before none. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/thread.h"
+#include "port/file_inner.h"
+
+typedef struct place { /* of a thread */
+    ls_files *files;
+    ls_thread thread;
+    enum { PLACE_FREE, PLACE_TAKEN, PLACE_ENDED } state; /* ENDED: to be joined */
+} place;
+
+struct ls_files {
+    ls_port *port;
+    const ls_file_engine *engine;
+    ls_mutex mutex;
+    ls_cond more;
+    ls_op *first, **last;
+    unsigned queued, idle, running; /* running: threads, idle ones included */
+    bool closing;
+    place places[LS_FILE_THREADS_MAX];
+};
+
+static ls_file_op *file_of(ls_op *op)
+{
+    return (ls_file_op *)(void *)op; /* its first member */
+}
+
+int ls_files_open(ls_port *port, const ls_file_engine *engine, ls_files **out)
+{
+    int err = LS_ENOMEM;
+    ls_files *files = calloc(1, sizeof *files);
+    if (files == NULL) return err;
+    files->port = port;
+    files->engine = engine;
+    files->last = &files->first;
+    if ((err = ls_mutex_open(&files->mutex)) < 0) goto fail_files;
+    if ((err = ls_cond_open(&files->more)) < 0) goto fail_mutex;
+    for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++) files->places[i].files = files;
+    *out = files;
+    return LS_OK;
+
+fail_mutex:
+    ls_mutex_close(&files->mutex);
+fail_files:
+    free(files);
+    return err;
+}
+
+void ls_files_close(ls_files *files)
+{
+    bool started[LS_FILE_THREADS_MAX];
+    ls_mutex_lock(&files->mutex);
+    assert(files->queued == 0);
+    files->closing = true;
+    for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++) started[i] = files->places[i].state != PLACE_FREE;
+    ls_cond_broadcast(&files->more);
+    ls_mutex_unlock(&files->mutex);
+    for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++)
+        if (started[i]) ls_thread_join(&files->places[i].thread);
+    ls_cond_close(&files->more);
+    ls_mutex_close(&files->mutex);
+    free(files);
+}
+
+/* ---- the pool -------------------------------------------------------------------------------------------------- */
+
+/* The next one, or NULL: the thread ends, and is not counted any more. The mutex is held. */
+static ls_file_op *next(ls_files *files)
+{
+    while (files->first == NULL) {
+        if (files->closing) break;
+        files->idle++;
+        const bool woken = ls_cond_wait_ms(&files->more, &files->mutex, LS_FILE_IDLE_MS);
+        files->idle--;
+        if (!woken && files->first == NULL) break;
+    }
+    ls_op *op = files->first;
+    if (op == NULL) {
+        files->running--;
+        return NULL;
+    }
+    if ((files->first = op->next) == NULL) files->last = &files->first;
+    files->queued--;
+    atomic_store(&file_of(op)->where, FILE_RUNS);
+    return file_of(op);
+}
+
+static void complete(ls_files *files, ls_file_op *op, int64_t result)
+{
+    atomic_store(&op->where, FILE_NOWHERE);
+    (void)ls_port_post(files->port, &op->op, op->op.key, result); /* with an op it cannot fail */
+}
+
+static void pool_main(void *arg)
+{
+    place *mine = arg;
+    ls_files *files = mine->files;
+    ls_file_op *op;
+    ls_mutex_lock(&files->mutex);
+    while ((op = next(files)) != NULL) {
+        ls_mutex_unlock(&files->mutex);
+        complete(files, op, ls_file_run(op));
+        ls_mutex_lock(&files->mutex);
+    }
+    mine->state = PLACE_ENDED;
+    ls_mutex_unlock(&files->mutex);
+}
+
+/* One thread more, if there is a place for it. The mutex is held: a thread that has ENDED needs it no more. */
+static void start(ls_files *files)
+{
+    place *free_place = NULL;
+    for (unsigned i = 0; i < LS_FILE_THREADS_MAX && free_place == NULL; i++) {
+        place *p = &files->places[i];
+        if (p->state == PLACE_ENDED) {
+            ls_thread_join(&p->thread);
+            p->state = PLACE_FREE;
+        }
+        if (p->state == PLACE_FREE) free_place = p;
+    }
+    if (free_place == NULL || ls_thread_start(&free_place->thread, "file", pool_main, free_place) < 0) return;
+    free_place->state = PLACE_TAKEN;
+    files->running++;
+}
+
+int ls_files_submit(ls_files *files, ls_file_op *op)
+{
+    int result = LS_PENDING;
+    ls_mutex_lock(&files->mutex);
+    const bool stopped = atomic_load(&op->stop); /* on its way from the engine to here */
+    if (!stopped) {
+        if (files->idle <= files->queued) start(files);
+        if (files->running == 0) result = LS_ENOMEM;
+    }
+    if (!stopped && result == LS_PENDING) {
+        op->op.next = NULL;
+        *files->last = &op->op;
+        files->last = &op->op.next;
+        files->queued++;
+        atomic_store(&op->where, FILE_QUEUED);
+        ls_cond_signal(&files->more);
+    }
+    ls_mutex_unlock(&files->mutex);
+    if (stopped) complete(files, op, LS_ECANCELED);
+    return result;
+}
+
+/* ---- posting ---------------------------------------------------------------------------------------------------- */
+
+static int post(ls_seat *seat, ls_file_op *op)
+{
+    ls_files *files = ls_port_files(seat->port);
+    assert(atomic_load(&op->where) == FILE_NOWHERE);
+    op->op.kind = 0;
+    op->op.flags = 0;
+    atomic_store(&op->stop, false);
+    if (files->engine != NULL && files->engine->post(seat, op)) return LS_PENDING;
+    return ls_files_submit(files, op);
+}
+
+static int post_path(ls_seat *seat, ls_file_op *op, uint8_t what, const char *path, unsigned flags)
+{
+    op->what = what;
+    op->path = path;
+    op->flags = flags;
+    op->fd = LS_FD_NONE;
+    return post(seat, op);
+}
+
+static int post_fd(ls_seat *seat, ls_file_op *op, uint8_t what, ls_fd fd)
+{
+    op->what = what;
+    op->fd = fd;
+    return post(seat, op);
+}
+
+static int post_bytes(ls_seat *seat, ls_file_op *op, uint8_t what, ls_fd fd, void *bytes, uint32_t len,
+                      uint64_t offset)
+{
+    op->bytes = bytes;
+    op->op.len = len < 1u << 31 ? len : (1u << 31) - 1;
+    op->offset = offset;
+    return post_fd(seat, op, what, fd);
+}
+
+int ls_file_open(ls_seat *seat, ls_file_op *op, const char *path, unsigned flags)
+{
+    return post_path(seat, op, FILE_OPEN, path, flags);
+}
+
+int ls_file_stat(ls_seat *seat, ls_file_op *op, const char *path)
+{
+    return post_path(seat, op, FILE_STAT, path, 0);
+}
+
+int ls_file_stat_open(ls_seat *seat, ls_file_op *op, ls_fd fd)
+{
+    return post_fd(seat, op, FILE_STAT_OPEN, fd);
+}
+
+int ls_file_read(ls_seat *seat, ls_file_op *op, ls_fd fd, void *bytes, uint32_t len, uint64_t offset)
+{
+    return post_bytes(seat, op, FILE_READ, fd, bytes, len, offset);
+}
+
+int ls_file_write(ls_seat *seat, ls_file_op *op, ls_fd fd, const void *bytes, uint32_t len, uint64_t offset)
+{
+    return post_bytes(seat, op, FILE_WRITE, fd, (void *)(uintptr_t)bytes, len, offset);
+}
+
+int ls_file_sync(ls_seat *seat, ls_file_op *op, ls_fd fd)
+{
+    return post_fd(seat, op, FILE_SYNC, fd);
+}
+
+int ls_file_unlink(ls_seat *seat, ls_file_op *op, const char *path)
+{
+    return post_path(seat, op, FILE_UNLINK, path, 0);
+}
+
+int ls_file_close(ls_seat *seat, ls_file_op *op, ls_fd fd)
+{
+    return post_fd(seat, op, FILE_CLOSE, fd);
+}
+
+/* ---- cancel ----------------------------------------------------------------------------------------------------- */
+
+/* Take it out of the queue. false: it is not there any more. The mutex is held. */
+static bool unqueue(ls_files *files, ls_file_op *op)
+{
+    ls_op **link = &files->first;
+    if (atomic_load(&op->where) != FILE_QUEUED) return false;
+    while (*link != &op->op) link = &(*link)->next;
+    if ((*link = op->op.next) == NULL) files->last = link;
+    files->queued--;
+    atomic_store(&op->where, FILE_NOWHERE);
+    return true;
+}
+
+void ls_file_cancel(ls_port *port, ls_file_op *op)
+{
+    ls_files *files = ls_port_files(port);
+    /* Before `where` is read: one that comes back from the engine to be queued sees it. */
+    atomic_store(&op->stop, true);
+    if (atomic_load(&op->where) >= FILE_ENGINE) files->engine->cancel(port, op);
+    ls_mutex_lock(&files->mutex);
+    const bool ours = unqueue(files, op);
+    ls_mutex_unlock(&files->mutex);
+    if (ours) (void)ls_port_post(port, &op->op, op->op.key, LS_ECANCELED);
+}

@@ -1,0 +1,74 @@
+/* file_posix.c - the calls behind file.h on POSIX systems: open(2), fstat(2), pread(2), pwrite(2), fsync(2), unlink(2),
+ * close(2). */
+#define _GNU_SOURCE
+#include "port/file_posix.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int ls_file_open_flags(unsigned flags)
+{
+    /* A terminal is not taken over, a FIFO not waited for. */
+    int how = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    how |= flags & LS_FILE_WRITE ? (flags & LS_FILE_READ ? O_RDWR : O_WRONLY) : O_RDONLY;
+    if (flags & LS_FILE_CREATE) how |= O_CREAT;
+    if (flags & LS_FILE_EXCLUSIVE) how |= O_EXCL;
+    if (flags & LS_FILE_TRUNCATE) how |= O_TRUNC;
+    return how;
+}
+
+static void inform(ls_file_info *info, const struct stat *st)
+{
+    info->type = S_ISREG(st->st_mode) ? LS_FILE_REGULAR : S_ISDIR(st->st_mode) ? LS_FILE_DIRECTORY : LS_FILE_OTHER;
+    info->bytes = info->type == LS_FILE_REGULAR ? (uint64_t)st->st_size : 0;
+    info->modified_s = st->st_mtim.tv_sec;
+    info->modified_ns = (uint32_t)st->st_mtim.tv_nsec;
+    info->volume = st->st_dev;
+    info->file = st->st_ino;
+}
+
+/* As the system's call with this result says; a read or write goes on until it is done, for a signal may cut it short. */
+static int64_t transfer(const ls_file_op *op)
+{
+    uint32_t done = 0;
+    while (done < op->op.len) {
+        char *at = (char *)op->bytes + done;
+        const off_t from = (off_t)(op->offset + done);
+        const size_t left = op->op.len - done;
+        const ssize_t n = op->what == FILE_READ ? pread(op->fd, at, left, from) : pwrite(op->fd, at, left, from);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && done == 0) return ls_err_from_errno(errno);
+        if (n <= 0) break;
+        done += (uint32_t)n;
+    }
+    return done;
+}
+
+int64_t ls_file_run(ls_file_op *op)
+{
+    struct stat st;
+    int result = 0;
+    switch (op->what) {
+    case FILE_OPEN:
+        do result = open(op->path, ls_file_open_flags(op->flags), LS_FILE_MODE);
+        while (result < 0 && errno == EINTR);
+        if (result >= 0) op->fd = result;
+        break;
+    case FILE_STAT:
+    case FILE_STAT_OPEN:
+        result = op->what == FILE_STAT ? stat(op->path, &st) : fstat(op->fd, &st);
+        if (result == 0) inform(&op->info, &st);
+        break;
+    case FILE_READ:
+    case FILE_WRITE: return transfer(op);
+    case FILE_SYNC: result = fsync(op->fd); break;
+    case FILE_UNLINK: result = unlink(op->path); break;
+    default:
+        result = close(op->fd);
+        if (result < 0 && errno == EINTR) result = 0; /* it is closed (close(2)) */
+        break;
+    }
+    return result < 0 ? ls_err_from_errno(errno) : 0;
+}
