@@ -92,13 +92,16 @@ struct ls_sock {
     uint8_t segments; /* of whoever sends: whether the system cuts up datagrams for this one */
     bool ends;        /* ls_sock_ends was called, and ls_sock_shutdown not since */
     /* With rings: port_uring_sock.c. */
-    uint8_t stream;        /* of whoever posts receives */
+    uint8_t stream, waits; /* of whoever posts receives; receives that had to wait, as far as it matters */
+    _Atomic bool watched;  /* the epoll set tells of its end */
     _Atomic uint16_t ring; /* 1 + index of the ring it was last armed on; 0: of none */
-    _Atomic bool kept; /* written under that ring's lock, as is the rest: a receive brought what nobody has taken */
-    uint8_t armed_tag;
-    uint16_t stash, stash_from, stash_end; /* a buffer of the ring, or STASH_NONE; where its bytes begin and end */
-    bool ring_ended;                       /* the peer has */
-    int ring_error;                        /* for the next receive */
+    _Atomic bool kept;     /* written under that ring's lock, as is the rest: it brought what nobody has taken */
+    uint8_t armed_tag;     /* of the entry that receives, and */
+    bool let_go;           /* whether it was cancelled */
+    bool ring_ended;       /* the peer has */
+    int ring_error;        /* for the next receive, after the stash: */
+    uint16_t stash_first, stash_last, stash_count; /* buffers of the ring, oldest first; none: STASH_NONE */
+    uint32_t armed_epoch;                          /* of the ring, when it was armed */
 };
 
 typedef struct ls_notices ls_notices; /* the registrations of a port */
@@ -119,8 +122,10 @@ typedef struct ls_engine { /* a back end: what is not the same in all of them */
     bool (*arm)(ls_seat *seat, ls_sock *sock, const ls_op *op);  /* the receive waits elsewhere; false: it does not */
     int64_t (*receive)(ls_seat *seat, ls_sock *sock, ls_op *op); /* once armed: as receive_once, or ASK_SOCKET */
     void (*disarm)(ls_sock *sock);                               /* before the descriptor is closed */
-    bool (*send)(ls_seat *seat, ls_sock *sock, ls_op *op);       /* true: it is pending, and TX_BUSY is set */
-    bool (*holds)(const ls_port *port, ls_fd fd); /* attached, although the epoll set does not know it */
+    void (*let_go)(ls_sock *sock,
+                   uint32_t generation); /* the set tells of something to receive, or the end, while RX_RING */
+    bool (*send)(ls_seat *seat, ls_sock *sock, ls_op *op); /* true: it is pending, and TX_BUSY is set */
+    bool (*holds)(const ls_port *port, ls_fd fd);          /* attached, although the epoll set does not know it */
     const ls_file_engine *files;
 } ls_engine;
 
@@ -171,6 +176,7 @@ int ls_epoll_look(ls_seat *seat, ls_packet *packets, int max, unsigned *what);
 
 /* port_epoll_sock.c */
 int ls_epoll_register(ls_sock *sock, bool out);
+void ls_epoll_tell_again(ls_sock *sock, uint32_t generation);
 bool ls_epoll_receive(ls_seat *seat, ls_sock *sock, ls_op *op);     /* RX_BUSY is held. True: complete, BUSY is gone */
 bool ls_epoll_transmit(ls_sock *sock, ls_op *op);                   /* the same with TX_BUSY */
 bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent);  /* the same, when one call has sent so much */

@@ -59,7 +59,10 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->segments = 0;
     sock->ends = false;
     sock->stream = fresh ? STREAM : STREAM_UNKNOWN;
-    sock->stash = STASH_NONE;
+    sock->waits = 0;
+    sock->stash_first = STASH_NONE;
+    sock->stash_count = 0;
+    atomic_store_explicit(&sock->watched, false, memory_order_relaxed);
     sock->ring_error = 0;
     sock->ring_ended = false;
     atomic_store_explicit(&sock->ring, 0, memory_order_relaxed);
@@ -110,6 +113,9 @@ int ls_epoll_register(ls_sock *sock, bool out)
     if (!registered) {
         const int err = ls_epoll_add(sock->port, sock->fd, &event);
         if (err < 0 && !(both && err == LS_EEXIST)) return err;
+        /* The other direction was first, or a ring has it watched. */
+        if (err < 0 && epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event) < 0)
+            return ls_err_from_errno(errno);
     } else if (epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event) < 0) {
         return ls_err_from_errno(errno);
     }
@@ -118,14 +124,20 @@ int ls_epoll_register(ls_sock *sock, bool out)
     return LS_OK;
 }
 
+/* Report what is there now once more, although nothing has changed. */
+void ls_epoll_tell_again(ls_sock *sock, uint32_t generation)
+{
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = (uint64_t)generation << 32 | sock->number};
+    if (atomic_load_explicit(&sock->registered, memory_order_relaxed)) event.events |= EPOLLIN | EPOLLOUT;
+    (void)epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event);
+}
+
 /* The receive has to wait. */
 static int ready_to_wait(ls_seat *seat, ls_sock *sock, const ls_op *op)
 {
     const ls_engine *engine = sock->port->engine;
-    if (engine->arm != NULL && !atomic_load_explicit(&sock->registered, memory_order_relaxed)) {
-        if (atomic_load_explicit(&sock->word, memory_order_relaxed) & RX_RING) return LS_OK;
+    if (engine->arm != NULL && !atomic_load_explicit(&sock->registered, memory_order_relaxed))
         if (engine->arm(seat, sock, op)) return LS_OK;
-    }
     return ls_epoll_register(sock, false);
 }
 
@@ -280,6 +292,7 @@ static uint32_t ready_after(const ls_sock *sock, const ls_op *op, int64_t result
     const uint64_t word = atomic_load_explicit(&sock->word, memory_order_relaxed);
     bool ended = word & ENDED;
     if (atomic_load_explicit(&sock->kept, memory_order_relaxed)) return RX_READY;
+    if ((word & RX_RING) && result > 0) return 0; /* the ring brings the rest, and the end */
     return result <= 0 || result == (int64_t)op->len || ended ? RX_READY : 0;
 }
 

@@ -59,6 +59,14 @@ static void adopt(ls_ring *ring, ls_seat *seat)
     seat->ring = ring;
 }
 
+static bool is_dead(ls_ring *ring)
+{
+    ls_mutex_lock(&ring->lock);
+    const bool dead = ring->dead;
+    ls_mutex_unlock(&ring->lock);
+    return dead;
+}
+
 /* The ring that this seat waits at, or NULL: there is none for it. */
 static ls_ring *attend(ls_seat *seat)
 {
@@ -71,17 +79,45 @@ static ls_ring *attend(ls_seat *seat)
     const unsigned count = atomic_load(&rings->count);
     ring = NULL;
     for (unsigned i = 0; i < count && ring == NULL; i++)
-        if (atomic_load(&ring_at(rings, i)->owner) == NULL) ring = ring_at(rings, i);
+        if (atomic_load(&ring_at(rings, i)->owner) == NULL && !is_dead(ring_at(rings, i))) ring = ring_at(rings, i);
     if (ring != NULL) {
         (void)epoll_ctl(port->epoll, EPOLL_CTL_DEL, ring->fd, NULL);
         adopt(ring, seat);
-    } else if (count < RINGS_MAX && ls_ring_open(count, &ring) == LS_OK) {
+    } else if (rings->deaths < RING_DEATHS_MAX && count < RINGS_MAX && ls_ring_open(count, &ring) == LS_OK) {
         adopt(ring, seat);
         atomic_store(&rings->at[count], ring);
         atomic_store(&rings->count, count + 1);
     }
+    seat->ring = ring;
     ls_mutex_unlock(&rings->mutex);
     return ring;
+}
+
+/* The kernel refuses the ring of this seat: it takes another. */
+static void give_up(ls_seat *seat, ls_ring *ring, int error)
+{
+    struct ls_rings *rings = seat->port->rings;
+    ls_mutex_lock(&rings->mutex);
+    ls_mutex_lock(&ring->lock);
+    const bool ours = is_owner(ring, seat);
+    if (ours) {
+        ring->dead = true;
+        if (error == EBADF) ring->fd = -1; /* whoever closed it may have another there now */
+        atomic_store(&ring->owner, NULL);
+        atomic_fetch_add(&rings->dying, 1);
+        const uint64_t now_ns = ls_clock_ns();
+        if (now_ns - rings->died_ns > RING_DEATHS_MS * UINT64_C(1000000)) rings->deaths = 0;
+        rings->died_ns = now_ns;
+        rings->deaths++;
+    }
+    const bool last = rings->deaths >= RING_DEATHS_MAX;
+    ls_mutex_unlock(&ring->lock);
+    ls_mutex_unlock(&rings->mutex);
+    if (!ours) return;
+    ls_log(LS_LOG_ERROR, "io_uring_enter: %s; %s", strerror(error),
+           last ? "it has failed too often: epoll serves from now on" : "another ring takes its place");
+    (void)attend(seat); /* first, so that what goes on has where to wait */
+    ls_uring_recall(seat, ring);
 }
 
 static void uring_leave(ls_port *port, ls_seat *seat)
@@ -188,13 +224,13 @@ static int take_now(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max, b
     return n;
 }
 
-/* Submit, and wait until something has come. LS_OK or an error. */
-static int enter(ls_seat *seat, ls_ring *ring, int timeout_ms)
+/* Submit, and wait until something has come. */
+static void enter(ls_seat *seat, ls_ring *ring, int timeout_ms)
 {
     ls_mutex_lock(&ring->lock);
     if (!is_owner(ring, seat)) { /* somebody thought that we would not come back so soon */
         ls_mutex_unlock(&ring->lock);
-        return LS_OK;
+        return;
     }
     if (!ring->polls_epoll) poll_epoll(seat->port, ring);
     if (timeout_ms != 0) {
@@ -207,13 +243,16 @@ static int enter(ls_seat *seat, ls_ring *ring, int timeout_ms)
     const int error = ls_ring_enter(ring, queued, timeout_ms);
     ls_seat *self = seat; /* if somebody has taken the ring over, it is not ours to say that nobody sleeps */
     (void)atomic_compare_exchange_strong(&ring->asleep, &self, NULL);
-    if (error == 0 || error == EBUSY) return LS_OK; /* more completions than there is room for: they are taken first */
-    if (error == EAGAIN || error == ENOMEM) {
-        ls_clock_sleep_ms(1); /* the kernel has no memory for a request: what was added stays, and is tried again */
-        return LS_OK;
+    if (error == 0) {
+        ring->refused = 0;
+        return;
     }
-    ls_log(LS_LOG_ERROR, "io_uring_enter: %s", strerror(error));
-    return ls_err_from_errno(error);
+    /* No memory for a request, or completions to be taken first: what was added stays, and is tried again. */
+    const bool passes = error == EAGAIN || error == ENOMEM || error == EBUSY;
+    if (passes && ++ring->refused < RING_REFUSALS_MAX)
+        ls_clock_sleep_ms(1);
+    else
+        give_up(seat, ring, error);
 }
 
 /* Whether it is time to submit few entries, too: who always finds something may not come to the call that waits. */
@@ -226,6 +265,10 @@ static int uring_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms
 {
     ls_port *port = seat->port;
     ls_ring *ring = attend(seat);
+    /* A ring that was given up wakes nobody. */
+    if (atomic_load_explicit(&port->rings->dying, memory_order_relaxed) > 0 &&
+        (timeout_ms < 0 || timeout_ms > RING_DYING_MS))
+        timeout_ms = RING_DYING_MS;
     if (ring == NULL) {
         atomic_fetch_add(&port->rings->ringless, 1);
         bool woken = false;
@@ -240,8 +283,7 @@ static int uring_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms
     if (n == 0) {
         /* What was reported may be a ring that nobody waits at, filled after we looked: look again first. */
         const bool again = woken || atomic_load_explicit(&ring->epoll_events, memory_order_relaxed);
-        const int err = enter(seat, ring, again ? 0 : timeout_ms);
-        if (err < 0) return err;
+        enter(seat, ring, again ? 0 : timeout_ms);
         n = take_now(seat, ring, packets, max, &woken);
     } else if (ls_ring_queued(ring) >= (is_busy_for_long(seat) ? 1 : RING_SUBMIT_AT)) {
         ls_mutex_lock(&ring->lock);
@@ -291,6 +333,7 @@ const ls_engine ls_engine_uring = {.name = "uring",
                                    .wake = uring_wake,
                                    .leave = uring_leave,
                                    .arm = ls_uring_arm,
+                                   .let_go = ls_uring_let_go,
                                    .send = ls_uring_send,
                                    .receive = ls_uring_receive,
                                    .disarm = ls_uring_disarm,

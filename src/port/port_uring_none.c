@@ -5,7 +5,7 @@
 static int refuse(ls_port *port)
 {
     (void)port;
-    ls_log(LS_LOG_WARN, "io_uring was not built in (no linux/io_uring.h of 5.19 or later): the back end is epoll");
+    ls_log(LS_LOG_WARN, "io_uring was not built in (no linux/io_uring.h of 6.0 or later): the back end is epoll");
     return LS_ENOTSUP;
 }
 

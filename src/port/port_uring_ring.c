@@ -96,7 +96,8 @@ int ls_ring_open(unsigned index, ls_ring **out)
     if (ring == NULL) return err;
     ring->index = index;
     if ((ring->sends = calloc(RING_ENTRIES, sizeof *ring->sends)) == NULL) goto fail_ring;
-    if ((err = ls_mutex_open(&ring->lock)) < 0) goto fail_sends;
+    if ((ring->buffers = calloc(BUFFERS_MAX, sizeof *ring->buffers)) == NULL) goto fail_sends;
+    if ((err = ls_mutex_open(&ring->lock)) < 0) goto fail_buffers;
     if ((ring->fd = (int)syscall(SYS_io_uring_setup, RING_ENTRIES, &params)) < 0) goto fail_fd;
     if (map_queues(ring, &params) < 0) goto fail_map;
     if (make_buffers(ring) < 0) goto fail_queues;
@@ -111,6 +112,8 @@ fail_map:
 fail_fd:
     err = ls_err_from_errno(errno);
     ls_mutex_close(&ring->lock);
+fail_buffers:
+    free(ring->buffers);
 fail_sends:
     free(ring->sends);
 fail_ring:
@@ -122,20 +125,31 @@ void ls_ring_close(ls_ring *ring)
 {
     munmap(ring->map_sqes, ring->sqes_bytes);
     munmap(ring->map, ring->map_bytes);
-    close(ring->fd);
+    if (ring->fd >= 0) close(ring->fd);
     munmap(ring->bytes, (size_t)BUFFERS_MAX * BUFFER_BYTES);
     munmap(ring->provided, provided_bytes());
     ls_mutex_close(&ring->lock);
+    free(ring->buffers);
     free(ring->sends);
     free(ring);
 }
 
 /* ---- submit and wait ------------------------------------------------------------------------------------------- */
 
+/* Whether an entry of this kind may wait for long. */
+static bool may_last(unsigned tag)
+{
+    return tag == TAG_RECEIVE || tag == TAG_STREAM || tag == TAG_READY || tag == TAG_FILE;
+}
+
 struct io_uring_sqe *ls_ring_entry(ls_ring *ring, uint64_t data)
 {
+    const unsigned tag = ls_ring_tag(data);
+    if (ring->dead || (may_last(tag) && ring->awaited >= RING_AWAITED_MAX)) return NULL;
     if (ls_ring_queued(ring) > ring->sq_mask) ls_ring_submit(ring);
     if (ls_ring_queued(ring) > ring->sq_mask) return NULL;
+    if (tag != TAG_CANCEL) ring->awaited++; /* which tells only that there was nothing to cancel */
+    if (tag == TAG_FILE) ring->files++;
     const uint32_t tail = atomic_load_explicit(&ring->sq_tail, memory_order_relaxed);
     struct io_uring_sqe *sqe = &ring->sqes[tail & ring->sq_mask];
     memset(sqe, 0, sizeof *sqe);
@@ -156,6 +170,7 @@ unsigned ls_ring_publish(ls_ring *ring)
 /* What the kernel cannot take now (no memory) stays for the next call. */
 void ls_ring_submit(ls_ring *ring)
 {
+    if (ring->dead) return;
     const unsigned queued = ls_ring_publish(ring);
     if (queued > 0) (void)sys_enter(ring, queued, 0, 0, NULL, 0);
 }
@@ -205,14 +220,17 @@ static bool test_next(ls_ring *ring, struct io_uring_cqe *out)
 }
 
 /* A receive into a buffer of the ring, as a socket's. */
-static void test_receive(ls_ring *ring, int from)
+static void test_receive(ls_ring *ring, int from, bool multishot)
 {
     struct io_uring_sqe *sqe = ls_ring_entry(ring, 1);
     sqe->opcode = IORING_OP_RECV;
     sqe->fd = from;
     sqe->ioprio = IORING_RECVSEND_POLL_FIRST;
     sqe->flags = IOSQE_BUFFER_SELECT;
-    sqe->len = BUFFER_BYTES;
+    if (multishot)
+        sqe->ioprio |= IORING_RECV_MULTISHOT;
+    else
+        sqe->len = BUFFER_BYTES;
     ls_ring_submit(ring);
 }
 
@@ -220,16 +238,17 @@ static void test_receive(ls_ring *ring, int from)
 static const char *test_with(ls_ring *ring, int ours, int theirs)
 {
     struct io_uring_cqe cqe;
-    for (int i = 0; i < 2; i++) {
-        test_receive(ring, ours);
-        if (ls_ring_ready(ring) > 0) return "a receive that waits";
+    for (int i = 0; i < 4; i++) { /* one by one, then one that goes on */
+        const bool multishot = i >= 2;
+        if (i <= 2) test_receive(ring, ours, multishot);
+        if (ls_ring_ready(ring) > 0) return multishot ? "multishot receives" : "a receive that waits";
         if (send(theirs, "ring", 4, MSG_NOSIGNAL) != 4 || !test_next(ring, &cqe)) return "a receive";
         const unsigned id = cqe.flags >> IORING_CQE_BUFFER_SHIFT;
         if (cqe.user_data != 1 || cqe.res != 4 || !(cqe.flags & IORING_CQE_F_BUFFER) || id >= BUFFERS_FIRST ||
             memcmp(ring->bytes + (size_t)id * BUFFER_BYTES, "ring", 4) != 0)
             return "a receive into provided buffers";
+        if (!(cqe.flags & IORING_CQE_F_MORE) != !multishot) return "multishot receives";
     }
-    test_receive(ring, ours);
     struct io_uring_sqe *sqe = ls_ring_entry(ring, 2);
     sqe->opcode = IORING_OP_ASYNC_CANCEL;
     sqe->flags = IOSQE_CQE_SKIP_SUCCESS;

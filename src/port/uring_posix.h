@@ -5,7 +5,9 @@
  *
  *   receive   A receive that has to wait is an entry of the ring of the thread that posted it (RX_RING). A small one of
  *             a stream fills a buffer that is the ring's, so an idle connection holds none, and is copied into a block
- *             when it has come. For a large one the ring only says when there is something.
+ *             when it has come. For a large one the ring only says when there is something. A connection's third small
+ *             one is a multishot receive, which goes on by itself. What it brings before anybody asks is kept (the
+ *             socket's stash), STASH_MAX buffers at most: then it is cancelled, and the bytes stay with the system.
  *   send      While more completions wait to be handled than one, a send becomes an entry of the ring, and all of
  *             them leave in one call. It is tried without waiting (MSG_DONTWAIT), during that call; what is left over
  *             goes on as it does with epoll. TX_BUSY is set meanwhile.
@@ -16,8 +18,10 @@
  * every ring polls. So the kernel holds no operation of a socket: it only ever writes into the ring's own buffers, and reads
  * what is sent while somebody is in the call. Cancel and close are what they are with epoll.
  *
- * Not multishot receives: when a peer's last bytes and its reset come together, Linux 6.18 may report the bytes and never
- * the end (both wake-ups are taken for one). A receive that is armed anew looks at the socket anew.
+ * A multishot receive can miss the end: when a peer's last bytes and its end come together, both wake-ups may be taken for
+ * one (Linux 6.18), and the bytes be reported but never the end. So the socket is in the epoll set as well, for nothing but
+ * its end (EPOLLRDHUP). What that reports cancels the receive, and then the socket itself is asked: nothing is missed, and the
+ * order of what came is kept. The set costs a connection one call, and what it receives nothing that can be measured.
  *
  * Who looks at a ring. A ring has an owner, the seat that waits at it; the owner alone adds receives and sends, and submits
  * them. Whoever holds `lock` may take completions from it: a thread that finds nothing at its own ring looks at all
@@ -30,6 +34,13 @@
  * The rings are made without SINGLE_ISSUER and DEFER_TASKRUN: with these, what has come for a thread that is inside a
  * handler could be taken by that thread alone. Without, the kernel finishes it when the thread is next interrupted (the
  * clock's tick, or the sleep of a system call that blocks), and others can take it.
+ *
+ * A ring can die: the kernel refuses its calls, for good (somebody closed its descriptor), or for RING_REFUSALS_MAX times in a
+ * row (it has no memory). Then its owner gives it up and takes another. What waited to be submitted ends as if it had been
+ * cancelled without anybody asking: a receive asks its socket, a send and an operation on a file go another way. What the
+ * kernel has is cancelled by closing the ring's descriptor (once no file's memory is in its hands), and the completions come
+ * into the ring's memory, which stays until the port is closed; until the last has come every wait looks there. After
+ * RING_DEATHS_MAX such deaths nobody gets a ring any more, and the epoll set serves alone.
  *
  * Lock: rings.mutex before ring.lock; ring.lock before those of port_epoll.h. A system call under ring.lock never waits. */
 #ifndef LS_PORT_URING_POSIX_H
@@ -44,18 +55,29 @@
 
 enum {
     RING_ENTRIES = 256,
-    RING_COMPLETIONS = 4096,
+    RING_COMPLETIONS = 8192,
+    RING_REFUSALS_MAX =
+        200,             /* calls in a row that the kernel had no memory for: 1 ms each; then the ring is given up */
+    RING_DEATHS_MAX = 8, /* rings given up, RING_DEATHS_MS apart at most; then the epoll set serves alone */
+    RING_DEATHS_MS = 60000,
+    RING_DYING_MS = 10,  /* how often a ring that was given up is looked at */
     RING_SUBMIT_AT = 32, /* entries that wait for a call while there is other work */
     RINGS_MAX = 256,
     BUFFER_BYTES = LS_BLOCK_SMALL, /* so that a small receive can be filled, which tells that more is there */
     BUFFERS_FIRST = 128,           /* provided at first; doubled whenever they run out */
     BUFFERS_MAX = 1024,
+    /* Entries whose completion may be awaited: each has its place, and so has one for each buffer, and each short-lived
+     * entry. So completions never overflow. */
+    RING_AWAITED_MAX = RING_COMPLETIONS - BUFFERS_MAX - 2 * RING_ENTRIES,
+    STASH_MAX = 8,        /* buffers of one socket; past it the bytes stay with the system */
+    WAITS_ONE_BY_ONE = 2, /* a connection's first receives that wait; what comes after them is a multishot one */
     SEND_SLICES_MAX = 8,
 };
 
 enum { /* what an entry was; with number and generation of a socket in its user_data */
        TAG_RECEIVE,
-       TAG_READY, /* there is something to receive */
+       TAG_STREAM, /* a multishot receive */
+       TAG_READY,  /* there is something to receive */
        TAG_SEND,
        TAG_WAKE,   /* somebody wants this ring's thread to look at the port */
        TAG_EPOLL,  /* the epoll set has events; with the ring's epoch */
@@ -63,6 +85,11 @@ enum { /* what an entry was; with number and generation of a socket in its user_
        TAG_FILE,   /* an operation on a file: user_data has its address (ls_ring_file) */
        TAG_SHIFT = 28,
 };
+
+typedef struct ring_buffer { /* one that holds bytes nobody has taken yet */
+    uint16_t next;           /* in the socket's stash */
+    uint16_t from, end;
+} ring_buffer;
 
 typedef struct send_room { /* what a send's entry points to until it is submitted */
     struct msghdr message;
@@ -78,7 +105,10 @@ typedef struct ls_ring {
     bool polls_epoll;          /* under lock */
     _Atomic bool epoll_events; /* the epoll set may have events that the owner has not looked at */
     _Atomic unsigned batch;    /* packets of the owner's last wait */
-    int fd;
+    int fd;                    /* -1: it was given up, and closed */
+    bool dead, buried;         /* under lock: given up, nothing is added any more; the last completion has come */
+    unsigned refused;          /* of the owner: calls in a row */
+    uint32_t awaited, files;   /* under lock: entries whose last completion was not taken; of these, on files */
 
     /* Submission, under lock. */
     _Atomic uint32_t sq_tail; /* for guesses also without it */
@@ -94,6 +124,7 @@ typedef struct ls_ring {
 
     /* Buffers, under lock. */
     struct io_uring_buf_ring *provided;
+    ring_buffer *buffers;
     char *bytes;
     uint16_t provided_tail, buffers_count;
 
@@ -105,6 +136,9 @@ struct ls_rings {
     ls_mutex mutex; /* making, leaving and adopting */
     _Atomic unsigned count;
     _Atomic unsigned ringless; /* threads that block in epoll_wait, having no ring */
+    unsigned deaths;           /* under mutex: rings given up, */
+    uint64_t died_ns;          /* when the last one was, and */
+    _Atomic unsigned dying;    /* those of them whose completions did not all come yet */
     _Atomic(ls_ring *) at[RINGS_MAX];
     _Atomic uint64_t armed[LS_NOTIFY_FD_MAX / 64]; /* by descriptor: those that were once armed */
 };
@@ -168,6 +202,7 @@ static inline void ls_ring_mark(struct ls_rings *rings, ls_fd fd, bool armed)
 
 /* port_uring_sock.c: what happens to one socket. */
 bool ls_uring_arm(ls_seat *seat, ls_sock *sock, const ls_op *op);
+void ls_uring_let_go(ls_sock *sock, uint32_t generation);
 bool ls_uring_send(ls_seat *seat, ls_sock *sock, ls_op *op);
 int64_t ls_uring_receive(ls_seat *seat, ls_sock *sock, ls_op *op);
 void ls_uring_disarm(ls_sock *sock);
@@ -179,6 +214,7 @@ bool ls_uring_file_ended(ls_file_op *op,
                          int32_t result); /* the ring's lock is held. false: it is to be given to the pool */
 
 /* Up to max packets from the completions of a ring; *woken is set when one of them was a TAG_WAKE. */
+void ls_uring_recall(ls_seat *seat, ls_ring *ring); /* what was added to a dead ring, and the kernel never saw, ends */
 int ls_uring_reap(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max, bool *woken);
 
 #endif

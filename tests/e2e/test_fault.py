@@ -248,6 +248,44 @@ class Faults(E2E):
                     flags=("--backend", "uring"),
                 )
 
+    def test_rings_that_die(self):
+        """The kernel refuses a ring for good: another takes its place, and no request is lost."""
+        if "io_uring cannot be used here" in self.serve(SITE, flags=("--backend", "uring")).log():
+            self.skipTest("no io_uring here")
+        for times in (1, 2):
+            with self.subTest(times=times):
+                self.sweep(
+                    "io_uring_enter ENXIO x %d" % times,
+                    ENTER,
+                    errno.ENXIO,
+                    times=times,
+                    must_work=True,
+                    flags=("--backend", "uring"),
+                )
+
+    def test_rings_that_cannot_be_had_any_more(self):
+        """Every call of every ring fails from some moment on: epoll serves in the end, and the log says so."""
+        for error in (errno.ENXIO, errno.ENOMEM):
+            with self.subTest(errno.errorcode[error]):
+                server = self.serve(
+                    SITE, env=self.environment(), flags=("--threads", "2", "--backend", "uring")
+                )
+                if "io_uring cannot be used here" in server.log():
+                    self.skipTest("no io_uring here")
+                self.scenario(server, must_work=True)
+                quiet = self.quiet_fds(server)
+                self.orders.arm(ENTER, 1, 1 << 40, error)
+                for _ in range(20):
+                    self.scenario(server, must_work=True)
+                    if "epoll serves from now on" in server.log():
+                        break
+                self.assertIn("io_uring_enter: " + os.strerror(error), server.log())
+                self.assertIn("epoll serves from now on", server.log())
+                self.scenario(server, must_work=True)
+                self.eventually(lambda: server.fds() <= quiet, "the rings were closed")
+                self.orders.disarm()
+                server.stop()
+
     def test_interrupted(self):
         """EINTR anywhere is nothing: every step still succeeds."""
         for kinds, name in ((ACCEPT, "accept4"), (SEND, "send"), (RECV, "receive")):

@@ -109,7 +109,7 @@ class Files(E2E):
     def test_a_disk_that_is_full(self):
         out, err = self.stress("-n", "10", "-q", "--json", "/dev/full", status=1)
         self.assertIn("  10 requests in ", out)  # the report is printed all the same
-        self.assertIn("cannot write /dev/full: No space left on device", err)
+        self.assertIn("cannot write /dev/full: no space left on the device", err)
 
     def test_checks_of_a_script(self):
         script = """

@@ -284,10 +284,21 @@ static void say_and_reset(void *arg)
     close(fd);
 }
 
-/* Last bytes and a reset in one moment: the bytes may be lost, the end may not. */
-static void a_reset_right_behind_data_is_reported(void **state)
+/* Some messages, each waited for: a connection that goes on for long may be received from in another way. */
+static void talk(net_place *place, ls_sock *sock, ls_op *op, int theirs, int messages)
 {
-    const struct linger hard = {.l_onoff = 1, .l_linger = 0};
+    char room[8];
+    for (int i = 0; i < messages; i++) {
+        assert_int_equal(ls_op_recv(&place->seat, sock, op, room, sizeof room), LS_PENDING);
+        net_quiet(place, 0);
+        net_write(theirs, "talk", 4);
+        expect_packet(place, op, NULL, 4);
+    }
+}
+
+/* Last bytes and the end in one moment: of a reset the bytes may be lost, the end may not. */
+static void an_end_right_behind_data_is_reported(void **state)
+{
     net_place place;
     ls_thread thread;
     char room[8];
@@ -295,10 +306,12 @@ static void a_reset_right_behind_data_is_reported(void **state)
     ls_op op = op_new();
     (void)state;
     net_open(&place);
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 600; round++) {
+        const struct linger hard = {.l_onoff = round % 3 > 0, .l_linger = 0};
         net_tcp_pair(&ours, &theirs);
         assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &hard, sizeof hard), 0);
         ls_sock *sock = net_attach(&place, ours, NULL, true);
+        talk(&place, sock, &op, theirs, round % 2 ? 4 : 0);
         assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
         net_quiet(&place, 0);
         assert_int_equal(ls_thread_start(&thread, "reset", say_and_reset, &theirs), LS_OK);
@@ -316,6 +329,106 @@ static void a_reset_right_behind_data_is_reported(void **state)
         }
         ls_thread_join(&thread);
         ls_sock_close(&place.seat, sock);
+    }
+    net_close(&place);
+}
+
+/* ---- a long stream --------------------------------------------------------------------------------------------------- */
+
+enum { STREAM_BYTES = 4 << 20 };
+
+static unsigned char stream_byte(size_t at)
+{
+    return (unsigned char)(at * 31 + (at >> 8) * 7);
+}
+
+static uint32_t dice(uint32_t *state, uint32_t sides)
+{
+    *state = *state * 1664525 + 1013904223;
+    return (*state >> 8) % sides;
+}
+
+/* Pieces of all sizes, most of them small, with pauses. */
+static void stream_out(void *arg)
+{
+    const int fd = *(const int *)arg;
+    static unsigned char piece[100000];
+    uint32_t seed = 1;
+    for (size_t sent = 0; sent < STREAM_BYTES;) {
+        size_t len = dice(&seed, 4) > 0 ? 1 + dice(&seed, 300) : 1 + dice(&seed, sizeof piece);
+        if (len > STREAM_BYTES - sent) len = STREAM_BYTES - sent;
+        for (size_t i = 0; i < len; i++) piece[i] = stream_byte(sent + i);
+        net_write(fd, piece, len);
+        sent += len;
+        if (dice(&seed, 8) == 0) ls_clock_sleep_ms(1);
+    }
+    close(fd);
+}
+
+/* Receives of all sizes, some of them cancelled, and some time between them: every byte comes, in order. */
+static void a_stream_comes_whole_whatever_is_asked(void **state)
+{
+    static const uint32_t sizes[] = {0, 1, 100, 4096, 4097, 65536};
+    static unsigned char room[65536];
+    net_place place;
+    ls_thread thread;
+    int ours, theirs;
+    size_t got = 0;
+    uint32_t seed = 2;
+    bool ended = false;
+    (void)state;
+    net_open(&place);
+    net_tcp_pair(&ours, &theirs);
+    ls_sock *sock = net_attach(&place, ours, NULL, true);
+    ls_op op = op_new();
+    assert_int_equal(ls_thread_start(&thread, "stream", stream_out, &theirs), LS_OK);
+    while (!ended) {
+        /* For a while always the same, then another: what lasts is treated in a way of its own. */
+        const uint32_t len = sizes[dice(&seed, 6)];
+        const bool whole = len == LS_BLOCK_SMALL || len == LS_BLOCK_LARGE;
+        const bool pool = whole && dice(&seed, 2) == 0, impatient = dice(&seed, 3) == 0;
+        for (uint32_t times = dice(&seed, 12); times > 0 && !ended; times--) {
+            const int how = ls_op_recv(&place.seat, sock, &op, pool ? NULL : room, len);
+            assert_true(how >= 0);
+            if (how == LS_PENDING) {
+                if (impatient) ls_op_cancel(sock, &op);
+                assert_ptr_equal(net_next(&place).op, &op);
+            }
+            const int64_t result = atomic_load(&op.result);
+            if (result == LS_ECANCELED) continue;
+            assert_in_range(result, 0, len);
+            const unsigned char *bytes = op.recv.block != NULL ? (unsigned char *)op.recv.block->data : room;
+            for (int64_t i = 0; i < result; i++) assert_int_equal(bytes[i], stream_byte(got + (size_t)i));
+            if (op.recv.block != NULL) ls_block_drop(op.recv.block);
+            got += (size_t)result;
+            ended = result == 0 && len > 0;
+            if (dice(&seed, 64) == 0) ls_clock_sleep_ms(2); /* more comes than is asked for */
+        }
+    }
+    assert_int_equal(got, STREAM_BYTES);
+    ls_thread_join(&thread);
+    ls_sock_close(&place.seat, sock);
+    net_close(&place);
+}
+
+/* What came for nobody goes with the socket: the next one, which has its place, does not see it. */
+static void what_nobody_received_is_not_the_next_sockets(void **state)
+{
+    net_place place;
+    char room[8];
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    for (int round = 0; round < 20; round++) {
+        int ours, theirs;
+        net_tcp_pair(&ours, &theirs);
+        ls_sock *sock = net_attach(&place, ours, NULL, true);
+        talk(&place, sock, &op, theirs, 4);
+        net_write(theirs, "nobody", 6);
+        if (round % 2) net_quiet(&place, 0);
+        ls_sock_close(&place.seat, sock);
+        while (read(theirs, room, sizeof room) > 0) continue;
+        close(theirs);
     }
     net_close(&place);
 }
@@ -1540,7 +1653,9 @@ int main(void)
         cmocka_unit_test(a_fresh_socket_is_tried_at_once),
         cmocka_unit_test(an_idle_connection_holds_no_block),
         cmocka_unit_test(a_reset_is_reported),
-        cmocka_unit_test(a_reset_right_behind_data_is_reported),
+        cmocka_unit_test(an_end_right_behind_data_is_reported),
+        cmocka_unit_test(a_stream_comes_whole_whatever_is_asked),
+        cmocka_unit_test(what_nobody_received_is_not_the_next_sockets),
         cmocka_unit_test(data_before_the_end_is_not_lost),
         cmocka_unit_test(a_pool_at_its_limit_fails_the_receive_and_loses_no_data),
         cmocka_unit_test(small_slices_leave_at_once_in_order),
