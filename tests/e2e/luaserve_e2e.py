@@ -69,6 +69,15 @@ def repeats(count):
     return max(1, count // 10) if SANITIZER else count
 
 
+def descriptors(wanted):
+    """Ask for so many descriptors for this process; returns how many it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
 TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-9][0-9]{2}) ([\t\x20-\x7e\x80-\xff]*)\Z")
 FIELD_LINE = re.compile(rb"(" + TOKEN + rb"):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*\Z")

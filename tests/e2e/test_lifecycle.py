@@ -13,6 +13,7 @@ from luaserve_e2e import (
     WAIT,
     Closed,
     Conn,
+    descriptors,
     in_parallel,
     main,
     repeats,
@@ -290,7 +291,7 @@ class Draining(E2E):
     def test_drain_in_the_middle_of_many(self):
         """Each request that was begun is answered, announces the end, and none is cut."""
         server = self.serve(SITE)
-        count = repeats(400)
+        count = min(repeats(1000), descriptors(1500) - 200)
         conns = []
         for n in range(count):
             conn = self.connect(server=server)

@@ -5,7 +5,7 @@ import json
 import threading
 import unittest
 
-from luaserve_e2e import E2E, Closed, SANITIZER, chunked, main, request, run_program, scratch
+from luaserve_e2e import E2E, Closed, SANITIZER, WAIT, chunked, descriptors, main, request, run_program, scratch
 
 APP = r"""
 local ls = require "luaserve"
@@ -36,6 +36,8 @@ app:get("/flood", function(req, res)
   ls.log.info("flood went through")
 end)
 app:get("/flood-string", function() return ("x"):rep(100 * 1024 * 1024) end)
+local wall = ls.buffer(("x"):rep(4 * 1024 * 1024))
+app:get("/wall", function() return wall end)
 app:get("/nap", function() ls.sleep(1); return "nap" end)
 app:get("/stats", function() return ls.stats() end)
 app:get("/long-nap", function() ls.sleep(0.8); return "awake" end)
@@ -219,6 +221,31 @@ class DefaultBody(E2E):
         return server.log()
 
 
+class Definitions(unittest.TestCase):
+    """How much a site may define, each at its limit and one past it."""
+
+    def check(self, text):
+        with scratch(site_lua='local ls = require "luaserve" local app = ls.app()\n' + text + "\n") as where:
+            return run_program(["--check", "site.lua"], cwd=where)
+
+    def test_limits(self):
+        groups = 'local groups = {} for i = 1, %d do groups[i] = "239.1.2." .. i end '
+        for text, most, says in (
+            ('for i = 1, %d do ls.listen("127.0.0.1:0", app) end', 64, "ls.listen: more than 64 listeners"),
+            ('for i = 1, %d do ls.tcp("127.0.0.1:0", print) end', 64, "ls.tcp: more than 64 listeners"),
+            ('for i = 1, %d do ls.udp("127.0.0.1:0", print) end', 64, "more than 64 UDP sockets"),
+            (groups + "ls.udp({ port = 0, multicast = { group = groups } }, print)", 16, "a list of 16 at most"),
+            ('ls.listen{ path = ("p"):rep(%d), app = app }', 111 - len("unix:"), "is too long (at most 111 bytes)"),
+        ):
+            with self.subTest(text):
+                status, out, err = self.check(text % most)
+                self.assertEqual((status, out.splitlines()[0]), (0, "site.lua: ok"), err)
+                status, out, err = self.check(text % (most + 1))
+                self.assertEqual((status, out), (1, ""))
+                self.assertRegex(err, "^luaserve: site.lua:2: ")
+                self.assertIn(says, err)
+
+
 class Deadlines(E2E):
     SITE = (
         APP
@@ -233,10 +260,11 @@ listen{ body_grace = 0.3, min_body_rate = 256 }
 listen{ idle_timeout = 0.3 }
 listen{ send_timeout = 0.4 }
 listen{ head_timeout = 0.3, idle_timeout = 0.3, body_grace = 0.3, send_timeout = 0.3 }
+listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
 """
     )
-    LISTENERS = 5
-    HEAD, BODY, IDLE, SEND, ALL = range(5)
+    LISTENERS = 6
+    HEAD, BODY, IDLE, SEND, ALL, CROWD = range(6)
 
     def trickle(self, conn, data, ended):
         """Send one byte at a time until the peer has ended or `ended` is set."""
@@ -366,21 +394,34 @@ listen{ head_timeout = 0.3, idle_timeout = 0.3, body_grace = 0.3, send_timeout =
 
     def test_a_thousand_of_each(self):
         """Silent ones, trickling ones and ones that do not read: the others do not notice, and all are closed."""
-        count = 100 if SANITIZER else 300
+        count = min(100 if SANITIZER else 1000, (descriptors(4000) - 200) // 3)
         before = self.quiet_fds()
-        conns = []
+        conns, slow, over = [], [], threading.Event()
+
+        def trickle():
+            while not over.wait(0.2):
+                for conn in list(slow):
+                    try:
+                        conn.try_send(b"x")
+                    except OSError:
+                        slow.remove(conn)  # closed
+
+        trickler = threading.Thread(target=trickle)
+        trickler.start()
         try:
             for n in range(count):
-                silent, slow, deaf = (self.server.connect(self.ALL) for _ in range(3))
-                slow.send(b"G")
-                deaf.send(request("GET", "/echo") * 3)
-                conns += [silent, slow, deaf]
+                conns += [self.server.connect(self.CROWD) for _ in range(2)]
+                conns.append(self.server.connect(self.CROWD, rcvbuf=4096))
+                slow.append(conns[-2].send(b"GET /" if n % 2 else request("POST", "/echo", {"Content-Length": "100000"})))
+                conns[-1].send(request("GET", "/wall"))  # and reads nothing of it
                 if n % 20 == 0:
-                    self.assertEqual(self.server.get("/n/%d" % n, index=self.ALL).text, str(n))
+                    self.assertEqual(self.server.get("/n/%d" % n, index=self.CROWD).text, str(n))
             for n in range(20):
-                self.assertEqual(self.server.get("/n/%d" % n, index=self.ALL).text, str(n))
-            self.eventually(lambda: self.server.fds() <= before, "all were closed by their deadlines")
+                self.assertEqual(self.server.get("/n/%d" % n, index=self.CROWD).text, str(n))
+            self.eventually(lambda: self.server.fds() <= before, "all were closed by their deadlines", 3 * WAIT)
         finally:
+            over.set()
+            trickler.join()
             for conn in conns:
                 conn.close()
 
@@ -435,8 +476,19 @@ class Pipeline(E2E):
             for n in range(count):
                 self.assertEqual(conn.response().text, str(n))
             sender.join()
-        if "bytes_live" in busy:
-            self.assertLess(busy["bytes_live"] - idle["bytes_live"], 1 << 20)
+        self.assertLess(busy["bytes_live"] - idle["bytes_live"], 128 * 1024)  # a block or two
+
+    def test_an_unread_body_is_read_away_up_to_the_limit(self):
+        for size in (16384, 16385):
+            with self.subTest(size), self.server.connect() as conn:
+                conn.send(request("POST", "/ignore", {"Content-Length": str(size)}))
+                response = conn.response()
+                self.assertEqual((response.text, response.closes), ("ignored", size > 16384))
+                conn.try_send(b"x" * size)
+                if response.closes:
+                    conn.expect_end(reset_ok=True)
+                else:
+                    self.assertEqual(conn.get("/").text, "root")
 
 
 class Buffers(E2E):
