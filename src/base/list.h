@@ -30,6 +30,16 @@ static inline void ls_list_push(ls_node *head, ls_node *node) /* at the tail */
     head->prev = node;
 }
 
+/* Everything on `from` goes to `to`, which was empty; `from` is empty then. */
+static inline void ls_list_move(ls_node *to, ls_node *from)
+{
+    ls_node_init(to);
+    if (ls_list_empty(from)) return;
+    *to = *from;
+    to->next->prev = to->prev->next = to;
+    ls_node_init(from);
+}
+
 static inline void ls_list_remove(ls_node *node) /* harmless when it is on none */
 {
     node->next->prev = node->prev;

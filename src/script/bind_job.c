@@ -68,14 +68,9 @@ static void job_ended(ls_seat *seat, ls_task *task, int status, int count)
     }
     job->task = NULL;
     ls_task_release(seat, task, status == LUA_OK);
-    ls_node_init(&woken);
-    while (!ls_list_empty(&job->waiters)) {
-        ls_node *node = job->waiters.next;
-        ls_list_remove(node);
-        ls_list_push(&woken, node);
-    }
+    ls_list_move(&woken, &job->waiters);
     luaL_unref(state->L, LUA_REGISTRYINDEX, job->self_ref); /* from here on only those that wait keep the job */
-    while (!ls_list_empty(&woken)) ls_task_wake(seat, LS_CONTAINER(woken.next, ls_task, wait_node), LS_OK);
+    ls_task_wake_all(seat, &woken, LS_OK);
 }
 
 /* core.spawn(fn, ...) -> job */

@@ -149,18 +149,6 @@ static int ask(script_notice *notice, uint8_t operation)
 
 /* ---- life -------------------------------------------------------------------------------------------------- */
 
-static void wake_all(ls_seat *seat, ls_node *waiters, int result)
-{
-    ls_node woken; /* a task that is woken may run at once, and wait again */
-    ls_node_init(&woken);
-    while (!ls_list_empty(waiters)) {
-        ls_node *node = waiters->next;
-        ls_list_remove(node);
-        ls_list_push(&woken, node);
-    }
-    while (!ls_list_empty(&woken)) ls_task_wake(seat, LS_CONTAINER(woken.next, ls_task, wait_node), result);
-}
-
 /* No packet that matters will come. */
 static void notice_gone(script_notice *notice)
 {
@@ -190,8 +178,8 @@ static void notice_told(ls_seat *seat, ls_op *op)
     const uint32_t events = atomic_exchange(&notice->told, 0);
     if (events & LS_EVENT_REMOVE) {
         notice_gone(notice);
-        wake_all(seat, &notice->removers, LS_OK);
-        wake_all(seat, &notice->waiters, LS_OK);
+        ls_task_wake_all(seat, &notice->removers, LS_OK);
+        ls_task_wake_all(seat, &notice->waiters, LS_OK);
         return;
     }
     if (notice->phase != NOTICE_LIVE) {
@@ -200,7 +188,7 @@ static void notice_told(ls_seat *seat, ls_op *op)
     }
     notice->ready |= events & (notice->filter | LS_EVENT_ERR);
     if (trigger_of(notice) & LS_TRIGGER_ONESHOT) notice->armed = false;
-    if (notice->ready != 0) wake_all(seat, &notice->waiters, LS_OK);
+    if (notice->ready != 0) ls_task_wake_all(seat, &notice->waiters, LS_OK);
 }
 
 static void take_packet(ls_seat *seat, const ls_packet *packet)
@@ -247,8 +235,8 @@ void ls_notify_forget(lua_State *L, ls_fd fd)
     if (notice == NULL || notice->state != state) return;
     notice->armed = false;
     notice->ready = 0;
-    wake_all(state->seat, &notice->waiters, LS_ECLOSED);
-    if (notice->phase == NOTICE_REMOVING) wake_all(state->seat, &notice->removers, LS_OK);
+    ls_task_wake_all(state->seat, &notice->waiters, LS_ECLOSED);
+    if (notice->phase == NOTICE_REMOVING) ls_task_wake_all(state->seat, &notice->removers, LS_OK);
     notice->phase = NOTICE_GONE;
 }
 
@@ -417,7 +405,7 @@ static int notice_remove(lua_State *L)
     ls_task_may_wait(L);
     if (notice->phase == NOTICE_LIVE) {
         notice->phase = NOTICE_REMOVING;
-        wake_all(state->seat, &notice->waiters, LS_OK);
+        ls_task_wake_all(state->seat, &notice->waiters, LS_OK);
         if (ask(notice, LS_NOTIFY_REMOVE) == LS_OK) {
             ls_list_push(&notice->removers, &state->current->wait_node);
             return ls_task_suspend(L, 0, notice_removed);

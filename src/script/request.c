@@ -70,16 +70,6 @@ void ls_request_drop_body(ls_request *r)
     r->body_len = 0;
 }
 
-static void request_wake_all(ls_seat *seat, ls_request *r)
-{
-    ls_node woken;
-    if (ls_list_empty(&r->waiters)) return;
-    woken = r->waiters; /* move the list: who is woken may wait again at once */
-    woken.next->prev = woken.prev->next = &woken;
-    ls_node_init(&r->waiters);
-    while (!ls_list_empty(&woken)) ls_task_wake(seat, LS_CONTAINER(woken.next, ls_task, wait_node), LS_OK);
-}
-
 void ls_request_release(ls_seat *seat, ls_request *r)
 {
     ls_state *state = r->state;
@@ -102,7 +92,7 @@ void ls_request_release(ls_seat *seat, ls_request *r)
         lua_pop(L, 1);
         r->filled = 0;
     }
-    if (!ls_list_empty(&r->waiters)) request_wake_all(seat, r);
+    if (!ls_list_empty(&r->waiters)) ls_task_wake_all(seat, &r->waiters, LS_OK);
     if (state->ring_count < LS_REQUESTS_FREE_MAX) {
         state->ring[(state->ring_at + state->ring_count) % LS_REQUESTS_FREE_MAX] = r;
         state->ring_count++;
@@ -116,7 +106,7 @@ void ls_request_release(ls_seat *seat, ls_request *r)
 void ls_request_wake(ls_seat *seat, ls_exchange *x)
 {
     ls_request *r = x->task;
-    if (r != NULL && r->x == x) request_wake_all(seat, r);
+    if (r != NULL && r->x == x) ls_task_wake_all(seat, &r->waiters, LS_OK);
 }
 
 int ls_request_wait(lua_State *L, ls_request *r, lua_KContext context, lua_KFunction k)

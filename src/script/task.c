@@ -274,6 +274,13 @@ void ls_task_wake(ls_seat *seat, ls_task *task, int result)
     }
 }
 
+void ls_task_wake_all(ls_seat *seat, ls_node *waiters, int result)
+{
+    ls_node woken; /* a task that is woken may run at once, and wait again */
+    ls_list_move(&woken, waiters);
+    while (!ls_list_empty(&woken)) ls_task_wake(seat, LS_CONTAINER(woken.next, ls_task, wait_node), result);
+}
+
 static void alarm_done(ls_seat *seat, ls_op *op)
 {
     ls_alarm *alarm = LS_CONTAINER(op, ls_alarm, timer.op);

@@ -73,6 +73,8 @@ void ls_task_may_wait(lua_State *L);
 bool ls_task_can_wait(lua_State *L); /* the same as a question */
 int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k);
 void ls_task_wake(ls_seat *seat, ls_task *task, int result); /* nothing happens when it does not wait */
+/* Wake all tasks of a list, by their wait_node. It is empty before the first of them runs, and may be gone after that. */
+void ls_task_wake_all(ls_seat *seat, ls_node *waiters, int result);
 
 /* Wake the current task after `seconds` (>= 0). Raises when memory is out. */
 void ls_task_alarm(lua_State *L, ls_task *task, double seconds);

@@ -313,12 +313,6 @@ static void expired(ls_seat *seat, ls_stream *s)
 
 /* ---- send ------------------------------------------------------------------------------------------------------- */
 
-/* Waking runs a task, which may close any connection: so those to be woken are put aside first. */
-static void wake_all(ls_seat *seat, ls_node *waiting)
-{
-    while (!ls_list_empty(waiting)) ls_task_wake(seat, LS_CONTAINER(waiting->next, ls_task, wait_node), LS_OK);
-}
-
 static void take_receiver(ls_tcp *tcp, ls_node *waiting)
 {
     if (tcp->receiver != NULL) ls_list_push(waiting, &tcp->receiver->wait_node);
@@ -332,14 +326,9 @@ static void queue_ended(ls_seat *seat, ls_tcp *tcp, int err)
     tcp->send_at_ms = 0;
     if (err < 0 && tcp->send_end == LS_OK) tcp->send_end = (int8_t)(tcp->aborted ? LS_ETIMEDOUT : err);
     if (err == LS_OK && tcp->shut && !tcp->finishing) (void)ls_sock_shutdown(tcp->stream.sock);
-    ls_node_init(&woken);
-    while (!ls_list_empty(&tcp->senders)) {
-        ls_node *node = tcp->senders.next;
-        ls_list_remove(node);
-        ls_list_push(&woken, node);
-    }
+    ls_list_move(&woken, &tcp->senders); /* before `end`, after which there may be no tcp */
     if (tcp->finishing) end(seat, tcp);
-    wake_all(seat, &woken);
+    ls_task_wake_all(seat, &woken, LS_OK);
 }
 
 static void sent(ls_seat *seat, ls_stream *s, int err)
@@ -500,7 +489,7 @@ void ls_tcps_drain(ls_seat *seat, ls_state *state)
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
         if (tcp->server != NULL && tcp->received == 0) take_receiver(tcp, &waiting);
     }
-    wake_all(seat, &waiting);
+    ls_task_wake_all(seat, &waiting, LS_OK); /* a task may close any connection: so not in the loop */
 }
 
 void ls_tcps_disconnect(ls_seat *seat, ls_state *state)
@@ -516,7 +505,7 @@ void ls_tcps_disconnect(ls_seat *seat, ls_state *state)
         if (tcp->stream.tx_pending) ls_stream_abort(&tcp->stream);
         if (!tcp->finishing) ls_tcp_finish(seat, tcp);
     }
-    wake_all(seat, &waiting);
+    ls_task_wake_all(seat, &waiting, LS_OK); /* a task may close any connection: so not in the loop */
 }
 
 void ls_tcps_free(ls_state *state)

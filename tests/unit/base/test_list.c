@@ -39,11 +39,30 @@ static void removing_twice_is_harmless(void **state)
     assert_true(ls_list_empty(&a));
 }
 
+static void moving_takes_all_in_order(void **state)
+{
+    ls_node from, to, nodes[3];
+    (void)state;
+    for (int count = 0; count <= 3; count++) {
+        ls_node_init(&from);
+        for (int i = 0; i < count; i++) ls_list_push(&from, &nodes[i]);
+        ls_list_move(&to, &from);
+        assert_true(ls_list_empty(&from));
+        for (int i = 0; i < count; i++) {
+            assert_ptr_equal(to.next, &nodes[i]);
+            ls_list_remove(&nodes[i]);
+        }
+        assert_true(ls_list_empty(&to));
+        assert_ptr_equal(to.prev, &to);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_leave_in_the_order_they_came),
         cmocka_unit_test(removing_twice_is_harmless),
+        cmocka_unit_test(moving_takes_all_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
