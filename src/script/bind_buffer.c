@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "script/buffer.h"
+#include "script/object.h"
 #include "script/site_inner.h"
 
 static const char buffer_tag;
@@ -11,10 +12,7 @@ enum { BUFFER_BYTES_MIN = 2 * 1024 * 1024 }; /* held by buffers, before a collec
 
 static ls_buffer *buffer_any(lua_State *L, int index)
 {
-    ls_buffer *buffer;
-    if (lua_type(L, index) != LUA_TUSERDATA || lua_rawlen(L, index) < sizeof *buffer) return NULL;
-    buffer = lua_touserdata(L, index);
-    return buffer->tag == &buffer_tag ? buffer : NULL;
+    return ls_object_test(L, index, &buffer_tag, sizeof(ls_buffer));
 }
 
 ls_buffer *ls_buffer_test(lua_State *L, int index)
@@ -330,9 +328,5 @@ void ls_buffer_define(lua_State *L, ls_state *state)
     }
     lua_pop(L, 1);
     lua_setfield(L, -2, "__index");
-    lua_pushliteral(L, "buffer");
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    state->buffer_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_object_define(L, "buffer", &state->buffer_meta_ref);
 }

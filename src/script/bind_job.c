@@ -4,6 +4,7 @@
  * An error that nobody waits for is logged. */
 #include "base/log.h"
 #include "script/bind.h"
+#include "script/object.h"
 #include "script/task.h"
 
 static const char job_tag;
@@ -116,9 +117,7 @@ int ls_core_spawn(lua_State *L)
 
 static ls_job *job_check(lua_State *L)
 {
-    ls_job *job = lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) >= sizeof *job ? lua_touserdata(L, 1) : NULL;
-    if (job == NULL || job->tag != &job_tag) luaL_typeerror(L, 1, "job");
-    return job;
+    return ls_object_check(L, 1, &job_tag, sizeof(ls_job), "job");
 }
 
 static int job_results(lua_State *L, const ls_job *job)
@@ -167,11 +166,7 @@ void ls_jobs_define(lua_State *L, ls_state *state)
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");
-    lua_pushliteral(L, "job");
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    state->job_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_object_define(L, "job", &state->job_meta_ref);
 }
 
 /* ---- functions left for later ------------------------------------------------------------------------------ */

@@ -25,6 +25,7 @@
 #include "port/notify.h"
 #include "script/bind.h"
 #include "script/notify_inner.h"
+#include "script/object.h"
 #include "script/site_inner.h"
 #include "script/task.h"
 
@@ -292,10 +293,7 @@ static int push_refused(lua_State *L, int err)
 
 static notice_handle *handle_check(lua_State *L)
 {
-    notice_handle *handle =
-        lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) >= sizeof *handle ? lua_touserdata(L, 1) : NULL;
-    if (handle == NULL || handle->tag != &notice_tag) luaL_typeerror(L, 1, "notification");
-    return handle;
+    return ls_object_check(L, 1, &notice_tag, sizeof(notice_handle), "notification");
 }
 
 static script_notice *notice_check(lua_State *L)
@@ -479,11 +477,7 @@ void ls_notify_define(lua_State *L, ls_state *state)
     lua_pushvalue(L, -1);
     script->methods_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_setfield(L, -2, "__index");
-    lua_pushliteral(L, "notification");
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    script->meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_object_define(L, "notification", &script->meta_ref);
     ls_plain_define(L, script);
 }
 

@@ -8,6 +8,7 @@
 #include "script/bind.h"
 #include "script/buffer.h"
 #include "script/notify_inner.h"
+#include "script/object.h"
 #include "script/site_inner.h"
 #include "script/udp_inner.h"
 
@@ -23,10 +24,7 @@ typedef struct plain_socket {
 
 static plain_socket *plain_at(lua_State *L, int index)
 {
-    plain_socket *sock;
-    if (lua_type(L, index) != LUA_TUSERDATA || lua_rawlen(L, index) < sizeof *sock) return NULL;
-    sock = lua_touserdata(L, index);
-    return sock->tag == &plain_tag ? sock : NULL;
+    return ls_object_test(L, index, &plain_tag, sizeof(plain_socket));
 }
 
 bool ls_plain_test(lua_State *L, int index, ls_fd *fd)
@@ -38,9 +36,8 @@ bool ls_plain_test(lua_State *L, int index, ls_fd *fd)
 
 static plain_socket *plain_check(lua_State *L)
 {
-    plain_socket *sock = plain_at(L, 1);
-    if (sock == NULL) luaL_typeerror(L, 1, "socket");
-    if (sock != NULL && sock->fd == LS_FD_NONE) luaL_error(L, "this socket was closed");
+    plain_socket *sock = ls_object_check(L, 1, &plain_tag, sizeof *sock, "socket");
+    if (sock->fd == LS_FD_NONE) luaL_error(L, "this socket was closed");
     return sock;
 }
 
@@ -227,8 +224,7 @@ static int plain_shutdown(lua_State *L)
 /* socket:close(). A notification for it hears that it was closed. */
 static int plain_close(lua_State *L)
 {
-    plain_socket *sock = plain_at(L, 1);
-    if (sock == NULL) return luaL_typeerror(L, 1, "socket");
+    plain_socket *sock = ls_object_check(L, 1, &plain_tag, sizeof *sock, "socket");
     const ls_fd fd = sock->fd;
     sock->fd = LS_FD_NONE;
     if (fd == LS_FD_NONE) return 0;
@@ -267,9 +263,5 @@ void ls_plain_define(lua_State *L, ls_notify_script *script)
     luaL_newlib(L, methods);
     lua_pushcclosure(L, plain_index, 1);
     lua_setfield(L, -2, "__index");
-    lua_pushliteral(L, "socket");
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    script->plain_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_object_define(L, "socket", &script->plain_meta_ref);
 }

@@ -10,6 +10,7 @@
 #include "net/addr.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/object.h"
 #include "script/request.h"
 
 enum { QUERY_ROOM_MAX = 16 }; /* a table is made for that many pairs at once; more make it grow */
@@ -291,8 +292,8 @@ static int req_newindex(lua_State *L)
 
 static int req_gc(lua_State *L)
 {
-    ls_request *r = lua_touserdata(L, 1);
-    if (lua_rawlen(L, 1) < sizeof *r || r->tag != &ls_request_tag) return 0;
+    ls_request *r = ls_object_test(L, 1, &ls_request_tag, sizeof *r);
+    if (r == NULL) return 0;
     ls_request_drop_body(r);
     if (r->out != NULL) ls_block_drop(r->out);
     r->out = NULL;
@@ -354,11 +355,7 @@ void ls_request_define_req(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__gc");
     lua_pushcfunction(L, req_tostring);
     lua_setfield(L, -2, "__tostring");
-    lua_pushliteral(L, "request");
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    state->req_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_object_define(L, "request", &state->req_meta_ref);
 
     lua_newtable(L);
     lua_pushcfunction(L, headers_index);

@@ -9,6 +9,7 @@
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/buffer.h"
+#include "script/object.h"
 #include "script/request.h"
 
 /* The answer's head has not left. */
@@ -468,9 +469,5 @@ void ls_request_define_res(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, res_newindex);
     lua_setfield(L, -2, "__newindex");
-    lua_pushliteral(L, "response");
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    state->res_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_object_define(L, "response", &state->res_meta_ref);
 }

@@ -16,6 +16,7 @@
 #include "script/bind.h"
 #include "script/bind_sock.h"
 #include "script/buffer.h"
+#include "script/object.h"
 #include "script/site_inner.h"
 
 const char ls_tcp_tag;
@@ -24,9 +25,7 @@ enum { TCP_STRING_MAX = LS_BLOCK_SMALL }; /* more than that is handed out as a b
 
 ls_tcp_object *ls_tcp_check(lua_State *L)
 {
-    ls_tcp_object *o = lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) >= sizeof *o ? lua_touserdata(L, 1) : NULL;
-    if (o == NULL || o->tag != &ls_tcp_tag) luaL_typeerror(L, 1, "sock");
-    return o;
+    return ls_object_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
 }
 
 int ls_tcp_push_failure(lua_State *L, int err)
@@ -647,9 +646,5 @@ void ls_tcp_define(lua_State *L, ls_state *state)
     luaL_newlib(L, methods);
     lua_pushcclosure(L, sock_index, 1);
     lua_setfield(L, -2, "__index");
-    lua_pushliteral(L, "sock");
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    state->tcp_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_object_define(L, "sock", &state->tcp_meta_ref);
 }

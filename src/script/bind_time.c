@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "script/bind.h"
+#include "script/object.h"
 #include "script/site_inner.h"
 #include "script/task.h"
 
@@ -26,7 +27,10 @@ typedef struct script_timer {
     bool handle;        /* the site may still hold it */
 } script_timer;
 
+static const char timer_tag;
+
 typedef struct timer_handle {
+    const void *tag;
     script_timer *timer; /* NULL: gone */
 } timer_handle;
 
@@ -164,13 +168,8 @@ static void timer_cancel(ls_port *port, script_timer *t)
 /* timer:cancel() */
 static int handle_cancel(lua_State *L)
 {
-    timer_handle *handle = lua_touserdata(L, 1);
-    const ls_state *state = ls_state_of(L);
-    luaL_argexpected(L,
-                     lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) == sizeof *handle && lua_getmetatable(L, 1) &&
-                         lua_rawgeti(L, LUA_REGISTRYINDEX, state->timer_meta_ref) && lua_rawequal(L, -1, -2),
-                     1, "timer");
-    if (handle->timer != NULL) timer_cancel(state->site->port, handle->timer);
+    const timer_handle *handle = ls_object_check(L, 1, &timer_tag, sizeof *handle, "timer");
+    if (handle->timer != NULL) timer_cancel(ls_state_of(L)->site->port, handle->timer);
     return 0;
 }
 
@@ -201,7 +200,7 @@ static int timer_new(lua_State *L, bool repeats)
     lua_setfield(L, 2, "n");
 
     timer_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
-    handle->timer = NULL;
+    *handle = (timer_handle){&timer_tag, NULL};
     lua_rawgeti(L, LUA_REGISTRYINDEX, state->timer_meta_ref);
     lua_setmetatable(L, -2);
     lua_pushvalue(L, 2);
@@ -278,10 +277,5 @@ void ls_timers_define(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, handle_gc);
     lua_setfield(L, -2, "__gc");
-    lua_pushliteral(L, "timer");
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    ls_node_init(&state->timers);
-    state->timer_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_object_define(L, "timer", &state->timer_meta_ref);
 }

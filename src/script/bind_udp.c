@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "script/bind.h"
 #include "script/buffer.h"
+#include "script/object.h"
 #include "script/site_inner.h"
 #include "script/task.h"
 #include "script/udp_inner.h"
@@ -98,17 +99,12 @@ static void peer_push(lua_State *L, ls_udp_script *script, ls_udp *udp, const ls
 
 static udp_peer *peer_test(lua_State *L, int index)
 {
-    udp_peer *peer;
-    if (lua_type(L, index) != LUA_TUSERDATA || lua_rawlen(L, index) < sizeof *peer) return NULL;
-    peer = lua_touserdata(L, index);
-    return peer->tag == &peer_tag ? peer : NULL;
+    return ls_object_test(L, index, &peer_tag, sizeof(udp_peer));
 }
 
 static udp_peer *peer_check(lua_State *L)
 {
-    udp_peer *peer = peer_test(L, 1);
-    if (peer == NULL) luaL_typeerror(L, 1, "peer");
-    return peer;
+    return ls_object_check(L, 1, &peer_tag, sizeof(udp_peer), "peer");
 }
 
 static int peer_tostring(lua_State *L)
@@ -212,13 +208,7 @@ static int peer_index(lua_State *L)
 
 static udp_sock *sock_check(lua_State *L)
 {
-    udp_sock *sock;
-    if (lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) >= sizeof *sock) {
-        sock = lua_touserdata(L, 1);
-        if (sock->tag == &sock_tag) return sock;
-    }
-    luaL_typeerror(L, 1, "UDP socket");
-    return NULL;
+    return ls_object_check(L, 1, &sock_tag, sizeof(udp_sock), "UDP socket");
 }
 
 int ls_udp_check_port(lua_State *L, int index)
@@ -605,15 +595,6 @@ int ls_core_udp(lua_State *L)
     return 1;
 }
 
-static void meta_end(lua_State *L, const char *name, int *ref)
-{
-    lua_pushstring(L, name);
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    *ref = luaL_ref(L, LUA_REGISTRYINDEX);
-}
-
 void ls_udp_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg sock_methods[] = {{"sendto", sock_sendto}, {"close", sock_close}, {NULL, NULL}};
@@ -629,13 +610,13 @@ void ls_udp_define(lua_State *L, ls_state *state)
     luaL_newlib(L, sock_methods);
     lua_pushcclosure(L, sock_index, 1);
     lua_setfield(L, -2, "__index");
-    meta_end(L, "UDP socket", &script->sock_meta_ref);
+    ls_object_define(L, "UDP socket", &script->sock_meta_ref);
 
     luaL_newlib(L, peer_meta);
     lua_pushcfunction(L, peer_send);
     lua_pushcclosure(L, peer_index, 1);
     lua_setfield(L, -2, "__index");
-    meta_end(L, "peer", &script->peer_meta_ref);
+    ls_object_define(L, "peer", &script->peer_meta_ref);
 
     lua_createtable(L, PEERS_KEPT, 0);
     for (int n = 1; n <= PEERS_KEPT; n++) { /* so that it stays an array, whichever place is filled first */

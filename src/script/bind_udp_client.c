@@ -8,6 +8,7 @@
 
 #include "script/bind.h"
 #include "script/notify_inner.h"
+#include "script/object.h"
 #include "script/site_inner.h"
 #include "script/task.h"
 #include "script/udp_inner.h"
@@ -115,11 +116,9 @@ static int handle_gc(lua_State *L)
 
 static udp_client *client_check(lua_State *L)
 {
-    client_handle *handle =
-        lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) >= sizeof *handle ? lua_touserdata(L, 1) : NULL;
-    if (handle != NULL && handle->tag == &client_tag && handle->client != NULL) return handle->client;
-    luaL_typeerror(L, 1, "connected UDP socket");
-    return NULL;
+    const client_handle *handle = ls_object_test(L, 1, &client_tag, sizeof *handle);
+    if (handle == NULL || handle->client == NULL) luaL_typeerror(L, 1, "connected UDP socket");
+    return handle->client;
 }
 
 /* ---- send and receive -------------------------------------------------------------------------------------- */
@@ -227,11 +226,6 @@ static int client_close_call(lua_State *L)
     return 0;
 }
 
-static int client_gc_close(lua_State *L) /* __close */
-{
-    return client_close_call(L);
-}
-
 static int client_index(lua_State *L)
 {
     const udp_client *client = client_check(L);
@@ -305,14 +299,10 @@ void ls_udp_clients_define(lua_State *L, ls_udp_script *script)
     static const luaL_Reg methods[] = {
         {"send", client_send}, {"receive", client_receive}, {"close", client_close_call}, {NULL, NULL}};
     static const luaL_Reg meta[] = {
-        {"__tostring", client_tostring}, {"__gc", handle_gc}, {"__close", client_gc_close}, {NULL, NULL}};
+        {"__tostring", client_tostring}, {"__gc", handle_gc}, {"__close", client_close_call}, {NULL, NULL}};
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
     lua_pushcclosure(L, client_index, 1);
     lua_setfield(L, -2, "__index");
-    lua_pushliteral(L, "connected UDP socket");
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    script->client_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_object_define(L, "connected UDP socket", &script->client_meta_ref);
 }

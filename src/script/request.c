@@ -7,6 +7,7 @@
 
 #include "proto/http_text.h"
 #include "script/buffer.h"
+#include "script/object.h"
 
 const char ls_request_tag, ls_response_tag;
 
@@ -132,22 +133,13 @@ static ls_request *request_live(lua_State *L, ls_request *r)
 
 ls_request *ls_request_check_req(lua_State *L, int index)
 {
-    if (lua_type(L, index) == LUA_TUSERDATA && lua_rawlen(L, index) >= sizeof(ls_request)) {
-        ls_request *r = lua_touserdata(L, index);
-        if (r->tag == &ls_request_tag) return request_live(L, r);
-    }
-    luaL_typeerror(L, index, "request");
-    return NULL;
+    return request_live(L, ls_object_check(L, index, &ls_request_tag, sizeof(ls_request), "request"));
 }
 
 ls_request *ls_request_check_res(lua_State *L, int index)
 {
-    if (lua_type(L, index) == LUA_TUSERDATA && lua_rawlen(L, index) >= sizeof(ls_response)) {
-        const ls_response *response = lua_touserdata(L, index);
-        if (response->tag == &ls_response_tag) return request_live(L, response->request);
-    }
-    luaL_typeerror(L, index, "response");
-    return NULL;
+    const ls_response *response = ls_object_check(L, index, &ls_response_tag, sizeof *response, "response");
+    return request_live(L, response->request);
 }
 
 /* ---- bodies of answers ------------------------------------------------------------------------------------- */
