@@ -12,9 +12,6 @@ int ls_push_failure(lua_State *L, int err);
 /* A number of seconds at `index`: >= 0 and no NaN. Raises. */
 double ls_check_seconds(lua_State *L, int index);
 
-/* A whole number, 0 or more, from the field `name` of the table at `index`, if it is set; cut to max. Raises. */
-bool ls_option_number(lua_State *L, int index, const char *name, uint64_t max, uint64_t *out);
-
 /* bind_sock.c: limits in the table at `index`, with the core's names */
 extern const ls_tcp_config ls_tcp_config_default;
 void ls_tcp_options(lua_State *L, int index, ls_tcp_config *out);

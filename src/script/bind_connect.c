@@ -13,6 +13,7 @@
 #include "net/sock.h"
 #include "script/bind.h"
 #include "script/bind_sock.h"
+#include "script/option.h"
 #include "script/site_inner.h"
 
 typedef struct connecting {
@@ -50,12 +51,11 @@ void ls_connect_define(lua_State *L, ls_state *state)
     state->connecting_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
-static int fail(lua_State *L, connecting *c, int err)
+static int fail(lua_State *L, int err)
 {
     lua_pushcfunction(L, drop_connecting);
     lua_pushvalue(L, CONNECTING);
     lua_call(L, 1, 0);
-    (void)c;
     return ls_tcp_push_failure(L, err);
 }
 
@@ -126,7 +126,7 @@ static int connect_next(lua_State *L, connecting *c)
         tcp->receive_end = (int8_t)c->err;
         ls_tcp_finish(state->seat, tcp);
     }
-    return fail(L, c, c->err);
+    return fail(L, c->err);
 }
 
 /* ---- the name ------------------------------------------------------------------------------------------------------ */
@@ -141,7 +141,7 @@ static int looked_up(lua_State *L, connecting *c)
                           : err == LS_ENOTSUP   ? "names are not looked up in this build, which has no c-ares: give a "
                                                   "numeric address"
                                                 : ls_err_text(err);
-        (void)fail(L, c, err);
+        (void)fail(L, err);
         lua_pushfstring(L, "cannot look up \"%s\": %s", lua_tostring(L, 2), why);
         lua_replace(L, -3);
         return 3;
@@ -175,11 +175,11 @@ static int look_up(lua_State *L, connecting *c, const char *host, uint16_t port)
     ls_state *state = ls_state_of(L);
     if (state->resolver == NULL) {
         const int err = ls_resolver_open(state->site->port, &state->actor, state->site->nameservers, &state->resolver);
-        if (err < 0) return fail(L, c, err);
+        if (err < 0) return fail(L, err);
     }
     const int err = ls_resolver_ask(state->seat, state->resolver, host, port, lookup_done, c, &c->lookup);
     if (err == LS_DONE) return looked_up(L, c);
-    if (err < 0) return fail(L, c, err);
+    if (err < 0) return fail(L, err);
     if (c->connect_ms_max != 0) ls_task_alarm(L, state->current, share(c));
     c->task = state->current;
     return ls_task_suspend(L, 0, lookup_ended);
@@ -219,7 +219,7 @@ int ls_core_connect(lua_State *L)
 
     const int err = ls_addr_parse(host, (uint16_t)port, &c->numeric);
     if (err == LS_EINVAL && strncmp(host, "unix:", 5) != 0) return look_up(L, c, host, (uint16_t)port);
-    if (err < 0) return fail(L, c, err);
+    if (err < 0) return fail(L, err);
     c->addrs = &c->numeric;
     c->count = 1;
     return connect_next(L, c);

@@ -12,6 +12,7 @@
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/buffer.h"
+#include "script/option.h"
 #include "script/request.h"
 #include "script/site_inner.h"
 
@@ -24,77 +25,33 @@ static ls_state *check_loading(lua_State *L, const char *what)
 
 /* ---- definitions ------------------------------------------------------------------------------------------- */
 
-/* A whole number from the field `name` of the table at `index`, if it is set. */
-bool ls_option_number(lua_State *L, int index, const char *name, uint64_t max, uint64_t *out)
-{
-    int whole;
-    if (lua_getfield(L, index, name) == LUA_TNIL) {
-        lua_pop(L, 1);
-        return false;
-    }
-    const lua_Integer value = lua_tointegerx(L, -1, &whole);
-    lua_pop(L, 1);
-    if (!whole || value < 0) luaL_error(L, "%s must be a whole number, 0 or more", name);
-    *out = (uint64_t)value > max ? max : (uint64_t)value;
-    return true;
-}
-
-static void option_u32(lua_State *L, int index, const char *name, uint32_t max, uint32_t *out)
-{
-    uint64_t value;
-    if (ls_option_number(L, index, name, max, &value)) *out = (uint32_t)value;
-}
-
 static void http_options(lua_State *L, int index, ls_http_config *http)
 {
     uint64_t bytes;
-    option_u32(L, index, "head_bytes_max", LS_BLOCK_LARGE, &http->head.head_bytes_max);
-    option_u32(L, index, "target_bytes_max", LS_BLOCK_LARGE, &http->head.target_bytes_max);
-    option_u32(L, index, "fields_max", LS_HTTP_FIELDS_MAX, &http->head.fields_max);
+    ls_option_u32(L, index, "head_bytes_max", LS_BLOCK_LARGE, &http->head.head_bytes_max);
+    ls_option_u32(L, index, "target_bytes_max", LS_BLOCK_LARGE, &http->head.target_bytes_max);
+    ls_option_u32(L, index, "fields_max", LS_HTTP_FIELDS_MAX, &http->head.fields_max);
     if (ls_option_number(L, index, "body_bytes_max", UINT64_MAX, &bytes))
         http->body_bytes_max = bytes == (uint64_t)LUA_MAXINTEGER ? UINT64_MAX : bytes;
-    option_u32(L, index, "head_ms_max", UINT32_MAX, &http->head_ms_max);
-    option_u32(L, index, "body_grace_ms", UINT32_MAX, &http->body_grace_ms);
-    option_u32(L, index, "body_rate_min", UINT32_MAX, &http->body_rate_min);
-    option_u32(L, index, "idle_ms_max", UINT32_MAX, &http->idle_ms_max);
-    option_u32(L, index, "send_stall_ms_max", UINT32_MAX, &http->send_stall_ms_max);
-    option_u32(L, index, "pipeline_bytes_max", UINT32_MAX, &http->pipeline_bytes_max);
-    option_u32(L, index, "linger_ms_max", UINT32_MAX, &http->linger_ms_max);
-    option_u32(L, index, "write_bytes_high", UINT32_MAX, &http->write_bytes_high);
-}
-
-static void option_text(lua_State *L, int index, const char *name, char *out, size_t room)
-{
-    size_t len = 0;
-    out[0] = '\0';
-    if (lua_getfield(L, index, name) != LUA_TNIL) {
-        const char *text = lua_tolstring(L, -1, &len);
-        if (text == NULL || strlen(text) != len)
-            luaL_error(L, "%s must be a string", name);
-        else if (len >= room)
-            luaL_error(L, "%s is longer than %d bytes", name, (int)room - 1);
-        else
-            memcpy(out, text, len + 1);
-    }
-    lua_pop(L, 1);
-}
-
-static int function_ref(lua_State *L, int index, const char *name)
-{
-    if (lua_getfield(L, index, name) != LUA_TFUNCTION) luaL_error(L, "%s must be a function", name);
-    return luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_option_u32(L, index, "head_ms_max", UINT32_MAX, &http->head_ms_max);
+    ls_option_u32(L, index, "body_grace_ms", UINT32_MAX, &http->body_grace_ms);
+    ls_option_u32(L, index, "body_rate_min", UINT32_MAX, &http->body_rate_min);
+    ls_option_u32(L, index, "idle_ms_max", UINT32_MAX, &http->idle_ms_max);
+    ls_option_u32(L, index, "send_stall_ms_max", UINT32_MAX, &http->send_stall_ms_max);
+    ls_option_u32(L, index, "pipeline_bytes_max", UINT32_MAX, &http->pipeline_bytes_max);
+    ls_option_u32(L, index, "linger_ms_max", UINT32_MAX, &http->linger_ms_max);
+    ls_option_u32(L, index, "write_bytes_high", UINT32_MAX, &http->write_bytes_high);
 }
 
 /* host, port and where of the options at index 1 */
 static void listener_address(lua_State *L, ls_site_listener *listener)
 {
     uint32_t port = 0;
-    option_text(L, 1, "host", listener->host, sizeof listener->host);
+    ls_option_text(L, 1, "host", listener->host, sizeof listener->host);
     if (lua_getfield(L, 1, "where") == LUA_TSTRING) /* for messages: cut to fit */
         (void)snprintf(listener->where, sizeof listener->where, "%s", lua_tostring(L, -1));
     lua_settop(L, 1);
-    option_u32(L, 1, "port", UINT32_MAX, &port);
-    if (port > 65535) luaL_error(L, "port must be from 0 to 65535");
+    ls_option_u32(L, 1, "port", UINT16_MAX, &port);
     listener->port = (uint16_t)port;
 }
 
@@ -148,8 +105,8 @@ static int core_listen(lua_State *L)
     if (lua_getfield(L, 1, "http") == LUA_TTABLE) http_options(L, 2, &listener.http);
     lua_settop(L, 1);
 
-    const int dispatch_ref = function_ref(L, 1, "dispatch");
-    listener_add(L, state, &listener, dispatch_ref, function_ref(L, 1, "failed"));
+    const int dispatch_ref = ls_option_function(L, 1, "dispatch");
+    listener_add(L, state, &listener, dispatch_ref, ls_option_function(L, 1, "failed"));
     return 0;
 }
 
@@ -161,11 +118,11 @@ static int core_tcp(lua_State *L)
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
     listener_address(L, &listener);
-    option_u32(L, 1, "backlog", UINT32_MAX, &listener.backlog);
+    ls_option_u32(L, 1, "backlog", UINT32_MAX, &listener.backlog);
     listener.tcp = ls_tcp_config_default;
     if (lua_getfield(L, 1, "tcp") == LUA_TTABLE) ls_tcp_options(L, 2, &listener.tcp);
     lua_settop(L, 1);
-    listener_add(L, state, &listener, function_ref(L, 1, "serve"), LUA_NOREF);
+    listener_add(L, state, &listener, ls_option_function(L, 1, "serve"), LUA_NOREF);
     return 0;
 }
 
@@ -178,14 +135,14 @@ static int core_config(lua_State *L)
     luaL_checktype(L, 1, LUA_TTABLE);
     if (ls_option_number(L, 1, "threads", 4096, &number)) settings.threads = (unsigned)number;
     if (ls_option_number(L, 1, "threads_max", 4096, &number)) settings.threads_max = (unsigned)number;
-    option_u32(L, 1, "connections_max", UINT32_MAX, &settings.connections_max);
+    ls_option_u32(L, 1, "connections_max", UINT32_MAX, &settings.connections_max);
     (void)ls_option_number(L, 1, "pool_bytes_max", UINT64_MAX, &settings.pool_bytes_max);
     (void)ls_option_number(L, 1, "lua_bytes_max", UINT64_MAX, &settings.lua_bytes_max);
-    option_u32(L, 1, "handler_cpu_ms_max", UINT32_MAX, &settings.handler_cpu_ms_max);
-    option_u32(L, 1, "drain_ms_max", UINT32_MAX, &settings.drain_ms_max);
-    option_u32(L, 1, "accepts_posted", UINT32_MAX, &settings.accepts_posted);
-    option_u32(L, 1, "backlog", UINT32_MAX, &settings.backlog);
-    option_text(L, 1, "nameservers", state->site->nameservers, sizeof state->site->nameservers);
+    ls_option_u32(L, 1, "handler_cpu_ms_max", UINT32_MAX, &settings.handler_cpu_ms_max);
+    ls_option_u32(L, 1, "drain_ms_max", UINT32_MAX, &settings.drain_ms_max);
+    ls_option_u32(L, 1, "accepts_posted", UINT32_MAX, &settings.accepts_posted);
+    ls_option_u32(L, 1, "backlog", UINT32_MAX, &settings.backlog);
+    ls_option_text(L, 1, "nameservers", state->site->nameservers, sizeof state->site->nameservers);
     if (state->index == 0) {
         state->site->settings = settings;
         if (settings.lua_bytes_max > 0) state->bytes_max = (size_t)settings.lua_bytes_max;

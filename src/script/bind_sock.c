@@ -17,6 +17,7 @@
 #include "script/bind_sock.h"
 #include "script/buffer.h"
 #include "script/object.h"
+#include "script/option.h"
 #include "script/site_inner.h"
 
 const char ls_tcp_tag;
@@ -496,19 +497,13 @@ const ls_tcp_config ls_tcp_config_default = {.receive_ms_max = 60000,
                                              .message_bytes_max = 8 * 1024 * 1024,
                                              .keepalive_s = 0};
 
-static void option_u32(lua_State *L, int index, const char *name, uint32_t *out)
-{
-    uint64_t value;
-    if (ls_option_number(L, index, name, UINT32_MAX, &value)) *out = (uint32_t)value;
-}
-
 void ls_tcp_options(lua_State *L, int index, ls_tcp_config *out)
 {
-    option_u32(L, index, "receive_ms_max", &out->receive_ms_max);
-    option_u32(L, index, "send_ms_max", &out->send_ms_max);
-    option_u32(L, index, "write_bytes_high", &out->write_bytes_high);
-    option_u32(L, index, "line_bytes_max", &out->line_bytes_max);
-    option_u32(L, index, "keepalive_s", &out->keepalive_s);
+    ls_option_u32(L, index, "receive_ms_max", UINT32_MAX, &out->receive_ms_max);
+    ls_option_u32(L, index, "send_ms_max", UINT32_MAX, &out->send_ms_max);
+    ls_option_u32(L, index, "write_bytes_high", UINT32_MAX, &out->write_bytes_high);
+    ls_option_u32(L, index, "line_bytes_max", UINT32_MAX, &out->line_bytes_max);
+    ls_option_u32(L, index, "keepalive_s", UINT32_MAX, &out->keepalive_s);
     (void)ls_option_number(L, index, "message_bytes_max", UINT64_MAX, &out->message_bytes_max);
 }
 

@@ -18,6 +18,7 @@
 #include "script/bind.h"
 #include "script/buffer.h"
 #include "script/object.h"
+#include "script/option.h"
 #include "script/site_inner.h"
 #include "script/task.h"
 #include "script/udp_inner.h"
@@ -482,57 +483,25 @@ void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp)
     entry->sockets[entry->socket_count++] = udp;
 }
 
-static uint32_t field_u32(lua_State *L, int index, const char *name, uint32_t absent, uint32_t max)
-{
-    int whole;
-    if (lua_getfield(L, index, name) == LUA_TNIL) {
-        lua_pop(L, 1);
-        return absent;
-    }
-    const lua_Integer value = lua_tointegerx(L, -1, &whole);
-    lua_pop(L, 1);
-    if (!whole || value < 0 || value > (lua_Integer)max)
-        luaL_error(L, "%s must be a whole number from 0 to %I", name, (lua_Integer)max);
-    return (uint32_t)value;
-}
-
-static bool field_bool(lua_State *L, int index, const char *name)
-{
-    lua_getfield(L, index, name);
-    const bool value = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-    return value;
-}
-
-static void field_text(lua_State *L, int index, const char *name, char *out, size_t room)
-{
-    size_t len = 0;
-    if (lua_getfield(L, index, name) != LUA_TNIL) {
-        const char *text = lua_tolstring(L, -1, &len);
-        if (text == NULL || strlen(text) != len || len >= room)
-            luaL_error(L, "%s must be a string of at most %d bytes", name, (int)room - 1);
-        else
-            memcpy(out, text, len + 1);
-    }
-    lua_pop(L, 1);
-}
-
 void ls_udp_check_setup(lua_State *L, int index, ls_udp_setup *setup)
 {
+    uint32_t batch, ttl = 0;
     ls_udp_setup_defaults(setup);
-    setup->batch = field_u32(L, index, "batch", setup->batch, LS_DATAGRAMS_MAX);
-    setup->datagram_bytes_max =
-        field_u32(L, index, "datagram_bytes_max", setup->datagram_bytes_max, LS_UDP_PAYLOAD_MAX);
-    if (setup->batch == 0 || setup->datagram_bytes_max == 0) luaL_error(L, "batch and datagram_bytes_max begin at 1");
-    setup->recv_buffer_bytes = field_u32(L, index, "recv_buffer_bytes", 0, INT32_MAX / 2);
-    setup->send_buffer_bytes = field_u32(L, index, "send_buffer_bytes", 0, INT32_MAX / 2);
-    setup->reuse_port = field_bool(L, index, "reuse_port");
-    setup->broadcast = field_bool(L, index, "broadcast");
+    batch = setup->batch;
+    ls_option_u32(L, index, "batch", LS_DATAGRAMS_MAX, &batch);
+    ls_option_u32(L, index, "datagram_bytes_max", LS_UDP_PAYLOAD_MAX, &setup->datagram_bytes_max);
+    if (batch == 0 || setup->datagram_bytes_max == 0) luaL_error(L, "batch and datagram_bytes_max begin at 1");
+    setup->batch = batch;
+    ls_option_u32(L, index, "recv_buffer_bytes", INT32_MAX / 2, &setup->recv_buffer_bytes);
+    ls_option_u32(L, index, "send_buffer_bytes", INT32_MAX / 2, &setup->send_buffer_bytes);
+    setup->reuse_port = ls_option_flag(L, index, "reuse_port");
+    setup->broadcast = ls_option_flag(L, index, "broadcast");
     setup->loop_set = lua_getfield(L, index, "loop") != LUA_TNIL;
     setup->loop = lua_toboolean(L, -1);
     lua_pop(L, 1);
-    setup->ttl = (uint8_t)field_u32(L, index, "ttl", 0, 255);
-    field_text(L, index, "interface", setup->interface, sizeof setup->interface);
+    ls_option_u32(L, index, "ttl", UINT8_MAX, &ttl);
+    setup->ttl = (uint8_t)ttl;
+    ls_option_text(L, index, "interface", setup->interface, sizeof setup->interface);
     if (lua_getfield(L, index, "groups") == LUA_TTABLE) {
         const lua_Unsigned groups = lua_rawlen(L, -1);
         if (groups > LS_UDP_GROUPS_MAX) luaL_error(L, "more than %d multicast groups", LS_UDP_GROUPS_MAX);
@@ -557,13 +526,15 @@ int ls_core_udp(lua_State *L)
     ls_site *site = state->site;
     ls_udp_script *script = state->udp;
     ls_site_udp udp = {.port = 0};
+    uint32_t port = 0;
     if (!state->loading) return luaL_error(L, "ls.udp must be called while the site loads");
     luaL_checktype(L, 1, LUA_TTABLE);
     luaL_checktype(L, 2, LUA_TFUNCTION);
     lua_settop(L, 2);
-    field_text(L, 1, "host", udp.host, sizeof udp.host);
-    field_text(L, 1, "where", udp.where, sizeof udp.where);
-    udp.port = (uint16_t)field_u32(L, 1, "port", 0, 65535);
+    ls_option_text(L, 1, "host", udp.host, sizeof udp.host);
+    ls_option_text(L, 1, "where", udp.where, sizeof udp.where);
+    ls_option_u32(L, 1, "port", UINT16_MAX, &port);
+    udp.port = (uint16_t)port;
     ls_udp_check_setup(L, 1, &udp.setup);
 
     const unsigned index = script->handler_count;
