@@ -17,6 +17,8 @@ enum {
     SEND_AT_BYTES = 16384,    /* parts that add up to this are sent without being asked */
 };
 
+static const char hex_digits[] = "0123456789abcdef";
+
 #define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
 
 static char *put(char *to, const void *bytes, size_t len)
@@ -247,9 +249,8 @@ int ls_http1_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
 
 static int close_chunk(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e)
 {
-    static const char digits[] = "0123456789abcdef";
     if (e->chunk_at == NULL) return LS_OK;
-    for (int i = 0; i < 4; i++) e->chunk_at[i] = digits[e->chunk_len >> (12 - 4 * i) & 15];
+    for (int i = 0; i < 4; i++) e->chunk_at[i] = hex_digits[e->chunk_len >> (12 - 4 * i) & 15];
     e->chunk_at = NULL;
     char *to = ls_stream_room(seat, &c->stream, 2);
     if (to == NULL) return LS_ENOMEM;
@@ -282,14 +283,13 @@ static int put_small_part(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e,
 
 static int put_large_part(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
 {
-    static const char digits[] = "0123456789abcdef";
     char line[18];
     size_t at = sizeof line, len = slice->len;
     int err = close_chunk(seat, c, e);
     line[--at] = '\n';
     line[--at] = '\r';
     do {
-        line[--at] = digits[len & 15];
+        line[--at] = hex_digits[len & 15];
         len >>= 4;
     } while (len > 0);
     char *to = err < 0 ? NULL : ls_stream_room(seat, &c->stream, sizeof line);

@@ -1,8 +1,8 @@
 /* http1_chunk.h - the chunked transfer coding, decoded (RFC 9112 section 7.1). Pure, resumable at every byte.
  *
  * Feed bytes; get the next run of payload inside them, without a copy. Sizes with sign, 0x, underscore, white space or
- * more than 15 hex digits, bare CR or LF, extensions longer than ext_bytes_max in sum per chunk, and trailers past their limit are
- * refused (LS_EPROTO). */
+ * more than 15 hex digits, bare CR or LF, extensions of a chunk longer than LS_CHUNK_EXT_BYTES_MAX, and trailers past their
+ * limits are refused (LS_EPROTO). */
 #ifndef LS_PROTO_HTTP1_CHUNK_H
 #define LS_PROTO_HTTP1_CHUNK_H
 

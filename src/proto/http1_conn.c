@@ -237,7 +237,8 @@ static int make_head_room(ls_seat *seat, ls_http1_conn *c)
     return LS_OK;
 }
 
-/* Wait for the next request, or for the rest of its head. LS_DONE: more is there; LS_PENDING: the connection is not ours any more. */
+/* Wait for the next request, or for the rest of its head. LS_DONE: more is there; LS_PENDING: the connection is not ours
+ * any more. */
 static int want_bytes(ls_seat *seat, ls_http1_conn *c)
 {
     ls_http1 *http = c->http;

@@ -14,8 +14,7 @@
  *   - HTTP/1.2 to 1.9 are served as 1.1 (RFC 9110 2.5). Other major versions: 505. HTTP/1.11, http/1.1, none: 400.
  *   - The target may hold any visible character but '#', and bytes from 0x80: browsers and curl send
  *     {|}^[]"<> and UTF-8 as they are, and nothing of it touches framing. Escapes are checked by who decodes them.
- *   - Content-Length: leading zeros are digits; at most 19 digits, at most 2^63 - 1; a second one is
- *     refused, even with the same value.
+ *   - A second Content-Length is refused, even with the same value.
  *   - Transfer-Encoding: exactly one "chunked" in all. Another coding in front of it or alone: 501; anything after
  *     chunked, an empty element, a parameter of chunked: 400.
  *   - An empty Host is accepted only where the target needs none: "*", an authority, an absolute form.
@@ -28,7 +27,7 @@
 #include "proto/http_chars.h"
 #include "proto/http_text.h"
 
-enum { METHOD_BYTES_MAX = 32, EMPTY_LINES_MAX = 4, LENGTH_DIGITS_MAX = 19 };
+enum { METHOD_BYTES_MAX = 32, EMPTY_LINES_MAX = 4 };
 
 enum { STEP_DONE = 1 }; /* of a step; else LS_HTTP_MORE or an error */
 
@@ -318,24 +317,10 @@ static inline int request_line(parse *p)
 
 /* ---- the fields that the head itself depends on ------------------------------------------------------------ */
 
-/* The next element of a comma-separated list, without white space around it. false: there are no more. */
-static bool next_element(const char **at, const char *end, const char **from, const char **to)
-{
-    const char *comma;
-    if (*at > end) return false;
-    comma = memchr(*at, ',', (size_t)(end - *at));
-    *from = *at;
-    *to = comma != NULL ? comma : end;
-    *at = *to + 1; /* one past the end when this was the last */
-    while (*from < *to && (**from == ' ' || **from == '\t')) ++*from;
-    while (*to > *from && ((*to)[-1] == ' ' || (*to)[-1] == '\t')) --*to;
-    return true;
-}
-
 static void connection_field(parse *p, const char *at, const char *end)
 {
     const char *from, *to;
-    while (next_element(&at, end, &from, &to)) {
+    while (ls_list_next(&at, end, &from, &to)) {
         switch (to - from) {
         case 5:
             if (spells(from, "close", 5)) p->saw |= SAW_CLOSE;
@@ -355,7 +340,7 @@ static int transfer_field(parse *p, const char *at, const char *end)
 {
     const char *from, *to;
     p->saw |= SAW_TRANSFER;
-    while (next_element(&at, end, &from, &to)) {
+    while (ls_list_next(&at, end, &from, &to)) {
         const char *name = from;
         if (p->saw & SAW_CHUNKED) return refuse(p, 400, "a transfer coding after chunked");
         while (from < to && ls_char_is(*from, LS_CHAR_TOKEN)) from++;
@@ -374,15 +359,9 @@ static int transfer_field(parse *p, const char *at, const char *end)
 
 static int length_field(parse *p, const char *at, const char *end)
 {
-    uint64_t value = 0;
     if (p->head->has_length) return refuse(p, 400, "several Content-Length fields");
-    if (at == end || end - at > LENGTH_DIGITS_MAX) return refuse(p, 400, "bad Content-Length");
-    for (; at < end; at++) {
-        if (!ls_char_digit(*at)) return refuse(p, 400, "bad Content-Length");
-        value = value * 10 + (uint64_t)(*at - '0'); /* 19 nines are below 2^64 */
-    }
-    if (value > INT64_MAX) return refuse(p, 400, "bad Content-Length");
-    p->head->content_length = value;
+    if (!ls_length_parse(at, (size_t)(end - at), &p->head->content_length))
+        return refuse(p, 400, "bad Content-Length");
     p->head->has_length = true;
     return STEP_DONE;
 }

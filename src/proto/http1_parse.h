@@ -50,8 +50,8 @@ typedef struct ls_http_head {
     bool upgrade;            /* Connection names upgrade and an Upgrade field is there */
     uint64_t content_length; /* 0 unless has_length */
     ls_span method_name;
-    ls_span target; /* as sent */
-    ls_span path;   /* of the target, as sent, never empty: "/" where an absolute form has none; for "*" it is "*" */
+    ls_span target;    /* as sent */
+    ls_span path;      /* of the target, as sent; for "*" it is "*" */
     bool path_is_root; /* absolute form without a path: `path` is empty and means "/" */
     ls_span query;     /* after the '?', without it; empty when there is none */
     bool has_query;

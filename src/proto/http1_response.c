@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "proto/http_chars.h"
 
-enum { STEP_DONE = 1, STEP_MORE = 0, LENGTH_DIGITS_MAX = 19, STATUS_LINE_PREFIX = 12 /* "HTTP/1.1 200" */ };
+enum { STEP_DONE = 1, STEP_MORE = 0, STATUS_LINE_PREFIX = 12 /* "HTTP/1.1 200" */ };
 
 enum { SAW_LENGTH = 1, SAW_TRANSFER = 2, SAW_CHUNKED = 4, SAW_CLOSE = 8, SAW_KEEP_ALIVE = 16 };
 
@@ -67,36 +67,16 @@ static bool is_name(const char *name, const char *end, const char *wanted, size_
 
 static int length_field(parse *p, const char *at, const char *end)
 {
-    uint64_t value = 0;
     if (p->saw & SAW_LENGTH) return refuse(p, "several Content-Length fields");
-    if (at == end || end - at > LENGTH_DIGITS_MAX) return refuse(p, "bad Content-Length");
-    for (; at < end; at++) {
-        if (!ls_char_digit(*at)) return refuse(p, "bad Content-Length");
-        value = value * 10 + (uint64_t)(*at - '0'); /* 19 nines are below 2^64 */
-    }
-    if (value > INT64_MAX) return refuse(p, "bad Content-Length");
-    p->head->length = value;
+    if (!ls_length_parse(at, (size_t)(end - at), &p->head->length)) return refuse(p, "bad Content-Length");
     p->saw |= SAW_LENGTH;
     return STEP_DONE;
-}
-
-/* One element of a comma-separated list at *at, without white space around it. False: there are no more. */
-static bool next_element(const char **at, const char *end, const char **from, const char **to)
-{
-    if (*at > end) return false;
-    const char *comma = memchr(*at, ',', (size_t)(end - *at));
-    *from = *at;
-    *to = comma != NULL ? comma : end;
-    *at = *to + 1; /* one past the end when this was the last */
-    while (*from < *to && (**from == ' ' || **from == '\t')) ++*from;
-    while (*to > *from && ((*to)[-1] == ' ' || (*to)[-1] == '\t')) --*to;
-    return true;
 }
 
 static void connection_field(parse *p, const char *at, const char *end)
 {
     const char *from, *to;
-    while (next_element(&at, end, &from, &to)) {
+    while (ls_list_next(&at, end, &from, &to)) {
         if (is_name(from, to, "close", 5)) p->saw |= SAW_CLOSE;
         if (is_name(from, to, "keep-alive", 10)) p->saw |= SAW_KEEP_ALIVE;
     }

@@ -5,6 +5,8 @@
 
 #include "proto/http_chars.h"
 
+enum { LENGTH_DIGITS_MAX = 19 };
+
 long ls_percent_decode(const char *bytes, size_t len, bool plus, char *out)
 {
     size_t from = 0, to = 0;
@@ -59,6 +61,30 @@ static void trim(const char **from, const char **to)
 {
     while (*from < *to && (**from == ' ' || **from == '\t')) ++*from;
     while (*to > *from && ((*to)[-1] == ' ' || (*to)[-1] == '\t')) --*to;
+}
+
+bool ls_list_next(const char **at, const char *end, const char **from, const char **to)
+{
+    if (*at > end) return false;
+    const char *comma = memchr(*at, ',', (size_t)(end - *at));
+    *from = *at;
+    *to = comma != NULL ? comma : end;
+    *at = *to + 1; /* one past the end when this was the last */
+    trim(from, to);
+    return true;
+}
+
+bool ls_length_parse(const char *bytes, size_t len, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (len == 0 || len > LENGTH_DIGITS_MAX) return false;
+    for (size_t i = 0; i < len; i++) {
+        if (!ls_char_digit(bytes[i])) return false;
+        value = value * 10 + (uint64_t)(bytes[i] - '0'); /* 19 nines are below 2^64 */
+    }
+    if (value > INT64_MAX) return false;
+    *out = value;
+    return true;
 }
 
 bool ls_cookie_next(const char *bytes, size_t len, size_t *at, ls_pair *out)

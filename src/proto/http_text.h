@@ -21,6 +21,14 @@ bool ls_query_next(const char *bytes, size_t len, size_t *at, ls_pair *out);
 /* The next cookie of a Cookie field value (RFC 6265 5.4); values keep their quotes off. */
 bool ls_cookie_next(const char *bytes, size_t len, size_t *at, ls_pair *out);
 
+/* The next element of a comma-separated list (RFC 9110 5.6.1), without white space around it and perhaps empty. *at moves
+ * on; false: there are no more. A list that is empty has one empty element. */
+bool ls_list_next(const char **at, const char *end, const char **from, const char **to);
+
+/* The value of a Content-Length (RFC 9110 8.6): 1 to 19 digits, 2^63 - 1 at most; leading zeros are digits. false, and *out
+ * is as it was, for anything else. */
+bool ls_length_parse(const char *bytes, size_t len, uint64_t *out);
+
 bool ls_is_token(const char *bytes, size_t len);        /* RFC 9110 5.6.2, at least one character */
 bool ls_is_field_value(const char *bytes, size_t len);  /* no CR, LF, NUL or other control but HTAB (RFC 9110 5.5) */
 bool ls_is_cookie_value(const char *bytes, size_t len); /* RFC 6265 4.1.1 cookie-octets */

@@ -164,6 +164,38 @@ static void dates(void **state)
     date_is(INT64_MIN, "Sat, 01 Jan 0000 00:00:00 GMT");
 }
 
+static void lists(void **state)
+{
+    static const char text[] = " a ,\tb c\t,, d";
+    static const char *const elements[] = {"a", "b c", "", "d"};
+    const char *at = text, *from, *to;
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(ls_list_next(&at, text + sizeof text - 1, &from, &to));
+        assert_int_equal(to - from, strlen(elements[i]));
+        assert_memory_equal(from, elements[i], strlen(elements[i]));
+    }
+    assert_false(ls_list_next(&at, text + sizeof text - 1, &from, &to));
+    at = text;
+    assert_true(ls_list_next(&at, text, &from, &to)); /* nothing is one element */
+    assert_ptr_equal(from, to);
+    assert_false(ls_list_next(&at, text, &from, &to));
+}
+
+static void lengths(void **state)
+{
+    static const char *const wrong[] = {"", "-1", "+1", "1 ", "0x1", "9223372036854775808", "00000000000000000001"};
+    uint64_t length = 7;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_false(ls_length_parse(wrong[i], strlen(wrong[i]), &length));
+    assert_int_equal(length, 7);
+    assert_true(ls_length_parse("0000000000000000012", 19, &length));
+    assert_int_equal(length, 12);
+    assert_true(ls_length_parse("9223372036854775807", 19, &length));
+    assert_int_equal(length, INT64_MAX);
+}
+
 /* Every day of the years 1900 to 2500 follows the one before it. */
 static void days_follow_each_other(void **state)
 {
@@ -195,6 +227,8 @@ int main(void)
         cmocka_unit_test(classes_follow_the_grammars),
         cmocka_unit_test(tokens_and_values),
         cmocka_unit_test(phrases),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(lengths),
         cmocka_unit_test(dates),
         cmocka_unit_test(days_follow_each_other),
     };
