@@ -174,7 +174,7 @@ local function decode_segments(path)
   while true do
     local slash = find(path, "/", from, true)
     local segment = percent_decode(sub(path, from, slash and slash - 1))
-    if not segment or find(segment, "\0", 1, true) then return nil end
+    if not segment then return nil end
     segments[#segments + 1] = segment
     if not slash then return segments end
     from = slash + 1
@@ -315,7 +315,7 @@ function router.compile(app)
   local root_scope = flatten(flat, app, {}, nil)
 
   local tries, plain, by_prefix = {}, {}, {}
-  local names = {}
+  local names = { any = true }
   for _, method in ipairs(usual_methods) do names[method] = true end
   for method in pairs(flat.methods) do names[method] = true end
   for method in pairs(names) do
@@ -326,9 +326,7 @@ function router.compile(app)
     fill(trie, flat.missing)
     tries[method] = trie
   end
-  local any_trie = new_node()
-  fill(any_trie, flat.methods.any)
-  fill(any_trie, flat.missing)
+  local any_trie = tries.any -- for methods that have none of their own
   tries.any = nil
 
   for method, trie in pairs(tries) do

@@ -14,7 +14,7 @@
 enum { LINE_BYTES_MAX = 16 * 1024 };
 static const char cut_mark[] = " [cut]";
 
-/* The log sink: one of the two globals that the program has. Set before threads start. */
+/* Global, as the allocator is: the sink and the level. Set before threads start. */
 static _Atomic(ls_log_sink *) the_sink = ls_log_stderr;
 static _Atomic(void *) the_user = NULL;
 static _Atomic int the_level = LS_LOG_INFO;
@@ -35,16 +35,22 @@ enum ls_log_level ls_log_level_get(void)
     return (enum ls_log_level)atomic_load_explicit(&the_level, memory_order_relaxed);
 }
 
+static const char *const level_names[] = {"debug", "info", "warn", "error", "off"};
+
 int ls_log_level_of(const char *name, enum ls_log_level *out)
 {
-    static const char *const names[] = {"debug", "info", "warn", "error", "off"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(name, names[i]) == 0) {
+    for (size_t i = 0; i < sizeof level_names / sizeof level_names[0]; i++) {
+        if (strcmp(name, level_names[i]) == 0) {
             *out = (enum ls_log_level)i;
             return LS_OK;
         }
     }
     return LS_EINVAL;
+}
+
+const char *ls_log_level_name(enum ls_log_level level)
+{
+    return level_names[level];
 }
 
 static bool dropped(enum ls_log_level level)

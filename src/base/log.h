@@ -15,6 +15,7 @@ void ls_log_set_sink(ls_log_sink *sink, void *user);
 void ls_log_set_level(enum ls_log_level level); /* lines below are dropped; default INFO */
 enum ls_log_level ls_log_level_get(void);
 int ls_log_level_of(const char *name, enum ls_log_level *out); /* "debug".."off"; LS_EINVAL otherwise */
+const char *ls_log_level_name(enum ls_log_level level);
 
 /* printf(3) formats. A line break inside becomes "\n\t" so that one event stays recognisable, other control characters
  * but the tab become \xNN, line breaks at the end go; at most 16 KiB, the rest is cut and marked. */

@@ -15,11 +15,10 @@ static SRWLOCK writing = SRWLOCK_INIT;
 
 static size_t write_head(char *to, size_t room, enum ls_log_level level)
 {
-    static const char *const names[] = {"debug", "info", "warn", "error"};
     SYSTEMTIME t;
     GetSystemTime(&t);
     const int n = snprintf(to, room, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ %s ", t.wYear, t.wMonth, t.wDay, t.wHour,
-                           t.wMinute, t.wSecond, t.wMilliseconds, level < LS_LOG_OFF ? names[level] : "off");
+                           t.wMinute, t.wSecond, t.wMilliseconds, ls_log_level_name(level));
     return n > 0 ? (size_t)n : 0;
 }
 

@@ -19,16 +19,16 @@ typedef struct ls_crew ls_crew;
 typedef struct ls_crew_options {
     unsigned threads;     /* concurrency value, >= 1 */
     unsigned threads_max; /* with spares, >= threads */
-    void (*bare)(ls_seat *seat,
-                 const ls_packet *packet); /* takes packets without an op (posts and notifications); may be NULL */
-    void (*slow)(ls_seat *seat, uint32_t ms,
-                 void *user);             /* the watch's thread: the worker of `seat` has been inside one
-                                                           * packet for about ms; called every 2 to 3 ms while so. It
-                                                           * may have returned in the same moment. */
-    void (*pulse)(bool idle, void *user); /* the watch's thread, every half second in which somebody worked, and with
-                                           * `idle` when nobody has for so long: the last until somebody does. May be
-                                           * NULL. */
-    void *user;
+
+    /* Each may be NULL. Takes packets without an op: posts and notifications. */
+    void (*bare)(ls_seat *seat, const ls_packet *packet);
+    /* The watch's thread: the worker of `seat` has been inside one packet for about ms; called every 2 to 3 ms while so. It
+     * may have returned in the same moment. */
+    void (*slow)(ls_seat *seat, uint32_t ms, void *user);
+    /* The watch's thread: every half second in which somebody worked, and with `idle` when nobody has for so long, which is
+     * the last until somebody does. */
+    void (*pulse)(bool idle, void *user);
+    void *user; /* of slow and pulse */
 } ls_crew_options;
 
 /* Make the seats (with a buffer pool each) but start nothing. */

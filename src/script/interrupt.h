@@ -3,8 +3,8 @@
  * A count hook that is always there makes every VM instruction slower. So a thread only says in its slot what it
  * runs: two stores per request. The crew's watch, which wakes while a worker has been inside one packet for some
  * time, reads that thread's processor clock, and when the run has used too much, sends the thread a signal whose
- * handler sets the hook, as lua.c does for SIGINT (on Windows, stops it and sets the hook itself). The hook raises at the next instruction, and stays until the
- * run is over.
+ * handler sets the hook, as lua.c does for SIGINT (on Windows, stops it and sets the hook itself). The hook raises at
+ * the next instruction, and stays until the run is over.
  *
  * Fields say who writes them: the thread that the slot belongs to (its signal handler included), or the watch. */
 #ifndef LS_SCRIPT_INTERRUPT_H

@@ -96,7 +96,7 @@ void ls_tcp_flush_later(ls_tcp *tcp);
 int ls_tcp_flush(ls_seat *seat, ls_tcp *tcp); /* LS_DONE, LS_PENDING, LS_E* */
 void ls_tcps_flush(ls_seat *seat, ls_state *state);
 
-/* Somebody waits to receive, or for what is queued to leave, from now on. */
+/* This task waits to receive from now on. */
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task);
 
 /* bind_sock.c */
