@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "proto/http_text.h"
 #include "script/buffer.h"
 #include "script/request.h"
 #include "script/site_inner.h"
@@ -254,21 +255,14 @@ static int body_error_status(int err)
 /* An answer without Lua. */
 static void answer_plain(ls_seat *seat, ls_exchange *x, int status)
 {
-    static const char internal[] = "500 Internal Server Error\n", unavailable[] = "503 Service Unavailable\n",
-                      large[] = "413 Content Too Large\n", timeout[] = "408 Request Timeout\n",
-                      bad[] = "400 Bad Request\n";
-    const char *text = status == 500   ? internal
-                       : status == 503 ? unavailable
-                       : status == 413 ? large
-                       : status == 408 ? timeout
-                                       : bad;
-    ls_slice slice = ls_slice_static(text, strlen(text));
+    const char *phrase = ls_status_text(status);
+    ls_slice text[] = {ls_slice_static(phrase, strlen(phrase)), ls_slice_static("\n", 1)};
     x->status = status;
     x->type = "text/plain; charset=utf-8";
     x->has_type = false;
     x->length = -1;
     x->fields_len = 0;
-    (void)x->transport->respond(seat, x, &slice, 1);
+    (void)x->transport->respond(seat, x, text, 2);
 }
 
 static void http_end(ls_seat *seat, ls_exchange *x, ls_request *r)

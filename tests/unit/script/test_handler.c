@@ -48,7 +48,7 @@ static void errors_in_failed_end_in_a_plain_500(void **state)
     test_snippet_logs("body(function() "
                       "local s, _, b = core.inject(function() error('one') end, function() error('two') end, "
                       "  'GET', '/p', {}) "
-                      "is(s, 500) is(b, '500 Internal Server Error\\n') "
+                      "is(s, 500) is(b, 'Internal Server Error\\n') "
                       "s = get(function() return 'next' end) is(s, 200) "
                       "end)",
                       "stack traceback");
