@@ -136,8 +136,8 @@ function options.host_port(text)
   return host, tonumber(port)
 end
 
-local function address_of_text(who, text)
-  local path = text:match("^unix:(.+)$")
+local function address_of_text(who, text, no_paths)
+  local path = not no_paths and text:match("^unix:(.+)$")
   if path then return "unix:" .. path, 0 end
   if text:match("^%d+$") then return "", tonumber(text) end
   local host, port = options.host_port(text)
@@ -146,23 +146,26 @@ local function address_of_text(who, text)
     misuse.raise('%s: %q names no host; write %s for this machine alone, or "*%s" for everyone', who, text,
       text:sub(2), text)
   end
-  misuse.raise('%s: %q is no address; write 8080, "127.0.0.1:8080", "[::1]:8080", "*:8080" or "unix:/path"', who, text)
+  misuse.raise('%s: %q is no address; write 8080, "127.0.0.1:8080", "[::1]:8080"%s', who, text,
+    no_paths and ' or "*:8080"' or ', "*:8080" or "unix:/path"')
 end
 
-local function check_port(who, port)
+-- A port as a whole number, from `least` (0 picks a free one) on. Raises.
+function options.port(who, port, least)
   if math.type(port) == "float" then port = math.tointeger(port) or port end
-  if math.type(port) ~= "integer" or port < 0 or port > 65535 then
-    misuse.raise("%s: port must be a whole number from 0 (pick a free one) to 65535; got %s", who, misuse.show(port))
+  if math.type(port) ~= "integer" or port < least or port > 65535 then
+    misuse.raise("%s: port must be a whole number from %s to 65535; got %s", who,
+      least == 0 and "0 (pick a free one)" or least, misuse.show(port))
   end
   return port
 end
 
-local function address_of_table(who, given)
+local function address_of_table(who, given, no_paths)
   local host, port, path = given.host, given.port, given.path
   if host ~= nil and type(host) ~= "string" then
     misuse.raise('%s: host must be a text such as "127.0.0.1", "::1" or "*"; got %s', who, misuse.show(host))
   end
-  if host and host:match("^unix:") then
+  if host and not no_paths and host:match("^unix:") then
     if path ~= nil then misuse.raise("%s: host and path both name a Unix socket; leave one out", who) end
     path, host = host:sub(6), nil
   end
@@ -178,20 +181,20 @@ local function address_of_table(who, given)
   end
   if port == nil then misuse.raise("%s: port is missing (0 picks a free one)", who) end
   if host then host = host:match("^%[(.*)%]$") or host end
-  return check_host(who, host or ""), check_port(who, port)
+  return check_host(who, host or ""), options.port(who, port, 0)
 end
 
 -- Where to listen: 8080, "host:port", "unix:/path" or a table with host, port, path -> host, port for the core. A host
--- of "" is the loopback. Raises at the caller's line; nothing for another type.
-function options.address(who, at)
+-- of "" is the loopback. `no_paths`: no Unix sockets. Raises at the caller's line; nothing for another type.
+function options.address(who, at, no_paths)
   local host, port
   if type(at) == "number" then
-    host, port = "", check_port(who, at)
+    host, port = "", options.port(who, at, 0)
   elseif type(at) == "string" then
-    host, port = address_of_text(who, at)
-    check_port(who, port)
+    host, port = address_of_text(who, at, no_paths)
+    options.port(who, port, 0)
   elseif type(at) == "table" then
-    host, port = address_of_table(who, at)
+    host, port = address_of_table(who, at, no_paths)
   else
     return nil
   end

@@ -51,14 +51,6 @@ function tcp.listen(at, serve)
   if not ok then misuse.raise("ls.tcp: %s", tostring(err)) end
 end
 
-local function client_port(port)
-  if math.type(port) == "float" then port = math.tointeger(port) or port end
-  if math.type(port) ~= "integer" or port < 1 or port > 65535 then
-    misuse.raise("ls.connect: port must be a whole number from 1 to 65535; got %s", misuse.show(port))
-  end
-  return port
-end
-
 -- host, port of "host:port", "[::1]:port", "unix:/path". Raises.
 local function client_text(text)
   if text:match("^unix:.") then return text, 0 end
@@ -67,7 +59,7 @@ local function client_text(text)
     misuse.raise('ls.connect: %q names no port; write ls.connect("%s", 7000), "host:port", "[::1]:port" or "unix:/path"',
       text, text)
   end
-  return host, client_port(port)
+  return host, options.port("ls.connect", port, 1)
 end
 
 local none = {}
@@ -101,7 +93,7 @@ function tcp.connect(host, port, opts)
   if port == nil then
     host, port = client_text(host)
   else
-    host, port = host:match("^%[(.*)%]$") or host, client_port(port)
+    host, port = host:match("^%[(.*)%]$") or host, options.port("ls.connect", port, 1)
   end
   return core.connect(host, port, limit)
 end

@@ -102,48 +102,19 @@ end
 
 local says = 'ls.udp(7000, fn), ls.udp("host:port", fn) or ls.udp({ port = 7000, ... }, fn)'
 
-local function check_host(host)
-  if host == "localhost" then return "" end
-  if host == "" or host == "*" or host:find(":", 1, true) or host:match("^%d+%.%d+%.%d+%.%d+$") then
-    if #host <= 111 then return host end
-  end
-  misuse.raise('ls.udp: host must be an address such as "127.0.0.1", "::1" or "*" (names are not looked up); got %s',
-    misuse.show(host))
-end
-
-local function address_of(at)
-  if type(at) == "number" then return "", whole("ls.udp", "port", at, 0, 65535) end
-  if at:match("^%d+$") then return "", whole("ls.udp", "port", tonumber(at), 0, 65535) end
-  local host, port = at:match("^%[([%x:.%%%w]+)%]:(%d+)$")
-  if not host then host, port = at:match("^([^:%[%]]+):(%d+)$") end
-  if not host then
-    misuse.raise('ls.udp: %s is no address; write 7000, "127.0.0.1:7000", "[::1]:7000" or "*:7000"', misuse.show(at))
-  end
-  return check_host(host), whole("ls.udp", "port", tonumber(port), 0, 65535)
-end
-
 -- ls.udp(port | "host:port" | { port =, host =, batch =, max_datagram =, ... }, fn) -> sock. fn(data, peer [, info]) runs
 -- for each datagram; a string or buffer that it returns is the reply. Without a host it is the loopback, "*" is everyone;
 -- with a multicast group and no host it is what is sent to the group. Raises on unknown options, wrong types and after
 -- loading.
 function udp.listen(at, handler)
-  local setup
-  if type(at) == "number" or type(at) == "string" then
-    local host, port = address_of(at)
-    setup = { host = host, port = port }
-  elseif type(at) == "table" then
+  local setup = {}
+  if type(at) == "table" then
     setup = read("ls.udp", at, listen_known)
     if handler == nil then handler = at.handler end
-    local host = at.host
-    if host ~= nil and type(host) ~= "string" then
-      misuse.raise('ls.udp: host must be a text such as "127.0.0.1", "::1" or "*"; got %s', misuse.show(host))
-    elseif at.port == nil then
-      misuse.raise("ls.udp: port is missing (0 picks a free one)")
-    end
-    setup.port = whole("ls.udp", "port", at.port, 0, 65535)
-    if host then host = host:match("^%[(.*)%]$") or host end
-    setup.host = check_host(host or setup.groups and setup.groups[1] or "")
-  else
+    at = { host = at.host or setup.groups and setup.groups[1], port = at.port }
+  end
+  setup.host, setup.port = options.address("ls.udp", at, true)
+  if not setup.host then
     misuse.raise("ls.udp: the first argument says where to receive: %s; got %s", says, misuse.show(at))
   end
   if type(handler) ~= "function" then
@@ -161,7 +132,7 @@ function udp.connect(host, port, given)
   if type(host) ~= "string" then
     misuse.raise('ls.udp_connect: host is an address such as "127.0.0.1" or "::1"; got %s', misuse.show(host))
   end
-  port = whole("ls.udp_connect", "port", port, 1, 65535)
+  port = options.port("ls.udp_connect", port, 1)
   local setup
   if given ~= nil then
     if type(given) ~= "table" then
