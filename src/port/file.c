@@ -193,42 +193,42 @@ static int post_bytes(ls_seat *seat, ls_file_op *op, uint8_t what, ls_fd fd, voi
 
 int ls_file_open(ls_seat *seat, ls_file_op *op, const char *path, unsigned flags)
 {
-    return post_path(seat, op, FILE_OPEN, path, flags);
+    return post_path(seat, op, DO_OPEN, path, flags);
 }
 
 int ls_file_stat(ls_seat *seat, ls_file_op *op, const char *path)
 {
-    return post_path(seat, op, FILE_STAT, path, 0);
+    return post_path(seat, op, DO_STAT, path, 0);
 }
 
 int ls_file_stat_open(ls_seat *seat, ls_file_op *op, ls_fd fd)
 {
-    return post_fd(seat, op, FILE_STAT_OPEN, fd);
+    return post_fd(seat, op, DO_STAT_OPEN, fd);
 }
 
 int ls_file_read(ls_seat *seat, ls_file_op *op, ls_fd fd, void *bytes, uint32_t len, uint64_t offset)
 {
-    return post_bytes(seat, op, FILE_READ, fd, bytes, len, offset);
+    return post_bytes(seat, op, DO_READ, fd, bytes, len, offset);
 }
 
 int ls_file_write(ls_seat *seat, ls_file_op *op, ls_fd fd, const void *bytes, uint32_t len, uint64_t offset)
 {
-    return post_bytes(seat, op, FILE_WRITE, fd, (void *)(uintptr_t)bytes, len, offset);
+    return post_bytes(seat, op, DO_WRITE, fd, (void *)(uintptr_t)bytes, len, offset);
 }
 
 int ls_file_sync(ls_seat *seat, ls_file_op *op, ls_fd fd)
 {
-    return post_fd(seat, op, FILE_SYNC, fd);
+    return post_fd(seat, op, DO_SYNC, fd);
 }
 
 int ls_file_unlink(ls_seat *seat, ls_file_op *op, const char *path)
 {
-    return post_path(seat, op, FILE_UNLINK, path, 0);
+    return post_path(seat, op, DO_UNLINK, path, 0);
 }
 
 int ls_file_close(ls_seat *seat, ls_file_op *op, ls_fd fd)
 {
-    return post_fd(seat, op, FILE_CLOSE, fd);
+    return post_fd(seat, op, DO_CLOSE, fd);
 }
 
 /* ---- cancel ----------------------------------------------------------------------------------------------------- */

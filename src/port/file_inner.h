@@ -4,7 +4,7 @@
 
 #include "port/file.h"
 
-enum { FILE_OPEN, FILE_STAT, FILE_STAT_OPEN, FILE_READ, FILE_WRITE, FILE_SYNC, FILE_UNLINK, FILE_CLOSE }; /* what */
+enum { DO_OPEN, DO_STAT, DO_STAT_OPEN, DO_READ, DO_WRITE, DO_SYNC, DO_UNLINK, DO_CLOSE }; /* what */
 
 enum {               /* where */
        FILE_NOWHERE, /* not posted, or its packet is under way */

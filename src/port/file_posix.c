@@ -37,7 +37,7 @@ static int64_t transfer(const ls_file_op *op)
         char *at = (char *)op->bytes + done;
         const off_t from = (off_t)(op->offset + done);
         const size_t left = op->op.len - done;
-        const ssize_t n = op->what == FILE_READ ? pread(op->fd, at, left, from) : pwrite(op->fd, at, left, from);
+        const ssize_t n = op->what == DO_READ ? pread(op->fd, at, left, from) : pwrite(op->fd, at, left, from);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && done == 0) return ls_err_from_errno(errno);
         if (n <= 0) break;
@@ -51,20 +51,20 @@ int64_t ls_file_run(ls_file_op *op)
     struct stat st;
     int result = 0;
     switch (op->what) {
-    case FILE_OPEN:
+    case DO_OPEN:
         do result = open(op->path, ls_file_open_flags(op->flags), LS_FILE_MODE);
         while (result < 0 && errno == EINTR);
         if (result >= 0) op->fd = result;
         break;
-    case FILE_STAT:
-    case FILE_STAT_OPEN:
-        result = op->what == FILE_STAT ? stat(op->path, &st) : fstat(op->fd, &st);
+    case DO_STAT:
+    case DO_STAT_OPEN:
+        result = op->what == DO_STAT ? stat(op->path, &st) : fstat(op->fd, &st);
         if (result == 0) inform(&op->info, &st);
         break;
-    case FILE_READ:
-    case FILE_WRITE: return transfer(op);
-    case FILE_SYNC: result = fsync(op->fd); break;
-    case FILE_UNLINK: result = unlink(op->path); break;
+    case DO_READ:
+    case DO_WRITE: return transfer(op);
+    case DO_SYNC: result = fsync(op->fd); break;
+    case DO_UNLINK: result = unlink(op->path); break;
     default:
         result = close(op->fd);
         if (result < 0 && errno == EINTR) result = 0; /* it is closed (close(2)) */

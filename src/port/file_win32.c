@@ -98,9 +98,9 @@ static int run_path(ls_file_op *op)
     int err;
     wchar_t *path = wide(op->path, &err);
     if (path == NULL) return err;
-    if (op->what == FILE_OPEN)
+    if (op->what == DO_OPEN)
         err = run_open(op, path);
-    else if (op->what == FILE_STAT)
+    else if (op->what == DO_STAT)
         err = run_stat(op, path);
     else
         err = DeleteFileW(path) ? LS_OK : path_error(path);
@@ -113,11 +113,11 @@ static int64_t transfer(const ls_file_op *op)
     const HANDLE file = (HANDLE)op->fd; /* NOLINT(performance-no-int-to-ptr) */
     OVERLAPPED at = {.Offset = (DWORD)op->offset, .OffsetHigh = (DWORD)(op->offset >> 32)};
     DWORD n = 0;
-    const BOOL done = op->what == FILE_READ ? ReadFile(file, op->bytes, op->op.len, &n, &at)
-                                            : WriteFile(file, op->bytes, op->op.len, &n, &at);
+    const BOOL done = op->what == DO_READ ? ReadFile(file, op->bytes, op->op.len, &n, &at)
+                                          : WriteFile(file, op->bytes, op->op.len, &n, &at);
     if (done) return n;
     const DWORD error = GetLastError();
-    if (op->what == FILE_READ && error == ERROR_HANDLE_EOF) return 0;
+    if (op->what == DO_READ && error == ERROR_HANDLE_EOF) return 0;
     ls_file_info info;
     const bool odd =
         error == ERROR_INVALID_FUNCTION || error == ERROR_INVALID_PARAMETER || error == ERROR_ACCESS_DENIED;
@@ -130,13 +130,13 @@ int64_t ls_file_run(ls_file_op *op)
     const HANDLE file = (HANDLE)op->fd; /* NOLINT(performance-no-int-to-ptr) */
     BOOL done;
     switch (op->what) {
-    case FILE_OPEN:
-    case FILE_STAT:
-    case FILE_UNLINK: return run_path(op);
-    case FILE_STAT_OPEN: return inform(&op->info, file);
-    case FILE_READ:
-    case FILE_WRITE: return transfer(op);
-    case FILE_SYNC: done = FlushFileBuffers(file); break;
+    case DO_OPEN:
+    case DO_STAT:
+    case DO_UNLINK: return run_path(op);
+    case DO_STAT_OPEN: return inform(&op->info, file);
+    case DO_READ:
+    case DO_WRITE: return transfer(op);
+    case DO_SYNC: done = FlushFileBuffers(file); break;
     default: done = CloseHandle(file); break;
     }
     return done ? LS_OK : ls_err_from_win32(GetLastError());

@@ -17,7 +17,7 @@
 
 static void fill_stat(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *room)
 {
-    const bool open = op->what == FILE_STAT_OPEN;
+    const bool open = op->what == DO_STAT_OPEN;
     sqe->opcode = IORING_OP_STATX;
     sqe->fd = open ? op->fd : AT_FDCWD;
     sqe->addr = (uintptr_t)(open ? "" : op->path);
@@ -30,24 +30,24 @@ static void fill(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *r
 {
     sqe->fd = op->fd;
     switch (op->what) {
-    case FILE_OPEN:
+    case DO_OPEN:
         sqe->opcode = IORING_OP_OPENAT;
         sqe->fd = AT_FDCWD;
         sqe->addr = (uintptr_t)op->path;
         sqe->len = LS_FILE_MODE;
         sqe->open_flags = (uint32_t)ls_file_open_flags(op->flags);
         break;
-    case FILE_STAT:
-    case FILE_STAT_OPEN: fill_stat(sqe, op, room); break;
-    case FILE_READ:
-    case FILE_WRITE:
-        sqe->opcode = op->what == FILE_READ ? IORING_OP_READ : IORING_OP_WRITE;
+    case DO_STAT:
+    case DO_STAT_OPEN: fill_stat(sqe, op, room); break;
+    case DO_READ:
+    case DO_WRITE:
+        sqe->opcode = op->what == DO_READ ? IORING_OP_READ : IORING_OP_WRITE;
         sqe->addr = (uintptr_t)op->bytes;
         sqe->len = op->op.len;
         sqe->off = op->offset;
         break;
-    case FILE_SYNC: sqe->opcode = IORING_OP_FSYNC; break;
-    case FILE_UNLINK:
+    case DO_SYNC: sqe->opcode = IORING_OP_FSYNC; break;
+    case DO_UNLINK:
         sqe->opcode = IORING_OP_UNLINKAT;
         sqe->fd = AT_FDCWD;
         sqe->addr = (uintptr_t)op->path;
@@ -64,7 +64,7 @@ static bool file_post(ls_seat *seat, ls_file_op *op)
     ls_ring *ring = seat->ring;
     if (ring == NULL) return false;
     struct statx *room = NULL;
-    if (op->what == FILE_STAT || op->what == FILE_STAT_OPEN) {
+    if (op->what == DO_STAT || op->what == DO_STAT_OPEN) {
         if ((room = malloc(sizeof *room)) == NULL) return false;
     }
     bool posted = false;
@@ -113,7 +113,7 @@ static void inform(ls_file_info *info, const struct statx *st)
 
 bool ls_uring_file_ended(ls_file_op *op, int32_t result)
 {
-    struct statx *room = op->what == FILE_STAT || op->what == FILE_STAT_OPEN ? op->bytes : NULL;
+    struct statx *room = op->what == DO_STAT || op->what == DO_STAT_OPEN ? op->bytes : NULL;
     const bool stop = atomic_load(&op->stop);
     bool ended = true;
     int64_t says = result;
@@ -130,7 +130,7 @@ bool ls_uring_file_ended(ls_file_op *op, int32_t result)
         if (result < 0) says = ls_err_from_errno(-result);
         break;
     }
-    if (op->what == FILE_OPEN && result >= 0) {
+    if (op->what == DO_OPEN && result >= 0) {
         op->fd = result;
         says = 0;
     }

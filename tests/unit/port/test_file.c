@@ -279,7 +279,7 @@ static void out_of_descriptors_is_emfile(void **state)
 
 static void offsets_beyond_4_gib(void **state)
 {
-    static const uint64_t far = (UINT64_C(5) << 30) + 3;
+    static const uint64_t beyond = (UINT64_C(5) << 30) + 3;
     char room[16];
     files f;
     (void)state;
@@ -288,13 +288,13 @@ static void offsets_beyond_4_gib(void **state)
     ls_seat *seat = &f.place.seat;
     ls_file_op op = op_new(&f);
     const ls_fd fd = opened(&f, f.path, LS_FILE_READ | LS_FILE_WRITE | LS_FILE_CREATE);
-    assert_int_equal(result_of(&f, &op, ls_file_write(seat, &op, fd, "far away", 8, far)), 8);
+    assert_int_equal(result_of(&f, &op, ls_file_write(seat, &op, fd, "far away", 8, beyond)), 8);
     assert_int_equal(result_of(&f, &op, ls_file_stat_open(seat, &op, fd)), 0);
-    assert_int_equal(op.info.bytes, far + 8);
+    assert_int_equal(op.info.bytes, beyond + 8);
     memset(room, 'x', sizeof room);
-    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, fd, room, sizeof room, far - 4)), 12);
+    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, fd, room, sizeof room, beyond - 4)), 12);
     assert_memory_equal(room, "\0\0\0\0far away", 12);
-    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, fd, room, 4, (uint32_t)far)), 4); /* a hole */
+    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, fd, room, 4, (uint32_t)beyond)), 4); /* a hole */
     assert_memory_equal(room, "\0\0\0\0", 4);
     closed(&f, fd);
     close_all(&f);
