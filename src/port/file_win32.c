@@ -128,11 +128,11 @@ static int64_t transfer(const ls_file_op *op)
 int64_t ls_file_run(ls_file_op *op)
 {
     const HANDLE file = (HANDLE)op->fd; /* NOLINT(performance-no-int-to-ptr) */
+    const bool by_path = op->what == DO_OPEN || op->what == DO_STAT || op->what == DO_UNLINK;
     BOOL done;
+    if (by_path) return run_path(op);
+    if (op->fd == LS_FD_NONE) return LS_EINVAL; /* which is also how a process is called by itself */
     switch (op->what) {
-    case DO_OPEN:
-    case DO_STAT:
-    case DO_UNLINK: return run_path(op);
     case DO_STAT_OPEN: return inform(&op->info, file);
     case DO_READ:
     case DO_WRITE: return transfer(op);
