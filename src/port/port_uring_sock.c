@@ -290,11 +290,12 @@ static bool keep(ls_ring *ring, ls_sock *sock, const struct io_uring_cqe *cqe)
     return says;
 }
 
-/* Whether a multishot receive should end: it is too far ahead of who reads, or the kernel finishes it in a thread that waits
- * elsewhere now. */
+/* Whether a multishot receive should end: it is too far ahead of who reads, or the kernel finishes it in a thread that is
+ * not the ring's any more: it has to be interrupted for each piece. */
 static bool has_gone_astray(const ls_ring *ring, const ls_sock *sock)
 {
-    return !sock->let_go && (sock->stash_count >= STASH_MAX || sock->armed_epoch != ring->epoch);
+    const bool orphaned = atomic_load_explicit(&ring->owner, memory_order_relaxed) == NULL;
+    return !sock->let_go && (sock->stash_count >= STASH_MAX || sock->armed_epoch != ring->epoch || orphaned);
 }
 
 /* The completion of a receive, or of what says that there is something. True: *packet is one; or later->op is set, and
