@@ -86,7 +86,7 @@ static void listener_add(lua_State *L, ls_state *state, const ls_site_listener *
 /* The URLs of the options at index 1, one to a line: the engine is http.sys then. */
 static void listener_urls(lua_State *L, ls_site_listener *listener)
 {
-    option_text(L, 1, "urls", listener->urls, sizeof listener->urls - 1);
+    ls_option_text(L, 1, "urls", listener->urls, sizeof listener->urls - 1);
     if (listener->urls[0] == '\0') return;
     listener->kind = LS_SITE_HTTPSYS;
     for (char *at = listener->urls; (at = strchr(at, '\n')) != NULL;) *at++ = '\0';
