@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fopen.h"
 #include "proto/http_text.h"
 #include "stress/options_inner.h"
 
@@ -224,7 +225,7 @@ static int set_method(ls_stress_options *o, const char *text, ls_why *why)
 
 static int read_file(ls_stress_options *o, const char *path, const char **bytes, size_t *len, ls_why *why)
 {
-    FILE *file = fopen(path, "rb");
+    FILE *file = ls_fopen(path, "rb");
     char *text = NULL;
     size_t used = 0, room = 0;
     if (file != NULL) {

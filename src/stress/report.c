@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fopen.h"
 
 const double ls_stress_percents[] = {50, 75, 90, 95, 99, 99.9, 99.99, 99.999};
 const size_t ls_stress_percent_count = sizeof ls_stress_percents / sizeof ls_stress_percents[0];
@@ -112,11 +113,11 @@ static int blame(const char *path, int err, char *why, size_t why_size)
 static int probe(const char *path, char *why, size_t why_size)
 {
     if (path == NULL) return LS_OK;
-    FILE *to = fopen(path, "r+b"); /* a pipe does not wait for its other end with this */
+    FILE *to = ls_fopen(path, "r+b"); /* a pipe does not wait for its other end with this */
     if (to == NULL) {
         const bool is_new = errno == ENOENT;
-        if ((to = fopen(path, "ab")) == NULL) return blame(path, ls_err_from_errno(errno), why, why_size);
-        if (is_new) (void)remove(path); /* a run that comes to nothing leaves no empty report */
+        if ((to = ls_fopen(path, "ab")) == NULL) return blame(path, ls_err_from_errno(errno), why, why_size);
+        if (is_new) (void)ls_remove(path); /* a run that comes to nothing leaves no empty report */
     }
     fclose(to);
     return LS_OK;

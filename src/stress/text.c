@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fopen.h"
 
 void ls_text_close(ls_text *text)
 {
@@ -171,7 +172,7 @@ void ls_text_html(ls_text *text, const char *bytes, size_t len)
 int ls_text_save(const ls_text *text, const char *path)
 {
     if (text->failed) return LS_ENOMEM;
-    FILE *to = fopen(path, "wb");
+    FILE *to = ls_fopen(path, "wb");
     if (to == NULL) return ls_err_from_errno(errno);
     errno = EIO; /* unless the library says why */
     int failed = fwrite(text->bytes, 1, text->len, to) != text->len ? errno : 0;

@@ -382,11 +382,12 @@ REPORT = re.compile(r"(ERROR|WARNING): (Address|Thread|Leak|Memory|UndefinedBeha
 
 
 class Server:
-    """One server process. `site` is the text of site.lua (None: no file is written)."""
+    """One server process. `site` is the text of site.lua (None: no file is written, site_path is the one)."""
 
-    def __init__(self, site, args=(), flags=(), listeners=1, env=None, nofile=None, prefix=()):
+    def __init__(self, site, args=(), flags=(), listeners=1, env=None, nofile=None, prefix=(),
+                 site_path=None, cwd=None):
         self.dir = tempfile.mkdtemp(prefix="luaserve-e2e-")
-        self.site = os.path.join(self.dir, "site.lua")
+        self.site = site_path or os.path.join(self.dir, "site.lua")
         if site is not None:
             with open(self.site, "w") as out:
                 if WINDOWS:  # which has no such command
@@ -416,7 +417,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.PIPE,
-                cwd=self.dir,
+                cwd=cwd or self.dir,
                 env=environment,
                 preexec_fn=limit if nofile else None,
             )

@@ -1,9 +1,10 @@
-/* utf8_files.c - fopen and its like for Lua, with names in UTF-8. Lua's own sources are compiled with these in the place of
+/* utf8_files.c - fopen and its like for Lua, with names, commands and the environment in UTF-8. Lua's own sources are compiled with these in the place of
  * the C library's, whose names are in the system's code page, and whose buffer for lines is one that waits until it is full: without a
  * buffer each write leaves at once, whole. */
 #include "utf8_files.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <wchar.h>
 #include <windows.h>
 
@@ -45,4 +46,30 @@ int utf8_rename(const char *from, const char *to)
 {
     wchar_t wide_from[PATH_CHARS], wide_to[PATH_CHARS];
     return widen(from, wide_from) && widen(to, wide_to) ? _wrename(wide_from, wide_to) : -1;
+}
+
+FILE *utf8_popen(const char *command, const char *mode)
+{
+    wchar_t wide[PATH_CHARS], wide_mode[PATH_CHARS];
+    return widen(command, wide) && widen(mode, wide_mode) ? _wpopen(wide, wide_mode) : NULL;
+}
+
+int utf8_system(const char *command)
+{
+    wchar_t wide[PATH_CHARS];
+    if (command == NULL) return system(NULL);
+    return widen(command, wide) ? _wsystem(wide) : -1;
+}
+
+/* The text is valid until this thread's next call. */
+char *utf8_getenv(const char *name)
+{
+    static _Thread_local char *last;
+    wchar_t wide[PATH_CHARS];
+    const wchar_t *value = widen(name, wide) ? _wgetenv(wide) : NULL;
+    const int bytes = value != NULL ? WideCharToMultiByte(CP_UTF8, 0, value, -1, NULL, 0, NULL, NULL) : 0;
+    free(last);
+    last = bytes > 0 ? malloc((size_t)bytes) : NULL;
+    if (last != NULL) (void)WideCharToMultiByte(CP_UTF8, 0, value, -1, last, bytes, NULL, NULL);
+    return last;
 }
