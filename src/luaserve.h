@@ -33,6 +33,8 @@ typedef struct ls_server_options {
     const char *backend; /* "auto" (also NULL) or a name that ls_server_backends() lists */
     int check;           /* not 0: load and describe only; no listener is opened */
     int signals;         /* not 0: SIGINT and SIGTERM drain the server, a second one ends it at once */
+    void (*serving)(void *user); /* NULL, or called by ls_server_run once it serves */
+    void *user;                  /* its argument */
 } ls_server_options;
 
 /* Load the site and open its listeners; nothing is served yet. LS_OK, or a negative code with a line for people in

@@ -60,6 +60,8 @@ struct ls_server {
     endpoint *endpoints;
     unsigned endpoint_count;
     ls_udp_sockets udp;
+    void (*serving)(void *user); /* the options' */
+    void *serving_user;
     ls_op control;  /* runs begin_serving, then begin_draining, on the crew */
     ls_mutex mutex; /* guards phase */
     ls_cond changed;
@@ -318,6 +320,8 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     ls_server *server = calloc(1, sizeof *server);
     if (server == NULL) return explain(err, message, message_bytes, "%s", ls_err_text(err));
     server->opened_ns = ls_clock_ns();
+    server->serving = options->serving;
+    server->serving_user = options->user;
     if (ls_mutex_open(&server->mutex) < 0) goto fail_alloc;
     if (ls_cond_open(&server->changed) < 0) goto fail_mutex;
     ls_signals_ignore_pipe();
@@ -493,6 +497,11 @@ int ls_server_run(ls_server *server)
     ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
     bool begun = on_crew(server, begin_serving);
+    if (begun && server->serving != NULL) {
+        ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
+        server->serving(server->serving_user);
+        ls_mutex_lock(&server->mutex);
+    }
     while (server->phase == PHASE_SERVING) ls_cond_wait(&server->changed, &server->mutex);
     err = begun ? drain(server) : LS_ECANCELED;
     ls_mutex_unlock(&server->mutex);

@@ -115,6 +115,36 @@ static void two_servers_in_one_program_one_after_the_other(void **state)
     for (int i = 0; i < 2; i++) place_close(&places[i]);
 }
 
+typedef struct told {
+    ls_server *server;
+    int times;
+} told;
+
+static void stop_when_told(void *user)
+{
+    told *t = user;
+    t->times++;
+    ls_server_stop(t->server);
+}
+
+static void serving_is_told_once_and_may_stop_it(void **state)
+{
+    place p;
+    told t = {NULL, 0};
+    char message[300] = "";
+    (void)state;
+    place_open(&p, site);
+    char *args[] = {p.address, "text"};
+    const ls_server_options options = {
+        .site = p.site, .argc = 2, .argv = args, .threads = 1, .serving = stop_when_told, .user = &t};
+    assert_int_equal(ls_server_open(&options, &t.server, message, sizeof message), 0);
+    assert_int_equal(t.times, 0);
+    assert_int_equal(ls_server_run(t.server), 0);
+    assert_int_equal(t.times, 1);
+    ls_server_close(t.server);
+    place_close(&p);
+}
+
 static void a_stop_may_come_before_the_run(void **state)
 {
     char message[300];
@@ -230,6 +260,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_servers_in_one_program_one_after_the_other),
+        cmocka_unit_test(serving_is_told_once_and_may_stop_it),
         cmocka_unit_test(a_stop_may_come_before_the_run),
         cmocka_unit_test(failures_say_what_and_leave_nothing_open),
         cmocka_unit_test(what_can_be_asked),
