@@ -4,16 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "luaserve.h"
 #include "main.h"
-
-enum { STATUS_OK = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
 
 static const char usage[] =
     "luaserve - network servers in Lua\n"
     "\n"
     "usage: luaserve [options] site.lua [arguments...]\n"
     "       luaserve stress [options] URL      put a server under load: luaserve stress --help\n"
+    "       luaserve install|uninstall         a service of Windows: luaserve install --help\n"
     "\n"
     "The arguments are the file's `...` and arg[1], arg[2], ...\n"
     "\n"
@@ -49,7 +47,7 @@ static int fail_usage(const char *what, const char *value, const char *right)
 {
     fprintf(stderr, "luaserve: %s%s%s%s; %s\n", what, value != NULL ? " \"" : "", value != NULL ? value : "",
             value != NULL ? "\"" : "", right);
-    return STATUS_USAGE;
+    return LS_STATUS_USAGE;
 }
 
 /* The longest known option that shares its beginning with `given`, or NULL. */
@@ -75,14 +73,8 @@ static int fail_unknown(const char *option)
     fprintf(stderr, "luaserve: unknown option %s", option);
     if (near != NULL) fprintf(stderr, "; did you mean %s?", near);
     fprintf(stderr, "\nluaserve --help lists the options\n");
-    return STATUS_USAGE;
+    return LS_STATUS_USAGE;
 }
-
-typedef struct arguments {
-    ls_server_options server;
-    int done; /* everything is said; end with `status` */
-    int status;
-} arguments;
 
 /* The value of "--name value" or "--name=value"; NULL when argv[*at] is another option. */
 static const char *value_of(const char *name, int argc, char **argv, int *at)
@@ -114,12 +106,11 @@ static int parse_threads(const char *value, unsigned *out)
     return 0;
 }
 
-static arguments parse(int argc, char **argv)
+ls_arguments ls_command_parse(int argc, char **argv, int is_service)
 {
-    arguments args = {.server = {.signals = 1}};
+    ls_arguments args = {.done = 1, .server = {.signals = !is_service}};
     int at = 1;
     const char *value;
-    args.done = 1;
     for (; at < argc && argv[at][0] == '-' && argv[at][1] != '\0'; at++) {
         if (strcmp(argv[at], "--") == 0) {
             at++;
@@ -135,7 +126,11 @@ static arguments parse(int argc, char **argv)
             printf("\n");
             return args;
         }
-        if (strcmp(argv[at], "--check") == 0) {
+        if (is_service && (value = value_of("--name", argc, argv, &at)) != NULL) {
+            args.name = value;
+        } else if (is_service && (value = value_of("--log", argc, argv, &at)) != NULL) {
+            args.log = value;
+        } else if (!is_service && strcmp(argv[at], "--check") == 0) {
             args.server.check = 1;
         } else if ((value = value_of("--threads", argc, argv, &at)) != NULL) {
             if (parse_threads(value, &args.server.threads) < 0) {
@@ -147,7 +142,7 @@ static arguments parse(int argc, char **argv)
                 fprintf(stderr, "luaserve: --backend: unknown back end \"%s\"; there are: ", value);
                 print_backends(stderr);
                 fprintf(stderr, "\n");
-                args.status = STATUS_USAGE;
+                args.status = LS_STATUS_USAGE;
                 return args;
             }
             args.server.backend = value;
@@ -156,6 +151,7 @@ static arguments parse(int argc, char **argv)
                 args.status = fail_usage("--log-level: unknown level", value, "give debug, info, warn, error or off");
                 return args;
             }
+            args.log_level = value;
         } else {
             args.status = fail_unknown(argv[at]);
             return args;
@@ -172,31 +168,37 @@ static arguments parse(int argc, char **argv)
     return args;
 }
 
+static int is_service_word(const char *word)
+{
+    return strcmp(word, "install") == 0 || strcmp(word, "uninstall") == 0 || strcmp(word, "run-as-service") == 0;
+}
+
 int ls_command_line(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "stress") == 0) return ls_stress_main(argc - 1, argv + 1);
-    arguments args = parse(argc, argv);
+    if (argc > 1 && is_service_word(argv[1])) return ls_command_service(argc - 1, argv + 1);
+    ls_arguments args = ls_command_parse(argc, argv, 0);
     if (args.done) return args.status;
 
     ls_server *server;
     char message[2048];
     if (ls_server_open(&args.server, &server, message, sizeof message) < 0) {
         fprintf(stderr, "luaserve: %s\n", message);
-        return STATUS_FAILED;
+        return LS_STATUS_FAILED;
     }
     if (args.server.check) {
         printf("%s: ok\n", args.server.site);
         ls_server_describe(server);
         ls_server_close(server);
-        return STATUS_OK;
+        return LS_STATUS_OK;
     }
     int err = ls_server_run(server);
     if (err < 0) {
         /* Some handler may still run in its Lua state: nothing is taken apart under it. */
         fprintf(stderr, "luaserve: ended early: %s\n", ls_error_text(err));
         fflush(NULL);
-        _Exit(STATUS_FAILED);
+        _Exit(LS_STATUS_FAILED);
     }
     ls_server_close(server);
-    return STATUS_OK;
+    return LS_STATUS_OK;
 }
