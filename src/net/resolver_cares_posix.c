@@ -252,6 +252,11 @@ fail_alloc:
     return err;
 }
 
+void ls_resolver_stop(ls_resolver *resolver)
+{
+    (void)resolver; /* all that it posts comes from packets of the port */
+}
+
 void ls_resolver_close(ls_resolver *r)
 {
     r->closing = true; /* the port is closed: its registrations are gone */

@@ -38,6 +38,11 @@ void ls_lookup_drop(ls_lookup *lookup)
     free(lookup);
 }
 
+void ls_resolver_stop(ls_resolver *resolver)
+{
+    (void)resolver; /* it posts nothing */
+}
+
 void ls_resolver_close(ls_resolver *resolver)
 {
     free(resolver);

@@ -138,8 +138,7 @@ static int looked_up(lua_State *L, connecting *c)
         const char *why = err == LS_ENOENT      ? "no such name"
                           : err == LS_ETIMEDOUT ? "timeout: no name server answers"
                           : err == LS_EINVAL    ? "this is no name of a host"
-                          : err == LS_ENOTSUP   ? "names are not looked up in this build, which has no c-ares: give a "
-                                                  "numeric address"
+                          : err == LS_ENOTSUP   ? "it is not looked up here, where names are " LS_RESOLVER
                                                 : ls_err_text(err);
         (void)fail(L, err);
         lua_pushfstring(L, "cannot look up \"%s\": %s", lua_tostring(L, 2), why);

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "net/resolver.h"
 #include "script/bind.h"
 #include "script/buffer.h"
 #include "script/notify_inner.h"
@@ -371,7 +372,10 @@ void ls_site_slow(ls_seat *seat, uint32_t ms, void *user)
 
 void ls_site_close_sockets(ls_site *site, ls_seat *seat)
 {
-    for (unsigned n = 0; n < site->state_count; n++) ls_udp_script_close(site->states[n], seat);
+    for (unsigned n = 0; n < site->state_count; n++) {
+        ls_udp_script_close(site->states[n], seat);
+        if (site->states[n]->resolver != NULL) ls_resolver_stop(site->states[n]->resolver);
+    }
 }
 
 void ls_site_close(ls_site *site)

@@ -160,10 +160,14 @@ class GivenUp(E2E):
 
     def setUp(self):
         super().setUp()
-        if "names: none" in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True).stdout:
-            self.skipTest("built without c-ares")
         self.dns = Dns()
         self.addCleanup(self.dns.close)
+        about = subprocess.run([LUASERVE, "--version"], capture_output=True, text=True).stdout
+        self.asks_ours = "names: c-ares" in about
+
+    def names(self):
+        if not self.asks_ours:
+            self.skipTest("a name server of the test's own can be asked with c-ares alone")
 
     def start(self):
         server = self.serve(CONNECT.replace("@DNS@", str(self.dns.port)))
@@ -186,6 +190,7 @@ class GivenUp(E2E):
         return listener.getsockname()[1]
 
     def test_an_answer_that_comes_after_the_timeout(self):
+        self.names()
         server, conn = self.start()
         self.dns.hold("one.test")
         timed_out = 'nil|cannot look up "one.test": timeout: no name server answers|ETIMEDOUT'
@@ -216,6 +221,7 @@ class GivenUp(E2E):
         server.stop()
 
     def test_the_server_stops_while_a_name_is_looked_up(self):
+        self.names()
         server, conn = self.start()
         conn.send(b"ls.log.info('looking up') return ls.connect('silent.test', 1, { connect_timeout = 0.5 })\n")
         server.wait_log("looking up")
@@ -237,8 +243,10 @@ class GivenUp(E2E):
 
     def test_the_drain_has_an_end_although_a_connect_has_none(self):
         text = CONNECT.replace("@DNS@", str(self.dns.port)).replace("drain_timeout = 10", "drain_timeout = 0.3")
-        for what in ("ls.connect('silent.test', 1, { connect_timeout = false })",
-                     "ls.connect('127.0.0.1', %d, { connect_timeout = false })" % self.deaf()):
+        calls = ["ls.connect('127.0.0.1', %d, { connect_timeout = false })" % self.deaf()]
+        if self.asks_ours:
+            calls.append("ls.connect('silent.test', 1, { connect_timeout = false })")
+        for what in calls:
             server = self.serve(text)
             conn = self.connect(server=server)
             conn.send(b"ls.log.info('begun') return %s\n" % what.encode())

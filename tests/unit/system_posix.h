@@ -2,8 +2,12 @@
 #ifndef TESTS_UNIT_SYSTEM_POSIX_H
 #define TESTS_UNIT_SYSTEM_POSIX_H
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 typedef struct rlimit descriptors_before;
@@ -76,6 +80,24 @@ static inline void need_closes_that_are_seen_at_once(void)
 
 static inline void need_polls_that_survive_closes(void)
 {
+}
+
+/* A name server that never answers; `servers` names it. To be given back with name_server_end. */
+static inline int name_server_that_is_silent(char *servers, size_t bytes)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof in;
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&in, len), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&in, &len), 0);
+    (void)snprintf(servers, bytes, "127.0.0.1:%u", ntohs(in.sin_port));
+    return fd;
+}
+
+static inline void name_server_end(int server)
+{
+    (void)close(server);
 }
 
 #endif

@@ -1,0 +1,147 @@
+/* test_resolver.c - names to addresses: what is known at once, what is pending, and every order of dropping and closing. */
+#include "port/net_help.h"
+
+#include "net/resolver.h"
+#include "port/notify.h"
+#include "system.h"
+
+typedef struct asker { /* a resolver with its actor at a port, and what it was told */
+    net_place place;
+    ls_actor actor;
+    ls_resolver *resolver;
+    unsigned told;
+} asker;
+
+static void told(ls_seat *seat, ls_lookup *lookup)
+{
+    asker *a = lookup->user;
+    assert_ptr_equal(seat->inside, &a->actor);
+    a->told++;
+}
+
+static void asker_open(asker *a, const char *servers)
+{
+    net_open(&a->place);
+    ls_actor_init(&a->actor);
+    a->told = 0;
+    assert_int_equal(ls_resolver_open(a->place.port, &a->actor, servers, &a->resolver), LS_OK);
+}
+
+static int ask(asker *a, const char *name, ls_lookup **out)
+{
+    assert_true(ls_actor_try_enter(&a->actor, &a->place.seat));
+    const int result = ls_resolver_ask(&a->place.seat, a->resolver, name, 7000, told, a, out);
+    ls_actor_leave(&a->actor, &a->place.seat);
+    return result;
+}
+
+static void drop(asker *a, ls_lookup *lookup)
+{
+    assert_true(ls_actor_try_enter(&a->actor, &a->place.seat));
+    ls_lookup_drop(lookup);
+    ls_actor_leave(&a->actor, &a->place.seat);
+}
+
+/* Take packets until none has come for ms. */
+static void take_packets(asker *a, int ms)
+{
+    ls_packet packet;
+    while (ls_port_wait(a->place.port, &a->place.seat, &packet, 1, ms) == 1) {
+        if (packet.events != 0)
+            ((ls_taker *)packet.key)->take(&a->place.seat, &packet);
+        else
+            ls_packet_dispatch(&a->place.seat, &packet);
+    }
+}
+
+static void asker_close(asker *a)
+{
+    ls_resolver_stop(a->resolver);
+    take_packets(a, 0);
+    net_close(&a->place);
+    ls_resolver_close(a->resolver);
+}
+
+static void localhost_is_known(void **state)
+{
+    asker a;
+    ls_lookup *lookup;
+    (void)state;
+    asker_open(&a, "");
+    assert_int_equal(ask(&a, "localhost", &lookup), LS_DONE);
+    assert_int_equal(lookup->err, LS_OK);
+    assert_true(lookup->count >= 1 && lookup->count <= LS_LOOKUP_ADDRS_MAX);
+    for (unsigned i = 0; i < lookup->count; i++) {
+        char text[LS_ADDR_TEXT_BYTES];
+        (void)ls_addr_text(&lookup->addrs[i], text);
+        assert_true(strcmp(text, "127.0.0.1:7000") == 0 || strcmp(text, "[::1]:7000") == 0);
+    }
+    assert_int_equal(a.told, 0);
+    drop(&a, lookup);
+    asker_close(&a);
+}
+
+/* Names that no question can be made of fail at once; nothing is posted. */
+static void what_is_no_name(void **state)
+{
+    asker a;
+    char labels[300];
+    (void)state;
+    asker_open(&a, "");
+    for (size_t i = 0; i < sizeof labels; i++) labels[i] = i % 50 == 49 ? '.' : 'a';
+    labels[sizeof labels - 1] = '\0';
+    ls_lookup *lookup;
+    assert_int_equal(ask(&a, labels, &lookup), LS_DONE);
+    assert_true(lookup->err == LS_EINVAL || lookup->err == LS_ENOENT);
+    drop(&a, lookup);
+    asker_close(&a);
+}
+
+static void dropped_while_it_is_pending(void **state)
+{
+    asker a;
+    ls_lookup *lookups[20];
+    char servers[40];
+    const int silent = name_server_that_is_silent(servers, sizeof servers);
+    (void)state;
+    asker_open(&a, servers);
+    for (int i = 0; i < 20; i++) assert_int_equal(ask(&a, "no-such-name.invalid", &lookups[i]), LS_PENDING);
+    for (int i = 0; i < 20; i++) drop(&a, lookups[i]);
+    take_packets(&a, 100);
+    assert_int_equal(a.told, 0);
+    asker_close(&a);
+    name_server_end(silent);
+}
+
+static void stopped_while_it_is_pending(void **state)
+{
+    char servers[40];
+    const int silent = name_server_that_is_silent(servers, sizeof servers);
+    (void)state;
+    for (int round = 0; round < 50; round++) { /* the answer comes before, between and after, by chance */
+        asker a;
+        ls_lookup *before, *after;
+        asker_open(&a, servers);
+        assert_int_equal(ask(&a, "no-such-name.invalid", &before), LS_PENDING);
+        assert_int_equal(ask(&a, "no-such-name.invalid", &after), LS_PENDING);
+        drop(&a, before);
+        ls_resolver_stop(a.resolver);
+        take_packets(&a, 0);
+        net_close(&a.place);
+        ls_lookup_drop(after); /* as Lua's finalizers do: nobody else runs */
+        ls_resolver_close(a.resolver);
+        assert_true(a.told <= 1);
+    }
+    name_server_end(silent);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(localhost_is_known),
+        cmocka_unit_test(what_is_no_name),
+        cmocka_unit_test(dropped_while_it_is_pending),
+        cmocka_unit_test(stopped_while_it_is_pending),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+/* test_resolver_win32.c - what the system's own resolver is asked, and that its answers come through the port. */
+#include "port/net_help.h"
+
+#include "net/resolver.h"
+
+enum { LOOKUPS = 100, NAME_BYTES = 256 };
+
+static ls_actor actor;
+static unsigned told_count;
+
+static void told(ls_seat *seat, ls_lookup *lookup)
+{
+    assert_ptr_equal(seat->inside, &actor);
+    *(bool *)lookup->user = true;
+    told_count++;
+}
+
+static void wait_for(net_place *place, unsigned count)
+{
+    while (told_count < count) {
+        const ls_packet packet = net_next(place);
+        ls_packet_dispatch(&place->seat, &packet);
+    }
+}
+
+static ls_resolver *open_at(net_place *place, const char *servers)
+{
+    ls_resolver *resolver;
+    net_open(place);
+    ls_actor_init(&actor);
+    told_count = 0;
+    assert_int_equal(ls_resolver_open(place->port, &actor, servers, &resolver), LS_OK);
+    return resolver;
+}
+
+static void close_all(net_place *place, ls_resolver *resolver)
+{
+    ls_resolver_stop(resolver);
+    net_close(place);
+    ls_resolver_close(resolver);
+}
+
+static void this_machine_has_addresses(void **state)
+{
+    net_place place;
+    ls_lookup *lookup;
+    char name[NAME_BYTES];
+    bool told_it = false;
+    (void)state;
+    ls_resolver *resolver = open_at(&place, "");
+    assert_int_equal(gethostname(name, sizeof name), 0);
+    assert_int_equal(ls_resolver_ask(&place.seat, resolver, name, 80, told, &told_it, &lookup), LS_PENDING);
+    assert_false(told_it);
+    wait_for(&place, 1);
+    assert_true(told_it);
+    assert_int_equal(lookup->err, LS_OK);
+    assert_true(lookup->count >= 1);
+    assert_int_equal(lookup->addrs[0].port, 80);
+    ls_lookup_drop(lookup);
+    close_all(&place, resolver);
+}
+
+static void many_at_once_and_half_of_them_dropped(void **state)
+{
+    net_place place;
+    ls_lookup *lookups[LOOKUPS];
+    bool told_it[LOOKUPS] = {false};
+    (void)state;
+    ls_resolver *resolver = open_at(&place, "");
+    for (int i = 0; i < LOOKUPS; i++)
+        assert_int_equal(
+            ls_resolver_ask(&place.seat, resolver, "no-such-name.invalid", 80, told, &told_it[i], &lookups[i]),
+            LS_PENDING);
+    for (int i = 0; i < LOOKUPS; i += 2) ls_lookup_drop(lookups[i]);
+    wait_for(&place, LOOKUPS / 2);
+    for (int i = 0; i < LOOKUPS; i++) {
+        assert_int_equal(told_it[i], i % 2);
+        if (i % 2 == 0) continue;
+        assert_true(lookups[i]->err == LS_ENOENT ||
+                    lookups[i]->err == LS_ETIMEDOUT); /* the latter without a network */
+        assert_int_equal(lookups[i]->count, 0);
+        ls_lookup_drop(lookups[i]);
+    }
+    ls_packet packet;
+    while (ls_port_wait(place.port, &place.seat, &packet, 1, 100) == 1) ls_packet_dispatch(&place.seat, &packet);
+    assert_int_equal(told_count, LOOKUPS / 2);
+    close_all(&place, resolver);
+}
+
+static void name_servers_cannot_be_chosen(void **state)
+{
+    net_place place;
+    ls_lookup *lookup;
+    (void)state;
+    ls_resolver *resolver = open_at(&place, "127.0.0.1:53");
+    assert_int_equal(ls_resolver_ask(&place.seat, resolver, "example.org", 80, told, NULL, &lookup), LS_DONE);
+    assert_int_equal(lookup->err, LS_ENOTSUP);
+    ls_lookup_drop(lookup);
+    assert_int_equal(ls_resolver_ask(&place.seat, resolver, "localhost", 80, told, NULL, &lookup), LS_DONE);
+    assert_int_equal(lookup->err, LS_OK);
+    ls_lookup_drop(lookup);
+    close_all(&place, resolver);
+}
+
+static void names_are_utf8(void **state)
+{
+    static const char *const bad[] = {"", "\xff\xfe", "a\xc3"};
+    net_place place;
+    ls_lookup *lookup;
+    (void)state;
+    ls_resolver *resolver = open_at(&place, "");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(ls_resolver_ask(&place.seat, resolver, bad[i], 80, told, NULL, &lookup), LS_DONE);
+        assert_int_equal(lookup->err, LS_EINVAL);
+        ls_lookup_drop(lookup);
+    }
+    close_all(&place, resolver);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(this_machine_has_addresses),
+        cmocka_unit_test(many_at_once_and_half_of_them_dropped),
+        cmocka_unit_test(name_servers_cannot_be_chosen),
+        cmocka_unit_test(names_are_utf8),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
