@@ -176,7 +176,8 @@ int ls_text_save(const ls_text *text, const char *path)
     if (to == NULL) return ls_err_from_errno(errno);
     errno = EIO; /* unless the library says why */
     int failed = fwrite(text->bytes, 1, text->len, to) != text->len ? errno : 0;
-    /* A full disk may show only here. */
+    /* A full disk may show only here; not every library's fclose tells of it. */
+    if (fflush(to) != 0 && failed == 0) failed = errno;
     if (fclose(to) != 0 && failed == 0) failed = errno;
     errno = failed;
     return failed != 0 ? ls_err_from_errno(failed) : LS_OK;

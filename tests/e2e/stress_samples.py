@@ -7,19 +7,22 @@ import os
 import re
 import subprocess
 
-from luaserve_e2e import LUASERVE, WAIT
+from luaserve_e2e import LUASERVE, ROOT, WAIT, WINDOWS
 
-SAMPLE = os.path.join(os.path.dirname(LUASERVE), "tests", "report_sample")
+SAMPLE = [os.path.join(os.path.dirname(LUASERVE), "tests", "report_sample")]
+if WINDOWS:
+    SAMPLE = [os.path.join(ROOT, "third_party", "windows", "wine"), SAMPLE[0] + ".exe"]
 KINDS = ["closed", "open", "ramp", "short", "empty", "hostile", "long"]
 STATUS = {"open": 99, "short": 1, "empty": 99}
 
 
 @functools.lru_cache(maxsize=None)
 def report(kind, form):
-    done = subprocess.run([SAMPLE, kind, form], capture_output=True, timeout=WAIT * 3, check=False)
+    done = subprocess.run([*SAMPLE, kind, form], capture_output=True, timeout=WAIT * 3, check=False)
     assert done.returncode == STATUS.get(kind, 0), (done.returncode, done.stderr)
     assert done.stderr == b"", done.stderr
-    return done.stdout.decode("utf-8") if form != "text" else done.stdout.decode("utf-8", "replace")
+    out = done.stdout.replace(b"\r\n", b"\n") if WINDOWS else done.stdout  # the C library there has put in each \r
+    return out.decode("utf-8") if form != "text" else out.decode("utf-8", "replace")
 
 
 def strict_json(text):

@@ -10,7 +10,7 @@ import threading
 import time
 import zlib
 
-from luaserve_e2e import LUASERVE, WAIT, main, not_on_windows, repeats, scratch
+from luaserve_e2e import LUASERVE, WAIT, main, no_unix_sockets, not_on_windows, repeats, scratch
 from stress_e2e import FIRST, OK, Ran, Stress, head_of, stress
 
 
@@ -71,6 +71,7 @@ class Loads(Stress):
     def test_more_connections_than_requests(self):
         self.good(stress("-n", "3", "-c", "20", self.url + "/"), 3)
 
+    @no_unix_sockets
     def test_unix_sockets(self):
         self.good(stress("-n", "50", "http+unix:%s/http.sock" % self.server.dir), 50)
         self.good(stress("-n", "50", "--pipeline", "4", "unix:%s/echo.sock" % self.server.dir), 50)
@@ -116,7 +117,7 @@ class Loads(Stress):
         self.all_due(stress("--stages", "500ms:400,500ms:0", self.url + "/"), 200)
 
     def test_stages_of_connections(self):
-        ran = self.good(stress("--stages", "300ms:12c,300ms:2c", "-t", "2", self.url + "/"))
+        ran = self.good(stress("--stages", "300ms:12c,200ms:12c,300ms:2c", "-t", "2", self.url + "/"))
         most = max(point["connections"] for point in ran.report["series"])
         self.assertLessEqual(most, 12)
         self.assertGreaterEqual(ran.totals["connects"], 12)

@@ -4,7 +4,7 @@ import socket
 import struct
 import threading
 
-from luaserve_e2e import WAIT, main, run_program, scratch
+from luaserve_e2e import WAIT, main, run_program, scratch, not_on_windows
 from stress_e2e import FIRST, OK, Stress, head_of, stress
 
 
@@ -144,6 +144,7 @@ class Wrong(Stress):
         self.assertEqual(status, 0)
         self.assertIn("usage: luaserve stress [options] URL", out)
 
+    @not_on_windows("there is no limit of handles")
     def test_too_many_connections(self):
         self.fails(stress("-c", "1M", self.url), "descriptors", "ulimit -n")
 
