@@ -1,9 +1,8 @@
 /* signals_win32.c - see signals.h: the console's events. The system calls the handler on a thread that it makes for the
  * event. After a close of the window, a log-off or a shutdown the process ends when the handler returns, so there it waits
- * until the server has drained; the system gives it about 5 s (20 s at a shutdown). */
+ * until the server has drained, LS_CLOSE_WAIT_MS_MAX at most. */
+#include "server/signals_win32.h"
 #include "server/signals.h"
-
-#include <windows.h>
 
 #include <stdlib.h>
 
@@ -19,7 +18,7 @@ struct ls_signals {
 static SRWLOCK lock = SRWLOCK_INIT;
 static ls_signals *the_signals;
 
-static BOOL WINAPI handle_event(DWORD event)
+BOOL WINAPI ls_signals_handle(DWORD event)
 {
     HANDLE ended = NULL;
     AcquireSRWLockShared(&lock);
@@ -32,7 +31,7 @@ static BOOL WINAPI handle_event(DWORD event)
     }
     ReleaseSRWLockShared(&lock);
     if (ended != NULL) {
-        (void)WaitForSingleObject(ended, INFINITE);
+        (void)WaitForSingleObject(ended, LS_CLOSE_WAIT_MS_MAX);
         (void)CloseHandle(ended);
     }
     return signals != NULL;
@@ -56,7 +55,7 @@ int ls_signals_start(void (*asked)(void *user), void *user, ls_signals **out)
     err = LS_ESYS;
     (void)SetConsoleCtrlHandler(NULL, FALSE); /* a parent may have had Ctrl-C ignored, which is inherited */
     set_signals(signals);
-    if (!SetConsoleCtrlHandler(handle_event, TRUE)) goto fail_event;
+    if (!SetConsoleCtrlHandler(ls_signals_handle, TRUE)) goto fail_event;
     *out = signals;
     return LS_OK;
 
@@ -70,7 +69,7 @@ fail_alloc:
 
 void ls_signals_stop(ls_signals *signals)
 {
-    (void)SetConsoleCtrlHandler(handle_event, FALSE);
+    (void)SetConsoleCtrlHandler(ls_signals_handle, FALSE);
     set_signals(NULL); /* waits for a handler that is inside asked() */
     (void)SetEvent(signals->ended);
     (void)CloseHandle(signals->ended);

@@ -385,7 +385,7 @@ class Server:
     """One server process. `site` is the text of site.lua (None: no file is written, site_path is the one)."""
 
     def __init__(self, site, args=(), flags=(), listeners=1, env=None, nofile=None, prefix=(),
-                 site_path=None, cwd=None):
+                 site_path=None, cwd=None, stdin=subprocess.DEVNULL):
         self.dir = tempfile.mkdtemp(prefix="luaserve-e2e-")
         self.site = site_path or os.path.join(self.dir, "site.lua")
         if site is not None:
@@ -414,7 +414,7 @@ class Server:
         with open(self.out_path, "wb") as out:
             self.process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=out,
                 stderr=subprocess.PIPE,
                 cwd=cwd or self.dir,

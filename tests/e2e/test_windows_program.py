@@ -1,0 +1,90 @@
+"""luaserve.exe as a program among others on Windows: one file, small, that needs the system alone; Ctrl-C at its console."""
+import os
+import pty
+import struct
+import unittest
+
+from luaserve_e2e import E2E, LUASERVE, WINDOWS, main
+
+# All of them are parts of Windows 8 and later (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
+SYSTEM = {"advapi32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll", "ntdll.dll",
+          "shell32.dll", "user32.dll", "ws2_32.dll"}
+BYTES_MAX = 4 << 20
+
+
+def imports_of(image):
+    """The names of the DLLs that a PE image imports (Microsoft's "PE Format"): its import table, and the delayed one."""
+    def u32(at):
+        return struct.unpack_from("<I", image, at)[0]
+
+    header = u32(0x3C)
+    assert image[header:header + 4] == b"PE\0\0"
+    sections, optional = struct.unpack_from("<H", image, header + 6)[0], header + 24
+    assert struct.unpack_from("<H", image, optional)[0] == 0x20B, "PE32+"
+    table = optional + struct.unpack_from("<H", image, header + 20)[0]
+
+    def place(address):
+        """Where in the file it is."""
+        for n in range(sections):
+            size, start, raw_size, raw = struct.unpack_from("<IIII", image, table + 40 * n + 8)
+            if start <= address < start + max(size, raw_size):
+                return raw + address - start
+        raise AssertionError("an address outside of every section")
+
+    names = set()
+    for directory, entry, name_at in ((1, 20, 12), (13, 32, 4)):
+        address = u32(optional + 112 + 8 * directory)
+        at = place(address) if address else 0
+        while at and u32(at + name_at):
+            name = place(u32(at + name_at))
+            names.add(image[name:image.index(b"\0", name)].decode().lower())
+            at += entry
+    return names
+
+
+@unittest.skipUnless(WINDOWS, "of luaserve.exe")
+class File(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with open(LUASERVE + ".exe", "rb") as file:
+            cls.image = file.read()
+
+    def test_one_small_file(self):
+        self.assertLess(len(self.image), BYTES_MAX)
+
+    def test_it_needs_the_system_alone(self):
+        names = imports_of(self.image)
+        self.assertLessEqual({"kernel32.dll", "ws2_32.dll"}, names)
+        self.assertLessEqual(names, SYSTEM)
+
+
+@unittest.skipUnless(WINDOWS, "of luaserve.exe")
+class Console(E2E):
+    def test_ctrl_c_drains(self):
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        server = self.serve("""
+local ls = require "luaserve"
+local app, draining = ls.app(), false
+ls.on("drain", function() draining = true end)
+app:get("/held", function()
+  ls.log.info("held")
+  while not draining do ls.sleep(0.01) end
+  return "until the end"
+end)
+ls.listen("127.0.0.1:0", app)
+""", stdin=slave)
+        os.close(slave)
+        conn = self.connect(server=server)
+        conn.send(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
+        server.wait_log("held")
+        os.write(master, b"\x03")  # the key
+        response = conn.response()
+        self.assertEqual(response.text, "until the end")
+        self.assertTrue(response.closes)
+        self.assertEqual(server.wait(), 0)
+        self.assertTrue(server.logged("stopped"))
+
+
+if __name__ == "__main__":
+    main()
