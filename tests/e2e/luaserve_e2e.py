@@ -382,10 +382,11 @@ REPORT = re.compile(r"(ERROR|WARNING): (Address|Thread|Leak|Memory|UndefinedBeha
 
 
 class Server:
-    """One server process. `site` is the text of site.lua (None: no file is written, site_path is the one)."""
+    """One server process. `site` is the text of site.lua (None: no file is written, site_path is the one). `terminal`: its standard
+    input and output."""
 
     def __init__(self, site, args=(), flags=(), listeners=1, env=None, nofile=None, prefix=(),
-                 site_path=None, cwd=None, stdin=subprocess.DEVNULL):
+                 site_path=None, cwd=None, terminal=None):
         self.dir = tempfile.mkdtemp(prefix="luaserve-e2e-")
         self.site = site_path or os.path.join(self.dir, "site.lua")
         if site is not None:
@@ -414,8 +415,8 @@ class Server:
         with open(self.out_path, "wb") as out:
             self.process = subprocess.Popen(
                 command,
-                stdin=stdin,
-                stdout=out,
+                stdin=terminal or subprocess.DEVNULL,
+                stdout=terminal or out,
                 stderr=subprocess.PIPE,
                 cwd=cwd or self.dir,
                 env=environment,
