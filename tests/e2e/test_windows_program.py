@@ -73,7 +73,7 @@ app:get("/held", function()
   return "until the end"
 end)
 ls.listen("127.0.0.1:0", app)
-""", terminal=slave)
+""", terminal=slave, prefix=("setsid", "--ctty"))
         os.close(slave)
         conn = self.connect(server=server)
         conn.send(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
