@@ -34,6 +34,7 @@ local ls = {
   udp_connect = udp.connect,
   notify = notify.notify,
   socket = notify.socket,
+  safe_join = core.safe_join, -- a path below a directory, out of what a request says
 }
 
 local http_defaults = {}

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "proto/http_path.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/buffer.h"
@@ -282,6 +283,26 @@ static int core_stats(lua_State *L)
     return 1;
 }
 
+/* ls.safe_join(directory, path) -> "directory/path" | nil, message, "EINVAL": a path that came from outside, decoded, when it
+ * is the name of something inside the directory on every system (http_path.h). Raises for what is no string. */
+static int core_safe_join(lua_State *L)
+{
+    size_t directory_len, len;
+    const char *directory = luaL_checklstring(L, 1, &directory_len);
+    const char *path = luaL_checklstring(L, 2, &len);
+    const char *wrong = ls_http_path_wrong(path, len);
+    if (directory_len == 0 || strlen(directory) != directory_len)
+        return luaL_argerror(L, 1, "a directory; \".\" is the one that the server runs in");
+    if (wrong != NULL) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "this path is not served: %s", wrong);
+        lua_pushliteral(L, "EINVAL");
+        return 3;
+    }
+    lua_pushfstring(L, directory[directory_len - 1] == '/' ? "%s%s" : "%s/%s", directory, path);
+    return 1;
+}
+
 /* core.stop(): begin to drain, as SIGTERM does. */
 static int core_stop(lua_State *L)
 {
@@ -331,6 +352,7 @@ int ls_core_open(lua_State *L)
                                          {"processors", core_processors},
                                          {"percent_decode", core_percent_decode},
                                          {"last_segment", core_last_segment},
+                                         {"safe_join", core_safe_join},
                                          {"sleep", ls_core_sleep},
                                          {"after", ls_core_after},
                                          {"every", ls_core_every},

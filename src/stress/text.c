@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/fopen.h"
+#include "base/utf8.h"
 
 void ls_text_close(ls_text *text)
 {
@@ -101,38 +102,12 @@ void ls_text_json_number(ls_text *text, double number)
     ls_text_add(text, buffer, len);
 }
 
-/* The length of the UTF-8 sequence that begins here (RFC 3629 4: no surrogates, nothing overlong, nothing past
- * U+10FFFF); 0 when it is none. */
-static size_t utf8_len(const unsigned char *s, size_t len)
-{
-    unsigned low = 0x80, high = 0xbf; /* of the second byte */
-    size_t more;
-    if (s[0] < 0x80) return 1;
-    if (s[0] >= 0xc2 && s[0] <= 0xdf)
-        more = 1;
-    else if (s[0] >= 0xe0 && s[0] <= 0xef)
-        more = 2;
-    else if (s[0] >= 0xf0 && s[0] <= 0xf4)
-        more = 3;
-    else
-        return 0;
-    if (s[0] == 0xe0) low = 0xa0;
-    if (s[0] == 0xed) high = 0x9f;
-    if (s[0] == 0xf0) low = 0x90;
-    if (s[0] == 0xf4) high = 0x8f;
-    if (len <= more || s[1] < low || s[1] > high) return 0;
-    for (size_t i = 2; i <= more; i++) {
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    }
-    return more + 1;
-}
-
 void ls_text_json_string(ls_text *text, const char *bytes, size_t len)
 {
     const unsigned char *s = (const unsigned char *)bytes;
     ls_text_put(text, "\"");
     for (size_t i = 0; i < len;) {
-        size_t n = utf8_len(s + i, len - i);
+        size_t n = ls_utf8_len(s + i, len - i);
         if (n == 0) {
             ls_text_put(text, "\\ufffd");
             n = 1;
@@ -152,7 +127,7 @@ void ls_text_html(ls_text *text, const char *bytes, size_t len)
 {
     const unsigned char *s = (const unsigned char *)bytes;
     for (size_t i = 0; i < len;) {
-        size_t n = utf8_len(s + i, len - i);
+        size_t n = ls_utf8_len(s + i, len - i);
         if (n == 0 || (s[i] < 0x20 && s[i] != '\n' && s[i] != '\t') || s[i] == 0x7f)
             ls_text_put(text, "?");
         else if (s[i] == '&')

@@ -13,7 +13,8 @@ local function recorded(name)
 end
 
 for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "once", "on", "log", "buffer", "now",
-  "stats", "tcp", "connect", "udp", "udp_connect", "notify", "socket" } do
+  "stats", "tcp", "connect", "udp", "udp_connect", "notify", "socket",
+  "safe_join" } do
   core[name] = recorded(name)
 end
 

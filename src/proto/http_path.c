@@ -1,0 +1,80 @@
+/* http_path.c - see http_path.h. */
+#include "proto/http_path.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "proto/http_chars.h"
+#include "proto/http_text.h"
+
+enum { SHORT_BASE_MAX = 8, SHORT_EXTENSION_MAX = 3 }; /* of a file's short name (8.3) */
+
+/* Up to its first dot: what decides whether it is a device. */
+static size_t base_len(const char *name, size_t len)
+{
+    const char *dot = memchr(name, '.', len);
+    size_t n = dot != NULL ? (size_t)(dot - name) : len;
+    while (n > 0 && name[n - 1] == ' ') n--;
+    return n;
+}
+
+static bool is_one_of(const char *name, size_t len, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ls_text_same(name, len, names[i], strlen(names[i]))) return true;
+    return false;
+}
+
+static bool is_device(const char *name, size_t len)
+{
+    static const char *const whole[] = {"con", "prn", "aux", "nul", "clock$", "conin$", "conout$"};
+    static const char *const numbered[] = {"com", "lpt"};
+    static const char *const raised[] = {"\xc2\xb9", "\xc2\xb2", "\xc2\xb3"}; /* superscript digits count as digits */
+    const size_t n = base_len(name, len);
+    if (is_one_of(name, n, whole, sizeof whole / sizeof whole[0])) return true;
+    if (n < 4 || !is_one_of(name, 3, numbered, 2)) return false;
+    if (n == 4) return ls_char_digit(name[3]);
+    return n == 5 && is_one_of(name + 3, 2, raised, 3);
+}
+
+/* Windows gives files with long names such ones besides, so that a name would have a second spelling. */
+static bool is_short_name(const char *name, size_t len)
+{
+    const char *dot = memchr(name, '.', len);
+    const size_t base = dot != NULL ? (size_t)(dot - name) : len;
+    size_t digits = 0;
+    if (base > SHORT_BASE_MAX || (dot != NULL && len - base - 1 > SHORT_EXTENSION_MAX)) return false;
+    while (digits < base && ls_char_digit(name[base - 1 - digits])) digits++;
+    return digits > 0 && digits < base && name[base - 1 - digits] == '~';
+}
+
+static const char *name_wrong(const char *name, size_t len)
+{
+    if (len == 0) return "a name in it is empty";
+    if (len > LS_PATH_SEGMENT_BYTES_MAX) return "a name in it is longer than 255 bytes";
+    if (name[len - 1] == '.' || name[len - 1] == ' ') return "a name in it ends in a dot or a space";
+    for (size_t i = 0; i < len;) {
+        const size_t n = ls_utf8_len((const unsigned char *)name + i, len - i);
+        if (n == 0) return "it is no UTF-8";
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f) return "there is a control character in it";
+        if (strchr("\\:*?\"<>|", name[i]) != NULL) return "there is one of \\ : * ? \" < > | in it";
+        i += n;
+    }
+    if (is_device(name, len)) return "a name in it is that of a device";
+    if (is_short_name(name, len)) return "a name in it is that of another file, shortened";
+    return NULL;
+}
+
+const char *ls_http_path_wrong(const char *path, size_t len)
+{
+    const char *wrong = NULL;
+    if (len > LS_PATH_BYTES_MAX) return "it is longer than 4096 bytes";
+    for (size_t at = 0; at <= len && wrong == NULL;) {
+        const char *slash = memchr(path + at, '/', len - at);
+        const size_t n = slash != NULL ? (size_t)(slash - path) - at : len - at;
+        wrong = name_wrong(path + at, n);
+        at += n + 1;
+    }
+    return wrong;
+}

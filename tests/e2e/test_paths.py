@@ -1,0 +1,110 @@
+"""A site that serves a directory with ls.safe_join: what the file system is asked for is what may be, whatever is requested."""
+import os
+import shutil
+import tempfile
+import urllib.parse
+
+from luaserve_e2e import E2E, main
+
+# Every path that the file system is asked for is logged.
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/files/*path", function(req)
+  local path, why, code = ls.safe_join("PUBLIC", req.params.path)
+  if not path then
+    assert(code == "EINVAL")
+    return 404, why
+  end
+  ls.log.info("opens [" .. path .. "]")
+  local file = io.open(path, "rb")
+  if not file then return 404, "not there" end
+  local text = file:read("a")
+  file:close()
+  return text or 404 -- a directory can be opened, not read
+end)
+app:get("/misuse/:n", function(req)
+  local calls = {
+    function() return ls.safe_join() end, function() return ls.safe_join("a") end, function() return ls.safe_join({}, "a") end,
+    function() return ls.safe_join("", "a") end, function() return ls.safe_join("a\0b", "a") end,
+  }
+  local ok, err = pcall(calls[tonumber(req.params.n)])
+  return ok and "no error" or err
+end)
+app:get("/joins", function()
+  return table.concat({ ls.safe_join("a", "b"), ls.safe_join("a/", "b/c"), ls.safe_join("/", "b") }, "|")
+end)
+ls.listen("127.0.0.1:0", app)
+"""
+
+# Requested below /files/, as they stand: none of them may reach the file system.
+NEVER = [
+    "", "/", "//", ".", "..", "../secret.txt", "a/../../secret.txt", "%2e%2e/secret.txt", "%2e%2e%2fsecret.txt",
+    "..%5csecret.txt", "..\\secret.txt", "sub%5c..%5c..%5csecret.txt", "%5c%5chost%5cshare%5cfile", "//host/share/file",
+    "%5c%5c%3f%5cC:%5cWindows%5cwin.ini", "%5c%5c.%5cpipe%5cx", "%5c%3f%3f%5cC:%5ca", "C:", "C:/Windows/win.ini", "C:%5cWindows%5cwin.ini",
+    "C%3a/a", "/etc/passwd", "page.txt::$DATA", "page.txt:stream", "page.txt%3a%3a$DATA", "sub::$INDEX_ALLOCATION/a.txt",
+    "page.txt.", "page.txt..", "page.txt%20", "page.txt.%20.", "page.txt%2e", "sub./a.txt", "sub%20/a.txt", "...", ".%20", "..%20/secret.txt",
+    "CON", "con", "NUL", "nul.txt", "NUL.tar.gz", "AUX", "PRN", "COM1", "com1.txt", "LPT1", "CONIN$", "CONOUT$", "COM%C2%B9",
+    "sub/NUL", "NUL/page.txt", "con%20.txt", "LONGNA~1.TXT", "PROGRA~1/a", "SUBDIR~1/a.txt", "page%2A", "page.tx%3F", "%3Cpage",
+    "page%3E%3E", "page%22txt", "page%7C", "%0a", "page.txt%0d", "%7f", "%C0%AE%C0%AE/secret.txt", "%C0%AF", "%E0%80%AE%E0%80%AE/secret.txt",
+    "%ff", "a//page.txt", "sub/", "./page.txt", "sub/./a.txt", "%252e%252e/" + "x" * 256,
+]
+
+
+class Paths(E2E):
+    @classmethod
+    def setUpClass(cls):
+        cls.where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        cls.addClassCleanup(shutil.rmtree, cls.where, ignore_errors=True)
+        public = os.path.join(cls.where, "public")
+        os.makedirs(os.path.join(public, "sub"))
+        for name, text in (("secret.txt", "secret"), ("public/page.txt", "a page"), ("public/sub/a.txt", "a in sub"),
+                           ("public/日本語 ü.txt", "よし"), ("public/long name that is shortened.txt", "long"),
+                           ("public/.well-known", "known"), ("public/a~", "tilde"), ("public/%2e", "escape")):
+            with open(os.path.join(cls.where, name), "w", encoding="utf-8") as out:
+                out.write(text)
+        cls.SITE = SITE.replace("PUBLIC", public)
+        cls.public = public
+        super().setUpClass()
+
+    def asked(self, since):
+        """What the file system was asked for. The log is complete up to the last request, which is ours."""
+        last = "sentinel %d" % since
+        self.get("/files/" + urllib.parse.quote(last))
+        self.server.wait_log(r"opens \[.*/%s\]" % last, since)
+        asked = [line.split("opens [", 1)[1][:-1] for line in self.server.logged(r"opens \[", since)]
+        return asked[:-1]
+
+    def test_what_is_served(self):
+        since = self.server.mark()
+        names = []
+        for name, text in (("page.txt", "a page"), ("sub/a.txt", "a in sub"), ("日本語 ü.txt", "よし"), (".well-known", "known"),
+                           ("long name that is shortened.txt", "long"), ("a~", "tilde"), ("%2e", "escape")):
+            with self.subTest(name):
+                response = self.get("/files/" + urllib.parse.quote(name))
+                self.assertEqual((response.status, response.text), (200, text))
+                names.append(self.public + "/" + name)
+        for name in ("none.txt", "sub", "sub/none", "none/a"):
+            self.assertEqual(self.get("/files/" + name).status, 404)
+            names.append(self.public + "/" + name)
+        self.assertEqual(self.asked(since), names)
+
+    def test_what_never_reaches_the_file_system(self):
+        since = self.server.mark()
+        for name in NEVER:
+            with self.subTest(name):
+                response = self.get("/files/" + name)
+                self.assertIn(response.status, (400, 404))
+                self.assertNotIn("not there", response.text)
+        self.get("/files/%00")
+        self.get("/files/page.txt%00.html")
+        self.assertEqual(self.asked(since), [])
+
+    def test_joins(self):
+        self.assertEqual(self.get("/joins").text, "a/b|a/b/c|/b")
+        for n in range(1, 6):
+            self.assertIn("bad argument", self.get("/misuse/%d" % n).text)
+
+
+if __name__ == "__main__":
+    main()
