@@ -14,6 +14,7 @@ import machine
 import measure
 import measure_sockets
 import measure_stress
+import measure_windows
 import report
 import servers as catalogue_of
 from servers import Failed, Unavailable
@@ -82,6 +83,8 @@ leave, with nothing pinned. Over plain sockets every byte that comes back is com
 server on completions beside the one-to-one server (s6) and the one with a thread per client (s7), each started anew.
 The stress sections turn it round: the server is nginx (for s9 luaserve with examples/echo.lua), and what is measured
 is the generator, luaserve stress beside wrk.
+--windows measures hello from Lua in luaserve.exe under Wine, all of Wine's own processes counted, on our completion ports and
+on Wine's http.sys.
 Exit status: 0 when everything could be measured, whatever the verdicts; 1 when something failed to run."""
 
 
@@ -92,6 +95,7 @@ def parse_arguments():
     which.add_argument("--sections", help="a comma-separated choice (default: all over HTTP)")
     which.add_argument("--sockets", action="store_true", help="all sections over plain sockets")
     which.add_argument("--stress", action="store_true", help="all sections of luaserve stress, the load generator")
+    which.add_argument("--windows", action="store_true", help="luaserve.exe under Wine: our engine beside http.sys")
     parser.add_argument("--servers", help="a comma-separated choice, luaserve included (default: all)")
     parser.add_argument("--rounds", type=int, help="rounds of each measure (5)")
     parser.add_argument("--seconds", type=int, help="length of one CPU measure (3)")
@@ -380,6 +384,8 @@ def main():
     signal.signal(signal.SIGHUP, end_on_signal)
     if not args.no_install:
         machine.install_missing()
+    if args.windows:
+        return measure_windows.main(args)
     machine.build_programs(args.build)
     wanted = "luaserve" in args.servers
     luaserve = os.path.abspath(args.luaserve) if args.luaserve else machine.build_luaserve() if wanted else None
