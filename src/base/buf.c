@@ -19,6 +19,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/compiler.h"
 #include "base/err.h"
 #include "base/list.h"
 #include "base/thread.h"
@@ -282,7 +283,7 @@ void ls_pool_enter(ls_pool *pool)
 /* ---- blocks ---- */
 
 /* The free list is empty. Kept out of line: it would make the common way save registers. */
-__attribute__((noinline)) static ls_block *get_slowly(ls_pool *pool, size_t size, int index)
+LS_NOINLINE static ls_block *get_slowly(ls_pool *pool, size_t size, int index)
 {
     cache *const c = &pool->caches[index];
     if (atomic_load_explicit(&pool->returned, memory_order_relaxed) != NULL) take_returned(pool, NULL);

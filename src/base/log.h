@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#include "base/compiler.h"
+
 enum ls_log_level { LS_LOG_DEBUG, LS_LOG_INFO, LS_LOG_WARN, LS_LOG_ERROR, LS_LOG_OFF };
 
 /* Takes a whole line without its newline; called with no lock of the log held but the sink's own. */
@@ -19,7 +21,7 @@ const char *ls_log_level_name(enum ls_log_level level);
 
 /* printf(3) formats. A line break inside becomes "\n\t" so that one event stays recognisable, other control characters
  * but the tab become \xNN, line breaks at the end go; at most 16 KiB, the rest is cut and marked. */
-void ls_log(enum ls_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+LS_PRINTF(2, 3) void ls_log(enum ls_log_level level, const char *format, ...);
 void ls_log_text(enum ls_log_level level, const char *text, size_t len); /* no format */
 
 #endif

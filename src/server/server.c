@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -69,7 +70,7 @@ struct ls_server {
     bool control_done;
 };
 
-__attribute__((format(printf, 4, 5))) static int explain(int err, char *message, size_t bytes, const char *format, ...)
+LS_PRINTF(4, 5) static int explain(int err, char *message, size_t bytes, const char *format, ...)
 {
     va_list args;
     va_start(args, format);

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
+
 #define LS_HISTOGRAM_NS_MAX UINT64_C(3600000000000) /* one hour; longer ones are recorded as this, and counted */
 
 enum {
@@ -40,7 +42,7 @@ void ls_histogram_clear(ls_histogram *h);
 static inline size_t ls_histogram_slot(uint64_t ns)
 {
     const unsigned bits = LS_HISTOGRAM_DIGIT_BITS + 1;
-    unsigned shift = 64 - bits - (unsigned)__builtin_clzll(ns | ((UINT64_C(1) << bits) - 1));
+    unsigned shift = ls_high_bit(ns | ((UINT64_C(1) << bits) - 1)) + 1 - bits;
     return ((size_t)shift << LS_HISTOGRAM_DIGIT_BITS) + (size_t)(ns >> shift);
 }
 

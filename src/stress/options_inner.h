@@ -2,6 +2,7 @@
 #ifndef LS_STRESS_OPTIONS_INNER_H
 #define LS_STRESS_OPTIONS_INNER_H
 
+#include "base/compiler.h"
 #include "stress/options.h"
 
 typedef struct ls_why {
@@ -9,7 +10,7 @@ typedef struct ls_why {
     size_t bytes;
 } ls_why;
 
-void ls_why_set(ls_why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+LS_PRINTF(2, 3) void ls_why_set(ls_why *why, const char *format, ...);
 
 typedef struct ls_option {
     char letter;      /* of the command line; 0: none */

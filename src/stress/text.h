@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
+
 /* All zero is an empty text. */
 typedef struct ls_text {
     char *bytes; /* terminated by a zero that is not counted; NULL while nothing was added */
@@ -23,7 +25,7 @@ void ls_text_add(ls_text *text, const char *bytes, size_t len);
 void ls_text_put(ls_text *text, const char *string); /* up to its zero */
 
 /* printf(3) formats; for those of floating point numbers use ls_text_fixed(). */
-void ls_text_format(ls_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+LS_PRINTF(2, 3) void ls_text_format(ls_text *text, const char *format, ...);
 
 /* `number` with so many decimals (0 to 9), rounded; "." whatever the locale. One that is infinite, not a number or of
  * more than 9.2e18 units of the last decimal is written as "-". The second form writes to a buffer and returns it. */

@@ -1,0 +1,38 @@
+/* compiler.h - what C11 leaves to compilers: the header that picks. */
+#ifndef LS_BASE_COMPILER_H
+#define LS_BASE_COMPILER_H
+
+#include <stdint.h>
+
+/* LS_PRINTF(f, a): argument f is a printf(3) format for those from a on; checked where the compiler can.
+ * LS_NOINLINE: not to be put into its callers. ls_high_bit(n): the place of the highest bit that is set, 0 to 63; n is not 0. */
+#if defined(__GNUC__)
+#define LS_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define LS_NOINLINE __attribute__((noinline))
+static inline unsigned ls_high_bit(uint64_t n)
+{
+    return 63 - (unsigned)__builtin_clzll(n);
+}
+#elif defined(_MSC_VER)
+unsigned char _BitScanReverse64(unsigned long *place, unsigned __int64 n); /* as <intrin.h> has it */
+#pragma intrinsic(_BitScanReverse64)
+#define LS_PRINTF(f, a)
+#define LS_NOINLINE __declspec(noinline)
+static inline unsigned ls_high_bit(uint64_t n)
+{
+    unsigned long place;
+    (void)_BitScanReverse64(&place, n);
+    return place;
+}
+#else
+#define LS_PRINTF(f, a)
+#define LS_NOINLINE
+static inline unsigned ls_high_bit(uint64_t n)
+{
+    unsigned place = 0;
+    while (n >>= 1) place++;
+    return place;
+}
+#endif
+
+#endif
