@@ -8,7 +8,7 @@
  * LS_NOINLINE: not to be put into its callers. ls_high_bit(n): the place of the highest bit that is set, 0 to 63; n is not 0. */
 #if defined(__GNUC__)
 #define LS_PRINTF(f, a) __attribute__((format(printf, f, a)))
-#define LS_NOINLINE __attribute__((noinline))
+#define LS_NOINLINE     __attribute__((noinline))
 static inline unsigned ls_high_bit(uint64_t n)
 {
     return 63 - (unsigned)__builtin_clzll(n);
