@@ -23,4 +23,8 @@ int ls_plain_shutdown(ls_fd fd);
 
 ls_fd ls_plain_fileno(FILE *file);
 
+/* Somebody waits for input from here. A console of Windows gives single keys from now on, without showing them, until the program
+ * ends; nothing else changes. keys_posix.c, keys_win32.c. */
+void ls_plain_keys(ls_fd fd);
+
 #endif

@@ -456,6 +456,7 @@ int ls_core_notify(lua_State *L)
         notice_refused(notice);
         return push_refused(L, err);
     }
+    if (notice->filter & LS_EVENT_IN) ls_plain_keys(fd);
     handle->notice = notice;
     return 1;
 }

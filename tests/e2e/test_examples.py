@@ -1,12 +1,13 @@
 """Each program in examples/ is started as printed and does what it says."""
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import unittest
 
-from luaserve_e2e import E2E, LUASERVE, PROGRAM, ROOT, WAIT, main
+from luaserve_e2e import E2E, LUASERVE, PROGRAM, ROOT, WAIT, WINDOWS, main
 
 EXAMPLES = os.path.join(ROOT, "examples")
 HERE = "127.0.0.1:0"
@@ -132,18 +133,33 @@ class Responder(E2E):
             return all(float(last.get(name, -1)) >= count for name, count in at_least.items())
         self.eventually(there, "the counters reach %r" % at_least)
 
-    def test_a_key_stops_it(self):
+    def key(self, stdin, press):
+        """Start it with this standard input; `press` ends it."""
         program = [*PROGRAM, os.path.join(EXAMPLES, "responder.lua"), "http://127.0.0.1:0/"]
-        with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                              text=True) as server:
+        with subprocess.Popen(program, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
             try:
                 while "listening on" not in server.stderr.readline():
                     self.assertIsNone(server.poll(), "it ended before it listened")
-                server.stdin.write("x")
-                server.stdin.flush()
+                press(server)
                 self.assertEqual(server.wait(WAIT), 0)
             finally:
                 server.kill()
+
+    def test_a_key_stops_it(self):
+        def press(server):
+            server.stdin.write("x")
+            server.stdin.flush()
+
+        self.key(subprocess.PIPE, press)
+
+    def test_a_key_at_a_terminal_stops_it(self):
+        """Any key at a console of Windows; elsewhere a terminal hands over lines."""
+        master, slave = pty.openpty()
+        try:
+            self.key(slave, lambda _: os.write(master, b"x" if WINDOWS else b"x\n"))
+        finally:
+            os.close(master)
+            os.close(slave)
 
     def test_get_is_answered_and_anything_else_cut_off(self):
         server = self.start()
