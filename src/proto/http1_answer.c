@@ -102,6 +102,35 @@ static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
     return x->body_done || x->head.chunked || e->body_left <= c->http->config.pipeline_bytes_max;
 }
 
+/* The lines of every head, up to those that say what becomes of the connection. */
+static char *put_usual(char *to, ls_http1_seat *mine, const ls_http1_exchange *e, int64_t length, size_t type_len)
+{
+    const ls_exchange *x = &e->x;
+    const bool has_body = status_has_body(x->status);
+    const ls_http1_ready *ready = NULL;
+    if (x->status == 200 && type_len > 0 && length >= 0 && (ready = ready_for(mine, x->type)) != NULL) {
+        to = put(to, ready->text, ready->len);
+        to = put_number(to, (uint64_t)length);
+        return PUT(to, "\r\n");
+    }
+    to = put_status(to, x->status);
+    to = PUT(to, "Server: luaserve\r\n");
+    to = put_date(to, mine);
+    if (type_len > 0 && has_body) {
+        to = PUT(to, "Content-Type: ");
+        to = put(to, x->type, type_len);
+        to = PUT(to, "\r\n");
+    }
+    if (e->chunked_out) {
+        to = PUT(to, "Transfer-Encoding: chunked\r\n");
+    } else if (length >= 0 && has_body) {
+        to = PUT(to, "Content-Length: ");
+        to = put_number(to, (uint64_t)length);
+        to = PUT(to, "\r\n");
+    }
+    return to;
+}
+
 /* Queue the head, with `beside` bytes of room behind it in the same block; *at is where they may be written. `length` < 0:
  * chunked, or until the connection closes. */
 static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64_t length, size_t beside, char **at)
@@ -120,30 +149,8 @@ static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64
 
     char *const from = ls_stream_room(seat, &c->stream, HEAD_ROOM + type_len + fields_copied + beside);
     if (from == NULL) return LS_ENOMEM;
-    char *to = from;
     ls_http1_seat *mine = ls_http1_seat_of(c->http, seat);
-    const ls_http1_ready *ready = NULL;
-    if (x->status == 200 && type_len > 0 && length >= 0 && (ready = ready_for(mine, x->type)) != NULL) {
-        to = put(to, ready->text, ready->len);
-        to = put_number(to, (uint64_t)length);
-        to = PUT(to, "\r\n");
-    } else {
-        to = put_status(to, x->status);
-        to = PUT(to, "Server: luaserve\r\n");
-        to = put_date(to, mine);
-        if (type_len > 0 && has_body) {
-            to = PUT(to, "Content-Type: ");
-            to = put(to, x->type, type_len);
-            to = PUT(to, "\r\n");
-        }
-        if (e->chunked_out) {
-            to = PUT(to, "Transfer-Encoding: chunked\r\n");
-        } else if (length >= 0 && has_body) {
-            to = PUT(to, "Content-Length: ");
-            to = put_number(to, (uint64_t)length);
-            to = PUT(to, "\r\n");
-        }
-    }
+    char *to = put_usual(from, mine, e, length, type_len);
     if (!e->keep)
         to = PUT(to, "Connection: close\r\n");
     else if (old)

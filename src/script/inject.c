@@ -256,25 +256,12 @@ static void push_head(lua_State *L, size_t body_len, bool has_body)
     lua_concat(L, 2);
 }
 
-/* core.inject(dispatch, failed, method, target, headers, body|nil) -> status, headers, body | nil, message, code */
-int ls_core_inject(lua_State *L)
+/* Push the object for a request whose parts lie at 3 to 6, its head parsed. NULL: nil, message, code were pushed. */
+static injected *push_request(lua_State *L, const char *body, size_t body_len)
 {
-    ls_state *state = ls_state_of(L);
-    ls_http_config config;
+    const ls_http_limits limits = {65536, 65536, LS_HTTP_FIELDS_MAX};
     const char *why = NULL;
-    size_t head_len, body_len = 0;
-    luaL_checktype(L, 1, LUA_TFUNCTION);
-    luaL_checktype(L, 2, LUA_TFUNCTION);
-    (void)luaL_checkstring(L, 3);
-    (void)luaL_checkstring(L, 4);
-    luaL_checktype(L, 5, LUA_TTABLE);
-    const char *body = luaL_optlstring(L, 6, NULL, &body_len);
-    lua_settop(L, 6);
-    if (!state->loading) ls_task_may_wait(L);
-    if (state->injects_nested == INJECT_NESTED_MAX)
-        return luaL_error(L, "app:inject: more than %d requests inside each other while the site loads",
-                          INJECT_NESTED_MAX);
-
+    size_t head_len;
     injected *in = lua_newuserdatauv(L, sizeof *in, 2); /* 7 */
     memset(in, 0, sizeof *in);
     in->dispatch_ref = in->failed_ref = LUA_NOREF;
@@ -287,33 +274,54 @@ int ls_core_inject(lua_State *L)
     push_head(L, body_len, body != NULL);
     lua_pushvalue(L, -1);
     lua_setiuservalue(L, 7, 2);
-    const char *head = lua_tolstring(L, -1, &head_len);
+    in->x.bytes = lua_tolstring(L, -1, &head_len);
+    in->body = body != NULL ? body : "";
+    in->body_len = body_len;
 
-    ls_http_config_defaults(&config);
-    config.head = (ls_http_limits){65536, 65536, LS_HTTP_FIELDS_MAX};
-    const int parsed = ls_http1_parse(head, head_len, 0, &config.head, &in->x.head, &why);
-    if (parsed <= 0 || (size_t)parsed != head_len) {
-        lua_pushnil(L);
-        lua_pushfstring(L, "not a well-formed request: %s (%d)", why != NULL ? why : "the head ends early",
-                        parsed < 0 ? -parsed : 400);
-        lua_pushliteral(L, "EINVAL");
-        return 3;
+    const int parsed = ls_http1_parse(in->x.bytes, head_len, 0, &limits, &in->x.head, &why);
+    if (parsed > 0 && (size_t)parsed == head_len) {
+        lua_settop(L, 7);
+        return in;
     }
+    lua_pushnil(L);
+    lua_pushfstring(L, "not a well-formed request: %s (%d)", why != NULL ? why : "the head ends early",
+                    parsed < 0 ? -parsed : 400);
+    lua_pushliteral(L, "EINVAL");
+    return NULL;
+}
+
+/* core.inject(dispatch, failed, method, target, headers, body|nil) -> status, headers, body | nil, message, code */
+int ls_core_inject(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    ls_http_config config;
+    size_t body_len = 0;
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    (void)luaL_checkstring(L, 3);
+    (void)luaL_checkstring(L, 4);
+    luaL_checktype(L, 5, LUA_TTABLE);
+    const char *body = luaL_optlstring(L, 6, NULL, &body_len);
+    lua_settop(L, 6);
+    if (!state->loading) ls_task_may_wait(L);
+    if (state->injects_nested == INJECT_NESTED_MAX)
+        return luaL_error(L, "app:inject: more than %d requests inside each other while the site loads",
+                          INJECT_NESTED_MAX);
+
+    injected *in = push_request(L, body, body_len);
+    if (in == NULL) return 3;
     lua_pushvalue(L, 1);
     in->dispatch_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pushvalue(L, 2);
     in->failed_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     in->state = state;
-    in->body = body != NULL ? body : "";
-    in->body_len = body_len;
     in->x.transport = &inject_transport;
     in->x.carrier = in;
     in->x.id = (uint64_t)1 << 63 | (uint64_t)state->index << 40 | ++state->injected;
-    in->x.bytes = head;
+    ls_http_config_defaults(&config);
     in->x.body_bytes_max = config.body_bytes_max;
     in->x.status = 200;
     in->x.length = -1;
-    lua_settop(L, 7);
     if (state->loading) {
         state->load_waited = false;
         state->injects_nested++;
