@@ -32,7 +32,7 @@ static int body_bad(lua_State *L, ls_request *r, int err)
 
 static bool body_push(ls_request *r, ls_slice slice)
 {
-    if (r->body_count == r->body_room) {
+    if (r->body == NULL || r->body_count == r->body_room) {
         const unsigned room = r->body_room == 0 ? 8 : r->body_room * 2;
         ls_slice *body = realloc(r->body, room * sizeof *body);
         if (body == NULL) {
@@ -48,10 +48,9 @@ static bool body_push(ls_request *r, ls_slice slice)
 }
 
 /* Room for len bytes behind the last piece, in a block of our own; NULL: no memory. */
-static char *body_room(ls_request *r, size_t len)
+static char *body_room(ls_request *r, const ls_slice *last, size_t len)
 {
-    if (r->body_fill != NULL && r->body[r->body_count - 1].block == r->body_fill) {
-        const ls_slice *last = &r->body[r->body_count - 1];
+    if (r->body_fill != NULL && last->block == r->body_fill) {
         const size_t used = (size_t)(last->ptr - r->body_fill->data) + last->len;
         if (r->body_fill->cap - used >= len) return r->body_fill->data + used;
     }
@@ -73,8 +72,8 @@ static bool body_keep_slice(ls_request *r, ls_slice slice)
         ls_slice_drop(&slice);
         return true;
     }
-    if (r->body_count < PIECES_MANY || slice.len > PIECE_BYTES_SMALL) return body_push(r, slice);
-    char *to = body_room(r, slice.len);
+    if (last == NULL || r->body_count < PIECES_MANY || slice.len > PIECE_BYTES_SMALL) return body_push(r, slice);
+    char *to = body_room(r, last, slice.len);
     if (to != NULL) {
         memcpy(to, slice.ptr, slice.len);
         ls_pool_copied(ls_state_pool(r->state), slice.len);

@@ -60,8 +60,8 @@ function tests.wrong_calls_of_udp_name_the_line_and_what_would_be_right()
   for _, case in ipairs {
     { "the first argument says where to receive", nil, handler }, { "the handler is missing", 7000 },
     { "got a table", 7000, {} }, { "port is missing", {}, handler },
-    { "port must be a whole number from 0 (pick a free one) to 65535; got 65536", 65536, handler }, { "got 1.5", 1.5, handler },
-    { "got -1", -1, handler }, { "got 70000", "127.0.0.1:70000", handler }, { "is no address", "7000x", handler },
+    { "port must be a whole number from 0 (pick a free one) to 65535; got 65536", 65536, handler },
+    { "got 1.5", 1.5, handler }, { "got -1", -1, handler }, { "got 70000", "127.0.0.1:70000", handler }, { "is no address", "7000x", handler },
     { "is no address", "::1:7000", handler }, { "names are not looked up", "example.org:7000", handler },
     { "host must be a text", { host = 5, port = 1 }, handler },
     { "unknown option \"bacth\"; did you mean 'batch'?", { port = 1, bacth = 3 }, handler },
