@@ -192,7 +192,7 @@ int ls_httpsys_send_out(ls_seat *seat, ls_httpsys_exchange *e)
         const bool complete = e->x.answer == LS_ANSWER_DONE;
         size_t bytes;
         int err;
-        if (e->last_sent || (!complete && (e->out.count == 0 || !in_parts))) return LS_DONE;
+        if (e->last_sent || (!complete && (!in_parts || !ls_httpsys_has_output(e)))) return LS_DONE;
         if (!in_parts && (err = make_whole(e)) < 0) return err;
         const USHORT count = chunks_of(e, in_parts ? LS_HTTPSYS_CHUNKS : UINT16_MAX, &bytes);
         const bool last = complete && bytes == e->out.bytes;

@@ -121,7 +121,7 @@ static void after_exchange(ls_seat *seat, ls_httpsys_exchange *e)
 /* Suspended: until it resumes, what was written so far is sent. */
 static void leave_suspended(ls_seat *seat, ls_httpsys_exchange *e)
 {
-    if (e->out.count > 0 && !e->tx_pending && e->x.gone == 0) (void)ls_httpsys_flush(seat, &e->x);
+    if (ls_httpsys_has_output(e) && !e->tx_pending && e->x.gone == 0) (void)ls_httpsys_flush(seat, &e->x);
 }
 
 static void wake(ls_seat *seat, ls_httpsys_exchange *e)
@@ -309,7 +309,7 @@ static int body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
         if (x->gone != 0) return x->gone;
         if (e->rx_pending) return LS_PENDING; /* another task waits for it, or did */
         int err = LS_OK;
-        if (e->out.count > 0 && !e->tx_pending) err = ls_httpsys_send_out(seat, e); /* what the client may wait for */
+        if (ls_httpsys_has_output(e)) err = ls_httpsys_send_out(seat, e); /* the client may wait for it */
         if (err >= 0) err = receive(seat, e);
         if (err == LS_PENDING) return LS_PENDING;
         if (err == LS_ENOMEM) return LS_ENOMEM;

@@ -114,6 +114,12 @@ static inline ls_httpsys_exchange *ls_httpsys_of(ls_exchange *x)
     return LS_CONTAINER(x, ls_httpsys_exchange, x);
 }
 
+/* Of an answer that is not complete: there are parts, or its head, that have not left. */
+static inline bool ls_httpsys_has_output(const ls_httpsys_exchange *e)
+{
+    return e->out.count > 0 || (e->x.answer == LS_ANSWER_OPEN && !e->head_sent);
+}
+
 static inline void ls_httpsys_count(_Atomic uint64_t *counter)
 {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);

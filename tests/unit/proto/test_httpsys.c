@@ -289,6 +289,29 @@ static void parts_go_in_chunks(void **state)
     rig_close(r);
 }
 
+static void head_first(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    if (r->step++ == 0) {
+        assert_int_equal(x->transport->write(seat, x, NULL, 0), LS_DONE);
+        return;
+    }
+    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
+    rig_end(r, seat, x);
+}
+
+static void a_head_goes_before_there_are_parts(void **state)
+{
+    (void)state;
+    rig *r = rig_open(head_first, 1);
+    rig_arrives(r, (fake_request){.id = 1});
+    fake_calls("send:1,more receive:0,small ");
+    fake_wire("200 OK;Transfer-Encoding: chunked;Server: luaserve;;");
+    rig_resume(r);
+    fake_calls("entity:1,end ");
+    fake_wire("0\r\n\r\n");
+    rig_close(r);
+}
+
 static void for_http_1_0_the_end_of_the_connection_ends_them(void **state)
 {
     (void)state;
@@ -735,6 +758,7 @@ int main(void)
         cmocka_unit_test(nothing_is_copied),
         cmocka_unit_test(many_slices_go_in_several_calls),
         cmocka_unit_test(parts_go_in_chunks),
+        cmocka_unit_test(a_head_goes_before_there_are_parts),
         cmocka_unit_test(for_http_1_0_the_end_of_the_connection_ends_them),
         cmocka_unit_test(an_announced_length_needs_no_chunks),
         cmocka_unit_test(an_answer_that_is_not_whole_is_cut_off),
