@@ -269,7 +269,7 @@ static int put_head(ls_seat *seat, ls_httpsys_exchange *e, int64_t length)
     if (x->status == STATUS_RESET) length = 0;
     e->no_body = !has_body || x->status == STATUS_RESET || x->head.method == LS_HTTP_HEAD;
     e->chunked_out = length < 0 && has_body && !old && http->api.SendResponseEntityBody != NULL;
-    e->closes = x->close || atomic_load_explicit(&http->draining, memory_order_relaxed) ||
+    e->closes = x->close || !x->head.keep_alive || atomic_load_explicit(&http->draining, memory_order_relaxed) ||
                 (length < 0 && has_body && old); /* the end of the connection is the end of the body */
 
     response->Version = (HTTP_VERSION){1, 1};

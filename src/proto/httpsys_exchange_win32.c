@@ -186,6 +186,7 @@ void ls_httpsys_serve_too_large(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_ID
         give_up(http, id);
         return;
     }
+    memset(&e->x.head, 0, offsetof(ls_http_head, fields));
     e->x.head.version_minor = 1;
     e->x.head.method = LS_HTTP_OTHER;
     refuse(seat, e, 431, "request head too large");

@@ -84,7 +84,7 @@ typedef struct fake_request {
     HTTP_REQUEST_ID id;
     HTTP_VERB verb;
     const char *target, *length; /* Content-Length; NULL: none */
-    bool chunked, has_body, old, more_data;
+    bool chunked, has_body, old, closes, more_data;
 } fake_request;
 
 static PCSTR fake_text(char **to, const char *text)
@@ -113,6 +113,7 @@ static uint32_t fake_fill(HTTP_REQUEST *request, ULONG size, fake_request given)
     request->RawUrlLength = (USHORT)strlen(target);
     if (given.has_body) request->Flags = HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS;
     fake_known(request, &to, HttpHeaderHost, "h:80");
+    if (given.closes) fake_known(request, &to, HttpHeaderConnection, "close");
     if (given.length != NULL) fake_known(request, &to, HttpHeaderContentLength, given.length);
     if (given.chunked) fake_known(request, &to, HttpHeaderTransferEncoding, "chunked");
     assert_true((ULONG)(to - (char *)request) <= size);

@@ -135,6 +135,16 @@ static void a_request_is_answered_and_the_receive_posted_again(void **state)
     rig_close(r);
 }
 
+static void a_client_that_announces_its_last_request(void **state)
+{
+    (void)state;
+    rig *r = rig_open(hello, 1);
+    rig_arrives(r, (fake_request){.id = 1, .closes = true});
+    fake_calls("send:1,close receive:0,small ");
+    fake_wire("200 OK;Connection: close;Content-Length: 5;Content-Type: text/plain;Server: luaserve;;hello");
+    rig_close(r);
+}
+
 static void the_receive_does_not_wait_for_the_send(void **state)
 {
     (void)state;
@@ -752,6 +762,7 @@ int main(void)
         cmocka_unit_test(a_second_url_that_is_refused_takes_the_first_away),
         cmocka_unit_test(more_urls_than_there_is_room_for),
         cmocka_unit_test(a_request_is_answered_and_the_receive_posted_again),
+        cmocka_unit_test(a_client_that_announces_its_last_request),
         cmocka_unit_test(the_receive_does_not_wait_for_the_send),
         cmocka_unit_test(fields_go_where_the_system_knows_them),
         cmocka_unit_test(what_has_no_body_gets_none),
