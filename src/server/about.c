@@ -3,6 +3,7 @@
 
 #include "luaserve.h"
 #include "port/port.h"
+#include "proto/httpsys.h"
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -15,12 +16,16 @@ const char *ls_server_version(void)
     return LS_VERSION;
 }
 
+#define MADE_OF                \
+    "Lua: " LUA_RELEASE "\n"   \
+    "JSON: lua-cjson\n"        \
+    "names: " LS_RESOLVER "\n" \
+    "compiler: " COMPILER "\n" \
+    "HTTP engines: luaserve"
+
 const char *ls_server_build(void)
 {
-    return "Lua: " LUA_RELEASE "\n"
-           "JSON: lua-cjson\n"
-           "names: " LS_RESOLVER "\n"
-           "compiler: " COMPILER "\n";
+    return ls_httpsys_supported() ? MADE_OF " http.sys\n" : MADE_OF "\n";
 }
 
 const char *ls_server_backends(void)

@@ -31,6 +31,10 @@ class Misuse(unittest.TestCase):
         self.refused('ls.listen{ engine = "nginx", port = 0, app = app }', 'engine must be "luaserve" or', '"nginx"')
         self.refused('ls.listen{ url = "http://+:80/", port = 0, app = app }', 'url needs engine = "http.sys"')
 
+    def test_the_program_says_what_it_has(self):
+        _, out, _ = run_program(["--version"])
+        self.assertIn("\nHTTP engines: luaserve%s\n" % (" http.sys" if WINDOWS else ""), out)
+
     if not WINDOWS:
 
         def test_elsewhere_there_is_none(self):
@@ -222,6 +226,12 @@ if WINDOWS:
                 url = "http://+:%d/" % busy.getsockname()[1]
                 self.refused('ls.listen{ engine = "http.sys", url = "%s", app = app }' % url,
                              "http.sys refuses %s: another program" % url, "(error 32)")
+
+        def test_a_system_without_it(self):
+            with scratch(site_lua=HEAD + 'ls.listen{ engine = "http.sys", url = "http://+:80/", app = app }') as where:
+                status, _, err = run_program(["site.lua"], cwd=where, env={"WINEDLLOVERRIDES": "httpapi="})
+            self.assertEqual(status, 1, err)
+            self.assertIn('site.lua:4: the engine "http.sys" needs the HTTP Server API 2.0 (httpapi.dll)', err)
 
         def test_check_opens_nothing(self):
             with scratch(site_lua=HEAD + 'ls.listen{ engine = "http.sys", url = "http://+:80/", app = app }') as where:
