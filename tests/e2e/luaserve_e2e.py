@@ -169,16 +169,18 @@ class Conn:
     def half_close(self):
         self.sock.shutdown(socket.SHUT_WR)
 
+    def with_host(self, data):
+        """Wine's http.sys finds the site by the Host alone, and ends when that has no port."""
+        return data.replace(b"Host: h\r\n", self.host) if self.host else data
+
     def send(self, data):
-        if self.host:  # Wine's http.sys finds the site by that alone
-            data = data.replace(b"Host: h\r\n", self.host)
-        self.sock.sendall(data)
+        self.sock.sendall(self.with_host(data))
         return self
 
     def try_send(self, data):
         """Send what the peer takes; a peer that closed is no failure. True when all of it went."""
         try:
-            self.sock.sendall(data)
+            self.sock.sendall(self.with_host(data))
             return True
         except (BrokenPipeError, ConnectionResetError):
             return False
