@@ -262,15 +262,16 @@ static int put_head(ls_seat *seat, ls_httpsys_exchange *e, int64_t length)
     static const char name[] = "luaserve", chunked[] = "chunked", close[] = "close";
     ls_exchange *x = &e->x;
     ls_httpsys *http = e->http;
-    const bool has_body = status_has_body(x->status), old = x->head.version_minor == 0;
+    const bool has_body = status_has_body(x->status);
     HTTP_RESPONSE *response = &e->response;
     int err;
 
     if (x->status == STATUS_RESET) length = 0;
     e->no_body = !has_body || x->status == STATUS_RESET || x->head.method == LS_HTTP_HEAD;
-    e->chunked_out = length < 0 && has_body && !old && http->api.SendResponseEntityBody != NULL;
+    const bool open = length < 0 && has_body && http->api.SendResponseEntityBody != NULL;
+    e->chunked_out = open && x->head.version_minor > 0 && !e->newer;
     e->closes = x->close || !x->head.keep_alive || atomic_load_explicit(&http->draining, memory_order_relaxed) ||
-                (length < 0 && has_body && old); /* the end of the connection is the end of the body */
+                (open && !e->chunked_out); /* the end of the connection, of HTTP/2's stream, is that of the body */
 
     response->Version = (HTTP_VERSION){1, 1};
     response->StatusCode = (USHORT)x->status;

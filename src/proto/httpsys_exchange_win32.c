@@ -209,6 +209,7 @@ void ls_httpsys_serve(ls_seat *seat, ls_httpsys *http, ls_block *buffer)
     address(request->Address.pRemoteAddress, &e->remote);
     address(request->Address.pLocalAddress, &e->local);
     x->secure = request->pSslInfo != NULL;
+    e->newer = request->Version.MajorVersion > 1;
     const int err = ls_httpsys_head(request, buffer->data + buffer->cap - LS_HTTPSYS_NAMES_BYTES, &http->config.head,
                                     &x->head, &why);
     x->body_done = (request->Flags & HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS) == 0;

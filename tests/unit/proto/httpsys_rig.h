@@ -84,7 +84,7 @@ typedef struct fake_request {
     HTTP_REQUEST_ID id;
     HTTP_VERB verb;
     const char *target, *length; /* Content-Length; NULL: none */
-    bool chunked, has_body, old, closes, more_data;
+    bool chunked, has_body, old, newer, closes, more_data;
 } fake_request;
 
 static PCSTR fake_text(char **to, const char *text)
@@ -108,7 +108,7 @@ static uint32_t fake_fill(HTTP_REQUEST *request, ULONG size, fake_request given)
     memset((void *)request, 0, sizeof *request);
     request->RequestId = given.id;
     request->Verb = given.verb != 0 ? given.verb : HttpVerbGET;
-    request->Version = (HTTP_VERSION){1, given.old ? 0 : 1};
+    request->Version = given.newer ? (HTTP_VERSION){2, 0} : (HTTP_VERSION){1, given.old ? 0 : 1};
     request->pRawUrl = fake_text(&to, target);
     request->RawUrlLength = (USHORT)strlen(target);
     if (given.has_body) request->Flags = HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS;

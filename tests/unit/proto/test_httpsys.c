@@ -333,6 +333,20 @@ static void for_http_1_0_the_end_of_the_connection_ends_them(void **state)
     rig_close(r);
 }
 
+static void for_http_2_the_system_frames_them(void **state)
+{
+    (void)state;
+    rig *r = rig_open(parts, 1);
+    rig_arrives(r, (fake_request){.id = 1, .newer = true});
+    rig_resume(r);
+    fake_calls("send:1,more receive:0,small entity:1,close ");
+    fake_wire("200 OK;Connection: close;Server: luaserve;;abc0123456789abcdef");
+    r->run = hello;
+    rig_arrives(r, (fake_request){.id = 2, .newer = true});
+    fake_calls("send:2,end receive:0,small ");
+    rig_close(r);
+}
+
 static void announced(rig *r, ls_seat *seat, ls_exchange *x)
 {
     x->length = 19;
@@ -771,6 +785,7 @@ int main(void)
         cmocka_unit_test(parts_go_in_chunks),
         cmocka_unit_test(a_head_goes_before_there_are_parts),
         cmocka_unit_test(for_http_1_0_the_end_of_the_connection_ends_them),
+        cmocka_unit_test(for_http_2_the_system_frames_them),
         cmocka_unit_test(an_announced_length_needs_no_chunks),
         cmocka_unit_test(an_answer_that_is_not_whole_is_cut_off),
         cmocka_unit_test(who_writes_waits_for_a_slow_client),
