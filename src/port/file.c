@@ -58,7 +58,10 @@ void ls_files_close(ls_files *files)
 {
     bool started[LS_FILE_THREADS_MAX];
     ls_mutex_lock(&files->mutex);
-    assert(files->queued == 0);
+    for (ls_op *op = files->first; op != NULL; op = op->next) atomic_store(&file_of(op)->where, FILE_NOWHERE);
+    files->first = NULL;
+    files->last = &files->first;
+    files->queued = 0;
     files->closing = true;
     for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++) started[i] = files->places[i].state != PLACE_FREE;
     ls_cond_broadcast(&files->more);

@@ -9,6 +9,9 @@
  * LS_FILE_THREADS_MAX at most, started when there is work, ended when there was none for LS_FILE_IDLE_MS. They are asked in
  * the order of posting, and run at the same time: two operations that need an order need the first one's packet in between.
  *
+ * Operations that are still pending when the port is closed end in that call, which waits for them; there are no packets
+ * any more. Only then is their memory the caller's, and so is what they opened (op->fd).
+ *
  * Paths are UTF-8 where the system's are characters (Windows), else bytes; relative ones start at the working directory. */
 #ifndef LS_PORT_FILE_H
 #define LS_PORT_FILE_H
@@ -75,6 +78,9 @@ int ls_file_unlink(ls_seat *seat, ls_file_op *op, const char *path);
 
 /* Result 0 or what was left to say of earlier writes; fd is given up in any case but LS_ECANCELED. */
 int ls_file_close(ls_seat *seat, ls_file_op *op, ls_fd fd);
+
+/* Close a file that nothing is pending on, here and now. Not for one that was written to: it may wait for its device. */
+void ls_file_drop(ls_fd fd);
 
 /* Ask a pending operation to end now with LS_ECANCELED. One that has begun may complete otherwise, in its time. Either way
  * its one packet comes. Nothing happens when it is not pending. Any thread, as long as the memory of op is valid. */

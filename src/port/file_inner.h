@@ -21,7 +21,7 @@ typedef struct ls_file_engine {
 } ls_file_engine;
 
 int ls_files_open(ls_port *port, const ls_file_engine *engine, ls_files **out); /* engine NULL: the pool does all */
-void ls_files_close(ls_files *files); /* nothing is pending; waits for the pool's threads */
+void ls_files_close(ls_files *files); /* what waits ends without a packet; what runs is waited for */
 ls_files *ls_port_files(ls_port *port);
 
 /* Have the pool do it. LS_PENDING, or LS_ENOMEM: there is no thread, nor can one be had. */

@@ -125,6 +125,11 @@ static int64_t transfer(const ls_file_op *op)
     return ls_err_from_win32(error);
 }
 
+void ls_file_drop(ls_fd fd)
+{
+    CloseHandle((HANDLE)fd); /* NOLINT(performance-no-int-to-ptr) */
+}
+
 int64_t ls_file_run(ls_file_op *op)
 {
     const HANDLE file = (HANDLE)op->fd; /* NOLINT(performance-no-int-to-ptr) */

@@ -12,8 +12,7 @@
 #include "base/log.h"
 #include "port/uring_posix.h"
 
-enum { PASS_ON_MIN = 8 };   /* completions left over for which another thread is woken */
-enum { SUBMIT_EVERY = 16 }; /* waits */
+enum { PASS_ON_MIN = 8 }; /* completions left over for which another thread is woken */
 
 static ls_ring *ring_at(const struct ls_rings *rings, unsigned i)
 {
@@ -240,6 +239,7 @@ static void enter(ls_seat *seat, ls_ring *ring, int timeout_ms)
     const unsigned queued = ls_ring_publish(ring);
     ls_mutex_unlock(&ring->lock); /* others may add a wake-up and submit meanwhile: the kernel takes each entry once */
 
+    ring->since_ns = 0;
     const int error = ls_ring_enter(ring, queued, timeout_ms);
     ls_seat *self = seat; /* if somebody has taken the ring over, it is not ours to say that nobody sleeps */
     (void)atomic_compare_exchange_strong(&ring->asleep, &self, NULL);
@@ -255,10 +255,21 @@ static void enter(ls_seat *seat, ls_ring *ring, int timeout_ms)
         give_up(seat, ring, error);
 }
 
-/* Whether it is time to submit few entries, too: who always finds something may not come to the call that waits. */
-static bool is_busy_for_long(const ls_seat *seat)
+/* What was added waits for company, as long as there is other work: RING_SUBMIT_AT entries, or RING_SUBMIT_US. */
+static void submit_if_due(ls_ring *ring)
 {
-    return atomic_load_explicit(&seat->stats.waits, memory_order_relaxed) % SUBMIT_EVERY == 0;
+    const uint32_t queued = ls_ring_queued(ring);
+    if (queued == 0) {
+        ring->since_ns = 0;
+        return;
+    }
+    const uint64_t now_ns = ls_clock_ns();
+    if (ring->since_ns == 0) ring->since_ns = now_ns;
+    if (queued < RING_SUBMIT_AT && now_ns - ring->since_ns < RING_SUBMIT_US * UINT64_C(1000)) return;
+    ring->since_ns = 0;
+    ls_mutex_lock(&ring->lock);
+    ls_ring_submit(ring);
+    ls_mutex_unlock(&ring->lock);
 }
 
 static int uring_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
@@ -285,10 +296,8 @@ static int uring_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms
         const bool again = woken || atomic_load_explicit(&ring->epoll_events, memory_order_relaxed);
         enter(seat, ring, again ? 0 : timeout_ms);
         n = take_now(seat, ring, packets, max, &woken);
-    } else if (ls_ring_queued(ring) >= (is_busy_for_long(seat) ? 1 : RING_SUBMIT_AT)) {
-        ls_mutex_lock(&ring->lock);
-        ls_ring_submit(ring);
-        ls_mutex_unlock(&ring->lock);
+    } else {
+        submit_if_due(ring);
     }
     if (n > 0) {
         atomic_store_explicit(&ring->batch, (unsigned)n, memory_order_relaxed);
@@ -321,7 +330,10 @@ static int uring_open(ls_port *port)
 static void uring_close(ls_port *port)
 {
     struct ls_rings *rings = port->rings;
-    for (unsigned i = 0; i < atomic_load(&rings->count); i++) ls_ring_close(ring_at(rings, i));
+    for (unsigned i = 0; i < atomic_load(&rings->count); i++) {
+        ls_uring_files_end(ring_at(rings, i));
+        ls_ring_close(ring_at(rings, i));
+    }
     ls_mutex_close(&rings->mutex);
     free(rings);
 }

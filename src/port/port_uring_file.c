@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/clock.h"
 #include "port/file_posix.h"
 #include "port/uring_posix.h"
 
@@ -137,6 +138,43 @@ bool ls_uring_file_ended(ls_file_op *op, int32_t result)
     if (ended) atomic_store_explicit(&op->op.result, says, memory_order_relaxed);
     atomic_store(&op->where, FILE_NOWHERE);
     return ended;
+}
+
+/* One completion less. */
+static void ended(ls_ring *ring, uint64_t data, int32_t result)
+{
+    if (ls_ring_tag(data) != TAG_FILE) return;
+    ring->files--;
+    (void)ls_uring_file_ended(ls_ring_file_of(data), result);
+}
+
+void ls_uring_files_end(ls_ring *ring)
+{
+    if (ring->files == 0) return;
+    ls_mutex_lock(&ring->lock);
+    while (ls_ring_queued(ring) > 0) { /* the kernel has not seen these */
+        const uint32_t tail = atomic_load_explicit(&ring->sq_tail, memory_order_relaxed) - 1;
+        atomic_store_explicit(&ring->sq_tail, tail, memory_order_relaxed);
+        ended(ring, ring->sqes[tail & ring->sq_mask].user_data, -ECANCELED);
+    }
+    struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(TAG_CANCEL, 0, 0));
+    if (sqe != NULL) {
+        sqe->opcode = IORING_OP_ASYNC_CANCEL;
+        sqe->cancel_flags = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL;
+    }
+    while (ring->files > 0) {
+        if (ls_ring_ready(ring) == 0) {
+            /* A dead ring is looked at; so is one whose calls fail. */
+            const unsigned queued = ls_ring_publish(ring);
+            if (ring->fd < 0 || ls_ring_enter(ring, queued, RING_DYING_MS) != 0) ls_clock_sleep_ms(1);
+            continue;
+        }
+        const uint32_t head = atomic_load_explicit(ring->cq_khead, memory_order_relaxed);
+        const struct io_uring_cqe cqe = ring->cqes[head & ring->cq_mask];
+        atomic_store_explicit(ring->cq_khead, head + 1, memory_order_release);
+        ended(ring, cqe.user_data, cqe.res);
+    }
+    ls_mutex_unlock(&ring->lock);
 }
 
 const ls_file_engine ls_uring_files = {.post = file_post, .cancel = file_cancel};

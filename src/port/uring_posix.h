@@ -60,8 +60,9 @@ enum {
         200,             /* calls in a row that the kernel had no memory for: 1 ms each; then the ring is given up */
     RING_DEATHS_MAX = 8, /* rings given up, RING_DEATHS_MS apart at most; then the epoll set serves alone */
     RING_DEATHS_MS = 60000,
-    RING_DYING_MS = 10,  /* how often a ring that was given up is looked at */
-    RING_SUBMIT_AT = 32, /* entries that wait for a call while there is other work */
+    RING_DYING_MS = 10,   /* how often a ring that was given up is looked at */
+    RING_SUBMIT_AT = 64,  /* entries that wait for a call while there is other work, */
+    RING_SUBMIT_US = 200, /* and for how long */
     RINGS_MAX = 256,
     BUFFER_BYTES = LS_BLOCK_SMALL, /* so that a small receive can be filled, which tells that more is there */
     BUFFERS_FIRST = 128,           /* provided at first; doubled whenever they run out */
@@ -108,6 +109,7 @@ typedef struct ls_ring {
     int fd;                    /* -1: it was given up, and closed */
     bool dead, buried;         /* under lock: given up, nothing is added any more; the last completion has come */
     unsigned refused;          /* of the owner: calls in a row */
+    uint64_t since_ns;         /* of the owner: what was added waits for the next call since about then; 0: nothing */
     uint32_t awaited, files;   /* under lock: entries whose last completion was not taken; of these, on files */
 
     /* Submission, under lock. */
@@ -210,6 +212,7 @@ bool ls_uring_holds(const ls_port *port, ls_fd fd);
 
 /* port_uring_file.c */
 extern const ls_file_engine ls_uring_files;
+void ls_uring_files_end(ls_ring *ring); /* no thread waits: what it has of files ends, without packets */
 bool ls_uring_file_ended(ls_file_op *op,
                          int32_t result); /* the ring's lock is held. false: it is to be given to the pool */
 

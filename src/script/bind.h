@@ -43,6 +43,10 @@ void ls_timers_start(ls_state *state);                /* arm those defined while
 void ls_timers_drain(ls_seat *seat, ls_state *state); /* repeating ones stop */
 void ls_timers_free(ls_state *state);
 
+/* bind_file.c */
+int ls_res_file(lua_State *L);
+void ls_file_define(lua_State *L, ls_state *state);
+
 /* bind_job.c */
 int ls_core_spawn(lua_State *L);
 void ls_jobs_define(lua_State *L, ls_state *state);

@@ -456,11 +456,17 @@ static int res_newindex(lua_State *L)
 
 void ls_request_define_res(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"status", res_status}, {"header", res_header},
-                                       {"cookie", res_cookie}, {"write", res_write},
-                                       {"flush", res_flush},   {"send", res_send},
-                                       {"json", res_json},     {"redirect", res_redirect},
-                                       {"abort", res_abort},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"status", res_status},
+                                       {"header", res_header},
+                                       {"cookie", res_cookie},
+                                       {"write", res_write},
+                                       {"flush", res_flush},
+                                       {"send", res_send},
+                                       {"json", res_json},
+                                       {"redirect", res_redirect},
+                                       {"file", ls_res_file},
+                                       {"abort", res_abort},
+                                       {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_pushinteger(L, 1);

@@ -218,6 +218,7 @@ static int state_define(lua_State *L)
     ls_request_define_res(L, state);
     ls_buffer_define(L, state);
     ls_jobs_define(L, state);
+    ls_file_define(L, state);
     ls_timers_define(L, state);
     ls_udp_define(L, state);
     ls_notify_define(L, state);

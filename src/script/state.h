@@ -89,7 +89,7 @@ struct ls_state {
     struct ls_udp_script *udp;       /* of bind_udp.c */
     struct ls_notify_script *notify; /* of bind_notify.c */
     int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref,
-        connecting_meta_ref;
+        connecting_meta_ref, reading_meta_ref;
     ls_op start_op, drain_op, disconnect_op, collect_op;
     _Atomic bool collect_ordered; /* collect_op is on its way */
     bool collect_all;             /* it is to look at old objects, too; set before it is posted */

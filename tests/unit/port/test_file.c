@@ -448,6 +448,44 @@ static void a_port_closes_after_the_last_packet(void **state)
     close_all(&f);
 }
 
+static void a_port_that_closes_ends_what_is_pending(void **state)
+{
+    enum { POSTED = 12 };
+    static char room[POSTED][4];
+    ls_file_op ops[POSTED];
+    ls_seat seat;
+    int pipe_fds[2];
+    files f;
+    (void)state;
+    open_all(&f);
+    seat_of_the_pool(&f, &seat);
+    const bool ring = strcmp(ls_port_backend(f.place.port), "uring") == 0;
+    assert_int_equal(pipe(pipe_fds), 0);
+    gate_set(true);
+    for (int i = 0; i < POSTED; i++) {
+        ops[i] = op_new(&f);
+        if (i % 4 == 0) /* what no ring completes by itself */
+            assert_int_equal(ls_file_read(&f.place.seat, &ops[i], pipe_fds[0], room[i], 4, 0), LS_PENDING);
+        else if (i % 4 == 1)
+            assert_int_equal(ls_file_stat(&seat, &ops[i], f.dir), LS_PENDING);
+        else
+            assert_int_equal(ls_file_open(i % 4 == 2 ? &seat : &f.place.seat, &ops[i], f.dir, LS_FILE_READ),
+                             LS_PENDING);
+        ls_packet packet; /* the ring begins with some; what completes at once is no longer pending */
+        if (ring && i == POSTED / 2) (void)ls_port_wait(f.place.port, &f.place.seat, &packet, 1, 0);
+    }
+    gate_await(LS_FILE_THREADS_MAX);
+    gate_set(false);
+    ls_port_close(f.place.port);
+    for (int i = 0; i < POSTED; i++)
+        if (i % 4 >= 2 && ops[i].fd != LS_FD_NONE) ls_file_drop(ops[i].fd);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    assert_int_equal(rmdir(f.dir), 0);
+    ls_pool_close(f.place.seat.pool);
+    ls_pools_close(f.place.pools);
+}
+
 static void packets_are_dispatched_like_all_others(void **state)
 {
     static int called;
@@ -551,6 +589,7 @@ int main(void)
         cmocka_unit_test(without_a_thread_nothing_is_posted),
         cmocka_unit_test(a_thread_that_idles_ends_and_another_begins),
         cmocka_unit_test(a_port_closes_after_the_last_packet),
+        cmocka_unit_test(a_port_that_closes_ends_what_is_pending),
         cmocka_unit_test(packets_are_dispatched_like_all_others),
         cmocka_unit_test(a_read_that_has_begun_can_be_cancelled),
         cmocka_unit_test(a_thread_that_ends_leaves_its_operations_to_others),

@@ -1,0 +1,51 @@
+/* http_type.c - media types by the ending of a name. The types of web pages first: those are asked for. */
+#include "proto/http_type.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "proto/http_text.h"
+
+static const struct {
+    const char *ending, *type;
+} types[] = {
+    {"html", "text/html; charset=utf-8"},
+    {"css", "text/css; charset=utf-8"},
+    {"js", "text/javascript; charset=utf-8"},
+    {"png", "image/png"},
+    {"jpg", "image/jpeg"},
+    {"svg", "image/svg+xml"},
+    {"webp", "image/webp"},
+    {"woff2", "font/woff2"},
+    {"json", "application/json"},
+    {"txt", "text/plain; charset=utf-8"},
+    {"htm", "text/html; charset=utf-8"},
+    {"mjs", "text/javascript; charset=utf-8"},
+    {"ico", "image/vnd.microsoft.icon"},
+    {"jpeg", "image/jpeg"},
+    {"gif", "image/gif"},
+    {"avif", "image/avif"},
+    {"woff", "font/woff"},
+    {"wasm", "application/wasm"},
+    {"csv", "text/csv; charset=utf-8"},
+    {"md", "text/markdown; charset=utf-8"},
+    {"xml", "application/xml"},
+    {"pdf", "application/pdf"},
+    {"zip", "application/zip"},
+    {"gz", "application/gzip"},
+    {"mp3", "audio/mpeg"},
+    {"mp4", "video/mp4"},
+    {"webm", "video/webm"},
+};
+
+const char *ls_http_type_of(const char *path)
+{
+    const char *dot = NULL;
+    for (const char *at = path; *at != '\0'; at++) {
+        if (*at == '.') dot = at;
+        if (*at == '/' || *at == '\\') dot = NULL;
+    }
+    for (size_t i = 0; dot != NULL && i < sizeof types / sizeof types[0]; i++)
+        if (ls_text_same(dot + 1, strlen(dot + 1), types[i].ending, strlen(types[i].ending))) return types[i].type;
+    return "application/octet-stream";
+}

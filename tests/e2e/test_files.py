@@ -1,0 +1,183 @@
+"""res:file: a file as the body of an answer, opened and read without a thread that waits."""
+import email.utils
+import functools
+import json
+import os
+import shutil
+import tempfile
+
+from luaserve_e2e import WINDOWS, E2E, in_parallel, main, not_on_windows, request
+
+SITE = r"""
+local ls = require "luaserve"
+local dir = ...
+local app = ls.app()
+app:get("/files/*name", function(req, res) assert(res:file(dir .. "/" .. req.params.name)) end)
+app:get("/said/*name", function(req, res)
+  local ok, message, code = res:file(dir .. "/" .. req.params.name)
+  if not ok then return 404, { message = message, code = code } end
+end)
+app:get("/typed/*name", function(req, res)
+  res:status(203):header("X-Own", "1")
+  return res:file(dir .. "/" .. req.params.name, { type = "text/x-own" })
+end)
+app:get("/own-type/*name", function(req, res)
+  res:header("Content-Type", "application/x-mine")
+  res:file(dir .. "/" .. req.params.name)
+end)
+app:get("/twice", function(_, res)
+  res:file(dir .. "/small.txt")
+  local ok, why = pcall(res.file, res, dir .. "/small.txt")
+  ls.log.info("twice: " .. tostring(ok) .. " " .. tostring(why))
+end)
+app:get("/misuse/:what", function(req, res)
+  local ok, why
+  if req.params.what == "option" then ok, why = pcall(res.file, res, "x", { tpye = "text/plain" })
+  elseif req.params.what == "type" then ok, why = pcall(res.file, res, "x", { type = "a\r\nb" })
+  elseif req.params.what == "nul" then ok, why = pcall(res.file, res, "x\0y")
+  else ok, why = pcall(res.file, res, {}) end
+  return { ok = ok, why = tostring(why) }
+end)
+app:get("/", function() return "root" end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 2 }
+"""
+
+SIZES = (0, 1, 4095, 4096, 4097, 65536, 65537, 200000, 3000000)
+
+
+def content(size):
+    return bytes((i * 7 + size) & 255 for i in range(min(size, 1021))) * (size // min(size, 1021) + 1) if size else b""
+
+
+class Files(E2E):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="luaserve-files-")
+        cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
+        for size in SIZES:
+            cls.write("%d.bin" % size, content(size)[:size])
+        cls.write("small.txt", b"small\n")
+        cls.write("page.html", b"<p>page</p>\n")
+        os.mkdir(os.path.join(cls.dir, "folder"))
+
+    @classmethod
+    def write(cls, name, data):
+        with open(os.path.join(cls.dir, name), "wb") as out:
+            out.write(data)
+
+    def start(self):
+        return self.serve(SITE, args=(self.dir,), flags=("--threads", "2"))
+
+    def test_every_size_on_one_connection(self):
+        server = self.start()
+        quiet = self.quiet_fds(server)
+
+        def client(_):
+            with server.connect() as conn:
+                for size in SIZES:
+                    for method in ("GET", "HEAD"):
+                        response = conn.ask(method, "/files/%d.bin" % size)
+                        self.assertEqual(response.status, 200)
+                        self.assertEqual(response.header("Content-Length"), str(size))
+                        self.assertEqual(response.header("Content-Type"), "application/octet-stream")
+                        if method == "GET":
+                            self.assertEqual(response.body, content(size)[:size])
+
+        in_parallel([functools.partial(client, index) for index in range(8)])
+        self.eventually(lambda: server.fds() <= quiet, "every file was closed")
+        server.stop()
+
+    def test_headers(self):
+        server = self.start()
+        mtime = 981173106
+        os.utime(os.path.join(self.dir, "page.html"), (mtime, mtime))
+        response = server.get("/files/page.html")
+        self.assertEqual(response.text, "<p>page</p>\n")
+        self.assertEqual(response.header("Content-Type"), "text/html; charset=utf-8")
+        self.assertEqual(response.header("Last-Modified"), email.utils.formatdate(mtime, usegmt=True))
+        response = server.get("/typed/small.txt")
+        self.assertEqual((response.status, response.text), (203, "small\n"))
+        self.assertEqual(response.header("Content-Type"), "text/x-own")
+        self.assertEqual(response.header("X-Own"), "1")
+        response = server.get("/own-type/small.txt")
+        self.assertEqual(response.header("Content-Type"), "application/x-mine")
+        server.stop()
+
+    def test_what_cannot_be_sent_is_told_before_anything_has_left(self):
+        server = self.start()
+        cases = [("nowhere.txt", "ENOENT"), ("small.txt/below", "ENOENT"), ("folder", "EISDIR")]
+        if not WINDOWS:
+            os.mkfifo(os.path.join(self.dir, "fifo"))
+            cases.append(("fifo", "ENOTSUP"))
+        for name, code in cases:
+            with self.subTest(name):
+                response = server.get("/said/" + name)
+                self.assertEqual(response.status, 404)
+                self.assertEqual(json.loads(response.text)["code"], code)
+                self.assertTrue(json.loads(response.text)["message"])
+        server.stop()
+
+    def test_misuse(self):
+        server = self.start()
+        self.assertEqual(server.get("/twice").text, "small\n")
+        server.wait_log("twice: false .*was sent already")
+        for what, why in (
+            ("option", "res:file has no option 'tpye'; it has type"),
+            ("type", "media type"),
+            ("nul", "no NUL"),
+            ("path", "string expected, got table"),
+        ):
+            with self.subTest(what):
+                told = json.loads(server.get("/misuse/" + what).text)
+                self.assertFalse(told["ok"])
+                self.assertIn(why, told["why"])
+        server.stop()
+
+    def test_clients_that_go_away_cost_nothing(self):
+        server = self.start()
+        quiet = self.quiet_fds(server)
+        for index in range(20):
+            with server.connect(rcvbuf=4096) as conn:
+                conn.send(request("GET", "/files/3000000.bin"))
+                if index % 2:
+                    conn.sock.recv(1000)
+        self.eventually(lambda: server.fds() <= quiet, "files and connections were closed")
+        self.assertEqual(server.get("/").text, "root")
+        server.stop()
+
+    def test_a_file_that_becomes_shorter_cuts_the_connection(self):
+        server = self.start()
+        size = 40000000
+        path = os.path.join(self.dir, "shrinks.bin")
+        with open(path, "wb") as out:
+            out.truncate(size)
+        with server.connect(rcvbuf=4096) as conn:
+            conn.send(request("GET", "/said/shrinks.bin"))
+            got = len(conn.sock.recv(1000))
+            os.truncate(path, 1000)
+            try:
+                while True:
+                    more = len(conn.sock.recv(1 << 20))
+                    got += more
+                    if more == 0:
+                        break
+            except ConnectionResetError:
+                pass
+        self.assertLess(got, size)
+        self.assertEqual(server.get("/").text, "root")
+        server.stop()
+
+    @not_on_windows("SIGTERM")
+    def test_a_drain_waits_for_a_file_that_is_being_sent(self):
+        server = self.start()
+        with server.connect() as conn:
+            conn.send(request("GET", "/files/3000000.bin"))
+            begun = conn.sock.recv(100)
+            server.process.terminate()
+            rest = conn.rest()
+            self.assertTrue((begun + rest).endswith(content(3000000)[:3000000]))
+        self.assertEqual(server.wait(), 0)
+
+
+if __name__ == "__main__":
+    main()

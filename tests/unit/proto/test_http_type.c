@@ -1,0 +1,30 @@
+/* test_http_type.c - media types by the ending of a name. */
+#include "support.h"
+
+#include "proto/http_type.h"
+
+static void endings_have_their_types(void **state)
+{
+    (void)state;
+    assert_string_equal(ls_http_type_of("index.html"), "text/html; charset=utf-8");
+    assert_string_equal(ls_http_type_of("/srv/a.b/app.min.js"), "text/javascript; charset=utf-8");
+    assert_string_equal(ls_http_type_of("C:\\site\\PHOTO.JPG"), "image/jpeg");
+    assert_string_equal(ls_http_type_of("x.webm"), "video/webm");
+}
+
+static void everything_else_is_bytes(void **state)
+{
+    static const char *const names[] = {"", "html", "html.", ".", "a.htmlx", "a.ht", "dir.html/file", "dir.css\\file"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_string_equal(ls_http_type_of(names[i]), "application/octet-stream");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(endings_have_their_types),
+        cmocka_unit_test(everything_else_is_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
