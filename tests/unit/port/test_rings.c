@@ -164,5 +164,6 @@ int main(void)
         cmocka_unit_test(a_ring_that_dies_costs_nothing),
         cmocka_unit_test(sends_that_wait_for_a_dead_ring_leave),
     };
+    assert_int_equal(setenv("LS_TEST_BACKEND", "uring", 1), 0); /* for no other */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
