@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "port/file.h"
+#include "port/notify.h"
 
 enum { ROUNDS = 12 }; /* more than there are rings to be had: in the end the epoll set serves alone */
 
@@ -158,11 +159,47 @@ static void sends_that_wait_for_a_dead_ring_leave(void **state)
     net_close(&place);
 }
 
+/* A thread that always finds something never comes to the call that waits: what it has added leaves all the same. */
+static void what_is_added_leaves_although_there_is_always_something(void **state)
+{
+    int always[2];
+    net_place place;
+    ls_packet packet;
+    (void)state;
+    net_open(&place);
+    net_pair(&always[0], &always[1]);
+    net_write(always[1], "x", 1);
+    ls_registration level = {.fd = always[0],
+                             .key = &level,
+                             .events = LS_EVENT_IN,
+                             .trigger = LS_TRIGGER_PERSISTENT | LS_TRIGGER_LEVEL,
+                             .operation = LS_NOTIFY_REGISTER};
+    assert_int_equal(ls_port_notify(place.port, NULL, &level, 1, NULL, 0, 0), 0);
+    assert_int_equal(level.result, LS_OK);
+    assert_ptr_equal(net_next(&place).key, &level);
+
+    ls_file_op op = {.op = {.done = never_done, .key = &op}};
+    assert_int_equal(ls_file_stat(&place.seat, &op, "/"), LS_PENDING);
+    const uint64_t from_ns = ls_clock_ns();
+    bool done = false;
+    while (!done && ls_clock_ns() - from_ns < UINT64_C(5000000000)) {
+        assert_int_equal(ls_port_wait(place.port, &place.seat, &packet, 1, 0), 1); /* always */
+        done = packet.op == &op.op;
+    }
+    assert_true(done);
+    ls_port_forget(place.port, always[0]);
+    close(always[0]);
+    close(always[1]);
+    while (ls_port_wait(place.port, &place.seat, &packet, 1, 0) > 0) continue;
+    net_close(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ring_that_dies_costs_nothing),
         cmocka_unit_test(sends_that_wait_for_a_dead_ring_leave),
+        cmocka_unit_test(what_is_added_leaves_although_there_is_always_something),
     };
     assert_int_equal(setenv("LS_TEST_BACKEND", "uring", 1), 0); /* for no other */
     return cmocka_run_group_tests(tests, NULL, NULL);
