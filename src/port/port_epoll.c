@@ -129,12 +129,12 @@ void ls_port_close(ls_port *port)
 {
     assert(ls_slots_count(port->socks) == 0);
     assert(atomic_load(&port->waiting) == 0);
+    ls_files_close(port->files); /* first: its threads may post */
     while (port->first != NULL) { /* bare posts that nobody waited for any more */
         ls_op *op = port->first;
         port->first = op->next;
         if (op->flags & FLAG_HEAP_NODE) free(op);
     }
-    ls_files_close(port->files);
     port->engine->close(port);
     kernel_close(port);
     ls_notices_close(port->notices);
