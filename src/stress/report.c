@@ -113,13 +113,15 @@ static int blame(const char *path, int err, char *why, size_t why_size)
 static int probe(const char *path, char *why, size_t why_size)
 {
     if (path == NULL) return LS_OK;
+    bool is_new = false;
     FILE *to = ls_fopen(path, "r+b"); /* a pipe does not wait for its other end with this */
     if (to == NULL) {
-        const bool is_new = errno == ENOENT;
+        is_new = errno == ENOENT;
         if ((to = ls_fopen(path, "ab")) == NULL) return blame(path, ls_err_from_errno(errno), why, why_size);
-        if (is_new) (void)ls_remove(path); /* a run that comes to nothing leaves no empty report */
     }
     fclose(to);
+    if (is_new)
+        (void)ls_remove(path); /* a run that comes to nothing leaves no empty report; Windows removes no open file */
     return LS_OK;
 }
 
