@@ -12,19 +12,19 @@ static bool one_of(unsigned flags, unsigned a, unsigned b)
     return (flags & (a | b)) == a || (flags & (a | b)) == b;
 }
 
-static int carry_out(ls_port *port, const ls_registration *registration)
+static int check(const ls_registration *registration)
 {
     const unsigned trigger = registration->trigger;
     switch (registration->operation) {
-    case LS_NOTIFY_NONE: return LS_OK;
     case LS_NOTIFY_REGISTER:
     case LS_NOTIFY_ENABLE:
         if ((registration->events & ~(unsigned)EVENTS_ALL) || (trigger & ~(unsigned)TRIGGERS_ALL)) return LS_EINVAL;
         if (!one_of(trigger, LS_TRIGGER_ONESHOT, LS_TRIGGER_PERSISTENT)) return LS_EINVAL;
         if (!one_of(trigger, LS_TRIGGER_LEVEL, LS_TRIGGER_EDGE)) return LS_EINVAL;
-        return ls_port_register_one(port, registration);
+        return LS_OK;
+    case LS_NOTIFY_NONE:
     case LS_NOTIFY_DISABLE:
-    case LS_NOTIFY_REMOVE: return ls_port_register_one(port, registration);
+    case LS_NOTIFY_REMOVE: return LS_OK;
     default: return LS_EINVAL;
     }
 }
@@ -33,10 +33,9 @@ int ls_port_notify(ls_port *port, ls_seat *seat, ls_registration *registrations,
                    int max, int timeout_ms)
 {
     bool failed = false;
-    for (size_t i = 0; i < count; i++) {
-        registrations[i].result = carry_out(port, &registrations[i]);
-        if (registrations[i].result < 0) failed = true;
-    }
+    for (size_t i = 0; i < count; i++) registrations[i].result = check(&registrations[i]);
+    if (count > 0) ls_port_register(port, registrations, count);
+    for (size_t i = 0; i < count; i++) failed = failed || registrations[i].result < 0;
     return max > 0 && seat != NULL ? ls_port_wait(port, seat, packets, max, failed ? 0 : timeout_ms) : 0;
 }
 

@@ -104,7 +104,8 @@ typedef struct ls_taker {
 } ls_taker;
 void ls_taker_take(ls_seat *seat, const ls_packet *packet);
 
-/* The part that each back end supplies: one valid registration, its result. ls_port_notify calls it. */
-int ls_port_register_one(ls_port *port, const ls_registration *registration);
+/* The part that each back end supplies: carry out those that are valid (result is LS_OK) and ask for something, in order, and
+ * set their results. ls_port_notify calls it. */
+void ls_port_register(ls_port *port, ls_registration *registrations, size_t count);
 
 #endif

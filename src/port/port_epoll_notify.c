@@ -232,7 +232,7 @@ static int remove_now(ls_port *port, notice *at, ls_fd fd)
     return LS_OK;
 }
 
-int ls_port_register_one(ls_port *port, const ls_registration *registration)
+static int register_one(ls_port *port, const ls_registration *registration)
 {
     const ls_fd fd = registration->fd;
     const bool first = registration->operation == LS_NOTIFY_REGISTER;
@@ -258,6 +258,13 @@ int ls_port_register_one(ls_port *port, const ls_registration *registration)
         err = remove_now(port, at, fd);
     ls_mutex_unlock(lock_of(port->notices, fd));
     return err;
+}
+
+void ls_port_register(ls_port *port, ls_registration *registrations, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (registrations[i].result == LS_OK && registrations[i].operation != LS_NOTIFY_NONE)
+            registrations[i].result = register_one(port, &registrations[i]);
 }
 
 /* The kernel takes a number once. So when a socket of the port gets in, what was registered for its number before was of a

@@ -52,6 +52,7 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
 fail_timers:
     ls_win32_timers_close(port);
 fail_notices:
+    ls_notices_stop(port->notices);
     ls_notices_close(port->notices);
 fail_iocp:
     CloseHandle(port->iocp);
@@ -64,19 +65,29 @@ fail_port:
     return err;
 }
 
-void ls_port_close(ls_port *port)
+/* What nobody waited for any more: bare posts, and the ends of polls. */
+static void drain(ls_port *port)
 {
     OVERLAPPED_ENTRY entry;
     ULONG got = 0;
+    for (;;) {
+        const DWORD wait_ms = ls_notices_watch(port->notices) ? INFINITE : 0;
+        if (!GetQueuedCompletionStatusEx(port->iocp, &entry, 1, &got, wait_ms, FALSE) || got == 0) return;
+        ls_op *op = (ls_op *)(void *)entry.lpOverlapped;
+        win_request *request = (win_request *)(void *)entry.lpOverlapped;
+        if (entry.lpCompletionKey == KEY_OP && (op->flags & FLAG_HEAP_NODE)) free(op);
+        if (entry.lpCompletionKey == KEY_REQUEST && request->what == WIN_WATCH) ls_win32_free_watch(port, request);
+    }
+}
+
+void ls_port_close(ls_port *port)
+{
     assert(ls_slots_count(port->socks) == 0);
     ls_files_close(port->files);
     ls_win32_timers_close(port);
+    ls_notices_stop(port->notices);
+    drain(port);
     ls_notices_close(port->notices);
-    /* Bare posts that nobody waited for any more. */
-    while (GetQueuedCompletionStatusEx(port->iocp, &entry, 1, &got, 0, FALSE) && got == 1) {
-        ls_op *op = (ls_op *)(void *)entry.lpOverlapped;
-        if (entry.lpCompletionKey == KEY_OP && (op->flags & FLAG_HEAP_NODE)) free(op);
-    }
     while (port->first != NULL) {
         ls_op *op = port->first;
         port->first = op->next;
@@ -212,18 +223,21 @@ enum { WAIT_LACK_MS_MAX = 60000 };
 
 static bool take_entry(ls_seat *seat, const OVERLAPPED_ENTRY *entry, ls_packet *out)
 {
+    const uint32_t bytes = entry->dwNumberOfBytesTransferred;
     if (entry->lpCompletionKey == KEY_OP) return take_op(seat->port, (ls_op *)(void *)entry->lpOverlapped, out);
     if (entry->lpCompletionKey == KEY_HANDLE) {
         ls_win32_handled(entry, out);
         return true;
     }
+    if ((entry->lpCompletionKey & KEY_KINDS) == KEY_SOCKET)
+        return ls_win32_processed(seat->port, entry->lpCompletionKey, bytes, out);
     win_request *request = (win_request *)(void *)entry->lpOverlapped;
-    const uint32_t bytes = entry->dwNumberOfBytesTransferred;
     switch (request->what) {
     case WIN_RECEIVE: return ls_win32_received(seat, request, bytes, out);
     case WIN_SEND: return ls_win32_transmitted(seat, request, bytes, out);
     case WIN_ACCEPT: return ls_win32_accepted(seat, request, out);
-    default: return ls_win32_polled(seat->port, request, out);
+    case WIN_WATCH: ls_win32_watched(request); return false;
+    default: return ls_win32_polled(request, out);
     }
 }
 

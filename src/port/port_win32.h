@@ -21,7 +21,8 @@
  * Everything that happens to one socket happens under its mutex, system calls included: they do not block.
  *
  * The files: port_win32.c (open, queue, wait), port_win32_sock.c (attach, close, receive, send, connect),
- * port_win32_accept.c, port_win32_datagram.c, port_win32_notify.c, port_win32_timer.c, port_win32_handle.c (handles of others).
+ * port_win32_accept.c, port_win32_datagram.c, port_win32_timer.c, port_win32_handle.c (handles of others); notifications:
+ * port_win32_notify.h.
  *
  * Locks: a socket's mutex before the port's mutex; heap_mutex before the port's mutex. */
 #ifndef LS_PORT_PORT_WIN32_H
@@ -50,9 +51,15 @@ enum {
 enum { FLAG_HEAP_NODE = 1 };       /* a packet without an op: free the node when it is taken */
 enum { SEND_BYTES_MAX = 1 << 16 }; /* of one WSASend */
 
-enum { KEY_REQUEST, KEY_OP, KEY_HANDLE }; /* completion keys: what lpOverlapped is */
+enum { /* completion keys: what lpOverlapped is */
+       KEY_REQUEST,
+       KEY_OP,
+       KEY_HANDLE,
+       KEY_SOCKET, /* the lowest two bits: no OVERLAPPED, ProcessSocketNotifications tells of a socket */
+       KEY_KINDS = 3,
+};
 
-typedef enum win_what { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL } win_what;
+typedef enum win_what { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL, WIN_WATCH } win_what;
 
 typedef struct win_request {
     OVERLAPPED overlapped; /* first */
@@ -166,12 +173,21 @@ void ls_win32_feed_starved(ls_port *port);
 void ls_win32_mark_attached(ls_port *port, ls_fd fd, bool attached); /* for operations: it is not registered */
 bool ls_win32_is_registered(ls_port *port, ls_fd fd);
 int ls_notices_open(ls_port *port, ls_notices **out);
+void ls_notices_stop(ls_notices *notices);        /* nothing new comes of them */
+bool ls_notices_watch(const ls_notices *notices); /* packets of watches were not taken yet */
 void ls_notices_close(ls_notices *notices);
-bool ls_win32_polled(ls_port *port, win_request *request, ls_packet *out);
 bool ls_win32_take_look(ls_op *op, ls_packet *out);
-bool ls_win32_take_edge(ls_op *op, ls_packet *out);
 bool ls_win32_take_queued_notice(ls_port *port, const ls_op *node); /* false: out of date */
-void ls_win32_look_again(ls_port *port);                            /* before a wait */
+void ls_win32_watched(win_request *request);
+void ls_win32_free_watch(ls_port *port, win_request *request);
+
+/* port_win32_poll.c */
+bool ls_win32_polled(win_request *request, ls_packet *out);
+bool ls_win32_take_edge(ls_op *op, ls_packet *out);
+void ls_win32_look_again(ls_port *port); /* before a wait */
+
+/* port_win32_process.c */
+bool ls_win32_processed(ls_port *port, ULONG_PTR key, uint32_t events, ls_packet *out);
 
 /* port_win32_handle.c: the packet of an operation on a bound handle */
 void ls_win32_handled(const OVERLAPPED_ENTRY *entry, ls_packet *out);

@@ -3,6 +3,7 @@
 
 #include <io.h>
 #include <stdbool.h>
+#include <winternl.h>
 
 #include "port/notify.h"
 
@@ -44,13 +45,30 @@ static uint32_t console_now(HANDLE handle, uint32_t *amount)
     return keys > 0 && (line || !(mode & ENABLE_LINE_INPUT)) ? LS_EVENT_IN : 0;
 }
 
+/* Whether the other end is closed: what was written before can still be read. */
+static bool is_half(HANDLE pipe)
+{
+    /* FilePipeLocalInformation, and FILE_PIPE_LOCAL_INFORMATION, which are in the driver kit alone. */
+    enum { LOCAL_INFORMATION = 24, CONNECTED = 3 };
+    struct {
+        ULONG type, configuration, instances_max, instances, inbound_quota, readable, outbound_quota, writable, state,
+            end;
+    } now;
+    IO_STATUS_BLOCK status;
+    return NtQueryInformationFile(pipe, &status, &now, sizeof now, (FILE_INFORMATION_CLASS)LOCAL_INFORMATION) >= 0 &&
+           now.state != CONNECTED;
+}
+
 uint32_t ls_readable_now(HANDLE handle, ls_readable kind, uint32_t *amount)
 {
     DWORD bytes = 0;
     if (kind == LS_READABLE_CONSOLE) return console_now(handle, amount);
     *amount = 0;
-    if (!PeekNamedPipe(handle, NULL, 0, NULL, &bytes, NULL))
-        return GetLastError() == ERROR_ACCESS_DENIED ? LS_EVENT_OUT : LS_EVENT_IN | LS_EVENT_HANGUP;
+    if (!PeekNamedPipe(handle, NULL, 0, NULL, &bytes, NULL)) {
+        if (GetLastError() != ERROR_ACCESS_DENIED) return LS_EVENT_IN | LS_EVENT_HANGUP;
+        return is_half(handle) ? LS_EVENT_OUT | LS_EVENT_ERR : LS_EVENT_OUT; /* one end is for writing only */
+    }
     *amount = bytes;
+    if (is_half(handle)) return LS_EVENT_IN | LS_EVENT_HANGUP;
     return bytes > 0 ? LS_EVENT_IN : 0;
 }

@@ -20,7 +20,8 @@ ls_fd ls_readable_fd(ls_fd fd);
 ls_readable ls_readable_kind(HANDLE handle);
 
 /* LS_EVENT_* that hold now: IN when a read does not block (a console: a line or a key is there, by its mode), HANGUP when
- * the other end is closed, OUT on the writing end of a pipe. *amount: how much there is to be read, in any unit. */
+ * the other end is closed, OUT on the writing end of a pipe, ERR there when nobody can read any more. *amount: how much there
+ * is to be read, in any unit. */
 uint32_t ls_readable_now(HANDLE handle, ls_readable kind, uint32_t *amount);
 
 #endif

@@ -38,10 +38,6 @@ static inline void need_unix_sockets(void)
 {
 }
 
-static inline void need_pipes_to_poll(void)
-{
-}
-
 /* An error that was reported stays with the socket until it is fetched. */
 static inline bool system_keeps_errors(void)
 {
@@ -71,14 +67,6 @@ static inline void rights_end(void)
 }
 
 static inline void need_sparse_files(void)
-{
-}
-
-static inline void need_closes_that_are_seen_at_once(void)
-{
-}
-
-static inline void need_polls_that_survive_closes(void)
 {
 }
 

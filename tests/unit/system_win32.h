@@ -33,13 +33,6 @@ static inline void need_unix_sockets(void)
     skip();
 }
 
-/* Sockets alone can be polled. */
-static inline void need_pipes_to_poll(void)
-{
-    print_message("skipped: a pipe cannot be polled here\n");
-    skip();
-}
-
 /* An error that was reported stays with the socket until it is fetched. Wine 8 takes it (SO_ERROR) when its server looks at
  * the socket: after a reset recv gives 0, after ICMP's refusal WSAEWOULDBLOCK; and a connected
  * datagram socket that was refused once receives nothing any more. */
@@ -59,14 +52,6 @@ static inline bool system_has_unix_sockets(void)
     return false;
 }
 
-/* A handle that is given away at the moment its socket is closed, before the port has looked, is taken for the old one; nor can a
- * handle be had by its number. */
-static inline void need_closes_that_are_seen_at_once(void)
-{
-    print_message("skipped: the number of a closed socket is another's before the close is seen\n");
-    skip();
-}
-
 /* Rights are lists here, which chmod does not change. */
 static inline void rights_begin(void)
 {
@@ -82,15 +67,6 @@ static inline void rights_end(void)
 static inline void need_sparse_files(void)
 {
     print_message("skipped: files have no holes\n");
-    skip();
-}
-
-/* Wine 8's server aborts (set_fd_events: Assertion `poll_users[user] == fd' failed) when many sockets are closed while
- * several threads poll them. */
-static inline void need_polls_that_survive_closes(void)
-{
-    if (GetProcAddress(GetModuleHandleA("ntdll"), "wine_get_version") == NULL) return;
-    print_message("skipped: Wine's server aborts\n");
     skip();
 }
 

@@ -602,7 +602,6 @@ static void a_number_used_again_is_another_registration(void **state)
  * of the old one must not reach the new one. */
 static void a_number_that_a_socket_of_the_port_has_now(void **state)
 {
-    need_closes_that_are_seen_at_once();
     static const uint8_t asked[] = {LS_NOTIFY_ENABLE, LS_NOTIFY_DISABLE, LS_NOTIFY_REMOVE};
     net_place place;
     pair a, b;
@@ -635,7 +634,6 @@ static void a_number_that_a_socket_of_the_port_has_now(void **state)
 
 static void a_closed_socket_is_dropped_without_remove(void **state)
 {
-    need_closes_that_are_seen_at_once();
     net_place place;
     pair a, b;
     int one, two;
@@ -868,7 +866,6 @@ static void a_hangup_that_nobody_asked_for_is_not_told(void **state)
 
 static void pipes_are_told_of_too(void **state)
 {
-    need_pipes_to_poll();
     net_place place;
     int ends[2], reader, writer;
     (void)state;
@@ -1090,7 +1087,6 @@ static void churn_change(void *arg)
 
 static void registrations_come_and_go_under_way(void **state)
 {
-    need_polls_that_survive_closes();
     static churn c;
     ls_thread takers[THREADS / 2], changers[THREADS / 2];
     int forgotten = 0;

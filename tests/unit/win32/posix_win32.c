@@ -32,18 +32,38 @@ int dup(int fd)
                            WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
 }
 
-/* Of sockets: a copy that happens to have the number which the close has freed. */
+static HANDLE spare; /* opened first of all: lower than any other */
+
+__attribute__((constructor)) static void take_spare(void)
+{
+    spare = CreateEventW(NULL, FALSE, FALSE, NULL);
+}
+
+/* Of sockets: a copy that has the number which the close has freed. Wine gives the lowest free number, and duplicating takes
+ * one for a moment before it takes that of the copy: so all that are lower than `to` are taken, but for the spare one. */
 int dup2(int from, int to)
 {
-    enum { TRIES = 64 };
-    int tried[TRIES], n = 0;
+    enum { FILLERS_MAX = 1024 };
+    static HANDLE fillers[FILLERS_MAX];
+    int n = 0;
     if (!posix_is_socket(from)) return _dup2(from, to);
+    do fillers[n] = CreateEventW(NULL, FALSE, FALSE, NULL);
+    while ((intptr_t)fillers[n++] < to && n < FILLERS_MAX);
     (void)close(to);
-    for (; n < TRIES; n++)
-        if ((tried[n] = dup(from)) == to) break;
-    const int got = n < TRIES ? to : -1;
-    while (n-- > 0) (void)close(tried[n]);
+    CloseHandle(spare);
+    const int got = dup(from);
+    take_spare();
+    while (n-- > 0) CloseHandle(fillers[n]);
     return got;
+}
+
+int posix_pipe(int fds[2])
+{
+    HANDLE from, to;
+    if (!CreatePipe(&from, &to, NULL, 65536)) return -1;
+    fds[0] = (int)(intptr_t)from;
+    fds[1] = (int)(intptr_t)to;
+    return 0;
 }
 
 int read(int fd, void *to, unsigned len)

@@ -115,7 +115,9 @@ static inline int posix_fcntl(int fd, int what, int value)
     return what == F_GETFL ? O_NONBLOCK : 0;
 }
 
-#define pipe2(fds, flags) pipe(fds)
+#define pipe2(fds, flags) posix_pipe(fds)
+
+int posix_pipe(int fds[2]); /* posix_win32.c; of handles */
 
 char *mkdtemp(
     char
