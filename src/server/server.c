@@ -296,7 +296,9 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     if ((err = ls_pools_open(settings->pool_bytes_max, &server->pools)) < 0)
         return explain(err, message, message_bytes, "buffers: %s", ls_err_text(err));
 
+    /* The crew sees to it that `threads` of them run; the system must not hold back a spare while a handler computes. */
     const ls_port_options port_options = {.sockets_max = sockets_max(settings->connections_max),
+                                          .concurrency = settings->threads_max,
                                           .backend = options->backend};
     if ((err = ls_port_open(&port_options, &server->port)) == LS_ENOTSUP)
         return explain(err, message, message_bytes, "unknown back end \"%s\": there are auto %s", options->backend,

@@ -40,13 +40,17 @@ SLOW = 4 if SANITIZER else 1
 WAIT = 10.0 * SLOW  # the longest any single wait of a test may take
 
 # What Wine 8 and Windows do differently, each seen with a program of a few lines before it was listed here.
-no_unix_sockets = unittest.skipIf(WINDOWS, "Wine 8 has no Unix sockets: socket(AF_UNIX) says WSAEAFNOSUPPORT")
 no_refusals = unittest.skipIf(WINDOWS, "Wine 8 takes the error of a refused datagram: only a receive that waits sees it, "
                                        "and afterwards nothing is received any more")
 
 
+HAS_UNIX_SOCKETS = not WINDOWS  # Wine 8: socket(AF_UNIX) says WSAEAFNOSUPPORT
+ELSEWHERE = "of another system: "  # run.py counts these apart
+
+
 def not_on_windows(reason):
-    return unittest.skipIf(WINDOWS, reason)
+    """A test of what Windows does not have."""
+    return unittest.skipIf(WINDOWS, ELSEWHERE + reason)
 
 
 def free_port():
@@ -615,7 +619,8 @@ class Server:
     def cleanup(self):
         if not self.stopped:
             self.kill()
-        self.process.stderr.close()
+        if not self.reader.is_alive():  # else something that outlives the program has its end of the pipe
+            self.process.stderr.close()
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
@@ -668,6 +673,13 @@ class E2E(unittest.TestCase):
     def ask(self, method, target, headers=(), body=None, index=0):
         with self.server.connect(index) as conn:
             return conn.ask(method, target, headers, body)
+
+    def refuses(self, site, message):
+        """A server of this site does not start, and says why in one line."""
+        server = self.serve(site, listeners=0)
+        self.assertEqual(server.wait(), 1, server.log())
+        self.assertEqual(len(server.log().splitlines()), 1, server.log())
+        self.assertIn(message.replace("@DIR@", server.dir), server.log())
 
     def quiet_fds(self, server=None):
         """How many descriptors the server holds when nobody is connected."""

@@ -3,19 +3,23 @@
     tests/e2e/run.py [-j N] [MODULE...]     without modules: every test_*.py of this folder
 
 Each module runs in a process of its own; what it says is shown when it is done, all of it when a test failed. Skipped
-tests are listed by name with their reason. Exit status: 1 when a test failed, or a module did not get to its end.
+tests are listed by name with their reason, those of another system apart. Exit status: 1 when a test failed, or a module did not get to its end.
 For one test: python3 -m unittest test_http1.Framing.test_name, here in this folder.
 """
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ELSEWHERE = "of another system: "  # as luaserve_e2e.py has it
 
 
 def run_here(module):
@@ -27,11 +31,38 @@ def run_here(module):
                       "skipped": [[test.id(), reason] for test, reason in result.skipped]}))
 
 
+@contextlib.contextmanager
+def environment():
+    """Of a module. Under Wine it has a prefix, and with it a server of Wine's, of its own: one serves all programs of a prefix,
+    one call after the other. Only the registry is copied; the rest of the prefix is that of scripts/test-windows."""
+    if os.environ.get("LUASERVE_SYSTEM") != "windows":
+        yield None
+        return
+    made = os.path.join(os.path.dirname(os.environ["LUASERVE"]), "wine")
+    with tempfile.TemporaryDirectory(prefix="luaserve-wine-", ignore_cleanup_errors=True) as prefix:
+        for name in os.listdir(made):
+            if name in ("dosdevices", "drive_c"):
+                os.symlink(os.path.join(made, name), os.path.join(prefix, name))
+            elif os.path.isfile(os.path.join(made, name)):
+                shutil.copy(os.path.join(made, name), prefix)
+        env = dict(os.environ, LUASERVE_WINEPREFIX=prefix)
+        wine = os.path.join(HERE, "..", "..", "third_party", "windows", "wine")
+        # What Wine starts beside a first program stays as long as there is one: not on a test's time, nor with its stderr.
+        first = subprocess.Popen([wine, "cmd"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        first.stdout.read(1)  # its prompt
+        try:
+            yield env
+        finally:
+            first.communicate()
+            subprocess.run(["wineserver", "-k"], env=dict(os.environ, WINEPREFIX=prefix), check=False)
+
+
 def run_module(module):
     """-> (module, seconds, what it said of itself or None, its other output)"""
     begun = time.monotonic()
-    child = subprocess.run([sys.executable, "-B", os.path.abspath(__file__), "--here", module], cwd=HERE,
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    with environment() as env:
+        child = subprocess.run([sys.executable, "-B", os.path.abspath(__file__), "--here", module], cwd=HERE, env=env,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     lines = child.stdout.splitlines()
     told = None
     if child.returncode == 0 and lines:
@@ -71,9 +102,11 @@ def main():
             if told:
                 tests += told["run"]
                 skipped += told["skipped"]
-    for name, reason in sorted(skipped):
-        print(f"skipped {name}: {reason}")
-    print(f"{tests} tests, {len(skipped)} skipped" + (f"; FAILED: {' '.join(sorted(failed))}" if failed else ""))
+    elsewhere = [entry for entry in skipped if entry[1].startswith(ELSEWHERE)]
+    for name, reason in sorted(elsewhere) + sorted(entry for entry in skipped if entry not in elsewhere):
+        print(f"{'skipped ' if not reason.startswith(ELSEWHERE) else ''}{name}: {reason}")
+    of_others = f", {len(elsewhere)} more are of another system" if elsewhere else ""
+    print(f"{tests - len(elsewhere)} tests, {len(skipped) - len(elsewhere)} skipped{of_others}" + (f"; FAILED: {' '.join(sorted(failed))}" if failed else ""))
     return 1 if failed else 0
 
 

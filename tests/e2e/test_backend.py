@@ -7,7 +7,7 @@ import struct
 import sys
 import unittest
 
-from luaserve_e2e import E2E, in_parallel, main, run_program, scratch
+from luaserve_e2e import E2E, in_parallel, main, not_on_windows, run_program, scratch
 
 SITE = """
 local ls = require "luaserve"
@@ -32,6 +32,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 assert struct.calcsize("HxxxxxxP") == 16, "struct sock_fprog of a 64-bit system"
 
 
+@not_on_windows("io_uring is Linux's")
 class Backend(E2E):
     def one_line(self, server):
         lines = [line for line in server.log().splitlines() if "io_uring" in line]

@@ -160,7 +160,10 @@ class Streaming(E2E):
             with self.subTest(ending):
                 mark = self.server.mark()
                 conn = self.connect()
-                conn.send(request("PUT", "/upload", {"Content-Length": "1000000"}) + b"x" * 400000)
+                # The handler has begun: a reset takes what was not read yet along (Windows), the head of a request, say.
+                conn.send(request("PUT", "/upload", {"Content-Length": "1000000", "Expect": "100-continue"}))
+                self.assertEqual(conn.head().status, 100)
+                conn.send(b"x" * 400000)
                 getattr(conn, ending)()
                 self.server.wait_log("upload told", mark)
                 conn.close()
