@@ -9,6 +9,7 @@ import unittest
 from luaserve_e2e import (
     E2E,
     ROOT,
+    Server,
     SANITIZER,
     WAIT,
     Closed,
@@ -172,6 +173,15 @@ class CommandLine(unittest.TestCase):
             self.assertIn(str(port), err)
             self.assertRegex(err, r"(?i)in use")
             self.assertNotIn("listening on", err)
+
+    def test_a_second_instance_takes_nothing_over(self):
+        first = Server(HELLO % 0)
+        self.addCleanup(first.cleanup)
+        for _ in range(2):
+            _, _, err = self.run_site(HELLO % first.port(), status=1)
+            self.assertRegex(err, r"site\.lua:2: cannot listen on 127\.0\.0\.1:%d: address in use\n\Z" % first.port())
+            self.assertEqual([first.get("/").text for _ in range(20)], ["x"] * 20)
+        first.stop()
 
     def test_busy_second_port_leaves_no_half_started_server(self):
         with socket.socket() as busy:

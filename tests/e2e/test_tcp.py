@@ -276,8 +276,8 @@ class Sock(E2E):
         seen = b""
         while not seen.startswith(b"buffer"):
             seen = conn.line()
-        conn.send(b"xyz" * 20000)
-        text = conn.rest()
+        conn.try_send(b"xyz" * 20000)  # it leaves with the second chunk, whatever it has not read
+        text = conn.line() + b"|" + conn.line()
         self.assertIn(b"false|", text)
         self.assertIn(b"this chunk is over", text)
         self.assertIn(b"|true", text)

@@ -34,10 +34,6 @@ static inline void need_datagrams_that_wait(void)
 {
 }
 
-static inline void need_unix_sockets(void)
-{
-}
-
 /* An error that was reported stays with the socket until it is fetched. */
 static inline bool system_keeps_errors(void)
 {
