@@ -40,6 +40,14 @@ ls_buffer *ls_buffer_push(lua_State *L)
     return buffer;
 }
 
+/* One more buffer of this state holds blocks, or one less. */
+static void count_live(lua_State *L, int more)
+{
+    ls_state *state = ls_state_of(L);
+    const int live = atomic_load_explicit(&state->buffers_live, memory_order_relaxed);
+    atomic_store_explicit(&state->buffers_live, live + more, memory_order_relaxed);
+}
+
 /* The reference is taken, or dropped when there is no memory: then it raises. */
 static void buffer_push(lua_State *L, ls_buffer *buffer, ls_slice slice)
 {
@@ -54,6 +62,7 @@ static void buffer_push(lua_State *L, ls_buffer *buffer, ls_slice slice)
         buffer->slices = slices;
         buffer->room = room;
     }
+    if (buffer->count == 0) count_live(L, 1);
     buffer->slices[buffer->count++] = slice;
     buffer->len += slice.len;
 }
@@ -192,8 +201,9 @@ static int buffer_sub(lua_State *L)
     return 1;
 }
 
-static void buffer_drop(ls_buffer *buffer)
+static void buffer_drop(lua_State *L, ls_buffer *buffer)
 {
+    if (buffer->count > 0) count_live(L, -1);
     for (unsigned n = 0; n < buffer->count; n++) ls_slice_drop(&buffer->slices[n]);
     free(buffer->slices);
     *buffer = (ls_buffer){.tag = &buffer_tag};
@@ -202,7 +212,7 @@ static void buffer_drop(ls_buffer *buffer)
 static int buffer_gc(lua_State *L)
 {
     ls_buffer *buffer = buffer_any(L, 1);
-    if (buffer != NULL) buffer_drop(buffer);
+    if (buffer != NULL) buffer_drop(L, buffer);
     return 0;
 }
 
@@ -215,7 +225,7 @@ void ls_buffer_take_back(lua_State *L, int index)
 {
     ls_buffer *buffer = buffer_any(L, index);
     if (buffer == NULL || !buffer->lent) return;
-    buffer_drop(buffer);
+    buffer_drop(L, buffer);
     buffer->over = true;
 }
 
@@ -250,7 +260,6 @@ void ls_buffer_account(lua_State *L, size_t bytes)
     if (pool > 0 && enough > share) enough = (size_t)share;
     const size_t held = atomic_load_explicit(&state->buffer_bytes, memory_order_relaxed) + bytes;
     atomic_store_explicit(&state->buffer_bytes, held, memory_order_relaxed);
-    if (bytes > 0) atomic_store_explicit(&state->buffers_made, true, memory_order_relaxed);
     if (held >= enough) (void)collect(L);
 }
 

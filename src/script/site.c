@@ -214,6 +214,7 @@ int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned 
     for (unsigned n = 0; n < count; n++) {
         ls_state *state = site->states[n];
         seats[n]->user = state;
+        state->buffers_kept = atomic_load_explicit(&state->buffers_live, memory_order_relaxed);
         state->start_op = (ls_op){.done = start_done, .actor = &state->actor};
         state->drain_op = (ls_op){.done = drain_done, .actor = &state->actor};
         state->collect_op = (ls_op){.done = collect_done, .actor = &state->actor};
@@ -297,10 +298,9 @@ bool ls_site_pulse(ls_site *site, bool idle)
         state->buffer_bytes_seen = held;
         /* A young collection leaves what lived through two of them; that is looked for when nobody waits, and where
          * somebody always does, seldom enough to cost little. */
-        const bool all = atomic_load_explicit(&state->buffers_made, memory_order_relaxed) &&
+        const bool all = atomic_load_explicit(&state->buffers_live, memory_order_relaxed) > state->buffers_kept &&
                          (idle || now_ms >= state->collect_all_due_ms);
         if (!all && (held == 0 || (!unchanged && !idle))) continue;
-        if (all) atomic_store_explicit(&state->buffers_made, false, memory_order_relaxed);
         state->collect_all = all;
         atomic_store_explicit(&state->collect_ordered, true, memory_order_relaxed);
         ls_port_post(site->port, &state->collect_op, NULL, 0);
