@@ -129,7 +129,7 @@ void ls_port_close(ls_port *port)
 {
     assert(ls_slots_count(port->socks) == 0);
     assert(atomic_load(&port->waiting) == 0);
-    ls_files_close(port->files); /* first: its threads may post */
+    ls_files_close(port->files);  /* first: its threads may post */
     while (port->first != NULL) { /* bare posts that nobody waited for any more */
         ls_op *op = port->first;
         port->first = op->next;
