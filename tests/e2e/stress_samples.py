@@ -21,8 +21,7 @@ def report(kind, form):
     done = subprocess.run([*SAMPLE, kind, form], capture_output=True, timeout=WAIT * 3, check=False)
     assert done.returncode == STATUS.get(kind, 0), (done.returncode, done.stderr)
     assert done.stderr == b"", done.stderr
-    out = done.stdout.replace(b"\r\n", b"\n") if WINDOWS else done.stdout  # the C library there has put in each \r
-    return out.decode("utf-8") if form != "text" else out.decode("utf-8", "replace")
+    return done.stdout.decode("utf-8") if form != "text" else done.stdout.decode("utf-8", "replace")
 
 
 def strict_json(text):
