@@ -92,4 +92,16 @@ static inline void ls_slice_drop(ls_slice *slice) /* -1 reference; the slice is 
     *slice = (ls_slice){NULL, NULL, 0};
 }
 
+static inline void ls_slices_drop(ls_slice *slices, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) ls_slice_drop(&slices[i]);
+}
+
+static inline size_t ls_slices_bytes(const ls_slice *slices, unsigned count)
+{
+    size_t sum = 0;
+    for (unsigned i = 0; i < count; i++) sum += slices[i].len;
+    return sum;
+}
+
 #endif

@@ -281,7 +281,7 @@ static int make_queue(ls_seat *seat, ls_stream *s)
 static void drop_queue(ls_stream *s)
 {
     ls_outq *q = s->out;
-    for (uint16_t i = 0; i < q->count; i++) ls_slice_drop(&q->slices[i]);
+    ls_slices_drop(q->slices, q->count);
     if (q->slices != q->inside) free(q->slices);
     if (q->retired != q->inside) free(q->retired);
     if (q->fill != q->home) ls_block_drop(q->fill);

@@ -175,18 +175,6 @@ static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64
     return LS_OK;
 }
 
-static void drop_all(ls_slice *slices, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++) ls_slice_drop(&slices[i]);
-}
-
-static size_t bytes_of(const ls_slice *slices, unsigned count)
-{
-    size_t sum = 0;
-    for (unsigned i = 0; i < count; i++) sum += slices[i].len;
-    return sum;
-}
-
 static bool is_copied(const ls_slice *slice)
 {
     return slice->block == NULL && slice->len < LS_HTTP1_COPY_BYTES;
@@ -227,16 +215,16 @@ int ls_http1_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
     ls_http1_conn *c = ls_http1_conn_of(x);
     assert(x->answer == LS_ANSWER_NONE);
     if (x->gone != 0) {
-        drop_all(slices, count);
+        ls_slices_drop(slices, count);
         return x->gone;
     }
-    const size_t length = bytes_of(slices, count);
+    const size_t length = ls_slices_bytes(slices, count);
     const bool beside = count > 0 && is_copied(&slices[0]);
     char *to;
     int err = put_head(seat, c, e, (int64_t)length, beside ? slices[0].len : 0, &to);
     unsigned i = 0;
     if (err == LS_OK && e->no_body) {
-        drop_all(slices, count);
+        ls_slices_drop(slices, count);
         i = count;
     } else if (err == LS_OK && beside) {
         memcpy(to, slices[0].ptr, slices[0].len);
@@ -245,7 +233,7 @@ int ls_http1_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
     }
     for (; err == LS_OK && i < count; i++) err = put_slice(seat, c, &slices[i]);
     if (err < 0) {
-        drop_all(slices + i, count - i);
+        ls_slices_drop(slices + i, count - i);
         return fail(x, err);
     }
     x->answer = LS_ANSWER_DONE;
@@ -374,14 +362,14 @@ int ls_http1_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned cou
         e->part_bytes = 0;
     }
     if (err == 0) {
-        e->part_bytes += bytes_of(slices, count);
+        e->part_bytes += ls_slices_bytes(slices, count);
         if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
     }
     for (; err == 0 && !e->no_body && i < count; i++) {
         if (slices[i].block == NULL && !is_copied(&slices[i])) borrowed = true;
         err = put_part(seat, c, e, &slices[i]);
     }
-    drop_all(slices + i, count - i);
+    ls_slices_drop(slices + i, count - i);
     if (err < 0) return fail(x, err);
     /* Bytes that somebody else keeps alive are let go only when they have left. */
     if (borrowed) return send_and_wait(seat, x, true);

@@ -108,22 +108,10 @@ static void consume(ls_httpsys_out *out, size_t bytes)
     }
 }
 
-static void drop_all(ls_slice *slices, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++) ls_slice_drop(&slices[i]);
-}
-
-static size_t bytes_of(const ls_slice *slices, unsigned count)
-{
-    size_t sum = 0;
-    for (unsigned i = 0; i < count; i++) sum += slices[i].len;
-    return sum;
-}
-
 void ls_httpsys_out_drop(ls_httpsys_exchange *e)
 {
     assert(!e->tx_pending);
-    drop_all(e->out.slices, e->out.count);
+    ls_slices_drop(e->out.slices, e->out.count);
     e->out.count = 0;
     e->out.bytes = 0;
     if (e->out.block != NULL) ls_block_drop(e->out.block);
@@ -305,9 +293,9 @@ int ls_httpsys_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned
     assert(x->answer == LS_ANSWER_NONE);
     int err = x->gone;
     unsigned i = 0;
-    if (err == 0) err = put_head(seat, e, (int64_t)bytes_of(slices, count));
+    if (err == 0) err = put_head(seat, e, (int64_t)ls_slices_bytes(slices, count));
     for (; err == LS_OK && !e->no_body && i < count; i++) err = push_any(seat, e, &slices[i]);
-    for (; i < count; i++) ls_slice_drop(&slices[i]);
+    ls_slices_drop(slices + i, count - i);
     if (err < 0) return x->gone != 0 ? x->gone : fail(x, err);
     x->answer = LS_ANSWER_DONE;
     return LS_DONE;
@@ -336,7 +324,7 @@ static int push_line(ls_seat *seat, ls_httpsys_exchange *e, size_t size)
 int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
-    const size_t bytes = bytes_of(slices, count);
+    const size_t bytes = ls_slices_bytes(slices, count);
     int err = x->gone;
     unsigned i = 0;
     bool borrowed = false;
@@ -356,7 +344,7 @@ int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
         err = push_any(seat, e, &slices[i]);
     }
     if (err == 0 && framed) err = push_copy(seat, &e->out, "\r\n", 2);
-    for (; i < count; i++) ls_slice_drop(&slices[i]);
+    ls_slices_drop(slices + i, count - i);
     if (err < 0) return fail(x, err);
     /* Bytes that somebody else keeps alive are let go only when they have left. */
     if (borrowed) return send_and_wait(seat, x, true);

@@ -204,7 +204,7 @@ static int buffer_sub(lua_State *L)
 static void buffer_drop(lua_State *L, ls_buffer *buffer)
 {
     if (buffer->count > 0) count_live(L, -1);
-    for (unsigned n = 0; n < buffer->count; n++) ls_slice_drop(&buffer->slices[n]);
+    ls_slices_drop(buffer->slices, buffer->count);
     free(buffer->slices);
     *buffer = (ls_buffer){.tag = &buffer_tag};
 }

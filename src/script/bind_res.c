@@ -360,7 +360,7 @@ static int write_from(lua_State *L, ls_request *r, int index)
         if (x->answer == LS_ANSWER_DONE) return luaL_error(L, "the response was sent already"); /* by a finalizer */
         if (x->gone != 0) return ls_push_failure(L, x->gone);
         if (ls_body_of(L, index, &body) < 0) return luaL_error(L, "not enough memory");
-        for (unsigned n = 0; n < body.count; n++) r->written += body.slices[n].len;
+        r->written += ls_slices_bytes(body.slices, body.count);
         if ((type == LUA_TSTRING && len < LS_PIN_PART_BYTES) || type == LUA_TNUMBER) {
             done = body.count > 0 ? hold_back(L, r, body.few[0].ptr, body.few[0].len) : LS_DONE;
         } else {

@@ -63,7 +63,7 @@ ls_request *ls_request_take(lua_State *L, ls_exchange *x)
 
 void ls_request_drop_body(ls_request *r)
 {
-    for (unsigned n = 0; n < r->body_count; n++) ls_slice_drop(&r->body[n]);
+    ls_slices_drop(r->body, r->body_count);
     free(r->body);
     r->body = NULL;
     r->body_fill = NULL;
@@ -214,7 +214,7 @@ static int answer(lua_State *L, ls_request *r, int index, const char *type, bool
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0) return luaL_error(L, "%s is no body for a response", luaL_typename(L, index));
     if (!status_has_body(x->status)) {
-        for (unsigned n = 0; n < body.count; n++) ls_slice_drop(&body.slices[n]);
+        ls_slices_drop(body.slices, body.count);
         body.count = 0;
         body.pinned = false;
         type = NULL;
