@@ -302,7 +302,7 @@ local function shortcuts(trie)
     local leaf = node.param and node.param.leaf
     if leaf and complete and #leaf.names == 1 and not leaf.missing and leaf.max_body == nil then
       by_prefix[prefix] = leaf
-      leaf.beside_texts = leaf.beside_texts or next(node.texts) ~= nil
+      leaf[1] = leaf.names[1] -- for core.last_segment
     end
   end
   visit(trie, "/")
@@ -405,13 +405,8 @@ function router.compile(app)
     if by_path and not too_big then
       local run = by_path[path]
       if run then return run(req, res) end
-      local prefix, value, decoded = last_segment(path)
-      local leaf = by_prefix[method][prefix]
-      -- A text is nearer than a parameter, encoded or not.
-      if leaf and not (decoded and leaf.beside_texts and by_path[prefix .. value]) then
-        set_params(req, { [leaf.names[1]] = value })
-        return leaf.run(req, res)
-      end
+      local leaf = last_segment(req, path, by_prefix[method])
+      if leaf then return leaf.run(req, res) end
     end
     return by_trie(req, res, method, path, too_big)
   end

@@ -25,6 +25,7 @@ int ls_core_open(lua_State *L);
 
 /* bind_req.c */
 int ls_core_params(lua_State *L);
+int ls_core_last_segment(lua_State *L);
 
 /* bind_body.c: methods of req, and the limit */
 int ls_req_body(lua_State *L);

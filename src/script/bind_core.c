@@ -220,27 +220,6 @@ static int core_percent_decode(lua_State *L)
     return 1;
 }
 
-/* core.last_segment(path) -> the path up to and with its last slash, what is behind it decoded, whether that changed it.
- * Nothing when the last segment is empty or badly encoded, or when something is encoded before it. For the router. */
-static int core_last_segment(lua_State *L)
-{
-    size_t len;
-    char few[256];
-    const char *path = luaL_checklstring(L, 1, &len);
-    size_t from = len;
-    while (from > 0 && path[from - 1] != '/') from--;
-    const char *value = path + from;
-    const size_t value_len = len - from;
-    if (value_len == 0 || value_len > sizeof few || memchr(path, '%', from) != NULL) return 0;
-    const bool encoded = memchr(value, '%', value_len) != NULL;
-    long decoded = (long)value_len;
-    if (encoded && (decoded = ls_percent_decode(value, value_len, false, few)) < 0) return 0;
-    lua_pushlstring(L, path, from);
-    lua_pushlstring(L, encoded ? few : value, (size_t)decoded);
-    lua_pushboolean(L, encoded);
-    return 3;
-}
-
 enum { STATS_MAX = 128 };
 typedef struct stats_list { /* gathered first, so that nothing raises inside the server's code */
     unsigned count;
@@ -351,7 +330,7 @@ int ls_core_open(lua_State *L)
                                          {"thread", core_thread},
                                          {"processors", core_processors},
                                          {"percent_decode", core_percent_decode},
-                                         {"last_segment", core_last_segment},
+                                         {"last_segment", ls_core_last_segment},
                                          {"safe_join", core_safe_join},
                                          {"sleep", ls_core_sleep},
                                          {"after", ls_core_after},

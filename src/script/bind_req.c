@@ -13,7 +13,7 @@
 #include "script/object.h"
 #include "script/request.h"
 
-enum { QUERY_ROOM_MAX = 16 }; /* a table is made for that many pairs at once; more make it grow */
+enum { PAIRS_AT_ONCE = 16 }; /* of a query or a form; more take a little longer each */
 
 enum req_field {
     REQ_METHOD = 1,
@@ -60,16 +60,17 @@ bool ls_request_kept(lua_State *L, const ls_request *r, int self, int slot)
 
 /* ---- tables ------------------------------------------------------------------------------------------------ */
 
+static void push_plain(lua_State *L, const char *bytes, size_t len)
+{
+    lua_pushlstring(L, bytes, len);
+}
+
 /* Push the decoded text; as it stands when an escape in it is wrong. */
 static void push_decoded(lua_State *L, const char *bytes, size_t len)
 {
     luaL_Buffer buffer;
     long decoded;
     char few[256];
-    if (memchr(bytes, '%', len) == NULL && memchr(bytes, '+', len) == NULL) {
-        lua_pushlstring(L, bytes, len);
-        return;
-    }
     if (len <= sizeof few && (decoded = ls_percent_decode(bytes, len, true, few)) >= 0) {
         lua_pushlstring(L, few, (size_t)decoded);
         return;
@@ -83,23 +84,33 @@ static void push_decoded(lua_State *L, const char *bytes, size_t len)
     luaL_pushresultsize(&buffer, (size_t)decoded);
 }
 
+static void push_name_and_value(lua_State *L, const ls_pair *pair, bool plain)
+{
+    void (*push)(lua_State *, const char *, size_t) = plain ? push_plain : push_decoded;
+    push(L, pair->name, pair->name_len);
+    push(L, pair->value, pair->value_len);
+}
+
 void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len)
 {
-    ls_pair pair;
-    int pairs = len > 0;
-    for (const char *at = bytes; pairs < QUERY_ROOM_MAX && (at = memchr(at, '&', len - (size_t)(at - bytes))) != NULL;
-         at++)
-        pairs++;
-    lua_createtable(L, 0, pairs);
-    for (size_t at = 0; ls_query_next(bytes, len, &at, &pair);) {
-        push_decoded(L, pair.name, pair.name_len);
-        lua_pushvalue(L, -1);
-        if (lua_rawget(L, -3) == LUA_TNIL) {
+    const bool plain = memchr(bytes, '%', len) == NULL && memchr(bytes, '+', len) == NULL;
+    ls_pair pairs[PAIRS_AT_ONCE];
+    size_t at = 0;
+    int count = 0;
+    while (count < PAIRS_AT_ONCE && ls_query_next(bytes, len, &at, &pairs[count])) count++;
+    lua_createtable(L, 0, count);
+    for (int n = count; n-- > 0;) { /* from behind: of several with one name the first counts */
+        push_name_and_value(L, &pairs[n], plain);
+        lua_rawset(L, -3);
+    }
+    while (ls_query_next(bytes, len, &at, &pairs[0])) {
+        push_name_and_value(L, &pairs[0], plain);
+        lua_pushvalue(L, -2);
+        if (lua_rawget(L, -4) == LUA_TNIL) {
             lua_pop(L, 1);
-            push_decoded(L, pair.value, pair.value_len);
             lua_rawset(L, -3);
         } else {
-            lua_pop(L, 2);
+            lua_pop(L, 3);
         }
     }
 }
@@ -308,6 +319,30 @@ static int req_tostring(lua_State *L)
 }
 
 /* ---- for the Lua modules ----------------------------------------------------------------------------------- */
+
+/* core.last_segment(req, path, leaves) -> the leaf for what stands before the last segment of `path`, that segment being in
+ * req.params under the name leaf[1]. nil, and nothing done, when there is none, or something in the path is empty or
+ * encoded. For the router. */
+int ls_core_last_segment(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    size_t len;
+    const char *path = luaL_checklstring(L, 2, &len);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    lua_settop(L, 3);
+    size_t from = len;
+    while (from > 0 && path[from - 1] != '/') from--;
+    if (from == len || memchr(path, '%', len) != NULL) return 0;
+    lua_pushlstring(L, path, from);
+    if (lua_rawget(L, 3) != LUA_TTABLE) return 0;
+    lua_createtable(L, 0, 1);
+    lua_rawgeti(L, 4, 1);
+    lua_pushlstring(L, path + from, len - from);
+    lua_rawset(L, 5);
+    r->filled |= 1u << LS_REQ_PARAMS;
+    lua_setiuservalue(L, 1, LS_REQ_PARAMS);
+    return 1;
+}
 
 /* core.params(req, table|nil) */
 int ls_core_params(lua_State *L)

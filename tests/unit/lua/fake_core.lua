@@ -31,12 +31,12 @@ function core.taken()
   return calls
 end
 
-function core.last_segment(path)
-  local prefix, raw = path:match("^(.*/)([^/]+)$")
-  if not prefix or prefix:find("%", 1, true) then return end
-  if not raw:find("%", 1, true) then return prefix, raw, false end
-  local value = core.percent_decode(raw)
-  if value then return prefix, value, true end
+function core.last_segment(req, path, leaves)
+  local prefix, value = path:match("^(.*/)([^/]+)$")
+  local leaf = prefix and not path:find("%", 1, true) and leaves[prefix]
+  if not leaf then return nil end
+  req.params = { [leaf[1]] = value }
+  return leaf
 end
 
 function core.percent_decode(text)
