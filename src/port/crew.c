@@ -168,7 +168,7 @@ static void worker_main(void *arg)
     ls_pool_enter(worker->seat.pool);
     bool last = false, go_on = worker_settle(worker);
     while (go_on && !last) {
-        const int n = ls_port_wait(crew->port, &worker->seat, worker->packets, LS_WAIT_PACKETS_MAX, -1);
+        const int n = ls_port_wait(crew->port, &worker->seat, worker->packets, crew->wait_max, -1);
         if (n < 0) {
             ls_log(LS_LOG_ERROR, "thread %u cannot wait at the port (%s); the server stops", worker->seat.index,
                    ls_err_text(n));
@@ -223,6 +223,7 @@ int ls_crew_open(ls_port *port, ls_pools *pools, const ls_crew_options *options,
     ls_crew *crew = ls_memory_aligned(CREW_LINE, sizeof *crew);
     if (crew == NULL) return LS_ENOMEM;
     *crew = (ls_crew){.port = port, .options = *options, .stop_op = {.done = stop_packet_ignored}};
+    crew->wait_max = options->threads == 1 ? LS_WAIT_PACKETS_MAX : LS_WAIT_PACKETS;
 
     int err = ls_mutex_open(&crew->mutex);
     if (err < 0) goto fail_mutex;

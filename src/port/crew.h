@@ -1,10 +1,11 @@
 /* crew.h - the threads of a port: workers, spares, and the watch that replaces a slow one.
  *
- * `threads` workers (the concurrency value) wait at the port and dispatch packets, at most LS_WAIT_PACKETS_MAX per wait.
- * Every worker counts the packets it begins; the watch, a thread that sleeps while nobody works, compares the counts
- * twice in LS_SLOW_MS. A worker that has not moved is inside a slow or blocking handler: the packets of its batch that
- * it has not begun go back to the port, as does what waits at its seat (ls_port_leave), and a spare thread takes its place,
- * up to threads_max. When the slow one returns, one thread too many finds that out before its next wait and parks.
+ * `threads` workers (the concurrency value) wait at the port and dispatch packets, at most LS_WAIT_PACKETS per wait, or
+ * LS_WAIT_PACKETS_MAX where one works alone. Every worker counts the packets it begins; the watch, a thread that sleeps
+ * while nobody works, compares the counts twice in LS_SLOW_MS. A worker that has not moved is inside a slow or blocking
+ * handler: the packets of its batch that it has not begun go back to the port, as does what waits at its seat
+ * (ls_port_leave), and a spare thread takes its place, up to threads_max. When the slow one returns, one thread too many
+ * finds that out before its next wait and parks.
  *
  *     unparked workers that are not slow <= threads */
 #ifndef LS_PORT_CREW_H

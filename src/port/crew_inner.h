@@ -5,7 +5,7 @@
  * takes what was not begun by changing `claim` itself. Everything else is under the crew's mutex, which a worker takes
  * only when it parks, leaves, comes back from being slow, or finds the watch asleep.
  *
- *     claim = batch << 8 | begun << 4 | count       packets[begun .. count - 1] are whoever's changes begun to count
+ *     claim = batch << 16 | begun << 8 | count      packets[begun .. count - 1] are whoever's changes begun to count
  *     unparked = workers whose parked is false and that have not left
  *     unparked - slow <= threads, or excess > 0     (under the mutex) */
 #ifndef LS_PORT_CREW_INNER_H
@@ -39,6 +39,7 @@ typedef struct ls_worker {
 struct ls_crew {
     ls_port *port;
     ls_crew_options options;
+    int wait_max; /* packets that a worker takes at a time */
     ls_worker *workers;
 
     _Alignas(CREW_LINE) _Atomic bool stop; /* these three are read on the hot path and hardly ever written */
@@ -59,7 +60,17 @@ struct ls_crew {
 
 static inline uint64_t crew_claim(uint64_t batch, int begun, int count)
 {
-    return batch << 8 | (uint64_t)begun << 4 | (uint64_t)count;
+    return batch << 16 | (uint64_t)begun << 8 | (uint64_t)count;
+}
+
+static inline int crew_claim_begun(uint64_t claim)
+{
+    return (int)(claim >> 8 & 255);
+}
+
+static inline int crew_claim_count(uint64_t claim)
+{
+    return (int)(claim & 255);
 }
 
 /* The mutex is held, and unparked or slow has changed: release spares, or say how many have to park. */

@@ -19,9 +19,9 @@ enum {
 static void watch_take_back(ls_crew *crew, ls_worker *worker)
 {
     uint64_t claim = atomic_load_explicit(&worker->claim, memory_order_acquire);
-    const int begun = (int)(claim >> 4 & 15), count = (int)(claim & 15);
+    const int begun = crew_claim_begun(claim), count = crew_claim_count(claim);
     if (begun == count ||
-        !atomic_compare_exchange_strong_explicit(&worker->claim, &claim, crew_claim(claim >> 8, count, count),
+        !atomic_compare_exchange_strong_explicit(&worker->claim, &claim, crew_claim(claim >> 16, count, count),
                                                  memory_order_acq_rel, memory_order_relaxed))
         return;
     for (int i = begun; i < count; i++) {

@@ -33,7 +33,10 @@
 #include "port/fd.h"
 
 enum { LS_DONE = 0, LS_PENDING = 1 };
-enum { LS_WAIT_PACKETS_MAX = 4, LS_INLINE_MS_MAX = 500 };
+/* How many packets a wait should take: few, because those behind the first wait for it while another thread may be free.
+ * A thread that runs alone, and whose packets others take back when it is slow, may take more at a time. */
+enum { LS_WAIT_PACKETS = 4, LS_WAIT_PACKETS_MAX = 16 };
+enum { LS_INLINE_MS_MAX = 500 };
 
 typedef struct ls_port ls_port;
 typedef struct ls_seat ls_seat;

@@ -287,7 +287,7 @@ static void order(ls_worker *w, const ls_packet *packet)
 static void work(void *arg)
 {
     ls_worker *w = arg;
-    ls_packet packets[LS_WAIT_PACKETS_MAX];
+    ls_packet packets[LS_WAIT_PACKETS];
     ls_pool_enter(w->pool);
     w->now_ns = w->fresh_ns = w->scanned_ns = ls_clock_ns();
     if (ls_timer_set(w->port, &w->pulse, w->now_ns + PULSE_MS * MS) < 0) w->done = true;
@@ -299,7 +299,7 @@ static void work(void *arg)
     }
     while (!w->done) {
         const bool more = w->open_first != NULL && w->opening < OPENING_MAX;
-        int n = ls_port_wait(w->port, &w->seat, packets, LS_WAIT_PACKETS_MAX, more ? 0 : -1);
+        int n = ls_port_wait(w->port, &w->seat, packets, LS_WAIT_PACKETS, more ? 0 : -1);
         if (n < 0) break; /* only a programmer's error makes the wait fail */
         w->now_ns = w->fresh_ns = ls_clock_ns();
         w->stale = false;
