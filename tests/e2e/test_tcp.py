@@ -776,7 +776,7 @@ end)"""
                             "ls.tcp('127.0.0.1:0', function(s) local made = {} for i = 1, 150 do "
                             "made[i] = assert(ls.connect('127.0.0.1', %d)) end s:send('made ', #made) end)"
                             % peer.getsockname()[1])
-        self.assertEqual(self.connect(server=server).rest(), b"made 150")
+        self.assertEqual(self.connect(server=server).rest(), b"made 150", server.log())
         server.stop()
 
     def test_an_idle_listener_keeps_no_places_from_another(self):
