@@ -546,6 +546,12 @@ class Server:
                     count += int(fields[1].rsplit(":", 1)[1], 16) in ports and fields[9] != "0"  # an inode: somebody has it
         return count
 
+    def udp_sockets(self):
+        """UDP sockets that are connected to a port that it listens on: in whichever process they are, as above."""
+        ports = {int(line.rsplit(":", 1)[1]) for line in self.logged("listening on udp://")}
+        with open("/proc/net/udp") as rows:
+            return sum(int(row.split()[2].rsplit(":", 1)[1], 16) in ports for row in list(rows)[1:])
+
     def cpu(self):
         """Seconds of processor time so far."""
         with open("/proc/%d/stat" % self.pid) as stat:
@@ -631,12 +637,14 @@ class E2E(unittest.TestCase):
     FLAGS = ()
     ARGS = ()
     LISTENERS = 1
+    ENV = None
     server = None
 
     @classmethod
     def setUpClass(cls):
         if cls.SITE is not None:
-            cls.server = Server(cls.SITE, args=cls.ARGS, flags=cls.FLAGS, listeners=cls.LISTENERS)
+            cls.server = Server(cls.SITE, args=cls.ARGS, flags=cls.FLAGS, listeners=cls.LISTENERS,
+                                env=cls.ENV)
             cls.addClassCleanup(cls.server.cleanup)
 
     @classmethod

@@ -2,10 +2,9 @@
 are given up while a name is being looked up or the server stops, descriptors that go away behind a notification's back."""
 import random
 import socket
-import subprocess
 
-from luaserve_e2e import E2E, LUASERVE, WINDOWS, Conn, in_parallel, main, repeats
-from test_tcp import Dns
+from luaserve_e2e import E2E, WINDOWS, Conn, in_parallel, main, repeats
+from dns_e2e import RESOLVER, Dns, looks_up_names
 
 # What a connection does is its first line; most of it lets several tasks meddle with one sock.
 STORM = r"""
@@ -162,15 +161,10 @@ class GivenUp(E2E):
         super().setUp()
         self.dns = Dns()
         self.addCleanup(self.dns.close)
-        about = subprocess.run([LUASERVE, "--version"], capture_output=True, text=True).stdout
-        self.asks_ours = "names: c-ares" in about
-
-    def names(self):
-        if not self.asks_ours:
-            self.skipTest("a name server of the test's own can be asked with c-ares alone")
+        self.site, self.env = self.dns.asked_by(CONNECT)
 
     def start(self):
-        server = self.serve(CONNECT.replace("@DNS@", str(self.dns.port)))
+        server = self.serve(self.site, env=self.env)
         conn = self.connect(server=server)
         self.assertEqual(self.lua(conn, "return 'ready'"), "ready")
         return server, conn
@@ -189,8 +183,8 @@ class GivenUp(E2E):
             filler.connect_ex(listener.getsockname())
         return listener.getsockname()[1]
 
+    @looks_up_names
     def test_an_answer_that_comes_after_the_timeout(self):
-        self.names()
         server, conn = self.start()
         self.dns.hold("one.test")
         timed_out = 'nil|cannot look up "one.test": timeout: no name server answers|ETIMEDOUT'
@@ -220,8 +214,8 @@ class GivenUp(E2E):
         self.eventually(lambda: server.fds() <= fds, "descriptors are given back")
         server.stop()
 
+    @looks_up_names
     def test_the_server_stops_while_a_name_is_looked_up(self):
-        self.names()
         server, conn = self.start()
         conn.send(b"ls.log.info('looking up') return ls.connect('silent.test', 1, { connect_timeout = 0.5 })\n")
         server.wait_log("looking up")
@@ -242,12 +236,12 @@ class GivenUp(E2E):
         server.check_reports()
 
     def test_the_drain_has_an_end_although_a_connect_has_none(self):
-        text = CONNECT.replace("@DNS@", str(self.dns.port)).replace("drain_timeout = 10", "drain_timeout = 0.3")
+        text = self.site.replace("drain_timeout = 10", "drain_timeout = 0.3")
         calls = ["ls.connect('127.0.0.1', %d, { connect_timeout = false })" % self.deaf()]
-        if self.asks_ours:
+        if RESOLVER != "addresses only":
             calls.append("ls.connect('silent.test', 1, { connect_timeout = false })")
         for what in calls:
-            server = self.serve(text)
+            server = self.serve(text, env=self.env)
             conn = self.connect(server=server)
             conn.send(b"ls.log.info('begun') return %s\n" % what.encode())
             server.wait_log("begun")

@@ -3,12 +3,12 @@ import os
 import random
 import socket
 import struct
-import subprocess
 import threading
 import time
 import unittest
 
-from luaserve_e2e import E2E, HAS_UNIX_SOCKETS, LUASERVE, SANITIZER, WAIT, WINDOWS, Conn, in_parallel, main, repeats
+from luaserve_e2e import E2E, HAS_UNIX_SOCKETS, SANITIZER, WAIT, WINDOWS, Conn, in_parallel, main, repeats
+from dns_e2e import CHOSEN, Dns, looks_up_names
 
 # One server for most tests: the first line of a connection says what is wanted.
 SITE = r"""
@@ -463,66 +463,10 @@ end)
 """
 
 
-class Dns:
-    """A name server of a few names: A and AAAA records, no such name, silence, and answers held back for a while."""
-
-    NAMES = {"one.test": ["127.0.0.1"], "two.test": ["127.0.0.2", "127.0.0.1"], "six.test": ["::1"],
-             "both.test": ["::1", "127.0.0.1"]}
-
-    def __init__(self):
-        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.sock.bind(("127.0.0.1", 0))
-        self.port = self.sock.getsockname()[1]
-        self.asked = 0
-        self.held, self.answers = None, []
-        threading.Thread(target=self.run, daemon=True).start()
-
-    def run(self):
-        while True:
-            try:
-                question, peer = self.sock.recvfrom(4096)
-            except OSError:
-                return
-            self.asked += 1
-            labels, at = [], 12
-            while question[at]:
-                labels.append(question[at + 1:at + 1 + question[at]].decode())
-                at += 1 + question[at]
-            name = ".".join(labels).lower()
-            kind = struct.unpack(">H", question[at + 1:at + 3])[0]
-            if name == "silent.test":
-                continue
-            known = name in self.NAMES
-            answers = []
-            for text in self.NAMES.get(name, []):
-                six = ":" in text
-                if kind == (28 if six else 1):
-                    raw = socket.inet_pton(socket.AF_INET6 if six else socket.AF_INET, text)
-                    answers.append(b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 60, len(raw)) + raw)
-            head = question[:2] + struct.pack(">HHHHH", 0x8180 | (0 if known else 3), 1, len(answers), 0, 0)
-            answer = head + question[12:at + 5] + b"".join(answers)
-            if name == self.held:
-                self.answers.append((answer, peer))
-            else:
-                self.sock.sendto(answer, peer)
-
-    def hold(self, name):
-        """Answers to questions about this name are kept until release."""
-        self.held = name
-
-    def release(self):
-        self.held = None
-        for answer, peer in self.answers:
-            self.sock.sendto(answer, peer)
-
-    def close(self):
-        self.sock.close()
-
-
 class SystemNames(E2E):
     """The names that the system knows, by whichever resolver is built in."""
 
-    SITE = CLIENT.replace(', nameservers = "127.0.0.1:@DNS@"', "")
+    SITE = CLIENT.replace(CHOSEN, "")
 
     def test_the_machine_itself(self):
         name = socket.gethostname()
@@ -546,6 +490,14 @@ class SystemNames(E2E):
             # Without a network nobody says so, and the time is up.
             self.assertRegex(asker.line().decode(), r'true\|nil\|cannot look up "no-such-name.invalid": .*\|(ENOENT|ETIMEDOUT)')
 
+    if WINDOWS:
+        def test_name_servers_cannot_be_chosen(self):
+            server = self.serve(CLIENT.replace("@DNS@", "53"))
+            with Conn(server.at()) as conn:
+                conn.send(b"return ls.connect('one.test', 1)\n")
+                self.assertRegex(conn.line(), rb'true\|nil\|cannot look up "one.test": it is not looked up here, .*\|ENOTSUP$')
+            server.stop()
+
     def test_what_is_no_name(self):
         with Conn(self.server.at()) as conn:
             conn.send(b"return ls.connect(('a'):rep(300), 1)\n")
@@ -557,7 +509,7 @@ class Connect(E2E):
     def setUpClass(cls):
         cls.dns = Dns()
         cls.addClassCleanup(cls.dns.close)
-        cls.SITE = CLIENT.replace("@DNS@", str(cls.dns.port))
+        cls.SITE, cls.ENV = cls.dns.asked_by(CLIENT)
         super().setUpClass()
 
     def setUp(self):
@@ -570,12 +522,6 @@ class Connect(E2E):
     def run_lua(self, text, wait=True):
         self.control.send(text.replace("PORT", str(self.to)).encode() + b"\n")
         return self.control.line().decode() if wait else None
-
-    def names(self):
-        text = subprocess.run([LUASERVE, "--version"], capture_output=True, text=True).stdout
-        self.assertIn("names: ", text)
-        if "names: c-ares" not in text:
-            self.skipTest("a name server of the test's own can be asked with c-ares alone")
 
     def test_forms(self):
         for call in ("ls.connect('127.0.0.1', PORT)", "ls.connect('127.0.0.1:PORT')", "ls.connect('localhost', PORT)",
@@ -595,16 +541,16 @@ class Connect(E2E):
                          "true|nil|not supported here|ENOTSUP" if WINDOWS else "true|nil|not found|ENOENT")
         self.assertIn("|ELIMIT", self.run_lua("return ls.connect('unix:/' .. ('x'):rep(200))"))
 
+    @looks_up_names
     def test_names(self):
-        self.names()
         for name in ("one.test", "two.test", "both.test"):
             answer = self.run_lua("local s, e = ls.connect('%s', PORT) return s and s.remote, e" % name)
             self.assertEqual(answer, "true|127.0.0.1:%d|nil" % self.to)
         self.assertEqual(self.run_lua("return ls.connect('missing.test', PORT)"),
                          'true|nil|cannot look up "missing.test": no such name|ENOENT')
 
+    @looks_up_names
     def test_a_slow_name_server_costs_the_asker_only(self):
-        self.names()
         self.dns.hold("two.test")
         self.run_lua("return ls.connect('two.test', PORT)", wait=False)
         with Conn(self.server.at()) as other:  # on whichever thread and state, before the name server has answered
@@ -614,13 +560,13 @@ class Connect(E2E):
         self.dns.release()
         self.assertEqual(self.control.line().decode(), "true|sock (127.0.0.1:%d)" % self.to)
 
+    @looks_up_names
     def test_a_silent_name_server(self):
-        self.names()
         answer = self.run_lua("return ls.connect('silent.test', PORT, { connect_timeout = 0.2 })")
         self.assertEqual(answer, 'true|nil|cannot look up "silent.test": timeout: no name server answers|ETIMEDOUT')
 
+    @looks_up_names
     def test_many_names_at_once(self):
-        self.names()
         answer = self.run_lua(
             "local jobs, good = {}, 0 for i = 1, 50 do jobs[i] = ls.spawn(ls.connect, 'one.test', PORT) end "
             "for i = 1, 50 do local s = jobs[i]:wait() if s then good = good + 1 s:close() end end return good")
@@ -636,7 +582,7 @@ class Connect(E2E):
             answer = self.run_lua("return " + call)
             self.assertTrue(answer.startswith("false|"), answer)
             self.assertIn(says, answer)
-        self.assertRegex(self.run_lua("return ls.connect('..', 1)"), "no name of a host|not looked up here")
+        self.assertRegex(self.run_lua("return ls.connect('..', 1)"), "no name of a host|not looked up here|no such name")
         for host in (r"127.0.0.1\0.example.org", r"one.test\0", r"unix:/run/s\0"):  # what C takes for the end is none
             self.assertRegex(self.run_lua("return ls.connect('%s', 1)" % host), "this is no name of a host.EINVAL")
 
