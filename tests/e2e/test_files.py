@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 
-from luaserve_e2e import WINDOWS, E2E, in_parallel, main, not_on_windows, request
+from luaserve_e2e import WINDOWS, E2E, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -167,13 +167,12 @@ class Files(E2E):
         self.assertEqual(server.get("/").text, "root")
         server.stop()
 
-    @not_on_windows("SIGTERM")
     def test_a_drain_waits_for_a_file_that_is_being_sent(self):
         server = self.start()
         with server.connect() as conn:
             conn.send(request("GET", "/files/3000000.bin"))
             begun = conn.sock.recv(100)
-            server.process.terminate()
+            server.signal()
             rest = conn.rest()
             self.assertTrue((begun + rest).endswith(content(3000000)[:3000000]))
         self.assertEqual(server.wait(), 0)

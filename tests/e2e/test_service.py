@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from luaserve_e2e import ROOT, WAIT, WINDOWS, Conn, main, run_program
+from luaserve_e2e import ROOT, WAIT, WINDOWS, Conn, main, not_on_windows, run_program
 import luaserve_e2e
 
 WINE = os.path.join(ROOT, "third_party", "windows", "wine")
@@ -34,7 +34,7 @@ ls.listen("127.0.0.1:PORT", app)
 """
 
 
-@unittest.skipIf(WINDOWS, "they are known there")
+@not_on_windows("there these words are commands")
 class Elsewhere(unittest.TestCase):
     def test_the_words_are_for_windows(self):
         for word in ("install", "uninstall", "run-as-service"):

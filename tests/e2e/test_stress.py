@@ -10,7 +10,7 @@ import threading
 import time
 import zlib
 
-from luaserve_e2e import HAS_UNIX_SOCKETS, LUASERVE, WAIT, main, not_on_windows, repeats, scratch
+from luaserve_e2e import HAS_UNIX_SOCKETS, LUASERVE, WAIT, main, repeats, scratch
 from stress_e2e import FIRST, OK, Ran, Stress, head_of, stress
 
 
@@ -180,7 +180,6 @@ class Loads(Stress):
         ran = stress("-R", "5000", "-d", "1s", "-c", "2", "--threshold", "p99 < 1ms", self.slow())
         self.falls_short(ran, "connections", "no connection was free", 99)
 
-    @not_on_windows("there a process cannot be stopped by a signal")
     def test_an_engine_that_stands_still(self):
         """It is stopped from its first request to behind its end; all that was due meanwhile is its own fault."""
         begun = threading.Event()
