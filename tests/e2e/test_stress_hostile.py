@@ -4,7 +4,7 @@ import socket
 import struct
 import threading
 
-from luaserve_e2e import WAIT, main, run_program, scratch, not_on_windows
+from luaserve_e2e import WAIT, WINDOWS, main, run_program, scratch, not_on_windows
 from stress_e2e import FIRST, OK, Stress, head_of, stress
 
 
@@ -74,8 +74,10 @@ class Answers(Stress):
                 self.all_bad(ran, "read", "the server hung up in the middle of an answer")
 
     def test_a_reset_in_an_answer(self):
-        self.all_bad(stress("-c", "2", "-n", "6", self.serve(H + b"Content-Length: 100\r\n\r\nhalf", "reset")), "read",
-                     "connection reset by the peer")
+        ran = stress("-c", "2", "-n", "6", self.serve(H + b"Content-Length: 100\r\n\r\nhalf", "reset"))
+        # Wine 8's server takes the socket's error when it looks at it in time: then the receive is told of an end.
+        ended = WINDOWS and "connection reset" not in ran.err
+        self.all_bad(ran, "read", "the server hung up in the middle of an answer" if ended else "connection reset by the peer")
 
     def test_answers_without_an_end(self):
         """Interim answers alone, a body that stands still, and floods: the time limit ends them, not memory."""
