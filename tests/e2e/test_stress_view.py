@@ -1,25 +1,33 @@
-"""The live view of a stress run, through a pseudo-terminal and a terminal of the test's own."""
+"""The live view of a stress run, through a pseudo-terminal and a terminal of the test's own. Under Wine a pipe is made to pass for a
+console (tests/unit/win32/console_win32.c)."""
 import fcntl
 import os
 import pty
 import select
 import struct
 import subprocess
+import tempfile
 import termios
 import unittest
 
-from luaserve_e2e import WAIT, main, not_on_windows
+from luaserve_e2e import WAIT, WINDOWS, main, not_on_windows
 from stress_samples import SAMPLE, Screen
 
 
-@not_on_windows("Wine's console draws on the terminal itself: what the program writes is not what arrives there")
 class View(unittest.TestCase):
     def start(self, ticks, columns=80, **environment):
         """The view on a pseudo-terminal of its own; returns its process and the master's side."""
-        master, slave = pty.openpty()
+        env = {"TERM": "xterm", "LANG": "C.UTF-8", "PATH": os.environ["PATH"], **environment}
+        if WINDOWS:
+            self.console = tempfile.NamedTemporaryFile("w")
+            self.addCleanup(self.console.close)
+            self.code_page = 65001 if env["LANG"].endswith("UTF-8") else 437
+            env.update({"CONSOLE": self.console.name, **{k: v for k, v in os.environ.items() if k.startswith("LUASERVE_")}})
+            master, slave = os.pipe()
+        else:
+            master, slave = pty.openpty()
         self.addCleanup(os.close, master)
         self.size(master, columns)
-        env = {"TERM": "xterm", "LANG": "C.UTF-8", "PATH": os.environ["PATH"], **environment}
         process = subprocess.Popen([*SAMPLE, "view", str(ticks)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=slave, env=env)
         os.close(slave)
@@ -29,7 +37,12 @@ class View(unittest.TestCase):
         return process, master
 
     def size(self, master, columns):
-        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        if WINDOWS:
+            self.console.seek(0)
+            self.console.write("%-4d %5d\n" % (columns, self.code_page))
+            self.console.flush()
+        else:
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def read(self, master, until):
         """Decoded output up to and including what `until(text)` wants; the terminal gives whole writes."""
@@ -44,7 +57,8 @@ class View(unittest.TestCase):
             if not more:
                 break
             data += more
-        return data.decode("utf-8")
+        text = data.decode("utf-8")
+        return text.replace("\n", "\r\n") if WINDOWS else text  # what a terminal makes of it
 
     def picture(self, master):
         return self.read(master, lambda text: text.count("\x1b[K") >= 3 and text.endswith("\n"))
@@ -109,6 +123,7 @@ class View(unittest.TestCase):
         text = self.lines_of(stderr=subprocess.PIPE)
         self.assertRegex(text, r"\A(    [123]s  4000 requests/s  p50 \d+us  p99 \d+us  max [\d.]+(us|ms)  errors 0\n){3}\Z")
 
+    @not_on_windows("TERM is of Unix terminals")
     def test_a_dumb_terminal_is_no_screen(self):
         process, master = self.start(2, TERM="dumb")
         self.go_on(process)
