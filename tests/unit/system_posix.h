@@ -8,7 +8,10 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "port/fd.h"
 
 typedef struct rlimit descriptors_before;
 
@@ -51,23 +54,28 @@ static inline bool system_has_unix_sockets(void)
     return true;
 }
 
-/* Root may do everything: be somebody else until rights_end. */
-static inline void rights_begin(void)
+/* Nobody may read or remove `file`, or make `fresh`, both in `dir`. Root may do everything: be somebody else meanwhile. */
+typedef struct stat forbidding;
+
+static inline void forbid(forbidding *f, const char *dir, const char *file, const char *fresh)
 {
+    (void)fresh;
+    assert_int_equal(stat(dir, f), 0);
+    assert_int_equal(chmod(file, 0), 0);
+    assert_int_equal(chmod(dir, 0555), 0);
     if (geteuid() == 0) assert_int_equal(seteuid(65534), 0);
 }
 
-static inline void rights_end(void)
+static inline void forbid_no_more(const forbidding *f, const char *dir)
 {
     if (getuid() == 0) assert_int_equal(seteuid(0), 0);
+    assert_int_equal(chmod(dir, f->st_mode & 07777), 0);
 }
 
-static inline void need_a_limit_of_files(void)
+/* Every file has holes. */
+static inline void make_sparse(ls_fd fd)
 {
-}
-
-static inline void need_sparse_files(void)
-{
+    (void)fd;
 }
 
 /* A name server that never answers; `servers` names it. To be given back with name_server_end. */

@@ -2,10 +2,14 @@
 #ifndef TESTS_UNIT_SYSTEM_WIN32_H
 #define TESTS_UNIT_SYSTEM_WIN32_H
 
+#include "port/fd.h"
 #include "win32/posix_win32.h"
 
-/* Windows has no limit of handles that a process could lower: the port's calls of WSASocketW come here in test_port
- * (CMakeLists.txt), and while the door is closed there is a socket for each that was closed since. */
+#include <winioctl.h>
+
+/* Windows has no limit of handles that a process could lower: the calls of WSASocketW and CreateFileW come here in the tests that
+ * define TESTS_DOOR or TESTS_DOOR_OF_FILES (CMakeLists.txt). While the door is closed there is a socket for each that was closed
+ * since, and no file. */
 typedef int descriptors_before;
 
 static struct {
@@ -38,6 +42,21 @@ SOCKET(WSAAPI *__wrap___imp_WSASocketW)(int, int, int, WSAPROTOCOL_INFOW *, GROU
 int(WSAAPI *__wrap___imp_closesocket)(SOCKET) = door_closesocket;
 #endif
 
+#ifdef TESTS_DOOR_OF_FILES
+extern HANDLE(WINAPI *__real___imp_CreateFileW)(LPCWSTR, DWORD, DWORD, SECURITY_ATTRIBUTES *, DWORD, DWORD, HANDLE);
+
+static HANDLE WINAPI door_file(LPCWSTR path, DWORD access, DWORD share, SECURITY_ATTRIBUTES *security, DWORD how,
+                               DWORD flags, HANDLE like)
+{
+    if (!door.closed) return __real___imp_CreateFileW(path, access, share, security, how, flags, like);
+    SetLastError(ERROR_TOO_MANY_OPEN_FILES);
+    return INVALID_HANDLE_VALUE;
+}
+
+HANDLE(WINAPI *__wrap___imp_CreateFileW)
+(LPCWSTR, DWORD, DWORD, SECURITY_ATTRIBUTES *, DWORD, DWORD, HANDLE) = door_file;
+#endif
+
 static inline void close_the_door(descriptors_before *before)
 {
     *before = 0;
@@ -54,7 +73,7 @@ static inline void open_the_door(const descriptors_before *before)
 /* There are no Unix datagrams, and those of UDP are dropped when nothing fits. */
 static inline void need_datagrams_that_wait(void)
 {
-    print_message("skipped: a full UDP socket drops, no send waits\n");
+    print_message("skipped: of another system: Unix datagrams, whose sends wait\n");
     skip();
 }
 
@@ -77,29 +96,32 @@ static inline bool system_has_unix_sockets(void)
     return false;
 }
 
-/* Rights are lists here, which chmod does not change. */
-static inline void rights_begin(void)
+/* Rights are lists here, which do not bind whoever runs these tests under Wine: both files have been opened by somebody who shares
+ * them with nobody. */
+typedef struct forbidding {
+    HANDLE file, fresh;
+} forbidding;
+
+static inline void forbid(forbidding *f, const char *dir, const char *file, const char *fresh)
 {
-    print_message("skipped: chmod takes no rights away\n");
-    skip();
+    (void)dir;
+    f->file = CreateFileA(file, GENERIC_READ, 0, NULL, OPEN_EXISTING, 0, NULL);
+    f->fresh = CreateFileA(fresh, GENERIC_WRITE, 0, NULL, CREATE_NEW, FILE_FLAG_DELETE_ON_CLOSE, NULL);
+    assert_true(f->file != INVALID_HANDLE_VALUE && f->fresh != INVALID_HANDLE_VALUE);
 }
 
-static inline void rights_end(void)
+static inline void forbid_no_more(const forbidding *f, const char *dir)
 {
+    (void)dir;
+    CloseHandle(f->file);
+    CloseHandle(f->fresh);
 }
 
-/* What a process may open is bounded by memory alone; close_the_door is for sockets. */
-static inline void need_a_limit_of_files(void)
+/* A file has holes here only when it is told to: else 5 GiB would be written. */
+static inline void make_sparse(ls_fd fd)
 {
-    print_message("skipped: there is no limit of open files\n");
-    skip();
-}
-
-/* A file is sparse here only when it is told to be: 5 GiB would be written. */
-static inline void need_sparse_files(void)
-{
-    print_message("skipped: files have no holes\n");
-    skip();
+    DWORD n;
+    assert_true(DeviceIoControl((HANDLE)fd, FSCTL_SET_SPARSE, NULL, 0, NULL, 0, &n, NULL));
 }
 
 /* The system's resolver cannot be told whom to ask: it answers some time later. */
