@@ -159,7 +159,6 @@ static void processor_time_has_a_limit(void **state)
     test_site *t = test_site_open(
         "core.config{ handler_cpu_ms_max = 50 } "
         "body(function() "
-        "local started = os.clock() "
         "is((get(function() while true do local _ = {} end end)), 500) "
         "is((get(function() while true do pcall(function() while true do local _ = {} end end) end end)), 500) "
         "is((get(function() local co = coroutine.wrap(function() while true do local _ = {} end end) while true do "
@@ -171,19 +170,16 @@ static void processor_time_has_a_limit(void **state)
         "  while true do local _ = {} end end)), 500) "
         "is((get(function() local ok = pcall(function() while true do local _ = {} end end) core.sleep(0) return 'x' "
         "end)), 500) "
-        "is((get(function() for i = 1, 20 do local t = os.clock() while os.clock() - t < 0.02 do local _ = {} end "
-        "core.sleep(0) end "
-        "  return 'x' end)), 500) "
+        "is((get(function() while true do for i = 1, 100000 do local _ = {} end core.sleep(0) end end)), 500) "
         "is((get(function() return 'well' end)), 200) "
         "is((get(function() os.execute('sleep 0.2') return 'slept' end)), 200) "
-        "if os.clock() - started > 3 then error('took ' .. os.clock() - started) end "
         "end)");
     watch w = {t, false};
     ls_thread thread;
     (void)state;
     assert_int_equal(t->opened, LS_OK);
     assert_int_equal(ls_thread_start(&thread, "watch", watch_main, &w), LS_OK);
-    test_pump(t, 20000);
+    test_pump(t, 20000); /* seven that would run for 5 s each without their limit */
     atomic_store(&w.stop, true);
     ls_thread_join(&thread);
     if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
