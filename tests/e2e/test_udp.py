@@ -448,6 +448,16 @@ class Connected(Udp):
           print(c:send(("x"):rep(65507)))""", echo='return ("x"):rep(tonumber(data) or 0)')
         self.assertEqual(text.splitlines(), ["10", "10\ttrue", "nil\tmessage too long\tEMSGSIZE", "true"])
 
+    def test_refused_while_it_waits(self):
+        text = self.run_once("""
+          local closed = ls.socket("udp") closed:bind("127.0.0.1", 0)
+          local nobody = tonumber(closed.local_addr:match("%d+$")) closed:close()
+          local c = assert(ls.udp_connect("127.0.0.1", nobody))
+          local job = ls.spawn(function() return c:receive(5) end)
+          ls.sleep(0.02)
+          c:send("x") print(job:wait())""")
+        self.assertEqual(text, "nil\tconnection refused\tEREFUSED\n")
+
     @no_refusals
     def test_refused(self):
         text = self.run_once("""

@@ -5,7 +5,7 @@ import socket
 import struct
 import time
 
-from luaserve_e2e import E2E, ROOT, WAIT, in_parallel, main, no_refusals
+from luaserve_e2e import E2E, ROOT, WAIT, WINDOWS, in_parallel, main
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -63,7 +63,6 @@ class Poll(Example):
         server.wait_log("left")
         self.ended(server)
 
-    @no_refusals
     def test_error_is_fetched(self):
         server, port = self.start()
         client = self.tcp(port)
@@ -71,7 +70,8 @@ class Poll(Example):
         server.wait_log("received 1 bytes")
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-        server.wait_log("error: connection reset")
+        # Wine 8 tells of the error, and takes it before the receive can fetch it.
+        server.wait_log("error: (connection reset|nil)" if WINDOWS else "error: connection reset")
         self.ended(server)
 
 
