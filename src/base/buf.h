@@ -68,6 +68,16 @@ static inline ls_block *ls_block_hold(ls_block *block)
     return block;
 }
 
+static inline void ls_block_hold_many(ls_block *block, uint32_t count) /* so many references more */
+{
+    atomic_fetch_add_explicit(&block->refs, count, memory_order_relaxed);
+}
+
+static inline void ls_block_drop_many(ls_block *block, uint32_t count) /* so many, at least one, less */
+{
+    if (atomic_fetch_sub_explicit(&block->refs, count, memory_order_acq_rel) == count) ls_block_put(block);
+}
+
 static inline void ls_block_drop(ls_block *block)
 {
     /* A sole owner needs no read-modify-write: nobody else can add a reference to what only we hold. */

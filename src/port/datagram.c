@@ -3,6 +3,10 @@
 
 void ls_datagrams_drop(ls_datagrams *batch)
 {
-    for (unsigned i = 0; i < batch->count; i++) ls_slice_drop(&batch->at[i].slice);
+    for (unsigned at = 0, end; at < batch->count; at = end) { /* neighbours mostly lie in one block */
+        ls_block *const block = batch->at[at].slice.block;
+        for (end = at + 1; end < batch->count && batch->at[end].slice.block == block;) end++;
+        if (block != NULL) ls_block_drop_many(block, end - at);
+    }
     ls_block_drop(batch->block);
 }

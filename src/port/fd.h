@@ -2,7 +2,9 @@
 #ifndef LS_PORT_FD_H
 #define LS_PORT_FD_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef _WIN32
 typedef uintptr_t ls_fd; /* SOCKET or HANDLE */
@@ -16,5 +18,19 @@ typedef struct ls_sockaddr {
     uint32_t len;                         /* bytes in use; 0: none */
     _Alignas(8) unsigned char bytes[128]; /* a sockaddr of the system (sockaddr_in, _in6, _un) */
 } ls_sockaddr;
+
+/* Word by word: the addresses of every datagram go through here. */
+static inline bool ls_sockaddr_same(const ls_sockaddr *a, const ls_sockaddr *b)
+{
+    uint32_t at = 0;
+    if (a->len != b->len) return false;
+    for (; at + sizeof(uint64_t) <= a->len; at += sizeof(uint64_t)) {
+        uint64_t left, right;
+        memcpy(&left, a->bytes + at, sizeof left);
+        memcpy(&right, b->bytes + at, sizeof right);
+        if (left != right) return false;
+    }
+    return at == a->len || memcmp(a->bytes + at, b->bytes + at, a->len - at) == 0;
+}
 
 #endif

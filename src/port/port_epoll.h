@@ -90,6 +90,7 @@ struct ls_sock {
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
     _Atomic bool registered, registered_out;
     uint8_t segments; /* of whoever sends: whether the system cuts up datagrams for this one */
+    uint8_t batch_last; /* of whoever receives: how many datagrams came the last time */
     bool ends;        /* ls_sock_ends was called, and ls_sock_shutdown not since */
     /* With rings: port_uring_sock.c. */
     uint8_t stream, waits; /* of whoever posts receives; receives that had to wait, as far as it matters */

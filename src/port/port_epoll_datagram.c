@@ -1,8 +1,8 @@
 /* port_epoll_datagram.c - batches of datagrams over recvmmsg and sendmmsg: see datagram.h.
  *
  * Where a batch lies. The head (struct ls_datagrams) is followed by the bytes in the same large block, when one datagram
- * fits behind it; else it has a small block of its own. Further blocks are taken one by one, each only when the one
- * before was filled, so a few datagrams take one block.
+ * fits behind it; else it has a small block of its own. One call receives into all the blocks that it takes; those that
+ * nothing came into go back before anyone sees the batch, so a few datagrams take one block.
  *
  *     | count | at[0] at[1] ... | bytes of 0 | bytes of 1 | ...      next block: | bytes of n | ...
  *
@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 
 #include "port/datagram.h"
+#include "port/epoll_posix.h"
 #include "port/port_epoll.h"
 
 /* A refusal that some earlier datagram met with on its way (ip(7), udp(7)). */
@@ -52,6 +53,8 @@ static bool is_connected(int fd)
 typedef struct room { /* where the next datagrams go */
     ls_block *block;
     size_t from, each;
+    ls_block *blocks[LS_DATAGRAM_BLOCKS_MAX]; /* taken besides the head's, one reference of ours each */
+    unsigned further, further_max;            /* how many, and how many at most */
 } room;
 
 static size_t head_bytes(unsigned count)
@@ -68,12 +71,14 @@ static ls_datagrams *batch_open(ls_seat *seat, unsigned *count, room *out)
         if ((block = ls_block_get(seat->pool, LS_BLOCK_LARGE)) == NULL) return NULL;
         out->block = block;
         out->from = head;
+        out->further_max = LS_DATAGRAM_BLOCKS_MAX - 1;
     } else {
         const unsigned most = LS_DATAGRAM_BLOCKS_MAX * (LS_BLOCK_LARGE / (unsigned)out->each);
         if (*count > most) *count = most;
         assert(head_bytes(*count) <= LS_BLOCK_SMALL);
         if ((block = ls_block_get(seat->pool, LS_BLOCK_SMALL)) == NULL) return NULL;
         out->block = NULL;
+        out->further_max = LS_DATAGRAM_BLOCKS_MAX;
     }
     ls_datagrams *batch = (ls_datagrams *)(void *)block->data;
     batch->block = block;
@@ -81,39 +86,69 @@ static ls_datagrams *batch_open(ls_seat *seat, unsigned *count, room *out)
     return batch;
 }
 
-/* recvmmsg into what is left of the room, `most` at most. How many came, or an error; *asked is how many could have. */
-static int receive_some(ls_sock *sock, ls_datagrams *batch, unsigned most, uint32_t bytes_max, const room *into,
-                        unsigned *asked)
+/* A place for bytes_max bytes, in a further block when the last one is full. false: there is none. */
+static bool place_take(ls_seat *seat, room *into, uint32_t bytes_max, ls_slice *out)
+{
+    if (into->block == NULL || into->from + bytes_max > LS_BLOCK_LARGE) {
+        if (into->further == into->further_max) return false;
+        ls_block *block = ls_block_get(seat->pool, LS_BLOCK_LARGE);
+        if (block == NULL) return false;
+        into->blocks[into->further++] = into->block = block;
+        into->from = 0;
+    }
+    *out = (ls_slice){into->block, into->block->data + into->from, 0};
+    into->from += into->each;
+    return true;
+}
+
+static int64_t receive_failed(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(error);
+}
+
+/* One recvmmsg, of `most` datagrams at most. How many came, or an error; *asked is how many could have. Their slices hold no
+ * references yet. */
+static int64_t receive_some(ls_seat *seat, ls_sock *sock, ls_datagrams *batch, unsigned most, uint32_t bytes_max,
+                            room *into, unsigned *asked)
 {
     struct mmsghdr messages[LS_DATAGRAMS_MAX];
     struct iovec iov[LS_DATAGRAMS_MAX];
+    ls_datagram *const first = &batch->at[batch->count];
     unsigned n = 0;
-    for (size_t from = into->from; n < most && from + bytes_max <= LS_BLOCK_LARGE; n++, from += into->each) {
-        ls_datagram *datagram = &batch->at[batch->count + n];
-        iov[n] = (struct iovec){into->block->data + from, bytes_max};
-        messages[n] = (struct mmsghdr){.msg_hdr = {.msg_name = datagram->addr.bytes,
-                                                   .msg_namelen = sizeof datagram->addr.bytes,
+    for (; n < most && place_take(seat, into, bytes_max, &first[n].slice); n++) {
+        iov[n] = (struct iovec){(char *)(uintptr_t)first[n].slice.ptr, bytes_max};
+        messages[n] = (struct mmsghdr){.msg_hdr = {.msg_name = first[n].addr.bytes,
+                                                   .msg_namelen = sizeof first[n].addr.bytes,
                                                    .msg_iov = &iov[n],
                                                    .msg_iovlen = 1}};
     }
     *asked = n;
-    const int got = recvmmsg(sock->fd, messages, n, MSG_DONTWAIT, NULL);
+    if (n == 0) return LS_ENOMEM;
+    int got;
+    do {
+        got = ls_epoll_sys_recvmmsg(sock->fd, messages, n, MSG_DONTWAIT);
+    } while (got < 0 && (errno == EINTR || (is_report(errno) && !is_connected(sock->fd))));
+    if (got < 0) return receive_failed(errno);
     for (int i = 0; i < got; i++) {
-        ls_datagram *datagram = &batch->at[batch->count + (unsigned)i];
-        const struct msghdr *header = &messages[i].msg_hdr;
-        const size_t at = into->from + (size_t)i * into->each;
-        datagram->slice = ls_slice_of(into->block, at, messages[i].msg_len);
-        datagram->addr.len = header->msg_namelen;
-        datagram->error = LS_OK;
-        datagram->truncated = header->msg_flags & MSG_TRUNC;
+        first[i].slice.len = messages[i].msg_len;
+        first[i].addr.len = messages[i].msg_hdr.msg_namelen;
+        first[i].error = LS_OK;
+        first[i].truncated = messages[i].msg_hdr.msg_flags & MSG_TRUNC;
     }
     return got;
 }
 
-static int64_t receive_failed(ls_sock *sock, int error, bool *again)
+/* Give the slices their references, a block's all at once, and give back the blocks that stayed empty. */
+static void batch_hold(ls_datagrams *batch, const room *used)
 {
-    *again = error == EINTR || (is_report(error) && !is_connected(sock->fd));
-    return error == EAGAIN || error == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(error);
+    unsigned at = 0;
+    for (unsigned further = 0; further <= used->further; further++) {
+        ls_block *const block = further == 0 ? batch->block : used->blocks[further - 1];
+        const unsigned begin = at;
+        while (at < batch->count && batch->at[at].slice.block == block) at++;
+        if (at > begin) ls_block_hold_many(block, at - begin);
+        if (further > 0) ls_block_drop(block); /* ours */
+    }
 }
 
 int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
@@ -124,36 +159,29 @@ int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
     ls_datagrams *batch = batch_open(seat, &count, &into);
     if (batch == NULL) return LS_ENOMEM;
 
+    /* A place costs something even if nothing comes into it: most often about as many come as the last time. */
+    unsigned most = 2 * sock->batch_last + 2u;
     int64_t err = LS_OK;
     bool drained = false; /* there was less than asked for */
-    bool own = false;     /* the room's block is our reference, not the batch's */
-    for (unsigned blocks = 0; batch->count < count && blocks < LS_DATAGRAM_BLOCKS_MAX; blocks++) {
-        if (blocks > 0 || into.block == NULL) {
-            ls_block *block = ls_block_get(seat->pool, LS_BLOCK_LARGE);
-            if (block == NULL) {
-                err = LS_ENOMEM; /* with datagrams at hand those are the result */
-                break;
-            }
-            if (own) ls_block_drop(into.block);
-            into = (room){block, 0, into.each};
-            own = true;
-        }
+    while (batch->count < count) {
         unsigned asked;
-        bool again = false;
-        int got;
-        do {
-            got = receive_some(sock, batch, count - batch->count, bytes_max, &into, &asked);
-            if (got < 0) err = receive_failed(sock, errno, &again);
-        } while (got < 0 && again);
-        drained = got < 0 ? err == LS_EAGAIN : (unsigned)got < asked;
-        if (got > 0) batch->count += (unsigned)got;
-        if (drained || got < 0) break;
+        if (most > count - batch->count) most = count - batch->count;
+        const int64_t got = receive_some(seat, sock, batch, most, bytes_max, &into, &asked);
+        if (got < 0) {
+            err = got; /* with datagrams at hand those are the result */
+            drained = err == LS_EAGAIN;
+            break;
+        }
+        batch->count += (unsigned)got;
+        if ((drained = got < asked)) break;
+        most = count;
     }
-    if (own) ls_block_drop(into.block);
+    batch_hold(batch, &into);
     if (batch->count == 0) {
         ls_datagrams_drop(batch);
         return err;
     }
+    sock->batch_last = (uint8_t)batch->count;
     if (!drained) op->count = (uint16_t)batch->count; /* all that fitted: the next receive is tried before it waits */
     op->recv_from.batch = batch;
     return batch->count;
@@ -185,12 +213,9 @@ typedef union segment_size { /* a control message */
 static unsigned alike(const ls_datagram *datagrams, unsigned count)
 {
     const size_t len = datagrams->slice.len;
-    const uint32_t addr_len = datagrams->addr.len;
     unsigned n = 1;
     if (len == 0 || len > SEGMENT_BYTES_MAX) return 1;
-    while (n < count && datagrams[n].slice.len == len && datagrams[n].addr.len == addr_len &&
-           memcmp(datagrams[n].addr.bytes, datagrams->addr.bytes, addr_len) == 0)
-        n++;
+    while (n < count && datagrams[n].slice.len == len && ls_sockaddr_same(&datagrams[n].addr, &datagrams->addr)) n++;
     return n;
 }
 
@@ -236,7 +261,7 @@ static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool
         for (const unsigned end = at + run; at < end; at++)
             iov[at] = (struct iovec){(char *)(uintptr_t)datagrams[at].slice.ptr, datagrams[at].slice.len};
     }
-    const int left = sendmmsg(sock->fd, messages, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const int left = ls_epoll_sys_sendmmsg(sock->fd, messages, n, MSG_DONTWAIT | MSG_NOSIGNAL);
     *segmented = messages[0].msg_hdr.msg_iovlen > 1;
     if (left <= 0) return left;
     int sum = 0;

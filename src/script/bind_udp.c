@@ -55,7 +55,7 @@ typedef struct udp_run { /* one batch; lives while its thread is with it */
 
 /* ---- peers ------------------------------------------------------------------------------------------------- */
 
-static void peer_new(lua_State *L, ls_udp_script *script, ls_udp *udp, const ls_sockaddr *addr)
+static const udp_peer *peer_new(lua_State *L, ls_udp_script *script, ls_udp *udp, const ls_sockaddr *addr)
 {
     udp_peer *peer = lua_newuserdatauv(L, sizeof *peer, 0);
     peer->tag = &peer_tag;
@@ -63,6 +63,7 @@ static void peer_new(lua_State *L, ls_udp_script *script, ls_udp *udp, const ls_
     peer->addr = *addr;
     lua_rawgeti(L, LUA_REGISTRYINDEX, script->peer_meta_ref);
     lua_setmetatable(L, -2);
+    return peer;
 }
 
 static unsigned peer_place(const ls_udp *udp, const ls_sockaddr *addr)
@@ -77,25 +78,23 @@ static unsigned peer_place(const ls_udp *udp, const ls_sockaddr *addr)
     return (unsigned)(hash % PEERS_KEPT);
 }
 
-/* Push the object for an address; `kept` is the index of the table of kept ones. */
-static void peer_push(lua_State *L, ls_udp_script *script, ls_udp *udp, const ls_sockaddr *addr, int kept)
+/* Push the object for an address, and return it; `kept` is the index of the table of kept ones. */
+static const udp_peer *peer_push(lua_State *L, ls_udp_script *script, ls_udp *udp, const ls_sockaddr *addr, int kept)
 {
-    if (addr->len > PEER_ADDR_BYTES) {
-        peer_new(L, script, udp, addr);
-        return;
-    }
+    if (addr->len > PEER_ADDR_BYTES) return peer_new(L, script, udp, addr);
     const unsigned place = peer_place(udp, addr);
     peer_key *key = &((peer_key *)script->peer_keys)[place];
     if (key->udp == udp && key->len == addr->len && memcmp(key->bytes, addr->bytes, addr->len) == 0) {
         lua_rawgeti(L, kept, (lua_Integer)place + 1);
-        return;
+        return lua_touserdata(L, -1);
     }
-    peer_new(L, script, udp, addr);
+    const udp_peer *peer = peer_new(L, script, udp, addr);
     lua_pushvalue(L, -1);
     lua_rawseti(L, kept, (lua_Integer)place + 1);
     key->udp = udp;
     key->len = addr->len;
     memcpy(key->bytes, addr->bytes, addr->len);
+    return peer;
 }
 
 static udp_peer *peer_test(lua_State *L, int index)
@@ -120,8 +119,7 @@ static int peer_tostring(lua_State *L)
 static int peer_eq(lua_State *L)
 {
     const udp_peer *a = peer_test(L, 1), *b = peer_test(L, 2);
-    lua_pushboolean(L, a != NULL && b != NULL && a->udp == b->udp && a->addr.len == b->addr.len &&
-                           memcmp(a->addr.bytes, b->addr.bytes, a->addr.len) == 0);
+    lua_pushboolean(L, a != NULL && b != NULL && a->udp == b->udp && ls_sockaddr_same(&a->addr, &b->addr));
     return 1;
 }
 
@@ -311,7 +309,12 @@ static int raise_long(lua_State *L, size_t len)
                       LS_UDP_PAYLOAD_MAX);
 }
 
-/* Put the reply at `index`, to the datagram `at`, among the replies of the batch. */
+static bool is_reply(lua_State *L, int index)
+{
+    return lua_toboolean(L, index); /* nil, or false: none */
+}
+
+/* Put the reply at `index` to the datagram `at`, if it is one, among the replies of the batch. */
 static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
 {
     ls_datagrams *batch = run->batch;
@@ -321,6 +324,8 @@ static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
     if (text != NULL && len <= run->entry->udp.setup.datagram_bytes_max) {
         memcpy((char *)(uintptr_t)to->slice.ptr, text, len); /* its place is ours alone, and Lua has its copy */
         to->slice.len = len;
+    } else if (text == NULL && !is_reply(L, index)) {
+        return;
     } else {
         ls_slice slice = {NULL, NULL, 0};
         const ls_buffer *buffer = ls_buffer_test(L, index);
@@ -358,11 +363,6 @@ static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
 
 enum { RUN_FN = 1, RUN_KEPT, RUN_PEER, RUN_REPLY }; /* udp_main's stack */
 
-static bool is_reply(lua_State *L, int index)
-{
-    return lua_toboolean(L, index); /* nil, or false: none */
-}
-
 /* The handler has waited: the batch went on without it. */
 static int udp_late(lua_State *L, int status, lua_KContext context)
 {
@@ -396,17 +396,21 @@ static int udp_main(lua_State *L) /* the run, as light userdata */
     lua_settop(L, 0);
     lua_rawgeti(L, LUA_REGISTRYINDEX, script->handler_refs[run->entry->index]);
     lua_rawgeti(L, LUA_REGISTRYINDEX, script->peers_ref);
+    const udp_peer *peer = NULL; /* at RUN_PEER: neighbours often come from one */
     while (run->next < run->batch->count) {
         const unsigned at = run->next++; /* at once: whatever happens to this one, the rest goes on behind it */
         const ls_datagram *datagram = &run->batch->at[at];
-        peer_push(L, script, run->udp, &datagram->addr, RUN_KEPT);
+        if (peer == NULL || !ls_sockaddr_same(&peer->addr, &datagram->addr)) {
+            lua_settop(L, RUN_KEPT);
+            peer = peer_push(L, script, run->udp, &datagram->addr, RUN_KEPT);
+        }
         lua_pushvalue(L, RUN_FN);
         lua_pushlstring(L, datagram->slice.ptr, datagram->slice.len);
         lua_pushvalue(L, RUN_PEER);
         if (datagram->truncated) push_cut(L, run->entry);
         lua_callk(L, datagram->truncated ? 3 : 2, 1, 0, udp_late);
-        if (is_reply(L, RUN_REPLY)) reply_add(L, run, at, RUN_REPLY);
-        lua_settop(L, RUN_KEPT);
+        reply_add(L, run, at, RUN_REPLY);
+        lua_settop(L, RUN_PEER);
     }
     return 0;
 }
