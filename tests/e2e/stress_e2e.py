@@ -15,7 +15,7 @@ local app = ls.app()
 local dir = "@DIR@"
 app:get("/", function() return "hello\\n" end)
 app:get("/hello/:name", function(req) return "hello, " .. req.params.name .. "\\n" end)
-app:get("/big", function() return ("0123456789"):rep(20000) end)
+app:get("/big", function() return ("0123456789"):rep(1000):rep(20) end)
 app:get("/chunks", function(req, res)
   for i = 1, 5 do res:write("part ", i, "\\n") res:flush() end
 end)

@@ -562,7 +562,7 @@ local app = ls.app()
 app:get("/", function() return "root" end)
 app:post("/echo", function(req) return 201, req:body(), { ["X-Seen"] = req.headers["x-give"] or "none" } end)
 app:get("/sleep", function() ls.sleep(0.01); return "slept" end)
-app:get("/big", function() return ("x"):rep(100000) end)
+app:get("/big", function() return ("x"):rep(1000):rep(100) end)
 app:get("/parts", function(req, res) res:write("a"); res:write("b") end)
 app:get("/boom", function() error("x") end)
 local function show(r, err) return r and { status = r.status, body = r.body } or { failed = tostring(err) } end

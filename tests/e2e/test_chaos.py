@@ -15,7 +15,7 @@ local ls = require "luaserve"
 ls.config{ max_memory = "6m", max_buffers = "2m", max_cpu = 2, drain_timeout = 10, threads = 4 }
 local app = ls.app()
 local size = { tiny = 10, small = 3000, part = 20000, big = 300000 }
-local function text(req) return string.rep("t", size[req.query.size] or 100) end
+local function text(req) return ("tttttttttt"):rep((size[req.query.size] or 100) // 10) end
 local function collected(fn) setmetatable({}, { __gc = fn }) end
 
 app:get("/", function() return "root" end)
@@ -58,7 +58,7 @@ app:any("/finalizers", function(req, res)
   res:write(b, text(req))
 end)
 app:any("/eat", function() local t = {} while true do t[#t + 1] = string.rep("e", 1000) .. #t end end)
-app:any("/eat-buffers", function() local t = {} for i = 1, 100 do t[i] = ls.buffer(string.rep("e", 60000)) end return "ate" end)
+app:any("/eat-buffers", function() local t = {} for i = 1, 100 do t[i] = ls.buffer(("e"):rep(1000):rep(60)) end return "ate" end)
 app:any("/error", function(req) req:header("x") error(req.query.size == "tiny" and {} or "on purpose") end)
 app:any("/late-error", function(req, res) res:write(text(req)) res:flush() error("late") end)
 app:any("/abort", function(req, res) res:write(text(req)) res:flush() res:abort() return "never" end)

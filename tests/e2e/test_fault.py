@@ -33,7 +33,7 @@ app:post("/body", function(req) return req:body() end)
 app:post("/relay", function(req, res) for piece in req:chunks() do res:write(piece) end end)
 app:get("/parts", function(req, res) for i = 1, 5 do res:write(("p"):rep(3000)); res:flush() end end)
 app:get("/spawn", function() return tostring(ls.spawn(function() ls.sleep(0.001); return "job" end):wait()) end)
-app:get("/big", function() return ("b"):rep(200000) end)
+app:get("/big", function() return ("b"):rep(1000):rep(200) end)
 app:get("/error", function() error("on purpose") end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 """

@@ -46,11 +46,11 @@ app:get("/loop-close", function()
   local c <close> = setmetatable({}, { __close = function() while true do end end })
   error("into close")
 end)
-app:get("/eat", function() local t = {} while true do t[#t + 1] = ("x"):rep(100000) .. #t end end)
+app:get("/eat", function() local t = {} while true do t[#t + 1] = ("x"):rep(1000):rep(100) .. #t end end)
 app:get("/eat-string", function() local s = "x" while true do s = s .. s end end)
 app:get("/eat-pcall", function()
   local t = {}
-  while true do pcall(function() t[#t + 1] = ("x"):rep(100000) .. #t end) end
+  while true do pcall(function() t[#t + 1] = ("x"):rep(1000):rep(100) .. #t end) end
 end)
 app:get("/eat-table", function() local t = {} for i = 1, 1e9 do t[i] = i end end)
 local kept_req, kept_res

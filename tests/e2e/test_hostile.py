@@ -44,25 +44,25 @@ app:post("/both-ways", function(req, res)
   local n = 0
   local job = ls.spawn(function() for chunk in req:chunks() do n = n + #chunk end end)
   ls.sleep(0.01)
-  for _ = 1, 2000 do assert(res:write(string.rep("z", 16000))) end
+  for _ = 1, 2000 do assert(res:write(("z"):rep(1000):rep(16))) end
   job:wait()
   res:write("got " .. n)
 end)
 app:post("/half-closed", function(req, res)
   ls.spawn(function() req:body() end)
   ls.sleep(0.01)
-  local _, _, code = res:write(string.rep("y", 20000000))
+  local _, _, code = res:write(("y"):rep(1000):rep(20000))
   ls.log.info("the write gave " .. tostring(code))
   collectgarbage()
   local keep = {}
-  for i = 1, 3 do keep[i] = string.rep(tostring(i), 8000000) end
+  for i = 1, 3 do keep[i] = tostring(i):rep(1000):rep(8000) end
   ls.log.info("filled again")
   ls.sleep(0.05)
 end)
 app:get("/write-to-nobody", function(_, res)
-  local buffer = ls.buffer(string.rep("b", 700000))
+  local buffer = ls.buffer(("b"):rep(1000):rep(700))
   for _ = 1, 1000 do
-    if not res:write(string.rep("s", 30000)) or not res:write(buffer) then break end
+    if not res:write(("s"):rep(1000):rep(30)) or not res:write(buffer) then break end
     ls.sleep(0.002)
   end
   ls.log.info("gave up")
@@ -89,7 +89,7 @@ app:get("/finalizer-writes", function(_, res)
   return t
 end)
 app:get("/finalizer-between-parts", function(_, res)
-  local part = string.rep("p", 70000)
+  local part = ("p"):rep(1000):rep(70)
   string.gsub("x", "x", function() -- nothing may wait in here, so the part is copied, which takes memory
     in_a_moment(function() pcall(res.send, res, "from a finalizer") end)
     pcall(res.write, res, part)
@@ -194,7 +194,7 @@ app:get("/status/:which", function(req) return statuses[req.params.which], "x" e
 local cyclic = {}
 cyclic[1] = cyclic
 local tables = { array = { "X-A", "1" }, cyclic = { ["X-A"] = cyclic }, number = { [1.5] = "x" }, nested = { ["X-A"] = { { "x" } } },
-  boolean = { ["X-A"] = true }, empty = { [""] = "x" }, crlf = { ["X-A"] = "a\r\nX-B: b" }, huge = { ["X-A"] = string.rep("h", 70000) } }
+  boolean = { ["X-A"] = true }, empty = { [""] = "x" }, crlf = { ["X-A"] = "a\r\nX-B: b" }, huge = { ["X-A"] = ("h"):rep(1000):rep(70) } }
 app:get("/headers/:which", function(req) return 200, "x", tables[req.params.which] end)
 app:get("/proxy-table", function()
   return setmetatable({}, { __index = function() error("index") end, __pairs = function() error("pairs") end,
@@ -427,7 +427,7 @@ local app = ls.app()
 app:get("/", function() return "root" end)
 app:get("/trickle", function(_, res) -- waits for something else between its parts, as a stream of events does
   for _ = 1, 1e6 do
-    local ok = res:write(string.rep("e", 16000))
+    local ok = res:write(("e"):rep(1000):rep(16))
     if not ok then break end
     ls.sleep(0.001)
   end
@@ -436,7 +436,7 @@ end)
 app:post("/trickle", function(req, res)
   ls.spawn(function() for _ in req:chunks() do end end)
   for _ = 1, 1e6 do
-    local ok = res:write(string.rep("e", 16000))
+    local ok = res:write(("e"):rep(1000):rep(16))
     if not ok then break end
     ls.sleep(0.001)
   end

@@ -35,7 +35,7 @@ app:get("/sleep", function(req) ls.sleep(tonumber(req.query.s)); return "slept" 
 app:get("/noted", function(req) ls.log.info("began " .. req.query.n); ls.sleep(tonumber(req.query.s) or 0.4); return "slept " .. req.query.n end)
 app:get("/block", function(req) ls.log.info("blocking"); os.execute("sleep " .. req.query.s); return "blocked" end)
 app:get("/spin", function(req) ls.log.info("spinning"); local t = os.clock(); while os.clock() - t < tonumber(req.query.s) do end return "spun" end)
-app:get("/big", function() return ("x"):rep(4000000) end)
+app:get("/big", function() return ("x"):rep(1000):rep(4000) end)
 app:get("/parts", function(req, res) for i = 1, 10 do res:write("part ", i, "\n"); res:flush(); ls.sleep(0.05) end end)
 app:post("/echo", function(req) return req:body() end)
 app:get("/stats", function() return ls.stats() end)

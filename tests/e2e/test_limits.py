@@ -28,15 +28,15 @@ app:post("/told", function(req)
 end)
 app:post("/held", function(req) local held = req:buffer(); return ls.stats().bytes_live .. " " .. #held end)
 app:get("/flood", function(req, res)
-  local piece = ("x"):rep(65536)
+  local piece = ("x"):rep(1024):rep(64)
   for i = 1, 1600 do
     local ok, err, message, code = pcall(res.write, res, piece)
     if not ok or not err then ls.log.info("flood told " .. tostring(err) .. " " .. tostring(message) .. " " .. tostring(code)); return end
   end
   ls.log.info("flood went through")
 end)
-app:get("/flood-string", function() return ("x"):rep(100 * 1024 * 1024) end)
-local wall = ls.buffer(("x"):rep(4 * 1024 * 1024))
+app:get("/flood-string", function() return ("x"):rep(1024):rep(100 * 1024) end)
+local wall = ls.buffer(("x"):rep(1024):rep(4 * 1024))
 app:get("/wall", function() return wall end)
 app:get("/nap", function() ls.sleep(1); return "nap" end)
 app:get("/stats", function() return ls.stats() end)
@@ -529,7 +529,7 @@ local app = ls.app()
 app:get("/", function() return "root" end)
 app:get("/spin", function() while true do end end)
 app:get("/work", function(req) local t = os.clock(); while os.clock() - t < tonumber(req.query.s) do end return "worked" end)
-app:get("/eat", function(req) local t = {} for i = 1, tonumber(req.query.m) do t[i] = ("x"):rep(1048576 - 64) .. i end return tostring(#t) end)
+app:get("/eat", function(req) local t = {} for i = 1, tonumber(req.query.m) do t[i] = ("x"):rep(64):rep(16384 - 1) .. i end return tostring(#t) end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 """
     if SANITIZER == "tsan":

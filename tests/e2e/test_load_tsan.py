@@ -11,7 +11,7 @@ from luaserve_e2e import E2E, SANITIZER, Closed, Conn, chunked, main, request
 SITE = r"""
 local ls = require "luaserve"
 local app = ls.app()
-local shared = ls.buffer(("s"):rep(50000))
+local shared = ls.buffer(("s"):rep(1000):rep(50))
 app:use(function(req, res, next) res:header("X-Id", req.id); return next() end)
 app:get("/", function() return "root" end)
 app:get("/json/:n", function(req) return { n = req.params.n, q = req.query.q, agent = req.headers["user-agent"] } end)
@@ -22,7 +22,7 @@ app:post("/echo", function(req) return req:body() end)
 app:post("/buffer", function(req) return req:buffer() end)
 app:post("/relay", function(req, res) for piece in req:chunks() do res:write(piece) end end)
 app:get("/parts", function(req, res) for i = 1, 20 do res:write(("p"):rep(5000)); if i % 5 == 0 then ls.sleep(0.001) end end end)
-app:get("/big", function() return ("b"):rep(300000) end)
+app:get("/big", function() return ("b"):rep(1000):rep(300) end)
 app:get("/shared", function() return shared end)
 app:get("/error", function() error("under load") end)
 app:get("/spawn", function()

@@ -10,8 +10,8 @@ from dns_e2e import RESOLVER, Dns, looks_up_names
 STORM = r"""
 local ls = require "luaserve"
 ls.config { threads = 16, drain_timeout = 20 }
-local block = ls.buffer(("b"):rep(65536))
-local long = ("l"):rep(65536)
+local block = ls.buffer(("b"):rep(1024):rep(64))
+local long = ("l"):rep(1024):rep(64)
 local acts = {}
 
 function acts.echo(sock)

@@ -50,7 +50,7 @@ app:any("/relay", { max_body = false }, function(req, res)
   for piece in req:chunks() do res:write(piece) end
 end)
 app:post("/echo", function(req) return req:buffer() end)
-local shared = ls.buffer(("s"):rep(100000))
+local shared = ls.buffer(("s"):rep(1000):rep(100))
 app:get("/shared", function() return shared end)
 local big = ("b"):rep(MiB)
 app:get("/big", function() return big end)
@@ -258,7 +258,7 @@ class Streaming(E2E):
 
     def test_old_garbage_of_a_busy_state_does_not_keep_its_blocks(self):
         old = """app:get("/old", function()
-  local kept = ls.buffer(("o"):rep(300000))
+  local kept = ls.buffer(("o"):rep(1000):rep(300))
   for _ = 1, 4 do collectgarbage("step") end -- young collections: it is an old object after two
   return tostring(#kept)
 end)

@@ -98,7 +98,7 @@ function acts.send(sock)
   sock:send("a", 1, 2.5, ls.buffer("b", "c"), { "d", { 3, ls.buffer("e") } }, big, { big }, "")
 end
 function acts.pour(sock, mib)
-  local block, sent = ("x"):rep(65536), 0
+  local block, sent = ("x"):rep(1024):rep(64), 0
   for _ = 1, tonumber(mib) * 16 do
     local ok, err, code = sock:send(block)
     if not ok then return ls.log.info("pour: " .. show(ok, err, code)) end
@@ -108,7 +108,7 @@ function acts.pour(sock, mib)
 end
 function acts.stalled(sock)
   sock:settimeouts(nil, 0.3, nil)
-  local block = ls.buffer(("x"):rep(65536))
+  local block = ls.buffer(("x"):rep(1024):rep(64))
   while true do
     local ok, err, code = sock:send(block)
     if not ok then return ls.log.info("stalled: " .. show(ok, err, code) .. "; again: " .. show(sock:send("y"))) end

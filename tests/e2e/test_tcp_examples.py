@@ -313,7 +313,7 @@ class Proxy(Example):
         backend.stop()
 
     def test_slow_reader_bounds_memory(self):
-        backend, proxy = self.proxied("ls.tcp('127.0.0.1:0', function(s) local b = ls.buffer(('x'):rep(65536)) "
+        backend, proxy = self.proxied("ls.tcp('127.0.0.1:0', function(s) local b = ls.buffer(('x'):rep(1024):rep(64)) "
                                       "for _ = 1, 2048 do if not s:send(b) then break end end end)")
         with Conn(proxy.at()) as conn:
             before = proxy.rss()

@@ -80,7 +80,7 @@ class Server(Udp):
           local is = { nothing = function() end, ["nil"] = function() return nil end, ["false"] = function() return false end,
             empty = function() return "" end, number = function() return 12 end, buffer = function() return prepared end,
             parts = function() return parts end, table = function() return {} end, ["true"] = function() return true end,
-            raise = function() error("on purpose") end, longer = function() return ("z"):rep(60000) end }
+            raise = function() error("on purpose") end, longer = function() return ("z"):rep(1000):rep(60) end }
           ls.udp({ port = 0, host = "127.0.0.1" }, function(data) return is[data](data) end)""")
         client = self.client(port)
         for silent in (b"nothing", b"nil", b"false", b"table", b"true", b"raise"):

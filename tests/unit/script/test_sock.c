@@ -228,7 +228,7 @@ static void a_long_string_is_sent_from_where_it_lies(void **state)
     (void)state;
     assert_non_null(got);
     rig_open(&rig, "write_bytes_high = 100000000",
-             "local s = ('l'):rep(2 << 20) sock:receive(1) sock:send(1, { s }, 'end') is(sock.queued, 0)");
+             "local s = ('l'):rep(1024):rep(2 << 10) sock:receive(1) sock:send(1, { s }, 'end') is(sock.queued, 0)");
     const int peer = rig_connect(&rig);
     ls_pools_stat(rig.t->pools, &before);
     rig_say(&rig, peer, "x");
@@ -308,7 +308,7 @@ static void each_direction_has_its_own_time(void **state)
     (void)state;
     rig_open(
         &rig, "",
-        "local job = core.spawn(function() local s = ('x'):rep(4 << 20) sock:settimeouts(nil, 30, nil) "
+        "local job = core.spawn(function() local s = ('x'):rep(1024):rep(4 << 10) sock:settimeouts(nil, 30, nil) "
         "  return sock:send(s) end) "
         "sock:settimeouts(nil, nil, 0.01) for i = 1, 3 do is(show(sock:receive(1)), 'nil|timeout|ETIMEDOUT|') end "
         "is(sock.queued, 4 << 20) core.log('info', 'thrice') "
@@ -321,7 +321,7 @@ static void each_direction_has_its_own_time(void **state)
     rig_close(&rig);
 
     rig_open(&rig, "",
-             "local s = ('x'):rep(4 << 20) "
+             "local s = ('x'):rep(1024):rep(4 << 10) "
              "local job = core.spawn(function() return show(sock:receive(1)) end) "
              "sock:settimeouts(nil, 0.02, 30) "
              "core.log('info', 'sender: ' .. show(sock:send(s)) .. ', again: ' .. show(sock:send('x'))) "
@@ -361,7 +361,7 @@ static void a_half_close(void **state)
     char *all = malloc(LEN + 1);
     assert_non_null(all);
     rig_open(&rig, "write_bytes_high = 100000000",
-             "sock:send(core.buffer(('q'):rep(1 << 20))) sock:shutdown() sock:receive('*a')");
+             "sock:send(core.buffer(('q'):rep(1024):rep(1 << 10))) sock:shutdown() sock:receive('*a')");
     const int slow = rig_connect(&rig);
     rig_pump(&rig);
     assert_int_equal(rig_read(&rig, slow, all, LEN + 1), LEN);
@@ -407,8 +407,9 @@ static void a_reset_is_an_error_of_both_directions(void **state)
                     "nil|connection reset by the peer|ERESET|");
     rig_close(&rig);
 
-    rig_open(&rig, "",
-             "local s = ('x'):rep(8 << 20) core.log('info', show(sock:send(s)) .. ' ' .. show(sock:send('x')))");
+    rig_open(
+        &rig, "",
+        "local s = ('x'):rep(1024):rep(8 << 10) core.log('info', show(sock:send(s)) .. ' ' .. show(sock:send('x')))");
     const int other = rig_connect_tcp(&rig);
     rig_pump(&rig);
     assert_int_equal(setsockopt(other, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
@@ -463,7 +464,7 @@ static void closing_wakes_those_who_wait(void **state)
     sock_rig rig;
     (void)state;
     rig_open(&rig, "",
-             "local s = ('x'):rep(4 << 20) "
+             "local s = ('x'):rep(1024):rep(4 << 10) "
              "local r = core.spawn(function() return show(sock:receive(10)) end) "
              "local a = core.spawn(function() return show(sock:send(s)) end) "
              "local b = core.spawn(function() return show(sock:flush()) end) core.sleep(0.01) "
@@ -478,7 +479,7 @@ static void closing_wakes_those_who_wait(void **state)
     char *got = malloc(LEN + 1);
     assert_non_null(got);
     rig_open(&rig, "",
-             "local s = ('x'):rep(4 << 20) "
+             "local s = ('x'):rep(1024):rep(4 << 10) "
              "local r = core.spawn(function() return show(sock:receive(10)) end) "
              "local a = core.spawn(function() return show(sock:send(s)) end) core.sleep(0.01) sock:close() "
              "core.log('info', 'receiver ' .. r:wait()) core.log('info', 'sender ' .. a:wait())");
@@ -563,8 +564,8 @@ static void finalizers_while_sending(void **state)
     for (int n = 0; n < 20; n++) {
         rig_open(&rig, "",
                  "collectgarbage('incremental', 10, 1000, 6) local closing = false "
-                 "for i = 1, 100 do local t = { ('a'):rep(20000) } "
-                 "  for k = 1, 200 do t[#t + 1] = i + k / 7 end t[#t + 1] = ('b'):rep(20000) "
+                 "for i = 1, 100 do local t = { ('a'):rep(1000):rep(20) } "
+                 "  for k = 1, 200 do t[#t + 1] = i + k / 7 end t[#t + 1] = ('b'):rep(1000):rep(20) "
                  "  setmetatable({}, { __gc = function() if i > 20 then sock:close() end end }) "
                  "  if not sock:send(t, i, i / 3) then break end end "
                  "core.log('info', 'over')");
@@ -580,9 +581,10 @@ static void finalizers_while_sending(void **state)
 static void memory_out_while_sending(void **state)
 {
     enum { LEN = 20000 + 200 * 5 + 20000 + 1 };
-    static const char serve[] = "local x, t = 'x', { ('a'):rep(20000) } for k = 100, 299 do t[#t + 1] = k + 0.5 end "
-                                "t[#t + 1] = ('b'):rep(20000) "
-                                "while sock:receive(1) do pcall(sock.send, sock, t) sock:send('.') end";
+    static const char serve[] =
+        "local x, t = 'x', { ('a'):rep(1000):rep(20) } for k = 100, 299 do t[#t + 1] = k + 0.5 end "
+        "t[#t + 1] = ('b'):rep(1000):rep(20) "
+        "while sock:receive(1) do pcall(sock.send, sock, t) sock:send('.') end";
     sock_rig rig;
     char got[LEN];
     unsigned whole = 0;

@@ -108,14 +108,15 @@ static void buffers(void **state)
         "is(b:sub(4, 2):tostring(), '') is(b:sub(-100, 100):tostring(), 'abc1d') is(b:sub(9):tostring(), '') "
         "is(b:append('x', b, made):tostring(), 'abc1dxabc1dprepared'.. '' == b:tostring() and b:tostring() or "
         "  b:tostring()) "
-        "local big = core.buffer(('z'):rep(200000), 'q') is(#big, 200001) is(big:sub(-1):tostring(), 'q') "
+        "local big = core.buffer(('z'):rep(1000):rep(200), 'q') is(#big, 200001) is(big:sub(-1):tostring(), 'q') "
         "is(big:sub(100000, 100003):tostring(), 'zzzz') is(#big:tostring(), 200001) "
         "local s = big:sub(1, 10) big = nil collectgarbage() is(s:tostring(), ('z'):rep(10)) "
         "local p = core.buffer('one') local q = p:sub(1) p:append('two') q:append('three') "
         "is(p:tostring(), 'onetwo') is(q:tostring(), 'onethree') "
         "is(pcall(core.buffer, {}), false) is(pcall(b.append, b, nil), false) is(pcall(b.sub, 'x', 1), false) "
-        "for i = 1, 2000 do core.buffer(('x'):rep(65000)) end " /* 130 MB through a pool of 64 */
-        "local held = {} local ok, e = pcall(function() for i = 1, 2000 do held[i] = core.buffer(('x'):rep(65000)) "
+        "for i = 1, 2000 do core.buffer(('x'):rep(1000):rep(65)) end " /* 130 MB through a pool of 64 */
+        "local held = {} local ok, e = pcall(function() for i = 1, 2000 do held[i] = "
+        "core.buffer(('x'):rep(1000):rep(65)) "
         "end end) "
         "is(ok, false) if not e:find('limit') then error(e) end held = nil "
         "end)");

@@ -163,11 +163,11 @@ static void the_drain_leaves_what_has_come(void **state)
 static const char all_kinds[] =
     "local kind = sock:receive('*l') "
     "if kind == 'receive' then core.log('info', 'receive: ' .. show(sock:receive(5))) "
-    "elseif kind == 'send' then local s = ('x'):rep(4 << 20) "
+    "elseif kind == 'send' then local s = ('x'):rep(1024):rep(4 << 10) "
     "  core.log('info', 'send: ' .. show(sock:send(s))) "
     "elseif kind == 'sleep' then while sock.remote do core.sleep(0.01) end core.log('info', 'sleep: ' .. "
     "show(sock:send('x'))) "
-    "elseif kind == 'many' then for i = 1, 100 do sock:send(core.buffer(('x'):rep(65536))) end end";
+    "elseif kind == 'many' then for i = 1, 100 do sock:send(core.buffer(('x'):rep(1024):rep(64))) end end";
 
 static void a_site_that_ends_takes_all_with_it(void **state)
 {
