@@ -49,7 +49,6 @@ int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls
     s->actor = NULL;
     s->out = NULL;
     s->generation = ls_sock_generation(s->sock);
-    s->seen_progress = 0;
     s->rx_pending = s->tx_pending = s->lingering = false;
     s->rx.done = received;
     memset(&s->timer, 0, sizeof s->timer);
@@ -112,10 +111,10 @@ static void check_deadline(ls_stream *s, uint64_t now_ms)
 {
     uint64_t at_ms = atomic_load(&s->deadline_ms);
     if (at_ms > now_ms) return;
-    uint32_t stall_ms = atomic_load(&s->stall_ms), progress = ls_sock_progress(s->sock);
-    if (stall_ms != 0 && progress != atomic_load(&s->seen_progress)) {
-        atomic_store(&s->seen_progress, progress);
-        (void)atomic_compare_exchange_strong(&s->deadline_ms, &at_ms, now_ms + stall_ms);
+    const uint32_t stall_ms = atomic_load(&s->stall_ms);
+    const uint64_t moved_ms = ls_sock_progress_ms(s->sock) + stall_ms;
+    if (stall_ms != 0 && moved_ms > now_ms) {
+        (void)atomic_compare_exchange_strong(&s->deadline_ms, &at_ms, moved_ms);
     } else {
         atomic_store(&s->expired, true);
         ls_sock_cancel(s->sock, s->generation);

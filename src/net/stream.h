@@ -39,12 +39,11 @@ struct ls_stream {
     ls_outq *out;    /* NULL while nothing is queued */
     ls_op rx;
     ls_timer timer;
-    _Atomic uint64_t deadline_ms;   /* ls_clock_coarse_ms; UINT64_MAX: none */
-    _Atomic uint64_t timer_ms;      /* what the timer is armed for; 0: it is not */
-    _Atomic uint32_t stall_ms;      /* not 0: progress of the pending send moves the deadline by this */
-    uint32_t generation;            /* of sock */
-    _Atomic uint32_t seen_progress; /* the timer's */
-    _Atomic uint8_t refs;           /* the owner until closed; the timer while armed */
+    _Atomic uint64_t deadline_ms; /* ls_clock_coarse_ms; UINT64_MAX: none */
+    _Atomic uint64_t timer_ms;    /* what the timer is armed for; 0: it is not */
+    _Atomic uint32_t stall_ms; /* not 0: the deadline is no earlier than so long after the last progress of a send */
+    uint32_t generation;       /* of sock */
+    _Atomic uint8_t refs;      /* the owner until closed; the timer while armed */
     _Atomic bool closing;
     _Atomic bool expired; /* the deadline passed: what is cancelled was timed out */
     bool rx_pending, tx_pending, lingering;

@@ -210,8 +210,8 @@ uint32_t ls_sock_generation(const ls_sock *sock);
  * time: after the socket was closed it does nothing. */
 void ls_sock_cancel(ls_sock *sock, uint32_t generation);
 
-/* Changes whenever a pending send made progress. Any thread, at any time. */
-uint32_t ls_sock_progress(const ls_sock *sock);
+/* When a send that is pending, or was, last made progress: ls_clock_coarse_ms, 0 for never. Any thread, at any time. */
+uint64_t ls_sock_progress_ms(const ls_sock *sock);
 
 /* ---- timers ------------------------------------------------------------------------------------------------ */
 

@@ -84,14 +84,14 @@ struct ls_sock {
     uint32_t number;
     _Atomic(ls_op *) rx; /* listeners: the first of the waiting accepts, the others behind it by ->next */
     _Atomic(ls_op *) tx;
-    ls_sock *list_next;        /* under port->mutex: on port->look or port->starved */
-    bool listed;               /* under port->mutex: on one of them */
-    _Atomic uint32_t progress; /* of pending sends */
+    ls_sock *list_next;           /* under port->mutex: on port->look or port->starved */
+    bool listed;                  /* under port->mutex: on one of them */
+    _Atomic uint64_t progress_ms; /* of pending sends, as ls_sock_progress_ms */
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
     _Atomic bool registered, registered_out;
-    uint8_t segments; /* of whoever sends: whether the system cuts up datagrams for this one */
+    uint8_t segments;   /* of whoever sends: whether the system cuts up datagrams for this one */
     uint8_t batch_last; /* of whoever receives: how many datagrams came the last time */
-    bool ends;        /* ls_sock_ends was called, and ls_sock_shutdown not since */
+    bool ends;          /* ls_sock_ends was called, and ls_sock_shutdown not since */
     /* With rings: port_uring_sock.c. */
     uint8_t stream, waits; /* of whoever posts receives; receives that had to wait, as far as it matters */
     _Atomic bool watched;  /* the epoll set tells of its end */

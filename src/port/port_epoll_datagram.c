@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "port/datagram.h"
 #include "port/epoll_posix.h"
 #include "port/port_epoll.h"
@@ -314,7 +315,7 @@ int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op)
         }
         reported = false;
         atomic_store_explicit(&op->result, done + n, memory_order_relaxed);
-        atomic_fetch_add_explicit(&sock->progress, 1, memory_order_relaxed);
+        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     }
 }
 

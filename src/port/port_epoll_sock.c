@@ -93,9 +93,9 @@ uint32_t ls_sock_generation(const ls_sock *sock)
     return WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
 }
 
-uint32_t ls_sock_progress(const ls_sock *sock)
+uint64_t ls_sock_progress_ms(const ls_sock *sock)
 {
-    return atomic_load_explicit(&sock->progress, memory_order_relaxed);
+    return atomic_load_explicit(&sock->progress_ms, memory_order_relaxed);
 }
 
 /* Registered when an operation has to wait for the first time; for sending only when a send once had to wait. */
@@ -416,7 +416,7 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         sent += n;
         if (entries > 0 && (size_t)n == asked && file == NULL && entries < IOV_MAX_HERE) return sent;
         atomic_store_explicit(&op->result, sent, memory_order_relaxed);
-        atomic_fetch_add_explicit(&sock->progress, 1, memory_order_relaxed);
+        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     }
 }
 
@@ -472,7 +472,7 @@ bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent)
     }
     atomic_store_explicit(&op->result, atomic_load_explicit(&op->result, memory_order_relaxed) + sent,
                           memory_order_relaxed);
-    atomic_fetch_add_explicit(&sock->progress, 1, memory_order_relaxed);
+    atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     return ls_epoll_transmit(sock, op); /* the rest; without one this only completes it */
 }
 

@@ -99,7 +99,7 @@ struct ls_sock {
     ls_fd fd;
     uint32_t number;
     _Atomic uint32_t generation;
-    _Atomic uint32_t progress; /* of pending sends */
+    _Atomic uint64_t progress_ms; /* of pending sends, as ls_sock_progress_ms */
     const win_provider *provider;
     WSAPROTOCOL_INFOW *protocol; /* listeners: of the sockets to accept into */
     bool open, skips;

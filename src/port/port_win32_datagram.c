@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <ws2tcpip.h>
 
+#include "base/clock.h"
 #include "port/datagram.h"
 #include "port/port_win32.h"
 
@@ -161,7 +162,7 @@ static void dealt_with(ls_sock *sock, ls_op *op, int err)
     const int64_t done = atomic_load_explicit(&op->result, memory_order_relaxed);
     op->send_to.at[done].error = err;
     atomic_store_explicit(&op->result, done + 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&sock->progress, 1, memory_order_relaxed);
+    atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
 }
 
 void ls_win32_sent_to(ls_sock *sock, ls_op *op, int err)

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <ws2tcpip.h>
 
+#include "base/clock.h"
+
 enum { BUFFERS_MAX = 64 };
 
 /* ---- attach, close, cancel ------------------------------------------------------------------------------- */
@@ -105,9 +107,9 @@ uint32_t ls_sock_generation(const ls_sock *sock)
     return atomic_load_explicit(&sock->generation, memory_order_relaxed);
 }
 
-uint32_t ls_sock_progress(const ls_sock *sock)
+uint64_t ls_sock_progress_ms(const ls_sock *sock)
 {
-    return atomic_load_explicit(&sock->progress, memory_order_relaxed);
+    return atomic_load_explicit(&sock->progress_ms, memory_order_relaxed);
 }
 
 void ls_win32_leave(ls_sock *sock)
@@ -420,7 +422,7 @@ static int64_t send_on(ls_sock *sock, ls_op *op)
         if (how < 0) return how;
         if (bytes == 0) return LS_EINVAL; /* the file is shorter than the range */
         atomic_store_explicit(&op->result, sent + bytes, memory_order_relaxed);
-        atomic_fetch_add_explicit(&sock->progress, 1, memory_order_relaxed);
+        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     }
 }
 
@@ -483,7 +485,7 @@ bool ls_win32_transmitted(ls_seat *seat, win_request *request, uint32_t bytes, l
     } else if (status == LS_OK) {
         const int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed) + bytes;
         atomic_store_explicit(&op->result, sent, memory_order_relaxed);
-        atomic_fetch_add_explicit(&sock->progress, 1, memory_order_relaxed);
+        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
         if (bytes == 0)
             result = LS_EINVAL; /* the file is shorter than the range */
         else

@@ -317,22 +317,17 @@ int ls_http1_send_out(ls_seat *seat, ls_http1_conn *c)
         const uint32_t stall_ms = c->http->config.send_stall_ms_max;
         const uint64_t at_ms = ls_clock_coarse_ms() + stall_ms;
         if (!c->stream.rx_pending) ls_stream_deadline(&c->stream, at_ms, stall_ms); /* else that of the body counts */
-        if (e != NULL) {
-            e->send_at_ms = at_ms;
-            e->send_progress = ls_sock_progress(c->stream.sock);
-        }
+        if (e != NULL) e->send_at_ms = at_ms;
     }
     return ls_stream_flush(seat, &c->stream); /* behind a send that is pending another thread may be the owner */
 }
 
-uint64_t ls_http1_send_deadline(ls_http1_conn *c, uint64_t now_ms)
+uint64_t ls_http1_send_deadline(ls_http1_conn *c)
 {
-    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    const ls_http1_exchange *e = ls_http1_exchange_of(c);
     if (!c->stream.tx_pending) return UINT64_MAX;
-    const uint32_t progress = ls_sock_progress(c->stream.sock);
-    if (progress != e->send_progress) e->send_at_ms = now_ms + c->http->config.send_stall_ms_max;
-    e->send_progress = progress;
-    return e->send_at_ms;
+    const uint64_t moved_ms = ls_sock_progress_ms(c->stream.sock) + c->http->config.send_stall_ms_max;
+    return moved_ms > e->send_at_ms ? moved_ms : e->send_at_ms;
 }
 
 /* Send; wait while more than the high-water mark is queued, or, when `all`, while anything is. */

@@ -69,7 +69,7 @@ static void set_deadline(ls_http1_conn *c, ls_http1_exchange *e)
     if (config->body_rate_min > 0) allowed_ms += e->x.body_bytes * 1000 / config->body_rate_min;
     e->wait_from_ms = ls_clock_coarse_ms();
     uint64_t left_ms = allowed_ms > e->waited_ms ? allowed_ms - e->waited_ms : 1;
-    const uint64_t body_at_ms = e->wait_from_ms + left_ms, send_at_ms = ls_http1_send_deadline(c, e->wait_from_ms);
+    const uint64_t body_at_ms = e->wait_from_ms + left_ms, send_at_ms = ls_http1_send_deadline(c);
     if (body_at_ms <= send_at_ms)
         ls_stream_deadline(&c->stream, body_at_ms, 0);
     else
@@ -98,7 +98,7 @@ void ls_http1_body_waited(ls_exchange *x)
     ls_http1_conn *c = ls_http1_conn_of(x);
     const uint64_t now_ms = ls_clock_coarse_ms();
     if (now_ms > e->wait_from_ms) e->waited_ms += now_ms - e->wait_from_ms;
-    ls_stream_deadline(&c->stream, ls_http1_send_deadline(c, now_ms), c->http->config.send_stall_ms_max);
+    ls_stream_deadline(&c->stream, ls_http1_send_deadline(c), c->http->config.send_stall_ms_max);
 }
 
 void ls_http1_body_arrived(ls_exchange *x, int64_t result)

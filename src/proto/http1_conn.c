@@ -273,10 +273,8 @@ static void fill_exchange(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e,
 {
     ls_exchange *x = &e->x;
     e->awaits_sent = false;
-    if (c->stream.tx_pending) { /* a pipelined request: the answer before it is still on its way */
-        e->send_progress = ls_sock_progress(c->stream.sock);
+    if (c->stream.tx_pending) /* a pipelined request: the answer before it is still on its way */
         e->send_at_ms = ls_clock_coarse_ms() + c->http->config.send_stall_ms_max;
-    }
     e->ended = false;
     e->keep = false;
     e->chunked_out = false;

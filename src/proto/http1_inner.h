@@ -80,11 +80,10 @@ typedef struct ls_http1_exchange {
     uint64_t body_left;    /* of a Content-Length */
     uint64_t wait_from_ms; /* a body receive is pending since */
     uint64_t waited_ms;
-    uint64_t send_at_ms;    /* the deadline of the send that is pending, which only its own progress moves: */
-    uint32_t send_progress; /* ls_sock_progress when that was last looked at */
-    uint64_t skipped;       /* body bytes that the handler left */
-    uint64_t part_bytes;    /* written as parts so far */
-    char *chunk_at;         /* size line of the chunk that is still open, in the output block; NULL: none */
+    uint64_t send_at_ms; /* the deadline of the send that is pending, unless its progress has moved it */
+    uint64_t skipped;    /* body bytes that the handler left */
+    uint64_t part_bytes; /* written as parts so far */
+    char *chunk_at;      /* size line of the chunk that is still open, in the output block; NULL: none */
     uint32_t chunk_len;
     ls_chunks chunks;
     ls_addr remote;
@@ -149,7 +148,7 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out);
 void ls_http1_body_arrived(ls_exchange *x, int64_t result); /* a pending receive ended */
 void ls_http1_body_waited(ls_exchange *x);                  /* of that, the clocks alone */
 /* Of the send that is pending; UINT64_MAX: none is. */
-uint64_t ls_http1_send_deadline(ls_http1_conn *c, uint64_t now_ms);
+uint64_t ls_http1_send_deadline(ls_http1_conn *c);
 int ls_http1_body_take(ls_seat *seat, ls_http1_conn *c,
                        ls_slice *out); /* from what is there: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c);

@@ -279,7 +279,6 @@ static void send_begins(ls_tcp *tcp)
 {
     if (tcp->send_at_ms != 0 || tcp->send_ms_max == 0) return;
     tcp->send_at_ms = deadline(tcp->send_ms_max);
-    tcp->progress = ls_sock_progress(tcp->stream.sock);
     if (tcp->receiver == NULL || tcp->receive_at_ms == 0 || tcp->receive_at_ms > tcp->send_at_ms)
         ls_stream_deadline(&tcp->stream, tcp->send_at_ms, 0);
 }
@@ -290,11 +289,9 @@ static void expired(ls_seat *seat, ls_stream *s)
     const uint64_t now_ms = ls_clock_ns() / 1000000u;
     uint64_t next_ms = UINT64_MAX;
     if (tcp->send_at_ms != 0 && tcp->send_at_ms <= now_ms) {
-        const uint32_t progress = ls_sock_progress(tcp->stream.sock);
-        tcp->send_at_ms = 0;
-        if (progress != tcp->progress) {
-            send_begins(tcp); /* it moves: another while */
-        } else {
+        const uint64_t moved_ms = ls_sock_progress_ms(tcp->stream.sock) + tcp->send_ms_max;
+        tcp->send_at_ms = tcp->send_ms_max > 0 && moved_ms > now_ms ? moved_ms : 0;
+        if (tcp->send_at_ms == 0 && tcp->send_ms_max > 0) {
             tcp->aborted = true;
             ls_stream_abort(&tcp->stream);
         }

@@ -56,7 +56,6 @@ struct ls_tcp {
     uint64_t receive_at_ms, send_at_ms;   /* deadlines; 0: none */
     const ls_tcp_config *config;          /* the server's; a client has its own behind this struct */
     uint32_t receive_ms_max, send_ms_max; /* as settimeouts left them */
-    uint32_t progress;                    /* of the pending send when last looked at */
     uint32_t peer_scope;                  /* the peer's address, as in ls_addr */
     uint16_t peer_port;
     uint8_t peer_family;
