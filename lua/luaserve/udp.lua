@@ -43,6 +43,7 @@ local readers = {
   end,
   send_buffer = function(who, value, out) out.send_buffer_bytes = size(who, "send_buffer", value, 1, 2 ^ 30 - 1) end,
   reuse = function(who, value, out) out.reuse_port = flag(who, "reuse", value) end,
+  gather = function(who, value, out) out.gather = flag(who, "gather", value) end,
   broadcast = function(who, value, out) out.broadcast = flag(who, "broadcast", value) end,
 }
 

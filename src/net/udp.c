@@ -329,7 +329,8 @@ int ls_udp_target(const ls_udp *udp, const ls_addr *to, ls_sockaddr *out)
 
 void ls_udp_setup_defaults(ls_udp_setup *setup)
 {
-    *setup = (ls_udp_setup){.batch = LS_UDP_BATCH_DEFAULT, .datagram_bytes_max = LS_UDP_DATAGRAM_BYTES_DEFAULT};
+    *setup = (ls_udp_setup){
+        .batch = LS_UDP_BATCH_DEFAULT, .gather = true, .datagram_bytes_max = LS_UDP_DATAGRAM_BYTES_DEFAULT};
 }
 
 static bool is_any(const ls_addr *at)
@@ -376,6 +377,7 @@ int ls_udp_open(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, ls_
     udp->batch = batch;
     udp->user = user;
     udp->recv_op.done = received;
+    udp->recv_op.recv_from.gather = setup->gather;
     udp->sending = true; /* until the start: its first receive is the first thing posted on the socket */
     *out = udp;
     return LS_OK;

@@ -23,6 +23,7 @@ typedef struct ls_udp_setup {
     uint32_t datagram_bytes_max; /* received; 1 to LS_UDP_PAYLOAD_MAX. Longer ones are cut, and say so */
     uint32_t recv_buffer_bytes, send_buffer_bytes; /* the system's; 0: its default */
     bool reuse_port;     /* several sockets (processes) may share the address; for multicast, all get a copy */
+    bool gather;         /* as op->recv_from.gather (port/datagram.h); a batch of 1 never does */
     bool broadcast;      /* may send to broadcast addresses */
     bool loop_set, loop; /* whether what it sends to a group comes back to this machine */
     uint8_t ttl;         /* of multicast; 0: the system's default, which is 1 */

@@ -17,6 +17,10 @@
 
 enum { LS_DATAGRAMS_MAX = 32, LS_DATAGRAM_BYTES_MAX = 65535 };
 enum { LS_DATAGRAM_BLOCKS_MAX = 4 }; /* large blocks that one batch takes */
+enum {
+    LS_GATHER_US = 20,
+    LS_GATHER_AFTER = 8
+}; /* how long; after how many small batches, one right behind the other */
 
 struct ls_datagram {
     ls_slice slice;   /* received: one reference, which may be taken out (held, or set to none) */
@@ -37,7 +41,10 @@ void ls_datagrams_drop(ls_datagrams *batch); /* its slices, and the batch */
  * large that they do not fit into LS_DATAGRAM_BLOCKS_MAX blocks), each of at most bytes_max bytes (1 to
  * LS_DATAGRAM_BYTES_MAX). The result is their number, and op->recv_from.batch holds them; an error hands over nothing.
  * An empty datagram is one like any other. On an unconnected socket nobody's refusal (ICMP) is an error: it is dropped.
- * On a connected one it is the result (LS_EREFUSED, ...), and the next receive may be posted as usual. */
+ * On a connected one it is the result (LS_EREFUSED, ...), and the next receive may be posted as usual.
+ *
+ * op->recv_from.gather, which is the caller's to set, allows this: a thread that small batches of this socket keep busy, with
+ * nothing else to do, lets the next datagrams gather for LS_GATHER_US before it takes them. */
 int ls_op_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max);
 
 /* Send `count` datagrams (at least 1), which stay as they are until completion; the references stay the caller's. One

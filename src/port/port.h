@@ -83,6 +83,7 @@ struct ls_op {
         } connect;
         struct {
             ls_datagrams *batch;
+            bool gather; /* the caller's: see datagram.h */
         } recv_from;
         struct {
             ls_datagram *at;
@@ -126,6 +127,16 @@ typedef struct ls_seat_stats {
     _Atomic uint64_t recv_inline, recv_queued, send_inline, send_queued, accepts;
 } ls_seat_stats;
 
+/* The back end's, of a thread that one socket keeps busy with small batches: see port_epoll_datagram.c. */
+typedef struct ls_gathering {
+    bool follows;      /* the last that came was a batch, not a full one, and came because of */
+    uint64_t event;    /* this, as the system reports it */
+    uint64_t since_ns; /* that the thread waits */
+    unsigned run;      /* such batches in a row, without a pause and with nothing else between */
+    bool exact;        /* the thread's sleeps have been made exact */
+    uint64_t count;    /* times that it has let datagrams gather */
+} ls_gathering;
+
 /* What a thread needs to post and wait: its buffer pool, its counters, its inline budget. Public because the
  * layers above reach the pool on every request; written by its own thread only. */
 struct ls_seat {
@@ -137,6 +148,7 @@ struct ls_seat {
     ls_actor *inside;     /* the actor whose turn runs on this thread now, or NULL */
     uint32_t inline_run;  /* inline completions since the last wait */
     uint64_t inline_since_ns;
+    ls_gathering gathering;
     ls_seat_stats stats;
 };
 

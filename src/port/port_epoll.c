@@ -289,6 +289,7 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
         void *key = sock->key;
         if (ls_epoll_receive(seat, sock, op)) {
             ls_epoll_count(&seat->stats.recv_queued);
+            if (op->kind == KIND_RECV_FROM && op->recv_from.gather) ls_epoll_gathered(seat, event->data.u64, op);
             packets[n++] = packet_now(key, op);
         }
     }
@@ -314,6 +315,7 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
     int got = ls_epoll_sys_wait(port->epoll, events, max, timeout_ms);
     if (got < 0) return errno == EINTR ? 0 : ls_err_from_errno(errno);
     *what = got == max ? TOOK_NOT_ALL : 0;
+    if (seat->gathering.follows && got > 0) ls_epoll_gather(seat, events, got);
     for (int i = 0; i < got; i++) {
         if (events[i].data.u64 == EVENT_ALARM)
             atomic_store(&port->rung, true);
@@ -383,6 +385,7 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
     seat->inline_run = 0;
     seat->inline_since_ns = 0;
     ls_epoll_count(&seat->stats.waits);
+    if (seat->gathering.follows) seat->gathering.since_ns = ls_clock_ns();
     for (;;) {
         int n = 0;
         if (atomic_load(&port->alarm_behind)) ls_epoll_set_alarm(port); /* even if packets keep us from blocking */

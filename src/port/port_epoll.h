@@ -187,6 +187,9 @@ int ls_epoll_post_transmit(ls_seat *seat, ls_sock *sock, ls_op *op); /* the same
 /* port_epoll_datagram.c: like receive_once and send_all in port_epoll_sock.c, for batches */
 int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op);
 int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op);
+void ls_epoll_gather(ls_seat *seat, const struct epoll_event *events,
+                     int count);                                        /* that came, and were not looked at */
+void ls_epoll_gathered(ls_seat *seat, uint64_t event, const ls_op *op); /* op has received because of it */
 
 /* port_epoll_notify.c */
 int ls_notices_open(ls_notices **out);

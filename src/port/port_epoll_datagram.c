@@ -11,14 +11,26 @@
  * to one message each, for good. The counterpart for receiving, UDP_GRO, is not used: any message may then hold 64 KiB, so
  * each in a batch would need a large block; and datagrams of many peers, or of peers that do not do the same, come one by
  * one all the same. Measured on the loopback, per datagram sent and received, 32 in a batch: to one peer 3.7 us plain, 1.2
- * with UDP_SEGMENT, 0.2 with both; to 32 peers 4.4 plain, nothing gained by either. */
+ * with UDP_SEGMENT, 0.2 with both; to 32 peers 4.4 plain, nothing gained by either.
+ *
+ * Gathering. A thread that is about as quick as those who send finds two or three datagrams each time, spends the calls of
+ * a whole batch on them, and answers with two or three, so that the others work in such small steps, too: all are busy, mostly
+ * with steps. Network cards have interrupt moderation against that, and this does the same: after LS_GATHER_AFTER such batches in
+ * a row the thread sleeps for LS_GATHER_US before it receives. In a row means that it had to wait for none of them as long
+ * as that, and that nothing else came meanwhile; and it does not sleep while packets are queued, or another thread waits
+ * and could take them. So a datagram now and then, a burst, and everything else that a port serves never wait for this.
+ * Measured on the loopback, 16 peers with 8 in flight each, processor time per datagram of a server with one thread: 3.0 us
+ * without, 2.3 with it, and a tenth more datagrams each second. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "port/datagram.h"
@@ -198,6 +210,39 @@ int ls_op_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op, unsigned count, uin
     op->len = bytes_max;
     op->recv_from.batch = NULL;
     return ls_epoll_post_receive(seat, sock, op);
+}
+
+/* ---- gather ----------------------------------------------------------------------------------------------------- */
+
+static void gather(ls_gathering *g)
+{
+    if (!g->exact) (void)prctl(PR_SET_TIMERSLACK, 1ul); /* ns; the usual 50 us are more than all of it */
+    g->exact = true;
+    g->count++;
+    (void)nanosleep(&(struct timespec){.tv_nsec = LS_GATHER_US * 1000}, NULL); /* a signal may end it early */
+}
+
+void ls_epoll_gather(ls_seat *seat, const struct epoll_event *events, int count)
+{
+    ls_gathering *g = &seat->gathering;
+    const ls_port *port = seat->port;
+    if (count > 1 || events->data.u64 != g->event || ls_clock_ns() - g->since_ns >= LS_GATHER_US * 1000) {
+        g->follows = false;
+        g->run = 0;
+    } else if (g->run >= LS_GATHER_AFTER && atomic_load(&port->queued) == 0 &&
+               atomic_load(&port->waiting) <= 1) { /* ourselves */
+        gather(g);
+    }
+}
+
+void ls_epoll_gathered(ls_seat *seat, uint64_t event, const ls_op *op)
+{
+    ls_gathering *g = &seat->gathering;
+    const int64_t came = atomic_load_explicit(&op->result, memory_order_relaxed);
+    if (event != g->event || came >= op->count) g->run = 0;
+    g->follows = came > 0 && came < op->count;
+    g->event = event;
+    if (came > 1) g->run++;
 }
 
 /* ---- send ------------------------------------------------------------------------------------------------------- */

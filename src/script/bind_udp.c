@@ -499,6 +499,8 @@ void ls_udp_check_setup(lua_State *L, int index, ls_udp_setup *setup)
     ls_option_u32(L, index, "recv_buffer_bytes", INT32_MAX / 2, &setup->recv_buffer_bytes);
     ls_option_u32(L, index, "send_buffer_bytes", INT32_MAX / 2, &setup->send_buffer_bytes);
     setup->reuse_port = ls_option_flag(L, index, "reuse_port");
+    if (lua_getfield(L, index, "gather") != LUA_TNIL) setup->gather = lua_toboolean(L, -1);
+    lua_pop(L, 1);
     setup->broadcast = ls_option_flag(L, index, "broadcast");
     setup->loop_set = lua_getfield(L, index, "loop") != LUA_TNIL;
     setup->loop = lua_toboolean(L, -1);

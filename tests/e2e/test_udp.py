@@ -683,6 +683,7 @@ class Loading(E2E):
             "ls.udp({ port = 1, max_datagram = 65508 }, print)": "max_datagram must be from 1 to 65507 bytes",
             'ls.udp({ port = 1, max_datagram = "x" }, print)': "max_datagram must be a number of bytes",
             "ls.udp({ port = 1, reuse = 1 }, print)": "reuse is true or false",
+            "ls.udp({ port = 1, gather = 1 }, print)": "gather is true or false",
             'ls.udp({ port = 1, multicast = "10.0.0.1" }, print)': 'a multicast group is an address such as "239.1.2.3"',
             'ls.udp({ port = 1, multicast = { groop = "239.0.0.1" } }, print)': "unknown option \"groop\"; did you mean 'group'",
             'ls.udp({ port = 1, multicast = { ttl = 256 } }, print)': "multicast.ttl must be a whole number from 1 to 255",

@@ -379,6 +379,96 @@ static void a_slow_handler_delays_nobody(void **state)
     net_close(&r.net);
 }
 
+/* ---- gather --------------------------------------------------------------------------------------------------------- */
+
+/* `number` datagrams come, and are received; the thread is at the port before the next ones are sent. */
+static void round_of(net_place *place, ls_sock *sock, ls_op *op, int client, const ls_sockaddr *at, int number)
+{
+    assert_int_equal(ls_op_recv_from(&place->seat, sock, op, LS_DATAGRAMS_MAX, 100), LS_PENDING);
+    for (int i = 0; i < number; i++) send_one(client, at, "x", 1);
+    const ls_packet packet = net_next(place);
+    assert_ptr_equal(packet.op, op);
+    assert_int_equal(packet.result, number);
+    ls_datagrams_drop(op->recv_from.batch);
+}
+
+typedef struct gather_place {
+    net_place place;
+    ls_sock *socks[2];
+    ls_sockaddr at[2];
+    ls_op ops[2];
+    int client;
+} gather_place;
+
+static void gather_open(gather_place *g, bool wanted)
+{
+    ls_sockaddr from;
+    net_open(&g->place);
+    if (strstr("epoll uring", ls_port_backend(g->place.port)) == NULL) { /* elsewhere it is allowed, and not done */
+        net_close(&g->place);
+        skip();
+    }
+    g->client = udp(AF_INET, &from);
+    for (int i = 0; i < 2; i++) {
+        g->socks[i] = net_attach(&g->place, udp(AF_INET, &g->at[i]), NULL, false);
+        g->ops[i] = op_new();
+        g->ops[i].recv_from.gather = wanted;
+    }
+}
+
+static void gather_close(gather_place *g)
+{
+    for (int i = 0; i < 2; i++) ls_sock_close(&g->place.seat, g->socks[i]);
+    close(g->client);
+    net_close(&g->place);
+}
+
+static void what_keeps_coming_in_small_batches_is_let_gather(void **state)
+{
+    enum { ROUNDS_MAX = 100000 }; /* a busy machine makes pauses */
+    gather_place g;
+    int rounds = 0;
+    (void)state;
+    gather_open(&g, true);
+    for (; rounds < ROUNDS_MAX && g.place.seat.gathering.count == 0; rounds++)
+        round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+    assert_in_range(rounds, LS_GATHER_AFTER + 1, ROUNDS_MAX - 1);
+    gather_close(&g);
+}
+
+static void nothing_gathers_unless_it_is_wanted(void **state)
+{
+    gather_place g;
+    (void)state;
+    gather_open(&g, false);
+    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+    assert_int_equal(g.place.seat.gathering.count, 0);
+    gather_close(&g);
+}
+
+static void single_ones_do_not_gather(void **state)
+{
+    gather_place g;
+    (void)state;
+    gather_open(&g, true);
+    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 1);
+    assert_int_equal(g.place.seat.gathering.count, 0);
+    gather_close(&g);
+}
+
+static void nothing_gathers_where_something_else_comes_between(void **state)
+{
+    gather_place g;
+    (void)state;
+    gather_open(&g, true);
+    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) {
+        const int which = i % LS_GATHER_AFTER == 0;
+        round_of(&g.place, g.socks[which], &g.ops[which], g.client, &g.at[which], 2);
+    }
+    assert_int_equal(g.place.seat.gathering.count, 0);
+    gather_close(&g);
+}
+
 /* ---- send ---------------------------------------------------------------------------------------------------------------- */
 
 static ls_datagram datagram_to(const ls_sockaddr *to, const void *bytes, size_t len)
@@ -621,6 +711,10 @@ int main(void)
         cmocka_unit_test(without_memory_nothing_is_lost),
         cmocka_unit_test(a_receive_can_be_cancelled),
         cmocka_unit_test(a_slow_handler_delays_nobody),
+        cmocka_unit_test(what_keeps_coming_in_small_batches_is_let_gather),
+        cmocka_unit_test(nothing_gathers_unless_it_is_wanted),
+        cmocka_unit_test(single_ones_do_not_gather),
+        cmocka_unit_test(nothing_gathers_where_something_else_comes_between),
         cmocka_unit_test(each_goes_to_its_own_address),
         cmocka_unit_test(neighbours_stay_apart),
         cmocka_unit_test(a_bad_one_costs_no_other),
