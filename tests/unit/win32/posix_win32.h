@@ -21,7 +21,9 @@
 
 #undef IN /* Windows marks parameters with these */
 #undef OUT
+#undef far
 #undef interface
+#undef near
 #undef TEXT
 #undef IF_NAMESIZE
 
