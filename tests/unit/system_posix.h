@@ -13,6 +13,8 @@
 
 #include "port/fd.h"
 
+enum { SYSTEM_SLOWNESS = 1 }; /* what is repeated thousands of times is repeated this many times less */
+
 typedef struct rlimit descriptors_before;
 
 /* The lowest limit that lets nothing more be opened. */

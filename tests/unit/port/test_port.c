@@ -307,7 +307,7 @@ static void an_end_right_behind_data_is_reported(void **state)
     ls_op op = op_new();
     (void)state;
     net_open(&place);
-    for (int round = 0; round < 600; round++) {
+    for (int round = 0; round < 600 / SYSTEM_SLOWNESS; round++) {
         const struct linger hard = {.l_onoff = round % 3 > 0, .l_linger = 0};
         net_tcp_pair(&ours, &theirs);
         assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &hard, sizeof hard), 0);
@@ -1336,7 +1336,7 @@ static void race_main(void *arg)
 
 static void whatever_races_there_is_one_completion(void **state)
 {
-    enum { ROUNDS = 3000 };
+    enum { ROUNDS = 3000 / SYSTEM_SLOWNESS };
     static race races[ROUNDS];
     net_place place;
     ls_thread threads[WORKERS];
