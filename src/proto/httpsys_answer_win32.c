@@ -1,7 +1,7 @@
 /* httpsys_answer_win32.c - what goes out through http.sys: its HTTP_RESPONSE, bodies, and bodies in parts.
  *
  * An answer is a queue of slices, handed over as data chunks that point to where the bytes lie; only small borrowed bytes are
- * copied, into blocks. One send is pending at a time. Where the length is not known the chunked coding is written here: http.sys
+ * copied, into blocks. Behind them there may be a file, which http.sys reads by itself. One send is pending at a time. Where the length is not known the chunked coding is written here: http.sys
  * passes on what it is given (HttpSendResponseEntityBody). A system that knows no answers in parts (Wine 8.0) gets each of them
  * as a whole, with its length, when it is complete.
  *
@@ -114,6 +114,7 @@ void ls_httpsys_out_drop(ls_httpsys_exchange *e)
     ls_slices_drop(e->out.slices, e->out.count);
     e->out.count = 0;
     e->out.bytes = 0;
+    e->file = LS_FD_NONE;
     if (e->out.block != NULL) ls_block_drop(e->out.block);
     e->out.block = NULL;
     if (e->out.slices != e->out.few) free(e->out.slices);
@@ -127,11 +128,13 @@ void ls_httpsys_out_drop(ls_httpsys_exchange *e)
 
 /* ---- the send ---------------------------------------------------------------------------------------------------- */
 
-/* Data chunks for the front of the queue. Returns how many; *bytes in all of them. */
+/* Data chunks for the front of the queue, and for the file when all before it is among them. Returns how many; *bytes of the queue
+ * in all of them, and e->sending_file. */
 static USHORT chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
 {
     USHORT count = 0;
     *bytes = 0;
+    e->sending_file = false;
     for (; count < max && count < e->out.count; count++) {
         const ls_slice *slice = &e->out.slices[count];
         const bool cut = slice->len > CHUNK_BYTES_MAX;
@@ -141,7 +144,12 @@ static USHORT chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
         *bytes += e->chunks[count].FromMemory.BufferLength;
         if (cut) return (USHORT)(count + 1);
     }
-    return count;
+    if (e->file == LS_FD_NONE || count < e->out.count || count == max) return count;
+    e->chunks[count] = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromFileHandle};
+    e->chunks[count].FromFileHandle.ByteRange.Length.QuadPart = e->file_bytes;
+    e->chunks[count].FromFileHandle.FileHandle = (HANDLE)e->file;
+    e->sending_file = true;
+    return (USHORT)(count + 1);
 }
 
 static void known(ls_httpsys_exchange *e, HTTP_HEADER_ID id, const char *value, size_t len)
@@ -183,7 +191,7 @@ int ls_httpsys_send_out(ls_seat *seat, ls_httpsys_exchange *e)
         if (e->last_sent || (!complete && (!in_parts || !ls_httpsys_has_output(e)))) return LS_DONE;
         if (!in_parts && (err = make_whole(e)) < 0) return err;
         const USHORT count = chunks_of(e, in_parts ? LS_HTTPSYS_CHUNKS : UINT16_MAX, &bytes);
-        const bool last = complete && bytes == e->out.bytes;
+        const bool last = complete && bytes == e->out.bytes && (e->file == LS_FD_NONE || e->sending_file);
         const ULONG flags = !last       ? HTTP_SEND_RESPONSE_FLAG_MORE_DATA
                             : e->closes ? HTTP_SEND_RESPONSE_FLAG_DISCONNECT
                                         : 0;
@@ -214,6 +222,7 @@ int ls_httpsys_sent(ls_httpsys_exchange *e)
     e->tx_pending = false;
     if (e->tx.error == NO_ERROR) {
         consume(&e->out, e->sending);
+        if (e->sending_file) e->file = LS_FD_NONE;
         return LS_OK;
     }
     const int err = ls_err_from_win32(e->tx.error);
@@ -351,6 +360,22 @@ int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
     return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(seat, x, false) : LS_DONE;
 }
 
+/* A system without answers in parts (Wine 8.0) refuses chunks of a file, too. */
+int ls_httpsys_write_file(ls_seat *seat, ls_exchange *x, ls_fd file)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    int err = x->gone;
+    assert(x->length >= 0 && e->part_bytes == 0);
+    if (e->http->api.SendResponseEntityBody == NULL) return LS_ENOTSUP;
+    if (err == 0 && x->answer == LS_ANSWER_NONE) err = put_head(seat, e, x->length);
+    if (err < 0) return fail(x, err);
+    x->answer = LS_ANSWER_DONE;
+    if (e->no_body) return LS_DONE;
+    e->file = file;
+    e->file_bytes = (uint64_t)x->length;
+    return send_and_wait(seat, x, true);
+}
+
 int ls_httpsys_flush(ls_seat *seat, ls_exchange *x)
 {
     return x->gone != 0 ? x->gone : send_and_wait(seat, x, false);
@@ -371,6 +396,7 @@ int ls_httpsys_finish(ls_seat *seat, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     if (x->gone != 0) return x->gone;
+    if (x->answer == LS_ANSWER_DONE) return LS_DONE; /* a file */
     if (x->answer == LS_ANSWER_NONE) return ls_httpsys_respond(seat, x, NULL, 0);
     if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
     if (e->chunked_out && !e->no_body && push_copy(seat, &e->out, "0\r\n\r\n", 5) < 0) return fail(x, LS_ENOMEM);

@@ -77,6 +77,7 @@ static ls_httpsys_exchange *make(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_I
     e->tx.op.done = ls_httpsys_transmitted;
     e->out.slices = e->out.few;
     e->out.room = LS_HTTPSYS_SLICES_FEW;
+    e->file = LS_FD_NONE;
     e->chunks = e->chunks_few;
     e->unknown = e->unknown_few;
     e->x.transport = &transport;
@@ -323,6 +324,7 @@ static const ls_http_transport transport = {
     .read = body_read,
     .respond = ls_httpsys_respond,
     .write = ls_httpsys_write,
+    .write_file = ls_httpsys_write_file,
     .flush = ls_httpsys_flush,
     .finish = ls_httpsys_finish,
     .end = end,

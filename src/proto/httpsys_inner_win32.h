@@ -98,7 +98,10 @@ typedef struct ls_httpsys_exchange {
     uint64_t body_left; /* of a Content-Length */
 
     ls_httpsys_out out;
+    ls_fd file; /* behind `out`: the whole body, file_bytes from its begin; or LS_FD_NONE */
+    uint64_t file_bytes;
     size_t sending;      /* bytes of `out` that the pending send has */
+    bool sending_file;   /* it has the file, too */
     uint64_t part_bytes; /* written as parts so far */
     HTTP_RESPONSE response;
     HTTP_DATA_CHUNK chunks_few[LS_HTTPSYS_CHUNKS], *chunks; /* or malloced, where an answer goes as a whole */
@@ -118,7 +121,7 @@ static inline ls_httpsys_exchange *ls_httpsys_of(ls_exchange *x)
 /* Of an answer that is not complete: there are parts, or its head, that have not left. */
 static inline bool ls_httpsys_has_output(const ls_httpsys_exchange *e)
 {
-    return e->out.count > 0 || (e->x.answer == LS_ANSWER_OPEN && !e->head_sent);
+    return e->out.count > 0 || e->file != LS_FD_NONE || (e->x.answer == LS_ANSWER_OPEN && !e->head_sent);
 }
 
 static inline void ls_httpsys_count(_Atomic uint64_t *counter)
@@ -141,6 +144,7 @@ void ls_httpsys_transmitted(ls_seat *seat, ls_op *op); /* packets of tx */
 /* httpsys_answer_win32.c */
 int ls_httpsys_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count);
 int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count);
+int ls_httpsys_write_file(ls_seat *seat, ls_exchange *x, ls_fd file);
 int ls_httpsys_flush(ls_seat *seat, ls_exchange *x);
 int ls_httpsys_finish(ls_seat *seat, ls_exchange *x);
 int ls_httpsys_drained(ls_seat *seat, ls_exchange *x);

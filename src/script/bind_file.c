@@ -1,7 +1,8 @@
 /* bind_file.c - res:file: a file as the body of an answer.
  *
  * Opening, looking and reading are operations of the port (port/file.h), for which the task waits: no thread does. What is
- * read goes into blocks of the pool, one at a time, and these are sent as parts of a body whose length is known.
+ * read goes into blocks of the pool, one at a time, and these are sent as parts of a body whose length is known; a transport that
+ * has the system send files (http.sys) gets the file instead.
  *
  * The object on the task's stack owns the descriptor and the operation. While that is pending the task is suspended, and
  * keeps the object; what is pending when the port is closed is over when that has returned. */
@@ -184,7 +185,12 @@ static int looked(lua_State *L, int status, lua_KContext context)
     const int written = x->transport->write(r->state->seat, x, NULL, 0); /* the head */
     if (written < 0) return fail(L, written);
     f->bytes = x->head.method == LS_HTTP_HEAD ? 0 : f->op.info.bytes;
-    return go_on(L, f, r);
+    if (f->bytes == 0 || x->transport->write_file == NULL) return go_on(L, f, r);
+    const int sent = x->transport->write_file(r->state->seat, x, f->fd);
+    if (sent == LS_ENOTSUP) return go_on(L, f, r);
+    if (sent < 0) return fail(L, sent);
+    f->at = f->bytes;
+    return sent == LS_PENDING ? ls_request_wait(L, r, 0, part_sent) : go_on(L, f, r);
 }
 
 static int opened(lua_State *L, int status, lua_KContext context)

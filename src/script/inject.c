@@ -147,8 +147,15 @@ static void inject_end(ls_seat *seat, ls_exchange *x)
     if (waiter != NULL) ls_task_wake(seat, waiter, LS_OK);
 }
 
-static const ls_http_transport inject_transport = {inject_read,   inject_respond, inject_write,  inject_flush,
-                                                   inject_finish, inject_end,     inject_drained};
+static const ls_http_transport inject_transport = {
+    .read = inject_read,
+    .respond = inject_respond,
+    .write = inject_write,
+    .flush = inject_flush,
+    .finish = inject_finish,
+    .end = inject_end,
+    .drained = inject_drained,
+};
 
 /* ---- the call ---------------------------------------------------------------------------------------------- */
 

@@ -364,6 +364,101 @@ static void an_announced_length_needs_no_chunks(void **state)
     rig_close(r);
 }
 
+/* A file of ten bytes that goes when it is closed. */
+static ls_fd ten_bytes(void)
+{
+    wchar_t dir[MAX_PATH], path[MAX_PATH];
+    DWORD n;
+    assert_true(GetTempPathW(MAX_PATH, dir) > 0 && GetTempFileNameW(dir, L"ls", 0, path) > 0);
+    const HANDLE file =
+        CreateFileW(path, GENERIC_READ | GENERIC_WRITE, 0, NULL, CREATE_ALWAYS, FILE_FLAG_DELETE_ON_CLOSE, NULL);
+    assert_ptr_not_equal(file, INVALID_HANDLE_VALUE);
+    assert_true(WriteFile(file, "0123456789", 10, &n, NULL));
+    return (ls_fd)file;
+}
+
+static void file(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    if (r->step++ == 0) {
+        x->length = 10;
+        assert_int_equal(x->transport->write(seat, x, NULL, 0), LS_DONE);
+        r->told = x->transport->write_file(seat, x, r->file);
+        if (r->told == LS_PENDING) return;
+    }
+    if (r->told >= 0) assert_int_equal(x->transport->finish(seat, x), x->gone);
+    rig_end(r, seat, x);
+}
+
+static void a_file_is_left_to_the_system(void **state)
+{
+    (void)state;
+    rig *r = rig_open(file, 1);
+    r->file = ten_bytes();
+    rig_arrives(r, (fake_request){.id = 1});
+    assert_int_equal(r->told, LS_DONE);
+    fake_calls("send:1,end receive:0,small ");
+    fake_wire("200 OK;Content-Length: 10;Server: luaserve;;0123456789");
+    assert_int_equal(fake.last_chunk_count, 1);
+    assert_int_equal(fake.last_chunks[0].DataChunkType, HttpDataChunkFromFileHandle);
+
+    /* The file is its own until it has left. */
+    r->step = 0;
+    fake.sends_pend = true;
+    rig_arrives(r, (fake_request){.id = 2});
+    assert_int_equal(r->told, LS_PENDING);
+    assert_int_equal(r->step, 1);
+    fake_complete(fake_find('s'), 0, 1);
+    rig_pump(r);
+    assert_int_equal(r->step, 2);
+    fake_calls("send:2,end receive:0,small ");
+    fake_wire("200 OK;Content-Length: 10;Server: luaserve;;0123456789");
+    fake.sends_pend = false;
+
+    /* Nothing of it behind a head alone. */
+    r->step = 0;
+    rig_arrives(r, (fake_request){.id = 3, .verb = HttpVerbHEAD});
+    fake_calls("send:3,end receive:0,small ");
+    fake_wire("200 OK;Content-Length: 10;Server: luaserve;;");
+    CloseHandle((HANDLE)r->file);
+    rig_close(r);
+}
+
+static void a_file_whose_client_has_gone(void **state)
+{
+    enum { DISCONNECTED = (int)0xC000020D }; /* STATUS_CONNECTION_RESET */
+    (void)state;
+    rig *r = rig_open(file, 1);
+    r->file = ten_bytes();
+    fake.send_error = ERROR_CONNECTION_INVALID;
+    rig_arrives(r, (fake_request){.id = 1});
+    assert_true(r->told < 0);
+    fake_calls("send:1,end cancel:1 receive:0,small ");
+    r->step = 0;
+    fake.sends_pend = true;
+    rig_arrives(r, (fake_request){.id = 2});
+    fake_complete(fake_find('s'), DISCONNECTED, 0);
+    rig_pump(r);
+    assert_int_equal(r->step, 2);
+    fake_calls("send:2,end receive:0,small cancel:2 ");
+    CloseHandle((HANDLE)r->file);
+    rig_close(r);
+}
+
+static void files_are_read_where_the_system_takes_none(void **state)
+{
+    (void)state;
+    char message[512];
+    rig *r = rig_make(file);
+    r->api.SendResponseEntityBody = NULL;
+    assert_int_equal(rig_open_urls(r, "http://+:80/\0", 1, 8, message), LS_OK);
+    ls_httpsys_start(&r->seat, r->http);
+    r->file = ten_bytes();
+    rig_arrives(r, (fake_request){.id = 1});
+    assert_int_equal(r->told, LS_ENOTSUP);
+    CloseHandle((HANDLE)r->file);
+    rig_close(r);
+}
+
 static void too_short(rig *r, ls_seat *seat, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("abc", 3);
@@ -787,6 +882,9 @@ int main(void)
         cmocka_unit_test(for_http_1_0_the_end_of_the_connection_ends_them),
         cmocka_unit_test(for_http_2_the_system_frames_them),
         cmocka_unit_test(an_announced_length_needs_no_chunks),
+        cmocka_unit_test(a_file_is_left_to_the_system),
+        cmocka_unit_test(a_file_whose_client_has_gone),
+        cmocka_unit_test(files_are_read_where_the_system_takes_none),
         cmocka_unit_test(an_answer_that_is_not_whole_is_cut_off),
         cmocka_unit_test(who_writes_waits_for_a_slow_client),
         cmocka_unit_test(as_a_whole_where_there_are_no_parts),

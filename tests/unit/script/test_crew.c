@@ -51,8 +51,15 @@ static void crew_end(ls_seat *seat, ls_exchange *x)
     atomic_fetch_add(&test->ended, 1);
 }
 
-static const ls_http_transport crew_transport = {crew_read,    crew_respond, crew_respond, crew_nothing,
-                                                 crew_nothing, crew_end,     crew_nothing};
+static const ls_http_transport crew_transport = {
+    .read = crew_read,
+    .respond = crew_respond,
+    .write = crew_respond,
+    .flush = crew_nothing,
+    .finish = crew_nothing,
+    .end = crew_end,
+    .drained = crew_nothing,
+};
 
 static void crew_start(ls_seat *seat, ls_op *op)
 {
