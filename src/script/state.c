@@ -13,6 +13,7 @@
 #include "net/resolver.h"
 #include "script/bind.h"
 #include "script/buffer.h"
+#include "script/compiled.h"
 #include "script/embed.h"
 #include "script/request.h"
 #include "script/site_inner.h"
@@ -152,12 +153,9 @@ int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *w
 /* The loader in package.preload for an embedded module: its number is the upvalue. */
 static int embedded_load(lua_State *L)
 {
-    const ls_embedded *module = &ls_embedded_modules[lua_tointeger(L, lua_upvalueindex(1))];
-    char source[80];
-    const char *dot = strchr(module->name, '.');
-    (void)snprintf(source, sizeof source, "@luaserve/%s.lua", dot != NULL ? dot + 1 : "init");
-    if (luaL_loadbufferx(L, module->bytes, module->len, source, "t") != LUA_OK) return lua_error(L);
-    lua_pushstring(L, module->name);
+    const size_t number = (size_t)lua_tointeger(L, lua_upvalueindex(1));
+    ls_compiled_push(L, ls_state_of(L)->site->compiled, number);
+    lua_pushstring(L, ls_embedded_modules[number].name);
     lua_call(L, 1, 1);
     return 1;
 }
