@@ -4,18 +4,25 @@
 -- app.lua first, so that every mistake is reported at the site's line.
 
 local core = require "luaserve.core"
-local app = require "luaserve.app"
 local json = require "luaserve.json"
 local misuse = require "luaserve.misuse"
-local notify = require "luaserve.notify"
 local options = require "luaserve.options"
-local tcp = require "luaserve.tcp"
-local udp = require "luaserve.udp"
 misuse.ours()
+
+-- module[name], of a module that only some sites want: loaded by the first call. Each Lua state has its own copy of what is
+-- loaded, and a site of one protocol needs half of it.
+local require = require -- whatever a site makes of the globals
+local function later(module, name)
+  local fn
+  return function(...)
+    fn = fn or require(module)[name]
+    return fn(...)
+  end
+end
 
 local ls = {
   version = core.version,
-  app = app.new,
+  app = later("luaserve.app", "new"),
   json = json,
   now = core.now,
   sleep = core.sleep,
@@ -28,12 +35,12 @@ local ls = {
   stop = core.stop, -- begin to drain, as SIGTERM does
   thread = core.thread, -- its number, from 1
   processors = core.processors,
-  tcp = tcp.listen,
-  connect = tcp.connect,
-  udp = udp.listen,
-  udp_connect = udp.connect,
-  notify = notify.notify,
-  socket = notify.socket,
+  tcp = later("luaserve.tcp", "listen"),
+  connect = later("luaserve.tcp", "connect"),
+  udp = later("luaserve.udp", "listen"),
+  udp_connect = later("luaserve.udp", "connect"),
+  notify = later("luaserve.notify", "notify"),
+  socket = later("luaserve.notify", "socket"),
   safe_join = core.safe_join, -- a path below a directory, out of what a request says
 }
 
@@ -44,6 +51,7 @@ local http_defaults = {}
 -- ls.listen{ engine = "http.sys", url = "http://+:8080/", app = }, where `url` may be a list. The app is fixed from now on.
 -- Raises on unknown options, wrong types and after loading.
 function ls.listen(at, served)
+  local app = require "luaserve.app"
   if app.is(at) then misuse.raise("ls.listen: the port is missing: ls.listen(8080, app)") end
   local settings
   settings, served = options.listen(http_defaults, at, served, core.http_sys)
