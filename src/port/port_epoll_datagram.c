@@ -18,7 +18,8 @@
  * with steps. Network cards have interrupt moderation against that, and this does the same: after LS_GATHER_AFTER such batches in
  * a row the thread sleeps for LS_GATHER_US before it receives. In a row means that it had to wait for none of them as long
  * as that, and that nothing else came meanwhile; and it does not sleep while packets are queued, or another thread waits
- * and could take them. So a datagram now and then, a burst, and everything else that a port serves never wait for this.
+ * and could take them. So a datagram after a pause, or a burst of a few batches, never waits for this; what else comes to a
+ * server whose threads are all busy waits for it as for a handler, and not as long as for most.
  * Measured on the loopback, 16 peers with 8 in flight each, processor time per datagram of a server with one thread: 3.0 us
  * without, 2.3 with it, and a tenth more datagrams each second. */
 #define _GNU_SOURCE
