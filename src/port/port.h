@@ -135,6 +135,12 @@ typedef struct ls_gathering {
     unsigned run;      /* such batches in a row, without a pause and with nothing else between */
     bool exact;        /* the thread's sleeps have been made exact */
     uint64_t count;    /* times that it has let datagrams gather */
+    /* Whether that pays, found out again and again: */
+    unsigned step;       /* of a round, each of so many datagrams */
+    unsigned came;       /* of them so far in this step, */
+    uint64_t step_ns;    /* which began then; 0: it has yet to begin */
+    uint64_t best_ns[2]; /* the quickest step of this round without gathering, and with it, for 1,024 datagrams */
+    bool pays;           /* it was no slower with it */
 } ls_gathering;
 
 /* What a thread needs to post and wait: its buffer pool, its counters, its inline budget. Public because the

@@ -436,6 +436,28 @@ static void what_keeps_coming_in_small_batches_is_let_gather(void **state)
     gather_close(&g);
 }
 
+/* These peers send no more until they are answered, so it only slows them down. */
+static void gathering_ends_where_it_does_not_pay(void **state)
+{
+    enum { ROUNDS_MAX = 100000 };
+    gather_place g;
+    const ls_gathering *gathering = &g.place.seat.gathering;
+    (void)state;
+    gather_open(&g, true);
+    for (int i = 0; i < ROUNDS_MAX && gathering->best_ns[1] == 0; i++)
+        round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+    assert_int_not_equal(gathering->best_ns[1], 0); /* it has been tried, */
+    const unsigned step = gathering->step;
+    for (int i = 0; i < ROUNDS_MAX && gathering->step < step + 6; i++) /* and is judged after some steps more */
+        round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+    assert_int_equal(gathering->step, step + 6);
+    assert_false(gathering->pays);
+    const uint64_t count = gathering->count;
+    for (int i = 0; i < 3 * LS_GATHER_AFTER; i++) round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+    assert_int_equal(gathering->count, count);
+    gather_close(&g);
+}
+
 static void nothing_gathers_unless_it_is_wanted(void **state)
 {
     gather_place g;
@@ -712,6 +734,7 @@ int main(void)
         cmocka_unit_test(a_receive_can_be_cancelled),
         cmocka_unit_test(a_slow_handler_delays_nobody),
         cmocka_unit_test(what_keeps_coming_in_small_batches_is_let_gather),
+        cmocka_unit_test(gathering_ends_where_it_does_not_pay),
         cmocka_unit_test(nothing_gathers_unless_it_is_wanted),
         cmocka_unit_test(single_ones_do_not_gather),
         cmocka_unit_test(nothing_gathers_where_something_else_comes_between),
