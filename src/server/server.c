@@ -167,27 +167,28 @@ static int open_endpoint(ls_server *server, unsigned index, const ls_addr *at)
 {
     const ls_site_settings *settings = &server->settings;
     const ls_site_listener *wanted = ls_site_listener_get(server->site, index);
-    endpoint *e = &server->endpoints[server->endpoint_count];
     const uint32_t backlog = wanted->backlog != 0 ? wanted->backlog : settings->backlog;
-    e->kind = wanted->kind;
+    endpoint opened = {.kind = wanted->kind};
+    ls_accepted_fn *accepted = ls_tcp_accepted;
+    void *user;
+    int err;
     if (wanted->kind == LS_SITE_TCP) {
-        int err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->gate, ls_tcp_accepted,
-                                   ls_site_tcp_server(server->site, index, &server->gate), &e->listener);
-        if (err == LS_OK) server->endpoint_count++;
-        return err;
+        user = ls_site_tcp_server(server->site, index, &server->gate);
+    } else {
+        err = ls_http1_open(server->port, &wanted->http, ls_site_http_handler(server->site, index), &server->gate,
+                            settings->threads_max, &opened.http);
+        if (err < 0) return err;
+        accepted = ls_http1_accepted;
+        user = opened.http;
     }
-    int err = ls_http1_open(server->port, &ls_site_listener_get(server->site, index)->http,
-                            ls_site_http_handler(server->site, index), &server->gate, server->settings.threads_max,
-                            &e->http);
-    if (err < 0) return err;
-    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->gate, ls_http1_accepted,
-                           e->http, &e->listener);
+    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->gate, accepted, user,
+                           &opened.listener);
     if (err < 0) {
-        ls_http1_close(e->http);
+        if (opened.http != NULL) ls_http1_close(opened.http);
         return err;
     }
-    ls_http1_local(e->http, ls_listener_addr(e->listener));
-    server->endpoint_count++;
+    if (opened.http != NULL) ls_http1_local(opened.http, ls_listener_addr(opened.listener));
+    server->endpoints[server->endpoint_count++] = opened;
     return LS_OK;
 }
 

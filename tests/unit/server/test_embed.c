@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,16 @@
 #include "support.h"
 
 static const char *embed; /* the program */
+
+static bool no_ip6; /* as on a machine without IPv6 */
+
+/* In the place of the C library's, for all of this process. */
+int socket(int domain, int type, int protocol)
+{
+    if (!no_ip6 || domain != AF_INET6) return (int)syscall(SYS_socket, domain, type, protocol);
+    errno = EAFNOSUPPORT;
+    return -1;
+}
 
 typedef struct place { /* a directory with a site and the path of its listener */
     char dir[40], site[60], address[60];
@@ -164,6 +175,28 @@ static void a_stop_may_come_before_the_run(void **state)
     place_close(&p);
 }
 
+static void the_loopback_may_have_one_address(void **state)
+{
+    static const char two[] = "local ls = require 'luaserve' "
+                              "local app = ls.app() "
+                              "app:get('/', function() return 'text' end) "
+                              "ls.listen(0, app) "
+                              "ls.tcp(0, function() end) "
+                              "ls.listen(..., app)";
+    running r;
+    place p;
+    char answer[500];
+    (void)state;
+    no_ip6 = true;
+    place_open(&p, two);
+    start(&r, &p, "text");
+    get(&p, answer, sizeof answer);
+    assert_non_null(strstr(answer, "\r\n\r\ntext"));
+    stop(&r);
+    place_close(&p);
+    no_ip6 = false;
+}
+
 static void check_fails(const ls_server_options *options, const char *part)
 {
     char message[300], cut[8];
@@ -262,6 +295,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_servers_in_one_program_one_after_the_other),
         cmocka_unit_test(serving_is_told_once_and_may_stop_it),
         cmocka_unit_test(a_stop_may_come_before_the_run),
+        cmocka_unit_test(the_loopback_may_have_one_address),
         cmocka_unit_test(failures_say_what_and_leave_nothing_open),
         cmocka_unit_test(what_can_be_asked),
         cmocka_unit_test(the_example_serves_until_its_input_ends),
