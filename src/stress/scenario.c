@@ -3,7 +3,7 @@
  *     sock:send(...)           leaves when the coroutine waits or ends, in one packet; each call is a datagram on udp
  *     sock:receive(n)          n bytes; "*l": a line without its end; "*a": all until the end; nothing: what is there, or
  *                              the next datagram
- *     sock:receiveany(max)     what is there, at most so many bytes
+ *     sock:receiveany(max)     what is there, at most so many bytes (of a datagram the rest is dropped)
  *     sock:receiveuntil(text)  what comes before that text, which is dropped
  *     sock:close()             after this round the next begins on a new connection
  *     vu:sleep(seconds)
@@ -116,14 +116,15 @@ static void take_in(struct ls_scenario *sc, size_t used)
     if (sc->in_at == sc->in.len) sc->in_at = sc->in.len = 0;
 }
 
-/* The next datagram, cut to `want_bytes` if that is wanted. */
+/* The next datagram, cut to `want_bytes` if so many at most are wanted. */
 static bool push_datagram(lua_State *L, struct ls_scenario *sc)
 {
     uint32_t size;
     if (sc->in.len - sc->in_at < sizeof size) return false;
     const char *in = sc->in.at + sc->in_at;
     memcpy(&size, in, sizeof size);
-    lua_pushlstring(L, in + sizeof size, sc->want == WANT_BYTES && sc->want_bytes < size ? sc->want_bytes : size);
+    const bool limited = sc->want == WANT_BYTES || sc->want == WANT_ANY;
+    lua_pushlstring(L, in + sizeof size, limited && sc->want_bytes < size ? sc->want_bytes : size);
     take_in(sc, sizeof size + size);
     return true;
 }
@@ -194,6 +195,7 @@ static int sock_send(lua_State *L)
 {
     struct ls_scenario *sc = check_sock(L);
     const bool datagram = sc->u->worker->plan->target.kind == LS_TARGET_UDP;
+    const size_t before = sc->out.len;
     const int count = lua_gettop(L);
     if (sc->peer_ended || sc->closed) {
         lua_pushnil(L);
@@ -206,8 +208,10 @@ static int sock_send(lua_State *L)
     for (int i = 2; i <= lua_gettop(L); i++) {
         size_t len;
         const char *text = lua_tolstring(L, i, &len);
-        if (!(datagram ? add_datagram(&sc->out, text, len) : add(&sc->out, text, len)))
+        if (!(datagram ? add_datagram(&sc->out, text, len) : add(&sc->out, text, len))) {
+            sc->out.len = before; /* all of it or nothing: a script may catch the error and go on */
             return luaL_error(L, "more than 64 MiB to send");
+        }
     }
     lua_pushboolean(L, 1);
     return 1;

@@ -182,6 +182,20 @@ return { connections = 2, requests = 10,
         ran = self.good(stress("own.lua", "tcp://127.0.0.1:%d" % server.port, files={"own_lua": script}), 10)
         self.assertEqual(ran.checks, {"the end": (10, 0), "no more": (10, 0)})
 
+    def test_datagrams_of_a_sock(self):
+        script = """
+local much = ("x"):rep(1 << 26)
+return { connections = 1, requests = 3,
+  scenario = function(vu, sock)
+    local good, err = pcall(sock.send, sock, much)
+    vu:check(not good and err:find("64 MiB", 1, true), "refused")
+    sock:send("one")
+    sock:send("two")
+    vu:check(sock:receive(2) == "on" and sock:receiveany(1) == "t", "cut")
+  end }"""
+        ran = self.good(stress("own.lua", self.udp, files={"own_lua": script}), 3)
+        self.assertEqual(ran.checks, {"refused": (3, 0), "cut": (3, 0)})
+
     def test_a_scenario_that_never_waits(self):
         self.good(stress("own.lua", self.tcp, files={
             "own_lua": "return { connections = 1, requests = 5000, scenario = function() end }"}), 5000)
