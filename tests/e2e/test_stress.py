@@ -10,7 +10,7 @@ import threading
 import time
 import zlib
 
-from luaserve_e2e import HAS_UNIX_SOCKETS, LUASERVE, WAIT, main, repeats, scratch
+from luaserve_e2e import HAS_UNIX_SOCKETS, LUASERVE, SLOW, WAIT, main, repeats, scratch
 from stress_e2e import FIRST, OK, Ran, Stress, head_of, stress
 
 
@@ -323,7 +323,7 @@ class Echoes(Stress):
         sock.bind(("127.0.0.1", 0))
         sock.settimeout(0.1)
         ended = threading.Event()
-        timeout = WAIT / 20
+        timeout = 0.5 * SLOW
 
         def every_other():
             count = 0
