@@ -1,9 +1,12 @@
-/* embed.h - the Lua modules of lua/luaserve/, kept in the program as bytes. Generated at build time by lua/embed.cmake;
- * read-only, any thread. `require` finds them by name before it looks at package.path. */
+/* embed.h - the Lua modules of lua/luaserve/, kept in the program as bytes, and how a Lua state finds them and those beside
+ * the file that it runs. The table is generated at build time by lua/embed.cmake; read-only, any thread. */
 #ifndef LS_SCRIPT_EMBED_H
 #define LS_SCRIPT_EMBED_H
 
+#include <lua.h>
 #include <stddef.h>
+
+#include "script/compiled.h"
 
 typedef struct ls_embedded {
     const char *name;  /* "luaserve" for init.lua, "luaserve.<file>" for the others */
@@ -13,5 +16,13 @@ typedef struct ls_embedded {
 
 extern const ls_embedded ls_embedded_modules[]; /* sorted as listed; one entry with a NULL name follows the last */
 extern const size_t ls_embedded_count;
+
+/* `require` finds the modules whose names begin so, by package.preload, before it looks at package.path. The libraries are
+ * open. *compiled, which may be set or NULL whenever a module is loaded, holds them in compiled form; `compiled` may be NULL
+ * itself. Raises when there is no memory. */
+void ls_embed_preload(lua_State *L, const char *prefix, ls_compiled *const *compiled);
+
+/* `require` looks beside `file` before it looks where it would have: package.path. Raises when there is no memory. */
+void ls_embed_path(lua_State *L, const char *file);
 
 #endif

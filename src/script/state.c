@@ -150,16 +150,6 @@ int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *w
 
 /* ---- open -------------------------------------------------------------------------------------------------- */
 
-/* The loader in package.preload for an embedded module: its number is the upvalue. */
-static int embedded_load(lua_State *L)
-{
-    const size_t number = (size_t)lua_tointeger(L, lua_upvalueindex(1));
-    ls_compiled_push(L, ls_state_of(L)->site->compiled, number);
-    lua_pushstring(L, ls_embedded_modules[number].name);
-    lua_call(L, 1, 1);
-    return 1;
-}
-
 static void preload(lua_State *L)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
@@ -167,28 +157,8 @@ static void preload(lua_State *L)
     lua_setfield(L, -2, "cjson.safe");
     lua_pushcfunction(L, ls_core_open);
     lua_setfield(L, -2, "luaserve.core");
-    for (size_t n = 0; n < ls_embedded_count; n++) {
-        lua_pushinteger(L, (lua_Integer)n);
-        lua_pushcclosure(L, embedded_load, 1);
-        lua_setfield(L, -2, ls_embedded_modules[n].name);
-    }
     lua_pop(L, 1);
-}
-
-/* Modules beside the site come first. */
-static void set_path(lua_State *L, const char *site_path)
-{
-    const char *slash = strrchr(site_path, '/');
-    lua_getglobal(L, "package");
-    if (slash == NULL)
-        lua_pushliteral(L, ".");
-    else
-        lua_pushlstring(L, site_path, slash == site_path ? 1 : (size_t)(slash - site_path));
-    const char *dir = lua_tostring(L, -1);
-    lua_getfield(L, -2, "path");
-    lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;%s", dir, dir, lua_tostring(L, -1));
-    lua_setfield(L, -4, "path");
-    lua_pop(L, 3);
+    ls_embed_preload(L, "luaserve", &ls_state_of(L)->site->compiled);
 }
 
 static int state_define(lua_State *L)
@@ -205,7 +175,7 @@ static int state_define(lua_State *L)
     state->decode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pop(L, 1);
     preload(L);
-    set_path(L, state->site->path);
+    ls_embed_path(L, state->site->path); /* modules beside the site come first */
     for (int n = 0; n < LS_HTTP_METHODS; n++) {
         lua_pushstring(L, methods[n]);
         state->method_refs[n] = luaL_ref(L, LUA_REGISTRYINDEX);

@@ -31,36 +31,17 @@ const char *ls_script_error(const ls_script *s)
 
 /* ---- open and close -------------------------------------------------------------------------------------------------- */
 
-static int embedded_load(lua_State *L)
-{
-    const ls_embedded *module = &ls_embedded_modules[lua_tointeger(L, lua_upvalueindex(1))];
-    if (luaL_loadbufferx(L, module->bytes, module->len, "@luaserve/stress", "t") != LUA_OK) return lua_error(L);
-    lua_call(L, 0, 1);
-    return 1;
-}
-
-/* `require` finds modules beside the script first, then those inside the program. */
+/* `require` finds modules inside the program, then those beside the script. */
 static void define_modules(lua_State *L, const char *path)
 {
-    const char *slash = strrchr(path, '/');
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
     lua_pushcfunction(L, luaopen_cjson);
     lua_setfield(L, -2, "cjson");
     lua_pushcfunction(L, luaopen_cjson_safe);
     lua_setfield(L, -2, "cjson.safe");
-    for (size_t n = 0; n < ls_embedded_count; n++) {
-        if (strncmp(ls_embedded_modules[n].name, "luaserve.stress", 15) != 0) continue;
-        lua_pushinteger(L, (lua_Integer)n);
-        lua_pushcclosure(L, embedded_load, 1);
-        lua_setfield(L, -2, ls_embedded_modules[n].name);
-    }
     lua_pop(L, 1);
-    lua_getglobal(L, "package");
-    lua_pushlstring(L, slash != NULL ? path : ".", slash != NULL ? (size_t)(slash - path) : 1);
-    lua_getfield(L, -2, "path");
-    lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;%s", lua_tostring(L, -2), lua_tostring(L, -2), lua_tostring(L, -1));
-    lua_setfield(L, -4, "path");
-    lua_pop(L, 3);
+    ls_embed_preload(L, "luaserve.stress", NULL);
+    ls_embed_path(L, path);
 }
 
 static int load(lua_State *L)
