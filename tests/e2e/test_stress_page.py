@@ -14,7 +14,7 @@ import tempfile
 import threading
 import unittest
 
-from luaserve_e2e import SANITIZER, WAIT, main
+from luaserve_e2e import SANITIZER, WAIT, main, not_on_windows
 from stress_samples import Tree, inner_json, report, run_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -58,6 +58,7 @@ class Server(http.server.ThreadingHTTPServer):
         pass  # the browser has gone
 
 
+@not_on_windows("the browser; the page is the same in every build (test_stress_report.py)")
 @unittest.skipIf(SANITIZER, "the page is the same in every build")
 @unittest.skipUnless(CHROMIUM, "chromium is not installed; scripts/setup --browser installs it")
 class Browser(unittest.TestCase):

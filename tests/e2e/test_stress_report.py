@@ -158,6 +158,18 @@ class Page(unittest.TestCase):
                 self.assertNotRegex(script, r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import)\b")
                 self.assertNotRegex(ours.replace(run["config"]["target"], ""), r"@(TITLE|RUN|TEXT|STYLE|SCRIPT)@")
 
+    def test_the_page_is_the_same_in_every_build(self):
+        """All around the run is that of src/stress/page, byte by byte: it is enough to show one build's to a browser."""
+        files = {}
+        for name in ("report.html", "report.css", "report.js"):
+            with open(os.path.join(ROOT, "src", "stress", "page", name), encoding="utf-8") as file:
+                files[name] = file.read()
+        page = files["report.html"].replace("@STYLE@", files["report.css"]).replace("@SCRIPT@", files["report.js"])
+        parts = re.split(r"@(?:TITLE|TEXT|RUN)@", page)
+        self.assertEqual(len(parts), 4)
+        for kind in KINDS:
+            self.assertRegex(report(kind, "html"), r"\A(?s:%s)\Z" % ".*".join(re.escape(part) for part in parts))
+
     def test_has_the_text_for_browsers_without_scripts(self):
         tree = Tree(report("open", "html")).root
         self.assertEqual(tree.one("noscript").one("pre").text(), report("open", "text"))
