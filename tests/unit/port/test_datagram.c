@@ -406,6 +406,7 @@ static void gather_open(gather_place *g, bool wanted)
     net_open(&g->place);
     if (strstr("epoll uring", ls_port_backend(g->place.port)) == NULL) { /* elsewhere it is allowed, and not done */
         net_close(&g->place);
+        print_message("skipped: of another system: the ports of Linux let datagrams gather\n");
         skip();
     }
     g->client = udp(AF_INET, &from);
