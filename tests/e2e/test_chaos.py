@@ -8,7 +8,7 @@ import random
 import threading
 import time
 
-from luaserve_e2e import E2E, Closed, chunked, in_parallel, main, repeats, request
+from luaserve_e2e import E2E, WAIT, Closed, chunked, in_parallel, main, repeats, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -95,13 +95,14 @@ def one_request(dice):
 
 
 def client(server, dice):
-    """One connection's life. What goes wrong with it is its own doing, but for bytes that are no HTTP."""
+    """One connection's life. What goes wrong with it is its own doing, but for bytes that are no HTTP. Its answer may have to wait
+    for several others that take all the time and memory that they are given."""
     asked = [one_request(dice) for _ in range(dice.randrange(1, 5))]
     data = b"".join(text for _, text in asked)
     how = dice.choice(["plain", "plain", "pieces", "cut", "half", "reset", "deaf"])
     if how in ("cut", "half", "reset"):
         data = data[: dice.randrange(len(data)) + 1]
-    with server.connect(rcvbuf=4096 if how == "deaf" else None) as conn:
+    with server.connect(rcvbuf=4096 if how == "deaf" else None, timeout=3 * WAIT) as conn:
 
         def send():
             step = dice.choice([7, 1000, 9000]) if how == "pieces" else len(data)
