@@ -1,8 +1,9 @@
 """Sites that do what nobody should, and what somebody does: jobs that outlive the answer, two tasks on one body,
 finalizers that answer, chains of waiting jobs, stops from everywhere. The server stays, and so do its promises."""
+import os
 import time
 
-from luaserve_e2e import E2E, SANITIZER, main, repeats, request, run_program, scratch
+from luaserve_e2e import E2E, SANITIZER, WINDOWS, main, repeats, request, run_program, scratch
 
 SITE = r"""
 local ls = require "luaserve"
@@ -564,6 +565,16 @@ class Loading(E2E):
             status, out, err = run_program(["--check", "site.lua"], cwd=where)
         self.assertEqual(status, 0, err)
         self.assertIn("requests\n", out)
+
+    def test_modules_beside_the_site(self):
+        module = 'return { hello = "found" }\n'
+        with scratch(site_lua='print(require("words").hello)\n', words_lua=module) as where:
+            above, name = os.path.split(where)
+            places = [(where, "site.lua"), (above, name + "/site.lua"), (above, where + "/site.lua")]
+            for cwd, path in places + ([(above, name + "\\site.lua")] if WINDOWS else []):
+                with self.subTest(path):
+                    status, out, err = run_program(["--check", path], cwd=cwd)
+                    self.assertEqual((status, out.splitlines()[:1]), (0, ["found"]), err)
 
     def test_a_site_that_is_too_large(self):
         err = self.fails(
