@@ -86,13 +86,6 @@ static const ls_http1_ready *ready_for(ls_http1_seat *mine, const char *type)
     return ready;
 }
 
-enum { STATUS_RESET = 205 }; /* no content, but as any other answer with a length (RFC 9110 15.3.6) */
-
-static bool status_has_body(int status)
-{
-    return status >= 200 && status != 204 && status != 304;
-}
-
 /* Whether the connection goes on after this answer: both sides want it, and the request's end is known and near. */
 static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
 {
@@ -106,7 +99,6 @@ static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
 static char *put_usual(char *to, ls_http1_seat *mine, const ls_http1_exchange *e, int64_t length, size_t type_len)
 {
     const ls_exchange *x = &e->x;
-    const bool has_body = status_has_body(x->status);
     const ls_http1_ready *ready = NULL;
     if (x->status == 200 && type_len > 0 && length >= 0 && (ready = ready_for(mine, x->type)) != NULL) {
         to = put(to, ready->text, ready->len);
@@ -116,14 +108,14 @@ static char *put_usual(char *to, ls_http1_seat *mine, const ls_http1_exchange *e
     to = put_status(to, x->status);
     to = PUT(to, "Server: luaserve\r\n");
     to = put_date(to, mine);
-    if (type_len > 0 && has_body) {
+    if (type_len > 0 && ls_status_has_content(x->status)) {
         to = PUT(to, "Content-Type: ");
         to = put(to, x->type, type_len);
         to = PUT(to, "\r\n");
     }
     if (e->chunked_out) {
         to = PUT(to, "Transfer-Encoding: chunked\r\n");
-    } else if (length >= 0 && has_body) {
+    } else if (length >= 0 && ls_status_is_framed(x->status)) {
         to = PUT(to, "Content-Length: ");
         to = put_number(to, (uint64_t)length);
         to = PUT(to, "\r\n");
@@ -136,16 +128,16 @@ static char *put_usual(char *to, ls_http1_seat *mine, const ls_http1_exchange *e
 static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64_t length, size_t beside, char **at)
 {
     ls_exchange *x = &e->x;
-    const bool has_body = status_has_body(x->status);
+    const bool framed = ls_status_is_framed(x->status), has_content = ls_status_has_content(x->status);
     const bool old = x->head.version_minor == 0;
     const size_t type_len = x->type != NULL && !x->has_type ? strlen(x->type) : 0;
     const size_t fields_copied = x->fields_len <= FIELDS_COPIED_MAX ? x->fields_len : 0;
 
-    if (x->status == STATUS_RESET) length = 0;
-    e->no_body = !has_body || x->status == STATUS_RESET || x->head.method == LS_HTTP_HEAD;
-    e->chunked_out = length < 0 && has_body && !old;
+    if (!has_content) length = 0;
+    e->no_body = !has_content || x->head.method == LS_HTTP_HEAD;
+    e->chunked_out = length < 0 && framed && !old;
     e->keep = decide_keep(c, e);
-    if (length < 0 && has_body && old) e->keep = false; /* the end of the connection is the end of the body */
+    if (length < 0 && framed && old) e->keep = false; /* the end of the connection is the end of the body */
 
     char *const from = ls_stream_room(seat, &c->stream, HEAD_ROOM + type_len + fields_copied + beside);
     if (from == NULL) return LS_ENOMEM;

@@ -76,7 +76,7 @@ typedef struct ls_http1_exchange {
     bool continue_due; /* the client waits for 100 Continue */
     bool keep;         /* the connection outlives this exchange; decided with the head of the answer */
     bool chunked_out;
-    bool no_body;          /* HEAD, 204, 304: parts are dropped */
+    bool no_body;          /* to HEAD, or none by its status: parts are dropped */
     uint64_t body_left;    /* of a Content-Length */
     uint64_t wait_from_ms; /* a body receive is pending since */
     uint64_t waited_ms;

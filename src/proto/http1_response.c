@@ -141,7 +141,7 @@ static int judge(parse *p, bool to_head)
         if (p->saw & SAW_LENGTH) return refuse(p, "Transfer-Encoding with Content-Length");
         if (!is_11) return refuse(p, "Transfer-Encoding in HTTP/1.0");
     }
-    if (to_head || head->status < 200 || head->status == 204 || head->status == 304)
+    if (to_head || !ls_status_is_framed(head->status))
         head->framing = LS_FRAMING_NONE;
     else if (p->saw & SAW_CHUNKED)
         head->framing = LS_FRAMING_CHUNKED;

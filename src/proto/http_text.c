@@ -209,6 +209,16 @@ const char *ls_status_text(int status)
     }
 }
 
+bool ls_status_is_framed(int status)
+{
+    return status >= 200 && status != 204 && status != 304;
+}
+
+bool ls_status_has_content(int status)
+{
+    return ls_status_is_framed(status) && status != 205;
+}
+
 static void put_digits(char *out, unsigned value, unsigned digits)
 {
     while (digits-- > 0) {

@@ -37,6 +37,11 @@ bool ls_text_same(const char *a, size_t a_len, const char *b, size_t b_len); /* 
 /* The reason phrase of a status, "" when unknown. */
 const char *ls_status_text(int status);
 
+/* Whether a message with this status goes on behind its head, and may say how (Content-Length, Transfer-Encoding): not with
+ * 1xx, 204 and 304 (RFC 9112 6.3). Whether anything may stand there: not with 205 either, whose length is 0 (RFC 9110 15.3.6). */
+bool ls_status_is_framed(int status);
+bool ls_status_has_content(int status);
+
 /* IMF-fixdate, 29 characters, no terminator: "Sun, 06 Nov 1994 08:49:37 GMT" (RFC 9110 5.6.7). */
 enum { LS_HTTP_DATE_BYTES = 29 };
 void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES]);

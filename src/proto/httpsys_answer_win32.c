@@ -231,11 +231,6 @@ int ls_httpsys_sent(ls_httpsys_exchange *e)
 
 /* ---- the head ---------------------------------------------------------------------------------------------------- */
 
-static bool status_has_body(int status)
-{
-    return status >= 200 && status != 204 && status != 304;
-}
-
 static int put_fields(ls_httpsys_exchange *e)
 {
     const ls_exchange *x = &e->x;
@@ -255,17 +250,16 @@ static int put_fields(ls_httpsys_exchange *e)
 /* Write down the head. `length` < 0: it is not known. It leaves with the first send. */
 static int put_head(ls_seat *seat, ls_httpsys_exchange *e, int64_t length)
 {
-    enum { STATUS_RESET = 205 }; /* no content, but a length (RFC 9110 15.3.6) */
     static const char name[] = "luaserve", chunked[] = "chunked", close[] = "close";
     ls_exchange *x = &e->x;
     ls_httpsys *http = e->http;
-    const bool has_body = status_has_body(x->status);
+    const bool framed = ls_status_is_framed(x->status), has_content = ls_status_has_content(x->status);
     HTTP_RESPONSE *response = &e->response;
     int err;
 
-    if (x->status == STATUS_RESET) length = 0;
-    e->no_body = !has_body || x->status == STATUS_RESET || x->head.method == LS_HTTP_HEAD;
-    const bool open = length < 0 && has_body && http->api.SendResponseEntityBody != NULL;
+    if (!has_content) length = 0;
+    e->no_body = !has_content || x->head.method == LS_HTTP_HEAD;
+    const bool open = length < 0 && framed && http->api.SendResponseEntityBody != NULL;
     e->chunked_out = open && x->head.version_minor > 0 && !e->newer;
     e->closes = x->close || !x->head.keep_alive || atomic_load_explicit(&http->draining, memory_order_relaxed) ||
                 (open && !e->chunked_out); /* the end of the connection, of HTTP/2's stream, is that of the body */
@@ -277,10 +271,10 @@ static int put_head(ls_seat *seat, ls_httpsys_exchange *e, int64_t length)
     if ((err = put_fields(e)) < 0) return err;
     if (response->Headers.KnownHeaders[HttpHeaderServer].pRawValue == NULL)
         known(e, HttpHeaderServer, name, sizeof name - 1);
-    if (x->type != NULL && !x->has_type && has_body) known(e, HttpHeaderContentType, x->type, strlen(x->type));
+    if (x->type != NULL && !x->has_type && has_content) known(e, HttpHeaderContentType, x->type, strlen(x->type));
     if (e->chunked_out)
         known(e, HttpHeaderTransferEncoding, chunked, sizeof chunked - 1);
-    else if (length >= 0 && has_body)
+    else if (length >= 0 && framed)
         set_length(e, (uint64_t)length);
     if (e->closes) known(e, HttpHeaderConnection, close, sizeof close - 1);
     ls_httpsys_count(&http->seats[seat->index].responses);

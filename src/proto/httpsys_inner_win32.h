@@ -87,7 +87,7 @@ typedef struct ls_httpsys_exchange {
     bool awaits_sent; /* the handler is woken when the queue has left */
     bool rx_pending, tx_pending;
     bool head_sent, last_sent; /* handed to http.sys: the head; the end of the answer */
-    bool no_body;              /* HEAD, 204, 304: parts are dropped */
+    bool no_body;              /* to HEAD, or none by its status: parts are dropped */
     bool chunked_out;
     bool newer;  /* HTTP/2 or later: http.sys frames what goes out */
     bool closes; /* the connection, after the answer */

@@ -78,7 +78,7 @@ static void take_head(injected *in)
 static void take_slices(injected *in, ls_slice *slices, unsigned count)
 {
     const ls_exchange *x = &in->x;
-    const bool dropped = x->head.method == LS_HTTP_HEAD || x->status == 204 || x->status == 205 || x->status == 304;
+    const bool dropped = x->head.method == LS_HTTP_HEAD || !ls_status_has_content(x->status);
     for (unsigned n = 0; n < count; n++) {
         if (!dropped && !text_add(&in->answer, slices[n].ptr, slices[n].len)) in->too_large = true;
         ls_slice_drop(&slices[n]);
@@ -93,7 +93,7 @@ static int inject_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsig
     (void)seat;
     take_head(in);
     for (unsigned n = 0; n < count; n++) sum += slices[n].len;
-    if (x->status != 204 && x->status != 304) {
+    if (ls_status_is_framed(x->status)) {
         const int len = snprintf(length, sizeof length, "Content-Length: %zu\r\n", sum);
         if (!text_add(&in->fields, length, (size_t)len)) in->too_large = true;
     }

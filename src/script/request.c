@@ -175,11 +175,6 @@ void ls_body_free(ls_body *body)
     if (body->slices != body->few) free(body->slices);
 }
 
-static bool status_has_body(int status)
-{
-    return status != 204 && status != 205 && status != 304;
-}
-
 /* Numbers and strings that cjson wrote hold no FF byte unless luaserve.json's mark of an empty array is among
  * them: then its own encode, which replaces the marks, has to do it again. */
 void ls_json_encode(lua_State *L, int index)
@@ -213,7 +208,7 @@ static int answer(lua_State *L, ls_request *r, int index, const char *type, bool
     const int err = ls_body_of(L, index, &body);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0) return luaL_error(L, "%s is no body for a response", luaL_typename(L, index));
-    if (!status_has_body(x->status)) {
+    if (!ls_status_has_content(x->status)) {
         ls_slices_drop(body.slices, body.count);
         body.count = 0;
         body.pinned = false;
@@ -252,8 +247,8 @@ int ls_request_answer_text(ls_request *r, int status)
     ls_slice slice;
     x->status = status;
     x->length = -1;
-    x->type = status_has_body(status) ? type_text : NULL;
-    if (status_has_body(status)) {
+    x->type = ls_status_has_content(status) ? type_text : NULL;
+    if (ls_status_has_content(status)) {
         const char *phrase = ls_status_text(status);
         len = strlen(phrase);
         if (len > sizeof text - 1) len = sizeof text - 1;

@@ -137,6 +137,23 @@ static void phrases(void **state)
     for (int status = -1; status < 1000; status++) assert_true(strlen(ls_status_text(status)) < 40);
 }
 
+static void statuses_without_content(void **state)
+{
+    static const int neither[] = {100, 101, 103, 199, 204, 304},
+                     both[] = {200, 203, 206, 299, 301, 303, 305, 404, 599, 999};
+    (void)state;
+    for (size_t i = 0; i < sizeof neither / sizeof neither[0]; i++) {
+        assert_false(ls_status_is_framed(neither[i]));
+        assert_false(ls_status_has_content(neither[i]));
+    }
+    for (size_t i = 0; i < sizeof both / sizeof both[0]; i++) {
+        assert_true(ls_status_is_framed(both[i]));
+        assert_true(ls_status_has_content(both[i]));
+    }
+    assert_true(ls_status_is_framed(205));
+    assert_false(ls_status_has_content(205));
+}
+
 static void date_is(int64_t wall_s, const char *wanted)
 {
     char out[LS_HTTP_DATE_BYTES + 1];
@@ -227,6 +244,7 @@ int main(void)
         cmocka_unit_test(classes_follow_the_grammars),
         cmocka_unit_test(tokens_and_values),
         cmocka_unit_test(phrases),
+        cmocka_unit_test(statuses_without_content),
         cmocka_unit_test(lists),
         cmocka_unit_test(lengths),
         cmocka_unit_test(dates),
