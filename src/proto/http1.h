@@ -1,7 +1,7 @@
 /* http1.h - HTTP/1.1 on streams (RFC 9112): what the server opens for one listener.
  *
- * One request at a time per connection; what is pipelined behind it waits in the receive block. Answers of a run of
- * pipelined requests leave in one send. */
+ * One request at a time per connection. What is pipelined behind it waits in the receive block: 64 KiB (LS_BLOCK_LARGE) at
+ * most are read ahead, the rest stays with the client. Answers of a run of pipelined requests leave in one send. */
 #ifndef LS_PROTO_HTTP1_H
 #define LS_PROTO_HTTP1_H
 

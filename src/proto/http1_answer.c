@@ -92,7 +92,7 @@ static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
     const ls_exchange *x = &e->x;
     if (!x->head.keep_alive || x->close || x->gone != 0 || e->continue_due) return false;
     if (atomic_load_explicit(&c->http->draining, memory_order_relaxed)) return false;
-    return x->body_done || x->head.chunked || e->body_left <= c->http->config.pipeline_bytes_max;
+    return x->body_done || x->head.chunked || e->body_left <= c->http->config.unread_bytes_max;
 }
 
 /* The lines of every head, up to those that say what becomes of the connection. */

@@ -353,7 +353,7 @@ static enum after skip_body(ls_seat *seat, ls_http1_conn *c)
         e->x.body_bytes += part.len;
         e->skipped += part.len;
         ls_slice_drop(&part);
-        if (e->skipped > c->http->config.pipeline_bytes_max) {
+        if (e->skipped > c->http->config.unread_bytes_max) {
             err = LS_EMSGSIZE;
             break;
         }

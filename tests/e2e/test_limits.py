@@ -177,7 +177,7 @@ class DefaultBody(E2E):
 
     def test_every_wrong_setting_says_what_would_be_right(self):
         """For each option a wrong type and a value past each end: file, line, name, and what it must be."""
-        sizes = {"max_head": (255, 65537), "max_target": (15, 65537), "max_body": (-1, None), "max_pipelined": (0, 2**32),
+        sizes = {"max_head": (255, 65537), "max_target": (15, 65537), "max_body": (-1, None), "max_unread": (0, 2**32),
                  "write_ahead": (0, 2**32), "max_buffers": (2**20 - 1, None), "max_memory": (2**20 - 1, None)}
         times = {"head_timeout": (-1, 2**32), "body_grace": (-0.5, 2**32), "idle_timeout": (-1, 2**32),
                  "send_timeout": (-1, 2**32), "linger": (-1, 2**32), "max_cpu": (0, 2**32), "drain_timeout": (0, 2**32)}
@@ -456,7 +456,7 @@ class ManyConnections(E2E):
 
 
 class Pipeline(E2E):
-    SITE = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, max_pipelined = "16k" }\n'
+    SITE = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, max_unread = "16k" }\n'
 
     def test_read_ahead_is_bounded(self):
         """While one request sleeps, a client that pumps requests in fills its own buffers, not ours."""

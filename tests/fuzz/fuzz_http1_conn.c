@@ -275,7 +275,7 @@ static void world_open(world *w, uint8_t choice)
     ls_actor_init(&w->actor);
     ls_http_config_defaults(&w->config);
     w->config.body_bytes_max = BODY_MAX;
-    w->config.pipeline_bytes_max = BODY_MAX / 2;
+    w->config.unread_bytes_max = BODY_MAX / 2;
     w->config.linger_ms_max = LINGER_MS;
     w->handler.start = start;
     w->how = choice % HOWS;

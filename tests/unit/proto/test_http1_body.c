@@ -286,7 +286,7 @@ static void a_long_body_that_nobody_reads_ends_the_connection(void **state)
     for (int past = 0; past <= 1; past++) { /* announced: known with the answer */
         rig *r = rig_open(ignore, 0);
         char request[100];
-        r->config.pipeline_bytes_max = 100;
+        r->config.unread_bytes_max = 100;
         rig_connect(r);
         snprintf(request, sizeof request, POST "Content-Length: %d\r\n\r\n", 100 + past);
         rig_send(r, request, strlen(request));
@@ -297,7 +297,7 @@ static void a_long_body_that_nobody_reads_ends_the_connection(void **state)
     for (int past = 0; past <= 1; past++) { /* in chunks: found out on the way */
         rig *r = rig_open(ignore, 0);
         char request[400];
-        r->config.pipeline_bytes_max = 100;
+        r->config.unread_bytes_max = 100;
         rig_connect(r);
         snprintf(request, sizeof request, POST CHUNKED "%x\r\n%0*d\r\n0\r\n\r\n" POST "Content-Length: 0\r\n\r\n",
                  100 + past, 100 + past, 0);
@@ -323,7 +323,7 @@ static void only_what_was_left_counts_as_unread(void **state)
     for (int chunked = 0; chunked <= 1; chunked++) {
         rig *r = rig_open(read_once, 0);
         char request[400];
-        r->config.pipeline_bytes_max = 100;
+        r->config.unread_bytes_max = 100;
         rig_connect(r);
         snprintf(request, sizeof request,
                  chunked ? POST CHUNKED "5a\r\n%090d\r\n" : POST "Content-Length: 180\r\n\r\n%090d", 0);

@@ -18,7 +18,7 @@ static void defaults(void **state)
     assert_int_equal(config.body_rate_min, 256);
     assert_int_equal(config.idle_ms_max, 75000);
     assert_int_equal(config.send_stall_ms_max, 30000);
-    assert_int_equal(config.pipeline_bytes_max, 65536);
+    assert_int_equal(config.unread_bytes_max, 65536);
     assert_int_equal(config.linger_ms_max, 2000);
     assert_int_equal(config.write_bytes_high, 65536);
 }
