@@ -1,4 +1,4 @@
-/* clock.h - monotonic time for deadlines, wall time for people. clock_posix.c supplies it. Any thread. */
+/* clock.h - monotonic time for deadlines, wall time for people. clock_posix.c or clock_win32.c supplies it. Any thread. */
 #ifndef LS_BASE_CLOCK_H
 #define LS_BASE_CLOCK_H
 
