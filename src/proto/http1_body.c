@@ -32,10 +32,9 @@ static void consume(ls_http1_conn *c, uint32_t bytes)
     }
 }
 
-int ls_http1_body_take(ls_seat *seat, ls_http1_conn *c, ls_slice *out)
+int ls_http1_body_take(ls_http1_conn *c, ls_slice *out)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    (void)seat;
     while (!e->x.body_done) {
         uint32_t have = c->in_to - c->in_from;
         if (have == 0) return LS_EAGAIN;
@@ -125,7 +124,7 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
         return LS_EMSGSIZE;
     }
     for (;;) {
-        int err = ls_http1_body_take(seat, c, out);
+        int err = ls_http1_body_take(c, out);
         if (err == LS_DONE) {
             x->body_bytes += out->len;
             e->continue_due = false; /* the body came without being asked for */

@@ -340,7 +340,7 @@ static enum after skip_body(ls_seat *seat, ls_http1_conn *c)
     int err = LS_DONE;
     while (!e->x.body_done) {
         ls_slice part;
-        err = ls_http1_body_take(seat, c, &part);
+        err = ls_http1_body_take(c, &part);
         if (err == LS_EAGAIN) {
             /* First the answer, which may be what the client waits for: one operation at a time. */
             err = e->x.gone != 0 ? e->x.gone : e->read_error;

@@ -18,10 +18,8 @@
 #include "proto/http1_chunk.h"
 #include "proto/http_text.h"
 
-enum {
-    LS_HTTP1_COPY_BYTES =
-        16384, /* borrowed bytes below this are copied beside the head, others sent from where they lie */
-};
+/* Borrowed bytes below this are copied beside the head, others sent from where they lie. */
+enum { LS_HTTP1_COPY_BYTES = 16384 };
 
 /* The head of a 200 with one Content-Type up to the number of its Content-Length, as it is in this second. */
 typedef struct ls_http1_ready {
@@ -139,8 +137,8 @@ extern const ls_http_transport ls_http1_transport;
 
 /* http1_conn.c */
 void ls_http1_go_on(ls_seat *seat, ls_http1_conn *c); /* no exchange: parse, handle, flush, receive */
-void ls_http1_arrived(ls_http1_conn *c,
-                      uint32_t bytes); /* a receive brought them: into c->in, or a block from the pool */
+/* A receive brought them: into c->in, or a block from the pool. */
+void ls_http1_arrived(ls_http1_conn *c, uint32_t bytes);
 
 /* http1_body.c */
 void ls_http1_body_begin(ls_http1_exchange *e);
@@ -149,8 +147,7 @@ void ls_http1_body_arrived(ls_exchange *x, int64_t result); /* a pending receive
 void ls_http1_body_waited(ls_exchange *x);                  /* of that, the clocks alone */
 /* Of the send that is pending; UINT64_MAX: none is. */
 uint64_t ls_http1_send_deadline(ls_http1_conn *c);
-int ls_http1_body_take(ls_seat *seat, ls_http1_conn *c,
-                       ls_slice *out); /* from what is there: LS_DONE, LS_EAGAIN, LS_E* */
+int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from what is there: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c);
 
 /* http1_answer.c */

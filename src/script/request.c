@@ -9,7 +9,8 @@
 #include "script/buffer.h"
 #include "script/object.h"
 
-const char ls_request_tag, ls_response_tag;
+const char ls_request_tag;
+static const char response_tag;
 
 static const char type_text[] = "text/plain; charset=utf-8", type_json[] = "application/json";
 
@@ -24,7 +25,7 @@ static ls_request *request_new(lua_State *L, ls_state *state)
     lua_setmetatable(L, -2);
 
     ls_response *response = lua_newuserdatauv(L, sizeof *response, 1);
-    *response = (ls_response){&ls_response_tag, r};
+    *response = (ls_response){&response_tag, r};
     lua_rawgeti(L, LUA_REGISTRYINDEX, state->res_meta_ref);
     lua_setmetatable(L, -2);
     lua_pushvalue(L, -2);
@@ -138,7 +139,7 @@ ls_request *ls_request_check_req(lua_State *L, int index)
 
 ls_request *ls_request_check_res(lua_State *L, int index)
 {
-    const ls_response *response = ls_object_check(L, index, &ls_response_tag, sizeof *response, "response");
+    const ls_response *response = ls_object_check(L, index, &response_tag, sizeof *response, "response");
     return request_live(L, response->request);
 }
 
@@ -227,16 +228,11 @@ int ls_request_answer_json_text(lua_State *L, ls_request *r, int index, bool *pi
     return answer(L, r, index, type_json, pinned);
 }
 
-int ls_request_answer_json(lua_State *L, ls_request *r, int index, bool *pinned)
-{
-    ls_json_encode(L, index);
-    return answer(L, r, index, type_json, pinned);
-}
-
 int ls_request_answer_body(lua_State *L, ls_request *r, int index, bool *pinned)
 {
-    if (lua_type(L, index) == LUA_TTABLE) return ls_request_answer_json(L, r, index, pinned);
-    return answer(L, r, index, type_text, pinned);
+    if (lua_type(L, index) != LUA_TTABLE) return answer(L, r, index, type_text, pinned);
+    ls_json_encode(L, index);
+    return answer(L, r, index, type_json, pinned);
 }
 
 int ls_request_answer_text(ls_request *r, int status)

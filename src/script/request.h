@@ -51,7 +51,7 @@ typedef struct ls_response { /* the res object; its user value 1 is the req obje
     ls_request *request;
 } ls_response;
 
-extern const char ls_request_tag, ls_response_tag;
+extern const char ls_request_tag;
 
 /* The request behind the object at `index`. Raises when it is another thing, or the request is over for this task. */
 ls_request *ls_request_check_req(lua_State *L, int index);
@@ -103,7 +103,6 @@ void ls_body_free(ls_body *body); /* the array; the references went with respond
  * replace the value by its JSON text. Returns what respond said; *pinned as in ls_body. Raises for nonsense. */
 int ls_request_answer_body(lua_State *L, ls_request *request, int index, bool *pinned);
 int ls_request_answer_text(ls_request *request, int status); /* the reason phrase, or nothing where none may be */
-int ls_request_answer_json(lua_State *L, ls_request *request, int index, bool *pinned);
 int ls_request_answer_json_text(lua_State *L, ls_request *request, int index, bool *pinned); /* encoded before */
 
 /* Replace the table at the absolute `index` by its JSON text. Raises. */

@@ -1,4 +1,4 @@
-/* limits.h - what the system allows this process. limits_posix.c supplies it. */
+/* limits.h - what the system allows this process. limits_posix.c or limits_win32.c supplies it. */
 #ifndef LS_SERVER_LIMITS_H
 #define LS_SERVER_LIMITS_H
 

@@ -27,7 +27,4 @@ extern const unsigned ls_options_known_count;
 /* Set one option. LS_OK, or LS_EINVAL with the reason. */
 int ls_options_set(ls_stress_options *o, const ls_option *option, const char *name, const char *value, ls_why *why);
 
-/* By its name on the command line; there is one. */
-const ls_option *ls_options_named(const char *name);
-
 #endif

@@ -18,7 +18,8 @@ static bool is_one_of(const char *name, const char *const *list, size_t count)
     return false;
 }
 
-const ls_option *ls_options_named(const char *name)
+/* By its name on the command line; there is one. */
+static const ls_option *named(const char *name)
 {
     for (unsigned i = 0;; i++)
         if (ls_options_known[i].name != NULL && strcmp(ls_options_known[i].name, name) == 0)
@@ -90,7 +91,7 @@ static int each_text(ls_stress_options *o, lua_State *L, const char *name, const
 
 static int set_headers(ls_stress_options *o, lua_State *L, ls_why *why)
 {
-    const ls_option *header = ls_options_named("header");
+    const ls_option *header = named("header");
     lua_pushnil(L);
     while (lua_next(L, -2) != 0) {
         const char *value = text_of(o, L), *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
@@ -144,8 +145,7 @@ static int set_stages(ls_stress_options *o, lua_State *L, ls_why *why)
                                is_rate ? "" : "c");
     }
     const char *kept = ls_options_keep(o, all, at);
-    return kept == NULL ? wrong(why, "stages", right)
-                        : ls_options_set(o, ls_options_named("stages"), "stages", kept, why);
+    return kept == NULL ? wrong(why, "stages", right) : ls_options_set(o, named("stages"), "stages", kept, why);
 }
 
 static int set_table(ls_stress_options *o, lua_State *L, const char *key, ls_why *why)
@@ -153,7 +153,7 @@ static int set_table(ls_stress_options *o, lua_State *L, const char *key, ls_why
     if (strcmp(key, "headers") == 0) return set_headers(o, L, why);
     if (strcmp(key, "expect") == 0) return set_expect(o, L, why);
     if (strcmp(key, "stages") == 0) return set_stages(o, L, why);
-    return each_text(o, L, key, ls_options_named("threshold"), why);
+    return each_text(o, L, key, named("threshold"), why);
 }
 
 /* The pair at -2, -1. */

@@ -239,11 +239,6 @@ void ls_script_belongs(ls_script *s, ls_worker *worker)
     if (s->aimed) worker->addr = s->addr;
 }
 
-bool ls_script_has_request(const ls_script *s)
-{
-    return s->has_request;
-}
-
 bool ls_script_has_response(const ls_script *s)
 {
     return s->has_response;

@@ -41,7 +41,6 @@ const char *ls_script_error(const ls_script *script);
 /* ---- the worker's thread ------------------------------------------------------------------------------------------ */
 
 void ls_script_belongs(ls_script *script, ls_worker *worker);
-bool ls_script_has_request(const ls_script *script);
 bool ls_script_has_response(const ls_script *script);
 bool ls_script_wants_headers(const ls_script *script);
 bool ls_script_wants_body(const ls_script *script);
