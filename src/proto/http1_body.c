@@ -141,9 +141,9 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
         if (c->stream.rx_pending) return LS_PENDING;          /* another task waits for it, or did */
         if (e->continue_due && x->answer == LS_ANSWER_NONE) { /* behind the head it would be a part of the answer */
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-            e->continue_due = false;
             char *to = ls_stream_room(seat, &c->stream, sizeof text - 1);
-            if (to == NULL) return LS_ENOMEM;
+            if (to == NULL) return LS_ENOMEM; /* still due: the connection ends with the answer */
+            e->continue_due = false;
             memcpy(to, text, sizeof text - 1);
             ls_stream_commit(&c->stream, sizeof text - 1);
         }

@@ -225,6 +225,30 @@ static void continue_is_not_sent_when_nobody_wants_the_body(void **state)
     rig_close(r);
 }
 
+/* All blocks are somebody else's while the body is wanted. */
+static void read_without_memory(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    ls_block *taken[64];
+    unsigned count = 0;
+    ls_slice part;
+    while ((taken[count] = ls_block_get(seat->pool, LS_BLOCK_SMALL)) != NULL)
+        assert_true(++count < sizeof taken / sizeof taken[0]);
+    assert_int_equal(x->transport->read(seat, x, &part), LS_ENOMEM);
+    while (count > 0) ls_block_drop(taken[--count]);
+    ignore(r, seat, x);
+}
+
+/* A client that has had its answer need not send the body: what comes next is not to be taken for it. */
+static void continue_that_could_not_be_sent_ends_the_connection(void **state)
+{
+    rig *r = rig_open(read_without_memory, (size_t)32 * LS_BLOCK_SMALL);
+    (void)state;
+    rig_connect(r);
+    rig_send(r, EXPECT, strlen(EXPECT));
+    assert_string_equal(rig_take(r), OK "Content-Length: 0\r\nConnection: close\r\n\r\n");
+    rig_close(r);
+}
+
 /* A part of the answer, then the body as another part. */
 static void write_then_read(rig *r, ls_seat *seat, ls_exchange *x)
 {
@@ -440,6 +464,7 @@ int main(void)
         cmocka_unit_test(a_chunk_that_makes_no_sense),
         cmocka_unit_test(continue_is_sent_when_the_body_is_wanted),
         cmocka_unit_test(continue_is_not_sent_when_nobody_wants_the_body),
+        cmocka_unit_test(continue_that_could_not_be_sent_ends_the_connection),
         cmocka_unit_test(continue_is_not_sent_behind_the_head_of_the_answer),
         cmocka_unit_test(a_short_body_is_skipped),
         cmocka_unit_test(the_answer_does_not_wait_for_the_rest_of_the_body),
