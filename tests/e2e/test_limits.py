@@ -274,12 +274,12 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
 
     def test_slow_head(self):
         """Bytes cannot extend the deadline for the head: 408 or the end, while bytes still come."""
-        for first in (b"", b"G", b"GET / HTTP/1.1\r\nHost: h\r\n"):
+        for first, then in ((b"", b""), (b"G", b"ET /"), (b"GET / HTTP/1.1\r\nHost: h\r\n", b"")):
             with self.subTest(first), self.server.connect(self.HEAD) as conn:
                 ended = threading.Event()
                 conn.send(first)
                 sender = threading.Thread(
-                    target=self.trickle, args=(conn, b"X" * 100000 if first else b"", ended)
+                    target=self.trickle, args=(conn, then + b"X" * 100000 if first else b"", ended)
                 )
                 sender.start()
                 try:
