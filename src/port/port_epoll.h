@@ -89,9 +89,10 @@ struct ls_sock {
     _Atomic uint64_t progress_ms; /* of pending sends, as ls_sock_progress_ms */
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
     _Atomic bool registered, registered_out;
-    uint8_t segments;   /* of whoever sends: whether the system cuts up datagrams for this one */
-    uint8_t batch_last; /* of whoever receives: how many datagrams came the last time */
-    bool ends;          /* ls_sock_ends was called, and ls_sock_shutdown not since */
+    uint8_t segments;          /* of whoever sends: whether the system cuts up datagrams for this one */
+    uint8_t batch_last;        /* of whoever receives: how many datagrams came the last time, */
+    const ls_seat *batch_seat; /* and who took them */
+    bool ends;                 /* ls_sock_ends was called, and ls_sock_shutdown not since */
     /* With rings: port_uring_sock.c. */
     uint8_t stream, waits; /* of whoever posts receives; receives that had to wait, as far as it matters */
     _Atomic bool watched;  /* the epoll set tells of its end */

@@ -17,9 +17,10 @@
  * a whole batch on them, and answers with two or three, so that the others work in such small steps, too: all are busy, mostly
  * with steps. Network cards have interrupt moderation against that, and this does the same: after LS_GATHER_AFTER such batches in
  * a row the thread sleeps for LS_GATHER_US before it receives. In a row means that it had to wait for none of them as long
- * as that, and that nothing else came meanwhile; and it does not sleep while packets are queued, or another thread waits
- * and could take them. So a datagram after a pause, or a burst of a few batches, never waits for this; what else comes to a
- * server whose threads are all busy waits for it as for a handler, and not as long as for most.
+ * as that, that nothing else came meanwhile, and that no other thread took any of the socket's; and it does not sleep while
+ * packets are queued, or another thread waits and could take them. So a datagram after a pause, or a burst of a few batches,
+ * never waits for this; what else comes to a server whose threads are all busy waits for it as for a handler, and not as long
+ * as for most.
  *
  * Whether that pays is up to the peers: those with little in flight have nothing to send until they are answered, and would
  * only be slowed down. So, as Linux does for cards (net_dim), both ways are tried for a moment, again and again, and the
@@ -170,6 +171,14 @@ static void batch_hold(ls_datagrams *batch, const room *used)
     }
 }
 
+/* What comes now is no longer one batch of many in a row. */
+static void run_ends(ls_gathering *g)
+{
+    g->run = 0;
+    g->came = 0;
+    g->step_ns = 0;
+}
+
 int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
 {
     const uint32_t bytes_max = op->len;
@@ -201,6 +210,8 @@ int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
         return err;
     }
     sock->batch_last = (uint8_t)batch->count;
+    if (sock->batch_seat != seat) run_ends(&seat->gathering);
+    sock->batch_seat = seat;
     if (!drained) op->count = (uint16_t)batch->count; /* all that fitted: the next receive is tried before it waits */
     op->recv_from.batch = batch;
     return batch->count;
@@ -250,13 +261,6 @@ static bool wants(const ls_gathering *g)
 {
     if (g->run < LS_GATHER_AFTER || g->step < STEPS_TRIED) return false;
     return g->step < 2 * STEPS_TRIED || g->pays;
-}
-
-static void run_ends(ls_gathering *g)
-{
-    g->run = 0;
-    g->came = 0;
-    g->step_ns = 0;
 }
 
 void ls_epoll_gather(ls_seat *seat, const struct epoll_event *events, int count)

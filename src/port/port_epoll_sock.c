@@ -58,6 +58,7 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->listed = false;
     sock->segments = 0;
     sock->batch_last = 0;
+    sock->batch_seat = NULL;
     sock->ends = false;
     sock->stream = fresh ? STREAM : STREAM_UNKNOWN;
     sock->waits = 0;

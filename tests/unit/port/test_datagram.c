@@ -382,14 +382,20 @@ static void a_slow_handler_delays_nobody(void **state)
 /* ---- gather --------------------------------------------------------------------------------------------------------- */
 
 /* `number` datagrams come, and are received; the thread is at the port before the next ones are sent. */
-static void round_of(net_place *place, ls_sock *sock, ls_op *op, int client, const ls_sockaddr *at, int number)
+static void round_at(ls_seat *seat, ls_sock *sock, ls_op *op, int client, const ls_sockaddr *at, int number)
 {
-    assert_int_equal(ls_op_recv_from(&place->seat, sock, op, LS_DATAGRAMS_MAX, 100), LS_PENDING);
+    ls_packet packet = {.op = NULL};
+    assert_int_equal(ls_op_recv_from(seat, sock, op, LS_DATAGRAMS_MAX, 100), LS_PENDING);
     for (int i = 0; i < number; i++) send_one(client, at, "x", 1);
-    const ls_packet packet = net_next(place);
+    assert_int_equal(ls_port_wait(seat->port, seat, &packet, 1, PATIENCE_MS), 1);
     assert_ptr_equal(packet.op, op);
     assert_int_equal(packet.result, number);
     ls_datagrams_drop(op->recv_from.batch);
+}
+
+static void round_of(net_place *place, ls_sock *sock, ls_op *op, int client, const ls_sockaddr *at, int number)
+{
+    round_at(&place->seat, sock, op, client, at, number);
 }
 
 typedef struct gather_place {
@@ -489,6 +495,23 @@ static void nothing_gathers_where_something_else_comes_between(void **state)
         round_of(&g.place, g.socks[which], &g.ops[which], g.client, &g.at[which], 2);
     }
     assert_int_equal(g.place.seat.gathering.count, 0);
+    gather_close(&g);
+}
+
+/* Threads that share a socket: while one slept the other would take them. */
+static void nothing_gathers_where_threads_take_turns(void **state)
+{
+    gather_place g;
+    ls_seat seats[2];
+    (void)state;
+    gather_open(&g, true);
+    for (int i = 0; i < 2; i++) ls_seat_init(&seats[i], g.place.port, g.place.seat.pool, (unsigned)i + 1);
+    ls_port_leave(g.place.port, &g.place.seat);
+    for (int i = 0; i < 100 * LS_GATHER_AFTER; i++) {
+        round_at(&seats[i % 2], g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+        ls_port_leave(g.place.port, &seats[i % 2]);
+    }
+    for (int i = 0; i < 2; i++) assert_int_equal(seats[i].gathering.count, 0);
     gather_close(&g);
 }
 
@@ -738,6 +761,7 @@ int main(void)
         cmocka_unit_test(gathering_ends_where_it_does_not_pay),
         cmocka_unit_test(nothing_gathers_unless_it_is_wanted),
         cmocka_unit_test(single_ones_do_not_gather),
+        cmocka_unit_test(nothing_gathers_where_threads_take_turns),
         cmocka_unit_test(nothing_gathers_where_something_else_comes_between),
         cmocka_unit_test(each_goes_to_its_own_address),
         cmocka_unit_test(neighbours_stay_apart),
