@@ -9,7 +9,7 @@
 typedef struct wire { /* a stream and its other end */
     ls_stream s;      /* first */
     net_place *place;
-    int theirs;
+    int ours, theirs;
     int received, sent, closed; /* how often each was called */
     int64_t received_result;
     int sent_err;
@@ -41,11 +41,10 @@ static const ls_stream_proto proto = {on_received, on_sent, on_closed, NULL};
 
 static void wire_open(wire *l, net_place *place)
 {
-    int ours;
     memset(l, 0, sizeof *l);
     l->place = place;
-    net_tcp_pair(&ours, &l->theirs);
-    assert_int_equal(ls_stream_open(&l->s, place->port, &proto, ours), LS_OK);
+    net_tcp_pair(&l->ours, &l->theirs);
+    assert_int_equal(ls_stream_open(&l->s, place->port, &proto, l->ours), LS_OK);
 }
 
 static void step(net_place *place)
@@ -171,11 +170,13 @@ static void a_mix_leaves_in_order_and_whole(void **state)
     wire l;
     tape t = {.room = 4u << 20, .seed = 1};
     size_t at = 0;
+    const int room = 1 << 20; /* what was read counts until its acknowledgement has come, which may take its time */
     (void)state;
     t.bytes = malloc(t.room);
     assert_non_null(t.bytes);
     net_open(&place);
     wire_open(&l, &place);
+    assert_int_equal(setsockopt(l.ours, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
     for (int round = 0; round < 40; round++) {
         const size_t from = t.len;
         queue_mix(&l, &t, 1 + rnd(&t) % 16000, round % 2 ? 40 : 6000); /* it fits the socket's buffers */
