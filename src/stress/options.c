@@ -12,15 +12,31 @@
 #include "proto/http_text.h"
 #include "stress/options_inner.h"
 
+/* The text, malloced, is the options' from now on. False: there is no memory, and it is freed. */
+static bool own(ls_stress_options *o, char *text)
+{
+    if (text != NULL && o->text_count == o->text_room) {
+        const size_t room = o->text_room > 0 ? 2 * o->text_room : 16;
+        char **texts = realloc(o->texts, room * sizeof *texts);
+        if (texts == NULL) {
+            free(text);
+            return false;
+        }
+        o->texts = texts;
+        o->text_room = room;
+    }
+    if (text != NULL) o->texts[o->text_count++] = text;
+    return text != NULL;
+}
+
 char *ls_options_keep(ls_stress_options *o, const char *text, size_t len)
 {
-    if (o->text_count == LS_OPTIONS_TEXTS_MAX) return NULL;
     char *copy = malloc(len + 1);
-    if (copy == NULL) return NULL;
-    memcpy(copy, text, len);
-    copy[len] = '\0';
-    o->texts[o->text_count++] = copy;
-    return copy;
+    if (copy != NULL) {
+        memcpy(copy, text, len);
+        copy[len] = '\0';
+    }
+    return own(o, copy) ? copy : NULL;
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -84,6 +100,12 @@ static int whole(const char *text, double min, double max, double *out)
 
 /* ---- the setters: LS_OK; LS_EINVAL, and the caller says what would be right; or 1 with the reason in `why` -------- */
 
+static int too_many(ls_why *why, int most, const char *what)
+{
+    ls_why_set(why, "more than %d %s", most, what);
+    return 1;
+}
+
 static int set_connections(ls_stress_options *o, const char *text, ls_why *why)
 {
     double n;
@@ -138,7 +160,7 @@ static int add_stage(ls_stress_options *o, const char *time, const char *value)
     double n;
     ls_stress_stage stage = {0};
     const size_t len = strlen(value);
-    if (o->stage_count == LS_SCHEDULE_STAGES_MAX || len == 0 || len >= sizeof text) return LS_EINVAL;
+    if (len == 0 || len >= sizeof text) return LS_EINVAL;
     memcpy(text, value, len + 1);
     if (ls_options_time_ns(time, &stage.duration_ns) < 0) return LS_EINVAL;
     if (text[len - 1] == 'c') {
@@ -155,12 +177,12 @@ static int add_stage(ls_stress_options *o, const char *time, const char *value)
 
 static int set_stages(ls_stress_options *o, const char *text, ls_why *why)
 {
-    (void)why;
     o->stage_count = 0;
     while (*text != '\0') {
         char one[128], *colon;
         const size_t len = strcspn(text, ",");
         if (len == 0 || len >= sizeof one) return LS_EINVAL;
+        if (o->stage_count == LS_SCHEDULE_STAGES_MAX) return too_many(why, LS_SCHEDULE_STAGES_MAX, "stages");
         memcpy(one, text, len);
         one[len] = '\0';
         if ((colon = strchr(one, ':')) == NULL) return LS_EINVAL;
@@ -206,11 +228,10 @@ static int set_timeout(ls_stress_options *o, const char *text, ls_why *why)
 static int set_header(ls_stress_options *o, const char *text, ls_why *why)
 {
     const char *colon = strchr(text, ':');
-    (void)why;
     if (colon == NULL || !ls_is_token(text, (size_t)(colon - text)) ||
         !ls_is_field_value(colon + 1, strlen(colon + 1)))
         return LS_EINVAL;
-    if (o->plan.header_count == LS_STRESS_HEADERS_MAX) return LS_EINVAL;
+    if (o->plan.header_count == LS_STRESS_HEADERS_MAX) return too_many(why, LS_STRESS_HEADERS_MAX, "headers");
     o->plan.headers[o->plan.header_count++] = text;
     return LS_OK;
 }
@@ -236,14 +257,17 @@ static int read_file(ls_stress_options *o, const char *path, const char **bytes,
             used += fread(text + used, 1, room - used, file);
         } while (used == room);
     }
-    if (file == NULL || ferror(file) || used == room || o->text_count == LS_OPTIONS_TEXTS_MAX) {
+    if (file == NULL || ferror(file) || used == room) {
         ls_why_set(why, "%s: %s", path, strerror(errno));
         if (file != NULL) fclose(file);
         free(text);
         return 1;
     }
     fclose(file);
-    o->texts[o->text_count++] = text;
+    if (!own(o, text)) {
+        ls_why_set(why, "%s: not enough memory", path);
+        return 1;
+    }
     *bytes = text;
     *len = used;
     return LS_OK;
@@ -343,7 +367,7 @@ static int set_target(ls_stress_options *o, const char *text, ls_why *why)
 static int set_threshold(ls_stress_options *o, const char *text, ls_why *why)
 {
     char reason[256];
-    if (o->threshold_count == LS_STRESS_THRESHOLDS_MAX) return LS_EINVAL;
+    if (o->threshold_count == LS_STRESS_THRESHOLDS_MAX) return too_many(why, LS_STRESS_THRESHOLDS_MAX, "thresholds");
     if (ls_stress_threshold_parse(text, strlen(text), &o->thresholds[o->threshold_count], reason, sizeof reason) < 0) {
         ls_why_set(why, "%s\n%s", reason, ls_stress_threshold_grammar());
         return 1;
@@ -422,7 +446,7 @@ const ls_option ls_options_known[] = {
     {0, "message", "message", true, set_message, "a text that is not empty"},
     {0, "sends", "sends", true, set_sends, "a whole number from 1 on"},
     {0, "show", NULL, false, set_show, ""},
-    {0, "threshold", NULL, true, set_threshold, "at most 64 of them"},
+    {0, "threshold", NULL, true, set_threshold, "\"METRIC OPERATOR NUMBER\", as \"p99 < 5ms\""},
     {0, "json", "json", true, set_json, "the name of a file"},
     {0, "csv", "csv", true, set_csv, "the name of a file"},
     {0, "html", "html", true, set_html, "the name of a file"},
@@ -442,8 +466,10 @@ int ls_options_set(ls_stress_options *o, const ls_option *option, const char *na
 
 void ls_options_close(ls_stress_options *o)
 {
-    for (unsigned i = 0; i < o->text_count; i++) free(o->texts[i]);
-    o->text_count = 0;
+    for (size_t i = 0; i < o->text_count; i++) free(o->texts[i]);
+    free(o->texts);
+    o->texts = NULL;
+    o->text_count = o->text_room = 0;
     free(o->plan.request);
     o->plan.request = NULL;
 }

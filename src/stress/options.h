@@ -10,7 +10,7 @@
 #include "stress/plan.h"
 #include "stress/threshold.h"
 
-enum { LS_STRESS_THRESHOLDS_MAX = 64, LS_OPTIONS_WHY_BYTES = 1024, LS_OPTIONS_TEXTS_MAX = 256 };
+enum { LS_STRESS_THRESHOLDS_MAX = 64, LS_OPTIONS_WHY_BYTES = 1024 };
 
 typedef struct ls_stress_options {
     ls_plan plan;
@@ -21,9 +21,9 @@ typedef struct ls_stress_options {
     unsigned threshold_count;
     ls_stress_stage stages[LS_SCHEDULE_STAGES_MAX];
     unsigned stage_count;
-    uint64_t given;                    /* bit i: option i was set by the command line */
-    char *texts[LS_OPTIONS_TEXTS_MAX]; /* made on the way, given back by ls_options_close */
-    unsigned text_count;
+    uint64_t given; /* bit i: option i was set by the command line */
+    char **texts;   /* made on the way, given back by ls_options_close */
+    size_t text_count, text_room;
 } ls_stress_options;
 
 /* Read argv[1..argc). LS_OK, or LS_EINVAL with what is wrong, and what would be right, in `why`. argv stays. */

@@ -99,7 +99,7 @@ static int set_headers(ls_stress_options *o, lua_State *L, ls_why *why)
         if (name == NULL || value == NULL) return wrong(why, "headers", "a table of names and texts");
         const int n = snprintf(line, sizeof line, "%s: %s", name, value);
         const char *kept = n < (int)sizeof line ? ls_options_keep(o, line, (size_t)n) : NULL;
-        if (kept == NULL) return wrong(why, "headers", "shorter than 4096 bytes each, and not more than 64");
+        if (kept == NULL) return wrong(why, "headers", "shorter than 4096 bytes each");
         if (ls_options_set(o, header, "headers", kept, why) < 0) return LS_EINVAL;
         lua_pop(L, 1);
     }

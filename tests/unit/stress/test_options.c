@@ -150,6 +150,41 @@ static void stages(void **state)
     is_refused("--stages||-R|5|http://h/", "TIME:RATE");
 }
 
+/* 64 of each; one more is refused by its number, not by its form. */
+static void too_many(void **state)
+{
+    static const struct {
+        const char *option, *value;
+    } rows[] = {{"-H", "a: b"}, {"--threshold", "errors == 0"}};
+    ls_stress_options options;
+    char *argv[2 * 65 + 2], why[LS_OPTIONS_WHY_BYTES], list[65 * 6 + 1] = "";
+    (void)state;
+    for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+        for (int count = 64; count <= 65; count++) {
+            int argc = 1;
+            for (int i = 0; i < count; i++) {
+                argv[argc++] = (char *)(uintptr_t)rows[row].option;
+                argv[argc++] = (char *)(uintptr_t)rows[row].value;
+            }
+            argv[argc++] = "http://h/";
+            const int err = ls_options_parse(&options, argc, argv, why, sizeof why);
+            assert_int_equal(err, count == 64 ? LS_OK : LS_EINVAL);
+            if (err < 0) assert_non_null(strstr(why, "more than 64"));
+            ls_options_close(&options);
+        }
+    }
+    argv[1] = "--stages";
+    argv[2] = list;
+    argv[3] = "http://h/";
+    for (int i = 0; i < 64; i++) strcat(list, "1s:10,");
+    assert_int_equal(ls_options_parse(&options, 4, argv, why, sizeof why), LS_OK);
+    ls_options_close(&options);
+    strcat(list, "1s:10");
+    assert_int_equal(ls_options_parse(&options, 4, argv, why, sizeof why), LS_EINVAL);
+    assert_non_null(strstr(why, "more than 64 stages"));
+    ls_options_close(&options);
+}
+
 static void what_does_not_fit(void **state)
 {
     (void)state;
@@ -188,6 +223,7 @@ int main(void)
         cmocka_unit_test(ways_to_write_an_option),
         cmocka_unit_test(the_bytes_of_a_request),
         cmocka_unit_test(stages),
+        cmocka_unit_test(too_many),
         cmocka_unit_test(what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
