@@ -156,6 +156,26 @@ void ls_script_put(lua_State *L, ls_script *s, const char *bytes, size_t len)
     s->out_len += len;
 }
 
+void ls_script_put_text(lua_State *L, ls_script *s, const char *text)
+{
+    ls_script_put(L, s, text, strlen(text));
+}
+
+void ls_script_put_body(lua_State *L, ls_script *s, int index, const char *who)
+{
+    size_t len = 0;
+    const char *body = lua_tolstring(L, index, &len);
+    if (body == NULL && lua_toboolean(L, index))
+        luaL_error(L, "%s: the body is a %s, and must be a text", who, luaL_typename(L, index));
+    if (body != NULL) {
+        char line[48];
+        (void)snprintf(line, sizeof line, "Content-Length: %zu\r\n", len);
+        ls_script_put_text(L, s, line);
+    }
+    ls_script_put_text(L, s, "\r\n");
+    if (body != NULL) ls_script_put(L, s, body, len);
+}
+
 static void copy(lua_State *from, int index, lua_State *to, int depth)
 {
     size_t len;

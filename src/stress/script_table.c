@@ -73,11 +73,6 @@ void ls_script_push_user(lua_State *L, ls_script *s, const ls_user *u)
 
 /* ---- request ------------------------------------------------------------------------------------------------------------ */
 
-static void put(lua_State *L, ls_script *s, const char *text)
-{
-    ls_script_put(L, s, text, strlen(text));
-}
-
 static void put_headers(lua_State *L, ls_script *s, int index)
 {
     luaL_checktype(L, index, LUA_TTABLE);
@@ -91,9 +86,9 @@ static void put_headers(lua_State *L, ls_script *s, int index)
             return;
         }
         ls_script_put(L, s, name, len);
-        put(L, s, ": ");
+        ls_script_put_text(L, s, ": ");
         ls_script_put(L, s, value, value_len);
-        put(L, s, "\r\n");
+        ls_script_put_text(L, s, "\r\n");
         lua_pop(L, 1);
     }
 }
@@ -103,13 +98,12 @@ static int call_request(lua_State *L)
 {
     ls_script *s = ls_script_of(L);
     const ls_user *u = lua_touserdata(L, 1);
-    size_t method_len, path_len, body_len = 0;
+    size_t method_len, path_len;
     lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
     push_user(L, s, u, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
     count_iteration(L);
     lua_call(L, 1, 4);
     const char *method = lua_tolstring(L, 2, &method_len), *path = lua_tolstring(L, 3, &path_len);
-    const char *body = lua_tolstring(L, 5, &body_len);
     if (method == NULL || path == NULL)
         return luaL_error(
             L, "%s: request() must return a method and a path, as in return \"GET\", \"/\"; it returned %s and %s",
@@ -123,17 +117,11 @@ static int call_request(lua_State *L)
                           s->plan->script_path, path);
     s->out_len = 0;
     ls_script_put(L, s, method, method_len);
-    put(L, s, " ");
+    ls_script_put_text(L, s, " ");
     ls_script_put(L, s, path, path_len);
     ls_script_put(L, s, s->base, s->base_len);
     if (!lua_isnil(L, 4)) put_headers(L, s, 4);
-    if (body != NULL) {
-        char text[48];
-        (void)snprintf(text, sizeof text, "Content-Length: %zu\r\n", body_len);
-        put(L, s, text);
-    }
-    put(L, s, "\r\n");
-    if (body != NULL) ls_script_put(L, s, body, body_len);
+    ls_script_put_body(L, s, 5, "request()");
     return 0;
 }
 

@@ -118,11 +118,6 @@ static int thread_newindex(lua_State *L)
 
 /* ---- wrk.format ---------------------------------------------------------------------------------------------------------- */
 
-static void put(lua_State *L, ls_script *s, const char *text)
-{
-    ls_script_put(L, s, text, strlen(text));
-}
-
 /* The argument at `index`, or the field of the table `wrk`, as a text; false: neither is there. What it was stays on the
  * stack. */
 static bool put_or_default(lua_State *L, ls_script *s, int index, const char *field)
@@ -142,17 +137,16 @@ static bool put_or_default(lua_State *L, ls_script *s, int index, const char *fi
 static int wrk_format(lua_State *L)
 {
     ls_script *s = ls_script_of(L);
-    size_t len, body_len = 0;
+    size_t len;
     bool has_host = false;
     s->out_len = 0;
     lua_settop(L, 4);
     if (!put_or_default(L, s, 1, "method")) return luaL_error(L, "wrk.format: the method is not a text");
-    put(L, s, " ");
+    ls_script_put_text(L, s, " ");
     if (!put_or_default(L, s, 2, "path")) return luaL_error(L, "wrk.format: the path is not a text");
-    put(L, s, " HTTP/1.1\r\n");
+    ls_script_put_text(L, s, " HTTP/1.1\r\n");
 
     if (lua_isnil(L, 4)) lua_getfield(L, lua_upvalueindex(1), "body"), lua_replace(L, 4);
-    const char *body = lua_tolstring(L, 4, &body_len);
     if (lua_isnil(L, 3)) lua_getfield(L, lua_upvalueindex(1), "headers"), lua_replace(L, 3);
     luaL_checktype(L, 3, LUA_TTABLE);
     lua_pushnil(L);
@@ -165,27 +159,21 @@ static int wrk_format(lua_State *L)
         if (len == 4 && memcmp(name, "Host", 4) == 0) has_host = true;
         if (len != 14 || memcmp(name, "Content-Length", 14) != 0) { /* ours, from the body */
             ls_script_put(L, s, name, len);
-            put(L, s, ": ");
+            ls_script_put_text(L, s, ": ");
             ls_script_put(L, s, value, value_len);
-            put(L, s, "\r\n");
+            ls_script_put_text(L, s, "\r\n");
         }
         lua_pop(L, 1);
     }
     if (!has_host) {
         lua_getfield(L, lua_upvalueindex(1), "headers");
         if (lua_istable(L, -1) && lua_getfield(L, -1, "Host") == LUA_TSTRING) {
-            put(L, s, "Host: ");
-            put(L, s, lua_tostring(L, -1));
-            put(L, s, "\r\n");
+            ls_script_put_text(L, s, "Host: ");
+            ls_script_put_text(L, s, lua_tostring(L, -1));
+            ls_script_put_text(L, s, "\r\n");
         }
     }
-    if (body != NULL) {
-        char text[48];
-        (void)snprintf(text, sizeof text, "Content-Length: %zu\r\n", body_len);
-        put(L, s, text);
-    }
-    put(L, s, "\r\n");
-    if (body != NULL) ls_script_put(L, s, body, body_len);
+    ls_script_put_body(L, s, 4, "wrk.format");
     lua_pushlstring(L, s->out, s->out_len);
     return 1;
 }

@@ -240,6 +240,7 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
             ("return { request = function() return 'GET', '/a b' end }", "has no white space"),
             ("return { request = function() return 'G T', '/' end }", "which is none"),
             ("return { request = function() return 'GET', '/', { a = 'b\\n' } end }", "a header that cannot be one"),
+            ("return { request = function() return 'GET', '/', nil, {} end }", "request(): the body is a table"),
             ("return { request = function()\n local x\n return x.y end }", "own.lua:3: attempt to index a nil value"),
             ("return { response = function()\n error({}) end }", "own.lua"),
         )
@@ -252,6 +253,7 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
             ("local x = = 3", "own.lua:1: unexpected symbol"),
             ("function request()\n return nil + 1 end", "own.lua:2: attempt to perform arithmetic on a nil value"),
             ("function request() end", "not the text of a request"),
+            ("function request() return wrk.format('POST', '/', {}, {}) end", "wrk.format: the body is a table"),
             ("function request() return 'GET / HTTP/1.1' end", "the middle of a request"),
             ("function response()\n error('bad') end", "own.lua:2: bad"),
             ("function delay()\n error('bad') end", "own.lua:2: bad"),
