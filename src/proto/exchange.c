@@ -47,6 +47,11 @@ static uint32_t bytes_with_name(const ls_exchange *x, const char *name, size_t n
     return sum;
 }
 
+bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len)
+{
+    return bytes_with_name(x, name, name_len) > 0;
+}
+
 static void remove_name(ls_exchange *x, const char *name, size_t name_len)
 {
     char *at = x->fields->data, *to = at;

@@ -89,4 +89,7 @@ struct ls_exchange {
 int ls_exchange_header(ls_seat *seat, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace);
 
+/* Whether a line of that name, in any case, is among the extra fields. */
+bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len);
+
 #endif

@@ -100,13 +100,14 @@ static char *put_usual(char *to, ls_http1_seat *mine, const ls_http1_exchange *e
 {
     const ls_exchange *x = &e->x;
     const ls_http1_ready *ready = NULL;
-    if (x->status == 200 && type_len > 0 && length >= 0 && (ready = ready_for(mine, x->type)) != NULL) {
+    const bool has_server = x->fields_len > 0 && ls_exchange_has_field(x, "server", 6); /* the site's own */
+    if (!has_server && x->status == 200 && type_len > 0 && length >= 0 && (ready = ready_for(mine, x->type)) != NULL) {
         to = put(to, ready->text, ready->len);
         to = put_number(to, (uint64_t)length);
         return PUT(to, "\r\n");
     }
     to = put_status(to, x->status);
-    to = PUT(to, "Server: luaserve\r\n");
+    if (!has_server) to = PUT(to, "Server: luaserve\r\n");
     to = put_date(to, mine);
     if (type_len > 0 && ls_status_has_content(x->status)) {
         to = PUT(to, "Content-Type: ");

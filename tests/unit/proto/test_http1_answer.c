@@ -160,6 +160,29 @@ static void extra_fields(void **state)
 /* Bytes that a handler keeps alive: small ones are copied, others leave from where they lie. */
 static char big[300000];
 
+static void respond_with_a_server(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    ls_slice body = ls_slice_static("x", 1);
+    x->type = "text/plain";
+    assert_int_equal(ls_exchange_header(seat, x, "X-Server", 8, "no", 2, false), LS_OK);
+    if (x->head.method == LS_HTTP_GET)
+        assert_int_equal(ls_exchange_header(seat, x, "server", 6, "mine", 4, false), LS_OK);
+    assert_int_equal(x->transport->respond(seat, x, &body, 1), LS_DONE);
+    rig_end(r, seat, x);
+}
+
+static void a_server_field_of_the_site_replaces_ours(void **state)
+{
+    (void)state;
+    check(respond_with_a_server, "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1\r\nX-Server: no\r\nserver: mine\r\n\r\nx",
+          false);
+    check(respond_with_a_server, "PUT / HTTP/1.1\r\nHost: h\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nServer: luaserve\r\nContent-Type: text/plain\r\nContent-Length: 1\r\nX-Server: "
+          "no\r\n\r\nx",
+          false);
+}
+
 static void respond_big(rig *r, ls_seat *seat, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static(big, r->body[0] ? sizeof big : LS_BLOCK_SMALL);
@@ -450,6 +473,7 @@ int main(void)
         cmocka_unit_test(answers_without_a_body),
         cmocka_unit_test(pipelined_answers_leave_in_one_send),
         cmocka_unit_test(extra_fields),
+        cmocka_unit_test(a_server_field_of_the_site_replaces_ours),
         cmocka_unit_test(a_large_body_leaves_from_where_it_lies),
         cmocka_unit_test(parts_become_chunks),
         cmocka_unit_test(parts_for_those_that_know_no_chunks),
