@@ -321,6 +321,51 @@ static void work(void *arg)
     w->over(w, w->user);
 }
 
+static void free_users(ls_worker *w)
+{
+    for (uint32_t i = 0; i < w->user_count; i++) {
+        ls_user *u = &w->users[i];
+        free(u->datagram);
+        free(u->timer);
+        free(u->held);
+        free(u->text);
+        if (w->proto->free != NULL) w->proto->free(u);
+    }
+    free(w->asks);
+    free(w->users);
+}
+
+/* All of them closed, those that are not in use at the start parked. On failure nothing is left. */
+static int make_users(ls_worker *w)
+{
+    const ls_plan *plan = w->plan;
+    const size_t count = w->user_count > 0 ? w->user_count : 1; /* calloc may have nothing for 0 */
+    const bool has_timers = w->script != NULL && ls_script_has_delay(w->script);
+    w->users = calloc(count, sizeof *w->users);
+    w->asks = calloc(count * w->pipeline, sizeof *w->asks);
+    if (w->users == NULL || w->asks == NULL) {
+        free(w->users);
+        free(w->asks);
+        return LS_ENOMEM;
+    }
+    for (uint32_t i = 0; i < w->user_count; i++) {
+        ls_user *u = &w->users[i];
+        u->worker = w;
+        u->index = w->first_user + i;
+        u->asks = &w->asks[(size_t)i * w->pipeline];
+        u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
+        u->parked = i >= w->active;
+        if (plan->target.kind == LS_TARGET_UDP && (u->datagram = calloc(1, sizeof *u->datagram)) == NULL) goto fail;
+        if (has_timers && (u->timer = calloc(1, sizeof *u->timer)) == NULL) goto fail;
+        if (has_timers) u->timer->op.done = ls_worker_slept;
+    }
+    return LS_OK;
+
+fail:
+    free_users(w);
+    return LS_ENOMEM;
+}
+
 int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t first_user, uint32_t user_count,
                    ls_script *script)
 {
@@ -330,7 +375,7 @@ int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t f
         [LS_PLAN_ECHO] = &ls_echo_proto,
         [LS_PLAN_SCENARIO] = &ls_scenario_proto,
     };
-    int err = LS_ENOMEM;
+    int err;
     memset(w, 0, sizeof *w);
     w->plan = plan;
     w->index = index;
@@ -353,25 +398,9 @@ int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t f
         w->left =
             plan->config.requests / plan->config.threads + (index < plan->config.requests % plan->config.threads);
     w->addr = plan->addr;
-    if ((w->users = calloc(user_count > 0 ? user_count : 1, sizeof *w->users)) == NULL) return err;
-    if ((w->asks = calloc((size_t)(user_count > 0 ? user_count : 1) * w->pipeline, sizeof *w->asks)) == NULL)
-        goto fail_users;
-    for (uint32_t i = 0; i < user_count; i++) {
-        ls_user *u = &w->users[i];
-        u->worker = w;
-        u->index = first_user + i;
-        u->asks = &w->asks[(size_t)i * w->pipeline];
-        u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
-        u->parked = i >= w->active;
-        if (plan->target.kind == LS_TARGET_UDP && (u->datagram = calloc(1, sizeof *u->datagram)) == NULL)
-            goto fail_asks;
-        if (script != NULL && ls_script_has_delay(script)) {
-            if ((u->timer = calloc(1, sizeof *u->timer)) == NULL) goto fail_asks;
-            u->timer->op.done = ls_worker_slept;
-        }
-    }
+    if ((err = make_users(w)) < 0) return err;
     /* What connections hold is bounded: a receive takes a block only when data is there, and gives it back at once. */
-    if ((err = ls_pools_open((size_t)256 << 20, &w->pools)) < 0) goto fail_asks;
+    if ((err = ls_pools_open((size_t)256 << 20, &w->pools)) < 0) goto fail_users;
     if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;
     if ((err = ls_port_open(&(ls_port_options){.sockets_max = user_count + PORT_SPARE}, &w->port)) < 0) goto fail_pool;
     if ((err = ls_stress_counters_open(&w->count, w->open_loop)) < 0) goto fail_port;
@@ -386,14 +415,8 @@ fail_pool:
     ls_pool_close(w->pool);
 fail_pools:
     ls_pools_close(w->pools);
-fail_asks:
-    for (uint32_t i = 0; i < user_count; i++) {
-        free(w->users[i].datagram);
-        free(w->users[i].timer);
-    }
-    free(w->asks);
 fail_users:
-    free(w->users);
+    free_users(w);
     return err;
 }
 
@@ -423,18 +446,9 @@ void ls_worker_join(ls_worker *w)
 void ls_worker_close(ls_worker *w)
 {
     ls_port_close(w->port); /* first: timers and posts that nobody waited for any more may still be in its queue */
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_user *u = &w->users[i];
-        free(u->datagram);
-        free(u->timer);
-        free(u->held);
-        free(u->text);
-        if (w->proto->free != NULL) w->proto->free(u);
-    }
+    free_users(w);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);
     ls_stress_checks_close(&w->checks);
-    free(w->asks);
-    free(w->users);
 }
