@@ -46,13 +46,13 @@ LS_PUBLIC void ls_server_describe(const ls_server *server);
 
 /* Serve; returns when the server was stopped and has drained. LS_OK; LS_ETIMEDOUT (-5): the drain took longer than its
  * limit and connections were cut; LS_ECANCELED (-4): stopped a second time. After the latter two some handlers may still
- * run: end the process. */
+ * run: end the process. Another negative code: the threads could not be started, and nothing was served. */
 LS_PUBLIC int ls_server_run(ls_server *server);
 
 /* Begin to drain: accept no more, answer what was accepted, run "drain" hooks. A second call ends at once. Any thread. */
 LS_PUBLIC void ls_server_stop(ls_server *server);
 
-/* After ls_server_run has returned LS_OK, or instead of it. */
+/* After ls_server_run has returned LS_OK or could not start its threads, or instead of it. */
 LS_PUBLIC void ls_server_close(ls_server *server);
 
 LS_PUBLIC const char *ls_server_version(void);  /* "0.1.0" */
