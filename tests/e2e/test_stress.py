@@ -160,7 +160,8 @@ class Loads(Stress):
 
         ran = stress("-R", "400", "-d", "500ms", "-c", "2", "--pipeline", "8", self.small(once).url)
         total = ran.totals["requests"] + ran.totals["unsent"] + ran.report["errors"]["total"]
-        self.assertEqual((ran.report["short_of"], total), ("connections", 200), ran)
+        self.assertEqual(total, 200, ran)
+        self.assertIn(ran.report["short_of"], ["connections"] if SLOW == 1 else ["connections", "time"], ran)
 
     def test_a_rate_that_the_server_cannot_take(self):
         rate = repeats(5000)  # of which the server takes 100 at most
