@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/http_chars.h"
 #include "proto/http_text.h"
 #include "stress/options_inner.h"
 #include "stress/script_inner.h"
@@ -150,7 +151,7 @@ static int headers_index(lua_State *L)
     const char *name = luaL_checklstring(L, 2, &len);
     char lower[128];
     if (len >= sizeof lower) return 0;
-    for (size_t i = 0; i < len; i++) lower[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] | 0x20 : name[i]);
+    for (size_t i = 0; i < len; i++) lower[i] = ls_char_lower(name[i]);
     lua_pushlstring(L, lower, len);
     lua_rawget(L, 1);
     return 1;
@@ -164,10 +165,7 @@ static void push_headers(lua_State *L, const ls_http_response *head, const char 
     while (ls_http1_response_field(bytes, head, &at, &field)) {
         char lower[128];
         const size_t len = field.name_len < sizeof lower ? field.name_len : sizeof lower;
-        for (size_t i = 0; i < len; i++) {
-            const char c = field.name[i];
-            lower[i] = (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
-        }
+        for (size_t i = 0; i < len; i++) lower[i] = ls_char_lower(field.name[i]);
         lua_pushlstring(L, lower, len);
         lua_pushvalue(L, -1);
         if (lua_rawget(L, -3) == LUA_TSTRING) { /* several lines of one name are one list (RFC 9110 5.2) */
