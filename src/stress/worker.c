@@ -309,6 +309,8 @@ static void work(void *arg)
             else
                 packets[i].op->done(&w->seat, packets[i].op);
         }
+        /* The pulse is for who has nothing else to do, and comes late to who has. */
+        if (w->going && w->now_ns >= w->end_ns) begin_to_end(w, false);
         if (w->open_first != NULL) open_some(w);
         if (w->stop_asked) stop(w);
         if (w->end_asked) {
