@@ -85,22 +85,23 @@ def site():
 
 if WINDOWS:
 
-    class Requests(E2E):
+    class HttpSys(E2E):
+        def clients(self, count, server=None):
+            """Connected one after the other. Of several that come at one moment Wine's http.sys may miss one, and all after it: they
+            stay in the queue of its listener."""
+            conns = []
+            for _ in range(count):
+                conns.append(self.connect(server=server))
+                self.assertEqual(conns[-1].get("/").text, "hello\n")
+            return conns
+
+    class Requests(HttpSys):
         LISTENERS = 3
 
         @classmethod
         def setUpClass(cls):
             cls.SITE = site()
             super().setUpClass()
-
-        def clients(self, count):
-            """Connected one after the other. Of several that come at one moment Wine's http.sys may miss one, and all after it: they
-            stay in the queue of its listener."""
-            conns = []
-            for _ in range(count):
-                conns.append(self.connect())
-                self.assertEqual(conns[-1].get("/").text, "hello\n")
-            return conns
 
         def test_one_connection_many_requests(self):
             with self.connect() as conn:
@@ -197,8 +198,7 @@ if WINDOWS:
 
         def test_a_client_that_leaves(self):
             held = json.loads(self.get("/stats", index=2).text)["blocks_live"]
-            for _ in range(10):
-                conn = self.server.connect()
+            for conn in self.clients(10):
                 conn.send(b"GET /sleep/0.1 HTTP/1.1\r\nHost: h\r\n\r\n")
                 conn.reset()
             self.eventually(lambda: json.loads(self.get("/stats", index=2).text)["blocks_live"] <= held,
@@ -247,10 +247,10 @@ if WINDOWS:
             self.assertEqual(status, 0, err)
             self.assertIn("listener: http.sys http://+:80/ (site.lua:4)", out)
 
-    class Drain(E2E):
+    class Drain(HttpSys):
         def test_what_is_under_way_is_answered(self):
             server = self.serve(site(), listeners=3)
-            conns = [self.connect(server=server) for _ in range(8)]
+            conns = self.clients(8, server)
             for conn in conns:
                 conn.send(b"GET /sleep/1 HTTP/1.1\r\nHost: h\r\n\r\n")
             with server.connect(2) as other:  # by then they are
