@@ -239,17 +239,17 @@ static void enter(ls_seat *seat, ls_ring *ring, int timeout_ms)
     const unsigned queued = ls_ring_publish(ring);
     ls_mutex_unlock(&ring->lock); /* others may add a wake-up and submit meanwhile: the kernel takes each entry once */
 
-    ring->since_ns = 0;
+    atomic_store_explicit(&ring->since_ns, 0, memory_order_relaxed);
     const int error = ls_ring_enter(ring, queued, timeout_ms);
     ls_seat *self = seat; /* if somebody has taken the ring over, it is not ours to say that nobody sleeps */
     (void)atomic_compare_exchange_strong(&ring->asleep, &self, NULL);
     if (error == 0) {
-        ring->refused = 0;
+        atomic_store_explicit(&ring->refused, 0, memory_order_relaxed);
         return;
     }
     /* No memory for a request, or completions to be taken first: what was added stays, and is tried again. */
     const bool passes = error == EAGAIN || error == ENOMEM || error == EBUSY;
-    if (passes && ++ring->refused < RING_REFUSALS_MAX)
+    if (passes && atomic_fetch_add_explicit(&ring->refused, 1, memory_order_relaxed) + 1 < RING_REFUSALS_MAX)
         ls_clock_sleep_ms(1);
     else
         give_up(seat, ring, error);
@@ -260,13 +260,15 @@ static void submit_if_due(ls_ring *ring)
 {
     const uint32_t queued = ls_ring_queued(ring);
     if (queued == 0) {
-        ring->since_ns = 0;
+        atomic_store_explicit(&ring->since_ns, 0, memory_order_relaxed);
         return;
     }
     const uint64_t now_ns = ls_clock_ns();
-    if (ring->since_ns == 0) ring->since_ns = now_ns;
-    if (queued < RING_SUBMIT_AT && now_ns - ring->since_ns < RING_SUBMIT_US * UINT64_C(1000)) return;
-    ring->since_ns = 0;
+    uint64_t since_ns = atomic_load_explicit(&ring->since_ns, memory_order_relaxed);
+    if (since_ns == 0) since_ns = now_ns;
+    const bool due = queued >= RING_SUBMIT_AT || now_ns - since_ns >= RING_SUBMIT_US * UINT64_C(1000);
+    atomic_store_explicit(&ring->since_ns, due ? 0 : since_ns, memory_order_relaxed);
+    if (!due) return;
     ls_mutex_lock(&ring->lock);
     ls_ring_submit(ring);
     ls_mutex_unlock(&ring->lock);

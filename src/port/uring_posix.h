@@ -108,8 +108,9 @@ typedef struct ls_ring {
     _Atomic unsigned batch;    /* packets of the owner's last wait */
     int fd;                    /* -1: it was given up, and closed */
     bool dead, buried;         /* under lock: given up, nothing is added any more; the last completion has come */
-    unsigned refused;          /* of the owner: calls in a row */
-    uint64_t since_ns;         /* of the owner: what was added waits for the next call since about then; 0: nothing */
+    /* Of the owner, and of one that was taken for slow and has not noticed yet: then either value will do. */
+    _Atomic unsigned refused;  /* calls in a row */
+    _Atomic uint64_t since_ns; /* what was added waits for the next call since about then; 0: nothing */
     uint32_t awaited, files;   /* under lock: entries whose last completion was not taken; of these, on files */
 
     /* Submission, under lock. */
