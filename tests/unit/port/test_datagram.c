@@ -446,7 +446,7 @@ static void what_keeps_coming_in_small_batches_is_let_gather(void **state)
 /* These peers send no more until they are answered, so it only slows them down. */
 static void gathering_ends_where_it_does_not_pay(void **state)
 {
-    enum { ROUNDS_MAX = 100000 };
+    enum { ROUNDS_MAX = 100000, TRIALS_MAX = 20 };
     gather_place g;
     const ls_gathering *gathering = &g.place.seat.gathering;
     (void)state;
@@ -454,10 +454,15 @@ static void gathering_ends_where_it_does_not_pay(void **state)
     for (int i = 0; i < ROUNDS_MAX && gathering->best_ns[1] == 0; i++)
         round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
     assert_int_not_equal(gathering->best_ns[1], 0); /* it has been tried, */
-    const unsigned step = gathering->step;
-    for (int i = 0; i < ROUNDS_MAX && gathering->step < step + 6; i++) /* and is judged after some steps more */
-        round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
-    assert_int_equal(gathering->step, step + 6);
+    /* It is judged some steps later. A machine that was busy meanwhile may have judged wrongly: it is tried again. */
+    const unsigned judged = gathering->step + 6;
+    for (int trial = 0; trial == 0 || (trial < TRIALS_MAX && gathering->pays); trial++) {
+        for (int i = 0; i < ROUNDS_MAX && gathering->step == judged; i++)
+            round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+        for (int i = 0; i < ROUNDS_MAX && gathering->step != judged; i++)
+            round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+        assert_int_equal(gathering->step, judged);
+    }
     assert_false(gathering->pays);
     const uint64_t count = gathering->count;
     for (int i = 0; i < 3 * LS_GATHER_AFTER; i++) round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
