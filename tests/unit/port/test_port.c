@@ -1501,7 +1501,7 @@ static void a_timer_can_be_moved_and_taken_back(void **state)
     assert_int_equal(ls_timer_set(place.port, &a, start + 10 * MS), LS_OK);
     assert_int_equal(ls_timer_set(place.port, &b, start + 3600000 * MS), LS_OK);
     assert_int_equal(ls_timer_set(place.port, &a, start + 3600000 * MS), LS_OK); /* later */
-    assert_int_equal(ls_timer_set(place.port, &b, start + 30 * MS), LS_OK); /* sooner */
+    assert_int_equal(ls_timer_set(place.port, &b, start + 30 * MS), LS_OK);      /* sooner */
     expect_packet(&place, &b.op, NULL, 0);
     assert_true(ls_clock_ns() >= start + 30 * MS);
     assert_false(ls_timer_move(place.port, &b, start));
