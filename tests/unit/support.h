@@ -11,6 +11,10 @@
 
 #include <cmocka.h>
 
+/* Patterns of mkdtemp(3) and mkstemp(3), which put a name of their own in the place of the X: below a directory, and in /tmp. */
+#define TEST_SCRATCH_NAME "luaserve-test-XXXXXX"
+#define TEST_SCRATCH_PATH "/tmp/" TEST_SCRATCH_NAME
+
 /* A copy of exactly len bytes (one byte when len is 0), so that a sanitizer sees a read one byte past its end. */
 static inline char *test_copy_exact(const void *bytes, size_t len)
 {

@@ -248,7 +248,7 @@ static void a_stop_before_the_start(void **state)
 static void a_unix_path_goes_with_its_listener(void **state)
 {
     hall h;
-    char dir[] = "/tmp/luaserve-test-XXXXXX", host[64];
+    char dir[] = TEST_SCRATCH_PATH, host[64];
     (void)state;
     assert_non_null(mkdtemp(dir));
     snprintf(host, sizeof host, "unix:%s/s", dir);
@@ -312,7 +312,7 @@ static void nothing_is_left_of_one_that_cannot_open(void **state)
 static void nothing_is_left_of_a_path_that_cannot_open(void **state)
 {
     hall h;
-    char dir[] = "/tmp/luaserve-test-XXXXXX", host[64];
+    char dir[] = TEST_SCRATCH_PATH, host[64];
     ls_listener *listener = NULL;
     ls_addr at;
     (void)state;

@@ -151,7 +151,7 @@ static bool is_refused(const ls_addr *at)
 
 static void an_abandoned_path_is_taken_over(void **state)
 {
-    char dir[] = "/tmp/luaserve-test-XXXXXX";
+    char dir[] = TEST_SCRATCH_PATH;
     const ls_addr at = unix_addr(dir);
     if (is_refused(&at)) return;
     ls_addr bound;
@@ -175,7 +175,7 @@ static void an_abandoned_path_is_taken_over(void **state)
 
 static void a_path_that_is_no_socket_is_left_alone(void **state)
 {
-    char dir[] = "/tmp/luaserve-test-XXXXXX";
+    char dir[] = TEST_SCRATCH_PATH;
     const ls_addr at = unix_addr(dir);
     if (is_refused(&at)) return;
     ls_addr bound;

@@ -3,15 +3,6 @@
 #define TESTS_UNIT_PORT_NET_HELP_H
 
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -22,6 +13,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "port/port.h"
+#include "support.h"
 
 typedef struct net_place { /* a port, and a seat at it for the test's own thread */
     ls_port *port;

@@ -423,6 +423,11 @@ static void gather_open(gather_place *g, bool wanted)
     }
 }
 
+static void gather_round(gather_place *g, int which, int number)
+{
+    round_of(&g->place, g->socks[which], &g->ops[which], g->client, &g->at[which], number);
+}
+
 static void gather_close(gather_place *g)
 {
     for (int i = 0; i < 2; i++) ls_sock_close(&g->place.seat, g->socks[i]);
@@ -437,8 +442,7 @@ static void what_keeps_coming_in_small_batches_is_let_gather(void **state)
     int rounds = 0;
     (void)state;
     gather_open(&g, true);
-    for (; rounds < ROUNDS_MAX && g.place.seat.gathering.count == 0; rounds++)
-        round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+    for (; rounds < ROUNDS_MAX && g.place.seat.gathering.count == 0; rounds++) gather_round(&g, 0, 2);
     assert_in_range(rounds, LS_GATHER_AFTER + 1, ROUNDS_MAX - 1);
     gather_close(&g);
 }
@@ -451,21 +455,18 @@ static void gathering_ends_where_it_does_not_pay(void **state)
     const ls_gathering *gathering = &g.place.seat.gathering;
     (void)state;
     gather_open(&g, true);
-    for (int i = 0; i < ROUNDS_MAX && gathering->best_ns[1] == 0; i++)
-        round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+    for (int i = 0; i < ROUNDS_MAX && gathering->best_ns[1] == 0; i++) gather_round(&g, 0, 2);
     assert_int_not_equal(gathering->best_ns[1], 0); /* it has been tried, */
     /* It is judged some steps later. A machine that was busy meanwhile may have judged wrongly: it is tried again. */
     const unsigned judged = gathering->step + 6;
     for (int trial = 0; trial == 0 || (trial < TRIALS_MAX && gathering->pays); trial++) {
-        for (int i = 0; i < ROUNDS_MAX && gathering->step == judged; i++)
-            round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
-        for (int i = 0; i < ROUNDS_MAX && gathering->step != judged; i++)
-            round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+        for (int i = 0; i < ROUNDS_MAX && gathering->step == judged; i++) gather_round(&g, 0, 2);
+        for (int i = 0; i < ROUNDS_MAX && gathering->step != judged; i++) gather_round(&g, 0, 2);
         assert_int_equal(gathering->step, judged);
     }
     assert_false(gathering->pays);
     const uint64_t count = gathering->count;
-    for (int i = 0; i < 3 * LS_GATHER_AFTER; i++) round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+    for (int i = 0; i < 3 * LS_GATHER_AFTER; i++) gather_round(&g, 0, 2);
     assert_int_equal(gathering->count, count);
     gather_close(&g);
 }
@@ -475,7 +476,7 @@ static void nothing_gathers_unless_it_is_wanted(void **state)
     gather_place g;
     (void)state;
     gather_open(&g, false);
-    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) gather_round(&g, 0, 2);
     assert_int_equal(g.place.seat.gathering.count, 0);
     gather_close(&g);
 }
@@ -485,7 +486,7 @@ static void single_ones_do_not_gather(void **state)
     gather_place g;
     (void)state;
     gather_open(&g, true);
-    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) round_of(&g.place, g.socks[0], &g.ops[0], g.client, &g.at[0], 1);
+    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) gather_round(&g, 0, 1);
     assert_int_equal(g.place.seat.gathering.count, 0);
     gather_close(&g);
 }
@@ -497,7 +498,7 @@ static void nothing_gathers_where_something_else_comes_between(void **state)
     gather_open(&g, true);
     for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) {
         const int which = i % LS_GATHER_AFTER == 0;
-        round_of(&g.place, g.socks[which], &g.ops[which], g.client, &g.at[which], 2);
+        gather_round(&g, which, 2);
     }
     assert_int_equal(g.place.seat.gathering.count, 0);
     gather_close(&g);

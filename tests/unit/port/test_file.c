@@ -102,7 +102,7 @@ static void open_all(files *f)
 {
     const char *tmp = getenv("TMPDIR");
     net_open(&f->place);
-    (void)snprintf(f->dir, sizeof f->dir, "%s/ls-file-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    (void)snprintf(f->dir, sizeof f->dir, "%s/" TEST_SCRATCH_NAME, tmp != NULL ? tmp : "/tmp");
     assert_non_null(mkdtemp(f->dir));
     (void)snprintf(f->path, sizeof f->path, "%s/it", f->dir);
 }

@@ -68,7 +68,7 @@ static void a_ring_that_dies_costs_nothing(void **state)
     enum { LINES = 6 };
     line lines[LINES];
     net_place place;
-    char path[] = "/tmp/ls-rings-XXXXXX", text[8];
+    char path[] = TEST_SCRATCH_PATH, text[8];
     const int fd = mkstemp(path);
     int died = 0;
     (void)state;

@@ -93,7 +93,7 @@ static inline void test_pump(test_site *t, unsigned ms)
 static inline test_site *test_site_open(const char *text)
 {
     const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
-    char path[] = "/tmp/luaserve-test-XXXXXX";
+    char path[] = TEST_SCRATCH_PATH;
     test_site *t = test_site_new();
     const int fd = mkstemp(path);
     assert_true(fd >= 0);

@@ -86,7 +86,7 @@ static void many_threads_many_states(void **state)
         "  return 'plain ' .. n end } "
         "core.every(0.005, function() core.sleep(0.001) end)";
     const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
-    char path[] = "/tmp/luaserve-test-XXXXXX", message[400];
+    char path[] = TEST_SCRATCH_PATH, message[400];
     test_site *t = test_site_new();
     crew_test test = {NULL, 0, 0, 0};
     ls_crew *crew;
@@ -199,7 +199,7 @@ static void states_must_define_the_same(void **state)
 {
     static const char text[] = "if not io.open('%s.mark') then io.open('%s.mark', 'w'):close() "
                                "core.listen{ host = '', port = 0, failed = failed, dispatch = print } end";
-    char path[] = "/tmp/luaserve-test-XXXXXX", message[400], mark[64];
+    char path[] = TEST_SCRATCH_PATH, message[400], mark[64];
     ls_site *site;
     (void)state;
     FILE *file = fdopen(mkstemp(path), "w");

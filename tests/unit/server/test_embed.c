@@ -31,7 +31,7 @@ typedef struct place { /* a directory with a site and the path of its listener *
 
 static void place_open(place *p, const char *text)
 {
-    strcpy(p->dir, "/tmp/luaserve-test-XXXXXX");
+    strcpy(p->dir, TEST_SCRATCH_PATH);
     assert_non_null(mkdtemp(p->dir));
     snprintf(p->site, sizeof p->site, "%s/site.lua", p->dir);
     snprintf(p->address, sizeof p->address, "unix:%s/s", p->dir);
