@@ -73,14 +73,14 @@ class CommandLine(unittest.TestCase):
 
     def test_no_site(self):
         status, out, err = run_program([])
-        self.assertNotEqual(status, 0)
+        self.assertEqual(status, 2, err)
         self.assertIn("site.lua", out + err)
 
     def test_unknown_option(self):
         with scratch(site_lua=HELLO % 0) as where:
             for flag in ("--thraeds", "--nonsense=3", "-Z"):
                 status, _, err = run_program([flag, os.path.join(where, "site.lua")])
-                self.assertNotEqual(status, 0)
+                self.assertEqual(status, 2, (flag, err))
                 self.assertIn(flag.split("=")[0], err)
 
     def test_bad_option_values(self):
@@ -93,12 +93,12 @@ class CommandLine(unittest.TestCase):
                 ("--log-level", "loud"),
             ):
                 status, _, err = run_program([flag, value, os.path.join(where, "site.lua")])
-                self.assertNotEqual(status, 0, flag)
+                self.assertEqual(status, 2, (flag, value, err))
                 self.assertIn(value, err)
 
     def test_option_without_value(self):
         status, _, err = run_program(["--threads"])
-        self.assertNotEqual(status, 0)
+        self.assertEqual(status, 2, err)
         self.assertIn("--threads", err)
 
     def test_missing_file(self):
