@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum { ACCEPT_RETRY_MS = 100, ADDRESS_BYTES = sizeof(SOCKADDR_STORAGE) + 16 };
+enum { ACCEPT_RETRY_MS = 100, CANCEL_MS = 1000, ADDRESS_BYTES = sizeof(SOCKADDR_STORAGE) + 16 };
 
 /* The mutex is held. Take the accept out of the listener's list. */
 static void unlink_accept(ls_sock *sock, const win_accept *accept)
@@ -211,6 +211,15 @@ static void unlist(ls_sock *sock)
     ls_mutex_unlock(&port->mutex);
 }
 
+/* It was cancelled: wait until it ended one way or the other, which the system does in its own time. It has no event to wait
+ * on: that would be one more object for each connection. */
+static bool ended(const win_request *request)
+{
+    for (unsigned ms = 0; !HasOverlappedIoCompleted(&request->overlapped) && ms < CANCEL_MS; ms++)
+        ls_clock_sleep_ms(1);
+    return HasOverlappedIoCompleted(&request->overlapped);
+}
+
 void ls_win32_close_accepts(ls_sock *sock)
 {
     unlist(sock);
@@ -221,8 +230,7 @@ void ls_win32_close_accepts(ls_sock *sock)
         if (accept->request.pending) {
             /* One that ended before it could be cancelled is a connection, which nobody is to lose: its packet comes, and
              * this is the last moment to give it the listener's properties. */
-            if (HasOverlappedIoCompleted(&accept->request.overlapped) && ls_win32_status(&accept->request) == LS_OK)
-                update(sock, accept);
+            if (ended(&accept->request) && ls_win32_status(&accept->request) == LS_OK) update(sock, accept);
             at = &accept->next;
         } else {
             *at = accept->next;
