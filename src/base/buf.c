@@ -20,6 +20,7 @@
 #include <stdlib.h>
 
 #include "base/compiler.h"
+#include "base/counter.h"
 #include "base/err.h"
 #include "base/list.h"
 #include "base/thread.h"
@@ -33,19 +34,6 @@
 enum { CACHE_SHARE = 64, LINE_BYTES = 64 };
 enum { SMALL, LARGE, SIZES };
 
-typedef _Atomic uint64_t counter;
-
-/* Written by the owner alone: a load and a store, which the statistics may read meanwhile. */
-static inline void own_add(counter *c, uint64_t n)
-{
-    atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + n, memory_order_relaxed);
-}
-
-static inline uint64_t read_counter(const counter *c)
-{
-    return atomic_load_explicit(c, memory_order_relaxed);
-}
-
 typedef struct cache {
     ls_block *free;
     uint32_t count;
@@ -54,10 +42,10 @@ typedef struct cache {
 struct ls_pools {
     uint64_t bytes_max;
     uint32_t cache_max[SIZES];
-    counter taken[SIZES], taken_peak[SIZES]; /* blocks from the system */
-    counter taken_bytes, taken_bytes_peak;
-    counter copied_before; /* by pools that are gone */
-    ls_mutex lock;         /* of the two below */
+    ls_counter taken[SIZES], taken_peak[SIZES]; /* blocks from the system */
+    ls_counter taken_bytes, taken_bytes_peak;
+    ls_counter copied_before; /* by pools that are gone */
+    ls_mutex lock;            /* of the two below */
     ls_node pools;
     unsigned refs; /* the account itself and every pool that is not gone */
 };
@@ -67,15 +55,15 @@ struct ls_pool {
     _Atomic(const char *) owner; /* &thread_mark of that thread; NULL: nobody's */
     ls_pools *account;
     cache caches[SIZES];
-    counter gets[SIZES], puts[SIZES];
+    ls_counter gets[SIZES], puts[SIZES];
     uint64_t returns_taken; /* blocks that came over the return stack */
-    counter copied;
+    ls_counter copied;
     ls_node node;
     char apart[LINE_BYTES];
     /* everybody's */
     _Atomic(ls_block *) returned;
-    counter returned_count[SIZES]; /* on the stack; may be ahead of it for a moment */
-    counter foreign_puts[SIZES];
+    ls_counter returned_count[SIZES]; /* on the stack; may be ahead of it for a moment */
+    ls_counter foreign_puts[SIZES];
     _Atomic int64_t orphans;
 };
 
@@ -93,9 +81,9 @@ static int size_index(const ls_block *block)
 
 /* ---- the account ---- */
 
-static void raise_peak(counter *peak, uint64_t value)
+static void raise_peak(ls_counter *peak, uint64_t value)
 {
-    uint64_t was = read_counter(peak);
+    uint64_t was = ls_counter_read(peak);
     while (was < value &&
            !atomic_compare_exchange_weak_explicit(peak, &was, value, memory_order_relaxed, memory_order_relaxed)) {
         /* `was` is what another thread has put there: look again */
@@ -106,7 +94,7 @@ static ls_block *take_from_system(ls_pool *pool, size_t size)
 {
     ls_pools *const account = pool->account;
     const int index = size == LS_BLOCK_SMALL ? SMALL : LARGE;
-    uint64_t bytes = read_counter(&account->taken_bytes);
+    uint64_t bytes = ls_counter_read(&account->taken_bytes);
     do {
         if (size > account->bytes_max || bytes > account->bytes_max - size) return NULL;
     } while (!atomic_compare_exchange_weak_explicit(&account->taken_bytes, &bytes, bytes + size, memory_order_relaxed,
@@ -162,7 +150,8 @@ static void drop_account(ls_pools *pools, ls_pool *gone)
     ls_mutex_lock(&pools->lock);
     if (gone != NULL) {
         ls_list_remove(&gone->node);
-        own_add(&pools->copied_before, read_counter(&gone->copied)); /* the lock's holder is its only writer */
+        ls_counter_add(&pools->copied_before,
+                       ls_counter_read(&gone->copied)); /* the lock's holder is its only writer */
     }
     const bool last = --pools->refs == 0;
     ls_mutex_unlock(&pools->lock);
@@ -182,21 +171,21 @@ void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out)
     uint64_t live[SIZES] = {0, 0};
     uint64_t copied;
     ls_mutex_lock(&account->lock);
-    copied = read_counter(&account->copied_before);
+    copied = ls_counter_read(&account->copied_before);
     for (ls_node *n = account->pools.next; n != &account->pools; n = n->next) {
         ls_pool *const pool = LS_CONTAINER(n, ls_pool, node);
-        copied += read_counter(&pool->copied);
+        copied += ls_counter_read(&pool->copied);
         for (int i = 0; i < SIZES; i++) {
-            const uint64_t back = read_counter(&pool->puts[i]) + read_counter(&pool->foreign_puts[i]);
-            const uint64_t gets = read_counter(&pool->gets[i]);
+            const uint64_t back = ls_counter_read(&pool->puts[i]) + ls_counter_read(&pool->foreign_puts[i]);
+            const uint64_t gets = ls_counter_read(&pool->gets[i]);
             if (gets > back) live[i] += gets - back; /* threads go on meanwhile: it may look negative for a moment */
         }
     }
     ls_mutex_unlock(&account->lock);
     out->blocks_live = live[SMALL] + live[LARGE];
     out->bytes_live = live[SMALL] * LS_BLOCK_SMALL + live[LARGE] * LS_BLOCK_LARGE;
-    out->blocks_peak = read_counter(&account->taken_peak[SMALL]) + read_counter(&account->taken_peak[LARGE]);
-    out->bytes_peak = read_counter(&account->taken_bytes_peak);
+    out->blocks_peak = ls_counter_read(&account->taken_peak[SMALL]) + ls_counter_read(&account->taken_peak[LARGE]);
+    out->bytes_peak = ls_counter_read(&account->taken_bytes_peak);
     out->bytes_max = account->bytes_max;
     out->bytes_copied = copied;
 }
@@ -270,7 +259,7 @@ void ls_pool_close(ls_pool *pool)
     for (int i = 0; i < SIZES; i++) trim(pool, i);
 
     uint64_t out = 0; /* those that others gave to the system are in it, and in `orphans` */
-    for (int i = 0; i < SIZES; i++) out += read_counter(&pool->gets[i]) - read_counter(&pool->puts[i]);
+    for (int i = 0; i < SIZES; i++) out += ls_counter_read(&pool->gets[i]) - ls_counter_read(&pool->puts[i]);
     const int64_t left = (int64_t)(out - pool->returns_taken);
     if (atomic_fetch_add_explicit(&pool->orphans, left, memory_order_acq_rel) + left == 0) free_pool(pool);
 }
@@ -314,7 +303,7 @@ ls_block *ls_block_get(ls_pool *pool, size_t size)
     } else if ((block = get_slowly(pool, size, index)) == NULL) {
         return NULL;
     }
-    own_add(&pool->gets[index], 1);
+    ls_counter_add(&pool->gets[index], 1);
     atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
     return block;
 }
@@ -323,7 +312,7 @@ ls_block *ls_block_get(ls_pool *pool, size_t size)
 static void put_foreign(ls_pool *pool, ls_block *block, int index)
 {
     atomic_fetch_add_explicit(&pool->foreign_puts[index], 1, memory_order_relaxed);
-    if (read_counter(&pool->returned_count[index]) < pool->account->cache_max[index]) {
+    if (ls_counter_read(&pool->returned_count[index]) < pool->account->cache_max[index]) {
         ls_block *head = atomic_load_explicit(&pool->returned, memory_order_relaxed);
         atomic_fetch_add_explicit(&pool->returned_count[index], 1, memory_order_relaxed);
         while (head != CLOSED) {
@@ -346,11 +335,11 @@ void ls_block_put(ls_block *block)
         put_foreign(pool, block, index);
         return;
     }
-    own_add(&pool->puts[index], 1);
+    ls_counter_add(&pool->puts[index], 1);
     cache_or_free(pool, block, index);
 }
 
 void ls_pool_copied(ls_pool *pool, size_t bytes)
 {
-    own_add(&pool->copied, bytes);
+    ls_counter_add(&pool->copied, bytes);
 }

@@ -288,7 +288,7 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
         ls_op *op = atomic_load_explicit(&sock->rx, memory_order_relaxed);
         void *key = sock->key;
         if (ls_epoll_receive(seat, sock, op)) {
-            ls_epoll_count(&seat->stats.recv_queued);
+            ls_counter_add(&seat->stats.recv_queued, 1);
             if (op->kind == KIND_RECV_FROM && op->recv_from.gather) ls_epoll_gathered(seat, event->data.u64, op);
             packets[n++] = packet_now(key, op);
         }
@@ -296,7 +296,7 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
     if (out && (old & TX_WAIT)) {
         ls_op *op = atomic_load_explicit(&sock->tx, memory_order_relaxed);
         if (ls_epoll_transmit(sock, op)) {
-            ls_epoll_count(&seat->stats.send_queued);
+            ls_counter_add(&seat->stats.send_queued, 1);
             if (n < max)
                 packets[n++] = packet_now(op->key, op);
             else
@@ -384,7 +384,7 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
     const uint64_t end_ns = timeout_ms > 0 ? ls_clock_ns() + (uint64_t)timeout_ms * 1000000u : 0;
     seat->inline_run = 0;
     seat->inline_since_ns = 0;
-    ls_epoll_count(&seat->stats.waits);
+    ls_counter_add(&seat->stats.waits, 1);
     if (seat->gathering.follows) seat->gathering.since_ns = ls_clock_ns();
     for (;;) {
         int n = 0;
@@ -414,10 +414,7 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
             n = take_due(seat, packets, n, max);
         }
         if (n != 0) {
-            if (n > 0)
-                atomic_store_explicit(&seat->stats.packets,
-                                      atomic_load_explicit(&seat->stats.packets, memory_order_relaxed) + (uint64_t)n,
-                                      memory_order_relaxed);
+            if (n > 0) ls_counter_add(&seat->stats.packets, (uint64_t)n);
             return n;
         }
     }

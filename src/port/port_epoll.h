@@ -38,6 +38,7 @@
 #ifndef LS_PORT_PORT_EPOLL_H
 #define LS_PORT_PORT_EPOLL_H
 
+#include "base/counter.h"
 #include "base/thread.h"
 #include "port/file_inner.h"
 #include "port/port.h"
@@ -157,12 +158,6 @@ struct ls_port {
     _Atomic bool rung;         /* the timerfd has fired, and nobody has looked at the heap since */
     struct ls_rings *rings;    /* uring_posix.h */
 };
-
-/* Counters are written by their own thread and read by any: plain increments that a reader cannot tear. */
-static inline void ls_epoll_count(_Atomic uint64_t *counter)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
-}
 
 /* port_epoll.c */
 void ls_epoll_wake(ls_port *port);                       /* a thread that blocks, if there is one */

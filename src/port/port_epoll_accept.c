@@ -123,7 +123,7 @@ int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max)
             if (from != NULL) from->len = len;
             op->accept.fd = fd;
             atomic_store_explicit(&op->result, 0, memory_order_relaxed);
-            ls_epoll_count(&seat->stats.accepts);
+            ls_counter_add(&seat->stats.accepts, 1);
             atomic_store_explicit(&port->starving, false, memory_order_relaxed);
             packets[n++] = (ls_packet){.key = sock->key, .op = op};
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -32,11 +32,11 @@ static int complete_inline(ls_seat *seat, ls_op *op, int64_t result, _Atomic uin
 {
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
     if (inline_over(seat)) {
-        ls_epoll_count(queued);
+        ls_counter_add(queued, 1);
         ls_epoll_enqueue(seat->port, op);
         return LS_PENDING;
     }
-    ls_epoll_count(inlined);
+    ls_counter_add(inlined, 1);
     return LS_DONE;
 }
 

@@ -334,7 +334,7 @@ static bool take_received(ls_seat *seat, ls_ring *ring, const struct io_uring_cq
     }
     const int64_t result = kept_take(seat, ring, sock, op);
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    ls_epoll_count(&seat->stats.recv_queued);
+    ls_counter_add(&seat->stats.recv_queued, 1);
     *packet = (ls_packet){.key = sock->key, .op = op, .result = result};
     if (result <= 0 || atomic_load_explicit(&sock->kept, memory_order_relaxed)) atomic_fetch_or(&sock->word, RX_READY);
     if (last) atomic_fetch_and(&sock->word, ~(uint64_t)RX_RING);
@@ -406,10 +406,10 @@ static int finish(ls_seat *seat, const reaped *r, ls_packet *packet)
         if (complete) atomic_store_explicit(&r->op->result, err, memory_order_relaxed);
     } else if (r->is_send) {
         complete = ls_epoll_transmitted(r->sock, r->op, sent_of(r->sent));
-        if (complete) ls_epoll_count(&seat->stats.send_queued);
+        if (complete) ls_counter_add(&seat->stats.send_queued, 1);
     } else {
         complete = ls_epoll_receive(seat, r->sock, r->op);
-        if (complete) ls_epoll_count(&seat->stats.recv_queued);
+        if (complete) ls_counter_add(&seat->stats.recv_queued, 1);
     }
     if (!complete) return 0;
     *packet =

@@ -207,11 +207,11 @@ int ls_win32_inline(ls_seat *seat, ls_op *op, int64_t result, _Atomic uint64_t *
 {
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
     if (inline_over(seat)) {
-        ls_win32_count(queued);
+        ls_counter_add(queued, 1);
         ls_win32_enqueue(seat->port, op);
         return LS_PENDING;
     }
-    ls_win32_count(inlined);
+    ls_counter_add(inlined, 1);
     return LS_DONE;
 }
 
@@ -261,7 +261,7 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
     const uint64_t end_ns = timeout_ms > 0 ? ls_clock_ns() + (uint64_t)timeout_ms * 1000000u : 0;
     seat->inline_run = 0;
     seat->inline_since_ns = 0;
-    ls_win32_count(&seat->stats.waits);
+    ls_counter_add(&seat->stats.waits, 1);
     for (bool looked = false;; looked = true) {
         DWORD left_ms = WAIT_LACK_MS_MAX;
         if (timeout_ms == 0) {
@@ -280,9 +280,7 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
             if (more > 0) n += more;
         }
         if (n > 0) {
-            atomic_store_explicit(&seat->stats.packets,
-                                  atomic_load_explicit(&seat->stats.packets, memory_order_relaxed) + (uint64_t)n,
-                                  memory_order_relaxed);
+            ls_counter_add(&seat->stats.packets, (uint64_t)n);
             return n;
         }
         if (timeout_ms == 0 && looked) return 0; /* an alarm may just have rung: looked twice */

@@ -28,6 +28,7 @@
 #ifndef LS_PORT_PORT_WIN32_H
 #define LS_PORT_PORT_WIN32_H
 
+#include "base/counter.h"
 #include "base/thread.h"
 #include "port/file_inner.h"
 #include "port/port.h"
@@ -133,12 +134,6 @@ struct ls_port {
     ls_op alarm_op;       /* its packet */
     _Atomic bool ringing; /* that packet is under way */
 };
-
-/* Counters are written by their own thread and read by any. */
-static inline void ls_win32_count(_Atomic uint64_t *counter)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
-}
 
 /* port_win32.c */
 void ls_win32_enqueue(ls_port *port, ls_op *op); /* op->key and op->result are set */

@@ -131,7 +131,7 @@ bool ls_win32_accepted(ls_seat *seat, win_request *request, ls_packet *out)
     }
     if (result == LS_OK) {
         fill_op(sock, accept, op);
-        ls_win32_count(&seat->stats.accepts);
+        ls_counter_add(&seat->stats.accepts, 1);
     }
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
     *out = (ls_packet){.key = sock->key, .op = op, .result = result};

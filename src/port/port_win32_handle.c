@@ -35,7 +35,7 @@ int ls_overlapped_posted(ls_seat *seat, ls_overlapped *o, uint32_t error, bool s
 {
     ls_seat_stats *stats = &seat->stats;
     if (error == ERROR_IO_PENDING) {
-        ls_win32_count(sends ? &stats->send_queued : &stats->recv_queued);
+        ls_counter_add(sends ? &stats->send_queued : &stats->recv_queued, 1);
         return LS_PENDING;
     }
     const int64_t result = completed(o, error, (uint32_t)o->overlapped.InternalHigh);

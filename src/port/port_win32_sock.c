@@ -306,7 +306,7 @@ bool ls_win32_received(ls_seat *seat, win_request *request, uint32_t bytes, ls_p
     if (result != LS_EAGAIN) {
         atomic_store_explicit(&op->result, result, memory_order_relaxed);
         sock->ready = result != LS_ECANCELED && ready_after(op, result);
-        ls_win32_count(&seat->stats.recv_queued);
+        ls_counter_add(&seat->stats.recv_queued, 1);
     }
     ls_win32_leave(sock);
     return result != LS_EAGAIN;
@@ -496,7 +496,7 @@ bool ls_win32_transmitted(ls_seat *seat, win_request *request, uint32_t bytes, l
     *out = (ls_packet){.key = sock->key, .op = op, .result = result};
     if (result != LS_EAGAIN) {
         atomic_store_explicit(&op->result, result, memory_order_relaxed);
-        ls_win32_count(&seat->stats.send_queued);
+        ls_counter_add(&seat->stats.send_queued, 1);
     }
     ls_win32_leave(sock);
     return result != LS_EAGAIN;

@@ -164,7 +164,7 @@ static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64
         ls_stream_commit(&c->stream, (size_t)(to - from));
     }
     *at = to;
-    ls_http1_count(&mine->responses);
+    ls_counter_add(&mine->responses, 1);
     return LS_OK;
 }
 
@@ -425,6 +425,6 @@ int ls_http1_refuse(ls_seat *seat, ls_http1_conn *c, int status, const char *why
     }
     *to++ = '\n';
     ls_stream_commit(&c->stream, (size_t)(to - from));
-    ls_http1_count(&mine->refused);
+    ls_counter_add(&mine->refused, 1);
     return LS_OK;
 }

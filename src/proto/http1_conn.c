@@ -133,7 +133,7 @@ void ls_http1_accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *f
     c->http = http;
     if ((err = ls_stream_open(&c->stream, http->port, &stream_proto, fd)) < 0) goto fail_conn;
     remember_peer(c, from);
-    ls_http1_count(&ls_http1_seat_of(http, seat)->connections);
+    ls_counter_add(&ls_http1_seat_of(http, seat)->connections, 1);
     atomic_fetch_add(&http->open, 1);
     ls_mutex_lock(&http->mutex);
     ls_list_push(&http->conns, &c->node);
@@ -404,7 +404,7 @@ static enum after handle(ls_seat *seat, ls_http1_conn *c, uint32_t head_bytes)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     fill_exchange(seat, c, e, head_bytes);
-    ls_http1_count(&ls_http1_seat_of(c->http, seat)->requests);
+    ls_counter_add(&ls_http1_seat_of(c->http, seat)->requests, 1);
     set_phase(c, LS_H1_HANDLING);
     if (e->x.head.method == LS_HTTP_CONNECT) {
         drop_exchange(c);

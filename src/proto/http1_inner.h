@@ -11,6 +11,7 @@
 #ifndef LS_PROTO_HTTP1_INNER_H
 #define LS_PROTO_HTTP1_INNER_H
 
+#include "base/counter.h"
 #include "base/list.h"
 #include "base/thread.h"
 #include "net/stream.h"
@@ -126,11 +127,6 @@ static inline ls_http1_exchange *ls_http1_exchange_of(const ls_http1_conn *c)
 static inline ls_http1_seat *ls_http1_seat_of(ls_http1 *http, const ls_seat *seat)
 {
     return &http->seats[seat->index];
-}
-
-static inline void ls_http1_count(_Atomic uint64_t *counter)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
 extern const ls_http_transport ls_http1_transport;

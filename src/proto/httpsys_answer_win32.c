@@ -277,7 +277,7 @@ static int put_head(ls_seat *seat, ls_httpsys_exchange *e, int64_t length)
     else if (length >= 0 && framed)
         set_length(e, (uint64_t)length);
     if (e->closes) known(e, HttpHeaderConnection, close, sizeof close - 1);
-    ls_httpsys_count(&http->seats[seat->index].responses);
+    ls_counter_add(&http->seats[seat->index].responses, 1);
     return LS_OK;
 }
 
@@ -411,5 +411,5 @@ void ls_httpsys_refuse(ls_seat *seat, ls_httpsys_exchange *e, int status, const 
     x->type = "text/plain; charset=utf-8";
     x->close = true;
     (void)ls_httpsys_respond(seat, x, &slice, 1);
-    ls_httpsys_count(&e->http->seats[seat->index].refused);
+    ls_counter_add(&e->http->seats[seat->index].refused, 1);
 }

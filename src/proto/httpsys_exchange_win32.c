@@ -219,7 +219,7 @@ void ls_httpsys_serve(ls_seat *seat, ls_httpsys *http, ls_block *buffer)
         refuse(seat, e, -err, why);
         return;
     }
-    ls_httpsys_count(&http->seats[seat->index].requests);
+    ls_counter_add(&http->seats[seat->index].requests, 1);
     if (x->head.method == LS_HTTP_CONNECT) {
         refuse(seat, e, 501, "CONNECT is not served here");
         return;

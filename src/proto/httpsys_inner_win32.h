@@ -10,6 +10,7 @@
 #ifndef LS_PROTO_HTTPSYS_INNER_WIN32_H
 #define LS_PROTO_HTTPSYS_INNER_WIN32_H
 
+#include "base/counter.h"
 #include "base/thread.h"
 #include "port/handle_win32.h"
 #include "proto/httpsys.h"
@@ -122,11 +123,6 @@ static inline ls_httpsys_exchange *ls_httpsys_of(ls_exchange *x)
 static inline bool ls_httpsys_has_output(const ls_httpsys_exchange *e)
 {
     return e->out.count > 0 || e->file != LS_FD_NONE || (e->x.answer == LS_ANSWER_OPEN && !e->head_sent);
-}
-
-static inline void ls_httpsys_count(_Atomic uint64_t *counter)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
 /* httpsys_win32.c. As ls_httpsys_open, with the functions given. */

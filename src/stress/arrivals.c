@@ -98,7 +98,7 @@ void ls_worker_count_unsent(ls_worker *w)
         const uint64_t at_ns = due_ns(w, w->taken);
         for (uint32_t i = 0; i < w->batch; i++)
             ls_histogram_record(w->count.due, w->end_ns > at_ns ? w->end_ns - at_ns : 0);
-        ls_stress_count(&w->count.unsent, w->batch);
+        ls_counter_add(&w->count.unsent, w->batch);
     }
 }
 

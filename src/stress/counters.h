@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/counter.h"
 #include "stress/histogram.h"
 
 /* X(identifier, name in reports, what it means) */
@@ -52,19 +53,6 @@ typedef struct ls_stress_counters {
 /* Open the histograms and zero the rest; `open_loop` decides whether there are `due` and `lag`. LS_OK or LS_ENOMEM. */
 int ls_stress_counters_open(ls_stress_counters *c, int open_loop);
 void ls_stress_counters_close(ls_stress_counters *c);
-
-/* The counter's own thread. */
-static inline void ls_stress_count(_Atomic uint64_t *counter, uint64_t n)
-{
-    const memory_order relaxed = memory_order_relaxed;
-    atomic_store_explicit(counter, atomic_load_explicit(counter, relaxed) + n, relaxed);
-}
-
-/* Any thread. */
-static inline uint64_t ls_stress_read(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
 
 /* "connect", "read", ...; and one line that explains it. Static texts. */
 const char *ls_stress_error_name(ls_stress_error kind);

@@ -86,7 +86,7 @@ static bool wait_settled(engine *e)
     ls_mutex_unlock(&e->mutex);
     if (!good) return false;
     uint64_t connects = 0;
-    for (unsigned i = 0; i < e->started; i++) connects += ls_stress_read(&e->workers[i].count.connects);
+    for (unsigned i = 0; i < e->started; i++) connects += ls_counter_read(&e->workers[i].count.connects);
     return connects > 0;
 }
 
@@ -144,8 +144,8 @@ static void explain_nothing(engine *e)
             snprintf(e->why, sizeof e->why, "%s: %s", ls_addr_text(&w->addr, text), ls_err_text(err));
             return;
         }
-        timeouts += ls_stress_read(&w->count.errors[LS_STRESS_ERROR_TIMEOUT]);
-        reads += ls_stress_read(&w->count.errors[LS_STRESS_ERROR_READ]);
+        timeouts += ls_counter_read(&w->count.errors[LS_STRESS_ERROR_TIMEOUT]);
+        reads += ls_counter_read(&w->count.errors[LS_STRESS_ERROR_READ]);
     }
     snprintf(e->why, sizeof e->why, "%s: %s", config->target,
              e->interrupted ? "interrupted before the first answer"

@@ -92,11 +92,11 @@ static sums add_up(const ls_stress_meter *m)
     sums s = {0};
     for (size_t t = 0; t < m->threads; t++) {
         const ls_stress_counters *c = m->counters[t];
-        s.requests += ls_stress_read(&c->requests);
-        s.bytes_in += ls_stress_read(&c->bytes_in);
-        s.bytes_out += ls_stress_read(&c->bytes_out);
-        for (size_t i = 0; i < LS_STRESS_ERROR_KINDS; i++) s.errors += ls_stress_read(&c->errors[i]);
-        for (size_t i = 400; i <= LS_STRESS_STATUS_MAX; i++) s.failed_status += ls_stress_read(&c->status[i]);
+        s.requests += ls_counter_read(&c->requests);
+        s.bytes_in += ls_counter_read(&c->bytes_in);
+        s.bytes_out += ls_counter_read(&c->bytes_out);
+        for (size_t i = 0; i < LS_STRESS_ERROR_KINDS; i++) s.errors += ls_counter_read(&c->errors[i]);
+        for (size_t i = 400; i <= LS_STRESS_STATUS_MAX; i++) s.failed_status += ls_counter_read(&c->status[i]);
     }
     return s;
 }
@@ -104,7 +104,7 @@ static sums add_up(const ls_stress_meter *m)
 static uint64_t open_connections(const ls_stress_meter *m)
 {
     uint64_t n = 0;
-    for (size_t t = 0; t < m->threads; t++) n += ls_stress_read(&m->counters[t]->connections);
+    for (size_t t = 0; t < m->threads; t++) n += ls_counter_read(&m->counters[t]->connections);
     return n;
 }
 
@@ -115,7 +115,7 @@ static void sample_rates(ls_stress_meter *m, uint64_t now_ns, uint64_t least_ns)
     uint64_t passed = now_ns - m->sampled_ns;
     if (passed < least_ns) return;
     for (size_t t = 0; t < m->threads; t++) {
-        uint64_t requests = ls_stress_read(&m->counters[t]->requests);
+        uint64_t requests = ls_counter_read(&m->counters[t]->requests);
         double rate = (double)(requests - m->thread_requests[t]) * (double)SECOND / (double)passed;
         ls_histogram_record(m->rates, (uint64_t)(rate + 0.5));
         m->thread_requests[t] = requests;
@@ -196,7 +196,7 @@ bool ls_stress_meter_tick(ls_stress_meter *m, uint64_t now_ns)
         .connections = open_connections(m),
         .rate = span > 0 ? (double)(s.requests - m->recent[oldest].requests) * (double)SECOND / (double)span : 0,
     };
-    for (size_t t = 0; t < m->threads; t++) m->live.checks_failed += ls_stress_read(&m->counters[t]->checks_failed);
+    for (size_t t = 0; t < m->threads; t++) m->live.checks_failed += ls_counter_read(&m->counters[t]->checks_failed);
 
     if (m->live.connections > m->most_open) m->most_open = m->live.connections;
     /* Intervals end at whole seconds since the start, however late the ticks come. */
@@ -232,17 +232,17 @@ static void total(const ls_stress_meter *m, ls_stress_result *r)
 {
     for (size_t t = 0; t < m->threads; t++) {
         const ls_stress_counters *c = m->counters[t];
-        r->requests += ls_stress_read(&c->requests);
-        r->bytes_in += ls_stress_read(&c->bytes_in);
-        r->bytes_out += ls_stress_read(&c->bytes_out);
-        r->connects += ls_stress_read(&c->connects);
-        r->unsent += ls_stress_read(&c->unsent);
-        const uint64_t behind_ns = ls_stress_read(&c->behind_ns), wanted_ns = ls_stress_read(&c->wanted_ns);
+        r->requests += ls_counter_read(&c->requests);
+        r->bytes_in += ls_counter_read(&c->bytes_in);
+        r->bytes_out += ls_counter_read(&c->bytes_out);
+        r->connects += ls_counter_read(&c->connects);
+        r->unsent += ls_counter_read(&c->unsent);
+        const uint64_t behind_ns = ls_counter_read(&c->behind_ns), wanted_ns = ls_counter_read(&c->wanted_ns);
         if (behind_ns > r->behind_ns) r->behind_ns = behind_ns;
         if (r->duration_ns > 0 && (double)wanted_ns > r->wanted * (double)r->duration_ns)
             r->wanted = (double)wanted_ns / (double)r->duration_ns;
-        for (size_t i = 0; i < LS_STRESS_ERROR_KINDS; i++) r->errors[i] += ls_stress_read(&c->errors[i]);
-        for (size_t i = 0; i <= LS_STRESS_STATUS_MAX; i++) r->status[i] += ls_stress_read(&c->status[i]);
+        for (size_t i = 0; i < LS_STRESS_ERROR_KINDS; i++) r->errors[i] += ls_counter_read(&c->errors[i]);
+        for (size_t i = 0; i <= LS_STRESS_STATUS_MAX; i++) r->status[i] += ls_counter_read(&c->status[i]);
     }
 }
 
@@ -298,7 +298,7 @@ static int fill(const ls_stress_meter *m, const ls_stress_checks *const *checks,
 static uint64_t made_connections(const ls_stress_meter *m)
 {
     uint64_t made = 0;
-    for (size_t t = 0; t < m->threads; t++) made += ls_stress_read(&m->counters[t]->connects);
+    for (size_t t = 0; t < m->threads; t++) made += ls_counter_read(&m->counters[t]->connects);
     return made < m->config.connections ? made : m->config.connections;
 }
 

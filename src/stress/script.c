@@ -133,7 +133,7 @@ bool ls_script_call(ls_script *s, int n, int r)
     }
     lua_pop(s->L, 1);
     if (s->worker != NULL) {
-        ls_stress_count(&s->worker->count.errors[LS_STRESS_ERROR_SCRIPT], 1);
+        ls_counter_add(&s->worker->count.errors[LS_STRESS_ERROR_SCRIPT], 1);
         ls_worker_stop_inside(s->worker);
     }
     return false;
@@ -316,7 +316,7 @@ bool ls_script_request(ls_script *s, ls_user *u, const char **bytes, size_t *len
                     luaL_typename(L, -1));
     (void)snprintf(s->error, sizeof s->error, "%s", lua_tostring(L, -1));
     lua_pop(L, 2);
-    ls_stress_count(&s->worker->count.errors[LS_STRESS_ERROR_SCRIPT], 1);
+    ls_counter_add(&s->worker->count.errors[LS_STRESS_ERROR_SCRIPT], 1);
     ls_worker_stop_inside(s->worker);
     return false;
 }

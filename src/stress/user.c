@@ -93,7 +93,7 @@ bool ls_user_send(ls_user *u)
     } else if (u->slice.block != NULL || u->big != NULL) {
         drop_slice(u);
     }
-    ls_stress_count(&w->count.bytes_out, len);
+    ls_counter_add(&w->count.bytes_out, len);
     return true;
 }
 
@@ -172,8 +172,8 @@ void ls_user_answered(ls_user *u, unsigned status)
     const ls_ask *ask = &u->asks[u->first];
     const uint64_t now_ns = w->now_ns;
     assert(u->outstanding > 0);
-    ls_stress_count(&w->count.requests, 1);
-    ls_stress_count(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
+    ls_counter_add(&w->count.requests, 1);
+    ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
     ls_histogram_record(w->count.sent, now_ns > ask->sent_ns ? now_ns - ask->sent_ns : 0);
     if (w->open_loop) ls_histogram_record(w->count.due, now_ns > ask->due_ns ? now_ns - ask->due_ns : 0);
     if (++u->first == w->pipeline) u->first = 0;
@@ -198,7 +198,7 @@ static bool take_stream(ls_user *u, int64_t result)
         return false;
     }
     ls_block *block = u->rx.recv.block;
-    ls_stress_count(&w->count.bytes_in, (uint64_t)result);
+    ls_counter_add(&w->count.bytes_in, (uint64_t)result);
     /* What fills a small block is a part of something large. */
     u->room = (uint32_t)result == block->cap      ? LS_BLOCK_LARGE
               : (uint32_t)result > LS_BLOCK_SMALL ? u->room
@@ -218,7 +218,7 @@ static bool take_datagrams(ls_user *u, int64_t result)
     ls_datagrams *batch = u->rx.recv_from.batch;
     bool good = true;
     for (unsigned i = 0; good && i < batch->count; i++) {
-        ls_stress_count(&w->count.bytes_in, batch->at[i].slice.len);
+        ls_counter_add(&w->count.bytes_in, batch->at[i].slice.len);
         good = w->proto->received(u, batch->at[i].slice.ptr, batch->at[i].slice.len);
     }
     ls_datagrams_drop(batch);
@@ -271,12 +271,12 @@ static void failed_to_open(ls_user *u, int err)
 {
     ls_worker *w = u->worker;
     int none = 0;
-    ls_stress_count(&w->count.errors[LS_STRESS_ERROR_CONNECT], 1);
+    ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CONNECT], 1);
     (void)atomic_compare_exchange_strong(&w->first_error, &none, err);
     /* An attempt counts, or a run with a number of requests would never end when its server has gone. */
     if (w->going && u->owed == 0 && w->left != UINT64_MAX && w->left > 0) w->left--;
     if (w->going && u->owed == 0 && u->left != UINT64_MAX && u->left > 0) u->left--;
-    if (u->owed > 0) ls_stress_count(&w->count.errors[LS_STRESS_ERROR_CONNECT], u->owed - 1);
+    if (u->owed > 0) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CONNECT], u->owed - 1);
     w->owed -= u->owed;
     u->owed = 0;
     u->broken = true;
@@ -293,8 +293,8 @@ static void opened(ls_user *u)
     u->used = false;
     u->tx.done = sent;
     w->opening--;
-    ls_stress_count(&w->count.connects, 1);
-    ls_stress_count(&w->count.connections, 1);
+    ls_counter_add(&w->count.connects, 1);
+    ls_counter_add(&w->count.connections, 1);
     ls_worker_settle(w, u);
     if (w->proto->opened != NULL && !w->proto->opened(u)) return;
     ls_worker_free(w, u);
@@ -381,7 +381,7 @@ void ls_user_close(ls_user *u)
     if (u->state == LS_USER_CLOSED || u->state == LS_USER_CLOSING) return;
     if (u->state == LS_USER_CONNECTING) w->opening--;
     if (u->state == LS_USER_OPEN) {
-        atomic_store_explicit(&w->count.connections, ls_stress_read(&w->count.connections) - 1, memory_order_relaxed);
+        atomic_store_explicit(&w->count.connections, ls_counter_read(&w->count.connections) - 1, memory_order_relaxed);
         w->proto->lost(u);
     }
     u->state = LS_USER_CLOSING;
@@ -403,7 +403,7 @@ void ls_user_fail(ls_user *u, ls_stress_error kind)
     ls_worker *w = u->worker;
     const uint32_t lost = u->outstanding + u->owed;
     /* An idle connection that the peer ends is no failure; one that fails is. */
-    ls_stress_count(&w->count.errors[kind], lost > 0 ? lost : 1);
+    ls_counter_add(&w->count.errors[kind], lost > 0 ? lost : 1);
     w->busy -= u->outstanding;
     w->owed -= u->owed;
     u->outstanding = u->owed = u->first = 0;

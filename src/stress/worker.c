@@ -40,7 +40,7 @@ void ls_worker_complain(ls_worker *w, const char *why, const char *bytes, size_t
 
 void ls_worker_check(ls_worker *w, const char *name, size_t len, bool passed)
 {
-    if (!passed) ls_stress_count(&w->count.checks_failed, 1);
+    if (!passed) ls_counter_add(&w->count.checks_failed, 1);
     (void)ls_stress_checks_count(&w->checks, name, len, passed); /* without memory it is in the total alone */
 }
 
@@ -71,7 +71,7 @@ static void record_ages(ls_worker *w, const ls_user *u, uint32_t count)
 static void drop_owed(ls_worker *w, ls_user *u)
 {
     record_ages(w, u, u->owed);
-    ls_stress_count(&w->count.unsent, u->owed);
+    ls_counter_add(&w->count.unsent, u->owed);
     w->owed -= u->owed;
     u->owed = 0;
 }
@@ -82,7 +82,7 @@ static void give_up(ls_worker *w)
     for (uint32_t i = 0; i < w->user_count; i++) {
         ls_user *u = &w->users[i];
         record_ages(w, u, u->outstanding);
-        if (u->outstanding > 0) ls_stress_count(&w->count.errors[LS_STRESS_ERROR_TIMEOUT], u->outstanding);
+        if (u->outstanding > 0) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_TIMEOUT], u->outstanding);
         u->outstanding = 0;
     }
     w->busy = 0;

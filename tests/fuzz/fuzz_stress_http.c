@@ -86,9 +86,9 @@ static outcome run(const uint8_t *data, size_t size, size_t step, unsigned optio
     }
     FUZZ_HOLDS(u->state == LS_USER_OPEN || (u->state == LS_USER_CLOSED && u->outstanding == 0 && w.unclosed == 0));
     FUZZ_HOLDS(w.busy == u->outstanding && w.owed == u->owed);
-    o.requests = ls_stress_read(&w.count.requests);
-    for (int i = 0; i < LS_STRESS_ERROR_KINDS; i++) o.errors[i] = ls_stress_read(&w.count.errors[i]);
-    for (int i = 0; i <= LS_STRESS_STATUS_MAX; i++) o.status[i] = ls_stress_read(&w.count.status[i]);
+    o.requests = ls_counter_read(&w.count.requests);
+    for (int i = 0; i < LS_STRESS_ERROR_KINDS; i++) o.errors[i] = ls_counter_read(&w.count.errors[i]);
+    for (int i = 0; i <= LS_STRESS_STATUS_MAX; i++) o.status[i] = ls_counter_read(&w.count.status[i]);
     for (size_t i = 0; i < w.checks.count; i++) {
         o.checks_passed += w.checks.list[i].passed;
         o.checks_failed += w.checks.list[i].failed;

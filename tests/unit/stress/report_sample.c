@@ -47,7 +47,7 @@ static int show_view(int ticks)
     ls_stress_view_open(&view, stderr, false);
     for (int i = 0; i < ticks; i++) {
         sample_work(&s, 10000, false, 0, 0); /* half a second's worth of 4000/s */
-        if (i == ticks - 1) ls_stress_count(&s.counters[0].errors[LS_STRESS_ERROR_READ], 7);
+        if (i == ticks - 1) ls_counter_add(&s.counters[0].errors[LS_STRESS_ERROR_READ], 7);
         ls_stress_view_draw(&view, s.meter, sample_tick(&s, SAMPLE_SECOND / 2));
         if (getchar() == EOF) break;
     }

@@ -57,10 +57,10 @@ static inline void sample_open(sample *s, const ls_stress_config *config)
 static inline void sample_answer(sample *s, int t, unsigned status, uint64_t ns, uint64_t late_ns, uint64_t lag_ns)
 {
     ls_stress_counters *c = &s->counters[t];
-    ls_stress_count(&c->requests, 1);
-    ls_stress_count(&c->bytes_in, 240);
-    ls_stress_count(&c->bytes_out, 60);
-    ls_stress_count(&c->status[status], 1);
+    ls_counter_add(&c->requests, 1);
+    ls_counter_add(&c->bytes_in, 240);
+    ls_counter_add(&c->bytes_out, 60);
+    ls_counter_add(&c->status[status], 1);
     ls_histogram_record(c->sent, ns);
     if (c->due != NULL) {
         ls_histogram_record(c->due, ns + late_ns);
@@ -167,8 +167,8 @@ static inline bool sample_run(const char *kind, ls_stress_result *out)
             bool stalled = i >= 120 && i < 125;
             sample_work(&s, i == 125 ? 2000 * 6 : 2000, stalled, i == 125 ? SAMPLE_SECOND / 2 : 0,
                         i >= 200 && i < 230 ? 20 : 0);
-            if (i == 210) ls_stress_count(&s.counters[0].errors[LS_STRESS_ERROR_TIMEOUT], 12);
-            if (i == 215) ls_stress_count(&s.counters[1].errors[LS_STRESS_ERROR_READ], 3);
+            if (i == 210) ls_counter_add(&s.counters[0].errors[LS_STRESS_ERROR_TIMEOUT], 12);
+            if (i == 215) ls_counter_add(&s.counters[1].errors[LS_STRESS_ERROR_READ], 3);
             if (i % 10 == 0) ls_histogram_record(s.counters[0].lag, 3000000);
             sample_tick(&s, SAMPLE_SECOND / 10);
         }
@@ -208,7 +208,7 @@ static inline bool sample_run(const char *kind, ls_stress_result *out)
     } else if (strcmp(kind, "empty") == 0) {
         config = sample_open_config();
         sample_open(&s, &config);
-        ls_stress_count(&s.counters[0].errors[LS_STRESS_ERROR_CONNECT], 64);
+        ls_counter_add(&s.counters[0].errors[LS_STRESS_ERROR_CONNECT], 64);
         sample_tick(&s, SAMPLE_SECOND / 20);
         thresholds = one;
         n = 1;

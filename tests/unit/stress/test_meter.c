@@ -13,7 +13,7 @@ static void intervals_end_at_whole_seconds(void **state)
     sample_open(&s, &sample_closed_config);
     sample_answer(&s, 0, 200, 1000, 0, 0);
     sample_answer(&s, 1, 500, 3000, 0, 0);
-    ls_stress_count(&s.counters[1].errors[LS_STRESS_ERROR_WRITE], 5);
+    ls_counter_add(&s.counters[1].errors[LS_STRESS_ERROR_WRITE], 5);
     assert_false(sample_tick(&s, SAMPLE_SECOND - 1));
     assert_null(ls_stress_meter_last(s.meter));
     assert_true(sample_tick(&s, 1)); /* exactly a second */

@@ -49,8 +49,8 @@ static void wrk_lines_to_the_column(void **state)
         }
         sample_tick(&s, SAMPLE_SECOND / 10);
     }
-    ls_stress_count(&s.counters[0].errors[LS_STRESS_ERROR_READ], 3);
-    ls_stress_count(&s.counters[1].errors[LS_STRESS_ERROR_TIMEOUT], 12);
+    ls_counter_add(&s.counters[0].errors[LS_STRESS_ERROR_READ], 3);
+    ls_counter_add(&s.counters[1].errors[LS_STRESS_ERROR_TIMEOUT], 12);
     sample_finish(&s, false, NULL, 0, &r);
     ls_stress_report_head(&t, &r.config);
     ls_stress_report_text(&t, &r);

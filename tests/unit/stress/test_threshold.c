@@ -152,8 +152,8 @@ static void small_run(ls_stress_result *r)
     sample s;
     sample_open(&s, &sample_closed_config);
     for (int i = 0; i < 1000; i++) sample_answer(&s, i % 2, i < 990 ? 200 : i < 998 ? 404 : 503, 1000000, 0, 0);
-    ls_stress_count(&s.counters[0].errors[LS_STRESS_ERROR_READ], 4);
-    ls_stress_count(&s.counters[1].errors[LS_STRESS_ERROR_ANSWER], 6);
+    ls_counter_add(&s.counters[0].errors[LS_STRESS_ERROR_READ], 4);
+    ls_counter_add(&s.counters[1].errors[LS_STRESS_ERROR_ANSWER], 6);
     for (int i = 0; i < 4; i++) assert_int_equal(ls_stress_checks_count(&s.checks, "c", 1, i > 0), LS_OK);
     sample_tick(&s, SAMPLE_SECOND);
     sample_finish(&s, false, NULL, 0, r);

@@ -36,7 +36,7 @@ static void never_wider_than_the_window(void **state)
     ls_stress_config config = sample_open_config();
     (void)state;
     run_for(&s, &config, 9);
-    ls_stress_count(&s.counters[0].errors[LS_STRESS_ERROR_READ], 123456);
+    ls_counter_add(&s.counters[0].errors[LS_STRESS_ERROR_READ], 123456);
     sample_tick(&s, SAMPLE_SECOND / 10);
     for (unsigned columns = 1; columns <= 250; columns++) {
         for (int look = 0; look < 4; look++) {
