@@ -137,18 +137,6 @@ static void target(const places *at, const char *text, size_t len, ls_http_head 
     out->query = mark != NULL ? span_of(at, mark + 1, (size_t)(end - mark - 1)) : (ls_span){0, 0};
 }
 
-static bool length_of(const char *text, size_t len, uint64_t *out)
-{
-    uint64_t sum = 0;
-    if (len == 0 || len > 19) return false;
-    for (size_t i = 0; i < len; i++) {
-        if (!ls_char_digit(text[i])) return false;
-        sum = sum * 10 + (uint64_t)(text[i] - '0');
-    }
-    *out = sum;
-    return true;
-}
-
 /* What the head itself depends on. http.sys has refused what contradicts itself. */
 static bool judge(const HTTP_KNOWN_HEADER *known, bool is_11, ls_http_head *out)
 {
@@ -156,7 +144,8 @@ static bool judge(const HTTP_KNOWN_HEADER *known, bool is_11, ls_http_head *out)
                             *length = &known[HttpHeaderContentLength], *expect = &known[HttpHeaderExpect];
     out->chunked = coding->RawValueLength > 0;
     out->has_length = !out->chunked && length->RawValueLength > 0;
-    if (out->has_length && !length_of(length->pRawValue, length->RawValueLength, &out->content_length)) return false;
+    if (out->has_length && !ls_length_parse(length->pRawValue, length->RawValueLength, &out->content_length))
+        return false;
     out->keep_alive = is_11 ? !ls_text_same(connection->pRawValue, connection->RawValueLength, "close", 5)
                             : ls_text_same(connection->pRawValue, connection->RawValueLength, "keep-alive", 10);
     out->expect_continue = is_11 && ls_text_same(expect->pRawValue, expect->RawValueLength, "100-continue", 12);

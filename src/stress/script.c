@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/http_text.h"
 #include "script/embed.h"
 
 int luaopen_cjson(lua_State *L);
@@ -161,13 +162,26 @@ void ls_script_put_text(lua_State *L, ls_script *s, const char *text)
     ls_script_put(L, s, text, strlen(text));
 }
 
+/* Whether there is a Content-Length among these lines. */
+static bool has_length(const char *head, size_t len)
+{
+    static const char name[] = "\ncontent-length:";
+    const char *line = head, *const end = head + len;
+    while ((line = memchr(line, '\n', (size_t)(end - line))) != NULL) {
+        if ((size_t)(end - line) >= sizeof name - 1 && ls_text_same(line, sizeof name - 1, name, sizeof name - 1))
+            return true;
+        line++;
+    }
+    return false;
+}
+
 void ls_script_put_body(lua_State *L, ls_script *s, int index, const char *who)
 {
     size_t len = 0;
     const char *body = lua_tolstring(L, index, &len);
     if (body == NULL && lua_toboolean(L, index))
         luaL_error(L, "%s: the body is a %s, and must be a text", who, luaL_typename(L, index));
-    if (body != NULL) {
+    if (body != NULL && !has_length(s->out, s->out_len)) { /* one of the script's own, or of the options, stands */
         char line[48];
         (void)snprintf(line, sizeof line, "Content-Length: %zu\r\n", len);
         ls_script_put_text(L, s, line);

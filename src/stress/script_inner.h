@@ -45,8 +45,8 @@ ls_script *ls_script_of(lua_State *L);
 void ls_script_put(lua_State *L, ls_script *s, const char *bytes, size_t len);
 void ls_script_put_text(lua_State *L, ls_script *s, const char *text);
 
-/* The end of a request's head, and its body, which is at `index`: a text, or nil or false for none. Raises, as `who`, when it
- * is another thing. */
+/* The end of a request's head, with a Content-Length unless it has one, and its body, which is at `index`: a text, or nil or
+ * false for none. Raises, as `who`, when it is another thing. */
 void ls_script_put_body(lua_State *L, ls_script *s, int index, const char *who);
 
 /* Call what is on the stack (function and n arguments) for r results. False: it raised; the error is kept, the worker, if

@@ -36,6 +36,28 @@ class Scripts(Stress):
             self.assertIn("\r\nX-Counter: %d\r\n" % i, head)
             self.assertEqual(head.count("\r\nHost: 127.0.0.1:"), 1, head)
 
+    def test_a_length_of_its_own_stands_alone(self):
+        """A script's own Content-Length, or the options', is not joined by ours."""
+        seen, lock = [], threading.Lock()
+
+        def serve(conn, _):
+            while True:
+                head = head_of(conn)
+                if not head:
+                    return
+                with lock:
+                    seen.append(head.decode())
+                conn.sendall(OK)
+
+        url = self.small(serve).url
+        script = 'return { request = function() return "POST", "/", %s, "body" end }'
+        for headers, options in (('{ ["content-Length"] = "4" }', ()), ("{}", ("-H", "Content-length: 4")), ("{}", ())):
+            with self.subTest(headers=headers, options=options):
+                seen.clear()
+                self.good(stress("-c", "1", "-n", "2", *options, "own.lua", url, files={"own_lua": script % headers}), 2)
+                self.assertEqual([head.lower().count("\r\ncontent-length: 4\r\n") for head in seen], [1, 1], seen)
+                self.assertEqual([head.lower().count("content-length") for head in seen], [1, 1], seen)
+
     def test_wrk_post(self):
         ran = self.good(self.wrk("post.lua", "-n", "40", "--expect-body", "body", files={"body": "name=ada&year=1843"}))
         self.assertEqual(ran.checks, {"body": (40, 0)})
