@@ -635,9 +635,10 @@ class Server:
         self.stopped = True
 
     def check_reports(self):
-        reports = self.logged(REPORT.pattern)
-        if reports:
-            raise AssertionError("sanitizer reports:\n%s" % self.log()[-12000:])
+        log = self.log()
+        report = REPORT.search(log)
+        if report:
+            raise AssertionError("sanitizer reports:\n%s" % log[report.start():][:20000])
 
     def stop(self):
         """SIGTERM, a clean drain, exit status 0 and nothing from a sanitizer."""
