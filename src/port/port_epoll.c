@@ -283,7 +283,7 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
 
     int n = 0;
-    if (in && (old & RX_RING)) seat->port->engine->let_go(sock, generation);
+    if (in && (old & RX_RING)) seat->port->engine->let_go(seat->port, sock, generation);
     if (hear_in && (old & RX_WAIT)) {
         ls_op *op = atomic_load_explicit(&sock->rx, memory_order_relaxed);
         void *key = sock->key;

@@ -125,7 +125,7 @@ typedef struct ls_engine { /* a back end: what is not the same in all of them */
     bool (*arm)(ls_seat *seat, ls_sock *sock, const ls_op *op);  /* the receive waits elsewhere; false: it does not */
     int64_t (*receive)(ls_seat *seat, ls_sock *sock, ls_op *op); /* once armed: as receive_once, or ASK_SOCKET */
     void (*disarm)(ls_sock *sock);                               /* before the descriptor is closed */
-    void (*let_go)(ls_sock *sock,
+    void (*let_go)(ls_port *port, ls_sock *sock,
                    uint32_t generation); /* the set tells of something to receive, or the end, while RX_RING */
     bool (*send)(ls_seat *seat, ls_sock *sock, ls_op *op); /* true: it is pending, and TX_BUSY is set */
     bool (*holds)(const ls_port *port, ls_fd fd);          /* attached, although the epoll set does not know it */

@@ -210,14 +210,19 @@ bool ls_uring_arm(ls_seat *seat, ls_sock *sock, const ls_op *op)
 }
 
 /* The epoll set tells of the end, or of what comes since a send had to wait: what a multishot receive may have missed, or
- * need not bring any more. When it has ended the socket itself is asked. */
-void ls_uring_let_go(ls_sock *sock, uint32_t generation)
+ * need not bring any more. When it has ended the socket itself is asked. Nobody keeps the socket from being closed here, and
+ * its slot from being another's: only atomics are read of it, until the lock of its ring and the word say that it is still
+ * the one. What was armed in another ring meanwhile finds the end by itself. */
+void ls_uring_let_go(ls_port *port, ls_sock *sock, uint32_t generation)
 {
-    if (atomic_load_explicit(&sock->ring, memory_order_relaxed) == 0) return; /* closed meanwhile, and another's */
-    ls_ring *ring = ring_of(sock);
+    const unsigned place = atomic_load_explicit(&sock->ring, memory_order_relaxed);
+    if (place == 0) return;
+    ls_ring *ring = atomic_load_explicit(&port->rings->at[place - 1], memory_order_relaxed);
     ls_mutex_lock(&ring->lock);
     const uint64_t word = atomic_load(&sock->word);
-    if (WORD_GENERATION(word) == generation && (word & RX_RING) && sock->armed_tag == TAG_STREAM && !sock->let_go) {
+    if (WORD_GENERATION(word) == generation && (word & RX_RING) &&
+        atomic_load_explicit(&sock->ring, memory_order_relaxed) == place && sock->armed_tag == TAG_STREAM &&
+        !sock->let_go) {
         if (cancel(ring, sock, generation))
             ls_ring_submit(ring);
         else if (!ring->dead) /* else it ends anyway */

@@ -205,7 +205,7 @@ static inline void ls_ring_mark(struct ls_rings *rings, ls_fd fd, bool armed)
 
 /* port_uring_sock.c: what happens to one socket. */
 bool ls_uring_arm(ls_seat *seat, ls_sock *sock, const ls_op *op);
-void ls_uring_let_go(ls_sock *sock, uint32_t generation);
+void ls_uring_let_go(ls_port *port, ls_sock *sock, uint32_t generation);
 bool ls_uring_send(ls_seat *seat, ls_sock *sock, ls_op *op);
 int64_t ls_uring_receive(ls_seat *seat, ls_sock *sock, ls_op *op);
 void ls_uring_disarm(ls_sock *sock);
