@@ -17,7 +17,8 @@ class Scripts(Stress):
         self.assertEqual(names, tested)
         self.assertGreaterEqual(len(names), 10)
 
-    def test_wrk_counter(self):
+    def keeper_of_heads(self):
+        """Its URL, and what it was asked so far."""
         seen, lock = [], threading.Lock()
 
         def serve(conn, _):
@@ -29,8 +30,12 @@ class Scripts(Stress):
                     seen.append(head.decode())
                 conn.sendall(OK)
 
+        return self.small(serve).url, seen
+
+    def test_wrk_counter(self):
+        url, seen = self.keeper_of_heads()
         script = os.path.join(EXAMPLES, "wrk", "counter.lua")
-        self.good(stress("-s", script, "-t", "1", "-c", "1", "-n", "3", self.small(serve).url), 3)
+        self.good(stress("-s", script, "-t", "1", "-c", "1", "-n", "3", url), 3)
         for i, head in enumerate(seen, 2):  # the first was made to look at it
             self.assertTrue(head.startswith("GET /hello/%d HTTP/1.1\r\n" % i), head)
             self.assertIn("\r\nX-Counter: %d\r\n" % i, head)
@@ -38,18 +43,7 @@ class Scripts(Stress):
 
     def test_a_length_of_its_own_stands_alone(self):
         """A script's own Content-Length, or the options', is not joined by ours."""
-        seen, lock = [], threading.Lock()
-
-        def serve(conn, _):
-            while True:
-                head = head_of(conn)
-                if not head:
-                    return
-                with lock:
-                    seen.append(head.decode())
-                conn.sendall(OK)
-
-        url = self.small(serve).url
+        url, seen = self.keeper_of_heads()
         script = 'return { request = function() return "POST", "/", %s, "body" end }'
         for headers, options in (('{ ["content-Length"] = "4" }', ()), ("{}", ("-H", "Content-length: 4")), ("{}", ())):
             with self.subTest(headers=headers, options=options):
