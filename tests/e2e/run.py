@@ -1,6 +1,6 @@
 """Run the end-to-end tests, several modules at a time.
 
-    tests/e2e/run.py [-j N] [--backend NAME]... [--slowest N] [MODULE...]     without modules: every test_*.py of this folder
+    tests/e2e/run.py [-j N] [--backend NAME]... [--again] [--slowest N] [MODULE...]     without modules: every test_*.py of this folder
 
 Each module runs in a process of its own, once for each back end; what it says is shown when it is done, all of it when a test
 failed. Skipped tests are listed by name with their reason, those of another system apart. Exit status: 1 when a test failed, or a
@@ -106,6 +106,7 @@ def main():
                         help="modules at a time (processors + 1)")
     parser.add_argument("--backend", action="append", dest="backends", metavar="NAME",
                         help="run each module on this back end; several make several runs of each (else: LUASERVE_BACKEND says)")
+    parser.add_argument("--again", action="store_true", help="run a module that failed once more, alone; both are shown")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("modules", metavar="MODULE", nargs="*")
     parser.add_argument("--slowest", metavar="N", type=int, default=0, help="list the N slowest tests")
@@ -114,30 +115,43 @@ def main():
         run_here(args.modules[0])
         return 0
 
-    tests, skipped, failed, slowest = 0, [], [], []
+    tests, skipped, failed, unsteady, slowest = 0, [], [], [], []
+
+    def show(name, seconds, told, output):
+        """What a run of a module said. -> whether all was well"""
+        ok = told is not None and told["ok"] and told["run"] > 0
+        print(f"{'ok' if ok else 'FAILED':6}  {name:26} {told['run'] if told else 0:4} tests  {seconds:5.1f} s"
+              + (f", processors {told['processor']:5.1f} s" if told else ""), flush=True)
+        if not ok:
+            print(output, flush=True)
+        return ok
+
     with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
-        runs = [pool.submit(run_module, module, backend)
-                for module in args.modules or all_modules() for backend in args.backends or [None]]
+        runs = {pool.submit(run_module, module, backend): (module, backend)
+                for module in args.modules or all_modules() for backend in args.backends or [None]}
         for run in concurrent.futures.as_completed(runs):
             name, seconds, told, output = run.result()
-            ok = told is not None and told["ok"] and told["run"] > 0
-            print(f"{'ok' if ok else 'FAILED':6}  {name:26} {told['run'] if told else 0:4} tests  {seconds:5.1f} s"
-                  + (f", processors {told['processor']:5.1f} s" if told else ""), flush=True)
-            if not ok:
-                failed.append(name)
-                print(output, flush=True)
+            if not show(name, seconds, told, output):
+                failed.append((name, *runs[run]))
             if told:
                 tests += told["run"]
                 backend = name.partition(" ")[2]
                 skipped += [[" ".join(filter(None, (test, backend))), reason] for test, reason in told["skipped"]]
                 slowest += [(took, test, backend) for took, test in told["seconds"]]
+    if args.again:
+        for entry in list(failed):
+            if show(*run_module(*entry[1:])):
+                failed.remove(entry)
+                unsteady.append(entry)
     for took, test, backend in sorted(slowest, reverse=True)[:args.slowest]:
         print(f"{took:5.1f} s  {test} {backend}".rstrip())
     elsewhere = [entry for entry in skipped if entry[1].startswith(ELSEWHERE)]
     for name, reason in sorted(elsewhere) + sorted(entry for entry in skipped if entry not in elsewhere):
         print(f"{'skipped ' if not reason.startswith(ELSEWHERE) else ''}{name}: {reason}")
     of_others = f", {len(elsewhere)} more are of another system" if elsewhere else ""
-    print(f"{tests - len(elsewhere)} tests, {len(skipped) - len(elsewhere)} skipped{of_others}" + (f"; FAILED: {', '.join(sorted(failed))}" if failed else ""))
+    print(f"{tests - len(elsewhere)} tests, {len(skipped) - len(elsewhere)} skipped{of_others}"
+          + "".join(f"; {what}: {', '.join(sorted(entry[0] for entry in entries))}"
+                    for what, entries in (("only the second time", unsteady), ("FAILED", failed)) if entries))
     return 1 if failed else 0
 
 
