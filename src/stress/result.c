@@ -50,10 +50,12 @@ bool ls_stress_result_lags(const ls_stress_result *r)
     return r->lag != NULL && ls_histogram_at(r->lag, LAG_PERCENT) >= LAG_NS_MAX;
 }
 
-/* Requests that the engine saw later than SHORT_LAG_NS after they were due. */
+/* Requests that the engine saw so late that it matters beside what their answers took. */
 static double seen_late(const ls_stress_result *r)
 {
-    return (double)ls_histogram_count(r->lag) * (100 - ls_histogram_below(r->lag, SHORT_LAG_NS)) / 100;
+    const uint64_t answer_ns = ls_histogram_count(r->sent) > 0 ? ls_histogram_at(r->sent, 50) : r->behind_ns;
+    const uint64_t late_ns = answer_ns / 2 > SHORT_LAG_NS ? answer_ns / 2 : SHORT_LAG_NS;
+    return (double)ls_histogram_count(r->lag) * (100 - ls_histogram_below(r->lag, late_ns)) / 100;
 }
 
 ls_stress_short ls_stress_result_short(const ls_stress_result *r)
@@ -64,7 +66,8 @@ ls_stress_short ls_stress_result_short(const ls_stress_result *r)
     const bool behind = r->config.requests > 0 && (double)r->behind_ns > share * (double)r->duration_ns;
     if (!unsent && !behind) return LS_STRESS_SHORT_NOT;
     if (r->wanted >= SHORT_WANTED) return LS_STRESS_SHORT_OF_TIME;
-    const bool late = unsent ? 2 * seen_late(r) >= (double)r->unsent : 2 * ls_histogram_max(r->lag) >= r->behind_ns;
+    const bool stood_still = 2 * ls_histogram_max(r->lag) >= r->behind_ns;
+    const bool late = stood_still || (unsent && 2 * seen_late(r) >= (double)r->unsent);
     return late ? LS_STRESS_SHORT_OF_TIME : LS_STRESS_SHORT_OF_CONNECTIONS;
 }
 

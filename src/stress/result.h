@@ -105,9 +105,10 @@ bool ls_stress_result_lags(const ls_stress_result *result);
  * more, and then more than LS_STRESS_SHORT_PERCENT of the requests that were due had not been sent, or, of a run with a
  * number of requests, the last one left later than it was due by that share of the run.
  *
- * Whose doing that was: the engine's, when its busiest thread had or wanted a processor for nine tenths of the run, or when
- * it saw half as many requests late, by 10 ms or more, as were not sent (of a number: when it was late by half of what the
- * last one was). Else they waited for a connection, of which the server keeps all busy. */
+ * Whose doing that was: the engine's, when its busiest thread had or wanted a processor for nine tenths of the run; when it
+ * was late once by half of what the first or the last one was behind; or when it saw half as many requests late as were not
+ * sent, late being 10 ms or more and half of what the answers took, or more. Else they waited for a connection, of which
+ * the server keeps all busy. */
 #define LS_STRESS_SHORT_PERCENT 1.0
 #define LS_STRESS_SHORT_NS      UINT64_C(100000000)
 

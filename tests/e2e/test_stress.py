@@ -124,9 +124,10 @@ class Loads(Stress):
         self.assertGreaterEqual(ran.totals["connects"], 12)
 
     def slow(self):
+        """Beside what it takes to answer, a load engine that runs among other tests is not late."""
         def serve(conn, _):
             while head_of(conn):
-                time.sleep(0.02)
+                time.sleep(0.2)
                 conn.sendall(OK)
 
         return self.small(serve).url
@@ -164,7 +165,7 @@ class Loads(Stress):
         self.assertIn(ran.report["short_of"], ["connections"] if SLOW == 1 else ["connections", "time"], ran)
 
     def test_a_rate_that_the_server_cannot_take(self):
-        rate = repeats(5000)  # of which the server takes 100 at most
+        rate = repeats(5000)  # of which the server takes 10 at most
         ran = stress("-R", str(rate), "-d", "2s", "-c", "2", self.slow())
         self.falls_short(ran, "connections", "no connection was free")
         self.assertRegex(ran.err, r"asked for %d\.0 requests/s, reached \d+\.\d: \d+ of %d were due and never sent, " % (rate, 2 * rate))
@@ -173,13 +174,13 @@ class Loads(Stress):
         self.assertGreater(ran.report["latency_us"]["corrected"]["percentiles"]["p50"], 600e3)
 
     def test_a_number_that_cannot_be_sent_in_time(self):
-        ran = stress("-R", str(repeats(5000)), "-n", "200", "-c", "2", self.slow())
-        self.assertEqual(ran.totals["requests"], 200)
+        ran = stress("-R", str(repeats(5000)), "-n", "40", "-c", "2", self.slow())
+        self.assertEqual(ran.totals["requests"], 40)
         self.falls_short(ran, "connections", "the last one was sent ")
         self.assertGreater(ran.totals["behind_s"], 1)
 
     def test_a_threshold_missed_by_a_server_that_is_too_slow(self):
-        ran = stress("-R", str(repeats(5000)), "-d", "1s", "-c", "2", "--threshold", "p99 < 1ms", self.slow())
+        ran = stress("-R", str(repeats(5000)), "-d", "2s", "-c", "2", "--threshold", "p99 < 1ms", self.slow())
         self.falls_short(ran, "connections", "no connection was free", 99)
 
     def test_an_engine_that_stands_still(self):

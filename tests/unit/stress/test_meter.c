@@ -238,20 +238,30 @@ static void late_engine(void **state)
     assert_false(ls_stress_result_lags(&r));
 }
 
-/* 1000 requests were due, and `late` of them seen 20 ms late. */
-static ls_stress_short short_of(const char *what, uint64_t unsent, uint64_t behind_ms, int late, double wanted)
+/* 1000 requests were due, and `late` of them seen `late_ms` late; answers took answer_ms, 0: there were none. */
+static ls_stress_short short_beside(unsigned answer_ms, const char *what, uint64_t unsent, uint64_t behind_ms, int late,
+                                    unsigned late_ms, double wanted)
 {
     ls_stress_result r = {.config = sample_open_config(),
                           .duration_ns = SAMPLE_SECOND,
                           .unsent = unsent,
                           .behind_ns = behind_ms * 1000000,
                           .wanted = wanted,
+                          .sent = ls_histogram_open(),
                           .lag = ls_histogram_open()};
     if (strcmp(what, "number") == 0) r.config.requests = 1000;
-    for (int i = 0; i < 1000; i++) ls_histogram_record(r.lag, i < late ? 20000000 : 1000);
+    for (int i = 0; i < 1000; i++) ls_histogram_record(r.lag, i < late ? late_ms * UINT64_C(1000000) : 1000);
+    for (int i = 0; i < 99 && answer_ms > 0; i++)
+        ls_histogram_record(r.sent, i < 50 ? answer_ms * UINT64_C(1000000) : SAMPLE_SECOND);
     const ls_stress_short is_short = ls_stress_result_short(&r);
     ls_stress_result_close(&r);
     return is_short;
+}
+
+/* Late: 20 ms, beside answers in 1 ms. */
+static ls_stress_short short_of(const char *what, uint64_t unsent, uint64_t behind_ms, int late, double wanted)
+{
+    return short_beside(1, what, unsent, behind_ms, late, 20, wanted);
 }
 
 static void a_load_that_could_not_be_made(void **state)
@@ -269,6 +279,17 @@ static void a_load_that_could_not_be_made(void **state)
     assert_int_equal(short_of("number", 0, 100, 0, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS);
     assert_int_equal(short_of("number", 0, 100, 1, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS); /* 20 ms of 100 */
     assert_int_equal(short_of("number", 0, 100, 0, 1), LS_STRESS_SHORT_OF_TIME);
+
+    /* What is late by less than half of what an answer takes, the server keeps waiting longer. */
+    assert_int_equal(short_beside(38, "time", 100, 900, 50, 20, 0.1), LS_STRESS_SHORT_OF_TIME);
+    assert_int_equal(short_beside(44, "time", 100, 900, 1000, 20, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS);
+    assert_int_equal(short_beside(0, "time", 100, 900, 1000, 20, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS);
+    assert_int_equal(short_beside(1, "time", 100, 900, 1000, 9, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS);
+    /* It stood still for half of what is missing, whatever the answers took. */
+    assert_int_equal(short_beside(1000, "time", 100, 900, 1, 440, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS);
+    assert_int_equal(short_beside(1000, "time", 100, 900, 1, 460, 0.1), LS_STRESS_SHORT_OF_TIME);
+    assert_int_equal(short_beside(1000, "number", 0, 900, 1, 440, 0.1), LS_STRESS_SHORT_OF_CONNECTIONS);
+    assert_int_equal(short_beside(1000, "number", 0, 900, 1, 460, 0.1), LS_STRESS_SHORT_OF_TIME);
 
     ls_stress_result r = {.unsent = 100};
     assert_int_equal(ls_stress_result_short(&r), LS_STRESS_SHORT_NOT); /* a closed loop */
