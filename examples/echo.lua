@@ -40,9 +40,9 @@ ls.tcp(tonumber(address) or address, function(sock)
 end)
 
 -- Waits for a key without a thread that waits: the terminal is one more socket to be notified of.
+local keys
+
 local function watch_keys()
-  local keys = ls.notify(0, "in|hangup")
-  if not keys then return end -- a file, or nothing: only a signal stops it
   io.stdin:setvbuf("no") -- read no more than was asked for: what is left is told again
   while keys:wait() do
     local key = io.stdin:read(1)
@@ -57,6 +57,11 @@ local function watch_keys()
 end
 
 ls.once(function()
+  keys = ls.notify(0, "in|hangup") -- nil where it is a file, or nothing: only a signal stops it
   say("Processors: " .. ls.processors() .. ", threads: " .. ls.stats().threads)
-  ls.spawn(watch_keys)
+  if keys then watch_keys() end
+end)
+
+ls.on("drain", function()
+  if keys then keys:remove() end -- or it would be waited for
 end)

@@ -69,15 +69,16 @@ local function show()
 end
 
 -- One state prints for all: the counters are those of the whole server.
-local prints = false
+local prints, keys = false, nil
 ls.once(function()
   prints = true
   ls.every(3, show)
-  local keys = ls.notify(0, "in") -- nil where standard input is a file, or closed
+  keys = ls.notify(0, "in") -- nil where standard input is a file, or closed
   if keys and keys:wait() and io.stdin:read(1) then ls.stop() end
 end)
 ls.on("drain", function()
   if prints then show() end
+  if keys then keys:remove() end -- or the key would be waited for
 end)
 
 if http_sys then

@@ -120,8 +120,8 @@ class Site(E2E):
 class Responder(E2E):
     BODY = (b"0123456789" * 52)[:512]
 
-    def start(self):
-        return self.serve(source("responder.lua"), args=("http://127.0.0.1:0/", "http://127.0.0.1:0"), listeners=2)
+    def start(self, **kw):
+        return self.serve(source("responder.lua"), args=("http://127.0.0.1:0/", "http://127.0.0.1:0"), listeners=2, **kw)
 
     def counters(self, server, **at_least):
         """Wait until a printed line shows these counters."""
@@ -157,6 +157,17 @@ class Responder(E2E):
         master, slave = pty.openpty()
         try:
             self.key(slave, lambda _: os.write(master, b"x" if WINDOWS else b"x\n"))
+        finally:
+            os.close(master)
+            os.close(slave)
+
+    def test_a_signal_at_a_terminal_stops_it(self):
+        master, slave = pty.openpty()
+        try:
+            server = self.start(terminal=slave)
+            os.read(master, 1)  # it has begun: the first counters
+            server.signal()
+            self.assertEqual(server.wait(), 0, server.log())
         finally:
             os.close(master)
             os.close(slave)

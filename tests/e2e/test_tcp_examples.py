@@ -125,6 +125,18 @@ class Echo(Example):
             os.close(master)
             os.close(slave)
 
+    def test_signal_at_a_terminal(self):
+        """Where it waits for a key too."""
+        master, slave = pty.openpty()
+        try:
+            server = self.example("echo.lua", "127.0.0.1:0", "quiet", terminal=slave)
+            os.read(master, 1)  # it has begun: "Processors: ..."
+            server.signal(signal.SIGTERM)
+            self.assertEqual(server.wait(), 0, server.log())
+        finally:
+            os.close(master)
+            os.close(slave)
+
     def test_closed_standard_input_is_no_key(self):
         server = self.example("echo.lua", "127.0.0.1:0")
         time.sleep(0.3)
