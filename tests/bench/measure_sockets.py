@@ -119,6 +119,8 @@ def beside_others(server, open_load, seconds, clients, size):
         result = cpu_while(server, lambda: load.run(seconds))
         full = memory(server.pids())
         threads = sum(len(os.listdir(f"/proc/{pid}/task")) for pid in server.pids())
+        if server.group is not None:
+            result["charged"] = server.group.charged()
     result.update(threads=threads, resident=full[0], each=(full[0] - fresh[0]) / clients)
     return result
 

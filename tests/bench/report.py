@@ -75,7 +75,7 @@ ASKED = (
     ("S9: echoes lost or wrong", "stress-s9", "luaserve stress", "lost", None, 0, "count"),
 ) + tuple(
     (f"S8 / S7, {clients:,} clients: {what}", section, "luaserve echo.lua", field, "s7", 1.00, "ratio")
-    for field, what in (("us", "CPU per message"), ("resident", "resident memory"))
+    for field, what in (("us", "CPU per message"), ("charged", "memory"))
     for section, clients in S8_SECTIONS.items() if clients >= 100)
 UNITS = {  # how a value is written, and what it is divided by before
     "ratio": ("{:.3f}", 1),
@@ -97,12 +97,12 @@ def rounds_of(results, section, server):
 
 
 def values(results, section, server, field, divide_by=None):
-    """One value per round that was run; with `divide_by` the ratio of the two servers in that round."""
+    """One value per round that was run and has it; with `divide_by` the ratio of the two servers in that round."""
     found = []
     others = rounds_of(results, section, divide_by) if divide_by else None
     for i, one in enumerate(rounds_of(results, section, server)):
         other = others[i] if others and i < len(others) else None
-        if one is None or (divide_by and not other):
+        if field not in (one or {}) or (divide_by and field not in (other or {})):
             continue
         found.append(one[field] / other[field] if divide_by else one[field])
     return found
@@ -195,23 +195,27 @@ def churn_lines(results):
 def s8_lines(results):
     """S8 is luaserve with examples/echo.lua, S6 the one-to-one server, S7 the one with a thread per client."""
     names = {"luaserve echo.lua": "S8, completions", "s6": "S6, one to one", "s7": "S7, thread per client"}
-    rows = [("clients", "server", "us/message", "min..max", "messages/s", "threads", "resident MiB", "bytes/client",
-             "notes")]
+    rows = [("clients", "server", "us/message", "min..max", "messages/s", "threads", "charged MiB", "resident MiB",
+             "bytes/client", "notes")]
     for section, clients in S8_SECTIONS.items():
         for server in results.get(section, {}):
             runs = [one for one in rounds_of(results, section, server) if one]
             if not runs:
-                rows.append((f"{clients:,}", names[server], "-", "", "", "", "", "", "not measured"))
+                rows.append((f"{clients:,}", names[server], "-", "", "", "", "", "", "", "not measured"))
                 continue
+            charged = values(results, section, server, "charged")
             us, speed, threads, resident, each = (values(results, section, server, field) for field in
                                                   ("us", "per_second", "threads", "resident", "each"))
             failed = failures(results, section, server)
             rows.append((f"{clients:,}", names[server], f"{median(us):.2f}", f"{min(us):.2f}..{max(us):.2f}",
-                         f"{median(speed):,.0f}", f"{median(threads):,.0f}", f"{median(resident) / MIB:.1f}",
+                         f"{median(speed):,.0f}", f"{median(threads):,.0f}",
+                         f"{median(charged) / MIB:.1f}" if charged else "-", f"{median(resident) / MIB:.1f}",
                          f"{median(each):,.0f}",
                          "; ".join(([f"{failed} failed"] if failed else []) + generator_note(runs))))
-    title = "echo of 64 bytes, each server on one core: S8 beside S6 and S7 (memory while all are connected)"
-    return [title] + table(rows, (1, 8))
+    title = ["echo of 64 bytes, each server on one core: S8 beside S6 and S7, memory while all are connected",
+             "(charged: by the kernel to the server's control group, with threads' kernel stacks, sockets and page tables,",
+             "without pages of files that others had read before; resident: without the kernel's, with the C library's)"]
+    return title + table(rows, (1, 9))
 
 
 def stall_lines(results, section):
@@ -336,21 +340,22 @@ def warnings(results):
     return lines
 
 
-def render(results, rows):
-    parts = [cpu_lines(results, section) for section in CPU_SECTIONS if results.get(section)]
-    parts += [idle_lines(results, section) for section in IDLE_SECTIONS if results.get(section)]
-    if results.get("growth"):
-        parts.append(growth_lines(results))
-    if results.get("tcp-churn"):
-        parts.append(churn_lines(results))
-    if any(results.get(section) for section in S8_SECTIONS):
-        parts.append(s8_lines(results))
-    parts += [stall_lines(results, section) for section in ("stall-busy", "stall-block") if results.get(section)]
-    parts += [cost_lines(results, section) for section in COST_SECTIONS if results.get(section)]
-    for section, lines in (("stress-freeze", freeze_lines), ("stress-rate", rate_lines),
-                           ("stress-memory", stress_memory_lines), ("stress-s9", s9_lines)):
-        if results.get(section):
-            parts.append(lines(results))
-    parts.append(asked_lines(rows))
-    parts.append(warnings(results))
-    return "\n\n".join("\n".join(part) for part in parts if part)
+def section_lines(results, section):
+    """What a section gave, as soon as it is measured. The S8 sections are one table, for the closing."""
+    if section in CPU_SECTIONS:
+        return cpu_lines(results, section)
+    if section in IDLE_SECTIONS:
+        return idle_lines(results, section)
+    if section in COST_SECTIONS:
+        return cost_lines(results, section)
+    if section.startswith("stall"):
+        return stall_lines(results, section)
+    return {"growth": growth_lines, "tcp-churn": churn_lines, "stress-freeze": freeze_lines, "stress-rate": rate_lines,
+            "stress-memory": stress_memory_lines, "stress-s9": s9_lines}.get(section, lambda _: [])(results)
+
+
+def closing_lines(results, rows):
+    """The table of S8, the one of verdicts, and the warnings; an empty line after each."""
+    parts = [s8_lines(results) if any(results.get(section) for section in S8_SECTIONS) else [], asked_lines(rows),
+             warnings(results)]
+    return [line for part in parts if part for line in part + [""]]

@@ -17,6 +17,7 @@ import measure_stress
 import measure_windows
 import report
 import servers as catalogue_of
+from memory_group import MemoryGroup
 from servers import Failed, Unavailable
 
 EVERYBODY = ("luaserve", "nginx", "nginx-lua", "haproxy-lua", "bare-epoll", "bare-uring")
@@ -79,8 +80,10 @@ CPU sections have the server on one core and the load on another; a round asks e
 within each round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the
 server's processes, user and system, from the process clock. idle and growth read smaps_rollup; copies reads
 the server's own counter (ls.stats); the stall sections measure latency from the moment a request was meant to
-leave, with nothing pinned. Over plain sockets every byte that comes back is compared; the s8 sections have the echo
-server on completions beside the one-to-one server (s6) and the one with a thread per client (s7), each started anew.
+leave, with nothing pinned. Each section is printed when it is measured, and after Ctrl-C or SIGTERM the verdicts of
+those. Over plain sockets every byte that comes back is compared; the s8 sections have the echo
+server on completions beside the one-to-one server (s6) and the one with a thread per client (s7), each started anew,
+its memory charged to a control group (this wants root; without, only resident memory is told).
 The stress sections turn it round: the server is nginx (for s9 luaserve with examples/echo.lua), and what is measured
 is the generator, luaserve stress beside wrk.
 --windows measures hello from Lua in luaserve.exe under Wine, all of Wine's own processes counted, on our completion ports and
@@ -331,10 +334,11 @@ class Bench:
                 size, lines = catalogue_of.head_bytes(server.port)
                 self.heads[name] = {"bytes": size, "lines": lines}
 
-    def run(self):
+    def run(self, about):
         self.descriptors = machine.raise_descriptor_limit()
         if set(self.args.sections) & set(WEB_SECTIONS):
             self.measure_heads()
+        print(introduction(self.args, about, self.heads) + "\n", flush=True)
         for section in self.args.sections:
             began = time.monotonic()
             self.results[section] = {}
@@ -354,6 +358,8 @@ class Bench:
                 {"idle": self.idle, "growth": self.growth, "copies": self.copies, "idle-tcp": self.idle_tcp,
                  "tcp-churn": self.churn}[section]()
             self.say(f"{time.monotonic() - began:.0f} s")
+            if lines := report.section_lines(self.results, section):
+                print("\n".join(lines) + "\n", flush=True)
 
 
 def introduction(args, about, heads):
@@ -374,14 +380,17 @@ def introduction(args, about, heads):
     return "\n".join(lines)
 
 
-def end_on_signal(number, _frame):
-    sys.exit(128 + number)  # SystemExit: the servers are stopped on the way out
+def end_on_signal(_number, _frame):
+    """As Ctrl-C does, and once: timeout(1) says it to the program and to its group."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def main():
     args = parse_arguments()
-    signal.signal(signal.SIGTERM, end_on_signal)
-    signal.signal(signal.SIGHUP, end_on_signal)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end_on_signal)
     if not args.no_install:
         machine.install_missing()
     if args.windows:
@@ -393,21 +402,20 @@ def main():
     directory = tempfile.mkdtemp(prefix="luaserve-bench-")
     bench = Bench(args, luaserve, directory)
     try:
-        bench.run()
+        bench.run(about)
     except KeyboardInterrupt:
-        bench.problem("interrupted; the report has what was measured before")
+        bench.problem("interrupted; the verdicts are of what was measured before")
     finally:
         bench.stop_all()
+        MemoryGroup.unmount()
         shutil.rmtree(directory, ignore_errors=True)
 
     rows = report.judge(bench.results, args.sections)
-    print(introduction(args, about, bench.heads))
-    print()
-    print(report.render(bench.results, rows))
+    print("\n".join(report.closing_lines(bench.results, rows)))
     for name, reason in bench.left_out.items():
-        print(f"\nleft out: {name}: {reason}")
+        print(f"left out: {name}: {reason}")
     if bench.problems:
-        print("\nfailed to run, or with failures:\n  " + "\n  ".join(bench.problems))
+        print("failed to run, or with failures:\n  " + "\n  ".join(bench.problems))
     if args.json:
         options = collections.OrderedDict(sorted(vars(args).items()))
         with open(args.json, "w", encoding="utf-8") as file:

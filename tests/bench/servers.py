@@ -11,12 +11,16 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import time
+
+from memory_group import MemoryGroup
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
 CONNECTIONS = 16384
 BACKEND = "bare-echo backend"  # what the proxies stand before
+MEMORY_GROUPED = ("luaserve echo.lua", "s6", "s7")
 HAPROXY_CONNECTIONS_MAX = 9900  # it wants two descriptors for each
 
 
@@ -99,12 +103,13 @@ ANSWERS = {  # does it answer as what it is to be?
 
 class Server:
     """One server program. `make(directory, port)` writes its configuration and returns its argument list. `kind` is
-    a key of ANSWERS."""
+    a key of ANSWERS. `grouped`: its memory is charged to a group of its own, where that can be had."""
 
-    def __init__(self, name, make, cpu, directory, kind="http"):
-        self.name, self.make, self.cpu, self.kind = name, make, cpu, kind
+    def __init__(self, name, make, cpu, directory, kind="http", grouped=False):
+        self.name, self.make, self.cpu, self.kind, self.grouped = name, make, cpu, kind, grouped
         self.directory = os.path.join(directory, name.replace(" ", "-"))
         self.process = None
+        self.group = None
         self.port = None
 
     def start(self):
@@ -113,9 +118,15 @@ class Server:
         argv = self.make(self.directory, self.port)
         if self.cpu is not None:
             argv = ["taskset", "-c", str(self.cpu)] + argv
+        if self.grouped:
+            try:
+                self.group = MemoryGroup()
+            except OSError as reason:
+                print(f"  {self.name}: {reason}", file=sys.stderr)
         with open(os.path.join(self.directory, "output"), "wb") as output:
             self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                            start_new_session=True, cwd=self.directory)
+                                            start_new_session=True, cwd=self.directory,
+                                            preexec_fn=self.group.enter if self.group else None)
         self.wait_ready()
         return self
 
@@ -124,7 +135,7 @@ class Server:
         while time.monotonic() < until:
             if self.process.poll() is not None:
                 status = self.process.returncode
-                self.process = None
+                self.stop()
                 raise (Unavailable if status == 3 else Failed)(f"{self.name}: ended with {status}: {self.output()}")
             try:
                 if ANSWERS[self.kind](self):
@@ -180,6 +191,9 @@ class Server:
             pass
         self.process.wait()
         self.process = None
+        if self.group is not None:
+            self.group.close()
+            self.group = None
 
 
 def luaserve(program, threads=None, site=os.path.join(HERE, "bench.lua"), more=(), backend="epoll"):
@@ -298,7 +312,8 @@ def catalogue(directory, luaserve_program, build, cpu, load_cpu):
         "s7": (bare(os.path.join(build, "s7")), "tcp"),
     }
     servers = {name: Server(name, make, where, directory) for name, (make, where) in web.items()}
-    servers.update((name, Server(name, make, cpu, directory, kind)) for name, (make, kind) in echo.items())
+    servers.update((name, Server(name, make, cpu, directory, kind, name in MEMORY_GROUPED))
+                   for name, (make, kind) in echo.items())
     servers[BACKEND] = backend
     return servers
 
