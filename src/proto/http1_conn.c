@@ -335,14 +335,16 @@ static enum after skip_body(ls_seat *seat, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     set_phase(c, LS_H1_SKIPPING);
-    c->stream.actor = NULL;
     c->looping = false;
     int err = LS_DONE;
     while (!e->x.body_done) {
         ls_slice part;
         err = ls_http1_body_take(c, &part);
         if (err == LS_EAGAIN) {
-            /* First the answer, which may be what the client waits for: one operation at a time. */
+            /* First the answer, which may be what the client waits for: one operation at a time. Only now may another
+             * thread have it: when all of the body is there already, the next handler starts beside a send that is
+             * pending, and what follows that send must meet it in its actor. */
+            c->stream.actor = NULL;
             err = e->x.gone != 0 ? e->x.gone : e->read_error;
             if (err == LS_OK) err = ls_http1_send_out(seat, c);
             if (err == LS_DONE) err = ls_http1_body_receive(seat, c);
@@ -396,7 +398,9 @@ static enum after after_exchange(ls_seat *seat, ls_http1_conn *c)
 static void leave_suspended(ls_seat *seat, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if (!c->stream.rx_pending && !c->stream.tx_pending) ls_stream_deadline(&c->stream, UINT64_MAX, 0);
+    const bool pending = c->stream.rx_pending || c->stream.tx_pending;
+    assert(!pending || c->stream.actor == e->x.actor); /* a send that goes on by itself comes to that one again */
+    if (!pending) ls_stream_deadline(&c->stream, UINT64_MAX, 0);
     if (c->stream.out != NULL && !c->stream.tx_pending) (void)ls_http1_flush(seat, &e->x);
 }
 

@@ -6,7 +6,12 @@
  *                  \_________________________________________  LAST (the same, then close)
  *
  * The owner of a connection is whoever runs its packet; in HANDLING the packets are pinned to the exchange's actor. There
- * a receive and a send may be pending at once. Behind it one operation at a time is: ENDING waits for the end of
+ * a receive and a send may be pending at once, the send also from the exchange before, which had the same actor: so
+ *
+ *     HANDLING and something is pending  =>  stream.actor is the exchange's
+ *
+ * because a send that goes on with what was queued behind it is posted for stream.actor. Whoever sets that to NULL sends, and
+ * begins no exchange before all has left. Behind HANDLING one operation at a time is: ENDING waits for the end of
  * a receive that somebody posted who has not waited for it (a job that reads the body of a request already answered). */
 #ifndef LS_PROTO_HTTP1_INNER_H
 #define LS_PROTO_HTTP1_INNER_H

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 
-from luaserve_e2e import E2E, SANITIZER, Closed, Conn, chunked, main, request
+from luaserve_e2e import E2E, SANITIZER, Closed, Conn, chunked, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -24,6 +24,8 @@ app:post("/relay", function(req, res) for piece in req:chunks() do res:write(pie
 app:get("/parts", function(req, res) for i = 1, 20 do res:write(("p"):rep(5000)); if i % 5 == 0 then ls.sleep(0.001) end end end)
 app:get("/big", function() return ("b"):rep(1000):rep(300) end)
 app:get("/shared", function() return shared end)
+app:post("/unread", function(req, res) for _ = 1, 5 do res:write(("u"):rep(4000)) end end)
+app:get("/nap", function() ls.sleep(0); return "napped" end)
 app:get("/error", function() error("under load") end)
 app:get("/spawn", function()
   local a, b = ls.spawn(function() ls.sleep(0.001); return 1 end), ls.spawn(function() return 2 end)
@@ -146,6 +148,23 @@ class Load(E2E):
         self.assertEqual(bad, [], server.log()[-3000:])
         self.assertEqual(status, 0, server.log()[-3000:])
         self.assertGreater(counts[0], 50)
+
+    def test_answers_on_their_way_while_the_next_request_waits(self):
+        """The end of an answer to a request whose body nobody read is still being sent when the next handler waits, and
+        when that one answers."""
+        server = self.serve(SITE, flags=("--threads", "4"))
+        asked = (request("POST", "/unread", (), b"b" * 100) + request("GET", "/nap")) * 4
+
+        def client():
+            with server.connect() as conn:
+                for _ in range(50):
+                    conn.send(asked)
+                    for _ in range(4):
+                        self.assertEqual(len(conn.response("POST").body), 20000)
+                        self.assertEqual(conn.response().text, "napped")
+
+        in_parallel([client] * 16)
+        server.stop()
 
     def test_states_and_sleepers(self):
         """Many sleeping handlers at once, woken in their own states by any thread, while connections come and go."""

@@ -304,6 +304,62 @@ static void the_answer_does_not_wait_for_the_rest_of_the_body(void **state)
     rig_close(r);
 }
 
+enum { PARTS_QUEUED = 12, PART_BYTES = LS_BLOCK_LARGE };
+
+/* The first request: more than the system takes, all of it queued, the body left. The second waits before it says anything. */
+static void parts_then_wait(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    if (r->starts == 1) {
+        for (int i = 0; i < PARTS_QUEUED; i++) {
+            ls_block *block = ls_block_get(seat->pool, PART_BYTES);
+            assert_non_null(block);
+            memset(block->data, 'p', PART_BYTES);
+            ls_slice part = ls_slice_of(block, 0, PART_BYTES);
+            ls_block_drop(block);
+            assert_int_equal(x->transport->write(seat, x, &part, 1), LS_DONE);
+        }
+        assert_int_equal(x->transport->finish(seat, x), LS_DONE);
+        rig_end(r, seat, x);
+    } else if (!r->begun) {
+        r->begun = true;
+    } else {
+        ignore(r, seat, x);
+    }
+}
+
+/* The answer before it goes out while the next request's handler waits: until that one has ended no other thread may have a
+ * packet of the connection, however many sends it takes. */
+static void what_is_sent_while_the_next_handler_waits_is_pinned_to_it(void **state)
+{
+    static const char requests[] = POST "Content-Length: 5\r\n\r\nhello" POST "Content-Length: 0\r\n\r\n";
+    rig *r = rig_open(parts_then_wait, 0);
+    ls_packet packet;
+    int sends = 0;
+    (void)state;
+    r->config.write_bytes_high = RIG_TEXT_MAX;
+    rig_connect(r);
+    net_write(r->theirs, requests, sizeof requests - 1);
+    rig_pump(r);
+    assert_int_equal(r->starts, 2);
+    assert_non_null(r->x);
+    for (size_t before = SIZE_MAX; before != r->text_len;) {
+        before = r->text_len;
+        rig_read(r);
+        while (ls_port_wait(r->place.port, &r->place.seat, &packet, 1, 0) > 0) {
+            assert_ptr_equal(packet.op->actor, &r->actor);
+            ls_packet_dispatch(&r->place.seat, &packet);
+            sends++;
+        }
+    }
+    assert_true(sends > 0); /* else nothing was under way when the second began */
+    assert_true(r->text_len > (size_t)PARTS_QUEUED * PART_BYTES);
+    assert_memory_equal(r->text + r->text_len - 7, "\r\n0\r\n\r\n", 7);
+    (void)rig_take(r);
+    rig_resume(r);
+    assert_string_equal(rig_take(r), NOTHING);
+    rig_close(r);
+}
+
 static void a_long_body_that_nobody_reads_ends_the_connection(void **state)
 {
     (void)state;
@@ -468,6 +524,7 @@ int main(void)
         cmocka_unit_test(continue_is_not_sent_behind_the_head_of_the_answer),
         cmocka_unit_test(a_short_body_is_skipped),
         cmocka_unit_test(the_answer_does_not_wait_for_the_rest_of_the_body),
+        cmocka_unit_test(what_is_sent_while_the_next_handler_waits_is_pinned_to_it),
         cmocka_unit_test(a_long_body_that_nobody_reads_ends_the_connection),
         cmocka_unit_test(only_what_was_left_counts_as_unread),
         cmocka_unit_test(a_body_that_is_too_slow),
