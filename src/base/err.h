@@ -46,7 +46,7 @@ const char *ls_err_name(int err);
 /* One line for people, without a full stop. Static text. */
 const char *ls_err_text(int err);
 
-/* The code for an errno value (errno(3)); LS_ESYS where the table has none. In err_posix.c or err_win32.c. */
+/* The code for an errno value (errno(3)); LS_ESYS where the table has none. */
 int ls_err_from_errno(int system_errno);
 
 #endif

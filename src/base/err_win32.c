@@ -1,13 +1,10 @@
-/* err_win32.c - the one table of Win32 and Winsock error numbers, and how errno values and NTSTATUS find into it. Pure; any
- * thread.
+/* err_win32.c - the one table of Win32 and Winsock error numbers, and how an NTSTATUS finds into it. Pure; any thread.
  *
  * A socket operation that fails at once says so with a Winsock number (WSAGetLastError); one that fails later completes
  * with an NTSTATUS, which the system turns into a Win32 number, not a Winsock one (RtlNtStatusToDosError). */
 #include <windows.h>
 #include <winsock2.h>
 #include <winternl.h>
-
-#include <errno.h>
 
 #include "base/err_win32.h"
 
@@ -121,52 +118,4 @@ int ls_err_from_status(uint32_t status)
     const int known = (int)status;
     if (known == CANCELLED || known == HANDLES_CLOSED || known == LOCAL_DISCONNECT) return LS_ECANCELED;
     return ls_err_from_win32(RtlNtStatusToDosError((NTSTATUS)status));
-}
-
-int ls_err_from_errno(int system_errno)
-{
-    switch (system_errno) {
-    case 0: return LS_OK;
-    case ENOMEM:
-    case ENOBUFS: return LS_ENOMEM;
-    case EINVAL:
-    case EBADF:
-    case EFAULT:
-    case ENOTSOCK: return LS_EINVAL;
-    case ECANCELED: return LS_ECANCELED;
-    case ETIMEDOUT: return LS_ETIMEDOUT;
-    case ENOTCONN: return LS_ECLOSED;
-    case ECONNRESET:
-    case ECONNABORTED: return LS_ERESET;
-    case EPIPE: return LS_EPIPE;
-    case ECONNREFUSED: return LS_EREFUSED;
-    case EHOSTUNREACH:
-    case ENETUNREACH:
-    case ENETDOWN: return LS_EUNREACH;
-    case EADDRINUSE: return LS_EADDRINUSE;
-    case EADDRNOTAVAIL: return LS_EADDRNOTAVAIL;
-    case EACCES:
-    case EPERM: return LS_EACCES;
-    case EMFILE:
-    case ENFILE: return LS_EMFILE;
-    case ENAMETOOLONG: return LS_ELIMIT;
-    case EPROTO: return LS_EPROTO;
-    case ENOENT:
-    case ENOTDIR: return LS_ENOENT;
-    case EISDIR: return LS_EISDIR;
-    case ENOSPC: return LS_ENOSPC;
-    case EIO: return LS_EIO;
-    case EEXIST: return LS_EEXIST;
-    case ENOSYS:
-    case EOPNOTSUPP:
-    case EAFNOSUPPORT:
-    case EPROTONOSUPPORT: return LS_ENOTSUP;
-    case EBUSY: return LS_EBUSY;
-    case EAGAIN:
-    case EWOULDBLOCK:
-    case EINPROGRESS:
-    case EALREADY: return LS_EAGAIN;
-    case EMSGSIZE: return LS_EMSGSIZE;
-    default: return LS_ESYS;
-    }
 }

@@ -22,6 +22,7 @@
 #include "proto/http1.h"
 #include "proto/httpsys.h"
 #include "script/site.h"
+#include "server/addresses.h"
 #include "server/limits.h"
 #include "server/signals.h"
 #include "server/udp_sockets.h"
@@ -31,7 +32,6 @@ enum {
     DRAIN_FRESH_MS = 1000, /* what a connection that has sent nothing yet is given */
     DISCONNECT_MS = 3000,  /* what closing connections are given once all handlers have ended */
     SPARES_DEFAULT = 6,    /* spare threads beyond one for each running one */
-    PORT_TRIES = 16,       /* to find a free port on both loopback addresses */
     DESCRIPTORS_OURS = 64, /* beside the connections' */
     SOCKETS_MAX = 1 << 25, /* that a port is ever asked for */
 };
@@ -163,25 +163,34 @@ static ls_site_settings settle(const ls_server_options *options, const ls_site_s
     return s;
 }
 
-static int open_endpoint(ls_server *server, unsigned index, const ls_addr *at)
+/* A listener of the site, for ls_addresses_open. */
+typedef struct opening {
+    ls_server *server;
+    unsigned index;
+} opening;
+
+static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
 {
+    const opening *what = user;
+    ls_server *server = what->server;
+    const unsigned index = what->index;
     const ls_site_settings *settings = &server->settings;
     const ls_site_listener *wanted = ls_site_listener_get(server->site, index);
     const uint32_t backlog = wanted->backlog != 0 ? wanted->backlog : settings->backlog;
     endpoint opened = {.kind = wanted->kind};
     ls_accepted_fn *accepted = ls_tcp_accepted;
-    void *user;
+    void *context;
     int err;
     if (wanted->kind == LS_SITE_TCP) {
-        user = ls_site_tcp_server(server->site, index, &server->gate);
+        context = ls_site_tcp_server(server->site, index, &server->gate);
     } else {
         err = ls_http1_open(server->port, &wanted->http, ls_site_http_handler(server->site, index), &server->gate,
                             settings->threads_max, &opened.http);
         if (err < 0) return err;
         accepted = ls_http1_accepted;
-        user = opened.http;
+        context = opened.http;
     }
-    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->gate, accepted, user,
+    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->gate, accepted, context,
                            &opened.listener);
     if (err < 0) {
         if (opened.http != NULL) ls_http1_close(opened.http);
@@ -189,6 +198,7 @@ static int open_endpoint(ls_server *server, unsigned index, const ls_addr *at)
     }
     if (opened.http != NULL) ls_http1_local(opened.http, ls_listener_addr(opened.listener));
     server->endpoints[server->endpoint_count++] = opened;
+    *port = ls_listener_addr(opened.listener)->port;
     return LS_OK;
 }
 
@@ -202,21 +212,10 @@ static void close_last_endpoint(ls_server *server)
     *e = (endpoint){0};
 }
 
-/* Both loopback addresses with one port. A machine without IPv6 has only the first. */
-static int open_loopback(ls_server *server, unsigned index, uint16_t port, ls_addr *at)
+static void close_opened(void *user)
 {
-    int err = LS_EADDRINUSE;
-    for (int tries = port == 0 ? PORT_TRIES : 1; tries > 0; tries--) {
-        (void)ls_addr_parse("127.0.0.1", port, at);
-        if ((err = open_endpoint(server, index, at)) < 0) return err;
-        uint16_t picked = ls_listener_addr(server->endpoints[server->endpoint_count - 1].listener)->port;
-        (void)ls_addr_parse("::1", picked, at);
-        err = open_endpoint(server, index, at);
-        if (err == LS_OK || err == LS_EADDRNOTAVAIL || err == LS_ENOTSUP) return LS_OK;
-        close_last_endpoint(server);
-        if (err != LS_EADDRINUSE) break;
-    }
-    return err;
+    const opening *what = user;
+    close_last_endpoint(what->server);
 }
 
 static int open_httpsys(ls_server *server, unsigned index, char *message, size_t message_bytes)
@@ -245,20 +244,14 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
     if (wanted->kind == LS_SITE_HTTPSYS) return open_httpsys(server, index, message, message_bytes);
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr at;
-    int err;
-    if (wanted->host[0] == '\0') {
-        err = open_loopback(server, index, wanted->port, &at);
-    } else if ((err = ls_addr_parse(wanted->host, wanted->port, &at)) < 0) {
+    int err = wanted->host[0] != '\0' ? ls_addr_parse(wanted->host, wanted->port, &at) : LS_OK;
+    if (err < 0)
         return explain(err, message, message_bytes,
                        "%s: cannot listen on \"%s\": give an address such as \"127.0.0.1\" or \"::1\", or \"*\"",
                        wanted->where, wanted->host);
-    } else {
-        err = open_endpoint(server, index, &at);
-        if (strcmp(wanted->host, "*") == 0 && (err == LS_ENOTSUP || err == LS_EADDRNOTAVAIL)) {
-            (void)ls_addr_parse("0.0.0.0", wanted->port, &at); /* no IPv6 on this machine */
-            err = open_endpoint(server, index, &at);
-        }
-    }
+    opening what = {server, index};
+    const ls_address_opener opener = {&what, open_endpoint, close_opened};
+    err = ls_addresses_open(&opener, wanted->host, wanted->port, &at);
     if (err < 0)
         return explain(err, message, message_bytes, "%s: cannot listen on %s: %s", wanted->where,
                        ls_addr_text(&at, text), ls_err_text(err));

@@ -3,49 +3,37 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
+#include "server/addresses.h"
 
-enum { PORT_TRIES = 16 }; /* to find a free port on both loopback addresses */
+/* A ls.udp of the site, for ls_addresses_open. */
+typedef struct opening {
+    ls_udp_sockets *sockets;
+    ls_site *site;
+    unsigned index;
+    ls_port *port;
+} opening;
 
-static int open_one(ls_udp_sockets *sockets, ls_site *site, unsigned index, ls_port *port, const ls_addr *at)
+static int open_one(void *user, const ls_addr *at, uint16_t *port)
 {
-    const ls_site_udp *wanted = ls_site_udp_get(site, index);
+    const opening *what = user;
     ls_udp *udp;
-    int err = ls_udp_open(port, &wanted->setup, at, ls_site_udp_batch, ls_site_udp_user(site, index), &udp);
-    if (err == LS_OK) sockets->at[sockets->count++] = udp;
-    return err;
+    const int err = ls_udp_open(what->port, &ls_site_udp_get(what->site, what->index)->setup, at, ls_site_udp_batch,
+                                ls_site_udp_user(what->site, what->index), &udp);
+    if (err < 0) return err;
+    what->sockets->at[what->sockets->count++] = udp;
+    *port = ls_udp_addr(udp)->port;
+    return LS_OK;
 }
 
-static void close_last(ls_udp_sockets *sockets, ls_port *port)
+static void close_one(void *user)
 {
-    ls_seat seat = {.port = port}; /* nobody runs yet */
-    ls_udp *udp = sockets->at[--sockets->count];
+    const opening *what = user;
+    ls_seat seat = {.port = what->port}; /* nobody runs yet */
+    ls_udp *udp = what->sockets->at[--what->sockets->count];
     ls_udp_close(&seat, udp);
     ls_udp_free(udp);
-}
-
-static bool no_such_family(int err)
-{
-    return err == LS_EADDRNOTAVAIL || err == LS_ENOTSUP;
-}
-
-/* Both loopback addresses with one port. A machine without IPv6 has only the first. */
-static int open_loopback(ls_udp_sockets *sockets, ls_site *site, unsigned index, ls_port *port, ls_addr *at)
-{
-    const uint16_t wanted = ls_site_udp_get(site, index)->port;
-    int err = LS_EADDRINUSE;
-    for (int tries = wanted == 0 ? PORT_TRIES : 1; tries > 0; tries--) {
-        (void)ls_addr_parse("127.0.0.1", wanted, at);
-        if ((err = open_one(sockets, site, index, port, at)) < 0) return err;
-        (void)ls_addr_parse("::1", ls_udp_addr(sockets->at[sockets->count - 1])->port, at);
-        err = open_one(sockets, site, index, port, at);
-        if (err == LS_OK || no_such_family(err)) return LS_OK;
-        close_last(sockets, port);
-        if (err != LS_EADDRINUSE) break;
-    }
-    return err;
 }
 
 int ls_udp_sockets_open(ls_udp_sockets *sockets, ls_site *site, ls_port *port, char *message, size_t message_bytes)
@@ -60,21 +48,16 @@ int ls_udp_sockets_open(ls_udp_sockets *sockets, ls_site *site, ls_port *port, c
         const ls_site_udp *wanted = ls_site_udp_get(site, i);
         const unsigned before = sockets->count;
         ls_addr at;
-        int err = LS_OK;
-        if (wanted->host[0] == '\0') {
-            err = open_loopback(sockets, site, i, port, &at);
-        } else if ((err = ls_addr_parse(wanted->host, wanted->port, &at)) < 0 || at.family == LS_ADDR_UNIX) {
+        int err = wanted->host[0] != '\0' ? ls_addr_parse(wanted->host, wanted->port, &at) : LS_OK;
+        if (err < 0 || (wanted->host[0] != '\0' && at.family == LS_ADDR_UNIX)) {
             (void)snprintf(message, message_bytes,
                            "%s: cannot receive on \"%s\": give an address such as \"127.0.0.1\" or \"::1\", or \"*\"",
                            wanted->where, wanted->host);
             return err < 0 ? err : LS_EINVAL;
-        } else {
-            err = open_one(sockets, site, i, port, &at);
-            if (strcmp(wanted->host, "*") == 0 && no_such_family(err)) {
-                (void)ls_addr_parse("0.0.0.0", wanted->port, &at); /* no IPv6 on this machine */
-                err = open_one(sockets, site, i, port, &at);
-            }
         }
+        opening what = {sockets, site, i, port};
+        const ls_address_opener opener = {&what, open_one, close_one};
+        err = ls_addresses_open(&opener, wanted->host, wanted->port, &at);
         if (err < 0) {
             (void)snprintf(message, message_bytes, "%s: cannot receive on udp://%s: %s", wanted->where,
                            ls_addr_text(&at, text),

@@ -33,6 +33,8 @@ static void errno_values_find_their_code(void **state)
     assert_int_equal(ls_err_from_errno(ECONNRESET), LS_ERESET);
     assert_int_equal(ls_err_from_errno(EADDRINUSE), LS_EADDRINUSE);
     assert_int_equal(ls_err_from_errno(EAGAIN), LS_EAGAIN);
+    assert_int_equal(ls_err_from_errno(EWOULDBLOCK), LS_EAGAIN);
+    assert_int_equal(ls_err_from_errno(ENOTCONN), LS_ECLOSED);
     assert_int_equal(ls_err_from_errno(ENOTDIR), LS_ENOENT);
     assert_int_equal(ls_err_from_errno(EISDIR), LS_EISDIR);
     assert_int_equal(ls_err_from_errno(ENOSPC), LS_ENOSPC);
