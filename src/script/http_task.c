@@ -320,11 +320,11 @@ static void http_ended(ls_seat *seat, ls_task *task, int status, int count)
     http_failure f = {task->state, x, r, task->co, false, NULL};
     const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref;
     f.retry = r != NULL && !r->failing && x->answer == LS_ANSWER_NONE && x->gone == 0 && r->body_error == LS_OK;
-    const int described = ls_state_protected(f.state, seat, http_describe, &f);
+    const int described = ls_state_report(f.state, seat, http_describe, &f);
     ls_task_release(seat, task, false);
     if (described != LUA_OK) {
         f.co = NULL;
-        if (ls_state_protected(f.state, seat, http_describe, &f) != LUA_OK) {
+        if (ls_state_report(f.state, seat, http_describe, &f) != LUA_OK) {
             char name[256];
             log_name(x, name);
             ls_log(LS_LOG_ERROR, "%s: not enough memory", name);

@@ -148,6 +148,16 @@ int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *w
     return status;
 }
 
+int ls_state_report(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with)
+{
+    const size_t room = SIZE_MAX - state->bytes_max,
+                 more = room < LS_STATE_REPORT_BYTES ? room : LS_STATE_REPORT_BYTES;
+    state->bytes_max += more;
+    const int status = ls_state_protected(state, seat, fn, with);
+    state->bytes_max -= more;
+    return status;
+}
+
 /* ---- open -------------------------------------------------------------------------------------------------- */
 
 static void preload(lua_State *L)

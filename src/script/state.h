@@ -120,6 +120,10 @@ void ls_state_close(ls_state *state);
  * any, is dropped. LUA_OK or the status of the error. No task runs; those that fn wakes, or a finalizer, run later. */
 int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with);
 
+/* The same, to tell of an error: with LS_STATE_REPORT_BYTES more than scripts may use, for what has used up all of them. */
+enum { LS_STATE_REPORT_BYTES = 65536 };
+int ls_state_report(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with);
+
 /* The slot of a thread. */
 ls_slot *ls_state_slot(ls_state *state, const ls_seat *seat);
 

@@ -152,7 +152,7 @@ static int log_error_protected(lua_State *L)
 void ls_task_log_error(ls_seat *seat, ls_task *task, const char *what)
 {
     task_error error = {task, what};
-    if (ls_state_protected(task->state, seat, log_error_protected, &error) != LUA_OK)
+    if (ls_state_report(task->state, seat, log_error_protected, &error) != LUA_OK)
         ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
 }
 
