@@ -42,11 +42,11 @@ struct ls_stream {
     _Atomic uint64_t deadline_ms; /* ls_clock_coarse_ms; UINT64_MAX: none */
     _Atomic uint64_t timer_ms;    /* what the timer is armed for; 0: it is not */
     _Atomic uint32_t stall_ms; /* not 0: the deadline is no earlier than so long after the last progress of a send */
-    uint32_t generation;       /* of sock */
     _Atomic uint8_t refs;      /* the owner until closed; the timer while armed */
     _Atomic bool closing;
-    _Atomic bool expired; /* the deadline passed: what is cancelled was timed out */
-    bool rx_pending, tx_pending, lingering;
+    _Atomic bool expired;                   /* the deadline passed: what is cancelled was timed out */
+    uint32_t generation;                    /* of sock */
+    bool rx_pending, tx_pending, lingering; /* no atomic in their word: compilers read two of them as one */
 };
 
 /* Take over a descriptor (closed on failure as well). Operations and the timer may be used from now on. */

@@ -203,6 +203,7 @@ static void a_load_that_could_not_be_made(void **state)
                               .unsent = rows[i].unsent,
                               .behind_ns = SAMPLE_SECOND,
                               .wanted = rows[i].wanted,
+                              .sent = ls_histogram_open(),
                               .lag = ls_histogram_open(),
                               .thresholds = &threshold,
                               .threshold_count = 1};
@@ -212,6 +213,7 @@ static void a_load_that_could_not_be_made(void **state)
             assert_null(ls_stress_failure_text(text, sizeof text, &r));
         else
             assert_has(ls_stress_failure_text(text, sizeof text, &r), rows[i].text);
+        ls_histogram_close(r.sent);
         ls_histogram_close(r.lag);
     }
 }
