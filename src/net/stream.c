@@ -49,7 +49,7 @@ int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls
     s->actor = NULL;
     s->out = NULL;
     s->generation = ls_sock_generation(s->sock);
-    s->rx_pending = s->tx_pending = s->lingering = false;
+    s->rx_pending = s->tx_pending = s->lingering = s->aborted = false;
     s->rx.done = received;
     memset(&s->timer, 0, sizeof s->timer);
     s->timer.op.done = timer_fired;
@@ -407,7 +407,9 @@ int ls_stream_flush(ls_seat *seat, ls_stream *s)
 
 void ls_stream_abort(ls_stream *s)
 {
-    if (s->tx_pending) ls_op_cancel(s->sock, &s->out->tx);
+    if (!s->tx_pending) return;
+    s->aborted = true; /* its packet may be on the way, and more be queued behind it */
+    ls_op_cancel(s->sock, &s->out->tx);
 }
 
 void ls_stream_discard(ls_stream *s)
@@ -419,7 +421,8 @@ static void sent(ls_seat *seat, ls_op *op)
 {
     ls_stream *s = LS_CONTAINER(op, ls_outq, tx)->stream;
     int64_t result = op->result;
-    s->tx_pending = false;
+    const bool aborted = s->aborted;
+    s->tx_pending = s->aborted = false;
     if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
         if (!s->rx_pending) end(seat, s);
         return;
@@ -428,8 +431,13 @@ static void sent(ls_seat *seat, ls_op *op)
     if (result < 0) {
         err = (int)outcome(s, result);
         drop_queue(s);
+    } else if (sent_some(s)) {
+        err = LS_DONE;
+    } else if (aborted) {
+        err = LS_ECANCELED;
+        drop_queue(s);
     } else {
-        err = sent_some(s) ? LS_DONE : ls_stream_flush(seat, s);
+        err = ls_stream_flush(seat, s);
     }
     if (err != LS_PENDING) s->proto->sent(seat, s, err);
 }

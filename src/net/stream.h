@@ -47,6 +47,7 @@ struct ls_stream {
     _Atomic bool expired;                   /* the deadline passed: what is cancelled was timed out */
     uint32_t generation;                    /* of sock */
     bool rx_pending, tx_pending, lingering; /* no atomic in their word: compilers read two of them as one */
+    bool aborted;                           /* the pending send was: nothing is sent behind it */
 };
 
 /* Take over a descriptor (closed on failure as well). Operations and the timer may be used from now on. */
@@ -84,7 +85,8 @@ size_t ls_stream_queued(const ls_stream *s); /* bytes, those being sent included
  * included. LS_E*: the queue is dropped. */
 int ls_stream_flush(ls_seat *seat, ls_stream *s);
 
-/* Cancel the pending send, if there is one: proto->sent comes with LS_ECANCELED, or all had left in that moment. */
+/* Cancel the pending send, if there is one: proto->sent comes with LS_ECANCELED, and what is queued is dropped; or all had
+ * left in that moment. */
 void ls_stream_abort(ls_stream *s);
 
 /* Drop what is queued, without a callback. Nothing is being sent, or no thread runs any more and the port is closed. */

@@ -340,6 +340,45 @@ static void a_peer_that_is_gone_drops_the_queue(void **state)
     net_close(&place);
 }
 
+/* The packet of the send may be on its way when it is aborted. Nobody reads what is behind it, so a send of that would
+ * last. */
+static void an_abort_that_comes_late_drops_what_is_behind(void **state)
+{
+    static char room[65536];
+    net_place place;
+    wire l;
+    ls_packet packet;
+    int n;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    block_the_send(&l);
+    block_the_send(&l);
+    while ((n = ls_port_wait(place.port, &place.seat, &packet, 1, 0)) == 0)
+        (void)recv(l.theirs, room, sizeof room, MSG_DONTWAIT);
+    assert_int_equal(n, 1);
+    ls_stream_abort(&l.s);
+    ls_packet_dispatch(&place.seat, &packet);
+    assert_int_equal(l.sent, 1);
+    assert_int_equal(l.sent_err, LS_ECANCELED);
+    assert_null(l.s.out);
+    assert_int_equal(blocks_live(&place), 0);
+
+    block_the_send(&l); /* one that is in time */
+    ls_stream_abort(&l.s);
+    step(&place);
+    assert_int_equal(l.sent, 2);
+    assert_int_equal(l.sent_err, LS_ECANCELED);
+    block_the_send(&l); /* what is sent later is not meant */
+    while (ls_port_wait(place.port, &place.seat, &packet, 1, 0) == 0)
+        (void)recv(l.theirs, room, sizeof room, MSG_DONTWAIT);
+    ls_packet_dispatch(&place.seat, &packet);
+    assert_int_equal(l.sent, 3);
+    assert_int_equal(l.sent_err, LS_OK);
+    wire_close(&l);
+    net_close(&place);
+}
+
 /* ---- deadlines ---------------------------------------------------------------------------------------------- */
 
 static void a_receive_ends_at_its_deadline(void **state)
@@ -613,6 +652,7 @@ int main(void)
         cmocka_unit_test(adjacent_commits_are_one_slice),
         cmocka_unit_test(no_memory_leaves_the_queue_as_it_was),
         cmocka_unit_test(a_peer_that_is_gone_drops_the_queue),
+        cmocka_unit_test(an_abort_that_comes_late_drops_what_is_behind),
         cmocka_unit_test(a_receive_ends_at_its_deadline),
         cmocka_unit_test(a_deadline_that_passed_meets_what_is_posted_later),
         cmocka_unit_test(a_later_deadline_leaves_the_timer_alone),
