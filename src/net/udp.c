@@ -67,9 +67,11 @@ static bool enter(ls_udp *udp)
     return true;
 }
 
+/* The last touch, unless the caller has another reason why it is not freed. */
 static void leave(ls_seat *seat, ls_udp *udp)
 {
-    if (atomic_fetch_sub(&udp->gate, 1) == (GATE_CLOSED | 1)) ls_sock_close(seat, udp->sock);
+    ls_sock *const sock = udp->sock;
+    if (atomic_fetch_sub(&udp->gate, 1) == (GATE_CLOSED | 1)) ls_sock_close(seat, sock);
 }
 
 void ls_udp_close(ls_seat *seat, ls_udp *udp)
@@ -140,7 +142,9 @@ void ls_udp_stop(ls_seat *seat, ls_udp *udp)
 bool ls_udp_idle(ls_udp *udp)
 {
     ls_mutex_lock(&udp->mutex); /* the last thing that a sender does is to let go of it */
-    const bool idle = atomic_load(&udp->busy) == 0 && (!udp->sending || !udp->begun);
+    const bool quiet = atomic_load(&udp->busy) == 0 && (!udp->sending || !udp->begun);
+    /* Whoever posted what has ended meanwhile may not have left yet. Looked at last: who enters is busy or sends before. */
+    const bool idle = quiet && (atomic_load(&udp->gate) & ~GATE_CLOSED) == 0;
     ls_mutex_unlock(&udp->mutex);
     return idle;
 }

@@ -416,6 +416,46 @@ static void a_connected_socket_receives_when_asked(void **state)
     world_close(&w);
 }
 
+/* Another thread has taken the packet of a send, and found nothing left to do, before the call that posted it returns. */
+static ls_udp *quicker; /* of this socket; NULL: of none */
+
+int __real_ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
+int __wrap_ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
+int __wrap_ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
+{
+    if (quicker == NULL) return __real_ls_op_send_to(seat, sock, op, datagrams, count);
+    op->result = count;
+    op->done(seat, op);
+    assert_false(ls_udp_idle(quicker)); /* who posted it still has to leave */
+    return LS_PENDING;
+}
+
+static void who_is_inside_keeps_it_from_being_freed(void **state)
+{
+    world w;
+    ls_udp_setup setup;
+    ls_datagrams *batch;
+    asked a = {NULL, 0, 0};
+    const ls_sockaddr connected = {.len = 0};
+    const ls_addr to = loopback(9);
+    ls_udp *udp;
+    (void)state;
+    world_open(&w, NULL);
+    ls_udp_setup_defaults(&setup);
+    assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, came, &a, &udp), LS_OK);
+    for (int closed = 0; closed < 2; closed++) {
+        assert_int_equal(ls_udp_wrap(w.place.seat.pool, &connected, ls_slice_static("x", 1), &batch), LS_OK);
+        quicker = udp;
+        assert_int_equal(ls_udp_send(&w.place.seat, udp, batch, 1), closed ? LS_ECLOSED : 1);
+        quicker = NULL;
+        assert_true(ls_udp_idle(udp));
+        if (!closed) ls_udp_close(&w.place.seat, udp);
+    }
+    ls_udp_free(udp);
+    pump(&w);
+    world_close(&w);
+}
+
 /* ---- threads ------------------------------------------------------------------------------------------------------ */
 
 enum { SENDERS = 4, EACH = 500 };
@@ -521,6 +561,7 @@ int main(void)
         cmocka_unit_test(a_close_with_everything_under_way),
         cmocka_unit_test(nothing_is_left_of_one_that_cannot_open),
         cmocka_unit_test(a_connected_socket_receives_when_asked),
+        cmocka_unit_test(who_is_inside_keeps_it_from_being_freed),
         cmocka_unit_test(many_threads_send_receive_and_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
