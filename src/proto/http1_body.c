@@ -59,14 +59,12 @@ int ls_http1_body_take(ls_http1_conn *c, ls_slice *out)
     return LS_DONE;
 }
 
-/* After the first seconds a body must come at the least rate; only time spent waiting for it counts. A send that is
- * pending meanwhile has its own deadline, and the earlier one counts. */
-static void set_deadline(ls_http1_conn *c, ls_http1_exchange *e)
+void ls_http1_body_deadline(ls_http1_conn *c)
 {
+    const ls_http1_exchange *e = ls_http1_exchange_of(c);
     const ls_http_config *config = &c->http->config;
     uint64_t allowed_ms = config->body_grace_ms;
     if (config->body_rate_min > 0) allowed_ms += e->x.body_bytes * 1000 / config->body_rate_min;
-    e->wait_from_ms = ls_clock_coarse_ms();
     uint64_t left_ms = allowed_ms > e->waited_ms ? allowed_ms - e->waited_ms : 1;
     const uint64_t body_at_ms = e->wait_from_ms + left_ms, send_at_ms = ls_http1_send_deadline(c);
     if (body_at_ms <= send_at_ms)
@@ -79,7 +77,8 @@ int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     int err;
-    set_deadline(c, e);
+    e->wait_from_ms = ls_clock_coarse_ms();
+    ls_http1_body_deadline(c);
     if (c->in != NULL) consume(c, 0); /* the head may have filled it */
     if (c->in != NULL) {
         err = ls_stream_recv(seat, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);

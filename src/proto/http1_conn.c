@@ -552,6 +552,7 @@ static void sent(ls_seat *seat, ls_stream *s, int err)
     case LS_H1_HANDLING: {
         ls_http1_exchange *e = ls_http1_exchange_of(c);
         if (err < 0 && e->x.gone == 0) e->x.gone = err;
+        if (err == LS_OK && s->rx_pending) ls_http1_body_deadline(c); /* the send's may have been the earlier one */
         if (e->awaits_sent) {
             e->awaits_sent = false;
             wake(seat, &e->x);

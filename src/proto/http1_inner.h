@@ -146,6 +146,9 @@ void ls_http1_body_begin(ls_http1_exchange *e);
 int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out);
 void ls_http1_body_arrived(ls_exchange *x, int64_t result); /* a pending receive ended */
 void ls_http1_body_waited(ls_exchange *x);                  /* of that, the clocks alone */
+/* Of the receive that is or will be pending. After the first seconds a body must come at the least rate; only time spent waiting
+ * for it counts. A send that is pending meanwhile has its own deadline, and the earlier one counts. */
+void ls_http1_body_deadline(ls_http1_conn *c);
 /* Of the send that is pending; UINT64_MAX: none is. */
 uint64_t ls_http1_send_deadline(ls_http1_conn *c);
 int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from what is there: LS_DONE, LS_EAGAIN, LS_E* */

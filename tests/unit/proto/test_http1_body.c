@@ -4,12 +4,14 @@
 
 #include <stdio.h>
 
+#include "proto/http1_inner.h"
+
 #define OK      "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
 #define POST    "POST / HTTP/1.1\r\nHost: h\r\n"
 #define CHUNKED "Transfer-Encoding: chunked\r\n\r\n"
 
-/* Read all of it, then answer with it. What cannot be read is answered with the status that fits. */
-static void echo(rig *r, ls_seat *seat, ls_exchange *x)
+/* Read on to the end: LS_DONE, LS_PENDING, or an error. */
+static int read_all(rig *r, ls_seat *seat, ls_exchange *x)
 {
     ls_slice part;
     int err;
@@ -19,6 +21,14 @@ static void echo(rig *r, ls_seat *seat, ls_exchange *x)
         r->body_len += part.len;
         ls_slice_drop(&part);
     }
+    return err;
+}
+
+/* Read all of it, then answer with it. What cannot be read is answered with the status that fits. */
+static void echo(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    ls_slice part;
+    const int err = read_all(r, seat, x);
     if (err == LS_PENDING) return;
     r->gone = err;
     if (err == LS_DONE) {
@@ -306,18 +316,23 @@ static void the_answer_does_not_wait_for_the_rest_of_the_body(void **state)
 
 enum { PARTS_QUEUED = 12, PART_BYTES = LS_BLOCK_LARGE };
 
+static void put_parts(ls_seat *seat, ls_exchange *x)
+{
+    for (int i = 0; i < PARTS_QUEUED; i++) {
+        ls_block *block = ls_block_get(seat->pool, PART_BYTES);
+        assert_non_null(block);
+        memset(block->data, 'p', PART_BYTES);
+        ls_slice part = ls_slice_of(block, 0, PART_BYTES);
+        ls_block_drop(block);
+        assert_int_equal(x->transport->write(seat, x, &part, 1), LS_DONE);
+    }
+}
+
 /* The first request: more than the system takes, all of it queued, the body left. The second waits before it says anything. */
 static void parts_then_wait(rig *r, ls_seat *seat, ls_exchange *x)
 {
     if (r->starts == 1) {
-        for (int i = 0; i < PARTS_QUEUED; i++) {
-            ls_block *block = ls_block_get(seat->pool, PART_BYTES);
-            assert_non_null(block);
-            memset(block->data, 'p', PART_BYTES);
-            ls_slice part = ls_slice_of(block, 0, PART_BYTES);
-            ls_block_drop(block);
-            assert_int_equal(x->transport->write(seat, x, &part, 1), LS_DONE);
-        }
+        put_parts(seat, x);
         assert_int_equal(x->transport->finish(seat, x), LS_DONE);
         rig_end(r, seat, x);
     } else if (!r->begun) {
@@ -435,6 +450,49 @@ static void a_body_that_is_too_slow(void **state)
     rig_close(r);
 }
 
+/* More than the system takes, then the body. */
+static void parts_then_read(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    if (!r->begun) {
+        r->begun = true;
+        put_parts(seat, x);
+        assert_int_equal(x->transport->flush(seat, x), LS_DONE);
+    }
+    r->gone = read_all(r, seat, x);
+    if (r->gone == LS_PENDING) return;
+    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
+    rig_end(r, seat, x);
+}
+
+static uint64_t deadline_from_now_ms(const rig *r)
+{
+    return atomic_load(&ls_http1_conn_of(r->x)->stream.deadline_ms) - ls_clock_coarse_ms();
+}
+
+/* While a send is pending its deadline is the earlier one. A body that is waited for since then has its own when it has left. */
+static void a_body_outlasts_the_send_beside_it(void **state)
+{
+    enum { STALL_MS = 60000, GRACE_MS = 600000 };
+    rig *r = rig_open(parts_then_read, 0);
+    (void)state;
+    r->config.write_bytes_high = RIG_TEXT_MAX;
+    r->config.send_stall_ms_max = STALL_MS;
+    r->config.body_grace_ms = GRACE_MS;
+    rig_connect(r);
+    net_write(r->theirs, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
+    rig_pump(r);
+    assert_non_null(r->x);
+    assert_true(deadline_from_now_ms(r) <= STALL_MS);
+    rig_settle(r);
+    assert_true(r->text_len > (size_t)PARTS_QUEUED * PART_BYTES);
+    assert_true(deadline_from_now_ms(r) > STALL_MS);
+    rig_send(r, "o", 1);
+    assert_null(r->x);
+    assert_int_equal(r->gone, LS_DONE);
+    assert_memory_equal(r->body, "hello", 5);
+    rig_close(r);
+}
+
 static void an_unread_body_that_is_too_slow(void **state)
 {
     rig *r = rig_open(ignore, 0);
@@ -528,6 +586,7 @@ int main(void)
         cmocka_unit_test(a_long_body_that_nobody_reads_ends_the_connection),
         cmocka_unit_test(only_what_was_left_counts_as_unread),
         cmocka_unit_test(a_body_that_is_too_slow),
+        cmocka_unit_test(a_body_outlasts_the_send_beside_it),
         cmocka_unit_test(an_unread_body_that_is_too_slow),
         cmocka_unit_test(a_client_that_ends_too_early),
         cmocka_unit_test(a_body_is_sent_back_while_it_comes),
