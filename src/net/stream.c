@@ -69,17 +69,49 @@ static uint64_t timer_ns(uint64_t at_ms)
     return at_ms >= UINT64_MAX / 1000000u ? UINT64_MAX - 1 : at_ms * 1000000u;
 }
 
-/* Arm the timer if it is not; it holds a reference while it is. Without memory the stream has no deadline until the next
- * one is set. */
-static void arm(ls_stream *s, uint64_t at_ms)
+/* The timer is set to set_ms now. Who noted an earlier moment in timer_ms may have moved it before that. */
+static void keep_earliest(ls_stream *s, uint64_t set_ms)
+{
+    uint64_t noted_ms;
+    while ((noted_ms = atomic_load(&s->timer_ms)) != 0 && noted_ms < set_ms) {
+        (void)ls_timer_move(s->port, &s->timer, timer_ns(noted_ms));
+        set_ms = noted_ms;
+    }
+}
+
+/* Arm the timer if it is not (else false); it holds a reference while it is. Without memory the stream has no deadline until
+ * the next one is set. */
+static bool arm(ls_stream *s, uint64_t at_ms)
 {
     uint64_t unarmed = 0;
-    if (!atomic_compare_exchange_strong(&s->timer_ms, &unarmed, at_ms)) return;
+    if (!atomic_compare_exchange_strong(&s->timer_ms, &unarmed, at_ms)) return false;
     atomic_fetch_add(&s->refs, 1);
     s->timer.op.actor = s->proto->expired != NULL ? s->actor : NULL;
     if (ls_timer_set(s->port, &s->timer, timer_ns(at_ms)) < 0) {
         atomic_store(&s->timer_ms, 0);
         atomic_fetch_sub(&s->refs, 1);
+    } else {
+        keep_earliest(s, at_ms);
+    }
+    return true;
+}
+
+/* Have the timer fire at at_ms, or before. It may be firing elsewhere: from one moment to the next it is not armed any more, and
+ * who has made timer_ms 0 looks at deadline_ms afterwards. So nothing is written over that 0 but by arming. */
+static void aim(ls_stream *s, uint64_t at_ms)
+{
+    uint64_t armed_ms = atomic_load(&s->timer_ms);
+    for (;;) {
+        if (armed_ms == 0) {
+            if (arm(s, at_ms)) return;
+            armed_ms = atomic_load(&s->timer_ms);
+        } else if (at_ms >= armed_ms) {
+            return;
+        } else if (atomic_compare_exchange_weak(&s->timer_ms, &armed_ms, at_ms)) {
+            (void)ls_timer_move(s->port, &s->timer, timer_ns(at_ms)); /* false: it fires, or is about to be set */
+            keep_earliest(s, at_ms);
+            return;
+        }
     }
 }
 
@@ -95,15 +127,7 @@ void ls_stream_deadline(ls_stream *s, uint64_t at_ms, uint32_t stall_ms)
     if (atomic_load_explicit(&s->expired, memory_order_relaxed))
         atomic_store_explicit(&s->expired, false, memory_order_relaxed);
     atomic_store(&s->deadline_ms, at_ms);
-    if (at_ms == UINT64_MAX) return;
-
-    uint64_t armed_ms = atomic_load(&s->timer_ms);
-    if (armed_ms == 0) {
-        arm(s, at_ms);
-    } else if (at_ms < armed_ms) {
-        atomic_store(&s->timer_ms, at_ms);
-        (void)ls_timer_move(s->port, &s->timer, timer_ns(at_ms)); /* false: it fires, and looks at deadline_ms */
-    }
+    if (at_ms != UINT64_MAX) aim(s, at_ms);
 }
 
 /* The deadline may have passed. Progress of a send moves it; otherwise what is pending ends. */
@@ -131,7 +155,7 @@ static void timer_told(ls_seat *seat, ls_stream *s)
             atomic_store(&s->deadline_ms, UINT64_MAX);
             s->proto->expired(seat, s);
         } else if (at_ms != UINT64_MAX) {
-            arm(s, at_ms);
+            (void)arm(s, at_ms);
         }
     }
     unref(seat, s);
@@ -153,13 +177,12 @@ static void timer_fired(ls_seat *seat, ls_op *op)
     uint64_t at_ms = atomic_load(&s->deadline_ms);
     if (at_ms <= now_ms) at_ms = now_ms + TIMER_AGAIN_MS; /* cancelled; once more in case nothing was pending yet */
     if (at_ms != UINT64_MAX && !atomic_load(&s->closing)) {
-        arm(s, at_ms);
+        (void)arm(s, at_ms); /* false: the owner has done it */
         uint64_t meanwhile_ms = atomic_load(&s->deadline_ms);
         if (atomic_load(&s->closing)) {
             if (ls_timer_cancel(s->port, &s->timer)) unref(seat, s);
         } else if (meanwhile_ms > now_ms && meanwhile_ms < at_ms) {
-            atomic_store(&s->timer_ms, meanwhile_ms);
-            (void)ls_timer_move(s->port, &s->timer, timer_ns(meanwhile_ms));
+            aim(s, meanwhile_ms);
         }
     }
     unref(seat, s);

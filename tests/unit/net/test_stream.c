@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "base/thread.h"
 #include "net/stream.h"
 
 typedef struct wire { /* a stream and its other end */
@@ -486,6 +487,59 @@ static void progress_moves_the_deadline_of_a_send(void **state)
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
 
+typedef struct firing { /* a thread that takes the timer's packets */
+    net_place *place;
+    ls_thread thread;
+    _Atomic bool stop;
+    _Atomic uint64_t fired;
+} firing;
+
+static void firing_main(void *arg)
+{
+    firing *f = arg;
+    ls_packet packet;
+    ls_seat seat;
+    net_seat_open(f->place, &seat, 1);
+    while (!atomic_load(&f->stop)) {
+        if (ls_port_wait(f->place->port, &seat, &packet, 1, 1) <= 0) continue;
+        ls_packet_dispatch(&seat, &packet);
+        atomic_fetch_add(&f->fired, 1);
+    }
+    ls_port_leave(f->place->port, &seat);
+    ls_pool_close(seat.pool);
+}
+
+/* The timer is moved all the time while it fires elsewhere: whatever comes between, the last deadline is kept. */
+static void a_deadline_set_while_the_timer_fires_is_kept(void **state)
+{
+    enum { FIRED = 20000 };
+    firing f = {.stop = false};
+    net_place place;
+    wire l;
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    f.place = &place;
+    assert_int_equal(ls_thread_start(&f.thread, "firing", firing_main, &f), LS_OK);
+    const uint64_t until_ms = ls_clock_coarse_ms() + 3000; /* less on a machine that does other things */
+    /* Long ago, and each before the one that the timer may be firing for. */
+    for (uint64_t at_ms = 1u << 20; atomic_load(&f.fired) < FIRED && ls_clock_coarse_ms() < until_ms; at_ms--) {
+        if (at_ms == 1) at_ms = 1u << 20;
+        ls_stream_deadline(&l.s, UINT64_MAX, 0);
+        ls_stream_deadline(&l.s, at_ms, 0);
+    }
+    atomic_store(&f.stop, true);
+    ls_thread_join(&f.thread);
+    assert_true(atomic_load(&f.fired) > 0);
+    ls_stream_deadline(&l.s, UINT64_MAX, 0);
+    assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    ls_stream_deadline(&l.s, ls_clock_coarse_ms() + 1, 0);
+    while (l.received == 0) step(&place);
+    assert_int_equal(l.received_result, LS_ETIMEDOUT);
+    wire_close(&l);
+    net_close(&place);
+}
+
 static void closing_in_each_state(void **state)
 {
     enum { RX = 1, TX = 2, TIMER = 4, QUEUED = 8, ALL = 16 };
@@ -658,6 +712,7 @@ int main(void)
         cmocka_unit_test(a_later_deadline_leaves_the_timer_alone),
         cmocka_unit_test(no_deadline_disarms_in_the_end),
         cmocka_unit_test(progress_moves_the_deadline_of_a_send),
+        cmocka_unit_test(a_deadline_set_while_the_timer_fires_is_kept),
         cmocka_unit_test(closing_in_each_state),
         cmocka_unit_test(closing_while_the_timers_packet_is_on_its_way),
         cmocka_unit_test(closing_with_bytes_that_were_received),
