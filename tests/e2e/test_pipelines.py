@@ -10,9 +10,8 @@ import random
 import socket
 import threading
 import time
-import unittest
 
-from luaserve_e2e import E2E, SANITIZER, WAIT, WINDOWS, Closed, chunked, main, request
+from luaserve_e2e import E2E, SANITIZER, WAIT, Closed, chunked, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -173,7 +172,6 @@ class Asked:
                     self.target, len(response.body), len(self.tells), response)
 
 
-@unittest.skipIf(WINDOWS, "seen to be quick and quiet on the ports of Linux only")
 class Pipelines(E2E):
     def one(self, server, dice, stop, asked, patient):
         """One connection's life. `patient`: the server is."""
