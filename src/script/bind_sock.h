@@ -12,6 +12,13 @@ ls_tcp_object *ls_tcp_check(lua_State *L);
 /* nil, message, code; returns 3. */
 int ls_tcp_push_failure(lua_State *L, int err);
 
+/* bind_sock_receive.c */
+int ls_sock_receive(lua_State *L);
+int ls_sock_receiveany(lua_State *L);
+int ls_sock_receiveuntil(lua_State *L);
+int ls_sock_lines(lua_State *L);
+int ls_sock_chunks(lua_State *L);
+
 /* bind_sock_send.c */
 int ls_sock_send(lua_State *L);
 int ls_sock_flush(lua_State *L);
