@@ -419,6 +419,17 @@ static void begin_serving(ls_seat *seat, ls_op *op)
     control_finished(server);
 }
 
+/* all: connections that have not asked anything yet, too. How many are still open. */
+static unsigned drain_http(ls_server *server, bool all)
+{
+    unsigned open = 0;
+    for (unsigned i = 0; i < server->endpoint_count; i++) {
+        if (server->endpoints[i].http != NULL) open += ls_http1_drain(server->endpoints[i].http, all);
+        if (server->endpoints[i].httpsys != NULL) open += ls_httpsys_drain(server->endpoints[i].httpsys);
+    }
+    return open;
+}
+
 static void begin_draining(ls_seat *seat, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
@@ -427,6 +438,7 @@ static void begin_draining(ls_seat *seat, ls_op *op)
         server->endpoints[i].listener = NULL;
     }
     ls_udp_sockets_stop(&server->udp, seat);
+    (void)drain_http(server, false); /* before the site knows: what it answers from then on announces the end */
     ls_site_drain(server->site);
     control_finished(server);
 }
@@ -445,12 +457,7 @@ static bool on_crew(ls_server *server, ls_op_fn *what)
 /* Whether everything that was accepted has been answered. Closes what has nothing to wait for. */
 static bool drained(ls_server *server, bool all)
 {
-    unsigned open = 0;
-    for (unsigned i = 0; i < server->endpoint_count; i++) {
-        if (server->endpoints[i].http != NULL) open += ls_http1_drain(server->endpoints[i].http, all);
-        if (server->endpoints[i].httpsys != NULL) open += ls_httpsys_drain(server->endpoints[i].httpsys);
-    }
-    if (open > 0) return false;
+    if (drain_http(server, all) > 0) return false;
     return ls_udp_sockets_idle(&server->udp) && ls_gate_idle(&server->gate) && ls_site_busy(server->site) == 0;
 }
 

@@ -32,7 +32,10 @@ local app = ls.app()
 app:get("/", function() return "root" end)
 app:get("/n/:n", function(req) return req.params.n end)
 app:get("/sleep", function(req) ls.sleep(tonumber(req.query.s)); return "slept" end)
-app:get("/noted", function(req) ls.log.info("began " .. req.query.n); ls.sleep(tonumber(req.query.s) or 0.4); return "slept " .. req.query.n end)
+app:get("/noted", function(req) ls.log.info("began " .. req.query.n); ls.sleep(0.4); return "slept " .. req.query.n end)
+local draining = false
+ls.on("drain", function() draining = true end)
+app:get("/to-the-end", function(req) ls.log.info("began " .. req.query.n); repeat ls.sleep(0.01) until draining; return "ended " .. req.query.n end)
 app:get("/block", function(req) ls.log.info("blocking"); os.execute("sleep " .. req.query.s); return "blocked" end)
 app:get("/spin", function(req) ls.log.info("spinning"); local t = os.clock(); while os.clock() - t < tonumber(req.query.s) do end return "spun" end)
 app:get("/big", function() return ("x"):rep(1000):rep(4000) end)
@@ -307,12 +310,12 @@ class Draining(E2E):
         for n in range(count):
             conn = self.connect(server=server)
             conns.append(conn)
-            conn.send(request("GET", "/noted?n=%d&s=3" % n))  # until the drain has begun, however slow all this is
+            conn.send(request("GET", "/to-the-end?n=%d" % n))
         server.wait_log(r"began ", count=count, timeout=2 * WAIT)
         server.signal()
         for n, conn in enumerate(conns):
             response = conn.response()
-            self.assertEqual((response.status, response.text), (200, "slept %d" % n))
+            self.assertEqual((response.status, response.text), (200, "ended %d" % n))
             self.assertTrue(response.closes, "Connection: close is announced")
             conn.expect_end()
         self.assertEqual(server.wait(), 0)
