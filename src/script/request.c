@@ -50,6 +50,7 @@ ls_request *ls_request_take(lua_State *L, ls_exchange *x)
     } else {
         r = request_new(L, state);
     }
+    assert(r->x == NULL && r->out == NULL);
     r->x = x;
     r->task = task;
     r->serial = ++state->serial;
@@ -75,6 +76,7 @@ void ls_request_drop_body(ls_request *r)
 void ls_request_release(ls_seat *seat, ls_request *r)
 {
     ls_state *state = r->state;
+    assert(r->x != NULL);
     r->x = NULL;
     r->task = NULL;
     if (r->body != NULL) ls_request_drop_body(r);
