@@ -26,6 +26,8 @@ ELSEWHERE = "of another system: "  # as luaserve_e2e.py has it
 LONGEST = """test_chaos test_stress test_limits test_fault test_load_tsan test_udp test_tcp test_examples test_lifecycle
     test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers""".split()
 
+NO_SERVER = {"test_stress_page"}  # no back end takes part: run once
+
 
 class Timed(unittest.TextTestResult):
     """Remembers how long each test took: [(seconds, name)]."""
@@ -128,7 +130,8 @@ def main():
 
     with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
         runs = {pool.submit(run_module, module, backend): (module, backend)
-                for module in args.modules or all_modules() for backend in args.backends or [None]}
+                for module in args.modules or all_modules()
+                for backend in (args.backends or [None])[:1 if module in NO_SERVER else None]}
         for run in concurrent.futures.as_completed(runs):
             name, seconds, told, output = run.result()
             if not show(name, seconds, told, output):
