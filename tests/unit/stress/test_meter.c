@@ -239,8 +239,8 @@ static void late_engine(void **state)
 }
 
 /* 1000 requests were due, and `late` of them seen `late_ms` late; answers took answer_ms, 0: there were none. */
-static ls_stress_short short_beside(unsigned answer_ms, const char *what, uint64_t unsent, uint64_t behind_ms, int late,
-                                    unsigned late_ms, double wanted)
+static ls_stress_short short_beside(unsigned answer_ms, const char *what, uint64_t unsent, uint64_t behind_ms,
+                                    int late, unsigned late_ms, double wanted)
 {
     ls_stress_result r = {.config = sample_open_config(),
                           .duration_ns = SAMPLE_SECOND,
