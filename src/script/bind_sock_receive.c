@@ -285,9 +285,10 @@ int ls_sock_receiveany(lua_State *L)
     return receive_any(L, LUA_OK, max);
 }
 
-/* The end of an iteration: why is a field of the sock, for those who want to know. */
+/* The end of an iteration: why is a field of the sock, for those who want to know. tcp NULL: it could not begin or go on. */
 static int iteration_ends(lua_State *L, ls_tcp *tcp, int err)
 {
+    if (tcp == NULL && err == LS_EBUSY) return luaL_error(L, "another task receives from this socket");
     if (tcp != NULL && still(L, tcp, 0)) tcp->ended = (int8_t)(err == END_DRAINING ? LS_ECLOSED : err);
     lua_pushnil(L);
     return 1;
@@ -298,9 +299,7 @@ static int chunks_go_on(lua_State *L, int status, lua_KContext context)
 {
     int err;
     ls_tcp *tcp = receiving(L, status, &err);
-    if (tcp == NULL)
-        return err == LS_EBUSY ? luaL_error(L, "another task receives from this socket")
-                               : iteration_ends(L, NULL, err);
+    if (tcp == NULL) return iteration_ends(L, NULL, err);
     while (tcp->received == 0) {
         if (status == LUA_OK || err == LS_OK) err = more(L, tcp);
         if (err == LS_PENDING) return wait_for_more(L, tcp, context, chunks_go_on);
@@ -330,9 +329,7 @@ static int lines_go_on(lua_State *L, int status, lua_KContext context)
 {
     int err;
     ls_tcp *tcp = receiving(L, status, &err);
-    if (tcp == NULL)
-        return err == LS_EBUSY ? luaL_error(L, "another task receives from this socket")
-                               : iteration_ends(L, NULL, err);
+    if (tcp == NULL) return iteration_ends(L, NULL, err);
     if (status == LUA_OK || err == LS_OK) err = try_line(L, tcp);
     if (err == LS_DONE) return 1;
     if (err == LS_PENDING) return wait_for_more(L, tcp, context, lines_go_on);
