@@ -32,6 +32,7 @@ static inline void *ls_small_take(ls_small *small, size_t size)
     ls_small_block *block = *list;
     if (block == NULL) return ls_small_fill(small, size);
     *list = block->next;
+    __builtin_prefetch(*list, 1);
     return block;
 }
 

@@ -1,11 +1,11 @@
-# Lua and lua-cjson for Visual Studio: the sources that scripts/test-windows takes, too, built by the same CMakeLists.txt. vcpkg
+# Lua and lua-cjson for Visual Studio: the sources of scripts/sources, built by the same CMakeLists.txt. vcpkg
 # has no lua-cjson, and its Lua is a later one. Nobody has run this yet.
 vcpkg_check_linkage(ONLY_STATIC_LIBRARY)
 
-# The archive of that name, out of the folder into which scripts/test-windows fetches; windows/sources.txt knows its sum.
+# The archive of that name, out of the folder into which scripts/sources fetches; sources.txt knows its sum.
 set(third_party ${CMAKE_CURRENT_LIST_DIR}/../..)
-get_filename_component(folder ${third_party}/../build/windows/sources ABSOLUTE)
-file(STRINGS ${third_party}/windows/sources.txt sources REGEX "^[^#]")
+get_filename_component(folder ${third_party}/../build/sources ABSOLUTE)
+file(STRINGS ${third_party}/sources.txt sources REGEX "^[^#]")
 function(archive result pattern)
   foreach(source IN LISTS sources)
     if(source MATCHES "^([^ ]*/${pattern}) ([0-9a-f]+)$")
@@ -13,18 +13,18 @@ function(archive result pattern)
       set(sum ${CMAKE_MATCH_2})
       get_filename_component(name ${path} NAME)
       if(NOT EXISTS ${folder}/${name})
-        message(FATAL_ERROR "${folder}/${name} is missing: run scripts/test-windows setup (Debian, Ubuntu or WSL), or put "
+        message(FATAL_ERROR "${folder}/${name} is missing: run scripts/sources (Debian, Ubuntu or WSL), or put "
           "pool/main/${path} of a Debian mirror there")
       endif()
       file(SHA256 ${folder}/${name} found)
       if(NOT found STREQUAL sum)
-        message(FATAL_ERROR "${folder}/${name} has the SHA-256 ${found}; third_party/windows/sources.txt says ${sum}")
+        message(FATAL_ERROR "${folder}/${name} has the SHA-256 ${found}; third_party/sources.txt says ${sum}")
       endif()
       set(${result} ${folder}/${name} PARENT_SCOPE)
       return()
     endif()
   endforeach()
-  message(FATAL_ERROR "third_party/windows/sources.txt names no ${pattern}")
+  message(FATAL_ERROR "third_party/sources.txt names no ${pattern}")
 endfunction()
 
 archive(lua_archive "lua5\\.4_.*\\.orig\\.tar\\.gz")
