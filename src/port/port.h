@@ -154,6 +154,7 @@ struct ls_seat {
     ls_actor *inside;     /* the actor whose turn runs on this thread now, or NULL */
     uint32_t inline_run;  /* inline completions since the last wait */
     uint64_t inline_since_ns;
+    int events_max; /* the back end's: at most so many at once, as the last ones brought a lot */
     ls_gathering gathering;
     ls_seat_stats stats;
 };

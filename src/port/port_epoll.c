@@ -31,6 +31,7 @@ void ls_seat_init(ls_seat *seat, ls_port *port, ls_pool *pool, unsigned index)
     seat->port = port;
     seat->pool = pool;
     seat->index = index;
+    seat->events_max = LS_WAIT_PACKETS_MAX;
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------- */
@@ -261,8 +262,22 @@ static int take_queued(ls_seat *seat, ls_packet *packets, int max)
 
 /* ---- wait ------------------------------------------------------------------------------------------------ */
 
-/* Turn one event into packets (two at most: one for each direction). */
-static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet *packets, int max)
+/* What a batch receives waits for its turn in the processor's cache. Where it brings more than this, part of it would be
+ * pushed out by the rest: then fewer events are taken at once, and more again when they bring little. */
+enum { BATCH_BYTES_MAX = 2 * LS_BLOCK_LARGE };
+
+static void fit_into_cache(ls_seat *seat, int events, int64_t bytes)
+{
+    if (bytes > BATCH_BYTES_MAX) {
+        const int fitting = (int)((int64_t)BATCH_BYTES_MAX * events / bytes);
+        seat->events_max = fitting > 0 ? fitting : 1;
+    } else if (events == seat->events_max && 2 * bytes <= BATCH_BYTES_MAX) {
+        seat->events_max = 2 * events < LS_WAIT_PACKETS_MAX ? 2 * events : LS_WAIT_PACKETS_MAX;
+    }
+}
+
+/* Turn one event into packets (two at most: one for each direction). *bytes grows by what was received. */
+static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet *packets, int max, int64_t *bytes)
 {
     ls_sock *sock = ls_slots_at(seat->port->socks, (uint32_t)event->data.u64);
     const uint32_t generation = (uint32_t)(event->data.u64 >> 32);
@@ -290,7 +305,9 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
         if (ls_epoll_receive(seat, sock, op)) {
             ls_counter_add(&seat->stats.recv_queued, 1);
             if (op->kind == KIND_RECV_FROM && op->recv_from.gather) ls_epoll_gathered(seat, event->data.u64, op);
-            packets[n++] = packet_now(key, op);
+            packets[n] = packet_now(key, op);
+            if (packets[n].result > 0) *bytes += packets[n].result;
+            n++;
         }
     }
     if (out && (old & TX_WAIT)) {
@@ -311,7 +328,8 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
     ls_port *port = seat->port;
     struct epoll_event events[LS_WAIT_PACKETS_MAX];
     int n = 0;
-    if (max > LS_WAIT_PACKETS_MAX) max = LS_WAIT_PACKETS_MAX;
+    int64_t bytes = 0;
+    if (max > seat->events_max) max = seat->events_max; /* LS_WAIT_PACKETS_MAX at most */
     int got = ls_epoll_sys_wait(port->epoll, events, max, timeout_ms);
     if (got < 0) return errno == EINTR ? 0 : ls_err_from_errno(errno);
     *what = got == max ? TOOK_NOT_ALL : 0;
@@ -324,8 +342,9 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
         else if (events[i].data.u64 & NOTICE_BIT)
             n += ls_epoll_take_notice(port, events[i].data.u64, events[i].events, packets + n, what);
         else
-            n += take_event(seat, &events[i], packets + n, max - n - (got - 1 - i));
+            n += take_event(seat, &events[i], packets + n, max - n - (got - 1 - i), &bytes);
     }
+    fit_into_cache(seat, got, bytes);
     return n;
 }
 

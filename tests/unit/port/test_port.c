@@ -413,6 +413,62 @@ static void a_stream_comes_whole_whatever_is_asked(void **state)
 }
 
 /* What came for nobody goes with the socket: the next one, which has its place, does not see it. */
+/* Every peer writes `bytes`, and each is received whole. Returns the most packets that one wait brought. */
+static int batch_of(net_place *place, int count, const int *theirs, ls_sock **socks, ls_op *ops, uint32_t bytes)
+{
+    static char text[LS_BLOCK_LARGE];
+    ls_packet packets[LS_WAIT_PACKETS_MAX];
+    int most = 0;
+    for (int i = 0; i < count; i++) net_write(theirs[i], text, bytes);
+    for (int left = count; left > 0;) {
+        const int n = ls_port_wait(place->port, &place->seat, packets, LS_WAIT_PACKETS_MAX, 1000);
+        assert_in_range(n, 1, left);
+        if (n > most) most = n;
+        for (int k = 0; k < n; k++) {
+            assert_int_equal(packets[k].result, bytes);
+            ls_block_drop(packets[k].op->recv.block);
+        }
+        left -= n;
+    }
+    for (int i = 0; i < count; i++)
+        assert_int_equal(ls_op_recv(&place->seat, socks[i], &ops[i], NULL, LS_BLOCK_LARGE), LS_PENDING);
+    return most;
+}
+
+static void a_batch_fits_into_the_cache(void **state)
+{
+    enum { COUNT = LS_WAIT_PACKETS_MAX };
+    int ours, theirs[COUNT];
+    ls_sock *socks[COUNT];
+    ls_op ops[COUNT];
+    net_place place;
+    (void)state;
+    net_open(&place);
+    const bool epoll = strcmp(ls_port_backend(place.port), "epoll") == 0;
+    for (int i = 0; i < COUNT; i++) {
+        net_pair(&ours, &theirs[i]);
+        socks[i] = net_attach(&place, ours, NULL, false);
+        ops[i] = op_new();
+        assert_int_equal(ls_op_recv(&place.seat, socks[i], &ops[i], NULL, LS_BLOCK_LARGE), LS_PENDING);
+    }
+    int most = batch_of(&place, COUNT, theirs, socks, ops, 10);
+    if (epoll) assert_int_equal(most, COUNT);
+    most = batch_of(&place, COUNT, theirs, socks, ops, LS_BLOCK_LARGE);
+    if (epoll) assert_int_equal(most, COUNT);
+    most = batch_of(&place, COUNT, theirs, socks, ops, LS_BLOCK_LARGE);
+    if (epoll) assert_int_equal(most, 2);
+    most = batch_of(&place, COUNT, theirs, socks, ops, 10); /* 2, 4, 8, and the rest */
+    if (epoll) assert_int_equal(most, 8);
+    most = batch_of(&place, COUNT, theirs, socks, ops, 10);
+    if (epoll) assert_int_equal(most, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        ls_sock_close(&place.seat, socks[i]);
+        expect_packet(&place, &ops[i], NULL, LS_ECANCELED);
+        close(theirs[i]);
+    }
+    net_close(&place);
+}
+
 static void what_nobody_received_is_not_the_next_sockets(void **state)
 {
     net_place place;
@@ -1657,6 +1713,7 @@ int main(void)
         cmocka_unit_test(a_reset_is_reported),
         cmocka_unit_test(an_end_right_behind_data_is_reported),
         cmocka_unit_test(a_stream_comes_whole_whatever_is_asked),
+        cmocka_unit_test(a_batch_fits_into_the_cache),
         cmocka_unit_test(what_nobody_received_is_not_the_next_sockets),
         cmocka_unit_test(data_before_the_end_is_not_lost),
         cmocka_unit_test(a_pool_at_its_limit_fails_the_receive_and_loses_no_data),
