@@ -5,10 +5,12 @@
 #include <stdint.h>
 
 /* LS_PRINTF(f, a): argument f is a printf(3) format for those from a on; checked where the compiler can.
- * LS_NOINLINE: not to be put into its callers. ls_high_bit(n): the place of the highest bit that is set, 0 to 63; n is not 0. */
+ * LS_NOINLINE: not to be put into its callers. LS_PREFETCH(p): what lies there, if anything does, will be written soon: into
+ * the cache with it. ls_high_bit(n): the place of the highest bit that is set, 0 to 63; n is not 0. */
 #if defined(__GNUC__)
 #define LS_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define LS_NOINLINE     __attribute__((noinline))
+#define LS_PREFETCH(p)  __builtin_prefetch((p), 1)
 static inline unsigned ls_high_bit(uint64_t n)
 {
     return 63 - (unsigned)__builtin_clzll(n);
@@ -17,7 +19,8 @@ static inline unsigned ls_high_bit(uint64_t n)
 unsigned char _BitScanReverse64(unsigned long *place, unsigned __int64 n); /* as <intrin.h> has it */
 #pragma intrinsic(_BitScanReverse64)
 #define LS_PRINTF(f, a)
-#define LS_NOINLINE __declspec(noinline)
+#define LS_NOINLINE    __declspec(noinline)
+#define LS_PREFETCH(p) ((void)(p))
 static inline unsigned ls_high_bit(uint64_t n)
 {
     unsigned long place;
@@ -27,6 +30,7 @@ static inline unsigned ls_high_bit(uint64_t n)
 #else
 #define LS_PRINTF(f, a)
 #define LS_NOINLINE
+#define LS_PREFETCH(p) ((void)(p))
 static inline unsigned ls_high_bit(uint64_t n)
 {
     unsigned place = 0;

@@ -439,6 +439,7 @@ static enum taken take_completion(ls_seat *seat, ls_ring *ring, const struct io_
         return later->op != NULL ? LATER : PACKET;
     case TAG_SEND: {
         ls_sock *sock = ls_slots_at(seat->port->socks, (uint32_t)cqe->user_data & ((1u << TAG_SHIFT) - 1));
+        assert(sock != NULL); /* it is not closed before its send has ended */
         *later = (reaped){sock, atomic_load_explicit(&sock->tx, memory_order_relaxed), cqe->res, true};
         return LATER;
     }

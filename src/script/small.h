@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#include "base/compiler.h"
+
 enum { LS_SMALL_BYTES_MAX = 256, LS_SMALL_STEP = 16, LS_SMALL_CHUNK_BYTES = 32768 };
 
 typedef struct ls_small_block {
@@ -32,7 +34,7 @@ static inline void *ls_small_take(ls_small *small, size_t size)
     ls_small_block *block = *list;
     if (block == NULL) return ls_small_fill(small, size);
     *list = block->next;
-    __builtin_prefetch(*list, 1);
+    LS_PREFETCH(*list); /* the next one, which has left the cache since it was given back */
     return block;
 }
 
