@@ -276,7 +276,7 @@ static void fit_into_cache(ls_seat *seat, int events, int64_t bytes)
     }
 }
 
-/* Turn one event into packets (two at most: one for each direction). *bytes grows by what was received. */
+/* Turn one event into packets (two at most: one for each direction). *bytes grows by what a stream brought. */
 static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet *packets, int max, int64_t *bytes)
 {
     ls_sock *sock = ls_slots_at(seat->port->socks, (uint32_t)event->data.u64);
@@ -306,7 +306,7 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
             ls_counter_add(&seat->stats.recv_queued, 1);
             if (op->kind == KIND_RECV_FROM && op->recv_from.gather) ls_epoll_gathered(seat, event->data.u64, op);
             packets[n] = packet_now(key, op);
-            if (packets[n].result > 0) *bytes += packets[n].result;
+            if (op->kind == KIND_RECV && packets[n].result > 0) *bytes += packets[n].result;
             n++;
         }
     }
@@ -329,10 +329,11 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
     struct epoll_event events[LS_WAIT_PACKETS_MAX];
     int n = 0;
     int64_t bytes = 0;
-    if (max > seat->events_max) max = seat->events_max; /* LS_WAIT_PACKETS_MAX at most */
-    int got = ls_epoll_sys_wait(port->epoll, events, max, timeout_ms);
+    if (max > LS_WAIT_PACKETS_MAX) max = LS_WAIT_PACKETS_MAX;
+    const int most = max < seat->events_max ? max : seat->events_max;
+    int got = ls_epoll_sys_wait(port->epoll, events, most, timeout_ms);
     if (got < 0) return errno == EINTR ? 0 : ls_err_from_errno(errno);
-    *what = got == max ? TOOK_NOT_ALL : 0;
+    *what = got == most ? TOOK_NOT_ALL : 0;
     if (seat->gathering.follows && got > 0) ls_epoll_gather(seat, events, got);
     for (int i = 0; i < got; i++) {
         if (events[i].data.u64 == EVENT_ALARM)

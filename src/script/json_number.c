@@ -1,8 +1,9 @@
 /* json_number.c - the numbers that lua-cjson writes.
  *
  * lua-cjson writes every number by snprintf("%.14g"), which costs more than all the rest of a small answer. The linker puts
- * the function here in the place of its fpconv_g_fmt (ld's --wrap): whole numbers become their digits, the same ones, and
- * all others go the old way. It is left out of the shared library, whose lua-cjson is a library of its own. */
+ * the function here in the place of its fpconv_g_fmt (ld's --wrap; a macro, where the program is built with lua-cjson's sources):
+ * whole numbers become their digits, the same ones, and all others go the old way. It is left out of the shared library, whose
+ * lua-cjson is a library of its own. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

@@ -412,7 +412,6 @@ static void a_stream_comes_whole_whatever_is_asked(void **state)
     net_close(&place);
 }
 
-/* What came for nobody goes with the socket: the next one, which has its place, does not see it. */
 /* Every peer writes `bytes`, and each is received whole. Returns the most packets that one wait brought. */
 static int batch_of(net_place *place, int count, const int *theirs, ls_sock **socks, ls_op *ops, uint32_t bytes)
 {
@@ -469,6 +468,7 @@ static void a_batch_fits_into_the_cache(void **state)
     net_close(&place);
 }
 
+/* What came for nobody goes with the socket: the next one, which has its place, does not see it. */
 static void what_nobody_received_is_not_the_next_sockets(void **state)
 {
     net_place place;
