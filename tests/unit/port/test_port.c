@@ -443,23 +443,22 @@ static void a_batch_fits_into_the_cache(void **state)
     net_place place;
     (void)state;
     net_open(&place);
-    const bool epoll = strcmp(ls_port_backend(place.port), "epoll") == 0;
+    if (strcmp(ls_port_backend(place.port), "epoll") != 0) {
+        net_close(&place);
+        print_message("skipped: of another system: elsewhere it is the system that receives\n");
+        skip();
+    }
     for (int i = 0; i < COUNT; i++) {
         net_pair(&ours, &theirs[i]);
         socks[i] = net_attach(&place, ours, NULL, false);
         ops[i] = op_new();
         assert_int_equal(ls_op_recv(&place.seat, socks[i], &ops[i], NULL, LS_BLOCK_LARGE), LS_PENDING);
     }
-    int most = batch_of(&place, COUNT, theirs, socks, ops, 10);
-    if (epoll) assert_int_equal(most, COUNT);
-    most = batch_of(&place, COUNT, theirs, socks, ops, LS_BLOCK_LARGE);
-    if (epoll) assert_int_equal(most, COUNT);
-    most = batch_of(&place, COUNT, theirs, socks, ops, LS_BLOCK_LARGE);
-    if (epoll) assert_int_equal(most, 2);
-    most = batch_of(&place, COUNT, theirs, socks, ops, 10); /* 2, 4, 8, and the rest */
-    if (epoll) assert_int_equal(most, 8);
-    most = batch_of(&place, COUNT, theirs, socks, ops, 10);
-    if (epoll) assert_int_equal(most, COUNT);
+    assert_int_equal(batch_of(&place, COUNT, theirs, socks, ops, 10), COUNT);
+    assert_int_equal(batch_of(&place, COUNT, theirs, socks, ops, LS_BLOCK_LARGE), COUNT);
+    assert_int_equal(batch_of(&place, COUNT, theirs, socks, ops, LS_BLOCK_LARGE), 2);
+    assert_int_equal(batch_of(&place, COUNT, theirs, socks, ops, 10), 8); /* 2, 4, 8, and the rest */
+    assert_int_equal(batch_of(&place, COUNT, theirs, socks, ops, 10), COUNT);
     for (int i = 0; i < COUNT; i++) {
         ls_sock_close(&place.seat, socks[i]);
         expect_packet(&place, &ops[i], NULL, LS_ECANCELED);
