@@ -37,7 +37,8 @@ typedef struct ls_http_transport {
      * LS_PENDING: taken, but more than the high-water mark is queued; x->wake comes when it is below. */
     int (*write)(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count);
     /* Or NULL. All of a body of x->length bytes, which the system itself takes from the begin of `file`; the head may have been
-     * written before. LS_PENDING: x->wake comes, and the file stays open until then. LS_ENOTSUP: it takes none, nothing was done. */
+     * written before. LS_PENDING: x->wake comes. The file stays the caller's, who may close it once this has returned. LS_ENOTSUP:
+     * it takes none, nothing was done. */
     int (*write_file)(ls_seat *seat, ls_exchange *x, ls_fd file);
     int (*flush)(ls_seat *seat, ls_exchange *x);  /* send what is queued now; LS_PENDING as with write */
     int (*finish)(ls_seat *seat, ls_exchange *x); /* no more parts */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "port/file.h"
 #include "proto/http_text.h"
 #include "proto/httpsys_inner_win32.h"
 
@@ -108,13 +109,19 @@ static void consume(ls_httpsys_out *out, size_t bytes)
     }
 }
 
+static void drop_file(ls_httpsys_exchange *e)
+{
+    if (e->file != LS_FD_NONE) ls_file_drop(e->file);
+    e->file = LS_FD_NONE;
+}
+
 void ls_httpsys_out_drop(ls_httpsys_exchange *e)
 {
     assert(!e->tx_pending);
     ls_slices_drop(e->out.slices, e->out.count);
     e->out.count = 0;
     e->out.bytes = 0;
-    e->file = LS_FD_NONE;
+    drop_file(e);
     if (e->out.block != NULL) ls_block_drop(e->out.block);
     e->out.block = NULL;
     if (e->out.slices != e->out.few) free(e->out.slices);
@@ -222,7 +229,7 @@ int ls_httpsys_sent(ls_httpsys_exchange *e)
     e->tx_pending = false;
     if (e->tx.error == NO_ERROR) {
         consume(&e->out, e->sending);
-        if (e->sending_file) e->file = LS_FD_NONE;
+        if (e->sending_file) drop_file(e);
         return LS_OK;
     }
     const int err = ls_err_from_win32(e->tx.error);
@@ -354,10 +361,13 @@ int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
     return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(seat, x, false) : LS_DONE;
 }
 
-/* A system without answers in parts (Wine 8.0) refuses chunks of a file, too. */
+/* A system without answers in parts (Wine 8.0) refuses chunks of a file, too. What is sent is a handle of our own: the caller may
+ * be woken by something else, or its task may end, and it closes its own while http.sys still reads. */
 int ls_httpsys_write_file(ls_seat *seat, ls_exchange *x, ls_fd file)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
+    const HANDLE self = GetCurrentProcess();
+    HANDLE own;
     int err = x->gone;
     assert(x->length >= 0 && e->part_bytes == 0);
     if (e->http->api.SendResponseEntityBody == NULL) return LS_ENOTSUP;
@@ -365,7 +375,9 @@ int ls_httpsys_write_file(ls_seat *seat, ls_exchange *x, ls_fd file)
     if (err < 0) return fail(x, err);
     x->answer = LS_ANSWER_DONE;
     if (e->no_body) return LS_DONE;
-    e->file = file;
+    if (!DuplicateHandle(self, (HANDLE)file, self, &own, 0, FALSE, DUPLICATE_SAME_ACCESS))
+        return fail(x, ls_err_from_win32(GetLastError()));
+    e->file = (ls_fd)own;
     e->file_bytes = (uint64_t)x->length;
     return send_and_wait(seat, x, true);
 }

@@ -99,7 +99,7 @@ typedef struct ls_httpsys_exchange {
     uint64_t body_left; /* of a Content-Length */
 
     ls_httpsys_out out;
-    ls_fd file; /* behind `out`: the whole body, file_bytes from its begin; or LS_FD_NONE */
+    ls_fd file; /* behind `out`: the whole body, file_bytes from its begin, a handle of our own; or LS_FD_NONE */
     uint64_t file_bytes;
     size_t sending;      /* bytes of `out` that the pending send has */
     bool sending_file;   /* it has the file, too */

@@ -423,9 +423,48 @@ static void a_file_is_left_to_the_system(void **state)
     rig_close(r);
 }
 
+/* A read that is pending wakes whoever waits, and thus who sends a file: to that one, all that is queued is small. */
+static void file_beside_a_body(rig *r, ls_seat *seat, ls_exchange *x)
+{
+    ls_slice part;
+    if (r->step == 0) {
+        assert_int_equal(x->transport->read(seat, x, &part), LS_PENDING);
+        file(r, seat, x);
+        return;
+    }
+    assert_int_equal(x->transport->flush(seat, x), LS_DONE);
+    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
+    CloseHandle((HANDLE)r->file);
+    rig_end(r, seat, x);
+}
+
+static void a_file_is_sent_whoever_closes_it(void **state)
+{
+    DWORD flags;
+    (void)state;
+    rig *r = rig_open(file_beside_a_body, 1);
+    r->file = ten_bytes();
+    fake.sends_pend = true;
+    rig_arrives(r, (fake_request){.id = 1, .verb = HttpVerbPOST, .length = "5", .has_body = true});
+    assert_int_equal(fake_count('s'), 1);
+    fake_operation *op = fake_find('b');
+    memcpy(op->buffer, "hello", 5);
+    fake_complete(op, 0, 5);
+    rig_pump(r);
+    assert_null(r->x);
+    fake_complete(fake_find('s'), 0, 1);
+    rig_pump(r);
+    fake_calls("body:1 send:1,end receive:0,small ");
+    fake_wire("200 OK;Content-Length: 10;Server: luaserve;;0123456789");
+    /* Nothing is left open. */
+    assert_false(GetHandleInformation(fake.last_chunks[0].FromFileHandle.FileHandle, &flags));
+    rig_close(r);
+}
+
 static void a_file_whose_client_has_gone(void **state)
 {
     enum { DISCONNECTED = (int)0xC000020D }; /* STATUS_CONNECTION_RESET */
+    DWORD flags;
     (void)state;
     rig *r = rig_open(file, 1);
     r->file = ten_bytes();
@@ -441,6 +480,7 @@ static void a_file_whose_client_has_gone(void **state)
     assert_int_equal(r->step, 2);
     fake_calls("send:2,end receive:0,small cancel:2 ");
     CloseHandle((HANDLE)r->file);
+    assert_false(GetHandleInformation(fake.last_chunks[0].FromFileHandle.FileHandle, &flags));
     rig_close(r);
 }
 
@@ -883,6 +923,7 @@ int main(void)
         cmocka_unit_test(for_http_2_the_system_frames_them),
         cmocka_unit_test(an_announced_length_needs_no_chunks),
         cmocka_unit_test(a_file_is_left_to_the_system),
+        cmocka_unit_test(a_file_is_sent_whoever_closes_it),
         cmocka_unit_test(a_file_whose_client_has_gone),
         cmocka_unit_test(files_are_read_where_the_system_takes_none),
         cmocka_unit_test(an_answer_that_is_not_whole_is_cut_off),
