@@ -88,6 +88,7 @@ static ls_httpsys_exchange *make(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_I
     e->x.body_bytes_max = http->config.body_bytes_max;
     e->x.status = 200;
     e->x.length = -1;
+    atomic_fetch_add(&http->live, 1); /* before the receive that brought it may go */
     atomic_fetch_add(&http->open, 1);
     return e;
 }

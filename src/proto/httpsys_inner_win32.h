@@ -54,8 +54,8 @@ struct ls_httpsys {
     ls_httpsys_url urls[LS_HTTPSYS_URLS_MAX];
     unsigned url_count;
     uint32_t requests_max;
-    _Atomic uint32_t open;          /* requests under way */
-    _Atomic uint32_t receives_live; /* that will be posted again */
+    _Atomic uint32_t open; /* requests under way */
+    _Atomic uint32_t live; /* those, and the receives that will be posted again: at 0 the owner may close */
     _Atomic bool draining, stopping, shut, complained;
     ls_mutex mutex;             /* guards parked */
     ls_httpsys_receive *parked; /* too many requests are under way */

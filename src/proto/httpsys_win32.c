@@ -4,7 +4,10 @@
  * the answer leaves is not waited for. What completes at once is served in the same loop, RUN_MAX of them or for as long as the
  * port allows it (port.h): then others have their turn. A head that does not fit is received once more, by its number, into a large block.
  *
- *     receives_live = those that are pending, being served, parked, or waiting for their timer
+ *     live = receives that are pending, being served, parked, or waiting for their timer + requests under way
+ *
+ * in one number, because whoever looks at two of them, one after the other, misses a request that was a receive before. What
+ * is counted touches the engine last when it takes itself off.
  *
  * Everything here follows the reference of the HTTP Server API 2.0 on learn.microsoft.com. */
 #include <assert.h>
@@ -224,7 +227,7 @@ int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys
 
 void ls_httpsys_close(ls_httpsys *http)
 {
-    assert(atomic_load(&http->open) == 0 && atomic_load(&http->receives_live) == 0);
+    assert(atomic_load(&http->live) == 0);
     remove_urls(http);
     (void)http->api.CloseRequestQueue(http->queue);
     (void)http->api.CloseServerSession(http->session);
@@ -239,7 +242,7 @@ static void retire(ls_httpsys_receive *r)
 {
     if (r->buffer != NULL) ls_block_drop(r->buffer);
     r->buffer = NULL;
-    atomic_fetch_sub(&r->http->receives_live, 1); /* the last touch: at 0 the owner may close */
+    atomic_fetch_sub(&r->http->live, 1); /* the last touch */
 }
 
 /* True: it waits on the list until a request has ended. */
@@ -361,17 +364,16 @@ static void receive_again(ls_seat *seat, ls_op *op)
 
 void ls_httpsys_left(ls_httpsys *http)
 {
-    atomic_fetch_add(&http->receives_live, 1); /* nobody closes meanwhile */
-    atomic_fetch_sub(&http->open, 1);          /* before the look at the list: see park */
+    atomic_fetch_sub(&http->open, 1); /* before the look at the list: see park */
     /* Not posted here, deep in the stack of the request that has ended, and perhaps inside an actor. */
     ls_httpsys_receive *r = unpark(http);
     if (r != NULL) (void)ls_port_post(http->port, &r->again.op, NULL, 0);
-    atomic_fetch_sub(&http->receives_live, 1); /* the last touch */
+    atomic_fetch_sub(&http->live, 1); /* the last touch */
 }
 
 void ls_httpsys_start(ls_seat *seat, ls_httpsys *http)
 {
-    atomic_store(&http->receives_live, http->receive_count);
+    atomic_store(&http->live, http->receive_count);
     for (unsigned i = 0; i < http->receive_count; i++) post(seat, &http->receives[i]);
 }
 
@@ -401,10 +403,9 @@ static void shut_down(ls_httpsys *http)
 uint32_t ls_httpsys_drain(ls_httpsys *http)
 {
     if (!atomic_exchange(&http->draining, true)) remove_urls(http);
-    const uint32_t open = atomic_load(&http->open);
-    if (open > 0 && !atomic_load(&http->stopping)) return open + atomic_load(&http->receives_live);
-    if (atomic_load(&http->receives_live) > 0) stop_receives(http);
-    const uint32_t left = atomic_load(&http->open) + atomic_load(&http->receives_live);
+    if (atomic_load(&http->open) > 0 && !atomic_load(&http->stopping)) return atomic_load(&http->live);
+    if (atomic_load(&http->live) > 0) stop_receives(http);
+    const uint32_t left = atomic_load(&http->live);
     if (left == 0) shut_down(http);
     return left;
 }

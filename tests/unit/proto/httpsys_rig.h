@@ -58,20 +58,20 @@ __attribute__((format(printf, 1, 2))) static void fake_note(const char *format, 
 }
 
 /* The calls so far are these; then there are none. */
-static void fake_calls(const char *expected)
+static inline void fake_calls(const char *expected)
 {
     assert_string_equal(fake.calls, expected);
     fake.calls[0] = '\0';
 }
 
-static void fake_wire(const char *expected)
+static inline void fake_wire(const char *expected)
 {
     assert_int_equal(fake.wire_len, strlen(expected));
     assert_memory_equal(fake.wire, expected, fake.wire_len);
     fake.wire_len = 0;
 }
 
-static void wire_add(const void *bytes, size_t len)
+static inline void wire_add(const void *bytes, size_t len)
 {
     assert_true(fake.wire_len + len < FAKE_TEXT_MAX);
     memcpy(fake.wire + fake.wire_len, bytes, len);
@@ -87,7 +87,7 @@ typedef struct fake_request {
     bool chunked, has_body, old, newer, closes, more_data;
 } fake_request;
 
-static PCSTR fake_text(char **to, const char *text)
+static inline PCSTR fake_text(char **to, const char *text)
 {
     const size_t len = strlen(text);
     memcpy(*to, text, len + 1);
@@ -95,13 +95,13 @@ static PCSTR fake_text(char **to, const char *text)
     return *to - len - 1;
 }
 
-static void fake_known(HTTP_REQUEST *request, char **to, HTTP_HEADER_ID id, const char *value)
+static inline void fake_known(HTTP_REQUEST *request, char **to, HTTP_HEADER_ID id, const char *value)
 {
     request->Headers.KnownHeaders[id] = (HTTP_KNOWN_HEADER){(USHORT)strlen(value), fake_text(to, value)};
 }
 
 /* Write it as http.sys does. Returns its bytes. */
-static uint32_t fake_fill(HTTP_REQUEST *request, ULONG size, fake_request given)
+static inline uint32_t fake_fill(HTTP_REQUEST *request, ULONG size, fake_request given)
 {
     const char *target = given.target != NULL ? given.target : "/";
     char *to = (char *)(request + 1);
@@ -234,7 +234,7 @@ static ULONG WINAPI fake_CloseRequestQueue(HANDLE queue)
     return NO_ERROR;
 }
 
-static fake_operation *fake_pend(char kind, HTTP_REQUEST_ID id, OVERLAPPED *overlapped)
+static inline fake_operation *fake_pend(char kind, HTTP_REQUEST_ID id, OVERLAPPED *overlapped)
 {
     assert_non_null(overlapped);
     for (int i = 0; i < FAKE_PENDING_MAX; i++) {
@@ -291,7 +291,7 @@ static ULONG WINAPI fake_ReceiveRequestEntityBody(HANDLE queue, HTTP_REQUEST_ID 
     return NO_ERROR;
 }
 
-static void wire_chunks(const HTTP_DATA_CHUNK *chunks, USHORT count)
+static inline void wire_chunks(const HTTP_DATA_CHUNK *chunks, USHORT count)
 {
     for (USHORT i = 0; i < count; i++) {
         if (chunks[i].DataChunkType == HttpDataChunkFromFileHandle) { /* as http.sys does, by offsets of its own */
@@ -310,7 +310,7 @@ static void wire_chunks(const HTTP_DATA_CHUNK *chunks, USHORT count)
     }
 }
 
-static ULONG fake_send(HTTP_REQUEST_ID id, USHORT count, HTTP_DATA_CHUNK *chunks, OVERLAPPED *overlapped)
+static inline ULONG fake_send(HTTP_REQUEST_ID id, USHORT count, HTTP_DATA_CHUNK *chunks, OVERLAPPED *overlapped)
 {
     const ULONG error = fake.send_error;
     fake.send_error = NO_ERROR;
@@ -330,7 +330,7 @@ static ULONG fake_send(HTTP_REQUEST_ID id, USHORT count, HTTP_DATA_CHUNK *chunks
     return NO_ERROR;
 }
 
-static const char *flags_text(ULONG flags)
+static inline const char *flags_text(ULONG flags)
 {
     return flags == HTTP_SEND_RESPONSE_FLAG_MORE_DATA    ? "more"
            : flags == HTTP_SEND_RESPONSE_FLAG_DISCONNECT ? "close"
@@ -407,7 +407,7 @@ static ULONG WINAPI fake_ShutdownRequestQueue(HANDLE queue)
 }
 
 /* The packet of an operation, as the system would queue it. */
-static void fake_complete(fake_operation *op, NTSTATUS status, uint32_t bytes)
+static inline void fake_complete(fake_operation *op, NTSTATUS status, uint32_t bytes)
 {
     OVERLAPPED *const overlapped = op->overlapped;
     if (op->kind == 's' && status == 0) wire_chunks(op->chunks, op->chunk_count);
@@ -453,7 +453,7 @@ static const ls_httpsys_api fake_api = {.Initialize = fake_Initialize,
                                         .CancelIoEx = fake_CancelIoEx};
 
 /* The pending operation of that kind that is the oldest, which must be there. */
-static fake_operation *fake_find(char kind)
+static inline fake_operation *fake_find(char kind)
 {
     for (int i = 0; i < FAKE_PENDING_MAX; i++)
         if (fake.pending[i].kind == kind) return &fake.pending[i];
@@ -461,7 +461,7 @@ static fake_operation *fake_find(char kind)
     return NULL;
 }
 
-static unsigned fake_count(char kind)
+static inline unsigned fake_count(char kind)
 {
     unsigned count = 0;
     for (int i = 0; i < FAKE_PENDING_MAX; i++) count += fake.pending[i].kind == kind;
@@ -469,7 +469,7 @@ static unsigned fake_count(char kind)
 }
 
 /* A client sent it: one of the receives completes. */
-static void fake_arrives(fake_request given)
+static inline void fake_arrives(fake_request given)
 {
     enum { BUFFER_OVERFLOW = (int)0x80000005 };
     fake_operation *op = fake_find('r');
@@ -505,13 +505,13 @@ struct rig {
     ls_block *block; /* a handler's own */
 };
 
-static void rig_call(ls_seat *seat, ls_exchange *x)
+static inline void rig_call(ls_seat *seat, ls_exchange *x)
 {
     rig *r = x->task;
     r->run(r, seat, x);
 }
 
-static void rig_start(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x)
+static inline void rig_start(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x)
 {
     rig *r = LS_CONTAINER(handler, rig, handler);
     assert_true(ls_actor_try_enter(&r->actor, seat));
@@ -525,13 +525,13 @@ static void rig_start(const ls_http_handler *handler, ls_seat *seat, ls_exchange
     r->run(r, seat, x);
 }
 
-static void rig_end(rig *r, ls_seat *seat, ls_exchange *x)
+static inline void rig_end(rig *r, ls_seat *seat, ls_exchange *x)
 {
     r->x = NULL;
     x->transport->end(seat, x);
 }
 
-static void rig_pump(rig *r)
+static inline void rig_pump(rig *r)
 {
     ls_packet packet;
     while (ls_port_wait(r->port, &r->seat, &packet, 1, 0) > 0) {
@@ -541,7 +541,7 @@ static void rig_pump(rig *r)
 }
 
 /* Everything but the engine itself. */
-static rig *rig_make(rig_run *run)
+static inline rig *rig_make(rig_run *run)
 {
     const ls_port_options options = {.sockets_max = 8};
     ls_pool *pool;
@@ -564,7 +564,7 @@ static rig *rig_make(rig_run *run)
     return r;
 }
 
-static int rig_open_urls(rig *r, const char *urls, unsigned receives, uint32_t requests_max, char message[512])
+static inline int rig_open_urls(rig *r, const char *urls, unsigned receives, uint32_t requests_max, char message[512])
 {
     const ls_httpsys_options options = {.urls = urls,
                                         .config = &r->config,
@@ -576,7 +576,7 @@ static int rig_open_urls(rig *r, const char *urls, unsigned receives, uint32_t r
 }
 
 /* Serving, with `receives` posted. */
-static rig *rig_open(rig_run *run, unsigned receives)
+static inline rig *rig_open(rig_run *run, unsigned receives)
 {
     char message[512];
     rig *r = rig_make(run);
@@ -587,13 +587,13 @@ static rig *rig_open(rig_run *run, unsigned receives)
     return r;
 }
 
-static void rig_arrives(rig *r, fake_request given)
+static inline void rig_arrives(rig *r, fake_request given)
 {
     fake_arrives(given);
     rig_pump(r);
 }
 
-static void rig_free(rig *r)
+static inline void rig_free(rig *r)
 {
     ls_pools_stats stats;
     ls_packet packet;
@@ -608,7 +608,7 @@ static void rig_free(rig *r)
 }
 
 /* Drain, and everything must be given back. */
-static void rig_close(rig *r)
+static inline void rig_close(rig *r)
 {
     for (int i = 0; i < 10 && ls_httpsys_drain(r->http) > 0; i++) rig_pump(r);
     assert_int_equal(ls_httpsys_drain(r->http), 0);
@@ -617,14 +617,14 @@ static void rig_close(rig *r)
     rig_free(r);
 }
 
-static void rig_resumed(ls_seat *seat, ls_op *op)
+static inline void rig_resumed(ls_seat *seat, ls_op *op)
 {
     rig *r = LS_CONTAINER(op, rig, resume);
     r->run(r, seat, r->x);
 }
 
 /* Go on with a handler that waits for something of its own. */
-static void rig_resume(rig *r)
+static inline void rig_resume(rig *r)
 {
     r->resume = (ls_op){.done = rig_resumed, .actor = &r->actor};
     assert_int_equal(ls_port_post(r->port, &r->resume, NULL, 0), LS_OK);
