@@ -305,7 +305,7 @@ int ls_httpsys_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned
     unsigned i = 0;
     if (err == 0) err = put_head(seat, e, (int64_t)ls_slices_bytes(slices, count));
     for (; err == LS_OK && !e->no_body && i < count; i++) err = push_any(seat, e, &slices[i]);
-    ls_slices_drop(slices + i, count - i);
+    if (i < count) ls_slices_drop(slices + i, count - i);
     if (err < 0) return x->gone != 0 ? x->gone : fail(x, err);
     x->answer = LS_ANSWER_DONE;
     return LS_DONE;
@@ -354,7 +354,7 @@ int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
         err = push_any(seat, e, &slices[i]);
     }
     if (err == 0 && framed) err = push_copy(seat, &e->out, "\r\n", 2);
-    ls_slices_drop(slices + i, count - i);
+    if (i < count) ls_slices_drop(slices + i, count - i);
     if (err < 0) return fail(x, err);
     /* Bytes that somebody else keeps alive are let go only when they have left. */
     if (borrowed) return send_and_wait(seat, x, true);
