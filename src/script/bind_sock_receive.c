@@ -294,6 +294,15 @@ static int iteration_ends(lua_State *L, ls_tcp *tcp, int err)
     return 1;
 }
 
+/* What `for` takes: the function that gives the next one, and the sock, at index 1. */
+static int iterate(lua_State *L, lua_CFunction next)
+{
+    (void)ls_tcp_check(L);
+    lua_pushcfunction(L, next);
+    lua_pushvalue(L, 1);
+    return 2;
+}
+
 /* Stack: the sock, the chunk before. */
 static int chunks_go_on(lua_State *L, int status, lua_KContext context)
 {
@@ -319,10 +328,7 @@ static int chunks_next(lua_State *L)
  * timeout; sock.ended says which. A buffer is the loop's until its next round: data:keep() keeps it. */
 int ls_sock_chunks(lua_State *L)
 {
-    (void)ls_tcp_check(L);
-    lua_pushcfunction(L, chunks_next);
-    lua_pushvalue(L, 1);
-    return 2;
+    return iterate(L, chunks_next);
 }
 
 static int lines_go_on(lua_State *L, int status, lua_KContext context)
@@ -348,10 +354,7 @@ static int lines_next(lua_State *L)
  * too long; sock.ended says which. */
 int ls_sock_lines(lua_State *L)
 {
-    (void)ls_tcp_check(L);
-    lua_pushcfunction(L, lines_next);
-    lua_pushvalue(L, 1);
-    return 2;
+    return iterate(L, lines_next);
 }
 
 /* ---- receiveuntil --------------------------------------------------------------------------------------------------- */
