@@ -10,17 +10,17 @@ enum {               /* where */
        FILE_NOWHERE, /* not posted, or its packet is under way */
        FILE_QUEUED,  /* in the pool's queue: under its mutex */
        FILE_RUNS,    /* in a thread of the pool */
-       FILE_ENGINE   /* from here on: the back end's own, as many places as it likes */
+       FILE_BACKEND  /* from here on: the back end's own, as many places as it likes */
 };
 
 typedef struct ls_files ls_files; /* of a port */
 
-typedef struct ls_file_engine {
+typedef struct ls_file_backend {
     bool (*post)(ls_seat *seat, ls_file_op *op);   /* true: it is pending; false: the pool has to do it */
-    void (*cancel)(ls_port *port, ls_file_op *op); /* `where` was FILE_ENGINE or more, a moment ago */
-} ls_file_engine;
+    void (*cancel)(ls_port *port, ls_file_op *op); /* `where` was FILE_BACKEND or more, a moment ago */
+} ls_file_backend;
 
-int ls_files_open(ls_port *port, const ls_file_engine *engine, ls_files **out); /* engine NULL: the pool does all */
+int ls_files_open(ls_port *port, const ls_file_backend *backend, ls_files **out); /* backend NULL: the pool does all */
 void ls_files_close(ls_files *files); /* what waits ends without a packet; what runs is waited for */
 ls_files *ls_port_files(ls_port *port);
 
