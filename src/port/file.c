@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
-#include "port/file_inner.h"
+#include "port/file_internal.h"
 
 typedef struct place { /* of a thread */
     ls_files *files;

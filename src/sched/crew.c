@@ -1,11 +1,11 @@
 /* crew.c - the workers: their loop, parking, and the way they start and end. The watch is in crew_watch.c; what lies in
- * which cache line, and who may touch it, in crew_inner.h.
+ * which cache line, and who may touch it, in crew_internal.h.
  *
  * The end. ls_crew_stop sets `stop`, wakes the parked, and posts one packet. The worker that takes it posts it again for
  * the next before it leaves, so it reaches everybody, one after the other. A worker that sees `stop` runs no further
  * packet: it gives what it has, and what it still takes, back to the port until the stop packet comes. So whatever was
  * posted before is still in the port afterwards, for its owner to dispose of. */
-#include "sched/crew_inner.h"
+#include "sched/crew_internal.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * and looks at all counts again. A worker that missed the flag stored its count before the flag became visible to it,
  * a whole tick ago: the count is seen. One that begins later sees the flag. */
 #include "base/clock.h"
-#include "sched/crew_inner.h"
+#include "sched/crew_internal.h"
 
 enum {
     WATCH_TICK_SHORT_MS = LS_SLOW_MS / 2, /* two ticks, a short and a long one, are LS_SLOW_MS */

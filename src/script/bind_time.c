@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "script/bind.h"
 #include "script/object.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "script/task.h"
 
 typedef struct script_timer {

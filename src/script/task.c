@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "script/request.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "script/tcp.h"
 
 /* A task that ends wakes who waited for it, who may end at once and wake the next: each is some frames of C. */

@@ -40,7 +40,7 @@
 
 #include "base/counter.h"
 #include "base/thread.h"
-#include "port/file_inner.h"
+#include "port/file_internal.h"
 #include "port/port.h"
 #include "port/slots.h"
 #include "port/timer.h"

@@ -1,6 +1,6 @@
-/* notify_inner.h - what ls.notify and ls.socket share. */
-#ifndef LS_SCRIPT_NOTIFY_INNER_H
-#define LS_SCRIPT_NOTIFY_INNER_H
+/* notify_internal.h - what ls.notify and ls.socket share. */
+#ifndef LS_SCRIPT_NOTIFY_INTERNAL_H
+#define LS_SCRIPT_NOTIFY_INTERNAL_H
 
 #include "port/fd.h"
 #include "script/state.h"

@@ -1,6 +1,6 @@
-/* udp_inner.h - what the files behind ls.udp and ls.udp_connect share. */
-#ifndef LS_SCRIPT_UDP_INNER_H
-#define LS_SCRIPT_UDP_INNER_H
+/* udp_internal.h - what the files behind ls.udp and ls.udp_connect share. */
+#ifndef LS_SCRIPT_UDP_INTERNAL_H
+#define LS_SCRIPT_UDP_INTERNAL_H
 
 #include "net/udp.h"
 #include "script/state.h"

@@ -1,6 +1,6 @@
-/* file_inner.h - inside file.h: the pool of threads, and what a back end does itself. */
-#ifndef LS_PORT_FILE_INNER_H
-#define LS_PORT_FILE_INNER_H
+/* file_internal.h - inside file.h: the pool of threads, and what a back end does itself. */
+#ifndef LS_PORT_FILE_INTERNAL_H
+#define LS_PORT_FILE_INTERNAL_H
 
 #include "port/file.h"
 

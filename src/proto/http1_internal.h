@@ -1,4 +1,4 @@
-/* http1_inner.h - what the files of HTTP/1.1 share: http1_conn.c (a connection's life), http1_body.c (a request's body),
+/* http1_internal.h - what the files of HTTP/1.1 share: http1_conn.c (a connection's life), http1_body.c (a request's body),
  * http1_answer.c (what goes out).
  *
  *     FRESH --> HEAD --> HANDLING --> (ENDING) --> (SKIPPING) --> IDLE --> HEAD ...
@@ -13,8 +13,8 @@
  * because a send that goes on with what was queued behind it is posted for stream.actor. Whoever sets that to NULL sends, and
  * begins no exchange before all has left. Behind HANDLING one operation at a time is: ENDING waits for the end of
  * a receive that somebody posted who has not waited for it (a job that reads the body of a request already answered). */
-#ifndef LS_PROTO_HTTP1_INNER_H
-#define LS_PROTO_HTTP1_INNER_H
+#ifndef LS_PROTO_HTTP1_INTERNAL_H
+#define LS_PROTO_HTTP1_INTERNAL_H
 
 #include "base/counter.h"
 #include "base/list.h"

@@ -1,4 +1,4 @@
-/* crew_inner.h - what crew.c (the workers) and crew_watch.c (the watch) share. Nobody else includes it.
+/* crew_internal.h - what crew.c (the workers) and crew_watch.c (the watch) share. Nobody else includes it.
  *
  * Hot path. A worker owns the cache lines of its ls_worker and writes two words there per packet: `turn`, which is odd
  * while it is inside a packet, and `claim`, from which it takes the next packet of its batch. The watch reads both, and
@@ -8,8 +8,8 @@
  *     claim = batch << 16 | begun << 8 | count      packets[begun .. count - 1] are whoever's changes begun to count
  *     unparked = workers whose parked is false and that have not left
  *     unparked - slow <= threads, or excess > 0     (under the mutex) */
-#ifndef LS_SCHED_CREW_INNER_H
-#define LS_SCHED_CREW_INNER_H
+#ifndef LS_SCHED_CREW_INTERNAL_H
+#define LS_SCHED_CREW_INTERNAL_H
 
 #include "base/thread.h"
 #include "sched/crew.h"

@@ -1,6 +1,6 @@
-/* site_inner.h - what the files of this layer know about a site. */
-#ifndef LS_SCRIPT_SITE_INNER_H
-#define LS_SCRIPT_SITE_INNER_H
+/* site_internal.h - what the files of this layer know about a site. */
+#ifndef LS_SCRIPT_SITE_INTERNAL_H
+#define LS_SCRIPT_SITE_INTERNAL_H
 
 #include "script/state.h"
 #include "script/tcp.h"

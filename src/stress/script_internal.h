@@ -1,6 +1,6 @@
-/* script_inner.h - what script.c (states, hooks, errors), script_wrk.c and script_table.c (the dialects) share. */
-#ifndef LS_STRESS_SCRIPT_INNER_H
-#define LS_STRESS_SCRIPT_INNER_H
+/* script_internal.h - what script.c (states, hooks, errors), script_wrk.c and script_table.c (the dialects) share. */
+#ifndef LS_STRESS_SCRIPT_INTERNAL_H
+#define LS_STRESS_SCRIPT_INTERNAL_H
 
 #include <lauxlib.h>
 #include <lualib.h>

@@ -1,4 +1,4 @@
-/* httpsys_inner_win32.h - what the files of the http.sys engine share: httpsys_win32.c (session, queue, URLs, the receives),
+/* httpsys_internal_win32.h - what the files of the http.sys engine share: httpsys_win32.c (session, queue, URLs, the receives),
  * httpsys_exchange_win32.c (a request's life and its body), httpsys_answer_win32.c (what goes out).
  *
  *     receive --> HANDLING --> (ENDING) --> LAST --> gone
@@ -7,8 +7,8 @@
  * In HANDLING the packets of a request are pinned to its actor; a receive of its body and a send may be pending at once. Behind
  * it one operation at a time is: ENDING waits for a body receive that was cancelled, LAST sends what is left of the answer, CUT
  * waits for the send of a request that was cancelled. A request's memory goes when none is pending. */
-#ifndef LS_PROTO_HTTPSYS_INNER_WIN32_H
-#define LS_PROTO_HTTPSYS_INNER_WIN32_H
+#ifndef LS_PROTO_HTTPSYS_INTERNAL_WIN32_H
+#define LS_PROTO_HTTPSYS_INTERNAL_WIN32_H
 
 #include "base/counter.h"
 #include "base/thread.h"

@@ -1,6 +1,6 @@
-/* options_inner.h - what options.c and options_table.c share. */
-#ifndef LS_STRESS_OPTIONS_INNER_H
-#define LS_STRESS_OPTIONS_INNER_H
+/* options_internal.h - what options.c and options_table.c share. */
+#ifndef LS_STRESS_OPTIONS_INTERNAL_H
+#define LS_STRESS_OPTIONS_INTERNAL_H
 
 #include "base/compiler.h"
 #include "stress/options.h"
