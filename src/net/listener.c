@@ -34,8 +34,8 @@ struct ls_listener {
     accept_slot slots[];
 };
 
-static void accept_done(ls_seat *seat, ls_op *op);
-static void place_free(ls_seat *seat, ls_op *op);
+static void accept_done(ls_thread_ctx *ctx, ls_op *op);
+static void place_free(ls_thread_ctx *ctx, ls_op *op);
 
 int ls_gate_open(ls_gate *gate, uint32_t connections_max)
 {
@@ -123,42 +123,42 @@ static void retire(accept_slot *slot, int64_t why)
     unref(slot->listener, 1);
 }
 
-static void post(ls_seat *seat, accept_slot *slot)
+static void post(ls_thread_ctx *ctx, accept_slot *slot)
 {
     ls_listener *listener = slot->listener;
     int err = LS_ECANCELED;
     slot->op.done = accept_done;
     ls_mutex_lock(&listener->mutex);
-    if (!listener->stopping) err = ls_op_accept(seat, listener->sock, &slot->op, &slot->from);
+    if (!listener->stopping) err = ls_op_accept(ctx, listener->sock, &slot->op, &slot->from);
     ls_mutex_unlock(&listener->mutex);
     if (err != LS_PENDING) retire(slot, err);
 }
 
 /* The connection has its place. */
-static void hand_over(ls_seat *seat, accept_slot *slot, ls_fd fd)
+static void hand_over(ls_thread_ctx *ctx, accept_slot *slot, ls_fd fd)
 {
     /* The next accept first: another thread may take it while this one is with the connection. */
     const ls_sockaddr from = slot->from;
     ls_accepted_fn *accepted = slot->listener->accepted;
     void *user = slot->listener->user;
-    post(seat, slot);
-    accepted(seat, user, fd, &from);
+    post(ctx, slot);
+    accepted(ctx, user, fd, &from);
 }
 
-static void place_free(ls_seat *seat, ls_op *op)
+static void place_free(ls_thread_ctx *ctx, ls_op *op)
 {
     accept_slot *slot = LS_CONTAINER(op, accept_slot, op);
-    hand_over(seat, slot, slot->fd);
+    hand_over(ctx, slot, slot->fd);
 }
 
-static void accept_done(ls_seat *seat, ls_op *op)
+static void accept_done(ls_thread_ctx *ctx, ls_op *op)
 {
     accept_slot *slot = LS_CONTAINER(op, accept_slot, op);
     ls_gate *gate = slot->listener->gate;
     if (op->result < 0)
         retire(slot, op->result);
     else if (!atomic_load(&gate->some_held) && enter(gate))
-        hand_over(seat, slot, op->accept.fd);
+        hand_over(ctx, slot, op->accept.fd);
     else
         hold_back(slot, op->accept.fd); /* behind those that came before */
 }
@@ -202,22 +202,22 @@ const ls_addr *ls_listener_addr(const ls_listener *listener)
     return &listener->addr;
 }
 
-void ls_listener_start(ls_seat *seat, ls_listener *listener)
+void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener)
 {
     listener->started = true;
     atomic_fetch_add(&listener->refs, listener->slot_count);
     atomic_fetch_add(&listener->gate->accepts, listener->slot_count);
-    for (uint32_t i = 0; i < listener->slot_count; i++) post(seat, &listener->slots[i]);
+    for (uint32_t i = 0; i < listener->slot_count; i++) post(ctx, &listener->slots[i]);
 }
 
 /* A place past the limit, rather than a client cut off. */
-static void accept_last(ls_seat *seat, const ls_listener *listener, ls_fd fd, const ls_sockaddr *from)
+static void accept_last(ls_thread_ctx *ctx, const ls_listener *listener, ls_fd fd, const ls_sockaddr *from)
 {
     atomic_fetch_add(&listener->gate->count, 1);
-    listener->accepted(seat, listener->user, fd, from);
+    listener->accepted(ctx, listener->user, fd, from);
 }
 
-void ls_listener_stop(ls_seat *seat, ls_listener *listener)
+void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener)
 {
     ls_gate *gate = listener->gate;
     ls_mutex_lock(&listener->mutex);
@@ -239,14 +239,14 @@ void ls_listener_stop(ls_seat *seat, ls_listener *listener)
     for (; !ls_list_empty(&held); retired++) {
         accept_slot *slot = LS_CONTAINER(held.next, accept_slot, held);
         ls_list_remove(&slot->held);
-        accept_last(seat, listener, slot->fd, &slot->from);
+        accept_last(ctx, listener, slot->fd, &slot->from);
     }
     ls_fd fd;
     ls_sockaddr from;
     while (listener->started && ls_sock_accept(ls_sock_fd(listener->sock), &fd, &from) == LS_OK)
-        accept_last(seat, listener, fd, &from);
+        accept_last(ctx, listener, fd, &from);
 
-    ls_sock_close(seat, listener->sock);
+    ls_sock_close(ctx, listener->sock);
     atomic_fetch_sub(&gate->accepts, retired);
     unref(listener, retired + 1); /* and the owner's */
 }

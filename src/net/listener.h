@@ -31,16 +31,16 @@ void ls_gate_close(ls_gate *gate);
 void ls_gate_leave(ls_gate *gate);      /* a connection has gone; any thread, inside an actor or not */
 bool ls_gate_idle(const ls_gate *gate); /* no connection is left; when all listeners were stopped, none will come */
 
-typedef void ls_accepted_fn(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from);
+typedef void ls_accepted_fn(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from);
 
 /* Bind and listen at `at`; accepts are posted by ls_listener_start. On failure nothing is left open. */
 int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_t accepts, ls_gate *gate,
                      ls_accepted_fn *accepted, void *user, ls_listener **out);
 const ls_addr *ls_listener_addr(const ls_listener *listener); /* with the port that was picked */
-void ls_listener_start(ls_seat *seat, ls_listener *listener);
+void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener);
 
 /* Accept no more. The listener frees itself when its accepts have completed; ls_gate_idle tells when.
  * Connections that the system has completed but nobody accepted are accepted first, so that none of them is cut. */
-void ls_listener_stop(ls_seat *seat, ls_listener *listener);
+void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener);
 
 #endif

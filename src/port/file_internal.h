@@ -16,8 +16,8 @@ enum {               /* where */
 typedef struct ls_files ls_files; /* of a port */
 
 typedef struct ls_file_backend {
-    bool (*post)(ls_seat *seat, ls_file_op *op);   /* true: it is pending; false: the pool has to do it */
-    void (*cancel)(ls_port *port, ls_file_op *op); /* `where` was FILE_BACKEND or more, a moment ago */
+    bool (*post)(ls_thread_ctx *ctx, ls_file_op *op); /* true: it is pending; false: the pool has to do it */
+    void (*cancel)(ls_port *port, ls_file_op *op);    /* `where` was FILE_BACKEND or more, a moment ago */
 } ls_file_backend;
 
 int ls_files_open(ls_port *port, const ls_file_backend *backend, ls_files **out); /* backend NULL: the pool does all */

@@ -77,7 +77,7 @@ typedef struct ls_registration {
 } ls_registration;
 
 /* Carry out the registrations in order, each with its own result, then wait for packets as ls_port_wait does; max 0 does
- * not wait (seat and packets may be NULL). When one of them failed the wait only looks, so that the caller hears of it.
+ * not wait (thread context and packets may be NULL). When one of them failed the wait only looks, so that the caller hears of it.
  * Returns what ls_port_wait returns. Any thread, any number at a time.
  *
  * registration.result: LS_OK;
@@ -87,7 +87,7 @@ typedef struct ls_registration {
  *     LS_EINVAL   a bad descriptor, an unknown operation, event or trigger
  *     LS_ENOTSUP  REGISTER: nothing that can be polled, a file for example
  *     LS_ELIMIT, LS_ENOMEM   REGISTER, ENABLE */
-int ls_port_notify(ls_port *port, ls_seat *seat, ls_registration *registrations, size_t count, ls_packet *packets,
+int ls_port_notify(ls_port *port, ls_thread_ctx *ctx, ls_registration *registrations, size_t count, ls_packet *packets,
                    int max, int timeout_ms);
 
 /* Drop the registration of a socket that is about to be closed, if there is one; there will be no REMOVE. Any thread. */
@@ -100,9 +100,9 @@ bool ls_packet_current(const ls_port *port, const ls_packet *packet);
 /* How packets without an op find who takes them when several modules share a crew: the first member of what the key
  * points to. ls_taker_take, for ls_crew_options.bare, calls it; a packet without a key is dropped. */
 typedef struct ls_taker {
-    void (*take)(ls_seat *seat, const ls_packet *packet); /* any thread */
+    void (*take)(ls_thread_ctx *ctx, const ls_packet *packet); /* any thread */
 } ls_taker;
-void ls_taker_take(ls_seat *seat, const ls_packet *packet);
+void ls_taker_take(ls_thread_ctx *ctx, const ls_packet *packet);
 
 /* The part that each back end supplies: carry out those that are valid (result is LS_OK) and ask for something, in order, and
  * set their results. ls_port_notify calls it. */

@@ -49,7 +49,7 @@ static char *put_status(char *to, int status)
     return PUT(to, "\r\n");
 }
 
-static char *put_date(char *to, ls_http1_seat *mine)
+static char *put_date(char *to, ls_http1_thread *mine)
 {
     int64_t now_s = ls_clock_wall_s();
     if (mine->date_s != now_s) {
@@ -63,7 +63,7 @@ static char *put_date(char *to, ls_http1_seat *mine)
 
 /* The usual head, prepared: a 200 with a Content-Type; the number of the Content-Length comes next. NULL: the type is
  * too long for it. */
-static const ls_http1_ready *ready_for(ls_http1_seat *mine, const char *type)
+static const ls_http1_ready *ready_for(ls_http1_thread *mine, const char *type)
 {
     static const char before[] = "HTTP/1.1 200 OK\r\nServer: luaserve\r\n",
                       middle[] = "Content-Type: ", after[] = "\r\nContent-Length: ";
@@ -96,7 +96,7 @@ static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
 }
 
 /* The lines of every head, up to those that say what becomes of the connection. */
-static char *put_usual(char *to, ls_http1_seat *mine, const ls_http1_exchange *e, int64_t length, size_t type_len)
+static char *put_usual(char *to, ls_http1_thread *mine, const ls_http1_exchange *e, int64_t length, size_t type_len)
 {
     const ls_exchange *x = &e->x;
     const ls_http1_ready *ready = NULL;
@@ -126,7 +126,8 @@ static char *put_usual(char *to, ls_http1_seat *mine, const ls_http1_exchange *e
 
 /* Queue the head, with `beside` bytes of room behind it in the same block; *at is where they may be written. `length` < 0:
  * chunked, or until the connection closes. */
-static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64_t length, size_t beside, char **at)
+static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, int64_t length, size_t beside,
+                    char **at)
 {
     ls_exchange *x = &e->x;
     const bool framed = ls_status_is_framed(x->status), has_content = ls_status_has_content(x->status);
@@ -140,9 +141,9 @@ static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64
     e->keep = decide_keep(c, e);
     if (length < 0 && framed && old) e->keep = false; /* the end of the connection is the end of the body */
 
-    char *const from = ls_stream_room(seat, &c->stream, HEAD_ROOM + type_len + fields_copied + beside);
+    char *const from = ls_stream_room(ctx, &c->stream, HEAD_ROOM + type_len + fields_copied + beside);
     if (from == NULL) return LS_ENOMEM;
-    ls_http1_seat *mine = ls_http1_seat_of(c->http, seat);
+    ls_http1_thread *mine = ls_http1_thread_of(c->http, ctx);
     char *to = put_usual(from, mine, e, length, type_len);
     if (!e->keep)
         to = PUT(to, "Connection: close\r\n");
@@ -152,11 +153,11 @@ static int put_head(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, int64
     if (fields_copied < x->fields_len) {
         ls_stream_commit(&c->stream, (size_t)(to - from));
         ls_slice fields = ls_slice_of(x->fields, 0, x->fields_len);
-        if (ls_stream_push(seat, &c->stream, &fields) < 0) {
+        if (ls_stream_push(ctx, &c->stream, &fields) < 0) {
             ls_slice_drop(&fields);
             return LS_ENOMEM;
         }
-        if ((to = ls_stream_room(seat, &c->stream, 2 + beside)) == NULL) return LS_ENOMEM;
+        if ((to = ls_stream_room(ctx, &c->stream, 2 + beside)) == NULL) return LS_ENOMEM;
         to = PUT(to, "\r\n");
         ls_stream_commit(&c->stream, 2);
     } else {
@@ -174,18 +175,18 @@ static bool is_copied(const ls_slice *slice)
 }
 
 /* Queue one slice of a body, taking its reference: small borrowed bytes by value, all else as it lies. */
-static int put_slice(ls_seat *seat, ls_http1_conn *c, ls_slice *slice)
+static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
 {
     if (slice->len == 0) {
         ls_slice_drop(slice);
         return LS_OK;
     }
     if (!is_copied(slice)) {
-        int err = ls_stream_push(seat, &c->stream, slice);
+        int err = ls_stream_push(ctx, &c->stream, slice);
         if (err < 0) ls_slice_drop(slice);
         return err;
     }
-    char *to = ls_stream_room(seat, &c->stream, slice->len);
+    char *to = ls_stream_room(ctx, &c->stream, slice->len);
     if (to == NULL) return LS_ENOMEM;
     memcpy(to, slice->ptr, slice->len);
     ls_stream_commit(&c->stream, slice->len);
@@ -202,7 +203,7 @@ static int fail(ls_exchange *x, int err)
     return err;
 }
 
-int ls_http1_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
@@ -214,7 +215,7 @@ int ls_http1_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
     const size_t length = ls_slices_bytes(slices, count);
     const bool beside = count > 0 && is_copied(&slices[0]);
     char *to;
-    int err = put_head(seat, c, e, (int64_t)length, beside ? slices[0].len : 0, &to);
+    int err = put_head(ctx, c, e, (int64_t)length, beside ? slices[0].len : 0, &to);
     unsigned i = 0;
     if (err == LS_OK && e->no_body) {
         ls_slices_drop(slices, count);
@@ -224,7 +225,7 @@ int ls_http1_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
         ls_stream_commit(&c->stream, slices[0].len);
         i = 1;
     }
-    for (; err == LS_OK && i < count; i++) err = put_slice(seat, c, &slices[i]);
+    for (; err == LS_OK && i < count; i++) err = put_slice(ctx, c, &slices[i]);
     if (err < 0) {
         ls_slices_drop(slices + i, count - i);
         return fail(x, err);
@@ -235,12 +236,12 @@ int ls_http1_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
 
 /* ---- parts -------------------------------------------------------------------------------------------------- */
 
-static int close_chunk(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e)
+static int close_chunk(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 {
     if (e->chunk_at == NULL) return LS_OK;
     for (int i = 0; i < 4; i++) e->chunk_at[i] = hex_digits[e->chunk_len >> (12 - 4 * i) & 15];
     e->chunk_at = NULL;
-    char *to = ls_stream_room(seat, &c->stream, 2);
+    char *to = ls_stream_room(ctx, &c->stream, 2);
     if (to == NULL) return LS_ENOMEM;
     (void)PUT(to, "\r\n");
     ls_stream_commit(&c->stream, 2);
@@ -248,20 +249,20 @@ static int close_chunk(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e)
 }
 
 /* Append to the open chunk, or to a new one in the room that there is. */
-static int put_small_part(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, const ls_slice *slice)
+static int put_small_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, const ls_slice *slice)
 {
     int err;
-    if (e->chunk_at != NULL && ls_stream_room_left(&c->stream) < slice->len + 2 && (err = close_chunk(seat, c, e)) < 0)
+    if (e->chunk_at != NULL && ls_stream_room_left(&c->stream) < slice->len + 2 && (err = close_chunk(ctx, c, e)) < 0)
         return err;
     if (e->chunk_at == NULL) {
         size_t room = CHUNK_LINE + (slice->len + 2 > CHUNK_ROOM ? slice->len + 2 : CHUNK_ROOM);
-        if ((e->chunk_at = ls_stream_room(seat, &c->stream, room)) == NULL) return LS_ENOMEM;
+        if ((e->chunk_at = ls_stream_room(ctx, &c->stream, room)) == NULL) return LS_ENOMEM;
         e->chunk_len = 0;
         memcpy(e->chunk_at + 4, "\r\n", 2);
         ls_stream_commit(&c->stream, CHUNK_LINE);
     }
     /* The same block: room_left was enough, so that nothing moves. */
-    char *to = ls_stream_room(seat, &c->stream, slice->len);
+    char *to = ls_stream_room(ctx, &c->stream, slice->len);
     if (to == NULL) return LS_ENOMEM;
     memcpy(to, slice->ptr, slice->len);
     ls_stream_commit(&c->stream, slice->len);
@@ -269,42 +270,42 @@ static int put_small_part(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e,
     return LS_OK;
 }
 
-static int put_large_part(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
+static int put_large_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
 {
     char line[18];
     size_t at = sizeof line, len = slice->len;
-    int err = close_chunk(seat, c, e);
+    int err = close_chunk(ctx, c, e);
     line[--at] = '\n';
     line[--at] = '\r';
     do {
         line[--at] = hex_digits[len & 15];
         len >>= 4;
     } while (len > 0);
-    char *to = err < 0 ? NULL : ls_stream_room(seat, &c->stream, sizeof line);
+    char *to = err < 0 ? NULL : ls_stream_room(ctx, &c->stream, sizeof line);
     if (to != NULL) {
         memcpy(to, line + at, sizeof line - at);
         ls_stream_commit(&c->stream, sizeof line - at);
     }
-    if (to == NULL || ls_stream_push(seat, &c->stream, slice) < 0) {
+    if (to == NULL || ls_stream_push(ctx, &c->stream, slice) < 0) {
         ls_slice_drop(slice);
         return LS_ENOMEM;
     }
-    if ((to = ls_stream_room(seat, &c->stream, 2)) == NULL) return LS_ENOMEM;
+    if ((to = ls_stream_room(ctx, &c->stream, 2)) == NULL) return LS_ENOMEM;
     (void)PUT(to, "\r\n");
     ls_stream_commit(&c->stream, 2);
     return LS_OK;
 }
 
-static int put_part(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
+static int put_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
 {
-    if (slice->len == 0 || !e->chunked_out) return put_slice(seat, c, slice);
-    return is_copied(slice) ? put_small_part(seat, c, e, slice) : put_large_part(seat, c, e, slice);
+    if (slice->len == 0 || !e->chunked_out) return put_slice(ctx, c, slice);
+    return is_copied(slice) ? put_small_part(ctx, c, e, slice) : put_large_part(ctx, c, e, slice);
 }
 
-int ls_http1_send_out(ls_seat *seat, ls_http1_conn *c)
+int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = c->exchange != NULL ? ls_http1_exchange_of(c) : NULL;
-    const int err = e != NULL ? close_chunk(seat, c, e) : LS_OK;
+    const int err = e != NULL ? close_chunk(ctx, c, e) : LS_OK;
     if (err < 0) return err;
     if (c->stream.out != NULL && !c->stream.tx_pending) {
         const uint32_t stall_ms = c->http->config.send_stall_ms_max;
@@ -312,7 +313,7 @@ int ls_http1_send_out(ls_seat *seat, ls_http1_conn *c)
         if (!c->stream.rx_pending) ls_stream_deadline(&c->stream, at_ms, stall_ms); /* else that of the body counts */
         if (e != NULL) e->send_at_ms = at_ms;
     }
-    return ls_stream_flush(seat, &c->stream); /* behind a send that is pending another thread may be the owner */
+    return ls_stream_flush(ctx, &c->stream); /* behind a send that is pending another thread may be the owner */
 }
 
 uint64_t ls_http1_send_deadline(ls_http1_conn *c)
@@ -324,19 +325,19 @@ uint64_t ls_http1_send_deadline(ls_http1_conn *c)
 }
 
 /* Send; wait while more than the high-water mark is queued, or, when `all`, while anything is. */
-static int send_and_wait(ls_seat *seat, ls_exchange *x, bool all)
+static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     c->stream.actor = x->actor;
-    int err = ls_http1_send_out(seat, c);
+    int err = ls_http1_send_out(ctx, c);
     if (err < 0) return fail(x, err);
     if (err == LS_DONE || (!all && ls_stream_queued(&c->stream) < c->http->config.write_bytes_high)) return LS_DONE;
     e->awaits_sent = true;
     return LS_PENDING;
 }
 
-int ls_http1_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
@@ -345,7 +346,7 @@ int ls_http1_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned cou
     bool borrowed = false;
     if (err == 0 && x->answer == LS_ANSWER_NONE) {
         char *to;
-        err = put_head(seat, c, e, x->length, 0, &to);
+        err = put_head(ctx, c, e, x->length, 0, &to);
         x->answer = LS_ANSWER_OPEN;
         e->part_bytes = 0;
     }
@@ -355,42 +356,42 @@ int ls_http1_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned cou
     }
     for (; err == 0 && !e->no_body && i < count; i++) {
         if (slices[i].block == NULL && !is_copied(&slices[i])) borrowed = true;
-        err = put_part(seat, c, e, &slices[i]);
+        err = put_part(ctx, c, e, &slices[i]);
     }
     ls_slices_drop(slices + i, count - i);
     if (err < 0) return fail(x, err);
     /* Bytes that somebody else keeps alive are let go only when they have left. */
-    if (borrowed) return send_and_wait(seat, x, true);
-    return ls_stream_queued(&c->stream) >= SEND_AT_BYTES ? send_and_wait(seat, x, false) : LS_DONE;
+    if (borrowed) return send_and_wait(ctx, x, true);
+    return ls_stream_queued(&c->stream) >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
 }
 
-int ls_http1_flush(ls_seat *seat, ls_exchange *x)
+int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    return x->gone != 0 ? x->gone : send_and_wait(seat, x, false);
+    return x->gone != 0 ? x->gone : send_and_wait(ctx, x, false);
 }
 
 /* A client that is gone for reading may still be sent to: what is pending names bytes that the caller keeps alive, and
  * ends before the caller is told. What is queued behind it is sent by nobody. */
-int ls_http1_drained(ls_seat *seat, ls_exchange *x)
+int ls_http1_drained(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_conn *c = ls_http1_conn_of(x);
-    if (x->gone == 0) return send_and_wait(seat, x, true);
+    if (x->gone == 0) return send_and_wait(ctx, x, true);
     if (!c->stream.tx_pending) return x->gone;
     ls_http1_of(x)->awaits_sent = true;
     ls_stream_abort(&c->stream);
     return LS_PENDING;
 }
 
-int ls_http1_finish(ls_seat *seat, ls_exchange *x)
+int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     if (x->gone != 0) return x->gone;
-    if (x->answer == LS_ANSWER_NONE) return ls_http1_respond(seat, x, NULL, 0);
+    if (x->answer == LS_ANSWER_NONE) return ls_http1_respond(ctx, x, NULL, 0);
     if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
-    int err = close_chunk(seat, c, e);
+    int err = close_chunk(ctx, c, e);
     if (err == LS_OK && e->chunked_out && !e->no_body) {
-        char *to = ls_stream_room(seat, &c->stream, 5);
+        char *to = ls_stream_room(ctx, &c->stream, 5);
         err = to == NULL ? LS_ENOMEM : LS_OK;
         if (err == LS_OK) {
             (void)PUT(to, "0\r\n\r\n");
@@ -404,13 +405,13 @@ int ls_http1_finish(ls_seat *seat, ls_exchange *x)
 
 /* ---- without a handler --------------------------------------------------------------------------------------- */
 
-int ls_http1_refuse(ls_seat *seat, ls_http1_conn *c, int status, const char *why)
+int ls_http1_refuse(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
 {
     const char *text = ls_status_text(status);
     const size_t text_len = strlen(text), why_len = why == NULL ? 0 : strlen(why);
     const size_t length = text_len + (why_len > 0 ? 2 + why_len : 0) + 1;
-    ls_http1_seat *mine = ls_http1_seat_of(c->http, seat);
-    char *const from = ls_stream_room(seat, &c->stream, HEAD_ROOM + length);
+    ls_http1_thread *mine = ls_http1_thread_of(c->http, ctx);
+    char *const from = ls_stream_room(ctx, &c->stream, HEAD_ROOM + length);
     if (from == NULL) return LS_ENOMEM;
     char *to = put_status(from, status);
     to = PUT(to, "Server: luaserve\r\n");

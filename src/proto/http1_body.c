@@ -73,7 +73,7 @@ void ls_http1_body_deadline(ls_http1_conn *c)
         ls_stream_deadline(&c->stream, send_at_ms, config->send_stall_ms_max);
 }
 
-int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c)
+int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     int err;
@@ -81,10 +81,10 @@ int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c)
     ls_http1_body_deadline(c);
     if (c->in != NULL) consume(c, 0); /* the head may have filled it */
     if (c->in != NULL) {
-        err = ls_stream_recv(seat, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
+        err = ls_stream_recv(ctx, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
     } else {
         bool small = !e->x.head.chunked && e->body_left <= LS_BLOCK_SMALL;
-        err = ls_stream_recv(seat, &c->stream, NULL, small ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+        err = ls_stream_recv(ctx, &c->stream, NULL, small ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     }
     if (err == LS_DONE) ls_http1_body_arrived(&e->x, c->stream.rx.result);
     return err;
@@ -114,7 +114,7 @@ void ls_http1_body_arrived(ls_exchange *x, int64_t result)
     }
 }
 
-int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
+int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
@@ -140,7 +140,7 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
         if (c->stream.rx_pending) return LS_PENDING;          /* another task waits for it, or did */
         if (e->continue_due && x->answer == LS_ANSWER_NONE) { /* behind the head it would be a part of the answer */
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-            char *to = ls_stream_room(seat, &c->stream, sizeof text - 1);
+            char *to = ls_stream_room(ctx, &c->stream, sizeof text - 1);
             if (to == NULL) return LS_ENOMEM; /* still due: the connection ends with the answer */
             e->continue_due = false;
             memcpy(to, text, sizeof text - 1);
@@ -148,9 +148,9 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
         }
         /* Parts of an answer, or 100 Continue, may be what the client waits for. */
         c->stream.actor = x->actor;
-        err = ls_http1_send_out(seat, c);
+        err = ls_http1_send_out(ctx, c);
         if (err < 0) return x->gone = err;
-        err = ls_http1_body_receive(seat, c);
+        err = ls_http1_body_receive(ctx, c);
         if (err == LS_PENDING) return LS_PENDING;
         if (err < 0) return x->gone = err;
     }

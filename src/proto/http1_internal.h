@@ -37,15 +37,15 @@ typedef struct ls_http1_ready {
 
 enum { LS_HTTP1_READY = 2 };
 
-/* Counters and prepared text, one per seat, so that no line is shared. */
-typedef struct ls_http1_seat {
+/* Counters and prepared text, one per thread context, so that no line is shared. */
+typedef struct ls_http1_thread {
     _Alignas(64) ls_http1_ready ready[LS_HTTP1_READY];
     unsigned ready_next; /* to be replaced */
     int64_t date_s;
     char date_line[6 + LS_HTTP_DATE_BYTES + 2];
     uint64_t next_id;
     _Atomic uint64_t connections, requests, responses, refused;
-} ls_http1_seat;
+} ls_http1_thread;
 
 struct ls_http1 {
     ls_port *port;
@@ -57,8 +57,8 @@ struct ls_http1 {
     ls_mutex mutex; /* guards the list of connections */
     ls_node conns;
     _Atomic uint32_t open;
-    unsigned seat_count;
-    ls_http1_seat *seats;
+    unsigned thread_count;
+    ls_http1_thread *threads;
 };
 
 enum ls_http1_phase {
@@ -129,21 +129,21 @@ static inline ls_http1_exchange *ls_http1_exchange_of(const ls_http1_conn *c)
     return (ls_http1_exchange *)(void *)c->exchange->data;
 }
 
-static inline ls_http1_seat *ls_http1_seat_of(ls_http1 *http, const ls_seat *seat)
+static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_thread_ctx *ctx)
 {
-    return &http->seats[seat->index];
+    return &http->threads[ctx->index];
 }
 
 extern const ls_http_transport ls_http1_transport;
 
 /* http1_conn.c */
-void ls_http1_go_on(ls_seat *seat, ls_http1_conn *c); /* no exchange: parse, handle, flush, receive */
+void ls_http1_go_on(ls_thread_ctx *ctx, ls_http1_conn *c); /* no exchange: parse, handle, flush, receive */
 /* A receive brought them: into c->in, or a block from the pool. */
 void ls_http1_arrived(ls_http1_conn *c, uint32_t bytes);
 
 /* http1_body.c */
 void ls_http1_body_begin(ls_http1_exchange *e);
-int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out);
+int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
 void ls_http1_body_arrived(ls_exchange *x, int64_t result); /* a pending receive ended */
 void ls_http1_body_waited(ls_exchange *x);                  /* of that, the clocks alone */
 /* Of the receive that is or will be pending. After the first seconds a body must come at the least rate; only time spent waiting
@@ -152,19 +152,19 @@ void ls_http1_body_deadline(ls_http1_conn *c);
 /* Of the send that is pending; UINT64_MAX: none is. */
 uint64_t ls_http1_send_deadline(ls_http1_conn *c);
 int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from what is there: LS_DONE, LS_EAGAIN, LS_E* */
-int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c);
+int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c);
 
 /* http1_answer.c */
-int ls_http1_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count);
-int ls_http1_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count);
-int ls_http1_flush(ls_seat *seat, ls_exchange *x);
-int ls_http1_finish(ls_seat *seat, ls_exchange *x);
-int ls_http1_drained(ls_seat *seat, ls_exchange *x);
+int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
+int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
+int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
+int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);
+int ls_http1_drained(ls_thread_ctx *ctx, ls_exchange *x);
 
 /* Flush the stream (an open chunk is closed first), with the deadline for a slow reader. As ls_stream_flush. */
-int ls_http1_send_out(ls_seat *seat, ls_http1_conn *c);
+int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);
 
 /* A whole answer without a handler: a short text, Connection: close. LS_OK or an error. */
-int ls_http1_refuse(ls_seat *seat, ls_http1_conn *c, int status, const char *why);
+int ls_http1_refuse(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
 
 #endif

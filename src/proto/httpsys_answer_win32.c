@@ -47,7 +47,7 @@ static int push(ls_httpsys_out *out, const ls_slice *slice)
 }
 
 /* Copy bytes into blocks of the queue. A slice that is being sent is not made longer: the send has its own length. */
-static int push_copy(ls_seat *seat, ls_httpsys_out *out, const char *bytes, size_t len)
+static int push_copy(ls_thread_ctx *ctx, ls_httpsys_out *out, const char *bytes, size_t len)
 {
     while (len > 0) {
         if (out->block != NULL && out->filled == out->block->cap) {
@@ -55,7 +55,7 @@ static int push_copy(ls_seat *seat, ls_httpsys_out *out, const char *bytes, size
             out->block = NULL;
         }
         if (out->block == NULL) {
-            out->block = ls_block_get(seat->pool, len <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+            out->block = ls_block_get(ctx->pool, len <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
             out->filled = 0;
             if (out->block == NULL) return LS_ENOMEM;
         }
@@ -80,14 +80,14 @@ static int push_copy(ls_seat *seat, ls_httpsys_out *out, const char *bytes, size
     return LS_OK;
 }
 
-static int push_any(ls_seat *seat, ls_httpsys_exchange *e, ls_slice *slice)
+static int push_any(ls_thread_ctx *ctx, ls_httpsys_exchange *e, ls_slice *slice)
 {
     int err = LS_OK;
     if (slice->len > 0 && !is_copied(e, slice)) {
         if ((err = push(&e->out, slice)) < 0) ls_slice_drop(slice);
         return err;
     }
-    if (slice->len > 0) err = push_copy(seat, &e->out, slice->ptr, slice->len);
+    if (slice->len > 0) err = push_copy(ctx, &e->out, slice->ptr, slice->len);
     ls_slice_drop(slice);
     return err;
 }
@@ -186,7 +186,7 @@ static int make_whole(ls_httpsys_exchange *e)
     return LS_OK;
 }
 
-int ls_httpsys_send_out(ls_seat *seat, ls_httpsys_exchange *e)
+int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     const ls_httpsys *http = e->http;
     const bool in_parts = http->api.SendResponseEntityBody != NULL;
@@ -219,7 +219,7 @@ int ls_httpsys_send_out(ls_seat *seat, ls_httpsys_exchange *e)
             error = http->api.SendResponseEntityBody(http->queue, e->id, flags, count, count > 0 ? e->chunks : NULL,
                                                      NULL, NULL, 0, &e->tx.overlapped, NULL);
         }
-        if (ls_overlapped_posted(seat, &e->tx, error, true) == LS_PENDING) return LS_PENDING;
+        if (ls_overlapped_posted(ctx, &e->tx, error, true) == LS_PENDING) return LS_PENDING;
         if ((err = ls_httpsys_sent(e)) < 0) return err;
     }
 }
@@ -255,7 +255,7 @@ static int put_fields(ls_httpsys_exchange *e)
 }
 
 /* Write down the head. `length` < 0: it is not known. It leaves with the first send. */
-static int put_head(ls_seat *seat, ls_httpsys_exchange *e, int64_t length)
+static int put_head(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int64_t length)
 {
     static const char name[] = "luaserve", chunked[] = "chunked", close[] = "close";
     ls_exchange *x = &e->x;
@@ -284,7 +284,7 @@ static int put_head(ls_seat *seat, ls_httpsys_exchange *e, int64_t length)
     else if (length >= 0 && framed)
         set_length(e, (uint64_t)length);
     if (e->closes) known(e, HttpHeaderConnection, close, sizeof close - 1);
-    ls_counter_add(&http->seats[seat->index].responses, 1);
+    ls_counter_add(&http->threads[ctx->index].responses, 1);
     return LS_OK;
 }
 
@@ -297,14 +297,14 @@ static int fail(ls_exchange *x, int err)
     return err;
 }
 
-int ls_httpsys_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     assert(x->answer == LS_ANSWER_NONE);
     int err = x->gone;
     unsigned i = 0;
-    if (err == 0) err = put_head(seat, e, (int64_t)ls_slices_bytes(slices, count));
-    for (; err == LS_OK && !e->no_body && i < count; i++) err = push_any(seat, e, &slices[i]);
+    if (err == 0) err = put_head(ctx, e, (int64_t)ls_slices_bytes(slices, count));
+    for (; err == LS_OK && !e->no_body && i < count; i++) err = push_any(ctx, e, &slices[i]);
     if (i < count) ls_slices_drop(slices + i, count - i);
     if (err < 0) return x->gone != 0 ? x->gone : fail(x, err);
     x->answer = LS_ANSWER_DONE;
@@ -314,24 +314,24 @@ int ls_httpsys_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
 /* Send; wait while more than the high-water mark is queued, or, when `all`, while anything is. */
-static int send_and_wait(ls_seat *seat, ls_exchange *x, bool all)
+static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
-    const int err = ls_httpsys_send_out(seat, e);
+    const int err = ls_httpsys_send_out(ctx, e);
     if (err < 0) return fail(x, err);
     if (err == LS_DONE || (!all && e->out.bytes < e->http->config.write_bytes_high)) return LS_DONE;
     e->awaits_sent = true;
     return LS_PENDING;
 }
 
-static int push_line(ls_seat *seat, ls_httpsys_exchange *e, size_t size)
+static int push_line(ls_thread_ctx *ctx, ls_httpsys_exchange *e, size_t size)
 {
     char line[LINE_BYTES];
     const int len = snprintf(line, sizeof line, "%zx\r\n", size);
-    return push_copy(seat, &e->out, line, (size_t)len);
+    return push_copy(ctx, &e->out, line, (size_t)len);
 }
 
-int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     const size_t bytes = ls_slices_bytes(slices, count);
@@ -339,7 +339,7 @@ int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
     unsigned i = 0;
     bool borrowed = false;
     if (err == 0 && x->answer == LS_ANSWER_NONE) {
-        err = put_head(seat, e, x->length);
+        err = put_head(ctx, e, x->length);
         x->answer = LS_ANSWER_OPEN;
     }
     if (err == 0) {
@@ -348,22 +348,22 @@ int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned c
         if (!e->http->api.SendResponseEntityBody && e->part_bytes > LS_HTTPSYS_WHOLE_MAX) err = LS_ELIMIT;
     }
     const bool framed = e->chunked_out && !e->no_body && bytes > 0;
-    if (err == 0 && framed) err = push_line(seat, e, bytes);
+    if (err == 0 && framed) err = push_line(ctx, e, bytes);
     for (; err == 0 && !e->no_body && i < count; i++) {
         if (slices[i].block == NULL && !is_copied(e, &slices[i])) borrowed = true;
-        err = push_any(seat, e, &slices[i]);
+        err = push_any(ctx, e, &slices[i]);
     }
-    if (err == 0 && framed) err = push_copy(seat, &e->out, "\r\n", 2);
+    if (err == 0 && framed) err = push_copy(ctx, &e->out, "\r\n", 2);
     if (i < count) ls_slices_drop(slices + i, count - i);
     if (err < 0) return fail(x, err);
     /* Bytes that somebody else keeps alive are let go only when they have left. */
-    if (borrowed) return send_and_wait(seat, x, true);
-    return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(seat, x, false) : LS_DONE;
+    if (borrowed) return send_and_wait(ctx, x, true);
+    return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
 }
 
 /* A system without answers in parts (Wine 8.0) refuses chunks of a file, too. What is sent is a handle of our own: the caller may
  * be woken by something else, or its task may end, and it closes its own while http.sys still reads. */
-int ls_httpsys_write_file(ls_seat *seat, ls_exchange *x, ls_fd file)
+int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     const HANDLE self = GetCurrentProcess();
@@ -371,7 +371,7 @@ int ls_httpsys_write_file(ls_seat *seat, ls_exchange *x, ls_fd file)
     int err = x->gone;
     assert(x->length >= 0 && e->part_bytes == 0);
     if (e->http->api.SendResponseEntityBody == NULL) return LS_ENOTSUP;
-    if (err == 0 && x->answer == LS_ANSWER_NONE) err = put_head(seat, e, x->length);
+    if (err == 0 && x->answer == LS_ANSWER_NONE) err = put_head(ctx, e, x->length);
     if (err < 0) return fail(x, err);
     x->answer = LS_ANSWER_DONE;
     if (e->no_body) return LS_DONE;
@@ -379,40 +379,40 @@ int ls_httpsys_write_file(ls_seat *seat, ls_exchange *x, ls_fd file)
         return fail(x, ls_err_from_win32(GetLastError()));
     e->file = (ls_fd)own;
     e->file_bytes = (uint64_t)x->length;
-    return send_and_wait(seat, x, true);
+    return send_and_wait(ctx, x, true);
 }
 
-int ls_httpsys_flush(ls_seat *seat, ls_exchange *x)
+int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    return x->gone != 0 ? x->gone : send_and_wait(seat, x, false);
+    return x->gone != 0 ? x->gone : send_and_wait(ctx, x, false);
 }
 
 /* What is pending names bytes that the caller keeps alive, and ends before the caller is told. */
-int ls_httpsys_drained(ls_seat *seat, ls_exchange *x)
+int ls_httpsys_drained(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
-    if (x->gone == 0) return send_and_wait(seat, x, true);
+    if (x->gone == 0) return send_and_wait(ctx, x, true);
     if (!e->tx_pending) return x->gone;
     e->awaits_sent = true;
     (void)e->http->api.CancelIoEx(e->http->queue, &e->tx.overlapped);
     return LS_PENDING;
 }
 
-int ls_httpsys_finish(ls_seat *seat, ls_exchange *x)
+int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     if (x->gone != 0) return x->gone;
     if (x->answer == LS_ANSWER_DONE) return LS_DONE; /* a file */
-    if (x->answer == LS_ANSWER_NONE) return ls_httpsys_respond(seat, x, NULL, 0);
+    if (x->answer == LS_ANSWER_NONE) return ls_httpsys_respond(ctx, x, NULL, 0);
     if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
-    if (e->chunked_out && !e->no_body && push_copy(seat, &e->out, "0\r\n\r\n", 5) < 0) return fail(x, LS_ENOMEM);
+    if (e->chunked_out && !e->no_body && push_copy(ctx, &e->out, "0\r\n\r\n", 5) < 0) return fail(x, LS_ENOMEM);
     x->answer = LS_ANSWER_DONE;
     return LS_DONE;
 }
 
 /* ---- without a handler ------------------------------------------------------------------------------------------- */
 
-void ls_httpsys_refuse(ls_seat *seat, ls_httpsys_exchange *e, int status, const char *why)
+void ls_httpsys_refuse(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
 {
     ls_exchange *x = &e->x;
     char text[160];
@@ -422,6 +422,6 @@ void ls_httpsys_refuse(ls_seat *seat, ls_httpsys_exchange *e, int status, const 
     x->status = status;
     x->type = "text/plain; charset=utf-8";
     x->close = true;
-    (void)ls_httpsys_respond(seat, x, &slice, 1);
-    ls_counter_add(&e->http->seats[seat->index].refused, 1);
+    (void)ls_httpsys_respond(ctx, x, &slice, 1);
+    ls_counter_add(&e->http->threads[ctx->index].refused, 1);
 }

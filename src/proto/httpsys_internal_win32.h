@@ -39,10 +39,10 @@ typedef struct ls_httpsys_url {
     wchar_t *text;
 } ls_httpsys_url;
 
-typedef struct ls_httpsys_seat { /* counters, one of these per seat, so that no line is shared */
+typedef struct ls_httpsys_thread { /* counters, one of these per thread context, so that no line is shared */
     _Alignas(64) uint64_t next_id;
     _Atomic uint64_t requests, responses, refused;
-} ls_httpsys_seat;
+} ls_httpsys_thread;
 
 struct ls_httpsys {
     ls_httpsys_api api;
@@ -61,8 +61,8 @@ struct ls_httpsys {
     ls_httpsys_receive *parked; /* too many requests are under way */
     ls_httpsys_receive *receives;
     unsigned receive_count;
-    ls_httpsys_seat *seats;
-    unsigned seat_count;
+    ls_httpsys_thread *threads;
+    unsigned thread_count;
 };
 
 enum ls_httpsys_phase { LS_HS_HANDLING, LS_HS_ENDING, LS_HS_LAST, LS_HS_CUT };
@@ -132,24 +132,24 @@ void ls_httpsys_left(ls_httpsys *http); /* a request has ended */
 
 /* httpsys_exchange_win32.c */
 /* A whole head is in `buffer`, whose reference moves: hand it to the handler. Any thread, inside no actor. */
-void ls_httpsys_serve(ls_seat *seat, ls_httpsys *http, ls_block *buffer);
+void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer);
 /* The head of request `id` fits no buffer. */
-void ls_httpsys_serve_too_large(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_ID id);
-void ls_httpsys_transmitted(ls_seat *seat, ls_op *op); /* packets of tx */
+void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUEST_ID id);
+void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op); /* packets of tx */
 
 /* httpsys_answer_win32.c */
-int ls_httpsys_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count);
-int ls_httpsys_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count);
-int ls_httpsys_write_file(ls_seat *seat, ls_exchange *x, ls_fd file);
-int ls_httpsys_flush(ls_seat *seat, ls_exchange *x);
-int ls_httpsys_finish(ls_seat *seat, ls_exchange *x);
-int ls_httpsys_drained(ls_seat *seat, ls_exchange *x);
+int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
+int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
+int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file);
+int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x);
+int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x);
+int ls_httpsys_drained(ls_thread_ctx *ctx, ls_exchange *x);
 /* Send what is queued, and the end if the answer is complete. LS_DONE: all has left; LS_PENDING: the packet of tx comes; the
  * exchange is no more ours then when tx is pinned to no actor; or LS_E*. */
-int ls_httpsys_send_out(ls_seat *seat, ls_httpsys_exchange *e);
+int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e);
 int ls_httpsys_sent(ls_httpsys_exchange *e); /* the send is complete: LS_OK, or why it failed */
 /* A whole answer without a handler: a short text. */
-void ls_httpsys_refuse(ls_seat *seat, ls_httpsys_exchange *e, int status, const char *why);
+void ls_httpsys_refuse(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why);
 void ls_httpsys_out_drop(ls_httpsys_exchange *e); /* whatever is queued; nothing is pending */
 
 #endif

@@ -43,26 +43,26 @@ static ls_op *actor_pull(ls_actor *actor)
     return op;
 }
 
-static void actor_note(ls_actor *actor, ls_seat *seat)
+static void actor_note(ls_actor *actor, ls_thread_ctx *ctx)
 {
-    if (atomic_exchange(&actor->noted, 1) == 0) ls_port_post(seat->port, &actor->note, NULL, 0);
+    if (atomic_exchange(&actor->noted, 1) == 0) ls_port_post(ctx->port, &actor->note, NULL, 0);
 }
 
 /* There may be something in the inbox that nobody has promised to look at. */
-static void actor_wake(ls_actor *actor, ls_seat *seat)
+static void actor_wake(ls_actor *actor, ls_thread_ctx *ctx)
 {
-    if (seat->inside == NULL) {
-        if (ls_actor_try_enter(actor, seat)) ls_actor_leave(actor, seat);
+    if (ctx->inside == NULL) {
+        if (ls_actor_try_enter(actor, ctx)) ls_actor_leave(actor, ctx);
     } else if (atomic_load(&actor->held) == 0) {
-        actor_note(actor, seat);
+        actor_note(actor, ctx);
     }
 }
 
-static void actor_note_taken(ls_seat *seat, ls_op *op)
+static void actor_note_taken(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_actor *actor = (ls_actor *)(void *)((char *)op - offsetof(ls_actor, note));
     atomic_store(&actor->noted, 0);
-    actor_wake(actor, seat);
+    actor_wake(actor, ctx);
 }
 
 void ls_actor_init(ls_actor *actor)
@@ -70,54 +70,54 @@ void ls_actor_init(ls_actor *actor)
     *actor = (ls_actor){.note = {.done = actor_note_taken}};
 }
 
-bool ls_actor_try_enter(ls_actor *actor, ls_seat *seat)
+bool ls_actor_try_enter(ls_actor *actor, ls_thread_ctx *ctx)
 {
     int free = 0;
-    if (seat->inside != NULL || atomic_load(&actor->held) != 0 ||
+    if (ctx->inside != NULL || atomic_load(&actor->held) != 0 ||
         !atomic_compare_exchange_strong(&actor->held, &free, 1))
         return false;
-    seat->inside = actor;
+    ctx->inside = actor;
     return true;
 }
 
-void ls_actor_leave(ls_actor *actor, ls_seat *seat)
+void ls_actor_leave(ls_actor *actor, ls_thread_ctx *ctx)
 {
     unsigned run = 0;
-    assert(seat->inside == actor);
+    assert(ctx->inside == actor);
     for (;;) {
-        for (ls_op *op; run < LS_ACTOR_RUN_MAX && (op = actor_pull(actor)) != NULL; run++) op->done(seat, op);
+        for (ls_op *op; run < LS_ACTOR_RUN_MAX && (op = actor_pull(actor)) != NULL; run++) op->done(ctx, op);
         const bool more = actor->ready != NULL; /* once it is free, `ready` belongs to the next holder */
-        seat->inside = NULL;
+        ctx->inside = NULL;
         atomic_store(&actor->held, 0); /* H1 */
         if (!more && atomic_load(&actor->inbox) == NULL) return;
         if (run == LS_ACTOR_RUN_MAX) { /* after H1: who takes the note must find it free, or held by another */
-            actor_note(actor, seat);
+            actor_note(actor, ctx);
             return;
         }
-        if (!ls_actor_try_enter(actor, seat)) return; /* who holds it now does H1 and H2 after us */
+        if (!ls_actor_try_enter(actor, ctx)) return; /* who holds it now does H1 and H2 after us */
     }
 }
 
-void ls_actor_post(ls_actor *actor, ls_seat *seat, ls_op *op)
+void ls_actor_post(ls_actor *actor, ls_thread_ctx *ctx, ls_op *op)
 {
-    if (seat->inside == NULL && ls_actor_try_enter(actor, seat)) {
+    if (ctx->inside == NULL && ls_actor_try_enter(actor, ctx)) {
         if (actor->ready == NULL && atomic_load_explicit(&actor->inbox, memory_order_relaxed) == NULL)
-            op->done(seat, op); /* nothing is ahead of it */
+            op->done(ctx, op); /* nothing is ahead of it */
         else
             actor_push(actor, op);
-        ls_actor_leave(actor, seat);
+        ls_actor_leave(actor, ctx);
         return;
     }
     actor_push(actor, op);
-    if (seat->inside != actor) actor_wake(actor, seat); /* our own turn drains before it ends */
+    if (ctx->inside != actor) actor_wake(actor, ctx); /* our own turn drains before it ends */
 }
 
-void ls_packet_dispatch(ls_seat *seat, const ls_packet *packet)
+void ls_packet_dispatch(ls_thread_ctx *ctx, const ls_packet *packet)
 {
     ls_op *op = packet->op;
     assert(op != NULL);
     if (op->actor == NULL)
-        op->done(seat, op);
+        op->done(ctx, op);
     else
-        ls_actor_post(op->actor, seat, op);
+        ls_actor_post(op->actor, ctx, op);
 }

@@ -26,14 +26,14 @@ struct ls_actor {
 
 void ls_actor_init(ls_actor *actor);
 
-/* Enter if nobody holds it and this thread is in none (seat->inside is NULL). */
-bool ls_actor_try_enter(ls_actor *actor, ls_seat *seat);
+/* Enter if nobody holds it and this thread is in none (thread context->inside is NULL). */
+bool ls_actor_try_enter(ls_actor *actor, ls_thread_ctx *ctx);
 
 /* Drain the inbox and leave. The calling thread holds the actor, and is not inside one of its ops. */
-void ls_actor_leave(ls_actor *actor, ls_seat *seat);
+void ls_actor_leave(ls_actor *actor, ls_thread_ctx *ctx);
 
-/* Give the op (done set, result set) to the actor; op->done(seat, op) runs inside it, perhaps before this returns
+/* Give the op (done set, result set) to the actor; op->done(thread context, op) runs inside it, perhaps before this returns
  * when the calling thread is inside no actor. */
-void ls_actor_post(ls_actor *actor, ls_seat *seat, ls_op *op);
+void ls_actor_post(ls_actor *actor, ls_thread_ctx *ctx, ls_op *op);
 
 #endif

@@ -49,9 +49,9 @@ static void worker_run(ls_worker *worker, const ls_packet *packet)
 {
     const ls_crew_options *options = &worker->crew->options;
     if (packet->op != NULL)
-        ls_packet_dispatch(&worker->seat, packet);
+        ls_packet_dispatch(&worker->ctx, packet);
     else if (options->bare != NULL && ls_packet_current(worker->crew->port, packet))
-        options->bare(&worker->seat, packet);
+        options->bare(&worker->ctx, packet);
 }
 
 /* Give packets that the caller has claimed back to the port. true: the stop packet was among them; that one stays. */
@@ -134,7 +134,7 @@ static bool worker_settle(ls_worker *worker)
     ls_crew_set_slow(crew, worker, false);
     if (!worker->parked && atomic_load_explicit(&crew->excess, memory_order_relaxed) > 0) {
         worker->parked = true;
-        ls_port_leave(crew->port, &worker->seat);
+        ls_port_leave(crew->port, &worker->ctx);
         crew->unparked--;
         ls_crew_balance(crew);
     }
@@ -148,7 +148,7 @@ static bool worker_settle(ls_worker *worker)
 static void worker_leave(ls_worker *worker, bool has_stop_packet)
 {
     ls_crew *crew = worker->crew;
-    ls_port_leave(crew->port, &worker->seat);
+    ls_port_leave(crew->port, &worker->ctx);
     ls_mutex_lock(&crew->mutex);
     ls_crew_set_slow(crew, worker, false);
     if (!worker->parked) crew->unparked--;
@@ -165,12 +165,12 @@ static void worker_main(void *arg)
 {
     ls_worker *worker = arg;
     ls_crew *crew = worker->crew;
-    ls_pool_enter(worker->seat.pool);
+    ls_pool_enter(worker->ctx.pool);
     bool last = false, go_on = worker_settle(worker);
     while (go_on && !last) {
-        const int n = ls_port_wait(crew->port, &worker->seat, worker->packets, crew->wait_max, -1);
+        const int n = ls_port_wait(crew->port, &worker->ctx, worker->packets, crew->wait_max, -1);
         if (n < 0) {
-            ls_log(LS_LOG_ERROR, "thread %u cannot wait at the port (%s); the server stops", worker->seat.index,
+            ls_log(LS_LOG_ERROR, "thread %u cannot wait at the port (%s); the server stops", worker->ctx.index,
                    ls_err_text(n));
             ls_crew_stop(crew);
             break;
@@ -186,9 +186,9 @@ static void worker_main(void *arg)
 /* ---- the crew ---------------------------------------------------------------------------------------------- */
 
 /* For an owner that empties the port after a worker failed to wait: the stop packet may be left in it. */
-static void stop_packet_ignored(ls_seat *seat, ls_op *op)
+static void stop_packet_ignored(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     (void)op;
 }
 
@@ -203,14 +203,14 @@ static int worker_open(ls_crew *crew, ls_pools *pools, unsigned index)
         ls_cond_close(&worker->unpark);
         return err;
     }
-    ls_seat_init(&worker->seat, crew->port, pool, index);
+    ls_thread_ctx_init(&worker->ctx, crew->port, pool, index);
     return LS_OK;
 }
 
 static void workers_close(ls_crew *crew, unsigned count)
 {
     while (count-- > 0) {
-        ls_pool_close(crew->workers[count].seat.pool);
+        ls_pool_close(crew->workers[count].ctx.pool);
         ls_cond_close(&crew->workers[count].unpark);
     }
     ls_memory_aligned_free(crew->workers);
@@ -260,10 +260,10 @@ void ls_crew_close(ls_crew *crew)
     ls_memory_aligned_free(crew);
 }
 
-ls_seat *ls_crew_seat(ls_crew *crew, unsigned index)
+ls_thread_ctx *ls_crew_ctx(ls_crew *crew, unsigned index)
 {
     assert(index < crew->options.threads_max);
-    return &crew->workers[index].seat;
+    return &crew->workers[index].ctx;
 }
 
 int ls_crew_start(ls_crew *crew)
@@ -329,10 +329,10 @@ void ls_crew_stat(const ls_crew *crew, ls_crew_stats *out)
 {
     uint64_t sum[7] = {0};
     for (unsigned i = 0; i < crew->options.threads_max; i++) {
-        const ls_seat_stats *seat = &crew->workers[i].seat.stats;
-        const _Atomic uint64_t *counters[] = {&seat->packets,     &seat->waits,       &seat->recv_inline,
-                                              &seat->recv_queued, &seat->send_inline, &seat->send_queued,
-                                              &seat->accepts};
+        const ls_thread_stats *ctx = &crew->workers[i].ctx.stats;
+        const _Atomic uint64_t *counters[] = {&ctx->packets,     &ctx->waits,       &ctx->recv_inline,
+                                              &ctx->recv_queued, &ctx->send_inline, &ctx->send_queued,
+                                              &ctx->accepts};
         for (int k = 0; k < 7; k++) sum[k] += atomic_load_explicit(counters[k], memory_order_relaxed);
     }
     *out = (ls_crew_stats){
@@ -340,12 +340,12 @@ void ls_crew_stat(const ls_crew *crew, ls_crew_stats *out)
         .threads_max = crew->options.threads_max,
         .slow = atomic_load_explicit(&crew->slow, memory_order_relaxed),
         .spares_released = atomic_load_explicit(&crew->spares_released, memory_order_relaxed),
-        .seats = {.packets = sum[0],
-                  .waits = sum[1],
-                  .recv_inline = sum[2],
-                  .recv_queued = sum[3],
-                  .send_inline = sum[4],
-                  .send_queued = sum[5],
-                  .accepts = sum[6]},
+        .sum = {.packets = sum[0],
+                .waits = sum[1],
+                .recv_inline = sum[2],
+                .recv_queued = sum[3],
+                .send_inline = sum[4],
+                .send_queued = sum[5],
+                .accepts = sum[6]},
     };
 }

@@ -17,7 +17,7 @@
 enum { CREW_LINE = 64 };
 
 typedef struct ls_worker {
-    _Alignas(CREW_LINE) ls_seat seat;
+    _Alignas(CREW_LINE) ls_thread_ctx ctx;
     ls_crew *crew;
     uint64_t batch;                         /* its own count of batches: tells claims apart */
     ls_packet packets[LS_WAIT_PACKETS_MAX]; /* the batch; the watch reads what it took from `claim` */

@@ -50,7 +50,7 @@ static bool watch_look(ls_crew *crew)
             if (ms < LS_SLOW_MS) continue;
             worker->slow_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
             watch_take_back(crew, worker);
-            ls_port_leave(crew->port, &worker->seat);
+            ls_port_leave(crew->port, &worker->ctx);
             ls_crew_set_slow(crew, worker, true);
         }
     }
@@ -64,7 +64,7 @@ static void watch_tell(ls_crew *crew)
     if (options->slow == NULL) return;
     for (unsigned i = 0; i < options->threads_max; i++)
         if (crew->workers[i].slow_ms > 0)
-            options->slow(&crew->workers[i].seat, crew->workers[i].slow_ms, options->user);
+            options->slow(&crew->workers[i].ctx, crew->workers[i].slow_ms, options->user);
 }
 
 /* Without the mutex, too. */

@@ -270,9 +270,9 @@ static int collect_all(lua_State *L)
     return 0;
 }
 
-void ls_buffers_collect(ls_state *state, ls_seat *seat, bool all)
+void ls_buffers_collect(ls_state *state, ls_thread_ctx *ctx, bool all)
 {
-    (void)ls_state_protected(state, seat, all ? collect_all : collect, NULL);
+    (void)ls_state_protected(state, ctx, all ? collect_all : collect, NULL);
 }
 
 /* A method of strings, for the bytes of the buffer as a string: the upvalue is string's function. */

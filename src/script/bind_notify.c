@@ -172,15 +172,15 @@ static void notice_refused(script_notice *notice)
 }
 
 /* Inside the actor. */
-static void notice_told(ls_seat *seat, ls_op *op)
+static void notice_told(ls_thread_ctx *ctx, ls_op *op)
 {
     script_notice *notice = LS_CONTAINER(op, script_notice, op);
     atomic_store(&notice->queued, false);
     const uint32_t events = atomic_exchange(&notice->told, 0);
     if (events & LS_EVENT_REMOVE) {
         notice_gone(notice);
-        ls_task_wake_all(seat, &notice->removers, LS_OK);
-        ls_task_wake_all(seat, &notice->waiters, LS_OK);
+        ls_task_wake_all(ctx, &notice->removers, LS_OK);
+        ls_task_wake_all(ctx, &notice->waiters, LS_OK);
         return;
     }
     if (notice->phase != NOTICE_LIVE) {
@@ -189,14 +189,14 @@ static void notice_told(ls_seat *seat, ls_op *op)
     }
     notice->ready |= events & (notice->filter | LS_EVENT_ERR);
     if (trigger_of(notice) & LS_TRIGGER_ONESHOT) notice->armed = false;
-    if (notice->ready != 0) ls_task_wake_all(seat, &notice->waiters, LS_OK);
+    if (notice->ready != 0) ls_task_wake_all(ctx, &notice->waiters, LS_OK);
 }
 
-static void take_packet(ls_seat *seat, const ls_packet *packet)
+static void take_packet(ls_thread_ctx *ctx, const ls_packet *packet)
 {
     script_notice *notice = packet->key;
     atomic_fetch_or(&notice->told, packet->events);
-    if (!atomic_exchange(&notice->queued, true)) ls_actor_post(&notice->state->actor, seat, &notice->op);
+    if (!atomic_exchange(&notice->queued, true)) ls_actor_post(&notice->state->actor, ctx, &notice->op);
 }
 
 static script_notice *notice_new(ls_state *state)
@@ -236,8 +236,8 @@ void ls_notify_forget(lua_State *L, ls_fd fd)
     if (notice == NULL || notice->state != state) return;
     notice->armed = false;
     notice->ready = 0;
-    ls_task_wake_all(state->seat, &notice->waiters, LS_ECLOSED);
-    if (notice->phase == NOTICE_REMOVING) ls_task_wake_all(state->seat, &notice->removers, LS_OK);
+    ls_task_wake_all(state->ctx, &notice->waiters, LS_ECLOSED);
+    if (notice->phase == NOTICE_REMOVING) ls_task_wake_all(state->ctx, &notice->removers, LS_OK);
     notice->phase = NOTICE_GONE;
 }
 
@@ -403,7 +403,7 @@ static int notice_remove(lua_State *L)
     ls_task_may_wait(L);
     if (notice->phase == NOTICE_LIVE) {
         notice->phase = NOTICE_REMOVING;
-        ls_task_wake_all(state->seat, &notice->waiters, LS_OK);
+        ls_task_wake_all(state->ctx, &notice->waiters, LS_OK);
         if (ask(notice, LS_NOTIFY_REMOVE) == LS_OK) {
             ls_list_push(&notice->removers, &state->current->wait_node);
             return ls_task_suspend(L, 0, notice_removed);

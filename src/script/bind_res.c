@@ -56,7 +56,7 @@ static void header_line(lua_State *L, ls_request *r, int name, int value, bool r
         x->length = length;
         return;
     }
-    switch (ls_exchange_header(r->state->seat, x, n, name_len, v, value_len, replace)) {
+    switch (ls_exchange_header(r->state->ctx, x, n, name_len, v, value_len, replace)) {
     case LS_OK: break;
     case LS_EINVAL:
         if (!ls_is_token(n, name_len)) luaL_error(L, "a header's name must be a token; this is none: '%s'", n);
@@ -213,7 +213,7 @@ static int res_cookie(lua_State *L)
     }
     luaL_pushresult(&line);
     const char *bytes = lua_tolstring(L, -1, &len);
-    const int err = ls_exchange_header(r->state->seat, r->x, "Set-Cookie", 10, bytes, len, false);
+    const int err = ls_exchange_header(r->state->ctx, r->x, "Set-Cookie", 10, bytes, len, false);
     if (err < 0) return luaL_error(L, "the cookie %s cannot be set: %s", name, ls_err_text(err));
     lua_settop(L, 1);
     return 1;
@@ -246,7 +246,7 @@ static int send_drain(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
     (void)status;
-    if (r->x->transport->drained(r->state->seat, r->x) == LS_PENDING)
+    if (r->x->transport->drained(r->state->ctx, r->x) == LS_PENDING)
         return ls_request_wait_pinned(L, r, context, send_drain);
     return sent(L, r->x->gone);
 }
@@ -304,7 +304,7 @@ static int hold_back(lua_State *L, ls_request *r, const char *bytes, size_t len)
     while (len > 0) {
         size_t size = len > LS_BLOCK_SMALL ? LS_BLOCK_LARGE : LS_BLOCK_SMALL;
         if (r->out != NULL && r->out_len == r->out->cap) {
-            const int err = ls_request_push_parts(r->state->seat, r);
+            const int err = ls_request_push_parts(r->state->ctx, r);
             if (err < 0) return err;
             if (err == LS_PENDING) result = err;
             ls_block_drop(r->out);
@@ -337,7 +337,7 @@ static int write_done(lua_State *L, int status, lua_KContext context)
     ls_request *r = ls_request_check_res(L, 1);
     ls_exchange *x = r->x;
     (void)status;
-    if (x->gone == 0 && x->answer == LS_ANSWER_OPEN && x->transport->flush(r->state->seat, x) == LS_PENDING)
+    if (x->gone == 0 && x->answer == LS_ANSWER_OPEN && x->transport->flush(r->state->ctx, x) == LS_PENDING)
         return ls_request_wait(L, r, context, write_done);
     return sent(L, x->gone);
 }
@@ -349,7 +349,7 @@ static int write_drained(lua_State *L, int status, lua_KContext context);
 static int write_from(lua_State *L, ls_request *r, int index)
 {
     ls_exchange *x = r->x;
-    ls_seat *seat = r->state->seat;
+    ls_thread_ctx *ctx = r->state->ctx;
     const int last = lua_gettop(L);
     int result = LS_DONE;
     for (; index <= last; index++) {
@@ -364,20 +364,20 @@ static int write_from(lua_State *L, ls_request *r, int index)
         if ((type == LUA_TSTRING && len < LS_PIN_PART_BYTES) || type == LUA_TNUMBER) {
             done = body.count > 0 ? hold_back(L, r, body.few[0].ptr, body.few[0].len) : LS_DONE;
         } else {
-            done = ls_request_push_parts(seat, r);
+            done = ls_request_push_parts(ctx, r);
             if (body.count > 0) { /* takes the references, of a client that is gone as well */
-                const int written = x->transport->write(seat, x, body.slices, body.count);
+                const int written = x->transport->write(ctx, x, body.slices, body.count);
                 if (done >= 0) done = written;
             }
             ls_body_free(&body);
-            if (type == LUA_TSTRING && x->transport->drained(seat, x) == LS_PENDING)
+            if (type == LUA_TSTRING && x->transport->drained(ctx, x) == LS_PENDING)
                 return ls_request_wait_pinned(L, r, index, write_drained);
         }
         if (done < 0) return ls_push_failure(L, done);
         if (done == LS_PENDING) result = done;
     }
     if (r->state->current != r->task) {
-        const int done = ls_request_push_parts(seat, r);
+        const int done = ls_request_push_parts(ctx, r);
         if (done < 0) return ls_push_failure(L, done);
         if (done == LS_PENDING) result = done;
     }
@@ -390,7 +390,7 @@ static int write_drained(lua_State *L, int status, lua_KContext context)
     const ls_response *response = lua_touserdata(L, 1);
     ls_request *r = response->request;
     (void)status;
-    if (r->x->transport->drained(r->state->seat, r->x) == LS_PENDING)
+    if (r->x->transport->drained(r->state->ctx, r->x) == LS_PENDING)
         return ls_request_wait_pinned(L, r, context, write_drained);
     return write_from(L, r, (int)context + 1);
 }
@@ -421,9 +421,9 @@ static int res_write(lua_State *L)
 static int res_flush(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
-    int result = ls_request_push_parts(r->state->seat, r);
+    int result = ls_request_push_parts(r->state->ctx, r);
     if (r->x->gone != 0) return ls_push_failure(L, r->x->gone);
-    if (result >= 0 && r->x->answer != LS_ANSWER_DONE) result = r->x->transport->flush(r->state->seat, r->x);
+    if (result >= 0 && r->x->answer != LS_ANSWER_DONE) result = r->x->transport->flush(r->state->ctx, r->x);
     if (result == LS_PENDING) return ls_request_wait(L, r, 0, write_done);
     return sent(L, result);
 }

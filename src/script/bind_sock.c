@@ -109,7 +109,7 @@ static int sock_close(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
     ls_state *state = ls_state_of(L);
-    if (o->tcp != NULL && state->site->port != NULL) ls_tcp_finish(state->seat, o->tcp);
+    if (o->tcp != NULL && state->site->port != NULL) ls_tcp_finish(state->ctx, o->tcp);
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -118,7 +118,7 @@ static int sock_close(lua_State *L)
 static int sock_abort(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
-    if (o->tcp != NULL) ls_tcp_abort(ls_state_of(L)->seat, o->tcp);
+    if (o->tcp != NULL) ls_tcp_abort(ls_state_of(L)->ctx, o->tcp);
     return 0;
 }
 

@@ -53,10 +53,10 @@ static bool text_add(inject_text *text, const char *bytes, size_t len)
 
 /* ---- the transport ----------------------------------------------------------------------------------------- */
 
-static int inject_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
+static int inject_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
     const injected *in = x->carrier;
-    (void)seat;
+    (void)ctx;
     if (in->body_len > x->body_bytes_max) return LS_EMSGSIZE;
     *out = ls_slice_static(in->body, x->body_done ? 0 : in->body_len);
     x->body_bytes = in->body_len;
@@ -85,12 +85,12 @@ static void take_slices(injected *in, ls_slice *slices, unsigned count)
     }
 }
 
-static int inject_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+static int inject_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     injected *in = x->carrier;
     char length[48];
     size_t sum = 0;
-    (void)seat;
+    (void)ctx;
     take_head(in);
     for (unsigned n = 0; n < count; n++) sum += slices[n].len;
     if (ls_status_is_framed(x->status)) {
@@ -103,38 +103,38 @@ static int inject_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsig
     return LS_DONE;
 }
 
-static int inject_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+static int inject_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     injected *in = x->carrier;
-    (void)seat;
+    (void)ctx;
     if (x->answer == LS_ANSWER_NONE) take_head(in);
     x->answer = LS_ANSWER_OPEN;
     take_slices(in, slices, count);
     return LS_DONE;
 }
 
-static int inject_flush(ls_seat *seat, ls_exchange *x)
+static int inject_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    return inject_write(seat, x, NULL, 0);
+    return inject_write(ctx, x, NULL, 0);
 }
 
-static int inject_finish(ls_seat *seat, ls_exchange *x)
+static int inject_finish(ls_thread_ctx *ctx, ls_exchange *x)
 {
     injected *in = x->carrier;
-    (void)inject_write(seat, x, NULL, 0);
+    (void)inject_write(ctx, x, NULL, 0);
     x->answer = LS_ANSWER_DONE;
     in->whole = true;
     return LS_DONE;
 }
 
-static int inject_drained(ls_seat *seat, ls_exchange *x)
+static int inject_drained(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    (void)seat;
+    (void)ctx;
     (void)x;
     return LS_DONE;
 }
 
-static void inject_end(ls_seat *seat, ls_exchange *x)
+static void inject_end(ls_thread_ctx *ctx, ls_exchange *x)
 {
     injected *in = x->carrier;
     ls_task *waiter = in->waiter;
@@ -144,7 +144,7 @@ static void inject_end(ls_seat *seat, ls_exchange *x)
     }
     in->ended = true;
     in->waiter = NULL;
-    if (waiter != NULL) ls_task_wake(seat, waiter, LS_OK);
+    if (waiter != NULL) ls_task_wake(ctx, waiter, LS_OK);
 }
 
 static const ls_http_transport inject_transport = {
@@ -216,10 +216,10 @@ static int inject_waited(lua_State *L, int status, lua_KContext context)
     return inject_result(L, lua_touserdata(L, -1));
 }
 
-static void inject_start(ls_seat *seat, ls_op *op)
+static void inject_start(ls_thread_ctx *ctx, ls_op *op)
 {
     injected *in = LS_CONTAINER(op, injected, op);
-    ls_http_task_start(seat, in->state, &in->x, in->dispatch_ref, in->failed_ref);
+    ls_http_task_start(ctx, in->state, &in->x, in->dispatch_ref, in->failed_ref);
 }
 
 /* Push the text of the head: the method at 3, target at 4, headers at 5. */
@@ -332,7 +332,7 @@ int ls_core_inject(lua_State *L)
     if (state->loading) {
         state->load_waited = false;
         state->injects_nested++;
-        inject_start(&state->site->load_seat, &in->op);
+        inject_start(&state->site->load_ctx, &in->op);
         state->injects_nested--;
         if (!state->load_waited && in->ended) return inject_result(L, in);
         lua_pushnil(L);
@@ -343,6 +343,6 @@ int ls_core_inject(lua_State *L)
     in->op.actor = &state->actor;
     in->op.done = inject_start;
     in->waiter = state->current;
-    ls_actor_post(&state->actor, state->seat, &in->op);
+    ls_actor_post(&state->actor, state->ctx, &in->op);
     return ls_task_suspend(L, 0, inject_waited);
 }

@@ -87,7 +87,7 @@ static int site_load_state(ls_site *site, ls_state *state, char *message, size_t
 {
     site_load load = {site, state, message, message_bytes, LS_OK};
     state->loading = true;
-    const int status = ls_state_protected(state, &site->load_seat, load_main, &load);
+    const int status = ls_state_protected(state, &site->load_ctx, load_main, &load);
     state->loading = false;
     if (status == LUA_OK) return load.result;
     (void)snprintf(message, message_bytes, "%s: not enough memory", site->path);
@@ -118,7 +118,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &site->load_pools)) < 0) goto fail;
     if ((err = ls_pool_open(site->load_pools, &site->load_pool)) < 0) goto fail;
     ls_pool_enter(site->load_pool);
-    ls_seat_init(&site->load_seat, NULL, site->load_pool, 0);
+    ls_thread_ctx_init(&site->load_ctx, NULL, site->load_pool, 0);
 
     err = ls_state_open(site, 0, (size_t)LS_LUA_MIB_MAX << 20, &site->states[0], message, message_bytes);
     if (err < 0) goto fail;
@@ -168,13 +168,13 @@ void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at)
     site->entries[index]->is_bound = true;
 }
 
-static void start_done(ls_seat *seat, ls_op *op);
-static void drain_done(ls_seat *seat, ls_op *op);
-static void collect_done(ls_seat *seat, ls_op *op);
-static void disconnect_done(ls_seat *seat, ls_op *op);
+static void start_done(ls_thread_ctx *ctx, ls_op *op);
+static void drain_done(ls_thread_ctx *ctx, ls_op *op);
+static void collect_done(ls_thread_ctx *ctx, ls_op *op);
+static void disconnect_done(ls_thread_ctx *ctx, ls_op *op);
 
-int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned count, char *message,
-                        size_t message_bytes)
+int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsigned count, char *message,
+                       size_t message_bytes)
 {
     const size_t bytes_max =
         site->settings.lua_bytes_max > 0 ? (size_t)site->settings.lua_bytes_max : (size_t)LS_LUA_MIB_MAX << 20;
@@ -217,7 +217,7 @@ int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned 
     site->running_count = count;
     for (unsigned n = 0; n < count; n++) {
         ls_state *state = site->states[n];
-        seats[n]->user = state;
+        ctxs[n]->user = state;
         state->buffers_kept = atomic_load_explicit(&state->buffers_live, memory_order_relaxed);
         state->start_op = (ls_op){.done = start_done, .actor = &state->actor};
         state->drain_op = (ls_op){.done = drain_done, .actor = &state->actor};
@@ -232,56 +232,56 @@ int ls_site_ready(ls_site *site, ls_port *port, ls_crew *crew, char *message, si
 {
     ls_crew_stats stats;
     ls_crew_stat(crew, &stats);
-    ls_seat **seats = calloc(stats.threads_max, sizeof(ls_seat *));
-    if (seats == NULL) {
+    ls_thread_ctx **ctxs = calloc(stats.threads_max, sizeof(ls_thread_ctx *));
+    if (ctxs == NULL) {
         (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", stats.threads_max);
         return LS_ENOMEM;
     }
-    for (unsigned n = 0; n < stats.threads_max; n++) seats[n] = ls_crew_seat(crew, n);
-    const int err = ls_site_ready_seats(site, port, seats, stats.threads_max, message, message_bytes);
+    for (unsigned n = 0; n < stats.threads_max; n++) ctxs[n] = ls_crew_ctx(crew, n);
+    const int err = ls_site_ready_ctxs(site, port, ctxs, stats.threads_max, message, message_bytes);
     if (err == LS_OK) site->running_count = stats.threads;
-    free(seats);
+    free(ctxs);
     return err;
 }
 
 /* ---- start and drain --------------------------------------------------------------------------------------- */
 
-static void run_hooks(ls_seat *seat, ls_state *state, const ls_hooks *hooks, const char *what)
+static void run_hooks(ls_thread_ctx *ctx, ls_state *state, const ls_hooks *hooks, const char *what)
 {
-    for (unsigned n = 0; n < hooks->count; n++) ls_job_run_ref(seat, state, hooks->refs[n], what);
+    for (unsigned n = 0; n < hooks->count; n++) ls_job_run_ref(ctx, state, hooks->refs[n], what);
 }
 
-static void start_done(ls_seat *seat, ls_op *op)
+static void start_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_state *state = LS_CONTAINER(op, ls_state, start_op);
     ls_timers_start(state);
-    run_hooks(seat, state, &state->once, "in an ls.once function");
-    run_hooks(seat, state, &state->hooks[LS_HOOK_START], "in a \"start\" hook");
+    run_hooks(ctx, state, &state->once, "in an ls.once function");
+    run_hooks(ctx, state, &state->hooks[LS_HOOK_START], "in a \"start\" hook");
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
 }
 
-static void drain_done(ls_seat *seat, ls_op *op)
+static void drain_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_state *state = LS_CONTAINER(op, ls_state, drain_op);
     state->draining = true;
-    ls_timers_drain(seat, state);
-    ls_tcps_drain(seat, state);
-    run_hooks(seat, state, &state->hooks[LS_HOOK_DRAIN], "in a \"drain\" hook");
+    ls_timers_drain(ctx, state);
+    ls_tcps_drain(ctx, state);
+    run_hooks(ctx, state, &state->hooks[LS_HOOK_DRAIN], "in a \"drain\" hook");
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
 }
 
-static void disconnect_done(ls_seat *seat, ls_op *op)
+static void disconnect_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_state *state = LS_CONTAINER(op, ls_state, disconnect_op);
-    ls_tcps_disconnect(seat, state);
+    ls_tcps_disconnect(ctx, state);
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
 }
 
-static void collect_done(ls_seat *seat, ls_op *op)
+static void collect_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_state *state = LS_CONTAINER(op, ls_state, collect_op);
     const uint64_t begun_ms = ls_clock_coarse_ms();
-    ls_buffers_collect(state, seat, state->collect_all);
+    ls_buffers_collect(state, ctx, state->collect_all);
     if (state->collect_all) {
         const uint64_t now_ms = ls_clock_coarse_ms();
         const uint64_t rest_ms = (now_ms - begun_ms) * COLLECT_ALL_SHARE;
@@ -351,12 +351,12 @@ unsigned ls_site_busy(const ls_site *site)
     return sum;
 }
 
-void ls_site_slow(ls_seat *seat, uint32_t ms, void *user)
+void ls_site_slow(ls_thread_ctx *ctx, uint32_t ms, void *user)
 {
     ls_site *site = user;
     (void)ms;
     if (site->slots == NULL) return;
-    ls_slot *slot = &site->slots[seat->index];
+    ls_slot *slot = &site->slots[ctx->index];
     const uint64_t run = atomic_load_explicit(&slot->run, memory_order_acquire);
     if (run == 0) return;
     const uint64_t now = ls_interrupt_cpu_ns(slot);
@@ -374,10 +374,10 @@ void ls_site_slow(ls_seat *seat, uint32_t ms, void *user)
     ls_interrupt_send(slot);
 }
 
-void ls_site_close_sockets(ls_site *site, ls_seat *seat)
+void ls_site_close_sockets(ls_site *site, ls_thread_ctx *ctx)
 {
     for (unsigned n = 0; n < site->state_count; n++) {
-        ls_udp_script_close(site->states[n], seat);
+        ls_udp_script_close(site->states[n], ctx);
         if (site->states[n]->resolver != NULL) ls_resolver_stop(site->states[n]->resolver);
     }
 }

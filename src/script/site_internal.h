@@ -31,7 +31,7 @@ struct ls_site {
     unsigned state_count;
     unsigned running_count;     /* of the states: as many as threads that run at a time */
     _Atomic uint32_t tcps_open; /* connections that Lua has, in all states */
-    ls_slot *slots;             /* one for each seat; NULL until ls_site_ready */
+    ls_slot *slots;             /* one for each thread context; NULL until ls_site_ready */
     unsigned slot_count;
     uint64_t cpu_ns_max;
     ls_port *port; /* NULL until ls_site_ready */
@@ -44,15 +44,15 @@ struct ls_site {
 
     ls_pools *load_pools; /* for buffers made while the site loads */
     ls_pool *load_pool;
-    ls_seat load_seat; /* of the thread that loads */
+    ls_thread_ctx load_ctx; /* of the thread that loads */
     ls_slot load_slot;
 };
 
 enum { LS_LOAD_POOL_BYTES_MAX = 256 * 1024 * 1024 };
 enum { LS_HANDLER_CPU_MS_MAX = 5000, LS_LUA_MIB_MAX = 256, LS_LISTENERS_MAX = 64 };
 
-/* ls_site_ready with its seats given: what it does once it has found them in the crew. */
-int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned count, char *message,
-                        size_t message_bytes);
+/* ls_site_ready with its thread contexts given: what it does once it has found them in the crew. */
+int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsigned count, char *message,
+                       size_t message_bytes);
 
 #endif

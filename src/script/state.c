@@ -100,15 +100,15 @@ int ls_state_raise_over(lua_State *L)
     return luaL_error(L, "%s", over_text);
 }
 
-ls_slot *ls_state_slot(ls_state *state, const ls_seat *seat)
+ls_slot *ls_state_slot(ls_state *state, const ls_thread_ctx *ctx)
 {
     ls_site *site = state->site;
-    return seat == &site->load_seat || site->slots == NULL ? &site->load_slot : &site->slots[seat->index];
+    return ctx == &site->load_ctx || site->slots == NULL ? &site->load_slot : &site->slots[ctx->index];
 }
 
 ls_pool *ls_state_pool(const ls_state *state)
 {
-    return state->seat != NULL ? state->seat->pool : state->site->load_pool;
+    return state->ctx != NULL ? state->ctx->pool : state->site->load_pool;
 }
 
 ls_block *ls_state_block(lua_State *L, size_t size)
@@ -123,14 +123,14 @@ ls_block *ls_state_block(lua_State *L, size_t size)
     return block;
 }
 
-int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with)
+int ls_state_protected(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with)
 {
     lua_State *L = state->L;
-    ls_slot *slot = ls_state_slot(state, seat);
+    ls_slot *slot = ls_state_slot(state, ctx);
     const int top = lua_gettop(L);
-    ls_seat *const outer_seat = state->seat;
+    ls_thread_ctx *const outer_ctx = state->ctx;
     ls_slot *const outer_slot = state->slot;
-    state->seat = seat;
+    state->ctx = ctx;
     state->slot = slot;
     ls_slot_begin(slot, L, 0);
     lua_pushcfunction(L, fn);
@@ -140,20 +140,20 @@ int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *w
     state->protected_calls--;
     (void)ls_slot_end(slot);
     lua_settop(L, top);
-    if (state->unflushed != NULL && state->current == NULL) ls_tcps_flush(seat, state); /* no task will that runs */
+    if (state->unflushed != NULL && state->current == NULL) ls_tcps_flush(ctx, state); /* no task will that runs */
     if (state->loading) {
-        state->seat = outer_seat;
+        state->ctx = outer_ctx;
         state->slot = outer_slot;
     }
     return status;
 }
 
-int ls_state_report(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with)
+int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with)
 {
     const size_t room = SIZE_MAX - state->bytes_max,
                  more = room < LS_STATE_REPORT_BYTES ? room : LS_STATE_REPORT_BYTES;
     state->bytes_max += more;
-    const int status = ls_state_protected(state, seat, fn, with);
+    const int status = ls_state_protected(state, ctx, fn, with);
     state->bytes_max -= more;
     return status;
 }
@@ -217,7 +217,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
     state->site = site;
     state->index = index;
     state->bytes_max = bytes_max;
-    state->seat = &site->load_seat;
+    state->ctx = &site->load_ctx;
     state->slot = &site->load_slot;
     ls_node_init(&state->tasks_free);
     ls_node_init(&state->tasks_live);
@@ -228,7 +228,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
     if (state->L == NULL) goto fail_state;
     *ls_state_extra(state->L) = (uintptr_t)state;
     (void)lua_atpanic(state->L, state_panic);
-    if (ls_state_protected(state, &site->load_seat, state_define, state) != LUA_OK) goto fail_lua;
+    if (ls_state_protected(state, &site->load_ctx, state_define, state) != LUA_OK) goto fail_lua;
     *out = state;
     return LS_OK;
 
@@ -246,7 +246,7 @@ fail:
 
 void ls_state_close(ls_state *state)
 {
-    state->seat = &state->site->load_seat; /* for finalizers */
+    state->ctx = &state->site->load_ctx; /* for finalizers */
     state->slot = &state->site->load_slot;
     state->current = NULL;
     ls_timers_free(state);

@@ -51,7 +51,7 @@ struct ls_state {
     bool load_waited; /* something wanted to */
     bool draining;
 
-    ls_seat *seat; /* the thread that is inside, while a task runs */
+    ls_thread_ctx *ctx; /* the thread that is inside, while a task runs */
     ls_slot *slot;
     ls_task *current;         /* the task that runs, NULL outside */
     unsigned protected_calls; /* under way, one inside the other */
@@ -118,14 +118,14 @@ void ls_state_close(ls_state *state);
 
 /* Run fn(L, light userdata `with`) protected, on the main thread, within the processor-time budget. Its error, if
  * any, is dropped. LUA_OK or the status of the error. No task runs; those that fn wakes, or a finalizer, run later. */
-int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with);
+int ls_state_protected(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with);
 
 /* The same, to tell of an error: with LS_STATE_REPORT_BYTES more than scripts may use, for what has used up all of them. */
 enum { LS_STATE_REPORT_BYTES = 65536 };
-int ls_state_report(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with);
+int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with);
 
 /* The slot of a thread. */
-ls_slot *ls_state_slot(ls_state *state, const ls_seat *seat);
+ls_slot *ls_state_slot(ls_state *state, const ls_thread_ctx *ctx);
 
 /* The pool for buffers made now. */
 ls_pool *ls_state_pool(const ls_state *state);

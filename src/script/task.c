@@ -16,11 +16,11 @@ enum { WAKES_NESTED_MAX = 16 };
 
 #define LS_WAIT_MAX_S 1e9 /* some thirty years: longer waits are cut to it, so that sums of clocks cannot wrap */
 
-static void task_op_done(ls_seat *seat, ls_op *op)
+static void task_op_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_task *task = LS_CONTAINER(op, ls_task, op);
     task->queued = false;
-    ls_task_run(seat, task, task->nargs);
+    ls_task_run(ctx, task, task->nargs);
 }
 
 static ls_task *task_new(lua_State *L, ls_state *state)
@@ -70,12 +70,12 @@ static int task_new_protected(lua_State *L)
     return 0;
 }
 
-ls_task *ls_task_take_outside(ls_state *state, ls_seat *seat)
+ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx)
 {
     task_order order = {state, NULL};
     if (state->tasks_free_count > 0)
         order.task = task_reuse(state);
-    else if (ls_state_protected(state, seat, task_new_protected, &order) != LUA_OK || order.task == NULL)
+    else if (ls_state_protected(state, ctx, task_new_protected, &order) != LUA_OK || order.task == NULL)
         return NULL;
     ls_list_push(&state->tasks_live, &order.task->node);
     return order.task;
@@ -97,7 +97,7 @@ static void task_free(ls_task *task)
     free(task);
 }
 
-void ls_task_release(ls_seat *seat, ls_task *task, bool well)
+void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
 {
     ls_state *state = task->state;
     assert(!task->waiting && !task->queued);
@@ -114,7 +114,7 @@ void ls_task_release(ls_seat *seat, ls_task *task, bool well)
         state->tasks_free_count++;
         return;
     }
-    if (!well && !task->over) (void)ls_state_protected(state, seat, task_reset_protected, task);
+    if (!well && !task->over) (void)ls_state_protected(state, ctx, task_reset_protected, task);
     task_free(task);
 }
 
@@ -151,21 +151,21 @@ static int log_error_protected(lua_State *L)
     return 0;
 }
 
-void ls_task_log_error(ls_seat *seat, ls_task *task, const char *what)
+void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what)
 {
     task_error error = {task, what};
-    if (ls_state_report(task->state, seat, log_error_protected, &error) != LUA_OK)
+    if (ls_state_report(task->state, ctx, log_error_protected, &error) != LUA_OK)
         ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
 }
 
-void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
+void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
 {
     ls_state *state = task->state;
     lua_State *co = task->co;
     ls_task *const outer = state->current; /* only while the site loads: an injected request inside the chunk */
-    ls_seat *const outer_seat = state->seat;
+    ls_thread_ctx *const outer_ctx = state->ctx;
     ls_slot *const outer_slot = state->slot;
-    ls_slot *slot = ls_state_slot(state, seat);
+    ls_slot *slot = ls_state_slot(state, ctx);
     lua_State *const outer_running = atomic_load_explicit(&slot->running, memory_order_relaxed);
     const uint64_t outer_run = atomic_load_explicit(&slot->run, memory_order_relaxed);
     const bool measured = task->gave_way;
@@ -173,7 +173,7 @@ void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
 
     assert(!task->waiting);
     task->gave_way = false;
-    state->seat = seat;
+    state->ctx = ctx;
     state->slot = slot;
     state->current = task;
     *ls_state_extra(co) &= ~(uintptr_t)LS_EXTRA_WAITS;
@@ -197,10 +197,10 @@ void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
         if (used_ns > state->site->cpu_ns_max) task->over = true;
     }
     task->cpu_ns = used_ns;
-    if (state->unflushed != NULL) ls_tcps_flush(seat, state);
+    if (state->unflushed != NULL) ls_tcps_flush(ctx, state);
     state->current = outer;
     if (outer != NULL || state->loading) {
-        state->seat = outer_seat;
+        state->ctx = outer_ctx;
         state->slot = outer_slot;
         atomic_store_explicit(&slot->running, outer_running, memory_order_relaxed);
         atomic_store_explicit(&slot->run, outer_run, memory_order_relaxed);
@@ -209,15 +209,15 @@ void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
         assert(task->waiting); /* coroutine.yield refuses to yield a task itself */
         return;
     }
-    task->ended(seat, task, status, count);
+    task->ended(ctx, task, status, count);
 }
 
-void ls_task_post(ls_seat *seat, ls_task *task, int nargs)
+void ls_task_post(ls_thread_ctx *ctx, ls_task *task, int nargs)
 {
     assert(!task->queued);
     task->nargs = nargs;
     task->queued = true;
-    ls_actor_post(&task->state->actor, seat, &task->op);
+    ls_actor_post(&task->state->actor, ctx, &task->op);
 }
 
 void ls_task_may_wait(lua_State *L)
@@ -248,7 +248,7 @@ int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
-    if (task->request != NULL) ls_request_send_parts(state->seat, task->request);
+    if (task->request != NULL) ls_request_send_parts(state->ctx, task->request);
     task->waiting = true;
     task->wake_result = 0;
     *ls_state_extra(L) |= LS_EXTRA_WAITS;
@@ -262,7 +262,7 @@ static void alarm_free(ls_alarm *alarm)
     alarm->state->alarms_free = alarm;
 }
 
-void ls_task_wake(ls_seat *seat, ls_task *task, int result)
+void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
 {
     ls_state *state = task->state;
     if (!task->waiting) return;
@@ -273,33 +273,33 @@ void ls_task_wake(ls_seat *seat, ls_task *task, int result)
         ls_alarm *alarm = task->alarm;
         task->alarm = NULL;
         alarm->task = NULL;
-        if (ls_timer_cancel(seat->port, &alarm->timer)) alarm_free(alarm); /* else its packet comes and frees it */
+        if (ls_timer_cancel(ctx->port, &alarm->timer)) alarm_free(alarm); /* else its packet comes and frees it */
     }
-    if (state->current == NULL && state->protected_calls == 0 && seat->inside == &state->actor &&
+    if (state->current == NULL && state->protected_calls == 0 && ctx->inside == &state->actor &&
         state->wakes_nested < WAKES_NESTED_MAX) {
         state->wakes_nested++;
-        ls_task_run(seat, task, 0);
+        ls_task_run(ctx, task, 0);
         state->wakes_nested--;
     } else {
-        ls_task_post(seat, task, 0);
+        ls_task_post(ctx, task, 0);
     }
 }
 
-void ls_task_wake_all(ls_seat *seat, ls_node *waiters, int result)
+void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result)
 {
     ls_node woken; /* a task that is woken may run at once, and wait again */
     ls_list_move(&woken, waiters);
-    while (!ls_list_empty(&woken)) ls_task_wake(seat, LS_CONTAINER(woken.next, ls_task, wait_node), result);
+    while (!ls_list_empty(&woken)) ls_task_wake(ctx, LS_CONTAINER(woken.next, ls_task, wait_node), result);
 }
 
-static void alarm_done(ls_seat *seat, ls_op *op)
+static void alarm_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_alarm *alarm = LS_CONTAINER(op, ls_alarm, timer.op);
     ls_task *task = alarm->task;
     alarm_free(alarm);
     if (task == NULL) return;
     task->alarm = NULL;
-    ls_task_wake(seat, task, LS_ETIMEDOUT);
+    ls_task_wake(ctx, task, LS_ETIMEDOUT);
 }
 
 uint64_t ls_task_deadline(double seconds)
@@ -328,7 +328,7 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
         alarm->timer.op.done = alarm_done;
     }
     alarm->task = task;
-    if (ls_timer_set(state->seat->port, &alarm->timer, ls_task_deadline(seconds)) < 0) {
+    if (ls_timer_set(state->ctx->port, &alarm->timer, ls_task_deadline(seconds)) < 0) {
         alarm_free(alarm);
         luaL_error(L, "not enough memory");
     }

@@ -115,13 +115,13 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "threads_max", (double)crew.threads_max);
     each(to, "threads_slow", (double)crew.slow);
     each(to, "spares_released", (double)crew.spares_released);
-    each(to, "packets", (double)crew.seats.packets);
-    each(to, "waits", (double)crew.seats.waits);
-    each(to, "accepts", (double)crew.seats.accepts);
-    each(to, "recv_inline", (double)crew.seats.recv_inline);
-    each(to, "recv_queued", (double)crew.seats.recv_queued);
-    each(to, "send_inline", (double)crew.seats.send_inline);
-    each(to, "send_queued", (double)crew.seats.send_queued);
+    each(to, "packets", (double)crew.sum.packets);
+    each(to, "waits", (double)crew.sum.waits);
+    each(to, "accepts", (double)crew.sum.accepts);
+    each(to, "recv_inline", (double)crew.sum.recv_inline);
+    each(to, "recv_queued", (double)crew.sum.recv_queued);
+    each(to, "send_inline", (double)crew.sum.send_inline);
+    each(to, "send_queued", (double)crew.sum.send_queued);
     each(to, "blocks_live", (double)pools.blocks_live);
     each(to, "blocks_peak", (double)pools.blocks_peak);
     each(to, "bytes_live", (double)pools.bytes_live);
@@ -206,7 +206,7 @@ static void close_last_endpoint(ls_server *server)
 {
     assert(server->endpoints != NULL && server->endpoint_count > 0);
     endpoint *e = &server->endpoints[--server->endpoint_count];
-    if (e->listener != NULL) ls_listener_stop(ls_crew_seat(server->crew, 0), e->listener);
+    if (e->listener != NULL) ls_listener_stop(ls_crew_ctx(server->crew, 0), e->listener);
     if (e->http != NULL) ls_http1_close(e->http);
     if (e->httpsys != NULL) ls_httpsys_close(e->httpsys);
     *e = (endpoint){0};
@@ -227,7 +227,7 @@ static int open_httpsys(ls_server *server, unsigned index, char *message, size_t
     const ls_httpsys_options options = {.urls = wanted->urls,
                                         .config = &wanted->http,
                                         .handler = ls_site_http_handler(server->site, index),
-                                        .seats = settings->threads_max,
+                                        .threads = settings->threads_max,
                                         .receives = settings->accepts_posted * settings->threads_max,
                                         .requests_max = settings->connections_max};
     const int err = ls_httpsys_open(server->port, &options, &e->httpsys, why, sizeof why);
@@ -367,9 +367,9 @@ void ls_server_close(ls_server *server)
     if (server->signals != NULL) ls_signals_stop(server->signals);
     while (server->endpoint_count > 0) close_last_endpoint(server);
     if (server->crew != NULL) {
-        ls_seat *seat = ls_crew_seat(server->crew, 0);
-        ls_udp_sockets_close(&server->udp, seat);
-        if (server->site != NULL) ls_site_close_sockets(server->site, seat);
+        ls_thread_ctx *ctx = ls_crew_ctx(server->crew, 0);
+        ls_udp_sockets_close(&server->udp, ctx);
+        if (server->site != NULL) ls_site_close_sockets(server->site, ctx);
         ls_crew_close(server->crew);
         server->crew = NULL;
     }
@@ -395,27 +395,27 @@ static void control_finished(ls_server *server)
     ls_mutex_unlock(&server->mutex);
 }
 
-static void begin_serving(ls_seat *seat, ls_op *op)
+static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
         endpoint *e = &server->endpoints[i];
         char text[LS_ADDR_TEXT_BYTES];
         if (e->kind == LS_SITE_HTTPSYS) {
-            ls_httpsys_start(seat, e->httpsys);
+            ls_httpsys_start(ctx, e->httpsys);
             for (const char *url = e->urls; *url != '\0'; url += strlen(url) + 1)
                 ls_log(LS_LOG_INFO, "listening on %s with http.sys", url);
             continue;
         }
         const ls_addr *at = ls_listener_addr(e->listener);
-        ls_listener_start(seat, e->listener);
+        ls_listener_start(ctx, e->listener);
         ls_log(LS_LOG_INFO, "listening on %s%s",
                at->family == LS_ADDR_UNIX ? ""
                : e->kind == LS_SITE_TCP   ? "tcp://"
                                           : "http://",
                ls_addr_text(at, text));
     }
-    ls_udp_sockets_start(&server->udp, seat);
+    ls_udp_sockets_start(&server->udp, ctx);
     control_finished(server);
 }
 
@@ -430,14 +430,14 @@ static unsigned drain_http(ls_server *server, bool all)
     return open;
 }
 
-static void begin_draining(ls_seat *seat, ls_op *op)
+static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
-        if (server->endpoints[i].listener != NULL) ls_listener_stop(seat, server->endpoints[i].listener);
+        if (server->endpoints[i].listener != NULL) ls_listener_stop(ctx, server->endpoints[i].listener);
         server->endpoints[i].listener = NULL;
     }
-    ls_udp_sockets_stop(&server->udp, seat);
+    ls_udp_sockets_stop(&server->udp, ctx);
     (void)drain_http(server, false); /* before the site knows: what it answers from then on announces the end */
     ls_site_drain(server->site);
     control_finished(server);

@@ -82,9 +82,9 @@ void ls_worker_arrivals(ls_worker *w)
     if (at_ns < w->end_ns && ls_timer_set(w->port, &w->tick, at_ns) < 0) w->stop_asked = true;
 }
 
-void ls_worker_ticked(ls_seat *seat, ls_op *op)
+void ls_worker_ticked(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     ls_worker *w = LS_CONTAINER(op, ls_worker, tick.op);
     if (w->going && !w->ending) ls_worker_arrivals(w);
 }
@@ -104,9 +104,9 @@ void ls_worker_count_unsent(ls_worker *w)
 
 /* ---- closed loop ------------------------------------------------------------------------------------------------- */
 
-void ls_worker_slept(ls_seat *seat, ls_op *op)
+void ls_worker_slept(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     ls_user *u = op->key;
     u->sleeping = false;
     if (!u->worker->ending && can_ask(u->worker, u)) ls_user_ask(u, u->worker->batch);

@@ -231,7 +231,7 @@ static int sleep_over(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-static void slept(ls_seat *seat, ls_op *op);
+static void slept(ls_thread_ctx *ctx, ls_op *op);
 
 static int vu_sleep(lua_State *L)
 {
@@ -268,9 +268,9 @@ void ls_scenario_define(lua_State *L)
 
 /* ---- the coroutine --------------------------------------------------------------------------------------------------------- */
 
-static void again(ls_seat *seat, ls_op *op)
+static void again(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     struct ls_scenario *sc = LS_CONTAINER(op, struct ls_scenario, again);
     sc->again_posted = false;
     ls_worker_free(sc->u->worker, sc->u);
@@ -363,9 +363,9 @@ static void resume(struct ls_scenario *sc, int arguments)
     if (sc->round_done && sc->out.len == 0 && !sc->u->tx_pending) finish(sc);
 }
 
-static void slept(ls_seat *seat, ls_op *op)
+static void slept(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     ls_user *u = op->key;
     u->timing = false;
     if (u->state == LS_USER_OPEN)

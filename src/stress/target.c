@@ -133,14 +133,14 @@ char *ls_target_authority(const ls_target *target, char *out, size_t out_bytes)
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
-static void probe_done(ls_seat *seat, ls_op *op)
+static void probe_done(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     (void)op;
 }
 
 /* Connect on a port of its own; on return nothing is pending any more. */
-static int connect_once(ls_port *port, ls_seat *seat, const ls_addr *addr, uint32_t timeout_ms)
+static int connect_once(ls_port *port, ls_thread_ctx *ctx, const ls_addr *addr, uint32_t timeout_ms)
 {
     ls_fd fd;
     ls_sock *sock;
@@ -154,15 +154,15 @@ static int connect_once(ls_port *port, ls_seat *seat, const ls_addr *addr, uint3
         return err;
     }
     ls_addr_to(addr, &to);
-    if ((err = ls_op_connect(seat, sock, &op, &to)) == LS_PENDING) {
-        int n = ls_port_wait(port, seat, &packet, 1, (int)timeout_ms);
+    if ((err = ls_op_connect(ctx, sock, &op, &to)) == LS_PENDING) {
+        int n = ls_port_wait(port, ctx, &packet, 1, (int)timeout_ms);
         err = n == 1 ? (int)packet.result : LS_ETIMEDOUT;
         if (n < 1) {
             ls_op_cancel(sock, &op);
-            while (ls_port_wait(port, seat, &packet, 1, -1) == 0) {} /* its one packet */
+            while (ls_port_wait(port, ctx, &packet, 1, -1) == 0) {} /* its one packet */
         }
     }
-    ls_sock_close(seat, sock);
+    ls_sock_close(ctx, sock);
     return err;
 }
 
@@ -171,14 +171,14 @@ int ls_target_probe(const ls_addr *addr, uint32_t timeout_ms)
     ls_pools *pools;
     ls_pool *pool;
     ls_port *port;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     int err = ls_pools_open(LS_BLOCK_LARGE, &pools);
     if (err < 0) return err;
     if ((err = ls_pool_open(pools, &pool)) < 0) goto fail_pools;
     ls_pool_enter(pool);
     if ((err = ls_port_open(&(ls_port_options){.sockets_max = 4}, &port)) < 0) goto fail_pool;
-    ls_seat_init(&seat, port, pool, 0);
-    err = connect_once(port, &seat, addr, timeout_ms);
+    ls_thread_ctx_init(&ctx, port, pool, 0);
+    err = connect_once(port, &ctx, addr, timeout_ms);
     ls_port_close(port);
 fail_pool:
     ls_pool_close(pool);

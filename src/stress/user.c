@@ -71,9 +71,9 @@ bool ls_user_more_room(ls_user *u, size_t len, char **out)
 static int post_send(ls_user *u)
 {
     ls_worker *w = u->worker;
-    if (!is_datagram(w)) return ls_op_send(&w->seat, u->sock, &u->tx, &u->slice, 1, NULL);
+    if (!is_datagram(w)) return ls_op_send(&w->ctx, u->sock, &u->tx, &u->slice, 1, NULL);
     *u->datagram = (ls_datagram){.slice = u->slice};
-    return ls_op_send_to(&w->seat, u->sock, &u->tx, u->datagram, 1);
+    return ls_op_send_to(&w->ctx, u->sock, &u->tx, u->datagram, 1);
 }
 
 bool ls_user_send(ls_user *u)
@@ -99,9 +99,9 @@ bool ls_user_send(ls_user *u)
 
 static void closing(ls_user *u);
 
-static void sent(ls_seat *seat, ls_op *op)
+static void sent(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     ls_user *u = LS_CONTAINER(op, ls_user, tx);
     const int64_t result = op->result;
     u->tx_pending = false;
@@ -237,8 +237,8 @@ static void receive(ls_user *u)
 {
     ls_worker *w = u->worker;
     while (u->state == LS_USER_OPEN && !u->rx_pending) {
-        int err = is_datagram(w) ? ls_op_recv_from(&w->seat, u->sock, &u->rx, DATAGRAMS_AT_ONCE, LS_UDP_PAYLOAD_MAX)
-                                 : ls_op_recv(&w->seat, u->sock, &u->rx, NULL, u->room);
+        int err = is_datagram(w) ? ls_op_recv_from(&w->ctx, u->sock, &u->rx, DATAGRAMS_AT_ONCE, LS_UDP_PAYLOAD_MAX)
+                                 : ls_op_recv(&w->ctx, u->sock, &u->rx, NULL, u->room);
         if (err == LS_PENDING) {
             u->rx_pending = true;
             u->pending++;
@@ -249,9 +249,9 @@ static void receive(ls_user *u)
     }
 }
 
-static void received(ls_seat *seat, ls_op *op)
+static void received(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     ls_user *u = LS_CONTAINER(op, ls_user, rx);
     const int64_t result = op->result;
     u->rx_pending = false;
@@ -301,9 +301,9 @@ static void opened(ls_user *u)
     receive(u);
 }
 
-static void connected(ls_seat *seat, ls_op *op)
+static void connected(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     ls_user *u = LS_CONTAINER(op, ls_user, tx);
     const int64_t result = op->result;
     u->pending--;
@@ -347,7 +347,7 @@ int ls_user_open(ls_user *u)
     u->tx.done = connected;
     u->rx_pending = u->tx_pending = false;
     int err = make_socket(u);
-    if (err == LS_OK && !is_datagram(w)) err = ls_op_connect(&w->seat, u->sock, &u->tx, &w->to);
+    if (err == LS_OK && !is_datagram(w)) err = ls_op_connect(&w->ctx, u->sock, &u->tx, &w->to);
     w->stale = true;
     if (err == LS_PENDING) {
         u->pending++;
@@ -386,7 +386,7 @@ void ls_user_close(ls_user *u)
     }
     u->state = LS_USER_CLOSING;
     w->stale = true;
-    if (u->sock != NULL) ls_sock_close(&w->seat, u->sock);
+    if (u->sock != NULL) ls_sock_close(&w->ctx, u->sock);
     closing(u);
 }
 

@@ -211,9 +211,9 @@ static void scan_users(ls_worker *w)
     }
 }
 
-static void pulsed(ls_seat *seat, ls_op *op)
+static void pulsed(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     ls_worker *w = LS_CONTAINER(op, ls_worker, pulse.op);
     uint64_t next_ns = w->now_ns + PULSE_MS * MS;
     if (w->going && !w->ending && w->now_ns >= w->end_ns) begin_to_end(w, false);
@@ -299,7 +299,7 @@ static void work(void *arg)
     }
     while (!w->done) {
         const bool more = w->open_first != NULL && w->opening < OPENING_MAX;
-        int n = ls_port_wait(w->port, &w->seat, packets, LS_WAIT_PACKETS, more ? 0 : -1);
+        int n = ls_port_wait(w->port, &w->ctx, packets, LS_WAIT_PACKETS, more ? 0 : -1);
         if (n < 0) break; /* only a programmer's error makes the wait fail */
         w->now_ns = w->fresh_ns = ls_clock_ns();
         w->stale = false;
@@ -307,7 +307,7 @@ static void work(void *arg)
             if (packets[i].op == NULL)
                 order(w, &packets[i]);
             else
-                packets[i].op->done(&w->seat, packets[i].op);
+                packets[i].op->done(&w->ctx, packets[i].op);
         }
         /* The pulse is for who has nothing else to do, and comes late to who has. */
         if (w->going && w->now_ns >= w->end_ns) begin_to_end(w, false);
@@ -406,7 +406,7 @@ int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t f
     if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;
     if ((err = ls_port_open(&(ls_port_options){.sockets_max = user_count + PORT_SPARE}, &w->port)) < 0) goto fail_pool;
     if ((err = ls_stress_counters_open(&w->count, w->open_loop)) < 0) goto fail_port;
-    ls_seat_init(&w->seat, w->port, w->pool, 0);
+    ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
     if (script != NULL) ls_script_belongs(script, w);
     ls_addr_to(&w->addr, &w->to);
     return LS_OK;

@@ -117,7 +117,7 @@ struct ls_worker {
     ls_pools *pools;
     ls_pool *pool;
     ls_port *port;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_thread thread;
     ls_addr addr; /* whom it asks: the plan's, or what a script's setup said */
     ls_sockaddr to;
@@ -197,8 +197,8 @@ void ls_worker_arrivals(
     ls_worker *w); /* open loop: those that are due go to free users; the tick comes for the next */
 void ls_worker_count_unsent(
     ls_worker *w); /* at the end: what was due and never sent; its age is a corrected latency */
-void ls_worker_ticked(ls_seat *seat, ls_op *op);
-void ls_worker_slept(ls_seat *seat, ls_op *op); /* op.key: a user whose script's delay is over */
+void ls_worker_ticked(ls_thread_ctx *ctx, ls_op *op);
+void ls_worker_slept(ls_thread_ctx *ctx, ls_op *op); /* op.key: a user whose script's delay is over */
 
 /* user.c */
 int ls_user_open(ls_user *u);   /* closed: begin to connect. LS_OK; an error is counted, and no packet comes */

@@ -18,13 +18,13 @@ const char *ls_port_backend(const ls_port *port)
     return port->backend->name;
 }
 
-void ls_seat_init(ls_seat *seat, ls_port *port, ls_pool *pool, unsigned index)
+void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsigned index)
 {
-    memset(seat, 0, sizeof *seat);
-    seat->port = port;
-    seat->pool = pool;
-    seat->index = index;
-    seat->events_max = LS_WAIT_PACKETS_MAX;
+    memset(ctx, 0, sizeof *ctx);
+    ctx->port = port;
+    ctx->pool = pool;
+    ctx->index = index;
+    ctx->events_max = LS_WAIT_PACKETS_MAX;
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------- */
@@ -171,9 +171,9 @@ ls_files *ls_port_files(ls_port *port)
     return port->files;
 }
 
-void ls_port_leave(ls_port *port, ls_seat *seat)
+void ls_port_leave(ls_port *port, ls_thread_ctx *ctx)
 {
-    if (port->backend->leave != NULL) port->backend->leave(port, seat);
+    if (port->backend->leave != NULL) port->backend->leave(port, ctx);
 }
 
 int ls_port_give_back(ls_port *port, const ls_packet *packet)
@@ -213,9 +213,9 @@ static int packet_of(ls_port *port, ls_op *op, ls_packet *out)
 }
 
 /* Up to max packets from the queue, and accepts of listeners that had more than fitted. */
-static int take_queued(ls_seat *seat, ls_packet *packets, int max)
+static int take_queued(ls_thread_ctx *ctx, ls_packet *packets, int max)
 {
-    ls_port *port = seat->port;
+    ls_port *port = ctx->port;
     int n = 0;
     while (n < max) {
         ls_mutex_lock(&port->mutex);
@@ -233,7 +233,7 @@ static int take_queued(ls_seat *seat, ls_packet *packets, int max)
         if (op != NULL)
             n += packet_of(port, op, &packets[n]);
         else if (sock != NULL)
-            n += ls_epoll_accept(seat, sock, packets + n, max - n);
+            n += ls_epoll_accept(ctx, sock, packets + n, max - n);
         else
             break;
     }
@@ -248,20 +248,20 @@ static int take_queued(ls_seat *seat, ls_packet *packets, int max)
  * pushed out by the rest: then fewer events are taken at once, and more again when they bring little. */
 enum { BATCH_BYTES_MAX = 2 * LS_BLOCK_LARGE };
 
-static void fit_into_cache(ls_seat *seat, int events, int64_t bytes)
+static void fit_into_cache(ls_thread_ctx *ctx, int events, int64_t bytes)
 {
     if (bytes > BATCH_BYTES_MAX) {
         const int fitting = (int)((int64_t)BATCH_BYTES_MAX * events / bytes);
-        seat->events_max = fitting > 0 ? fitting : 1;
-    } else if (events == seat->events_max && 2 * bytes <= BATCH_BYTES_MAX) {
-        seat->events_max = 2 * events < LS_WAIT_PACKETS_MAX ? 2 * events : LS_WAIT_PACKETS_MAX;
+        ctx->events_max = fitting > 0 ? fitting : 1;
+    } else if (events == ctx->events_max && 2 * bytes <= BATCH_BYTES_MAX) {
+        ctx->events_max = 2 * events < LS_WAIT_PACKETS_MAX ? 2 * events : LS_WAIT_PACKETS_MAX;
     }
 }
 
 /* Turn one event into packets (two at most: one for each direction). *bytes grows by what a stream brought. */
-static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet *packets, int max, int64_t *bytes)
+static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_packet *packets, int max, int64_t *bytes)
 {
-    ls_sock *sock = ls_slots_at(seat->port->socks, (uint32_t)event->data.u64);
+    ls_sock *sock = ls_slots_at(ctx->port->socks, (uint32_t)event->data.u64);
     const uint32_t generation = (uint32_t)(event->data.u64 >> 32);
     const bool in = event->events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
     const bool out = event->events & (EPOLLOUT | EPOLLHUP | EPOLLERR);
@@ -271,7 +271,7 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_acquire), new;
     do {
         if (WORD_GENERATION(old) != generation || !(old & OPEN) || (old & CLOSING)) return 0;
-        if (old & LISTENS) return ls_epoll_accept(seat, sock, packets, max);
+        if (old & LISTENS) return ls_epoll_accept(ctx, sock, packets, max);
         new = old;
         hear_in = in && !(old & RX_RING);
         if (ended) new |= ENDED;
@@ -280,13 +280,13 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
 
     int n = 0;
-    if (in && (old & RX_RING)) seat->port->backend->let_go(seat->port, sock, generation);
+    if (in && (old & RX_RING)) ctx->port->backend->let_go(ctx->port, sock, generation);
     if (hear_in && (old & RX_WAIT)) {
         ls_op *op = atomic_load_explicit(&sock->rx, memory_order_relaxed);
         void *key = sock->key;
-        if (ls_epoll_receive(seat, sock, op)) {
-            ls_counter_add(&seat->stats.recv_queued, 1);
-            if (op->kind == KIND_RECV_FROM && op->recv_from.gather) ls_epoll_gathered(seat, event->data.u64, op);
+        if (ls_epoll_receive(ctx, sock, op)) {
+            ls_counter_add(&ctx->stats.recv_queued, 1);
+            if (op->kind == KIND_RECV_FROM && op->recv_from.gather) ls_epoll_gathered(ctx, event->data.u64, op);
             packets[n] = packet_now(key, op);
             if (op->kind == KIND_RECV && packets[n].result > 0) *bytes += packets[n].result;
             n++;
@@ -295,28 +295,28 @@ static int take_event(ls_seat *seat, const struct epoll_event *event, ls_packet 
     if (out && (old & TX_WAIT)) {
         ls_op *op = atomic_load_explicit(&sock->tx, memory_order_relaxed);
         if (ls_epoll_transmit(sock, op)) {
-            ls_counter_add(&seat->stats.send_queued, 1);
+            ls_counter_add(&ctx->stats.send_queued, 1);
             if (n < max)
                 packets[n++] = packet_now(op->key, op);
             else
-                ls_epoll_enqueue(seat->port, op); /* op->key and op->result are set */
+                ls_epoll_enqueue(ctx->port, op); /* op->key and op->result are set */
         }
     }
     return n;
 }
 
-static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_ms, unsigned *what)
+static int take_events(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms, unsigned *what)
 {
-    ls_port *port = seat->port;
+    ls_port *port = ctx->port;
     struct epoll_event events[LS_WAIT_PACKETS_MAX];
     int n = 0;
     int64_t bytes = 0;
     if (max > LS_WAIT_PACKETS_MAX) max = LS_WAIT_PACKETS_MAX;
-    const int most = max < seat->events_max ? max : seat->events_max;
+    const int most = max < ctx->events_max ? max : ctx->events_max;
     int got = ls_epoll_sys_wait(port->epoll, events, most, timeout_ms);
     if (got < 0) return errno == EINTR ? 0 : ls_err_from_errno(errno);
     *what = got == most ? TOOK_NOT_ALL : 0;
-    if (seat->gathering.follows && got > 0) ls_epoll_gather(seat, events, got);
+    if (ctx->gathering.follows && got > 0) ls_epoll_gather(ctx, events, got);
     for (int i = 0; i < got; i++) {
         if (events[i].data.u64 == EVENT_ALARM)
             atomic_store(&port->rung, true);
@@ -325,26 +325,26 @@ static int take_events(ls_seat *seat, ls_packet *packets, int max, int timeout_m
         else if (events[i].data.u64 & NOTICE_BIT)
             n += ls_epoll_take_notice(port, events[i].data.u64, events[i].events, packets + n, what);
         else
-            n += take_event(seat, &events[i], packets + n, max - n - (got - 1 - i), &bytes);
+            n += take_event(ctx, &events[i], packets + n, max - n - (got - 1 - i), &bytes);
     }
-    fit_into_cache(seat, got, bytes);
+    fit_into_cache(ctx, got, bytes);
     return n;
 }
 
-int ls_epoll_look(ls_seat *seat, ls_packet *packets, int max, unsigned *what)
+int ls_epoll_look(ls_thread_ctx *ctx, ls_packet *packets, int max, unsigned *what)
 {
-    const int n = take_events(seat, packets, max, 0, what);
-    if (atomic_load(&seat->port->rung) && atomic_exchange(&seat->port->rung, false)) {
-        ls_epoll_ring(seat->port);
-        if (atomic_load(&seat->port->queued) > 0) ls_epoll_wake(seat->port);
+    const int n = take_events(ctx, packets, max, 0, what);
+    if (atomic_load(&ctx->port->rung) && atomic_exchange(&ctx->port->rung, false)) {
+        ls_epoll_ring(ctx->port);
+        if (atomic_load(&ctx->port->queued) > 0) ls_epoll_wake(ctx->port);
     }
     return n;
 }
 
-int ls_epoll_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
+int ls_epoll_take(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
 {
     unsigned what = 0;
-    return take_events(seat, packets, max, timeout_ms, &what);
+    return take_events(ctx, packets, max, timeout_ms, &what);
 }
 
 static int epoll_open(ls_port *port)
@@ -371,35 +371,35 @@ const ls_backend ls_backend_epoll = {
 
 /* The timerfd fired while we took n packets: those of the timers that are due come behind them, what does not fit is for
  * another thread. Not from inside take, where `waiting` counts this thread and it would wake itself. */
-static int take_due(ls_seat *seat, ls_packet *packets, int n, int max)
+static int take_due(ls_thread_ctx *ctx, ls_packet *packets, int n, int max)
 {
-    ls_port *port = seat->port;
+    ls_port *port = ctx->port;
     if (!atomic_load_explicit(&port->rung, memory_order_relaxed) || !atomic_exchange(&port->rung, false)) return n;
     ls_epoll_ring(port);
-    if (n >= 0 && n < max) return n + take_queued(seat, packets + n, max - n);
+    if (n >= 0 && n < max) return n + take_queued(ctx, packets + n, max - n);
     if (atomic_load(&port->queued) > 0) ls_epoll_wake(port);
     return n;
 }
 
-int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
+int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
 {
     const uint64_t end_ns = timeout_ms > 0 ? ls_clock_ns() + (uint64_t)timeout_ms * 1000000u : 0;
-    seat->inline_run = 0;
-    seat->inline_since_ns = 0;
-    ls_counter_add(&seat->stats.waits, 1);
-    if (seat->gathering.follows) seat->gathering.since_ns = ls_clock_ns();
+    ctx->inline_run = 0;
+    ctx->inline_since_ns = 0;
+    ls_counter_add(&ctx->stats.waits, 1);
+    if (ctx->gathering.follows) ctx->gathering.since_ns = ls_clock_ns();
     for (;;) {
         int n = 0;
         if (atomic_load(&port->alarm_behind)) ls_epoll_set_alarm(port); /* even if packets keep us from blocking */
         if (atomic_load(&port->queued) > 0) {
             /* Sockets first every other time, so that neither side can starve the other. */
-            if (atomic_load_explicit(&seat->stats.waits, memory_order_relaxed) & 1)
-                n = take_due(seat, packets, port->backend->take(seat, packets, max, 0), max);
-            if (n >= 0 && n < max) n += take_queued(seat, packets + n, max - n);
+            if (atomic_load_explicit(&ctx->stats.waits, memory_order_relaxed) & 1)
+                n = take_due(ctx, packets, port->backend->take(ctx, packets, max, 0), max);
+            if (n >= 0 && n < max) n += take_queued(ctx, packets + n, max - n);
         }
         if (n == 0 && timeout_ms == 0) {
-            n = take_due(seat, packets, port->backend->take(seat, packets, max, 0), max);
-            if (n == 0) n = take_queued(seat, packets, max); /* timers that a ring reported */
+            n = take_due(ctx, packets, port->backend->take(ctx, packets, max, 0), max);
+            if (n == 0) n = take_queued(ctx, packets, max); /* timers that a ring reported */
             if (n == 0) return 0;
         }
         if (n == 0) {
@@ -411,12 +411,12 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
             }
             atomic_fetch_add(&port->waiting, 1);
             if (atomic_load(&port->alarm_behind)) ls_epoll_set_alarm(port);
-            n = port->backend->take(seat, packets, max, atomic_load(&port->queued) > 0 ? 0 : left_ms);
+            n = port->backend->take(ctx, packets, max, atomic_load(&port->queued) > 0 ? 0 : left_ms);
             atomic_fetch_sub(&port->waiting, 1);
-            n = take_due(seat, packets, n, max);
+            n = take_due(ctx, packets, n, max);
         }
         if (n != 0) {
-            if (n > 0) ls_counter_add(&seat->stats.packets, (uint64_t)n);
+            if (n > 0) ls_counter_add(&ctx->stats.packets, (uint64_t)n);
             return n;
         }
     }

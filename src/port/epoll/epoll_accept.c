@@ -98,9 +98,9 @@ static void starve(ls_port *port, ls_sock *sock, int error)
 
 /* Accept what is there for the accepts that are posted, up to max. The caller knows that an event came, or that more
  * was left the last time. accept4 does not block; under accept_mutex the descriptor cannot be given away meanwhile. */
-int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max)
+int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int max)
 {
-    ls_port *port = seat->port;
+    ls_port *port = ctx->port;
     int n = 0;
     ls_mutex_lock(&port->accept_mutex);
     uint64_t word = atomic_load(&sock->word);
@@ -123,7 +123,7 @@ int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max)
             if (from != NULL) from->len = len;
             op->accept.fd = fd;
             atomic_store_explicit(&op->result, 0, memory_order_relaxed);
-            ls_counter_add(&seat->stats.accepts, 1);
+            ls_counter_add(&ctx->stats.accepts, 1);
             atomic_store_explicit(&port->starving, false, memory_order_relaxed);
             packets[n++] = (ls_packet){.key = sock->key, .op = op};
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -142,9 +142,9 @@ int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max)
     return n;
 }
 
-int ls_op_accept(ls_seat *seat, ls_sock *listener, ls_op *op, ls_sockaddr *from)
+int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *from)
 {
-    ls_port *port = seat->port;
+    ls_port *port = ctx->port;
     op->kind = KIND_ACCEPT;
     op->flags = 0;
     op->key = listener->key;

@@ -83,12 +83,12 @@ static size_t head_bytes(unsigned count)
 }
 
 /* Take the head, and with it the first room if there is one left behind it. NULL: no memory. */
-static ls_datagrams *batch_open(ls_seat *seat, unsigned *count, room *out)
+static ls_datagrams *batch_open(ls_thread_ctx *ctx, unsigned *count, room *out)
 {
     size_t head = head_bytes(*count);
     ls_block *block = NULL;
     if (head + out->each <= LS_BLOCK_LARGE) {
-        if ((block = ls_block_get(seat->pool, LS_BLOCK_LARGE)) == NULL) return NULL;
+        if ((block = ls_block_get(ctx->pool, LS_BLOCK_LARGE)) == NULL) return NULL;
         out->block = block;
         out->from = head;
         out->further_max = LS_DATAGRAM_BLOCKS_MAX - 1;
@@ -96,7 +96,7 @@ static ls_datagrams *batch_open(ls_seat *seat, unsigned *count, room *out)
         const unsigned most = LS_DATAGRAM_BLOCKS_MAX * (LS_BLOCK_LARGE / (unsigned)out->each);
         if (*count > most) *count = most;
         assert(head_bytes(*count) <= LS_BLOCK_SMALL);
-        if ((block = ls_block_get(seat->pool, LS_BLOCK_SMALL)) == NULL) return NULL;
+        if ((block = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) return NULL;
         out->block = NULL;
         out->further_max = LS_DATAGRAM_BLOCKS_MAX;
     }
@@ -107,11 +107,11 @@ static ls_datagrams *batch_open(ls_seat *seat, unsigned *count, room *out)
 }
 
 /* A place for bytes_max bytes, in a further block when the last one is full. false: there is none. */
-static bool place_take(ls_seat *seat, room *into, uint32_t bytes_max, ls_slice *out)
+static bool place_take(ls_thread_ctx *ctx, room *into, uint32_t bytes_max, ls_slice *out)
 {
     if (into->block == NULL || into->from + bytes_max > LS_BLOCK_LARGE) {
         if (into->further == into->further_max) return false;
-        ls_block *block = ls_block_get(seat->pool, LS_BLOCK_LARGE);
+        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_LARGE);
         if (block == NULL) return false;
         into->blocks[into->further++] = into->block = block;
         into->from = 0;
@@ -128,14 +128,14 @@ static int64_t receive_failed(int error)
 
 /* One recvmmsg, of `most` datagrams at most. How many came, or an error; *asked is how many could have. Their slices hold no
  * references yet. */
-static int64_t receive_some(ls_seat *seat, ls_sock *sock, ls_datagrams *batch, unsigned most, uint32_t bytes_max,
+static int64_t receive_some(ls_thread_ctx *ctx, ls_sock *sock, ls_datagrams *batch, unsigned most, uint32_t bytes_max,
                             room *into, unsigned *asked)
 {
     struct mmsghdr messages[LS_DATAGRAMS_MAX];
     struct iovec iov[LS_DATAGRAMS_MAX];
     ls_datagram *const first = &batch->at[batch->count];
     unsigned n = 0;
-    for (; n < most && place_take(seat, into, bytes_max, &first[n].slice); n++) {
+    for (; n < most && place_take(ctx, into, bytes_max, &first[n].slice); n++) {
         iov[n] = (struct iovec){(char *)(uintptr_t)first[n].slice.ptr, bytes_max};
         messages[n] = (struct mmsghdr){.msg_hdr = {.msg_name = first[n].addr.bytes,
                                                    .msg_namelen = sizeof first[n].addr.bytes,
@@ -179,12 +179,12 @@ static void run_ends(ls_gathering *g)
     g->step_ns = 0;
 }
 
-int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
+int64_t ls_epoll_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     const uint32_t bytes_max = op->len;
     unsigned count = op->count;
     room into = {.each = ((size_t)bytes_max + 15) & ~(size_t)15};
-    ls_datagrams *batch = batch_open(seat, &count, &into);
+    ls_datagrams *batch = batch_open(ctx, &count, &into);
     if (batch == NULL) return LS_ENOMEM;
 
     /* A place costs something even if nothing comes into it: most often about as many come as the last time. */
@@ -194,7 +194,7 @@ int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
     while (batch->count < count) {
         unsigned asked;
         if (most > count - batch->count) most = count - batch->count;
-        const int64_t got = receive_some(seat, sock, batch, most, bytes_max, &into, &asked);
+        const int64_t got = receive_some(ctx, sock, batch, most, bytes_max, &into, &asked);
         if (got < 0) {
             err = got; /* with datagrams at hand those are the result */
             drained = err == LS_EAGAIN;
@@ -210,14 +210,14 @@ int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
         return err;
     }
     sock->batch_last = (uint8_t)batch->count;
-    if (sock->batch_seat != seat) run_ends(&seat->gathering);
-    sock->batch_seat = seat;
+    if (sock->batch_ctx != ctx) run_ends(&ctx->gathering);
+    sock->batch_ctx = ctx;
     if (!drained) op->count = (uint16_t)batch->count; /* all that fitted: the next receive is tried before it waits */
     op->recv_from.batch = batch;
     return batch->count;
 }
 
-int ls_op_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max)
+int ls_op_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max)
 {
     assert(count >= 1 && count <= LS_DATAGRAMS_MAX && bytes_max >= 1 && bytes_max <= LS_DATAGRAM_BYTES_MAX);
     op->kind = KIND_RECV_FROM;
@@ -226,7 +226,7 @@ int ls_op_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op, unsigned count, uin
     op->count = (uint16_t)count;
     op->len = bytes_max;
     op->recv_from.batch = NULL;
-    return ls_epoll_post_receive(seat, sock, op);
+    return ls_epoll_post_receive(ctx, sock, op);
 }
 
 /* ---- gather ----------------------------------------------------------------------------------------------------- */
@@ -263,10 +263,10 @@ static bool wants(const ls_gathering *g)
     return g->step < 2 * STEPS_TRIED || g->pays;
 }
 
-void ls_epoll_gather(ls_seat *seat, const struct epoll_event *events, int count)
+void ls_epoll_gather(ls_thread_ctx *ctx, const struct epoll_event *events, int count)
 {
-    ls_gathering *g = &seat->gathering;
-    const ls_port *port = seat->port;
+    ls_gathering *g = &ctx->gathering;
+    const ls_port *port = ctx->port;
     const uint64_t now_ns = ls_clock_ns();
     if (count > 1 || events->data.u64 != g->event || now_ns - g->since_ns >= LS_GATHER_US * 1000) {
         g->follows = false;
@@ -282,9 +282,9 @@ void ls_epoll_gather(ls_seat *seat, const struct epoll_event *events, int count)
     if (wants(g) && atomic_load(&port->queued) == 0 && atomic_load(&port->waiting) <= 1) gather(g); /* 1: ourselves */
 }
 
-void ls_epoll_gathered(ls_seat *seat, uint64_t event, const ls_op *op)
+void ls_epoll_gathered(ls_thread_ctx *ctx, uint64_t event, const ls_op *op)
 {
-    ls_gathering *g = &seat->gathering;
+    ls_gathering *g = &ctx->gathering;
     const int64_t came = atomic_load_explicit(&op->result, memory_order_relaxed);
     if (event != g->event || came >= op->count) run_ends(g);
     g->follows = came > 0 && came < op->count;
@@ -412,7 +412,7 @@ int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op)
     }
 }
 
-int ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
+int ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
 {
     assert(count >= 1);
     op->kind = KIND_SEND_TO;
@@ -421,5 +421,5 @@ int ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagram
     op->count = count;
     op->send_to.at = datagrams;
     for (unsigned i = 0; i < count; i++) datagrams[i].error = LS_OK;
-    return ls_epoll_post_transmit(seat, sock, op);
+    return ls_epoll_post_transmit(ctx, sock, op);
 }

@@ -91,10 +91,10 @@ struct ls_sock {
     _Atomic uint64_t progress_ms; /* of pending sends, as ls_sock_progress_ms */
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
     _Atomic bool registered, registered_out;
-    uint8_t segments;          /* of whoever sends: whether the system cuts up datagrams for this one */
-    uint8_t batch_last;        /* of whoever receives: how many datagrams came the last time, */
-    const ls_seat *batch_seat; /* and who took them */
-    bool ends;                 /* ls_sock_ends was called, and ls_sock_shutdown not since */
+    uint8_t segments;               /* of whoever sends: whether the system cuts up datagrams for this one */
+    uint8_t batch_last;             /* of whoever receives: how many datagrams came the last time, */
+    const ls_thread_ctx *batch_ctx; /* and who took them */
+    bool ends;                      /* ls_sock_ends was called, and ls_sock_shutdown not since */
     /* With rings: uring_sock.c. */
     uint8_t stream, waits; /* of whoever posts receives; receives that had to wait, as far as it matters */
     _Atomic bool watched;  /* the epoll set tells of its end */
@@ -118,18 +118,19 @@ typedef struct ls_backend { /* a back end: what is not the same in all of them *
     void (*close)(ls_port *port); /* no thread waits */
     /* Up to max packets of sockets and notifications; waits for the first as ls_port_wait does, but may return 0 early.
      * Their number, or an error. */
-    int (*take)(ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
+    int (*take)(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms);
     void (*wake)(ls_port *port); /* a thread that blocks in take */
 
     /* NULL where everything is done with the epoll set. */
-    void (*leave)(ls_port *port, ls_seat *seat);                 /* ls_port_leave */
-    bool (*arm)(ls_seat *seat, ls_sock *sock, const ls_op *op);  /* the receive waits elsewhere; false: it does not */
-    int64_t (*receive)(ls_seat *seat, ls_sock *sock, ls_op *op); /* once armed: as receive_once, or ASK_SOCKET */
-    void (*disarm)(ls_sock *sock);                               /* before the descriptor is closed */
+    void (*leave)(ls_port *port, ls_thread_ctx *ctx); /* ls_port_leave */
+    bool (*arm)(ls_thread_ctx *ctx, ls_sock *sock,
+                const ls_op *op); /* the receive waits elsewhere; false: it does not */
+    int64_t (*receive)(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* once armed: as receive_once, or ASK_SOCKET */
+    void (*disarm)(ls_sock *sock);                                    /* before the descriptor is closed */
     void (*let_go)(ls_port *port, ls_sock *sock,
                    uint32_t generation); /* the set tells of something to receive, or the end, while RX_RING */
-    bool (*send)(ls_seat *seat, ls_sock *sock, ls_op *op); /* true: it is pending, and TX_BUSY is set */
-    bool (*holds)(const ls_port *port, ls_fd fd);          /* attached, although the epoll set does not know it */
+    bool (*send)(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* true: it is pending, and TX_BUSY is set */
+    bool (*holds)(const ls_port *port, ls_fd fd);               /* attached, although the epoll set does not know it */
     const ls_file_backend *files;
 } ls_backend;
 
@@ -166,29 +167,30 @@ void ls_epoll_enqueue(ls_port *port, ls_op *op);         /* op->key and op->resu
 void ls_epoll_enqueue_quietly(ls_port *port, ls_op *op); /* the caller takes it, or wakes who does */
 /* The port with one of the back ends that are made of this. As ls_port_open. */
 int ls_epoll_open(const ls_port_options *options, const ls_backend *backend, ls_port **out);
-int ls_epoll_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
+int ls_epoll_take(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms);
 void ls_epoll_wake_set(ls_port *port); /* a thread that blocks in epoll_wait */
 
 /* As ls_epoll_take without waiting; timers that are due are in the queue afterwards. *what is TOOK_NOT_ALL when it, and
  * another thread, should look again. */
 enum { TOOK_NOT_ALL = 1 };
-int ls_epoll_look(ls_seat *seat, ls_packet *packets, int max, unsigned *what);
+int ls_epoll_look(ls_thread_ctx *ctx, ls_packet *packets, int max, unsigned *what);
 
 /* epoll_sock.c */
 int ls_epoll_register(ls_sock *sock, bool out);
 void ls_epoll_tell_again(ls_sock *sock, uint32_t generation);
-bool ls_epoll_receive(ls_seat *seat, ls_sock *sock, ls_op *op);     /* RX_BUSY is held. True: complete, BUSY is gone */
-bool ls_epoll_transmit(ls_sock *sock, ls_op *op);                   /* the same with TX_BUSY */
-bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent);  /* the same, when one call has sent so much */
-int ls_epoll_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op); /* kind and all that belongs to it are set */
-int ls_epoll_post_transmit(ls_seat *seat, ls_sock *sock, ls_op *op); /* the same */
+bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock,
+                      ls_op *op);                                  /* RX_BUSY is held. True: complete, BUSY is gone */
+bool ls_epoll_transmit(ls_sock *sock, ls_op *op);                  /* the same with TX_BUSY */
+bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent); /* the same, when one call has sent so much */
+int ls_epoll_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);  /* kind and all that belongs to it are set */
+int ls_epoll_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* the same */
 
 /* epoll_datagram.c: like receive_once and send_all in epoll_sock.c, for batches */
-int64_t ls_epoll_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op);
+int64_t ls_epoll_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op);
-void ls_epoll_gather(ls_seat *seat, const struct epoll_event *events,
-                     int count);                                        /* that came, and were not looked at */
-void ls_epoll_gathered(ls_seat *seat, uint64_t event, const ls_op *op); /* op has received because of it */
+void ls_epoll_gather(ls_thread_ctx *ctx, const struct epoll_event *events,
+                     int count);                                             /* that came, and were not looked at */
+void ls_epoll_gathered(ls_thread_ctx *ctx, uint64_t event, const ls_op *op); /* op has received because of it */
 
 /* epoll_notify.c */
 int ls_notices_open(ls_notices **out);
@@ -200,7 +202,7 @@ int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_p
 bool ls_epoll_take_queued_notice(ls_port *port, const ls_op *node); /* false: out of date */
 
 /* epoll_accept.c */
-int ls_epoll_accept(ls_seat *seat, ls_sock *sock, ls_packet *packets, int max);
+int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int max);
 void ls_epoll_feed_starved(ls_port *port);
 void ls_epoll_unlist(ls_port *port, ls_sock *sock);
 bool ls_epoll_cancel_accept(ls_sock *sock, ls_op *op);

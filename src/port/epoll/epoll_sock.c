@@ -18,22 +18,22 @@ enum { IOV_MAX_HERE = 64 };
 
 /* Count one more inline completion; true when this run of them has lasted its time. The first after a wait, which is the
  * one of a plain request, reads no clock. */
-static bool inline_over(ls_seat *seat)
+static bool inline_over(ls_thread_ctx *ctx)
 {
-    if (++seat->inline_run == 1) return false;
+    if (++ctx->inline_run == 1) return false;
     uint64_t now_ns = ls_clock_coarse_ms() * 1000000u;
-    if (seat->inline_since_ns == 0) seat->inline_since_ns = now_ns;
-    return now_ns >= seat->inline_since_ns + LS_INLINE_MS_MAX * UINT64_C(1000000);
+    if (ctx->inline_since_ns == 0) ctx->inline_since_ns = now_ns;
+    return now_ns >= ctx->inline_since_ns + LS_INLINE_MS_MAX * UINT64_C(1000000);
 }
 
 /* An operation that is complete at once: hand it back, or queue it when inline completions had their time. */
-static int complete_inline(ls_seat *seat, ls_op *op, int64_t result, _Atomic uint64_t *inlined,
+static int complete_inline(ls_thread_ctx *ctx, ls_op *op, int64_t result, _Atomic uint64_t *inlined,
                            _Atomic uint64_t *queued)
 {
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    if (inline_over(seat)) {
+    if (inline_over(ctx)) {
         ls_counter_add(queued, 1);
-        ls_epoll_enqueue(seat->port, op);
+        ls_epoll_enqueue(ctx->port, op);
         return LS_PENDING;
     }
     ls_counter_add(inlined, 1);
@@ -58,7 +58,7 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->listed = false;
     sock->segments = 0;
     sock->batch_last = 0;
-    sock->batch_seat = NULL;
+    sock->batch_ctx = NULL;
     sock->ends = false;
     sock->stream = fresh ? STREAM : STREAM_UNKNOWN;
     sock->waits = 0;
@@ -135,11 +135,11 @@ void ls_epoll_tell_again(ls_sock *sock, uint32_t generation)
 }
 
 /* The receive has to wait. */
-static int ready_to_wait(ls_seat *seat, ls_sock *sock, const ls_op *op)
+static int ready_to_wait(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
 {
     const ls_backend *backend = sock->port->backend;
     if (backend->arm != NULL && !atomic_load_explicit(&sock->registered, memory_order_relaxed))
-        if (backend->arm(seat, sock, op)) return LS_OK;
+        if (backend->arm(ctx, sock, op)) return LS_OK;
     return ls_epoll_register(sock, false);
 }
 
@@ -181,9 +181,9 @@ static enum park park(ls_sock *sock, uint32_t shift, uint32_t busy)
     return old & ready ? RETRY : PARKED;
 }
 
-void ls_sock_close(ls_seat *seat, ls_sock *sock)
+void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
 {
-    ls_port *port = seat->port;
+    ls_port *port = ctx->port;
     ls_op *accepts = NULL;
     if (atomic_load(&sock->word) & LISTENS) { /* nobody may begin another accept */
         ls_mutex_lock(&port->accept_mutex);
@@ -259,18 +259,18 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
 
 /* One recv(2), or one batch. Bytes (or datagrams), 0 at the end, LS_EAGAIN, or another error; takes pool memory only for as
  * long as it brings any. */
-static int64_t receive_once(ls_seat *seat, ls_sock *sock, ls_op *op)
+static int64_t receive_once(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
-    if (op->kind == KIND_RECV_FROM) return ls_epoll_recv_from(seat, sock, op);
+    if (op->kind == KIND_RECV_FROM) return ls_epoll_recv_from(ctx, sock, op);
     if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) {
-        const int64_t result = sock->port->backend->receive(seat, sock, op);
+        const int64_t result = sock->port->backend->receive(ctx, sock, op);
         if (result != ASK_SOCKET) return result;
     }
     if (op->len == 0) return 0; /* asked only whether something is there, and it is */
     char *ptr = op->recv.ptr;
     ls_block *block = NULL;
     if (ptr == NULL) {
-        if ((block = ls_block_get(seat->pool, op->len)) == NULL) return LS_ENOMEM;
+        if ((block = ls_block_get(ctx->pool, op->len)) == NULL) return LS_ENOMEM;
         ptr = block->data;
     }
     ssize_t n;
@@ -299,11 +299,11 @@ static uint32_t ready_after(const ls_sock *sock, const ls_op *op, int64_t result
 }
 
 /* The caller holds RX_BUSY. True: complete, op->result is set and BUSY is gone. */
-bool ls_epoll_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
+bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     int64_t result;
-    while ((result = receive_once(seat, sock, op)) == LS_EAGAIN) {
-        const int err = ready_to_wait(seat, sock, op);
+    while ((result = receive_once(ctx, sock, op)) == LS_EAGAIN) {
+        const int err = ready_to_wait(ctx, sock, op);
         if (err < 0) {
             result = err;
             break;
@@ -320,7 +320,7 @@ bool ls_epoll_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
     return true;
 }
 
-int ls_op_recv(ls_seat *seat, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
+int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
 {
     op->kind = KIND_RECV;
     op->flags = 0;
@@ -328,10 +328,10 @@ int ls_op_recv(ls_seat *seat, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
     op->len = len;
     op->recv.ptr = ptr;
     op->recv.block = NULL;
-    return ls_epoll_post_receive(seat, sock, op);
+    return ls_epoll_post_receive(ctx, sock, op);
 }
 
-int ls_epoll_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
+int ls_epoll_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     atomic_store_explicit(&sock->rx, op, memory_order_relaxed);
 
@@ -344,17 +344,17 @@ int ls_epoll_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
     }
     for (;;) {
         if (must_try) {
-            int64_t result = receive_once(seat, sock, op);
+            int64_t result = receive_once(ctx, sock, op);
             if (result != LS_EAGAIN) {
                 uint32_t ready = ready_after(sock, op, result);
                 if (ready != 0) atomic_fetch_or(&sock->word, ready);
                 if (result < 0) {
                     return (int)result; /* not posted: no packet will come */
                 }
-                return complete_inline(seat, op, result, &seat->stats.recv_inline, &seat->stats.recv_queued);
+                return complete_inline(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
             }
         }
-        int err = ready_to_wait(seat, sock, op);
+        int err = ready_to_wait(ctx, sock, op);
         if (err < 0) return err;
         if (park(sock, 0, 0) == PARKED) return LS_PENDING;
         must_try = true;
@@ -477,7 +477,7 @@ bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent)
     return ls_epoll_transmit(sock, op); /* the rest; without one this only completes it */
 }
 
-int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t slice_count,
+int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t slice_count,
                const ls_file_range *file)
 {
     op->kind = KIND_SEND;
@@ -486,17 +486,17 @@ int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16
     op->count = slice_count;
     op->send.slices = slices;
     op->send.file = file;
-    return ls_epoll_post_transmit(seat, sock, op);
+    return ls_epoll_post_transmit(ctx, sock, op);
 }
 
-int ls_epoll_post_transmit(ls_seat *seat, ls_sock *sock, ls_op *op)
+int ls_epoll_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
-    const ls_backend *backend = seat->port->backend;
+    const ls_backend *backend = ctx->port->backend;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
-    if (backend->send != NULL && backend->send(seat, sock, op)) return LS_PENDING;
+    if (backend->send != NULL && backend->send(ctx, sock, op)) return LS_PENDING;
     for (;;) {
         int64_t result = transmit_once(sock, op);
-        if (result >= 0) return complete_inline(seat, op, result, &seat->stats.send_inline, &seat->stats.send_queued);
+        if (result >= 0) return complete_inline(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
         if (result != LS_EAGAIN) return (int)result;
         int err = ls_epoll_register(sock, true);
         if (err < 0) return err;
@@ -510,9 +510,9 @@ int64_t ls_op_sent(const ls_op *op)
     return atomic_load_explicit(&op->result, memory_order_relaxed);
 }
 
-int ls_op_connect(ls_seat *seat, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
+int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
 {
-    (void)seat;
+    (void)ctx;
     op->kind = KIND_CONNECT;
     op->flags = 0;
     op->key = sock->key;

@@ -19,9 +19,9 @@ static ls_ring *ring_at(const struct ls_rings *rings, unsigned i)
     return atomic_load_explicit(&rings->at[i], memory_order_acquire);
 }
 
-static bool is_owner(const ls_ring *ring, const ls_seat *seat)
+static bool is_owner(const ls_ring *ring, const ls_thread_ctx *ctx)
 {
-    return atomic_load_explicit(&ring->owner, memory_order_relaxed) == seat;
+    return atomic_load_explicit(&ring->owner, memory_order_relaxed) == ctx;
 }
 
 /* ---- whose ring ---------------------------------------------------------------------------------------------------- */
@@ -38,8 +38,8 @@ static void poll_epoll(ls_port *port, ls_ring *ring)
     ring->polls_epoll = true;
 }
 
-/* The seat owns it from now on; rings->mutex is held. */
-static void adopt(ls_ring *ring, ls_seat *seat)
+/* The thread context owns it from now on; rings->mutex is held. */
+static void adopt(ls_ring *ring, ls_thread_ctx *ctx)
 {
     ls_mutex_lock(&ring->lock);
     if (ring->polls_epoll) { /* that poll would be finished by the thread that posted it */
@@ -52,10 +52,10 @@ static void adopt(ls_ring *ring, ls_seat *seat)
         ring->polls_epoll = false;
     }
     ring->epoch++;
-    atomic_store(&ring->owner, seat);
+    atomic_store(&ring->owner, ctx);
     atomic_store(&ring->epoll_events, true); /* look once: nobody may have, lately */
     ls_mutex_unlock(&ring->lock);
-    seat->ring = ring;
+    ctx->ring = ring;
 }
 
 static bool is_dead(ls_ring *ring)
@@ -66,13 +66,13 @@ static bool is_dead(ls_ring *ring)
     return dead;
 }
 
-/* The ring that this seat waits at, or NULL: there is none for it. */
-static ls_ring *attend(ls_seat *seat)
+/* The ring that this thread context waits at, or NULL: there is none for it. */
+static ls_ring *attend(ls_thread_ctx *ctx)
 {
-    ls_port *port = seat->port;
+    ls_port *port = ctx->port;
     struct ls_rings *rings = port->rings;
-    ls_ring *ring = seat->ring;
-    if (ring != NULL && is_owner(ring, seat)) return ring;
+    ls_ring *ring = ctx->ring;
+    if (ring != NULL && is_owner(ring, ctx)) return ring;
 
     ls_mutex_lock(&rings->mutex);
     const unsigned count = atomic_load(&rings->count);
@@ -81,24 +81,24 @@ static ls_ring *attend(ls_seat *seat)
         if (atomic_load(&ring_at(rings, i)->owner) == NULL && !is_dead(ring_at(rings, i))) ring = ring_at(rings, i);
     if (ring != NULL) {
         (void)epoll_ctl(port->epoll, EPOLL_CTL_DEL, ring->fd, NULL);
-        adopt(ring, seat);
+        adopt(ring, ctx);
     } else if (rings->deaths < RING_DEATHS_MAX && count < RINGS_MAX && ls_ring_open(count, &ring) == LS_OK) {
-        adopt(ring, seat);
+        adopt(ring, ctx);
         atomic_store(&rings->at[count], ring);
         atomic_store(&rings->count, count + 1);
     }
-    seat->ring = ring;
+    ctx->ring = ring;
     ls_mutex_unlock(&rings->mutex);
     return ring;
 }
 
-/* The kernel refuses the ring of this seat: it takes another. */
-static void give_up(ls_seat *seat, ls_ring *ring, int error)
+/* The kernel refuses the ring of this thread context: it takes another. */
+static void give_up(ls_thread_ctx *ctx, ls_ring *ring, int error)
 {
-    struct ls_rings *rings = seat->port->rings;
+    struct ls_rings *rings = ctx->port->rings;
     ls_mutex_lock(&rings->mutex);
     ls_mutex_lock(&ring->lock);
-    const bool ours = is_owner(ring, seat);
+    const bool ours = is_owner(ring, ctx);
     if (ours) {
         ring->dead = true;
         if (error == EBADF) ring->fd = -1; /* whoever closed it may have another there now */
@@ -115,21 +115,21 @@ static void give_up(ls_seat *seat, ls_ring *ring, int error)
     if (!ours) return;
     ls_log(LS_LOG_ERROR, "io_uring_enter: %s; %s", strerror(error),
            last ? "it has failed too often: epoll serves from now on" : "another ring takes its place");
-    (void)attend(seat); /* first, so that what goes on has where to wait */
-    ls_uring_recall(seat, ring);
+    (void)attend(ctx); /* first, so that what goes on has where to wait */
+    ls_uring_recall(ctx, ring);
 }
 
-static void uring_leave(ls_port *port, ls_seat *seat)
+static void uring_leave(ls_port *port, ls_thread_ctx *ctx)
 {
     struct ls_rings *rings = port->rings;
     ls_mutex_lock(&rings->mutex);
     ls_ring *ring = NULL;
     for (unsigned i = 0; i < atomic_load(&rings->count) && ring == NULL; i++)
-        if (is_owner(ring_at(rings, i), seat)) ring = ring_at(rings, i);
+        if (is_owner(ring_at(rings, i), ctx)) ring = ring_at(rings, i);
     bool left = false;
     if (ring != NULL) {
         ls_mutex_lock(&ring->lock);
-        left = atomic_load(&ring->asleep) != seat; /* else it waits again by now */
+        left = atomic_load(&ring->asleep) != ctx; /* else it waits again by now */
         if (left) {
             atomic_store(&ring->owner, NULL); /* it adds nothing more: that is done under the lock */
             ls_ring_submit(ring);             /* and what it has added does not wait for anybody */
@@ -173,22 +173,22 @@ static void uring_wake(ls_port *port)
 
 /* What the epoll set has. It reports by an edge: look again when that may not have been all, and tell others, who may be
  * told of the same thing at a time (a persistent level), or of the rest. */
-static int look(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max)
+static int look(ls_thread_ctx *ctx, ls_ring *ring, ls_packet *packets, int max)
 {
     atomic_store(&ring->epoll_events, false);
     unsigned what = 0;
-    const int n = ls_epoll_look(seat, packets, max, &what);
+    const int n = ls_epoll_look(ctx, packets, max, &what);
     if (what & TOOK_NOT_ALL) {
         atomic_store(&ring->epoll_events, true);
-        ls_epoll_wake(seat->port);
+        ls_epoll_wake(ctx->port);
     }
     return n;
 }
 
 /* Completions of other rings. */
-static int steal(ls_seat *seat, const ls_ring *own, ls_packet *packets, int max, bool *woken)
+static int steal(ls_thread_ctx *ctx, const ls_ring *own, ls_packet *packets, int max, bool *woken)
 {
-    struct ls_rings *rings = seat->port->rings;
+    struct ls_rings *rings = ctx->port->rings;
     const unsigned count = atomic_load(&rings->count);
     int n = 0;
     for (unsigned i = 1; i <= count && n < max; i++) {
@@ -199,49 +199,49 @@ static int steal(ls_seat *seat, const ls_ring *own, ls_packet *packets, int max,
             ls_ring_submit(ring);
             ls_mutex_unlock(&ring->lock);
         }
-        if (ls_ring_ready(ring) > 0) n += ls_uring_reap(seat, ring, packets + n, max - n, woken);
-        if (n == max && ls_ring_ready(ring) > 0 && atomic_load(&ring->owner) == NULL) ls_epoll_wake(seat->port);
+        if (ls_ring_ready(ring) > 0) n += ls_uring_reap(ctx, ring, packets + n, max - n, woken);
+        if (n == max && ls_ring_ready(ring) > 0 && atomic_load(&ring->owner) == NULL) ls_epoll_wake(ctx->port);
     }
     return n;
 }
 
 /* Everything that can be had without blocking. */
-static int take_now(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max, bool *woken)
+static int take_now(ls_thread_ctx *ctx, ls_ring *ring, ls_packet *packets, int max, bool *woken)
 {
     int n = 0;
     /* Every other time first, so that neither side can starve the other. */
     if (atomic_load_explicit(&ring->epoll_events, memory_order_relaxed) &&
-        (atomic_load_explicit(&seat->stats.waits, memory_order_relaxed) & 1))
-        n = look(seat, ring, packets, max);
+        (atomic_load_explicit(&ctx->stats.waits, memory_order_relaxed) & 1))
+        n = look(ctx, ring, packets, max);
     if (n < 0) return n;
-    if (n < max && ls_ring_ready(ring) > 0) n += ls_uring_reap(seat, ring, packets + n, max - n, woken);
-    if (n == 0) n = steal(seat, ring, packets, max, woken);
+    if (n < max && ls_ring_ready(ring) > 0) n += ls_uring_reap(ctx, ring, packets + n, max - n, woken);
+    if (n == 0) n = steal(ctx, ring, packets, max, woken);
     if (n < max && atomic_load_explicit(&ring->epoll_events, memory_order_relaxed)) {
-        const int more = look(seat, ring, packets + n, max - n);
+        const int more = look(ctx, ring, packets + n, max - n);
         if (more > 0 || n == 0) n += more;
     }
     return n;
 }
 
 /* Submit, and wait until something has come. */
-static void enter(ls_seat *seat, ls_ring *ring, int timeout_ms)
+static void enter(ls_thread_ctx *ctx, ls_ring *ring, int timeout_ms)
 {
     ls_mutex_lock(&ring->lock);
-    if (!is_owner(ring, seat)) { /* somebody thought that we would not come back so soon */
+    if (!is_owner(ring, ctx)) { /* somebody thought that we would not come back so soon */
         ls_mutex_unlock(&ring->lock);
         return;
     }
-    if (!ring->polls_epoll) poll_epoll(seat->port, ring);
+    if (!ring->polls_epoll) poll_epoll(ctx->port, ring);
     if (timeout_ms != 0) {
-        atomic_store(&ring->asleep, seat);
-        if (atomic_load(&seat->port->queued) > 0) timeout_ms = 0;
+        atomic_store(&ring->asleep, ctx);
+        if (atomic_load(&ctx->port->queued) > 0) timeout_ms = 0;
     }
     const unsigned queued = ls_ring_publish(ring);
     ls_mutex_unlock(&ring->lock); /* others may add a wake-up and submit meanwhile: the kernel takes each entry once */
 
     atomic_store_explicit(&ring->since_ns, 0, memory_order_relaxed);
     const int error = ls_ring_enter(ring, queued, timeout_ms);
-    ls_seat *self = seat; /* if somebody has taken the ring over, it is not ours to say that nobody sleeps */
+    ls_thread_ctx *self = ctx; /* if somebody has taken the ring over, it is not ours to say that nobody sleeps */
     (void)atomic_compare_exchange_strong(&ring->asleep, &self, NULL);
     if (error == 0) {
         atomic_store_explicit(&ring->refused, 0, memory_order_relaxed);
@@ -252,7 +252,7 @@ static void enter(ls_seat *seat, ls_ring *ring, int timeout_ms)
     if (passes && atomic_fetch_add_explicit(&ring->refused, 1, memory_order_relaxed) + 1 < RING_REFUSALS_MAX)
         ls_clock_sleep_ms(1);
     else
-        give_up(seat, ring, error);
+        give_up(ctx, ring, error);
 }
 
 /* What was added waits for company, as long as there is other work: RING_SUBMIT_AT entries, or RING_SUBMIT_US. */
@@ -274,10 +274,10 @@ static void submit_if_due(ls_ring *ring)
     ls_mutex_unlock(&ring->lock);
 }
 
-static int uring_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
+static int uring_take(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
 {
-    ls_port *port = seat->port;
-    ls_ring *ring = attend(seat);
+    ls_port *port = ctx->port;
+    ls_ring *ring = attend(ctx);
     /* A ring that was given up wakes nobody. */
     if (atomic_load_explicit(&port->rings->dying, memory_order_relaxed) > 0 &&
         (timeout_ms < 0 || timeout_ms > RING_DYING_MS))
@@ -285,19 +285,19 @@ static int uring_take(ls_seat *seat, ls_packet *packets, int max, int timeout_ms
     if (ring == NULL) {
         atomic_fetch_add(&port->rings->ringless, 1);
         bool woken = false;
-        int n = steal(seat, NULL, packets, max, &woken);
-        if (n == 0) n = ls_epoll_take(seat, packets, max, atomic_load(&port->queued) > 0 ? 0 : timeout_ms);
+        int n = steal(ctx, NULL, packets, max, &woken);
+        if (n == 0) n = ls_epoll_take(ctx, packets, max, atomic_load(&port->queued) > 0 ? 0 : timeout_ms);
         atomic_fetch_sub(&port->rings->ringless, 1);
         return n;
     }
 
     bool woken = false;
-    int n = take_now(seat, ring, packets, max, &woken);
+    int n = take_now(ctx, ring, packets, max, &woken);
     if (n == 0) {
         /* What was reported may be a ring that nobody waits at, filled after we looked: look again first. */
         const bool again = woken || atomic_load_explicit(&ring->epoll_events, memory_order_relaxed);
-        enter(seat, ring, again ? 0 : timeout_ms);
-        n = take_now(seat, ring, packets, max, &woken);
+        enter(ctx, ring, again ? 0 : timeout_ms);
+        n = take_now(ctx, ring, packets, max, &woken);
     } else {
         submit_if_due(ring);
     }

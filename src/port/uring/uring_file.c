@@ -60,9 +60,9 @@ static void fill(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *r
     }
 }
 
-static bool file_post(ls_seat *seat, ls_file_op *op)
+static bool file_post(ls_thread_ctx *ctx, ls_file_op *op)
 {
-    ls_ring *ring = seat->ring;
+    ls_ring *ring = ctx->ring;
     if (ring == NULL) return false;
     struct statx *room = NULL;
     if (op->what == DO_STAT || op->what == DO_STAT_OPEN) {
@@ -70,7 +70,7 @@ static bool file_post(ls_seat *seat, ls_file_op *op)
     }
     bool posted = false;
     ls_mutex_lock(&ring->lock);
-    if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == seat) {
+    if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == ctx) {
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_file(op));
         if (sqe != NULL) {
             if (room != NULL) op->bytes = room;

@@ -23,7 +23,7 @@
  * its end (EPOLLRDHUP). What that reports cancels the receive, and then the socket itself is asked: nothing is missed, and the
  * order of what came is kept. The set costs a connection one call, and what it receives nothing that can be measured.
  *
- * Who looks at a ring. A ring has an owner, the seat that waits at it; the owner alone adds receives and sends, and submits
+ * Who looks at a ring. A ring has an owner, the thread context that waits at it; the owner alone adds receives and sends, and submits
  * them. Whoever holds `lock` may take completions from it: a thread that finds nothing at its own ring looks at all
  * others before it sleeps. A thread that will not come back soon (it is inside a slow handler, or parks, or ends)
  * leaves its ring (ls_port_leave): then the ring itself is in the epoll set and wakes whoever sleeps, until a thread that
@@ -99,8 +99,8 @@ typedef struct send_room { /* what a send's entry points to until it is submitte
 
 typedef struct ls_ring {
     ls_mutex lock;
-    _Atomic(ls_seat *) owner;  /* changed under lock */
-    _Atomic(ls_seat *) asleep; /* who is in the call that waits, or about to be */
+    _Atomic(ls_thread_ctx *) owner;  /* changed under lock */
+    _Atomic(ls_thread_ctx *) asleep; /* who is in the call that waits, or about to be */
     unsigned index;
     uint32_t epoch;            /* under lock: changes with the owner */
     bool polls_epoll;          /* under lock */
@@ -204,10 +204,10 @@ static inline void ls_ring_mark(struct ls_rings *rings, ls_fd fd, bool armed)
 }
 
 /* uring_sock.c: what happens to one socket. */
-bool ls_uring_arm(ls_seat *seat, ls_sock *sock, const ls_op *op);
+bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op);
 void ls_uring_let_go(ls_port *port, ls_sock *sock, uint32_t generation);
-bool ls_uring_send(ls_seat *seat, ls_sock *sock, ls_op *op);
-int64_t ls_uring_receive(ls_seat *seat, ls_sock *sock, ls_op *op);
+bool ls_uring_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
+int64_t ls_uring_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 void ls_uring_disarm(ls_sock *sock);
 bool ls_uring_holds(const ls_port *port, ls_fd fd);
 
@@ -218,7 +218,8 @@ bool ls_uring_file_ended(ls_file_op *op,
                          int32_t result); /* the ring's lock is held. false: it is to be given to the pool */
 
 /* Up to max packets from the completions of a ring; *woken is set when one of them was a TAG_WAKE. */
-void ls_uring_recall(ls_seat *seat, ls_ring *ring); /* what was added to a dead ring, and the kernel never saw, ends */
-int ls_uring_reap(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max, bool *woken);
+void ls_uring_recall(ls_thread_ctx *ctx,
+                     ls_ring *ring); /* what was added to a dead ring, and the kernel never saw, ends */
+int ls_uring_reap(ls_thread_ctx *ctx, ls_ring *ring, ls_packet *packets, int max, bool *woken);
 
 #endif

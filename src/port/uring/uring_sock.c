@@ -53,12 +53,12 @@ static void stash_drop_first(ls_ring *ring, ls_sock *sock)
 }
 
 /* Bytes for the receive from the stash, which is not empty, or LS_ENOMEM. */
-static int64_t stash_take(ls_seat *seat, ls_ring *ring, ls_sock *sock, ls_op *op)
+static int64_t stash_take(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls_op *op)
 {
     if (op->len == 0) return 0; /* asked only whether something is there, and it is */
     char *to = op->recv.ptr;
     if (to == NULL) {
-        ls_block *block = ls_block_get(seat->pool, op->len);
+        ls_block *block = ls_block_get(ctx->pool, op->len);
         if (block == NULL) return LS_ENOMEM;
         op->recv.block = block;
         to = block->data;
@@ -77,11 +77,11 @@ static int64_t stash_take(ls_seat *seat, ls_ring *ring, ls_sock *sock, ls_op *op
 }
 
 /* What is kept, as the result of a receive. LS_EAGAIN: nothing is. */
-static int64_t kept_take(ls_seat *seat, ls_ring *ring, ls_sock *sock, ls_op *op)
+static int64_t kept_take(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls_op *op)
 {
     int64_t result = LS_EAGAIN;
     if (sock->stash_count > 0) {
-        result = stash_take(seat, ring, sock, op);
+        result = stash_take(ctx, ring, sock, op);
     } else if (sock->ring_error != 0) {
         result = sock->ring_error;
         sock->ring_error = 0;
@@ -176,9 +176,9 @@ static void make_way(ls_sock *sock)
 
 /* The receive has to wait: have the ring do it. A small one of a stream is done by the ring; for a large one the ring says
  * when there is something. false: it has to be done with epoll. */
-bool ls_uring_arm(ls_seat *seat, ls_sock *sock, const ls_op *op)
+bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
 {
-    ls_ring *ring = seat->ring;
+    ls_ring *ring = ctx->ring;
     if (atomic_load_explicit(&sock->word, memory_order_relaxed) & RX_RING) {
         if (op->len == 0 || op->len > LS_BLOCK_SMALL) make_way(sock);
         return true;
@@ -190,7 +190,7 @@ bool ls_uring_arm(ls_seat *seat, ls_sock *sock, const ls_op *op)
     const unsigned tag = tag_for(sock, op);
     bool armed = false;
     ls_mutex_lock(&ring->lock);
-    if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == seat) {
+    if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == ctx) {
         const uint32_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(tag, generation, sock->number));
         if (sqe != NULL) {
@@ -250,11 +250,11 @@ void ls_uring_disarm(ls_sock *sock)
     ls_mutex_unlock(&ring->lock);
 }
 
-int64_t ls_uring_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
+int64_t ls_uring_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     ls_ring *ring = ring_of(sock);
     ls_mutex_lock(&ring->lock);
-    int64_t result = kept_take(seat, ring, sock, op);
+    int64_t result = kept_take(ctx, ring, sock, op);
     if (result == LS_EAGAIN && !(atomic_load(&sock->word) & RX_RING)) result = ASK_SOCKET;
     ls_mutex_unlock(&ring->lock);
     return result;
@@ -305,10 +305,10 @@ static bool has_gone_astray(const ls_ring *ring, const ls_sock *sock)
 
 /* The completion of a receive, or of what says that there is something. True: *packet is one; or later->op is set, and
  * RX_BUSY is ours now. */
-static bool take_received(ls_seat *seat, ls_ring *ring, const struct io_uring_cqe *cqe, ls_packet *packet,
+static bool take_received(ls_thread_ctx *ctx, ls_ring *ring, const struct io_uring_cqe *cqe, ls_packet *packet,
                           reaped *later)
 {
-    ls_sock *sock = ls_slots_at(seat->port->socks, (uint32_t)cqe->user_data & ((1u << TAG_SHIFT) - 1));
+    ls_sock *sock = ls_slots_at(ctx->port->socks, (uint32_t)cqe->user_data & ((1u << TAG_SHIFT) - 1));
     const uint32_t generation = (uint32_t)(cqe->user_data >> 32);
     const bool last = !(cqe->flags & IORING_CQE_F_MORE);
     uint64_t old = atomic_load(&sock->word), new;
@@ -337,9 +337,9 @@ static bool take_received(ls_seat *seat, ls_ring *ring, const struct io_uring_cq
         later->op = op;
         return true;
     }
-    const int64_t result = kept_take(seat, ring, sock, op);
+    const int64_t result = kept_take(ctx, ring, sock, op);
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    ls_counter_add(&seat->stats.recv_queued, 1);
+    ls_counter_add(&ctx->stats.recv_queued, 1);
     *packet = (ls_packet){.key = sock->key, .op = op, .result = result};
     if (result <= 0 || atomic_load_explicit(&sock->kept, memory_order_relaxed)) atomic_fetch_or(&sock->word, RX_READY);
     if (last) atomic_fetch_and(&sock->word, ~(uint64_t)RX_RING);
@@ -349,15 +349,15 @@ static bool take_received(ls_seat *seat, ls_ring *ring, const struct io_uring_cq
 /* ---- send ---------------------------------------------------------------------------------------------------------- */
 
 /* Leave the send to the ring, with others. false: it is to be done here and now. */
-bool ls_uring_send(ls_seat *seat, ls_sock *sock, ls_op *op)
+bool ls_uring_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
-    ls_ring *ring = seat->ring;
+    ls_ring *ring = ctx->ring;
     if (ring == NULL || atomic_load_explicit(&ring->batch, memory_order_relaxed) < 2)
         return false; /* nothing to share a call with */
     if (op->kind != KIND_SEND || op->send.file != NULL || op->count == 0 || op->count > SEND_SLICES_MAX) return false;
     bool queued = false;
     ls_mutex_lock(&ring->lock);
-    if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == seat) {
+    if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == ctx) {
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(TAG_SEND, 0, sock->number));
         if (sqe != NULL) {
             sqe->fd = sock->fd;
@@ -401,20 +401,20 @@ static int64_t sent_of(int32_t result)
 }
 
 /* Without the lock. 0 packets or 1. */
-static int finish(ls_seat *seat, const reaped *r, ls_packet *packet)
+static int finish(ls_thread_ctx *ctx, const reaped *r, ls_packet *packet)
 {
     void *key = r->op->key;
     bool complete;
     if (r->sock == NULL) {
-        const int err = ls_files_submit(seat->port->files, (ls_file_op *)(void *)r->op);
+        const int err = ls_files_submit(ctx->port->files, (ls_file_op *)(void *)r->op);
         complete = err < 0;
         if (complete) atomic_store_explicit(&r->op->result, err, memory_order_relaxed);
     } else if (r->is_send) {
         complete = ls_epoll_transmitted(r->sock, r->op, sent_of(r->sent));
-        if (complete) ls_counter_add(&seat->stats.send_queued, 1);
+        if (complete) ls_counter_add(&ctx->stats.send_queued, 1);
     } else {
-        complete = ls_epoll_receive(seat, r->sock, r->op);
-        if (complete) ls_counter_add(&seat->stats.recv_queued, 1);
+        complete = ls_epoll_receive(ctx, r->sock, r->op);
+        if (complete) ls_counter_add(&ctx->stats.recv_queued, 1);
     }
     if (!complete) return 0;
     *packet =
@@ -425,7 +425,7 @@ static int finish(ls_seat *seat, const reaped *r, ls_packet *packet)
 enum taken { NOTHING, PACKET, LATER };
 
 /* One completion; the ring's lock is held. */
-static enum taken take_completion(ls_seat *seat, ls_ring *ring, const struct io_uring_cqe *cqe, ls_packet *packet,
+static enum taken take_completion(ls_thread_ctx *ctx, ls_ring *ring, const struct io_uring_cqe *cqe, ls_packet *packet,
                                   reaped *later, bool *woken)
 {
     const unsigned tag = ls_ring_tag(cqe->user_data);
@@ -435,10 +435,10 @@ static enum taken take_completion(ls_seat *seat, ls_ring *ring, const struct io_
     case TAG_RECEIVE:
     case TAG_STREAM:
     case TAG_READY:
-        if (!take_received(seat, ring, cqe, packet, later)) return NOTHING;
+        if (!take_received(ctx, ring, cqe, packet, later)) return NOTHING;
         return later->op != NULL ? LATER : PACKET;
     case TAG_SEND: {
-        ls_sock *sock = ls_slots_at(seat->port->socks, (uint32_t)cqe->user_data & ((1u << TAG_SHIFT) - 1));
+        ls_sock *sock = ls_slots_at(ctx->port->socks, (uint32_t)cqe->user_data & ((1u << TAG_SHIFT) - 1));
         assert(sock != NULL); /* it is not closed before its send has ended */
         *later = (reaped){sock, atomic_load_explicit(&sock->tx, memory_order_relaxed), cqe->res, true};
         return LATER;
@@ -462,7 +462,7 @@ static enum taken take_completion(ls_seat *seat, ls_ring *ring, const struct io_
 }
 
 /* A dead ring holds no file's memory any more: have the kernel end what else it has of it; or all of that has come. */
-static void bury(ls_seat *seat, ls_ring *ring)
+static void bury(ls_thread_ctx *ctx, ls_ring *ring)
 {
     if (ring->files == 0 && ring->fd >= 0) {
         close(ring->fd);
@@ -470,11 +470,11 @@ static void bury(ls_seat *seat, ls_ring *ring)
     }
     if (ring->awaited == 0 && !ring->buried) {
         ring->buried = true;
-        atomic_fetch_sub(&seat->port->rings->dying, 1);
+        atomic_fetch_sub(&ctx->port->rings->dying, 1);
     }
 }
 
-void ls_uring_recall(ls_seat *seat, ls_ring *ring)
+void ls_uring_recall(ls_thread_ctx *ctx, ls_ring *ring)
 {
     bool more = true, woken;
     while (more) {
@@ -488,17 +488,17 @@ void ls_uring_recall(ls_seat *seat, ls_ring *ring)
             const struct io_uring_cqe cqe = {.user_data = ring->sqes[tail & ring->sq_mask].user_data,
                                              .res = -ECANCELED};
             atomic_store_explicit(&ring->sq_tail, tail, memory_order_relaxed);
-            what = take_completion(seat, ring, &cqe, &packet, &later, &woken);
+            what = take_completion(ctx, ring, &cqe, &packet, &later, &woken);
         } else {
-            bury(seat, ring);
+            bury(ctx, ring);
         }
         ls_mutex_unlock(&ring->lock);
-        if (what == LATER && finish(seat, &later, &packet) == 0) what = NOTHING;
-        if (what != NOTHING) ls_epoll_enqueue(seat->port, packet.op); /* its key and result are set */
+        if (what == LATER && finish(ctx, &later, &packet) == 0) what = NOTHING;
+        if (what != NOTHING) ls_epoll_enqueue(ctx->port, packet.op); /* its key and result are set */
     }
 }
 
-int ls_uring_reap(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max, bool *woken)
+int ls_uring_reap(ls_thread_ctx *ctx, ls_ring *ring, ls_packet *packets, int max, bool *woken)
 {
     reaped later[LS_WAIT_PACKETS_MAX];
     int n = 0, left = 0;
@@ -506,21 +506,21 @@ int ls_uring_reap(ls_seat *seat, ls_ring *ring, ls_packet *packets, int max, boo
     ls_mutex_lock(&ring->lock);
     uint32_t head = atomic_load_explicit(ring->cq_khead, memory_order_relaxed);
     const uint32_t tail = atomic_load_explicit(ring->cq_ktail, memory_order_acquire), from = head;
-    const ls_seat *owner = atomic_load_explicit(&ring->owner, memory_order_relaxed);
+    const ls_thread_ctx *owner = atomic_load_explicit(&ring->owner, memory_order_relaxed);
     for (; head != tail && n + left < max; head++) {
         const struct io_uring_cqe cqe = ring->cqes[head & ring->cq_mask];
         const unsigned tag = ls_ring_tag(cqe.user_data);
         /* These are for the owner, who may be on its way into the call that sleeps: it must find them there. */
-        if ((tag == TAG_WAKE || tag == TAG_EPOLL) && owner != NULL && owner != seat) break;
-        switch (take_completion(seat, ring, &cqe, &packets[n], &later[left], woken)) {
+        if ((tag == TAG_WAKE || tag == TAG_EPOLL) && owner != NULL && owner != ctx) break;
+        switch (take_completion(ctx, ring, &cqe, &packets[n], &later[left], woken)) {
         case PACKET: n++; break;
         case LATER: left++; break;
         default: break;
         }
     }
     if (head != from) atomic_store_explicit(ring->cq_khead, head, memory_order_release);
-    if (ring->dead) bury(seat, ring);
+    if (ring->dead) bury(ctx, ring);
     ls_mutex_unlock(&ring->lock);
-    for (int i = 0; i < left; i++) n += finish(seat, &later[i], &packets[n]);
+    for (int i = 0; i < left; i++) n += finish(ctx, &later[i], &packets[n]);
     return n;
 }

@@ -18,12 +18,12 @@ const char *ls_port_backend(const ls_port *port)
     return "iocp";
 }
 
-void ls_seat_init(ls_seat *seat, ls_port *port, ls_pool *pool, unsigned index)
+void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsigned index)
 {
-    memset(seat, 0, sizeof *seat);
-    seat->port = port;
-    seat->pool = pool;
-    seat->index = index;
+    memset(ctx, 0, sizeof *ctx);
+    ctx->port = port;
+    ctx->pool = pool;
+    ctx->index = index;
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------- */
@@ -132,10 +132,10 @@ ls_files *ls_port_files(ls_port *port)
 }
 
 /* All threads wait at the same completion port. */
-void ls_port_leave(ls_port *port, ls_seat *seat)
+void ls_port_leave(ls_port *port, ls_thread_ctx *ctx)
 {
     (void)port;
-    (void)seat;
+    (void)ctx;
 }
 
 int ls_port_give_back(ls_port *port, const ls_packet *packet)
@@ -195,20 +195,20 @@ static int take_queued(ls_port *port, ls_packet *packets, int max)
 /* ---- inline completions ---------------------------------------------------------------------------------- */
 
 /* Count one more; true when this run of them has lasted its time. The first after a wait reads no clock. */
-static bool inline_over(ls_seat *seat)
+static bool inline_over(ls_thread_ctx *ctx)
 {
-    if (++seat->inline_run == 1) return false;
+    if (++ctx->inline_run == 1) return false;
     const uint64_t now_ns = ls_clock_coarse_ms() * 1000000u;
-    if (seat->inline_since_ns == 0) seat->inline_since_ns = now_ns;
-    return now_ns >= seat->inline_since_ns + LS_INLINE_MS_MAX * UINT64_C(1000000);
+    if (ctx->inline_since_ns == 0) ctx->inline_since_ns = now_ns;
+    return now_ns >= ctx->inline_since_ns + LS_INLINE_MS_MAX * UINT64_C(1000000);
 }
 
-int ls_win32_inline(ls_seat *seat, ls_op *op, int64_t result, _Atomic uint64_t *inlined, _Atomic uint64_t *queued)
+int ls_win32_inline(ls_thread_ctx *ctx, ls_op *op, int64_t result, _Atomic uint64_t *inlined, _Atomic uint64_t *queued)
 {
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    if (inline_over(seat)) {
+    if (inline_over(ctx)) {
         ls_counter_add(queued, 1);
-        ls_win32_enqueue(seat->port, op);
+        ls_win32_enqueue(ctx->port, op);
         return LS_PENDING;
     }
     ls_counter_add(inlined, 1);
@@ -221,47 +221,47 @@ int ls_win32_inline(ls_seat *seat, ls_op *op, int64_t result, _Atomic uint64_t *
  * thread a look at an empty port now and then. */
 enum { WAIT_LACK_MS_MAX = 60000 };
 
-static bool take_entry(ls_seat *seat, const OVERLAPPED_ENTRY *entry, ls_packet *out)
+static bool take_entry(ls_thread_ctx *ctx, const OVERLAPPED_ENTRY *entry, ls_packet *out)
 {
     const uint32_t bytes = entry->dwNumberOfBytesTransferred;
-    if (entry->lpCompletionKey == KEY_OP) return take_op(seat->port, (ls_op *)(void *)entry->lpOverlapped, out);
+    if (entry->lpCompletionKey == KEY_OP) return take_op(ctx->port, (ls_op *)(void *)entry->lpOverlapped, out);
     if (entry->lpCompletionKey == KEY_HANDLE) {
         ls_win32_handled(entry, out);
         return true;
     }
     if ((entry->lpCompletionKey & KEY_KINDS) == KEY_SOCKET)
-        return ls_win32_processed(seat->port, entry->lpCompletionKey, bytes, out);
+        return ls_win32_processed(ctx->port, entry->lpCompletionKey, bytes, out);
     win_request *request = (win_request *)(void *)entry->lpOverlapped;
     switch (request->what) {
-    case WIN_RECEIVE: return ls_win32_received(seat, request, bytes, out);
-    case WIN_SEND: return ls_win32_transmitted(seat, request, bytes, out);
-    case WIN_ACCEPT: return ls_win32_accepted(seat, request, out);
+    case WIN_RECEIVE: return ls_win32_received(ctx, request, bytes, out);
+    case WIN_SEND: return ls_win32_transmitted(ctx, request, bytes, out);
+    case WIN_ACCEPT: return ls_win32_accepted(ctx, request, out);
     case WIN_WATCH: ls_win32_watched(request); return false;
     default: return ls_win32_polled(request, out);
     }
 }
 
-static int take_entries(ls_seat *seat, ls_packet *packets, int max, DWORD timeout_ms)
+static int take_entries(ls_thread_ctx *ctx, ls_packet *packets, int max, DWORD timeout_ms)
 {
     OVERLAPPED_ENTRY entries[LS_WAIT_PACKETS_MAX];
     ULONG got = 0;
     int n = 0;
     if (max > LS_WAIT_PACKETS_MAX) max = LS_WAIT_PACKETS_MAX;
-    if (!GetQueuedCompletionStatusEx(seat->port->iocp, entries, (ULONG)max, &got, timeout_ms, FALSE)) {
+    if (!GetQueuedCompletionStatusEx(ctx->port->iocp, entries, (ULONG)max, &got, timeout_ms, FALSE)) {
         const DWORD error = GetLastError();
         return error == WAIT_TIMEOUT ? 0 : ls_err_from_win32(error);
     }
     for (ULONG i = 0; i < got; i++)
-        if (take_entry(seat, &entries[i], &packets[n])) n++;
+        if (take_entry(ctx, &entries[i], &packets[n])) n++;
     return n;
 }
 
-int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int timeout_ms)
+int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
 {
     const uint64_t end_ns = timeout_ms > 0 ? ls_clock_ns() + (uint64_t)timeout_ms * 1000000u : 0;
-    seat->inline_run = 0;
-    seat->inline_since_ns = 0;
-    ls_counter_add(&seat->stats.waits, 1);
+    ctx->inline_run = 0;
+    ctx->inline_since_ns = 0;
+    ls_counter_add(&ctx->stats.waits, 1);
     for (bool looked = false;; looked = true) {
         DWORD left_ms = WAIT_LACK_MS_MAX;
         if (timeout_ms == 0) {
@@ -275,12 +275,12 @@ int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int 
         ls_win32_look_again(port);
         int n = atomic_load(&port->queued) > 0 ? take_queued(port, packets, max) : 0;
         if (n < max) {
-            const int more = take_entries(seat, packets + n, max - n, n > 0 ? 0 : left_ms);
+            const int more = take_entries(ctx, packets + n, max - n, n > 0 ? 0 : left_ms);
             if (more < 0 && n == 0) return more;
             if (more > 0) n += more;
         }
         if (n > 0) {
-            ls_counter_add(&seat->stats.packets, (uint64_t)n);
+            ls_counter_add(&ctx->stats.packets, (uint64_t)n);
             return n;
         }
         if (timeout_ms == 0 && looked) return 0; /* an alarm may just have rung: looked twice */

@@ -104,7 +104,7 @@ static void update(ls_sock *sock, win_accept *accept)
         setsockopt(accept->fd, SOL_SOCKET, SO_UPDATE_ACCEPT_CONTEXT, (const char *)&listener, sizeof listener) == 0;
 }
 
-bool ls_win32_accepted(ls_seat *seat, win_request *request, ls_packet *out)
+bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
 {
     win_accept *accept = (win_accept *)(void *)request;
     ls_sock *sock = request->sock;
@@ -131,7 +131,7 @@ bool ls_win32_accepted(ls_seat *seat, win_request *request, ls_packet *out)
     }
     if (result == LS_OK) {
         fill_op(sock, accept, op);
-        ls_counter_add(&seat->stats.accepts, 1);
+        ls_counter_add(&ctx->stats.accepts, 1);
     }
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
     *out = (ls_packet){.key = sock->key, .op = op, .result = result};
@@ -155,9 +155,9 @@ static int post_or_queue(ls_sock *sock, win_accept *accept)
     return LS_ENOMEM;
 }
 
-int ls_op_accept(ls_seat *seat, ls_sock *listener, ls_op *op, ls_sockaddr *from)
+int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *from)
 {
-    (void)seat;
+    (void)ctx;
     int err = LS_ENOMEM;
     if (listener->provider->accept == NULL || listener->provider->accept_addresses == NULL) return LS_ENOTSUP;
     win_accept *accept = calloc(1, sizeof *accept);

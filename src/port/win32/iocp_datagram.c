@@ -49,14 +49,14 @@ static size_t head_bytes(unsigned count)
 }
 
 /* Take the head, and with it the first room if there is one left behind it. NULL: no memory. */
-static ls_datagrams *batch_open(ls_seat *seat, unsigned *count, room *out)
+static ls_datagrams *batch_open(ls_thread_ctx *ctx, unsigned *count, room *out)
 {
     const size_t head = head_bytes(*count);
     const bool together = head + out->each <= LS_BLOCK_LARGE;
     const unsigned most = LS_DATAGRAM_BLOCKS_MAX * (LS_BLOCK_LARGE / (unsigned)out->each);
     if (!together && *count > most) *count = most;
     assert(together || head_bytes(*count) <= LS_BLOCK_SMALL);
-    ls_block *block = ls_block_get(seat->pool, together ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+    ls_block *block = ls_block_get(ctx->pool, together ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
     if (block == NULL) return NULL;
     if (together) {
         out->block = block;
@@ -70,11 +70,11 @@ static ls_datagrams *batch_open(ls_seat *seat, unsigned *count, room *out)
 }
 
 /* See that bytes_max more bytes fit. LS_OK, LS_ENOMEM, or LS_ELIMIT: the batch has its blocks. */
-static int room_for(ls_seat *seat, room *into, uint32_t bytes_max)
+static int room_for(ls_thread_ctx *ctx, room *into, uint32_t bytes_max)
 {
     if (into->block != NULL && into->from + bytes_max <= LS_BLOCK_LARGE) return LS_OK;
     if (into->blocks == LS_DATAGRAM_BLOCKS_MAX) return LS_ELIMIT;
-    ls_block *block = ls_block_get(seat->pool, LS_BLOCK_LARGE);
+    ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_LARGE);
     if (block == NULL) return LS_ENOMEM;
     if (into->own) ls_block_drop(into->block);
     into->block = block;
@@ -106,16 +106,16 @@ static int receive_one(ls_sock *sock, ls_datagram *datagram, const room *into, u
     }
 }
 
-int64_t ls_win32_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
+int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     const uint32_t bytes_max = op->len;
     unsigned count = op->count;
     room into = {.each = ((size_t)bytes_max + 15) & ~(size_t)15};
-    ls_datagrams *batch = batch_open(seat, &count, &into);
+    ls_datagrams *batch = batch_open(ctx, &count, &into);
     if (batch == NULL) return LS_ENOMEM;
 
     int err = LS_OK;
-    while (batch->count < count && (err = room_for(seat, &into, bytes_max)) == LS_OK) {
+    while (batch->count < count && (err = room_for(ctx, &into, bytes_max)) == LS_OK) {
         if ((err = receive_one(sock, &batch->at[batch->count], &into, bytes_max)) < 0) break;
         batch->count++;
         into.from += into.each;
@@ -129,7 +129,7 @@ int64_t ls_win32_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op)
     return batch->count;
 }
 
-int ls_op_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max)
+int ls_op_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max)
 {
     assert(count >= 1 && count <= LS_DATAGRAMS_MAX && bytes_max >= 1 && bytes_max <= LS_DATAGRAM_BYTES_MAX);
     op->kind = KIND_RECV_FROM;
@@ -138,7 +138,7 @@ int ls_op_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op, unsigned count, uin
     op->count = (uint16_t)count;
     op->len = bytes_max;
     op->recv_from.batch = NULL;
-    return ls_win32_post_receive(seat, sock, op);
+    return ls_win32_post_receive(ctx, sock, op);
 }
 
 /* ---- send ------------------------------------------------------------------------------------------------------- */
@@ -208,7 +208,7 @@ int64_t ls_win32_send_to(ls_sock *sock, ls_op *op)
     }
 }
 
-int ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
+int ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
 {
     assert(count >= 1);
     op->kind = KIND_SEND_TO;
@@ -217,5 +217,5 @@ int ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagram
     op->count = count;
     op->send_to.at = datagrams;
     for (unsigned i = 0; i < count; i++) datagrams[i].error = LS_OK;
-    return ls_win32_post_transmit(seat, sock, op);
+    return ls_win32_post_transmit(ctx, sock, op);
 }

@@ -31,17 +31,17 @@ static int64_t completed(ls_overlapped *o, uint32_t error, uint32_t bytes)
     return result;
 }
 
-int ls_overlapped_posted(ls_seat *seat, ls_overlapped *o, uint32_t error, bool sends)
+int ls_overlapped_posted(ls_thread_ctx *ctx, ls_overlapped *o, uint32_t error, bool sends)
 {
-    ls_seat_stats *stats = &seat->stats;
+    ls_thread_stats *stats = &ctx->stats;
     if (error == ERROR_IO_PENDING) {
         ls_counter_add(sends ? &stats->send_queued : &stats->recv_queued, 1);
         return LS_PENDING;
     }
     const int64_t result = completed(o, error, (uint32_t)o->overlapped.InternalHigh);
     if (error != NO_ERROR) return LS_DONE;
-    return sends ? ls_win32_inline(seat, &o->op, result, &stats->send_inline, &stats->send_queued)
-                 : ls_win32_inline(seat, &o->op, result, &stats->recv_inline, &stats->recv_queued);
+    return sends ? ls_win32_inline(ctx, &o->op, result, &stats->send_inline, &stats->send_queued)
+                 : ls_win32_inline(ctx, &o->op, result, &stats->recv_inline, &stats->recv_queued);
 }
 
 void ls_win32_handled(const OVERLAPPED_ENTRY *entry, ls_packet *out)

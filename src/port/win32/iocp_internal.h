@@ -137,28 +137,29 @@ struct ls_port {
 
 /* iocp.c */
 void ls_win32_enqueue(ls_port *port, ls_op *op); /* op->key and op->result are set */
-int ls_win32_inline(ls_seat *seat, ls_op *op, int64_t result, _Atomic uint64_t *inlined, _Atomic uint64_t *queued);
+int ls_win32_inline(ls_thread_ctx *ctx, ls_op *op, int64_t result, _Atomic uint64_t *inlined,
+                    _Atomic uint64_t *queued);
 
 /* iocp_sock.c. Of one packet of a request: true when it is a packet for the caller. */
-bool ls_win32_received(ls_seat *seat, win_request *request, uint32_t bytes, ls_packet *out);
-bool ls_win32_transmitted(ls_seat *seat, win_request *request, uint32_t bytes, ls_packet *out);
+bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out);
+bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out);
 void ls_win32_prepare(win_request *request, ls_op *op);
 /* A call with this request returned `error` (0: success at once). LS_DONE: complete, no packet; LS_PENDING; or LS_E*. */
 int ls_win32_posted(ls_sock *sock, win_request *request, int error);
-int ls_win32_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op);  /* kind and all that belongs to it are set */
-int ls_win32_post_transmit(ls_seat *seat, ls_sock *sock, ls_op *op); /* the same */
+int ls_win32_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);  /* kind and all that belongs to it are set */
+int ls_win32_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* the same */
 void ls_win32_leave(
     ls_sock *sock); /* unlock, after `held` or `open` may have changed: gives the slot back in the end */
 int ls_win32_status(const win_request *request); /* what its packet says: LS_OK or LS_E* */
 
 /* iocp_datagram.c; the socket's mutex is held */
-int64_t ls_win32_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op); /* datagrams, LS_EAGAIN or LS_E* */
-int64_t ls_win32_send_to(ls_sock *sock, ls_op *op);                  /* the same; LS_EAGAIN: the request is pending */
-void ls_win32_sent_to(ls_sock *sock, ls_op *op, int err);            /* the pending one ended */
+int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* datagrams, LS_EAGAIN or LS_E* */
+int64_t ls_win32_send_to(ls_sock *sock, ls_op *op);       /* the same; LS_EAGAIN: the request is pending */
+void ls_win32_sent_to(ls_sock *sock, ls_op *op, int err); /* the pending one ended */
 bool ls_win32_is_report(int error); /* a refusal that some earlier datagram met with on its way */
 
 /* iocp_accept.c */
-bool ls_win32_accepted(ls_seat *seat, win_request *request, ls_packet *out);
+bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out);
 void ls_win32_close_accepts(ls_sock *sock); /* the mutex is held, the descriptor still open */
 bool ls_win32_cancel_accept(ls_sock *sock,
                             ls_op *op); /* the mutex is held; true: it is to complete with LS_ECANCELED now */

@@ -121,9 +121,9 @@ void ls_win32_leave(ls_sock *sock)
     if (over) ls_slots_give(port->socks, number);
 }
 
-void ls_sock_close(ls_seat *seat, ls_sock *sock)
+void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
 {
-    (void)seat;
+    (void)ctx;
     ls_mutex_lock(&sock->mutex);
     assert(sock->open);
     /* Cancelled, not only closed: somebody may have duplicated the handle, and Wine lets a send go on without it. */
@@ -213,14 +213,14 @@ static ls_op *taken(ls_sock *sock, win_request *request)
 /* ---- receive --------------------------------------------------------------------------------------------- */
 
 /* What is there now, into pool memory: bytes, 0 at the end, LS_EAGAIN, or another error. */
-static int64_t receive_now(ls_seat *seat, ls_sock *sock, ls_op *op)
+static int64_t receive_now(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
-    if (op->kind == KIND_RECV_FROM) return ls_win32_recv_from(seat, sock, op);
+    if (op->kind == KIND_RECV_FROM) return ls_win32_recv_from(ctx, sock, op);
     char *ptr = op->recv.ptr;
     ls_block *block = NULL;
     if (op->len == 0) return 0; /* asked only whether something is there, and it is */
     if (ptr == NULL) {
-        if ((block = ls_block_get(seat->pool, op->len)) == NULL) return LS_ENOMEM;
+        if ((block = ls_block_get(ctx->pool, op->len)) == NULL) return LS_ENOMEM;
         ptr = block->data;
     }
     const int n = recv(sock->fd, ptr, (int)op->len, 0);
@@ -266,12 +266,12 @@ static int post_wait(ls_sock *sock, ls_op *op, DWORD *bytes)
 }
 
 /* Until there is a result or the kernel has the request (LS_EAGAIN). `tries`: something may be there. */
-static int64_t receive(ls_seat *seat, ls_sock *sock, ls_op *op, bool tries)
+static int64_t receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, bool tries)
 {
     for (;; tries = true) {
         DWORD bytes;
         if (tries && !is_own_memory(op)) {
-            const int64_t result = receive_now(seat, sock, op);
+            const int64_t result = receive_now(ctx, sock, op);
             if (result != LS_EAGAIN) return result;
         }
         if (sock->rx.stop) return LS_ECANCELED;
@@ -283,14 +283,14 @@ static int64_t receive(ls_seat *seat, ls_sock *sock, ls_op *op, bool tries)
 }
 
 /* The peek of a socket for datagrams has ended: one is there, or the report of one that was refused. */
-static int64_t receive_peeked(ls_seat *seat, ls_sock *sock, ls_op *op, int status)
+static int64_t receive_peeked(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, int status)
 {
     const bool refused = status != LS_OK && status != LS_EMSGSIZE;
     if (refused && sock->connected) return status == LS_ERESET ? LS_EREFUSED : status;
-    return receive(seat, sock, op, true);
+    return receive(ctx, sock, op, true);
 }
 
-bool ls_win32_received(ls_seat *seat, win_request *request, uint32_t bytes, ls_packet *out)
+bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out)
 {
     ls_sock *sock = request->sock;
     ls_mutex_lock(&sock->mutex);
@@ -299,20 +299,20 @@ bool ls_win32_received(ls_seat *seat, win_request *request, uint32_t bytes, ls_p
     if (!sock->open)
         result = LS_ECANCELED;
     else if (op->kind == KIND_RECV_FROM && result != LS_ECANCELED)
-        result = receive_peeked(seat, sock, op, (int)result);
+        result = receive_peeked(ctx, sock, op, (int)result);
     else if (result == LS_OK)
-        result = is_own_memory(op) ? (int64_t)bytes : receive(seat, sock, op, true);
+        result = is_own_memory(op) ? (int64_t)bytes : receive(ctx, sock, op, true);
     *out = (ls_packet){.key = sock->key, .op = op, .result = result};
     if (result != LS_EAGAIN) {
         atomic_store_explicit(&op->result, result, memory_order_relaxed);
         sock->ready = result != LS_ECANCELED && ready_after(op, result);
-        ls_counter_add(&seat->stats.recv_queued, 1);
+        ls_counter_add(&ctx->stats.recv_queued, 1);
     }
     ls_win32_leave(sock);
     return result != LS_EAGAIN;
 }
 
-int ls_op_recv(ls_seat *seat, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
+int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
 {
     op->kind = KIND_RECV;
     op->flags = 0;
@@ -320,22 +320,22 @@ int ls_op_recv(ls_seat *seat, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
     op->len = len;
     op->recv.ptr = ptr;
     op->recv.block = NULL;
-    return ls_win32_post_receive(seat, sock, op);
+    return ls_win32_post_receive(ctx, sock, op);
 }
 
-int ls_win32_post_receive(ls_seat *seat, ls_sock *sock, ls_op *op)
+int ls_win32_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     ls_mutex_lock(&sock->mutex);
     assert(!sock->rx.pending);
     const bool tries = sock->ready && op->len > 0;
     sock->ready = false;
     sock->rx.stop = false;
-    const int64_t result = receive(seat, sock, op, tries);
+    const int64_t result = receive(ctx, sock, op, tries);
     if (result != LS_EAGAIN) sock->ready = ready_after(op, result);
     ls_mutex_unlock(&sock->mutex);
     if (result == LS_EAGAIN) return LS_PENDING;
     if (result < 0) return (int)result; /* not posted: no packet will come */
-    return ls_win32_inline(seat, op, result, &seat->stats.recv_inline, &seat->stats.recv_queued);
+    return ls_win32_inline(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
 }
 
 /* ---- send ------------------------------------------------------------------------------------------------ */
@@ -444,9 +444,9 @@ static int64_t connect_result(ls_sock *sock, int result)
     return result;
 }
 
-int ls_op_connect(ls_seat *seat, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
+int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
 {
-    (void)seat;
+    (void)ctx;
     op->kind = KIND_CONNECT;
     op->flags = 0;
     op->key = sock->key;
@@ -470,7 +470,7 @@ int ls_op_connect(ls_seat *seat, ls_sock *sock, ls_op *op, const ls_sockaddr *to
 
 /* ---- both ------------------------------------------------------------------------------------------------ */
 
-bool ls_win32_transmitted(ls_seat *seat, win_request *request, uint32_t bytes, ls_packet *out)
+bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out)
 {
     ls_sock *sock = request->sock;
     ls_mutex_lock(&sock->mutex);
@@ -496,13 +496,13 @@ bool ls_win32_transmitted(ls_seat *seat, win_request *request, uint32_t bytes, l
     *out = (ls_packet){.key = sock->key, .op = op, .result = result};
     if (result != LS_EAGAIN) {
         atomic_store_explicit(&op->result, result, memory_order_relaxed);
-        ls_counter_add(&seat->stats.send_queued, 1);
+        ls_counter_add(&ctx->stats.send_queued, 1);
     }
     ls_win32_leave(sock);
     return result != LS_EAGAIN;
 }
 
-int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t slice_count,
+int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t slice_count,
                const ls_file_range *file)
 {
     op->kind = KIND_SEND;
@@ -511,10 +511,10 @@ int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16
     op->count = slice_count;
     op->send.slices = slices;
     op->send.file = file;
-    return ls_win32_post_transmit(seat, sock, op);
+    return ls_win32_post_transmit(ctx, sock, op);
 }
 
-int ls_win32_post_transmit(ls_seat *seat, ls_sock *sock, ls_op *op)
+int ls_win32_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
     ls_mutex_lock(&sock->mutex);
@@ -524,7 +524,7 @@ int ls_win32_post_transmit(ls_seat *seat, ls_sock *sock, ls_op *op)
     ls_mutex_unlock(&sock->mutex);
     if (result == LS_EAGAIN) return LS_PENDING;
     if (result < 0) return (int)result;
-    return ls_win32_inline(seat, op, result, &seat->stats.send_inline, &seat->stats.send_queued);
+    return ls_win32_inline(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
 }
 
 int64_t ls_op_sent(const ls_op *op)

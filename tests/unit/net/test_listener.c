@@ -20,10 +20,10 @@ typedef struct hall { /* what was accepted */
     int count;
 } hall;
 
-static void accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
+static void accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
 {
     hall *h = user;
-    (void)seat;
+    (void)ctx;
     assert_true(from->len > 0);
     assert_true(h->count < FDS_MAX);
     h->fds[h->count++] = fd;
@@ -58,7 +58,7 @@ static void hall_close(hall *h)
 static void pump(hall *h)
 {
     ls_packet packet;
-    while (ls_port_wait(h->place.port, &h->place.seat, &packet, 1, 0) > 0) ls_packet_dispatch(&h->place.seat, &packet);
+    while (ls_port_wait(h->place.port, &h->place.ctx, &packet, 1, 0) > 0) ls_packet_dispatch(&h->place.ctx, &packet);
 }
 
 static ls_listener *listen_at(hall *h, const char *host, uint32_t accepts)
@@ -88,7 +88,7 @@ static void accepts_are_posted_ahead(void **state)
     clients[0] = dial(listener); /* before the start: it waits in the queue */
     pump(&h);
     assert_int_equal(h.count, 0);
-    ls_listener_start(&h.place.seat, listener);
+    ls_listener_start(&h.place.ctx, listener);
     assert_int_equal(atomic_load(&h.gate.count), 0);
     assert_false(ls_gate_idle(&h.gate));
     pump(&h);
@@ -101,7 +101,7 @@ static void accepts_are_posted_ahead(void **state)
         net_write(clients[i], &i, sizeof i);
         close(clients[i]);
     }
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     pump(&h);
     assert_int_equal(atomic_load(&h.gate.count), 10);
     hall_close(&h);
@@ -115,7 +115,7 @@ static void the_limit_is_exact(void **state)
     (void)state;
     hall_open(&h, 3);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 4); /* more accepts than places */
-    ls_listener_start(&h.place.seat, listener);
+    ls_listener_start(&h.place.ctx, listener);
     for (int i = 0; i < 3; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 3); /* at the limit */
@@ -139,7 +139,7 @@ static void the_limit_is_exact(void **state)
     pump(&h);
     assert_int_equal(h.count, 0);
     assert_int_equal(atomic_load(&h.gate.count), 0);
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     pump(&h);
     for (int i = 0; i < 5; i++) close(clients[i]);
     hall_close(&h);
@@ -152,8 +152,8 @@ static void listeners_share_the_limit(void **state)
     (void)state;
     hall_open(&h, 2); /* fewer places than accepts of one of them */
     ls_listener *one = listen_at(&h, "127.0.0.1", 4), *two = listen_at(&h, "127.0.0.1", 4);
-    ls_listener_start(&h.place.seat, one);
-    ls_listener_start(&h.place.seat, two);
+    ls_listener_start(&h.place.ctx, one);
+    ls_listener_start(&h.place.ctx, two);
     clients[0] = dial(two); /* an idle listener keeps no places from another */
     clients[1] = dial(two);
     pump(&h);
@@ -168,7 +168,7 @@ static void listeners_share_the_limit(void **state)
     pump(&h);
     assert_int_equal(h.count, 2);
 
-    ls_listener_stop(&h.place.seat, one); /* with a connection that waits for its place: it is not cut */
+    ls_listener_stop(&h.place.ctx, one); /* with a connection that waits for its place: it is not cut */
     assert_int_equal(h.count, 3);
     pump(&h);
     leave(&h);
@@ -177,7 +177,7 @@ static void listeners_share_the_limit(void **state)
     leave(&h);
     pump(&h);
     assert_int_equal(h.count, 2); /* the one of `two` came */
-    ls_listener_stop(&h.place.seat, two);
+    ls_listener_stop(&h.place.ctx, two);
     pump(&h);
     for (int i = 0; i < 5; i++) close(clients[i]);
     hall_close(&h);
@@ -191,12 +191,12 @@ static void a_stop_while_a_place_is_given(void **state)
     (void)state;
     hall_open(&h, 1);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 1);
-    ls_listener_start(&h.place.seat, listener);
+    ls_listener_start(&h.place.ctx, listener);
     for (int i = 0; i < 3; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 1);
     leave(&h);
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     assert_int_equal(h.count, 1); /* what was in the system's queue */
     assert_false(ls_gate_idle(&h.gate));
     pump(&h);
@@ -213,11 +213,11 @@ static void what_waits_is_accepted_before_the_stop(void **state)
     (void)state;
     hall_open(&h, 1);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 2);
-    ls_listener_start(&h.place.seat, listener);
+    ls_listener_start(&h.place.ctx, listener);
     for (int i = 0; i < 6; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 1);
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     assert_int_equal(h.count, 6); /* past the limit, rather than cut */
     pump(&h);
     assert_int_equal(atomic_load(&h.gate.count), 6);
@@ -239,7 +239,7 @@ static void a_stop_before_the_start(void **state)
     hall_open(&h, 1);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 2);
     const int client = dial(listener);
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     assert_int_equal(h.count, 0);
     close(client);
     hall_close(&h);
@@ -264,14 +264,14 @@ static void a_unix_path_goes_with_its_listener(void **state)
         return;
     }
     ls_listener *listener = listen_at(&h, host, 2);
-    ls_listener_start(&h.place.seat, listener);
+    ls_listener_start(&h.place.ctx, listener);
     ls_sockaddr to;
     ls_addr_to(ls_listener_addr(listener), &to);
     const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(client, (const struct sockaddr *)to.bytes, to.len), 0);
     pump(&h);
     assert_int_equal(h.count, 1);
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     pump(&h);
     assert_int_equal(access(host + 5, F_OK), -1);
     assert_int_equal(rmdir(dir), 0);
@@ -300,11 +300,11 @@ static void nothing_is_left_of_one_that_cannot_open(void **state)
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
     assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.gate, accepted, &h, &listener), LS_ELIMIT);
     assert_null(listener);
-    ls_seat seat;
-    ls_seat_init(&seat, full, h.place.seat.pool, 0);
-    ls_sock_close(&seat, sock);
+    ls_thread_ctx ctx;
+    ls_thread_ctx_init(&ctx, full, h.place.ctx.pool, 0);
+    ls_sock_close(&ctx, sock);
     ls_port_close(full);
-    ls_listener_stop(&h.place.seat, other);
+    ls_listener_stop(&h.place.ctx, other);
     pump(&h);
     hall_close(&h);
 }
@@ -344,10 +344,10 @@ typedef struct storm {
     _Atomic bool stopped;
 } storm;
 
-static void greet_and_leave(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
+static void greet_and_leave(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
 {
     storm *s = user;
-    (void)seat;
+    (void)ctx;
     (void)from;
     if (!atomic_load(&s->stopped)) assert_in_range(atomic_load(&s->gate.count), 1, PLACES);
     atomic_fetch_add(&s->count, 1);
@@ -356,16 +356,16 @@ static void greet_and_leave(ls_seat *seat, void *user, ls_fd fd, const ls_sockad
     ls_gate_leave(&s->gate);
 }
 
-static void begin(ls_seat *seat, ls_op *op)
+static void begin(ls_thread_ctx *ctx, ls_op *op)
 {
-    ls_listener_start(seat, LS_CONTAINER(op, storm, begin)->listener);
+    ls_listener_start(ctx, LS_CONTAINER(op, storm, begin)->listener);
 }
 
-static void stop(ls_seat *seat, ls_op *op)
+static void stop(ls_thread_ctx *ctx, ls_op *op)
 {
     storm *s = LS_CONTAINER(op, storm, stop);
     atomic_store(&s->stopped, true);
-    ls_listener_stop(seat, s->listener);
+    ls_listener_stop(ctx, s->listener);
 }
 
 static void a_crew_accepts_each_once_and_none_past_the_limit(void **state)
@@ -408,9 +408,9 @@ static void a_crew_accepts_each_once_and_none_past_the_limit(void **state)
     ls_crew_stop(crew);
     assert_true(ls_crew_join(crew, 0));
     assert_int_equal(atomic_load(&s.count), CLIENTS + AT_A_TIME);
-    ls_seat *seat = ls_crew_seat(crew, 0);
+    ls_thread_ctx *ctx = ls_crew_ctx(crew, 0);
     ls_packet packet;
-    while (ls_port_wait(s.port, seat, &packet, 1, 0) > 0) ls_packet_dispatch(seat, &packet);
+    while (ls_port_wait(s.port, ctx, &packet, 1, 0) > 0) ls_packet_dispatch(ctx, &packet);
     ls_crew_close(crew);
     ls_port_close(s.port);
     ls_gate_close(&s.gate);

@@ -1,4 +1,4 @@
-/* net_help.h - what the tests of the port have in common: a port with one seat, and sockets made with plain POSIX. Include it first. */
+/* net_help.h - what the tests of the port have in common: a port with one thread context, and sockets made with plain POSIX. Include it first. */
 #ifndef TESTS_UNIT_PORT_NET_HELP_H
 #define TESTS_UNIT_PORT_NET_HELP_H
 
@@ -15,26 +15,26 @@
 #include "port/port.h"
 #include "support.h"
 
-typedef struct net_place { /* a port, and a seat at it for the test's own thread */
+typedef struct net_place { /* a port, and a thread context at it for the test's own thread */
     ls_port *port;
     ls_pools *pools;
-    ls_seat seat;
+    ls_thread_ctx ctx;
 } net_place;
 
-static inline void net_seat_open(net_place *place, ls_seat *seat, unsigned index)
+static inline void net_ctx_open(net_place *place, ls_thread_ctx *ctx, unsigned index)
 {
     ls_pool *pool;
     assert_int_equal(ls_pool_open(place->pools, &pool), LS_OK);
     ls_pool_enter(pool);
-    ls_seat_init(seat, place->port, pool, index);
+    ls_thread_ctx_init(ctx, place->port, pool, index);
 }
 
 /* Sit at another port from now on. */
 static inline void net_use(net_place *place, ls_port *port)
 {
-    ls_port_leave(place->port, &place->seat);
+    ls_port_leave(place->port, &place->ctx);
     place->port = port;
-    ls_seat_init(&place->seat, port, place->seat.pool, 0);
+    ls_thread_ctx_init(&place->ctx, port, place->ctx.pool, 0);
 }
 
 static inline void net_open(net_place *place)
@@ -42,20 +42,20 @@ static inline void net_open(net_place *place)
     const ls_port_options options = {.sockets_max = 512, .backend = test_backend()};
     assert_int_equal(ls_port_open(&options, &place->port), LS_OK);
     assert_int_equal(ls_pools_open(64u << 20, &place->pools), LS_OK);
-    net_seat_open(place, &place->seat, 0);
-    /* It is at its seat: where each thread waits at a place of its own, it has one from now on. */
-    assert_int_equal(ls_port_wait(place->port, &place->seat, &(ls_packet){.op = NULL}, 1, 0), 0);
+    net_ctx_open(place, &place->ctx, 0);
+    /* It is at its thread context: where each thread waits at a place of its own, it has one from now on. */
+    assert_int_equal(ls_port_wait(place->port, &place->ctx, &(ls_packet){.op = NULL}, 1, 0), 0);
 }
 
 static inline void net_close(net_place *place)
 {
     ls_pools_stats stats;
     ls_packet packet;
-    assert_int_equal(ls_port_wait(place->port, &place->seat, &packet, 1, 0), 0); /* no packet is left over */
+    assert_int_equal(ls_port_wait(place->port, &place->ctx, &packet, 1, 0), 0); /* no packet is left over */
     ls_pools_stat(place->pools, &stats);
     assert_int_equal(stats.blocks_live, 0);
     ls_port_close(place->port);
-    ls_pool_close(place->seat.pool);
+    ls_pool_close(place->ctx.pool);
     ls_pools_close(place->pools);
 }
 
@@ -64,7 +64,7 @@ static inline ls_packet net_next(net_place *place)
 {
     ls_packet packet = {.op = NULL};
     int n = 0;
-    for (int i = 0; i < 50 && n == 0; i++) n = ls_port_wait(place->port, &place->seat, &packet, 1, 100);
+    for (int i = 0; i < 50 && n == 0; i++) n = ls_port_wait(place->port, &place->ctx, &packet, 1, 100);
     assert_int_equal(n, 1);
     return packet;
 }
@@ -73,7 +73,7 @@ static inline ls_packet net_next(net_place *place)
 static inline void net_quiet(net_place *place, int ms)
 {
     ls_packet packet;
-    assert_int_equal(ls_port_wait(place->port, &place->seat, &packet, 1, ms), 0);
+    assert_int_equal(ls_port_wait(place->port, &place->ctx, &packet, 1, ms), 0);
 }
 
 static inline void net_nonblocking(int fd)

@@ -57,14 +57,14 @@ static void bench_count(const ls_packet *packet)
 static void bench_thread(void *arg)
 {
     bench *b = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packet;
     ls_mutex_lock(&b->mutex);
     const unsigned index = (unsigned)++b->next_index;
     ls_mutex_unlock(&b->mutex);
-    net_seat_open(&b->net, &seat, index);
+    net_ctx_open(&b->net, &ctx, index);
     for (;;) {
-        const int n = ls_port_wait(b->net.port, &seat, &packet, 1, -1);
+        const int n = ls_port_wait(b->net.port, &ctx, &packet, 1, -1);
         assert_int_equal(n, 1);
         if (packet.key == &stop_key) break;
         if (packet.key != &round_key) {
@@ -81,7 +81,7 @@ static void bench_thread(void *arg)
         while (b->round == round) ls_cond_wait(&b->news, &b->mutex);
         ls_mutex_unlock(&b->mutex);
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 static void bench_open(bench *b, int threads)
@@ -109,7 +109,7 @@ static void settle(bench *b)
     ls_packet packet;
     if (b->threads == 0)
         for (int i = 0; i < LOOKS; i++)
-            if (ls_port_wait(b->net.port, &b->net.seat, &packet, 1, 0) == 1) bench_count(&packet);
+            if (ls_port_wait(b->net.port, &b->net.ctx, &packet, 1, 0) == 1) bench_count(&packet);
     for (int r = 0; b->threads > 0 && r < ROUNDS; r++) {
         ls_mutex_lock(&b->mutex);
         const int round = b->round;
@@ -129,7 +129,7 @@ static void await(bench *b, const _Atomic int *counter, int least)
         ls_packet packet;
         assert_true(ls_clock_ns() < end_ns);
         if (b->threads == 0) {
-            if (ls_port_wait(b->net.port, &b->net.seat, &packet, 1, 100) == 1) bench_count(&packet);
+            if (ls_port_wait(b->net.port, &b->net.ctx, &packet, 1, 100) == 1) bench_count(&packet);
         } else {
             (void)poll(NULL, 0, 0); /* the other threads' turn */
         }
@@ -459,7 +459,7 @@ static void each_registration_has_its_own_result(void **state)
     ls_sock *sock = net_attach(&place, a.theirs, NULL, false);
     ls_op op = {.done = NULL};
     char room[4];
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
 
     const uint8_t good = LEVEL_ONESHOT;
     struct {
@@ -496,7 +496,7 @@ static void each_registration_has_its_own_result(void **state)
     ls_packet packets[LS_WAIT_PACKETS_MAX];
     for (int i = 0; i < ROWS; i++) all[i] = table[i].r;
     /* It would wait for ever, but some failed: it only looks, and finds that a datagram can be sent. */
-    const int n = ls_port_notify(place.port, &place.seat, all, ROWS, packets, LS_WAIT_PACKETS_MAX, -1);
+    const int n = ls_port_notify(place.port, &place.ctx, all, ROWS, packets, LS_WAIT_PACKETS_MAX, -1);
     for (int i = 0; i < ROWS; i++) {
         if (all[i].result != table[i].result) print_error("row %d\n", i);
         assert_int_equal(all[i].result, table[i].result);
@@ -508,15 +508,15 @@ static void each_registration_has_its_own_result(void **state)
     /* None fails: the wait of the same call waits, and brings what it is told to look for. */
     ls_registration arm = {.fd = b.ours, .events = IN, .trigger = good, .operation = LS_NOTIFY_ENABLE};
     assert_int_equal(send(b.theirs, "x", 1, 0), 1);
-    assert_int_equal(ls_port_notify(place.port, &place.seat, &arm, 1, packets, LS_WAIT_PACKETS_MAX, -1), 1);
+    assert_int_equal(ls_port_notify(place.port, &place.ctx, &arm, 1, packets, LS_WAIT_PACKETS_MAX, -1), 1);
     assert_int_equal(arm.result, LS_OK);
     assert_ptr_equal(packets[0].key, &key_b);
     assert_int_equal(packets[0].events, IN);
-    assert_int_equal(ls_port_notify(place.port, &place.seat, NULL, 0, packets, 1, 0), 0);
+    assert_int_equal(ls_port_notify(place.port, &place.ctx, NULL, 0, packets, 1, 0), 0);
 
     remove_and_take(&place, a.ours, &key_a);
     remove_and_take(&place, b.ours, &key_b);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     assert_ptr_equal(net_next(&place).op, &op);
     close(a.ours);
     pair_close(&b);
@@ -535,9 +535,9 @@ static void an_attached_socket_finds_itself_registered(void **state)
     pair_open(&p, false);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, NULL, IN, EDGE_PERSISTENT), LS_OK);
     ls_sock *sock = net_attach(&place, p.ours, NULL, false);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_EEXIST);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_EEXIST);
     ls_port_forget(place.port, p.ours);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(p.theirs);
     net_close(&place);
 }
@@ -618,13 +618,13 @@ static void a_number_that_a_socket_of_the_port_has_now(void **state)
             assert_int_equal(dup2(b.ours, a.ours), a.ours); /* closes the one, and the number is the other's */
             close(b.ours);
             ls_sock *sock = net_attach(&place, a.ours, NULL, false);
-            assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+            assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
             assert_int_equal(notify(place.port, asked[n], a.ours, NULL, IN, triggers[k]), LS_ENOENT);
             net_write(b.theirs, "x", 1);
             const ls_packet packet = net_next(&place);
             assert_ptr_equal(packet.op, &op);
             assert_int_equal(packet.result, 1);
-            ls_sock_close(&place.seat, sock);
+            ls_sock_close(&place.ctx, sock);
             net_quiet(&place, 0);
             close(a.theirs);
             close(b.theirs);
@@ -909,13 +909,13 @@ static void all_kinds_come_through_one_wait(void **state)
     ls_sock *sock = net_attach(&place, received.ours, &key_received, false);
     ls_registration r = {
         .fd = told_of.ours, .key = &key_told, .events = IN, .trigger = LEVEL_ONESHOT, .operation = LS_NOTIFY_REGISTER};
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
     assert_int_equal(ls_port_post(place.port, NULL, &key_post, 5), LS_OK);
     assert_int_equal(ls_timer_set(place.port, &timer, ls_clock_ns()), LS_OK);
     in_begin(&told_of);
     in_begin(&received);
     for (int i = 0; i < 20 && sum < 4; i++) {
-        const int n = ls_port_notify(place.port, &place.seat, &r, 1, packets, LS_WAIT_PACKETS_MAX, 1000);
+        const int n = ls_port_notify(place.port, &place.ctx, &r, 1, packets, LS_WAIT_PACKETS_MAX, 1000);
         assert_int_equal(r.result, LS_OK);
         r.operation = LS_NOTIFY_NONE;
         for (int k = 0; k < n; k++, sum++) {
@@ -939,7 +939,7 @@ static void all_kinds_come_through_one_wait(void **state)
     }
     for (int i = 0; i < 4; i++) assert_int_equal(seen[i], 1);
     remove_and_take(&place, told_of.ours, &key_told);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     pair_close(&told_of);
     close(received.theirs);
     net_close(&place);
@@ -979,20 +979,20 @@ typedef struct storm {
 static void storm_thread(void *arg)
 {
     storm *s = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_registration batch[3];
     ls_packet packets[3];
     size_t count = 0;
-    net_seat_open(&s->net, &seat, 1);
+    net_ctx_open(&s->net, &ctx, 1);
     for (;;) {
-        const int n = ls_port_notify(s->net.port, &seat, batch, count, packets, 3, -1);
+        const int n = ls_port_notify(s->net.port, &ctx, batch, count, packets, 3, -1);
         for (size_t i = 0; i < count; i++) assert_int_equal(batch[i].result, LS_OK);
         count = 0;
         for (int i = 0; i < n; i++) {
             char room[7];
             if (packets[i].key == &stop_key) {
                 (void)ls_port_post(s->net.port, NULL, &stop_key, 0); /* for the next */
-                ls_pool_close(seat.pool);
+                ls_pool_close(ctx.pool);
                 return;
             }
             storm_end *end = packets[i].key;
@@ -1051,17 +1051,17 @@ typedef struct churn {
 static void churn_take(void *arg)
 {
     churn *c = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packets[3];
-    net_seat_open(&c->net, &seat, 1);
+    net_ctx_open(&c->net, &ctx, 1);
     while (!atomic_load(&c->over)) {
-        const int n = ls_port_wait(c->net.port, &seat, packets, 3, 5);
+        const int n = ls_port_wait(c->net.port, &ctx, packets, 3, 5);
         for (int i = 0; i < n; i++) {
             assert_ptr_equal(packets[i].key, c);
             if (packets[i].events & LS_EVENT_REMOVE) atomic_fetch_add(&c->removes, 1);
         }
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 static void churn_change(void *arg)
@@ -1111,9 +1111,9 @@ static void registrations_come_and_go_under_way(void **state)
 static _Atomic bool crew_blocked, crew_go_on;
 static told crew_told[3];
 
-static void crew_bare(ls_seat *seat, const ls_packet *packet)
+static void crew_bare(ls_thread_ctx *ctx, const ls_packet *packet)
 {
-    (void)seat;
+    (void)ctx;
     if (packet->events == 0) { /* a post: stay in it */
         atomic_store(&crew_blocked, true);
         while (!atomic_load(&crew_go_on)) ls_clock_sleep_ms(1);

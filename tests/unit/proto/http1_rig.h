@@ -13,7 +13,7 @@
 enum { RIG_TEXT_MAX = 1 << 20 };
 
 typedef struct rig rig;
-typedef void rig_run(rig *r, ls_seat *seat, ls_exchange *x);
+typedef void rig_run(rig *r, ls_thread_ctx *ctx, ls_exchange *x);
 
 struct rig {
     net_place place;
@@ -39,17 +39,17 @@ struct rig {
     bool ended; /* and then the end, or a reset */
 };
 
-static inline void rig_call(ls_seat *seat, ls_exchange *x)
+static inline void rig_call(ls_thread_ctx *ctx, ls_exchange *x)
 {
     rig *r = x->task;
-    r->run(r, seat, x);
+    r->run(r, ctx, x);
 }
 
-static inline void rig_start(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x)
+static inline void rig_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
     rig *r = LS_CONTAINER(handler, rig, handler);
-    if (seat->inside == NULL) assert_true(ls_actor_try_enter(&r->actor, seat));
-    assert_ptr_equal(seat->inside, &r->actor);
+    if (ctx->inside == NULL) assert_true(ls_actor_try_enter(&r->actor, ctx));
+    assert_ptr_equal(ctx->inside, &r->actor);
     x->actor = &r->actor;
     x->task = r;
     x->wake = rig_call;
@@ -59,16 +59,16 @@ static inline void rig_start(const ls_http_handler *handler, ls_seat *seat, ls_e
     r->body_len = 0;
     r->slice_count = 0;
     r->begun = false;
-    r->run(r, seat, x);
+    r->run(r, ctx, x);
 }
 
 /* The handler is done. */
-static inline void rig_end(rig *r, ls_seat *seat, ls_exchange *x)
+static inline void rig_end(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     for (unsigned i = 0; i < r->slice_count; i++) ls_slice_drop(&r->slices[i]);
     r->slice_count = 0;
     r->x = NULL;
-    x->transport->end(seat, x);
+    x->transport->end(ctx, x);
 }
 
 static inline rig *rig_open(rig_run *run, size_t pool_bytes)
@@ -79,10 +79,10 @@ static inline rig *rig_open(rig_run *run, size_t pool_bytes)
     assert_non_null(r->text);
     net_open(&r->place);
     if (pool_bytes > 0) {
-        ls_pool_close(r->place.seat.pool);
+        ls_pool_close(r->place.ctx.pool);
         ls_pools_close(r->place.pools);
         assert_int_equal(ls_pools_open(pool_bytes, &r->place.pools), LS_OK);
-        net_seat_open(&r->place, &r->place.seat, 0);
+        net_ctx_open(&r->place, &r->place.ctx, 0);
     }
     assert_int_equal(ls_gate_open(&r->gate, 8), LS_OK);
     ls_http_config_defaults(&r->config);
@@ -96,9 +96,9 @@ static inline rig *rig_open(rig_run *run, size_t pool_bytes)
 static inline void rig_pump(rig *r)
 {
     ls_packet packet;
-    while (ls_port_wait(r->place.port, &r->place.seat, &packet, 1, 0) > 0) {
-        ls_packet_dispatch(&r->place.seat, &packet);
-        assert_null(r->place.seat.inside);
+    while (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 0) > 0) {
+        ls_packet_dispatch(&r->place.ctx, &packet);
+        assert_null(r->place.ctx.inside);
     }
 }
 
@@ -131,8 +131,7 @@ static inline void rig_until_ended(rig *r)
 {
     for (int i = 0; i < 500 && !r->ended; i++) {
         ls_packet packet;
-        if (ls_port_wait(r->place.port, &r->place.seat, &packet, 1, 10) > 0)
-            ls_packet_dispatch(&r->place.seat, &packet);
+        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
         rig_settle(r);
     }
     assert_true(r->ended);
@@ -148,7 +147,7 @@ static inline void rig_connect(rig *r)
     r->text_len = 0;
     r->ended = false;
     atomic_fetch_add(&r->gate.count, 1);
-    ls_http1_accepted(&r->place.seat, r->http, ours, &from);
+    ls_http1_accepted(&r->place.ctx, r->http, ours, &from);
 }
 
 static inline void rig_send(rig *r, const char *bytes, size_t len)
@@ -176,8 +175,7 @@ static inline void rig_disconnect(rig *r)
         ls_http1_stat(r->http, &stats);
         if (stats.open == 0) break;
         ls_packet packet;
-        if (ls_port_wait(r->place.port, &r->place.seat, &packet, 1, 10) > 0)
-            ls_packet_dispatch(&r->place.seat, &packet);
+        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
     }
     assert_int_equal(stats.open, 0);
     assert_int_equal(atomic_load(&r->gate.count), 0);
@@ -193,11 +191,11 @@ static inline void rig_close(rig *r)
     free(r);
 }
 
-static inline void rig_resumed(ls_seat *seat, ls_op *op)
+static inline void rig_resumed(ls_thread_ctx *ctx, ls_op *op)
 {
     rig *r = LS_CONTAINER(op, rig, resume);
     assert_non_null(r->x);
-    r->run(r, seat, r->x);
+    r->run(r, ctx, r->x);
 }
 
 /* Go on with a handler that waits for something of its own. */

@@ -484,12 +484,12 @@ static inline void fake_arrives(fake_request given)
 /* ---- the engine ------------------------------------------------------------------------------------------------------ */
 
 typedef struct rig rig;
-typedef void rig_run(rig *r, ls_seat *seat, ls_exchange *x);
+typedef void rig_run(rig *r, ls_thread_ctx *ctx, ls_exchange *x);
 
 struct rig {
     ls_port *port;
     ls_pools *pools;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_http_config config;
     ls_http_handler handler;
     ls_httpsys_api api;
@@ -505,16 +505,16 @@ struct rig {
     ls_block *block; /* a handler's own */
 };
 
-static inline void rig_call(ls_seat *seat, ls_exchange *x)
+static inline void rig_call(ls_thread_ctx *ctx, ls_exchange *x)
 {
     rig *r = x->task;
-    r->run(r, seat, x);
+    r->run(r, ctx, x);
 }
 
-static inline void rig_start(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x)
+static inline void rig_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
     rig *r = LS_CONTAINER(handler, rig, handler);
-    assert_true(ls_actor_try_enter(&r->actor, seat));
+    assert_true(ls_actor_try_enter(&r->actor, ctx));
     x->actor = &r->actor;
     x->task = r;
     x->wake = rig_call;
@@ -522,21 +522,21 @@ static inline void rig_start(const ls_http_handler *handler, ls_seat *seat, ls_e
     r->step = 0;
     r->body_len = 0;
     r->x = x;
-    r->run(r, seat, x);
+    r->run(r, ctx, x);
 }
 
-static inline void rig_end(rig *r, ls_seat *seat, ls_exchange *x)
+static inline void rig_end(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     r->x = NULL;
-    x->transport->end(seat, x);
+    x->transport->end(ctx, x);
 }
 
 static inline void rig_pump(rig *r)
 {
     ls_packet packet;
-    while (ls_port_wait(r->port, &r->seat, &packet, 1, 0) > 0) {
-        ls_packet_dispatch(&r->seat, &packet);
-        assert_null(r->seat.inside);
+    while (ls_port_wait(r->port, &r->ctx, &packet, 1, 0) > 0) {
+        ls_packet_dispatch(&r->ctx, &packet);
+        assert_null(r->ctx.inside);
     }
 }
 
@@ -551,7 +551,7 @@ static inline rig *rig_make(rig_run *run)
     assert_int_equal(ls_pools_open(16u << 20, &r->pools), LS_OK);
     assert_int_equal(ls_pool_open(r->pools, &pool), LS_OK);
     ls_pool_enter(pool);
-    ls_seat_init(&r->seat, r->port, pool, 0);
+    ls_thread_ctx_init(&r->ctx, r->port, pool, 0);
     ls_http_config_defaults(&r->config);
     r->api = fake_api;
     r->handler.start = rig_start;
@@ -569,7 +569,7 @@ static inline int rig_open_urls(rig *r, const char *urls, unsigned receives, uin
     const ls_httpsys_options options = {.urls = urls,
                                         .config = &r->config,
                                         .handler = &r->handler,
-                                        .seats = 1,
+                                        .threads = 1,
                                         .receives = receives,
                                         .requests_max = requests_max};
     return ls_httpsys_open_with(&r->api, r->port, &options, &r->http, message, 512);
@@ -581,7 +581,7 @@ static inline rig *rig_open(rig_run *run, unsigned receives)
     char message[512];
     rig *r = rig_make(run);
     assert_int_equal(rig_open_urls(r, "http://+:80/\0", receives, 64, message), LS_OK);
-    ls_httpsys_start(&r->seat, r->http);
+    ls_httpsys_start(&r->ctx, r->http);
     assert_int_equal(fake_count('r'), receives);
     fake.calls[0] = '\0';
     return r;
@@ -597,11 +597,11 @@ static inline void rig_free(rig *r)
 {
     ls_pools_stats stats;
     ls_packet packet;
-    assert_int_equal(ls_port_wait(r->port, &r->seat, &packet, 1, 0), 0);
+    assert_int_equal(ls_port_wait(r->port, &r->ctx, &packet, 1, 0), 0);
     ls_pools_stat(r->pools, &stats);
     assert_int_equal(stats.blocks_live, 0);
     ls_port_close(r->port);
-    ls_pool_close(r->seat.pool);
+    ls_pool_close(r->ctx.pool);
     ls_pools_close(r->pools);
     free(fake.wire);
     free(r);
@@ -617,10 +617,10 @@ static inline void rig_close(rig *r)
     rig_free(r);
 }
 
-static inline void rig_resumed(ls_seat *seat, ls_op *op)
+static inline void rig_resumed(ls_thread_ctx *ctx, ls_op *op)
 {
     rig *r = LS_CONTAINER(op, rig, resume);
-    r->run(r, seat, r->x);
+    r->run(r, ctx, r->x);
 }
 
 /* Go on with a handler that waits for something of its own. */

@@ -28,52 +28,52 @@ static void check(rig_run *run, const char *request, const char *answer, bool en
 
 /* ---- whole answers ------------------------------------------------------------------------------------------- */
 
-static void respond_text(rig *r, ls_seat *seat, ls_exchange *x)
+static void respond_text(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("hello", 5);
     x->type = "text/plain";
-    assert_int_equal(x->transport->respond(seat, x, &slice, 1), LS_DONE);
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
     assert_int_equal(x->answer, LS_ANSWER_DONE);
-    rig_end(r, seat, x);
+    rig_end(r, ctx, x);
 }
 
-static void respond_201(rig *r, ls_seat *seat, ls_exchange *x)
+static void respond_201(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slices[3] = {ls_slice_static("a", 1), ls_slice_static("", 0), ls_slice_static("bc", 2)};
     x->status = 201;
     x->type = "text/plain";
-    assert_int_equal(ls_exchange_header(seat, x, "Location", 8, "/x", 2, false), LS_OK);
-    assert_int_equal(x->transport->respond(seat, x, slices, 3), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(ls_exchange_header(ctx, x, "Location", 8, "/x", 2, false), LS_OK);
+    assert_int_equal(x->transport->respond(ctx, x, slices, 3), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
-static void respond_204(rig *r, ls_seat *seat, ls_exchange *x)
+static void respond_204(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("never seen", 10);
     x->status = 204;
     x->type = "text/plain";
-    assert_int_equal(x->transport->respond(seat, x, &slice, 1), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
-static void respond_304(rig *r, ls_seat *seat, ls_exchange *x)
+static void respond_304(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->status = 304;
-    assert_int_equal(x->transport->respond(seat, x, NULL, 0), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
-static void respond_empty(rig *r, ls_seat *seat, ls_exchange *x)
+static void respond_empty(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    assert_int_equal(x->transport->finish(seat, x), LS_DONE); /* no part was written */
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->finish(ctx, x), LS_DONE); /* no part was written */
+    rig_end(r, ctx, x);
 }
 
-static void respond_unknown(rig *r, ls_seat *seat, ls_exchange *x)
+static void respond_unknown(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->status = 599;
-    assert_int_equal(x->transport->respond(seat, x, NULL, 0), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 #define TEXT OK "Content-Type: text/plain\r\nContent-Length: 5\r\n"
@@ -113,27 +113,26 @@ static void pipelined_answers_leave_in_one_send(void **state)
     rig *r = connected(respond_text);
     (void)state;
     rig_send(r, GET, strlen(GET));
-    const uint64_t before = atomic_load(&r->place.seat.stats.send_inline);
+    const uint64_t before = atomic_load(&r->place.ctx.stats.send_inline);
     rig_send(r, GET GET GET, 3 * strlen(GET));
-    assert_int_equal(atomic_load(&r->place.seat.stats.send_inline) - before, 1);
+    assert_int_equal(atomic_load(&r->place.ctx.stats.send_inline) - before, 1);
     assert_string_equal(rig_take(r), TEXT "\r\nhello" TEXT "\r\nhello" TEXT "\r\nhello" TEXT "\r\nhello");
     assert_int_equal(r->starts, 4);
     rig_close(r);
 }
 
 /* The extra lines fit beside the head, or are sent from their own block. */
-static void respond_fields(rig *r, ls_seat *seat, ls_exchange *x)
+static void respond_fields(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     static char value[4000];
     ls_slice slice = ls_slice_static("hello", 5);
     memset(value, 'v', sizeof value);
     for (int i = 0; i < 4; i++)
-        assert_int_equal(ls_exchange_header(seat, x, "X-Long", 6, value, r->body[0] ? sizeof value : 10, false),
-                         LS_OK);
-    assert_int_equal(ls_exchange_header(seat, x, "Content-Type", 12, "a/b", 3, false), LS_OK);
+        assert_int_equal(ls_exchange_header(ctx, x, "X-Long", 6, value, r->body[0] ? sizeof value : 10, false), LS_OK);
+    assert_int_equal(ls_exchange_header(ctx, x, "Content-Type", 12, "a/b", 3, false), LS_OK);
     x->type = "text/plain"; /* the one that was set is in force */
-    assert_int_equal(x->transport->respond(seat, x, &slice, 1), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 static void extra_fields(void **state)
@@ -160,15 +159,15 @@ static void extra_fields(void **state)
 /* Bytes that a handler keeps alive: small ones are copied, others leave from where they lie. */
 static char big[300000];
 
-static void respond_with_a_server(rig *r, ls_seat *seat, ls_exchange *x)
+static void respond_with_a_server(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice body = ls_slice_static("x", 1);
     x->type = "text/plain";
-    assert_int_equal(ls_exchange_header(seat, x, "X-Server", 8, "no", 2, false), LS_OK);
+    assert_int_equal(ls_exchange_header(ctx, x, "X-Server", 8, "no", 2, false), LS_OK);
     if (x->head.method == LS_HTTP_GET)
-        assert_int_equal(ls_exchange_header(seat, x, "server", 6, "mine", 4, false), LS_OK);
-    assert_int_equal(x->transport->respond(seat, x, &body, 1), LS_DONE);
-    rig_end(r, seat, x);
+        assert_int_equal(ls_exchange_header(ctx, x, "server", 6, "mine", 4, false), LS_OK);
+    assert_int_equal(x->transport->respond(ctx, x, &body, 1), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 static void a_server_field_of_the_site_replaces_ours(void **state)
@@ -183,18 +182,18 @@ static void a_server_field_of_the_site_replaces_ours(void **state)
           false);
 }
 
-static void respond_big(rig *r, ls_seat *seat, ls_exchange *x)
+static void respond_big(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static(big, r->body[0] ? sizeof big : LS_BLOCK_SMALL);
     if (!r->begun) {
         r->begun = true;
         x->type = "text/plain";
-        assert_int_equal(x->transport->respond(seat, x, &slice, 1), LS_DONE);
-        if (x->transport->drained(seat, x) == LS_PENDING) return; /* woken when all of it has left */
+        assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+        if (x->transport->drained(ctx, x) == LS_PENDING) return; /* woken when all of it has left */
         r->step = 1;
     }
     assert_int_equal(x->gone, 0);
-    rig_end(r, seat, x);
+    rig_end(r, ctx, x);
 }
 
 static void a_large_body_leaves_from_where_it_lies(void **state)
@@ -227,7 +226,7 @@ static void a_large_body_leaves_from_where_it_lies(void **state)
 /* ---- parts ---------------------------------------------------------------------------------------------------- */
 
 /* r->body is a list of orders, one letter each. */
-static void orders(rig *r, ls_seat *seat, ls_exchange *x)
+static void orders(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     const ls_http_transport *t = x->transport;
     while (r->body[r->step] != '\0') {
@@ -236,38 +235,38 @@ static void orders(rig *r, ls_seat *seat, ls_exchange *x)
         ls_block *block;
         int err = LS_DONE;
         switch (r->body[r->step++]) {
-        case 's': err = t->write(seat, x, two, 1); break;    /* a small part */
-        case 'm': err = t->write(seat, x, two, 2); break;    /* two slices in one call */
-        case '0': err = t->write(seat, x, NULL, 0); break;   /* an empty part ends nothing */
-        case 'l': err = t->write(seat, x, &slice, 1); break; /* a large one that is borrowed */
+        case 's': err = t->write(ctx, x, two, 1); break;    /* a small part */
+        case 'm': err = t->write(ctx, x, two, 2); break;    /* two slices in one call */
+        case '0': err = t->write(ctx, x, NULL, 0); break;   /* an empty part ends nothing */
+        case 'l': err = t->write(ctx, x, &slice, 1); break; /* a large one that is borrowed */
         case 'h':
             slice.len = 3000;
-            err = t->write(seat, x, &slice, 1);
+            err = t->write(ctx, x, &slice, 1);
             break;
         case 'b': /* a block of our own */
-            block = ls_block_get(seat->pool, LS_BLOCK_SMALL);
+            block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
             assert_non_null(block);
             memcpy(block->data, "block", 5);
             slice = ls_slice_of(block, 0, 5);
             ls_block_drop(block);
-            err = t->write(seat, x, &slice, 1);
+            err = t->write(ctx, x, &slice, 1);
             break;
-        case 'f': err = t->flush(seat, x); break;
-        case 'd': err = t->drained(seat, x); break;
+        case 'f': err = t->flush(ctx, x); break;
+        case 'd': err = t->drained(ctx, x); break;
         case 'w': return; /* wait for rig_resume */
         case '5': x->length = 5; break;
-        case 'e': rig_end(r, seat, x); return;
+        case 'e': rig_end(r, ctx, x); return;
         case '.':
-            err = t->finish(seat, x);
+            err = t->finish(ctx, x);
             if (err < 0) r->gone = err;
-            rig_end(r, seat, x);
+            rig_end(r, ctx, x);
             return;
         default: fail();
         }
         if (err == LS_PENDING) return;
         if (err < 0) {
             r->gone = err;
-            rig_end(r, seat, x);
+            rig_end(r, ctx, x);
             return;
         }
     }
@@ -398,19 +397,19 @@ static void many_parts_of_all_kinds_arrive_whole(void **state)
 
 static int blocks_written;
 
-static void write_for_ever(rig *r, ls_seat *seat, ls_exchange *x)
+static void write_for_ever(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     for (;;) {
-        ls_block *block = ls_block_get(seat->pool, LS_BLOCK_LARGE);
+        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_LARGE);
         assert_non_null(block);
         memset(block->data, 'x', block->cap);
         ls_slice slice = ls_slice_of(block, 0, block->cap);
         ls_block_drop(block);
-        const int err = x->transport->write(seat, x, &slice, 1); /* takes the slice, whatever it says */
+        const int err = x->transport->write(ctx, x, &slice, 1); /* takes the slice, whatever it says */
         if (err < 0) {
             assert_int_equal(err, x->gone);
             r->gone = err;
-            rig_end(r, seat, x);
+            rig_end(r, ctx, x);
             return;
         }
         blocks_written++;
@@ -458,8 +457,7 @@ static void a_client_that_does_not_read_is_cut_off(void **state)
     net_write(r->theirs, GET, strlen(GET));
     for (int i = 0; i < 500 && (r->starts == 0 || r->x != NULL); i++) {
         ls_packet packet;
-        if (ls_port_wait(r->place.port, &r->place.seat, &packet, 1, 10) > 0)
-            ls_packet_dispatch(&r->place.seat, &packet);
+        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
     }
     assert_null(r->x);
     assert_int_equal(r->gone, LS_ETIMEDOUT);

@@ -11,11 +11,11 @@
 #define CHUNKED "Transfer-Encoding: chunked\r\n\r\n"
 
 /* Read on to the end: LS_DONE, LS_PENDING, or an error. */
-static int read_all(rig *r, ls_seat *seat, ls_exchange *x)
+static int read_all(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
     int err;
-    while ((err = x->transport->read(seat, x, &part)) == LS_DONE && part.len > 0) {
+    while ((err = x->transport->read(ctx, x, &part)) == LS_DONE && part.len > 0) {
         assert_true(r->body_len + part.len <= sizeof r->body);
         memcpy(r->body + r->body_len, part.ptr, part.len);
         r->body_len += part.len;
@@ -25,31 +25,31 @@ static int read_all(rig *r, ls_seat *seat, ls_exchange *x)
 }
 
 /* Read all of it, then answer with it. What cannot be read is answered with the status that fits. */
-static void echo(rig *r, ls_seat *seat, ls_exchange *x)
+static void echo(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
-    const int err = read_all(r, seat, x);
+    const int err = read_all(r, ctx, x);
     if (err == LS_PENDING) return;
     r->gone = err;
     if (err == LS_DONE) {
         ls_slice whole = ls_slice_static(r->body, r->body_len);
         assert_true(x->body_done);
         assert_int_equal(x->body_bytes, r->body_len);
-        assert_int_equal(x->transport->read(seat, x, &part), LS_DONE); /* once more: still the end */
+        assert_int_equal(x->transport->read(ctx, x, &part), LS_DONE); /* once more: still the end */
         assert_int_equal(part.len, 0);
-        (void)x->transport->respond(seat, x, &whole, 1);
+        (void)x->transport->respond(ctx, x, &whole, 1);
     } else {
         x->status = err == LS_EMSGSIZE ? 413 : err == LS_ETIMEDOUT ? 408 : 400;
-        (void)x->transport->respond(seat, x, NULL, 0);
+        (void)x->transport->respond(ctx, x, NULL, 0);
     }
-    rig_end(r, seat, x);
+    rig_end(r, ctx, x);
 }
 
 /* Answer without a look at the body. */
-static void ignore(rig *r, ls_seat *seat, ls_exchange *x)
+static void ignore(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    (void)x->transport->respond(seat, x, NULL, 0);
-    rig_end(r, seat, x);
+    (void)x->transport->respond(ctx, x, NULL, 0);
+    rig_end(r, ctx, x);
 }
 
 static rig *connected(rig_run *run)
@@ -177,10 +177,10 @@ static void the_limit_is_exact(void **state)
         }
 }
 
-static void wider(rig *r, ls_seat *seat, ls_exchange *x)
+static void wider(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->body_bytes_max = UINT64_MAX;
-    echo(r, seat, x);
+    echo(r, ctx, x);
 }
 
 static void a_handler_may_change_the_limit(void **state)
@@ -236,16 +236,16 @@ static void continue_is_not_sent_when_nobody_wants_the_body(void **state)
 }
 
 /* All blocks are somebody else's while the body is wanted. */
-static void read_without_memory(rig *r, ls_seat *seat, ls_exchange *x)
+static void read_without_memory(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_block *taken[64];
     unsigned count = 0;
     ls_slice part;
-    while ((taken[count] = ls_block_get(seat->pool, LS_BLOCK_SMALL)) != NULL)
+    while ((taken[count] = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) != NULL)
         assert_true(++count < sizeof taken / sizeof taken[0]);
-    assert_int_equal(x->transport->read(seat, x, &part), LS_ENOMEM);
+    assert_int_equal(x->transport->read(ctx, x, &part), LS_ENOMEM);
     while (count > 0) ls_block_drop(taken[--count]);
-    ignore(r, seat, x);
+    ignore(r, ctx, x);
 }
 
 /* A client that has had its answer need not send the body: what comes next is not to be taken for it. */
@@ -260,17 +260,17 @@ static void continue_that_could_not_be_sent_ends_the_connection(void **state)
 }
 
 /* A part of the answer, then the body as another part. */
-static void write_then_read(rig *r, ls_seat *seat, ls_exchange *x)
+static void write_then_read(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part = ls_slice_static("first", 5);
     int err = LS_DONE;
-    if (x->answer == LS_ANSWER_NONE) err = x->transport->write(seat, x, &part, 1);
+    if (x->answer == LS_ANSWER_NONE) err = x->transport->write(ctx, x, &part, 1);
     assert_int_equal(err, LS_DONE);
-    while ((err = x->transport->read(seat, x, &part)) == LS_DONE && part.len > 0)
-        assert_int_equal(x->transport->write(seat, x, &part, 1), LS_DONE);
+    while ((err = x->transport->read(ctx, x, &part)) == LS_DONE && part.len > 0)
+        assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
     if (err == LS_PENDING) return;
-    (void)x->transport->finish(seat, x);
-    rig_end(r, seat, x);
+    (void)x->transport->finish(ctx, x);
+    rig_end(r, ctx, x);
 }
 
 /* It would lie inside the body of the answer. */
@@ -316,29 +316,29 @@ static void the_answer_does_not_wait_for_the_rest_of_the_body(void **state)
 
 enum { PARTS_QUEUED = 12, PART_BYTES = LS_BLOCK_LARGE };
 
-static void put_parts(ls_seat *seat, ls_exchange *x)
+static void put_parts(ls_thread_ctx *ctx, ls_exchange *x)
 {
     for (int i = 0; i < PARTS_QUEUED; i++) {
-        ls_block *block = ls_block_get(seat->pool, PART_BYTES);
+        ls_block *block = ls_block_get(ctx->pool, PART_BYTES);
         assert_non_null(block);
         memset(block->data, 'p', PART_BYTES);
         ls_slice part = ls_slice_of(block, 0, PART_BYTES);
         ls_block_drop(block);
-        assert_int_equal(x->transport->write(seat, x, &part, 1), LS_DONE);
+        assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
     }
 }
 
 /* The first request: more than the system takes, all of it queued, the body left. The second waits before it says anything. */
-static void parts_then_wait(rig *r, ls_seat *seat, ls_exchange *x)
+static void parts_then_wait(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (r->starts == 1) {
-        put_parts(seat, x);
-        assert_int_equal(x->transport->finish(seat, x), LS_DONE);
-        rig_end(r, seat, x);
+        put_parts(ctx, x);
+        assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+        rig_end(r, ctx, x);
     } else if (!r->begun) {
         r->begun = true;
     } else {
-        ignore(r, seat, x);
+        ignore(r, ctx, x);
     }
 }
 
@@ -360,9 +360,9 @@ static void what_is_sent_while_the_next_handler_waits_is_pinned_to_it(void **sta
     for (size_t before = SIZE_MAX; before != r->text_len;) {
         before = r->text_len;
         rig_read(r);
-        while (ls_port_wait(r->place.port, &r->place.seat, &packet, 1, 0) > 0) {
+        while (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 0) > 0) {
             assert_ptr_equal(packet.op->actor, &r->actor);
-            ls_packet_dispatch(&r->place.seat, &packet);
+            ls_packet_dispatch(&r->place.ctx, &packet);
             sends++;
         }
     }
@@ -404,12 +404,12 @@ static void a_long_body_that_nobody_reads_ends_the_connection(void **state)
 }
 
 /* Takes what comes first, and leaves the rest. */
-static void read_once(rig *r, ls_seat *seat, ls_exchange *x)
+static void read_once(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
-    if (x->transport->read(seat, x, &part) == LS_PENDING) return;
+    if (x->transport->read(ctx, x, &part) == LS_PENDING) return;
     ls_slice_drop(&part);
-    ignore(r, seat, x);
+    ignore(r, ctx, x);
 }
 
 static void only_what_was_left_counts_as_unread(void **state)
@@ -451,17 +451,17 @@ static void a_body_that_is_too_slow(void **state)
 }
 
 /* More than the system takes, then the body. */
-static void parts_then_read(rig *r, ls_seat *seat, ls_exchange *x)
+static void parts_then_read(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (!r->begun) {
         r->begun = true;
-        put_parts(seat, x);
-        assert_int_equal(x->transport->flush(seat, x), LS_DONE);
+        put_parts(ctx, x);
+        assert_int_equal(x->transport->flush(ctx, x), LS_DONE);
     }
-    r->gone = read_all(r, seat, x);
+    r->gone = read_all(r, ctx, x);
     if (r->gone == LS_PENDING) return;
-    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 static uint64_t deadline_from_now_ms(const rig *r)
@@ -531,22 +531,22 @@ static void a_client_that_ends_too_early(void **state)
 
 /* ---- parts out while parts come in ---------------------------------------------------------------------------------------- */
 
-static void mirror(rig *r, ls_seat *seat, ls_exchange *x)
+static void mirror(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
     int err;
     for (;;) {
         if (r->step == 0) {
-            if ((err = x->transport->read(seat, x, &part)) == LS_PENDING) return;
+            if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
             assert_int_equal(err, LS_DONE);
             if (part.len == 0) break;
             r->step = 1;
-            if (x->transport->write(seat, x, &part, 1) == LS_PENDING) return;
+            if (x->transport->write(ctx, x, &part, 1) == LS_PENDING) return;
         }
         r->step = 0;
     }
-    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 static void a_body_is_sent_back_while_it_comes(void **state)

@@ -11,17 +11,17 @@
 #define HI       OK "Content-Length: 2\r\n\r\nhi"
 #define HI_CLOSE OK "Content-Length: 2\r\nConnection: close\r\n\r\nhi"
 
-static void hi(rig *r, ls_seat *seat, ls_exchange *x)
+static void hi(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("hi", 2);
-    (void)x->transport->respond(seat, x, &slice, 1);
-    rig_end(r, seat, x);
+    (void)x->transport->respond(ctx, x, &slice, 1);
+    rig_end(r, ctx, x);
 }
 
 /* The answer comes with the next rig_resume. */
-static void later(rig *r, ls_seat *seat, ls_exchange *x)
+static void later(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    if (r->begun) hi(r, seat, x);
+    if (r->begun) hi(r, ctx, x);
     r->begun = true;
 }
 
@@ -69,7 +69,7 @@ static void requests_one_after_the_other(void **state)
 
 static uint64_t last_id;
 
-static void look(rig *r, ls_seat *seat, ls_exchange *x)
+static void look(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     assert_true(x->id != last_id);
     last_id = x->id;
@@ -81,7 +81,7 @@ static void look(rig *r, ls_seat *seat, ls_exchange *x)
     assert_memory_equal(x->bytes + x->head.path.at, "/abc", 4);
     assert_true(x->head.has_query);
     assert_memory_equal(x->bytes + x->head.query.at, "d=e", 3);
-    hi(r, seat, x);
+    hi(r, ctx, x);
 }
 
 static void what_a_handler_is_told(void **state)
@@ -294,8 +294,7 @@ static void a_handler_that_waits_has_no_deadline(void **state)
     const uint64_t until = ls_clock_ns() + 30 * UINT64_C(1000000);
     while (ls_clock_ns() < until) {
         ls_packet packet;
-        if (ls_port_wait(r->place.port, &r->place.seat, &packet, 1, 5) > 0)
-            ls_packet_dispatch(&r->place.seat, &packet);
+        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 5) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
     }
     assert_non_null(r->x);
     assert_int_equal(r->x->gone, 0);
@@ -371,14 +370,14 @@ static void a_drain_lets_requests_end(void **state)
     rig_close(r);
 }
 
-static void reader(rig *r, ls_seat *seat, ls_exchange *x)
+static void reader(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
-    const int err = x->transport->read(seat, x, &part);
+    const int err = x->transport->read(ctx, x, &part);
     if (err == LS_PENDING) return;
     assert_true(err < 0);
     r->gone = err;
-    rig_end(r, seat, x);
+    rig_end(r, ctx, x);
 }
 
 static void an_abort_ends_what_waits(void **state)
@@ -404,25 +403,25 @@ static void an_abort_ends_what_waits(void **state)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------------ */
 
-static void echo_in_parts(rig *r, ls_seat *seat, ls_exchange *x)
+static void echo_in_parts(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part, text = ls_slice_static("and then ", 9);
     int err = LS_DONE;
     while (x->gone == 0) {
         if (r->step == 0) {
-            if ((err = x->transport->read(seat, x, &part)) == LS_PENDING) return;
+            if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0 || part.len == 0) break;
             r->step = 1;
-            if ((err = x->transport->write(seat, x, &part, 1)) == LS_PENDING) return;
+            if ((err = x->transport->write(ctx, x, &part, 1)) == LS_PENDING) return;
             if (err < 0) break;
         }
         r->step = 0;
-        if ((err = x->transport->write(seat, x, &text, 1)) == LS_PENDING) return;
+        if ((err = x->transport->write(ctx, x, &text, 1)) == LS_PENDING) return;
         if (err < 0) break;
     }
     r->gone = x->gone != 0 ? x->gone : err;
-    if (r->gone >= 0) r->gone = x->transport->finish(seat, x);
-    rig_end(r, seat, x);
+    if (r->gone >= 0) r->gone = x->transport->finish(ctx, x);
+    rig_end(r, ctx, x);
 }
 
 static void quiet_sink(void *user, enum ls_log_level level, const char *line, size_t len)
@@ -487,7 +486,7 @@ static void a_full_port_costs_one_connection(void **state)
     for (int i = 0; i < 2; i++) {
         net_pair(&ours[i], &theirs[i]);
         atomic_fetch_add(&r->gate.count, 1);
-        ls_http1_accepted(&r->place.seat, r->http, ours[i], &from);
+        ls_http1_accepted(&r->place.ctx, r->http, ours[i], &from);
     }
     assert_int_equal(read(theirs[1], &byte, 1), 0);
     close(theirs[1]);

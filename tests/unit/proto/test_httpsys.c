@@ -3,30 +3,30 @@
 
 /* ---- handlers ------------------------------------------------------------------------------------------------------ */
 
-static void hello(rig *r, ls_seat *seat, ls_exchange *x)
+static void hello(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("hello", 5);
     x->type = "text/plain";
-    assert_int_equal(x->transport->respond(seat, x, &slice, 1), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
-static void nothing(rig *r, ls_seat *seat, ls_exchange *x)
+static void nothing(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    rig_end(r, seat, x);
+    rig_end(r, ctx, x);
 }
 
-static void waits(rig *r, ls_seat *seat, ls_exchange *x)
+static void waits(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    if (r->step++ > 0) hello(r, seat, x);
+    if (r->step++ > 0) hello(r, ctx, x);
 }
 
 /* Read all of the body, then answer with it. */
-static void echo(rig *r, ls_seat *seat, ls_exchange *x)
+static void echo(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
     int err;
-    while ((err = x->transport->read(seat, x, &part)) == LS_DONE && part.len > 0) {
+    while ((err = x->transport->read(ctx, x, &part)) == LS_DONE && part.len > 0) {
         memcpy(r->body + r->body_len, part.ptr, part.len);
         r->body_len += part.len;
         ls_slice_drop(&part);
@@ -34,8 +34,8 @@ static void echo(rig *r, ls_seat *seat, ls_exchange *x)
     if (err == LS_PENDING) return;
     r->told = err;
     ls_slice slice = ls_slice_static(r->body, r->body_len);
-    if (err == LS_DONE) (void)x->transport->respond(seat, x, &slice, 1);
-    rig_end(r, seat, x);
+    if (err == LS_DONE) (void)x->transport->respond(ctx, x, &slice, 1);
+    rig_end(r, ctx, x);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------- */
@@ -160,7 +160,7 @@ static void the_receive_does_not_wait_for_the_send(void **state)
     rig_close(r);
 }
 
-static void fields(rig *r, ls_seat *seat, ls_exchange *x)
+static void fields(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     static const char *const lines[][2] = {{"Set-Cookie", "a=1"}, {"set-cookie", "b=2"}, {"Location", "/x"},
                                            {"X-One", "1"},        {"X-Two", ""},         {"X-3", "3"},
@@ -168,11 +168,11 @@ static void fields(rig *r, ls_seat *seat, ls_exchange *x)
     x->status = 302;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         assert_int_equal(
-            ls_exchange_header(seat, x, lines[i][0], strlen(lines[i][0]), lines[i][1], strlen(lines[i][1]), false),
+            ls_exchange_header(ctx, x, lines[i][0], strlen(lines[i][0]), lines[i][1], strlen(lines[i][1]), false),
             LS_OK);
-    assert_int_equal(ls_exchange_header(seat, x, "Connection", 10, "close", 5, false), LS_OK);
-    assert_int_equal(x->transport->respond(seat, x, NULL, 0), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(ls_exchange_header(ctx, x, "Connection", 10, "close", 5, false), LS_OK);
+    assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 static void fields_go_where_the_system_knows_them(void **state)
@@ -186,13 +186,13 @@ static void fields_go_where_the_system_knows_them(void **state)
     rig_close(r);
 }
 
-static void no_content(rig *r, ls_seat *seat, ls_exchange *x)
+static void no_content(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("never", 5);
     x->status = 204;
     x->type = "text/plain";
-    assert_int_equal(x->transport->respond(seat, x, &slice, 1), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 static void what_has_no_body_gets_none(void **state)
@@ -208,24 +208,24 @@ static void what_has_no_body_gets_none(void **state)
 }
 
 /* Pool memory, and borrowed bytes from LS_HTTPSYS_COPY_BYTES on, go out from where they lie. */
-static void lies(rig *r, ls_seat *seat, ls_exchange *x)
+static void lies(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (r->step++ == 0) {
         ls_slice slices[2] = {ls_slice_of(r->block, 0, 512), ls_slice_static(r->body, LS_HTTPSYS_COPY_BYTES)};
-        assert_int_equal(x->transport->respond(seat, x, slices, 2), LS_DONE);
-        assert_int_equal(x->transport->drained(seat, x), LS_PENDING);
+        assert_int_equal(x->transport->respond(ctx, x, slices, 2), LS_DONE);
+        assert_int_equal(x->transport->drained(ctx, x), LS_PENDING);
         return;
     }
-    r->told = x->transport->drained(seat, x);
+    r->told = x->transport->drained(ctx, x);
     memset(r->body, 'z', sizeof r->body); /* they may go now */
-    rig_end(r, seat, x);
+    rig_end(r, ctx, x);
 }
 
 static void nothing_is_copied(void **state)
 {
     (void)state;
     rig *r = rig_open(lies, 1);
-    assert_non_null(r->block = ls_block_get(r->seat.pool, LS_BLOCK_SMALL));
+    assert_non_null(r->block = ls_block_get(r->ctx.pool, LS_BLOCK_SMALL));
     memset(r->block->data, 'b', 512);
     memset(r->body, 'a', sizeof r->body);
     fake.sends_pend = true;
@@ -242,12 +242,12 @@ static void nothing_is_copied(void **state)
     rig_close(r);
 }
 
-static void many(rig *r, ls_seat *seat, ls_exchange *x)
+static void many(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slices[20];
     for (int i = 0; i < 20; i++) slices[i] = ls_slice_of(r->block, (size_t)i, 1);
-    assert_int_equal(x->transport->respond(seat, x, slices, 20), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->respond(ctx, x, slices, 20), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 static void many_slices_go_in_several_calls(void **state)
@@ -255,7 +255,7 @@ static void many_slices_go_in_several_calls(void **state)
     (void)state;
     for (int pend = 0; pend < 2; pend++) {
         rig *r = rig_open(many, 1);
-        assert_non_null(r->block = ls_block_get(r->seat.pool, LS_BLOCK_SMALL));
+        assert_non_null(r->block = ls_block_get(r->ctx.pool, LS_BLOCK_SMALL));
         memcpy(r->block->data, "abcdefghijklmnopqrst", 20);
         fake.sends_pend = pend == 1;
         rig_arrives(r, (fake_request){.id = 1});
@@ -273,17 +273,17 @@ static void many_slices_go_in_several_calls(void **state)
 
 /* ---- answers in parts ------------------------------------------------------------------------------------------------- */
 
-static void parts(rig *r, ls_seat *seat, ls_exchange *x)
+static void parts(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice one[2] = {ls_slice_static("ab", 2), ls_slice_static("c", 1)},
              two = ls_slice_static("0123456789abcdef", 16);
     if (r->step++ == 0) {
-        assert_int_equal(x->transport->write(seat, x, one, 2), LS_DONE);
+        assert_int_equal(x->transport->write(ctx, x, one, 2), LS_DONE);
         return; /* what was written leaves now */
     }
-    assert_int_equal(x->transport->write(seat, x, &two, 1), LS_DONE);
-    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->write(ctx, x, &two, 1), LS_DONE);
+    assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 static void parts_go_in_chunks(void **state)
@@ -299,14 +299,14 @@ static void parts_go_in_chunks(void **state)
     rig_close(r);
 }
 
-static void head_first(rig *r, ls_seat *seat, ls_exchange *x)
+static void head_first(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (r->step++ == 0) {
-        assert_int_equal(x->transport->write(seat, x, NULL, 0), LS_DONE);
+        assert_int_equal(x->transport->write(ctx, x, NULL, 0), LS_DONE);
         return;
     }
-    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 static void a_head_goes_before_there_are_parts(void **state)
@@ -347,10 +347,10 @@ static void for_http_2_the_system_frames_them(void **state)
     rig_close(r);
 }
 
-static void announced(rig *r, ls_seat *seat, ls_exchange *x)
+static void announced(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->length = 19;
-    parts(r, seat, x);
+    parts(r, ctx, x);
 }
 
 static void an_announced_length_needs_no_chunks(void **state)
@@ -377,16 +377,16 @@ static ls_fd ten_bytes(void)
     return (ls_fd)file;
 }
 
-static void file(rig *r, ls_seat *seat, ls_exchange *x)
+static void file(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (r->step++ == 0) {
         x->length = 10;
-        assert_int_equal(x->transport->write(seat, x, NULL, 0), LS_DONE);
-        r->told = x->transport->write_file(seat, x, r->file);
+        assert_int_equal(x->transport->write(ctx, x, NULL, 0), LS_DONE);
+        r->told = x->transport->write_file(ctx, x, r->file);
         if (r->told == LS_PENDING) return;
     }
-    if (r->told >= 0) assert_int_equal(x->transport->finish(seat, x), x->gone);
-    rig_end(r, seat, x);
+    if (r->told >= 0) assert_int_equal(x->transport->finish(ctx, x), x->gone);
+    rig_end(r, ctx, x);
 }
 
 static void a_file_is_left_to_the_system(void **state)
@@ -424,18 +424,18 @@ static void a_file_is_left_to_the_system(void **state)
 }
 
 /* A read that is pending wakes whoever waits, and thus who sends a file: to that one, all that is queued is small. */
-static void file_beside_a_body(rig *r, ls_seat *seat, ls_exchange *x)
+static void file_beside_a_body(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
     if (r->step == 0) {
-        assert_int_equal(x->transport->read(seat, x, &part), LS_PENDING);
-        file(r, seat, x);
+        assert_int_equal(x->transport->read(ctx, x, &part), LS_PENDING);
+        file(r, ctx, x);
         return;
     }
-    assert_int_equal(x->transport->flush(seat, x), LS_DONE);
-    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
+    assert_int_equal(x->transport->flush(ctx, x), LS_DONE);
+    assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
     CloseHandle((HANDLE)r->file);
-    rig_end(r, seat, x);
+    rig_end(r, ctx, x);
 }
 
 static void a_file_is_sent_whoever_closes_it(void **state)
@@ -491,7 +491,7 @@ static void files_are_read_where_the_system_takes_none(void **state)
     rig *r = rig_make(file);
     r->api.SendResponseEntityBody = NULL;
     assert_int_equal(rig_open_urls(r, "http://+:80/\0", 1, 8, message), LS_OK);
-    ls_httpsys_start(&r->seat, r->http);
+    ls_httpsys_start(&r->ctx, r->http);
     r->file = ten_bytes();
     rig_arrives(r, (fake_request){.id = 1});
     assert_int_equal(r->told, LS_ENOTSUP);
@@ -499,13 +499,13 @@ static void files_are_read_where_the_system_takes_none(void **state)
     rig_close(r);
 }
 
-static void too_short(rig *r, ls_seat *seat, ls_exchange *x)
+static void too_short(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("abc", 3);
     x->length = 4;
-    assert_int_equal(x->transport->write(seat, x, &slice, 1), LS_DONE);
-    assert_int_equal(x->transport->finish(seat, x), LS_EMSGSIZE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->write(ctx, x, &slice, 1), LS_DONE);
+    assert_int_equal(x->transport->finish(ctx, x), LS_EMSGSIZE);
+    rig_end(r, ctx, x);
 }
 
 static void an_answer_that_is_not_whole_is_cut_off(void **state)
@@ -518,17 +518,17 @@ static void an_answer_that_is_not_whole_is_cut_off(void **state)
 }
 
 /* Write until it has to wait, three times. */
-static void floods(rig *r, ls_seat *seat, ls_exchange *x)
+static void floods(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     int err = LS_DONE;
     while (err == LS_DONE && r->told++ < 100) {
         ls_slice slice = ls_slice_static(r->body, 8192);
-        err = x->transport->write(seat, x, &slice, 1);
+        err = x->transport->write(ctx, x, &slice, 1);
     }
     if (err == LS_PENDING && r->step++ < 2) return;
     assert_int_equal(err, LS_PENDING);
-    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+    rig_end(r, ctx, x);
 }
 
 static void who_writes_waits_for_a_slow_client(void **state)
@@ -559,7 +559,7 @@ static void as_a_whole_where_there_are_no_parts(void **state)
     rig *r = rig_make(parts);
     r->api.SendResponseEntityBody = NULL;
     assert_int_equal(rig_open_urls(r, "http://+:80/\0", 1, 8, message), LS_OK);
-    ls_httpsys_start(&r->seat, r->http);
+    ls_httpsys_start(&r->ctx, r->http);
     fake.calls[0] = '\0';
     rig_arrives(r, (fake_request){.id = 1});
     fake_calls("receive:0,small ");
@@ -567,7 +567,7 @@ static void as_a_whole_where_there_are_no_parts(void **state)
     fake_calls("send:1,end ");
     fake_wire("200 OK;Content-Length: 19;Server: luaserve;;abc0123456789abcdef");
     r->run = many;
-    assert_non_null(r->block = ls_block_get(r->seat.pool, LS_BLOCK_SMALL));
+    assert_non_null(r->block = ls_block_get(r->ctx.pool, LS_BLOCK_SMALL));
     memset(r->block->data, 'x', 20);
     rig_arrives(r, (fake_request){.id = 2});
     fake_calls("send:2,end receive:0,small ");
@@ -595,7 +595,7 @@ static void where_nothing_can_be_cancelled_it_is_a_500(void **state)
     rig *r = rig_make(nothing);
     r->api.CancelHttpRequest = NULL;
     assert_int_equal(rig_open_urls(r, "http://+:80/\0", 1, 8, message), LS_OK);
-    ls_httpsys_start(&r->seat, r->http);
+    ls_httpsys_start(&r->ctx, r->http);
     fake.calls[0] = '\0';
     rig_arrives(r, (fake_request){.id = 3});
     fake_calls("send:3,close receive:0,small ");
@@ -619,7 +619,7 @@ static void a_send_that_fails_later_is_told(void **state)
     enum { DISCONNECTED = (int)0xC000020D }; /* STATUS_CONNECTION_RESET */
     (void)state;
     rig *r = rig_open(lies, 1);
-    assert_non_null(r->block = ls_block_get(r->seat.pool, LS_BLOCK_SMALL));
+    assert_non_null(r->block = ls_block_get(r->ctx.pool, LS_BLOCK_SMALL));
     memset(r->block->data, 'b', 512);
     fake.sends_pend = true;
     rig_arrives(r, (fake_request){.id = 1});
@@ -686,7 +686,7 @@ static void a_body_that_is_too_large(void **state)
     char message[512];
     r->config.body_bytes_max = 5;
     assert_int_equal(rig_open_urls(r, "http://+:80/\0", 1, 8, message), LS_OK);
-    ls_httpsys_start(&r->seat, r->http);
+    ls_httpsys_start(&r->ctx, r->http);
     fake.calls[0] = '\0';
     rig_arrives(r, (fake_request){.id = 1, .verb = HttpVerbPOST, .length = "6", .has_body = true});
     assert_int_equal(r->told, LS_EMSGSIZE);
@@ -699,14 +699,14 @@ static void a_body_that_is_too_large(void **state)
 }
 
 /* Somebody waits for the body when the answer is complete: that receive ends first. */
-static void answers_without_the_body(rig *r, ls_seat *seat, ls_exchange *x)
+static void answers_without_the_body(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
     if (r->step++ == 0) {
-        assert_int_equal(x->transport->read(seat, x, &part), LS_PENDING);
+        assert_int_equal(x->transport->read(ctx, x, &part), LS_PENDING);
         return;
     }
-    if (r->step == 2) hello(r, seat, x);
+    if (r->step == 2) hello(r, ctx, x);
 }
 
 static void a_body_that_nobody_waits_for_any_more(void **state)
@@ -763,7 +763,7 @@ static void limits_of_the_head_hold(void **state)
     rig *r = rig_make(hello);
     r->config.head.target_bytes_max = 16;
     assert_int_equal(rig_open_urls(r, "http://+:80/\0", 1, 8, message), LS_OK);
-    ls_httpsys_start(&r->seat, r->http);
+    ls_httpsys_start(&r->ctx, r->http);
     rig_arrives(r, (fake_request){.id = 1, .target = "/456789012345678"});
     rig_arrives(r, (fake_request){.id = 2, .target = "/456789012345678x"});
     assert_int_equal(r->starts, 1);
@@ -782,8 +782,8 @@ static void a_refused_receive_is_tried_again(void **state)
     rig_arrives(r, (fake_request){.id = 1});
     assert_int_equal(fake_count('r'), 0);
     ls_packet packet;
-    assert_int_equal(ls_port_wait(r->port, &r->seat, &packet, 1, 5000), 1); /* the timer's */
-    ls_packet_dispatch(&r->seat, &packet);
+    assert_int_equal(ls_port_wait(r->port, &r->ctx, &packet, 1, 5000), 1); /* the timer's */
+    ls_packet_dispatch(&r->ctx, &packet);
     assert_int_equal(fake_count('r'), 1);
     rig_close(r);
 }
@@ -798,14 +798,14 @@ static void receives_that_complete_at_once(void **state)
     fake.receives_inline = MANY;
     fake_arrives((fake_request){.id = 1});
     for (int packets = 1, starts = 0; packets <= 3; packets++) {
-        assert_int_equal(ls_port_wait(r->port, &r->seat, &packet, 1, 0), 1);
-        ls_packet_dispatch(&r->seat, &packet);
+        assert_int_equal(ls_port_wait(r->port, &r->ctx, &packet, 1, 0), 1);
+        ls_packet_dispatch(&r->ctx, &packet);
         assert_in_range(r->starts - starts, 1, RUN_MAX + 1);
         starts = r->starts;
     }
     assert_int_equal(r->starts, MANY + 1);
     assert_int_equal(fake_count('r'), 1);
-    assert_int_equal(r->seat.stats.recv_inline, MANY);
+    assert_int_equal(r->ctx.stats.recv_inline, MANY);
     rig_close(r);
 }
 
@@ -826,7 +826,7 @@ static void past_the_limit_no_receive_is_posted(void **state)
     char message[512];
     rig *r = rig_make(waits);
     assert_int_equal(rig_open_urls(r, "http://+:80/\0", 1, 1, message), LS_OK);
-    ls_httpsys_start(&r->seat, r->http);
+    ls_httpsys_start(&r->ctx, r->http);
     fake.calls[0] = '\0';
     rig_arrives(r, (fake_request){.id = 1});
     fake_calls("");
@@ -889,10 +889,10 @@ static void every_memory_that_is_missing(void **state)
     rig *r = rig_open(hello, 1);
     ls_block *held[512];
     unsigned count = 0;
-    while (count < 512 && (held[count] = ls_block_get(r->seat.pool, LS_BLOCK_LARGE)) != NULL) count++;
+    while (count < 512 && (held[count] = ls_block_get(r->ctx.pool, LS_BLOCK_LARGE)) != NULL) count++;
     ls_block *small[64];
     unsigned smalls = 0;
-    while (smalls < 64 && (small[smalls] = ls_block_get(r->seat.pool, LS_BLOCK_SMALL)) != NULL) smalls++;
+    while (smalls < 64 && (small[smalls] = ls_block_get(r->ctx.pool, LS_BLOCK_SMALL)) != NULL) smalls++;
     rig_arrives(r, (fake_request){.id = 1}); /* no memory for an exchange; the buffer that it had is there again */
     fake_calls("cancel:1 receive:0,small ");
     while (smalls > 0) ls_block_drop(small[--smalls]);

@@ -16,12 +16,12 @@ typedef struct script { /* an op that notes when it ran, and may do something in
 
 static int runs;
 
-static void script_run(ls_seat *seat, ls_op *op)
+static void script_run(ls_thread_ctx *ctx, ls_op *op)
 {
     script *s = LS_CONTAINER(op, script, op);
     s->ran_as = ++runs;
-    s->was_inside = seat->inside;
-    if (s->then != NULL) ls_actor_post(s->then_to, seat, &s->then->op);
+    s->was_inside = ctx->inside;
+    if (s->then != NULL) ls_actor_post(s->then_to, ctx, &s->then->op);
 }
 
 static void scripts_init(script *scripts, int count)
@@ -40,10 +40,10 @@ static void a_free_actor_runs_the_op_at_once(void **state)
     net_open(&place);
     ls_actor_init(&actor);
     scripts_init(&s, 1);
-    ls_actor_post(&actor, &place.seat, &s.op);
+    ls_actor_post(&actor, &place.ctx, &s.op);
     assert_int_equal(s.ran_as, 1);
     assert_ptr_equal(s.was_inside, &actor);
-    assert_null(place.seat.inside);
+    assert_null(place.ctx.inside);
     net_close(&place);
 }
 
@@ -56,12 +56,12 @@ static void what_is_posted_from_inside_runs_before_the_actor_is_left(void **stat
     net_open(&place);
     ls_actor_init(&actor);
     scripts_init(s, 2);
-    assert_true(ls_actor_try_enter(&actor, &place.seat));
-    assert_false(ls_actor_try_enter(&actor, &place.seat));
-    ls_actor_post(&actor, &place.seat, &s[0].op);
-    ls_actor_post(&actor, &place.seat, &s[1].op);
+    assert_true(ls_actor_try_enter(&actor, &place.ctx));
+    assert_false(ls_actor_try_enter(&actor, &place.ctx));
+    ls_actor_post(&actor, &place.ctx, &s[0].op);
+    ls_actor_post(&actor, &place.ctx, &s[1].op);
     assert_int_equal(runs, 0);
-    ls_actor_leave(&actor, &place.seat);
+    ls_actor_leave(&actor, &place.ctx);
     assert_int_equal(s[0].ran_as, 1);
     assert_int_equal(s[1].ran_as, 2);
     net_close(&place);
@@ -77,19 +77,19 @@ static void a_thread_inside_one_actor_leaves_one_note_for_another(void **state)
     ls_actor_init(&here);
     ls_actor_init(&there);
     scripts_init(s, 2);
-    assert_true(ls_actor_try_enter(&here, &place.seat));
-    assert_false(ls_actor_try_enter(&there, &place.seat));
-    ls_actor_post(&there, &place.seat, &s[0].op);
-    ls_actor_post(&there, &place.seat, &s[1].op);
-    ls_actor_leave(&here, &place.seat);
+    assert_true(ls_actor_try_enter(&here, &place.ctx));
+    assert_false(ls_actor_try_enter(&there, &place.ctx));
+    ls_actor_post(&there, &place.ctx, &s[0].op);
+    ls_actor_post(&there, &place.ctx, &s[1].op);
+    ls_actor_leave(&here, &place.ctx);
     assert_int_equal(runs, 0);
     ls_packet packet = net_next(&place);
     net_quiet(&place, 0); /* one note for both */
-    ls_packet_dispatch(&place.seat, &packet);
+    ls_packet_dispatch(&place.ctx, &packet);
     assert_int_equal(s[0].ran_as, 1);
     assert_int_equal(s[1].ran_as, 2);
     assert_ptr_equal(s[0].was_inside, &there);
-    ls_actor_post(&there, &place.seat, &s[0].op); /* the note is spent, and the actor free again */
+    ls_actor_post(&there, &place.ctx, &s[0].op); /* the note is spent, and the actor free again */
     assert_int_equal(s[0].ran_as, 3);
     net_close(&place);
 }
@@ -104,9 +104,9 @@ static void packets_go_to_their_actor_or_run_freely(void **state)
     ls_actor_init(&actor);
     scripts_init(s, 2);
     s[1].op.actor = &actor;
-    ls_packet_dispatch(&place.seat, &(ls_packet){.op = &s[0].op});
+    ls_packet_dispatch(&place.ctx, &(ls_packet){.op = &s[0].op});
     assert_null(s[0].was_inside);
-    ls_packet_dispatch(&place.seat, &(ls_packet){.op = &s[1].op});
+    ls_packet_dispatch(&place.ctx, &(ls_packet){.op = &s[1].op});
     assert_ptr_equal(s[1].was_inside, &actor);
     net_close(&place);
 }
@@ -120,18 +120,18 @@ static void a_long_inbox_is_drained_in_runs_and_in_order(void **state)
     net_open(&place);
     ls_actor_init(&actor);
     scripts_init(s, OPS);
-    assert_true(ls_actor_try_enter(&actor, &place.seat));
-    for (int i = 0; i < OPS - 1; i++) ls_actor_post(&actor, &place.seat, &s[i].op);
-    ls_actor_leave(&actor, &place.seat);
+    assert_true(ls_actor_try_enter(&actor, &place.ctx));
+    for (int i = 0; i < OPS - 1; i++) ls_actor_post(&actor, &place.ctx, &s[i].op);
+    ls_actor_leave(&actor, &place.ctx);
     assert_int_equal(runs, LS_ACTOR_RUN_MAX);
-    ls_actor_post(&actor, &place.seat, &s[OPS - 1].op); /* free to enter, but behind all that waits */
+    ls_actor_post(&actor, &place.ctx, &s[OPS - 1].op); /* free to enter, but behind all that waits */
     while (runs < OPS) {
         ls_packet packet = net_next(&place);
-        ls_packet_dispatch(&place.seat, &packet);
+        ls_packet_dispatch(&place.ctx, &packet);
     }
     for (int i = 0; i < OPS; i++) assert_int_equal(s[i].ran_as, i + 1);
     ls_packet packet;
-    while (ls_port_wait(place.port, &place.seat, &packet, 1, 0) == 1) ls_packet_dispatch(&place.seat, &packet);
+    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 0) == 1) ls_packet_dispatch(&place.ctx, &packet);
     assert_int_equal(runs, OPS);
     net_close(&place);
 }
@@ -144,17 +144,17 @@ typedef struct ball {
     ls_actor *to;
 } ball;
 
-static void ball_hit(ls_seat *seat, ls_op *op)
+static void ball_hit(ls_thread_ctx *ctx, ls_op *op)
 {
     char here;
     ball *b = LS_CONTAINER(op, ball, op);
-    ls_actor *from = seat->inside;
+    ls_actor *from = ctx->inside;
     if (stack_low == NULL || &here < stack_low) stack_low = &here;
     if (&here > stack_high) stack_high = &here;
     if (rally_left-- == 0) return;
     ls_actor *to = b->to;
     b->to = from;
-    ls_actor_post(to, seat, op);
+    ls_actor_post(to, ctx, op);
 }
 
 static void two_actors_that_post_to_each_other_do_not_recurse(void **state)
@@ -169,10 +169,10 @@ static void two_actors_that_post_to_each_other_do_not_recurse(void **state)
         ball one = {.op = {.done = ball_hit}, .to = same ? &a : &b};
         stack_low = stack_high = NULL;
         rally_left = 100000;
-        ls_actor_post(&a, &place.seat, &one.op);
+        ls_actor_post(&a, &place.ctx, &one.op);
         while (rally_left >= 0) {
             ls_packet packet = net_next(&place);
-            ls_packet_dispatch(&place.seat, &packet);
+            ls_packet_dispatch(&place.ctx, &packet);
         }
         assert_true(stack_high - stack_low < 4096);
         net_close(&place);
@@ -197,10 +197,10 @@ static struct crowd {
     crowd_op ops[POSTERS][POSTS];
 } crowd;
 
-static void crowd_run(ls_seat *seat, ls_op *op)
+static void crowd_run(ls_thread_ctx *ctx, ls_op *op)
 {
     crowd_op *o = LS_CONTAINER(op, crowd_op, op);
-    if (seat->inside != &crowd.actors[o->to]) abort();
+    if (ctx->inside != &crowd.actors[o->to]) abort();
     crowd.count[o->to]++;
     if (o->hops == 0) {
         if (crowd.last[o->to][o->poster] >= o->number) atomic_fetch_add(&crowd.out_of_order, 1);
@@ -208,7 +208,7 @@ static void crowd_run(ls_seat *seat, ls_op *op)
     }
     if (o->hops++ < o->number % 3) { /* on to another actor: from inside, by a note */
         o->to = (o->to + 1) % ACTORS;
-        ls_actor_post(&crowd.actors[o->to], seat, op);
+        ls_actor_post(&crowd.actors[o->to], ctx, op);
         return;
     }
     atomic_fetch_sub(&crowd.left, 1);
@@ -217,20 +217,20 @@ static void crowd_run(ls_seat *seat, ls_op *op)
 static void crowd_main(void *arg)
 {
     const int me = (int)(intptr_t)arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packets[LS_WAIT_PACKETS_MAX];
-    net_seat_open(crowd.place, &seat, (unsigned)me);
+    net_ctx_open(crowd.place, &ctx, (unsigned)me);
     for (int i = 0; i < POSTS || atomic_load(&crowd.left) > 0; i++) {
         if (i < POSTS) {
             crowd_op *o = &crowd.ops[me][i];
             *o = (crowd_op){.op = {.done = crowd_run}, .poster = me, .number = i, .to = i % ACTORS};
-            ls_actor_post(&crowd.actors[o->to], &seat, &o->op);
+            ls_actor_post(&crowd.actors[o->to], &ctx, &o->op);
             if (i % 16 != 0) continue;
         }
-        const int n = ls_port_wait(crowd.place->port, &seat, packets, LS_WAIT_PACKETS_MAX, i < POSTS ? 0 : 2);
-        for (int k = 0; k < n; k++) ls_packet_dispatch(&seat, &packets[k]);
+        const int n = ls_port_wait(crowd.place->port, &ctx, packets, LS_WAIT_PACKETS_MAX, i < POSTS ? 0 : 2);
+        for (int k = 0; k < n; k++) ls_packet_dispatch(&ctx, &packets[k]);
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 static void a_crowd_of_threads_runs_every_op_once_alone_and_in_order(void **state)
@@ -255,7 +255,7 @@ static void a_crowd_of_threads_runs_every_op_once_alone_and_in_order(void **stat
     for (int i = 0; i < ACTORS; i++) count += crowd.count[i];
     assert_int_equal(count, POSTERS * hops);
     ls_packet packet;
-    while (ls_port_wait(place.port, &place.seat, &packet, 1, 0) == 1) ls_packet_dispatch(&place.seat, &packet);
+    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 0) == 1) ls_packet_dispatch(&place.ctx, &packet);
     net_close(&place);
 }
 

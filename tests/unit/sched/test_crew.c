@@ -16,23 +16,23 @@ typedef struct crew_place {
 typedef struct job {
     ls_op op;
     _Atomic int runs;
-    _Atomic unsigned seat;
+    _Atomic unsigned ctx;
     _Atomic bool inside, release; /* of a job that blocks until it is released */
 } job;
 
 static _Atomic int jobs_run, jobs_inside, jobs_inside_most, bare_run, slow_calls;
-static _Atomic unsigned slow_seat;
+static _Atomic unsigned slow_ctx;
 static _Atomic uint32_t slow_ms_most;
 
-static void job_quick(ls_seat *seat, ls_op *op)
+static void job_quick(ls_thread_ctx *ctx, ls_op *op)
 {
     job *j = LS_CONTAINER(op, job, op);
-    atomic_store(&j->seat, seat->index);
+    atomic_store(&j->ctx, ctx->index);
     atomic_fetch_add(&j->runs, 1);
     atomic_fetch_add(&jobs_run, 1);
 }
 
-static void job_counted(ls_seat *seat, ls_op *op) /* sees how many run at one time */
+static void job_counted(ls_thread_ctx *ctx, ls_op *op) /* sees how many run at one time */
 {
     const int now = atomic_fetch_add(&jobs_inside, 1) + 1;
     int most = atomic_load(&jobs_inside_most);
@@ -41,31 +41,31 @@ static void job_counted(ls_seat *seat, ls_op *op) /* sees how many run at one ti
     }
     ls_clock_sleep_ms(1);
     atomic_fetch_sub(&jobs_inside, 1);
-    job_quick(seat, op);
+    job_quick(ctx, op);
 }
 
-static void job_blocking(ls_seat *seat, ls_op *op)
+static void job_blocking(ls_thread_ctx *ctx, ls_op *op)
 {
     job *j = LS_CONTAINER(op, job, op);
-    atomic_store(&j->seat, seat->index);
+    atomic_store(&j->ctx, ctx->index);
     atomic_store(&j->inside, true);
     while (!atomic_load(&j->release)) ls_clock_sleep_ms(1);
     atomic_store(&j->inside, false);
-    job_quick(seat, op);
+    job_quick(ctx, op);
 }
 
-static void take_bare(ls_seat *seat, const ls_packet *packet)
+static void take_bare(ls_thread_ctx *ctx, const ls_packet *packet)
 {
-    (void)seat;
+    (void)ctx;
     if (packet->op != NULL || packet->result != 7) abort();
     atomic_fetch_add(&bare_run, 1);
 }
 
-static void told_slow(ls_seat *seat, uint32_t ms, void *user)
+static void told_slow(ls_thread_ctx *ctx, uint32_t ms, void *user)
 {
     uint32_t most = atomic_load(&slow_ms_most);
     if (user != &slow_calls || ms < LS_SLOW_MS) abort();
-    atomic_store(&slow_seat, seat->index);
+    atomic_store(&slow_ctx, ctx->index);
     if (ms > most) atomic_store(&slow_ms_most, ms);
     atomic_fetch_add(&slow_calls, 1);
 }
@@ -127,7 +127,7 @@ static void a_crew_that_never_started_can_be_closed(void **state)
     crew_place place;
     (void)state;
     place_open(&place, 1, 3);
-    assert_int_equal(ls_crew_seat(place.crew, 2)->index, 2);
+    assert_int_equal(ls_crew_ctx(place.crew, 2)->index, 2);
     ls_crew_stop(place.crew);
     assert_true(ls_crew_join(place.crew, 0));
     place_close(&place);
@@ -152,7 +152,7 @@ static void every_packet_runs_once(void **state)
     assert_true(ls_crew_join(place.crew, PATIENCE_MS));
     for (int i = 0; i < N; i++) assert_int_equal(atomic_load(&jobs[i].runs), 1);
     ls_crew_stats stats = stat_of(&place);
-    assert_true(atomic_load(&stats.seats.packets) >= N + BARE);
+    assert_true(atomic_load(&stats.sum.packets) >= N + BARE);
     place_close(&place);
 }
 
@@ -175,7 +175,7 @@ static void a_blocked_worker_is_replaced_and_gives_its_batch_back(void **state)
     assert_int_equal(stat_of(&place).spares_released, 1);
     EVENTUALLY(atomic_load(&slow_ms_most) >= 4 * LS_SLOW_MS); /* told again while it lasts */
     assert_true(atomic_load(&slow_calls) >= 2);
-    assert_int_equal(atomic_load(&slow_seat), atomic_load(&blocking.seat));
+    assert_int_equal(atomic_load(&slow_ctx), atomic_load(&blocking.ctx));
 
     atomic_store(&blocking.release, true);
     EVENTUALLY(stat_of(&place).slow == 0);
@@ -233,7 +233,7 @@ static void several_blocked_workers_are_replaced_up_to_the_limit(void **state)
     assert_int_equal(atomic_load(&more.runs), 0); /* nobody is left */
     atomic_store(&blocking[1].release, true);
     EVENTUALLY(atomic_load(&more.runs) == 1);
-    assert_int_equal(atomic_load(&more.seat), atomic_load(&blocking[1].seat));
+    assert_int_equal(atomic_load(&more.ctx), atomic_load(&blocking[1].ctx));
     atomic_store(&blocking[0].release, true);
     atomic_store(&blocking[2].release, true);
     EVENTUALLY(stat_of(&place).slow == 0);
@@ -288,7 +288,7 @@ static void the_end_waits_for_the_packet_and_leaves_the_others_in_the_port(void 
     atomic_store(&blocking[1].release, true);
     assert_true(ls_crew_join(place.crew, PATIENCE_MS));
     assert_int_equal(atomic_load(&jobs_run), 2);
-    while (ls_port_wait(place.net.port, &place.net.seat, &packet, 1, 0) == 1) {
+    while (ls_port_wait(place.net.port, &place.net.ctx, &packet, 1, 0) == 1) {
         job *j = LS_CONTAINER(packet.op, job, op);
         assert_int_equal(atomic_fetch_add(&j->runs, 1), 0);
         found++;
@@ -314,14 +314,14 @@ static void a_parked_crew_ends_at_once(void **state)
 /* Handlers of every length around the limit, posted from inside, while others read the statistics. */
 static _Atomic int mix_left;
 
-static void job_mixed(ls_seat *seat, ls_op *op)
+static void job_mixed(ls_thread_ctx *ctx, ls_op *op)
 {
     static _Atomic unsigned dice;
     const unsigned throw = atomic_fetch_add(&dice, 1) * 2654435761u >> 24;
     if (throw < 4) ls_clock_sleep_ms(3 + throw *3);
     job *j = LS_CONTAINER(op, job, op);
     atomic_fetch_add(&j->runs, 1);
-    if (atomic_fetch_sub(&mix_left, 1) > 64) ls_port_post(seat->port, op, NULL, 0);
+    if (atomic_fetch_sub(&mix_left, 1) > 64) ls_port_post(ctx->port, op, NULL, 0);
 }
 
 static void slow_and_quick_mixed(void **state)
@@ -413,7 +413,7 @@ static void a_start_that_fails_halfway_leaves_no_thread(void **state)
         assert_int_equal(atomic_load(&jobs_run), 0);
         ls_packet packet = {0};
         while (packet.op != &work.op)
-            assert_int_equal(ls_port_wait(place.net.port, &place.net.seat, &packet, 1, PATIENCE_MS), 1);
+            assert_int_equal(ls_port_wait(place.net.port, &place.net.ctx, &packet, 1, PATIENCE_MS), 1);
         place_close(&place);
     }
 }

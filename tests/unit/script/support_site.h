@@ -1,4 +1,4 @@
-/* support_site.h - a site for one test: its text, one or more seats at a real port, and the lines that it logged. The
+/* support_site.h - a site for one test: its text, one or more thread contexts at a real port, and the lines that it logged. The
  * test's own thread is the worker. A snippet says that it is finished with core.log("info", "DONE"). */
 #ifndef LS_TESTS_SUPPORT_SITE_H
 #define LS_TESTS_SUPPORT_SITE_H
@@ -20,7 +20,7 @@ typedef struct test_site {
     ls_port *port;
     ls_pools *pools;
     ls_pool *pool;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     int opened;
     char message[400];
     ls_mutex log_mutex; /* a sink locks for itself */
@@ -75,9 +75,9 @@ static inline void test_site_free(test_site *t)
 static inline void test_dispatch(test_site *t, const ls_packet *packet)
 {
     if (packet->op != NULL)
-        ls_packet_dispatch(&t->seat, packet);
+        ls_packet_dispatch(&t->ctx, packet);
     else
-        ls_taker_take(&t->seat, packet);
+        ls_taker_take(&t->ctx, packet);
 }
 
 static inline void test_pump(test_site *t, unsigned ms)
@@ -85,7 +85,7 @@ static inline void test_pump(test_site *t, unsigned ms)
     const uint64_t until = ls_clock_ns() + (uint64_t)ms * 1000000;
     while (!t->done && ls_clock_ns() < until) {
         ls_packet packets[LS_WAIT_PACKETS_MAX];
-        const int count = ls_port_wait(t->port, &t->seat, packets, LS_WAIT_PACKETS_MAX, 20);
+        const int count = ls_port_wait(t->port, &t->ctx, packets, LS_WAIT_PACKETS_MAX, 20);
         for (int n = 0; n < count; n++) test_dispatch(t, &packets[n]);
     }
 }
@@ -104,13 +104,13 @@ static inline test_site *test_site_open(const char *text)
     const ls_site_options options = {.path = path};
     t->opened = ls_site_open(&options, &t->site, t->message, sizeof t->message);
     if (t->opened == LS_OK) {
-        ls_seat *seat = &t->seat;
+        ls_thread_ctx *ctx = &t->ctx;
         assert_int_equal(ls_port_open(&port_options, &t->port), LS_OK);
         assert_int_equal(ls_pools_open(64 << 20, &t->pools), LS_OK);
         assert_int_equal(ls_pool_open(t->pools, &t->pool), LS_OK);
         ls_pool_enter(t->pool);
-        ls_seat_init(&t->seat, t->port, t->pool, 0);
-        assert_int_equal(ls_site_ready_seats(t->site, t->port, &seat, 1, t->message, sizeof t->message), LS_OK);
+        ls_thread_ctx_init(&t->ctx, t->port, t->pool, 0);
+        assert_int_equal(ls_site_ready_ctxs(t->site, t->port, &ctx, 1, t->message, sizeof t->message), LS_OK);
         ls_site_start(t->site);
     }
     unlink(path);
@@ -121,8 +121,8 @@ static inline void test_site_close(test_site *t)
 {
     if (t->opened == LS_OK) {
         ls_packet packet;
-        ls_site_close_sockets(t->site, &t->seat);
-        while (ls_port_wait(t->port, &t->seat, &packet, 1, 0) > 0) test_dispatch(t, &packet);
+        ls_site_close_sockets(t->site, &t->ctx);
+        while (ls_port_wait(t->port, &t->ctx, &packet, 1, 0) > 0) test_dispatch(t, &packet);
         ls_port_close(t->port);
         ls_site_close(t->site);
         ls_pool_close(t->pool);

@@ -45,8 +45,8 @@ static inline void rig_pump(const sock_rig *rig)
 {
     ls_packet packets[LS_WAIT_PACKETS_MAX];
     int count;
-    while ((count = ls_port_wait(rig->t->port, &rig->t->seat, packets, LS_WAIT_PACKETS_MAX, 0)) > 0)
-        for (int n = 0; n < count; n++) ls_packet_dispatch(&rig->t->seat, &packets[n]);
+    while ((count = ls_port_wait(rig->t->port, &rig->t->ctx, packets, LS_WAIT_PACKETS_MAX, 0)) > 0)
+        for (int n = 0; n < count; n++) ls_packet_dispatch(&rig->t->ctx, &packets[n]);
 }
 
 /* Take packets, waiting for them, until the line was logged. */
@@ -56,7 +56,7 @@ static inline void rig_await(const sock_rig *rig, const char *line)
     while (strstr(rig->t->log, line) == NULL) {
         ls_packet packet;
         if (ls_clock_ns() > until_ns) fail_msg("not logged: %s\n%s", line, rig->t->log);
-        if (ls_port_wait(rig->t->port, &rig->t->seat, &packet, 1, 20) > 0) ls_packet_dispatch(&rig->t->seat, &packet);
+        if (ls_port_wait(rig->t->port, &rig->t->ctx, &packet, 1, 20) > 0) ls_packet_dispatch(&rig->t->ctx, &packet);
     }
 }
 
@@ -68,7 +68,7 @@ static inline bool rig_logged(const sock_rig *rig, const char *line)
 static inline void rig_accept(sock_rig *rig, int ours, const ls_sockaddr *from)
 {
     atomic_fetch_add(&rig->gate.count, 1); /* the place that a listener would have taken for it */
-    ls_tcp_accepted(&rig->t->seat, rig->server, ours, from);
+    ls_tcp_accepted(&rig->t->ctx, rig->server, ours, from);
 }
 
 /* A connection over a pair of Unix sockets; the result is the peer's end, which does not block. */
@@ -137,7 +137,7 @@ static inline size_t rig_read(const sock_rig *rig, int peer, char *to, size_t ma
             continue;
         }
         ls_packet packet;
-        if (ls_port_wait(rig->t->port, &rig->t->seat, &packet, 1, 5) > 0) ls_packet_dispatch(&rig->t->seat, &packet);
+        if (ls_port_wait(rig->t->port, &rig->t->ctx, &packet, 1, 5) > 0) ls_packet_dispatch(&rig->t->ctx, &packet);
         if (ls_clock_ns() > until_ns) fail_msg("neither bytes nor the end\n%s", rig->t->log);
     }
     return at;
@@ -161,7 +161,7 @@ static inline void rig_close(sock_rig *rig)
     while (ls_site_connections(rig->t->site) > 0) {
         ls_packet packet;
         if (ls_clock_ns() > until_ns) fail_msg("a connection is left\n%s", rig->t->log);
-        if (ls_port_wait(rig->t->port, &rig->t->seat, &packet, 1, 20) > 0) ls_packet_dispatch(&rig->t->seat, &packet);
+        if (ls_port_wait(rig->t->port, &rig->t->ctx, &packet, 1, 20) > 0) ls_packet_dispatch(&rig->t->ctx, &packet);
     }
     assert_int_equal(atomic_load(&rig->gate.count), 0);
     if (rig_logged(rig, "connection from")) fail_msg("%s", rig->t->log);

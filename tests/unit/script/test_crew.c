@@ -16,36 +16,36 @@ typedef struct crew_request {
     ls_exchange x;
 } crew_request;
 
-static int crew_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
+static int crew_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
-    (void)seat;
+    (void)ctx;
     (void)x;
     *out = ls_slice_static("", 0);
     return LS_DONE;
 }
 
-static int crew_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+static int crew_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     crew_request *r = x->carrier;
-    if (seat->inside != x->actor || x->answer == LS_ANSWER_DONE) atomic_fetch_add(&r->test->wrong, 1);
+    if (ctx->inside != x->actor || x->answer == LS_ANSWER_DONE) atomic_fetch_add(&r->test->wrong, 1);
     for (unsigned n = 0; n < count; n++) ls_slice_drop(&slices[n]);
     x->answer = LS_ANSWER_DONE;
     atomic_fetch_add(&r->test->answered, 1);
     return LS_DONE;
 }
 
-static int crew_nothing(ls_seat *seat, ls_exchange *x)
+static int crew_nothing(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    (void)seat;
+    (void)ctx;
     (void)x;
     return LS_DONE;
 }
 
-static void crew_end(ls_seat *seat, ls_exchange *x)
+static void crew_end(ls_thread_ctx *ctx, ls_exchange *x)
 {
     crew_request *r = x->carrier;
     crew_test *test = r->test;
-    (void)seat;
+    (void)ctx;
     if (x->fields != NULL) ls_block_drop(x->fields);
     free(r);
     atomic_fetch_add(&test->ended, 1);
@@ -61,14 +61,14 @@ static const ls_http_transport crew_transport = {
     .drained = crew_nothing,
 };
 
-static void crew_start(ls_seat *seat, ls_op *op)
+static void crew_start(ls_thread_ctx *ctx, ls_op *op)
 {
     crew_request *r = LS_CONTAINER(op, crew_request, op);
     const ls_http_handler *handler = r->test->handler;
     ls_actor *entered;
-    handler->start(handler, seat, &r->x);
-    entered = seat->inside;
-    if (entered != NULL) ls_actor_leave(entered, seat);
+    handler->start(handler, ctx, &r->x);
+    entered = ctx->inside;
+    if (entered != NULL) ls_actor_leave(entered, ctx);
 }
 
 static void many_threads_many_states(void **state)
@@ -182,10 +182,10 @@ static void memory_out_at_every_point(void **state)
             lua->tasks_free_count--;
             ls_list_remove(&task->node);
             ls_list_push(&lua->tasks_live, &task->node);
-            ls_task_release(&t->seat, task, false);
+            ls_task_release(&t->ctx, task, false);
         }
         lua->bytes_max = (size_t)((int64_t)lua->bytes_live + extra);
-        crew_start(&t->seat, &r->op);
+        crew_start(&t->ctx, &r->op);
         expected++;
         assert_int_equal(atomic_load(&test.ended), expected);
         assert_int_equal(atomic_load(&test.answered), expected);
@@ -209,8 +209,8 @@ static void states_must_define_the_same(void **state)
     fclose(file);
     const ls_site_options options = {.path = path};
     assert_int_equal(ls_site_open(&options, &site, message, sizeof message), LS_OK);
-    ls_seat seats[2] = {{.index = 0}, {.index = 1}}, *list[] = {&seats[0], &seats[1]};
-    assert_int_equal(ls_site_ready_seats(site, NULL, list, 2, message, sizeof message), LS_ESCRIPT);
+    ls_thread_ctx ctxs[2] = {{.index = 0}, {.index = 1}}, *list[] = {&ctxs[0], &ctxs[1]};
+    assert_int_equal(ls_site_ready_ctxs(site, NULL, list, 2, message, sizeof message), LS_ESCRIPT);
     assert_non_null(strstr(message, "1 listeners in one Lua state and 0 in another"));
     ls_site_close(site);
     (void)snprintf(mark, sizeof mark, "%s.mark", path);

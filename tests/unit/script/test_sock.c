@@ -171,7 +171,7 @@ static void until_a_pattern_is_bounded(void **state)
 
 static uint64_t sends(const sock_rig *rig)
 {
-    const ls_seat_stats *stats = &rig->t->seat.stats;
+    const ls_thread_stats *stats = &rig->t->ctx.stats;
     return atomic_load(&stats->send_inline) + atomic_load(&stats->send_queued);
 }
 
@@ -546,9 +546,9 @@ static void a_finalizer_wakes_a_task_outside_tasks(void **state)
     const int peer = rig_connect(&rig);
     rig_pump(&rig);
     ls_state *const lua = rig.t->site->states[0];
-    assert_true(ls_actor_try_enter(&lua->actor, &rig.t->seat));
-    assert_int_equal(ls_state_protected(lua, &rig.t->seat, collect_all, NULL), LUA_OK);
-    ls_actor_leave(&lua->actor, &rig.t->seat);
+    assert_true(ls_actor_try_enter(&lua->actor, &rig.t->ctx));
+    assert_int_equal(ls_state_protected(lua, &rig.t->ctx, collect_all, NULL), LUA_OK);
+    ls_actor_leave(&lua->actor, &rig.t->ctx);
     rig_await(&rig, "nil|closed|ECLOSED after");
     rig_await(&rig, "planned");
     rig.t->log[0] = '\0';

@@ -97,7 +97,7 @@ static void memory_out_costs_the_connection(void **state)
             lua->tasks_free_count--;
             ls_list_remove(&task->node);
             ls_list_push(&lua->tasks_live, &task->node);
-            ls_task_release(&rig.t->seat, task, false);
+            ls_task_release(&rig.t->ctx, task, false);
         }
         (void)lua_gc(lua->L, LUA_GCCOLLECT);
         lua->bytes_max = lua->bytes_live + extra;
