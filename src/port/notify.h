@@ -2,7 +2,7 @@
  *
  * The words and numbers are those of ProcessSocketNotifications on Windows. A registration names a socket, a key and
  * the events that are of interest. Its packets come out of the same wait as everything else: packet->events is not 0,
- * packet->key is the registration's, there is no op. With a crew they go to options.bare.
+ * packet->key is the registration's, there is no op. With a workers they go to options.bare.
  *
  * Events.
  *     IN      there is something to receive or to accept, the peer's end included
@@ -94,11 +94,11 @@ int ls_port_notify(ls_port *port, ls_thread_ctx *ctx, ls_registration *registrat
 void ls_port_forget(ls_port *port, ls_fd fd);
 
 /* false: the packet is a notification of a registration that was enabled, disabled, removed or dropped after it was
- * taken; REMOVE itself is always current. For packets that waited in a batch: the crew asks before it begins one. */
+ * taken; REMOVE itself is always current. For packets that waited in a batch: the workers asks before it begins one. */
 bool ls_packet_current(const ls_port *port, const ls_packet *packet);
 
-/* How packets without an op find who takes them when several modules share a crew: the first member of what the key
- * points to. ls_taker_take, for ls_crew_options.bare, calls it; a packet without a key is dropped. */
+/* How packets without an op find who takes them when several modules share a workers: the first member of what the key
+ * points to. ls_taker_take, for ls_workers_options.bare, calls it; a packet without a key is dropped. */
 typedef struct ls_taker {
     void (*take)(ls_thread_ctx *ctx, const ls_packet *packet); /* any thread */
 } ls_taker;

@@ -106,8 +106,8 @@ typedef struct ls_packet {
 typedef struct ls_port_options {
     uint32_t sockets_max; /* attached at one time */
     unsigned concurrency; /* where the system counts the threads that run between two waits, as Windows does, it lets a
-                           * waiting one go on while fewer than this run: those of a crew and its spares
-                           * (crew.h, which keeps to its own `threads` everywhere); 0: one per processor */
+                           * waiting one go on while fewer than this run: those of a workers and its spares
+                           * (workers.h, which keeps to its own `threads` everywhere); 0: one per processor */
     const char *backend;  /* NULL or "auto": the best there is; else a name of ls_port_backends: one that the system
                            * refuses is replaced by one that always works, with a line in the log saying why */
 } ls_port_options;

@@ -34,7 +34,7 @@ bool ls_httpsys_supported(void);
 int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys **out, char *message,
                     size_t message_bytes);
 
-/* Post the receives; on a thread of the crew, inside no actor. */
+/* Post the receives; on a thread of the workers, inside no actor. */
 void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http);
 
 /* Take the URLs away, so that no further request is routed here, close the connection behind each answer, and when no request

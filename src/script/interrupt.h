@@ -1,12 +1,12 @@
 /* interrupt.h - the processor-time budget of what runs in Lua, without a permanent hook.
  *
  * A count hook that is always there makes every VM instruction slower. So a thread only says in its slot what it
- * runs: two stores per request. The crew's watch, which wakes while a worker has been inside one packet for some
+ * runs: two stores per request. The workers' watchdog, which wakes while a worker has been inside one packet for some
  * time, reads that thread's processor clock, and when the run has used too much, sends the thread a signal whose
  * handler sets the hook, as lua.c does for SIGINT (on Windows, stops it and sets the hook itself). The hook raises at
  * the next instruction, and stays until the run is over.
  *
- * Fields say who writes them: the thread that the slot belongs to (its signal handler included), or the watch. */
+ * Fields say who writes them: the thread that the slot belongs to (its signal handler included), or the watchdog. */
 #ifndef LS_SCRIPT_INTERRUPT_H
 #define LS_SCRIPT_INTERRUPT_H
 
@@ -28,9 +28,9 @@ typedef struct ls_slot {
     uint64_t mark_ns, mark_cpu_ns;             /* thread: monotonic and processor time at ls_slot_mark() */
     ls_thread thread;                          /* set before the first run is announced */
 
-    _Alignas(64) _Atomic uint64_t end_run; /* watch: the run that has to end */
-    _Atomic uint64_t used_run, used_ns;    /* watch: what a run had used when last looked at, earlier runs included */
-    uint64_t seen_run, seen_ns;            /* watch: the thread's clock when it first saw this run */
+    _Alignas(64) _Atomic uint64_t end_run; /* watchdog: the run that has to end */
+    _Atomic uint64_t used_run, used_ns; /* watchdog: what a run had used when last looked at, earlier runs included */
+    uint64_t seen_run, seen_ns;         /* watchdog: the thread's clock when it first saw this run */
 } ls_slot;
 
 /* Install the signal handler; `hook` raises the error. Once per process is enough, again is harmless. LS_OK or
@@ -43,13 +43,13 @@ void ls_interrupt_join(ls_slot *slot);
 /* The thread has ended: what joining took is given back. */
 void ls_interrupt_leave(ls_slot *slot);
 
-/* The watch's thread, or the slot's own. Processor time of the slot's thread; 0 when it cannot be read. */
+/* The watchdog's thread, or the slot's own. Processor time of the slot's thread; 0 when it cannot be read. */
 uint64_t ls_interrupt_cpu_ns(const ls_slot *slot);
 
 /* The step in which ls_interrupt_cpu_ns() advances, in ns. */
 uint64_t ls_interrupt_cpu_step_ns(void);
 
-/* The watch's thread. */
+/* The watchdog's thread. */
 void ls_interrupt_send(ls_slot *slot);
 
 static inline void ls_slot_begin(ls_slot *slot, lua_State *running, uint64_t before_ns)
@@ -80,7 +80,7 @@ static inline void ls_slot_inner(ls_slot *slot, lua_State *running)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-/* The watch does not see runs that are shorter than its tick. A task that gives way and runs again, for ever, in such
+/* The watchdog does not see runs that are shorter than its tick. A task that gives way and runs again, for ever, in such
  * short runs is measured by its own thread: mark the begin of the run, and ask for its processor time at the end. Where
  * the thread's processor time advances in long steps, the time on the clock since the mark bounds the answer. */
 static inline void ls_slot_mark(ls_slot *slot)

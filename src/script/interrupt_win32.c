@@ -1,6 +1,6 @@
 /* interrupt_win32.c - interrupt.h by stopping the thread for a moment and setting the hook in its place.
  *
- * What a signal handler does on POSIX, on the thread itself, the watch does here while that thread stands still: it may
+ * What a signal handler does on POSIX, on the thread itself, the watchdog does here while that thread stands still: it may
  * have stopped anywhere, which lua_sethook allows (it is made to be called from a signal handler). GetThreadContext waits
  * until it really stands. Nothing is called meanwhile that takes a lock, the allocator's included: the thread may hold it.
  *

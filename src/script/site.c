@@ -228,16 +228,16 @@ int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsig
     return LS_OK;
 }
 
-int ls_site_ready(ls_site *site, ls_port *port, ls_crew *crew, char *message, size_t message_bytes)
+int ls_site_ready(ls_site *site, ls_port *port, ls_workers *workers, char *message, size_t message_bytes)
 {
-    ls_crew_stats stats;
-    ls_crew_stat(crew, &stats);
+    ls_workers_stats stats;
+    ls_workers_stat(workers, &stats);
     ls_thread_ctx **ctxs = calloc(stats.threads_max, sizeof(ls_thread_ctx *));
     if (ctxs == NULL) {
         (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", stats.threads_max);
         return LS_ENOMEM;
     }
-    for (unsigned n = 0; n < stats.threads_max; n++) ctxs[n] = ls_crew_ctx(crew, n);
+    for (unsigned n = 0; n < stats.threads_max; n++) ctxs[n] = ls_workers_ctx(workers, n);
     const int err = ls_site_ready_ctxs(site, port, ctxs, stats.threads_max, message, message_bytes);
     if (err == LS_OK) site->running_count = stats.threads;
     free(ctxs);

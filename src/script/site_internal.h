@@ -51,7 +51,7 @@ struct ls_site {
 enum { LS_LOAD_POOL_BYTES_MAX = 256 * 1024 * 1024 };
 enum { LS_HANDLER_CPU_MS_MAX = 5000, LS_LUA_MIB_MAX = 256, LS_LISTENERS_MAX = 64 };
 
-/* ls_site_ready with its thread contexts given: what it does once it has found them in the crew. */
+/* ls_site_ready with its thread contexts given: what it does once it has found them in the workers. */
 int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsigned count, char *message,
                        size_t message_bytes);
 

@@ -96,7 +96,7 @@ struct ls_state {
     uint64_t collect_all_due_ms;  /* when it may again, in a state that is never idle; set before it is over */
     _Atomic int buffers_live;     /* buffers that hold blocks; `buffers_kept`: how many did when the site was loaded */
     int buffers_kept;
-    size_t buffer_bytes_seen; /* by the watch, at its last pulse */
+    size_t buffer_bytes_seen; /* by the watchdog, at its last pulse */
 };
 
 enum { LS_EXTRA_WAITS = 1, LS_EXTRA_OVER = 2, LS_EXTRA_BITS = 3 };

@@ -11,7 +11,7 @@ typedef struct ls_site_udp_entry { /* one ls.udp call, shared by all states */
     ls_site_udp udp;
     ls_site *site;
     unsigned index;
-    ls_udp *sockets[LS_UDP_SOCKETS_MAX]; /* the server's; set before the crew starts */
+    ls_udp *sockets[LS_UDP_SOCKETS_MAX]; /* the server's; set before the workers starts */
     unsigned socket_count;
     _Atomic bool warned; /* that a datagram was cut */
 } ls_site_udp_entry;

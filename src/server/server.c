@@ -1,7 +1,7 @@
-/* server.c - the life of a server: load the site, open port, crew and listeners, serve, drain, close.
+/* server.c - the life of a server: load the site, open port, workers and listeners, serve, drain, close.
  *
- * The thread that calls ls_server_run only waits and supervises; everything that touches a socket runs on the crew, by
- * packets posted to it. Order of closing: listeners, connections, the crew's threads, HTTP, crew, port, Lua states, pools. */
+ * The thread that calls ls_server_run only waits and supervises; everything that touches a socket runs on the workers, by
+ * packets posted to it. Order of closing: listeners, connections, the workers' threads, HTTP, workers, port, Lua states, pools. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 #include "port/notify.h"
 #include "proto/http1.h"
 #include "proto/httpsys.h"
-#include "sched/crew.h"
+#include "sched/workers.h"
 #include "script/site.h"
 #include "server/addresses.h"
 #include "server/udp_sockets.h"
@@ -52,7 +52,7 @@ struct ls_server {
     ls_site *site;
     ls_pools *pools;
     ls_port *port;
-    ls_crew *crew;
+    ls_workers *workers;
     ls_signals *signals;
     ls_gate gate;
     bool gate_open;
@@ -63,7 +63,7 @@ struct ls_server {
     ls_udp_sockets udp;
     void (*serving)(void *user); /* the options' */
     void *serving_user;
-    ls_op control;  /* runs begin_serving, then begin_draining, on the crew */
+    ls_op control;  /* runs begin_serving, then begin_draining, on the workers */
     ls_mutex mutex; /* guards phase */
     ls_cond changed;
     enum phase phase;
@@ -86,10 +86,10 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
 {
     ls_server *server = user;
     ls_pools_stats pools = {0};
-    ls_crew_stats crew = {0};
+    ls_workers_stats workers = {0};
     ls_http1_stats sum = {0};
     if (server->pools != NULL) ls_pools_stat(server->pools, &pools);
-    if (server->crew != NULL) ls_crew_stat(server->crew, &crew);
+    if (server->workers != NULL) ls_workers_stat(server->workers, &workers);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
         const endpoint *e = &server->endpoints[i];
         ls_http1_stats one;
@@ -111,17 +111,17 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "requests", (double)sum.requests);
     each(to, "responses", (double)sum.responses);
     each(to, "refused", (double)sum.refused);
-    each(to, "threads", (double)crew.threads);
-    each(to, "threads_max", (double)crew.threads_max);
-    each(to, "threads_slow", (double)crew.slow);
-    each(to, "spares_released", (double)crew.spares_released);
-    each(to, "packets", (double)crew.sum.packets);
-    each(to, "waits", (double)crew.sum.waits);
-    each(to, "accepts", (double)crew.sum.accepts);
-    each(to, "recv_inline", (double)crew.sum.recv_inline);
-    each(to, "recv_queued", (double)crew.sum.recv_queued);
-    each(to, "send_inline", (double)crew.sum.send_inline);
-    each(to, "send_queued", (double)crew.sum.send_queued);
+    each(to, "threads", (double)workers.threads);
+    each(to, "threads_max", (double)workers.threads_max);
+    each(to, "threads_slow", (double)workers.slow);
+    each(to, "spares_released", (double)workers.spares_released);
+    each(to, "packets", (double)workers.sum.packets);
+    each(to, "waits", (double)workers.sum.waits);
+    each(to, "accepts", (double)workers.sum.accepts);
+    each(to, "recv_inline", (double)workers.sum.recv_inline);
+    each(to, "recv_queued", (double)workers.sum.recv_queued);
+    each(to, "send_inline", (double)workers.sum.send_inline);
+    each(to, "send_queued", (double)workers.sum.send_queued);
     each(to, "blocks_live", (double)pools.blocks_live);
     each(to, "blocks_peak", (double)pools.blocks_peak);
     each(to, "bytes_live", (double)pools.bytes_live);
@@ -206,7 +206,7 @@ static void close_last_endpoint(ls_server *server)
 {
     assert(server->endpoints != NULL && server->endpoint_count > 0);
     endpoint *e = &server->endpoints[--server->endpoint_count];
-    if (e->listener != NULL) ls_listener_stop(ls_crew_ctx(server->crew, 0), e->listener);
+    if (e->listener != NULL) ls_listener_stop(ls_workers_ctx(server->workers, 0), e->listener);
     if (e->http != NULL) ls_http1_close(e->http);
     if (e->httpsys != NULL) ls_httpsys_close(e->httpsys);
     *e = (endpoint){0};
@@ -260,7 +260,7 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
     return LS_OK;
 }
 
-/* After a crowd has gone its memory goes, too; when Lua is to collect first, the crew will be idle once more. */
+/* After a crowd has gone its memory goes, too; when Lua is to collect first, the workers will be idle once more. */
 static void pulse(bool idle, void *site)
 {
     if (!ls_site_pulse(site, idle) && idle) ls_memory_trim();
@@ -290,7 +290,7 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     if ((err = ls_pools_open(settings->pool_bytes_max, &server->pools)) < 0)
         return explain(err, message, message_bytes, "buffers: %s", ls_err_text(err));
 
-    /* The crew sees to it that `threads` of them run; the system must not hold back a spare while a handler computes. */
+    /* The workers sees to it that `threads` of them run; the system must not hold back a spare while a handler computes. */
     const ls_port_options port_options = {.sockets_max = sockets_max(settings->connections_max),
                                           .concurrency = settings->threads_max,
                                           .backend = options->backend};
@@ -299,13 +299,13 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
                        ls_port_backends());
     if (err < 0) return explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));
 
-    const ls_crew_options crew_options = {.threads = settings->threads,
-                                          .threads_max = settings->threads_max,
-                                          .bare = ls_taker_take,
-                                          .slow = ls_site_slow,
-                                          .pulse = pulse,
-                                          .user = server->site};
-    if ((err = ls_crew_open(server->port, server->pools, &crew_options, &server->crew)) < 0)
+    const ls_workers_options workers_options = {.threads = settings->threads,
+                                                .threads_max = settings->threads_max,
+                                                .bare = ls_taker_take,
+                                                .slow = ls_site_slow,
+                                                .pulse = pulse,
+                                                .user = server->site};
+    if ((err = ls_workers_open(server->port, server->pools, &workers_options, &server->workers)) < 0)
         return explain(err, message, message_bytes, "cannot make %u threads: %s", server->settings.threads_max,
                        ls_err_text(err));
     return LS_OK;
@@ -330,7 +330,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
 
     const unsigned listeners = ls_site_listener_count(server->site);
     if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
-    if ((err = ls_site_ready(server->site, server->port, server->crew, message, message_bytes)) < 0) goto fail_site;
+    if ((err = ls_site_ready(server->site, server->port, server->workers, message, message_bytes)) < 0) goto fail_site;
     server->endpoints = calloc(2 * (size_t)listeners + 1, sizeof *server->endpoints);
     if (server->endpoints == NULL) {
         err = explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
@@ -366,12 +366,12 @@ void ls_server_close(ls_server *server)
 {
     if (server->signals != NULL) ls_signals_stop(server->signals);
     while (server->endpoint_count > 0) close_last_endpoint(server);
-    if (server->crew != NULL) {
-        ls_thread_ctx *ctx = ls_crew_ctx(server->crew, 0);
+    if (server->workers != NULL) {
+        ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
         ls_udp_sockets_close(&server->udp, ctx);
         if (server->site != NULL) ls_site_close_sockets(server->site, ctx);
-        ls_crew_close(server->crew);
-        server->crew = NULL;
+        ls_workers_close(server->workers);
+        server->workers = NULL;
     }
     if (server->port != NULL) ls_port_close(server->port);
     server->port = NULL;
@@ -443,8 +443,8 @@ static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
     control_finished(server);
 }
 
-/* Run `what` on the crew and wait for it. With the mutex held. False: stopped a second time meanwhile. */
-static bool on_crew(ls_server *server, ls_op_fn *what)
+/* Run `what` on the workers and wait for it. With the mutex held. False: stopped a second time meanwhile. */
+static bool on_workers(ls_server *server, ls_op_fn *what)
 {
     server->control_done = false;
     memset(&server->control, 0, sizeof server->control);
@@ -479,7 +479,7 @@ static int drain(ls_server *server)
 {
     const uint64_t from_ns = ls_clock_ns();
     ls_log(LS_LOG_INFO, "draining");
-    if (!on_crew(server, begin_draining)) return LS_ECANCELED;
+    if (!on_workers(server, begin_draining)) return LS_ECANCELED;
     for (;;) {
         const uint64_t ms = (ls_clock_ns() - from_ns) / 1000000u;
         if (drained(server, ms >= DRAIN_FRESH_MS)) return disconnect(server);
@@ -496,11 +496,11 @@ int ls_server_run(ls_server *server)
     if (!stopped_before) server->phase = PHASE_SERVING;
     ls_mutex_unlock(&server->mutex);
 
-    int err = ls_crew_start(server->crew);
+    int err = ls_workers_start(server->workers);
     if (err < 0) return err;
     ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
-    bool begun = on_crew(server, begin_serving);
+    bool begun = on_workers(server, begin_serving);
     if (begun && server->serving != NULL) {
         ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
         server->serving(server->serving_user);
@@ -518,9 +518,9 @@ int ls_server_run(ls_server *server)
             if (server->endpoints[i].httpsys != NULL) ls_httpsys_abort(server->endpoints[i].httpsys);
         }
     }
-    ls_crew_stop(server->crew);
+    ls_workers_stop(server->workers);
     if (err == LS_OK) {
-        (void)ls_crew_join(server->crew, 0);
+        (void)ls_workers_join(server->workers, 0);
         ls_log(LS_LOG_INFO, "stopped");
     }
     return err;

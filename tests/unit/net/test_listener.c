@@ -8,7 +8,7 @@
 
 #include "net/listener.h"
 #include "net/sock.h"
-#include "sched/crew.h"
+#include "sched/workers.h"
 #include "system.h"
 
 enum { FDS_MAX = 64 };
@@ -331,7 +331,7 @@ static void nothing_is_left_of_a_path_that_cannot_open(void **state)
     hall_close(&h);
 }
 
-/* ---- a crew ------------------------------------------------------------------------------------------------ */
+/* ---- a workers ------------------------------------------------------------------------------------------------ */
 
 enum { PLACES = 3, CLIENTS = 300, AT_A_TIME = 20 };
 
@@ -368,15 +368,15 @@ static void stop(ls_thread_ctx *ctx, ls_op *op)
     ls_listener_stop(ctx, s->listener);
 }
 
-static void a_crew_accepts_each_once_and_none_past_the_limit(void **state)
+static void workers_accept_each_connection_once_and_none_past_the_limit(void **state)
 {
     static storm s;
-    const ls_crew_options crew_options = {.threads = 3, .threads_max = 3};
+    const ls_workers_options workers_options = {.threads = 3, .threads_max = 3};
     const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
     int fds[AT_A_TIME];
     char byte;
     ls_pools *pools;
-    ls_crew *crew;
+    ls_workers *workers;
     ls_addr at;
     (void)state;
     assert_int_equal(ls_pools_open(1 << 20, &pools), LS_OK);
@@ -388,8 +388,8 @@ static void a_crew_accepts_each_once_and_none_past_the_limit(void **state)
     ls_addr_to(ls_listener_addr(s.listener), &to);
     s.begin.done = begin;
     s.stop.done = stop;
-    assert_int_equal(ls_crew_open(s.port, pools, &crew_options, &crew), LS_OK);
-    assert_int_equal(ls_crew_start(crew), LS_OK);
+    assert_int_equal(ls_workers_open(s.port, pools, &workers_options, &workers), LS_OK);
+    assert_int_equal(ls_workers_start(workers), LS_OK);
     assert_int_equal(ls_port_post(s.port, &s.begin, NULL, 0), LS_OK);
     for (int from = 0; from < CLIENTS; from += AT_A_TIME) {
         for (int i = 0; i < AT_A_TIME; i++) fds[i] = net_dial(&to);
@@ -405,13 +405,13 @@ static void a_crew_accepts_each_once_and_none_past_the_limit(void **state)
         close(fds[i]);
     }
     while (!ls_gate_idle(&s.gate)) ls_clock_sleep_ms(1); /* the accepts that were posted come back */
-    ls_crew_stop(crew);
-    assert_true(ls_crew_join(crew, 0));
+    ls_workers_stop(workers);
+    assert_true(ls_workers_join(workers, 0));
     assert_int_equal(atomic_load(&s.count), CLIENTS + AT_A_TIME);
-    ls_thread_ctx *ctx = ls_crew_ctx(crew, 0);
+    ls_thread_ctx *ctx = ls_workers_ctx(workers, 0);
     ls_packet packet;
     while (ls_port_wait(s.port, ctx, &packet, 1, 0) > 0) ls_packet_dispatch(ctx, &packet);
-    ls_crew_close(crew);
+    ls_workers_close(workers);
     ls_port_close(s.port);
     ls_gate_close(&s.gate);
     ls_pools_close(pools);
@@ -429,7 +429,7 @@ int main(void)
         cmocka_unit_test(a_unix_path_goes_with_its_listener),
         cmocka_unit_test(nothing_is_left_of_one_that_cannot_open),
         cmocka_unit_test(nothing_is_left_of_a_path_that_cannot_open),
-        cmocka_unit_test(a_crew_accepts_each_once_and_none_past_the_limit),
+        cmocka_unit_test(workers_accept_each_connection_once_and_none_past_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 
 #include "base/thread.h"
 #include "port/notify.h"
-#include "sched/crew.h"
+#include "sched/workers.h"
 #include "system.h"
 
 enum { THREADS = 16, ROUNDS = 3, LOOKS = 8, PATIENCE_MS = 10000 };
@@ -1106,17 +1106,17 @@ static void registrations_come_and_go_under_way(void **state)
     net_close(&c.net);
 }
 
-/* ---- a crew ------------------------------------------------------------------------------------------------------------ */
+/* ---- a workers ------------------------------------------------------------------------------------------------------------ */
 
-static _Atomic bool crew_blocked, crew_go_on;
-static told crew_told[3];
+static _Atomic bool workers_blocked, workers_go_on;
+static told workers_told[3];
 
-static void crew_bare(ls_thread_ctx *ctx, const ls_packet *packet)
+static void workers_bare(ls_thread_ctx *ctx, const ls_packet *packet)
 {
     (void)ctx;
     if (packet->events == 0) { /* a post: stay in it */
-        atomic_store(&crew_blocked, true);
-        while (!atomic_load(&crew_go_on)) ls_clock_sleep_ms(1);
+        atomic_store(&workers_blocked, true);
+        while (!atomic_load(&workers_go_on)) ls_clock_sleep_ms(1);
         return;
     }
     bench_count(packet);
@@ -1124,36 +1124,37 @@ static void crew_bare(ls_thread_ctx *ctx, const ls_packet *packet)
 
 /* One worker takes a packet that it stays in, and with it notifications. The watch gives those back, and they are still
  * notifications when the spare takes them. */
-static void a_crew_gives_notifications_back_as_they_are(void **state)
+static void workers_requeue_notifications_as_they_are(void **state)
 {
     bench b = {.threads = 1}; /* for await: others take the packets */
     pair p[3];
-    ls_crew *crew;
-    const ls_crew_options options = {.threads = 1, .threads_max = 2, .bare = crew_bare};
+    ls_workers *workers;
+    const ls_workers_options options = {.threads = 1, .threads_max = 2, .bare = workers_bare};
     (void)state;
     net_open(&b.net);
-    assert_int_equal(ls_crew_open(b.net.port, b.net.pools, &options, &crew), LS_OK);
+    assert_int_equal(ls_workers_open(b.net.port, b.net.pools, &options, &workers), LS_OK);
     assert_int_equal(ls_port_post(b.net.port, NULL, NULL, 0), LS_OK);
     for (int i = 0; i < 3; i++) {
         pair_open(&p[i], false);
         in_begin(&p[i]);
         until(p[i].ours, POLLIN);
-        assert_int_equal(notify(b.net.port, LS_NOTIFY_REGISTER, p[i].ours, &crew_told[i], IN, LEVEL_ONESHOT), LS_OK);
+        assert_int_equal(notify(b.net.port, LS_NOTIFY_REGISTER, p[i].ours, &workers_told[i], IN, LEVEL_ONESHOT),
+                         LS_OK);
     }
-    assert_int_equal(ls_crew_start(crew), LS_OK);
-    for (int i = 0; i < 3; i++) await(&b, &crew_told[i].events, 1);
+    assert_int_equal(ls_workers_start(workers), LS_OK);
+    for (int i = 0; i < 3; i++) await(&b, &workers_told[i].events, 1);
     for (int i = 0; i < 3; i++) assert_int_equal(notify(b.net.port, LS_NOTIFY_REMOVE, p[i].ours, NULL, 0, 0), LS_OK);
-    for (int i = 0; i < 3; i++) await(&b, &crew_told[i].removes, 1);
-    while (!atomic_load(&crew_blocked)) ls_clock_sleep_ms(1);
-    atomic_store(&crew_go_on, true);
-    ls_crew_stop(crew);
-    assert_true(ls_crew_join(crew, PATIENCE_MS));
+    for (int i = 0; i < 3; i++) await(&b, &workers_told[i].removes, 1);
+    while (!atomic_load(&workers_blocked)) ls_clock_sleep_ms(1);
+    atomic_store(&workers_go_on, true);
+    ls_workers_stop(workers);
+    assert_true(ls_workers_join(workers, PATIENCE_MS));
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(atomic_load(&crew_told[i].events), 1);
-        assert_int_equal(atomic_load(&crew_told[i].all), IN);
+        assert_int_equal(atomic_load(&workers_told[i].events), 1);
+        assert_int_equal(atomic_load(&workers_told[i].all), IN);
         pair_close(&p[i]);
     }
-    ls_crew_close(crew);
+    ls_workers_close(workers);
     net_close(&b.net);
 }
 
@@ -1181,7 +1182,7 @@ int main(void)
         cmocka_unit_test(a_port_may_be_closed_with_registrations),
         cmocka_unit_test(one_shots_have_one_owner_at_a_time),
         cmocka_unit_test(registrations_come_and_go_under_way),
-        cmocka_unit_test(a_crew_gives_notifications_back_as_they_are),
+        cmocka_unit_test(workers_requeue_notifications_as_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
-/* crew_internal.h - what crew.c (the workers) and crew_watch.c (the watch) share. Nobody else includes it.
+/* workers_internal.h - what workers.c (the workers) and watchdog.c (the watchdog) share. Nobody else includes it.
  *
  * Hot path. A worker owns the cache lines of its ls_worker and writes two words there per packet: `turn`, which is odd
- * while it is inside a packet, and `claim`, from which it takes the next packet of its batch. The watch reads both, and
- * takes what was not begun by changing `claim` itself. Everything else is under the crew's mutex, which a worker takes
- * only when it parks, leaves, comes back from being slow, or finds the watch asleep.
+ * while it is inside a packet, and `claim`, from which it takes the next packet of its batch. The watchdog reads both, and
+ * takes what was not begun by changing `claim` itself. Everything else is under the workers' mutex, which a worker takes
+ * only when it parks, leaves, comes back from being slow, or finds the watchdog asleep.
  *
  *     claim = batch << 16 | begun << 8 | count      packets[begun .. count - 1] are whoever's changes begun to count
  *     unparked = workers whose parked is false and that have not left
@@ -12,21 +12,21 @@
 #define LS_SCHED_CREW_INTERNAL_H
 
 #include "base/thread.h"
-#include "sched/crew.h"
+#include "sched/workers.h"
 
-enum { CREW_LINE = 64 };
+enum { WORKERS_LINE = 64 };
 
 typedef struct ls_worker {
-    _Alignas(CREW_LINE) ls_thread_ctx ctx;
-    ls_crew *crew;
+    _Alignas(WORKERS_LINE) ls_thread_ctx ctx;
+    ls_workers *workers;
     uint64_t batch;                         /* its own count of batches: tells claims apart */
-    ls_packet packets[LS_WAIT_PACKETS_MAX]; /* the batch; the watch reads what it took from `claim` */
+    ls_packet packets[LS_WAIT_PACKETS_MAX]; /* the batch; the watchdog reads what it took from `claim` */
 
-    _Alignas(CREW_LINE) _Atomic uint64_t turn;
+    _Alignas(WORKERS_LINE) _Atomic uint64_t turn;
     _Atomic uint64_t claim;
     _Atomic bool slow; /* written under the mutex, read by the worker before it waits */
 
-    _Alignas(CREW_LINE) uint64_t seen_turn; /* the watch's, from here */
+    _Alignas(WORKERS_LINE) uint64_t seen_turn; /* the watchdog's, from here */
     uint64_t seen_ns;
     uint32_t slow_ms;
     ls_packet kept[LS_WAIT_PACKETS_MAX]; /* under the mutex: taken back, but the port had no memory for them */
@@ -36,53 +36,53 @@ typedef struct ls_worker {
     ls_thread thread;
 } ls_worker;
 
-struct ls_crew {
+struct ls_workers {
     ls_port *port;
-    ls_crew_options options;
+    ls_workers_options options;
     int wait_max; /* packets that a worker takes at a time */
-    ls_worker *workers;
+    ls_worker *list;
 
-    _Alignas(CREW_LINE) _Atomic bool stop; /* these three are read on the hot path and hardly ever written */
-    _Atomic bool watch_asleep;
+    _Alignas(WORKERS_LINE) _Atomic bool stop; /* these three are read on the hot path and hardly ever written */
+    _Atomic bool watchdog_asleep;
     _Atomic unsigned excess; /* workers that should park */
 
-    _Alignas(CREW_LINE) ls_mutex mutex;
+    _Alignas(WORKERS_LINE) ls_mutex mutex;
     ls_cond ended;            /* `alive` fell to 0 */
-    ls_cond watch_wake;       /* `watch_asleep` was cleared, or `alive` fell to 0 */
+    ls_cond watchdog_wake;    /* `watchdog_asleep` was cleared, or `alive` fell to 0 */
     unsigned alive, unparked; /* threads that have not left; those of them that are not parked */
     _Atomic unsigned slow;
     _Atomic uint64_t spares_released;
     ls_op stop_op;    /* the packet that ends a worker; each that leaves posts it for the next */
     unsigned started; /* threads to join */
-    bool watch_started;
+    bool watchdog_started;
     ls_thread watch;
 };
 
-static inline uint64_t crew_claim(uint64_t batch, int begun, int count)
+static inline uint64_t batch_claim(uint64_t batch, int begun, int count)
 {
     return batch << 16 | (uint64_t)begun << 8 | (uint64_t)count;
 }
 
-static inline int crew_claim_begun(uint64_t claim)
+static inline int batch_claim_begun(uint64_t claim)
 {
     return (int)(claim >> 8 & 255);
 }
 
-static inline int crew_claim_count(uint64_t claim)
+static inline int batch_claim_count(uint64_t claim)
 {
     return (int)(claim & 255);
 }
 
 /* The mutex is held, and unparked or slow has changed: release spares, or say how many have to park. */
-void ls_crew_balance(ls_crew *crew);
+void ls_workers_balance(ls_workers *workers);
 
 /* Mark the worker as slow or not; the mutex is held. */
-void ls_crew_set_slow(ls_crew *crew, ls_worker *worker, bool slow);
+void ls_workers_set_stalled(ls_workers *workers, ls_worker *worker, bool slow);
 
-/* The watch's thread; ends when `alive` is 0. */
-void ls_crew_watch(void *crew);
+/* The watchdog's thread; ends when `alive` is 0. */
+void ls_watchdog_run(void *workers);
 
-/* A worker found watch_asleep set. */
-void ls_crew_wake_watch(ls_crew *crew);
+/* A worker found watchdog_asleep set. */
+void ls_watchdog_wake(ls_workers *workers);
 
 #endif

@@ -4,19 +4,19 @@
 
 enum { CREW_THREADS = 2, CREW_THREADS_MAX = 4, CREW_REQUESTS = 600 };
 
-typedef struct crew_test {
+typedef struct workers_test {
     const ls_http_handler *handler;
     _Atomic unsigned answered, ended, wrong;
-} crew_test;
+} workers_test;
 
-typedef struct crew_request {
+typedef struct workers_request {
     ls_op op;
-    crew_test *test;
+    workers_test *test;
     char head[96];
     ls_exchange x;
-} crew_request;
+} workers_request;
 
-static int crew_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
+static int workers_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
     (void)ctx;
     (void)x;
@@ -24,9 +24,9 @@ static int crew_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     return LS_DONE;
 }
 
-static int crew_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+static int workers_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
-    crew_request *r = x->carrier;
+    workers_request *r = x->carrier;
     if (ctx->inside != x->actor || x->answer == LS_ANSWER_DONE) atomic_fetch_add(&r->test->wrong, 1);
     for (unsigned n = 0; n < count; n++) ls_slice_drop(&slices[n]);
     x->answer = LS_ANSWER_DONE;
@@ -34,36 +34,36 @@ static int crew_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, un
     return LS_DONE;
 }
 
-static int crew_nothing(ls_thread_ctx *ctx, ls_exchange *x)
+static int workers_nothing(ls_thread_ctx *ctx, ls_exchange *x)
 {
     (void)ctx;
     (void)x;
     return LS_DONE;
 }
 
-static void crew_end(ls_thread_ctx *ctx, ls_exchange *x)
+static void workers_end(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    crew_request *r = x->carrier;
-    crew_test *test = r->test;
+    workers_request *r = x->carrier;
+    workers_test *test = r->test;
     (void)ctx;
     if (x->fields != NULL) ls_block_drop(x->fields);
     free(r);
     atomic_fetch_add(&test->ended, 1);
 }
 
-static const ls_http_transport crew_transport = {
-    .read = crew_read,
-    .respond = crew_respond,
-    .write = crew_respond,
-    .flush = crew_nothing,
-    .finish = crew_nothing,
-    .end = crew_end,
-    .drained = crew_nothing,
+static const ls_http_transport workers_transport = {
+    .read = workers_read,
+    .respond = workers_respond,
+    .write = workers_respond,
+    .flush = workers_nothing,
+    .finish = workers_nothing,
+    .end = workers_end,
+    .drained = workers_nothing,
 };
 
-static void crew_start(ls_thread_ctx *ctx, ls_op *op)
+static void workers_start(ls_thread_ctx *ctx, ls_op *op)
 {
-    crew_request *r = LS_CONTAINER(op, crew_request, op);
+    workers_request *r = LS_CONTAINER(op, workers_request, op);
     const ls_http_handler *handler = r->test->handler;
     ls_actor *entered;
     handler->start(handler, ctx, &r->x);
@@ -88,8 +88,8 @@ static void many_threads_many_states(void **state)
     const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
     char path[] = TEST_SCRATCH_PATH, message[400];
     test_site *t = test_site_new();
-    crew_test test = {NULL, 0, 0, 0};
-    ls_crew *crew;
+    workers_test test = {NULL, 0, 0, 0};
+    ls_workers *workers;
     ls_site *site;
     ls_port *port;
     ls_pools *pools;
@@ -103,39 +103,39 @@ static void many_threads_many_states(void **state)
     assert_int_equal(ls_site_open(&options, &site, message, sizeof message), LS_OK);
     assert_int_equal(ls_port_open(&port_options, &port), LS_OK);
     assert_int_equal(ls_pools_open(64 << 20, &pools), LS_OK);
-    const ls_crew_options crew_options = {
+    const ls_workers_options workers_options = {
         .threads = CREW_THREADS, .threads_max = CREW_THREADS_MAX, .slow = ls_site_slow, .user = site};
-    assert_int_equal(ls_crew_open(port, pools, &crew_options, &crew), LS_OK);
-    assert_int_equal(ls_site_ready(site, port, crew, message, sizeof message), LS_OK);
+    assert_int_equal(ls_workers_open(port, pools, &workers_options, &workers), LS_OK);
+    assert_int_equal(ls_site_ready(site, port, workers, message, sizeof message), LS_OK);
     test.handler = ls_site_http_handler(site, 0);
-    assert_int_equal(ls_crew_start(crew), LS_OK);
+    assert_int_equal(ls_workers_start(workers), LS_OK);
     ls_site_start(site);
     for (unsigned n = 0; n < CREW_REQUESTS; n++) {
         const ls_http_limits limits = {16384, 8192, 100};
-        crew_request *r = calloc(1, sizeof *r);
+        workers_request *r = calloc(1, sizeof *r);
         assert_non_null(r);
         const int len = snprintf(r->head, sizeof r->head, "GET /%u HTTP/1.1\r\nHost: h\r\n\r\n", n);
         assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, NULL), len);
         r->test = &test;
-        r->x.transport = &crew_transport;
+        r->x.transport = &workers_transport;
         r->x.carrier = r;
         r->x.id = n;
         r->x.bytes = r->head;
         r->x.body_bytes_max = 1000;
-        r->op.done = crew_start;
+        r->op.done = workers_start;
         ls_port_post(port, &r->op, NULL, 0);
     }
     for (unsigned ms = 0; ms < 30000 && atomic_load(&test.ended) < CREW_REQUESTS; ms += 5) ls_clock_sleep_ms(5);
     ls_site_drain(site);
     for (unsigned ms = 0; ms < 5000 && ls_site_busy(site) > 0; ms += 5) ls_clock_sleep_ms(5);
-    ls_crew_stop(crew);
-    assert_true(ls_crew_join(crew, 0));
+    ls_workers_stop(workers);
+    assert_true(ls_workers_join(workers, 0));
     assert_int_equal(atomic_load(&test.ended), CREW_REQUESTS);
     assert_int_equal(atomic_load(&test.answered), CREW_REQUESTS);
     assert_int_equal(atomic_load(&test.wrong), 0);
     assert_int_equal(ls_site_busy(site), 0);
     assert_non_null(strstr(t->log, "planned"));
-    ls_crew_close(crew);
+    ls_workers_close(workers);
     ls_port_close(port);
     ls_site_close(site);
     ls_pools_close(pools);
@@ -158,7 +158,7 @@ static void memory_out_at_every_point(void **state)
         "  return { n = v, list = { 1, 2, 3 } } end, "
         "  failed = function(req, res, err, traceback) return 500, { err = tostring(err), req.id } end }";
     test_site *t = test_site_open(text);
-    crew_test test = {NULL, 0, 0, 0};
+    workers_test test = {NULL, 0, 0, 0};
     unsigned expected = 0;
     (void)state;
     assert_int_equal(t->opened, LS_OK);
@@ -167,14 +167,14 @@ static void memory_out_at_every_point(void **state)
     ls_state *const lua = t->site->states[0];
     const size_t bytes_max = lua->bytes_max;
     for (int extra = -3000; extra < 24000; extra += 96) {
-        crew_request *r = calloc(1, sizeof *r);
+        workers_request *r = calloc(1, sizeof *r);
         const ls_http_limits limits = {16384, 8192, 100};
         assert_non_null(r);
         const int len =
             snprintf(r->head, sizeof r->head, "GET /%u?a=b%%20c HTTP/1.1\r\nHost: h\r\n\r\n", expected % 4);
         assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, NULL), len);
         r->test = &test;
-        r->x.transport = &crew_transport;
+        r->x.transport = &workers_transport;
         r->x.carrier = r;
         r->x.bytes = r->head;
         while (expected % 16 == 0 && !ls_list_empty(&lua->tasks_free)) { /* a coroutine is made anew */
@@ -185,7 +185,7 @@ static void memory_out_at_every_point(void **state)
             ls_task_release(&t->ctx, task, false);
         }
         lua->bytes_max = (size_t)((int64_t)lua->bytes_live + extra);
-        crew_start(&t->ctx, &r->op);
+        workers_start(&t->ctx, &r->op);
         expected++;
         assert_int_equal(atomic_load(&test.ended), expected);
         assert_int_equal(atomic_load(&test.answered), expected);
@@ -223,5 +223,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(many_threads_many_states),
                                        cmocka_unit_test(memory_out_at_every_point),
                                        cmocka_unit_test(states_must_define_the_same)};
-    return cmocka_run_group_tests_name("script/crew", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("script/workers", tests, NULL, NULL);
 }
