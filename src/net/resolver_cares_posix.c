@@ -21,7 +21,7 @@
 enum { TIMEOUT_MS = 2000, TRIES = 3 }; /* of one question to one name server; each round waits twice as long */
 
 typedef struct watch {
-    ls_taker taker; /* first: the key of the registration points here */
+    ls_packet_handler handler; /* first: the key of the registration points here */
     ls_op op;
     ls_resolver *resolver;
     struct watch *next;
@@ -108,7 +108,7 @@ static void socket_wanted(void *data, ares_socket_t fd, int readable, int writab
     if (!known && (w = watch_of(r, ARES_SOCKET_BAD)) == NULL) {
         w = calloc(1, sizeof *w);
         if (w == NULL) return; /* this question times out */
-        w->taker.take = watch_taken;
+        w->handler.handle = watch_taken;
         w->resolver = r;
         w->op.done = watch_done;
         w->op.actor = r->timer.op.actor;

@@ -39,8 +39,8 @@ int ls_port_notify(ls_port *port, ls_thread_ctx *ctx, ls_registration *registrat
     return max > 0 && ctx != NULL ? ls_port_wait(port, ctx, packets, max, failed ? 0 : timeout_ms) : 0;
 }
 
-void ls_taker_take(ls_thread_ctx *ctx, const ls_packet *packet)
+void ls_packet_handler_call(ls_thread_ctx *ctx, const ls_packet *packet)
 {
-    const ls_taker *taker = packet->key;
-    if (taker != NULL) taker->take(ctx, packet);
+    const ls_packet_handler *handler = packet->key;
+    if (handler != NULL) handler->handle(ctx, packet);
 }

@@ -98,11 +98,11 @@ void ls_port_forget(ls_port *port, ls_fd fd);
 bool ls_packet_current(const ls_port *port, const ls_packet *packet);
 
 /* How packets without an op find who takes them when several modules share a workers: the first member of what the key
- * points to. ls_taker_take, for ls_workers_options.bare, calls it; a packet without a key is dropped. */
-typedef struct ls_taker {
-    void (*take)(ls_thread_ctx *ctx, const ls_packet *packet); /* any thread */
-} ls_taker;
-void ls_taker_take(ls_thread_ctx *ctx, const ls_packet *packet);
+ * points to. ls_packet_handler_call, for ls_workers_options.bare, calls it; a packet without a key is dropped. */
+typedef struct ls_packet_handler {
+    void (*handle)(ls_thread_ctx *ctx, const ls_packet *packet); /* any thread */
+} ls_packet_handler;
+void ls_packet_handler_call(ls_thread_ctx *ctx, const ls_packet *packet);
 
 /* The part that each back end supplies: carry out those that are valid (result is LS_OK) and ask for something, in order, and
  * set their results. ls_port_notify calls it. */

@@ -168,7 +168,7 @@ int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max,
 /* The thread of this thread context will not wait again soon: it has been inside a handler for long, or parks, or ends. Others then
  * take what would wait for it; without this call it waits for this thread's next wait, which begins a new stay. From any
  * thread, any number of times. Does nothing where all threads wait at the same place. */
-void ls_port_leave(ls_port *port, ls_thread_ctx *ctx);
+void ls_port_detach(ls_port *port, ls_thread_ctx *ctx);
 
 /* Queue a packet of one's own, with `op`, whose key and result are set, or without one (NULL). With an op it cannot
  * fail: that is its own queue node. Without, LS_ENOMEM is possible. Any thread, a signal handler excepted. */
@@ -176,7 +176,7 @@ int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result);
 
 /* Queue again, as it is, a packet that was taken and not begun. Cannot fail for one with an op, else LS_ENOMEM is
  * possible. A notification that is out of date by the time it is taken again does not come again. */
-int ls_port_give_back(ls_port *port, const ls_packet *packet);
+int ls_port_requeue(ls_port *port, const ls_packet *packet);
 
 /* Call op->done, or hand the op to its actor. A bare post has no op and must be handled by its key before. */
 void ls_packet_dispatch(ls_thread_ctx *ctx, const ls_packet *packet);

@@ -9,9 +9,9 @@
 #include "sched/workers_internal.h"
 
 enum {
-    WATCHDOG_TICK_SHORT_MS = LS_SLOW_MS / 2, /* two ticks, a short and a long one, are LS_SLOW_MS */
-    WATCHDOG_TICK_LONG_MS = LS_SLOW_MS - WATCHDOG_TICK_SHORT_MS,
-    WATCHDOG_PULSE_TICKS = 1000 / LS_SLOW_MS, /* half a second */
+    WATCHDOG_TICK_SHORT_MS = LS_STALL_MS / 2, /* two ticks, a short and a long one, are LS_STALL_MS */
+    WATCHDOG_TICK_LONG_MS = LS_STALL_MS - WATCHDOG_TICK_SHORT_MS,
+    WATCHDOG_TICKS = 1000 / LS_STALL_MS, /* half a second */
 };
 
 /* Take what the worker has not begun and give it to the port. The mutex is held: the worker waits for it before it
@@ -26,7 +26,7 @@ static void watchdog_take_back(ls_workers *workers, ls_worker *worker)
         return;
     for (int i = begun; i < count; i++) {
         const ls_packet *packet = &worker->packets[i];
-        if (ls_port_give_back(workers->port, packet) < 0) worker->kept[worker->kept_count++] = *packet;
+        if (ls_port_requeue(workers->port, packet) < 0) worker->kept[worker->kept_count++] = *packet;
     }
 }
 
@@ -38,7 +38,7 @@ static bool watchdog_look(ls_workers *workers)
     for (unsigned i = 0; i < workers->options.threads_max; i++) {
         ls_worker *worker = &workers->list[i];
         const uint64_t turn = atomic_load_explicit(&worker->turn, memory_order_acquire);
-        worker->slow_ms = 0;
+        worker->stalled_ms = 0;
         if (turn != worker->seen_turn) {
             worker->seen_turn = turn;
             worker->seen_ns = now;
@@ -47,30 +47,30 @@ static bool watchdog_look(ls_workers *workers)
         } else if (turn & 1) {
             busy = true;
             const uint64_t ms = (now - worker->seen_ns) / 1000000;
-            if (ms < LS_SLOW_MS) continue;
-            worker->slow_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+            if (ms < LS_STALL_MS) continue;
+            worker->stalled_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
             watchdog_take_back(workers, worker);
-            ls_port_leave(workers->port, &worker->ctx);
+            ls_port_detach(workers->port, &worker->ctx);
             ls_workers_set_stalled(workers, worker, true);
         }
     }
     return busy;
 }
 
-/* Without the mutex: the callback may do what it likes, and slow_ms is ours. */
-static void watchdog_tell(ls_workers *workers)
+/* Without the mutex: the callback may do what it likes, and stalled_ms is ours. */
+static void watchdog_on_stall(ls_workers *workers)
 {
     const ls_workers_options *options = &workers->options;
-    if (options->slow == NULL) return;
+    if (options->on_stall == NULL) return;
     for (unsigned i = 0; i < options->threads_max; i++)
-        if (workers->list[i].slow_ms > 0)
-            options->slow(&workers->list[i].ctx, workers->list[i].slow_ms, options->user);
+        if (workers->list[i].stalled_ms > 0)
+            options->on_stall(&workers->list[i].ctx, workers->list[i].stalled_ms, options->user);
 }
 
 /* Without the mutex, too. */
-static void watchdog_pulse(ls_workers *workers, bool idle)
+static void watchdog_on_tick(ls_workers *workers, bool idle)
 {
-    if (workers->options.pulse != NULL) workers->options.pulse(idle, workers->options.user);
+    if (workers->options.on_tick != NULL) workers->options.on_tick(idle, workers->options.user);
 }
 
 void ls_watchdog_run(void *arg)
@@ -81,20 +81,20 @@ void ls_watchdog_run(void *arg)
     ls_mutex_lock(&workers->mutex);
     while (workers->alive > 0) {
         ls_cond_wait_ms(&workers->watchdog_wake, &workers->mutex, tick_ms);
-        tick_ms = LS_SLOW_MS - tick_ms;
+        tick_ms = LS_STALL_MS - tick_ms;
         if (watchdog_look(workers)) {
             idle = 0;
             atomic_store_explicit(&workers->watchdog_asleep, false, memory_order_relaxed);
             ls_mutex_unlock(&workers->mutex);
-            watchdog_tell(workers);
-            if (++ticks % WATCHDOG_PULSE_TICKS == 0) watchdog_pulse(workers, false);
+            watchdog_on_stall(workers);
+            if (++ticks % WATCHDOG_TICKS == 0) watchdog_on_tick(workers, false);
             ls_mutex_lock(&workers->mutex);
-        } else if (++idle == WATCHDOG_PULSE_TICKS) {
+        } else if (++idle == WATCHDOG_TICKS) {
             atomic_store_explicit(&workers->watchdog_asleep, true, memory_order_relaxed);
             ls_mutex_unlock(&workers->mutex);
-            watchdog_pulse(workers, true);
+            watchdog_on_tick(workers, true);
             ls_mutex_lock(&workers->mutex);
-        } else if (idle > WATCHDOG_PULSE_TICKS) {
+        } else if (idle > WATCHDOG_TICKS) {
             while (workers->alive > 0 && atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed))
                 ls_cond_wait(&workers->watchdog_wake, &workers->mutex);
             idle = 0;

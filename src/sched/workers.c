@@ -1,7 +1,7 @@
 /* workers.c - the workers: their loop, parking, and the way they start and end. The watchdog is in watchdog.c; what lies in
  * which cache line, and who may touch it, in workers_internal.h.
  *
- * The end. ls_workers_stop sets `stop`, wakes the parked, and posts one packet. The worker that takes it posts it again for
+ * The end. ls_workers_stop sets `stop`, wakes the idle, and posts one packet. The worker that takes it posts it again for
  * the next before it leaves, so it reaches everybody, one after the other. A worker that sees `stop` runs no further
  * packet: it gives what it has, and what it still takes, back to the port until the stop packet comes. So whatever was
  * posted before is still in the port afterwards, for its owner to dispose of. */
@@ -20,27 +20,27 @@ void ls_workers_balance(ls_workers *workers)
 {
     const bool stop = atomic_load_explicit(&workers->stop, memory_order_relaxed);
     const unsigned threads = workers->options.threads;
-    unsigned running = workers->unparked - atomic_load_explicit(&workers->slow, memory_order_relaxed);
+    unsigned running = workers->active - atomic_load_explicit(&workers->stalled, memory_order_relaxed);
     for (unsigned i = 0; i < workers->started && running < threads && !stop; i++) {
-        ls_worker *spare = &workers->list[i];
-        if (!spare->parked) continue;
-        spare->parked = false;
-        workers->unparked++;
+        ls_worker *standby = &workers->list[i];
+        if (!standby->idle) continue;
+        standby->idle = false;
+        workers->active++;
         running++;
-        atomic_fetch_add_explicit(&workers->spares_released, 1, memory_order_relaxed);
-        ls_cond_signal(&spare->unpark);
+        atomic_fetch_add_explicit(&workers->standbys_released, 1, memory_order_relaxed);
+        ls_cond_signal(&standby->resume);
     }
     atomic_store_explicit(&workers->excess, running > threads && !stop ? running - threads : 0, memory_order_relaxed);
 }
 
-void ls_workers_set_stalled(ls_workers *workers, ls_worker *worker, bool slow)
+void ls_workers_set_stalled(ls_workers *workers, ls_worker *worker, bool stalled)
 {
-    if (atomic_load_explicit(&worker->slow, memory_order_relaxed) == slow) return;
-    const unsigned count = atomic_load_explicit(&workers->slow, memory_order_relaxed);
-    atomic_store_explicit(&workers->slow, slow ? count + 1 : count - 1, memory_order_relaxed);
+    if (atomic_load_explicit(&worker->stalled, memory_order_relaxed) == stalled) return;
+    const unsigned count = atomic_load_explicit(&workers->stalled, memory_order_relaxed);
+    atomic_store_explicit(&workers->stalled, stalled ? count + 1 : count - 1, memory_order_relaxed);
     ls_workers_balance(workers);
-    /* Last: the worker that no longer finds itself slow must find that it is one too many. */
-    atomic_store_explicit(&worker->slow, slow, memory_order_release);
+    /* Last: the worker that no longer finds itself stalled must find that it is one too many. */
+    atomic_store_explicit(&worker->stalled, stalled, memory_order_release);
 }
 
 /* ---- a worker ---------------------------------------------------------------------------------------------- */
@@ -50,8 +50,8 @@ static void worker_run(ls_worker *worker, const ls_packet *packet)
     const ls_workers_options *options = &worker->workers->options;
     if (packet->op != NULL)
         ls_packet_dispatch(&worker->ctx, packet);
-    else if (options->bare != NULL && ls_packet_current(worker->workers->port, packet))
-        options->bare(&worker->ctx, packet);
+    else if (options->on_user_packet != NULL && ls_packet_current(worker->workers->port, packet))
+        options->on_user_packet(&worker->ctx, packet);
 }
 
 /* Give packets that the caller has claimed back to the port. true: the stop packet was among them; that one stays. */
@@ -63,8 +63,8 @@ static bool worker_put_back(ls_worker *worker, int from, int count)
         const ls_packet *packet = &worker->packets[i];
         if (packet->op == &workers->stop_op)
             last = true;
-        else if (ls_port_give_back(workers->port, packet) < 0)
-            worker_run(worker, packet); /* no memory for a bare packet: better late than lost */
+        else if (ls_port_requeue(workers->port, packet) < 0)
+            worker_run(worker, packet); /* no memory for a user packet: better late than lost */
     }
     return last;
 }
@@ -126,21 +126,21 @@ static bool worker_batch(ls_worker *worker, int count)
     return last;
 }
 
-/* Back from a slow packet, or one too many, or a spare at its start. false: the workers stopped while it was parked. */
+/* Back from a stalled packet, or one too many, or a standby at its start. false: the workers stopped while it was idle. */
 static bool worker_settle(ls_worker *worker)
 {
     ls_workers *workers = worker->workers;
     ls_mutex_lock(&workers->mutex);
     ls_workers_set_stalled(workers, worker, false);
-    if (!worker->parked && atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0) {
-        worker->parked = true;
-        ls_port_leave(workers->port, &worker->ctx);
-        workers->unparked--;
+    if (!worker->idle && atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0) {
+        worker->idle = true;
+        ls_port_detach(workers->port, &worker->ctx);
+        workers->active--;
         ls_workers_balance(workers);
     }
-    while (worker->parked && !atomic_load_explicit(&workers->stop, memory_order_relaxed))
-        ls_cond_wait(&worker->unpark, &workers->mutex);
-    const bool go_on = !worker->parked;
+    while (worker->idle && !atomic_load_explicit(&workers->stop, memory_order_relaxed))
+        ls_cond_wait(&worker->resume, &workers->mutex);
+    const bool go_on = !worker->idle;
     ls_mutex_unlock(&workers->mutex);
     return go_on;
 }
@@ -148,11 +148,11 @@ static bool worker_settle(ls_worker *worker)
 static void worker_leave(ls_worker *worker, bool has_stop_packet)
 {
     ls_workers *workers = worker->workers;
-    ls_port_leave(workers->port, &worker->ctx);
+    ls_port_detach(workers->port, &worker->ctx);
     ls_mutex_lock(&workers->mutex);
     ls_workers_set_stalled(workers, worker, false);
-    if (!worker->parked) workers->unparked--;
-    const bool others = workers->unparked > 0;
+    if (!worker->idle) workers->active--;
+    const bool others = workers->active > 0;
     if (--workers->alive == 0) {
         ls_cond_broadcast(&workers->ended);
         ls_cond_signal(&workers->watchdog_wake);
@@ -176,7 +176,7 @@ static void worker_main(void *arg)
             break;
         }
         if (n > 0) last = worker_batch(worker, n);
-        if (!last && (atomic_load_explicit(&worker->slow, memory_order_acquire) ||
+        if (!last && (atomic_load_explicit(&worker->stalled, memory_order_acquire) ||
                       atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0))
             go_on = worker_settle(worker);
     }
@@ -197,10 +197,10 @@ static int worker_open(ls_workers *workers, ls_pools *pools, unsigned index)
     ls_worker *worker = &workers->list[index];
     ls_pool *pool;
     *worker = (ls_worker){.workers = workers};
-    int err = ls_cond_open(&worker->unpark);
+    int err = ls_cond_open(&worker->resume);
     if (err < 0) return err;
     if ((err = ls_pool_open(pools, &pool)) < 0) {
-        ls_cond_close(&worker->unpark);
+        ls_cond_close(&worker->resume);
         return err;
     }
     ls_thread_ctx_init(&worker->ctx, workers->port, pool, index);
@@ -211,7 +211,7 @@ static void workers_close(ls_workers *workers, unsigned count)
 {
     while (count-- > 0) {
         ls_pool_close(workers->list[count].ctx.pool);
-        ls_cond_close(&workers->list[count].unpark);
+        ls_cond_close(&workers->list[count].resume);
     }
     ls_memory_aligned_free(workers->list);
 }
@@ -275,8 +275,8 @@ int ls_workers_start(ls_workers *workers)
         ls_worker *worker = &workers->list[i];
         (void)snprintf(name, sizeof name, "ls-worker-%u", i % 10000);
         if ((err = ls_thread_start(&worker->thread, name, worker_main, worker)) < 0) break;
-        worker->parked = i >= workers->options.threads;
-        if (!worker->parked) workers->unparked++;
+        worker->idle = i >= workers->options.threads;
+        if (!worker->idle) workers->active++;
         workers->alive++;
         workers->started++;
     }
@@ -293,11 +293,11 @@ int ls_workers_start(ls_workers *workers)
 void ls_workers_stop(ls_workers *workers)
 {
     ls_mutex_lock(&workers->mutex);
-    const bool first = workers->unparked > 0 && !atomic_load_explicit(&workers->stop, memory_order_relaxed);
+    const bool first = workers->active > 0 && !atomic_load_explicit(&workers->stop, memory_order_relaxed);
     if (first) {
         atomic_store_explicit(&workers->stop, true, memory_order_relaxed);
         ls_workers_balance(workers);
-        for (unsigned i = 0; i < workers->started; i++) ls_cond_signal(&workers->list[i].unpark);
+        for (unsigned i = 0; i < workers->started; i++) ls_cond_signal(&workers->list[i].resume);
     }
     ls_mutex_unlock(&workers->mutex);
     if (first) (void)ls_port_post(workers->port, &workers->stop_op, &workers->stop_op, 0);
@@ -338,8 +338,8 @@ void ls_workers_stat(const ls_workers *workers, ls_workers_stats *out)
     *out = (ls_workers_stats){
         .threads = workers->options.threads,
         .threads_max = workers->options.threads_max,
-        .slow = atomic_load_explicit(&workers->slow, memory_order_relaxed),
-        .spares_released = atomic_load_explicit(&workers->spares_released, memory_order_relaxed),
+        .stalled = atomic_load_explicit(&workers->stalled, memory_order_relaxed),
+        .standbys_released = atomic_load_explicit(&workers->standbys_released, memory_order_relaxed),
         .sum = {.packets = sum[0],
                 .waits = sum[1],
                 .recv_inline = sum[2],

@@ -3,11 +3,11 @@
  * Hot path. A worker owns the cache lines of its ls_worker and writes two words there per packet: `turn`, which is odd
  * while it is inside a packet, and `claim`, from which it takes the next packet of its batch. The watchdog reads both, and
  * takes what was not begun by changing `claim` itself. Everything else is under the workers' mutex, which a worker takes
- * only when it parks, leaves, comes back from being slow, or finds the watchdog asleep.
+ * only when it becomes idle, leaves, comes back from being stalled, or finds the watchdog asleep.
  *
  *     claim = batch << 16 | begun << 8 | count      packets[begun .. count - 1] are whoever's changes begun to count
- *     unparked = workers whose parked is false and that have not left
- *     unparked - slow <= threads, or excess > 0     (under the mutex) */
+ *     active = workers whose idle is false and that have not left
+ *     active - stalled <= threads, or excess > 0     (under the mutex) */
 #ifndef LS_SCHED_CREW_INTERNAL_H
 #define LS_SCHED_CREW_INTERNAL_H
 
@@ -24,15 +24,15 @@ typedef struct ls_worker {
 
     _Alignas(WORKERS_LINE) _Atomic uint64_t turn;
     _Atomic uint64_t claim;
-    _Atomic bool slow; /* written under the mutex, read by the worker before it waits */
+    _Atomic bool stalled; /* written under the mutex, read by the worker before it waits */
 
     _Alignas(WORKERS_LINE) uint64_t seen_turn; /* the watchdog's, from here */
     uint64_t seen_ns;
-    uint32_t slow_ms;
+    uint32_t stalled_ms;
     ls_packet kept[LS_WAIT_PACKETS_MAX]; /* under the mutex: taken back, but the port had no memory for them */
     int kept_count;
-    bool parked; /* under the mutex */
-    ls_cond unpark;
+    bool idle; /* under the mutex */
+    ls_cond resume;
     ls_thread thread;
 } ls_worker;
 
@@ -47,11 +47,11 @@ struct ls_workers {
     _Atomic unsigned excess; /* workers that should park */
 
     _Alignas(WORKERS_LINE) ls_mutex mutex;
-    ls_cond ended;            /* `alive` fell to 0 */
-    ls_cond watchdog_wake;    /* `watchdog_asleep` was cleared, or `alive` fell to 0 */
-    unsigned alive, unparked; /* threads that have not left; those of them that are not parked */
-    _Atomic unsigned slow;
-    _Atomic uint64_t spares_released;
+    ls_cond ended;          /* `alive` fell to 0 */
+    ls_cond watchdog_wake;  /* `watchdog_asleep` was cleared, or `alive` fell to 0 */
+    unsigned alive, active; /* threads that have not left; those of them that are not idle */
+    _Atomic unsigned stalled;
+    _Atomic uint64_t standbys_released;
     ls_op stop_op;    /* the packet that ends a worker; each that leaves posts it for the next */
     unsigned started; /* threads to join */
     bool watchdog_started;
@@ -73,11 +73,11 @@ static inline int batch_claim_count(uint64_t claim)
     return (int)(claim & 255);
 }
 
-/* The mutex is held, and unparked or slow has changed: release spares, or say how many have to park. */
+/* The mutex is held, and active or stalled has changed: release standby threads, or say how many have to park. */
 void ls_workers_balance(ls_workers *workers);
 
-/* Mark the worker as slow or not; the mutex is held. */
-void ls_workers_set_stalled(ls_workers *workers, ls_worker *worker, bool slow);
+/* Mark the worker as stalled or not; the mutex is held. */
+void ls_workers_set_stalled(ls_workers *workers, ls_worker *worker, bool stalled);
 
 /* The watchdog's thread; ends when `alive` is 0. */
 void ls_watchdog_run(void *workers);

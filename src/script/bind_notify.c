@@ -36,8 +36,8 @@ static const char notice_tag;
 enum notice_phase { NOTICE_LIVE, NOTICE_REMOVING, NOTICE_GONE };
 
 typedef struct script_notice {
-    ls_taker taker; /* first: the key of the registration */
-    ls_op op;       /* tells the state */
+    ls_packet_handler handler; /* first: the key of the registration */
+    ls_op op;                  /* tells the state */
     _Atomic uint32_t told;
     _Atomic bool queued; /* op is on its way */
     ls_state *state;
@@ -211,7 +211,7 @@ static script_notice *notice_new(ls_state *state)
         ls_list_remove(&notice->node);
     else if ((notice = calloc(1, sizeof *notice)) == NULL)
         return NULL;
-    notice->taker.take = take_packet;
+    notice->handler.handle = take_packet;
     notice->op.done = notice_told;
     notice->op.actor = &state->actor;
     notice->state = state;

@@ -290,7 +290,7 @@ static void collect_done(ls_thread_ctx *ctx, ls_op *op)
     atomic_store_explicit(&state->collect_ordered, false, memory_order_release);
 }
 
-bool ls_site_pulse(ls_site *site, bool idle)
+bool ls_site_on_tick(ls_site *site, bool idle)
 {
     const uint64_t now_ms = ls_clock_coarse_ms();
     bool ordered = false;
@@ -351,7 +351,7 @@ unsigned ls_site_busy(const ls_site *site)
     return sum;
 }
 
-void ls_site_slow(ls_thread_ctx *ctx, uint32_t ms, void *user)
+void ls_site_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
 {
     ls_site *site = user;
     (void)ms;

@@ -117,12 +117,12 @@ unsigned ls_site_busy(const ls_site *site);
 void ls_site_disconnect(ls_site *site);
 uint32_t ls_site_connections(const ls_site *site); /* that Lua has, those included that are just closing */
 
-/* For ls_workers_options.pulse: states whose buffers may be garbage are ordered to collect it: the young when none were
- * made since the last pulse, all when idle, or else every few seconds. true: some were. The watchdog's thread. */
-bool ls_site_pulse(ls_site *site, bool idle);
+/* For ls_workers_options.tick: states whose buffers may be garbage are ordered to collect it: the young when none were
+ * made since the last tick, all when idle, or else every few seconds. true: some were. The watchdog's thread. */
+bool ls_site_on_tick(ls_site *site, bool idle);
 
-/* For ls_workers_options.slow: enforces the CPU budget. The watchdog's thread. */
-void ls_site_slow(ls_thread_ctx *ctx, uint32_t ms, void *site);
+/* For ls_workers_options.stalled: enforces the CPU budget. The watchdog's thread. */
+void ls_site_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *site);
 
 /* Close the sockets that Lua objects hold. No thread runs any more; the port is open. */
 void ls_site_close_sockets(ls_site *site, ls_thread_ctx *ctx);

@@ -31,7 +31,7 @@ enum {
     DRAIN_LOOK_MS = 20,    /* how often a drain looks whether it is done */
     DRAIN_FRESH_MS = 1000, /* what a connection that has sent nothing yet is given */
     DISCONNECT_MS = 3000,  /* what closing connections are given once all handlers have ended */
-    SPARES_DEFAULT = 6,    /* spare threads beyond one for each running one */
+    SPARES_DEFAULT = 6,    /* standby threads beyond one for each running one */
     DESCRIPTORS_OURS = 64, /* beside the connections' */
     SOCKETS_MAX = 1 << 25, /* that a port is ever asked for */
 };
@@ -113,8 +113,8 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "refused", (double)sum.refused);
     each(to, "threads", (double)workers.threads);
     each(to, "threads_max", (double)workers.threads_max);
-    each(to, "threads_slow", (double)workers.slow);
-    each(to, "spares_released", (double)workers.spares_released);
+    each(to, "threads_slow", (double)workers.stalled);
+    each(to, "spares_released", (double)workers.standbys_released);
     each(to, "packets", (double)workers.sum.packets);
     each(to, "waits", (double)workers.sum.waits);
     each(to, "accepts", (double)workers.sum.accepts);
@@ -261,9 +261,9 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
 }
 
 /* After a crowd has gone its memory goes, too; when Lua is to collect first, the workers will be idle once more. */
-static void pulse(bool idle, void *site)
+static void on_tick(bool idle, void *site)
 {
-    if (!ls_site_pulse(site, idle) && idle) ls_memory_trim();
+    if (!ls_site_on_tick(site, idle) && idle) ls_memory_trim();
 }
 
 /* How many sockets the port is to take: the connections that may come, and as many of the site's own as the system gives
@@ -290,7 +290,7 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     if ((err = ls_pools_open(settings->pool_bytes_max, &server->pools)) < 0)
         return explain(err, message, message_bytes, "buffers: %s", ls_err_text(err));
 
-    /* The workers sees to it that `threads` of them run; the system must not hold back a spare while a handler computes. */
+    /* The workers sees to it that `threads` of them run; the system must not hold back a standby while a handler computes. */
     const ls_port_options port_options = {.sockets_max = sockets_max(settings->connections_max),
                                           .concurrency = settings->threads_max,
                                           .backend = options->backend};
@@ -301,9 +301,9 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
 
     const ls_workers_options workers_options = {.threads = settings->threads,
                                                 .threads_max = settings->threads_max,
-                                                .bare = ls_taker_take,
-                                                .slow = ls_site_slow,
-                                                .pulse = pulse,
+                                                .on_user_packet = ls_packet_handler_call,
+                                                .on_stall = ls_site_on_stall,
+                                                .on_tick = on_tick,
                                                 .user = server->site};
     if ((err = ls_workers_open(server->port, server->pools, &workers_options, &server->workers)) < 0)
         return explain(err, message, message_bytes, "cannot make %u threads: %s", server->settings.threads_max,

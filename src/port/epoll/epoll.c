@@ -171,12 +171,12 @@ ls_files *ls_port_files(ls_port *port)
     return port->files;
 }
 
-void ls_port_leave(ls_port *port, ls_thread_ctx *ctx)
+void ls_port_detach(ls_port *port, ls_thread_ctx *ctx)
 {
-    if (port->backend->leave != NULL) port->backend->leave(port, ctx);
+    if (port->backend->detach != NULL) port->backend->detach(port, ctx);
 }
 
-int ls_port_give_back(ls_port *port, const ls_packet *packet)
+int ls_port_requeue(ls_port *port, const ls_packet *packet)
 {
     if (packet->events == 0) return ls_port_post(port, packet->op, packet->key, packet->result);
     ls_op *node = calloc(1, sizeof *node);

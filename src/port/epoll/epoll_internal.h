@@ -122,7 +122,7 @@ typedef struct ls_backend { /* a back end: what is not the same in all of them *
     void (*wake)(ls_port *port); /* a thread that blocks in take */
 
     /* NULL where everything is done with the epoll set. */
-    void (*leave)(ls_port *port, ls_thread_ctx *ctx); /* ls_port_leave */
+    void (*detach)(ls_port *port, ls_thread_ctx *ctx); /* ls_port_detach */
     bool (*arm)(ls_thread_ctx *ctx, ls_sock *sock,
                 const ls_op *op); /* the receive waits elsewhere; false: it does not */
     int64_t (*receive)(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* once armed: as receive_once, or ASK_SOCKET */

@@ -119,7 +119,7 @@ static void give_up(ls_thread_ctx *ctx, ls_ring *ring, int error)
     ls_uring_recall(ctx, ring);
 }
 
-static void uring_leave(ls_port *port, ls_thread_ctx *ctx)
+static void uring_detach(ls_port *port, ls_thread_ctx *ctx)
 {
     struct ls_rings *rings = port->rings;
     ls_mutex_lock(&rings->mutex);
@@ -345,7 +345,7 @@ const ls_backend ls_backend_uring = {.name = "uring",
                                      .close = uring_close,
                                      .take = uring_take,
                                      .wake = uring_wake,
-                                     .leave = uring_leave,
+                                     .detach = uring_detach,
                                      .arm = ls_uring_arm,
                                      .let_go = ls_uring_let_go,
                                      .send = ls_uring_send,

@@ -26,7 +26,7 @@
  * Who looks at a ring. A ring has an owner, the thread context that waits at it; the owner alone adds receives and sends, and submits
  * them. Whoever holds `lock` may take completions from it: a thread that finds nothing at its own ring looks at all
  * others before it sleeps. A thread that will not come back soon (it is inside a slow handler, or parks, or ends)
- * leaves its ring (ls_port_leave): then the ring itself is in the epoll set and wakes whoever sleeps, until a thread that
+ * leaves its ring (ls_port_detach): then the ring itself is in the epoll set and wakes whoever sleeps, until a thread that
  * has none adopts it.
  *
  *     completions of a ring are looked at by its owner's next wait, or it has none and is in the epoll set

@@ -48,7 +48,7 @@ static void take_packets(asker *a, int ms)
     ls_packet packet;
     while (ls_port_wait(a->place.port, &a->place.ctx, &packet, 1, ms) == 1) {
         if (packet.events != 0)
-            ((ls_taker *)packet.key)->take(&a->place.ctx, &packet);
+            ((ls_packet_handler *)packet.key)->handle(&a->place.ctx, &packet);
         else
             ls_packet_dispatch(&a->place.ctx, &packet);
     }

@@ -505,7 +505,7 @@ static void firing_main(void *arg)
         ls_packet_dispatch(&ctx, &packet);
         atomic_fetch_add(&f->fired, 1);
     }
-    ls_port_leave(f->place->port, &ctx);
+    ls_port_detach(f->place->port, &ctx);
     ls_pool_close(ctx.pool);
 }
 

@@ -32,7 +32,7 @@ static inline void net_ctx_open(net_place *place, ls_thread_ctx *ctx, unsigned i
 /* Sit at another port from now on. */
 static inline void net_use(net_place *place, ls_port *port)
 {
-    ls_port_leave(place->port, &place->ctx);
+    ls_port_detach(place->port, &place->ctx);
     place->port = port;
     ls_thread_ctx_init(&place->ctx, port, place->ctx.pool, 0);
 }

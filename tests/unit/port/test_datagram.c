@@ -512,10 +512,10 @@ static void nothing_gathers_where_threads_take_turns(void **state)
     (void)state;
     gather_open(&g, true);
     for (int i = 0; i < 2; i++) ls_thread_ctx_init(&ctxs[i], g.place.port, g.place.ctx.pool, (unsigned)i + 1);
-    ls_port_leave(g.place.port, &g.place.ctx);
+    ls_port_detach(g.place.port, &g.place.ctx);
     for (int i = 0; i < 100 * LS_GATHER_AFTER; i++) {
         round_at(&ctxs[i % 2], g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
-        ls_port_leave(g.place.port, &ctxs[i % 2]);
+        ls_port_detach(g.place.port, &ctxs[i % 2]);
     }
     for (int i = 0; i < 2; i++) assert_int_equal(ctxs[i].gathering.count, 0);
     gather_close(&g);

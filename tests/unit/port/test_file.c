@@ -555,7 +555,7 @@ static void post_and_end(void *arg)
     net_ctx_open(&e->f->place, &ctx, 1);
     assert_int_equal(ls_port_wait(e->f->place.port, &ctx, &packet, 1, 0), 0); /* has a ring now, where there are any */
     assert_int_equal(ls_file_stat(&ctx, e->op, e->f->dir), LS_PENDING);
-    ls_port_leave(e->f->place.port, &ctx);
+    ls_port_detach(e->f->place.port, &ctx);
     ls_pool_close(ctx.pool);
 }
 

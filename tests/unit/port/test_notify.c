@@ -695,12 +695,12 @@ static void what_is_out_of_date_does_not_come(void **state)
     for (int change = 0; change < 5; change++) {
         assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &key, IN, EDGE_ONESHOT), LS_OK);
         const ls_packet packet = net_next(&place);
-        assert_int_equal(ls_port_give_back(place.port, &packet), LS_OK);
+        assert_int_equal(ls_port_requeue(place.port, &packet), LS_OK);
         const ls_packet again = net_next(&place);
         assert_ptr_equal(again.key, &key);
         assert_int_equal(again.events, IN);
         assert_true(ls_packet_current(place.port, &again));
-        assert_int_equal(ls_port_give_back(place.port, &again), LS_OK);
+        assert_int_equal(ls_port_requeue(place.port, &again), LS_OK);
         if (change == 0) {
             expect_notice(&place, &key, IN);
         } else if (change == 1) {
@@ -719,7 +719,7 @@ static void what_is_out_of_date_does_not_come(void **state)
             assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, p.ours, NULL, 0, 0), LS_OK);
             const ls_packet last = net_next(&place); /* before it, the one given back is passed over */
             assert_int_equal(last.events, LS_EVENT_REMOVE);
-            assert_int_equal(ls_port_give_back(place.port, &last), LS_OK); /* REMOVE does come again */
+            assert_int_equal(ls_port_requeue(place.port, &last), LS_OK); /* REMOVE does come again */
             expect_notice(&place, &key, LS_EVENT_REMOVE);
             net_quiet(&place, 0);
         }

@@ -1264,8 +1264,8 @@ static void visitor_is_left(void *arg)
 {
     visitor *v = arg;
     ls_clock_sleep_ms(20); /* the test's thread is asleep in its wait by now, which has no timeout */
-    ls_port_leave(v->place->port, &v->ctx);
-    ls_port_leave(v->place->port, &v->ctx);
+    ls_port_detach(v->place->port, &v->ctx);
+    ls_port_detach(v->place->port, &v->ctx);
     ls_clock_sleep_ms(5);
     net_write(v->theirs, "hello", 5);
 }
@@ -1295,7 +1295,7 @@ static void others_take_what_waits_for_a_detached_thread(void **state)
             assert_int_equal(ls_thread_start(&other, "leave", visitor_is_left, &v), LS_OK);
         } else {
             net_write(theirs, "hello", 5);
-            ls_port_leave(place.port, &v.ctx);
+            ls_port_detach(place.port, &v.ctx);
         }
         for (int i = 0; i < 2; i++) {
             ls_packet packet;
@@ -1396,7 +1396,7 @@ static void whatever_races_there_is_one_completion(void **state)
     ls_thread threads[WORKERS];
     (void)state;
     net_open(&place);
-    ls_port_leave(place.port, &place.ctx);
+    ls_port_detach(place.port, &place.ctx);
     atomic_store(&race_over, false);
     for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "race", race_main, &place), LS_OK);
     for (int i = 0; i < ROUNDS; i++) {
@@ -1488,7 +1488,7 @@ static void echoes_from_any_thread_lose_no_byte(void **state)
     ls_thread threads[WORKERS];
     (void)state;
     net_open(&place);
-    ls_port_leave(place.port, &place.ctx);
+    ls_port_detach(place.port, &place.ctx);
     char *bytes = pattern(LEN, 7);
     atomic_store(&race_over, false);
     atomic_store(&echoes_open, PEERS);

@@ -1,4 +1,4 @@
-/* test_workers.c - every packet once; a slow worker is replaced, loses what it has not begun, and makes room again. */
+/* test_workers.c - every packet once; a stalled worker is replaced, loses what it has not begun, and makes room again. */
 #include "port/net_help.h"
 
 #include "base/thread.h"
@@ -20,7 +20,7 @@ typedef struct job {
     _Atomic bool inside, release; /* of a job that blocks until it is released */
 } job;
 
-static _Atomic int jobs_run, jobs_inside, jobs_inside_most, bare_run, slow_calls;
+static _Atomic int jobs_run, jobs_inside, jobs_inside_most, user_packets_run, stall_calls;
 static _Atomic unsigned slow_ctx;
 static _Atomic uint32_t slow_ms_most;
 
@@ -54,27 +54,27 @@ static void job_blocking(ls_thread_ctx *ctx, ls_op *op)
     job_quick(ctx, op);
 }
 
-static void take_bare(ls_thread_ctx *ctx, const ls_packet *packet)
+static void take_user_packet(ls_thread_ctx *ctx, const ls_packet *packet)
 {
     (void)ctx;
     if (packet->op != NULL || packet->result != 7) abort();
-    atomic_fetch_add(&bare_run, 1);
+    atomic_fetch_add(&user_packets_run, 1);
 }
 
-static void told_slow(ls_thread_ctx *ctx, uint32_t ms, void *user)
+static void count_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
 {
     uint32_t most = atomic_load(&slow_ms_most);
-    if (user != &slow_calls || ms < LS_SLOW_MS) abort();
+    if (user != &stall_calls || ms < LS_STALL_MS) abort();
     atomic_store(&slow_ctx, ctx->index);
     if (ms > most) atomic_store(&slow_ms_most, ms);
-    atomic_fetch_add(&slow_calls, 1);
+    atomic_fetch_add(&stall_calls, 1);
 }
 
 static _Atomic int idle_calls, busy_calls;
 
-static void told_pulse(bool idle, void *user)
+static void count_tick(bool idle, void *user)
 {
-    if (user != &slow_calls) abort();
+    if (user != &stall_calls) abort();
     atomic_fetch_add(idle ? &idle_calls : &busy_calls, 1);
 }
 
@@ -82,14 +82,14 @@ static void place_open(workers_place *place, unsigned threads, unsigned threads_
 {
     const ls_workers_options options = {.threads = threads,
                                         .threads_max = threads_max,
-                                        .bare = take_bare,
-                                        .slow = told_slow,
-                                        .pulse = told_pulse,
-                                        .user = &slow_calls};
+                                        .on_user_packet = take_user_packet,
+                                        .on_stall = count_stall,
+                                        .on_tick = count_tick,
+                                        .user = &stall_calls};
     atomic_store(&jobs_run, 0);
     atomic_store(&jobs_inside_most, 0);
-    atomic_store(&bare_run, 0);
-    atomic_store(&slow_calls, 0);
+    atomic_store(&user_packets_run, 0);
+    atomic_store(&stall_calls, 0);
     atomic_store(&slow_ms_most, 0);
     net_open(&place->net);
     assert_int_equal(ls_workers_open(place->net.port, place->net.pools, &options, &place->workers), LS_OK);
@@ -135,7 +135,7 @@ static void workers_that_never_started_can_be_closed(void **state)
 
 static void every_packet_runs_once(void **state)
 {
-    enum { N = 20000, BARE = 100 };
+    enum { N = 20000, USER_PACKETS = 100 };
     static job jobs[N];
     workers_place place;
     (void)state;
@@ -144,19 +144,19 @@ static void every_packet_runs_once(void **state)
     assert_int_equal(ls_workers_start(place.workers), LS_OK);
     for (int i = N / 2; i < N; i++) {
         post(&place, &jobs[i], job_quick);
-        if (i % (N / 2 / BARE) == 0) assert_int_equal(ls_port_post(place.net.port, NULL, &place, 7), LS_OK);
+        if (i % (N / 2 / USER_PACKETS) == 0) assert_int_equal(ls_port_post(place.net.port, NULL, &place, 7), LS_OK);
     }
-    EVENTUALLY(atomic_load(&jobs_run) == N && atomic_load(&bare_run) == BARE);
+    EVENTUALLY(atomic_load(&jobs_run) == N && atomic_load(&user_packets_run) == USER_PACKETS);
     ls_workers_stop(place.workers);
     ls_workers_stop(place.workers); /* again is harmless */
     assert_true(ls_workers_join(place.workers, PATIENCE_MS));
     for (int i = 0; i < N; i++) assert_int_equal(atomic_load(&jobs[i].runs), 1);
     ls_workers_stats stats = stat_of(&place);
-    assert_true(atomic_load(&stats.sum.packets) >= N + BARE);
+    assert_true(atomic_load(&stats.sum.packets) >= N + USER_PACKETS);
     place_close(&place);
 }
 
-/* One running thread; the first packet of its first batch blocks. All that follow run meanwhile, the bare one too. */
+/* One running thread; the first packet of its first batch blocks. All that follow run meanwhile, the user one too. */
 static void a_blocked_worker_is_replaced_and_gives_its_batch_back(void **state)
 {
     job blocking, behind[LS_WAIT_PACKETS_MAX - 2], later[10];
@@ -169,22 +169,22 @@ static void a_blocked_worker_is_replaced_and_gives_its_batch_back(void **state)
     for (int i = 0; i < 10; i++) post(&place, &later[i], job_quick);
     assert_int_equal(ls_workers_start(place.workers), LS_OK);
 
-    EVENTUALLY(atomic_load(&jobs_run) == LS_WAIT_PACKETS_MAX - 2 + 10 && atomic_load(&bare_run) == 1);
+    EVENTUALLY(atomic_load(&jobs_run) == LS_WAIT_PACKETS_MAX - 2 + 10 && atomic_load(&user_packets_run) == 1);
     assert_true(atomic_load(&blocking.inside));
-    assert_int_equal(stat_of(&place).slow, 1);
-    assert_int_equal(stat_of(&place).spares_released, 1);
-    EVENTUALLY(atomic_load(&slow_ms_most) >= 4 * LS_SLOW_MS); /* told again while it lasts */
-    assert_true(atomic_load(&slow_calls) >= 2);
+    assert_int_equal(stat_of(&place).stalled, 1);
+    assert_int_equal(stat_of(&place).standbys_released, 1);
+    EVENTUALLY(atomic_load(&slow_ms_most) >= 4 * LS_STALL_MS); /* told again while it lasts */
+    assert_true(atomic_load(&stall_calls) >= 2);
     assert_int_equal(atomic_load(&slow_ctx), atomic_load(&blocking.ctx));
 
     atomic_store(&blocking.release, true);
-    EVENTUALLY(stat_of(&place).slow == 0);
+    EVENTUALLY(stat_of(&place).stalled == 0);
     ls_workers_stop(place.workers);
     assert_true(ls_workers_join(place.workers, PATIENCE_MS));
     place_close(&place);
 }
 
-/* When it is back, one of the two parks: afterwards no two run together. */
+/* When it is back, one of the two becomes idle: afterwards no two run together. */
 static void after_the_slow_one_is_back_one_too_many_parks(void **state)
 {
     enum { N = 60 };
@@ -195,19 +195,20 @@ static void after_the_slow_one_is_back_one_too_many_parks(void **state)
     assert_int_equal(ls_workers_start(place.workers), LS_OK);
     for (int round = 1; round <= 3; round++) {
         post(&place, &blocking, job_blocking);
-        EVENTUALLY(stat_of(&place).slow == 1);
+        EVENTUALLY(stat_of(&place).stalled == 1);
         atomic_store(&blocking.release, true);
-        EVENTUALLY(atomic_load(&blocking.runs) == 1 && stat_of(&place).slow == 0);
+        EVENTUALLY(atomic_load(&blocking.runs) == 1 && stat_of(&place).stalled == 0);
         atomic_store(&jobs_run, 0);
         for (int i = 0; i < 8; i++)
             post(&place, &first[i], job_counted); /* one too many may still take some of these */
         EVENTUALLY(atomic_load(&jobs_run) == 8);
         atomic_store(&jobs_inside_most, 0);
         atomic_store(&jobs_run, 0);
-        const uint64_t released = stat_of(&place).spares_released;
+        const uint64_t released = stat_of(&place).standbys_released;
         for (int i = 0; i < N; i++) post(&place, &jobs[i], job_counted);
         EVENTUALLY(atomic_load(&jobs_run) == N);
-        if (stat_of(&place).spares_released == released) /* a 1 ms sleep was not taken for slow by a busy machine */
+        if (stat_of(&place).standbys_released ==
+            released) /* a 1 ms sleep was not taken for stalled by a busy machine */
             assert_int_equal(atomic_load(&jobs_inside_most), 1);
     }
     ls_workers_stop(place.workers);
@@ -226,8 +227,8 @@ static void several_blocked_workers_are_replaced_up_to_the_limit(void **state)
         post(&place, &blocking[i], job_blocking);
         EVENTUALLY(atomic_load(&blocking[i].inside));
     }
-    EVENTUALLY(stat_of(&place).slow == 3);
-    assert_int_equal(stat_of(&place).spares_released, 2);
+    EVENTUALLY(stat_of(&place).stalled == 3);
+    assert_int_equal(stat_of(&place).standbys_released, 2);
     post(&place, &more, job_quick);
     ls_clock_sleep_ms(30);
     assert_int_equal(atomic_load(&more.runs), 0); /* nobody is left */
@@ -236,7 +237,7 @@ static void several_blocked_workers_are_replaced_up_to_the_limit(void **state)
     assert_int_equal(atomic_load(&more.ctx), atomic_load(&blocking[1].ctx));
     atomic_store(&blocking[0].release, true);
     atomic_store(&blocking[2].release, true);
-    EVENTUALLY(stat_of(&place).slow == 0);
+    EVENTUALLY(stat_of(&place).stalled == 0);
     ls_workers_stop(place.workers);
     assert_true(ls_workers_join(place.workers, PATIENCE_MS));
     place_close(&place);
@@ -282,7 +283,7 @@ static void the_end_waits_for_the_packet_and_leaves_the_others_in_the_port(void 
     for (int i = 0; i < N; i++) post(&place, &left[i], job_quick);
     ls_workers_stop(place.workers);
     assert_false(ls_workers_join(place.workers, 30));
-    EVENTUALLY(atomic_load(&slow_calls) > 0); /* the watchdog goes on: a handler may have to be ended */
+    EVENTUALLY(atomic_load(&stall_calls) > 0); /* the watchdog goes on: a handler may have to be ended */
     atomic_store(&blocking[0].release, true);
     assert_false(ls_workers_join(place.workers, 30));
     atomic_store(&blocking[1].release, true);
@@ -335,12 +336,12 @@ static void slow_and_quick_mixed(void **state)
     atomic_store(&mix_left, total);
     assert_int_equal(ls_workers_start(place.workers), LS_OK);
     for (int i = 0; i < 64; i++) post(&place, &jobs[i], job_mixed);
-    EVENTUALLY(stat_of(&place).slow <= 6 && atomic_load(&mix_left) <= 0);
+    EVENTUALLY(stat_of(&place).stalled <= 6 && atomic_load(&mix_left) <= 0);
     ls_workers_stop(place.workers);
     assert_true(ls_workers_join(place.workers, PATIENCE_MS));
     for (int i = 0; i < 64; i++) runs += atomic_load(&jobs[i].runs);
     assert_int_equal(runs, total);
-    assert_int_equal(stat_of(&place).slow, 0);
+    assert_int_equal(stat_of(&place).stalled, 0);
     place_close(&place);
 }
 
@@ -362,8 +363,8 @@ static void idleness_is_told_once(void **state)
     place_close(&place);
 }
 
-/* While somebody works the pulse goes on, and nobody is called idle. */
-static void the_pulse_goes_on_beside_work(void **state)
+/* While somebody works the tick goes on, and nobody is called idle. */
+static void ticks_continue_while_workers_are_busy(void **state)
 {
     workers_place place;
     job work;
@@ -396,7 +397,7 @@ int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn
     return __real_ls_thread_start(thread, name, fn, arg);
 }
 
-/* Any of the workers, the spares and the watchdog: those that had started end, and what was posted is still in the port. */
+/* Any of the workers, the standby threads and the watchdog: those that had started end, and what was posted is still in the port. */
 static void a_start_that_fails_halfway_leaves_no_thread(void **state)
 {
     enum { THREADS = 2, THREADS_MAX = 4 };
@@ -431,7 +432,7 @@ int main(void)
         cmocka_unit_test(idle_workers_end_at_once),
         cmocka_unit_test(slow_and_quick_mixed),
         cmocka_unit_test(idleness_is_told_once),
-        cmocka_unit_test(the_pulse_goes_on_beside_work),
+        cmocka_unit_test(ticks_continue_while_workers_are_busy),
         cmocka_unit_test(a_start_that_fails_halfway_leaves_no_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ static inline void test_dispatch(test_site *t, const ls_packet *packet)
     if (packet->op != NULL)
         ls_packet_dispatch(&t->ctx, packet);
     else
-        ls_taker_take(&t->ctx, packet);
+        ls_packet_handler_call(&t->ctx, packet);
 }
 
 static inline void test_pump(test_site *t, unsigned ms)

@@ -104,7 +104,7 @@ static void many_threads_many_states(void **state)
     assert_int_equal(ls_port_open(&port_options, &port), LS_OK);
     assert_int_equal(ls_pools_open(64 << 20, &pools), LS_OK);
     const ls_workers_options workers_options = {
-        .threads = CREW_THREADS, .threads_max = CREW_THREADS_MAX, .slow = ls_site_slow, .user = site};
+        .threads = CREW_THREADS, .threads_max = CREW_THREADS_MAX, .on_stall = ls_site_on_stall, .user = site};
     assert_int_equal(ls_workers_open(port, pools, &workers_options, &workers), LS_OK);
     assert_int_equal(ls_site_ready(site, port, workers, message, sizeof message), LS_OK);
     test.handler = ls_site_http_handler(site, 0);
