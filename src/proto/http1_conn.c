@@ -24,7 +24,7 @@ static const ls_stream_proto stream_proto = {received, sent, closed, NULL};
 
 /* ---- the listener's part --------------------------------------------------------------------------------------- */
 
-int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_handler *handler, ls_gate *gate,
+int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit,
                   unsigned threads, ls_http1 **out)
 {
     int err = LS_ENOMEM;
@@ -39,7 +39,7 @@ int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_han
     http->port = port;
     http->config = *config;
     http->handler = handler;
-    http->gate = gate;
+    http->conn_limit = limit;
     http->thread_count = threads;
     ls_node_init(&http->conns);
     *out = http;
@@ -150,7 +150,7 @@ fail_conn:
     free(c);
 fail:
     ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
-    ls_gate_leave(http->gate);
+    ls_conn_limit_leave(http->conn_limit);
 }
 
 static void shut(ls_thread_ctx *ctx, ls_http1_conn *c)
@@ -174,10 +174,10 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     (void)ctx;
     ls_http1_conn *c = (ls_http1_conn *)s;
     ls_http1 *http = c->http;
-    ls_gate *gate = http->gate;
+    ls_conn_limit *limit = http->conn_limit;
     free(c);
     atomic_fetch_sub(&http->open, 1); /* the last touch: at 0 the owner may close it */
-    ls_gate_leave(gate);              /* a connection that lingers still has its socket */
+    ls_conn_limit_leave(limit);       /* a connection that lingers still has its socket */
 }
 
 /* Send what is queued, then close. */

@@ -49,7 +49,7 @@ typedef struct ls_http1_thread {
 
 struct ls_http1 {
     ls_port *port;
-    ls_gate *gate;
+    ls_conn_limit *conn_limit;
     const ls_http_handler *handler;
     ls_http_config config;
     ls_addr local;

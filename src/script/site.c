@@ -155,10 +155,10 @@ const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener)
     return &site->entries[listener]->handler.base;
 }
 
-ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_gate *gate)
+ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *limit)
 {
     ls_site_entry *entry = site->entries[index];
-    entry->tcp = (ls_tcp_server){site, index, entry->listener.tcp, gate};
+    entry->tcp = (ls_tcp_server){site, index, entry->listener.tcp, limit};
     return &entry->tcp;
 }
 

@@ -86,9 +86,9 @@ unsigned ls_site_listener_count(const ls_site *site);
 const ls_site_listener *ls_site_listener_get(const ls_site *site, unsigned index);
 const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
 
-/* For ls_listener_open: connections of listener `index` (of LS_SITE_TCP), whose places are in `gate`. */
+/* For ls_listener_open: connections of listener `index` (of LS_SITE_TCP), whose places are in `connection limit`. */
 typedef struct ls_tcp_server ls_tcp_server;
-ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_gate *gate);
+ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *limit);
 void ls_tcp_accepted(ls_thread_ctx *ctx, void *tcp_server, ls_fd fd, const ls_sockaddr *from);
 
 /* Tell the site where a listener came to be bound (ls.on("start") and ls.stats may say so). */

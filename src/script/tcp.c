@@ -74,10 +74,10 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     (void)ctx;
     ls_tcp *tcp = (ls_tcp *)(void *)s;
     ls_site *site = tcp->state->site;
-    ls_gate *gate = tcp->server != NULL ? tcp->server->gate : NULL;
+    ls_conn_limit *limit = tcp->server != NULL ? tcp->server->conn_limit : NULL;
     free(tcp);
-    if (gate != NULL) ls_gate_leave(gate); /* not before: one that lingers still has its socket */
-    atomic_fetch_sub(&site->tcps_open, 1); /* the last touch: at 0 the owner may close the site */
+    if (limit != NULL) ls_conn_limit_leave(limit); /* not before: one that lingers still has its socket */
+    atomic_fetch_sub(&site->tcps_open, 1);         /* the last touch: at 0 the owner may close the site */
 }
 
 static void drop_received(ls_tcp *tcp)
@@ -438,7 +438,7 @@ static ls_state *enter_state(ls_thread_ctx *ctx, const ls_site *site)
 static void refuse(const ls_tcp_server *server, int err)
 {
     ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
-    ls_gate_leave(server->gate);
+    ls_conn_limit_leave(server->conn_limit);
 }
 
 static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls_fd fd, const ls_sockaddr *from)

@@ -24,7 +24,7 @@ struct ls_tcp_server {
     ls_site *site;
     unsigned index; /* of the listener: which function of a state serves */
     ls_tcp_config config;
-    ls_gate *gate;
+    ls_conn_limit *conn_limit;
 };
 
 typedef struct ls_tcp_object { /* the userdata `sock` */

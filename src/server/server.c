@@ -54,8 +54,8 @@ struct ls_server {
     ls_port *port;
     ls_workers *workers;
     ls_signals *signals;
-    ls_gate gate;
-    bool gate_open;
+    ls_conn_limit conn_limit;
+    bool conn_limit_open;
     ls_site_settings settings; /* the site's, the options' and the defaults, in force */
     uint64_t opened_ns;
     endpoint *endpoints;
@@ -182,15 +182,15 @@ static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
     void *context;
     int err;
     if (wanted->kind == LS_SITE_TCP) {
-        context = ls_site_tcp_server(server->site, index, &server->gate);
+        context = ls_site_tcp_server(server->site, index, &server->conn_limit);
     } else {
-        err = ls_http1_open(server->port, &wanted->http, ls_site_http_handler(server->site, index), &server->gate,
-                            settings->threads_max, &opened.http);
+        err = ls_http1_open(server->port, &wanted->http, ls_site_http_handler(server->site, index),
+                            &server->conn_limit, settings->threads_max, &opened.http);
         if (err < 0) return err;
         accepted = ls_http1_accepted;
         context = opened.http;
     }
-    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->gate, accepted, context,
+    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->conn_limit, accepted, context,
                            &opened.listener);
     if (err < 0) {
         if (opened.http != NULL) ls_http1_close(opened.http);
@@ -284,9 +284,9 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     server->settings = settle(options, ls_site_settings_get(server->site));
     const ls_site_settings *settings = &server->settings;
 
-    int err = ls_gate_open(&server->gate, settings->connections_max);
+    int err = ls_conn_limit_open(&server->conn_limit, settings->connections_max);
     if (err < 0) return explain(err, message, message_bytes, "%s", ls_err_text(err));
-    server->gate_open = true;
+    server->conn_limit_open = true;
     if ((err = ls_pools_open(settings->pool_bytes_max, &server->pools)) < 0)
         return explain(err, message, message_bytes, "buffers: %s", ls_err_text(err));
 
@@ -378,7 +378,7 @@ void ls_server_close(ls_server *server)
     if (server->site != NULL) ls_site_close(server->site); /* the port's queue and timers may have named its tasks */
     ls_udp_sockets_free(&server->udp);                     /* Lua objects named them to the last */
     if (server->pools != NULL) ls_pools_close(server->pools);
-    if (server->gate_open) ls_gate_close(&server->gate);
+    if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
     free(server->endpoints);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->mutex);
@@ -458,7 +458,8 @@ static bool on_workers(ls_server *server, ls_op_fn *what)
 static bool drained(ls_server *server, bool all)
 {
     if (drain_http(server, all) > 0) return false;
-    return ls_udp_sockets_idle(&server->udp) && ls_gate_idle(&server->gate) && ls_site_busy(server->site) == 0;
+    return ls_udp_sockets_idle(&server->udp) && ls_conn_limit_idle(&server->conn_limit) &&
+           ls_site_busy(server->site) == 0;
 }
 
 /* All handlers have ended. What is still open are connections that the site itself made, or that are just closing. */

@@ -27,7 +27,7 @@ typedef struct world {
     ls_port *port;
     ls_pools *pools;
     ls_thread_ctx ctx;
-    ls_gate gate;
+    ls_conn_limit conn_limit;
     ls_http_config config;
     ls_http_handler handler;
     ls_http1 *http;
@@ -271,7 +271,7 @@ static void world_open(world *w, uint8_t choice)
     FUZZ_HOLDS(ls_pool_open(w->pools, &pool) == LS_OK);
     ls_pool_enter(pool);
     ls_thread_ctx_init(&w->ctx, w->port, pool, 0);
-    FUZZ_HOLDS(ls_gate_open(&w->gate, 4) == LS_OK);
+    FUZZ_HOLDS(ls_conn_limit_open(&w->conn_limit, 4) == LS_OK);
     ls_actor_init(&w->actor);
     ls_http_config_defaults(&w->config);
     w->config.body_bytes_max = BODY_MAX;
@@ -279,11 +279,11 @@ static void world_open(world *w, uint8_t choice)
     w->config.linger_ms_max = LINGER_MS;
     w->handler.start = start;
     w->how = choice % HOWS;
-    FUZZ_HOLDS(ls_http1_open(w->port, &w->config, &w->handler, &w->gate, 1, &w->http) == LS_OK);
+    FUZZ_HOLDS(ls_http1_open(w->port, &w->config, &w->handler, &w->conn_limit, 1, &w->http) == LS_OK);
     FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
     FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
     w->theirs = fds[1];
-    atomic_store(&w->gate.count, 1);
+    atomic_store(&w->conn_limit.count, 1);
     ls_http1_accepted(&w->ctx, w->http, fds[0], &from);
 }
 
@@ -300,11 +300,11 @@ static void world_close(world *w, ls_http1_stats *stats)
         if (ls_port_wait(w->port, &w->ctx, &packet, 1, 1) > 0) ls_packet_dispatch(&w->ctx, &packet);
     }
     FUZZ_HOLDS(stats->open == 0); /* the client has gone: nothing may hang on */
-    FUZZ_HOLDS(atomic_load(&w->gate.count) == 0);
+    FUZZ_HOLDS(atomic_load(&w->conn_limit.count) == 0);
     ls_pools_stat(w->pools, &pools);
     FUZZ_HOLDS(pools.blocks_live == 0);
     ls_http1_close(w->http);
-    ls_gate_close(&w->gate);
+    ls_conn_limit_close(&w->conn_limit);
     ls_port_close(w->port);
     ls_pool_close(w->ctx.pool);
     ls_pools_close(w->pools);

@@ -39,16 +39,16 @@ static int kernel_open(ls_port *port)
 {
     int err;
     if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) return ls_err_from_errno(errno);
-    if ((port->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) goto fail_wake;
-    if ((port->alarm = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) < 0) goto fail_alarm;
-    if (epoll_watch(port, port->wake, EVENT_WAKE) < 0 || epoll_watch(port, port->alarm, EVENT_ALARM) < 0)
+    if ((port->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) goto fail_wake;
+    if ((port->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) < 0) goto fail_timerfd;
+    if (epoll_watch(port, port->eventfd, EVENT_WAKE) < 0 || epoll_watch(port, port->timerfd, EVENT_TIMERFD) < 0)
         goto fail_watch;
     return LS_OK;
 
 fail_watch:
-    close(port->alarm);
-fail_alarm:
-    close(port->wake);
+    close(port->timerfd);
+fail_timerfd:
+    close(port->eventfd);
 fail_wake:
     err = ls_err_from_errno(errno); /* of the call that failed: close(2) of a good descriptor leaves it alone */
     close(port->epoll);
@@ -57,8 +57,8 @@ fail_wake:
 
 static void kernel_close(ls_port *port)
 {
-    close(port->alarm);
-    close(port->wake);
+    close(port->timerfd);
+    close(port->eventfd);
     close(port->epoll);
 }
 
@@ -71,7 +71,7 @@ int ls_epoll_open(const ls_port_options *options, const ls_backend *backend, ls_
     if (port == NULL) return err;
     port->backend = backend;
     port->last = &port->first;
-    port->alarm_ns = UINT64_MAX;
+    port->timerfd_ns = UINT64_MAX;
     ls_heap_open(&port->heap);
     if ((err = ls_mutex_open(&port->mutex)) < 0) goto fail_port;
     if ((err = ls_mutex_open(&port->heap_mutex)) < 0) goto fail_mutex;
@@ -223,8 +223,8 @@ static int take_queued(ls_thread_ctx *ctx, ls_packet *packets, int max)
         ls_sock *sock = NULL;
         if (op != NULL) {
             if ((port->first = op->next) == NULL) port->last = &port->first;
-        } else if ((sock = port->look) != NULL) {
-            port->look = sock->list_next;
+        } else if ((sock = port->rescan) != NULL) {
+            port->rescan = sock->list_next;
             sock->listed = false;
         }
         if (op != NULL || sock != NULL) atomic_fetch_sub(&port->queued, 1);
@@ -318,8 +318,8 @@ static int take_events(ls_thread_ctx *ctx, ls_packet *packets, int max, int time
     *what = got == most ? TOOK_NOT_ALL : 0;
     if (ctx->gathering.follows && got > 0) ls_epoll_gather(ctx, events, got);
     for (int i = 0; i < got; i++) {
-        if (events[i].data.u64 == EVENT_ALARM)
-            atomic_store(&port->rung, true);
+        if (events[i].data.u64 == EVENT_TIMERFD)
+            atomic_store(&port->timer_fired, true);
         else if (events[i].data.u64 >= EVENT_RING)
             *what |= TOOK_NOT_ALL;
         else if (events[i].data.u64 & NOTICE_BIT)
@@ -334,8 +334,8 @@ static int take_events(ls_thread_ctx *ctx, ls_packet *packets, int max, int time
 int ls_epoll_look(ls_thread_ctx *ctx, ls_packet *packets, int max, unsigned *what)
 {
     const int n = take_events(ctx, packets, max, 0, what);
-    if (atomic_load(&ctx->port->rung) && atomic_exchange(&ctx->port->rung, false)) {
-        ls_epoll_ring(ctx->port);
+    if (atomic_load(&ctx->port->timer_fired) && atomic_exchange(&ctx->port->timer_fired, false)) {
+        ls_epoll_timer_expire(ctx->port);
         if (atomic_load(&ctx->port->queued) > 0) ls_epoll_wake(ctx->port);
     }
     return n;
@@ -362,7 +362,7 @@ static void epoll_close(ls_port *port)
  * after 2^64 - 2 writes. */
 void ls_epoll_wake_set(ls_port *port)
 {
-    ssize_t written = write(port->wake, &(uint64_t){1}, sizeof(uint64_t));
+    ssize_t written = write(port->eventfd, &(uint64_t){1}, sizeof(uint64_t));
     (void)written;
 }
 
@@ -374,8 +374,9 @@ const ls_backend ls_backend_epoll = {
 static int take_due(ls_thread_ctx *ctx, ls_packet *packets, int n, int max)
 {
     ls_port *port = ctx->port;
-    if (!atomic_load_explicit(&port->rung, memory_order_relaxed) || !atomic_exchange(&port->rung, false)) return n;
-    ls_epoll_ring(port);
+    if (!atomic_load_explicit(&port->timer_fired, memory_order_relaxed) || !atomic_exchange(&port->timer_fired, false))
+        return n;
+    ls_epoll_timer_expire(port);
     if (n >= 0 && n < max) return n + take_queued(ctx, packets + n, max - n);
     if (atomic_load(&port->queued) > 0) ls_epoll_wake(port);
     return n;
@@ -390,7 +391,7 @@ int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max,
     if (ctx->gathering.follows) ctx->gathering.since_ns = ls_clock_ns();
     for (;;) {
         int n = 0;
-        if (atomic_load(&port->alarm_behind)) ls_epoll_set_alarm(port); /* even if packets keep us from blocking */
+        if (atomic_load(&port->timerfd_late)) ls_epoll_timerfd_arm(port); /* even if packets keep us from blocking */
         if (atomic_load(&port->queued) > 0) {
             /* Sockets first every other time, so that neither side can starve the other. */
             if (atomic_load_explicit(&ctx->stats.waits, memory_order_relaxed) & 1)
@@ -410,7 +411,7 @@ int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max,
                 left_ms = (int)((end_ns - now_ns + 999999u) / 1000000u);
             }
             atomic_fetch_add(&port->waiting, 1);
-            if (atomic_load(&port->alarm_behind)) ls_epoll_set_alarm(port);
+            if (atomic_load(&port->timerfd_late)) ls_epoll_timerfd_arm(port);
             n = port->backend->take(ctx, packets, max, atomic_load(&port->queued) > 0 ? 0 : left_ms);
             atomic_fetch_sub(&port->waiting, 1);
             n = take_due(ctx, packets, n, max);

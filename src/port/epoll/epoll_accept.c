@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "port/epoll/epoll_internal.h"
 
-enum { ACCEPT_RETRY_MS = 100, STARVING_SAY_MS = 60000 };
+enum { ACCEPT_RETRY_MS = 100, EMFILE_LOG_MS = 60000 };
 
 static void look_again(ls_port *port, ls_sock *sock)
 {
@@ -15,8 +15,8 @@ static void look_again(ls_port *port, ls_sock *sock)
     bool news = !sock->listed;
     if (news) {
         sock->listed = true;
-        sock->list_next = port->look;
-        port->look = sock;
+        sock->list_next = port->rescan;
+        port->rescan = sock;
         atomic_fetch_add(&port->queued, 1);
     }
     ls_mutex_unlock(&port->mutex);
@@ -24,14 +24,14 @@ static void look_again(ls_port *port, ls_sock *sock)
 }
 
 /* Listeners that ran out of descriptors may try again. */
-void ls_epoll_feed_starved(ls_port *port)
+void ls_epoll_emfile_retry(ls_port *port)
 {
     ls_mutex_lock(&port->mutex);
-    while (port->starved != NULL) {
-        ls_sock *sock = port->starved;
-        port->starved = sock->list_next;
-        sock->list_next = port->look;
-        port->look = sock;
+    while (port->emfile_waiting != NULL) {
+        ls_sock *sock = port->emfile_waiting;
+        port->emfile_waiting = sock->list_next;
+        sock->list_next = port->rescan;
+        port->rescan = sock;
         atomic_fetch_add(&port->queued, 1);
     }
     ls_mutex_unlock(&port->mutex);
@@ -42,13 +42,13 @@ void ls_epoll_feed_starved(ls_port *port)
 void ls_epoll_unlist(ls_port *port, ls_sock *sock)
 {
     ls_mutex_lock(&port->mutex);
-    for (ls_sock **at = &port->look; *at != NULL; at = &(*at)->list_next)
+    for (ls_sock **at = &port->rescan; *at != NULL; at = &(*at)->list_next)
         if (*at == sock) {
             *at = sock->list_next;
             atomic_fetch_sub(&port->queued, 1);
             break;
         }
-    for (ls_sock **at = &port->starved; *at != NULL; at = &(*at)->list_next)
+    for (ls_sock **at = &port->emfile_waiting; *at != NULL; at = &(*at)->list_next)
         if (*at == sock) {
             *at = sock->list_next;
             break;
@@ -77,19 +77,19 @@ static bool out_of_descriptors(int error)
 
 /* Keep the accepts, look again in a while. Said at most once a minute, however often it comes and goes. accept_mutex is
  * held. */
-static void starve(ls_port *port, ls_sock *sock, int error)
+static void emfile_wait(ls_port *port, ls_sock *sock, int error)
 {
     ls_mutex_lock(&port->mutex);
     if (!sock->listed) {
         sock->listed = true;
-        sock->list_next = port->starved;
-        port->starved = sock;
+        sock->list_next = port->emfile_waiting;
+        port->emfile_waiting = sock;
     }
     ls_mutex_unlock(&port->mutex);
-    atomic_store(&port->starving, true);
+    atomic_store(&port->emfile_pending, true);
     const uint64_t now_ns = ls_clock_ns();
-    if (now_ns >= port->starving_said_ns + STARVING_SAY_MS * UINT64_C(1000000) || port->starving_said_ns == 0) {
-        port->starving_said_ns = now_ns;
+    if (now_ns >= port->emfile_logged_ns + EMFILE_LOG_MS * UINT64_C(1000000) || port->emfile_logged_ns == 0) {
+        port->emfile_logged_ns = now_ns;
         ls_log(LS_LOG_WARN, "accept: %s; connections wait in the listeners' queues",
                ls_err_text(ls_err_from_errno(error)));
     }
@@ -124,12 +124,12 @@ int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int m
             op->accept.fd = fd;
             atomic_store_explicit(&op->result, 0, memory_order_relaxed);
             ls_counter_add(&ctx->stats.accepts, 1);
-            atomic_store_explicit(&port->starving, false, memory_order_relaxed);
+            atomic_store_explicit(&port->emfile_pending, false, memory_order_relaxed);
             packets[n++] = (ls_packet){.key = sock->key, .op = op};
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             break;
         } else if (out_of_descriptors(errno)) {
-            starve(port, sock, errno);
+            emfile_wait(port, sock, errno);
             break;
         } else if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP) {
             atomic_store(&sock->rx, op->next); /* not a listening socket: that will not get better */

@@ -70,10 +70,10 @@ enum { FLAG_HEAP_NODE = 1 }; /* a packet without an op: free the node when it is
 enum { STREAM_UNKNOWN, STREAM, STREAM_NOT }; /* ls_sock.stream */
 enum { STASH_NONE = 0xffff };
 
-#define EVENT_WAKE  UINT64_MAX          /* what the kernel reports: the eventfd */
-#define EVENT_ALARM (UINT64_MAX - 1)    /* the timerfd */
-#define EVENT_RING  (UINT64_MAX - 2)    /* a ring that nobody waits at */
-#define NOTICE_BIT  (UINT64_C(1) << 31) /* in what the kernel reports: a registration for notifications, not a socket */
+#define EVENT_WAKE    UINT64_MAX          /* what the kernel reports: the eventfd */
+#define EVENT_TIMERFD (UINT64_MAX - 1)    /* the timerfd */
+#define EVENT_RING    (UINT64_MAX - 2)    /* a ring that nobody waits at */
+#define NOTICE_BIT    (UINT64_C(1) << 31) /* in what the kernel reports: a registration for notifications, not a socket */
 
 #define WORD_FLAGS(word)      ((uint32_t)(word))
 #define WORD_GENERATION(word) ((uint32_t)((word) >> 32))
@@ -86,7 +86,7 @@ struct ls_sock {
     uint32_t number;
     _Atomic(ls_op *) rx; /* listeners: the first of the waiting accepts, the others behind it by ->next */
     _Atomic(ls_op *) tx;
-    ls_sock *list_next;           /* under port->mutex: on port->look or port->starved */
+    ls_sock *list_next;           /* under port->mutex: on port->rescan or port->emfile_waiting */
     bool listed;                  /* under port->mutex: on one of them */
     _Atomic uint64_t progress_ms; /* of pending sends, as ls_sock_progress_ms */
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
@@ -140,24 +140,25 @@ extern const ls_backend ls_backend_epoll;
 
 struct ls_port {
     const ls_backend *backend;
-    int epoll, wake, alarm; /* wake: an eventfd; alarm: a timerfd */
+    int epoll, eventfd, timerfd;
     ls_slots *socks;
     ls_notices *notices;
     ls_files *files;
     _Atomic uint32_t waiting; /* threads that are about to block, or do */
     _Atomic uint32_t queued;  /* length of the queue below; read without the mutex to see that there is none */
     ls_mutex mutex;
-    ls_op *first, **last;      /* posted packets */
-    ls_sock *look, *starved;   /* listeners to look at again: at the next wait; when a descriptor is free again */
-    _Atomic bool starving;     /* starved is not empty, or was not a moment ago */
-    uint64_t starving_said_ns; /* under accept_mutex: when the log was last told; 0: never */
+    ls_op *first, **last; /* posted packets */
+    ls_sock *rescan,
+        *emfile_waiting;         /* listeners to look at again: at the next wait; when a descriptor is free again */
+    _Atomic bool emfile_pending; /* emfile_waiting is not empty, or was not a moment ago */
+    uint64_t emfile_logged_ns;   /* under accept_mutex: when the log was last told; 0: never */
     ls_mutex accept_mutex;
-    ls_timer retry; /* of the starved; never a packet */
+    ls_timer retry; /* of emfile_waiting; never a packet */
     ls_mutex heap_mutex;
     ls_heap heap;
-    uint64_t alarm_ns;         /* what the timerfd is set to; UINT64_MAX: nothing */
-    _Atomic bool alarm_behind; /* written under heap_mutex: the earliest deadline is before that */
-    _Atomic bool rung;         /* the timerfd has fired, and nobody has looked at the heap since */
+    uint64_t timerfd_ns;       /* what the timerfd is set to; UINT64_MAX: nothing */
+    _Atomic bool timerfd_late; /* written under heap_mutex: the earliest deadline is before that */
+    _Atomic bool timer_fired;  /* the timerfd has fired, and nobody has looked at the heap since */
     struct ls_rings *rings;    /* uring_internal.h */
 };
 
@@ -203,12 +204,12 @@ bool ls_epoll_take_queued_notice(ls_port *port, const ls_op *node); /* false: ou
 
 /* epoll_accept.c */
 int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int max);
-void ls_epoll_feed_starved(ls_port *port);
+void ls_epoll_emfile_retry(ls_port *port);
 void ls_epoll_unlist(ls_port *port, ls_sock *sock);
 bool ls_epoll_cancel_accept(ls_sock *sock, ls_op *op);
 
 /* epoll_timer.c */
-void ls_epoll_ring(ls_port *port);      /* the timerfd has fired: what is due goes to the queue, quietly */
-void ls_epoll_set_alarm(ls_port *port); /* have it fire for the earliest deadline */
+void ls_epoll_timer_expire(ls_port *port); /* the timerfd has fired: what is due goes to the queue, quietly */
+void ls_epoll_timerfd_arm(ls_port *port);  /* have it fire for the earliest deadline */
 
 #endif

@@ -153,7 +153,7 @@ static void close_now(ls_sock *sock)
     close(sock->fd);
     atomic_store(&sock->word, next_generation << 32);
     ls_slots_give(port->socks, sock->number);
-    if (atomic_load_explicit(&port->starving, memory_order_relaxed)) ls_epoll_feed_starved(port);
+    if (atomic_load_explicit(&port->emfile_pending, memory_order_relaxed)) ls_epoll_emfile_retry(port);
 }
 
 /* Clear `mine` (BUSY of one direction, with its STOP), set `ready`; the last one out of a closing socket closes it. */

@@ -155,8 +155,8 @@ int ls_port_requeue(ls_port *port, const ls_packet *packet)
 /* The packet of an op that was posted. False: there is none. */
 static bool take_op(ls_port *port, ls_op *op, ls_packet *out)
 {
-    if (op->kind == KIND_ALARM) {
-        ls_win32_alarm(port);
+    if (op->kind == KIND_TIMER) {
+        ls_win32_timer_expire(port);
         return false;
     }
     if (op->kind == KIND_LOOK) return ls_win32_take_look(op, out);
@@ -283,6 +283,6 @@ int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max,
             ls_counter_add(&ctx->stats.packets, (uint64_t)n);
             return n;
         }
-        if (timeout_ms == 0 && looked) return 0; /* an alarm may just have rung: looked twice */
+        if (timeout_ms == 0 && looked) return 0; /* a timer may just have fired: looked twice */
     }
 }

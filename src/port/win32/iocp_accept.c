@@ -1,6 +1,6 @@
 /* iocp_accept.c - listeners: accepts posted ahead with AcceptEx, each with the socket that it will be.
  *
- * When the system gives no socket the accept waits: the listener is put on port->starved, and a timer tries again. There is
+ * When the system gives no socket the accept waits: the listener is put on port->emfile_waiting, and a timer tries again. There is
  * no limit of descriptors to run into on Windows, but memory can be short. */
 #include "port/win32/iocp_internal.h"
 
@@ -21,17 +21,17 @@ static void unlink_accept(ls_sock *sock, const win_accept *accept)
     *at = accept->next;
 }
 
-static void starve(ls_sock *sock, int err)
+static void emfile_wait(ls_sock *sock, int err)
 {
     ls_port *port = sock->port;
     ls_mutex_lock(&port->mutex);
-    const bool news = !sock->starved;
-    if (news) { /* at the end: see ls_win32_feed_starved */
-        ls_sock **last = &port->starved;
+    const bool news = !sock->emfile_waiting;
+    if (news) { /* at the end: see ls_win32_emfile_retry */
+        ls_sock **last = &port->emfile_waiting;
         while (*last != NULL) last = &(*last)->list_next;
         *last = sock;
         sock->list_next = NULL;
-        sock->starved = true;
+        sock->emfile_waiting = true;
     }
     ls_mutex_unlock(&port->mutex);
     if (news) ls_log(LS_LOG_WARN, "accept: %s; connections wait in the listeners' queues", ls_err_text(err));
@@ -60,7 +60,7 @@ static int post_accept(ls_sock *sock, win_accept *accept)
 {
     for (;;) {
         if (accept->fd == INVALID_SOCKET && (accept->fd = open_like(sock)) == INVALID_SOCKET) {
-            starve(sock, ls_winsock_error());
+            emfile_wait(sock, ls_winsock_error());
             return LS_PENDING;
         }
         DWORD bytes;
@@ -202,12 +202,12 @@ static void unlist(ls_sock *sock)
 {
     ls_port *port = sock->port;
     ls_mutex_lock(&port->mutex);
-    for (ls_sock **at = &port->starved; *at != NULL; at = &(*at)->list_next)
+    for (ls_sock **at = &port->emfile_waiting; *at != NULL; at = &(*at)->list_next)
         if (*at == sock) {
             *at = sock->list_next;
             break;
         }
-    sock->starved = false;
+    sock->emfile_waiting = false;
     ls_mutex_unlock(&port->mutex);
 }
 
@@ -256,24 +256,24 @@ bool ls_win32_cancel_accept(ls_sock *sock, ls_op *op)
 
 /* Try each listener once that is on the list now; those that starve again come behind them. One that is closed meanwhile is
  * looked at in vain: its slot has no accepts that wait, whoever has it. */
-void ls_win32_feed_starved(ls_port *port)
+void ls_win32_emfile_retry(ls_port *port)
 {
     unsigned count = 0;
     ls_mutex_lock(&port->mutex);
-    for (const ls_sock *sock = port->starved; sock != NULL; sock = sock->list_next) count++;
+    for (const ls_sock *sock = port->emfile_waiting; sock != NULL; sock = sock->list_next) count++;
     ls_mutex_unlock(&port->mutex);
     for (; count > 0; count--) {
         ls_mutex_lock(&port->mutex);
-        ls_sock *sock = port->starved;
+        ls_sock *sock = port->emfile_waiting;
         if (sock != NULL) {
-            port->starved = sock->list_next;
-            sock->starved = false;
+            port->emfile_waiting = sock->list_next;
+            sock->emfile_waiting = false;
         }
         ls_mutex_unlock(&port->mutex);
         if (sock == NULL) return;
         ls_mutex_lock(&sock->mutex);
         for (win_accept *accept = sock->accepts; sock->open && accept != NULL; accept = accept->next)
-            if (!accept->request.pending && post_or_queue(sock, accept) < 0) starve(sock, LS_ENOMEM);
+            if (!accept->request.pending && post_or_queue(sock, accept) < 0) emfile_wait(sock, LS_ENOMEM);
         ls_mutex_unlock(&sock->mutex);
     }
 }

@@ -45,7 +45,7 @@ enum {
     KIND_RECV_FROM,
     KIND_SEND_TO,
     KIND_NOTICE,
-    KIND_ALARM,
+    KIND_TIMER,
     KIND_EDGE,
     KIND_LOOK
 };
@@ -104,11 +104,11 @@ struct ls_sock {
     const win_provider *provider;
     WSAPROTOCOL_INFOW *protocol; /* listeners: of the sockets to accept into */
     bool open, skips;
-    bool ready;         /* something may be there: try before waiting */
-    bool connected;     /* datagrams: to one peer */
-    bool waited;        /* a receive had to wait before: it is not registered for notifications */
-    bool starved;       /* under port->mutex: on port->starved */
-    ls_sock *list_next; /* under port->mutex */
+    bool ready;          /* something may be there: try before waiting */
+    bool connected;      /* datagrams: to one peer */
+    bool waited;         /* a receive had to wait before: it is not registered for notifications */
+    bool emfile_waiting; /* under port->mutex: on port->emfile_waiting */
+    ls_sock *list_next;  /* under port->mutex */
     uint32_t held;
     win_request rx, tx;
     win_accept *accepts; /* posted or waiting for a descriptor, oldest first */
@@ -125,14 +125,14 @@ struct ls_port {
     ls_mutex mutex;
     ls_op *first, **last; /* posts that the system had no memory for */
     win_provider providers[WIN_PROVIDERS_MAX];
-    ls_sock *starved; /* listeners to try again when the timer rings */
-    ls_timer retry;   /* of the starved; never a packet */
+    ls_sock *emfile_waiting; /* listeners to try again when the timer rings */
+    ls_timer retry;          /* of emfile_waiting; never a packet */
     ls_mutex heap_mutex;
     ls_heap heap;
-    PTP_TIMER alarm;
-    uint64_t alarm_ns;    /* under heap_mutex: what it is set to; UINT64_MAX: nothing */
-    ls_op alarm_op;       /* its packet */
-    _Atomic bool ringing; /* that packet is under way */
+    PTP_TIMER system_timer;
+    uint64_t timer_ns;        /* under heap_mutex: what it is set to; UINT64_MAX: nothing */
+    ls_op timer_op;           /* its packet */
+    _Atomic bool timer_fired; /* that packet is under way */
 };
 
 /* iocp.c */
@@ -163,7 +163,7 @@ bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
 void ls_win32_close_accepts(ls_sock *sock); /* the mutex is held, the descriptor still open */
 bool ls_win32_cancel_accept(ls_sock *sock,
                             ls_op *op); /* the mutex is held; true: it is to complete with LS_ECANCELED now */
-void ls_win32_feed_starved(ls_port *port);
+void ls_win32_emfile_retry(ls_port *port);
 
 /* iocp_notify.c */
 void ls_win32_mark_attached(ls_port *port, ls_fd fd, bool attached); /* for operations: it is not registered */
@@ -191,6 +191,6 @@ void ls_win32_handled(const OVERLAPPED_ENTRY *entry, ls_packet *out);
 /* iocp_timer.c */
 int ls_win32_timers_open(ls_port *port);
 void ls_win32_timers_close(ls_port *port);
-void ls_win32_alarm(ls_port *port);
+void ls_win32_timer_expire(ls_port *port);
 
 #endif

@@ -77,7 +77,7 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->ready = fresh;
     sock->connected = about.iSocketType == SOCK_DGRAM && getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0;
     sock->held = 0;
-    sock->starved = false;
+    sock->emfile_waiting = false;
     sock->waited = false;
     sock->list_next = NULL;
     sock->accepts = NULL;

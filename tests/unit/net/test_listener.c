@@ -15,7 +15,7 @@ enum { FDS_MAX = 64 };
 
 typedef struct hall { /* what was accepted */
     net_place place;
-    ls_gate gate;
+    ls_conn_limit conn_limit;
     int fds[FDS_MAX];
     int count;
 } hall;
@@ -33,7 +33,7 @@ static void hall_open(hall *h, uint32_t connections_max)
 {
     memset(h, 0, sizeof *h);
     net_open(&h->place);
-    assert_int_equal(ls_gate_open(&h->gate, connections_max), LS_OK);
+    assert_int_equal(ls_conn_limit_open(&h->conn_limit, connections_max), LS_OK);
 }
 
 /* The oldest connection goes. */
@@ -42,15 +42,15 @@ static void leave(hall *h)
     assert_true(h->count > 0);
     close(h->fds[0]);
     memmove(h->fds, h->fds + 1, (size_t)--h->count * sizeof h->fds[0]);
-    ls_gate_leave(&h->gate);
+    ls_conn_limit_leave(&h->conn_limit);
 }
 
 static void hall_close(hall *h)
 {
     while (h->count > 0) leave(h);
-    assert_true(ls_gate_idle(&h->gate));
-    assert_true(ls_list_empty(&h->gate.held));
-    ls_gate_close(&h->gate);
+    assert_true(ls_conn_limit_idle(&h->conn_limit));
+    assert_true(ls_list_empty(&h->conn_limit.held));
+    ls_conn_limit_close(&h->conn_limit);
     net_close(&h->place);
 }
 
@@ -66,7 +66,7 @@ static ls_listener *listen_at(hall *h, const char *host, uint32_t accepts)
     ls_listener *listener;
     ls_addr at;
     assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(h->place.port, &at, 64, accepts, &h->gate, accepted, h, &listener), LS_OK);
+    assert_int_equal(ls_listener_open(h->place.port, &at, 64, accepts, &h->conn_limit, accepted, h, &listener), LS_OK);
     return listener;
 }
 
@@ -89,21 +89,21 @@ static void accepts_are_posted_ahead(void **state)
     pump(&h);
     assert_int_equal(h.count, 0);
     ls_listener_start(&h.place.ctx, listener);
-    assert_int_equal(atomic_load(&h.gate.count), 0);
-    assert_false(ls_gate_idle(&h.gate));
+    assert_int_equal(atomic_load(&h.conn_limit.count), 0);
+    assert_false(ls_conn_limit_idle(&h.conn_limit));
     pump(&h);
     assert_int_equal(h.count, 1);
     for (int i = 1; i < 10; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 10);
-    assert_int_equal(atomic_load(&h.gate.count), 10);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 10);
     for (int i = 0; i < 10; i++) {
         net_write(clients[i], &i, sizeof i);
         close(clients[i]);
     }
     ls_listener_stop(&h.place.ctx, listener);
     pump(&h);
-    assert_int_equal(atomic_load(&h.gate.count), 10);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 10);
     hall_close(&h);
 }
 
@@ -122,12 +122,12 @@ static void the_limit_is_exact(void **state)
     for (int i = 3; i < 5; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 3); /* one past it waits */
-    assert_int_equal(atomic_load(&h.gate.count), 3);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 3);
 
     leave(&h);
     pump(&h);
     assert_int_equal(h.count, 3); /* one went, one came */
-    assert_int_equal(atomic_load(&h.gate.count), 3);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 3);
     leave(&h);
     pump(&h);
     assert_int_equal(h.count, 3);
@@ -138,7 +138,7 @@ static void the_limit_is_exact(void **state)
     for (int i = 0; i < 3; i++) leave(&h);
     pump(&h);
     assert_int_equal(h.count, 0);
-    assert_int_equal(atomic_load(&h.gate.count), 0);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 0);
     ls_listener_stop(&h.place.ctx, listener);
     pump(&h);
     for (int i = 0; i < 5; i++) close(clients[i]);
@@ -198,7 +198,7 @@ static void a_stop_while_a_place_is_given(void **state)
     leave(&h);
     ls_listener_stop(&h.place.ctx, listener);
     assert_int_equal(h.count, 1); /* what was in the system's queue */
-    assert_false(ls_gate_idle(&h.gate));
+    assert_false(ls_conn_limit_idle(&h.conn_limit));
     pump(&h);
     assert_int_equal(h.count, 2);
     for (int i = 0; i < 3; i++) close(clients[i]);
@@ -220,7 +220,7 @@ static void what_waits_is_accepted_before_the_stop(void **state)
     ls_listener_stop(&h.place.ctx, listener);
     assert_int_equal(h.count, 6); /* past the limit, rather than cut */
     pump(&h);
-    assert_int_equal(atomic_load(&h.gate.count), 6);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 6);
     for (int i = 0; i < 6; i++) { /* each of them is connected to one of ours */
         net_write(h.fds[i], "x", 1);
         assert_int_equal(shutdown(h.fds[i], SHUT_WR), 0);
@@ -257,7 +257,7 @@ static void a_unix_path_goes_with_its_listener(void **state)
         ls_addr at;
         ls_listener *none = NULL;
         assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
-        assert_int_equal(ls_listener_open(h.place.port, &at, 64, 2, &h.gate, accepted, &h, &none), LS_ENOTSUP);
+        assert_int_equal(ls_listener_open(h.place.port, &at, 64, 2, &h.conn_limit, accepted, &h, &none), LS_ENOTSUP);
         assert_null(none);
         assert_int_equal(rmdir(dir), 0);
         hall_close(&h);
@@ -287,8 +287,9 @@ static void nothing_is_left_of_one_that_cannot_open(void **state)
     (void)state;
     hall_open(&h, 4);
     ls_listener *other = listen_at(&h, "127.0.0.1", 1);
-    assert_int_equal(ls_listener_open(h.place.port, ls_listener_addr(other), 64, 2, &h.gate, accepted, &h, &listener),
-                     LS_EADDRINUSE);
+    assert_int_equal(
+        ls_listener_open(h.place.port, ls_listener_addr(other), 64, 2, &h.conn_limit, accepted, &h, &listener),
+        LS_EADDRINUSE);
     assert_null(listener);
 
     /* A port that is full. */
@@ -298,7 +299,7 @@ static void nothing_is_left_of_one_that_cannot_open(void **state)
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
     assert_int_equal(ls_sock_attach(full, net_tcp(), NULL, false, &sock), LS_OK);
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.gate, accepted, &h, &listener), LS_ELIMIT);
+    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.conn_limit, accepted, &h, &listener), LS_ELIMIT);
     assert_null(listener);
     ls_thread_ctx ctx;
     ls_thread_ctx_init(&ctx, full, h.place.ctx.pool, 0);
@@ -323,7 +324,7 @@ static void nothing_is_left_of_a_path_that_cannot_open(void **state)
     assert_non_null(mkdtemp(dir));
     snprintf(host, sizeof host, "unix:%s/s", dir);
     assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.gate, accepted, &h, &listener),
+    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.conn_limit, accepted, &h, &listener),
                      system_has_unix_sockets() ? LS_ELIMIT : LS_ENOTSUP);
     assert_null(listener);
     assert_int_equal(rmdir(dir), 0); /* its path is gone as well */
@@ -336,7 +337,7 @@ static void nothing_is_left_of_a_path_that_cannot_open(void **state)
 enum { PLACES = 3, CLIENTS = 300, AT_A_TIME = 20 };
 
 typedef struct storm {
-    ls_gate gate;
+    ls_conn_limit conn_limit;
     ls_port *port;
     ls_listener *listener;
     _Atomic int count;
@@ -349,11 +350,11 @@ static void greet_and_leave(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_s
     storm *s = user;
     (void)ctx;
     (void)from;
-    if (!atomic_load(&s->stopped)) assert_in_range(atomic_load(&s->gate.count), 1, PLACES);
+    if (!atomic_load(&s->stopped)) assert_in_range(atomic_load(&s->conn_limit.count), 1, PLACES);
     atomic_fetch_add(&s->count, 1);
     assert_int_equal(write(fd, "x", 1), 1);
     ls_sock_discard(fd);
-    ls_gate_leave(&s->gate);
+    ls_conn_limit_leave(&s->conn_limit);
 }
 
 static void begin(ls_thread_ctx *ctx, ls_op *op)
@@ -381,9 +382,9 @@ static void workers_accept_each_connection_once_and_none_past_the_limit(void **s
     (void)state;
     assert_int_equal(ls_pools_open(1 << 20, &pools), LS_OK);
     assert_int_equal(ls_port_open(&port_options, &s.port), LS_OK);
-    assert_int_equal(ls_gate_open(&s.gate, PLACES), LS_OK);
+    assert_int_equal(ls_conn_limit_open(&s.conn_limit, PLACES), LS_OK);
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(s.port, &at, 64, 4, &s.gate, greet_and_leave, &s, &s.listener), LS_OK);
+    assert_int_equal(ls_listener_open(s.port, &at, 64, 4, &s.conn_limit, greet_and_leave, &s, &s.listener), LS_OK);
     ls_sockaddr to;
     ls_addr_to(ls_listener_addr(s.listener), &to);
     s.begin.done = begin;
@@ -404,7 +405,7 @@ static void workers_accept_each_connection_once_and_none_past_the_limit(void **s
         net_read(fds[i], &byte, 1);
         close(fds[i]);
     }
-    while (!ls_gate_idle(&s.gate)) ls_clock_sleep_ms(1); /* the accepts that were posted come back */
+    while (!ls_conn_limit_idle(&s.conn_limit)) ls_clock_sleep_ms(1); /* the accepts that were posted come back */
     ls_workers_stop(workers);
     assert_true(ls_workers_join(workers, 0));
     assert_int_equal(atomic_load(&s.count), CLIENTS + AT_A_TIME);
@@ -413,7 +414,7 @@ static void workers_accept_each_connection_once_and_none_past_the_limit(void **s
     while (ls_port_wait(s.port, ctx, &packet, 1, 0) > 0) ls_packet_dispatch(ctx, &packet);
     ls_workers_close(workers);
     ls_port_close(s.port);
-    ls_gate_close(&s.gate);
+    ls_conn_limit_close(&s.conn_limit);
     ls_pools_close(pools);
 }
 

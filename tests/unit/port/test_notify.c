@@ -1129,7 +1129,7 @@ static void workers_requeue_notifications_as_they_are(void **state)
     bench b = {.threads = 1}; /* for await: others take the packets */
     pair p[3];
     ls_workers *workers;
-    const ls_workers_options options = {.threads = 1, .threads_max = 2, .bare = workers_bare};
+    const ls_workers_options options = {.threads = 1, .threads_max = 2, .on_user_packet = workers_bare};
     (void)state;
     net_open(&b.net);
     assert_int_equal(ls_workers_open(b.net.port, b.net.pools, &options, &workers), LS_OK);

@@ -1575,13 +1575,13 @@ static void a_timer_can_be_moved_and_taken_back(void **state)
 enum { CLOCKS = 64 };
 typedef struct alarm_clock {
     ls_timer timer;
-    _Atomic int rang;
+    _Atomic int fired;
 } alarm_clock;
 
 static void clock_rang(ls_thread_ctx *ctx, ls_op *op)
 {
     (void)ctx;
-    atomic_fetch_add(&LS_CONTAINER(op, alarm_clock, timer.op)->rang, 1);
+    atomic_fetch_add(&LS_CONTAINER(op, alarm_clock, timer.op)->fired, 1);
 }
 
 typedef struct clocks {
@@ -1602,7 +1602,7 @@ static void clocks_main(void *arg)
         dice = dice * 1664525u + 1013904223u;
         const unsigned i = dice >> 16 & (CLOCKS - 1), what = dice >> 28;
         alarm_clock *one = &c->all[i];
-        if (what < 8 && atomic_load(&one->rang) == c->expected[i]) { /* not armed, no packet on its way */
+        if (what < 8 && atomic_load(&one->fired) == c->expected[i]) { /* not armed, no packet on its way */
             c->expected[i]++;
             if (ls_timer_set(c->place->port, &one->timer, ls_clock_ns() + (dice >> 8 & 3) * MS / 2) < 0) abort();
         } else if (what < 12 && ls_timer_cancel(c->place->port, &one->timer)) {
@@ -1631,7 +1631,7 @@ static void timers_from_many_threads_ring_exactly_as_often_as_they_should(void *
     for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
     while (ls_port_wait(place.port, &place.ctx, &packet, 1, 50) == 1) packet.op->done(&place.ctx, packet.op);
     for (int i = 0; i < WORKERS; i++)
-        for (int k = 0; k < CLOCKS; k++) assert_int_equal(atomic_load(&all[i].all[k].rang), all[i].expected[k]);
+        for (int k = 0; k < CLOCKS; k++) assert_int_equal(atomic_load(&all[i].all[k].fired), all[i].expected[k]);
     net_close(&place);
 }
 
@@ -1693,7 +1693,7 @@ static void a_timer_set_while_another_thread_goes_to_sleep_rings(void **state)
         assert_int_equal(atomic_load(&s.heard), i + 1);
     }
     ls_thread_join(&thread);
-    for (int i = 0; i < HANDED_OVER; i++) assert_int_equal(atomic_load(&all[i].rang), 1);
+    for (int i = 0; i < HANDED_OVER; i++) assert_int_equal(atomic_load(&all[i].fired), 1);
     net_close(&place);
 }
 

@@ -17,7 +17,7 @@ typedef void rig_run(rig *r, ls_thread_ctx *ctx, ls_exchange *x);
 
 struct rig {
     net_place place;
-    ls_gate gate;
+    ls_conn_limit conn_limit;
     ls_http_config config;
     ls_http_handler handler;
     ls_http1 *http;
@@ -84,7 +84,7 @@ static inline rig *rig_open(rig_run *run, size_t pool_bytes)
         assert_int_equal(ls_pools_open(pool_bytes, &r->place.pools), LS_OK);
         net_ctx_open(&r->place, &r->place.ctx, 0);
     }
-    assert_int_equal(ls_gate_open(&r->gate, 8), LS_OK);
+    assert_int_equal(ls_conn_limit_open(&r->conn_limit, 8), LS_OK);
     ls_http_config_defaults(&r->config);
     r->handler.start = rig_start;
     r->run = run;
@@ -142,11 +142,11 @@ static inline void rig_connect(rig *r)
     const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
     int ours;
     if (r->http == NULL)
-        assert_int_equal(ls_http1_open(r->place.port, &r->config, &r->handler, &r->gate, 1, &r->http), LS_OK);
+        assert_int_equal(ls_http1_open(r->place.port, &r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
     net_pair(&ours, &r->theirs);
     r->text_len = 0;
     r->ended = false;
-    atomic_fetch_add(&r->gate.count, 1);
+    atomic_fetch_add(&r->conn_limit.count, 1);
     ls_http1_accepted(&r->place.ctx, r->http, ours, &from);
 }
 
@@ -178,14 +178,14 @@ static inline void rig_disconnect(rig *r)
         if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
     }
     assert_int_equal(stats.open, 0);
-    assert_int_equal(atomic_load(&r->gate.count), 0);
+    assert_int_equal(atomic_load(&r->conn_limit.count), 0);
 }
 
 static inline void rig_close(rig *r)
 {
     rig_disconnect(r);
     ls_http1_close(r->http);
-    ls_gate_close(&r->gate);
+    ls_conn_limit_close(&r->conn_limit);
     net_close(&r->place);
     free(r->text);
     free(r);

@@ -91,7 +91,7 @@ static void what_a_handler_is_told(void **state)
     ls_addr local;
     (void)state;
     assert_int_equal(ls_addr_parse("127.0.0.1", 8080, &local), LS_OK);
-    assert_int_equal(ls_http1_open(r->place.port, &r->config, &r->handler, &r->gate, 1, &r->http), LS_OK);
+    assert_int_equal(ls_http1_open(r->place.port, &r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
     ls_http1_local(r->http, &local);
     rig_connect(r);
     rig_say(r, request);
@@ -226,14 +226,14 @@ static void limits_out_of_range(void **state)
     (void)state;
     ls_http_config_defaults(&config);
     config.head.head_bytes_max = LS_BLOCK_LARGE + 1;
-    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->gate, 1, &http), LS_EINVAL);
+    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->conn_limit, 1, &http), LS_EINVAL);
     ls_http_config_defaults(&config);
     config.head.fields_max = LS_HTTP_FIELDS_MAX + 1;
-    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->gate, 1, &http), LS_EINVAL);
+    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->conn_limit, 1, &http), LS_EINVAL);
     assert_null(http);
     ls_http_config_defaults(&config);
     config.head.head_bytes_max = LS_BLOCK_LARGE;
-    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->gate, 1, &http), LS_OK);
+    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->conn_limit, 1, &http), LS_OK);
     ls_http1_close(http);
     rig_close(r);
 }
@@ -482,15 +482,15 @@ static void a_full_port_costs_one_connection(void **state)
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
     ls_port *const usual = r->place.port;
     net_use(&r->place, full);
-    assert_int_equal(ls_http1_open(full, &r->config, &r->handler, &r->gate, 1, &r->http), LS_OK);
+    assert_int_equal(ls_http1_open(full, &r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
     for (int i = 0; i < 2; i++) {
         net_pair(&ours[i], &theirs[i]);
-        atomic_fetch_add(&r->gate.count, 1);
+        atomic_fetch_add(&r->conn_limit.count, 1);
         ls_http1_accepted(&r->place.ctx, r->http, ours[i], &from);
     }
     assert_int_equal(read(theirs[1], &byte, 1), 0);
     close(theirs[1]);
-    assert_int_equal(atomic_load(&r->gate.count), 1);
+    assert_int_equal(atomic_load(&r->conn_limit.count), 1);
     r->theirs = theirs[0];
     rig_say(r, GET); /* the other one is served */
     assert_string_equal(rig_take(r), HI);

@@ -15,7 +15,7 @@
 
 typedef struct sock_rig {
     test_site *t;
-    ls_gate gate;
+    ls_conn_limit conn_limit;
     ls_tcp_server *server;
 } sock_rig;
 
@@ -36,8 +36,8 @@ static inline void rig_open(sock_rig *rig, const char *options, const char *serv
     rig->t = test_site_open(text);
     free(text);
     if (rig->t->opened != LS_OK) fail_msg("the site does not load: %s", rig->t->message);
-    assert_int_equal(ls_gate_open(&rig->gate, RIG_CONNECTIONS_MAX), LS_OK);
-    rig->server = ls_site_tcp_server(rig->t->site, 0, &rig->gate);
+    assert_int_equal(ls_conn_limit_open(&rig->conn_limit, RIG_CONNECTIONS_MAX), LS_OK);
+    rig->server = ls_site_tcp_server(rig->t->site, 0, &rig->conn_limit);
 }
 
 /* Take packets until there are none. */
@@ -67,7 +67,7 @@ static inline bool rig_logged(const sock_rig *rig, const char *line)
 
 static inline void rig_accept(sock_rig *rig, int ours, const ls_sockaddr *from)
 {
-    atomic_fetch_add(&rig->gate.count, 1); /* the place that a listener would have taken for it */
+    atomic_fetch_add(&rig->conn_limit.count, 1); /* the place that a listener would have taken for it */
     ls_tcp_accepted(&rig->t->ctx, rig->server, ours, from);
 }
 
@@ -163,13 +163,13 @@ static inline void rig_close(sock_rig *rig)
         if (ls_clock_ns() > until_ns) fail_msg("a connection is left\n%s", rig->t->log);
         if (ls_port_wait(rig->t->port, &rig->t->ctx, &packet, 1, 20) > 0) ls_packet_dispatch(&rig->t->ctx, &packet);
     }
-    assert_int_equal(atomic_load(&rig->gate.count), 0);
+    assert_int_equal(atomic_load(&rig->conn_limit.count), 0);
     if (rig_logged(rig, "connection from")) fail_msg("%s", rig->t->log);
     assert_int_equal(lua_gc(rig->t->site->states[0]->L, LUA_GCCOLLECT), 0); /* buffers */
     ls_pools_stat(rig->t->pools, &stats);
     assert_int_equal(stats.blocks_live, 0);
     test_site_close(rig->t);
-    ls_gate_close(&rig->gate);
+    ls_conn_limit_close(&rig->conn_limit);
 }
 
 #endif

@@ -13,7 +13,7 @@ static void expect_counts(const sock_rig *rig, unsigned connections)
 {
     assert_int_equal(in_state(rig), connections);
     assert_int_equal(ls_site_connections(rig->t->site), connections);
-    assert_int_equal(atomic_load(&rig->gate.count), connections);
+    assert_int_equal(atomic_load(&rig->conn_limit.count), connections);
 }
 
 static void expect_end(const sock_rig *rig, int peer)
@@ -52,7 +52,7 @@ static void unread_bytes_do_not_cost_the_answer(void **state)
     const int peer = rig_connect_tcp(&rig);
     rig_say(&rig, peer, "a long question, of which one byte is read");
     assert_int_equal(in_state(&rig), 0);
-    assert_int_equal(atomic_load(&rig.gate.count), 1);
+    assert_int_equal(atomic_load(&rig.conn_limit.count), 1);
     assert_int_equal(ls_site_connections(rig.t->site), 1);
     rig_say(&rig, peer, " and it goes on");
     assert_int_equal(rig_read(&rig, peer, got, sizeof got), 10);
