@@ -91,7 +91,7 @@ struct ls_op {
         struct {
             uint64_t origin;
             uint32_t events;
-        } notice; /* a packet without an op that waits in the port's queue */
+        } event; /* a packet without an op that waits in the port's queue */
     };
 };
 
@@ -184,9 +184,9 @@ void ls_packet_dispatch(ls_thread_ctx *ctx, const ls_packet *packet);
 /* ---- sockets ---------------------------------------------------------------------------------------------- */
 
 /* Attach a non-blocking socket (ls_sys_* make such ones). It is the port's from now on; ls_sock_close closes it.
- * LS_OK; LS_ELIMIT past sockets_max, LS_ENOMEM: the descriptor is still the caller's. `fresh` says that nothing was
+ * LS_OK; LS_ELIMIT past sockets_max, LS_ENOMEM: the descriptor is still the caller's. `maybe_readable` says that nothing was
  * received yet but data may be waiting (an accepted socket): the first receive is tried before it waits. */
-int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out);
+int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out);
 void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock);
 ls_fd ls_sock_fd(const ls_sock *sock);
 void *ls_sock_key(const ls_sock *sock);
@@ -217,7 +217,7 @@ int ls_sock_shutdown(ls_sock *sock);
 
 /* Nothing follows the sends that are posted from now on: their last bytes may wait for ls_sock_shutdown or ls_sock_close,
  * to leave in one segment with the end (MSG_MORE of send(2)). Both send them whatever the peer has sent meanwhile. */
-void ls_sock_ends(ls_sock *sock);
+void ls_sock_cork_fin(ls_sock *sock);
 
 /* Ask a pending operation to end now with LS_ECANCELED. It may complete otherwise in the same moment; either way its
  * one packet comes. Nothing happens when it is not pending on `sock`. Any thread, as long as the socket is open. */

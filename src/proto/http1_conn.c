@@ -185,7 +185,7 @@ static void send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     set_phase(c, LS_H1_LAST);
     c->stream.actor = NULL;
-    if (!c->stream.tx_pending) ls_sock_ends(c->stream.sock);
+    if (!c->stream.tx_pending) ls_sock_cork_fin(c->stream.sock);
     if (ls_http1_send_out(ctx, c) != LS_PENDING) shut(ctx, c);
 }
 

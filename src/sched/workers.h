@@ -8,8 +8,8 @@
  * finds that out before its next wait and becomes idle.
  *
  *     active workers that are not stalled <= threads */
-#ifndef LS_SCHED_CREW_H
-#define LS_SCHED_CREW_H
+#ifndef LS_SCHED_WORKERS_H
+#define LS_SCHED_WORKERS_H
 
 #include "port/port.h"
 

@@ -8,8 +8,8 @@
  *     claim = batch << 16 | begun << 8 | count      packets[begun .. count - 1] are whoever's changes begun to count
  *     active = workers whose idle is false and that have not left
  *     active - stalled <= threads, or excess > 0     (under the mutex) */
-#ifndef LS_SCHED_CREW_INTERNAL_H
-#define LS_SCHED_CREW_INTERNAL_H
+#ifndef LS_SCHED_WORKERS_INTERNAL_H
+#define LS_SCHED_WORKERS_INTERNAL_H
 
 #include "base/thread.h"
 #include "sched/workers.h"

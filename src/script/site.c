@@ -109,7 +109,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->entries = calloc(LS_LISTENERS_MAX, sizeof(ls_site_entry *));
     site->udp_entries = calloc(LS_UDP_ENTRIES_MAX, sizeof(ls_site_udp_entry *));
     site->states = calloc(1, sizeof(ls_state *));
-    if (ls_notify_table_open(&site->notices) < 0 || site->udp_entries == NULL || site->path == NULL ||
+    if (ls_notify_table_open(&site->watchers) < 0 || site->udp_entries == NULL || site->path == NULL ||
         site->entries == NULL || site->states == NULL)
         goto fail;
     memcpy(site->path, options->path, strlen(options->path) + 1);
@@ -394,7 +394,7 @@ void ls_site_close(ls_site *site)
     if (site->load_pools != NULL) ls_pools_close(site->load_pools);
     for (unsigned n = 0; n < LS_LISTENERS_MAX && site->entries != NULL; n++) free(site->entries[n]);
     for (unsigned n = 0; n < LS_UDP_ENTRIES_MAX && site->udp_entries != NULL; n++) free(site->udp_entries[n]);
-    if (site->notices != NULL) ls_notify_table_close(site->notices);
+    if (site->watchers != NULL) ls_notify_table_close(site->watchers);
     free(site->udp_entries);
     for (unsigned n = 0; n < site->slot_count; n++) ls_interrupt_leave(&site->slots[n]);
     ls_memory_aligned_free(site->slots);

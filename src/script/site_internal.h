@@ -25,8 +25,8 @@ struct ls_site {
     unsigned entry_count;
     struct ls_site_udp_entry **udp_entries; /* bind_udp.c */
     unsigned udp_count;
-    struct ls_notify_table *notices; /* bind_notify.c */
-    struct ls_compiled *compiled;    /* while the states are made; then NULL */
+    struct ls_notify_table *watchers; /* bind_notify.c */
+    struct ls_compiled *compiled;     /* while the states are made; then NULL */
     ls_state **states;
     unsigned state_count;
     unsigned running_count;     /* of the states: as many as threads that run at a time */

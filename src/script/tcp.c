@@ -119,7 +119,7 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
     tcp->receiver = NULL;
     tcp->finishing = true;
     unlist_unflushed(tcp);
-    if (!tcp->stream.tx_pending) ls_sock_ends(tcp->stream.sock);
+    if (!tcp->stream.tx_pending) ls_sock_cork_fin(tcp->stream.sock);
     if (ls_tcp_flush(ctx, tcp) != LS_PENDING) end(ctx, tcp); /* else `sent` ends it, and wakes who waits to send */
     if (receiver != NULL) ls_task_wake(ctx, receiver, LS_OK);
 }

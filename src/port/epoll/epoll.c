@@ -65,7 +65,7 @@ static void kernel_close(ls_port *port)
 int ls_epoll_open(const ls_port_options *options, const ls_backend *backend, ls_port **out)
 {
     int err = LS_ENOMEM;
-    assert(options->sockets_max < NOTICE_BIT);
+    assert(options->sockets_max < WATCHER_BIT);
 
     ls_port *port = calloc(1, sizeof *port);
     if (port == NULL) return err;
@@ -77,8 +77,8 @@ int ls_epoll_open(const ls_port_options *options, const ls_backend *backend, ls_
     if ((err = ls_mutex_open(&port->heap_mutex)) < 0) goto fail_mutex;
     if ((err = ls_mutex_open(&port->accept_mutex)) < 0) goto fail_heap_mutex;
     if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_accept_mutex;
-    if ((err = ls_notices_open(&port->notices)) < 0) goto fail_slots;
-    if ((err = kernel_open(port)) < 0) goto fail_notices;
+    if ((err = ls_watchers_open(&port->watchers)) < 0) goto fail_slots;
+    if ((err = kernel_open(port)) < 0) goto fail_watchers;
     if ((err = backend->open(port)) == LS_ENOTSUP) {
         port->backend = &ls_backend_epoll; /* this one always works, and does the same */
         err = LS_OK;
@@ -92,8 +92,8 @@ fail_backend:
     port->backend->close(port);
 fail_kernel:
     kernel_close(port);
-fail_notices:
-    ls_notices_close(port->notices);
+fail_watchers:
+    ls_watchers_close(port->watchers);
 fail_slots:
     ls_slots_close(port->socks);
 fail_accept_mutex:
@@ -120,7 +120,7 @@ void ls_port_close(ls_port *port)
     }
     port->backend->close(port);
     kernel_close(port);
-    ls_notices_close(port->notices);
+    ls_watchers_close(port->watchers);
     ls_slots_close(port->socks);
     ls_heap_close(&port->heap);
     ls_mutex_close(&port->accept_mutex);
@@ -181,11 +181,11 @@ int ls_port_requeue(ls_port *port, const ls_packet *packet)
     if (packet->events == 0) return ls_port_post(port, packet->op, packet->key, packet->result);
     ls_op *node = calloc(1, sizeof *node);
     if (node == NULL) return LS_ENOMEM;
-    node->kind = KIND_NOTICE;
+    node->kind = KIND_EVENT;
     node->flags = FLAG_HEAP_NODE;
     node->key = packet->key;
-    node->notice.origin = packet->origin;
-    node->notice.events = packet->events;
+    node->event.origin = packet->origin;
+    node->event.events = packet->events;
     ls_epoll_enqueue(port, node);
     return LS_OK;
 }
@@ -202,10 +202,10 @@ static int packet_of(ls_port *port, ls_op *op, ls_packet *out)
     *out = packet_now(op->key, op);
     if (op->flags & FLAG_HEAP_NODE) {
         out->op = NULL;
-        if (op->kind == KIND_NOTICE) {
-            out->events = op->notice.events;
-            out->origin = op->notice.origin;
-            n = ls_epoll_take_queued_notice(port, op) ? 1 : 0;
+        if (op->kind == KIND_EVENT) {
+            out->events = op->event.events;
+            out->origin = op->event.origin;
+            n = ls_epoll_take_queued_event(port, op) ? 1 : 0;
         }
         free(op);
     }
@@ -280,7 +280,7 @@ static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_pa
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
 
     int n = 0;
-    if (in && (old & RX_RING)) ctx->port->backend->let_go(ctx->port, sock, generation);
+    if (in && (old & RX_RING)) ctx->port->backend->cancel_recv(ctx->port, sock, generation);
     if (hear_in && (old & RX_WAIT)) {
         ls_op *op = atomic_load_explicit(&sock->rx, memory_order_relaxed);
         void *key = sock->key;
@@ -322,8 +322,8 @@ static int take_events(ls_thread_ctx *ctx, ls_packet *packets, int max, int time
             atomic_store(&port->timer_fired, true);
         else if (events[i].data.u64 >= EVENT_RING)
             *what |= TOOK_NOT_ALL;
-        else if (events[i].data.u64 & NOTICE_BIT)
-            n += ls_epoll_take_notice(port, events[i].data.u64, events[i].events, packets + n, what);
+        else if (events[i].data.u64 & WATCHER_BIT)
+            n += ls_epoll_take_watcher(port, events[i].data.u64, events[i].events, packets + n, what);
         else
             n += take_event(ctx, &events[i], packets + n, max - n - (got - 1 - i), &bytes);
     }

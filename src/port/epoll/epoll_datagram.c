@@ -319,14 +319,14 @@ enum { SEGMENTS_UNKNOWN, SEGMENTS, SEGMENTS_NEVER }; /* ls_sock.segments */
 static bool may_segment(ls_sock *sock)
 {
     int now;
-    if (sock->segments == SEGMENTS_UNKNOWN)
-        sock->segments = getsockopt(sock->fd, IPPROTO_UDP, UDP_SEGMENT, &now, &(socklen_t){sizeof now}) == 0
-                             ? SEGMENTS
-                             : SEGMENTS_NEVER;
-    return sock->segments == SEGMENTS;
+    if (sock->gso == SEGMENTS_UNKNOWN)
+        sock->gso = getsockopt(sock->fd, IPPROTO_UDP, UDP_SEGMENT, &now, &(socklen_t){sizeof now}) == 0
+                        ? SEGMENTS
+                        : SEGMENTS_NEVER;
+    return sock->gso == SEGMENTS;
 }
 
-static void set_segments(struct msghdr *message, segment_size *control, uint16_t bytes)
+static void set_gso(struct msghdr *message, segment_size *control, uint16_t bytes)
 {
     control->header =
         (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof bytes), .cmsg_level = IPPROTO_UDP, .cmsg_type = UDP_SEGMENT};
@@ -351,7 +351,7 @@ static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool
                                                    .msg_namelen = first->addr.len,
                                                    .msg_iov = &iov[at],
                                                    .msg_iovlen = run}};
-        if (run > 1) set_segments(&messages[n].msg_hdr, &controls[n], (uint16_t)first->slice.len);
+        if (run > 1) set_gso(&messages[n].msg_hdr, &controls[n], (uint16_t)first->slice.len);
         for (const unsigned end = at + run; at < end; at++)
             iov[at] = (struct iovec){(char *)(uintptr_t)datagrams[at].slice.ptr, datagrams[at].slice.len};
     }
@@ -364,7 +364,7 @@ static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool
 }
 
 /* What the system says when it does not cut up, or not into these pieces. */
-static bool is_segments_refused(int error)
+static bool is_gso_refused(int error)
 {
     return error == EINVAL || error == EIO || error == EMSGSIZE || error == EOPNOTSUPP || error == ENOPROTOOPT;
 }
@@ -394,8 +394,8 @@ int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op)
         int n = send_some(sock, next, op->count - (unsigned)done, &segmented);
         if (n < 0) {
             if (errno == EINTR) continue;
-            if (segmented && is_segments_refused(errno)) {
-                sock->segments = SEGMENTS_NEVER;
+            if (segmented && is_gso_refused(errno)) {
+                sock->gso = SEGMENTS_NEVER;
                 continue;
             }
             if (errno == EAGAIN || errno == EWOULDBLOCK) return LS_EAGAIN;

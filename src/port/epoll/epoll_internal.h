@@ -29,7 +29,7 @@
  * wait looks at it again. One that ran out of descriptors is listed apart, until a descriptor is closed or some time has
  * passed.
  *
- * Registrations for notifications are in the same set, under other numbers (NOTICE_BIT): see epoll_notify.c.
+ * Registrations for notifications are in the same set, under other numbers (WATCHER_BIT): see epoll_notify.c.
  *
  * The files: epoll.c (open, queue, wait), epoll_sock.c (the word; receive, send, connect), epoll_accept.c
  * (listeners), epoll_datagram.c, epoll_notify.c, epoll_timer.c.
@@ -64,16 +64,17 @@ enum { /* of the lower half of ls_sock.word */
            << 12, /* a ring receives for it (uring_internal.h): what the epoll set says about receiving is not heard */
 };
 
-enum { KIND_NONE, KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_CONNECT, KIND_RECV_FROM, KIND_SEND_TO, KIND_NOTICE };
+enum { KIND_NONE, KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_CONNECT, KIND_RECV_FROM, KIND_SEND_TO, KIND_EVENT };
 enum { FLAG_HEAP_NODE = 1 }; /* a packet without an op: free the node when it is taken */
 
 enum { STREAM_UNKNOWN, STREAM, STREAM_NOT }; /* ls_sock.stream */
-enum { STASH_NONE = 0xffff };
+enum { BACKLOG_NONE = 0xffff };
 
-#define EVENT_WAKE    UINT64_MAX          /* what the kernel reports: the eventfd */
-#define EVENT_TIMERFD (UINT64_MAX - 1)    /* the timerfd */
-#define EVENT_RING    (UINT64_MAX - 2)    /* a ring that nobody waits at */
-#define NOTICE_BIT    (UINT64_C(1) << 31) /* in what the kernel reports: a registration for notifications, not a socket */
+#define EVENT_WAKE    UINT64_MAX       /* what the kernel reports: the eventfd */
+#define EVENT_TIMERFD (UINT64_MAX - 1) /* the timerfd */
+#define EVENT_RING    (UINT64_MAX - 2) /* a ring that nobody waits at */
+#define WATCHER_BIT \
+    (UINT64_C(1) << 31) /* in what the kernel reports: a registration for notifications, not a socket */
 
 #define WORD_FLAGS(word)      ((uint32_t)(word))
 #define WORD_GENERATION(word) ((uint32_t)((word) >> 32))
@@ -91,25 +92,25 @@ struct ls_sock {
     _Atomic uint64_t progress_ms; /* of pending sends, as ls_sock_progress_ms */
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
     _Atomic bool registered, registered_out;
-    uint8_t segments;               /* of whoever sends: whether the system cuts up datagrams for this one */
+    uint8_t gso;                    /* of whoever sends: whether the system cuts up datagrams for this one */
     uint8_t batch_last;             /* of whoever receives: how many datagrams came the last time, */
     const ls_thread_ctx *batch_ctx; /* and who took them */
-    bool ends;                      /* ls_sock_ends was called, and ls_sock_shutdown not since */
+    bool corked;                    /* ls_sock_cork_fin was called, and ls_sock_shutdown not since */
     /* With rings: uring_sock.c. */
-    uint8_t stream, waits; /* of whoever posts receives; receives that had to wait, as far as it matters */
-    _Atomic bool watched;  /* the epoll set tells of its end */
-    _Atomic uint16_t ring; /* 1 + index of the ring it was last armed on; 0: of none */
-    _Atomic bool kept;     /* written under that ring's lock, as is the rest: it brought what nobody has taken */
-    uint8_t armed_tag;     /* of the entry that receives, and */
-    bool let_go;           /* whether it was cancelled */
-    bool ring_ended;       /* the peer has */
-    int ring_error;        /* for the next receive, after the stash: */
-    uint16_t stash_first, stash_last, stash_count; /* buffers of the ring, oldest first; none: STASH_NONE */
-    uint32_t armed_epoch;                          /* of the ring, when it was armed */
+    uint8_t stream, waits;    /* of whoever posts receives; receives that had to wait, as far as it matters */
+    _Atomic bool watched;     /* the epoll set tells of its end */
+    _Atomic uint16_t ring;    /* 1 + index of the ring it was last armed on; 0: of none */
+    _Atomic bool has_backlog; /* written under that ring's lock, as is the rest: it brought what nobody has taken */
+    uint8_t armed_tag;        /* of the entry that receives, and */
+    bool recv_cancelled;      /* whether it was cancelled */
+    bool ring_ended;          /* the peer has */
+    int ring_error;           /* for the next receive, after the receive backlog: */
+    uint16_t backlog_first, backlog_last, backlog_count; /* buffers of the ring, oldest first; none: BACKLOG_NONE */
+    uint32_t armed_epoch;                                /* of the ring, when it was armed */
 };
 
-typedef struct ls_notices ls_notices; /* the registrations of a port */
-struct epoll_event;                   /* the system's */
+typedef struct ls_watchers ls_watchers; /* the registrations of a port */
+struct epoll_event;                     /* the system's */
 
 typedef struct ls_backend { /* a back end: what is not the same in all of them */
     const char *name;
@@ -127,8 +128,8 @@ typedef struct ls_backend { /* a back end: what is not the same in all of them *
                 const ls_op *op); /* the receive waits elsewhere; false: it does not */
     int64_t (*receive)(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* once armed: as receive_once, or ASK_SOCKET */
     void (*disarm)(ls_sock *sock);                                    /* before the descriptor is closed */
-    void (*let_go)(ls_port *port, ls_sock *sock,
-                   uint32_t generation); /* the set tells of something to receive, or the end, while RX_RING */
+    void (*cancel_recv)(ls_port *port, ls_sock *sock,
+                        uint32_t generation); /* the set tells of something to receive, or the end, while RX_RING */
     bool (*send)(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* true: it is pending, and TX_BUSY is set */
     bool (*holds)(const ls_port *port, ls_fd fd);               /* attached, although the epoll set does not know it */
     const ls_file_backend *files;
@@ -142,7 +143,7 @@ struct ls_port {
     const ls_backend *backend;
     int epoll, eventfd, timerfd;
     ls_slots *socks;
-    ls_notices *notices;
+    ls_watchers *watchers;
     ls_files *files;
     _Atomic uint32_t waiting; /* threads that are about to block, or do */
     _Atomic uint32_t queued;  /* length of the queue below; read without the mutex to see that there is none */
@@ -178,7 +179,7 @@ int ls_epoll_look(ls_thread_ctx *ctx, ls_packet *packets, int max, unsigned *wha
 
 /* epoll_sock.c */
 int ls_epoll_register(ls_sock *sock, bool out);
-void ls_epoll_tell_again(ls_sock *sock, uint32_t generation);
+void ls_epoll_report_again(ls_sock *sock, uint32_t generation);
 bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock,
                       ls_op *op);                                  /* RX_BUSY is held. True: complete, BUSY is gone */
 bool ls_epoll_transmit(ls_sock *sock, ls_op *op);                  /* the same with TX_BUSY */
@@ -194,13 +195,13 @@ void ls_epoll_gather(ls_thread_ctx *ctx, const struct epoll_event *events,
 void ls_epoll_gathered(ls_thread_ctx *ctx, uint64_t event, const ls_op *op); /* op has received because of it */
 
 /* epoll_notify.c */
-int ls_notices_open(ls_notices **out);
-void ls_notices_close(ls_notices *notices);
+int ls_watchers_open(ls_watchers **out);
+void ls_watchers_close(ls_watchers *watchers);
 int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event); /* a socket; LS_OK or an error */
-bool ls_notices_hold(const ls_notices *notices, ls_fd fd);            /* registered, as far as we know */
+bool ls_watchers_hold(const ls_watchers *watchers, ls_fd fd);         /* registered, as far as we know */
 /* Packets: 0 or 1. Adds TOOK_NOT_ALL to *what when others may be told of the same. */
-int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *what);
-bool ls_epoll_take_queued_notice(ls_port *port, const ls_op *node); /* false: out of date */
+int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *what);
+bool ls_epoll_take_queued_event(ls_port *port, const ls_op *node); /* false: out of date */
 
 /* epoll_accept.c */
 int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int max);

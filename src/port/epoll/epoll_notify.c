@@ -1,17 +1,17 @@
 /* epoll_notify.c - notifications on the shared epoll set: see notify.h.
  *
- * Every descriptor has a place (a notice) in a table that is read without a lock. It is made when the descriptor is first
+ * Every descriptor has a place (a watcher) in a table that is read without a lock. It is made when the descriptor is first
  * registered and stays until the port is closed, so what a plain close leaves behind is bounded by the descriptors.
  *
- * A notice's word holds in its upper half a generation that changes with every REGISTER, ENABLE, DISABLE, REMOVE and
+ * A watcher's word holds in its upper half a generation that changes with every REGISTER, ENABLE, DISABLE, REMOVE and
  * drop. The kernel is given generation and descriptor, so an event that was harvested before such a change fails the
  * comparison afterwards. Nothing is lost by that: EPOLL_CTL_ADD and _MOD look at the file anew. A ONESHOT packet is whose
  * compare-and-swap takes ARMED away.
  *
  * The kernel tells more than was asked for: hang-ups always, and on stream sockets that were never connected as well.
  * A level-triggered registration in such a state would be told again and again to no effect. When an event holds
- * nothing for the caller, the notice is made QUIET: edge-triggered in the kernel. The first event after that which holds
- * something is not used; the notice gets its own trigger again, and with it the event.
+ * nothing for the caller, the watcher is made QUIET: edge-triggered in the kernel. The first event after that which holds
+ * something is not used; the watcher gets its own trigger again, and with it the event.
  *
  * A disabled registration stays in the set, with nothing but EPOLLONESHOT: it can fire once at most, which is not heard.
  * So the kernel's EEXIST tells a second registration from one whose socket was closed.
@@ -28,9 +28,9 @@
 #include "port/epoll/epoll_internal.h"
 #include "port/notify.h"
 
-enum { NOTICES_PER_CHUNK = 256, NOTICE_CHUNKS = LS_NOTIFY_FD_MAX / NOTICES_PER_CHUNK, NOTICE_LOCKS = 16 };
+enum { WATCHERS_PER_CHUNK = 256, WATCHER_CHUNKS = LS_NOTIFY_FD_MAX / WATCHERS_PER_CHUNK, WATCHER_LOCKS = 16 };
 
-enum { /* of the lower half of a notice's word, above the filter in LS_EVENT_* */
+enum { /* of the lower half of a watcher's word, above the filter in LS_EVENT_* */
        EVENTS = 0xff,
        LIVE = 1u << 8, /* registered */
        ARMED = 1u << 9,
@@ -41,93 +41,93 @@ enum { /* of the lower half of a notice's word, above the filter in LS_EVENT_* *
        DATAGRAM = 1u << 14, /* a socket without connections */
 };
 
-typedef struct notice {
+typedef struct watcher {
     _Atomic uint64_t word;
     _Atomic(void *) key; /* written before the word that makes it live */
     ls_op *last;         /* under its mutex: the node of the REMOVE packet; not NULL while live */
     uint64_t removed;    /* under its mutex: the origin of a REMOVE that is in the queue, or 0 */
     ino_t removed_ino;   /* the socket that was removed: a descriptor's number may be another's by now */
-} notice;
+} watcher;
 
-struct ls_notices {
-    ls_mutex locks[NOTICE_LOCKS];
-    _Atomic(notice *) chunks[NOTICE_CHUNKS];
+struct ls_watchers {
+    ls_mutex locks[WATCHER_LOCKS];
+    _Atomic(watcher *) chunks[WATCHER_CHUNKS];
 };
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
-int ls_notices_open(ls_notices **out)
+int ls_watchers_open(ls_watchers **out)
 {
-    ls_notices *notices = calloc(1, sizeof *notices);
-    if (notices == NULL) return LS_ENOMEM;
-    for (int i = 0; i < NOTICE_LOCKS; i++) {
-        int err = ls_mutex_open(&notices->locks[i]);
+    ls_watchers *watchers = calloc(1, sizeof *watchers);
+    if (watchers == NULL) return LS_ENOMEM;
+    for (int i = 0; i < WATCHER_LOCKS; i++) {
+        int err = ls_mutex_open(&watchers->locks[i]);
         if (err < 0) {
-            while (i-- > 0) ls_mutex_close(&notices->locks[i]);
-            free(notices);
+            while (i-- > 0) ls_mutex_close(&watchers->locks[i]);
+            free(watchers);
             return err;
         }
     }
-    *out = notices;
+    *out = watchers;
     return LS_OK;
 }
 
-void ls_notices_close(ls_notices *notices)
+void ls_watchers_close(ls_watchers *watchers)
 {
-    for (int c = 0; c < NOTICE_CHUNKS; c++) {
-        notice *chunk = atomic_load(&notices->chunks[c]);
-        for (int i = 0; chunk != NULL && i < NOTICES_PER_CHUNK; i++) free(chunk[i].last);
+    for (int c = 0; c < WATCHER_CHUNKS; c++) {
+        watcher *chunk = atomic_load(&watchers->chunks[c]);
+        for (int i = 0; chunk != NULL && i < WATCHERS_PER_CHUNK; i++) free(chunk[i].last);
         free(chunk);
     }
-    for (int i = 0; i < NOTICE_LOCKS; i++) ls_mutex_close(&notices->locks[i]);
-    free(notices);
+    for (int i = 0; i < WATCHER_LOCKS; i++) ls_mutex_close(&watchers->locks[i]);
+    free(watchers);
 }
 
 /* NULL: nothing near it was ever registered. */
-static notice *notice_at(const ls_notices *notices, ls_fd fd)
+static watcher *watcher_at(const ls_watchers *watchers, ls_fd fd)
 {
     if (fd < 0 || fd >= LS_NOTIFY_FD_MAX) return NULL;
-    notice *chunk = atomic_load_explicit(&notices->chunks[fd / NOTICES_PER_CHUNK], memory_order_acquire);
-    return chunk == NULL ? NULL : &chunk[fd % NOTICES_PER_CHUNK];
+    watcher *chunk = atomic_load_explicit(&watchers->chunks[fd / WATCHERS_PER_CHUNK], memory_order_acquire);
+    return chunk == NULL ? NULL : &chunk[fd % WATCHERS_PER_CHUNK];
 }
 
-bool ls_notices_hold(const ls_notices *notices, ls_fd fd)
+bool ls_watchers_hold(const ls_watchers *watchers, ls_fd fd)
 {
-    const notice *at = notice_at(notices, fd);
+    const watcher *at = watcher_at(watchers, fd);
     return at != NULL && (atomic_load(&at->word) & LIVE);
 }
 
-static int notice_make(ls_notices *notices, ls_fd fd, notice **out)
+static int watcher_make(ls_watchers *watchers, ls_fd fd, watcher **out)
 {
     if (fd < 0) return LS_EINVAL;
     if (fd >= LS_NOTIFY_FD_MAX) return LS_ELIMIT;
-    if ((*out = notice_at(notices, fd)) != NULL) return LS_OK;
-    notice *chunk = calloc(NOTICES_PER_CHUNK, sizeof *chunk), *others = NULL;
+    if ((*out = watcher_at(watchers, fd)) != NULL) return LS_OK;
+    watcher *chunk = calloc(WATCHERS_PER_CHUNK, sizeof *chunk), *others = NULL;
     if (chunk == NULL) return LS_ENOMEM;
-    if (!atomic_compare_exchange_strong(&notices->chunks[fd / NOTICES_PER_CHUNK], &others, chunk)) free(chunk);
-    *out = notice_at(notices, fd);
+    if (!atomic_compare_exchange_strong(&watchers->chunks[fd / WATCHERS_PER_CHUNK], &others, chunk)) free(chunk);
+    *out = watcher_at(watchers, fd);
     return LS_OK;
 }
 
-static ls_mutex *lock_of(ls_notices *notices, ls_fd fd)
+static ls_mutex *lock_of(ls_watchers *watchers, ls_fd fd)
 {
-    return &notices->locks[(unsigned)fd % NOTICE_LOCKS];
+    return &watchers->locks[(unsigned)fd % WATCHER_LOCKS];
 }
 
 static uint64_t origin_of(uint64_t word, ls_fd fd)
 {
-    return (uint64_t)WORD_GENERATION(word) << 32 | NOTICE_BIT | (unsigned)fd;
+    return (uint64_t)WORD_GENERATION(word) << 32 | WATCHER_BIT | (unsigned)fd;
 }
 
 static ls_fd fd_of(uint64_t origin)
 {
-    return (ls_fd)(origin & (NOTICE_BIT - 1));
+    return (ls_fd)(origin & (WATCHER_BIT - 1));
 }
 
 /* ---- registering ------------------------------------------------------------------------------------------------ */
 
 /* Tell the kernel what the word says. LS_OK or an error. */
-static int tell_kernel(ls_port *port, ls_fd fd, uint64_t word, int how)
+static int update_kernel(ls_port *port, ls_fd fd, uint64_t word, int how)
 {
     struct epoll_event event = {.data.u64 = origin_of(word, fd)};
     if (!(word & ARMED)) {
@@ -165,14 +165,14 @@ static uint64_t kind_of(ls_fd fd)
 }
 
 /* The registration is no more; its mutex is held. */
-static void drop(notice *at)
+static void drop(watcher *at)
 {
     atomic_store(&at->word, next_word(atomic_load(&at->word), 0));
     free(at->last);
     at->last = NULL;
 }
 
-static int register_new(ls_port *port, notice *at, const ls_registration *registration)
+static int register_new(ls_port *port, watcher *at, const ls_registration *registration)
 {
     const ls_fd fd = registration->fd;
     uint64_t word = atomic_load(&at->word);
@@ -182,7 +182,7 @@ static int register_new(ls_port *port, notice *at, const ls_registration *regist
     if (at->removed != 0 && fstat(fd, &st) == 0 && st.st_ino == at->removed_ino) return LS_EBUSY;
     if (word & LIVE) { /* was its socket closed? Only then can the number be added. */
         word = next_word(word, LIVE);
-        int err = tell_kernel(port, fd, word, how);
+        int err = update_kernel(port, fd, word, how);
         if (err < 0) {
             if (err != LS_EEXIST) drop(at); /* neither the old socket nor a good new one */
             return err;
@@ -195,22 +195,22 @@ static int register_new(ls_port *port, notice *at, const ls_registration *regist
     word = next_word(word, flags_of(registration) | kind_of(fd));
     atomic_store(&at->key, registration->key);
     atomic_store(&at->word, word); /* before the kernel knows: an event finds it complete */
-    int err = tell_kernel(port, fd, word, how);
+    int err = update_kernel(port, fd, word, how);
     if (err < 0) drop(at);
     return err;
 }
 
-static int change(ls_port *port, notice *at, ls_fd fd, uint64_t flags)
+static int change(ls_port *port, watcher *at, ls_fd fd, uint64_t flags)
 {
     const uint64_t word = next_word(atomic_load(&at->word), flags);
     atomic_store(&at->word, word);
-    int err = tell_kernel(port, fd, word, EPOLL_CTL_MOD);
+    int err = update_kernel(port, fd, word, EPOLL_CTL_MOD);
     if (err == LS_EINVAL) err = LS_ENOENT; /* the descriptor was closed */
     if (err == LS_ENOENT) drop(at);
     return err;
 }
 
-static int remove_now(ls_port *port, notice *at, ls_fd fd)
+static int remove_now(ls_port *port, watcher *at, ls_fd fd)
 {
     struct stat st;
     if (epoll_ctl(port->epoll, EPOLL_CTL_DEL, fd, NULL) < 0 || fstat(fd, &st) < 0) {
@@ -223,11 +223,11 @@ static int remove_now(ls_port *port, notice *at, ls_fd fd)
     at->last = NULL;
     at->removed = origin_of(word, fd);
     at->removed_ino = st.st_ino;
-    node->kind = KIND_NOTICE;
+    node->kind = KIND_EVENT;
     node->flags = FLAG_HEAP_NODE;
     node->key = atomic_load(&at->key);
-    node->notice.origin = at->removed;
-    node->notice.events = LS_EVENT_REMOVE;
+    node->event.origin = at->removed;
+    node->event.events = LS_EVENT_REMOVE;
     ls_epoll_enqueue(port, node);
     return LS_OK;
 }
@@ -236,15 +236,15 @@ static int register_one(ls_port *port, const ls_registration *registration)
 {
     const ls_fd fd = registration->fd;
     const bool first = registration->operation == LS_NOTIFY_REGISTER;
-    notice *at = notice_at(port->notices, fd);
+    watcher *at = watcher_at(port->watchers, fd);
     if (first) {
-        int err = notice_make(port->notices, fd, &at);
+        int err = watcher_make(port->watchers, fd, &at);
         if (err < 0) return err;
     }
     if (at == NULL) return fd < 0 ? LS_EINVAL : LS_ENOENT;
 
     int err = LS_ENOENT;
-    ls_mutex_lock(lock_of(port->notices, fd));
+    ls_mutex_lock(lock_of(port->watchers, fd));
     const uint64_t flags = WORD_FLAGS(atomic_load(&at->word)), kind = flags & (SOCKET | DATAGRAM);
     if (first)
         err = register_new(port, at, registration);
@@ -256,7 +256,7 @@ static int register_one(ls_port *port, const ls_registration *registration)
         err = change(port, at, fd, LIVE | kind);
     else
         err = remove_now(port, at, fd);
-    ls_mutex_unlock(lock_of(port->notices, fd));
+    ls_mutex_unlock(lock_of(port->watchers, fd));
     return err;
 }
 
@@ -271,29 +271,29 @@ void ls_port_register(ls_port *port, ls_registration *registrations, size_t coun
  * descriptor that was closed: nothing may be asked for in its name any more, or it would be asked of the new one. */
 int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event)
 {
-    notice *at = notice_at(port->notices, fd);
+    watcher *at = watcher_at(port->watchers, fd);
     int err = LS_OK;
     if (at == NULL || !(atomic_load(&at->word) & LIVE))
         return epoll_ctl(port->epoll, EPOLL_CTL_ADD, fd, event) < 0 ? ls_err_from_errno(errno) : LS_OK;
-    ls_mutex_lock(lock_of(port->notices, fd));
+    ls_mutex_lock(lock_of(port->watchers, fd));
     if (epoll_ctl(port->epoll, EPOLL_CTL_ADD, fd, event) < 0)
         err = ls_err_from_errno(errno);
     else if (atomic_load(&at->word) & LIVE)
         drop(at);
-    ls_mutex_unlock(lock_of(port->notices, fd));
+    ls_mutex_unlock(lock_of(port->watchers, fd));
     return err;
 }
 
 void ls_port_forget(ls_port *port, ls_fd fd)
 {
-    notice *at = notice_at(port->notices, fd);
+    watcher *at = watcher_at(port->watchers, fd);
     if (at == NULL) return;
-    ls_mutex_lock(lock_of(port->notices, fd));
+    ls_mutex_lock(lock_of(port->watchers, fd));
     if (atomic_load(&at->word) & LIVE) {
         (void)epoll_ctl(port->epoll, EPOLL_CTL_DEL, fd, NULL); /* fails when it was closed already: the same to us */
         drop(at);
     }
-    ls_mutex_unlock(lock_of(port->notices, fd));
+    ls_mutex_unlock(lock_of(port->watchers, fd));
 }
 
 /* ---- taking ------------------------------------------------------------------------------------------------------ */
@@ -311,22 +311,22 @@ static uint32_t events_of(uint64_t word, uint32_t reported)
     return events & ((uint32_t)(word & EVENTS) | LS_EVENT_ERR);
 }
 
-/* Make the notice quiet, or end that, unless it was changed meanwhile. The kernel looks again at once in either case. */
-static void set_quiet(ls_port *port, notice *at, uint64_t origin, bool quiet)
+/* Make the watcher quiet, or end that, unless it was changed meanwhile. The kernel looks again at once in either case. */
+static void set_quiet(ls_port *port, watcher *at, uint64_t origin, bool quiet)
 {
     const ls_fd fd = fd_of(origin);
-    ls_mutex_lock(lock_of(port->notices, fd));
+    ls_mutex_lock(lock_of(port->watchers, fd));
     uint64_t old = atomic_load(&at->word);
     const uint64_t word = quiet ? old | QUIET : old & ~(uint64_t)QUIET;
     if (origin_of(old, fd) == origin && (old & ARMED) && word != old &&
         atomic_compare_exchange_strong(&at->word, &old, word))
-        (void)tell_kernel(port, fd, word, EPOLL_CTL_MOD); /* fails only for a descriptor that was closed */
-    ls_mutex_unlock(lock_of(port->notices, fd));
+        (void)update_kernel(port, fd, word, EPOLL_CTL_MOD); /* fails only for a descriptor that was closed */
+    ls_mutex_unlock(lock_of(port->watchers, fd));
 }
 
-int ls_epoll_take_notice(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *what)
+int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *what)
 {
-    notice *at = notice_at(port->notices, fd_of(origin));
+    watcher *at = watcher_at(port->watchers, fd_of(origin));
     uint64_t word = atomic_load(&at->word);
     for (;;) {
         if (origin_of(word, fd_of(origin)) != origin || !(word & ARMED)) return 0;
@@ -355,18 +355,18 @@ bool ls_packet_current(const ls_port *port, const ls_packet *packet)
 {
     if (packet->events == 0 || (packet->events & LS_EVENT_REMOVE)) return true;
     const ls_fd fd = fd_of(packet->origin);
-    return origin_of(atomic_load(&notice_at(port->notices, fd)->word), fd) == packet->origin;
+    return origin_of(atomic_load(&watcher_at(port->watchers, fd)->word), fd) == packet->origin;
 }
 
-bool ls_epoll_take_queued_notice(ls_port *port, const ls_op *node)
+bool ls_epoll_take_queued_event(ls_port *port, const ls_op *node)
 {
-    const uint64_t origin = node->notice.origin;
-    if (!(node->notice.events & LS_EVENT_REMOVE))
-        return ls_packet_current(port, &(ls_packet){.events = node->notice.events, .origin = origin});
+    const uint64_t origin = node->event.origin;
+    if (!(node->event.events & LS_EVENT_REMOVE))
+        return ls_packet_current(port, &(ls_packet){.events = node->event.events, .origin = origin});
     const ls_fd fd = fd_of(origin);
-    notice *at = notice_at(port->notices, fd);
-    ls_mutex_lock(lock_of(port->notices, fd));
+    watcher *at = watcher_at(port->watchers, fd);
+    ls_mutex_lock(lock_of(port->watchers, fd));
     if (at->removed == origin) at->removed = 0;
-    ls_mutex_unlock(lock_of(port->notices, fd));
+    ls_mutex_unlock(lock_of(port->watchers, fd));
     return true;
 }

@@ -42,7 +42,7 @@ static int complete_inline(ls_thread_ctx *ctx, ls_op *op, int64_t result, _Atomi
 
 /* ---- attach, close, cancel ------------------------------------------------------------------------------- */
 
-int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out)
+int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out)
 {
     uint32_t number;
     void *slot;
@@ -56,25 +56,25 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->number = number;
     sock->list_next = NULL;
     sock->listed = false;
-    sock->segments = 0;
+    sock->gso = 0;
     sock->batch_last = 0;
     sock->batch_ctx = NULL;
-    sock->ends = false;
-    sock->stream = fresh ? STREAM : STREAM_UNKNOWN;
+    sock->corked = false;
+    sock->stream = maybe_readable ? STREAM : STREAM_UNKNOWN;
     sock->waits = 0;
-    sock->stash_first = STASH_NONE;
-    sock->stash_count = 0;
+    sock->backlog_first = BACKLOG_NONE;
+    sock->backlog_count = 0;
     atomic_store_explicit(&sock->watched, false, memory_order_relaxed);
     sock->ring_error = 0;
     sock->ring_ended = false;
     atomic_store_explicit(&sock->ring, 0, memory_order_relaxed);
-    atomic_store_explicit(&sock->kept, false, memory_order_relaxed);
+    atomic_store_explicit(&sock->has_backlog, false, memory_order_relaxed);
     atomic_store_explicit(&sock->registered, false, memory_order_relaxed);
     atomic_store_explicit(&sock->registered_out, false, memory_order_relaxed);
     atomic_store_explicit(&sock->rx, NULL, memory_order_relaxed);
     atomic_store_explicit(&sock->tx, NULL, memory_order_relaxed);
     uint64_t generation = WORD_GENERATION(atomic_load(&sock->word));
-    atomic_store(&sock->word, generation << 32 | OPEN | (fresh ? RX_READY : 0));
+    atomic_store(&sock->word, generation << 32 | OPEN | (maybe_readable ? RX_READY : 0));
     *out = sock;
     return LS_OK;
 }
@@ -127,7 +127,7 @@ int ls_epoll_register(ls_sock *sock, bool out)
 }
 
 /* Report what is there now once more, although nothing has changed. */
-void ls_epoll_tell_again(ls_sock *sock, uint32_t generation)
+void ls_epoll_report_again(ls_sock *sock, uint32_t generation)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = (uint64_t)generation << 32 | sock->number};
     if (atomic_load_explicit(&sock->registered, memory_order_relaxed)) event.events |= EPOLLIN | EPOLLOUT;
@@ -149,7 +149,7 @@ static void close_now(ls_sock *sock)
     ls_port *port = sock->port;
     uint64_t next_generation = (uint64_t)WORD_GENERATION(atomic_load(&sock->word)) + 1;
     if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) port->backend->disarm(sock);
-    if (sock->ends) (void)ls_sock_shutdown(sock); /* unread bytes make a reset of a close, which drops what waits */
+    if (sock->corked) (void)ls_sock_shutdown(sock); /* unread bytes make a reset of a close, which drops what waits */
     close(sock->fd);
     atomic_store(&sock->word, next_generation << 32);
     ls_slots_give(port->socks, sock->number);
@@ -209,13 +209,13 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
 
 int ls_sock_shutdown(ls_sock *sock)
 {
-    sock->ends = false;
+    sock->corked = false;
     return shutdown(sock->fd, SHUT_WR) < 0 ? ls_err_from_errno(errno) : LS_OK;
 }
 
-void ls_sock_ends(ls_sock *sock)
+void ls_sock_cork_fin(ls_sock *sock)
 {
-    sock->ends = true;
+    sock->corked = true;
 }
 
 /* The cancelled operation, if it is ours to complete now. `op` NULL: whichever is pending. */
@@ -293,7 +293,7 @@ static uint32_t ready_after(const ls_sock *sock, const ls_op *op, int64_t result
     if (op->kind == KIND_RECV_FROM) return result <= 0 || result == (int64_t)op->count ? RX_READY : 0;
     const uint64_t word = atomic_load_explicit(&sock->word, memory_order_relaxed);
     bool ended = word & ENDED;
-    if (atomic_load_explicit(&sock->kept, memory_order_relaxed)) return RX_READY;
+    if (atomic_load_explicit(&sock->has_backlog, memory_order_relaxed)) return RX_READY;
     if ((word & RX_RING) && result > 0) return 0; /* the ring brings the rest, and the end */
     return result <= 0 || result == (int64_t)op->len || ended ? RX_READY : 0;
 }
@@ -403,7 +403,7 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         int entries = gather(op, sent, iov, &file_from);
         if (entries > 0) {
             for (int i = 0; i < entries; i++) asked += iov[i].iov_len;
-            n = send_vector(sock->fd, iov, entries, MSG_NOSIGNAL | (sock->ends || file_follows ? MSG_MORE : 0));
+            n = send_vector(sock->fd, iov, entries, MSG_NOSIGNAL | (sock->corked || file_follows ? MSG_MORE : 0));
         } else if (file != NULL && (uint64_t)file_from < file->len) {
             off_t from = (off_t)(file->offset + (uint64_t)file_from);
             asked = (size_t)(file->len - (uint64_t)file_from);

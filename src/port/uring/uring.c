@@ -39,7 +39,7 @@ static void poll_epoll(ls_port *port, ls_ring *ring)
 }
 
 /* The thread context owns it from now on; rings->mutex is held. */
-static void adopt(ls_ring *ring, ls_thread_ctx *ctx)
+static void take_over(ls_ring *ring, ls_thread_ctx *ctx)
 {
     ls_mutex_lock(&ring->lock);
     if (ring->polls_epoll) { /* that poll would be finished by the thread that posted it */
@@ -67,7 +67,7 @@ static bool is_dead(ls_ring *ring)
 }
 
 /* The ring that this thread context waits at, or NULL: there is none for it. */
-static ls_ring *attend(ls_thread_ctx *ctx)
+static ls_ring *acquire_ring(ls_thread_ctx *ctx)
 {
     ls_port *port = ctx->port;
     struct ls_rings *rings = port->rings;
@@ -81,9 +81,9 @@ static ls_ring *attend(ls_thread_ctx *ctx)
         if (atomic_load(&ring_at(rings, i)->owner) == NULL && !is_dead(ring_at(rings, i))) ring = ring_at(rings, i);
     if (ring != NULL) {
         (void)epoll_ctl(port->epoll, EPOLL_CTL_DEL, ring->fd, NULL);
-        adopt(ring, ctx);
+        take_over(ring, ctx);
     } else if (rings->deaths < RING_DEATHS_MAX && count < RINGS_MAX && ls_ring_open(count, &ring) == LS_OK) {
-        adopt(ring, ctx);
+        take_over(ring, ctx);
         atomic_store(&rings->at[count], ring);
         atomic_store(&rings->count, count + 1);
     }
@@ -103,7 +103,7 @@ static void give_up(ls_thread_ctx *ctx, ls_ring *ring, int error)
         ring->dead = true;
         if (error == EBADF) ring->fd = -1; /* whoever closed it may have another there now */
         atomic_store(&ring->owner, NULL);
-        atomic_fetch_add(&rings->dying, 1);
+        atomic_fetch_add(&rings->retiring, 1);
         const uint64_t now_ns = ls_clock_ns();
         if (now_ns - rings->died_ns > RING_DEATHS_MS * UINT64_C(1000000)) rings->deaths = 0;
         rings->died_ns = now_ns;
@@ -115,8 +115,8 @@ static void give_up(ls_thread_ctx *ctx, ls_ring *ring, int error)
     if (!ours) return;
     ls_log(LS_LOG_ERROR, "io_uring_enter: %s; %s", strerror(error),
            last ? "it has failed too often: epoll serves from now on" : "another ring takes its place");
-    (void)attend(ctx); /* first, so that what goes on has where to wait */
-    ls_uring_recall(ctx, ring);
+    (void)acquire_ring(ctx); /* first, so that what goes on has where to wait */
+    ls_uring_abort_unsubmitted(ctx, ring);
 }
 
 static void uring_detach(ls_port *port, ls_thread_ctx *ctx)
@@ -277,11 +277,11 @@ static void submit_if_due(ls_ring *ring)
 static int uring_take(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
 {
     ls_port *port = ctx->port;
-    ls_ring *ring = attend(ctx);
+    ls_ring *ring = acquire_ring(ctx);
     /* A ring that was given up wakes nobody. */
-    if (atomic_load_explicit(&port->rings->dying, memory_order_relaxed) > 0 &&
-        (timeout_ms < 0 || timeout_ms > RING_DYING_MS))
-        timeout_ms = RING_DYING_MS;
+    if (atomic_load_explicit(&port->rings->retiring, memory_order_relaxed) > 0 &&
+        (timeout_ms < 0 || timeout_ms > RING_RETIRING_MS))
+        timeout_ms = RING_RETIRING_MS;
     if (ring == NULL) {
         atomic_fetch_add(&port->rings->ringless, 1);
         bool woken = false;
@@ -347,7 +347,7 @@ const ls_backend ls_backend_uring = {.name = "uring",
                                      .wake = uring_wake,
                                      .detach = uring_detach,
                                      .arm = ls_uring_arm,
-                                     .let_go = ls_uring_let_go,
+                                     .cancel_recv = ls_uring_cancel_recv,
                                      .send = ls_uring_send,
                                      .receive = ls_uring_receive,
                                      .disarm = ls_uring_disarm,

@@ -166,7 +166,7 @@ void ls_uring_files_end(ls_ring *ring)
         if (ls_ring_ready(ring) == 0) {
             /* A dead ring is looked at; so is one whose calls fail. */
             const unsigned queued = ls_ring_publish(ring);
-            if (ring->fd < 0 || ls_ring_enter(ring, queued, RING_DYING_MS) != 0) ls_clock_sleep_ms(1);
+            if (ring->fd < 0 || ls_ring_enter(ring, queued, RING_RETIRING_MS) != 0) ls_clock_sleep_ms(1);
             continue;
         }
         const uint32_t head = atomic_load_explicit(ring->cq_khead, memory_order_relaxed);

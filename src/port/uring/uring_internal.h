@@ -7,7 +7,7 @@
  *             a stream fills a buffer that is the ring's, so an idle connection holds none, and is copied into a block
  *             when it has come. For a large one the ring only says when there is something. A connection's third small
  *             one is a multishot receive, which goes on by itself. What it brings before anybody asks is kept (the
- *             socket's stash), STASH_MAX buffers at most: then it is cancelled, and the bytes stay with the system.
+ *             socket's receive backlog), BACKLOG_MAX buffers at most: then it is cancelled, and the bytes stay with the system.
  *   send      While more completions wait to be handled than one, a send becomes an entry of the ring, and all of
  *             them leave in one call. It is tried without waiting (MSG_DONTWAIT), during that call; what is left over
  *             goes on as it does with epoll. TX_BUSY is set meanwhile.
@@ -60,9 +60,9 @@ enum {
         200,             /* calls in a row that the kernel had no memory for: 1 ms each; then the ring is given up */
     RING_DEATHS_MAX = 8, /* rings given up, RING_DEATHS_MS apart at most; then the epoll set serves alone */
     RING_DEATHS_MS = 60000,
-    RING_DYING_MS = 10,   /* how often a ring that was given up is looked at */
-    RING_SUBMIT_AT = 64,  /* entries that wait for a call while there is other work, */
-    RING_SUBMIT_US = 200, /* and for how long */
+    RING_RETIRING_MS = 10, /* how often a ring that was given up is looked at */
+    RING_SUBMIT_AT = 64,   /* entries that wait for a call while there is other work, */
+    RING_SUBMIT_US = 200,  /* and for how long */
     RINGS_MAX = 256,
     BUFFER_BYTES = LS_BLOCK_SMALL, /* so that a small receive can be filled, which tells that more is there */
     BUFFERS_FIRST = 128,           /* provided at first; doubled whenever they run out */
@@ -70,7 +70,7 @@ enum {
     /* Entries whose completion may be awaited: each has its place, and so has one for each buffer, and each short-lived
      * entry. So completions never overflow. */
     RING_AWAITED_MAX = RING_COMPLETIONS - BUFFERS_MAX - 2 * RING_ENTRIES,
-    STASH_MAX = 8,        /* buffers of one socket; past it the bytes stay with the system */
+    BACKLOG_MAX = 8,      /* buffers of one socket; past it the bytes stay with the system */
     WAITS_ONE_BY_ONE = 2, /* a connection's first receives that wait; what comes after them is a multishot one */
     SEND_SLICES_MAX = 8,
 };
@@ -88,7 +88,7 @@ enum { /* what an entry was; with number and generation of a socket in its user_
 };
 
 typedef struct ring_buffer { /* one that holds bytes nobody has taken yet */
-    uint16_t next;           /* in the socket's stash */
+    uint16_t next;           /* in the socket's receive backlog */
     uint16_t from, end;
 } ring_buffer;
 
@@ -107,7 +107,7 @@ typedef struct ls_ring {
     _Atomic bool epoll_events; /* the epoll set may have events that the owner has not looked at */
     _Atomic unsigned batch;    /* packets of the owner's last wait */
     int fd;                    /* -1: it was given up, and closed */
-    bool dead, buried;         /* under lock: given up, nothing is added any more; the last completion has come */
+    bool dead, retired;        /* under lock: given up, nothing is added any more; the last completion has come */
     /* Of the owner, and of one that was taken for slow and has not noticed yet: then either value will do. */
     _Atomic unsigned refused;  /* calls in a row */
     _Atomic uint64_t since_ns; /* what was added waits for the next call since about then; 0: nothing */
@@ -141,7 +141,7 @@ struct ls_rings {
     _Atomic unsigned ringless; /* threads that block in epoll_wait, having no ring */
     unsigned deaths;           /* under mutex: rings given up, */
     uint64_t died_ns;          /* when the last one was, and */
-    _Atomic unsigned dying;    /* those of them whose completions did not all come yet */
+    _Atomic unsigned retiring; /* those of them whose completions did not all come yet */
     _Atomic(ls_ring *) at[RINGS_MAX];
     _Atomic uint64_t armed[LS_NOTIFY_FD_MAX / 64]; /* by descriptor: those that were once armed */
 };
@@ -205,7 +205,7 @@ static inline void ls_ring_mark(struct ls_rings *rings, ls_fd fd, bool armed)
 
 /* uring_sock.c: what happens to one socket. */
 bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op);
-void ls_uring_let_go(ls_port *port, ls_sock *sock, uint32_t generation);
+void ls_uring_cancel_recv(ls_port *port, ls_sock *sock, uint32_t generation);
 bool ls_uring_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 int64_t ls_uring_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 void ls_uring_disarm(ls_sock *sock);
@@ -218,8 +218,8 @@ bool ls_uring_file_ended(ls_file_op *op,
                          int32_t result); /* the ring's lock is held. false: it is to be given to the pool */
 
 /* Up to max packets from the completions of a ring; *woken is set when one of them was a TAG_WAKE. */
-void ls_uring_recall(ls_thread_ctx *ctx,
-                     ls_ring *ring); /* what was added to a dead ring, and the kernel never saw, ends */
+void ls_uring_abort_unsubmitted(ls_thread_ctx *ctx,
+                                ls_ring *ring); /* what was added to a dead ring, and the kernel never saw, ends */
 int ls_uring_reap(ls_thread_ctx *ctx, ls_ring *ring, ls_packet *packets, int max, bool *woken);
 
 #endif

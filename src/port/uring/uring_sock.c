@@ -1,7 +1,7 @@
 /* uring_sock.c - receives and sends of one socket through a ring: see uring_internal.h.
  *
  * A receive that has to wait is an entry of the ring of whoever posts it. What came although its operation was cancelled
- * meanwhile, or before there was one, is kept: bytes in buffers of the ring (the socket's stash), then the peer's end, or an
+ * meanwhile, or before there was one, is kept: bytes in buffers of the ring (the socket's receive backlog), then the peer's end, or an
  * error. All this is under the lock of the ring that the socket was last armed on (sock->ring).
  *
  *     something is kept  =>  RX_READY is set, or whoever posts is about to look
@@ -9,7 +9,7 @@
  *
  * An entry can end without saying anything about the socket: the ring had no buffer, the thread that submitted it has
  * ended, it was cancelled for the sake of a large receive. Then the socket itself is asked, and armed again if it has nothing;
- * everything that came by the ring has been taken from the stash before. */
+ * everything that came by the ring has been taken from the receive backlog before. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
@@ -27,33 +27,33 @@ static ls_ring *ring_of(const ls_sock *sock)
                                 memory_order_relaxed);
 }
 
-/* ---- the stash; the ring's lock is held ----------------------------------------------------------------------------- */
+/* ---- the receive backlog; the ring's lock is held ----------------------------------------------------------------------------- */
 
-static void note_kept(ls_sock *sock)
+static void note_backlog(ls_sock *sock)
 {
-    atomic_store_explicit(&sock->kept, sock->stash_count > 0 || sock->ring_error != 0, memory_order_relaxed);
+    atomic_store_explicit(&sock->has_backlog, sock->backlog_count > 0 || sock->ring_error != 0, memory_order_relaxed);
 }
 
-static void stash_put(ls_ring *ring, ls_sock *sock, uint16_t id, uint16_t bytes)
+static void backlog_put(ls_ring *ring, ls_sock *sock, uint16_t id, uint16_t bytes)
 {
-    ring->buffers[id] = (ring_buffer){.next = STASH_NONE, .end = bytes};
-    if (sock->stash_count++ == 0)
-        sock->stash_first = id;
+    ring->buffers[id] = (ring_buffer){.next = BACKLOG_NONE, .end = bytes};
+    if (sock->backlog_count++ == 0)
+        sock->backlog_first = id;
     else
-        ring->buffers[sock->stash_last].next = id;
-    sock->stash_last = id;
+        ring->buffers[sock->backlog_last].next = id;
+    sock->backlog_last = id;
 }
 
-static void stash_drop_first(ls_ring *ring, ls_sock *sock)
+static void backlog_drop_first(ls_ring *ring, ls_sock *sock)
 {
-    const uint16_t id = sock->stash_first;
-    sock->stash_first = ring->buffers[id].next;
-    sock->stash_count--;
+    const uint16_t id = sock->backlog_first;
+    sock->backlog_first = ring->buffers[id].next;
+    sock->backlog_count--;
     ls_ring_give_buffer(ring, id);
 }
 
-/* Bytes for the receive from the stash, which is not empty, or LS_ENOMEM. */
-static int64_t stash_take(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls_op *op)
+/* Bytes for the receive from the receive backlog, which is not empty, or LS_ENOMEM. */
+static int64_t backlog_take(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls_op *op)
 {
     if (op->len == 0) return 0; /* asked only whether something is there, and it is */
     char *to = op->recv.ptr;
@@ -64,31 +64,31 @@ static int64_t stash_take(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls_o
         to = block->data;
     }
     uint32_t n = 0;
-    while (n < op->len && sock->stash_count > 0) {
-        ring_buffer *buffer = &ring->buffers[sock->stash_first];
+    while (n < op->len && sock->backlog_count > 0) {
+        ring_buffer *buffer = &ring->buffers[sock->backlog_first];
         uint32_t bytes = (uint32_t)(buffer->end - buffer->from);
         if (bytes > op->len - n) bytes = op->len - n;
-        memcpy(to + n, ring->bytes + (size_t)sock->stash_first * BUFFER_BYTES + buffer->from, bytes);
+        memcpy(to + n, ring->bytes + (size_t)sock->backlog_first * BUFFER_BYTES + buffer->from, bytes);
         n += bytes;
         buffer->from = (uint16_t)(buffer->from + bytes);
-        if (buffer->from == buffer->end) stash_drop_first(ring, sock);
+        if (buffer->from == buffer->end) backlog_drop_first(ring, sock);
     }
     return n;
 }
 
 /* What is kept, as the result of a receive. LS_EAGAIN: nothing is. */
-static int64_t kept_take(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls_op *op)
+static int64_t take_received_bytes(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls_op *op)
 {
     int64_t result = LS_EAGAIN;
-    if (sock->stash_count > 0) {
-        result = stash_take(ctx, ring, sock, op);
+    if (sock->backlog_count > 0) {
+        result = backlog_take(ctx, ring, sock, op);
     } else if (sock->ring_error != 0) {
         result = sock->ring_error;
         sock->ring_error = 0;
     } else if (sock->ring_ended) {
         result = 0;
     }
-    note_kept(sock);
+    note_backlog(sock);
     return result;
 }
 
@@ -157,7 +157,7 @@ static bool cancel(ls_ring *ring, ls_sock *sock, uint32_t generation)
     sqe->opcode = IORING_OP_ASYNC_CANCEL;
     sqe->flags = IOSQE_CQE_SKIP_SUCCESS;
     sqe->addr = ls_ring_data(sock->armed_tag, generation, sock->number);
-    sock->let_go = true;
+    sock->recv_cancelled = true;
     return true;
 }
 
@@ -167,7 +167,7 @@ static void make_way(ls_sock *sock)
     ls_ring *ring = ring_of(sock);
     ls_mutex_lock(&ring->lock);
     const uint64_t word = atomic_load(&sock->word);
-    if ((word & RX_RING) && sock->armed_tag == TAG_STREAM && !sock->let_go) {
+    if ((word & RX_RING) && sock->armed_tag == TAG_STREAM && !sock->recv_cancelled) {
         sock->waits = 0;
         if (cancel(ring, sock, WORD_GENERATION(word))) ls_ring_submit(ring);
     }
@@ -186,7 +186,7 @@ bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
     /* The next batch of datagrams is asked for before one is handled, so that another thread may have it: any thread. */
     if (ring == NULL || op->kind != KIND_RECV || !is_stream(sock)) return false;
     /* Registered for notifications? Perhaps by who had this descriptor before; the epoll set knows. */
-    if (ls_notices_hold(sock->port->notices, sock->fd)) return false;
+    if (ls_watchers_hold(sock->port->watchers, sock->fd)) return false;
     const unsigned tag = tag_for(sock, op);
     bool armed = false;
     ls_mutex_lock(&ring->lock);
@@ -195,10 +195,10 @@ bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(tag, generation, sock->number));
         if (sqe != NULL) {
             fill_receive(sqe, sock, op, tag);
-            assert(sock->stash_count == 0);
+            assert(sock->backlog_count == 0);
             sock->armed_tag = (uint8_t)tag;
             sock->armed_epoch = ring->epoch;
-            sock->let_go = false;
+            sock->recv_cancelled = false;
             if (atomic_exchange_explicit(&sock->ring, (uint16_t)(ring->index + 1), memory_order_relaxed) == 0)
                 ls_ring_mark(sock->port->rings, sock->fd, true);
             atomic_fetch_or(&sock->word, RX_RING);
@@ -213,7 +213,7 @@ bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
  * need not bring any more. When it has ended the socket itself is asked. Nobody keeps the socket from being closed here, and
  * its slot from being another's: only atomics are read of it, until the lock of its ring and the word say that it is still
  * the one. What was armed in another ring meanwhile finds the end by itself. */
-void ls_uring_let_go(ls_port *port, ls_sock *sock, uint32_t generation)
+void ls_uring_cancel_recv(ls_port *port, ls_sock *sock, uint32_t generation)
 {
     const unsigned place = atomic_load_explicit(&sock->ring, memory_order_relaxed);
     if (place == 0) return;
@@ -222,11 +222,11 @@ void ls_uring_let_go(ls_port *port, ls_sock *sock, uint32_t generation)
     const uint64_t word = atomic_load(&sock->word);
     if (WORD_GENERATION(word) == generation && (word & RX_RING) &&
         atomic_load_explicit(&sock->ring, memory_order_relaxed) == place && sock->armed_tag == TAG_STREAM &&
-        !sock->let_go) {
+        !sock->recv_cancelled) {
         if (cancel(ring, sock, generation))
             ls_ring_submit(ring);
         else if (!ring->dead) /* else it ends anyway */
-            ls_epoll_tell_again(sock, generation);
+            ls_epoll_report_again(sock, generation);
     }
     ls_mutex_unlock(&ring->lock);
 }
@@ -237,13 +237,13 @@ void ls_uring_disarm(ls_sock *sock)
     ls_ring *ring = ring_of(sock);
     ls_ring_mark(sock->port->rings, sock->fd, false);
     ls_mutex_lock(&ring->lock);
-    while (sock->stash_count > 0) stash_drop_first(ring, sock);
+    while (sock->backlog_count > 0) backlog_drop_first(ring, sock);
     const uint64_t word = atomic_fetch_and(&sock->word, ~(uint64_t)RX_RING);
     if ((word & RX_RING) && ring->dead) {
         (void)shutdown(sock->fd,
                        SHUT_RDWR); /* as soon as the ring is closed its receive ends; the peer hears of it now */
     } else if (word & RX_RING) {
-        if (!sock->let_go) (void)cancel(ring, sock, WORD_GENERATION(word));
+        if (!sock->recv_cancelled) (void)cancel(ring, sock, WORD_GENERATION(word));
         /* Before the descriptor's number can be another's, and so that the peer hears of the end now. */
         ls_ring_submit(ring);
     }
@@ -254,7 +254,7 @@ int64_t ls_uring_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     ls_ring *ring = ring_of(sock);
     ls_mutex_lock(&ring->lock);
-    int64_t result = kept_take(ctx, ring, sock, op);
+    int64_t result = take_received_bytes(ctx, ring, sock, op);
     if (result == LS_EAGAIN && !(atomic_load(&sock->word) & RX_RING)) result = ASK_SOCKET;
     ls_mutex_unlock(&ring->lock);
     return result;
@@ -274,8 +274,8 @@ static bool keep(ls_ring *ring, ls_sock *sock, const struct io_uring_cqe *cqe)
     const uint16_t id = (uint16_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT);
     bool says = true;
     if (cqe->res > 0 && has_buffer) {
-        stash_put(ring, sock, id, (uint16_t)cqe->res);
-        note_kept(sock);
+        backlog_put(ring, sock, id, (uint16_t)cqe->res);
+        note_backlog(sock);
         return true;
     }
     if (has_buffer) ls_ring_give_buffer(ring, id);
@@ -291,7 +291,7 @@ static bool keep(ls_ring *ring, ls_sock *sock, const struct io_uring_cqe *cqe)
     case ECANCELED: says = false; break;
     default: sock->ring_error = ls_err_from_errno(-cqe->res); break;
     }
-    if (says) note_kept(sock);
+    if (says) note_backlog(sock);
     return says;
 }
 
@@ -300,7 +300,8 @@ static bool keep(ls_ring *ring, ls_sock *sock, const struct io_uring_cqe *cqe)
 static bool has_gone_astray(const ls_ring *ring, const ls_sock *sock)
 {
     const bool orphaned = atomic_load_explicit(&ring->owner, memory_order_relaxed) == NULL;
-    return !sock->let_go && (sock->stash_count >= STASH_MAX || sock->armed_epoch != ring->epoch || orphaned);
+    return !sock->recv_cancelled &&
+           (sock->backlog_count >= BACKLOG_MAX || sock->armed_epoch != ring->epoch || orphaned);
 }
 
 /* The completion of a receive, or of what says that there is something. True: *packet is one; or later->op is set, and
@@ -337,11 +338,12 @@ static bool take_received(ls_thread_ctx *ctx, ls_ring *ring, const struct io_uri
         later->op = op;
         return true;
     }
-    const int64_t result = kept_take(ctx, ring, sock, op);
+    const int64_t result = take_received_bytes(ctx, ring, sock, op);
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
     ls_counter_add(&ctx->stats.recv_queued, 1);
     *packet = (ls_packet){.key = sock->key, .op = op, .result = result};
-    if (result <= 0 || atomic_load_explicit(&sock->kept, memory_order_relaxed)) atomic_fetch_or(&sock->word, RX_READY);
+    if (result <= 0 || atomic_load_explicit(&sock->has_backlog, memory_order_relaxed))
+        atomic_fetch_or(&sock->word, RX_READY);
     if (last) atomic_fetch_and(&sock->word, ~(uint64_t)RX_RING);
     return true;
 }
@@ -361,7 +363,7 @@ bool ls_uring_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(TAG_SEND, 0, sock->number));
         if (sqe != NULL) {
             sqe->fd = sock->fd;
-            sqe->msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL | (sock->ends ? MSG_MORE : 0);
+            sqe->msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL | (sock->corked ? MSG_MORE : 0);
             if (op->count == 1) {
                 const size_t len = op->send.slices->len;
                 sqe->opcode = IORING_OP_SEND;
@@ -462,19 +464,19 @@ static enum taken take_completion(ls_thread_ctx *ctx, ls_ring *ring, const struc
 }
 
 /* A dead ring holds no file's memory any more: have the kernel end what else it has of it; or all of that has come. */
-static void bury(ls_thread_ctx *ctx, ls_ring *ring)
+static void retire(ls_thread_ctx *ctx, ls_ring *ring)
 {
     if (ring->files == 0 && ring->fd >= 0) {
         close(ring->fd);
         ring->fd = -1;
     }
-    if (ring->awaited == 0 && !ring->buried) {
-        ring->buried = true;
-        atomic_fetch_sub(&ctx->port->rings->dying, 1);
+    if (ring->awaited == 0 && !ring->retired) {
+        ring->retired = true;
+        atomic_fetch_sub(&ctx->port->rings->retiring, 1);
     }
 }
 
-void ls_uring_recall(ls_thread_ctx *ctx, ls_ring *ring)
+void ls_uring_abort_unsubmitted(ls_thread_ctx *ctx, ls_ring *ring)
 {
     bool more = true, woken;
     while (more) {
@@ -490,7 +492,7 @@ void ls_uring_recall(ls_thread_ctx *ctx, ls_ring *ring)
             atomic_store_explicit(&ring->sq_tail, tail, memory_order_relaxed);
             what = take_completion(ctx, ring, &cqe, &packet, &later, &woken);
         } else {
-            bury(ctx, ring);
+            retire(ctx, ring);
         }
         ls_mutex_unlock(&ring->lock);
         if (what == LATER && finish(ctx, &later, &packet) == 0) what = NOTHING;
@@ -519,7 +521,7 @@ int ls_uring_reap(ls_thread_ctx *ctx, ls_ring *ring, ls_packet *packets, int max
         }
     }
     if (head != from) atomic_store_explicit(ring->cq_khead, head, memory_order_release);
-    if (ring->dead) bury(ctx, ring);
+    if (ring->dead) retire(ctx, ring);
     ls_mutex_unlock(&ring->lock);
     for (int i = 0; i < left; i++) n += finish(ctx, &later[i], &packets[n]);
     return n;

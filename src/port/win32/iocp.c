@@ -43,17 +43,17 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
     err = LS_ENOMEM;
     port->iocp = CreateIoCompletionPort(INVALID_HANDLE_VALUE, NULL, 0, options->concurrency);
     if (port->iocp == NULL) goto fail_slots;
-    if ((err = ls_notices_open(port, &port->notices)) < 0) goto fail_iocp;
-    if ((err = ls_win32_timers_open(port)) < 0) goto fail_notices;
+    if ((err = ls_watchers_open(port, &port->watchers)) < 0) goto fail_iocp;
+    if ((err = ls_win32_timers_open(port)) < 0) goto fail_watchers;
     if ((err = ls_files_open(port, NULL, &port->files)) < 0) goto fail_timers;
     *out = port;
     return LS_OK;
 
 fail_timers:
     ls_win32_timers_close(port);
-fail_notices:
-    ls_notices_stop(port->notices);
-    ls_notices_close(port->notices);
+fail_watchers:
+    ls_watchers_stop(port->watchers);
+    ls_watchers_close(port->watchers);
 fail_iocp:
     CloseHandle(port->iocp);
 fail_slots:
@@ -71,12 +71,13 @@ static void drain(ls_port *port)
     OVERLAPPED_ENTRY entry;
     ULONG got = 0;
     for (;;) {
-        const DWORD wait_ms = ls_notices_watch(port->notices) ? INFINITE : 0;
+        const DWORD wait_ms = ls_watchers_closing(port->watchers) ? INFINITE : 0;
         if (!GetQueuedCompletionStatusEx(port->iocp, &entry, 1, &got, wait_ms, FALSE) || got == 0) return;
         ls_op *op = (ls_op *)(void *)entry.lpOverlapped;
         win_request *request = (win_request *)(void *)entry.lpOverlapped;
         if (entry.lpCompletionKey == KEY_OP && (op->flags & FLAG_HEAP_NODE)) free(op);
-        if (entry.lpCompletionKey == KEY_REQUEST && request->what == WIN_WATCH) ls_win32_free_watch(port, request);
+        if (entry.lpCompletionKey == KEY_REQUEST && request->what == WIN_CLOSE_POLL)
+            ls_win32_free_close_poll(port, request);
     }
 }
 
@@ -85,9 +86,9 @@ void ls_port_close(ls_port *port)
     assert(ls_slots_count(port->socks) == 0);
     ls_files_close(port->files);
     ls_win32_timers_close(port);
-    ls_notices_stop(port->notices);
+    ls_watchers_stop(port->watchers);
     drain(port);
-    ls_notices_close(port->notices);
+    ls_watchers_close(port->watchers);
     while (port->first != NULL) {
         ls_op *op = port->first;
         port->first = op->next;
@@ -143,11 +144,11 @@ int ls_port_requeue(ls_port *port, const ls_packet *packet)
     if (packet->events == 0) return ls_port_post(port, packet->op, packet->key, packet->result);
     ls_op *node = calloc(1, sizeof *node);
     if (node == NULL) return LS_ENOMEM;
-    node->kind = KIND_NOTICE;
+    node->kind = KIND_EVENT;
     node->flags = FLAG_HEAP_NODE;
     node->key = packet->key;
-    node->notice.origin = packet->origin;
-    node->notice.events = packet->events;
+    node->event.origin = packet->origin;
+    node->event.events = packet->events;
     ls_win32_enqueue(port, node);
     return LS_OK;
 }
@@ -165,10 +166,10 @@ static bool take_op(ls_port *port, ls_op *op, ls_packet *out)
     *out = (ls_packet){.key = op->key, .op = op, .result = atomic_load_explicit(&op->result, memory_order_relaxed)};
     if (op->flags & FLAG_HEAP_NODE) {
         out->op = NULL;
-        if (op->kind == KIND_NOTICE) {
-            out->events = op->notice.events;
-            out->origin = op->notice.origin;
-            is_packet = ls_win32_take_queued_notice(port, op);
+        if (op->kind == KIND_EVENT) {
+            out->events = op->event.events;
+            out->origin = op->event.origin;
+            is_packet = ls_win32_take_queued_event(port, op);
         }
         free(op);
     }
@@ -236,7 +237,7 @@ static bool take_entry(ls_thread_ctx *ctx, const OVERLAPPED_ENTRY *entry, ls_pac
     case WIN_RECEIVE: return ls_win32_received(ctx, request, bytes, out);
     case WIN_SEND: return ls_win32_transmitted(ctx, request, bytes, out);
     case WIN_ACCEPT: return ls_win32_accepted(ctx, request, out);
-    case WIN_WATCH: ls_win32_watched(request); return false;
+    case WIN_CLOSE_POLL: ls_win32_close_polled(request); return false;
     default: return ls_win32_polled(request, out);
     }
 }

@@ -44,7 +44,7 @@ enum {
     KIND_CONNECT,
     KIND_RECV_FROM,
     KIND_SEND_TO,
-    KIND_NOTICE,
+    KIND_EVENT,
     KIND_TIMER,
     KIND_EDGE,
     KIND_LOOK
@@ -60,7 +60,7 @@ enum { /* completion keys: what lpOverlapped is */
        KEY_KINDS = 3,
 };
 
-typedef enum win_what { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL, WIN_WATCH } win_what;
+typedef enum win_what { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL, WIN_CLOSE_POLL } win_what;
 
 typedef struct win_request {
     OVERLAPPED overlapped; /* first */
@@ -114,12 +114,12 @@ struct ls_sock {
     win_accept *accepts; /* posted or waiting for a descriptor, oldest first */
 };
 
-typedef struct ls_notices ls_notices; /* the registrations of a port */
+typedef struct ls_watchers ls_watchers; /* the registrations of a port */
 
 struct ls_port {
     HANDLE iocp;
     ls_slots *socks;
-    ls_notices *notices;
+    ls_watchers *watchers;
     ls_files *files;
     _Atomic uint32_t queued; /* length of the queue below */
     ls_mutex mutex;
@@ -168,14 +168,14 @@ void ls_win32_emfile_retry(ls_port *port);
 /* iocp_notify.c */
 void ls_win32_mark_attached(ls_port *port, ls_fd fd, bool attached); /* for operations: it is not registered */
 bool ls_win32_is_registered(ls_port *port, ls_fd fd);
-int ls_notices_open(ls_port *port, ls_notices **out);
-void ls_notices_stop(ls_notices *notices);        /* nothing new comes of them */
-bool ls_notices_watch(const ls_notices *notices); /* packets of watches were not taken yet */
-void ls_notices_close(ls_notices *notices);
+int ls_watchers_open(ls_port *port, ls_watchers **out);
+void ls_watchers_stop(ls_watchers *watchers);          /* nothing new comes of them */
+bool ls_watchers_closing(const ls_watchers *watchers); /* packets of watches were not taken yet */
+void ls_watchers_close(ls_watchers *watchers);
 bool ls_win32_take_look(ls_op *op, ls_packet *out);
-bool ls_win32_take_queued_notice(ls_port *port, const ls_op *node); /* false: out of date */
-void ls_win32_watched(win_request *request);
-void ls_win32_free_watch(ls_port *port, win_request *request);
+bool ls_win32_take_queued_event(ls_port *port, const ls_op *node); /* false: out of date */
+void ls_win32_close_polled(win_request *request);
+void ls_win32_free_close_poll(ls_port *port, win_request *request);
 
 /* iocp_poll.c */
 bool ls_win32_polled(win_request *request, ls_packet *out);

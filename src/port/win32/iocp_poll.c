@@ -2,7 +2,7 @@
  *
  * An armed socket has one poll under way (\Device\Afd, IOCTL_AFD_POLL: what WSAPoll and select are made of), whose packet
  * comes to the port. A poll tells a condition once and is over; it looks afresh when it is made, so it is LEVEL by nature.
- * LEVEL PERSISTENT is polled again by the next wait of any thread after it was told (notices.again): not earlier, or it
+ * LEVEL PERSISTENT is polled again by the next wait of any thread after it was told (watchers.again): not earlier, or it
  * would tell the same thread again before that could read.
  *
  * EDGE PERSISTENT cannot be made from polls, which say that there is something and not that it is new. For it Winsock's own
@@ -44,7 +44,7 @@ int ls_poll_open(ls_port *port, HANDLE *out)
     return LS_OK;
 }
 
-int ls_poll_post(ls_notices *notices, win_poll *poll, HANDLE base, ULONG events, bool waits)
+int ls_poll_post(ls_watchers *watchers, win_poll *poll, HANDLE base, ULONG events, bool waits)
 {
     memset(&poll->request.overlapped, 0, sizeof poll->request.overlapped);
     poll->request.overlapped.Internal = (ULONG_PTR)STATUS_PENDING;
@@ -55,7 +55,7 @@ int ls_poll_post(ls_notices *notices, win_poll *poll, HANDLE base, ULONG events,
     poll->request.pending = true; /* even if it ends at once its packet comes */
     IO_STATUS_BLOCK *status = (IO_STATUS_BLOCK *)(void *)&poll->request.overlapped;
     const NTSTATUS posted =
-        NtDeviceIoControlFile(notices->afd, NULL, NULL, status, status, IOCTL_AFD_POLL, &poll->asked,
+        NtDeviceIoControlFile(watchers->afd, NULL, NULL, status, status, IOCTL_AFD_POLL, &poll->asked,
                               sizeof poll->asked, &poll->answer, sizeof poll->answer);
     if (posted == (NTSTATUS)STATUS_PENDING || posted >= 0) return LS_OK;
     poll->request.pending = false;
@@ -75,27 +75,27 @@ static bool found_any(const win_poll *poll)
     return ls_poll_ended(poll) && (uint32_t)poll->request.overlapped.Internal == 0 && poll->answer.count > 0;
 }
 
-bool ls_poll_told_close(const win_poll *poll)
+bool ls_poll_reported_close(const win_poll *poll)
 {
     return found_any(poll) && (poll->answer.events & POLL_LOCAL_CLOSE);
 }
 
-/* ---- the poll of a notice; its mutex is held -------------------------------------------------------------------- */
+/* ---- the poll of a watcher; its mutex is held -------------------------------------------------------------------- */
 
-static bool by_records(const notice *at, uint64_t word)
+static bool by_records(const watcher *at, uint64_t word)
 {
-    return at->port->notices->process == NULL && (word & EDGE) && !(word & ONESHOT);
+    return at->port->watchers->process == NULL && (word & EDGE) && !(word & ONESHOT);
 }
 
 /* Whether there is something to poll for; *waits: until it comes. */
-static bool polls(const notice *at, uint64_t word, bool *waits)
+static bool polls(const watcher *at, uint64_t word, bool *waits)
 {
-    const bool looks_only = at->port->notices->process != NULL || by_records(at, word);
+    const bool looks_only = at->port->watchers->process != NULL || by_records(at, word);
     *waits = !looks_only;
     return (word & ARMED) && !at->resting && (!looks_only || (at->fresh && (word & EDGE)));
 }
 
-static int poll_now(notice *at)
+static int poll_now(watcher *at)
 {
     const uint64_t word = atomic_load(&at->word);
     bool waits;
@@ -105,49 +105,49 @@ static int poll_now(notice *at)
     if (word & LS_EVENT_OUT) events |= POLL_SEND;
     if (word & LS_EVENT_HANGUP) events |= POLL_DISCONNECT;
     at->poll.request.what = WIN_POLL;
-    at->poll_generation = ls_notice_generation(word);
-    return ls_poll_post(at->port->notices, &at->poll, at->base, events, waits);
+    at->poll_generation = ls_watcher_generation(word);
+    return ls_poll_post(at->port->watchers, &at->poll, at->base, events, waits);
 }
 
 /* The registration has changed: the poll under way, if there is one, is out of date. */
-static int poll_anew(notice *at)
+static int poll_anew(watcher *at)
 {
     if (!at->poll.request.pending) return poll_now(at);
-    if (!ls_poll_ended(&at->poll)) (void)CancelIoEx(at->port->notices->afd, &at->poll.request.overlapped);
+    if (!ls_poll_ended(&at->poll)) (void)CancelIoEx(at->port->watchers->afd, &at->poll.request.overlapped);
     return LS_OK; /* its packet makes the next */
 }
 
-static void again(notice *at)
+static void again(watcher *at)
 {
-    ls_notices *notices = at->port->notices;
-    ls_mutex_lock(&notices->mutex);
+    ls_watchers *watchers = at->port->watchers;
+    ls_mutex_lock(&watchers->mutex);
     if (!at->on_again) {
         at->on_again = true;
-        at->again_next = notices->again;
-        notices->again = at;
-        atomic_fetch_add(&notices->again_count, 1);
+        at->again_next = watchers->again;
+        watchers->again = at;
+        atomic_fetch_add(&watchers->again_count, 1);
     }
-    ls_mutex_unlock(&notices->mutex);
+    ls_mutex_unlock(&watchers->mutex);
 }
 
 void ls_win32_look_again(ls_port *port)
 {
-    ls_notices *notices = port->notices;
-    if (atomic_load(&notices->again_count) == 0) return;
-    ls_mutex_lock(&notices->mutex);
-    notice *all = notices->again;
-    notices->again = NULL;
-    atomic_store(&notices->again_count, 0);
-    ls_mutex_unlock(&notices->mutex);
+    ls_watchers *watchers = port->watchers;
+    if (atomic_load(&watchers->again_count) == 0) return;
+    ls_mutex_lock(&watchers->mutex);
+    watcher *all = watchers->again;
+    watchers->again = NULL;
+    atomic_store(&watchers->again_count, 0);
+    ls_mutex_unlock(&watchers->mutex);
     while (all != NULL) {
-        notice *at = all;
+        watcher *at = all;
         all = at->again_next;
         ls_mutex_lock(&at->mutex);
-        ls_mutex_lock(&notices->mutex);
+        ls_mutex_lock(&watchers->mutex);
         at->on_again = false;
-        ls_mutex_unlock(&notices->mutex);
+        ls_mutex_unlock(&watchers->mutex);
         at->resting = false;
-        if (poll_anew(at) < 0) ls_notice_drop(at);
+        if (poll_anew(at) < 0) ls_watcher_drop(at);
         ls_mutex_unlock(&at->mutex);
     }
 }
@@ -156,7 +156,7 @@ void ls_win32_look_again(ls_port *port)
 
 static void CALLBACK record_made(PTP_CALLBACK_INSTANCE instance, PVOID context, PTP_WAIT wait, TP_WAIT_RESULT result)
 {
-    notice *at = context;
+    watcher *at = context;
     (void)instance;
     (void)result;
     ResetEvent(at->event);
@@ -164,7 +164,7 @@ static void CALLBACK record_made(PTP_CALLBACK_INSTANCE instance, PVOID context, 
     if (!atomic_exchange(&at->edge_set, true)) ls_win32_enqueue(at->port, &at->edge_op);
 }
 
-void ls_poll_end(notice *at)
+void ls_poll_end(watcher *at)
 {
     if (at->wait != NULL) {
         SetThreadpoolWait(at->wait, NULL, NULL);
@@ -177,7 +177,7 @@ void ls_poll_end(notice *at)
 }
 
 /* Have Winsock record what the word asks for, from now on; or nothing any more. */
-static int select_events(notice *at, uint64_t word)
+static int select_events(watcher *at, uint64_t word)
 {
     long events = 0;
     if (by_records(at, word) && (word & ARMED)) {
@@ -205,7 +205,7 @@ static int select_events(notice *at, uint64_t word)
 
 /* The end of a stream is said in *ended: a poll tells an orderly one from a reset, which the record does everywhere but in
  * Wine. */
-static uint32_t recorded(notice *at, uint64_t word, bool *ended)
+static uint32_t recorded(watcher *at, uint64_t word, bool *ended)
 {
     WSANETWORKEVENTS made;
     uint32_t events = 0;
@@ -220,7 +220,7 @@ static uint32_t recorded(notice *at, uint64_t word, bool *ended)
     return events & ((uint32_t)(word & EVENTS) | LS_EVENT_ERR);
 }
 
-int ls_poll_change(notice *at)
+int ls_poll_change(watcher *at)
 {
     /* The records first: what comes between the two is told twice rather than not at all. */
     const int err = select_events(at, atomic_load(&at->word));
@@ -242,20 +242,20 @@ static uint32_t polled_events(uint64_t word, ULONG found)
 
 bool ls_win32_polled(win_request *request, ls_packet *out)
 {
-    notice *at = (notice *)(void *)request;
+    watcher *at = (watcher *)(void *)request;
     bool told = false;
     ls_mutex_lock(&at->mutex);
     const uint64_t word = atomic_load(&at->word);
-    const bool current = at->poll_generation == ls_notice_generation(word);
+    const bool current = at->poll_generation == ls_watcher_generation(word);
     at->poll.request.pending = false;
-    if (current && (ls_poll_told_close(&at->poll) || ls_notice_is_closed(at))) {
-        ls_notice_drop(at);
+    if (current && (ls_poll_reported_close(&at->poll) || ls_watcher_is_closed(at))) {
+        ls_watcher_drop(at);
     } else if (current && found_any(&at->poll) && (word & ARMED)) {
         uint32_t events = polled_events(word, at->poll.answer.events);
         bool ended;
         if (events != 0 && by_records(at, word)) events |= recorded(at, word, &ended); /* the same, most of it */
         if (events != 0) {
-            ls_notice_tell(at, word, events, out);
+            ls_watcher_report(at, word, events, out);
             told = true;
         }
     }
@@ -266,27 +266,27 @@ bool ls_win32_polled(win_request *request, ls_packet *out)
         at->resting = true;
         again(at);
     }
-    if (poll_now(at) < 0) ls_notice_drop(at);
+    if (poll_now(at) < 0) ls_watcher_drop(at);
     ls_mutex_unlock(&at->mutex);
     return told;
 }
 
 bool ls_win32_take_edge(ls_op *op, ls_packet *out)
 {
-    notice *at = op->key;
+    watcher *at = op->key;
     bool told = false;
     ls_mutex_lock(&at->mutex);
     atomic_store(&at->edge_set, false); /* a record that is made from now on has its own packet */
     const uint64_t word = atomic_load(&at->word);
-    if ((word & ARMED) && by_records(at, word) && !ls_notice_is_closed(at)) {
+    if ((word & ARMED) && by_records(at, word) && !ls_watcher_is_closed(at)) {
         bool ended;
         const uint32_t events = recorded(at, word, &ended);
         if (ended) {
             at->fresh = true;
-            if (poll_anew(at) < 0) ls_notice_drop(at);
+            if (poll_anew(at) < 0) ls_watcher_drop(at);
         }
         if (events != 0) {
-            ls_notice_tell(at, word, events, out);
+            ls_watcher_report(at, word, events, out);
             told = true;
         }
     }

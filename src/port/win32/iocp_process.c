@@ -1,12 +1,12 @@
 /* iocp_process.c - notifications by ProcessSocketNotifications: see iocp_notify.h.
  *
- * The system keeps a registration under the key of its REGISTER; ours is the handle's number with the notice's generation at
+ * The system keeps a registration under the key of its REGISTER; ours is the handle's number with the watcher's generation at
  * that time (its life), so packets of an earlier life of the number are told from those of this one. What the caller gave
- * as a key is in the notice. Packets come as entries of the completion port whose byte count is the events.
+ * as a key is in the watcher. Packets come as entries of the completion port whose byte count is the events.
  *
  * The documentation has it that an EDGE is told when its condition becomes true while it is enabled; notify.h promises that
  * what is there already is told, too, so a poll that does not wait looks at that (iocp_poll.c). Registering again
- * overwrites, so LS_EEXIST and LS_EBUSY are found in the notice before the system is asked. */
+ * overwrites, so LS_EEXIST and LS_EBUSY are found in the watcher before the system is asked. */
 #include "port/win32/iocp_notify.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void *system_key(uint32_t life, ls_fd fd)
     return (void *)((ULONG_PTR)life << 32 | (ULONG_PTR)(fd / HANDLE_STEP) << 2 | KEY_SOCKET);
 }
 
-static ls_process_registration asked_of(const notice *at, const ls_registration *registration)
+static ls_process_registration asked_of(const watcher *at, const ls_registration *registration)
 {
     enum { FILTER = LS_EVENT_IN | LS_EVENT_OUT | LS_EVENT_HANGUP };
     ls_process_registration asked = {.socket = (SOCKET)at->base, .key = system_key(at->life, at->fd)};
@@ -50,13 +50,13 @@ static ls_process_registration asked_of(const notice *at, const ls_registration 
 /* One call. `called` is its own result: that of all, when it is an error. */
 static void process(ls_port *port, ls_process_registration *asked, UINT32 count)
 {
-    const DWORD called = port->notices->process->process(port->iocp, count, asked, 0, 0, NULL, NULL);
+    const DWORD called = port->watchers->process->process(port->iocp, count, asked, 0, 0, NULL, NULL);
     if (called != ERROR_SUCCESS && called != WAIT_TIMEOUT)
         for (UINT32 i = 0; i < count; i++) asked[i].result = called;
 }
 
 /* What the system said of one. */
-static int conclude(notice *at, const ls_registration *registration, DWORD said)
+static int conclude(watcher *at, const ls_registration *registration, DWORD said)
 {
     int err = ls_err_from_win32(said);
     if (err > 0) err = LS_OK;
@@ -64,8 +64,8 @@ static int conclude(notice *at, const ls_registration *registration, DWORD said)
     if (err == LS_OK && registration->operation != LS_NOTIFY_REMOVE) err = ls_poll_change(at);
     if (err < 0) {
         if (registration->operation != LS_NOTIFY_REGISTER && (err == LS_EINVAL || err == LS_ENOENT)) err = LS_ENOENT;
-        if (registration->operation == LS_NOTIFY_REMOVE) ls_notice_removed(at);
-        ls_notice_drop(at);
+        if (registration->operation == LS_NOTIFY_REMOVE) ls_watcher_removed(at);
+        ls_watcher_drop(at);
     }
     ls_mutex_unlock(&at->mutex);
     return err;
@@ -73,16 +73,16 @@ static int conclude(notice *at, const ls_registration *registration, DWORD said)
 
 void ls_process_register(ls_port *port, ls_registration *registrations, size_t count)
 {
-    ls_mutex_lock(&port->notices->process_mutex);
+    ls_mutex_lock(&port->watchers->process_mutex);
     for (size_t from = 0; from < count;) {
         ls_process_registration asked[BATCH_MAX];
-        notice *of[BATCH_MAX];
+        watcher *of[BATCH_MAX];
         ls_registration *wanted[BATCH_MAX];
         UINT32 n = 0;
         for (; from < count && n < BATCH_MAX; from++) {
             ls_registration *registration = &registrations[from];
             if (registration->result != LS_OK || registration->operation == LS_NOTIFY_NONE) continue;
-            registration->result = ls_notice_carry_out(port, registration, &of[n]);
+            registration->result = ls_watcher_carry_out(port, registration, &of[n]);
             if (registration->result != LS_PENDING) continue;
             asked[n] = asked_of(of[n], registration);
             wanted[n++] = registration;
@@ -91,11 +91,11 @@ void ls_process_register(ls_port *port, ls_registration *registrations, size_t c
         process(port, asked, n);
         for (UINT32 i = 0; i < n; i++) wanted[i]->result = conclude(of[i], wanted[i], asked[i].result);
     }
-    ls_mutex_unlock(&port->notices->process_mutex);
+    ls_mutex_unlock(&port->watchers->process_mutex);
 }
 
 /* It was dropped: what the system still tells of this life, the REMOVE included, is out of date. */
-void ls_process_forget(ls_port *port, notice *at)
+void ls_process_forget(ls_port *port, watcher *at)
 {
     ls_process_registration asked = asked_of(at, &(ls_registration){.operation = LS_NOTIFY_REMOVE});
     process(port, &asked, 1);
@@ -104,7 +104,7 @@ void ls_process_forget(ls_port *port, notice *at)
 bool ls_win32_processed(ls_port *port, ULONG_PTR key, uint32_t events, ls_packet *out)
 {
     const uint32_t life = (uint32_t)(key >> 32);
-    notice *at = ls_notice_at(port->notices, (ls_fd)((uint32_t)key >> 2) * HANDLE_STEP);
+    watcher *at = ls_watcher_at(port->watchers, (ls_fd)((uint32_t)key >> 2) * HANDLE_STEP);
     bool told = false;
     if (at == NULL) return false;
     ls_mutex_lock(&at->mutex);
@@ -112,14 +112,14 @@ bool ls_win32_processed(ls_port *port, ULONG_PTR key, uint32_t events, ls_packet
     if (events & LS_EVENT_REMOVE) {
         if (at->removed != 0 && at->removed_life == life) {
             *out = (ls_packet){.key = at->removed_key, .events = LS_EVENT_REMOVE, .origin = at->removed};
-            ls_notice_removed(at);
+            ls_watcher_removed(at);
             told = true;
         }
-    } else if (at->life == life && (word & ARMED) && !ls_notice_is_closed(at)) {
+    } else if (at->life == life && (word & ARMED) && !ls_watcher_is_closed(at)) {
         if (word & DATAGRAM) events &= ~(uint32_t)LS_EVENT_HANGUP;
         events &= (uint32_t)(word & EVENTS) | LS_EVENT_ERR;
         if (events != 0) {
-            ls_notice_tell(at, word, events, out);
+            ls_watcher_report(at, word, events, out);
             told = true;
         }
     }

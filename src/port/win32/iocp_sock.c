@@ -43,7 +43,7 @@ static const win_provider *provider_of(ls_port *port, SOCKET fd, const WSAPROTOC
     return found;
 }
 
-int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out)
+int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out)
 {
     enum { MODES = FILE_SKIP_COMPLETION_PORT_ON_SUCCESS | FILE_SKIP_SET_EVENT_ON_HANDLE };
     WSAPROTOCOL_INFOW about;
@@ -74,7 +74,7 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out
     sock->fd = fd;
     sock->number = number;
     sock->open = true;
-    sock->ready = fresh;
+    sock->ready = maybe_readable;
     sock->connected = about.iSocketType == SOCK_DGRAM && getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0;
     sock->held = 0;
     sock->emfile_waiting = false;
@@ -141,7 +141,7 @@ int ls_sock_shutdown(ls_sock *sock)
     return shutdown(sock->fd, SD_SEND) != 0 ? ls_winsock_error() : LS_OK;
 }
 
-void ls_sock_ends(ls_sock *sock)
+void ls_sock_cork_fin(ls_sock *sock)
 {
     (void)sock; /* Winsock has no MSG_MORE */
 }

@@ -9,7 +9,7 @@
 
 #include "port/fd.h"
 
-enum { LS_LOOK_MS = 50 }; /* between two looks: nobody notices that of a key */
+enum { LS_LOOK_MS = 50 }; /* between two looks: nobody watchers that of a key */
 
 typedef enum ls_readable { LS_READABLE_NONE, LS_READABLE_PIPE, LS_READABLE_CONSOLE } ls_readable;
 

@@ -49,7 +49,7 @@ static void hall_close(hall *h)
 {
     while (h->count > 0) leave(h);
     assert_true(ls_conn_limit_idle(&h->conn_limit));
-    assert_true(ls_list_empty(&h->conn_limit.held));
+    assert_true(ls_list_empty(&h->conn_limit.waiting));
     ls_conn_limit_close(&h->conn_limit);
     net_close(&h->place);
 }

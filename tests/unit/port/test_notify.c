@@ -429,7 +429,7 @@ enum {
 };
 enum { IN = LS_EVENT_IN, OUT = LS_EVENT_OUT, HANGUP = LS_EVENT_HANGUP };
 
-static void expect_notice(net_place *place, void *key, uint32_t events)
+static void expect_event(net_place *place, void *key, uint32_t events)
 {
     const ls_packet packet = net_next(place);
     assert_null(packet.op);
@@ -441,7 +441,7 @@ static void expect_notice(net_place *place, void *key, uint32_t events)
 static void remove_and_take(net_place *place, int fd, void *key)
 {
     assert_int_equal(notify(place->port, LS_NOTIFY_REMOVE, fd, NULL, 0, 0), LS_OK);
-    expect_notice(place, key, LS_EVENT_REMOVE);
+    expect_event(place, key, LS_EVENT_REMOVE);
 }
 
 static void each_registration_has_its_own_result(void **state)
@@ -552,16 +552,16 @@ static void the_key_changes_by_remove_and_register(void **state)
     pair_open(&p, false);
     in_begin(&p);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &one, IN, LEVEL_PERSISTENT), LS_OK);
-    expect_notice(&place, &one, IN);
+    expect_event(&place, &one, IN);
     assert_int_equal(notify(place.port, LS_NOTIFY_ENABLE, p.ours, &two, IN, LEVEL_PERSISTENT), LS_OK);
-    expect_notice(&place, &one, IN); /* not by enabling */
+    expect_event(&place, &one, IN); /* not by enabling */
     assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, p.ours, NULL, 0, 0), LS_OK);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &two, IN, LEVEL_PERSISTENT), LS_EBUSY);
     assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, p.ours, NULL, 0, 0), LS_ENOENT);
-    expect_notice(&place, &one, LS_EVENT_REMOVE);
+    expect_event(&place, &one, LS_EVENT_REMOVE);
     net_quiet(&place, 0);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &two, IN, LEVEL_PERSISTENT), LS_OK);
-    expect_notice(&place, &two, IN);
+    expect_event(&place, &two, IN);
     remove_and_take(&place, p.ours, &two);
     pair_close(&p);
     net_close(&place);
@@ -655,7 +655,7 @@ static void a_closed_socket_is_dropped_without_remove(void **state)
             assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, b.ours, &two, IN, triggers[k]), LS_OK);
             net_quiet(&place, 0);
             in_begin(&b);
-            expect_notice(&place, &two, IN);
+            expect_event(&place, &two, IN);
 
             /* Its operations do not find it, whether the number is free or in use again. */
             close(b.ours);
@@ -702,12 +702,12 @@ static void what_is_out_of_date_does_not_come(void **state)
         assert_true(ls_packet_current(place.port, &again));
         assert_int_equal(ls_port_requeue(place.port, &again), LS_OK);
         if (change == 0) {
-            expect_notice(&place, &key, IN);
+            expect_event(&place, &key, IN);
         } else if (change == 1) {
             assert_int_equal(notify(place.port, LS_NOTIFY_DISABLE, p.ours, NULL, 0, 0), LS_OK);
         } else if (change == 2) { /* told again by the arming, once */
             assert_int_equal(notify(place.port, LS_NOTIFY_ENABLE, p.ours, NULL, IN, EDGE_ONESHOT), LS_OK);
-            expect_notice(&place, &key, IN);
+            expect_event(&place, &key, IN);
         } else if (change == 3) {
             ls_port_forget(place.port, p.ours);
         }
@@ -720,7 +720,7 @@ static void what_is_out_of_date_does_not_come(void **state)
             const ls_packet last = net_next(&place); /* before it, the one given back is passed over */
             assert_int_equal(last.events, LS_EVENT_REMOVE);
             assert_int_equal(ls_port_requeue(place.port, &last), LS_OK); /* REMOVE does come again */
-            expect_notice(&place, &key, LS_EVENT_REMOVE);
+            expect_event(&place, &key, LS_EVENT_REMOVE);
             net_quiet(&place, 0);
         }
     }
@@ -761,7 +761,7 @@ static void datagrams_are_seen_by_who_registers_before_bind(void **state)
         assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
         net_quiet(&place, 0);
         assert_int_equal(sendto(from, "1", 1, 0, (struct sockaddr *)&at, len), 1);
-        expect_notice(&place, &key, IN);
+        expect_event(&place, &key, IN);
         remove_and_take(&place, fd, &key);
         close(fd);
         close(from);
@@ -800,7 +800,7 @@ static void a_stream_that_was_never_connected_has_no_events(void **state)
             if (!unix_socket) {
                 const int err = connect(fd, (struct sockaddr *)at.bytes, at.len);
                 assert_true(err == 0 || errno == EINPROGRESS);
-                expect_notice(&place, &key, OUT);
+                expect_event(&place, &key, OUT);
             }
             assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, fd, NULL, 0, 0), LS_OK);
             while (net_next(&place).events != LS_EVENT_REMOVE) {
@@ -830,7 +830,7 @@ static void a_listener_may_be_registered_before_it_listens(void **state)
         socklen_t len = sizeof in;
         assert_int_equal(getsockname(fd, (struct sockaddr *)at.bytes, &len), 0);
         const int client = net_dial(&at);
-        expect_notice(&place, &key, IN);
+        expect_event(&place, &key, IN);
         remove_and_take(&place, fd, &key);
         close(client);
         close(fd);
@@ -855,7 +855,7 @@ static void a_hangup_that_nobody_asked_for_is_not_told(void **state)
         until(p.ours, POLLHUP);
         idle(&place);
         assert_int_equal(notify(place.port, LS_NOTIFY_ENABLE, p.ours, NULL, HANGUP, triggers[k]), LS_OK);
-        expect_notice(&place, &key, HANGUP);
+        expect_event(&place, &key, HANGUP);
         assert_int_equal(notify(place.port, LS_NOTIFY_DISABLE, p.ours, NULL, 0, 0), LS_OK);
         idle(&place);
         remove_and_take(&place, p.ours, &key);
@@ -873,20 +873,20 @@ static void pipes_are_told_of_too(void **state)
     assert_int_equal(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, ends[0], &reader, IN | HANGUP, LEVEL_ONESHOT), LS_OK);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, ends[1], &writer, OUT, LEVEL_ONESHOT), LS_OK);
-    expect_notice(&place, &writer, OUT);
+    expect_event(&place, &writer, OUT);
     net_write(ends[1], "x", 1);
-    expect_notice(&place, &reader, IN);
+    expect_event(&place, &reader, IN);
     remove_and_take(&place, ends[1], &writer);
     close(ends[1]);
     assert_int_equal(notify(place.port, LS_NOTIFY_ENABLE, ends[0], NULL, IN | HANGUP, LEVEL_ONESHOT), LS_OK);
-    expect_notice(&place, &reader, IN | HANGUP);
+    expect_event(&place, &reader, IN | HANGUP);
     remove_and_take(&place, ends[0], &reader);
     close(ends[0]);
 
     assert_int_equal(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, ends[1], &writer, 0, EDGE_PERSISTENT), LS_OK);
     close(ends[0]);
-    expect_notice(&place, &writer, LS_EVENT_ERR);
+    expect_event(&place, &writer, LS_EVENT_ERR);
     ls_port_forget(place.port, ends[1]);
     close(ends[1]);
     net_close(&place);

@@ -763,7 +763,7 @@ static void last_bytes_leave_with_the_end_whatever_is_unread(void **state)
         ls_sock *sock = net_attach(&place, ours, NULL, false);
         net_write(theirs, "unread", 6);
         if (ls_op_recv(&place.ctx, sock, &op, room, 1) == LS_PENDING) expect_packet(&place, &op, NULL, 1);
-        ls_sock_ends(sock);
+        ls_sock_cork_fin(sock);
         ls_slice slice = ls_slice_static("last words", 10);
         assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE);
         if (closes)

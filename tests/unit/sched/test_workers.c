@@ -243,7 +243,7 @@ static void several_blocked_workers_are_replaced_up_to_the_limit(void **state)
     place_close(&place);
 }
 
-/* After half a second of nothing the watchdog sleeps; the next packet wakes it, and it still notices a blocked worker. */
+/* After half a second of nothing the watchdog sleeps; the next packet wakes it, and it still watchers a blocked worker. */
 static void the_watchdog_wakes_up_again(void **state)
 {
     job quick, blocking, behind;
