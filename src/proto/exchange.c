@@ -91,7 +91,7 @@ int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, siz
     uint32_t removed;
     char *to;
     int err;
-    if (x->answer != LS_ANSWER_NONE) return LS_EBUSY;
+    if (x->response != LS_RESPONSE_NONE) return LS_EBUSY;
     if (!ls_is_token(name, name_len) || !ls_is_field_value(value, value_len)) return LS_EINVAL;
     if (is_framing(name, name_len)) {
         if (!NAME_IS(name, name_len, "connection") || !NAME_IS(value, value_len, "close")) return LS_EACCES;

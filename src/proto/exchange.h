@@ -44,16 +44,20 @@ typedef struct ls_http_transport {
     int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* no more parts */
     /* The handler is done with it: the transport goes on to the next request, closes, or, when nothing was answered,
      * closes without an answer. Pointers into the request die here. */
-    void (*end)(ls_thread_ctx *ctx, ls_exchange *x);
+    void (*release)(ls_thread_ctx *ctx, ls_exchange *x);
     /* Wait until everything queued has left (bytes that the handler keeps alive may go then): LS_DONE or LS_PENDING. */
-    int (*drained)(ls_thread_ctx *ctx, ls_exchange *x);
+    int (*wait_sent)(ls_thread_ctx *ctx, ls_exchange *x);
 } ls_http_transport;
 
-enum ls_answer { LS_ANSWER_NONE, LS_ANSWER_OPEN, LS_ANSWER_DONE }; /* nothing sent; parts are going out; complete */
+enum ls_response_phase {
+    LS_RESPONSE_NONE,
+    LS_RESPONSE_OPEN,
+    LS_RESPONSE_DONE
+}; /* nothing sent; parts are going out; complete */
 
 struct ls_exchange {
     const ls_http_transport *transport;
-    void *carrier;   /* the transport's: its connection */
+    void *conn;      /* the transport's: its connection */
     ls_actor *actor; /* set by start */
     void *task;      /* the handler's */
     void (*wake)(ls_thread_ctx *ctx,
@@ -72,14 +76,14 @@ struct ls_exchange {
 
     /* the answer: set before respond or the first write */
     int status; /* 100..999; default 200 */
-    enum ls_answer answer;
+    enum ls_response_phase response;
     bool close;       /* close the connection after the answer */
     bool has_type;    /* a Content-Type is among the extra fields */
     const char *type; /* Content-Type when has_type is not set; NULL: none. Static text */
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL */
     uint32_t fields_len;
     int64_t length; /* of a body announced but written in parts; -1: not known */
-    int gone;       /* 0, or why the client can no longer be reached */
+    int error;      /* 0, or why the client can no longer be reached */
 
     ls_http_head head; /* last: it is large */
 };

@@ -1,6 +1,6 @@
 /* http1_conn.c - the life of an HTTP/1.1 connection: receive, parse, hand to the handler, flush, receive again.
  *
- * ls_http1_go_on runs whenever no exchange is under way. It takes requests out of what was received until one suspends,
+ * ls_http1_run runs whenever no exchange is under way. It takes requests out of what was received until one suspends,
  * the bytes run out, or the connection ends; a handler that answers at once never leaves the loop. The last thing it
  * does is to post the next receive: from then on another thread may run the connection. */
 #include <assert.h>
@@ -142,7 +142,7 @@ void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockad
     set_phase(c, LS_H1_FRESH);
     ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.head_ms_max, 0);
     const bool outside = ctx->inside == NULL;
-    ls_http1_go_on(ctx, c);
+    ls_http1_run(ctx, c);
     if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
     return;
 
@@ -153,7 +153,7 @@ fail:
     ls_conn_limit_leave(http->conn_limit);
 }
 
-static void shut(ls_thread_ctx *ctx, ls_http1_conn *c)
+static void conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     assert(c->exchange == NULL);
     if (c->in != NULL) ls_block_drop(c->in);
@@ -186,22 +186,22 @@ static void send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
     set_phase(c, LS_H1_LAST);
     c->stream.actor = NULL;
     if (!c->stream.tx_pending) ls_sock_cork_fin(c->stream.sock);
-    if (ls_http1_send_out(ctx, c) != LS_PENDING) shut(ctx, c);
+    if (ls_http1_send_out(ctx, c) != LS_PENDING) conn_close(ctx, c);
 }
 
 /* The peer's bytes make no sense any more, or come too slowly: say so and close. */
-static void refuse(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
+static void send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
 {
     c->linger = true;
-    if (ls_http1_refuse(ctx, c, status, why) < 0)
-        shut(ctx, c);
+    if (ls_http1_send_error(ctx, c, status, why) < 0)
+        conn_close(ctx, c);
     else
         send_last(ctx, c);
 }
 
 /* ---- receive ------------------------------------------------------------------------------------------------------ */
 
-void ls_http1_arrived(ls_http1_conn *c, uint32_t bytes)
+void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes)
 {
     if (c->in == NULL) {
         c->in = c->stream.rx.recv.block;
@@ -238,7 +238,7 @@ static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
 
 /* Wait for the next request, or for the rest of its head. LS_DONE: more is there; LS_PENDING: the connection is not ours
  * any more. */
-static int want_bytes(ls_thread_ctx *ctx, ls_http1_conn *c)
+static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1 *http = c->http;
     int err;
@@ -262,7 +262,7 @@ static int want_bytes(ls_thread_ctx *ctx, ls_http1_conn *c)
     }
     if (err != LS_DONE) return err;
     if (c->stream.rx.result <= 0) return c->stream.rx.result == 0 ? LS_ECLOSED : (int)c->stream.rx.result;
-    ls_http1_arrived(c, (uint32_t)c->stream.rx.result);
+    ls_http1_append_rx(c, (uint32_t)c->stream.rx.result);
     return LS_DONE;
 }
 
@@ -286,7 +286,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     memcpy(e->remote.bytes, c->peer, sizeof c->peer);
 
     x->transport = &ls_http1_transport;
-    x->carrier = c;
+    x->conn = c;
     x->actor = NULL;
     x->task = NULL;
     x->wake = NULL;
@@ -297,14 +297,14 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     x->secure = false;
     x->body_bytes_max = c->http->config.body_bytes_max;
     x->status = 200;
-    x->answer = LS_ANSWER_NONE;
+    x->response = LS_RESPONSE_NONE;
     x->close = false;
     x->has_type = false;
     x->type = NULL;
     x->fields = NULL;
     x->fields_len = 0;
     x->length = -1;
-    x->gone = 0;
+    x->error = 0;
     c->seen = 0;
     ls_http1_body_begin(e);
     if (x->body_done && c->in_from + head_bytes == c->in_to) { /* nothing is behind it: the reference moves */
@@ -344,7 +344,7 @@ static enum after skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
              * thread have it: when all of the body is there already, the next handler starts beside a send that is
              * pending, and what follows that send must meet it in its actor. */
             c->stream.actor = NULL;
-            err = e->x.gone != 0 ? e->x.gone : e->read_error;
+            err = e->x.error != 0 ? e->x.error : e->read_error;
             if (err == LS_OK) err = ls_http1_send_out(ctx, c);
             if (err == LS_DONE) err = ls_http1_body_receive(ctx, c);
             if (err == LS_PENDING) return AWAY;
@@ -376,8 +376,8 @@ static enum after after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
         ls_op_cancel(c->stream.sock, &c->stream.rx);
         return AWAY;
     }
-    const enum ls_answer answer = e->x.answer;
-    const bool whole = answer == LS_ANSWER_DONE && e->x.gone == 0, unread = !e->x.body_done;
+    const enum ls_response_phase response = e->x.response;
+    const bool whole = response == LS_RESPONSE_DONE && e->x.error == 0, unread = !e->x.body_done;
     if (whole && e->keep) {
         if (unread) return skip_body(ctx, c);
         drop_exchange(c);
@@ -389,7 +389,7 @@ static enum after after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
     if (whole)
         send_last(ctx, c);
     else
-        shut(ctx, c); /* cut off, so that nobody takes it for complete */
+        conn_close(ctx, c); /* cut off, so that nobody takes it for complete */
     return AWAY;
 }
 
@@ -411,7 +411,7 @@ static enum after handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_byt
     set_phase(c, LS_H1_HANDLING);
     if (e->x.head.method == LS_HTTP_CONNECT) {
         drop_exchange(c);
-        refuse(ctx, c, 501, "CONNECT is not served here");
+        send_error(ctx, c, 501, "CONNECT is not served here");
         return AWAY;
     }
     c->http->handler->start(c->http->handler, ctx, &e->x);
@@ -421,7 +421,7 @@ static enum after handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_byt
     return AWAY;
 }
 
-void ls_http1_go_on(ls_thread_ctx *ctx, ls_http1_conn *c)
+void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     int err;
     for (;;) {
@@ -429,7 +429,7 @@ void ls_http1_go_on(ls_thread_ctx *ctx, ls_http1_conn *c)
         c->looping = true;
         if (have > c->seen) {
             if ((c->exchange = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) {
-                refuse(ctx, c, 503, "out of buffers");
+                send_error(ctx, c, 503, "out of buffers");
                 return;
             }
             const char *why = NULL;
@@ -442,7 +442,7 @@ void ls_http1_go_on(ls_thread_ctx *ctx, ls_http1_conn *c)
                 ls_block_drop(c->exchange);
                 c->exchange = NULL;
                 if (err < 0) {
-                    refuse(ctx, c, -err, why);
+                    send_error(ctx, c, -err, why);
                     return;
                 }
                 c->seen = have;
@@ -459,14 +459,14 @@ void ls_http1_go_on(ls_thread_ctx *ctx, ls_http1_conn *c)
             set_phase(c, phase);
             if (err == LS_DONE && c->in_to - c->in_from > c->seen) continue;
         }
-        if (err == LS_DONE) err = want_bytes(ctx, c);
+        if (err == LS_DONE) err = read_more(ctx, c);
         if (err == LS_PENDING) return;
         if (err == LS_ENOMEM) {
-            refuse(ctx, c, 503, "out of buffers");
+            send_error(ctx, c, 503, "out of buffers");
             return;
         }
         if (err < 0) {
-            shut(ctx, c);
+            conn_close(ctx, c);
             return;
         }
     }
@@ -485,24 +485,24 @@ static void wake(ls_thread_ctx *ctx, ls_exchange *x)
     if (!e->ended)
         leave_suspended(ctx, c);
     else if (after_exchange(ctx, c) == AGAIN)
-        ls_http1_go_on(ctx, c);
+        ls_http1_run(ctx, c);
 }
 
 static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
 {
     enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
     if (result > 0) {
-        ls_http1_arrived(c, (uint32_t)result);
-        ls_http1_go_on(ctx, c);
+        ls_http1_append_rx(c, (uint32_t)result);
+        ls_http1_run(ctx, c);
     } else if (result == LS_ETIMEDOUT && c->in != NULL) {
-        refuse(ctx, c, 408, "the request head took too long");
+        send_error(ctx, c, 408, "the request head took too long");
     } else if (result == LS_ECANCELED && (phase == LS_H1_HEAD || !c->last_look) && !atomic_load(&c->http->aborting)) {
         c->last_look = phase != LS_H1_HEAD; /* a drain: unless bytes are on their way already */
-        ls_http1_go_on(ctx, c);
+        ls_http1_run(ctx, c);
     } else if (result == LS_ENOMEM) {
-        refuse(ctx, c, 503, "out of buffers");
+        send_error(ctx, c, 503, "out of buffers");
     } else {
-        shut(ctx, c);
+        conn_close(ctx, c);
     }
 }
 
@@ -512,9 +512,9 @@ static void receive_ended(ls_http1_conn *c, ls_exchange *x, int64_t result)
 {
     ls_http1_body_waited(x);
     if (result > 0)
-        ls_http1_arrived(c, (uint32_t)result);
-    else if (result < 0 && (result != LS_ECANCELED || atomic_load(&c->http->aborting)) && x->gone == 0)
-        x->gone = (int)result;
+        ls_http1_append_rx(c, (uint32_t)result);
+    else if (result < 0 && (result != LS_ECANCELED || atomic_load(&c->http->aborting)) && x->error == 0)
+        x->error = (int)result;
 }
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
@@ -528,14 +528,14 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
         switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
         case LS_H1_ENDING:
             receive_ended(c, x, result);
-            if (after_exchange(ctx, c) == AGAIN) ls_http1_go_on(ctx, c);
+            if (after_exchange(ctx, c) == AGAIN) ls_http1_run(ctx, c);
             break;
         case LS_H1_SKIPPING:
-            ls_http1_body_arrived(x, result);
-            if (skip_body(ctx, c) == AGAIN) ls_http1_go_on(ctx, c);
+            ls_http1_body_received(x, result);
+            if (skip_body(ctx, c) == AGAIN) ls_http1_run(ctx, c);
             break;
         default:
-            ls_http1_body_arrived(x, result);
+            ls_http1_body_received(x, result);
             wake(ctx, x);
             break;
         }
@@ -550,7 +550,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
     case LS_H1_HANDLING: {
         ls_http1_exchange *e = ls_http1_exchange_of(c);
-        if (err < 0 && e->x.gone == 0) e->x.gone = err;
+        if (err < 0 && e->x.error == 0) e->x.error = err;
         if (err == LS_OK && s->rx_pending) ls_http1_body_deadline(c); /* the send's may have been the earlier one */
         if (e->awaits_sent) {
             e->awaits_sent = false;
@@ -561,21 +561,21 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
         break;
     }
     case LS_H1_ENDING: /* the receive is still to come, and goes on from there */
-        if (err < 0 && ls_http1_exchange_of(c)->x.gone == 0) ls_http1_exchange_of(c)->x.gone = err;
+        if (err < 0 && ls_http1_exchange_of(c)->x.error == 0) ls_http1_exchange_of(c)->x.error = err;
         break;
     case LS_H1_SENDING:
         if (err < 0) {
-            shut(ctx, c);
+            conn_close(ctx, c);
         } else {
             set_phase(c, LS_H1_IDLE);
-            ls_http1_go_on(ctx, c);
+            ls_http1_run(ctx, c);
         }
         break;
     case LS_H1_SKIPPING:
-        if (err < 0) ls_http1_exchange_of(c)->x.gone = err;
-        if (skip_body(ctx, c) == AGAIN) ls_http1_go_on(ctx, c);
+        if (err < 0) ls_http1_exchange_of(c)->x.error = err;
+        if (skip_body(ctx, c) == AGAIN) ls_http1_run(ctx, c);
         break;
-    default: shut(ctx, c); break;
+    default: conn_close(ctx, c); break;
     }
     if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
@@ -589,7 +589,7 @@ static void end(ls_thread_ctx *ctx, ls_exchange *x)
     if (c->looping) {
         e->ended = true; /* the loop sees it when the handler has returned */
     } else if (after_exchange(ctx, c) == AGAIN) {
-        ls_http1_go_on(ctx, c);
+        ls_http1_run(ctx, c);
     }
 }
 
@@ -599,6 +599,6 @@ const ls_http_transport ls_http1_transport = {
     .write = ls_http1_write,
     .flush = ls_http1_flush,
     .finish = ls_http1_finish,
-    .end = end,
-    .drained = ls_http1_drained,
+    .release = end,
+    .wait_sent = ls_http1_wait_sent,
 };

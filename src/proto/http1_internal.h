@@ -1,5 +1,5 @@
 /* http1_internal.h - what the files of HTTP/1.1 share: http1_conn.c (a connection's life), http1_body.c (a request's body),
- * http1_answer.c (what goes out).
+ * http1_write.c (what goes out).
  *
  *     FRESH --> HEAD --> HANDLING --> (ENDING) --> (SKIPPING) --> IDLE --> HEAD ...
  *                 \          \________________________________ SENDING (the queue is full, go on when it has left)
@@ -107,7 +107,7 @@ typedef struct ls_http1_conn {
     uint32_t peer_scope;
     _Atomic uint8_t phase; /* the drain looks at it from outside */
     uint8_t peer_family;
-    bool looping;   /* ls_http1_go_on is on the stack */
+    bool looping;   /* ls_http1_run is on the stack */
     bool last_look; /* a drain cancelled the wait once: one more chance for bytes on their way */
     bool linger;    /* close with a lingering end */
     uint16_t peer_port;
@@ -121,7 +121,7 @@ static inline ls_http1_exchange *ls_http1_of(ls_exchange *x)
 
 static inline ls_http1_conn *ls_http1_conn_of(ls_exchange *x)
 {
-    return x->carrier;
+    return x->conn;
 }
 
 static inline ls_http1_exchange *ls_http1_exchange_of(const ls_http1_conn *c)
@@ -137,15 +137,15 @@ static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_threa
 extern const ls_http_transport ls_http1_transport;
 
 /* http1_conn.c */
-void ls_http1_go_on(ls_thread_ctx *ctx, ls_http1_conn *c); /* no exchange: parse, handle, flush, receive */
+void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c); /* no exchange: parse, handle, flush, receive */
 /* A receive brought them: into c->in, or a block from the pool. */
-void ls_http1_arrived(ls_http1_conn *c, uint32_t bytes);
+void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
 
 /* http1_body.c */
 void ls_http1_body_begin(ls_http1_exchange *e);
 int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
-void ls_http1_body_arrived(ls_exchange *x, int64_t result); /* a pending receive ended */
-void ls_http1_body_waited(ls_exchange *x);                  /* of that, the clocks alone */
+void ls_http1_body_received(ls_exchange *x, int64_t result); /* a pending receive ended */
+void ls_http1_body_waited(ls_exchange *x);                   /* of that, the clocks alone */
 /* Of the receive that is or will be pending. After the first seconds a body must come at the least rate; only time spent waiting
  * for it counts. A send that is pending meanwhile has its own deadline, and the earlier one counts. */
 void ls_http1_body_deadline(ls_http1_conn *c);
@@ -154,17 +154,17 @@ uint64_t ls_http1_send_deadline(ls_http1_conn *c);
 int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from what is there: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c);
 
-/* http1_answer.c */
+/* http1_write.c */
 int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
 int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);
-int ls_http1_drained(ls_thread_ctx *ctx, ls_exchange *x);
+int ls_http1_wait_sent(ls_thread_ctx *ctx, ls_exchange *x);
 
 /* Flush the stream (an open chunk is closed first), with the deadline for a slow reader. As ls_stream_flush. */
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);
 
 /* A whole answer without a handler: a short text, Connection: close. LS_OK or an error. */
-int ls_http1_refuse(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
+int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
 
 #endif

@@ -33,10 +33,10 @@ static bool cancel(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
     memset(&e->response, 0, sizeof e->response);
     e->x.fields_len = 0;
     e->x.has_type = false;
-    e->x.gone = 0;
-    e->x.answer = LS_ANSWER_NONE;
-    ls_httpsys_refuse(ctx, e, 500, NULL);
-    return e->x.answer == LS_ANSWER_DONE;
+    e->x.error = 0;
+    e->x.response = LS_RESPONSE_NONE;
+    ls_httpsys_send_error(ctx, e, 500, NULL);
+    return e->x.response == LS_RESPONSE_DONE;
 }
 
 static void drop(ls_httpsys_exchange *e)
@@ -81,7 +81,7 @@ static ls_httpsys_exchange *make(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQU
     e->chunks = e->chunks_few;
     e->unknown = e->unknown_few;
     e->x.transport = &transport;
-    e->x.carrier = e;
+    e->x.conn = e;
     e->x.id = ++http->threads[ctx->index].next_id;
     e->x.remote = &e->remote;
     e->x.local = &e->local;
@@ -101,7 +101,7 @@ static void after_exchange(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
         (void)e->http->api.CancelIoEx(e->http->queue, &e->rx.overlapped);
         return;
     }
-    int err = e->x.gone != 0 ? e->x.gone : e->x.answer == LS_ANSWER_DONE ? LS_OK : LS_ECANCELED;
+    int err = e->x.error != 0 ? e->x.error : e->x.response == LS_RESPONSE_DONE ? LS_OK : LS_ECANCELED;
     if (err == LS_OK) {
         e->phase = LS_HS_LAST;
         if (e->tx_pending) return; /* ls_httpsys_transmitted goes on */
@@ -123,7 +123,7 @@ static void after_exchange(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 /* Suspended: until it resumes, what was written so far is sent. */
 static void leave_suspended(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
-    if (ls_httpsys_has_output(e) && !e->tx_pending && e->x.gone == 0) (void)ls_httpsys_flush(ctx, &e->x);
+    if (ls_httpsys_has_output(e) && !e->tx_pending && e->x.error == 0) (void)ls_httpsys_flush(ctx, &e->x);
 }
 
 static void wake(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
@@ -155,9 +155,9 @@ void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op)
         drop(e);
         return;
     }
-    if (err == LS_OK && e->x.gone == 0) err = ls_httpsys_send_out(ctx, e);
+    if (err == LS_OK && e->x.error == 0) err = ls_httpsys_send_out(ctx, e);
     if (err == LS_PENDING) return;
-    if (err < 0 && e->x.gone == 0) e->x.gone = err;
+    if (err < 0 && e->x.error == 0) e->x.error = err;
     if (e->phase == LS_HS_LAST) {
         after_exchange(ctx, e);
     } else if (e->phase == LS_HS_HANDLING && e->awaits_sent) {
@@ -168,9 +168,9 @@ void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op)
 
 /* ---- a request --------------------------------------------------------------------------------------------------- */
 
-static void refuse(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
+static void send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
 {
-    ls_httpsys_refuse(ctx, e, status, why);
+    ls_httpsys_send_error(ctx, e, status, why);
     after_exchange(ctx, e);
 }
 
@@ -191,7 +191,7 @@ void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUE
     memset(&e->x.head, 0, offsetof(ls_http_head, fields));
     e->x.head.version_minor = 1;
     e->x.head.method = LS_HTTP_OTHER;
-    refuse(ctx, e, 431, "request head too large");
+    send_error(ctx, e, 431, "request head too large");
 }
 
 void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
@@ -217,12 +217,12 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
     x->body_done = (request->Flags & HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS) == 0;
     e->body_left = x->head.content_length;
     if (err < 0) {
-        refuse(ctx, e, -err, why);
+        send_error(ctx, e, -err, why);
         return;
     }
     ls_counter_add(&http->threads[ctx->index].requests, 1);
     if (x->head.method == LS_HTTP_CONNECT) {
-        refuse(ctx, e, 501, "CONNECT is not served here");
+        send_error(ctx, e, 501, "CONNECT is not served here");
         return;
     }
     e->looping = true;
@@ -246,8 +246,9 @@ static void arrived(ls_httpsys_exchange *e)
         e->x.body_done = true;
     else if (result > 0)
         e->in_to += (uint32_t)result;
-    else if (e->x.gone == 0 && e->phase == LS_HS_HANDLING) /* not one that was cancelled because nobody waits for it */
-        e->x.gone = (int)result;
+    else if (e->x.error == 0 &&
+             e->phase == LS_HS_HANDLING) /* not one that was cancelled because nobody waits for it */
+        e->x.error = (int)result;
 }
 
 static void body_received(ls_thread_ctx *ctx, ls_op *op)
@@ -310,14 +311,14 @@ static int body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
             *out = ls_slice_static(NULL, 0);
             return LS_DONE;
         }
-        if (x->gone != 0) return x->gone;
+        if (x->error != 0) return x->error;
         if (e->rx_pending) return LS_PENDING; /* another task waits for it, or did */
         int err = LS_OK;
         if (ls_httpsys_has_output(e)) err = ls_httpsys_send_out(ctx, e); /* the client may wait for it */
         if (err >= 0) err = receive(ctx, e);
         if (err == LS_PENDING) return LS_PENDING;
         if (err == LS_ENOMEM) return LS_ENOMEM;
-        if (err < 0) return x->gone = err;
+        if (err < 0) return x->error = err;
     }
 }
 
@@ -328,6 +329,6 @@ static const ls_http_transport transport = {
     .write_file = ls_httpsys_write_file,
     .flush = ls_httpsys_flush,
     .finish = ls_httpsys_finish,
-    .end = end,
-    .drained = ls_httpsys_drained,
+    .release = end,
+    .wait_sent = ls_httpsys_wait_sent,
 };

@@ -1,5 +1,5 @@
 /* httpsys_internal_win32.h - what the files of the http.sys engine share: httpsys_win32.c (session, queue, URLs, the receives),
- * httpsys_exchange_win32.c (a request's life and its body), httpsys_answer_win32.c (what goes out).
+ * httpsys_exchange_win32.c (a request's life and its body), httpsys_write_win32.c (what goes out).
  *
  *     receive --> HANDLING --> (ENDING) --> LAST --> gone
  *                        \_________________ CUT ___/
@@ -56,7 +56,7 @@ struct ls_httpsys {
     uint32_t requests_max;
     _Atomic uint32_t open; /* requests under way */
     _Atomic uint32_t live; /* those, and the receives that will be posted again: at 0 the owner may close */
-    _Atomic bool draining, stopping, shut, complained;
+    _Atomic bool draining, stopping, conn_close, complained;
     ls_mutex mutex;             /* guards parked */
     ls_httpsys_receive *parked; /* too many requests are under way */
     ls_httpsys_receive *receives;
@@ -122,7 +122,7 @@ static inline ls_httpsys_exchange *ls_httpsys_of(ls_exchange *x)
 /* Of an answer that is not complete: there are parts, or its head, that have not left. */
 static inline bool ls_httpsys_has_output(const ls_httpsys_exchange *e)
 {
-    return e->out.count > 0 || e->file != LS_FD_NONE || (e->x.answer == LS_ANSWER_OPEN && !e->head_sent);
+    return e->out.count > 0 || e->file != LS_FD_NONE || (e->x.response == LS_RESPONSE_OPEN && !e->head_sent);
 }
 
 /* httpsys_win32.c. As ls_httpsys_open, with the functions given. */
@@ -137,19 +137,19 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer);
 void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUEST_ID id);
 void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op); /* packets of tx */
 
-/* httpsys_answer_win32.c */
+/* httpsys_write_win32.c */
 int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
 int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
 int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file);
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x);
-int ls_httpsys_drained(ls_thread_ctx *ctx, ls_exchange *x);
+int ls_httpsys_wait_sent(ls_thread_ctx *ctx, ls_exchange *x);
 /* Send what is queued, and the end if the answer is complete. LS_DONE: all has left; LS_PENDING: the packet of tx comes; the
  * exchange is no more ours then when tx is pinned to no actor; or LS_E*. */
 int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e);
 int ls_httpsys_sent(ls_httpsys_exchange *e); /* the send is complete: LS_OK, or why it failed */
 /* A whole answer without a handler: a short text. */
-void ls_httpsys_refuse(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why);
+void ls_httpsys_send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why);
 void ls_httpsys_out_drop(ls_httpsys_exchange *e); /* whatever is queued; nothing is pending */
 
 #endif

@@ -395,7 +395,7 @@ static void stop_receives(ls_httpsys *http)
 
 static void shut_down(ls_httpsys *http)
 {
-    if (!atomic_exchange(&http->shut, true) && http->api.ShutdownRequestQueue != NULL)
+    if (!atomic_exchange(&http->conn_close, true) && http->api.ShutdownRequestQueue != NULL)
         (void)http->api.ShutdownRequestQueue(http->queue);
 }
 

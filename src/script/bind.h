@@ -54,7 +54,7 @@ void ls_jobs_define(lua_State *L, ls_state *state);
 /* Run the function `ref` in a task of its own; its error is logged as coming from `what`. No task runs. */
 void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, const char *what);
 
-/* bind_notify.c, bind_plain.c */
+/* bind_notify.c, bind_socket.c */
 int ls_core_notify(lua_State *L);
 int ls_core_notify_methods(lua_State *L);
 int ls_core_socket(lua_State *L);

@@ -196,7 +196,7 @@ static int body_get(lua_State *L, enum body_want want)
     case LS_BODY_FAILED: break;
     }
     if (r->body_error != LS_OK) return luaL_error(L, "the body of the request could not be read");
-    return ls_push_failure(L, r->x->gone != 0 ? r->x->gone : LS_ECLOSED);
+    return ls_push_failure(L, r->x->error != 0 ? r->x->error : LS_ECLOSED);
 }
 
 /* req:body() -> string | nil, message, code */

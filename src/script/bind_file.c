@@ -80,14 +80,14 @@ static int read_next(lua_State *L, reading *f);
 /* The connection ends: the length that was announced cannot be kept. */
 static int cut(lua_State *L, ls_request *r, int err)
 {
-    r->x->gone = LS_ECANCELED;
+    r->x->error = LS_ECANCELED;
     return fail(L, err);
 }
 
 static int go_on(lua_State *L, reading *f, ls_request *r)
 {
     ls_exchange *x = r->x;
-    if (x->gone != 0) return fail(L, x->gone);
+    if (x->error != 0) return fail(L, x->error);
     if (f->at < f->bytes) return read_next(L, f);
     const int err = x->transport->finish(r->state->ctx, x);
     if (err < 0) return fail(L, err);
@@ -102,7 +102,7 @@ static int part_sent(lua_State *L, int status, lua_KContext context)
     ls_request *r = ls_request_check_res(L, RES);
     ls_exchange *x = r->x;
     (void)status;
-    if (x->gone == 0 && x->transport->flush(r->state->ctx, x) == LS_PENDING)
+    if (x->error == 0 && x->transport->flush(r->state->ctx, x) == LS_PENDING)
         return ls_request_wait(L, r, context, part_sent);
     return go_on(L, lua_touserdata(L, READING), r);
 }
@@ -116,7 +116,7 @@ static int part_read(lua_State *L, int status, lua_KContext context)
     (void)status;
     if (n < 0) return cut(L, r, (int)n);
     if (n == 0) return cut(L, r, LS_EIO); /* it has become shorter */
-    if (x->gone != 0) return fail(L, x->gone);
+    if (x->error != 0) return fail(L, x->error);
     ls_slice slice = ls_slice_of(f->block, 0, (size_t)n);
     reading_drop_block(f);
     f->at += (uint64_t)n;
@@ -139,7 +139,7 @@ static int read_next(lua_State *L, reading *f)
 
 static bool head_has_left(const ls_request *r)
 {
-    return r->x->answer != LS_ANSWER_NONE || r->out != NULL;
+    return r->x->response != LS_RESPONSE_NONE || r->out != NULL;
 }
 
 static int set_header(ls_request *r, const char *name, const char *value, size_t len)
@@ -176,7 +176,7 @@ static int looked(lua_State *L, int status, lua_KContext context)
     (void)context;
     if (err == LS_OK && f->op.info.type == LS_FILE_DIRECTORY) err = LS_EISDIR;
     if (err == LS_OK && f->op.info.type == LS_FILE_OTHER) err = LS_ENOTSUP; /* it may have no end */
-    if (err == LS_OK) err = x->gone;
+    if (err == LS_OK) err = x->error;
     if (err < 0) return fail(L, err);
     if (head_has_left(r)) return luaL_error(L, "the head of the response was sent already"); /* meanwhile */
     if ((err = set_headers(L, r, &f->op.info)) < 0)

@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "net/plain.h"
+#include "net/rawsock.h"
 #include "port/notify.h"
 #include "script/bind.h"
 #include "script/notify_internal.h"
@@ -420,9 +420,9 @@ static ls_fd check_fd(lua_State *L, int index)
     ls_fd fd = LS_FD_NONE;
     if (lua_type(L, index) == LUA_TNUMBER && whole)
         return number < 0 || number > INT32_MAX ? LS_FD_NONE : (ls_fd)number;
-    if (ls_plain_test(L, index, &fd)) return fd;
+    if (ls_socket_test(L, index, &fd)) return fd;
     const luaL_Stream *file = luaL_testudata(L, index, LUA_FILEHANDLE);
-    if (file != NULL) return file->closef == NULL ? LS_FD_NONE : ls_plain_fileno(file->f);
+    if (file != NULL) return file->closef == NULL ? LS_FD_NONE : ls_socket_fileno(file->f);
     luaL_typeerror(L, index, "descriptor (a number, a file, or a socket of ls.socket)");
     return LS_FD_NONE;
 }
@@ -456,7 +456,7 @@ int ls_core_notify(lua_State *L)
         watcher_refused(watcher);
         return push_refused(L, err);
     }
-    if (watcher->filter & LS_EVENT_IN) ls_plain_keys(fd);
+    if (watcher->filter & LS_EVENT_IN) ls_console_raw(fd);
     handle->watcher = watcher;
     return 1;
 }
@@ -479,7 +479,7 @@ void ls_notify_define(lua_State *L, ls_state *state)
     script->methods_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_setfield(L, -2, "__index");
     ls_object_define(L, "notification", &script->meta_ref);
-    ls_plain_define(L, script);
+    ls_socket_define(L, script);
 }
 
 /* core.notify_methods() -> the table of methods, for the names of events that Lua adds */

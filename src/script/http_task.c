@@ -61,7 +61,7 @@ static int http_drain(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
     (void)status;
-    if (r->x->transport->drained(r->state->ctx, r->x) == LS_PENDING)
+    if (r->x->transport->wait_sent(r->state->ctx, r->x) == LS_PENDING)
         return ls_request_wait_pinned(L, r, context, http_drain);
     return http_done(L, r);
 }
@@ -98,14 +98,14 @@ static void result_unused(lua_State *L, ls_request *r, int count)
     char name[256];
     log_name(r->x, name);
     ls_log(LS_LOG_ERROR, "%s: the handler returned a %s, but the response was already %s by res", name,
-           lua_typename(L, type), r->x->answer == LS_ANSWER_DONE ? "sent" : "begun");
+           lua_typename(L, type), r->x->response == LS_RESPONSE_DONE ? "sent" : "begun");
 }
 
 static int http_finish_parts(lua_State *L, ls_request *r)
 {
     ls_exchange *x = r->x;
     (void)ls_request_push_parts(r->state->ctx, r);
-    if (x->length >= 0 && (uint64_t)x->length != r->written && x->gone == 0)
+    if (x->length >= 0 && (uint64_t)x->length != r->written && x->error == 0)
         return luaL_error(L, "the Content-Length said %I bytes, but the handler wrote %I", (lua_Integer)x->length,
                           (lua_Integer)r->written);
     (void)x->transport->finish(r->state->ctx, x);
@@ -123,9 +123,9 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
     int result;
     (void)status;
 
-    if (r->out != NULL || x->answer != LS_ANSWER_NONE) {
+    if (r->out != NULL || x->response != LS_RESPONSE_NONE) {
         result_unused(L, r, count);
-        return x->answer == LS_ANSWER_DONE ? http_done(L, r) : http_finish_parts(L, r);
+        return x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);
     }
     switch (type) {
     case LUA_TNIL:
@@ -136,18 +136,18 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
             x->length = -1;
             result = x->transport->respond(r->state->ctx, x, NULL, 0);
         } else {
-            result = ls_request_answer_text(r, r->failing ? 500 : 204);
+            result = ls_request_respond_text(r, r->failing ? 500 : 204);
         }
         break;
     case LUA_TNUMBER:
         x->status = result_status(L, HTTP_FIRST);
         if (count >= 3) set_headers(L, r, HTTP_FIRST + 2);
-        result = count < 2 || lua_isnil(L, HTTP_FIRST + 1) ? ls_request_answer_text(r, x->status)
-                                                           : ls_request_answer_body(L, r, HTTP_FIRST + 1, &pinned);
+        result = count < 2 || lua_isnil(L, HTTP_FIRST + 1) ? ls_request_respond_text(r, x->status)
+                                                           : ls_request_respond_body(L, r, HTTP_FIRST + 1, &pinned);
         break;
     case LUA_TSTRING:
     case LUA_TTABLE:
-    case LUA_TUSERDATA: result = ls_request_answer_body(L, r, HTTP_FIRST, &pinned); break;
+    case LUA_TUSERDATA: result = ls_request_respond_body(L, r, HTTP_FIRST, &pinned); break;
     default: return luaL_error(L, "the handler returned a %s, which is no response", lua_typename(L, type));
     }
     (void)result;                                      /* a client that is gone is nobody's fault */
@@ -269,7 +269,7 @@ static void http_end(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
 {
     if (r != NULL) ls_request_release(ctx, r);
     x->task = NULL;
-    x->transport->end(ctx, x);
+    x->transport->release(ctx, x);
 }
 
 /* Hooks of "log" for an answer that was made without Lua. */
@@ -318,7 +318,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 
     http_failure f = {task->state, x, r, task->co, false, NULL};
     const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref;
-    f.retry = r != NULL && !r->failing && x->answer == LS_ANSWER_NONE && x->gone == 0 && r->body_error == LS_OK;
+    f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->body_error == LS_OK;
     const int described = ls_state_report(f.state, ctx, http_describe, &f);
     ls_task_release(ctx, task, false);
     if (described != LUA_OK) {
@@ -329,9 +329,9 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
             ls_log(LS_LOG_ERROR, "%s: not enough memory", name);
         }
     }
-    if (x->answer == LS_ANSWER_OPEN) {
+    if (x->response == LS_RESPONSE_OPEN) {
         x->close = true; /* what has left cannot be called back: the client must see that it is not complete */
-    } else if (x->answer == LS_ANSWER_NONE && x->gone == 0) {
+    } else if (x->response == LS_RESPONSE_NONE && x->error == 0) {
         x->status = 500;
         x->fields_len = 0;
         x->has_type = false;
@@ -372,7 +372,7 @@ void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int
     if (task == NULL) {
         ls_log(LS_LOG_ERROR, "no memory to run a request");
         answer_plain(ctx, x, 500);
-        x->transport->end(ctx, x);
+        x->transport->release(ctx, x);
         return;
     }
     task->ended = http_ended;

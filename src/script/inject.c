@@ -55,7 +55,7 @@ static bool text_add(inject_text *text, const char *bytes, size_t len)
 
 static int inject_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
-    const injected *in = x->carrier;
+    const injected *in = x->conn;
     (void)ctx;
     if (in->body_len > x->body_bytes_max) return LS_EMSGSIZE;
     *out = ls_slice_static(in->body, x->body_done ? 0 : in->body_len);
@@ -87,7 +87,7 @@ static void take_slices(injected *in, ls_slice *slices, unsigned count)
 
 static int inject_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
-    injected *in = x->carrier;
+    injected *in = x->conn;
     char length[48];
     size_t sum = 0;
     (void)ctx;
@@ -98,17 +98,17 @@ static int inject_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, 
         if (!text_add(&in->fields, length, (size_t)len)) in->too_large = true;
     }
     take_slices(in, slices, count);
-    x->answer = LS_ANSWER_DONE;
+    x->response = LS_RESPONSE_DONE;
     in->whole = true;
     return LS_DONE;
 }
 
 static int inject_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
-    injected *in = x->carrier;
+    injected *in = x->conn;
     (void)ctx;
-    if (x->answer == LS_ANSWER_NONE) take_head(in);
-    x->answer = LS_ANSWER_OPEN;
+    if (x->response == LS_RESPONSE_NONE) take_head(in);
+    x->response = LS_RESPONSE_OPEN;
     take_slices(in, slices, count);
     return LS_DONE;
 }
@@ -120,14 +120,14 @@ static int inject_flush(ls_thread_ctx *ctx, ls_exchange *x)
 
 static int inject_finish(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    injected *in = x->carrier;
+    injected *in = x->conn;
     (void)inject_write(ctx, x, NULL, 0);
-    x->answer = LS_ANSWER_DONE;
+    x->response = LS_RESPONSE_DONE;
     in->whole = true;
     return LS_DONE;
 }
 
-static int inject_drained(ls_thread_ctx *ctx, ls_exchange *x)
+static int inject_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
 {
     (void)ctx;
     (void)x;
@@ -136,7 +136,7 @@ static int inject_drained(ls_thread_ctx *ctx, ls_exchange *x)
 
 static void inject_end(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    injected *in = x->carrier;
+    injected *in = x->conn;
     ls_task *waiter = in->waiter;
     if (x->fields != NULL) {
         ls_block_drop(x->fields);
@@ -153,8 +153,8 @@ static const ls_http_transport inject_transport = {
     .write = inject_write,
     .flush = inject_flush,
     .finish = inject_finish,
-    .end = inject_end,
-    .drained = inject_drained,
+    .release = inject_end,
+    .wait_sent = inject_wait_sent,
 };
 
 /* ---- the call ---------------------------------------------------------------------------------------------- */
@@ -198,8 +198,8 @@ static int inject_result(lua_State *L, const injected *in)
     if (in->too_large) return ls_push_failure(L, LS_ELIMIT);
     if (!in->whole) {
         lua_pushnil(L);
-        lua_pushstring(L,
-                       in->x.answer == LS_ANSWER_NONE ? "the request was not answered" : "the response was cut off");
+        lua_pushstring(L, in->x.response == LS_RESPONSE_NONE ? "the request was not answered"
+                                                             : "the response was cut off");
         lua_pushliteral(L, "ECLOSED");
         return 3;
     }
@@ -323,7 +323,7 @@ int ls_core_inject(lua_State *L)
     in->failed_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     in->state = state;
     in->x.transport = &inject_transport;
-    in->x.carrier = in;
+    in->x.conn = in;
     in->x.id = (uint64_t)1 << 63 | (uint64_t)state->index << 40 | ++state->injected;
     ls_http_config_defaults(&config);
     in->x.body_bytes_max = config.body_bytes_max;

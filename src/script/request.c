@@ -206,7 +206,7 @@ static int answer(lua_State *L, ls_request *r, int index, const char *type, bool
 {
     ls_exchange *x = r->x;
     ls_body body;
-    if (x->answer != LS_ANSWER_NONE || r->out != NULL) /* by a finalizer, since the caller looked */
+    if (x->response != LS_RESPONSE_NONE || r->out != NULL) /* by a finalizer, since the caller looked */
         return luaL_error(L, "the response was sent already");
     const int err = ls_body_of(L, index, &body);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
@@ -225,19 +225,19 @@ static int answer(lua_State *L, ls_request *r, int index, const char *type, bool
     return result;
 }
 
-int ls_request_answer_json_text(lua_State *L, ls_request *r, int index, bool *pinned)
+int ls_request_respond_json_text(lua_State *L, ls_request *r, int index, bool *pinned)
 {
     return answer(L, r, index, type_json, pinned);
 }
 
-int ls_request_answer_body(lua_State *L, ls_request *r, int index, bool *pinned)
+int ls_request_respond_body(lua_State *L, ls_request *r, int index, bool *pinned)
 {
     if (lua_type(L, index) != LUA_TTABLE) return answer(L, r, index, type_text, pinned);
     ls_json_encode(L, index);
     return answer(L, r, index, type_json, pinned);
 }
 
-int ls_request_answer_text(ls_request *r, int status)
+int ls_request_respond_text(ls_request *r, int status)
 {
     ls_exchange *x = r->x;
     char text[64];
@@ -275,7 +275,7 @@ int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *r)
 void ls_request_send_parts(ls_thread_ctx *ctx, ls_request *r)
 {
     (void)ls_request_push_parts(ctx, r);
-    if (r->x != NULL && r->x->answer == LS_ANSWER_OPEN) (void)r->x->transport->flush(ctx, r->x);
+    if (r->x != NULL && r->x->response == LS_RESPONSE_OPEN) (void)r->x->transport->flush(ctx, r->x);
 }
 
 void ls_request_id_text(uint64_t id, char out[17])

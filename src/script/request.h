@@ -101,9 +101,9 @@ void ls_body_free(ls_body *body); /* the array; the references went with respond
 
 /* Answer with the value at `index`: the rule for handler results. The status is set before. Pushes nothing but may
  * replace the value by its JSON text. Returns what respond said; *pinned as in ls_body. Raises for nonsense. */
-int ls_request_answer_body(lua_State *L, ls_request *request, int index, bool *pinned);
-int ls_request_answer_text(ls_request *request, int status); /* the reason phrase, or nothing where none may be */
-int ls_request_answer_json_text(lua_State *L, ls_request *request, int index, bool *pinned); /* encoded before */
+int ls_request_respond_body(lua_State *L, ls_request *request, int index, bool *pinned);
+int ls_request_respond_text(ls_request *request, int status); /* the reason phrase, or nothing where none may be */
+int ls_request_respond_json_text(lua_State *L, ls_request *request, int index, bool *pinned); /* encoded before */
 
 /* Replace the table at the absolute `index` by its JSON text. Raises. */
 void ls_json_encode(lua_State *L, int index);

@@ -103,7 +103,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->argc = options->argc;
     site->argv = options->argv;
     site->host = options->host;
-    site->load_slot.joined = true; /* nobody watches it */
+    site->load_cpu.joined = true; /* nobody watches it */
     site->cpu_ns_max = (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000;
     site->path = malloc(strlen(options->path) + 1);
     site->entries = calloc(LS_LISTENERS_MAX, sizeof(ls_site_entry *));
@@ -208,11 +208,11 @@ int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsig
     ls_compiled_close(site->compiled);
     site->compiled = NULL;
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", count);
-    site->slots = ls_memory_aligned(_Alignof(ls_slot), count * sizeof *site->slots);
-    if (site->slots == NULL) return LS_ENOMEM;
-    memset((void *)site->slots, 0, count * sizeof *site->slots);
-    site->slot_count = count;
-    if ((err = ls_interrupt_install(ls_state_hook)) < 0) return err;
+    site->cpus = ls_memory_aligned(_Alignof(ls_cpu_watch), count * sizeof *site->cpus);
+    if (site->cpus == NULL) return LS_ENOMEM;
+    memset((void *)site->cpus, 0, count * sizeof *site->cpus);
+    site->cpu_count = count;
+    if ((err = ls_cpu_limit_install(ls_state_hook)) < 0) return err;
     site->port = port;
     site->running_count = count;
     for (unsigned n = 0; n < count; n++) {
@@ -355,23 +355,23 @@ void ls_site_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
 {
     ls_site *site = user;
     (void)ms;
-    if (site->slots == NULL) return;
-    ls_slot *slot = &site->slots[ctx->index];
-    const uint64_t run = atomic_load_explicit(&slot->run, memory_order_acquire);
+    if (site->cpus == NULL) return;
+    ls_cpu_watch *cpu = &site->cpus[ctx->index];
+    const uint64_t run = atomic_load_explicit(&cpu->run, memory_order_acquire);
     if (run == 0) return;
-    const uint64_t now = ls_interrupt_cpu_ns(slot);
+    const uint64_t now = ls_cpu_limit_cpu_ns(cpu);
     if (now == 0) return; /* not known this time */
-    if (slot->seen_run != run) {
-        slot->seen_run = run;
-        slot->seen_ns = now;
+    if (cpu->seen_run != run) {
+        cpu->seen_run = run;
+        cpu->seen_ns = now;
         return;
     }
-    const uint64_t used = atomic_load_explicit(&slot->before_ns, memory_order_relaxed) + (now - slot->seen_ns);
-    atomic_store_explicit(&slot->used_ns, used, memory_order_relaxed);
-    atomic_store_explicit(&slot->used_run, run, memory_order_release);
+    const uint64_t used = atomic_load_explicit(&cpu->before_ns, memory_order_relaxed) + (now - cpu->seen_ns);
+    atomic_store_explicit(&cpu->used_ns, used, memory_order_relaxed);
+    atomic_store_explicit(&cpu->used_run, run, memory_order_release);
     if (used <= site->cpu_ns_max) return;
-    atomic_store_explicit(&slot->end_run, run, memory_order_release);
-    ls_interrupt_send(slot);
+    atomic_store_explicit(&cpu->end_run, run, memory_order_release);
+    ls_cpu_limit_send(cpu);
 }
 
 void ls_site_close_sockets(ls_site *site, ls_thread_ctx *ctx)
@@ -396,8 +396,8 @@ void ls_site_close(ls_site *site)
     for (unsigned n = 0; n < LS_UDP_ENTRIES_MAX && site->udp_entries != NULL; n++) free(site->udp_entries[n]);
     if (site->watchers != NULL) ls_notify_table_close(site->watchers);
     free(site->udp_entries);
-    for (unsigned n = 0; n < site->slot_count; n++) ls_interrupt_leave(&site->slots[n]);
-    ls_memory_aligned_free(site->slots);
+    for (unsigned n = 0; n < site->cpu_count; n++) ls_cpu_limit_leave(&site->cpus[n]);
+    ls_memory_aligned_free(site->cpus);
     free(site->states);
     free(site->entries);
     free(site->path);

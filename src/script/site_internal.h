@@ -31,8 +31,8 @@ struct ls_site {
     unsigned state_count;
     unsigned running_count;     /* of the states: as many as threads that run at a time */
     _Atomic uint32_t tcps_open; /* connections that Lua has, in all states */
-    ls_slot *slots;             /* one for each thread context; NULL until ls_site_ready */
-    unsigned slot_count;
+    ls_cpu_watch *cpus;         /* one for each thread context; NULL until ls_site_ready */
+    unsigned cpu_count;
     uint64_t cpu_ns_max;
     ls_port *port; /* NULL until ls_site_ready */
 
@@ -45,7 +45,7 @@ struct ls_site {
     ls_pools *load_pools; /* for buffers made while the site loads */
     ls_pool *load_pool;
     ls_thread_ctx load_ctx; /* of the thread that loads */
-    ls_slot load_slot;
+    ls_cpu_watch load_cpu;
 };
 
 enum { LS_LOAD_POOL_BYTES_MAX = 256 * 1024 * 1024 };

@@ -74,7 +74,7 @@ static const char over_text[] = "the handler used more processor time than max_c
 void ls_state_hook(lua_State *L, lua_Debug *ar)
 {
     const ls_state *state = ls_state_of(L);
-    if (state->slot == NULL || !ls_slot_over(state->slot)) {
+    if (state->cpu == NULL || !ls_cpu_watch_over(state->cpu)) {
         lua_sethook(L, NULL, 0, 0); /* left over on a coroutine that lives on */
         return;
     }
@@ -100,10 +100,10 @@ int ls_state_raise_over(lua_State *L)
     return luaL_error(L, "%s", over_text);
 }
 
-ls_slot *ls_state_slot(ls_state *state, const ls_thread_ctx *ctx)
+ls_cpu_watch *ls_state_cpu_watch(ls_state *state, const ls_thread_ctx *ctx)
 {
     ls_site *site = state->site;
-    return ctx == &site->load_ctx || site->slots == NULL ? &site->load_slot : &site->slots[ctx->index];
+    return ctx == &site->load_ctx || site->cpus == NULL ? &site->load_cpu : &site->cpus[ctx->index];
 }
 
 ls_pool *ls_state_pool(const ls_state *state)
@@ -126,24 +126,24 @@ ls_block *ls_state_block(lua_State *L, size_t size)
 int ls_state_protected(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with)
 {
     lua_State *L = state->L;
-    ls_slot *slot = ls_state_slot(state, ctx);
+    ls_cpu_watch *cpu = ls_state_cpu_watch(state, ctx);
     const int top = lua_gettop(L);
     ls_thread_ctx *const outer_ctx = state->ctx;
-    ls_slot *const outer_slot = state->slot;
+    ls_cpu_watch *const outer_cpu = state->cpu;
     state->ctx = ctx;
-    state->slot = slot;
-    ls_slot_begin(slot, L, 0);
+    state->cpu = cpu;
+    ls_cpu_watch_begin(cpu, L, 0);
     lua_pushcfunction(L, fn);
     lua_pushlightuserdata(L, with);
     state->protected_calls++;
     const int status = lua_pcall(L, 1, 0, 0);
     state->protected_calls--;
-    (void)ls_slot_end(slot);
+    (void)ls_cpu_watch_end(cpu);
     lua_settop(L, top);
     if (state->unflushed != NULL && state->current == NULL) ls_tcps_flush(ctx, state); /* no task will that runs */
     if (state->loading) {
         state->ctx = outer_ctx;
-        state->slot = outer_slot;
+        state->cpu = outer_cpu;
     }
     return status;
 }
@@ -218,7 +218,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
     state->index = index;
     state->bytes_max = bytes_max;
     state->ctx = &site->load_ctx;
-    state->slot = &site->load_slot;
+    state->cpu = &site->load_cpu;
     ls_node_init(&state->tasks_free);
     ls_node_init(&state->tasks_live);
     ls_node_init(&state->timers);
@@ -247,7 +247,7 @@ fail:
 void ls_state_close(ls_state *state)
 {
     state->ctx = &state->site->load_ctx; /* for finalizers */
-    state->slot = &state->site->load_slot;
+    state->cpu = &state->site->load_cpu;
     state->current = NULL;
     ls_timers_free(state);
     ls_tcps_free(state);

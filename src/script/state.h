@@ -17,7 +17,7 @@
 
 #include "base/list.h"
 #include "sched/actor.h"
-#include "script/interrupt.h"
+#include "script/cpu_limit.h"
 #include "script/site.h"
 #include "script/small.h"
 
@@ -52,7 +52,7 @@ struct ls_state {
     bool draining;
 
     ls_thread_ctx *ctx; /* the thread that is inside, while a task runs */
-    ls_slot *slot;
+    ls_cpu_watch *cpu;
     ls_task *current;         /* the task that runs, NULL outside */
     unsigned protected_calls; /* under way, one inside the other */
 
@@ -124,8 +124,8 @@ int ls_state_protected(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, vo
 enum { LS_STATE_REPORT_BYTES = 65536 };
 int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with);
 
-/* The slot of a thread. */
-ls_slot *ls_state_slot(ls_state *state, const ls_thread_ctx *ctx);
+/* The CPU watch of a thread. */
+ls_cpu_watch *ls_state_cpu_watch(ls_state *state, const ls_thread_ctx *ctx);
 
 /* The pool for buffers made now. */
 ls_pool *ls_state_pool(const ls_state *state);

@@ -86,7 +86,7 @@ static int task_reset_protected(lua_State *L)
 {
     ls_task *task = lua_touserdata(L, 1);
     task->blocked++; /* a __close that wants to wait cannot */
-    ls_slot_inner(task->state->slot, task->co);
+    ls_cpu_watch_inner(task->state->cpu, task->co);
     (void)lua_resetthread(task->co);
     return 0;
 }
@@ -164,35 +164,35 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     lua_State *co = task->co;
     ls_task *const outer = state->current; /* only while the site loads: an injected request inside the chunk */
     ls_thread_ctx *const outer_ctx = state->ctx;
-    ls_slot *const outer_slot = state->slot;
-    ls_slot *slot = ls_state_slot(state, ctx);
-    lua_State *const outer_running = atomic_load_explicit(&slot->running, memory_order_relaxed);
-    const uint64_t outer_run = atomic_load_explicit(&slot->run, memory_order_relaxed);
+    ls_cpu_watch *const outer_cpu = state->cpu;
+    ls_cpu_watch *cpu = ls_state_cpu_watch(state, ctx);
+    lua_State *const outer_running = atomic_load_explicit(&cpu->running, memory_order_relaxed);
+    const uint64_t outer_run = atomic_load_explicit(&cpu->run, memory_order_relaxed);
     const bool measured = task->gave_way;
     int count = 0;
 
     assert(!task->waiting);
     task->gave_way = false;
     state->ctx = ctx;
-    state->slot = slot;
+    state->cpu = cpu;
     state->current = task;
     *ls_state_extra(co) &= ~(uintptr_t)LS_EXTRA_WAITS;
-    ls_slot_begin(slot, co, task->cpu_ns);
+    ls_cpu_watch_begin(cpu, co, task->cpu_ns);
     if (task->over) {
-        atomic_store_explicit(&slot->over, 1, memory_order_relaxed);
+        atomic_store_explicit(&cpu->over, 1, memory_order_relaxed);
         lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
     }
-    if (measured) ls_slot_mark(slot);
+    if (measured) ls_cpu_watch_mark(cpu);
     int status = lua_resume(co, NULL, nargs, &count);
-    if (ls_slot_over(slot)) task->over = true;
+    if (ls_cpu_watch_over(cpu)) task->over = true;
     if (status == LUA_YIELD && task->killed) { /* what an error would leave: a dead coroutine with a text on top */
         (void)lua_checkstack(co, 1);
         lua_rawgeti(co, LUA_REGISTRYINDEX, state->over_text_ref);
         status = LUA_ERRRUN;
     }
-    uint64_t used_ns = ls_slot_end(slot);
+    uint64_t used_ns = ls_cpu_watch_end(cpu);
     if (measured) {
-        const uint64_t measured_ns = task->cpu_ns + ls_slot_since_mark(slot);
+        const uint64_t measured_ns = task->cpu_ns + ls_cpu_watch_since_mark(cpu);
         if (used_ns < measured_ns) used_ns = measured_ns;
         if (used_ns > state->site->cpu_ns_max) task->over = true;
     }
@@ -201,9 +201,9 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     state->current = outer;
     if (outer != NULL || state->loading) {
         state->ctx = outer_ctx;
-        state->slot = outer_slot;
-        atomic_store_explicit(&slot->running, outer_running, memory_order_relaxed);
-        atomic_store_explicit(&slot->run, outer_run, memory_order_relaxed);
+        state->cpu = outer_cpu;
+        atomic_store_explicit(&cpu->running, outer_running, memory_order_relaxed);
+        atomic_store_explicit(&cpu->run, outer_run, memory_order_relaxed);
     }
     if (status == LUA_YIELD) {
         assert(task->waiting); /* coroutine.yield refuses to yield a task itself */
@@ -231,7 +231,7 @@ void ls_task_may_wait(lua_State *L)
         luaL_error(L, "cannot wait here: no task runs");
         return;
     }
-    if (ls_slot_over(state->slot)) ls_state_raise_over(L);
+    if (ls_cpu_watch_over(state->cpu)) ls_state_raise_over(L);
     if (state->current->blocked > 0 || !lua_isyieldable(L))
         luaL_error(L, "cannot wait here: a function written in C (such as table.sort or string.gsub), a hook or a "
                       "finalizer is in between");
@@ -240,8 +240,8 @@ void ls_task_may_wait(lua_State *L)
 bool ls_task_can_wait(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    return !state->loading && state->current != NULL && !ls_slot_over(state->slot) && state->current->blocked == 0 &&
-           lua_isyieldable(L);
+    return !state->loading && state->current != NULL && !ls_cpu_watch_over(state->cpu) &&
+           state->current->blocked == 0 && lua_isyieldable(L);
 }
 
 int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k)

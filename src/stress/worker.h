@@ -24,7 +24,7 @@
 #include "port/datagram.h"
 #include "port/port.h"
 #include "proto/http1_chunk.h"
-#include "proto/http1_response.h"
+#include "proto/http1_parse_response.h"
 #include "stress/counters.h"
 #include "stress/plan.h"
 

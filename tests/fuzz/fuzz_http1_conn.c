@@ -45,8 +45,8 @@ typedef struct world {
 
 static void finish(world *w, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    if (x->answer != LS_ANSWER_DONE) w->abandoned = true;
-    x->transport->end(ctx, x);
+    if (x->response != LS_RESPONSE_DONE) w->abandoned = true;
+    x->transport->release(ctx, x);
 }
 
 static void answer(world *w, ls_thread_ctx *ctx, ls_exchange *x, int status)

@@ -27,7 +27,7 @@ struct rig {
     ls_exchange *x; /* the one under way; NULL: none */
     bool begun;     /* false when `run` is called for a new request */
     int step;       /* the handler's own */
-    int gone;       /* what a handler was told */
+    int error;      /* what a handler was told */
     int theirs;     /* the client's end */
     ls_op resume;   /* runs the handler once more, inside its actor */
     char body[RIG_TEXT_MAX];
@@ -68,7 +68,7 @@ static inline void rig_end(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
     for (unsigned i = 0; i < r->slice_count; i++) ls_slice_drop(&r->slices[i]);
     r->slice_count = 0;
     r->x = NULL;
-    x->transport->end(ctx, x);
+    x->transport->release(ctx, x);
 }
 
 static inline rig *rig_open(rig_run *run, size_t pool_bytes)

@@ -528,7 +528,7 @@ static inline void rig_start(const ls_http_handler *handler, ls_thread_ctx *ctx,
 static inline void rig_end(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     r->x = NULL;
-    x->transport->end(ctx, x);
+    x->transport->release(ctx, x);
 }
 
 static inline void rig_pump(rig *r)

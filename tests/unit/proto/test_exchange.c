@@ -122,9 +122,9 @@ static void framing_is_the_transports(void **state)
 static void not_after_the_head_has_left(void **state)
 {
     fixture *f = *state;
-    f->x.answer = LS_ANSWER_OPEN;
+    f->x.response = LS_RESPONSE_OPEN;
     assert_int_equal(add(f, "A", "1", false), LS_EBUSY);
-    f->x.answer = LS_ANSWER_DONE;
+    f->x.response = LS_RESPONSE_DONE;
     assert_int_equal(add(f, "Connection", "close", false), LS_EBUSY);
     assert_false(f->x.close);
 }

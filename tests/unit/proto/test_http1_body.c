@@ -30,7 +30,7 @@ static void echo(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
     ls_slice part;
     const int err = read_all(r, ctx, x);
     if (err == LS_PENDING) return;
-    r->gone = err;
+    r->error = err;
     if (err == LS_DONE) {
         ls_slice whole = ls_slice_static(r->body, r->body_len);
         assert_true(x->body_done);
@@ -170,7 +170,7 @@ static void the_limit_is_exact(void **state)
                      5 + past, past ? "!" : "");
             rig_send(r, request, strlen(request));
             assert_string_equal(rig_take(r), past ? TOO_LARGE : HELLO);
-            assert_int_equal(r->gone, past ? LS_EMSGSIZE : LS_DONE);
+            assert_int_equal(r->error, past ? LS_EMSGSIZE : LS_DONE);
             assert_int_equal(r->ended, past);
             assert_int_equal(r->body_len, past ? 0 : 5); /* what is too much is not handed out */
             rig_close(r);
@@ -264,7 +264,7 @@ static void write_then_read(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part = ls_slice_static("first", 5);
     int err = LS_DONE;
-    if (x->answer == LS_ANSWER_NONE) err = x->transport->write(ctx, x, &part, 1);
+    if (x->response == LS_RESPONSE_NONE) err = x->transport->write(ctx, x, &part, 1);
     assert_int_equal(err, LS_DONE);
     while ((err = x->transport->read(ctx, x, &part)) == LS_DONE && part.len > 0)
         assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
@@ -444,7 +444,7 @@ static void a_body_that_is_too_slow(void **state)
     rig_connect(r);
     rig_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
     rig_until_ended(r);
-    assert_int_equal(r->gone, LS_ETIMEDOUT);
+    assert_int_equal(r->error, LS_ETIMEDOUT);
     assert_string_equal(rig_take(r), "HTTP/1.1 408 Request Timeout\r\nServer: luaserve\r\nContent-Length: 0\r\n"
                                      "Connection: close\r\n\r\n");
     rig_close(r);
@@ -458,8 +458,8 @@ static void parts_then_read(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
         put_parts(ctx, x);
         assert_int_equal(x->transport->flush(ctx, x), LS_DONE);
     }
-    r->gone = read_all(r, ctx, x);
-    if (r->gone == LS_PENDING) return;
+    r->error = read_all(r, ctx, x);
+    if (r->error == LS_PENDING) return;
     assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
     rig_end(r, ctx, x);
 }
@@ -488,7 +488,7 @@ static void a_body_outlasts_the_send_beside_it(void **state)
     assert_true(deadline_from_now_ms(r) > STALL_MS);
     rig_send(r, "o", 1);
     assert_null(r->x);
-    assert_int_equal(r->gone, LS_DONE);
+    assert_int_equal(r->error, LS_DONE);
     assert_memory_equal(r->body, "hello", 5);
     rig_close(r);
 }
@@ -524,7 +524,7 @@ static void a_client_that_ends_too_early(void **state)
             assert_string_equal(rig_take(r), ""); /* not taken for complete, not answered */
         }
         assert_null(r->x);
-        assert_int_equal(r->gone, LS_ECLOSED);
+        assert_int_equal(r->error, LS_ECLOSED);
         rig_close(r);
     }
 }

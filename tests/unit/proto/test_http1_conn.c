@@ -297,7 +297,7 @@ static void a_handler_that_waits_has_no_deadline(void **state)
         if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 5) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
     }
     assert_non_null(r->x);
-    assert_int_equal(r->x->gone, 0);
+    assert_int_equal(r->x->error, 0);
     rig_resume(r);
     rig_until_ended(r); /* idle again */
     assert_string_equal(rig_take(r), HI);
@@ -376,7 +376,7 @@ static void reader(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
     const int err = x->transport->read(ctx, x, &part);
     if (err == LS_PENDING) return;
     assert_true(err < 0);
-    r->gone = err;
+    r->error = err;
     rig_end(r, ctx, x);
 }
 
@@ -389,7 +389,7 @@ static void an_abort_ends_what_waits(void **state)
     ls_http1_abort(r->http);
     rig_settle(r);
     assert_null(r->x);
-    assert_int_equal(r->gone, LS_ECANCELED);
+    assert_int_equal(r->error, LS_ECANCELED);
     assert_true(r->ended);
     rig_close(r);
 
@@ -407,7 +407,7 @@ static void echo_in_parts(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part, text = ls_slice_static("and then ", 9);
     int err = LS_DONE;
-    while (x->gone == 0) {
+    while (x->error == 0) {
         if (r->step == 0) {
             if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0 || part.len == 0) break;
@@ -419,8 +419,8 @@ static void echo_in_parts(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
         if ((err = x->transport->write(ctx, x, &text, 1)) == LS_PENDING) return;
         if (err < 0) break;
     }
-    r->gone = x->gone != 0 ? x->gone : err;
-    if (r->gone >= 0) r->gone = x->transport->finish(ctx, x);
+    r->error = x->error != 0 ? x->error : err;
+    if (r->error >= 0) r->error = x->transport->finish(ctx, x);
     rig_end(r, ctx, x);
 }
 

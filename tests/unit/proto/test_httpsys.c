@@ -213,10 +213,10 @@ static void lies(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
     if (r->step++ == 0) {
         ls_slice slices[2] = {ls_slice_of(r->block, 0, 512), ls_slice_static(r->body, LS_HTTPSYS_COPY_BYTES)};
         assert_int_equal(x->transport->respond(ctx, x, slices, 2), LS_DONE);
-        assert_int_equal(x->transport->drained(ctx, x), LS_PENDING);
+        assert_int_equal(x->transport->wait_sent(ctx, x), LS_PENDING);
         return;
     }
-    r->told = x->transport->drained(ctx, x);
+    r->told = x->transport->wait_sent(ctx, x);
     memset(r->body, 'z', sizeof r->body); /* they may go now */
     rig_end(r, ctx, x);
 }
@@ -385,7 +385,7 @@ static void file(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
         r->told = x->transport->write_file(ctx, x, r->file);
         if (r->told == LS_PENDING) return;
     }
-    if (r->told >= 0) assert_int_equal(x->transport->finish(ctx, x), x->gone);
+    if (r->told >= 0) assert_int_equal(x->transport->finish(ctx, x), x->error);
     rig_end(r, ctx, x);
 }
 

@@ -26,10 +26,10 @@ static int workers_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 
 static int workers_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
-    workers_request *r = x->carrier;
-    if (ctx->inside != x->actor || x->answer == LS_ANSWER_DONE) atomic_fetch_add(&r->test->wrong, 1);
+    workers_request *r = x->conn;
+    if (ctx->inside != x->actor || x->response == LS_RESPONSE_DONE) atomic_fetch_add(&r->test->wrong, 1);
     for (unsigned n = 0; n < count; n++) ls_slice_drop(&slices[n]);
-    x->answer = LS_ANSWER_DONE;
+    x->response = LS_RESPONSE_DONE;
     atomic_fetch_add(&r->test->answered, 1);
     return LS_DONE;
 }
@@ -43,7 +43,7 @@ static int workers_nothing(ls_thread_ctx *ctx, ls_exchange *x)
 
 static void workers_end(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    workers_request *r = x->carrier;
+    workers_request *r = x->conn;
     workers_test *test = r->test;
     (void)ctx;
     if (x->fields != NULL) ls_block_drop(x->fields);
@@ -57,8 +57,8 @@ static const ls_http_transport workers_transport = {
     .write = workers_respond,
     .flush = workers_nothing,
     .finish = workers_nothing,
-    .end = workers_end,
-    .drained = workers_nothing,
+    .release = workers_end,
+    .wait_sent = workers_nothing,
 };
 
 static void workers_start(ls_thread_ctx *ctx, ls_op *op)
@@ -118,7 +118,7 @@ static void many_threads_many_states(void **state)
         assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, NULL), len);
         r->test = &test;
         r->x.transport = &workers_transport;
-        r->x.carrier = r;
+        r->x.conn = r;
         r->x.id = n;
         r->x.bytes = r->head;
         r->x.body_bytes_max = 1000;
@@ -175,7 +175,7 @@ static void memory_out_at_every_point(void **state)
         assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, NULL), len);
         r->test = &test;
         r->x.transport = &workers_transport;
-        r->x.carrier = r;
+        r->x.conn = r;
         r->x.bytes = r->head;
         while (expected % 16 == 0 && !ls_list_empty(&lua->tasks_free)) { /* a coroutine is made anew */
             ls_task *task = LS_CONTAINER(lua->tasks_free.next, ls_task, node);

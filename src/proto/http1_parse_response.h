@@ -1,4 +1,4 @@
-/* http1_response.h - the head of an HTTP/1.x response, for clients: bytes in, framing and a count out (RFC 9112, 9110).
+/* http1_parse_response.h - the head of an HTTP/1.x response, for clients: bytes in, framing and a count out (RFC 9112, 9110).
  *
  * Pure: no allocation, no socket, no clock. Strict where a client could be led astray: bare LF or CR, NUL, obs-fold, space
  * before a colon, several or odd Content-Lengths, Transfer-Encoding with Content-Length or in HTTP/1.0, and codings other

@@ -1,9 +1,9 @@
-/* http1_response.c - the head of a response, in one pass from left to right.
+/* http1_parse_response.c - the head of a response, in one pass from left to right.
  *
  * As in http1_parse.c, every step refuses at the first byte that no valid head can have there and asks for more where the
  * bytes end, so a prefix never gets another verdict than the whole. A partial head is parsed again from its start when
  * new bytes end a line, or while the status line is not complete: at most once per line and some. */
-#include "proto/http1_response.h"
+#include "proto/http1_parse_response.h"
 
 #include <string.h>
 
@@ -21,7 +21,7 @@ typedef struct parse {
     unsigned saw;
 } parse;
 
-static int refuse(parse *p, const char *why)
+static int send_error(parse *p, const char *why)
 {
     p->why = why;
     return LS_EPROTO;
@@ -31,9 +31,9 @@ static int refuse(parse *p, const char *why)
 static int line_end(parse *p, const char *wrong)
 {
     if (p->at == p->end) return STEP_MORE;
-    if (*p->at != '\r') return refuse(p, *p->at == '\n' ? "bare LF" : wrong);
+    if (*p->at != '\r') return send_error(p, *p->at == '\n' ? "bare LF" : wrong);
     if (p->end - p->at < 2) return STEP_MORE;
-    if (p->at[1] != '\n') return refuse(p, "bare CR");
+    if (p->at[1] != '\n') return send_error(p, "bare CR");
     p->at += 2;
     return STEP_DONE;
 }
@@ -46,10 +46,10 @@ static int status_line(parse *p)
         if (p->at == p->end) return STEP_MORE;
         const char c = *p->at++;
         if (i < 7 ? c != version[i] : i == 7 ? c != '0' && c != '1' : i == 8 && c != ' ')
-            return refuse(p, i < 8 ? "not an HTTP/1.x response" : "bad status line");
+            return send_error(p, i < 8 ? "not an HTTP/1.x response" : "bad status line");
         if (i == 7) p->head->version_minor = (uint8_t)(c - '0');
         if (i < 9) continue;
-        if (!ls_char_digit(c) || (i == 9 && c == '0')) return refuse(p, "bad status");
+        if (!ls_char_digit(c) || (i == 9 && c == '0')) return send_error(p, "bad status");
         status = status * 10 + (unsigned)(c - '0');
     }
     p->head->status = (uint16_t)status;
@@ -67,8 +67,8 @@ static bool is_name(const char *name, const char *end, const char *wanted, size_
 
 static int length_field(parse *p, const char *at, const char *end)
 {
-    if (p->saw & SAW_LENGTH) return refuse(p, "several Content-Length fields");
-    if (!ls_length_parse(at, (size_t)(end - at), &p->head->length)) return refuse(p, "bad Content-Length");
+    if (p->saw & SAW_LENGTH) return send_error(p, "several Content-Length fields");
+    if (!ls_length_parse(at, (size_t)(end - at), &p->head->length)) return send_error(p, "bad Content-Length");
     p->saw |= SAW_LENGTH;
     return STEP_DONE;
 }
@@ -84,7 +84,7 @@ static void connection_field(parse *p, const char *at, const char *end)
 
 static int transfer_field(parse *p, const char *at, const char *end)
 {
-    if (p->saw & SAW_TRANSFER || !is_name(at, end, "chunked", 7)) return refuse(p, "unknown transfer coding");
+    if (p->saw & SAW_TRANSFER || !is_name(at, end, "chunked", 7)) return send_error(p, "unknown transfer coding");
     p->saw |= SAW_TRANSFER | SAW_CHUNKED;
     return STEP_DONE;
 }
@@ -112,15 +112,15 @@ static int field_section(parse *p)
     for (unsigned count = 0;; count++) {
         if (p->at == p->end) return STEP_MORE;
         if (*p->at == '\r') return line_end(p, NULL);
-        if (count == LS_RESPONSE_FIELDS_MAX) return refuse(p, "too many fields");
+        if (count == LS_RESPONSE_FIELDS_MAX) return send_error(p, "too many fields");
 
         const char *name = p->at;
         while (p->at < p->end && ls_char_is(*p->at, LS_CHAR_TOKEN)) p->at++;
         if (p->at == p->end) return STEP_MORE;
         const char *name_end = p->at++;
         if (*name_end != ':' || name_end == name)
-            return refuse(p, *name_end == ' ' || *name_end == '\t' ? "white space where a field name should be"
-                                                                   : "bad field name");
+            return send_error(p, *name_end == ' ' || *name_end == '\t' ? "white space where a field name should be"
+                                                                       : "bad field name");
         while (p->at < p->end && (*p->at == ' ' || *p->at == '\t')) p->at++;
         const char *value = p->at;
         while (p->at < p->end && ls_char_is(*p->at, LS_CHAR_VALUE)) p->at++;
@@ -138,8 +138,8 @@ static int judge(parse *p, bool to_head)
     ls_http_response *head = p->head;
     const bool is_11 = head->version_minor > 0;
     if (p->saw & SAW_TRANSFER) {
-        if (p->saw & SAW_LENGTH) return refuse(p, "Transfer-Encoding with Content-Length");
-        if (!is_11) return refuse(p, "Transfer-Encoding in HTTP/1.0");
+        if (p->saw & SAW_LENGTH) return send_error(p, "Transfer-Encoding with Content-Length");
+        if (!is_11) return send_error(p, "Transfer-Encoding in HTTP/1.0");
     }
     if (to_head || !ls_status_is_framed(head->status))
         head->framing = LS_FRAMING_NONE;
@@ -167,7 +167,7 @@ int ls_http1_parse_response(const char *bytes, size_t len, size_t seen, size_t b
         out->bytes = (uint32_t)(p.at - bytes);
         return (int)out->bytes;
     }
-    if (step == STEP_MORE && is_full) step = refuse(&p, "the head of the response is too large");
+    if (step == STEP_MORE && is_full) step = send_error(&p, "the head of the response is too large");
     if (step < 0 && why != NULL) *why = p.why;
     return step;
 }

@@ -1,4 +1,4 @@
-/* keys_win32.c - see plain.h. What a console has collected to a line lies where nobody can look whether there is more, so a program
+/* console_win32.c - see rawsock.h. What a console has collected to a line lies where nobody can look whether there is more, so a program
  * that waits for input takes single keys. Ctrl-C stays what it is. */
 #include <windows.h>
 
@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "net/plain.h"
+#include "net/rawsock.h"
 
 enum { CRT_DESCRIPTORS = 3 }; /* 0, 1 and 2 are the C library's, all else is a handle */
 
@@ -19,7 +19,7 @@ static void give_back(void)
     (void)SetConsoleMode(atomic_load(&changed), atomic_load(&mode_before));
 }
 
-void ls_plain_keys(ls_fd fd)
+void ls_console_raw(ls_fd fd)
 {
     const HANDLE console = fd < CRT_DESCRIPTORS ? (HANDLE)_get_osfhandle((int)fd) : (HANDLE)fd;
     DWORD mode;

@@ -1,6 +1,6 @@
-/* test_http1_response.c - response heads for clients: how the body is framed, what is refused, and that no way of cutting
+/* test_http1_parse_response.c - response heads for clients: how the body is framed, what is refused, and that no way of cutting
  * the bytes changes the verdict. */
-#include "proto/http1_response.h"
+#include "proto/http1_parse_response.h"
 
 #include "base/err.h"
 #include "support.h"

@@ -1,4 +1,4 @@
-/* http1_answer.c - what goes out: heads, bodies with a length, bodies in chunks.
+/* http1_write.c - what goes out: heads, bodies with a length, bodies in chunks.
  *
  * A head and a small body are written side by side into the output block and leave in one send; large bodies are queued as
  * they lie. Small parts of a chunked body share one chunk: its size line is four digits wide and filled in when the
@@ -90,7 +90,7 @@ static const ls_http1_ready *ready_for(ls_http1_thread *mine, const char *type)
 static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
 {
     const ls_exchange *x = &e->x;
-    if (!x->head.keep_alive || x->close || x->gone != 0 || e->continue_due) return false;
+    if (!x->head.keep_alive || x->close || x->error != 0 || e->continue_due) return false;
     if (atomic_load_explicit(&c->http->draining, memory_order_relaxed)) return false;
     return x->body_done || x->head.chunked || e->body_left <= c->http->config.unread_bytes_max;
 }
@@ -196,10 +196,10 @@ static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
 /* The answer cannot be completed: nobody must take what was sent for a whole one. */
 static int fail(ls_exchange *x, int err)
 {
-    x->gone = err;
+    x->error = err;
     x->close = true;
     ls_http1_of(x)->keep = false;
-    x->answer = LS_ANSWER_OPEN;
+    x->response = LS_RESPONSE_OPEN;
     return err;
 }
 
@@ -207,10 +207,10 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
-    assert(x->answer == LS_ANSWER_NONE);
-    if (x->gone != 0) {
+    assert(x->response == LS_RESPONSE_NONE);
+    if (x->error != 0) {
         ls_slices_drop(slices, count);
-        return x->gone;
+        return x->error;
     }
     const size_t length = ls_slices_bytes(slices, count);
     const bool beside = count > 0 && is_copied(&slices[0]);
@@ -230,7 +230,7 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
         ls_slices_drop(slices + i, count - i);
         return fail(x, err);
     }
-    x->answer = LS_ANSWER_DONE;
+    x->response = LS_RESPONSE_DONE;
     return LS_DONE;
 }
 
@@ -341,13 +341,13 @@ int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigne
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
-    int err = x->gone;
+    int err = x->error;
     unsigned i = 0;
     bool borrowed = false;
-    if (err == 0 && x->answer == LS_ANSWER_NONE) {
+    if (err == 0 && x->response == LS_RESPONSE_NONE) {
         char *to;
         err = put_head(ctx, c, e, x->length, 0, &to);
-        x->answer = LS_ANSWER_OPEN;
+        x->response = LS_RESPONSE_OPEN;
         e->part_bytes = 0;
     }
     if (err == 0) {
@@ -367,16 +367,16 @@ int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigne
 
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    return x->gone != 0 ? x->gone : send_and_wait(ctx, x, false);
+    return x->error != 0 ? x->error : send_and_wait(ctx, x, false);
 }
 
 /* A client that is gone for reading may still be sent to: what is pending names bytes that the caller keeps alive, and
  * ends before the caller is told. What is queued behind it is sent by nobody. */
-int ls_http1_drained(ls_thread_ctx *ctx, ls_exchange *x)
+int ls_http1_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_conn *c = ls_http1_conn_of(x);
-    if (x->gone == 0) return send_and_wait(ctx, x, true);
-    if (!c->stream.tx_pending) return x->gone;
+    if (x->error == 0) return send_and_wait(ctx, x, true);
+    if (!c->stream.tx_pending) return x->error;
     ls_http1_of(x)->awaits_sent = true;
     ls_stream_abort(&c->stream);
     return LS_PENDING;
@@ -386,8 +386,8 @@ int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
-    if (x->gone != 0) return x->gone;
-    if (x->answer == LS_ANSWER_NONE) return ls_http1_respond(ctx, x, NULL, 0);
+    if (x->error != 0) return x->error;
+    if (x->response == LS_RESPONSE_NONE) return ls_http1_respond(ctx, x, NULL, 0);
     if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
     int err = close_chunk(ctx, c, e);
     if (err == LS_OK && e->chunked_out && !e->no_body) {
@@ -399,13 +399,13 @@ int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x)
         }
     }
     if (err < 0) return fail(x, err);
-    x->answer = LS_ANSWER_DONE;
+    x->response = LS_RESPONSE_DONE;
     return LS_DONE;
 }
 
 /* ---- without a handler --------------------------------------------------------------------------------------- */
 
-int ls_http1_refuse(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
+int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
 {
     const char *text = ls_status_text(status);
     const size_t text_len = strlen(text), why_len = why == NULL ? 0 : strlen(why);

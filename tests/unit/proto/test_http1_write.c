@@ -1,4 +1,4 @@
-/* test_http1_answer.c - what goes out, byte for byte: heads, bodies with a length, parts in chunks, and what is left out. */
+/* test_http1_write.c - what goes out, byte for byte: heads, bodies with a length, parts in chunks, and what is left out. */
 #include "http1_rig.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void respond_text(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
     ls_slice slice = ls_slice_static("hello", 5);
     x->type = "text/plain";
     assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
-    assert_int_equal(x->answer, LS_ANSWER_DONE);
+    assert_int_equal(x->response, LS_RESPONSE_DONE);
     rig_end(r, ctx, x);
 }
 
@@ -189,10 +189,10 @@ static void respond_big(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
         r->begun = true;
         x->type = "text/plain";
         assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
-        if (x->transport->drained(ctx, x) == LS_PENDING) return; /* woken when all of it has left */
+        if (x->transport->wait_sent(ctx, x) == LS_PENDING) return; /* woken when all of it has left */
         r->step = 1;
     }
-    assert_int_equal(x->gone, 0);
+    assert_int_equal(x->error, 0);
     rig_end(r, ctx, x);
 }
 
@@ -252,20 +252,20 @@ static void orders(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
             err = t->write(ctx, x, &slice, 1);
             break;
         case 'f': err = t->flush(ctx, x); break;
-        case 'd': err = t->drained(ctx, x); break;
+        case 'd': err = t->wait_sent(ctx, x); break;
         case 'w': return; /* wait for rig_resume */
         case '5': x->length = 5; break;
         case 'e': rig_end(r, ctx, x); return;
         case '.':
             err = t->finish(ctx, x);
-            if (err < 0) r->gone = err;
+            if (err < 0) r->error = err;
             rig_end(r, ctx, x);
             return;
         default: fail();
         }
         if (err == LS_PENDING) return;
         if (err < 0) {
-            r->gone = err;
+            r->error = err;
             rig_end(r, ctx, x);
             return;
         }
@@ -282,7 +282,7 @@ static void check_orders(const char *list, const char *request, const char *answ
     const char *got = rig_take(r);
     if (answer != NULL) assert_string_equal(got, answer);
     assert_int_equal(r->ended, ends);
-    assert_int_equal(r->gone, gone);
+    assert_int_equal(r->error, gone);
     rig_close(r);
 }
 
@@ -407,8 +407,8 @@ static void write_for_ever(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
         ls_block_drop(block);
         const int err = x->transport->write(ctx, x, &slice, 1); /* takes the slice, whatever it says */
         if (err < 0) {
-            assert_int_equal(err, x->gone);
-            r->gone = err;
+            assert_int_equal(err, x->error);
+            r->error = err;
             rig_end(r, ctx, x);
             return;
         }
@@ -443,7 +443,7 @@ static void past_the_high_water_mark_the_writer_waits(void **state)
     r->theirs = -1;
     rig_pump(r);
     assert_null(r->x);
-    assert_true(r->gone == LS_EPIPE || r->gone == LS_ERESET);
+    assert_true(r->error == LS_EPIPE || r->error == LS_ERESET);
     rig_close(r);
 }
 
@@ -460,7 +460,7 @@ static void a_client_that_does_not_read_is_cut_off(void **state)
         if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
     }
     assert_null(r->x);
-    assert_int_equal(r->gone, LS_ETIMEDOUT);
+    assert_int_equal(r->error, LS_ETIMEDOUT);
     rig_close(r);
 }
 

@@ -1,8 +1,8 @@
-/* fuzz_http1_response.c - the head of a response has one verdict however it is cut, and its fields lie inside it. */
+/* fuzz_http1_parse_response.c - the head of a response has one verdict however it is cut, and its fields lie inside it. */
 #include "fuzz.h"
 
 #include "base/err.h"
-#include "proto/http1_response.h"
+#include "proto/http1_parse_response.h"
 
 enum { BYTES_MAX = 512 };
 

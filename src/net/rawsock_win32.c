@@ -1,5 +1,5 @@
-/* plain_win32.c - see plain.h. */
-#include "net/plain.h"
+/* rawsock_win32.c - see rawsock.h. */
+#include "net/rawsock.h"
 
 #include <io.h>
 #include <ws2tcpip.h>
@@ -11,7 +11,7 @@ static int failed(void)
     return ls_winsock_error(); /* a connect under way says WSAEWOULDBLOCK as well: LS_EAGAIN */
 }
 
-int ls_plain_open(bool stream, uint8_t family, ls_fd *out)
+int ls_rawsock_open(bool stream, uint8_t family, ls_fd *out)
 {
     u_long on = 1;
     const int err = ls_winsock_start();
@@ -24,7 +24,7 @@ int ls_plain_open(bool stream, uint8_t family, ls_fd *out)
     return LS_OK;
 }
 
-int ls_plain_bind(ls_fd fd, bool stream, const ls_addr *at)
+int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at)
 {
     const DWORD on = 1;
     ls_sockaddr sa;
@@ -36,19 +36,19 @@ int ls_plain_bind(ls_fd fd, bool stream, const ls_addr *at)
     return err == LS_EACCES ? LS_EADDRINUSE : err; /* another process holds it exclusively */
 }
 
-int ls_plain_listen(ls_fd fd, int backlog)
+int ls_rawsock_listen(ls_fd fd, int backlog)
 {
     return listen(fd, backlog) != 0 ? failed() : LS_OK;
 }
 
-int ls_plain_connect(ls_fd fd, const ls_addr *to)
+int ls_rawsock_connect(ls_fd fd, const ls_addr *to)
 {
     ls_sockaddr sa;
     ls_addr_to(to, &sa);
     return connect(fd, (const struct sockaddr *)(const void *)sa.bytes, (int)sa.len) != 0 ? failed() : LS_OK;
 }
 
-int ls_plain_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *whole)
+int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *whole)
 {
     ls_sockaddr sa = {.len = 0};
     int len = sizeof sa.bytes;
@@ -64,7 +64,7 @@ int ls_plain_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *
     return n;
 }
 
-int ls_plain_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)
+int ls_rawsock_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)
 {
     ls_sockaddr sa = {.len = 0};
     if (to != NULL) ls_addr_to(to, &sa);
@@ -74,7 +74,7 @@ int ls_plain_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)
     return n < 0 ? failed() : n;
 }
 
-int ls_plain_error(ls_fd fd)
+int ls_rawsock_error(ls_fd fd)
 {
     DWORD error = 0;
     int len = sizeof error;
@@ -82,12 +82,12 @@ int ls_plain_error(ls_fd fd)
     return ls_err_from_win32(error);
 }
 
-int ls_plain_shutdown(ls_fd fd)
+int ls_rawsock_shutdown(ls_fd fd)
 {
     return shutdown(fd, SD_SEND) != 0 ? failed() : LS_OK;
 }
 
-ls_fd ls_plain_fileno(FILE *file)
+ls_fd ls_socket_fileno(FILE *file)
 {
     return (ls_fd)_get_osfhandle(_fileno(file));
 }

@@ -1,4 +1,4 @@
-/* httpsys_answer_win32.c - what goes out through http.sys: its HTTP_RESPONSE, bodies, and bodies in parts.
+/* httpsys_write_win32.c - what goes out through http.sys: its HTTP_RESPONSE, bodies, and bodies in parts.
  *
  * An answer is a queue of slices, handed over as data chunks that point to where the bytes lie; only small borrowed bytes are
  * copied, into blocks. Behind them there may be a file, which http.sys reads by itself. One send is pending at a time. Where the length is not known the chunked coding is written here: http.sys
@@ -27,7 +27,7 @@ enum {
 static bool is_copied(const ls_httpsys_exchange *e, const ls_slice *slice)
 {
     return slice->block == NULL && (slice->len < LS_HTTPSYS_COPY_BYTES ||
-                                    (e->x.answer != LS_ANSWER_NONE && !e->http->api.SendResponseEntityBody));
+                                    (e->x.response != LS_RESPONSE_NONE && !e->http->api.SendResponseEntityBody));
 }
 
 /* Queue one slice; its reference moves on success. */
@@ -192,7 +192,7 @@ int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
     const bool in_parts = http->api.SendResponseEntityBody != NULL;
     if (e->tx_pending) return LS_PENDING;
     for (;;) {
-        const bool complete = e->x.answer == LS_ANSWER_DONE;
+        const bool complete = e->x.response == LS_RESPONSE_DONE;
         size_t bytes;
         int err;
         if (e->last_sent || (!complete && (!in_parts || !ls_httpsys_has_output(e)))) return LS_DONE;
@@ -291,23 +291,23 @@ static int put_head(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int64_t length)
 /* The answer cannot be completed: nobody must take what was sent for a whole one. */
 static int fail(ls_exchange *x, int err)
 {
-    x->gone = err;
+    x->error = err;
     x->close = true;
-    x->answer = LS_ANSWER_OPEN;
+    x->response = LS_RESPONSE_OPEN;
     return err;
 }
 
 int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
-    assert(x->answer == LS_ANSWER_NONE);
-    int err = x->gone;
+    assert(x->response == LS_RESPONSE_NONE);
+    int err = x->error;
     unsigned i = 0;
     if (err == 0) err = put_head(ctx, e, (int64_t)ls_slices_bytes(slices, count));
     for (; err == LS_OK && !e->no_body && i < count; i++) err = push_any(ctx, e, &slices[i]);
     if (i < count) ls_slices_drop(slices + i, count - i);
-    if (err < 0) return x->gone != 0 ? x->gone : fail(x, err);
-    x->answer = LS_ANSWER_DONE;
+    if (err < 0) return x->error != 0 ? x->error : fail(x, err);
+    x->response = LS_RESPONSE_DONE;
     return LS_DONE;
 }
 
@@ -335,12 +335,12 @@ int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     const size_t bytes = ls_slices_bytes(slices, count);
-    int err = x->gone;
+    int err = x->error;
     unsigned i = 0;
     bool borrowed = false;
-    if (err == 0 && x->answer == LS_ANSWER_NONE) {
+    if (err == 0 && x->response == LS_RESPONSE_NONE) {
         err = put_head(ctx, e, x->length);
-        x->answer = LS_ANSWER_OPEN;
+        x->response = LS_RESPONSE_OPEN;
     }
     if (err == 0) {
         e->part_bytes += bytes;
@@ -368,12 +368,12 @@ int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file)
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     const HANDLE self = GetCurrentProcess();
     HANDLE own;
-    int err = x->gone;
+    int err = x->error;
     assert(x->length >= 0 && e->part_bytes == 0);
     if (e->http->api.SendResponseEntityBody == NULL) return LS_ENOTSUP;
-    if (err == 0 && x->answer == LS_ANSWER_NONE) err = put_head(ctx, e, x->length);
+    if (err == 0 && x->response == LS_RESPONSE_NONE) err = put_head(ctx, e, x->length);
     if (err < 0) return fail(x, err);
-    x->answer = LS_ANSWER_DONE;
+    x->response = LS_RESPONSE_DONE;
     if (e->no_body) return LS_DONE;
     if (!DuplicateHandle(self, (HANDLE)file, self, &own, 0, FALSE, DUPLICATE_SAME_ACCESS))
         return fail(x, ls_err_from_win32(GetLastError()));
@@ -384,15 +384,15 @@ int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file)
 
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    return x->gone != 0 ? x->gone : send_and_wait(ctx, x, false);
+    return x->error != 0 ? x->error : send_and_wait(ctx, x, false);
 }
 
 /* What is pending names bytes that the caller keeps alive, and ends before the caller is told. */
-int ls_httpsys_drained(ls_thread_ctx *ctx, ls_exchange *x)
+int ls_httpsys_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
-    if (x->gone == 0) return send_and_wait(ctx, x, true);
-    if (!e->tx_pending) return x->gone;
+    if (x->error == 0) return send_and_wait(ctx, x, true);
+    if (!e->tx_pending) return x->error;
     e->awaits_sent = true;
     (void)e->http->api.CancelIoEx(e->http->queue, &e->tx.overlapped);
     return LS_PENDING;
@@ -401,18 +401,18 @@ int ls_httpsys_drained(ls_thread_ctx *ctx, ls_exchange *x)
 int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
-    if (x->gone != 0) return x->gone;
-    if (x->answer == LS_ANSWER_DONE) return LS_DONE; /* a file */
-    if (x->answer == LS_ANSWER_NONE) return ls_httpsys_respond(ctx, x, NULL, 0);
+    if (x->error != 0) return x->error;
+    if (x->response == LS_RESPONSE_DONE) return LS_DONE; /* a file */
+    if (x->response == LS_RESPONSE_NONE) return ls_httpsys_respond(ctx, x, NULL, 0);
     if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
     if (e->chunked_out && !e->no_body && push_copy(ctx, &e->out, "0\r\n\r\n", 5) < 0) return fail(x, LS_ENOMEM);
-    x->answer = LS_ANSWER_DONE;
+    x->response = LS_RESPONSE_DONE;
     return LS_DONE;
 }
 
 /* ---- without a handler ------------------------------------------------------------------------------------------- */
 
-void ls_httpsys_refuse(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
+void ls_httpsys_send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
 {
     ls_exchange *x = &e->x;
     char text[160];

@@ -1,7 +1,7 @@
-/* keys_posix.c - see plain.h. */
-#include "net/plain.h"
+/* console_posix.c - see rawsock.h. */
+#include "net/rawsock.h"
 
-void ls_plain_keys(ls_fd fd)
+void ls_console_raw(ls_fd fd)
 {
     (void)
         fd; /* a terminal's lines stay with the terminal until they are read, and whether it makes lines is the user's (stty) */

@@ -1,9 +1,9 @@
-/* bind_plain.c - ls.socket: a socket that nobody waits for but the script itself, with ls.notify.
+/* bind_socket.c - ls.socket: a socket that nobody waits for but the script itself, with ls.notify.
  *
  * Nothing here waits: what would, gives nil, "would block", "EAGAIN". */
 #include <string.h>
 
-#include "net/plain.h"
+#include "net/rawsock.h"
 #include "net/sock.h"
 #include "script/bind.h"
 #include "script/buffer.h"
@@ -14,29 +14,29 @@
 
 enum { RECEIVE_BYTES_DEFAULT = 65536, RECEIVE_BYTES_MAX = 16 * 1024 * 1024 };
 
-static const char plain_tag;
+static const char socket_tag;
 
-typedef struct plain_socket {
+typedef struct raw_socket {
     const void *tag;
     ls_fd fd; /* LS_FD_NONE: closed */
     bool stream;
-} plain_socket;
+} raw_socket;
 
-static plain_socket *plain_at(lua_State *L, int index)
+static raw_socket *socket_at(lua_State *L, int index)
 {
-    return ls_object_test(L, index, &plain_tag, sizeof(plain_socket));
+    return ls_object_test(L, index, &socket_tag, sizeof(raw_socket));
 }
 
-bool ls_plain_test(lua_State *L, int index, ls_fd *fd)
+bool ls_socket_test(lua_State *L, int index, ls_fd *fd)
 {
-    const plain_socket *sock = plain_at(L, index);
+    const raw_socket *sock = socket_at(L, index);
     if (sock != NULL) *fd = sock->fd;
     return sock != NULL;
 }
 
-static plain_socket *plain_check(lua_State *L)
+static raw_socket *socket_check(lua_State *L)
 {
-    plain_socket *sock = ls_object_check(L, 1, &plain_tag, sizeof *sock, "socket");
+    raw_socket *sock = ls_object_check(L, 1, &socket_tag, sizeof *sock, "socket");
     if (sock->fd == LS_FD_NONE) luaL_error(L, "this socket was closed");
     return sock;
 }
@@ -48,11 +48,11 @@ static int push_result(lua_State *L, int result)
     return 1;
 }
 
-static plain_socket *plain_push(lua_State *L, bool stream)
+static raw_socket *socket_push(lua_State *L, bool stream)
 {
-    plain_socket *sock = lua_newuserdatauv(L, sizeof *sock, 0);
-    *sock = (plain_socket){.tag = &plain_tag, .fd = LS_FD_NONE, .stream = stream};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->notify->plain_meta_ref);
+    raw_socket *sock = lua_newuserdatauv(L, sizeof *sock, 0);
+    *sock = (raw_socket){.tag = &socket_tag, .fd = LS_FD_NONE, .stream = stream};
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->notify->socket_meta_ref);
     lua_setmetatable(L, -2);
     return sock;
 }
@@ -81,9 +81,9 @@ int ls_core_socket(lua_State *L)
     static const char *const kinds[] = {"udp", "tcp", NULL}, *const families[] = {"ip4", "ip6", NULL};
     const bool stream = luaL_checkoption(L, 1, NULL, kinds) == 1;
     const uint8_t family = luaL_checkoption(L, 2, "ip4", families) == 1 ? LS_ADDR_IP6 : LS_ADDR_IP4;
-    plain_socket *sock = plain_push(L, stream);
+    raw_socket *sock = socket_push(L, stream);
     ls_sockets_opening(L);
-    const int err = ls_plain_open(stream, family, &sock->fd);
+    const int err = ls_rawsock_open(stream, family, &sock->fd);
     if (err == LS_OK) return 1;
     ls_sockets_closed(ls_state_of(L));
     return ls_push_failure(L, err);
@@ -103,26 +103,26 @@ static bool check_address(lua_State *L, int index, bool any_port, ls_addr *out)
 }
 
 /* socket:bind(host, port) -> true | nil, message, code */
-static int plain_bind(lua_State *L)
+static int socket_bind(lua_State *L)
 {
-    const plain_socket *sock = plain_check(L);
+    const raw_socket *sock = socket_check(L);
     ls_addr at;
     if (!check_address(L, 2, true, &at)) return 3;
-    return push_result(L, ls_plain_bind(sock->fd, sock->stream, &at));
+    return push_result(L, ls_rawsock_bind(sock->fd, sock->stream, &at));
 }
 
 /* socket:listen([backlog]) -> true | nil, message, code */
-static int plain_listen(lua_State *L)
+static int socket_listen(lua_State *L)
 {
-    const plain_socket *sock = plain_check(L);
-    return push_result(L, ls_plain_listen(sock->fd, (int)luaL_optinteger(L, 2, 1024)));
+    const raw_socket *sock = socket_check(L);
+    return push_result(L, ls_rawsock_listen(sock->fd, (int)luaL_optinteger(L, 2, 1024)));
 }
 
 /* socket:accept() -> socket, host, port | nil, message, code */
-static int plain_accept(lua_State *L)
+static int socket_accept(lua_State *L)
 {
-    const plain_socket *sock = plain_check(L);
-    plain_socket *accepted = plain_push(L, true);
+    const raw_socket *sock = socket_check(L);
+    raw_socket *accepted = socket_push(L, true);
     char text[LS_ADDR_TEXT_BYTES];
     ls_sockaddr from;
     ls_addr addr;
@@ -136,12 +136,12 @@ static int plain_accept(lua_State *L)
 }
 
 /* socket:connect(host, port) -> true | nil, message, code; EAGAIN: wait for "out", then ask socket:error() */
-static int plain_connect(lua_State *L)
+static int socket_connect(lua_State *L)
 {
-    const plain_socket *sock = plain_check(L);
+    const raw_socket *sock = socket_check(L);
     ls_addr to;
     if (!check_address(L, 2, false, &to)) return 3;
-    return push_result(L, ls_plain_connect(sock->fd, &to));
+    return push_result(L, ls_rawsock_connect(sock->fd, &to));
 }
 
 static size_t check_room(lua_State *L, int index)
@@ -152,21 +152,21 @@ static size_t check_room(lua_State *L, int index)
 }
 
 /* socket:receive([most]) -> data | nil, message, code; of a stream "" when the peer has ended */
-static int plain_receive(lua_State *L)
+static int socket_receive(lua_State *L)
 {
-    const plain_socket *sock = plain_check(L);
+    const raw_socket *sock = socket_check(L);
     const size_t room = check_room(L, 2);
     luaL_Buffer text;
     char *bytes = luaL_buffinitsize(L, &text, room);
-    const int got = ls_plain_receive(sock->fd, bytes, room, NULL, NULL);
+    const int got = ls_rawsock_receive(sock->fd, bytes, room, NULL, NULL);
     luaL_pushresultsize(&text, got < 0 ? 0 : (size_t)got);
     return got < 0 ? ls_push_failure(L, got) : 1;
 }
 
 /* socket:receivefrom([most]) -> data, host, port, truncated | nil, message, code */
-static int plain_receivefrom(lua_State *L)
+static int socket_receivefrom(lua_State *L)
 {
-    const plain_socket *sock = plain_check(L);
+    const raw_socket *sock = socket_check(L);
     const size_t room = check_room(L, 2);
     char text[LS_ADDR_TEXT_BYTES];
     luaL_Buffer data;
@@ -174,7 +174,7 @@ static int plain_receivefrom(lua_State *L)
     size_t whole;
     if (sock->stream) return luaL_error(L, "receivefrom is for UDP; a TCP socket has receive");
     char *bytes = luaL_buffinitsize(L, &data, room);
-    const int got = ls_plain_receive(sock->fd, bytes, room, &from, &whole);
+    const int got = ls_rawsock_receive(sock->fd, bytes, room, &from, &whole);
     luaL_pushresultsize(&data, got < 0 ? 0 : (size_t)got);
     if (got < 0) return ls_push_failure(L, got);
     lua_pushstring(L, ls_addr_host(&from, text));
@@ -183,48 +183,48 @@ static int plain_receivefrom(lua_State *L)
     return 4;
 }
 
-static int send_to(lua_State *L, const plain_socket *sock, const ls_addr *to)
+static int send_to(lua_State *L, const raw_socket *sock, const ls_addr *to)
 {
     size_t len;
     const char *bytes = luaL_checklstring(L, 2, &len);
-    const int sent = ls_plain_send(sock->fd, bytes, len, to);
+    const int sent = ls_rawsock_send(sock->fd, bytes, len, to);
     if (sent < 0) return ls_push_failure(L, sent);
     lua_pushinteger(L, sent);
     return 1;
 }
 
 /* socket:send(data) -> bytes taken | nil, message, code */
-static int plain_send(lua_State *L)
+static int socket_send(lua_State *L)
 {
-    return send_to(L, plain_check(L), NULL);
+    return send_to(L, socket_check(L), NULL);
 }
 
 /* socket:sendto(data, host, port) -> bytes taken | nil, message, code */
-static int plain_sendto(lua_State *L)
+static int socket_sendto(lua_State *L)
 {
-    const plain_socket *sock = plain_check(L);
+    const raw_socket *sock = socket_check(L);
     ls_addr to;
     if (!check_address(L, 3, false, &to)) return 3;
     return send_to(L, sock, &to);
 }
 
 /* socket:error() -> nothing, or nil, message, code: the error that the socket has; it is forgotten then */
-static int plain_error(lua_State *L)
+static int socket_error(lua_State *L)
 {
-    const int err = ls_plain_error(plain_check(L)->fd);
+    const int err = ls_rawsock_error(socket_check(L)->fd);
     return err < 0 ? ls_push_failure(L, err) : 0;
 }
 
 /* socket:shutdown(): nothing more will be sent */
-static int plain_shutdown(lua_State *L)
+static int socket_shutdown(lua_State *L)
 {
-    return push_result(L, ls_plain_shutdown(plain_check(L)->fd));
+    return push_result(L, ls_rawsock_shutdown(socket_check(L)->fd));
 }
 
 /* socket:close(). A notification for it hears that it was closed. */
-static int plain_close(lua_State *L)
+static int socket_close(lua_State *L)
 {
-    plain_socket *sock = ls_object_check(L, 1, &plain_tag, sizeof *sock, "socket");
+    raw_socket *sock = ls_object_check(L, 1, &socket_tag, sizeof *sock, "socket");
     const ls_fd fd = sock->fd;
     sock->fd = LS_FD_NONE;
     if (fd == LS_FD_NONE) return 0;
@@ -235,9 +235,9 @@ static int plain_close(lua_State *L)
 }
 
 /* socket.fd, socket.local_addr */
-static int plain_index(lua_State *L)
+static int socket_index(lua_State *L)
 {
-    const plain_socket *sock = plain_at(L, 1);
+    const raw_socket *sock = socket_at(L, 1);
     const char *name = lua_tostring(L, 2);
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr local;
@@ -251,17 +251,17 @@ static int plain_index(lua_State *L)
     return 1;
 }
 
-void ls_plain_define(lua_State *L, ls_notify_script *script)
+void ls_socket_define(lua_State *L, ls_notify_script *script)
 {
     static const luaL_Reg methods[] = {
-        {"bind", plain_bind},         {"listen", plain_listen},   {"accept", plain_accept},
-        {"connect", plain_connect},   {"receive", plain_receive}, {"receivefrom", plain_receivefrom},
-        {"send", plain_send},         {"sendto", plain_sendto},   {"error", plain_error},
-        {"shutdown", plain_shutdown}, {"close", plain_close},     {NULL, NULL}};
-    static const luaL_Reg meta[] = {{"__gc", plain_close}, {"__close", plain_close}, {NULL, NULL}};
+        {"bind", socket_bind},         {"listen", socket_listen},   {"accept", socket_accept},
+        {"connect", socket_connect},   {"receive", socket_receive}, {"receivefrom", socket_receivefrom},
+        {"send", socket_send},         {"sendto", socket_sendto},   {"error", socket_error},
+        {"shutdown", socket_shutdown}, {"close", socket_close},     {NULL, NULL}};
+    static const luaL_Reg meta[] = {{"__gc", socket_close}, {"__close", socket_close}, {NULL, NULL}};
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
-    lua_pushcclosure(L, plain_index, 1);
+    lua_pushcclosure(L, socket_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "socket", &script->plain_meta_ref);
+    ls_object_define(L, "socket", &script->socket_meta_ref);
 }

@@ -1,11 +1,11 @@
-/* plain_posix.c - see plain.h. */
+/* rawsock_posix.c - see rawsock.h. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "net/plain.h"
+#include "net/rawsock.h"
 
 static int failed(void)
 {
@@ -14,7 +14,7 @@ static int failed(void)
                : ls_err_from_errno(errno);
 }
 
-int ls_plain_open(bool stream, uint8_t family, ls_fd *out)
+int ls_rawsock_open(bool stream, uint8_t family, ls_fd *out)
 {
     const int fd = socket(family == LS_ADDR_IP6 ? AF_INET6 : AF_INET,
                           (stream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -23,7 +23,7 @@ int ls_plain_open(bool stream, uint8_t family, ls_fd *out)
     return LS_OK;
 }
 
-int ls_plain_bind(ls_fd fd, bool stream, const ls_addr *at)
+int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at)
 {
     const int on = 1;
     ls_sockaddr sa;
@@ -33,19 +33,19 @@ int ls_plain_bind(ls_fd fd, bool stream, const ls_addr *at)
     return bind(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0 ? failed() : LS_OK;
 }
 
-int ls_plain_listen(ls_fd fd, int backlog)
+int ls_rawsock_listen(ls_fd fd, int backlog)
 {
     return listen(fd, backlog) < 0 ? failed() : LS_OK;
 }
 
-int ls_plain_connect(ls_fd fd, const ls_addr *to)
+int ls_rawsock_connect(ls_fd fd, const ls_addr *to)
 {
     ls_sockaddr sa;
     ls_addr_to(to, &sa);
     return connect(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0 ? failed() : LS_OK;
 }
 
-int ls_plain_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *whole)
+int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *whole)
 {
     ls_sockaddr sa = {.len = 0};
     struct iovec iov = {bytes, room};
@@ -58,7 +58,7 @@ int ls_plain_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *
     return (int)((size_t)n < room ? (size_t)n : room);
 }
 
-int ls_plain_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)
+int ls_rawsock_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)
 {
     ls_sockaddr sa = {.len = 0};
     if (to != NULL) ls_addr_to(to, &sa);
@@ -68,19 +68,19 @@ int ls_plain_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)
     return n < 0 ? failed() : (int)n;
 }
 
-int ls_plain_error(ls_fd fd)
+int ls_rawsock_error(ls_fd fd)
 {
     int error = 0;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}) < 0) error = errno;
     return error == 0 ? LS_OK : ls_err_from_errno(error);
 }
 
-int ls_plain_shutdown(ls_fd fd)
+int ls_rawsock_shutdown(ls_fd fd)
 {
     return shutdown(fd, SHUT_WR) < 0 ? failed() : LS_OK;
 }
 
-ls_fd ls_plain_fileno(FILE *file)
+ls_fd ls_socket_fileno(FILE *file)
 {
     return fileno(file);
 }
