@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "script/buffer.h"
-#include "script/object.h"
+#include "script/udata.h"
 #include "script/site_internal.h"
 
 static const char buffer_tag;
@@ -12,7 +12,7 @@ enum { BUFFER_BYTES_MIN = 2 * 1024 * 1024 }; /* held by buffers, before a collec
 
 static ls_buffer *buffer_any(lua_State *L, int index)
 {
-    return ls_object_test(L, index, &buffer_tag, sizeof(ls_buffer));
+    return ls_udata_test(L, index, &buffer_tag, sizeof(ls_buffer));
 }
 
 ls_buffer *ls_buffer_test(lua_State *L, int index)
@@ -337,5 +337,5 @@ void ls_buffer_define(lua_State *L, ls_state *state)
     }
     lua_pop(L, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "buffer", &state->buffer_meta_ref);
+    ls_udata_define(L, "buffer", &state->buffer_meta_ref);
 }

@@ -4,7 +4,7 @@
  * An error that nobody waits for is logged. */
 #include "base/log.h"
 #include "script/bind.h"
-#include "script/object.h"
+#include "script/udata.h"
 #include "script/task.h"
 
 static const char job_tag;
@@ -117,7 +117,7 @@ int ls_core_spawn(lua_State *L)
 
 static ls_job *job_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &job_tag, sizeof(ls_job), "job");
+    return ls_udata_check(L, 1, &job_tag, sizeof(ls_job), "job");
 }
 
 static int job_results(lua_State *L, const ls_job *job)
@@ -166,7 +166,7 @@ void ls_jobs_define(lua_State *L, ls_state *state)
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "job", &state->job_meta_ref);
+    ls_udata_define(L, "job", &state->job_meta_ref);
 }
 
 /* ---- functions left for later ------------------------------------------------------------------------------ */

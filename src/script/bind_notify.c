@@ -25,7 +25,7 @@
 #include "port/notify.h"
 #include "script/bind.h"
 #include "script/notify_internal.h"
-#include "script/object.h"
+#include "script/udata.h"
 #include "script/site_internal.h"
 #include "script/task.h"
 
@@ -293,7 +293,7 @@ static int push_refused(lua_State *L, int err)
 
 static watcher_handle *handle_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &watcher_tag, sizeof(watcher_handle), "notification");
+    return ls_udata_check(L, 1, &watcher_tag, sizeof(watcher_handle), "notification");
 }
 
 static script_watcher *watcher_check(lua_State *L)
@@ -478,7 +478,7 @@ void ls_notify_define(lua_State *L, ls_state *state)
     lua_pushvalue(L, -1);
     script->methods_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "notification", &script->meta_ref);
+    ls_udata_define(L, "notification", &script->meta_ref);
     ls_socket_define(L, script);
 }
 

@@ -9,7 +9,7 @@
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/object.h"
+#include "script/udata.h"
 #include "script/request.h"
 
 /* The answer's head has not left. */
@@ -477,5 +477,5 @@ void ls_request_define_res(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, res_newindex);
     lua_setfield(L, -2, "__newindex");
-    ls_object_define(L, "response", &state->res_meta_ref);
+    ls_udata_define(L, "response", &state->res_meta_ref);
 }

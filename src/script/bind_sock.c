@@ -6,7 +6,7 @@
 #include "net/sock.h"
 #include "script/bind.h"
 #include "script/bind_sock.h"
-#include "script/object.h"
+#include "script/udata.h"
 #include "script/option.h"
 #include "script/site_internal.h"
 
@@ -14,7 +14,7 @@ const char ls_tcp_tag;
 
 ls_tcp_object *ls_tcp_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
+    return ls_udata_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
 }
 
 int ls_tcp_push_failure(lua_State *L, int err)
@@ -191,5 +191,5 @@ void ls_tcp_define(lua_State *L, ls_state *state)
     luaL_newlib(L, methods);
     lua_pushcclosure(L, sock_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "sock", &state->tcp_meta_ref);
+    ls_udata_define(L, "sock", &state->tcp_meta_ref);
 }

@@ -8,7 +8,7 @@
 #include "script/bind.h"
 #include "script/buffer.h"
 #include "script/notify_internal.h"
-#include "script/object.h"
+#include "script/udata.h"
 #include "script/site_internal.h"
 #include "script/udp_internal.h"
 
@@ -24,7 +24,7 @@ typedef struct raw_socket {
 
 static raw_socket *socket_at(lua_State *L, int index)
 {
-    return ls_object_test(L, index, &socket_tag, sizeof(raw_socket));
+    return ls_udata_test(L, index, &socket_tag, sizeof(raw_socket));
 }
 
 bool ls_socket_test(lua_State *L, int index, ls_fd *fd)
@@ -36,7 +36,7 @@ bool ls_socket_test(lua_State *L, int index, ls_fd *fd)
 
 static raw_socket *socket_check(lua_State *L)
 {
-    raw_socket *sock = ls_object_check(L, 1, &socket_tag, sizeof *sock, "socket");
+    raw_socket *sock = ls_udata_check(L, 1, &socket_tag, sizeof *sock, "socket");
     if (sock->fd == LS_FD_NONE) luaL_error(L, "this socket was closed");
     return sock;
 }
@@ -224,7 +224,7 @@ static int socket_shutdown(lua_State *L)
 /* socket:close(). A notification for it hears that it was closed. */
 static int socket_close(lua_State *L)
 {
-    raw_socket *sock = ls_object_check(L, 1, &socket_tag, sizeof *sock, "socket");
+    raw_socket *sock = ls_udata_check(L, 1, &socket_tag, sizeof *sock, "socket");
     const ls_fd fd = sock->fd;
     sock->fd = LS_FD_NONE;
     if (fd == LS_FD_NONE) return 0;
@@ -263,5 +263,5 @@ void ls_socket_define(lua_State *L, ls_notify_script *script)
     luaL_newlib(L, methods);
     lua_pushcclosure(L, socket_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "socket", &script->socket_meta_ref);
+    ls_udata_define(L, "socket", &script->socket_meta_ref);
 }

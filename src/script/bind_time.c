@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "script/bind.h"
-#include "script/object.h"
+#include "script/udata.h"
 #include "script/site_internal.h"
 #include "script/task.h"
 
@@ -170,7 +170,7 @@ static void timer_cancel(ls_port *port, script_timer *t)
 /* timer:cancel() */
 static int handle_cancel(lua_State *L)
 {
-    const timer_handle *handle = ls_object_check(L, 1, &timer_tag, sizeof *handle, "timer");
+    const timer_handle *handle = ls_udata_check(L, 1, &timer_tag, sizeof *handle, "timer");
     if (handle->timer != NULL) timer_cancel(ls_state_of(L)->site->port, handle->timer);
     return 0;
 }
@@ -279,5 +279,5 @@ void ls_timers_define(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, handle_gc);
     lua_setfield(L, -2, "__gc");
-    ls_object_define(L, "timer", &state->timer_meta_ref);
+    ls_udata_define(L, "timer", &state->timer_meta_ref);
 }

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/object.h"
+#include "script/udata.h"
 #include "script/option.h"
 #include "script/site_internal.h"
 #include "script/task.h"
@@ -99,12 +99,12 @@ static const udp_peer *peer_push(lua_State *L, ls_udp_script *script, ls_udp *ud
 
 static udp_peer *peer_test(lua_State *L, int index)
 {
-    return ls_object_test(L, index, &peer_tag, sizeof(udp_peer));
+    return ls_udata_test(L, index, &peer_tag, sizeof(udp_peer));
 }
 
 static udp_peer *peer_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &peer_tag, sizeof(udp_peer), "peer");
+    return ls_udata_check(L, 1, &peer_tag, sizeof(udp_peer), "peer");
 }
 
 static int peer_tostring(lua_State *L)
@@ -207,7 +207,7 @@ static int peer_index(lua_State *L)
 
 static udp_sock *sock_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &sock_tag, sizeof(udp_sock), "UDP socket");
+    return ls_udata_check(L, 1, &sock_tag, sizeof(udp_sock), "UDP socket");
 }
 
 int ls_udp_check_port(lua_State *L, int index)
@@ -587,13 +587,13 @@ void ls_udp_define(lua_State *L, ls_state *state)
     luaL_newlib(L, sock_methods);
     lua_pushcclosure(L, sock_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "UDP socket", &script->sock_meta_ref);
+    ls_udata_define(L, "UDP socket", &script->sock_meta_ref);
 
     luaL_newlib(L, peer_meta);
     lua_pushcfunction(L, peer_send);
     lua_pushcclosure(L, peer_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "peer", &script->peer_meta_ref);
+    ls_udata_define(L, "peer", &script->peer_meta_ref);
 
     lua_createtable(L, PEERS_KEPT, 0);
     for (int n = 1; n <= PEERS_KEPT; n++) { /* so that it stays an array, whichever place is filled first */

@@ -8,7 +8,7 @@
 
 #include "script/bind.h"
 #include "script/notify_internal.h"
-#include "script/object.h"
+#include "script/udata.h"
 #include "script/site_internal.h"
 #include "script/task.h"
 #include "script/udp_internal.h"
@@ -116,7 +116,7 @@ static int handle_gc(lua_State *L)
 
 static udp_client *client_check(lua_State *L)
 {
-    const client_handle *handle = ls_object_test(L, 1, &client_tag, sizeof *handle);
+    const client_handle *handle = ls_udata_test(L, 1, &client_tag, sizeof *handle);
     if (handle == NULL || handle->client == NULL) luaL_typeerror(L, 1, "connected UDP socket");
     return handle->client;
 }
@@ -304,5 +304,5 @@ void ls_udp_clients_define(lua_State *L, ls_udp_script *script)
     luaL_newlib(L, methods);
     lua_pushcclosure(L, client_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "connected UDP socket", &script->client_meta_ref);
+    ls_udata_define(L, "connected UDP socket", &script->client_meta_ref);
 }

@@ -7,7 +7,7 @@
 
 #include "proto/http_text.h"
 #include "script/buffer.h"
-#include "script/object.h"
+#include "script/udata.h"
 
 const char ls_request_tag;
 static const char response_tag;
@@ -136,12 +136,12 @@ static ls_request *request_live(lua_State *L, ls_request *r)
 
 ls_request *ls_request_check_req(lua_State *L, int index)
 {
-    return request_live(L, ls_object_check(L, index, &ls_request_tag, sizeof(ls_request), "request"));
+    return request_live(L, ls_udata_check(L, index, &ls_request_tag, sizeof(ls_request), "request"));
 }
 
 ls_request *ls_request_check_res(lua_State *L, int index)
 {
-    const ls_response *response = ls_object_check(L, index, &response_tag, sizeof *response, "response");
+    const ls_response *response = ls_udata_check(L, index, &response_tag, sizeof *response, "response");
     return request_live(L, response->request);
 }
 

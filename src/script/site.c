@@ -14,7 +14,7 @@
 #include "net/resolver.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/compiled.h"
+#include "script/bytecode.h"
 #include "script/notify_internal.h"
 #include "script/site_internal.h"
 #include "script/task.h"
@@ -114,7 +114,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
         goto fail;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
-    if ((err = ls_compiled_open(&site->compiled)) < 0) goto fail;
+    if ((err = ls_bytecode_open(&site->bytecode)) < 0) goto fail;
     if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &site->load_pools)) < 0) goto fail;
     if ((err = ls_pool_open(site->load_pools, &site->load_pool)) < 0) goto fail;
     ls_pool_enter(site->load_pool);
@@ -205,8 +205,8 @@ int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsig
             return LS_ESCRIPT;
         }
     }
-    ls_compiled_close(site->compiled);
-    site->compiled = NULL;
+    ls_bytecode_close(site->bytecode);
+    site->bytecode = NULL;
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", count);
     site->cpus = ls_memory_aligned(_Alignof(ls_cpu_watch), count * sizeof *site->cpus);
     if (site->cpus == NULL) return LS_ENOMEM;
@@ -389,7 +389,7 @@ void ls_site_close(ls_site *site)
         site->state_count--;
         ls_state_close(site->states[site->state_count]);
     }
-    ls_compiled_close(site->compiled);
+    ls_bytecode_close(site->bytecode);
     if (site->load_pool != NULL) ls_pool_close(site->load_pool);
     if (site->load_pools != NULL) ls_pools_close(site->load_pools);
     for (unsigned n = 0; n < LS_LISTENERS_MAX && site->entries != NULL; n++) free(site->entries[n]);

@@ -26,7 +26,7 @@ struct ls_site {
     struct ls_site_udp_entry **udp_entries; /* bind_udp.c */
     unsigned udp_count;
     struct ls_notify_table *watchers; /* bind_notify.c */
-    struct ls_compiled *compiled;     /* while the states are made; then NULL */
+    struct ls_bytecode *bytecode;     /* while the states are made; then NULL */
     ls_state **states;
     unsigned state_count;
     unsigned running_count;     /* of the states: as many as threads that run at a time */

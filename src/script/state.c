@@ -13,8 +13,8 @@
 #include "net/resolver.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/compiled.h"
-#include "script/embed.h"
+#include "script/bytecode.h"
+#include "script/modules.h"
 #include "script/request.h"
 #include "script/site_internal.h"
 #include "script/tcp.h"
@@ -22,16 +22,16 @@
 int luaopen_cjson_safe(lua_State *L); /* in the same library, without a line in its header */
 
 /* realloc(3), with the small blocks from the state's own lists. old_size 0: there is none yet. */
-static void *state_resize(ls_small *small, void *ptr, size_t old_size, size_t new_size)
+static void *state_resize(ls_alloc *alloc, void *ptr, size_t old_size, size_t new_size)
 {
-    const bool was_small = old_size - 1 < LS_SMALL_BYTES_MAX, is_small = new_size <= LS_SMALL_BYTES_MAX;
+    const bool was_small = old_size - 1 < LS_ALLOC_BYTES_MAX, is_small = new_size <= LS_ALLOC_BYTES_MAX;
     if (!was_small && !is_small) return realloc(ptr, new_size);
-    if (was_small && is_small && (old_size - 1) / LS_SMALL_STEP == (new_size - 1) / LS_SMALL_STEP) return ptr;
-    void *moved = is_small ? ls_small_take(small, new_size) : malloc(new_size);
+    if (was_small && is_small && (old_size - 1) / LS_ALLOC_STEP == (new_size - 1) / LS_ALLOC_STEP) return ptr;
+    void *moved = is_small ? ls_alloc_take(alloc, new_size) : malloc(new_size);
     if (moved == NULL || old_size == 0) return moved;
     memcpy(moved, ptr, old_size < new_size ? old_size : new_size);
     if (was_small)
-        ls_small_give(small, ptr, old_size);
+        ls_alloc_give(alloc, ptr, old_size);
     else
         free(ptr);
     return moved;
@@ -46,15 +46,15 @@ static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size
     if (ptr == NULL) old_size = 0; /* Lua says there what kind of object it is */
     if (new_size == 0) {
         atomic_store_explicit(&state->bytes_live, live - old_size, memory_order_relaxed);
-        if (old_size - 1 < LS_SMALL_BYTES_MAX)
-            ls_small_give(&state->small, ptr, old_size);
+        if (old_size - 1 < LS_ALLOC_BYTES_MAX)
+            ls_alloc_give(&state->alloc, ptr, old_size);
         else
             free(ptr);
         return NULL;
     }
     if (new_size > old_size && (live >= state->bytes_max || new_size - old_size > state->bytes_max - live))
         return NULL;
-    void *moved = state_resize(&state->small, ptr, old_size, new_size);
+    void *moved = state_resize(&state->alloc, ptr, old_size, new_size);
     if (moved == NULL && new_size > old_size) return NULL;
     if (moved == NULL) moved = ptr; /* a block that shrinks may stay where it is */
     atomic_store_explicit(&state->bytes_live, live - old_size + new_size, memory_order_relaxed);
@@ -168,7 +168,7 @@ static void preload(lua_State *L)
     lua_pushcfunction(L, ls_core_open);
     lua_setfield(L, -2, "luaserve.core");
     lua_pop(L, 1);
-    ls_embed_preload(L, "luaserve", &ls_state_of(L)->site->compiled);
+    ls_modules_preload(L, "luaserve", &ls_state_of(L)->site->bytecode);
 }
 
 static int state_define(lua_State *L)
@@ -185,7 +185,7 @@ static int state_define(lua_State *L)
     state->decode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pop(L, 1);
     preload(L);
-    ls_embed_path(L, state->site->path); /* modules beside the site come first */
+    ls_modules_path(L, state->site->path); /* modules beside the site come first */
     for (int n = 0; n < LS_HTTP_METHODS; n++) {
         lua_pushstring(L, methods[n]);
         state->method_refs[n] = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -223,7 +223,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
     ls_node_init(&state->tasks_live);
     ls_node_init(&state->timers);
     ls_node_init(&state->tcps);
-    ls_small_open(&state->small);
+    ls_alloc_open(&state->alloc);
     state->L = lua_newstate(state_alloc, state);
     if (state->L == NULL) goto fail_state;
     *ls_state_extra(state->L) = (uintptr_t)state;
@@ -234,7 +234,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
 
 fail_lua:
     lua_close(state->L);
-    ls_small_close(&state->small);
+    ls_alloc_close(&state->alloc);
     ls_udp_script_free(state);
     ls_notify_free(state);
 fail_state:
@@ -252,7 +252,7 @@ void ls_state_close(ls_state *state)
     ls_timers_free(state);
     ls_tcps_free(state);
     lua_close(state->L);
-    ls_small_close(&state->small);
+    ls_alloc_close(&state->alloc);
     if (state->resolver != NULL) ls_resolver_close(state->resolver);
     ls_task_free_all(state);
     ls_udp_script_free(state);

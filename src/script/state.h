@@ -19,7 +19,7 @@
 #include "sched/actor.h"
 #include "script/cpu_limit.h"
 #include "script/site.h"
-#include "script/small.h"
+#include "script/alloc.h"
 
 typedef struct ls_state ls_state;
 typedef struct ls_task ls_task;
@@ -57,7 +57,7 @@ struct ls_state {
     unsigned protected_calls; /* under way, one inside the other */
 
     _Atomic size_t buffer_bytes; /* of blocks that buffers were given since the last collection for their sake */
-    ls_small small;              /* Lua's small objects */
+    ls_alloc alloc;              /* Lua's small objects */
     _Atomic size_t bytes_live;   /* of Lua's memory; others read it for statistics */
     size_t bytes_max;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "proto/http_text.h"
-#include "script/embed.h"
+#include "script/modules.h"
 
 int luaopen_cjson(lua_State *L);
 int luaopen_cjson_safe(lua_State *L);
@@ -41,8 +41,8 @@ static void define_modules(lua_State *L, const char *path)
     lua_pushcfunction(L, luaopen_cjson_safe);
     lua_setfield(L, -2, "cjson.safe");
     lua_pop(L, 1);
-    ls_embed_preload(L, "luaserve.stress", NULL);
-    ls_embed_path(L, path);
+    ls_modules_preload(L, "luaserve.stress", NULL);
+    ls_modules_path(L, path);
 }
 
 static int load(lua_State *L)

@@ -1,4 +1,4 @@
-/* test_compiled.c - embedded modules compiled once: what is read back is what the source says, to the name and the line. */
+/* test_bytecode.c - embedded modules compiled once: what is read back is what the source says, to the name and the line. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include <lauxlib.h>
 
 #include "base/err.h"
-#include "script/compiled.h"
-#include "script/embed.h"
+#include "script/bytecode.h"
+#include "script/modules.h"
 
 typedef struct text {
     char *bytes;
@@ -36,16 +36,16 @@ static text dumped(lua_State *L)
 
 static void what_is_read_back_is_what_the_source_says(void **state)
 {
-    ls_compiled *compiled;
+    ls_bytecode *bytecode;
     (void)state;
-    assert_int_equal(ls_compiled_open(&compiled), LS_OK);
-    assert_true(ls_embedded_count > 0);
-    for (size_t n = 0; n < ls_embedded_count; n++) {
+    assert_int_equal(ls_bytecode_open(&bytecode), LS_OK);
+    assert_true(ls_modules_count > 0);
+    for (size_t n = 0; n < ls_modules_count; n++) {
         text forms[3]; /* from the source alone; compiled for all; read */
         for (int i = 0; i < 3; i++) {
             lua_State *L = luaL_newstate();
             assert_non_null(L);
-            ls_compiled_push(L, i == 0 ? NULL : compiled, n);
+            ls_bytecode_push(L, i == 0 ? NULL : bytecode, n);
             assert_true(lua_isfunction(L, -1));
             forms[i] = dumped(L);
             lua_close(L);
@@ -56,27 +56,27 @@ static void what_is_read_back_is_what_the_source_says(void **state)
         }
         for (int i = 0; i < 3; i++) free(forms[i].bytes);
     }
-    ls_compiled_close(compiled);
+    ls_bytecode_close(bytecode);
 }
 
 static void messages_name_the_module(void **state)
 {
-    ls_compiled *compiled;
+    ls_bytecode *bytecode;
     lua_Debug info;
     (void)state;
-    assert_int_equal(ls_compiled_open(&compiled), LS_OK);
-    for (size_t n = 0; n < ls_embedded_count; n++) {
-        const char *dot = strchr(ls_embedded_modules[n].name, '.');
+    assert_int_equal(ls_bytecode_open(&bytecode), LS_OK);
+    for (size_t n = 0; n < ls_modules_count; n++) {
+        const char *dot = strchr(ls_modules[n].name, '.');
         char source[80];
         lua_State *L = luaL_newstate();
         assert_non_null(L);
         (void)snprintf(source, sizeof source, "luaserve/%s.lua", dot != NULL ? dot + 1 : "init");
-        ls_compiled_push(L, compiled, n);
+        ls_bytecode_push(L, bytecode, n);
         assert_true(lua_getinfo(L, ">S", &info));
         assert_string_equal(info.short_src, source);
         lua_close(L);
     }
-    ls_compiled_close(compiled);
+    ls_bytecode_close(bytecode);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
@@ -98,23 +98,23 @@ static void *spend(void *user, void *ptr, size_t old_size, size_t new_size)
 
 static int push_first(lua_State *L)
 {
-    ls_compiled_push(L, lua_touserdata(L, 1), 0);
+    ls_bytecode_push(L, lua_touserdata(L, 1), 0);
     return 1;
 }
 
 /* However little there is: an error, and no harm; with enough of it, the function. */
 static void without_memory_it_raises(void **state)
 {
-    ls_compiled *compiled;
+    ls_bytecode *bytecode;
     int failed = 0, status = LUA_ERRMEM;
     (void)state;
-    assert_int_equal(ls_compiled_open(&compiled), LS_OK);
+    assert_int_equal(ls_bytecode_open(&bytecode), LS_OK);
     for (size_t more = 0; status != LUA_OK; more += 256) {
         budget b = {0, SIZE_MAX};
         lua_State *L = lua_newstate(spend, &b);
         assert_non_null(L);
         lua_pushcfunction(L, push_first);
-        lua_pushlightuserdata(L, compiled);
+        lua_pushlightuserdata(L, bytecode);
         b.most = b.live + more;
         status = lua_pcall(L, 1, 1, 0);
         b.most = SIZE_MAX;
@@ -127,8 +127,8 @@ static void without_memory_it_raises(void **state)
         assert_int_equal(b.live, 0);
     }
     assert_true(failed > 0);
-    ls_compiled_close(compiled);
-    ls_compiled_close(NULL);
+    ls_bytecode_close(bytecode);
+    ls_bytecode_close(NULL);
 }
 
 int main(void)

@@ -1,22 +1,22 @@
--- misuse.lua - how luaserve says that it was called wrongly: at the caller's line, with the nearest right name.
+-- usage.lua - how luaserve says that it was called wrongly: at the caller's line, with the nearest right name.
 --
 -- A message must point into the file of the person who reads it. So the modules of luaserve report themselves with
 -- `ours()`, and the place of a call is the innermost function that belongs to none of them.
 
-local misuse = {}
+local usage = {}
 
 local own_sources = {}
 
 -- Called once at the top of each module of luaserve: its functions are skipped when a place is looked for.
-function misuse.ours()
+function usage.ours()
   own_sources[debug.getinfo(2, "S").source] = true
 end
 
-misuse.ours()
+usage.ours()
 
 -- "site.lua:12", the line that called into luaserve; nil when no Lua function of the user is on the stack (a tail call
 -- may have replaced it).
-function misuse.where()
+function usage.where()
   local level = 2
   while true do
     local info = debug.getinfo(level, "Sl")
@@ -29,14 +29,14 @@ function misuse.where()
 end
 
 -- Raise "site.lua:12: <message>". Arguments as for string.format.
-function misuse.raise(format, ...)
-  local where = misuse.where()
+function usage.raise(format, ...)
+  local where = usage.where()
   local message = string.format(format, ...)
   error(where and where .. ": " .. message or message, 0)
 end
 
 -- The Damerau-Levenshtein distance of two short names (insert, delete, replace, swap neighbours: 1 each).
-function misuse.distance(a, b)
+function usage.distance(a, b)
   local before, above, row = nil, {}, {}
   for j = 0, #b do above[j] = j end
   for i = 1, #a do
@@ -65,13 +65,13 @@ end
 
 -- The key of `known` that was most likely meant by `name`, or nil when none is near. Words in another order
 -- (timeout_idle, idle_timeout) are near.
-function misuse.nearest(name, known)
+function usage.nearest(name, known)
   if type(name) ~= "string" then return nil end
   local wanted = name:lower()
   local best, best_distance = nil, math.max(2, #wanted // 3) + 1
   for candidate in pairs(known) do
-    local distance = math.min(misuse.distance(wanted, candidate),
-      misuse.distance(words_in_order(wanted), words_in_order(candidate)) + 1)
+    local distance = math.min(usage.distance(wanted, candidate),
+      usage.distance(words_in_order(wanted), words_in_order(candidate)) + 1)
     if distance < best_distance or distance == best_distance and best and candidate < best then
       best, best_distance = candidate, distance
     end
@@ -80,13 +80,13 @@ function misuse.nearest(name, known)
 end
 
 -- "; did you mean 'x'?" or "", to end a message about an unknown name.
-function misuse.hint(name, known)
-  local near = misuse.nearest(name, known)
+function usage.hint(name, known)
+  local near = usage.nearest(name, known)
   return near and "; did you mean '" .. near .. "'?" or ""
 end
 
 -- How a value looks in a message: strings in quotes, numbers as they are, anything else by its type.
-function misuse.show(value)
+function usage.show(value)
   if type(value) == "string" then
     if #value > 60 then value = value:sub(1, 57) .. "..." end
     return string.format("%q", value)
@@ -96,4 +96,4 @@ function misuse.show(value)
   return "a " .. type(value)
 end
 
-return misuse
+return usage

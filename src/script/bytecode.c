@@ -1,5 +1,5 @@
-/* compiled.c - see compiled.h. */
-#include "script/compiled.h"
+/* bytecode.c - see bytecode.h. */
+#include "script/bytecode.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <lauxlib.h>
 
 #include "base/err.h"
-#include "script/embed.h"
+#include "script/modules.h"
 
 enum { SOURCE_BYTES = 80 };
 
@@ -18,25 +18,25 @@ typedef struct module {
     size_t len, room;
 } module;
 
-struct ls_compiled {
+struct ls_bytecode {
     size_t count;
     module modules[];
 };
 
-int ls_compiled_open(ls_compiled **out)
+int ls_bytecode_open(ls_bytecode **out)
 {
-    ls_compiled *compiled = calloc(1, sizeof *compiled + ls_embedded_count * sizeof compiled->modules[0]);
-    if (compiled == NULL) return LS_ENOMEM;
-    compiled->count = ls_embedded_count;
-    *out = compiled;
+    ls_bytecode *bytecode = calloc(1, sizeof *bytecode + ls_modules_count * sizeof bytecode->modules[0]);
+    if (bytecode == NULL) return LS_ENOMEM;
+    bytecode->count = ls_modules_count;
+    *out = bytecode;
     return LS_OK;
 }
 
-void ls_compiled_close(ls_compiled *compiled)
+void ls_bytecode_close(ls_bytecode *bytecode)
 {
-    if (compiled == NULL) return;
-    for (size_t n = 0; n < compiled->count; n++) free(compiled->modules[n].bytes);
-    free(compiled);
+    if (bytecode == NULL) return;
+    for (size_t n = 0; n < bytecode->count; n++) free(bytecode->modules[n].bytes);
+    free(bytecode);
 }
 
 /* "@luaserve/init.lua", "@luaserve/app.lua": the name that messages give. */
@@ -49,7 +49,7 @@ static const char *source_of(const char *name, char text[SOURCE_BYTES])
 
 static int compile(lua_State *L, size_t number)
 {
-    const ls_embedded *embedded = &ls_embedded_modules[number];
+    const ls_module_source *embedded = &ls_modules[number];
     char source[SOURCE_BYTES];
     return luaL_loadbufferx(L, embedded->bytes, embedded->len, source_of(embedded->name, source), "t");
 }
@@ -85,14 +85,14 @@ static bool compile_apart(module *to, size_t number)
     return good;
 }
 
-void ls_compiled_push(lua_State *L, ls_compiled *compiled, size_t number)
+void ls_bytecode_push(lua_State *L, ls_bytecode *bytecode, size_t number)
 {
-    module *kept = compiled != NULL ? &compiled->modules[number] : NULL;
+    module *kept = bytecode != NULL ? &bytecode->modules[number] : NULL;
     char source[SOURCE_BYTES];
     int status;
     if (kept == NULL || (kept->bytes == NULL && !compile_apart(kept, number)))
         status = compile(L, number);
     else
-        status = luaL_loadbufferx(L, kept->bytes, kept->len, source_of(ls_embedded_modules[number].name, source), "b");
+        status = luaL_loadbufferx(L, kept->bytes, kept->len, source_of(ls_modules[number].name, source), "b");
     if (status != LUA_OK) (void)lua_error(L);
 }

@@ -1,16 +1,16 @@
-/* object.c - see object.h. */
-#include "script/object.h"
+/* udata.c - see udata.h. */
+#include "script/udata.h"
 
 #include <lauxlib.h>
 
-void *ls_object_check(lua_State *L, int index, const void *tag, size_t bytes, const char *name)
+void *ls_udata_check(lua_State *L, int index, const void *tag, size_t bytes, const char *name)
 {
-    void *object = ls_object_test(L, index, tag, bytes);
+    void *object = ls_udata_test(L, index, tag, bytes);
     if (object == NULL) luaL_typeerror(L, index, name);
     return object;
 }
 
-void ls_object_define(lua_State *L, const char *name, int *ref)
+void ls_udata_define(lua_State *L, const char *name, int *ref)
 {
     lua_pushstring(L, name);
     lua_setfield(L, -2, "__name");

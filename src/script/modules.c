@@ -1,5 +1,5 @@
-/* embed.c - where a Lua state finds modules. See embed.h. */
-#include "script/embed.h"
+/* modules.c - where a Lua state finds modules. See modules.h. */
+#include "script/modules.h"
 
 #include <lauxlib.h>
 #include <lualib.h>
@@ -10,27 +10,27 @@
 static int embedded_load(lua_State *L)
 {
     const size_t number = (size_t)lua_tointeger(L, lua_upvalueindex(1));
-    ls_compiled *const *compiled = lua_touserdata(L, lua_upvalueindex(2));
-    ls_compiled_push(L, compiled != NULL ? *compiled : NULL, number);
-    lua_pushstring(L, ls_embedded_modules[number].name);
+    ls_bytecode *const *bytecode = lua_touserdata(L, lua_upvalueindex(2));
+    ls_bytecode_push(L, bytecode != NULL ? *bytecode : NULL, number);
+    lua_pushstring(L, ls_modules[number].name);
     lua_call(L, 1, 1);
     return 1;
 }
 
-void ls_embed_preload(lua_State *L, const char *prefix, ls_compiled *const *compiled)
+void ls_modules_preload(lua_State *L, const char *prefix, ls_bytecode *const *bytecode)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-    for (size_t n = 0; n < ls_embedded_count; n++) {
-        if (strncmp(ls_embedded_modules[n].name, prefix, strlen(prefix)) != 0) continue;
+    for (size_t n = 0; n < ls_modules_count; n++) {
+        if (strncmp(ls_modules[n].name, prefix, strlen(prefix)) != 0) continue;
         lua_pushinteger(L, (lua_Integer)n);
-        lua_pushlightuserdata(L, (void *)(uintptr_t)compiled);
+        lua_pushlightuserdata(L, (void *)(uintptr_t)bytecode);
         lua_pushcclosure(L, embedded_load, 2);
-        lua_setfield(L, -2, ls_embedded_modules[n].name);
+        lua_setfield(L, -2, ls_modules[n].name);
     }
     lua_pop(L, 1);
 }
 
-void ls_embed_path(lua_State *L, const char *file)
+void ls_modules_path(lua_State *L, const char *file)
 {
     size_t len = strlen(file); /* of its directory */
     while (len > 0 && strchr("/" LUA_DIRSEP, file[len - 1]) == NULL) len--;
