@@ -1,8 +1,8 @@
 /* rawsock.h - the system's own socket calls, non-blocking, for sockets that no port owns: somebody waits for them by
  * notification and does the calls himself. rawsock_posix.c supplies it. Every function returns LS_OK or a count, LS_EAGAIN
  * when it would block, or another error; outputs are untouched then. */
-#ifndef LS_NET_PLAIN_H
-#define LS_NET_PLAIN_H
+#ifndef LS_NET_RAWSOCK_H
+#define LS_NET_RAWSOCK_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * Pure: no allocation, no socket, no clock. Strict where a client could be led astray: bare LF or CR, NUL, obs-fold, space
  * before a colon, several or odd Content-Lengths, Transfer-Encoding with Content-Length or in HTTP/1.0, and codings other
  * than chunked are refused. A status line without the space before an empty reason is accepted: many servers send it. */
-#ifndef LS_PROTO_HTTP1_RESPONSE_H
-#define LS_PROTO_HTTP1_RESPONSE_H
+#ifndef LS_PROTO_HTTP1_PARSE_RESPONSE_H
+#define LS_PROTO_HTTP1_PARSE_RESPONSE_H
 
 #include <stdbool.h>
 #include <stddef.h>

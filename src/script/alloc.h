@@ -3,8 +3,8 @@
  * A request's strings and tables are a few dozen bytes each and live for microseconds. A state is used by one thread at a
  * time, so taking such a block is popping a list, without a lock or a search. Chunks go back to the system when the state
  * is closed; until then a size that was needed once stays at hand. The exclusive user of the state calls. */
-#ifndef LS_SCRIPT_SMALL_H
-#define LS_SCRIPT_SMALL_H
+#ifndef LS_SCRIPT_ALLOC_H
+#define LS_SCRIPT_ALLOC_H
 
 #include <stddef.h>
 

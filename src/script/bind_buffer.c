@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "script/buffer.h"
-#include "script/udata.h"
 #include "script/site_internal.h"
+#include "script/udata.h"
 
 static const char buffer_tag;
 

@@ -4,8 +4,8 @@
  * An error that nobody waits for is logged. */
 #include "base/log.h"
 #include "script/bind.h"
-#include "script/udata.h"
 #include "script/task.h"
+#include "script/udata.h"
 
 static const char job_tag;
 

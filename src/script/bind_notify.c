@@ -25,9 +25,9 @@
 #include "port/notify.h"
 #include "script/bind.h"
 #include "script/notify_internal.h"
-#include "script/udata.h"
 #include "script/site_internal.h"
 #include "script/task.h"
+#include "script/udata.h"
 
 #define QUARANTINE_NS UINT64_C(2000000000)
 

@@ -10,8 +10,8 @@
 #include "net/addr.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
-#include "script/udata.h"
 #include "script/request.h"
+#include "script/udata.h"
 
 enum { PAIRS_AT_ONCE = 16 }; /* of a query or a form; more take a little longer each */
 

@@ -9,8 +9,8 @@
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/udata.h"
 #include "script/request.h"
+#include "script/udata.h"
 
 /* The answer's head has not left. */
 static ls_request *check_open(lua_State *L)

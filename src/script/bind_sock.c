@@ -6,9 +6,9 @@
 #include "net/sock.h"
 #include "script/bind.h"
 #include "script/bind_sock.h"
-#include "script/udata.h"
 #include "script/option.h"
 #include "script/site_internal.h"
+#include "script/udata.h"
 
 const char ls_tcp_tag;
 

@@ -8,8 +8,8 @@
 #include "script/bind.h"
 #include "script/buffer.h"
 #include "script/notify_internal.h"
-#include "script/udata.h"
 #include "script/site_internal.h"
+#include "script/udata.h"
 #include "script/udp_internal.h"
 
 enum { RECEIVE_BYTES_DEFAULT = 65536, RECEIVE_BYTES_MAX = 16 * 1024 * 1024 };

@@ -9,9 +9,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "script/bind.h"
-#include "script/udata.h"
 #include "script/site_internal.h"
 #include "script/task.h"
+#include "script/udata.h"
 
 typedef struct script_timer {
     ls_timer timer;

@@ -17,10 +17,10 @@
 #include "base/log.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/udata.h"
 #include "script/option.h"
 #include "script/site_internal.h"
 #include "script/task.h"
+#include "script/udata.h"
 #include "script/udp_internal.h"
 
 enum { PEERS_KEPT = 256, PEER_ADDR_BYTES = 28 };

@@ -8,9 +8,9 @@
 
 #include "script/bind.h"
 #include "script/notify_internal.h"
-#include "script/udata.h"
 #include "script/site_internal.h"
 #include "script/task.h"
+#include "script/udata.h"
 #include "script/udp_internal.h"
 
 enum { CLIENT_BATCH_DEFAULT = 8 };

@@ -5,8 +5,8 @@
  * own that is closed again, and those after it read the result. Names, lines and texts of errors are the same both ways.
  *
  * One thread at a time: the one that loads the site. What is kept goes when all states are there. */
-#ifndef LS_SCRIPT_COMPILED_H
-#define LS_SCRIPT_COMPILED_H
+#ifndef LS_SCRIPT_BYTECODE_H
+#define LS_SCRIPT_BYTECODE_H
 
 #include <stddef.h>
 

@@ -7,8 +7,8 @@
  * the next instruction, and stays until the run is over.
  *
  * Fields say who writes them: the thread that the CPU watch belongs to (its signal handler included), or the watchdog. */
-#ifndef LS_SCRIPT_INTERRUPT_H
-#define LS_SCRIPT_INTERRUPT_H
+#ifndef LS_SCRIPT_CPU_LIMIT_H
+#define LS_SCRIPT_CPU_LIMIT_H
 
 #include <lua.h>
 #include <stdatomic.h>

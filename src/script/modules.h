@@ -1,7 +1,7 @@
 /* modules.h - the Lua modules of lua/luaserve/, kept in the program as bytes, and how a Lua state finds them and those beside
  * the file that it runs. The table is generated at build time by lua/embed.cmake; read-only, any thread. */
-#ifndef LS_SCRIPT_EMBED_H
-#define LS_SCRIPT_EMBED_H
+#ifndef LS_SCRIPT_MODULES_H
+#define LS_SCRIPT_MODULES_H
 
 #include <lua.h>
 #include <stddef.h>

@@ -17,9 +17,9 @@
 
 #include "base/list.h"
 #include "sched/actor.h"
+#include "script/alloc.h"
 #include "script/cpu_limit.h"
 #include "script/site.h"
-#include "script/alloc.h"
 
 typedef struct ls_state ls_state;
 typedef struct ls_task ls_task;

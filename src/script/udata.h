@@ -2,8 +2,8 @@
  *
  * Each is a userdata that begins with the address of its kind's tag: one comparison tells it from all others, without a
  * look into the registry. Inside the state's actor. */
-#ifndef LS_SCRIPT_OBJECT_H
-#define LS_SCRIPT_OBJECT_H
+#ifndef LS_SCRIPT_UDATA_H
+#define LS_SCRIPT_UDATA_H
 
 #include <stddef.h>
 

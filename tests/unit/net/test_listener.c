@@ -1,5 +1,5 @@
 /* test_listener.c - accepts posted ahead, the limit that listeners share, and the end of a listener. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* test_resolver.c - names to addresses: what is known at once, what is pending, and every order of dropping and closing. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include "net/resolver.h"
 #include "port/notify.h"

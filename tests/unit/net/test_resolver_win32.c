@@ -1,5 +1,5 @@
 /* test_resolver_win32.c - what the system's own resolver is asked, and that its answers come through the port. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include "net/resolver.h"
 

@@ -1,6 +1,6 @@
 /* test_stream.c - streams over real sockets, driven by hand: the queue byte for byte, deadlines, and closing in every
  * state. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* test_udp.c - UDP sockets on the port: batches in and out, what is cut or refused, the queue's limit, and ends with
  * something under way. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include <errno.h>
 #include <stdio.h>

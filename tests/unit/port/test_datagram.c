@@ -1,6 +1,6 @@
 /* test_datagram.c - the contract of datagram.h: batches received and sent, what is cut off is said, what others refuse
  * harms nobody. */
-#include "net_help.h"
+#include "port_fixture.h"
 
 #include <stdio.h>
 

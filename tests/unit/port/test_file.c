@@ -1,6 +1,6 @@
 /* test_file.c - operations on files, as file.h promises them, on each back end. */
-#define TESTS_DOOR_OF_FILES
-#include "net_help.h"
+#define TESTS_FILE_LIMIT
+#include "port_fixture.h"
 
 #include <fcntl.h>
 #include <stdio.h>

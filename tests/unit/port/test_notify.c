@@ -4,7 +4,7 @@
  * Nothing sleeps. What has to come is awaited. That nothing more comes is known once every thread has looked at the port
  * since (settle): with 16 threads each takes its part in three rounds of packets that release nobody before all have one,
  * and of two waits of a thread one looks at the sockets first. */
-#include "net_help.h"
+#include "port_fixture.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>

@@ -1,6 +1,6 @@
 /* test_port.c - the contract of port.h, rule by rule, on whichever back end was built (LS_TEST_BACKEND names one). */
-#define TESTS_DOOR 1 /* system_win32.h */
-#include "net_help.h"
+#define TESTS_FD_LIMIT 1 /* system_win32.h */
+#include "port_fixture.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* test_process_win32.c - notifications by ProcessSocketNotifications, against a fake of it: what the system is asked, what
  * becomes of its answers, and what of the packets that it would post. The sockets are real. */
-#include "net_help.h"
+#include "port_fixture.h"
 
 #include <poll.h>
 

@@ -1,5 +1,5 @@
 /* test_rings.c - the back end "uring": a ring that dies costs nothing. */
-#include "net_help.h"
+#include "port_fixture.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* test_http1_write.c - what goes out, byte for byte: heads, bodies with a length, parts in chunks, and what is left out. */
-#include "http1_rig.h"
+#include "http1_fixture.h"
 
 #include <stdio.h>
 
@@ -9,71 +9,71 @@
 #define GET_OLD   "GET / HTTP/1.0\r\n\r\n"
 #define OK        "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
 
-static rig *connected(rig_run *run)
+static fixture *connected(fixture_run *run)
 {
-    rig *r = rig_open(run, 0);
-    rig_connect(r);
+    fixture *r = fixture_open(run, 0);
+    fixture_connect(r);
     return r;
 }
 
 /* This is sent, and exactly this comes back; `ends`: and then the connection ends. */
-static void check(rig_run *run, const char *request, const char *answer, bool ends)
+static void check(fixture_run *run, const char *request, const char *answer, bool ends)
 {
-    rig *r = connected(run);
-    rig_send(r, request, strlen(request));
-    assert_string_equal(rig_take(r), answer);
+    fixture *r = connected(run);
+    fixture_send(r, request, strlen(request));
+    assert_string_equal(fixture_take(r), answer);
     assert_int_equal(r->ended, ends);
-    rig_close(r);
+    fixture_close(r);
 }
 
 /* ---- whole answers ------------------------------------------------------------------------------------------- */
 
-static void respond_text(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void respond_text(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("hello", 5);
     x->type = "text/plain";
     assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
     assert_int_equal(x->response, LS_RESPONSE_DONE);
-    rig_end(r, ctx, x);
+    fixture_end(r, ctx, x);
 }
 
-static void respond_201(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void respond_201(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slices[3] = {ls_slice_static("a", 1), ls_slice_static("", 0), ls_slice_static("bc", 2)};
     x->status = 201;
     x->type = "text/plain";
     assert_int_equal(ls_exchange_header(ctx, x, "Location", 8, "/x", 2, false), LS_OK);
     assert_int_equal(x->transport->respond(ctx, x, slices, 3), LS_DONE);
-    rig_end(r, ctx, x);
+    fixture_end(r, ctx, x);
 }
 
-static void respond_204(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void respond_204(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("never seen", 10);
     x->status = 204;
     x->type = "text/plain";
     assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
-    rig_end(r, ctx, x);
+    fixture_end(r, ctx, x);
 }
 
-static void respond_304(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void respond_304(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->status = 304;
     assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
-    rig_end(r, ctx, x);
+    fixture_end(r, ctx, x);
 }
 
-static void respond_empty(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void respond_empty(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     assert_int_equal(x->transport->finish(ctx, x), LS_DONE); /* no part was written */
-    rig_end(r, ctx, x);
+    fixture_end(r, ctx, x);
 }
 
-static void respond_unknown(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void respond_unknown(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->status = 599;
     assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
-    rig_end(r, ctx, x);
+    fixture_end(r, ctx, x);
 }
 
 #define TEXT OK "Content-Type: text/plain\r\nContent-Length: 5\r\n"
@@ -110,19 +110,19 @@ static void answers_without_a_body(void **state)
 
 static void pipelined_answers_leave_in_one_send(void **state)
 {
-    rig *r = connected(respond_text);
+    fixture *r = connected(respond_text);
     (void)state;
-    rig_send(r, GET, strlen(GET));
+    fixture_send(r, GET, strlen(GET));
     const uint64_t before = atomic_load(&r->place.ctx.stats.send_inline);
-    rig_send(r, GET GET GET, 3 * strlen(GET));
+    fixture_send(r, GET GET GET, 3 * strlen(GET));
     assert_int_equal(atomic_load(&r->place.ctx.stats.send_inline) - before, 1);
-    assert_string_equal(rig_take(r), TEXT "\r\nhello" TEXT "\r\nhello" TEXT "\r\nhello" TEXT "\r\nhello");
+    assert_string_equal(fixture_take(r), TEXT "\r\nhello" TEXT "\r\nhello" TEXT "\r\nhello" TEXT "\r\nhello");
     assert_int_equal(r->starts, 4);
-    rig_close(r);
+    fixture_close(r);
 }
 
 /* The extra lines fit beside the head, or are sent from their own block. */
-static void respond_fields(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void respond_fields(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     static char value[4000];
     ls_slice slice = ls_slice_static("hello", 5);
@@ -132,14 +132,14 @@ static void respond_fields(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
     assert_int_equal(ls_exchange_header(ctx, x, "Content-Type", 12, "a/b", 3, false), LS_OK);
     x->type = "text/plain"; /* the one that was set is in force */
     assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
-    rig_end(r, ctx, x);
+    fixture_end(r, ctx, x);
 }
 
 static void extra_fields(void **state)
 {
     (void)state;
     for (int is_long = 0; is_long <= 1; is_long++) {
-        rig *r = connected(respond_fields);
+        fixture *r = connected(respond_fields);
         char expected[20000];
         int at = snprintf(expected, sizeof expected, OK "Content-Length: 5\r\n");
         r->body[0] = (char)is_long;
@@ -150,16 +150,16 @@ static void extra_fields(void **state)
             at += snprintf(expected + at, sizeof expected - (size_t)at, "\r\n");
         }
         snprintf(expected + at, sizeof expected - (size_t)at, "Content-Type: a/b\r\n\r\nhello");
-        rig_send(r, GET, strlen(GET));
-        assert_string_equal(rig_take(r), expected);
-        rig_close(r);
+        fixture_send(r, GET, strlen(GET));
+        assert_string_equal(fixture_take(r), expected);
+        fixture_close(r);
     }
 }
 
 /* Bytes that a handler keeps alive: small ones are copied, others leave from where they lie. */
 static char big[300000];
 
-static void respond_with_a_server(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void respond_with_a_server(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice body = ls_slice_static("x", 1);
     x->type = "text/plain";
@@ -167,7 +167,7 @@ static void respond_with_a_server(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
     if (x->head.method == LS_HTTP_GET)
         assert_int_equal(ls_exchange_header(ctx, x, "server", 6, "mine", 4, false), LS_OK);
     assert_int_equal(x->transport->respond(ctx, x, &body, 1), LS_DONE);
-    rig_end(r, ctx, x);
+    fixture_end(r, ctx, x);
 }
 
 static void a_server_field_of_the_site_replaces_ours(void **state)
@@ -182,7 +182,7 @@ static void a_server_field_of_the_site_replaces_ours(void **state)
           false);
 }
 
-static void respond_big(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void respond_big(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static(big, r->body[0] ? sizeof big : LS_BLOCK_SMALL);
     if (!r->begun) {
@@ -193,7 +193,7 @@ static void respond_big(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
         r->step = 1;
     }
     assert_int_equal(x->error, 0);
-    rig_end(r, ctx, x);
+    fixture_end(r, ctx, x);
 }
 
 static void a_large_body_leaves_from_where_it_lies(void **state)
@@ -201,32 +201,32 @@ static void a_large_body_leaves_from_where_it_lies(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof big; i++) big[i] = (char)('a' + i % 23);
     for (int large = 0; large <= 1; large++) {
-        rig *r = connected(respond_big);
+        fixture *r = connected(respond_big);
         ls_pools_stats stats;
         r->body[0] = (char)large;
         net_write(r->theirs, GET, strlen(GET));
-        rig_pump(r);
+        fixture_pump(r);
         assert_int_equal(r->step, !large); /* the client has not read yet: it waits */
-        rig_settle(r);
+        fixture_settle(r);
         assert_null(r->x);
         char head[100];
         const size_t len = large ? sizeof big : LS_BLOCK_SMALL;
         const size_t head_len =
             (size_t)snprintf(head, sizeof head, OK "Content-Type: text/plain\r\nContent-Length: %zu\r\n\r\n", len);
-        const char *got = rig_take(r);
+        const char *got = fixture_take(r);
         assert_memory_equal(got, head, head_len);
         assert_int_equal(strlen(got), head_len + len);
         assert_memory_equal(got + head_len, big, len);
         ls_pools_stat(r->place.pools, &stats);
         assert_int_equal(stats.bytes_copied, 0);
-        rig_close(r);
+        fixture_close(r);
     }
 }
 
 /* ---- parts ---------------------------------------------------------------------------------------------------- */
 
 /* r->body is a list of orders, one letter each. */
-static void orders(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void orders(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     const ls_http_transport *t = x->transport;
     while (r->body[r->step] != '\0') {
@@ -253,20 +253,20 @@ static void orders(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
             break;
         case 'f': err = t->flush(ctx, x); break;
         case 'd': err = t->wait_sent(ctx, x); break;
-        case 'w': return; /* wait for rig_resume */
+        case 'w': return; /* wait for fixture_resume */
         case '5': x->length = 5; break;
-        case 'e': rig_end(r, ctx, x); return;
+        case 'e': fixture_end(r, ctx, x); return;
         case '.':
             err = t->finish(ctx, x);
             if (err < 0) r->error = err;
-            rig_end(r, ctx, x);
+            fixture_end(r, ctx, x);
             return;
         default: fail();
         }
         if (err == LS_PENDING) return;
         if (err < 0) {
             r->error = err;
-            rig_end(r, ctx, x);
+            fixture_end(r, ctx, x);
             return;
         }
     }
@@ -275,15 +275,15 @@ static void orders(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 static void check_orders(const char *list, const char *request, const char *answer, bool ends, int gone)
 {
-    rig *r = connected(orders);
+    fixture *r = connected(orders);
     memcpy(r->body, list, strlen(list) + 1);
-    rig_send(r, request, strlen(request));
-    while (r->x != NULL) rig_resume(r);
-    const char *got = rig_take(r);
+    fixture_send(r, request, strlen(request));
+    while (r->x != NULL) fixture_resume(r);
+    const char *got = fixture_take(r);
     if (answer != NULL) assert_string_equal(got, answer);
     assert_int_equal(r->ended, ends);
     assert_int_equal(r->error, gone);
-    rig_close(r);
+    fixture_close(r);
 }
 
 #define CHUNKED OK "Transfer-Encoding: chunked\r\n\r\n"
@@ -324,18 +324,18 @@ static void parts_of_a_length_that_was_announced(void **state)
 
 static void what_was_written_is_sent_while_the_handler_waits(void **state)
 {
-    rig *r = connected(orders);
+    fixture *r = connected(orders);
     (void)state;
     memcpy(r->body, "sws.", 5);
-    rig_send(r, GET GET, 2 * strlen(GET));
-    assert_string_equal(rig_take(r), CHUNKED "0003\r\nabc\r\n");
+    fixture_send(r, GET GET, 2 * strlen(GET));
+    assert_string_equal(fixture_take(r), CHUNKED "0003\r\nabc\r\n");
     assert_int_equal(r->starts, 1); /* the next one waits its turn */
-    rig_resume(r);
+    fixture_resume(r);
     assert_int_equal(r->starts, 2);
-    assert_string_equal(rig_take(r), "0003\r\nabc\r\n0\r\n\r\n" CHUNKED "0003\r\nabc\r\n");
-    rig_resume(r);
-    assert_string_equal(rig_take(r), "0003\r\nabc\r\n0\r\n\r\n");
-    rig_close(r);
+    assert_string_equal(fixture_take(r), "0003\r\nabc\r\n0\r\n\r\n" CHUNKED "0003\r\nabc\r\n");
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), "0003\r\nabc\r\n0\r\n\r\n");
+    fixture_close(r);
 }
 
 static void parts_that_are_abandoned_are_cut(void **state)
@@ -369,7 +369,7 @@ static void many_parts_of_all_kinds_arrive_whole(void **state)
 {
     static char expected[RIG_TEXT_MAX], got[RIG_TEXT_MAX];
     static const char kinds[] = "smhlb";
-    rig *r = connected(orders);
+    fixture *r = connected(orders);
     size_t len = 0;
     uint32_t seed = 3;
     int n = 0;
@@ -384,20 +384,20 @@ static void many_parts_of_all_kinds_arrive_whole(void **state)
         len += bytes;
     }
     r->body[n] = '.';
-    rig_send(r, GET, strlen(GET)); /* the client reads only when nothing moves any more: many waits for room */
+    fixture_send(r, GET, strlen(GET)); /* the client reads only when nothing moves any more: many waits for room */
     assert_null(r->x);
-    const char *text = rig_take(r);
+    const char *text = fixture_take(r);
     assert_memory_equal(text, CHUNKED, strlen(CHUNKED));
     assert_int_equal(unchunk(text + strlen(CHUNKED), got), len);
     assert_memory_equal(got, expected, len);
-    rig_close(r);
+    fixture_close(r);
 }
 
 /* ---- a client that does not read ----------------------------------------------------------------------------------- */
 
 static int blocks_written;
 
-static void write_for_ever(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void write_for_ever(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     for (;;) {
         ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_LARGE);
@@ -409,7 +409,7 @@ static void write_for_ever(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
         if (err < 0) {
             assert_int_equal(err, x->error);
             r->error = err;
-            rig_end(r, ctx, x);
+            fixture_end(r, ctx, x);
             return;
         }
         blocks_written++;
@@ -419,41 +419,41 @@ static void write_for_ever(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 static void past_the_high_water_mark_the_writer_waits(void **state)
 {
-    rig *r = rig_open(write_for_ever, 0);
+    fixture *r = fixture_open(write_for_ever, 0);
     (void)state;
     r->config.send_stall_ms_max = 60000;
     blocks_written = 0;
-    rig_connect(r);
+    fixture_connect(r);
     net_write(r->theirs, GET, strlen(GET));
-    rig_pump(r);
+    fixture_pump(r);
     assert_non_null(r->x); /* suspended */
     const int before = blocks_written;
     assert_in_range(before, 1, 40); /* what the socket takes, and the mark */
-    rig_pump(r);
+    fixture_pump(r);
     assert_int_equal(blocks_written, before);
     char bytes[65536];
     for (size_t n = 0; n < 8 * sizeof bytes;) {
         const ssize_t got = recv(r->theirs, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got > 0) n += (size_t)got;
-        rig_pump(r);
+        fixture_pump(r);
     }
-    rig_pump(r);
+    fixture_pump(r);
     assert_true(blocks_written > before); /* woken when there is room */
     close(r->theirs);                     /* and told when nobody reads any more */
     r->theirs = -1;
-    rig_pump(r);
+    fixture_pump(r);
     assert_null(r->x);
     assert_true(r->error == LS_EPIPE || r->error == LS_ERESET);
-    rig_close(r);
+    fixture_close(r);
 }
 
 static void a_client_that_does_not_read_is_cut_off(void **state)
 {
-    rig *r = rig_open(write_for_ever, 0);
+    fixture *r = fixture_open(write_for_ever, 0);
     (void)state;
     r->config.send_stall_ms_max = 20;
     blocks_written = 0;
-    rig_connect(r);
+    fixture_connect(r);
     net_write(r->theirs, GET, strlen(GET));
     for (int i = 0; i < 500 && (r->starts == 0 || r->x != NULL); i++) {
         ls_packet packet;
@@ -461,7 +461,7 @@ static void a_client_that_does_not_read_is_cut_off(void **state)
     }
     assert_null(r->x);
     assert_int_equal(r->error, LS_ETIMEDOUT);
-    rig_close(r);
+    fixture_close(r);
 }
 
 int main(void)

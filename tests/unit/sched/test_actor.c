@@ -1,5 +1,5 @@
 /* test_actor.c - one thread at a time, in order, every op once, nothing left behind, no recursion. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include "base/thread.h"
 #include "sched/actor.h"

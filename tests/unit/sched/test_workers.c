@@ -1,5 +1,5 @@
 /* test_workers.c - every packet once; a stalled worker is replaced, loses what it has not begun, and makes room again. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include "base/thread.h"
 #include "sched/workers.h"

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* mkstemp */
 /* Tasks, coroutines inside them, jobs, timers, buffers, and the budgets. */
-#include "support_site.h"
+#include "site_fixture.h"
 
 static void waiting_inside_coroutines(void **state)
 {

@@ -1,6 +1,6 @@
 /* Requests on several threads and states at once: floating starts, tasks that wait, jobs, errors, and the watch. */
 #define _GNU_SOURCE /* mkstemp */
-#include "support_site.h"
+#include "site_fixture.h"
 
 enum { CREW_THREADS = 2, CREW_THREADS_MAX = 4, CREW_REQUESTS = 600 };
 

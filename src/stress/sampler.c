@@ -1,6 +1,6 @@
-/* meter.c - what was counted so far, minus what had been counted an interval ago. The latencies of one interval are the
+/* sampler.c - what was counted so far, minus what had been counted an interval ago. The latencies of one interval are the
  * difference of two merged histograms, so that the threads hand nothing over. */
-#include "stress/meter.h"
+#include "stress/sampler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ typedef struct sums {
     uint64_t bytes_out;
 } sums;
 
-struct ls_stress_meter {
+struct ls_stress_sampler {
     ls_stress_config config;
     const ls_stress_counters *const *counters;
     size_t threads;
@@ -50,10 +50,10 @@ struct ls_stress_meter {
     size_t ticks;
 };
 
-int ls_stress_meter_open(const ls_stress_config *config, const ls_stress_counters *const *counters, size_t threads,
-                         uint64_t start_ns, ls_stress_meter **out)
+int ls_stress_sampler_open(const ls_stress_config *config, const ls_stress_counters *const *counters, size_t threads,
+                           uint64_t start_ns, ls_stress_sampler **out)
 {
-    ls_stress_meter *m = calloc(1, sizeof *m);
+    ls_stress_sampler *m = calloc(1, sizeof *m);
     if (m == NULL) return LS_ENOMEM;
     m->config = *config;
     m->counters = counters;
@@ -68,14 +68,14 @@ int ls_stress_meter_open(const ls_stress_config *config, const ls_stress_counter
     m->before = ls_histogram_open();
     m->between = ls_histogram_open();
     if (m->thread_requests == NULL || m->rates == NULL || m->now == NULL || m->before == NULL || m->between == NULL) {
-        ls_stress_meter_close(m);
+        ls_stress_sampler_close(m);
         return LS_ENOMEM;
     }
     *out = m;
     return LS_OK;
 }
 
-void ls_stress_meter_close(ls_stress_meter *m)
+void ls_stress_sampler_close(ls_stress_sampler *m)
 {
     if (m == NULL) return;
     ls_histogram_close(m->rates);
@@ -87,7 +87,7 @@ void ls_stress_meter_close(ls_stress_meter *m)
     free(m);
 }
 
-static sums add_up(const ls_stress_meter *m)
+static sums add_up(const ls_stress_sampler *m)
 {
     sums s = {0};
     for (size_t t = 0; t < m->threads; t++) {
@@ -101,7 +101,7 @@ static sums add_up(const ls_stress_meter *m)
     return s;
 }
 
-static uint64_t open_connections(const ls_stress_meter *m)
+static uint64_t open_connections(const ls_stress_sampler *m)
 {
     uint64_t n = 0;
     for (size_t t = 0; t < m->threads; t++) n += ls_counter_read(&m->counters[t]->connections);
@@ -109,7 +109,7 @@ static uint64_t open_connections(const ls_stress_meter *m)
 }
 
 /* A sample of each thread's rate. Two ticks close together would make a sample of noise: they are one. */
-static void sample_rates(ls_stress_meter *m, uint64_t now_ns, uint64_t least_ns)
+static void sample_rates(ls_stress_sampler *m, uint64_t now_ns, uint64_t least_ns)
 {
     if (now_ns <= m->sampled_ns) return; /* the threads ended before the last tick */
     uint64_t passed = now_ns - m->sampled_ns;
@@ -123,7 +123,7 @@ static void sample_rates(ls_stress_meter *m, uint64_t now_ns, uint64_t least_ns)
     m->sampled_ns = now_ns;
 }
 
-static bool keep(ls_stress_meter *m, const ls_stress_point *p)
+static bool keep(ls_stress_sampler *m, const ls_stress_point *p)
 {
     if (m->count == LS_STRESS_POINTS_MAX) return false;
     if (m->count == m->space) {
@@ -137,7 +137,7 @@ static bool keep(ls_stress_meter *m, const ls_stress_point *p)
     return true;
 }
 
-static void measure_latency(ls_stress_meter *m, ls_stress_point *p)
+static void measure_latency(ls_stress_sampler *m, ls_stress_point *p)
 {
     static const double percents[] = {50, 99};
     uint64_t values[2];
@@ -158,7 +158,7 @@ static void measure_latency(ls_stress_meter *m, ls_stress_point *p)
     m->now = swap;
 }
 
-static void close_interval(ls_stress_meter *m, uint64_t now_ns, const sums *s)
+static void close_interval(ls_stress_sampler *m, uint64_t now_ns, const sums *s)
 {
     ls_stress_point *p = &m->last;
     *p = (ls_stress_point){
@@ -178,7 +178,7 @@ static void close_interval(ls_stress_meter *m, uint64_t now_ns, const sums *s)
     m->at_interval = *s;
 }
 
-bool ls_stress_meter_tick(ls_stress_meter *m, uint64_t now_ns)
+bool ls_stress_sampler_tick(ls_stress_sampler *m, uint64_t now_ns)
 {
     sums s = add_up(m);
     sample_rates(m, now_ns, LS_STRESS_TICK_MS / 2 * UINT64_C(1000000));
@@ -205,30 +205,30 @@ bool ls_stress_meter_tick(ls_stress_meter *m, uint64_t now_ns)
     return true;
 }
 
-void ls_stress_meter_live(const ls_stress_meter *m, ls_stress_live *out)
+void ls_stress_sampler_live(const ls_stress_sampler *m, ls_stress_live *out)
 {
     *out = m->live;
 }
 
-const ls_stress_config *ls_stress_meter_config(const ls_stress_meter *m)
+const ls_stress_config *ls_stress_sampler_config(const ls_stress_sampler *m)
 {
     return &m->config;
 }
 
-const ls_stress_point *ls_stress_meter_points(const ls_stress_meter *m, size_t *count)
+const ls_stress_point *ls_stress_sampler_points(const ls_stress_sampler *m, size_t *count)
 {
     *count = m->count;
     return m->points;
 }
 
-const ls_stress_point *ls_stress_meter_last(const ls_stress_meter *m)
+const ls_stress_point *ls_stress_sampler_last(const ls_stress_sampler *m)
 {
     return m->last.to_ns > 0 ? &m->last : NULL;
 }
 
 /* ---- the result ------------------------------------------------------------------------------------------------- */
 
-static void total(const ls_stress_meter *m, ls_stress_result *r)
+static void total(const ls_stress_sampler *m, ls_stress_result *r)
 {
     for (size_t t = 0; t < m->threads; t++) {
         const ls_stress_counters *c = m->counters[t];
@@ -247,7 +247,7 @@ static void total(const ls_stress_meter *m, ls_stress_result *r)
 }
 
 /* One histogram of all threads; *out stays NULL when they have none. LS_OK or LS_ENOMEM. */
-static int merge(const ls_stress_meter *m, const ls_histogram *(*which)(const ls_stress_counters *),
+static int merge(const ls_stress_sampler *m, const ls_histogram *(*which)(const ls_stress_counters *),
                  ls_histogram **out)
 {
     for (size_t t = 0; t < m->threads; t++) {
@@ -274,8 +274,8 @@ static const ls_histogram *which_lag(const ls_stress_counters *c)
     return c->lag;
 }
 
-static int fill(const ls_stress_meter *m, const ls_stress_checks *const *checks, const ls_stress_threshold *thresholds,
-                size_t threshold_count, ls_stress_result *r)
+static int fill(const ls_stress_sampler *m, const ls_stress_checks *const *checks,
+                const ls_stress_threshold *thresholds, size_t threshold_count, ls_stress_result *r)
 {
     int err;
     total(m, r);
@@ -295,7 +295,7 @@ static int fill(const ls_stress_meter *m, const ls_stress_checks *const *checks,
 }
 
 /* Of a run that ended before the first tick: as many as it was to have, unless fewer were made. */
-static uint64_t made_connections(const ls_stress_meter *m)
+static uint64_t made_connections(const ls_stress_sampler *m)
 {
     uint64_t made = 0;
     for (size_t t = 0; t < m->threads; t++) made += ls_counter_read(&m->counters[t]->connects);
@@ -319,7 +319,7 @@ static void fold(ls_stress_point *p, const ls_stress_point *rest)
 
 /* The series ends where the run does. The last tick may have come after that, and what is left behind the last whole
  * interval may be too short to have a rate: then it belongs to the interval before. */
-static void close_series(ls_stress_meter *m, uint64_t end_ns)
+static void close_series(ls_stress_sampler *m, uint64_t end_ns)
 {
     const uint64_t short_ns = LS_STRESS_TICK_MS * UINT64_C(1000000), duration = end_ns - m->start_ns;
     const uint64_t seen_ns = end_ns > m->interval_ns ? end_ns : m->interval_ns;
@@ -335,9 +335,9 @@ static void close_series(ls_stress_meter *m, uint64_t end_ns)
     if (m->count > 0) m->points[m->count - 1].to_ns = duration;
 }
 
-int ls_stress_meter_finish(ls_stress_meter *m, uint64_t end_ns, bool interrupted,
-                           const ls_stress_checks *const *checks, const ls_stress_threshold *thresholds,
-                           size_t threshold_count, ls_stress_result *out)
+int ls_stress_sampler_finish(ls_stress_sampler *m, uint64_t end_ns, bool interrupted,
+                             const ls_stress_checks *const *checks, const ls_stress_threshold *thresholds,
+                             size_t threshold_count, ls_stress_result *out)
 {
     ls_stress_result r = {
         .config = m->config,

@@ -1,4 +1,4 @@
-/* names_posix.c - names to addresses by getaddrinfo(3), for a program that has nothing else to do meanwhile. */
+/* getaddrinfo_posix.c - names to addresses by getaddrinfo(3), for a program that has nothing else to do meanwhile. */
 #define _POSIX_C_SOURCE 200809L
 #include <netdb.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 
 #include "stress/target.h"
 
-int ls_names_lookup(const char *host, const char *service, bool stream, ls_addr *out, size_t room)
+int ls_stress_getaddrinfo(const char *host, const char *service, bool stream, ls_addr *out, size_t room)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = stream ? SOCK_STREAM : SOCK_DGRAM};
     struct addrinfo *list = NULL;

@@ -1,5 +1,5 @@
-/* text.c - growth by doubling; numbers by integers. */
-#include "stress/text.h"
+/* strbuf.c - growth by doubling; numbers by integers. */
+#include "stress/strbuf.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,14 +12,14 @@
 #include "base/fopen.h"
 #include "base/utf8.h"
 
-void ls_text_close(ls_text *text)
+void ls_strbuf_close(ls_strbuf *text)
 {
     free(text->bytes);
-    *text = (ls_text){0};
+    *text = (ls_strbuf){0};
 }
 
 /* Room for len more bytes and the zero. */
-static bool grow(ls_text *text, size_t len)
+static bool grow(ls_strbuf *text, size_t len)
 {
     if (text->failed) return false;
     if (text->space - text->len > len) return true;
@@ -35,7 +35,7 @@ static bool grow(ls_text *text, size_t len)
     return true;
 }
 
-void ls_text_add(ls_text *text, const char *bytes, size_t len)
+void ls_strbuf_add(ls_strbuf *text, const char *bytes, size_t len)
 {
     if (!grow(text, len)) return;
     memcpy(text->bytes + text->len, bytes, len);
@@ -43,12 +43,12 @@ void ls_text_add(ls_text *text, const char *bytes, size_t len)
     text->bytes[text->len] = '\0';
 }
 
-void ls_text_put(ls_text *text, const char *string)
+void ls_strbuf_put(ls_strbuf *text, const char *string)
 {
-    ls_text_add(text, string, strlen(string));
+    ls_strbuf_add(text, string, strlen(string));
 }
 
-void ls_text_format(ls_text *text, const char *format, ...)
+void ls_strbuf_format(ls_strbuf *text, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -82,69 +82,69 @@ char *ls_fixed(char *buffer, size_t size, double number, int decimals)
     return buffer;
 }
 
-void ls_text_fixed(ls_text *text, double number, int decimals)
+void ls_strbuf_fixed(ls_strbuf *text, double number, int decimals)
 {
     char buffer[48];
-    ls_text_put(text, ls_fixed(buffer, sizeof buffer, number, decimals));
+    ls_strbuf_put(text, ls_fixed(buffer, sizeof buffer, number, decimals));
 }
 
-void ls_text_json_number(ls_text *text, double number)
+void ls_strbuf_json_number(ls_strbuf *text, double number)
 {
     char buffer[48];
     ls_fixed(buffer, sizeof buffer, number, 3);
     if (strcmp(buffer, "-") == 0) {
-        ls_text_put(text, "null");
+        ls_strbuf_put(text, "null");
         return;
     }
     size_t len = strlen(buffer);
     while (buffer[len - 1] == '0') len--;
     if (buffer[len - 1] == '.') len--;
-    ls_text_add(text, buffer, len);
+    ls_strbuf_add(text, buffer, len);
 }
 
-void ls_text_json_string(ls_text *text, const char *bytes, size_t len)
+void ls_strbuf_json_string(ls_strbuf *text, const char *bytes, size_t len)
 {
     const unsigned char *s = (const unsigned char *)bytes;
-    ls_text_put(text, "\"");
+    ls_strbuf_put(text, "\"");
     for (size_t i = 0; i < len;) {
         size_t n = ls_utf8_len(s + i, len - i);
         if (n == 0) {
-            ls_text_put(text, "\\ufffd");
+            ls_strbuf_put(text, "\\ufffd");
             n = 1;
         } else if (s[i] == '"' || s[i] == '\\') {
-            ls_text_format(text, "\\%c", s[i]);
+            ls_strbuf_format(text, "\\%c", s[i]);
         } else if (s[i] < 0x20 || s[i] == 0x7f || s[i] == '<') {
-            ls_text_format(text, "\\u%04x", s[i]);
+            ls_strbuf_format(text, "\\u%04x", s[i]);
         } else {
-            ls_text_add(text, bytes + i, n);
+            ls_strbuf_add(text, bytes + i, n);
         }
         i += n;
     }
-    ls_text_put(text, "\"");
+    ls_strbuf_put(text, "\"");
 }
 
-void ls_text_html(ls_text *text, const char *bytes, size_t len)
+void ls_strbuf_html(ls_strbuf *text, const char *bytes, size_t len)
 {
     const unsigned char *s = (const unsigned char *)bytes;
     for (size_t i = 0; i < len;) {
         size_t n = ls_utf8_len(s + i, len - i);
         if (n == 0 || (s[i] < 0x20 && s[i] != '\n' && s[i] != '\t') || s[i] == 0x7f)
-            ls_text_put(text, "?");
+            ls_strbuf_put(text, "?");
         else if (s[i] == '&')
-            ls_text_put(text, "&amp;");
+            ls_strbuf_put(text, "&amp;");
         else if (s[i] == '<')
-            ls_text_put(text, "&lt;");
+            ls_strbuf_put(text, "&lt;");
         else if (s[i] == '>')
-            ls_text_put(text, "&gt;");
+            ls_strbuf_put(text, "&gt;");
         else if (s[i] == '"')
-            ls_text_put(text, "&quot;");
+            ls_strbuf_put(text, "&quot;");
         else
-            ls_text_add(text, bytes + i, n);
+            ls_strbuf_add(text, bytes + i, n);
         i += n > 0 ? n : 1;
     }
 }
 
-int ls_text_save(const ls_text *text, const char *path)
+int ls_strbuf_save(const ls_strbuf *text, const char *path)
 {
     if (text->failed) return LS_ENOMEM;
     FILE *to = ls_fopen(path, "wb");

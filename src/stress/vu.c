@@ -1,7 +1,7 @@
-/* user.c - one connection of the load engine: connect, ask, receive, close. What the bytes mean is its proto's affair.
+/* vu.c - one connection of the load engine: connect, ask, receive, close. What the bytes mean is its proto's affair.
  *
- * The socket is closed by ls_user_close alone. Operations pending then end by packets, which `pending` counts; when the
- * last has come the user is closed and may be opened again. It is never opened from inside a callback of its own, only
+ * The socket is closed by ls_stress_vu_close alone. Operations pending then end by packets, which `pending` counts; when the
+ * last has come the virtual user is closed and may be opened again. It is never opened from inside a callback of its own, only
  * from the worker's loop: a server that refuses or hangs up at once cannot make this recurse. */
 #include <assert.h>
 #include <stdlib.h>
@@ -15,21 +15,21 @@
 
 enum { DATAGRAMS_AT_ONCE = 4 };
 
-static bool is_datagram(const ls_worker *w)
+static bool is_datagram(const ls_stress_worker *w)
 {
     return w->plan->target.kind == LS_TARGET_UDP;
 }
 
 /* ---- what is sent ------------------------------------------------------------------------------------------------ */
 
-static void drop_slice(ls_user *u)
+static void drop_slice(ls_stress_vu *u)
 {
     ls_slice_drop(&u->slice);
     free(u->big);
     u->big = NULL;
 }
 
-bool ls_user_room(ls_user *u, size_t len, char **out)
+bool ls_stress_vu_room(ls_stress_vu *u, size_t len, char **out)
 {
     assert(!u->tx_pending);
     drop_slice(u);
@@ -46,7 +46,7 @@ bool ls_user_room(ls_user *u, size_t len, char **out)
     return true;
 }
 
-bool ls_user_more_room(ls_user *u, size_t len, char **out)
+bool ls_stress_vu_more_room(ls_stress_vu *u, size_t len, char **out)
 {
     const size_t before = u->slice.len, all = before + len;
     if (u->slice.block != NULL && all <= u->slice.block->cap) {
@@ -58,7 +58,7 @@ bool ls_user_more_room(ls_user *u, size_t len, char **out)
     char *old_big = u->big, *to;
     u->slice = (ls_slice){NULL, NULL, 0};
     u->big = NULL;
-    const bool good = ls_user_room(u, all, &to);
+    const bool good = ls_stress_vu_room(u, all, &to);
     if (good) {
         memcpy(to, old.ptr, before);
         *out = to + before;
@@ -68,17 +68,17 @@ bool ls_user_more_room(ls_user *u, size_t len, char **out)
     return good;
 }
 
-static int post_send(ls_user *u)
+static int post_send(ls_stress_vu *u)
 {
-    ls_worker *w = u->worker;
+    ls_stress_worker *w = u->worker;
     if (!is_datagram(w)) return ls_op_send(&w->ctx, u->sock, &u->tx, &u->slice, 1, NULL);
     *u->datagram = (ls_datagram){.slice = u->slice};
     return ls_op_send_to(&w->ctx, u->sock, &u->tx, u->datagram, 1);
 }
 
-bool ls_user_send(ls_user *u)
+bool ls_stress_vu_send(ls_stress_vu *u)
 {
-    ls_worker *w = u->worker;
+    ls_stress_worker *w = u->worker;
     const size_t len = u->slice.len;
     int err = post_send(u);
     w->stale = true;
@@ -88,7 +88,7 @@ bool ls_user_send(ls_user *u)
     } else if (err < 0) {
         drop_slice(u);
         /* A server that has closed answers what comes later with a reset: then its answer, or its end, is what counts. */
-        ls_user_fail(u, err == LS_EPIPE || err == LS_ERESET ? LS_STRESS_ERROR_READ : LS_STRESS_ERROR_WRITE);
+        ls_stress_vu_fail(u, err == LS_EPIPE || err == LS_ERESET ? LS_STRESS_ERROR_READ : LS_STRESS_ERROR_WRITE);
         return false;
     } else if (u->slice.block != NULL || u->big != NULL) {
         drop_slice(u);
@@ -97,85 +97,85 @@ bool ls_user_send(ls_user *u)
     return true;
 }
 
-static void closing(ls_user *u);
+static void closing(ls_stress_vu *u);
 
 static void sent(ls_thread_ctx *ctx, ls_op *op)
 {
     (void)ctx;
-    ls_user *u = LS_CONTAINER(op, ls_user, tx);
+    ls_stress_vu *u = LS_CONTAINER(op, ls_stress_vu, tx);
     const int64_t result = op->result;
     u->tx_pending = false;
     u->pending--;
     drop_slice(u);
-    if (u->state == LS_USER_CLOSING)
+    if (u->state == LS_STRESS_VU_CLOSING)
         closing(u);
     else if (result < 0)
-        ls_user_fail(u, LS_STRESS_ERROR_WRITE);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     else if (u->worker->proto->flushed != NULL)
         u->worker->proto->flushed(u);
     else
-        ls_worker_free(u->worker, u);
+        ls_stress_worker_free(u->worker, u);
 }
 
 /* Note, make and send `count` requests. */
-static void ask(ls_user *u, uint32_t count)
+static void request(ls_stress_vu *u, uint32_t count)
 {
-    ls_worker *w = u->worker;
+    ls_stress_worker *w = u->worker;
     const uint32_t pipeline = w->pipeline, from = u->outstanding;
-    assert(u->state == LS_USER_OPEN && !u->tx_pending && from + count <= pipeline);
+    assert(u->state == LS_STRESS_VU_OPEN && !u->tx_pending && from + count <= pipeline);
     u->outstanding += count;
     w->busy += count;
     if (w->proto->compose != NULL && !w->proto->compose(u, count)) return;
-    const uint64_t now_ns = ls_worker_now(w);
-    for (uint32_t i = from; i < u->outstanding; i++) u->asks[(u->first + i) % pipeline].sent_ns = now_ns;
+    const uint64_t now_ns = ls_stress_worker_now(w);
+    for (uint32_t i = from; i < u->outstanding; i++) u->requests[(u->first + i) % pipeline].sent_ns = now_ns;
     if (w->proto->begin != NULL)
         w->proto->begin(u);
     else
-        (void)ls_user_send(u);
+        (void)ls_stress_vu_send(u);
 }
 
-void ls_user_due(ls_user *u, uint32_t i, uint64_t due_ns)
+void ls_stress_vu_due(ls_stress_vu *u, uint32_t i, uint64_t due_ns)
 {
-    u->asks[(u->first + u->outstanding + i) % u->worker->pipeline].due_ns = due_ns;
+    u->requests[(u->first + u->outstanding + i) % u->worker->pipeline].due_ns = due_ns;
 }
 
-void ls_user_ask(ls_user *u, uint32_t count)
+void ls_stress_vu_request(ls_stress_vu *u, uint32_t count)
 {
-    ls_worker *w = u->worker;
+    ls_stress_worker *w = u->worker;
     for (uint32_t i = u->outstanding; i < u->outstanding + count; i++)
-        u->asks[(u->first + i) % w->pipeline].to_head =
+        u->requests[(u->first + i) % w->pipeline].to_head =
             w->plan->to_head; /* a script's are looked at when they are made */
     if (w->left != UINT64_MAX) w->left -= count < w->left ? count : w->left;
     if (u->left != UINT64_MAX) u->left -= count < u->left ? count : u->left;
-    ask(u, count);
+    request(u, count);
 }
 
-void ls_user_ask_again(ls_user *u)
+void ls_stress_vu_retry(ls_stress_vu *u)
 {
-    const uint32_t count = u->owed;
-    u->worker->owed -= count;
-    u->owed = 0;
-    ask(u, count);
+    const uint32_t count = u->to_retry;
+    u->worker->to_retry -= count;
+    u->to_retry = 0;
+    request(u, count);
 }
 
-void ls_user_owe(ls_user *u)
+void ls_stress_vu_retry_later(ls_stress_vu *u)
 {
-    u->owed = u->outstanding;
-    u->worker->owed += u->outstanding;
+    u->to_retry = u->outstanding;
+    u->worker->to_retry += u->outstanding;
     u->worker->busy -= u->outstanding;
     u->outstanding = 0;
 }
 
-void ls_user_answered(ls_user *u, unsigned status)
+void ls_stress_vu_answered(ls_stress_vu *u, unsigned status)
 {
-    ls_worker *w = u->worker;
-    const ls_ask *ask = &u->asks[u->first];
+    ls_stress_worker *w = u->worker;
+    const ls_stress_request *request = &u->requests[u->first];
     const uint64_t now_ns = w->now_ns;
     assert(u->outstanding > 0);
     ls_counter_add(&w->count.requests, 1);
     ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
-    ls_histogram_record(w->count.sent, now_ns > ask->sent_ns ? now_ns - ask->sent_ns : 0);
-    if (w->open_loop) ls_histogram_record(w->count.due, now_ns > ask->due_ns ? now_ns - ask->due_ns : 0);
+    ls_histogram_record(w->count.sent, now_ns > request->sent_ns ? now_ns - request->sent_ns : 0);
+    if (w->open_loop) ls_histogram_record(w->count.due, now_ns > request->due_ns ? now_ns - request->due_ns : 0);
     if (++u->first == w->pipeline) u->first = 0;
     u->outstanding--;
     u->used = true;
@@ -186,15 +186,15 @@ void ls_user_answered(ls_user *u, unsigned status)
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
 
 /* A receive has ended. False: the connection is gone, or about to be. */
-static bool take_stream(ls_user *u, int64_t result)
+static bool take_stream(ls_stress_vu *u, int64_t result)
 {
-    ls_worker *w = u->worker;
+    ls_stress_worker *w = u->worker;
     if (result <= 0) {
-        if (result < 0 && u->outstanding > 0) ls_worker_complain(w, ls_err_text((int)result), "", 0);
+        if (result < 0 && u->outstanding > 0) ls_stress_worker_note_failure(w, ls_err_text((int)result), "", 0);
         if (result == 0)
             w->proto->ended(u);
         else
-            ls_user_fail(u, LS_STRESS_ERROR_READ);
+            ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
         return false;
     }
     ls_block *block = u->rx.recv.block;
@@ -208,11 +208,11 @@ static bool take_stream(ls_user *u, int64_t result)
     return good;
 }
 
-static bool take_datagrams(ls_user *u, int64_t result)
+static bool take_datagrams(ls_stress_vu *u, int64_t result)
 {
-    ls_worker *w = u->worker;
+    ls_stress_worker *w = u->worker;
     if (result < 0) {
-        ls_user_fail(u, result == LS_EREFUSED ? LS_STRESS_ERROR_CONNECT : LS_STRESS_ERROR_READ);
+        ls_stress_vu_fail(u, result == LS_EREFUSED ? LS_STRESS_ERROR_CONNECT : LS_STRESS_ERROR_READ);
         return false;
     }
     ls_datagrams *batch = u->rx.recv_from.batch;
@@ -225,18 +225,18 @@ static bool take_datagrams(ls_user *u, int64_t result)
     return good;
 }
 
-static bool take(ls_user *u, int64_t result)
+static bool take(ls_stress_vu *u, int64_t result)
 {
     const bool good = is_datagram(u->worker) ? take_datagrams(u, result) : take_stream(u, result);
-    if (good) ls_worker_free(u->worker, u);
-    return good && u->state == LS_USER_OPEN;
+    if (good) ls_stress_worker_free(u->worker, u);
+    return good && u->state == LS_STRESS_VU_OPEN;
 }
 
 /* Post a receive, and handle what is there already. */
-static void receive(ls_user *u)
+static void receive(ls_stress_vu *u)
 {
-    ls_worker *w = u->worker;
-    while (u->state == LS_USER_OPEN && !u->rx_pending) {
+    ls_stress_worker *w = u->worker;
+    while (u->state == LS_STRESS_VU_OPEN && !u->rx_pending) {
         int err = is_datagram(w) ? ls_op_recv_from(&w->ctx, u->sock, &u->rx, DATAGRAMS_AT_ONCE, LS_UDP_PAYLOAD_MAX)
                                  : ls_op_recv(&w->ctx, u->sock, &u->rx, NULL, u->room);
         if (err == LS_PENDING) {
@@ -244,7 +244,7 @@ static void receive(ls_user *u)
             u->pending++;
             return;
         }
-        w->now_ns = ls_worker_now(w); /* it came after this batch was taken */
+        w->now_ns = ls_stress_worker_now(w); /* it came after this batch was taken */
         if (!take(u, err == LS_DONE ? u->rx.result : err)) return;
     }
 }
@@ -252,11 +252,11 @@ static void receive(ls_user *u)
 static void received(ls_thread_ctx *ctx, ls_op *op)
 {
     (void)ctx;
-    ls_user *u = LS_CONTAINER(op, ls_user, rx);
+    ls_stress_vu *u = LS_CONTAINER(op, ls_stress_vu, rx);
     const int64_t result = op->result;
     u->rx_pending = false;
     u->pending--;
-    if (u->state == LS_USER_CLOSING) {
+    if (u->state == LS_STRESS_VU_CLOSING) {
         if (result > 0 && !is_datagram(u->worker)) ls_block_drop(op->recv.block);
         if (result > 0 && is_datagram(u->worker)) ls_datagrams_drop(op->recv_from.batch);
         closing(u);
@@ -267,47 +267,47 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
-static void failed_to_open(ls_user *u, int err)
+static void failed_to_open(ls_stress_vu *u, int err)
 {
-    ls_worker *w = u->worker;
+    ls_stress_worker *w = u->worker;
     int none = 0;
     ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CONNECT], 1);
     (void)atomic_compare_exchange_strong(&w->first_error, &none, err);
     /* An attempt counts, or a run with a number of requests would never end when its server has gone. */
-    if (w->going && u->owed == 0 && w->left != UINT64_MAX && w->left > 0) w->left--;
-    if (w->going && u->owed == 0 && u->left != UINT64_MAX && u->left > 0) u->left--;
-    if (u->owed > 0) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CONNECT], u->owed - 1);
-    w->owed -= u->owed;
-    u->owed = 0;
+    if (w->going && u->to_retry == 0 && w->left != UINT64_MAX && w->left > 0) w->left--;
+    if (w->going && u->to_retry == 0 && u->left != UINT64_MAX && u->left > 0) u->left--;
+    if (u->to_retry > 0) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CONNECT], u->to_retry - 1);
+    w->to_retry -= u->to_retry;
+    u->to_retry = 0;
     u->broken = true;
-    ls_user_close(u);
-    ls_worker_settle(w, u);
-    ls_worker_look(w);
+    ls_stress_vu_close(u);
+    ls_stress_worker_settle(w, u);
+    ls_stress_worker_look(w);
 }
 
-static void opened(ls_user *u)
+static void opened(ls_stress_vu *u)
 {
-    ls_worker *w = u->worker;
-    u->state = LS_USER_OPEN;
+    ls_stress_worker *w = u->worker;
+    u->state = LS_STRESS_VU_OPEN;
     u->room = LS_BLOCK_SMALL;
     u->used = false;
     u->tx.done = sent;
     w->opening--;
     ls_counter_add(&w->count.connects, 1);
     ls_counter_add(&w->count.connections, 1);
-    ls_worker_settle(w, u);
+    ls_stress_worker_settle(w, u);
     if (w->proto->opened != NULL && !w->proto->opened(u)) return;
-    ls_worker_free(w, u);
+    ls_stress_worker_free(w, u);
     receive(u);
 }
 
 static void connected(ls_thread_ctx *ctx, ls_op *op)
 {
     (void)ctx;
-    ls_user *u = LS_CONTAINER(op, ls_user, tx);
+    ls_stress_vu *u = LS_CONTAINER(op, ls_stress_vu, tx);
     const int64_t result = op->result;
     u->pending--;
-    if (u->state == LS_USER_CLOSING)
+    if (u->state == LS_STRESS_VU_CLOSING)
         closing(u);
     else if (result < 0)
         failed_to_open(u, (int)result);
@@ -315,9 +315,9 @@ static void connected(ls_thread_ctx *ctx, ls_op *op)
         opened(u);
 }
 
-static int make_socket(ls_user *u)
+static int make_socket(ls_stress_vu *u)
 {
-    ls_worker *w = u->worker;
+    ls_stress_worker *w = u->worker;
     ls_fd fd;
     ls_addr local;
     ls_udp_setup setup;
@@ -333,15 +333,15 @@ static int make_socket(ls_user *u)
     return err;
 }
 
-int ls_user_open(ls_user *u)
+int ls_stress_vu_open(ls_stress_vu *u)
 {
-    ls_worker *w = u->worker;
-    assert(u->state == LS_USER_CLOSED && u->pending == 0);
+    ls_stress_worker *w = u->worker;
+    assert(u->state == LS_STRESS_VU_CLOSED && u->pending == 0);
     u->broken = false;
-    u->began_ns = ls_worker_now(w);
+    u->began_ns = ls_stress_worker_now(w);
     w->opening++;
     w->unclosed++;
-    u->state = LS_USER_CONNECTING;
+    u->state = LS_STRESS_VU_CONNECTING;
     u->sock = NULL;
     u->rx.done = received;
     u->tx.done = connected;
@@ -361,53 +361,53 @@ int ls_user_open(ls_user *u)
 }
 
 /* The last packet has come? */
-static void closing(ls_user *u)
+static void closing(ls_stress_vu *u)
 {
     if (u->pending > 0 || u->timing) return;
-    u->state = LS_USER_CLOSED;
+    u->state = LS_STRESS_VU_CLOSED;
     drop_slice(u);
     u->worker->unclosed--;
-    ls_worker_closed(u->worker, u);
+    ls_stress_worker_closed(u->worker, u);
 }
 
-void ls_user_timed(ls_user *u)
+void ls_stress_vu_timed(ls_stress_vu *u)
 {
     closing(u);
 }
 
-void ls_user_close(ls_user *u)
+void ls_stress_vu_close(ls_stress_vu *u)
 {
-    ls_worker *w = u->worker;
-    if (u->state == LS_USER_CLOSED || u->state == LS_USER_CLOSING) return;
-    if (u->state == LS_USER_CONNECTING) w->opening--;
-    if (u->state == LS_USER_OPEN) {
+    ls_stress_worker *w = u->worker;
+    if (u->state == LS_STRESS_VU_CLOSED || u->state == LS_STRESS_VU_CLOSING) return;
+    if (u->state == LS_STRESS_VU_CONNECTING) w->opening--;
+    if (u->state == LS_STRESS_VU_OPEN) {
         atomic_store_explicit(&w->count.connections, ls_counter_read(&w->count.connections) - 1, memory_order_relaxed);
         w->proto->lost(u);
     }
-    u->state = LS_USER_CLOSING;
+    u->state = LS_STRESS_VU_CLOSING;
     w->stale = true;
     if (u->sock != NULL) ls_sock_close(&w->ctx, u->sock);
     closing(u);
 }
 
-void ls_user_timed_out(ls_user *u)
+void ls_stress_vu_timed_out(ls_stress_vu *u)
 {
-    if (u->state == LS_USER_CONNECTING)
+    if (u->state == LS_STRESS_VU_CONNECTING)
         failed_to_open(u, LS_ETIMEDOUT);
     else
-        ls_user_fail(u, LS_STRESS_ERROR_TIMEOUT);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_TIMEOUT);
 }
 
-void ls_user_fail(ls_user *u, ls_stress_error kind)
+void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind)
 {
-    ls_worker *w = u->worker;
-    const uint32_t lost = u->outstanding + u->owed;
+    ls_stress_worker *w = u->worker;
+    const uint32_t lost = u->outstanding + u->to_retry;
     /* An idle connection that the peer ends is no failure; one that fails is. */
     ls_counter_add(&w->count.errors[kind], lost > 0 ? lost : 1);
     w->busy -= u->outstanding;
-    w->owed -= u->owed;
-    u->outstanding = u->owed = u->first = 0;
+    w->to_retry -= u->to_retry;
+    u->outstanding = u->to_retry = u->first = 0;
     if (!w->ending) w->ended_ns = w->now_ns;
-    ls_user_close(u);
-    ls_worker_look(w);
+    ls_stress_vu_close(u);
+    ls_stress_worker_look(w);
 }

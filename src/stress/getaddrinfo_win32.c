@@ -1,4 +1,4 @@
-/* names_win32.c - names to addresses by getaddrinfo (ws2tcpip.h), for a program that has nothing else to do meanwhile. */
+/* getaddrinfo_win32.c - names to addresses by getaddrinfo (ws2tcpip.h), for a program that has nothing else to do meanwhile. */
 #include "net/sockaddr_win32.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "port/winsock_win32.h"
 #include "stress/target.h"
 
-int ls_names_lookup(const char *host, const char *service, bool stream, ls_addr *out, size_t room)
+int ls_stress_getaddrinfo(const char *host, const char *service, bool stream, ls_addr *out, size_t room)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = stream ? SOCK_STREAM : SOCK_DGRAM};
     struct addrinfo *list = NULL;

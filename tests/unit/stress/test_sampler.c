@@ -1,9 +1,9 @@
-/* test_meter.c - intervals and samples from counters, by a clock that the test turns; the checks by name. */
+/* test_sampler.c - intervals and samples from counters, by a clock that the test turns; the checks by name. */
 #include "support.h"
 
 #include <stdio.h>
 
-#include "sample.h"
+#include "run_fixture.h"
 
 static void intervals_end_at_whole_seconds(void **state)
 {
@@ -15,9 +15,9 @@ static void intervals_end_at_whole_seconds(void **state)
     sample_answer(&s, 1, 500, 3000, 0, 0);
     ls_counter_add(&s.counters[1].errors[LS_STRESS_ERROR_WRITE], 5);
     assert_false(sample_tick(&s, SAMPLE_SECOND - 1));
-    assert_null(ls_stress_meter_last(s.meter));
+    assert_null(ls_stress_sampler_last(s.sampler));
     assert_true(sample_tick(&s, 1)); /* exactly a second */
-    const ls_stress_point *p = ls_stress_meter_last(s.meter);
+    const ls_stress_point *p = ls_stress_sampler_last(s.sampler);
     assert_true(p->from_ns == 0 && p->to_ns == SAMPLE_SECOND);
     assert_true(p->requests == 2 && p->errors == 5 && p->failed_status == 1);
     assert_true(p->bytes_in == 480 && p->bytes_out == 120);
@@ -26,12 +26,12 @@ static void intervals_end_at_whole_seconds(void **state)
     /* A tick that comes late closes one interval of three and a half seconds, not several. */
     sample_answer(&s, 0, 200, 9000000, 0, 0);
     assert_true(sample_tick(&s, 7 * SAMPLE_SECOND / 2));
-    p = ls_stress_meter_last(s.meter);
+    p = ls_stress_sampler_last(s.sampler);
     assert_true(p->from_ns == SAMPLE_SECOND && p->to_ns == 9 * SAMPLE_SECOND / 2 && p->requests == 1);
     assert_true(p->p50_ns == 9000000 && p->max_ns == 9000000); /* only what this interval had */
     assert_false(sample_tick(&s, SAMPLE_SECOND / 2 - 1));
     assert_true(sample_tick(&s, 1));
-    p = ls_stress_meter_last(s.meter);
+    p = ls_stress_sampler_last(s.sampler);
     assert_true(p->requests == 0 && p->p50_ns == 0 && p->max_ns == 0);
 
     /* The rest of a second is an interval, too. */
@@ -94,7 +94,7 @@ static void the_series_ends_with_the_run(void **state)
     }
 }
 
-/* When the meter is told of the end the threads have closed their connections. */
+/* When the sampler is told of the end the threads have closed their connections. */
 static void connections_of_the_last_interval(void **state)
 {
     sample s;
@@ -176,7 +176,7 @@ static void live_rate_is_of_the_last_second(void **state)
     for (int tick = 0; tick < 30; tick++) {
         for (int i = 0; i < (tick < 15 ? 10 : 50); i++) sample_answer(&s, 0, 200, 1000, 0, 0);
         sample_tick(&s, SAMPLE_SECOND / 10);
-        ls_stress_meter_live(s.meter, &live);
+        ls_stress_sampler_live(s.sampler, &live);
         if (tick == 0 || tick == 14) assert_true(live.rate == 100);
     }
     assert_true(live.rate == 500);

@@ -1,4 +1,4 @@
-/* sample.h - runs that never took place: counters filled by hand, a meter with a clock of its own, and the result. For
+/* run_fixture.h - runs that never took place: counters filled by hand, a sampler with a clock of its own, and the result. For
  * the tests of the reports, in C and (through report_sample.c) from outside. */
 #ifndef LS_TESTS_STRESS_SAMPLE_H
 #define LS_TESTS_STRESS_SAMPLE_H
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "stress/meter.h"
+#include "stress/sampler.h"
 
 #define SAMPLE_SECOND UINT64_C(1000000000)
 #define SAMPLE_START  (UINT64_C(12345) * SAMPLE_SECOND)
@@ -21,7 +21,7 @@ typedef struct sample {
     ls_stress_counters counters[SAMPLE_THREADS];
     const ls_stress_counters *pointers[SAMPLE_THREADS];
     ls_stress_checks checks;
-    ls_stress_meter *meter;
+    ls_stress_sampler *sampler;
     uint64_t now;
     uint64_t random;
     unsigned step; /* ticks so far */
@@ -50,7 +50,7 @@ static inline void sample_open(sample *s, const ls_stress_config *config)
         sample_must(ls_stress_counters_open(&s->counters[t], config->open_loop) == LS_OK);
         s->pointers[t] = &s->counters[t];
     }
-    sample_must(ls_stress_meter_open(&s->config, s->pointers, SAMPLE_THREADS, s->now, &s->meter) == LS_OK);
+    sample_must(ls_stress_sampler_open(&s->config, s->pointers, SAMPLE_THREADS, s->now, &s->sampler) == LS_OK);
 }
 
 /* One answer of `status` on thread t; late_ns: how long it waited to be sent. */
@@ -72,7 +72,7 @@ static inline bool sample_tick(sample *s, uint64_t ns)
 {
     s->now += ns;
     s->step++;
-    return ls_stress_meter_tick(s->meter, s->now);
+    return ls_stress_sampler_tick(s->sampler, s->now);
 }
 
 static inline void sample_finish(sample *s, bool interrupted, const char *const *thresholds, size_t n,
@@ -86,12 +86,12 @@ static inline void sample_finish(sample *s, bool interrupted, const char *const 
         sample_must(ls_stress_threshold_parse(thresholds[i], strlen(thresholds[i]), &parsed[i], why, sizeof why) ==
                     LS_OK);
     }
-    sample_must(ls_stress_meter_finish(s->meter, s->now, interrupted, checks, parsed, n, out) == LS_OK);
+    sample_must(ls_stress_sampler_finish(s->sampler, s->now, interrupted, checks, parsed, n, out) == LS_OK);
 }
 
 static inline void sample_close(sample *s)
 {
-    ls_stress_meter_close(s->meter);
+    ls_stress_sampler_close(s->sampler);
     for (int t = 0; t < SAMPLE_THREADS; t++) ls_stress_counters_close(&s->counters[t]);
     ls_stress_checks_close(&s->checks);
 }

@@ -1,11 +1,11 @@
-/* support_sock.h - connections of ls.tcp for one test: a site whose listener is played by the test, and peers that are the
+/* sock_fixture.h - connections of ls.tcp for one test: a site whose listener is played by the test, and peers that are the
  * other ends of socket pairs. What a peer writes is there at once, so a piece that is written and pumped is received by
  * itself: the test decides where one block ends and the next begins. */
 #ifndef LS_TESTS_SUPPORT_SOCK_H
 #define LS_TESTS_SUPPORT_SOCK_H
 
 #define _GNU_SOURCE /* mkstemp */
-#include "support_site.h"
+#include "site_fixture.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -13,17 +13,17 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-typedef struct sock_rig {
+typedef struct sock_fixture {
     test_site *t;
     ls_conn_limit conn_limit;
     ls_tcp_server *server;
-} sock_rig;
+} sock_fixture;
 
 enum { RIG_CONNECTIONS_MAX = 100, RIG_PATIENCE_MS = 10000 };
 
 /* `serve` is the body of function(sock); what it has to be told goes through `show`, which joins any values with "|".
  * `options` is the inside of the listener's table of limits, in the core's names. */
-static inline void rig_open(sock_rig *rig, const char *options, const char *serve)
+static inline void fixture_open(sock_fixture *fixture, const char *options, const char *serve)
 {
     static const char frame[] =
         "local function show(...) local p = table.pack(...) for i = 1, p.n do p[i] = tostring(p[i]) end "
@@ -33,58 +33,59 @@ static inline void rig_open(sock_rig *rig, const char *options, const char *serv
     char *text = malloc(room);
     assert_non_null(text);
     (void)snprintf(text, room, frame, options, serve);
-    rig->t = test_site_open(text);
+    fixture->t = test_site_open(text);
     free(text);
-    if (rig->t->opened != LS_OK) fail_msg("the site does not load: %s", rig->t->message);
-    assert_int_equal(ls_conn_limit_open(&rig->conn_limit, RIG_CONNECTIONS_MAX), LS_OK);
-    rig->server = ls_site_tcp_server(rig->t->site, 0, &rig->conn_limit);
+    if (fixture->t->opened != LS_OK) fail_msg("the site does not load: %s", fixture->t->message);
+    assert_int_equal(ls_conn_limit_open(&fixture->conn_limit, RIG_CONNECTIONS_MAX), LS_OK);
+    fixture->server = ls_site_tcp_server(fixture->t->site, 0, &fixture->conn_limit);
 }
 
 /* Take packets until there are none. */
-static inline void rig_pump(const sock_rig *rig)
+static inline void fixture_pump(const sock_fixture *fixture)
 {
     ls_packet packets[LS_WAIT_PACKETS_MAX];
     int count;
-    while ((count = ls_port_wait(rig->t->port, &rig->t->ctx, packets, LS_WAIT_PACKETS_MAX, 0)) > 0)
-        for (int n = 0; n < count; n++) ls_packet_dispatch(&rig->t->ctx, &packets[n]);
+    while ((count = ls_port_wait(fixture->t->port, &fixture->t->ctx, packets, LS_WAIT_PACKETS_MAX, 0)) > 0)
+        for (int n = 0; n < count; n++) ls_packet_dispatch(&fixture->t->ctx, &packets[n]);
 }
 
 /* Take packets, waiting for them, until the line was logged. */
-static inline void rig_await(const sock_rig *rig, const char *line)
+static inline void fixture_await(const sock_fixture *fixture, const char *line)
 {
     const uint64_t until_ns = ls_clock_ns() + RIG_PATIENCE_MS * UINT64_C(1000000);
-    while (strstr(rig->t->log, line) == NULL) {
+    while (strstr(fixture->t->log, line) == NULL) {
         ls_packet packet;
-        if (ls_clock_ns() > until_ns) fail_msg("not logged: %s\n%s", line, rig->t->log);
-        if (ls_port_wait(rig->t->port, &rig->t->ctx, &packet, 1, 20) > 0) ls_packet_dispatch(&rig->t->ctx, &packet);
+        if (ls_clock_ns() > until_ns) fail_msg("not logged: %s\n%s", line, fixture->t->log);
+        if (ls_port_wait(fixture->t->port, &fixture->t->ctx, &packet, 1, 20) > 0)
+            ls_packet_dispatch(&fixture->t->ctx, &packet);
     }
 }
 
-static inline bool rig_logged(const sock_rig *rig, const char *line)
+static inline bool fixture_logged(const sock_fixture *fixture, const char *line)
 {
-    return strstr(rig->t->log, line) != NULL;
+    return strstr(fixture->t->log, line) != NULL;
 }
 
-static inline void rig_accept(sock_rig *rig, int ours, const ls_sockaddr *from)
+static inline void fixture_accept(sock_fixture *fixture, int ours, const ls_sockaddr *from)
 {
-    atomic_fetch_add(&rig->conn_limit.count, 1); /* the place that a listener would have taken for it */
-    ls_tcp_accepted(&rig->t->ctx, rig->server, ours, from);
+    atomic_fetch_add(&fixture->conn_limit.count, 1); /* the place that a listener would have taken for it */
+    ls_tcp_accepted(&fixture->t->ctx, fixture->server, ours, from);
 }
 
 /* A connection over a pair of Unix sockets; the result is the peer's end, which does not block. */
-static inline int rig_connect(sock_rig *rig)
+static inline int fixture_connect(sock_fixture *fixture)
 {
     const struct sockaddr un = {.sa_family = AF_UNIX};
     ls_sockaddr from = {.len = sizeof un.sa_family};
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
     memcpy(from.bytes, &un, sizeof un.sa_family);
-    rig_accept(rig, fds[0], &from);
+    fixture_accept(fixture, fds[0], &from);
     return fds[1];
 }
 
 /* The same over TCP. */
-static inline int rig_connect_tcp(sock_rig *rig)
+static inline int fixture_connect_tcp(sock_fixture *fixture)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof in;
@@ -100,12 +101,12 @@ static inline int rig_connect_tcp(sock_rig *rig)
     from.len = len;
     memcpy(from.bytes, &in, len);
     assert_true(fcntl(theirs, F_SETFL, fcntl(theirs, F_GETFL) | O_NONBLOCK) >= 0);
-    rig_accept(rig, ours, &from);
+    fixture_accept(fixture, ours, &from);
     return theirs;
 }
 
 /* Write all of it, pumping while there is no room; a connection that is over takes nothing more. */
-static inline void rig_write(const sock_rig *rig, int peer, const void *bytes, size_t len)
+static inline void fixture_write(const sock_fixture *fixture, int peer, const void *bytes, size_t len)
 {
     const uint64_t until_ns = ls_clock_ns() + RIG_PATIENCE_MS * UINT64_C(1000000);
     for (size_t at = 0; at < len;) {
@@ -113,19 +114,19 @@ static inline void rig_write(const sock_rig *rig, int peer, const void *bytes, s
         if (n > 0) at += (size_t)n;
         if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return;
         assert_true(n > 0 || errno == EAGAIN);
-        if (n < 0) rig_pump(rig);
+        if (n < 0) fixture_pump(fixture);
         assert_true(ls_clock_ns() < until_ns);
     }
-    rig_pump(rig);
+    fixture_pump(fixture);
 }
 
-static inline void rig_say(const sock_rig *rig, int peer, const char *text)
+static inline void fixture_say(const sock_fixture *fixture, int peer, const char *text)
 {
-    rig_write(rig, peer, text, strlen(text));
+    fixture_write(fixture, peer, text, strlen(text));
 }
 
 /* Read and pump until the end (a reset is one), or until `max` bytes have come. Returns how many. */
-static inline size_t rig_read(const sock_rig *rig, int peer, char *to, size_t max)
+static inline size_t fixture_read(const sock_fixture *fixture, int peer, char *to, size_t max)
 {
     const uint64_t until_ns = ls_clock_ns() + RIG_PATIENCE_MS * UINT64_C(1000000);
     size_t at = 0;
@@ -137,39 +138,41 @@ static inline size_t rig_read(const sock_rig *rig, int peer, char *to, size_t ma
             continue;
         }
         ls_packet packet;
-        if (ls_port_wait(rig->t->port, &rig->t->ctx, &packet, 1, 5) > 0) ls_packet_dispatch(&rig->t->ctx, &packet);
-        if (ls_clock_ns() > until_ns) fail_msg("neither bytes nor the end\n%s", rig->t->log);
+        if (ls_port_wait(fixture->t->port, &fixture->t->ctx, &packet, 1, 5) > 0)
+            ls_packet_dispatch(&fixture->t->ctx, &packet);
+        if (ls_clock_ns() > until_ns) fail_msg("neither bytes nor the end\n%s", fixture->t->log);
     }
     return at;
 }
 
 /* The peer ends its direction, and everything that comes back until the end must be this. */
-static inline void rig_ends_with(const sock_rig *rig, int peer, const char *expected)
+static inline void fixture_ends_with(const sock_fixture *fixture, int peer, const char *expected)
 {
     char got[8192];
     (void)shutdown(peer, SHUT_WR); /* ours may have closed */
-    got[rig_read(rig, peer, got, sizeof got - 1)] = '\0';
-    if (strcmp(got, expected) != 0) fail_msg("got      %s\nexpected %s\n%s", got, expected, rig->t->log);
+    got[fixture_read(fixture, peer, got, sizeof got - 1)] = '\0';
+    if (strcmp(got, expected) != 0) fail_msg("got      %s\nexpected %s\n%s", got, expected, fixture->t->log);
     close(peer);
 }
 
 /* Nothing is open any more, nothing went wrong, and every block and place was given back. */
-static inline void rig_close(sock_rig *rig)
+static inline void fixture_close(sock_fixture *fixture)
 {
     ls_pools_stats stats;
     const uint64_t until_ns = ls_clock_ns() + RIG_PATIENCE_MS * UINT64_C(1000000);
-    while (ls_site_connections(rig->t->site) > 0) {
+    while (ls_site_connections(fixture->t->site) > 0) {
         ls_packet packet;
-        if (ls_clock_ns() > until_ns) fail_msg("a connection is left\n%s", rig->t->log);
-        if (ls_port_wait(rig->t->port, &rig->t->ctx, &packet, 1, 20) > 0) ls_packet_dispatch(&rig->t->ctx, &packet);
+        if (ls_clock_ns() > until_ns) fail_msg("a connection is left\n%s", fixture->t->log);
+        if (ls_port_wait(fixture->t->port, &fixture->t->ctx, &packet, 1, 20) > 0)
+            ls_packet_dispatch(&fixture->t->ctx, &packet);
     }
-    assert_int_equal(atomic_load(&rig->conn_limit.count), 0);
-    if (rig_logged(rig, "connection from")) fail_msg("%s", rig->t->log);
-    assert_int_equal(lua_gc(rig->t->site->states[0]->L, LUA_GCCOLLECT), 0); /* buffers */
-    ls_pools_stat(rig->t->pools, &stats);
+    assert_int_equal(atomic_load(&fixture->conn_limit.count), 0);
+    if (fixture_logged(fixture, "connection from")) fail_msg("%s", fixture->t->log);
+    assert_int_equal(lua_gc(fixture->t->site->states[0]->L, LUA_GCCOLLECT), 0); /* buffers */
+    ls_pools_stat(fixture->t->pools, &stats);
     assert_int_equal(stats.blocks_live, 0);
-    test_site_close(rig->t);
-    ls_conn_limit_close(&rig->conn_limit);
+    test_site_close(fixture->t);
+    ls_conn_limit_close(&fixture->conn_limit);
 }
 
 #endif

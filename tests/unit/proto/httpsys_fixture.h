@@ -1,4 +1,4 @@
-/* httpsys_rig.h - the http.sys engine for a test: the functions of httpapi.dll replaced by ones that note each call as a word
+/* httpsys_fixture.h - the http.sys engine for a test: the functions of httpapi.dll replaced by ones that note each call as a word
  * in `fake.calls` and complete when the test says so, a handler in C, packets taken by hand.
  *
  * The bytes of a send are read from where they lie when it completes, not before: who gives them back too early is found out. */
@@ -483,10 +483,10 @@ static inline void fake_arrives(fake_request given)
 
 /* ---- the engine ------------------------------------------------------------------------------------------------------ */
 
-typedef struct rig rig;
-typedef void rig_run(rig *r, ls_thread_ctx *ctx, ls_exchange *x);
+typedef struct fixture fixture;
+typedef void fixture_run(fixture *r, ls_thread_ctx *ctx, ls_exchange *x);
 
-struct rig {
+struct fixture {
     ls_port *port;
     ls_pools *pools;
     ls_thread_ctx ctx;
@@ -495,7 +495,7 @@ struct rig {
     ls_httpsys_api api;
     ls_httpsys *http;
     ls_actor actor;
-    rig_run *run; /* the handler: when a request starts, and whenever it is woken */
+    fixture_run *run; /* the handler: when a request starts, and whenever it is woken */
     ls_exchange *x;
     int starts, step, told;
     ls_fd file;
@@ -505,19 +505,19 @@ struct rig {
     ls_block *block; /* a handler's own */
 };
 
-static inline void rig_call(ls_thread_ctx *ctx, ls_exchange *x)
+static inline void fixture_call(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    rig *r = x->task;
+    fixture *r = x->task;
     r->run(r, ctx, x);
 }
 
-static inline void rig_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
+static inline void fixture_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    rig *r = LS_CONTAINER(handler, rig, handler);
+    fixture *r = LS_CONTAINER(handler, fixture, handler);
     assert_true(ls_actor_try_enter(&r->actor, ctx));
     x->actor = &r->actor;
     x->task = r;
-    x->wake = rig_call;
+    x->wake = fixture_call;
     r->starts++;
     r->step = 0;
     r->body_len = 0;
@@ -525,13 +525,13 @@ static inline void rig_start(const ls_http_handler *handler, ls_thread_ctx *ctx,
     r->run(r, ctx, x);
 }
 
-static inline void rig_end(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static inline void fixture_end(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     r->x = NULL;
     x->transport->release(ctx, x);
 }
 
-static inline void rig_pump(rig *r)
+static inline void fixture_pump(fixture *r)
 {
     ls_packet packet;
     while (ls_port_wait(r->port, &r->ctx, &packet, 1, 0) > 0) {
@@ -541,11 +541,11 @@ static inline void rig_pump(rig *r)
 }
 
 /* Everything but the engine itself. */
-static inline rig *rig_make(rig_run *run)
+static inline fixture *fixture_make(fixture_run *run)
 {
     const ls_port_options options = {.sockets_max = 8};
     ls_pool *pool;
-    rig *r = calloc(1, sizeof *r);
+    fixture *r = calloc(1, sizeof *r);
     assert_non_null(r);
     assert_int_equal(ls_port_open(&options, &r->port), LS_OK);
     assert_int_equal(ls_pools_open(16u << 20, &r->pools), LS_OK);
@@ -554,7 +554,7 @@ static inline rig *rig_make(rig_run *run)
     ls_thread_ctx_init(&r->ctx, r->port, pool, 0);
     ls_http_config_defaults(&r->config);
     r->api = fake_api;
-    r->handler.start = rig_start;
+    r->handler.start = fixture_start;
     r->run = run;
     ls_actor_init(&r->actor);
     memset(&fake, 0, sizeof fake);
@@ -564,7 +564,8 @@ static inline rig *rig_make(rig_run *run)
     return r;
 }
 
-static inline int rig_open_urls(rig *r, const char *urls, unsigned receives, uint32_t requests_max, char message[512])
+static inline int fixture_open_urls(fixture *r, const char *urls, unsigned receives, uint32_t requests_max,
+                                    char message[512])
 {
     const ls_httpsys_options options = {.urls = urls,
                                         .config = &r->config,
@@ -576,24 +577,24 @@ static inline int rig_open_urls(rig *r, const char *urls, unsigned receives, uin
 }
 
 /* Serving, with `receives` posted. */
-static inline rig *rig_open(rig_run *run, unsigned receives)
+static inline fixture *fixture_open(fixture_run *run, unsigned receives)
 {
     char message[512];
-    rig *r = rig_make(run);
-    assert_int_equal(rig_open_urls(r, "http://+:80/\0", receives, 64, message), LS_OK);
+    fixture *r = fixture_make(run);
+    assert_int_equal(fixture_open_urls(r, "http://+:80/\0", receives, 64, message), LS_OK);
     ls_httpsys_start(&r->ctx, r->http);
     assert_int_equal(fake_count('r'), receives);
     fake.calls[0] = '\0';
     return r;
 }
 
-static inline void rig_arrives(rig *r, fake_request given)
+static inline void fixture_arrives(fixture *r, fake_request given)
 {
     fake_arrives(given);
-    rig_pump(r);
+    fixture_pump(r);
 }
 
-static inline void rig_free(rig *r)
+static inline void fixture_free(fixture *r)
 {
     ls_pools_stats stats;
     ls_packet packet;
@@ -608,27 +609,27 @@ static inline void rig_free(rig *r)
 }
 
 /* Drain, and everything must be given back. */
-static inline void rig_close(rig *r)
+static inline void fixture_close(fixture *r)
 {
-    for (int i = 0; i < 10 && ls_httpsys_drain(r->http) > 0; i++) rig_pump(r);
+    for (int i = 0; i < 10 && ls_httpsys_drain(r->http) > 0; i++) fixture_pump(r);
     assert_int_equal(ls_httpsys_drain(r->http), 0);
     for (int i = 0; i < FAKE_PENDING_MAX; i++) assert_int_equal(fake.pending[i].kind, 0);
     ls_httpsys_close(r->http);
-    rig_free(r);
+    fixture_free(r);
 }
 
-static inline void rig_resumed(ls_thread_ctx *ctx, ls_op *op)
+static inline void fixture_resumed(ls_thread_ctx *ctx, ls_op *op)
 {
-    rig *r = LS_CONTAINER(op, rig, resume);
+    fixture *r = LS_CONTAINER(op, fixture, resume);
     r->run(r, ctx, r->x);
 }
 
 /* Go on with a handler that waits for something of its own. */
-static inline void rig_resume(rig *r)
+static inline void fixture_resume(fixture *r)
 {
-    r->resume = (ls_op){.done = rig_resumed, .actor = &r->actor};
+    r->resume = (ls_op){.done = fixture_resumed, .actor = &r->actor};
     assert_int_equal(ls_port_post(r->port, &r->resume, NULL, 0), LS_OK);
-    rig_pump(r);
+    fixture_pump(r);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* net_help.h - what the tests of the port have in common: a port with one thread context, and sockets made with plain POSIX. Include it first. */
+/* port_fixture.h - what the tests of the port have in common: a port with one thread context, and sockets made with plain POSIX. Include it first. */
 #ifndef TESTS_UNIT_PORT_NET_HELP_H
 #define TESTS_UNIT_PORT_NET_HELP_H
 

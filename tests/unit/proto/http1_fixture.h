@@ -1,9 +1,9 @@
-/* http1_rig.h - a connection of HTTP/1.1 for a test: a real socket pair, a handler in C, packets taken by hand. A pair of
+/* http1_fixture.h - a connection of HTTP/1.1 for a test: a real socket pair, a handler in C, packets taken by hand. A pair of
  * Unix sockets hands bytes over at once, so when the port has no packet left nothing more will happen. */
 #ifndef LS_TESTS_HTTP1_RIG_H
 #define LS_TESTS_HTTP1_RIG_H
 
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include <errno.h>
 
@@ -12,24 +12,24 @@
 
 enum { RIG_TEXT_MAX = 1 << 20 };
 
-typedef struct rig rig;
-typedef void rig_run(rig *r, ls_thread_ctx *ctx, ls_exchange *x);
+typedef struct fixture fixture;
+typedef void fixture_run(fixture *r, ls_thread_ctx *ctx, ls_exchange *x);
 
-struct rig {
+struct fixture {
     net_place place;
     ls_conn_limit conn_limit;
     ls_http_config config;
     ls_http_handler handler;
     ls_http1 *http;
     ls_actor actor;
-    rig_run *run;   /* the handler: when a request starts, and whenever it is woken */
-    int starts;     /* requests so far */
-    ls_exchange *x; /* the one under way; NULL: none */
-    bool begun;     /* false when `run` is called for a new request */
-    int step;       /* the handler's own */
-    int error;      /* what a handler was told */
-    int theirs;     /* the client's end */
-    ls_op resume;   /* runs the handler once more, inside its actor */
+    fixture_run *run; /* the handler: when a request starts, and whenever it is woken */
+    int starts;       /* requests so far */
+    ls_exchange *x;   /* the one under way; NULL: none */
+    bool begun;       /* false when `run` is called for a new request */
+    int step;         /* the handler's own */
+    int error;        /* what a handler was told */
+    int theirs;       /* the client's end */
+    ls_op resume;     /* runs the handler once more, inside its actor */
     char body[RIG_TEXT_MAX];
     size_t body_len;
     ls_slice slices[256];
@@ -39,20 +39,20 @@ struct rig {
     bool ended; /* and then the end, or a reset */
 };
 
-static inline void rig_call(ls_thread_ctx *ctx, ls_exchange *x)
+static inline void fixture_call(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    rig *r = x->task;
+    fixture *r = x->task;
     r->run(r, ctx, x);
 }
 
-static inline void rig_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
+static inline void fixture_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    rig *r = LS_CONTAINER(handler, rig, handler);
+    fixture *r = LS_CONTAINER(handler, fixture, handler);
     if (ctx->inside == NULL) assert_true(ls_actor_try_enter(&r->actor, ctx));
     assert_ptr_equal(ctx->inside, &r->actor);
     x->actor = &r->actor;
     x->task = r;
-    x->wake = rig_call;
+    x->wake = fixture_call;
     r->starts++;
     r->x = x;
     r->step = 0;
@@ -63,7 +63,7 @@ static inline void rig_start(const ls_http_handler *handler, ls_thread_ctx *ctx,
 }
 
 /* The handler is done. */
-static inline void rig_end(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
+static inline void fixture_end(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     for (unsigned i = 0; i < r->slice_count; i++) ls_slice_drop(&r->slices[i]);
     r->slice_count = 0;
@@ -71,9 +71,9 @@ static inline void rig_end(rig *r, ls_thread_ctx *ctx, ls_exchange *x)
     x->transport->release(ctx, x);
 }
 
-static inline rig *rig_open(rig_run *run, size_t pool_bytes)
+static inline fixture *fixture_open(fixture_run *run, size_t pool_bytes)
 {
-    rig *r = calloc(1, sizeof *r);
+    fixture *r = calloc(1, sizeof *r);
     assert_non_null(r);
     r->text = malloc(RIG_TEXT_MAX);
     assert_non_null(r->text);
@@ -86,14 +86,14 @@ static inline rig *rig_open(rig_run *run, size_t pool_bytes)
     }
     assert_int_equal(ls_conn_limit_open(&r->conn_limit, 8), LS_OK);
     ls_http_config_defaults(&r->config);
-    r->handler.start = rig_start;
+    r->handler.start = fixture_start;
     r->run = run;
     r->theirs = -1;
     ls_actor_init(&r->actor);
     return r;
 }
 
-static inline void rig_pump(rig *r)
+static inline void fixture_pump(fixture *r)
 {
     ls_packet packet;
     while (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 0) > 0) {
@@ -103,7 +103,7 @@ static inline void rig_pump(rig *r)
 }
 
 /* What has arrived at the client. */
-static inline void rig_read(rig *r)
+static inline void fixture_read(fixture *r)
 {
     while (!r->ended) {
         const ssize_t n = recv(r->theirs, r->text + r->text_len, RIG_TEXT_MAX - 1 - r->text_len, MSG_DONTWAIT);
@@ -115,29 +115,29 @@ static inline void rig_read(rig *r)
 }
 
 /* Both, until neither has anything more. */
-static inline void rig_settle(rig *r)
+static inline void fixture_settle(fixture *r)
 {
     size_t before;
     do {
         before = r->text_len;
-        rig_pump(r);
-        rig_read(r);
+        fixture_pump(r);
+        fixture_read(r);
     } while (r->text_len != before);
-    rig_pump(r);
+    fixture_pump(r);
 }
 
 /* The same, and wait at most 5 s for the connection to end. */
-static inline void rig_until_ended(rig *r)
+static inline void fixture_until_ended(fixture *r)
 {
     for (int i = 0; i < 500 && !r->ended; i++) {
         ls_packet packet;
         if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
-        rig_settle(r);
+        fixture_settle(r);
     }
     assert_true(r->ended);
 }
 
-static inline void rig_connect(rig *r)
+static inline void fixture_connect(fixture *r)
 {
     const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
     int ours;
@@ -150,7 +150,7 @@ static inline void rig_connect(rig *r)
     ls_http1_accepted(&r->place.ctx, r->http, ours, &from);
 }
 
-static inline void rig_send(rig *r, const char *bytes, size_t len)
+static inline void fixture_send(fixture *r, const char *bytes, size_t len)
 {
     while (len > 0) {
         const ssize_t n = send(r->theirs, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -160,16 +160,16 @@ static inline void rig_send(rig *r, const char *bytes, size_t len)
         } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
             break; /* closed already: what was answered says the rest */
         }
-        rig_settle(r);
+        fixture_settle(r);
     }
-    rig_settle(r);
+    fixture_settle(r);
 }
 
-static inline void rig_disconnect(rig *r)
+static inline void fixture_disconnect(fixture *r)
 {
     if (r->theirs >= 0) close(r->theirs);
     r->theirs = -1;
-    rig_pump(r);
+    fixture_pump(r);
     ls_http1_stats stats;
     for (int i = 0; i < 500; i++) { /* an end that lingers, a timer on its way */
         ls_http1_stat(r->http, &stats);
@@ -181,9 +181,9 @@ static inline void rig_disconnect(rig *r)
     assert_int_equal(atomic_load(&r->conn_limit.count), 0);
 }
 
-static inline void rig_close(rig *r)
+static inline void fixture_close(fixture *r)
 {
-    rig_disconnect(r);
+    fixture_disconnect(r);
     ls_http1_close(r->http);
     ls_conn_limit_close(&r->conn_limit);
     net_close(&r->place);
@@ -191,23 +191,23 @@ static inline void rig_close(rig *r)
     free(r);
 }
 
-static inline void rig_resumed(ls_thread_ctx *ctx, ls_op *op)
+static inline void fixture_resumed(ls_thread_ctx *ctx, ls_op *op)
 {
-    rig *r = LS_CONTAINER(op, rig, resume);
+    fixture *r = LS_CONTAINER(op, fixture, resume);
     assert_non_null(r->x);
     r->run(r, ctx, r->x);
 }
 
 /* Go on with a handler that waits for something of its own. */
-static inline void rig_resume(rig *r)
+static inline void fixture_resume(fixture *r)
 {
-    r->resume = (ls_op){.done = rig_resumed, .actor = &r->actor};
+    r->resume = (ls_op){.done = fixture_resumed, .actor = &r->actor};
     assert_int_equal(ls_port_post(r->place.port, &r->resume, NULL, 0), LS_OK);
-    rig_settle(r);
+    fixture_settle(r);
 }
 
 /* The received text without its Date lines, which must be there in every head; then nothing is received. */
-static inline char *rig_take(rig *r)
+static inline char *fixture_take(fixture *r)
 {
     static char out[RIG_TEXT_MAX];
     char *to = out;

@@ -1,4 +1,4 @@
-/* support_site.h - a site for one test: its text, one or more thread contexts at a real port, and the lines that it logged. The
+/* site_fixture.h - a site for one test: its text, one or more thread contexts at a real port, and the lines that it logged. The
  * test's own thread is the worker. A snippet says that it is finished with core.log("info", "DONE"). */
 #ifndef LS_TESTS_SUPPORT_SITE_H
 #define LS_TESTS_SUPPORT_SITE_H

@@ -1,4 +1,4 @@
-/* test_text.c - numbers, JSON strings and HTML, whatever comes. */
+/* test_strbuf.c - numbers, JSON strings and HTML, whatever comes. */
 #include "support.h"
 
 #include <locale.h>
@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "stress/report.h"
-#include "stress/text.h"
+#include "stress/strbuf.h"
 
 static const char *fixed(double number, int decimals)
 {
@@ -36,10 +36,10 @@ static void fixed_numbers(void **state)
 static const char *json_number(double number)
 {
     static char buffer[64];
-    ls_text t = {0};
-    ls_text_json_number(&t, number);
+    ls_strbuf t = {0};
+    ls_strbuf_json_number(&t, number);
     snprintf(buffer, sizeof buffer, "%s", t.bytes);
-    ls_text_close(&t);
+    ls_strbuf_close(&t);
     return buffer;
 }
 
@@ -71,10 +71,10 @@ static const char *json_string(const char *bytes, size_t len)
 {
     static char buffer[256];
     char *copy = test_copy_exact(bytes, len);
-    ls_text t = {0};
-    ls_text_json_string(&t, copy, len);
+    ls_strbuf t = {0};
+    ls_strbuf_json_string(&t, copy, len);
     snprintf(buffer, sizeof buffer, "%s", t.bytes);
-    ls_text_close(&t);
+    ls_strbuf_close(&t);
     free(copy);
     return buffer;
 }
@@ -105,19 +105,19 @@ static void json_strings(void **state)
 static void html_text(void **state)
 {
     static const char text[] = "<a href=\"x\">&\x01\t\n\xff\xc3\xa9";
-    ls_text t = {0};
+    ls_strbuf t = {0};
     (void)state;
-    ls_text_html(&t, text, sizeof text - 1);
+    ls_strbuf_html(&t, text, sizeof text - 1);
     assert_string_equal(t.bytes, "&lt;a href=&quot;x&quot;&gt;&amp;?\t\n?\xc3\xa9");
-    ls_text_close(&t);
+    ls_strbuf_close(&t);
 }
 
 static void grows_and_formats(void **state)
 {
-    ls_text t = {0};
+    ls_strbuf t = {0};
     char expected[8];
     (void)state;
-    for (unsigned i = 0; i < 10000; i++) ls_text_format(&t, "%05u;", i);
+    for (unsigned i = 0; i < 10000; i++) ls_strbuf_format(&t, "%05u;", i);
     assert_int_equal(t.len, 60000);
     assert_int_equal(strlen(t.bytes), 60000);
     for (unsigned i = 0; i < 10000; i += 999) {
@@ -125,10 +125,10 @@ static void grows_and_formats(void **state)
         assert_memory_equal(t.bytes + (size_t)6 * i, expected, 6);
     }
     assert_false(t.failed);
-    assert_int_equal(ls_text_save(&t, "/no/such/folder/file"), LS_ENOENT);
+    assert_int_equal(ls_strbuf_save(&t, "/no/such/folder/file"), LS_ENOENT);
     t.failed = true;
-    assert_int_equal(ls_text_save(&t, "/no/such/folder/file"), LS_ENOMEM);
-    ls_text_close(&t);
+    assert_int_equal(ls_strbuf_save(&t, "/no/such/folder/file"), LS_ENOMEM);
+    ls_strbuf_close(&t);
 }
 
 static const char *time_text(double ns)
