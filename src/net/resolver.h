@@ -7,7 +7,7 @@
 #define LS_NET_RESOLVER_H
 
 #include "net/addr.h"
-#include "port/actor.h"
+#include "sched/actor.h"
 
 enum { LS_LOOKUP_ADDRS_MAX = 8 };
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
-#include "port/file_inner.h"
+#include "port/file_internal.h"
 
 typedef struct place { /* of a thread */
     ls_files *files;
@@ -19,7 +19,7 @@ typedef struct place { /* of a thread */
 
 struct ls_files {
     ls_port *port;
-    const ls_file_engine *engine;
+    const ls_file_backend *backend;
     ls_mutex mutex;
     ls_cond more;
     ls_op *first, **last;
@@ -33,13 +33,13 @@ static ls_file_op *file_of(ls_op *op)
     return (ls_file_op *)(void *)op; /* its first member */
 }
 
-int ls_files_open(ls_port *port, const ls_file_engine *engine, ls_files **out)
+int ls_files_open(ls_port *port, const ls_file_backend *backend, ls_files **out)
 {
     int err = LS_ENOMEM;
     ls_files *files = calloc(1, sizeof *files);
     if (files == NULL) return err;
     files->port = port;
-    files->engine = engine;
+    files->backend = backend;
     files->last = &files->first;
     if ((err = ls_mutex_open(&files->mutex)) < 0) goto fail_files;
     if ((err = ls_cond_open(&files->more)) < 0) goto fail_mutex;
@@ -165,7 +165,7 @@ static int post(ls_seat *seat, ls_file_op *op)
     op->op.kind = 0;
     op->op.flags = 0;
     atomic_store(&op->stop, false);
-    if (files->engine != NULL && files->engine->post(seat, op)) return LS_PENDING;
+    if (files->backend != NULL && files->backend->post(seat, op)) return LS_PENDING;
     return ls_files_submit(files, op);
 }
 
@@ -253,7 +253,7 @@ void ls_file_cancel(ls_port *port, ls_file_op *op)
     ls_files *files = ls_port_files(port);
     /* Before `where` is read: one that comes back from the engine to be queued sees it. */
     atomic_store(&op->stop, true);
-    if (atomic_load(&op->where) >= FILE_ENGINE) files->engine->cancel(port, op);
+    if (atomic_load(&op->where) >= FILE_BACKEND) files->backend->cancel(port, op);
     ls_mutex_lock(&files->mutex);
     const bool ours = unqueue(files, op);
     ls_mutex_unlock(&files->mutex);

@@ -1,4 +1,4 @@
-/* port.h - the completion port: the contract. port_epoll.c, alone or with port_uring.c, or port_win32.c keeps it.
+/* port.h - the completion port: the contract. epoll.c, alone or with uring.c, or iocp.c keeps it.
  *
  * There is one port. Sockets are attached to it, operations are posted on them, and any thread that waits takes
  * any packet. The words are those of Windows I/O completion ports, so that their documentation explains ours.
@@ -127,7 +127,7 @@ typedef struct ls_seat_stats {
     _Atomic uint64_t recv_inline, recv_queued, send_inline, send_queued, accepts;
 } ls_seat_stats;
 
-/* The back end's, of a thread that one socket keeps busy with small batches: see port_epoll_datagram.c. */
+/* The back end's, of a thread that one socket keeps busy with small batches: see epoll_datagram.c. */
 typedef struct ls_gathering {
     bool follows;      /* the last that came was a batch, not a full one, and came because of */
     uint64_t event;    /* this, as the system reports it */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "proto/http1_inner.h"
+#include "proto/http1_internal.h"
 
 enum {
     HEAD_ROOM = 512, /* of a head without its extra fields: status line, date, server, length, connection, type */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "proto/http1_inner.h"
+#include "proto/http1_internal.h"
 
 enum { TAIL_BYTES_MIN = 1024 }; /* a smaller free end is not worth a receive */
 

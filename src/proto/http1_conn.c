@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "net/sock.h"
-#include "port/actor.h"
-#include "proto/http1_inner.h"
+#include "proto/http1_internal.h"
+#include "sched/actor.h"
 
 enum { HEAD_TAIL_MIN = 512 }; /* with less room behind a partial head, it moves to another block */
 

@@ -14,7 +14,7 @@
 
 #include "port/file.h"
 #include "proto/http_text.h"
-#include "proto/httpsys_inner_win32.h"
+#include "proto/httpsys_internal_win32.h"
 
 enum {
     SEND_AT_BYTES = 16384,     /* parts that add up to this are sent without being asked */

@@ -9,8 +9,8 @@
 #include <ws2tcpip.h>
 
 #include "base/log.h"
-#include "port/actor.h"
-#include "proto/httpsys_inner_win32.h"
+#include "proto/httpsys_internal_win32.h"
+#include "sched/actor.h"
 
 enum { TAIL_BYTES_MIN = 1024 }; /* a smaller free end is not worth a receive */
 

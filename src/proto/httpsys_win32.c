@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "proto/httpsys_inner_win32.h"
+#include "proto/httpsys_internal_win32.h"
 
 enum {
     AGAIN_MS = 100,

@@ -4,7 +4,7 @@
 
 #include "script/buffer.h"
 #include "script/object.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 static const char buffer_tag;
 

@@ -14,7 +14,7 @@
 #include "script/bind.h"
 #include "script/bind_sock.h"
 #include "script/option.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 typedef struct connecting {
     ls_lookup *lookup; /* NULL: the address was numeric */

@@ -15,7 +15,7 @@
 #include "script/buffer.h"
 #include "script/option.h"
 #include "script/request.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 static ls_state *check_loading(lua_State *L, const char *what)
 {

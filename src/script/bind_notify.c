@@ -24,9 +24,9 @@
 #include "net/plain.h"
 #include "port/notify.h"
 #include "script/bind.h"
-#include "script/notify_inner.h"
+#include "script/notify_internal.h"
 #include "script/object.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "script/task.h"
 
 #define QUARANTINE_NS UINT64_C(2000000000)

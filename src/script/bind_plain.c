@@ -7,10 +7,10 @@
 #include "net/sock.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/notify_inner.h"
+#include "script/notify_internal.h"
 #include "script/object.h"
-#include "script/site_inner.h"
-#include "script/udp_inner.h"
+#include "script/site_internal.h"
+#include "script/udp_internal.h"
 
 enum { RECEIVE_BYTES_DEFAULT = 65536, RECEIVE_BYTES_MAX = 16 * 1024 * 1024 };
 

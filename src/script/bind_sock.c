@@ -8,7 +8,7 @@
 #include "script/bind_sock.h"
 #include "script/object.h"
 #include "script/option.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 const char ls_tcp_tag;
 

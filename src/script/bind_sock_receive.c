@@ -15,7 +15,7 @@
 #include "script/bind.h"
 #include "script/bind_sock.h"
 #include "script/buffer.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 enum { TCP_STRING_MAX = LS_BLOCK_SMALL }; /* more than that is handed out as a buffer */
 

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "script/bind.h"
 #include "script/object.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "script/task.h"
 
 typedef struct script_timer {
@@ -56,7 +56,9 @@ int ls_core_sleep(lua_State *L)
 {
     const double seconds = ls_check_seconds(L, 1);
     ls_task_may_wait(L);
-    ls_task_alarm(L, ls_state_of(L)->current, seconds);
+    ls_task *task = ls_state_of(L)->current;
+    ls_task_alarm(L, task, seconds);
+    task->gave_way = seconds < LS_GIVE_WAY_S;
     return ls_task_suspend(L, 0, slept);
 }
 

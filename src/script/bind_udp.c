@@ -19,9 +19,9 @@
 #include "script/buffer.h"
 #include "script/object.h"
 #include "script/option.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "script/task.h"
-#include "script/udp_inner.h"
+#include "script/udp_internal.h"
 
 enum { PEERS_KEPT = 256, PEER_ADDR_BYTES = 28 };
 

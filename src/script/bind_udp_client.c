@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "script/bind.h"
-#include "script/notify_inner.h"
+#include "script/notify_internal.h"
 #include "script/object.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "script/task.h"
-#include "script/udp_inner.h"
+#include "script/udp_internal.h"
 
 enum { CLIENT_BATCH_DEFAULT = 8 };
 

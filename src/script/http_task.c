@@ -10,7 +10,7 @@
 #include "proto/http_text.h"
 #include "script/buffer.h"
 #include "script/request.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 enum { HTTP_REQ = 1, HTTP_FIRST = 2 }; /* http_main's stack: the req object, then what the handler returned */
 

@@ -10,7 +10,7 @@
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/request.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 enum {
     INJECT_BYTES_MAX = 256 * 1024 * 1024, /* of an answer */

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/thread.h"
 
 typedef struct ls_slot {
@@ -24,6 +25,7 @@ typedef struct ls_slot {
     _Atomic int over;                          /* thread: this run has used too much */
     uint64_t runs;                             /* thread: counts them */
     bool joined;                               /* thread: `thread` is set */
+    uint64_t mark_ns, mark_cpu_ns;             /* thread: monotonic and processor time at ls_slot_mark() */
     ls_thread thread;                          /* set before the first run is announced */
 
     _Alignas(64) _Atomic uint64_t end_run; /* watch: the run that has to end */
@@ -41,8 +43,13 @@ void ls_interrupt_join(ls_slot *slot);
 /* The thread has ended: what joining took is given back. */
 void ls_interrupt_leave(ls_slot *slot);
 
+/* The watch's thread, or the slot's own. Processor time of the slot's thread; 0 when it cannot be read. */
+uint64_t ls_interrupt_cpu_ns(const ls_slot *slot);
+
+/* The step in which ls_interrupt_cpu_ns() advances, in ns. */
+uint64_t ls_interrupt_cpu_step_ns(void);
+
 /* The watch's thread. */
-uint64_t ls_interrupt_cpu_ns(const ls_slot *slot); /* processor time of the slot's thread; 0 when it cannot be read */
 void ls_interrupt_send(ls_slot *slot);
 
 static inline void ls_slot_begin(ls_slot *slot, lua_State *running, uint64_t before_ns)
@@ -71,6 +78,22 @@ static inline void ls_slot_inner(ls_slot *slot, lua_State *running)
 {
     atomic_store_explicit(&slot->running, running, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
+}
+
+/* The watch does not see runs that are shorter than its tick. A task that gives way and runs again, for ever, in such
+ * short runs is measured by its own thread: mark the begin of the run, and ask for its processor time at the end. Where
+ * the thread's processor time advances in long steps, the time on the clock since the mark bounds the answer. */
+static inline void ls_slot_mark(ls_slot *slot)
+{
+    slot->mark_ns = ls_clock_ns();
+    slot->mark_cpu_ns = ls_interrupt_cpu_ns(slot);
+}
+
+static inline uint64_t ls_slot_since_mark(const ls_slot *slot)
+{
+    const uint64_t elapsed_ns = ls_clock_ns() - slot->mark_ns;
+    const uint64_t cpu_ns = ls_interrupt_cpu_ns(slot) - slot->mark_cpu_ns + ls_interrupt_cpu_step_ns();
+    return cpu_ns < elapsed_ns ? cpu_ns : elapsed_ns;
 }
 
 static inline bool ls_slot_over(const ls_slot *slot)

@@ -63,6 +63,11 @@ uint64_t ls_interrupt_cpu_ns(const ls_slot *slot)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t ls_interrupt_cpu_step_ns(void)
+{
+    return 0; /* clock_getres(3): 1 ns where the kernel has high-resolution timers */
+}
+
 void ls_interrupt_send(ls_slot *slot)
 {
     (void)pthread_sigqueue(slot->thread, SIGURG, (union sigval){.sival_ptr = slot});

@@ -4,7 +4,8 @@
  * have stopped anywhere, which lua_sethook allows (it is made to be called from a signal handler). GetThreadContext waits
  * until it really stands. Nothing is called meanwhile that takes a lock, the allocator's included: the thread may hold it.
  *
- * GetThreadTimes counts in ticks of 10 to 16 ms, which is good enough for budgets in seconds. */
+ * GetThreadTimes advances in steps of 10 to 16 ms, which is good enough for a budget in seconds: ls_slot_since_mark()
+ * accounts for runs that are shorter. (QueryThreadCycleTime counts cycles of an unknown rate, and Wine 8 lacks it.) */
 #include "script/interrupt.h"
 
 #include <windows.h>
@@ -41,6 +42,11 @@ uint64_t ls_interrupt_cpu_ns(const ls_slot *slot)
     const uint64_t in_kernel = (uint64_t)kernel.dwHighDateTime << 32 | kernel.dwLowDateTime;
     const uint64_t in_user = (uint64_t)user.dwHighDateTime << 32 | user.dwLowDateTime;
     return (in_kernel + in_user) * 100;
+}
+
+uint64_t ls_interrupt_cpu_step_ns(void)
+{
+    return 16 * 1000000; /* the longest interval of the system's clock interrupt is 15.625 ms */
 }
 
 void ls_interrupt_send(ls_slot *slot)

@@ -15,10 +15,10 @@
 #include "script/bind.h"
 #include "script/buffer.h"
 #include "script/compiled.h"
-#include "script/notify_inner.h"
-#include "script/site_inner.h"
+#include "script/notify_internal.h"
+#include "script/site_internal.h"
 #include "script/task.h"
-#include "script/udp_inner.h"
+#include "script/udp_internal.h"
 
 /* A collection of all of a busy state: after so many times what the last took, and not before so long. */
 enum { COLLECT_ALL_SHARE = 100, COLLECT_ALL_MS_MIN = 5000 };

@@ -14,10 +14,10 @@
 #include "net/addr.h"
 #include "net/listener.h"
 #include "net/udp.h"
-#include "port/crew.h"
 #include "proto/exchange.h"
 #include "proto/http_config.h"
 #include "proto/httpsys.h"
+#include "sched/crew.h"
 
 typedef struct ls_site ls_site;
 

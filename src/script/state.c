@@ -16,7 +16,7 @@
 #include "script/compiled.h"
 #include "script/embed.h"
 #include "script/request.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "script/tcp.h"
 
 int luaopen_cjson_safe(lua_State *L); /* in the same library, without a line in its header */

@@ -16,7 +16,7 @@
 #include <lua.h>
 
 #include "base/list.h"
-#include "port/actor.h"
+#include "sched/actor.h"
 #include "script/interrupt.h"
 #include "script/site.h"
 #include "script/small.h"

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "script/request.h"
+#include "script/site_internal.h"
 #include "script/tcp.h"
 
 /* A task that ends wakes who waited for it, who may end at once and wake the next: each is some frames of C. */
@@ -107,6 +108,7 @@ void ls_task_release(ls_seat *seat, ls_task *task, bool well)
     task->request = NULL;
     if (well && !task->over && state->tasks_free_count < LS_TASKS_FREE_MAX) {
         task->cpu_ns = 0;
+        task->gave_way = false;
         lua_settop(task->co, 0);
         ls_list_push(&state->tasks_free, &task->node);
         state->tasks_free_count++;
@@ -166,9 +168,11 @@ void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
     ls_slot *slot = ls_state_slot(state, seat);
     lua_State *const outer_running = atomic_load_explicit(&slot->running, memory_order_relaxed);
     const uint64_t outer_run = atomic_load_explicit(&slot->run, memory_order_relaxed);
+    const bool measured = task->gave_way;
     int count = 0;
 
     assert(!task->waiting);
+    task->gave_way = false;
     state->seat = seat;
     state->slot = slot;
     state->current = task;
@@ -178,6 +182,7 @@ void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
         atomic_store_explicit(&slot->over, 1, memory_order_relaxed);
         lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
     }
+    if (measured) ls_slot_mark(slot);
     int status = lua_resume(co, NULL, nargs, &count);
     if (ls_slot_over(slot)) task->over = true;
     if (status == LUA_YIELD && task->killed) { /* what an error would leave: a dead coroutine with a text on top */
@@ -185,7 +190,13 @@ void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
         lua_rawgeti(co, LUA_REGISTRYINDEX, state->over_text_ref);
         status = LUA_ERRRUN;
     }
-    task->cpu_ns = ls_slot_end(slot);
+    uint64_t used_ns = ls_slot_end(slot);
+    if (measured) {
+        const uint64_t measured_ns = task->cpu_ns + ls_slot_since_mark(slot);
+        if (used_ns < measured_ns) used_ns = measured_ns;
+        if (used_ns > state->site->cpu_ns_max) task->over = true;
+    }
+    task->cpu_ns = used_ns;
     if (state->unflushed != NULL) ls_tcps_flush(seat, state);
     state->current = outer;
     if (outer != NULL || state->loading) {

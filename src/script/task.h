@@ -14,6 +14,9 @@
 
 enum { LS_TASKS_FREE_MAX = 256 };
 
+/* A shorter sleep only lets other tasks run. In between the task counts as computing (max_cpu). In seconds. */
+#define LS_GIVE_WAY_S 0.001
+
 /* The task has ended: its results (`count`), or its error, are on top of task->co. Must release the task. */
 typedef void ls_task_ended_fn(ls_seat *seat, ls_task *task, int status, int count);
 
@@ -26,6 +29,7 @@ struct ls_task {
     bool queued;         /* woken; `op` is in the inbox */
     bool over;           /* used too much processor time: every run ends at once */
     bool killed;         /* the hook made it yield, for good */
+    bool gave_way;       /* it waits for less than LS_GIVE_WAY_S: its next run is measured */
     bool counted;        /* in state->busy */
     int16_t wake_result; /* why it was woken: 0, or LS_ETIMEDOUT */
     int nargs;           /* for the run that `op` orders */

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/sock.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 static void received(ls_seat *seat, ls_stream *s, int64_t result);
 static void sent(ls_seat *seat, ls_stream *s, int err);

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/rlimit.h"
+#include "base/signals.h"
 #include "luaserve.h"
-#include "server/limits.h"
-#include "server/signals.h"
 #include "stress/meter.h"
 #include "stress/options.h"
 #include "stress/report.h"

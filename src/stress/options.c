@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/fopen.h"
 #include "proto/http_text.h"
-#include "stress/options_inner.h"
+#include "stress/options_internal.h"
 
 /* The text, malloced, is the options' from now on. False: there is no memory, and it is freed. */
 static bool own(ls_stress_options *o, char *text)

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "stress/options_inner.h"
+#include "stress/options_internal.h"
 
 static const char usage[] =
     "luaserve stress - put a server under load, and say honestly what it did\n"

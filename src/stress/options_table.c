@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "stress/options_inner.h"
+#include "stress/options_internal.h"
 
 static const char *const hooks[] = {"request", "response", "scenario", "setup", "done"};
 static const char *const tables[] = {"headers", "thresholds", "expect", "stages"};

@@ -9,7 +9,7 @@
 #include "base/thread.h"
 #include "port/port.h"
 #include "proto/http_text.h"
-#include "stress/options_inner.h"
+#include "stress/options_internal.h"
 
 enum { CONNECTIONS_DEFAULT = 10, THREADS_DEFAULT = 2, UDP_PAYLOAD_MAX = 65507, NUMBER_BYTES_MAX = 48 };
 #define DURATION_DEFAULT_NS UINT64_C(10000000000)

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "stress/script_inner.h"
+#include "stress/script_internal.h"
 
 enum { IN_BYTES_MAX = 64 << 20, UNTIL_BYTES_MAX = 64 };
 

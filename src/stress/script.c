@@ -1,5 +1,5 @@
 /* script.c - the Lua states of a run: loading, calling hooks, keeping errors. See script.h. */
-#include "stress/script_inner.h"
+#include "stress/script_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

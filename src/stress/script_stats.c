@@ -1,6 +1,6 @@
 /* script_stats.c - what done() is told: the summary, and histograms as wrk's objects: .min .max .mean .stdev,
  * :percentile(p), #latency and latency(i) -> value, how often. */
-#include "stress/script_inner.h"
+#include "stress/script_internal.h"
 
 static const char stats_meta[] = "luaserve.stress.stats";
 

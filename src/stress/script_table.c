@@ -13,8 +13,8 @@
 
 #include "proto/http_chars.h"
 #include "proto/http_text.h"
-#include "stress/options_inner.h"
-#include "stress/script_inner.h"
+#include "stress/options_internal.h"
+#include "stress/script_internal.h"
 
 static const char data_key[] = "luaserve.stress.data";
 

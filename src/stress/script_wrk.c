@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "proto/http_text.h"
-#include "stress/script_inner.h"
+#include "stress/script_internal.h"
 
 enum { PROBE_MS = 2000, BATCH_MAX = LS_STRESS_PIPELINE_MAX };
 

@@ -16,8 +16,8 @@
 
 #include "base/list.h"
 #include "base/log.h"
-#include "port/actor.h"
 #include "proto/http1.h"
+#include "sched/actor.h"
 
 enum { OUT_MAX = 1 << 20, BODY_MAX = 4096, LINGER_MS = 1 };
 

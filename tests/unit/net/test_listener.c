@@ -8,7 +8,7 @@
 
 #include "net/listener.h"
 #include "net/sock.h"
-#include "port/crew.h"
+#include "sched/crew.h"
 #include "system.h"
 
 enum { FDS_MAX = 64 };

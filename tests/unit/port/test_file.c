@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/thread.h"
-#include "port/file_inner.h"
+#include "port/file_internal.h"
 #include "system.h"
 
 enum { MANY = 300 };

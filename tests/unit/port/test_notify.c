@@ -14,8 +14,8 @@
 #include <time.h>
 
 #include "base/thread.h"
-#include "port/crew.h"
 #include "port/notify.h"
+#include "sched/crew.h"
 #include "system.h"
 
 enum { THREADS = 16, ROUNDS = 3, LOOKS = 8, PATIENCE_MS = 10000 };

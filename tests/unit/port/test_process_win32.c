@@ -5,7 +5,7 @@
 #include <poll.h>
 
 #include "port/notify.h"
-#include "port/process_win32.h"
+#include "port/win32/iocp_process.h"
 
 enum { ASKED_MAX = 128 };
 

@@ -7,8 +7,8 @@
 
 #include <errno.h>
 
-#include "port/actor.h"
 #include "proto/http1.h"
+#include "sched/actor.h"
 
 enum { RIG_TEXT_MAX = 1 << 20 };
 

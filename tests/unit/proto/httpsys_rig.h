@@ -9,9 +9,9 @@
 
 #include <stdio.h>
 
-#include "port/actor.h"
-#include "port/port_win32.h"
-#include "proto/httpsys_inner_win32.h"
+#include "port/win32/iocp_internal.h"
+#include "proto/httpsys_internal_win32.h"
+#include "sched/actor.h"
 
 enum { FAKE_PENDING_MAX = 64, FAKE_TEXT_MAX = 1 << 20 };
 

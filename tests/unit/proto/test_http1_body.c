@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "proto/http1_inner.h"
+#include "proto/http1_internal.h"
 
 #define OK      "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
 #define POST    "POST / HTTP/1.1\r\nHost: h\r\n"

@@ -12,7 +12,7 @@
 #include "base/thread.h"
 #include "port/notify.h"
 #include "script/request.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "support.h"
 
 typedef struct test_site {
