@@ -6,8 +6,8 @@
     lua file=NAME       the file NAME in the folder of the next site, and of the later sites of the page. Any language.
     lua load            statements run while a site loads; `ls` and `app` are defined, the app is served. `lua load check`: only by
                         luaserve --check, for what another machine would be needed to serve.
-    lua handler         statements run by one request, inside a handler; `ls`, `app`, `req` and `res` are defined. Options shape the
-                        request: method= path= route= body= header=Name:value. The handler must not fail.
+    lua handler         statements run by one request, inside a handler; `ls`, `app`, `req` and `res` are defined. Options shape
+                        the request: method= path= route= body= header=Name:value. The handler must not fail.
     lua stress          a script for luaserve stress, run shortly against the site above it. `lua stress wrk`: with -s.
     console             lines that begin with "$ " are commands for /bin/sh; the lines behind one are its output. A line ... stands
                         for any lines, ... inside a line for any text, a JSON object for the same in another order. A command
@@ -15,6 +15,7 @@
     c                   a complete program, linked against the library and run beside what follows it.
     json                parsed.
     ini                 parsed; the command of ExecStart= is run with this program and the site above.
+    nginx, haproxy      the real program is started in front of the site above, and a request sent through it.
     text                not run.
 
 Values and errors that comments of Lua blocks state are checked: docs_values.py. Ports that a page names are replaced by free ones,
@@ -35,6 +36,7 @@ import tempfile
 import threading
 import time
 
+import docs_proxies
 from docs_pages import DocError, blocks_of, scopes_of
 from docs_values import Values, recorder, same_text
 from luaserve_e2e import LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, request
@@ -89,6 +91,8 @@ class Ports:
             for port in pattern.findall(text):
                 if port not in self.free_of:
                     self.free_of[port] = str(self.free(len(port)))
+        for folder in re.findall(r"(?<![\w.])/run/([\w./-]+)/", text):
+            os.makedirs(os.path.join(self.folder, "run", folder), exist_ok=True)
         return self
 
     def _replace(self, text, table):
@@ -98,7 +102,7 @@ class Ports:
 
     def there(self, text):
         """A text of the page as it is run."""
-        return self._replace(text, self.free_of).replace("/run/", self.folder + "/run/")
+        return re.sub(r"(?<![\w.])/run/", self.folder + "/run/", self._replace(text, self.free_of))
 
     def back(self, text):
         """What a program said, as the page would have it."""
@@ -108,7 +112,8 @@ class Ports:
 # ---- console -------------------------------------------------------------------------------------------------------
 
 # luaserve with a site, in the foreground or not; not luaserve stress, --check, --help, --version
-SERVES = re.compile(r"(?:^|[;&|]\s*)(?:\S*/)?luaserve\s+(?!stress\b)(?!.*--(?:check|help|version)\b)(?:--\S+\s+\S+\s+)*(\S+\.lua)\b")
+SERVES = re.compile(r"(?:^|[;&|]\s*)(?:\S*/)?luaserve\s+(?!stress\b)(?!.*--(?:check|help|version)\b)"
+                    r"(?:--\S+\s+\S+\s+)*(\S+\.lua)\b")
 
 # What the program says of the machine it runs on, not of the page.
 OF_THIS_MACHINE = re.compile(r"(?m)^\S+ \S+ the system allows \d+ descriptors.*\n")
@@ -407,6 +412,15 @@ class Run:
         name = os.path.basename(self.write_site(ports.there(text), "unit%d.lua" % block.line))
         self.stop(self.serve(name, flags=words[1:sites[0]]))
 
+    def proxy(self, block):
+        process = docs_proxies.start(block.language, self.ports.there(block.text), self.outside)
+
+        def end():
+            process.terminate()
+            process.wait(2 * WAIT)
+
+        self.ending.append(end)
+
     # ---- all of it
 
     def serves_itself(self):
@@ -423,7 +437,8 @@ class Run:
             kinds = [word for word in block.words if word not in ("check", "wrk")]
             method = {"load": self.load, "handler": self.handler, "stress": self.stress}.get(kinds[0] if len(kinds) == 1 else None)
         else:
-            method = {"console": self.console, "c": self.c, "json": self.json, "ini": self.ini}.get(block.language if not block.words else None)
+            method = {"console": self.console, "c": self.c, "json": self.json, "ini": self.ini, "nginx": self.proxy,
+                      "haproxy": self.proxy}.get(block.language if not block.words else None)
         if method is None:
             raise block.error("no rule says how to run a block %r" % " ".join([block.language, *block.words]).strip())
         located(block, method, block)
@@ -443,7 +458,7 @@ class Run:
         if scope.site:
             sites.append((scope.site, Values(scope.site, self.recorder)))
             self.write_site(sites[-1][1].text)
-        elif any("stress" in block.words or block.language == "c" for block in scope.rest):
+        elif any("stress" in block.words or block.language in ("c", "nginx", "haproxy") for block in scope.rest):
             self.write_site(DEFAULT_SITE)
         if os.path.exists(os.path.join(self.folder, "site.lua")) and not self.serves_itself():
             server = located(scope.site or scope.rest[0], self.serve, "site.lua")

@@ -127,6 +127,25 @@ ls.listen(8080, app)""")
         self.finds(fenced("c", program % "return 3;"), r"2: the program ended with status 3")
         self.finds(fenced("c", program % "return x;"), r"2: cc failed")
 
+    def test_proxies(self):
+        location = "        %s http://127.0.0.1:%d;\n"
+        nginx = "server {\n    listen 80;\n    location / {\n" + location + "    }\n}"
+        curl = fenced("console", "$ curl http://127.0.0.1:80/\nhello")
+        self.finds(self.SITE + fenced("nginx", nginx % ("proxy_pass", 8080)) + curl)
+        self.finds(self.SITE + fenced("nginx", nginx % ("proxy_pass", 8081)), r"8: nginx: the answer .* 502")
+        self.finds(self.SITE + fenced("nginx", nginx % ("nonsense", 8080)), r"8: nginx: it ended with status 1")
+        haproxy = ("frontend web\n  bind *:443 ssl crt /etc/ssl/site.pem\n  default_backend site\n"
+                   "backend site\n  server one 127.0.0.1:%d")
+        self.finds(self.SITE + fenced("haproxy", haproxy % 8080))
+        self.finds(self.SITE + fenced("haproxy", haproxy % 8081), r"8: haproxy: the answer .* 503")
+
+    def test_a_unix_socket(self):
+        site = """local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "hello\\n" end)
+ls.listen("unix:/run/shop/site.sock", app)"""
+        self.finds(fenced("lua", site) + fenced("console", "$ curl --unix-socket /run/shop/site.sock http://h/\nhello"))
+
     def test_stress(self):
         script = 'return { target = "http://127.0.0.1:8080/%s", connections = 1, duration = "10s" }'
         self.finds(self.SITE + fenced("lua stress", script % ""))
