@@ -70,7 +70,7 @@ def same_json(expected, actual):
 
 def same_text(expected, actual):
     """Equal as a text with ..., or as JSON in another order."""
-    if re.fullmatch(wildcard(expected), actual):
+    if re.fullmatch(wildcard(expected), actual, re.S):
         return True
     if expected[:1] not in ("{", "["):
         return False
