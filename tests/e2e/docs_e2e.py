@@ -297,7 +297,7 @@ class Run:
             text = ports.there(text)  # not by write_site: its ports are the scope's
             self.stop(self.serve(os.path.basename(self.write_site(
                 text + 'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n', name))))
-        values.check(self.records)
+        values.check(self.records, self.ports.back)
 
     def handler(self, block):
         values = Values(block, self.recorder)
@@ -324,7 +324,7 @@ class Run:
         failed = server.logged(r" error request [0-9a-f]+ ")
         if failed:
             raise AssertionError("the handler failed: %s" % failed[0])
-        values.check(self.records)
+        values.check(self.records, self.ports.back)
 
     def stress(self, block):
         name = block.file or "stress%d.lua" % block.line
@@ -467,7 +467,7 @@ class Run:
         if server:
             located(scope.site or scope.rest[0], self.stop, server)
         for block, values in sites:
-            values.check(self.records)
+            values.check(self.records, self.ports.back)
 
 
 def located(block, method, *args):

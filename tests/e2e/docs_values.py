@@ -110,8 +110,9 @@ class Values:
             raise self.block.error("--> follows neither an expression nor an assignment", where)
         return "value__(%d, %s)" % (where, code)
 
-    def check(self, path):
-        """Compare with the records in the file at `path`. Raises for the first that differs or is missing."""
+    def check(self, path, back):
+        """Compare with the records in the file at `path`. Raises for the first that differs or is missing. `back` puts back the
+        ports of the page."""
         records = {}
         try:
             with open(path, encoding="utf-8", errors="replace") as lines:
@@ -123,7 +124,7 @@ class Values:
         for number, (kind, text) in sorted(self.expected.items()):
             where = self.block.line + number - 1
             for got, values in records.get(where, ()):
-                said = ", ".join(value for _, value in values)
+                said = back(", ".join(value for _, value in values)).rstrip()
                 if got == "returned":
                     raise self.block.error("raised nothing; the page states the error %s" % text, where)
                 if got == "raised" and not re.search(wildcard(text), said):
