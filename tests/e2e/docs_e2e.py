@@ -113,7 +113,7 @@ class Ports:
 
 # luaserve with a site, in the foreground or not; not luaserve stress, --check, --help, --version
 SERVES = re.compile(r"(?:^|[;&|]\s*)(?:\S*/)?luaserve\s+(?!stress\b)(?!.*--(?:check|help|version)\b)"
-                    r"(?:--\S+\s+\S+\s+)*(\S+\.lua)\b")
+                    r"(?:--[\w-]+(?:=\S+|\s+\S+)\s+)*(\S+\.lua)\b")
 
 # What the program says of the machine it runs on, not of the page.
 OF_THIS_MACHINE = re.compile(r"(?m)^\S+ \S+ the system allows \d+ descriptors.*\n")
@@ -297,7 +297,7 @@ class Run:
             text = ports.there(text)  # not by write_site: its ports are the scope's
             self.stop(self.serve(os.path.basename(self.write_site(
                 text + 'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n', name))))
-        values.check(self.records, self.ports.back)
+        values.check(self.records, ports.back)
 
     def handler(self, block):
         values = Values(block, self.recorder)
