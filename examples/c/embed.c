@@ -1,4 +1,4 @@
-/* embed.c - a server inside a C program, by src/luaserve.h alone.
+/* modules.c - a server inside a C program, by src/luaserve.h alone.
  *
  *     embed site.lua [arguments...]
  *

@@ -6,15 +6,15 @@
 #include "net/sock.h"
 #include "script/bind.h"
 #include "script/bind_sock.h"
-#include "script/object.h"
 #include "script/option.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
+#include "script/udata.h"
 
 const char ls_tcp_tag;
 
 ls_tcp_object *ls_tcp_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
+    return ls_udata_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
 }
 
 int ls_tcp_push_failure(lua_State *L, int err)
@@ -109,7 +109,7 @@ static int sock_close(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
     ls_state *state = ls_state_of(L);
-    if (o->tcp != NULL && state->site->port != NULL) ls_tcp_finish(state->seat, o->tcp);
+    if (o->tcp != NULL && state->site->port != NULL) ls_tcp_finish(state->ctx, o->tcp);
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -118,7 +118,7 @@ static int sock_close(lua_State *L)
 static int sock_abort(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
-    if (o->tcp != NULL) ls_tcp_abort(ls_state_of(L)->seat, o->tcp);
+    if (o->tcp != NULL) ls_tcp_abort(ls_state_of(L)->ctx, o->tcp);
     return 0;
 }
 
@@ -191,5 +191,5 @@ void ls_tcp_define(lua_State *L, ls_state *state)
     luaL_newlib(L, methods);
     lua_pushcclosure(L, sock_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "sock", &state->tcp_meta_ref);
+    ls_udata_define(L, "sock", &state->tcp_meta_ref);
 }

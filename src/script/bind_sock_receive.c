@@ -15,7 +15,7 @@
 #include "script/bind.h"
 #include "script/bind_sock.h"
 #include "script/buffer.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 enum { TCP_STRING_MAX = LS_BLOCK_SMALL }; /* more than that is handed out as a buffer */
 
@@ -35,12 +35,12 @@ static int more(lua_State *L, ls_tcp *tcp)
 {
     const ls_state *state = tcp->state;
     if (tcp->receive_end != LS_OK) return tcp->receive_end;
-    int err = ls_tcp_fill(state->seat, tcp);
+    int err = ls_tcp_fill(state->ctx, tcp);
     if (err == LS_ENOMEM) {
         (void)lua_gc(L, LUA_GCCOLLECT); /* what buffers hold does not count as Lua's memory */
         if (!still(L, tcp, 0)) return LS_ECLOSED;
         if (tcp->receive_end != LS_OK) return tcp->receive_end;
-        err = ls_tcp_fill(state->seat, tcp);
+        err = ls_tcp_fill(state->ctx, tcp);
     }
     return err == LS_PENDING && state->draining && tcp->server != NULL && tcp->received == 0 ? END_DRAINING : err;
 }

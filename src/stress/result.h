@@ -1,7 +1,7 @@
 /* result.h - everything that a finished run is made of. The reports (report.h), the thresholds and the scripts' done()
  * read this and nothing else.
  *
- * ls_stress_meter_finish() makes one from the threads' counters; ls_stress_result_close() frees it. Texts of the
+ * ls_stress_sampler_finish() makes one from the threads' counters; ls_stress_result_close() frees it. Texts of the
  * configuration belong to whoever gave them and must live as long as the result. Read-only once made; any thread. */
 #ifndef LS_STRESS_RESULT_H
 #define LS_STRESS_RESULT_H
@@ -60,7 +60,7 @@ typedef struct ls_stress_result {
     ls_stress_config config;
     int64_t started_us;   /* wall clock, microseconds since 1970 UTC */
     uint64_t duration_ns; /* how long it took */
-    bool interrupted;     /* ended early by the user or the script */
+    bool interrupted;     /* ended early by the virtual user or the script */
     const char
         *failure; /* why the run could not be made; NULL: it was, unless ls_stress_result_short says otherwise */
 

@@ -1,6 +1,6 @@
 /* ls.udp_connect and ls.notify inside one state: a plain socket plays the peer. */
 #define _GNU_SOURCE /* mkstemp */
-#include "support_site.h"
+#include "site_fixture.h"
 
 /* Two sockets that know each other: `peer`, a plain one, and `client`. `say` is heard at once. */
 #define PAIR                                                                                             \
