@@ -5,9 +5,8 @@ import os
 import re
 import struct
 import sys
-import unittest
 
-from luaserve_e2e import E2E, in_parallel, main, not_on_windows, run_program, scratch
+from harness import E2E, in_parallel, main, not_on_windows, run_program, scratch
 
 SITE = """
 local ls = require "luaserve"

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import unittest
 
-from luaserve_e2e import E2E, Closed, Conn, HAS_UNIX_SOCKETS, in_parallel, main, request, WAIT
+from harness import E2E, Closed, Conn, HAS_UNIX_SOCKETS, in_parallel, main, request, WAIT
 
 ROUTES = r"""
 local ls = require "luaserve"

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import unittest
 
-from luaserve_e2e import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, main, not_on_windows, repeats
+from harness import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, main, not_on_windows, repeats
 
 BUILD = os.path.dirname(LUASERVE)
 

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 
-from luaserve_e2e import E2E, WAIT, Closed, chunked, in_parallel, main, repeats, request
+from harness import E2E, WAIT, Closed, chunked, in_parallel, main, repeats, request
 
 SITE = r"""
 local ls = require "luaserve"

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from luaserve_e2e import E2E, LUASERVE, PROGRAM, ROOT, WAIT, WINDOWS, main
+from harness import E2E, LUASERVE, PROGRAM, ROOT, WAIT, WINDOWS, main
 
 EXAMPLES = os.path.join(ROOT, "examples")
 HERE = "127.0.0.1:0"

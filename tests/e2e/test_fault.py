@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from luaserve_e2e import E2E, SANITIZER, WAIT, Server, chunked, main, not_on_windows, request
+from harness import E2E, SANITIZER, WAIT, Server, chunked, main, not_on_windows
 
 ALLOC, ACCEPT, SEND, RECV, EPOLL_CTL, ENTER = 1, 2, 4, 8, 16, 32
 HERE = os.path.dirname(os.path.abspath(__file__))

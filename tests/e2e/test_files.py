@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 
-from luaserve_e2e import WINDOWS, E2E, in_parallel, main, request
+from harness import WINDOWS, E2E, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"

@@ -5,7 +5,7 @@ import re
 import threading
 import unittest
 
-from luaserve_e2e import E2E, SANITIZER, Closed, Framing, in_parallel, main, request
+from harness import E2E, SANITIZER, Closed, Framing, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"

@@ -3,7 +3,7 @@ finalizers that answer, chains of waiting jobs, stops from everywhere. The serve
 import os
 import time
 
-from luaserve_e2e import E2E, SANITIZER, WINDOWS, main, repeats, request, run_program, scratch
+from harness import E2E, SANITIZER, WINDOWS, main, repeats, request, run_program, scratch
 
 SITE = r"""
 local ls = require "luaserve"

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 
-from luaserve_e2e import E2E, Closed, chunked, in_parallel, main, repeats, request, table
+from harness import E2E, Closed, chunked, in_parallel, main, repeats, request, table
 
 SITE = r"""
 local ls = require "luaserve"

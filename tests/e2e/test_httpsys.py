@@ -11,8 +11,8 @@ import socket
 import subprocess
 import unittest
 
-from luaserve_e2e import (E2E, PROGRAM, ROOT, WAIT, WINDOWS, free_port, in_parallel, main, repeats,
-                          run_program, scratch)
+from harness import (E2E, PROGRAM, ROOT, WAIT, WINDOWS, free_port, in_parallel, main, repeats, run_program,
+                     scratch)
 
 RESPONDER = os.path.join(ROOT, "examples", "responder.lua")
 HEAD = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/", function() return "hello\\n" end)\n'

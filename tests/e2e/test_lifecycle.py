@@ -1,30 +1,12 @@
 """The life of the process: command line, start-up that fails, drain, signals, slow and blocking handlers, limits of the system."""
 import os
-import re
 import signal
 import socket
 import threading
 import unittest
 
-from luaserve_e2e import (
-    E2E,
-    ROOT,
-    Server,
-    SANITIZER,
-    WAIT,
-    Closed,
-    Conn,
-    descriptors,
-    in_parallel,
-    main,
-    repeats,
-    request,
-    run_program,
-    scratch,
-    WINDOWS,
-    HAS_UNIX_SOCKETS,
-    not_on_windows,
-)
+from harness import (Closed, Conn, E2E, HAS_UNIX_SOCKETS, ROOT, SANITIZER, Server, WAIT, WINDOWS, in_parallel, main,
+                     not_on_windows, raise_descriptor_limit, repeats, request, run_program, scratch)
 
 SITE = r"""
 local ls = require "luaserve"
@@ -305,7 +287,7 @@ class Draining(E2E):
     def test_drain_in_the_middle_of_many(self):
         """Each request that was begun is answered, announces the end, and none is cut."""
         server = self.serve(SITE)
-        count = min(repeats(1000), descriptors(1500) - 200)
+        count = min(repeats(1000), raise_descriptor_limit(1500) - 200)
         conns = []
         for n in range(count):
             conn = self.connect(server=server)

@@ -5,7 +5,7 @@ import json
 import threading
 import unittest
 
-from luaserve_e2e import E2E, Closed, SANITIZER, WAIT, chunked, descriptors, main, request, run_program, scratch
+from harness import E2E, Closed, SANITIZER, WAIT, chunked, main, raise_descriptor_limit, request, run_program, scratch
 
 APP = r"""
 local ls = require "luaserve"
@@ -394,7 +394,7 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
 
     def test_a_thousand_of_each(self):
         """Silent ones, trickling ones and ones that do not read: the others do not notice, and all are closed."""
-        count = min(100 if SANITIZER else 1000, (descriptors(4000) - 200) // 3)
+        count = min(100 if SANITIZER else 1000, (raise_descriptor_limit(4000) - 200) // 3)
         before = self.quiet_fds()
         conns, slow, over = [], [], threading.Event()
 

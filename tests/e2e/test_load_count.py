@@ -7,7 +7,7 @@ import select
 import socket
 import time
 
-from luaserve_e2e import E2E, WAIT, WINDOWS, main, repeats
+from harness import E2E, WAIT, WINDOWS, main, repeats
 
 CONNECTIONS, REQUESTS = 1000, 100_000
 SITE = """

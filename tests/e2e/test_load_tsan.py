@@ -6,7 +6,7 @@ import random
 import threading
 import time
 
-from luaserve_e2e import E2E, SANITIZER, Closed, Conn, chunked, in_parallel, main, request
+from harness import E2E, SANITIZER, Closed, Conn, chunked, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"

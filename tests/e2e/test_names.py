@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import urllib.parse
 
-from luaserve_e2e import E2E, WINDOWS, main, run_program
+from harness import E2E, WINDOWS, main, run_program
 
 SITE = r"""
 local ls = require "luaserve"

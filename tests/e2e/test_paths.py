@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import urllib.parse
 
-from luaserve_e2e import E2E, main
+from harness import E2E, main
 
 # Every path that the file system is asked for is logged.
 SITE = r"""

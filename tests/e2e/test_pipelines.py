@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 
-from luaserve_e2e import E2E, SANITIZER, WAIT, Closed, chunked, main, request
+from harness import E2E, SANITIZER, WAIT, Closed, chunked, main, request
 
 SITE = r"""
 local ls = require "luaserve"

@@ -9,8 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from luaserve_e2e import ROOT, WAIT, WINDOWS, Conn, main, not_on_windows, run_program
-import luaserve_e2e
+from harness import E2E, ROOT, WAIT, WINDOWS, Conn, main, not_on_windows, run_program
 
 WINE = os.path.join(ROOT, "third_party", "windows", "wine")
 
@@ -126,7 +125,7 @@ class Service(unittest.TestCase):
         self.addCleanup(conn.close)
         return conn
 
-    eventually = luaserve_e2e.E2E.eventually
+    eventually = E2E.eventually
 
     def test_its_life(self):
         out = self.install(arguments=['a "b" c\\', "日本", "", "--x", "*"])

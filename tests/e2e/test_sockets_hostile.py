@@ -3,8 +3,8 @@ are given up while a name is being looked up or the server stops, descriptors th
 import random
 import socket
 
-from luaserve_e2e import E2E, WINDOWS, Conn, in_parallel, main, repeats
-from dns_e2e import RESOLVER, Dns, looks_up_names
+from harness import E2E, WINDOWS, Conn, in_parallel, main, repeats
+from harness.dns import Dns, has_resolver, looks_up_names
 
 # What a connection does is its first line; most of it lets several tasks meddle with one sock.
 STORM = r"""
@@ -238,7 +238,7 @@ class GivenUp(E2E):
     def test_the_drain_has_an_end_although_a_connect_has_none(self):
         text = self.site.replace("drain_timeout = 10", "drain_timeout = 0.3")
         calls = ["ls.connect('127.0.0.1', %d, { connect_timeout = false })" % self.deaf()]
-        if RESOLVER != "addresses only":
+        if has_resolver():
             calls.append("ls.connect('silent.test', 1, { connect_timeout = false })")
         for what in calls:
             server = self.serve(text, env=self.env)

@@ -2,7 +2,7 @@
 import json
 import os
 
-from luaserve_e2e import E2E, SANITIZER, WAIT, in_parallel, main, request
+from harness import E2E, SANITIZER, WAIT, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"

@@ -10,8 +10,8 @@ import threading
 import time
 import zlib
 
-from luaserve_e2e import HAS_UNIX_SOCKETS, LUASERVE, SLOW, WAIT, main, repeats, scratch
-from stress_e2e import FIRST, OK, Ran, Stress, head_of, stress
+from harness import HAS_UNIX_SOCKETS, LUASERVE, SLOW, WAIT, main, repeats, scratch
+from harness.stress import FIRST, OK, Ran, Stress, head_of, stress
 
 
 class Loads(Stress):

@@ -12,8 +12,9 @@ import subprocess
 import termios
 import unittest
 
-from luaserve_e2e import E2E, LUASERVE, SLOW, WAIT, WINDOWS, main, run_program, scratch
-from stress_samples import Screen, Tree, check_schema, inner_json, strict_json
+from harness import E2E, LUASERVE, SLOW, WAIT, WINDOWS, main, run_program, scratch
+from harness.screen import Screen
+from harness.stress_report import Tree, check_schema, inner_json, strict_json
 
 SITE = """
 local ls = require "luaserve"

@@ -4,8 +4,8 @@ import socket
 import struct
 import threading
 
-from luaserve_e2e import WAIT, WINDOWS, main, run_program, scratch, not_on_windows
-from stress_e2e import FIRST, OK, Stress, head_of, stress
+from harness import WAIT, WINDOWS, main, run_program, scratch, not_on_windows
+from harness.stress import FIRST, OK, Stress, head_of, stress
 
 
 H = b"HTTP/1.1 200 OK\r\n"

@@ -14,8 +14,8 @@ import tempfile
 import threading
 import unittest
 
-from luaserve_e2e import SANITIZER, WAIT, main, not_on_windows
-from stress_samples import Tree, inner_json, report, run_of
+from harness import SANITIZER, WAIT, main, not_on_windows
+from harness.stress_report import Tree, inner_json, report, run_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ("--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --no-default-browser-check "

@@ -6,8 +6,8 @@ import os
 import re
 import unittest
 
-from luaserve_e2e import ROOT, main
-from stress_samples import KINDS, SCHEMA, Tree, check_schema, inner_json, report, run_of
+from harness import ROOT, main
+from harness.stress_report import KINDS, SCHEMA, Tree, check_schema, inner_json, report, run_of
 
 class Json(unittest.TestCase):
     def test_names_and_types_are_those_documented(self):

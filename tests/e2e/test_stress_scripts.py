@@ -3,8 +3,8 @@ import os
 import re
 import threading
 
-from luaserve_e2e import ROOT, main
-from stress_e2e import EXAMPLES, OK, Stress, head_of, stress
+from harness import ROOT, main
+from harness.stress import EXAMPLES, OK, Stress, head_of, stress
 
 
 class Scripts(Stress):

@@ -10,8 +10,9 @@ import tempfile
 import termios
 import unittest
 
-from luaserve_e2e import WAIT, WINDOWS, main, not_on_windows
-from stress_samples import SAMPLE, Screen
+from harness import WAIT, WINDOWS, main, not_on_windows
+from harness.screen import Screen
+from harness.stress_report import SAMPLE
 
 
 class View(unittest.TestCase):

@@ -7,8 +7,8 @@ import threading
 import time
 import unittest
 
-from luaserve_e2e import E2E, HAS_UNIX_SOCKETS, SANITIZER, WAIT, WINDOWS, Conn, in_parallel, main, repeats
-from dns_e2e import CHOSEN, Dns, looks_up_names
+from harness import E2E, HAS_UNIX_SOCKETS, SANITIZER, WAIT, WINDOWS, Conn, in_parallel, main, repeats
+from harness.dns import CHOSEN, Dns, looks_up_names
 
 # One server for most tests: the first line of a connection says what is wanted.
 SITE = r"""

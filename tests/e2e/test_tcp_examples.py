@@ -3,13 +3,11 @@ import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
-import unittest
 
-from luaserve_e2e import E2E, PROGRAM, ROOT, WAIT, WINDOWS, Conn, Server, in_parallel, main, repeats
+from harness import E2E, PROGRAM, ROOT, WAIT, WINDOWS, Conn, in_parallel, main, repeats
 
 EXAMPLES = os.path.join(ROOT, "examples")
 

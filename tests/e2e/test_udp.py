@@ -6,7 +6,7 @@ import threading
 import time
 import unittest
 
-from luaserve_e2e import E2E, SANITIZER, WAIT, WINDOWS, main, no_refusals, not_on_windows
+from harness import E2E, SANITIZER, WAIT, WINDOWS, main, no_refusals, not_on_windows
 
 TOP = 'local ls = require "luaserve"\n'
 

@@ -5,7 +5,7 @@ import socket
 import struct
 import time
 
-from luaserve_e2e import E2E, ROOT, WAIT, WINDOWS, in_parallel, main
+from harness import E2E, ROOT, WAIT, WINDOWS, in_parallel, main
 
 EXAMPLES = os.path.join(ROOT, "examples")
 

@@ -4,7 +4,7 @@ import pty
 import struct
 import unittest
 
-from luaserve_e2e import E2E, LUASERVE, WINDOWS, main
+from harness import E2E, LUASERVE, WINDOWS, main
 
 # All of them are parts of Windows 8 and later (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
 SYSTEM = {"advapi32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll", "ntdll.dll",
