@@ -4,6 +4,16 @@ from harness.udp import Udp, ports
 
 
 class Connected(Udp):
+    # A port that refuses datagrams: its socket is connected, and accepts datagrams of its peer only. The port of a closed socket
+    # would not do, because another program may bind it.
+    REFUSING_PORT = """
+          local refusing = assert(ls.socket("udp"))
+          local function refusing_port()
+            assert(refusing:bind("127.0.0.1", 0)) assert(refusing:connect("127.0.0.1", 9))
+            return tonumber(refusing.local_addr:match("%d+$"))
+          end
+    """
+
     def test_send_and_receive(self):
         text = self.run_once("""
           local c = assert(ls.udp_connect("127.0.0.1", port))
@@ -30,10 +40,8 @@ class Connected(Udp):
         self.assertEqual(text.splitlines(), ["10", "10\ttrue", "nil\tmessage too long\tEMSGSIZE", "true"])
 
     def test_refused_while_it_waits(self):
-        text = self.run_once("""
-          local closed = ls.socket("udp") closed:bind("127.0.0.1", 0)
-          local unbound = tonumber(closed.local_addr:match("%d+$")) closed:close()
-          local c = assert(ls.udp_connect("127.0.0.1", unbound))
+        text = self.run_once(self.REFUSING_PORT + """
+          local c = assert(ls.udp_connect("127.0.0.1", refusing_port()))
           local job = ls.spawn(function() return c:receive(5) end)
           ls.sleep(0.02)
           c:send("x") print(job:wait())""")
@@ -41,10 +49,8 @@ class Connected(Udp):
 
     @no_refusals
     def test_refused(self):
-        text = self.run_once("""
-          local closed = ls.socket("udp") closed:bind("127.0.0.1", 0)
-          local unbound = tonumber(closed.local_addr:match("%d+$")) closed:close()
-          local c = assert(ls.udp_connect("127.0.0.1", unbound))
+        text = self.run_once(self.REFUSING_PORT + """
+          local c = assert(ls.udp_connect("127.0.0.1", refusing_port()))
           c:send("x") print(c:receive(5)) print(c:receive(0.02))
           c:send("x") print(select(3, c:receive(5)))""")
         self.assertEqual(text.splitlines(),
