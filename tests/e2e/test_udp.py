@@ -16,7 +16,7 @@ class Server(Udp):
         self.assertEqual(self.client(port, host="::1").ask(b"six"), b"six")
         server.stop()
 
-    def test_everyone(self):
+    def test_a_star_is_every_address(self):
         server, port = self.udp(
             'ls.udp("*:0", function(data, peer) return peer.host .. " " .. peer.port .. " " .. tostring(peer) end)')
         four, six = self.client(port), self.client(port, host="::1")

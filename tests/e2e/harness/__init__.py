@@ -15,11 +15,11 @@ harness.screen.
 from harness.case import E2E, in_parallel, main, table
 from harness.conn import Closed, Conn, Framing, Response, chunked, request
 from harness.environment import (BACKEND, ENGINE, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, PROGRAM, ROOT, SANITIZER, SLOW, WAIT,
-                                 WINDOWS, free_port, no_refusals, not_on_windows, raise_descriptor_limit, repeats)
+                                 WINDOWS, free_port, has_ipv6, no_refusals, not_on_windows, raise_descriptor_limit, repeats)
 from harness.server import REPORT, Server, run_program, scratch
 
 __all__ = [
     "BACKEND", "ENGINE", "HAS_UNIX_SOCKETS", "LUASERVE", "OTHER_SYSTEM", "PROGRAM", "REPORT", "ROOT", "SANITIZER", "SLOW", "WAIT",
-    "WINDOWS", "Closed", "Conn", "E2E", "Framing", "Response", "Server", "chunked", "free_port", "in_parallel", "main",
+    "WINDOWS", "Closed", "Conn", "E2E", "Framing", "Response", "Server", "chunked", "free_port", "has_ipv6", "in_parallel", "main",
     "no_refusals", "not_on_windows", "raise_descriptor_limit", "repeats", "request", "run_program", "scratch", "table",
 ]

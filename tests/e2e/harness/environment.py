@@ -41,6 +41,16 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def has_ipv6():
+    """Whether this machine has the IPv6 loopback address."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+        return True
+    except OSError:
+        return False
+
+
 def repeats(count):
     """How often to repeat something: a tenth of `count` under a sanitizer."""
     return max(1, count // 10) if SANITIZER else count
