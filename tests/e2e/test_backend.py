@@ -1,4 +1,4 @@
-"""Which completion port: io_uring where the system has it, epoll where it refuses."""
+"""The choice of the back end: io_uring where the system allows it, else epoll."""
 import errno
 import functools
 import os
@@ -31,7 +31,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 assert struct.calcsize("HxxxxxxP") == 16, "struct sock_fprog of a 64-bit system"
 
 
-@not_on_windows("io_uring is Linux's")
+@not_on_windows("only Linux has io_uring")
 class Backend(E2E):
     def one_line(self, server):
         lines = [line for line in server.log().splitlines() if "io_uring" in line]
@@ -67,7 +67,7 @@ class Backend(E2E):
         self.assertEqual(name, "epoll" if "io_uring cannot be used here" in err else "uring")
 
     def test_bodies_of_all_sizes_on_one_connection(self):
-        """Shorter than a buffer of the ring, longer, and more than the ring keeps ahead for one connection."""
+        """Bodies shorter and longer than a buffer of the ring, and longer than all buffers that the ring keeps for a connection."""
         server = self.serve(SITE, flags=("--backend", "uring", "--threads", "2"))
 
         def client(index):

@@ -1,4 +1,4 @@
-"""res:file: a file as the body of an answer, opened and read without a thread that waits."""
+"""res:file: a file as the body of a response, opened and read without blocking a thread."""
 import email.utils
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Names that are not ASCII: of folders, sites, files, arguments, variables. On Windows nothing of that goes through a code page."""
+"""Names with other than ASCII characters: folders, sites, files, arguments, variables. On Windows no code page converts them."""
 import os
 import shutil
 import tempfile
