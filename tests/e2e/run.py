@@ -1,10 +1,11 @@
 """Run the end-to-end tests, several modules at a time.
 
-    tests/e2e/run.py [-j N] [--backend NAME]... [--again] [--slowest N] [MODULE...]     default: every test_*.py of this folder
+    tests/e2e/run.py [-j N] [--backend NAME]... [--again] [--slowest N] [MODULE...]     default: all modules test_*.py
 
-Each module runs in a process of its own, once for each back end. When it ends, one line gives its result; the output of a module
-with a failed test follows. The names and reasons of skipped tests come last, those that belong to another system first. Exit
-status: 1 when a test failed or a module did not run to its end.
+Each module runs in a process of its own, once for each back end. When it ends, one line gives its result; the output
+of a module with a failed test follows. The names and reasons of skipped tests come last, those that belong to another
+system first. Exit status: 1 when a test failed or a module did not run to its end.
+
 To run one test: python3 -m unittest test_http1_framing.Framing.test_name, in this folder.
 """
 import argparse
@@ -23,9 +24,11 @@ import unittest
 from harness import OTHER_SYSTEM
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# The modules that take longest run first, so that the end of the run does not wait for one of them. The others follow by size.
+# The modules that take longest run first, so that the end of the run does not wait for one of them. The others follow
+# by size.
 LONGEST = """test_chaos test_stress test_limits test_fault test_load_tsan test_udp_load test_tcp_many test_examples test_lifecycle
-    test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers""".split()
+    test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers test_sockets_hostile
+    test_streaming test_udp""".split()
 
 # These run once: they test the load generator, which has one back end.
 NO_SERVER = set("test_stress test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view".split())
@@ -60,8 +63,9 @@ def run_here(module):
 
 @contextlib.contextmanager
 def environment(backend):
-    """The environment of a module. Under Wine each module has a prefix of its own, because the Wine server of a prefix serves all
-    its programs one call at a time. Only the registry is copied; the rest of the prefix is that of scripts/test-windows."""
+    """The environment of a module. Under Wine each module has a prefix of its own, because the Wine server of a prefix
+    serves all its programs one call at a time. Only the registry is copied; the rest of the prefix is that of
+    scripts/test-windows."""
     if os.environ.get("LUASERVE_SYSTEM") != "windows":
         yield dict(os.environ, **({"LUASERVE_BACKEND": backend} if backend else {}))
         return
@@ -74,8 +78,8 @@ def environment(backend):
                 shutil.copy(os.path.join(made, name), prefix)
         env = dict(os.environ, LUASERVE_WINEPREFIX=prefix)
         wine = os.path.join(HERE, "..", "..", "third_party", "windows", "wine")
-        # Wine starts its services with the first program and keeps them while one runs: start them here, so that they neither take
-        # time of a test nor hold its stderr open.
+        # Wine starts its services with the first program and keeps them while one runs: start them here, so that they
+        # neither take time of a test nor hold its stderr open.
         first = subprocess.Popen([wine, "cmd"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         first.stdout.read(1)  # its prompt
         try:

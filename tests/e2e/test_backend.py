@@ -16,7 +16,8 @@ app:post("/echo", function(req) return req:body() end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 """
 
-# Runs its arguments under a seccomp filter (prctl(2), seccomp(2)) that answers io_uring_setup(2) with the errno value FORBID.
+# Runs its arguments under a seccomp filter (prctl(2), seccomp(2)) that answers io_uring_setup(2) with the errno value
+# FORBID.
 UNDER_SECCOMP = """
 import ctypes, os, struct, sys
 SETUP, RET_ERRNO, RET_ALLOW = 425, 0x50000, 0x7fff0000
@@ -67,7 +68,8 @@ class Backend(E2E):
         self.assertEqual(name, "epoll" if "io_uring cannot be used here" in err else "uring")
 
     def test_bodies_of_all_sizes_on_one_connection(self):
-        """Bodies shorter and longer than a buffer of the ring, and longer than all buffers that the ring keeps for a connection."""
+        """Bodies shorter and longer than a buffer of the ring, and longer than all buffers that the ring keeps for a
+        connection."""
         server = self.serve(SITE, flags=("--backend", "uring", "--threads", "2"))
 
         def client(index):

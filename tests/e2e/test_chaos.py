@@ -1,9 +1,9 @@
-"""Random load: clients that pipeline, trickle, stop reading, half-close and reset, against handlers that read, stream, spawn,
-wait and fail, with so little memory for buffers and for Lua that both run out all the time.
+"""Random load: clients that pipeline, trickle, stop reading, half-close and reset, against handlers that read, stream,
+spawn, wait and fail, with so little memory for buffers and for Lua that both run out all the time.
 
-A single response only has to be framed correctly. The server must stay up without sanitizer reports, serve a plain request
-afterwards, and hold neither a block nor a descriptor once all clients have closed. A run prints its seed; CHAOS_SEED repeats
-it."""
+A single response only has to be framed correctly. The server must stay up without sanitizer reports, serve a plain
+request afterwards, and hold neither a block nor a descriptor once all clients have closed. A run prints its seed;
+CHAOS_SEED repeats it."""
 import os
 import random
 import threading
@@ -96,8 +96,8 @@ def one_request(dice):
 
 
 def client(server, dice):
-    """One connection. Any failure but invalid HTTP is its own doing. Its response may wait for several others that use all the
-    time and memory they may use."""
+    """One connection. Any failure but invalid HTTP is its own doing. Its response may wait for several others that use
+    all the time and memory they may use."""
     asked = [one_request(dice) for _ in range(dice.randrange(1, 5))]
     data = b"".join(text for _, text in asked)
     how = dice.choice(["plain", "plain", "pieces", "cut", "half", "reset", "deaf"])

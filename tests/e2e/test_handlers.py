@@ -1,4 +1,5 @@
-"""Handlers that fail: errors, loops, exhausted memory. Their request gets a 500 where that is still possible; no other request fails.
+"""Handlers that fail: errors, loops, exhausted memory. Their request gets a 500 where that is still possible; no other
+request fails.
 
 After each failure the log must name the request and show a traceback, and the next request must succeed."""
 import re
@@ -115,7 +116,8 @@ class Wrong(E2E):
     SITE = SITE
 
     def broken(self, target, method="GET", body=None, traceback=True, says=None, status=500):
-        """Request the failing handler, then another one on the same connection; check the response, the log and another client."""
+        """Request the failing handler, then another one on the same connection; check the response, the log and
+        another client."""
         mark = self.server.mark()
         with self.server.connect() as conn:
             response = conn.ask(method, target, body=body)

@@ -1,5 +1,5 @@
-"""Sites that misuse the interface: jobs that outlive the response, two tasks that read one body, finalizers that answer, chains of
-waiting jobs, ls.stop in any place. The server stays up and keeps its guarantees."""
+"""Sites that misuse the interface: jobs that outlive the response, two tasks that read one body, finalizers that
+answer, chains of waiting jobs, ls.stop in any place. The server stays up and keeps its guarantees."""
 import os
 import time
 
@@ -60,7 +60,7 @@ app:post("/half-closed", function(req, res)
   ls.log.info("filled again")
   ls.sleep(0.05)
 end)
-app:get("/write-to-nobody", function(_, res)
+app:get("/write-after-close", function(_, res)
   local buffer = ls.buffer(("b"):rep(1000):rep(700))
   for _ = 1, 1000 do
     if not res:write(("s"):rep(1000):rep(30)) or not res:write(buffer) then break end
@@ -71,7 +71,7 @@ end)
 
 -- Finalizers
 local function at_collection(fn) setmetatable({}, { __gc = fn }) end
-local function in_a_moment(fn) -- fn is called by the first collection from now on
+local function in_a_moment(fn) -- the next collection calls fn
   collectgarbage()
   collectgarbage("stop")
   at_collection(fn)
@@ -91,7 +91,7 @@ app:get("/finalizer-writes", function(_, res)
 end)
 app:get("/finalizer-between-parts", function(_, res)
   local part = ("p"):rep(1000):rep(70)
-  string.gsub("x", "x", function() -- nothing may wait in here, so the part is copied, which takes memory
+  string.gsub("x", "x", function() -- a callback of string.gsub cannot wait, so the part is copied, which takes memory
     in_a_moment(function() pcall(res.send, res, "from a finalizer") end)
     pcall(res.write, res, part)
   end)
@@ -169,7 +169,7 @@ app:get("/many-waiters", function(req)
 end)
 app:get("/inject-inside", function() return app:inject{ path = "/inject-inside" }.status end)
 
--- Values from elsewhere
+-- Methods called with values of other types
 app:get("/foreign", function(req, res)
   local results = {}
   local meta = getmetatable(req.headers)
@@ -310,7 +310,7 @@ class Hostile(E2E):
         for _ in range(10):
             mark = self.server.mark()
             with self.server.connect() as conn:
-                conn.send(request("GET", "/write-to-nobody"))
+                conn.send(request("GET", "/write-after-close"))
                 conn.response_head()
                 conn.reset()
             self.server.wait_log("gave up", mark)
@@ -426,7 +426,7 @@ STALLED = r"""
 local ls = require "luaserve"
 local app = ls.app()
 app:get("/", function() return "root" end)
-app:get("/trickle", function(_, res) -- waits for something else between its parts, as a stream of events does
+app:get("/trickle", function(_, res) -- waits between its parts, as a stream of events does
   for _ = 1, 1e6 do
     local ok = res:write(("e"):rep(1000):rep(16))
     if not ok then break end

@@ -1,4 +1,5 @@
-"""HTTP/1.1 request heads (RFC 9112, sections 2 to 5): characters, Host, forms of the target, sizes, versions, empty lines."""
+"""HTTP/1.1 request heads (RFC 9112, sections 2 to 5): characters, Host, forms of the target, sizes, versions, empty
+lines."""
 import json
 
 from harness import main, request

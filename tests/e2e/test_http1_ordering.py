@@ -1,4 +1,5 @@
-"""The order of messages on an HTTP/1.1 connection: pipelined responses, 100 Continue, and the last response of a connection."""
+"""The order of messages on an HTTP/1.1 connection: pipelined responses, 100 Continue, and the last response of a
+connection."""
 import threading
 
 from harness import chunked, main, request

@@ -1,8 +1,8 @@
 """engine = "http.sys": the same sites on the HTTP server of Windows, and the errors of this option on other systems.
 
-The part for Windows runs under Wine, whose http.sys lacks much; tests/unit/proto/test_httpsys.c tests the rest against functions
-of its own. When a request queue is closed, Wine 8 closes the listening sockets of all other queues as well; so this module runs
-one server at a time.
+The part for Windows runs under Wine, whose http.sys lacks much; tests/unit/proto/test_httpsys.c tests the rest against
+functions of its own. When a request queue is closed, Wine 8 closes the listening sockets of all other queues as well;
+so this module runs one server at a time.
 """
 import json
 import os
@@ -87,8 +87,8 @@ if WINDOWS:
 
     class HttpSys(E2E):
         def clients(self, count, server=None):
-            """Connect one after the other. Of simultaneous connections Wine's http.sys may miss one and all that follow, which then
-            stay in the queue of the listener."""
+            """Connect one after the other. Of simultaneous connections Wine's http.sys may miss one and all that
+            follow, which then stay in the queue of the listener."""
             conns = []
             for _ in range(count):
                 conns.append(self.connect(server=server))

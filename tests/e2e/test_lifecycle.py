@@ -1,4 +1,5 @@
-"""The life of the process: command line, failures to start, drain, signals, slow and blocking handlers, limits of the system."""
+"""The life of the process: command line, failures to start, drain, signals, slow and blocking handlers, limits of the
+system."""
 import os
 import signal
 import socket
@@ -304,7 +305,8 @@ class Draining(E2E):
         server.check_reports()
 
     def test_drain_under_fire(self):
-        """Clients that never stop sending requests: every response is complete, and after the end the port refuses connections."""
+        """Clients that never stop sending requests: every response is complete, and after the end the port refuses
+        connections."""
         server = self.serve(SITE)
         stop = threading.Event()
         counts = {"answered": 0, "refused": 0, "lost": 0}
@@ -329,7 +331,8 @@ class Draining(E2E):
                     counts["refused"] += 1
                     return
                 except Closed as error:
-                    # The server may close an idle connection while the client sends the next request (RFC 9112, section 9.5).
+                    # The server may close an idle connection while the client sends the next request (RFC 9112,
+                    # section 9.5).
                     if "status line" not in str(error) or "b''" not in str(error):
                         bad.append(str(error))
                     counts["lost"] += 1
@@ -526,7 +529,8 @@ OUT_OF_DESCRIPTORS = r"(?i)too many open|EMFILE|out of descriptors"
 class Descriptors(E2E):
     @not_on_windows("Windows has no limit of handles")
     def test_out_of_descriptors(self):
-        """Out of descriptors: connected clients are served, the log has one line, no thread spins, and the server recovers."""
+        """Out of descriptors: connected clients are served, the log has one line, no thread spins, and the server
+        recovers."""
         server = self.serve(SITE, nofile=64)
         with server.connect() as conn:
             self.assertEqual(conn.get("/").text, "root")
@@ -551,7 +555,8 @@ class Descriptors(E2E):
 
     @not_on_windows("Windows has no limit of handles")
     def test_the_log_is_not_flooded(self):
-        """At the limit for long, while connections close and others are accepted: the log does not get a line for each."""
+        """At the limit for long, while connections close and others are accepted: the log does not get a line for
+        each."""
         server = self.serve(SITE, nofile=64)
         conns = [self.connect(server=server) for _ in range(80)]
         self.eventually(lambda: server.fds(rings=True) >= 64, "all descriptors are in use")

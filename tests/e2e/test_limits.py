@@ -176,7 +176,8 @@ class DefaultBody(E2E):
         self.assertIn("max_head", self._message('max_haed = "1k"'), "the nearest known name")
 
     def test_every_wrong_setting_says_what_would_be_right(self):
-        """For each option a wrong type and a value past each end of its range: the message has file, line, name, and the range."""
+        """For each option a wrong type and a value past each end of its range: the message has file, line, name, and
+        the range."""
         sizes = {"max_head": (255, 65537), "max_target": (15, 65537), "max_body": (-1, None), "max_unread": (0, 2**32),
                  "write_ahead": (0, 2**32), "max_buffers": (2**20 - 1, None), "max_memory": (2**20 - 1, None)}
         times = {"head_timeout": (-1, 2**32), "body_grace": (-0.5, 2**32), "idle_timeout": (-1, 2**32),
@@ -343,7 +344,8 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
             self.assertEqual(conn.response().status, 200)
 
     def test_idle(self):
-        """An idle connection is closed without a 408, which a client could take for the response to its next request."""
+        """An idle connection is closed without a 408, which a client could take for the response to its next
+        request."""
         with self.server.connect(self.IDLE) as conn:
             self.assertEqual(conn.get("/").text, "root")
             self.assertEqual(conn.get("/").text, "root")
@@ -459,7 +461,8 @@ class Pipeline(E2E):
     SITE = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, max_unread = "16k" }\n'
 
     def test_read_ahead_is_bounded(self):
-        """While one request sleeps, a client that keeps sending requests fills the buffers of its own side, not the server's."""
+        """While one request sleeps, a client that keeps sending requests fills the buffers of its own side, not the
+        server's."""
         padding = ("X-Pad", "p" * 4000)
         count = 1500
         with self.connect() as conn:
@@ -495,7 +498,8 @@ class Buffers(E2E):
     SITE = APP.replace("local app =", 'ls.config{ max_buffers = "1m" }\nlocal app =', 1) + LISTEN
 
     def test_out_of_buffers(self):
-        """More bodies than max_buffers allows: their connections fail, and the server serves again once they have closed."""
+        """More bodies than max_buffers allows: their connections fail, and the server serves again once they have
+        closed."""
         self.assertEqual(self.get("/").text, "root")
         conns = [self.connect() for _ in range(40)]
         for conn in conns:

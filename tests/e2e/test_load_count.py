@@ -1,5 +1,5 @@
-"""100,000 requests on 1,000 connections and 4 threads: each gets exactly one response, the one to its own request. Afterwards
-the server holds as many descriptors (Windows: handles and sockets) as at the start."""
+"""100,000 requests on 1,000 connections and 4 threads: each gets exactly one response, the one to its own request.
+Afterwards the server holds as many descriptors (Windows: handles and sockets) as at the start."""
 import errno
 import json
 import os

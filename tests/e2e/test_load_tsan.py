@@ -1,4 +1,5 @@
-"""A bounded load on 4 threads: fast, slow and blocking handlers, uploads, downloads, abrupt closes, then a drain under load.
+"""A bounded load on 4 threads: fast, slow and blocking handlers, uploads, downloads, abrupt closes, then a drain under
+load.
 
 Meant for the ThreadSanitizer and AddressSanitizer builds; in other builds it is an ordinary test."""
 import os
@@ -150,8 +151,8 @@ class Load(E2E):
         self.assertGreater(counts[0], 50)
 
     def test_answers_on_their_way_while_the_next_request_waits(self):
-        """The end of the response to a request with an unread body is still being sent while the next handler waits and
-        answers."""
+        """The end of the response to a request with an unread body is still being sent while the next handler waits
+        and answers."""
         server = self.serve(SITE, flags=("--threads", "4"))
         asked = (request("POST", "/unread", (), b"b" * 100) + request("GET", "/nap")) * 4
 

@@ -1,4 +1,5 @@
-"""Names with other than ASCII characters: folders, sites, files, arguments, variables. On Windows no code page converts them."""
+"""Names with other than ASCII characters: folders, sites, files, arguments, variables. On Windows no code page
+converts them."""
 import os
 import shutil
 import tempfile

@@ -38,7 +38,8 @@ class Notify(Udp):
         self.assertEqual(text, "in\tin\t1\tin\t2\tETIMEDOUT\tEAGAIN\n")
 
     def test_edge_persistent(self):
-        """Winsock reports the event again after a receive that leaves data, and then nothing before the next receive."""
+        """Winsock reports the event again after a receive that leaves data, and then nothing before the next
+        receive."""
         text = self.run_once(self.SOCKETS + """
           local s, c = udp() local n = assert(ls.notify(s, { "in" }, { trigger = "edge" }))
           c:send("1") c:send("2") ls.sleep(0.05)

@@ -1,10 +1,11 @@
-"""Random pipelines of requests to handlers of all kinds, each with a distinct response: bodies that are read early, late, in part,
-by jobs, or never; responses sent whole, in parts, by jobs, pinned, from files, cut off, aborted. The next request has arrived
-when a handler ends, so that an operation of one request is often pending when the next handler begins.
+"""Random pipelines of requests to handlers of all kinds, each with a distinct response: bodies that are read early,
+late, in part, by jobs, or never; responses sent whole, in parts, by jobs, pinned, from files, cut off, aborted. The
+next request has arrived when a handler ends, so that an operation of one request is often pending when the next
+handler begins.
 
-All requests are answered in order and completely, until a response has Connection: close. Then a drain begins during the load.
-With deadlines that expire all the time the server only has to stay up without sanitizer reports. A run prints its seed;
-PIPELINES_SEED repeats its requests, PIPELINES_SECONDS sets its duration."""
+All requests are answered in order and completely, until a response has Connection: close. Then a drain begins during
+the load. With deadlines that expire all the time the server only has to stay up without sanitizer reports. A run
+prints its seed; PIPELINES_SEED repeats its requests, PIPELINES_SECONDS sets its duration."""
 import os
 import random
 import socket
@@ -92,7 +93,7 @@ end)
 ls.on("log", function(req) local _ = req.path end)
 ls.every(0.003, function() collectgarbage("step") end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app, max_unread = "8k", linger = 0.1, write_ahead = "64k",
-  send_timeout = 5 } -- Wine may leave a send pending whose peer is gone: shorter than a drain, then
+  send_timeout = 5 } -- shorter than a drain: Wine may keep a send pending after its peer has closed
 
 """
 

@@ -1,4 +1,5 @@
-"""What a handler reads of a request: query, headers, cookies, address fields, JSON, forms, bodies; many requests at once."""
+"""What a handler reads of a request: query, headers, cookies, address fields, JSON, forms, bodies; many requests at
+once."""
 import json
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""luaserve.exe as a Windows service: installing, starting and stopping it, and every error. Under Wine the service manager is
-Wine's services.exe, and the tests use Wine's net and sc. On other systems the commands are errors."""
+"""luaserve.exe as a Windows service: installing, starting and stopping it, and every error. Under Wine the service
+manager is Wine's services.exe, and the tests use Wine's net and sc. On other systems the commands are errors."""
 import contextlib
 import os
 import re
@@ -52,8 +52,8 @@ def free_port():
 class Service(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # Wine ends its services with the last other program, and its own processes inherit the output of the first program:
-        # so one program waits for a key during all tests.
+        # Wine ends its services with the last other program, and its own processes inherit the output of the first
+        # program: so one program waits for a key during all tests.
         cls.session = subprocess.Popen([WINE, "cmd", "/c", "echo up& pause"], stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         cls.addClassCleanup(cls.end_session)

@@ -1,5 +1,5 @@
-"""Sockets in Lua under misuse: peers that reset, stall or send slowly, tasks that close sockets that others wait for, connects
-that are cancelled during a lookup or a drain, descriptors that are closed beside their notification."""
+"""Sockets in Lua under misuse: peers that reset, stall or send slowly, tasks that close sockets that others wait for,
+connects that are cancelled during a lookup or a drain, descriptors that are closed beside their notification."""
 import random
 import socket
 
@@ -17,7 +17,7 @@ local acts = {}
 function acts.echo(sock)
   for data in sock:chunks() do sock:send(data) end
 end
--- Several want to receive: one may, the others are told so. Whoever is last closes.
+-- Several tasks receive: one may, the others get EBUSY. The last task closes.
 function acts.receivers(sock)
   local jobs = {}
   for i = 1, 4 do
@@ -35,7 +35,7 @@ function acts.receivers(sock)
     assert(code == "ECLOSED" or code == "ERESET" or code == "EPIPE" or code == "ETIMEDOUT", code)
   end
 end
--- Closed while one receives, some send what the peer may never take, and one flushes.
+-- Closed while one task receives, several send data that the peer may never read, and one flushes.
 function acts.closed(sock, how, delay)
   local jobs = { ls.spawn(function() return sock:receive("*a") end), ls.spawn(function() return sock:flush() end) }
   for i = 1, 3 do
@@ -49,7 +49,7 @@ function acts.closed(sock, how, delay)
   sock[how](sock)
   for _, job in ipairs(jobs) do job:wait() end
 end
--- The one who waits is forgotten, and what it waits on is collected later.
+-- The waiting task is forgotten; its sock is collected later.
 function acts.forgotten(sock)
   local other = setmetatable({}, { __gc = function() sock:close() end })
   ls.spawn(function() return sock:receiveuntil("never") end)
@@ -267,7 +267,7 @@ ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
       end
       for _, pipe in ipairs(pipes) do pipe:close() end
       sock:send("left\n")
-    elseif line == "ask" then -- in the name of what was closed
+    elseif line == "ask" then -- through the notification of the closed descriptor
       for i, n in ipairs(stale) do
         if i % 5 == 1 then
           stale[i] = false
@@ -277,7 +277,7 @@ ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
           local ok, message, code = n:rearm("in")
           assert(not ok and code == "ENOENT", message)
         elseif i % 5 == 4 then
-          pcall(n.wait, n, 0) -- another may wait already
+          pcall(n.wait, n, 0) -- another task may wait already
         end
       end
       stale = {}
@@ -293,7 +293,8 @@ end)
 
 class BehindTheBack(E2E):
     def test_numbers_of_closed_descriptors_go_to_connections(self):
-        """The server's own connections reuse the descriptor numbers; events for the old descriptors must not reach them."""
+        """The server's own connections reuse the descriptor numbers; events for the old descriptors must not reach
+        them."""
         server = self.serve(OTHERS.replace('popen("true")', 'popen("cmd /c exit")') if WINDOWS else OTHERS)
         control = self.connect(server=server)
         self.assertEqual(control.send(b"leave\n").line(), b"left")

@@ -1,4 +1,5 @@
-"""Request and response bodies in parts: bounded memory, back-pressure, clients that close early, and bytes that are not copied."""
+"""Request and response bodies in parts: bounded memory, back-pressure, clients that close early, and bytes that are
+not copied."""
 import json
 import os
 

@@ -1,4 +1,5 @@
-"""luaserve stress: closed and open loops, echoes, rates that the load generator keeps and rates that it cannot keep."""
+"""luaserve stress: closed and open loops, echoes, rates that the load generator keeps and rates that it cannot
+keep."""
 import json
 import os
 import re
@@ -124,7 +125,8 @@ class Loads(Stress):
         self.assertGreaterEqual(ran.totals["connects"], 12)
 
     def slow(self):
-        """The URL of a slow server: beside its delay the load generator's own is negligible, even while other tests run."""
+        """The URL of a slow server: beside its delay the load generator's own is negligible, even while other tests
+        run."""
         def serve(conn, _):
             while head_of(conn):
                 time.sleep(0.2)
@@ -153,7 +155,8 @@ class Loads(Stress):
         self.assertEqual(ran.errors, {"total": 5, "timeout": 5}, ran)
 
     def test_what_was_to_be_asked_again_is_not_lost(self):
-        """A slow server that closes after its first response: the other pipelined requests wait for a new connection."""
+        """A slow server that closes after its first response: the other pipelined requests wait for a new
+        connection."""
         def once(conn, _):
             if head_of(conn):
                 time.sleep(0.05)
@@ -184,7 +187,8 @@ class Loads(Stress):
         self.falls_short(ran, "connections", "no connection was free", 99)
 
     def test_an_engine_that_stands_still(self):
-        """The load generator is stopped from its first request until after the end of the run; its report says that it was late."""
+        """The load generator is stopped from its first request until after the end of the run; its report says that it
+        was late."""
         begun = threading.Event()
 
         def serve(conn, _):

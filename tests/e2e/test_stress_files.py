@@ -1,5 +1,5 @@
-"""The output of `luaserve stress`: --json, --csv, --html, --latency, --threshold, --quiet, the live view on a terminal, the
-progress lines elsewhere, an interrupted run."""
+"""The output of `luaserve stress`: --json, --csv, --html, --latency, --threshold, --quiet, the live view on a
+terminal, the progress lines elsewhere, an interrupted run."""
 import csv
 import fcntl
 import os
@@ -37,7 +37,8 @@ class Files(E2E):
         return out, err
 
     def files(self, *options, **how):
-        """Run it with all three files; returns the JSON, both tables of the CSV, the page's tree, the text, and the page."""
+        """Run it with all three files; returns the JSON, both tables of the CSV, the page's tree, the text, and the
+        page."""
         with scratch() as where:
             names = {kind: os.path.join(where, "run." + kind) for kind in ("json", "csv", "html")}
             with open(names["html"], "w", encoding="utf-8") as old:

@@ -1,7 +1,8 @@
-"""The HTML report of a stress run, in a browser: it draws the figures of its JSON, its controls work, and it loads nothing.
+"""The HTML report of a stress run, in a browser: it draws the figures of its JSON, its controls work, and it loads
+nothing.
 
-The browser is Debian's chromium, run without a window. Without it these tests are skipped; `scripts/setup --browser` installs
-it.
+The browser is Debian's chromium, run without a window. Without it these tests are skipped; `scripts/setup --browser`
+installs it.
 """
 import http.server
 import json

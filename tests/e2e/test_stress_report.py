@@ -1,5 +1,5 @@
-"""The reports of a stress run, read by a JSON parser, a CSV parser, and the patterns of programs that parse wrk's output; and the
-file of the HTML report."""
+"""The reports of a stress run, read by a JSON parser, a CSV parser, and the patterns of programs that parse wrk's
+output; and the file of the HTML report."""
 import csv
 import io
 import os
@@ -159,7 +159,8 @@ class Page(unittest.TestCase):
                 self.assertNotRegex(ours.replace(run["config"]["target"], ""), r"@(TITLE|RUN|TEXT|STYLE|SCRIPT)@")
 
     def test_the_page_is_the_same_in_every_build(self):
-        """Apart from the run, the page equals src/stress/page byte by byte; so it is enough to test one build's page in a browser."""
+        """Apart from the run, the page equals src/stress/page byte by byte; so it is enough to test one build's page
+        in a browser."""
         files = {}
         for name in ("report.html", "report.css", "report.js"):
             with open(os.path.join(ROOT, "src", "stress", "page", name), encoding="utf-8") as file:

@@ -1,5 +1,5 @@
-"""The live view of a stress run, through a pseudo-terminal and harness.screen. Under Wine a pipe stands in for a console
-(tests/unit/win32/console_win32.c)."""
+"""The live view of a stress run, through a pseudo-terminal and harness.screen. Under Wine a pipe stands in for a
+console (tests/unit/win32/console_win32.c)."""
 import fcntl
 import os
 import pty

@@ -1,4 +1,5 @@
-"""ls.tcp from loading to draining: options, mistakes in the site, the connection limit, handlers while the server drains."""
+"""ls.tcp from loading to draining: options, mistakes in the site, the connection limit, handlers while the server
+drains."""
 import socket
 import time
 

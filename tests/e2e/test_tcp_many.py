@@ -53,9 +53,10 @@ class Many(E2E):
         server.stop()
         return sizes
 
-    # The number of threads and states that ever ran varies from run to run: a spare thread, which takes over under load or while
-    # a collection takes 5 ms, allocates coroutines, blocks and a heap of its own, some 300 KiB, and keeps them. So the memory
-    # that 1,000 connections leave allocated is measured without spare threads. Heaps settle in the first rounds.
+    # The number of threads and states that ever ran varies from run to run: a spare thread, which takes over under
+    # load or while a collection takes 5 ms, allocates coroutines, blocks and a heap of its own, some 300 KiB, and
+    # keeps them. So the memory that 1,000 connections leave allocated is measured without spare threads. Heaps settle
+    # in the first rounds.
 
     def test_connections_that_come_and_go(self):
         sizes = self.come_and_go(ECHO % 1 + "ls.config { threads_max = 1 }", 10)

@@ -125,7 +125,7 @@ function acts.busy(sock)
   sock:send(show(sock:receive(1)), " ", show(pcall(sock:lines(), sock)), "\n")
   sock:send(show(job:wait()))
 end
-function acts.both(sock) -- one receives, another sends
+function acts.both(sock) -- one task receives, another sends
   local total = 0
   local sender = ls.spawn(function() for i = 1, 200 do sock:send(("%04d"):format(i):rep(4096)) end return "sent" end)
   for data in sock:chunks() do total = total + #data end
@@ -164,7 +164,8 @@ ls.tcp({ port = 0, host = "127.0.0.1", max_line = 100000 }, function(sock)
   for word in assert(sock:receive("*l")):gmatch("%S+") do words[#words + 1] = word end
   return acts[words[1]](sock, table.unpack(words, 2))
 end)
-""" + ("" if WINDOWS else """
+""" + ("" if WINDOWS else
+"""
 ls.tcp("unix:@DIR@/sock", function(sock)
   sock:send(sock:receive("*l"):upper(), "|", sock.remote, "|", show(sock:setkeepalive()))
 end)

@@ -4,8 +4,8 @@ from harness.udp import Udp, ports
 
 
 class Connected(Udp):
-    # A port that refuses datagrams: its socket is connected, and accepts datagrams of its peer only. The port of a closed socket
-    # would not do, because another program may bind it.
+    # A port that refuses datagrams: its socket is connected, and accepts datagrams of its peer only. The port of a
+    # closed socket would not do, because another program may bind it.
     REFUSING_PORT = """
           local refusing = assert(ls.socket("udp"))
           local function refusing_port()

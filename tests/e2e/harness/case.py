@@ -94,7 +94,8 @@ class E2E(unittest.TestCase):
 
 
 def in_parallel(jobs, workers=16):
-    """Run callables in threads; returns their results in order, or raises the first failure after all threads have ended."""
+    """Run callables in threads; returns their results in order, or raises the first failure after all threads have
+    ended."""
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(job) for job in jobs]
         concurrent.futures.wait(futures)

@@ -24,6 +24,10 @@ class Closed(AssertionError):
     """The connection ended before or inside a response."""
 
 
+class TimedOut(AssertionError):
+    """No data arrived within the connection's time limit."""
+
+
 class Response:
     def __init__(self, status, reason, headers):
         self.status = status
@@ -121,9 +125,7 @@ class Conn:
         try:
             got = self.nudge.receive(self.sock, self.timeout) if self.nudge else self.sock.recv(262144)
         except socket.timeout:
-            raise AssertionError(
-                "no data for %.0f s; the last data: %r" % (self.timeout, self.data[-300:])
-            ) from None
+            raise TimedOut("no data for %.0f s; the last data: %r" % (self.timeout, self.data[-300:])) from None
         if not got:
             self.ended = True
             return False

@@ -1,7 +1,7 @@
 """Dns: a name server for a test, and how to make the program ask it.
 
-With c-ares the site's `nameservers` names it. On Windows the program asks the system; under Wine that is getaddrinfo(3), which
-names.c replaces."""
+With c-ares the site's `nameservers` names it. On Windows the program asks the system; under Wine that is
+getaddrinfo(3), which names.c replaces."""
 import atexit
 import functools
 import os
@@ -50,7 +50,8 @@ def names_library():
 
 
 class Dns:
-    """A name server with a few names: A and AAAA records, "no such name", names it never answers, and answers it holds back."""
+    """A name server with a few names: A and AAAA records, "no such name", names it never answers, and answers it holds
+    back."""
 
     NAMES = {"one.test": ["127.0.0.1"], "two.test": ["127.0.0.2", "127.0.0.1"], "six.test": ["::1"],
              "both.test": ["::1", "127.0.0.1"]}

@@ -3,7 +3,7 @@
 Environment variables:
     LUASERVE            the program; default: build/luaserve of this tree
     LUASERVE_BACKEND    the --backend of every server whose test does not name one
-    LUASERVE_ENGINE     http.sys: sites with `host = "127.0.0.1", port = 0` listen with that engine instead (httpsys.py)
+    LUASERVE_ENGINE     http.sys: sites with `host = "127.0.0.1", port = 0` use that engine instead (httpsys.py)
     LUASERVE_SYSTEM     windows: the program is luaserve.exe under Wine (scripts/test-windows)
     LUASERVE_SANITIZER  asan or tsan: fewer repeats, no memory assertions, no LD_PRELOAD
 """

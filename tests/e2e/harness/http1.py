@@ -1,4 +1,5 @@
-"""Http1, the test case of HTTP/1.1: a site with request and response bodies of every kind, and requests that must be refused."""
+"""Http1, the test case of HTTP/1.1: a site with request and response bodies of every kind, and requests that must be
+refused."""
 from harness.case import E2E, table
 from harness.conn import request
 
@@ -52,8 +53,8 @@ class Http1(E2E):
     SITE = SITE
 
     def refused(self, data, statuses, follow=EVIL):
-        """On one connection send `data`, which must be refused, and `follow`, which must not be answered. The server sends one
-        response, of one of these statuses and with Connection: close, and then ends the connection."""
+        """On one connection send `data`, which must be refused, and `follow`, which must not be answered. The server
+        sends one response, of one of these statuses and with Connection: close, and then ends the connection."""
         with self.server.connect() as conn:
             conn.try_send(data + follow)
             response = conn.response()

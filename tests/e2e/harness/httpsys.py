@@ -20,9 +20,10 @@ def with_engine(site):
 class Nudge:
     """A connection that wakes Wine 8's http.sys.
 
-    http.sys waits there for one event of all its sockets, and now and then misses the event of a new connection. That connection
-    and the following ones stay in the listener's queue until another socket has an event; then http.sys looks at all of them.
-    This connection is that other socket: it sends a request without an end, which luaserve never sees."""
+    http.sys waits there for one event of all its sockets, and now and then misses the event of a new connection. That
+    connection and the following ones stay in the listener's queue until another socket has an event; then http.sys
+    looks at all of them. This connection is that other socket: it sends a request without an end, which luaserve never
+    sees."""
 
     AFTER = 2.0  # seconds without data
 

@@ -1,8 +1,8 @@
-/* names.c - getaddrinfo(3) that resolver the name server of a test for names below .test. dns.py loads it with LD_PRELOAD under
- * Wine, where a program cannot choose its name server and GetAddrInfoExW calls getaddrinfo on a thread of its own.
+/* names.c - getaddrinfo(3) that asks the name server of a test for names below .test. dns.py loads it with LD_PRELOAD
+ * under Wine, where a program cannot choose its name server and GetAddrInfoExW calls getaddrinfo on a thread of its own.
  *
- * NAMES_PORT is the port of the name server on 127.0.0.1. The resolver of the C library (resolver(3)) sends each question
- * once, and waits longer for the answer than any test does. */
+ * NAMES_PORT is the port of the name server on 127.0.0.1. The resolver of the C library (resolver(3)) sends each
+ * question once, and waits longer for the answer than any test does. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <arpa/nameser.h>

@@ -3,8 +3,8 @@ import re
 
 
 class Screen:
-    """A terminal with the control sequences CUU, EL, ED and SGR of ECMA-48. It wraps long lines, and wraps them again when the
-    width changes, as terminals with reflow do."""
+    """A terminal with the control sequences CUU, EL, ED and SGR of ECMA-48. It wraps long lines, and wraps them again
+    when the width changes, as terminals with reflow do."""
 
     def __init__(self, columns):
         self.columns, self.rows, self.row, self.column = columns, [""], 0, 0

@@ -17,8 +17,8 @@ REPORT = re.compile(r"(ERROR|WARNING): (Address|Thread|Leak|Memory|UndefinedBeha
 
 
 class Server:
-    """One server process. It writes `site` as site.lua into a directory of its own, starts the program, and waits for `listeners`
-    lines `listening on`. `@DIR@` in the site and in `env` stands for the directory.
+    """One server process. It writes `site` as site.lua into a directory of its own, starts the program, and waits for
+    `listeners` lines `listening on`. `@DIR@` in the site and in `env` stands for the directory.
 
     site       the text of site.lua; None: the program runs the file site_path
     nofile     its descriptor limit
@@ -170,8 +170,8 @@ class Server:
         return count
 
     def sockets(self):
-        """The number of TCP sockets with a port of a listener. Under Wine the sockets belong to Wine's server process, so that
-        /proc/<pid> does not list them."""
+        """The number of TCP sockets with a port of a listener. Under Wine the sockets belong to Wine's server process,
+        so that /proc/<pid> does not list them."""
         ports = {address[1] for address in self.addresses if isinstance(address, tuple)}
         count = 0
         for table_name in ("tcp", "tcp6"):

@@ -1,4 +1,5 @@
-"""Stress, the test case of `luaserve stress`: runs of the load generator, against a luaserve site or a server of a few lines."""
+"""Stress, the test case of `luaserve stress`: runs of the load generator, against a luaserve site or a server of a few
+lines."""
 import json
 import os
 import re
@@ -34,7 +35,8 @@ app:get("/seen/:what", function(req) ls.log.info("seen ", req.params.what, " ", 
 ls.listen(0, app)
 ls.tcp(0, function(sock) for data in sock:chunks() do sock:send(data) end end)
 ls.udp({ port = 0, max_datagram = 65507 }, function(data) return data end)
-""" + ("" if WINDOWS else """
+""" + ("" if WINDOWS else
+"""
 ls.listen { host = "unix:" .. dir .. "/http.sock", app = app }
 ls.tcp("unix:" .. dir .. "/echo.sock", function(sock) for data in sock:chunks() do sock:send(data) end end)
 """)
@@ -156,7 +158,8 @@ class Stress(E2E):
         return ran
 
     def all_due(self, ran, count):
-        """Each of the `count` requests due was answered or is reported as unsent; on a machine that stalls some are unsent."""
+        """Each of the `count` requests due was answered or is reported as unsent; on a machine that stalls some are
+        unsent."""
         if ran.status == 1:
             self.assertGreaterEqual(ran.totals["behind_s"], 0.1, ran)
             self.assertEqual(ran.report["failure"], ran.err[len("luaserve stress: "):-1], ran)

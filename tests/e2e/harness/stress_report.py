@@ -1,5 +1,5 @@
-"""Reports of `luaserve stress` and their readers: sample reports with known figures (tests/unit/stress/report_sample.c writes
-them), a strict JSON parser, the schema of the JSON report, and the element tree of an HTML page."""
+"""Reports of `luaserve stress` and their readers: sample reports with known figures (tests/unit/stress/report_sample.c
+writes them), a strict JSON parser, the schema of the JSON report, and the element tree of an HTML page."""
 import functools
 import html.parser
 import json
@@ -137,8 +137,8 @@ NULLABLE = {"corrected", "engine_lag_us"}  # null in closed loop
 
 
 def check_schema(test, value, schema=None, where="run"):
-    """Fail the test unless the members of `value` are the documented ones, in the documented order (so that diffs of reports stay
-    readable), of the documented types, and no number is negative."""
+    """Fail the test unless the members of `value` are the documented ones, in the documented order (so that diffs of
+    reports stay readable), of the documented types, and no number is negative."""
     schema = SCHEMA if schema is None else schema
     if isinstance(schema, dict):
         test.assertEqual(list(value), list(schema), where)

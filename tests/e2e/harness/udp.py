@@ -1,4 +1,5 @@
-"""Udp, the test case of ls.udp and ls.notify: servers with UDP sockets, UDP clients, and Lua code that runs in a task."""
+"""Udp, the test case of ls.udp and ls.notify: servers with UDP sockets, UDP clients, and Lua code that runs in a
+task."""
 import re
 import socket
 
@@ -55,7 +56,8 @@ class Udp(E2E):
         return client
 
     def run_once(self, body, echo="return data", **kw):
-        """Run `body` in a task; its `port` is the port of a UDP server with the handler body `echo`. Returns what it prints."""
+        """Run `body` in a task; its `port` is the port of a UDP server with the handler body `echo`. Returns what it
+        prints."""
         server, port = self.udp("""
           local sock
           sock = ls.udp({ port = 0, host = "127.0.0.1" }, function(data, peer) %s end)
