@@ -11,6 +11,8 @@ import subprocess
 
 from luaserve_e2e import ROOT
 
+DOCS = os.path.join("lua", "docs")
+
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`]*?)[ \t]*$")
 WORD = re.compile(r"([^\s=]+)(?:=('[^']*'|\S*))?")
 

@@ -27,7 +27,8 @@ LONGEST = """test_chaos test_stress test_limits test_fault test_load_tsan test_u
     test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers""".split()
 
 # No server of ours takes part, and the load generator has one back end: run once. Pages do not name a back end either.
-NO_SERVER = set("test_docs test_stress test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view".split())
+NO_SERVER = set("""test_docs test_docs_reference test_stress test_stress_hostile test_stress_page test_stress_report test_stress_scripts
+    test_stress_view""".split())
 
 
 class Timed(unittest.TextTestResult):
