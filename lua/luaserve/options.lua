@@ -1,7 +1,7 @@
 -- options.lua - the options of ls.listen and ls.config: their names, units and ranges, and the core's names for them.
 --
--- Outside, times are seconds and sizes are bytes or "64k"; inside, the unit is part of the name. This table is the only
--- place where the two meet, and the README's table of limits lists it.
+-- In Lua, times are seconds and sizes are bytes or "64k"; in the core, the unit is part of the name. This table is the
+-- only place that converts between them. lua/docs/reference/server.md documents the options.
 
 local usage = require "luaserve.usage"
 usage.ours()

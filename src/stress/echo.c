@@ -98,7 +98,7 @@ static void lost(ls_stress_vu *u)
     u->echo_count = u->sent_count;
 }
 
-const ls_stress_proto ls_echo_proto = {
+const ls_stress_proto ls_stress_echo = {
     .received = received,
     .ended = ended,
     .compose = compose,

@@ -425,7 +425,7 @@ static int set_help(ls_stress_options *o, const char *text, ls_stress_why *why)
 
 /* ---- the table ---------------------------------------------------------------------------------------------------- */
 
-const ls_option ls_stress_options_known[] = {
+const ls_stress_option ls_stress_options_known[] = {
     {'c', "connections", "connections", true, set_connections, "a number from 1 to 1048576"},
     {'t', "threads", "threads", true, set_threads, "a number from 1 to 1024"},
     {'d', "duration", "duration", true, set_duration, "a time above 0, as 10s, 500ms, 2m"},
@@ -458,7 +458,7 @@ const ls_option ls_stress_options_known[] = {
 };
 const unsigned ls_stress_options_known_count = sizeof ls_stress_options_known / sizeof ls_stress_options_known[0];
 
-int ls_stress_options_set(ls_stress_options *o, const ls_option *option, const char *name, const char *value,
+int ls_stress_options_set(ls_stress_options *o, const ls_stress_option *option, const char *name, const char *value,
                           ls_stress_why *why)
 {
     const int result = option->set(o, value, why);

@@ -78,11 +78,11 @@ static const char *nearest(const char *given)
     return best;
 }
 
-static const ls_option *find(const char *argument, const char **value)
+static const ls_stress_option *find(const char *argument, const char **value)
 {
     *value = NULL;
     for (unsigned i = 0; i < ls_stress_options_known_count; i++) {
-        const ls_option *option = &ls_stress_options_known[i];
+        const ls_stress_option *option = &ls_stress_options_known[i];
         if (argument[1] != '-') {
             if (option->letter != argument[1]) continue;
             if (argument[2] != '\0') *value = argument + 2; /* -c64 */
@@ -139,7 +139,7 @@ int ls_stress_options_parse(ls_stress_options *o, int argc, char **argv, char *t
             if (positional(o, argument, &why) < 0) return LS_EINVAL;
             continue;
         }
-        const ls_option *option = find(argument, &value);
+        const ls_stress_option *option = find(argument, &value);
         if (option == NULL) {
             const char *near = argument[1] == '-' ? nearest(argument + 2) : NULL;
             ls_why_set(&why, "unknown option %s%s%s%s; luaserve stress --help lists them", argument,

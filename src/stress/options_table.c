@@ -19,14 +19,14 @@ static bool is_one_of(const char *name, const char *const *list, size_t count)
 }
 
 /* By its name on the command line; there is one. */
-static const ls_option *named(const char *name)
+static const ls_stress_option *named(const char *name)
 {
     for (unsigned i = 0;; i++)
         if (ls_stress_options_known[i].name != NULL && strcmp(ls_stress_options_known[i].name, name) == 0)
             return &ls_stress_options_known[i];
 }
 
-static const ls_option *by_key(const char *key)
+static const ls_stress_option *by_key(const char *key)
 {
     for (unsigned i = 0; i < ls_stress_options_known_count; i++)
         if (ls_stress_options_known[i].key != NULL && strcmp(ls_stress_options_known[i].key, key) == 0)
@@ -77,7 +77,8 @@ static int wrong(ls_stress_why *why, const char *name, const char *right)
     return LS_EINVAL;
 }
 
-static int each_text(ls_stress_options *o, lua_State *L, const char *name, const ls_option *option, ls_stress_why *why)
+static int each_text(ls_stress_options *o, lua_State *L, const char *name, const ls_stress_option *option,
+                     ls_stress_why *why)
 {
     const lua_Integer count = (lua_Integer)lua_rawlen(L, -1);
     for (lua_Integer i = 1; i <= count; i++) {
@@ -92,7 +93,7 @@ static int each_text(ls_stress_options *o, lua_State *L, const char *name, const
 
 static int set_headers(ls_stress_options *o, lua_State *L, ls_stress_why *why)
 {
-    const ls_option *header = named("header");
+    const ls_stress_option *header = named("header");
     lua_pushnil(L);
     while (lua_next(L, -2) != 0) {
         const char *value = text_of(o, L), *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
@@ -115,7 +116,7 @@ static int set_expect(ls_stress_options *o, lua_State *L, ls_stress_why *why)
         char name[64];
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
         (void)snprintf(name, sizeof name, "expect_%s", key);
-        const ls_option *option = by_key(name);
+        const ls_stress_option *option = by_key(name);
         const char *value = text_of(o, L);
         if (option == NULL || value == NULL) return wrong(why, "expect", "a table of status, length, crc32 and body");
         if (ls_stress_options_set(o, option, name, value, why) < 0) return LS_EINVAL;
@@ -162,7 +163,7 @@ static int set_pair(ls_stress_options *o, lua_State *L, const char *path, ls_str
 {
     if (lua_type(L, -2) != LUA_TSTRING) return wrong(why, path, "a script whose table has names for all it holds");
     const char *key = lua_tostring(L, -2);
-    const ls_option *option = by_key(key);
+    const ls_stress_option *option = by_key(key);
     if (is_one_of(key, hooks, sizeof hooks / sizeof hooks[0])) return LS_OK;
     if (lua_istable(L, -1) && is_one_of(key, tables, sizeof tables / sizeof tables[0])) {
         /* The command line's stages replace the script's; its headers and thresholds come on top. */

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "net/addr.h"
-#include "stress/result.h"
+#include "stress/config.h"
 #include "stress/schedule.h"
 #include "stress/target.h"
 
@@ -27,7 +27,7 @@ typedef enum ls_stress_plan_mode {
     LS_PLAN_SCENARIO /* a coroutine of the script for each connection */
 } ls_stress_plan_mode;
 
-typedef enum ls_dialect { LS_DIALECT_NONE, LS_DIALECT_WRK, LS_DIALECT_TABLE } ls_dialect;
+typedef enum ls_stress_dialect { LS_DIALECT_NONE, LS_DIALECT_WRK, LS_DIALECT_TABLE } ls_stress_dialect;
 
 /* What every answer must be; each is a check of its own in the report. */
 typedef struct ls_stress_plan_expect {
@@ -42,7 +42,7 @@ typedef struct ls_stress_plan_expect {
 typedef struct ls_stress_plan {
     ls_stress_config config; /* threads, connections, ...: also what the reports show */
     ls_stress_plan_mode mode;
-    ls_dialect dialect;
+    ls_stress_dialect dialect;
     ls_stress_target target;
     ls_addr addr;
     ls_stress_schedule schedule;

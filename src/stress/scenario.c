@@ -408,7 +408,7 @@ static void begin(ls_stress_vu *u)
     lua_pushlightuserdata(L, sc);
     if (!ls_stress_script_call(s, 1, 1)) return;
     lua_pushvalue(L, AT_SCENARIO);
-    ls_stress_script_push_user(L, s, u);
+    ls_stress_script_push_vu(L, s, u);
     lua_pushvalue(L, -3);
     lua_xmove(L, sc->co, 3);
     lua_pop(L, 1);

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "stress/result.h"
+#include "stress/config.h"
 
 enum { LS_SCHEDULE_STAGES_MAX = 64 };
 

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "stress/plan.h"
+#include "stress/result.h"
 #include "stress/worker.h"
 
 enum { LS_SCRIPT_ERROR_BYTES = 1024 };

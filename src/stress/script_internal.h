@@ -88,7 +88,7 @@ void ls_stress_script_push_stats(lua_State *L, const ls_histogram *h, double uni
 void ls_stress_scenario_define(lua_State *L);
 
 /* Push the vu of a virtual user, its iteration counted. On the script's own stack, whose AT_... are in place. */
-void ls_stress_script_push_user(lua_State *L, ls_stress_script *s, const ls_stress_vu *u);
+void ls_stress_script_push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u);
 
 /* How many arguments the function at the top of the stack takes; many when it takes any number. Pops it. */
 int ls_stress_script_arguments(lua_State *L);

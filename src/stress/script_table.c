@@ -36,9 +36,9 @@ static int vu_check(lua_State *L)
 }
 
 /* Push the vu of a virtual user, made when it is first needed. `virtual users` and `meta` are stack or upvalue indices. */
-static void push_user(lua_State *L, ls_stress_script *s, const ls_stress_vu *u, int users, int meta)
+static void push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u, int users, int meta)
 {
-    const lua_Integer number = u->index - s->worker->first_user + 1;
+    const lua_Integer number = u->index - s->worker->first_vu + 1;
     if (lua_rawgeti(L, users, number) == LUA_TTABLE) return;
     lua_pop(L, 1);
     lua_createtable(L, 0, 6);
@@ -66,9 +66,9 @@ static void count_iteration(lua_State *L)
     lua_setfield(L, -2, "iteration");
 }
 
-void ls_stress_script_push_user(lua_State *L, ls_stress_script *s, const ls_stress_vu *u)
+void ls_stress_script_push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u)
 {
-    push_user(L, s, u, AT_USERS, AT_META);
+    push_vu(L, s, u, AT_USERS, AT_META);
     count_iteration(L);
 }
 
@@ -101,7 +101,7 @@ static int call_request(lua_State *L)
     const ls_stress_vu *u = lua_touserdata(L, 1);
     size_t method_len, path_len;
     lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
-    push_user(L, s, u, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
+    push_vu(L, s, u, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
     count_iteration(L);
     lua_call(L, 1, 4);
     const char *method = lua_tolstring(L, 2, &method_len), *path = lua_tolstring(L, 3, &path_len);
@@ -190,7 +190,7 @@ static int call_response(lua_State *L)
     const ls_stress_script_answer *a = lua_touserdata(L, 1);
     ls_stress_script *s = ls_stress_script_of(L);
     lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
-    push_user(L, s, a->user, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
+    push_vu(L, s, a->user, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
     lua_pushinteger(L, a->response->status);
     if (s->wants_headers)
         push_headers(L, a->response, a->head);

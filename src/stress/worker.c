@@ -48,8 +48,8 @@ void ls_stress_worker_check(ls_stress_worker *w, const char *name, size_t len, b
 
 static void end_now(ls_stress_worker *w)
 {
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_stress_vu *u = &w->users[i];
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
         if (u->timer != NULL && ls_timer_cancel(w->port, u->timer)) u->timing = false;
         ls_stress_vu_close(u);
     }
@@ -79,8 +79,8 @@ static void drop_retries(ls_stress_worker *w, ls_stress_vu *u)
 /* No answer is waited for any more. */
 static void give_up(ls_stress_worker *w)
 {
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_stress_vu *u = &w->users[i];
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
         record_ages(w, u, u->outstanding);
         if (u->outstanding > 0) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_TIMEOUT], u->outstanding);
         u->outstanding = 0;
@@ -94,8 +94,8 @@ static void give_up(ls_stress_worker *w)
 static void end_late_ones(ls_stress_worker *w)
 {
     const uint64_t limit_ns = w->plan->config.timeout_ns;
-    for (uint32_t i = 0; limit_ns > 0 && i < w->user_count; i++) {
-        ls_stress_vu *u = &w->users[i];
+    for (uint32_t i = 0; limit_ns > 0 && i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
         if (u->state != LS_STRESS_VU_OPEN || u->outstanding == 0) continue;
         const uint64_t sent_ns = u->requests[u->first].sent_ns;
         if (sent_ns >= w->now_ns || w->now_ns - sent_ns < limit_ns) continue;
@@ -126,7 +126,7 @@ static void begin_to_end(ls_stress_worker *w, bool stopped)
         end_now(w);
         return;
     }
-    for (uint32_t i = 0; i < w->user_count; i++) drop_retries(w, &w->users[i]);
+    for (uint32_t i = 0; i < w->vu_count; i++) drop_retries(w, &w->vus[i]);
     if (stopped || w->plan->config.timeout_ns == 0) w->grace_ns = w->now_ns + STOPPED_MS * MS;
     if (w->busy == 0) end_now(w);
 }
@@ -147,8 +147,8 @@ void ls_stress_worker_look(ls_stress_worker *w)
     bool over = w->left == 0;
     if (!over && w->plan->sends > 0) {
         over = true;
-        for (uint32_t i = 0; over && i < w->user_count; i++)
-            over = w->users[i].left == 0 && w->users[i].outstanding + w->users[i].to_retry == 0;
+        for (uint32_t i = 0; over && i < w->vu_count; i++)
+            over = w->vus[i].left == 0 && w->vus[i].outstanding + w->vus[i].to_retry == 0;
     }
     if (over) w->end_asked = true;
 }
@@ -176,31 +176,31 @@ static uint32_t active_at(const ls_stress_worker *w, uint64_t at_ns)
     const uint32_t threads = w->plan->config.threads;
     const uint32_t all = ls_stress_schedule_connections(&w->plan->schedule, at_ns);
     const uint32_t mine = all > w->index ? (all - w->index + threads - 1) / threads : 0;
-    return mine < w->user_count ? mine : w->user_count;
+    return mine < w->vu_count ? mine : w->vu_count;
 }
 
 static void set_active(ls_stress_worker *w)
 {
     const uint32_t mine = active_at(w, w->now_ns - w->start_ns);
     for (; w->active < mine; w->active++) {
-        ls_stress_vu *u = &w->users[w->active];
+        ls_stress_vu *u = &w->vus[w->active];
         u->parked = false;
         if (u->state == LS_STRESS_VU_CLOSED) ls_stress_worker_closed(w, u);
     }
     for (; w->active > mine; w->active--) {
-        ls_stress_vu *u = &w->users[w->active - 1];
+        ls_stress_vu *u = &w->vus[w->active - 1];
         u->parked = true;
         if (u->state == LS_STRESS_VU_OPEN && u->outstanding == 0) ls_stress_vu_close(u);
     }
 }
 
-static void scan_users(ls_stress_worker *w)
+static void scan_vus(ls_stress_worker *w)
 {
     const uint64_t limit_ns = w->plan->config.timeout_ns;
     w->scanned_ns = w->now_ns;
     w->any_broken = false;
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_stress_vu *u = &w->users[i];
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
         const uint64_t since_ns = u->state == LS_STRESS_VU_CONNECTING                   ? u->began_ns
                                   : u->state == LS_STRESS_VU_OPEN && u->outstanding > 0 ? u->requests[u->first].sent_ns
                                                                                         : UINT64_MAX;
@@ -223,7 +223,7 @@ static void pulsed(ls_thread_ctx *ctx, ls_op *op)
     } else {
         const uint64_t limit_ns = w->plan->config.timeout_ns;
         const uint64_t scan_ns = limit_ns / 16 < 1000 * MS ? limit_ns / 16 : 1000 * MS;
-        if (w->any_broken || w->now_ns - w->scanned_ns >= scan_ns) scan_users(w);
+        if (w->any_broken || w->now_ns - w->scanned_ns >= scan_ns) scan_vus(w);
         if (w->going && w->plan->config.stage_count > 0) set_active(w);
         if (w->going && w->end_ns < next_ns) next_ns = w->end_ns;
     }
@@ -236,7 +236,7 @@ void ls_stress_worker_settle(ls_stress_worker *w, ls_stress_vu *u)
 {
     if (u->settled) return;
     u->settled = true;
-    if (++w->settled_users == w->user_count) w->settled(w, w->user);
+    if (++w->settled_vus == w->vu_count) w->settled(w, w->user);
 }
 
 static void open_some(ls_stress_worker *w)
@@ -264,7 +264,7 @@ static void go(ls_stress_worker *w)
     (void)ls_timer_move(w->port, &w->pulse,
                         w->end_ns < w->now_ns + PULSE_MS * MS ? w->end_ns : w->now_ns + PULSE_MS * MS);
     if (w->plan->config.stage_count > 0) set_active(w);
-    for (uint32_t i = 0; i < w->user_count; i++) ls_stress_worker_free(w, &w->users[i]);
+    for (uint32_t i = 0; i < w->vu_count; i++) ls_stress_worker_free(w, &w->vus[i]);
     if (w->open_loop) ls_stress_worker_arrivals(w);
     ls_stress_worker_look(w);
 }
@@ -291,11 +291,11 @@ static void work(void *arg)
     ls_pool_enter(w->pool);
     w->now_ns = w->fresh_ns = w->scanned_ns = ls_clock_ns();
     if (ls_timer_set(w->port, &w->pulse, w->now_ns + PULSE_MS * MS) < 0) w->done = true;
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        if (w->users[i].parked)
-            ls_stress_worker_settle(w, &w->users[i]);
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        if (w->vus[i].parked)
+            ls_stress_worker_settle(w, &w->vus[i]);
         else
-            ls_stress_worker_closed(w, &w->users[i]);
+            ls_stress_worker_closed(w, &w->vus[i]);
     }
     while (!w->done) {
         const bool more = w->open_first != NULL && w->opening < OPENING_MAX;
@@ -323,10 +323,10 @@ static void work(void *arg)
     w->over(w, w->user);
 }
 
-static void free_users(ls_stress_worker *w)
+static void free_vus(ls_stress_worker *w)
 {
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_stress_vu *u = &w->users[i];
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
         free(u->datagram);
         free(u->timer);
         free(u->held);
@@ -334,26 +334,26 @@ static void free_users(ls_stress_worker *w)
         if (w->proto->free != NULL) w->proto->free(u);
     }
     free(w->requests);
-    free(w->users);
+    free(w->vus);
 }
 
 /* All of them closed, those that are not in use at the start parked. On failure nothing is left. */
-static int make_users(ls_stress_worker *w)
+static int make_vus(ls_stress_worker *w)
 {
     const ls_stress_plan *plan = w->plan;
-    const size_t count = w->user_count > 0 ? w->user_count : 1; /* calloc may have nothing for 0 */
+    const size_t count = w->vu_count > 0 ? w->vu_count : 1; /* calloc may have nothing for 0 */
     const bool has_timers = w->script != NULL && ls_stress_script_has_delay(w->script);
-    w->users = calloc(count, sizeof *w->users);
+    w->vus = calloc(count, sizeof *w->vus);
     w->requests = calloc(count * w->pipeline, sizeof *w->requests);
-    if (w->users == NULL || w->requests == NULL) {
-        free(w->users);
+    if (w->vus == NULL || w->requests == NULL) {
+        free(w->vus);
         free(w->requests);
         return LS_ENOMEM;
     }
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_stress_vu *u = &w->users[i];
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
         u->worker = w;
-        u->index = w->first_user + i;
+        u->index = w->first_vu + i;
         u->requests = &w->requests[(size_t)i * w->pipeline];
         u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
         u->parked = i >= w->active;
@@ -364,17 +364,17 @@ static int make_users(ls_stress_worker *w)
     return LS_OK;
 
 fail:
-    free_users(w);
+    free_vus(w);
     return LS_ENOMEM;
 }
 
-int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsigned index, uint32_t first_user,
-                          uint32_t user_count, ls_stress_script *script)
+int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsigned index, uint32_t first_vu,
+                          uint32_t vu_count, ls_stress_script *script)
 {
     static const ls_stress_proto *const protos[] = {
         [LS_PLAN_STATIC] = &ls_stress_http,
         [LS_PLAN_SCRIPT] = &ls_stress_http,
-        [LS_PLAN_ECHO] = &ls_echo_proto,
+        [LS_PLAN_ECHO] = &ls_stress_echo,
         [LS_PLAN_SCENARIO] = &ls_stress_scenario_proto,
     };
     int err;
@@ -392,19 +392,19 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     w->open_last = &w->open_first;
     w->tick.op.done = ls_stress_worker_ticked;
     w->pulse.op.done = pulsed;
-    w->first_user = first_user;
-    w->user_count = user_count;
+    w->first_vu = first_vu;
+    w->vu_count = vu_count;
     w->active = active_at(w, 0);
     w->left = UINT64_MAX;
     if (plan->config.requests > 0 && plan->sends == 0)
         w->left =
             plan->config.requests / plan->config.threads + (index < plan->config.requests % plan->config.threads);
     w->addr = plan->addr;
-    if ((err = make_users(w)) < 0) return err;
+    if ((err = make_vus(w)) < 0) return err;
     /* What connections hold is bounded: a receive takes a block only when data is there, and gives it back at once. */
     if ((err = ls_pools_open((size_t)256 << 20, &w->pools)) < 0) goto fail_users;
     if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;
-    if ((err = ls_port_open(&(ls_port_options){.sockets_max = user_count + PORT_SPARE}, &w->port)) < 0) goto fail_pool;
+    if ((err = ls_port_open(&(ls_port_options){.sockets_max = vu_count + PORT_SPARE}, &w->port)) < 0) goto fail_pool;
     if ((err = ls_stress_counters_open(&w->count, w->open_loop)) < 0) goto fail_port;
     ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
     if (script != NULL) ls_stress_script_belongs(script, w);
@@ -418,7 +418,7 @@ fail_pool:
 fail_pools:
     ls_pools_close(w->pools);
 fail_users:
-    free_users(w);
+    free_vus(w);
     return err;
 }
 
@@ -448,7 +448,7 @@ void ls_stress_worker_join(ls_stress_worker *w)
 void ls_stress_worker_close(ls_stress_worker *w)
 {
     ls_port_close(w->port); /* first: timers and posts that nobody waited for any more may still be in its queue */
-    free_users(w);
+    free_vus(w);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);

@@ -25,6 +25,7 @@
 #include "port/port.h"
 #include "proto/http1_chunk.h"
 #include "proto/http1_parse_response.h"
+#include "stress/checks.h"
 #include "stress/counters.h"
 #include "stress/plan.h"
 
@@ -107,7 +108,7 @@ typedef struct ls_stress_proto {
 
 void ls_http_prepare(void); /* once, before any worker runs */
 
-extern const ls_stress_proto ls_stress_http, ls_echo_proto, ls_stress_scenario_proto;
+extern const ls_stress_proto ls_stress_http, ls_stress_echo, ls_stress_scenario_proto;
 
 enum { LS_HEAD_CACHE_BYTES = 1024 };
 
@@ -127,15 +128,15 @@ struct ls_stress_worker {
     uint64_t fresh_ns; /* read again since, when `stale` */
     bool stale;
 
-    ls_stress_vu *users;
+    ls_stress_vu *vus;
     ls_stress_request *requests;
-    uint32_t user_count, first_user;
+    uint32_t vu_count, first_vu;
     uint32_t
         pipeline;   /* requests of one virtual user on their way: the plan's, or how many the script's string holds */
     uint32_t batch; /* requests that are asked together or not at all (wrk scripts), else 1 */
     ls_stress_vu *free_first, **free_last; /* open loop: connected, nothing to do */
     ls_stress_vu *open_first, **open_last; /* to be connected after this batch, as many at a time as OPENING_MAX */
-    uint32_t opening, settled_users;
+    uint32_t opening, settled_vus;
     uint32_t active; /* virtual users 0 .. active-1 are in use: stages of connections */
 
     bool going, ending, done;   /* after go; no new requests; nothing is left */
@@ -173,8 +174,8 @@ struct ls_stress_worker {
 
 /* Prepare everything that can fail; `script` may be NULL and is the worker's to use, not to close. LS_OK; or an error
  * and nothing is left open. */
-int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsigned index, uint32_t first_user,
-                          uint32_t user_count, ls_stress_script *script);
+int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsigned index, uint32_t first_vu,
+                          uint32_t vu_count, ls_stress_script *script);
 int ls_stress_worker_start(ls_stress_worker *w);                  /* the thread begins to connect */
 void ls_stress_worker_go(ls_stress_worker *w, uint64_t start_ns); /* any thread, once, after settled() */
 void ls_stress_worker_stop(ls_stress_worker *w);                  /* any thread: end early */

@@ -44,7 +44,7 @@ static void open_once(void)
 /* A connection that has just sent its requests. */
 static ls_stress_vu *begin(unsigned options)
 {
-    ls_stress_vu *u = &w.users[0];
+    ls_stress_vu *u = &w.vus[0];
     plan.config.keepalive = !(options & 4);
     atomic_store(&w.count.requests, 0);
     for (int i = 0; i < LS_STRESS_ERROR_KINDS; i++) atomic_store(&w.count.errors[i], 0);

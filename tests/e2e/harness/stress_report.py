@@ -1,5 +1,5 @@
-"""What the tests of a stress run's reports share: runs that never took place, whose figures are known (written by
-tests/unit/stress/report_sample.c), a JSON parser without Python's liberties, and a small tree of an HTML page."""
+"""Reports of `luaserve stress` and their readers: sample reports with known figures (tests/unit/stress/report_sample.c
+writes them), a strict JSON parser, the schema of the JSON report, and the element tree of an HTML page."""
 import functools
 import html.parser
 import json
@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 
-from luaserve_e2e import LUASERVE, ROOT, WAIT, WINDOWS
+from harness import LUASERVE, ROOT, WAIT, WINDOWS
 
 SAMPLE = [os.path.join(os.path.dirname(LUASERVE), "tests", "report_sample")]
 if WINDOWS:
@@ -18,6 +18,7 @@ STATUS = {"open": 99, "short": 1, "empty": 99}
 
 @functools.lru_cache(maxsize=None)
 def report(kind, form):
+    """A sample report; `form` is its format."""
     done = subprocess.run([*SAMPLE, kind, form], capture_output=True, timeout=WAIT * 3, check=False)
     assert done.returncode == STATUS.get(kind, 0), (done.returncode, done.stderr)
     assert done.stderr == b"", done.stderr
@@ -25,10 +26,10 @@ def report(kind, form):
 
 
 def strict_json(text):
-    """Refuses what Python allows beyond RFC 8259, and names that come twice."""
+    """Parse JSON; reject duplicate names and what Python's parser allows beyond RFC 8259."""
 
     def constant(name):
-        raise ValueError("%s is no JSON" % name)
+        raise ValueError("not JSON: %s" % name)
 
     def pairs(members):
         names = [name for name, _ in members]
@@ -100,7 +101,7 @@ def inner_json(page):
     return strict_json(re.search(r'<script type="application/json" id="run">(.*?)</script>', page, re.S)[1])
 
 
-# ---- what the JSON looks like: REPORTS.md in a form that can be checked -----------------------------------------------
+# ---- the schema of the JSON report: the tables of REPORTS.md ----------------------------------------------------------
 
 NUMBER, COUNT, TEXT, FLAG = (int, float), int, str, bool
 MAYBE = (int, float, type(None))
@@ -136,8 +137,8 @@ NULLABLE = {"corrected", "engine_lag_us"}  # null in closed loop
 
 
 def check_schema(test, value, schema=None, where="run"):
-    """Fails unless exactly the documented names are there, in their order (diffs of reports stay readable), with values
-    of their types; no number is negative."""
+    """Fail the test unless the members of `value` are the documented ones, in the documented order (so that diffs of
+    reports stay readable), of the documented types, and no number is negative."""
     schema = SCHEMA if schema is None else schema
     if isinstance(schema, dict):
         test.assertEqual(list(value), list(schema), where)
@@ -153,58 +154,3 @@ def check_schema(test, value, schema=None, where="run"):
             test.assertGreaterEqual(value, 0, where)
         if schema is not FLAG:
             test.assertNotIsInstance(value, bool, where)
-
-
-# ---- a terminal -------------------------------------------------------------------------------------------------------
-
-class Screen:
-    """As much of a terminal as the view uses (ECMA-48 CUU, EL, ED, SGR). Lines that are too long are folded, and folded
-    anew when the window changes, as terminals with reflow do."""
-
-    def __init__(self, columns):
-        self.columns, self.rows, self.row, self.column = columns, [""], 0, 0
-        self.sgr = 0
-
-    def feed(self, text):
-        at = 0
-        while at < len(text):
-            sequence = re.compile(r"\x1b\[(\d*)([A-Za-z])").match(text, at)
-            if sequence:
-                at = sequence.end()
-                self.control(sequence[2], sequence[1])
-                continue
-            char = text[at]
-            at += 1
-            if char == "\r":
-                self.column = 0
-            elif char == "\n":
-                self.row += 1
-                while len(self.rows) <= self.row:
-                    self.rows.append("")
-            else:
-                assert char >= " ", repr(char)
-                assert self.column < self.columns, "a line runs over the edge"
-                row = self.rows[self.row].ljust(self.column)
-                self.rows[self.row] = row[:self.column] + char + row[self.column + 1:]
-                self.column += 1
-
-    def control(self, name, number):
-        if name == "A":
-            self.row = max(0, self.row - int(number or 1))
-        elif name == "K":
-            self.rows[self.row] = self.rows[self.row][:self.column]
-        elif name == "J":
-            self.rows[self.row] = self.rows[self.row][:self.column]
-            del self.rows[self.row + 1:]
-        elif name == "m":
-            self.sgr += 1
-        else:
-            raise AssertionError("CSI " + name)
-
-    def resize(self, columns):
-        above, rest = self.rows[:self.row], self.rows[self.row:]
-        folded = [row[i:i + columns] for row in above for i in range(0, max(1, len(row)), columns)]
-        self.rows, self.row, self.columns = folded + rest, len(folded), columns
-
-    def text(self):
-        return [row.rstrip() for row in self.rows if row.strip()]

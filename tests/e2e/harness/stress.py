@@ -1,4 +1,5 @@
-"""What the tests of `luaserve stress` share: a run and what came of it, servers of a few lines, and our own server."""
+"""Stress, the test case of `luaserve stress`: runs of the load generator, against a luaserve site or a server of a few
+lines."""
 import json
 import os
 import re
@@ -6,7 +7,7 @@ import select
 import socket
 import threading
 
-from luaserve_e2e import E2E, REPORT, ROOT, WAIT, WINDOWS, run_program, scratch
+from harness import E2E, REPORT, ROOT, WAIT, WINDOWS, run_program, scratch
 
 EXAMPLES = os.path.join(ROOT, "examples", "stress")
 SITE = """
@@ -34,14 +35,15 @@ app:get("/seen/:what", function(req) ls.log.info("seen ", req.params.what, " ", 
 ls.listen(0, app)
 ls.tcp(0, function(sock) for data in sock:chunks() do sock:send(data) end end)
 ls.udp({ port = 0, max_datagram = 65507 }, function(data) return data end)
-""" + ("" if WINDOWS else """
+""" + ("" if WINDOWS else
+"""
 ls.listen { host = "unix:" .. dir .. "/http.sock", app = app }
 ls.tcp("unix:" .. dir .. "/echo.sock", function(sock) for data in sock:chunks() do sock:send(data) end end)
 """)
 
 
 class Ran:
-    """One run: status, stdout, stderr, and the JSON report where there is one."""
+    """The result of one run: status, stdout, stderr, and the JSON report (None without one)."""
 
     def __init__(self, status, out, err, report=None):
         self.status, self.out, self.err, self.report = status, out, err, report
@@ -63,7 +65,7 @@ class Ran:
 
 
 def stress(*args, files=None, timeout=None):
-    """Run to the end, quietly, with a JSON report. `files` are written to the directory it runs in."""
+    """Run `luaserve stress -q --json` to its end, in a temporary directory with `files`."""
     with scratch(**(files or {})) as where:
         status, out, err = run_program(["stress", "-q", "--json", "report.json", *args], timeout or 3 * WAIT, cwd=where)
         text = ""
@@ -71,7 +73,7 @@ def stress(*args, files=None, timeout=None):
             with open(os.path.join(where, "report.json")) as file:
                 text = file.read()
     if re.search(REPORT, err):
-        raise AssertionError("a sanitizer reports:\n" + err)
+        raise AssertionError("sanitizer reports:\n" + err)
     return Ran(status, out, err, json.loads(text) if text.strip() else None)
 
 
@@ -105,7 +107,7 @@ class Small:
             try:
                 self.handle(conn, number)
             except OSError:
-                pass  # the client has gone: so it does when its run is over
+                pass  # the client closed: it does so at the end of its run
 
     def close(self):
         self.ended = True
@@ -115,6 +117,7 @@ class Small:
 
 
 def head_of(conn):
+    """Receive a request's head; None at the end."""
     text = b""
     while b"\r\n\r\n" not in text:
         got = conn.recv(65536)
@@ -124,7 +127,7 @@ def head_of(conn):
     return text
 
 
-FIRST = 2  # the number of the first connection that asks: before the run one finds out whether anybody listens
+FIRST = 2  # the number of the first connection with requests: an earlier one finds out whether the target listens
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n"
 
 
@@ -141,11 +144,13 @@ class Stress(E2E):
         cls.udp = "udp://127.0.0.1:%s" % re.search(r"udp://127\.0\.0\.1:(\d+)", log)[1]
 
     def small(self, handle):
+        """A server of a few lines for this test."""
         server = Small(handle)
         self.addCleanup(server.close)
         return server
 
     def good(self, ran, requests=None):
+        """The run succeeded, with this many requests."""
         self.assertEqual(ran.status, 0, ran)
         self.assertEqual(ran.errors, {}, ran)
         if requests is not None:
@@ -153,7 +158,8 @@ class Stress(E2E):
         return ran
 
     def all_due(self, ran, count):
-        """Every request that was due was answered, or is told of; on a machine that stands still some cannot leave."""
+        """Each of the `count` requests due was answered or is reported as unsent; on a machine that stalls some are
+        unsent."""
         if ran.status == 1:
             self.assertGreaterEqual(ran.totals["behind_s"], 0.1, ran)
             self.assertEqual(ran.report["failure"], ran.err[len("luaserve stress: "):-1], ran)
@@ -164,7 +170,7 @@ class Stress(E2E):
         return ran
 
     def fails(self, ran, *texts, status=1):
-        """It could not be made, and says so in one line (or with the grammar below it)."""
+        """The run did not start, and the program said why: in one line, or in one line above the grammar."""
         self.assertEqual(ran.status, status, ran)
         for text in texts:
             self.assertIn(text, ran.err)

@@ -1,6 +1,9 @@
-"""A name server of the test's own, and how a program is brought to ask it: by `nameservers` where the site can choose them (c-ares).
-Windows asks whom the system asks; under Wine that is getaddrinfo(3), and names.c is put before it."""
+"""Dns: a name server for a test, and how to make the program ask it.
+
+With c-ares the site's `nameservers` names it. On Windows the program asks the system; under Wine that is
+getaddrinfo(3), which names.c replaces."""
 import atexit
+import functools
 import os
 import re
 import shutil
@@ -9,18 +12,34 @@ import struct
 import subprocess
 import tempfile
 import threading
-import unittest
 
-from luaserve_e2e import LUASERVE, WINDOWS
+from harness import LUASERVE, WINDOWS
 
 CHOSEN = ', nameservers = "127.0.0.1:@DNS@"'  # in the ls.config of a site
-ABOUT = subprocess.run([LUASERVE, "--version"], capture_output=True, text=True, check=True).stdout
-RESOLVER = re.search(r"(?m)^names: (.*)$", ABOUT)[1]
-looks_up_names = unittest.skipIf(RESOLVER == "addresses only", "this build has no resolver")
 
 
-def library():
-    """names.c, built."""
+@functools.lru_cache(maxsize=None)
+def has_resolver():
+    """Whether the program can look up names."""
+    about = subprocess.run([LUASERVE, "--version"], capture_output=True, text=True, check=True).stdout
+    return re.search(r"(?m)^names: (.*)$", about)[1] != "addresses only"
+
+
+def looks_up_names(test):
+    """Skip a test when the program has no resolver."""
+
+    @functools.wraps(test)
+    def checked(self):
+        if not has_resolver():
+            self.skipTest("this build has no resolver")
+        test(self)
+
+    return checked
+
+
+@functools.lru_cache(maxsize=None)
+def names_library():
+    """Build names.c; returns the path of the library."""
     where = tempfile.mkdtemp(prefix="luaserve-names-")
     atexit.register(shutil.rmtree, where, ignore_errors=True)
     built = os.path.join(where, "names.so")
@@ -30,11 +49,9 @@ def library():
     return built
 
 
-NAMES = library() if WINDOWS else None
-
-
 class Dns:
-    """A name server of a few names: A and AAAA records, no such name, silence, and answers held back for a while."""
+    """A name server with a few names: A and AAAA records, "no such name", names it never answers, and answers it holds
+    back."""
 
     NAMES = {"one.test": ["127.0.0.1"], "two.test": ["127.0.0.2", "127.0.0.1"], "six.test": ["::1"],
              "both.test": ["::1", "127.0.0.1"]}
@@ -77,7 +94,7 @@ class Dns:
                 self.sock.sendto(answer, peer)
 
     def hold(self, name):
-        """Answers to questions about this name are kept until release."""
+        """Hold back the answers to questions about this name until release()."""
         self.held = name
 
     def release(self):
@@ -89,7 +106,7 @@ class Dns:
         self.sock.close()
 
     def asked_by(self, site):
-        """-> a site with CHOSEN in it and the environment of its server, as they must be to ask this one."""
+        """The text and the environment for a server of `site`, in which CHOSEN occurs, to ask this name server."""
         if WINDOWS:
-            return site.replace(CHOSEN, ""), {"LD_PRELOAD": NAMES, "NAMES_PORT": str(self.port)}
+            return site.replace(CHOSEN, ""), {"LD_PRELOAD": names_library(), "NAMES_PORT": str(self.port)}
         return site.replace("@DNS@", str(self.port)), {}
