@@ -39,7 +39,7 @@ import time
 import docs_proxies
 from docs_pages import DocError, blocks_of, scopes_of
 from docs_values import Values, recorder, same_text
-from luaserve_e2e import LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, request
+from harness import LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, request
 
 BUILD = os.path.dirname(LUASERVE)
 DEFAULT_SITE = """local ls = require "luaserve"

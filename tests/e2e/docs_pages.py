@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 
-from luaserve_e2e import ROOT
+from harness import ROOT
 
 DOCS = os.path.join("lua", "docs")
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 
-from luaserve_e2e import WAIT
+from harness import WAIT
 
 TEMPORARY = "".join("%s_temp_path %s; " % (what, what) for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
 

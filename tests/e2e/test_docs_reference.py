@@ -5,7 +5,7 @@ import re
 import unittest
 
 from docs_pages import DOCS
-from luaserve_e2e import E2E, ROOT, main, not_on_windows
+from harness import E2E, ROOT, main, not_on_windows
 
 # Answers with the names that its objects have: what __index finds, in a table or behind a function that looks into one.
 SITE = """
