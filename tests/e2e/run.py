@@ -26,8 +26,8 @@ ELSEWHERE = "of another system: "  # as luaserve_e2e.py has it
 LONGEST = """test_chaos test_stress test_limits test_fault test_load_tsan test_udp test_tcp test_examples test_lifecycle
     test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers""".split()
 
-# No server of ours takes part, and the load generator has one back end: run once.
-NO_SERVER = set("test_stress test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view".split())
+# No server of ours takes part, and the load generator has one back end: run once. Pages do not name a back end either.
+NO_SERVER = set("test_docs test_stress test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view".split())
 
 
 class Timed(unittest.TextTestResult):
