@@ -1,5 +1,5 @@
 # cmake -D SOURCE_DIR=... -D MODULES=luaserve/init.lua,... -D OUT=file.c -P embed.cmake
-# Writes one C file with the bytes of the modules and their table (src/script/embed.h).
+# Writes one C file with the bytes of the modules and their table (src/script/modules.h).
 string(REPLACE "," ";" modules "${MODULES}")
 set(arrays "")
 set(table "")
@@ -18,6 +18,6 @@ foreach(module IN LISTS modules)
   string(APPEND table "    {\"${name}\", (const char *)module_${count}, ${bytes}},\n")
   math(EXPR count "${count} + 1")
 endforeach()
-file(WRITE ${OUT} "/* Made by lua/embed.cmake from lua/luaserve. */\n#include \"script/embed.h\"\n\n${arrays}"
-  "const ls_embedded ls_embedded_modules[] = {\n${table}    {NULL, NULL, 0},\n};\n"
-  "const size_t ls_embedded_count = ${count};\n")
+file(WRITE ${OUT} "/* Made by lua/embed.cmake from lua/luaserve. */\n#include \"script/modules.h\"\n\n${arrays}"
+  "const ls_module_source ls_modules[] = {\n${table}    {NULL, NULL, 0},\n};\n"
+  "const size_t ls_modules_count = ${count};\n")

@@ -2,7 +2,7 @@
  *
  *     ls_server *server;
  *     char message[512];
- *     ls_server_options options = {.site = "site.lua"};
+ *     ls_server_options options = {.site = "site.lua", .signals = 1};
  *     if (ls_server_open(&options, &server, message, sizeof message) < 0) ...   // message says where and why
  *     int status = ls_server_run(server);      // serves until ls_server_stop, SIGINT or SIGTERM
  *     ls_server_close(server);

@@ -1,11 +1,11 @@
-/* embed.c - a server inside a C program, by src/luaserve.h alone.
+/* modules.c - a server inside a C program, by src/luaserve.h alone.
  *
  *     embed site.lua [arguments...]
  *
  * The server runs on threads of its own; this program does what it likes meanwhile: it waits until its standard input
  * ends. Then it drains the server and leaves with status 0. Build it against either library:
  *
- *     cc -Isrc examples/c/embed.c -Lbuild -lluaserve -lpthread */
+ *     cc -Isrc examples/c/embed.c -Lbuild -lluaserve -lpthread -Wl,-rpath,$PWD/build */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>

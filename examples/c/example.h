@@ -31,13 +31,13 @@ static inline ls_port *example_port(ls_pools **pools)
     return port;
 }
 
-/* A seat at the port for the calling thread. */
-static inline void example_seat(ls_seat *seat, ls_port *port, ls_pools *pools, unsigned index)
+/* A thread context at the port for the calling thread. */
+static inline void example_ctx(ls_thread_ctx *ctx, ls_port *port, ls_pools *pools, unsigned index)
 {
     ls_pool *pool;
     check(ls_pool_open(pools, &pool) == LS_OK, "pool");
     ls_pool_enter(pool);
-    ls_seat_init(seat, port, pool, index);
+    ls_thread_ctx_init(ctx, port, pool, index);
 }
 
 /* One registration, its result. */

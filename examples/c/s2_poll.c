@@ -48,14 +48,14 @@ static bool on_packet(connection *c, uint32_t events)
 int main(int argc, char **argv)
 {
     ls_pools *pools;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packet;
     if (argc != 2) {
         fprintf(stderr, "usage: s2_poll PORT\n");
         return 2;
     }
     ls_port *port = example_port(&pools);
-    example_seat(&seat, port, pools, 0);
+    example_ctx(&ctx, port, pools, 0);
     const int listener = example_listen(argv[1], 0);
     connection *c = calloc(1, sizeof *c);
     check(c != NULL, "connection");
@@ -63,11 +63,11 @@ int main(int argc, char **argv)
 
     int err = notify(port, c, LS_NOTIFY_REGISTER);
     if (err == LS_OK) {
-        while ((err = ls_port_wait(port, &seat, &packet, 1, -1)) >= 0)
+        while ((err = ls_port_wait(port, &ctx, &packet, 1, -1)) >= 0)
             if (err == 1 && packet.key == c && !on_packet(c, packet.events)) break;
         /* Other packets may still be on their way: REMOVE is the last. */
         if ((err = notify(port, c, LS_NOTIFY_REMOVE)) == LS_OK)
-            while ((err = ls_port_wait(port, &seat, &packet, 1, -1)) >= 0)
+            while ((err = ls_port_wait(port, &ctx, &packet, 1, -1)) >= 0)
                 if (err == 1 && packet.key == c && (packet.events & LS_EVENT_REMOVE)) break;
     }
     printf("removed after %lu bytes\n", c->received);
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
     free(c);
     close(listener);
     ls_port_close(port);
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
     ls_pools_close(pools);
     return err < 0 ? 1 : 0;
 }

@@ -37,7 +37,7 @@ static unsigned long drain(int fd, unsigned long already)
 int main(int argc, char **argv)
 {
     ls_pools *pools;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packet = {.events = 0};
     unsigned long got = 0;
     int n = 0;
@@ -47,7 +47,7 @@ int main(int argc, char **argv)
     }
     const unsigned long expected = strtoul(argv[2], NULL, 10);
     ls_port *port = example_port(&pools);
-    example_seat(&seat, port, pools, 0);
+    example_ctx(&ctx, port, pools, 0);
     const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     check(fd >= 0, "socket");
 
@@ -56,16 +56,16 @@ int main(int argc, char **argv)
     if (err == LS_OK) {
         example_bind(fd, argv[1]);
         example_ready(fd);
-        while (got < expected && (n = ls_port_wait(port, &seat, &packet, 1, -1)) >= 0)
+        while (got < expected && (n = ls_port_wait(port, &ctx, &packet, 1, -1)) >= 0)
             if (n == 1 && packet.key == &got) got += drain(fd, got); /* IN, or ERR: a receive fetches the error */
         err = n < 0 ? n : notify(port, fd, &got, LS_NOTIFY_REMOVE);
         while (err == LS_OK && !(packet.events & LS_EVENT_REMOVE))
-            if ((n = ls_port_wait(port, &seat, &packet, 1, -1)) < 0) err = n;
+            if ((n = ls_port_wait(port, &ctx, &packet, 1, -1)) < 0) err = n;
     }
     printf("removed after %lu datagrams\n", got);
     close(fd);
     ls_port_close(port);
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
     ls_pools_close(pools);
     return err < 0 ? 1 : 0;
 }

@@ -34,10 +34,10 @@ static ls_registration registration(context *c, uint8_t operation, uint16_t even
     return (ls_registration){c->fd, c, 0, events, LS_TRIGGER_LEVEL | LS_TRIGGER_ONESHOT, operation};
 }
 
-static void on_tick(ls_seat *seat, ls_op *op) /* a timer's packet comes through the same port */
+static void on_tick(ls_thread_ctx *ctx, ls_op *op) /* a timer's packet comes through the same port */
 {
     ticks++;
-    (void)ls_timer_set(seat->port, (ls_timer *)op, ls_clock_ns() + TICK_MS * UINT64_C(1000000));
+    (void)ls_timer_set(ctx->port, (ls_timer *)op, ls_clock_ns() + TICK_MS * UINT64_C(1000000));
 }
 
 static void end_of(context *c)
@@ -98,11 +98,11 @@ static void serve(void *arg)
     const unsigned index = (unsigned)((_Atomic int *)arg - served_by);
     ls_registration batch[BATCH];
     ls_packet packets[PACKETS];
-    ls_seat seat;
+    ls_thread_ctx ctx;
     int count = 0;
-    example_seat(&seat, port, pools, index);
+    example_ctx(&ctx, port, pools, index);
     for (bool leave = false; !leave || count > 0;) {
-        const int n = ls_port_notify(port, &seat, batch, (size_t)count, packets, leave ? 0 : PACKETS, -1);
+        const int n = ls_port_notify(port, &ctx, batch, (size_t)count, packets, leave ? 0 : PACKETS, -1);
         const int asked = count;
         count = 0;
         for (int i = 0; i < asked; i++) /* a failed ENABLE becomes a REMOVE at the head of the next batch */
@@ -111,7 +111,7 @@ static void serve(void *arg)
         for (int i = 0; i < n; i++) {
             context *c = packets[i].key;
             if (packets[i].op != NULL)
-                ls_packet_dispatch(&seat, &packets[i]);
+                ls_packet_dispatch(&ctx, &packets[i]);
             else if (packets[i].key == &shutdown_key)
                 leave = true;
             else if (packets[i].events & LS_EVENT_REMOVE)
@@ -123,7 +123,7 @@ static void serve(void *arg)
         }
     }
     (void)ls_port_post(port, NULL, &shutdown_key, 0); /* for the next to leave */
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 int main(int argc, char **argv)

@@ -87,11 +87,11 @@ static void serve(void *arg)
 {
     ls_registration batch[BATCH];
     ls_packet packets[PACKETS];
-    ls_seat seat;
+    ls_thread_ctx ctx;
     int count = 0;
-    example_seat(&seat, port, pools, (unsigned)(uintptr_t)arg);
+    example_ctx(&ctx, port, pools, (unsigned)(uintptr_t)arg);
     for (bool leave = false; !leave || count > 0;) {
-        const int n = ls_port_notify(port, &seat, batch, (size_t)count, packets, leave ? 0 : PACKETS, -1);
+        const int n = ls_port_notify(port, &ctx, batch, (size_t)count, packets, leave ? 0 : PACKETS, -1);
         for (int i = 0; i < count; i++) {
             const int err = batch[i].result;
             if (err < 0) failed = leave = true; /* what is not registered (any more) gets no REMOVE */
@@ -111,20 +111,20 @@ static void serve(void *arg)
     printf("a thread leaves\n");
     (void)ls_port_post(port, NULL, &shutdown_key, 0);
     if (failed) (void)kill(getpid(), SIGTERM); /* main waits for a signal */
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 /* Nobody else runs: remove what is left (unless that is under way), and free each when its REMOVE comes. */
 static void remove_all(void)
 {
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packet;
-    example_seat(&seat, port, pools, 0);
+    example_ctx(&ctx, port, pools, 0);
     for (ls_node *at = contexts.next; at != &contexts; at = at->next)
         (void)example_notify(port, registration(LS_CONTAINER(at, context, node), LS_NOTIFY_REMOVE));
-    while (!ls_list_empty(&contexts) && ls_port_wait(port, &seat, &packet, 1, -1) >= 0)
+    while (!ls_list_empty(&contexts) && ls_port_wait(port, &ctx, &packet, 1, -1) >= 0)
         if (packet.events & LS_EVENT_REMOVE) context_close(packet.key);
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 int main(int argc, char **argv)

@@ -4,10 +4,10 @@
 -- ls.listen on the app is fixed: all Lua states must have the same routes.
 
 local core = require "luaserve.core"
-local misuse = require "luaserve.misuse"
+local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local router = require "luaserve.router"
-misuse.ours()
+usage.ours()
 
 local app_methods = {}
 local known_names = setmetatable({}, { __index = app_methods })
@@ -17,32 +17,32 @@ local app_meta = {
   __index = function(_, name)
     local method = app_methods[name]
     if method == nil and type(name) == "string" and not known_names[name] then
-      misuse.raise("an app has no method %q%s", name, misuse.hint(name, app_methods))
+      usage.raise("an app has no method %q%s", name, usage.hint(name, app_methods))
     end
     return method
   end,
 }
 
--- Counts definitions in all apps of this state, so that a compiled router knows whether it is still the whole truth.
+-- Counts definitions in all apps of this state, so that a bytecode router knows whether it is still the whole truth.
 local definitions = 0
 
 local function check_app(who, app)
   if getmetatable(app) ~= app_meta then
-    misuse.raise("%s must be called on an app with a colon, as in app:get(...); got %s", who, misuse.show(app))
+    usage.raise("%s must be called on an app with a colon, as in app:get(...); got %s", who, usage.show(app))
   end
 end
 
 local function about_to_define(who, app)
   check_app(who, app)
   if app.fixed then
-    misuse.raise("%s: the app is being served since %s; define everything before ls.listen", who, app.fixed)
+    usage.raise("%s: the app is being served since %s; define everything before ls.listen", who, app.fixed)
   end
   definitions = definitions + 1
 end
 
 local function check_function(who, fn, signature)
   if type(fn) ~= "function" then
-    misuse.raise("%s needs a function(%s); got %s", who, signature, misuse.show(fn))
+    usage.raise("%s needs a function(%s); got %s", who, signature, usage.show(fn))
   end
 end
 
@@ -52,19 +52,19 @@ local function define(who, app, method, pattern, opts, fn)
   about_to_define(who, app)
   if fn == nil and type(opts) == "function" then opts, fn = nil, opts end
   if opts ~= nil and type(opts) ~= "table" then
-    misuse.raise('%s: options are a table such as { max_body = "10g" }; got %s', who, misuse.show(opts))
+    usage.raise('%s: options are a table such as { max_body = "10g" }; got %s', who, usage.show(opts))
   end
   check_function(who, fn, "req, res")
-  local where = misuse.where()
+  local where = usage.where()
   if pattern == "*" and method == "OPTIONS" then
-    if app.star then misuse.raise("%s: OPTIONS * is already defined at %s", who, app.star.where or "?") end
+    if app.star then usage.raise("%s: OPTIONS * is already defined at %s", who, app.star.where or "?") end
     app.star = { fn = fn, where = where }
     return app
   end
   local route = { method = method, segments = router.parse(who, pattern), fn = fn, where = where }
   local key = method .. " " .. router.shape(route.segments)
   if app.seen[key] then
-    misuse.raise("%s: %s %s is already defined at %s", who, method, pattern, app.seen[key].where or "?")
+    usage.raise("%s: %s %s is already defined at %s", who, method, pattern, app.seen[key].where or "?")
   end
   if opts then
     options.check_names(who, opts, route_options)
@@ -88,10 +88,10 @@ function app_methods:any(pattern, opts, fn) return define("app:any", self, "any"
 -- app:route(method, path [, opts], fn): any method at all, such as "PROPFIND".
 function app_methods:route(method, pattern, opts, fn)
   if type(method) ~= "string" or not method:match("^[%w!#$%%&'*+.^_`|~-]+$") then
-    misuse.raise('app:route: the method must be a text such as "GET" or "PROPFIND"; got %s', misuse.show(method))
+    usage.raise('app:route: the method must be a text such as "GET" or "PROPFIND"; got %s', usage.show(method))
   end
   if method ~= method:upper() then
-    misuse.raise("app:route: methods are written in capitals: %q", method:upper())
+    usage.raise("app:route: methods are written in capitals: %q", method:upper())
   end
   return define("app:route", self, method, pattern, opts, fn)
 end
@@ -118,11 +118,11 @@ end
 function app_methods:mount(prefix, other)
   about_to_define("app:mount", self)
   if getmetatable(other) ~= app_meta then
-    misuse.raise('app:mount takes a prefix and an app: app:mount("/api", api); got %s', misuse.show(other))
+    usage.raise('app:mount takes a prefix and an app: app:mount("/api", api); got %s', usage.show(other))
   end
-  if contains(other, self) then misuse.raise("app:mount: an app cannot be mounted inside itself") end
+  if contains(other, self) then usage.raise("app:mount: an app cannot be mounted inside itself") end
   local segments = router.parse("app:mount", prefix)
-  if segments[#segments].rest then misuse.raise("app:mount: a prefix holds no *%s", segments[#segments].rest) end
+  if segments[#segments].rest then usage.raise("app:mount: a prefix holds no *%s", segments[#segments].rest) end
   if segments[#segments].text == "" then segments[#segments] = nil end
   self.mounts[#self.mounts + 1] = { segments = segments, app = other }
   return self
@@ -131,8 +131,8 @@ end
 local function set_once(who, app, field, fn, signature)
   about_to_define(who, app)
   check_function(who, fn, signature)
-  if app[field] then misuse.raise("%s is already defined at %s", who, app[field .. "_where"] or "?") end
-  app[field], app[field .. "_where"] = fn, misuse.where()
+  if app[field] then usage.raise("%s is already defined at %s", who, app[field .. "_where"] or "?") end
+  app[field], app[field .. "_where"] = fn, usage.where()
   return app
 end
 
@@ -144,7 +144,7 @@ function app_methods:error(fn) return set_once("app:error", self, "on_error", fn
 function app_methods:not_found(fn) return set_once("app:not_found", self, "on_not_found", fn, "req, res") end
 
 for _, field in ipairs { "fixed", "star", "on_error", "on_error_where", "on_not_found", "on_not_found_where",
-  "compiled", "compiled_of" } do
+  "bytecode", "compiled_of" } do
   known_names[field] = true
 end
 
@@ -161,7 +161,7 @@ local function header_pairs(headers)
   local names, list = {}, {}
   for name in pairs(headers or {}) do
     if type(name) ~= "string" then
-      misuse.raise('app:inject: headers are { ["Content-Type"] = "text/plain" }; got the key %s', misuse.show(name))
+      usage.raise('app:inject: headers are { ["Content-Type"] = "text/plain" }; got the key %s', usage.show(name))
     end
     names[#names + 1] = name
   end
@@ -177,10 +177,10 @@ end
 
 -- The functions that core.listen and core.inject take; made again when anything was defined since.
 local function compile(self)
-  if self.compiled == nil or self.compiled_of ~= definitions then
-    self.compiled, self.compiled_of = router.compile(self), definitions
+  if self.bytecode == nil or self.compiled_of ~= definitions then
+    self.bytecode, self.compiled_of = router.compile(self), definitions
   end
-  return self.compiled
+  return self.bytecode
 end
 
 -- app:inject{ method = "GET", path = "/a?b=c", headers = {}, body = "" } -> { status, headers, body }, or nil, message,
@@ -189,18 +189,18 @@ end
 function app_methods:inject(request)
   check_app("app:inject", self)
   if type(request) ~= "table" then
-    misuse.raise('app:inject takes a table: app:inject{ method = "GET", path = "/" }; got %s', misuse.show(request))
+    usage.raise('app:inject takes a table: app:inject{ method = "GET", path = "/" }; got %s', usage.show(request))
   end
   options.check_names("app:inject", request, inject_options)
   local method, path = request.method or "GET", request.path or "/"
   for name, value in pairs { method = method, path = path, body = request.body } do
-    if type(value) ~= "string" then misuse.raise("app:inject: %s must be a text; got %s", name, misuse.show(value)) end
+    if type(value) ~= "string" then usage.raise("app:inject: %s must be a text; got %s", name, usage.show(value)) end
   end
   if request.headers ~= nil and type(request.headers) ~= "table" then
-    misuse.raise("app:inject: headers must be a table; got %s", misuse.show(request.headers))
+    usage.raise("app:inject: headers must be a table; got %s", usage.show(request.headers))
   end
-  local compiled = compile(self)
-  local status, list, body = core.inject(compiled.dispatch, compiled.failed, method, path,
+  local bytecode = compile(self)
+  local status, list, body = core.inject(bytecode.dispatch, bytecode.failed, method, path,
     header_pairs(request.headers), request.body)
   if not status then return nil, list, body end
   local headers = setmetatable({}, headers_meta)
@@ -221,13 +221,13 @@ end
 
 -- { dispatch =, failed = } of an app, which from now on is fixed, with those mounted in it. For ls.listen.
 function app.serve(self, where)
-  local compiled = compile(self)
+  local bytecode = compile(self)
   local function fix(one)
     one.fixed = one.fixed or where
     for _, mount in ipairs(one.mounts) do fix(mount.app) end
   end
   fix(self)
-  return compiled
+  return bytecode
 end
 
 -- Whether `value` was made by ls.app().

@@ -5,9 +5,9 @@
 
 local core = require "luaserve.core"
 local json = require "luaserve.json"
-local misuse = require "luaserve.misuse"
+local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-misuse.ours()
+usage.ours()
 
 -- module[name], of a module that only some sites want: loaded by the first call. Each Lua state has its own copy of what is
 -- loaded, and a site of one protocol needs half of it.
@@ -52,18 +52,18 @@ local http_defaults = {}
 -- Raises on unknown options, wrong types and after loading.
 function ls.listen(at, served)
   local app = require "luaserve.app"
-  if app.is(at) then misuse.raise("ls.listen: the port is missing: ls.listen(8080, app)") end
+  if app.is(at) then usage.raise("ls.listen: the port is missing: ls.listen(8080, app)") end
   local settings
   settings, served = options.listen(http_defaults, at, served, core.http_sys)
   if not app.is(served) then
-    misuse.raise("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
-      misuse.show(served))
+    usage.raise("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
+      usage.show(served))
   end
-  settings.where = misuse.where() or "?"
-  local compiled = app.serve(served, settings.where)
-  settings.dispatch, settings.failed = compiled.dispatch, compiled.failed
+  settings.where = usage.where() or "?"
+  local bytecode = app.serve(served, settings.where)
+  settings.dispatch, settings.failed = bytecode.dispatch, bytecode.failed
   local ok, err = pcall(core.listen, settings)
-  if not ok then misuse.raise("ls.listen: %s", tostring(err)) end
+  if not ok then usage.raise("ls.listen: %s", tostring(err)) end
 end
 
 -- ls.config{ threads = 4, max_body = "64m", ... }: settings of the whole server, and the limits of listeners that come
@@ -73,7 +73,7 @@ function ls.config(given)
   for name, value in pairs(http) do http_defaults[name] = value end
   if next(settings) ~= nil then
     local ok, err = pcall(core.config, settings)
-    if not ok then misuse.raise("ls.config: %s", tostring(err)) end
+    if not ok then usage.raise("ls.config: %s", tostring(err)) end
   end
 end
 
@@ -83,9 +83,9 @@ local events = { start = true, drain = true, log = true }
 -- answer.
 function ls.on(name, fn)
   if not events[name] then
-    misuse.raise("ls.on: there is no event %s%s", misuse.show(name), misuse.hint(name, events))
+    usage.raise("ls.on: there is no event %s%s", usage.show(name), usage.hint(name, events))
   elseif type(fn) ~= "function" then
-    misuse.raise("ls.on: %s needs a function; got %s", name, misuse.show(fn))
+    usage.raise("ls.on: %s needs a function; got %s", name, usage.show(fn))
   end
   return core.on(name, fn)
 end
@@ -106,6 +106,6 @@ end
 -- was meant. rawget(ls, "name") asks without raising.
 return setmetatable(ls, {
   __index = function(_, name)
-    misuse.raise("luaserve %s has no ls.%s%s", core.version, tostring(name), misuse.hint(name, ls))
+    usage.raise("luaserve %s has no ls.%s%s", core.version, tostring(name), usage.hint(name, ls))
   end,
 })

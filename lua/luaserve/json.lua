@@ -6,8 +6,8 @@
 -- that text. The search is for a byte (FF) which does not occur in UTF-8, so it costs a memchr of the result.
 
 local cjson = require "cjson"
-local misuse = require "luaserve.misuse"
-misuse.ours()
+local usage = require "luaserve.usage"
+usage.ours()
 
 local find, gsub, next, pcall, type = string.find, string.gsub, next, pcall, type -- whatever a site makes of the globals
 
@@ -29,14 +29,14 @@ json.null = cjson.null
 -- Written as []. One shared table: it cannot be filled.
 json.empty_array = setmetatable({ marker }, {
   __newindex = function()
-    misuse.raise("ls.json.empty_array cannot be filled; call ls.json.array(t) on a table when it is complete")
+    usage.raise("ls.json.empty_array cannot be filled; call ls.json.array(t) on a table when it is complete")
   end,
   __name = "ls.json.empty_array",
 })
 
 -- array(t) -> t, or empty_array when t is empty. For the moment of answering: { items = ls.json.array(items) }.
 function json.array(t)
-  if type(t) ~= "table" then misuse.raise("ls.json.array takes a table; got %s", misuse.show(t)) end
+  if type(t) ~= "table" then usage.raise("ls.json.array takes a table; got %s", usage.show(t)) end
   if next(t) == nil then return json.empty_array end
   return t
 end
@@ -45,7 +45,7 @@ end
 -- number, more than 1,000 levels (a table within itself).
 function json.encode(value)
   local ok, text = pcall(cjson_encode, value)
-  if not ok then misuse.raise("ls.json.encode: %s", text) end
+  if not ok then usage.raise("ls.json.encode: %s", text) end
   if find(text, "\xFF", 1, true) then text = gsub(text, marker_written, "[]") end
   return text
 end
@@ -53,7 +53,7 @@ end
 -- decode(text) -> value, or nil, message. Numbers come as floats (use math.tointeger for an index or an id).
 function json.decode(text)
   if type(text) ~= "string" then
-    misuse.raise("ls.json.decode takes a text; got %s", misuse.show(text))
+    usage.raise("ls.json.decode takes a text; got %s", usage.show(text))
   end
   local ok, value = pcall(cjson_decode, text)
   if not ok then return nil, value end

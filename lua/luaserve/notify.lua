@@ -1,9 +1,9 @@
 -- notify.lua - ls.notify: the names of events; the rest is the core's.
 
 local core = require "luaserve.core"
-local misuse = require "luaserve.misuse"
+local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-misuse.ours()
+usage.ours()
 
 local notify = {}
 
@@ -18,15 +18,15 @@ local function filter_of(who, events)
   elseif type(events) == "table" then
     for i, name in ipairs(events) do names[i] = name end
   else
-    misuse.raise('%s: events are a text such as "in|hangup", or a list of names; got %s', who, misuse.show(events))
+    usage.raise('%s: events are a text such as "in|hangup", or a list of names; got %s', who, usage.show(events))
   end
   if #names == 0 then
-    misuse.raise('%s: name at least one event: "in", "out", "hangup" or "err"; got %s', who, misuse.show(events))
+    usage.raise('%s: name at least one event: "in", "out", "hangup" or "err"; got %s', who, usage.show(events))
   end
   local filter = 0
   for _, name in ipairs(names) do
     if not bits[name] then
-      misuse.raise("%s: there is no event %s%s", who, misuse.show(name), misuse.hint(name, bits))
+      usage.raise("%s: there is no event %s%s", who, usage.show(name), usage.hint(name, bits))
     end
     filter = filter | bits[name]
   end
@@ -41,19 +41,19 @@ function notify.notify(fd, events, given)
   local edge, oneshot = false, false
   if given ~= nil then
     if type(given) ~= "table" then
-      misuse.raise("ls.notify: options are a table; got %s", misuse.show(given))
+      usage.raise("ls.notify: options are a table; got %s", usage.show(given))
     end
     options.check_names("ls.notify", given, known)
     if given.trigger ~= nil and given.trigger ~= "level" and given.trigger ~= "edge" then
-      misuse.raise('ls.notify: trigger is "level" or "edge"; got %s', misuse.show(given.trigger))
+      usage.raise('ls.notify: trigger is "level" or "edge"; got %s', usage.show(given.trigger))
     elseif given.oneshot ~= nil and type(given.oneshot) ~= "boolean" then
-      misuse.raise("ls.notify: oneshot is true or false; got %s", misuse.show(given.oneshot))
+      usage.raise("ls.notify: oneshot is true or false; got %s", usage.show(given.oneshot))
     end
     edge, oneshot = given.trigger == "edge", given.oneshot or false
   end
   local ok, n, message, code = pcall(core.notify, fd, filter, edge, oneshot)
   if not ok then
-    misuse.raise("ls.notify: %s", (tostring(n):gsub("^bad argument #%d+ to '[^']*' %((.*)%)$", "%1")))
+    usage.raise("ls.notify: %s", (tostring(n):gsub("^bad argument #%d+ to '[^']*' %((.*)%)$", "%1")))
   end
   return n, message, code
 end
@@ -65,7 +65,7 @@ if methods then
   methods.rearm_core = nil
   function methods.rearm(n, events)
     local ok, done, message, code = pcall(rearm, n, events ~= nil and filter_of("n:rearm", events) or nil)
-    if not ok then misuse.raise("%s", tostring(done)) end
+    if not ok then usage.raise("%s", tostring(done)) end
     return done, message, code
   end
 end
@@ -74,9 +74,9 @@ end
 -- calls never wait: nil, message, "EAGAIN". Raises on another kind.
 function notify.socket(kind, family)
   if kind ~= "udp" and kind ~= "tcp" then
-    misuse.raise('ls.socket: the kind is "udp" or "tcp"; got %s', misuse.show(kind))
+    usage.raise('ls.socket: the kind is "udp" or "tcp"; got %s', usage.show(kind))
   elseif family ~= nil and family ~= "ip4" and family ~= "ip6" then
-    misuse.raise('ls.socket: the family is "ip4" or "ip6"; got %s', misuse.show(family))
+    usage.raise('ls.socket: the family is "ip4" or "ip6"; got %s', usage.show(family))
   end
   return core.socket(kind, family)
 end

@@ -1,10 +1,10 @@
 -- options.lua - the options of ls.listen and ls.config: their names, units and ranges, and the core's names for them.
 --
--- Outside, times are seconds and sizes are bytes or "64k"; inside, the unit is part of the name. This table is the only
--- place where the two meet, and the README's table of limits lists it.
+-- In Lua, times are seconds and sizes are bytes or "64k"; in the core, the unit is part of the name. This table is the
+-- only place that converts between them. lua/docs/reference/server.md documents the options.
 
-local misuse = require "luaserve.misuse"
-misuse.ours()
+local usage = require "luaserve.usage"
+usage.ours()
 
 local options = {}
 
@@ -82,13 +82,13 @@ local function read(who, name, value, spec)
   if value == false and spec.none then return spec.none end
   local number = kind.read(value)
   if not number then
-    misuse.raise("%s: %s must be %s%s; got %s", who, name, kind.says, spec.none and ", or false for no limit" or "",
-      misuse.show(value))
+    usage.raise("%s: %s must be %s%s; got %s", who, name, kind.says, spec.none and ", or false for no limit" or "",
+      usage.show(value))
   end
   if number < spec[3] then
-    misuse.raise("%s: %s must be at least %s; got %s", who, name, kind.show(spec[3]), misuse.show(value))
+    usage.raise("%s: %s must be at least %s; got %s", who, name, kind.show(spec[3]), usage.show(value))
   elseif number > spec[4] then
-    misuse.raise("%s: %s must be at most %s; got %s", who, name, kind.show(spec[4]), misuse.show(value))
+    usage.raise("%s: %s must be at most %s; got %s", who, name, kind.show(spec[4]), usage.show(value))
   end
   return number
 end
@@ -105,7 +105,7 @@ end
 function options.check_names(who, given, known)
   for name in pairs(given) do
     if not known[name] then
-      misuse.raise("%s: unknown option %s%s", who, misuse.show(name), misuse.hint(name, known))
+      usage.raise("%s: unknown option %s%s", who, usage.show(name), usage.hint(name, known))
     end
   end
 end
@@ -125,7 +125,7 @@ local listen_says = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.lis
 local function check_host(who, host)
   if host == "localhost" then return "" end
   if host == "" or host == "*" or host:find(":", 1, true) or host:match("^%d+%.%d+%.%d+%.%d+$") then return host end
-  misuse.raise('%s: host must be an address such as "127.0.0.1", "::1" or "*" (names are not looked up); got %q',
+  usage.raise('%s: host must be an address such as "127.0.0.1", "::1" or "*" (names are not looked up); got %q',
     who, host)
 end
 
@@ -143,10 +143,10 @@ local function address_of_text(who, text, no_paths)
   local host, port = options.host_port(text)
   if host then return check_host(who, host), port end
   if text:match("^:%d+$") then
-    misuse.raise('%s: %q names no host; write %s for this machine alone, or "*%s" for everyone', who, text,
+    usage.raise('%s: %q names no host; write %s for this machine alone, or "*%s" for everyone', who, text,
       text:sub(2), text)
   end
-  misuse.raise('%s: %q is no address; write 8080, "127.0.0.1:8080", "[::1]:8080"%s', who, text,
+  usage.raise('%s: %q is no address; write 8080, "127.0.0.1:8080", "[::1]:8080"%s', who, text,
     no_paths and ' or "*:8080"' or ', "*:8080" or "unix:/path"')
 end
 
@@ -154,8 +154,8 @@ end
 function options.port(who, port, least)
   if math.type(port) == "float" then port = math.tointeger(port) or port end
   if math.type(port) ~= "integer" or port < least or port > 65535 then
-    misuse.raise("%s: port must be a whole number from %s to 65535; got %s", who,
-      least == 0 and "0 (pick a free one)" or least, misuse.show(port))
+    usage.raise("%s: port must be a whole number from %s to 65535; got %s", who,
+      least == 0 and "0 (pick a free one)" or least, usage.show(port))
   end
   return port
 end
@@ -163,23 +163,23 @@ end
 local function address_of_table(who, given, no_paths)
   local host, port, path = given.host, given.port, given.path
   if host ~= nil and type(host) ~= "string" then
-    misuse.raise('%s: host must be a text such as "127.0.0.1", "::1" or "*"; got %s', who, misuse.show(host))
+    usage.raise('%s: host must be a text such as "127.0.0.1", "::1" or "*"; got %s', who, usage.show(host))
   end
   if host and not no_paths and host:match("^unix:") then
-    if path ~= nil then misuse.raise("%s: host and path both name a Unix socket; leave one out", who) end
+    if path ~= nil then usage.raise("%s: host and path both name a Unix socket; leave one out", who) end
     path, host = host:sub(6), nil
   end
   if path ~= nil then
     if type(path) ~= "string" or path == "" then
-      misuse.raise('%s: path must be the file name of a Unix socket, such as "/run/site.sock"; got %s', who,
-        misuse.show(path))
+      usage.raise('%s: path must be the file name of a Unix socket, such as "/run/site.sock"; got %s', who,
+        usage.show(path))
     end
     if host ~= nil or port ~= nil then
-      misuse.raise("%s: path is a Unix socket and goes without host and port", who)
+      usage.raise("%s: path is a Unix socket and goes without host and port", who)
     end
     return "unix:" .. path, 0
   end
-  if port == nil then misuse.raise("%s: port is missing (0 picks a free one)", who) end
+  if port == nil then usage.raise("%s: port is missing (0 picks a free one)", who) end
   if host then host = host:match("^%[(.*)%]$") or host end
   return check_host(who, host or ""), options.port(who, port, 0)
 end
@@ -198,7 +198,7 @@ function options.address(who, at, no_paths)
   else
     return nil
   end
-  if #host > 111 then misuse.raise("%s: %s is too long (at most 111 bytes)", who, misuse.show(host)) end
+  if #host > 111 then usage.raise("%s: %s is too long (at most 111 bytes)", who, usage.show(host)) end
   return host, port
 end
 
@@ -217,23 +217,23 @@ local urls_max, urls_bytes_max = 16, 2046 -- LS_HTTPSYS_URLS_MAX; LS_HTTPSYS_URL
 
 local function check_engine(who, engine, supported)
   if engine ~= nil and not engines[engine] then
-    misuse.raise('%s: engine must be "luaserve" or, on Windows, "http.sys"; got %s%s', who, misuse.show(engine),
-      type(engine) == "string" and misuse.hint(engine, engines) or "")
+    usage.raise('%s: engine must be "luaserve" or, on Windows, "http.sys"; got %s%s', who, usage.show(engine),
+      type(engine) == "string" and usage.hint(engine, engines) or "")
   elseif engine == "http.sys" and not supported then
-    misuse.raise('%s: engine "http.sys" is the HTTP server of Windows; on this system there is "luaserve" alone', who)
+    usage.raise('%s: engine "http.sys" is the HTTP server of Windows; on this system there is "luaserve" alone', who)
   end
   return engine == "http.sys"
 end
 
 local function check_url(who, url)
   if type(url) ~= "string" then
-    misuse.raise('%s: url must be a text such as "http://+:8080/", or a list of them; got %s', who, misuse.show(url))
+    usage.raise('%s: url must be a text such as "http://+:8080/", or a list of them; got %s', who, usage.show(url))
   end
   local port = url:match("^https?://[^/:%[%]%s%c]+:(%d+)/[^?#%c]*$") or url:match("^https?://%[[%x:.]+%]:(%d+)/[^?#%c]*$")
   port = tonumber(port)
   if not port or port < 1 or port > 65535 then
-    misuse.raise("%s: %s is no URL for http.sys; write http://host:port/ or http://host:port/path/, with a port from "
-      .. "1 to 65535, and + as the host for every name", who, misuse.show(url))
+    usage.raise("%s: %s is no URL for http.sys; write http://host:port/ or http://host:port/path/, with a port from "
+      .. "1 to 65535, and + as the host for every name", who, usage.show(url))
   end
   return url
 end
@@ -241,14 +241,14 @@ end
 -- "http://+:8080/", or a list of such -> the same, one to a line.
 local function check_urls(who, value)
   if value == nil then
-    misuse.raise('%s: engine = "http.sys" needs url = "http://+:8080/", or a list of URLs', who)
+    usage.raise('%s: engine = "http.sys" needs url = "http://+:8080/", or a list of URLs', who)
   end
   local urls = {}
   for i, url in ipairs(type(value) == "table" and value or { value }) do urls[i] = check_url(who, url) end
   if #urls == 0 then check_url(who, value) end
   local text = table.concat(urls, "\n")
   if #urls > urls_max or #text > urls_bytes_max then
-    misuse.raise("%s: url takes at most %d URLs, of %d bytes in all; got %d of %d bytes", who, urls_max, urls_bytes_max,
+    usage.raise("%s: url takes at most %d URLs, of %d bytes in all; got %d of %d bytes", who, urls_max, urls_bytes_max,
       #urls, #text)
   end
   return text
@@ -261,24 +261,24 @@ function options.listen(defaults, at, app, http_sys)
   for name, value in pairs(defaults) do out.http[name] = value end
   if type(at) == "table" then
     options.check_names("ls.listen", at, listen_known)
-    if app ~= nil then misuse.raise("ls.listen: with a table, the app goes into it: app = app") end
+    if app ~= nil then usage.raise("ls.listen: with a table, the app goes into it: app = app") end
     app = at.app
     options.read_all("ls.listen", at, listener, out.http)
     if check_engine("ls.listen", at.engine, http_sys) then
       for _, name in ipairs { "host", "port", "path" } do
         if at[name] ~= nil then
-          misuse.raise('ls.listen: %s does not go with engine = "http.sys"; url says it all', name)
+          usage.raise('ls.listen: %s does not go with engine = "http.sys"; url says it all', name)
         end
       end
       out.urls = check_urls("ls.listen", at.url)
       return out, app
     elseif at.url ~= nil then
-      misuse.raise('ls.listen: url needs engine = "http.sys"; the engine "luaserve" takes host and port')
+      usage.raise('ls.listen: url needs engine = "http.sys"; the engine "luaserve" takes host and port')
     end
   end
   out.host, out.port = options.address("ls.listen", at)
   if not out.host then
-    misuse.raise("ls.listen: the first argument says where to listen: %s; got %s", listen_says, misuse.show(at))
+    usage.raise("ls.listen: the first argument says where to listen: %s; got %s", listen_says, usage.show(at))
   end
   return out, app
 end
@@ -304,13 +304,13 @@ local function nameservers(value)
   for i, text in ipairs(type(value) == "table" and value or { value }) do
     list[i] = name_server(text)
     if not list[i] then
-      misuse.raise('ls.config: nameservers must be addresses such as "127.0.0.1:53" or "[::1]:53", or a list of them; '
-        .. "got %s", misuse.show(text))
+      usage.raise('ls.config: nameservers must be addresses such as "127.0.0.1:53" or "[::1]:53", or a list of them; '
+        .. "got %s", usage.show(text))
     end
   end
   local text = table.concat(list, ",")
   if #list < 1 or #list > 10 or #text > 255 then
-    misuse.raise("ls.config: nameservers must be 1 to 10 addresses, of 255 bytes in all")
+    usage.raise("ls.config: nameservers must be 1 to 10 addresses, of 255 bytes in all")
   end
   return text
 end
@@ -318,8 +318,8 @@ end
 -- What ls.config was given -> settings of the process, defaults for listeners; both with the core's names. Raises.
 function options.config(given)
   if type(given) ~= "table" then
-    misuse.raise("ls.config takes a table of options: ls.config{ threads = 4, max_body = \"64m\" }; got %s",
-      misuse.show(given))
+    usage.raise("ls.config takes a table of options: ls.config{ threads = 4, max_body = \"64m\" }; got %s",
+      usage.show(given))
   end
   options.check_names("ls.config", given, config_known)
   local settings, http = {}, {}
@@ -333,7 +333,7 @@ function options.config(given)
     end
   end
   if settings.threads and settings.threads_max and settings.threads_max < settings.threads then
-    misuse.raise("ls.config: threads_max (%d) must not be below threads (%d)", settings.threads_max, settings.threads)
+    usage.raise("ls.config: threads_max (%d) must not be below threads (%d)", settings.threads_max, settings.threads)
   end
   return settings, http
 end

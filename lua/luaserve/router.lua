@@ -18,8 +18,8 @@
 -- parents), error and not_found (its own, else its parent's).
 
 local core = require "luaserve.core"
-local misuse = require "luaserve.misuse"
-misuse.ours()
+local usage = require "luaserve.usage"
+usage.ours()
 
 -- What runs for a request is taken now: a site may do with the globals what it likes.
 local find, sub, concat, ipairs = string.find, string.sub, table.concat, ipairs
@@ -35,28 +35,28 @@ local usual_methods = { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTION
 -- "/files/:kind/*rest" -> array of { text= } | { param= } | { rest= }. Raises (`who` begins the message).
 function router.parse(who, pattern)
   if type(pattern) ~= "string" then
-    misuse.raise('%s: the path must be a text such as "/items/:id"; got %s', who, misuse.show(pattern))
+    usage.raise('%s: the path must be a text such as "/items/:id"; got %s', who, usage.show(pattern))
   end
   if sub(pattern, 1, 1) ~= "/" then
-    misuse.raise('%s: the path must begin with "/"; got %q', who, pattern)
+    usage.raise('%s: the path must begin with "/"; got %q', who, pattern)
   end
   if find(pattern, "[%z\1-\31\127?#]") then
-    misuse.raise("%s: a path holds no control character, no ? and no #; got %q", who, pattern)
+    usage.raise("%s: a path holds no control character, no ? and no #; got %q", who, pattern)
   end
   local segments, names = {}, {}
   for segment in pattern:gmatch("/([^/]*)") do
     local kind, name = segment:match("^([:*])(.*)$")
     if segments[#segments] and segments[#segments].rest then
-      misuse.raise("%s: *%s takes the whole rest of the path, so it must come last; got %q", who,
+      usage.raise("%s: *%s takes the whole rest of the path, so it must come last; got %q", who,
         segments[#segments].rest, pattern)
     end
     if not kind then
       segments[#segments + 1] = { text = segment }
     else
       if not name:match("^[%a_][%w_]*$") then
-        misuse.raise("%s: after %s comes a name of letters, digits and _; got %q", who, kind, pattern)
+        usage.raise("%s: after %s comes a name of letters, digits and _; got %q", who, kind, pattern)
       end
-      if names[name] then misuse.raise("%s: the name %s is there twice; got %q", who, name, pattern) end
+      if names[name] then usage.raise("%s: the name %s is there twice; got %q", who, name, pattern) end
       names[name] = true
       segments[#segments + 1] = kind == ":" and { param = name } or { rest = name }
     end

@@ -1,9 +1,9 @@
 -- tcp.lua - what ls.tcp and ls.connect are given, checked and put into the core's names and units.
 
 local core = require "luaserve.core"
-local misuse = require "luaserve.misuse"
+local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-misuse.ours()
+usage.ours()
 
 local tcp = {}
 
@@ -28,11 +28,11 @@ local client_known = options.merged(limits, client_only, { host = true, port = t
 -- connections are each served by fn(sock) in a coroutine of its own; afterwards the sock is closed. Raises on unknown
 -- options, wrong types and after loading.
 function tcp.listen(at, serve)
-  local out = { tcp = {}, where = misuse.where() or "?" }
+  local out = { tcp = {}, where = usage.where() or "?" }
   if type(at) == "table" then
     options.check_names("ls.tcp", at, server_known)
     if at.serve ~= nil then
-      if serve ~= nil then misuse.raise("ls.tcp: the function is there twice, as an argument and as serve") end
+      if serve ~= nil then usage.raise("ls.tcp: the function is there twice, as an argument and as serve") end
       serve = at.serve
     end
     options.read_all("ls.tcp", at, limits, out.tcp)
@@ -40,15 +40,15 @@ function tcp.listen(at, serve)
   end
   out.host, out.port = options.address("ls.tcp", at)
   if not out.host then
-    misuse.raise('ls.tcp: the first argument says where to listen: ls.tcp(7000, fn), ls.tcp("host:port", fn) or '
-      .. "ls.tcp({ port = 7000, ... }, fn); got %s", misuse.show(at))
+    usage.raise('ls.tcp: the first argument says where to listen: ls.tcp(7000, fn), ls.tcp("host:port", fn) or '
+      .. "ls.tcp({ port = 7000, ... }, fn); got %s", usage.show(at))
   end
   if type(serve) ~= "function" then
-    misuse.raise("ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end); got %s", misuse.show(serve))
+    usage.raise("ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end); got %s", usage.show(serve))
   end
   out.serve = serve
   local ok, err = pcall(core.tcp, out)
-  if not ok then misuse.raise("ls.tcp: %s", tostring(err)) end
+  if not ok then usage.raise("ls.tcp: %s", tostring(err)) end
 end
 
 -- host, port of "host:port", "[::1]:port", "unix:/path". Raises.
@@ -56,7 +56,7 @@ local function client_text(text)
   if text:match("^unix:.") then return text, 0 end
   local host, port = options.host_port(text)
   if not host then
-    misuse.raise('ls.connect: %q names no port; write ls.connect("%s", 7000), "host:port", "[::1]:port" or "unix:/path"',
+    usage.raise('ls.connect: %q names no port; write ls.connect("%s", 7000), "host:port", "[::1]:port" or "unix:/path"',
       text, text)
   end
   return host, options.port("ls.connect", port, 1)
@@ -70,22 +70,22 @@ local none = {}
 function tcp.connect(host, port, opts)
   local limit = none
   if not core.can_wait() then
-    misuse.raise("ls.connect: cannot wait while the site loads, nor inside a function written in C: call it in a handler, "
+    usage.raise("ls.connect: cannot wait while the site loads, nor inside a function written in C: call it in a handler, "
       .. "in ls.once, or with ls.spawn")
   end
   if type(host) == "table" then
-    if port ~= nil then misuse.raise("ls.connect: with a table, everything goes into it") end
+    if port ~= nil then usage.raise("ls.connect: with a table, everything goes into it") end
     opts = host
     host, port = opts.host or opts.path and "unix:" .. tostring(opts.path), opts.port
   elseif port ~= nil and type(port) ~= "number" and opts == nil then
     port, opts = nil, port
   end
   if type(host) ~= "string" or host == "" then
-    misuse.raise('ls.connect: the first argument is a host, "host:port" or "unix:/path"; got %s', misuse.show(host))
+    usage.raise('ls.connect: the first argument is a host, "host:port" or "unix:/path"; got %s', usage.show(host))
   end
   if opts ~= nil then
     if type(opts) ~= "table" then
-      misuse.raise("ls.connect: the options are a table: { read_timeout = 5 }; got %s", misuse.show(opts))
+      usage.raise("ls.connect: the options are a table: { read_timeout = 5 }; got %s", usage.show(opts))
     end
     options.check_names("ls.connect", opts, client_known)
     limit = options.read_all("ls.connect", opts, client_only, options.read_all("ls.connect", opts, limits, {}))

@@ -1,9 +1,9 @@
 -- udp.lua - ls.udp and ls.udp_connect: their options, checked; the rest is the core's.
 
 local core = require "luaserve.core"
-local misuse = require "luaserve.misuse"
+local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-misuse.ours()
+usage.ours()
 
 local udp = {}
 
@@ -12,7 +12,7 @@ local payload_max = 65507 -- bytes that fit into one IPv4 datagram
 local function whole(who, name, value, least, most)
   local number = type(value) == "number" and math.tointeger(value)
   if not number or number < least or number > most then
-    misuse.raise("%s: %s must be a whole number from %d to %d; got %s", who, name, least, most, misuse.show(value))
+    usage.raise("%s: %s must be a whole number from %d to %d; got %s", who, name, least, most, usage.show(value))
   end
   return number
 end
@@ -20,15 +20,15 @@ end
 local function size(who, name, value, least, most)
   local bytes = options.bytes(value)
   if not bytes then
-    misuse.raise('%s: %s must be a number of bytes, or a text such as "64k"; got %s', who, name, misuse.show(value))
+    usage.raise('%s: %s must be a number of bytes, or a text such as "64k"; got %s', who, name, usage.show(value))
   elseif bytes < least or bytes > most then
-    misuse.raise("%s: %s must be from %d to %d bytes; got %s", who, name, least, most, misuse.show(value))
+    usage.raise("%s: %s must be from %d to %d bytes; got %s", who, name, least, most, usage.show(value))
   end
   return bytes
 end
 
 local function flag(who, name, value)
-  if type(value) ~= "boolean" then misuse.raise("%s: %s is true or false; got %s", who, name, misuse.show(value)) end
+  if type(value) ~= "boolean" then usage.raise("%s: %s is true or false; got %s", who, name, usage.show(value)) end
   return value
 end
 
@@ -58,28 +58,28 @@ end
 function readers.multicast(who, value, out)
   if type(value) == "string" then value = { group = value } end
   if type(value) ~= "table" then
-    misuse.raise('%s: multicast is a group such as "239.1.2.3", or { group =, interface =, ttl =, loop = }; got %s', who,
-      misuse.show(value))
+    usage.raise('%s: multicast is a group such as "239.1.2.3", or { group =, interface =, ttl =, loop = }; got %s', who,
+      usage.show(value))
   end
   options.check_names(who .. ": multicast", value, multicast_known)
   local groups = value.group
   if type(groups) == "string" then groups = { groups } end
   if groups ~= nil then
     if type(groups) ~= "table" or #groups > 16 then
-      misuse.raise("%s: multicast.group is an address or a list of 16 at most; got %s", who, misuse.show(groups))
+      usage.raise("%s: multicast.group is an address or a list of 16 at most; got %s", who, usage.show(groups))
     end
     for _, group in ipairs(groups) do
       if type(group) ~= "string" or not is_group(group) then
-        misuse.raise('%s: a multicast group is an address such as "239.1.2.3" or "ff02::1:3"; got %s', who,
-          misuse.show(group))
+        usage.raise('%s: a multicast group is an address such as "239.1.2.3" or "ff02::1:3"; got %s', who,
+          usage.show(group))
       end
     end
     out.groups = groups
   end
   if value.interface ~= nil then
     if type(value.interface) ~= "string" or #value.interface == 0 or #value.interface > 63 then
-      misuse.raise('%s: multicast.interface is a name such as "eth0" or an address of it; got %s', who,
-        misuse.show(value.interface))
+      usage.raise('%s: multicast.interface is a name such as "eth0" or an address of it; got %s', who,
+        usage.show(value.interface))
     end
     out.interface = value.interface
   end
@@ -116,14 +116,14 @@ function udp.listen(at, handler)
   end
   setup.host, setup.port = options.address("ls.udp", at, true)
   if not setup.host then
-    misuse.raise("ls.udp: the first argument says where to receive: %s; got %s", says, misuse.show(at))
+    usage.raise("ls.udp: the first argument says where to receive: %s; got %s", says, usage.show(at))
   end
   if type(handler) ~= "function" then
-    misuse.raise("ls.udp: the handler is missing: %s, with fn(data, peer); got %s", says, misuse.show(handler))
+    usage.raise("ls.udp: the handler is missing: %s, with fn(data, peer); got %s", says, usage.show(handler))
   end
-  setup.where = (misuse.where() or "?"):sub(1, 79)
+  setup.where = (usage.where() or "?"):sub(1, 79)
   local ok, sock = pcall(core.udp, setup, handler)
-  if not ok then misuse.raise("ls.udp: %s", tostring(sock)) end
+  if not ok then usage.raise("ls.udp: %s", tostring(sock)) end
   return sock
 end
 
@@ -131,20 +131,20 @@ end
 -- wrong types, and while the site loads.
 function udp.connect(host, port, given)
   if type(host) ~= "string" then
-    misuse.raise('ls.udp_connect: host is an address such as "127.0.0.1" or "::1"; got %s', misuse.show(host))
+    usage.raise('ls.udp_connect: host is an address such as "127.0.0.1" or "::1"; got %s', usage.show(host))
   end
   port = options.port("ls.udp_connect", port, 1)
   local setup
   if given ~= nil then
     if type(given) ~= "table" then
-      misuse.raise("ls.udp_connect: options are a table; got %s", misuse.show(given))
+      usage.raise("ls.udp_connect: options are a table; got %s", usage.show(given))
     end
     setup = read("ls.udp_connect", given, connect_known)
-    if setup.groups then misuse.raise("ls.udp_connect: a group is joined by the socket that receives: ls.udp") end
+    if setup.groups then usage.raise("ls.udp_connect: a group is joined by the socket that receives: ls.udp") end
     setup.batch = setup.batch or 8
   end
   local ok, sock, message, code = pcall(core.udp_connect, host:match("^%[(.*)%]$") or host, port, setup)
-  if not ok then misuse.raise("ls.udp_connect: %s", tostring(sock)) end
+  if not ok then usage.raise("ls.udp_connect: %s", tostring(sock)) end
   return sock, message, code
 end
 

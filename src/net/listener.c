@@ -1,6 +1,6 @@
 /* listener.c - see listener.h.
  *
- * An accept is always in one of three places: posted, being handed over, or on gate->held with its connection in hand,
+ * An accept is always in one of three places: posted, being handed over, or on limit->waiting with its connection in hand,
  * which gets the next place that is free. Places go to connections only, never to accepts that wait: those of one listener
  * would keep the places from another's connections. */
 #include "net/listener.h"
@@ -13,8 +13,8 @@
 
 typedef struct accept_slot {
     ls_op op; /* also the packet that says that its connection has got a place */
-    ls_node held;
-    ls_fd fd; /* while held */
+    ls_node waiting;
+    ls_fd fd; /* while waiting */
     ls_listener *listener;
     ls_sockaddr from;
 } accept_slot;
@@ -22,7 +22,7 @@ typedef struct accept_slot {
 struct ls_listener {
     ls_port *port;
     ls_sock *sock;
-    ls_gate *gate;
+    ls_conn_limit *conn_limit;
     ls_accepted_fn *accepted;
     void *user;
     ls_addr addr;
@@ -34,28 +34,28 @@ struct ls_listener {
     accept_slot slots[];
 };
 
-static void accept_done(ls_seat *seat, ls_op *op);
-static void place_free(ls_seat *seat, ls_op *op);
+static void accept_done(ls_thread_ctx *ctx, ls_op *op);
+static void place_free(ls_thread_ctx *ctx, ls_op *op);
 
-int ls_gate_open(ls_gate *gate, uint32_t connections_max)
+int ls_conn_limit_open(ls_conn_limit *limit, uint32_t connections_max)
 {
-    atomic_init(&gate->count, 0);
-    atomic_init(&gate->accepts, 0);
-    atomic_init(&gate->some_held, false);
-    gate->max = connections_max;
-    ls_node_init(&gate->held);
-    return ls_mutex_open(&gate->mutex);
+    atomic_init(&limit->count, 0);
+    atomic_init(&limit->accepts, 0);
+    atomic_init(&limit->has_waiting, false);
+    limit->max = connections_max;
+    ls_node_init(&limit->waiting);
+    return ls_mutex_open(&limit->mutex);
 }
 
-void ls_gate_close(ls_gate *gate)
+void ls_conn_limit_close(ls_conn_limit *limit)
 {
-    ls_mutex_close(&gate->mutex);
+    ls_mutex_close(&limit->mutex);
 }
 
 /* An accept is given up after its connection was counted: so they are looked at in that order. */
-bool ls_gate_idle(const ls_gate *gate)
+bool ls_conn_limit_idle(const ls_conn_limit *limit)
 {
-    return atomic_load(&gate->accepts) == 0 && atomic_load(&gate->count) == 0;
+    return atomic_load(&limit->accepts) == 0 && atomic_load(&limit->count) == 0;
 }
 
 static void unref(ls_listener *listener, uint32_t count)
@@ -67,103 +67,103 @@ static void unref(ls_listener *listener, uint32_t count)
 }
 
 /* Take a place for one connection. */
-static bool enter(ls_gate *gate)
+static bool enter(ls_conn_limit *limit)
 {
-    uint32_t count = atomic_load(&gate->count);
+    uint32_t count = atomic_load(&limit->count);
     do {
-        if (count >= gate->max) return false;
-    } while (!atomic_compare_exchange_weak(&gate->count, &count, count + 1));
+        if (count >= limit->max) return false;
+    } while (!atomic_compare_exchange_weak(&limit->count, &count, count + 1));
     return true;
 }
 
-/* Give the connections that are held a place each, in their order, while there are places. They are handed over by packets:
+/* Give the connections that wait a place each, in their order, while there are places. They are handed over by packets:
  * whoever makes a place free may be inside an actor. */
-static void release_held(ls_gate *gate)
+static void admit_waiting(ls_conn_limit *limit)
 {
     for (;;) {
         accept_slot *slot = NULL;
-        ls_mutex_lock(&gate->mutex);
-        if (!ls_list_empty(&gate->held) && enter(gate)) {
-            slot = LS_CONTAINER(gate->held.next, accept_slot, held);
-            ls_list_remove(&slot->held);
+        ls_mutex_lock(&limit->mutex);
+        if (!ls_list_empty(&limit->waiting) && enter(limit)) {
+            slot = LS_CONTAINER(limit->waiting.next, accept_slot, waiting);
+            ls_list_remove(&slot->waiting);
         }
-        atomic_store(&gate->some_held, !ls_list_empty(&gate->held));
-        ls_mutex_unlock(&gate->mutex);
+        atomic_store(&limit->has_waiting, !ls_list_empty(&limit->waiting));
+        ls_mutex_unlock(&limit->mutex);
         if (slot == NULL) return;
         slot->op.done = place_free;
         (void)ls_port_post(slot->listener->port, &slot->op, NULL, 0);
     }
 }
 
-void ls_gate_leave(ls_gate *gate)
+void ls_conn_limit_leave(ls_conn_limit *limit)
 {
-    uint32_t before = atomic_fetch_sub(&gate->count, 1);
+    uint32_t before = atomic_fetch_sub(&limit->count, 1);
     assert(before > 0);
     (void)before;
-    if (atomic_load(&gate->some_held)) release_held(gate);
+    if (atomic_load(&limit->has_waiting)) admit_waiting(limit);
 }
 
 /* Hold the connection until a place is free. */
 static void hold_back(accept_slot *slot, ls_fd fd)
 {
-    ls_gate *gate = slot->listener->gate;
+    ls_conn_limit *limit = slot->listener->conn_limit;
     slot->fd = fd;
-    ls_mutex_lock(&gate->mutex);
-    ls_list_push(&gate->held, &slot->held);
-    atomic_store(&gate->some_held, true);
-    ls_mutex_unlock(&gate->mutex);
-    release_held(gate); /* a place may have become free before the connection was on the list */
+    ls_mutex_lock(&limit->mutex);
+    ls_list_push(&limit->waiting, &slot->waiting);
+    atomic_store(&limit->has_waiting, true);
+    ls_mutex_unlock(&limit->mutex);
+    admit_waiting(limit); /* a place may have become free before the connection was on the list */
 }
 
 /* The accept is used no more: its listener was stopped, or it failed for good. */
 static void retire(accept_slot *slot, int64_t why)
 {
     if (why != LS_ECANCELED) ls_log(LS_LOG_ERROR, "accept: %s", ls_err_text((int)why));
-    atomic_fetch_sub(&slot->listener->gate->accepts, 1);
+    atomic_fetch_sub(&slot->listener->conn_limit->accepts, 1);
     unref(slot->listener, 1);
 }
 
-static void post(ls_seat *seat, accept_slot *slot)
+static void post(ls_thread_ctx *ctx, accept_slot *slot)
 {
     ls_listener *listener = slot->listener;
     int err = LS_ECANCELED;
     slot->op.done = accept_done;
     ls_mutex_lock(&listener->mutex);
-    if (!listener->stopping) err = ls_op_accept(seat, listener->sock, &slot->op, &slot->from);
+    if (!listener->stopping) err = ls_op_accept(ctx, listener->sock, &slot->op, &slot->from);
     ls_mutex_unlock(&listener->mutex);
     if (err != LS_PENDING) retire(slot, err);
 }
 
 /* The connection has its place. */
-static void hand_over(ls_seat *seat, accept_slot *slot, ls_fd fd)
+static void hand_over(ls_thread_ctx *ctx, accept_slot *slot, ls_fd fd)
 {
     /* The next accept first: another thread may take it while this one is with the connection. */
     const ls_sockaddr from = slot->from;
     ls_accepted_fn *accepted = slot->listener->accepted;
     void *user = slot->listener->user;
-    post(seat, slot);
-    accepted(seat, user, fd, &from);
+    post(ctx, slot);
+    accepted(ctx, user, fd, &from);
 }
 
-static void place_free(ls_seat *seat, ls_op *op)
+static void place_free(ls_thread_ctx *ctx, ls_op *op)
 {
     accept_slot *slot = LS_CONTAINER(op, accept_slot, op);
-    hand_over(seat, slot, slot->fd);
+    hand_over(ctx, slot, slot->fd);
 }
 
-static void accept_done(ls_seat *seat, ls_op *op)
+static void accept_done(ls_thread_ctx *ctx, ls_op *op)
 {
     accept_slot *slot = LS_CONTAINER(op, accept_slot, op);
-    ls_gate *gate = slot->listener->gate;
+    ls_conn_limit *limit = slot->listener->conn_limit;
     if (op->result < 0)
         retire(slot, op->result);
-    else if (!atomic_load(&gate->some_held) && enter(gate))
-        hand_over(seat, slot, op->accept.fd);
+    else if (!atomic_load(&limit->has_waiting) && enter(limit))
+        hand_over(ctx, slot, op->accept.fd);
     else
         hold_back(slot, op->accept.fd); /* behind those that came before */
 }
 
-int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_t accepts, ls_gate *gate,
+int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_t accepts, ls_conn_limit *limit,
                      ls_accepted_fn *accepted, void *user, ls_listener **out)
 {
     int err = LS_ENOMEM;
@@ -171,7 +171,7 @@ int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_
     ls_listener *l = calloc(1, sizeof *l + accepts * sizeof l->slots[0]);
     if (l == NULL) return err;
     l->port = port;
-    l->gate = gate;
+    l->conn_limit = limit;
     l->accepted = accepted;
     l->user = user;
     l->slot_count = accepts;
@@ -179,7 +179,7 @@ int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_
     for (uint32_t i = 0; i < accepts; i++) {
         l->slots[i].listener = l;
         l->slots[i].op.done = accept_done;
-        ls_node_init(&l->slots[i].held);
+        ls_node_init(&l->slots[i].waiting);
     }
     if ((err = ls_mutex_open(&l->mutex)) < 0) goto fail_alloc;
     if ((err = ls_sock_listen(at, backlog, &fd, &l->addr)) < 0) goto fail_mutex;
@@ -202,51 +202,51 @@ const ls_addr *ls_listener_addr(const ls_listener *listener)
     return &listener->addr;
 }
 
-void ls_listener_start(ls_seat *seat, ls_listener *listener)
+void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener)
 {
     listener->started = true;
     atomic_fetch_add(&listener->refs, listener->slot_count);
-    atomic_fetch_add(&listener->gate->accepts, listener->slot_count);
-    for (uint32_t i = 0; i < listener->slot_count; i++) post(seat, &listener->slots[i]);
+    atomic_fetch_add(&listener->conn_limit->accepts, listener->slot_count);
+    for (uint32_t i = 0; i < listener->slot_count; i++) post(ctx, &listener->slots[i]);
 }
 
 /* A place past the limit, rather than a client cut off. */
-static void accept_last(ls_seat *seat, const ls_listener *listener, ls_fd fd, const ls_sockaddr *from)
+static void accept_last(ls_thread_ctx *ctx, const ls_listener *listener, ls_fd fd, const ls_sockaddr *from)
 {
-    atomic_fetch_add(&listener->gate->count, 1);
-    listener->accepted(seat, listener->user, fd, from);
+    atomic_fetch_add(&listener->conn_limit->count, 1);
+    listener->accepted(ctx, listener->user, fd, from);
 }
 
-void ls_listener_stop(ls_seat *seat, ls_listener *listener)
+void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener)
 {
-    ls_gate *gate = listener->gate;
+    ls_conn_limit *limit = listener->conn_limit;
     ls_mutex_lock(&listener->mutex);
     listener->stopping = true;
     ls_mutex_unlock(&listener->mutex);
 
-    ls_node held;
-    ls_node_init(&held);
-    ls_mutex_lock(&gate->mutex);
-    for (ls_node *node = gate->held.next, *next; node != &gate->held; node = next) {
+    ls_node taken;
+    ls_node_init(&taken);
+    ls_mutex_lock(&limit->mutex);
+    for (ls_node *node = limit->waiting.next, *next; node != &limit->waiting; node = next) {
         next = node->next;
-        if (LS_CONTAINER(node, accept_slot, held)->listener != listener) continue;
+        if (LS_CONTAINER(node, accept_slot, waiting)->listener != listener) continue;
         ls_list_remove(node);
-        ls_list_push(&held, node);
+        ls_list_push(&taken, node);
     }
-    ls_mutex_unlock(&gate->mutex);
+    ls_mutex_unlock(&limit->mutex);
 
     uint32_t retired = 0;
-    for (; !ls_list_empty(&held); retired++) {
-        accept_slot *slot = LS_CONTAINER(held.next, accept_slot, held);
-        ls_list_remove(&slot->held);
-        accept_last(seat, listener, slot->fd, &slot->from);
+    for (; !ls_list_empty(&taken); retired++) {
+        accept_slot *slot = LS_CONTAINER(taken.next, accept_slot, waiting);
+        ls_list_remove(&slot->waiting);
+        accept_last(ctx, listener, slot->fd, &slot->from);
     }
     ls_fd fd;
     ls_sockaddr from;
     while (listener->started && ls_sock_accept(ls_sock_fd(listener->sock), &fd, &from) == LS_OK)
-        accept_last(seat, listener, fd, &from);
+        accept_last(ctx, listener, fd, &from);
 
-    ls_sock_close(seat, listener->sock);
-    atomic_fetch_sub(&gate->accepts, retired);
+    ls_sock_close(ctx, listener->sock);
+    atomic_fetch_sub(&limit->accepts, retired);
     unref(listener, retired + 1); /* and the owner's */
 }

@@ -7,7 +7,7 @@
 #define LS_NET_RESOLVER_H
 
 #include "net/addr.h"
-#include "port/actor.h"
+#include "sched/actor.h"
 
 enum { LS_LOOKUP_ADDRS_MAX = 8 };
 
@@ -15,7 +15,7 @@ typedef struct ls_resolver ls_resolver;
 typedef struct ls_lookup ls_lookup;
 
 /* The result is there; called inside the actor, unless ls_resolver_ask said LS_DONE. */
-typedef void ls_lookup_fn(ls_seat *seat, ls_lookup *lookup);
+typedef void ls_lookup_fn(ls_thread_ctx *ctx, ls_lookup *lookup);
 
 struct ls_lookup { /* to be read when it is done */
     ls_lookup_fn *done;
@@ -31,7 +31,7 @@ int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_res
 
 /* Look up a name. LS_DONE: the result is there already; LS_PENDING: done() will be called; or LS_ENOMEM. Every lookup is
  * given back with ls_lookup_drop, at any time: dropped early, done() does not come. */
-int ls_resolver_ask(ls_seat *seat, ls_resolver *resolver, const char *name, uint16_t port, ls_lookup_fn *done,
+int ls_resolver_ask(ls_thread_ctx *ctx, ls_resolver *resolver, const char *name, uint16_t port, ls_lookup_fn *done,
                     void *user, ls_lookup **out);
 void ls_lookup_drop(ls_lookup *lookup);
 

@@ -21,7 +21,7 @@
 enum { TIMEOUT_MS = 2000, TRIES = 3 }; /* of one question to one name server; each round waits twice as long */
 
 typedef struct watch {
-    ls_taker taker; /* first: the key of the registration points here */
+    ls_packet_handler handler; /* first: the key of the registration points here */
     ls_op op;
     ls_resolver *resolver;
     struct watch *next;
@@ -51,14 +51,14 @@ typedef struct cares_lookup {
 
 /* ---- sockets ---------------------------------------------------------------------------------------------------- */
 
-static void watch_taken(ls_seat *seat, const ls_packet *packet)
+static void watch_taken(ls_thread_ctx *ctx, const ls_packet *packet)
 {
     watch *w = packet->key;
     atomic_fetch_or(&w->told, packet->events);
-    if (atomic_exchange(&w->queued, 1) == 0) ls_actor_post(w->op.actor, seat, &w->op);
+    if (atomic_exchange(&w->queued, 1) == 0) ls_actor_post(w->op.actor, ctx, &w->op);
 }
 
-static void go_on(ls_seat *seat, ls_resolver *r);
+static void go_on(ls_thread_ctx *ctx, ls_resolver *r);
 
 static void watch_arm(watch *w, uint8_t operation)
 {
@@ -71,7 +71,7 @@ static void watch_arm(watch *w, uint8_t operation)
     (void)ls_port_notify(w->resolver->port, NULL, &registration, 1, NULL, 0, 0);
 }
 
-static void watch_done(ls_seat *seat, ls_op *op)
+static void watch_done(ls_thread_ctx *ctx, ls_op *op)
 {
     watch *w = LS_CONTAINER(op, watch, op);
     ls_resolver *r = w->resolver;
@@ -82,7 +82,7 @@ static void watch_done(ls_seat *seat, ls_op *op)
     ares_process_fd(r->channel, (events & LS_EVENT_IN) || failed ? w->fd : ARES_SOCKET_BAD,
                     (events & LS_EVENT_OUT) || failed ? w->fd : ARES_SOCKET_BAD);
     if (w->fd != ARES_SOCKET_BAD) watch_arm(w, LS_NOTIFY_ENABLE);
-    go_on(seat, r);
+    go_on(ctx, r);
 }
 
 static watch *watch_of(ls_resolver *r, ares_socket_t fd)
@@ -108,7 +108,7 @@ static void socket_wanted(void *data, ares_socket_t fd, int readable, int writab
     if (!known && (w = watch_of(r, ARES_SOCKET_BAD)) == NULL) {
         w = calloc(1, sizeof *w);
         if (w == NULL) return; /* this question times out */
-        w->taker.take = watch_taken;
+        w->handler.handle = watch_taken;
         w->resolver = r;
         w->op.done = watch_done;
         w->op.actor = r->timer.op.actor;
@@ -122,16 +122,16 @@ static void socket_wanted(void *data, ares_socket_t fd, int readable, int writab
 
 /* ---- lookups ---------------------------------------------------------------------------------------------------- */
 
-static void timer_done(ls_seat *seat, ls_op *op)
+static void timer_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_resolver *r = LS_CONTAINER(op, ls_resolver, timer.op);
     r->armed = false;
     ares_process_fd(r->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
-    go_on(seat, r);
+    go_on(ctx, r);
 }
 
 /* After c-ares has returned: its next timeout, and those whom it answered. */
-static void go_on(ls_seat *seat, ls_resolver *r)
+static void go_on(ls_thread_ctx *ctx, ls_resolver *r)
 {
     struct timeval tv;
     if (r->asked > 0 && !r->armed && ares_timeout(r->channel, NULL, &tv) != NULL) {
@@ -142,7 +142,7 @@ static void go_on(ls_seat *seat, ls_resolver *r)
         cares_lookup *l = LS_CONTAINER(r->answered.next, cares_lookup, node);
         ls_list_remove(&l->node);
         l->told = true;
-        l->base.done(seat, &l->base);
+        l->base.done(ctx, &l->base);
     }
 }
 
@@ -186,8 +186,8 @@ static void answered(void *user, int status, int timeouts, struct ares_addrinfo 
         ls_list_push(&r->answered, &l->node);
 }
 
-int ls_resolver_ask(ls_seat *seat, ls_resolver *r, const char *name, uint16_t port, ls_lookup_fn *done, void *user,
-                    ls_lookup **out)
+int ls_resolver_ask(ls_thread_ctx *ctx, ls_resolver *r, const char *name, uint16_t port, ls_lookup_fn *done,
+                    void *user, ls_lookup **out)
 {
     const struct ares_addrinfo_hints hints = {.ai_flags = 0}; /* both families, in the order of RFC 6724 */
     cares_lookup *l = calloc(1, sizeof *l);
@@ -205,7 +205,7 @@ int ls_resolver_ask(ls_seat *seat, ls_resolver *r, const char *name, uint16_t po
         l->told = true;
         return LS_DONE;
     }
-    go_on(seat, r);
+    go_on(ctx, r);
     return LS_PENDING;
 }
 

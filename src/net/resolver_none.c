@@ -13,10 +13,10 @@ int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_res
     return *out != NULL ? LS_OK : LS_ENOMEM;
 }
 
-int ls_resolver_ask(ls_seat *seat, ls_resolver *resolver, const char *name, uint16_t port, ls_lookup_fn *done,
+int ls_resolver_ask(ls_thread_ctx *ctx, ls_resolver *resolver, const char *name, uint16_t port, ls_lookup_fn *done,
                     void *user, ls_lookup **out)
 {
-    (void)seat;
+    (void)ctx;
     (void)resolver;
     ls_lookup *lookup = calloc(1, sizeof *lookup);
     if (lookup == NULL) return LS_ENOMEM;

@@ -87,7 +87,7 @@ static void take_addresses(win_lookup *l, int error)
 }
 
 /* Inside the actor. */
-static void told(ls_seat *seat, ls_op *op)
+static void told(ls_thread_ctx *ctx, ls_op *op)
 {
     win_lookup *l = LS_CONTAINER(op, win_lookup, op);
     ls_resolver *r = l->resolver;
@@ -98,7 +98,7 @@ static void told(ls_seat *seat, ls_op *op)
     ReleaseSRWLockExclusive(&r->lock);
     if (dropped) return;
     take_addresses(l, (int)atomic_load_explicit(&op->result, memory_order_relaxed));
-    l->base.done(seat, &l->base);
+    l->base.done(ctx, &l->base);
 }
 
 /* On a thread of the system. */
@@ -138,11 +138,11 @@ static bool answered_at_once(const ls_resolver *r, win_lookup *l, const char *na
     return true;
 }
 
-int ls_resolver_ask(ls_seat *seat, ls_resolver *r, const char *name, uint16_t port, ls_lookup_fn *done, void *user,
-                    ls_lookup **out)
+int ls_resolver_ask(ls_thread_ctx *ctx, ls_resolver *r, const char *name, uint16_t port, ls_lookup_fn *done,
+                    void *user, ls_lookup **out)
 {
     const ADDRINFOEXW hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    (void)seat;
+    (void)ctx;
     win_lookup *l = calloc(1, sizeof *l);
     if (l == NULL) return LS_ENOMEM;
     l->base.done = done;

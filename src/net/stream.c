@@ -28,13 +28,13 @@ struct ls_outq {
     ls_slice inside[SLICES_INSIDE];
 };
 
-static void timer_fired(ls_seat *seat, ls_op *op);
-static void received(ls_seat *seat, ls_op *op);
-static void sent(ls_seat *seat, ls_op *op);
+static void timer_fired(ls_thread_ctx *ctx, ls_op *op);
+static void received(ls_thread_ctx *ctx, ls_op *op);
+static void sent(ls_thread_ctx *ctx, ls_op *op);
 
-static void unref(ls_seat *seat, ls_stream *s)
+static void unref(ls_thread_ctx *ctx, ls_stream *s)
 {
-    if (atomic_fetch_sub(&s->refs, 1) == 1) s->proto->closed(seat, s);
+    if (atomic_fetch_sub(&s->refs, 1) == 1) s->proto->closed(ctx, s);
 }
 
 int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls_fd fd)
@@ -146,28 +146,28 @@ static void check_deadline(ls_stream *s, uint64_t now_ms)
 }
 
 /* The same inside the owner's actor, who is told and decides. */
-static void timer_told(ls_seat *seat, ls_stream *s)
+static void timer_told(ls_thread_ctx *ctx, ls_stream *s)
 {
     atomic_store(&s->timer_ms, 0);
     if (!atomic_load(&s->closing)) {
         const uint64_t at_ms = atomic_load(&s->deadline_ms);
         if (at_ms <= ls_clock_ns() / 1000000u) {
             atomic_store(&s->deadline_ms, UINT64_MAX);
-            s->proto->expired(seat, s);
+            s->proto->expired(ctx, s);
         } else if (at_ms != UINT64_MAX) {
             (void)arm(s, at_ms);
         }
     }
-    unref(seat, s);
+    unref(ctx, s);
 }
 
 /* Runs beside the owner, with the reference of the timer that fired. An owner who finds it firing leaves the arming to
  * it, so deadline_ms and closing are looked at once more when it is armed again. */
-static void timer_fired(ls_seat *seat, ls_op *op)
+static void timer_fired(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_stream *s = LS_CONTAINER(op, ls_stream, timer.op);
     if (op->actor != NULL && !s->lingering) {
-        timer_told(seat, s);
+        timer_told(ctx, s);
         return;
     }
     const uint64_t now_ms = ls_clock_ns() / 1000000u;
@@ -180,12 +180,12 @@ static void timer_fired(ls_seat *seat, ls_op *op)
         (void)arm(s, at_ms); /* false: the owner has done it */
         uint64_t meanwhile_ms = atomic_load(&s->deadline_ms);
         if (atomic_load(&s->closing)) {
-            if (ls_timer_cancel(s->port, &s->timer)) unref(seat, s);
+            if (ls_timer_cancel(s->port, &s->timer)) unref(ctx, s);
         } else if (meanwhile_ms > now_ms && meanwhile_ms < at_ms) {
             aim(s, meanwhile_ms);
         }
     }
-    unref(seat, s);
+    unref(ctx, s);
 }
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
@@ -193,44 +193,44 @@ static void timer_fired(ls_seat *seat, ls_op *op)
 static void drop_queue(ls_stream *s);
 
 /* Nothing is pending any more. */
-static void end(ls_seat *seat, ls_stream *s)
+static void end(ls_thread_ctx *ctx, ls_stream *s)
 {
     if (s->out != NULL) drop_queue(s);
-    if (ls_timer_cancel(s->port, &s->timer)) unref(seat, s);
-    unref(seat, s);
+    if (ls_timer_cancel(s->port, &s->timer)) unref(ctx, s);
+    unref(ctx, s);
 }
 
-void ls_stream_close(ls_seat *seat, ls_stream *s)
+void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
 {
     assert(!atomic_load(&s->closing));
     atomic_store(&s->closing, true);
     const bool quiet = !s->rx_pending && !s->tx_pending; /* else the last packet ends it, perhaps at once elsewhere */
-    ls_sock_close(seat, s->sock);
-    if (quiet) end(seat, s);
+    ls_sock_close(ctx, s->sock);
+    if (quiet) end(ctx, s);
 }
 
-static void linger_on(ls_seat *seat, ls_stream *s)
+static void linger_on(ls_thread_ctx *ctx, ls_stream *s)
 {
     int err;
     do { /* each inline receive may be followed by another until the port wants to be looked at; a peer that never lets
           * the socket run dry is found out by the deadline all the same */
-        err = atomic_load(&s->expired) ? LS_ETIMEDOUT : ls_stream_recv(seat, s, NULL, LS_BLOCK_LARGE);
+        err = atomic_load(&s->expired) ? LS_ETIMEDOUT : ls_stream_recv(ctx, s, NULL, LS_BLOCK_LARGE);
         if (err == LS_DONE && s->rx.result > 0) ls_block_drop(s->rx.recv.block);
     } while (err == LS_DONE && s->rx.result > 0);
-    if (err != LS_PENDING) ls_stream_close(seat, s);
+    if (err != LS_PENDING) ls_stream_close(ctx, s);
 }
 
-void ls_stream_linger(ls_seat *seat, ls_stream *s, uint32_t linger_ms)
+void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms)
 {
     assert(!s->rx_pending && !s->tx_pending);
     if (linger_ms == 0 || ls_sock_shutdown(s->sock) < 0) {
-        ls_stream_close(seat, s);
+        ls_stream_close(ctx, s);
         return;
     }
     s->lingering = true;
     s->actor = NULL;
     ls_stream_deadline(s, ls_clock_coarse_ms() + linger_ms, 0);
-    linger_on(seat, s);
+    linger_on(ctx, s);
 }
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
@@ -240,49 +240,49 @@ static int64_t outcome(ls_stream *s, int64_t result)
     return result == LS_ECANCELED && atomic_load(&s->expired) ? LS_ETIMEDOUT : result;
 }
 
-static void received(ls_seat *seat, ls_op *op)
+static void received(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_stream *s = LS_CONTAINER(op, ls_stream, rx);
     int64_t result = op->result;
     s->rx_pending = false;
     if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
         if (result > 0 && op->recv.block != NULL) ls_block_drop(op->recv.block);
-        if (!s->tx_pending) end(seat, s);
+        if (!s->tx_pending) end(ctx, s);
     } else if (!s->lingering) {
-        s->proto->received(seat, s, outcome(s, result));
+        s->proto->received(ctx, s, outcome(s, result));
     } else if (result > 0) {
         ls_block_drop(op->recv.block);
-        linger_on(seat, s);
+        linger_on(ctx, s);
     } else {
-        ls_stream_close(seat, s);
+        ls_stream_close(ctx, s);
     }
 }
 
-int ls_stream_recv(ls_seat *seat, ls_stream *s, void *ptr, uint32_t len)
+int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len)
 {
     assert(!s->rx_pending);
     s->rx.actor = s->actor;
     s->rx_pending = true; /* before posting: afterwards another thread may have the packet */
-    int err = ls_op_recv(seat, s->sock, &s->rx, ptr, len);
+    int err = ls_op_recv(ctx, s->sock, &s->rx, ptr, len);
     if (err != LS_PENDING) s->rx_pending = false;
     return err;
 }
 
-int ls_stream_connect(ls_seat *seat, ls_stream *s, const ls_sockaddr *to)
+int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to)
 {
     assert(!s->rx_pending && !s->tx_pending);
     s->rx.actor = s->actor;
     s->rx_pending = true;
-    int err = ls_op_connect(seat, s->sock, &s->rx, to);
+    int err = ls_op_connect(ctx, s->sock, &s->rx, to);
     if (err != LS_PENDING) s->rx_pending = false;
     return err;
 }
 
 /* ---- the queue ---------------------------------------------------------------------------------------------- */
 
-static int make_queue(ls_seat *seat, ls_stream *s)
+static int make_queue(ls_thread_ctx *ctx, ls_stream *s)
 {
-    ls_block *home = ls_block_get(seat->pool, LS_BLOCK_SMALL);
+    ls_block *home = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
     if (home == NULL) return LS_ENOMEM;
     ls_outq *q = (ls_outq *)(void *)home->data;
     q->stream = s;
@@ -329,13 +329,13 @@ static int grow(ls_outq *q)
     return LS_OK;
 }
 
-char *ls_stream_room(ls_seat *seat, ls_stream *s, size_t n)
+char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n)
 {
-    if (s->out == NULL && make_queue(seat, s) < 0) return NULL;
+    if (s->out == NULL && make_queue(ctx, s) < 0) return NULL;
     ls_outq *q = s->out;
     if (grow(q) < 0) return NULL;
     if (q->fill->cap - q->filled < n) {
-        ls_block *fill = ls_block_get(seat->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+        ls_block *fill = ls_block_get(ctx->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
         if (fill == NULL) return NULL;
         if (q->fill != q->home) ls_block_drop(q->fill);
         q->fill = fill;
@@ -366,9 +366,9 @@ void ls_stream_commit(ls_stream *s, size_t n)
     q->bytes += n;
 }
 
-int ls_stream_push(ls_seat *seat, ls_stream *s, const ls_slice *slice)
+int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice)
 {
-    if (s->out == NULL && make_queue(seat, s) < 0) return LS_ENOMEM;
+    if (s->out == NULL && make_queue(ctx, s) < 0) return LS_ENOMEM;
     ls_outq *q = s->out;
     if (grow(q) < 0) return LS_ENOMEM;
     q->slices[q->count++] = *slice;
@@ -403,7 +403,7 @@ static bool sent_some(ls_stream *s)
     return false;
 }
 
-int ls_stream_flush(ls_seat *seat, ls_stream *s)
+int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
 {
     if (s->tx_pending) return LS_PENDING;
     while (s->out != NULL) {
@@ -416,7 +416,7 @@ int ls_stream_flush(ls_seat *seat, ls_stream *s)
         q->open_end = false; /* the length of a slice that is being sent stays */
         q->tx.actor = s->actor;
         s->tx_pending = true;
-        int err = ls_op_send(seat, s->sock, &q->tx, q->slices, q->sending, NULL);
+        int err = ls_op_send(ctx, s->sock, &q->tx, q->slices, q->sending, NULL);
         if (err == LS_PENDING) return LS_PENDING;
         s->tx_pending = false;
         if (err < 0) {
@@ -440,14 +440,14 @@ void ls_stream_discard(ls_stream *s)
     if (s->out != NULL) drop_queue(s);
 }
 
-static void sent(ls_seat *seat, ls_op *op)
+static void sent(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_stream *s = LS_CONTAINER(op, ls_outq, tx)->stream;
     int64_t result = op->result;
     const bool aborted = s->aborted;
     s->tx_pending = s->aborted = false;
     if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
-        if (!s->rx_pending) end(seat, s);
+        if (!s->rx_pending) end(ctx, s);
         return;
     }
     int err;
@@ -460,7 +460,7 @@ static void sent(ls_seat *seat, ls_op *op)
         err = LS_ECANCELED;
         drop_queue(s);
     } else {
-        err = ls_stream_flush(seat, s);
+        err = ls_stream_flush(ctx, s);
     }
-    if (err != LS_PENDING) s->proto->sent(seat, s, err);
+    if (err != LS_PENDING) s->proto->sent(ctx, s, err);
 }

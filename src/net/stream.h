@@ -21,14 +21,14 @@ typedef struct ls_outq ls_outq;
 typedef struct ls_stream_proto {
     /* A receive that was pending completed: bytes, 0 at the end, or LS_E* (LS_ETIMEDOUT: the deadline passed). Memory
      * that the port supplied is in s->rx.recv.block, and the callee's. */
-    void (*received)(ls_seat *seat, ls_stream *s, int64_t result);
+    void (*received)(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
     /* A flush that was pending ended: LS_OK, all has left; or LS_E*, the queue is dropped. */
-    void (*sent)(ls_seat *seat, ls_stream *s, int err);
+    void (*sent)(ls_thread_ctx *ctx, ls_stream *s, int err);
     /* The last call, after ls_stream_close: nothing refers to the stream any more. Any thread. */
-    void (*closed)(ls_seat *seat, ls_stream *s);
+    void (*closed)(ls_thread_ctx *ctx, ls_stream *s);
     /* May be NULL: then the deadline cancels what is pending. Else it is told here, inside s->actor, and nothing is
      * cancelled; there is no deadline any more until the next one is set. */
-    void (*expired)(ls_seat *seat, ls_stream *s);
+    void (*expired)(ls_thread_ctx *ctx, ls_stream *s);
 } ls_stream_proto;
 
 struct ls_stream {
@@ -54,22 +54,22 @@ struct ls_stream {
 int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls_fd fd);
 
 /* Begin to close: what is queued is dropped, pending operations end without a callback, then proto->closed. */
-void ls_stream_close(ls_seat *seat, ls_stream *s);
+void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s);
 
 /* Close so that the peer can read the last answer although it is still sending (RFC 9112 section 9.6): end our side,
  * read and discard for at most linger_ms, then close. Nothing may be queued or pending. */
-void ls_stream_linger(ls_seat *seat, ls_stream *s, uint32_t linger_ms);
+void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms);
 
 /* Receive: ptr NULL takes `len` (a block size) from the pool. LS_DONE: s->rx.result as for received; LS_PENDING; or
  * LS_E*. */
-int ls_stream_recv(ls_seat *seat, ls_stream *s, void *ptr, uint32_t len);
+int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len);
 
 /* Connect a socket that is not connected; *to stays until the end. LS_DONE; LS_PENDING: proto->received comes with 0 or an
  * error; or LS_E*. */
-int ls_stream_connect(ls_seat *seat, ls_stream *s, const ls_sockaddr *to);
+int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to);
 
 /* Memory for n bytes of output (n <= LS_BLOCK_LARGE), or NULL: no memory. Write, then commit how many came to be. */
-char *ls_stream_room(ls_seat *seat, ls_stream *s, size_t n);
+char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n);
 void ls_stream_commit(ls_stream *s, size_t n);
 
 /* Bytes of the block being written to that are still free: that many are given by ls_stream_room without another block. */
@@ -77,13 +77,13 @@ size_t ls_stream_room_left(const ls_stream *s);
 
 /* Queue a slice; its reference moves to the queue on success. Bytes without a block must live until the flush that sends
  * them has ended. LS_OK or LS_ENOMEM. */
-int ls_stream_push(ls_seat *seat, ls_stream *s, const ls_slice *slice);
+int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice);
 
 size_t ls_stream_queued(const ls_stream *s); /* bytes, those being sent included */
 
 /* Send what is queued. LS_DONE: all has left. LS_PENDING: proto->sent comes when all has, what is queued meanwhile
  * included. LS_E*: the queue is dropped. */
-int ls_stream_flush(ls_seat *seat, ls_stream *s);
+int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s);
 
 /* Cancel the pending send, if there is one: proto->sent comes with LS_ECANCELED, and what is queued is dropped; or all had
  * left in that moment. */

@@ -68,28 +68,28 @@ static bool enter(ls_udp *udp)
 }
 
 /* The last touch, unless the caller has another reason why it is not freed. */
-static void leave(ls_seat *seat, ls_udp *udp)
+static void leave(ls_thread_ctx *ctx, ls_udp *udp)
 {
     ls_sock *const sock = udp->sock;
-    if (atomic_fetch_sub(&udp->gate, 1) == (GATE_CLOSED | 1)) ls_sock_close(seat, sock);
+    if (atomic_fetch_sub(&udp->gate, 1) == (GATE_CLOSED | 1)) ls_sock_close(ctx, sock);
 }
 
-void ls_udp_close(ls_seat *seat, ls_udp *udp)
+void ls_udp_close(ls_thread_ctx *ctx, ls_udp *udp)
 {
-    ls_udp_stop(seat, udp);
-    if (atomic_fetch_or(&udp->gate, GATE_CLOSED) == 0) ls_sock_close(seat, udp->sock);
+    ls_udp_stop(ctx, udp);
+    if (atomic_fetch_or(&udp->gate, GATE_CLOSED) == 0) ls_sock_close(ctx, udp->sock);
 }
 
 /* ---- receive ------------------------------------------------------------------------------------------------------ */
 
 /* Post the next receive; the chain ends here when it was stopped. */
-static void receive(ls_seat *seat, ls_udp *udp)
+static void receive(ls_thread_ctx *ctx, ls_udp *udp)
 {
     if (atomic_load(&udp->stopping) || !enter(udp)) {
         atomic_fetch_sub(&udp->busy, 1);
         return;
     }
-    const int posted = ls_op_recv_from(seat, udp->sock, &udp->recv_op, udp->batch_max, udp->datagram_bytes_max);
+    const int posted = ls_op_recv_from(ctx, udp->sock, &udp->recv_op, udp->batch_max, udp->datagram_bytes_max);
     if (posted == LS_DONE) {
         (void)ls_port_post(udp->port, &udp->recv_op, udp->recv_op.key, udp->recv_op.result);
     } else if (posted < 0) {
@@ -100,15 +100,15 @@ static void receive(ls_seat *seat, ls_udp *udp)
     } else if (atomic_load(&udp->stopping)) {
         ls_op_cancel(udp->sock, &udp->recv_op); /* whoever stopped it may have looked before it was posted */
     }
-    leave(seat, udp);
+    leave(ctx, udp);
 }
 
-static void retry_due(ls_seat *seat, ls_op *op)
+static void retry_due(ls_thread_ctx *ctx, ls_op *op)
 {
-    receive(seat, LS_CONTAINER(op, ls_udp, retry.op));
+    receive(ctx, LS_CONTAINER(op, ls_udp, retry.op));
 }
 
-static void received(ls_seat *seat, ls_op *op)
+static void received(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_udp *udp = LS_CONTAINER(op, ls_udp, recv_op);
     const int64_t result = op->result;
@@ -117,26 +117,26 @@ static void received(ls_seat *seat, ls_op *op)
         if (result == LS_ENOMEM && !atomic_load(&udp->stopping) &&
             ls_timer_set(udp->port, &udp->retry, ls_clock_ns() + RETRY_NS) == LS_OK)
             return;
-        receive(seat, udp);
+        receive(ctx, udp);
         return;
     }
     atomic_fetch_add(&udp->busy, 1);
-    receive(seat, udp); /* the next one first: another thread may take it while this one is handled */
+    receive(ctx, udp); /* the next one first: another thread may take it while this one is handled */
     count(&udp->received, batch->count);
     count(&udp->batches, 1);
     for (unsigned i = 0; i < batch->count; i++)
         if (batch->at[i].truncated) count(&udp->truncated, 1);
-    udp->batch(seat, udp->user, udp, batch);
+    udp->batch(ctx, udp->user, udp, batch);
     atomic_fetch_sub(&udp->busy, 1);
 }
 
-void ls_udp_stop(ls_seat *seat, ls_udp *udp)
+void ls_udp_stop(ls_thread_ctx *ctx, ls_udp *udp)
 {
     atomic_store(&udp->stopping, true);
     if (!enter(udp)) return;
     ls_op_cancel(udp->sock, &udp->recv_op);
     if (ls_timer_cancel(udp->port, &udp->retry)) atomic_fetch_sub(&udp->busy, 1);
-    leave(seat, udp);
+    leave(ctx, udp);
 }
 
 bool ls_udp_idle(ls_udp *udp)
@@ -151,26 +151,26 @@ bool ls_udp_idle(ls_udp *udp)
 
 /* ---- receive when asked ------------------------------------------------------------------------------------------- */
 
-static void came(ls_seat *seat, ls_op *op)
+static void came(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_udp *udp = LS_CONTAINER(op, ls_udp, recv_op);
     const int64_t result = op->result;
     atomic_fetch_sub(&udp->busy, 1);
     if (result > 0) count(&udp->received, (uint64_t)result);
-    udp->came(seat, udp->user, result > 0 ? op->recv_from.batch : NULL, result > 0 ? LS_OK : (int)result);
+    udp->came(ctx, udp->user, result > 0 ? op->recv_from.batch : NULL, result > 0 ? LS_OK : (int)result);
 }
 
-int ls_udp_receive(ls_seat *seat, ls_udp *udp, ls_datagrams **out)
+int ls_udp_receive(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams **out)
 {
     if (!enter(udp)) return LS_ECLOSED;
     atomic_fetch_add(&udp->busy, 1);
-    const int posted = ls_op_recv_from(seat, udp->sock, &udp->recv_op, udp->batch_max, udp->datagram_bytes_max);
+    const int posted = ls_op_recv_from(ctx, udp->sock, &udp->recv_op, udp->batch_max, udp->datagram_bytes_max);
     if (posted != LS_PENDING) atomic_fetch_sub(&udp->busy, 1);
     if (posted == LS_DONE) {
         count(&udp->received, (uint64_t)udp->recv_op.result);
         *out = udp->recv_op.recv_from.batch;
     }
-    leave(seat, udp);
+    leave(ctx, udp);
     return posted;
 }
 
@@ -202,17 +202,16 @@ static bool next_batch(ls_udp *udp)
 }
 
 /* Send what is with_system, then the queue, until one has to wait. What became of the first. */
-static int pump(ls_seat *seat, ls_udp *udp)
+static int pump(ls_thread_ctx *ctx, ls_udp *udp)
 {
     int64_t first = 0;
     for (bool is_first = true;; is_first = false) {
         int64_t left = LS_ECLOSED;
         const unsigned all = udp->with_system.count;
         if (enter(udp)) {
-            const int posted =
-                ls_op_send_to(seat, udp->sock, &udp->send_op, udp->with_system.batch->at, (uint16_t)all);
+            const int posted = ls_op_send_to(ctx, udp->sock, &udp->send_op, udp->with_system.batch->at, (uint16_t)all);
             left = posted == LS_DONE ? udp->send_op.result : posted;
-            leave(seat, udp);
+            leave(ctx, udp);
             if (posted == LS_PENDING)
                 return (int)(is_first ? all : first); /* the rest is for whoever takes the packet */
         }
@@ -222,11 +221,11 @@ static int pump(ls_seat *seat, ls_udp *udp)
     }
 }
 
-static void sent(ls_seat *seat, ls_op *op)
+static void sent(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_udp *udp = LS_CONTAINER(op, ls_udp, send_op);
     batch_sent(udp, op->result);
-    if (next_batch(udp)) (void)pump(seat, udp);
+    if (next_batch(udp)) (void)pump(ctx, udp);
 }
 
 /* Put the batch in the queue, with the mutex held. LS_OK; LS_ELIMIT, LS_ENOMEM. */
@@ -247,7 +246,7 @@ static int queue_push(ls_udp *udp, waiting_batch batch)
     return LS_OK;
 }
 
-int ls_udp_send(ls_seat *seat, ls_udp *udp, ls_datagrams *batch, unsigned n)
+int ls_udp_send(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams *batch, unsigned n)
 {
     assert(n >= 1 && n <= batch->count);
     int err = LS_ECLOSED;
@@ -262,7 +261,7 @@ int ls_udp_send(ls_seat *seat, ls_udp *udp, ls_datagrams *batch, unsigned n)
         udp->with_system = (waiting_batch){batch, n};
     }
     ls_mutex_unlock(&udp->mutex);
-    if (ours) return pump(seat, udp);
+    if (ours) return pump(ctx, udp);
     if (err == LS_OK) return (int)n;
     ls_datagrams_drop(batch);
     count(&udp->failed, n);
@@ -402,14 +401,14 @@ int ls_udp_connect(ls_port *port, const ls_udp_setup *setup, const ls_addr *to, 
     return LS_OK;
 }
 
-void ls_udp_start(ls_seat *seat, ls_udp *udp)
+void ls_udp_start(ls_thread_ctx *ctx, ls_udp *udp)
 {
     ls_mutex_lock(&udp->mutex);
     udp->begun = true;
     ls_mutex_unlock(&udp->mutex);
     atomic_fetch_add(&udp->busy, 1);
-    receive(seat, udp);
-    if (next_batch(udp)) (void)pump(seat, udp);
+    receive(ctx, udp);
+    if (next_batch(udp)) (void)pump(ctx, udp);
 }
 
 const ls_addr *ls_udp_addr(const ls_udp *udp)

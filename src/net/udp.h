@@ -41,7 +41,7 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
 typedef struct ls_udp ls_udp;
 
 /* Handles one batch, which is its own from now on. Inside no actor. */
-typedef void ls_udp_batch_fn(ls_seat *seat, void *user, ls_udp *udp, ls_datagrams *batch);
+typedef void ls_udp_batch_fn(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch);
 
 typedef struct ls_udp_stats {
     uint64_t received, batches, truncated; /* datagrams that came, in how many batches, how many were cut */
@@ -51,28 +51,29 @@ typedef struct ls_udp_stats {
 /* Open a bound socket and attach it; nothing is received before the start. On failure nothing is left open. */
 int ls_udp_open(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, ls_udp_batch_fn *batch, void *user,
                 ls_udp **out);
-void ls_udp_start(ls_seat *seat, ls_udp *udp);
+void ls_udp_start(ls_thread_ctx *ctx, ls_udp *udp);
 const ls_addr *ls_udp_addr(const ls_udp *udp);
 
 /* A connected socket that receives when it is asked to: batch and error go to `came`, inside the actor. One receive at a
  * time; all calls but send come from inside the actor. */
-typedef void ls_udp_came_fn(ls_seat *seat, void *user, ls_datagrams *batch, int err); /* batch: NULL with an error */
+typedef void ls_udp_came_fn(ls_thread_ctx *ctx, void *user, ls_datagrams *batch,
+                            int err); /* batch: NULL with an error */
 int ls_udp_connect(ls_port *port, const ls_udp_setup *setup, const ls_addr *to, ls_actor *actor, ls_udp_came_fn *came,
                    void *user, ls_udp **out);
 /* LS_DONE: *out is the batch, and `came` is not called. LS_PENDING: it will be. Or an error, and it is not called. */
-int ls_udp_receive(ls_seat *seat, ls_udp *udp, ls_datagrams **out);
+int ls_udp_receive(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams **out);
 
 /* Receive no more; what waits in the system is left there. Sending goes on. Any thread. */
-void ls_udp_stop(ls_seat *seat, ls_udp *udp);
+void ls_udp_stop(ls_thread_ctx *ctx, ls_udp *udp);
 /* No batch will come or is being handled, and nothing is being sent: once closed, it may be freed. */
 bool ls_udp_idle(ls_udp *udp);
-void ls_udp_close(ls_seat *seat, ls_udp *udp); /* any thread, more than once */
+void ls_udp_close(ls_thread_ctx *ctx, ls_udp *udp); /* any thread, more than once */
 void ls_udp_free(ls_udp *udp);
 void ls_udp_stat(const ls_udp *udp, ls_udp_stats *out);
 
 /* Send the first `count` datagrams of the batch, whose bytes do not change any more; takes the batch in any case.
  * The number that left or was queued, or the error of the first when there was none. Any thread. */
-int ls_udp_send(ls_seat *seat, ls_udp *udp, ls_datagrams *batch, unsigned count);
+int ls_udp_send(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams *batch, unsigned count);
 
 /* A batch of one datagram to `to` with room for len bytes, whose place is *bytes. LS_OK; LS_EMSGSIZE, LS_ENOMEM. */
 int ls_udp_compose(ls_pool *pool, const ls_sockaddr *to, size_t len, ls_datagrams **out, char **bytes);

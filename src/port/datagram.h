@@ -5,7 +5,7 @@
  * have the next batch come to another thread while this one is handled, post the next receive first:
  *
  *     ls_datagrams *batch = op->recv_from.batch;         (ours from the packet on)
- *     if (ls_op_recv_from(seat, sock, op, ...) == LS_DONE) ls_port_post(port, op, op->key, op->result);
+ *     if (ls_op_recv_from(thread context, sock, op, ...) == LS_DONE) ls_port_post(port, op, op->key, op->result);
  *     ...handle batch, however long that takes...
  *     ls_datagrams_drop(batch);
  *
@@ -45,12 +45,12 @@ void ls_datagrams_drop(ls_datagrams *batch); /* its slices, and the batch */
  *
  * op->recv_from.gather, which is the caller's to set, allows this: a thread that small batches of this socket keep busy, with
  * nothing else to do, lets the next datagrams gather for LS_GATHER_US before it takes them. */
-int ls_op_recv_from(ls_seat *seat, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max);
+int ls_op_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max);
 
 /* Send `count` datagrams (at least 1), which stay as they are until completion; the references stay the caller's. One
  * that the system refuses (too long, no route, ...) gets its error and is passed over: a bad one costs no other. The
  * result is the number of those that left, or the first error when none did. While it is pending, ls_op_sent tells how
  * many were dealt with. */
-int ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
+int ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
 
 #endif

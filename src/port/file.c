@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
-#include "port/file_inner.h"
+#include "port/file_internal.h"
 
 typedef struct place { /* of a thread */
     ls_files *files;
@@ -19,7 +19,7 @@ typedef struct place { /* of a thread */
 
 struct ls_files {
     ls_port *port;
-    const ls_file_engine *engine;
+    const ls_file_backend *backend;
     ls_mutex mutex;
     ls_cond more;
     ls_op *first, **last;
@@ -33,13 +33,13 @@ static ls_file_op *file_of(ls_op *op)
     return (ls_file_op *)(void *)op; /* its first member */
 }
 
-int ls_files_open(ls_port *port, const ls_file_engine *engine, ls_files **out)
+int ls_files_open(ls_port *port, const ls_file_backend *backend, ls_files **out)
 {
     int err = LS_ENOMEM;
     ls_files *files = calloc(1, sizeof *files);
     if (files == NULL) return err;
     files->port = port;
-    files->engine = engine;
+    files->backend = backend;
     files->last = &files->first;
     if ((err = ls_mutex_open(&files->mutex)) < 0) goto fail_files;
     if ((err = ls_cond_open(&files->more)) < 0) goto fail_mutex;
@@ -158,80 +158,80 @@ int ls_files_submit(ls_files *files, ls_file_op *op)
 
 /* ---- posting ---------------------------------------------------------------------------------------------------- */
 
-static int post(ls_seat *seat, ls_file_op *op)
+static int post(ls_thread_ctx *ctx, ls_file_op *op)
 {
-    ls_files *files = ls_port_files(seat->port);
+    ls_files *files = ls_port_files(ctx->port);
     assert(atomic_load(&op->where) == FILE_NOWHERE);
     op->op.kind = 0;
     op->op.flags = 0;
     atomic_store(&op->stop, false);
-    if (files->engine != NULL && files->engine->post(seat, op)) return LS_PENDING;
+    if (files->backend != NULL && files->backend->post(ctx, op)) return LS_PENDING;
     return ls_files_submit(files, op);
 }
 
-static int post_path(ls_seat *seat, ls_file_op *op, uint8_t what, const char *path, unsigned flags)
+static int post_path(ls_thread_ctx *ctx, ls_file_op *op, uint8_t what, const char *path, unsigned flags)
 {
     op->what = what;
     op->path = path;
     op->flags = flags;
     op->fd = LS_FD_NONE;
-    return post(seat, op);
+    return post(ctx, op);
 }
 
-static int post_fd(ls_seat *seat, ls_file_op *op, uint8_t what, ls_fd fd)
+static int post_fd(ls_thread_ctx *ctx, ls_file_op *op, uint8_t what, ls_fd fd)
 {
     op->what = what;
     op->fd = fd;
-    return post(seat, op);
+    return post(ctx, op);
 }
 
-static int post_bytes(ls_seat *seat, ls_file_op *op, uint8_t what, ls_fd fd, void *bytes, uint32_t len,
+static int post_bytes(ls_thread_ctx *ctx, ls_file_op *op, uint8_t what, ls_fd fd, void *bytes, uint32_t len,
                       uint64_t offset)
 {
     op->bytes = bytes;
     op->op.len = len < 1u << 31 ? len : (1u << 31) - 1;
     op->offset = offset;
-    return post_fd(seat, op, what, fd);
+    return post_fd(ctx, op, what, fd);
 }
 
-int ls_file_open(ls_seat *seat, ls_file_op *op, const char *path, unsigned flags)
+int ls_file_open(ls_thread_ctx *ctx, ls_file_op *op, const char *path, unsigned flags)
 {
-    return post_path(seat, op, DO_OPEN, path, flags);
+    return post_path(ctx, op, DO_OPEN, path, flags);
 }
 
-int ls_file_stat(ls_seat *seat, ls_file_op *op, const char *path)
+int ls_file_stat(ls_thread_ctx *ctx, ls_file_op *op, const char *path)
 {
-    return post_path(seat, op, DO_STAT, path, 0);
+    return post_path(ctx, op, DO_STAT, path, 0);
 }
 
-int ls_file_stat_open(ls_seat *seat, ls_file_op *op, ls_fd fd)
+int ls_file_stat_open(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd)
 {
-    return post_fd(seat, op, DO_STAT_OPEN, fd);
+    return post_fd(ctx, op, DO_STAT_OPEN, fd);
 }
 
-int ls_file_read(ls_seat *seat, ls_file_op *op, ls_fd fd, void *bytes, uint32_t len, uint64_t offset)
+int ls_file_read(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd, void *bytes, uint32_t len, uint64_t offset)
 {
-    return post_bytes(seat, op, DO_READ, fd, bytes, len, offset);
+    return post_bytes(ctx, op, DO_READ, fd, bytes, len, offset);
 }
 
-int ls_file_write(ls_seat *seat, ls_file_op *op, ls_fd fd, const void *bytes, uint32_t len, uint64_t offset)
+int ls_file_write(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd, const void *bytes, uint32_t len, uint64_t offset)
 {
-    return post_bytes(seat, op, DO_WRITE, fd, (void *)(uintptr_t)bytes, len, offset);
+    return post_bytes(ctx, op, DO_WRITE, fd, (void *)(uintptr_t)bytes, len, offset);
 }
 
-int ls_file_sync(ls_seat *seat, ls_file_op *op, ls_fd fd)
+int ls_file_sync(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd)
 {
-    return post_fd(seat, op, DO_SYNC, fd);
+    return post_fd(ctx, op, DO_SYNC, fd);
 }
 
-int ls_file_unlink(ls_seat *seat, ls_file_op *op, const char *path)
+int ls_file_unlink(ls_thread_ctx *ctx, ls_file_op *op, const char *path)
 {
-    return post_path(seat, op, DO_UNLINK, path, 0);
+    return post_path(ctx, op, DO_UNLINK, path, 0);
 }
 
-int ls_file_close(ls_seat *seat, ls_file_op *op, ls_fd fd)
+int ls_file_close(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd)
 {
-    return post_fd(seat, op, DO_CLOSE, fd);
+    return post_fd(ctx, op, DO_CLOSE, fd);
 }
 
 /* ---- cancel ----------------------------------------------------------------------------------------------------- */
@@ -253,7 +253,7 @@ void ls_file_cancel(ls_port *port, ls_file_op *op)
     ls_files *files = ls_port_files(port);
     /* Before `where` is read: one that comes back from the engine to be queued sees it. */
     atomic_store(&op->stop, true);
-    if (atomic_load(&op->where) >= FILE_ENGINE) files->engine->cancel(port, op);
+    if (atomic_load(&op->where) >= FILE_BACKEND) files->backend->cancel(port, op);
     ls_mutex_lock(&files->mutex);
     const bool ours = unqueue(files, op);
     ls_mutex_unlock(&files->mutex);

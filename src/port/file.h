@@ -59,25 +59,25 @@ typedef struct ls_file_op {
 
 /* Open, not to be inherited by other programs. Result 0, and op->fd. A directory can be opened for reading, to be asked
  * for its stat; reads of it say LS_EISDIR, as does opening it for writing. A FIFO does not wait for its other end. */
-int ls_file_open(ls_seat *seat, ls_file_op *op, const char *path, unsigned flags);
+int ls_file_open(ls_thread_ctx *ctx, ls_file_op *op, const char *path, unsigned flags);
 
 /* What is there, without opening it; or what is open. Result 0, and op->info. */
-int ls_file_stat(ls_seat *seat, ls_file_op *op, const char *path);
-int ls_file_stat_open(ls_seat *seat, ls_file_op *op, ls_fd fd);
+int ls_file_stat(ls_thread_ctx *ctx, ls_file_op *op, const char *path);
+int ls_file_stat_open(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd);
 
 /* Up to len bytes, from `offset` on; `bytes` and fd stay until the packet. Result: how many, fewer only at the end of the
  * file, when a device failed behind them, or past 2 GiB; 0 of a read: the end is at offset or before. */
-int ls_file_read(ls_seat *seat, ls_file_op *op, ls_fd fd, void *bytes, uint32_t len, uint64_t offset);
-int ls_file_write(ls_seat *seat, ls_file_op *op, ls_fd fd, const void *bytes, uint32_t len, uint64_t offset);
+int ls_file_read(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd, void *bytes, uint32_t len, uint64_t offset);
+int ls_file_write(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd, const void *bytes, uint32_t len, uint64_t offset);
 
 /* Until the file's bytes are on the device (fsync(2), FlushFileBuffers). Result 0. */
-int ls_file_sync(ls_seat *seat, ls_file_op *op, ls_fd fd);
+int ls_file_sync(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd);
 
 /* Take the name away; the file goes with its last name and descriptor. Not for directories (LS_EISDIR). Result 0. */
-int ls_file_unlink(ls_seat *seat, ls_file_op *op, const char *path);
+int ls_file_unlink(ls_thread_ctx *ctx, ls_file_op *op, const char *path);
 
 /* Result 0 or what was left to say of earlier writes; fd is given up in any case but LS_ECANCELED. */
-int ls_file_close(ls_seat *seat, ls_file_op *op, ls_fd fd);
+int ls_file_close(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd);
 
 /* Close a file that nothing is pending on, here and now. Not for one that was written to: it may wait for its device. */
 void ls_file_drop(ls_fd fd);

@@ -2,7 +2,7 @@
 #ifndef LS_PORT_FILE_POSIX_H
 #define LS_PORT_FILE_POSIX_H
 
-#include "port/file_inner.h"
+#include "port/file_internal.h"
 
 enum { LS_FILE_MODE = 0666 }; /* of created files, less the system's mask */
 

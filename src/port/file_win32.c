@@ -1,7 +1,7 @@
 /* file_win32.c - the calls behind file.h on Windows: CreateFileW, GetFileInformationByHandle, ReadFile and WriteFile at an
  * offset, FlushFileBuffers, DeleteFileW, CloseHandle. Files are opened so that others may read, write, rename and delete
  * them meanwhile, as on POSIX. */
-#include "port/file_inner.h"
+#include "port/file_internal.h"
 
 #include <windows.h>
 

@@ -5,7 +5,7 @@
  *
  *     ls_overlapped_prepare(o);
  *     error = HttpReceiveHttpRequest(..., &o->overlapped);
- *     if (ls_overlapped_posted(seat, o, error, false) == LS_DONE) ...    // o->error and o->op.result are set, no packet
+ *     if (ls_overlapped_posted(thread context, o, error, false) == LS_DONE) ...    // o->error and o->op.result are set, no packet
  *
  * From preparing until then the ls_overlapped, and the memory that the call names, belong to the system. */
 #ifndef LS_PORT_HANDLE_WIN32_H
@@ -28,6 +28,6 @@ void ls_overlapped_prepare(ls_overlapped *o);
 
 /* The call returned `error`. LS_DONE: it is complete. LS_PENDING: its packet comes, perhaps on another thread by now; a
  * success at once is queued, too, when inline completions have lasted their time (port.h). `sends` chooses the counters. */
-int ls_overlapped_posted(ls_seat *seat, ls_overlapped *o, uint32_t error, bool sends);
+int ls_overlapped_posted(ls_thread_ctx *ctx, ls_overlapped *o, uint32_t error, bool sends);
 
 #endif

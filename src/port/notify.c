@@ -29,18 +29,18 @@ static int check(const ls_registration *registration)
     }
 }
 
-int ls_port_notify(ls_port *port, ls_seat *seat, ls_registration *registrations, size_t count, ls_packet *packets,
+int ls_port_notify(ls_port *port, ls_thread_ctx *ctx, ls_registration *registrations, size_t count, ls_packet *packets,
                    int max, int timeout_ms)
 {
     bool failed = false;
     for (size_t i = 0; i < count; i++) registrations[i].result = check(&registrations[i]);
     if (count > 0) ls_port_register(port, registrations, count);
     for (size_t i = 0; i < count; i++) failed = failed || registrations[i].result < 0;
-    return max > 0 && seat != NULL ? ls_port_wait(port, seat, packets, max, failed ? 0 : timeout_ms) : 0;
+    return max > 0 && ctx != NULL ? ls_port_wait(port, ctx, packets, max, failed ? 0 : timeout_ms) : 0;
 }
 
-void ls_taker_take(ls_seat *seat, const ls_packet *packet)
+void ls_packet_handler_call(ls_thread_ctx *ctx, const ls_packet *packet)
 {
-    const ls_taker *taker = packet->key;
-    if (taker != NULL) taker->take(seat, packet);
+    const ls_packet_handler *handler = packet->key;
+    if (handler != NULL) handler->handle(ctx, packet);
 }

@@ -2,7 +2,7 @@
  *
  * The words and numbers are those of ProcessSocketNotifications on Windows. A registration names a socket, a key and
  * the events that are of interest. Its packets come out of the same wait as everything else: packet->events is not 0,
- * packet->key is the registration's, there is no op. With a crew they go to options.bare.
+ * packet->key is the registration's, there is no op. With a workers they go to options.bare.
  *
  * Events.
  *     IN      there is something to receive or to accept, the peer's end included
@@ -77,7 +77,7 @@ typedef struct ls_registration {
 } ls_registration;
 
 /* Carry out the registrations in order, each with its own result, then wait for packets as ls_port_wait does; max 0 does
- * not wait (seat and packets may be NULL). When one of them failed the wait only looks, so that the caller hears of it.
+ * not wait (thread context and packets may be NULL). When one of them failed the wait only looks, so that the caller hears of it.
  * Returns what ls_port_wait returns. Any thread, any number at a time.
  *
  * registration.result: LS_OK;
@@ -87,22 +87,22 @@ typedef struct ls_registration {
  *     LS_EINVAL   a bad descriptor, an unknown operation, event or trigger
  *     LS_ENOTSUP  REGISTER: nothing that can be polled, a file for example
  *     LS_ELIMIT, LS_ENOMEM   REGISTER, ENABLE */
-int ls_port_notify(ls_port *port, ls_seat *seat, ls_registration *registrations, size_t count, ls_packet *packets,
+int ls_port_notify(ls_port *port, ls_thread_ctx *ctx, ls_registration *registrations, size_t count, ls_packet *packets,
                    int max, int timeout_ms);
 
 /* Drop the registration of a socket that is about to be closed, if there is one; there will be no REMOVE. Any thread. */
 void ls_port_forget(ls_port *port, ls_fd fd);
 
 /* false: the packet is a notification of a registration that was enabled, disabled, removed or dropped after it was
- * taken; REMOVE itself is always current. For packets that waited in a batch: the crew asks before it begins one. */
+ * taken; REMOVE itself is always current. For packets that waited in a batch: the workers asks before it begins one. */
 bool ls_packet_current(const ls_port *port, const ls_packet *packet);
 
-/* How packets without an op find who takes them when several modules share a crew: the first member of what the key
- * points to. ls_taker_take, for ls_crew_options.bare, calls it; a packet without a key is dropped. */
-typedef struct ls_taker {
-    void (*take)(ls_seat *seat, const ls_packet *packet); /* any thread */
-} ls_taker;
-void ls_taker_take(ls_seat *seat, const ls_packet *packet);
+/* How packets without an op find who takes them when several modules share a workers: the first member of what the key
+ * points to. ls_packet_handler_call, for ls_workers_options.bare, calls it; a packet without a key is dropped. */
+typedef struct ls_packet_handler {
+    void (*handle)(ls_thread_ctx *ctx, const ls_packet *packet); /* any thread */
+} ls_packet_handler;
+void ls_packet_handler_call(ls_thread_ctx *ctx, const ls_packet *packet);
 
 /* The part that each back end supplies: carry out those that are valid (result is LS_OK) and ask for something, in order, and
  * set their results. ls_port_notify calls it. */

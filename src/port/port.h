@@ -1,4 +1,4 @@
-/* port.h - the completion port: the contract. port_epoll.c, alone or with port_uring.c, or port_win32.c keeps it.
+/* port.h - the completion port: the contract. epoll.c, alone or with uring.c, or iocp.c keeps it.
  *
  * There is one port. Sockets are attached to it, operations are posted on them, and any thread that waits takes
  * any packet. The words are those of Windows I/O completion ports, so that their documentation explains ours.
@@ -13,7 +13,7 @@
  * receive was pending, a receive and a send may be posted by two threads at the same time. ls_op_cancel, packets and
  * timers may come from any thread.
  *
- * Inline completions (LS_DONE) are counted per seat. After 500 ms of them without a look at the port an operation
+ * Inline completions (LS_DONE) are counted per thread context. After 500 ms of them without a look at the port an operation
  * that could complete at once is queued instead, and returns LS_PENDING.
  *
  * Operations on files are in file.h.
@@ -39,16 +39,16 @@ enum { LS_WAIT_PACKETS = 4, LS_WAIT_PACKETS_MAX = 16 };
 enum { LS_INLINE_MS_MAX = 500 };
 
 typedef struct ls_port ls_port;
-typedef struct ls_seat ls_seat;
+typedef struct ls_thread_ctx ls_thread_ctx;
 typedef struct ls_sock ls_sock;
 typedef struct ls_actor ls_actor;
 typedef struct ls_op ls_op;
 typedef struct ls_datagram ls_datagram;   /* port/datagram.h */
 typedef struct ls_datagrams ls_datagrams; /* port/datagram.h */
 
-/* Takes the packet of an operation, on the thread of `seat`; op->result is set. The op may be posted again, or
+/* Takes the packet of an operation, on the thread of `thread context`; op->result is set. The op may be posted again, or
  * freed, from inside. */
-typedef void ls_op_fn(ls_seat *seat, ls_op *op);
+typedef void ls_op_fn(ls_thread_ctx *ctx, ls_op *op);
 
 typedef struct ls_file_range {
     ls_fd fd; /* stays the caller's, open until the packet */
@@ -91,7 +91,7 @@ struct ls_op {
         struct {
             uint64_t origin;
             uint32_t events;
-        } notice; /* a packet without an op that waits in the port's queue */
+        } event; /* a packet without an op that waits in the port's queue */
     };
 };
 
@@ -106,8 +106,8 @@ typedef struct ls_packet {
 typedef struct ls_port_options {
     uint32_t sockets_max; /* attached at one time */
     unsigned concurrency; /* where the system counts the threads that run between two waits, as Windows does, it lets a
-                           * waiting one go on while fewer than this run: those of a crew and its spares
-                           * (crew.h, which keeps to its own `threads` everywhere); 0: one per processor */
+                           * waiting one go on while fewer than this run: those of a workers and its spares
+                           * (workers.h, which keeps to its own `threads` everywhere); 0: one per processor */
     const char *backend;  /* NULL or "auto": the best there is; else a name of ls_port_backends: one that the system
                            * refuses is replaced by one that always works, with a line in the log saying why */
 } ls_port_options;
@@ -120,14 +120,14 @@ int ls_port_open(const ls_port_options *options, ls_port **out);
 void ls_port_close(ls_port *port);                /* no thread waits, every socket is closed, every packet was taken */
 const char *ls_port_backend(const ls_port *port); /* the one it has */
 
-/* ---- a thread's seat at the port ------------------------------------------------------------------------- */
+/* ---- a thread's thread context at the port ------------------------------------------------------------------------- */
 
-typedef struct ls_seat_stats {
-    _Atomic uint64_t packets, waits; /* written by the seat's thread, read by any */
+typedef struct ls_thread_stats {
+    _Atomic uint64_t packets, waits; /* written by the thread's thread, read by any */
     _Atomic uint64_t recv_inline, recv_queued, send_inline, send_queued, accepts;
-} ls_seat_stats;
+} ls_thread_stats;
 
-/* The back end's, of a thread that one socket keeps busy with small batches: see port_epoll_datagram.c. */
+/* The back end's, of a thread that one socket keeps busy with small batches: see epoll_datagram.c. */
 typedef struct ls_gathering {
     bool follows;      /* the last that came was a batch, not a full one, and came because of */
     uint64_t event;    /* this, as the system reports it */
@@ -145,7 +145,7 @@ typedef struct ls_gathering {
 
 /* What a thread needs to post and wait: its buffer pool, its counters, its inline budget. Public because the
  * layers above reach the pool on every request; written by its own thread only. */
-struct ls_seat {
+struct ls_thread_ctx {
     ls_port *port;
     ls_pool *pool; /* entered by this thread */
     unsigned index;
@@ -156,19 +156,19 @@ struct ls_seat {
     uint64_t inline_since_ns;
     int events_max; /* the back end's: at most so many at once, as the last ones brought a lot */
     ls_gathering gathering;
-    ls_seat_stats stats;
+    ls_thread_stats stats;
 };
 
-void ls_seat_init(ls_seat *seat, ls_port *port, ls_pool *pool, unsigned index);
+void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsigned index);
 
 /* Take up to `max` packets. timeout_ms < 0 waits for ever, 0 only looks. Returns how many (0: timed out), or a
  * negative code. Packets whose op has an actor must be handed to ls_packet_dispatch, or to the actor. */
-int ls_port_wait(ls_port *port, ls_seat *seat, ls_packet *packets, int max, int timeout_ms);
+int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms);
 
-/* The thread of this seat will not wait again soon: it has been inside a handler for long, or parks, or ends. Others then
+/* The thread of this thread context will not wait again soon: it has been inside a handler for long, or parks, or ends. Others then
  * take what would wait for it; without this call it waits for this thread's next wait, which begins a new stay. From any
  * thread, any number of times. Does nothing where all threads wait at the same place. */
-void ls_port_leave(ls_port *port, ls_seat *seat);
+void ls_port_detach(ls_port *port, ls_thread_ctx *ctx);
 
 /* Queue a packet of one's own, with `op`, whose key and result are set, or without one (NULL). With an op it cannot
  * fail: that is its own queue node. Without, LS_ENOMEM is possible. Any thread, a signal handler excepted. */
@@ -176,47 +176,48 @@ int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result);
 
 /* Queue again, as it is, a packet that was taken and not begun. Cannot fail for one with an op, else LS_ENOMEM is
  * possible. A notification that is out of date by the time it is taken again does not come again. */
-int ls_port_give_back(ls_port *port, const ls_packet *packet);
+int ls_port_requeue(ls_port *port, const ls_packet *packet);
 
 /* Call op->done, or hand the op to its actor. A bare post has no op and must be handled by its key before. */
-void ls_packet_dispatch(ls_seat *seat, const ls_packet *packet);
+void ls_packet_dispatch(ls_thread_ctx *ctx, const ls_packet *packet);
 
 /* ---- sockets ---------------------------------------------------------------------------------------------- */
 
 /* Attach a non-blocking socket (ls_sys_* make such ones). It is the port's from now on; ls_sock_close closes it.
- * LS_OK; LS_ELIMIT past sockets_max, LS_ENOMEM: the descriptor is still the caller's. `fresh` says that nothing was
+ * LS_OK; LS_ELIMIT past sockets_max, LS_ENOMEM: the descriptor is still the caller's. `maybe_readable` says that nothing was
  * received yet but data may be waiting (an accepted socket): the first receive is tried before it waits. */
-int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool fresh, ls_sock **out);
-void ls_sock_close(ls_seat *seat, ls_sock *sock);
+int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out);
+void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock);
 ls_fd ls_sock_fd(const ls_sock *sock);
 void *ls_sock_key(const ls_sock *sock);
 
 /* Accept a connection. Several may be posted ahead on one listener. op->accept.fd is the new descriptor,
  * non-blocking and not yet attached; *from (may be NULL) the peer's address. Out of descriptors: the accept stays
  * pending and is tried again when a descriptor was closed or 100 ms have passed, whichever comes first. */
-int ls_op_accept(ls_seat *seat, ls_sock *listener, ls_op *op, ls_sockaddr *from);
+int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *from);
 
-/* Receive up to len bytes. ptr NULL: the port takes a block of the seat's pool when data is there (len chooses
+/* Receive up to len bytes. ptr NULL: the port takes a block of the thread's pool when data is there (len chooses
  * LS_BLOCK_SMALL or LS_BLOCK_LARGE) and hands it over in op->recv.block, one reference; so an idle connection
  * holds no buffer. Result 0: the peer sent its end. An error or 0 hands over no block. len 0: completes with 0 when data or
  * the end is there to be received. */
-int ls_op_recv(ls_seat *seat, ls_sock *sock, ls_op *op, void *ptr, uint32_t len);
+int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t len);
 
 /* Send all of the slices in order, then the file range if there is one; completes when everything was taken by
  * the system or with an error. The array and the bytes stay as they are until then; the slices' references stay the
  * caller's. ls_op_sent() tells how far a pending one has come. */
-int ls_op_send(ls_seat *seat, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count, const ls_file_range *file);
+int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count,
+               const ls_file_range *file);
 int64_t ls_op_sent(const ls_op *op);
 
 /* Connect to `to`, which stays until completion. Result 0 or an error. */
-int ls_op_connect(ls_seat *seat, ls_sock *sock, ls_op *op, const ls_sockaddr *to);
+int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to);
 
 /* Stop sending (TCP FIN) once everything posted has left; receives go on. LS_OK or an error. */
 int ls_sock_shutdown(ls_sock *sock);
 
 /* Nothing follows the sends that are posted from now on: their last bytes may wait for ls_sock_shutdown or ls_sock_close,
  * to leave in one segment with the end (MSG_MORE of send(2)). Both send them whatever the peer has sent meanwhile. */
-void ls_sock_ends(ls_sock *sock);
+void ls_sock_cork_fin(ls_sock *sock);
 
 /* Ask a pending operation to end now with LS_ECANCELED. It may complete otherwise in the same moment; either way its
  * one packet comes. Nothing happens when it is not pending on `sock`. Any thread, as long as the socket is open. */

@@ -1,4 +1,4 @@
-/* winsock_win32.h - the start of Winsock, and what the system tells about a kind of socket. For *_win32.c and port_win32*.c. */
+/* winsock_win32.h - the start of Winsock, and what the system tells about a kind of socket. For *_win32.c and src/port/win32. */
 #ifndef LS_PORT_WINSOCK_WIN32_H
 #define LS_PORT_WINSOCK_WIN32_H
 

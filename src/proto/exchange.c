@@ -68,30 +68,30 @@ static void remove_name(ls_exchange *x, const char *name, size_t name_len)
 }
 
 /* Make room for `need` bytes of lines in all. */
-static int reserve(ls_seat *seat, ls_exchange *x, size_t need)
+static int reserve(ls_thread_ctx *ctx, ls_exchange *x, size_t need)
 {
     ls_block *larger;
     if (need > LS_BLOCK_LARGE) return LS_ELIMIT;
     if (x->fields != NULL && need <= x->fields->cap) return LS_OK;
-    larger = ls_block_get(seat->pool, need <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+    larger = ls_block_get(ctx->pool, need <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     if (larger == NULL) return LS_ENOMEM;
     if (x->fields != NULL) {
         memcpy(larger->data, x->fields->data, x->fields_len);
-        ls_pool_copied(seat->pool, x->fields_len);
+        ls_pool_copied(ctx->pool, x->fields_len);
         ls_block_drop(x->fields);
     }
     x->fields = larger;
     return LS_OK;
 }
 
-int ls_exchange_header(ls_seat *seat, ls_exchange *x, const char *name, size_t name_len, const char *value,
+int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace)
 {
     const bool is_type = NAME_IS(name, name_len, "content-type"); /* an answer has one at most */
     uint32_t removed;
     char *to;
     int err;
-    if (x->answer != LS_ANSWER_NONE) return LS_EBUSY;
+    if (x->response != LS_RESPONSE_NONE) return LS_EBUSY;
     if (!ls_is_token(name, name_len) || !ls_is_field_value(value, value_len)) return LS_EINVAL;
     if (is_framing(name, name_len)) {
         if (!NAME_IS(name, name_len, "connection") || !NAME_IS(value, value_len, "close")) return LS_EACCES;
@@ -100,7 +100,7 @@ int ls_exchange_header(ls_seat *seat, ls_exchange *x, const char *name, size_t n
     }
     if (name_len > LS_BLOCK_LARGE || value_len > LS_BLOCK_LARGE) return LS_ELIMIT; /* the sum below cannot wrap */
     removed = replace || is_type ? bytes_with_name(x, name, name_len) : 0;
-    err = reserve(seat, x, x->fields_len - removed + name_len + value_len + sizeof ": \r\n" - 1);
+    err = reserve(ctx, x, x->fields_len - removed + name_len + value_len + sizeof ": \r\n" - 1);
     if (err < 0) return err;
 
     if (removed > 0) remove_name(x, name, name_len);

@@ -19,10 +19,10 @@ typedef struct ls_http_handler ls_http_handler;
 
 /* What the handler must supply, one per listener. */
 struct ls_http_handler {
-    /* A request is there. Choose an actor, enter it if the thread is not inside one already (seat->inside: then that
+    /* A request is there. Choose an actor, enter it if the thread is not inside one already (thread context->inside: then that
      * one must be used), set x->actor, and run. Returns after the handler answered, or suspended; the transport leaves the
      * actor (ls_actor_leave) when it has done what it wants to do inside, if `start` entered one. */
-    void (*start)(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x);
+    void (*start)(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 };
 
 /* What a transport supplies. Results: LS_DONE, LS_PENDING (x->wake comes), or a negative code: the client is gone
@@ -30,37 +30,42 @@ struct ls_http_handler {
 typedef struct ls_http_transport {
     /* The next run of body bytes: LS_DONE with *out (len 0: the body is complete), the slice is the caller's to drop.
      * Sends 100 Continue first when it is due. */
-    int (*read)(ls_seat *seat, ls_exchange *x, ls_slice *out);
+    int (*read)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
     /* The whole answer: head, then the body slices. Takes the references of the slices. */
-    int (*respond)(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count);
+    int (*respond)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
     /* A part of an answer whose length is not known; sends the head before the first one. Takes the references.
      * LS_PENDING: taken, but more than the high-water mark is queued; x->wake comes when it is below. */
-    int (*write)(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count);
+    int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
     /* Or NULL. All of a body of x->length bytes, which the system itself takes from the begin of `file`; the head may have been
      * written before. LS_PENDING: x->wake comes. The file stays the caller's, who may close it once this has returned. LS_ENOTSUP:
      * it takes none, nothing was done. */
-    int (*write_file)(ls_seat *seat, ls_exchange *x, ls_fd file);
-    int (*flush)(ls_seat *seat, ls_exchange *x);  /* send what is queued now; LS_PENDING as with write */
-    int (*finish)(ls_seat *seat, ls_exchange *x); /* no more parts */
+    int (*write_file)(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file);
+    int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);  /* send what is queued now; LS_PENDING as with write */
+    int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* no more parts */
     /* The handler is done with it: the transport goes on to the next request, closes, or, when nothing was answered,
      * closes without an answer. Pointers into the request die here. */
-    void (*end)(ls_seat *seat, ls_exchange *x);
+    void (*release)(ls_thread_ctx *ctx, ls_exchange *x);
     /* Wait until everything queued has left (bytes that the handler keeps alive may go then): LS_DONE or LS_PENDING. */
-    int (*drained)(ls_seat *seat, ls_exchange *x);
+    int (*wait_sent)(ls_thread_ctx *ctx, ls_exchange *x);
 } ls_http_transport;
 
-enum ls_answer { LS_ANSWER_NONE, LS_ANSWER_OPEN, LS_ANSWER_DONE }; /* nothing sent; parts are going out; complete */
+enum ls_response_phase {
+    LS_RESPONSE_NONE,
+    LS_RESPONSE_OPEN,
+    LS_RESPONSE_DONE
+}; /* nothing sent; parts are going out; complete */
 
 struct ls_exchange {
     const ls_http_transport *transport;
-    void *carrier;                               /* the transport's: its connection */
-    ls_actor *actor;                             /* set by start */
-    void *task;                                  /* the handler's */
-    void (*wake)(ls_seat *seat, ls_exchange *x); /* set by the handler before a call that may return LS_PENDING; the
+    void *conn;      /* the transport's: its connection */
+    ls_actor *actor; /* set by start */
+    void *task;      /* the handler's */
+    void (*wake)(ls_thread_ctx *ctx,
+                 ls_exchange *x); /* set by the handler before a call that may return LS_PENDING; the
                                   * caller then calls again (read) or looks at `gone` */
-    uint64_t id;                                 /* unique in this process, for logs and req.id */
-    const char *bytes;                           /* of the head; spans point here. Valid until `end` */
-    ls_slice head_bytes;                         /* holds them */
+    uint64_t id;                  /* unique in this process, for logs and req.id */
+    const char *bytes;            /* of the head; spans point here. Valid until `end` */
+    ls_slice head_bytes;          /* holds them */
     const struct ls_addr *remote, *local;
     bool secure; /* over TLS */
 
@@ -71,14 +76,14 @@ struct ls_exchange {
 
     /* the answer: set before respond or the first write */
     int status; /* 100..999; default 200 */
-    enum ls_answer answer;
+    enum ls_response_phase response;
     bool close;       /* close the connection after the answer */
     bool has_type;    /* a Content-Type is among the extra fields */
     const char *type; /* Content-Type when has_type is not set; NULL: none. Static text */
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL */
     uint32_t fields_len;
     int64_t length; /* of a body announced but written in parts; -1: not known */
-    int gone;       /* 0, or why the client can no longer be reached */
+    int error;      /* 0, or why the client can no longer be reached */
 
     ls_http_head head; /* last: it is large */
 };
@@ -87,7 +92,7 @@ struct ls_exchange {
  * character; LS_ELIMIT past LS_BLOCK_LARGE bytes of fields; LS_ENOMEM; LS_EBUSY when the head has left; LS_EACCES for a
  * field that framing owns (Content-Length, Transfer-Encoding, Connection (but "close" sets x->close), Date, Keep-Alive,
  * Trailer, Upgrade). `replace`: lines of that name go first. */
-int ls_exchange_header(ls_seat *seat, ls_exchange *x, const char *name, size_t name_len, const char *value,
+int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace);
 
 /* Whether a line of that name, in any case, is among the extra fields. */

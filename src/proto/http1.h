@@ -17,13 +17,13 @@ typedef struct ls_http1_stats {
     uint32_t open;                                      /* connections now */
 } ls_http1_stats;
 
-/* `seats`: how many seats may run it (seat->index < seats). The config is copied; the handler and the gate stay the
+/* `threads`: the number of thread contexts that may run it (ctx->index < threads). The config is copied; the handler and the connection limit stay the
  * caller's until close. LS_OK; LS_EINVAL: a limit is out of range; LS_ENOMEM. */
-int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_handler *handler, ls_gate *gate,
-                  unsigned seats, ls_http1 **out);
+int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit,
+                  unsigned threads, ls_http1 **out);
 
 /* An ls_accepted_fn: `user` is the ls_http1. */
-void ls_http1_accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from);
+void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from);
 
 /* The address that requests name as theirs; before the first connection. */
 void ls_http1_local(ls_http1 *http, const ls_addr *local);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "proto/http1_inner.h"
+#include "proto/http1_internal.h"
 
 enum { TAIL_BYTES_MIN = 1024 }; /* a smaller free end is not worth a receive */
 
@@ -73,7 +73,7 @@ void ls_http1_body_deadline(ls_http1_conn *c)
         ls_stream_deadline(&c->stream, send_at_ms, config->send_stall_ms_max);
 }
 
-int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c)
+int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     int err;
@@ -81,12 +81,12 @@ int ls_http1_body_receive(ls_seat *seat, ls_http1_conn *c)
     ls_http1_body_deadline(c);
     if (c->in != NULL) consume(c, 0); /* the head may have filled it */
     if (c->in != NULL) {
-        err = ls_stream_recv(seat, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
+        err = ls_stream_recv(ctx, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
     } else {
         bool small = !e->x.head.chunked && e->body_left <= LS_BLOCK_SMALL;
-        err = ls_stream_recv(seat, &c->stream, NULL, small ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+        err = ls_stream_recv(ctx, &c->stream, NULL, small ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     }
-    if (err == LS_DONE) ls_http1_body_arrived(&e->x, c->stream.rx.result);
+    if (err == LS_DONE) ls_http1_body_received(&e->x, c->stream.rx.result);
     return err;
 }
 
@@ -99,22 +99,22 @@ void ls_http1_body_waited(ls_exchange *x)
     ls_stream_deadline(&c->stream, ls_http1_send_deadline(c), c->http->config.send_stall_ms_max);
 }
 
-void ls_http1_body_arrived(ls_exchange *x, int64_t result)
+void ls_http1_body_received(ls_exchange *x, int64_t result)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     ls_http1_body_waited(x);
     if (result > 0) {
-        ls_http1_arrived(c, (uint32_t)result);
+        ls_http1_append_rx(c, (uint32_t)result);
     } else if (result == LS_ETIMEDOUT) {
         e->read_error = LS_ETIMEDOUT;
         x->close = true;
     } else if (result != LS_ECANCELED || atomic_load(&c->http->aborting)) { /* a drain's cancel came late: read on */
-        x->gone = result == 0 ? LS_ECLOSED : (int)result;
+        x->error = result == 0 ? LS_ECLOSED : (int)result;
     }
 }
 
-int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
+int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
@@ -135,12 +135,13 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
             x->close = true;
             return err;
         }
-        if (x->gone != 0) return x->gone;
+        if (x->error != 0) return x->error;
         if (e->read_error != LS_OK) return e->read_error;
-        if (c->stream.rx_pending) return LS_PENDING;          /* another task waits for it, or did */
-        if (e->continue_due && x->answer == LS_ANSWER_NONE) { /* behind the head it would be a part of the answer */
+        if (c->stream.rx_pending) return LS_PENDING; /* another task waits for it, or did */
+        if (e->continue_due &&
+            x->response == LS_RESPONSE_NONE) { /* behind the head it would be a part of the answer */
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-            char *to = ls_stream_room(seat, &c->stream, sizeof text - 1);
+            char *to = ls_stream_room(ctx, &c->stream, sizeof text - 1);
             if (to == NULL) return LS_ENOMEM; /* still due: the connection ends with the answer */
             e->continue_due = false;
             memcpy(to, text, sizeof text - 1);
@@ -148,10 +149,10 @@ int ls_http1_body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
         }
         /* Parts of an answer, or 100 Continue, may be what the client waits for. */
         c->stream.actor = x->actor;
-        err = ls_http1_send_out(seat, c);
-        if (err < 0) return x->gone = err;
-        err = ls_http1_body_receive(seat, c);
+        err = ls_http1_send_out(ctx, c);
+        if (err < 0) return x->error = err;
+        err = ls_http1_body_receive(ctx, c);
         if (err == LS_PENDING) return LS_PENDING;
-        if (err < 0) return x->gone = err;
+        if (err < 0) return x->error = err;
     }
 }

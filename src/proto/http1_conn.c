@@ -1,6 +1,6 @@
 /* http1_conn.c - the life of an HTTP/1.1 connection: receive, parse, hand to the handler, flush, receive again.
  *
- * ls_http1_go_on runs whenever no exchange is under way. It takes requests out of what was received until one suspends,
+ * ls_http1_run runs whenever no exchange is under way. It takes requests out of what was received until one suspends,
  * the bytes run out, or the connection ends; a handler that answers at once never leaves the loop. The last thing it
  * does is to post the next receive: from then on another thread may run the connection. */
 #include <assert.h>
@@ -11,42 +11,42 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "net/sock.h"
-#include "port/actor.h"
-#include "proto/http1_inner.h"
+#include "proto/http1_internal.h"
+#include "sched/actor.h"
 
 enum { HEAD_TAIL_MIN = 512 }; /* with less room behind a partial head, it moves to another block */
 
-static void received(ls_seat *seat, ls_stream *s, int64_t result);
-static void sent(ls_seat *seat, ls_stream *s, int err);
-static void closed(ls_seat *seat, ls_stream *s);
+static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
+static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
+static void closed(ls_thread_ctx *ctx, ls_stream *s);
 
 static const ls_stream_proto stream_proto = {received, sent, closed, NULL};
 
 /* ---- the listener's part --------------------------------------------------------------------------------------- */
 
-int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_handler *handler, ls_gate *gate,
-                  unsigned seats, ls_http1 **out)
+int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit,
+                  unsigned threads, ls_http1 **out)
 {
     int err = LS_ENOMEM;
     if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
     ls_http1 *http = calloc(1, sizeof *http);
     if (http == NULL) return err;
-    http->seats = ls_memory_aligned(_Alignof(ls_http1_seat), seats * sizeof *http->seats);
-    if (http->seats == NULL) goto fail_alloc;
-    memset(http->seats, 0, seats * sizeof *http->seats);
-    for (unsigned i = 0; i < seats; i++) http->seats[i].next_id = (uint64_t)i << 40;
-    if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_seats;
+    http->threads = ls_memory_aligned(_Alignof(ls_http1_thread), threads * sizeof *http->threads);
+    if (http->threads == NULL) goto fail_alloc;
+    memset(http->threads, 0, threads * sizeof *http->threads);
+    for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
+    if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
     http->port = port;
     http->config = *config;
     http->handler = handler;
-    http->gate = gate;
-    http->seat_count = seats;
+    http->conn_limit = limit;
+    http->thread_count = threads;
     ls_node_init(&http->conns);
     *out = http;
     return LS_OK;
 
-fail_seats:
-    ls_memory_aligned_free(http->seats);
+fail_threads:
+    ls_memory_aligned_free(http->threads);
 fail_alloc:
     free(http);
     return err;
@@ -56,7 +56,7 @@ void ls_http1_close(ls_http1 *http)
 {
     assert(ls_list_empty(&http->conns));
     ls_mutex_close(&http->mutex);
-    ls_memory_aligned_free(http->seats);
+    ls_memory_aligned_free(http->threads);
     free(http);
 }
 
@@ -68,8 +68,8 @@ void ls_http1_local(ls_http1 *http, const ls_addr *local)
 void ls_http1_stat(const ls_http1 *http, ls_http1_stats *out)
 {
     memset(out, 0, sizeof *out);
-    for (unsigned i = 0; i < http->seat_count; i++) {
-        const ls_http1_seat *mine = &http->seats[i];
+    for (unsigned i = 0; i < http->thread_count; i++) {
+        const ls_http1_thread *mine = &http->threads[i];
         out->connections += atomic_load_explicit(&mine->connections, memory_order_relaxed);
         out->requests += atomic_load_explicit(&mine->requests, memory_order_relaxed);
         out->responses += atomic_load_explicit(&mine->responses, memory_order_relaxed);
@@ -121,7 +121,7 @@ static void remember_peer(ls_http1_conn *c, const ls_sockaddr *from)
     memcpy(c->peer, addr.bytes, sizeof c->peer); /* clients of a Unix socket have no name worth keeping */
 }
 
-void ls_http1_accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
+void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
 {
     ls_http1 *http = user;
     ls_http1_conn *c = calloc(1, sizeof *c);
@@ -133,7 +133,7 @@ void ls_http1_accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *f
     c->http = http;
     if ((err = ls_stream_open(&c->stream, http->port, &stream_proto, fd)) < 0) goto fail_conn;
     remember_peer(c, from);
-    ls_counter_add(&ls_http1_seat_of(http, seat)->connections, 1);
+    ls_counter_add(&ls_http1_thread_of(http, ctx)->connections, 1);
     atomic_fetch_add(&http->open, 1);
     ls_mutex_lock(&http->mutex);
     ls_list_push(&http->conns, &c->node);
@@ -141,19 +141,19 @@ void ls_http1_accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *f
 
     set_phase(c, LS_H1_FRESH);
     ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.head_ms_max, 0);
-    const bool outside = seat->inside == NULL;
-    ls_http1_go_on(seat, c);
-    if (outside && seat->inside != NULL) ls_actor_leave(seat->inside, seat);
+    const bool outside = ctx->inside == NULL;
+    ls_http1_run(ctx, c);
+    if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
     return;
 
 fail_conn:
     free(c);
 fail:
     ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
-    ls_gate_leave(http->gate);
+    ls_conn_limit_leave(http->conn_limit);
 }
 
-static void shut(ls_seat *seat, ls_http1_conn *c)
+static void conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     assert(c->exchange == NULL);
     if (c->in != NULL) ls_block_drop(c->in);
@@ -164,44 +164,44 @@ static void shut(ls_seat *seat, ls_http1_conn *c)
     ls_list_remove(&c->node);
     ls_mutex_unlock(&http->mutex);
     if (c->linger && !c->stream.tx_pending) /* a send that is pending is cut: there was no memory for the last words */
-        ls_stream_linger(seat, &c->stream, http->config.linger_ms_max);
+        ls_stream_linger(ctx, &c->stream, http->config.linger_ms_max);
     else
-        ls_stream_close(seat, &c->stream);
+        ls_stream_close(ctx, &c->stream);
 }
 
-static void closed(ls_seat *seat, ls_stream *s)
+static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)seat;
+    (void)ctx;
     ls_http1_conn *c = (ls_http1_conn *)s;
     ls_http1 *http = c->http;
-    ls_gate *gate = http->gate;
+    ls_conn_limit *limit = http->conn_limit;
     free(c);
     atomic_fetch_sub(&http->open, 1); /* the last touch: at 0 the owner may close it */
-    ls_gate_leave(gate);              /* a connection that lingers still has its socket */
+    ls_conn_limit_leave(limit);       /* a connection that lingers still has its socket */
 }
 
 /* Send what is queued, then close. */
-static void send_last(ls_seat *seat, ls_http1_conn *c)
+static void send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     set_phase(c, LS_H1_LAST);
     c->stream.actor = NULL;
-    if (!c->stream.tx_pending) ls_sock_ends(c->stream.sock);
-    if (ls_http1_send_out(seat, c) != LS_PENDING) shut(seat, c);
+    if (!c->stream.tx_pending) ls_sock_cork_fin(c->stream.sock);
+    if (ls_http1_send_out(ctx, c) != LS_PENDING) conn_close(ctx, c);
 }
 
 /* The peer's bytes make no sense any more, or come too slowly: say so and close. */
-static void refuse(ls_seat *seat, ls_http1_conn *c, int status, const char *why)
+static void send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
 {
     c->linger = true;
-    if (ls_http1_refuse(seat, c, status, why) < 0)
-        shut(seat, c);
+    if (ls_http1_send_error(ctx, c, status, why) < 0)
+        conn_close(ctx, c);
     else
-        send_last(seat, c);
+        send_last(ctx, c);
 }
 
 /* ---- receive ------------------------------------------------------------------------------------------------------ */
 
-void ls_http1_arrived(ls_http1_conn *c, uint32_t bytes)
+void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes)
 {
     if (c->in == NULL) {
         c->in = c->stream.rx.recv.block;
@@ -220,16 +220,15 @@ static void drop_consumed(ls_http1_conn *c)
 
 /* Room behind a partial head: the block is moved on when its end is near. A head has at most a large block for itself,
  * which no limit exceeds. */
-static int make_head_room(ls_seat *seat, ls_http1_conn *c)
+static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     const uint32_t have = c->in_to - c->in_from, room = c->in->cap - c->in_to;
     if (room >= HEAD_TAIL_MIN || (room > 0 && c->in_from == 0 && c->in->cap == LS_BLOCK_LARGE)) return LS_OK;
     if (have >= LS_BLOCK_LARGE) return LS_EMSGSIZE;
-    ls_block *next =
-        ls_block_get(seat->pool, have + HEAD_TAIL_MIN <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+    ls_block *next = ls_block_get(ctx->pool, have + HEAD_TAIL_MIN <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     if (next == NULL) return LS_ENOMEM;
     memcpy(next->data, c->in->data + c->in_from, have);
-    ls_pool_copied(seat->pool, have);
+    ls_pool_copied(ctx->pool, have);
     ls_block_drop(c->in);
     c->in = next;
     c->in_from = 0;
@@ -239,7 +238,7 @@ static int make_head_room(ls_seat *seat, ls_http1_conn *c)
 
 /* Wait for the next request, or for the rest of its head. LS_DONE: more is there; LS_PENDING: the connection is not ours
  * any more. */
-static int want_bytes(ls_seat *seat, ls_http1_conn *c)
+static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1 *http = c->http;
     int err;
@@ -250,26 +249,26 @@ static int want_bytes(ls_seat *seat, ls_http1_conn *c)
             set_phase(c, LS_H1_IDLE);
             ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.idle_ms_max, 0);
         }
-        err = ls_stream_recv(seat, &c->stream, NULL, LS_BLOCK_SMALL);
+        err = ls_stream_recv(ctx, &c->stream, NULL, LS_BLOCK_SMALL);
     } else {
         enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
-        if ((err = make_head_room(seat, c)) < 0) return err;
+        if ((err = make_head_room(ctx, c)) < 0) return err;
         if (phase != LS_H1_HEAD) { /* later bytes do not move the deadline, and of a first head not even the first */
             if (phase != LS_H1_FRESH)
                 ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.head_ms_max, 0);
             set_phase(c, LS_H1_HEAD);
         }
-        err = ls_stream_recv(seat, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
+        err = ls_stream_recv(ctx, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
     }
     if (err != LS_DONE) return err;
     if (c->stream.rx.result <= 0) return c->stream.rx.result == 0 ? LS_ECLOSED : (int)c->stream.rx.result;
-    ls_http1_arrived(c, (uint32_t)c->stream.rx.result);
+    ls_http1_append_rx(c, (uint32_t)c->stream.rx.result);
     return LS_DONE;
 }
 
 /* ---- one exchange --------------------------------------------------------------------------------------------------- */
 
-static void fill_exchange(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e, uint32_t head_bytes)
+static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, uint32_t head_bytes)
 {
     ls_exchange *x = &e->x;
     e->awaits_sent = false;
@@ -287,25 +286,25 @@ static void fill_exchange(ls_seat *seat, ls_http1_conn *c, ls_http1_exchange *e,
     memcpy(e->remote.bytes, c->peer, sizeof c->peer);
 
     x->transport = &ls_http1_transport;
-    x->carrier = c;
+    x->conn = c;
     x->actor = NULL;
     x->task = NULL;
     x->wake = NULL;
-    x->id = ++ls_http1_seat_of(c->http, seat)->next_id;
+    x->id = ++ls_http1_thread_of(c->http, ctx)->next_id;
     x->bytes = c->in->data + c->in_from;
     x->remote = &e->remote;
     x->local = &c->http->local;
     x->secure = false;
     x->body_bytes_max = c->http->config.body_bytes_max;
     x->status = 200;
-    x->answer = LS_ANSWER_NONE;
+    x->response = LS_RESPONSE_NONE;
     x->close = false;
     x->has_type = false;
     x->type = NULL;
     x->fields = NULL;
     x->fields_len = 0;
     x->length = -1;
-    x->gone = 0;
+    x->error = 0;
     c->seen = 0;
     ls_http1_body_begin(e);
     if (x->body_done && c->in_from + head_bytes == c->in_to) { /* nothing is behind it: the reference moves */
@@ -331,7 +330,7 @@ static void drop_exchange(ls_http1_conn *c)
 
 /* Read on to the end of a body that the handler left, so that the next request can be found. Bounded: decide_keep
  * let only short ones through, and a chunked one ends the connection past the limit. */
-static enum after skip_body(ls_seat *seat, ls_http1_conn *c)
+static enum after skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     set_phase(c, LS_H1_SKIPPING);
@@ -345,9 +344,9 @@ static enum after skip_body(ls_seat *seat, ls_http1_conn *c)
              * thread have it: when all of the body is there already, the next handler starts beside a send that is
              * pending, and what follows that send must meet it in its actor. */
             c->stream.actor = NULL;
-            err = e->x.gone != 0 ? e->x.gone : e->read_error;
-            if (err == LS_OK) err = ls_http1_send_out(seat, c);
-            if (err == LS_DONE) err = ls_http1_body_receive(seat, c);
+            err = e->x.error != 0 ? e->x.error : e->read_error;
+            if (err == LS_OK) err = ls_http1_send_out(ctx, c);
+            if (err == LS_DONE) err = ls_http1_body_receive(ctx, c);
             if (err == LS_PENDING) return AWAY;
             if (err == LS_DONE) continue;
         }
@@ -363,12 +362,12 @@ static enum after skip_body(ls_seat *seat, ls_http1_conn *c)
     drop_exchange(c);
     if (err >= 0) return AGAIN;
     c->linger = true;
-    send_last(seat, c);
+    send_last(ctx, c);
     return AWAY;
 }
 
 /* The exchange has ended. */
-static enum after after_exchange(ls_seat *seat, ls_http1_conn *c)
+static enum after after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     if (c->stream.rx_pending) { /* `received` comes back here */
@@ -377,10 +376,10 @@ static enum after after_exchange(ls_seat *seat, ls_http1_conn *c)
         ls_op_cancel(c->stream.sock, &c->stream.rx);
         return AWAY;
     }
-    const enum ls_answer answer = e->x.answer;
-    const bool whole = answer == LS_ANSWER_DONE && e->x.gone == 0, unread = !e->x.body_done;
+    const enum ls_response_phase response = e->x.response;
+    const bool whole = response == LS_RESPONSE_DONE && e->x.error == 0, unread = !e->x.body_done;
     if (whole && e->keep) {
-        if (unread) return skip_body(seat, c);
+        if (unread) return skip_body(ctx, c);
         drop_exchange(c);
         return AGAIN;
     }
@@ -388,62 +387,62 @@ static enum after after_exchange(ls_seat *seat, ls_http1_conn *c)
     c->linger = whole && (e->x.head.keep_alive || unread);
     drop_exchange(c);
     if (whole)
-        send_last(seat, c);
+        send_last(ctx, c);
     else
-        shut(seat, c); /* cut off, so that nobody takes it for complete */
+        conn_close(ctx, c); /* cut off, so that nobody takes it for complete */
     return AWAY;
 }
 
 /* Suspended: until it resumes, what was written so far is sent, and no deadline runs but that of what is pending. */
-static void leave_suspended(ls_seat *seat, ls_http1_conn *c)
+static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     const bool pending = c->stream.rx_pending || c->stream.tx_pending;
     assert(!pending || c->stream.actor == e->x.actor); /* a send that goes on by itself comes to that one again */
     if (!pending) ls_stream_deadline(&c->stream, UINT64_MAX, 0);
-    if (c->stream.out != NULL && !c->stream.tx_pending) (void)ls_http1_flush(seat, &e->x);
+    if (c->stream.out != NULL && !c->stream.tx_pending) (void)ls_http1_flush(ctx, &e->x);
 }
 
-static enum after handle(ls_seat *seat, ls_http1_conn *c, uint32_t head_bytes)
+static enum after handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_bytes)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    fill_exchange(seat, c, e, head_bytes);
-    ls_counter_add(&ls_http1_seat_of(c->http, seat)->requests, 1);
+    fill_exchange(ctx, c, e, head_bytes);
+    ls_counter_add(&ls_http1_thread_of(c->http, ctx)->requests, 1);
     set_phase(c, LS_H1_HANDLING);
     if (e->x.head.method == LS_HTTP_CONNECT) {
         drop_exchange(c);
-        refuse(seat, c, 501, "CONNECT is not served here");
+        send_error(ctx, c, 501, "CONNECT is not served here");
         return AWAY;
     }
-    c->http->handler->start(c->http->handler, seat, &e->x);
-    if (e->ended) return after_exchange(seat, c);
+    c->http->handler->start(c->http->handler, ctx, &e->x);
+    if (e->ended) return after_exchange(ctx, c);
     c->looping = false;
-    leave_suspended(seat, c);
+    leave_suspended(ctx, c);
     return AWAY;
 }
 
-void ls_http1_go_on(ls_seat *seat, ls_http1_conn *c)
+void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     int err;
     for (;;) {
         const uint32_t have = c->in_to - c->in_from;
         c->looping = true;
         if (have > c->seen) {
-            if ((c->exchange = ls_block_get(seat->pool, LS_BLOCK_SMALL)) == NULL) {
-                refuse(seat, c, 503, "out of buffers");
+            if ((c->exchange = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) {
+                send_error(ctx, c, 503, "out of buffers");
                 return;
             }
             const char *why = NULL;
             err = ls_http1_parse(c->in->data + c->in_from, have, c->seen, &c->http->config.head,
                                  &ls_http1_exchange_of(c)->x.head, &why);
             if (err > 0) {
-                if (handle(seat, c, (uint32_t)err) == AWAY) return;
+                if (handle(ctx, c, (uint32_t)err) == AWAY) return;
                 if (ls_stream_queued(&c->stream) < c->http->config.write_bytes_high) continue;
             } else {
                 ls_block_drop(c->exchange);
                 c->exchange = NULL;
                 if (err < 0) {
-                    refuse(seat, c, -err, why);
+                    send_error(ctx, c, -err, why);
                     return;
                 }
                 c->seen = have;
@@ -455,19 +454,19 @@ void ls_http1_go_on(ls_seat *seat, ls_http1_conn *c)
             enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
             set_phase(c, LS_H1_SENDING);
             c->stream.actor = NULL;
-            err = ls_http1_send_out(seat, c);
+            err = ls_http1_send_out(ctx, c);
             if (err == LS_PENDING) return;
             set_phase(c, phase);
             if (err == LS_DONE && c->in_to - c->in_from > c->seen) continue;
         }
-        if (err == LS_DONE) err = want_bytes(seat, c);
+        if (err == LS_DONE) err = read_more(ctx, c);
         if (err == LS_PENDING) return;
         if (err == LS_ENOMEM) {
-            refuse(seat, c, 503, "out of buffers");
+            send_error(ctx, c, 503, "out of buffers");
             return;
         }
         if (err < 0) {
-            shut(seat, c);
+            conn_close(ctx, c);
             return;
         }
     }
@@ -475,35 +474,35 @@ void ls_http1_go_on(ls_seat *seat, ls_http1_conn *c)
 
 /* ---- packets ---------------------------------------------------------------------------------------------------------- */
 
-static void wake(ls_seat *seat, ls_exchange *x)
+static void wake(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     e->ended = false;
     c->looping = true; /* an end from inside is dealt with here, not deep in the handler's stack */
-    x->wake(seat, x);
+    x->wake(ctx, x);
     c->looping = false;
     if (!e->ended)
-        leave_suspended(seat, c);
-    else if (after_exchange(seat, c) == AGAIN)
-        ls_http1_go_on(seat, c);
+        leave_suspended(ctx, c);
+    else if (after_exchange(ctx, c) == AGAIN)
+        ls_http1_run(ctx, c);
 }
 
-static void received_for_head(ls_seat *seat, ls_http1_conn *c, int64_t result)
+static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
 {
     enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
     if (result > 0) {
-        ls_http1_arrived(c, (uint32_t)result);
-        ls_http1_go_on(seat, c);
+        ls_http1_append_rx(c, (uint32_t)result);
+        ls_http1_run(ctx, c);
     } else if (result == LS_ETIMEDOUT && c->in != NULL) {
-        refuse(seat, c, 408, "the request head took too long");
+        send_error(ctx, c, 408, "the request head took too long");
     } else if (result == LS_ECANCELED && (phase == LS_H1_HEAD || !c->last_look) && !atomic_load(&c->http->aborting)) {
         c->last_look = phase != LS_H1_HEAD; /* a drain: unless bytes are on their way already */
-        ls_http1_go_on(seat, c);
+        ls_http1_run(ctx, c);
     } else if (result == LS_ENOMEM) {
-        refuse(seat, c, 503, "out of buffers");
+        send_error(ctx, c, 503, "out of buffers");
     } else {
-        shut(seat, c);
+        conn_close(ctx, c);
     }
 }
 
@@ -513,84 +512,84 @@ static void receive_ended(ls_http1_conn *c, ls_exchange *x, int64_t result)
 {
     ls_http1_body_waited(x);
     if (result > 0)
-        ls_http1_arrived(c, (uint32_t)result);
-    else if (result < 0 && (result != LS_ECANCELED || atomic_load(&c->http->aborting)) && x->gone == 0)
-        x->gone = (int)result;
+        ls_http1_append_rx(c, (uint32_t)result);
+    else if (result < 0 && (result != LS_ECANCELED || atomic_load(&c->http->aborting)) && x->error == 0)
+        x->error = (int)result;
 }
 
-static void received(ls_seat *seat, ls_stream *s, int64_t result)
+static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_http1_conn *c = (ls_http1_conn *)s;
-    const bool outside = seat->inside == NULL;
+    const bool outside = ctx->inside == NULL;
     if (c->exchange == NULL) {
-        received_for_head(seat, c, result);
+        received_for_head(ctx, c, result);
     } else {
         ls_exchange *x = &ls_http1_exchange_of(c)->x;
         switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
         case LS_H1_ENDING:
             receive_ended(c, x, result);
-            if (after_exchange(seat, c) == AGAIN) ls_http1_go_on(seat, c);
+            if (after_exchange(ctx, c) == AGAIN) ls_http1_run(ctx, c);
             break;
         case LS_H1_SKIPPING:
-            ls_http1_body_arrived(x, result);
-            if (skip_body(seat, c) == AGAIN) ls_http1_go_on(seat, c);
+            ls_http1_body_received(x, result);
+            if (skip_body(ctx, c) == AGAIN) ls_http1_run(ctx, c);
             break;
         default:
-            ls_http1_body_arrived(x, result);
-            wake(seat, x);
+            ls_http1_body_received(x, result);
+            wake(ctx, x);
             break;
         }
     }
-    if (outside && seat->inside != NULL) ls_actor_leave(seat->inside, seat);
+    if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
 
-static void sent(ls_seat *seat, ls_stream *s, int err)
+static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     ls_http1_conn *c = (ls_http1_conn *)s;
-    const bool outside = seat->inside == NULL;
+    const bool outside = ctx->inside == NULL;
     switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
     case LS_H1_HANDLING: {
         ls_http1_exchange *e = ls_http1_exchange_of(c);
-        if (err < 0 && e->x.gone == 0) e->x.gone = err;
+        if (err < 0 && e->x.error == 0) e->x.error = err;
         if (err == LS_OK && s->rx_pending) ls_http1_body_deadline(c); /* the send's may have been the earlier one */
         if (e->awaits_sent) {
             e->awaits_sent = false;
-            wake(seat, &e->x);
+            wake(ctx, &e->x);
         } else if (!s->rx_pending) {
             ls_stream_deadline(s, UINT64_MAX, 0);
         }
         break;
     }
     case LS_H1_ENDING: /* the receive is still to come, and goes on from there */
-        if (err < 0 && ls_http1_exchange_of(c)->x.gone == 0) ls_http1_exchange_of(c)->x.gone = err;
+        if (err < 0 && ls_http1_exchange_of(c)->x.error == 0) ls_http1_exchange_of(c)->x.error = err;
         break;
     case LS_H1_SENDING:
         if (err < 0) {
-            shut(seat, c);
+            conn_close(ctx, c);
         } else {
             set_phase(c, LS_H1_IDLE);
-            ls_http1_go_on(seat, c);
+            ls_http1_run(ctx, c);
         }
         break;
     case LS_H1_SKIPPING:
-        if (err < 0) ls_http1_exchange_of(c)->x.gone = err;
-        if (skip_body(seat, c) == AGAIN) ls_http1_go_on(seat, c);
+        if (err < 0) ls_http1_exchange_of(c)->x.error = err;
+        if (skip_body(ctx, c) == AGAIN) ls_http1_run(ctx, c);
         break;
-    default: shut(seat, c); break;
+    default: conn_close(ctx, c); break;
     }
-    if (outside && seat->inside != NULL) ls_actor_leave(seat->inside, seat);
+    if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
 
 /* ---- what the handler calls ---------------------------------------------------------------------------------------------- */
 
-static void end(ls_seat *seat, ls_exchange *x)
+static void end(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     if (c->looping) {
         e->ended = true; /* the loop sees it when the handler has returned */
-    } else if (after_exchange(seat, c) == AGAIN) {
-        ls_http1_go_on(seat, c);
+    } else if (after_exchange(ctx, c) == AGAIN) {
+        ls_http1_run(ctx, c);
     }
 }
 
@@ -600,6 +599,6 @@ const ls_http_transport ls_http1_transport = {
     .write = ls_http1_write,
     .flush = ls_http1_flush,
     .finish = ls_http1_finish,
-    .end = end,
-    .drained = ls_http1_drained,
+    .release = end,
+    .wait_sent = ls_http1_wait_sent,
 };

@@ -20,7 +20,7 @@ typedef struct ls_httpsys_options {
     const char *urls;             /* UTF-8, one behind the other, each ended by NUL, the last by two */
     const ls_http_config *config; /* copied */
     const ls_http_handler *handler;
-    unsigned seats;        /* how many seats may run it (seat->index < seats) */
+    unsigned threads;      /* the number of thread contexts that may run it (ctx->index < threads) */
     unsigned receives;     /* posted on the request queue */
     uint32_t requests_max; /* under way; past it no receive is posted until one has ended */
 } ls_httpsys_options;
@@ -34,8 +34,8 @@ bool ls_httpsys_supported(void);
 int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys **out, char *message,
                     size_t message_bytes);
 
-/* Post the receives; on a thread of the crew, inside no actor. */
-void ls_httpsys_start(ls_seat *seat, ls_httpsys *http);
+/* Post the receives; on a thread of the workers, inside no actor. */
+void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http);
 
 /* Take the URLs away, so that no further request is routed here, close the connection behind each answer, and when no request
  * is under way end the receives and shut the queue down. Returns how many requests and receives are left; call again until

@@ -9,19 +9,19 @@
 #include <ws2tcpip.h>
 
 #include "base/log.h"
-#include "port/actor.h"
-#include "proto/httpsys_inner_win32.h"
+#include "proto/httpsys_internal_win32.h"
+#include "sched/actor.h"
 
 enum { TAIL_BYTES_MIN = 1024 }; /* a smaller free end is not worth a receive */
 
-static void body_received(ls_seat *seat, ls_op *op);
+static void body_received(ls_thread_ctx *ctx, ls_op *op);
 static const ls_http_transport transport;
 
 /* ---- begin and end --------------------------------------------------------------------------------------------- */
 
 /* A request that is not to be answered, or not to the end: http.sys closes its connection. A system that cannot (Wine 8.0)
  * answers 500, if nothing was answered yet. True: so it is. */
-static bool cancel(ls_seat *seat, ls_httpsys_exchange *e)
+static bool cancel(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     ls_httpsys *http = e->http;
     if (http->api.CancelHttpRequest != NULL) {
@@ -33,10 +33,10 @@ static bool cancel(ls_seat *seat, ls_httpsys_exchange *e)
     memset(&e->response, 0, sizeof e->response);
     e->x.fields_len = 0;
     e->x.has_type = false;
-    e->x.gone = 0;
-    e->x.answer = LS_ANSWER_NONE;
-    ls_httpsys_refuse(seat, e, 500, NULL);
-    return e->x.answer == LS_ANSWER_DONE;
+    e->x.error = 0;
+    e->x.response = LS_RESPONSE_NONE;
+    ls_httpsys_send_error(ctx, e, 500, NULL);
+    return e->x.response == LS_RESPONSE_DONE;
 }
 
 static void drop(ls_httpsys_exchange *e)
@@ -64,9 +64,9 @@ static void address(const SOCKADDR *from, ls_addr *out)
 }
 
 /* A new exchange for request `id`, or NULL. */
-static ls_httpsys_exchange *make(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_ID id)
+static ls_httpsys_exchange *make(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUEST_ID id)
 {
-    ls_block *self = ls_block_get(seat->pool, LS_BLOCK_SMALL);
+    ls_block *self = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
     if (self == NULL) return NULL;
     ls_httpsys_exchange *e = (ls_httpsys_exchange *)(void *)self->data;
     memset(e, 0, offsetof(ls_httpsys_exchange, x) + offsetof(ls_exchange, head));
@@ -81,8 +81,8 @@ static ls_httpsys_exchange *make(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_I
     e->chunks = e->chunks_few;
     e->unknown = e->unknown_few;
     e->x.transport = &transport;
-    e->x.carrier = e;
-    e->x.id = ++http->seats[seat->index].next_id;
+    e->x.conn = e;
+    e->x.id = ++http->threads[ctx->index].next_id;
     e->x.remote = &e->remote;
     e->x.local = &e->local;
     e->x.body_bytes_max = http->config.body_bytes_max;
@@ -94,24 +94,24 @@ static ls_httpsys_exchange *make(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_I
 }
 
 /* The handler is done, or there was none. */
-static void after_exchange(ls_seat *seat, ls_httpsys_exchange *e)
+static void after_exchange(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     if (e->rx_pending) { /* body_received comes back here */
         e->phase = LS_HS_ENDING;
         (void)e->http->api.CancelIoEx(e->http->queue, &e->rx.overlapped);
         return;
     }
-    int err = e->x.gone != 0 ? e->x.gone : e->x.answer == LS_ANSWER_DONE ? LS_OK : LS_ECANCELED;
+    int err = e->x.error != 0 ? e->x.error : e->x.response == LS_RESPONSE_DONE ? LS_OK : LS_ECANCELED;
     if (err == LS_OK) {
         e->phase = LS_HS_LAST;
         if (e->tx_pending) return; /* ls_httpsys_transmitted goes on */
         e->x.actor = NULL;
-        err = ls_httpsys_send_out(seat, e);
+        err = ls_httpsys_send_out(ctx, e);
         if (err == LS_PENDING) return;
     }
     if (err < 0) { /* cut off, so that nobody takes it for complete */
-        if (cancel(seat, e)) {
-            after_exchange(seat, e); /* once: then the head was sent */
+        if (cancel(ctx, e)) {
+            after_exchange(ctx, e); /* once: then the head was sent */
             return;
         }
         e->phase = LS_HS_CUT;
@@ -121,33 +121,33 @@ static void after_exchange(ls_seat *seat, ls_httpsys_exchange *e)
 }
 
 /* Suspended: until it resumes, what was written so far is sent. */
-static void leave_suspended(ls_seat *seat, ls_httpsys_exchange *e)
+static void leave_suspended(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
-    if (ls_httpsys_has_output(e) && !e->tx_pending && e->x.gone == 0) (void)ls_httpsys_flush(seat, &e->x);
+    if (ls_httpsys_has_output(e) && !e->tx_pending && e->x.error == 0) (void)ls_httpsys_flush(ctx, &e->x);
 }
 
-static void wake(ls_seat *seat, ls_httpsys_exchange *e)
+static void wake(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     e->ended = false;
     e->looping = true;
-    e->x.wake(seat, &e->x);
+    e->x.wake(ctx, &e->x);
     e->looping = false;
     if (e->ended)
-        after_exchange(seat, e);
+        after_exchange(ctx, e);
     else
-        leave_suspended(seat, e);
+        leave_suspended(ctx, e);
 }
 
-static void end(ls_seat *seat, ls_exchange *x)
+static void end(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     if (e->looping)
         e->ended = true;
     else
-        after_exchange(seat, e);
+        after_exchange(ctx, e);
 }
 
-void ls_httpsys_transmitted(ls_seat *seat, ls_op *op)
+void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_httpsys_exchange *e = LS_CONTAINER(op, ls_httpsys_exchange, tx.op);
     int err = ls_httpsys_sent(e);
@@ -155,23 +155,23 @@ void ls_httpsys_transmitted(ls_seat *seat, ls_op *op)
         drop(e);
         return;
     }
-    if (err == LS_OK && e->x.gone == 0) err = ls_httpsys_send_out(seat, e);
+    if (err == LS_OK && e->x.error == 0) err = ls_httpsys_send_out(ctx, e);
     if (err == LS_PENDING) return;
-    if (err < 0 && e->x.gone == 0) e->x.gone = err;
+    if (err < 0 && e->x.error == 0) e->x.error = err;
     if (e->phase == LS_HS_LAST) {
-        after_exchange(seat, e);
+        after_exchange(ctx, e);
     } else if (e->phase == LS_HS_HANDLING && e->awaits_sent) {
         e->awaits_sent = false;
-        wake(seat, e);
+        wake(ctx, e);
     } /* else nobody waits for it; in ENDING the receive is still to come, and goes on from there */
 }
 
 /* ---- a request --------------------------------------------------------------------------------------------------- */
 
-static void refuse(ls_seat *seat, ls_httpsys_exchange *e, int status, const char *why)
+static void send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
 {
-    ls_httpsys_refuse(seat, e, status, why);
-    after_exchange(seat, e);
+    ls_httpsys_send_error(ctx, e, status, why);
+    after_exchange(ctx, e);
 }
 
 /* There is no memory to answer with. */
@@ -181,9 +181,9 @@ static void give_up(ls_httpsys *http, HTTP_REQUEST_ID id)
     if (http->api.CancelHttpRequest != NULL) (void)http->api.CancelHttpRequest(http->queue, id, NULL);
 }
 
-void ls_httpsys_serve_too_large(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_ID id)
+void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUEST_ID id)
 {
-    ls_httpsys_exchange *e = make(seat, http, id);
+    ls_httpsys_exchange *e = make(ctx, http, id);
     if (e == NULL) {
         give_up(http, id);
         return;
@@ -191,15 +191,15 @@ void ls_httpsys_serve_too_large(ls_seat *seat, ls_httpsys *http, HTTP_REQUEST_ID
     memset(&e->x.head, 0, offsetof(ls_http_head, fields));
     e->x.head.version_minor = 1;
     e->x.head.method = LS_HTTP_OTHER;
-    refuse(seat, e, 431, "request head too large");
+    send_error(ctx, e, 431, "request head too large");
 }
 
-void ls_httpsys_serve(ls_seat *seat, ls_httpsys *http, ls_block *buffer)
+void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
 {
     const HTTP_REQUEST *request = (const HTTP_REQUEST *)(const void *)buffer->data;
-    ls_httpsys_exchange *e = make(seat, http, request->RequestId);
+    ls_httpsys_exchange *e = make(ctx, http, request->RequestId);
     const char *why = NULL;
-    assert(seat->inside == NULL);
+    assert(ctx->inside == NULL);
     if (e == NULL) {
         give_up(http, request->RequestId);
         ls_block_drop(buffer);
@@ -217,22 +217,22 @@ void ls_httpsys_serve(ls_seat *seat, ls_httpsys *http, ls_block *buffer)
     x->body_done = (request->Flags & HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS) == 0;
     e->body_left = x->head.content_length;
     if (err < 0) {
-        refuse(seat, e, -err, why);
+        send_error(ctx, e, -err, why);
         return;
     }
-    ls_counter_add(&http->seats[seat->index].requests, 1);
+    ls_counter_add(&http->threads[ctx->index].requests, 1);
     if (x->head.method == LS_HTTP_CONNECT) {
-        refuse(seat, e, 501, "CONNECT is not served here");
+        send_error(ctx, e, 501, "CONNECT is not served here");
         return;
     }
     e->looping = true;
-    http->handler->start(http->handler, seat, x);
+    http->handler->start(http->handler, ctx, x);
     e->looping = false;
     if (e->ended)
-        after_exchange(seat, e);
+        after_exchange(ctx, e);
     else
-        leave_suspended(seat, e);
-    if (seat->inside != NULL) ls_actor_leave(seat->inside, seat);
+        leave_suspended(ctx, e);
+    if (ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
 
 /* ---- its body ------------------------------------------------------------------------------------------------------ */
@@ -246,22 +246,23 @@ static void arrived(ls_httpsys_exchange *e)
         e->x.body_done = true;
     else if (result > 0)
         e->in_to += (uint32_t)result;
-    else if (e->x.gone == 0 && e->phase == LS_HS_HANDLING) /* not one that was cancelled because nobody waits for it */
-        e->x.gone = (int)result;
+    else if (e->x.error == 0 &&
+             e->phase == LS_HS_HANDLING) /* not one that was cancelled because nobody waits for it */
+        e->x.error = (int)result;
 }
 
-static void body_received(ls_seat *seat, ls_op *op)
+static void body_received(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_httpsys_exchange *e = LS_CONTAINER(op, ls_httpsys_exchange, rx.op);
     arrived(e);
     if (e->phase == LS_HS_ENDING)
-        after_exchange(seat, e);
+        after_exchange(ctx, e);
     else
-        wake(seat, e);
+        wake(ctx, e);
 }
 
 /* Into the free end of the block that is there, or into another one. */
-static int receive(ls_seat *seat, ls_httpsys_exchange *e)
+static int receive(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     ls_httpsys *http = e->http;
     if (e->in != NULL && e->in->cap - e->in_to < TAIL_BYTES_MIN) {
@@ -270,7 +271,7 @@ static int receive(ls_seat *seat, ls_httpsys_exchange *e)
     }
     if (e->in == NULL) {
         const bool small = e->x.head.has_length && e->body_left <= LS_BLOCK_SMALL;
-        if ((e->in = ls_block_get(seat->pool, small ? LS_BLOCK_SMALL : LS_BLOCK_LARGE)) == NULL) return LS_ENOMEM;
+        if ((e->in = ls_block_get(ctx->pool, small ? LS_BLOCK_SMALL : LS_BLOCK_LARGE)) == NULL) return LS_ENOMEM;
         e->in_from = e->in_to = 0;
     }
     ls_overlapped_prepare(&e->rx);
@@ -278,12 +279,12 @@ static int receive(ls_seat *seat, ls_httpsys_exchange *e)
     e->rx_pending = true;
     const ULONG error = http->api.ReceiveRequestEntityBody(http->queue, e->id, 0, e->in->data + e->in_to,
                                                            e->in->cap - e->in_to, NULL, &e->rx.overlapped);
-    if (ls_overlapped_posted(seat, &e->rx, error, false) == LS_PENDING) return LS_PENDING;
+    if (ls_overlapped_posted(ctx, &e->rx, error, false) == LS_PENDING) return LS_PENDING;
     arrived(e);
     return LS_DONE;
 }
 
-static int body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
+static int body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     if (!x->body_done && x->head.has_length && x->body_bytes + e->body_left > x->body_bytes_max) {
@@ -310,14 +311,14 @@ static int body_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
             *out = ls_slice_static(NULL, 0);
             return LS_DONE;
         }
-        if (x->gone != 0) return x->gone;
+        if (x->error != 0) return x->error;
         if (e->rx_pending) return LS_PENDING; /* another task waits for it, or did */
         int err = LS_OK;
-        if (ls_httpsys_has_output(e)) err = ls_httpsys_send_out(seat, e); /* the client may wait for it */
-        if (err >= 0) err = receive(seat, e);
+        if (ls_httpsys_has_output(e)) err = ls_httpsys_send_out(ctx, e); /* the client may wait for it */
+        if (err >= 0) err = receive(ctx, e);
         if (err == LS_PENDING) return LS_PENDING;
         if (err == LS_ENOMEM) return LS_ENOMEM;
-        if (err < 0) return x->gone = err;
+        if (err < 0) return x->error = err;
     }
 }
 
@@ -328,6 +329,6 @@ static const ls_http_transport transport = {
     .write_file = ls_httpsys_write_file,
     .flush = ls_httpsys_flush,
     .finish = ls_httpsys_finish,
-    .end = end,
-    .drained = ls_httpsys_drained,
+    .release = end,
+    .wait_sent = ls_httpsys_wait_sent,
 };

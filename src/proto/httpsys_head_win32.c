@@ -152,7 +152,7 @@ static bool judge(const HTTP_KNOWN_HEADER *known, bool is_11, ls_http_head *out)
     return true;
 }
 
-static int refuse(int status, const char *text, const char **why)
+static int send_error(int status, const char *text, const char **why)
 {
     *why = text;
     return -status;
@@ -175,12 +175,12 @@ int ls_httpsys_head(const HTTP_REQUEST *request, char *names, const ls_http_limi
                                                          : (ls_span){0, 0};
     bytes += out->method_name.len;
     out->version_minor = request->Version.MajorVersion > 1 || request->Version.MinorVersion > 0;
-    if (out->method_name.len == 0 || request->RawUrlLength == 0) return refuse(400, "no method or no target", why);
-    if (request->RawUrlLength > limits->target_bytes_max) return refuse(414, "request target too long", why);
+    if (out->method_name.len == 0 || request->RawUrlLength == 0) return send_error(400, "no method or no target", why);
+    if (request->RawUrlLength > limits->target_bytes_max) return send_error(414, "request target too long", why);
 
     for (unsigned id = 0; id < HttpHeaderRequestMaximum; id++) {
         if (known[id].pRawValue == NULL) continue;
-        if (count == limits->fields_max) return refuse(431, "too many fields", why);
+        if (count == limits->fields_max) return send_error(431, "too many fields", why);
         const name *field = id < GENERAL ? &general[id] : &of_requests[id - GENERAL];
         bytes += (size_t)field->len + known[id].RawValueLength + FIELD;
         out->fields[count++] =
@@ -188,16 +188,16 @@ int ls_httpsys_head(const HTTP_REQUEST *request, char *names, const ls_http_limi
     }
     for (unsigned i = 0; i < request->Headers.UnknownHeaderCount; i++) {
         const HTTP_UNKNOWN_HEADER *field = &request->Headers.pUnknownHeaders[i];
-        if (count == limits->fields_max) return refuse(431, "too many fields", why);
+        if (count == limits->fields_max) return send_error(431, "too many fields", why);
         bytes += (size_t)field->NameLength + field->RawValueLength + FIELD;
         out->fields[count++] = (ls_http_field){span_of(&at, field->pName, field->NameLength),
                                                span_of(&at, field->pRawValue, field->RawValueLength)};
     }
-    if (bytes > limits->head_bytes_max) return refuse(431, "request head too large", why);
+    if (bytes > limits->head_bytes_max) return send_error(431, "request head too large", why);
     out->field_count = count;
     out->host = span_of(&at, known[HttpHeaderHost].pRawValue, known[HttpHeaderHost].RawValueLength);
     target(&at, request->pRawUrl, request->RawUrlLength, out);
-    if (!judge(known, out->version_minor > 0, out)) return refuse(400, "bad Content-Length", why);
+    if (!judge(known, out->version_minor > 0, out)) return send_error(400, "bad Content-Length", why);
     return 0;
 }
 

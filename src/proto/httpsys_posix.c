@@ -19,9 +19,9 @@ int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys
     return LS_ENOTSUP;
 }
 
-void ls_httpsys_start(ls_seat *seat, ls_httpsys *http)
+void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http)
 {
-    (void)seat;
+    (void)ctx;
     (void)http;
 }
 

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "proto/httpsys_inner_win32.h"
+#include "proto/httpsys_internal_win32.h"
 
 enum {
     AGAIN_MS = 100,
@@ -127,18 +127,18 @@ static void remove_urls(ls_httpsys *http)
     http->url_count = 0;
 }
 
-static void receive_ended(ls_seat *seat, ls_op *op);
-static void receive_again(ls_seat *seat, ls_op *op);
+static void receive_ended(ls_thread_ctx *ctx, ls_op *op);
+static void receive_again(ls_thread_ctx *ctx, ls_op *op);
 
 static int make_memory(ls_httpsys *http, const ls_httpsys_options *options)
 {
     http->receives = calloc(options->receives, sizeof *http->receives);
-    http->seats = ls_memory_aligned(_Alignof(ls_httpsys_seat), options->seats * sizeof *http->seats);
-    if (http->receives == NULL || http->seats == NULL) return LS_ENOMEM;
+    http->threads = ls_memory_aligned(_Alignof(ls_httpsys_thread), options->threads * sizeof *http->threads);
+    if (http->receives == NULL || http->threads == NULL) return LS_ENOMEM;
     http->receive_count = options->receives;
-    http->seat_count = options->seats;
-    memset(http->seats, 0, options->seats * sizeof *http->seats);
-    for (unsigned i = 0; i < options->seats; i++) http->seats[i].next_id = (uint64_t)i << 40;
+    http->thread_count = options->threads;
+    memset(http->threads, 0, options->threads * sizeof *http->threads);
+    for (unsigned i = 0; i < options->threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
     for (unsigned i = 0; i < options->receives; i++) {
         ls_httpsys_receive *r = &http->receives[i];
         r->http = http;
@@ -152,7 +152,7 @@ static int make_memory(ls_httpsys *http, const ls_httpsys_options *options)
 static void free_memory(ls_httpsys *http)
 {
     free(http->receives);
-    ls_memory_aligned_free(http->seats);
+    ls_memory_aligned_free(http->threads);
     free(http);
 }
 
@@ -282,12 +282,12 @@ static ULONG room_of(const ls_block *buffer)
 }
 
 /* A head that is too large for its buffer: a larger one, or the request is refused. */
-static void more_data(ls_seat *seat, ls_httpsys_receive *r)
+static void more_data(ls_thread_ctx *ctx, ls_httpsys_receive *r)
 {
     const HTTP_REQUEST_ID id = ((const HTTP_REQUEST *)(const void *)r->buffer->data)->RequestId;
     if (r->buffer->cap == LS_BLOCK_LARGE) {
         r->id = HTTP_NULL_ID;
-        ls_httpsys_serve_too_large(seat, r->http, id);
+        ls_httpsys_serve_too_large(ctx, r->http, id);
         return;
     }
     ls_block_drop(r->buffer);
@@ -296,7 +296,7 @@ static void more_data(ls_seat *seat, ls_httpsys_receive *r)
 }
 
 /* A receive is complete: deal with what it brought. False: it is not to be posted again now. */
-static bool received(ls_seat *seat, ls_httpsys_receive *r)
+static bool received(ls_thread_ctx *ctx, ls_httpsys_receive *r)
 {
     ls_httpsys *http = r->http;
     ls_block *buffer = r->buffer;
@@ -304,9 +304,9 @@ static bool received(ls_seat *seat, ls_httpsys_receive *r)
     case NO_ERROR:
         r->buffer = NULL;
         r->id = HTTP_NULL_ID;
-        ls_httpsys_serve(seat, http, buffer);
+        ls_httpsys_serve(ctx, http, buffer);
         return true;
-    case ERROR_MORE_DATA: more_data(seat, r); return true;
+    case ERROR_MORE_DATA: more_data(ctx, r); return true;
     default: break;
     }
     if (r->id != HTTP_NULL_ID) { /* that client has gone (ERROR_CONNECTION_INVALID), whatever the number says */
@@ -323,7 +323,7 @@ static bool received(ls_seat *seat, ls_httpsys_receive *r)
     return false;
 }
 
-static void post(ls_seat *seat, ls_httpsys_receive *r)
+static void post(ls_thread_ctx *ctx, ls_httpsys_receive *r)
 {
     ls_httpsys *http = r->http;
     unsigned run = 0;
@@ -338,7 +338,7 @@ static void post(ls_seat *seat, ls_httpsys_receive *r)
         }
         if (park(r)) return;
         if (r->buffer == NULL)
-            r->buffer = ls_block_get(seat->pool, r->id == HTTP_NULL_ID ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+            r->buffer = ls_block_get(ctx->pool, r->id == HTTP_NULL_ID ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
         if (r->buffer == NULL) {
             try_later(r);
             return;
@@ -347,19 +347,19 @@ static void post(ls_seat *seat, ls_httpsys_receive *r)
         const ULONG error =
             http->api.ReceiveHttpRequest(http->queue, r->id, 0, (HTTP_REQUEST *)(void *)r->buffer->data,
                                          room_of(r->buffer), NULL, &r->io.overlapped);
-        if (ls_overlapped_posted(seat, &r->io, error, false) == LS_PENDING) return;
-    } while (received(seat, r));
+        if (ls_overlapped_posted(ctx, &r->io, error, false) == LS_PENDING) return;
+    } while (received(ctx, r));
 }
 
-static void receive_ended(ls_seat *seat, ls_op *op)
+static void receive_ended(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_httpsys_receive *r = LS_CONTAINER(op, ls_httpsys_receive, io.op);
-    if (received(seat, r)) post(seat, r);
+    if (received(ctx, r)) post(ctx, r);
 }
 
-static void receive_again(ls_seat *seat, ls_op *op)
+static void receive_again(ls_thread_ctx *ctx, ls_op *op)
 {
-    post(seat, LS_CONTAINER(op, ls_httpsys_receive, again.op));
+    post(ctx, LS_CONTAINER(op, ls_httpsys_receive, again.op));
 }
 
 void ls_httpsys_left(ls_httpsys *http)
@@ -371,10 +371,10 @@ void ls_httpsys_left(ls_httpsys *http)
     atomic_fetch_sub(&http->live, 1); /* the last touch */
 }
 
-void ls_httpsys_start(ls_seat *seat, ls_httpsys *http)
+void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http)
 {
     atomic_store(&http->live, http->receive_count);
-    for (unsigned i = 0; i < http->receive_count; i++) post(seat, &http->receives[i]);
+    for (unsigned i = 0; i < http->receive_count; i++) post(ctx, &http->receives[i]);
 }
 
 /* ---- drain ----------------------------------------------------------------------------------------------------- */
@@ -395,7 +395,7 @@ static void stop_receives(ls_httpsys *http)
 
 static void shut_down(ls_httpsys *http)
 {
-    if (!atomic_exchange(&http->shut, true) && http->api.ShutdownRequestQueue != NULL)
+    if (!atomic_exchange(&http->conn_close, true) && http->api.ShutdownRequestQueue != NULL)
         (void)http->api.ShutdownRequestQueue(http->queue);
 }
 
@@ -420,8 +420,8 @@ void ls_httpsys_abort(ls_httpsys *http)
 void ls_httpsys_stat(const ls_httpsys *http, ls_http1_stats *out)
 {
     memset(out, 0, sizeof *out);
-    for (unsigned i = 0; i < http->seat_count; i++) {
-        const ls_httpsys_seat *mine = &http->seats[i];
+    for (unsigned i = 0; i < http->thread_count; i++) {
+        const ls_httpsys_thread *mine = &http->threads[i];
         out->requests += atomic_load_explicit(&mine->requests, memory_order_relaxed);
         out->responses += atomic_load_explicit(&mine->responses, memory_order_relaxed);
         out->refused += atomic_load_explicit(&mine->refused, memory_order_relaxed);

@@ -40,8 +40,8 @@ int ls_core_sleep(lua_State *L);
 int ls_core_after(lua_State *L);
 int ls_core_every(lua_State *L);
 void ls_timers_define(lua_State *L, ls_state *state);
-void ls_timers_start(ls_state *state);                /* arm those defined while loading */
-void ls_timers_drain(ls_seat *seat, ls_state *state); /* repeating ones stop */
+void ls_timers_start(ls_state *state);                     /* arm those defined while loading */
+void ls_timers_drain(ls_thread_ctx *ctx, ls_state *state); /* repeating ones stop */
 void ls_timers_free(ls_state *state);
 
 /* bind_file.c */
@@ -52,9 +52,9 @@ void ls_file_define(lua_State *L, ls_state *state);
 int ls_core_spawn(lua_State *L);
 void ls_jobs_define(lua_State *L, ls_state *state);
 /* Run the function `ref` in a task of its own; its error is logged as coming from `what`. No task runs. */
-void ls_job_run_ref(ls_seat *seat, ls_state *state, int ref, const char *what);
+void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, const char *what);
 
-/* bind_notify.c, bind_plain.c */
+/* bind_notify.c, bind_socket.c */
 int ls_core_notify(lua_State *L);
 int ls_core_notify_methods(lua_State *L);
 int ls_core_socket(lua_State *L);
@@ -65,8 +65,8 @@ void ls_notify_free(ls_state *state); /* after Lua's own close */
 int ls_core_udp(lua_State *L);
 int ls_core_udp_connect(lua_State *L);
 void ls_udp_define(lua_State *L, ls_state *state);
-void ls_udp_script_close(ls_state *state, ls_seat *seat); /* sockets; no thread runs any more, the port is open */
-void ls_udp_script_free(ls_state *state);                 /* after Lua's own close */
+void ls_udp_script_close(ls_state *state, ls_thread_ctx *ctx); /* sockets; no thread runs any more, the port is open */
+void ls_udp_script_free(ls_state *state);                      /* after Lua's own close */
 
 /* inject.c */
 int ls_core_inject(lua_State *L);

@@ -169,7 +169,7 @@ static int body_read(lua_State *L, int status, lua_KContext context)
     lua_settop(L, 1);
     for (;;) {
         ls_slice slice;
-        const int err = r->x->transport->read(r->state->seat, r->x, &slice);
+        const int err = r->x->transport->read(r->state->ctx, r->x, &slice);
         if (err == LS_PENDING) {
             if (!ls_task_can_wait(L)) r->body_state = LS_BODY_UNREAD; /* raises; who may wait reads on */
             return ls_request_wait(L, r, context, body_read);
@@ -196,7 +196,7 @@ static int body_get(lua_State *L, enum body_want want)
     case LS_BODY_FAILED: break;
     }
     if (r->body_error != LS_OK) return luaL_error(L, "the body of the request could not be read");
-    return ls_push_failure(L, r->x->gone != 0 ? r->x->gone : LS_ECLOSED);
+    return ls_push_failure(L, r->x->error != 0 ? r->x->error : LS_ECLOSED);
 }
 
 /* req:body() -> string | nil, message, code */
@@ -230,7 +230,7 @@ static int chunks_next(lua_State *L, int status, lua_KContext context)
     ls_slice slice;
     (void)status;
     lua_settop(L, 1);
-    const int err = r->x->transport->read(r->state->seat, r->x, &slice);
+    const int err = r->x->transport->read(r->state->ctx, r->x, &slice);
     if (err == LS_PENDING) return ls_request_wait(L, r, context, chunks_next);
     if (err < 0) {
         const int results = body_bad(L, r, err);

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "script/buffer.h"
-#include "script/object.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
+#include "script/udata.h"
 
 static const char buffer_tag;
 
@@ -12,7 +12,7 @@ enum { BUFFER_BYTES_MIN = 2 * 1024 * 1024 }; /* held by buffers, before a collec
 
 static ls_buffer *buffer_any(lua_State *L, int index)
 {
-    return ls_object_test(L, index, &buffer_tag, sizeof(ls_buffer));
+    return ls_udata_test(L, index, &buffer_tag, sizeof(ls_buffer));
 }
 
 ls_buffer *ls_buffer_test(lua_State *L, int index)
@@ -270,9 +270,9 @@ static int collect_all(lua_State *L)
     return 0;
 }
 
-void ls_buffers_collect(ls_state *state, ls_seat *seat, bool all)
+void ls_buffers_collect(ls_state *state, ls_thread_ctx *ctx, bool all)
 {
-    (void)ls_state_protected(state, seat, all ? collect_all : collect, NULL);
+    (void)ls_state_protected(state, ctx, all ? collect_all : collect, NULL);
 }
 
 /* A method of strings, for the bytes of the buffer as a string: the upvalue is string's function. */
@@ -337,5 +337,5 @@ void ls_buffer_define(lua_State *L, ls_state *state)
     }
     lua_pop(L, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "buffer", &state->buffer_meta_ref);
+    ls_udata_define(L, "buffer", &state->buffer_meta_ref);
 }

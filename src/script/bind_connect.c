@@ -14,7 +14,7 @@
 #include "script/bind.h"
 #include "script/bind_sock.h"
 #include "script/option.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 typedef struct connecting {
     ls_lookup *lookup; /* NULL: the address was numeric */
@@ -38,7 +38,7 @@ static int drop_connecting(lua_State *L)
     connecting *c = lua_touserdata(L, 1);
     ls_state *state = ls_state_of(L);
     if (c->lookup != NULL) ls_lookup_drop(c->lookup);
-    if (c->tcp != NULL && state->site->port != NULL) ls_tcp_finish(state->seat, c->tcp);
+    if (c->tcp != NULL && state->site->port != NULL) ls_tcp_finish(state->ctx, c->tcp);
     c->lookup = NULL;
     c->tcp = NULL;
     return 0;
@@ -56,7 +56,7 @@ static int fail(lua_State *L, int err)
     lua_pushcfunction(L, drop_connecting);
     lua_pushvalue(L, CONNECTING);
     lua_call(L, 1, 0);
-    return ls_tcp_push_failure(L, err);
+    return ls_push_failure(L, err);
 }
 
 /* Seconds that the next wait may take. */
@@ -94,7 +94,7 @@ static int connect_ended(lua_State *L, int status, lua_KContext context)
     ls_tcp *tcp = c->tcp;
     c->tcp = NULL;
     tcp->receiver = NULL;
-    ls_tcp_finish(state->seat, tcp);
+    ls_tcp_finish(state->ctx, tcp);
     return connect_next(L, c);
 }
 
@@ -113,7 +113,7 @@ static int connect_next(lua_State *L, connecting *c)
         if ((c->err = ls_tcp_open(state, fd, NULL, &c->config, &c->tcp)) < 0) continue;
         ls_tcp_set_peer(c->tcp, addr);
         ls_addr_to(addr, &c->to);
-        c->err = ls_stream_connect(state->seat, &c->tcp->stream, &c->to);
+        c->err = ls_stream_connect(state->ctx, &c->tcp->stream, &c->to);
         if (c->err == LS_DONE) return connected(L, c);
         if (c->err == LS_PENDING) {
             if (c->connect_ms_max != 0) ls_task_alarm(L, state->current, share(c));
@@ -124,7 +124,7 @@ static int connect_next(lua_State *L, connecting *c)
         ls_tcp *tcp = c->tcp;
         c->tcp = NULL;
         tcp->receive_end = (int8_t)c->err;
-        ls_tcp_finish(state->seat, tcp);
+        ls_tcp_finish(state->ctx, tcp);
     }
     return fail(L, c->err);
 }
@@ -161,12 +161,12 @@ static int lookup_ended(lua_State *L, int status, lua_KContext context)
     return looked_up(L, c);
 }
 
-static void lookup_done(ls_seat *seat, ls_lookup *lookup)
+static void lookup_done(ls_thread_ctx *ctx, ls_lookup *lookup)
 {
     connecting *c = lookup->user;
     ls_task *task = c->task;
     c->task = NULL;
-    if (task != NULL) ls_task_wake(seat, task, LS_OK);
+    if (task != NULL) ls_task_wake(ctx, task, LS_OK);
 }
 
 static int look_up(lua_State *L, connecting *c, const char *host, uint16_t port)
@@ -176,7 +176,7 @@ static int look_up(lua_State *L, connecting *c, const char *host, uint16_t port)
         const int err = ls_resolver_open(state->site->port, &state->actor, state->site->nameservers, &state->resolver);
         if (err < 0) return fail(L, err);
     }
-    const int err = ls_resolver_ask(state->seat, state->resolver, host, port, lookup_done, c, &c->lookup);
+    const int err = ls_resolver_ask(state->ctx, state->resolver, host, port, lookup_done, c, &c->lookup);
     if (err == LS_DONE) return looked_up(L, c);
     if (err < 0) return fail(L, err);
     if (c->connect_ms_max != 0) ls_task_alarm(L, state->current, share(c));

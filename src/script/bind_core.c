@@ -15,7 +15,7 @@
 #include "script/buffer.h"
 #include "script/option.h"
 #include "script/request.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 static ls_state *check_loading(lua_State *L, const char *what)
 {
@@ -303,7 +303,7 @@ static int core_can_wait(lua_State *L)
 static int core_thread(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    lua_pushinteger(L, state->loading || state->seat == NULL ? 0 : (lua_Integer)state->seat->index + 1);
+    lua_pushinteger(L, state->loading || state->ctx == NULL ? 0 : (lua_Integer)state->ctx->index + 1);
     return 1;
 }
 

@@ -41,10 +41,10 @@ static int reading_drop(lua_State *L)
     return 0;
 }
 
-static void reading_done(ls_seat *seat, ls_op *op)
+static void reading_done(ls_thread_ctx *ctx, ls_op *op)
 {
     reading *f = LS_CONTAINER(op, reading, op.op);
-    ls_task_wake(seat, f->task, LS_OK);
+    ls_task_wake(ctx, f->task, LS_OK);
 }
 
 /* Give back what is held now, rather than when the collector comes by. */
@@ -80,16 +80,16 @@ static int read_next(lua_State *L, reading *f);
 /* The connection ends: the length that was announced cannot be kept. */
 static int cut(lua_State *L, ls_request *r, int err)
 {
-    r->x->gone = LS_ECANCELED;
+    r->x->error = LS_ECANCELED;
     return fail(L, err);
 }
 
 static int go_on(lua_State *L, reading *f, ls_request *r)
 {
     ls_exchange *x = r->x;
-    if (x->gone != 0) return fail(L, x->gone);
+    if (x->error != 0) return fail(L, x->error);
     if (f->at < f->bytes) return read_next(L, f);
-    const int err = x->transport->finish(r->state->seat, x);
+    const int err = x->transport->finish(r->state->ctx, x);
     if (err < 0) return fail(L, err);
     reading_end(L);
     lua_pushboolean(L, 1);
@@ -102,7 +102,7 @@ static int part_sent(lua_State *L, int status, lua_KContext context)
     ls_request *r = ls_request_check_res(L, RES);
     ls_exchange *x = r->x;
     (void)status;
-    if (x->gone == 0 && x->transport->flush(r->state->seat, x) == LS_PENDING)
+    if (x->error == 0 && x->transport->flush(r->state->ctx, x) == LS_PENDING)
         return ls_request_wait(L, r, context, part_sent);
     return go_on(L, lua_touserdata(L, READING), r);
 }
@@ -116,11 +116,11 @@ static int part_read(lua_State *L, int status, lua_KContext context)
     (void)status;
     if (n < 0) return cut(L, r, (int)n);
     if (n == 0) return cut(L, r, LS_EIO); /* it has become shorter */
-    if (x->gone != 0) return fail(L, x->gone);
+    if (x->error != 0) return fail(L, x->error);
     ls_slice slice = ls_slice_of(f->block, 0, (size_t)n);
     reading_drop_block(f);
     f->at += (uint64_t)n;
-    const int written = x->transport->write(r->state->seat, x, &slice, 1);
+    const int written = x->transport->write(r->state->ctx, x, &slice, 1);
     if (written < 0) return fail(L, written);
     if (written == LS_PENDING) return ls_request_wait(L, r, context, part_sent);
     return go_on(L, f, r);
@@ -132,19 +132,19 @@ static int read_next(lua_State *L, reading *f)
     f->block = ls_state_block(L, left <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     const uint32_t len = left < f->block->cap ? (uint32_t)left : f->block->cap;
     f->task = ls_state_of(L)->current;
-    return await(L, ls_file_read(ls_state_of(L)->seat, &f->op, f->fd, f->block->data, len, f->at), part_read);
+    return await(L, ls_file_read(ls_state_of(L)->ctx, &f->op, f->fd, f->block->data, len, f->at), part_read);
 }
 
 /* ---- the head ------------------------------------------------------------------------------------------------------ */
 
 static bool head_has_left(const ls_request *r)
 {
-    return r->x->answer != LS_ANSWER_NONE || r->out != NULL;
+    return r->x->response != LS_RESPONSE_NONE || r->out != NULL;
 }
 
 static int set_header(ls_request *r, const char *name, const char *value, size_t len)
 {
-    return ls_exchange_header(r->state->seat, r->x, name, strlen(name), value, len, true);
+    return ls_exchange_header(r->state->ctx, r->x, name, strlen(name), value, len, true);
 }
 
 static int set_headers(lua_State *L, ls_request *r, const ls_file_info *info)
@@ -176,17 +176,17 @@ static int looked(lua_State *L, int status, lua_KContext context)
     (void)context;
     if (err == LS_OK && f->op.info.type == LS_FILE_DIRECTORY) err = LS_EISDIR;
     if (err == LS_OK && f->op.info.type == LS_FILE_OTHER) err = LS_ENOTSUP; /* it may have no end */
-    if (err == LS_OK) err = x->gone;
+    if (err == LS_OK) err = x->error;
     if (err < 0) return fail(L, err);
     if (head_has_left(r)) return luaL_error(L, "the head of the response was sent already"); /* meanwhile */
     if ((err = set_headers(L, r, &f->op.info)) < 0)
         return luaL_error(L, "res:file: the headers cannot be set: %s", ls_err_text(err));
     x->length = (int64_t)f->op.info.bytes;
-    const int written = x->transport->write(r->state->seat, x, NULL, 0); /* the head */
+    const int written = x->transport->write(r->state->ctx, x, NULL, 0); /* the head */
     if (written < 0) return fail(L, written);
     f->bytes = x->head.method == LS_HTTP_HEAD ? 0 : f->op.info.bytes;
     if (f->bytes == 0 || x->transport->write_file == NULL) return go_on(L, f, r);
-    const int sent = x->transport->write_file(r->state->seat, x, f->fd);
+    const int sent = x->transport->write_file(r->state->ctx, x, f->fd);
     if (sent == LS_ENOTSUP) return go_on(L, f, r);
     if (sent < 0) return fail(L, sent);
     f->at = f->bytes;
@@ -200,7 +200,7 @@ static int opened(lua_State *L, int status, lua_KContext context)
     (void)context;
     if (result_of(f) < 0) return fail(L, (int)result_of(f));
     f->fd = f->op.fd;
-    return await(L, ls_file_stat_open(ls_state_of(L)->seat, &f->op, f->fd), looked);
+    return await(L, ls_file_stat_open(ls_state_of(L)->ctx, &f->op, f->fd), looked);
 }
 
 static void check_options(lua_State *L)
@@ -237,7 +237,7 @@ int ls_res_file(lua_State *L)
                    .fd = LS_FD_NONE};
     lua_rawgeti(L, LUA_REGISTRYINDEX, state->reading_meta_ref);
     lua_setmetatable(L, -2);
-    return await(L, ls_file_open(state->seat, &f->op, lua_tostring(L, PATH), LS_FILE_READ), opened);
+    return await(L, ls_file_open(state->ctx, &f->op, lua_tostring(L, PATH), LS_FILE_READ), opened);
 }
 
 void ls_file_define(lua_State *L, ls_state *state)

@@ -4,8 +4,8 @@
  * An error that nobody waits for is logged. */
 #include "base/log.h"
 #include "script/bind.h"
-#include "script/object.h"
 #include "script/task.h"
+#include "script/udata.h"
 
 static const char job_tag;
 
@@ -56,7 +56,7 @@ static int job_keep_error(lua_State *L)
     return 0;
 }
 
-static void job_ended(ls_seat *seat, ls_task *task, int status, int count)
+static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     ls_job *job = task->owner;
     ls_state *state = task->state;
@@ -64,14 +64,14 @@ static void job_ended(ls_seat *seat, ls_task *task, int status, int count)
     (void)count;
     job->status = status;
     if (status != LUA_OK) {
-        if (ls_list_empty(&job->waiters)) ls_task_log_error(seat, task, "in a spawned job");
-        if (ls_state_protected(state, seat, job_keep_error, job) != LUA_OK) job->no_memory = true;
+        if (ls_list_empty(&job->waiters)) ls_task_log_error(ctx, task, "in a spawned job");
+        if (ls_state_protected(state, ctx, job_keep_error, job) != LUA_OK) job->no_memory = true;
     }
     job->task = NULL;
-    ls_task_release(seat, task, status == LUA_OK);
+    ls_task_release(ctx, task, status == LUA_OK);
     ls_list_move(&woken, &job->waiters);
     luaL_unref(state->L, LUA_REGISTRYINDEX, job->self_ref); /* from here on only those that wait keep the job */
-    ls_task_wake_all(seat, &woken, LS_OK);
+    ls_task_wake_all(ctx, &woken, LS_OK);
 }
 
 /* core.spawn(fn, ...) -> job */
@@ -109,7 +109,7 @@ int ls_core_spawn(lua_State *L)
     task->serial = state->current->serial;
     task->counted = true;
     atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
-    ls_task_post(state->seat, task, count + 1);
+    ls_task_post(state->ctx, task, count + 1);
     return 1;
 }
 
@@ -117,7 +117,7 @@ int ls_core_spawn(lua_State *L)
 
 static ls_job *job_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &job_tag, sizeof(ls_job), "job");
+    return ls_udata_check(L, 1, &job_tag, sizeof(ls_job), "job");
 }
 
 static int job_results(lua_State *L, const ls_job *job)
@@ -166,7 +166,7 @@ void ls_jobs_define(lua_State *L, ls_state *state)
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "job", &state->job_meta_ref);
+    ls_udata_define(L, "job", &state->job_meta_ref);
 }
 
 /* ---- functions left for later ------------------------------------------------------------------------------ */
@@ -177,16 +177,16 @@ static int hook_main(lua_State *L)
     return 0;
 }
 
-static void hook_ended(ls_seat *seat, ls_task *task, int status, int count)
+static void hook_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     (void)count;
-    if (status != LUA_OK) ls_task_log_error(seat, task, task->owner);
-    ls_task_release(seat, task, status == LUA_OK);
+    if (status != LUA_OK) ls_task_log_error(ctx, task, task->owner);
+    ls_task_release(ctx, task, status == LUA_OK);
 }
 
-void ls_job_run_ref(ls_seat *seat, ls_state *state, int ref, const char *what)
+void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, const char *what)
 {
-    ls_task *task = ls_task_take_outside(state, seat);
+    ls_task *task = ls_task_take_outside(state, ctx);
     if (task == NULL) {
         ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
         return;
@@ -197,5 +197,5 @@ void ls_job_run_ref(ls_seat *seat, ls_state *state, int ref, const char *what)
     atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
     lua_pushcfunction(task->co, hook_main);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, ref);
-    ls_task_run(seat, task, 1);
+    ls_task_run(ctx, task, 1);
 }

@@ -21,51 +21,51 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "net/plain.h"
+#include "net/rawsock.h"
 #include "port/notify.h"
 #include "script/bind.h"
-#include "script/notify_inner.h"
-#include "script/object.h"
-#include "script/site_inner.h"
+#include "script/notify_internal.h"
+#include "script/site_internal.h"
 #include "script/task.h"
+#include "script/udata.h"
 
 #define QUARANTINE_NS UINT64_C(2000000000)
 
-static const char notice_tag;
+static const char watcher_tag;
 
-enum notice_phase { NOTICE_LIVE, NOTICE_REMOVING, NOTICE_GONE };
+enum watcher_phase { WATCHER_LIVE, WATCHER_REMOVING, WATCHER_GONE };
 
-typedef struct script_notice {
-    ls_taker taker; /* first: the key of the registration */
-    ls_op op;       /* tells the state */
-    _Atomic uint32_t told;
+typedef struct script_watcher {
+    ls_packet_handler handler; /* first: the key of the registration */
+    ls_op op;                  /* tells the state */
+    _Atomic uint32_t pending_events;
     _Atomic bool queued; /* op is on its way */
     ls_state *state;
-    struct script_notice *next; /* under the table's mutex: in its bucket */
-    ls_node node;               /* in script->live, or script->dead */
+    struct script_watcher *next; /* under the table's mutex: in its bucket */
+    ls_node node;                /* in script->live, or script->dead */
     uint64_t gone_ns;
     ls_fd fd;
     uint32_t filter, ready;
     uint8_t trigger; /* LS_TRIGGER_*, what the script asked for */
     uint8_t phase;
     bool armed;
-    bool handle;      /* Lua still holds it */
-    ls_node waiters;  /* the task that waits for events */
-    ls_node removers; /* tasks that wait for the REMOVE */
-} script_notice;
+    bool handle;            /* Lua still holds it */
+    ls_node waiters;        /* the task that waits for events */
+    ls_node remove_waiters; /* tasks that wait for the REMOVE */
+} script_watcher;
 
-typedef struct notice_handle {
+typedef struct watcher_handle {
     const void *tag;
-    script_notice *notice; /* NULL: removed */
-} notice_handle;
+    script_watcher *watcher; /* NULL: removed */
+} watcher_handle;
 
 /* ---- who has which descriptor ------------------------------------------------------------------------------ */
 
-enum { NOTICE_BUCKETS = 256 };
+enum { WATCHER_BUCKETS = 256 };
 
 struct ls_notify_table {
     ls_mutex mutex;
-    script_notice *buckets[NOTICE_BUCKETS];
+    script_watcher *buckets[WATCHER_BUCKETS];
 };
 
 int ls_notify_table_open(ls_notify_table **out)
@@ -87,16 +87,16 @@ void ls_notify_table_close(ls_notify_table *table)
     free(table);
 }
 
-static script_notice **bucket_of(ls_notify_table *table, ls_fd fd)
+static script_watcher **bucket_of(ls_notify_table *table, ls_fd fd)
 {
-    return &table->buckets[(uint64_t)fd % NOTICE_BUCKETS];
+    return &table->buckets[(uint64_t)fd % WATCHER_BUCKETS];
 }
 
 /* Take whoever has this descriptor out of the table (or only `which`). With the mutex held. */
-static script_notice *unlist(ls_notify_table *table, ls_fd fd, const script_notice *which)
+static script_watcher *unlist(ls_notify_table *table, ls_fd fd, const script_watcher *which)
 {
-    for (script_notice **at = bucket_of(table, fd); *at != NULL; at = &(*at)->next) {
-        script_notice *found = *at;
+    for (script_watcher **at = bucket_of(table, fd); *at != NULL; at = &(*at)->next) {
+        script_watcher *found = *at;
         if (found->fd != fd || (which != NULL && found != which)) continue;
         *at = found->next;
         found->next = NULL;
@@ -106,42 +106,42 @@ static script_notice *unlist(ls_notify_table *table, ls_fd fd, const script_noti
 }
 
 /* Whether this object still has its descriptor. With the mutex held. */
-static bool is_listed(ls_notify_table *table, const script_notice *notice)
+static bool is_listed(ls_notify_table *table, const script_watcher *watcher)
 {
-    for (const script_notice *at = *bucket_of(table, notice->fd); at != NULL; at = at->next)
-        if (at == notice) return true;
+    for (const script_watcher *at = *bucket_of(table, watcher->fd); at != NULL; at = at->next)
+        if (at == watcher) return true;
     return false;
 }
 
-static uint8_t trigger_of(const script_notice *notice)
+static uint8_t trigger_of(const script_watcher *watcher)
 {
-    const uint8_t kind = notice->trigger & (LS_TRIGGER_LEVEL | LS_TRIGGER_EDGE);
-    const bool persistent = notice->trigger == (LS_TRIGGER_EDGE | LS_TRIGGER_PERSISTENT);
+    const uint8_t kind = watcher->trigger & (LS_TRIGGER_LEVEL | LS_TRIGGER_EDGE);
+    const bool persistent = watcher->trigger == (LS_TRIGGER_EDGE | LS_TRIGGER_PERSISTENT);
     return kind | (persistent ? LS_TRIGGER_PERSISTENT : LS_TRIGGER_ONESHOT);
 }
 
 /* Have the port do it, in the name of this object. LS_OK or the registration's result. */
-static int ask(script_notice *notice, uint8_t operation)
+static int ask(script_watcher *watcher, uint8_t operation)
 {
-    ls_site *site = notice->state->site;
-    ls_notify_table *table = site->notices;
-    ls_registration registration = {.fd = notice->fd,
-                                    .key = notice,
-                                    .events = (uint16_t)notice->filter,
-                                    .trigger = trigger_of(notice),
+    ls_site *site = watcher->state->site;
+    ls_notify_table *table = site->watchers;
+    ls_registration registration = {.fd = watcher->fd,
+                                    .key = watcher,
+                                    .events = (uint16_t)watcher->filter,
+                                    .trigger = trigger_of(watcher),
                                     .operation = operation};
     ls_mutex_lock(&table->mutex);
-    if (operation != LS_NOTIFY_REGISTER && !is_listed(table, notice)) {
+    if (operation != LS_NOTIFY_REGISTER && !is_listed(table, watcher)) {
         registration.result = LS_ENOENT;
     } else {
         (void)ls_port_notify(site->port, NULL, &registration, 1, NULL, 0, 0);
         if (operation == LS_NOTIFY_REGISTER && registration.result == LS_OK) {
-            (void)unlist(table, notice->fd, NULL); /* of a descriptor that was closed */
-            notice->next = *bucket_of(table, notice->fd);
-            *bucket_of(table, notice->fd) = notice;
+            (void)unlist(table, watcher->fd, NULL); /* of a descriptor that was closed */
+            watcher->next = *bucket_of(table, watcher->fd);
+            *bucket_of(table, watcher->fd) = watcher;
         } else if (registration.result == LS_ENOENT ||
                    (operation == LS_NOTIFY_REMOVE && registration.result == LS_OK)) {
-            (void)unlist(table, notice->fd, notice);
+            (void)unlist(table, watcher->fd, watcher);
         }
     }
     ls_mutex_unlock(&table->mutex);
@@ -151,77 +151,77 @@ static int ask(script_notice *notice, uint8_t operation)
 /* ---- life -------------------------------------------------------------------------------------------------- */
 
 /* No packet that matters will come. */
-static void notice_gone(script_notice *notice)
+static void watcher_gone(script_watcher *watcher)
 {
-    ls_notify_script *script = notice->state->notify;
-    notice->phase = NOTICE_GONE;
-    if (notice->handle || atomic_load(&notice->queued)) return;
-    notice->gone_ns = ls_clock_ns();
-    ls_list_remove(&notice->node);
-    ls_list_push(&script->dead, &notice->node);
+    ls_notify_script *script = watcher->state->notify;
+    watcher->phase = WATCHER_GONE;
+    if (watcher->handle || atomic_load(&watcher->queued)) return;
+    watcher->gone_ns = ls_clock_ns();
+    ls_list_remove(&watcher->node);
+    ls_list_push(&script->dead, &watcher->node);
 }
 
 /* It was never registered: nothing can come of it, and it is the next to be used. */
-static void notice_refused(script_notice *notice)
+static void watcher_refused(script_watcher *watcher)
 {
-    notice->phase = NOTICE_GONE;
-    notice->handle = false;
-    notice->gone_ns = 0;
-    ls_list_remove(&notice->node);
-    ls_list_push(notice->state->notify->dead.next, &notice->node); /* before the oldest */
+    watcher->phase = WATCHER_GONE;
+    watcher->handle = false;
+    watcher->gone_ns = 0;
+    ls_list_remove(&watcher->node);
+    ls_list_push(watcher->state->notify->dead.next, &watcher->node); /* before the oldest */
 }
 
 /* Inside the actor. */
-static void notice_told(ls_seat *seat, ls_op *op)
+static void watcher_told(ls_thread_ctx *ctx, ls_op *op)
 {
-    script_notice *notice = LS_CONTAINER(op, script_notice, op);
-    atomic_store(&notice->queued, false);
-    const uint32_t events = atomic_exchange(&notice->told, 0);
+    script_watcher *watcher = LS_CONTAINER(op, script_watcher, op);
+    atomic_store(&watcher->queued, false);
+    const uint32_t events = atomic_exchange(&watcher->pending_events, 0);
     if (events & LS_EVENT_REMOVE) {
-        notice_gone(notice);
-        ls_task_wake_all(seat, &notice->removers, LS_OK);
-        ls_task_wake_all(seat, &notice->waiters, LS_OK);
+        watcher_gone(watcher);
+        ls_task_wake_all(ctx, &watcher->remove_waiters, LS_OK);
+        ls_task_wake_all(ctx, &watcher->waiters, LS_OK);
         return;
     }
-    if (notice->phase != NOTICE_LIVE) {
-        if (notice->phase == NOTICE_GONE) notice_gone(notice); /* it only waited for this */
+    if (watcher->phase != WATCHER_LIVE) {
+        if (watcher->phase == WATCHER_GONE) watcher_gone(watcher); /* it only waited for this */
         return;
     }
-    notice->ready |= events & (notice->filter | LS_EVENT_ERR);
-    if (trigger_of(notice) & LS_TRIGGER_ONESHOT) notice->armed = false;
-    if (notice->ready != 0) ls_task_wake_all(seat, &notice->waiters, LS_OK);
+    watcher->ready |= events & (watcher->filter | LS_EVENT_ERR);
+    if (trigger_of(watcher) & LS_TRIGGER_ONESHOT) watcher->armed = false;
+    if (watcher->ready != 0) ls_task_wake_all(ctx, &watcher->waiters, LS_OK);
 }
 
-static void take_packet(ls_seat *seat, const ls_packet *packet)
+static void take_packet(ls_thread_ctx *ctx, const ls_packet *packet)
 {
-    script_notice *notice = packet->key;
-    atomic_fetch_or(&notice->told, packet->events);
-    if (!atomic_exchange(&notice->queued, true)) ls_actor_post(&notice->state->actor, seat, &notice->op);
+    script_watcher *watcher = packet->key;
+    atomic_fetch_or(&watcher->pending_events, packet->events);
+    if (!atomic_exchange(&watcher->queued, true)) ls_actor_post(&watcher->state->actor, ctx, &watcher->op);
 }
 
-static script_notice *notice_new(ls_state *state)
+static script_watcher *watcher_new(ls_state *state)
 {
     ls_notify_script *script = state->notify;
-    script_notice *notice = NULL;
+    script_watcher *watcher = NULL;
     if (!ls_list_empty(&script->dead)) {
-        script_notice *oldest = LS_CONTAINER(script->dead.next, script_notice, node);
-        if (ls_clock_ns() - oldest->gone_ns >= QUARANTINE_NS && !atomic_load(&oldest->queued)) notice = oldest;
+        script_watcher *oldest = LS_CONTAINER(script->dead.next, script_watcher, node);
+        if (ls_clock_ns() - oldest->gone_ns >= QUARANTINE_NS && !atomic_load(&oldest->queued)) watcher = oldest;
     }
-    if (notice != NULL)
-        ls_list_remove(&notice->node);
-    else if ((notice = calloc(1, sizeof *notice)) == NULL)
+    if (watcher != NULL)
+        ls_list_remove(&watcher->node);
+    else if ((watcher = calloc(1, sizeof *watcher)) == NULL)
         return NULL;
-    notice->taker.take = take_packet;
-    notice->op.done = notice_told;
-    notice->op.actor = &state->actor;
-    notice->state = state;
-    notice->ready = 0;
-    notice->phase = NOTICE_LIVE;
-    atomic_store(&notice->told, 0);
-    ls_node_init(&notice->waiters);
-    ls_node_init(&notice->removers);
-    ls_list_push(&script->live, &notice->node);
-    return notice;
+    watcher->handler.handle = take_packet;
+    watcher->op.done = watcher_told;
+    watcher->op.actor = &state->actor;
+    watcher->state = state;
+    watcher->ready = 0;
+    watcher->phase = WATCHER_LIVE;
+    atomic_store(&watcher->pending_events, 0);
+    ls_node_init(&watcher->waiters);
+    ls_node_init(&watcher->remove_waiters);
+    ls_list_push(&script->live, &watcher->node);
+    return watcher;
 }
 
 void ls_notify_forget(lua_State *L, ls_fd fd)
@@ -229,31 +229,31 @@ void ls_notify_forget(lua_State *L, ls_fd fd)
     ls_state *state = ls_state_of(L);
     ls_site *site = state->site;
     if (site->port == NULL) return;
-    ls_mutex_lock(&site->notices->mutex);
-    script_notice *notice = unlist(site->notices, fd, NULL);
+    ls_mutex_lock(&site->watchers->mutex);
+    script_watcher *watcher = unlist(site->watchers, fd, NULL);
     ls_port_forget(site->port, fd);
-    ls_mutex_unlock(&site->notices->mutex);
-    if (notice == NULL || notice->state != state) return;
-    notice->armed = false;
-    notice->ready = 0;
-    ls_task_wake_all(state->seat, &notice->waiters, LS_ECLOSED);
-    if (notice->phase == NOTICE_REMOVING) ls_task_wake_all(state->seat, &notice->removers, LS_OK);
-    notice->phase = NOTICE_GONE;
+    ls_mutex_unlock(&site->watchers->mutex);
+    if (watcher == NULL || watcher->state != state) return;
+    watcher->armed = false;
+    watcher->ready = 0;
+    ls_task_wake_all(state->ctx, &watcher->waiters, LS_ECLOSED);
+    if (watcher->phase == WATCHER_REMOVING) ls_task_wake_all(state->ctx, &watcher->remove_waiters, LS_OK);
+    watcher->phase = WATCHER_GONE;
 }
 
 static int handle_gc(lua_State *L)
 {
-    notice_handle *handle = lua_touserdata(L, 1);
-    script_notice *notice = handle->notice;
-    handle->notice = NULL;
-    if (notice == NULL) return 0;
-    notice->handle = false;
-    if (notice->state->site->port == NULL) return 0; /* the server has ended */
-    if (notice->phase == NOTICE_LIVE) {
-        notice->phase = NOTICE_REMOVING;
-        if (ask(notice, LS_NOTIFY_REMOVE) < 0) notice_gone(notice);
-    } else if (notice->phase == NOTICE_GONE) {
-        notice_gone(notice);
+    watcher_handle *handle = lua_touserdata(L, 1);
+    script_watcher *watcher = handle->watcher;
+    handle->watcher = NULL;
+    if (watcher == NULL) return 0;
+    watcher->handle = false;
+    if (watcher->state->site->port == NULL) return 0; /* the server has ended */
+    if (watcher->phase == WATCHER_LIVE) {
+        watcher->phase = WATCHER_REMOVING;
+        if (ask(watcher, LS_NOTIFY_REMOVE) < 0) watcher_gone(watcher);
+    } else if (watcher->phase == WATCHER_GONE) {
+        watcher_gone(watcher);
     }
     return 0;
 }
@@ -266,7 +266,7 @@ void ls_notify_free(ls_state *state)
     for (int n = 0; n < 2; n++) {
         for (ls_node *node = lists[n]->next, *next; node != lists[n]; node = next) {
             next = node->next;
-            free(LS_CONTAINER(node, script_notice, node));
+            free(LS_CONTAINER(node, script_watcher, node));
         }
     }
     free(script);
@@ -291,26 +291,26 @@ static int push_refused(lua_State *L, int err)
     return 3;
 }
 
-static notice_handle *handle_check(lua_State *L)
+static watcher_handle *handle_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &notice_tag, sizeof(notice_handle), "notification");
+    return ls_udata_check(L, 1, &watcher_tag, sizeof(watcher_handle), "notification");
 }
 
-static script_notice *notice_check(lua_State *L)
+static script_watcher *watcher_check(lua_State *L)
 {
-    script_notice *notice = handle_check(L)->notice;
-    if (notice == NULL || notice->phase == NOTICE_REMOVING) luaL_error(L, "this notification was removed");
-    return notice;
+    script_watcher *watcher = handle_check(L)->watcher;
+    if (watcher == NULL || watcher->phase == WATCHER_REMOVING) luaL_error(L, "this notification was removed");
+    return watcher;
 }
 
-static int push_events(lua_State *L, script_notice *notice)
+static int push_events(lua_State *L, script_watcher *watcher)
 {
     static const struct {
         const char *name;
         uint32_t bit;
     } names[] = {{"in", LS_EVENT_IN}, {"out", LS_EVENT_OUT}, {"hangup", LS_EVENT_HANGUP}, {"err", LS_EVENT_ERR}};
-    const uint32_t ready = notice->ready;
-    notice->ready = 0;
+    const uint32_t ready = watcher->ready;
+    watcher->ready = 0;
     lua_createtable(L, 0, 2);
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
         if (!(ready & names[n].bit)) continue;
@@ -320,96 +320,96 @@ static int push_events(lua_State *L, script_notice *notice)
     return 1;
 }
 
-static int notice_waited(lua_State *L, int status, lua_KContext context)
+static int watcher_waited(lua_State *L, int status, lua_KContext context)
 {
-    script_notice *notice = handle_check(L)->notice;
+    script_watcher *watcher = handle_check(L)->watcher;
     const int result = ls_state_of(L)->current->wake_result;
     (void)status;
     (void)context;
-    if (notice == NULL || notice->phase == NOTICE_REMOVING) return ls_push_failure(L, LS_ECANCELED);
-    if (notice->phase == NOTICE_GONE) return push_refused(L, LS_ENOENT);
-    if (notice->ready != 0) return push_events(L, notice);
+    if (watcher == NULL || watcher->phase == WATCHER_REMOVING) return ls_push_failure(L, LS_ECANCELED);
+    if (watcher->phase == WATCHER_GONE) return push_refused(L, LS_ENOENT);
+    if (watcher->ready != 0) return push_events(L, watcher);
     return ls_push_failure(L, result < 0 ? result : LS_ETIMEDOUT);
 }
 
 /* n:wait([timeout]) -> { ["in"] = true, ... } | nil, message, code */
-static int notice_wait(lua_State *L)
+static int watcher_wait(lua_State *L)
 {
-    script_notice *notice = notice_check(L);
+    script_watcher *watcher = watcher_check(L);
     const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
     ls_state *state = ls_state_of(L);
     lua_settop(L, 1);
-    if (notice->phase == NOTICE_GONE) return push_refused(L, LS_ENOENT);
-    if (!ls_list_empty(&notice->waiters)) return luaL_error(L, "another task waits for this notification already");
+    if (watcher->phase == WATCHER_GONE) return push_refused(L, LS_ENOENT);
+    if (!ls_list_empty(&watcher->waiters)) return luaL_error(L, "another task already waits for this notification");
     ls_task_may_wait(L);
-    if (notice->trigger == (LS_TRIGGER_LEVEL | LS_TRIGGER_PERSISTENT) && !notice->armed) {
-        notice->ready = 0; /* what held then may hold no more: look afresh */
-        const int err = ask(notice, LS_NOTIFY_ENABLE);
+    if (watcher->trigger == (LS_TRIGGER_LEVEL | LS_TRIGGER_PERSISTENT) && !watcher->armed) {
+        watcher->ready = 0; /* what held then may hold no more: look afresh */
+        const int err = ask(watcher, LS_NOTIFY_ENABLE);
         if (err < 0) return push_refused(L, err);
-        notice->armed = true;
+        watcher->armed = true;
     }
-    if (notice->ready != 0) return push_events(L, notice);
-    if (!notice->armed) {
+    if (watcher->ready != 0) return push_events(L, watcher);
+    if (!watcher->armed) {
         lua_pushnil(L);
         lua_pushliteral(L, "a one-shot that was told: call n:rearm(events) first");
         lua_pushliteral(L, "EINVAL");
         return 3;
     }
     if (timeout >= 0) ls_task_alarm(L, state->current, timeout);
-    ls_list_push(&notice->waiters, &state->current->wait_node);
-    return ls_task_suspend(L, 0, notice_waited);
+    ls_list_push(&watcher->waiters, &state->current->wait_node);
+    return ls_task_suspend(L, 0, watcher_waited);
 }
 
 /* core's n:rearm(filter) -> true | nil, message, code */
-static int notice_rearm(lua_State *L)
+static int watcher_rearm(lua_State *L)
 {
-    script_notice *notice = notice_check(L);
-    const uint32_t before = notice->filter;
+    script_watcher *watcher = watcher_check(L);
+    const uint32_t before = watcher->filter;
     const lua_Integer filter = luaL_optinteger(L, 2, before);
-    if (notice->phase == NOTICE_GONE) return push_refused(L, LS_ENOENT);
-    notice->filter = (uint32_t)filter & (LS_EVENT_IN | LS_EVENT_OUT | LS_EVENT_HANGUP);
-    const int err = ask(notice, LS_NOTIFY_ENABLE);
+    if (watcher->phase == WATCHER_GONE) return push_refused(L, LS_ENOENT);
+    watcher->filter = (uint32_t)filter & (LS_EVENT_IN | LS_EVENT_OUT | LS_EVENT_HANGUP);
+    const int err = ask(watcher, LS_NOTIFY_ENABLE);
     if (err < 0) {
-        notice->filter = before;
+        watcher->filter = before;
         return push_refused(L, err);
     }
-    notice->armed = true;
-    notice->ready = 0;
+    watcher->armed = true;
+    watcher->ready = 0;
     lua_pushboolean(L, 1);
     return 1;
 }
 
-static int notice_removed(lua_State *L, int status, lua_KContext context)
+static int watcher_removed(lua_State *L, int status, lua_KContext context)
 {
-    notice_handle *handle = handle_check(L);
-    script_notice *notice = handle->notice;
+    watcher_handle *handle = handle_check(L);
+    script_watcher *watcher = handle->watcher;
     (void)status;
     (void)context;
-    if (notice != NULL) { /* the first of several that removed it */
-        handle->notice = NULL;
-        notice->handle = false;
-        notice_gone(notice);
+    if (watcher != NULL) { /* the first of several that removed it */
+        handle->watcher = NULL;
+        watcher->handle = false;
+        watcher_gone(watcher);
     }
     lua_pushboolean(L, 1);
     return 1;
 }
 
 /* n:remove() -> true, when its last packet has come */
-static int notice_remove(lua_State *L)
+static int watcher_remove(lua_State *L)
 {
-    script_notice *notice = notice_check(L);
+    script_watcher *watcher = watcher_check(L);
     ls_state *state = ls_state_of(L);
     lua_settop(L, 1);
     ls_task_may_wait(L);
-    if (notice->phase == NOTICE_LIVE) {
-        notice->phase = NOTICE_REMOVING;
-        ls_task_wake_all(state->seat, &notice->waiters, LS_OK);
-        if (ask(notice, LS_NOTIFY_REMOVE) == LS_OK) {
-            ls_list_push(&notice->removers, &state->current->wait_node);
-            return ls_task_suspend(L, 0, notice_removed);
+    if (watcher->phase == WATCHER_LIVE) {
+        watcher->phase = WATCHER_REMOVING;
+        ls_task_wake_all(state->ctx, &watcher->waiters, LS_OK);
+        if (ask(watcher, LS_NOTIFY_REMOVE) == LS_OK) {
+            ls_list_push(&watcher->remove_waiters, &state->current->wait_node);
+            return ls_task_suspend(L, 0, watcher_removed);
         }
     }
-    return notice_removed(L, LUA_OK, 0);
+    return watcher_removed(L, LUA_OK, 0);
 }
 
 /* The descriptor that a value stands for: a number, a file of Lua's, or a socket of ls.socket. */
@@ -420,9 +420,9 @@ static ls_fd check_fd(lua_State *L, int index)
     ls_fd fd = LS_FD_NONE;
     if (lua_type(L, index) == LUA_TNUMBER && whole)
         return number < 0 || number > INT32_MAX ? LS_FD_NONE : (ls_fd)number;
-    if (ls_plain_test(L, index, &fd)) return fd;
+    if (ls_socket_test(L, index, &fd)) return fd;
     const luaL_Stream *file = luaL_testudata(L, index, LUA_FILEHANDLE);
-    if (file != NULL) return file->closef == NULL ? LS_FD_NONE : ls_plain_fileno(file->f);
+    if (file != NULL) return file->closef == NULL ? LS_FD_NONE : ls_socket_fileno(file->f);
     luaL_typeerror(L, index, "descriptor (a number, a file, or a socket of ls.socket)");
     return LS_FD_NONE;
 }
@@ -437,34 +437,34 @@ int ls_core_notify(lua_State *L)
         return luaL_error(L, "nothing can be waited for while the site loads; call it from a handler, ls.once or "
                              "ls.on(\"start\")");
     lua_settop(L, 4);
-    notice_handle *handle = lua_newuserdatauv(L, sizeof *handle, 1);
-    *handle = (notice_handle){.tag = &notice_tag};
+    watcher_handle *handle = lua_newuserdatauv(L, sizeof *handle, 1);
+    *handle = (watcher_handle){.tag = &watcher_tag};
     lua_rawgeti(L, LUA_REGISTRYINDEX, state->notify->meta_ref);
     lua_setmetatable(L, -2);
     lua_pushvalue(L, 1); /* a file or socket lives as long as its notification */
     lua_setiuservalue(L, -2, 1);
-    script_notice *notice = notice_new(state);
-    if (notice == NULL) return luaL_error(L, "not enough memory");
-    notice->fd = fd;
-    notice->filter = (uint32_t)filter & (LS_EVENT_IN | LS_EVENT_OUT | LS_EVENT_HANGUP);
-    notice->trigger = (uint8_t)((lua_toboolean(L, 3) ? LS_TRIGGER_EDGE : LS_TRIGGER_LEVEL) |
-                                (lua_toboolean(L, 4) ? LS_TRIGGER_ONESHOT : LS_TRIGGER_PERSISTENT));
-    notice->armed = true;
-    notice->handle = true;
-    const int err = fd == LS_FD_NONE ? LS_EINVAL : ask(notice, LS_NOTIFY_REGISTER);
+    script_watcher *watcher = watcher_new(state);
+    if (watcher == NULL) return luaL_error(L, "not enough memory");
+    watcher->fd = fd;
+    watcher->filter = (uint32_t)filter & (LS_EVENT_IN | LS_EVENT_OUT | LS_EVENT_HANGUP);
+    watcher->trigger = (uint8_t)((lua_toboolean(L, 3) ? LS_TRIGGER_EDGE : LS_TRIGGER_LEVEL) |
+                                 (lua_toboolean(L, 4) ? LS_TRIGGER_ONESHOT : LS_TRIGGER_PERSISTENT));
+    watcher->armed = true;
+    watcher->handle = true;
+    const int err = fd == LS_FD_NONE ? LS_EINVAL : ask(watcher, LS_NOTIFY_REGISTER);
     if (err < 0) {
-        notice_refused(notice);
+        watcher_refused(watcher);
         return push_refused(L, err);
     }
-    if (notice->filter & LS_EVENT_IN) ls_plain_keys(fd);
-    handle->notice = notice;
+    if (watcher->filter & LS_EVENT_IN) ls_console_raw(fd);
+    handle->watcher = watcher;
     return 1;
 }
 
 void ls_notify_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {
-        {"wait", notice_wait}, {"rearm_core", notice_rearm}, {"remove", notice_remove}, {NULL, NULL}};
+        {"wait", watcher_wait}, {"rearm_core", watcher_rearm}, {"remove", watcher_remove}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", handle_gc}, {NULL, NULL}};
     ls_notify_script *script = state->notify = calloc(1, sizeof *script);
     if (script == NULL) {
@@ -478,8 +478,8 @@ void ls_notify_define(lua_State *L, ls_state *state)
     lua_pushvalue(L, -1);
     script->methods_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "notification", &script->meta_ref);
-    ls_plain_define(L, script);
+    ls_udata_define(L, "notification", &script->meta_ref);
+    ls_socket_define(L, script);
 }
 
 /* core.notify_methods() -> the table of methods, for the names of events that Lua adds */

@@ -10,8 +10,8 @@
 #include "net/addr.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
-#include "script/object.h"
 #include "script/request.h"
+#include "script/udata.h"
 
 enum { PAIRS_AT_ONCE = 16 }; /* of a query or a form; more take a little longer each */
 
@@ -303,7 +303,7 @@ static int req_newindex(lua_State *L)
 
 static int req_gc(lua_State *L)
 {
-    ls_request *r = ls_object_test(L, 1, &ls_request_tag, sizeof *r);
+    ls_request *r = ls_udata_test(L, 1, &ls_request_tag, sizeof *r);
     if (r == NULL) return 0;
     ls_request_drop_body(r);
     if (r->out != NULL) ls_block_drop(r->out);
@@ -390,7 +390,7 @@ void ls_request_define_req(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__gc");
     lua_pushcfunction(L, req_tostring);
     lua_setfield(L, -2, "__tostring");
-    ls_object_define(L, "request", &state->req_meta_ref);
+    ls_udata_define(L, "request", &state->req_meta_ref);
 
     lua_newtable(L);
     lua_pushcfunction(L, headers_index);

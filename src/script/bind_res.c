@@ -9,15 +9,16 @@
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/object.h"
 #include "script/request.h"
+#include "script/udata.h"
 
 /* The answer's head has not left. */
 static ls_request *check_open(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
-    if (r->x->answer == LS_ANSWER_DONE) luaL_error(L, "the response was sent already");
-    if (r->x->answer == LS_ANSWER_OPEN || r->out != NULL) luaL_error(L, "the head of the response was sent already");
+    if (r->x->response == LS_RESPONSE_DONE) luaL_error(L, "the response was sent already");
+    if (r->x->response == LS_RESPONSE_OPEN || r->out != NULL)
+        luaL_error(L, "the head of the response was sent already");
     return r;
 }
 
@@ -56,7 +57,7 @@ static void header_line(lua_State *L, ls_request *r, int name, int value, bool r
         x->length = length;
         return;
     }
-    switch (ls_exchange_header(r->state->seat, x, n, name_len, v, value_len, replace)) {
+    switch (ls_exchange_header(r->state->ctx, x, n, name_len, v, value_len, replace)) {
     case LS_OK: break;
     case LS_EINVAL:
         if (!ls_is_token(n, name_len)) luaL_error(L, "a header's name must be a token; this is none: '%s'", n);
@@ -213,7 +214,7 @@ static int res_cookie(lua_State *L)
     }
     luaL_pushresult(&line);
     const char *bytes = lua_tolstring(L, -1, &len);
-    const int err = ls_exchange_header(r->state->seat, r->x, "Set-Cookie", 10, bytes, len, false);
+    const int err = ls_exchange_header(r->state->ctx, r->x, "Set-Cookie", 10, bytes, len, false);
     if (err < 0) return luaL_error(L, "the cookie %s cannot be set: %s", name, ls_err_text(err));
     lua_settop(L, 1);
     return 1;
@@ -246,9 +247,9 @@ static int send_drain(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
     (void)status;
-    if (r->x->transport->drained(r->state->seat, r->x) == LS_PENDING)
+    if (r->x->transport->wait_sent(r->state->ctx, r->x) == LS_PENDING)
         return ls_request_wait_pinned(L, r, context, send_drain);
-    return sent(L, r->x->gone);
+    return sent(L, r->x->error);
 }
 
 static int send_value(lua_State *L, ls_request *r, int index, bool json)
@@ -260,7 +261,7 @@ static int send_value(lua_State *L, ls_request *r, int index, bool json)
     }
     copy_unless_pinnable(L, r, index, LS_PIN_BYTES);
     const int result =
-        json ? ls_request_answer_json_text(L, r, index, &pinned) : ls_request_answer_body(L, r, index, &pinned);
+        json ? ls_request_respond_json_text(L, r, index, &pinned) : ls_request_respond_body(L, r, index, &pinned);
     if (pinned) return send_drain(L, LUA_OK, (lua_KContext)r); /* part of it may be queued even when that failed */
     return sent(L, result);
 }
@@ -292,7 +293,7 @@ static int res_redirect(lua_State *L)
     luaL_argcheck(L, code >= 300 && code <= 399, 3, "a redirect has a status from 300 to 399");
     lua_pushliteral(L, "Location");
     header_line(L, r, lua_gettop(L), 2, true);
-    return sent(L, ls_request_answer_text(r, (int)code));
+    return sent(L, ls_request_respond_text(r, (int)code));
 }
 
 /* ---- the body in parts ------------------------------------------------------------------------------------- */
@@ -304,7 +305,7 @@ static int hold_back(lua_State *L, ls_request *r, const char *bytes, size_t len)
     while (len > 0) {
         size_t size = len > LS_BLOCK_SMALL ? LS_BLOCK_LARGE : LS_BLOCK_SMALL;
         if (r->out != NULL && r->out_len == r->out->cap) {
-            const int err = ls_request_push_parts(r->state->seat, r);
+            const int err = ls_request_push_parts(r->state->ctx, r);
             if (err < 0) return err;
             if (err == LS_PENDING) result = err;
             ls_block_drop(r->out);
@@ -337,9 +338,9 @@ static int write_done(lua_State *L, int status, lua_KContext context)
     ls_request *r = ls_request_check_res(L, 1);
     ls_exchange *x = r->x;
     (void)status;
-    if (x->gone == 0 && x->answer == LS_ANSWER_OPEN && x->transport->flush(r->state->seat, x) == LS_PENDING)
+    if (x->error == 0 && x->response == LS_RESPONSE_OPEN && x->transport->flush(r->state->ctx, x) == LS_PENDING)
         return ls_request_wait(L, r, context, write_done);
-    return sent(L, x->gone);
+    return sent(L, x->error);
 }
 
 static int write_drained(lua_State *L, int status, lua_KContext context);
@@ -349,7 +350,7 @@ static int write_drained(lua_State *L, int status, lua_KContext context);
 static int write_from(lua_State *L, ls_request *r, int index)
 {
     ls_exchange *x = r->x;
-    ls_seat *seat = r->state->seat;
+    ls_thread_ctx *ctx = r->state->ctx;
     const int last = lua_gettop(L);
     int result = LS_DONE;
     for (; index <= last; index++) {
@@ -357,32 +358,33 @@ static int write_from(lua_State *L, ls_request *r, int index)
         const int type = lua_type(L, index);
         const size_t len = type == LUA_TSTRING ? lua_rawlen(L, index) : 0;
         int done;
-        if (x->answer == LS_ANSWER_DONE) return luaL_error(L, "the response was sent already"); /* by a finalizer */
-        if (x->gone != 0) return ls_push_failure(L, x->gone);
+        if (x->response == LS_RESPONSE_DONE)
+            return luaL_error(L, "the response was sent already"); /* by a finalizer */
+        if (x->error != 0) return ls_push_failure(L, x->error);
         if (ls_body_of(L, index, &body) < 0) return luaL_error(L, "not enough memory");
         r->written += ls_slices_bytes(body.slices, body.count);
         if ((type == LUA_TSTRING && len < LS_PIN_PART_BYTES) || type == LUA_TNUMBER) {
             done = body.count > 0 ? hold_back(L, r, body.few[0].ptr, body.few[0].len) : LS_DONE;
         } else {
-            done = ls_request_push_parts(seat, r);
+            done = ls_request_push_parts(ctx, r);
             if (body.count > 0) { /* takes the references, of a client that is gone as well */
-                const int written = x->transport->write(seat, x, body.slices, body.count);
+                const int written = x->transport->write(ctx, x, body.slices, body.count);
                 if (done >= 0) done = written;
             }
             ls_body_free(&body);
-            if (type == LUA_TSTRING && x->transport->drained(seat, x) == LS_PENDING)
+            if (type == LUA_TSTRING && x->transport->wait_sent(ctx, x) == LS_PENDING)
                 return ls_request_wait_pinned(L, r, index, write_drained);
         }
         if (done < 0) return ls_push_failure(L, done);
         if (done == LS_PENDING) result = done;
     }
     if (r->state->current != r->task) {
-        const int done = ls_request_push_parts(seat, r);
+        const int done = ls_request_push_parts(ctx, r);
         if (done < 0) return ls_push_failure(L, done);
         if (done == LS_PENDING) result = done;
     }
     if (result == LS_PENDING) return ls_request_wait(L, r, 0, write_done);
-    return sent(L, x->gone);
+    return sent(L, x->error);
 }
 
 static int write_drained(lua_State *L, int status, lua_KContext context)
@@ -390,7 +392,7 @@ static int write_drained(lua_State *L, int status, lua_KContext context)
     const ls_response *response = lua_touserdata(L, 1);
     ls_request *r = response->request;
     (void)status;
-    if (r->x->transport->drained(r->state->seat, r->x) == LS_PENDING)
+    if (r->x->transport->wait_sent(r->state->ctx, r->x) == LS_PENDING)
         return ls_request_wait_pinned(L, r, context, write_drained);
     return write_from(L, r, (int)context + 1);
 }
@@ -401,7 +403,7 @@ static int res_write(lua_State *L)
     ls_request *r = ls_request_check_res(L, 1);
     uint64_t bytes = 0;
     const int last = lua_gettop(L);
-    if (r->x->answer == LS_ANSWER_DONE) return luaL_error(L, "the response was sent already");
+    if (r->x->response == LS_RESPONSE_DONE) return luaL_error(L, "the response was sent already");
     for (int n = 2; n <= last; n++) { /* all arguments first: nothing is written when one is wrong */
         const int type = lua_type(L, n);
         const ls_buffer *buffer = NULL;
@@ -421,9 +423,9 @@ static int res_write(lua_State *L)
 static int res_flush(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
-    int result = ls_request_push_parts(r->state->seat, r);
-    if (r->x->gone != 0) return ls_push_failure(L, r->x->gone);
-    if (result >= 0 && r->x->answer != LS_ANSWER_DONE) result = r->x->transport->flush(r->state->seat, r->x);
+    int result = ls_request_push_parts(r->state->ctx, r);
+    if (r->x->error != 0) return ls_push_failure(L, r->x->error);
+    if (result >= 0 && r->x->response != LS_RESPONSE_DONE) result = r->x->transport->flush(r->state->ctx, r->x);
     if (result == LS_PENDING) return ls_request_wait(L, r, 0, write_done);
     return sent(L, result);
 }
@@ -432,7 +434,7 @@ static int res_flush(lua_State *L)
 static int res_abort(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
-    r->x->gone = LS_ECANCELED;
+    r->x->error = LS_ECANCELED;
     return 0;
 }
 
@@ -444,7 +446,7 @@ static int res_index(lua_State *L)
     lua_pushvalue(L, 2);
     switch (lua_rawget(L, lua_upvalueindex(1))) {
     case LUA_TFUNCTION: return 1;
-    case LUA_TNUMBER: lua_pushboolean(L, r->x->answer != LS_ANSWER_NONE || r->out != NULL); return 1; /* sent */
+    case LUA_TNUMBER: lua_pushboolean(L, r->x->response != LS_RESPONSE_NONE || r->out != NULL); return 1; /* sent */
     default: return luaL_error(L, "res has no member '%s'", luaL_tolstring(L, 2, NULL));
     }
 }
@@ -475,5 +477,5 @@ void ls_request_define_res(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, res_newindex);
     lua_setfield(L, -2, "__newindex");
-    ls_object_define(L, "response", &state->res_meta_ref);
+    ls_udata_define(L, "response", &state->res_meta_ref);
 }

@@ -6,25 +6,15 @@
 #include "net/sock.h"
 #include "script/bind.h"
 #include "script/bind_sock.h"
-#include "script/object.h"
 #include "script/option.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
+#include "script/udata.h"
 
 const char ls_tcp_tag;
 
 ls_tcp_object *ls_tcp_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
-}
-
-int ls_tcp_push_failure(lua_State *L, int err)
-{
-    (void)ls_push_failure(L, err);
-    if (err == LS_ETIMEDOUT) { /* as people know it from other sockets in Lua */
-        lua_pushliteral(L, "timeout");
-        lua_replace(L, -3);
-    }
-    return 3;
+    return ls_udata_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
 }
 
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
@@ -97,9 +87,9 @@ static int sock_setkeepalive(lua_State *L)
     else if (!lua_isnoneornil(L, 2) && !lua_isboolean(L, 2))
         seconds = 0;
     luaL_argcheck(L, seconds >= 1 && seconds <= 32767, 2, "seconds, from 1 to 32767, or false");
-    if (o->tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
+    if (o->tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
     const int err = ls_sock_keepalive(ls_sock_fd(o->tcp->stream.sock), on, (uint32_t)seconds);
-    if (err < 0) return ls_tcp_push_failure(L, err);
+    if (err < 0) return ls_push_failure(L, err);
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -109,7 +99,7 @@ static int sock_close(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
     ls_state *state = ls_state_of(L);
-    if (o->tcp != NULL && state->site->port != NULL) ls_tcp_finish(state->seat, o->tcp);
+    if (o->tcp != NULL && state->site->port != NULL) ls_tcp_finish(state->ctx, o->tcp);
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -118,7 +108,7 @@ static int sock_close(lua_State *L)
 static int sock_abort(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
-    if (o->tcp != NULL) ls_tcp_abort(ls_state_of(L)->seat, o->tcp);
+    if (o->tcp != NULL) ls_tcp_abort(ls_state_of(L)->ctx, o->tcp);
     return 0;
 }
 
@@ -191,5 +181,5 @@ void ls_tcp_define(lua_State *L, ls_state *state)
     luaL_newlib(L, methods);
     lua_pushcclosure(L, sock_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "sock", &state->tcp_meta_ref);
+    ls_udata_define(L, "sock", &state->tcp_meta_ref);
 }

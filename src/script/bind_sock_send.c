@@ -52,14 +52,14 @@ static unsigned check_value(lua_State *L, int index, int arg, int depth)
 static int queue_slice(lua_State *L, const sending *s, const ls_slice *slice)
 {
     (void)L;
-    return ls_stream_push(s->tcp->state->seat, &s->tcp->stream, slice);
+    return ls_stream_push(s->tcp->state->ctx, &s->tcp->stream, slice);
 }
 
 static int queue_copy(const sending *s, const char *bytes, size_t len)
 {
     while (len > 0) {
         const size_t run = len < LS_BLOCK_LARGE ? len : LS_BLOCK_LARGE;
-        char *to = ls_stream_room(s->tcp->state->seat, &s->tcp->stream, run);
+        char *to = ls_stream_room(s->tcp->state->ctx, &s->tcp->stream, run);
         if (to == NULL) return LS_ENOMEM;
         memcpy(to, bytes, run);
         ls_stream_commit(&s->tcp->stream, run);
@@ -131,8 +131,8 @@ static int send_result(lua_State *L, int status, lua_KContext context)
     const ls_tcp_object *o = ls_tcp_check(L);
     (void)status;
     (void)context;
-    if (o->tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
-    if (o->tcp->send_end != LS_OK) return ls_tcp_push_failure(L, o->tcp->send_end);
+    if (o->tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
+    if (o->tcp->send_end != LS_OK) return ls_push_failure(L, o->tcp->send_end);
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -154,11 +154,11 @@ int ls_sock_send(lua_State *L)
     if (kept > 0) /* only then: it makes the stack larger for good */
         luaL_checkstack(L, (int)(kept < PINNED_MAX ? kept : PINNED_MAX) + NESTED_MAX + 4, "too much to send");
     ls_tcp *tcp = o->tcp;
-    if (tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
-    if (tcp->send_end != LS_OK) return ls_tcp_push_failure(L, tcp->send_end);
+    if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
+    if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);
     if (tcp->shut) return luaL_error(L, "sock:send after sock:shutdown");
 
-    ls_seat *seat = tcp->state->seat;
+    ls_thread_ctx *ctx = tcp->state->ctx;
     sending s = {tcp, ls_task_can_wait(L), false, 0};
     for (int n = 2; n <= last; n++) {
         if (queue_value(L, &s, n, 0) == LS_OK) continue;
@@ -170,7 +170,7 @@ int ls_sock_send(lua_State *L)
         if (queued > 0 && !tcp->stream.tx_pending) ls_tcp_flush_later(tcp);
         return send_result(L, LUA_OK, 0);
     }
-    const int err = ls_tcp_flush(seat, tcp);
+    const int err = ls_tcp_flush(ctx, tcp);
     if (err == LS_PENDING &&
         (s.pinned || (ls_stream_queued(&tcp->stream) > tcp->config->write_bytes_high && s.may_pin)))
         return wait_until_left(L, tcp);
@@ -181,7 +181,7 @@ int ls_sock_send(lua_State *L)
 int ls_sock_flush(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
-    if (o->tcp != NULL && ls_tcp_flush(o->tcp->state->seat, o->tcp) == LS_PENDING) {
+    if (o->tcp != NULL && ls_tcp_flush(o->tcp->state->ctx, o->tcp) == LS_PENDING) {
         ls_task_may_wait(L);
         return wait_until_left(L, o->tcp);
     }
@@ -196,13 +196,13 @@ int ls_sock_shutdown_lua(lua_State *L)
     const char *how = luaL_optstring(L, 2, "send");
     luaL_argcheck(L, strcmp(how, "send") == 0, 2, "only \"send\": close() ends both directions");
     ls_tcp *tcp = o->tcp;
-    if (tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
-    if (tcp->send_end != LS_OK) return ls_tcp_push_failure(L, tcp->send_end);
+    if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
+    if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);
     if (!tcp->shut) {
         tcp->shut = true;
-        const int flushed = ls_tcp_flush(tcp->state->seat, tcp);
+        const int flushed = ls_tcp_flush(tcp->state->ctx, tcp);
         const int err = flushed == LS_DONE ? ls_sock_shutdown(tcp->stream.sock) : flushed;
-        if (err < 0) return ls_tcp_push_failure(L, err);
+        if (err < 0) return ls_push_failure(L, err);
     }
     lua_pushboolean(L, 1);
     return 1;

@@ -9,9 +9,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "script/bind.h"
-#include "script/object.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "script/task.h"
+#include "script/udata.h"
 
 typedef struct script_timer {
     ls_timer timer;
@@ -56,7 +56,9 @@ int ls_core_sleep(lua_State *L)
 {
     const double seconds = ls_check_seconds(L, 1);
     ls_task_may_wait(L);
-    ls_task_alarm(L, ls_state_of(L)->current, seconds);
+    ls_task *task = ls_state_of(L)->current;
+    ls_task_alarm(L, task, seconds);
+    task->gave_way = seconds < LS_GIVE_WAY_S;
     return ls_task_suspend(L, 0, slept);
 }
 
@@ -98,17 +100,17 @@ static int timer_main(lua_State *L) /* the table */
     return 0;
 }
 
-static void timer_ended(ls_seat *seat, ls_task *task, int status, int count)
+static void timer_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     script_timer *t = task->owner;
     (void)count;
-    if (status != LUA_OK) ls_task_log_error(seat, task, "in a timer");
-    ls_task_release(seat, task, status == LUA_OK);
+    if (status != LUA_OK) ls_task_log_error(ctx, task, "in a timer");
+    ls_task_release(ctx, task, status == LUA_OK);
     t->running = false;
     timer_free_if_unused(t);
 }
 
-static void timer_tick(ls_seat *seat, ls_op *op)
+static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
 {
     script_timer *t = LS_CONTAINER(op, script_timer, timer.op);
     ls_state *state = t->state;
@@ -120,7 +122,7 @@ static void timer_tick(ls_seat *seat, ls_op *op)
     if (t->running) {
         ls_log(LS_LOG_DEBUG, "a timer's tick is left out: the one before still runs");
     } else {
-        ls_task *task = ls_task_take_outside(state, seat);
+        ls_task *task = ls_task_take_outside(state, ctx);
         if (task == NULL) {
             ls_log(LS_LOG_ERROR, "no memory to run a timer");
         } else {
@@ -132,7 +134,7 @@ static void timer_tick(ls_seat *seat, ls_op *op)
             lua_pushcfunction(task->co, timer_main);
             lua_rawgeti(task->co, LUA_REGISTRYINDEX, t->ref);
             if (t->period_ns == 0) timer_stop(t);
-            ls_task_run(seat, task, 1); /* may free a timer of one tick */
+            ls_task_run(ctx, task, 1); /* may free a timer of one tick */
             return;
         }
     }
@@ -143,19 +145,19 @@ static void timer_tick(ls_seat *seat, ls_op *op)
 }
 
 /* The next tick is armed before the function runs, at its place in the row: the row does not drift. */
-static void timer_due(ls_seat *seat, ls_op *op)
+static void timer_due(ls_thread_ctx *ctx, ls_op *op)
 {
     script_timer *t = LS_CONTAINER(op, script_timer, timer.op);
     if (!t->stopped && t->period_ns > 0) {
         const uint64_t now = ls_clock_ns();
         uint64_t at = t->due_ns + t->period_ns;
         if (at <= now) at = now + t->period_ns - (now - t->due_ns) % t->period_ns;
-        if (timer_arm(seat->port, t, at) < 0) {
+        if (timer_arm(ctx->port, t, at) < 0) {
             ls_log(LS_LOG_ERROR, "no memory for the next tick of a timer: it stops");
             timer_stop(t);
         }
     }
-    timer_tick(seat, op);
+    timer_tick(ctx, op);
 }
 
 static void timer_cancel(ls_port *port, script_timer *t)
@@ -168,7 +170,7 @@ static void timer_cancel(ls_port *port, script_timer *t)
 /* timer:cancel() */
 static int handle_cancel(lua_State *L)
 {
-    const timer_handle *handle = ls_object_check(L, 1, &timer_tag, sizeof *handle, "timer");
+    const timer_handle *handle = ls_udata_check(L, 1, &timer_tag, sizeof *handle, "timer");
     if (handle->timer != NULL) timer_cancel(ls_state_of(L)->site->port, handle->timer);
     return 0;
 }
@@ -247,13 +249,13 @@ void ls_timers_start(ls_state *state)
     }
 }
 
-void ls_timers_drain(ls_seat *seat, ls_state *state)
+void ls_timers_drain(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_node *node = state->timers.next, *next; node != &state->timers; node = next) {
         script_timer *t = LS_CONTAINER(node, script_timer, node);
         next = node->next;
         if (t->period_ns == 0 || t->stopped) continue;
-        timer_cancel(seat->port, t);
+        timer_cancel(ctx->port, t);
         timer_free_if_unused(t);
     }
 }
@@ -277,5 +279,5 @@ void ls_timers_define(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, handle_gc);
     lua_setfield(L, -2, "__gc");
-    ls_object_define(L, "timer", &state->timer_meta_ref);
+    ls_udata_define(L, "timer", &state->timer_meta_ref);
 }

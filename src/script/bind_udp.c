@@ -17,11 +17,11 @@
 #include "base/log.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/object.h"
 #include "script/option.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "script/task.h"
-#include "script/udp_inner.h"
+#include "script/udata.h"
+#include "script/udp_internal.h"
 
 enum { PEERS_KEPT = 256, PEER_ADDR_BYTES = 28 };
 
@@ -99,12 +99,12 @@ static const udp_peer *peer_push(lua_State *L, ls_udp_script *script, ls_udp *ud
 
 static udp_peer *peer_test(lua_State *L, int index)
 {
-    return ls_object_test(L, index, &peer_tag, sizeof(udp_peer));
+    return ls_udata_test(L, index, &peer_tag, sizeof(udp_peer));
 }
 
 static udp_peer *peer_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &peer_tag, sizeof(udp_peer), "peer");
+    return ls_udata_check(L, 1, &peer_tag, sizeof(udp_peer), "peer");
 }
 
 static int peer_tostring(lua_State *L)
@@ -166,7 +166,7 @@ static int send_value(lua_State *L, ls_udp *udp, const ls_sockaddr *to, int inde
 {
     ls_datagrams *batch;
     int err = ls_udp_compose_value(L, index, to, &batch);
-    if (err == LS_OK) err = ls_udp_send(ls_state_of(L)->seat, udp, batch, 1);
+    if (err == LS_OK) err = ls_udp_send(ls_state_of(L)->ctx, udp, batch, 1);
     if (err < 0) return ls_push_failure(L, err);
     lua_pushboolean(L, 1);
     return 1;
@@ -207,7 +207,7 @@ static int peer_index(lua_State *L)
 
 static udp_sock *sock_check(lua_State *L)
 {
-    return ls_object_check(L, 1, &sock_tag, sizeof(udp_sock), "UDP socket");
+    return ls_udata_check(L, 1, &sock_tag, sizeof(udp_sock), "UDP socket");
 }
 
 int ls_udp_check_port(lua_State *L, int index)
@@ -269,7 +269,7 @@ static int sock_close(lua_State *L)
     const ls_site_udp_entry *entry = sock_check(L)->entry;
     ls_state *state = ls_state_of(L);
     if (state->loading) return luaL_error(L, "a UDP socket cannot be closed while the site loads");
-    for (unsigned n = 0; n < entry->socket_count; n++) ls_udp_close(state->seat, entry->sockets[n]);
+    for (unsigned n = 0; n < entry->socket_count; n++) ls_udp_close(state->ctx, entry->sockets[n]);
     return 0;
 }
 
@@ -415,20 +415,20 @@ static int udp_main(lua_State *L) /* the run, as light userdata */
     return 0;
 }
 
-static void udp_ended(ls_seat *seat, ls_task *task, int status, int count)
+static void udp_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     udp_run *run = task->owner;
     (void)count;
     if (run != NULL) run->task = NULL;
-    if (status != LUA_OK) ls_task_log_error(seat, task, "in a UDP handler");
-    ls_task_release(seat, task, status == LUA_OK);
+    if (status != LUA_OK) ls_task_log_error(ctx, task, "in a UDP handler");
+    ls_task_release(ctx, task, status == LUA_OK);
 }
 
 /* Run the handler for what is left of the batch, in as many tasks as that takes. */
-static void run_on(ls_seat *seat, udp_run *run)
+static void run_on(ls_thread_ctx *ctx, udp_run *run)
 {
     while (run->next < run->batch->count) {
-        ls_task *task = ls_task_take_outside(run->state, seat);
+        ls_task *task = ls_task_take_outside(run->state, ctx);
         if (task == NULL) {
             ls_log(LS_LOG_ERROR, "no memory to run a UDP handler: %u datagrams are dropped",
                    run->batch->count - run->next);
@@ -439,7 +439,7 @@ static void run_on(ls_seat *seat, udp_run *run)
         task->owner = run;
         lua_pushcfunction(task->co, udp_main);
         lua_pushlightuserdata(task->co, run);
-        ls_task_run(seat, task, 1);
+        ls_task_run(ctx, task, 1);
         if (run->task != NULL) { /* its handler waits */
             task->owner = NULL;
             task->counted = true;
@@ -448,20 +448,20 @@ static void run_on(ls_seat *seat, udp_run *run)
     }
 }
 
-void ls_site_udp_batch(ls_seat *seat, void *user, ls_udp *udp, ls_datagrams *batch)
+void ls_site_udp_batch(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch)
 {
     ls_site_udp_entry *entry = user;
-    ls_state *state = seat->user;
+    ls_state *state = ctx->user;
     /* There are as many states as threads, and this thread holds none: one is free. */
-    for (unsigned n = 0; !ls_actor_try_enter(&state->actor, seat); n++)
+    for (unsigned n = 0; !ls_actor_try_enter(&state->actor, ctx); n++)
         state = entry->site->states[n % entry->site->state_count];
     udp_run run = {.state = state, .udp = udp, .entry = entry, .batch = batch};
-    run_on(seat, &run);
+    run_on(ctx, &run);
     if (run.replies > 0)
-        (void)ls_udp_send(seat, udp, batch, run.replies);
+        (void)ls_udp_send(ctx, udp, batch, run.replies);
     else
         ls_datagrams_drop(batch);
-    ls_actor_leave(&state->actor, seat);
+    ls_actor_leave(&state->actor, ctx);
 }
 
 /* ---- definitions ------------------------------------------------------------------------------------------- */
@@ -587,13 +587,13 @@ void ls_udp_define(lua_State *L, ls_state *state)
     luaL_newlib(L, sock_methods);
     lua_pushcclosure(L, sock_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "UDP socket", &script->sock_meta_ref);
+    ls_udata_define(L, "UDP socket", &script->sock_meta_ref);
 
     luaL_newlib(L, peer_meta);
     lua_pushcfunction(L, peer_send);
     lua_pushcclosure(L, peer_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "peer", &script->peer_meta_ref);
+    ls_udata_define(L, "peer", &script->peer_meta_ref);
 
     lua_createtable(L, PEERS_KEPT, 0);
     for (int n = 1; n <= PEERS_KEPT; n++) { /* so that it stays an array, whichever place is filled first */

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "script/bind.h"
-#include "script/notify_inner.h"
-#include "script/object.h"
-#include "script/site_inner.h"
+#include "script/notify_internal.h"
+#include "script/site_internal.h"
 #include "script/task.h"
-#include "script/udp_inner.h"
+#include "script/udata.h"
+#include "script/udp_internal.h"
 
 enum { CLIENT_BATCH_DEFAULT = 8 };
 
@@ -44,15 +44,15 @@ static void client_drop_batch(udp_client *client)
     client->batch = NULL;
 }
 
-static void client_close(ls_seat *seat, udp_client *client)
+static void client_close(ls_thread_ctx *ctx, udp_client *client)
 {
     if (client->closed) return;
     client->closed = true;
     ls_sockets_closed(client->state);
     client_drop_batch(client);
-    ls_udp_close(seat, client->udp);
+    ls_udp_close(ctx, client->udp);
     if (!ls_list_empty(&client->waiters)) /* there is one at most */
-        ls_task_wake(seat, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
+        ls_task_wake(ctx, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
 }
 
 /* It is on no list any more. */
@@ -75,13 +75,13 @@ static void clients_sweep(ls_udp_script *script)
     }
 }
 
-void ls_udp_script_close(ls_state *state, ls_seat *seat)
+void ls_udp_script_close(ls_state *state, ls_thread_ctx *ctx)
 {
     if (state->udp == NULL) return;
     for (ls_node *node = state->udp->clients.next; node != &state->udp->clients; node = node->next) {
         udp_client *client = LS_CONTAINER(node, udp_client, node);
         ls_node_init(&client->waiters); /* no task runs any more */
-        client_close(seat, client);
+        client_close(ctx, client);
     }
 }
 
@@ -107,7 +107,7 @@ static int handle_gc(lua_State *L)
     if (client == NULL) return 0;
     client->handle = false;
     if (state->site->port == NULL) return 0; /* the server has ended, and closed it */
-    client_close(state->seat, client);
+    client_close(state->ctx, client);
     if (!ls_udp_idle(client->udp)) return 0;
     ls_list_remove(&client->node);
     client_free(client);
@@ -116,7 +116,7 @@ static int handle_gc(lua_State *L)
 
 static udp_client *client_check(lua_State *L)
 {
-    const client_handle *handle = ls_object_test(L, 1, &client_tag, sizeof *handle);
+    const client_handle *handle = ls_udata_test(L, 1, &client_tag, sizeof *handle);
     if (handle == NULL || handle->client == NULL) luaL_typeerror(L, 1, "connected UDP socket");
     return handle->client;
 }
@@ -133,13 +133,13 @@ static int client_send(lua_State *L)
     ls_udp_check_data(L, 2, &len);
     if (client->closed) return ls_push_failure(L, LS_ECLOSED);
     int err = ls_udp_compose_value(L, 2, &nobody, &batch);
-    if (err == LS_OK) err = ls_udp_send(ls_state_of(L)->seat, client->udp, batch, 1);
+    if (err == LS_OK) err = ls_udp_send(ls_state_of(L)->ctx, client->udp, batch, 1);
     if (err < 0) return ls_push_failure(L, err);
     lua_pushboolean(L, 1);
     return 1;
 }
 
-static void client_came(ls_seat *seat, void *user, ls_datagrams *batch, int err)
+static void client_came(ls_thread_ctx *ctx, void *user, ls_datagrams *batch, int err)
 {
     udp_client *client = user;
     client->pending = false;
@@ -151,7 +151,7 @@ static void client_came(ls_seat *seat, void *user, ls_datagrams *batch, int err)
     client->next = 0;
     client->err = err;
     if (!ls_list_empty(&client->waiters))
-        ls_task_wake(seat, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
+        ls_task_wake(ctx, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
 }
 
 static void client_drop_taken(udp_client *client)
@@ -202,10 +202,10 @@ static int client_receive(lua_State *L)
     lua_settop(L, 1);
     int count = client_take(L, client);
     if (count > 0) return count;
-    if (!ls_list_empty(&client->waiters)) return luaL_error(L, "another task receives from this socket already");
+    if (!ls_list_empty(&client->waiters)) return luaL_error(L, "another task already receives from this socket");
     if (timeout != 0) ls_task_may_wait(L);
     if (!client->pending) {
-        const int posted = ls_udp_receive(state->seat, client->udp, &client->batch);
+        const int posted = ls_udp_receive(state->ctx, client->udp, &client->batch);
         if (posted < 0) return ls_push_failure(L, posted);
         if (posted == LS_DONE) {
             client->next = 0;
@@ -222,7 +222,7 @@ static int client_receive(lua_State *L)
 /* sock:close() */
 static int client_close_call(lua_State *L)
 {
-    client_close(ls_state_of(L)->seat, client_check(L));
+    client_close(ls_state_of(L)->ctx, client_check(L));
     return 0;
 }
 
@@ -304,5 +304,5 @@ void ls_udp_clients_define(lua_State *L, ls_udp_script *script)
     luaL_newlib(L, methods);
     lua_pushcclosure(L, client_index, 1);
     lua_setfield(L, -2, "__index");
-    ls_object_define(L, "connected UDP socket", &script->client_meta_ref);
+    ls_udata_define(L, "connected UDP socket", &script->client_meta_ref);
 }

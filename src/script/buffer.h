@@ -31,7 +31,7 @@ void ls_buffer_account(lua_State *L, size_t bytes);
 
 /* Collect what buffers of an idle state still hold; `all`: also those that have lived through collections. The calling
  * thread is inside the state, and no task runs. */
-void ls_buffers_collect(ls_state *state, ls_seat *seat, bool all);
+void ls_buffers_collect(ls_state *state, ls_thread_ctx *ctx, bool all);
 
 /* Push an empty one. Raises. */
 ls_buffer *ls_buffer_push(lua_State *L);

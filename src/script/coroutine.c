@@ -7,7 +7,7 @@
  *
  *     task: resume(a) -> a: resume(b) -> b: ls.sleep(1)       b yields to a, a to the task, the task to the port
  *
- * The innermost coroutine is announced in the thread's slot, for the processor-time budget. */
+ * The innermost coroutine is announced in the thread's CPU watch, for the processor-time budget. */
 #include "script/bind.h"
 #include "script/task.h"
 
@@ -41,18 +41,18 @@ static int resume_inner(lua_State *L, lua_State *co, int nargs)
     *ls_state_extra(co) &= ~(uintptr_t)LS_EXTRA_WAITS;
     if (blocks) task->blocked++;
     if (task != NULL) {
-        ls_slot_inner(state->slot, co);
-        if (ls_slot_over(state->slot)) lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
+        ls_cpu_watch_inner(state->cpu, co);
+        if (ls_cpu_watch_over(state->cpu)) lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
     }
     const int status = lua_resume(co, L, nargs, &count);
     if (blocks) task->blocked--;
     if (task != NULL) {
-        ls_slot_inner(state->slot, L);
-        if (ls_slot_over(state->slot)) lua_sethook(L, ls_state_hook, LUA_MASKCOUNT, 1);
+        ls_cpu_watch_inner(state->cpu, L);
+        if (ls_cpu_watch_over(state->cpu)) lua_sethook(L, ls_state_hook, LUA_MASKCOUNT, 1);
     }
     if (status == LUA_YIELD && task != NULL && (task->waiting || task->killed)) return RESUME_WAITS;
     if (status != LUA_OK && status != LUA_YIELD) {
-        if (task != NULL && ls_slot_over(state->slot)) *ls_state_extra(co) |= LS_EXTRA_OVER;
+        if (task != NULL && ls_cpu_watch_over(state->cpu)) *ls_state_extra(co) |= LS_EXTRA_OVER;
         lua_xmove(co, L, 1);
         return RESUME_FAILED;
     }

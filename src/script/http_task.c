@@ -10,7 +10,7 @@
 #include "proto/http_text.h"
 #include "script/buffer.h"
 #include "script/request.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 enum { HTTP_REQ = 1, HTTP_FIRST = 2 }; /* http_main's stack: the req object, then what the handler returned */
 
@@ -61,7 +61,7 @@ static int http_drain(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
     (void)status;
-    if (r->x->transport->drained(r->state->seat, r->x) == LS_PENDING)
+    if (r->x->transport->wait_sent(r->state->ctx, r->x) == LS_PENDING)
         return ls_request_wait_pinned(L, r, context, http_drain);
     return http_done(L, r);
 }
@@ -98,17 +98,17 @@ static void result_unused(lua_State *L, ls_request *r, int count)
     char name[256];
     log_name(r->x, name);
     ls_log(LS_LOG_ERROR, "%s: the handler returned a %s, but the response was already %s by res", name,
-           lua_typename(L, type), r->x->answer == LS_ANSWER_DONE ? "sent" : "begun");
+           lua_typename(L, type), r->x->response == LS_RESPONSE_DONE ? "sent" : "begun");
 }
 
 static int http_finish_parts(lua_State *L, ls_request *r)
 {
     ls_exchange *x = r->x;
-    (void)ls_request_push_parts(r->state->seat, r);
-    if (x->length >= 0 && (uint64_t)x->length != r->written && x->gone == 0)
+    (void)ls_request_push_parts(r->state->ctx, r);
+    if (x->length >= 0 && (uint64_t)x->length != r->written && x->error == 0)
         return luaL_error(L, "the Content-Length said %I bytes, but the handler wrote %I", (lua_Integer)x->length,
                           (lua_Integer)r->written);
-    (void)x->transport->finish(r->state->seat, x);
+    (void)x->transport->finish(r->state->ctx, x);
     return http_done(L, r);
 }
 
@@ -123,9 +123,9 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
     int result;
     (void)status;
 
-    if (r->out != NULL || x->answer != LS_ANSWER_NONE) {
+    if (r->out != NULL || x->response != LS_RESPONSE_NONE) {
         result_unused(L, r, count);
-        return x->answer == LS_ANSWER_DONE ? http_done(L, r) : http_finish_parts(L, r);
+        return x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);
     }
     switch (type) {
     case LUA_TNIL:
@@ -134,20 +134,20 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
         if (r->status_set) {
             x->type = NULL;
             x->length = -1;
-            result = x->transport->respond(r->state->seat, x, NULL, 0);
+            result = x->transport->respond(r->state->ctx, x, NULL, 0);
         } else {
-            result = ls_request_answer_text(r, r->failing ? 500 : 204);
+            result = ls_request_respond_text(r, r->failing ? 500 : 204);
         }
         break;
     case LUA_TNUMBER:
         x->status = result_status(L, HTTP_FIRST);
         if (count >= 3) set_headers(L, r, HTTP_FIRST + 2);
-        result = count < 2 || lua_isnil(L, HTTP_FIRST + 1) ? ls_request_answer_text(r, x->status)
-                                                           : ls_request_answer_body(L, r, HTTP_FIRST + 1, &pinned);
+        result = count < 2 || lua_isnil(L, HTTP_FIRST + 1) ? ls_request_respond_text(r, x->status)
+                                                           : ls_request_respond_body(L, r, HTTP_FIRST + 1, &pinned);
         break;
     case LUA_TSTRING:
     case LUA_TTABLE:
-    case LUA_TUSERDATA: result = ls_request_answer_body(L, r, HTTP_FIRST, &pinned); break;
+    case LUA_TUSERDATA: result = ls_request_respond_body(L, r, HTTP_FIRST, &pinned); break;
     default: return luaL_error(L, "the handler returned a %s, which is no response", lua_typename(L, type));
     }
     (void)result;                                      /* a client that is gone is nobody's fault */
@@ -253,7 +253,7 @@ static int body_error_status(int err)
 }
 
 /* An answer without Lua. */
-static void answer_plain(ls_seat *seat, ls_exchange *x, int status)
+static void answer_plain(ls_thread_ctx *ctx, ls_exchange *x, int status)
 {
     const char *phrase = ls_status_text(status);
     ls_slice text[] = {ls_slice_static(phrase, strlen(phrase)), ls_slice_static("\n", 1)};
@@ -262,14 +262,14 @@ static void answer_plain(ls_seat *seat, ls_exchange *x, int status)
     x->has_type = false;
     x->length = -1;
     x->fields_len = 0;
-    (void)x->transport->respond(seat, x, text, 2);
+    (void)x->transport->respond(ctx, x, text, 2);
 }
 
-static void http_end(ls_seat *seat, ls_exchange *x, ls_request *r)
+static void http_end(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
 {
-    if (r != NULL) ls_request_release(seat, r);
+    if (r != NULL) ls_request_release(ctx, r);
     x->task = NULL;
-    x->transport->end(seat, x);
+    x->transport->release(ctx, x);
 }
 
 /* Hooks of "log" for an answer that was made without Lua. */
@@ -279,21 +279,20 @@ static int log_hooks_main(lua_State *L)
     return 0;
 }
 
-static void log_hooks_ended(ls_seat *seat, ls_task *task, int status, int count)
+static void log_hooks_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     ls_exchange *x = task->owner;
     ls_request *r = task->request;
     (void)count;
-    ls_task_release(seat, task, status == LUA_OK);
-    http_end(seat, x, r);
+    ls_task_release(ctx, task, status == LUA_OK);
+    http_end(ctx, x, r);
 }
 
-static void http_end_logged(ls_seat *seat, ls_exchange *x, ls_request *r)
+static void http_end_logged(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
 {
     ls_task *task;
-    if (r == NULL || r->state->hooks[LS_HOOK_LOG].count == 0 ||
-        (task = ls_task_take_outside(r->state, seat)) == NULL) {
-        http_end(seat, x, r);
+    if (r == NULL || r->state->hooks[LS_HOOK_LOG].count == 0 || (task = ls_task_take_outside(r->state, ctx)) == NULL) {
+        http_end(ctx, x, r);
         return;
     }
     task->ended = log_hooks_ended;
@@ -303,36 +302,36 @@ static void http_end_logged(ls_seat *seat, ls_exchange *x, ls_request *r)
     r->task = task;
     lua_pushcfunction(task->co, log_hooks_main);
     lua_pushlightuserdata(task->co, r);
-    ls_task_run(seat, task, 1);
+    ls_task_run(ctx, task, 1);
 }
 
-static void http_ended(ls_seat *seat, ls_task *task, int status, int count)
+static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     ls_exchange *x = task->owner;
     ls_request *r = task->request;
     (void)count;
     if (status == LUA_OK) {
-        ls_task_release(seat, task, true);
-        http_end(seat, x, r);
+        ls_task_release(ctx, task, true);
+        http_end(ctx, x, r);
         return;
     }
 
     http_failure f = {task->state, x, r, task->co, false, NULL};
     const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref;
-    f.retry = r != NULL && !r->failing && x->answer == LS_ANSWER_NONE && x->gone == 0 && r->body_error == LS_OK;
-    const int described = ls_state_report(f.state, seat, http_describe, &f);
-    ls_task_release(seat, task, false);
+    f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->body_error == LS_OK;
+    const int described = ls_state_report(f.state, ctx, http_describe, &f);
+    ls_task_release(ctx, task, false);
     if (described != LUA_OK) {
         f.co = NULL;
-        if (ls_state_report(f.state, seat, http_describe, &f) != LUA_OK) {
+        if (ls_state_report(f.state, ctx, http_describe, &f) != LUA_OK) {
             char name[256];
             log_name(x, name);
             ls_log(LS_LOG_ERROR, "%s: not enough memory", name);
         }
     }
-    if (x->answer == LS_ANSWER_OPEN) {
+    if (x->response == LS_RESPONSE_OPEN) {
         x->close = true; /* what has left cannot be called back: the client must see that it is not complete */
-    } else if (x->answer == LS_ANSWER_NONE && x->gone == 0) {
+    } else if (x->response == LS_RESPONSE_NONE && x->error == 0) {
         x->status = 500;
         x->fields_len = 0;
         x->has_type = false;
@@ -353,27 +352,27 @@ static void http_ended(ls_seat *seat, ls_task *task, int status, int count)
             f.next->serial = r->serial;
             f.next->dispatch_ref = dispatch_ref;
             f.next->failed_ref = failed_ref;
-            ls_task_run(seat, f.next, 3);
+            ls_task_run(ctx, f.next, 3);
             return;
         }
         if (r != NULL && r->body_error != LS_OK) x->close = true;
-        answer_plain(seat, x, r != NULL && r->body_error != LS_OK ? body_error_status(r->body_error) : 500);
+        answer_plain(ctx, x, r != NULL && r->body_error != LS_OK ? body_error_status(r->body_error) : 500);
     }
-    http_end_logged(seat, x, r);
+    http_end_logged(ctx, x, r);
 }
 
 /* ---- start ------------------------------------------------------------------------------------------------- */
 
-void ls_http_task_start(ls_seat *seat, ls_state *state, ls_exchange *x, int dispatch_ref, int failed_ref)
+void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int dispatch_ref, int failed_ref)
 {
-    ls_task *task = ls_task_take_outside(state, seat);
+    ls_task *task = ls_task_take_outside(state, ctx);
     x->actor = &state->actor;
     x->task = NULL;
     x->wake = ls_request_wake;
     if (task == NULL) {
         ls_log(LS_LOG_ERROR, "no memory to run a request");
-        answer_plain(seat, x, 500);
-        x->transport->end(seat, x);
+        answer_plain(ctx, x, 500);
+        x->transport->release(ctx, x);
         return;
     }
     task->ended = http_ended;
@@ -382,20 +381,20 @@ void ls_http_task_start(ls_seat *seat, ls_state *state, ls_exchange *x, int disp
     task->failed_ref = failed_ref;
     lua_pushcfunction(task->co, http_main);
     lua_pushlightuserdata(task->co, x);
-    ls_task_run(seat, task, 1);
+    ls_task_run(ctx, task, 1);
 }
 
-void ls_http_handler_start(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x)
+void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
     const ls_site_handler *h = (const ls_site_handler *)(const void *)handler;
-    ls_state *state = (ls_state *)(void *)seat->inside;
+    ls_state *state = (ls_state *)(void *)ctx->inside;
     if (state == NULL) {
-        state = seat->user;
+        state = ctx->user;
         /* A thread holds one state at most and there are as many states as threads, so one is free; which one may
          * change while we look. */
-        for (unsigned n = 0; !ls_actor_try_enter(&state->actor, seat); n++)
+        for (unsigned n = 0; !ls_actor_try_enter(&state->actor, ctx); n++)
             state = h->site->states[n % h->site->state_count];
     }
     const ls_state_listener *listener = &state->listeners[h->index];
-    ls_http_task_start(seat, state, x, listener->dispatch_ref, listener->failed_ref);
+    ls_http_task_start(ctx, state, x, listener->dispatch_ref, listener->failed_ref);
 }

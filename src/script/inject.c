@@ -10,7 +10,7 @@
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/request.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
 enum {
     INJECT_BYTES_MAX = 256 * 1024 * 1024, /* of an answer */
@@ -53,10 +53,10 @@ static bool text_add(inject_text *text, const char *bytes, size_t len)
 
 /* ---- the transport ----------------------------------------------------------------------------------------- */
 
-static int inject_read(ls_seat *seat, ls_exchange *x, ls_slice *out)
+static int inject_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
-    const injected *in = x->carrier;
-    (void)seat;
+    const injected *in = x->conn;
+    (void)ctx;
     if (in->body_len > x->body_bytes_max) return LS_EMSGSIZE;
     *out = ls_slice_static(in->body, x->body_done ? 0 : in->body_len);
     x->body_bytes = in->body_len;
@@ -85,12 +85,12 @@ static void take_slices(injected *in, ls_slice *slices, unsigned count)
     }
 }
 
-static int inject_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+static int inject_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
-    injected *in = x->carrier;
+    injected *in = x->conn;
     char length[48];
     size_t sum = 0;
-    (void)seat;
+    (void)ctx;
     take_head(in);
     for (unsigned n = 0; n < count; n++) sum += slices[n].len;
     if (ls_status_is_framed(x->status)) {
@@ -98,45 +98,45 @@ static int inject_respond(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsig
         if (!text_add(&in->fields, length, (size_t)len)) in->too_large = true;
     }
     take_slices(in, slices, count);
-    x->answer = LS_ANSWER_DONE;
+    x->response = LS_RESPONSE_DONE;
     in->whole = true;
     return LS_DONE;
 }
 
-static int inject_write(ls_seat *seat, ls_exchange *x, ls_slice *slices, unsigned count)
+static int inject_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
-    injected *in = x->carrier;
-    (void)seat;
-    if (x->answer == LS_ANSWER_NONE) take_head(in);
-    x->answer = LS_ANSWER_OPEN;
+    injected *in = x->conn;
+    (void)ctx;
+    if (x->response == LS_RESPONSE_NONE) take_head(in);
+    x->response = LS_RESPONSE_OPEN;
     take_slices(in, slices, count);
     return LS_DONE;
 }
 
-static int inject_flush(ls_seat *seat, ls_exchange *x)
+static int inject_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    return inject_write(seat, x, NULL, 0);
+    return inject_write(ctx, x, NULL, 0);
 }
 
-static int inject_finish(ls_seat *seat, ls_exchange *x)
+static int inject_finish(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    injected *in = x->carrier;
-    (void)inject_write(seat, x, NULL, 0);
-    x->answer = LS_ANSWER_DONE;
+    injected *in = x->conn;
+    (void)inject_write(ctx, x, NULL, 0);
+    x->response = LS_RESPONSE_DONE;
     in->whole = true;
     return LS_DONE;
 }
 
-static int inject_drained(ls_seat *seat, ls_exchange *x)
+static int inject_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    (void)seat;
+    (void)ctx;
     (void)x;
     return LS_DONE;
 }
 
-static void inject_end(ls_seat *seat, ls_exchange *x)
+static void inject_end(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    injected *in = x->carrier;
+    injected *in = x->conn;
     ls_task *waiter = in->waiter;
     if (x->fields != NULL) {
         ls_block_drop(x->fields);
@@ -144,7 +144,7 @@ static void inject_end(ls_seat *seat, ls_exchange *x)
     }
     in->ended = true;
     in->waiter = NULL;
-    if (waiter != NULL) ls_task_wake(seat, waiter, LS_OK);
+    if (waiter != NULL) ls_task_wake(ctx, waiter, LS_OK);
 }
 
 static const ls_http_transport inject_transport = {
@@ -153,8 +153,8 @@ static const ls_http_transport inject_transport = {
     .write = inject_write,
     .flush = inject_flush,
     .finish = inject_finish,
-    .end = inject_end,
-    .drained = inject_drained,
+    .release = inject_end,
+    .wait_sent = inject_wait_sent,
 };
 
 /* ---- the call ---------------------------------------------------------------------------------------------- */
@@ -198,8 +198,8 @@ static int inject_result(lua_State *L, const injected *in)
     if (in->too_large) return ls_push_failure(L, LS_ELIMIT);
     if (!in->whole) {
         lua_pushnil(L);
-        lua_pushstring(L,
-                       in->x.answer == LS_ANSWER_NONE ? "the request was not answered" : "the response was cut off");
+        lua_pushstring(L, in->x.response == LS_RESPONSE_NONE ? "the request was not answered"
+                                                             : "the response was cut off");
         lua_pushliteral(L, "ECLOSED");
         return 3;
     }
@@ -216,10 +216,10 @@ static int inject_waited(lua_State *L, int status, lua_KContext context)
     return inject_result(L, lua_touserdata(L, -1));
 }
 
-static void inject_start(ls_seat *seat, ls_op *op)
+static void inject_start(ls_thread_ctx *ctx, ls_op *op)
 {
     injected *in = LS_CONTAINER(op, injected, op);
-    ls_http_task_start(seat, in->state, &in->x, in->dispatch_ref, in->failed_ref);
+    ls_http_task_start(ctx, in->state, &in->x, in->dispatch_ref, in->failed_ref);
 }
 
 /* Push the text of the head: the method at 3, target at 4, headers at 5. */
@@ -323,7 +323,7 @@ int ls_core_inject(lua_State *L)
     in->failed_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     in->state = state;
     in->x.transport = &inject_transport;
-    in->x.carrier = in;
+    in->x.conn = in;
     in->x.id = (uint64_t)1 << 63 | (uint64_t)state->index << 40 | ++state->injected;
     ls_http_config_defaults(&config);
     in->x.body_bytes_max = config.body_bytes_max;
@@ -332,7 +332,7 @@ int ls_core_inject(lua_State *L)
     if (state->loading) {
         state->load_waited = false;
         state->injects_nested++;
-        inject_start(&state->site->load_seat, &in->op);
+        inject_start(&state->site->load_ctx, &in->op);
         state->injects_nested--;
         if (!state->load_waited && in->ended) return inject_result(L, in);
         lua_pushnil(L);
@@ -343,6 +343,6 @@ int ls_core_inject(lua_State *L)
     in->op.actor = &state->actor;
     in->op.done = inject_start;
     in->waiter = state->current;
-    ls_actor_post(&state->actor, state->seat, &in->op);
+    ls_actor_post(&state->actor, state->ctx, &in->op);
     return ls_task_suspend(L, 0, inject_waited);
 }

@@ -7,7 +7,7 @@
 
 #include "proto/http_text.h"
 #include "script/buffer.h"
-#include "script/object.h"
+#include "script/udata.h"
 
 const char ls_request_tag;
 static const char response_tag;
@@ -73,7 +73,7 @@ void ls_request_drop_body(ls_request *r)
     r->body_len = 0;
 }
 
-void ls_request_release(ls_seat *seat, ls_request *r)
+void ls_request_release(ls_thread_ctx *ctx, ls_request *r)
 {
     ls_state *state = r->state;
     assert(r->x != NULL);
@@ -96,7 +96,7 @@ void ls_request_release(ls_seat *seat, ls_request *r)
         lua_pop(L, 1);
         r->filled = 0;
     }
-    if (!ls_list_empty(&r->waiters)) ls_task_wake_all(seat, &r->waiters, LS_OK);
+    if (!ls_list_empty(&r->waiters)) ls_task_wake_all(ctx, &r->waiters, LS_OK);
     if (state->ring_count < LS_REQUESTS_FREE_MAX) {
         state->ring[(state->ring_at + state->ring_count) % LS_REQUESTS_FREE_MAX] = r;
         state->ring_count++;
@@ -107,10 +107,10 @@ void ls_request_release(ls_seat *seat, ls_request *r)
     }
 }
 
-void ls_request_wake(ls_seat *seat, ls_exchange *x)
+void ls_request_wake(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_request *r = x->task;
-    if (r != NULL && r->x == x) ls_task_wake_all(seat, &r->waiters, LS_OK);
+    if (r != NULL && r->x == x) ls_task_wake_all(ctx, &r->waiters, LS_OK);
 }
 
 int ls_request_wait(lua_State *L, ls_request *r, lua_KContext context, lua_KFunction k)
@@ -136,12 +136,12 @@ static ls_request *request_live(lua_State *L, ls_request *r)
 
 ls_request *ls_request_check_req(lua_State *L, int index)
 {
-    return request_live(L, ls_object_check(L, index, &ls_request_tag, sizeof(ls_request), "request"));
+    return request_live(L, ls_udata_check(L, index, &ls_request_tag, sizeof(ls_request), "request"));
 }
 
 ls_request *ls_request_check_res(lua_State *L, int index)
 {
-    const ls_response *response = ls_object_check(L, index, &response_tag, sizeof *response, "response");
+    const ls_response *response = ls_udata_check(L, index, &response_tag, sizeof *response, "response");
     return request_live(L, response->request);
 }
 
@@ -206,7 +206,7 @@ static int answer(lua_State *L, ls_request *r, int index, const char *type, bool
 {
     ls_exchange *x = r->x;
     ls_body body;
-    if (x->answer != LS_ANSWER_NONE || r->out != NULL) /* by a finalizer, since the caller looked */
+    if (x->response != LS_RESPONSE_NONE || r->out != NULL) /* by a finalizer, since the caller looked */
         return luaL_error(L, "the response was sent already");
     const int err = ls_body_of(L, index, &body);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
@@ -220,24 +220,24 @@ static int answer(lua_State *L, ls_request *r, int index, const char *type, bool
     x->type = type;
     x->length = -1;
     *pinned = body.pinned;
-    const int result = x->transport->respond(r->state->seat, x, body.slices, body.count);
+    const int result = x->transport->respond(r->state->ctx, x, body.slices, body.count);
     ls_body_free(&body);
     return result;
 }
 
-int ls_request_answer_json_text(lua_State *L, ls_request *r, int index, bool *pinned)
+int ls_request_respond_json_text(lua_State *L, ls_request *r, int index, bool *pinned)
 {
     return answer(L, r, index, type_json, pinned);
 }
 
-int ls_request_answer_body(lua_State *L, ls_request *r, int index, bool *pinned)
+int ls_request_respond_body(lua_State *L, ls_request *r, int index, bool *pinned)
 {
     if (lua_type(L, index) != LUA_TTABLE) return answer(L, r, index, type_text, pinned);
     ls_json_encode(L, index);
     return answer(L, r, index, type_json, pinned);
 }
 
-int ls_request_answer_text(ls_request *r, int status)
+int ls_request_respond_text(ls_request *r, int status)
 {
     ls_exchange *x = r->x;
     char text[64];
@@ -260,22 +260,22 @@ int ls_request_answer_text(ls_request *r, int status)
         text[len++] = '\n';
     }
     slice = ls_slice_static(text, len); /* small: respond copies it */
-    return x->transport->respond(r->state->seat, x, &slice, len > 0);
+    return x->transport->respond(r->state->ctx, x, &slice, len > 0);
 }
 
-int ls_request_push_parts(ls_seat *seat, ls_request *r)
+int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *r)
 {
     ls_slice slice;
     if (r->out == NULL || r->out_from == r->out_len || r->x == NULL) return LS_DONE;
     slice = ls_slice_of(r->out, r->out_from, r->out_len - r->out_from);
     r->out_from = r->out_len;
-    return r->x->transport->write(seat, r->x, &slice, 1);
+    return r->x->transport->write(ctx, r->x, &slice, 1);
 }
 
-void ls_request_send_parts(ls_seat *seat, ls_request *r)
+void ls_request_send_parts(ls_thread_ctx *ctx, ls_request *r)
 {
-    (void)ls_request_push_parts(seat, r);
-    if (r->x != NULL && r->x->answer == LS_ANSWER_OPEN) (void)r->x->transport->flush(seat, r->x);
+    (void)ls_request_push_parts(ctx, r);
+    if (r->x != NULL && r->x->response == LS_RESPONSE_OPEN) (void)r->x->transport->flush(ctx, r->x);
 }
 
 void ls_request_id_text(uint64_t id, char out[17])

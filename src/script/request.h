@@ -71,19 +71,19 @@ void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len);
 /* Take one for x, from inside the task that answers. May raise. */
 ls_request *ls_request_take(lua_State *L, ls_exchange *x);
 /* The exchange ends: objects are void, waiters are woken, references dropped. Does not call transport->end. */
-void ls_request_release(ls_seat *seat, ls_request *request);
+void ls_request_release(ls_thread_ctx *ctx, ls_request *request);
 
 /* x->wake of every exchange of this layer. */
-void ls_request_wake(ls_seat *seat, ls_exchange *x);
+void ls_request_wake(ls_thread_ctx *ctx, ls_exchange *x);
 /* Suspend the current task until then. */
 int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua_KFunction k);
 /* The same when ls_task_can_wait was true before, for bytes that lie in a string: never raises. */
 int ls_request_wait_pinned(lua_State *L, ls_request *request, lua_KContext context, lua_KFunction k);
 
 /* Hand the parts held back to the transport. LS_DONE, LS_PENDING or an error. */
-int ls_request_push_parts(ls_seat *seat, ls_request *request);
+int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request);
 /* The handler is about to wait for something: let the client have what was written so far. */
-void ls_request_send_parts(ls_seat *seat, ls_request *request);
+void ls_request_send_parts(ls_thread_ctx *ctx, ls_request *request);
 
 void ls_request_drop_body(ls_request *request);
 
@@ -101,9 +101,9 @@ void ls_body_free(ls_body *body); /* the array; the references went with respond
 
 /* Answer with the value at `index`: the rule for handler results. The status is set before. Pushes nothing but may
  * replace the value by its JSON text. Returns what respond said; *pinned as in ls_body. Raises for nonsense. */
-int ls_request_answer_body(lua_State *L, ls_request *request, int index, bool *pinned);
-int ls_request_answer_text(ls_request *request, int status); /* the reason phrase, or nothing where none may be */
-int ls_request_answer_json_text(lua_State *L, ls_request *request, int index, bool *pinned); /* encoded before */
+int ls_request_respond_body(lua_State *L, ls_request *request, int index, bool *pinned);
+int ls_request_respond_text(ls_request *request, int status); /* the reason phrase, or nothing where none may be */
+int ls_request_respond_json_text(lua_State *L, ls_request *request, int index, bool *pinned); /* encoded before */
 
 /* Replace the table at the absolute `index` by its JSON text. Raises. */
 void ls_json_encode(lua_State *L, int index);
@@ -113,8 +113,8 @@ void ls_request_set_header(lua_State *L, ls_request *request, int name, int valu
 
 /* Start a request in a task of `state`, whose actor is held; dispatch_ref and failed_ref are functions in the
  * registry. Returns when it ended or is suspended. */
-void ls_http_task_start(ls_seat *seat, ls_state *state, ls_exchange *x, int dispatch_ref, int failed_ref);
-void ls_http_handler_start(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x);
+void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int dispatch_ref, int failed_ref);
+void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 
 /* The id that logs and req.id show: 16 hexadecimal digits. */
 void ls_request_id_text(uint64_t id, char out[17]);

@@ -14,11 +14,11 @@
 #include "net/resolver.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/compiled.h"
-#include "script/notify_inner.h"
-#include "script/site_inner.h"
+#include "script/bytecode.h"
+#include "script/notify_internal.h"
+#include "script/site_internal.h"
 #include "script/task.h"
-#include "script/udp_inner.h"
+#include "script/udp_internal.h"
 
 /* A collection of all of a busy state: after so many times what the last took, and not before so long. */
 enum { COLLECT_ALL_SHARE = 100, COLLECT_ALL_MS_MIN = 5000 };
@@ -87,7 +87,7 @@ static int site_load_state(ls_site *site, ls_state *state, char *message, size_t
 {
     site_load load = {site, state, message, message_bytes, LS_OK};
     state->loading = true;
-    const int status = ls_state_protected(state, &site->load_seat, load_main, &load);
+    const int status = ls_state_protected(state, &site->load_ctx, load_main, &load);
     state->loading = false;
     if (status == LUA_OK) return load.result;
     (void)snprintf(message, message_bytes, "%s: not enough memory", site->path);
@@ -103,22 +103,22 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->argc = options->argc;
     site->argv = options->argv;
     site->host = options->host;
-    site->load_slot.joined = true; /* nobody watches it */
+    site->load_cpu.joined = true; /* nobody watches it */
     site->cpu_ns_max = (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000;
     site->path = malloc(strlen(options->path) + 1);
     site->entries = calloc(LS_LISTENERS_MAX, sizeof(ls_site_entry *));
     site->udp_entries = calloc(LS_UDP_ENTRIES_MAX, sizeof(ls_site_udp_entry *));
     site->states = calloc(1, sizeof(ls_state *));
-    if (ls_notify_table_open(&site->notices) < 0 || site->udp_entries == NULL || site->path == NULL ||
+    if (ls_notify_table_open(&site->watchers) < 0 || site->udp_entries == NULL || site->path == NULL ||
         site->entries == NULL || site->states == NULL)
         goto fail;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
-    if ((err = ls_compiled_open(&site->compiled)) < 0) goto fail;
+    if ((err = ls_bytecode_open(&site->bytecode)) < 0) goto fail;
     if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &site->load_pools)) < 0) goto fail;
     if ((err = ls_pool_open(site->load_pools, &site->load_pool)) < 0) goto fail;
     ls_pool_enter(site->load_pool);
-    ls_seat_init(&site->load_seat, NULL, site->load_pool, 0);
+    ls_thread_ctx_init(&site->load_ctx, NULL, site->load_pool, 0);
 
     err = ls_state_open(site, 0, (size_t)LS_LUA_MIB_MAX << 20, &site->states[0], message, message_bytes);
     if (err < 0) goto fail;
@@ -155,10 +155,10 @@ const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener)
     return &site->entries[listener]->handler.base;
 }
 
-ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_gate *gate)
+ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *limit)
 {
     ls_site_entry *entry = site->entries[index];
-    entry->tcp = (ls_tcp_server){site, index, entry->listener.tcp, gate};
+    entry->tcp = (ls_tcp_server){site, index, entry->listener.tcp, limit};
     return &entry->tcp;
 }
 
@@ -168,13 +168,13 @@ void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at)
     site->entries[index]->is_bound = true;
 }
 
-static void start_done(ls_seat *seat, ls_op *op);
-static void drain_done(ls_seat *seat, ls_op *op);
-static void collect_done(ls_seat *seat, ls_op *op);
-static void disconnect_done(ls_seat *seat, ls_op *op);
+static void start_done(ls_thread_ctx *ctx, ls_op *op);
+static void drain_done(ls_thread_ctx *ctx, ls_op *op);
+static void collect_done(ls_thread_ctx *ctx, ls_op *op);
+static void disconnect_done(ls_thread_ctx *ctx, ls_op *op);
 
-int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned count, char *message,
-                        size_t message_bytes)
+int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsigned count, char *message,
+                       size_t message_bytes)
 {
     const size_t bytes_max =
         site->settings.lua_bytes_max > 0 ? (size_t)site->settings.lua_bytes_max : (size_t)LS_LUA_MIB_MAX << 20;
@@ -205,19 +205,19 @@ int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned 
             return LS_ESCRIPT;
         }
     }
-    ls_compiled_close(site->compiled);
-    site->compiled = NULL;
+    ls_bytecode_close(site->bytecode);
+    site->bytecode = NULL;
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", count);
-    site->slots = ls_memory_aligned(_Alignof(ls_slot), count * sizeof *site->slots);
-    if (site->slots == NULL) return LS_ENOMEM;
-    memset((void *)site->slots, 0, count * sizeof *site->slots);
-    site->slot_count = count;
-    if ((err = ls_interrupt_install(ls_state_hook)) < 0) return err;
+    site->cpus = ls_memory_aligned(_Alignof(ls_cpu_watch), count * sizeof *site->cpus);
+    if (site->cpus == NULL) return LS_ENOMEM;
+    memset((void *)site->cpus, 0, count * sizeof *site->cpus);
+    site->cpu_count = count;
+    if ((err = ls_cpu_limit_install(ls_state_hook)) < 0) return err;
     site->port = port;
     site->running_count = count;
     for (unsigned n = 0; n < count; n++) {
         ls_state *state = site->states[n];
-        seats[n]->user = state;
+        ctxs[n]->user = state;
         state->buffers_kept = atomic_load_explicit(&state->buffers_live, memory_order_relaxed);
         state->start_op = (ls_op){.done = start_done, .actor = &state->actor};
         state->drain_op = (ls_op){.done = drain_done, .actor = &state->actor};
@@ -228,60 +228,60 @@ int ls_site_ready_seats(ls_site *site, ls_port *port, ls_seat **seats, unsigned 
     return LS_OK;
 }
 
-int ls_site_ready(ls_site *site, ls_port *port, ls_crew *crew, char *message, size_t message_bytes)
+int ls_site_ready(ls_site *site, ls_port *port, ls_workers *workers, char *message, size_t message_bytes)
 {
-    ls_crew_stats stats;
-    ls_crew_stat(crew, &stats);
-    ls_seat **seats = calloc(stats.threads_max, sizeof(ls_seat *));
-    if (seats == NULL) {
+    ls_workers_stats stats;
+    ls_workers_stat(workers, &stats);
+    ls_thread_ctx **ctxs = calloc(stats.threads_max, sizeof(ls_thread_ctx *));
+    if (ctxs == NULL) {
         (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", stats.threads_max);
         return LS_ENOMEM;
     }
-    for (unsigned n = 0; n < stats.threads_max; n++) seats[n] = ls_crew_seat(crew, n);
-    const int err = ls_site_ready_seats(site, port, seats, stats.threads_max, message, message_bytes);
+    for (unsigned n = 0; n < stats.threads_max; n++) ctxs[n] = ls_workers_ctx(workers, n);
+    const int err = ls_site_ready_ctxs(site, port, ctxs, stats.threads_max, message, message_bytes);
     if (err == LS_OK) site->running_count = stats.threads;
-    free(seats);
+    free(ctxs);
     return err;
 }
 
 /* ---- start and drain --------------------------------------------------------------------------------------- */
 
-static void run_hooks(ls_seat *seat, ls_state *state, const ls_hooks *hooks, const char *what)
+static void run_hooks(ls_thread_ctx *ctx, ls_state *state, const ls_hooks *hooks, const char *what)
 {
-    for (unsigned n = 0; n < hooks->count; n++) ls_job_run_ref(seat, state, hooks->refs[n], what);
+    for (unsigned n = 0; n < hooks->count; n++) ls_job_run_ref(ctx, state, hooks->refs[n], what);
 }
 
-static void start_done(ls_seat *seat, ls_op *op)
+static void start_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_state *state = LS_CONTAINER(op, ls_state, start_op);
     ls_timers_start(state);
-    run_hooks(seat, state, &state->once, "in an ls.once function");
-    run_hooks(seat, state, &state->hooks[LS_HOOK_START], "in a \"start\" hook");
+    run_hooks(ctx, state, &state->once, "in an ls.once function");
+    run_hooks(ctx, state, &state->hooks[LS_HOOK_START], "in a \"start\" hook");
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
 }
 
-static void drain_done(ls_seat *seat, ls_op *op)
+static void drain_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_state *state = LS_CONTAINER(op, ls_state, drain_op);
     state->draining = true;
-    ls_timers_drain(seat, state);
-    ls_tcps_drain(seat, state);
-    run_hooks(seat, state, &state->hooks[LS_HOOK_DRAIN], "in a \"drain\" hook");
+    ls_timers_drain(ctx, state);
+    ls_tcps_drain(ctx, state);
+    run_hooks(ctx, state, &state->hooks[LS_HOOK_DRAIN], "in a \"drain\" hook");
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
 }
 
-static void disconnect_done(ls_seat *seat, ls_op *op)
+static void disconnect_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_state *state = LS_CONTAINER(op, ls_state, disconnect_op);
-    ls_tcps_disconnect(seat, state);
+    ls_tcps_disconnect(ctx, state);
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
 }
 
-static void collect_done(ls_seat *seat, ls_op *op)
+static void collect_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_state *state = LS_CONTAINER(op, ls_state, collect_op);
     const uint64_t begun_ms = ls_clock_coarse_ms();
-    ls_buffers_collect(state, seat, state->collect_all);
+    ls_buffers_collect(state, ctx, state->collect_all);
     if (state->collect_all) {
         const uint64_t now_ms = ls_clock_coarse_ms();
         const uint64_t rest_ms = (now_ms - begun_ms) * COLLECT_ALL_SHARE;
@@ -290,7 +290,7 @@ static void collect_done(ls_seat *seat, ls_op *op)
     atomic_store_explicit(&state->collect_ordered, false, memory_order_release);
 }
 
-bool ls_site_pulse(ls_site *site, bool idle)
+bool ls_site_on_tick(ls_site *site, bool idle)
 {
     const uint64_t now_ms = ls_clock_coarse_ms();
     bool ordered = false;
@@ -351,33 +351,33 @@ unsigned ls_site_busy(const ls_site *site)
     return sum;
 }
 
-void ls_site_slow(ls_seat *seat, uint32_t ms, void *user)
+void ls_site_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
 {
     ls_site *site = user;
     (void)ms;
-    if (site->slots == NULL) return;
-    ls_slot *slot = &site->slots[seat->index];
-    const uint64_t run = atomic_load_explicit(&slot->run, memory_order_acquire);
+    if (site->cpus == NULL) return;
+    ls_cpu_watch *cpu = &site->cpus[ctx->index];
+    const uint64_t run = atomic_load_explicit(&cpu->run, memory_order_acquire);
     if (run == 0) return;
-    const uint64_t now = ls_interrupt_cpu_ns(slot);
+    const uint64_t now = ls_cpu_limit_cpu_ns(cpu);
     if (now == 0) return; /* not known this time */
-    if (slot->seen_run != run) {
-        slot->seen_run = run;
-        slot->seen_ns = now;
+    if (cpu->seen_run != run) {
+        cpu->seen_run = run;
+        cpu->seen_ns = now;
         return;
     }
-    const uint64_t used = atomic_load_explicit(&slot->before_ns, memory_order_relaxed) + (now - slot->seen_ns);
-    atomic_store_explicit(&slot->used_ns, used, memory_order_relaxed);
-    atomic_store_explicit(&slot->used_run, run, memory_order_release);
+    const uint64_t used = atomic_load_explicit(&cpu->before_ns, memory_order_relaxed) + (now - cpu->seen_ns);
+    atomic_store_explicit(&cpu->used_ns, used, memory_order_relaxed);
+    atomic_store_explicit(&cpu->used_run, run, memory_order_release);
     if (used <= site->cpu_ns_max) return;
-    atomic_store_explicit(&slot->end_run, run, memory_order_release);
-    ls_interrupt_send(slot);
+    atomic_store_explicit(&cpu->end_run, run, memory_order_release);
+    ls_cpu_limit_send(cpu);
 }
 
-void ls_site_close_sockets(ls_site *site, ls_seat *seat)
+void ls_site_close_sockets(ls_site *site, ls_thread_ctx *ctx)
 {
     for (unsigned n = 0; n < site->state_count; n++) {
-        ls_udp_script_close(site->states[n], seat);
+        ls_udp_script_close(site->states[n], ctx);
         if (site->states[n]->resolver != NULL) ls_resolver_stop(site->states[n]->resolver);
     }
 }
@@ -389,15 +389,15 @@ void ls_site_close(ls_site *site)
         site->state_count--;
         ls_state_close(site->states[site->state_count]);
     }
-    ls_compiled_close(site->compiled);
+    ls_bytecode_close(site->bytecode);
     if (site->load_pool != NULL) ls_pool_close(site->load_pool);
     if (site->load_pools != NULL) ls_pools_close(site->load_pools);
     for (unsigned n = 0; n < LS_LISTENERS_MAX && site->entries != NULL; n++) free(site->entries[n]);
     for (unsigned n = 0; n < LS_UDP_ENTRIES_MAX && site->udp_entries != NULL; n++) free(site->udp_entries[n]);
-    if (site->notices != NULL) ls_notify_table_close(site->notices);
+    if (site->watchers != NULL) ls_notify_table_close(site->watchers);
     free(site->udp_entries);
-    for (unsigned n = 0; n < site->slot_count; n++) ls_interrupt_leave(&site->slots[n]);
-    ls_memory_aligned_free(site->slots);
+    for (unsigned n = 0; n < site->cpu_count; n++) ls_cpu_limit_leave(&site->cpus[n]);
+    ls_memory_aligned_free(site->cpus);
     free(site->states);
     free(site->entries);
     free(site->path);

@@ -1,9 +1,9 @@
 /* site.h - one site.lua and the Lua states that run it: what the server sees of the script layer.
  *
  * Life: ls_site_open loads the file into the first state, which yields settings, listeners and errors. The server
- * then makes its port and crew from the settings, opens the listeners, and calls ls_site_ready, which loads the
- * other states (one for each seat of the crew) and compares what they define with the first. ls_site_start runs
- * ls.once functions, "start" hooks and timers. Calls are made by one thread until the crew has started. */
+ * then makes its port and workers from the settings, opens the listeners, and calls ls_site_ready, which loads the
+ * other states (one for each thread context of the workers) and compares what they define with the first. ls_site_start runs
+ * ls.once functions, "start" hooks and timers. Calls are made by one thread until the workers has started. */
 #ifndef LS_SCRIPT_SITE_H
 #define LS_SCRIPT_SITE_H
 
@@ -14,10 +14,10 @@
 #include "net/addr.h"
 #include "net/listener.h"
 #include "net/udp.h"
-#include "port/crew.h"
 #include "proto/exchange.h"
 #include "proto/http_config.h"
 #include "proto/httpsys.h"
+#include "sched/workers.h"
 
 typedef struct ls_site ls_site;
 
@@ -86,10 +86,10 @@ unsigned ls_site_listener_count(const ls_site *site);
 const ls_site_listener *ls_site_listener_get(const ls_site *site, unsigned index);
 const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
 
-/* For ls_listener_open: connections of listener `index` (of LS_SITE_TCP), whose places are in `gate`. */
+/* For ls_listener_open: connections of listener `index` (of LS_SITE_TCP), whose places are in `connection limit`. */
 typedef struct ls_tcp_server ls_tcp_server;
-ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_gate *gate);
-void ls_tcp_accepted(ls_seat *seat, void *tcp_server, ls_fd fd, const ls_sockaddr *from);
+ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *limit);
+void ls_tcp_accepted(ls_thread_ctx *ctx, void *tcp_server, ls_fd fd, const ls_sockaddr *from);
 
 /* Tell the site where a listener came to be bound (ls.on("start") and ls.stats may say so). */
 void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at);
@@ -98,34 +98,34 @@ void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at);
  * tells the site; it closes them, and frees them after the site. */
 unsigned ls_site_udp_count(const ls_site *site);
 const ls_site_udp *ls_site_udp_get(const ls_site *site, unsigned index);
-void ls_site_udp_batch(ls_seat *seat, void *user, ls_udp *udp, ls_datagrams *batch); /* ls_udp_batch_fn */
+void ls_site_udp_batch(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch); /* ls_udp_batch_fn */
 void *ls_site_udp_user(ls_site *site, unsigned index);
 void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp);
 
-/* Load one more state for each further seat of the crew, and give every seat its home (seat->user). Errors as
+/* Load one more state for each further thread context of the workers, and give every thread context its home (thread context->user). Errors as
  * above. */
-int ls_site_ready(ls_site *site, ls_port *port, ls_crew *crew, char *message, size_t message_bytes);
+int ls_site_ready(ls_site *site, ls_port *port, ls_workers *workers, char *message, size_t message_bytes);
 
-/* Queue ls.once functions, "start" hooks and the timers defined while loading. The crew runs. */
+/* Queue ls.once functions, "start" hooks and the timers defined while loading. The workers runs. */
 void ls_site_start(ls_site *site);
 
 /* Queue the "drain" hooks; timers that repeat stop. ls_site_busy: tasks that are not finished (requests apart). */
 void ls_site_drain(ls_site *site);
 unsigned ls_site_busy(const ls_site *site);
 
-/* Order the states to close the connections that they still have. The crew runs. */
+/* Order the states to close the connections that they still have. The workers runs. */
 void ls_site_disconnect(ls_site *site);
 uint32_t ls_site_connections(const ls_site *site); /* that Lua has, those included that are just closing */
 
-/* For ls_crew_options.pulse: states whose buffers may be garbage are ordered to collect it: the young when none were
- * made since the last pulse, all when idle, or else every few seconds. true: some were. The watch's thread. */
-bool ls_site_pulse(ls_site *site, bool idle);
+/* For ls_workers_options.tick: states whose buffers may be garbage are ordered to collect it: the young when none were
+ * made since the last tick, all when idle, or else every few seconds. true: some were. The watchdog's thread. */
+bool ls_site_on_tick(ls_site *site, bool idle);
 
-/* For ls_crew_options.slow: enforces the CPU budget. The watch's thread. */
-void ls_site_slow(ls_seat *seat, uint32_t ms, void *site);
+/* For ls_workers_options.stalled: enforces the CPU budget. The watchdog's thread. */
+void ls_site_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *site);
 
 /* Close the sockets that Lua objects hold. No thread runs any more; the port is open. */
-void ls_site_close_sockets(ls_site *site, ls_seat *seat);
+void ls_site_close_sockets(ls_site *site, ls_thread_ctx *ctx);
 
 /* Close all states. No thread runs any more and the port is closed: its queue and its timers may hold operations of
  * tasks that never ended. Its pools are still there. */

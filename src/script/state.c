@@ -13,25 +13,25 @@
 #include "net/resolver.h"
 #include "script/bind.h"
 #include "script/buffer.h"
-#include "script/compiled.h"
-#include "script/embed.h"
+#include "script/bytecode.h"
+#include "script/modules.h"
 #include "script/request.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 #include "script/tcp.h"
 
 int luaopen_cjson_safe(lua_State *L); /* in the same library, without a line in its header */
 
 /* realloc(3), with the small blocks from the state's own lists. old_size 0: there is none yet. */
-static void *state_resize(ls_small *small, void *ptr, size_t old_size, size_t new_size)
+static void *state_resize(ls_alloc *alloc, void *ptr, size_t old_size, size_t new_size)
 {
-    const bool was_small = old_size - 1 < LS_SMALL_BYTES_MAX, is_small = new_size <= LS_SMALL_BYTES_MAX;
+    const bool was_small = old_size - 1 < LS_ALLOC_BYTES_MAX, is_small = new_size <= LS_ALLOC_BYTES_MAX;
     if (!was_small && !is_small) return realloc(ptr, new_size);
-    if (was_small && is_small && (old_size - 1) / LS_SMALL_STEP == (new_size - 1) / LS_SMALL_STEP) return ptr;
-    void *moved = is_small ? ls_small_take(small, new_size) : malloc(new_size);
+    if (was_small && is_small && (old_size - 1) / LS_ALLOC_STEP == (new_size - 1) / LS_ALLOC_STEP) return ptr;
+    void *moved = is_small ? ls_alloc_take(alloc, new_size) : malloc(new_size);
     if (moved == NULL || old_size == 0) return moved;
     memcpy(moved, ptr, old_size < new_size ? old_size : new_size);
     if (was_small)
-        ls_small_give(small, ptr, old_size);
+        ls_alloc_give(alloc, ptr, old_size);
     else
         free(ptr);
     return moved;
@@ -46,15 +46,15 @@ static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size
     if (ptr == NULL) old_size = 0; /* Lua says there what kind of object it is */
     if (new_size == 0) {
         atomic_store_explicit(&state->bytes_live, live - old_size, memory_order_relaxed);
-        if (old_size - 1 < LS_SMALL_BYTES_MAX)
-            ls_small_give(&state->small, ptr, old_size);
+        if (old_size - 1 < LS_ALLOC_BYTES_MAX)
+            ls_alloc_give(&state->alloc, ptr, old_size);
         else
             free(ptr);
         return NULL;
     }
     if (new_size > old_size && (live >= state->bytes_max || new_size - old_size > state->bytes_max - live))
         return NULL;
-    void *moved = state_resize(&state->small, ptr, old_size, new_size);
+    void *moved = state_resize(&state->alloc, ptr, old_size, new_size);
     if (moved == NULL && new_size > old_size) return NULL;
     if (moved == NULL) moved = ptr; /* a block that shrinks may stay where it is */
     atomic_store_explicit(&state->bytes_live, live - old_size + new_size, memory_order_relaxed);
@@ -74,7 +74,7 @@ static const char over_text[] = "the handler used more processor time than max_c
 void ls_state_hook(lua_State *L, lua_Debug *ar)
 {
     const ls_state *state = ls_state_of(L);
-    if (state->slot == NULL || !ls_slot_over(state->slot)) {
+    if (state->cpu == NULL || !ls_cpu_watch_over(state->cpu)) {
         lua_sethook(L, NULL, 0, 0); /* left over on a coroutine that lives on */
         return;
     }
@@ -100,15 +100,15 @@ int ls_state_raise_over(lua_State *L)
     return luaL_error(L, "%s", over_text);
 }
 
-ls_slot *ls_state_slot(ls_state *state, const ls_seat *seat)
+ls_cpu_watch *ls_state_cpu_watch(ls_state *state, const ls_thread_ctx *ctx)
 {
     ls_site *site = state->site;
-    return seat == &site->load_seat || site->slots == NULL ? &site->load_slot : &site->slots[seat->index];
+    return ctx == &site->load_ctx || site->cpus == NULL ? &site->load_cpu : &site->cpus[ctx->index];
 }
 
 ls_pool *ls_state_pool(const ls_state *state)
 {
-    return state->seat != NULL ? state->seat->pool : state->site->load_pool;
+    return state->ctx != NULL ? state->ctx->pool : state->site->load_pool;
 }
 
 ls_block *ls_state_block(lua_State *L, size_t size)
@@ -123,37 +123,37 @@ ls_block *ls_state_block(lua_State *L, size_t size)
     return block;
 }
 
-int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with)
+int ls_state_protected(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with)
 {
     lua_State *L = state->L;
-    ls_slot *slot = ls_state_slot(state, seat);
+    ls_cpu_watch *cpu = ls_state_cpu_watch(state, ctx);
     const int top = lua_gettop(L);
-    ls_seat *const outer_seat = state->seat;
-    ls_slot *const outer_slot = state->slot;
-    state->seat = seat;
-    state->slot = slot;
-    ls_slot_begin(slot, L, 0);
+    ls_thread_ctx *const outer_ctx = state->ctx;
+    ls_cpu_watch *const outer_cpu = state->cpu;
+    state->ctx = ctx;
+    state->cpu = cpu;
+    ls_cpu_watch_begin(cpu, L, 0);
     lua_pushcfunction(L, fn);
     lua_pushlightuserdata(L, with);
     state->protected_calls++;
     const int status = lua_pcall(L, 1, 0, 0);
     state->protected_calls--;
-    (void)ls_slot_end(slot);
+    (void)ls_cpu_watch_end(cpu);
     lua_settop(L, top);
-    if (state->unflushed != NULL && state->current == NULL) ls_tcps_flush(seat, state); /* no task will that runs */
+    if (state->unflushed != NULL && state->current == NULL) ls_tcps_flush(ctx, state); /* no task will that runs */
     if (state->loading) {
-        state->seat = outer_seat;
-        state->slot = outer_slot;
+        state->ctx = outer_ctx;
+        state->cpu = outer_cpu;
     }
     return status;
 }
 
-int ls_state_report(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with)
+int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with)
 {
     const size_t room = SIZE_MAX - state->bytes_max,
                  more = room < LS_STATE_REPORT_BYTES ? room : LS_STATE_REPORT_BYTES;
     state->bytes_max += more;
-    const int status = ls_state_protected(state, seat, fn, with);
+    const int status = ls_state_protected(state, ctx, fn, with);
     state->bytes_max -= more;
     return status;
 }
@@ -168,7 +168,7 @@ static void preload(lua_State *L)
     lua_pushcfunction(L, ls_core_open);
     lua_setfield(L, -2, "luaserve.core");
     lua_pop(L, 1);
-    ls_embed_preload(L, "luaserve", &ls_state_of(L)->site->compiled);
+    ls_modules_preload(L, "luaserve", &ls_state_of(L)->site->bytecode);
 }
 
 static int state_define(lua_State *L)
@@ -185,7 +185,7 @@ static int state_define(lua_State *L)
     state->decode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pop(L, 1);
     preload(L);
-    ls_embed_path(L, state->site->path); /* modules beside the site come first */
+    ls_modules_path(L, state->site->path); /* modules beside the site come first */
     for (int n = 0; n < LS_HTTP_METHODS; n++) {
         lua_pushstring(L, methods[n]);
         state->method_refs[n] = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -217,24 +217,24 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
     state->site = site;
     state->index = index;
     state->bytes_max = bytes_max;
-    state->seat = &site->load_seat;
-    state->slot = &site->load_slot;
+    state->ctx = &site->load_ctx;
+    state->cpu = &site->load_cpu;
     ls_node_init(&state->tasks_free);
     ls_node_init(&state->tasks_live);
     ls_node_init(&state->timers);
     ls_node_init(&state->tcps);
-    ls_small_open(&state->small);
+    ls_alloc_open(&state->alloc);
     state->L = lua_newstate(state_alloc, state);
     if (state->L == NULL) goto fail_state;
     *ls_state_extra(state->L) = (uintptr_t)state;
     (void)lua_atpanic(state->L, state_panic);
-    if (ls_state_protected(state, &site->load_seat, state_define, state) != LUA_OK) goto fail_lua;
+    if (ls_state_protected(state, &site->load_ctx, state_define, state) != LUA_OK) goto fail_lua;
     *out = state;
     return LS_OK;
 
 fail_lua:
     lua_close(state->L);
-    ls_small_close(&state->small);
+    ls_alloc_close(&state->alloc);
     ls_udp_script_free(state);
     ls_notify_free(state);
 fail_state:
@@ -246,13 +246,13 @@ fail:
 
 void ls_state_close(ls_state *state)
 {
-    state->seat = &state->site->load_seat; /* for finalizers */
-    state->slot = &state->site->load_slot;
+    state->ctx = &state->site->load_ctx; /* for finalizers */
+    state->cpu = &state->site->load_cpu;
     state->current = NULL;
     ls_timers_free(state);
     ls_tcps_free(state);
     lua_close(state->L);
-    ls_small_close(&state->small);
+    ls_alloc_close(&state->alloc);
     if (state->resolver != NULL) ls_resolver_close(state->resolver);
     ls_task_free_all(state);
     ls_udp_script_free(state);

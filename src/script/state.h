@@ -16,10 +16,10 @@
 #include <lua.h>
 
 #include "base/list.h"
-#include "port/actor.h"
-#include "script/interrupt.h"
+#include "sched/actor.h"
+#include "script/alloc.h"
+#include "script/cpu_limit.h"
 #include "script/site.h"
-#include "script/small.h"
 
 typedef struct ls_state ls_state;
 typedef struct ls_task ls_task;
@@ -51,13 +51,13 @@ struct ls_state {
     bool load_waited; /* something wanted to */
     bool draining;
 
-    ls_seat *seat; /* the thread that is inside, while a task runs */
-    ls_slot *slot;
+    ls_thread_ctx *ctx; /* the thread that is inside, while a task runs */
+    ls_cpu_watch *cpu;
     ls_task *current;         /* the task that runs, NULL outside */
     unsigned protected_calls; /* under way, one inside the other */
 
     _Atomic size_t buffer_bytes; /* of blocks that buffers were given since the last collection for their sake */
-    ls_small small;              /* Lua's small objects */
+    ls_alloc alloc;              /* Lua's small objects */
     _Atomic size_t bytes_live;   /* of Lua's memory; others read it for statistics */
     size_t bytes_max;
 
@@ -96,7 +96,7 @@ struct ls_state {
     uint64_t collect_all_due_ms;  /* when it may again, in a state that is never idle; set before it is over */
     _Atomic int buffers_live;     /* buffers that hold blocks; `buffers_kept`: how many did when the site was loaded */
     int buffers_kept;
-    size_t buffer_bytes_seen; /* by the watch, at its last pulse */
+    size_t buffer_bytes_seen; /* by the watchdog, at its last pulse */
 };
 
 enum { LS_EXTRA_WAITS = 1, LS_EXTRA_OVER = 2, LS_EXTRA_BITS = 3 };
@@ -118,14 +118,14 @@ void ls_state_close(ls_state *state);
 
 /* Run fn(L, light userdata `with`) protected, on the main thread, within the processor-time budget. Its error, if
  * any, is dropped. LUA_OK or the status of the error. No task runs; those that fn wakes, or a finalizer, run later. */
-int ls_state_protected(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with);
+int ls_state_protected(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with);
 
 /* The same, to tell of an error: with LS_STATE_REPORT_BYTES more than scripts may use, for what has used up all of them. */
 enum { LS_STATE_REPORT_BYTES = 65536 };
-int ls_state_report(ls_state *state, ls_seat *seat, lua_CFunction fn, void *with);
+int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with);
 
-/* The slot of a thread. */
-ls_slot *ls_state_slot(ls_state *state, const ls_seat *seat);
+/* The CPU watch of a thread. */
+ls_cpu_watch *ls_state_cpu_watch(ls_state *state, const ls_thread_ctx *ctx);
 
 /* The pool for buffers made now. */
 ls_pool *ls_state_pool(const ls_state *state);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "script/request.h"
+#include "script/site_internal.h"
 #include "script/tcp.h"
 
 /* A task that ends wakes who waited for it, who may end at once and wake the next: each is some frames of C. */
@@ -15,11 +16,11 @@ enum { WAKES_NESTED_MAX = 16 };
 
 #define LS_WAIT_MAX_S 1e9 /* some thirty years: longer waits are cut to it, so that sums of clocks cannot wrap */
 
-static void task_op_done(ls_seat *seat, ls_op *op)
+static void task_op_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_task *task = LS_CONTAINER(op, ls_task, op);
     task->queued = false;
-    ls_task_run(seat, task, task->nargs);
+    ls_task_run(ctx, task, task->nargs);
 }
 
 static ls_task *task_new(lua_State *L, ls_state *state)
@@ -69,12 +70,12 @@ static int task_new_protected(lua_State *L)
     return 0;
 }
 
-ls_task *ls_task_take_outside(ls_state *state, ls_seat *seat)
+ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx)
 {
     task_order order = {state, NULL};
     if (state->tasks_free_count > 0)
         order.task = task_reuse(state);
-    else if (ls_state_protected(state, seat, task_new_protected, &order) != LUA_OK || order.task == NULL)
+    else if (ls_state_protected(state, ctx, task_new_protected, &order) != LUA_OK || order.task == NULL)
         return NULL;
     ls_list_push(&state->tasks_live, &order.task->node);
     return order.task;
@@ -85,7 +86,7 @@ static int task_reset_protected(lua_State *L)
 {
     ls_task *task = lua_touserdata(L, 1);
     task->blocked++; /* a __close that wants to wait cannot */
-    ls_slot_inner(task->state->slot, task->co);
+    ls_cpu_watch_inner(task->state->cpu, task->co);
     (void)lua_resetthread(task->co);
     return 0;
 }
@@ -96,7 +97,7 @@ static void task_free(ls_task *task)
     free(task);
 }
 
-void ls_task_release(ls_seat *seat, ls_task *task, bool well)
+void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
 {
     ls_state *state = task->state;
     assert(!task->waiting && !task->queued);
@@ -107,12 +108,13 @@ void ls_task_release(ls_seat *seat, ls_task *task, bool well)
     task->request = NULL;
     if (well && !task->over && state->tasks_free_count < LS_TASKS_FREE_MAX) {
         task->cpu_ns = 0;
+        task->gave_way = false;
         lua_settop(task->co, 0);
         ls_list_push(&state->tasks_free, &task->node);
         state->tasks_free_count++;
         return;
     }
-    if (!well && !task->over) (void)ls_state_protected(state, seat, task_reset_protected, task);
+    if (!well && !task->over) (void)ls_state_protected(state, ctx, task_reset_protected, task);
     task_free(task);
 }
 
@@ -149,64 +151,73 @@ static int log_error_protected(lua_State *L)
     return 0;
 }
 
-void ls_task_log_error(ls_seat *seat, ls_task *task, const char *what)
+void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what)
 {
     task_error error = {task, what};
-    if (ls_state_report(task->state, seat, log_error_protected, &error) != LUA_OK)
+    if (ls_state_report(task->state, ctx, log_error_protected, &error) != LUA_OK)
         ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
 }
 
-void ls_task_run(ls_seat *seat, ls_task *task, int nargs)
+void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
 {
     ls_state *state = task->state;
     lua_State *co = task->co;
     ls_task *const outer = state->current; /* only while the site loads: an injected request inside the chunk */
-    ls_seat *const outer_seat = state->seat;
-    ls_slot *const outer_slot = state->slot;
-    ls_slot *slot = ls_state_slot(state, seat);
-    lua_State *const outer_running = atomic_load_explicit(&slot->running, memory_order_relaxed);
-    const uint64_t outer_run = atomic_load_explicit(&slot->run, memory_order_relaxed);
+    ls_thread_ctx *const outer_ctx = state->ctx;
+    ls_cpu_watch *const outer_cpu = state->cpu;
+    ls_cpu_watch *cpu = ls_state_cpu_watch(state, ctx);
+    lua_State *const outer_running = atomic_load_explicit(&cpu->running, memory_order_relaxed);
+    const uint64_t outer_run = atomic_load_explicit(&cpu->run, memory_order_relaxed);
+    const bool measured = task->gave_way;
     int count = 0;
 
     assert(!task->waiting);
-    state->seat = seat;
-    state->slot = slot;
+    task->gave_way = false;
+    state->ctx = ctx;
+    state->cpu = cpu;
     state->current = task;
     *ls_state_extra(co) &= ~(uintptr_t)LS_EXTRA_WAITS;
-    ls_slot_begin(slot, co, task->cpu_ns);
+    ls_cpu_watch_begin(cpu, co, task->cpu_ns);
     if (task->over) {
-        atomic_store_explicit(&slot->over, 1, memory_order_relaxed);
+        atomic_store_explicit(&cpu->over, 1, memory_order_relaxed);
         lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
     }
+    if (measured) ls_cpu_watch_mark(cpu);
     int status = lua_resume(co, NULL, nargs, &count);
-    if (ls_slot_over(slot)) task->over = true;
+    if (ls_cpu_watch_over(cpu)) task->over = true;
     if (status == LUA_YIELD && task->killed) { /* what an error would leave: a dead coroutine with a text on top */
         (void)lua_checkstack(co, 1);
         lua_rawgeti(co, LUA_REGISTRYINDEX, state->over_text_ref);
         status = LUA_ERRRUN;
     }
-    task->cpu_ns = ls_slot_end(slot);
-    if (state->unflushed != NULL) ls_tcps_flush(seat, state);
+    uint64_t used_ns = ls_cpu_watch_end(cpu);
+    if (measured) {
+        const uint64_t measured_ns = task->cpu_ns + ls_cpu_watch_since_mark(cpu);
+        if (used_ns < measured_ns) used_ns = measured_ns;
+        if (used_ns > state->site->cpu_ns_max) task->over = true;
+    }
+    task->cpu_ns = used_ns;
+    if (state->unflushed != NULL) ls_tcps_flush(ctx, state);
     state->current = outer;
     if (outer != NULL || state->loading) {
-        state->seat = outer_seat;
-        state->slot = outer_slot;
-        atomic_store_explicit(&slot->running, outer_running, memory_order_relaxed);
-        atomic_store_explicit(&slot->run, outer_run, memory_order_relaxed);
+        state->ctx = outer_ctx;
+        state->cpu = outer_cpu;
+        atomic_store_explicit(&cpu->running, outer_running, memory_order_relaxed);
+        atomic_store_explicit(&cpu->run, outer_run, memory_order_relaxed);
     }
     if (status == LUA_YIELD) {
         assert(task->waiting); /* coroutine.yield refuses to yield a task itself */
         return;
     }
-    task->ended(seat, task, status, count);
+    task->ended(ctx, task, status, count);
 }
 
-void ls_task_post(ls_seat *seat, ls_task *task, int nargs)
+void ls_task_post(ls_thread_ctx *ctx, ls_task *task, int nargs)
 {
     assert(!task->queued);
     task->nargs = nargs;
     task->queued = true;
-    ls_actor_post(&task->state->actor, seat, &task->op);
+    ls_actor_post(&task->state->actor, ctx, &task->op);
 }
 
 void ls_task_may_wait(lua_State *L)
@@ -220,7 +231,7 @@ void ls_task_may_wait(lua_State *L)
         luaL_error(L, "cannot wait here: no task runs");
         return;
     }
-    if (ls_slot_over(state->slot)) ls_state_raise_over(L);
+    if (ls_cpu_watch_over(state->cpu)) ls_state_raise_over(L);
     if (state->current->blocked > 0 || !lua_isyieldable(L))
         luaL_error(L, "cannot wait here: a function written in C (such as table.sort or string.gsub), a hook or a "
                       "finalizer is in between");
@@ -229,15 +240,15 @@ void ls_task_may_wait(lua_State *L)
 bool ls_task_can_wait(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    return !state->loading && state->current != NULL && !ls_slot_over(state->slot) && state->current->blocked == 0 &&
-           lua_isyieldable(L);
+    return !state->loading && state->current != NULL && !ls_cpu_watch_over(state->cpu) &&
+           state->current->blocked == 0 && lua_isyieldable(L);
 }
 
 int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
-    if (task->request != NULL) ls_request_send_parts(state->seat, task->request);
+    if (task->request != NULL) ls_request_send_parts(state->ctx, task->request);
     task->waiting = true;
     task->wake_result = 0;
     *ls_state_extra(L) |= LS_EXTRA_WAITS;
@@ -251,7 +262,7 @@ static void alarm_free(ls_alarm *alarm)
     alarm->state->alarms_free = alarm;
 }
 
-void ls_task_wake(ls_seat *seat, ls_task *task, int result)
+void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
 {
     ls_state *state = task->state;
     if (!task->waiting) return;
@@ -262,33 +273,33 @@ void ls_task_wake(ls_seat *seat, ls_task *task, int result)
         ls_alarm *alarm = task->alarm;
         task->alarm = NULL;
         alarm->task = NULL;
-        if (ls_timer_cancel(seat->port, &alarm->timer)) alarm_free(alarm); /* else its packet comes and frees it */
+        if (ls_timer_cancel(ctx->port, &alarm->timer)) alarm_free(alarm); /* else its packet comes and frees it */
     }
-    if (state->current == NULL && state->protected_calls == 0 && seat->inside == &state->actor &&
+    if (state->current == NULL && state->protected_calls == 0 && ctx->inside == &state->actor &&
         state->wakes_nested < WAKES_NESTED_MAX) {
         state->wakes_nested++;
-        ls_task_run(seat, task, 0);
+        ls_task_run(ctx, task, 0);
         state->wakes_nested--;
     } else {
-        ls_task_post(seat, task, 0);
+        ls_task_post(ctx, task, 0);
     }
 }
 
-void ls_task_wake_all(ls_seat *seat, ls_node *waiters, int result)
+void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result)
 {
     ls_node woken; /* a task that is woken may run at once, and wait again */
     ls_list_move(&woken, waiters);
-    while (!ls_list_empty(&woken)) ls_task_wake(seat, LS_CONTAINER(woken.next, ls_task, wait_node), result);
+    while (!ls_list_empty(&woken)) ls_task_wake(ctx, LS_CONTAINER(woken.next, ls_task, wait_node), result);
 }
 
-static void alarm_done(ls_seat *seat, ls_op *op)
+static void alarm_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_alarm *alarm = LS_CONTAINER(op, ls_alarm, timer.op);
     ls_task *task = alarm->task;
     alarm_free(alarm);
     if (task == NULL) return;
     task->alarm = NULL;
-    ls_task_wake(seat, task, LS_ETIMEDOUT);
+    ls_task_wake(ctx, task, LS_ETIMEDOUT);
 }
 
 uint64_t ls_task_deadline(double seconds)
@@ -317,7 +328,7 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
         alarm->timer.op.done = alarm_done;
     }
     alarm->task = task;
-    if (ls_timer_set(state->seat->port, &alarm->timer, ls_task_deadline(seconds)) < 0) {
+    if (ls_timer_set(state->ctx->port, &alarm->timer, ls_task_deadline(seconds)) < 0) {
         alarm_free(alarm);
         luaL_error(L, "not enough memory");
     }

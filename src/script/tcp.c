@@ -8,12 +8,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/sock.h"
-#include "script/site_inner.h"
+#include "script/site_internal.h"
 
-static void received(ls_seat *seat, ls_stream *s, int64_t result);
-static void sent(ls_seat *seat, ls_stream *s, int err);
-static void closed(ls_seat *seat, ls_stream *s);
-static void expired(ls_seat *seat, ls_stream *s);
+static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
+static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
+static void closed(ls_thread_ctx *ctx, ls_stream *s);
+static void expired(ls_thread_ctx *ctx, ls_stream *s);
 
 enum { COLLECT_AFTER = 1024 };
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
@@ -69,15 +69,15 @@ void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out)
     if (tcp->peer_family != LS_ADDR_UNIX) memcpy(out->bytes, tcp->peer, sizeof tcp->peer);
 }
 
-static void closed(ls_seat *seat, ls_stream *s)
+static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)seat;
+    (void)ctx;
     ls_tcp *tcp = (ls_tcp *)(void *)s;
     ls_site *site = tcp->state->site;
-    ls_gate *gate = tcp->server != NULL ? tcp->server->gate : NULL;
+    ls_conn_limit *limit = tcp->server != NULL ? tcp->server->conn_limit : NULL;
     free(tcp);
-    if (gate != NULL) ls_gate_leave(gate); /* not before: one that lingers still has its socket */
-    atomic_fetch_sub(&site->tcps_open, 1); /* the last touch: at 0 the owner may close the site */
+    if (limit != NULL) ls_conn_limit_leave(limit); /* not before: one that lingers still has its socket */
+    atomic_fetch_sub(&site->tcps_open, 1);         /* the last touch: at 0 the owner may close the site */
 }
 
 static void drop_received(ls_tcp *tcp)
@@ -87,7 +87,7 @@ static void drop_received(ls_tcp *tcp)
 
 /* The queue is empty, or lost. Bytes of the peer that nobody read would turn the close into a reset, which can destroy
  * what the peer has not read yet: then it is read on for some time. */
-static void end(ls_seat *seat, ls_tcp *tcp)
+static void end(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     const bool linger = tcp->receive_end == LS_OK && tcp->send_end == LS_OK && !tcp->stream.rx_pending &&
                         (tcp->received > 0 || ls_sock_unread(ls_sock_fd(tcp->stream.sock)));
@@ -95,9 +95,9 @@ static void end(ls_seat *seat, ls_tcp *tcp)
     ls_list_remove(&tcp->node);
     atomic_fetch_sub_explicit(&tcp->state->tcp_count, 1, memory_order_relaxed);
     if (linger)
-        ls_stream_linger(seat, &tcp->stream, LS_TCP_LINGER_MS);
+        ls_stream_linger(ctx, &tcp->stream, LS_TCP_LINGER_MS);
     else
-        ls_stream_close(seat, &tcp->stream);
+        ls_stream_close(ctx, &tcp->stream);
 }
 
 static void unlist_unflushed(ls_tcp *tcp)
@@ -109,7 +109,7 @@ static void unlist_unflushed(ls_tcp *tcp)
     tcp->unflushed = false;
 }
 
-void ls_tcp_finish(ls_seat *seat, ls_tcp *tcp)
+void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     ls_task *receiver = tcp->receiver;
     if (tcp->object != NULL) tcp->object->tcp = NULL;
@@ -119,12 +119,12 @@ void ls_tcp_finish(ls_seat *seat, ls_tcp *tcp)
     tcp->receiver = NULL;
     tcp->finishing = true;
     unlist_unflushed(tcp);
-    if (!tcp->stream.tx_pending) ls_sock_ends(tcp->stream.sock);
-    if (ls_tcp_flush(seat, tcp) != LS_PENDING) end(seat, tcp); /* else `sent` ends it, and wakes who waits to send */
-    if (receiver != NULL) ls_task_wake(seat, receiver, LS_OK);
+    if (!tcp->stream.tx_pending) ls_sock_cork_fin(tcp->stream.sock);
+    if (ls_tcp_flush(ctx, tcp) != LS_PENDING) end(ctx, tcp); /* else `sent` ends it, and wakes who waits to send */
+    if (receiver != NULL) ls_task_wake(ctx, receiver, LS_OK);
 }
 
-void ls_tcp_abort(ls_seat *seat, ls_tcp *tcp)
+void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* nothing is read on */
     tcp->aborted = true;
@@ -132,33 +132,33 @@ void ls_tcp_abort(ls_seat *seat, ls_tcp *tcp)
         ls_stream_abort(&tcp->stream); /* `sent` comes */
     else
         ls_stream_discard(&tcp->stream);
-    ls_tcp_finish(seat, tcp);
+    ls_tcp_finish(ctx, tcp);
 }
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
 /* A peer that sends byte by byte would hold a block for each. So once there are many pieces, a small one is copied behind
  * the one before it, where nobody reads yet. false: it lies in a block of its own. */
-static bool keep_copied(ls_seat *seat, ls_tcp *tcp, const ls_block *block, size_t len)
+static bool keep_copied(ls_thread_ctx *ctx, ls_tcp *tcp, const ls_block *block, size_t len)
 {
     if (tcp->more == NULL || tcp->more->count < PIECES_MANY || len > PIECE_BYTES_SMALL) return false;
     ls_slice *last = &tcp->more->slices[tcp->more->count - 1];
     char *end = last->block->data + (last->ptr - last->block->data) + last->len;
     if (last->block->data + last->block->cap - end < (ptrdiff_t)len) return false;
     memcpy(end, block->data, len);
-    ls_pool_copied(seat->pool, len);
+    ls_pool_copied(ctx->pool, len);
     last->len += len;
     return true;
 }
 
 /* Takes the block, also when there is no memory: then false. */
-static bool keep(ls_seat *seat, ls_tcp *tcp, ls_block *block, size_t len)
+static bool keep(ls_thread_ctx *ctx, ls_tcp *tcp, ls_block *block, size_t len)
 {
     const ls_slice slice = {block, block->data, len};
     ls_tcp_more *more = tcp->more;
     if (tcp->received == 0) {
         tcp->head = slice;
-    } else if (keep_copied(seat, tcp, block, len)) {
+    } else if (keep_copied(ctx, tcp, block, len)) {
         ls_block_drop(block);
     } else {
         if (more == NULL || more->count == more->room) {
@@ -179,34 +179,34 @@ static bool keep(ls_seat *seat, ls_tcp *tcp, ls_block *block, size_t len)
 }
 
 /* A receive has its result. What came decides how large the next block is to be. */
-static void take(ls_seat *seat, ls_tcp *tcp, int64_t result)
+static void take(ls_thread_ctx *ctx, ls_tcp *tcp, int64_t result)
 {
     if (result > 0) {
         ls_block *block = tcp->stream.rx.recv.block;
         tcp->large = result >= LS_BLOCK_SMALL;
-        if (!keep(seat, tcp, block, (size_t)result))
+        if (!keep(ctx, tcp, block, (size_t)result))
             tcp->receive_end = LS_ENOMEM; /* a stream with a hole is of no use */
     } else {
         tcp->receive_end = result == 0 ? LS_ECLOSED : (int8_t)result;
     }
 }
 
-static int receive_block(ls_seat *seat, ls_tcp *tcp)
+static int receive_block(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
-    return ls_stream_recv(seat, &tcp->stream, NULL, tcp->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+    return ls_stream_recv(ctx, &tcp->stream, NULL, tcp->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
 }
 
 /* The wait is for the news that something is there, and a block is filled when its turn has come: connections whose
  * state is just in use wait in its inbox, hundreds of them perhaps, and each would bring its own block. */
-int ls_tcp_fill(ls_seat *seat, ls_tcp *tcp)
+int ls_tcp_fill(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     if (tcp->stream.rx_pending) return LS_PENDING;
-    const int there = ls_stream_recv(seat, &tcp->stream, NULL, 0);
+    const int there = ls_stream_recv(ctx, &tcp->stream, NULL, 0);
     tcp->asked = there == LS_PENDING;
     if (there == LS_PENDING) return there;
-    const int err = receive_block(seat, tcp);
+    const int err = receive_block(ctx, tcp);
     if (err == LS_PENDING || err == LS_ENOMEM) return err;
-    take(seat, tcp, err < 0 ? err : atomic_load_explicit(&tcp->stream.rx.result, memory_order_relaxed));
+    take(ctx, tcp, err < 0 ? err : atomic_load_explicit(&tcp->stream.rx.result, memory_order_relaxed));
     return LS_DONE;
 }
 
@@ -235,14 +235,14 @@ void ls_tcp_consume(ls_tcp *tcp, size_t n)
     tcp->more = NULL;
 }
 
-static void received(ls_seat *seat, ls_stream *s, int64_t result)
+static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_tcp *tcp = (ls_tcp *)(void *)s;
     ls_task *receiver = tcp->receiver;
     if (tcp->asked) {
         tcp->asked = false;
         if (result == LS_OK) {
-            const int err = receive_block(seat, tcp);
+            const int err = receive_block(ctx, tcp);
             if (err == LS_PENDING) return; /* it was nothing after all */
             result = err < 0 ? err : atomic_load_explicit(&s->rx.result, memory_order_relaxed);
         }
@@ -252,9 +252,9 @@ static void received(ls_seat *seat, ls_stream *s, int64_t result)
     else if (result == LS_ENOMEM)
         tcp->large = false; /* the next try asks for less, and collects what buffers hold first */
     else
-        take(seat, tcp, result);
+        take(ctx, tcp, result);
     tcp->receiver = NULL;
-    if (receiver != NULL) ls_task_wake(seat, receiver, LS_OK);
+    if (receiver != NULL) ls_task_wake(ctx, receiver, LS_OK);
 }
 
 /* ---- deadlines -------------------------------------------------------------------------------------------------- */
@@ -283,7 +283,7 @@ static void send_begins(ls_tcp *tcp)
         ls_stream_deadline(&tcp->stream, tcp->send_at_ms, 0);
 }
 
-static void expired(ls_seat *seat, ls_stream *s)
+static void expired(ls_thread_ctx *ctx, ls_stream *s)
 {
     ls_tcp *tcp = (ls_tcp *)(void *)s;
     const uint64_t now_ms = ls_clock_ns() / 1000000u;
@@ -304,7 +304,7 @@ static void expired(ls_seat *seat, ls_stream *s)
     if (late) {
         ls_task *receiver = tcp->receiver;
         tcp->receiver = NULL;
-        ls_task_wake(seat, receiver, LS_ETIMEDOUT);
+        ls_task_wake(ctx, receiver, LS_ETIMEDOUT);
     }
 }
 
@@ -317,25 +317,25 @@ static void take_receiver(ls_tcp *tcp, ls_node *waiting)
 }
 
 /* The queue is empty now, or was dropped. May be the last that is done with it. */
-static void queue_ended(ls_seat *seat, ls_tcp *tcp, int err)
+static void queue_ended(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
 {
     ls_node woken;
     tcp->send_at_ms = 0;
     if (err < 0 && tcp->send_end == LS_OK) tcp->send_end = (int8_t)(tcp->aborted ? LS_ETIMEDOUT : err);
     if (err == LS_OK && tcp->shut && !tcp->finishing) (void)ls_sock_shutdown(tcp->stream.sock);
     ls_list_move(&woken, &tcp->senders); /* before `end`, after which there may be no tcp */
-    if (tcp->finishing) end(seat, tcp);
-    ls_task_wake_all(seat, &woken, LS_OK);
+    if (tcp->finishing) end(ctx, tcp);
+    ls_task_wake_all(ctx, &woken, LS_OK);
 }
 
-static void sent(ls_seat *seat, ls_stream *s, int err)
+static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    queue_ended(seat, (ls_tcp *)(void *)s, err);
+    queue_ended(ctx, (ls_tcp *)(void *)s, err);
 }
 
-int ls_tcp_flush(ls_seat *seat, ls_tcp *tcp)
+int ls_tcp_flush(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
-    const int err = ls_stream_flush(seat, &tcp->stream);
+    const int err = ls_stream_flush(ctx, &tcp->stream);
     if (err == LS_PENDING)
         send_begins(tcp);
     else if (err < 0 && tcp->send_end == LS_OK)
@@ -351,13 +351,13 @@ void ls_tcp_flush_later(ls_tcp *tcp)
     tcp->state->unflushed = tcp;
 }
 
-void ls_tcps_flush(ls_seat *seat, ls_state *state)
+void ls_tcps_flush(ls_thread_ctx *ctx, ls_state *state)
 {
     while (state->unflushed != NULL) {
         ls_tcp *tcp = state->unflushed;
         state->unflushed = tcp->unflushed_next;
         tcp->unflushed = false;
-        (void)ls_tcp_flush(seat, tcp);
+        (void)ls_tcp_flush(ctx, tcp);
     }
 }
 
@@ -388,15 +388,15 @@ static int collect(lua_State *L)
 
 /* Coroutines of connections that have ended are old to the collector, which looks at the old rarely: as many could lie
  * dead as live. So it is asked to when that many have ended. */
-static void count_ended(ls_seat *seat, ls_state *state)
+static void count_ended(ls_thread_ctx *ctx, ls_state *state)
 {
     const unsigned live = atomic_load_explicit(&state->tcp_count, memory_order_relaxed);
     if (++state->tcps_ended < COLLECT_AFTER || state->tcps_ended < live) return;
     state->tcps_ended = 0;
-    (void)ls_state_protected(state, seat, collect, NULL);
+    (void)ls_state_protected(state, ctx, collect, NULL);
 }
 
-static void serve_ended(ls_seat *seat, ls_task *task, int status, int count)
+static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     const ls_tcp *tcp = task->owner;
     (void)count;
@@ -406,19 +406,19 @@ static void serve_ended(ls_seat *seat, ls_task *task, int status, int count)
         if (tcp != NULL) ls_tcp_get_peer(tcp, &peer);
         (void)snprintf(what, sizeof what, "connection from %s",
                        tcp != NULL ? ls_addr_text(&peer, text) : "a peer (closed already)");
-        ls_task_log_error(seat, task, what); /* may run Lua, which may close it */
+        ls_task_log_error(ctx, task, what); /* may run Lua, which may close it */
     }
-    if (task->owner != NULL) ls_tcp_finish(seat, task->owner); /* before the release: the task's owner is changed */
+    if (task->owner != NULL) ls_tcp_finish(ctx, task->owner); /* before the release: the task's owner is changed */
     ls_state *state = task->state;
-    ls_task_release(seat, task, status == LUA_OK);
-    count_ended(seat, state);
+    ls_task_release(ctx, task, status == LUA_OK);
+    count_ended(ctx, state);
 }
 
 /* An idle state for a new connection: the one with the fewest of them, the thread's own when that is among them. */
-static ls_state *enter_state(ls_seat *seat, const ls_site *site)
+static ls_state *enter_state(ls_thread_ctx *ctx, const ls_site *site)
 {
     const unsigned choices = site->running_count;
-    ls_state *best = seat->user;
+    ls_state *best = ctx->user;
     unsigned fewest =
         best->index < choices ? atomic_load_explicit(&best->tcp_count, memory_order_relaxed) : UINT32_MAX;
     for (unsigned n = 0; n < choices; n++) {
@@ -431,17 +431,17 @@ static ls_state *enter_state(ls_seat *seat, const ls_site *site)
     }
     /* A thread holds one state at most and there are as many states as threads, so one is free; which one may change
      * while we look. */
-    for (unsigned n = 0; !ls_actor_try_enter(&best->actor, seat); n++) best = site->states[n % site->state_count];
+    for (unsigned n = 0; !ls_actor_try_enter(&best->actor, ctx); n++) best = site->states[n % site->state_count];
     return best;
 }
 
 static void refuse(const ls_tcp_server *server, int err)
 {
     ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
-    ls_gate_leave(server->gate);
+    ls_conn_limit_leave(server->conn_limit);
 }
 
-static void serve(ls_seat *seat, ls_state *state, ls_tcp_server *server, ls_fd fd, const ls_sockaddr *from)
+static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls_fd fd, const ls_sockaddr *from)
 {
     serve_order order = {NULL, NULL};
     ls_addr peer;
@@ -453,9 +453,9 @@ static void serve(ls_seat *seat, ls_state *state, ls_tcp_server *server, ls_fd f
     }
     ls_addr_of(from, &peer);
     ls_tcp_set_peer(order.tcp, &peer);
-    if (ls_state_protected(state, seat, serve_prepare, &order) != LUA_OK || order.task == NULL) {
+    if (ls_state_protected(state, ctx, serve_prepare, &order) != LUA_OK || order.task == NULL) {
         ls_log(LS_LOG_ERROR, "no memory to serve a connection");
-        ls_tcp_finish(seat, order.tcp);
+        ls_tcp_finish(ctx, order.tcp);
         return;
     }
     ls_task *task = order.task;
@@ -464,21 +464,21 @@ static void serve(ls_seat *seat, ls_state *state, ls_tcp_server *server, ls_fd f
     task->owner = order.tcp;
     task->counted = true;
     atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
-    ls_task_run(seat, task, 1);
+    ls_task_run(ctx, task, 1);
 }
 
-void ls_tcp_accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
+void ls_tcp_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
 {
     ls_tcp_server *server = user;
-    assert(seat->inside == NULL);
-    ls_state *state = enter_state(seat, server->site);
-    serve(seat, state, server, fd, from);
-    ls_actor_leave(&state->actor, seat);
+    assert(ctx->inside == NULL);
+    ls_state *state = enter_state(ctx, server->site);
+    serve(ctx, state, server, fd, from);
+    ls_actor_leave(&state->actor, ctx);
 }
 
 /* ---- the end of the site ------------------------------------------------------------------------------------------ */
 
-void ls_tcps_drain(ls_seat *seat, ls_state *state)
+void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state)
 {
     ls_node waiting;
     ls_node_init(&waiting);
@@ -486,10 +486,10 @@ void ls_tcps_drain(ls_seat *seat, ls_state *state)
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
         if (tcp->server != NULL && tcp->received == 0) take_receiver(tcp, &waiting);
     }
-    ls_task_wake_all(seat, &waiting, LS_OK); /* a task may close any connection: so not in the loop */
+    ls_task_wake_all(ctx, &waiting, LS_OK); /* a task may close any connection: so not in the loop */
 }
 
-void ls_tcps_disconnect(ls_seat *seat, ls_state *state)
+void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
     ls_node waiting;
     ls_node_init(&waiting);
@@ -500,9 +500,9 @@ void ls_tcps_disconnect(ls_seat *seat, ls_state *state)
         if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* nothing is read on */
         take_receiver(tcp, &waiting);
         if (tcp->stream.tx_pending) ls_stream_abort(&tcp->stream);
-        if (!tcp->finishing) ls_tcp_finish(seat, tcp);
+        if (!tcp->finishing) ls_tcp_finish(ctx, tcp);
     }
-    ls_task_wake_all(seat, &waiting, LS_OK); /* a task may close any connection: so not in the loop */
+    ls_task_wake_all(ctx, &waiting, LS_OK); /* a task may close any connection: so not in the loop */
 }
 
 void ls_tcps_free(ls_state *state)

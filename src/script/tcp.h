@@ -24,7 +24,7 @@ struct ls_tcp_server {
     ls_site *site;
     unsigned index; /* of the listener: which function of a state serves */
     ls_tcp_config config;
-    ls_gate *gate;
+    ls_conn_limit *conn_limit;
 };
 
 typedef struct ls_tcp_object { /* the userdata `sock` */
@@ -79,21 +79,21 @@ void ls_tcp_set_peer(ls_tcp *tcp, const ls_addr *peer);
 void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out);
 
 /* Lua lets it go: what is queued leaves, then it closes. Who waits to receive is woken. */
-void ls_tcp_finish(ls_seat *seat, ls_tcp *tcp);
+void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp);
 
 /* The same, and what is queued is dropped. */
-void ls_tcp_abort(ls_seat *seat, ls_tcp *tcp);
+void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp);
 
 /* Receive once, unless something is pending. LS_DONE: bytes came, or receive_end is set. LS_PENDING; LS_ENOMEM. */
-int ls_tcp_fill(ls_seat *seat, ls_tcp *tcp);
+int ls_tcp_fill(ls_thread_ctx *ctx, ls_tcp *tcp);
 
 /* Drop the first n received bytes. */
 void ls_tcp_consume(ls_tcp *tcp, size_t n);
 
 /* Send what is queued when the task that runs waits or ends; or now. */
 void ls_tcp_flush_later(ls_tcp *tcp);
-int ls_tcp_flush(ls_seat *seat, ls_tcp *tcp); /* LS_DONE, LS_PENDING, LS_E* */
-void ls_tcps_flush(ls_seat *seat, ls_state *state);
+int ls_tcp_flush(ls_thread_ctx *ctx, ls_tcp *tcp); /* LS_DONE, LS_PENDING, LS_E* */
+void ls_tcps_flush(ls_thread_ctx *ctx, ls_state *state);
 
 /* This task waits to receive from now on. */
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task);
@@ -104,9 +104,9 @@ void ls_tcp_define(lua_State *L, ls_state *state);
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp); /* may raise; then the tcp is still the caller's */
 
 /* The site drains: receivers that wait with nothing received are woken. */
-void ls_tcps_drain(ls_seat *seat, ls_state *state);
+void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state);
 /* Everything ends now. */
-void ls_tcps_disconnect(ls_seat *seat, ls_state *state);
+void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state);
 /* No thread runs and the port is closed. */
 void ls_tcps_free(ls_state *state);
 

@@ -1,7 +1,7 @@
-/* server.c - the life of a server: load the site, open port, crew and listeners, serve, drain, close.
+/* server.c - the life of a server: load the site, open port, workers and listeners, serve, drain, close.
  *
- * The thread that calls ls_server_run only waits and supervises; everything that touches a socket runs on the crew, by
- * packets posted to it. Order of closing: listeners, connections, the crew's threads, HTTP, crew, port, Lua states, pools. */
+ * The thread that calls ls_server_run only waits and supervises; everything that touches a socket runs on the workers, by
+ * packets posted to it. Order of closing: listeners, connections, the workers' threads, HTTP, workers, port, Lua states, pools. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -14,24 +14,24 @@
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/rlimit.h"
+#include "base/signals.h"
 #include "base/thread.h"
 #include "luaserve.h"
 #include "net/listener.h"
-#include "port/crew.h"
 #include "port/notify.h"
 #include "proto/http1.h"
 #include "proto/httpsys.h"
+#include "sched/workers.h"
 #include "script/site.h"
 #include "server/addresses.h"
-#include "server/limits.h"
-#include "server/signals.h"
 #include "server/udp_sockets.h"
 
 enum {
     DRAIN_LOOK_MS = 20,    /* how often a drain looks whether it is done */
     DRAIN_FRESH_MS = 1000, /* what a connection that has sent nothing yet is given */
     DISCONNECT_MS = 3000,  /* what closing connections are given once all handlers have ended */
-    SPARES_DEFAULT = 6,    /* spare threads beyond one for each running one */
+    SPARES_DEFAULT = 6,    /* standby threads beyond one for each running one */
     DESCRIPTORS_OURS = 64, /* beside the connections' */
     SOCKETS_MAX = 1 << 25, /* that a port is ever asked for */
 };
@@ -52,10 +52,10 @@ struct ls_server {
     ls_site *site;
     ls_pools *pools;
     ls_port *port;
-    ls_crew *crew;
+    ls_workers *workers;
     ls_signals *signals;
-    ls_gate gate;
-    bool gate_open;
+    ls_conn_limit conn_limit;
+    bool conn_limit_open;
     ls_site_settings settings; /* the site's, the options' and the defaults, in force */
     uint64_t opened_ns;
     endpoint *endpoints;
@@ -63,7 +63,7 @@ struct ls_server {
     ls_udp_sockets udp;
     void (*serving)(void *user); /* the options' */
     void *serving_user;
-    ls_op control;  /* runs begin_serving, then begin_draining, on the crew */
+    ls_op control;  /* runs begin_serving, then begin_draining, on the workers */
     ls_mutex mutex; /* guards phase */
     ls_cond changed;
     enum phase phase;
@@ -86,10 +86,10 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
 {
     ls_server *server = user;
     ls_pools_stats pools = {0};
-    ls_crew_stats crew = {0};
+    ls_workers_stats workers = {0};
     ls_http1_stats sum = {0};
     if (server->pools != NULL) ls_pools_stat(server->pools, &pools);
-    if (server->crew != NULL) ls_crew_stat(server->crew, &crew);
+    if (server->workers != NULL) ls_workers_stat(server->workers, &workers);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
         const endpoint *e = &server->endpoints[i];
         ls_http1_stats one;
@@ -111,17 +111,17 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "requests", (double)sum.requests);
     each(to, "responses", (double)sum.responses);
     each(to, "refused", (double)sum.refused);
-    each(to, "threads", (double)crew.threads);
-    each(to, "threads_max", (double)crew.threads_max);
-    each(to, "threads_slow", (double)crew.slow);
-    each(to, "spares_released", (double)crew.spares_released);
-    each(to, "packets", (double)crew.seats.packets);
-    each(to, "waits", (double)crew.seats.waits);
-    each(to, "accepts", (double)crew.seats.accepts);
-    each(to, "recv_inline", (double)crew.seats.recv_inline);
-    each(to, "recv_queued", (double)crew.seats.recv_queued);
-    each(to, "send_inline", (double)crew.seats.send_inline);
-    each(to, "send_queued", (double)crew.seats.send_queued);
+    each(to, "threads", (double)workers.threads);
+    each(to, "threads_max", (double)workers.threads_max);
+    each(to, "threads_slow", (double)workers.stalled);
+    each(to, "spares_released", (double)workers.standbys_released);
+    each(to, "packets", (double)workers.sum.packets);
+    each(to, "waits", (double)workers.sum.waits);
+    each(to, "accepts", (double)workers.sum.accepts);
+    each(to, "recv_inline", (double)workers.sum.recv_inline);
+    each(to, "recv_queued", (double)workers.sum.recv_queued);
+    each(to, "send_inline", (double)workers.sum.send_inline);
+    each(to, "send_queued", (double)workers.sum.send_queued);
     each(to, "blocks_live", (double)pools.blocks_live);
     each(to, "blocks_peak", (double)pools.blocks_peak);
     each(to, "bytes_live", (double)pools.bytes_live);
@@ -182,15 +182,15 @@ static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
     void *context;
     int err;
     if (wanted->kind == LS_SITE_TCP) {
-        context = ls_site_tcp_server(server->site, index, &server->gate);
+        context = ls_site_tcp_server(server->site, index, &server->conn_limit);
     } else {
-        err = ls_http1_open(server->port, &wanted->http, ls_site_http_handler(server->site, index), &server->gate,
-                            settings->threads_max, &opened.http);
+        err = ls_http1_open(server->port, &wanted->http, ls_site_http_handler(server->site, index),
+                            &server->conn_limit, settings->threads_max, &opened.http);
         if (err < 0) return err;
         accepted = ls_http1_accepted;
         context = opened.http;
     }
-    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->gate, accepted, context,
+    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->conn_limit, accepted, context,
                            &opened.listener);
     if (err < 0) {
         if (opened.http != NULL) ls_http1_close(opened.http);
@@ -206,7 +206,7 @@ static void close_last_endpoint(ls_server *server)
 {
     assert(server->endpoints != NULL && server->endpoint_count > 0);
     endpoint *e = &server->endpoints[--server->endpoint_count];
-    if (e->listener != NULL) ls_listener_stop(ls_crew_seat(server->crew, 0), e->listener);
+    if (e->listener != NULL) ls_listener_stop(ls_workers_ctx(server->workers, 0), e->listener);
     if (e->http != NULL) ls_http1_close(e->http);
     if (e->httpsys != NULL) ls_httpsys_close(e->httpsys);
     *e = (endpoint){0};
@@ -227,7 +227,7 @@ static int open_httpsys(ls_server *server, unsigned index, char *message, size_t
     const ls_httpsys_options options = {.urls = wanted->urls,
                                         .config = &wanted->http,
                                         .handler = ls_site_http_handler(server->site, index),
-                                        .seats = settings->threads_max,
+                                        .threads = settings->threads_max,
                                         .receives = settings->accepts_posted * settings->threads_max,
                                         .requests_max = settings->connections_max};
     const int err = ls_httpsys_open(server->port, &options, &e->httpsys, why, sizeof why);
@@ -260,10 +260,10 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
     return LS_OK;
 }
 
-/* After a crowd has gone its memory goes, too; when Lua is to collect first, the crew will be idle once more. */
-static void pulse(bool idle, void *site)
+/* After a crowd has gone its memory goes, too; when Lua is to collect first, the workers will be idle once more. */
+static void on_tick(bool idle, void *site)
 {
-    if (!ls_site_pulse(site, idle) && idle) ls_memory_trim();
+    if (!ls_site_on_tick(site, idle) && idle) ls_memory_trim();
 }
 
 /* How many sockets the port is to take: the connections that may come, and as many of the site's own as the system gives
@@ -284,13 +284,13 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     server->settings = settle(options, ls_site_settings_get(server->site));
     const ls_site_settings *settings = &server->settings;
 
-    int err = ls_gate_open(&server->gate, settings->connections_max);
+    int err = ls_conn_limit_open(&server->conn_limit, settings->connections_max);
     if (err < 0) return explain(err, message, message_bytes, "%s", ls_err_text(err));
-    server->gate_open = true;
+    server->conn_limit_open = true;
     if ((err = ls_pools_open(settings->pool_bytes_max, &server->pools)) < 0)
         return explain(err, message, message_bytes, "buffers: %s", ls_err_text(err));
 
-    /* The crew sees to it that `threads` of them run; the system must not hold back a spare while a handler computes. */
+    /* The workers sees to it that `threads` of them run; the system must not hold back a standby while a handler computes. */
     const ls_port_options port_options = {.sockets_max = sockets_max(settings->connections_max),
                                           .concurrency = settings->threads_max,
                                           .backend = options->backend};
@@ -299,13 +299,13 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
                        ls_port_backends());
     if (err < 0) return explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));
 
-    const ls_crew_options crew_options = {.threads = settings->threads,
-                                          .threads_max = settings->threads_max,
-                                          .bare = ls_taker_take,
-                                          .slow = ls_site_slow,
-                                          .pulse = pulse,
-                                          .user = server->site};
-    if ((err = ls_crew_open(server->port, server->pools, &crew_options, &server->crew)) < 0)
+    const ls_workers_options workers_options = {.threads = settings->threads,
+                                                .threads_max = settings->threads_max,
+                                                .on_user_packet = ls_packet_handler_call,
+                                                .on_stall = ls_site_on_stall,
+                                                .on_tick = on_tick,
+                                                .user = server->site};
+    if ((err = ls_workers_open(server->port, server->pools, &workers_options, &server->workers)) < 0)
         return explain(err, message, message_bytes, "cannot make %u threads: %s", server->settings.threads_max,
                        ls_err_text(err));
     return LS_OK;
@@ -330,7 +330,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
 
     const unsigned listeners = ls_site_listener_count(server->site);
     if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
-    if ((err = ls_site_ready(server->site, server->port, server->crew, message, message_bytes)) < 0) goto fail_site;
+    if ((err = ls_site_ready(server->site, server->port, server->workers, message, message_bytes)) < 0) goto fail_site;
     server->endpoints = calloc(2 * (size_t)listeners + 1, sizeof *server->endpoints);
     if (server->endpoints == NULL) {
         err = explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
@@ -366,19 +366,19 @@ void ls_server_close(ls_server *server)
 {
     if (server->signals != NULL) ls_signals_stop(server->signals);
     while (server->endpoint_count > 0) close_last_endpoint(server);
-    if (server->crew != NULL) {
-        ls_seat *seat = ls_crew_seat(server->crew, 0);
-        ls_udp_sockets_close(&server->udp, seat);
-        if (server->site != NULL) ls_site_close_sockets(server->site, seat);
-        ls_crew_close(server->crew);
-        server->crew = NULL;
+    if (server->workers != NULL) {
+        ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
+        ls_udp_sockets_close(&server->udp, ctx);
+        if (server->site != NULL) ls_site_close_sockets(server->site, ctx);
+        ls_workers_close(server->workers);
+        server->workers = NULL;
     }
     if (server->port != NULL) ls_port_close(server->port);
     server->port = NULL;
     if (server->site != NULL) ls_site_close(server->site); /* the port's queue and timers may have named its tasks */
     ls_udp_sockets_free(&server->udp);                     /* Lua objects named them to the last */
     if (server->pools != NULL) ls_pools_close(server->pools);
-    if (server->gate_open) ls_gate_close(&server->gate);
+    if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
     free(server->endpoints);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->mutex);
@@ -395,27 +395,27 @@ static void control_finished(ls_server *server)
     ls_mutex_unlock(&server->mutex);
 }
 
-static void begin_serving(ls_seat *seat, ls_op *op)
+static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
         endpoint *e = &server->endpoints[i];
         char text[LS_ADDR_TEXT_BYTES];
         if (e->kind == LS_SITE_HTTPSYS) {
-            ls_httpsys_start(seat, e->httpsys);
+            ls_httpsys_start(ctx, e->httpsys);
             for (const char *url = e->urls; *url != '\0'; url += strlen(url) + 1)
                 ls_log(LS_LOG_INFO, "listening on %s with http.sys", url);
             continue;
         }
         const ls_addr *at = ls_listener_addr(e->listener);
-        ls_listener_start(seat, e->listener);
+        ls_listener_start(ctx, e->listener);
         ls_log(LS_LOG_INFO, "listening on %s%s",
                at->family == LS_ADDR_UNIX ? ""
                : e->kind == LS_SITE_TCP   ? "tcp://"
                                           : "http://",
                ls_addr_text(at, text));
     }
-    ls_udp_sockets_start(&server->udp, seat);
+    ls_udp_sockets_start(&server->udp, ctx);
     control_finished(server);
 }
 
@@ -430,21 +430,21 @@ static unsigned drain_http(ls_server *server, bool all)
     return open;
 }
 
-static void begin_draining(ls_seat *seat, ls_op *op)
+static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
-        if (server->endpoints[i].listener != NULL) ls_listener_stop(seat, server->endpoints[i].listener);
+        if (server->endpoints[i].listener != NULL) ls_listener_stop(ctx, server->endpoints[i].listener);
         server->endpoints[i].listener = NULL;
     }
-    ls_udp_sockets_stop(&server->udp, seat);
+    ls_udp_sockets_stop(&server->udp, ctx);
     (void)drain_http(server, false); /* before the site knows: what it answers from then on announces the end */
     ls_site_drain(server->site);
     control_finished(server);
 }
 
-/* Run `what` on the crew and wait for it. With the mutex held. False: stopped a second time meanwhile. */
-static bool on_crew(ls_server *server, ls_op_fn *what)
+/* Run `what` on the workers and wait for it. With the mutex held. False: stopped a second time meanwhile. */
+static bool on_workers(ls_server *server, ls_op_fn *what)
 {
     server->control_done = false;
     memset(&server->control, 0, sizeof server->control);
@@ -458,7 +458,8 @@ static bool on_crew(ls_server *server, ls_op_fn *what)
 static bool drained(ls_server *server, bool all)
 {
     if (drain_http(server, all) > 0) return false;
-    return ls_udp_sockets_idle(&server->udp) && ls_gate_idle(&server->gate) && ls_site_busy(server->site) == 0;
+    return ls_udp_sockets_idle(&server->udp) && ls_conn_limit_idle(&server->conn_limit) &&
+           ls_site_busy(server->site) == 0;
 }
 
 /* All handlers have ended. What is still open are connections that the site itself made, or that are just closing. */
@@ -479,7 +480,7 @@ static int drain(ls_server *server)
 {
     const uint64_t from_ns = ls_clock_ns();
     ls_log(LS_LOG_INFO, "draining");
-    if (!on_crew(server, begin_draining)) return LS_ECANCELED;
+    if (!on_workers(server, begin_draining)) return LS_ECANCELED;
     for (;;) {
         const uint64_t ms = (ls_clock_ns() - from_ns) / 1000000u;
         if (drained(server, ms >= DRAIN_FRESH_MS)) return disconnect(server);
@@ -496,11 +497,11 @@ int ls_server_run(ls_server *server)
     if (!stopped_before) server->phase = PHASE_SERVING;
     ls_mutex_unlock(&server->mutex);
 
-    int err = ls_crew_start(server->crew);
+    int err = ls_workers_start(server->workers);
     if (err < 0) return err;
     ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
-    bool begun = on_crew(server, begin_serving);
+    bool begun = on_workers(server, begin_serving);
     if (begun && server->serving != NULL) {
         ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
         server->serving(server->serving_user);
@@ -518,9 +519,9 @@ int ls_server_run(ls_server *server)
             if (server->endpoints[i].httpsys != NULL) ls_httpsys_abort(server->endpoints[i].httpsys);
         }
     }
-    ls_crew_stop(server->crew);
+    ls_workers_stop(server->workers);
     if (err == LS_OK) {
-        (void)ls_crew_join(server->crew, 0);
+        (void)ls_workers_join(server->workers, 0);
         ls_log(LS_LOG_INFO, "stopped");
     }
     return err;

@@ -30,9 +30,9 @@ static int open_one(void *user, const ls_addr *at, uint16_t *port)
 static void close_one(void *user)
 {
     const opening *what = user;
-    ls_seat seat = {.port = what->port}; /* nobody runs yet */
+    ls_thread_ctx ctx = {.port = what->port}; /* nobody runs yet */
     ls_udp *udp = what->sockets->at[--what->sockets->count];
-    ls_udp_close(&seat, udp);
+    ls_udp_close(&ctx, udp);
     ls_udp_free(udp);
 }
 
@@ -69,18 +69,18 @@ int ls_udp_sockets_open(ls_udp_sockets *sockets, ls_site *site, ls_port *port, c
     return LS_OK;
 }
 
-void ls_udp_sockets_start(ls_udp_sockets *sockets, ls_seat *seat)
+void ls_udp_sockets_start(ls_udp_sockets *sockets, ls_thread_ctx *ctx)
 {
     char text[LS_ADDR_TEXT_BYTES];
     for (unsigned i = 0; i < sockets->count; i++) {
-        ls_udp_start(seat, sockets->at[i]);
+        ls_udp_start(ctx, sockets->at[i]);
         ls_log(LS_LOG_INFO, "listening on udp://%s", ls_addr_text(ls_udp_addr(sockets->at[i]), text));
     }
 }
 
-void ls_udp_sockets_stop(ls_udp_sockets *sockets, ls_seat *seat)
+void ls_udp_sockets_stop(ls_udp_sockets *sockets, ls_thread_ctx *ctx)
 {
-    for (unsigned i = 0; i < sockets->count; i++) ls_udp_stop(seat, sockets->at[i]);
+    for (unsigned i = 0; i < sockets->count; i++) ls_udp_stop(ctx, sockets->at[i]);
 }
 
 bool ls_udp_sockets_idle(const ls_udp_sockets *sockets)
@@ -90,9 +90,9 @@ bool ls_udp_sockets_idle(const ls_udp_sockets *sockets)
     return true;
 }
 
-void ls_udp_sockets_close(ls_udp_sockets *sockets, ls_seat *seat)
+void ls_udp_sockets_close(ls_udp_sockets *sockets, ls_thread_ctx *ctx)
 {
-    for (unsigned i = 0; i < sockets->count; i++) ls_udp_close(seat, sockets->at[i]);
+    for (unsigned i = 0; i < sockets->count; i++) ls_udp_close(ctx, sockets->at[i]);
 }
 
 void ls_udp_sockets_free(ls_udp_sockets *sockets)

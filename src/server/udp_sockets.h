@@ -11,10 +11,10 @@ typedef struct ls_udp_sockets { /* all zero: none */
 
 /* LS_OK, or an error with the reason in `message`; those that are open stay so until the close. */
 int ls_udp_sockets_open(ls_udp_sockets *sockets, ls_site *site, ls_port *port, char *message, size_t message_bytes);
-void ls_udp_sockets_start(ls_udp_sockets *sockets, ls_seat *seat); /* receive; and say so in the log */
-void ls_udp_sockets_stop(ls_udp_sockets *sockets, ls_seat *seat);  /* receive no more */
+void ls_udp_sockets_start(ls_udp_sockets *sockets, ls_thread_ctx *ctx); /* receive; and say so in the log */
+void ls_udp_sockets_stop(ls_udp_sockets *sockets, ls_thread_ctx *ctx);  /* receive no more */
 bool ls_udp_sockets_idle(const ls_udp_sockets *sockets);
-void ls_udp_sockets_close(ls_udp_sockets *sockets, ls_seat *seat);
+void ls_udp_sockets_close(ls_udp_sockets *sockets, ls_thread_ctx *ctx);
 void ls_udp_sockets_free(ls_udp_sockets *sockets); /* port and site are closed */
 void ls_udp_sockets_stat(const ls_udp_sockets *sockets, ls_site_stat_fn *each, void *to);
 void ls_udp_sockets_describe(const ls_site *site); /* on stdout, for --check */

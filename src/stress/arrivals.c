@@ -1,23 +1,23 @@
-/* arrivals.c - who asks when. Closed loop: a user that was answered, at once, or when its script's delay is over. Open loop:
+/* arrivals.c - who asks when. Closed loop: a virtual user that was answered, at once, or when its script's delay is over. Open loop:
  * whoever is free when a request is due; what finds nobody waits in line.
  *
  * Requests of a worker that are due are counted, not kept: number i of thread t is number i * threads + t of the schedule,
  * and any moment can be computed from that. Where a script makes several requests at once (w->batch), one turn of the line
  * is so many numbers of the schedule, due with the first of them.
  *
- *     taken <= noticed; taken < noticed only while no user that is free can ask */
+ *     taken <= noticed; taken < noticed only while no virtual user that is free can ask */
 #include "base/list.h"
 #include "stress/script.h"
 #include "stress/worker.h"
 
-static uint64_t due_ns(const ls_worker *w, uint64_t turn)
+static uint64_t due_ns(const ls_stress_worker *w, uint64_t turn)
 {
     const uint64_t number = (turn * w->plan->config.threads + w->index) * w->batch;
-    const uint64_t at_ns = ls_schedule_due_ns(&w->plan->schedule, number);
+    const uint64_t at_ns = ls_stress_schedule_due_ns(&w->plan->schedule, number);
     return at_ns > UINT64_MAX - w->start_ns ? UINT64_MAX : at_ns + w->start_ns;
 }
 
-static void put_free(ls_worker *w, ls_user *u)
+static void put_free(ls_stress_worker *w, ls_stress_vu *u)
 {
     if (u->listed) return;
     u->listed = true;
@@ -27,22 +27,22 @@ static void put_free(ls_worker *w, ls_user *u)
 }
 
 /* Is there room for a turn behind `more` requests that it is about to send? */
-static bool has_room(const ls_worker *w, const ls_user *u, uint32_t more)
+static bool has_room(const ls_stress_worker *w, const ls_stress_vu *u, uint32_t more)
 {
     const uint32_t used = u->outstanding + more;
     return used + w->batch <= w->pipeline && (w->batch == 1 || used == 0);
 }
 
-static bool can_ask(const ls_worker *w, const ls_user *u)
+static bool can_ask(const ls_stress_worker *w, const ls_stress_vu *u)
 {
-    return u->state == LS_USER_OPEN && !u->tx_pending && !u->sleeping && !u->parked && has_room(w, u, 0);
+    return u->state == LS_STRESS_VU_OPEN && !u->tx_pending && !u->sleeping && !u->parked && has_room(w, u, 0);
 }
 
-/* A user of the list of free ones that can ask, or NULL. */
-static ls_user *take_free(ls_worker *w)
+/* A virtual user of the list of free ones that can ask, or NULL. */
+static ls_stress_vu *take_free(ls_stress_worker *w)
 {
     while (w->free_first != NULL) {
-        ls_user *u = w->free_first;
+        ls_stress_vu *u = w->free_first;
         if ((w->free_first = u->next) == NULL) w->free_last = &w->free_first;
         u->listed = false;
         if (can_ask(w, u)) return u;
@@ -52,44 +52,44 @@ static ls_user *take_free(ls_worker *w)
 
 /* ---- open loop --------------------------------------------------------------------------------------------------- */
 
-/* Let the user ask what was due first: as much as it has room for leaves in one send. */
-static void take_due(ls_worker *w, ls_user *u)
+/* Let the virtual user ask what was due first: as much as it has room for leaves in one send. */
+static void take_due(ls_stress_worker *w, ls_stress_vu *u)
 {
-    const uint64_t now_ns = ls_worker_now(w);
+    const uint64_t now_ns = ls_stress_worker_now(w);
     uint32_t count = 0;
     for (; w->taken < w->noticed && has_room(w, u, count); count += w->batch) {
         w->behind_ns = now_ns > w->next_ns ? now_ns - w->next_ns : 0;
-        for (uint32_t i = 0; i < w->batch; i++) ls_user_due(u, count + i, w->next_ns);
+        for (uint32_t i = 0; i < w->batch; i++) ls_stress_vu_due(u, count + i, w->next_ns);
         w->next_ns = ++w->taken < w->noticed ? due_ns(w, w->taken) : UINT64_MAX;
     }
-    ls_user_ask(u, count);
+    ls_stress_vu_request(u, count);
     if (can_ask(w, u)) put_free(w, u); /* pipelining: there is room for more */
 }
 
-void ls_worker_arrivals(ls_worker *w)
+void ls_stress_worker_arrivals(ls_stress_worker *w)
 {
-    uint64_t now_ns = ls_worker_now(w), at_ns;
+    uint64_t now_ns = ls_stress_worker_now(w), at_ns;
     for (;;) {
         at_ns = (w->noticed - w->taken) * w->batch < w->left ? due_ns(w, w->noticed) : UINT64_MAX;
         if (at_ns > now_ns || at_ns >= w->end_ns) break;
         for (uint32_t i = 0; i < w->batch; i++) ls_histogram_record(w->count.lag, now_ns - at_ns);
         if (w->noticed++ == w->taken) w->next_ns = at_ns;
-        ls_user *u = w->noticed - w->taken == 1 ? take_free(w) : NULL;
+        ls_stress_vu *u = w->noticed - w->taken == 1 ? take_free(w) : NULL;
         if (u == NULL) continue; /* it waits; so do those after it */
         take_due(w, u);
-        now_ns = ls_worker_now(w);
+        now_ns = ls_stress_worker_now(w);
     }
     if (at_ns < w->end_ns && ls_timer_set(w->port, &w->tick, at_ns) < 0) w->stop_asked = true;
 }
 
-void ls_worker_ticked(ls_seat *seat, ls_op *op)
+void ls_stress_worker_ticked(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
-    ls_worker *w = LS_CONTAINER(op, ls_worker, tick.op);
-    if (w->going && !w->ending) ls_worker_arrivals(w);
+    (void)ctx;
+    ls_stress_worker *w = LS_CONTAINER(op, ls_stress_worker, tick.op);
+    if (w->going && !w->ending) ls_stress_worker_arrivals(w);
 }
 
-void ls_worker_count_unsent(ls_worker *w)
+void ls_stress_worker_count_unsent(ls_stress_worker *w)
 {
     uint64_t behind_ns = w->behind_ns;
     if (w->taken < w->noticed) behind_ns = w->end_ns > w->next_ns ? w->end_ns - w->next_ns : 0;
@@ -104,56 +104,56 @@ void ls_worker_count_unsent(ls_worker *w)
 
 /* ---- closed loop ------------------------------------------------------------------------------------------------- */
 
-void ls_worker_slept(ls_seat *seat, ls_op *op)
+void ls_stress_worker_slept(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
-    ls_user *u = op->key;
+    (void)ctx;
+    ls_stress_vu *u = op->key;
     u->sleeping = false;
-    if (!u->worker->ending && can_ask(u->worker, u)) ls_user_ask(u, u->worker->batch);
+    if (!u->worker->ending && can_ask(u->worker, u)) ls_stress_vu_request(u, u->worker->batch);
 }
 
 /* Ask as much as may be on its way. */
-static void ask_more(ls_worker *w, ls_user *u)
+static void ask_more(ls_stress_worker *w, ls_stress_vu *u)
 {
     uint32_t count = w->batch > 1 ? w->batch : w->pipeline - u->outstanding;
     if (w->batch == 1 && count > w->left) count = (uint32_t)w->left;
     if (w->batch == 1 && count > u->left) count = (uint32_t)u->left;
     if (count == 0 || w->left == 0 || u->left == 0) {
-        ls_worker_look(w);
+        ls_stress_worker_look(w);
         if (u->left == 0 && u->outstanding == 0 && !w->end_asked) {
             u->parked = true;
-            ls_user_close(u);
+            ls_stress_vu_close(u);
         }
         return;
     }
-    if (u->timer != NULL && ls_script_has_delay(w->script)) {
-        const uint64_t wait_ns = ls_script_delay_ns(w->script);
+    if (u->timer != NULL && ls_stress_script_has_delay(w->script)) {
+        const uint64_t wait_ns = ls_stress_script_delay_ns(w->script);
         if (w->stop_asked) return;
         if (wait_ns > 0) {
             u->sleeping = true;
             u->timer->op.key = u;
-            if (ls_timer_set(w->port, u->timer, ls_worker_now(w) + wait_ns) == LS_OK) return;
+            if (ls_timer_set(w->port, u->timer, ls_stress_worker_now(w) + wait_ns) == LS_OK) return;
             u->sleeping = false;
         }
     }
-    ls_user_ask(u, count);
+    ls_stress_vu_request(u, count);
 }
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
-void ls_worker_free(ls_worker *w, ls_user *u)
+void ls_stress_worker_free(ls_stress_worker *w, ls_stress_vu *u)
 {
-    if (!w->going || u->state != LS_USER_OPEN) return;
+    if (!w->going || u->state != LS_STRESS_VU_OPEN) return;
     if (w->ending) {
-        ls_worker_look(w);
+        ls_stress_worker_look(w);
         return;
     }
-    if (u->parked && u->outstanding == 0 && u->owed == 0) {
-        ls_user_close(u);
+    if (u->parked && u->outstanding == 0 && u->to_retry == 0) {
+        ls_stress_vu_close(u);
         return;
     }
-    if (u->owed > 0 && !u->tx_pending) {
-        ls_user_ask_again(u);
+    if (u->to_retry > 0 && !u->tx_pending) {
+        ls_stress_vu_retry(u);
         return;
     }
     if (!can_ask(w, u)) return;
@@ -164,6 +164,6 @@ void ls_worker_free(ls_worker *w, ls_user *u)
             take_due(w, u);
         else
             put_free(w, u);
-        if (w->left == 0 || w->busy == 0) ls_worker_look(w);
+        if (w->left == 0 || w->busy == 0) ls_stress_worker_look(w);
     }
 }

@@ -1,6 +1,6 @@
 /* counters.h - what one thread of the load engine counts while it runs.
  *
- * Each thread has its own and is the only one that writes it; the reporter reads all of them at any time (meter.h). The
+ * Each thread has its own and is the only one that writes it; the reporter reads all of them at any time (sampler.h). The
  * counters are relaxed atomics for that reason, and plain additions for their writer. Checks by name are kept aside
  * (checks.h): they are read when the thread has ended. */
 #ifndef LS_STRESS_COUNTERS_H

@@ -10,18 +10,18 @@
 
 enum { NUMBER_BYTES_MAX = 48 }; /* of "<i>. Thread <t> - " */
 
-/* Write message number i (from 0) of this user, which is at most message_len + NUMBER_BYTES_MAX long. */
-static size_t write_message(const ls_user *u, uint64_t i, char *to)
+/* Write message number i (from 0) of this virtual user, which is at most message_len + NUMBER_BYTES_MAX long. */
+static size_t write_message(const ls_stress_vu *u, uint64_t i, char *to)
 {
-    const ls_plan *plan = u->worker->plan;
+    const ls_stress_plan *plan = u->worker->plan;
     int n = snprintf(to, NUMBER_BYTES_MAX, "%llu. Thread %u - ", (unsigned long long)i + 1, u->index + 1);
     memcpy(to + n, plan->message, plan->message_len);
     return (size_t)n + plan->message_len;
 }
 
-static bool compose(ls_user *u, uint32_t count)
+static bool compose(ls_stress_vu *u, uint32_t count)
 {
-    const ls_plan *plan = u->worker->plan;
+    const ls_stress_plan *plan = u->worker->plan;
     char *to;
     if (!plan->numbered) {
         u->slice = ls_slice_static(plan->request, plan->message_len * count);
@@ -29,8 +29,8 @@ static bool compose(ls_user *u, uint32_t count)
         return true;
     }
     if (u->text == NULL) u->text = malloc(plan->message_len + NUMBER_BYTES_MAX);
-    if (u->text == NULL || !ls_user_room(u, (plan->message_len + NUMBER_BYTES_MAX) * count, &to)) {
-        ls_user_fail(u, LS_STRESS_ERROR_WRITE);
+    if (u->text == NULL || !ls_stress_vu_room(u, (plan->message_len + NUMBER_BYTES_MAX) * count, &to)) {
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
         return false;
     }
     size_t len = 0;
@@ -39,16 +39,16 @@ static bool compose(ls_user *u, uint32_t count)
     return true;
 }
 
-static bool differs(ls_user *u, const char *bytes, size_t len)
+static bool differs(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    ls_worker_complain(u->worker, "an echo that is not what was sent", bytes, len);
-    ls_user_fail(u, LS_STRESS_ERROR_ANSWER);
+    ls_stress_worker_note_failure(u->worker, "an echo that is not what was sent", bytes, len);
+    ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
     return false;
 }
 
-static bool received(ls_user *u, const char *bytes, size_t len)
+static bool received(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    const ls_plan *plan = u->worker->plan;
+    const ls_stress_plan *plan = u->worker->plan;
     const char *expected = plan->message;
     if (len == 0) return differs(u, bytes, len); /* an empty datagram */
     do {
@@ -67,11 +67,11 @@ static bool received(ls_user *u, const char *bytes, size_t len)
             u->echo_at = 0;
             u->echo_count++;
             if (plan->show) printf("%.*s\n", (int)u->echo_len, expected); /* one call: lines do not mix */
-            ls_user_answered(u, 0);
+            ls_stress_vu_answered(u, 0);
             if (!plan->config.keepalive) {
-                ls_user_owe(u);
-                ls_user_close(u);
-                ls_worker_look(u->worker);
+                ls_stress_vu_retry_later(u);
+                ls_stress_vu_close(u);
+                ls_stress_worker_look(u->worker);
                 return false;
             }
         }
@@ -79,25 +79,26 @@ static bool received(ls_user *u, const char *bytes, size_t len)
     return true;
 }
 
-static void ended(ls_user *u)
+static void ended(ls_stress_vu *u)
 {
     if (u->outstanding > 0) {
-        if (u->echo_at > 0) ls_worker_complain(u->worker, "the server hung up in the middle of an echo", "", 0);
-        ls_user_fail(u, LS_STRESS_ERROR_READ);
+        if (u->echo_at > 0)
+            ls_stress_worker_note_failure(u->worker, "the server hung up in the middle of an echo", "", 0);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
     } else {
         if (!u->used) u->broken = true;
-        ls_user_close(u);
+        ls_stress_vu_close(u);
     }
 }
 
 /* What was on its way does not come back on another connection. */
-static void lost(ls_user *u)
+static void lost(ls_stress_vu *u)
 {
     u->echo_at = 0;
     u->echo_count = u->sent_count;
 }
 
-const ls_user_proto ls_echo_proto = {
+const ls_stress_proto ls_stress_echo = {
     .received = received,
     .ended = ended,
     .compose = compose,

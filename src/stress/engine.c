@@ -1,16 +1,16 @@
-/* engine.c - `luaserve stress` from the command line to the exit status: options and script, the threads, the meter's
+/* engine.c - `luaserve stress` from the command line to the exit status: options and script, the threads, the sampler's
  * ticks, the reports. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/rlimit.h"
+#include "base/signals.h"
 #include "luaserve.h"
-#include "server/limits.h"
-#include "server/signals.h"
-#include "stress/meter.h"
 #include "stress/options.h"
 #include "stress/report.h"
+#include "stress/sampler.h"
 #include "stress/script.h"
 #include "stress/view.h"
 #include "stress/worker.h"
@@ -19,8 +19,8 @@ enum { DESCRIPTORS_SPARE = 64, DESCRIPTORS_PER_THREAD = 4, PROBE_MS_DEFAULT = 10
 
 typedef struct engine {
     ls_stress_options options;
-    ls_worker *workers;
-    ls_script *main_script, **scripts;
+    ls_stress_worker *workers;
+    ls_stress_script *main_script, **scripts;
     unsigned opened, started;
     ls_mutex mutex;
     ls_cond cond;
@@ -38,7 +38,7 @@ static int fail(const engine *e)
 
 /* ---- what the threads tell ----------------------------------------------------------------------------------------- */
 
-static void settled(ls_worker *w, void *user)
+static void settled(ls_stress_worker *w, void *user)
 {
     engine *e = user;
     (void)w;
@@ -48,10 +48,10 @@ static void settled(ls_worker *w, void *user)
     ls_mutex_unlock(&e->mutex);
 }
 
-static void over(ls_worker *w, void *user)
+static void over(ls_stress_worker *w, void *user)
 {
     engine *e = user;
-    const bool failed = w->script != NULL && ls_script_error(w->script)[0] != '\0';
+    const bool failed = w->script != NULL && ls_stress_script_error(w->script)[0] != '\0';
     ls_mutex_lock(&e->mutex);
     e->over++;
     e->failed |= failed;
@@ -74,7 +74,7 @@ static void interrupt(void *user)
 
 static void stop_all(engine *e)
 {
-    for (unsigned i = 0; i < e->started; i++) ls_worker_stop(&e->workers[i]);
+    for (unsigned i = 0; i < e->started; i++) ls_stress_worker_stop(&e->workers[i]);
 }
 
 /* Wait until every connection was made or failed. False: the run is over already. */
@@ -90,8 +90,8 @@ static bool wait_settled(engine *e)
     return connects > 0;
 }
 
-/* Tick until all threads are over; tell them to stop when the user, or an error in one of them, ends the run. */
-static void watch(engine *e, ls_stress_meter *meter)
+/* Tick until all threads are over; tell them to stop when the virtual user, or an error in one of them, ends the run. */
+static void watch(engine *e, ls_stress_sampler *sampler)
 {
     const uint64_t tick_ns = LS_STRESS_TICK_MS * UINT64_C(1000000);
     uint64_t next_ns = ls_clock_ns() + tick_ns;
@@ -110,8 +110,8 @@ static void watch(engine *e, ls_stress_meter *meter)
             continue;
         }
         ls_mutex_unlock(&e->mutex);
-        const bool closed = ls_stress_meter_tick(meter, now_ns);
-        ls_stress_view_draw(&view, meter, closed);
+        const bool closed = ls_stress_sampler_tick(sampler, now_ns);
+        ls_stress_view_draw(&view, sampler, closed);
         next_ns += tick_ns;
         ls_mutex_lock(&e->mutex);
     }
@@ -133,11 +133,11 @@ static void explain_nothing(engine *e)
     const ls_stress_config *config = &e->options.plan.config;
     uint64_t timeouts = 0, reads = 0;
     for (unsigned i = 0; i < e->started; i++) {
-        const ls_worker *w = &e->workers[i];
+        const ls_stress_worker *w = &e->workers[i];
         char text[LS_ADDR_TEXT_BYTES];
         int err = atomic_load(&w->first_error);
-        if (w->complaint[0] != '\0') {
-            snprintf(e->why, sizeof e->why, "%s: no good answer came; %s", config->target, w->complaint);
+        if (w->first_failure[0] != '\0') {
+            snprintf(e->why, sizeof e->why, "%s: no good answer came; %s", config->target, w->first_failure);
             return;
         }
         if (err < 0) {
@@ -157,7 +157,7 @@ static void explain_nothing(engine *e)
 static const char *script_error(const engine *e)
 {
     for (unsigned i = 0; i < e->started; i++) {
-        const char *error = e->scripts != NULL ? ls_script_error(e->scripts[i]) : "";
+        const char *error = e->scripts != NULL ? ls_stress_script_error(e->scripts[i]) : "";
         if (error[0] != '\0') return error;
     }
     return "";
@@ -167,8 +167,8 @@ static const char *script_error(const engine *e)
 static void tell_first(const engine *e)
 {
     for (unsigned i = 0; i < e->started; i++) {
-        if (e->workers[i].complaint[0] == '\0') continue;
-        fprintf(stderr, "luaserve stress: the first that went wrong: %s\n", e->workers[i].complaint);
+        if (e->workers[i].first_failure[0] == '\0') continue;
+        fprintf(stderr, "luaserve stress: the first that went wrong: %s\n", e->workers[i].first_failure);
         return;
     }
 }
@@ -187,7 +187,7 @@ static int report_nothing(engine *e, ls_stress_result *result)
     const int status = fail(e);
     snprintf(why, sizeof why, "%s", e->why);
     result->failure = why;
-    if (e->main_script != NULL && ls_script_done(e->main_script, result, e->why, sizeof e->why) < 0) fail(e);
+    if (e->main_script != NULL && ls_stress_script_done(e->main_script, result, e->why, sizeof e->why) < 0) fail(e);
     if (write_files(e, result) < 0) fail(e);
     return status;
 }
@@ -195,15 +195,16 @@ static int report_nothing(engine *e, ls_stress_result *result)
 static int report(engine *e, const ls_stress_result *result)
 {
     int status = ls_stress_report_exit(result);
-    ls_text text = {0};
+    ls_strbuf text = {0};
     ls_stress_report_text(&text, result);
     if (text.failed || fwrite(text.bytes, 1, text.len, stdout) != text.len || fflush(stdout) != 0) {
         snprintf(e->why, sizeof e->why, "the report cannot be written");
         status = fail(e);
     }
-    ls_text_close(&text);
+    ls_strbuf_close(&text);
     tell_first(e);
-    if (e->main_script != NULL && ls_script_done(e->main_script, result, e->why, sizeof e->why) < 0) status = fail(e);
+    if (e->main_script != NULL && ls_stress_script_done(e->main_script, result, e->why, sizeof e->why) < 0)
+        status = fail(e);
     if (write_files(e, result) < 0) status = fail(e);
     if (ls_stress_failure_text(e->why, sizeof e->why, result) != NULL) fail(e);
     return status;
@@ -212,8 +213,8 @@ static int report(engine *e, const ls_stress_result *result)
 /* The threads have started. */
 static int measure(engine *e)
 {
-    ls_plan *plan = &e->options.plan;
-    ls_stress_meter *meter = NULL;
+    ls_stress_plan *plan = &e->options.plan;
+    ls_stress_sampler *sampler = NULL;
     ls_stress_result result = {0};
     const ls_stress_counters **counters = calloc(e->started, sizeof(void *));
     const ls_stress_checks **checks = calloc(e->started, sizeof(void *));
@@ -227,27 +228,27 @@ static int measure(engine *e)
     }
     const bool good = wait_settled(e);
     start_ns = ls_clock_ns();
-    if (ls_stress_meter_open(&plan->config, counters, e->started, start_ns, &meter) < 0) goto end;
+    if (ls_stress_sampler_open(&plan->config, counters, e->started, start_ns, &sampler) < 0) goto end;
     if (good) {
-        for (unsigned i = 0; i < e->started; i++) ls_worker_go(&e->workers[i], start_ns);
-        watch(e, meter);
+        for (unsigned i = 0; i < e->started; i++) ls_stress_worker_go(&e->workers[i], start_ns);
+        watch(e, sampler);
     }
 end:
     stop_all(e);
-    for (unsigned i = 0; i < e->started; i++) ls_worker_join(&e->workers[i]);
+    for (unsigned i = 0; i < e->started; i++) ls_stress_worker_join(&e->workers[i]);
     const char *error = script_error(e);
     if (error[0] != '\0') {
         snprintf(e->why, sizeof e->why, "%s", error);
         fail(e);
-    } else if (meter == NULL ||
-               ls_stress_meter_finish(meter, run_end_ns(e, start_ns), e->interrupted, checks, e->options.thresholds,
-                                      e->options.threshold_count, &result) < 0) {
+    } else if (sampler == NULL ||
+               ls_stress_sampler_finish(sampler, run_end_ns(e, start_ns), e->interrupted, checks,
+                                        e->options.thresholds, e->options.threshold_count, &result) < 0) {
         fail(e);
     } else {
         status = result.requests == 0 ? report_nothing(e, &result) : report(e, &result);
         ls_stress_result_close(&result);
     }
-    ls_stress_meter_close(meter);
+    ls_stress_sampler_close(sampler);
     free(counters);
     free(checks);
     return status;
@@ -257,21 +258,23 @@ end:
 
 static int open_workers(engine *e)
 {
-    ls_plan *plan = &e->options.plan;
+    ls_stress_plan *plan = &e->options.plan;
     const unsigned threads = plan->config.threads;
     int err = LS_ENOMEM;
     unsigned from = 0;
     if ((e->workers = calloc(threads, sizeof *e->workers)) == NULL) goto fail;
     if (e->main_script != NULL) {
-        if ((e->scripts = calloc(threads, sizeof(ls_script *))) == NULL) goto fail;
+        if ((e->scripts = calloc(threads, sizeof(ls_stress_script *))) == NULL) goto fail;
         for (unsigned i = 0; i < threads; i++)
-            if (ls_script_open(plan, &e->scripts[i], e->why, sizeof e->why) < 0) return LS_ESCRIPT;
-        if (ls_script_prepare(e->main_script, e->scripts, threads, e->why, sizeof e->why) < 0) return LS_ESCRIPT;
+            if (ls_stress_script_open(plan, &e->scripts[i], e->why, sizeof e->why) < 0) return LS_ESCRIPT;
+        if (ls_stress_script_prepare(e->main_script, e->scripts, threads, e->why, sizeof e->why) < 0)
+            return LS_ESCRIPT;
     }
     for (unsigned i = 0; i < threads; i++) {
-        ls_worker *w = &e->workers[i];
+        ls_stress_worker *w = &e->workers[i];
         const uint32_t users = plan->config.connections / threads + (i < plan->config.connections % threads);
-        if ((err = ls_worker_open(w, plan, i, from, users, e->scripts != NULL ? e->scripts[i] : NULL)) < 0) goto fail;
+        if ((err = ls_stress_worker_open(w, plan, i, from, users, e->scripts != NULL ? e->scripts[i] : NULL)) < 0)
+            goto fail;
         w->settled = settled;
         w->over = over;
         w->user = e;
@@ -289,11 +292,11 @@ fail:
 static int start_workers(engine *e)
 {
     for (; e->started < e->opened; e->started++) {
-        int err = ls_worker_start(&e->workers[e->started]);
+        int err = ls_stress_worker_start(&e->workers[e->started]);
         if (err == LS_OK) continue;
         snprintf(e->why, sizeof e->why, "%u threads: %s", e->opened, ls_err_text(err));
         stop_all(e);
-        for (unsigned i = 0; i < e->started; i++) ls_worker_join(&e->workers[i]);
+        for (unsigned i = 0; i < e->started; i++) ls_stress_worker_join(&e->workers[i]);
         return err;
     }
     return LS_OK;
@@ -302,26 +305,26 @@ static int start_workers(engine *e)
 /* *misused becomes false when an error is no longer one of the command line: a script's, or the world's. */
 static int prepare(engine *e, bool *misused)
 {
-    ls_plan *plan = &e->options.plan;
+    ls_stress_plan *plan = &e->options.plan;
     const ls_stress_files files = {.json = e->options.json, .csv = e->options.csv, .html = e->options.html};
     int err;
     if (plan->script_path != NULL) {
         /* A script for wrk sees the URL while it is loaded. */
         if (e->options.url != NULL &&
-            (err = ls_target_parse(e->options.url, &plan->target, e->why, sizeof e->why)) < 0)
+            (err = ls_stress_target_parse(e->options.url, &plan->target, e->why, sizeof e->why)) < 0)
             return err;
         *misused = false;
-        if ((err = ls_script_open(plan, &e->main_script, e->why, sizeof e->why)) < 0) return err;
+        if ((err = ls_stress_script_open(plan, &e->main_script, e->why, sizeof e->why)) < 0) return err;
         if (plan->dialect == LS_DIALECT_TABLE) {
-            err =
-                ls_options_table(&e->options, ls_script_state(e->main_script), LS_SCRIPT_TABLE, e->why, sizeof e->why);
+            err = ls_stress_options_table(&e->options, ls_stress_script_state(e->main_script), LS_SCRIPT_TABLE, e->why,
+                                          sizeof e->why);
             if (err < 0) return err;
         } else {
             plan->mode = LS_PLAN_SCRIPT;
             *misused = true; /* such a script says nothing of the load */
         }
     }
-    if ((err = ls_options_finish(&e->options, e->why, sizeof e->why)) < 0) return err;
+    if ((err = ls_stress_options_finish(&e->options, e->why, sizeof e->why)) < 0) return err;
     *misused = false;
     if ((err = ls_stress_files_probe(&files, e->why, sizeof e->why)) < 0) return err;
 
@@ -334,19 +337,20 @@ static int prepare(engine *e, bool *misused)
         return LS_EMFILE;
     }
     const uint64_t probe_ms = config->timeout_ns / 1000000u;
-    return ls_target_resolve(&plan->target,
-                             probe_ms > 0 && probe_ms < INT32_MAX ? (uint32_t)probe_ms : PROBE_MS_DEFAULT, &plan->addr,
-                             e->why, sizeof e->why);
+    return ls_stress_target_resolve(&plan->target,
+                                    probe_ms > 0 && probe_ms < INT32_MAX ? (uint32_t)probe_ms : PROBE_MS_DEFAULT,
+                                    &plan->addr, e->why, sizeof e->why);
 }
 
 static void engine_close(engine *e)
 {
-    for (unsigned i = 0; i < e->opened; i++) ls_worker_close(&e->workers[i]);
-    for (unsigned i = 0; e->scripts != NULL && i < e->options.plan.config.threads; i++) ls_script_close(e->scripts[i]);
-    ls_script_close(e->main_script);
+    for (unsigned i = 0; i < e->opened; i++) ls_stress_worker_close(&e->workers[i]);
+    for (unsigned i = 0; e->scripts != NULL && i < e->options.plan.config.threads; i++)
+        ls_stress_script_close(e->scripts[i]);
+    ls_stress_script_close(e->main_script);
     free(e->scripts);
     free(e->workers);
-    ls_options_close(&e->options);
+    ls_stress_options_close(&e->options);
     ls_cond_close(&e->cond);
     ls_mutex_close(&e->mutex);
     free(e);
@@ -363,22 +367,22 @@ int ls_stress_main(int argc, char **argv)
         return status;
     }
     bool misused = true; /* until everything that the command line says has been understood */
-    int err = ls_options_parse(&e->options, argc, argv, e->why, sizeof e->why);
+    int err = ls_stress_options_parse(&e->options, argc, argv, e->why, sizeof e->why);
     if (err == LS_OK && !e->options.help && (err = prepare(e, &misused)) == LS_OK) err = open_workers(e);
     if (err < 0) {
         fail(e);
         if (misused && err == LS_EINVAL) status = LS_STRESS_EXIT_USAGE;
     } else if (e->options.help) {
-        ls_options_usage(stdout);
+        ls_stress_options_usage(stdout);
         status = 0;
     } else {
-        ls_text head = {0};
+        ls_strbuf head = {0};
         ls_signals_ignore_pipe();
         ls_http_prepare();
         ls_stress_report_head(&head, &e->options.plan.config);
         (void)fwrite(head.bytes, 1, head.len, stdout);
         (void)fflush(stdout);
-        ls_text_close(&head);
+        ls_strbuf_close(&head);
         if (ls_signals_start(interrupt, e, &signals) < 0 || start_workers(e) < 0)
             fail(e);
         else

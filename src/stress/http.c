@@ -15,56 +15,56 @@ enum { BODY_BYTES_MAX = 64 << 20 }; /* of one answer, when a script looks at it 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 /* Note which of the requests of a text are HEAD: their answers have no body. */
-static void note_methods(ls_user *u, uint32_t from, const char *bytes, size_t len)
+static void note_methods(ls_stress_vu *u, uint32_t from, const char *bytes, size_t len)
 {
-    const ls_worker *w = u->worker;
+    const ls_stress_worker *w = u->worker;
     bool to_head = false;
     size_t at = 0;
     for (uint32_t k = 0; k < w->batch; k++) {
         if (w->batch == 1)
             to_head = len > 5 && memcmp(bytes, "HEAD ", 5) == 0;
-        else if (!ls_script_next_request(bytes, len, &at, &to_head))
+        else if (!ls_stress_script_next_request(bytes, len, &at, &to_head))
             return; /* another number of requests than the first text had: its answers will not fit either */
-        u->asks[(u->first + from + k) % w->pipeline].to_head = to_head;
+        u->requests[(u->first + from + k) % w->pipeline].to_head = to_head;
     }
 }
 
-static bool compose_script(ls_user *u, uint32_t count)
+static bool compose_script(ls_stress_vu *u, uint32_t count)
 {
-    ls_worker *w = u->worker;
+    ls_stress_worker *w = u->worker;
     const uint32_t from = u->outstanding - count;
     const char *bytes;
     size_t len, used = 0;
-    if (ls_script_fixed(w->script, &bytes, &len)) {
+    if (ls_stress_script_fixed(w->script, &bytes, &len)) {
         for (uint32_t i = 0; i < count; i += w->batch) note_methods(u, from + i, bytes, len);
         u->slice = ls_slice_static(bytes, len * (count / w->batch));
         return true;
     }
     for (uint32_t i = 0; i < count; i += w->batch) {
         char *to;
-        if (!ls_script_request(w->script, u, &bytes, &len)) return false;
+        if (!ls_stress_script_request(w->script, u, &bytes, &len)) return false;
         note_methods(u, from + i, bytes, len);
         if (used == 0) {
-            if (!ls_user_room(u, len, &to)) goto fail;
-        } else if (!ls_user_more_room(u, len, &to)) {
+            if (!ls_stress_vu_room(u, len, &to)) goto fail;
+        } else if (!ls_stress_vu_more_room(u, len, &to)) {
             goto fail;
         }
         memcpy(to, bytes, len);
         used += len;
-        ls_script_request_sent(w->script);
+        ls_stress_script_request_sent(w->script);
     }
     w->stale = true; /* Lua takes its time */
     return true;
 
 fail:
-    ls_script_request_sent(w->script);
-    ls_user_fail(u, LS_STRESS_ERROR_WRITE);
+    ls_stress_script_request_sent(w->script);
+    ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     return false;
 }
 
-static bool compose(ls_user *u, uint32_t count)
+static bool compose(ls_stress_vu *u, uint32_t count)
 {
-    const ls_plan *plan = u->worker->plan;
+    const ls_stress_plan *plan = u->worker->plan;
     if (plan->mode == LS_PLAN_SCRIPT) return compose_script(u, count);
     u->slice = ls_slice_static(plan->request, plan->request_len * count);
     return true;
@@ -83,55 +83,57 @@ void ls_http_prepare(void)
     }
 }
 
-static bool bad_answer(ls_user *u, const char *why, const char *bytes, size_t len)
+static bool bad_answer(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {
-    ls_worker_complain(u->worker, why, bytes, len);
-    ls_user_fail(u, LS_STRESS_ERROR_ANSWER);
+    ls_stress_worker_note_failure(u->worker, why, bytes, len);
+    ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
     return false;
 }
 
 /* A TLS server answers what it cannot read with an alert (RFC 8446 section 5.1: type 21, version 3.x). */
-static bool bad_head(ls_user *u, const char *why, const char *bytes, size_t len)
+static bool bad_head(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {
     const bool is_alert = len >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
     return bad_answer(u, is_alert ? "the server speaks TLS on this port" : why, bytes, len);
 }
 
-static void check_answer(ls_user *u)
+static void check_answer(ls_stress_vu *u)
 {
-    const ls_plan_expect *expect = &u->worker->plan->expect;
-    ls_worker *w = u->worker;
+    const ls_stress_plan_expect *expect = &u->worker->plan->expect;
+    ls_stress_worker *w = u->worker;
     if (expect->status_from > 0)
-        ls_worker_check(w, "status", 6, u->head.status >= expect->status_from && u->head.status <= expect->status_to);
-    if (expect->has_length) ls_worker_check(w, "length", 6, u->body_len == expect->length);
-    if (expect->has_crc) ls_worker_check(w, "crc32", 5, (u->crc ^ UINT32_MAX) == expect->crc);
-    if (expect->has_body) ls_worker_check(w, "body", 4, !u->differs && u->body_len == expect->body_len);
+        ls_stress_worker_check(w, "status", 6,
+                               u->head.status >= expect->status_from && u->head.status <= expect->status_to);
+    if (expect->has_length) ls_stress_worker_check(w, "length", 6, u->body_len == expect->length);
+    if (expect->has_crc) ls_stress_worker_check(w, "crc32", 5, (u->crc ^ UINT32_MAX) == expect->crc);
+    if (expect->has_body) ls_stress_worker_check(w, "body", 4, !u->differs && u->body_len == expect->body_len);
 }
 
 /* The answer is complete. False: so is the connection. */
-static bool complete(ls_user *u)
+static bool complete(ls_stress_vu *u)
 {
-    ls_worker *w = u->worker;
-    const ls_plan *plan = w->plan;
+    ls_stress_worker *w = u->worker;
+    const ls_stress_plan *plan = w->plan;
     check_answer(u);
-    if (w->script != NULL && ls_script_has_response(w->script)) {
-        const size_t head = ls_script_wants_headers(w->script) ? u->head.bytes : 0;
-        if (!ls_script_response(w->script, u, &u->head, u->held, u->held + head, u->held_len - head)) return false;
+    if (w->script != NULL && ls_stress_script_has_response(w->script)) {
+        const size_t head = ls_stress_script_wants_headers(w->script) ? u->head.bytes : 0;
+        if (!ls_stress_script_response(w->script, u, &u->head, u->held, u->held + head, u->held_len - head))
+            return false;
         w->stale = true;
     }
     u->held_len = 0;
     u->phase = AT_HEAD;
-    ls_user_answered(u, u->head.status);
+    ls_stress_vu_answered(u, u->head.status);
     if (u->head.keep_alive && plan->config.keepalive) return true;
-    ls_user_owe(u);
-    ls_user_close(u);
-    ls_worker_look(w);
+    ls_stress_vu_retry_later(u);
+    ls_stress_vu_close(u);
+    ls_stress_worker_look(w);
     return false;
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-static bool hold(ls_user *u, const char *bytes, size_t len)
+static bool hold(ls_stress_vu *u, const char *bytes, size_t len)
 {
     if (len > u->held_room - u->held_len) {
         size_t room = u->held_room > 0 ? u->held_room : 1024;
@@ -148,9 +150,9 @@ static bool hold(ls_user *u, const char *bytes, size_t len)
 }
 
 /* A part of the body. */
-static bool body_bytes(ls_user *u, const char *bytes, size_t len)
+static bool body_bytes(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    const ls_plan_expect *expect = &u->worker->plan->expect;
+    const ls_stress_plan_expect *expect = &u->worker->plan->expect;
     if (expect->has_crc) {
         uint32_t crc = u->crc;
         for (size_t i = 0; i < len; i++) crc = crc_table[(crc ^ (unsigned char)bytes[i]) & 0xff] ^ (crc >> 8);
@@ -159,16 +161,16 @@ static bool body_bytes(ls_user *u, const char *bytes, size_t len)
     if (expect->has_body && !u->differs)
         u->differs = u->body_len + len > expect->body_len || memcmp(expect->body + u->body_len, bytes, len) != 0;
     u->body_len += len;
-    if (u->worker->script != NULL && ls_script_wants_body(u->worker->script) && !hold(u, bytes, len))
+    if (u->worker->script != NULL && ls_stress_script_wants_body(u->worker->script) && !hold(u, bytes, len))
         return bad_answer(u, "a body too large for the script", bytes, 0);
     return true;
 }
 
 /* The head of an answer begins at bytes. The bytes used; 0: all of them, and there must be more; or negative. */
-static int take_head(ls_user *u, const char *bytes, size_t len)
+static int take_head(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    ls_worker *w = u->worker;
-    const bool to_head = u->asks[u->first].to_head;
+    ls_stress_worker *w = u->worker;
+    const bool to_head = u->requests[u->first].to_head;
     const char *why = NULL;
     int used;
     if (u->held_len > 0) { /* the rest of one of which we have a part */
@@ -199,15 +201,15 @@ static int take_head(ls_user *u, const char *bytes, size_t len)
 }
 
 /* The head is there: what follows it? */
-static bool begin_body(ls_user *u, const char *head)
+static bool begin_body(ls_stress_vu *u, const char *head)
 {
-    ls_worker *w = u->worker;
+    ls_stress_worker *w = u->worker;
     if (u->head.status == 101) return bad_answer(u, "the server switched protocols unasked", head, 0);
     if (u->head.status < 200) { /* an interim answer: the final one follows (RFC 9110 section 15.2) */
         u->held_len = 0;
         return true;
     }
-    if (w->script != NULL && ls_script_wants_headers(w->script)) {
+    if (w->script != NULL && ls_stress_script_wants_headers(w->script)) {
         if (u->held_len == 0 && !hold(u, head, u->head.bytes)) return bad_answer(u, "no memory", head, 0);
     } else {
         u->held_len = 0;
@@ -230,7 +232,7 @@ static bool begin_body(ls_user *u, const char *head)
     return true;
 }
 
-static bool take_chunks(ls_user *u, const char **bytes, size_t *len)
+static bool take_chunks(ls_stress_vu *u, const char **bytes, size_t *len)
 {
     ls_chunk_run run;
     const char *why = NULL;
@@ -242,7 +244,7 @@ static bool take_chunks(ls_user *u, const char **bytes, size_t *len)
 }
 
 /* A server that gives up on an idle connection may say so before it closes (RFC 9110 section 15.5.9). */
-static bool unasked(ls_user *u, const char *bytes, size_t len)
+static bool unasked(ls_stress_vu *u, const char *bytes, size_t len)
 {
     static const char gives_up[] = "HTTP/1.1 408";
     const size_t whole = sizeof gives_up - 1, minor = 7;
@@ -251,11 +253,11 @@ static bool unasked(ls_user *u, const char *bytes, size_t len)
         if (!u->used || (bytes[i] != gives_up[at] && (at != minor || bytes[i] != '0')))
             return bad_answer(u, "bytes that nobody asked for", bytes, len);
     if (at < whole && hold(u, bytes, len)) return true;
-    ls_user_close(u);
+    ls_stress_vu_close(u);
     return false;
 }
 
-static bool received(ls_user *u, const char *bytes, size_t len)
+static bool received(ls_stress_vu *u, const char *bytes, size_t len)
 {
     while (len > 0) {
         if (u->outstanding == 0) return unasked(u, bytes, len);
@@ -289,27 +291,28 @@ static bool received(ls_user *u, const char *bytes, size_t len)
 }
 
 /* The server closed: in order between answers, or at the end of a body that lasts until then. */
-static void ended(ls_user *u)
+static void ended(ls_stress_vu *u)
 {
     if (u->phase == AT_END_OF_CONNECTION) {
         (void)complete(u);
     } else if (u->outstanding > 0) {
         if (u->phase != AT_HEAD || u->held_len > 0)
-            ls_worker_complain(u->worker, "the server hung up in the middle of an answer", u->held, u->held_len);
-        ls_user_fail(u, LS_STRESS_ERROR_READ);
+            ls_stress_worker_note_failure(u->worker, "the server hung up in the middle of an answer", u->held,
+                                          u->held_len);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
     } else {
         if (!u->used) u->broken = true; /* or a server that accepts and closes would be asked without a pause */
-        ls_user_close(u);
+        ls_stress_vu_close(u);
     }
 }
 
-static void lost(ls_user *u)
+static void lost(ls_stress_vu *u)
 {
     u->phase = AT_HEAD;
     u->held_len = 0;
 }
 
-const ls_user_proto ls_http_proto = {
+const ls_stress_proto ls_stress_http = {
     .received = received,
     .ended = ended,
     .compose = compose,

@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/fopen.h"
 #include "proto/http_text.h"
-#include "stress/options_inner.h"
+#include "stress/options_internal.h"
 
 /* The text, malloced, is the options' from now on. False: there is no memory, and it is freed. */
 static bool own(ls_stress_options *o, char *text)
@@ -29,7 +29,7 @@ static bool own(ls_stress_options *o, char *text)
     return text != NULL;
 }
 
-char *ls_options_keep(ls_stress_options *o, const char *text, size_t len)
+char *ls_stress_options_keep(ls_stress_options *o, const char *text, size_t len)
 {
     char *copy = malloc(len + 1);
     if (copy != NULL) {
@@ -52,7 +52,7 @@ static bool number(const char *text, double *out, const char **unit)
     return end != text && errno == 0 && isfinite(*out);
 }
 
-int ls_options_count(const char *text, double *out)
+int ls_stress_options_count(const char *text, double *out)
 {
     static const char units[] = "kMG";
     const char *unit;
@@ -72,7 +72,7 @@ int ls_options_count(const char *text, double *out)
     return LS_OK;
 }
 
-int ls_options_time_ns(const char *text, uint64_t *out)
+int ls_stress_options_time_ns(const char *text, uint64_t *out)
 {
     static const struct {
         const char *name;
@@ -93,20 +93,21 @@ int ls_options_time_ns(const char *text, uint64_t *out)
 static int whole(const char *text, double min, double max, double *out)
 {
     double value;
-    if (ls_options_count(text, &value) < 0 || value != floor(value) || value < min || value > max) return LS_EINVAL;
+    if (ls_stress_options_count(text, &value) < 0 || value != floor(value) || value < min || value > max)
+        return LS_EINVAL;
     *out = value;
     return LS_OK;
 }
 
 /* ---- the setters: LS_OK; LS_EINVAL, and the caller says what would be right; or 1 with the reason in `why` -------- */
 
-static int too_many(ls_why *why, int most, const char *what)
+static int too_many(ls_stress_why *why, int most, const char *what)
 {
     ls_why_set(why, "more than %d %s", most, what);
     return 1;
 }
 
-static int set_connections(ls_stress_options *o, const char *text, ls_why *why)
+static int set_connections(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
@@ -116,7 +117,7 @@ static int set_connections(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_threads(ls_stress_options *o, const char *text, ls_why *why)
+static int set_threads(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
@@ -126,15 +127,16 @@ static int set_threads(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_duration(ls_stress_options *o, const char *text, ls_why *why)
+static int set_duration(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
     o->duration_given = true;
-    return ls_options_time_ns(text, &o->plan.config.duration_ns) < 0 || o->plan.config.duration_ns == 0 ? LS_EINVAL
-                                                                                                        : LS_OK;
+    return ls_stress_options_time_ns(text, &o->plan.config.duration_ns) < 0 || o->plan.config.duration_ns == 0
+               ? LS_EINVAL
+               : LS_OK;
 }
 
-static int set_requests(ls_stress_options *o, const char *text, ls_why *why)
+static int set_requests(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
@@ -143,11 +145,11 @@ static int set_requests(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_rate(ls_stress_options *o, const char *text, ls_why *why)
+static int set_rate(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
-    if (ls_options_count(text, &n) < 0 || n <= 0 || n > 1e9) return LS_EINVAL;
+    if (ls_stress_options_count(text, &n) < 0 || n <= 0 || n > 1e9) return LS_EINVAL;
     o->plan.config.rate = n;
     o->rate_given = true;
     return LS_OK;
@@ -162,20 +164,20 @@ static int add_stage(ls_stress_options *o, const char *time, const char *value)
     const size_t len = strlen(value);
     if (len == 0 || len >= sizeof text) return LS_EINVAL;
     memcpy(text, value, len + 1);
-    if (ls_options_time_ns(time, &stage.duration_ns) < 0) return LS_EINVAL;
+    if (ls_stress_options_time_ns(time, &stage.duration_ns) < 0) return LS_EINVAL;
     if (text[len - 1] == 'c') {
         text[len - 1] = '\0';
         if (whole(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
         stage.connections = (unsigned)n;
     } else {
-        if (ls_options_count(text, &n) < 0 || n > 1e9) return LS_EINVAL;
+        if (ls_stress_options_count(text, &n) < 0 || n > 1e9) return LS_EINVAL;
         stage.rate = n;
     }
     o->stages[o->stage_count++] = stage;
     return LS_OK;
 }
 
-static int set_stages(ls_stress_options *o, const char *text, ls_why *why)
+static int set_stages(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     o->stage_count = 0;
     while (*text != '\0') {
@@ -194,7 +196,7 @@ static int set_stages(ls_stress_options *o, const char *text, ls_why *why)
     return o->stage_count > 0 ? LS_OK : LS_EINVAL;
 }
 
-static int set_pipeline(ls_stress_options *o, const char *text, ls_why *why)
+static int set_pipeline(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
@@ -203,7 +205,7 @@ static int set_pipeline(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_no_keepalive(ls_stress_options *o, const char *text, ls_why *why)
+static int set_no_keepalive(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)text;
     (void)why;
@@ -211,7 +213,7 @@ static int set_no_keepalive(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_keepalive(ls_stress_options *o, const char *text, ls_why *why)
+static int set_keepalive(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
     if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) return LS_EINVAL;
@@ -219,13 +221,13 @@ static int set_keepalive(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_timeout(ls_stress_options *o, const char *text, ls_why *why)
+static int set_timeout(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
-    return ls_options_time_ns(text, &o->plan.config.timeout_ns);
+    return ls_stress_options_time_ns(text, &o->plan.config.timeout_ns);
 }
 
-static int set_header(ls_stress_options *o, const char *text, ls_why *why)
+static int set_header(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     const char *colon = strchr(text, ':');
     if (colon == NULL || !ls_is_token(text, (size_t)(colon - text)) ||
@@ -236,7 +238,7 @@ static int set_header(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_method(ls_stress_options *o, const char *text, ls_why *why)
+static int set_method(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
     if (!ls_is_token(text, strlen(text))) return LS_EINVAL;
@@ -244,7 +246,7 @@ static int set_method(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int read_file(ls_stress_options *o, const char *path, const char **bytes, size_t *len, ls_why *why)
+static int read_file(ls_stress_options *o, const char *path, const char **bytes, size_t *len, ls_stress_why *why)
 {
     FILE *file = ls_fopen(path, "rb");
     char *text = NULL;
@@ -273,7 +275,7 @@ static int read_file(ls_stress_options *o, const char *path, const char **bytes,
     return LS_OK;
 }
 
-static int set_body(ls_stress_options *o, const char *text, ls_why *why)
+static int set_body(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     if (text[0] == '@') return read_file(o, text + 1, &o->plan.body, &o->plan.body_len, why);
     o->plan.body = text;
@@ -281,9 +283,9 @@ static int set_body(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_expect_status(ls_stress_options *o, const char *text, ls_why *why)
+static int set_expect_status(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
-    ls_plan_expect *expect = &o->plan.expect;
+    ls_stress_plan_expect *expect = &o->plan.expect;
     (void)why;
     if (strlen(text) != 3 || text[0] < '1' || text[0] > '9') return LS_EINVAL;
     if (strcmp(text + 1, "xx") == 0) {
@@ -297,7 +299,7 @@ static int set_expect_status(ls_stress_options *o, const char *text, ls_why *why
     return LS_OK;
 }
 
-static int set_expect_length(ls_stress_options *o, const char *text, ls_why *why)
+static int set_expect_length(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
@@ -307,7 +309,7 @@ static int set_expect_length(ls_stress_options *o, const char *text, ls_why *why
     return LS_OK;
 }
 
-static int set_expect_crc32(ls_stress_options *o, const char *text, ls_why *why)
+static int set_expect_crc32(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
     if (strlen(text) != 8 || strspn(text, "0123456789abcdefABCDEF") != 8) return LS_EINVAL;
@@ -316,13 +318,13 @@ static int set_expect_crc32(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_expect_body(ls_stress_options *o, const char *text, ls_why *why)
+static int set_expect_body(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     o->plan.expect.has_body = true;
     return read_file(o, text, &o->plan.expect.body, &o->plan.expect.body_len, why);
 }
 
-static int set_message(ls_stress_options *o, const char *text, ls_why *why)
+static int set_message(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
     if (text[0] == '\0') return LS_EINVAL;
@@ -331,7 +333,7 @@ static int set_message(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_sends(ls_stress_options *o, const char *text, ls_why *why)
+static int set_sends(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
@@ -341,7 +343,7 @@ static int set_sends(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_show(ls_stress_options *o, const char *text, ls_why *why)
+static int set_show(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)text;
     (void)why;
@@ -349,7 +351,7 @@ static int set_show(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_script(ls_stress_options *o, const char *text, ls_why *why)
+static int set_script(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
     o->plan.script_path = text;
@@ -357,14 +359,14 @@ static int set_script(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_target(ls_stress_options *o, const char *text, ls_why *why)
+static int set_target(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
     o->url = text;
     return LS_OK;
 }
 
-static int set_threshold(ls_stress_options *o, const char *text, ls_why *why)
+static int set_threshold(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     char reason[256];
     if (o->threshold_count == LS_STRESS_THRESHOLDS_MAX) return too_many(why, LS_STRESS_THRESHOLDS_MAX, "thresholds");
@@ -376,28 +378,28 @@ static int set_threshold(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_json(ls_stress_options *o, const char *text, ls_why *why)
+static int set_json(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
     o->json = text;
     return text[0] != '\0' ? LS_OK : LS_EINVAL;
 }
 
-static int set_csv(ls_stress_options *o, const char *text, ls_why *why)
+static int set_csv(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
     o->csv = text;
     return text[0] != '\0' ? LS_OK : LS_EINVAL;
 }
 
-static int set_html(ls_stress_options *o, const char *text, ls_why *why)
+static int set_html(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
     o->html = text;
     return text[0] != '\0' ? LS_OK : LS_EINVAL;
 }
 
-static int set_latency(ls_stress_options *o, const char *text, ls_why *why)
+static int set_latency(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)text;
     (void)why;
@@ -405,7 +407,7 @@ static int set_latency(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_quiet(ls_stress_options *o, const char *text, ls_why *why)
+static int set_quiet(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)text;
     (void)why;
@@ -413,7 +415,7 @@ static int set_quiet(ls_stress_options *o, const char *text, ls_why *why)
     return LS_OK;
 }
 
-static int set_help(ls_stress_options *o, const char *text, ls_why *why)
+static int set_help(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)text;
     (void)why;
@@ -423,7 +425,7 @@ static int set_help(ls_stress_options *o, const char *text, ls_why *why)
 
 /* ---- the table ---------------------------------------------------------------------------------------------------- */
 
-const ls_option ls_options_known[] = {
+const ls_stress_option ls_stress_options_known[] = {
     {'c', "connections", "connections", true, set_connections, "a number from 1 to 1048576"},
     {'t', "threads", "threads", true, set_threads, "a number from 1 to 1024"},
     {'d', "duration", "duration", true, set_duration, "a time above 0, as 10s, 500ms, 2m"},
@@ -454,9 +456,10 @@ const ls_option ls_options_known[] = {
     {'q', "quiet", NULL, false, set_quiet, ""},
     {'h', "help", NULL, false, set_help, ""},
 };
-const unsigned ls_options_known_count = sizeof ls_options_known / sizeof ls_options_known[0];
+const unsigned ls_stress_options_known_count = sizeof ls_stress_options_known / sizeof ls_stress_options_known[0];
 
-int ls_options_set(ls_stress_options *o, const ls_option *option, const char *name, const char *value, ls_why *why)
+int ls_stress_options_set(ls_stress_options *o, const ls_stress_option *option, const char *name, const char *value,
+                          ls_stress_why *why)
 {
     const int result = option->set(o, value, why);
     if (result == LS_OK) return LS_OK;
@@ -464,7 +467,7 @@ int ls_options_set(ls_stress_options *o, const ls_option *option, const char *na
     return LS_EINVAL;
 }
 
-void ls_options_close(ls_stress_options *o)
+void ls_stress_options_close(ls_stress_options *o)
 {
     for (size_t i = 0; i < o->text_count; i++) free(o->texts[i]);
     free(o->texts);

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "stress/options_inner.h"
+#include "stress/options_internal.h"
 
 static const char usage[] =
     "luaserve stress - put a server under load, and say honestly what it did\n"
@@ -56,7 +56,7 @@ static const char usage[] =
     "SIGINT ends early and still reports, a second one ends at once. Status: 0; 99 when a threshold was missed; 1\n"
     "when the run could not be made, or the rate that was asked for; 2 when this line is wrong.\n";
 
-void ls_options_usage(FILE *to)
+void ls_stress_options_usage(FILE *to)
 {
     fputs(usage, to);
 }
@@ -66,8 +66,8 @@ static const char *nearest(const char *given)
 {
     const char *best = NULL;
     size_t best_len = 1;
-    for (unsigned i = 0; i < ls_options_known_count; i++) {
-        const char *name = ls_options_known[i].name;
+    for (unsigned i = 0; i < ls_stress_options_known_count; i++) {
+        const char *name = ls_stress_options_known[i].name;
         size_t n = 0;
         while (name != NULL && given[n] != '\0' && given[n] == name[n]) n++;
         if (n > best_len) {
@@ -78,11 +78,11 @@ static const char *nearest(const char *given)
     return best;
 }
 
-static const ls_option *find(const char *argument, const char **value)
+static const ls_stress_option *find(const char *argument, const char **value)
 {
     *value = NULL;
-    for (unsigned i = 0; i < ls_options_known_count; i++) {
-        const ls_option *option = &ls_options_known[i];
+    for (unsigned i = 0; i < ls_stress_options_known_count; i++) {
+        const ls_stress_option *option = &ls_stress_options_known[i];
         if (argument[1] != '-') {
             if (option->letter != argument[1]) continue;
             if (argument[2] != '\0') *value = argument + 2; /* -c64 */
@@ -102,7 +102,7 @@ static bool is_script(const char *argument)
     return strstr(argument, "://") == NULL && len > 4 && strcmp(argument + len - 4, ".lua") == 0;
 }
 
-static int positional(ls_stress_options *o, const char *argument, ls_why *why)
+static int positional(ls_stress_options *o, const char *argument, ls_stress_why *why)
 {
     if (is_script(argument)) {
         if (o->plan.script_path != NULL) {
@@ -121,9 +121,9 @@ static int positional(ls_stress_options *o, const char *argument, ls_why *why)
     return LS_OK;
 }
 
-int ls_options_parse(ls_stress_options *o, int argc, char **argv, char *text, size_t text_bytes)
+int ls_stress_options_parse(ls_stress_options *o, int argc, char **argv, char *text, size_t text_bytes)
 {
-    ls_why why = {text, text_bytes};
+    ls_stress_why why = {text, text_bytes};
     memset(o, 0, sizeof *o);
     o->plan.config.keepalive = true;
     o->plan.config.pipeline = 1;
@@ -139,7 +139,7 @@ int ls_options_parse(ls_stress_options *o, int argc, char **argv, char *text, si
             if (positional(o, argument, &why) < 0) return LS_EINVAL;
             continue;
         }
-        const ls_option *option = find(argument, &value);
+        const ls_stress_option *option = find(argument, &value);
         if (option == NULL) {
             const char *near = argument[1] == '-' ? nearest(argument + 2) : NULL;
             ls_why_set(&why, "unknown option %s%s%s%s; luaserve stress --help lists them", argument,
@@ -154,8 +154,8 @@ int ls_options_parse(ls_stress_options *o, int argc, char **argv, char *text, si
             ls_why_set(&why, "%s needs a value: %s", argument, option->right);
             return LS_EINVAL;
         }
-        if (ls_options_set(o, option, argument, value, &why) < 0) return LS_EINVAL;
-        o->given |= UINT64_C(1) << (option - ls_options_known);
+        if (ls_stress_options_set(o, option, argument, value, &why) < 0) return LS_EINVAL;
+        o->given |= UINT64_C(1) << (option - ls_stress_options_known);
         if (o->help) return LS_OK;
     }
     if (o->url == NULL && o->plan.dialect != LS_DIALECT_TABLE) {

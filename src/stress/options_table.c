@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "stress/options_inner.h"
+#include "stress/options_internal.h"
 
 static const char *const hooks[] = {"request", "response", "scenario", "setup", "done"};
 static const char *const tables[] = {"headers", "thresholds", "expect", "stages"};
@@ -19,17 +19,18 @@ static bool is_one_of(const char *name, const char *const *list, size_t count)
 }
 
 /* By its name on the command line; there is one. */
-static const ls_option *named(const char *name)
+static const ls_stress_option *named(const char *name)
 {
     for (unsigned i = 0;; i++)
-        if (ls_options_known[i].name != NULL && strcmp(ls_options_known[i].name, name) == 0)
-            return &ls_options_known[i];
+        if (ls_stress_options_known[i].name != NULL && strcmp(ls_stress_options_known[i].name, name) == 0)
+            return &ls_stress_options_known[i];
 }
 
-static const ls_option *by_key(const char *key)
+static const ls_stress_option *by_key(const char *key)
 {
-    for (unsigned i = 0; i < ls_options_known_count; i++)
-        if (ls_options_known[i].key != NULL && strcmp(ls_options_known[i].key, key) == 0) return &ls_options_known[i];
+    for (unsigned i = 0; i < ls_stress_options_known_count; i++)
+        if (ls_stress_options_known[i].key != NULL && strcmp(ls_stress_options_known[i].key, key) == 0)
+            return &ls_stress_options_known[i];
     return NULL;
 }
 
@@ -45,8 +46,8 @@ static const char *nearest_key(const char *given)
 {
     const char *best = NULL;
     size_t best_len = 1;
-    for (unsigned i = 0; i < ls_options_known_count; i++) {
-        const char *key = ls_options_known[i].key;
+    for (unsigned i = 0; i < ls_stress_options_known_count; i++) {
+        const char *key = ls_stress_options_known[i].key;
         if (key != NULL && shared(given, key) > best_len) best_len = shared(given, best = key);
     }
     for (size_t i = 0; i < sizeof hooks / sizeof hooks[0]; i++)
@@ -65,18 +66,19 @@ static const char *text_of(ls_stress_options *o, lua_State *L)
     if (lua_type(L, -1) != LUA_TSTRING && lua_type(L, -1) != LUA_TNUMBER) return NULL;
     lua_pushvalue(L, -1); /* a number that is a key must not become a text in place */
     text = lua_tolstring(L, -1, &len);
-    text = strlen(text) == len ? ls_options_keep(o, text, len) : NULL;
+    text = strlen(text) == len ? ls_stress_options_keep(o, text, len) : NULL;
     lua_pop(L, 1);
     return text;
 }
 
-static int wrong(ls_why *why, const char *name, const char *right)
+static int wrong(ls_stress_why *why, const char *name, const char *right)
 {
     ls_why_set(why, "%s must be %s", name, right);
     return LS_EINVAL;
 }
 
-static int each_text(ls_stress_options *o, lua_State *L, const char *name, const ls_option *option, ls_why *why)
+static int each_text(ls_stress_options *o, lua_State *L, const char *name, const ls_stress_option *option,
+                     ls_stress_why *why)
 {
     const lua_Integer count = (lua_Integer)lua_rawlen(L, -1);
     for (lua_Integer i = 1; i <= count; i++) {
@@ -84,47 +86,47 @@ static int each_text(ls_stress_options *o, lua_State *L, const char *name, const
         const char *text = text_of(o, L);
         lua_pop(L, 1);
         if (text == NULL) return wrong(why, name, "a list of texts");
-        if (ls_options_set(o, option, name, text, why) < 0) return LS_EINVAL;
+        if (ls_stress_options_set(o, option, name, text, why) < 0) return LS_EINVAL;
     }
     return LS_OK;
 }
 
-static int set_headers(ls_stress_options *o, lua_State *L, ls_why *why)
+static int set_headers(ls_stress_options *o, lua_State *L, ls_stress_why *why)
 {
-    const ls_option *header = named("header");
+    const ls_stress_option *header = named("header");
     lua_pushnil(L);
     while (lua_next(L, -2) != 0) {
         const char *value = text_of(o, L), *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
         char line[4096];
         if (name == NULL || value == NULL) return wrong(why, "headers", "a table of names and texts");
         const int n = snprintf(line, sizeof line, "%s: %s", name, value);
-        const char *kept = n < (int)sizeof line ? ls_options_keep(o, line, (size_t)n) : NULL;
+        const char *kept = n < (int)sizeof line ? ls_stress_options_keep(o, line, (size_t)n) : NULL;
         if (kept == NULL) return wrong(why, "headers", "shorter than 4096 bytes each");
-        if (ls_options_set(o, header, "headers", kept, why) < 0) return LS_EINVAL;
+        if (ls_stress_options_set(o, header, "headers", kept, why) < 0) return LS_EINVAL;
         lua_pop(L, 1);
     }
     return LS_OK;
 }
 
 /* { status = "2xx", length = 13, crc32 = "...", body = "file" } */
-static int set_expect(ls_stress_options *o, lua_State *L, ls_why *why)
+static int set_expect(ls_stress_options *o, lua_State *L, ls_stress_why *why)
 {
     lua_pushnil(L);
     while (lua_next(L, -2) != 0) {
         char name[64];
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
         (void)snprintf(name, sizeof name, "expect_%s", key);
-        const ls_option *option = by_key(name);
+        const ls_stress_option *option = by_key(name);
         const char *value = text_of(o, L);
         if (option == NULL || value == NULL) return wrong(why, "expect", "a table of status, length, crc32 and body");
-        if (ls_options_set(o, option, name, value, why) < 0) return LS_EINVAL;
+        if (ls_stress_options_set(o, option, name, value, why) < 0) return LS_EINVAL;
         lua_pop(L, 1);
     }
     return LS_OK;
 }
 
 /* { { "10s", rate = 1000 }, { duration = 60, connections = 100 } } */
-static int set_stages(ls_stress_options *o, lua_State *L, ls_why *why)
+static int set_stages(ls_stress_options *o, lua_State *L, ls_stress_why *why)
 {
     static const char right[] = "a list as { { duration = \"10s\", rate = 1000 }, ... }, or with connections";
     char all[LS_SCHEDULE_STAGES_MAX * 64] = "";
@@ -144,11 +146,11 @@ static int set_stages(ls_stress_options *o, lua_State *L, ls_why *why)
         at += (size_t)snprintf(all + at, sizeof all - at, "%s%s:%s%s", at > 0 ? "," : "", duration, value,
                                is_rate ? "" : "c");
     }
-    const char *kept = ls_options_keep(o, all, at);
-    return kept == NULL ? wrong(why, "stages", right) : ls_options_set(o, named("stages"), "stages", kept, why);
+    const char *kept = ls_stress_options_keep(o, all, at);
+    return kept == NULL ? wrong(why, "stages", right) : ls_stress_options_set(o, named("stages"), "stages", kept, why);
 }
 
-static int set_table(ls_stress_options *o, lua_State *L, const char *key, ls_why *why)
+static int set_table(ls_stress_options *o, lua_State *L, const char *key, ls_stress_why *why)
 {
     if (strcmp(key, "headers") == 0) return set_headers(o, L, why);
     if (strcmp(key, "expect") == 0) return set_expect(o, L, why);
@@ -157,15 +159,15 @@ static int set_table(ls_stress_options *o, lua_State *L, const char *key, ls_why
 }
 
 /* The pair at -2, -1. */
-static int set_pair(ls_stress_options *o, lua_State *L, const char *path, ls_why *why)
+static int set_pair(ls_stress_options *o, lua_State *L, const char *path, ls_stress_why *why)
 {
     if (lua_type(L, -2) != LUA_TSTRING) return wrong(why, path, "a script whose table has names for all it holds");
     const char *key = lua_tostring(L, -2);
-    const ls_option *option = by_key(key);
+    const ls_stress_option *option = by_key(key);
     if (is_one_of(key, hooks, sizeof hooks / sizeof hooks[0])) return LS_OK;
     if (lua_istable(L, -1) && is_one_of(key, tables, sizeof tables / sizeof tables[0])) {
         /* The command line's stages replace the script's; its headers and thresholds come on top. */
-        if (option != NULL && (o->given & UINT64_C(1) << (option - ls_options_known)) != 0) return LS_OK;
+        if (option != NULL && (o->given & UINT64_C(1) << (option - ls_stress_options_known)) != 0) return LS_OK;
         return set_table(o, L, key, why);
     }
     if (option == NULL) {
@@ -174,14 +176,14 @@ static int set_pair(ls_stress_options *o, lua_State *L, const char *path, ls_why
                    near != NULL ? near : "", near != NULL ? "\"?" : "");
         return LS_EINVAL;
     }
-    if ((o->given & UINT64_C(1) << (option - ls_options_known)) != 0) return LS_OK;
+    if ((o->given & UINT64_C(1) << (option - ls_stress_options_known)) != 0) return LS_OK;
     if (strcmp(key, "target") == 0 && o->url != NULL) return LS_OK;
     const char *text = text_of(o, L);
     if (text == NULL) {
         ls_why_set(why, "%s: %s is a %s, and must be %s", path, key, luaL_typename(L, -1), option->right);
         return LS_EINVAL;
     }
-    return ls_options_set(o, option, key, text, why);
+    return ls_stress_options_set(o, option, key, text, why);
 }
 
 static bool has_function(lua_State *L, int index, const char *name)
@@ -191,9 +193,9 @@ static bool has_function(lua_State *L, int index, const char *name)
     return has;
 }
 
-int ls_options_table(ls_stress_options *o, lua_State *L, int index, char *text, size_t text_bytes)
+int ls_stress_options_table(ls_stress_options *o, lua_State *L, int index, char *text, size_t text_bytes)
 {
-    ls_why why = {text, text_bytes};
+    ls_stress_why why = {text, text_bytes};
     const int top = lua_gettop(L);
     int err = LS_OK;
     lua_pushvalue(L, index);

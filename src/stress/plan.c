@@ -9,13 +9,13 @@
 #include "base/thread.h"
 #include "port/port.h"
 #include "proto/http_text.h"
-#include "stress/options_inner.h"
+#include "stress/options_internal.h"
 
 enum { CONNECTIONS_DEFAULT = 10, THREADS_DEFAULT = 2, UDP_PAYLOAD_MAX = 65507, NUMBER_BYTES_MAX = 48 };
 #define DURATION_DEFAULT_NS UINT64_C(10000000000)
 #define REQUEST_BYTES_MAX   ((size_t)1 << 30)
 
-void ls_why_set(ls_why *why, const char *format, ...)
+void ls_why_set(ls_stress_why *why, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -25,7 +25,7 @@ void ls_why_set(ls_why *why, const char *format, ...)
 
 /* ---- requests ------------------------------------------------------------------------------------------------------ */
 
-static bool has_header(const ls_plan *plan, const char *name)
+static bool has_header(const ls_stress_plan *plan, const char *name)
 {
     const size_t len = strlen(name);
     for (unsigned i = 0; i < plan->header_count; i++)
@@ -45,7 +45,7 @@ static void put(char *bytes, size_t room, size_t *at, const char *text)
     append(bytes, room, at, text, strlen(text));
 }
 
-static size_t write_request(const ls_plan *plan, const char *method, const char *path, const char *body,
+static size_t write_request(const ls_stress_plan *plan, const char *method, const char *path, const char *body,
                             size_t body_len, char *bytes, size_t room)
 {
     char text[LS_TARGET_HOST_BYTES + 64];
@@ -56,7 +56,7 @@ static size_t write_request(const ls_plan *plan, const char *method, const char 
     put(bytes, room, &at, " HTTP/1.1\r\n");
     if (!has_header(plan, "host")) {
         put(bytes, room, &at, "Host: ");
-        put(bytes, room, &at, ls_target_authority(&plan->target, text, sizeof text));
+        put(bytes, room, &at, ls_stress_target_authority(&plan->target, text, sizeof text));
         put(bytes, room, &at, "\r\n");
     }
     for (unsigned i = 0; i < plan->header_count; i++) {
@@ -73,8 +73,8 @@ static size_t write_request(const ls_plan *plan, const char *method, const char 
     return at;
 }
 
-char *ls_plan_request(const ls_plan *plan, const char *method, const char *path, const char *body, size_t body_len,
-                      unsigned copies, size_t *len)
+char *ls_stress_plan_request(const ls_stress_plan *plan, const char *method, const char *path, const char *body,
+                             size_t body_len, unsigned copies, size_t *len)
 {
     *len = write_request(plan, method, path, body, body_len, NULL, 0);
     if (*len > REQUEST_BYTES_MAX / copies) return NULL;
@@ -87,13 +87,13 @@ char *ls_plan_request(const ls_plan *plan, const char *method, const char *path,
 
 /* ---- what was not said, and what does not fit ---------------------------------------------------------------------- */
 
-static int wrong(ls_why *why, const char *text)
+static int wrong(ls_stress_why *why, const char *text)
 {
     ls_why_set(why, "%s", text);
     return LS_EINVAL;
 }
 
-static int finish_stages(ls_stress_options *o, ls_why *why)
+static int finish_stages(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_config *config = &o->plan.config;
     unsigned most = 0;
@@ -112,17 +112,18 @@ static int finish_stages(ls_stress_options *o, ls_why *why)
     const unsigned from = o->connections_given ? config->connections : most > 0 ? 1 : CONNECTIONS_DEFAULT;
     if (!o->connections_given) config->connections = CONNECTIONS_DEFAULT;
     if (most > 0) config->connections = most > from ? most : from;
-    ls_schedule_stages(&o->plan.schedule, config->rate, rates ? config->connections : from, o->stages, o->stage_count);
+    ls_stress_schedule_stages(&o->plan.schedule, config->rate, rates ? config->connections : from, o->stages,
+                              o->stage_count);
     config->duration_ns = o->plan.schedule.duration_ns;
     if (config->duration_ns == 0) return wrong(why, "stages that take no time");
-    if (rates && ls_schedule_due_ns(&o->plan.schedule, 0) == UINT64_MAX)
+    if (rates && ls_stress_schedule_due_ns(&o->plan.schedule, 0) == UINT64_MAX)
         return wrong(why, "stages in which no request is due: all rates are 0");
     return LS_OK;
 }
 
-static int finish_load(ls_stress_options *o, ls_why *why)
+static int finish_load(ls_stress_options *o, ls_stress_why *why)
 {
-    ls_plan *plan = &o->plan;
+    ls_stress_plan *plan = &o->plan;
     ls_stress_config *config = &plan->config;
     if (plan->numbered && !o->connections_given && o->threads_given) {
         config->connections = config->threads;
@@ -136,7 +137,7 @@ static int finish_load(ls_stress_options *o, ls_why *why)
         if (!o->connections_given) config->connections = CONNECTIONS_DEFAULT;
         if (!o->duration_given && config->requests == 0 && plan->sends == 0) config->duration_ns = DURATION_DEFAULT_NS;
         if (config->open_loop && plan->sends > 0) return wrong(why, "--sends is a closed loop; --rate is an open one");
-        ls_schedule_constant(&plan->schedule, config->rate, config->connections, UINT64_MAX);
+        ls_stress_schedule_constant(&plan->schedule, config->rate, config->connections, UINT64_MAX);
     }
     if (!o->threads_given) {
         const unsigned processors = ls_cpu_count();
@@ -155,17 +156,17 @@ static int finish_load(ls_stress_options *o, ls_why *why)
     return LS_OK;
 }
 
-static int finish_http(ls_stress_options *o, ls_why *why)
+static int finish_http(ls_stress_options *o, ls_stress_why *why)
 {
-    ls_plan *plan = &o->plan;
+    ls_stress_plan *plan = &o->plan;
     if (plan->message != NULL || plan->sends > 0 || plan->show)
         return wrong(why, "--message, --sends and --show are for tcp, udp and unix targets; a request has --body");
     if (plan->method == NULL) plan->method = plan->body != NULL ? "POST" : "GET";
     plan->path = plan->target.path;
     plan->to_head = strcmp(plan->method, "HEAD") == 0;
     if (plan->mode != LS_PLAN_STATIC) return LS_OK;
-    plan->request = ls_plan_request(plan, plan->method, plan->path, plan->body, plan->body_len, plan->config.pipeline,
-                                    &plan->request_len);
+    plan->request = ls_stress_plan_request(plan, plan->method, plan->path, plan->body, plan->body_len,
+                                           plan->config.pipeline, &plan->request_len);
     if (plan->request == NULL) {
         ls_why_set(why, "not enough memory for the requests");
         return LS_ENOMEM;
@@ -173,10 +174,10 @@ static int finish_http(ls_stress_options *o, ls_why *why)
     return LS_OK;
 }
 
-static int finish_echo(ls_stress_options *o, ls_why *why)
+static int finish_echo(ls_stress_options *o, ls_stress_why *why)
 {
-    ls_plan *plan = &o->plan;
-    const ls_plan_expect *expect = &plan->expect;
+    ls_stress_plan *plan = &o->plan;
+    const ls_stress_plan_expect *expect = &plan->expect;
     if (plan->method != NULL || plan->body != NULL || plan->header_count > 0)
         return wrong(why, "methods, headers and bodies are for http targets; a message is --message");
     if (expect->status_from > 0 || expect->has_length || expect->has_crc || expect->has_body)
@@ -201,13 +202,13 @@ static int finish_echo(ls_stress_options *o, ls_why *why)
     return LS_OK;
 }
 
-int ls_options_finish(ls_stress_options *o, char *text, size_t text_bytes)
+int ls_stress_options_finish(ls_stress_options *o, char *text, size_t text_bytes)
 {
-    ls_why why = {text, text_bytes};
-    ls_plan *plan = &o->plan;
+    ls_stress_why why = {text, text_bytes};
+    ls_stress_plan *plan = &o->plan;
     if (o->url == NULL)
         return wrong(&why, "the script names no target; give a URL, or target = \"http://...\" in its table");
-    int err = ls_target_parse(o->url, &plan->target, text, text_bytes);
+    int err = ls_stress_target_parse(o->url, &plan->target, text, text_bytes);
     if (err < 0) return err;
     plan->config.target = o->url;
     plan->config.script = plan->script_path;

@@ -137,7 +137,7 @@ int ls_stress_files_write(const ls_stress_files *files, const ls_stress_result *
 {
     const struct {
         const char *path;
-        void (*write)(ls_text *, const ls_stress_result *);
+        void (*write)(ls_strbuf *, const ls_stress_result *);
     } all[] = {
         {files->json, ls_stress_report_json},
         {files->csv, ls_stress_report_csv},
@@ -146,10 +146,10 @@ int ls_stress_files_write(const ls_stress_files *files, const ls_stress_result *
     int first = LS_OK;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (all[i].path == NULL) continue;
-        ls_text text = {0};
+        ls_strbuf text = {0};
         all[i].write(&text, result);
-        int err = ls_text_save(&text, all[i].path);
-        ls_text_close(&text);
+        int err = ls_strbuf_save(&text, all[i].path);
+        ls_strbuf_close(&text);
         if (err < 0 && first == LS_OK) first = blame(all[i].path, err, why, why_size);
     }
     return first;

@@ -1,7 +1,7 @@
 /* report.h - a finished run as text, JSON, CSV and HTML. REPORTS.md in this folder describes the formats for those who
  * read them by program.
  *
- * All functions take the result as it is and change nothing; any thread. Texts go into an ls_text, so that what is
+ * All functions take the result as it is and change nothing; any thread. Texts go into an ls_strbuf, so that what is
  * written is whole or not there. */
 #ifndef LS_STRESS_REPORT_H
 #define LS_STRESS_REPORT_H
@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #include "stress/result.h"
-#include "stress/text.h"
+#include "stress/strbuf.h"
 
 enum {
     LS_STRESS_EXIT_MET = 0,
@@ -21,19 +21,19 @@ enum {
 enum { LS_STRESS_FAILURE_BYTES = 1024 }; /* of ls_stress_failure_text */
 
 /* The two lines that stand before the run: what wrk prints first. */
-void ls_stress_report_head(ls_text *to, const ls_stress_config *config);
+void ls_stress_report_head(ls_strbuf *to, const ls_stress_config *config);
 
 /* Everything after the run: wrk's lines as wrk writes them, then what wrk does not know. */
-void ls_stress_report_text(ls_text *to, const ls_stress_result *result);
+void ls_stress_report_text(ls_strbuf *to, const ls_stress_result *result);
 
 /* One JSON object (RFC 8259) and a newline; always valid. */
-void ls_stress_report_json(ls_text *to, const ls_stress_result *result);
+void ls_stress_report_json(ls_strbuf *to, const ls_stress_result *result);
 
 /* The series, an empty line, the percentiles: two tables (RFC 4180), each with a line of names. */
-void ls_stress_report_csv(ls_text *to, const ls_stress_result *result);
+void ls_stress_report_csv(ls_strbuf *to, const ls_stress_result *result);
 
 /* One file that needs no other: the page of report.html with the JSON inside. */
-void ls_stress_report_html(ls_text *to, const ls_stress_result *result);
+void ls_stress_report_html(ls_strbuf *to, const ls_stress_result *result);
 
 /* Files that are asked for; NULL: not. */
 typedef struct ls_stress_files {

@@ -2,49 +2,49 @@
  * needs quotes (RFC 4180 2). */
 #include "stress/report.h"
 
-static void put_us(ls_text *to, uint64_t ns, int known, const char *end)
+static void put_us(ls_strbuf *to, uint64_t ns, int known, const char *end)
 {
-    if (known) ls_text_fixed(to, (double)ns / 1e3, 3);
-    ls_text_put(to, end);
+    if (known) ls_strbuf_fixed(to, (double)ns / 1e3, 3);
+    ls_strbuf_put(to, end);
 }
 
-static void put_seconds(ls_text *to, uint64_t ns)
+static void put_seconds(ls_strbuf *to, uint64_t ns)
 {
-    ls_text_fixed(to, (double)ns / 1e9, 3);
-    ls_text_put(to, ",");
+    ls_strbuf_fixed(to, (double)ns / 1e9, 3);
+    ls_strbuf_put(to, ",");
 }
 
-static void put_series(ls_text *to, const ls_stress_result *r)
+static void put_series(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
-    ls_text_put(to, "from_s,to_s,requests,requests_per_s,errors,failed_status,bytes_in,bytes_out,connections,p50_us,"
-                    "p99_us,max_us\r\n");
+    ls_strbuf_put(to, "from_s,to_s,requests,requests_per_s,errors,failed_status,bytes_in,bytes_out,connections,p50_us,"
+                      "p99_us,max_us\r\n");
     for (size_t i = 0; i < r->point_count; i++) {
         const ls_stress_point *p = &r->points[i];
         put_seconds(to, p->from_ns);
         put_seconds(to, p->to_ns);
-        ls_text_format(to, "%llu,", (ull)p->requests);
-        ls_text_fixed(to, (double)p->requests * 1e9 / (double)(p->to_ns - p->from_ns), 3);
-        ls_text_format(to, ",%llu,%llu,%llu,%llu,%llu,", (ull)p->errors, (ull)p->failed_status, (ull)p->bytes_in,
-                       (ull)p->bytes_out, (ull)p->connections);
+        ls_strbuf_format(to, "%llu,", (ull)p->requests);
+        ls_strbuf_fixed(to, (double)p->requests * 1e9 / (double)(p->to_ns - p->from_ns), 3);
+        ls_strbuf_format(to, ",%llu,%llu,%llu,%llu,%llu,", (ull)p->errors, (ull)p->failed_status, (ull)p->bytes_in,
+                         (ull)p->bytes_out, (ull)p->connections);
         put_us(to, p->p50_ns, p->max_ns > 0, ",");
         put_us(to, p->p99_ns, p->max_ns > 0, ",");
         put_us(to, p->max_ns, p->max_ns > 0, "\r\n");
     }
 }
 
-static void put_row(ls_text *to, const ls_stress_result *r, const char *percent, uint64_t due, uint64_t sent)
+static void put_row(ls_strbuf *to, const ls_stress_result *r, const char *percent, uint64_t due, uint64_t sent)
 {
-    ls_text_format(to, "%s,", percent);
+    ls_strbuf_format(to, "%s,", percent);
     put_us(to, due, r->due != NULL && ls_histogram_count(r->due) > 0, ",");
     put_us(to, sent, ls_histogram_count(r->sent) > 0, "\r\n");
 }
 
-void ls_stress_report_csv(ls_text *to, const ls_stress_result *r)
+void ls_stress_report_csv(ls_strbuf *to, const ls_stress_result *r)
 {
     char name[32];
     put_series(to, r);
-    ls_text_put(to, "\r\npercent,corrected_us,uncorrected_us\r\n");
+    ls_strbuf_put(to, "\r\npercent,corrected_us,uncorrected_us\r\n");
     for (size_t i = 0; i < ls_stress_percent_count; i++) {
         double percent = ls_stress_percents[i];
         ls_stress_percent_name(name, sizeof name, percent);

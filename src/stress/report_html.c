@@ -5,28 +5,28 @@
 #include "stress/page.h"
 #include "stress/report.h"
 
-static void put_title(ls_text *to, const ls_stress_result *r)
+static void put_title(ls_strbuf *to, const ls_stress_result *r)
 {
-    ls_text_html(to, r->config.target, strlen(r->config.target));
+    ls_strbuf_html(to, r->config.target, strlen(r->config.target));
 }
 
-static void put_text(ls_text *to, const ls_stress_result *r)
+static void put_text(ls_strbuf *to, const ls_stress_result *r)
 {
-    ls_text text = {0};
+    ls_strbuf text = {0};
     ls_stress_report_head(&text, &r->config);
     ls_stress_report_text(&text, r);
     if (text.failed)
         to->failed = true;
     else
-        ls_text_html(to, text.bytes, text.len);
-    ls_text_close(&text);
+        ls_strbuf_html(to, text.bytes, text.len);
+    ls_strbuf_close(&text);
 }
 
-void ls_stress_report_html(ls_text *to, const ls_stress_result *r)
+void ls_stress_report_html(ls_strbuf *to, const ls_stress_result *r)
 {
     static const struct {
         const char *mark;
-        void (*put)(ls_text *, const ls_stress_result *);
+        void (*put)(ls_strbuf *, const ls_stress_result *);
     } parts[] = {
         {LS_STRESS_PAGE_TITLE, put_title},
         {LS_STRESS_PAGE_TEXT, put_text},
@@ -39,9 +39,9 @@ void ls_stress_report_html(ls_text *to, const ls_stress_result *r)
             to->failed = true;
             return;
         }
-        ls_text_add(to, from, (size_t)(mark - from));
+        ls_strbuf_add(to, from, (size_t)(mark - from));
         parts[i].put(to, r);
         from = mark + strlen(parts[i].mark);
     }
-    ls_text_add(to, from, ls_stress_page_len - (size_t)(from - page));
+    ls_strbuf_add(to, from, ls_stress_page_len - (size_t)(from - page));
 }

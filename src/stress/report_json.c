@@ -10,49 +10,49 @@ enum { FORMAT = 1 };
 
 /* ---- members: each writes its comma before itself ---------------------------------------------------------------- */
 
-static void put_name(ls_text *to, const char *name)
+static void put_name(ls_strbuf *to, const char *name)
 {
     char last = to->len > 0 ? to->bytes[to->len - 1] : '{';
-    if (last != '{' && last != '[') ls_text_put(to, ",");
-    ls_text_format(to, "\"%s\":", name);
+    if (last != '{' && last != '[') ls_strbuf_put(to, ",");
+    ls_strbuf_format(to, "\"%s\":", name);
 }
 
-static void put_number(ls_text *to, const char *name, double number)
+static void put_number(ls_strbuf *to, const char *name, double number)
 {
     put_name(to, name);
-    ls_text_json_number(to, number);
+    ls_strbuf_json_number(to, number);
 }
 
-static void put_count(ls_text *to, const char *name, uint64_t count)
+static void put_count(ls_strbuf *to, const char *name, uint64_t count)
 {
     put_name(to, name);
-    ls_text_format(to, "%llu", (unsigned long long)count);
+    ls_strbuf_format(to, "%llu", (unsigned long long)count);
 }
 
-static void put_bool(ls_text *to, const char *name, bool value)
+static void put_bool(ls_strbuf *to, const char *name, bool value)
 {
     put_name(to, name);
-    ls_text_put(to, value ? "true" : "false");
+    ls_strbuf_put(to, value ? "true" : "false");
 }
 
-static void put_string(ls_text *to, const char *name, const char *text)
+static void put_string(ls_strbuf *to, const char *name, const char *text)
 {
     put_name(to, name);
     if (text == NULL)
-        ls_text_put(to, "null");
+        ls_strbuf_put(to, "null");
     else
-        ls_text_json_string(to, text, strlen(text));
+        ls_strbuf_json_string(to, text, strlen(text));
 }
 
-static void open_value(ls_text *to, const char *name, const char *bracket)
+static void open_value(ls_strbuf *to, const char *name, const char *bracket)
 {
     put_name(to, name);
-    ls_text_put(to, bracket);
+    ls_strbuf_put(to, bracket);
 }
 
-static void next_element(ls_text *to)
+static void next_element(ls_strbuf *to)
 {
-    if (to->len > 0 && to->bytes[to->len - 1] != '[') ls_text_put(to, ",");
+    if (to->len > 0 && to->bytes[to->len - 1] != '[') ls_strbuf_put(to, ",");
 }
 
 static double or_null(double number, bool known)
@@ -73,7 +73,7 @@ static double s(uint64_t ns)
 /* ---- parts ------------------------------------------------------------------------------------------------------ */
 
 /* RFC 3339, from the parts of HTTP's "Sun, 06 Nov 1994 08:49:37 GMT". */
-static void put_started(ls_text *to, int64_t at_us)
+static void put_started(ls_strbuf *to, int64_t at_us)
 {
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     char date[LS_HTTP_DATE_BYTES];
@@ -81,11 +81,11 @@ static void put_started(ls_text *to, int64_t at_us)
     ls_http_date(at_us / 1000000, date);
     while (month < 12 && memcmp(months + 3 * (month - 1), date + 8, 3) != 0) month++;
     put_name(to, "started");
-    ls_text_format(to, "\"%.4s-%02d-%.2sT%.8s.%03dZ\"", date + 12, month, date + 5, date + 17,
-                   (int)(at_us / 1000 % 1000));
+    ls_strbuf_format(to, "\"%.4s-%02d-%.2sT%.8s.%03dZ\"", date + 12, month, date + 5, date + 17,
+                     (int)(at_us / 1000 % 1000));
 }
 
-static void put_config(ls_text *to, const ls_stress_config *c)
+static void put_config(ls_strbuf *to, const ls_stress_config *c)
 {
     open_value(to, "config", "{");
     put_string(to, "target", c->target);
@@ -103,16 +103,16 @@ static void put_config(ls_text *to, const ls_stress_config *c)
     open_value(to, "stages", "[");
     for (size_t i = 0; i < c->stage_count; i++) {
         next_element(to);
-        ls_text_put(to, "{");
+        ls_strbuf_put(to, "{");
         put_number(to, "duration_s", s(c->stages[i].duration_ns));
         put_number(to, "rate_per_s", or_null(c->stages[i].rate, c->open_loop));
         put_number(to, "connections", or_null(c->stages[i].connections, c->stages[i].connections > 0));
-        ls_text_put(to, "}");
+        ls_strbuf_put(to, "}");
     }
-    ls_text_put(to, "]}");
+    ls_strbuf_put(to, "]}");
 }
 
-static void put_totals(ls_text *to, const ls_stress_result *r)
+static void put_totals(ls_strbuf *to, const ls_stress_result *r)
 {
     double seconds = s(r->duration_ns);
     open_value(to, "totals", "{");
@@ -127,12 +127,12 @@ static void put_totals(ls_text *to, const ls_stress_result *r)
     put_count(to, "bytes_out", r->bytes_out);
     put_number(to, "bytes_in_per_s", seconds > 0 ? (double)r->bytes_in / seconds : 0);
     put_number(to, "bytes_out_per_s", seconds > 0 ? (double)r->bytes_out / seconds : 0);
-    ls_text_put(to, "}");
+    ls_strbuf_put(to, "}");
 }
 
 /* The percentages of the curve: each step covers a fifth of half of what is left, so that on an axis of 1/(1 - q) they
  * are evenly spaced; it ends where less than one value is left. */
-static void put_curve(ls_text *to, const ls_histogram *h, uint64_t count)
+static void put_curve(ls_strbuf *to, const ls_histogram *h, uint64_t count)
 {
     enum { STEPS = 10, BATCH = 400 };
     double percents[BATCH];
@@ -149,21 +149,21 @@ static void put_curve(ls_text *to, const ls_histogram *h, uint64_t count)
     for (size_t i = 0; i < n; i++) {
         char percent[48];
         next_element(to);
-        ls_text_put(to, "[");
-        ls_text_put(to, ls_fixed(percent, sizeof percent, percents[i], 9));
-        ls_text_put(to, ",");
-        ls_text_json_number(to, us((double)values[i]));
-        ls_text_put(to, "]");
+        ls_strbuf_put(to, "[");
+        ls_strbuf_put(to, ls_fixed(percent, sizeof percent, percents[i], 9));
+        ls_strbuf_put(to, ",");
+        ls_strbuf_json_number(to, us((double)values[i]));
+        ls_strbuf_put(to, "]");
     }
-    ls_text_put(to, "]");
+    ls_strbuf_put(to, "]");
 }
 
 /* All figures are null when nothing was measured. */
-static void put_latency(ls_text *to, const char *name, const ls_histogram *h, bool curve)
+static void put_latency(ls_strbuf *to, const char *name, const ls_histogram *h, bool curve)
 {
     if (h == NULL) {
         put_name(to, name);
-        ls_text_put(to, "null");
+        ls_strbuf_put(to, "null");
         return;
     }
     uint64_t count = ls_histogram_count(h);
@@ -182,15 +182,15 @@ static void put_latency(ls_text *to, const char *name, const ls_histogram *h, bo
         ls_stress_percent_name(percent, sizeof percent, ls_stress_percents[i]);
         put_number(to, percent, or_null(us((double)ls_histogram_at(h, ls_stress_percents[i])), any));
     }
-    ls_text_put(to, "}");
+    ls_strbuf_put(to, "}");
     if (curve && any)
         put_curve(to, h, count);
     else if (curve)
-        ls_text_put(to, ",\"curve\":[]");
-    ls_text_put(to, "}");
+        ls_strbuf_put(to, ",\"curve\":[]");
+    ls_strbuf_put(to, "}");
 }
 
-static void put_thread_rate(ls_text *to, const ls_histogram *rates)
+static void put_thread_rate(ls_strbuf *to, const ls_histogram *rates)
 {
     open_value(to, "thread_rate_per_s", "{");
     put_count(to, "samples", ls_histogram_count(rates));
@@ -198,10 +198,10 @@ static void put_thread_rate(ls_text *to, const ls_histogram *rates)
     put_number(to, "stdev", ls_histogram_stdev(rates));
     put_number(to, "max", (double)ls_histogram_max(rates));
     put_number(to, "within_stdev_percent", ls_histogram_within(rates, 1));
-    ls_text_put(to, "}");
+    ls_strbuf_put(to, "}");
 }
 
-static void put_answers(ls_text *to, const ls_stress_result *r)
+static void put_answers(ls_strbuf *to, const ls_stress_result *r)
 {
     char name[8] = "000";
     open_value(to, "status", "{");
@@ -212,34 +212,34 @@ static void put_answers(ls_text *to, const ls_stress_result *r)
         name[2] = (char)('0' + i % 10);
         put_count(to, name, r->status[i]);
     }
-    ls_text_put(to, "}");
+    ls_strbuf_put(to, "}");
     open_value(to, "status_classes", "{");
     for (unsigned i = 1; i <= 5; i++) {
         memcpy(name, (char[]){(char)('0' + i), 'x', 'x', '\0'}, 4);
         put_count(to, name, ls_stress_result_statuses(r, i * 100, i * 100 + 99));
     }
-    ls_text_put(to, "}");
+    ls_strbuf_put(to, "}");
     open_value(to, "errors", "{");
     put_count(to, "total", ls_stress_result_errors(r));
     for (size_t i = 0; i < LS_STRESS_ERROR_KINDS; i++) {
         put_count(to, ls_stress_error_name((ls_stress_error)i), r->errors[i]);
     }
-    ls_text_put(to, "}");
+    ls_strbuf_put(to, "}");
     open_value(to, "checks", "[");
     for (size_t i = 0; i < r->checks.count; i++) {
         const ls_stress_check *c = &r->checks.list[i];
         next_element(to);
-        ls_text_put(to, "{");
+        ls_strbuf_put(to, "{");
         put_name(to, "name");
-        ls_text_json_string(to, c->name, c->len);
+        ls_strbuf_json_string(to, c->name, c->len);
         put_count(to, "passed", c->passed);
         put_count(to, "failed", c->failed);
-        ls_text_put(to, "}");
+        ls_strbuf_put(to, "}");
     }
-    ls_text_put(to, "]");
+    ls_strbuf_put(to, "]");
 }
 
-static void put_thresholds(ls_text *to, const ls_stress_result *r)
+static void put_thresholds(ls_strbuf *to, const ls_stress_result *r)
 {
     char actual[48];
     open_value(to, "thresholds", "[");
@@ -248,28 +248,28 @@ static void put_thresholds(ls_text *to, const ls_stress_result *r)
         bool latency = t->metric <= LS_STRESS_METRIC_STDEV;
         ls_stress_actual_text(actual, sizeof actual, t);
         next_element(to);
-        ls_text_put(to, "{");
+        ls_strbuf_put(to, "{");
         put_string(to, "text", t->text);
         put_name(to, "metric");
-        ls_text_json_string(to, t->text, strcspn(t->text, " \t<>="));
+        ls_strbuf_json_string(to, t->text, strcspn(t->text, " \t<>="));
         put_bool(to, "met", t->met);
         put_number(to, "limit", latency ? us(t->limit) : t->limit);
         put_number(to, "actual", latency ? us(t->actual) : t->actual);
         put_string(to, "unit", latency ? "us" : t->percent ? "%" : t->metric == LS_STRESS_METRIC_RATE ? "/s" : "");
         put_string(to, "actual_text", actual);
-        ls_text_put(to, "}");
+        ls_strbuf_put(to, "}");
     }
-    ls_text_put(to, "]");
+    ls_strbuf_put(to, "]");
 }
 
-static void put_series(ls_text *to, const ls_stress_result *r)
+static void put_series(ls_strbuf *to, const ls_stress_result *r)
 {
     open_value(to, "series", "[");
     for (size_t i = 0; i < r->point_count; i++) {
         const ls_stress_point *p = &r->points[i];
         bool any = p->max_ns > 0;
         next_element(to);
-        ls_text_put(to, "\n{");
+        ls_strbuf_put(to, "\n{");
         put_number(to, "from_s", s(p->from_ns));
         put_number(to, "to_s", s(p->to_ns));
         put_count(to, "requests", p->requests);
@@ -282,18 +282,18 @@ static void put_series(ls_text *to, const ls_stress_result *r)
         put_number(to, "p50_us", or_null(us((double)p->p50_ns), any));
         put_number(to, "p99_us", or_null(us((double)p->p99_ns), any));
         put_number(to, "max_us", or_null(us((double)p->max_ns), any));
-        ls_text_put(to, "}");
+        ls_strbuf_put(to, "}");
     }
-    ls_text_put(to, "]");
+    ls_strbuf_put(to, "]");
     put_bool(to, "series_cut", r->points_cut);
 }
 
-void ls_stress_report_json(ls_text *to, const ls_stress_result *r)
+void ls_stress_report_json(ls_strbuf *to, const ls_stress_result *r)
 {
     static const char *const short_of[] = {
         [LS_STRESS_SHORT_OF_CONNECTIONS] = "connections", [LS_STRESS_SHORT_OF_TIME] = "time"};
     char failure[LS_STRESS_FAILURE_BYTES];
-    ls_text_put(to, "{");
+    ls_strbuf_put(to, "{");
     put_string(to, "format", "luaserve-stress");
     put_count(to, "version", FORMAT);
     put_string(to, "luaserve", LS_VERSION);
@@ -307,12 +307,12 @@ void ls_stress_report_json(ls_text *to, const ls_stress_result *r)
     open_value(to, "latency_us", "{");
     put_latency(to, "corrected", r->due, true);
     put_latency(to, "uncorrected", r->sent, true);
-    ls_text_put(to, "}");
+    ls_strbuf_put(to, "}");
     put_latency(to, "engine_lag_us", r->lag, false);
     put_bool(to, "engine_late", ls_stress_result_lags(r));
     put_thread_rate(to, r->rates);
     put_answers(to, r);
     put_thresholds(to, r);
     put_series(to, r);
-    ls_text_put(to, "}\n");
+    ls_strbuf_put(to, "}\n");
 }

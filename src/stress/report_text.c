@@ -56,7 +56,7 @@ static shown show_metric(double number)
 
 /* Right-aligned so that the numbers, not the units, stand below each other: a unit of two letters reaches to the end of
  * the column, a shorter one leaves blanks. */
-static void put_aligned(ls_text *to, shown s, int width)
+static void put_aligned(ls_strbuf *to, shown s, int width)
 {
     size_t len = strlen(s.text);
     int blanks = 2;
@@ -65,47 +65,47 @@ static void put_aligned(ls_text *to, shown s, int width)
         if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) blanks--;
     }
     width -= blanks;
-    ls_text_format(to, "%*.*s%.*s", width, width, s.text, blanks, "  ");
+    ls_strbuf_format(to, "%*.*s%.*s", width, width, s.text, blanks, "  ");
 }
 
 /* ---- wrk's lines ------------------------------------------------------------------------------------------------ */
 
-void ls_stress_report_head(ls_text *to, const ls_stress_config *config)
+void ls_stress_report_head(ls_strbuf *to, const ls_stress_config *config)
 {
     const double s = (double)config->duration_ns / 1e9;
     if (config->duration_ns == 0)
-        ls_text_format(to, "Running %llu requests", (unsigned long long)config->requests);
+        ls_strbuf_format(to, "Running %llu requests", (unsigned long long)config->requests);
     else if (s < 1)
-        ls_text_format(to, "Running %llums test", (unsigned long long)(config->duration_ns / 1000000));
+        ls_strbuf_format(to, "Running %llums test", (unsigned long long)(config->duration_ns / 1000000));
     else
-        ls_text_format(to, "Running %s test", show(s, &seconds, 0).text);
-    ls_text_format(to, " @ %s\n  %u threads and %u connections\n", config->target, config->threads,
-                   config->connections);
+        ls_strbuf_format(to, "Running %s test", show(s, &seconds, 0).text);
+    ls_strbuf_format(to, " @ %s\n  %u threads and %u connections\n", config->target, config->threads,
+                     config->connections);
 }
 
-static void put_stats(ls_text *to, const char *name, const ls_histogram *h, shown (*show_as)(double))
+static void put_stats(ls_strbuf *to, const char *name, const ls_histogram *h, shown (*show_as)(double))
 {
     char digits[48];
-    ls_text_format(to, "    %-10s", name);
+    ls_strbuf_format(to, "    %-10s", name);
     put_aligned(to, show_as(ls_histogram_mean(h)), 8);
     put_aligned(to, show_as(ls_histogram_stdev(h)), 10);
     put_aligned(to, show_as((double)ls_histogram_max(h)), 9);
-    ls_text_format(to, "%8s%%\n", ls_fixed(digits, sizeof digits, ls_histogram_within(h, 1), 2));
+    ls_strbuf_format(to, "%8s%%\n", ls_fixed(digits, sizeof digits, ls_histogram_within(h, 1), 2));
 }
 
-static void put_distribution(ls_text *to, const ls_histogram *h)
+static void put_distribution(ls_strbuf *to, const ls_histogram *h)
 {
     static const double percents[] = {50, 75, 90, 99};
     char digits[48];
-    ls_text_put(to, "  Latency Distribution\n");
+    ls_strbuf_put(to, "  Latency Distribution\n");
     for (size_t i = 0; i < sizeof percents / sizeof percents[0]; i++) {
-        ls_text_format(to, "%7s%%", ls_fixed(digits, sizeof digits, percents[i], 0));
+        ls_strbuf_format(to, "%7s%%", ls_fixed(digits, sizeof digits, percents[i], 0));
         put_aligned(to, show_time((double)ls_histogram_at(h, percents[i])), 10);
-        ls_text_put(to, "\n");
+        ls_strbuf_put(to, "\n");
     }
 }
 
-static void put_wrk(ls_text *to, const ls_stress_result *r)
+static void put_wrk(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
     const ls_histogram *latency = ls_stress_result_latency(r);
@@ -113,42 +113,42 @@ static void put_wrk(ls_text *to, const ls_stress_result *r)
     char digits[48];
     double duration = seconds_of(r);
 
-    ls_text_format(to, "  Thread Stats%6s%11s%8s%12s\n", "Avg", "Stdev", "Max", "+/- Stdev");
+    ls_strbuf_format(to, "  Thread Stats%6s%11s%8s%12s\n", "Avg", "Stdev", "Max", "+/- Stdev");
     put_stats(to, "Latency", latency, show_time);
     put_stats(to, "Req/Sec", r->rates, show_metric);
     if (r->config.latency) put_distribution(to, latency);
-    ls_text_format(to, "  %llu requests in %s, %sB read\n", (ull)r->requests, show_time((double)r->duration_ns).text,
-                   show((double)r->bytes_in, &binary, 2).text);
+    ls_strbuf_format(to, "  %llu requests in %s, %sB read\n", (ull)r->requests, show_time((double)r->duration_ns).text,
+                     show((double)r->bytes_in, &binary, 2).text);
     if (e[LS_STRESS_ERROR_CONNECT] + e[LS_STRESS_ERROR_READ] + e[LS_STRESS_ERROR_WRITE] + e[LS_STRESS_ERROR_TIMEOUT] >
         0) {
-        ls_text_format(to, "  Socket errors: connect %llu, read %llu, write %llu, timeout %llu\n",
-                       (ull)e[LS_STRESS_ERROR_CONNECT], (ull)e[LS_STRESS_ERROR_READ], (ull)e[LS_STRESS_ERROR_WRITE],
-                       (ull)e[LS_STRESS_ERROR_TIMEOUT]);
+        ls_strbuf_format(to, "  Socket errors: connect %llu, read %llu, write %llu, timeout %llu\n",
+                         (ull)e[LS_STRESS_ERROR_CONNECT], (ull)e[LS_STRESS_ERROR_READ], (ull)e[LS_STRESS_ERROR_WRITE],
+                         (ull)e[LS_STRESS_ERROR_TIMEOUT]);
     }
     uint64_t failed = ls_stress_result_statuses(r, 400, LS_STRESS_STATUS_MAX);
-    if (failed > 0) ls_text_format(to, "  Non-2xx or 3xx responses: %llu\n", (ull)failed);
-    ls_text_format(to, "Requests/sec: %9s\n", ls_fixed(digits, sizeof digits, ls_stress_result_rate(r), 2));
-    ls_text_format(to, "Transfer/sec: %10sB\n",
-                   show(duration > 0 ? (double)r->bytes_in / duration : 0, &binary, 2).text);
+    if (failed > 0) ls_strbuf_format(to, "  Non-2xx or 3xx responses: %llu\n", (ull)failed);
+    ls_strbuf_format(to, "Requests/sec: %9s\n", ls_fixed(digits, sizeof digits, ls_stress_result_rate(r), 2));
+    ls_strbuf_format(to, "Transfer/sec: %10sB\n",
+                     show(duration > 0 ? (double)r->bytes_in / duration : 0, &binary, 2).text);
 }
 
 /* ---- ours ------------------------------------------------------------------------------------------------------- */
 
-static void put_both(ls_text *to, const ls_stress_result *r, const char *name, double percent)
+static void put_both(ls_strbuf *to, const ls_stress_result *r, const char *name, double percent)
 {
     char due[32] = "-", sent[32] = "-";
     if (ls_histogram_count(r->due) > 0) ls_stress_time_text(due, sizeof due, (double)ls_histogram_at(r->due, percent));
     if (ls_histogram_count(r->sent) > 0) {
         ls_stress_time_text(sent, sizeof sent, (double)ls_histogram_at(r->sent, percent));
     }
-    ls_text_format(to, "  %-8s %12s %12s\n", name, due, sent);
+    ls_strbuf_format(to, "  %-8s %12s %12s\n", name, due, sent);
 }
 
-static void put_side_by_side(ls_text *to, const ls_stress_result *r)
+static void put_side_by_side(ls_strbuf *to, const ls_stress_result *r)
 {
     char name[32];
-    ls_text_put(to, "\nLatency from the moment a request was due (corrected) and from its send (uncorrected)\n");
-    ls_text_format(to, "  %-8s %12s %12s\n", "", "corrected", "uncorrected");
+    ls_strbuf_put(to, "\nLatency from the moment a request was due (corrected) and from its send (uncorrected)\n");
+    ls_strbuf_format(to, "  %-8s %12s %12s\n", "", "corrected", "uncorrected");
     for (size_t i = 0; i < ls_stress_percent_count; i++) {
         ls_stress_percent_name(name, sizeof name, ls_stress_percents[i]);
         put_both(to, r, name, ls_stress_percents[i]);
@@ -156,46 +156,46 @@ static void put_side_by_side(ls_text *to, const ls_stress_result *r)
     put_both(to, r, "max", 100);
 }
 
-static void put_errors(ls_text *to, const ls_stress_result *r)
+static void put_errors(ls_strbuf *to, const ls_stress_result *r)
 {
     static const ls_stress_error ours[] = {LS_STRESS_ERROR_ANSWER, LS_STRESS_ERROR_SCRIPT};
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
         if (r->errors[ours[i]] == 0) continue;
-        ls_text_format(to, "Errors: %s %llu (%s)\n", ls_stress_error_name(ours[i]),
-                       (unsigned long long)r->errors[ours[i]], ls_stress_error_text(ours[i]));
+        ls_strbuf_format(to, "Errors: %s %llu (%s)\n", ls_stress_error_name(ours[i]),
+                         (unsigned long long)r->errors[ours[i]], ls_stress_error_text(ours[i]));
     }
     if (ls_stress_result_statuses(r, 400, LS_STRESS_STATUS_MAX) == 0) return;
     const char *between = "";
-    ls_text_put(to, "Status: ");
+    ls_strbuf_put(to, "Status: ");
     for (unsigned i = 100; i <= LS_STRESS_STATUS_MAX; i++) {
         if (r->status[i] == 0) continue;
-        ls_text_format(to, "%s%u %llu", between, i, (unsigned long long)r->status[i]);
+        ls_strbuf_format(to, "%s%u %llu", between, i, (unsigned long long)r->status[i]);
         between = ", ";
     }
-    ls_text_put(to, "\n");
+    ls_strbuf_put(to, "\n");
 }
 
-static void put_warnings(ls_text *to, const ls_stress_result *r)
+static void put_warnings(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
     char a[48], b[48], c[48], failure[LS_STRESS_FAILURE_BYTES];
     double asked = ls_stress_result_asked(r), rate = ls_stress_result_rate(r);
     if (r->interrupted) {
         ls_stress_time_text(a, sizeof a, (double)r->duration_ns);
-        ls_text_format(to, "Ended early, after %s\n", a);
+        ls_strbuf_format(to, "Ended early, after %s\n", a);
     }
     /* What is on its way when the run ends, a request for each connection at most, is no fault of anyone. */
     double allowed = asked * 0.01 * seconds_of(r) + r->config.connections;
     if (ls_stress_failure_text(failure, sizeof failure, r) != NULL) {
-        ls_text_format(to, "Failed: %s\n", failure);
+        ls_strbuf_format(to, "Failed: %s\n", failure);
     } else if (asked > 0 && asked * seconds_of(r) - (double)r->requests > allowed) {
-        ls_text_format(to, "Warning: asked for %s requests/s, reached %s (%s%%)\n", ls_fixed(a, sizeof a, asked, 1),
-                       ls_fixed(b, sizeof b, rate, 1), ls_fixed(c, sizeof c, 100 * rate / asked, 1));
+        ls_strbuf_format(to, "Warning: asked for %s requests/s, reached %s (%s%%)\n", ls_fixed(a, sizeof a, asked, 1),
+                         ls_fixed(b, sizeof b, rate, 1), ls_fixed(c, sizeof c, 100 * rate / asked, 1));
     }
     if (ls_stress_result_lags(r) && ls_stress_result_short(r) != LS_STRESS_SHORT_OF_TIME) {
         ls_stress_time_text(a, sizeof a, (double)ls_histogram_at(r->lag, 99));
         ls_stress_time_text(b, sizeof b, (double)ls_histogram_max(r->lag));
-        ls_text_format(
+        ls_strbuf_format(
             to,
             "Warning: the load engine itself was late against its schedule, by %s or more for 1%% of the "
             "requests and %s at most;\n  the corrected latencies contain that. Give it more processor time, "
@@ -203,51 +203,52 @@ static void put_warnings(ls_text *to, const ls_stress_result *r)
             a, b);
     }
     if (ls_histogram_clipped(ls_stress_result_latency(r)) > 0) {
-        ls_text_format(to, "Warning: %llu latencies were longer than an hour and count as one hour\n",
-                       (ull)ls_histogram_clipped(ls_stress_result_latency(r)));
+        ls_strbuf_format(to, "Warning: %llu latencies were longer than an hour and count as one hour\n",
+                         (ull)ls_histogram_clipped(ls_stress_result_latency(r)));
     }
-    if (r->points_cut) ls_text_put(to, "Warning: the series by seconds lacks the end of the run; the totals do not\n");
+    if (r->points_cut)
+        ls_strbuf_put(to, "Warning: the series by seconds lacks the end of the run; the totals do not\n");
 }
 
 /* Script texts may hold anything; a terminal must not see its control characters. */
-static void put_plain(ls_text *to, const char *bytes, size_t len)
+static void put_plain(ls_strbuf *to, const char *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)bytes[i];
-        ls_text_add(to, c < 0x20 || c == 0x7f ? "?" : &bytes[i], 1);
+        ls_strbuf_add(to, c < 0x20 || c == 0x7f ? "?" : &bytes[i], 1);
     }
 }
 
-static void put_checks(ls_text *to, const ls_stress_result *r)
+static void put_checks(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
     if (r->checks.count == 0) return;
-    ls_text_put(to, "\nChecks\n");
+    ls_strbuf_put(to, "\nChecks\n");
     for (size_t i = 0; i < r->checks.count; i++) {
         const ls_stress_check *c = &r->checks.list[i];
         const uint64_t made = c->passed + c->failed;
-        ls_text_put(to, c->failed > 0 ? "  FAILED  " : "  passed  ");
+        ls_strbuf_put(to, c->failed > 0 ? "  FAILED  " : "  passed  ");
         put_plain(to, c->name, c->len);
         if (c->failed > 0)
-            ls_text_format(to, ": %llu of %llu\n", (ull)c->failed, (ull)made);
+            ls_strbuf_format(to, ": %llu of %llu\n", (ull)c->failed, (ull)made);
         else
-            ls_text_format(to, ": %llu\n", (ull)c->passed);
+            ls_strbuf_format(to, ": %llu\n", (ull)c->passed);
     }
 }
 
-static void put_thresholds(ls_text *to, const ls_stress_result *r)
+static void put_thresholds(ls_strbuf *to, const ls_stress_result *r)
 {
     char actual[48];
     if (r->threshold_count == 0) return;
-    ls_text_put(to, "\nThresholds\n");
+    ls_strbuf_put(to, "\nThresholds\n");
     for (size_t i = 0; i < r->threshold_count; i++) {
         const ls_stress_threshold *t = &r->thresholds[i];
         ls_stress_actual_text(actual, sizeof actual, t);
-        ls_text_format(to, "  %s  %s (measured: %s)\n", t->met ? "met   " : "MISSED", t->text, actual);
+        ls_strbuf_format(to, "  %s  %s (measured: %s)\n", t->met ? "met   " : "MISSED", t->text, actual);
     }
 }
 
-void ls_stress_report_text(ls_text *to, const ls_stress_result *r)
+void ls_stress_report_text(ls_strbuf *to, const ls_stress_result *r)
 {
     put_wrk(to, r);
     put_errors(to, r);

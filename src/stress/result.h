@@ -1,7 +1,7 @@
 /* result.h - everything that a finished run is made of. The reports (report.h), the thresholds and the scripts' done()
  * read this and nothing else.
  *
- * ls_stress_meter_finish() makes one from the threads' counters; ls_stress_result_close() frees it. Texts of the
+ * ls_stress_sampler_finish() makes one from the threads' counters; ls_stress_result_close() frees it. Texts of the
  * configuration belong to whoever gave them and must live as long as the result. Read-only once made; any thread. */
 #ifndef LS_STRESS_RESULT_H
 #define LS_STRESS_RESULT_H
@@ -11,33 +11,9 @@
 #include <stdint.h>
 
 #include "stress/checks.h"
+#include "stress/config.h"
 #include "stress/counters.h"
 #include "stress/threshold.h"
-
-/* The load goes from what it was before to this, in a straight line, within the duration. */
-typedef struct ls_stress_stage {
-    uint64_t duration_ns;
-    double rate;          /* requests per second at its end; 0: closed loop */
-    unsigned connections; /* at its end; 0: unchanged */
-} ls_stress_stage;
-
-typedef struct ls_stress_config {
-    const char *target;  /* "http://127.0.0.1:8080/", as it was given */
-    const char *script;  /* file name, or NULL */
-    const char *backend; /* of the port: "epoll", ... */
-    unsigned threads;
-    unsigned connections;
-    uint64_t duration_ns; /* how long it was to take; 0: until `requests` are done */
-    uint64_t requests;    /* how many it was to make; 0: as many as the time allows */
-    double rate;          /* per second, all threads together; 0: closed loop, or see the stages */
-    unsigned pipeline;    /* requests on their way on one connection; 1: none */
-    bool keepalive;
-    uint64_t timeout_ns; /* of one request; 0: none */
-    const ls_stress_stage *stages;
-    size_t stage_count;
-    bool latency; /* --latency: the text report has the distribution */
-    bool open_loop;
-} ls_stress_config;
 
 /* One interval of the run: usually a second, the last one shorter. */
 typedef struct ls_stress_point {
@@ -60,7 +36,7 @@ typedef struct ls_stress_result {
     ls_stress_config config;
     int64_t started_us;   /* wall clock, microseconds since 1970 UTC */
     uint64_t duration_ns; /* how long it took */
-    bool interrupted;     /* ended early by the user or the script */
+    bool interrupted;     /* ended early by the virtual user or the script */
     const char
         *failure; /* why the run could not be made; NULL: it was, unless ls_stress_result_short says otherwise */
 

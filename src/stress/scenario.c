@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "stress/script_inner.h"
+#include "stress/script_internal.h"
 
 enum { IN_BYTES_MAX = 64 << 20, UNTIL_BYTES_MAX = 64 };
 
@@ -26,8 +26,8 @@ typedef struct bytes {
     size_t len, room;
 } bytes;
 
-struct ls_scenario {
-    ls_user *u;
+struct ls_stress_scenario {
+    ls_stress_vu *u;
     lua_State *co;
     int co_ref, sock_ref; /* in the registry of the script's state */
     bytes in, out;        /* of datagrams: each behind its length, a uint32_t */
@@ -68,9 +68,9 @@ static bool add_datagram(bytes *b, const void *data, size_t len)
 
 /* ---- receiving, from Lua ------------------------------------------------------------------------------------------------- */
 
-static struct ls_scenario *check_sock(lua_State *L)
+static struct ls_stress_scenario *check_sock(lua_State *L)
 {
-    struct ls_scenario *sc = *(struct ls_scenario **)luaL_checkudata(L, 1, sock_meta);
+    struct ls_stress_scenario *sc = *(struct ls_stress_scenario **)luaL_checkudata(L, 1, sock_meta);
     if (!sc->running || sc->co != L) luaL_error(L, "a sock is for its own scenario");
     return sc;
 }
@@ -88,7 +88,7 @@ static const char *find(const char *in, size_t len, const char *what, size_t wha
 }
 
 /* Is there what is wanted? *len: how much of it; *used: with what is dropped. */
-static bool there(const struct ls_scenario *sc, size_t *len, size_t *used)
+static bool there(const struct ls_stress_scenario *sc, size_t *len, size_t *used)
 {
     const char *in = sc->in.at + sc->in_at, *at;
     const size_t have = sc->in.len - sc->in_at;
@@ -110,14 +110,14 @@ static bool there(const struct ls_scenario *sc, size_t *len, size_t *used)
     }
 }
 
-static void take_in(struct ls_scenario *sc, size_t used)
+static void take_in(struct ls_stress_scenario *sc, size_t used)
 {
     sc->in_at += used;
     if (sc->in_at == sc->in.len) sc->in_at = sc->in.len = 0;
 }
 
 /* The next datagram, cut to `want_bytes` if so many at most are wanted. */
-static bool push_datagram(lua_State *L, struct ls_scenario *sc)
+static bool push_datagram(lua_State *L, struct ls_stress_scenario *sc)
 {
     uint32_t size;
     if (sc->in.len - sc->in_at < sizeof size) return false;
@@ -131,7 +131,7 @@ static bool push_datagram(lua_State *L, struct ls_scenario *sc)
 
 static int receive_on(lua_State *L, int status, lua_KContext context)
 {
-    struct ls_scenario *sc = *(struct ls_scenario **)lua_touserdata(L, 1);
+    struct ls_stress_scenario *sc = *(struct ls_stress_scenario **)lua_touserdata(L, 1);
     size_t len, used;
     (void)status;
     (void)context;
@@ -153,7 +153,7 @@ static int receive_on(lua_State *L, int status, lua_KContext context)
 
 static int sock_receive(lua_State *L)
 {
-    struct ls_scenario *sc = check_sock(L);
+    struct ls_stress_scenario *sc = check_sock(L);
     if (lua_isnoneornil(L, 2)) {
         sc->want = WANT_ANY;
         sc->want_bytes = SIZE_MAX;
@@ -171,7 +171,7 @@ static int sock_receive(lua_State *L)
 
 static int sock_receiveany(lua_State *L)
 {
-    struct ls_scenario *sc = check_sock(L);
+    struct ls_stress_scenario *sc = check_sock(L);
     const lua_Integer most = luaL_optinteger(L, 2, IN_BYTES_MAX);
     luaL_argcheck(L, most > 0, 2, "a number of bytes, 1 or more");
     sc->want = WANT_ANY;
@@ -181,7 +181,7 @@ static int sock_receiveany(lua_State *L)
 
 static int sock_receiveuntil(lua_State *L)
 {
-    struct ls_scenario *sc = check_sock(L);
+    struct ls_stress_scenario *sc = check_sock(L);
     size_t len;
     const char *text = luaL_checklstring(L, 2, &len);
     luaL_argcheck(L, len > 0 && len <= UNTIL_BYTES_MAX, 2, "a text of 1 to 64 bytes");
@@ -193,7 +193,7 @@ static int sock_receiveuntil(lua_State *L)
 
 static int sock_send(lua_State *L)
 {
-    struct ls_scenario *sc = check_sock(L);
+    struct ls_stress_scenario *sc = check_sock(L);
     const bool datagram = sc->u->worker->plan->target.kind == LS_TARGET_UDP;
     const size_t before = sc->out.len;
     const int count = lua_gettop(L);
@@ -231,29 +231,29 @@ static int sleep_over(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-static void slept(ls_seat *seat, ls_op *op);
+static void slept(ls_thread_ctx *ctx, ls_op *op);
 
 static int vu_sleep(lua_State *L)
 {
-    ls_script *s = ls_script_of(L);
+    ls_stress_script *s = ls_stress_script_of(L);
     const lua_Number seconds = luaL_checknumber(L, 2);
-    struct ls_scenario *sc = s->running;
+    struct ls_stress_scenario *sc = s->running;
     luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 2, "seconds, 0 or more");
     if (sc == NULL || sc->co != L) return luaL_error(L, "vu:sleep is for scenarios");
-    ls_user *u = sc->u;
+    ls_stress_vu *u = sc->u;
     if (u->timer == NULL && (u->timer = calloc(1, sizeof *u->timer)) == NULL)
         return luaL_error(L, "not enough memory");
     u->timer->op.done = slept;
     u->timer->op.key = u;
     u->worker->stale = true;
-    if (ls_timer_set(u->worker->port, u->timer, ls_worker_now(u->worker) + (uint64_t)(seconds * 1e9)) < 0)
+    if (ls_timer_set(u->worker->port, u->timer, ls_stress_worker_now(u->worker) + (uint64_t)(seconds * 1e9)) < 0)
         return luaL_error(L, "not enough memory");
     u->timing = true;
     sc->want = WANT_TIME;
     return lua_yieldk(L, 0, 0, sleep_over);
 }
 
-void ls_scenario_define(lua_State *L)
+void ls_stress_scenario_define(lua_State *L)
 {
     static const luaL_Reg methods[] = {
         {"send", sock_send},   {"receive", sock_receive},           {"receiveany", sock_receiveany},
@@ -268,18 +268,18 @@ void ls_scenario_define(lua_State *L)
 
 /* ---- the coroutine --------------------------------------------------------------------------------------------------------- */
 
-static void again(ls_seat *seat, ls_op *op)
+static void again(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
-    struct ls_scenario *sc = LS_CONTAINER(op, struct ls_scenario, again);
+    (void)ctx;
+    struct ls_stress_scenario *sc = LS_CONTAINER(op, struct ls_stress_scenario, again);
     sc->again_posted = false;
-    ls_worker_free(sc->u->worker, sc->u);
+    ls_stress_worker_free(sc->u->worker, sc->u);
 }
 
 /* What the coroutine sent leaves. False: the connection failed, and this round with it. */
-static bool flush(struct ls_scenario *sc)
+static bool flush(struct ls_stress_scenario *sc)
 {
-    ls_user *u = sc->u;
+    ls_stress_vu *u = sc->u;
     size_t at = 0;
     while (at < sc->out.len && !u->tx_pending) {
         uint32_t size = (uint32_t)(sc->out.len - at);
@@ -288,13 +288,13 @@ static bool flush(struct ls_scenario *sc)
             memcpy(&size, sc->out.at + at, sizeof size);
             at += sizeof size;
         }
-        if (!ls_user_room(u, size, &to)) {
-            ls_user_fail(u, LS_STRESS_ERROR_WRITE);
+        if (!ls_stress_vu_room(u, size, &to)) {
+            ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
             return false;
         }
         memcpy(to, sc->out.at + at, size);
         at += size;
-        if (!ls_user_send(u)) return false;
+        if (!ls_stress_vu_send(u)) return false;
     }
     if (at < sc->out.len) memmove(sc->out.at, sc->out.at + at, sc->out.len - at);
     sc->out.len -= at;
@@ -302,17 +302,17 @@ static bool flush(struct ls_scenario *sc)
 }
 
 /* The round is over and all of it has left. */
-static void finish(struct ls_scenario *sc)
+static void finish(struct ls_stress_scenario *sc)
 {
-    ls_user *u = sc->u;
-    ls_worker *w = u->worker;
+    ls_stress_vu *u = sc->u;
+    ls_stress_worker *w = u->worker;
     const bool keep = w->plan->config.keepalive && !sc->peer_ended && !sc->closed;
     sc->round_done = false;
-    w->now_ns = ls_worker_now(w);
-    ls_user_answered(u, 0);
+    w->now_ns = ls_stress_worker_now(w);
+    ls_stress_vu_answered(u, 0);
     if (!keep) {
-        ls_user_close(u);
-        ls_worker_look(w);
+        ls_stress_vu_close(u);
+        ls_stress_worker_look(w);
     } else if (!sc->again_posted) {
         /* Not from here: a scenario that never waits would call itself. */
         sc->again_posted = true;
@@ -321,7 +321,7 @@ static void finish(struct ls_scenario *sc)
     }
 }
 
-static void drop_coroutine(struct ls_scenario *sc)
+static void drop_coroutine(struct ls_stress_scenario *sc)
 {
     lua_State *L = sc->u->worker->script->L;
     if (sc->co == NULL) return;
@@ -331,19 +331,19 @@ static void drop_coroutine(struct ls_scenario *sc)
     sc->suspended = false;
 }
 
-static void raised(struct ls_scenario *sc)
+static void raised(struct ls_stress_scenario *sc)
 {
-    ls_worker *w = sc->u->worker;
+    ls_stress_worker *w = sc->u->worker;
     const char *text = lua_type(sc->co, -1) == LUA_TSTRING ? lua_tostring(sc->co, -1) : "an error that is not a text";
-    if (w->complaint[0] == '\0') (void)snprintf(w->complaint, sizeof w->complaint, "%s", text);
+    if (w->first_failure[0] == '\0') (void)snprintf(w->first_failure, sizeof w->first_failure, "%s", text);
     drop_coroutine(sc);
-    ls_user_fail(sc->u, LS_STRESS_ERROR_SCRIPT);
+    ls_stress_vu_fail(sc->u, LS_STRESS_ERROR_SCRIPT);
 }
 
-static void resume(struct ls_scenario *sc, int arguments)
+static void resume(struct ls_stress_scenario *sc, int arguments)
 {
-    ls_worker *w = sc->u->worker;
-    ls_script *s = w->script;
+    ls_stress_worker *w = sc->u->worker;
+    ls_stress_script *s = w->script;
     int results;
     sc->running = true;
     sc->suspended = false;
@@ -363,19 +363,19 @@ static void resume(struct ls_scenario *sc, int arguments)
     if (sc->round_done && sc->out.len == 0 && !sc->u->tx_pending) finish(sc);
 }
 
-static void slept(ls_seat *seat, ls_op *op)
+static void slept(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
-    ls_user *u = op->key;
+    (void)ctx;
+    ls_stress_vu *u = op->key;
     u->timing = false;
-    if (u->state == LS_USER_OPEN)
+    if (u->state == LS_STRESS_VU_OPEN)
         resume(u->scenario, 0);
     else
-        ls_user_timed(u);
+        ls_stress_vu_timed(u);
 }
 
 /* Something came, or will never come. */
-static void wake(struct ls_scenario *sc)
+static void wake(struct ls_stress_scenario *sc)
 {
     size_t len, used;
     if (!sc->suspended || sc->want == WANT_TIME) return;
@@ -385,13 +385,13 @@ static void wake(struct ls_scenario *sc)
 /* Pushes what a round begins with onto the script's stack, protected: light userdata, the scenario -> sock, vu, function. */
 static int prepare(lua_State *L)
 {
-    struct ls_scenario *sc = lua_touserdata(L, 1);
+    struct ls_stress_scenario *sc = lua_touserdata(L, 1);
     if (sc->co == NULL) {
         sc->co = lua_newthread(L);
         sc->co_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     }
     if (sc->sock_ref == LUA_NOREF) {
-        *(struct ls_scenario **)lua_newuserdatauv(L, sizeof(void *), 0) = sc;
+        *(struct ls_stress_scenario **)lua_newuserdatauv(L, sizeof(void *), 0) = sc;
         luaL_setmetatable(L, sock_meta);
         sc->sock_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     }
@@ -399,16 +399,16 @@ static int prepare(lua_State *L)
     return 1;
 }
 
-static void begin(ls_user *u)
+static void begin(ls_stress_vu *u)
 {
-    struct ls_scenario *sc = u->scenario;
-    ls_script *s = u->worker->script;
+    struct ls_stress_scenario *sc = u->scenario;
+    ls_stress_script *s = u->worker->script;
     lua_State *L = s->L;
     lua_pushcfunction(L, prepare);
     lua_pushlightuserdata(L, sc);
-    if (!ls_script_call(s, 1, 1)) return;
+    if (!ls_stress_script_call(s, 1, 1)) return;
     lua_pushvalue(L, AT_SCENARIO);
-    ls_script_push_user(L, s, u);
+    ls_stress_script_push_vu(L, s, u);
     lua_pushvalue(L, -3);
     lua_xmove(L, sc->co, 3);
     lua_pop(L, 1);
@@ -417,12 +417,12 @@ static void begin(ls_user *u)
 
 /* ---- the connection --------------------------------------------------------------------------------------------------------- */
 
-static bool opened(ls_user *u)
+static bool opened(ls_stress_vu *u)
 {
-    struct ls_scenario *sc = u->scenario;
+    struct ls_stress_scenario *sc = u->scenario;
     if (sc == NULL) {
         if ((sc = calloc(1, sizeof *sc)) == NULL) {
-            ls_user_fail(u, LS_STRESS_ERROR_CONNECT);
+            ls_stress_vu_fail(u, LS_STRESS_ERROR_CONNECT);
             return false;
         }
         sc->u = u;
@@ -434,9 +434,9 @@ static bool opened(ls_user *u)
     return true;
 }
 
-static bool received(ls_user *u, const char *data, size_t len)
+static bool received(ls_stress_vu *u, const char *data, size_t len)
 {
-    struct ls_scenario *sc = u->scenario;
+    struct ls_stress_scenario *sc = u->scenario;
     if (sc->in_at > 0) {
         memmove(sc->in.at, sc->in.at + sc->in_at, sc->in.len - sc->in_at);
         sc->in.len -= sc->in_at;
@@ -444,51 +444,51 @@ static bool received(ls_user *u, const char *data, size_t len)
     }
     if (!(u->worker->plan->target.kind == LS_TARGET_UDP ? add_datagram(&sc->in, data, len)
                                                         : add(&sc->in, data, len))) {
-        ls_worker_complain(u->worker, "more than 64 MiB that the scenario does not receive", data, 0);
-        ls_user_fail(u, LS_STRESS_ERROR_ANSWER);
+        ls_stress_worker_note_failure(u->worker, "more than 64 MiB that the scenario does not receive", data, 0);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
         return false;
     }
     wake(sc);
-    return u->state == LS_USER_OPEN;
+    return u->state == LS_STRESS_VU_OPEN;
 }
 
-static void ended(ls_user *u)
+static void ended(ls_stress_vu *u)
 {
-    struct ls_scenario *sc = u->scenario;
+    struct ls_stress_scenario *sc = u->scenario;
     sc->peer_ended = true;
     if (u->outstanding == 0) {
         if (!u->used) u->broken = true;
-        ls_user_close(u);
+        ls_stress_vu_close(u);
     } else {
         wake(sc);
     }
 }
 
-static void flushed(ls_user *u)
+static void flushed(ls_stress_vu *u)
 {
-    struct ls_scenario *sc = u->scenario;
+    struct ls_stress_scenario *sc = u->scenario;
     if (!flush(sc)) return;
     if (sc->round_done && sc->out.len == 0 && !u->tx_pending) finish(sc);
 }
 
-static void lost(ls_user *u)
+static void lost(ls_stress_vu *u)
 {
-    struct ls_scenario *sc = u->scenario;
+    struct ls_stress_scenario *sc = u->scenario;
     /* A timer that cannot be taken back has its packet on its way, and must not be set anew before that has come. */
     if (u->timing && ls_timer_cancel(u->worker->port, u->timer)) u->timing = false;
     if (sc != NULL && sc->suspended) drop_coroutine(sc);
 }
 
-static void free_scenario(ls_user *u)
+static void free_scenario(ls_stress_vu *u)
 {
-    struct ls_scenario *sc = u->scenario;
+    struct ls_stress_scenario *sc = u->scenario;
     if (sc == NULL) return;
     free(sc->in.at);
     free(sc->out.at);
     free(sc);
 }
 
-const ls_user_proto ls_scenario_proto = {
+const ls_stress_proto ls_stress_scenario_proto = {
     .opened = opened,
     .received = received,
     .ended = ended,

@@ -10,36 +10,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "stress/result.h"
+#include "stress/config.h"
 
 enum { LS_SCHEDULE_STAGES_MAX = 64 };
 
-typedef struct ls_schedule_stage {
+typedef struct ls_stress_schedule_stage {
     double from_s, length_s;
     double rate_from, rate_to; /* per second */
     double count_from;         /* requests due before it */
     double count;              /* requests due within it */
     double connections_from, connections_to;
-} ls_schedule_stage;
+} ls_stress_schedule_stage;
 
-typedef struct ls_schedule {
-    ls_schedule_stage stages[LS_SCHEDULE_STAGES_MAX];
+typedef struct ls_stress_schedule {
+    ls_stress_schedule_stage stages[LS_SCHEDULE_STAGES_MAX];
     unsigned count;
     uint64_t duration_ns; /* of all stages */
-} ls_schedule;
+} ls_stress_schedule;
 
 /* A constant rate (0: there is no schedule of arrivals) and number of connections; duration_ns may be UINT64_MAX. */
-void ls_schedule_constant(ls_schedule *s, double rate, unsigned connections, uint64_t duration_ns);
+void ls_stress_schedule_constant(ls_stress_schedule *s, double rate, unsigned connections, uint64_t duration_ns);
 
 /* Stages, at most LS_SCHEDULE_STAGES_MAX. They begin at `rate` and `connections`; a stage with connections 0 leaves
  * these as they are. */
-void ls_schedule_stages(ls_schedule *s, double rate, unsigned connections, const ls_stress_stage *stages,
-                        size_t count);
+void ls_stress_schedule_stages(ls_stress_schedule *s, double rate, unsigned connections, const ls_stress_stage *stages,
+                               size_t count);
 
 /* The moment at which request k is due; UINT64_MAX: never. */
-uint64_t ls_schedule_due_ns(const ls_schedule *s, uint64_t k);
+uint64_t ls_stress_schedule_due_ns(const ls_stress_schedule *s, uint64_t k);
 
 /* How many connections are to be in use at that moment. */
-unsigned ls_schedule_connections(const ls_schedule *s, uint64_t at_ns);
+unsigned ls_stress_schedule_connections(const ls_stress_schedule *s, uint64_t at_ns);
 
 #endif

@@ -1,31 +1,31 @@
 /* script.c - the Lua states of a run: loading, calling hooks, keeping errors. See script.h. */
-#include "stress/script_inner.h"
+#include "stress/script_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/http_text.h"
-#include "script/embed.h"
+#include "script/modules.h"
 
 int luaopen_cjson(lua_State *L);
 int luaopen_cjson_safe(lua_State *L);
 
 enum { COPY_DEPTH_MAX = 32 };
 
-ls_script *ls_script_of(lua_State *L)
+ls_stress_script *ls_stress_script_of(lua_State *L)
 {
-    ls_script *s;
+    ls_stress_script *s;
     memcpy(&s, lua_getextraspace(L), sizeof(void *));
     return s;
 }
 
-lua_State *ls_script_state(ls_script *s)
+lua_State *ls_stress_script_state(ls_stress_script *s)
 {
     return s->L;
 }
 
-const char *ls_script_error(const ls_script *s)
+const char *ls_stress_script_error(const ls_stress_script *s)
 {
     return s->error;
 }
@@ -41,14 +41,14 @@ static void define_modules(lua_State *L, const char *path)
     lua_pushcfunction(L, luaopen_cjson_safe);
     lua_setfield(L, -2, "cjson.safe");
     lua_pop(L, 1);
-    ls_embed_preload(L, "luaserve.stress", NULL);
-    ls_embed_path(L, path);
+    ls_modules_preload(L, "luaserve.stress", NULL);
+    ls_modules_path(L, path);
 }
 
 static int load(lua_State *L)
 {
-    ls_script *s = lua_touserdata(L, 1);
-    const ls_plan *plan = s->plan;
+    ls_stress_script *s = lua_touserdata(L, 1);
+    const ls_stress_plan *plan = s->plan;
     lua_settop(L, 0);
     luaL_openlibs(L);
     define_modules(L, plan->script_path);
@@ -61,7 +61,7 @@ static int load(lua_State *L)
     lua_rawseti(L, -2, 0);
     lua_setglobal(L, "arg");
     if (plan->dialect == LS_DIALECT_WRK) {
-        lua_pushcfunction(L, ls_wrk_define);
+        lua_pushcfunction(L, ls_stress_wrk_define);
         lua_pushlightuserdata(L, s);
         lua_call(L, 1, 1);
     }
@@ -78,9 +78,9 @@ static int load(lua_State *L)
 }
 
 /* Generational collection suits hooks, which make short-lived strings beside a script that stays. */
-int ls_script_open(const ls_plan *plan, ls_script **out, char *why, size_t why_bytes)
+int ls_stress_script_open(const ls_stress_plan *plan, ls_stress_script **out, char *why, size_t why_bytes)
 {
-    ls_script *s = calloc(1, sizeof *s);
+    ls_stress_script *s = calloc(1, sizeof *s);
     if (s == NULL || (s->L = luaL_newstate()) == NULL) {
         free(s);
         (void)snprintf(why, why_bytes, "not enough memory for a Lua state");
@@ -92,27 +92,27 @@ int ls_script_open(const ls_plan *plan, ls_script **out, char *why, size_t why_b
     (void)lua_gc(s->L, LUA_GCGEN, 0, 0);
     lua_pushcfunction(s->L, load);
     lua_pushlightuserdata(s->L, s);
-    bool good = ls_script_call(s, 1, 1);
+    bool good = ls_stress_script_call(s, 1, 1);
     if (good && plan->dialect == LS_DIALECT_TABLE) {
         lua_pushcfunction(s->L, ls_table_define);
         lua_pushlightuserdata(s->L, s);
         lua_pushvalue(s->L, AT_TABLE);
-        good = ls_script_call(s, 2, AT_TOP - AT_TABLE);
+        good = ls_stress_script_call(s, 2, AT_TOP - AT_TABLE);
     } else if (good) {
         lua_pushnil(s->L);
-        lua_pushcfunction(s->L, ls_wrk_response);
+        lua_pushcfunction(s->L, ls_stress_wrk_response);
         lua_settop(s->L, AT_TOP);
     }
     if (!good) {
         (void)snprintf(why, why_bytes, "%s", s->error);
-        ls_script_close(s);
+        ls_stress_script_close(s);
         return LS_ESCRIPT;
     }
     *out = s;
     return LS_OK;
 }
 
-void ls_script_close(ls_script *s)
+void ls_stress_script_close(ls_stress_script *s)
 {
     if (s == NULL) return;
     lua_close(s->L);
@@ -124,7 +124,7 @@ void ls_script_close(ls_script *s)
 
 /* ---- calls ----------------------------------------------------------------------------------------------------------- */
 
-bool ls_script_call(ls_script *s, int n, int r)
+bool ls_stress_script_call(ls_stress_script *s, int n, int r)
 {
     if (lua_pcall(s->L, n, r, 0) == LUA_OK) return true;
     if (s->error[0] == '\0') {
@@ -135,12 +135,12 @@ bool ls_script_call(ls_script *s, int n, int r)
     lua_pop(s->L, 1);
     if (s->worker != NULL) {
         ls_counter_add(&s->worker->count.errors[LS_STRESS_ERROR_SCRIPT], 1);
-        ls_worker_stop_inside(s->worker);
+        ls_stress_worker_stop_inside(s->worker);
     }
     return false;
 }
 
-void ls_script_put(lua_State *L, ls_script *s, const char *bytes, size_t len)
+void ls_stress_script_put(lua_State *L, ls_stress_script *s, const char *bytes, size_t len)
 {
     if (len > s->out_room - s->out_len) {
         size_t room = s->out_room > 0 ? s->out_room : 1024;
@@ -157,9 +157,9 @@ void ls_script_put(lua_State *L, ls_script *s, const char *bytes, size_t len)
     s->out_len += len;
 }
 
-void ls_script_put_text(lua_State *L, ls_script *s, const char *text)
+void ls_stress_script_put_text(lua_State *L, ls_stress_script *s, const char *text)
 {
-    ls_script_put(L, s, text, strlen(text));
+    ls_stress_script_put(L, s, text, strlen(text));
 }
 
 /* Whether there is a Content-Length among these lines. */
@@ -175,7 +175,7 @@ static bool has_length(const char *head, size_t len)
     return false;
 }
 
-void ls_script_put_body(lua_State *L, ls_script *s, int index, const char *who)
+void ls_stress_script_put_body(lua_State *L, ls_stress_script *s, int index, const char *who)
 {
     size_t len = 0;
     const char *body = lua_tolstring(L, index, &len);
@@ -184,10 +184,10 @@ void ls_script_put_body(lua_State *L, ls_script *s, int index, const char *who)
     if (body != NULL && !has_length(s->out, s->out_len)) { /* one of the script's own, or of the options, stands */
         char line[48];
         (void)snprintf(line, sizeof line, "Content-Length: %zu\r\n", len);
-        ls_script_put_text(L, s, line);
+        ls_stress_script_put_text(L, s, line);
     }
-    ls_script_put_text(L, s, "\r\n");
-    if (body != NULL) ls_script_put(L, s, body, len);
+    ls_stress_script_put_text(L, s, "\r\n");
+    if (body != NULL) ls_stress_script_put(L, s, body, len);
 }
 
 static void copy(lua_State *from, int index, lua_State *to, int depth)
@@ -225,22 +225,23 @@ static void copy(lua_State *from, int index, lua_State *to, int depth)
     }
 }
 
-void ls_script_copy(lua_State *from, int index, lua_State *to)
+void ls_stress_script_copy(lua_State *from, int index, lua_State *to)
 {
     copy(from, index, to, 0);
 }
 
-static bool run_protected(ls_script *s, lua_CFunction fn, char *why, size_t why_bytes)
+static bool run_protected(ls_stress_script *s, lua_CFunction fn, char *why, size_t why_bytes)
 {
     lua_pushcfunction(s->L, fn);
     lua_pushlightuserdata(s->L, s);
     lua_pushvalue(s->L, AT_TABLE);
-    if (ls_script_call(s, 2, 0)) return true;
+    if (ls_stress_script_call(s, 2, 0)) return true;
     (void)snprintf(why, why_bytes, "%s", s->error);
     return false;
 }
 
-int ls_script_prepare(ls_script *main, ls_script *const *scripts, unsigned count, char *why, size_t why_bytes)
+int ls_stress_script_prepare(ls_stress_script *main, ls_stress_script *const *scripts, unsigned count, char *why,
+                             size_t why_bytes)
 {
     const bool is_wrk = main->plan->dialect == LS_DIALECT_WRK;
     main->others = scripts;
@@ -249,79 +250,79 @@ int ls_script_prepare(ls_script *main, ls_script *const *scripts, unsigned count
         scripts[i]->index = i;
         scripts[i]->addr = main->plan->addr;
     }
-    if (!run_protected(main, is_wrk ? ls_wrk_setup : ls_table_setup, why, why_bytes)) return LS_ESCRIPT;
+    if (!run_protected(main, is_wrk ? ls_stress_wrk_setup : ls_table_setup, why, why_bytes)) return LS_ESCRIPT;
     for (unsigned i = 0; is_wrk && i < count; i++)
-        if (!run_protected(scripts[i], ls_wrk_init, why, why_bytes)) return LS_ESCRIPT;
+        if (!run_protected(scripts[i], ls_stress_wrk_init, why, why_bytes)) return LS_ESCRIPT;
     return LS_OK;
 }
 
-int ls_script_done(ls_script *main, const ls_stress_result *result, char *why, size_t why_bytes)
+int ls_stress_script_done(ls_stress_script *main, const ls_stress_result *result, char *why, size_t why_bytes)
 {
     main->result = result;
     main->error[0] = '\0';
-    const bool good =
-        run_protected(main, main->plan->dialect == LS_DIALECT_WRK ? ls_wrk_done : ls_table_done, why, why_bytes);
+    const bool good = run_protected(main, main->plan->dialect == LS_DIALECT_WRK ? ls_stress_wrk_done : ls_table_done,
+                                    why, why_bytes);
     (void)fflush(stdout);
     return good ? LS_OK : LS_ESCRIPT;
 }
 
 /* ---- the worker's side ------------------------------------------------------------------------------------------------- */
 
-void ls_script_belongs(ls_script *s, ls_worker *worker)
+void ls_stress_script_belongs(ls_stress_script *s, ls_stress_worker *worker)
 {
     s->worker = worker;
     if (s->aimed) worker->addr = s->addr;
 }
 
-bool ls_script_has_response(const ls_script *s)
+bool ls_stress_script_has_response(const ls_stress_script *s)
 {
     return s->has_response;
 }
 
-bool ls_script_wants_headers(const ls_script *s)
+bool ls_stress_script_wants_headers(const ls_stress_script *s)
 {
     return s->wants_headers;
 }
 
-bool ls_script_wants_body(const ls_script *s)
+bool ls_stress_script_wants_body(const ls_stress_script *s)
 {
     return s->wants_body;
 }
 
-bool ls_script_has_delay(const ls_script *s)
+bool ls_stress_script_has_delay(const ls_stress_script *s)
 {
     return s->has_delay;
 }
 
-uint32_t ls_script_batch(const ls_script *s)
+uint32_t ls_stress_script_batch(const ls_stress_script *s)
 {
     return s->batch;
 }
 
-bool ls_script_fixed(const ls_script *s, const char **bytes, size_t *len)
+bool ls_stress_script_fixed(const ls_stress_script *s, const char **bytes, size_t *len)
 {
     *bytes = s->fixed;
     *len = s->fixed_len;
     return s->fixed != NULL;
 }
 
-bool ls_script_request(ls_script *s, ls_user *u, const char **bytes, size_t *len)
+bool ls_stress_script_request(ls_stress_script *s, ls_stress_vu *u, const char **bytes, size_t *len)
 {
     lua_State *L = s->L;
     if (s->plan->dialect == LS_DIALECT_TABLE) {
         lua_pushvalue(L, AT_REQUEST);
         lua_pushlightuserdata(L, u);
-        if (!ls_script_call(s, 1, 0)) return false;
+        if (!ls_stress_script_call(s, 1, 0)) return false;
         *bytes = s->out;
         *len = s->out_len;
-        lua_pushnil(L); /* what ls_script_request_sent pops */
+        lua_pushnil(L); /* what ls_stress_script_request_sent pops */
         return true;
     }
     if (lua_getglobal(L, "request") != LUA_TFUNCTION) { /* it may replace, and remove, its own hooks */
         lua_pop(L, 1);
         lua_getfield(L, AT_TABLE, "request");
     }
-    if (!ls_script_call(s, 0, 1)) return false;
+    if (!ls_stress_script_call(s, 0, 1)) return false;
     if (lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) > 0) {
         *bytes = lua_tolstring(L, -1, len);
         return true;
@@ -331,39 +332,39 @@ bool ls_script_request(ls_script *s, ls_user *u, const char **bytes, size_t *len
     (void)snprintf(s->error, sizeof s->error, "%s", lua_tostring(L, -1));
     lua_pop(L, 2);
     ls_counter_add(&s->worker->count.errors[LS_STRESS_ERROR_SCRIPT], 1);
-    ls_worker_stop_inside(s->worker);
+    ls_stress_worker_stop_inside(s->worker);
     return false;
 }
 
-void ls_script_request_sent(ls_script *s)
+void ls_stress_script_request_sent(ls_stress_script *s)
 {
     lua_pop(s->L, 1);
 }
 
-bool ls_script_response(ls_script *s, ls_user *u, const ls_http_response *response, const char *head, const char *body,
-                        size_t body_len)
+bool ls_stress_script_response(ls_stress_script *s, ls_stress_vu *u, const ls_http_response *response,
+                               const char *head, const char *body, size_t body_len)
 {
-    ls_script_answer answer = {u, response, head, body, body_len};
+    ls_stress_script_answer answer = {u, response, head, body, body_len};
     lua_pushvalue(s->L, AT_RESPONSE);
     lua_pushlightuserdata(s->L, &answer);
-    return ls_script_call(s, 1, 0);
+    return ls_stress_script_call(s, 1, 0);
 }
 
-int ls_script_arguments(lua_State *L)
+int ls_stress_script_arguments(lua_State *L)
 {
     lua_Debug about;
     if (lua_getinfo(L, ">u", &about) == 0) return 255;
     return about.isvararg ? 255 : about.nparams;
 }
 
-uint64_t ls_script_delay_ns(ls_script *s)
+uint64_t ls_stress_script_delay_ns(ls_stress_script *s)
 {
     lua_State *L = s->L;
     if (lua_getglobal(L, "delay") != LUA_TFUNCTION) {
         lua_pop(L, 1);
         return 0;
     }
-    if (!ls_script_call(s, 0, 1)) return 0;
+    if (!ls_stress_script_call(s, 0, 1)) return 0;
     const lua_Number ms = lua_tonumber(L, -1);
     lua_pop(L, 1);
     return ms > 0 && ms < 1e9 ? (uint64_t)(ms * 1e6) : 0;

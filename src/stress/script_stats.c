@@ -1,6 +1,6 @@
 /* script_stats.c - what done() is told: the summary, and histograms as wrk's objects: .min .max .mean .stdev,
  * :percentile(p), #latency and latency(i) -> value, how often. */
-#include "stress/script_inner.h"
+#include "stress/script_internal.h"
 
 static const char stats_meta[] = "luaserve.stress.stats";
 
@@ -68,7 +68,7 @@ static int stats_call(lua_State *L)
     return luaL_argerror(L, 2, "there are fewer values than that");
 }
 
-void ls_script_push_stats(lua_State *L, const ls_histogram *h, double unit)
+void ls_stress_script_push_stats(lua_State *L, const ls_histogram *h, double unit)
 {
     static const luaL_Reg methods[] = {
         {"__index", stats_index}, {"__len", stats_len}, {"__call", stats_call}, {NULL, NULL}};
@@ -83,7 +83,7 @@ static void set_count(lua_State *L, const char *name, uint64_t n)
     lua_setfield(L, -2, name);
 }
 
-void ls_script_push_summary(lua_State *L, const ls_stress_result *r)
+void ls_stress_script_push_summary(lua_State *L, const ls_stress_result *r)
 {
     lua_newtable(L);
     set_count(L, "duration", r->duration_ns / 1000);

@@ -13,8 +13,8 @@
 
 #include "proto/http_chars.h"
 #include "proto/http_text.h"
-#include "stress/options_inner.h"
-#include "stress/script_inner.h"
+#include "stress/options_internal.h"
+#include "stress/script_internal.h"
 
 static const char data_key[] = "luaserve.stress.data";
 
@@ -23,22 +23,22 @@ enum { UP_FUNCTION = 1, UP_USERS, UP_META };
 
 static int vu_check(lua_State *L)
 {
-    ls_script *s = ls_script_of(L);
+    ls_stress_script *s = ls_stress_script_of(L);
     size_t len;
     luaL_checktype(L, 1, LUA_TTABLE);
     luaL_checkany(L, 2);
     const char *name = luaL_optlstring(L, 3, "check", &len);
     const bool passed = lua_toboolean(L, 2);
     if (s->worker == NULL) return luaL_error(L, "vu:check is for the hooks of a run");
-    ls_worker_check(s->worker, name, len, passed);
+    ls_stress_worker_check(s->worker, name, len, passed);
     lua_pushboolean(L, passed);
     return 1;
 }
 
-/* Push the vu of a user, made when it is first needed. `users` and `meta` are stack or upvalue indices. */
-static void push_user(lua_State *L, ls_script *s, const ls_user *u, int users, int meta)
+/* Push the vu of a virtual user, made when it is first needed. `virtual users` and `meta` are stack or upvalue indices. */
+static void push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u, int users, int meta)
 {
-    const lua_Integer number = u->index - s->worker->first_user + 1;
+    const lua_Integer number = u->index - s->worker->first_vu + 1;
     if (lua_rawgeti(L, users, number) == LUA_TTABLE) return;
     lua_pop(L, 1);
     lua_createtable(L, 0, 6);
@@ -66,15 +66,15 @@ static void count_iteration(lua_State *L)
     lua_setfield(L, -2, "iteration");
 }
 
-void ls_script_push_user(lua_State *L, ls_script *s, const ls_user *u)
+void ls_stress_script_push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u)
 {
-    push_user(L, s, u, AT_USERS, AT_META);
+    push_vu(L, s, u, AT_USERS, AT_META);
     count_iteration(L);
 }
 
 /* ---- request ------------------------------------------------------------------------------------------------------------ */
 
-static void put_headers(lua_State *L, ls_script *s, int index)
+static void put_headers(lua_State *L, ls_stress_script *s, int index)
 {
     luaL_checktype(L, index, LUA_TTABLE);
     lua_pushnil(L);
@@ -86,22 +86,22 @@ static void put_headers(lua_State *L, ls_script *s, int index)
             luaL_error(L, "request() returned a header that cannot be one: a name and a text without line breaks");
             return;
         }
-        ls_script_put(L, s, name, len);
-        ls_script_put_text(L, s, ": ");
-        ls_script_put(L, s, value, value_len);
-        ls_script_put_text(L, s, "\r\n");
+        ls_stress_script_put(L, s, name, len);
+        ls_stress_script_put_text(L, s, ": ");
+        ls_stress_script_put(L, s, value, value_len);
+        ls_stress_script_put_text(L, s, "\r\n");
         lua_pop(L, 1);
     }
 }
 
-/* light userdata: the user -> the request in script->out */
+/* light userdata: the virtual user -> the request in script->out */
 static int call_request(lua_State *L)
 {
-    ls_script *s = ls_script_of(L);
-    const ls_user *u = lua_touserdata(L, 1);
+    ls_stress_script *s = ls_stress_script_of(L);
+    const ls_stress_vu *u = lua_touserdata(L, 1);
     size_t method_len, path_len;
     lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
-    push_user(L, s, u, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
+    push_vu(L, s, u, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
     count_iteration(L);
     lua_call(L, 1, 4);
     const char *method = lua_tolstring(L, 2, &method_len), *path = lua_tolstring(L, 3, &path_len);
@@ -117,21 +117,21 @@ static int call_request(lua_State *L)
         return luaL_error(L, "%s: request() returned the path \"%s\"; one begins with / and has no white space",
                           s->plan->script_path, path);
     s->out_len = 0;
-    ls_script_put(L, s, method, method_len);
-    ls_script_put_text(L, s, " ");
-    ls_script_put(L, s, path, path_len);
-    ls_script_put(L, s, s->base, s->base_len);
+    ls_stress_script_put(L, s, method, method_len);
+    ls_stress_script_put_text(L, s, " ");
+    ls_stress_script_put(L, s, path, path_len);
+    ls_stress_script_put(L, s, s->base, s->base_len);
     if (!lua_isnil(L, 4)) put_headers(L, s, 4);
-    ls_script_put_body(L, s, 5, "request()");
+    ls_stress_script_put_body(L, s, 5, "request()");
     return 0;
 }
 
 /* What every request has behind its path: " HTTP/1.1", Host, the options' headers; without the empty line. */
-static void make_base(lua_State *L, ls_script *s)
+static void make_base(lua_State *L, ls_stress_script *s)
 {
     size_t len;
     if (s->base != NULL) return;
-    char *all = ls_plan_request(s->plan, "", "", NULL, 0, 1, &len);
+    char *all = ls_stress_plan_request(s->plan, "", "", NULL, 0, 1, &len);
     if (all == NULL) {
         luaL_error(L, "not enough memory");
         return;
@@ -187,10 +187,10 @@ static void push_headers(lua_State *L, const ls_http_response *head, const char 
 
 static int call_response(lua_State *L)
 {
-    const ls_script_answer *a = lua_touserdata(L, 1);
-    ls_script *s = ls_script_of(L);
+    const ls_stress_script_answer *a = lua_touserdata(L, 1);
+    ls_stress_script *s = ls_stress_script_of(L);
     lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
-    push_user(L, s, a->user, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
+    push_vu(L, s, a->user, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
     lua_pushinteger(L, a->response->status);
     if (s->wants_headers)
         push_headers(L, a->response, a->head);
@@ -215,7 +215,7 @@ static bool push_hook(lua_State *L, const char *name)
     return type == LUA_TFUNCTION;
 }
 
-/* Push the closure that calls the hook `name`, or nil. 3 and 4: users and their metatable. */
+/* Push the closure that calls the hook `name`, or nil. 3 and 4: virtual users and their metatable. */
 static bool push_caller(lua_State *L, const char *name, lua_CFunction caller)
 {
     if (!push_hook(L, name)) return false;
@@ -227,17 +227,17 @@ static bool push_caller(lua_State *L, const char *name, lua_CFunction caller)
 
 int ls_table_define(lua_State *L)
 {
-    ls_script *s = lua_touserdata(L, 1);
-    lua_newtable(L); /* 3: users */
+    ls_stress_script *s = lua_touserdata(L, 1);
+    lua_newtable(L); /* 3: virtual users */
     lua_newtable(L); /* 4: their metatable */
     lua_newtable(L);
     lua_pushcfunction(L, vu_check);
     lua_setfield(L, -2, "check");
-    ls_scenario_define(L); /* adds vu:sleep to the table on top */
+    ls_stress_scenario_define(L); /* adds vu:sleep to the table on top */
     lua_setfield(L, 4, "__index");
 
     if (push_hook(L, "response")) {
-        const int arguments = ls_script_arguments(L);
+        const int arguments = ls_stress_script_arguments(L);
         s->has_response = true;
         s->wants_headers = arguments >= 3;
         s->wants_body = arguments >= 4;
@@ -257,19 +257,19 @@ int ls_table_define(lua_State *L)
 
 int ls_table_setup(lua_State *L)
 {
-    ls_script *s = lua_touserdata(L, 1);
+    ls_stress_script *s = lua_touserdata(L, 1);
     const bool has_setup = push_hook(L, "setup");
     if (has_setup) lua_call(L, 0, 1);
     for (unsigned i = 0; i < s->index; i++) {
         lua_State *to = s->others[i]->L;
-        ls_script_copy(L, -1, to);
+        ls_stress_script_copy(L, -1, to);
         lua_setfield(to, LUA_REGISTRYINDEX, data_key);
         if (!s->others[i]->has_request && s->others[i]->plan->mode == LS_PLAN_SCRIPT) {
             /* Only answers are looked at: the request is always the same. */
-            ls_script *other = s->others[i];
-            const ls_plan *plan = s->plan;
-            other->fixed = ls_plan_request(plan, plan->method, plan->path, plan->body, plan->body_len,
-                                           plan->config.pipeline, &other->fixed_len);
+            ls_stress_script *other = s->others[i];
+            const ls_stress_plan *plan = s->plan;
+            other->fixed = ls_stress_plan_request(plan, plan->method, plan->path, plan->body, plan->body_len,
+                                                  plan->config.pipeline, &other->fixed_len);
             if (other->fixed == NULL) return luaL_error(L, "not enough memory for the requests");
         }
     }
@@ -278,11 +278,11 @@ int ls_table_setup(lua_State *L)
 
 int ls_table_done(lua_State *L)
 {
-    const ls_script *s = lua_touserdata(L, 1);
+    const ls_stress_script *s = lua_touserdata(L, 1);
     if (!push_hook(L, "done")) return 0;
-    ls_script_push_summary(L, s->result);
-    ls_script_push_stats(L, ls_stress_result_latency(s->result), 1000);
-    ls_script_push_stats(L, s->result->rates, 1);
+    ls_stress_script_push_summary(L, s->result);
+    ls_stress_script_push_stats(L, ls_stress_result_latency(s->result), 1000);
+    ls_stress_script_push_stats(L, s->result->rates, 1);
     lua_call(L, 3, 0);
     return 0;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "proto/http_text.h"
-#include "stress/script_inner.h"
+#include "stress/script_internal.h"
 
 enum { PROBE_MS = 2000, BATCH_MAX = LS_STRESS_PIPELINE_MAX };
 
@@ -35,7 +35,7 @@ static int wrk_lookup(lua_State *L)
     const char *host = luaL_checkstring(L, 1);
     luaL_tolstring(L, 2, NULL);
     const char *service = lua_isnoneornil(L, 2) ? NULL : lua_tostring(L, -1);
-    int count = ls_names_lookup(host, service, true, found, LS_TARGET_ADDRS_MAX);
+    int count = ls_stress_getaddrinfo(host, service, true, found, LS_TARGET_ADDRS_MAX);
     if (count < 0) return luaL_error(L, "wrk.lookup: %s: %s", host, ls_err_text(count));
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
@@ -47,21 +47,21 @@ static int wrk_lookup(lua_State *L)
 
 static int wrk_connect(lua_State *L)
 {
-    lua_pushboolean(L, ls_target_probe(luaL_checkudata(L, 1, addr_meta), PROBE_MS) == LS_OK);
+    lua_pushboolean(L, ls_stress_target_probe(luaL_checkudata(L, 1, addr_meta), PROBE_MS) == LS_OK);
     return 1;
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------------------------ */
 
-static void push_thread(lua_State *L, ls_script *of)
+static void push_thread(lua_State *L, ls_stress_script *of)
 {
-    *(ls_script **)lua_newuserdatauv(L, sizeof(void *), 0) = of;
+    *(ls_stress_script **)lua_newuserdatauv(L, sizeof(void *), 0) = of;
     luaL_setmetatable(L, thread_meta);
 }
 
-static ls_script *check_thread(lua_State *L)
+static ls_stress_script *check_thread(lua_State *L)
 {
-    return *(ls_script **)luaL_checkudata(L, 1, thread_meta);
+    return *(ls_stress_script **)luaL_checkudata(L, 1, thread_meta);
 }
 
 /* Before and after the run the main thread has all states; while it runs each thread has its own, and no object of
@@ -71,7 +71,7 @@ static int thread_get(lua_State *L)
     lua_State *of = check_thread(L)->L;
     lua_getglobal(of, luaL_checkstring(L, 2));
     if (of == L) return 1;
-    ls_script_copy(of, -1, L);
+    ls_stress_script_copy(of, -1, L);
     lua_pop(of, 1);
     return 1;
 }
@@ -84,21 +84,21 @@ static int thread_set(lua_State *L)
     if (of == L)
         lua_pushvalue(L, 3);
     else
-        ls_script_copy(L, 3, of);
+        ls_stress_script_copy(L, 3, of);
     lua_setglobal(of, name);
     return 0;
 }
 
 static int thread_stop(lua_State *L)
 {
-    ls_script *s = check_thread(L);
-    if (s->worker != NULL) ls_worker_stop_inside(s->worker);
+    ls_stress_script *s = check_thread(L);
+    if (s->worker != NULL) ls_stress_worker_stop_inside(s->worker);
     return 0;
 }
 
 static int thread_index(lua_State *L)
 {
-    ls_script *s = check_thread(L);
+    ls_stress_script *s = check_thread(L);
     const char *name = luaL_checkstring(L, 2);
     if (strcmp(name, "addr") == 0)
         push_addr(L, &s->addr);
@@ -109,7 +109,7 @@ static int thread_index(lua_State *L)
 
 static int thread_newindex(lua_State *L)
 {
-    ls_script *s = check_thread(L);
+    ls_stress_script *s = check_thread(L);
     if (strcmp(luaL_checkstring(L, 2), "addr") != 0) return luaL_error(L, "a thread has only one field to set: addr");
     s->addr = *(ls_addr *)luaL_checkudata(L, 3, addr_meta);
     s->aimed = true;
@@ -120,7 +120,7 @@ static int thread_newindex(lua_State *L)
 
 /* The argument at `index`, or the field of the table `wrk`, as a text; false: neither is there. What it was stays on the
  * stack. */
-static bool put_or_default(lua_State *L, ls_script *s, int index, const char *field)
+static bool put_or_default(lua_State *L, ls_stress_script *s, int index, const char *field)
 {
     size_t len;
     if (lua_isnoneornil(L, index))
@@ -129,22 +129,22 @@ static bool put_or_default(lua_State *L, ls_script *s, int index, const char *fi
         lua_pushvalue(L, index);
     const char *text = lua_tolstring(L, -1, &len);
     if (text == NULL) return false;
-    ls_script_put(L, s, text, len);
+    ls_stress_script_put(L, s, text, len);
     return true;
 }
 
 /* wrk.format([method [, path [, headers [, body]]]]) -> the text of a request. Upvalue: the table `wrk`. */
 static int wrk_format(lua_State *L)
 {
-    ls_script *s = ls_script_of(L);
+    ls_stress_script *s = ls_stress_script_of(L);
     size_t len;
     bool has_host = false;
     s->out_len = 0;
     lua_settop(L, 4);
     if (!put_or_default(L, s, 1, "method")) return luaL_error(L, "wrk.format: the method is not a text");
-    ls_script_put_text(L, s, " ");
+    ls_stress_script_put_text(L, s, " ");
     if (!put_or_default(L, s, 2, "path")) return luaL_error(L, "wrk.format: the path is not a text");
-    ls_script_put_text(L, s, " HTTP/1.1\r\n");
+    ls_stress_script_put_text(L, s, " HTTP/1.1\r\n");
 
     if (lua_isnil(L, 4)) lua_getfield(L, lua_upvalueindex(1), "body"), lua_replace(L, 4);
     if (lua_isnil(L, 3)) lua_getfield(L, lua_upvalueindex(1), "headers"), lua_replace(L, 3);
@@ -158,29 +158,29 @@ static int wrk_format(lua_State *L)
             return luaL_error(L, "wrk.format: the headers hold a %s that is no text", luaL_typename(L, -1));
         if (len == 4 && memcmp(name, "Host", 4) == 0) has_host = true;
         if (len != 14 || memcmp(name, "Content-Length", 14) != 0) { /* ours, from the body */
-            ls_script_put(L, s, name, len);
-            ls_script_put_text(L, s, ": ");
-            ls_script_put(L, s, value, value_len);
-            ls_script_put_text(L, s, "\r\n");
+            ls_stress_script_put(L, s, name, len);
+            ls_stress_script_put_text(L, s, ": ");
+            ls_stress_script_put(L, s, value, value_len);
+            ls_stress_script_put_text(L, s, "\r\n");
         }
         lua_pop(L, 1);
     }
     if (!has_host) {
         lua_getfield(L, lua_upvalueindex(1), "headers");
         if (lua_istable(L, -1) && lua_getfield(L, -1, "Host") == LUA_TSTRING) {
-            ls_script_put_text(L, s, "Host: ");
-            ls_script_put_text(L, s, lua_tostring(L, -1));
-            ls_script_put_text(L, s, "\r\n");
+            ls_stress_script_put_text(L, s, "Host: ");
+            ls_stress_script_put_text(L, s, lua_tostring(L, -1));
+            ls_stress_script_put_text(L, s, "\r\n");
         }
     }
-    ls_script_put_body(L, s, 4, "wrk.format");
+    ls_stress_script_put_body(L, s, 4, "wrk.format");
     lua_pushlstring(L, s->out, s->out_len);
     return 1;
 }
 
 /* ---- define, setup, init --------------------------------------------------------------------------------------------- */
 
-static void set_headers(lua_State *L, const ls_plan *plan)
+static void set_headers(lua_State *L, const ls_stress_plan *plan)
 {
     lua_newtable(L);
     for (unsigned i = 0; i < plan->header_count; i++) {
@@ -197,7 +197,7 @@ static void set_headers(lua_State *L, const ls_plan *plan)
     lua_setfield(L, -2, "headers");
 }
 
-int ls_wrk_define(lua_State *L)
+int ls_stress_wrk_define(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"lookup", wrk_lookup}, {"connect", wrk_connect}, {NULL, NULL}};
     static const luaL_Reg thread_methods[] = {{"get", thread_get},
@@ -206,8 +206,8 @@ int ls_wrk_define(lua_State *L)
                                               {"__index", thread_index},
                                               {"__newindex", thread_newindex},
                                               {NULL, NULL}};
-    ls_script *s = lua_touserdata(L, 1);
-    const ls_plan *plan = s->plan;
+    ls_stress_script *s = lua_touserdata(L, 1);
+    const ls_stress_plan *plan = s->plan;
     luaL_newmetatable(L, addr_meta);
     lua_pushcfunction(L, addr_text);
     lua_setfield(L, -2, "__tostring");
@@ -248,9 +248,9 @@ int ls_wrk_define(lua_State *L)
 }
 
 /* wrk.setup(thread) for each: it sets the default address and calls the script's own setup. */
-int ls_wrk_setup(lua_State *L)
+int ls_stress_wrk_setup(lua_State *L)
 {
-    ls_script *s = lua_touserdata(L, 1);
+    ls_stress_script *s = lua_touserdata(L, 1);
     lua_createtable(L, 1, 0);
     push_addr(L, &s->plan->addr);
     lua_rawseti(L, -2, 1);
@@ -270,7 +270,7 @@ static bool is_global_function(lua_State *L, const char *name)
     return is;
 }
 
-bool ls_script_next_request(const char *bytes, size_t len, size_t *at, bool *to_head)
+bool ls_stress_script_next_request(const char *bytes, size_t len, size_t *at, bool *to_head)
 {
     static const char name[] = "\ncontent-length:", head[] = "HEAD ";
     const char *const begin = bytes + *at, *const end = bytes + len, *line, *rest = begin;
@@ -295,7 +295,7 @@ static uint32_t count_requests(lua_State *L, const char *bytes, size_t len)
     uint32_t count = 0;
     bool to_head;
     for (size_t at = 0; at < len;) {
-        if (!ls_script_next_request(bytes, len, &at, &to_head)) {
+        if (!ls_stress_script_next_request(bytes, len, &at, &to_head)) {
             luaL_error(L, "request() returned a text that ends in the middle of a request");
             return 0;
         }
@@ -304,7 +304,7 @@ static uint32_t count_requests(lua_State *L, const char *bytes, size_t len)
     return count;
 }
 
-static void keep_fixed(lua_State *L, ls_script *s, const char *bytes, size_t len)
+static void keep_fixed(lua_State *L, ls_stress_script *s, const char *bytes, size_t len)
 {
     const size_t copies = s->plan->config.pipeline;
     if ((s->fixed = malloc(len * copies)) == NULL) {
@@ -315,10 +315,10 @@ static void keep_fixed(lua_State *L, ls_script *s, const char *bytes, size_t len
     s->fixed_len = len;
 }
 
-int ls_wrk_init(lua_State *L)
+int ls_stress_wrk_init(lua_State *L)
 {
-    ls_script *s = lua_touserdata(L, 1);
-    const ls_plan *plan = s->plan;
+    ls_stress_script *s = lua_touserdata(L, 1);
+    const ls_stress_plan *plan = s->plan;
     size_t len;
     push_thread(L, s);
     lua_setfield(L, 2, "thread");
@@ -337,7 +337,7 @@ int ls_wrk_init(lua_State *L)
     s->has_delay = is_global_function(L, "delay");
     if (s->has_response) {
         lua_getglobal(L, "response");
-        const int arguments = ls_script_arguments(L);
+        const int arguments = ls_stress_script_arguments(L);
         s->wants_headers = arguments >= 2;
         s->wants_body = arguments >= 3;
     }
@@ -358,10 +358,10 @@ int ls_wrk_init(lua_State *L)
 
 /* ---- response, done -------------------------------------------------------------------------------------------------- */
 
-int ls_wrk_response(lua_State *L)
+int ls_stress_wrk_response(lua_State *L)
 {
-    const ls_script_answer *a = lua_touserdata(L, 1);
-    const ls_script *s = ls_script_of(L);
+    const ls_stress_script_answer *a = lua_touserdata(L, 1);
+    const ls_stress_script *s = ls_stress_script_of(L);
     if (lua_getglobal(L, "response") != LUA_TFUNCTION) return 0;
     lua_pushinteger(L, a->response->status);
     if (s->wants_headers) {
@@ -384,13 +384,13 @@ int ls_wrk_response(lua_State *L)
     return 0;
 }
 
-int ls_wrk_done(lua_State *L)
+int ls_stress_wrk_done(lua_State *L)
 {
-    const ls_script *s = lua_touserdata(L, 1);
+    const ls_stress_script *s = lua_touserdata(L, 1);
     if (lua_getglobal(L, "done") != LUA_TFUNCTION) return 0;
-    ls_script_push_summary(L, s->result);
-    ls_script_push_stats(L, ls_stress_result_latency(s->result), 1000);
-    ls_script_push_stats(L, s->result->rates, 1);
+    ls_stress_script_push_summary(L, s->result);
+    ls_stress_script_push_stats(L, ls_stress_result_latency(s->result), 1000);
+    ls_stress_script_push_stats(L, s->result->rates, 1);
     lua_call(L, 3, 0);
     return 0;
 }

@@ -10,7 +10,7 @@
 
 typedef struct scheme {
     const char *prefix;
-    ls_target_kind kind;
+    ls_stress_target_kind kind;
     bool is_unix;
     const char *missing; /* what it needs that is not built in */
 } scheme;
@@ -29,7 +29,7 @@ static int fail(int err, char *why, size_t why_bytes, const char *text, const ch
 }
 
 /* "host", "host:port", "[::1]:port" up to `end`. */
-static int parse_authority(const char *url, const char *at, const char *end, ls_target *out, char *why,
+static int parse_authority(const char *url, const char *at, const char *end, ls_stress_target *out, char *why,
                            size_t why_bytes)
 {
     const char *host = at, *host_end, *port = NULL;
@@ -67,7 +67,7 @@ static int parse_authority(const char *url, const char *at, const char *end, ls_
     return LS_OK;
 }
 
-int ls_target_parse(const char *url, ls_target *out, char *why, size_t why_bytes)
+int ls_stress_target_parse(const char *url, ls_stress_target *out, char *why, size_t why_bytes)
 {
     const scheme *found = NULL;
     for (size_t i = 0; found == NULL && i < sizeof schemes / sizeof schemes[0]; i++)
@@ -84,7 +84,7 @@ int ls_target_parse(const char *url, ls_target *out, char *why, size_t why_bytes
         if ((unsigned char)*p <= ' ' || *p == 0x7f)
             return fail(LS_EINVAL, why, why_bytes, "white space or a control character in the URL", url);
 
-    ls_target target = {.kind = found->kind, .is_unix = found->is_unix, .path = "/"};
+    ls_stress_target target = {.kind = found->kind, .is_unix = found->is_unix, .path = "/"};
     (void)snprintf(target.scheme, sizeof target.scheme, "%s",
                    found->is_unix                 ? "unix"
                    : found->kind == LS_TARGET_UDP ? "udp"
@@ -118,7 +118,7 @@ int ls_target_parse(const char *url, ls_target *out, char *why, size_t why_bytes
     return LS_OK;
 }
 
-char *ls_target_authority(const ls_target *target, char *out, size_t out_bytes)
+char *ls_stress_target_authority(const ls_stress_target *target, char *out, size_t out_bytes)
 {
     if (target->is_unix) {
         (void)snprintf(out, out_bytes, "localhost");
@@ -133,14 +133,14 @@ char *ls_target_authority(const ls_target *target, char *out, size_t out_bytes)
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
-static void probe_done(ls_seat *seat, ls_op *op)
+static void probe_done(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     (void)op;
 }
 
 /* Connect on a port of its own; on return nothing is pending any more. */
-static int connect_once(ls_port *port, ls_seat *seat, const ls_addr *addr, uint32_t timeout_ms)
+static int connect_once(ls_port *port, ls_thread_ctx *ctx, const ls_addr *addr, uint32_t timeout_ms)
 {
     ls_fd fd;
     ls_sock *sock;
@@ -154,31 +154,31 @@ static int connect_once(ls_port *port, ls_seat *seat, const ls_addr *addr, uint3
         return err;
     }
     ls_addr_to(addr, &to);
-    if ((err = ls_op_connect(seat, sock, &op, &to)) == LS_PENDING) {
-        int n = ls_port_wait(port, seat, &packet, 1, (int)timeout_ms);
+    if ((err = ls_op_connect(ctx, sock, &op, &to)) == LS_PENDING) {
+        int n = ls_port_wait(port, ctx, &packet, 1, (int)timeout_ms);
         err = n == 1 ? (int)packet.result : LS_ETIMEDOUT;
         if (n < 1) {
             ls_op_cancel(sock, &op);
-            while (ls_port_wait(port, seat, &packet, 1, -1) == 0) {} /* its one packet */
+            while (ls_port_wait(port, ctx, &packet, 1, -1) == 0) {} /* its one packet */
         }
     }
-    ls_sock_close(seat, sock);
+    ls_sock_close(ctx, sock);
     return err;
 }
 
-int ls_target_probe(const ls_addr *addr, uint32_t timeout_ms)
+int ls_stress_target_probe(const ls_addr *addr, uint32_t timeout_ms)
 {
     ls_pools *pools;
     ls_pool *pool;
     ls_port *port;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     int err = ls_pools_open(LS_BLOCK_LARGE, &pools);
     if (err < 0) return err;
     if ((err = ls_pool_open(pools, &pool)) < 0) goto fail_pools;
     ls_pool_enter(pool);
     if ((err = ls_port_open(&(ls_port_options){.sockets_max = 4}, &port)) < 0) goto fail_pool;
-    ls_seat_init(&seat, port, pool, 0);
-    err = connect_once(port, &seat, addr, timeout_ms);
+    ls_thread_ctx_init(&ctx, port, pool, 0);
+    err = connect_once(port, &ctx, addr, timeout_ms);
     ls_port_close(port);
 fail_pool:
     ls_pool_close(pool);
@@ -187,14 +187,16 @@ fail_pools:
     return err;
 }
 
-int ls_target_resolve(const ls_target *target, uint32_t timeout_ms, ls_addr *out, char *why, size_t why_bytes)
+int ls_stress_target_resolve(const ls_stress_target *target, uint32_t timeout_ms, ls_addr *out, char *why,
+                             size_t why_bytes)
 {
     ls_addr found[LS_TARGET_ADDRS_MAX];
     char text[LS_ADDR_TEXT_BYTES], service[8];
     int count = 1, err = ls_addr_parse(target->host, target->port, &found[0]);
     if (err < 0) {
         (void)snprintf(service, sizeof service, "%u", target->port);
-        count = ls_names_lookup(target->host, service, target->kind != LS_TARGET_UDP, found, LS_TARGET_ADDRS_MAX);
+        count =
+            ls_stress_getaddrinfo(target->host, service, target->kind != LS_TARGET_UDP, found, LS_TARGET_ADDRS_MAX);
         if (count < 0) {
             (void)snprintf(why, why_bytes, "%s: %s", target->host,
                            count == LS_ENOENT ? "there is no such host" : ls_err_text(count));
@@ -202,7 +204,7 @@ int ls_target_resolve(const ls_target *target, uint32_t timeout_ms, ls_addr *out
         }
     }
     for (int i = 0; i < count; i++) {
-        err = target->kind == LS_TARGET_UDP ? LS_OK : ls_target_probe(&found[i], timeout_ms);
+        err = target->kind == LS_TARGET_UDP ? LS_OK : ls_stress_target_probe(&found[i], timeout_ms);
         if (err == LS_OK) {
             *out = found[i];
             return LS_OK;

@@ -13,7 +13,7 @@ bool ls_terminal_is(FILE *stream);
 /* Columns of the window now; it may change at any time. 80 when the system does not say. */
 unsigned ls_terminal_columns(FILE *stream);
 
-/* The user's encoding is UTF-8, by LC_ALL, LC_CTYPE or LANG, whichever is set first; on Windows by the console's code
+/* The virtual user's encoding is UTF-8, by LC_ALL, LC_CTYPE or LANG, whichever is set first; on Windows by the console's code
  * page. */
 bool ls_terminal_utf8(void);
 

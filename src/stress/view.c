@@ -25,7 +25,7 @@ void ls_stress_view_open(ls_stress_view *view, FILE *to, bool quiet)
 /* ---- one line of the screen: bytes, and how many columns they take ------------------------------------------------ */
 
 typedef struct line {
-    ls_text *to;
+    ls_strbuf *to;
     unsigned used;
     unsigned columns;
 } line;
@@ -34,7 +34,7 @@ static void put(line *l, const char *text)
 {
     size_t len = strlen(text), room = l->columns - l->used;
     if (len > room) len = room;
-    ls_text_add(l->to, text, len);
+    ls_strbuf_add(l->to, text, len);
     l->used += (unsigned)len;
 }
 
@@ -48,19 +48,19 @@ static void put_whole(line *l, const char *text)
 static void put_glyph(line *l, const char *glyph)
 {
     if (l->used == l->columns) return;
-    ls_text_put(l->to, glyph);
+    ls_strbuf_put(l->to, glyph);
     l->used++;
 }
 
 /* SGR: takes no column. */
 static void color(line *l, const ls_stress_view *view, const char *code)
 {
-    if (view->color) ls_text_format(l->to, "\x1b[%sm", code);
+    if (view->color) ls_strbuf_format(l->to, "\x1b[%sm", code);
 }
 
 static void end(line *l)
 {
-    ls_text_put(l->to, "\n");
+    ls_strbuf_put(l->to, "\n");
     l->used = 0;
 }
 
@@ -172,11 +172,11 @@ static void put_sparks(line *l, const ls_stress_view *view, const ls_stress_poin
     color(l, view, "0");
 }
 
-static void put_latency(line *l, const ls_stress_view *view, const ls_stress_meter *meter)
+static void put_latency(line *l, const ls_stress_view *view, const ls_stress_sampler *sampler)
 {
     char text[96], p50[24], p99[24], max[24];
     size_t count;
-    const ls_stress_point *points = ls_stress_meter_points(meter, &count);
+    const ls_stress_point *points = ls_stress_sampler_points(sampler, &count);
     if (count == 0) {
         put(l, "latency: after the first second");
         end(l);
@@ -197,22 +197,23 @@ static void put_latency(line *l, const ls_stress_view *view, const ls_stress_met
     end(l);
 }
 
-void ls_stress_view_screen(ls_text *to, const ls_stress_view *view, const ls_stress_meter *meter, unsigned columns)
+void ls_stress_view_screen(ls_strbuf *to, const ls_stress_view *view, const ls_stress_sampler *sampler,
+                           unsigned columns)
 {
-    const ls_stress_config *config = ls_stress_meter_config(meter);
+    const ls_stress_config *config = ls_stress_sampler_config(sampler);
     ls_stress_live live;
-    ls_stress_meter_live(meter, &live);
+    ls_stress_sampler_live(sampler, &live);
     if (columns > COLUMNS_MAX) columns = COLUMNS_MAX;
     line l = {to, 0, columns};
     put_progress(&l, view, config, &live);
     put_counts(&l, view, config, &live);
-    put_latency(&l, view, meter);
+    put_latency(&l, view, sampler);
 }
 
-void ls_stress_view_line(ls_text *to, const ls_stress_meter *meter)
+void ls_stress_view_line(ls_strbuf *to, const ls_stress_sampler *sampler)
 {
     typedef unsigned long long ull;
-    const ls_stress_point *p = ls_stress_meter_last(meter);
+    const ls_stress_point *p = ls_stress_sampler_last(sampler);
     char p50[24] = "-", p99[24] = "-", max[24] = "-", number[48];
     if (p == NULL) return;
     if (p->max_ns > 0) {
@@ -221,11 +222,11 @@ void ls_stress_view_line(ls_text *to, const ls_stress_meter *meter)
         ls_stress_time_text(max, sizeof max, (double)p->max_ns);
     }
     double rate = (double)p->requests * 1e9 / (double)(p->to_ns - p->from_ns);
-    ls_text_format(to, "%5ss", ls_fixed(number, sizeof number, (double)p->to_ns / 1e9, 0));
-    ls_text_format(to, "  %s requests/s", ls_fixed(number, sizeof number, rate, 0));
-    ls_text_format(to, "  p50 %s  p99 %s  max %s  errors %llu", p50, p99, max, (ull)p->errors);
-    if (p->failed_status > 0) ls_text_format(to, "  bad statuses %llu", (ull)p->failed_status);
-    ls_text_put(to, "\n");
+    ls_strbuf_format(to, "%5ss", ls_fixed(number, sizeof number, (double)p->to_ns / 1e9, 0));
+    ls_strbuf_format(to, "  %s requests/s", ls_fixed(number, sizeof number, rate, 0));
+    ls_strbuf_format(to, "  p50 %s  p99 %s  max %s  errors %llu", p50, p99, max, (ull)p->errors);
+    if (p->failed_status > 0) ls_strbuf_format(to, "  bad statuses %llu", (ull)p->failed_status);
+    ls_strbuf_put(to, "\n");
 }
 
 /* ---- drawing ---------------------------------------------------------------------------------------------------- */
@@ -244,7 +245,7 @@ static unsigned width_of(const char *bytes, size_t len)
     return width;
 }
 
-static void go_to_first_line(ls_text *to, const ls_stress_view *view, unsigned columns)
+static void go_to_first_line(ls_strbuf *to, const ls_stress_view *view, unsigned columns)
 {
     unsigned up = 0;
     bool folded = false;
@@ -255,23 +256,23 @@ static void go_to_first_line(ls_text *to, const ls_stress_view *view, unsigned c
         folded = folded || folds > 1;
         up += folds;
     }
-    ls_text_format(to, "\x1b[%uA\r", up);
-    if (folded) ls_text_put(to, "\x1b[J");
+    ls_strbuf_format(to, "\x1b[%uA\r", up);
+    if (folded) ls_strbuf_put(to, "\x1b[J");
 }
 
-static void draw_screen(ls_stress_view *view, const ls_stress_meter *meter)
+static void draw_screen(ls_stress_view *view, const ls_stress_sampler *sampler)
 {
     unsigned columns = ls_terminal_columns(view->to);
-    ls_text picture = {0}, out = {0};
+    ls_strbuf picture = {0}, out = {0};
     /* The last column stays free: a terminal may fold a line that fills it. */
-    ls_stress_view_screen(&picture, view, meter, columns > 1 ? columns - 1 : 1);
+    ls_stress_view_screen(&picture, view, sampler, columns > 1 ? columns - 1 : 1);
     go_to_first_line(&out, view, columns);
     view->lines = 0;
     for (size_t at = 0; at < picture.len && view->lines < LS_STRESS_VIEW_LINES_MAX;) {
         const char *newline = memchr(picture.bytes + at, '\n', picture.len - at);
         size_t len = (size_t)(newline - (picture.bytes + at));
-        ls_text_add(&out, picture.bytes + at, len);
-        ls_text_put(&out, "\x1b[K\r\n");
+        ls_strbuf_add(&out, picture.bytes + at, len);
+        ls_strbuf_put(&out, "\x1b[K\r\n");
         view->widths[view->lines++] = width_of(picture.bytes + at, len);
         at += len + 1;
     }
@@ -279,40 +280,40 @@ static void draw_screen(ls_stress_view *view, const ls_stress_meter *meter)
         fwrite(out.bytes, 1, out.len, view->to);
         fflush(view->to);
     }
-    ls_text_close(&picture);
-    ls_text_close(&out);
+    ls_strbuf_close(&picture);
+    ls_strbuf_close(&out);
 }
 
-static void draw_line(ls_stress_view *view, const ls_stress_meter *meter)
+static void draw_line(ls_stress_view *view, const ls_stress_sampler *sampler)
 {
-    ls_text text = {0};
-    ls_stress_view_line(&text, meter);
+    ls_strbuf text = {0};
+    ls_stress_view_line(&text, sampler);
     if (!text.failed && text.len > 0) {
         fwrite(text.bytes, 1, text.len, view->to);
         fflush(view->to);
     }
-    ls_text_close(&text);
+    ls_strbuf_close(&text);
 }
 
-void ls_stress_view_draw(ls_stress_view *view, const ls_stress_meter *meter, bool closed)
+void ls_stress_view_draw(ls_stress_view *view, const ls_stress_sampler *sampler, bool closed)
 {
     if (view->kind == LS_STRESS_VIEW_SCREEN)
-        draw_screen(view, meter);
+        draw_screen(view, sampler);
     else if (view->kind == LS_STRESS_VIEW_LINES && closed)
-        draw_line(view, meter);
+        draw_line(view, sampler);
 }
 
 void ls_stress_view_close(ls_stress_view *view)
 {
     if (view->kind == LS_STRESS_VIEW_SCREEN && view->lines > 0) {
-        ls_text out = {0};
+        ls_strbuf out = {0};
         go_to_first_line(&out, view, ls_terminal_columns(view->to));
-        ls_text_put(&out, "\x1b[J");
+        ls_strbuf_put(&out, "\x1b[J");
         if (!out.failed) {
             fwrite(out.bytes, 1, out.len, view->to);
             fflush(view->to);
         }
-        ls_text_close(&out);
+        ls_strbuf_close(&out);
         view->lines = 0;
     }
     view->kind = LS_STRESS_VIEW_NONE;

@@ -16,7 +16,7 @@ enum { OPENING_MAX = 64, PULSE_MS = 100, STOPPED_MS = 1000, PORT_SPARE = 8 };
 
 static char go_order, stop_order; /* keys of the packets that main posts */
 
-uint64_t ls_worker_now(ls_worker *w)
+uint64_t ls_stress_worker_now(ls_stress_worker *w)
 {
     if (w->stale) {
         w->fresh_ns = ls_clock_ns();
@@ -25,20 +25,20 @@ uint64_t ls_worker_now(ls_worker *w)
     return w->fresh_ns;
 }
 
-void ls_worker_complain(ls_worker *w, const char *why, const char *bytes, size_t len)
+void ls_stress_worker_note_failure(ls_stress_worker *w, const char *why, const char *bytes, size_t len)
 {
-    if (w->complaint[0] != '\0') return;
-    size_t at = (size_t)snprintf(w->complaint, sizeof w->complaint, len > 0 ? "%s: \"" : "%s", why);
+    if (w->first_failure[0] != '\0') return;
+    size_t at = (size_t)snprintf(w->first_failure, sizeof w->first_failure, len > 0 ? "%s: \"" : "%s", why);
     if (len == 0) return;
-    for (size_t i = 0; i < len && i < 48 && at + 8 < sizeof w->complaint; i++) {
+    for (size_t i = 0; i < len && i < 48 && at + 8 < sizeof w->first_failure; i++) {
         const unsigned char c = (unsigned char)bytes[i];
-        at += (size_t)snprintf(w->complaint + at, sizeof w->complaint - at,
+        at += (size_t)snprintf(w->first_failure + at, sizeof w->first_failure - at,
                                c >= 0x20 && c < 0x7f && c != '"' && c != '\\' ? "%c" : "\\x%02x", c);
     }
-    (void)snprintf(w->complaint + at, sizeof w->complaint - at, "\"");
+    (void)snprintf(w->first_failure + at, sizeof w->first_failure - at, "\"");
 }
 
-void ls_worker_check(ls_worker *w, const char *name, size_t len, bool passed)
+void ls_stress_worker_check(ls_stress_worker *w, const char *name, size_t len, bool passed)
 {
     if (!passed) ls_counter_add(&w->count.checks_failed, 1);
     (void)ls_stress_checks_count(&w->checks, name, len, passed); /* without memory it is in the total alone */
@@ -46,41 +46,41 @@ void ls_worker_check(ls_worker *w, const char *name, size_t len, bool passed)
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-static void end_now(ls_worker *w)
+static void end_now(ls_stress_worker *w)
 {
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_user *u = &w->users[i];
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
         if (u->timer != NULL && ls_timer_cancel(w->port, u->timer)) u->timing = false;
-        ls_user_close(u);
+        ls_stress_vu_close(u);
     }
     (void)ls_timer_cancel(w->port, &w->tick);
     (void)ls_timer_cancel(w->port, &w->pulse);
     w->done = w->unclosed == 0;
 }
 
-/* The age of what was never answered is a corrected latency, too: `count` requests from the user's oldest on. */
-static void record_ages(ls_worker *w, const ls_user *u, uint32_t count)
+/* The age of what was never answered is a corrected latency, too: `count` requests from the virtual user's oldest on. */
+static void record_ages(ls_stress_worker *w, const ls_stress_vu *u, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        const uint64_t due_ns = u->asks[(u->first + i) % w->pipeline].due_ns;
+        const uint64_t due_ns = u->requests[(u->first + i) % w->pipeline].due_ns;
         ls_histogram_record(w->count.due, w->now_ns > due_ns ? w->now_ns - due_ns : 0);
     }
 }
 
 /* Open loop, at the end: what was to be asked again on a new connection is not. */
-static void drop_owed(ls_worker *w, ls_user *u)
+static void drop_retries(ls_stress_worker *w, ls_stress_vu *u)
 {
-    record_ages(w, u, u->owed);
-    ls_counter_add(&w->count.unsent, u->owed);
-    w->owed -= u->owed;
-    u->owed = 0;
+    record_ages(w, u, u->to_retry);
+    ls_counter_add(&w->count.unsent, u->to_retry);
+    w->to_retry -= u->to_retry;
+    u->to_retry = 0;
 }
 
 /* No answer is waited for any more. */
-static void give_up(ls_worker *w)
+static void give_up(ls_stress_worker *w)
 {
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_user *u = &w->users[i];
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
         record_ages(w, u, u->outstanding);
         if (u->outstanding > 0) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_TIMEOUT], u->outstanding);
         u->outstanding = 0;
@@ -91,34 +91,34 @@ static void give_up(ls_worker *w)
 }
 
 /* Open loop, while the last answers are waited for: those that take longer than a request may. */
-static void end_late_ones(ls_worker *w)
+static void end_late_ones(ls_stress_worker *w)
 {
     const uint64_t limit_ns = w->plan->config.timeout_ns;
-    for (uint32_t i = 0; limit_ns > 0 && i < w->user_count; i++) {
-        ls_user *u = &w->users[i];
-        if (u->state != LS_USER_OPEN || u->outstanding == 0) continue;
-        const uint64_t sent_ns = u->asks[u->first].sent_ns;
+    for (uint32_t i = 0; limit_ns > 0 && i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
+        if (u->state != LS_STRESS_VU_OPEN || u->outstanding == 0) continue;
+        const uint64_t sent_ns = u->requests[u->first].sent_ns;
         if (sent_ns >= w->now_ns || w->now_ns - sent_ns < limit_ns) continue;
         record_ages(w, u, u->outstanding);
-        ls_user_timed_out(u);
+        ls_stress_vu_timed_out(u);
     }
 }
 
 /* What the run looks like from here when its last request was sent. */
-static void sum_up(ls_worker *w)
+static void sum_up(ls_stress_worker *w)
 {
     const uint64_t wanted_ns = ls_thread_wanted_ns();
     atomic_store_explicit(&w->count.wanted_ns, wanted_ns - w->wanted_ns, memory_order_relaxed);
-    if (w->open_loop) ls_worker_count_unsent(w);
+    if (w->open_loop) ls_stress_worker_count_unsent(w);
 }
 
 /* No new requests from now on. In open loop the last answers are waited for, each as long as a request may take; when the run
  * was stopped, or a request may take for ever, no longer than STOPPED_MS. */
-static void begin_to_end(ls_worker *w, bool stopped)
+static void begin_to_end(ls_stress_worker *w, bool stopped)
 {
     if (w->ending) return;
     if (w->going && w->end_ns > w->now_ns) w->end_ns = w->now_ns;
-    if (w->going && w->open_loop) ls_worker_arrivals(w); /* what was due and not seen to be */
+    if (w->going && w->open_loop) ls_stress_worker_arrivals(w); /* what was due and not seen to be */
     w->ending = true;
     w->ended_ns = w->end_ns;
     if (w->going) sum_up(w);
@@ -126,37 +126,37 @@ static void begin_to_end(ls_worker *w, bool stopped)
         end_now(w);
         return;
     }
-    for (uint32_t i = 0; i < w->user_count; i++) drop_owed(w, &w->users[i]);
+    for (uint32_t i = 0; i < w->vu_count; i++) drop_retries(w, &w->vus[i]);
     if (stopped || w->plan->config.timeout_ns == 0) w->grace_ns = w->now_ns + STOPPED_MS * MS;
     if (w->busy == 0) end_now(w);
 }
 
-void ls_worker_stop_inside(ls_worker *w)
+void ls_stress_worker_stop_inside(ls_stress_worker *w)
 {
     w->stop_asked = true;
 }
 
-void ls_worker_look(ls_worker *w)
+void ls_stress_worker_look(ls_stress_worker *w)
 {
     if (!w->going) return;
     if (w->ending) {
         if (w->busy == 0) w->end_asked = true;
         return;
     }
-    if (w->busy + w->owed > 0) return;
+    if (w->busy + w->to_retry > 0) return;
     bool over = w->left == 0;
     if (!over && w->plan->sends > 0) {
         over = true;
-        for (uint32_t i = 0; over && i < w->user_count; i++)
-            over = w->users[i].left == 0 && w->users[i].outstanding + w->users[i].owed == 0;
+        for (uint32_t i = 0; over && i < w->vu_count; i++)
+            over = w->vus[i].left == 0 && w->vus[i].outstanding + w->vus[i].to_retry == 0;
     }
     if (over) w->end_asked = true;
 }
 
-void ls_worker_closed(ls_worker *w, ls_user *u)
+void ls_stress_worker_closed(ls_stress_worker *w, ls_stress_vu *u)
 {
     if (w->ending) {
-        if (w->open_loop) drop_owed(w, u);
+        if (w->open_loop) drop_retries(w, u);
         if (w->unclosed == 0) w->done = true;
         return;
     }
@@ -171,50 +171,50 @@ void ls_worker_closed(ls_worker *w, ls_user *u)
 /* ---- now and then ------------------------------------------------------------------------------------------------ */
 
 /* How many of this worker's connections are to be in use then. */
-static uint32_t active_at(const ls_worker *w, uint64_t at_ns)
+static uint32_t active_at(const ls_stress_worker *w, uint64_t at_ns)
 {
     const uint32_t threads = w->plan->config.threads;
-    const uint32_t all = ls_schedule_connections(&w->plan->schedule, at_ns);
+    const uint32_t all = ls_stress_schedule_connections(&w->plan->schedule, at_ns);
     const uint32_t mine = all > w->index ? (all - w->index + threads - 1) / threads : 0;
-    return mine < w->user_count ? mine : w->user_count;
+    return mine < w->vu_count ? mine : w->vu_count;
 }
 
-static void set_active(ls_worker *w)
+static void set_active(ls_stress_worker *w)
 {
     const uint32_t mine = active_at(w, w->now_ns - w->start_ns);
     for (; w->active < mine; w->active++) {
-        ls_user *u = &w->users[w->active];
+        ls_stress_vu *u = &w->vus[w->active];
         u->parked = false;
-        if (u->state == LS_USER_CLOSED) ls_worker_closed(w, u);
+        if (u->state == LS_STRESS_VU_CLOSED) ls_stress_worker_closed(w, u);
     }
     for (; w->active > mine; w->active--) {
-        ls_user *u = &w->users[w->active - 1];
+        ls_stress_vu *u = &w->vus[w->active - 1];
         u->parked = true;
-        if (u->state == LS_USER_OPEN && u->outstanding == 0) ls_user_close(u);
+        if (u->state == LS_STRESS_VU_OPEN && u->outstanding == 0) ls_stress_vu_close(u);
     }
 }
 
-static void scan_users(ls_worker *w)
+static void scan_vus(ls_stress_worker *w)
 {
     const uint64_t limit_ns = w->plan->config.timeout_ns;
     w->scanned_ns = w->now_ns;
     w->any_broken = false;
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_user *u = &w->users[i];
-        const uint64_t since_ns = u->state == LS_USER_CONNECTING                   ? u->began_ns
-                                  : u->state == LS_USER_OPEN && u->outstanding > 0 ? u->asks[u->first].sent_ns
-                                                                                   : UINT64_MAX;
-        if (limit_ns > 0 && since_ns < w->now_ns && w->now_ns - since_ns >= limit_ns) ls_user_timed_out(u);
-        if (!u->broken || u->state != LS_USER_CLOSED) continue;
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
+        const uint64_t since_ns = u->state == LS_STRESS_VU_CONNECTING                   ? u->began_ns
+                                  : u->state == LS_STRESS_VU_OPEN && u->outstanding > 0 ? u->requests[u->first].sent_ns
+                                                                                        : UINT64_MAX;
+        if (limit_ns > 0 && since_ns < w->now_ns && w->now_ns - since_ns >= limit_ns) ls_stress_vu_timed_out(u);
+        if (!u->broken || u->state != LS_STRESS_VU_CLOSED) continue;
         u->broken = !w->going; /* before the start one attempt is enough to know */
-        ls_worker_closed(w, u);
+        ls_stress_worker_closed(w, u);
     }
 }
 
-static void pulsed(ls_seat *seat, ls_op *op)
+static void pulsed(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
-    ls_worker *w = LS_CONTAINER(op, ls_worker, pulse.op);
+    (void)ctx;
+    ls_stress_worker *w = LS_CONTAINER(op, ls_stress_worker, pulse.op);
     uint64_t next_ns = w->now_ns + PULSE_MS * MS;
     if (w->going && !w->ending && w->now_ns >= w->end_ns) begin_to_end(w, false);
     if (w->ending) {
@@ -223,7 +223,7 @@ static void pulsed(ls_seat *seat, ls_op *op)
     } else {
         const uint64_t limit_ns = w->plan->config.timeout_ns;
         const uint64_t scan_ns = limit_ns / 16 < 1000 * MS ? limit_ns / 16 : 1000 * MS;
-        if (w->any_broken || w->now_ns - w->scanned_ns >= scan_ns) scan_users(w);
+        if (w->any_broken || w->now_ns - w->scanned_ns >= scan_ns) scan_vus(w);
         if (w->going && w->plan->config.stage_count > 0) set_active(w);
         if (w->going && w->end_ns < next_ns) next_ns = w->end_ns;
     }
@@ -232,28 +232,28 @@ static void pulsed(ls_seat *seat, ls_op *op)
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
-void ls_worker_settle(ls_worker *w, ls_user *u)
+void ls_stress_worker_settle(ls_stress_worker *w, ls_stress_vu *u)
 {
     if (u->settled) return;
     u->settled = true;
-    if (++w->settled_users == w->user_count) w->settled(w, w->user);
+    if (++w->settled_vus == w->vu_count) w->settled(w, w->user);
 }
 
-static void open_some(ls_worker *w)
+static void open_some(ls_stress_worker *w)
 {
     /* What is opened may be closed at once and listed again: that is for the next round. */
-    ls_user **const end = w->open_last;
+    ls_stress_vu **const end = w->open_last;
     while (w->open_first != NULL && w->opening < OPENING_MAX) {
-        ls_user *u = w->open_first;
+        ls_stress_vu *u = w->open_first;
         const bool is_last = &u->again == end;
         if ((w->open_first = u->again) == NULL) w->open_last = &w->open_first;
         u->opening = false;
-        if (u->state == LS_USER_CLOSED && !w->ending && !u->parked) (void)ls_user_open(u);
+        if (u->state == LS_STRESS_VU_CLOSED && !w->ending && !u->parked) (void)ls_stress_vu_open(u);
         if (is_last) return;
     }
 }
 
-static void go(ls_worker *w)
+static void go(ls_stress_worker *w)
 {
     if (w->ending || w->going) return;
     w->going = true;
@@ -264,19 +264,19 @@ static void go(ls_worker *w)
     (void)ls_timer_move(w->port, &w->pulse,
                         w->end_ns < w->now_ns + PULSE_MS * MS ? w->end_ns : w->now_ns + PULSE_MS * MS);
     if (w->plan->config.stage_count > 0) set_active(w);
-    for (uint32_t i = 0; i < w->user_count; i++) ls_worker_free(w, &w->users[i]);
-    if (w->open_loop) ls_worker_arrivals(w);
-    ls_worker_look(w);
+    for (uint32_t i = 0; i < w->vu_count; i++) ls_stress_worker_free(w, &w->vus[i]);
+    if (w->open_loop) ls_stress_worker_arrivals(w);
+    ls_stress_worker_look(w);
 }
 
-static void stop(ls_worker *w)
+static void stop(ls_stress_worker *w)
 {
     begin_to_end(w, true);
     if (w->grace_ns == UINT64_MAX && w->busy > 0)
         w->grace_ns = w->now_ns + STOPPED_MS * MS; /* it was ending already */
 }
 
-static void order(ls_worker *w, const ls_packet *packet)
+static void order(ls_stress_worker *w, const ls_packet *packet)
 {
     if (packet->key == &go_order)
         go(w);
@@ -286,20 +286,20 @@ static void order(ls_worker *w, const ls_packet *packet)
 
 static void work(void *arg)
 {
-    ls_worker *w = arg;
+    ls_stress_worker *w = arg;
     ls_packet packets[LS_WAIT_PACKETS];
     ls_pool_enter(w->pool);
     w->now_ns = w->fresh_ns = w->scanned_ns = ls_clock_ns();
     if (ls_timer_set(w->port, &w->pulse, w->now_ns + PULSE_MS * MS) < 0) w->done = true;
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        if (w->users[i].parked)
-            ls_worker_settle(w, &w->users[i]);
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        if (w->vus[i].parked)
+            ls_stress_worker_settle(w, &w->vus[i]);
         else
-            ls_worker_closed(w, &w->users[i]);
+            ls_stress_worker_closed(w, &w->vus[i]);
     }
     while (!w->done) {
         const bool more = w->open_first != NULL && w->opening < OPENING_MAX;
-        int n = ls_port_wait(w->port, &w->seat, packets, LS_WAIT_PACKETS, more ? 0 : -1);
+        int n = ls_port_wait(w->port, &w->ctx, packets, LS_WAIT_PACKETS, more ? 0 : -1);
         if (n < 0) break; /* only a programmer's error makes the wait fail */
         w->now_ns = w->fresh_ns = ls_clock_ns();
         w->stale = false;
@@ -307,7 +307,7 @@ static void work(void *arg)
             if (packets[i].op == NULL)
                 order(w, &packets[i]);
             else
-                packets[i].op->done(&w->seat, packets[i].op);
+                packets[i].op->done(&w->ctx, packets[i].op);
         }
         /* The pulse is for who has nothing else to do, and comes late to who has. */
         if (w->going && w->now_ns >= w->end_ns) begin_to_end(w, false);
@@ -323,59 +323,59 @@ static void work(void *arg)
     w->over(w, w->user);
 }
 
-static void free_users(ls_worker *w)
+static void free_vus(ls_stress_worker *w)
 {
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_user *u = &w->users[i];
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
         free(u->datagram);
         free(u->timer);
         free(u->held);
         free(u->text);
         if (w->proto->free != NULL) w->proto->free(u);
     }
-    free(w->asks);
-    free(w->users);
+    free(w->requests);
+    free(w->vus);
 }
 
 /* All of them closed, those that are not in use at the start parked. On failure nothing is left. */
-static int make_users(ls_worker *w)
+static int make_vus(ls_stress_worker *w)
 {
-    const ls_plan *plan = w->plan;
-    const size_t count = w->user_count > 0 ? w->user_count : 1; /* calloc may have nothing for 0 */
-    const bool has_timers = w->script != NULL && ls_script_has_delay(w->script);
-    w->users = calloc(count, sizeof *w->users);
-    w->asks = calloc(count * w->pipeline, sizeof *w->asks);
-    if (w->users == NULL || w->asks == NULL) {
-        free(w->users);
-        free(w->asks);
+    const ls_stress_plan *plan = w->plan;
+    const size_t count = w->vu_count > 0 ? w->vu_count : 1; /* calloc may have nothing for 0 */
+    const bool has_timers = w->script != NULL && ls_stress_script_has_delay(w->script);
+    w->vus = calloc(count, sizeof *w->vus);
+    w->requests = calloc(count * w->pipeline, sizeof *w->requests);
+    if (w->vus == NULL || w->requests == NULL) {
+        free(w->vus);
+        free(w->requests);
         return LS_ENOMEM;
     }
-    for (uint32_t i = 0; i < w->user_count; i++) {
-        ls_user *u = &w->users[i];
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        ls_stress_vu *u = &w->vus[i];
         u->worker = w;
-        u->index = w->first_user + i;
-        u->asks = &w->asks[(size_t)i * w->pipeline];
+        u->index = w->first_vu + i;
+        u->requests = &w->requests[(size_t)i * w->pipeline];
         u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
         u->parked = i >= w->active;
         if (plan->target.kind == LS_TARGET_UDP && (u->datagram = calloc(1, sizeof *u->datagram)) == NULL) goto fail;
         if (has_timers && (u->timer = calloc(1, sizeof *u->timer)) == NULL) goto fail;
-        if (has_timers) u->timer->op.done = ls_worker_slept;
+        if (has_timers) u->timer->op.done = ls_stress_worker_slept;
     }
     return LS_OK;
 
 fail:
-    free_users(w);
+    free_vus(w);
     return LS_ENOMEM;
 }
 
-int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t first_user, uint32_t user_count,
-                   ls_script *script)
+int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsigned index, uint32_t first_vu,
+                          uint32_t vu_count, ls_stress_script *script)
 {
-    static const ls_user_proto *const protos[] = {
-        [LS_PLAN_STATIC] = &ls_http_proto,
-        [LS_PLAN_SCRIPT] = &ls_http_proto,
-        [LS_PLAN_ECHO] = &ls_echo_proto,
-        [LS_PLAN_SCENARIO] = &ls_scenario_proto,
+    static const ls_stress_proto *const protos[] = {
+        [LS_PLAN_STATIC] = &ls_stress_http,
+        [LS_PLAN_SCRIPT] = &ls_stress_http,
+        [LS_PLAN_ECHO] = &ls_stress_echo,
+        [LS_PLAN_SCENARIO] = &ls_stress_scenario_proto,
     };
     int err;
     memset(w, 0, sizeof *w);
@@ -383,31 +383,31 @@ int ls_worker_open(ls_worker *w, const ls_plan *plan, unsigned index, uint32_t f
     w->index = index;
     w->proto = protos[plan->mode];
     w->script = script;
-    w->batch = script != NULL ? ls_script_batch(script) : 1;
+    w->batch = script != NULL ? ls_stress_script_batch(script) : 1;
     w->pipeline = w->batch > plan->config.pipeline ? w->batch : plan->config.pipeline;
     w->open_loop = plan->config.open_loop;
     w->next_ns = w->grace_ns = UINT64_MAX;
     w->end_ns = UINT64_MAX;
     w->free_last = &w->free_first;
     w->open_last = &w->open_first;
-    w->tick.op.done = ls_worker_ticked;
+    w->tick.op.done = ls_stress_worker_ticked;
     w->pulse.op.done = pulsed;
-    w->first_user = first_user;
-    w->user_count = user_count;
+    w->first_vu = first_vu;
+    w->vu_count = vu_count;
     w->active = active_at(w, 0);
     w->left = UINT64_MAX;
     if (plan->config.requests > 0 && plan->sends == 0)
         w->left =
             plan->config.requests / plan->config.threads + (index < plan->config.requests % plan->config.threads);
     w->addr = plan->addr;
-    if ((err = make_users(w)) < 0) return err;
+    if ((err = make_vus(w)) < 0) return err;
     /* What connections hold is bounded: a receive takes a block only when data is there, and gives it back at once. */
     if ((err = ls_pools_open((size_t)256 << 20, &w->pools)) < 0) goto fail_users;
     if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;
-    if ((err = ls_port_open(&(ls_port_options){.sockets_max = user_count + PORT_SPARE}, &w->port)) < 0) goto fail_pool;
+    if ((err = ls_port_open(&(ls_port_options){.sockets_max = vu_count + PORT_SPARE}, &w->port)) < 0) goto fail_pool;
     if ((err = ls_stress_counters_open(&w->count, w->open_loop)) < 0) goto fail_port;
-    ls_seat_init(&w->seat, w->port, w->pool, 0);
-    if (script != NULL) ls_script_belongs(script, w);
+    ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
+    if (script != NULL) ls_stress_script_belongs(script, w);
     ls_addr_to(&w->addr, &w->to);
     return LS_OK;
 
@@ -418,37 +418,37 @@ fail_pool:
 fail_pools:
     ls_pools_close(w->pools);
 fail_users:
-    free_users(w);
+    free_vus(w);
     return err;
 }
 
-int ls_worker_start(ls_worker *w)
+int ls_stress_worker_start(ls_stress_worker *w)
 {
     char name[16];
     (void)snprintf(name, sizeof name, "ls-stress-%u", w->index % 10000u);
     return ls_thread_start(&w->thread, name, work, w);
 }
 
-void ls_worker_go(ls_worker *w, uint64_t start_ns)
+void ls_stress_worker_go(ls_stress_worker *w, uint64_t start_ns)
 {
     w->start_ns = start_ns;
     (void)ls_port_post(w->port, NULL, &go_order, 0);
 }
 
-void ls_worker_stop(ls_worker *w)
+void ls_stress_worker_stop(ls_stress_worker *w)
 {
     (void)ls_port_post(w->port, NULL, &stop_order, 0);
 }
 
-void ls_worker_join(ls_worker *w)
+void ls_stress_worker_join(ls_stress_worker *w)
 {
     ls_thread_join(&w->thread);
 }
 
-void ls_worker_close(ls_worker *w)
+void ls_stress_worker_close(ls_stress_worker *w)
 {
     ls_port_close(w->port); /* first: timers and posts that nobody waited for any more may still be in its queue */
-    free_users(w);
+    free_vus(w);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);

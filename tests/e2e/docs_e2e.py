@@ -271,7 +271,7 @@ class Run:
 
     @staticmethod
     def stop(server):
-        if not server.alive() and server.wait() == 0:  # by ls.stop
+        if (server.logged(" info draining$") or not server.alive()) and server.wait() == 0:  # by ls.stop
             server.check_reports()
         else:
             server.stop()

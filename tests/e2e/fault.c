@@ -1,9 +1,10 @@
 /* fault.c - makes chosen system and allocation calls of a program fail; loaded with LD_PRELOAD by test_fault.py.
  *
- * The orders lie in a small file that both sides map (FAULT_FILE), so that a running server can be told anew before each
- * scenario: which kinds of calls count, from which one on they fail, how many of them, and with which errno. The
- * environment gives the first orders, for faults while the program starts: FAULT_CALL (a sum of the kinds below), FAULT_K,
- * FAULT_TIMES, FAULT_ERRNO. Allocation goes on with glibc's own entry points, so nothing here allocates. */
+ * The orders are in a small file that both processes map (FAULT_FILE), so that the test can change them in a running
+ * server: the kinds of calls that count, the first call that fails, the number of failures, and the errno. The
+ * environment has the first orders, for faults while the program starts: FAULT_CALL (a sum of the kinds below),
+ * FAULT_K, FAULT_TIMES, FAULT_ERRNO. Allocations that do not fail go to glibc's own entry points; this file itself does
+ * not allocate. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,9 +28,9 @@ struct orders {             /* test_fault.py writes the same layout */
     _Atomic uint64_t kinds; /* 0: count nothing, fail nothing */
     _Atomic uint64_t calls; /* counted since the last order */
     _Atomic uint64_t first; /* the call (from 1) that fails; 0: none */
-    _Atomic uint64_t times; /* it and those after it: how many */
+    _Atomic uint64_t times; /* the number of calls that fail, from this one on */
     _Atomic uint64_t error;
-    _Atomic uint64_t failed; /* how many did */
+    _Atomic uint64_t failed; /* calls that failed */
 };
 
 static struct orders *orders;
@@ -61,11 +62,11 @@ __attribute__((constructor)) static void begin(void)
         o->error = number("FAULT_ERRNO", ENOMEM);
         o->kinds = kinds;
     }
-    unsetenv("LD_PRELOAD"); /* what the program starts is none of our business */
+    unsetenv("LD_PRELOAD"); /* the program's children run without faults */
     orders = o;
 }
 
-/* Whether this call has to fail; errno is set then. */
+/* Whether this call must fail; sets errno if so. */
 static int fails(unsigned kind)
 {
     struct orders *o = orders;
@@ -169,7 +170,7 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
     return fails(RECV) ? -1 : next(fd, message, flags);
 }
 
-/* Reads and writes count when they are on a socket: timers and events of the program's own do not fail. */
+/* Reads and writes of sockets count; those of the program's timers and event descriptors do not. */
 static int is_socket(int fd)
 {
     const int before = errno;
@@ -211,7 +212,7 @@ ssize_t writev(int fd, const struct iovec *parts, int count)
     return is_socket(fd) && fails(SEND) ? -1 : next(fd, parts, count);
 }
 
-/* The program may make its system calls without the library's wrappers. */
+/* Calls that the program makes without the library's wrappers. */
 long syscall(long number, ...)
 {
     NEXT(long, "syscall", long, ...);

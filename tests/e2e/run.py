@@ -1,11 +1,12 @@
 """Run the end-to-end tests, several modules at a time.
 
-    tests/e2e/run.py [-j N] [--backend NAME]... [--again] [--slowest N] [MODULE...]     without modules: every test_*.py of this folder
+    tests/e2e/run.py [-j N] [--backend NAME]... [--again] [--slowest N] [MODULE...]     default: all modules test_*.py
 
-Each module runs in a process of its own, once for each back end; what it says is shown when it is done, all of it when a test
-failed. Skipped tests are listed by name with their reason, those of another system apart. Exit status: 1 when a test failed, or a
-module did not get to its end.
-For one test: python3 -m unittest test_http1.Framing.test_name, here in this folder.
+Each module runs in a process of its own, once for each back end. When it ends, one line gives its result; the output
+of a module with a failed test follows. The names and reasons of skipped tests come last, those that belong to another
+system first. Exit status: 1 when a test failed or a module did not run to its end.
+
+To run one test: python3 -m unittest test_http1_framing.Framing.test_name, in this folder.
 """
 import argparse
 import concurrent.futures
@@ -20,18 +21,21 @@ import tempfile
 import time
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ELSEWHERE = "of another system: "  # as luaserve_e2e.py has it
-# They take longest, and the end shall not be spent waiting for one of them. Whatever is not named here follows by its size.
-LONGEST = """test_chaos test_stress test_limits test_fault test_load_tsan test_udp test_tcp test_examples test_lifecycle
-    test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers""".split()
+from harness import OTHER_SYSTEM
 
-# No server of ours takes part, and the load generator has one back end: run once. Pages do not name a back end either.
+HERE = os.path.dirname(os.path.abspath(__file__))
+# The modules that take longest run first, so that the end of the run does not wait for one of them. The others follow
+# by size.
+LONGEST = """test_chaos test_stress test_limits test_fault test_load_tsan test_udp_load test_tcp_many test_examples test_lifecycle
+    test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers test_sockets_hostile
+    test_streaming test_udp""".split()
+
+# These run once: the load generator has one back end, and the pages of the documentation do not name one.
 NO_SERVER = set("test_docs test_stress test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view".split())
 
 
 class Timed(unittest.TextTestResult):
-    """Remembers how long each test took: [(seconds, name)]."""
+    """A test result with the duration of each test: [(seconds, name)]."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -47,7 +51,7 @@ class Timed(unittest.TextTestResult):
 
 
 def run_here(module):
-    """The child: run one module's tests, then say how they ended as one line of JSON."""
+    """In a child: run the tests of one module, and print the result as one line of JSON."""
     sys.path.insert(0, HERE)
     suite = unittest.defaultTestLoader.loadTestsFromName(module)
     result = unittest.TextTestRunner(stream=sys.stderr, verbosity=1, resultclass=Timed).run(suite)
@@ -59,8 +63,9 @@ def run_here(module):
 
 @contextlib.contextmanager
 def environment(backend):
-    """Of a module. Under Wine it has a prefix, and with it a server of Wine's, of its own: one serves all programs of a prefix,
-    one call after the other. Only the registry is copied; the rest of the prefix is that of scripts/test-windows."""
+    """The environment of a module. Under Wine each module has a prefix of its own, because the Wine server of a prefix
+    serves all its programs one call at a time. Only the registry is copied; the rest of the prefix is that of
+    scripts/test-windows."""
     if os.environ.get("LUASERVE_SYSTEM") != "windows":
         yield dict(os.environ, **({"LUASERVE_BACKEND": backend} if backend else {}))
         return
@@ -73,7 +78,8 @@ def environment(backend):
                 shutil.copy(os.path.join(made, name), prefix)
         env = dict(os.environ, LUASERVE_WINEPREFIX=prefix)
         wine = os.path.join(HERE, "..", "..", "third_party", "windows", "wine")
-        # What Wine starts beside a first program stays as long as there is one: not on a test's time, nor with its stderr.
+        # Wine starts its services with the first program and keeps them while one runs: start them here, so that they
+        # neither take time of a test nor hold its stderr open.
         first = subprocess.Popen([wine, "cmd"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         first.stdout.read(1)  # its prompt
         try:
@@ -84,22 +90,22 @@ def environment(backend):
 
 
 def run_module(module, backend):
-    """-> (its name, seconds, what it said of itself or None, its other output)"""
+    """-> (its name, seconds, its result or None, its other output)"""
     begun = time.monotonic()
     with environment(backend) as env:
         child = subprocess.run([sys.executable, "-B", os.path.abspath(__file__), "--here", module], cwd=HERE, env=env,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     lines = child.stdout.splitlines()
-    told = None
+    result = None
     if child.returncode == 0 and lines:
-        told = json.loads(lines.pop())
-    return " ".join(filter(None, (module, backend))), time.monotonic() - begun, told, "\n".join(lines) + child.stderr
+        result = json.loads(lines.pop())
+    return " ".join(filter(None, (module, backend))), time.monotonic() - begun, result, "\n".join(lines) + child.stderr
 
 
 def all_modules():
-    """The longest first."""
+    """The names of all modules, the longest first."""
     names = [name[:-3] for name in os.listdir(HERE) if name.startswith("test_") and name.endswith(".py")]
-    place = {name: place for place, name in enumerate(LONGEST)}
+    place = {name: index for index, name in enumerate(LONGEST)}
     return sorted(names, key=lambda name: (place.get(name, len(place)), -os.path.getsize(os.path.join(HERE, name + ".py"))))
 
 
@@ -108,8 +114,8 @@ def main():
     parser.add_argument("-j", "--jobs", type=int, default=len(os.sched_getaffinity(0)) + 1,
                         help="modules at a time (processors + 1)")
     parser.add_argument("--backend", action="append", dest="backends", metavar="NAME",
-                        help="run each module on this back end; several make several runs of each (else: LUASERVE_BACKEND says)")
-    parser.add_argument("--again", action="store_true", help="run a module that failed once more, alone; both are shown")
+                        help="run each module on this back end; repeat the option for several (default: LUASERVE_BACKEND)")
+    parser.add_argument("--again", action="store_true", help="run each failed module a second time, alone; both results are shown")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("modules", metavar="MODULE", nargs="*")
     parser.add_argument("--slowest", metavar="N", type=int, default=0, help="list the N slowest tests")
@@ -120,11 +126,11 @@ def main():
 
     tests, skipped, failed, unsteady, slowest = 0, [], [], [], []
 
-    def show(name, seconds, told, output):
-        """What a run of a module said. -> whether all was well"""
-        ok = told is not None and told["ok"] and told["run"] > 0
-        print(f"{'ok' if ok else 'FAILED':6}  {name:26} {told['run'] if told else 0:4} tests  {seconds:5.1f} s"
-              + (f", processors {told['processor']:5.1f} s" if told else ""), flush=True)
+    def show(name, seconds, result, output):
+        """Print the result of a module. -> whether it succeeded"""
+        ok = result is not None and result["ok"] and result["run"] > 0
+        print(f"{'ok' if ok else 'FAILED':6}  {name:26} {result['run'] if result else 0:4} tests  {seconds:5.1f} s"
+              + (f", processors {result['processor']:5.1f} s" if result else ""), flush=True)
         if not ok:
             print(output, flush=True)
         return ok
@@ -134,14 +140,14 @@ def main():
                 for module in args.modules or all_modules()
                 for backend in (args.backends or [None])[:1 if module in NO_SERVER else None]}
         for run in concurrent.futures.as_completed(runs):
-            name, seconds, told, output = run.result()
-            if not show(name, seconds, told, output):
+            name, seconds, result, output = run.result()
+            if not show(name, seconds, result, output):
                 failed.append((name, *runs[run]))
-            if told:
-                tests += told["run"]
+            if result:
+                tests += result["run"]
                 backend = name.partition(" ")[2]
-                skipped += [[" ".join(filter(None, (test, backend))), reason] for test, reason in told["skipped"]]
-                slowest += [(took, test, backend) for took, test in told["seconds"]]
+                skipped += [[" ".join(filter(None, (test, backend))), reason] for test, reason in result["skipped"]]
+                slowest += [(took, test, backend) for took, test in result["seconds"]]
     if args.again:
         for entry in list(failed):
             if show(*run_module(*entry[1:])):
@@ -149,13 +155,13 @@ def main():
                 unsteady.append(entry)
     for took, test, backend in sorted(slowest, reverse=True)[:args.slowest]:
         print(f"{took:5.1f} s  {test} {backend}".rstrip())
-    elsewhere = [entry for entry in skipped if entry[1].startswith(ELSEWHERE)]
-    for name, reason in sorted(elsewhere) + sorted(entry for entry in skipped if entry not in elsewhere):
-        print(f"{'skipped ' if not reason.startswith(ELSEWHERE) else ''}{name}: {reason}")
-    of_others = f", {len(elsewhere)} more are of another system" if elsewhere else ""
-    print(f"{tests - len(elsewhere)} tests, {len(skipped) - len(elsewhere)} skipped{of_others}"
+    other_system = [entry for entry in skipped if entry[1].startswith(OTHER_SYSTEM)]
+    for name, reason in sorted(other_system) + sorted(entry for entry in skipped if entry not in other_system):
+        print(f"{'skipped ' if not reason.startswith(OTHER_SYSTEM) else ''}{name}: {reason}")
+    others = f", {len(other_system)} more belong to another system" if other_system else ""
+    print(f"{tests - len(other_system)} tests, {len(skipped) - len(other_system)} skipped{others}"
           + "".join(f"; {what}: {', '.join(sorted(entry[0] for entry in entries))}"
-                    for what, entries in (("only the second time", unsteady), ("FAILED", failed)) if entries))
+                    for what, entries in (("passed only the second time", unsteady), ("FAILED", failed)) if entries))
     return 1 if failed else 0
 
 

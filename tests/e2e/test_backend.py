@@ -1,13 +1,12 @@
-"""Which completion port: io_uring where the system has it, epoll where it refuses."""
+"""The choice of the back end: io_uring where the system allows it, else epoll."""
 import errno
 import functools
 import os
 import re
 import struct
 import sys
-import unittest
 
-from luaserve_e2e import E2E, in_parallel, main, not_on_windows, run_program, scratch
+from harness import E2E, in_parallel, main, not_on_windows, run_program, scratch
 
 SITE = """
 local ls = require "luaserve"
@@ -17,7 +16,8 @@ app:post("/echo", function(req) return req:body() end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 """
 
-# Runs its arguments under a seccomp filter (prctl(2), seccomp(2)) that answers io_uring_setup(2) with the errno value FORBID.
+# Runs its arguments under a seccomp filter (prctl(2), seccomp(2)) that answers io_uring_setup(2) with the errno value
+# FORBID.
 UNDER_SECCOMP = """
 import ctypes, os, struct, sys
 SETUP, RET_ERRNO, RET_ALLOW = 425, 0x50000, 0x7fff0000
@@ -32,7 +32,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 assert struct.calcsize("HxxxxxxP") == 16, "struct sock_fprog of a 64-bit system"
 
 
-@not_on_windows("io_uring is Linux's")
+@not_on_windows("only Linux has io_uring")
 class Backend(E2E):
     def one_line(self, server):
         lines = [line for line in server.log().splitlines() if "io_uring" in line]
@@ -68,7 +68,8 @@ class Backend(E2E):
         self.assertEqual(name, "epoll" if "io_uring cannot be used here" in err else "uring")
 
     def test_bodies_of_all_sizes_on_one_connection(self):
-        """Shorter than a buffer of the ring, longer, and more than the ring keeps ahead for one connection."""
+        """Bodies shorter and longer than a buffer of the ring, and longer than all buffers that the ring keeps for a
+        connection."""
         server = self.serve(SITE, flags=("--backend", "uring", "--threads", "2"))
 
         def client(index):

@@ -1,6 +1,6 @@
-"""The C programs on src/port/*.h (examples/c: S2 to S5) and the baselines S6 and S7 (tests/bench) do what SCENARIOS says.
+"""The C programs on src/port/*.h (examples/c: S2 to S5) and the baselines S6 and S7 (tests/bench).
 
-Every program prints where it listens and what happens to it, a line at a time; the tests wait for those lines.
+Each program prints its address and each event as a line; the tests wait for these lines.
 """
 import os
 import re
@@ -11,7 +11,7 @@ import subprocess
 import threading
 import unittest
 
-from luaserve_e2e import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, main, not_on_windows, repeats
+from harness import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, main, not_on_windows, repeats
 
 BUILD = os.path.dirname(LUASERVE)
 
@@ -64,7 +64,7 @@ class Program:
         self.process.stderr.close()
 
     def line(self, pattern):
-        """Wait for a line that matches as a whole; returns the match."""
+        """Wait for a line that the whole pattern matches; returns the match."""
         found = []
 
         def there():
@@ -74,7 +74,7 @@ class Program:
         with self.news:
             self.news.wait_for(there, WAIT)
         if not found:
-            raise AssertionError("no line %r in %r; %s" % (pattern, self.lines, self.errors))
+            raise AssertionError("no line matches %r in %r; %s" % (pattern, self.lines, self.errors))
         return found[0]
 
     def count(self, pattern):
@@ -87,7 +87,7 @@ class Program:
         return sock
 
     def status(self):
-        """The exit status, with nothing from a sanitizer."""
+        """Wait for the end; returns the exit status. Fails when a sanitizer reports anything."""
         status = self.process.wait(2 * WAIT)
         for reader in self.readers:
             reader.join(WAIT)
@@ -101,13 +101,13 @@ def take(sock, count):
     while len(data) < count:
         got = sock.recv(count - len(data))
         if not got:
-            raise AssertionError("the end after %d of %d bytes" % (len(data), count))
+            raise AssertionError("the connection ended after %d of %d bytes" % (len(data), count))
         data += got
     return data
 
 
 def reset(sock):
-    """Close with a reset instead of an end."""
+    """Close with a reset instead of an orderly end."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
@@ -132,7 +132,7 @@ class DropInForPoll(unittest.TestCase):
     def test_level_tells_again_what_one_receive_left(self):
         program = self.start()
         with program.connect() as sock:
-            sock.sendall(b"x" * 5000)  # a receive takes 1024, and the end comes with the data
+            sock.sendall(b"x" * 5000)  # a receive takes 1024 bytes; the end arrives with the data
         program.line("removed after 5000 bytes")
         self.assertEqual(program.status(), 0)
         self.assertEqual(program.count("received 1024 bytes: x+"), 4)
@@ -159,7 +159,7 @@ class EdgeTriggeredUdp(unittest.TestCase):
             sock.connect(("127.0.0.1", program.port))
             for i in range(count):
                 sock.send(b"number %d" % i)
-                if i % 50 == 49:  # no faster than it reads: the system drops what does not fit
+                if i % 50 == 49:  # no faster than the program reads: the system drops datagrams when the buffer is full
                     program.line("datagram %d: number %d" % (i + 1, i))
         program.line("removed after %d datagrams" % count)
         self.assertEqual(program.status(), 0)
@@ -189,7 +189,7 @@ class SixteenThreads(unittest.TestCase):
                     message = b"client %d turn %d" % (number, turn)
                     sock.sendall(message)
                     self.assertEqual(take(sock, len(message)), message)
-                if number % 4 == 0:  # the rest of the stream comes back although the end was sent
+                if number % 4 == 0:  # the rest of the stream arrives after the half-close
                     sock.sendall(b"last words")
                     sock.shutdown(socket.SHUT_WR)
                     self.assertEqual(take(sock, 10), b"last words")
@@ -205,7 +205,7 @@ class SixteenThreads(unittest.TestCase):
 
     def test_more_than_fits_into_the_socket(self):
         program = Program(self, "examples/s4_threads", "0", "2")
-        data = bytes(range(256)) * 16384  # 4 MiB, sent whole before any of it is read
+        data = bytes(range(256)) * 16384  # 4 MiB, sent completely before the first read
 
         def client():
             with program.connect() as sock:
@@ -254,12 +254,12 @@ class OrderlyExit(unittest.TestCase):
         socks[5].sendall(b"still here\n")
         program.line("name5: still here")
         program.process.send_signal(signal.SIGTERM)
-        # Each member was a guest before, under another key; how many of the last three were accepted is open.
+        # Each member was a guest before, under another key; between 0 and 3 of the last three were accepted.
         freed = int(program.line(r"(\d+) contexts freed").group(1))
         self.assertIn(freed, range(1 + 40, 1 + 40 + 3 + 1))
         self.assertEqual(program.status(), 0)
         self.assertEqual(program.count("a thread leaves"), 4)
-        for sock in socks[5:]:  # closed, not left open
+        for sock in socks[5:]:  # closed by the program
             sock.settimeout(WAIT)
             self.assertEqual(sock.recv(1), b"")
 

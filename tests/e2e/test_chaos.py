@@ -1,14 +1,15 @@
-"""Everything at once, at random: clients that pipeline, trickle, stop reading, half-close and reset, against handlers
-that read, stream, spawn, wait and fail, with so little memory for buffers and for Lua that both run out all the time.
+"""Random load: clients that pipeline, trickle, stop reading, half-close and reset, against handlers that read, stream,
+spawn, wait and fail, with so little memory for buffers and for Lua that both run out all the time.
 
-Nothing is promised about a single answer but its framing. The server must stay, say nothing to a sanitizer, serve a plain
-request afterwards, and hold no block and no descriptor when all have gone. The seed is printed: CHAOS_SEED repeats a run."""
+A single response only has to be framed correctly. The server must stay up without sanitizer reports, serve a plain
+request afterwards, and hold neither a block nor a descriptor once all clients have closed. A run prints its seed;
+CHAOS_SEED repeats it."""
 import os
 import random
 import threading
 import time
 
-from luaserve_e2e import E2E, WAIT, Closed, chunked, in_parallel, main, repeats, request
+from harness import E2E, WAIT, Closed, chunked, in_parallel, main, repeats, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -95,8 +96,8 @@ def one_request(dice):
 
 
 def client(server, dice):
-    """One connection's life. What goes wrong with it is its own doing, but for bytes that are no HTTP. Its answer may have to wait
-    for several others that take all the time and memory that they are given."""
+    """One connection. Any failure but invalid HTTP is its own doing. Its response may wait for several others that use
+    all the time and memory they may use."""
     asked = [one_request(dice) for _ in range(dice.randrange(1, 5))]
     data = b"".join(text for _, text in asked)
     how = dice.choice(["plain", "plain", "pieces", "cut", "half", "reset", "deaf"])
@@ -112,7 +113,7 @@ def client(server, dice):
                 if how in ("half", "cut", "pieces"):
                     conn.half_close()
             except OSError:
-                pass  # the server closed, or this client did
+                pass  # the server or this client closed the connection
 
         sender = threading.Thread(target=send, daemon=True)
         sender.start()
@@ -127,7 +128,7 @@ def client(server, dice):
                     if conn.response(method).closes:
                         break
         except (Closed, OSError):
-            pass  # cut off: there was no memory, a handler failed late, or the request was not whole
+            pass  # cut off: out of memory, a handler that failed late, or an incomplete request
     sender.join()
 
 
@@ -141,14 +142,14 @@ class Chaos(E2E):
         in_parallel([lambda n=n: client(server, random.Random(seed + n)) for n in range(repeats(3000))], 24)
 
         def live():
-            time.sleep(0.7)  # a server that has nothing to do collects what its states have left
+            time.sleep(0.7)  # an idle server collects the garbage of its states
             response = server.get("/live")
             seen.append(response.text)
             return response.status == 200 and int(response.text) <= 4  # this connection's own
 
         seen = []
         self.eventually(live, seen)
-        self.eventually(lambda: server.fds() <= held, "the descriptors of all come back")
+        self.eventually(lambda: server.fds() <= held, "all descriptors are closed")
         self.assertEqual(server.get("/").text, "root")
         server.stop()
 

@@ -1,4 +1,4 @@
-"""Each program in examples/ is started as printed and does what it says."""
+"""The programs in examples/, each started with the command line that its comment gives."""
 import json
 import os
 import pty
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from luaserve_e2e import E2E, LUASERVE, PROGRAM, ROOT, WAIT, WINDOWS, main
+from harness import E2E, LUASERVE, PROGRAM, ROOT, WAIT, WINDOWS, main
 
 EXAMPLES = os.path.join(ROOT, "examples")
 HERE = "127.0.0.1:0"
@@ -124,7 +124,7 @@ class Responder(E2E):
         return self.serve(source("responder.lua"), args=("http://127.0.0.1:0/", "http://127.0.0.1:0"), listeners=2, **kw)
 
     def counters(self, server, **at_least):
-        """Wait until a printed line shows these counters."""
+        """Wait for a line with at least these counters."""
         def there():
             with open(server.out_path) as out:
                 lines = out.read().splitlines()
@@ -134,7 +134,7 @@ class Responder(E2E):
         self.eventually(there, "the counters reach %r" % at_least)
 
     def key(self, stdin, press):
-        """Start it with this standard input; `press` ends it."""
+        """Start it with this standard input; `press` sends the key that ends it."""
         program = [*PROGRAM, os.path.join(EXAMPLES, "responder.lua"), "http://127.0.0.1:0/"]
         with subprocess.Popen(program, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
             try:
@@ -153,7 +153,7 @@ class Responder(E2E):
         self.key(subprocess.PIPE, press)
 
     def test_a_key_at_a_terminal_stops_it(self):
-        """Any key at a console of Windows; elsewhere a terminal hands over lines."""
+        """Any key ends it at a console of Windows, a line elsewhere, because a terminal delivers lines."""
         master, slave = pty.openpty()
         try:
             self.key(slave, lambda _: os.write(master, b"x" if WINDOWS else b"x\n"))
@@ -165,7 +165,7 @@ class Responder(E2E):
         master, slave = pty.openpty()
         try:
             server = self.start(terminal=slave)
-            os.read(master, 1)  # it has begun: the first counters
+            os.read(master, 1)  # it is running: the first counters
             server.signal()
             self.assertEqual(server.wait(), 0, server.log())
         finally:

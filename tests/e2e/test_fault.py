@@ -1,8 +1,9 @@
 """Faults: the k-th allocation, accept, send, receive or registration fails, for every k of a short scenario.
 
-fault.c, loaded into the server, obeys a small shared file, so one running server goes through all k: before each run the
-orders are set, afterwards the server must be alive, hold no descriptor more, and serve again. Nothing may hang. Faults
-while the server starts get a process each: it comes up whole, or says why not and ends with status 1."""
+fault.c is loaded into the server and reads its orders from a small shared file, so that one server runs through all k.
+After each run the server must be alive, hold no more descriptors than before, and serve again, and no step may hang.
+For faults while the server starts, each k has a process of its own: it starts, or logs the error and exits with status
+1."""
 import errno
 import mmap
 import os
@@ -15,12 +16,12 @@ import tempfile
 import time
 import unittest
 
-from luaserve_e2e import E2E, SANITIZER, WAIT, Server, chunked, main, not_on_windows, request
+from harness import E2E, SANITIZER, WAIT, Server, TimedOut, chunked, main, not_on_windows
 
 ALLOC, ACCEPT, SEND, RECV, EPOLL_CTL, ENTER = 1, 2, 4, 8, 16, 32
 HERE = os.path.dirname(os.path.abspath(__file__))
 FORMAT = "=6Q"
-SECONDS_PER_KIND = 8  # past it the rest is sampled
+SECONDS_PER_KIND = 8  # after it the remaining k are sampled
 
 SITE = r"""
 local ls = require "luaserve"
@@ -61,7 +62,7 @@ STEPS = [
 
 
 class Orders:
-    """The file that fault.c looks at."""
+    """The shared file with the orders for fault.c."""
 
     def __init__(self, directory):
         self.path = os.path.join(directory, "orders")
@@ -84,14 +85,14 @@ class Orders:
         self._put(0, kinds)
 
     def disarm(self):
-        """Stop counting and failing; returns calls counted and calls failed."""
+        """Stop counting and failing; returns the numbers of calls and of failed calls."""
         self._put(0, 0)
         _, calls, _, _, _, failed = struct.unpack_from(FORMAT, self.map, 0)
         return calls, failed
 
 
-@not_on_windows("fault.c stands between a program and the C library of Linux")
-@unittest.skipIf(SANITIZER, "a sanitizer brings an allocator of its own")
+@not_on_windows("fault.c replaces functions of the C library of Linux")
+@unittest.skipIf(SANITIZER, "a sanitizer has an allocator of its own")
 @unittest.skipUnless(shutil.which("cc"), "no C compiler")
 class Faults(E2E):
     @classmethod
@@ -124,8 +125,8 @@ class Faults(E2E):
         return {"LD_PRELOAD": self.library, "FAULT_FILE": self.orders.path, **more}
 
     def scenario(self, server, must_work=False):
-        """Run the steps. A step may be answered with any status or cost its connection; it may not hang, and what looks
-        like a whole 200 must be the right one. With must_work every step must succeed."""
+        """Run the steps. A step may get any status or lose its connection; it may not hang, and a complete response
+        with status 200 must be the right one. With must_work every step must succeed."""
         conn = None
         for method, target, headers, body, want, status in STEPS:
             try:
@@ -140,7 +141,7 @@ class Faults(E2E):
                     conn.close()
                     conn = None
             except (AssertionError, OSError) as error:
-                if "nothing came for" in str(error) or isinstance(error, TimeoutError):
+                if isinstance(error, (TimedOut, TimeoutError)):
                     raise ValueError("%s %s hangs: %s" % (method, target, error)) from None
                 if must_work:
                     raise ValueError("%s %s: %s" % (method, target, error)) from None
@@ -159,7 +160,7 @@ class Faults(E2E):
         for _ in range(2):
             self.orders.arm(kinds)
             self.scenario(server, must_work=True)
-            self.eventually(lambda: server.fds() <= quiet, "descriptors came back")
+            self.eventually(lambda: server.fds() <= quiet, "the descriptors are closed")
             calls, _ = self.orders.disarm()
             total = max(total, calls)
         self.assertGreater(total, 0, "fault.c sees no such call")
@@ -198,7 +199,7 @@ class Faults(E2E):
         self.assertEqual(bad, [], server.log()[-3000:])
         self.eventually(
             lambda: server.fds() <= quiet,
-            "no descriptor is left behind (%d, at first %d)" % (server.fds(), quiet),
+            "no descriptor stays open (%d, at first %d)" % (server.fds(), quiet),
         )
         self.assertGreater(hit, 0)
         server.stop()
@@ -233,7 +234,7 @@ class Faults(E2E):
                 self.sweep("epoll_ctl " + errno.errorcode[error], EPOLL_CTL, error, flags=("--backend", "epoll"))
 
     def test_rings(self):
-        """A ring that the system serves no more for a while costs no request."""
+        """No request fails while calls of a ring fail for a while."""
         probe = self.serve(SITE, flags=("--backend", "uring"))
         if "io_uring cannot be used here" in probe.log():
             self.skipTest("no io_uring here")
@@ -249,7 +250,7 @@ class Faults(E2E):
                 )
 
     def test_rings_that_die(self):
-        """The kernel refuses a ring for good: another takes its place, and no request is lost."""
+        """All further calls of a ring fail: another ring replaces it, and no request fails."""
         if "io_uring cannot be used here" in self.serve(SITE, flags=("--backend", "uring")).log():
             self.skipTest("no io_uring here")
         for times in (1, 2):
@@ -264,7 +265,7 @@ class Faults(E2E):
                 )
 
     def test_rings_that_cannot_be_had_any_more(self):
-        """Every call of every ring fails from some moment on: epoll serves in the end, and the log says so."""
+        """From some call on all calls of all rings fail: the server changes to epoll and logs it."""
         for error in (errno.ENXIO, errno.ENOMEM):
             with self.subTest(errno.errorcode[error]):
                 server = self.serve(
@@ -287,13 +288,13 @@ class Faults(E2E):
                 server.stop()
 
     def test_interrupted(self):
-        """EINTR anywhere is nothing: every step still succeeds."""
+        """Every step succeeds although calls fail with EINTR."""
         for kinds, name in ((ACCEPT, "accept4"), (SEND, "send"), (RECV, "receive")):
             with self.subTest(name):
                 self.sweep(name + " EINTR", kinds, errno.EINTR, times=2, must_work=True)
 
     def start_up(self, kinds, times, error, samples):
-        """Start with a fault at k, for sampled k over the calls of a whole start."""
+        """Start with a fault at k, for a sample of all k of a start."""
         self.orders.arm(0)
         server = self.serve(SITE, env=self.environment(FAULT_CALL=str(kinds)), flags=("--threads", "2"))
         total, _ = self.orders.disarm()
@@ -327,19 +328,19 @@ class Faults(E2E):
                         self.scenario(server, must_work=True)
                         server.signal(signal.SIGTERM)
                     status = server.wait()
-                    # The last steps of the start come after the address is logged; a fault there may still end it.
+                    # The start goes on after the address is logged; a fault there may still end the process.
                     self.assertIn(status, (0, 1), "k=%d: %s" % (k, server.log()[-2000:]))
                 else:
                     gave_up += 1
                     status = server.wait()
-                    # lua-cjson itself ends the process when there is no memory for its buffer.
+                    # lua-cjson ends the process when it cannot allocate its buffer.
                     expected = 255 if re.search(r"(?m)^Out of memory$", server.log()) else 1
                     self.assertEqual(status, expected, "k=%d of %d: %s" % (k, total, server.log()[-2000:]))
                     self.assertTrue(re.search(r"[a-z]{4}", server.log()), "k=%d: it ends without a word" % k)
             finally:
                 server.cleanup()
         print(
-            "start-up, kind %d x %d: %d calls, %d came up, %d gave up"
+            "start-up, kind %d x %d: %d calls, %d started, %d gave up"
             % (kinds, times, total, came_up, gave_up),
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""res:file: a file as the body of an answer, opened and read without a thread that waits."""
+"""res:file: a file as the body of a response, opened and read without blocking a thread."""
 import email.utils
 import functools
 import json
@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 
-from luaserve_e2e import WINDOWS, E2E, in_parallel, main, request
+from harness import WINDOWS, E2E, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"

@@ -1,11 +1,12 @@
-"""Handlers gone wrong: their request pays, with a 500 where that is still possible, and nobody else.
+"""Handlers that fail: errors, loops, exhausted memory. Their request gets a 500 where that is still possible; no other
+request fails.
 
-After every one of them the log must name the request and show a traceback, and the next request is served."""
+After each failure the log must name the request and show a traceback, and the next request must succeed."""
 import re
 import threading
 import unittest
 
-from luaserve_e2e import E2E, SANITIZER, Closed, Framing, in_parallel, main, request
+from harness import E2E, SANITIZER, Closed, Framing, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -115,7 +116,8 @@ class Wrong(E2E):
     SITE = SITE
 
     def broken(self, target, method="GET", body=None, traceback=True, says=None, status=500):
-        """Ask for it and for one more on the same connection; check the answer, the log and a bystander."""
+        """Request the failing handler, then another one on the same connection; check the response, the log and
+        another client."""
         mark = self.server.mark()
         with self.server.connect() as conn:
             response = conn.ask(method, target, body=body)
@@ -191,9 +193,9 @@ class Wrong(E2E):
     def test_error_with_an_unread_body(self):
         self.broken("/error-unread", "POST", b"x" * 100000)
 
-    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer holds signals back while Lua loops")
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
     def test_loops(self):
-        """All at once: a loop costs its request, and others are served meanwhile."""
+        """Several loops at once: each fails its own request, and other requests are served meanwhile."""
         targets = (
             "/loop",
             "/loop-pcall",
@@ -211,7 +213,7 @@ class Wrong(E2E):
                 def bystander():
                     while not done.is_set():
                         text = self.server.get("/").text
-                        if not done.is_set():  # while it looped, then
+                        if not done.is_set():  # during the loop
                             served.append(text)
 
                 thread = threading.Thread(target=bystander)
@@ -236,7 +238,7 @@ class Wrong(E2E):
                 self.assertEqual(self.get("/collect").text, "ok")
 
     def test_memory_used_up_to_the_last_byte(self):
-        """The traceback of who did it needs some, too. Coroutines: they hold all of it until the error was told."""
+        """The traceback of the failed coroutine takes memory as well, while the coroutines still hold all of it."""
         site = """
 local ls = require "luaserve"
 ls.config{ max_memory = %d, threads = 1 }
@@ -303,7 +305,7 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
         self.logged_with_id("/status-late", mark)
 
     def test_error_after_parts(self):
-        """The body is visibly cut: no last chunk, and the connection ends."""
+        """The body is truncated visibly: without a last chunk, and the connection closes."""
         mark = self.server.mark()
         with self.server.connect() as conn:
             conn.send(request("GET", "/error-after-parts") + request("GET", "/"))
@@ -351,7 +353,7 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
 
     @classmethod
     def tearDownClass(cls):
-        # Handlers that wait for an hour are still there: the drain ends them after its time.
+        # Handlers that sleep for an hour still run: the drain ends them after drain_timeout.
         cls.server.signal()
         cls.server.wait()
         cls.server.check_reports()

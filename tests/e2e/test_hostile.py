@@ -1,9 +1,9 @@
-"""Sites that do what nobody should, and what somebody does: jobs that outlive the answer, two tasks on one body,
-finalizers that answer, chains of waiting jobs, stops from everywhere. The server stays, and so do its promises."""
+"""Sites that misuse the interface: jobs that outlive the response, two tasks that read one body, finalizers that
+answer, chains of waiting jobs, ls.stop in any place. The server stays up and keeps its guarantees."""
 import os
 import time
 
-from luaserve_e2e import E2E, SANITIZER, WINDOWS, main, repeats, request, run_program, scratch
+from harness import E2E, SANITIZER, WINDOWS, main, repeats, request, run_program, scratch
 
 SITE = r"""
 local ls = require "luaserve"
@@ -60,7 +60,7 @@ app:post("/half-closed", function(req, res)
   ls.log.info("filled again")
   ls.sleep(0.05)
 end)
-app:get("/write-to-nobody", function(_, res)
+app:get("/write-after-close", function(_, res)
   local buffer = ls.buffer(("b"):rep(1000):rep(700))
   for _ = 1, 1000 do
     if not res:write(("s"):rep(1000):rep(30)) or not res:write(buffer) then break end
@@ -71,7 +71,7 @@ end)
 
 -- Finalizers
 local function at_collection(fn) setmetatable({}, { __gc = fn }) end
-local function in_a_moment(fn) -- fn is called by the first collection from now on
+local function in_a_moment(fn) -- the next collection calls fn
   collectgarbage()
   collectgarbage("stop")
   at_collection(fn)
@@ -91,7 +91,7 @@ app:get("/finalizer-writes", function(_, res)
 end)
 app:get("/finalizer-between-parts", function(_, res)
   local part = ("p"):rep(1000):rep(70)
-  string.gsub("x", "x", function() -- nothing may wait in here, so the part is copied, which takes memory
+  string.gsub("x", "x", function() -- a callback of string.gsub cannot wait, so the part is copied, which takes memory
     in_a_moment(function() pcall(res.send, res, "from a finalizer") end)
     pcall(res.write, res, part)
   end)
@@ -169,7 +169,7 @@ app:get("/many-waiters", function(req)
 end)
 app:get("/inject-inside", function() return app:inject{ path = "/inject-inside" }.status end)
 
--- Values from elsewhere
+-- Methods called with values of other types
 app:get("/foreign", function(req, res)
   local results = {}
   local meta = getmetatable(req.headers)
@@ -219,7 +219,7 @@ class Hostile(E2E):
     SITE = SITE
 
     def ask_late(self, target, late=b"x" * 8, length=10):
-        """A request whose body comes in two parts, the second when the handler has begun; its answer."""
+        """Send a request with a body in two parts, the second after the handler has begun; returns the response."""
         with self.server.connect() as conn:
             conn.send(request("POST", target, {"Content-Length": str(length)}) + b"ab")
             self.assertTrue(conn.silent(0.2), "it waits for the body")
@@ -236,7 +236,7 @@ class Hostile(E2E):
                 with self.subTest(target=target, length=length), self.server.connect() as conn:
                     conn.send(request("POST", target, {"Content-Length": str(length)}) + b"ab")
                     self.assertEqual(conn.response().status, status)
-                    # What is left of the body is no request, and the next request is found behind it.
+                    # The rest of the body is not served as a request, and the next request follows it.
                     rest = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n" * length
                     conn.send(rest[: length - 2])
                     self.assertEqual(conn.get("/").text, "root")
@@ -277,7 +277,7 @@ class Hostile(E2E):
             self.assertRegex(text, r'"n":10\b', target)
 
     def test_both_ways_while_the_client_holds_its_body_back(self):
-        """The answer does not wait for the body: all of it comes before the client sends on."""
+        """The complete response arrives before the client sends the rest of the body."""
         with self.server.connect() as conn:
             conn.send(request("POST", "/both-ways", {"Content-Length": "10"}) + b"ab")
             conn.response_head()
@@ -294,7 +294,7 @@ class Hostile(E2E):
             self.assertEqual(last, b"got 10")
 
     def test_a_half_close_while_a_large_string_leaves(self):
-        """The client is not taken for alive any more; the string's bytes are not read after it has gone."""
+        """After the client has closed, the server notices, and does not read the string's bytes."""
         mark = self.server.mark()
         with self.server.connect() as conn:
             conn.send(request("POST", "/half-closed", {"Content-Length": "10"}) + b"ab")
@@ -310,16 +310,16 @@ class Hostile(E2E):
         for _ in range(10):
             mark = self.server.mark()
             with self.server.connect() as conn:
-                conn.send(request("GET", "/write-to-nobody"))
+                conn.send(request("GET", "/write-after-close"))
                 conn.response_head()
                 conn.reset()
             self.server.wait_log("gave up", mark)
 
         def live():
-            time.sleep(0.7)  # a server that has nothing to do collects what its states have left
+            time.sleep(0.7)  # an idle server collects the garbage of its states
             return int(self.get("/live").text) <= before
 
-        self.eventually(live, "no more blocks than before: %d" % before)
+        self.eventually(live, "as many blocks as before: %d" % before)
 
     # ---- finalizers
 
@@ -357,13 +357,13 @@ class Hostile(E2E):
     # ---- many
 
     def test_a_long_chain_of_jobs(self):
-        """Each wakes the next: that must not go down the C stack, whatever their number."""
+        """Each job wakes the next; their number must not deepen the C stack."""
         count = 4000 if SANITIZER == "tsan" else 20000
         self.assertEqual(self.get("/chain?n=%d" % count).text, "chained")
         self.assertEqual(self.get("/many-waiters?n=5000").text, '{"sum":5000}')
 
     def test_endless_injection(self):
-        """Ends at the memory limit, with an error, and the state is as before."""
+        """It ends at the memory limit, with an error; the state serves as before."""
         server = self.serve('require("luaserve").config{ max_memory = "16m" }\n' + SITE.replace('max_memory = "200m", ', ""))
         self.assertEqual(server.get("/inject-inside").status, 500)
         self.assertEqual(server.get("/").text, "root")
@@ -426,7 +426,7 @@ STALLED = r"""
 local ls = require "luaserve"
 local app = ls.app()
 app:get("/", function() return "root" end)
-app:get("/trickle", function(_, res) -- waits for something else between its parts, as a stream of events does
+app:get("/trickle", function(_, res) -- waits between its parts, as a stream of events does
   for _ = 1, 1e6 do
     local ok = res:write(("e"):rep(1000):rep(16))
     if not ok then break end
@@ -451,18 +451,18 @@ class Stalled(E2E):
     SITE = STALLED
 
     def test_a_stream_whose_reader_stalls(self):
-        """The deadline holds although the handler waits for other things in between."""
+        """The deadline holds although the handler also waits for other events."""
         mark = self.server.mark()
         with self.server.connect(rcvbuf=4096) as conn:
             conn.send(request("GET", "/trickle"))
             self.server.wait_log("the reader is gone", mark)
 
     def test_a_stream_whose_reader_stalls_while_it_sends(self):
-        """Bytes of the body do not take the deadline away."""
+        """Bytes of the body do not cancel the deadline."""
         mark = self.server.mark()
         with self.server.connect(rcvbuf=4096) as conn:
             conn.send(request("POST", "/trickle", {"Content-Length": "1000000"}))
-            self.eventually(lambda: not conn.try_send(b"x") or self.server.logged("the reader is gone", mark), "the end")
+            self.eventually(lambda: not conn.try_send(b"x") or self.server.logged("the reader is gone", mark), "the connection ends")
         self.server.wait_log("the reader is gone", mark)
 
 
@@ -489,7 +489,7 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
 
 
 class Stops(E2E):
-    """ls.stop means a drain, wherever it comes from and however often: one in each state is not one too many."""
+    """ls.stop starts a drain from any place, called any number of times, once in each state for example."""
 
     def test_from_the_hooks(self):
         for how in ("start", "once", "timer"):
@@ -538,7 +538,7 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
 
 
 class Bare(E2E):
-    """A site that takes the globals away, and the methods of strings with them: the server has its own."""
+    """A site that removes the globals and the methods of strings: the server uses its own."""
 
     def test_without_globals(self):
         server = self.serve(BARE, flags=["--threads", "1"])
@@ -600,7 +600,7 @@ class Loading(E2E):
             'error(answer.status .. " " .. answer.body)\n'
         )
         self.assertIn("more than 16 requests inside each other", err)
-        self.assertIn("site.lua:5: 500", err)  # the innermost answer, handed on by those around it
+        self.assertIn("site.lua:5: 500", err)  # the innermost response, which the outer ones return
 
 
 if __name__ == "__main__":

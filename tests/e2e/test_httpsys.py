@@ -1,8 +1,8 @@
-"""engine = "http.sys": the same sites on Windows' own HTTP server, and what is said where there is none.
+"""engine = "http.sys": the same sites on the HTTP server of Windows, and the errors of this option on other systems.
 
-The part for Windows runs under Wine, whose http.sys is a small one: what it cannot do is tested against functions of the test's
-own (tests/unit/proto/test_httpsys.c). When a request queue is closed, Wine 8 closes the listening sockets of all others, too: so
-no two servers of this module run at the same time.
+The part for Windows runs under Wine, whose http.sys lacks much; tests/unit/proto/test_httpsys.c tests the rest against
+functions of its own. When a request queue is closed, Wine 8 closes the listening sockets of all other queues as well;
+so this module runs one server at a time.
 """
 import json
 import os
@@ -11,8 +11,8 @@ import socket
 import subprocess
 import unittest
 
-from luaserve_e2e import (E2E, PROGRAM, ROOT, WAIT, WINDOWS, free_port, in_parallel, main, repeats,
-                          run_program, scratch)
+from harness import (E2E, PROGRAM, ROOT, WAIT, WINDOWS, free_port, in_parallel, main, repeats, run_program,
+                     scratch)
 
 RESPONDER = os.path.join(ROOT, "examples", "responder.lua")
 HEAD = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/", function() return "hello\\n" end)\n'
@@ -87,8 +87,8 @@ if WINDOWS:
 
     class HttpSys(E2E):
         def clients(self, count, server=None):
-            """Connected one after the other. Of several that come at one moment Wine's http.sys may miss one, and all after it: they
-            stay in the queue of its listener."""
+            """Connect one after the other. Of simultaneous connections Wine's http.sys may miss one and all that
+            follow, which then stay in the queue of the listener."""
             conns = []
             for _ in range(count):
                 conns.append(self.connect(server=server))
@@ -194,7 +194,7 @@ if WINDOWS:
             in_parallel([lambda n=n: one(n, clients[n]) for n in range(32)], 32)
             after = json.loads(self.get("/stats", index=2).text)
             for name in ("requests", "responses"):
-                self.assertEqual(after[name] - before[name] - 1, 32 * repeats(50), name)  # and that for the figures
+                self.assertEqual(after[name] - before[name] - 1, 32 * repeats(50), name)  # less the request for these figures
 
         def test_a_client_that_leaves(self):
             held = json.loads(self.get("/stats", index=2).text)["blocks_live"]
@@ -202,11 +202,11 @@ if WINDOWS:
                 conn.send(b"GET /sleep/0.1 HTTP/1.1\r\nHost: h\r\n\r\n")
                 conn.reset()
             self.eventually(lambda: json.loads(self.get("/stats", index=2).text)["blocks_live"] <= held,
-                            "all buffers come back")
+                            "all buffers are freed")
             self.assertEqual(self.get("/").status, 200)
 
         def test_the_second_url_and_the_other_engine(self):
-            host = {"Host": "127.0.0.1:%d" % self.server.port(1)}  # the one that this URL names
+            host = {"Host": "127.0.0.1:%d" % self.server.port(1)}  # the host of this URL
             self.assertEqual(self.ask("POST", "/echo", host, body=b"two", index=1).text, "two")
             self.assertEqual(self.get("/", index=2).text, "hello\n")
 
@@ -253,8 +253,8 @@ if WINDOWS:
             conns = self.clients(8, server)
             for conn in conns:
                 conn.send(b"GET /sleep/1 HTTP/1.1\r\nHost: h\r\n\r\n")
-            with server.connect(2) as other:  # by then they are
-                self.eventually(lambda: json.loads(other.get("/stats").text)["connections_open"] >= 9, "they run")
+            with server.connect(2) as other:
+                self.eventually(lambda: json.loads(other.get("/stats").text)["connections_open"] >= 9, "the requests run")
             server.signal()
             for conn in conns:
                 response = conn.response()
@@ -284,7 +284,7 @@ if WINDOWS:
                     response = conn.get(path)
                     self.assertEqual((response.status, response.body), (200, self.BODY))
             for method in ("POST", "HEAD", "BREW"):
-                with server.connect() as conn:  # Wine cannot cancel a request: it is told, and the end is announced
+                with server.connect() as conn:  # Wine cannot cancel a request: it gets an error with Connection: close
                     response = conn.ask(method, "/")
                     self.assertEqual((response.status, response.closes), (500, True))
             server.stop()

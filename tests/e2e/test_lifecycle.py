@@ -1,30 +1,13 @@
-"""The life of the process: command line, start-up that fails, drain, signals, slow and blocking handlers, limits of the system."""
+"""The life of the process: command line, failures to start, drain, signals, slow and blocking handlers, limits of the
+system."""
 import os
-import re
 import signal
 import socket
 import threading
 import unittest
 
-from luaserve_e2e import (
-    E2E,
-    ROOT,
-    Server,
-    SANITIZER,
-    WAIT,
-    Closed,
-    Conn,
-    descriptors,
-    in_parallel,
-    main,
-    repeats,
-    request,
-    run_program,
-    scratch,
-    WINDOWS,
-    HAS_UNIX_SOCKETS,
-    not_on_windows,
-)
+from harness import (Closed, Conn, E2E, HAS_UNIX_SOCKETS, ROOT, SANITIZER, Server, WAIT, WINDOWS, in_parallel, main,
+                     not_on_windows, raise_descriptor_limit, repeats, request, run_program, scratch)
 
 SITE = r"""
 local ls = require "luaserve"
@@ -220,7 +203,7 @@ class CommandLine(unittest.TestCase):
 
 class Starting(E2E):
     def test_a_site_that_listens_nowhere(self):
-        """Timers alone are a site too."""
+        """A site may consist of timers only."""
         server = self.serve(
             'require("luaserve").after(0.01, function() print("x") io.stderr:write("ticked\\n") end)\n',
             listeners=0,
@@ -252,7 +235,7 @@ class Starting(E2E):
             except OSError:
                 return False
 
-        self.eventually(up, "it listens")
+        self.eventually(up, "the server listens")
         quiet.stop()
         self.assertEqual([line for line in quiet.log().splitlines() if " info " in line], [])
         loud = self.serve(SITE, flags=("--log-level=debug",))
@@ -283,7 +266,7 @@ class Starting(E2E):
             self.assertIn(path, busy.log())
             self.assertEqual(server.get("/").text, "x")
             server.kill()
-            again = self.serve(text % path)  # what a crash left behind does not keep it from starting
+            again = self.serve(text % path)  # it starts although a crash left the socket file behind
             self.assertEqual(again.get("/").text, "x")
             again.stop()
 
@@ -303,9 +286,9 @@ class Draining(E2E):
             server.check_reports()
 
     def test_drain_in_the_middle_of_many(self):
-        """Each request that was begun is answered, announces the end, and none is cut."""
+        """Each request in progress gets a complete response with Connection: close."""
         server = self.serve(SITE)
-        count = min(repeats(1000), descriptors(1500) - 200)
+        count = min(repeats(1000), raise_descriptor_limit(1500) - 200)
         conns = []
         for n in range(count):
             conn = self.connect(server=server)
@@ -322,7 +305,8 @@ class Draining(E2E):
         server.check_reports()
 
     def test_drain_under_fire(self):
-        """Clients that never stop asking: what is answered is whole; after the end the port is refused."""
+        """Clients that never stop sending requests: every response is complete, and after the end the port refuses
+        connections."""
         server = self.serve(SITE)
         stop = threading.Event()
         counts = {"answered": 0, "refused": 0, "lost": 0}
@@ -347,7 +331,8 @@ class Draining(E2E):
                     counts["refused"] += 1
                     return
                 except Closed as error:
-                    # An idle connection may be closed in the very moment that the next request is sent (RFC 9112 9.5).
+                    # The server may close an idle connection while the client sends the next request (RFC 9112,
+                    # section 9.5).
                     if "status line" not in str(error) or "b''" not in str(error):
                         bad.append(str(error))
                     counts["lost"] += 1
@@ -459,7 +444,7 @@ class Draining(E2E):
 
 
 class Stalls(E2E):
-    """A handler that is slow or blocks delays nobody else, whatever the number of threads."""
+    """A slow or blocking handler delays no other request, with any number of threads."""
 
     def fast_ones_first(self, target, noted, flags, slow_count=1):
         server = self.serve(SITE, flags=flags)
@@ -492,7 +477,7 @@ class Stalls(E2E):
         self.fast_ones_first("/spin?s=1", "spinning", ("--threads", "1"))
 
     def test_a_sleeping_request_on_the_same_state_is_not_lost(self):
-        """A handler sleeps in a state in which another then blocks: it wakes later, but it wakes."""
+        """A handler that sleeps in a state in which another then blocks wakes late, but wakes."""
         server = self.serve(SITE, flags=("--threads", "1"))
         sleepers = [self.connect(server=server) for _ in range(10)]
         for conn in sleepers:
@@ -515,13 +500,13 @@ class Crowds(E2E):
         try:
             for n in range(50):
                 self.assertEqual(self.get("/n/%d" % n).text, str(n))
-            self.eventually(lambda: self.server.fds() >= quiet + count, "all were accepted")
+            self.eventually(lambda: self.server.fds() >= quiet + count, "all connections are accepted")
             for conn in conns[::7]:
                 self.assertEqual(conn.get("/").text, "root")
         finally:
             for conn in conns:
                 conn.close()
-        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors came back")
+        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors are closed")
 
     def test_resets_in_the_middle(self):
         quiet = self.quiet_fds()
@@ -535,22 +520,23 @@ class Crowds(E2E):
 
         in_parallel([lambda n=n: one(n) for n in range(repeats(200))])
         self.assertEqual(self.get("/n/1").text, "1")
-        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors came back")
+        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors are closed")
 
 
 OUT_OF_DESCRIPTORS = r"(?i)too many open|EMFILE|out of descriptors"
 
 
 class Descriptors(E2E):
-    @not_on_windows("there is no limit of handles")
+    @not_on_windows("Windows has no limit of handles")
     def test_out_of_descriptors(self):
-        """Out of descriptors: those connected are served, the log says it once, nothing spins, and it recovers."""
+        """Out of descriptors: connected clients are served, the log has one line, no thread spins, and the server
+        recovers."""
         server = self.serve(SITE, nofile=64)
         with server.connect() as conn:
             self.assertEqual(conn.get("/").text, "root")
         mark = server.mark()
         conns = [self.connect(server=server) for _ in range(100)]
-        self.eventually(lambda: server.fds(rings=True) >= 64, "all descriptors are taken")
+        self.eventually(lambda: server.fds(rings=True) >= 64, "all descriptors are in use")
         server.wait_log(OUT_OF_DESCRIPTORS, mark)
         conns[0].send(request("GET", "/n/1"))
         self.assertEqual(conns[0].response().text, "1")
@@ -567,18 +553,19 @@ class Descriptors(E2E):
         self.assertLessEqual(len(server.logged(OUT_OF_DESCRIPTORS, mark)), 2, server.log())
         server.stop()
 
-    @not_on_windows("there is no limit of handles")
+    @not_on_windows("Windows has no limit of handles")
     def test_the_log_is_not_flooded(self):
-        """At the limit for long, one leaves and one comes: still not a line each."""
+        """At the limit for long, while connections close and others are accepted: the log does not get a line for
+        each."""
         server = self.serve(SITE, nofile=64)
         conns = [self.connect(server=server) for _ in range(80)]
-        self.eventually(lambda: server.fds(rings=True) >= 64, "all descriptors are taken")
+        self.eventually(lambda: server.fds(rings=True) >= 64, "all descriptors are in use")
         server.wait_log(OUT_OF_DESCRIPTORS)
         for _ in range(30):
             conns.pop(0).close()
             self.assertEqual(conns[0].get("/").text, "root")
             conns.append(self.connect(server=server))
-            self.eventually(lambda: server.fds(rings=True) >= 64, "the next one came in")
+            self.eventually(lambda: server.fds(rings=True) >= 64, "the next connection is accepted")
         self.assertLessEqual(len(server.logged(OUT_OF_DESCRIPTORS)), 3, server.log()[-2000:])
         server.stop()
 

@@ -1,11 +1,11 @@
-"""Every limit of DESIGN.md's table, at the limit and one past it, each set by the site; and every deadline.
+"""Every limit of the README's table, set by the site, at the limit and one past it; and every deadline.
 
-Deadlines are set short by the site. The tests look at what happens and in which order, never at how long it took."""
+The sites set short deadlines. The tests check events and their order, never durations."""
 import json
 import threading
 import unittest
 
-from luaserve_e2e import E2E, Closed, SANITIZER, WAIT, chunked, descriptors, main, request, run_program, scratch
+from harness import E2E, Closed, SANITIZER, WAIT, chunked, main, raise_descriptor_limit, request, run_program, scratch
 
 APP = r"""
 local ls = require "luaserve"
@@ -78,7 +78,7 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app, max_head = 1024, max_target 
             self.assertEqual((response.status, response.closes), (414, True))
             conn.expect_end()
         with self.connect() as conn:
-            conn.try_send(b"GET /" + b"a" * 100)  # no end in sight, already too long
+            conn.try_send(b"GET /" + b"a" * 100)  # already too long, and still without an end
             self.assertEqual(conn.response().status, 414)
 
     def test_fields(self):
@@ -145,7 +145,7 @@ class DefaultBody(E2E):
             self.assertEqual((response.status, response.closes), (413, True))
 
     def test_a_body_in_tiny_chunks(self):
-        """It is kept without the framing around it: a limit of the body is one of the memory that it takes."""
+        """A body is kept without its framing: the limit of the body limits the memory that it takes."""
         size = 1 << 20
         with self.connect() as conn:
             conn.send(request("POST", "/held", {"Transfer-Encoding": "chunked"}))
@@ -176,7 +176,8 @@ class DefaultBody(E2E):
         self.assertIn("max_head", self._message('max_haed = "1k"'), "the nearest known name")
 
     def test_every_wrong_setting_says_what_would_be_right(self):
-        """For each option a wrong type and a value past each end: file, line, name, and what it must be."""
+        """For each option a wrong type and a value past each end of its range: the message has file, line, name, and
+        the range."""
         sizes = {"max_head": (255, 65537), "max_target": (15, 65537), "max_body": (-1, None), "max_unread": (0, 2**32),
                  "write_ahead": (0, 2**32), "max_buffers": (2**20 - 1, None), "max_memory": (2**20 - 1, None)}
         times = {"head_timeout": (-1, 2**32), "body_grace": (-0.5, 2**32), "idle_timeout": (-1, 2**32),
@@ -205,7 +206,7 @@ class DefaultBody(E2E):
         ) as where:
             status, out, err = run_program(["--check", "site.lua"], cwd=where)
         self.assertEqual(status, 0, err)
-        said = [line for line in out.splitlines() if "\t" in line]  # once for each Lua state
+        said = [line for line in out.splitlines() if "\t" in line]  # a line for each Lua state
         self.assertEqual(said[len(cases) :][: len(cases)], said[: len(cases)])
         for n, ((name, value, kind), line) in enumerate(zip(cases, said)):
             with self.subTest(name=name, value=value):
@@ -222,7 +223,7 @@ class DefaultBody(E2E):
 
 
 class Definitions(unittest.TestCase):
-    """How much a site may define, each at its limit and one past it."""
+    """The limits of what a site defines, at the limit and one past it."""
 
     def check(self, text):
         with scratch(site_lua='local ls = require "luaserve" local app = ls.app()\n' + text + "\n") as where:
@@ -267,13 +268,13 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
     HEAD, BODY, IDLE, SEND, ALL, CROWD = range(6)
 
     def trickle(self, conn, data, ended):
-        """Send one byte at a time until the peer has ended or `ended` is set."""
+        """Send one byte at a time until the peer closes or `ended` is set."""
         for n in range(len(data)):
             if ended.wait(0.02) or not conn.try_send(data[n : n + 1]):
                 return
 
     def test_slow_head(self):
-        """Bytes cannot extend the deadline for the head: 408 or the end, while bytes still come."""
+        """Bytes do not extend the deadline for the head: a 408 or the end arrives while the client still sends."""
         for first, then in ((b"", b""), (b"G", b"ET /"), (b"GET / HTTP/1.1\r\nHost: h\r\n", b"")):
             with self.subTest(first), self.server.connect(self.HEAD) as conn:
                 ended = threading.Event()
@@ -327,7 +328,7 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
                 self.assertEqual(conn.response().status, 408)
 
     def test_body_that_nobody_reads_stops(self):
-        """The answer is complete; the connection does not wait for ever for the rest of the body."""
+        """The response is complete; the connection does not wait forever for the rest of the body."""
         with self.server.connect(self.BODY) as conn:
             conn.send(request("POST", "/ignore", {"Content-Length": "100000"}) + b"x")
             self.assertEqual(conn.response().text, "ignored")
@@ -343,7 +344,8 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
             self.assertEqual(conn.response().status, 200)
 
     def test_idle(self):
-        """Ends without a word: a 408 could be taken for the answer to the next request."""
+        """An idle connection is closed without a 408, which a client could take for the response to its next
+        request."""
         with self.server.connect(self.IDLE) as conn:
             self.assertEqual(conn.get("/").text, "root")
             self.assertEqual(conn.get("/").text, "root")
@@ -363,7 +365,7 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
                 pause.wait(0.05)
 
     def test_stalled_reader(self):
-        """A reader that does not read is closed; the handler is told."""
+        """The connection of a client that does not read is closed; the handler gets an error."""
         quiet = self.quiet_fds()
         for target in ("/flood", "/flood-string"):
             with self.subTest(target), self.server.connect(self.SEND, rcvbuf=65536) as conn:
@@ -372,7 +374,7 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
                 conn.send(request("GET", target))
                 if target == "/flood":
                     self.server.wait_log("flood told", mark)
-                self.eventually(lambda: self.server.fds() <= quiet, "the connection was closed")
+                self.eventually(lambda: self.server.fds() <= quiet, "the connection is closed")
                 try:
                     got = len(conn.rest())
                 except ConnectionResetError:
@@ -390,11 +392,11 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
                     conn.send(request("GET", "/flood-string") * 10)
             except OSError:
                 pass
-            self.eventually(lambda: self.server.fds() <= quiet, "the connection was closed")
+            self.eventually(lambda: self.server.fds() <= quiet, "the connection is closed")
 
     def test_a_thousand_of_each(self):
-        """Silent ones, trickling ones and ones that do not read: the others do not notice, and all are closed."""
-        count = min(100 if SANITIZER else 1000, (descriptors(4000) - 200) // 3)
+        """Clients that are silent, trickle, or do not read are all closed; other clients are served meanwhile."""
+        count = min(100 if SANITIZER else 1000, (raise_descriptor_limit(4000) - 200) // 3)
         before = self.quiet_fds()
         conns, slow, over = [], [], threading.Event()
 
@@ -413,12 +415,12 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
                 conns += [self.server.connect(self.CROWD) for _ in range(2)]
                 conns.append(self.server.connect(self.CROWD, rcvbuf=4096))
                 slow.append(conns[-2].send(b"GET /" if n % 2 else request("POST", "/echo", {"Content-Length": "100000"})))
-                conns[-1].send(request("GET", "/wall"))  # and reads nothing of it
+                conns[-1].send(request("GET", "/wall"))  # and does not read the response
                 if n % 20 == 0:
                     self.assertEqual(self.server.get("/n/%d" % n, index=self.CROWD).text, str(n))
             for n in range(20):
                 self.assertEqual(self.server.get("/n/%d" % n, index=self.CROWD).text, str(n))
-            self.eventually(lambda: self.server.fds() <= before, "all were closed by their deadlines", 3 * WAIT)
+            self.eventually(lambda: self.server.fds() <= before, "the deadlines close all connections", 3 * WAIT)
         finally:
             over.set()
             trickler.join()
@@ -430,7 +432,7 @@ class Connections(E2E):
     SITE = APP.replace("local app =", "ls.config{ max_connections = 5 }\nlocal app =", 1) + LISTEN
 
     def test_connections_max(self):
-        """At the limit everyone is served; one past it waits, and is served when one has gone."""
+        """At the limit every client is served; one more waits until another closes."""
         conns = [self.connect() for _ in range(5)]
         for conn in conns:
             self.assertEqual(conn.get("/").text, "root")
@@ -442,7 +444,7 @@ class Connections(E2E):
             self.assertEqual(conn.get("/").text, "root")
         for gone in conns[:3]:
             gone.close()
-        for conn in extra:  # (of those that come at the same time, threads decide which is first)
+        for conn in extra:  # the order of simultaneous connections is the threads'
             self.assertEqual(conn.response().text, "late")
 
 
@@ -459,7 +461,8 @@ class Pipeline(E2E):
     SITE = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, max_unread = "16k" }\n'
 
     def test_read_ahead_is_bounded(self):
-        """While one request sleeps, a client that pumps requests in fills its own buffers, not ours."""
+        """While one request sleeps, a client that keeps sending requests fills the buffers of its own side, not the
+        server's."""
         padding = ("X-Pad", "p" * 4000)
         count = 1500
         with self.connect() as conn:
@@ -495,7 +498,8 @@ class Buffers(E2E):
     SITE = APP.replace("local app =", 'ls.config{ max_buffers = "1m" }\nlocal app =', 1) + LISTEN
 
     def test_out_of_buffers(self):
-        """Too many bodies for the buffers allowed: that costs those connections, and all is well when they have gone."""
+        """More bodies than max_buffers allows: their connections fail, and the server serves again once they have
+        closed."""
         self.assertEqual(self.get("/").text, "root")
         conns = [self.connect() for _ in range(40)]
         for conn in conns:
@@ -503,12 +507,12 @@ class Buffers(E2E):
         for conn in conns:
             try:
                 if conn.silent(0.02):
-                    continue  # it waits for the rest of its body
+                    continue  # the server waits for the rest of the body
                 response = conn.response()
                 self.assertIn(response.status, (500, 503))
                 self.assertTrue(response.closes)
             except (Closed, ConnectionResetError):
-                pass  # closed without an answer: allowed when not even that fits
+                pass  # closed without a response: allowed when there is no memory for one
         for conn in conns:
             conn.close()
 
@@ -518,7 +522,7 @@ class Buffers(E2E):
             except (AssertionError, OSError):
                 return False
 
-        self.eventually(served, "it serves again")
+        self.eventually(served, "the server serves again")
 
 
 class Budgets(E2E):
@@ -533,9 +537,9 @@ app:get("/eat", function(req) local t = {} for i = 1, tonumber(req.query.m) do t
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 """
     if SANITIZER == "tsan":
-        SITE = SITE.replace("max_cpu = 0.3", "max_cpu = 5")  # to fill 8 MiB takes that much longer
+        SITE = SITE.replace("max_cpu = 0.3", "max_cpu = 5")  # filling 8 MiB takes longer
 
-    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer holds signals back while Lua loops")
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
     def test_cpu(self):
         with self.connect() as conn:
             self.assertEqual(conn.get("/work?s=0.05").text, "worked")

@@ -1,5 +1,5 @@
-"""Every request of very many is answered once: 1,000 connections, 100,000 requests, 4 threads, each answer checked against
-what its own request asked for, and afterwards the descriptors (Windows: handles and sockets) are those of the start."""
+"""100,000 requests on 1,000 connections and 4 threads: each gets exactly one response, the one to its own request.
+Afterwards the server holds as many descriptors (Windows: handles and sockets) as at the start."""
 import errno
 import json
 import os
@@ -7,7 +7,7 @@ import select
 import socket
 import time
 
-from luaserve_e2e import E2E, WAIT, WINDOWS, main, repeats
+from harness import E2E, WAIT, WINDOWS, main, repeats
 
 CONNECTIONS, REQUESTS = 1000, 100_000
 SITE = """
@@ -21,7 +21,7 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
 
 
 def handles(server):
-    """How many the server holds. Those of a program under Wine are with Wine's server, which serves this module alone."""
+    """The number of descriptors of the server; under Wine those of Wine's server, which serves this module alone."""
     if not WINDOWS:
         return server.fds(rings=False)
     wanted = b"WINEPREFIX=" + os.environ["LUASERVE_WINEPREFIX"].encode()
@@ -31,12 +31,12 @@ def handles(server):
                 if comm.read().startswith("wineserver") and wanted in environ.read().split(b"\0"):
                     return len(os.listdir("/proc/%s/fd" % pid))
         except OSError:
-            pass  # it has gone, or is not ours to look at
-    raise AssertionError("Wine has no server")
+            pass  # it has ended, or belongs to another user
+    raise AssertionError("no Wine server")
 
 
 class Client:
-    """One connection: a request at a time, the next when the answer to this one is whole."""
+    """One connection: one request at a time, the next after the complete response."""
 
     def __init__(self, where):
         self.sock = socket.socket()
@@ -50,7 +50,7 @@ class Client:
         assert self.sock.send(asked) == len(asked)
 
     def answered(self):
-        """True: the answer is whole, and right. Whatever is not is an error."""
+        """Returns whether the response is complete; raises when it is wrong."""
         try:
             more = self.sock.recv(4096)
         except OSError as error:
@@ -88,7 +88,7 @@ class Count(E2E):
             for fd, _ in events:
                 client = by_fd[fd]
                 if client.number is None:
-                    self.fail("more than was asked for: %r" % client.sock.recv(100))
+                    self.fail("data without a request: %r" % client.sock.recv(100))
                 if not client.answered():
                     continue
                 answered += 1
@@ -109,8 +109,8 @@ class Count(E2E):
         poll.close()
         for client in clients:
             client.sock.close()
-        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors came back")
-        self.eventually(lambda: handles(self.server) <= held, "the handles came back")
+        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors are closed")
+        self.eventually(lambda: handles(self.server) <= held, "the handles are closed")
         self.assertEqual(self.get("/").text, "root")
 
 

@@ -1,12 +1,13 @@
-"""A bounded load on 4 threads: fast, slow and blocking handlers, uploads, downloads, abrupt closes, then a drain under load.
+"""A bounded load on 4 threads: fast, slow and blocking handlers, uploads, downloads, abrupt closes, then a drain under
+load.
 
-Made for the ThreadSanitizer and AddressSanitizer builds; in a plain build it is one more test."""
+Meant for the ThreadSanitizer and AddressSanitizer builds; in other builds it is an ordinary test."""
 import os
 import random
 import threading
 import time
 
-from luaserve_e2e import E2E, SANITIZER, Closed, Conn, chunked, in_parallel, main, request
+from harness import E2E, SANITIZER, Closed, Conn, chunked, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -96,20 +97,20 @@ class Load(E2E):
                                 counts[0] += 1
                                 if response.closes:
                                     break
-                        elif kind == 4:  # leave in the middle
+                        elif kind == 4:  # close in the middle of the response
                             conn.send(request("GET", rnd.choice(GETS)) * 3)
                             if rnd.random() < 0.5:
                                 conn.take(20)
                             if rnd.random() < 0.5:
                                 conn.reset()
                             break
-                        elif kind == 5:  # half a request, then gone
+                        elif kind == 5:  # close after half a request
                             conn.send(
                                 request("POST", "/echo", {"Content-Length": "50000"})
                                 + b"x" * rnd.randrange(20000)
                             )
                             break
-                        elif kind == 6:  # nonsense
+                        elif kind == 6:  # no HTTP
                             conn.try_send(b"GET / HTTP/9.9\r\n\r\n")
                             response = conn.response()
                             break
@@ -122,7 +123,7 @@ class Load(E2E):
                 if not stop.is_set():
                     bad.append("%s: %s" % (type(error).__name__, error))
                     return
-            except Exception as error:  # anything else is a finding whenever it happens
+            except Exception as error:  # any other error is a failure at any time
                 bad.append("%s: %s" % (type(error).__name__, error))
                 return
 
@@ -138,7 +139,7 @@ class Load(E2E):
         while time.monotonic() < end and server.alive() and not bad:
             time.sleep(0.05)
         alive = server.alive()
-        stop.set()  # from now on a lost connection is the drain's right
+        stop.set()  # from here on the drain may close any connection
         server.signal()
         for thread in threads:
             thread.join()
@@ -150,8 +151,8 @@ class Load(E2E):
         self.assertGreater(counts[0], 50)
 
     def test_answers_on_their_way_while_the_next_request_waits(self):
-        """The end of an answer to a request whose body nobody read is still being sent when the next handler waits, and
-        when that one answers."""
+        """The end of the response to a request with an unread body is still being sent while the next handler waits
+        and answers."""
         server = self.serve(SITE, flags=("--threads", "4"))
         asked = (request("POST", "/unread", (), b"b" * 100) + request("GET", "/nap")) * 4
 
@@ -167,7 +168,7 @@ class Load(E2E):
         server.stop()
 
     def test_states_and_sleepers(self):
-        """Many sleeping handlers at once, woken in their own states by any thread, while connections come and go."""
+        """Many sleeping handlers, which any thread wakes in their own states, while connections open and close."""
         server = self.serve(SITE, flags=("--threads", "4"))
         conns = [self.connect(server=server) for _ in range(100)]
         for _ in range(3 if SANITIZER else 10):

@@ -1,10 +1,11 @@
-"""Names that are not ASCII: of folders, sites, files, arguments, variables. On Windows nothing of that goes through a code page."""
+"""Names with other than ASCII characters: folders, sites, files, arguments, variables. On Windows no code page
+converts them."""
 import os
 import shutil
 import tempfile
 import urllib.parse
 
-from luaserve_e2e import E2E, WINDOWS, main, run_program
+from harness import E2E, WINDOWS, main, run_program
 
 SITE = r"""
 local ls = require "luaserve"

@@ -1,12 +1,12 @@
-"""A site that serves a directory with ls.safe_join: what the file system is asked for is what may be, whatever is requested."""
+"""A site that serves a directory with ls.safe_join: no request makes it open a path outside the directory."""
 import os
 import shutil
 import tempfile
 import urllib.parse
 
-from luaserve_e2e import E2E, main
+from harness import E2E, main
 
-# Every path that the file system is asked for is logged.
+# The site logs every path that it opens.
 SITE = r"""
 local ls = require "luaserve"
 local app = ls.app()
@@ -37,7 +37,7 @@ end)
 ls.listen("127.0.0.1:0", app)
 """
 
-# Requested below /files/, as they stand: none of them may reach the file system.
+# Requested below /files/ without changes: none of them may reach the file system.
 NEVER = [
     "", "/", "//", ".", "..", "../secret.txt", "a/../../secret.txt", "%2e%2e/secret.txt", "%2e%2e%2fsecret.txt",
     "..%5csecret.txt", "..\\secret.txt", "sub%5c..%5c..%5csecret.txt", "%5c%5chost%5cshare%5cfile", "//host/share/file",
@@ -68,7 +68,7 @@ class Paths(E2E):
         super().setUpClass()
 
     def asked(self, since):
-        """What the file system was asked for. The log is complete up to the last request, which is ours."""
+        """The paths that the site opened. The log is complete up to this function's own request."""
         last = "sentinel %d" % since
         self.get("/files/" + urllib.parse.quote(last))
         self.server.wait_log(r"opens \[.*/%s\]" % last, since)

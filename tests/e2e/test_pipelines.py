@@ -1,17 +1,18 @@
-"""Random pipelines of all kinds of handlers, each known by its answer: bodies read early, late, in part, by jobs or by
-nobody; answers whole, in parts, by jobs, pinned, from files; cut off and aborted. The next request is there already when one
-ends, so an operation of the one before is often pending when the next handler begins.
+"""Random pipelines of requests to handlers of all kinds, each with a distinct response: bodies that are read early,
+late, in part, by jobs, or never; responses sent whole, in parts, by jobs, pinned, from files, cut off, aborted. The
+next request has arrived when a handler ends, so that an operation of one request is often pending when the next
+handler begins.
 
-What a client asks is answered in order and in full, whatever was asked before, until a connection says that it closes. Then a
-drain begins beside all of it. With deadlines that pass all the time nothing is promised but that the server stays, and says
-nothing to a sanitizer. The seed is printed: PIPELINES_SEED repeats what is asked, PIPELINES_SECONDS makes it longer."""
+All requests are answered in order and completely, until a response has Connection: close. Then a drain begins during
+the load. With deadlines that expire all the time the server only has to stay up without sanitizer reports. A run
+prints its seed; PIPELINES_SEED repeats its requests, PIPELINES_SECONDS sets its duration."""
 import os
 import random
 import socket
 import threading
 import time
 
-from luaserve_e2e import E2E, SANITIZER, WAIT, Closed, chunked, main, request
+from harness import E2E, SANITIZER, WAIT, Closed, chunked, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -92,7 +93,7 @@ end)
 ls.on("log", function(req) local _ = req.path end)
 ls.every(0.003, function() collectgarbage("step") end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app, max_unread = "8k", linger = 0.1, write_ahead = "64k",
-  send_timeout = 5 } -- Wine may leave a send pending whose peer is gone: shorter than a drain, then
+  send_timeout = 5 } -- shorter than a drain: Wine may keep a send pending after its peer has closed
 
 """
 
@@ -111,7 +112,7 @@ CLIENTS = 12
 
 
 def answer(target, n, body):
-    """What it says."""
+    """The body of the response."""
     if target in ONCE:
         return b"t" * (5 * n if target == "/inject" else n)
     if target in FIVE:
@@ -128,7 +129,7 @@ def answer(target, n, body):
 
 
 def ends(conn):
-    """Who still sends although nobody reads the answers any more is told so."""
+    """Shut the connection down, which ends a sender that waits because the responses are not read."""
     try:
         conn.sock.shutdown(socket.SHUT_RDWR)
     except OSError:
@@ -136,7 +137,7 @@ def ends(conn):
 
 
 class Asked:
-    """One request, and what is known of its answer."""
+    """One request, and its expected response."""
 
     def __init__(self, dice):
         kind = dice.random()
@@ -176,9 +177,9 @@ class Asked:
 
 class Pipelines(E2E):
     def one(self, server, dice, stop, asked, patient):
-        """One connection's life. `patient`: the server is."""
+        """One connection. `patient`: the server has long deadlines."""
         data = b"".join(each.bytes for each in asked)
-        may_end = any(each.may_close for each in asked)  # with a reset, which may overtake the answers before it
+        may_end = any(each.may_close for each in asked)  # with a reset, which may overtake earlier responses
         how = dice.choice(["plain", "plain", "plain", "pieces", "slow", "half", "cut", "reset"])
         if how in ("cut", "reset"):
             data = data[: dice.randrange(len(data)) + 1]
@@ -195,7 +196,7 @@ class Pipelines(E2E):
                     if how in ("half", "cut"):
                         conn.half_close()
                 except OSError:
-                    pass  # it was closed
+                    pass  # the connection is closed
 
             sender = threading.Thread(target=send, daemon=True)
             sender.start()
@@ -216,7 +217,7 @@ class Pipelines(E2E):
                     if patient:
                         each.check(response)
                     if response.closes or each.may_close:
-                        return  # perhaps the next is never looked at
+                        return  # the server may not read the next request
             except (AssertionError, OSError) as error:
                 raise AssertionError("%s: %s: %s, at %s of %s" % (how, type(error).__name__, error, each, asked)) from None
             finally:
@@ -227,7 +228,7 @@ class Pipelines(E2E):
         while not stop.is_set() and not bad:
             try:
                 few = [Asked(dice) for _ in range(dice.choice([1, 2, 2, 2, 3, 3, 4]))]
-                for _ in range(4):  # what is seldom drawn is asked for often: an order may be bad one time in many
+                for _ in range(4):  # repeated: a sequence may fail one time in many
                     self.one(server, dice, stop, few * dice.randrange(1, 6), patient)
             except ConnectionError:
                 if not stop.is_set():

@@ -1,5 +1,5 @@
-"""luaserve.exe as a Windows service: what install tells the service manager, what the manager's start and stop do, and
-every refusal. Under Wine the manager is Wine's services.exe, asked by Wine's own net and sc. Elsewhere the words are errors."""
+"""luaserve.exe as a Windows service: installing, starting and stopping it, and every error. Under Wine the service
+manager is Wine's services.exe, and the tests use Wine's net and sc. On other systems the commands are errors."""
 import contextlib
 import os
 import re
@@ -9,12 +9,11 @@ import subprocess
 import tempfile
 import unittest
 
-from luaserve_e2e import ROOT, WAIT, WINDOWS, Conn, main, not_on_windows, run_program
-import luaserve_e2e
+from harness import E2E, ROOT, WAIT, WINDOWS, Conn, main, not_on_windows, run_program
 
 WINE = os.path.join(ROOT, "third_party", "windows", "wine")
 
-# /held answers when the drain has begun, not before.
+# /held responds once the drain has begun.
 SITE = r"""
 local ls = require "luaserve"
 local app = ls.app()
@@ -34,7 +33,7 @@ ls.listen("127.0.0.1:PORT", app)
 """
 
 
-@not_on_windows("there these words are commands")
+@not_on_windows("the commands are valid on Windows")
 class Elsewhere(unittest.TestCase):
     def test_the_words_are_for_windows(self):
         for word in ("install", "uninstall", "run-as-service"):
@@ -49,12 +48,12 @@ def free_port():
         return sock.getsockname()[1]
 
 
-@unittest.skipUnless(WINDOWS, "services are of Windows")
+@unittest.skipUnless(WINDOWS, "only Windows has services")
 class Service(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # Services end with the last other program, and what starts first has its output inherited by Wine's own: one that
-        # waits for a key is there from the beginning to the end.
+        # Wine ends its services with the last other program, and its own processes inherit the output of the first
+        # program: so one program waits for a key during all tests.
         cls.session = subprocess.Popen([WINE, "cmd", "/c", "echo up& pause"], stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         cls.addClassCleanup(cls.end_session)
@@ -88,7 +87,7 @@ class Service(unittest.TestCase):
 
     @staticmethod
     def system(*command):
-        """One of Wine's programs; its status and what it printed."""
+        """Run a program of Wine; returns its status and its output."""
         done = subprocess.run([WINE, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, errors="replace", timeout=3 * WAIT, check=False)
         return done.returncode, done.stdout
@@ -103,7 +102,7 @@ class Service(unittest.TestCase):
         return self.program("install", "--name", self.name, *options, self.site, *arguments)
 
     def state(self):
-        """("RUNNING", exit code, the service's own exit code); None: there is no such service."""
+        """("RUNNING", exit code, the service's own exit code); None without such a service."""
         status, out = self.system("sc", "query", self.name)
         found = re.search(r"STATE\s*: \d+\s+(\w+)\s+WIN32_EXIT_CODE\s*: (\d+).*\s+SERVICE_EXIT_CODE\s*: (\d+)", out)
         if not found:
@@ -119,14 +118,14 @@ class Service(unittest.TestCase):
     def start(self):
         status, out = self.system("net", "start", self.name)
         self.assertEqual(status, 0, out + self.logged())
-        self.eventually(lambda: self.state()[0] != "START_PENDING", "it has started")  # Wine's net does not wait
+        self.eventually(lambda: self.state()[0] != "START_PENDING", "the service has started")  # Wine's net does not wait
 
     def connect(self):
         conn = Conn(("127.0.0.1", self.port))
         self.addCleanup(conn.close)
         return conn
 
-    eventually = luaserve_e2e.E2E.eventually
+    eventually = E2E.eventually
 
     def test_its_life(self):
         out = self.install(arguments=['a "b" c\\', "日本", "", "--x", "*"])
@@ -134,7 +133,7 @@ class Service(unittest.TestCase):
         self.assertIn("site ü.lua.log", out)
         self.assertEqual(self.state()[0], "STOPPED")
         self.start()
-        # Running means that it serves: the first connection is accepted.
+        # A running service serves: it accepts the first connection.
         self.assertEqual(self.connect().get("/").text, "hello\n")
         self.assertEqual(self.state()[0], "RUNNING")
         self.assertEqual(self.connect().get("/folder").text, "beside\n")
@@ -149,14 +148,14 @@ class Service(unittest.TestCase):
         self.assertEqual((response.status, response.text), (200, "held until the end\n"))
         self.assertTrue(response.closes)
         held.expect_end()
-        self.eventually(lambda: self.state() == ("STOPPED", 0, 0), "it has stopped")
+        self.eventually(lambda: self.state() == ("STOPPED", 0, 0), "the service has stopped")
         self.assertRegex(self.logged(), r"info draining\n(.*\n)*.* info stopped\n\Z")
         with self.assertRaises(ConnectionRefusedError):
             self.connect()
 
-        self.start()  # again, and its log goes on
+        self.start()  # again; it appends to its log
         self.assertEqual(self.connect().get("/").text, "hello\n")
-        self.program("uninstall", "--name", self.name)  # which stops it first
+        self.program("uninstall", "--name", self.name)  # uninstall stops it first
         self.assertIsNone(self.state())
         self.assertEqual(self.logged().count("info stopped\n"), 2)
 
@@ -164,7 +163,7 @@ class Service(unittest.TestCase):
         self.install()
         self.start()
         self.connect().get("/end")
-        self.eventually(lambda: self.state() == ("STOPPED", 0, 0), "it has stopped")
+        self.eventually(lambda: self.state() == ("STOPPED", 0, 0), "the service has stopped")
         self.assertIn("info stopped\n", self.logged())
 
     def test_options_and_the_log(self):
@@ -172,26 +171,26 @@ class Service(unittest.TestCase):
         self.install("--log", log, "--threads", "3", "--log-level=debug", "--backend", "iocp")
         self.start()
         self.assertEqual(self.connect().get("/").text, "hello\n")
-        os.rename(log, log + ".1")  # whoever turns logs over may
+        os.rename(log, log + ".1")  # log rotation renames it
         self.connect().get("/end")
-        self.eventually(lambda: "info stopped\n" in self.logged(log + ".1"), "it goes on to write where it wrote")
+        self.eventually(lambda: "info stopped\n" in self.logged(log + ".1"), "it goes on writing to the renamed file")
         self.assertEqual(self.logged(), "")
 
     def test_what_keeps_it_from_starting(self):
         self.write(self.site, "local = 1")
         self.install()
         self.system("net", "start", self.name)
-        self.eventually(lambda: self.state() == ("STOPPED", 1066, 1), "it has failed")
+        self.eventually(lambda: self.state() == ("STOPPED", 1066, 1), "the service has failed")
         self.assertRegex(self.logged(), r"luaserve: .*site ü\.lua:1: ")
         os.unlink(self.site)
         self.system("net", "start", self.name)
-        self.eventually(lambda: "cannot open" in self.logged(), "it has failed again")
-        self.eventually(lambda: self.state() == ("STOPPED", 1066, 1), "it has failed again")
+        self.eventually(lambda: "cannot open" in self.logged(), "the service has failed again")
+        self.eventually(lambda: self.state() == ("STOPPED", 1066, 1), "the service has failed again")
 
     def test_a_log_that_cannot_be_written(self):
         self.install("--log", os.path.join(self.where, "nowhere", "log"))
         self.system("net", "start", self.name)
-        self.eventually(lambda: self.state() == ("STOPPED", 3, 0), "the path is not found")  # ERROR_PATH_NOT_FOUND
+        self.eventually(lambda: self.state() == ("STOPPED", 3, 0), "the service has failed: path not found")  # ERROR_PATH_NOT_FOUND
 
     def test_refusals(self):
         self.install()
@@ -212,7 +211,7 @@ class Service(unittest.TestCase):
         ):
             with self.subTest(args[:3]):
                 self.assertIn(text, self.program(*args, status=status))
-        self.assertEqual(self.state()[0], "STOPPED")  # it is as it was
+        self.assertEqual(self.state()[0], "STOPPED")  # unchanged
 
     def test_help(self):
         self.assertIn("usage: luaserve install [--name NAME]", self.program("install", "--help"))

@@ -1,12 +1,12 @@
-"""Sockets from Lua under ill use: peers that reset, stall or dribble, tasks that close what others wait for, connects that
-are given up while a name is being looked up or the server stops, descriptors that go away behind a notification's back."""
+"""Sockets in Lua under misuse: peers that reset, stall or send slowly, tasks that close sockets that others wait for,
+connects that are cancelled during a lookup or a drain, descriptors that are closed beside their notification."""
 import random
 import socket
 
-from luaserve_e2e import E2E, WINDOWS, Conn, in_parallel, main, repeats
-from dns_e2e import RESOLVER, Dns, looks_up_names
+from harness import E2E, WINDOWS, Conn, in_parallel, main, repeats
+from harness.dns import Dns, has_resolver, looks_up_names
 
-# What a connection does is its first line; most of it lets several tasks meddle with one sock.
+# The first line of a connection selects its handler; in most of them several tasks use one sock.
 STORM = r"""
 local ls = require "luaserve"
 ls.config { threads = 16, drain_timeout = 20 }
@@ -17,16 +17,16 @@ local acts = {}
 function acts.echo(sock)
   for data in sock:chunks() do sock:send(data) end
 end
--- Several want to receive: one may, the others are told so. Whoever is last closes.
+-- Several tasks receive: one may, a receive of another raises. The last task closes.
 function acts.receivers(sock)
   local jobs = {}
   for i = 1, 4 do
     jobs[i] = ls.spawn(function()
-      local data, err, code
+      local ok, data, err, code
       repeat
-        data, err, code = sock:receive(1 + i)
-        if code == "EBUSY" then ls.sleep(0.001) end
-      until not data and code ~= "EBUSY"
+        ok, data, err, code = pcall(sock.receive, sock, 1 + i)
+        if not ok then ls.sleep(0.001) end
+      until ok and not data
       return code
     end)
   end
@@ -35,7 +35,7 @@ function acts.receivers(sock)
     assert(code == "ECLOSED" or code == "ERESET" or code == "EPIPE" or code == "ETIMEDOUT", code)
   end
 end
--- Closed while one receives, some send what the peer may never take, and one flushes.
+-- Closed while one task receives, several send data that the peer may never read, and one flushes.
 function acts.closed(sock, how, delay)
   local jobs = { ls.spawn(function() return sock:receive("*a") end), ls.spawn(function() return sock:flush() end) }
   for i = 1, 3 do
@@ -49,7 +49,7 @@ function acts.closed(sock, how, delay)
   sock[how](sock)
   for _, job in ipairs(jobs) do job:wait() end
 end
--- The one who waits is forgotten, and what it waits on is collected later.
+-- The waiting task is forgotten; its sock is collected later.
 function acts.forgotten(sock)
   local other = setmetatable({}, { __gc = function() sock:close() end })
   ls.spawn(function() return sock:receiveuntil("never") end)
@@ -93,7 +93,7 @@ class Storm(E2E):
                     conn.try_send(rnd.choice(acts).encode() + b"\n")
                     kind = rnd.randrange(5)
                     try:
-                        if kind == 0:  # in the middle of a lot, which it does not read
+                        if kind == 0:  # reset in the middle of much unread data
                             conn.sock.settimeout(0.05)
                             conn.try_send(b"x" * rnd.choice((1, 5000, 300000)))
                             conn.reset()
@@ -106,7 +106,7 @@ class Storm(E2E):
                                     break
                             conn.half_close()
                             conn.rest()
-                        elif kind == 3:  # stops reading, then leaves
+                        elif kind == 3:  # stops reading, then closes
                             conn.silent(0.01)
                         else:
                             conn.try_send(b"line\n" * 100)
@@ -117,14 +117,14 @@ class Storm(E2E):
             return True
 
         in_parallel([lambda n=n: client(n) for n in range(12)], 12)
-        self.eventually(lambda: server.fds() <= fds, "descriptors are given back")
+        self.eventually(lambda: server.fds() <= fds, "the descriptors are closed")
         with Conn(server.at()) as conn:
             self.assertEqual(conn.send(b"echo\nstill here").take(10), b"still here")
         self.assertFalse([line for line in server.logged(" error ") if "planned" not in line])
         server.stop()
 
     def test_one_byte_now_and_then_costs_a_coroutine_only(self):
-        """A hundred that dribble, a hundred that do not read; the next is served as if they were not there."""
+        """Other clients are served without delay beside a hundred that send slowly and a hundred that do not read."""
         server = self.serve(STORM)
         slow = []
         for n in range(repeats(200)):
@@ -155,7 +155,7 @@ end)
 
 
 class GivenUp(E2E):
-    """Connects that end before they are through."""
+    """Connects that end before they are established."""
 
     def setUp(self):
         super().setUp()
@@ -173,7 +173,7 @@ class GivenUp(E2E):
         return conn.send(text.encode() + b"\n").line().decode()
 
     def deaf(self):
-        """The port of a listener whose queue is full: connecting to it neither succeeds nor fails."""
+        """The port of a listener with a full queue: a connect to it neither succeeds nor fails."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=0)
         self.addCleanup(listener.close)
         for _ in range(3):
@@ -194,7 +194,7 @@ class GivenUp(E2E):
                 "codes[code] = (codes[code] or 0) + 1 end collectgarbage() return codes.ETIMEDOUT")
         self.assertEqual(self.lua(conn, many), "20")
         asked = self.dns.asked
-        self.dns.release()  # all the answers at once, and nobody waits for them
+        self.dns.release()  # all answers at once, after their lookups have timed out
         self.assertGreater(asked, 0)
         peer = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(peer.close)
@@ -211,7 +211,7 @@ class GivenUp(E2E):
                 "{ connect_timeout = 0.05 }) end local good = 0 for i = 1, 20 do local s, e, c = jobs[i]:wait() "
                 "if not s and e == 'timeout' and c == 'ETIMEDOUT' then good = good + 1 end end return good" % port)
         self.assertEqual(self.lua(conn, text), "20")
-        self.eventually(lambda: server.fds() <= fds, "descriptors are given back")
+        self.eventually(lambda: server.fds() <= fds, "the descriptors are closed")
         server.stop()
 
     @looks_up_names
@@ -220,7 +220,7 @@ class GivenUp(E2E):
         conn.send(b"ls.log.info('looking up') return ls.connect('silent.test', 1, { connect_timeout = 0.5 })\n")
         server.wait_log("looking up")
         server.signal()
-        self.assertIn("ETIMEDOUT", conn.line().decode())  # what had begun is finished
+        self.assertIn("ETIMEDOUT", conn.line().decode())  # it runs to its end
         conn.expect_end()
         self.assertEqual(server.wait(), 0)
         server.check_reports()
@@ -238,7 +238,7 @@ class GivenUp(E2E):
     def test_the_drain_has_an_end_although_a_connect_has_none(self):
         text = self.site.replace("drain_timeout = 10", "drain_timeout = 0.3")
         calls = ["ls.connect('127.0.0.1', %d, { connect_timeout = false })" % self.deaf()]
-        if RESOLVER != "addresses only":
+        if has_resolver():
             calls.append("ls.connect('silent.test', 1, { connect_timeout = false })")
         for what in calls:
             server = self.serve(text, env=self.env)
@@ -267,7 +267,7 @@ ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
       end
       for _, pipe in ipairs(pipes) do pipe:close() end
       sock:send("left\n")
-    elseif line == "ask" then -- in the name of what was closed
+    elseif line == "ask" then -- through the notification of the closed descriptor
       for i, n in ipairs(stale) do
         if i % 5 == 1 then
           stale[i] = false
@@ -277,7 +277,7 @@ ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
           local ok, message, code = n:rearm("in")
           assert(not ok and code == "ENOENT", message)
         elseif i % 5 == 4 then
-          pcall(n.wait, n, 0) -- another may wait already
+          pcall(n.wait, n, 0) -- another task may wait already
         end
       end
       stale = {}
@@ -293,7 +293,8 @@ end)
 
 class BehindTheBack(E2E):
     def test_numbers_of_closed_descriptors_go_to_connections(self):
-        """The server's own connections get the numbers; what is asked for in the old names must not reach them."""
+        """The server's own connections reuse the descriptor numbers; events for the old descriptors must not reach
+        them."""
         server = self.serve(OTHERS.replace('popen("true")', 'popen("cmd /c exit")') if WINDOWS else OTHERS)
         control = self.connect(server=server)
         self.assertEqual(control.send(b"leave\n").line(), b"left")

@@ -1,8 +1,9 @@
-"""Bodies in parts, both ways: bounded memory, back-pressure, clients that leave early, and bytes that are not copied."""
+"""Request and response bodies in parts: bounded memory, back-pressure, clients that close early, and bytes that are
+not copied."""
 import json
 import os
 
-from luaserve_e2e import E2E, SANITIZER, WAIT, in_parallel, main, request
+from harness import E2E, SANITIZER, WAIT, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -116,7 +117,7 @@ class Streaming(E2E):
         self.assertEqual(set(in_parallel([lambda n=n: one(n) for n in range(8)], 8)), {200})
 
     def test_download_with_a_slow_reader(self):
-        """The writer waits for the reader: it cannot have finished while most of the bytes are still unread."""
+        """The writer waits for the reader: it does not finish while most of the bytes are unread."""
         self.assertEqual(len(self.get("/download?m=4").body), 4 * MIB)
         before, mark = self.server.rss(), self.server.mark()
         with self.connect(rcvbuf=65536) as conn:
@@ -160,14 +161,14 @@ class Streaming(E2E):
             with self.subTest(ending):
                 mark = self.server.mark()
                 conn = self.connect()
-                # The handler has begun: a reset takes what was not read yet along (Windows), the head of a request, say.
+                # Wait for the handler: on Windows a reset discards unread data, which may be the head of the request.
                 conn.send(request("PUT", "/upload", {"Content-Length": "1000000", "Expect": "100-continue"}))
                 self.assertEqual(conn.head().status, 100)
                 conn.send(b"x" * 400000)
                 getattr(conn, ending)()
                 self.server.wait_log("upload told", mark)
                 conn.close()
-        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors came back")
+        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors are closed")
 
     def test_client_leaves_a_download(self):
         quiet = self.quiet_fds()
@@ -179,10 +180,10 @@ class Streaming(E2E):
                 conn.response_head()
                 getattr(conn, ending)()
                 self.server.wait_log("download told: (nil|false)", mark)
-        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors came back")
+        self.eventually(lambda: self.server.fds() <= quiet, "the descriptors are closed")
 
     def test_relay_both_ways_at_once(self):
-        """A body that is answered while it still comes; neither side may wait for the other for ever."""
+        """A response that begins before the end of the request's body; neither side may wait for the other forever."""
         with self.connect() as conn:
             conn.send(request("POST", "/relay", {"Transfer-Encoding": "chunked"}))
             conn.send(b"5\r\nfirst\r\n")
@@ -216,7 +217,7 @@ class Streaming(E2E):
         self.assertEqual(set.union(*in_parallel([one] * 8, 8)), {b"s" * 100000})
 
     def test_nothing_is_copied(self):
-        """The core copies no byte of a 1 MiB string that is answered, nor of a body that is echoed as a buffer."""
+        """The core copies no byte of a response of 1 MiB, nor of a body that is echoed as a buffer."""
         body = b"e" * MIB
         with self.connect() as conn:
             for name, ask in (
@@ -232,7 +233,7 @@ class Streaming(E2E):
                     self.assertLessEqual(second - first - control, control)
 
     def test_buffers_are_not_left_to_the_garbage_collector(self):
-        """A body as a buffer is small for Lua and large for us: it goes when its request is over."""
+        """A body as a buffer, a small object in Lua that holds much memory, is freed at the end of its request."""
         server = self.serve("require('luaserve').config{ max_buffers = '8m' }\n" + SITE)
         body = b"x" * 300000
         with server.connect() as conn:
@@ -248,13 +249,13 @@ class Streaming(E2E):
             for n in range(20):
                 conn.ask("POST", "/echo", body=b"x" * 300000)
                 conn.get("/big")
-        self.eventually(lambda: self.stats()["blocks_live"] <= idle["blocks_live"] + 4, "the blocks came back")
+        self.eventually(lambda: self.stats()["blocks_live"] <= idle["blocks_live"] + 4, "the blocks are freed")
 
     def test_garbage_of_an_idle_state_does_not_keep_its_blocks(self):
         idle = self.stats()
-        with self.connect() as conn:  # less than what makes a state collect by itself
+        with self.connect() as conn:  # less than what starts a garbage collection
             conn.ask("POST", "/echo", body=b"x" * 300000)
-        self.eventually(lambda: self.stats()["blocks_live"] <= idle["blocks_live"] + 2, "the blocks came back")
+        self.eventually(lambda: self.stats()["blocks_live"] <= idle["blocks_live"] + 2, "the blocks are freed")
 
     def test_old_garbage_of_a_busy_state_does_not_keep_its_blocks(self):
         old = """app:get("/old", function()
@@ -272,7 +273,7 @@ ls.listen"""
             idle = live()
             self.assertEqual(conn.get("/old").text, "300000")
             self.assertGreater(live(), idle + 2)
-            self.eventually(lambda: live() <= idle + 2, "the blocks came back", 3 * WAIT)
+            self.eventually(lambda: live() <= idle + 2, "the blocks are freed", 3 * WAIT)
         server.stop()
 
 

@@ -1,4 +1,5 @@
-"""luaserve stress: closed and open loops, echoes, rates that are kept and those that cannot be."""
+"""luaserve stress: closed and open loops, echoes, rates that the load generator keeps and rates that it cannot
+keep."""
 import json
 import os
 import re
@@ -10,8 +11,8 @@ import threading
 import time
 import zlib
 
-from luaserve_e2e import HAS_UNIX_SOCKETS, LUASERVE, SLOW, WAIT, main, repeats, scratch
-from stress_e2e import FIRST, OK, Ran, Stress, head_of, stress
+from harness import HAS_UNIX_SOCKETS, LUASERVE, SLOW, WAIT, main, repeats, scratch
+from harness.stress import FIRST, OK, Ran, Stress, head_of, stress
 
 
 class Loads(Stress):
@@ -88,13 +89,13 @@ class Loads(Stress):
 
     def test_an_open_loop_with_a_number(self):
         self.all_due(stress("-R", "1000", "-n", "101", "-t", "2", self.url + "/"), 101)
-        self.all_due(stress("-R", "1000000", "-n", "101", "-t", "2", self.url + "/"), 101)  # all are due at once
+        self.all_due(stress("-R", "1000000", "-n", "101", "-t", "2", self.url + "/"), 101)  # all requests are due at once
 
     def test_an_open_loop_with_pipelines(self):
         self.all_due(stress("-R", "500", "-d", "500ms", "-c", "2", "--pipeline", "8", self.url + "/chunks"), 250)
 
     def test_a_pipeline_is_filled_by_what_is_due(self):
-        """A server that answers ten when it has ten: when ten answers come together, as many that wait leave."""
+        """A server that answers ten requests together: the load generator then sends ten waiting requests together."""
         def serve(conn, _):
             data = b""
             while True:
@@ -124,7 +125,8 @@ class Loads(Stress):
         self.assertGreaterEqual(ran.totals["connects"], 12)
 
     def slow(self):
-        """Beside what it takes to answer, a load engine that runs among other tests is not late."""
+        """The URL of a slow server: beside its delay the load generator's own is negligible, even while other tests
+        run."""
         def serve(conn, _):
             while head_of(conn):
                 time.sleep(0.2)
@@ -140,7 +142,7 @@ class Loads(Stress):
         self.assertIn("\nFailed: %s\n" % ran.report["failure"], ran.out)
 
     def test_the_last_answers_are_waited_for(self):
-        """Each for as long as a request may take, behind the end of the run."""
+        """After the end of the run each outstanding request has its time limit."""
         def late(conn, _):
             while head_of(conn):
                 time.sleep(1.5)
@@ -153,7 +155,8 @@ class Loads(Stress):
         self.assertEqual(ran.errors, {"total": 5, "timeout": 5}, ran)
 
     def test_what_was_to_be_asked_again_is_not_lost(self):
-        """A server that closes behind its first answer, and is slow: what was pipelined waits for a new connection."""
+        """A slow server that closes after its first response: the other pipelined requests wait for a new
+        connection."""
         def once(conn, _):
             if head_of(conn):
                 time.sleep(0.05)
@@ -165,12 +168,12 @@ class Loads(Stress):
         self.assertIn(ran.report["short_of"], ["connections"] if SLOW == 1 else ["connections", "time"], ran)
 
     def test_a_rate_that_the_server_cannot_take(self):
-        rate = repeats(5000)  # of which the server takes 10 at most
+        rate = repeats(5000)  # the server takes 10 of them at most
         ran = stress("-R", str(rate), "-d", "2s", "-c", "2", self.slow())
         self.falls_short(ran, "connections", "no connection was free")
         self.assertRegex(ran.err, r"asked for %d\.0 requests/s, reached \d+\.\d: \d+ of %d were due and never sent, " % (rate, 2 * rate))
         self.assertGreater(ran.totals["unsent"], 2 * rate * 0.75)
-        # What was due and never sent is as old as it is: half of them waited for half of the run and longer.
+        # Unsent requests count with their age: half of them waited for half of the run or longer.
         self.assertGreater(ran.report["latency_us"]["corrected"]["percentiles"]["p50"], 600e3)
 
     def test_a_number_that_cannot_be_sent_in_time(self):
@@ -184,7 +187,8 @@ class Loads(Stress):
         self.falls_short(ran, "connections", "no connection was free", 99)
 
     def test_an_engine_that_stands_still(self):
-        """It is stopped from its first request to behind its end; all that was due meanwhile is its own fault."""
+        """The load generator is stopped from its first request until after the end of the run; its report says that it
+        was late."""
         begun = threading.Event()
 
         def serve(conn, _):
@@ -215,7 +219,7 @@ class Loads(Stress):
         with scratch() as where:
             process = subprocess.Popen([LUASERVE, "stress", "-d", "1h", "--json", "report.json", self.url + "/"],
                                        cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            line = process.stderr.readline()  # a line each second: it runs
+            line = process.stderr.readline()  # a line each second: the run has begun
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=2 * WAIT)
             self.assertEqual(process.returncode, 0, out + err)
@@ -225,14 +229,14 @@ class Loads(Stress):
                 self.assertTrue(json.load(file)["interrupted"])
 
     def test_interrupted_twice(self):
-        """A hook that never returns cannot be waited for."""
+        """A second Ctrl-C ends a run whose hook never returns."""
         script = "function response()\n io.stderr:write('in\\n')\n while true do end end"
         with scratch(own_lua=script) as where:
             process = subprocess.Popen([LUASERVE, "stress", "-q", "-t", "1", "-c", "1", "-s", "own.lua", self.url + "/"],
                                        cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual(process.stderr.readline(), "in\n")
             process.send_signal(signal.SIGINT)
-            while process.poll() is None:  # the first may still be on its way when the second comes: they are one then
+            while process.poll() is None:  # repeated: two pending signals count as one
                 process.send_signal(signal.SIGINT)
                 time.sleep(0.01)
             process.communicate(timeout=WAIT)
@@ -246,7 +250,7 @@ class Echoes(Stress):
         self.good(stress("-n", "100", "-c", "2", "--message", "x" * 20000, self.udp), 100)
 
     def test_s9(self):
-        """As many threads as connections, each with its own numbered messages in turn."""
+        """As many threads as connections; each thread sends its own numbered messages in order."""
         ran = self.good(stress("-t", "8", "--sends", str(repeats(500)), "--message", "thirty bytes of text, as it is",
                                self.tcp), 8 * repeats(500))
         self.assertIn("8 threads and 8 connections", ran.out)
@@ -272,7 +276,7 @@ class Echoes(Stress):
         self.assertEqual(sorted(re.findall(r"(?m)^\d\. Thread .*", ran.out)), expected)
 
     def test_s9_in_pieces(self):
-        """Messages are taken in pieces and come back byte by byte."""
+        """A server that receives messages in pieces and echoes them byte by byte."""
         def echo(conn, _):
             conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while True:
@@ -364,7 +368,7 @@ class Honest(Stress):
     FREEZE_S = 0.5
 
     def frozen(self, *args):
-        """Ask a server that freezes once -> the run, and how long it was frozen, in microseconds."""
+        """A run against a server that freezes once -> the run, and the length of the freeze in microseconds."""
         frozen_us = []
         sock = socket.create_server(("127.0.0.1", 0), backlog=128)
         ended = threading.Event()
@@ -405,10 +409,10 @@ class Honest(Stress):
         return ran, frozen_us[0]
 
     def test_a_freeze_is_seen_by_all_that_were_due(self):
-        """200/s for 3 s: of 600 requests the 100 that are due in the freeze wait for its rest, from 0.5 s down to 0.
+        """200/s for 3 s: of 600 requests 100 are due during the freeze of 0.5 s, and wait for the rest of it.
 
-        So 10 % wait for 0.2 s or more, and the worst of a thousand is the whole freeze. Fifty connections are stuck in it,
-        and see it as 50 slow answers: 8 %."""
+        So 10 % wait for 0.2 s or more, and the worst of a thousand waits for the whole freeze. In the uncorrected
+        figures the freeze is 50 slow responses, one for each connection: 8 %."""
         ran, frozen_us = self.frozen("-R", "200", "-d", "3s")
         self.assertEqual(ran.errors, {}, ran)
         self.assertEqual(ran.totals["requests"] + ran.totals["unsent"], 600, ran)

@@ -1,5 +1,5 @@
-"""`luaserve stress` with all that it can tell: --json, --csv, --html, --latency, --threshold, --quiet, the view on a
-terminal and the lines elsewhere, an early end."""
+"""The output of `luaserve stress`: --json, --csv, --html, --latency, --threshold, --quiet, the live view on a
+terminal, the progress lines elsewhere, an interrupted run."""
 import csv
 import fcntl
 import os
@@ -12,8 +12,9 @@ import subprocess
 import termios
 import unittest
 
-from luaserve_e2e import E2E, LUASERVE, SLOW, WAIT, WINDOWS, main, run_program, scratch
-from stress_samples import Screen, Tree, check_schema, inner_json, strict_json
+from harness import E2E, LUASERVE, SLOW, WAIT, WINDOWS, main, run_program, scratch
+from harness.screen import Screen
+from harness.stress_report import Tree, check_schema, inner_json, strict_json
 
 SITE = """
 local ls = require "luaserve"
@@ -29,18 +30,19 @@ class Files(E2E):
     FLAGS = ("--threads", "1")
 
     def stress(self, *options, path="/", status=0):
-        """Runs it; its standard output and standard error."""
+        """Run it; returns its standard output and standard error."""
         url = "http://127.0.0.1:%d%s" % (self.server.port(), path)
         got, out, err = run_program(["stress", *options, url], timeout=4 * WAIT)
         self.assertEqual(got, status, out + err)
         return out, err
 
     def files(self, *options, **how):
-        """Runs it with all three files; the JSON, the CSV's two tables, the page's tree, the text, and the page."""
+        """Run it with all three files; returns the JSON, both tables of the CSV, the page's tree, the text, and the
+        page."""
         with scratch() as where:
             names = {kind: os.path.join(where, "run." + kind) for kind in ("json", "csv", "html")}
             with open(names["html"], "w", encoding="utf-8") as old:
-                old.write("an older report " * 10000)  # is replaced, not written over
+                old.write("an older report " * 10000)  # the run must replace the file
             out, err = self.stress(*["--%s=%s" % pair for pair in names.items()], *options, **how)
             texts = {}
             for kind, name in names.items():
@@ -78,7 +80,7 @@ class Files(E2E):
         self.assertEqual(run["totals"]["asked_per_s"], 200)
         self.assertEqual(run["totals"]["requests"] + run["totals"]["unsent"], 200)
         self.assertEqual(run["latency_us"]["uncorrected"]["count"], run["totals"]["requests"])
-        self.assertEqual(run["latency_us"]["corrected"]["count"], 200)  # the ages of what could not be sent as well
+        self.assertEqual(run["latency_us"]["corrected"]["count"], 200)  # with the ages of unsent requests
         self.assertGreaterEqual(run["latency_us"]["corrected"]["max"], run["latency_us"]["uncorrected"]["max"])
         self.assertTrue(all(row["corrected_us"] for row in percents))
         self.assertGreaterEqual(run["engine_lag_us"]["count"], 1)
@@ -109,7 +111,7 @@ class Files(E2E):
 
     def test_a_disk_that_is_full(self):
         out, err = self.stress("-n", "10", "-q", "--json", "/dev/full", status=1)
-        self.assertIn("  10 requests in ", out)  # the report is printed all the same
+        self.assertIn("  10 requests in ", out)  # the report is printed nevertheless
         self.assertIn("cannot write /dev/full: no space left on the device", err)
 
     def test_checks_of_a_script(self):
@@ -143,7 +145,7 @@ class Files(E2E):
     # -- on a terminal ------------------------------------------------------------------------------------------------
 
     def on_terminal(self, *options):
-        """Its process, with the master's side of the terminal that its standard error is."""
+        """Run it with a terminal as its standard error; returns the process and the master's side of the terminal."""
         master, slave = pty.openpty()
         self.addCleanup(os.close, master)
         fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -163,16 +165,16 @@ class Files(E2E):
             self.assertTrue(ready, "the view stopped drawing: %r" % data[-500:])
             try:
                 more = os.read(master, 65536)
-            except OSError:  # EIO: the other side has closed it
+            except OSError:  # EIO: the other side is closed
                 more = b""
             if not more:
                 break
             data += more
         return data.decode("utf-8")
 
-    @unittest.skipIf(WINDOWS, "Wine 8's console takes escape sequences for text; test_stress_view.py has a console of its own")
+    @unittest.skipIf(WINDOWS, "Wine 8's console prints escape sequences as text; test_stress_view.py has a console of its own")
     def test_the_view_is_drawn_and_gone_at_the_end(self):
-        process, master = self.on_terminal("-c", "90", "-R", "40", "-d", "1500ms") # a rate that any build reaches
+        process, master = self.on_terminal("-c", "90", "-R", "40", "-d", "1500ms")  # a rate that any build reaches
         screen = Screen(80)
         drawn = self.read(master, lambda data: data.count(b"\x1b[K") >= 3 and data.endswith(b"\n"))
         screen.feed(drawn)

@@ -1,16 +1,16 @@
-"""luaserve stress when something is wrong: its command line, its target, what a server answers."""
+"""luaserve stress with a wrong command line, an unreachable target, or a server that sends invalid responses."""
 import os
 import socket
 import struct
 import threading
 
-from luaserve_e2e import WAIT, WINDOWS, main, run_program, scratch, not_on_windows
-from stress_e2e import FIRST, OK, Stress, head_of, stress
+from harness import WAIT, WINDOWS, main, run_program, scratch, not_on_windows
+from harness.stress import FIRST, OK, Stress, head_of, stress
 
 
 H = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = H + b"Transfer-Encoding: chunked\r\n\r\n"
-# What a server answers each request with, and what the run says of it.
+# The response to each request, and the message of the run.
 BAD_ANSWERS = (
     (H + b"Content-Length: -1\r\n\r\n", "bad Content-Length"),
     (H + b"Content-Length: +1\r\n\r\nx", "bad Content-Length"),
@@ -35,13 +35,13 @@ BAD_ANSWERS = (
     (bytes(range(256)), "not an HTTP/1.x response"),
     (b"\x15\x03\x03\x00\x02\x02\x46", "the server speaks TLS on this port"),
 )
-# What it sends before it hangs up.
+# The data before the server closes.
 CUT_ANSWERS = (H[:9], H, H + b"Content-Length: 100\r\n\r\n", H + b"Content-Length: 100\r\n\r\nhalf",
                CHUNKED + b"5\r\nhe", CHUNKED + b"5\r\nhello\r\n0\r\n")
 
 
 class Answers(Stress):
-    """Nothing but bad answers: none counts, each connection is made again, and one line says what came first."""
+    """Invalid responses only: none counts, each connection is opened again, and one line describes the first error."""
 
     def all_bad(self, ran, kind, text):
         self.fails(ran, text)
@@ -50,13 +50,13 @@ class Answers(Stress):
         self.assertIn(text, ran.report["failure"])
 
     def serve(self, answer, then):
-        """-> the URL of a server that reads a request, sends this, and then waits, closes or resets."""
+        """-> the URL of a server that reads a request, sends this text, and then waits, closes or resets."""
         def handle(conn, _):
             if not head_of(conn):
                 return
             conn.sendall(answer)
             if then == "wait":
-                conn.recv(1)  # until the client goes
+                conn.recv(1)  # until the client closes
             elif then == "reset":
                 conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
@@ -75,12 +75,12 @@ class Answers(Stress):
 
     def test_a_reset_in_an_answer(self):
         ran = stress("-c", "2", "-n", "6", self.serve(H + b"Content-Length: 100\r\n\r\nhalf", "reset"))
-        # Wine 8's server takes the socket's error when it looks at it in time: then the receive is told of an end.
+        # Wine 8's server may clear the socket's error: then the receive gets an end instead of the error.
         ended = WINDOWS and "connection reset" not in ran.err
         self.all_bad(ran, "read", "the server hung up in the middle of an answer" if ended else "connection reset by the peer")
 
     def test_answers_without_an_end(self):
-        """Interim answers alone, a body that stands still, and floods: the time limit ends them, not memory."""
+        """The time limit ends endless interim responses, a body that stalls, and floods; they take no memory."""
         rows = (b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (H + b"Content-Length: 100\r\n\r\n", b""), \
             (b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 500), (CHUNKED, b"5\r\nhello\r\n" * 500)
         for first, more in rows:
@@ -96,7 +96,7 @@ class Answers(Stress):
                 self.all_bad(ran, "timeout", "no whole answer came in time")
 
     def test_a_flood_for_a_script(self):
-        """What a script wants to see is kept up to a limit; the run goes on without it."""
+        """The data kept for a script has a limit; past it the run goes on without."""
         def handle(conn, number):
             while head_of(conn):
                 if number > FIRST:
@@ -132,7 +132,7 @@ class Wrong(Stress):
         self.fails(stress(self.url + "/#x"), "fragment", status=2)
 
     def test_options(self):
-        """2: a command line that is wrong, as for a site; 1: it is understood, and cannot be done."""
+        """Exit status 2: an invalid command line, as for a site; 1: a valid one that cannot be carried out."""
         self.fails(stress("-c", "0", self.url), "-c", "a number from 1", status=2)
         self.fails(stress("--threshold", "p99 <", self.url), "METRIC", status=2)
         self.fails(stress("-t", "4", "-c", "2", self.url), "4 threads need at least as many connections", status=2)
@@ -146,7 +146,7 @@ class Wrong(Stress):
         self.assertEqual(status, 0)
         self.assertIn("usage: luaserve stress [options] URL", out)
 
-    @not_on_windows("there is no limit of handles")
+    @not_on_windows("Windows has no limit of handles")
     def test_too_many_connections(self):
         self.fails(stress("-c", "1M", self.url), "descriptors", "ulimit -n")
 
@@ -182,7 +182,7 @@ class Wrong(Stress):
                 self.assertIn("the first that went wrong", ran.err)
 
     def test_every_cut_of_an_answer(self):
-        """Answers that come byte by byte, interim ones before them, several in one piece."""
+        """Responses byte by byte, after interim responses, and several in one piece."""
         answers = (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + OK,
                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nok\n\r\n0\r\nT: r\r\n\r\n")
 
@@ -225,7 +225,7 @@ class Wrong(Stress):
     def test_nothing_answered_is_reported_in_the_files(self):
         def silent(conn, _):
             head_of(conn)
-            head_of(conn)  # until the client goes
+            head_of(conn)  # until the client closes
 
         ran = stress("-c", "2", "-n", "4", "--timeout", "200ms", "--csv", "report.csv", "--threshold", "errors == 0",
                      self.small(silent).url)
@@ -255,12 +255,12 @@ class Wrong(Stress):
     def test_never_an_answer(self):
         def silent(conn, _):
             head_of(conn)
-            head_of(conn)  # until the client goes
+            head_of(conn)  # until the client closes
 
         self.fails(stress("-c", "2", "-n", "4", "--timeout", "200ms", self.small(silent).url), "no whole answer came in time")
 
     def test_a_server_that_goes_away(self):
-        """The connections that fail count as requests that failed, so the run ends."""
+        """Failed connections count as failed requests, so the run ends."""
         listener = socket.create_server(("127.0.0.1", 0))
         done = threading.Event()
 

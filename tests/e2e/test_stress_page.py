@@ -1,8 +1,8 @@
-"""The page of a stress run's report, in a browser: the figures that it draws are those of its JSON, it can be read and
-worked with, and it loads nothing.
+"""The HTML report of a stress run, in a browser: it draws the figures of its JSON, its controls work, and it loads
+nothing.
 
-The browser is Debian's chromium, run without a window; where it is not installed these tests are skipped (scripts/setup
---browser installs it).
+The browser is Debian's chromium, run without a window. Without it these tests are skipped; `scripts/setup --browser`
+installs it.
 """
 import http.server
 import json
@@ -14,8 +14,8 @@ import tempfile
 import threading
 import unittest
 
-from luaserve_e2e import SANITIZER, WAIT, main, not_on_windows
-from stress_samples import Tree, inner_json, report, run_of
+from harness import SANITIZER, WAIT, main, not_on_windows
+from harness.stress_report import Tree, inner_json, report, run_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ("--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --no-default-browser-check "
@@ -24,13 +24,13 @@ FLAGS = ("--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-fir
          "--disable-features=OptimizationHints,MediaRouter,DialMediaRouteProvider,Translate --hide-scrollbars").split()
 
 
-# What the browser asks its maker for, whatever page it shows; no page of ours holds such a name.
+# Hosts that the browser contacts on its own, with any page; no page of the tests names one of them.
 OF_ITS_OWN = re.compile(r"\A(http://)?[a-z0-9.-]+\.(google|googleapis|gvt1|gstatic)\.com(:443\Z|/)")
 
 
 class Recorder(http.server.BaseHTTPRequestHandler):
-    """A proxy that has every page itself, and notes what it is asked for. All that the browser wants of any network,
-    the loopback included, comes by it."""
+    """A proxy that serves every page itself and records the URLs. All network requests of the browser, those to the
+    loopback address included, go through it."""
 
     def do_GET(self):
         with self.server.lock:
@@ -55,10 +55,10 @@ class Recorder(http.server.BaseHTTPRequestHandler):
 
 class Server(http.server.ThreadingHTTPServer):
     def handle_error(self, request, client_address):
-        pass  # the browser has gone
+        pass  # the browser has ended
 
 
-@not_on_windows("the browser; the page is the same in every build (test_stress_report.py)")
+@not_on_windows("the page is the same in every build (test_stress_report.py)")
 @unittest.skipIf(SANITIZER, "the page is the same in every build")
 @unittest.skipUnless(CHROMIUM, "chromium is not installed; scripts/setup --browser installs it")
 class Browser(unittest.TestCase):
@@ -73,7 +73,7 @@ class Browser(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.profile, ignore_errors=True)
 
     def load(self, page, width=1100, more=(), also=None):
-        """The document as the browser has it after its scripts, and what was asked for over the network."""
+        """The document after its scripts have run, and the URLs that the browser requested."""
         self.server.pages = {"http://report.test/": page.encode(), **{k: v.encode() for k, v in (also or {}).items()}}
         with self.server.lock:
             self.server.asked.clear()
@@ -90,7 +90,7 @@ class Browser(unittest.TestCase):
     # -- figures ------------------------------------------------------------------------------------------------------
 
     def axis(self, figure, axis, log):
-        """value -> pixel, from the labels that a reader sees; all labels have to agree with it."""
+        """value -> pixel, from the labels of the axis; all labels must agree with it."""
         ticks = sorted((float(t.attributes["data-value"]), float(t.attributes["data-at"]))
                        for t in figure.all("text", data_axis=axis))
         self.assertGreaterEqual(len(ticks), 2)
@@ -267,7 +267,7 @@ class Browser(unittest.TestCase):
         probe = '<img src="http://elsewhere.test/a.png"><script>fetch("http://elsewhere.test/b").catch(() => 0)</script></body>'
         page = report("closed", "html").replace("</body>", probe)
         _, asked = self.load(page)
-        self.assertEqual(asked, ["http://report.test/"])  # the page's own policy kept both back
+        self.assertEqual(asked, ["http://report.test/"])  # the page's Content-Security-Policy blocks both
         page = re.sub(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", "", page)
         _, asked = self.load(page, more=["--virtual-time-budget=2000"])
         self.assertIn("http://elsewhere.test/a.png", asked)

@@ -1,13 +1,13 @@
-"""The reports of a stress run, read by a JSON parser, a CSV parser, and by those who parse wrk; and what the page's file
-holds before a browser sees it."""
+"""The reports of a stress run, read by a JSON parser, a CSV parser, and the patterns of programs that parse wrk's
+output; and the file of the HTML report."""
 import csv
 import io
 import os
 import re
 import unittest
 
-from luaserve_e2e import ROOT, main
-from stress_samples import KINDS, SCHEMA, Tree, check_schema, inner_json, report, run_of
+from harness import ROOT, main
+from harness.stress_report import KINDS, SCHEMA, Tree, check_schema, inner_json, report, run_of
 
 class Json(unittest.TestCase):
     def test_names_and_types_are_those_documented(self):
@@ -59,7 +59,7 @@ class Json(unittest.TestCase):
                     self.assertEqual(curve, sorted(curve))
                     self.assertEqual(curve[0], [0, latency["min"]])
                     self.assertEqual(curve[-1], [100, latency["max"]])
-                    self.assertLess(100 - curve[-2][0], 2 * 100 / latency["count"])  # as fine as there are values
+                    self.assertLess(100 - curve[-2][0], 2 * 100 / latency["count"])  # the resolution of this many values
                     self.assertEqual(dict(map(tuple, curve))[50], latency["percentiles"]["p50"])
 
     def test_texts_from_outside_stay_texts(self):
@@ -104,7 +104,7 @@ class Csv(unittest.TestCase):
 
 
 class LikeWrk(unittest.TestCase):
-    """With the patterns that scripts around wrk use."""
+    """The patterns of scripts that parse wrk's output match."""
 
     def test_what_is_parsed_of_wrk(self):
         for kind in KINDS:
@@ -159,7 +159,8 @@ class Page(unittest.TestCase):
                 self.assertNotRegex(ours.replace(run["config"]["target"], ""), r"@(TITLE|RUN|TEXT|STYLE|SCRIPT)@")
 
     def test_the_page_is_the_same_in_every_build(self):
-        """All around the run is that of src/stress/page, byte by byte: it is enough to show one build's to a browser."""
+        """Apart from the run, the page equals src/stress/page byte by byte; so it is enough to test one build's page
+        in a browser."""
         files = {}
         for name in ("report.html", "report.css", "report.js"):
             with open(os.path.join(ROOT, "src", "stress", "page", name), encoding="utf-8") as file:

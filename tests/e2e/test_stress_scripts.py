@@ -1,10 +1,10 @@
-"""luaserve stress with scripts: those for wrk, our own, scenarios, and scripts that are wrong."""
+"""luaserve stress with scripts: scripts for wrk, native scripts, scenarios, and scripts with errors."""
 import os
 import re
 import threading
 
-from luaserve_e2e import ROOT, main
-from stress_e2e import EXAMPLES, OK, Stress, head_of, stress
+from harness import ROOT, main
+from harness.stress import EXAMPLES, OK, Stress, head_of, stress
 
 
 class Scripts(Stress):
@@ -18,7 +18,7 @@ class Scripts(Stress):
         self.assertGreaterEqual(len(names), 10)
 
     def keeper_of_heads(self):
-        """Its URL, and what it was asked so far."""
+        """A server's URL, and the list of requests that it receives."""
         seen, lock = [], threading.Lock()
 
         def serve(conn, _):
@@ -36,13 +36,13 @@ class Scripts(Stress):
         url, seen = self.keeper_of_heads()
         script = os.path.join(EXAMPLES, "wrk", "counter.lua")
         self.good(stress("-s", script, "-t", "1", "-c", "1", "-n", "3", url), 3)
-        for i, head in enumerate(seen, 2):  # the first was made to look at it
+        for i, head in enumerate(seen, 2):  # the first connection was the probe
             self.assertTrue(head.startswith("GET /hello/%d HTTP/1.1\r\n" % i), head)
             self.assertIn("\r\nX-Counter: %d\r\n" % i, head)
             self.assertEqual(head.count("\r\nHost: 127.0.0.1:"), 1, head)
 
     def test_a_length_of_its_own_stands_alone(self):
-        """A script's own Content-Length, or the options', is not joined by ours."""
+        """A Content-Length of the script or of the options is not followed by a second one."""
         url, seen = self.keeper_of_heads()
         script = 'return { request = function() return "POST", "/", %s, "body" end }'
         for headers, options in (('{ ["content-Length"] = "4" }', ()), ("{}", ("-H", "Content-length: 4")), ("{}", ())):
@@ -87,7 +87,7 @@ function init() print("asking " .. tostring(wrk.thread.addr)) end
         self.assertIn("asking [::1]:%d\n" % port, ran.out)
 
     def test_hooks_of_the_table_wrk(self):
-        """The benchmark's script replaces wrk.init and wrk.request, and so makes several requests one."""
+        """The benchmark's script replaces wrk.init and wrk.request, and sends several requests as one."""
         ran = self.good(stress("-n", "160", "-c", "2", "-s", os.path.join(ROOT, "tests", "bench", "wrk.lua"), self.url + "/",
                                "--", "16"), 160)
         self.assertRegex(ran.out, r'SUMMARY {"requests": 160, "duration_us": \d+, "connect": 0,')
@@ -110,7 +110,7 @@ function init() print("asking " .. tostring(wrk.thread.addr)) end
 
     def test_wrk_delay(self):
         ran = self.good(self.wrk("delay.lua", "-d", "500ms"))
-        self.assertLessEqual(ran.totals["requests"], 4 * 50)  # each waits for 10 ms at least
+        self.assertLessEqual(ran.totals["requests"], 4 * 50)  # each waits for at least 10 ms
         self.assertGreater(ran.totals["requests"], 0)
 
     def test_wrk_report(self):
@@ -140,7 +140,7 @@ function init() print("asking " .. tostring(wrk.thread.addr)) end
         self.assertEqual([name for name in sorted(names) if '"%s"' % name not in text], [])
 
     def test_our_own(self):
-        # Its own rate and its 500 ms are for a machine that has time for it.
+        # The example's own rate and its limit of 500 ms need an idle machine.
         ran = stress("-R", "200", "-d", "500ms", os.path.join(EXAMPLES, "hello.lua"), self.url)
         missed = [threshold["text"] for threshold in ran.report["thresholds"] if not threshold["met"]]
         if missed:
@@ -241,7 +241,7 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
         self.assertEqual(ran.report["config"]["timeout_s"], 2.5)
         self.assertEqual(ran.checks, {"status": (1000, 0), "length": (1000, 0), "check": (1000, 0)})
         ran = self.good(stress("-n", "10", "-c", "2", "own.lua", "-H", "Host: other.exampl", files={"own_lua": script}), 10)
-        self.assertEqual(ran.report["config"]["connections"], 2)  # the command line wins
+        self.assertEqual(ran.report["config"]["connections"], 2)  # the command line overrides the script
 
     def test_scripts_that_are_wrong(self):
         rows = (
@@ -296,7 +296,7 @@ function response() if mine == 1 then error("enough") end end
                    "own.lua:4: enough")
 
     def test_lua_51(self):
-        """What scripts for LuaJIT use, and 5.4 has not."""
+        """Functions of LuaJIT's Lua that Lua 5.4 does not have."""
         script = """
 local t = { 3, 4, n = 1 }
 assert(unpack(t) == 3 and table.getn(t) == 2 and table.maxn(t) == 2)

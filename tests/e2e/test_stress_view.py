@@ -1,4 +1,4 @@
-"""The live view of a stress run, through a pseudo-terminal and a terminal of the test's own. Under Wine a pipe is made to pass for a
+"""The live view of a stress run, through a pseudo-terminal and harness.screen. Under Wine a pipe stands in for a
 console (tests/unit/win32/console_win32.c)."""
 import fcntl
 import os
@@ -10,13 +10,14 @@ import tempfile
 import termios
 import unittest
 
-from luaserve_e2e import WAIT, WINDOWS, main, not_on_windows
-from stress_samples import SAMPLE, Screen
+from harness import WAIT, WINDOWS, main, not_on_windows
+from harness.screen import Screen
+from harness.stress_report import SAMPLE
 
 
 class View(unittest.TestCase):
     def start(self, ticks, columns=80, **environment):
-        """The view on a pseudo-terminal of its own; returns its process and the master's side."""
+        """Run the view on a new pseudo-terminal; returns its process and the master's side."""
         env = {"TERM": "xterm", "LANG": "C.UTF-8", "PATH": os.environ["PATH"], **environment}
         if WINDOWS:
             self.console = tempfile.NamedTemporaryFile("w")
@@ -45,20 +46,20 @@ class View(unittest.TestCase):
             fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def read(self, master, until):
-        """Decoded output up to and including what `until(text)` wants; the terminal gives whole writes."""
+        """The decoded output until until(text) is true; the terminal delivers whole writes."""
         data = b""
         while not until(data.decode("utf-8", "ignore")):
             ready, _, _ = select.select([master], [], [], WAIT)
             self.assertTrue(ready, "the view stopped drawing: %r" % data)
             try:
                 more = os.read(master, 65536)
-            except OSError:  # EIO: the other side has closed it
+            except OSError:  # EIO: the other side is closed
                 more = b""
             if not more:
                 break
             data += more
         text = data.decode("utf-8")
-        return text.replace("\n", "\r\n") if WINDOWS else text  # what a terminal makes of it
+        return text.replace("\n", "\r\n") if WINDOWS else text  # as a terminal converts it
 
     def picture(self, master):
         return self.read(master, lambda text: text.count("\x1b[K") >= 3 and text.endswith("\n"))
@@ -123,7 +124,7 @@ class View(unittest.TestCase):
         text = self.lines_of(stderr=subprocess.PIPE)
         self.assertRegex(text, r"\A(    [123]s  4000 requests/s  p50 \d+us  p99 \d+us  max [\d.]+(us|ms)  errors 0\n){3}\Z")
 
-    @not_on_windows("TERM is of Unix terminals")
+    @not_on_windows("TERM describes Unix terminals")
     def test_a_dumb_terminal_is_no_screen(self):
         process, master = self.start(2, TERM="dumb")
         self.go_on(process)

@@ -1,15 +1,13 @@
-"""The examples on TCP: each started as printed, and held to what it says."""
+"""The TCP examples, each started with the command line that its comment gives."""
 import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
-import unittest
 
-from luaserve_e2e import E2E, PROGRAM, ROOT, WAIT, WINDOWS, Conn, Server, in_parallel, main, repeats
+from harness import E2E, PROGRAM, ROOT, WAIT, WINDOWS, Conn, in_parallel, main, repeats
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -20,7 +18,7 @@ class Example(E2E):
             return self.serve(text.read(), args=[str(arg) for arg in args], listeners=listeners, **kw)
 
     def script(self, name, *args, timeout=6 * WAIT):
-        """Run one that ends by itself: its status, what it printed, what it logged."""
+        """Run an example that ends by itself; returns its exit status, its output, and its log."""
         done = subprocess.run([*PROGRAM, os.path.join(EXAMPLES, name), *[str(arg) for arg in args]],
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
         return done.returncode, done.stdout, done.stderr
@@ -44,7 +42,7 @@ class Echo(Example):
         server = self.example("echo.lua", "127.0.0.1:0")
         processors = len(os.sched_getaffinity(0))
         self.eventually(lambda: "Processors: %d, threads: %d" % (processors, 2 * processors) in self.printed(server),
-                        "it says how many processors and threads there are")
+                        "it prints the numbers of processors and threads")
         texts = ["client %d message %d %s" % (i, j, "z" * (j * 37 % 300)) for i in range(20) for j in range(repeats(50))]
         each = len(texts) // 20
 
@@ -68,7 +66,7 @@ class Echo(Example):
         conn = self.connect(server=server, rcvbuf=4096)
         sender = threading.Thread(target=lambda: conn.try_send(data))
         sender.start()
-        time.sleep(0.5)  # neither side can go on until we read
+        time.sleep(0.5)  # neither side proceeds until the client reads
         self.assertTrue(conn.take(len(data)) == data)
         sender.join()
         server.stop()
@@ -88,7 +86,7 @@ class Echo(Example):
             self.assertLess(time.monotonic() - began, 15)
 
     def keys(self, stdin, press):
-        """Start it with this standard input; `press` ends it."""
+        """Start it with this standard input; `press` sends the key that ends it."""
         process = subprocess.Popen([*PROGRAM, os.path.join(EXAMPLES, "echo.lua"), "127.0.0.1:0"], stdin=stdin,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.stdout.close)
@@ -108,7 +106,7 @@ class Echo(Example):
 
     def test_key_on_a_pipe(self):
         def press(process):
-            process.stdin.write(b"abc")  # nothing that ends it
+            process.stdin.write(b"abc")  # does not end it
             process.stdin.flush()
             time.sleep(0.2)
             self.assertIsNone(process.poll())
@@ -120,17 +118,17 @@ class Echo(Example):
     def test_key_on_a_terminal(self):
         master, slave = pty.openpty()
         try:
-            self.keys(slave, lambda _: os.write(master, b"xyq" if WINDOWS else b"\n"))  # a console there gives single keys
+            self.keys(slave, lambda _: os.write(master, b"xyq" if WINDOWS else b"\n"))  # a console of Windows delivers single keys
         finally:
             os.close(master)
             os.close(slave)
 
     def test_signal_at_a_terminal(self):
-        """Where it waits for a key too."""
+        """The same while it waits for a key."""
         master, slave = pty.openpty()
         try:
             server = self.example("echo.lua", "127.0.0.1:0", "quiet", terminal=slave)
-            os.read(master, 1)  # it has begun: "Processors: ..."
+            os.read(master, 1)  # it is running: "Processors: ..."
             server.signal(signal.SIGTERM)
             self.assertEqual(server.wait(), 0, server.log())
         finally:
@@ -218,7 +216,7 @@ class Chat(Example):
         listener = self.join(server, "listener")
         talker.line()
         line = b""
-        for _ in range(400):  # at most 80 MB, in step with the one who listens
+        for _ in range(400):  # at most 80 MB, in step with the reader
             talker.send((b"x" * 4000 + b"\n") * 50)
             heard = 0
             while heard < 50 and line != b"* deaf has left":
@@ -298,7 +296,7 @@ class Proxy(Example):
         backend, proxy = self.proxied("ls.tcp('127.0.0.1:0', function(s) s:send(s:receive('*a'):upper()) end)")
         with Conn(proxy.at()) as conn:
             conn.send(b"to the end")
-            conn.half_close()  # the answer still comes, and then the backend's end
+            conn.half_close()  # the response still arrives, then the end of the backend
             self.assertEqual(conn.rest(), b"TO THE END")
         proxy.stop()
         backend.stop()

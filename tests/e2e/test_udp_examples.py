@@ -1,11 +1,11 @@
-"""The examples on UDP and on notifications: each started as printed, and held to what it says."""
+"""The examples of UDP and notifications, each started with the command line that its comment gives."""
 import os
 import re
 import socket
 import struct
 import time
 
-from luaserve_e2e import E2E, ROOT, WAIT, WINDOWS, in_parallel, main
+from harness import E2E, ROOT, WAIT, WINDOWS, in_parallel, main
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -50,7 +50,7 @@ class Poll(Example):
         server.wait_log("received 5 bytes: first")
         client.sendall(b"second")
         server.wait_log("received 6 bytes: second")
-        with self.assertRaises(OSError):  # the listener is gone: one connection is all it takes
+        with self.assertRaises(OSError):  # the listener is closed after one connection
             socket.create_connection(("127.0.0.1", port), WAIT).close()
         client.close()
         server.wait_log("left")
@@ -70,7 +70,7 @@ class Poll(Example):
         server.wait_log("received 1 bytes")
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-        # Wine 8 tells of the error, and takes it before the receive can fetch it.
+        # Wine 8 reports the error, and clears it before the receive can return it.
         server.wait_log("error: (connection reset|nil)" if WINDOWS else "error: connection reset")
         self.ended(server)
 
@@ -124,7 +124,7 @@ class Notify(Example):
         port = self.port_of(server.wait_log("accepting on"))
         last = self.tcp(port)
         self.assertEqual(in_parallel([lambda n=n: self.client(port, n, 10) for n in range(99)], 99), [True] * 99)
-        server.wait_log("the first tick")  # a timer's packets come through the same port
+        server.wait_log("the first tick")  # a timer's packets come through the same completion port
         last.close()
         server.wait_log("served 100 clients, some ticks")
         self.ended(server)
@@ -211,7 +211,7 @@ def query(name, qtype=1, number=7, flags=0x0100, qclass=1):
 
 
 def dns_name(message, at):
-    """The name that begins at `at`, pointers followed (RFC 1035 section 4.1.4), and where it ends there."""
+    """The name at `at`, with its pointers followed (RFC 1035, section 4.1.4), and the offset of its end."""
     labels, after = [], None
     while message[at]:
         if message[at] >= 0xC0:
@@ -245,7 +245,7 @@ class Dns(Example):
 
     def silent(self, packet):
         self.sock.send(packet)
-        self.assertEqual(self.ask(query(b"one.example.test"))[:3], (0, 1, 1))  # the next answer is another's
+        self.assertEqual(self.ask(query(b"one.example.test"))[:3], (0, 1, 1))  # the next response belongs to another question
 
     def test_records(self):
         question = query(b"one.example.test")[12:]
@@ -277,7 +277,7 @@ class Dns(Example):
         self.silent(b"x" * 3000)
 
     def test_asked_as_tools_ask(self):
-        """With the bits and the EDNS record (RFC 6891) that dig sends, and the answer read to its last byte."""
+        """A query with the flags and the EDNS record (RFC 6891) of dig; the response is parsed to its last byte."""
         option = struct.pack(">2H8s", 10, 8, b"\x01\x23\x45\x67\x89\xab\xcd\xef")  # a cookie, RFC 7873
         edns = b"\0" + struct.pack(">2H2BHH", 41, 1232, 0, 0, 0, len(option)) + option
         packet = query(b"many.example.test", number=0xBEEF, flags=0x0120)  # recursion desired, authentic data

@@ -1,19 +1,19 @@
-"""luaserve.exe as a program among others on Windows: one file, small, that needs the system alone; Ctrl-C at its console."""
+"""luaserve.exe: one small file that needs no DLL but those of Windows; Ctrl-C at its console."""
 import os
 import pty
 import struct
 import unittest
 
-from luaserve_e2e import E2E, LUASERVE, WINDOWS, main
+from harness import E2E, LUASERVE, WINDOWS, main
 
-# All of them are parts of Windows 8 and later (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
+# Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
 SYSTEM = {"advapi32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll", "ntdll.dll",
           "shell32.dll", "user32.dll", "ws2_32.dll"}
 BYTES_MAX = 4 << 20
 
 
 def imports_of(image):
-    """The names of the DLLs that a PE image imports (Microsoft's "PE Format"): its import table, and the delayed one."""
+    """The names of the DLLs in the import tables of a PE image, the delayed one included (Microsoft, "PE Format")."""
     def u32(at):
         return struct.unpack_from("<I", image, at)[0]
 
@@ -24,12 +24,12 @@ def imports_of(image):
     table = optional + struct.unpack_from("<H", image, header + 20)[0]
 
     def place(address):
-        """Where in the file it is."""
+        """The file offset of a virtual address."""
         for n in range(sections):
             size, start, raw_size, raw = struct.unpack_from("<IIII", image, table + 40 * n + 8)
             if start <= address < start + max(size, raw_size):
                 return raw + address - start
-        raise AssertionError("an address outside of every section")
+        raise AssertionError("an address outside all sections")
 
     names = set()
     for directory, entry, name_at in ((1, 20, 12), (13, 32, 4)):
@@ -42,7 +42,7 @@ def imports_of(image):
     return names
 
 
-@unittest.skipUnless(WINDOWS, "of luaserve.exe")
+@unittest.skipUnless(WINDOWS, "tests luaserve.exe")
 class File(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -58,7 +58,7 @@ class File(unittest.TestCase):
         self.assertLessEqual(names, SYSTEM)
 
 
-@unittest.skipUnless(WINDOWS, "of luaserve.exe")
+@unittest.skipUnless(WINDOWS, "tests luaserve.exe")
 class Console(E2E):
     def test_ctrl_c_drains(self):
         master, slave = pty.openpty()

@@ -16,8 +16,8 @@
 
 #include "base/list.h"
 #include "base/log.h"
-#include "port/actor.h"
 #include "proto/http1.h"
+#include "sched/actor.h"
 
 enum { OUT_MAX = 1 << 20, BODY_MAX = 4096, LINGER_MS = 1 };
 
@@ -26,8 +26,8 @@ enum how { ANSWER, READ_ALL, MIRROR, PARTS, READ_ONCE, ABANDON, EARLY, HOWS };
 typedef struct world {
     ls_port *port;
     ls_pools *pools;
-    ls_seat seat;
-    ls_gate gate;
+    ls_thread_ctx ctx;
+    ls_conn_limit conn_limit;
     ls_http_config config;
     ls_http_handler handler;
     ls_http1 *http;
@@ -43,21 +43,21 @@ typedef struct world {
 
 /* ---- the handler ----------------------------------------------------------------------------------------------- */
 
-static void finish(world *w, ls_seat *seat, ls_exchange *x)
+static void finish(world *w, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    if (x->answer != LS_ANSWER_DONE) w->abandoned = true;
-    x->transport->end(seat, x);
+    if (x->response != LS_RESPONSE_DONE) w->abandoned = true;
+    x->transport->release(ctx, x);
 }
 
-static void answer(world *w, ls_seat *seat, ls_exchange *x, int status)
+static void answer(world *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
 {
     ls_slice slice = ls_slice_static("text", 4);
     x->status = status;
-    (void)x->transport->respond(seat, x, &slice, 1);
-    finish(w, seat, x);
+    (void)x->transport->respond(ctx, x, &slice, 1);
+    finish(w, ctx, x);
 }
 
-static void run(ls_seat *seat, ls_exchange *x)
+static void run(ls_thread_ctx *ctx, ls_exchange *x)
 {
     world *w = x->task;
     ls_slice part = {0};
@@ -66,56 +66,56 @@ static void run(ls_seat *seat, ls_exchange *x)
     case READ_ALL:
     case READ_ONCE:
         do {
-            if ((err = x->transport->read(seat, x, &part)) == LS_PENDING) return;
+            if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0) break;
             FUZZ_HOLDS(x->body_bytes <= BODY_MAX);
             err = part.len > 0 ? LS_PENDING : LS_DONE;
             ls_slice_drop(&part);
         } while (err == LS_PENDING && w->how == READ_ALL);
-        answer(w, seat, x, err < 0 ? 400 : 200);
+        answer(w, ctx, x, err < 0 ? 400 : 200);
         return;
     case MIRROR:
         for (;;) {
-            if ((err = x->transport->read(seat, x, &part)) == LS_PENDING) return;
+            if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0 || part.len == 0) break;
             /* PENDING says that the client reads slowly; it was taken all the same, and we are woken to read on. */
-            if ((err = x->transport->write(seat, x, &part, 1)) != LS_DONE) break;
+            if ((err = x->transport->write(ctx, x, &part, 1)) != LS_DONE) break;
         }
         if (err == LS_PENDING) return;
-        if (err == LS_DONE) (void)x->transport->finish(seat, x);
-        finish(w, seat, x);
+        if (err == LS_DONE) (void)x->transport->finish(ctx, x);
+        finish(w, ctx, x);
         return;
     case PARTS:
         for (int i = 0; i < 3 && err >= 0; i++) {
             part = ls_slice_static("part", 4);
-            err = x->transport->write(seat, x, &part, 1);
+            err = x->transport->write(ctx, x, &part, 1);
         }
-        if (err >= 0) (void)x->transport->finish(seat, x);
-        finish(w, seat, x);
+        if (err >= 0) (void)x->transport->finish(ctx, x);
+        finish(w, ctx, x);
         return;
     case ABANDON:
         if (w->starts > 1) {
             part = ls_slice_static("part", 4);
-            if (x->transport->write(seat, x, &part, 1) >= 0) (void)x->transport->flush(seat, x);
-            finish(w, seat, x);
+            if (x->transport->write(ctx, x, &part, 1) >= 0) (void)x->transport->flush(ctx, x);
+            finish(w, ctx, x);
             return;
         }
-        answer(w, seat, x, 200);
+        answer(w, ctx, x, 200);
         return;
-    case EARLY: answer(w, seat, x, 204); return;
-    default: answer(w, seat, x, 200); return;
+    case EARLY: answer(w, ctx, x, 204); return;
+    default: answer(w, ctx, x, 200); return;
     }
 }
 
-static void start(const ls_http_handler *handler, ls_seat *seat, ls_exchange *x)
+static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
     world *w = LS_CONTAINER(handler, world, handler);
-    if (seat->inside == NULL) FUZZ_HOLDS(ls_actor_try_enter(&w->actor, seat));
+    if (ctx->inside == NULL) FUZZ_HOLDS(ls_actor_try_enter(&w->actor, ctx));
     x->actor = &w->actor;
     x->task = w;
     x->wake = run;
     w->starts++;
-    run(seat, x);
+    run(ctx, x);
 }
 
 /* ---- the client ------------------------------------------------------------------------------------------------ */
@@ -126,9 +126,9 @@ static void settle(world *w)
     do {
         ls_packet packet;
         more = false;
-        while (ls_port_wait(w->port, &w->seat, &packet, 1, 0) > 0) {
-            ls_packet_dispatch(&w->seat, &packet);
-            FUZZ_HOLDS(w->seat.inside == NULL);
+        while (ls_port_wait(w->port, &w->ctx, &packet, 1, 0) > 0) {
+            ls_packet_dispatch(&w->ctx, &packet);
+            FUZZ_HOLDS(w->ctx.inside == NULL);
         }
         while (!w->ended) {
             const ssize_t n = recv(w->theirs, w->out + w->out_len, OUT_MAX - w->out_len, MSG_DONTWAIT);
@@ -270,8 +270,8 @@ static void world_open(world *w, uint8_t choice)
     FUZZ_HOLDS(ls_pools_open(1 << 22, &w->pools) == LS_OK);
     FUZZ_HOLDS(ls_pool_open(w->pools, &pool) == LS_OK);
     ls_pool_enter(pool);
-    ls_seat_init(&w->seat, w->port, pool, 0);
-    FUZZ_HOLDS(ls_gate_open(&w->gate, 4) == LS_OK);
+    ls_thread_ctx_init(&w->ctx, w->port, pool, 0);
+    FUZZ_HOLDS(ls_conn_limit_open(&w->conn_limit, 4) == LS_OK);
     ls_actor_init(&w->actor);
     ls_http_config_defaults(&w->config);
     w->config.body_bytes_max = BODY_MAX;
@@ -279,12 +279,12 @@ static void world_open(world *w, uint8_t choice)
     w->config.linger_ms_max = LINGER_MS;
     w->handler.start = start;
     w->how = choice % HOWS;
-    FUZZ_HOLDS(ls_http1_open(w->port, &w->config, &w->handler, &w->gate, 1, &w->http) == LS_OK);
+    FUZZ_HOLDS(ls_http1_open(w->port, &w->config, &w->handler, &w->conn_limit, 1, &w->http) == LS_OK);
     FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
     FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
     w->theirs = fds[1];
-    atomic_store(&w->gate.count, 1);
-    ls_http1_accepted(&w->seat, w->http, fds[0], &from);
+    atomic_store(&w->conn_limit.count, 1);
+    ls_http1_accepted(&w->ctx, w->http, fds[0], &from);
 }
 
 static void world_close(world *w, ls_http1_stats *stats)
@@ -297,16 +297,16 @@ static void world_close(world *w, ls_http1_stats *stats)
         settle(w);
         ls_http1_stat(w->http, stats);
         if (stats->open == 0) break;
-        if (ls_port_wait(w->port, &w->seat, &packet, 1, 1) > 0) ls_packet_dispatch(&w->seat, &packet);
+        if (ls_port_wait(w->port, &w->ctx, &packet, 1, 1) > 0) ls_packet_dispatch(&w->ctx, &packet);
     }
     FUZZ_HOLDS(stats->open == 0); /* the client has gone: nothing may hang on */
-    FUZZ_HOLDS(atomic_load(&w->gate.count) == 0);
+    FUZZ_HOLDS(atomic_load(&w->conn_limit.count) == 0);
     ls_pools_stat(w->pools, &pools);
     FUZZ_HOLDS(pools.blocks_live == 0);
     ls_http1_close(w->http);
-    ls_gate_close(&w->gate);
+    ls_conn_limit_close(&w->conn_limit);
     ls_port_close(w->port);
-    ls_pool_close(w->seat.pool);
+    ls_pool_close(w->ctx.pool);
     ls_pools_close(w->pools);
 }
 

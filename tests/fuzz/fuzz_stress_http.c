@@ -12,13 +12,13 @@ enum { PIPELINE = 3 };
 
 typedef struct outcome {
     uint64_t requests, errors[LS_STRESS_ERROR_KINDS], status[LS_STRESS_STATUS_MAX + 1], checks_passed, checks_failed;
-    uint64_t owed;
+    uint64_t to_retry;
     uint32_t outstanding;
     uint8_t state;
 } outcome;
 
-static ls_worker w;
-static ls_plan plan;
+static ls_stress_worker w;
+static ls_stress_plan plan;
 
 static void open_once(void)
 {
@@ -26,25 +26,25 @@ static void open_once(void)
     plan.config.threads = plan.config.connections = 1;
     plan.config.pipeline = PIPELINE;
     plan.mode = LS_PLAN_STATIC;
-    ls_schedule_constant(&plan.schedule, 0, 1, UINT64_MAX);
-    plan.expect = (ls_plan_expect){.status_from = 200,
-                                   .status_to = 299,
-                                   .has_length = true,
-                                   .has_crc = true,
-                                   .has_body = true,
-                                   .length = 5,
-                                   .crc = 0x3610a686, /* of "hello" */
-                                   .body = "hello",
-                                   .body_len = 5};
+    ls_stress_schedule_constant(&plan.schedule, 0, 1, UINT64_MAX);
+    plan.expect = (ls_stress_plan_expect){.status_from = 200,
+                                          .status_to = 299,
+                                          .has_length = true,
+                                          .has_crc = true,
+                                          .has_body = true,
+                                          .length = 5,
+                                          .crc = 0x3610a686, /* of "hello" */
+                                          .body = "hello",
+                                          .body_len = 5};
     ls_http_prepare();
-    FUZZ_HOLDS(ls_worker_open(&w, &plan, 0, 0, 1, NULL) == LS_OK);
+    FUZZ_HOLDS(ls_stress_worker_open(&w, &plan, 0, 0, 1, NULL) == LS_OK);
     w.going = true;
 }
 
 /* A connection that has just sent its requests. */
-static ls_user *begin(unsigned options)
+static ls_stress_vu *begin(unsigned options)
 {
-    ls_user *u = &w.users[0];
+    ls_stress_vu *u = &w.vus[0];
     plan.config.keepalive = !(options & 4);
     atomic_store(&w.count.requests, 0);
     for (int i = 0; i < LS_STRESS_ERROR_KINDS; i++) atomic_store(&w.count.errors[i], 0);
@@ -52,40 +52,41 @@ static ls_user *begin(unsigned options)
     atomic_store(&w.count.connections, 1);
     ls_stress_checks_close(&w.checks);
     w.checks = (ls_stress_checks){0};
-    w.complaint[0] = '\0';
+    w.first_failure[0] = '\0';
     w.cached_len = 0;
     w.open_first = NULL;
     w.open_last = &w.open_first;
     w.unclosed = 1;
-    w.owed = 0;
+    w.to_retry = 0;
     w.busy = u->outstanding = PIPELINE;
-    u->first = u->owed = 0;
+    u->first = u->to_retry = 0;
     u->opening = u->broken = u->used = false;
     u->phase = 0;
     u->held_len = 0;
-    u->state = LS_USER_OPEN;
-    for (unsigned i = 0; i < PIPELINE; i++) u->asks[i] = (ls_ask){.to_head = i == 1 && (options & 1)};
+    u->state = LS_STRESS_VU_OPEN;
+    for (unsigned i = 0; i < PIPELINE; i++) u->requests[i] = (ls_stress_request){.to_head = i == 1 && (options & 1)};
     return u;
 }
 
 static outcome run(const uint8_t *data, size_t size, size_t step, unsigned options)
 {
-    ls_user *u = begin(options);
+    ls_stress_vu *u = begin(options);
     outcome o = {0};
     bool good = true;
     for (size_t at = 0; good && at < size; at += step) {
         const size_t n = size - at < step ? size - at : step;
         char *copy = fuzz_copy_exact(data + at, n);
-        good = ls_http_proto.received(u, copy, n);
+        good = ls_stress_http.received(u, copy, n);
         free(copy);
-        FUZZ_HOLDS(good == (u->state == LS_USER_OPEN));
+        FUZZ_HOLDS(good == (u->state == LS_STRESS_VU_OPEN));
     }
     if (good && (options & 2)) {
-        ls_http_proto.ended(u);
-        FUZZ_HOLDS(u->state == LS_USER_CLOSED);
+        ls_stress_http.ended(u);
+        FUZZ_HOLDS(u->state == LS_STRESS_VU_CLOSED);
     }
-    FUZZ_HOLDS(u->state == LS_USER_OPEN || (u->state == LS_USER_CLOSED && u->outstanding == 0 && w.unclosed == 0));
-    FUZZ_HOLDS(w.busy == u->outstanding && w.owed == u->owed);
+    FUZZ_HOLDS(u->state == LS_STRESS_VU_OPEN ||
+               (u->state == LS_STRESS_VU_CLOSED && u->outstanding == 0 && w.unclosed == 0));
+    FUZZ_HOLDS(w.busy == u->outstanding && w.to_retry == u->to_retry);
     o.requests = ls_counter_read(&w.count.requests);
     for (int i = 0; i < LS_STRESS_ERROR_KINDS; i++) o.errors[i] = ls_counter_read(&w.count.errors[i]);
     for (int i = 0; i <= LS_STRESS_STATUS_MAX; i++) o.status[i] = ls_counter_read(&w.count.status[i]);
@@ -93,14 +94,14 @@ static outcome run(const uint8_t *data, size_t size, size_t step, unsigned optio
         o.checks_passed += w.checks.list[i].passed;
         o.checks_failed += w.checks.list[i].failed;
     }
-    o.owed = w.owed;
+    o.to_retry = w.to_retry;
     o.outstanding = u->outstanding;
     o.state = u->state;
     FUZZ_HOLDS(o.checks_passed + o.checks_failed == 4 * o.requests);
     /* Each is answered, failed, to be asked again, or still on its way; a byte too many is an error of its own. */
     uint64_t errors = 0;
     for (int i = 0; i < LS_STRESS_ERROR_KINDS; i++) errors += o.errors[i];
-    FUZZ_HOLDS(o.requests + errors + o.owed + o.outstanding - PIPELINE <= (o.requests == PIPELINE ? 1 : 0));
+    FUZZ_HOLDS(o.requests + errors + o.to_retry + o.outstanding - PIPELINE <= (o.requests == PIPELINE ? 1 : 0));
     return o;
 }
 

@@ -10,7 +10,7 @@
 enum { SYSTEM_SLOWNESS = 4 }; /* under Wine each call for a socket is one of its server, which all programs share */
 
 /* Windows has no limit of handles that a process could lower: the calls of WSASocketW and CreateFileW come here in the tests that
- * define TESTS_DOOR or TESTS_DOOR_OF_FILES (CMakeLists.txt). While the door is closed there is a socket for each that was closed
+ * define TESTS_FD_LIMIT or TESTS_FILE_LIMIT (CMakeLists.txt). While the limit is closed there is a socket for each that was closed
  * since, and no file. */
 typedef int descriptors_before;
 
@@ -18,7 +18,7 @@ static struct {
     _Atomic int closed, free;
 } door;
 
-#ifdef TESTS_DOOR
+#ifdef TESTS_FD_LIMIT
 extern SOCKET(WSAAPI *__real___imp_WSASocketW)(int, int, int, WSAPROTOCOL_INFOW *, GROUP, DWORD);
 extern int(WSAAPI *__real___imp_closesocket)(SOCKET);
 
@@ -44,7 +44,7 @@ SOCKET(WSAAPI *__wrap___imp_WSASocketW)(int, int, int, WSAPROTOCOL_INFOW *, GROU
 int(WSAAPI *__wrap___imp_closesocket)(SOCKET) = door_closesocket;
 #endif
 
-#ifdef TESTS_DOOR_OF_FILES
+#ifdef TESTS_FILE_LIMIT
 extern HANDLE(WINAPI *__real___imp_CreateFileW)(LPCWSTR, DWORD, DWORD, SECURITY_ATTRIBUTES *, DWORD, DWORD, HANDLE);
 
 static HANDLE WINAPI door_file(LPCWSTR path, DWORD access, DWORD share, SECURITY_ATTRIBUTES *security, DWORD how,

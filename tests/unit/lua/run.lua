@@ -8,7 +8,7 @@ package.loaded["luaserve.core"] = require "fake_core"
 
 local wanted = arg[1]
 local passed, failed = 0, {}
-for _, module in ipairs { "test_misuse", "test_options", "test_json", "test_router", "test_app", "test_init", "test_tcp",
+for _, module in ipairs { "test_usage", "test_options", "test_json", "test_router", "test_app", "test_init", "test_tcp",
   "test_udp", "test_notify" } do
   local tests = require(module)
   local names = {}

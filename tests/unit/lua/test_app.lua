@@ -5,7 +5,7 @@ local tests = {}
 
 local function hello() return "hello" end
 
-function tests.misuse_is_told_at_the_caller()
+function tests.usage_errors_point_at_the_caller()
   local app = ls.app()
   check.raises({ check.line(1), "app:get needs a function(req, res); got nil" }, function()
     app:get("/")

@@ -1,5 +1,5 @@
 /* test_listener.c - accepts posted ahead, the limit that listeners share, and the end of a listener. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -8,22 +8,22 @@
 
 #include "net/listener.h"
 #include "net/sock.h"
-#include "port/crew.h"
+#include "sched/workers.h"
 #include "system.h"
 
 enum { FDS_MAX = 64 };
 
 typedef struct hall { /* what was accepted */
     net_place place;
-    ls_gate gate;
+    ls_conn_limit conn_limit;
     int fds[FDS_MAX];
     int count;
 } hall;
 
-static void accepted(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
+static void accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
 {
     hall *h = user;
-    (void)seat;
+    (void)ctx;
     assert_true(from->len > 0);
     assert_true(h->count < FDS_MAX);
     h->fds[h->count++] = fd;
@@ -33,7 +33,7 @@ static void hall_open(hall *h, uint32_t connections_max)
 {
     memset(h, 0, sizeof *h);
     net_open(&h->place);
-    assert_int_equal(ls_gate_open(&h->gate, connections_max), LS_OK);
+    assert_int_equal(ls_conn_limit_open(&h->conn_limit, connections_max), LS_OK);
 }
 
 /* The oldest connection goes. */
@@ -42,15 +42,15 @@ static void leave(hall *h)
     assert_true(h->count > 0);
     close(h->fds[0]);
     memmove(h->fds, h->fds + 1, (size_t)--h->count * sizeof h->fds[0]);
-    ls_gate_leave(&h->gate);
+    ls_conn_limit_leave(&h->conn_limit);
 }
 
 static void hall_close(hall *h)
 {
     while (h->count > 0) leave(h);
-    assert_true(ls_gate_idle(&h->gate));
-    assert_true(ls_list_empty(&h->gate.held));
-    ls_gate_close(&h->gate);
+    assert_true(ls_conn_limit_idle(&h->conn_limit));
+    assert_true(ls_list_empty(&h->conn_limit.waiting));
+    ls_conn_limit_close(&h->conn_limit);
     net_close(&h->place);
 }
 
@@ -58,7 +58,7 @@ static void hall_close(hall *h)
 static void pump(hall *h)
 {
     ls_packet packet;
-    while (ls_port_wait(h->place.port, &h->place.seat, &packet, 1, 0) > 0) ls_packet_dispatch(&h->place.seat, &packet);
+    while (ls_port_wait(h->place.port, &h->place.ctx, &packet, 1, 0) > 0) ls_packet_dispatch(&h->place.ctx, &packet);
 }
 
 static ls_listener *listen_at(hall *h, const char *host, uint32_t accepts)
@@ -66,7 +66,7 @@ static ls_listener *listen_at(hall *h, const char *host, uint32_t accepts)
     ls_listener *listener;
     ls_addr at;
     assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(h->place.port, &at, 64, accepts, &h->gate, accepted, h, &listener), LS_OK);
+    assert_int_equal(ls_listener_open(h->place.port, &at, 64, accepts, &h->conn_limit, accepted, h, &listener), LS_OK);
     return listener;
 }
 
@@ -88,22 +88,22 @@ static void accepts_are_posted_ahead(void **state)
     clients[0] = dial(listener); /* before the start: it waits in the queue */
     pump(&h);
     assert_int_equal(h.count, 0);
-    ls_listener_start(&h.place.seat, listener);
-    assert_int_equal(atomic_load(&h.gate.count), 0);
-    assert_false(ls_gate_idle(&h.gate));
+    ls_listener_start(&h.place.ctx, listener);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 0);
+    assert_false(ls_conn_limit_idle(&h.conn_limit));
     pump(&h);
     assert_int_equal(h.count, 1);
     for (int i = 1; i < 10; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 10);
-    assert_int_equal(atomic_load(&h.gate.count), 10);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 10);
     for (int i = 0; i < 10; i++) {
         net_write(clients[i], &i, sizeof i);
         close(clients[i]);
     }
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     pump(&h);
-    assert_int_equal(atomic_load(&h.gate.count), 10);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 10);
     hall_close(&h);
 }
 
@@ -115,19 +115,19 @@ static void the_limit_is_exact(void **state)
     (void)state;
     hall_open(&h, 3);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 4); /* more accepts than places */
-    ls_listener_start(&h.place.seat, listener);
+    ls_listener_start(&h.place.ctx, listener);
     for (int i = 0; i < 3; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 3); /* at the limit */
     for (int i = 3; i < 5; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 3); /* one past it waits */
-    assert_int_equal(atomic_load(&h.gate.count), 3);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 3);
 
     leave(&h);
     pump(&h);
     assert_int_equal(h.count, 3); /* one went, one came */
-    assert_int_equal(atomic_load(&h.gate.count), 3);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 3);
     leave(&h);
     pump(&h);
     assert_int_equal(h.count, 3);
@@ -138,8 +138,8 @@ static void the_limit_is_exact(void **state)
     for (int i = 0; i < 3; i++) leave(&h);
     pump(&h);
     assert_int_equal(h.count, 0);
-    assert_int_equal(atomic_load(&h.gate.count), 0);
-    ls_listener_stop(&h.place.seat, listener);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 0);
+    ls_listener_stop(&h.place.ctx, listener);
     pump(&h);
     for (int i = 0; i < 5; i++) close(clients[i]);
     hall_close(&h);
@@ -152,8 +152,8 @@ static void listeners_share_the_limit(void **state)
     (void)state;
     hall_open(&h, 2); /* fewer places than accepts of one of them */
     ls_listener *one = listen_at(&h, "127.0.0.1", 4), *two = listen_at(&h, "127.0.0.1", 4);
-    ls_listener_start(&h.place.seat, one);
-    ls_listener_start(&h.place.seat, two);
+    ls_listener_start(&h.place.ctx, one);
+    ls_listener_start(&h.place.ctx, two);
     clients[0] = dial(two); /* an idle listener keeps no places from another */
     clients[1] = dial(two);
     pump(&h);
@@ -168,7 +168,7 @@ static void listeners_share_the_limit(void **state)
     pump(&h);
     assert_int_equal(h.count, 2);
 
-    ls_listener_stop(&h.place.seat, one); /* with a connection that waits for its place: it is not cut */
+    ls_listener_stop(&h.place.ctx, one); /* with a connection that waits for its place: it is not cut */
     assert_int_equal(h.count, 3);
     pump(&h);
     leave(&h);
@@ -177,7 +177,7 @@ static void listeners_share_the_limit(void **state)
     leave(&h);
     pump(&h);
     assert_int_equal(h.count, 2); /* the one of `two` came */
-    ls_listener_stop(&h.place.seat, two);
+    ls_listener_stop(&h.place.ctx, two);
     pump(&h);
     for (int i = 0; i < 5; i++) close(clients[i]);
     hall_close(&h);
@@ -191,14 +191,14 @@ static void a_stop_while_a_place_is_given(void **state)
     (void)state;
     hall_open(&h, 1);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 1);
-    ls_listener_start(&h.place.seat, listener);
+    ls_listener_start(&h.place.ctx, listener);
     for (int i = 0; i < 3; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 1);
     leave(&h);
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     assert_int_equal(h.count, 1); /* what was in the system's queue */
-    assert_false(ls_gate_idle(&h.gate));
+    assert_false(ls_conn_limit_idle(&h.conn_limit));
     pump(&h);
     assert_int_equal(h.count, 2);
     for (int i = 0; i < 3; i++) close(clients[i]);
@@ -213,14 +213,14 @@ static void what_waits_is_accepted_before_the_stop(void **state)
     (void)state;
     hall_open(&h, 1);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 2);
-    ls_listener_start(&h.place.seat, listener);
+    ls_listener_start(&h.place.ctx, listener);
     for (int i = 0; i < 6; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 1);
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     assert_int_equal(h.count, 6); /* past the limit, rather than cut */
     pump(&h);
-    assert_int_equal(atomic_load(&h.gate.count), 6);
+    assert_int_equal(atomic_load(&h.conn_limit.count), 6);
     for (int i = 0; i < 6; i++) { /* each of them is connected to one of ours */
         net_write(h.fds[i], "x", 1);
         assert_int_equal(shutdown(h.fds[i], SHUT_WR), 0);
@@ -239,7 +239,7 @@ static void a_stop_before_the_start(void **state)
     hall_open(&h, 1);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 2);
     const int client = dial(listener);
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     assert_int_equal(h.count, 0);
     close(client);
     hall_close(&h);
@@ -257,21 +257,21 @@ static void a_unix_path_goes_with_its_listener(void **state)
         ls_addr at;
         ls_listener *none = NULL;
         assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
-        assert_int_equal(ls_listener_open(h.place.port, &at, 64, 2, &h.gate, accepted, &h, &none), LS_ENOTSUP);
+        assert_int_equal(ls_listener_open(h.place.port, &at, 64, 2, &h.conn_limit, accepted, &h, &none), LS_ENOTSUP);
         assert_null(none);
         assert_int_equal(rmdir(dir), 0);
         hall_close(&h);
         return;
     }
     ls_listener *listener = listen_at(&h, host, 2);
-    ls_listener_start(&h.place.seat, listener);
+    ls_listener_start(&h.place.ctx, listener);
     ls_sockaddr to;
     ls_addr_to(ls_listener_addr(listener), &to);
     const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(client, (const struct sockaddr *)to.bytes, to.len), 0);
     pump(&h);
     assert_int_equal(h.count, 1);
-    ls_listener_stop(&h.place.seat, listener);
+    ls_listener_stop(&h.place.ctx, listener);
     pump(&h);
     assert_int_equal(access(host + 5, F_OK), -1);
     assert_int_equal(rmdir(dir), 0);
@@ -287,8 +287,9 @@ static void nothing_is_left_of_one_that_cannot_open(void **state)
     (void)state;
     hall_open(&h, 4);
     ls_listener *other = listen_at(&h, "127.0.0.1", 1);
-    assert_int_equal(ls_listener_open(h.place.port, ls_listener_addr(other), 64, 2, &h.gate, accepted, &h, &listener),
-                     LS_EADDRINUSE);
+    assert_int_equal(
+        ls_listener_open(h.place.port, ls_listener_addr(other), 64, 2, &h.conn_limit, accepted, &h, &listener),
+        LS_EADDRINUSE);
     assert_null(listener);
 
     /* A port that is full. */
@@ -298,13 +299,13 @@ static void nothing_is_left_of_one_that_cannot_open(void **state)
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
     assert_int_equal(ls_sock_attach(full, net_tcp(), NULL, false, &sock), LS_OK);
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.gate, accepted, &h, &listener), LS_ELIMIT);
+    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.conn_limit, accepted, &h, &listener), LS_ELIMIT);
     assert_null(listener);
-    ls_seat seat;
-    ls_seat_init(&seat, full, h.place.seat.pool, 0);
-    ls_sock_close(&seat, sock);
+    ls_thread_ctx ctx;
+    ls_thread_ctx_init(&ctx, full, h.place.ctx.pool, 0);
+    ls_sock_close(&ctx, sock);
     ls_port_close(full);
-    ls_listener_stop(&h.place.seat, other);
+    ls_listener_stop(&h.place.ctx, other);
     pump(&h);
     hall_close(&h);
 }
@@ -323,7 +324,7 @@ static void nothing_is_left_of_a_path_that_cannot_open(void **state)
     assert_non_null(mkdtemp(dir));
     snprintf(host, sizeof host, "unix:%s/s", dir);
     assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.gate, accepted, &h, &listener),
+    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.conn_limit, accepted, &h, &listener),
                      system_has_unix_sockets() ? LS_ELIMIT : LS_ENOTSUP);
     assert_null(listener);
     assert_int_equal(rmdir(dir), 0); /* its path is gone as well */
@@ -331,12 +332,12 @@ static void nothing_is_left_of_a_path_that_cannot_open(void **state)
     hall_close(&h);
 }
 
-/* ---- a crew ------------------------------------------------------------------------------------------------ */
+/* ---- a workers ------------------------------------------------------------------------------------------------ */
 
 enum { PLACES = 3, CLIENTS = 300, AT_A_TIME = 20 };
 
 typedef struct storm {
-    ls_gate gate;
+    ls_conn_limit conn_limit;
     ls_port *port;
     ls_listener *listener;
     _Atomic int count;
@@ -344,52 +345,52 @@ typedef struct storm {
     _Atomic bool stopped;
 } storm;
 
-static void greet_and_leave(ls_seat *seat, void *user, ls_fd fd, const ls_sockaddr *from)
+static void greet_and_leave(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
 {
     storm *s = user;
-    (void)seat;
+    (void)ctx;
     (void)from;
-    if (!atomic_load(&s->stopped)) assert_in_range(atomic_load(&s->gate.count), 1, PLACES);
+    if (!atomic_load(&s->stopped)) assert_in_range(atomic_load(&s->conn_limit.count), 1, PLACES);
     atomic_fetch_add(&s->count, 1);
     assert_int_equal(write(fd, "x", 1), 1);
     ls_sock_discard(fd);
-    ls_gate_leave(&s->gate);
+    ls_conn_limit_leave(&s->conn_limit);
 }
 
-static void begin(ls_seat *seat, ls_op *op)
+static void begin(ls_thread_ctx *ctx, ls_op *op)
 {
-    ls_listener_start(seat, LS_CONTAINER(op, storm, begin)->listener);
+    ls_listener_start(ctx, LS_CONTAINER(op, storm, begin)->listener);
 }
 
-static void stop(ls_seat *seat, ls_op *op)
+static void stop(ls_thread_ctx *ctx, ls_op *op)
 {
     storm *s = LS_CONTAINER(op, storm, stop);
     atomic_store(&s->stopped, true);
-    ls_listener_stop(seat, s->listener);
+    ls_listener_stop(ctx, s->listener);
 }
 
-static void a_crew_accepts_each_once_and_none_past_the_limit(void **state)
+static void workers_accept_each_connection_once_and_none_past_the_limit(void **state)
 {
     static storm s;
-    const ls_crew_options crew_options = {.threads = 3, .threads_max = 3};
+    const ls_workers_options workers_options = {.threads = 3, .threads_max = 3};
     const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
     int fds[AT_A_TIME];
     char byte;
     ls_pools *pools;
-    ls_crew *crew;
+    ls_workers *workers;
     ls_addr at;
     (void)state;
     assert_int_equal(ls_pools_open(1 << 20, &pools), LS_OK);
     assert_int_equal(ls_port_open(&port_options, &s.port), LS_OK);
-    assert_int_equal(ls_gate_open(&s.gate, PLACES), LS_OK);
+    assert_int_equal(ls_conn_limit_open(&s.conn_limit, PLACES), LS_OK);
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(s.port, &at, 64, 4, &s.gate, greet_and_leave, &s, &s.listener), LS_OK);
+    assert_int_equal(ls_listener_open(s.port, &at, 64, 4, &s.conn_limit, greet_and_leave, &s, &s.listener), LS_OK);
     ls_sockaddr to;
     ls_addr_to(ls_listener_addr(s.listener), &to);
     s.begin.done = begin;
     s.stop.done = stop;
-    assert_int_equal(ls_crew_open(s.port, pools, &crew_options, &crew), LS_OK);
-    assert_int_equal(ls_crew_start(crew), LS_OK);
+    assert_int_equal(ls_workers_open(s.port, pools, &workers_options, &workers), LS_OK);
+    assert_int_equal(ls_workers_start(workers), LS_OK);
     assert_int_equal(ls_port_post(s.port, &s.begin, NULL, 0), LS_OK);
     for (int from = 0; from < CLIENTS; from += AT_A_TIME) {
         for (int i = 0; i < AT_A_TIME; i++) fds[i] = net_dial(&to);
@@ -404,16 +405,16 @@ static void a_crew_accepts_each_once_and_none_past_the_limit(void **state)
         net_read(fds[i], &byte, 1);
         close(fds[i]);
     }
-    while (!ls_gate_idle(&s.gate)) ls_clock_sleep_ms(1); /* the accepts that were posted come back */
-    ls_crew_stop(crew);
-    assert_true(ls_crew_join(crew, 0));
+    while (!ls_conn_limit_idle(&s.conn_limit)) ls_clock_sleep_ms(1); /* the accepts that were posted come back */
+    ls_workers_stop(workers);
+    assert_true(ls_workers_join(workers, 0));
     assert_int_equal(atomic_load(&s.count), CLIENTS + AT_A_TIME);
-    ls_seat *seat = ls_crew_seat(crew, 0);
+    ls_thread_ctx *ctx = ls_workers_ctx(workers, 0);
     ls_packet packet;
-    while (ls_port_wait(s.port, seat, &packet, 1, 0) > 0) ls_packet_dispatch(seat, &packet);
-    ls_crew_close(crew);
+    while (ls_port_wait(s.port, ctx, &packet, 1, 0) > 0) ls_packet_dispatch(ctx, &packet);
+    ls_workers_close(workers);
     ls_port_close(s.port);
-    ls_gate_close(&s.gate);
+    ls_conn_limit_close(&s.conn_limit);
     ls_pools_close(pools);
 }
 
@@ -429,7 +430,7 @@ int main(void)
         cmocka_unit_test(a_unix_path_goes_with_its_listener),
         cmocka_unit_test(nothing_is_left_of_one_that_cannot_open),
         cmocka_unit_test(nothing_is_left_of_a_path_that_cannot_open),
-        cmocka_unit_test(a_crew_accepts_each_once_and_none_past_the_limit),
+        cmocka_unit_test(workers_accept_each_connection_once_and_none_past_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

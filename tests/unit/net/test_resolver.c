@@ -1,5 +1,5 @@
 /* test_resolver.c - names to addresses: what is known at once, what is pending, and every order of dropping and closing. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include "net/resolver.h"
 #include "port/notify.h"
@@ -12,10 +12,10 @@ typedef struct asker { /* a resolver with its actor at a port, and what it was t
     unsigned told;
 } asker;
 
-static void told(ls_seat *seat, ls_lookup *lookup)
+static void told(ls_thread_ctx *ctx, ls_lookup *lookup)
 {
     asker *a = lookup->user;
-    assert_ptr_equal(seat->inside, &a->actor);
+    assert_ptr_equal(ctx->inside, &a->actor);
     a->told++;
 }
 
@@ -29,28 +29,28 @@ static void asker_open(asker *a, const char *servers)
 
 static int ask(asker *a, const char *name, ls_lookup **out)
 {
-    assert_true(ls_actor_try_enter(&a->actor, &a->place.seat));
-    const int result = ls_resolver_ask(&a->place.seat, a->resolver, name, 7000, told, a, out);
-    ls_actor_leave(&a->actor, &a->place.seat);
+    assert_true(ls_actor_try_enter(&a->actor, &a->place.ctx));
+    const int result = ls_resolver_ask(&a->place.ctx, a->resolver, name, 7000, told, a, out);
+    ls_actor_leave(&a->actor, &a->place.ctx);
     return result;
 }
 
 static void drop(asker *a, ls_lookup *lookup)
 {
-    assert_true(ls_actor_try_enter(&a->actor, &a->place.seat));
+    assert_true(ls_actor_try_enter(&a->actor, &a->place.ctx));
     ls_lookup_drop(lookup);
-    ls_actor_leave(&a->actor, &a->place.seat);
+    ls_actor_leave(&a->actor, &a->place.ctx);
 }
 
 /* Take packets until none has come for ms. */
 static void take_packets(asker *a, int ms)
 {
     ls_packet packet;
-    while (ls_port_wait(a->place.port, &a->place.seat, &packet, 1, ms) == 1) {
+    while (ls_port_wait(a->place.port, &a->place.ctx, &packet, 1, ms) == 1) {
         if (packet.events != 0)
-            ((ls_taker *)packet.key)->take(&a->place.seat, &packet);
+            ((ls_packet_handler *)packet.key)->handle(&a->place.ctx, &packet);
         else
-            ls_packet_dispatch(&a->place.seat, &packet);
+            ls_packet_dispatch(&a->place.ctx, &packet);
     }
 }
 

@@ -1,5 +1,5 @@
 /* test_resolver_win32.c - what the system's own resolver is asked, and that its answers come through the port. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include "net/resolver.h"
 
@@ -8,9 +8,9 @@ enum { LOOKUPS = 100, NAME_BYTES = 256 };
 static ls_actor actor;
 static unsigned told_count;
 
-static void told(ls_seat *seat, ls_lookup *lookup)
+static void told(ls_thread_ctx *ctx, ls_lookup *lookup)
 {
-    assert_ptr_equal(seat->inside, &actor);
+    assert_ptr_equal(ctx->inside, &actor);
     *(bool *)lookup->user = true;
     told_count++;
 }
@@ -19,7 +19,7 @@ static void wait_for(net_place *place, unsigned count)
 {
     while (told_count < count) {
         const ls_packet packet = net_next(place);
-        ls_packet_dispatch(&place->seat, &packet);
+        ls_packet_dispatch(&place->ctx, &packet);
     }
 }
 
@@ -49,7 +49,7 @@ static void this_machine_has_addresses(void **state)
     (void)state;
     ls_resolver *resolver = open_at(&place, "");
     assert_int_equal(gethostname(name, sizeof name), 0);
-    assert_int_equal(ls_resolver_ask(&place.seat, resolver, name, 80, told, &told_it, &lookup), LS_PENDING);
+    assert_int_equal(ls_resolver_ask(&place.ctx, resolver, name, 80, told, &told_it, &lookup), LS_PENDING);
     assert_false(told_it);
     wait_for(&place, 1);
     assert_true(told_it);
@@ -69,7 +69,7 @@ static void many_at_once_and_half_of_them_dropped(void **state)
     ls_resolver *resolver = open_at(&place, "");
     for (int i = 0; i < LOOKUPS; i++)
         assert_int_equal(
-            ls_resolver_ask(&place.seat, resolver, "no-such-name.invalid", 80, told, &told_it[i], &lookups[i]),
+            ls_resolver_ask(&place.ctx, resolver, "no-such-name.invalid", 80, told, &told_it[i], &lookups[i]),
             LS_PENDING);
     for (int i = 0; i < LOOKUPS; i += 2) ls_lookup_drop(lookups[i]);
     wait_for(&place, LOOKUPS / 2);
@@ -82,7 +82,7 @@ static void many_at_once_and_half_of_them_dropped(void **state)
         ls_lookup_drop(lookups[i]);
     }
     ls_packet packet;
-    while (ls_port_wait(place.port, &place.seat, &packet, 1, 100) == 1) ls_packet_dispatch(&place.seat, &packet);
+    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 100) == 1) ls_packet_dispatch(&place.ctx, &packet);
     assert_int_equal(told_count, LOOKUPS / 2);
     close_all(&place, resolver);
 }
@@ -93,10 +93,10 @@ static void name_servers_cannot_be_chosen(void **state)
     ls_lookup *lookup;
     (void)state;
     ls_resolver *resolver = open_at(&place, "127.0.0.1:53");
-    assert_int_equal(ls_resolver_ask(&place.seat, resolver, "example.org", 80, told, NULL, &lookup), LS_DONE);
+    assert_int_equal(ls_resolver_ask(&place.ctx, resolver, "example.org", 80, told, NULL, &lookup), LS_DONE);
     assert_int_equal(lookup->err, LS_ENOTSUP);
     ls_lookup_drop(lookup);
-    assert_int_equal(ls_resolver_ask(&place.seat, resolver, "localhost", 80, told, NULL, &lookup), LS_DONE);
+    assert_int_equal(ls_resolver_ask(&place.ctx, resolver, "localhost", 80, told, NULL, &lookup), LS_DONE);
     assert_int_equal(lookup->err, LS_OK);
     ls_lookup_drop(lookup);
     close_all(&place, resolver);
@@ -110,7 +110,7 @@ static void names_are_utf8(void **state)
     (void)state;
     ls_resolver *resolver = open_at(&place, "");
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        assert_int_equal(ls_resolver_ask(&place.seat, resolver, bad[i], 80, told, NULL, &lookup), LS_DONE);
+        assert_int_equal(ls_resolver_ask(&place.ctx, resolver, bad[i], 80, told, NULL, &lookup), LS_DONE);
         assert_int_equal(lookup->err, LS_EINVAL);
         ls_lookup_drop(lookup);
     }

@@ -1,5 +1,5 @@
 /* test_sock.c - listening sockets: free ports, taken ones, and Unix paths that somebody left behind. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include <netinet/tcp.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* test_stream.c - streams over real sockets, driven by hand: the queue byte for byte, deadlines, and closing in every
  * state. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include <errno.h>
 
@@ -16,25 +16,25 @@ typedef struct wire { /* a stream and its other end */
     int sent_err;
 } wire;
 
-static void on_received(ls_seat *seat, ls_stream *s, int64_t result)
+static void on_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     wire *l = (wire *)s;
-    (void)seat;
+    (void)ctx;
     l->received++;
     l->received_result = result;
 }
 
-static void on_sent(ls_seat *seat, ls_stream *s, int err)
+static void on_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     wire *l = (wire *)s;
-    (void)seat;
+    (void)ctx;
     l->sent++;
     l->sent_err = err;
 }
 
-static void on_closed(ls_seat *seat, ls_stream *s)
+static void on_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)seat;
+    (void)ctx;
     ((wire *)s)->closed++;
 }
 
@@ -51,15 +51,15 @@ static void wire_open(wire *l, net_place *place)
 static void step(net_place *place)
 {
     const ls_packet packet = net_next(place);
-    ls_packet_dispatch(&place->seat, &packet);
+    ls_packet_dispatch(&place->ctx, &packet);
 }
 
 static void wire_close(wire *l)
 {
     ls_packet packet;
-    ls_stream_close(&l->place->seat, &l->s);
-    while (ls_port_wait(l->place->port, &l->place->seat, &packet, 1, 0) > 0)
-        ls_packet_dispatch(&l->place->seat, &packet);
+    ls_stream_close(&l->place->ctx, &l->s);
+    while (ls_port_wait(l->place->port, &l->place->ctx, &packet, 1, 0) > 0)
+        ls_packet_dispatch(&l->place->ctx, &packet);
     assert_int_equal(l->closed, 1);
     close(l->theirs);
 }
@@ -81,7 +81,7 @@ static void receiving(void **state)
     (void)state;
     net_open(&place);
     wire_open(&l, &place);
-    assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    assert_int_equal(ls_stream_recv(&place.ctx, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
     assert_int_equal(blocks_live(&place), 0); /* an idle connection holds no buffer */
     net_write(l.theirs, "hello", 5);
     step(&place);
@@ -90,14 +90,14 @@ static void receiving(void **state)
     assert_memory_equal(l.s.rx.recv.block->data, "hello", 5);
     ls_block_drop(l.s.rx.recv.block);
 
-    assert_int_equal(ls_stream_recv(&place.seat, &l.s, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_stream_recv(&place.ctx, &l.s, room, sizeof room), LS_PENDING);
     net_write(l.theirs, "more", 4);
     step(&place);
     assert_int_equal(l.received_result, 4);
     assert_memory_equal(room, "more", 4);
 
     assert_int_equal(shutdown(l.theirs, SHUT_WR), 0);
-    if (ls_stream_recv(&place.seat, &l.s, room, sizeof room) == LS_PENDING) step(&place);
+    if (ls_stream_recv(&place.ctx, &l.s, room, sizeof room) == LS_PENDING) step(&place);
     assert_int_equal(l.s.rx.result, 0);
     wire_close(&l);
     net_close(&place);
@@ -130,23 +130,23 @@ static void queue_mix(wire *l, tape *t, size_t want, size_t piece_max)
 {
     static const char text[] = "static text that outlives everything here";
     const size_t from = t->len;
-    ls_seat *seat = &l->place->seat;
+    ls_thread_ctx *ctx = &l->place->ctx;
     while (t->len - from < want) {
         const size_t n = 1 + rnd(t) % piece_max;
         if (rnd(t) % 3 == 0) {
             ls_slice slice = ls_slice_static(text, sizeof text - 1);
             memcpy(t->bytes + t->len, text, sizeof text - 1);
             t->len += sizeof text - 1;
-            assert_int_equal(ls_stream_push(seat, &l->s, &slice), LS_OK);
+            assert_int_equal(ls_stream_push(ctx, &l->s, &slice), LS_OK);
         } else if (rnd(t) % 3 == 0) {
-            ls_block *block = ls_block_get(seat->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+            ls_block *block = ls_block_get(ctx->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
             assert_non_null(block);
             fill(t, block->data, n);
             ls_slice slice = ls_slice_of(block, 0, n);
-            assert_int_equal(ls_stream_push(seat, &l->s, &slice), LS_OK);
+            assert_int_equal(ls_stream_push(ctx, &l->s, &slice), LS_OK);
             ls_block_drop(block); /* the queue's reference is the last */
         } else {
-            char *to = ls_stream_room(seat, &l->s, n + 10);
+            char *to = ls_stream_room(ctx, &l->s, n + 10);
             assert_non_null(to);
             assert_true(ls_stream_room_left(&l->s) >= n + 10);
             fill(t, to, n);
@@ -182,7 +182,7 @@ static void a_mix_leaves_in_order_and_whole(void **state)
         const size_t from = t.len;
         queue_mix(&l, &t, 1 + rnd(&t) % 16000, round % 2 ? 40 : 6000); /* it fits the socket's buffers */
         assert_int_equal(ls_stream_queued(&l.s), t.len - from);
-        assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE);
+        assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE);
         assert_int_equal(ls_stream_queued(&l.s), 0);
         assert_null(l.s.out); /* nothing is kept */
         expect_tape(&l, &t, &at, t.len);
@@ -209,10 +209,10 @@ static void the_queue_grows_while_a_send_is_pending(void **state)
         wire_open(&l, &place);
         at = t.len;
         queue_mix(&l, &t, 600000, round == 0 ? 60000 : 6000); /* a first array of its own size */
-        assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_PENDING);
+        assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_PENDING);
         for (int k = 0; k < 6; k++) {
             queue_mix(&l, &t, 3000, 30);
-            assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_PENDING);
+            assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_PENDING);
         }
         assert_int_equal(ls_stream_queued(&l.s), t.len - at);
         while (l.sent == 0) { /* read a little, send on a little: many partial sends */
@@ -223,8 +223,8 @@ static void the_queue_grows_while_a_send_is_pending(void **state)
                 at += (size_t)n;
             }
             ls_packet packet;
-            if (ls_port_wait(place.port, &place.seat, &packet, 1, n > 0 ? 0 : 1) > 0)
-                ls_packet_dispatch(&place.seat, &packet);
+            if (ls_port_wait(place.port, &place.ctx, &packet, 1, n > 0 ? 0 : 1) > 0)
+                ls_packet_dispatch(&place.ctx, &packet);
         }
         assert_int_equal(l.sent, 1);
         assert_int_equal(l.sent_err, LS_OK);
@@ -249,19 +249,19 @@ static void adjacent_commits_are_one_slice(void **state)
     assert_int_equal(ls_stream_queued(&l.s), 0);
     for (int i = 0; i < 8; i++) { /* more often than there is room for slices, were each one of its own */
         for (int k = 0; k < 8; k++) {
-            char *to = ls_stream_room(&place.seat, &l.s, 1);
+            char *to = ls_stream_room(&place.ctx, &l.s, 1);
             assert_non_null(to);
             *to = (char)('a' + k);
             ls_stream_commit(&l.s, 1);
             ls_stream_commit(&l.s, 0);
         }
-        assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE);
+        assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE);
         net_read(l.theirs, got, sizeof got);
         assert_memory_equal(got, "abcdefgh", 8);
     }
-    assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE); /* nothing */
-    assert_non_null(ls_stream_room(&place.seat, &l.s, 1));
-    assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE); /* room that nobody used */
+    assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE); /* nothing */
+    assert_non_null(ls_stream_room(&place.ctx, &l.s, 1));
+    assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE); /* room that nobody used */
     assert_int_equal(blocks_live(&place), 0);
     wire_close(&l);
     net_close(&place);
@@ -274,28 +274,28 @@ static void no_memory_leaves_the_queue_as_it_was(void **state)
     char got[3];
     (void)state;
     net_open(&place);
-    ls_pool_close(place.seat.pool);
+    ls_pool_close(place.ctx.pool);
     ls_pools_close(place.pools);
     assert_int_equal(ls_pools_open(LS_BLOCK_SMALL, &place.pools), LS_OK); /* one small block */
-    net_seat_open(&place, &place.seat, 0);
+    net_ctx_open(&place, &place.ctx, 0);
     wire_open(&l, &place);
 
-    ls_block *all = ls_block_get(place.seat.pool, LS_BLOCK_SMALL);
+    ls_block *all = ls_block_get(place.ctx.pool, LS_BLOCK_SMALL);
     ls_slice slice = ls_slice_static("abc", 3);
     assert_non_null(all);
-    assert_null(ls_stream_room(&place.seat, &l.s, 1));
-    assert_int_equal(ls_stream_push(&place.seat, &l.s, &slice), LS_ENOMEM);
+    assert_null(ls_stream_room(&place.ctx, &l.s, 1));
+    assert_int_equal(ls_stream_push(&place.ctx, &l.s, &slice), LS_ENOMEM);
     assert_int_equal(slice.len, 3);
     ls_block_drop(all);
 
-    char *to = ls_stream_room(&place.seat, &l.s, 3);
+    char *to = ls_stream_room(&place.ctx, &l.s, 3);
     assert_non_null(to);
     memcpy(to, "xyz", 3);
     ls_stream_commit(&l.s, 3);
-    assert_null(ls_stream_room(&place.seat, &l.s, LS_BLOCK_SMALL)); /* the cap */
-    assert_null(ls_stream_room(&place.seat, &l.s, LS_BLOCK_LARGE));
+    assert_null(ls_stream_room(&place.ctx, &l.s, LS_BLOCK_SMALL)); /* the cap */
+    assert_null(ls_stream_room(&place.ctx, &l.s, LS_BLOCK_LARGE));
     assert_int_equal(ls_stream_queued(&l.s), 3);
-    assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE);
+    assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE);
     net_read(l.theirs, got, 3);
     assert_memory_equal(got, "xyz", 3);
     wire_close(&l);
@@ -307,8 +307,8 @@ static void block_the_send(wire *l)
 {
     static const char plenty[8 << 20];
     ls_slice slice = ls_slice_static(plenty, sizeof plenty);
-    assert_int_equal(ls_stream_push(&l->place->seat, &l->s, &slice), LS_OK);
-    assert_int_equal(ls_stream_flush(&l->place->seat, &l->s), LS_PENDING);
+    assert_int_equal(ls_stream_push(&l->place->ctx, &l->s, &slice), LS_OK);
+    assert_int_equal(ls_stream_flush(&l->place->ctx, &l->s), LS_PENDING);
 }
 
 static void a_peer_that_is_gone_drops_the_queue(void **state)
@@ -320,7 +320,7 @@ static void a_peer_that_is_gone_drops_the_queue(void **state)
     net_open(&place);
     wire_open(&l, &place);
     block_the_send(&l);
-    assert_non_null(to = ls_stream_room(&place.seat, &l.s, 10));
+    assert_non_null(to = ls_stream_room(&place.ctx, &l.s, 10));
     memset(to, 'x', 10);
     ls_stream_commit(&l.s, 10);
     close(l.theirs); /* with bytes unread: a reset */
@@ -331,10 +331,10 @@ static void a_peer_that_is_gone_drops_the_queue(void **state)
     assert_null(l.s.out);
     assert_int_equal(blocks_live(&place), 0);
 
-    assert_non_null(to = ls_stream_room(&place.seat, &l.s, 1)); /* at once as well */
+    assert_non_null(to = ls_stream_room(&place.ctx, &l.s, 1)); /* at once as well */
     *to = 'x';
     ls_stream_commit(&l.s, 1);
-    const int err = ls_stream_flush(&place.seat, &l.s);
+    const int err = ls_stream_flush(&place.ctx, &l.s);
     assert_true(err == LS_ERESET || err == LS_EPIPE);
     assert_null(l.s.out);
     wire_close(&l);
@@ -355,11 +355,11 @@ static void an_abort_that_comes_late_drops_what_is_behind(void **state)
     wire_open(&l, &place);
     block_the_send(&l);
     block_the_send(&l);
-    while ((n = ls_port_wait(place.port, &place.seat, &packet, 1, 0)) == 0)
+    while ((n = ls_port_wait(place.port, &place.ctx, &packet, 1, 0)) == 0)
         (void)recv(l.theirs, room, sizeof room, MSG_DONTWAIT);
     assert_int_equal(n, 1);
     ls_stream_abort(&l.s);
-    ls_packet_dispatch(&place.seat, &packet);
+    ls_packet_dispatch(&place.ctx, &packet);
     assert_int_equal(l.sent, 1);
     assert_int_equal(l.sent_err, LS_ECANCELED);
     assert_null(l.s.out);
@@ -371,9 +371,9 @@ static void an_abort_that_comes_late_drops_what_is_behind(void **state)
     assert_int_equal(l.sent, 2);
     assert_int_equal(l.sent_err, LS_ECANCELED);
     block_the_send(&l); /* what is sent later is not meant */
-    while (ls_port_wait(place.port, &place.seat, &packet, 1, 0) == 0)
+    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 0) == 0)
         (void)recv(l.theirs, room, sizeof room, MSG_DONTWAIT);
-    ls_packet_dispatch(&place.seat, &packet);
+    ls_packet_dispatch(&place.ctx, &packet);
     assert_int_equal(l.sent, 3);
     assert_int_equal(l.sent_err, LS_OK);
     wire_close(&l);
@@ -392,7 +392,7 @@ static void a_receive_ends_at_its_deadline(void **state)
     for (int i = 1; i <= 2; i++) { /* a second one on the same stream */
         const uint64_t at_ms = ls_clock_coarse_ms() + 10;
         ls_stream_deadline(&l.s, at_ms, 0);
-        assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+        assert_int_equal(ls_stream_recv(&place.ctx, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
         while (l.received < i) step(&place);
         assert_int_equal(l.received_result, LS_ETIMEDOUT);
         assert_true(ls_clock_ns() / 1000000 >= at_ms);
@@ -410,7 +410,7 @@ static void a_deadline_that_passed_meets_what_is_posted_later(void **state)
     wire_open(&l, &place);
     ls_stream_deadline(&l.s, 1, 0); /* long ago */
     step(&place);                   /* nothing was pending */
-    assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    assert_int_equal(ls_stream_recv(&place.ctx, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
     while (l.received == 0) step(&place); /* the timer looks again */
     assert_int_equal(l.received_result, LS_ETIMEDOUT);
     wire_close(&l);
@@ -430,7 +430,7 @@ static void a_later_deadline_leaves_the_timer_alone(void **state)
     assert_true(atomic_load(&l.s.timer_ms) == soon_ms);
     ls_stream_deadline(&l.s, later_ms, 0);
     assert_true(atomic_load(&l.s.timer_ms) == soon_ms); /* one store */
-    assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    assert_int_equal(ls_stream_recv(&place.ctx, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
     step(&place); /* the timer, at the earlier one */
     assert_int_equal(l.received, 0);
     assert_false(atomic_load(&l.s.expired));
@@ -498,15 +498,15 @@ static void firing_main(void *arg)
 {
     firing *f = arg;
     ls_packet packet;
-    ls_seat seat;
-    net_seat_open(f->place, &seat, 1);
+    ls_thread_ctx ctx;
+    net_ctx_open(f->place, &ctx, 1);
     while (!atomic_load(&f->stop)) {
-        if (ls_port_wait(f->place->port, &seat, &packet, 1, 1) <= 0) continue;
-        ls_packet_dispatch(&seat, &packet);
+        if (ls_port_wait(f->place->port, &ctx, &packet, 1, 1) <= 0) continue;
+        ls_packet_dispatch(&ctx, &packet);
         atomic_fetch_add(&f->fired, 1);
     }
-    ls_port_leave(f->place->port, &seat);
-    ls_pool_close(seat.pool);
+    ls_port_detach(f->place->port, &ctx);
+    ls_pool_close(ctx.pool);
 }
 
 /* The timer is moved all the time while it fires elsewhere: whatever comes between, the last deadline is kept. */
@@ -532,7 +532,7 @@ static void a_deadline_set_while_the_timer_fires_is_kept(void **state)
     ls_thread_join(&f.thread);
     assert_true(atomic_load(&f.fired) > 0);
     ls_stream_deadline(&l.s, UINT64_MAX, 0);
-    assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    assert_int_equal(ls_stream_recv(&place.ctx, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
     ls_stream_deadline(&l.s, ls_clock_coarse_ms() + 1, 0);
     while (l.received == 0) step(&place);
     assert_int_equal(l.received_result, LS_ETIMEDOUT);
@@ -550,13 +550,13 @@ static void closing_in_each_state(void **state)
         wire l;
         wire_open(&l, &place);
         if (what & TIMER) ls_stream_deadline(&l.s, ls_clock_coarse_ms() + 60000, 0);
-        if (what & RX) assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+        if (what & RX) assert_int_equal(ls_stream_recv(&place.ctx, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
         if (what & TX) block_the_send(&l);
         if (what & QUEUED) {
-            assert_non_null(ls_stream_room(&place.seat, &l.s, 10));
+            assert_non_null(ls_stream_room(&place.ctx, &l.s, 10));
             ls_stream_commit(&l.s, 10);
         }
-        ls_stream_close(&place.seat, &l.s);
+        ls_stream_close(&place.ctx, &l.s);
         assert_int_equal(l.closed, what & (RX | TX) ? 0 : 1); /* packets may still come */
         for (int n = !!(what & RX) + !!(what & TX); n > 0; n--) {
             assert_int_equal(l.closed, 0);
@@ -581,9 +581,9 @@ static void closing_while_the_timers_packet_is_on_its_way(void **state)
     ls_stream_deadline(&l.s, 1, 0);
     const ls_packet packet = net_next(&place);
     assert_ptr_equal(packet.op, &l.s.timer.op);
-    ls_stream_close(&place.seat, &l.s);
+    ls_stream_close(&place.ctx, &l.s);
     assert_int_equal(l.closed, 0);
-    ls_packet_dispatch(&place.seat, &packet);
+    ls_packet_dispatch(&place.ctx, &packet);
     assert_int_equal(l.closed, 1);
     close(l.theirs);
     net_close(&place);
@@ -596,12 +596,12 @@ static void closing_with_bytes_that_were_received(void **state)
     (void)state;
     net_open(&place);
     wire_open(&l, &place);
-    assert_int_equal(ls_stream_recv(&place.seat, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    assert_int_equal(ls_stream_recv(&place.ctx, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
     net_write(l.theirs, "hello", 5);
     const ls_packet packet = net_next(&place);
     assert_int_equal(packet.result, 5);
-    ls_stream_close(&place.seat, &l.s);
-    ls_packet_dispatch(&place.seat, &packet); /* its block is dropped */
+    ls_stream_close(&place.ctx, &l.s);
+    ls_packet_dispatch(&place.ctx, &packet); /* its block is dropped */
     assert_int_equal(l.closed, 1);
     assert_int_equal(l.received, 0);
     assert_int_equal(blocks_live(&place), 0);
@@ -620,17 +620,17 @@ static void a_lingering_end_lets_the_answer_be_read(void **state)
     (void)state;
     net_open(&place);
     wire_open(&l, &place);
-    assert_non_null(to = ls_stream_room(&place.seat, &l.s, 6));
+    assert_non_null(to = ls_stream_room(&place.ctx, &l.s, 6));
     memcpy(to, "answer", 6);
     ls_stream_commit(&l.s, 6);
-    assert_int_equal(ls_stream_flush(&place.seat, &l.s), LS_DONE);
+    assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE);
     net_write(l.theirs, "unread", 6); /* without lingering this would be a reset */
-    ls_stream_linger(&place.seat, &l.s, 60000);
+    ls_stream_linger(&place.ctx, &l.s, 60000);
     for (size_t at = 0; at < sizeof much;) { /* the client goes on sending */
         const ssize_t n = send(l.theirs, much + at, sizeof much - at, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n > 0) at += (size_t)n;
         ls_packet packet;
-        if (ls_port_wait(place.port, &place.seat, &packet, 1, 0) > 0) ls_packet_dispatch(&place.seat, &packet);
+        if (ls_port_wait(place.port, &place.ctx, &packet, 1, 0) > 0) ls_packet_dispatch(&place.ctx, &packet);
         assert_true(n > 0 || errno == EAGAIN);
         assert_int_equal(l.closed, 0);
     }
@@ -652,7 +652,7 @@ static void a_lingering_end_is_bounded(void **state)
     net_open(&place);
     wire_open(&l, &place);
     const uint64_t at_ms = ls_clock_coarse_ms() + 10;
-    ls_stream_linger(&place.seat, &l.s, 10);
+    ls_stream_linger(&place.ctx, &l.s, 10);
     assert_int_equal(l.closed, 0);
     while (l.closed == 0) step(&place); /* the other end neither sends nor closes */
     assert_true(ls_clock_ns() / 1000000 >= at_ms);
@@ -660,14 +660,14 @@ static void a_lingering_end_is_bounded(void **state)
     close(l.theirs);
 
     wire_open(&l, &place);
-    ls_stream_linger(&place.seat, &l.s, 0); /* not at all */
+    ls_stream_linger(&place.ctx, &l.s, 0); /* not at all */
     assert_int_equal(l.closed, 1);
     close(l.theirs);
 
     wire_open(&l, &place);
     net_write(l.theirs, "last words", 10);
     close(l.theirs);
-    ls_stream_linger(&place.seat, &l.s, 60000); /* nobody is there any more */
+    ls_stream_linger(&place.ctx, &l.s, 60000); /* nobody is there any more */
     while (l.closed == 0) step(&place);
     net_close(&place);
 }
@@ -690,9 +690,9 @@ static void a_full_port_closes_the_descriptor(void **state)
     assert_int_equal(ls_stream_open(&s, full, &proto, ours), LS_ELIMIT);
     assert_int_equal(read(theirs, &got, sizeof got), 0);
     close(theirs);
-    ls_seat seat;
-    ls_seat_init(&seat, full, place.seat.pool, 0);
-    ls_sock_close(&seat, sock);
+    ls_thread_ctx ctx;
+    ls_thread_ctx_init(&ctx, full, place.ctx.pool, 0);
+    ls_sock_close(&ctx, sock);
     ls_port_close(full);
     net_close(&place);
 }

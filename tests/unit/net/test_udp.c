@@ -1,6 +1,6 @@
 /* test_udp.c - UDP sockets on the port: batches in and out, what is cut or refused, the queue's limit, and ends with
  * something under way. */
-#include "port/net_help.h"
+#include "port/port_fixture.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ typedef struct world { /* a bound socket of ours, and a plain one that is its pe
     size_t bytes;
 } world;
 
-static void handle(ls_seat *seat, void *user, ls_udp *udp, ls_datagrams *batch)
+static void handle(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch)
 {
     world *w = user;
     w->batches++;
@@ -31,7 +31,7 @@ static void handle(ls_seat *seat, void *user, ls_udp *udp, ls_datagrams *batch)
     if (!w->reply)
         ls_datagrams_drop(batch);
     else
-        assert_int_equal(ls_udp_send(seat, udp, batch, batch->count), batch->count); /* to whom they came from */
+        assert_int_equal(ls_udp_send(ctx, udp, batch, batch->count), batch->count); /* to whom they came from */
 }
 
 static ls_addr loopback(uint16_t port)
@@ -71,7 +71,7 @@ static void world_open(world *w, const ls_udp_setup *given)
 static void pump(world *w)
 {
     ls_packet packet;
-    while (ls_port_wait(w->place.port, &w->place.seat, &packet, 1, 0) > 0) ls_packet_dispatch(&w->place.seat, &packet);
+    while (ls_port_wait(w->place.port, &w->place.ctx, &packet, 1, 0) > 0) ls_packet_dispatch(&w->place.ctx, &packet);
 }
 
 static void say(const world *w, const void *bytes, size_t len)
@@ -96,14 +96,14 @@ static ls_datagrams *compose(world *w, const char *text)
 {
     ls_datagrams *batch;
     char *bytes;
-    assert_int_equal(ls_udp_compose(w->place.seat.pool, &w->from, strlen(text), &batch, &bytes), LS_OK);
+    assert_int_equal(ls_udp_compose(w->place.ctx.pool, &w->from, strlen(text), &batch, &bytes), LS_OK);
     memcpy(bytes, text, strlen(text));
     return batch;
 }
 
 static void world_close(world *w)
 {
-    ls_udp_close(&w->place.seat, w->udp);
+    ls_udp_close(&w->place.ctx, w->udp);
     pump(w);
     assert_true(ls_udp_idle(w->udp));
     ls_udp_free(w->udp);
@@ -125,7 +125,7 @@ static void batches_in_and_replies_out(void **state)
     world_open(&w, &setup);
     w.reply = true;
     for (int n = 0; n < SENT; n++) say(&w, text, (size_t)snprintf(text, sizeof text, "number %d", n));
-    ls_udp_start(&w.place.seat, w.udp); /* nothing is received before */
+    ls_udp_start(&w.place.ctx, w.udp); /* nothing is received before */
     assert_int_equal(w.datagrams, 0);
     pump(&w);
     assert_int_equal(w.datagrams, SENT);
@@ -157,7 +157,7 @@ static void what_is_cut_says_so(void **state)
     ls_udp_setup_defaults(&setup);
     setup.datagram_bytes_max = 5;
     world_open(&w, &setup);
-    ls_udp_start(&w.place.seat, w.udp);
+    ls_udp_start(&w.place.ctx, w.udp);
     say(&w, "12345", 5); /* at the limit */
     pump(&w);
     assert_int_equal(w.cut, 0);
@@ -180,13 +180,13 @@ static void without_memory_it_waits_and_goes_on(void **state)
     int count = 0;
     (void)state;
     world_open(&w, NULL);
-    ls_udp_start(&w.place.seat, w.udp);
-    while (count < BLOCKS && (held[count] = ls_block_get(w.place.seat.pool, LS_BLOCK_LARGE)) != NULL) count++;
+    ls_udp_start(&w.place.ctx, w.udp);
+    while (count < BLOCKS && (held[count] = ls_block_get(w.place.ctx.pool, LS_BLOCK_LARGE)) != NULL) count++;
     assert_true(count < BLOCKS);
     ls_block *small;
     static ls_block *smalls[BLOCKS];
     int small_count = 0;
-    while (small_count < BLOCKS && (small = ls_block_get(w.place.seat.pool, LS_BLOCK_SMALL)) != NULL)
+    while (small_count < BLOCKS && (small = ls_block_get(w.place.ctx.pool, LS_BLOCK_SMALL)) != NULL)
         smalls[small_count++] = small;
     say(&w, "patience", 8);
     pump(&w);
@@ -194,7 +194,7 @@ static void without_memory_it_waits_and_goes_on(void **state)
     while (count > 0) ls_block_drop(held[--count]);
     while (small_count > 0) ls_block_drop(smalls[--small_count]);
     const ls_packet packet = net_next(&w.place); /* the timer */
-    ls_packet_dispatch(&w.place.seat, &packet);
+    ls_packet_dispatch(&w.place.ctx, &packet);
     pump(&w);
     assert_int_equal(w.datagrams, 1);
     world_close(&w);
@@ -206,19 +206,19 @@ static void a_stop_leaves_what_comes_later_and_sending_goes_on(void **state)
     char got[8];
     (void)state;
     world_open(&w, NULL);
-    ls_udp_start(&w.place.seat, w.udp);
+    ls_udp_start(&w.place.ctx, w.udp);
     say(&w, "one", 3);
     pump(&w);
     assert_int_equal(w.datagrams, 1);
     assert_false(ls_udp_idle(w.udp)); /* a receive is pending */
-    ls_udp_stop(&w.place.seat, w.udp);
-    ls_udp_stop(&w.place.seat, w.udp);
+    ls_udp_stop(&w.place.ctx, w.udp);
+    ls_udp_stop(&w.place.ctx, w.udp);
     pump(&w);
     assert_true(ls_udp_idle(w.udp));
     say(&w, "two", 3);
     pump(&w);
     assert_int_equal(w.datagrams, 1);
-    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "still"), 1), 1);
+    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "still"), 1), 1);
     assert_int_equal(hear(&w, got, sizeof got), 5);
     world_close(&w);
 }
@@ -232,15 +232,15 @@ static void the_queue_has_a_limit(void **state)
     (void)state;
     world_open(&w, NULL); /* before the start everything is queued */
     for (int n = 0; n < LS_UDP_QUEUE_BATCHES_MAX; n++)
-        assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "x"), 1), 1);     /* at the limit */
-    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "x"), 1), LS_ELIMIT); /* one past it */
+        assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "x"), 1), 1);     /* at the limit */
+    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "x"), 1), LS_ELIMIT); /* one past it */
     assert_int_equal(stats_of(&w).failed, 1);
     assert_int_equal(stats_of(&w).sent, 0);
-    assert_int_equal(ls_port_wait(w.place.port, &w.place.seat, &packet, 1, 0), 0);
-    ls_udp_start(&w.place.seat, w.udp);
+    assert_int_equal(ls_port_wait(w.place.port, &w.place.ctx, &packet, 1, 0), 0);
+    ls_udp_start(&w.place.ctx, w.udp);
     pump(&w);
     assert_int_equal(stats_of(&w).sent, LS_UDP_QUEUE_BATCHES_MAX);
-    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "x"), 1), 1); /* and there is room again */
+    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "x"), 1), 1); /* and there is room again */
     assert_int_equal(stats_of(&w).sent, LS_UDP_QUEUE_BATCHES_MAX + 1);
     world_close(&w);
 }
@@ -253,19 +253,19 @@ static void one_that_cannot_be_sent_costs_no_other(void **state)
     ls_datagrams *batch;
     (void)state;
     world_open(&w, NULL);
-    ls_udp_start(&w.place.seat, w.udp);
-    assert_int_equal(ls_udp_wrap(w.place.seat.pool, &w.from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX), &batch), LS_OK);
-    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, batch, 1), 1); /* the longest there is */
-    assert_int_equal(ls_udp_wrap(w.place.seat.pool, &w.from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX + 1), &batch),
+    ls_udp_start(&w.place.ctx, w.udp);
+    assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &w.from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, batch, 1), 1); /* the longest there is */
+    assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &w.from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX + 1), &batch),
                      LS_EMSGSIZE);
-    assert_int_equal(ls_udp_compose(w.place.seat.pool, &w.from, LS_UDP_PAYLOAD_MAX + 1, &batch, &bytes), LS_EMSGSIZE);
+    assert_int_equal(ls_udp_compose(w.place.ctx.pool, &w.from, LS_UDP_PAYLOAD_MAX + 1, &batch, &bytes), LS_EMSGSIZE);
 
     const struct sockaddr_in nowhere = {.sin_family = AF_INET}; /* port 0: EINVAL */
     ls_sockaddr to = {.len = sizeof nowhere};
     memcpy(to.bytes, &nowhere, sizeof nowhere);
-    assert_int_equal(ls_udp_wrap(w.place.seat.pool, &to, ls_slice_static("x", 1), &batch), LS_OK);
-    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, batch, 1), LS_EINVAL);
-    assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "after"), 1), 1);
+    assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &to, ls_slice_static("x", 1), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, batch, 1), LS_EINVAL);
+    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "after"), 1), 1);
     assert_int_equal(stats_of(&w).sent, 2);
     assert_int_equal(stats_of(&w).failed, 1);
     assert_int_equal(hear(&w, got, sizeof got), sizeof got); /* of the longest, as much as there is room for */
@@ -289,7 +289,7 @@ static void addresses_of_both_families(void **state)
                      LS_OK);
     assert_int_equal(ls_udp_target(udp, &four, &to), LS_OK);
     assert_int_equal(ls_udp_target(udp, &six, &to), LS_ENOTSUP);
-    ls_udp_close(&place.seat, udp);
+    ls_udp_close(&place.ctx, udp);
     ls_udp_free(udp);
     assert_int_equal(ls_addr_parse("*", 0, &any), LS_OK);
     assert_int_equal(ls_udp_open(place.port, &setup, &any, handle, NULL, &udp), LS_OK);
@@ -298,7 +298,7 @@ static void addresses_of_both_families(void **state)
     const struct sockaddr_in6 *mapped = (const struct sockaddr_in6 *)(const void *)to.bytes;
     assert_int_equal(mapped->sin6_family, AF_INET6);
     assert_true(IN6_IS_ADDR_V4MAPPED(&mapped->sin6_addr));
-    ls_udp_close(&place.seat, udp);
+    ls_udp_close(&place.ctx, udp);
     ls_udp_free(udp);
     net_close(&place);
 }
@@ -311,12 +311,12 @@ static void a_close_with_everything_under_way(void **state)
     (void)state;
     for (int started = 0; started < 2; started++) {
         world_open(&w, NULL);
-        for (int n = 0; n < 20; n++) assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "queued"), 1), 1);
-        if (started) ls_udp_start(&w.place.seat, w.udp); /* a receive is pending */
+        for (int n = 0; n < 20; n++) assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "queued"), 1), 1);
+        if (started) ls_udp_start(&w.place.ctx, w.udp); /* a receive is pending */
         say(&w, "comes too late", 14);
-        ls_udp_close(&w.place.seat, w.udp);
-        ls_udp_close(&w.place.seat, w.udp); /* again is harmless */
-        assert_int_equal(ls_udp_send(&w.place.seat, w.udp, compose(&w, "x"), 1), LS_ECLOSED);
+        ls_udp_close(&w.place.ctx, w.udp);
+        ls_udp_close(&w.place.ctx, w.udp); /* again is harmless */
+        assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "x"), 1), LS_ECLOSED);
         pump(&w);
         assert_int_equal(ls_udp_addr(w.udp)->family, LS_ADDR_IP4); /* the object is still there */
         assert_int_equal(stats_of(&w).sent, started ? 20 : 0);
@@ -351,10 +351,10 @@ typedef struct asked {
     int err, calls;
 } asked;
 
-static void came(ls_seat *seat, void *user, ls_datagrams *batch, int err)
+static void came(ls_thread_ctx *ctx, void *user, ls_datagrams *batch, int err)
 {
     asked *a = user;
-    (void)seat;
+    (void)ctx;
     a->batch = batch;
     a->err = err;
     a->calls++;
@@ -376,7 +376,7 @@ static void a_connected_socket_receives_when_asked(void **state)
     assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, came, &a, &udp), LS_OK);
     ls_sockaddr ours;
     ls_addr_to(ls_udp_addr(udp), &ours);
-    assert_int_equal(ls_udp_receive(&w.place.seat, udp, &batch), LS_PENDING);
+    assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_PENDING);
     assert_int_equal(sendto(w.peer, "one", 3, 0, (const struct sockaddr *)ours.bytes, ours.len), 3);
     pump(&w);
     assert_int_equal(a.calls, 1);
@@ -388,27 +388,27 @@ static void a_connected_socket_receives_when_asked(void **state)
     ls_sockaddr stranger;
     const int other = plain(&stranger); /* what strangers send is not heard */
     assert_int_equal(sendto(other, "no", 2, 0, (const struct sockaddr *)ours.bytes, ours.len), 2);
-    assert_int_equal(ls_udp_receive(&w.place.seat, udp, &batch), LS_PENDING);
+    assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_PENDING);
     pump(&w);
     assert_int_equal(a.calls, 1);
     const ls_sockaddr connected = {.len = 0};
-    assert_int_equal(ls_udp_wrap(w.place.seat.pool, &connected, ls_slice_static("two", 3), &batch), LS_OK);
-    assert_int_equal(ls_udp_send(&w.place.seat, udp, batch, 1), 1);
+    assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &connected, ls_slice_static("two", 3), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w.place.ctx, udp, batch, 1), 1);
     assert_int_equal(hear(&w, got, sizeof got), 3);
 
     close(w.peer); /* a refusal is the result, and the socket goes on */
-    assert_int_equal(ls_udp_wrap(w.place.seat.pool, &connected, ls_slice_static("three", 5), &batch), LS_OK);
-    assert_int_equal(ls_udp_send(&w.place.seat, udp, batch, 1), 1);
+    assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &connected, ls_slice_static("three", 5), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w.place.ctx, udp, batch, 1), 1);
     pump(&w);
     assert_int_equal(a.calls, 2);
     assert_null(a.batch);
     assert_int_equal(a.err, LS_EREFUSED);
-    assert_int_equal(ls_udp_receive(&w.place.seat, udp, &batch), LS_PENDING);
-    ls_udp_close(&w.place.seat, udp);
+    assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_PENDING);
+    ls_udp_close(&w.place.ctx, udp);
     pump(&w);
     assert_int_equal(a.calls, 3); /* exactly once, also then */
     assert_int_equal(a.err, LS_ECANCELED);
-    assert_int_equal(ls_udp_receive(&w.place.seat, udp, &batch), LS_ECLOSED);
+    assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_ECLOSED);
     assert_true(ls_udp_idle(udp));
     ls_udp_free(udp);
     close(other);
@@ -419,13 +419,13 @@ static void a_connected_socket_receives_when_asked(void **state)
 /* Another thread has taken the packet of a send, and found nothing left to do, before the call that posted it returns. */
 static ls_udp *quicker; /* of this socket; NULL: of none */
 
-int __real_ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
-int __wrap_ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
-int __wrap_ls_op_send_to(ls_seat *seat, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
+int __real_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
+int __wrap_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
+int __wrap_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
 {
-    if (quicker == NULL) return __real_ls_op_send_to(seat, sock, op, datagrams, count);
+    if (quicker == NULL) return __real_ls_op_send_to(ctx, sock, op, datagrams, count);
     op->result = count;
-    op->done(seat, op);
+    op->done(ctx, op);
     assert_false(ls_udp_idle(quicker)); /* who posted it still has to leave */
     return LS_PENDING;
 }
@@ -444,12 +444,12 @@ static void who_is_inside_keeps_it_from_being_freed(void **state)
     ls_udp_setup_defaults(&setup);
     assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, came, &a, &udp), LS_OK);
     for (int closed = 0; closed < 2; closed++) {
-        assert_int_equal(ls_udp_wrap(w.place.seat.pool, &connected, ls_slice_static("x", 1), &batch), LS_OK);
+        assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &connected, ls_slice_static("x", 1), &batch), LS_OK);
         quicker = udp;
-        assert_int_equal(ls_udp_send(&w.place.seat, udp, batch, 1), closed ? LS_ECLOSED : 1);
+        assert_int_equal(ls_udp_send(&w.place.ctx, udp, batch, 1), closed ? LS_ECLOSED : 1);
         quicker = NULL;
         assert_true(ls_udp_idle(udp));
-        if (!closed) ls_udp_close(&w.place.seat, udp);
+        if (!closed) ls_udp_close(&w.place.ctx, udp);
     }
     ls_udp_free(udp);
     pump(&w);
@@ -474,15 +474,15 @@ static void sender_main(void *arg)
 {
     sender *s = arg;
     net_place here = s->w->place;
-    ls_seat seat;
-    net_seat_open(&here, &seat, s->index);
+    ls_thread_ctx ctx;
+    net_ctx_open(&here, &ctx, s->index);
     for (unsigned n = 0; !atomic_load(s->stop); n++) {
         ls_datagrams *batch;
         char *bytes;
         ls_packet packet;
-        if (n < EACH && ls_udp_compose(seat.pool, &s->w->at, 4, &batch, &bytes) == LS_OK) {
+        if (n < EACH && ls_udp_compose(ctx.pool, &s->w->at, 4, &batch, &bytes) == LS_OK) {
             memcpy(bytes, "self", 4);
-            const int sent = ls_udp_send(&seat, s->w->udp, batch, 1);
+            const int sent = ls_udp_send(&ctx, s->w->udp, batch, 1);
             if (sent == 1)
                 s->accepted++;
             else if (sent == LS_ECLOSED)
@@ -491,16 +491,16 @@ static void sender_main(void *arg)
                 s->refused++;
         }
         if (n == EACH / 2) atomic_fetch_add(s->ready, 1);
-        if (ls_port_wait(here.port, &seat, &packet, 1, n < EACH ? 0 : 5) > 0) ls_packet_dispatch(&seat, &packet);
+        if (ls_port_wait(here.port, &ctx, &packet, 1, n < EACH ? 0 : 5) > 0) ls_packet_dispatch(&ctx, &packet);
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 static _Atomic uint64_t heard_by_threads;
 
-static void count_only(ls_seat *seat, void *user, ls_udp *udp, ls_datagrams *batch)
+static void count_only(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch)
 {
-    (void)seat;
+    (void)ctx;
     (void)user;
     (void)udp;
     atomic_fetch_add(&heard_by_threads, batch->count);
@@ -525,13 +525,13 @@ static void many_threads_send_receive_and_close(void **state)
     setup.batch = 4;
     assert_int_equal(ls_udp_open(w.place.port, &setup, &at, count_only, NULL, &w.udp), LS_OK);
     ls_addr_to(ls_udp_addr(w.udp), &w.at);
-    ls_udp_start(&w.place.seat, w.udp);
+    ls_udp_start(&w.place.ctx, w.udp);
     for (unsigned n = 0; n < SENDERS; n++) {
         senders[n] = (sender){.w = &w, .index = n + 1, .ready = &ready, .stop = &stop};
         assert_int_equal(ls_thread_start(&senders[n].thread, "sender", sender_main, &senders[n]), LS_OK);
     }
     while (atomic_load(&ready) < SENDERS) ls_clock_sleep_ms(1);
-    ls_udp_close(&w.place.seat, w.udp); /* a thread that has left its middle is somewhere in its second half */
+    ls_udp_close(&w.place.ctx, w.udp); /* a thread that has left its middle is somewhere in its second half */
     while (!ls_udp_idle(w.udp)) ls_clock_sleep_ms(1);
     atomic_store(&stop, true);
     for (unsigned n = 0; n < SENDERS; n++) {

@@ -1,6 +1,6 @@
 /* test_datagram.c - the contract of datagram.h: batches received and sent, what is cut off is said, what others refuse
  * harms nobody. */
-#include "net_help.h"
+#include "port_fixture.h"
 
 #include <stdio.h>
 
@@ -76,7 +76,7 @@ static void a_datagram_comes_with_its_address(void **state)
         net_open(&place);
         const int fd = udp(families[f], &at), client = udp(families[f], &from);
         ls_sock *sock = net_attach(&place, fd, &key, false);
-        assert_int_equal(ls_op_recv_from(&place.seat, sock, &op, 8, 2048), LS_PENDING);
+        assert_int_equal(ls_op_recv_from(&place.ctx, sock, &op, 8, 2048), LS_PENDING);
         net_quiet(&place, 5);
         assert_int_equal(blocks_live(&place), 0); /* nothing is held for what may never come */
         send_one(client, &at, "hello", 5);
@@ -95,7 +95,7 @@ static void a_datagram_comes_with_its_address(void **state)
         assert_memory_equal(kept.ptr, "hello", 5);
         ls_slice_drop(&kept);
         assert_int_equal(blocks_live(&place), 0);
-        ls_sock_close(&place.seat, sock);
+        ls_sock_close(&place.ctx, sock);
         close(client);
         net_close(&place);
     }
@@ -115,7 +115,7 @@ static void many_come_in_few_batches_and_few_blocks(void **state)
     ls_sock *sock = net_attach(&place, fd, NULL, false);
     for (int i = 0; i < SENT; i++) send_one(client, &at, text, (size_t)snprintf(text, sizeof text, "number %d", i));
     while (got < SENT) {
-        const int64_t n = outcome(&place, &op, ls_op_recv_from(&place.seat, sock, &op, LS_DATAGRAMS_MAX, 1500));
+        const int64_t n = outcome(&place, &op, ls_op_recv_from(&place.ctx, sock, &op, LS_DATAGRAMS_MAX, 1500));
         assert_in_range(n, 1, LS_DATAGRAMS_MAX);
         assert_int_equal(blocks_live(&place), 1);
         ls_datagrams *batch = op.recv_from.batch;
@@ -126,8 +126,8 @@ static void many_come_in_few_batches_and_few_blocks(void **state)
         batches++;
     }
     assert_in_range(batches, 1, 4);
-    assert_int_equal(ls_op_recv_from(&place.seat, sock, &op, 8, 100), LS_PENDING);
-    ls_sock_close(&place.seat, sock);
+    assert_int_equal(ls_op_recv_from(&place.ctx, sock, &op, 8, 100), LS_PENDING);
+    ls_sock_close(&place.ctx, sock);
     assert_int_equal(net_next(&place).result, LS_ECANCELED);
     close(client);
     net_close(&place);
@@ -147,7 +147,7 @@ static void large_ones_come_in_several_batches(void **state)
     ls_sock *sock = net_attach(&place, fd, NULL, false);
     for (int i = 0; i < SENT; i++) send_one(client, &at, text, (size_t)snprintf(text, sizeof text, "number %d", i));
     for (int got = 0; got < SENT;) {
-        const int posted = ls_op_recv_from(&place.seat, sock, &op, LS_DATAGRAMS_MAX, LS_DATAGRAM_BYTES_MAX);
+        const int posted = ls_op_recv_from(&place.ctx, sock, &op, LS_DATAGRAMS_MAX, LS_DATAGRAM_BYTES_MAX);
         const int64_t n = outcome(&place, &op, posted);
         assert_in_range(n, 1, LS_DATAGRAM_BLOCKS_MAX);
         ls_datagrams *batch = op.recv_from.batch;
@@ -155,7 +155,7 @@ static void large_ones_come_in_several_batches(void **state)
             expect_datagram(&batch->at[i], text, (size_t)snprintf(text, sizeof text, "number %d", got), &from);
         ls_datagrams_drop(batch);
     }
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(client);
     net_close(&place);
 }
@@ -176,7 +176,7 @@ static void what_was_cut_off_is_said(void **state)
     send_one(client, &at, bytes, ROOM + 1);
     send_one(client, &at, bytes, 0);
     send_one(client, &at, bytes, 1);
-    assert_int_equal(outcome(&place, &op, ls_op_recv_from(&place.seat, sock, &op, 8, ROOM)), 4);
+    assert_int_equal(outcome(&place, &op, ls_op_recv_from(&place.ctx, sock, &op, 8, ROOM)), 4);
     ls_datagrams *batch = op.recv_from.batch;
     expect_datagram(&batch->at[0], bytes, ROOM, &from);
     assert_true(batch->at[1].truncated);
@@ -185,7 +185,7 @@ static void what_was_cut_off_is_said(void **state)
     expect_datagram(&batch->at[2], bytes, 0, &from);
     expect_datagram(&batch->at[3], bytes, 1, &from);
     ls_datagrams_drop(batch);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(client);
     net_close(&place);
 }
@@ -215,7 +215,7 @@ static void the_largest_fit(void **state)
             }
             const int sent = -got;
             for (got = 0; got < sent;) {
-                const int64_t n = outcome(&place, &op, ls_op_recv_from(&place.seat, sock, &op, count, rooms[r]));
+                const int64_t n = outcome(&place, &op, ls_op_recv_from(&place.ctx, sock, &op, count, rooms[r]));
                 assert_in_range(n, 1, count);
                 for (int i = 0; i < n; i++, got++) {
                     memset(copy, 'a' + got, len);
@@ -223,7 +223,7 @@ static void the_largest_fit(void **state)
                 }
                 ls_datagrams_drop(op.recv_from.batch);
             }
-            ls_sock_close(&place.seat, sock);
+            ls_sock_close(&place.ctx, sock);
             close(client);
             net_close(&place);
         }
@@ -245,14 +245,14 @@ static void a_batch_takes_a_few_blocks_at_most(void **state)
     while (sent < SENT && send(fds[1], bytes, BYTES, 0) == BYTES) sent++;
     assert_in_range(sent, 8, SENT);
     while (got < sent) {
-        const int64_t n = outcome(&place, &op, ls_op_recv_from(&place.seat, sock, &op, LS_DATAGRAMS_MAX, BYTES));
+        const int64_t n = outcome(&place, &op, ls_op_recv_from(&place.ctx, sock, &op, LS_DATAGRAMS_MAX, BYTES));
         assert_in_range(n, 1, sent - got);
         assert_in_range(blocks_live(&place), 1, LS_DATAGRAM_BLOCKS_MAX + 1);
         got += (int)n;
         ls_datagrams_drop(op.recv_from.batch);
         assert_int_equal(blocks_live(&place), 0);
     }
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(fds[1]);
     net_close(&place);
 }
@@ -268,15 +268,15 @@ static void without_memory_nothing_is_lost(void **state)
     net_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
     ls_sock *sock = net_attach(&place, fd, NULL, false);
-    assert_int_equal(ls_op_recv_from(&place.seat, sock, &op, 4, 1000), LS_PENDING);
-    while (n < 1024 && (taken[n] = ls_block_get(place.seat.pool, LS_BLOCK_LARGE)) != NULL) n++;
+    assert_int_equal(ls_op_recv_from(&place.ctx, sock, &op, 4, 1000), LS_PENDING);
+    while (n < 1024 && (taken[n] = ls_block_get(place.ctx.pool, LS_BLOCK_LARGE)) != NULL) n++;
     send_one(client, &at, "x", 1);
     assert_int_equal(net_next(&place).result, LS_ENOMEM);
     while (n > 0) ls_block_drop(taken[--n]);
-    assert_int_equal(outcome(&place, &op, ls_op_recv_from(&place.seat, sock, &op, 4, 1000)), 1);
+    assert_int_equal(outcome(&place, &op, ls_op_recv_from(&place.ctx, sock, &op, 4, 1000)), 1);
     expect_datagram(&op.recv_from.batch->at[0], "x", 1, &from);
     ls_datagrams_drop(op.recv_from.batch);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(client);
     net_close(&place);
 }
@@ -289,11 +289,11 @@ static void a_receive_can_be_cancelled(void **state)
     (void)state;
     net_open(&place);
     ls_sock *sock = net_attach(&place, udp(AF_INET, &at), NULL, false);
-    assert_int_equal(ls_op_recv_from(&place.seat, sock, &op, 4, 1000), LS_PENDING);
+    assert_int_equal(ls_op_recv_from(&place.ctx, sock, &op, 4, 1000), LS_PENDING);
     ls_op_cancel(sock, &op);
     assert_int_equal(net_next(&place).result, LS_ECANCELED);
     assert_null(op.recv_from.batch);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     net_close(&place);
 }
 
@@ -310,9 +310,9 @@ typedef struct relay {
     _Atomic unsigned char seen[RELAY_SENT];
 } relay;
 
-static void relay_post(relay *r, ls_seat *seat)
+static void relay_post(relay *r, ls_thread_ctx *ctx)
 {
-    const int posted = ls_op_recv_from(seat, r->sock, &r->op, LS_DATAGRAMS_MAX, 64);
+    const int posted = ls_op_recv_from(ctx, r->sock, &r->op, LS_DATAGRAMS_MAX, 64);
     assert_true(posted >= 0);
     if (posted == LS_DONE) (void)ls_port_post(r->net.port, &r->op, r->op.key, atomic_load(&r->op.result));
 }
@@ -320,15 +320,15 @@ static void relay_post(relay *r, ls_seat *seat)
 static void relay_thread(void *arg)
 {
     relay *r = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packet;
-    net_seat_open(&r->net, &seat, 1);
+    net_ctx_open(&r->net, &ctx, 1);
     while (atomic_load(&r->got) < RELAY_SENT) {
-        if (ls_port_wait(r->net.port, &seat, &packet, 1, 20) == 0) continue;
+        if (ls_port_wait(r->net.port, &ctx, &packet, 1, 20) == 0) continue;
         if (packet.result == LS_ECANCELED) break;
         assert_true(packet.result > 0);
         ls_datagrams *batch = r->op.recv_from.batch;
-        relay_post(r, &seat);
+        relay_post(r, &ctx);
         const int inside = atomic_fetch_add(&r->inside, 1) + 1;
         if (inside > atomic_load(&r->inside_most)) atomic_store(&r->inside_most, inside);
         if (atomic_exchange(&r->hold, false)) /* the first is slow: it stays until others handled the rest */
@@ -343,7 +343,7 @@ static void relay_thread(void *arg)
         atomic_fetch_add(&r->got, (int)batch->count);
         ls_datagrams_drop(batch);
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 static void a_slow_handler_delays_nobody(void **state)
@@ -358,7 +358,7 @@ static void a_slow_handler_delays_nobody(void **state)
     const int client = udp(AF_INET, &from), fd = udp(AF_INET, &at);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){1 << 20}, sizeof(int)), 0);
     r.sock = net_attach(&r.net, fd, NULL, false);
-    relay_post(&r, &r.net.seat);
+    relay_post(&r, &r.net.ctx);
     for (int i = 0; i < RELAY_THREADS; i++)
         assert_int_equal(ls_thread_start(&threads[i], "relay", relay_thread, &r), LS_OK);
     for (int i = 0; i < RELAY_SENT; i++) {
@@ -373,7 +373,7 @@ static void a_slow_handler_delays_nobody(void **state)
     for (int i = 0; i < RELAY_THREADS; i++) ls_thread_join(&threads[i]);
     for (int i = 0; i < RELAY_SENT; i++) assert_int_equal(atomic_load(&r.seen[i]), 1);
     assert_true(atomic_load(&r.inside_most) >= 2);
-    ls_sock_close(&r.net.seat, r.sock);
+    ls_sock_close(&r.net.ctx, r.sock);
     assert_int_equal(net_next(&r.net).result, LS_ECANCELED);
     close(client);
     net_close(&r.net);
@@ -382,12 +382,12 @@ static void a_slow_handler_delays_nobody(void **state)
 /* ---- gather --------------------------------------------------------------------------------------------------------- */
 
 /* `number` datagrams come, and are received; the thread is at the port before the next ones are sent. */
-static void round_at(ls_seat *seat, ls_sock *sock, ls_op *op, int client, const ls_sockaddr *at, int number)
+static void round_at(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, int client, const ls_sockaddr *at, int number)
 {
     ls_packet packet = {.op = NULL};
-    assert_int_equal(ls_op_recv_from(seat, sock, op, LS_DATAGRAMS_MAX, 100), LS_PENDING);
+    assert_int_equal(ls_op_recv_from(ctx, sock, op, LS_DATAGRAMS_MAX, 100), LS_PENDING);
     for (int i = 0; i < number; i++) send_one(client, at, "x", 1);
-    assert_int_equal(ls_port_wait(seat->port, seat, &packet, 1, PATIENCE_MS), 1);
+    assert_int_equal(ls_port_wait(ctx->port, ctx, &packet, 1, PATIENCE_MS), 1);
     assert_ptr_equal(packet.op, op);
     assert_int_equal(packet.result, number);
     ls_datagrams_drop(op->recv_from.batch);
@@ -395,7 +395,7 @@ static void round_at(ls_seat *seat, ls_sock *sock, ls_op *op, int client, const 
 
 static void round_of(net_place *place, ls_sock *sock, ls_op *op, int client, const ls_sockaddr *at, int number)
 {
-    round_at(&place->seat, sock, op, client, at, number);
+    round_at(&place->ctx, sock, op, client, at, number);
 }
 
 typedef struct gather_place {
@@ -430,7 +430,7 @@ static void gather_round(gather_place *g, int which, int number)
 
 static void gather_close(gather_place *g)
 {
-    for (int i = 0; i < 2; i++) ls_sock_close(&g->place.seat, g->socks[i]);
+    for (int i = 0; i < 2; i++) ls_sock_close(&g->place.ctx, g->socks[i]);
     close(g->client);
     net_close(&g->place);
 }
@@ -442,7 +442,7 @@ static void what_keeps_coming_in_small_batches_is_let_gather(void **state)
     int rounds = 0;
     (void)state;
     gather_open(&g, true);
-    for (; rounds < ROUNDS_MAX && g.place.seat.gathering.count == 0; rounds++) gather_round(&g, 0, 2);
+    for (; rounds < ROUNDS_MAX && g.place.ctx.gathering.count == 0; rounds++) gather_round(&g, 0, 2);
     assert_in_range(rounds, LS_GATHER_AFTER + 1, ROUNDS_MAX - 1);
     gather_close(&g);
 }
@@ -452,7 +452,7 @@ static void gathering_ends_where_it_does_not_pay(void **state)
 {
     enum { ROUNDS_MAX = 100000, TRIALS_MAX = 20 };
     gather_place g;
-    const ls_gathering *gathering = &g.place.seat.gathering;
+    const ls_gathering *gathering = &g.place.ctx.gathering;
     (void)state;
     gather_open(&g, true);
     for (int i = 0; i < ROUNDS_MAX && gathering->best_ns[1] == 0; i++) gather_round(&g, 0, 2);
@@ -477,7 +477,7 @@ static void nothing_gathers_unless_it_is_wanted(void **state)
     (void)state;
     gather_open(&g, false);
     for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) gather_round(&g, 0, 2);
-    assert_int_equal(g.place.seat.gathering.count, 0);
+    assert_int_equal(g.place.ctx.gathering.count, 0);
     gather_close(&g);
 }
 
@@ -487,7 +487,7 @@ static void single_ones_do_not_gather(void **state)
     (void)state;
     gather_open(&g, true);
     for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) gather_round(&g, 0, 1);
-    assert_int_equal(g.place.seat.gathering.count, 0);
+    assert_int_equal(g.place.ctx.gathering.count, 0);
     gather_close(&g);
 }
 
@@ -500,7 +500,7 @@ static void nothing_gathers_where_something_else_comes_between(void **state)
         const int which = i % LS_GATHER_AFTER == 0;
         gather_round(&g, which, 2);
     }
-    assert_int_equal(g.place.seat.gathering.count, 0);
+    assert_int_equal(g.place.ctx.gathering.count, 0);
     gather_close(&g);
 }
 
@@ -508,16 +508,16 @@ static void nothing_gathers_where_something_else_comes_between(void **state)
 static void nothing_gathers_where_threads_take_turns(void **state)
 {
     gather_place g;
-    ls_seat seats[2];
+    ls_thread_ctx ctxs[2];
     (void)state;
     gather_open(&g, true);
-    for (int i = 0; i < 2; i++) ls_seat_init(&seats[i], g.place.port, g.place.seat.pool, (unsigned)i + 1);
-    ls_port_leave(g.place.port, &g.place.seat);
+    for (int i = 0; i < 2; i++) ls_thread_ctx_init(&ctxs[i], g.place.port, g.place.ctx.pool, (unsigned)i + 1);
+    ls_port_detach(g.place.port, &g.place.ctx);
     for (int i = 0; i < 100 * LS_GATHER_AFTER; i++) {
-        round_at(&seats[i % 2], g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
-        ls_port_leave(g.place.port, &seats[i % 2]);
+        round_at(&ctxs[i % 2], g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+        ls_port_detach(g.place.port, &ctxs[i % 2]);
     }
-    for (int i = 0; i < 2; i++) assert_int_equal(seats[i].gathering.count, 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(ctxs[i].gathering.count, 0);
     gather_close(&g);
 }
 
@@ -546,7 +546,7 @@ static void each_goes_to_its_own_address(void **state)
         numbers[i] = i;
         batch[i] = datagram_to(&peer_at[i % PEERS], &numbers[i], i == 7 ? 0 : sizeof numbers[i]);
     }
-    assert_int_equal(outcome(&place, &op, ls_op_send_to(&place.seat, sock, &op, batch, SENT)), SENT);
+    assert_int_equal(outcome(&place, &op, ls_op_send_to(&place.ctx, sock, &op, batch, SENT)), SENT);
     for (int i = 0; i < SENT; i++) {
         int number = i;
         assert_int_equal(batch[i].error, LS_OK);
@@ -554,7 +554,7 @@ static void each_goes_to_its_own_address(void **state)
         assert_int_equal(number, i);
     }
     for (int i = 0; i < PEERS; i++) close(peers[i]);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     net_close(&place);
 }
 
@@ -591,8 +591,8 @@ static void neighbours_stay_apart(void **state)
             }
             for (int from = 0; from < SENT; from += HALF) { /* no more than a socket's queue holds */
                 const int n = SENT - from < HALF ? SENT - from : HALF;
-                assert_int_equal(
-                    outcome(&place, &op, ls_op_send_to(&place.seat, sock, &op, batch + from, (uint16_t)n)), n);
+                assert_int_equal(outcome(&place, &op, ls_op_send_to(&place.ctx, sock, &op, batch + from, (uint16_t)n)),
+                                 n);
                 for (int i = from; i < from + n; i++) {
                     assert_int_equal(recv(peers[i >= SECOND_PEER], room, sizeof room, 0), lens[i]);
                     assert_memory_equal(room, bytes[i], lens[i]);
@@ -602,7 +602,7 @@ static void neighbours_stay_apart(void **state)
                 assert_int_equal(recv(peers[i], room, sizeof room, 0), -1); /* and nothing else does */
                 close(peers[i]);
             }
-            ls_sock_close(&place.seat, sock);
+            ls_sock_close(&place.ctx, sock);
             net_close(&place);
         }
 }
@@ -619,7 +619,7 @@ static void a_bad_one_costs_no_other(void **state)
     const int peer = udp(AF_INET, &to);
     ls_datagram batch[] = {datagram_to(&to, bytes, sizeof bytes), datagram_to(&to, "one", 3),
                            datagram_to(&wrong, "x", 1), datagram_to(NULL, "x", 1), datagram_to(&to, "two", 3)};
-    assert_int_equal(outcome(&place, &op, ls_op_send_to(&place.seat, sock, &op, batch, 5)), 2);
+    assert_int_equal(outcome(&place, &op, ls_op_send_to(&place.ctx, sock, &op, batch, 5)), 2);
     assert_int_equal(batch[0].error, LS_EMSGSIZE);
     assert_int_equal(batch[1].error, LS_OK);
     assert_int_equal(batch[2].error, LS_EINVAL);
@@ -629,9 +629,9 @@ static void a_bad_one_costs_no_other(void **state)
     assert_memory_equal(bytes, "one", 3);
     assert_int_equal(recv(peer, bytes, sizeof bytes, 0), 3);
     assert_memory_equal(bytes, "two", 3);
-    assert_int_equal(outcome(&place, &op, ls_op_send_to(&place.seat, sock, &op, batch, 1)), LS_EMSGSIZE);
+    assert_int_equal(outcome(&place, &op, ls_op_send_to(&place.ctx, sock, &op, batch, 1)), LS_EMSGSIZE);
     close(peer);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     net_close(&place);
 }
 
@@ -653,14 +653,14 @@ static void what_does_not_fit_goes_on_when_it_does(void **state)
         numbers[i] = i;
         batch[i] = datagram_to(NULL, &numbers[i], sizeof numbers[i]);
     }
-    assert_int_equal(ls_op_send_to(&place.seat, sock, &op, batch, SENT), LS_PENDING);
+    assert_int_equal(ls_op_send_to(&place.ctx, sock, &op, batch, SENT), LS_PENDING);
     const uint64_t progress_ms = ls_sock_progress_ms(sock);
-    while (ls_clock_coarse_ms() <= progress_ms) (void)ls_port_wait(place.port, &place.seat, &packet, 1, 1);
+    while (ls_clock_coarse_ms() <= progress_ms) (void)ls_port_wait(place.port, &place.ctx, &packet, 1, 1);
     assert_in_range(ls_op_sent(&op), 1, SENT - 1);
     for (int n = 0; n == 0;) {
         int number;
         for (; recv(fds[1], &number, sizeof number, 0) == sizeof number; got++) assert_int_equal(number, got);
-        n = ls_port_wait(place.port, &place.seat, &packet, 1, 20);
+        n = ls_port_wait(place.port, &place.ctx, &packet, 1, 20);
     }
     assert_int_equal(packet.result, SENT);
     assert_true(ls_sock_progress_ms(sock) > progress_ms);
@@ -668,10 +668,10 @@ static void what_does_not_fit_goes_on_when_it_does(void **state)
     assert_int_equal(got, SENT);
 
     /* One that is cancelled half-way. */
-    assert_int_equal(ls_op_send_to(&place.seat, sock, &op, batch, SENT), LS_PENDING);
+    assert_int_equal(ls_op_send_to(&place.ctx, sock, &op, batch, SENT), LS_PENDING);
     ls_op_cancel(sock, &op);
     assert_int_equal(net_next(&place).result, LS_ECANCELED);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(fds[1]);
     net_close(&place);
 }
@@ -697,12 +697,12 @@ static void a_refusal_does_not_reach_an_unconnected_socket(void **state)
     /* Linux then does what other systems do anyway: it lets the refusal fail the next call. */
     assert_int_equal(setsockopt(fd, IPPROTO_IP, 11 /* IP_RECVERR */, &(int){1}, sizeof(int)), 0);
     ls_sock *sock = net_attach(&place, fd, NULL, false);
-    assert_int_equal(ls_op_recv_from(&place.seat, sock, &in, 4, 1000), LS_PENDING);
+    assert_int_equal(ls_op_recv_from(&place.ctx, sock, &in, 4, 1000), LS_PENDING);
     for (int i = 0; i < 20; i++) {
         ls_datagram batch[] = {datagram_to(&gone, "anybody?", 8), datagram_to(&from, "you", 3),
                                datagram_to(&gone, "anybody?", 8), datagram_to(&from, "you", 3)};
         char room[8];
-        assert_int_equal(ls_op_send_to(&place.seat, sock, &out, batch, 4), LS_DONE);
+        assert_int_equal(ls_op_send_to(&place.ctx, sock, &out, batch, 4), LS_DONE);
         assert_int_equal(atomic_load(&out.result), 4);
         assert_int_equal(recv(client, room, sizeof room, 0), 3);
         assert_int_equal(recv(client, room, sizeof room, 0), 3);
@@ -712,7 +712,7 @@ static void a_refusal_does_not_reach_an_unconnected_socket(void **state)
     assert_int_equal(net_next(&place).result, 1);
     expect_datagram(&in.recv_from.batch->at[0], "hello", 5, &from);
     ls_datagrams_drop(in.recv_from.batch);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(client);
     net_close(&place);
 }
@@ -730,15 +730,15 @@ static void a_refusal_reaches_a_connected_socket(void **state)
     close(peer);
     ls_sock *sock = net_attach(&place, fd, NULL, false);
     ls_datagram ask = datagram_to(NULL, "anybody?", 8);
-    assert_int_equal(ls_op_recv_from(&place.seat, sock, &in, 4, 1000), LS_PENDING);
-    assert_int_equal(ls_op_send_to(&place.seat, sock, &out, &ask, 1), LS_DONE);
+    assert_int_equal(ls_op_recv_from(&place.ctx, sock, &in, 4, 1000), LS_PENDING);
+    assert_int_equal(ls_op_send_to(&place.ctx, sock, &out, &ask, 1), LS_DONE);
     assert_int_equal(net_next(&place).result, LS_EREFUSED);
 
     /* It goes on all the same: somebody is there now. */
     peer = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(peer, (struct sockaddr *)peer_at.bytes, peer_at.len), 0);
     if (system_keeps_errors()) {
-        const int posted = ls_op_recv_from(&place.seat, sock, &in, 4, 1000);
+        const int posted = ls_op_recv_from(&place.ctx, sock, &in, 4, 1000);
         send_one(peer, &at, "I am", 4);
         assert_int_equal(outcome(&place, &in, posted), 1);
         expect_datagram(&in.recv_from.batch->at[0], "I am", 4, &peer_at);
@@ -746,7 +746,7 @@ static void a_refusal_reaches_a_connected_socket(void **state)
     } else {
         print_message("left out: after the refusal the system brings nothing more\n");
     }
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(peer);
     net_close(&place);
 }

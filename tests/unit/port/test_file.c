@@ -1,13 +1,13 @@
 /* test_file.c - operations on files, as file.h promises them, on each back end. */
-#define TESTS_DOOR_OF_FILES
-#include "net_help.h"
+#define TESTS_FILE_LIMIT
+#include "port_fixture.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/thread.h"
-#include "port/file_inner.h"
+#include "port/file_internal.h"
 #include "system.h"
 
 enum { MANY = 300 };
@@ -80,16 +80,16 @@ int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn
 
 /* ---- help ---------------------------------------------------------------------------------------------------------- */
 
-static void never_done(ls_seat *seat, ls_op *op)
+static void never_done(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     (void)op;
     fail(); /* the tests take packets themselves */
 }
 
-static void count_called(ls_seat *seat, ls_op *op)
+static void count_called(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     ++*(int *)op->key;
 }
 
@@ -128,20 +128,20 @@ static int64_t result_of(files *f, ls_file_op *op, int posted)
 static ls_fd opened(files *f, const char *path, unsigned flags)
 {
     ls_file_op op = op_new(f);
-    assert_int_equal(result_of(f, &op, ls_file_open(&f->place.seat, &op, path, flags)), 0);
+    assert_int_equal(result_of(f, &op, ls_file_open(&f->place.ctx, &op, path, flags)), 0);
     return op.fd;
 }
 
 static void closed(files *f, ls_fd fd)
 {
     ls_file_op op = op_new(f);
-    assert_int_equal(result_of(f, &op, ls_file_close(&f->place.seat, &op, fd)), 0);
+    assert_int_equal(result_of(f, &op, ls_file_close(&f->place.ctx, &op, fd)), 0);
 }
 
 static int64_t result_of_open(files *f, const char *path, unsigned flags)
 {
     ls_file_op op = op_new(f);
-    const int64_t result = result_of(f, &op, ls_file_open(&f->place.seat, &op, path, flags));
+    const int64_t result = result_of(f, &op, ls_file_open(&f->place.ctx, &op, path, flags));
     if (result < 0) assert_true(op.fd == LS_FD_NONE);
     if (result >= 0) closed(f, op.fd);
     return result;
@@ -152,27 +152,27 @@ static int64_t result_of_open(files *f, const char *path, unsigned flags)
 static void a_file_from_its_creation_to_its_end(void **state)
 {
     char room[16] = "";
-    ls_seat *seat;
+    ls_thread_ctx *ctx;
     files f;
     (void)state;
     open_all(&f);
-    seat = &f.place.seat;
+    ctx = &f.place.ctx;
     ls_file_op op = op_new(&room);
     const ls_fd fd = opened(&f, f.path, LS_FILE_READ | LS_FILE_WRITE | LS_FILE_CREATE | LS_FILE_EXCLUSIVE);
-    assert_int_equal(result_of(&f, &op, ls_file_write(seat, &op, fd, "hello, file", 11, 0)), 11);
-    assert_int_equal(result_of(&f, &op, ls_file_sync(seat, &op, fd)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_write(ctx, &op, fd, "hello, file", 11, 0)), 11);
+    assert_int_equal(result_of(&f, &op, ls_file_sync(ctx, &op, fd)), 0);
 
-    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, fd, room, 4, 7)), 4);
+    assert_int_equal(result_of(&f, &op, ls_file_read(ctx, &op, fd, room, 4, 7)), 4);
     assert_memory_equal(room, "file", 4);
-    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, fd, room, sizeof room, 7)), 4); /* no more is there */
-    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, fd, room, sizeof room, 11)), 0);
-    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, fd, room, sizeof room, 1000)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_read(ctx, &op, fd, room, sizeof room, 7)), 4); /* no more is there */
+    assert_int_equal(result_of(&f, &op, ls_file_read(ctx, &op, fd, room, sizeof room, 11)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_read(ctx, &op, fd, room, sizeof room, 1000)), 0);
 
     struct stat st;
     assert_int_equal(stat(f.path, &st), 0);
     for (int by_path = 0; by_path < 2; by_path++) {
         op = op_new(&f);
-        const int posted = by_path ? ls_file_stat(seat, &op, f.path) : ls_file_stat_open(seat, &op, fd);
+        const int posted = by_path ? ls_file_stat(ctx, &op, f.path) : ls_file_stat_open(ctx, &op, fd);
         assert_int_equal(result_of(&f, &op, posted), 0);
         assert_int_equal(op.info.type, LS_FILE_REGULAR);
         assert_int_equal(op.info.bytes, 11);
@@ -180,14 +180,14 @@ static void a_file_from_its_creation_to_its_end(void **state)
         assert_in_range(op.info.modified_ns, 0, 999999999);
     }
     const ls_file_info info = op.info;
-    assert_int_equal(result_of(&f, &op, ls_file_stat(seat, &op, f.dir)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_stat(ctx, &op, f.dir)), 0);
     assert_int_equal(op.info.type, LS_FILE_DIRECTORY);
     assert_int_equal(op.info.bytes, 0);
     assert_true(op.info.file != info.file && op.info.volume == info.volume);
 
-    assert_int_equal(result_of(&f, &op, ls_file_unlink(seat, &op, f.path)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_unlink(ctx, &op, f.path)), 0);
     closed(&f, fd);
-    assert_int_equal(result_of(&f, &op, ls_file_stat(seat, &op, f.path)), LS_ENOENT);
+    assert_int_equal(result_of(&f, &op, ls_file_stat(ctx, &op, f.path)), LS_ENOENT);
     close_all(&f);
 }
 
@@ -201,15 +201,15 @@ static void flags_are_what_they_say(void **state)
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_READ), LS_ENOENT);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_WRITE), LS_ENOENT);
     ls_fd fd = opened(&f, f.path, LS_FILE_WRITE | LS_FILE_CREATE);
-    assert_int_equal(result_of(&f, &op, ls_file_write(&f.place.seat, &op, fd, "12345", 5, 0)), 5);
-    assert_true(result_of(&f, &op, ls_file_read(&f.place.seat, &op, fd, room, 5, 0)) < 0); /* not opened for it */
+    assert_int_equal(result_of(&f, &op, ls_file_write(&f.place.ctx, &op, fd, "12345", 5, 0)), 5);
+    assert_true(result_of(&f, &op, ls_file_read(&f.place.ctx, &op, fd, room, 5, 0)) < 0); /* not opened for it */
     closed(&f, fd);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_WRITE | LS_FILE_CREATE | LS_FILE_EXCLUSIVE), LS_EEXIST);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_WRITE | LS_FILE_CREATE), 0);
-    assert_int_equal(result_of(&f, &op, ls_file_stat(&f.place.seat, &op, f.path)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_stat(&f.place.ctx, &op, f.path)), 0);
     assert_int_equal(op.info.bytes, 5);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_WRITE | LS_FILE_TRUNCATE), 0);
-    assert_int_equal(result_of(&f, &op, ls_file_stat(&f.place.seat, &op, f.path)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_stat(&f.place.ctx, &op, f.path)), 0);
     assert_int_equal(op.info.bytes, 0);
     close_all(&f);
 }
@@ -220,27 +220,27 @@ static void errors_have_their_codes(void **state)
     files f;
     (void)state;
     open_all(&f);
-    ls_seat *seat = &f.place.seat;
+    ls_thread_ctx *ctx = &f.place.ctx;
     ls_file_op op = op_new(&f);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_WRITE | LS_FILE_CREATE), 0);
     (void)snprintf(below, sizeof below, "%s/below", f.path);
     assert_int_equal(result_of_open(&f, below, LS_FILE_READ), LS_ENOENT); /* a file is no directory */
-    assert_int_equal(result_of(&f, &op, ls_file_stat(seat, &op, below)), LS_ENOENT);
-    assert_int_equal(result_of(&f, &op, ls_file_unlink(seat, &op, below)), LS_ENOENT);
+    assert_int_equal(result_of(&f, &op, ls_file_stat(ctx, &op, below)), LS_ENOENT);
+    assert_int_equal(result_of(&f, &op, ls_file_unlink(ctx, &op, below)), LS_ENOENT);
     assert_int_equal(result_of_open(&f, "", LS_FILE_READ), LS_ENOENT);
 
     assert_int_equal(result_of_open(&f, f.dir, LS_FILE_READ | LS_FILE_WRITE), LS_EISDIR);
     const ls_fd dir = opened(&f, f.dir, LS_FILE_READ);
-    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, dir, room, sizeof room, 0)), LS_EISDIR);
-    assert_int_equal(result_of(&f, &op, ls_file_stat_open(seat, &op, dir)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_read(ctx, &op, dir, room, sizeof room, 0)), LS_EISDIR);
+    assert_int_equal(result_of(&f, &op, ls_file_stat_open(ctx, &op, dir)), 0);
     assert_int_equal(op.info.type, LS_FILE_DIRECTORY);
     closed(&f, dir);
-    assert_int_equal(result_of(&f, &op, ls_file_unlink(seat, &op, f.dir)), LS_EISDIR);
+    assert_int_equal(result_of(&f, &op, ls_file_unlink(ctx, &op, f.dir)), LS_EISDIR);
 
     op = op_new(&f);
-    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, LS_FD_NONE, room, sizeof room, 0)), LS_EINVAL);
-    assert_int_equal(result_of(&f, &op, ls_file_sync(seat, &op, LS_FD_NONE)), LS_EINVAL);
-    assert_int_equal(result_of(&f, &op, ls_file_close(seat, &op, LS_FD_NONE)), LS_EINVAL);
+    assert_int_equal(result_of(&f, &op, ls_file_read(ctx, &op, LS_FD_NONE, room, sizeof room, 0)), LS_EINVAL);
+    assert_int_equal(result_of(&f, &op, ls_file_sync(ctx, &op, LS_FD_NONE)), LS_EINVAL);
+    assert_int_equal(result_of(&f, &op, ls_file_close(ctx, &op, LS_FD_NONE)), LS_EINVAL);
     close_all(&f);
 }
 
@@ -257,7 +257,7 @@ static void what_is_forbidden_is_eacces(void **state)
     forbid(&forbidden, f.dir, f.path, fresh);
     const int64_t reading = result_of_open(&f, f.path, LS_FILE_READ);
     const int64_t making = result_of_open(&f, fresh, LS_FILE_WRITE | LS_FILE_CREATE);
-    const int64_t removing = result_of(&f, &op, ls_file_unlink(&f.place.seat, &op, f.path));
+    const int64_t removing = result_of(&f, &op, ls_file_unlink(&f.place.ctx, &op, f.path));
     forbid_no_more(&forbidden, f.dir);
     assert_int_equal(reading, LS_EACCES);
     assert_int_equal(making, LS_EACCES);
@@ -286,17 +286,17 @@ static void offsets_beyond_4_gib(void **state)
     files f;
     (void)state;
     open_all(&f);
-    ls_seat *seat = &f.place.seat;
+    ls_thread_ctx *ctx = &f.place.ctx;
     ls_file_op op = op_new(&f);
     const ls_fd fd = opened(&f, f.path, LS_FILE_READ | LS_FILE_WRITE | LS_FILE_CREATE);
     make_sparse(fd);
-    assert_int_equal(result_of(&f, &op, ls_file_write(seat, &op, fd, "far away", 8, beyond)), 8);
-    assert_int_equal(result_of(&f, &op, ls_file_stat_open(seat, &op, fd)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_write(ctx, &op, fd, "far away", 8, beyond)), 8);
+    assert_int_equal(result_of(&f, &op, ls_file_stat_open(ctx, &op, fd)), 0);
     assert_int_equal(op.info.bytes, beyond + 8);
     memset(room, 'x', sizeof room);
-    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, fd, room, sizeof room, beyond - 4)), 12);
+    assert_int_equal(result_of(&f, &op, ls_file_read(ctx, &op, fd, room, sizeof room, beyond - 4)), 12);
     assert_memory_equal(room, "\0\0\0\0far away", 12);
-    assert_int_equal(result_of(&f, &op, ls_file_read(seat, &op, fd, room, 4, (uint32_t)beyond)), 4); /* a hole */
+    assert_int_equal(result_of(&f, &op, ls_file_read(ctx, &op, fd, room, 4, (uint32_t)beyond)), 4); /* a hole */
     assert_memory_equal(room, "\0\0\0\0", 4);
     closed(&f, fd);
     close_all(&f);
@@ -316,8 +316,8 @@ static void many_in_flight(void **state)
         for (uint32_t i = 0; i < MANY; i++) {
             ops[i] = op_new(&bytes[i]);
             bytes[i] = writing ? i * 7919 : 0;
-            assert_int_equal(writing ? ls_file_write(&f.place.seat, &ops[i], fd, &bytes[i], 4, UINT64_C(4) * i)
-                                     : ls_file_read(&f.place.seat, &ops[i], fd, &bytes[i], 4, UINT64_C(4) * i),
+            assert_int_equal(writing ? ls_file_write(&f.place.ctx, &ops[i], fd, &bytes[i], 4, UINT64_C(4) * i)
+                                     : ls_file_read(&f.place.ctx, &ops[i], fd, &bytes[i], 4, UINT64_C(4) * i),
                              LS_PENDING);
         }
         for (uint32_t i = 0; i < MANY; i++) {
@@ -337,25 +337,25 @@ static void many_in_flight(void **state)
 
 /* ---- the pool -------------------------------------------------------------------------------------------------------- */
 
-/* A seat that has no ring: what it posts is the pool's on every back end. */
-static void seat_of_the_pool(files *f, ls_seat *seat)
+/* A thread context that has no ring: what it posts is the pool's on every back end. */
+static void ctx_of_the_pool(files *f, ls_thread_ctx *ctx)
 {
-    ls_seat_init(seat, f->place.port, f->place.seat.pool, 1);
+    ls_thread_ctx_init(ctx, f->place.port, f->place.ctx.pool, 1);
 }
 
 static void the_pool_is_bounded_and_cancels_what_waits(void **state)
 {
     enum { POSTED = LS_FILE_THREADS_MAX + 3 };
     ls_file_op ops[POSTED];
-    ls_seat seat;
+    ls_thread_ctx ctx;
     files f;
     (void)state;
     open_all(&f);
-    seat_of_the_pool(&f, &seat);
+    ctx_of_the_pool(&f, &ctx);
     gate_set(true);
     for (int i = 0; i < POSTED; i++) {
         ops[i] = op_new(&ops[i]);
-        assert_int_equal(ls_file_stat(&seat, &ops[i], f.dir), LS_PENDING);
+        assert_int_equal(ls_file_stat(&ctx, &ops[i], f.dir), LS_PENDING);
         if (i < LS_FILE_THREADS_MAX) gate_await((unsigned)i + 1); /* so that these are the ones that run */
     }
     net_quiet(&f.place, 20);
@@ -372,7 +372,7 @@ static void the_pool_is_bounded_and_cancels_what_waits(void **state)
     net_quiet(&f.place, 5);
     ls_file_cancel(f.place.port, &ops[POSTED - 1]); /* the last one: the queue goes on behind it */
     assert_ptr_equal(net_next(&f.place).op, &ops[POSTED - 1].op);
-    assert_int_equal(ls_file_stat(&seat, middle, f.dir), LS_PENDING);
+    assert_int_equal(ls_file_stat(&ctx, middle, f.dir), LS_PENDING);
 
     gate_set(false);
     unsigned seen = 0;
@@ -389,35 +389,35 @@ static void the_pool_is_bounded_and_cancels_what_waits(void **state)
 
 static void without_a_thread_nothing_is_posted(void **state)
 {
-    ls_seat seat;
+    ls_thread_ctx ctx;
     files f;
     (void)state;
     open_all(&f);
-    seat_of_the_pool(&f, &seat);
+    ctx_of_the_pool(&f, &ctx);
     ls_file_op op = op_new(&f);
     no_threads = true;
-    assert_int_equal(ls_file_stat(&seat, &op, f.dir), LS_ENOMEM);
+    assert_int_equal(ls_file_stat(&ctx, &op, f.dir), LS_ENOMEM);
     no_threads = false;
     net_quiet(&f.place, 0);
-    assert_int_equal(result_of(&f, &op, ls_file_stat(&seat, &op, f.dir)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_stat(&ctx, &op, f.dir)), 0);
     no_threads = true; /* there is one now */
-    assert_int_equal(result_of(&f, &op, ls_file_stat(&seat, &op, f.dir)), 0);
+    assert_int_equal(result_of(&f, &op, ls_file_stat(&ctx, &op, f.dir)), 0);
     no_threads = false;
     close_all(&f);
 }
 
 static void a_thread_that_idles_ends_and_another_begins(void **state)
 {
-    ls_seat seat;
+    ls_thread_ctx ctx;
     files f;
     (void)state;
     open_all(&f);
-    seat_of_the_pool(&f, &seat);
+    ctx_of_the_pool(&f, &ctx);
     impatient = true;
     threads_started = 0;
     while (threads_started < 3 * LS_FILE_THREADS_MAX) { /* each place is used again */
         ls_file_op op = op_new(&f);
-        assert_int_equal(result_of(&f, &op, ls_file_stat(&seat, &op, f.dir)), 0);
+        assert_int_equal(result_of(&f, &op, ls_file_stat(&ctx, &op, f.dir)), 0);
     }
     impatient = false;
     close_all(&f);
@@ -428,16 +428,16 @@ static void a_port_closes_after_the_last_packet(void **state)
 {
     enum { POSTED = 40 };
     ls_file_op ops[POSTED];
-    ls_seat seat;
+    ls_thread_ctx ctx;
     files f;
     int cancelled = 0;
     (void)state;
     open_all(&f);
-    seat_of_the_pool(&f, &seat);
+    ctx_of_the_pool(&f, &ctx);
     gate_set(true);
     for (int i = 0; i < POSTED; i++) {
         ops[i] = op_new(&f);
-        assert_int_equal(ls_file_stat(i % 2 ? &seat : &f.place.seat, &ops[i], f.dir), LS_PENDING);
+        assert_int_equal(ls_file_stat(i % 2 ? &ctx : &f.place.ctx, &ops[i], f.dir), LS_PENDING);
     }
     for (int i = 0; i < POSTED; i++) ls_file_cancel(f.place.port, &ops[i]);
     gate_set(false);
@@ -455,26 +455,25 @@ static void a_port_that_closes_ends_what_is_pending(void **state)
     enum { POSTED = 12 };
     static char room[POSTED][4];
     ls_file_op ops[POSTED];
-    ls_seat seat;
+    ls_thread_ctx ctx;
     int pipe_fds[2];
     files f;
     (void)state;
     open_all(&f);
-    seat_of_the_pool(&f, &seat);
+    ctx_of_the_pool(&f, &ctx);
     const bool ring = strcmp(ls_port_backend(f.place.port), "uring") == 0;
     assert_int_equal(pipe(pipe_fds), 0);
     gate_set(true);
     for (int i = 0; i < POSTED; i++) {
         ops[i] = op_new(&f);
         if (i % 4 == 0) /* what no ring completes by itself */
-            assert_int_equal(ls_file_read(&f.place.seat, &ops[i], pipe_fds[0], room[i], 4, 0), LS_PENDING);
+            assert_int_equal(ls_file_read(&f.place.ctx, &ops[i], pipe_fds[0], room[i], 4, 0), LS_PENDING);
         else if (i % 4 == 1)
-            assert_int_equal(ls_file_stat(&seat, &ops[i], f.dir), LS_PENDING);
+            assert_int_equal(ls_file_stat(&ctx, &ops[i], f.dir), LS_PENDING);
         else
-            assert_int_equal(ls_file_open(i % 4 == 2 ? &seat : &f.place.seat, &ops[i], f.dir, LS_FILE_READ),
-                             LS_PENDING);
+            assert_int_equal(ls_file_open(i % 4 == 2 ? &ctx : &f.place.ctx, &ops[i], f.dir, LS_FILE_READ), LS_PENDING);
         ls_packet packet; /* the ring begins with some; what completes at once is no longer pending */
-        if (ring && i == POSTED / 2) (void)ls_port_wait(f.place.port, &f.place.seat, &packet, 1, 0);
+        if (ring && i == POSTED / 2) (void)ls_port_wait(f.place.port, &f.place.ctx, &packet, 1, 0);
     }
     gate_await(LS_FILE_THREADS_MAX);
     gate_set(false);
@@ -484,7 +483,7 @@ static void a_port_that_closes_ends_what_is_pending(void **state)
     close(pipe_fds[0]);
     close(pipe_fds[1]);
     assert_int_equal(rmdir(f.dir), 0);
-    ls_pool_close(f.place.seat.pool);
+    ls_pool_close(f.place.ctx.pool);
     ls_pools_close(f.place.pools);
 }
 
@@ -497,9 +496,9 @@ static void packets_are_dispatched_like_all_others(void **state)
     ls_file_op op = op_new(&called);
     op.op.done = count_called;
     called = 0;
-    assert_int_equal(ls_file_stat(&f.place.seat, &op, f.dir), LS_PENDING);
+    assert_int_equal(ls_file_stat(&f.place.ctx, &op, f.dir), LS_PENDING);
     const ls_packet packet = net_next(&f.place);
-    ls_packet_dispatch(&f.place.seat, &packet);
+    ls_packet_dispatch(&f.place.ctx, &packet);
     assert_int_equal(called, 1);
     close_all(&f);
 }
@@ -522,7 +521,7 @@ static void a_read_that_has_begun_can_be_cancelled(void **state)
     ls_file_op op = op_new(&f), other = op_new(&f);
     assert_int_equal(pipe(pipe_fds), 0);
     for (int begun = 0; begun < 2; begun++) {
-        assert_int_equal(ls_file_read(&f.place.seat, &op, pipe_fds[0], room, 4, 0), LS_PENDING);
+        assert_int_equal(ls_file_read(&f.place.ctx, &op, pipe_fds[0], room, 4, 0), LS_PENDING);
         if (begun) net_quiet(&f.place, 5);
         ls_file_cancel(f.place.port, &op);
         const ls_packet packet = net_next(&f.place);
@@ -531,7 +530,7 @@ static void a_read_that_has_begun_can_be_cancelled(void **state)
         net_quiet(&f.place, 5);
     }
     /* A cancelled one takes nothing from the next. */
-    assert_int_equal(ls_file_read(&f.place.seat, &op, pipe_fds[0], room, 4, 0), LS_PENDING);
+    assert_int_equal(ls_file_read(&f.place.ctx, &op, pipe_fds[0], room, 4, 0), LS_PENDING);
     ls_file_cancel(f.place.port, &other);
     net_quiet(&f.place, 5);
     net_write(pipe_fds[1], "pipe", 4);
@@ -551,14 +550,13 @@ typedef struct ended {
 static void post_and_end(void *arg)
 {
     const ended *e = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packet;
-    net_seat_open(&e->f->place, &seat, 1);
-    assert_int_equal(ls_port_wait(e->f->place.port, &seat, &packet, 1, 0),
-                     0); /* has a ring now, where there are any */
-    assert_int_equal(ls_file_stat(&seat, e->op, e->f->dir), LS_PENDING);
-    ls_port_leave(e->f->place.port, &seat);
-    ls_pool_close(seat.pool);
+    net_ctx_open(&e->f->place, &ctx, 1);
+    assert_int_equal(ls_port_wait(e->f->place.port, &ctx, &packet, 1, 0), 0); /* has a ring now, where there are any */
+    assert_int_equal(ls_file_stat(&ctx, e->op, e->f->dir), LS_PENDING);
+    ls_port_detach(e->f->place.port, &ctx);
+    ls_pool_close(ctx.pool);
 }
 
 static void a_thread_that_ends_leaves_its_operations_to_others(void **state)

@@ -4,7 +4,7 @@
  * Nothing sleeps. What has to come is awaited. That nothing more comes is known once every thread has looked at the port
  * since (settle): with 16 threads each takes its part in three rounds of packets that release nobody before all have one,
  * and of two waits of a thread one looks at the sockets first. */
-#include "net_help.h"
+#include "port_fixture.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -14,8 +14,8 @@
 #include <time.h>
 
 #include "base/thread.h"
-#include "port/crew.h"
 #include "port/notify.h"
+#include "sched/workers.h"
 #include "system.h"
 
 enum { THREADS = 16, ROUNDS = 3, LOOKS = 8, PATIENCE_MS = 10000 };
@@ -57,14 +57,14 @@ static void bench_count(const ls_packet *packet)
 static void bench_thread(void *arg)
 {
     bench *b = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packet;
     ls_mutex_lock(&b->mutex);
     const unsigned index = (unsigned)++b->next_index;
     ls_mutex_unlock(&b->mutex);
-    net_seat_open(&b->net, &seat, index);
+    net_ctx_open(&b->net, &ctx, index);
     for (;;) {
-        const int n = ls_port_wait(b->net.port, &seat, &packet, 1, -1);
+        const int n = ls_port_wait(b->net.port, &ctx, &packet, 1, -1);
         assert_int_equal(n, 1);
         if (packet.key == &stop_key) break;
         if (packet.key != &round_key) {
@@ -81,7 +81,7 @@ static void bench_thread(void *arg)
         while (b->round == round) ls_cond_wait(&b->news, &b->mutex);
         ls_mutex_unlock(&b->mutex);
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 static void bench_open(bench *b, int threads)
@@ -109,7 +109,7 @@ static void settle(bench *b)
     ls_packet packet;
     if (b->threads == 0)
         for (int i = 0; i < LOOKS; i++)
-            if (ls_port_wait(b->net.port, &b->net.seat, &packet, 1, 0) == 1) bench_count(&packet);
+            if (ls_port_wait(b->net.port, &b->net.ctx, &packet, 1, 0) == 1) bench_count(&packet);
     for (int r = 0; b->threads > 0 && r < ROUNDS; r++) {
         ls_mutex_lock(&b->mutex);
         const int round = b->round;
@@ -129,7 +129,7 @@ static void await(bench *b, const _Atomic int *counter, int least)
         ls_packet packet;
         assert_true(ls_clock_ns() < end_ns);
         if (b->threads == 0) {
-            if (ls_port_wait(b->net.port, &b->net.seat, &packet, 1, 100) == 1) bench_count(&packet);
+            if (ls_port_wait(b->net.port, &b->net.ctx, &packet, 1, 100) == 1) bench_count(&packet);
         } else {
             (void)poll(NULL, 0, 0); /* the other threads' turn */
         }
@@ -429,7 +429,7 @@ enum {
 };
 enum { IN = LS_EVENT_IN, OUT = LS_EVENT_OUT, HANGUP = LS_EVENT_HANGUP };
 
-static void expect_notice(net_place *place, void *key, uint32_t events)
+static void expect_event(net_place *place, void *key, uint32_t events)
 {
     const ls_packet packet = net_next(place);
     assert_null(packet.op);
@@ -441,7 +441,7 @@ static void expect_notice(net_place *place, void *key, uint32_t events)
 static void remove_and_take(net_place *place, int fd, void *key)
 {
     assert_int_equal(notify(place->port, LS_NOTIFY_REMOVE, fd, NULL, 0, 0), LS_OK);
-    expect_notice(place, key, LS_EVENT_REMOVE);
+    expect_event(place, key, LS_EVENT_REMOVE);
 }
 
 static void each_registration_has_its_own_result(void **state)
@@ -459,7 +459,7 @@ static void each_registration_has_its_own_result(void **state)
     ls_sock *sock = net_attach(&place, a.theirs, NULL, false);
     ls_op op = {.done = NULL};
     char room[4];
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
 
     const uint8_t good = LEVEL_ONESHOT;
     struct {
@@ -496,7 +496,7 @@ static void each_registration_has_its_own_result(void **state)
     ls_packet packets[LS_WAIT_PACKETS_MAX];
     for (int i = 0; i < ROWS; i++) all[i] = table[i].r;
     /* It would wait for ever, but some failed: it only looks, and finds that a datagram can be sent. */
-    const int n = ls_port_notify(place.port, &place.seat, all, ROWS, packets, LS_WAIT_PACKETS_MAX, -1);
+    const int n = ls_port_notify(place.port, &place.ctx, all, ROWS, packets, LS_WAIT_PACKETS_MAX, -1);
     for (int i = 0; i < ROWS; i++) {
         if (all[i].result != table[i].result) print_error("row %d\n", i);
         assert_int_equal(all[i].result, table[i].result);
@@ -508,15 +508,15 @@ static void each_registration_has_its_own_result(void **state)
     /* None fails: the wait of the same call waits, and brings what it is told to look for. */
     ls_registration arm = {.fd = b.ours, .events = IN, .trigger = good, .operation = LS_NOTIFY_ENABLE};
     assert_int_equal(send(b.theirs, "x", 1, 0), 1);
-    assert_int_equal(ls_port_notify(place.port, &place.seat, &arm, 1, packets, LS_WAIT_PACKETS_MAX, -1), 1);
+    assert_int_equal(ls_port_notify(place.port, &place.ctx, &arm, 1, packets, LS_WAIT_PACKETS_MAX, -1), 1);
     assert_int_equal(arm.result, LS_OK);
     assert_ptr_equal(packets[0].key, &key_b);
     assert_int_equal(packets[0].events, IN);
-    assert_int_equal(ls_port_notify(place.port, &place.seat, NULL, 0, packets, 1, 0), 0);
+    assert_int_equal(ls_port_notify(place.port, &place.ctx, NULL, 0, packets, 1, 0), 0);
 
     remove_and_take(&place, a.ours, &key_a);
     remove_and_take(&place, b.ours, &key_b);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     assert_ptr_equal(net_next(&place).op, &op);
     close(a.ours);
     pair_close(&b);
@@ -535,9 +535,9 @@ static void an_attached_socket_finds_itself_registered(void **state)
     pair_open(&p, false);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, NULL, IN, EDGE_PERSISTENT), LS_OK);
     ls_sock *sock = net_attach(&place, p.ours, NULL, false);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_EEXIST);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_EEXIST);
     ls_port_forget(place.port, p.ours);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(p.theirs);
     net_close(&place);
 }
@@ -552,16 +552,16 @@ static void the_key_changes_by_remove_and_register(void **state)
     pair_open(&p, false);
     in_begin(&p);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &one, IN, LEVEL_PERSISTENT), LS_OK);
-    expect_notice(&place, &one, IN);
+    expect_event(&place, &one, IN);
     assert_int_equal(notify(place.port, LS_NOTIFY_ENABLE, p.ours, &two, IN, LEVEL_PERSISTENT), LS_OK);
-    expect_notice(&place, &one, IN); /* not by enabling */
+    expect_event(&place, &one, IN); /* not by enabling */
     assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, p.ours, NULL, 0, 0), LS_OK);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &two, IN, LEVEL_PERSISTENT), LS_EBUSY);
     assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, p.ours, NULL, 0, 0), LS_ENOENT);
-    expect_notice(&place, &one, LS_EVENT_REMOVE);
+    expect_event(&place, &one, LS_EVENT_REMOVE);
     net_quiet(&place, 0);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &two, IN, LEVEL_PERSISTENT), LS_OK);
-    expect_notice(&place, &two, IN);
+    expect_event(&place, &two, IN);
     remove_and_take(&place, p.ours, &two);
     pair_close(&p);
     net_close(&place);
@@ -618,13 +618,13 @@ static void a_number_that_a_socket_of_the_port_has_now(void **state)
             assert_int_equal(dup2(b.ours, a.ours), a.ours); /* closes the one, and the number is the other's */
             close(b.ours);
             ls_sock *sock = net_attach(&place, a.ours, NULL, false);
-            assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+            assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
             assert_int_equal(notify(place.port, asked[n], a.ours, NULL, IN, triggers[k]), LS_ENOENT);
             net_write(b.theirs, "x", 1);
             const ls_packet packet = net_next(&place);
             assert_ptr_equal(packet.op, &op);
             assert_int_equal(packet.result, 1);
-            ls_sock_close(&place.seat, sock);
+            ls_sock_close(&place.ctx, sock);
             net_quiet(&place, 0);
             close(a.theirs);
             close(b.theirs);
@@ -655,7 +655,7 @@ static void a_closed_socket_is_dropped_without_remove(void **state)
             assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, b.ours, &two, IN, triggers[k]), LS_OK);
             net_quiet(&place, 0);
             in_begin(&b);
-            expect_notice(&place, &two, IN);
+            expect_event(&place, &two, IN);
 
             /* Its operations do not find it, whether the number is free or in use again. */
             close(b.ours);
@@ -695,19 +695,19 @@ static void what_is_out_of_date_does_not_come(void **state)
     for (int change = 0; change < 5; change++) {
         assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &key, IN, EDGE_ONESHOT), LS_OK);
         const ls_packet packet = net_next(&place);
-        assert_int_equal(ls_port_give_back(place.port, &packet), LS_OK);
+        assert_int_equal(ls_port_requeue(place.port, &packet), LS_OK);
         const ls_packet again = net_next(&place);
         assert_ptr_equal(again.key, &key);
         assert_int_equal(again.events, IN);
         assert_true(ls_packet_current(place.port, &again));
-        assert_int_equal(ls_port_give_back(place.port, &again), LS_OK);
+        assert_int_equal(ls_port_requeue(place.port, &again), LS_OK);
         if (change == 0) {
-            expect_notice(&place, &key, IN);
+            expect_event(&place, &key, IN);
         } else if (change == 1) {
             assert_int_equal(notify(place.port, LS_NOTIFY_DISABLE, p.ours, NULL, 0, 0), LS_OK);
         } else if (change == 2) { /* told again by the arming, once */
             assert_int_equal(notify(place.port, LS_NOTIFY_ENABLE, p.ours, NULL, IN, EDGE_ONESHOT), LS_OK);
-            expect_notice(&place, &key, IN);
+            expect_event(&place, &key, IN);
         } else if (change == 3) {
             ls_port_forget(place.port, p.ours);
         }
@@ -719,8 +719,8 @@ static void what_is_out_of_date_does_not_come(void **state)
             assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, p.ours, NULL, 0, 0), LS_OK);
             const ls_packet last = net_next(&place); /* before it, the one given back is passed over */
             assert_int_equal(last.events, LS_EVENT_REMOVE);
-            assert_int_equal(ls_port_give_back(place.port, &last), LS_OK); /* REMOVE does come again */
-            expect_notice(&place, &key, LS_EVENT_REMOVE);
+            assert_int_equal(ls_port_requeue(place.port, &last), LS_OK); /* REMOVE does come again */
+            expect_event(&place, &key, LS_EVENT_REMOVE);
             net_quiet(&place, 0);
         }
     }
@@ -761,7 +761,7 @@ static void datagrams_are_seen_by_who_registers_before_bind(void **state)
         assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
         net_quiet(&place, 0);
         assert_int_equal(sendto(from, "1", 1, 0, (struct sockaddr *)&at, len), 1);
-        expect_notice(&place, &key, IN);
+        expect_event(&place, &key, IN);
         remove_and_take(&place, fd, &key);
         close(fd);
         close(from);
@@ -800,7 +800,7 @@ static void a_stream_that_was_never_connected_has_no_events(void **state)
             if (!unix_socket) {
                 const int err = connect(fd, (struct sockaddr *)at.bytes, at.len);
                 assert_true(err == 0 || errno == EINPROGRESS);
-                expect_notice(&place, &key, OUT);
+                expect_event(&place, &key, OUT);
             }
             assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, fd, NULL, 0, 0), LS_OK);
             while (net_next(&place).events != LS_EVENT_REMOVE) {
@@ -830,7 +830,7 @@ static void a_listener_may_be_registered_before_it_listens(void **state)
         socklen_t len = sizeof in;
         assert_int_equal(getsockname(fd, (struct sockaddr *)at.bytes, &len), 0);
         const int client = net_dial(&at);
-        expect_notice(&place, &key, IN);
+        expect_event(&place, &key, IN);
         remove_and_take(&place, fd, &key);
         close(client);
         close(fd);
@@ -855,7 +855,7 @@ static void a_hangup_that_nobody_asked_for_is_not_told(void **state)
         until(p.ours, POLLHUP);
         idle(&place);
         assert_int_equal(notify(place.port, LS_NOTIFY_ENABLE, p.ours, NULL, HANGUP, triggers[k]), LS_OK);
-        expect_notice(&place, &key, HANGUP);
+        expect_event(&place, &key, HANGUP);
         assert_int_equal(notify(place.port, LS_NOTIFY_DISABLE, p.ours, NULL, 0, 0), LS_OK);
         idle(&place);
         remove_and_take(&place, p.ours, &key);
@@ -873,20 +873,20 @@ static void pipes_are_told_of_too(void **state)
     assert_int_equal(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, ends[0], &reader, IN | HANGUP, LEVEL_ONESHOT), LS_OK);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, ends[1], &writer, OUT, LEVEL_ONESHOT), LS_OK);
-    expect_notice(&place, &writer, OUT);
+    expect_event(&place, &writer, OUT);
     net_write(ends[1], "x", 1);
-    expect_notice(&place, &reader, IN);
+    expect_event(&place, &reader, IN);
     remove_and_take(&place, ends[1], &writer);
     close(ends[1]);
     assert_int_equal(notify(place.port, LS_NOTIFY_ENABLE, ends[0], NULL, IN | HANGUP, LEVEL_ONESHOT), LS_OK);
-    expect_notice(&place, &reader, IN | HANGUP);
+    expect_event(&place, &reader, IN | HANGUP);
     remove_and_take(&place, ends[0], &reader);
     close(ends[0]);
 
     assert_int_equal(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, ends[1], &writer, 0, EDGE_PERSISTENT), LS_OK);
     close(ends[0]);
-    expect_notice(&place, &writer, LS_EVENT_ERR);
+    expect_event(&place, &writer, LS_EVENT_ERR);
     ls_port_forget(place.port, ends[1]);
     close(ends[1]);
     net_close(&place);
@@ -909,13 +909,13 @@ static void all_kinds_come_through_one_wait(void **state)
     ls_sock *sock = net_attach(&place, received.ours, &key_received, false);
     ls_registration r = {
         .fd = told_of.ours, .key = &key_told, .events = IN, .trigger = LEVEL_ONESHOT, .operation = LS_NOTIFY_REGISTER};
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
     assert_int_equal(ls_port_post(place.port, NULL, &key_post, 5), LS_OK);
     assert_int_equal(ls_timer_set(place.port, &timer, ls_clock_ns()), LS_OK);
     in_begin(&told_of);
     in_begin(&received);
     for (int i = 0; i < 20 && sum < 4; i++) {
-        const int n = ls_port_notify(place.port, &place.seat, &r, 1, packets, LS_WAIT_PACKETS_MAX, 1000);
+        const int n = ls_port_notify(place.port, &place.ctx, &r, 1, packets, LS_WAIT_PACKETS_MAX, 1000);
         assert_int_equal(r.result, LS_OK);
         r.operation = LS_NOTIFY_NONE;
         for (int k = 0; k < n; k++, sum++) {
@@ -939,7 +939,7 @@ static void all_kinds_come_through_one_wait(void **state)
     }
     for (int i = 0; i < 4; i++) assert_int_equal(seen[i], 1);
     remove_and_take(&place, told_of.ours, &key_told);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     pair_close(&told_of);
     close(received.theirs);
     net_close(&place);
@@ -979,20 +979,20 @@ typedef struct storm {
 static void storm_thread(void *arg)
 {
     storm *s = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_registration batch[3];
     ls_packet packets[3];
     size_t count = 0;
-    net_seat_open(&s->net, &seat, 1);
+    net_ctx_open(&s->net, &ctx, 1);
     for (;;) {
-        const int n = ls_port_notify(s->net.port, &seat, batch, count, packets, 3, -1);
+        const int n = ls_port_notify(s->net.port, &ctx, batch, count, packets, 3, -1);
         for (size_t i = 0; i < count; i++) assert_int_equal(batch[i].result, LS_OK);
         count = 0;
         for (int i = 0; i < n; i++) {
             char room[7];
             if (packets[i].key == &stop_key) {
                 (void)ls_port_post(s->net.port, NULL, &stop_key, 0); /* for the next */
-                ls_pool_close(seat.pool);
+                ls_pool_close(ctx.pool);
                 return;
             }
             storm_end *end = packets[i].key;
@@ -1051,17 +1051,17 @@ typedef struct churn {
 static void churn_take(void *arg)
 {
     churn *c = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packets[3];
-    net_seat_open(&c->net, &seat, 1);
+    net_ctx_open(&c->net, &ctx, 1);
     while (!atomic_load(&c->over)) {
-        const int n = ls_port_wait(c->net.port, &seat, packets, 3, 5);
+        const int n = ls_port_wait(c->net.port, &ctx, packets, 3, 5);
         for (int i = 0; i < n; i++) {
             assert_ptr_equal(packets[i].key, c);
             if (packets[i].events & LS_EVENT_REMOVE) atomic_fetch_add(&c->removes, 1);
         }
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 static void churn_change(void *arg)
@@ -1106,17 +1106,17 @@ static void registrations_come_and_go_under_way(void **state)
     net_close(&c.net);
 }
 
-/* ---- a crew ------------------------------------------------------------------------------------------------------------ */
+/* ---- a workers ------------------------------------------------------------------------------------------------------------ */
 
-static _Atomic bool crew_blocked, crew_go_on;
-static told crew_told[3];
+static _Atomic bool workers_blocked, workers_go_on;
+static told workers_told[3];
 
-static void crew_bare(ls_seat *seat, const ls_packet *packet)
+static void workers_bare(ls_thread_ctx *ctx, const ls_packet *packet)
 {
-    (void)seat;
+    (void)ctx;
     if (packet->events == 0) { /* a post: stay in it */
-        atomic_store(&crew_blocked, true);
-        while (!atomic_load(&crew_go_on)) ls_clock_sleep_ms(1);
+        atomic_store(&workers_blocked, true);
+        while (!atomic_load(&workers_go_on)) ls_clock_sleep_ms(1);
         return;
     }
     bench_count(packet);
@@ -1124,36 +1124,37 @@ static void crew_bare(ls_seat *seat, const ls_packet *packet)
 
 /* One worker takes a packet that it stays in, and with it notifications. The watch gives those back, and they are still
  * notifications when the spare takes them. */
-static void a_crew_gives_notifications_back_as_they_are(void **state)
+static void workers_requeue_notifications_as_they_are(void **state)
 {
     bench b = {.threads = 1}; /* for await: others take the packets */
     pair p[3];
-    ls_crew *crew;
-    const ls_crew_options options = {.threads = 1, .threads_max = 2, .bare = crew_bare};
+    ls_workers *workers;
+    const ls_workers_options options = {.threads = 1, .threads_max = 2, .on_user_packet = workers_bare};
     (void)state;
     net_open(&b.net);
-    assert_int_equal(ls_crew_open(b.net.port, b.net.pools, &options, &crew), LS_OK);
+    assert_int_equal(ls_workers_open(b.net.port, b.net.pools, &options, &workers), LS_OK);
     assert_int_equal(ls_port_post(b.net.port, NULL, NULL, 0), LS_OK);
     for (int i = 0; i < 3; i++) {
         pair_open(&p[i], false);
         in_begin(&p[i]);
         until(p[i].ours, POLLIN);
-        assert_int_equal(notify(b.net.port, LS_NOTIFY_REGISTER, p[i].ours, &crew_told[i], IN, LEVEL_ONESHOT), LS_OK);
+        assert_int_equal(notify(b.net.port, LS_NOTIFY_REGISTER, p[i].ours, &workers_told[i], IN, LEVEL_ONESHOT),
+                         LS_OK);
     }
-    assert_int_equal(ls_crew_start(crew), LS_OK);
-    for (int i = 0; i < 3; i++) await(&b, &crew_told[i].events, 1);
+    assert_int_equal(ls_workers_start(workers), LS_OK);
+    for (int i = 0; i < 3; i++) await(&b, &workers_told[i].events, 1);
     for (int i = 0; i < 3; i++) assert_int_equal(notify(b.net.port, LS_NOTIFY_REMOVE, p[i].ours, NULL, 0, 0), LS_OK);
-    for (int i = 0; i < 3; i++) await(&b, &crew_told[i].removes, 1);
-    while (!atomic_load(&crew_blocked)) ls_clock_sleep_ms(1);
-    atomic_store(&crew_go_on, true);
-    ls_crew_stop(crew);
-    assert_true(ls_crew_join(crew, PATIENCE_MS));
+    for (int i = 0; i < 3; i++) await(&b, &workers_told[i].removes, 1);
+    while (!atomic_load(&workers_blocked)) ls_clock_sleep_ms(1);
+    atomic_store(&workers_go_on, true);
+    ls_workers_stop(workers);
+    assert_true(ls_workers_join(workers, PATIENCE_MS));
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(atomic_load(&crew_told[i].events), 1);
-        assert_int_equal(atomic_load(&crew_told[i].all), IN);
+        assert_int_equal(atomic_load(&workers_told[i].events), 1);
+        assert_int_equal(atomic_load(&workers_told[i].all), IN);
         pair_close(&p[i]);
     }
-    ls_crew_close(crew);
+    ls_workers_close(workers);
     net_close(&b.net);
 }
 
@@ -1181,7 +1182,7 @@ int main(void)
         cmocka_unit_test(a_port_may_be_closed_with_registrations),
         cmocka_unit_test(one_shots_have_one_owner_at_a_time),
         cmocka_unit_test(registrations_come_and_go_under_way),
-        cmocka_unit_test(a_crew_gives_notifications_back_as_they_are),
+        cmocka_unit_test(workers_requeue_notifications_as_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

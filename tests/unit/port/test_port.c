@@ -1,6 +1,6 @@
 /* test_port.c - the contract of port.h, rule by rule, on whichever back end was built (LS_TEST_BACKEND names one). */
-#define TESTS_DOOR 1 /* system_win32.h */
-#include "net_help.h"
+#define TESTS_FD_LIMIT 1 /* system_win32.h */
+#include "port_fixture.h"
 
 #include <stdio.h>
 
@@ -10,9 +10,9 @@
 
 enum { WORKERS = 4 };
 
-static void count_done(ls_seat *seat, ls_op *op)
+static void count_done(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     (void)op;
     fail(); /* the tests take packets themselves */
 }
@@ -70,7 +70,7 @@ static void posts_come_in_order_and_at_most_max_at_a_time(void **state)
     }
     while (seen < 10) {
         const int max = 1 + seen % LS_WAIT_PACKETS_MAX;
-        const int n = ls_port_wait(place.port, &place.seat, packets, max, 1000);
+        const int n = ls_port_wait(place.port, &place.ctx, packets, max, 1000);
         assert_in_range(n, 1, max);
         for (int k = 0; k < n; k++, seen++) {
             assert_ptr_equal(packets[k].op, seen % 5 == 4 ? NULL : &ops[seen]);
@@ -97,7 +97,7 @@ static void a_post_wakes_a_thread_that_waits_for_ever(void **state)
     net_open(&place);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(ls_thread_start(&thread, "later", post_later, &place), LS_OK);
-        assert_int_equal(ls_port_wait(place.port, &place.seat, &packet, 1, -1), 1);
+        assert_int_equal(ls_port_wait(place.port, &place.ctx, &packet, 1, -1), 1);
         assert_ptr_equal(packet.key, &place);
         ls_thread_join(&thread);
     }
@@ -114,20 +114,20 @@ typedef struct storm {
 static void storm_main(void *arg)
 {
     storm *s = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packets[LS_WAIT_PACKETS_MAX];
-    net_seat_open(s->place, &seat, 1);
+    net_ctx_open(s->place, &ctx, 1);
     for (int i = 0; i < s->n || atomic_load(s->left) > 0; i++) {
         if (i < s->n) {
             s->ops[s->from + i] = op_new();
             ls_port_post(s->place->port, &s->ops[s->from + i], NULL, s->from + i);
             if (i % 5) continue;
         }
-        const int n = ls_port_wait(s->place->port, &seat, packets, LS_WAIT_PACKETS_MAX, i < s->n ? 0 : 5);
+        const int n = ls_port_wait(s->place->port, &ctx, packets, LS_WAIT_PACKETS_MAX, i < s->n ? 0 : 5);
         for (int k = 0; k < n; k++) atomic_fetch_add(&s->taken[packets[k].result], 1);
         if (n > 0) atomic_fetch_sub(s->left, n);
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 static void posts_from_many_threads_come_once_each(void **state)
@@ -164,7 +164,7 @@ static void receive_into_own_memory(void **state)
     ls_sock *sock = net_attach(&place, ours, &key, false);
     assert_int_equal(ls_sock_fd(sock), ours);
     assert_ptr_equal(ls_sock_key(sock), &key);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
     net_quiet(&place, 5);
     net_write(theirs, "hello", 5);
     expect_packet(&place, &op, &key, 5);
@@ -172,20 +172,20 @@ static void receive_into_own_memory(void **state)
     net_quiet(&place, 5);
 
     /* More than there is room for: the rest is found by the next receive, in either of the two ways. */
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
     net_write(theirs, "0123456789", 10);
     expect_packet(&place, &op, &key, 8);
     assert_memory_equal(room, "01234567", 8);
-    if (ls_op_recv(&place.seat, sock, &op, room, sizeof room) == LS_PENDING)
+    if (ls_op_recv(&place.ctx, sock, &op, room, sizeof room) == LS_PENDING)
         expect_packet(&place, &op, &key, 2);
     else
         assert_int_equal(atomic_load(&op.result), 2);
     assert_memory_equal(room, "89", 2);
 
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
     close(theirs);
     expect_packet(&place, &op, &key, 0);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     net_close(&place);
 }
 
@@ -200,14 +200,13 @@ static void a_look_counts_its_packets_as_a_wait_does(void **state)
     net_open(&place);
     net_pair(&ours, &theirs);
     ls_sock *sock = net_attach(&place, ours, NULL, false);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
-    const uint64_t before = atomic_load(&place.seat.stats.packets);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
+    const uint64_t before = atomic_load(&place.ctx.stats.packets);
     net_write(theirs, "hello", 5);
-    for (int ms = 0; ls_port_wait(place.port, &place.seat, &packet, 1, 0) == 0 && ms < 5000; ms++)
-        ls_clock_sleep_ms(1);
+    for (int ms = 0; ls_port_wait(place.port, &place.ctx, &packet, 1, 0) == 0 && ms < 5000; ms++) ls_clock_sleep_ms(1);
     assert_ptr_equal(packet.op, &op);
-    assert_int_equal(atomic_load(&place.seat.stats.packets) - before, 1);
-    ls_sock_close(&place.seat, sock);
+    assert_int_equal(atomic_load(&place.ctx.stats.packets) - before, 1);
+    ls_sock_close(&place.ctx, sock);
     close(theirs);
     net_close(&place);
 }
@@ -223,11 +222,11 @@ static void a_fresh_socket_is_tried_at_once(void **state)
     net_pair(&ours, &theirs);
     net_write(theirs, "hello", 5);
     ls_sock *sock = net_attach(&place, ours, NULL, true);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_DONE);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_DONE);
     assert_int_equal(atomic_load(&op.result), 5);
-    assert_int_equal(atomic_load(&place.seat.stats.recv_inline), 1);
+    assert_int_equal(atomic_load(&place.ctx.stats.recv_inline), 1);
     net_quiet(&place, 5); /* done inline: no packet comes */
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(theirs);
     net_close(&place);
 }
@@ -243,7 +242,7 @@ static void an_idle_connection_holds_no_block(void **state)
     ls_sock *sock = net_attach(&place, ours, NULL, false);
     for (int round = 0; round < 3; round++) {
         const uint32_t size = round == 1 ? LS_BLOCK_LARGE : LS_BLOCK_SMALL;
-        assert_int_equal(ls_op_recv(&place.seat, sock, &op, NULL, size), LS_PENDING);
+        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, NULL, size), LS_PENDING);
         assert_int_equal(blocks_live(&place), 0);
         net_write(theirs, "hello", 5);
         expect_packet(&place, &op, NULL, 5);
@@ -252,11 +251,11 @@ static void an_idle_connection_holds_no_block(void **state)
         assert_memory_equal(op.recv.block->data, "hello", 5);
         ls_block_drop(op.recv.block);
     }
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
     close(theirs);
     expect_packet(&place, &op, NULL, 0);
     assert_int_equal(blocks_live(&place), 0);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     net_close(&place);
 }
 
@@ -270,11 +269,11 @@ static void a_reset_is_reported(void **state)
     net_open(&place);
     net_tcp_pair(&ours, &theirs);
     ls_sock *sock = net_attach(&place, ours, NULL, false);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
     assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &hard, sizeof hard), 0);
     close(theirs);
     expect_packet(&place, &op, NULL, LS_ERESET);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     net_close(&place);
 }
 
@@ -290,7 +289,7 @@ static void talk(net_place *place, ls_sock *sock, ls_op *op, int theirs, int mes
 {
     char room[8];
     for (int i = 0; i < messages; i++) {
-        assert_int_equal(ls_op_recv(&place->seat, sock, op, room, sizeof room), LS_PENDING);
+        assert_int_equal(ls_op_recv(&place->ctx, sock, op, room, sizeof room), LS_PENDING);
         net_quiet(place, 0);
         net_write(theirs, "talk", 4);
         expect_packet(place, op, NULL, 4);
@@ -313,13 +312,13 @@ static void an_end_right_behind_data_is_reported(void **state)
         assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &hard, sizeof hard), 0);
         ls_sock *sock = net_attach(&place, ours, NULL, true);
         talk(&place, sock, &op, theirs, round % 2 ? 4 : 0);
-        assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
         net_quiet(&place, 0);
         assert_int_equal(ls_thread_start(&thread, "reset", say_and_reset, &theirs), LS_OK);
         int64_t result = 1;
         for (int taken = 0; result > 0; taken++) {
             if (taken > 0) {
-                const int how = ls_op_recv(&place.seat, sock, &op, room, sizeof room);
+                const int how = ls_op_recv(&place.ctx, sock, &op, room, sizeof room);
                 if (how < 0) break;
                 if (how == LS_DONE) {
                     result = atomic_load(&op.result);
@@ -329,7 +328,7 @@ static void an_end_right_behind_data_is_reported(void **state)
             result = net_next(&place).result;
         }
         ls_thread_join(&thread);
-        ls_sock_close(&place.seat, sock);
+        ls_sock_close(&place.ctx, sock);
     }
     net_close(&place);
 }
@@ -389,7 +388,7 @@ static void a_stream_comes_whole_whatever_is_asked(void **state)
         const bool whole = len == LS_BLOCK_SMALL || len == LS_BLOCK_LARGE;
         const bool pool = whole && dice(&seed, 2) == 0, impatient = dice(&seed, 3) == 0;
         for (uint32_t times = dice(&seed, 12); times > 0 && !ended; times--) {
-            const int how = ls_op_recv(&place.seat, sock, &op, pool ? NULL : room, len);
+            const int how = ls_op_recv(&place.ctx, sock, &op, pool ? NULL : room, len);
             assert_true(how >= 0);
             if (how == LS_PENDING) {
                 if (impatient) ls_op_cancel(sock, &op);
@@ -408,7 +407,7 @@ static void a_stream_comes_whole_whatever_is_asked(void **state)
     }
     assert_int_equal(got, STREAM_BYTES);
     ls_thread_join(&thread);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     net_close(&place);
 }
 
@@ -420,7 +419,7 @@ static int batch_of(net_place *place, int count, const int *theirs, ls_sock **so
     int most = 0;
     for (int i = 0; i < count; i++) net_write(theirs[i], text, bytes);
     for (int left = count; left > 0;) {
-        const int n = ls_port_wait(place->port, &place->seat, packets, LS_WAIT_PACKETS_MAX, 1000);
+        const int n = ls_port_wait(place->port, &place->ctx, packets, LS_WAIT_PACKETS_MAX, 1000);
         assert_in_range(n, 1, left);
         if (n > most) most = n;
         for (int k = 0; k < n; k++) {
@@ -430,7 +429,7 @@ static int batch_of(net_place *place, int count, const int *theirs, ls_sock **so
         left -= n;
     }
     for (int i = 0; i < count; i++)
-        assert_int_equal(ls_op_recv(&place->seat, socks[i], &ops[i], NULL, LS_BLOCK_LARGE), LS_PENDING);
+        assert_int_equal(ls_op_recv(&place->ctx, socks[i], &ops[i], NULL, LS_BLOCK_LARGE), LS_PENDING);
     return most;
 }
 
@@ -452,7 +451,7 @@ static void a_batch_fits_into_the_cache(void **state)
         net_pair(&ours, &theirs[i]);
         socks[i] = net_attach(&place, ours, NULL, false);
         ops[i] = op_new();
-        assert_int_equal(ls_op_recv(&place.seat, socks[i], &ops[i], NULL, LS_BLOCK_LARGE), LS_PENDING);
+        assert_int_equal(ls_op_recv(&place.ctx, socks[i], &ops[i], NULL, LS_BLOCK_LARGE), LS_PENDING);
     }
     assert_int_equal(batch_of(&place, COUNT, theirs, socks, ops, 10), COUNT);
     assert_int_equal(batch_of(&place, COUNT, theirs, socks, ops, LS_BLOCK_LARGE), COUNT);
@@ -460,7 +459,7 @@ static void a_batch_fits_into_the_cache(void **state)
     assert_int_equal(batch_of(&place, COUNT, theirs, socks, ops, 10), 8); /* 2, 4, 8, and the rest */
     assert_int_equal(batch_of(&place, COUNT, theirs, socks, ops, 10), COUNT);
     for (int i = 0; i < COUNT; i++) {
-        ls_sock_close(&place.seat, socks[i]);
+        ls_sock_close(&place.ctx, socks[i]);
         expect_packet(&place, &ops[i], NULL, LS_ECANCELED);
         close(theirs[i]);
     }
@@ -482,7 +481,7 @@ static void what_nobody_received_is_not_the_next_sockets(void **state)
         talk(&place, sock, &op, theirs, 4);
         net_write(theirs, "nobody", 6);
         if (round % 2) net_quiet(&place, 0);
-        ls_sock_close(&place.seat, sock);
+        ls_sock_close(&place.ctx, sock);
         while (read(theirs, room, sizeof room) > 0) continue;
         close(theirs);
     }
@@ -501,18 +500,18 @@ static void data_before_the_end_is_not_lost(void **state)
         net_tcp_pair(&ours, &theirs);
         ls_sock *sock = net_attach(&place, ours, NULL, early);
         int how = LS_PENDING;
-        if (!early) how = ls_op_recv(&place.seat, sock, &op, room, sizeof room);
+        if (!early) how = ls_op_recv(&place.ctx, sock, &op, room, sizeof room);
         net_write(theirs, "last", 4);
         close(theirs);
         if (early) {
             ls_clock_sleep_ms(5);
-            how = ls_op_recv(&place.seat, sock, &op, room, sizeof room);
+            how = ls_op_recv(&place.ctx, sock, &op, room, sizeof room);
         }
         if (how == LS_PENDING) expect_packet(&place, &op, NULL, 4);
         assert_int_equal(atomic_load(&op.result), 4);
-        if (ls_op_recv(&place.seat, sock, &op, room, sizeof room) == LS_PENDING) expect_packet(&place, &op, NULL, 0);
+        if (ls_op_recv(&place.ctx, sock, &op, room, sizeof room) == LS_PENDING) expect_packet(&place, &op, NULL, 0);
         assert_int_equal(atomic_load(&op.result), 0);
-        ls_sock_close(&place.seat, sock);
+        ls_sock_close(&place.ctx, sock);
         net_close(&place);
     }
 }
@@ -528,15 +527,15 @@ static void a_pool_at_its_limit_fails_the_receive_and_loses_no_data(void **state
     net_open(&place);
     net_pair(&ours, &theirs);
     ls_sock *sock = net_attach(&place, ours, NULL, false);
-    for (int i = 0; i < BLOCKS; i++) assert_non_null(hoard[i] = ls_block_get(place.seat.pool, LS_BLOCK_LARGE));
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
+    for (int i = 0; i < BLOCKS; i++) assert_non_null(hoard[i] = ls_block_get(place.ctx.pool, LS_BLOCK_LARGE));
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
     net_write(theirs, "hello", 5);
     expect_packet(&place, &op, NULL, LS_ENOMEM);
     for (int i = 0; i < BLOCKS; i++) ls_block_drop(hoard[i]);
-    if (ls_op_recv(&place.seat, sock, &op, NULL, LS_BLOCK_SMALL) == LS_PENDING) expect_packet(&place, &op, NULL, 5);
+    if (ls_op_recv(&place.ctx, sock, &op, NULL, LS_BLOCK_SMALL) == LS_PENDING) expect_packet(&place, &op, NULL, 5);
     assert_int_equal(atomic_load(&op.result), 5);
     ls_block_drop(op.recv.block);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(theirs);
     net_close(&place);
 }
@@ -555,14 +554,14 @@ static void small_slices_leave_at_once_in_order(void **state)
     ls_sock *sock = net_attach(&place, ours, NULL, false);
     ls_slice slices[] = {ls_slice_static("one", 3), ls_slice_static("", 0), ls_slice_static(" two", 4),
                          ls_slice_static(" three", 6)};
-    assert_int_equal(ls_op_send(&place.seat, sock, &op, slices, 4, NULL), LS_DONE);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &op, slices, 4, NULL), LS_DONE);
     assert_int_equal(atomic_load(&op.result), 13);
     assert_int_equal(ls_op_sent(&op), 13);
     net_read(theirs, got, 13);
     assert_memory_equal(got, "one two three", 13);
-    assert_int_equal(atomic_load(&place.seat.stats.send_inline), 1);
+    assert_int_equal(atomic_load(&place.ctx.stats.send_inline), 1);
     net_quiet(&place, 0);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(theirs);
     net_close(&place);
 }
@@ -611,7 +610,7 @@ static void a_long_gather_send_goes_on_when_there_is_room(void **state)
             slices[i] = ls_slice_static(bytes + from, len);
             from += len;
         }
-        assert_int_equal(ls_op_send(&place.seat, sock, &op, slices, SLICES, NULL), LS_PENDING);
+        assert_int_equal(ls_op_send(&place.ctx, sock, &op, slices, SLICES, NULL), LS_PENDING);
         assert_in_range(ls_op_sent(&op), 1, LEN - 1);
         net_quiet(&place, 20); /* nobody reads: nothing completes */
         reader r = {theirs, LEN, malloc(LEN)};
@@ -620,7 +619,7 @@ static void a_long_gather_send_goes_on_when_there_is_room(void **state)
         ls_thread_join(&thread);
         assert_memory_equal(r.bytes, bytes, LEN);
         net_quiet(&place, 0);
-        ls_sock_close(&place.seat, sock);
+        ls_sock_close(&place.ctx, sock);
         close(theirs);
         net_close(&place);
         free(r.bytes);
@@ -648,7 +647,7 @@ static void a_file_range_follows_its_head(void **state)
     reader r = {theirs, 4 + LEN, malloc(4 + LEN)};
     for (int heads = 2; heads >= 0; heads -= 2) { /* with a head, and without */
         r.len = (size_t)heads * 2 + LEN;
-        assert_int_equal(ls_op_send(&place.seat, sock, &op, heads ? head : NULL, (uint16_t)heads, &range), LS_PENDING);
+        assert_int_equal(ls_op_send(&place.ctx, sock, &op, heads ? head : NULL, (uint16_t)heads, &range), LS_PENDING);
         assert_int_equal(ls_thread_start(&thread, "reader", reader_main, &r), LS_OK);
         expect_packet(&place, &op, NULL, (int64_t)r.len);
         ls_thread_join(&thread);
@@ -656,17 +655,17 @@ static void a_file_range_follows_its_head(void **state)
         assert_memory_equal(r.bytes + heads * 2, bytes + FROM, LEN);
     }
     const ls_file_range small = {fileno(file), FILE_LEN - 5, 5}, empty = {fileno(file), 0, 0};
-    if (ls_op_send(&place.seat, sock, &op, head, 2, &small) == LS_PENDING) expect_packet(&place, &op, NULL, 9);
+    if (ls_op_send(&place.ctx, sock, &op, head, 2, &small) == LS_PENDING) expect_packet(&place, &op, NULL, 9);
     assert_int_equal(atomic_load(&op.result), 9);
-    assert_int_equal(ls_op_send(&place.seat, sock, &op, head, 2, &empty), LS_DONE);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &op, head, 2, &empty), LS_DONE);
     assert_int_equal(atomic_load(&op.result), 4);
     net_read(theirs, r.bytes, 13);
     assert_memory_equal(r.bytes + 4, bytes + FILE_LEN - 5, 5);
 
     const ls_file_range past = {fileno(file), FILE_LEN - 5, 6}; /* the file ends within the range: an error */
-    const int how = ls_op_send(&place.seat, sock, &op, head, 1, &past);
+    const int how = ls_op_send(&place.ctx, sock, &op, head, 1, &past);
     assert_true(how < 0 || (how == LS_PENDING && net_next(&place).result < 0));
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     fclose(file);
     close(theirs);
     free(r.bytes);
@@ -686,21 +685,21 @@ static void a_peer_that_has_gone_is_an_error_not_a_signal(void **state)
     ls_sock *sock = net_attach(&place, ours, NULL, false);
     ls_slice slice = ls_slice_static("x", 1);
     int how;
-    do how = ls_op_send(&place.seat, sock, &op, &slice, 1, NULL); /* over TCP the first is lost before that is known */
+    do how = ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL); /* over TCP the first is lost before that is known */
     while (how == LS_DONE);
     assert_true(how == LS_EPIPE || how == LS_ERESET);
     net_quiet(&place, 5);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
 
     /* And while the send waits. */
     char *bytes = pattern(6 << 20, 3);
     net_pair(&ours, &theirs);
     sock = net_attach(&place, ours, NULL, false);
     slice = ls_slice_static(bytes, 6 << 20);
-    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_PENDING);
     close(theirs);
     assert_true(net_next(&place).result < 0);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     free(bytes);
     net_close(&place);
 }
@@ -716,14 +715,14 @@ static void both_directions_complete_when_one_packet_fits(void **state)
     net_pair(&ours, &theirs);
     ls_sock *sock = net_attach(&place, ours, NULL, false);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
-    assert_int_equal(ls_op_send(&place.seat, sock, &out, &slice, 1, NULL), LS_PENDING);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
     close(theirs); /* one event for both */
     for (int i = 0; i < 2; i++) seen |= net_next(&place).op == &in ? 1 : 2;
     assert_int_equal(seen, 3);
     assert_true(atomic_load(&out.result) < 0);
     net_quiet(&place, 5);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     free(bytes);
     net_close(&place);
 }
@@ -739,14 +738,14 @@ static void shutdown_ends_the_stream_and_receives_go_on(void **state)
     net_tcp_pair(&ours, &theirs);
     ls_sock *sock = net_attach(&place, ours, NULL, false);
     ls_slice slice = ls_slice_static("bye", 3);
-    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_DONE);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE);
     assert_int_equal(ls_sock_shutdown(sock), LS_OK);
     net_read(theirs, room, 3);
     assert_int_equal(read(theirs, &c, 1), 0);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
     net_write(theirs, "ok", 2);
     expect_packet(&place, &op, NULL, 2);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(theirs);
     net_close(&place);
 }
@@ -763,18 +762,18 @@ static void last_bytes_leave_with_the_end_whatever_is_unread(void **state)
         net_tcp_pair(&ours, &theirs);
         ls_sock *sock = net_attach(&place, ours, NULL, false);
         net_write(theirs, "unread", 6);
-        if (ls_op_recv(&place.seat, sock, &op, room, 1) == LS_PENDING) expect_packet(&place, &op, NULL, 1);
-        ls_sock_ends(sock);
+        if (ls_op_recv(&place.ctx, sock, &op, room, 1) == LS_PENDING) expect_packet(&place, &op, NULL, 1);
+        ls_sock_cork_fin(sock);
         ls_slice slice = ls_slice_static("last words", 10);
-        assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_DONE);
+        assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE);
         if (closes)
-            ls_sock_close(&place.seat, sock);
+            ls_sock_close(&place.ctx, sock);
         else
             assert_int_equal(ls_sock_shutdown(sock), LS_OK);
         net_read(theirs, room, 10);
         assert_memory_equal(room, "last words", 10);
         assert_true(read(theirs, &c, 1) <= 0); /* the end, or the reset that unread bytes make of a close */
-        if (!closes) ls_sock_close(&place.seat, sock);
+        if (!closes) ls_sock_close(&place.ctx, sock);
         close(theirs);
         net_close(&place);
     }
@@ -792,16 +791,16 @@ static void inline_completions_end_after_their_time(void **state)
     ls_sock *sock = net_attach(&place, ours, NULL, false);
     ls_slice slice = ls_slice_static("x", 1);
     net_quiet(&place, 0);
-    for (int i = 0; i < 20; i++) assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_DONE);
+    for (int i = 0; i < 20; i++) assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE);
     const uint64_t limit_ns = LS_INLINE_MS_MAX * UINT64_C(1000000);
-    assert_true(place.seat.inline_since_ns > limit_ns);
-    place.seat.inline_since_ns -= limit_ns; /* as if the first had been that long ago */
-    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_PENDING);
-    assert_int_equal(atomic_load(&place.seat.stats.send_inline), 20);
-    expect_packet(&place, &op, NULL, 1);                                            /* a look at the port ... */
-    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_DONE); /* ... and a new run */
+    assert_true(place.ctx.inline_since_ns > limit_ns);
+    place.ctx.inline_since_ns -= limit_ns; /* as if the first had been that long ago */
+    assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_PENDING);
+    assert_int_equal(atomic_load(&place.ctx.stats.send_inline), 20);
+    expect_packet(&place, &op, NULL, 1);                                           /* a look at the port ... */
+    assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE); /* ... and a new run */
     net_read(theirs, room, 22);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(theirs);
     net_close(&place);
 }
@@ -820,12 +819,12 @@ static void several_accepts_posted_ahead(void **state)
     ls_sock *listener = net_attach(&place, net_listen(&at), &key, false);
     for (int i = 0; i < AHEAD; i++) {
         ops[i] = op_new();
-        assert_int_equal(ls_op_accept(&place.seat, listener, &ops[i], i % 2 ? NULL : &from[i]), LS_PENDING);
+        assert_int_equal(ls_op_accept(&place.ctx, listener, &ops[i], i % 2 ? NULL : &from[i]), LS_PENDING);
     }
     for (int i = 0; i < AHEAD + 2; i++) dialled[i] = net_dial(&at); /* two more than are posted */
     while (accepted < AHEAD) {
         ls_packet packets[LS_WAIT_PACKETS_MAX];
-        const int n = ls_port_wait(place.port, &place.seat, packets, LS_WAIT_PACKETS_MAX, 1000);
+        const int n = ls_port_wait(place.port, &place.ctx, packets, LS_WAIT_PACKETS_MAX, 1000);
         assert_in_range(n, 1, LS_WAIT_PACKETS_MAX);
         for (int k = 0; k < n; k++, accepted++) {
             assert_ptr_equal(packets[k].key, &key);
@@ -841,14 +840,14 @@ static void several_accepts_posted_ahead(void **state)
     }
     net_quiet(&place, 10);
     for (int i = 0; i < 2; i++) { /* the two that waited in the system's queue */
-        const int how = ls_op_accept(&place.seat, listener, &ops[i], NULL);
+        const int how = ls_op_accept(&place.ctx, listener, &ops[i], NULL);
         if (how == LS_PENDING) expect_packet(&place, &ops[i], &key, 0);
         assert_true(how >= 0);
         close(ops[i].accept.fd);
     }
     for (int i = 0; i < AHEAD + 2; i++) close(dialled[i]);
-    assert_int_equal(atomic_load(&place.seat.stats.accepts), AHEAD + 2);
-    ls_sock_close(&place.seat, listener);
+    assert_int_equal(atomic_load(&place.ctx.stats.accepts), AHEAD + 2);
+    ls_sock_close(&place.ctx, listener);
     net_close(&place);
 }
 
@@ -863,7 +862,7 @@ static void pending_accepts_can_be_cancelled_one_by_one_and_by_close(void **stat
     ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
     for (int i = 0; i < 4; i++) {
         ops[i] = op_new();
-        assert_int_equal(ls_op_accept(&place.seat, listener, &ops[i], NULL), LS_PENDING);
+        assert_int_equal(ls_op_accept(&place.ctx, listener, &ops[i], NULL), LS_PENDING);
     }
     ls_op_cancel(listener, &ops[2]);
     expect_packet(&place, &ops[2], NULL, LS_ECANCELED);
@@ -872,7 +871,7 @@ static void pending_accepts_can_be_cancelled_one_by_one_and_by_close(void **stat
     const int fd = net_dial(&at);
     expect_packet(&place, &ops[0], NULL, 0);
     close(ops[0].accept.fd);
-    ls_sock_close(&place.seat, listener);
+    ls_sock_close(&place.ctx, listener);
     for (int i = 0; i < 2; i++) {
         const ls_packet packet = net_next(&place);
         assert_int_equal(packet.result, LS_ECANCELED);
@@ -899,18 +898,18 @@ static void accepts_survive_running_out_of_descriptors(void **state)
         ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
         const int fd = net_dial(&at);
         close_the_door(&before);
-        assert_int_equal(ls_op_accept(&place.seat, listener, &op, NULL), LS_PENDING);
+        assert_int_equal(ls_op_accept(&place.ctx, listener, &op, NULL), LS_PENDING);
         net_quiet(&place, 30); /* it stays pending */
         if (by_time) {
             open_the_door(&before);
             expect_packet(&place, &op, NULL, 0); /* found by trying again */
         }
-        ls_sock_close(&place.seat, spare); /* a descriptor is free again */
+        ls_sock_close(&place.ctx, spare); /* a descriptor is free again */
         if (!by_time) expect_packet(&place, &op, NULL, 0);
         open_the_door(&before);
         assert_true(op.accept.fd != LS_FD_NONE);
         close(op.accept.fd);
-        ls_sock_close(&place.seat, listener);
+        ls_sock_close(&place.ctx, listener);
         close(fd);
         close(theirs);
         net_quiet(&place, 150);
@@ -929,9 +928,9 @@ static void closing_a_listener_that_is_out_of_descriptors(void **state)
     ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
     const int fd = net_dial(&at);
     close_the_door(&before);
-    assert_int_equal(ls_op_accept(&place.seat, listener, &op, NULL), LS_PENDING);
+    assert_int_equal(ls_op_accept(&place.ctx, listener, &op, NULL), LS_PENDING);
     net_quiet(&place, 20);
-    ls_sock_close(&place.seat, listener);
+    ls_sock_close(&place.ctx, listener);
     expect_packet(&place, &op, NULL, LS_ECANCELED);
     net_quiet(&place, 150);
     open_the_door(&before);
@@ -949,27 +948,27 @@ static void connect_succeeds_or_is_refused(void **state)
     net_open(&place);
     const int listener = net_listen(&at);
     ls_sock *sock = net_attach(&place, net_tcp(), &at, false);
-    int how = ls_op_connect(&place.seat, sock, &op, &at);
+    int how = ls_op_connect(&place.ctx, sock, &op, &at);
     if (how == LS_PENDING) expect_packet(&place, &op, &at, 0);
     assert_true(how >= 0);
     assert_int_equal(atomic_load(&op.result), 0);
     int peer;
     do peer = accept(listener, NULL, NULL);
     while (peer < 0);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
     net_write(peer, "hi", 2);
     expect_packet(&place, &in, &at, 2);
     ls_slice slice = ls_slice_static("ho", 2);
-    assert_int_equal(ls_op_send(&place.seat, sock, &op, &slice, 1, NULL), LS_DONE);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE);
     net_read(peer, room, 2);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(peer);
     close(listener); /* the port is free now: nobody listens */
 
     sock = net_attach(&place, net_tcp(), &at, false);
-    how = ls_op_connect(&place.seat, sock, &op, &at);
+    how = ls_op_connect(&place.ctx, sock, &op, &at);
     assert_true(how == LS_EREFUSED || (how == LS_PENDING && net_next(&place).result == LS_EREFUSED));
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     net_close(&place);
 }
 
@@ -988,9 +987,9 @@ static void sockets_past_the_limit_stay_the_callers(void **state)
     assert_int_equal(ls_sock_attach(place.port, fd, NULL, false, &more), LS_ELIMIT);
     assert_null(more);
     assert_true(fcntl(fd, F_GETFD) >= 0);
-    ls_sock_close(&place.seat, socks[1]);
+    ls_sock_close(&place.ctx, socks[1]);
     socks[1] = net_attach(&place, fd, NULL, false);
-    for (int i = 0; i < 3; i++) ls_sock_close(&place.seat, socks[i]);
+    for (int i = 0; i < 3; i++) ls_sock_close(&place.ctx, socks[i]);
     net_use(&place, usual);
     ls_port_close(small);
     net_close(&place);
@@ -1010,8 +1009,8 @@ static void a_cancelled_operation_completes_once_and_the_socket_lives(void **sta
     ls_sock *sock = net_attach(&place, ours, NULL, false);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
     ls_op_cancel(sock, &in); /* not pending: nothing */
-    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
-    assert_int_equal(ls_op_send(&place.seat, sock, &out, &slice, 1, NULL), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
     ls_op_cancel(sock, &in);
     expect_packet(&place, &in, NULL, LS_ECANCELED);
     ls_op_cancel(sock, &in);
@@ -1019,10 +1018,10 @@ static void a_cancelled_operation_completes_once_and_the_socket_lives(void **sta
     ls_op_cancel(sock, &out);
     expect_packet(&place, &out, NULL, LS_ECANCELED);
     net_quiet(&place, 5);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
     net_write(theirs, "still", 5);
     expect_packet(&place, &in, NULL, 5);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(theirs);
     free(bytes);
     net_close(&place);
@@ -1039,9 +1038,9 @@ static void close_cancels_what_is_pending(void **state)
     net_pair(&ours, &theirs);
     ls_sock *sock = net_attach(&place, ours, NULL, false);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
-    assert_int_equal(ls_op_send(&place.seat, sock, &out, &slice, 1, NULL), LS_PENDING);
-    ls_sock_close(&place.seat, sock);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
+    ls_sock_close(&place.ctx, sock);
     assert_int_equal(fcntl(ours, F_GETFD), -1); /* the descriptor is gone at once */
     for (int i = 0; i < 2; i++) {
         const ls_packet packet = net_next(&place);
@@ -1068,20 +1067,20 @@ static void a_late_event_does_not_reach_the_next_socket(void **state)
         net_pair(&ours, &theirs);
         ls_sock *sock = net_attach(&place, ours, NULL, false);
         const int held = dup(ours); /* keeps the open file, and with it the registration, alive */
-        assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
         net_write(theirs, "late", 4);
-        ls_sock_close(&place.seat, sock);
+        ls_sock_close(&place.ctx, sock);
         expect_packet(&place, &op, NULL, LS_ECANCELED);
 
         int next_ours, next_theirs;
         net_pair(&next_ours, &next_theirs);
         sock = net_attach(&place, next_ours, &place, false);
-        assert_int_equal(ls_op_recv(&place.seat, sock, &op, room, sizeof room), LS_PENDING);
+        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
         net_quiet(&place, 0);
         net_write(next_theirs, "mine", 4);
         expect_packet(&place, &op, &place, 4);
         assert_memory_equal(room, "mine", 4);
-        ls_sock_close(&place.seat, sock);
+        ls_sock_close(&place.ctx, sock);
         close(held);
         close(theirs);
         close(next_theirs);
@@ -1103,8 +1102,8 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
     const uint32_t life = ls_sock_generation(sock);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
     ls_sock_cancel(sock, life); /* nothing is pending */
-    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
-    assert_int_equal(ls_op_send(&place.seat, sock, &out, &slice, 1, NULL), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
 
     const uint64_t before = ls_sock_progress_ms(sock);
     net_quiet(&place, 5);
@@ -1125,15 +1124,15 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
         seen |= packet.op == &in ? 1 : 2;
     }
     assert_int_equal(seen, 3);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(theirs);
 
     net_pair(&ours, &theirs);
     sock = net_attach(&place, ours, NULL, false);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
     if (ls_sock_generation(sock) != life) ls_sock_cancel(sock, life); /* the same slot, the life before */
     net_quiet(&place, 5);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     expect_packet(&place, &in, NULL, LS_ECANCELED);
     close(theirs);
     free(got);
@@ -1141,7 +1140,7 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
     net_close(&place);
 }
 
-/* ---- bytes that nobody asked for yet, and seats that were left ------------------------------------------------------- */
+/* ---- bytes that nobody asked for yet, and thread contexts that were left ------------------------------------------------------- */
 
 /* Take `len` bytes with receives of changing kinds: into own memory, into small blocks, into large ones. */
 static void receive_all(net_place *place, ls_sock *sock, char *to, size_t len)
@@ -1150,7 +1149,7 @@ static void receive_all(net_place *place, ls_sock *sock, char *to, size_t len)
     for (size_t got = 0, i = 0; got < len; i++) {
         const uint32_t room = i % 3 == 0 ? 100 : i % 3 == 1 ? LS_BLOCK_SMALL : LS_BLOCK_LARGE;
         char *own = i % 3 == 0 ? to + got : NULL;
-        const int how = ls_op_recv(&place->seat, sock, &op, own, len - got < 100 && own != NULL ? 1 : room);
+        const int how = ls_op_recv(&place->ctx, sock, &op, own, len - got < 100 && own != NULL ? 1 : room);
         if (how == LS_PENDING) assert_ptr_equal(net_next(place).op, &op);
         const int64_t n = atomic_load(&op.result);
         assert_in_range(n, 1, len - got);
@@ -1177,7 +1176,7 @@ static void bytes_that_come_before_they_are_asked_for_are_kept_in_order(void **s
         net_tcp_pair(&ours, &theirs);
         assert_int_equal(setsockopt(ours, SOL_SOCKET, SO_RCVBUF, &(int){1 << 20}, sizeof(int)), 0);
         ls_sock *sock = net_attach(&place, ours, NULL, true);
-        assert_int_equal(ls_op_recv(&place.seat, sock, &op, &c, 1), LS_PENDING);
+        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, &c, 1), LS_PENDING);
         net_write(theirs, "!", 1);
         expect_packet(&place, &op, NULL, 1);
         for (int i = 0; i < CHUNKS; i++) {
@@ -1190,14 +1189,14 @@ static void bytes_that_come_before_they_are_asked_for_are_kept_in_order(void **s
             assert_memory_equal(got, bytes, LEN);
         }
         if (round == 2) {
-            if (ls_op_recv(&place.seat, sock, &op, &c, 1) == LS_PENDING) expect_packet(&place, &op, NULL, 0);
+            if (ls_op_recv(&place.ctx, sock, &op, &c, 1) == LS_PENDING) expect_packet(&place, &op, NULL, 0);
             assert_int_equal(atomic_load(&op.result), 0);
         } else if (round < 2) { /* and it waits again */
-            assert_int_equal(ls_op_recv(&place.seat, sock, &op, &c, 1), LS_PENDING);
+            assert_int_equal(ls_op_recv(&place.ctx, sock, &op, &c, 1), LS_PENDING);
             net_write(theirs, "?", 1);
             expect_packet(&place, &op, NULL, 1);
         }
-        ls_sock_close(&place.seat, sock);
+        ls_sock_close(&place.ctx, sock);
         if (round != 2) close(theirs);
         net_close(&place);
     }
@@ -1214,22 +1213,22 @@ static void a_receive_without_room_tells_that_something_is_there(void **state)
     net_open(&place);
     net_pair(&ours, &theirs);
     ls_sock *sock = net_attach(&place, ours, NULL, false);
-    assert_int_equal(ls_op_recv(&place.seat, sock, &op, NULL, 0), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &op, NULL, 0), LS_PENDING);
     net_quiet(&place, 5);
     net_write(theirs, "hello", 5);
     expect_packet(&place, &op, NULL, 0);
     assert_null(op.recv.block);
-    if (ls_op_recv(&place.seat, sock, &op, NULL, 0) == LS_PENDING) expect_packet(&place, &op, NULL, 0); /* still */
-    if (ls_op_recv(&place.seat, sock, &op, room, sizeof room) == LS_PENDING) expect_packet(&place, &op, NULL, 5);
+    if (ls_op_recv(&place.ctx, sock, &op, NULL, 0) == LS_PENDING) expect_packet(&place, &op, NULL, 0); /* still */
+    if (ls_op_recv(&place.ctx, sock, &op, room, sizeof room) == LS_PENDING) expect_packet(&place, &op, NULL, 5);
     assert_memory_equal(room, "hello", 5);
-    ls_sock_close(&place.seat, sock);
+    ls_sock_close(&place.ctx, sock);
     close(theirs);
     net_close(&place);
 }
 
 typedef struct visitor { /* a thread that waits once, posts from there, and then does something else for long */
     net_place *place;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_sock *sock;
     ls_op op, send;
     char room[8];
@@ -1244,13 +1243,13 @@ static void visitor_main(void *arg)
 {
     visitor *v = arg;
     ls_packet packets[LS_WAIT_PACKETS_MAX];
-    net_seat_open(v->place, &v->seat, 1);
+    net_ctx_open(v->place, &v->ctx, 1);
     /* Two packets at a time: then sends may be left to be submitted with others. */
     assert_int_equal(ls_port_post(v->place->port, NULL, v, 0), LS_OK);
     assert_int_equal(ls_port_post(v->place->port, NULL, v, 0), LS_OK);
-    for (int n = 0; n < 2;) n += ls_port_wait(v->place->port, &v->seat, packets, LS_WAIT_PACKETS_MAX, 1000);
-    assert_int_equal(ls_op_recv(&v->seat, v->sock, &v->op, v->room, sizeof v->room), LS_PENDING);
-    const int how = ls_op_send(&v->seat, v->sock, &v->send, &v->slice, 1, NULL);
+    for (int n = 0; n < 2;) n += ls_port_wait(v->place->port, &v->ctx, packets, LS_WAIT_PACKETS_MAX, 1000);
+    assert_int_equal(ls_op_recv(&v->ctx, v->sock, &v->op, v->room, sizeof v->room), LS_PENDING);
+    const int how = ls_op_send(&v->ctx, v->sock, &v->send, &v->slice, 1, NULL);
     assert_true(how >= 0);
     if (how == LS_DONE) ls_port_post(v->place->port, &v->send, NULL, 5);
     ls_mutex_lock(&v->mutex);
@@ -1258,21 +1257,21 @@ static void visitor_main(void *arg)
     ls_cond_signal(&v->changed);
     while (!v->may_end) ls_cond_wait(&v->changed, &v->mutex);
     ls_mutex_unlock(&v->mutex);
-    ls_pool_close(v->seat.pool);
+    ls_pool_close(v->ctx.pool);
 }
 
 static void visitor_is_left(void *arg)
 {
     visitor *v = arg;
     ls_clock_sleep_ms(20); /* the test's thread is asleep in its wait by now, which has no timeout */
-    ls_port_leave(v->place->port, &v->seat);
-    ls_port_leave(v->place->port, &v->seat);
+    ls_port_detach(v->place->port, &v->ctx);
+    ls_port_detach(v->place->port, &v->ctx);
     ls_clock_sleep_ms(5);
     net_write(v->theirs, "hello", 5);
 }
 
 /* A receive and a send that were posted by a thread which does not come back are others' when it was said to have left. */
-static void what_waits_at_a_seat_that_was_left_is_taken_by_others(void **state)
+static void others_take_what_waits_for_a_detached_thread(void **state)
 {
     for (int late = 0; late <= 1; late++) { /* the bytes come before it is said, or after */
         visitor v = {.op = op_new(), .send = op_new(), .slice = ls_slice_static("ahoy!", 5)};
@@ -1296,11 +1295,11 @@ static void what_waits_at_a_seat_that_was_left_is_taken_by_others(void **state)
             assert_int_equal(ls_thread_start(&other, "leave", visitor_is_left, &v), LS_OK);
         } else {
             net_write(theirs, "hello", 5);
-            ls_port_leave(place.port, &v.seat);
+            ls_port_detach(place.port, &v.ctx);
         }
         for (int i = 0; i < 2; i++) {
             ls_packet packet;
-            assert_int_equal(ls_port_wait(place.port, &place.seat, &packet, 1, -1), 1);
+            assert_int_equal(ls_port_wait(place.port, &place.ctx, &packet, 1, -1), 1);
             assert_int_equal(packet.result, 5);
             seen |= packet.op == &v.op ? 1 : 2;
         }
@@ -1313,7 +1312,7 @@ static void what_waits_at_a_seat_that_was_left_is_taken_by_others(void **state)
         /* The next receive is posted here; then the thread ends, which ends what it had asked of the system. */
         char room[8];
         ls_op op = op_new();
-        assert_int_equal(ls_op_recv(&place.seat, v.sock, &op, room, sizeof room), LS_PENDING);
+        assert_int_equal(ls_op_recv(&place.ctx, v.sock, &op, room, sizeof room), LS_PENDING);
         ls_mutex_lock(&v.mutex);
         v.may_end = true;
         ls_cond_signal(&v.changed);
@@ -1323,7 +1322,7 @@ static void what_waits_at_a_seat_that_was_left_is_taken_by_others(void **state)
         net_write(theirs, "more", 4);
         expect_packet(&place, &op, NULL, 4);
         assert_memory_equal(room, "more", 4);
-        ls_sock_close(&place.seat, v.sock);
+        ls_sock_close(&place.ctx, v.sock);
         close(theirs);
         ls_cond_close(&v.changed);
         ls_mutex_close(&v.mutex);
@@ -1342,36 +1341,36 @@ typedef struct race {
 
 static _Atomic bool race_over;
 
-static void race_received(ls_seat *seat, ls_op *op)
+static void race_received(ls_thread_ctx *ctx, ls_op *op)
 {
     race *r = LS_CONTAINER(op, race, op);
     const int64_t result = atomic_load(&op->result);
-    (void)seat;
+    (void)ctx;
     if (result > 0) ls_block_drop(op->recv.block);
     if (result != 1 && result != LS_ECANCELED) abort();
     atomic_fetch_add(&r->completions, 1);
 }
 
-static void race_post(ls_seat *seat, ls_op *op)
+static void race_post(ls_thread_ctx *ctx, ls_op *op)
 {
     race *r = LS_CONTAINER(op, race, post);
-    if (ls_op_recv(seat, r->sock, &r->op, NULL, LS_BLOCK_SMALL) != LS_PENDING) abort();
+    if (ls_op_recv(ctx, r->sock, &r->op, NULL, LS_BLOCK_SMALL) != LS_PENDING) abort();
     atomic_store(&r->posted, 1);
 }
 
-static void race_write(ls_seat *seat, ls_op *op)
+static void race_write(ls_thread_ctx *ctx, ls_op *op)
 {
     race *r = LS_CONTAINER(op, race, write);
-    (void)seat;
+    (void)ctx;
     if (send(r->theirs, "x", 1, MSG_NOSIGNAL) < 0) { /* closed by now: as good */
     }
     atomic_fetch_add(&r->errands, 1);
 }
 
-static void race_cancel(ls_seat *seat, ls_op *op)
+static void race_cancel(ls_thread_ctx *ctx, ls_op *op)
 {
     race *r = LS_CONTAINER(op, race, cancel);
-    (void)seat;
+    (void)ctx;
     ls_op_cancel(r->sock, &r->op);
     atomic_fetch_add(&r->errands, 1);
 }
@@ -1379,14 +1378,14 @@ static void race_cancel(ls_seat *seat, ls_op *op)
 static void race_main(void *arg)
 {
     net_place *place = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packets[LS_WAIT_PACKETS_MAX];
-    net_seat_open(place, &seat, 1);
+    net_ctx_open(place, &ctx, 1);
     while (!atomic_load(&race_over)) {
-        const int n = ls_port_wait(place->port, &seat, packets, LS_WAIT_PACKETS_MAX, 5);
-        for (int i = 0; i < n; i++) packets[i].op->done(&seat, packets[i].op);
+        const int n = ls_port_wait(place->port, &ctx, packets, LS_WAIT_PACKETS_MAX, 5);
+        for (int i = 0; i < n; i++) packets[i].op->done(&ctx, packets[i].op);
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 static void whatever_races_there_is_one_completion(void **state)
@@ -1397,7 +1396,7 @@ static void whatever_races_there_is_one_completion(void **state)
     ls_thread threads[WORKERS];
     (void)state;
     net_open(&place);
-    ls_port_leave(place.port, &place.seat);
+    ls_port_detach(place.port, &place.ctx);
     atomic_store(&race_over, false);
     for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "race", race_main, &place), LS_OK);
     for (int i = 0; i < ROUNDS; i++) {
@@ -1412,7 +1411,7 @@ static void whatever_races_there_is_one_completion(void **state)
         r->sock = net_attach(&place, ours, NULL, false);
         r->post.done = race_post;
         if (i & 1)
-            race_post(&place.seat, &r->post);
+            race_post(&place.ctx, &r->post);
         else
             ls_port_post(place.port, &r->post, NULL, 0);
         while (atomic_load(&r->posted) == 0) ls_clock_sleep_ms(0);
@@ -1423,7 +1422,7 @@ static void whatever_races_there_is_one_completion(void **state)
         } else {
             for (volatile int spin = 0; spin < i % 2000; spin++) continue;
         }
-        ls_sock_close(&place.seat, r->sock);
+        ls_sock_close(&place.ctx, r->sock);
         while (atomic_load(&r->errands) < writes + cancels || atomic_load(&r->completions) == 0) ls_clock_sleep_ms(0);
         close(r->theirs);
     }
@@ -1443,40 +1442,40 @@ typedef struct echo {
 
 static _Atomic int echoes_open;
 
-static void echo_receive(ls_seat *seat, echo *e);
+static void echo_receive(ls_thread_ctx *ctx, echo *e);
 
-static void echo_sent(ls_seat *seat, ls_op *op)
+static void echo_sent(ls_thread_ctx *ctx, ls_op *op)
 {
     echo *e = LS_CONTAINER(op, echo, out);
     ls_slice_drop(&e->slice);
-    echo_receive(seat, e);
+    echo_receive(ctx, e);
 }
 
-static void echo_received(ls_seat *seat, ls_op *op)
+static void echo_received(ls_thread_ctx *ctx, ls_op *op)
 {
     echo *e = LS_CONTAINER(op, echo, in);
     const int64_t n = atomic_load(&op->result);
     if (n <= 0) {
-        ls_sock_close(seat, e->sock);
+        ls_sock_close(ctx, e->sock);
         atomic_fetch_sub(&echoes_open, 1);
         return;
     }
     e->slice = (ls_slice){op->recv.block, op->recv.block->data, (size_t)n};
-    const int how = ls_op_send(seat, e->sock, &e->out, &e->slice, 1, NULL);
+    const int how = ls_op_send(ctx, e->sock, &e->out, &e->slice, 1, NULL);
     if (how < 0) abort();
-    if (how == LS_DONE) echo_sent(seat, &e->out);
+    if (how == LS_DONE) echo_sent(ctx, &e->out);
 }
 
-static void echo_receive(ls_seat *seat, echo *e)
+static void echo_receive(ls_thread_ctx *ctx, echo *e)
 {
-    const int how = ls_op_recv(seat, e->sock, &e->in, NULL, LS_BLOCK_SMALL);
+    const int how = ls_op_recv(ctx, e->sock, &e->in, NULL, LS_BLOCK_SMALL);
     if (how < 0) abort();
-    if (how == LS_DONE) echo_received(seat, &e->in);
+    if (how == LS_DONE) echo_received(ctx, &e->in);
 }
 
-static void echo_start(ls_seat *seat, ls_op *op)
+static void echo_start(ls_thread_ctx *ctx, ls_op *op)
 {
-    echo_receive(seat, LS_CONTAINER(op, echo, start));
+    echo_receive(ctx, LS_CONTAINER(op, echo, start));
 }
 
 static void echoes_from_any_thread_lose_no_byte(void **state)
@@ -1489,7 +1488,7 @@ static void echoes_from_any_thread_lose_no_byte(void **state)
     ls_thread threads[WORKERS];
     (void)state;
     net_open(&place);
-    ls_port_leave(place.port, &place.seat);
+    ls_port_detach(place.port, &place.ctx);
     char *bytes = pattern(LEN, 7);
     atomic_store(&race_over, false);
     atomic_store(&echoes_open, PEERS);
@@ -1499,7 +1498,7 @@ static void echoes_from_any_thread_lose_no_byte(void **state)
         echoes[i] = (echo){.in = {.done = echo_received}, .out = {.done = echo_sent}, .start = {.done = echo_start}};
         echoes[i].sock = net_attach(&place, ours, NULL, true);
         if (i & 1)
-            echo_start(&place.seat, &echoes[i].start);
+            echo_start(&place.ctx, &echoes[i].start);
         else
             ls_port_post(place.port, &echoes[i].start, NULL, 0);
     }
@@ -1576,13 +1575,13 @@ static void a_timer_can_be_moved_and_taken_back(void **state)
 enum { CLOCKS = 64 };
 typedef struct alarm_clock {
     ls_timer timer;
-    _Atomic int rang;
+    _Atomic int fired;
 } alarm_clock;
 
-static void clock_rang(ls_seat *seat, ls_op *op)
+static void clock_rang(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
-    atomic_fetch_add(&LS_CONTAINER(op, alarm_clock, timer.op)->rang, 1);
+    (void)ctx;
+    atomic_fetch_add(&LS_CONTAINER(op, alarm_clock, timer.op)->fired, 1);
 }
 
 typedef struct clocks {
@@ -1595,24 +1594,24 @@ typedef struct clocks {
 static void clocks_main(void *arg)
 {
     clocks *c = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packets[LS_WAIT_PACKETS_MAX];
     unsigned dice = (unsigned)(uintptr_t)c;
-    net_seat_open(c->place, &seat, 1);
+    net_ctx_open(c->place, &ctx, 1);
     for (int step = 0; step < 4000; step++) {
         dice = dice * 1664525u + 1013904223u;
         const unsigned i = dice >> 16 & (CLOCKS - 1), what = dice >> 28;
         alarm_clock *one = &c->all[i];
-        if (what < 8 && atomic_load(&one->rang) == c->expected[i]) { /* not armed, no packet on its way */
+        if (what < 8 && atomic_load(&one->fired) == c->expected[i]) { /* not armed, no packet on its way */
             c->expected[i]++;
             if (ls_timer_set(c->place->port, &one->timer, ls_clock_ns() + (dice >> 8 & 3) * MS / 2) < 0) abort();
         } else if (what < 12 && ls_timer_cancel(c->place->port, &one->timer)) {
             c->expected[i]--;
         }
-        const int n = ls_port_wait(c->place->port, &seat, packets, LS_WAIT_PACKETS_MAX, 0);
-        for (int k = 0; k < n; k++) packets[k].op->done(&seat, packets[k].op);
+        const int n = ls_port_wait(c->place->port, &ctx, packets, LS_WAIT_PACKETS_MAX, 0);
+        for (int k = 0; k < n; k++) packets[k].op->done(&ctx, packets[k].op);
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 static void timers_from_many_threads_ring_exactly_as_often_as_they_should(void **state)
@@ -1630,9 +1629,9 @@ static void timers_from_many_threads_ring_exactly_as_often_as_they_should(void *
     for (int i = 0; i < WORKERS; i++)
         assert_int_equal(ls_thread_start(&threads[i], "clocks", clocks_main, &all[i]), LS_OK);
     for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
-    while (ls_port_wait(place.port, &place.seat, &packet, 1, 50) == 1) packet.op->done(&place.seat, packet.op);
+    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 50) == 1) packet.op->done(&place.ctx, packet.op);
     for (int i = 0; i < WORKERS; i++)
-        for (int k = 0; k < CLOCKS; k++) assert_int_equal(atomic_load(&all[i].all[k].rang), all[i].expected[k]);
+        for (int k = 0; k < CLOCKS; k++) assert_int_equal(atomic_load(&all[i].all[k].fired), all[i].expected[k]);
     net_close(&place);
 }
 
@@ -1648,10 +1647,10 @@ static void a_timer_rings_beside_packets_without_end(void **state)
     const uint64_t give_up_ns = ls_clock_ns() + 20000 * MS;
     while (packet.op != &timer.op && ls_clock_ns() < give_up_ns) {
         assert_int_equal(ls_port_post(place.port, NULL, &place, 0), LS_OK);
-        assert_int_equal(ls_port_wait(place.port, &place.seat, &packet, 1, -1), 1);
+        assert_int_equal(ls_port_wait(place.port, &place.ctx, &packet, 1, -1), 1);
     }
     assert_ptr_equal(packet.op, &timer.op);
-    while (ls_port_wait(place.port, &place.seat, &packet, 1, 0) == 1) {} /* the last post */
+    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 0) == 1) {} /* the last post */
     net_close(&place);
 }
 
@@ -1665,15 +1664,15 @@ typedef struct sleeper {
 static void sleeper_main(void *arg)
 {
     sleeper *s = arg;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_packet packet;
-    net_seat_open(s->place, &seat, 1);
+    net_ctx_open(s->place, &ctx, 1);
     for (int i = 0; i < HANDED_OVER; i++) {
-        if (ls_port_wait(s->place->port, &seat, &packet, 1, -1) != 1) abort();
-        packet.op->done(&seat, packet.op);
+        if (ls_port_wait(s->place->port, &ctx, &packet, 1, -1) != 1) abort();
+        packet.op->done(&ctx, packet.op);
         atomic_fetch_add(&s->heard, 1);
     }
-    ls_pool_close(seat.pool);
+    ls_pool_close(ctx.pool);
 }
 
 /* One thread only waits, the other only sets: whichever moment of the wait it is set in, the timer rings. */
@@ -1694,7 +1693,7 @@ static void a_timer_set_while_another_thread_goes_to_sleep_rings(void **state)
         assert_int_equal(atomic_load(&s.heard), i + 1);
     }
     ls_thread_join(&thread);
-    for (int i = 0; i < HANDED_OVER; i++) assert_int_equal(atomic_load(&all[i].rang), 1);
+    for (int i = 0; i < HANDED_OVER; i++) assert_int_equal(atomic_load(&all[i].fired), 1);
     net_close(&place);
 }
 
@@ -1736,7 +1735,7 @@ int main(void)
         cmocka_unit_test(a_socket_is_cancelled_as_a_whole_while_it_lives),
         cmocka_unit_test(bytes_that_come_before_they_are_asked_for_are_kept_in_order),
         cmocka_unit_test(a_receive_without_room_tells_that_something_is_there),
-        cmocka_unit_test(what_waits_at_a_seat_that_was_left_is_taken_by_others),
+        cmocka_unit_test(others_take_what_waits_for_a_detached_thread),
         cmocka_unit_test(whatever_races_there_is_one_completion),
         cmocka_unit_test(echoes_from_any_thread_lose_no_byte),
         cmocka_unit_test(timers_come_in_order_and_not_early),

@@ -1,11 +1,11 @@
 /* test_process_win32.c - notifications by ProcessSocketNotifications, against a fake of it: what the system is asked, what
  * becomes of its answers, and what of the packets that it would post. The sockets are real. */
-#include "net_help.h"
+#include "port_fixture.h"
 
 #include <poll.h>
 
 #include "port/notify.h"
-#include "port/process_win32.h"
+#include "port/win32/iocp_process.h"
 
 enum { ASKED_MAX = 128 };
 
@@ -344,12 +344,12 @@ static void a_closed_socket_takes_its_registration_along(void **state)
             char room;
             ls_op op = {.done = NULL};
             ls_sock *sock = net_attach(place, ours[0], NULL, false);
-            assert_int_equal(ls_op_recv(&place->seat, sock, &op, &room, 1), LS_PENDING);
+            assert_int_equal(ls_op_recv(&place->ctx, sock, &op, &room, 1), LS_PENDING);
             net_quiet(place, 0);
             assert_int_equal(notify(place, LS_NOTIFY_ENABLE, ours[0], NULL, LS_EVENT_IN, LEVEL_ONESHOT), LS_ENOENT);
             net_write(theirs[1], "x", 1);
             assert_ptr_equal(net_next(place).op, &op);
-            ls_sock_close(&place->seat, sock);
+            ls_sock_close(&place->ctx, sock);
             close(theirs[0]);
             close(theirs[1]);
         } else {
@@ -375,13 +375,13 @@ static void registering_and_waiting_in_one_call(void **state)
     pairs_open(&ours, &theirs, 1);
     ls_registration one = wanted(LS_NOTIFY_REGISTER, ours, &key, LS_EVENT_IN, LEVEL_ONESHOT);
     fake.post_key = &key;
-    assert_int_equal(ls_port_notify(place->port, &place->seat, &one, 1, &packet, 1, 5000), 1);
+    assert_int_equal(ls_port_notify(place->port, &place->ctx, &one, 1, &packet, 1, 5000), 1);
     assert_int_equal(one.result, LS_OK);
     assert_ptr_equal(packet.key, &key);
     assert_int_equal(packet.events, LS_EVENT_IN);
     one = wanted(LS_NOTIFY_DISABLE, ours, NULL, 0, 0);
     fake.said[0] = ERROR_INVALID_HANDLE;
-    assert_int_equal(ls_port_notify(place->port, &place->seat, &one, 1, &packet, 1, -1), 0); /* it does not wait */
+    assert_int_equal(ls_port_notify(place->port, &place->ctx, &one, 1, &packet, 1, -1), 0); /* it does not wait */
     assert_int_equal(one.result, LS_ENOENT);
     pairs_close(place, &ours, &theirs, 1);
 }

@@ -1,5 +1,5 @@
 /* test_rings.c - the back end "uring": a ring that dies costs nothing. */
-#include "net_help.h"
+#include "port_fixture.h"
 
 #include <stdio.h>
 
@@ -8,9 +8,9 @@
 
 enum { ROUNDS = 12 }; /* more than there are rings to be had: in the end the epoll set serves alone */
 
-static void never_done(ls_seat *seat, ls_op *op)
+static void never_done(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)seat;
+    (void)ctx;
     (void)op;
     fail(); /* the tests take packets themselves */
 }
@@ -46,7 +46,7 @@ static void line_open(net_place *place, line *l)
 
 static void line_receive(net_place *place, line *l)
 {
-    assert_int_equal(ls_op_recv(&place->seat, l->sock, &l->op, l->room, sizeof l->room), LS_PENDING);
+    assert_int_equal(ls_op_recv(&place->ctx, l->sock, &l->op, l->room, sizeof l->room), LS_PENDING);
 }
 
 /* Each line with a message for it gets it, once; `posted` says whether its receive is pending. */
@@ -83,7 +83,7 @@ static void a_ring_that_dies_costs_nothing(void **state)
         /* And it has not seen those yet. */
         for (int i = LINES / 2; i < LINES; i++) line_receive(&place, &lines[i]);
         ls_file_op read_op = {.op = {.done = never_done, .key = &read_op}};
-        assert_int_equal(ls_file_read(&place.seat, &read_op, fd, text, 7, 0), LS_PENDING);
+        assert_int_equal(ls_file_read(&place.ctx, &read_op, fd, text, 7, 0), LS_PENDING);
         if (round % 3 == 1) net_write(lines[0].theirs, "early", 5); /* came before the end */
         died += close_rings();
         const int waits = round % 3 == 1 ? 2 : 1;
@@ -107,7 +107,7 @@ static void a_ring_that_dies_costs_nothing(void **state)
     /* One that is closed although the dead ring may still know it. */
     for (int i = 0; i < LINES; i++) {
         line_receive(&place, &lines[i]);
-        ls_sock_close(&place.seat, lines[i].sock);
+        ls_sock_close(&place.ctx, lines[i].sock);
         assert_int_equal(net_next(&place).result, LS_ECANCELED);
         assert_int_equal(read(lines[i].theirs, text, 1), 0);
         close(lines[i].theirs);
@@ -136,14 +136,14 @@ static void sends_that_wait_for_a_dead_ring_leave(void **state)
     for (int i = 0; i < LINES; i++) net_write(lines[i].theirs, "ask", 3);
     int n = 0;
     while (n < LINES) { /* a batch, so that the answers are left to the ring */
-        const int more = ls_port_wait(place.port, &place.seat, packets, LS_WAIT_PACKETS_MAX, 1000);
+        const int more = ls_port_wait(place.port, &place.ctx, packets, LS_WAIT_PACKETS_MAX, 1000);
         assert_true(more > 0);
         n += more;
     }
     int pending = 0;
     for (int i = 0; i < LINES; i++) {
         slices[i] = (ls_slice){.ptr = "answer", .len = 6};
-        const int how = ls_op_send(&place.seat, lines[i].sock, &lines[i].send_op, &slices[i], 1, NULL);
+        const int how = ls_op_send(&place.ctx, lines[i].sock, &lines[i].send_op, &slices[i], 1, NULL);
         assert_in_range(how, LS_DONE, LS_PENDING);
         pending += how == LS_PENDING;
     }
@@ -153,7 +153,7 @@ static void sends_that_wait_for_a_dead_ring_leave(void **state)
     for (int i = 0; i < LINES; i++) {
         net_read(lines[i].theirs, got, 6);
         assert_memory_equal(got, "answer", 6);
-        ls_sock_close(&place.seat, lines[i].sock);
+        ls_sock_close(&place.ctx, lines[i].sock);
         close(lines[i].theirs);
     }
     net_close(&place);
@@ -179,18 +179,18 @@ static void what_is_added_leaves_although_there_is_always_something(void **state
     assert_ptr_equal(net_next(&place).key, &level);
 
     ls_file_op op = {.op = {.done = never_done, .key = &op}};
-    assert_int_equal(ls_file_stat(&place.seat, &op, "/"), LS_PENDING);
+    assert_int_equal(ls_file_stat(&place.ctx, &op, "/"), LS_PENDING);
     const uint64_t from_ns = ls_clock_ns();
     bool done = false;
     while (!done && ls_clock_ns() - from_ns < UINT64_C(5000000000)) {
-        assert_int_equal(ls_port_wait(place.port, &place.seat, &packet, 1, 0), 1); /* always */
+        assert_int_equal(ls_port_wait(place.port, &place.ctx, &packet, 1, 0), 1); /* always */
         done = packet.op == &op.op;
     }
     assert_true(done);
     ls_port_forget(place.port, always[0]);
     close(always[0]);
     close(always[1]);
-    while (ls_port_wait(place.port, &place.seat, &packet, 1, 0) > 0) continue;
+    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 0) > 0) continue;
     net_close(&place);
 }
 

@@ -5,7 +5,7 @@
 
 typedef struct fixture {
     ls_pools *pools;
-    ls_seat seat;
+    ls_thread_ctx ctx;
     ls_exchange x;
 } fixture;
 
@@ -13,8 +13,8 @@ static void set_up_capped(fixture *f, size_t bytes_max)
 {
     memset(f, 0, sizeof *f);
     assert_int_equal(ls_pools_open(bytes_max, &f->pools), LS_OK);
-    assert_int_equal(ls_pool_open(f->pools, &f->seat.pool), LS_OK);
-    ls_pool_enter(f->seat.pool);
+    assert_int_equal(ls_pool_open(f->pools, &f->ctx.pool), LS_OK);
+    ls_pool_enter(f->ctx.pool);
 }
 
 static int set_up(void **state)
@@ -32,7 +32,7 @@ static void take_down(fixture *f)
     if (f->x.fields != NULL) ls_block_drop(f->x.fields);
     ls_pools_stat(f->pools, &stats);
     assert_true(stats.blocks_live == 0);
-    ls_pool_close(f->seat.pool);
+    ls_pool_close(f->ctx.pool);
     ls_pools_close(f->pools);
 }
 
@@ -45,7 +45,7 @@ static int tear_down(void **state)
 
 static int add(fixture *f, const char *name, const char *value, bool replace)
 {
-    return ls_exchange_header(&f->seat, &f->x, name, strlen(name), value, strlen(value), replace);
+    return ls_exchange_header(&f->ctx, &f->x, name, strlen(name), value, strlen(value), replace);
 }
 
 static void lines_are(const fixture *f, const char *text)
@@ -97,8 +97,8 @@ static void bad_names_and_values(void **state)
         assert_int_equal(add(f, names[i], "v", false), LS_EINVAL);
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         assert_int_equal(add(f, "A", values[i], false), LS_EINVAL);
-    assert_int_equal(ls_exchange_header(&f->seat, &f->x, "A\0", 2, "v", 1, false), LS_EINVAL);
-    assert_int_equal(ls_exchange_header(&f->seat, &f->x, "A", 1, "v\0", 2, false), LS_EINVAL);
+    assert_int_equal(ls_exchange_header(&f->ctx, &f->x, "A\0", 2, "v", 1, false), LS_EINVAL);
+    assert_int_equal(ls_exchange_header(&f->ctx, &f->x, "A", 1, "v\0", 2, false), LS_EINVAL);
     assert_int_equal(add(f, "Date", "a\nb", false), LS_EINVAL);
     assert_null(f->x.fields);
 }
@@ -122,9 +122,9 @@ static void framing_is_the_transports(void **state)
 static void not_after_the_head_has_left(void **state)
 {
     fixture *f = *state;
-    f->x.answer = LS_ANSWER_OPEN;
+    f->x.response = LS_RESPONSE_OPEN;
     assert_int_equal(add(f, "A", "1", false), LS_EBUSY);
-    f->x.answer = LS_ANSWER_DONE;
+    f->x.response = LS_RESPONSE_DONE;
     assert_int_equal(add(f, "Connection", "close", false), LS_EBUSY);
     assert_false(f->x.close);
 }
@@ -137,7 +137,7 @@ static int add_line(fixture *f, char name, size_t bytes, bool replace)
     int err;
     assert_non_null(value);
     memset(value, 'v', len);
-    err = ls_exchange_header(&f->seat, &f->x, &name, 1, value, len, replace);
+    err = ls_exchange_header(&f->ctx, &f->x, &name, 1, value, len, replace);
     free(value);
     return err;
 }

@@ -1,21 +1,21 @@
 /* test_http1_body.c - a request's body as a handler reads it: every framing at every cut, limits, 100 Continue, slow and
  * vanishing clients, and what becomes of a body that nobody reads. */
-#include "http1_rig.h"
+#include "http1_fixture.h"
 
 #include <stdio.h>
 
-#include "proto/http1_inner.h"
+#include "proto/http1_internal.h"
 
 #define OK      "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
 #define POST    "POST / HTTP/1.1\r\nHost: h\r\n"
 #define CHUNKED "Transfer-Encoding: chunked\r\n\r\n"
 
 /* Read on to the end: LS_DONE, LS_PENDING, or an error. */
-static int read_all(rig *r, ls_seat *seat, ls_exchange *x)
+static int read_all(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
     int err;
-    while ((err = x->transport->read(seat, x, &part)) == LS_DONE && part.len > 0) {
+    while ((err = x->transport->read(ctx, x, &part)) == LS_DONE && part.len > 0) {
         assert_true(r->body_len + part.len <= sizeof r->body);
         memcpy(r->body + r->body_len, part.ptr, part.len);
         r->body_len += part.len;
@@ -25,47 +25,47 @@ static int read_all(rig *r, ls_seat *seat, ls_exchange *x)
 }
 
 /* Read all of it, then answer with it. What cannot be read is answered with the status that fits. */
-static void echo(rig *r, ls_seat *seat, ls_exchange *x)
+static void echo(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
-    const int err = read_all(r, seat, x);
+    const int err = read_all(r, ctx, x);
     if (err == LS_PENDING) return;
-    r->gone = err;
+    r->error = err;
     if (err == LS_DONE) {
         ls_slice whole = ls_slice_static(r->body, r->body_len);
         assert_true(x->body_done);
         assert_int_equal(x->body_bytes, r->body_len);
-        assert_int_equal(x->transport->read(seat, x, &part), LS_DONE); /* once more: still the end */
+        assert_int_equal(x->transport->read(ctx, x, &part), LS_DONE); /* once more: still the end */
         assert_int_equal(part.len, 0);
-        (void)x->transport->respond(seat, x, &whole, 1);
+        (void)x->transport->respond(ctx, x, &whole, 1);
     } else {
         x->status = err == LS_EMSGSIZE ? 413 : err == LS_ETIMEDOUT ? 408 : 400;
-        (void)x->transport->respond(seat, x, NULL, 0);
+        (void)x->transport->respond(ctx, x, NULL, 0);
     }
-    rig_end(r, seat, x);
+    fixture_end(r, ctx, x);
 }
 
 /* Answer without a look at the body. */
-static void ignore(rig *r, ls_seat *seat, ls_exchange *x)
+static void ignore(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    (void)x->transport->respond(seat, x, NULL, 0);
-    rig_end(r, seat, x);
+    (void)x->transport->respond(ctx, x, NULL, 0);
+    fixture_end(r, ctx, x);
 }
 
-static rig *connected(rig_run *run)
+static fixture *connected(fixture_run *run)
 {
-    rig *r = rig_open(run, 0);
-    rig_connect(r);
+    fixture *r = fixture_open(run, 0);
+    fixture_connect(r);
     return r;
 }
 
-static void check(rig_run *run, const char *request, const char *answer, bool ends)
+static void check(fixture_run *run, const char *request, const char *answer, bool ends)
 {
-    rig *r = connected(run);
-    rig_send(r, request, strlen(request));
-    assert_string_equal(rig_take(r), answer);
+    fixture *r = connected(run);
+    fixture_send(r, request, strlen(request));
+    assert_string_equal(fixture_take(r), answer);
     assert_int_equal(r->ended, ends);
-    rig_close(r);
+    fixture_close(r);
 }
 
 #define HELLO   OK "Content-Length: 5\r\n\r\nhello"
@@ -92,21 +92,21 @@ static void every_cut(void **state)
     const size_t len = sizeof two_requests - 1;
     (void)state;
     for (size_t cut = 1; cut < len; cut++) {
-        rig *r = connected(echo);
-        rig_send(r, two_requests, cut);
-        rig_send(r, two_requests + cut, len - cut);
-        assert_string_equal(rig_take(r), HELLO HELLO);
-        rig_close(r);
+        fixture *r = connected(echo);
+        fixture_send(r, two_requests, cut);
+        fixture_send(r, two_requests + cut, len - cut);
+        assert_string_equal(fixture_take(r), HELLO HELLO);
+        fixture_close(r);
     }
 }
 
 static void byte_by_byte(void **state)
 {
-    rig *r = connected(echo);
+    fixture *r = connected(echo);
     (void)state;
-    for (size_t i = 0; i < sizeof two_requests - 1; i++) rig_send(r, two_requests + i, 1);
-    assert_string_equal(rig_take(r), HELLO HELLO);
-    rig_close(r);
+    for (size_t i = 0; i < sizeof two_requests - 1; i++) fixture_send(r, two_requests + i, 1);
+    assert_string_equal(fixture_take(r), HELLO HELLO);
+    fixture_close(r);
 }
 
 /* Heads of every length around a receive block's, so that the body begins at, before and behind its end. */
@@ -115,15 +115,15 @@ static void a_body_behind_a_head_that_fills_the_block(void **state)
     static char request[LS_BLOCK_SMALL + 200];
     (void)state;
     for (int head = LS_BLOCK_SMALL - 3; head <= LS_BLOCK_SMALL + 3; head++) {
-        rig *r = connected(echo);
+        fixture *r = connected(echo);
         const int fixed = (int)sizeof(POST "Content-Length: 5\r\nX-Fill: \r\n\r\n") - 1;
         snprintf(request, sizeof request, POST "Content-Length: 5\r\nX-Fill: %0*d\r\n\r\nhello", head - fixed, 0);
-        rig_send(r, request, (size_t)head); /* the body comes later */
-        rig_send(r, request + head, 5);
-        assert_string_equal(rig_take(r), HELLO);
-        rig_send(r, request, (size_t)head + 5); /* or with it */
-        assert_string_equal(rig_take(r), HELLO);
-        rig_close(r);
+        fixture_send(r, request, (size_t)head); /* the body comes later */
+        fixture_send(r, request + head, 5);
+        assert_string_equal(fixture_take(r), HELLO);
+        fixture_send(r, request, (size_t)head + 5); /* or with it */
+        assert_string_equal(fixture_take(r), HELLO);
+        fixture_close(r);
     }
 }
 
@@ -133,7 +133,7 @@ static void a_long_body(void **state)
     const size_t body = 600000;
     (void)state;
     for (int chunked = 0; chunked <= 1; chunked++) {
-        rig *r = connected(echo);
+        fixture *r = connected(echo);
         int at = chunked ? snprintf(request, sizeof request, POST CHUNKED)
                          : snprintf(request, sizeof request, POST "Content-Length: %zu\r\n\r\n", body);
         for (size_t from = 0; from < body; from += 10000) {
@@ -142,12 +142,12 @@ static void a_long_body(void **state)
             if (chunked) at += snprintf(request + at, sizeof request - (size_t)at, "\r\n");
         }
         if (chunked) at += snprintf(request + at, sizeof request - (size_t)at, "0\r\n\r\n");
-        rig_send(r, request, (size_t)at);
+        fixture_send(r, request, (size_t)at);
         int head = snprintf(expected, sizeof expected, OK "Content-Length: %zu\r\n\r\n", body);
         for (size_t i = 0; i < body; i++) expected[(size_t)head + i] = (char)('a' + i % 23);
         expected[(size_t)head + body] = '\0';
-        assert_string_equal(rig_take(r), expected);
-        rig_close(r);
+        assert_string_equal(fixture_take(r), expected);
+        fixture_close(r);
     }
 }
 
@@ -161,37 +161,37 @@ static void the_limit_is_exact(void **state)
     (void)state;
     for (int past = 0; past <= 1; past++)
         for (int chunked = 0; chunked <= 1; chunked++) {
-            rig *r = rig_open(echo, 0);
+            fixture *r = fixture_open(echo, 0);
             char request[200];
             r->config.body_bytes_max = 5;
-            rig_connect(r);
+            fixture_connect(r);
             snprintf(request, sizeof request,
                      chunked ? POST CHUNKED "%d\r\nhello%s\r\n0\r\n\r\n" : POST "Content-Length: %d\r\n\r\nhello%s",
                      5 + past, past ? "!" : "");
-            rig_send(r, request, strlen(request));
-            assert_string_equal(rig_take(r), past ? TOO_LARGE : HELLO);
-            assert_int_equal(r->gone, past ? LS_EMSGSIZE : LS_DONE);
+            fixture_send(r, request, strlen(request));
+            assert_string_equal(fixture_take(r), past ? TOO_LARGE : HELLO);
+            assert_int_equal(r->error, past ? LS_EMSGSIZE : LS_DONE);
             assert_int_equal(r->ended, past);
             assert_int_equal(r->body_len, past ? 0 : 5); /* what is too much is not handed out */
-            rig_close(r);
+            fixture_close(r);
         }
 }
 
-static void wider(rig *r, ls_seat *seat, ls_exchange *x)
+static void wider(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->body_bytes_max = UINT64_MAX;
-    echo(r, seat, x);
+    echo(r, ctx, x);
 }
 
 static void a_handler_may_change_the_limit(void **state)
 {
-    rig *r = rig_open(wider, 0);
+    fixture *r = fixture_open(wider, 0);
     (void)state;
     r->config.body_bytes_max = 1;
-    rig_connect(r);
-    rig_send(r, two_requests, sizeof two_requests - 1);
-    assert_string_equal(rig_take(r), HELLO HELLO);
-    rig_close(r);
+    fixture_connect(r);
+    fixture_send(r, two_requests, sizeof two_requests - 1);
+    assert_string_equal(fixture_take(r), HELLO HELLO);
+    fixture_close(r);
 }
 
 static void a_chunk_that_makes_no_sense(void **state)
@@ -210,15 +210,15 @@ static void a_chunk_that_makes_no_sense(void **state)
 
 static void continue_is_sent_when_the_body_is_wanted(void **state)
 {
-    rig *r = connected(echo);
+    fixture *r = connected(echo);
     (void)state;
     for (int i = 0; i < 2; i++) {
-        rig_send(r, EXPECT, strlen(EXPECT));
-        assert_string_equal(rig_take(r), CONTINUE);
-        rig_send(r, "hello", 5);
-        assert_string_equal(rig_take(r), HELLO);
+        fixture_send(r, EXPECT, strlen(EXPECT));
+        assert_string_equal(fixture_take(r), CONTINUE);
+        fixture_send(r, "hello", 5);
+        assert_string_equal(fixture_take(r), HELLO);
     }
-    rig_close(r);
+    fixture_close(r);
     check(echo, EXPECT "hello", HELLO, false); /* it did not wait for it */
     check(echo, POST "Expect: 100-continue\r\nContent-Length: 0\r\n\r\n", NOTHING, false);
 }
@@ -227,63 +227,63 @@ static void continue_is_not_sent_when_nobody_wants_the_body(void **state)
 {
     (void)state;
     check(ignore, EXPECT, OK "Content-Length: 0\r\nConnection: close\r\n\r\n", true);
-    rig *r = rig_open(echo, 0);
+    fixture *r = fixture_open(echo, 0);
     r->config.body_bytes_max = 4;
-    rig_connect(r);
-    rig_send(r, EXPECT, strlen(EXPECT));
-    assert_string_equal(rig_take(r), TOO_LARGE);
-    rig_close(r);
+    fixture_connect(r);
+    fixture_send(r, EXPECT, strlen(EXPECT));
+    assert_string_equal(fixture_take(r), TOO_LARGE);
+    fixture_close(r);
 }
 
 /* All blocks are somebody else's while the body is wanted. */
-static void read_without_memory(rig *r, ls_seat *seat, ls_exchange *x)
+static void read_without_memory(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_block *taken[64];
     unsigned count = 0;
     ls_slice part;
-    while ((taken[count] = ls_block_get(seat->pool, LS_BLOCK_SMALL)) != NULL)
+    while ((taken[count] = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) != NULL)
         assert_true(++count < sizeof taken / sizeof taken[0]);
-    assert_int_equal(x->transport->read(seat, x, &part), LS_ENOMEM);
+    assert_int_equal(x->transport->read(ctx, x, &part), LS_ENOMEM);
     while (count > 0) ls_block_drop(taken[--count]);
-    ignore(r, seat, x);
+    ignore(r, ctx, x);
 }
 
 /* A client that has had its answer need not send the body: what comes next is not to be taken for it. */
 static void continue_that_could_not_be_sent_ends_the_connection(void **state)
 {
-    rig *r = rig_open(read_without_memory, (size_t)32 * LS_BLOCK_SMALL);
+    fixture *r = fixture_open(read_without_memory, (size_t)32 * LS_BLOCK_SMALL);
     (void)state;
-    rig_connect(r);
-    rig_send(r, EXPECT, strlen(EXPECT));
-    assert_string_equal(rig_take(r), OK "Content-Length: 0\r\nConnection: close\r\n\r\n");
-    rig_close(r);
+    fixture_connect(r);
+    fixture_send(r, EXPECT, strlen(EXPECT));
+    assert_string_equal(fixture_take(r), OK "Content-Length: 0\r\nConnection: close\r\n\r\n");
+    fixture_close(r);
 }
 
 /* A part of the answer, then the body as another part. */
-static void write_then_read(rig *r, ls_seat *seat, ls_exchange *x)
+static void write_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part = ls_slice_static("first", 5);
     int err = LS_DONE;
-    if (x->answer == LS_ANSWER_NONE) err = x->transport->write(seat, x, &part, 1);
+    if (x->response == LS_RESPONSE_NONE) err = x->transport->write(ctx, x, &part, 1);
     assert_int_equal(err, LS_DONE);
-    while ((err = x->transport->read(seat, x, &part)) == LS_DONE && part.len > 0)
-        assert_int_equal(x->transport->write(seat, x, &part, 1), LS_DONE);
+    while ((err = x->transport->read(ctx, x, &part)) == LS_DONE && part.len > 0)
+        assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
     if (err == LS_PENDING) return;
-    (void)x->transport->finish(seat, x);
-    rig_end(r, seat, x);
+    (void)x->transport->finish(ctx, x);
+    fixture_end(r, ctx, x);
 }
 
 /* It would lie inside the body of the answer. */
 static void continue_is_not_sent_behind_the_head_of_the_answer(void **state)
 {
     static const char head[] = OK "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n0005\r\nfirst\r\n";
-    rig *r = connected(write_then_read);
+    fixture *r = connected(write_then_read);
     (void)state;
-    rig_send(r, EXPECT, strlen(EXPECT));
-    assert_string_equal(rig_take(r), head);
-    rig_send(r, "hello", 5); /* it does not wait for ever for the 100 */
-    assert_string_equal(rig_take(r), "5\r\nhello\r\n0\r\n\r\n");
-    rig_close(r);
+    fixture_send(r, EXPECT, strlen(EXPECT));
+    assert_string_equal(fixture_take(r), head);
+    fixture_send(r, "hello", 5); /* it does not wait for ever for the 100 */
+    assert_string_equal(fixture_take(r), "5\r\nhello\r\n0\r\n\r\n");
+    fixture_close(r);
 }
 
 /* ---- a body that nobody reads ----------------------------------------------------------------------------------------- */
@@ -294,51 +294,51 @@ static void a_short_body_is_skipped(void **state)
     (void)state;
     check(ignore, two_requests, NOTHING NOTHING, false);
     for (size_t cut = 1; cut < len; cut++) {
-        rig *r = connected(ignore);
-        rig_send(r, two_requests, cut);
-        rig_send(r, two_requests + cut, len - cut);
-        assert_string_equal(rig_take(r), NOTHING NOTHING);
+        fixture *r = connected(ignore);
+        fixture_send(r, two_requests, cut);
+        fixture_send(r, two_requests + cut, len - cut);
+        assert_string_equal(fixture_take(r), NOTHING NOTHING);
         assert_int_equal(r->starts, 2);
-        rig_close(r);
+        fixture_close(r);
     }
 }
 
 static void the_answer_does_not_wait_for_the_rest_of_the_body(void **state)
 {
-    rig *r = connected(ignore);
+    fixture *r = connected(ignore);
     (void)state;
-    rig_send(r, POST "Content-Length: 5\r\n\r\nhe", sizeof(POST "Content-Length: 5\r\n\r\nhe") - 1);
-    assert_string_equal(rig_take(r), NOTHING);
-    rig_send(r, "llo" POST "Content-Length: 0\r\n\r\n", 3 + sizeof(POST "Content-Length: 0\r\n\r\n") - 1);
-    assert_string_equal(rig_take(r), NOTHING);
-    rig_close(r);
+    fixture_send(r, POST "Content-Length: 5\r\n\r\nhe", sizeof(POST "Content-Length: 5\r\n\r\nhe") - 1);
+    assert_string_equal(fixture_take(r), NOTHING);
+    fixture_send(r, "llo" POST "Content-Length: 0\r\n\r\n", 3 + sizeof(POST "Content-Length: 0\r\n\r\n") - 1);
+    assert_string_equal(fixture_take(r), NOTHING);
+    fixture_close(r);
 }
 
 enum { PARTS_QUEUED = 12, PART_BYTES = LS_BLOCK_LARGE };
 
-static void put_parts(ls_seat *seat, ls_exchange *x)
+static void put_parts(ls_thread_ctx *ctx, ls_exchange *x)
 {
     for (int i = 0; i < PARTS_QUEUED; i++) {
-        ls_block *block = ls_block_get(seat->pool, PART_BYTES);
+        ls_block *block = ls_block_get(ctx->pool, PART_BYTES);
         assert_non_null(block);
         memset(block->data, 'p', PART_BYTES);
         ls_slice part = ls_slice_of(block, 0, PART_BYTES);
         ls_block_drop(block);
-        assert_int_equal(x->transport->write(seat, x, &part, 1), LS_DONE);
+        assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
     }
 }
 
 /* The first request: more than the system takes, all of it queued, the body left. The second waits before it says anything. */
-static void parts_then_wait(rig *r, ls_seat *seat, ls_exchange *x)
+static void parts_then_wait(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (r->starts == 1) {
-        put_parts(seat, x);
-        assert_int_equal(x->transport->finish(seat, x), LS_DONE);
-        rig_end(r, seat, x);
+        put_parts(ctx, x);
+        assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+        fixture_end(r, ctx, x);
     } else if (!r->begun) {
         r->begun = true;
     } else {
-        ignore(r, seat, x);
+        ignore(r, ctx, x);
     }
 }
 
@@ -347,88 +347,88 @@ static void parts_then_wait(rig *r, ls_seat *seat, ls_exchange *x)
 static void what_is_sent_while_the_next_handler_waits_is_pinned_to_it(void **state)
 {
     static const char requests[] = POST "Content-Length: 5\r\n\r\nhello" POST "Content-Length: 0\r\n\r\n";
-    rig *r = rig_open(parts_then_wait, 0);
+    fixture *r = fixture_open(parts_then_wait, 0);
     ls_packet packet;
     int sends = 0;
     (void)state;
     r->config.write_bytes_high = RIG_TEXT_MAX;
-    rig_connect(r);
+    fixture_connect(r);
     net_write(r->theirs, requests, sizeof requests - 1);
-    rig_pump(r);
+    fixture_pump(r);
     assert_int_equal(r->starts, 2);
     assert_non_null(r->x);
     for (size_t before = SIZE_MAX; before != r->text_len;) {
         before = r->text_len;
-        rig_read(r);
-        while (ls_port_wait(r->place.port, &r->place.seat, &packet, 1, 0) > 0) {
+        fixture_read(r);
+        while (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 0) > 0) {
             assert_ptr_equal(packet.op->actor, &r->actor);
-            ls_packet_dispatch(&r->place.seat, &packet);
+            ls_packet_dispatch(&r->place.ctx, &packet);
             sends++;
         }
     }
     assert_true(sends > 0); /* else nothing was under way when the second began */
     assert_true(r->text_len > (size_t)PARTS_QUEUED * PART_BYTES);
     assert_memory_equal(r->text + r->text_len - 7, "\r\n0\r\n\r\n", 7);
-    (void)rig_take(r);
-    rig_resume(r);
-    assert_string_equal(rig_take(r), NOTHING);
-    rig_close(r);
+    (void)fixture_take(r);
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), NOTHING);
+    fixture_close(r);
 }
 
 static void a_long_body_that_nobody_reads_ends_the_connection(void **state)
 {
     (void)state;
     for (int past = 0; past <= 1; past++) { /* announced: known with the answer */
-        rig *r = rig_open(ignore, 0);
+        fixture *r = fixture_open(ignore, 0);
         char request[100];
         r->config.unread_bytes_max = 100;
-        rig_connect(r);
+        fixture_connect(r);
         snprintf(request, sizeof request, POST "Content-Length: %d\r\n\r\n", 100 + past);
-        rig_send(r, request, strlen(request));
-        assert_string_equal(rig_take(r), past ? OK "Content-Length: 0\r\nConnection: close\r\n\r\n" : NOTHING);
+        fixture_send(r, request, strlen(request));
+        assert_string_equal(fixture_take(r), past ? OK "Content-Length: 0\r\nConnection: close\r\n\r\n" : NOTHING);
         assert_int_equal(r->ended, past);
-        rig_close(r);
+        fixture_close(r);
     }
     for (int past = 0; past <= 1; past++) { /* in chunks: found out on the way */
-        rig *r = rig_open(ignore, 0);
+        fixture *r = fixture_open(ignore, 0);
         char request[400];
         r->config.unread_bytes_max = 100;
-        rig_connect(r);
+        fixture_connect(r);
         snprintf(request, sizeof request, POST CHUNKED "%x\r\n%0*d\r\n0\r\n\r\n" POST "Content-Length: 0\r\n\r\n",
                  100 + past, 100 + past, 0);
-        rig_send(r, request, strlen(request));
-        assert_string_equal(rig_take(r), past ? NOTHING : NOTHING NOTHING);
+        fixture_send(r, request, strlen(request));
+        assert_string_equal(fixture_take(r), past ? NOTHING : NOTHING NOTHING);
         assert_int_equal(r->ended, past);
-        rig_close(r);
+        fixture_close(r);
     }
 }
 
 /* Takes what comes first, and leaves the rest. */
-static void read_once(rig *r, ls_seat *seat, ls_exchange *x)
+static void read_once(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
-    if (x->transport->read(seat, x, &part) == LS_PENDING) return;
+    if (x->transport->read(ctx, x, &part) == LS_PENDING) return;
     ls_slice_drop(&part);
-    ignore(r, seat, x);
+    ignore(r, ctx, x);
 }
 
 static void only_what_was_left_counts_as_unread(void **state)
 {
     (void)state;
     for (int chunked = 0; chunked <= 1; chunked++) {
-        rig *r = rig_open(read_once, 0);
+        fixture *r = fixture_open(read_once, 0);
         char request[400];
         r->config.unread_bytes_max = 100;
-        rig_connect(r);
+        fixture_connect(r);
         snprintf(request, sizeof request,
                  chunked ? POST CHUNKED "5a\r\n%090d\r\n" : POST "Content-Length: 180\r\n\r\n%090d", 0);
-        rig_send(r, request, strlen(request));
-        assert_string_equal(rig_take(r), NOTHING); /* keep-alive was promised */
+        fixture_send(r, request, strlen(request));
+        assert_string_equal(fixture_take(r), NOTHING); /* keep-alive was promised */
         snprintf(request, sizeof request, chunked ? "5a\r\n%090d\r\n0\r\n\r\n%s" : "%090d%s", 0,
                  POST "Content-Length: 0\r\n\r\n");
-        rig_send(r, request, strlen(request));
-        assert_string_equal(rig_take(r), NOTHING);
-        rig_close(r);
+        fixture_send(r, request, strlen(request));
+        assert_string_equal(fixture_take(r), NOTHING);
+        fixture_close(r);
     }
 }
 
@@ -436,35 +436,35 @@ static void only_what_was_left_counts_as_unread(void **state)
 
 static void a_body_that_is_too_slow(void **state)
 {
-    rig *r = rig_open(echo, 0);
+    fixture *r = fixture_open(echo, 0);
     (void)state;
     r->config.body_grace_ms = 10;
     r->config.body_rate_min = 0; /* all of it within the grace */
     r->config.linger_ms_max = 10;
-    rig_connect(r);
-    rig_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
-    rig_until_ended(r);
-    assert_int_equal(r->gone, LS_ETIMEDOUT);
-    assert_string_equal(rig_take(r), "HTTP/1.1 408 Request Timeout\r\nServer: luaserve\r\nContent-Length: 0\r\n"
-                                     "Connection: close\r\n\r\n");
-    rig_close(r);
+    fixture_connect(r);
+    fixture_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
+    fixture_until_ended(r);
+    assert_int_equal(r->error, LS_ETIMEDOUT);
+    assert_string_equal(fixture_take(r), "HTTP/1.1 408 Request Timeout\r\nServer: luaserve\r\nContent-Length: 0\r\n"
+                                         "Connection: close\r\n\r\n");
+    fixture_close(r);
 }
 
 /* More than the system takes, then the body. */
-static void parts_then_read(rig *r, ls_seat *seat, ls_exchange *x)
+static void parts_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (!r->begun) {
         r->begun = true;
-        put_parts(seat, x);
-        assert_int_equal(x->transport->flush(seat, x), LS_DONE);
+        put_parts(ctx, x);
+        assert_int_equal(x->transport->flush(ctx, x), LS_DONE);
     }
-    r->gone = read_all(r, seat, x);
-    if (r->gone == LS_PENDING) return;
-    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
-    rig_end(r, seat, x);
+    r->error = read_all(r, ctx, x);
+    if (r->error == LS_PENDING) return;
+    assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+    fixture_end(r, ctx, x);
 }
 
-static uint64_t deadline_from_now_ms(const rig *r)
+static uint64_t deadline_from_now_ms(const fixture *r)
 {
     return atomic_load(&ls_http1_conn_of(r->x)->stream.deadline_ms) - ls_clock_coarse_ms();
 }
@@ -473,96 +473,96 @@ static uint64_t deadline_from_now_ms(const rig *r)
 static void a_body_outlasts_the_send_beside_it(void **state)
 {
     enum { STALL_MS = 60000, GRACE_MS = 600000 };
-    rig *r = rig_open(parts_then_read, 0);
+    fixture *r = fixture_open(parts_then_read, 0);
     (void)state;
     r->config.write_bytes_high = RIG_TEXT_MAX;
     r->config.send_stall_ms_max = STALL_MS;
     r->config.body_grace_ms = GRACE_MS;
-    rig_connect(r);
+    fixture_connect(r);
     net_write(r->theirs, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
-    rig_pump(r);
+    fixture_pump(r);
     assert_non_null(r->x);
     assert_true(deadline_from_now_ms(r) <= STALL_MS);
-    rig_settle(r);
+    fixture_settle(r);
     assert_true(r->text_len > (size_t)PARTS_QUEUED * PART_BYTES);
     assert_true(deadline_from_now_ms(r) > STALL_MS);
-    rig_send(r, "o", 1);
+    fixture_send(r, "o", 1);
     assert_null(r->x);
-    assert_int_equal(r->gone, LS_DONE);
+    assert_int_equal(r->error, LS_DONE);
     assert_memory_equal(r->body, "hello", 5);
-    rig_close(r);
+    fixture_close(r);
 }
 
 static void an_unread_body_that_is_too_slow(void **state)
 {
-    rig *r = rig_open(ignore, 0);
+    fixture *r = fixture_open(ignore, 0);
     (void)state;
     r->config.body_grace_ms = 10;
     r->config.linger_ms_max = 10;
-    rig_connect(r);
-    rig_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
-    rig_until_ended(r);
-    assert_string_equal(rig_take(r), NOTHING);
-    rig_close(r);
+    fixture_connect(r);
+    fixture_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
+    fixture_until_ended(r);
+    assert_string_equal(fixture_take(r), NOTHING);
+    fixture_close(r);
 }
 
 static void a_client_that_ends_too_early(void **state)
 {
     (void)state;
     for (int gone = 0; gone <= 1; gone++) {
-        rig *r = connected(echo);
-        rig_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
+        fixture *r = connected(echo);
+        fixture_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
         assert_non_null(r->x);
         if (gone) {
             close(r->theirs);
             r->theirs = -1;
-            rig_pump(r);
+            fixture_pump(r);
         } else {
             assert_int_equal(shutdown(r->theirs, SHUT_WR), 0);
-            rig_settle(r);
+            fixture_settle(r);
             assert_true(r->ended);
-            assert_string_equal(rig_take(r), ""); /* not taken for complete, not answered */
+            assert_string_equal(fixture_take(r), ""); /* not taken for complete, not answered */
         }
         assert_null(r->x);
-        assert_int_equal(r->gone, LS_ECLOSED);
-        rig_close(r);
+        assert_int_equal(r->error, LS_ECLOSED);
+        fixture_close(r);
     }
 }
 
 /* ---- parts out while parts come in ---------------------------------------------------------------------------------------- */
 
-static void mirror(rig *r, ls_seat *seat, ls_exchange *x)
+static void mirror(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
     int err;
     for (;;) {
         if (r->step == 0) {
-            if ((err = x->transport->read(seat, x, &part)) == LS_PENDING) return;
+            if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
             assert_int_equal(err, LS_DONE);
             if (part.len == 0) break;
             r->step = 1;
-            if (x->transport->write(seat, x, &part, 1) == LS_PENDING) return;
+            if (x->transport->write(ctx, x, &part, 1) == LS_PENDING) return;
         }
         r->step = 0;
     }
-    assert_int_equal(x->transport->finish(seat, x), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+    fixture_end(r, ctx, x);
 }
 
 static void a_body_is_sent_back_while_it_comes(void **state)
 {
-    rig *r = connected(mirror);
+    fixture *r = connected(mirror);
     (void)state;
-    rig_send(r, POST "Content-Length: 10\r\n\r\n", sizeof(POST "Content-Length: 10\r\n\r\n") - 1);
-    assert_string_equal(rig_take(r), "");
-    rig_send(r, "hello", 5);
-    assert_string_equal(rig_take(r), OK "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
-    rig_send(r, "world", 5);
-    assert_string_equal(rig_take(r), "5\r\nworld\r\n0\r\n\r\n");
+    fixture_send(r, POST "Content-Length: 10\r\n\r\n", sizeof(POST "Content-Length: 10\r\n\r\n") - 1);
+    assert_string_equal(fixture_take(r), "");
+    fixture_send(r, "hello", 5);
+    assert_string_equal(fixture_take(r), OK "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    fixture_send(r, "world", 5);
+    assert_string_equal(fixture_take(r), "5\r\nworld\r\n0\r\n\r\n");
     ls_pools_stats stats;
     ls_pools_stat(r->place.pools, &stats);
     assert_int_equal(stats.bytes_copied, 0);
-    rig_close(r);
+    fixture_close(r);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* test_http1_conn.c - the life of a connection: keep-alive, refusals, deadlines, drain, and memory that runs out anywhere. */
-#include "http1_rig.h"
+#include "http1_fixture.h"
 
 #include <stdio.h>
 
@@ -11,33 +11,33 @@
 #define HI       OK "Content-Length: 2\r\n\r\nhi"
 #define HI_CLOSE OK "Content-Length: 2\r\nConnection: close\r\n\r\nhi"
 
-static void hi(rig *r, ls_seat *seat, ls_exchange *x)
+static void hi(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("hi", 2);
-    (void)x->transport->respond(seat, x, &slice, 1);
-    rig_end(r, seat, x);
+    (void)x->transport->respond(ctx, x, &slice, 1);
+    fixture_end(r, ctx, x);
 }
 
-/* The answer comes with the next rig_resume. */
-static void later(rig *r, ls_seat *seat, ls_exchange *x)
+/* The answer comes with the next fixture_resume. */
+static void later(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    if (r->begun) hi(r, seat, x);
+    if (r->begun) hi(r, ctx, x);
     r->begun = true;
 }
 
-static rig *connected(rig_run *run)
+static fixture *connected(fixture_run *run)
 {
-    rig *r = rig_open(run, 0);
-    rig_connect(r);
+    fixture *r = fixture_open(run, 0);
+    fixture_connect(r);
     return r;
 }
 
-static void rig_say(rig *r, const char *text)
+static void fixture_say(fixture *r, const char *text)
 {
-    rig_send(r, text, strlen(text));
+    fixture_send(r, text, strlen(text));
 }
 
-static ls_http1_stats stats_of(const rig *r)
+static ls_http1_stats stats_of(const fixture *r)
 {
     ls_http1_stats stats;
     ls_http1_stat(r->http, &stats);
@@ -48,12 +48,12 @@ static ls_http1_stats stats_of(const rig *r)
 
 static void requests_one_after_the_other(void **state)
 {
-    rig *r = connected(hi);
+    fixture *r = connected(hi);
     ls_pools_stats pools;
     (void)state;
     for (int i = 1; i <= 3; i++) {
-        rig_say(r, GET);
-        assert_string_equal(rig_take(r), HI);
+        fixture_say(r, GET);
+        assert_string_equal(fixture_take(r), HI);
         assert_int_equal(r->starts, i);
         ls_pools_stat(r->place.pools, &pools);
         assert_int_equal(pools.blocks_live, 0); /* idle: it holds nothing */
@@ -64,12 +64,12 @@ static void requests_one_after_the_other(void **state)
     assert_int_equal(stats.responses, 3);
     assert_int_equal(stats.refused, 0);
     assert_int_equal(stats.open, 1);
-    rig_close(r);
+    fixture_close(r);
 }
 
 static uint64_t last_id;
 
-static void look(rig *r, ls_seat *seat, ls_exchange *x)
+static void look(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     assert_true(x->id != last_id);
     last_id = x->id;
@@ -81,69 +81,69 @@ static void look(rig *r, ls_seat *seat, ls_exchange *x)
     assert_memory_equal(x->bytes + x->head.path.at, "/abc", 4);
     assert_true(x->head.has_query);
     assert_memory_equal(x->bytes + x->head.query.at, "d=e", 3);
-    hi(r, seat, x);
+    hi(r, ctx, x);
 }
 
 static void what_a_handler_is_told(void **state)
 {
     static const char request[] = "GET /abc?d=e HTTP/1.1\r\nHost: h\r\n\r\n";
-    rig *r = rig_open(look, 0);
+    fixture *r = fixture_open(look, 0);
     ls_addr local;
     (void)state;
     assert_int_equal(ls_addr_parse("127.0.0.1", 8080, &local), LS_OK);
-    assert_int_equal(ls_http1_open(r->place.port, &r->config, &r->handler, &r->gate, 1, &r->http), LS_OK);
+    assert_int_equal(ls_http1_open(r->place.port, &r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
     ls_http1_local(r->http, &local);
-    rig_connect(r);
-    rig_say(r, request);
-    rig_send(r, request, 10); /* in another place of the block */
-    rig_say(r, request + 10);
-    rig_say(r, request);
-    assert_string_equal(rig_take(r), HI HI HI);
-    rig_close(r);
+    fixture_connect(r);
+    fixture_say(r, request);
+    fixture_send(r, request, 10); /* in another place of the block */
+    fixture_say(r, request + 10);
+    fixture_say(r, request);
+    assert_string_equal(fixture_take(r), HI HI HI);
+    fixture_close(r);
 }
 
 static void the_next_request_waits_for_the_answer(void **state)
 {
-    rig *r = connected(later);
+    fixture *r = connected(later);
     (void)state;
-    rig_say(r, GET GET);
-    assert_string_equal(rig_take(r), "");
+    fixture_say(r, GET GET);
+    assert_string_equal(fixture_take(r), "");
     assert_int_equal(r->starts, 1);
-    rig_resume(r);
-    assert_string_equal(rig_take(r), HI);
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), HI);
     assert_int_equal(r->starts, 2);
-    rig_say(r, GET); /* arrives while the second is handled */
+    fixture_say(r, GET); /* arrives while the second is handled */
     assert_int_equal(r->starts, 2);
-    rig_resume(r);
-    rig_resume(r);
-    assert_string_equal(rig_take(r), HI HI);
+    fixture_resume(r);
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), HI HI);
     assert_int_equal(r->starts, 3);
-    rig_close(r);
+    fixture_close(r);
 }
 
 static void after_close_nothing_is_answered(void **state)
 {
-    rig *r = connected(hi);
+    fixture *r = connected(hi);
     (void)state;
-    rig_say(r, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" GET "nonsense\r\n\r\n");
-    assert_string_equal(rig_take(r), HI_CLOSE); /* no second answer, no 400 */
+    fixture_say(r, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" GET "nonsense\r\n\r\n");
+    assert_string_equal(fixture_take(r), HI_CLOSE); /* no second answer, no 400 */
     assert_true(r->ended);
     assert_int_equal(r->starts, 1);
-    rig_close(r);
+    fixture_close(r);
 }
 
 static void a_half_closed_client_is_answered(void **state)
 {
-    rig *r = connected(later);
+    fixture *r = connected(later);
     (void)state;
-    rig_say(r, GET);
+    fixture_say(r, GET);
     assert_int_equal(shutdown(r->theirs, SHUT_WR), 0);
-    rig_settle(r);
+    fixture_settle(r);
     assert_non_null(r->x);
-    rig_resume(r);
-    assert_string_equal(rig_take(r), HI);
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), HI);
     assert_true(r->ended); /* and then there is nothing to wait for */
-    rig_close(r);
+    fixture_close(r);
 }
 
 static void a_head_at_every_cut(void **state)
@@ -151,11 +151,11 @@ static void a_head_at_every_cut(void **state)
     static const char text[] = "\r\nGET /abc HTTP/1.1\r\nHost: h\r\nX: y\r\n\r\n" GET;
     (void)state;
     for (size_t cut = 1; cut < sizeof text - 1; cut++) {
-        rig *r = connected(hi);
-        rig_send(r, text, cut);
-        rig_say(r, text + cut);
-        assert_string_equal(rig_take(r), HI HI);
-        rig_close(r);
+        fixture *r = connected(hi);
+        fixture_send(r, text, cut);
+        fixture_say(r, text + cut);
+        assert_string_equal(fixture_take(r), HI HI);
+        fixture_close(r);
     }
 }
 
@@ -165,14 +165,14 @@ static void long_heads(void **state)
     static char text[40000];
     (void)state;
     for (int fill = 3000; fill < 16000; fill += 1237) {
-        rig *r = connected(hi);
+        fixture *r = connected(hi);
         snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: h\r\nX-Fill: %0*d\r\n\r\n" GET, fill, 0);
-        rig_say(r, text);
-        rig_send(r, text, 100);
+        fixture_say(r, text);
+        fixture_send(r, text, 100);
         for (size_t at = 100, len = strlen(text); at < len; at += 999)
-            rig_send(r, text + at, len - at < 999 ? len - at : 999);
-        assert_string_equal(rig_take(r), HI HI HI HI);
-        rig_close(r);
+            fixture_send(r, text + at, len - at < 999 ? len - at : 999);
+        assert_string_equal(fixture_take(r), HI HI HI HI);
+        fixture_close(r);
     }
 }
 
@@ -180,10 +180,10 @@ static void long_heads(void **state)
 
 static void refused(const char *request, const char *before, const char *status_line)
 {
-    rig *r = connected(hi);
+    fixture *r = connected(hi);
     char expected[300];
-    rig_say(r, request);
-    const char *got = rig_take(r);
+    fixture_say(r, request);
+    const char *got = fixture_take(r);
     assert_memory_equal(got, before, strlen(before));
     got += strlen(before);
     snprintf(expected, sizeof expected, "%s\r\nServer: luaserve\r\nContent-Type: text/plain; charset=utf-8\r\n",
@@ -196,7 +196,7 @@ static void refused(const char *request, const char *before, const char *status_
     assert_non_null(strstr(got, "\r\nConnection: close\r\n"));
     assert_true(r->ended);
     assert_int_equal(stats_of(r).refused, 1);
-    rig_close(r);
+    fixture_close(r);
 }
 
 static void refusals_say_why_and_close(void **state)
@@ -220,22 +220,22 @@ static void refusals_say_why_and_close(void **state)
 
 static void limits_out_of_range(void **state)
 {
-    rig *r = connected(hi);
+    fixture *r = connected(hi);
     ls_http1 *http = NULL;
     ls_http_config config;
     (void)state;
     ls_http_config_defaults(&config);
     config.head.head_bytes_max = LS_BLOCK_LARGE + 1;
-    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->gate, 1, &http), LS_EINVAL);
+    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->conn_limit, 1, &http), LS_EINVAL);
     ls_http_config_defaults(&config);
     config.head.fields_max = LS_HTTP_FIELDS_MAX + 1;
-    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->gate, 1, &http), LS_EINVAL);
+    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->conn_limit, 1, &http), LS_EINVAL);
     assert_null(http);
     ls_http_config_defaults(&config);
     config.head.head_bytes_max = LS_BLOCK_LARGE;
-    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->gate, 1, &http), LS_OK);
+    assert_int_equal(ls_http1_open(r->place.port, &config, &r->handler, &r->conn_limit, 1, &http), LS_OK);
     ls_http1_close(http);
-    rig_close(r);
+    fixture_close(r);
 }
 
 /* ---- deadlines ------------------------------------------------------------------------------------------------------------ */
@@ -244,185 +244,184 @@ static void limits_out_of_range(void **state)
 
 static void a_client_that_says_nothing(void **state)
 {
-    rig *r = rig_open(hi, 0);
+    fixture *r = fixture_open(hi, 0);
     (void)state;
     r->config.head_ms_max = 10;
-    rig_connect(r);
-    rig_until_ended(r);
-    assert_string_equal(rig_take(r), "");
-    rig_close(r);
+    fixture_connect(r);
+    fixture_until_ended(r);
+    assert_string_equal(fixture_take(r), "");
+    fixture_close(r);
 }
 
 static void a_head_that_is_too_slow(void **state)
 {
     (void)state;
     for (int second = 0; second <= 1; second++) {
-        rig *r = rig_open(hi, 0);
+        fixture *r = fixture_open(hi, 0);
         r->config.head_ms_max = second ? 50 : 10;
         r->config.linger_ms_max = 10;
-        rig_connect(r);
-        if (second) rig_say(r, GET);
-        rig_send(r, GET, strlen(GET) - 1);
-        rig_until_ended(r);
-        const char *got = rig_take(r);
+        fixture_connect(r);
+        if (second) fixture_say(r, GET);
+        fixture_send(r, GET, strlen(GET) - 1);
+        fixture_until_ended(r);
+        const char *got = fixture_take(r);
         if (second && memcmp(got, HI, strlen(HI)) == 0) got += strlen(HI);
         assert_memory_equal(got, TOO_SLOW, strlen(TOO_SLOW));
-        rig_close(r);
+        fixture_close(r);
     }
 }
 
 static void an_idle_connection_is_closed(void **state)
 {
-    rig *r = rig_open(hi, 0);
+    fixture *r = fixture_open(hi, 0);
     (void)state;
     r->config.idle_ms_max = 10;
-    rig_connect(r);
-    rig_say(r, GET);
-    rig_until_ended(r);
-    assert_string_equal(rig_take(r), HI); /* without a 408 */
-    rig_close(r);
+    fixture_connect(r);
+    fixture_say(r, GET);
+    fixture_until_ended(r);
+    assert_string_equal(fixture_take(r), HI); /* without a 408 */
+    fixture_close(r);
 }
 
 static void a_handler_that_waits_has_no_deadline(void **state)
 {
-    rig *r = rig_open(later, 0);
+    fixture *r = fixture_open(later, 0);
     (void)state;
     r->config.head_ms_max = r->config.idle_ms_max = r->config.body_grace_ms = r->config.send_stall_ms_max = 5;
-    rig_connect(r);
-    rig_say(r, GET);
+    fixture_connect(r);
+    fixture_say(r, GET);
     net_quiet(&r->place, 0);
     const uint64_t until = ls_clock_ns() + 30 * UINT64_C(1000000);
     while (ls_clock_ns() < until) {
         ls_packet packet;
-        if (ls_port_wait(r->place.port, &r->place.seat, &packet, 1, 5) > 0)
-            ls_packet_dispatch(&r->place.seat, &packet);
+        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 5) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
     }
     assert_non_null(r->x);
-    assert_int_equal(r->x->gone, 0);
-    rig_resume(r);
-    rig_until_ended(r); /* idle again */
-    assert_string_equal(rig_take(r), HI);
-    rig_close(r);
+    assert_int_equal(r->x->error, 0);
+    fixture_resume(r);
+    fixture_until_ended(r); /* idle again */
+    assert_string_equal(fixture_take(r), HI);
+    fixture_close(r);
 }
 
 /* ---- drain ------------------------------------------------------------------------------------------------------------------ */
 
 /* As a server does it: until nothing is open; each look may take a packet. */
-static uint32_t drain(rig *r, bool all)
+static uint32_t drain(fixture *r, bool all)
 {
     uint32_t open = 0;
     for (int i = 0; i < 3; i++) {
         (void)ls_http1_drain(r->http, all);
-        rig_settle(r);
+        fixture_settle(r);
         open = ls_http1_drain(r->http, all);
-        rig_settle(r);
+        fixture_settle(r);
     }
     return open;
 }
 
 static void a_drain_closes_what_is_idle(void **state)
 {
-    rig *r = connected(hi);
+    fixture *r = connected(hi);
     (void)state;
-    rig_say(r, GET);
-    assert_string_equal(rig_take(r), HI);
+    fixture_say(r, GET);
+    assert_string_equal(fixture_take(r), HI);
     assert_int_equal(drain(r, false), 0);
     assert_true(r->ended);
-    assert_string_equal(rig_take(r), "");
-    rig_close(r);
+    assert_string_equal(fixture_take(r), "");
+    fixture_close(r);
 }
 
 static void a_drain_leaves_fresh_connections_a_chance(void **state)
 {
-    rig *r = connected(hi);
+    fixture *r = connected(hi);
     (void)state;
-    rig_settle(r);
+    fixture_settle(r);
     assert_int_equal(drain(r, false), 1);
-    rig_say(r, GET);
-    assert_string_equal(rig_take(r), HI_CLOSE);
+    fixture_say(r, GET);
+    assert_string_equal(fixture_take(r), HI_CLOSE);
     assert_true(r->ended);
-    rig_disconnect(r);
-    rig_connect(r);
-    rig_settle(r);
+    fixture_disconnect(r);
+    fixture_connect(r);
+    fixture_settle(r);
     assert_int_equal(drain(r, false), 1);
     assert_int_equal(drain(r, true), 0);
     assert_true(r->ended);
-    rig_close(r);
+    fixture_close(r);
 }
 
 static void a_drain_lets_requests_end(void **state)
 {
-    rig *r = connected(later);
+    fixture *r = connected(later);
     (void)state;
-    rig_say(r, GET GET);
+    fixture_say(r, GET GET);
     assert_int_equal(drain(r, true), 1);
-    rig_resume(r);
-    assert_string_equal(rig_take(r), HI_CLOSE); /* the second was never begun */
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), HI_CLOSE); /* the second was never begun */
     assert_int_equal(r->starts, 1);
     assert_true(r->ended);
-    rig_close(r);
+    fixture_close(r);
 
     r = connected(later);
-    rig_send(r, GET, 10); /* the beginning of a head */
+    fixture_send(r, GET, 10); /* the beginning of a head */
     assert_int_equal(drain(r, true), 1);
-    rig_say(r, &GET[10]);
-    rig_resume(r);
-    assert_string_equal(rig_take(r), HI_CLOSE);
-    rig_close(r);
+    fixture_say(r, &GET[10]);
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), HI_CLOSE);
+    fixture_close(r);
 }
 
-static void reader(rig *r, ls_seat *seat, ls_exchange *x)
+static void reader(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
-    const int err = x->transport->read(seat, x, &part);
+    const int err = x->transport->read(ctx, x, &part);
     if (err == LS_PENDING) return;
     assert_true(err < 0);
-    r->gone = err;
-    rig_end(r, seat, x);
+    r->error = err;
+    fixture_end(r, ctx, x);
 }
 
 static void an_abort_ends_what_waits(void **state)
 {
-    rig *r = connected(reader);
+    fixture *r = connected(reader);
     (void)state;
-    rig_say(r, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
+    fixture_say(r, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
     assert_non_null(r->x);
     ls_http1_abort(r->http);
-    rig_settle(r);
+    fixture_settle(r);
     assert_null(r->x);
-    assert_int_equal(r->gone, LS_ECANCELED);
+    assert_int_equal(r->error, LS_ECANCELED);
     assert_true(r->ended);
-    rig_close(r);
+    fixture_close(r);
 
     r = connected(hi);
-    rig_send(r, GET, 10);
+    fixture_send(r, GET, 10);
     ls_http1_abort(r->http);
-    rig_settle(r);
+    fixture_settle(r);
     assert_true(r->ended);
-    rig_close(r);
+    fixture_close(r);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------------ */
 
-static void echo_in_parts(rig *r, ls_seat *seat, ls_exchange *x)
+static void echo_in_parts(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part, text = ls_slice_static("and then ", 9);
     int err = LS_DONE;
-    while (x->gone == 0) {
+    while (x->error == 0) {
         if (r->step == 0) {
-            if ((err = x->transport->read(seat, x, &part)) == LS_PENDING) return;
+            if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0 || part.len == 0) break;
             r->step = 1;
-            if ((err = x->transport->write(seat, x, &part, 1)) == LS_PENDING) return;
+            if ((err = x->transport->write(ctx, x, &part, 1)) == LS_PENDING) return;
             if (err < 0) break;
         }
         r->step = 0;
-        if ((err = x->transport->write(seat, x, &text, 1)) == LS_PENDING) return;
+        if ((err = x->transport->write(ctx, x, &text, 1)) == LS_PENDING) return;
         if (err < 0) break;
     }
-    r->gone = x->gone != 0 ? x->gone : err;
-    if (r->gone >= 0) r->gone = x->transport->finish(seat, x);
-    rig_end(r, seat, x);
+    r->error = x->error != 0 ? x->error : err;
+    if (r->error >= 0) r->error = x->transport->finish(ctx, x);
+    fixture_end(r, ctx, x);
 }
 
 static void quiet_sink(void *user, enum ls_log_level level, const char *line, size_t len)
@@ -444,15 +443,15 @@ static void memory_that_runs_out_anywhere(void **state)
     ls_log_set_sink(quiet_sink, NULL);
     snprintf(chunk, sizeof chunk, "1000\r\n%04096d\r\n", 0);
     for (size_t blocks = 1; blocks < 80; blocks += blocks < 24 ? 1 : 7) {
-        rig *r = rig_open(echo_in_parts, blocks * LS_BLOCK_SMALL);
+        fixture *r = fixture_open(echo_in_parts, blocks * LS_BLOCK_SMALL);
         r->config.linger_ms_max = 1;
-        rig_connect(r);
-        rig_say(r, GET);
-        rig_say(r, head);
-        for (int i = 0; i < 5; i++) rig_say(r, chunk);
-        rig_say(r, tail);
-        rig_say(r, GET);
-        const char *got = rig_take(r);
+        fixture_connect(r);
+        fixture_say(r, GET);
+        fixture_say(r, head);
+        for (int i = 0; i < 5; i++) fixture_say(r, chunk);
+        fixture_say(r, tail);
+        fixture_say(r, GET);
+        const char *got = fixture_take(r);
         const size_t len = strlen(got);
         if (!r->ended) {
             whole++;
@@ -463,7 +462,7 @@ static void memory_that_runs_out_anywhere(void **state)
         } else {
             cut++;
         }
-        rig_close(r); /* asserts that no block is live */
+        fixture_close(r); /* asserts that no block is live */
     }
     ls_log_set_sink(NULL, NULL);
     assert_true(whole > 0); /* the last ones had enough */
@@ -474,7 +473,7 @@ static void a_full_port_costs_one_connection(void **state)
 {
     const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
     const ls_port_options options = {.sockets_max = 1, .backend = test_backend()};
-    rig *r = rig_open(hi, 0);
+    fixture *r = fixture_open(hi, 0);
     ls_port *full;
     int ours[2], theirs[2];
     char byte;
@@ -483,23 +482,23 @@ static void a_full_port_costs_one_connection(void **state)
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
     ls_port *const usual = r->place.port;
     net_use(&r->place, full);
-    assert_int_equal(ls_http1_open(full, &r->config, &r->handler, &r->gate, 1, &r->http), LS_OK);
+    assert_int_equal(ls_http1_open(full, &r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
     for (int i = 0; i < 2; i++) {
         net_pair(&ours[i], &theirs[i]);
-        atomic_fetch_add(&r->gate.count, 1);
-        ls_http1_accepted(&r->place.seat, r->http, ours[i], &from);
+        atomic_fetch_add(&r->conn_limit.count, 1);
+        ls_http1_accepted(&r->place.ctx, r->http, ours[i], &from);
     }
     assert_int_equal(read(theirs[1], &byte, 1), 0);
     close(theirs[1]);
-    assert_int_equal(atomic_load(&r->gate.count), 1);
+    assert_int_equal(atomic_load(&r->conn_limit.count), 1);
     r->theirs = theirs[0];
-    rig_say(r, GET); /* the other one is served */
-    assert_string_equal(rig_take(r), HI);
-    rig_disconnect(r);
+    fixture_say(r, GET); /* the other one is served */
+    assert_string_equal(fixture_take(r), HI);
+    fixture_disconnect(r);
     net_use(&r->place, usual);
     ls_port_close(full);
     ls_log_set_sink(NULL, NULL);
-    rig_close(r);
+    fixture_close(r);
 }
 
 int main(void)

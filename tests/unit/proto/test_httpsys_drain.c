@@ -2,7 +2,7 @@
  *
  * The processor stops behind every instruction (the trap flag), and a handler of that exception counts those of
  * ls_httpsys_drain itself. Behind the one that is asked for it does what another thread would do in that moment. */
-#include "httpsys_rig.h"
+#include "httpsys_fixture.h"
 
 #include <x86intrin.h>
 
@@ -11,7 +11,7 @@ enum { TRAP = 0x100 };
 typedef uint32_t drain_fn(ls_httpsys *http);
 
 static struct {
-    rig *r;
+    fixture *r;
     ls_packet packet; /* the receive's: a request has come */
     unsigned steps, at;
     bool on;
@@ -25,27 +25,27 @@ static LONG CALLBACK stepped(EXCEPTION_POINTERS *e)
     const RUNTIME_FUNCTION *in = RtlLookupFunctionEntry(e->ContextRecord->Rip, &base, NULL);
     if (in != NULL && base + in->BeginAddress == (DWORD64)(uintptr_t)ls_httpsys_drain && ++moment.steps == moment.at) {
         moment.on = false;
-        ls_packet_dispatch(&moment.r->seat, &moment.packet);
+        ls_packet_dispatch(&moment.r->ctx, &moment.packet);
     } else {
         e->ContextRecord->EFlags |= TRAP;
     }
     return EXCEPTION_CONTINUE_EXECUTION;
 }
 
-static void waits(rig *r, ls_seat *seat, ls_exchange *x)
+static void waits(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (r->step++ == 0) return;
-    assert_int_equal(x->transport->respond(seat, x, NULL, 0), LS_DONE);
-    rig_end(r, seat, x);
+    assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
+    fixture_end(r, ctx, x);
 }
 
 /* How many are left, says a drain of which `at` instructions are over when the request begins. *came: it has so many. */
 static uint32_t drain_with_request(unsigned at, bool *came)
 {
     drain_fn *volatile drain = ls_httpsys_drain; /* called, whatever the optimiser sees */
-    rig *r = rig_open(waits, 1);
+    fixture *r = fixture_open(waits, 1);
     fake_arrives((fake_request){.id = 1});
-    assert_int_equal(ls_port_wait(r->port, &r->seat, &moment.packet, 1, 0), 1);
+    assert_int_equal(ls_port_wait(r->port, &r->ctx, &moment.packet, 1, 0), 1);
     assert_int_equal(ls_httpsys_drain(r->http), 1); /* too late to cancel that receive */
     moment.r = r;
     moment.steps = 0;
@@ -55,9 +55,9 @@ static uint32_t drain_with_request(unsigned at, bool *came)
     const uint32_t left = drain(r->http);
     *came = !moment.on;
     moment.on = false;
-    if (!*came) ls_packet_dispatch(&r->seat, &moment.packet);
-    rig_resume(r);
-    rig_close(r);
+    if (!*came) ls_packet_dispatch(&r->ctx, &moment.packet);
+    fixture_resume(r);
+    fixture_close(r);
     return left;
 }
 

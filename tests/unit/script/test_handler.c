@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* mkstemp */
 /* Handlers by injected requests: the rule for results, errors, req and res. */
-#include "support_site.h"
+#include "site_fixture.h"
 
 static void results_become_answers(void **state)
 {

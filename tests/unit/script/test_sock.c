@@ -1,18 +1,18 @@
 /* The object `sock`: what each way to receive gives and leaves, sending, deadlines, ends, and other tasks that meddle. */
-#include "support_sock.h"
+#include "sock_fixture.h"
 
 enum { BLOCK = LS_BLOCK_SMALL };
 
 /* A conversation: the peer's pieces, each received by itself, then its end; and all that it is answered. */
 static void talk(const char *options, const char *serve, const char *const *pieces, const char *expected)
 {
-    sock_rig rig;
-    rig_open(&rig, options, serve);
-    const int peer = rig_connect(&rig);
-    rig_pump(&rig);
-    for (; *pieces != NULL; pieces++) rig_say(&rig, peer, *pieces);
-    rig_ends_with(&rig, peer, expected);
-    rig_close(&rig);
+    sock_fixture fixture;
+    fixture_open(&fixture, options, serve);
+    const int peer = fixture_connect(&fixture);
+    fixture_pump(&fixture);
+    for (; *pieces != NULL; pieces++) fixture_say(&fixture, peer, *pieces);
+    fixture_ends_with(&fixture, peer, expected);
+    fixture_close(&fixture);
 }
 
 #define PIECES(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -35,7 +35,7 @@ static void so_many_bytes(void **state)
 
 static void across_blocks(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     static char bytes[3 * BLOCK + 100];
     static char got[sizeof bytes];
     (void)state;
@@ -45,15 +45,15 @@ static void across_blocks(void **state)
         (void)snprintf(serve, sizeof serve,
                        "local d = assert(sock:receive(%d)) sock:send(d, assert(sock:receive(%d)))", 2 * BLOCK + at,
                        (int)sizeof bytes - 2 * BLOCK - at);
-        rig_open(&rig, "", serve);
-        const int peer = rig_connect(&rig);
-        rig_write(&rig, peer, bytes, BLOCK);
-        rig_write(&rig, peer, bytes + BLOCK, BLOCK);
-        rig_write(&rig, peer, bytes + 2 * BLOCK, sizeof bytes - 2 * BLOCK);
-        assert_int_equal(rig_read(&rig, peer, got, sizeof got), sizeof got);
+        fixture_open(&fixture, "", serve);
+        const int peer = fixture_connect(&fixture);
+        fixture_write(&fixture, peer, bytes, BLOCK);
+        fixture_write(&fixture, peer, bytes + BLOCK, BLOCK);
+        fixture_write(&fixture, peer, bytes + 2 * BLOCK, sizeof bytes - 2 * BLOCK);
+        assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), sizeof got);
         assert_memory_equal(got, bytes, sizeof bytes);
         close(peer);
-        rig_close(&rig);
+        fixture_close(&fixture);
     }
 }
 
@@ -62,21 +62,21 @@ static void small_pieces_share_blocks(void **state)
 {
     enum { PIECES_SENT = 3 * BLOCK, BLOCKS_MAX = 16 };
     static char got[PIECES_SENT];
-    sock_rig rig;
+    sock_fixture fixture;
     ls_pools_stats before, stats;
     (void)state;
-    rig_open(&rig, "", "sock:send(assert(sock:receive('*l')))");
-    const int peer = rig_connect(&rig);
-    rig_pump(&rig);
-    ls_pools_stat(rig.t->pools, &before);
-    for (int n = 0; n < PIECES_SENT; n++) rig_write(&rig, peer, &(char){(char)('a' + n % 23)}, 1);
-    ls_pools_stat(rig.t->pools, &stats);
+    fixture_open(&fixture, "", "sock:send(assert(sock:receive('*l')))");
+    const int peer = fixture_connect(&fixture);
+    fixture_pump(&fixture);
+    ls_pools_stat(fixture.t->pools, &before);
+    for (int n = 0; n < PIECES_SENT; n++) fixture_write(&fixture, peer, &(char){(char)('a' + n % 23)}, 1);
+    ls_pools_stat(fixture.t->pools, &stats);
     assert_in_range(stats.blocks_live - before.blocks_live, 1, BLOCKS_MAX);
-    rig_say(&rig, peer, "\n");
-    assert_int_equal(rig_read(&rig, peer, got, sizeof got), sizeof got);
+    fixture_say(&fixture, peer, "\n");
+    assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), sizeof got);
     for (int n = 0; n < PIECES_SENT; n++) assert_int_equal(got[n], 'a' + n % 23);
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 static void lines(void **state)
@@ -169,83 +169,85 @@ static void until_a_pattern_is_bounded(void **state)
 
 /* ---- send --------------------------------------------------------------------------------------------------------- */
 
-static uint64_t sends(const sock_rig *rig)
+static uint64_t sends(const sock_fixture *fixture)
 {
-    const ls_seat_stats *stats = &rig->t->seat.stats;
+    const ls_thread_stats *stats = &fixture->t->ctx.stats;
     return atomic_load(&stats->send_inline) + atomic_load(&stats->send_queued);
 }
 
 static void many_sends_are_one(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     char got[64];
     (void)state;
-    rig_open(&rig, "",
-             "sock:receive(1) sock:send('a', 1, 2.5, 3.0, -0.0, 1e100) sock:send({ 'b', { core.buffer('c', 'd') } }) "
-             "for i = 1, 3 do sock:send(i) end is(sock.queued, 24) sock:receive(1) is(sock.queued, 0)");
-    const int peer = rig_connect(&rig);
-    const uint64_t before = sends(&rig);
-    rig_say(&rig, peer, "x");
-    const size_t len = rig_read(&rig, peer, got, 24);
+    fixture_open(
+        &fixture, "",
+        "sock:receive(1) sock:send('a', 1, 2.5, 3.0, -0.0, 1e100) sock:send({ 'b', { core.buffer('c', 'd') } }) "
+        "for i = 1, 3 do sock:send(i) end is(sock.queued, 24) sock:receive(1) is(sock.queued, 0)");
+    const int peer = fixture_connect(&fixture);
+    const uint64_t before = sends(&fixture);
+    fixture_say(&fixture, peer, "x");
+    const size_t len = fixture_read(&fixture, peer, got, 24);
     got[len] = '\0';
     assert_string_equal(got, "a12.53.0-0.01e+100bcd123");
-    assert_int_equal(sends(&rig) - before, 1);
-    rig_ends_with(&rig, peer, "");
-    rig_close(&rig);
+    assert_int_equal(sends(&fixture) - before, 1);
+    fixture_ends_with(&fixture, peer, "");
+    fixture_close(&fixture);
 }
 
 /* More than the peer takes: the sender waits, holding little, and goes on when the peer reads. */
 static void a_slow_reader_is_waited_for(void **state)
 {
     enum { BLOCKS = 400, EACH = 10000 };
-    sock_rig rig;
+    sock_fixture fixture;
     char *got = malloc(BLOCKS * EACH + 1);
     (void)state;
     assert_non_null(got);
-    rig_open(&rig, "write_bytes_high = 65536",
-             "local most, b = 0, core.buffer(('b'):rep(10000)) for i = 1, 400 do assert(sock:send(b)) "
-             "if sock.queued > most then most = sock.queued end end "
-             "core.log('info', 'sent, at most ' .. (most <= 65536 + 10000 and 'as configured' or most))");
-    const int peer = rig_connect(&rig);
-    rig_pump(&rig);
-    assert_false(rig_logged(&rig, "sent"));
-    assert_int_equal(rig_read(&rig, peer, got, BLOCKS * EACH + 1), BLOCKS * EACH);
-    assert_true(rig_logged(&rig, "sent, at most as configured"));
+    fixture_open(&fixture, "write_bytes_high = 65536",
+                 "local most, b = 0, core.buffer(('b'):rep(10000)) for i = 1, 400 do assert(sock:send(b)) "
+                 "if sock.queued > most then most = sock.queued end end "
+                 "core.log('info', 'sent, at most ' .. (most <= 65536 + 10000 and 'as configured' or most))");
+    const int peer = fixture_connect(&fixture);
+    fixture_pump(&fixture);
+    assert_false(fixture_logged(&fixture, "sent"));
+    assert_int_equal(fixture_read(&fixture, peer, got, BLOCKS * EACH + 1), BLOCKS * EACH);
+    assert_true(fixture_logged(&fixture, "sent, at most as configured"));
     for (int n = 0; n < BLOCKS * EACH; n++)
         if (got[n] != 'b') fail_msg("a wrong byte at %d", n);
     free(got);
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 /* A long string lies where it is until it has left, so its sender waits for it, however much may be queued. */
 static void a_long_string_is_sent_from_where_it_lies(void **state)
 {
     enum { LEN = 2 << 20 };
-    sock_rig rig;
+    sock_fixture fixture;
     ls_pools_stats before, after;
     char *got = malloc(LEN + 4);
     (void)state;
     assert_non_null(got);
-    rig_open(&rig, "write_bytes_high = 100000000",
-             "local s = ('l'):rep(1024):rep(2 << 10) sock:receive(1) sock:send(1, { s }, 'end') is(sock.queued, 0)");
-    const int peer = rig_connect(&rig);
-    ls_pools_stat(rig.t->pools, &before);
-    rig_say(&rig, peer, "x");
-    assert_int_equal(rig_read(&rig, peer, got, LEN + 4), LEN + 4);
+    fixture_open(
+        &fixture, "write_bytes_high = 100000000",
+        "local s = ('l'):rep(1024):rep(2 << 10) sock:receive(1) sock:send(1, { s }, 'end') is(sock.queued, 0)");
+    const int peer = fixture_connect(&fixture);
+    ls_pools_stat(fixture.t->pools, &before);
+    fixture_say(&fixture, peer, "x");
+    assert_int_equal(fixture_read(&fixture, peer, got, LEN + 4), LEN + 4);
     assert_true(got[0] == '1' && got[1] == 'l' && got[LEN] == 'l' && memcmp(got + LEN + 1, "end", 3) == 0);
-    ls_pools_stat(rig.t->pools, &after);
+    ls_pools_stat(fixture.t->pools, &after);
     assert_int_equal(after.bytes_copied, before.bytes_copied);
     free(got);
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 /* receiveany hands out the block that was received, send shares it. */
 static void an_echo_copies_nothing(void **state)
 {
     enum { LEN = 3000000 };
-    sock_rig rig;
+    sock_fixture fixture;
     ls_pools_stats before, after;
     char *bytes = malloc(LEN), *got = malloc(LEN);
     size_t sent = 0, back = 0;
@@ -253,29 +255,29 @@ static void an_echo_copies_nothing(void **state)
     assert_non_null(bytes);
     assert_non_null(got);
     for (size_t n = 0; n < LEN; n++) bytes[n] = (char)(n * 7 + n / 251);
-    rig_open(&rig, "",
-             "local shared = 0 while true do local data = sock:receiveany() if not data then break end "
-             "if type(data) == 'userdata' then shared = shared + #data end assert(sock:send(data)) end "
-             "core.log('info', shared > 2500000 and 'mostly shared' or 'shared ' .. shared)");
-    const int peer = rig_connect(&rig);
-    ls_pools_stat(rig.t->pools, &before);
+    fixture_open(&fixture, "",
+                 "local shared = 0 while true do local data = sock:receiveany() if not data then break end "
+                 "if type(data) == 'userdata' then shared = shared + #data end assert(sock:send(data)) end "
+                 "core.log('info', shared > 2500000 and 'mostly shared' or 'shared ' .. shared)");
+    const int peer = fixture_connect(&fixture);
+    ls_pools_stat(fixture.t->pools, &before);
     while (back < LEN) {
         const ssize_t out = sent < LEN ? write(peer, bytes + sent, LEN - sent) : 0;
         if (out > 0) sent += (size_t)out;
         if (sent == LEN && out != 0) assert_int_equal(shutdown(peer, SHUT_WR), 0);
-        rig_pump(&rig);
+        fixture_pump(&fixture);
         const ssize_t in = read(peer, got + back, LEN - back);
         assert_true(in > 0 || (in < 0 && errno == EAGAIN));
         if (in > 0) back += (size_t)in;
     }
-    rig_await(&rig, "mostly shared");
-    ls_pools_stat(rig.t->pools, &after);
+    fixture_await(&fixture, "mostly shared");
+    ls_pools_stat(fixture.t->pools, &after);
     assert_int_equal(after.bytes_copied, before.bytes_copied);
     assert_memory_equal(got, bytes, LEN);
     free(bytes);
     free(got);
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 /* ---- deadlines ---------------------------------------------------------------------------------------------------- */
@@ -284,98 +286,100 @@ static void a_receive_has_its_time_and_keeps_what_came(void **state)
 {
     static const char expected[] = "nil|timeout|ETIMEDOUT|part nil|timeout|ETIMEDOUT| nil|timeout|ETIMEDOUT| "
                                    "nil|timeout|ETIMEDOUT nil|timeout|ETIMEDOUT| ETIMEDOUT\n";
-    sock_rig rig;
+    sock_fixture fixture;
     char got[200];
     (void)state;
-    rig_open(&rig, "",
-             "sock:settimeouts(nil, nil, 0.02) sock:send(show(sock:receive(10)), ' ', show(sock:receive('*l')), ' ', "
-             "show(sock:receiveuntil('x')), ' ', show(sock:receiveany()), ' ', show(sock:receive('*a')), ' ') "
-             "for _ in sock:lines() do end sock:send(sock.ended, '\\n') "
-             "sock:settimeouts(nil, nil, false) sock:send(sock:receive('*l'))");
-    const int peer = rig_connect(&rig);
-    rig_say(&rig, peer, "part");
-    got[rig_read(&rig, peer, got, sizeof expected - 1)] = '\0';
+    fixture_open(
+        &fixture, "",
+        "sock:settimeouts(nil, nil, 0.02) sock:send(show(sock:receive(10)), ' ', show(sock:receive('*l')), ' ', "
+        "show(sock:receiveuntil('x')), ' ', show(sock:receiveany()), ' ', show(sock:receive('*a')), ' ') "
+        "for _ in sock:lines() do end sock:send(sock.ended, '\\n') "
+        "sock:settimeouts(nil, nil, false) sock:send(sock:receive('*l'))");
+    const int peer = fixture_connect(&fixture);
+    fixture_say(&fixture, peer, "part");
+    got[fixture_read(&fixture, peer, got, sizeof expected - 1)] = '\0';
     assert_string_equal(got, expected);
-    rig_say(&rig, peer, "after it\n");
-    rig_ends_with(&rig, peer, "after it");
-    rig_close(&rig);
+    fixture_say(&fixture, peer, "after it\n");
+    fixture_ends_with(&fixture, peer, "after it");
+    fixture_close(&fixture);
 }
 
 /* A sender that is stuck does not shorten the receiver's time, nor the other way round. */
 static void each_direction_has_its_own_time(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     (void)state;
-    rig_open(
-        &rig, "",
+    fixture_open(
+        &fixture, "",
         "local job = core.spawn(function() local s = ('x'):rep(1024):rep(4 << 10) sock:settimeouts(nil, 30, nil) "
         "  return sock:send(s) end) "
         "sock:settimeouts(nil, nil, 0.01) for i = 1, 3 do is(show(sock:receive(1)), 'nil|timeout|ETIMEDOUT|') end "
         "is(sock.queued, 4 << 20) core.log('info', 'thrice') "
         "sock:settimeouts(nil, nil, 30) sock:receive(1) core.log('info', 'received') job:wait()");
-    int peer = rig_connect(&rig);
-    rig_await(&rig, "thrice");
-    rig_say(&rig, peer, "x");
-    rig_await(&rig, "received");
+    int peer = fixture_connect(&fixture);
+    fixture_await(&fixture, "thrice");
+    fixture_say(&fixture, peer, "x");
+    fixture_await(&fixture, "received");
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 
-    rig_open(&rig, "",
-             "local s = ('x'):rep(1024):rep(4 << 10) "
-             "local job = core.spawn(function() return show(sock:receive(1)) end) "
-             "sock:settimeouts(nil, 0.02, 30) "
-             "core.log('info', 'sender: ' .. show(sock:send(s)) .. ', again: ' .. show(sock:send('x'))) "
-             "core.log('info', 'receiver: ' .. job:wait())");
-    peer = rig_connect(&rig);
-    rig_await(&rig, "sender: nil|timeout|ETIMEDOUT, again: nil|timeout|ETIMEDOUT");
-    assert_false(rig_logged(&rig, "receiver:"));
-    rig_say(&rig, peer, "y"); /* it was the sending that failed: receiving goes on */
-    rig_await(&rig, "receiver: y");
+    fixture_open(&fixture, "",
+                 "local s = ('x'):rep(1024):rep(4 << 10) "
+                 "local job = core.spawn(function() return show(sock:receive(1)) end) "
+                 "sock:settimeouts(nil, 0.02, 30) "
+                 "core.log('info', 'sender: ' .. show(sock:send(s)) .. ', again: ' .. show(sock:send('x'))) "
+                 "core.log('info', 'receiver: ' .. job:wait())");
+    peer = fixture_connect(&fixture);
+    fixture_await(&fixture, "sender: nil|timeout|ETIMEDOUT, again: nil|timeout|ETIMEDOUT");
+    assert_false(fixture_logged(&fixture, "receiver:"));
+    fixture_say(&fixture, peer, "y"); /* it was the sending that failed: receiving goes on */
+    fixture_await(&fixture, "receiver: y");
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 /* ---- ends --------------------------------------------------------------------------------------------------------- */
 
 static void a_half_close(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     char got[64];
     (void)state;
-    rig_open(&rig, "",
-             "sock:send('before') is(show(sock:shutdown()), 'true') is(show(sock:shutdown('send')), 'true') "
-             "is(pcall(sock.send, sock, 'x'), false) is(select(2, pcall(sock.shutdown, sock, 'both')):find('only') ~= "
-             "nil, true) "
-             "core.log('info', 'then ' .. show(sock:receive('*a')))");
-    const int peer = rig_connect(&rig);
-    rig_pump(&rig);
-    assert_int_equal(rig_read(&rig, peer, got, sizeof got), 6); /* and the end */
-    rig_say(&rig, peer, "still heard");
+    fixture_open(
+        &fixture, "",
+        "sock:send('before') is(show(sock:shutdown()), 'true') is(show(sock:shutdown('send')), 'true') "
+        "is(pcall(sock.send, sock, 'x'), false) is(select(2, pcall(sock.shutdown, sock, 'both')):find('only') ~= "
+        "nil, true) "
+        "core.log('info', 'then ' .. show(sock:receive('*a')))");
+    const int peer = fixture_connect(&fixture);
+    fixture_pump(&fixture);
+    assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), 6); /* and the end */
+    fixture_say(&fixture, peer, "still heard");
     assert_int_equal(shutdown(peer, SHUT_WR), 0);
-    rig_await(&rig, "then still heard");
+    fixture_await(&fixture, "then still heard");
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 
     /* With a queue that has not left, the end comes behind it. */
     enum { LEN = 1 << 20 };
     char *all = malloc(LEN + 1);
     assert_non_null(all);
-    rig_open(&rig, "write_bytes_high = 100000000",
-             "sock:send(core.buffer(('q'):rep(1024):rep(1 << 10))) sock:shutdown() sock:receive('*a')");
-    const int slow = rig_connect(&rig);
-    rig_pump(&rig);
-    assert_int_equal(rig_read(&rig, slow, all, LEN + 1), LEN);
+    fixture_open(&fixture, "write_bytes_high = 100000000",
+                 "sock:send(core.buffer(('q'):rep(1024):rep(1 << 10))) sock:shutdown() sock:receive('*a')");
+    const int slow = fixture_connect(&fixture);
+    fixture_pump(&fixture);
+    assert_int_equal(fixture_read(&fixture, slow, all, LEN + 1), LEN);
     free(all);
     close(slow);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 static void use_after_close(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     (void)state;
-    rig_open(
-        &rig, "",
+    fixture_open(
+        &fixture, "",
         "sock:close() sock:close() local closed = 'nil|closed|ECLOSED' "
         "is(show(sock:receive(1)), closed) is(show(sock:receive()), closed) is(show(sock:receive('*a')), closed) "
         "is(show(sock:receiveany()), closed) is(show(sock:receiveuntil('x')), closed) "
@@ -384,113 +388,114 @@ static void use_after_close(void **state)
         "for _ in sock:lines() do error('a line') end for _ in sock:chunks() do error('a chunk') end "
         "is(show(sock.remote, sock.local_addr, sock.ended, sock.queued), 'nil|nil|nil|0') "
         "is(tostring(sock), 'sock (closed)') core.log('info', 'all said')");
-    const int peer = rig_connect(&rig);
-    rig_ends_with(&rig, peer, "");
-    assert_true(rig_logged(&rig, "all said"));
-    rig_close(&rig);
+    const int peer = fixture_connect(&fixture);
+    fixture_ends_with(&fixture, peer, "");
+    assert_true(fixture_logged(&fixture, "all said"));
+    fixture_close(&fixture);
 }
 
 static void a_reset_is_an_error_of_both_directions(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     (void)state;
-    rig_open(
-        &rig, "",
+    fixture_open(
+        &fixture, "",
         "local d, e, c, part = sock:receive(10) "
         "core.log('info', show(d, e, c, part) .. ' ' .. show(sock:receive(1)) .. ' ' .. show(sock:receive('*a')))");
-    const int peer = rig_connect_tcp(&rig);
-    rig_say(&rig, peer, "some");
+    const int peer = fixture_connect_tcp(&fixture);
+    fixture_say(&fixture, peer, "some");
     const struct linger none = {1, 0};
     assert_int_equal(setsockopt(peer, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
     close(peer);
-    rig_await(&rig, "nil|connection reset by the peer|ERESET|some nil|connection reset by the peer|ERESET| "
-                    "nil|connection reset by the peer|ERESET|");
-    rig_close(&rig);
+    fixture_await(&fixture, "nil|connection reset by the peer|ERESET|some nil|connection reset by the peer|ERESET| "
+                            "nil|connection reset by the peer|ERESET|");
+    fixture_close(&fixture);
 
-    rig_open(
-        &rig, "",
+    fixture_open(
+        &fixture, "",
         "local s = ('x'):rep(1024):rep(8 << 10) core.log('info', show(sock:send(s)) .. ' ' .. show(sock:send('x')))");
-    const int other = rig_connect_tcp(&rig);
-    rig_pump(&rig);
+    const int other = fixture_connect_tcp(&fixture);
+    fixture_pump(&fixture);
     assert_int_equal(setsockopt(other, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
     close(other);
-    rig_await(&rig, "nil|connection reset by the peer|ERESET nil|connection reset by the peer|ERESET");
-    rig_close(&rig);
+    fixture_await(&fixture, "nil|connection reset by the peer|ERESET nil|connection reset by the peer|ERESET");
+    fixture_close(&fixture);
 }
 
 /* What was sent and not yet flushed leaves when the function returns, raises, or closes; not when it aborts. */
 static void what_was_sent_leaves_at_the_end(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     char got[8];
     (void)state;
     talk("", "sock:send('last')", PIECES(""), "last");
     talk("", "sock:send('last') sock:close()", PIECES(""), "last");
     talk("", "sock:send('last') sock:abort()", PIECES(""), "");
     talk("", "local s <close> = sock sock:send('last')", PIECES(""), "last");
-    rig_open(&rig, "", "sock:send('last') error('after all')");
-    const int peer = rig_connect(&rig);
-    assert_int_equal(rig_read(&rig, peer, got, sizeof got), 4);
-    assert_non_null(strstr(rig.t->log, "connection from unix:: "));
-    assert_non_null(strstr(rig.t->log, "after all"));
-    rig.t->log[0] = '\0';
+    fixture_open(&fixture, "", "sock:send('last') error('after all')");
+    const int peer = fixture_connect(&fixture);
+    assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), 4);
+    assert_non_null(strstr(fixture.t->log, "connection from unix:: "));
+    assert_non_null(strstr(fixture.t->log, "after all"));
+    fixture.t->log[0] = '\0';
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 /* ---- others that meddle ------------------------------------------------------------------------------------------- */
 
 static void one_receives_at_a_time(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     (void)state;
-    rig_open(&rig, "",
-             "local first = core.spawn(function() return sock:receive('*l') end) core.sleep(0) "
-             "local busy = 'nil|busy: another task receives from this socket|EBUSY' "
-             "is(show(sock:receive(1)), busy) is(show(sock:receive()), busy) is(show(sock:receive('*a')), busy) "
-             "is(show(sock:receiveany()), busy) is(show(sock:receiveuntil('x')), busy) "
-             "is(pcall(sock:lines(), sock), false) is(pcall(sock:chunks(), sock), false) "
-             "sock:send('sending goes on') sock:flush() sock:send(first:wait(), sock:receive(4))");
-    const int peer = rig_connect(&rig);
+    fixture_open(&fixture, "",
+                 "local first = core.spawn(function() return sock:receive('*l') end) core.sleep(0) "
+                 "local function busy(f, ...) local ok, why = pcall(f, ...) is(ok, false) "
+                 "is(why:match('another task already receives from this socket$') ~= nil, true) end "
+                 "busy(sock.receive, sock, 1) busy(sock.receive, sock) busy(sock.receive, sock, '*a') "
+                 "busy(sock.receiveany, sock) busy(sock.receiveuntil, sock, 'x') "
+                 "busy(sock:lines(), sock) busy(sock:chunks(), sock) "
+                 "sock:send('sending goes on') sock:flush() sock:send(first:wait(), sock:receive(4))");
+    const int peer = fixture_connect(&fixture);
     char got[32];
-    assert_int_equal(rig_read(&rig, peer, got, 15), 15);
-    rig_say(&rig, peer, "line\nnext");
-    rig_ends_with(&rig, peer, "linenext");
-    rig_close(&rig);
+    assert_int_equal(fixture_read(&fixture, peer, got, 15), 15);
+    fixture_say(&fixture, peer, "line\nnext");
+    fixture_ends_with(&fixture, peer, "linenext");
+    fixture_close(&fixture);
 }
 
 static void closing_wakes_those_who_wait(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     (void)state;
-    rig_open(&rig, "",
-             "local s = ('x'):rep(1024):rep(4 << 10) "
-             "local r = core.spawn(function() return show(sock:receive(10)) end) "
-             "local a = core.spawn(function() return show(sock:send(s)) end) "
-             "local b = core.spawn(function() return show(sock:flush()) end) core.sleep(0.01) "
-             "sock:abort() core.log('info', r:wait() .. ' ' .. a:wait() .. ' ' .. b:wait())");
-    int peer = rig_connect(&rig);
-    rig_await(&rig, "nil|closed|ECLOSED nil|closed|ECLOSED nil|closed|ECLOSED");
+    fixture_open(&fixture, "",
+                 "local s = ('x'):rep(1024):rep(4 << 10) "
+                 "local r = core.spawn(function() return show(sock:receive(10)) end) "
+                 "local a = core.spawn(function() return show(sock:send(s)) end) "
+                 "local b = core.spawn(function() return show(sock:flush()) end) core.sleep(0.01) "
+                 "sock:abort() core.log('info', r:wait() .. ' ' .. a:wait() .. ' ' .. b:wait())");
+    int peer = fixture_connect(&fixture);
+    fixture_await(&fixture, "nil|closed|ECLOSED nil|closed|ECLOSED nil|closed|ECLOSED");
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 
     /* close(), too, but what was queued leaves first: the senders hear of it when it has. */
     enum { LEN = 4 << 20 };
     char *got = malloc(LEN + 1);
     assert_non_null(got);
-    rig_open(&rig, "",
-             "local s = ('x'):rep(1024):rep(4 << 10) "
-             "local r = core.spawn(function() return show(sock:receive(10)) end) "
-             "local a = core.spawn(function() return show(sock:send(s)) end) core.sleep(0.01) sock:close() "
-             "core.log('info', 'receiver ' .. r:wait()) core.log('info', 'sender ' .. a:wait())");
-    peer = rig_connect(&rig);
-    rig_await(&rig, "receiver nil|closed|ECLOSED");
-    assert_false(rig_logged(&rig, "sender"));
-    assert_int_equal(rig_read(&rig, peer, got, LEN + 1), LEN);
-    rig_await(&rig, "sender nil|closed|ECLOSED");
+    fixture_open(&fixture, "",
+                 "local s = ('x'):rep(1024):rep(4 << 10) "
+                 "local r = core.spawn(function() return show(sock:receive(10)) end) "
+                 "local a = core.spawn(function() return show(sock:send(s)) end) core.sleep(0.01) sock:close() "
+                 "core.log('info', 'receiver ' .. r:wait()) core.log('info', 'sender ' .. a:wait())");
+    peer = fixture_connect(&fixture);
+    fixture_await(&fixture, "receiver nil|closed|ECLOSED");
+    assert_false(fixture_logged(&fixture, "sender"));
+    assert_int_equal(fixture_read(&fixture, peer, got, LEN + 1), LEN);
+    fixture_await(&fixture, "sender nil|closed|ECLOSED");
     free(got);
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 /* Finalizers run whenever Lua allocates, so in the middle of a receive, and may do anything with its sock. */
@@ -506,7 +511,7 @@ static void finalizers_that_close_or_receive(void **state)
     line[sizeof line - 1] = '\n';
     for (size_t m = 0; m < sizeof meddles / sizeof meddles[0]; m++) {
         for (size_t r = 0; r < sizeof receives / sizeof receives[0]; r++) {
-            sock_rig rig;
+            sock_fixture fixture;
             (void)snprintf(
                 serve, sizeof serve,
                 "collectgarbage('incremental', 10, 1000, 6) core.sleep(0) "
@@ -515,13 +520,13 @@ static void finalizers_that_close_or_receive(void **state)
                 "  if not %s then break end sock:send('ok') "
                 "end core.log('info', 'over')",
                 meddles[m], receives[r]);
-            rig_open(&rig, "", serve);
-            const int peer = rig_connect(&rig);
-            for (int n = 0; n < 8; n++) rig_write(&rig, peer, line, sizeof line);
+            fixture_open(&fixture, "", serve);
+            const int peer = fixture_connect(&fixture);
+            for (int n = 0; n < 8; n++) fixture_write(&fixture, peer, line, sizeof line);
             (void)shutdown(peer, SHUT_WR);
-            rig_await(&rig, "over");
+            fixture_await(&fixture, "over");
             close(peer);
-            rig_close(&rig);
+            fixture_close(&fixture);
         }
     }
 }
@@ -535,45 +540,46 @@ static int collect_all(lua_State *L)
 /* The core collects as well, when no task runs: one that a finalizer wakes then runs after it, not inside it. */
 static void a_finalizer_wakes_a_task_outside_tasks(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     (void)state;
-    rig_open(&rig, "",
-             "local inside = false "
-             "core.spawn(function() setmetatable({}, { __gc = function() inside = true sock:close() inside = false "
-             "end }) end) "
-             "local r = show(sock:receive(1)) core.log('info', r .. (inside and ' inside' or ' after')) "
-             "error('planned')");
-    const int peer = rig_connect(&rig);
-    rig_pump(&rig);
-    ls_state *const lua = rig.t->site->states[0];
-    assert_true(ls_actor_try_enter(&lua->actor, &rig.t->seat));
-    assert_int_equal(ls_state_protected(lua, &rig.t->seat, collect_all, NULL), LUA_OK);
-    ls_actor_leave(&lua->actor, &rig.t->seat);
-    rig_await(&rig, "nil|closed|ECLOSED after");
-    rig_await(&rig, "planned");
-    rig.t->log[0] = '\0';
+    fixture_open(
+        &fixture, "",
+        "local inside = false "
+        "core.spawn(function() setmetatable({}, { __gc = function() inside = true sock:close() inside = false "
+        "end }) end) "
+        "local r = show(sock:receive(1)) core.log('info', r .. (inside and ' inside' or ' after')) "
+        "error('planned')");
+    const int peer = fixture_connect(&fixture);
+    fixture_pump(&fixture);
+    ls_state *const lua = fixture.t->site->states[0];
+    assert_true(ls_actor_try_enter(&lua->actor, &fixture.t->ctx));
+    assert_int_equal(ls_state_protected(lua, &fixture.t->ctx, collect_all, NULL), LUA_OK);
+    ls_actor_leave(&lua->actor, &fixture.t->ctx);
+    fixture_await(&fixture, "nil|closed|ECLOSED after");
+    fixture_await(&fixture, "planned");
+    fixture.t->log[0] = '\0';
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 static void finalizers_while_sending(void **state)
 {
     static char got[8 << 20];
-    sock_rig rig;
+    sock_fixture fixture;
     (void)state;
     for (int n = 0; n < 20; n++) {
-        rig_open(&rig, "",
-                 "collectgarbage('incremental', 10, 1000, 6) local closing = false "
-                 "for i = 1, 100 do local t = { ('a'):rep(1000):rep(20) } "
-                 "  for k = 1, 200 do t[#t + 1] = i + k / 7 end t[#t + 1] = ('b'):rep(1000):rep(20) "
-                 "  setmetatable({}, { __gc = function() if i > 20 then sock:close() end end }) "
-                 "  if not sock:send(t, i, i / 3) then break end end "
-                 "core.log('info', 'over')");
-        const int peer = rig_connect(&rig);
-        (void)rig_read(&rig, peer, got, sizeof got);
-        rig_await(&rig, "over");
+        fixture_open(&fixture, "",
+                     "collectgarbage('incremental', 10, 1000, 6) local closing = false "
+                     "for i = 1, 100 do local t = { ('a'):rep(1000):rep(20) } "
+                     "  for k = 1, 200 do t[#t + 1] = i + k / 7 end t[#t + 1] = ('b'):rep(1000):rep(20) "
+                     "  setmetatable({}, { __gc = function() if i > 20 then sock:close() end end }) "
+                     "  if not sock:send(t, i, i / 3) then break end end "
+                     "core.log('info', 'over')");
+        const int peer = fixture_connect(&fixture);
+        (void)fixture_read(&fixture, peer, got, sizeof got);
+        fixture_await(&fixture, "over");
         close(peer);
-        rig_close(&rig);
+        fixture_close(&fixture);
     }
 }
 
@@ -585,67 +591,69 @@ static void memory_out_while_sending(void **state)
         "local x, t = 'x', { ('a'):rep(1000):rep(20) } for k = 100, 299 do t[#t + 1] = k + 0.5 end "
         "t[#t + 1] = ('b'):rep(1000):rep(20) "
         "while sock:receive(1) do pcall(sock.send, sock, t) sock:send('.') end";
-    sock_rig rig;
+    sock_fixture fixture;
     char got[LEN], as[20000], bs[20000];
     unsigned whole = 0;
     (void)state;
     memset(as, 'a', sizeof as);
     memset(bs, 'b', sizeof bs);
-    rig_open(&rig, "", serve);
-    ls_state *const lua = rig.t->site->states[0];
+    fixture_open(&fixture, "", serve);
+    ls_state *const lua = fixture.t->site->states[0];
     const size_t bytes_max = lua->bytes_max;
-    const int peer = rig_connect(&rig);
+    const int peer = fixture_connect(&fixture);
     for (size_t extra = 0; extra < 3000; extra++) {
         (void)lua_gc(lua->L, LUA_GCCOLLECT);
         lua->bytes_max = lua->bytes_live + extra;
-        rig_say(&rig, peer, "x");
+        fixture_say(&fixture, peer, "x");
         lua->bytes_max = bytes_max;
-        assert_int_equal(rig_read(&rig, peer, got, 1), 1);
+        assert_int_equal(fixture_read(&fixture, peer, got, 1), 1);
         if (got[0] == '.') continue;
-        assert_int_equal(rig_read(&rig, peer, got + 1, LEN - 1), LEN - 1);
+        assert_int_equal(fixture_read(&fixture, peer, got + 1, LEN - 1), LEN - 1);
         assert_int_equal(got[LEN - 1], '.');
         assert_memory_equal(got, as, sizeof as);
         assert_memory_equal(got + 21000, bs, sizeof bs);
         whole++;
     }
     assert_true(whole > 0);
-    rig_ends_with(&rig, peer, "");
-    rig_close(&rig);
+    fixture_ends_with(&fixture, peer, "");
+    fixture_close(&fixture);
 }
 
 /* What is sent while a failed task is taken apart leaves as well. */
 static void what_a_close_sends_leaves(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     char got[8];
     (void)state;
-    rig_open(&rig, "",
-             "if not first then first = sock sock:receive(1) return end "
-             "local last <close> = setmetatable({}, { __close = function() first:send('bye') end }) error('planned')");
-    const int one = rig_connect(&rig), two = rig_connect(&rig);
-    rig_await(&rig, "planned");
-    assert_int_equal(rig_read(&rig, one, got, 3), 3);
+    fixture_open(
+        &fixture, "",
+        "if not first then first = sock sock:receive(1) return end "
+        "local last <close> = setmetatable({}, { __close = function() first:send('bye') end }) error('planned')");
+    const int one = fixture_connect(&fixture), two = fixture_connect(&fixture);
+    fixture_await(&fixture, "planned");
+    assert_int_equal(fixture_read(&fixture, one, got, 3), 3);
     assert_memory_equal(got, "bye", 3);
-    rig.t->log[0] = '\0';
+    fixture.t->log[0] = '\0';
     close(one);
     close(two);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 /* The text of an error is made by the script as well. */
 static void an_error_whose_text_closes_the_sock(void **state)
 {
-    sock_rig rig;
+    sock_fixture fixture;
     char got[8];
     (void)state;
-    rig_open(&rig, "",
-             "sock:send('a') error(setmetatable({}, { __tostring = function() sock:close() return 'a text' end }))");
-    const int peer = rig_connect(&rig);
-    assert_int_equal(rig_read(&rig, peer, got, sizeof got), 1);
-    assert_non_null(strstr(rig.t->log, "a text"));
-    rig.t->log[0] = '\0';
+    fixture_open(
+        &fixture, "",
+        "sock:send('a') error(setmetatable({}, { __tostring = function() sock:close() return 'a text' end }))");
+    const int peer = fixture_connect(&fixture);
+    assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), 1);
+    assert_non_null(strstr(fixture.t->log, "a text"));
+    fixture.t->log[0] = '\0';
     close(peer);
-    rig_close(&rig);
+    fixture_close(&fixture);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* mkstemp */
 /* Tasks, coroutines inside them, jobs, timers, buffers, and the budgets. */
-#include "support_site.h"
+#include "site_fixture.h"
 
 static void waiting_inside_coroutines(void **state)
 {
@@ -152,7 +152,7 @@ static void watch_main(void *arg)
     watch *w = arg;
     while (!atomic_load(&w->stop)) {
         ls_clock_sleep_ms(5);
-        ls_site_slow(&w->t->seat, 5, w->t->site);
+        ls_site_on_stall(&w->t->ctx, 5, w->t->site);
     }
 }
 

@@ -1,12 +1,12 @@
 /* report_sample.c - writes the reports of a run that never took place, for tests that read them from outside.
  *
- * usage: report_sample KIND text|json|csv|html      the report on stdout; KIND as in sample.h
+ * usage: report_sample KIND text|json|csv|html      the report on stdout; KIND as in run_fixture.h
  *        report_sample view N                       the live view on stderr: N ticks of an open run, drawn as they come;
  *                                                   after each it waits for a byte on stdin, so that the test has the
  *                                                   time; then the view is closed and "done" printed on stdout */
 #include <stdio.h>
 
-#include "sample.h"
+#include "run_fixture.h"
 #include "stress/report.h"
 #include "stress/view.h"
 
@@ -14,7 +14,7 @@ static int write_report(const char *kind, const char *format)
 {
     static const struct {
         const char *name;
-        void (*write)(ls_text *, const ls_stress_result *);
+        void (*write)(ls_strbuf *, const ls_stress_result *);
     } formats[] = {
         {"text", ls_stress_report_text},
         {"json", ls_stress_report_json},
@@ -24,13 +24,13 @@ static int write_report(const char *kind, const char *format)
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         if (strcmp(format, formats[i].name) != 0) continue;
         ls_stress_result result;
-        ls_text text = {0};
+        ls_strbuf text = {0};
         if (!sample_run(kind, &result)) break;
         if (strcmp(format, "text") == 0) ls_stress_report_head(&text, &result.config);
         formats[i].write(&text, &result);
         bool whole = !text.failed && fwrite(text.bytes, 1, text.len, stdout) == text.len && fflush(stdout) == 0;
         int status = whole ? ls_stress_report_exit(&result) : 1;
-        ls_text_close(&text);
+        ls_strbuf_close(&text);
         ls_stress_result_close(&result);
         return status;
     }
@@ -48,7 +48,7 @@ static int show_view(int ticks)
     for (int i = 0; i < ticks; i++) {
         sample_work(&s, 10000, false, 0, 0); /* half a second's worth of 4000/s */
         if (i == ticks - 1) ls_counter_add(&s.counters[0].errors[LS_STRESS_ERROR_READ], 7);
-        ls_stress_view_draw(&view, s.meter, sample_tick(&s, SAMPLE_SECOND / 2));
+        ls_stress_view_draw(&view, s.sampler, sample_tick(&s, SAMPLE_SECOND / 2));
         if (getchar() == EOF) break;
     }
     ls_stress_view_close(&view);

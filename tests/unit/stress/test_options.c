@@ -22,11 +22,11 @@ static int parse(line *l, const char *text)
     strcpy(l->text, text);
     l->argv[l->argc++] = "stress";
     for (char *at = strtok(l->text, "|"); at != NULL; at = strtok(NULL, "|")) l->argv[l->argc++] = at;
-    int err = ls_options_parse(&l->options, l->argc, l->argv, l->why, sizeof l->why);
-    return err < 0 ? err : ls_options_finish(&l->options, l->why, sizeof l->why);
+    int err = ls_stress_options_parse(&l->options, l->argc, l->argv, l->why, sizeof l->why);
+    return err < 0 ? err : ls_stress_options_finish(&l->options, l->why, sizeof l->why);
 }
 
-static ls_plan *good(line *l, const char *text)
+static ls_stress_plan *good(line *l, const char *text)
 {
     if (parse(l, text) < 0) fail_msg("%s: %s", text, l->why);
     return &l->options.plan;
@@ -37,7 +37,7 @@ static void is_refused(const char *text, const char *reason)
     line l;
     assert_true(parse(&l, text) < 0);
     if (strstr(l.why, reason) == NULL) fail_msg("%s: %s", text, l.why);
-    ls_options_close(&l.options);
+    ls_stress_options_close(&l.options);
 }
 
 static void counts_and_times(void **state)
@@ -45,16 +45,16 @@ static void counts_and_times(void **state)
     double n;
     uint64_t ns;
     (void)state;
-    assert_int_equal(ls_options_count("20k", &n), LS_OK);
+    assert_int_equal(ls_stress_options_count("20k", &n), LS_OK);
     assert_true(n == 20000);
-    assert_int_equal(ls_options_count("1.5M", &n), LS_OK);
+    assert_int_equal(ls_stress_options_count("1.5M", &n), LS_OK);
     assert_true(n == 1500000);
-    assert_int_equal(ls_options_count("2G", &n), LS_OK);
+    assert_int_equal(ls_stress_options_count("2G", &n), LS_OK);
     assert_true(n == 2e9);
     static const char *const no_counts[] = {"",     "k",     "-1",  "+1",  "1kk", "1x",
                                             "0x10", "1e999", "nan", "inf", " 1",  "1 "};
     for (size_t i = 0; i < sizeof no_counts / sizeof no_counts[0]; i++)
-        assert_int_equal(ls_options_count(no_counts[i], &n), LS_EINVAL);
+        assert_int_equal(ls_stress_options_count(no_counts[i], &n), LS_EINVAL);
 
     static const struct {
         const char *text;
@@ -67,82 +67,82 @@ static void counts_and_times(void **state)
                  {"1.5h", 5400000000000u},
                  {"0", 0}};
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
-        assert_int_equal(ls_options_time_ns(times[i].text, &ns), LS_OK);
+        assert_int_equal(ls_stress_options_time_ns(times[i].text, &ns), LS_OK);
         assert_true(ns == times[i].ns);
     }
     static const char *const no_times[] = {"", "s", "10 s", "10sec", "-1s", "1ns", "1e30h"};
     for (size_t i = 0; i < sizeof no_times / sizeof no_times[0]; i++)
-        assert_int_equal(ls_options_time_ns(no_times[i], &ns), LS_EINVAL);
+        assert_int_equal(ls_stress_options_time_ns(no_times[i], &ns), LS_EINVAL);
 }
 
 static void what_is_not_said(void **state)
 {
     line l;
     (void)state;
-    const ls_plan *plan = good(&l, "http://h/");
+    const ls_stress_plan *plan = good(&l, "http://h/");
     assert_int_equal(plan->config.connections, 10);
     assert_in_range(plan->config.threads, 1, 2);
     assert_true(plan->config.duration_ns == UINT64_C(10000000000));
     assert_true(plan->config.keepalive && !plan->config.open_loop);
     assert_int_equal(plan->mode, LS_PLAN_STATIC);
-    ls_options_close(&l.options);
+    ls_stress_options_close(&l.options);
     plan = good(&l, "-n|100|http://h/"); /* until they are done */
     assert_true(plan->config.duration_ns == 0 && plan->config.requests == 100);
-    ls_options_close(&l.options);
+    ls_stress_options_close(&l.options);
     plan = good(&l, "-c|1|http://h/");
     assert_int_equal(plan->config.threads, 1);
-    ls_options_close(&l.options);
+    ls_stress_options_close(&l.options);
     plan = good(&l, "-t|48|--sends|60k|--message|m|tcp://h:1"); /* S9: a connection for each thread */
     assert_int_equal(plan->config.connections, 48);
     assert_true(plan->sends == 60000 && plan->numbered && plan->config.requests == 48 * 60000);
     assert_int_equal(plan->mode, LS_PLAN_ECHO);
-    ls_options_close(&l.options);
+    ls_stress_options_close(&l.options);
 }
 
 static void ways_to_write_an_option(void **state)
 {
     line l;
     (void)state;
-    const ls_plan *plan = good(&l, "-c64|-t2|--duration=3s|http://h/x|-R20k|--|a|b");
+    const ls_stress_plan *plan = good(&l, "-c64|-t2|--duration=3s|http://h/x|-R20k|--|a|b");
     assert_int_equal(plan->config.connections, 64);
     assert_int_equal(plan->config.threads, 2);
     assert_true(plan->config.duration_ns == UINT64_C(3000000000));
     assert_true(plan->config.open_loop && plan->config.rate == 20000);
     assert_int_equal(plan->script_argc, 2);
     assert_string_equal(plan->script_argv[1], "b");
-    ls_options_close(&l.options);
+    ls_stress_options_close(&l.options);
 }
 
 static void the_bytes_of_a_request(void **state)
 {
     line l;
     (void)state;
-    const ls_plan *plan = good(&l, "--pipeline|2|-H|X-A: b|http://h:81/p?q");
+    const ls_stress_plan *plan = good(&l, "--pipeline|2|-H|X-A: b|http://h:81/p?q");
     static const char once[] = "GET /p?q HTTP/1.1\r\nHost: h:81\r\nX-A: b\r\n\r\n";
     assert_int_equal(plan->request_len, sizeof once - 1);
     assert_memory_equal(plan->request, once, sizeof once - 1);
     assert_memory_equal(plan->request + plan->request_len, once, sizeof once - 1);
-    ls_options_close(&l.options);
+    ls_stress_options_close(&l.options);
     plan = good(&l, "--no-keepalive|--body|a=b|-H|host: other|http://h/");
     static const char post[] = "POST / HTTP/1.1\r\nhost: other\r\nConnection: close\r\nContent-Length: 3\r\n\r\na=b";
     assert_int_equal(plan->request_len, sizeof post - 1);
     assert_memory_equal(plan->request, post, sizeof post - 1);
-    ls_options_close(&l.options);
+    ls_stress_options_close(&l.options);
 }
 
 static void stages(void **state)
 {
     line l;
     (void)state;
-    const ls_plan *plan = good(&l, "--stages|10s:1000,1m:5k|http://h/");
+    const ls_stress_plan *plan = good(&l, "--stages|10s:1000,1m:5k|http://h/");
     assert_true(plan->config.open_loop && plan->config.stage_count == 2);
     assert_true(plan->config.duration_ns == UINT64_C(70000000000));
     assert_true(plan->config.stages[1].rate == 5000);
-    ls_options_close(&l.options);
+    ls_stress_options_close(&l.options);
     plan = good(&l, "--stages|1s:100c,1s:40c|-t|1|http://h/");
     assert_true(!plan->config.open_loop);
     assert_int_equal(plan->config.connections, 100);
-    ls_options_close(&l.options);
+    ls_stress_options_close(&l.options);
     is_refused("--stages|1s:10,1s:10c|http://h/", "not of both");
     is_refused("--stages|1s:10|-d|3s|http://h/", "durations of their own");
     is_refused("--stages|1s|http://h/", "TIME:RATE");
@@ -167,22 +167,22 @@ static void too_many(void **state)
                 argv[argc++] = (char *)(uintptr_t)rows[row].value;
             }
             argv[argc++] = "http://h/";
-            const int err = ls_options_parse(&options, argc, argv, why, sizeof why);
+            const int err = ls_stress_options_parse(&options, argc, argv, why, sizeof why);
             assert_int_equal(err, count == 64 ? LS_OK : LS_EINVAL);
             if (err < 0) assert_non_null(strstr(why, "more than 64"));
-            ls_options_close(&options);
+            ls_stress_options_close(&options);
         }
     }
     argv[1] = "--stages";
     argv[2] = list;
     argv[3] = "http://h/";
     for (int i = 0; i < 64; i++) strcat(list, "1s:10,");
-    assert_int_equal(ls_options_parse(&options, 4, argv, why, sizeof why), LS_OK);
-    ls_options_close(&options);
+    assert_int_equal(ls_stress_options_parse(&options, 4, argv, why, sizeof why), LS_OK);
+    ls_stress_options_close(&options);
     strcat(list, "1s:10");
-    assert_int_equal(ls_options_parse(&options, 4, argv, why, sizeof why), LS_EINVAL);
+    assert_int_equal(ls_stress_options_parse(&options, 4, argv, why, sizeof why), LS_EINVAL);
     assert_non_null(strstr(why, "more than 64 stages"));
-    ls_options_close(&options);
+    ls_stress_options_close(&options);
 }
 
 static void what_does_not_fit(void **state)

@@ -4,14 +4,14 @@
 
 #include <stdio.h>
 
-#include "sample.h"
+#include "run_fixture.h"
 #include "stress/report.h"
 
 /* Everything that a kind of run prints; the caller frees it. */
 static char *printed(const char *kind)
 {
     ls_stress_result r;
-    ls_text t = {0};
+    ls_strbuf t = {0};
     assert_true(sample_run(kind, &r));
     ls_stress_report_head(&t, &r.config);
     ls_stress_report_text(&t, &r);
@@ -36,7 +36,7 @@ static void wrk_lines_to_the_column(void **state)
 {
     sample s;
     ls_stress_result r;
-    ls_text t = {0};
+    ls_strbuf t = {0};
     ls_stress_config config = sample_closed_config;
     (void)state;
     config.duration_ns = 2 * SAMPLE_SECOND;
@@ -70,7 +70,7 @@ static void wrk_lines_to_the_column(void **state)
                                  "Requests/sec:  70000.00\n"
                                  "Transfer/sec:     16.02MB\n"
                                  "Status: 200 139860, 404 140\n");
-    ls_text_close(&t);
+    ls_strbuf_close(&t);
     ls_stress_result_close(&r);
     sample_close(&s);
 }
@@ -88,14 +88,14 @@ static void head_says_how_long(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ls_text t = {0};
+        ls_strbuf t = {0};
         ls_stress_config config = sample_closed_config;
         config.target = "u";
         config.duration_ns = cases[i].ns;
         config.requests = cases[i].requests;
         ls_stress_report_head(&t, &config);
         assert_memory_equal(t.bytes, cases[i].line, strlen(cases[i].line));
-        ls_text_close(&t);
+        ls_strbuf_close(&t);
     }
 }
 

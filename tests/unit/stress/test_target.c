@@ -3,19 +3,19 @@
 
 #include "support.h"
 
-static ls_target good(const char *url)
+static ls_stress_target good(const char *url)
 {
-    ls_target target;
+    ls_stress_target target;
     char why[256] = "";
-    if (ls_target_parse(url, &target, why, sizeof why) < 0) fail_msg("%s", why);
+    if (ls_stress_target_parse(url, &target, why, sizeof why) < 0) fail_msg("%s", why);
     return target;
 }
 
 static void is_refused(const char *url, int err, const char *reason)
 {
-    ls_target target;
+    ls_stress_target target;
     char why[256] = "";
-    assert_int_equal(ls_target_parse(url, &target, why, sizeof why), err);
+    assert_int_equal(ls_stress_target_parse(url, &target, why, sizeof why), err);
     if (strstr(why, reason) == NULL || strstr(why, url) == NULL) fail_msg("%s: %s", url, why);
 }
 
@@ -23,22 +23,22 @@ static void the_parts_of_a_url(void **state)
 {
     char text[300];
     (void)state;
-    ls_target t = good("http://example.org");
+    ls_stress_target t = good("http://example.org");
     assert_int_equal(t.kind, LS_TARGET_HTTP);
     assert_string_equal(t.host, "example.org");
     assert_int_equal(t.port, 80);
     assert_string_equal(t.path, "/");
-    assert_string_equal(ls_target_authority(&t, text, sizeof text), "example.org");
+    assert_string_equal(ls_stress_target_authority(&t, text, sizeof text), "example.org");
     t = good("http://127.0.0.1:8080/a/b?c=d:e@f");
     assert_int_equal(t.port, 8080);
     assert_string_equal(t.path, "/a/b?c=d:e@f");
-    assert_string_equal(ls_target_authority(&t, text, sizeof text), "127.0.0.1:8080");
+    assert_string_equal(ls_stress_target_authority(&t, text, sizeof text), "127.0.0.1:8080");
     t = good("http://[::1]:81/");
     assert_string_equal(t.host, "::1");
-    assert_string_equal(ls_target_authority(&t, text, sizeof text), "[::1]:81");
+    assert_string_equal(ls_stress_target_authority(&t, text, sizeof text), "[::1]:81");
     t = good("http://[fe80::1]/");
     assert_int_equal(t.port, 80);
-    assert_string_equal(ls_target_authority(&t, text, sizeof text), "[fe80::1]");
+    assert_string_equal(ls_stress_target_authority(&t, text, sizeof text), "[fe80::1]");
     t = good("tcp://h:65535");
     assert_int_equal(t.kind, LS_TARGET_TCP);
     assert_int_equal(t.port, 65535);
@@ -49,7 +49,7 @@ static void the_parts_of_a_url(void **state)
     assert_string_equal(t.host, "unix:/run/a.sock");
     t = good("http+unix:/run/a.sock");
     assert_int_equal(t.kind, LS_TARGET_HTTP);
-    assert_string_equal(ls_target_authority(&t, text, sizeof text), "localhost");
+    assert_string_equal(ls_stress_target_authority(&t, text, sizeof text), "localhost");
 }
 
 static void what_is_no_target(void **state)
@@ -80,12 +80,12 @@ static void what_is_no_target(void **state)
 static void a_name_that_is_too_long(void **state)
 {
     char url[600] = "http://", why[256];
-    ls_target target;
+    ls_stress_target target;
     (void)state;
     memset(url + 7, 'a', LS_TARGET_HOST_BYTES - 1);
-    assert_int_equal(ls_target_parse(url, &target, why, sizeof why), LS_OK);
+    assert_int_equal(ls_stress_target_parse(url, &target, why, sizeof why), LS_OK);
     memset(url + 7, 'a', LS_TARGET_HOST_BYTES);
-    assert_int_equal(ls_target_parse(url, &target, why, sizeof why), LS_EINVAL);
+    assert_int_equal(ls_stress_target_parse(url, &target, why, sizeof why), LS_EINVAL);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "sample.h"
+#include "run_fixture.h"
 #include "stress/threshold.h"
 
 static ls_stress_threshold parsed(const char *text)

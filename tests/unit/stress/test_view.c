@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "sample.h"
+#include "run_fixture.h"
 #include "stress/view.h"
 
 /* The line's columns, as a terminal counts them: without color sequences, a character of several bytes is one. */
@@ -41,8 +41,8 @@ static void never_wider_than_the_window(void **state)
     for (unsigned columns = 1; columns <= 250; columns++) {
         for (int look = 0; look < 4; look++) {
             ls_stress_view view = {.kind = LS_STRESS_VIEW_SCREEN, .utf8 = look & 1, .color = look & 2};
-            ls_text t = {0};
-            ls_stress_view_screen(&t, &view, s.meter, columns);
+            ls_strbuf t = {0};
+            ls_stress_view_screen(&t, &view, s.sampler, columns);
             unsigned lines = 0;
             for (const char *at = t.bytes; *at != '\0'; lines++) {
                 size_t len = strcspn(at, "\n");
@@ -55,7 +55,7 @@ static void never_wider_than_the_window(void **state)
             if (!(look & 1)) {
                 for (size_t i = 0; i < t.len; i++) assert_true((unsigned char)t.bytes[i] < 0x80);
             }
-            ls_text_close(&t);
+            ls_strbuf_close(&t);
         }
     }
     sample_close(&s);
@@ -64,7 +64,7 @@ static void never_wider_than_the_window(void **state)
 static void what_it_says(void **state)
 {
     sample s;
-    ls_text t = {0};
+    ls_strbuf t = {0};
     ls_stress_view view = {.kind = LS_STRESS_VIEW_SCREEN};
     ls_stress_config config = sample_closed_config;
     (void)state;
@@ -73,24 +73,24 @@ static void what_it_says(void **state)
         for (int k = 0; k < 100; k++) sample_answer(&s, 0, i == 20 ? 500 : 200, 250000, 0, 0);
         sample_tick(&s, SAMPLE_SECOND / 10);
     }
-    ls_stress_view_screen(&t, &view, s.meter, 90);
+    ls_stress_view_screen(&t, &view, s.sampler, 90);
     assert_string_equal(t.bytes,
                         "[============>                                       ]  25%  2.5s of 10.0s, 7.5s left\n"
                         "1000/s  0 errors, 100 bad statuses  2500 requests  0 connections\n"
                         "p50 250us  p99 250us  max 250us  p99 ##\n");
-    ls_text_close(&t);
+    ls_strbuf_close(&t);
 
-    t = (ls_text){0};
-    ls_stress_view_line(&t, s.meter);
+    t = (ls_strbuf){0};
+    ls_stress_view_line(&t, s.sampler);
     assert_string_equal(t.bytes, "    2s  1000 requests/s  p50 250us  p99 250us  max 250us  errors 0\n");
-    ls_text_close(&t);
+    ls_strbuf_close(&t);
     sample_close(&s);
 }
 
 static void before_the_first_second(void **state)
 {
     sample s;
-    ls_text t = {0};
+    ls_strbuf t = {0};
     ls_stress_view view = {.kind = LS_STRESS_VIEW_SCREEN};
     ls_stress_config config = sample_closed_config;
     (void)state;
@@ -99,11 +99,11 @@ static void before_the_first_second(void **state)
     sample_open(&s, &config);
     for (int k = 0; k < 100; k++) sample_answer(&s, 0, 200, 250000, 0, 0);
     sample_tick(&s, SAMPLE_SECOND / 10);
-    ls_stress_view_line(&t, s.meter);
+    ls_stress_view_line(&t, s.sampler);
     assert_int_equal(t.len, 0);
-    ls_stress_view_screen(&t, &view, s.meter, 30);
+    ls_stress_view_screen(&t, &view, s.sampler, 30);
     assert_string_equal(t.bytes, " 33%  0.1s\n1000/s  0 errors  100 requests\nlatency: after the first secon\n");
-    ls_text_close(&t);
+    ls_strbuf_close(&t);
     sample_close(&s);
 }
 

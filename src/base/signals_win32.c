@@ -1,0 +1,82 @@
+/* signals_win32.c - see signals.h: the console's events. The system calls the handler on a thread that it makes for the
+ * event. After a close of the window, a log-off or a shutdown the process ends when the handler returns, so there it waits
+ * until the server has drained, LS_CLOSE_WAIT_MS_MAX at most. */
+#include "base/signals_win32.h"
+#include "base/signals.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+
+struct ls_signals {
+    void (*asked)(void *user);
+    void *user;
+    HANDLE ended;
+};
+
+/* The handler has no argument for it. Held for reading while a handler looks at it, for writing to change it. */
+static SRWLOCK lock = SRWLOCK_INIT;
+static ls_signals *the_signals;
+
+BOOL WINAPI ls_signals_handle(DWORD event)
+{
+    HANDLE ended = NULL;
+    AcquireSRWLockShared(&lock);
+    ls_signals *signals = the_signals;
+    if (signals != NULL) {
+        const HANDLE self = GetCurrentProcess();
+        signals->asked(signals->user);
+        if (event == CTRL_CLOSE_EVENT || event == CTRL_LOGOFF_EVENT || event == CTRL_SHUTDOWN_EVENT)
+            (void)DuplicateHandle(self, signals->ended, self, &ended, SYNCHRONIZE, FALSE, 0);
+    }
+    ReleaseSRWLockShared(&lock);
+    if (ended != NULL) {
+        (void)WaitForSingleObject(ended, LS_CLOSE_WAIT_MS_MAX);
+        (void)CloseHandle(ended);
+    }
+    return signals != NULL;
+}
+
+static void set_signals(ls_signals *signals)
+{
+    AcquireSRWLockExclusive(&lock);
+    the_signals = signals;
+    ReleaseSRWLockExclusive(&lock);
+}
+
+int ls_signals_start(void (*asked)(void *user), void *user, ls_signals **out)
+{
+    int err = LS_ENOMEM;
+    ls_signals *signals = calloc(1, sizeof *signals);
+    if (signals == NULL) return err;
+    signals->asked = asked;
+    signals->user = user;
+    if ((signals->ended = CreateEventW(NULL, TRUE, FALSE, NULL)) == NULL) goto fail_alloc;
+    err = LS_ESYS;
+    (void)SetConsoleCtrlHandler(NULL, FALSE); /* a parent may have had Ctrl-C ignored, which is inherited */
+    set_signals(signals);
+    if (!SetConsoleCtrlHandler(ls_signals_handle, TRUE)) goto fail_event;
+    *out = signals;
+    return LS_OK;
+
+fail_event:
+    set_signals(NULL);
+    (void)CloseHandle(signals->ended);
+fail_alloc:
+    free(signals);
+    return err;
+}
+
+void ls_signals_stop(ls_signals *signals)
+{
+    (void)SetConsoleCtrlHandler(ls_signals_handle, FALSE);
+    set_signals(NULL); /* waits for a handler that is inside asked() */
+    (void)SetEvent(signals->ended);
+    (void)CloseHandle(signals->ended);
+    free(signals);
+}
+
+void ls_signals_ignore_pipe(void)
+{
+    /* There is no such signal. */
+}

@@ -1,0 +1,257 @@
+/* install_win32.c - luaserve install and uninstall: what they tell the service manager (Service Control Manager). The
+ * service's command line is luaserve's own, with run-as-service and complete paths; service_win32.c obeys it. */
+#include "cli/main_win32.h"
+
+#include <windows.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STOP_MS_MAX = 60000, /* what a service is given to drain before uninstall goes on without it */
+    STOP_LOOK_MS = 100,
+    PRESHUTDOWN_MS = 30000, /* at the system's shutdown: the default of a drain, and time to close */
+};
+
+static const char usage[] =
+    "luaserve as a service of Windows, which begins with the system and drains when it is stopped\n"
+    "\n"
+    "usage: luaserve install [--name NAME] [--log FILE] [options] site.lua [arguments...]\n"
+    "       luaserve uninstall [--name NAME]\n"
+    "\n"
+    "  --name NAME        the service's name (default: " LS_SERVICE_NAME ")\n"
+    "  --log FILE         where its log, and all that the site prints, is appended (default: the site's path and "
+    ".log)\n"
+    "  options            as of luaserve: --threads, --backend, --log-level\n"
+    "\n"
+    "Both need an administrator. The service runs as NT AUTHORITY\\LocalService in the folder of site.lua; that "
+    "account must\n"
+    "be able to read the site and to write the log. What keeps it from starting is in the log, and in the system's "
+    "event log.\n"
+    "Afterwards: net start NAME, net stop NAME.\n";
+
+/* ---- what the manager says, for people -------------------------------------------------------------------------------- */
+
+static int explain(const char *name, const char *what, unsigned long error)
+{
+    char text[LS_SERVICE_NAME_CHARS_MAX * 4 + 64];
+    switch (error) {
+    case ERROR_ACCESS_DENIED:
+        fprintf(stderr,
+                "luaserve: cannot %s the service \"%s\": access denied (error 5); run this as an administrator\n",
+                what, name);
+        return LS_STATUS_FAILED;
+    case ERROR_SERVICE_EXISTS:
+    case ERROR_DUPLICATE_SERVICE_NAME:
+        fprintf(stderr,
+                "luaserve: there is a service \"%s\" already (error %lu); give another --name, or first: luaserve "
+                "uninstall --name \"%s\"\n",
+                name, error, name);
+        return LS_STATUS_FAILED;
+    case ERROR_SERVICE_DOES_NOT_EXIST:
+        fprintf(stderr, "luaserve: there is no service \"%s\" (error %lu); its --name is what install was given\n",
+                name, error);
+        return LS_STATUS_FAILED;
+    case ERROR_SERVICE_MARKED_FOR_DELETE:
+        fprintf(stderr,
+                "luaserve: the service \"%s\" is being removed (error %lu): it ends when the last program that looks "
+                "at it, "
+                "such as services.msc, is closed\n",
+                name, error);
+        return LS_STATUS_FAILED;
+    case ERROR_INVALID_NAME:
+        fprintf(stderr, "luaserve: \"%s\" is no name of a service; give 1 to %d characters, none of them / or \\\n",
+                name, LS_SERVICE_NAME_CHARS_MAX);
+        return LS_STATUS_USAGE;
+    default: snprintf(text, sizeof text, "cannot %s the service \"%s\"", what, name); return ls_main_fail(text, error);
+    }
+}
+
+/* The manager's rules (CreateServiceW), which Wine does not check. */
+static wchar_t *service_name(const char *name)
+{
+    wchar_t *wide = strpbrk(name, "/\\") == NULL ? ls_main_wide(name) : NULL;
+    if (wide != NULL && wide[0] != L'\0' && wcslen(wide) <= LS_SERVICE_NAME_CHARS_MAX) return wide;
+    free(wide);
+    return NULL;
+}
+
+/* ---- install ------------------------------------------------------------------------------------------------------------ */
+
+static int add(wchar_t *line, const char *option, const char *value)
+{
+    wchar_t *wide = ls_main_wide(value);
+    int err = wide == NULL ? -1 : 0;
+    if (err == 0 && option != NULL) {
+        wchar_t *wide_option = ls_main_wide(option);
+        err = wide_option != NULL ? ls_main_quote(line, LS_COMMAND_CHARS_MAX, wide_option) : -1;
+        free(wide_option);
+    }
+    if (err == 0) err = ls_main_quote(line, LS_COMMAND_CHARS_MAX, wide);
+    free(wide);
+    return err;
+}
+
+/* What the manager is to start. 0, or -1: too long. */
+static int compose(const ls_arguments *args, const char *name, const wchar_t *site, const wchar_t *log, wchar_t *line)
+{
+    wchar_t program[LS_COMMAND_CHARS_MAX];
+    char threads[16];
+    const DWORD n = GetModuleFileNameW(NULL, program, LS_COMMAND_CHARS_MAX);
+    line[0] = L'\0';
+    if (n == 0 || n >= LS_COMMAND_CHARS_MAX || ls_main_quote(line, LS_COMMAND_CHARS_MAX, program) < 0) return -1;
+    if (add(line, "run-as-service", "--name") < 0 || add(line, NULL, name) < 0) return -1;
+    if (add(line, NULL, "--log") < 0 || ls_main_quote(line, LS_COMMAND_CHARS_MAX, log) < 0) return -1;
+    snprintf(threads, sizeof threads, "%u", args->server.threads);
+    if (args->server.threads > 0 && add(line, "--threads", threads) < 0) return -1;
+    if (args->server.backend != NULL && add(line, "--backend", args->server.backend) < 0) return -1;
+    if (args->log_level != NULL && add(line, "--log-level", args->log_level) < 0) return -1;
+    if (ls_main_quote(line, LS_COMMAND_CHARS_MAX, site) < 0) return -1; /* complete: it begins with no "-" */
+    for (int i = 0; i < args->server.argc; i++)
+        if (add(line, NULL, args->server.argv[i]) < 0) return -1;
+    return 0;
+}
+
+static wchar_t *log_beside(const wchar_t *site)
+{
+    const size_t len = wcslen(site);
+    wchar_t *log = malloc((len + sizeof ".log") * sizeof *log);
+    if (log == NULL) return NULL;
+    memcpy(log, site, len * sizeof *log);
+    memcpy(log + len, L".log", sizeof L".log");
+    return log;
+}
+
+/* The service is there; these make it pleasant, and it works without them. */
+static void describe(SC_HANDLE service, const wchar_t *site)
+{
+    wchar_t text[512];
+    (void)_snwprintf(text, sizeof text / sizeof text[0], L"Serves %ls.", site);
+    text[sizeof text / sizeof text[0] - 1] = L'\0';
+    SERVICE_DESCRIPTIONW description = {text};
+    SERVICE_PRESHUTDOWN_INFO preshutdown = {PRESHUTDOWN_MS};
+    (void)ChangeServiceConfig2W(service, SERVICE_CONFIG_DESCRIPTION, &description);
+    (void)ChangeServiceConfig2W(service, SERVICE_CONFIG_PRESHUTDOWN_INFO, &preshutdown);
+}
+
+static int create(const char *name, const wchar_t *wide_name, const wchar_t *line, const wchar_t *site)
+{
+    SC_HANDLE manager = OpenSCManagerW(NULL, NULL, SC_MANAGER_CREATE_SERVICE);
+    if (manager == NULL) return explain(name, "install", GetLastError());
+    SC_HANDLE service = CreateServiceW(manager, wide_name, wide_name, SERVICE_CHANGE_CONFIG, SERVICE_WIN32_OWN_PROCESS,
+                                       SERVICE_AUTO_START, SERVICE_ERROR_NORMAL, line, NULL, NULL, L"Tcpip\0Afd\0",
+                                       L"NT AUTHORITY\\LocalService", L"");
+    const DWORD error = service == NULL ? GetLastError() : 0;
+    if (service != NULL) {
+        describe(service, site);
+        CloseServiceHandle(service);
+    }
+    CloseServiceHandle(manager);
+    return error != 0 ? explain(name, "install", error) : LS_STATUS_OK;
+}
+
+static int install(const ls_arguments *args)
+{
+    static wchar_t line[LS_COMMAND_CHARS_MAX];
+    const char *name = args->name != NULL ? args->name : LS_SERVICE_NAME;
+    int status = LS_STATUS_FAILED;
+    wchar_t *wide_name = service_name(name);
+    if (wide_name == NULL) return explain(name, "install", ERROR_INVALID_NAME);
+    wchar_t *site = ls_main_full_path(args->server.site);
+    wchar_t *log = args->log != NULL ? ls_main_full_path(args->log) : site != NULL ? log_beside(site) : NULL;
+    char *log_said = log != NULL ? ls_main_utf8(log) : NULL;
+    const DWORD kind = site != NULL ? GetFileAttributesW(site) : INVALID_FILE_ATTRIBUTES;
+    if (log_said == NULL) {
+        fprintf(stderr, "luaserve: the path of the site or of the log is none: \"%s\"\n",
+                args->log != NULL ? args->log : args->server.site);
+    } else if (kind == INVALID_FILE_ATTRIBUTES || (kind & FILE_ATTRIBUTE_DIRECTORY)) {
+        fprintf(stderr, "luaserve: cannot install %s: there is no such file\n", args->server.site);
+    } else if (compose(args, name, site, log, line) < 0) {
+        fprintf(stderr, "luaserve: the command line of the service is longer than %d characters\n",
+                LS_COMMAND_CHARS_MAX);
+    } else if ((status = create(name, wide_name, line, site)) == LS_STATUS_OK) {
+        printf(
+            "The service \"%s\" is installed. It begins with the system, and now by: net start \"%s\"\nIts log: %s\n",
+            name, name, log_said);
+    }
+    free(log_said);
+    free(log);
+    free(site);
+    free(wide_name);
+    return status;
+}
+
+/* ---- uninstall ---------------------------------------------------------------------------------------------------------- */
+
+/* Ask a service to stop, and wait for it; one that is just starting takes no such word yet and is asked again. False: it has
+ * not ended in its time. */
+static int stopped(SC_HANDLE service)
+{
+    SERVICE_STATUS_PROCESS status;
+    SERVICE_STATUS asked;
+    DWORD bytes;
+    for (unsigned ms = 0; ms < STOP_MS_MAX; ms += STOP_LOOK_MS) {
+        if (!QueryServiceStatusEx(service, SC_STATUS_PROCESS_INFO, (BYTE *)&status, sizeof status, &bytes)) return 0;
+        if (status.dwCurrentState == SERVICE_STOPPED) return 1;
+        if (status.dwCurrentState != SERVICE_STOP_PENDING) (void)ControlService(service, SERVICE_CONTROL_STOP, &asked);
+        Sleep(STOP_LOOK_MS); /* NotifyServiceStatusChange would need a thread that can be alerted: not worth it here */
+    }
+    return 0;
+}
+
+static int uninstall(const char *name)
+{
+    int status = LS_STATUS_FAILED;
+    wchar_t *wide_name = service_name(name);
+    if (wide_name == NULL) return explain(name, "uninstall", ERROR_INVALID_NAME);
+    SC_HANDLE manager = OpenSCManagerW(NULL, NULL, SC_MANAGER_CONNECT);
+    SC_HANDLE service =
+        manager != NULL ? OpenServiceW(manager, wide_name, DELETE | SERVICE_STOP | SERVICE_QUERY_STATUS) : NULL;
+    if (service == NULL) {
+        status = explain(name, "uninstall", GetLastError());
+    } else {
+        if (!stopped(service))
+            fprintf(stderr, "luaserve: the service \"%s\" has not stopped within %d s; it is removed when it ends\n",
+                    name, STOP_MS_MAX / 1000);
+        if (!DeleteService(service)) {
+            status = explain(name, "uninstall", GetLastError());
+        } else {
+            printf("The service \"%s\" is removed. Its log stays.\n", name);
+            status = LS_STATUS_OK;
+        }
+        CloseServiceHandle(service);
+    }
+    if (manager != NULL) CloseServiceHandle(manager);
+    free(wide_name);
+    return status;
+}
+
+/* uninstall [--name NAME | --name=NAME] */
+static int uninstall_line(int argc, char **argv)
+{
+    const char *name = LS_SERVICE_NAME;
+    for (int at = 1; at < argc; at++) {
+        if (strcmp(argv[at], "--name") == 0 && at + 1 < argc) {
+            name = argv[++at];
+        } else if (strncmp(argv[at], "--name=", 7) == 0) {
+            name = argv[at] + 7;
+        } else {
+            fprintf(stderr, "luaserve: uninstall takes --name NAME alone, not \"%s\"\n", argv[at]);
+            return LS_STATUS_USAGE;
+        }
+    }
+    return uninstall(name);
+}
+
+int ls_command_service(int argc, char **argv)
+{
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(usage, stdout);
+        return LS_STATUS_OK;
+    }
+    if (strcmp(argv[0], "uninstall") == 0) return uninstall_line(argc, argv);
+    const ls_arguments args = ls_command_parse(argc, argv, 1);
+    if (args.done) return args.status;
+    return strcmp(argv[0], "install") == 0 ? install(&args) : ls_main_run_service(&args);
+}

@@ -1,0 +1,258 @@
+/* service_win32.c - luaserve run-as-service: what the service manager starts. The contract is that of "Service programs" in
+ * Microsoft's documentation of services.
+ *
+ * The manager calls three functions on threads of its own: service_main, which serves; control, which is asked to stop;
+ * and between, while the service begins or drains, the thread pool calls keep_telling, which says once a second that it is still at
+ * it: so a drain may take as long as the site has it take, and only one that hangs is given up.
+ *
+ * Stopping drains, as Ctrl-C does at a console. There the process has no handler for the console's events: a service gets
+ * that of every user who logs off.
+ *
+ * service_main has no argument of ours, so its state is the one variable `running`. */
+#include "cli/main_win32.h"
+
+#include <windows.h>
+
+#include <fcntl.h>
+#include <io.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TELL_MS = 1000,
+    HINT_MS = 10000, /* after so long without a word the manager takes the service for hung */
+    EVENT_FAILED = 1,
+};
+
+static struct {
+    const ls_arguments *args;
+    wchar_t *name;
+    SERVICE_STATUS_HANDLE handle;
+    SRWLOCK lock; /* guards what follows */
+    SERVICE_STATUS status;
+    ls_server *server; /* NULL: not open yet, or no more */
+    int stop_asked;
+    int failed; /* service_main's result: some handler may still run */
+} running = {.lock = SRWLOCK_INIT};
+
+/* ---- the log ---------------------------------------------------------------------------------------------------------- */
+
+/* The descriptor of a standard stream becomes the file's. A service begins without standard handles, and its C library with
+ * streams that have no descriptor: opened anew they get one. (Wine's library refuses that: there what is printed is lost,
+ * but not what is logged, which is written to the descriptor.) */
+static int redirect(FILE *stream, int number, int file)
+{
+    if (_fileno(stream) < 0) (void)_wfreopen(L"NUL", L"w", stream);
+    const int own = _fileno(stream);
+    if (own >= 0 && own != number && _dup2(file, own) < 0) return -1;
+    return file == number ? 0 : _dup2(file, number);
+}
+
+unsigned long ls_main_log_to(const wchar_t *path)
+{
+    /* The right to append and none to write: each write goes to the end then, whoever else has written. */
+    const HANDLE handle =
+        CreateFileW(path, FILE_APPEND_DATA | SYNCHRONIZE, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
+                    OPEN_ALWAYS, FILE_ATTRIBUTE_NORMAL, NULL);
+    if (handle == INVALID_HANDLE_VALUE) return GetLastError();
+    const int file = _open_osfhandle((intptr_t)handle, _O_WRONLY | _O_APPEND | _O_BINARY);
+    if (file < 0) {
+        CloseHandle(handle);
+        return ERROR_TOO_MANY_OPEN_FILES;
+    }
+    (void)fflush(stdout);
+    const int err = redirect(stdout, 1, file) < 0 || redirect(stderr, 2, file) < 0;
+    (void)setvbuf(stderr, NULL, _IONBF, 0);
+    if (file > 2) (void)_close(file);
+    return err ? ERROR_TOO_MANY_OPEN_FILES : 0;
+}
+
+/* In the system's event log, where those look whose service does not start; and in the service's own. */
+static void report(const char *message)
+{
+    wchar_t *wide = ls_main_wide(message);
+    HANDLE source = RegisterEventSourceW(NULL, running.name);
+    const wchar_t *texts[] = {wide != NULL ? wide : L"luaserve cannot serve"};
+    char line[2176];
+    const int len = snprintf(line, sizeof line, "luaserve: %s\n", message);
+    (void)_write(2, line, (unsigned)(len < (int)sizeof line ? len : (int)sizeof line - 1));
+    if (source != NULL) {
+        (void)ReportEventW(source, EVENTLOG_ERROR_TYPE, 0, EVENT_FAILED, NULL, 1, 0, texts, NULL);
+        (void)DeregisterEventSource(source);
+    }
+    free(wide);
+}
+
+/* ---- what the manager is told ------------------------------------------------------------------------------------------- */
+
+/* With the lock held. */
+static void say(DWORD state, DWORD error)
+{
+    SERVICE_STATUS *status = &running.status;
+    const int waits = state == SERVICE_START_PENDING || state == SERVICE_STOP_PENDING;
+    status->dwServiceType = SERVICE_WIN32_OWN_PROCESS;
+    status->dwCheckPoint = waits ? (status->dwCurrentState == state ? status->dwCheckPoint + 1 : 1) : 0;
+    status->dwWaitHint = waits ? HINT_MS : 0;
+    status->dwCurrentState = state;
+    status->dwControlsAccepted =
+        state == SERVICE_RUNNING ? SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN | SERVICE_ACCEPT_PRESHUTDOWN : 0;
+    if (state == SERVICE_STOPPED) {
+        status->dwWin32ExitCode = error;
+        status->dwServiceSpecificExitCode = error == ERROR_SERVICE_SPECIFIC_ERROR ? LS_STATUS_FAILED : 0;
+    }
+    (void)SetServiceStatus(running.handle, status);
+}
+
+static void CALLBACK keep_telling(PTP_CALLBACK_INSTANCE instance, PVOID context, PTP_TIMER timer)
+{
+    (void)instance;
+    (void)context;
+    (void)timer;
+    AcquireSRWLockExclusive(&running.lock);
+    const DWORD state = running.status.dwCurrentState;
+    if (state == SERVICE_START_PENDING || state == SERVICE_STOP_PENDING) say(state, 0);
+    ReleaseSRWLockExclusive(&running.lock);
+}
+
+static DWORD WINAPI control(DWORD code, DWORD type, LPVOID data, LPVOID context)
+{
+    (void)type;
+    (void)data;
+    (void)context;
+    switch (code) {
+    case SERVICE_CONTROL_STOP:
+    case SERVICE_CONTROL_SHUTDOWN:
+    case SERVICE_CONTROL_PRESHUTDOWN:
+        AcquireSRWLockExclusive(&running.lock);
+        if (!running.stop_asked &&
+            running.status.dwCurrentState != SERVICE_STOPPED) { /* a second one would cut the drain short */
+            running.stop_asked = 1;
+            say(SERVICE_STOP_PENDING, 0);
+            if (running.server != NULL) ls_server_stop(running.server);
+        }
+        ReleaseSRWLockExclusive(&running.lock);
+        return NO_ERROR;
+    case SERVICE_CONTROL_INTERROGATE: return NO_ERROR; /* the manager knows the state already */
+    default: return ERROR_CALL_NOT_IMPLEMENTED;
+    }
+}
+
+/* ---- serving ---------------------------------------------------------------------------------------------------------- */
+
+/* To the folder of the site: a service begins in that of the system. */
+static unsigned long enter_folder(void)
+{
+    wchar_t *path = ls_main_full_path(running.args->server.site);
+    wchar_t *last = path != NULL ? wcsrchr(path, L'\\') : NULL;
+    if (last == NULL) return ERROR_BAD_PATHNAME;
+    last[1] = L'\0';
+    const unsigned long error = SetCurrentDirectoryW(path) ? 0 : GetLastError();
+    free(path);
+    return error;
+}
+
+static void serving(void *user)
+{
+    (void)user;
+    AcquireSRWLockExclusive(&running.lock);
+    if (!running.stop_asked) say(SERVICE_RUNNING, 0);
+    ReleaseSRWLockExclusive(&running.lock);
+}
+
+/* 0, or what the manager is told of the failure. */
+static DWORD serve(void)
+{
+    ls_server_options options = running.args->server;
+    char message[2048];
+    ls_server *server;
+    unsigned long error = 0;
+    if (running.args->log != NULL) {
+        wchar_t *log = ls_main_full_path(running.args->log);
+        error = log != NULL ? ls_main_log_to(log) : ERROR_BAD_PATHNAME;
+        free(log);
+        snprintf(message, sizeof message, "cannot write the log %s: error %lu", running.args->log, error);
+    }
+    if (error == 0 && (error = enter_folder()) != 0)
+        snprintf(message, sizeof message, "cannot enter the folder of %s: error %lu", running.args->server.site,
+                 error);
+    if (error != 0) {
+        report(message);
+        return error;
+    }
+    options.serving = serving;
+    if (ls_server_open(&options, &server, message, sizeof message) < 0) {
+        report(message);
+        return ERROR_SERVICE_SPECIFIC_ERROR;
+    }
+    AcquireSRWLockExclusive(&running.lock);
+    running.server = server;
+    if (running.stop_asked) ls_server_stop(server);
+    ReleaseSRWLockExclusive(&running.lock);
+
+    const int err = ls_server_run(server);
+
+    AcquireSRWLockExclusive(&running.lock);
+    running.server = NULL;
+    if (!running.stop_asked) say(SERVICE_STOP_PENDING, 0); /* the site has ended it */
+    running.stop_asked = 1;
+    ReleaseSRWLockExclusive(&running.lock);
+    if (err < 0) { /* some handler may still run in its Lua state: nothing is taken apart under it */
+        snprintf(message, sizeof message, "ended early: %s", ls_error_text(err));
+        report(message);
+        running.failed = 1;
+        return ERROR_SERVICE_SPECIFIC_ERROR;
+    }
+    ls_server_close(server);
+    return NO_ERROR;
+}
+
+static void WINAPI service_main(DWORD argc, LPWSTR *argv)
+{
+    (void)argc;
+    (void)argv; /* what "sc start" was given beside the service's own command line */
+    running.handle = RegisterServiceCtrlHandlerExW(running.name, control, NULL);
+    if (running.handle == NULL) return; /* the manager sees the process end */
+    AcquireSRWLockExclusive(&running.lock);
+    say(SERVICE_START_PENDING, 0);
+    ReleaseSRWLockExclusive(&running.lock);
+
+    /* Every TELL_MS, for the first time after as long (negative: from now, in 100 ns). */
+    ULARGE_INTEGER due = {.QuadPart = 0 - (ULONGLONG)TELL_MS * 10000};
+    FILETIME first = {due.LowPart, due.HighPart};
+    PTP_TIMER timer =
+        CreateThreadpoolTimer(keep_telling, NULL, NULL); /* NULL: it then has HINT_MS to begin and to drain */
+    if (timer != NULL) SetThreadpoolTimer(timer, &first, TELL_MS, 0);
+
+    const DWORD error = serve();
+
+    if (timer != NULL) {
+        SetThreadpoolTimer(timer, NULL, 0, 0);
+        WaitForThreadpoolTimerCallbacks(timer, TRUE);
+        CloseThreadpoolTimer(timer);
+    }
+    (void)fflush(NULL);
+    AcquireSRWLockExclusive(&running.lock);
+    say(SERVICE_STOPPED, error); /* the last: the process may end at any moment now */
+    ReleaseSRWLockExclusive(&running.lock);
+}
+
+int ls_main_run_service(const ls_arguments *args)
+{
+    running.args = args;
+    running.name = ls_main_wide(args->name != NULL ? args->name : LS_SERVICE_NAME);
+    if (running.name == NULL) return ls_main_fail("run-as-service", ERROR_INVALID_NAME);
+    const SERVICE_TABLE_ENTRYW table[] = {{running.name, service_main}, {NULL, NULL}};
+    if (!StartServiceCtrlDispatcherW(table)) {
+        const DWORD error = GetLastError();
+        if (error != ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) return ls_main_fail("run-as-service", error);
+        fprintf(
+            stderr,
+            "luaserve: run-as-service is for the service manager, which did not start this program (error %lu); here "
+            "give: luaserve %s\nor make it a service: luaserve install %s\n",
+            error, args->server.site, args->server.site);
+        return LS_STATUS_USAGE;
+    }
+    if (running.failed) _Exit(LS_STATUS_FAILED);
+    return LS_STATUS_OK;
+}

@@ -1,0 +1,48 @@
+/* system_win32.c - what the commands share of the system: texts in UTF-16, complete paths, error messages. */
+#include "cli/main_win32.h"
+
+#include <windows.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+char *ls_main_utf8(const wchar_t *wide)
+{
+    const int bytes = WideCharToMultiByte(CP_UTF8, WC_ERR_INVALID_CHARS, wide, -1, NULL, 0, NULL, NULL);
+    char *out = bytes > 0 ? malloc((size_t)bytes) : NULL;
+    if (out != NULL) (void)WideCharToMultiByte(CP_UTF8, 0, wide, -1, out, bytes, NULL, NULL);
+    return out;
+}
+
+wchar_t *ls_main_wide(const char *utf8)
+{
+    const int chars = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, utf8, -1, NULL, 0);
+    wchar_t *out = chars > 0 ? malloc((size_t)chars * sizeof *out) : NULL;
+    if (out != NULL) (void)MultiByteToWideChar(CP_UTF8, 0, utf8, -1, out, chars);
+    return out;
+}
+
+wchar_t *ls_main_full_path(const char *path)
+{
+    wchar_t *wide = ls_main_wide(path), *full = NULL;
+    const DWORD room = wide != NULL ? GetFullPathNameW(wide, 0, NULL, NULL) : 0;
+    if (room > 0 && (full = malloc(room * sizeof *full)) != NULL && GetFullPathNameW(wide, room, full, NULL) == 0) {
+        free(full);
+        full = NULL;
+    }
+    free(wide);
+    return full;
+}
+
+int ls_main_fail(const char *what, unsigned long error)
+{
+    wchar_t text[512] = L"";
+    DWORD n = FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, error, 0, text,
+                             sizeof text / sizeof text[0], NULL);
+    while (n > 0 && (text[n - 1] == L'\r' || text[n - 1] == L'\n' || text[n - 1] == L'.' || text[n - 1] == L' '))
+        text[--n] = L'\0';
+    char *said = n > 0 ? ls_main_utf8(text) : NULL;
+    fprintf(stderr, "luaserve: %s: %s (error %lu)\n", what, said != NULL ? said : "the system gives no reason", error);
+    free(said);
+    return LS_STATUS_FAILED;
+}

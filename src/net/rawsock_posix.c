@@ -1,0 +1,86 @@
+/* rawsock_posix.c - see rawsock.h. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "net/rawsock.h"
+
+static int failed(void)
+{
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS || errno == EINTR
+               ? LS_EAGAIN
+               : ls_err_from_errno(errno);
+}
+
+int ls_rawsock_open(bool stream, uint8_t family, ls_fd *out)
+{
+    const int fd = socket(family == LS_ADDR_IP6 ? AF_INET6 : AF_INET,
+                          (stream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return ls_err_from_errno(errno);
+    *out = fd;
+    return LS_OK;
+}
+
+int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at)
+{
+    const int on = 1;
+    ls_sockaddr sa;
+    ls_addr_to(at, &sa);
+    /* On Linux it only forgives TIME_WAIT for streams; for datagrams it would share the address, so not there. */
+    if (stream && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) return failed();
+    return bind(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0 ? failed() : LS_OK;
+}
+
+int ls_rawsock_listen(ls_fd fd, int backlog)
+{
+    return listen(fd, backlog) < 0 ? failed() : LS_OK;
+}
+
+int ls_rawsock_connect(ls_fd fd, const ls_addr *to)
+{
+    ls_sockaddr sa;
+    ls_addr_to(to, &sa);
+    return connect(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0 ? failed() : LS_OK;
+}
+
+int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *whole)
+{
+    ls_sockaddr sa = {.len = 0};
+    struct iovec iov = {bytes, room};
+    struct msghdr message = {.msg_name = sa.bytes, .msg_namelen = sizeof sa.bytes, .msg_iov = &iov, .msg_iovlen = 1};
+    const ssize_t n = recvmsg(fd, &message, whole != NULL ? MSG_TRUNC : 0);
+    if (n < 0) return failed();
+    sa.len = message.msg_namelen;
+    if (from != NULL) ls_addr_of(&sa, from);
+    if (whole != NULL) *whole = (size_t)n;
+    return (int)((size_t)n < room ? (size_t)n : room);
+}
+
+int ls_rawsock_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)
+{
+    ls_sockaddr sa = {.len = 0};
+    if (to != NULL) ls_addr_to(to, &sa);
+    if (len > INT32_MAX) len = INT32_MAX;
+    const ssize_t n =
+        sendto(fd, bytes, len, MSG_NOSIGNAL, to != NULL ? (const struct sockaddr *)sa.bytes : NULL, sa.len);
+    return n < 0 ? failed() : (int)n;
+}
+
+int ls_rawsock_error(ls_fd fd)
+{
+    int error = 0;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}) < 0) error = errno;
+    return error == 0 ? LS_OK : ls_err_from_errno(error);
+}
+
+int ls_rawsock_shutdown(ls_fd fd)
+{
+    return shutdown(fd, SHUT_WR) < 0 ? failed() : LS_OK;
+}
+
+ls_fd ls_socket_fileno(FILE *file)
+{
+    return fileno(file);
+}

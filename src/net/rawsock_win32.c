@@ -1,0 +1,93 @@
+/* rawsock_win32.c - see rawsock.h. */
+#include "net/rawsock.h"
+
+#include <io.h>
+#include <ws2tcpip.h>
+
+#include "port/winsock_win32.h"
+
+static int failed(void)
+{
+    return ls_winsock_error(); /* a connect under way says WSAEWOULDBLOCK as well: LS_EAGAIN */
+}
+
+int ls_rawsock_open(bool stream, uint8_t family, ls_fd *out)
+{
+    u_long on = 1;
+    const int err = ls_winsock_start();
+    if (err < 0) return err;
+    const SOCKET fd = WSASocketW(family == LS_ADDR_IP6 ? AF_INET6 : AF_INET, stream ? SOCK_STREAM : SOCK_DGRAM, 0,
+                                 NULL, 0, WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
+    if (fd == INVALID_SOCKET) return failed();
+    (void)ioctlsocket(fd, FIONBIO, &on); /* fails for no socket that was just made */
+    *out = fd;
+    return LS_OK;
+}
+
+int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at)
+{
+    const DWORD on = 1;
+    ls_sockaddr sa;
+    ls_addr_to(at, &sa);
+    (void)stream; /* an address in TIME_WAIT can be bound, and none is to be shared */
+    if (setsockopt(fd, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, (const char *)&on, sizeof on) != 0) return failed();
+    if (bind(fd, (const struct sockaddr *)(const void *)sa.bytes, (int)sa.len) == 0) return LS_OK;
+    const int err = failed();
+    return err == LS_EACCES ? LS_EADDRINUSE : err; /* another process holds it exclusively */
+}
+
+int ls_rawsock_listen(ls_fd fd, int backlog)
+{
+    return listen(fd, backlog) != 0 ? failed() : LS_OK;
+}
+
+int ls_rawsock_connect(ls_fd fd, const ls_addr *to)
+{
+    ls_sockaddr sa;
+    ls_addr_to(to, &sa);
+    return connect(fd, (const struct sockaddr *)(const void *)sa.bytes, (int)sa.len) != 0 ? failed() : LS_OK;
+}
+
+int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *whole)
+{
+    ls_sockaddr sa = {.len = 0};
+    int len = sizeof sa.bytes;
+    u_long first = 0;
+    if (whole != NULL && ioctlsocket(fd, FIONREAD, &first) != 0) return failed(); /* the length of the next datagram */
+    if (room > INT32_MAX) room = INT32_MAX;
+    int n = recvfrom(fd, bytes, (int)room, 0, (struct sockaddr *)(void *)sa.bytes, &len);
+    if (n < 0 && WSAGetLastError() == WSAEMSGSIZE) n = (int)room; /* it was cut */
+    if (n < 0) return failed();
+    sa.len = len > 0 && (size_t)len <= sizeof sa.bytes ? (uint32_t)len : 0;
+    if (from != NULL) ls_addr_of(&sa, from);
+    if (whole != NULL) *whole = first > (u_long)n ? first : (size_t)n;
+    return n;
+}
+
+int ls_rawsock_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)
+{
+    ls_sockaddr sa = {.len = 0};
+    if (to != NULL) ls_addr_to(to, &sa);
+    if (len > INT32_MAX) len = INT32_MAX;
+    const struct sockaddr *target = to != NULL ? (const struct sockaddr *)(const void *)sa.bytes : NULL;
+    const int n = sendto(fd, bytes, (int)len, 0, target, (int)sa.len);
+    return n < 0 ? failed() : n;
+}
+
+int ls_rawsock_error(ls_fd fd)
+{
+    DWORD error = 0;
+    int len = sizeof error;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, (char *)&error, &len) != 0) return failed();
+    return ls_err_from_win32(error);
+}
+
+int ls_rawsock_shutdown(ls_fd fd)
+{
+    return shutdown(fd, SD_SEND) != 0 ? failed() : LS_OK;
+}
+
+ls_fd ls_socket_fileno(FILE *file)
+{
+    return (ls_fd)_get_osfhandle(_fileno(file));
+}

@@ -1,0 +1,12 @@
+/* uring_none.c - instead of uring.c where <linux/io_uring.h> is too old: the back end is known, and cannot be had. */
+#include "base/log.h"
+#include "port/uring/uring.h"
+
+static int refuse(ls_port *port)
+{
+    (void)port;
+    ls_log(LS_LOG_WARN, "io_uring was not built in (no linux/io_uring.h of 6.0 or later): the back end is epoll");
+    return LS_ENOTSUP;
+}
+
+const ls_backend ls_backend_uring = {.name = "uring", .open = refuse};

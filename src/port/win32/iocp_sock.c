@@ -1,0 +1,533 @@
+/* iocp_sock.c - what happens to one socket: attach, close, cancel, receive, send, connect. */
+#include "port/win32/iocp_internal.h"
+
+#include <assert.h>
+#include <string.h>
+#include <ws2tcpip.h>
+
+#include "base/clock.h"
+
+enum { BUFFERS_MAX = 64 };
+
+/* ---- attach, close, cancel ------------------------------------------------------------------------------- */
+
+static void extension(SOCKET fd, GUID name, void *out, size_t bytes)
+{
+    DWORD got;
+    memset(out, 0, bytes);
+    if (WSAIoctl(fd, SIO_GET_EXTENSION_FUNCTION_POINTER, &name, sizeof name, out, (DWORD)bytes, &got, NULL, NULL) != 0)
+        memset(out, 0, bytes); /* this kind of socket does not do that: using it is LS_ENOTSUP */
+}
+
+/* The provider of a socket, looked up or asked for once. NULL: no place is left. */
+static const win_provider *provider_of(ls_port *port, SOCKET fd, const WSAPROTOCOL_INFOW *about)
+{
+    const win_provider *found = NULL;
+    ls_mutex_lock(&port->mutex);
+    for (int i = 0; i < WIN_PROVIDERS_MAX && found == NULL; i++) {
+        win_provider *provider = &port->providers[i];
+        if (provider->catalog == about->dwCatalogEntryId) {
+            found = provider;
+        } else if (provider->catalog == 0) {
+            extension(fd, (GUID)WSAID_ACCEPTEX, &provider->accept, sizeof provider->accept);
+            extension(fd, (GUID)WSAID_GETACCEPTEXSOCKADDRS, &provider->accept_addresses,
+                      sizeof provider->accept_addresses);
+            extension(fd, (GUID)WSAID_CONNECTEX, &provider->connect, sizeof provider->connect);
+            extension(fd, (GUID)WSAID_TRANSMITFILE, &provider->transmit, sizeof provider->transmit);
+            provider->skips = about->dwServiceFlags1 & XP1_IFS_HANDLES;
+            provider->catalog = about->dwCatalogEntryId;
+            found = provider;
+        }
+    }
+    ls_mutex_unlock(&port->mutex);
+    return found;
+}
+
+int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out)
+{
+    enum { MODES = FILE_SKIP_COMPLETION_PORT_ON_SUCCESS | FILE_SKIP_SET_EVENT_ON_HANDLE };
+    WSAPROTOCOL_INFOW about;
+    struct sockaddr_storage peer;
+    int about_len = sizeof about, peer_len = sizeof peer;
+    uint32_t number;
+    void *slot;
+    int err = ls_slots_take(port->socks, &number, &slot);
+    if (err < 0) return err;
+    ls_sock *sock = slot;
+    if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)&about, &about_len) != 0) {
+        err = ls_winsock_error();
+        goto fail;
+    }
+    sock->provider = provider_of(port, fd, &about);
+    if (sock->provider == NULL) {
+        err = LS_ELIMIT;
+        goto fail;
+    }
+    if (CreateIoCompletionPort((HANDLE)fd, port->iocp, KEY_REQUEST, 0) == NULL) {
+        err = GetLastError() == ERROR_INVALID_PARAMETER ? LS_EEXIST : ls_err_from_win32(GetLastError());
+        goto fail;
+    }
+    ls_win32_mark_attached(port, fd, true);
+    sock->skips = sock->provider->skips && SetFileCompletionNotificationModes((HANDLE)fd, MODES);
+    sock->port = port;
+    sock->key = key;
+    sock->fd = fd;
+    sock->number = number;
+    sock->open = true;
+    sock->ready = maybe_readable;
+    sock->connected = about.iSocketType == SOCK_DGRAM && getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0;
+    sock->held = 0;
+    sock->emfile_waiting = false;
+    sock->waited = false;
+    sock->list_next = NULL;
+    sock->accepts = NULL;
+    sock->protocol = NULL;
+    sock->rx = (win_request){.what = WIN_RECEIVE, .sock = sock};
+    sock->tx = (win_request){.what = WIN_SEND, .sock = sock};
+    *out = sock;
+    return LS_OK;
+
+fail:
+    ls_slots_give(port->socks, number);
+    return err;
+}
+
+ls_fd ls_sock_fd(const ls_sock *sock)
+{
+    return sock->fd;
+}
+
+void *ls_sock_key(const ls_sock *sock)
+{
+    return sock->key;
+}
+
+uint32_t ls_sock_generation(const ls_sock *sock)
+{
+    return atomic_load_explicit(&sock->generation, memory_order_relaxed);
+}
+
+uint64_t ls_sock_progress_ms(const ls_sock *sock)
+{
+    return atomic_load_explicit(&sock->progress_ms, memory_order_relaxed);
+}
+
+void ls_win32_leave(ls_sock *sock)
+{
+    ls_port *port = sock->port;
+    const uint32_t number = sock->number;
+    const bool over = !sock->open && sock->held == 0;
+    ls_mutex_unlock(&sock->mutex);
+    if (over) ls_slots_give(port->socks, number);
+}
+
+void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
+{
+    (void)ctx;
+    ls_mutex_lock(&sock->mutex);
+    assert(sock->open);
+    /* Cancelled, not only closed: somebody may have duplicated the handle, and Wine lets a send go on without it. */
+    if (sock->held > 0) (void)CancelIoEx((HANDLE)sock->fd, NULL);
+    ls_win32_close_accepts(sock);
+    ls_win32_mark_attached(sock->port, sock->fd, false);
+    (void)closesocket(sock->fd);
+    sock->open = false;
+    atomic_fetch_add(&sock->generation, 1);
+    ls_win32_leave(sock);
+}
+
+int ls_sock_shutdown(ls_sock *sock)
+{
+    return shutdown(sock->fd, SD_SEND) != 0 ? ls_winsock_error() : LS_OK;
+}
+
+void ls_sock_cork_fin(ls_sock *sock)
+{
+    (void)sock; /* Winsock has no MSG_MORE */
+}
+
+/* The mutex is held. `op` NULL: whichever is pending. */
+static void cancel_request(ls_sock *sock, win_request *request, const ls_op *op)
+{
+    if (!request->pending || (op != NULL && request->op != op)) return;
+    request->stop = true; /* when it just ended without a result, it is not posted again */
+    (void)CancelIoEx((HANDLE)sock->fd, &request->overlapped);
+}
+
+void ls_sock_cancel(ls_sock *sock, uint32_t generation)
+{
+    ls_mutex_lock(&sock->mutex);
+    if (sock->open && ls_sock_generation(sock) == generation) {
+        cancel_request(sock, &sock->rx, NULL);
+        cancel_request(sock, &sock->tx, NULL);
+    }
+    ls_mutex_unlock(&sock->mutex);
+}
+
+void ls_op_cancel(ls_sock *sock, ls_op *op)
+{
+    bool ours = false;
+    ls_mutex_lock(&sock->mutex);
+    if (sock->open) {
+        cancel_request(sock, &sock->rx, op);
+        cancel_request(sock, &sock->tx, op);
+        ours = ls_win32_cancel_accept(sock, op);
+    }
+    ls_mutex_unlock(&sock->mutex);
+    if (ours) (void)ls_port_post(sock->port, op, sock->key, LS_ECANCELED);
+}
+
+/* ---- requests -------------------------------------------------------------------------------------------- */
+
+void ls_win32_prepare(win_request *request, ls_op *op)
+{
+    memset(&request->overlapped, 0, sizeof request->overlapped);
+    request->op = op;
+}
+
+int ls_win32_posted(ls_sock *sock, win_request *request, int error)
+{
+    if (error != 0 && error != WSA_IO_PENDING) return ls_err_from_win32((uint32_t)error);
+    if (error == 0 && sock->skips) return LS_DONE;
+    request->pending = true;
+    sock->held++;
+    return LS_PENDING;
+}
+
+int ls_win32_status(const win_request *request)
+{
+    const uint32_t status = (uint32_t)request->overlapped.Internal;
+    return status >> 31 == 0 ? LS_OK : ls_err_from_status(status);
+}
+
+/* The request's packet was taken: the kernel has it no more. */
+static ls_op *taken(ls_sock *sock, win_request *request)
+{
+    ls_op *op = request->op;
+    assert(request->pending);
+    request->pending = false;
+    sock->held--;
+    return op;
+}
+
+/* ---- receive --------------------------------------------------------------------------------------------- */
+
+/* What is there now, into pool memory: bytes, 0 at the end, LS_EAGAIN, or another error. */
+static int64_t receive_now(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+{
+    if (op->kind == KIND_RECV_FROM) return ls_win32_recv_from(ctx, sock, op);
+    char *ptr = op->recv.ptr;
+    ls_block *block = NULL;
+    if (op->len == 0) return 0; /* asked only whether something is there, and it is */
+    if (ptr == NULL) {
+        if ((block = ls_block_get(ctx->pool, op->len)) == NULL) return LS_ENOMEM;
+        ptr = block->data;
+    }
+    const int n = recv(sock->fd, ptr, (int)op->len, 0);
+    const int64_t result = n >= 0 ? n : ls_winsock_error();
+    if (n > 0)
+        op->recv.block = block;
+    else if (block != NULL)
+        ls_block_drop(block);
+    return result;
+}
+
+static bool is_own_memory(const ls_op *op)
+{
+    return op->kind == KIND_RECV && op->recv.ptr != NULL && op->len > 0;
+}
+
+/* Whether more may be waiting after this result, so that the next receive is tried before it waits. */
+static bool ready_after(const ls_op *op, int64_t result)
+{
+    return result <= 0 || result == (int64_t)(op->kind == KIND_RECV_FROM ? op->count : op->len);
+}
+
+/* Post what waits for the socket: the caller's own memory, or nothing, to be told when something is there. *bytes is what
+ * came, if it is complete at once. */
+static int post_wait(ls_sock *sock, ls_op *op, DWORD *bytes)
+{
+    /* On a stream a receive of no bytes waits for the first; of a datagram it would take all, hence the peek, which ends
+     * with an error (too small a buffer) that means there is one. */
+    DWORD flags = op->kind == KIND_RECV_FROM ? MSG_PEEK : 0;
+    WSABUF buffer = {.len = 0, .buf = NULL};
+    if (is_own_memory(op)) buffer = (WSABUF){.len = op->len, .buf = op->recv.ptr};
+    if (!sock->waited && ls_win32_is_registered(sock->port, sock->fd)) return LS_EEXIST;
+    sock->waited = true;
+    ls_win32_prepare(&sock->rx, op);
+    *bytes = 0;
+    int error = 0;
+    if (WSARecv(sock->fd, &buffer, 1, bytes, &flags, &sock->rx.overlapped, NULL) != 0) error = WSAGetLastError();
+    if (op->kind == KIND_RECV_FROM && (error == WSAEMSGSIZE || ls_win32_is_report(error))) {
+        /* It did not succeed, so there will be no packet: one is there, or the report of one. */
+        return LS_DONE;
+    }
+    return ls_win32_posted(sock, &sock->rx, error);
+}
+
+/* Until there is a result or the kernel has the request (LS_EAGAIN). `tries`: something may be there. */
+static int64_t receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, bool tries)
+{
+    for (;; tries = true) {
+        DWORD bytes;
+        if (tries && !is_own_memory(op)) {
+            const int64_t result = receive_now(ctx, sock, op);
+            if (result != LS_EAGAIN) return result;
+        }
+        if (sock->rx.stop) return LS_ECANCELED;
+        const int how = post_wait(sock, op, &bytes);
+        if (how == LS_PENDING) return LS_EAGAIN;
+        if (how < 0) return how;
+        if (is_own_memory(op)) return bytes;
+    }
+}
+
+/* The peek of a socket for datagrams has ended: one is there, or the report of one that was refused. */
+static int64_t receive_peeked(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, int status)
+{
+    const bool refused = status != LS_OK && status != LS_EMSGSIZE;
+    if (refused && sock->connected) return status == LS_ERESET ? LS_EREFUSED : status;
+    return receive(ctx, sock, op, true);
+}
+
+bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out)
+{
+    ls_sock *sock = request->sock;
+    ls_mutex_lock(&sock->mutex);
+    ls_op *op = taken(sock, request);
+    int64_t result = ls_win32_status(request);
+    if (!sock->open)
+        result = LS_ECANCELED;
+    else if (op->kind == KIND_RECV_FROM && result != LS_ECANCELED)
+        result = receive_peeked(ctx, sock, op, (int)result);
+    else if (result == LS_OK)
+        result = is_own_memory(op) ? (int64_t)bytes : receive(ctx, sock, op, true);
+    *out = (ls_packet){.key = sock->key, .op = op, .result = result};
+    if (result != LS_EAGAIN) {
+        atomic_store_explicit(&op->result, result, memory_order_relaxed);
+        sock->ready = result != LS_ECANCELED && ready_after(op, result);
+        ls_counter_add(&ctx->stats.recv_queued, 1);
+    }
+    ls_win32_leave(sock);
+    return result != LS_EAGAIN;
+}
+
+int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
+{
+    op->kind = KIND_RECV;
+    op->flags = 0;
+    op->key = sock->key;
+    op->len = len;
+    op->recv.ptr = ptr;
+    op->recv.block = NULL;
+    return ls_win32_post_receive(ctx, sock, op);
+}
+
+int ls_win32_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+{
+    ls_mutex_lock(&sock->mutex);
+    assert(!sock->rx.pending);
+    const bool tries = sock->ready && op->len > 0;
+    sock->ready = false;
+    sock->rx.stop = false;
+    const int64_t result = receive(ctx, sock, op, tries);
+    if (result != LS_EAGAIN) sock->ready = ready_after(op, result);
+    ls_mutex_unlock(&sock->mutex);
+    if (result == LS_EAGAIN) return LS_PENDING;
+    if (result < 0) return (int)result; /* not posted: no packet will come */
+    return ls_win32_inline(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
+}
+
+/* ---- send ------------------------------------------------------------------------------------------------ */
+
+/* What is left of the slices after `sent` bytes, up to SEND_BYTES_MAX of them. Returns the buffers; *file_from is how far
+ * the file range has come (negative: the slices are not all sent), *last that the buffers end with the last slice. */
+static int gather(const ls_op *op, int64_t sent, WSABUF *buffers, int64_t *file_from, bool *last)
+{
+    int n = 0;
+    int64_t skip = sent;
+    uint32_t room = SEND_BYTES_MAX;
+    *last = true;
+    for (uint16_t i = 0; i < op->count; i++) {
+        const ls_slice *slice = &op->send.slices[i];
+        if (skip >= (int64_t)slice->len) {
+            skip -= (int64_t)slice->len;
+            continue;
+        }
+        const size_t left = slice->len - (size_t)skip;
+        if (n == BUFFERS_MAX || room == 0) {
+            *last = false;
+            break;
+        }
+        const ULONG len = left < room ? (ULONG)left : room;
+        buffers[n++] = (WSABUF){.len = len, .buf = (char *)(uintptr_t)slice->ptr + skip};
+        room -= len;
+        skip = 0;
+        if (len < left) *last = false;
+    }
+    *file_from = n > 0 ? -1 : skip;
+    return n;
+}
+
+/* One TransmitFile: the head, if there is one, and a part of the file. Returns an error number as WSASend would. */
+static int transmit_file(ls_sock *sock, const ls_file_range *file, uint64_t file_from, WSABUF *head)
+{
+    enum { FILE_BYTES_MAX = 1 << 20 }; /* so that progress is seen */
+    const uint64_t offset = file->offset + file_from, left = file->len - file_from;
+    TRANSMIT_FILE_BUFFERS around = {.Head = head != NULL ? head->buf : NULL,
+                                    .HeadLength = head != NULL ? head->len : 0};
+    sock->tx.overlapped.Offset = (DWORD)offset;
+    sock->tx.overlapped.OffsetHigh = (DWORD)(offset >> 32);
+    if (sock->provider->transmit == NULL) return WSAEOPNOTSUPP;
+    if (sock->provider->transmit(sock->fd, (HANDLE)file->fd, left < FILE_BYTES_MAX ? (DWORD)left : FILE_BYTES_MAX, 0,
+                                 &sock->tx.overlapped, head != NULL ? &around : NULL, 0))
+        return 0;
+    return WSAGetLastError();
+}
+
+/* Begin the next call of a send. LS_DONE: *bytes left at once, of *asked; LS_PENDING; LS_EAGAIN: nothing is left to be
+ * sent; or LS_E*. */
+static int post_send(ls_sock *sock, ls_op *op, int64_t sent, DWORD *bytes)
+{
+    const ls_file_range *file = op->send.file != NULL && op->send.file->len > 0 ? op->send.file : NULL;
+    WSABUF buffers[BUFFERS_MAX];
+    int64_t file_from;
+    bool last;
+    int error = 0;
+    int n = gather(op, sent, buffers, &file_from, &last);
+    ls_win32_prepare(&sock->tx, op);
+    *bytes = 0;
+    if (n == 0 && (file == NULL || (uint64_t)file_from >= file->len)) return LS_EAGAIN;
+    if (sock->tx.stop || !sock->open) return LS_ECANCELED;
+    if (file != NULL && n <= 1 && last) {
+        error = transmit_file(sock, file, file_from < 0 ? 0 : (uint64_t)file_from, n > 0 ? &buffers[0] : NULL);
+        if (error == 0) (void)WSAGetOverlappedResult(sock->fd, &sock->tx.overlapped, bytes, FALSE, &(DWORD){0});
+    } else {
+        if (file != NULL && last) n--; /* the last slice leaves with the file */
+        if (WSASend(sock->fd, buffers, (DWORD)n, bytes, 0, &sock->tx.overlapped, NULL) != 0) error = WSAGetLastError();
+    }
+    return ls_win32_posted(sock, &sock->tx, error);
+}
+
+/* After a call of which `bytes` left, or none yet: go on until all is sent (the sum), the kernel has the request
+ * (LS_EAGAIN; op->result says how far), or it fails. */
+static int64_t send_on(ls_sock *sock, ls_op *op)
+{
+    for (;;) {
+        const int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed);
+        DWORD bytes;
+        const int how = post_send(sock, op, sent, &bytes);
+        if (how == LS_EAGAIN) return sent;
+        if (how == LS_PENDING) return LS_EAGAIN;
+        if (how < 0) return how;
+        if (bytes == 0) return LS_EINVAL; /* the file is shorter than the range */
+        atomic_store_explicit(&op->result, sent + bytes, memory_order_relaxed);
+        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+    }
+}
+
+/* ---- connect --------------------------------------------------------------------------------------------- */
+
+/* ConnectEx wants a socket that is bound. */
+static void bind_any(ls_sock *sock, const ls_sockaddr *to)
+{
+    struct sockaddr_storage any = {.ss_family = ((const struct sockaddr *)(const void *)to->bytes)->sa_family};
+    if (any.ss_family == AF_INET || any.ss_family == AF_INET6)
+        (void)bind(sock->fd, (struct sockaddr *)&any, (int)to->len); /* fails when it is bound already: as good */
+}
+
+static int64_t connect_result(ls_sock *sock, int result)
+{
+    /* Gives it the properties of a connected socket: getpeername, shutdown. */
+    if (result == LS_OK && setsockopt(sock->fd, SOL_SOCKET, SO_UPDATE_CONNECT_CONTEXT, NULL, 0) != 0)
+        return ls_winsock_error();
+    return result;
+}
+
+int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
+{
+    (void)ctx;
+    op->kind = KIND_CONNECT;
+    op->flags = 0;
+    op->key = sock->key;
+    op->connect.addr = to;
+    atomic_store_explicit(&op->result, 0, memory_order_relaxed);
+    if (sock->provider->connect == NULL) return LS_ENOTSUP;
+    ls_mutex_lock(&sock->mutex);
+    assert(!sock->tx.pending);
+    sock->tx.stop = false;
+    bind_any(sock, to);
+    ls_win32_prepare(&sock->tx, op);
+    int error = 0;
+    if (!sock->provider->connect(sock->fd, (const struct sockaddr *)(const void *)to->bytes, (int)to->len, NULL, 0,
+                                 NULL, &sock->tx.overlapped))
+        error = WSAGetLastError();
+    int how = ls_win32_posted(sock, &sock->tx, error);
+    if (how == LS_DONE) how = (int)connect_result(sock, LS_OK);
+    ls_mutex_unlock(&sock->mutex);
+    return how;
+}
+
+/* ---- both ------------------------------------------------------------------------------------------------ */
+
+bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out)
+{
+    ls_sock *sock = request->sock;
+    ls_mutex_lock(&sock->mutex);
+    ls_op *op = taken(sock, request);
+    const int status = ls_win32_status(request);
+    int64_t result = status;
+    if (op->kind == KIND_SEND_TO) {
+        ls_win32_sent_to(sock, op, status);
+        result = ls_win32_send_to(sock, op);
+    } else if (op->kind == KIND_CONNECT) {
+        result = sock->open ? connect_result(sock, status) : LS_ECANCELED;
+    } else if (status == LS_OK) {
+        const int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed) + bytes;
+        atomic_store_explicit(&op->result, sent, memory_order_relaxed);
+        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        if (bytes == 0)
+            result = LS_EINVAL; /* the file is shorter than the range */
+        else
+            result = send_on(sock, op);
+    } else if (!sock->open) {
+        result = LS_ECANCELED;
+    }
+    *out = (ls_packet){.key = sock->key, .op = op, .result = result};
+    if (result != LS_EAGAIN) {
+        atomic_store_explicit(&op->result, result, memory_order_relaxed);
+        ls_counter_add(&ctx->stats.send_queued, 1);
+    }
+    ls_win32_leave(sock);
+    return result != LS_EAGAIN;
+}
+
+int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t slice_count,
+               const ls_file_range *file)
+{
+    op->kind = KIND_SEND;
+    op->flags = 0;
+    op->key = sock->key;
+    op->count = slice_count;
+    op->send.slices = slices;
+    op->send.file = file;
+    return ls_win32_post_transmit(ctx, sock, op);
+}
+
+int ls_win32_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+{
+    atomic_store_explicit(&op->result, 0, memory_order_relaxed);
+    ls_mutex_lock(&sock->mutex);
+    assert(!sock->tx.pending);
+    sock->tx.stop = false;
+    const int64_t result = op->kind == KIND_SEND_TO ? ls_win32_send_to(sock, op) : send_on(sock, op);
+    ls_mutex_unlock(&sock->mutex);
+    if (result == LS_EAGAIN) return LS_PENDING;
+    if (result < 0) return (int)result;
+    return ls_win32_inline(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
+}
+
+int64_t ls_op_sent(const ls_op *op)
+{
+    return atomic_load_explicit(&op->result, memory_order_relaxed);
+}

@@ -1,0 +1,431 @@
+/* http1_write.c - what goes out: heads, bodies with a length, bodies in chunks.
+ *
+ * A head and a small body are written side by side into the output block and leave in one send; large bodies are queued as
+ * they lie. Small parts of a chunked body share one chunk: its size line is four digits wide and filled in when the
+ * chunk is closed, which is before anything is sent or queued behind it. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "proto/http1_internal.h"
+
+enum {
+    HEAD_ROOM = 512, /* of a head without its extra fields: status line, date, server, length, connection, type */
+    FIELDS_COPIED_MAX = 8192, /* longer ones are queued from their own block */
+    CHUNK_LINE = 6,           /* "0fff\r\n" */
+    CHUNK_ROOM = 2048,        /* an open chunk begins with at least this much room */
+    SEND_AT_BYTES = 16384,    /* parts that add up to this are sent without being asked */
+};
+
+static const char hex_digits[] = "0123456789abcdef";
+
+#define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
+
+static char *put(char *to, const void *bytes, size_t len)
+{
+    memcpy(to, bytes, len);
+    return to + len;
+}
+
+static char *put_number(char *to, uint64_t n)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n > 0);
+    return put(to, digits + at, sizeof digits - at);
+}
+
+static char *put_status(char *to, int status)
+{
+    if (status == 200) return PUT(to, "HTTP/1.1 200 OK\r\n");
+    const char *text = ls_status_text(status);
+    to = PUT(to, "HTTP/1.1 ");
+    to = put_number(to, (uint64_t)status);
+    *to++ = ' ';
+    to = put(to, text, strlen(text));
+    return PUT(to, "\r\n");
+}
+
+static char *put_date(char *to, ls_http1_thread *mine)
+{
+    int64_t now_s = ls_clock_wall_s();
+    if (mine->date_s != now_s) {
+        mine->date_s = now_s;
+        char *line = PUT(mine->date_line, "Date: ");
+        ls_http_date(now_s, line);
+        (void)PUT(line + LS_HTTP_DATE_BYTES, "\r\n");
+    }
+    return put(to, mine->date_line, sizeof mine->date_line);
+}
+
+/* The usual head, prepared: a 200 with a Content-Type; the number of the Content-Length comes next. NULL: the type is
+ * too long for it. */
+static const ls_http1_ready *ready_for(ls_http1_thread *mine, const char *type)
+{
+    static const char before[] = "HTTP/1.1 200 OK\r\nServer: luaserve\r\n",
+                      middle[] = "Content-Type: ", after[] = "\r\nContent-Length: ";
+    const int64_t now_s = ls_clock_wall_s();
+    for (unsigned i = 0; i < LS_HTTP1_READY; i++)
+        if (mine->ready[i].type == type && mine->ready[i].date_s == now_s) return &mine->ready[i];
+
+    const size_t type_len = strlen(type);
+    ls_http1_ready *ready = &mine->ready[mine->ready_next++ % LS_HTTP1_READY];
+    if (sizeof before + sizeof mine->date_line + sizeof middle + type_len + sizeof after > sizeof ready->text)
+        return NULL;
+    char *to = PUT(ready->text, before);
+    to = put_date(to, mine);
+    to = PUT(to, middle);
+    to = put(to, type, type_len);
+    to = PUT(to, after);
+    ready->type = type;
+    ready->date_s = mine->date_s;
+    ready->len = (uint32_t)(to - ready->text);
+    return ready;
+}
+
+/* Whether the connection goes on after this answer: both sides want it, and the request's end is known and near. */
+static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
+{
+    const ls_exchange *x = &e->x;
+    if (!x->head.keep_alive || x->close || x->error != 0 || e->continue_due) return false;
+    if (atomic_load_explicit(&c->http->draining, memory_order_relaxed)) return false;
+    return x->body_done || x->head.chunked || e->body_left <= c->http->config.unread_bytes_max;
+}
+
+/* The lines of every head, up to those that say what becomes of the connection. */
+static char *put_usual(char *to, ls_http1_thread *mine, const ls_http1_exchange *e, int64_t length, size_t type_len)
+{
+    const ls_exchange *x = &e->x;
+    const ls_http1_ready *ready = NULL;
+    const bool has_server = x->fields_len > 0 && ls_exchange_has_field(x, "server", 6); /* the site's own */
+    if (!has_server && x->status == 200 && type_len > 0 && length >= 0 && (ready = ready_for(mine, x->type)) != NULL) {
+        to = put(to, ready->text, ready->len);
+        to = put_number(to, (uint64_t)length);
+        return PUT(to, "\r\n");
+    }
+    to = put_status(to, x->status);
+    if (!has_server) to = PUT(to, "Server: luaserve\r\n");
+    to = put_date(to, mine);
+    if (type_len > 0 && ls_status_has_content(x->status)) {
+        to = PUT(to, "Content-Type: ");
+        to = put(to, x->type, type_len);
+        to = PUT(to, "\r\n");
+    }
+    if (e->chunked_out) {
+        to = PUT(to, "Transfer-Encoding: chunked\r\n");
+    } else if (length >= 0 && ls_status_is_framed(x->status)) {
+        to = PUT(to, "Content-Length: ");
+        to = put_number(to, (uint64_t)length);
+        to = PUT(to, "\r\n");
+    }
+    return to;
+}
+
+/* Queue the head, with `beside` bytes of room behind it in the same block; *at is where they may be written. `length` < 0:
+ * chunked, or until the connection closes. */
+static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, int64_t length, size_t beside,
+                    char **at)
+{
+    ls_exchange *x = &e->x;
+    const bool framed = ls_status_is_framed(x->status), has_content = ls_status_has_content(x->status);
+    const bool old = x->head.version_minor == 0;
+    const size_t type_len = x->type != NULL && !x->has_type ? strlen(x->type) : 0;
+    const size_t fields_copied = x->fields_len <= FIELDS_COPIED_MAX ? x->fields_len : 0;
+
+    if (!has_content) length = 0;
+    e->no_body = !has_content || x->head.method == LS_HTTP_HEAD;
+    e->chunked_out = length < 0 && framed && !old;
+    e->keep = decide_keep(c, e);
+    if (length < 0 && framed && old) e->keep = false; /* the end of the connection is the end of the body */
+
+    char *const from = ls_stream_room(ctx, &c->stream, HEAD_ROOM + type_len + fields_copied + beside);
+    if (from == NULL) return LS_ENOMEM;
+    ls_http1_thread *mine = ls_http1_thread_of(c->http, ctx);
+    char *to = put_usual(from, mine, e, length, type_len);
+    if (!e->keep)
+        to = PUT(to, "Connection: close\r\n");
+    else if (old)
+        to = PUT(to, "Connection: keep-alive\r\n");
+    if (fields_copied > 0) to = put(to, x->fields->data, fields_copied);
+    if (fields_copied < x->fields_len) {
+        ls_stream_commit(&c->stream, (size_t)(to - from));
+        ls_slice fields = ls_slice_of(x->fields, 0, x->fields_len);
+        if (ls_stream_push(ctx, &c->stream, &fields) < 0) {
+            ls_slice_drop(&fields);
+            return LS_ENOMEM;
+        }
+        if ((to = ls_stream_room(ctx, &c->stream, 2 + beside)) == NULL) return LS_ENOMEM;
+        to = PUT(to, "\r\n");
+        ls_stream_commit(&c->stream, 2);
+    } else {
+        to = PUT(to, "\r\n");
+        ls_stream_commit(&c->stream, (size_t)(to - from));
+    }
+    *at = to;
+    ls_counter_add(&mine->responses, 1);
+    return LS_OK;
+}
+
+static bool is_copied(const ls_slice *slice)
+{
+    return slice->block == NULL && slice->len < LS_HTTP1_COPY_BYTES;
+}
+
+/* Queue one slice of a body, taking its reference: small borrowed bytes by value, all else as it lies. */
+static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
+{
+    if (slice->len == 0) {
+        ls_slice_drop(slice);
+        return LS_OK;
+    }
+    if (!is_copied(slice)) {
+        int err = ls_stream_push(ctx, &c->stream, slice);
+        if (err < 0) ls_slice_drop(slice);
+        return err;
+    }
+    char *to = ls_stream_room(ctx, &c->stream, slice->len);
+    if (to == NULL) return LS_ENOMEM;
+    memcpy(to, slice->ptr, slice->len);
+    ls_stream_commit(&c->stream, slice->len);
+    return LS_OK;
+}
+
+/* The answer cannot be completed: nobody must take what was sent for a whole one. */
+static int fail(ls_exchange *x, int err)
+{
+    x->error = err;
+    x->close = true;
+    ls_http1_of(x)->keep = false;
+    x->response = LS_RESPONSE_OPEN;
+    return err;
+}
+
+int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    assert(x->response == LS_RESPONSE_NONE);
+    if (x->error != 0) {
+        ls_slices_drop(slices, count);
+        return x->error;
+    }
+    const size_t length = ls_slices_bytes(slices, count);
+    const bool beside = count > 0 && is_copied(&slices[0]);
+    char *to;
+    int err = put_head(ctx, c, e, (int64_t)length, beside ? slices[0].len : 0, &to);
+    unsigned i = 0;
+    if (err == LS_OK && e->no_body) {
+        ls_slices_drop(slices, count);
+        i = count;
+    } else if (err == LS_OK && beside) {
+        memcpy(to, slices[0].ptr, slices[0].len);
+        ls_stream_commit(&c->stream, slices[0].len);
+        i = 1;
+    }
+    for (; err == LS_OK && i < count; i++) err = put_slice(ctx, c, &slices[i]);
+    if (err < 0) {
+        ls_slices_drop(slices + i, count - i);
+        return fail(x, err);
+    }
+    x->response = LS_RESPONSE_DONE;
+    return LS_DONE;
+}
+
+/* ---- parts -------------------------------------------------------------------------------------------------- */
+
+static int close_chunk(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
+{
+    if (e->chunk_at == NULL) return LS_OK;
+    for (int i = 0; i < 4; i++) e->chunk_at[i] = hex_digits[e->chunk_len >> (12 - 4 * i) & 15];
+    e->chunk_at = NULL;
+    char *to = ls_stream_room(ctx, &c->stream, 2);
+    if (to == NULL) return LS_ENOMEM;
+    (void)PUT(to, "\r\n");
+    ls_stream_commit(&c->stream, 2);
+    return LS_OK;
+}
+
+/* Append to the open chunk, or to a new one in the room that there is. */
+static int put_small_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, const ls_slice *slice)
+{
+    int err;
+    if (e->chunk_at != NULL && ls_stream_room_left(&c->stream) < slice->len + 2 && (err = close_chunk(ctx, c, e)) < 0)
+        return err;
+    if (e->chunk_at == NULL) {
+        size_t room = CHUNK_LINE + (slice->len + 2 > CHUNK_ROOM ? slice->len + 2 : CHUNK_ROOM);
+        if ((e->chunk_at = ls_stream_room(ctx, &c->stream, room)) == NULL) return LS_ENOMEM;
+        e->chunk_len = 0;
+        memcpy(e->chunk_at + 4, "\r\n", 2);
+        ls_stream_commit(&c->stream, CHUNK_LINE);
+    }
+    /* The same block: room_left was enough, so that nothing moves. */
+    char *to = ls_stream_room(ctx, &c->stream, slice->len);
+    if (to == NULL) return LS_ENOMEM;
+    memcpy(to, slice->ptr, slice->len);
+    ls_stream_commit(&c->stream, slice->len);
+    e->chunk_len += (uint32_t)slice->len;
+    return LS_OK;
+}
+
+static int put_large_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
+{
+    char line[18];
+    size_t at = sizeof line, len = slice->len;
+    int err = close_chunk(ctx, c, e);
+    line[--at] = '\n';
+    line[--at] = '\r';
+    do {
+        line[--at] = hex_digits[len & 15];
+        len >>= 4;
+    } while (len > 0);
+    char *to = err < 0 ? NULL : ls_stream_room(ctx, &c->stream, sizeof line);
+    if (to != NULL) {
+        memcpy(to, line + at, sizeof line - at);
+        ls_stream_commit(&c->stream, sizeof line - at);
+    }
+    if (to == NULL || ls_stream_push(ctx, &c->stream, slice) < 0) {
+        ls_slice_drop(slice);
+        return LS_ENOMEM;
+    }
+    if ((to = ls_stream_room(ctx, &c->stream, 2)) == NULL) return LS_ENOMEM;
+    (void)PUT(to, "\r\n");
+    ls_stream_commit(&c->stream, 2);
+    return LS_OK;
+}
+
+static int put_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
+{
+    if (slice->len == 0 || !e->chunked_out) return put_slice(ctx, c, slice);
+    return is_copied(slice) ? put_small_part(ctx, c, e, slice) : put_large_part(ctx, c, e, slice);
+}
+
+int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c)
+{
+    ls_http1_exchange *e = c->exchange != NULL ? ls_http1_exchange_of(c) : NULL;
+    const int err = e != NULL ? close_chunk(ctx, c, e) : LS_OK;
+    if (err < 0) return err;
+    if (c->stream.out != NULL && !c->stream.tx_pending) {
+        const uint32_t stall_ms = c->http->config.send_stall_ms_max;
+        const uint64_t at_ms = ls_clock_coarse_ms() + stall_ms;
+        if (!c->stream.rx_pending) ls_stream_deadline(&c->stream, at_ms, stall_ms); /* else that of the body counts */
+        if (e != NULL) e->send_at_ms = at_ms;
+    }
+    return ls_stream_flush(ctx, &c->stream); /* behind a send that is pending another thread may be the owner */
+}
+
+uint64_t ls_http1_send_deadline(ls_http1_conn *c)
+{
+    const ls_http1_exchange *e = ls_http1_exchange_of(c);
+    if (!c->stream.tx_pending) return UINT64_MAX;
+    const uint64_t moved_ms = ls_sock_progress_ms(c->stream.sock) + c->http->config.send_stall_ms_max;
+    return moved_ms > e->send_at_ms ? moved_ms : e->send_at_ms;
+}
+
+/* Send; wait while more than the high-water mark is queued, or, when `all`, while anything is. */
+static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    c->stream.actor = x->actor;
+    int err = ls_http1_send_out(ctx, c);
+    if (err < 0) return fail(x, err);
+    if (err == LS_DONE || (!all && ls_stream_queued(&c->stream) < c->http->config.write_bytes_high)) return LS_DONE;
+    e->awaits_sent = true;
+    return LS_PENDING;
+}
+
+int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    int err = x->error;
+    unsigned i = 0;
+    bool borrowed = false;
+    if (err == 0 && x->response == LS_RESPONSE_NONE) {
+        char *to;
+        err = put_head(ctx, c, e, x->length, 0, &to);
+        x->response = LS_RESPONSE_OPEN;
+        e->part_bytes = 0;
+    }
+    if (err == 0) {
+        e->part_bytes += ls_slices_bytes(slices, count);
+        if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
+    }
+    for (; err == 0 && !e->no_body && i < count; i++) {
+        if (slices[i].block == NULL && !is_copied(&slices[i])) borrowed = true;
+        err = put_part(ctx, c, e, &slices[i]);
+    }
+    ls_slices_drop(slices + i, count - i);
+    if (err < 0) return fail(x, err);
+    /* Bytes that somebody else keeps alive are let go only when they have left. */
+    if (borrowed) return send_and_wait(ctx, x, true);
+    return ls_stream_queued(&c->stream) >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
+}
+
+int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    return x->error != 0 ? x->error : send_and_wait(ctx, x, false);
+}
+
+/* A client that is gone for reading may still be sent to: what is pending names bytes that the caller keeps alive, and
+ * ends before the caller is told. What is queued behind it is sent by nobody. */
+int ls_http1_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    if (x->error == 0) return send_and_wait(ctx, x, true);
+    if (!c->stream.tx_pending) return x->error;
+    ls_http1_of(x)->awaits_sent = true;
+    ls_stream_abort(&c->stream);
+    return LS_PENDING;
+}
+
+int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    if (x->error != 0) return x->error;
+    if (x->response == LS_RESPONSE_NONE) return ls_http1_respond(ctx, x, NULL, 0);
+    if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
+    int err = close_chunk(ctx, c, e);
+    if (err == LS_OK && e->chunked_out && !e->no_body) {
+        char *to = ls_stream_room(ctx, &c->stream, 5);
+        err = to == NULL ? LS_ENOMEM : LS_OK;
+        if (err == LS_OK) {
+            (void)PUT(to, "0\r\n\r\n");
+            ls_stream_commit(&c->stream, 5);
+        }
+    }
+    if (err < 0) return fail(x, err);
+    x->response = LS_RESPONSE_DONE;
+    return LS_DONE;
+}
+
+/* ---- without a handler --------------------------------------------------------------------------------------- */
+
+int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
+{
+    const char *text = ls_status_text(status);
+    const size_t text_len = strlen(text), why_len = why == NULL ? 0 : strlen(why);
+    const size_t length = text_len + (why_len > 0 ? 2 + why_len : 0) + 1;
+    ls_http1_thread *mine = ls_http1_thread_of(c->http, ctx);
+    char *const from = ls_stream_room(ctx, &c->stream, HEAD_ROOM + length);
+    if (from == NULL) return LS_ENOMEM;
+    char *to = put_status(from, status);
+    to = PUT(to, "Server: luaserve\r\n");
+    to = put_date(to, mine);
+    to = PUT(to, "Content-Type: text/plain; charset=utf-8\r\nContent-Length: ");
+    to = put_number(to, length);
+    to = PUT(to, "\r\nConnection: close\r\n\r\n");
+    to = put(to, text, text_len);
+    if (why_len > 0) {
+        to = PUT(to, ": ");
+        to = put(to, why, why_len);
+    }
+    *to++ = '\n';
+    ls_stream_commit(&c->stream, (size_t)(to - from));
+    ls_counter_add(&mine->refused, 1);
+    return LS_OK;
+}

@@ -1,0 +1,427 @@
+/* httpsys_write_win32.c - what goes out through http.sys: its HTTP_RESPONSE, bodies, and bodies in parts.
+ *
+ * An answer is a queue of slices, handed over as data chunks that point to where the bytes lie; only small borrowed bytes are
+ * copied, into blocks. Behind them there may be a file, which http.sys reads by itself. One send is pending at a time. Where the length is not known the chunked coding is written here: http.sys
+ * passes on what it is given (HttpSendResponseEntityBody). A system that knows no answers in parts (Wine 8.0) gets each of them
+ * as a whole, with its length, when it is complete.
+ *
+ * http.sys writes the status line, Date, and its own name behind Server; a Connection field and the flag that disconnects say
+ * that the connection ends. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "port/file.h"
+#include "proto/http_text.h"
+#include "proto/httpsys_internal_win32.h"
+
+enum {
+    SEND_AT_BYTES = 16384,     /* parts that add up to this are sent without being asked */
+    CHUNK_BYTES_MAX = 1 << 30, /* of one HTTP_DATA_CHUNK, whose length is a ULONG */
+    LINE_BYTES = 20            /* a size line of the chunked coding */
+};
+
+/* ---- the queue --------------------------------------------------------------------------------------------------- */
+
+static bool is_copied(const ls_httpsys_exchange *e, const ls_slice *slice)
+{
+    return slice->block == NULL && (slice->len < LS_HTTPSYS_COPY_BYTES ||
+                                    (e->x.response != LS_RESPONSE_NONE && !e->http->api.SendResponseEntityBody));
+}
+
+/* Queue one slice; its reference moves on success. */
+static int push(ls_httpsys_out *out, const ls_slice *slice)
+{
+    if (out->count == out->room) {
+        const unsigned room = out->room * 2;
+        ls_slice *grown = realloc(out->slices != out->few ? out->slices : NULL, room * sizeof *grown);
+        if (grown == NULL) return LS_ENOMEM;
+        if (out->slices == out->few) memcpy(grown, out->few, sizeof out->few);
+        out->slices = grown;
+        out->room = room;
+    }
+    out->slices[out->count++] = *slice;
+    out->bytes += slice->len;
+    return LS_OK;
+}
+
+/* Copy bytes into blocks of the queue. A slice that is being sent is not made longer: the send has its own length. */
+static int push_copy(ls_thread_ctx *ctx, ls_httpsys_out *out, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        if (out->block != NULL && out->filled == out->block->cap) {
+            ls_block_drop(out->block);
+            out->block = NULL;
+        }
+        if (out->block == NULL) {
+            out->block = ls_block_get(ctx->pool, len <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+            out->filled = 0;
+            if (out->block == NULL) return LS_ENOMEM;
+        }
+        const size_t room = out->block->cap - out->filled, part = len < room ? len : room;
+        char *const to = out->block->data + out->filled;
+        ls_slice *last = out->count > 0 ? &out->slices[out->count - 1] : NULL;
+        memcpy(to, bytes, part);
+        if (last != NULL && last->block == out->block && last->ptr + last->len == to) {
+            last->len += part;
+            out->bytes += part;
+        } else {
+            ls_slice slice = ls_slice_of(out->block, out->filled, part);
+            if (push(out, &slice) < 0) {
+                ls_slice_drop(&slice);
+                return LS_ENOMEM;
+            }
+        }
+        out->filled += (uint32_t)part;
+        bytes += part;
+        len -= part;
+    }
+    return LS_OK;
+}
+
+static int push_any(ls_thread_ctx *ctx, ls_httpsys_exchange *e, ls_slice *slice)
+{
+    int err = LS_OK;
+    if (slice->len > 0 && !is_copied(e, slice)) {
+        if ((err = push(&e->out, slice)) < 0) ls_slice_drop(slice);
+        return err;
+    }
+    if (slice->len > 0) err = push_copy(ctx, &e->out, slice->ptr, slice->len);
+    ls_slice_drop(slice);
+    return err;
+}
+
+/* `bytes` at its front have left. */
+static void consume(ls_httpsys_out *out, size_t bytes)
+{
+    unsigned gone = 0;
+    out->bytes -= bytes;
+    for (; gone < out->count && bytes >= out->slices[gone].len; gone++) {
+        bytes -= out->slices[gone].len;
+        ls_slice_drop(&out->slices[gone]);
+    }
+    out->count -= gone;
+    if (gone > 0) memmove(out->slices, out->slices + gone, out->count * sizeof *out->slices);
+    if (bytes > 0) {
+        out->slices[0].ptr += bytes;
+        out->slices[0].len -= bytes;
+    }
+}
+
+static void drop_file(ls_httpsys_exchange *e)
+{
+    if (e->file != LS_FD_NONE) ls_file_drop(e->file);
+    e->file = LS_FD_NONE;
+}
+
+void ls_httpsys_out_drop(ls_httpsys_exchange *e)
+{
+    assert(!e->tx_pending);
+    ls_slices_drop(e->out.slices, e->out.count);
+    e->out.count = 0;
+    e->out.bytes = 0;
+    drop_file(e);
+    if (e->out.block != NULL) ls_block_drop(e->out.block);
+    e->out.block = NULL;
+    if (e->out.slices != e->out.few) free(e->out.slices);
+    e->out.slices = e->out.few;
+    e->out.room = LS_HTTPSYS_SLICES_FEW;
+    if (e->chunks != e->chunks_few) free(e->chunks);
+    e->chunks = e->chunks_few;
+    if (e->unknown != e->unknown_few) free(e->unknown);
+    e->unknown = e->unknown_few;
+}
+
+/* ---- the send ---------------------------------------------------------------------------------------------------- */
+
+/* Data chunks for the front of the queue, and for the file when all before it is among them. Returns how many; *bytes of the queue
+ * in all of them, and e->sending_file. */
+static USHORT chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
+{
+    USHORT count = 0;
+    *bytes = 0;
+    e->sending_file = false;
+    for (; count < max && count < e->out.count; count++) {
+        const ls_slice *slice = &e->out.slices[count];
+        const bool cut = slice->len > CHUNK_BYTES_MAX;
+        e->chunks[count] = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromMemory};
+        e->chunks[count].FromMemory.pBuffer = (void *)(uintptr_t)slice->ptr;
+        e->chunks[count].FromMemory.BufferLength = cut ? CHUNK_BYTES_MAX : (ULONG)slice->len;
+        *bytes += e->chunks[count].FromMemory.BufferLength;
+        if (cut) return (USHORT)(count + 1);
+    }
+    if (e->file == LS_FD_NONE || count < e->out.count || count == max) return count;
+    e->chunks[count] = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromFileHandle};
+    e->chunks[count].FromFileHandle.ByteRange.Length.QuadPart = e->file_bytes;
+    e->chunks[count].FromFileHandle.FileHandle = (HANDLE)e->file;
+    e->sending_file = true;
+    return (USHORT)(count + 1);
+}
+
+static void known(ls_httpsys_exchange *e, HTTP_HEADER_ID id, const char *value, size_t len)
+{
+    e->response.Headers.KnownHeaders[id] = (HTTP_KNOWN_HEADER){(USHORT)len, value};
+}
+
+static void set_length(ls_httpsys_exchange *e, uint64_t length)
+{
+    const int len = snprintf(e->length_text, sizeof e->length_text, "%llu", (unsigned long long)length);
+    known(e, HttpHeaderContentLength, e->length_text, (size_t)len);
+}
+
+/* All that is queued in one call, for a system that takes an answer only as a whole. */
+static int make_whole(ls_httpsys_exchange *e)
+{
+    if (e->chunks != e->chunks_few) free(e->chunks);
+    e->chunks = e->chunks_few;
+    if (e->out.count > UINT16_MAX) return LS_ELIMIT;
+    if (e->out.count > LS_HTTPSYS_CHUNKS) {
+        HTTP_DATA_CHUNK *many = malloc(e->out.count * sizeof *many);
+        if (many == NULL) return LS_ENOMEM;
+        e->chunks = many;
+    }
+    if (!e->no_body && e->response.Headers.KnownHeaders[HttpHeaderContentLength].pRawValue == NULL)
+        set_length(e, e->out.bytes);
+    return LS_OK;
+}
+
+int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
+{
+    const ls_httpsys *http = e->http;
+    const bool in_parts = http->api.SendResponseEntityBody != NULL;
+    if (e->tx_pending) return LS_PENDING;
+    for (;;) {
+        const bool complete = e->x.response == LS_RESPONSE_DONE;
+        size_t bytes;
+        int err;
+        if (e->last_sent || (!complete && (!in_parts || !ls_httpsys_has_output(e)))) return LS_DONE;
+        if (!in_parts && (err = make_whole(e)) < 0) return err;
+        const USHORT count = chunks_of(e, in_parts ? LS_HTTPSYS_CHUNKS : UINT16_MAX, &bytes);
+        const bool last = complete && bytes == e->out.bytes && (e->file == LS_FD_NONE || e->sending_file);
+        const ULONG flags = !last       ? HTTP_SEND_RESPONSE_FLAG_MORE_DATA
+                            : e->closes ? HTTP_SEND_RESPONSE_FLAG_DISCONNECT
+                                        : 0;
+        const bool head = !e->head_sent;
+        ULONG error;
+        e->head_sent = true;
+        e->last_sent = last;
+        e->sending = bytes;
+        e->tx_pending = true;
+        e->tx.op.actor = e->x.actor;
+        ls_overlapped_prepare(&e->tx);
+        if (head) {
+            e->response.EntityChunkCount = count;
+            e->response.pEntityChunks = count > 0 ? e->chunks : NULL;
+            error = http->api.SendHttpResponse(http->queue, e->id, flags, &e->response, NULL, NULL, NULL, 0,
+                                               &e->tx.overlapped, NULL);
+        } else {
+            error = http->api.SendResponseEntityBody(http->queue, e->id, flags, count, count > 0 ? e->chunks : NULL,
+                                                     NULL, NULL, 0, &e->tx.overlapped, NULL);
+        }
+        if (ls_overlapped_posted(ctx, &e->tx, error, true) == LS_PENDING) return LS_PENDING;
+        if ((err = ls_httpsys_sent(e)) < 0) return err;
+    }
+}
+
+int ls_httpsys_sent(ls_httpsys_exchange *e)
+{
+    e->tx_pending = false;
+    if (e->tx.error == NO_ERROR) {
+        consume(&e->out, e->sending);
+        if (e->sending_file) drop_file(e);
+        return LS_OK;
+    }
+    const int err = ls_err_from_win32(e->tx.error);
+    return err == LS_OK ? LS_ESYS : err;
+}
+
+/* ---- the head ---------------------------------------------------------------------------------------------------- */
+
+static int put_fields(ls_httpsys_exchange *e)
+{
+    const ls_exchange *x = &e->x;
+    unsigned lines = 0;
+    if (x->fields == NULL || x->fields_len == 0) return LS_OK;
+    for (const char *at = x->fields->data, *const all = at + x->fields_len; at < all; lines++)
+        at = (const char *)memchr(at, '\n', (size_t)(all - at)) + 1;
+    if (lines > LS_HTTPSYS_UNKNOWN_FEW) {
+        HTTP_UNKNOWN_HEADER *many = malloc(lines * sizeof *many);
+        if (many == NULL) return LS_ENOMEM;
+        e->unknown = many;
+    }
+    (void)ls_httpsys_fields(x->fields->data, x->fields_len, &e->response.Headers, e->unknown);
+    return LS_OK;
+}
+
+/* Write down the head. `length` < 0: it is not known. It leaves with the first send. */
+static int put_head(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int64_t length)
+{
+    static const char name[] = "luaserve", chunked[] = "chunked", close[] = "close";
+    ls_exchange *x = &e->x;
+    ls_httpsys *http = e->http;
+    const bool framed = ls_status_is_framed(x->status), has_content = ls_status_has_content(x->status);
+    HTTP_RESPONSE *response = &e->response;
+    int err;
+
+    if (!has_content) length = 0;
+    e->no_body = !has_content || x->head.method == LS_HTTP_HEAD;
+    const bool open = length < 0 && framed && http->api.SendResponseEntityBody != NULL;
+    e->chunked_out = open && x->head.version_minor > 0 && !e->newer;
+    e->closes = x->close || !x->head.keep_alive || atomic_load_explicit(&http->draining, memory_order_relaxed) ||
+                (open && !e->chunked_out); /* the end of the connection, of HTTP/2's stream, is that of the body */
+
+    response->Version = (HTTP_VERSION){1, 1};
+    response->StatusCode = (USHORT)x->status;
+    response->pReason = ls_status_text(x->status);
+    response->ReasonLength = (USHORT)strlen(response->pReason);
+    if ((err = put_fields(e)) < 0) return err;
+    if (response->Headers.KnownHeaders[HttpHeaderServer].pRawValue == NULL)
+        known(e, HttpHeaderServer, name, sizeof name - 1);
+    if (x->type != NULL && !x->has_type && has_content) known(e, HttpHeaderContentType, x->type, strlen(x->type));
+    if (e->chunked_out)
+        known(e, HttpHeaderTransferEncoding, chunked, sizeof chunked - 1);
+    else if (length >= 0 && framed)
+        set_length(e, (uint64_t)length);
+    if (e->closes) known(e, HttpHeaderConnection, close, sizeof close - 1);
+    ls_counter_add(&http->threads[ctx->index].responses, 1);
+    return LS_OK;
+}
+
+/* The answer cannot be completed: nobody must take what was sent for a whole one. */
+static int fail(ls_exchange *x, int err)
+{
+    x->error = err;
+    x->close = true;
+    x->response = LS_RESPONSE_OPEN;
+    return err;
+}
+
+int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    assert(x->response == LS_RESPONSE_NONE);
+    int err = x->error;
+    unsigned i = 0;
+    if (err == 0) err = put_head(ctx, e, (int64_t)ls_slices_bytes(slices, count));
+    for (; err == LS_OK && !e->no_body && i < count; i++) err = push_any(ctx, e, &slices[i]);
+    if (i < count) ls_slices_drop(slices + i, count - i);
+    if (err < 0) return x->error != 0 ? x->error : fail(x, err);
+    x->response = LS_RESPONSE_DONE;
+    return LS_DONE;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
+
+/* Send; wait while more than the high-water mark is queued, or, when `all`, while anything is. */
+static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    const int err = ls_httpsys_send_out(ctx, e);
+    if (err < 0) return fail(x, err);
+    if (err == LS_DONE || (!all && e->out.bytes < e->http->config.write_bytes_high)) return LS_DONE;
+    e->awaits_sent = true;
+    return LS_PENDING;
+}
+
+static int push_line(ls_thread_ctx *ctx, ls_httpsys_exchange *e, size_t size)
+{
+    char line[LINE_BYTES];
+    const int len = snprintf(line, sizeof line, "%zx\r\n", size);
+    return push_copy(ctx, &e->out, line, (size_t)len);
+}
+
+int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    const size_t bytes = ls_slices_bytes(slices, count);
+    int err = x->error;
+    unsigned i = 0;
+    bool borrowed = false;
+    if (err == 0 && x->response == LS_RESPONSE_NONE) {
+        err = put_head(ctx, e, x->length);
+        x->response = LS_RESPONSE_OPEN;
+    }
+    if (err == 0) {
+        e->part_bytes += bytes;
+        if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
+        if (!e->http->api.SendResponseEntityBody && e->part_bytes > LS_HTTPSYS_WHOLE_MAX) err = LS_ELIMIT;
+    }
+    const bool framed = e->chunked_out && !e->no_body && bytes > 0;
+    if (err == 0 && framed) err = push_line(ctx, e, bytes);
+    for (; err == 0 && !e->no_body && i < count; i++) {
+        if (slices[i].block == NULL && !is_copied(e, &slices[i])) borrowed = true;
+        err = push_any(ctx, e, &slices[i]);
+    }
+    if (err == 0 && framed) err = push_copy(ctx, &e->out, "\r\n", 2);
+    if (i < count) ls_slices_drop(slices + i, count - i);
+    if (err < 0) return fail(x, err);
+    /* Bytes that somebody else keeps alive are let go only when they have left. */
+    if (borrowed) return send_and_wait(ctx, x, true);
+    return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
+}
+
+/* A system without answers in parts (Wine 8.0) refuses chunks of a file, too. What is sent is a handle of our own: the caller may
+ * be woken by something else, or its task may end, and it closes its own while http.sys still reads. */
+int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    const HANDLE self = GetCurrentProcess();
+    HANDLE own;
+    int err = x->error;
+    assert(x->length >= 0 && e->part_bytes == 0);
+    if (e->http->api.SendResponseEntityBody == NULL) return LS_ENOTSUP;
+    if (err == 0 && x->response == LS_RESPONSE_NONE) err = put_head(ctx, e, x->length);
+    if (err < 0) return fail(x, err);
+    x->response = LS_RESPONSE_DONE;
+    if (e->no_body) return LS_DONE;
+    if (!DuplicateHandle(self, (HANDLE)file, self, &own, 0, FALSE, DUPLICATE_SAME_ACCESS))
+        return fail(x, ls_err_from_win32(GetLastError()));
+    e->file = (ls_fd)own;
+    e->file_bytes = (uint64_t)x->length;
+    return send_and_wait(ctx, x, true);
+}
+
+int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    return x->error != 0 ? x->error : send_and_wait(ctx, x, false);
+}
+
+/* What is pending names bytes that the caller keeps alive, and ends before the caller is told. */
+int ls_httpsys_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    if (x->error == 0) return send_and_wait(ctx, x, true);
+    if (!e->tx_pending) return x->error;
+    e->awaits_sent = true;
+    (void)e->http->api.CancelIoEx(e->http->queue, &e->tx.overlapped);
+    return LS_PENDING;
+}
+
+int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
+    if (x->error != 0) return x->error;
+    if (x->response == LS_RESPONSE_DONE) return LS_DONE; /* a file */
+    if (x->response == LS_RESPONSE_NONE) return ls_httpsys_respond(ctx, x, NULL, 0);
+    if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
+    if (e->chunked_out && !e->no_body && push_copy(ctx, &e->out, "0\r\n\r\n", 5) < 0) return fail(x, LS_ENOMEM);
+    x->response = LS_RESPONSE_DONE;
+    return LS_DONE;
+}
+
+/* ---- without a handler ------------------------------------------------------------------------------------------- */
+
+void ls_httpsys_send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
+{
+    ls_exchange *x = &e->x;
+    char text[160];
+    const int len = snprintf(text, sizeof text, "%s%s%s\n", ls_status_text(status), why != NULL ? ": " : "",
+                             why != NULL ? why : "");
+    ls_slice slice = ls_slice_static(text, len < (int)sizeof text ? (size_t)len : sizeof text - 1);
+    x->status = status;
+    x->type = "text/plain; charset=utf-8";
+    x->close = true;
+    (void)ls_httpsys_respond(ctx, x, &slice, 1);
+    ls_counter_add(&e->http->threads[ctx->index].refused, 1);
+}

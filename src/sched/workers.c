@@ -1,0 +1,351 @@
+/* workers.c - the workers: their loop, parking, and the way they start and end. The watchdog is in watchdog.c; what lies in
+ * which cache line, and who may touch it, in workers_internal.h.
+ *
+ * The end. ls_workers_stop sets `stop`, wakes the idle, and posts one packet. The worker that takes it posts it again for
+ * the next before it leaves, so it reaches everybody, one after the other. A worker that sees `stop` runs no further
+ * packet: it gives what it has, and what it still takes, back to the port until the stop packet comes. So whatever was
+ * posted before is still in the port afterwards, for its owner to dispose of. */
+#include "sched/workers_internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "port/notify.h"
+
+void ls_workers_balance(ls_workers *workers)
+{
+    const bool stop = atomic_load_explicit(&workers->stop, memory_order_relaxed);
+    const unsigned threads = workers->options.threads;
+    unsigned running = workers->active - atomic_load_explicit(&workers->stalled, memory_order_relaxed);
+    for (unsigned i = 0; i < workers->started && running < threads && !stop; i++) {
+        ls_worker *standby = &workers->list[i];
+        if (!standby->idle) continue;
+        standby->idle = false;
+        workers->active++;
+        running++;
+        atomic_fetch_add_explicit(&workers->standbys_released, 1, memory_order_relaxed);
+        ls_cond_signal(&standby->resume);
+    }
+    atomic_store_explicit(&workers->excess, running > threads && !stop ? running - threads : 0, memory_order_relaxed);
+}
+
+void ls_workers_set_stalled(ls_workers *workers, ls_worker *worker, bool stalled)
+{
+    if (atomic_load_explicit(&worker->stalled, memory_order_relaxed) == stalled) return;
+    const unsigned count = atomic_load_explicit(&workers->stalled, memory_order_relaxed);
+    atomic_store_explicit(&workers->stalled, stalled ? count + 1 : count - 1, memory_order_relaxed);
+    ls_workers_balance(workers);
+    /* Last: the worker that no longer finds itself stalled must find that it is one too many. */
+    atomic_store_explicit(&worker->stalled, stalled, memory_order_release);
+}
+
+/* ---- a worker ---------------------------------------------------------------------------------------------- */
+
+static void worker_run(ls_worker *worker, const ls_packet *packet)
+{
+    const ls_workers_options *options = &worker->workers->options;
+    if (packet->op != NULL)
+        ls_packet_dispatch(&worker->ctx, packet);
+    else if (options->on_user_packet != NULL && ls_packet_current(worker->workers->port, packet))
+        options->on_user_packet(&worker->ctx, packet);
+}
+
+/* Give packets that the caller has claimed back to the port. true: the stop packet was among them; that one stays. */
+static bool worker_put_back(ls_worker *worker, int from, int count)
+{
+    ls_workers *workers = worker->workers;
+    bool last = false;
+    for (int i = from; i < count; i++) {
+        const ls_packet *packet = &worker->packets[i];
+        if (packet->op == &workers->stop_op)
+            last = true;
+        else if (ls_port_requeue(workers->port, packet) < 0)
+            worker_run(worker, packet); /* no memory for a user packet: better late than lost */
+    }
+    return last;
+}
+
+/* The watchdog has taken the rest of the batch. Wait until it has read it, and run what it had to leave here. */
+static void worker_run_kept(ls_worker *worker)
+{
+    ls_packet kept[LS_WAIT_PACKETS_MAX];
+    ls_mutex_lock(&worker->workers->mutex);
+    const int count = worker->kept_count;
+    for (int i = 0; i < count; i++) kept[i] = worker->kept[i];
+    worker->kept_count = 0;
+    ls_mutex_unlock(&worker->workers->mutex);
+    for (int i = 0; i < count; i++) worker_run(worker, &kept[i]);
+}
+
+/* Claim the packets from `begun` up to `to`. false: the watchdog was quicker. */
+static bool worker_claim(ls_worker *worker, int begun, int to, int count)
+{
+    uint64_t claim = batch_claim(worker->batch, begun, count);
+    return atomic_compare_exchange_strong_explicit(&worker->claim, &claim, batch_claim(worker->batch, to, count),
+                                                   memory_order_acq_rel, memory_order_relaxed);
+}
+
+/* Run the packets taken in one wait. true: the stop packet was among them. */
+static bool worker_batch(ls_worker *worker, int count)
+{
+    ls_workers *workers = worker->workers;
+    bool last = false;
+    if (atomic_load_explicit(&workers->stop, memory_order_relaxed)) return worker_put_back(worker, 0, count);
+
+    uint64_t turn = atomic_load_explicit(&worker->turn, memory_order_relaxed) + 1;
+    worker->batch++;
+    atomic_store_explicit(&worker->claim, batch_claim(worker->batch, 1, count), memory_order_release);
+    atomic_store_explicit(&worker->turn, turn, memory_order_release);
+    atomic_signal_fence(memory_order_seq_cst); /* watchdog.c counts on this order, as far as the compiler goes */
+    if (atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed)) ls_watchdog_wake(workers);
+
+    for (int i = 0;;) {
+        const ls_packet *packet = &worker->packets[i];
+        if (packet->op == &workers->stop_op)
+            last = true;
+        else
+            worker_run(worker, packet);
+        if (++i == count) break;
+        const bool stop = atomic_load_explicit(&workers->stop, memory_order_relaxed);
+        if (!worker_claim(worker, i, stop ? count : i + 1, count)) {
+            worker_run_kept(worker);
+            break;
+        }
+        if (stop) {
+            last |= worker_put_back(worker, i, count);
+            break;
+        }
+        turn += 2;
+        atomic_store_explicit(&worker->turn, turn, memory_order_release);
+    }
+    atomic_store_explicit(&worker->turn, turn + 1, memory_order_release);
+    return last;
+}
+
+/* Back from a stalled packet, or one too many, or a standby at its start. false: the workers stopped while it was idle. */
+static bool worker_settle(ls_worker *worker)
+{
+    ls_workers *workers = worker->workers;
+    ls_mutex_lock(&workers->mutex);
+    ls_workers_set_stalled(workers, worker, false);
+    if (!worker->idle && atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0) {
+        worker->idle = true;
+        ls_port_detach(workers->port, &worker->ctx);
+        workers->active--;
+        ls_workers_balance(workers);
+    }
+    while (worker->idle && !atomic_load_explicit(&workers->stop, memory_order_relaxed))
+        ls_cond_wait(&worker->resume, &workers->mutex);
+    const bool go_on = !worker->idle;
+    ls_mutex_unlock(&workers->mutex);
+    return go_on;
+}
+
+static void worker_leave(ls_worker *worker, bool has_stop_packet)
+{
+    ls_workers *workers = worker->workers;
+    ls_port_detach(workers->port, &worker->ctx);
+    ls_mutex_lock(&workers->mutex);
+    ls_workers_set_stalled(workers, worker, false);
+    if (!worker->idle) workers->active--;
+    const bool others = workers->active > 0;
+    if (--workers->alive == 0) {
+        ls_cond_broadcast(&workers->ended);
+        ls_cond_signal(&workers->watchdog_wake);
+    }
+    ls_mutex_unlock(&workers->mutex);
+    if (has_stop_packet && others) (void)ls_port_post(workers->port, &workers->stop_op, &workers->stop_op, 0);
+}
+
+static void worker_main(void *arg)
+{
+    ls_worker *worker = arg;
+    ls_workers *workers = worker->workers;
+    ls_pool_enter(worker->ctx.pool);
+    bool last = false, go_on = worker_settle(worker);
+    while (go_on && !last) {
+        const int n = ls_port_wait(workers->port, &worker->ctx, worker->packets, workers->wait_max, -1);
+        if (n < 0) {
+            ls_log(LS_LOG_ERROR, "thread %u cannot wait at the port (%s); the server stops", worker->ctx.index,
+                   ls_err_text(n));
+            ls_workers_stop(workers);
+            break;
+        }
+        if (n > 0) last = worker_batch(worker, n);
+        if (!last && (atomic_load_explicit(&worker->stalled, memory_order_acquire) ||
+                      atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0))
+            go_on = worker_settle(worker);
+    }
+    worker_leave(worker, last);
+}
+
+/* ---- the workers ---------------------------------------------------------------------------------------------- */
+
+/* For an owner that empties the port after a worker failed to wait: the stop packet may be left in it. */
+static void stop_packet_ignored(ls_thread_ctx *ctx, ls_op *op)
+{
+    (void)ctx;
+    (void)op;
+}
+
+static int worker_open(ls_workers *workers, ls_pools *pools, unsigned index)
+{
+    ls_worker *worker = &workers->list[index];
+    ls_pool *pool;
+    *worker = (ls_worker){.workers = workers};
+    int err = ls_cond_open(&worker->resume);
+    if (err < 0) return err;
+    if ((err = ls_pool_open(pools, &pool)) < 0) {
+        ls_cond_close(&worker->resume);
+        return err;
+    }
+    ls_thread_ctx_init(&worker->ctx, workers->port, pool, index);
+    return LS_OK;
+}
+
+static void workers_close(ls_workers *workers, unsigned count)
+{
+    while (count-- > 0) {
+        ls_pool_close(workers->list[count].ctx.pool);
+        ls_cond_close(&workers->list[count].resume);
+    }
+    ls_memory_aligned_free(workers->list);
+}
+
+int ls_workers_open(ls_port *port, ls_pools *pools, const ls_workers_options *options, ls_workers **out)
+{
+    unsigned opened = 0;
+    assert(options->threads >= 1 && options->threads_max >= options->threads);
+    ls_workers *workers = ls_memory_aligned(WORKERS_LINE, sizeof *workers);
+    if (workers == NULL) return LS_ENOMEM;
+    *workers = (ls_workers){.port = port, .options = *options, .stop_op = {.done = stop_packet_ignored}};
+    workers->wait_max = options->threads == 1 ? LS_WAIT_PACKETS_MAX : LS_WAIT_PACKETS;
+
+    int err = ls_mutex_open(&workers->mutex);
+    if (err < 0) goto fail_mutex;
+    if ((err = ls_cond_open(&workers->ended)) < 0) goto fail_ended;
+    if ((err = ls_cond_open(&workers->watchdog_wake)) < 0) goto fail_watchdog_wake;
+    err = LS_ENOMEM;
+    if ((workers->list = ls_memory_aligned(WORKERS_LINE, options->threads_max * sizeof *workers->list)) == NULL)
+        goto fail_workers;
+    for (; opened < options->threads_max; opened++)
+        if ((err = worker_open(workers, pools, opened)) < 0) goto fail_worker;
+    *out = workers;
+    return LS_OK;
+
+fail_worker:
+    workers_close(workers, opened);
+fail_workers:
+    ls_cond_close(&workers->watchdog_wake);
+fail_watchdog_wake:
+    ls_cond_close(&workers->ended);
+fail_ended:
+    ls_mutex_close(&workers->mutex);
+fail_mutex:
+    ls_memory_aligned_free(workers);
+    return err;
+}
+
+void ls_workers_close(ls_workers *workers)
+{
+    assert(workers->started == 0);
+    workers_close(workers, workers->options.threads_max);
+    ls_cond_close(&workers->watchdog_wake);
+    ls_cond_close(&workers->ended);
+    ls_mutex_close(&workers->mutex);
+    ls_memory_aligned_free(workers);
+}
+
+ls_thread_ctx *ls_workers_ctx(ls_workers *workers, unsigned index)
+{
+    assert(index < workers->options.threads_max);
+    return &workers->list[index].ctx;
+}
+
+int ls_workers_start(ls_workers *workers)
+{
+    char name[16];
+    int err = LS_OK;
+    ls_mutex_lock(&workers->mutex); /* a worker takes it first of all: none runs before all is set */
+    for (unsigned i = 0; i < workers->options.threads_max && err == LS_OK; i++) {
+        ls_worker *worker = &workers->list[i];
+        (void)snprintf(name, sizeof name, "ls-worker-%u", i % 10000);
+        if ((err = ls_thread_start(&worker->thread, name, worker_main, worker)) < 0) break;
+        worker->idle = i >= workers->options.threads;
+        if (!worker->idle) workers->active++;
+        workers->alive++;
+        workers->started++;
+    }
+    if (err == LS_OK && (err = ls_thread_start(&workers->watch, "ls-watch", ls_watchdog_run, workers)) == LS_OK)
+        workers->watchdog_started = true;
+    ls_mutex_unlock(&workers->mutex);
+    if (err < 0) {
+        ls_workers_stop(workers);
+        (void)ls_workers_join(workers, 0);
+    }
+    return err;
+}
+
+void ls_workers_stop(ls_workers *workers)
+{
+    ls_mutex_lock(&workers->mutex);
+    const bool first = workers->active > 0 && !atomic_load_explicit(&workers->stop, memory_order_relaxed);
+    if (first) {
+        atomic_store_explicit(&workers->stop, true, memory_order_relaxed);
+        ls_workers_balance(workers);
+        for (unsigned i = 0; i < workers->started; i++) ls_cond_signal(&workers->list[i].resume);
+    }
+    ls_mutex_unlock(&workers->mutex);
+    if (first) (void)ls_port_post(workers->port, &workers->stop_op, &workers->stop_op, 0);
+}
+
+bool ls_workers_join(ls_workers *workers, uint32_t ms)
+{
+    const uint64_t end_ns = ls_clock_ns() + (uint64_t)ms * 1000000;
+    ls_mutex_lock(&workers->mutex);
+    while (workers->alive > 0) {
+        const uint64_t now_ns = ls_clock_ns();
+        if (ms == 0) {
+            ls_cond_wait(&workers->ended, &workers->mutex);
+        } else if (now_ns < end_ns) {
+            ls_cond_wait_ms(&workers->ended, &workers->mutex, (uint32_t)((end_ns - now_ns) / 1000000) + 1);
+        } else {
+            ls_mutex_unlock(&workers->mutex);
+            return false;
+        }
+    }
+    ls_mutex_unlock(&workers->mutex);
+    while (workers->started > 0) ls_thread_join(&workers->list[--workers->started].thread);
+    if (workers->watchdog_started) ls_thread_join(&workers->watch);
+    workers->watchdog_started = false;
+    return true;
+}
+
+void ls_workers_stat(const ls_workers *workers, ls_workers_stats *out)
+{
+    uint64_t sum[7] = {0};
+    for (unsigned i = 0; i < workers->options.threads_max; i++) {
+        const ls_thread_stats *ctx = &workers->list[i].ctx.stats;
+        const _Atomic uint64_t *counters[] = {&ctx->packets,     &ctx->waits,       &ctx->recv_inline,
+                                              &ctx->recv_queued, &ctx->send_inline, &ctx->send_queued,
+                                              &ctx->accepts};
+        for (int k = 0; k < 7; k++) sum[k] += atomic_load_explicit(counters[k], memory_order_relaxed);
+    }
+    *out = (ls_workers_stats){
+        .threads = workers->options.threads,
+        .threads_max = workers->options.threads_max,
+        .stalled = atomic_load_explicit(&workers->stalled, memory_order_relaxed),
+        .standbys_released = atomic_load_explicit(&workers->standbys_released, memory_order_relaxed),
+        .sum = {.packets = sum[0],
+                .waits = sum[1],
+                .recv_inline = sum[2],
+                .recv_queued = sum[3],
+                .send_inline = sum[4],
+                .send_queued = sum[5],
+                .accepts = sum[6]},
+    };
+}

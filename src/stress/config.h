@@ -1,0 +1,34 @@
+/* config.h - what a run was asked to do: the part of the plan (plan.h) that the results (result.h) show as well. */
+#ifndef LS_STRESS_CONFIG_H
+#define LS_STRESS_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The load goes from what it was before to this, in a straight line, within the duration. */
+typedef struct ls_stress_stage {
+    uint64_t duration_ns;
+    double rate;          /* requests per second at its end; 0: closed loop */
+    unsigned connections; /* at its end; 0: unchanged */
+} ls_stress_stage;
+
+typedef struct ls_stress_config {
+    const char *target;  /* "http://127.0.0.1:8080/", as it was given */
+    const char *script;  /* file name, or NULL */
+    const char *backend; /* of the port: "epoll", ... */
+    unsigned threads;
+    unsigned connections;
+    uint64_t duration_ns; /* how long it was to take; 0: until `requests` are done */
+    uint64_t requests;    /* how many it was to make; 0: as many as the time allows */
+    double rate;          /* per second, all threads together; 0: closed loop, or see the stages */
+    unsigned pipeline;    /* requests on their way on one connection; 1: none */
+    bool keepalive;
+    uint64_t timeout_ns; /* of one request; 0: none */
+    const ls_stress_stage *stages;
+    size_t stage_count;
+    bool latency; /* --latency: the text report has the distribution */
+    bool open_loop;
+} ls_stress_config;
+
+#endif

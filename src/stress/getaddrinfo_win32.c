@@ -1,0 +1,28 @@
+/* getaddrinfo_win32.c - names to addresses by getaddrinfo (ws2tcpip.h), for a program that has nothing else to do meanwhile. */
+#include "net/sockaddr_win32.h"
+
+#include <string.h>
+
+#include "port/winsock_win32.h"
+#include "stress/target.h"
+
+int ls_stress_getaddrinfo(const char *host, const char *service, bool stream, ls_addr *out, size_t room)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = stream ? SOCK_STREAM : SOCK_DGRAM};
+    struct addrinfo *list = NULL;
+    int err = ls_winsock_start();
+    if (err < 0) return err;
+    err = getaddrinfo(host, service, &hints, &list);
+    if (err == WSA_NOT_ENOUGH_MEMORY) return LS_ENOMEM;
+    if (err != 0) return LS_ENOENT;
+    size_t count = 0;
+    for (const struct addrinfo *at = list; at != NULL && count < room; at = at->ai_next) {
+        ls_sockaddr sa = {.len = (int)at->ai_addrlen};
+        if (at->ai_addrlen > sizeof sa.bytes) continue;
+        memcpy(sa.bytes, at->ai_addr, at->ai_addrlen);
+        ls_addr_of(&sa, &out[count]);
+        if (out[count].family != LS_ADDR_NONE) count++;
+    }
+    freeaddrinfo(list);
+    return count > 0 ? (int)count : LS_ENOENT;
+}

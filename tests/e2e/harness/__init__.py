@@ -1,0 +1,27 @@
+"""The harness of the end-to-end tests: a real server process, raw sockets, strict checks of the framing.
+
+A test imports the names below from here:
+
+    from harness import E2E, main, request
+
+E2E        a test case that owns servers: it ends each by its pid even when a test fails; a server that dies fails the test
+Server     one server process: its site, its addresses, its log, its exit status, the reports of a sanitizer
+Conn       one connection with a deadline on every wait; it reads one response at a time and rejects malformed framing
+
+environment.py holds what the tests know about the build and the system, with the environment variables that say so.
+Fixtures of one subject are modules of their own: harness.http1, harness.udp, harness.dns, harness.stress,
+harness.stress_report, harness.screen.
+"""
+from harness.case import E2E, in_parallel, main, table
+from harness.conn import Closed, Conn, Framing, Response, TimedOut, chunked, request
+from harness.environment import (BACKEND, ENGINE, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, PROGRAM, ROOT, SANITIZER,
+                                 SLOW, WAIT, WINDOWS, free_port, has_ipv6, no_refusals, not_on_windows,
+                                 raise_descriptor_limit, repeats)
+from harness.server import REPORT, Server, run_program, scratch
+
+__all__ = [
+    "BACKEND", "ENGINE", "HAS_UNIX_SOCKETS", "LUASERVE", "OTHER_SYSTEM", "PROGRAM", "REPORT", "ROOT", "SANITIZER",
+    "SLOW", "WAIT", "WINDOWS", "Closed", "Conn", "E2E", "Framing", "Response", "Server", "TimedOut", "chunked",
+    "free_port", "has_ipv6", "in_parallel", "main", "no_refusals", "not_on_windows", "raise_descriptor_limit",
+    "repeats", "request", "run_program", "scratch", "table",
+]

@@ -1,0 +1,123 @@
+"""E2E, the test case of the end-to-end tests, and tests in parallel."""
+import concurrent.futures
+import time
+import unittest
+
+from harness.environment import WAIT
+from harness.server import Server
+
+
+class E2E(unittest.TestCase):
+    """A test case that owns its servers. With SITE set, the tests of the class share one server."""
+
+    SITE = None
+    FLAGS = ()
+    ARGS = ()
+    LISTENERS = 1
+    ENV = None
+    server = None
+
+    @classmethod
+    def setUpClass(cls):
+        if cls.SITE is not None:
+            cls.server = Server(cls.SITE, args=cls.ARGS, flags=cls.FLAGS, listeners=cls.LISTENERS,
+                                env=cls.ENV)
+            cls.addClassCleanup(cls.server.cleanup)
+
+    @classmethod
+    def tearDownClass(cls):
+        if cls.server is not None:
+            cls.server.stop()
+
+    def setUp(self):
+        if self.server is not None and not self.server.alive():
+            self.fail("the shared server is dead (%s)" % self.server.process.returncode)
+
+    def tearDown(self):
+        if self.server is not None and not self.server.alive():
+            self.server.wait()
+            self.fail(
+                "the server died with status %s:\n%s"
+                % (self.server.process.returncode, self.server.log()[-6000:])
+            )
+
+    def serve(self, site, **kw):
+        """A server for this test alone. Call its stop() at the end of the test to check that it exits cleanly."""
+        server = Server(site, **kw)
+        self.addCleanup(server.cleanup)
+        return server
+
+    def connect(self, index=0, server=None, **kw):
+        conn = (server or self.server).connect(index, **kw)
+        self.addCleanup(conn.close)
+        return conn
+
+    def get(self, target, headers=(), index=0):
+        return self.server.get(target, headers, index)
+
+    def ask(self, method, target, headers=(), body=None, index=0):
+        with self.server.connect(index) as conn:
+            return conn.ask(method, target, headers, body)
+
+    def refuses(self, site, message):
+        """A server of this site does not start, and logs the reason in one line."""
+        server = self.serve(site, listeners=0)
+        self.assertEqual(server.wait(), 1, server.log())
+        self.assertEqual(len(server.log().splitlines()), 1, server.log())
+        self.assertIn(message.replace("@DIR@", server.dir), server.log())
+
+    def quiet_fds(self, server=None):
+        """The number of descriptors that the server holds without a connection."""
+        server = server or self.server
+        with server.connect() as conn:
+            conn.get("/")
+            held = server.fds()
+        self.eventually(lambda: server.fds() < held, "the descriptor of a closed connection is closed")
+        previous = server.fds()
+        for _ in range(20):  # other connections may still be closing
+            time.sleep(0.01)
+            held = server.fds()
+            if held == previous:
+                break
+            previous = held
+        return held
+
+    def eventually(self, condition, what, timeout=None):
+        """Poll until condition() is true; `what` names it in the failure message."""
+        deadline = time.monotonic() + (timeout or WAIT)
+        while True:
+            if condition():
+                return
+            if time.monotonic() > deadline:
+                self.fail("not within the time limit: %s" % what)
+            time.sleep(0.01)
+
+
+def in_parallel(jobs, workers=16):
+    """Run callables in threads; returns their results in order, or raises the first failure after all threads have
+    ended."""
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(job) for job in jobs]
+        concurrent.futures.wait(futures)
+    return [future.result() for future in futures]
+
+
+def table(test, cases, check, workers=16):
+    """Run check(case) for every (name, case) in threads; the failure message lists all failures with their names."""
+
+    def one(case):
+        try:
+            check(case)
+        except Exception as error:  # collected, so that a failing row does not hide other failures
+            return "%s: %s" % (type(error).__name__, error)
+        return None
+
+    results = in_parallel([lambda c=case: one(c) for _, case in cases], workers)
+    bad = ["  %s: %s" % (name, result) for (name, _), result in zip(cases, results) if result]
+    if bad:
+        test.fail("%d of %d rows failed\n%s" % (len(bad), len(cases), "\n".join(bad)))
+
+
+def main():
+    """Run the tests of the calling module."""
+    unittest.main(verbosity=2)

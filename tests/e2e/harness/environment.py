@@ -1,0 +1,65 @@
+"""What the tests know about the build and the system that they run on.
+
+Environment variables:
+    LUASERVE            the program; default: build/luaserve of this tree
+    LUASERVE_BACKEND    the --backend of every server whose test does not name one
+    LUASERVE_ENGINE     http.sys: sites with `host = "127.0.0.1", port = 0` use that engine instead (httpsys.py)
+    LUASERVE_SYSTEM     windows: the program is luaserve.exe under Wine (scripts/test-windows)
+    LUASERVE_SANITIZER  asan or tsan: fewer repeats, no memory assertions, no LD_PRELOAD
+"""
+import os
+import resource
+import socket
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+LUASERVE = os.path.abspath(os.environ.get("LUASERVE") or os.path.join(ROOT, "build", "luaserve"))
+BACKEND = os.environ.get("LUASERVE_BACKEND", "")
+PROGRAM = [LUASERVE, "--backend", BACKEND] if BACKEND else [LUASERVE]
+SANITIZER = os.environ.get("LUASERVE_SANITIZER", "")
+ENGINE = os.environ.get("LUASERVE_ENGINE", "")
+WINDOWS = os.environ.get("LUASERVE_SYSTEM") == "windows"
+SLOW = 4 if SANITIZER else 1
+WAIT = 40.0  # seconds: the longest that one wait of a test may take, in any build, on a machine that runs other work
+HAS_UNIX_SOCKETS = not WINDOWS  # Wine 8: socket(AF_UNIX) fails with WSAEAFNOSUPPORT
+OTHER_SYSTEM = "of another system: "  # the reasons of skips that run.py lists apart begin so
+
+# A difference between Wine 8 and Windows; a program of a few lines shows it.
+no_refusals = unittest.skipIf(WINDOWS, "Wine 8 drops the error of a refused datagram unless a receive waits for it, and receives "
+                                       "nothing afterwards")
+
+
+def not_on_windows(reason):
+    """Skip a test of a feature that Windows does not have."""
+    return unittest.skipIf(WINDOWS, OTHER_SYSTEM + reason)
+
+
+def free_port():
+    """A port without a listener a moment ago, for programs that cannot choose one themselves."""
+    with socket.socket() as probe:
+        probe.bind(("0.0.0.0", 0))
+        return probe.getsockname()[1]
+
+
+def has_ipv6():
+    """Whether this machine has the IPv6 loopback address."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+        return True
+    except OSError:
+        return False
+
+
+def repeats(count):
+    """How often to repeat something: a tenth of `count` under a sanitizer."""
+    return max(1, count // 10) if SANITIZER else count
+
+
+def raise_descriptor_limit(wanted):
+    """Raise the descriptor limit of this process to `wanted`, or to the hard limit; returns the limit in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft

@@ -1,0 +1,299 @@
+"""Server: one process of the program under test; run_program: a run of the program to its end."""
+import contextlib
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+
+from harness import httpsys
+from harness.conn import Conn
+from harness.environment import LUASERVE, PROGRAM, SANITIZER, WAIT, WINDOWS
+
+REPORT = re.compile(r"(ERROR|WARNING): (Address|Thread|Leak|Memory|UndefinedBehavior)Sanitizer|runtime error:")
+
+
+class Server:
+    """One server process. It writes `site` as site.lua into a directory of its own, starts the program, and waits for
+    `listeners` lines `listening on`. `@DIR@` in the site and in `env` stands for the directory.
+
+    site       the text of site.lua; None: the program runs the file site_path
+    nofile     its descriptor limit
+    prefix     the start of its command line, before the program
+    terminal   its standard input and output"""
+
+    def __init__(self, site, args=(), flags=(), listeners=1, env=None, nofile=None, prefix=(),
+                 site_path=None, cwd=None, terminal=None):
+        self.dir = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        self.site = site_path or os.path.join(self.dir, "site.lua")
+        if site is not None:
+            with open(self.site, "w") as out:
+                if WINDOWS:  # it has no sleep command
+                    site = site.replace('os.execute("sleep ', 'os.execute("start /wait /unix /bin/sleep ')
+                out.write(httpsys.with_engine(site).replace("@DIR@", self.dir))
+        self.lines = []
+        self.news = threading.Condition()  # notified of each new line; the last entry of .lines is None
+        self.addresses = []
+        self.stopped = False
+        environment = dict(os.environ)
+        environment.update({k: v.replace("@DIR@", self.dir) for k, v in (env or {}).items()})
+        if SANITIZER == "tsan":
+            environment.setdefault("TSAN_OPTIONS", "exitcode=66 halt_on_error=0 second_deadlock_stack=1")
+        if SANITIZER == "asan":
+            environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:exitcode=67:allocator_may_return_null=1")
+            environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=0")
+
+        def limit():
+            if nofile:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
+
+        command = [*prefix, *(PROGRAM if "--backend" not in flags else [LUASERVE]), *flags, self.site, *args]
+        self.out_path = os.path.join(self.dir, "stdout")
+        with open(self.out_path, "wb") as out:
+            self.process = subprocess.Popen(
+                command,
+                stdin=terminal or subprocess.DEVNULL,
+                stdout=terminal or out,
+                stderr=subprocess.PIPE,
+                cwd=cwd or self.dir,
+                env=environment,
+                preexec_fn=limit if nofile else None,
+            )
+        self.pid = self.process.pid
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        if listeners:
+            self._wait_listening(listeners)
+
+    def _read(self):
+        for raw in self.process.stderr:
+            line = raw.decode("utf-8", "replace").rstrip("\n")
+            with self.news:
+                self.lines.append(line)
+                match = re.search(r"listening on (\S+)( with http\.sys)?", line)
+                if match:
+                    self.addresses.append(self._address(match.group(1)))
+                    if match.group(2):
+                        httpsys.nudges[self.addresses[-1][1]] = httpsys.Nudge(self.addresses[-1])
+                self.news.notify_all()
+        with self.news:
+            self.lines.append(None)  # the end
+            self.news.notify_all()
+
+    @staticmethod
+    def _address(text):
+        if text.startswith("unix:"):
+            return text[5:]
+        match = re.match(r"(?:https?|tcp)://(?:\[([^\]]+)\]|([^:/]+)):(\d+)", text)
+        if not match:
+            return text
+        host = match.group(1) or match.group(2)
+        return ("127.0.0.1" if host == "+" else host, int(match.group(3)))
+
+    def _wait_listening(self, count):
+        with self.news:
+            self.news.wait_for(lambda: len(self.addresses) >= count or None in self.lines, WAIT)
+            if len(self.addresses) >= count:
+                return
+        self.kill()
+        raise AssertionError(
+            "the server did not start (%d of %d listeners):\n%s" % (len(self.addresses), count, self.log())
+        )
+
+    def at(self, index=0):
+        return self.addresses[index]
+
+    def port(self, index=0):
+        return self.addresses[index][1]
+
+    def log(self):
+        with self.news:
+            return "\n".join(line for line in self.lines if line is not None)
+
+    def mark(self):
+        """The present end of the log: `since` for wait_log and logged."""
+        with self.news:
+            return len(self.lines)
+
+    def wait_log(self, pattern, since=0, count=1, timeout=None):
+        """Wait until `count` lines match; returns the last of these lines."""
+        found = []
+
+        def matched():
+            found[:] = [line for line in self.lines[since:] if line is not None and re.search(pattern, line)]
+            return len(found) >= count or (self.lines and self.lines[-1] is None)
+
+        with self.news:
+            self.news.wait_for(matched, timeout or WAIT)
+        if len(found) < count:
+            raise AssertionError(
+                "%d of %d lines match %r in the log:\n%s" % (len(found), count, pattern, self.log()[-5000:])
+            )
+        return found[-1]
+
+    def logged(self, pattern, since=0):
+        with self.news:
+            return [line for line in self.lines[since:] if line is not None and re.search(pattern, line)]
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def connect(self, index=0, **kw):
+        return Conn(self.at(index), **kw)
+
+    def get(self, target, headers=(), index=0):
+        """One GET on a new connection."""
+        with self.connect(index) as conn:
+            return conn.get(target, headers)
+
+    def rss(self):
+        """Resident bytes."""
+        with open("/proc/%d/status" % self.pid) as status:
+            for line in status:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS")
+
+    def fds(self, rings=False):
+        """The number of open descriptors. `rings`: with io_uring's; each thread that has ever waited keeps one."""
+        if WINDOWS:
+            return self.sockets()
+        where, count = "/proc/%d/fd" % self.pid, 0
+        for fd in os.listdir(where):
+            try:
+                count += rings or os.readlink(os.path.join(where, fd)) != "anon_inode:[io_uring]"
+            except FileNotFoundError:
+                pass  # closed after listdir
+        return count
+
+    def sockets(self):
+        """The number of TCP sockets with a port of a listener. Under Wine the sockets belong to Wine's server process,
+        so that /proc/<pid> does not list them."""
+        ports = {address[1] for address in self.addresses if isinstance(address, tuple)}
+        count = 0
+        for table_name in ("tcp", "tcp6"):
+            with open("/proc/net/" + table_name) as rows:
+                for row in list(rows)[1:]:
+                    fields = row.split()
+                    count += int(fields[1].rsplit(":", 1)[1], 16) in ports and fields[9] != "0"  # it has an inode: it is open
+        return count
+
+    def udp_sockets(self):
+        """The number of UDP sockets, in any process, that are connected to a UDP port of this server."""
+        ports = {int(line.rsplit(":", 1)[1]) for line in self.logged("listening on udp://")}
+        with open("/proc/net/udp") as rows:
+            return sum(int(row.split()[2].rsplit(":", 1)[1], 16) in ports for row in list(rows)[1:])
+
+    def cpu(self):
+        """Seconds of processor time since its start."""
+        with open("/proc/%d/stat" % self.pid) as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def threads(self):
+        return len(os.listdir("/proc/%d/task" % self.pid))
+
+    def signal(self, number=signal.SIGTERM):
+        """Send a signal. Windows has no SIGTERM: there Ctrl-C asks for the end, and Wine turns SIGINT into Ctrl-C."""
+        self.process.send_signal(signal.SIGINT if WINDOWS and number == signal.SIGTERM else number)
+
+    def wait(self, timeout=None):
+        """Wait for the end; returns the exit status. The log is complete afterwards."""
+        try:
+            status = self.process.wait(timeout or 2 * WAIT)
+        except subprocess.TimeoutExpired:
+            text = self.stacks()
+            self.kill()
+            raise AssertionError(
+                "the server did not end; its log:\n%s\n%s" % (self.log()[-4000:], text)
+            ) from None
+        self.reader.join(WAIT)
+        self.stopped = True
+        return status
+
+    def stacks(self):
+        """The stacks of its threads, when gdb is installed."""
+        if not shutil.which("gdb") or not self.alive():
+            return ""
+        try:
+            return subprocess.run(
+                ["gdb", "-p", str(self.pid), "-batch", "-ex", "thread apply all bt 12"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=30,
+            ).stdout[-8000:]
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+
+    def kill(self):
+        if self.alive():
+            self.process.kill()
+        self.process.wait()
+        self.reader.join(WAIT)
+        self.stopped = True
+
+    def check_reports(self):
+        log = self.log()
+        report = REPORT.search(log)
+        if report:
+            raise AssertionError("sanitizer reports:\n%s" % log[report.start():][:20000])
+
+    def stop(self):
+        """Stop it with SIGTERM; fails unless it drains, exits with status 0, and no sanitizer reports anything."""
+        if not self.stopped:
+            if not self.alive():
+                self.wait()
+                raise AssertionError(
+                    "the server died with status %s:\n%s" % (self.process.returncode, self.log()[-6000:])
+                )
+            self.signal()
+            status = self.wait()
+            self.check_reports()
+            if status != 0:
+                raise AssertionError("exit status %s after SIGTERM:\n%s" % (status, self.log()[-6000:]))
+        else:
+            self.check_reports()
+
+    def cleanup(self):
+        if not self.stopped:
+            self.kill()
+        if not self.reader.is_alive():  # else a process that outlives the program holds the pipe open
+            self.process.stderr.close()
+        for address in self.addresses:
+            if address[-1] in httpsys.nudges:
+                httpsys.nudges.pop(address[-1]).close()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def run_program(args, timeout=None, env=None, cwd=None):
+    """Run the program to its end; returns its exit status, stdout and stderr."""
+    environment = dict(os.environ)
+    environment.update(env or {})
+    done = subprocess.run(
+        [LUASERVE, *args],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout or 2 * WAIT,
+        env=environment,
+        cwd=cwd,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@contextlib.contextmanager
+def scratch(**files):
+    """A temporary directory with these files; `_` in an argument's name stands for `.` in the file's."""
+    where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+    try:
+        for name, text in files.items():
+            with open(os.path.join(where, name.replace("_", ".")), "w") as out:
+                out.write(text)
+        yield where
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
+

@@ -1,0 +1,52 @@
+"""app:inject: a request to an application without a connection."""
+import json
+
+from harness import E2E, main
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "root" end)
+app:post("/echo", function(req) return 201, req:body(), { ["X-Seen"] = req.headers["x-give"] or "none" } end)
+app:get("/sleep", function() ls.sleep(0.01); return "slept" end)
+app:get("/big", function() return ("x"):rep(1000):rep(100) end)
+app:get("/parts", function(req, res) res:write("a"); res:write("b") end)
+app:get("/boom", function() error("x") end)
+local function show(r, err) return r and { status = r.status, body = r.body } or { failed = tostring(err) } end
+app:get("/self", function(req)
+  return show(app:inject{ method = "GET", path = req.query.path })
+end)
+app:get("/self-post", function()
+  local r = app:inject{ method = "POST", path = "/echo", headers = { ["X-Give"] = "g" }, body = "data" }
+  local seen = type(r.headers) == "table" and (r.headers["x-seen"] or r.headers["X-Seen"])
+  return { status = r.status, body = r.body, seen = seen }
+end)
+local early = show(app:inject{ method = "GET", path = "/" })
+app:get("/early", function() return early end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Inject(E2E):
+    SITE = SITE
+
+    def inject(self, path):
+        return json.loads(self.get("/self?path=" + path).text)
+
+    def test_inject(self):
+        self.assertEqual(self.inject("/"), {"status": 200, "body": "root"})
+        self.assertEqual(self.inject("/none")["status"], 404)
+        self.assertEqual(self.inject("/sleep"), {"status": 200, "body": "slept"})
+        self.assertEqual(self.inject("/parts"), {"status": 200, "body": "ab"})
+        self.assertEqual(self.inject("/big"), {"status": 200, "body": "x" * 100000})
+        self.assertEqual(self.inject("/boom")["status"], 500)
+
+    def test_inject_post(self):
+        self.assertEqual(json.loads(self.get("/self-post").text), {"status": 201, "body": "data", "seen": "g"})
+
+    def test_inject_while_loading(self):
+        self.assertEqual(json.loads(self.get("/early").text), {"status": 200, "body": "root"})
+
+
+if __name__ == "__main__":
+    main()

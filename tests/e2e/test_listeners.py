@@ -1,0 +1,90 @@
+"""ls.listen: several listeners, Unix-domain sockets, IPv6, and the addresses that are listened on by default."""
+import os
+import shutil
+import subprocess
+import unittest
+
+from harness import Conn, E2E, HAS_UNIX_SOCKETS, WAIT, has_ipv6, main
+
+LISTENERS = r"""
+local ls = require "luaserve"
+local one, two = ls.app(), ls.app()
+one:get("/", function(req) return "one " .. tostring(req.local_addr) end)
+two:get("/", function(req) return "two" end)
+ls.listen{ host = "127.0.0.1", port = 0, app = one }
+ls.listen{ host = "127.0.0.1", port = 0, app = two }
+"""
+ON_A_PATH = 'ls.listen{ host = "unix:@DIR@/s.sock", app = one }'
+
+
+class Listeners(E2E):
+    SITE = LISTENERS + (ON_A_PATH if HAS_UNIX_SOCKETS else "")
+    LISTENERS = 3 if HAS_UNIX_SOCKETS else 2
+
+    def test_each_has_its_app(self):
+        texts = sorted(self.server.get("/", index=i).text[:3] for i in range(2))
+        self.assertEqual(texts, ["one", "two"])
+
+    def test_unix_socket(self):
+        if not HAS_UNIX_SOCKETS:
+            return self.refuses(LISTENERS + ON_A_PATH, "cannot listen on unix:@DIR@/s.sock: not supported here")
+        paths = [a for a in self.server.addresses if isinstance(a, str)]
+        self.assertEqual(paths, [os.path.join(self.server.dir, "s.sock")])
+        with Conn(paths[0]) as conn:
+            self.assertTrue(conn.get("/").text.startswith("one"))
+            self.assertTrue(conn.get("/").text.startswith("one"))
+
+    def test_curl(self):
+        curl = shutil.which("curl")
+        if not curl:
+            self.skipTest("no curl")
+        for address in self.server.addresses:
+            where = (["--unix-socket", address, "http://localhost/"] if isinstance(address, str)
+                     else ["http://127.0.0.1:%d/" % address[1]])
+            done = subprocess.run(
+                [curl, "-sS", "-i", "-m", "10", *where],
+                capture_output=True,
+                text=True,
+                timeout=WAIT,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("HTTP/1.1 200 OK", done.stdout)
+
+
+class Ipv6(E2E):
+    @unittest.skipUnless(has_ipv6(), "no IPv6 loopback here")
+    def test_ipv6(self):
+        server = self.serve(
+            'local ls = require "luaserve"; local app = ls.app()\n'
+            'app:get("/", function(req) return tostring(req.remote) end)\n'
+            'ls.listen{ host = "::1", port = 0, app = app }\n'
+        )
+        self.assertEqual(server.at()[0], "::1")
+        self.assertIn("::1", server.get("/", {"Host": "[::1]"}).text)
+        server.stop()
+
+    @unittest.skipUnless(has_ipv6(), "no IPv6 loopback here")
+    def test_the_default_is_both_loopback_addresses(self):
+        server = self.serve(
+            'local ls = require "luaserve"; local app = ls.app()\n'
+            'app:get("/", function() return "x" end)\nls.listen(0, app)\n',
+            listeners=2,
+        )
+        self.assertEqual({a[0] for a in server.addresses}, {"127.0.0.1", "::1"})
+        self.assertEqual(len({a[1] for a in server.addresses}), 1, "one port for both families")
+        for index in range(2):
+            self.assertEqual(server.get("/", index=index).text, "x")
+        server.stop()
+
+    def test_a_star_is_every_address(self):
+        server = self.serve(
+            'local ls = require "luaserve"; local app = ls.app()\n'
+            'app:get("/", function() return "x" end)\nls.listen{ host = "*", port = 0, app = app }\n'
+        )
+        with Conn(("127.0.0.1", server.port())) as conn:
+            self.assertEqual(conn.get("/").text, "x")
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""What a handler reads of a request: query, headers, cookies, address fields, JSON, forms, bodies; many requests at
+once."""
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+from harness import E2E, WAIT, in_parallel, main, request
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "root\n" end)
+app:get("/hello/:name", function(req) return "hello " .. req.params.name end)
+app:get("/query", function(req)
+  return { a = req.query.a, b = req.query.b, empty = req.query.empty, missing = req.query.missing == nil }
+end)
+app:get("/headers", function(req)
+  return { field = req.headers["x-thing"], upper = req.headers["X-THING"], method = req:header("x-ThInG"),
+           none = req.headers["x-none"] == nil and req:header("x-none") == nil }
+end)
+app:get("/cookies", function(req) return { a = req.cookies.a, b = req.cookies.b, none = req.cookies.c == nil } end)
+app:any("/fields", function(req)
+  return { method = req.method, path = req.path, target = req.target, version = req.version, remote = tostring(req.remote),
+           local_addr = tostring(req.local_addr), id = tostring(req.id), scheme = req.scheme, host = req.host }
+end)
+app:post("/json", function(req)
+  local item, err = req:json()
+  if not item then return 400, { error = tostring(err) } end
+  return 201, item
+end)
+app:post("/form", function(req)
+  local form = req:form()
+  return { a = form.a, b = form.b }
+end)
+app:post("/body", function(req) return req:body() end)
+app:post("/buffer", function(req) return req:buffer() end)
+app:post("/pieces", function(req)
+  local n = 0
+  for piece in req:chunks() do n = n + #piece end
+  return tostring(n)
+end)
+app:post("/twice", function(req) return req:body() .. req:body() end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Requests(E2E):
+    SITE = SITE
+
+    def test_query(self):
+        got = json.loads(self.get("/query?a=1&b=x%20y+z&empty=").text)
+        self.assertEqual(got, {"a": "1", "b": "x y z", "empty": "", "missing": True})
+        self.assertEqual(json.loads(self.get("/query").text), {"missing": True})
+        self.assertEqual(json.loads(self.get("/query?").text), {"missing": True})
+        self.assertEqual(json.loads(self.get("/query?&&a=%26&").text), {"a": "&", "missing": True})
+
+    def test_headers_any_case(self):
+        for name in ("X-Thing", "x-thing", "X-THING"):
+            got = json.loads(self.get("/headers", {name: "  v 1\t"}).text)
+            self.assertEqual(got, {"field": "v 1", "upper": "v 1", "method": "v 1", "none": True})
+        self.assertEqual(json.loads(self.get("/headers").text), {"none": True})
+
+    def test_cookies(self):
+        self.assertEqual(
+            json.loads(self.get("/cookies", {"Cookie": "a=1; b=two"}).text),
+            {"a": "1", "b": "two", "none": True},
+        )
+        self.assertEqual(json.loads(self.get("/cookies").text), {"none": True})
+
+    def test_fields(self):
+        with self.connect() as conn:
+            got = json.loads(conn.get("/fields?q=1", {"Host": "example.org:81"}).text)
+            mine = "%s:%d" % conn.sock.getsockname()
+            theirs = "%s:%d" % conn.sock.getpeername()
+        self.assertEqual(got["method"], "GET")
+        self.assertEqual(got["path"], "/fields")
+        self.assertEqual(got["target"], "/fields?q=1")
+        self.assertIn("1.1", got["version"])
+        self.assertEqual(got["scheme"], "http")
+        self.assertEqual(got["host"], "example.org:81")
+        self.assertIn(got["remote"], (mine, "127.0.0.1"))
+        self.assertIn(got["local_addr"], (theirs, "127.0.0.1"))
+
+    def test_ids_differ(self):
+        with self.connect() as conn:
+            ids = [json.loads(conn.get("/fields").text)["id"] for _ in range(20)]
+        self.assertEqual(len(set(ids)), 20)
+
+    def test_json_in_and_out(self):
+        response = self.ask(
+            "POST", "/json", {"Content-Type": "application/json"}, b'{"a":[1,2,{"b":null}],"c":"\\u00e9"}'
+        )
+        self.assertEqual(response.status, 201)
+        self.assertEqual(json.loads(response.text), {"a": [1, 2, {"b": None}], "c": "\u00e9"})
+        self.assertTrue(response.header("Content-Type").startswith("application/json"))
+
+    def test_bad_json_is_an_error_value(self):
+        for bad in (b"{", b"", b"{'a':1}", b"[1,]", b"nonsense"):
+            with self.subTest(bad):
+                response = self.ask("POST", "/json", {"Content-Type": "application/json"}, bad)
+                self.assertEqual(response.status, 400)
+                self.assertTrue(json.loads(response.text)["error"])
+
+    def test_form(self):
+        response = self.ask(
+            "POST", "/form", {"Content-Type": "application/x-www-form-urlencoded"}, b"a=1+2&b=%26%3D&c"
+        )
+        self.assertEqual(json.loads(response.text), {"a": "1 2", "b": "&="})
+
+    def test_bodies(self):
+        for body in (b"", b"x", os.urandom(5000), os.urandom(100000)):
+            self.assertEqual(self.ask("POST", "/body", body=body).body, body)
+            self.assertEqual(self.ask("POST", "/buffer", body=body).body, body)
+            self.assertEqual(self.ask("POST", "/pieces", body=body).text, str(len(body)))
+
+    def test_body_read_twice_is_clear(self):
+        """A second req:body() gives the same bytes or an error, not a part of the body."""
+        response = self.ask("POST", "/twice", body=b"ab")
+        self.assertTrue(response.status == 500 or response.body in (b"abab", b"ab"), response)
+
+
+class Curl(E2E):
+    SITE = SITE
+
+    def curl(self, *args, stdin=None):
+        done = subprocess.run(
+            ["curl", "-sS", "-m", "20", *args], capture_output=True, timeout=2 * WAIT, input=stdin
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    @unittest.skipUnless(shutil.which("curl"), "no curl")
+    def test_curl(self):
+        base = "http://127.0.0.1:%d" % self.server.port()
+        self.assertEqual(self.curl(base + "/", base + "/hello/x"), b"root\nhello x")
+        self.assertIn(b"HTTP/1.1 200", self.curl("-I", base + "/"))
+        self.assertEqual(json.loads(self.curl("--data", "a=1&b=2", base + "/form")), {"a": "1", "b": "2"})
+        data = os.urandom(300000)
+        self.assertEqual(self.curl("--data-binary", "@-", base + "/buffer", stdin=data), data)
+        self.assertEqual(
+            self.curl("--data-binary", "@-", "-H", "Transfer-Encoding: chunked", base + "/body", stdin=data),
+            data,
+        )
+        self.assertEqual(self.curl("-0", base + "/"), b"root\n")
+        self.assertEqual(
+            self.curl("--request-target", "*", "-X", "OPTIONS", "-o", os.devnull, "-w", "%{http_code}", base)[
+                :1
+            ],
+            b"2",
+        )
+
+
+class Pipelined(E2E):
+    SITE = SITE
+
+    def test_one_connection_many_requests(self):
+        with self.connect() as conn:
+            for n in range(200):
+                self.assertEqual(conn.get("/hello/%d" % n).text, "hello %d" % n)
+
+    def test_many_connections(self):
+        def one(number):
+            with self.server.connect() as conn:
+                for n in range(20):
+                    self.assertEqual(conn.get("/hello/%d-%d" % (number, n)).text, "hello %d-%d" % (number, n))
+
+        in_parallel([lambda n=n: one(n) for n in range(32)], 32)
+
+    def test_bodies_of_neighbours_do_not_mix(self):
+        def one(number):
+            body = bytes([65 + number]) * (1000 + number * 3000)
+            with self.server.connect() as conn:
+                for _ in range(5):
+                    self.assertEqual(conn.ask("POST", "/body", body=body).body, body)
+                    conn.send(request("POST", "/body", body=body) + request("GET", "/hello/z"))
+                    self.assertEqual(conn.response().body, body)
+                    self.assertEqual(conn.response().text, "hello z")
+
+        in_parallel([lambda n=n: one(n) for n in range(16)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Responses: what a handler may return, the methods of `res`, and headers that are refused."""
+import json
+
+from harness import Closed, E2E, main
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local prepared = ls.buffer("pre", "pared")
+app:get("/string", function() return "text" end)
+app:get("/empty", function() return "" end)
+app:get("/table", function() return { a = 1 } end)
+app:get("/list", function() return { 1, 2, 3 } end)
+app:get("/number", function() return 404 end)
+app:get("/teapot", function() return 418 end)
+app:get("/n204", function() return 204 end)
+app:get("/n304", function() return 304 end)
+app:get("/all", function() return 201, "made", { ["X-A"] = "1", ["Content-Type"] = "text/x" } end)
+app:get("/status-table", function() return 202, { ok = true } end)
+app:get("/buffer", function() return prepared end)
+app:get("/nothing", function() end)
+app:get("/send", function(req, res) res:status(203); res:header("X-B", "2"); res:send("sent") end)
+app:get("/resjson", function(req, res) res:json({ a = { b = true } }) end)
+app:get("/write", function(req, res) res:header("Content-Type", "text/csv"); res:write("a", ",", 1, "\n"); res:write(2.5, "\n") end)
+app:get("/flush", function(req, res) res:write("one"); res:flush(); ls.sleep(0.01); res:write("two") end)
+app:get("/announced", function(req, res)
+  res:header("Content-Length", 6)
+  res:write("abc") res:flush() res:write("def")
+end)
+app:get("/announced-short", function(req, res) res:header("Content-Length", 6); res:write("abc") end)
+app:get("/announced-long", function(req, res)
+  res:header("Content-Length", 3)
+  local ok = pcall(res.write, res, "abcdef")
+  if not ok then res:write("abc") end
+end)
+app:get("/sent", function(req, res)
+  local before = res.sent
+  res:send("x")
+  ls.log.info("sent before=" .. tostring(before) .. " after=" .. tostring(res.sent))
+end)
+app:get("/redirect", function(req, res) return res:redirect("/elsewhere") end)
+app:get("/redirect301", function(req, res) return res:redirect("/moved", 301) end)
+app:get("/cookie", function(req, res)
+  res:cookie("sid", "abc", { path = "/", domain = "example.com", max_age = 60, secure = true, http_only = true, same_site = "Lax" })
+  res:cookie("plain", "1")
+  return "ok"
+end)
+app:get("/type", function(req, res) res:header("Content-Type", "text/html"); return "<p>" end)
+app:get("/header-twice", function(req, res) res:header("X-C", "1"); res:header("X-C", "2"); return "ok" end)
+app:get("/jsonrules", function()
+  return { null = ls.json.null, nested = ls.json.decode('{"x":[1,2.5,"s",false,null]}').x[2] }
+end)
+app:get("/json-round", function() return ls.json.encode(ls.json.decode('{"k":[true,{"z":1}]}')) end)
+local function bad(value, name)
+  return function(req, res)
+    local ok, err = pcall(res.header, res, name or "X-Bad", value)
+    return ok and "accepted" or "raised " .. tostring(err)
+  end
+end
+app:get("/bad-cr", bad("a\rb")) app:get("/bad-lf", bad("a\nSet-Cookie: x=1")) app:get("/bad-nul", bad("a\0b"))
+app:get("/bad-name", bad("v", "X Bad")) app:get("/bad-name2", bad("v", "X:\r\nY"))
+app:get("/bad-length", bad("5", "Content-Length")) app:get("/bad-te", bad("chunked", "Transfer-Encoding"))
+app:get("/bad-cookie", function(req, res)
+  return pcall(res.cookie, res, "a", "b\r\nX: y") and "accepted" or "raised"
+end)
+app:get("/bad-cookie-option", function(req, res)
+  return pcall(res.cookie, res, "a", "b", { pathh = "/" }) and "accepted" or "raised"
+end)
+app:get("/bad-redirect", function(req, res)
+  return pcall(res.redirect, res, "/a\r\nX: y") and "accepted" or "raised"
+end)
+app:get("/bad-returned", function() return 200, "x", { ["X-A"] = "a\r\nb: c" } end)
+app:get("/bad-options", function() return pcall(ls.config, { thraeds = 1 }) and "accepted" or "raised" end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Responses(E2E):
+    SITE = SITE
+
+    def test_string(self):
+        response = self.get("/string")
+        self.assertEqual((response.status, response.text), (200, "text"))
+        self.assertEqual(response.header("Content-Type"), "text/plain; charset=utf-8")
+        self.assertEqual(response.header("Content-Length"), "4")
+        empty = self.get("/empty")
+        self.assertEqual((empty.status, empty.header("Content-Length"), empty.body), (200, "0", b""))
+
+    def test_table(self):
+        response = self.get("/table")
+        self.assertEqual((response.status, json.loads(response.text)), (200, {"a": 1}))
+        self.assertTrue(response.header("Content-Type").startswith("application/json"))
+        self.assertEqual(json.loads(self.get("/list").text), [1, 2, 3])
+
+    def test_number(self):
+        self.assertEqual((self.get("/number").status, self.get("/number").reason), (404, "Not Found"))
+        self.assertIn("Not Found", self.get("/number").text)
+        self.assertEqual(self.get("/teapot").status, 418)
+        with self.connect() as conn:
+            self.assertEqual(conn.get("/n204").status, 204)
+            self.assertEqual(conn.get("/n304").status, 304)
+            self.assertEqual(conn.get("/string").text, "text")
+
+    def test_status_body_headers(self):
+        response = self.get("/all")
+        self.assertEqual(
+            (response.status, response.text, response.header("X-A"), response.header("Content-Type")),
+            (201, "made", "1", "text/x"),
+        )
+        response = self.get("/status-table")
+        self.assertEqual((response.status, json.loads(response.text)), (202, {"ok": True}))
+
+    def test_buffer(self):
+        for _ in range(3):
+            response = self.get("/buffer")
+            self.assertEqual((response.status, response.text), (200, "prepared"))
+
+    def test_nothing(self):
+        response = self.get("/nothing")
+        self.assertEqual((response.status, response.body), (204, b""))
+
+    def test_methods_of_res(self):
+        response = self.get("/send")
+        self.assertEqual((response.status, response.header("X-B"), response.text), (203, "2", "sent"))
+        self.assertEqual(json.loads(self.get("/resjson").text), {"a": {"b": True}})
+        response = self.get("/write")
+        self.assertEqual(
+            (response.text, response.header("Content-Type"), response.chunked), ("a,1\n2.5\n", "text/csv", True)
+        )
+        response = self.get("/flush")
+        self.assertEqual((response.text, response.chunked), ("onetwo", True))
+        self.assertGreaterEqual(response.chunks, 2)
+
+    def test_announced_length(self):
+        """A response in parts with a Content-Length is sent with it, and may not be longer or shorter."""
+        response = self.get("/announced")
+        self.assertEqual(
+            (response.text, response.chunked, response.header("Content-Length")), ("abcdef", False, "6")
+        )
+        with self.assertRaises(Closed):
+            self.get("/announced-short")
+        response = self.get("/announced-long")
+        self.assertEqual((response.text, response.header("Content-Length")), ("abc", "3"))
+
+    def test_sent(self):
+        mark = self.server.mark()
+        self.assertEqual(self.get("/sent").text, "x")
+        self.server.wait_log("sent before=false after=true", mark)
+
+    def test_redirect(self):
+        response = self.get("/redirect")
+        self.assertEqual((response.status, response.header("Location")), (302, "/elsewhere"))
+        response = self.get("/redirect301")
+        self.assertEqual((response.status, response.header("Location")), (301, "/moved"))
+
+    def test_cookie(self):
+        cookies = self.get("/cookie").all("Set-Cookie")
+        self.assertEqual(len(cookies), 2)
+        parts = [p.strip() for p in cookies[0].split(";")]
+        self.assertEqual(parts[0], "sid=abc")
+        self.assertEqual(
+            {p.lower() for p in parts[1:]},
+            {"path=/", "domain=example.com", "max-age=60", "secure", "httponly", "samesite=lax"},
+        )
+        self.assertEqual(cookies[1].split(";")[0], "plain=1")
+
+    def test_content_type(self):
+        self.assertEqual(self.get("/type").header("Content-Type"), "text/html")
+
+    def test_json_helpers(self):
+        self.assertEqual(json.loads(self.get("/jsonrules").text), {"null": None, "nested": 2.5})
+        self.assertEqual(json.loads(self.get("/json-round").text), {"k": [True, {"z": 1}]})
+
+    def test_a_header_cannot_break_out(self):
+        for path in (
+            "/bad-cr",
+            "/bad-lf",
+            "/bad-nul",
+            "/bad-name",
+            "/bad-name2",
+            "/bad-te",
+            "/bad-cookie",
+            "/bad-cookie-option",
+            "/bad-redirect",
+            "/bad-options",
+        ):
+            with self.subTest(path):
+                response = self.get(path)
+                self.assertTrue(response.text.startswith("raised"), response)
+                self.assertEqual(response.all("Set-Cookie") + response.all("X"), [])
+        self.assertIn(self.get("/bad-length").text, ("accepted", "raised"))  # the framing is checked in either case
+        response = self.get("/bad-returned")
+        self.assertEqual((response.status, response.all("b")), (500, []))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Hooks, timers, tasks, sleep, the log, and ls.stats."""
+import json
+
+from harness import E2E, in_parallel, main
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+ls.on("start", function() ls.log.info("hook start") end)
+ls.on("drain", function() ls.log.info("hook drain") end)
+ls.on("log", function(req, res) ls.log.info("hook log " .. req.method .. " " .. req.path) end)
+ls.once(function()
+  ls.log.info("once ran")
+  ls.after(0.02, function(a, b) ls.log.info("after ran " .. a .. b) end, "x", "y")
+  local n = 0
+  ls.every(0.01, function() n = n + 1; if n <= 3 then ls.log.info("every ran " .. n) end end)
+end)
+app:get("/sleep", function() local t = ls.now(); ls.sleep(0.05); return ls.now() - t >= 0.045 and "slept" or "too early" end)
+app:get("/spawn", function()
+  local a = ls.spawn(function(x) ls.sleep(0.03); return x, "second" end, "first")
+  local b = ls.spawn(function() ls.sleep(0.01); return "b" end)
+  local r1, r2 = a:wait()
+  return r1 .. " " .. r2 .. " " .. b:wait()
+end)
+app:get("/spawn-error", function()
+  local job = ls.spawn(function() error("job failed") end)
+  local ok, err = pcall(job.wait, job)
+  return tostring(ok) .. " " .. tostring(err)
+end)
+app:get("/spawn-timeout", function()
+  local job = ls.spawn(function() ls.sleep(0.3); return "late" end)
+  local got, err = job:wait(0.01)
+  return tostring(got) .. " " .. tostring(err) .. " then " .. tostring(job:wait())
+end)
+app:get("/after", function()
+  local seen
+  ls.after(0.01, function() seen = "seen" end)
+  ls.sleep(0.1)
+  return tostring(seen)
+end)
+app:get("/stats", function() return ls.stats() end)
+app:get("/version", function() return tostring(ls.version) end)
+app:get("/log", function()
+  ls.log.debug("quiet debug") ls.log.info("line info") ls.log.warn("line warn") ls.log.error("line error")
+  ls.log.info("two\nlines")
+  return "ok"
+end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Tasks(E2E):
+    SITE = SITE
+
+    def test_hooks_and_timers(self):
+        for line in ("hook start", "once ran", "after ran xy", "every ran 3"):
+            self.server.wait_log(line)
+        self.assertEqual(len(self.server.logged("once ran")), 1)
+        self.assertEqual(len(self.server.logged("after ran")), 1)
+
+    def test_log_hook(self):
+        mark = self.server.mark()
+        self.get("/version")
+        self.server.wait_log("hook log GET /version", mark)
+
+    def test_sleep(self):
+        self.assertEqual(self.get("/sleep").text, "slept")
+        texts = in_parallel([lambda: self.get("/sleep").text for _ in range(30)], 30)
+        self.assertEqual(texts, ["slept"] * 30)
+
+    def test_spawn_and_wait(self):
+        self.assertEqual(self.get("/spawn").text, "first second b")
+        response = self.get("/spawn-error")
+        self.assertTrue(response.text.startswith("false") and "job failed" in response.text, response)
+        response = self.get("/spawn-timeout")
+        self.assertTrue(response.text.startswith("nil") and response.text.endswith("then late"), response)
+
+    def test_after_runs_while_the_handler_sleeps(self):
+        self.assertEqual(self.get("/after").text, "seen")
+
+    def test_stats(self):
+        before = json.loads(self.get("/stats").text)
+        self.assertIn("bytes_copied", before)
+        self.assertTrue(all(isinstance(v, (int, float, dict, list, str)) for v in before.values()))
+
+    def test_version(self):
+        self.assertRegex(self.get("/version").text, r"^\d+\.\d+")
+
+    def test_log_levels(self):
+        mark = self.server.mark()
+        self.get("/log")
+        self.server.wait_log("line error", mark)
+        self.server.wait_log(r"line info", mark)
+        self.server.wait_log(r"line warn", mark)
+        self.assertEqual(self.server.logged("quiet debug", mark), [])
+
+
+class Drain(E2E):
+    def test_drain_hook(self):
+        server = self.serve(SITE)
+        server.stop()
+        self.assertTrue(server.logged("hook drain"), server.log())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""ls.connect: the forms of an address, names and name servers, errors, and descriptors that are closed again."""
+import socket
+import threading
+
+from harness import E2E, WAIT, WINDOWS, Conn, main
+from harness.dns import CHOSEN, Dns, looks_up_names
+
+CLIENT = r"""
+local ls = require "luaserve"
+ls.config { threads = 2, nameservers = "127.0.0.1:@DNS@" }
+ls.config { threads_max = 12 } -- keeps the options of the earlier call
+local function show(...)
+  local parts = table.pack(...)
+  for i = 1, parts.n do parts[i] = tostring(parts[i]) end
+  return table.concat(parts, "|", 1, parts.n)
+end
+-- Each line of the control connection is Lua code; the server sends back its results.
+ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
+  for line in sock:lines() do
+    local chunk, err = load("local ls, show = ... " .. line)
+    sock:send(chunk and show(pcall(chunk, ls, show)) or err, "\n")
+  end
+end)
+"""
+
+
+class SystemNames(E2E):
+    """The names of the system, with either resolver."""
+
+    SITE = CLIENT.replace(CHOSEN, "")
+
+    def test_the_machine_itself(self):
+        name = socket.gethostname()
+        try:
+            socket.getaddrinfo(name, None)
+        except socket.gaierror:
+            self.skipTest("this machine does not know its own name")
+        listener = socket.create_server(("", 0))
+        self.addCleanup(listener.close)
+        with Conn(self.server.at()) as conn:
+            conn.send(b"local s, e = ls.connect('%s', %d) return s and 'yes' or e\n" %
+                      (name.encode(), listener.getsockname()[1]))
+            self.assertEqual(conn.line(), b"true|yes")
+
+    def test_an_unknown_name(self):
+        with Conn(self.server.at()) as asker, Conn(self.server.at()) as other:
+            asker.send(b"return ls.connect('no-such-name.invalid', 1, { connect_timeout = 1 })\n")
+            for n in range(10):
+                other.send(b"return %d\n" % n)
+                self.assertEqual(other.line(), b"true|%d" % n)
+            # Without a network no name server answers, and the lookup times out.
+            self.assertRegex(asker.line().decode(), r'true\|nil\|cannot look up "no-such-name.invalid": .*\|(ENOENT|ETIMEDOUT)')
+
+    if WINDOWS:
+        def test_name_servers_cannot_be_chosen(self):
+            server = self.serve(CLIENT.replace("@DNS@", "53"))
+            with Conn(server.at()) as conn:
+                conn.send(b"return ls.connect('one.test', 1)\n")
+                self.assertRegex(conn.line(), rb'true\|nil\|cannot look up "one.test": it is not looked up here, .*\|ENOTSUP$')
+            server.stop()
+
+    def test_an_invalid_name(self):
+        with Conn(self.server.at()) as conn:
+            conn.send(b"return ls.connect(('a'):rep(300), 1)\n")
+            self.assertRegex(conn.line().decode(), r"true\|nil\|cannot look up .*\|(EINVAL|ENOENT)")
+
+
+class Connect(E2E):
+    @classmethod
+    def setUpClass(cls):
+        cls.dns = Dns()
+        cls.addClassCleanup(cls.dns.close)
+        cls.SITE, cls.ENV = cls.dns.asked_by(CLIENT)
+        super().setUpClass()
+
+    def setUp(self):
+        super().setUp()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(self.listener.close)
+        self.to = self.listener.getsockname()[1]
+        self.control = self.connect()
+
+    def run_lua(self, text, wait=True):
+        self.control.send(text.replace("PORT", str(self.to)).encode() + b"\n")
+        return self.control.line().decode() if wait else None
+
+    def test_forms(self):
+        for call in ("ls.connect('127.0.0.1', PORT)", "ls.connect('127.0.0.1:PORT')", "ls.connect('localhost', PORT)",
+                     "ls.connect{ host = '127.0.0.1', port = PORT }", "ls.connect('localhost:PORT', { read_timeout = 3 })"):
+            answer = self.run_lua("local s, e, c = %s if s then s:send('hi') s:close() end return s, e, c" % call)
+            self.assertTrue(answer.startswith("true|sock (127.0.0.1:") or answer == "true|sock (closed)|nil|nil", answer)
+            peer, _ = self.listener.accept()
+            self.assertEqual(peer.recv(10), b"hi")
+            self.assertEqual(peer.recv(10), b"")
+            peer.close()
+
+    def test_refused(self):
+        self.listener.close()
+        self.assertEqual(self.run_lua("return ls.connect('127.0.0.1', PORT)"),
+                         "true|nil|connection refused|EREFUSED")
+        self.assertEqual(self.run_lua("return ls.connect('unix:/does/not/exist')"),
+                         "true|nil|not supported here|ENOTSUP" if WINDOWS else "true|nil|not found|ENOENT")
+        self.assertIn("|ELIMIT", self.run_lua("return ls.connect('unix:/' .. ('x'):rep(200))"))
+
+    @looks_up_names
+    def test_names(self):
+        for name in ("one.test", "two.test", "both.test"):
+            answer = self.run_lua("local s, e = ls.connect('%s', PORT) return s and s.remote, e" % name)
+            self.assertEqual(answer, "true|127.0.0.1:%d|nil" % self.to)
+        self.assertEqual(self.run_lua("return ls.connect('missing.test', PORT)"),
+                         'true|nil|cannot look up "missing.test": no such name|ENOENT')
+
+    @looks_up_names
+    def test_a_slow_name_server_costs_the_asker_only(self):
+        self.dns.hold("two.test")
+        self.run_lua("return ls.connect('two.test', PORT)", wait=False)
+        with Conn(self.server.at()) as other:  # on any thread and state, before the name server answers
+            for n in range(10):
+                other.send(b"return ls.connect('one.test', %d) and %d\n" % (self.to, n))
+                self.assertEqual(other.line(), b"true|%d" % n)
+        self.dns.release()
+        self.assertEqual(self.control.line().decode(), "true|sock (127.0.0.1:%d)" % self.to)
+
+    @looks_up_names
+    def test_a_silent_name_server(self):
+        answer = self.run_lua("return ls.connect('silent.test', PORT, { connect_timeout = 0.2 })")
+        self.assertEqual(answer, 'true|nil|cannot look up "silent.test": timeout: no name server answers|ETIMEDOUT')
+
+    @looks_up_names
+    def test_many_names_at_once(self):
+        answer = self.run_lua(
+            "local jobs, good = {}, 0 for i = 1, 50 do jobs[i] = ls.spawn(ls.connect, 'one.test', PORT) end "
+            "for i = 1, 50 do local s = jobs[i]:wait() if s then good = good + 1 s:close() end end return good")
+        self.assertEqual(answer, "true|50")
+
+    def test_misuse(self):
+        for call, says in (
+                ("ls.connect()", "the first argument is a host"), ("ls.connect('x')", "names no port"),
+                ("ls.connect('x', 0)", "from 1 to 65535"), ("ls.connect('x', 70000)", "from 1 to 65535"),
+                ("ls.connect('x', 1, { read_timout = 1 })", "did you mean 'read_timeout'"),
+                ("ls.connect('x', 1, 5)", "the options are a table"), ("ls.connect({}, 1)", "everything goes into it"),
+                ("ls.connect('x', 1, { connect_timeout = -1 })", "connect_timeout must be")):
+            answer = self.run_lua("return " + call)
+            self.assertTrue(answer.startswith("false|"), answer)
+            self.assertIn(says, answer)
+        self.assertRegex(self.run_lua("return ls.connect('..', 1)"), "no name of a host|not looked up here|no such name")
+        for host in (r"127.0.0.1\0.example.org", r"one.test\0", r"unix:/run/s\0"):  # NUL, which ends a C string
+            self.assertRegex(self.run_lua("return ls.connect('%s', 1)" % host), "this is no name of a host.EINVAL")
+
+    def test_forgotten_sockets_are_closed(self):
+        self.run_lua("forgotten = ls.connect('127.0.0.1', PORT) return 1")
+        peer, _ = self.listener.accept()
+        self.addCleanup(peer.close)
+        self.run_lua("forgotten = nil collectgarbage() collectgarbage() return 1")
+        peer.settimeout(WAIT)
+        self.assertEqual(peer.recv(10), b"")
+
+    def test_connects_are_given_back(self):
+        """Neither failed nor successful connects leave a descriptor open."""
+        self.run_lua("return 1")  # the control connection is accepted and counted
+        held = self.server.fds()
+        accepted = []
+        stop = threading.Event()
+
+        def accept():
+            self.listener.settimeout(0.1)
+            while not stop.is_set():
+                try:
+                    accepted.append(self.listener.accept()[0])
+                except OSError:
+                    pass
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        self.assertEqual(self.run_lua(
+            "for i = 1, 100 do local s = assert(ls.connect('127.0.0.1', PORT)) s:close() "
+            "assert(not ls.connect('127.0.0.1', 1)) assert(not ls.connect('unix:/nope')) end return 1"), "true|1")
+        stop.set()
+        thread.join()
+        for peer in accepted:
+            peer.close()
+        self.eventually(lambda: self.server.fds() <= held, "the descriptors are closed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""ls.tcp from loading to draining: options, mistakes in the site, the connection limit, handlers while the server
+drains."""
+import socket
+import time
+
+from harness import E2E, HAS_UNIX_SOCKETS, main
+
+
+class Lifecycle(E2E):
+    def test_check_and_log(self):
+        server = self.serve("require 'luaserve'.tcp('127.0.0.1:0', print)", flags=("--check",), listeners=0)
+        self.assertEqual(server.wait(), 0)
+        with open(server.out_path) as out:
+            self.assertIn("listener: tcp 127.0.0.1", out.read())
+        server = self.serve("require 'luaserve'.tcp('127.0.0.1:0', print)")
+        server.wait_log(r"listening on tcp://127\.0\.0\.1:\d+")
+        server.stop()
+
+    def test_mistakes_in_the_site(self):
+        taken = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(taken.close)
+        for text, says in (
+                ("ls.tcp(7000)", "the function is missing"), ("ls.tcp('x', print)", "is no address"),
+                ("ls.tcp({ port = 1, bakclog = 3 }, print)", "did you mean 'backlog'"),
+                ("ls.tcp({ port = 1, read_timeout = 'x' }, print)", "read_timeout must be"),
+                ("ls.tcp({ port = 1, max_line = 0 }, print)", "max_line must be at least"),
+                ("ls.tcp(nil, print)", "the first argument says where to listen"),
+                ("ls.tcp(70000, print)", "from 0"), ("ls.tcp({ host = 'example.org', port = 1 }, print)", "not looked up"),
+                ("ls.connect('127.0.0.1', 80)", "cannot wait while the site loads"),
+                ("ls.tcp('127.0.0.1:%d', print)" % taken.getsockname()[1], "address in use")):
+            server = self.serve("local ls = require 'luaserve'\n" + text, listeners=0)
+            self.assertNotEqual(server.wait(), 0, text)
+            self.assertIn(says, server.log())
+            self.assertIn("site.lua:2", server.log())
+
+    def test_after_loading(self):
+        server = self.serve("local ls = require 'luaserve' ls.tcp('127.0.0.1:0', function(s) "
+                            "s:send(select(2, pcall(ls.tcp, 1, print))) end)")
+        self.assertIn(b"while the site loads", self.connect(server=server).rest())
+        server.stop()
+
+    def test_tcp_beside_http(self):
+        server = self.serve("local ls = require 'luaserve' local app = ls.app() app:get('/', function() return 'web' end) "
+                            "ls.listen('127.0.0.1:0', app) ls.tcp('127.0.0.1:0', function(s) s:send('raw') end)",
+                            listeners=2)
+        self.assertEqual(server.get("/").text, "web")
+        self.assertEqual(self.connect(1, server=server).rest(), b"raw")
+        server.stop()
+
+    def test_drain_ends_receivers(self):
+        site = r"""
+local ls = require 'luaserve'
+ls.config { drain_timeout = 10 }
+ls.tcp('127.0.0.1:0', function(sock)
+  sock:send('ready')
+  local data, err, code = sock:receive('*l')
+  sock:send(tostring(data), ' ', tostring(err), ' ', tostring(code))
+end)"""
+        server = self.serve(site)
+        conns = [self.connect(server=server) for _ in range(20)]
+        for conn in conns:
+            self.assertEqual(conn.take(5), b"ready")
+        conns[0].send(b"half a li")
+        time.sleep(0.2)
+        server.signal()
+        for conn in conns[1:]:
+            self.assertEqual(conn.rest(), b"nil draining ECLOSED")
+        conns[0].send(b"ne\n")  # a line that has begun may still arrive
+        self.assertEqual(conns[0].rest(), b"half a line nil nil")
+        self.assertEqual(server.wait(), 0)
+
+    def test_drain_cuts_after_its_time(self):
+        server = self.serve("local ls = require 'luaserve' ls.config { drain_timeout = 0.3 } "
+                            "ls.tcp('127.0.0.1:0', function(s) s:send('x') ls.sleep(30) end)")
+        conn = self.connect(server=server)
+        self.assertEqual(conn.take(1), b"x")
+        server.signal()
+        server.wait_log("the drain took longer than 0.3 s: connections are cut")
+        self.assertEqual(conn.rest(), b"")
+        self.assertNotEqual(server.wait(), 0)  # long before the end of the handler's sleep
+
+    def test_a_site_may_leave_clients_open(self):
+        peer = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(peer.close)
+        server = self.serve("local ls = require 'luaserve' ls.tcp('127.0.0.1:0', print) ls.once(function() "
+                            "kept = ls.connect('127.0.0.1', %d) kept:settimeouts(nil, nil, 0.05) kept:receive(1) "
+                            "ls.log.info('kept') end)" % peer.getsockname()[1])
+        server.wait_log("kept")
+        server.stop()
+
+    def test_connection_limit(self):
+        server = self.serve("local ls = require 'luaserve' ls.config { max_connections = 2 } "
+                            "ls.tcp('127.0.0.1:0', function(s) s:send('in') s:receive(1) end)")
+        first, second = (self.connect(server=server) for _ in range(2))
+        self.assertEqual(first.take(2) + second.take(2), b"inin")
+        third = self.connect(server=server)
+        self.assertTrue(third.silent())
+        first.close()
+        self.assertEqual(third.take(2), b"in")
+        server.stop()
+
+    def test_connections_of_the_sites_own_are_not_counted(self):
+        """max_connections limits accepted connections; connections that the site opens do not count."""
+        peer = socket.create_server(("127.0.0.1", 0), backlog=200)
+        self.addCleanup(peer.close)
+        server = self.serve("local ls = require 'luaserve' ls.config { max_connections = 2 } "
+                            "ls.tcp('127.0.0.1:0', function(s) local made = {} for i = 1, 150 do "
+                            "made[i] = assert(ls.connect('127.0.0.1', %d)) end s:send('made ', #made) end)"
+                            % peer.getsockname()[1])
+        self.assertEqual(self.connect(server=server).rest(), b"made 150", server.log())
+        server.stop()
+
+    def test_an_idle_listener_keeps_no_places_from_another(self):
+        """With a connection limit below the number of accepts posted ahead, every listener serves its clients."""
+        server = self.serve("local ls = require 'luaserve' ls.config { max_connections = 2 } local app = ls.app() "
+                            "app:get('/', function() return 'web' end) "
+                            "local function echo(s) for data in s:chunks() do s:send(data) end end "
+                            "ls.listen('127.0.0.1:0', app) ls.tcp('127.0.0.1:0', echo) ls.tcp('127.0.0.1:0', echo)",
+                            listeners=3)
+        for which in (2, 1, 2):
+            conns = [self.connect(which, server=server) for _ in range(2)]
+            for conn in conns:  # at the limit
+                self.assertEqual(conn.send(b"ping").take(4), b"ping")
+            conns.append(self.connect(which, server=server).send(b"pong"))
+            self.assertTrue(conns[2].silent())  # one more waits until another closes
+            conns[0].close()
+            self.assertEqual(conns[2].take(4), b"pong")
+            for conn in conns[1:]:
+                conn.half_close()
+                conn.expect_end()
+        self.assertEqual(server.get("/").text, "web")
+        server.stop()
+
+    def test_two_listeners_in_the_options(self):
+        server = self.serve("local ls = require 'luaserve' local function f(s) s:send(s:receive('*l') or 'late') end "
+                            "ls.tcp({ host = '127.0.0.1', port = 0, read_timeout = 0.1 }, f) "
+                            "ls.tcp({ " + ("path = '@DIR@/s'" if HAS_UNIX_SOCKETS else "host = '127.0.0.1', port = 0") + ", read_timeout = 5, backlog = 5, keepalive = 20 }, f)", listeners=2)
+        self.assertEqual(self.connect(server=server).rest(), b"late")
+        conn = self.connect(1, server=server)
+        conn.send(b"in time\n")
+        self.assertEqual(conn.rest(), b"in time")
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,446 @@
+"""ls.tcp: every method of a sock, in correct and incorrect use, and peers that misbehave."""
+import random
+import threading
+import time
+
+from harness import E2E, HAS_UNIX_SOCKETS, SANITIZER, WINDOWS, main, repeats
+
+# The first line of a connection names one of `acts`, with its arguments; the handler runs it.
+SITE = r"""
+local ls = require "luaserve"
+ls.config { threads = 2, drain_timeout = 10, max_cpu = 1 }
+
+local function show(...)
+  local parts = table.pack(...)
+  for i = 1, parts.n do parts[i] = tostring(parts[i]) end
+  return table.concat(parts, "|", 1, parts.n)
+end
+
+local acts = {}
+function acts.count(sock, n) sock:send(show(sock:receive(tonumber(n)))) end
+function acts.line(sock)
+  while true do
+    local line, err, code, rest = sock:receive("*l")
+    if not line then return sock:send(show(line, err, code, rest)) end
+    sock:send("[", line, "]")
+  end
+end
+function acts.all(sock) sock:send(show(sock:receive("*a"))) end
+function acts.any(sock, max)
+  while true do
+    local data, err, code = sock:receiveany(max and tonumber(max))
+    if not data then return sock:send(show(data, err, code)) end
+    sock:send("<", #data, ">")
+  end
+end
+acts["until"] = function(sock, pattern, inclusive, limit)
+  local opts = { inclusive = inclusive == "yes", limit = tonumber(limit) }
+  while true do
+    local data, err, code, rest = sock:receiveuntil(pattern, opts)
+    if not data then return sock:send(show(data, err, code, rest)) end
+    sock:send("[", data, "]")
+  end
+end
+function acts.lines(sock)
+  for line in sock:lines() do sock:send("[", line, "]") end
+  sock:send(show(sock.ended))
+end
+function acts.any_echo(sock)
+  local shared = 0
+  while true do
+    local data = sock:receiveany()
+    if not data then break end
+    if type(data) == "userdata" then shared = shared + #data end
+    sock:send(data)
+  end
+  ls.log.info("shared", shared)
+end
+function acts.copied(sock) sock:send(show(ls.stats().bytes_copied)) end
+function acts.chunks(sock)
+  for data in sock:chunks() do sock:send(data) end
+end
+function acts.kinds(sock)
+  local kept, stale
+  for data in sock:chunks() do
+    if type(data) == "userdata" then
+      if stale then
+        sock:send(show(pcall(function() return #stale end)), "\n")
+        sock:send(show(#kept, tostring(kept):sub(1, 3), kept:find("xy", 1, true), kept == kept:sub(1)), "\n")
+        return
+      end
+      stale, kept = data, ls.buffer(data)
+      sock:send("buffer\n")
+    else
+      sock:send(type(data), data == "small" and " same" or "", "\n")
+    end
+  end
+end
+function acts.keep(sock)
+  local kept = {}
+  for data in sock:chunks() do kept[#kept + 1] = type(data) == "string" and data or data:keep() end
+  sock:send(kept)
+end
+function acts.timeouts(sock)
+  sock:settimeouts(nil, nil, 0.1)
+  local began = ls.now()
+  local data, err, code, partial = sock:receive(10)
+  sock:send(show(data, err, code, partial, ls.now() - began >= 0.1), "\n")
+  sock:settimeouts(nil, nil, 5)
+  sock:send(show(sock:receive(3)))
+end
+function acts.send(sock)
+  local big = ("0123456789abcdef"):rep(4096) -- 64 KiB: sent from where it lies
+  sock:send("a", 1, 2.5, ls.buffer("b", "c"), { "d", { 3, ls.buffer("e") } }, big, { big }, "")
+end
+function acts.pour(sock, mib)
+  local block, sent = ("x"):rep(1024):rep(64), 0
+  for _ = 1, tonumber(mib) * 16 do
+    local ok, err, code = sock:send(block)
+    if not ok then return ls.log.info("pour: " .. show(ok, err, code)) end
+    sent = sent + #block
+  end
+  ls.log.info("poured " .. sent)
+end
+function acts.stalled(sock)
+  sock:settimeouts(nil, 0.3, nil)
+  local block = ls.buffer(("x"):rep(1024):rep(64))
+  while true do
+    local ok, err, code = sock:send(block)
+    if not ok then return ls.log.info("stalled: " .. show(ok, err, code) .. "; again: " .. show(sock:send("y"))) end
+  end
+end
+function acts.shutdown(sock)
+  sock:send("before") ; sock:shutdown("send")
+  ls.log.info("after shutdown: " .. show(sock:receive("*a")) .. " " .. show(pcall(sock.send, sock, "x")))
+end
+function acts.close(sock)
+  sock:send("bye") ; sock:close() ; sock:close()
+  ls.log.info("closed: " .. show(sock:receive(1)) .. ", " .. show(sock:send("x")) .. ", " .. show(sock:shutdown())
+    .. ", " .. show(sock.remote, sock.local_addr) .. ", " .. tostring(sock) .. ", " .. show(sock:setkeepalive())
+    .. ", " .. show(sock:receiveany()) .. ", " .. show(sock:receiveuntil("x")) .. ", " .. show(sock:flush()))
+end
+function acts.busy(sock)
+  local job = ls.spawn(function() return sock:receive("*l") end)
+  ls.sleep(0.05)
+  sock:send(show(pcall(sock.receive, sock, 1)), " ", show(pcall(sock:lines(), sock)), "\n")
+  sock:send(show(job:wait()))
+end
+function acts.both(sock) -- one task receives, another sends
+  local total = 0
+  local sender = ls.spawn(function() for i = 1, 200 do sock:send(("%04d"):format(i):rep(4096)) end return "sent" end)
+  for data in sock:chunks() do total = total + #data end
+  sock:send(" got ", total, " ", sender:wait())
+end
+function acts.closed_by_other(sock)
+  ls.spawn(function() ls.sleep(0.05) ; sock:close() end)
+  ls.log.info("receiver: " .. show(sock:receive(5)))
+end
+function acts.raise(sock) sock:send("partly") ; error("it went wrong") end
+function acts.addresses(sock) sock:send(sock.remote, " ", sock.local_addr, " ", tostring(sock)) end
+function acts.misuse(sock)
+  local other = { }
+  for _, f in ipairs {
+    function() sock:receive({}) end, function() sock:receive("*n") end, function() sock:receive(-1) end,
+    function() sock:receive(1.5) end, function() sock:receiveany(0) end, function() sock:receiveany("x") end,
+    function() sock:receiveuntil("") end, function() sock:receiveuntil(("x"):rep(1025)) end, function() sock:receiveuntil() end,
+    function() sock:receiveuntil("x", { inclusiv = true }) end, function() sock:receiveuntil("x", { limit = "a" }) end,
+    function() sock:send(nil) end, function() sock:send("a", print) end, function() sock:send({ "a", true }) end,
+    function() sock:send(io.stdout) end, function() sock:settimeouts(-1) end, function() sock:settimeouts(nil, "x") end,
+    function() sock:settimeouts(0 / 0) end, function() sock:shutdown("both") end, function() sock:setkeepalive("x") end,
+    function() sock:setkeepalive(0) end, function() sock.receive(other, 1) end, function() sock.send(io.stdout, "x") end,
+    function() sock.nothing() end, function() local t = {} ; t[1] = t ; sock:send(t) end,
+  } do
+    local ok, err = pcall(f)
+    sock:send(ok and "no error" or err, "\n")
+  end
+  sock:send(show(sock:receive(9 * 1024 * 1024)), "\n")
+end
+function acts.keepalive(sock) sock:send(show(sock:setkeepalive(), sock:setkeepalive(30), sock:setkeepalive(false))) end
+function acts.answer_and_go(sock) sock:send("the answer") end
+function acts.spin(sock) while true do end end
+
+ls.tcp({ port = 0, host = "127.0.0.1", max_line = 100000 }, function(sock)
+  local words = {}
+  for word in assert(sock:receive("*l")):gmatch("%S+") do words[#words + 1] = word end
+  return acts[words[1]](sock, table.unpack(words, 2))
+end)
+""" + ("" if WINDOWS else
+"""
+ls.tcp("unix:@DIR@/sock", function(sock)
+  sock:send(sock:receive("*l"):upper(), "|", sock.remote, "|", show(sock:setkeepalive()))
+end)
+""")
+
+
+class Sock(E2E):
+    SITE = SITE
+    LISTENERS = 1 if WINDOWS else 2
+
+    def act(self, words, data=b"", end=True):
+        """Run an act on a new connection: send its line and `data`; half-close unless `end` is False."""
+        conn = self.connect()
+        conn.send(words.encode() + b"\n" + data)
+        if end:
+            conn.half_close()
+        return conn
+
+    def answer(self, words, data=b"", end=True):
+        """act(), and everything that the handler sends."""
+        return self.act(words, data, end).rest()
+
+    def test_receive_count(self):
+        self.assertEqual(self.answer("count 5", b"helloworld"), b"hello")
+        self.assertEqual(self.answer("count 0", b"helloworld"), b"")
+        self.assertEqual(self.answer("count 5", b"hel"), b"nil|closed|ECLOSED|hel")
+        big = random.Random(1).randbytes(3_000_000)
+        self.assertEqual(self.answer("count %d" % len(big), big), big)
+        conn = self.act("count 6", end=False)
+        for byte in b"slowly":
+            conn.send(bytes([byte]))
+            time.sleep(0.01)
+        self.assertEqual(conn.rest(), b"slowly")
+
+    def test_receive_line(self):
+        self.assertEqual(self.answer("line", b"a\r\nb\n\n\r\nc\rd\nrest"), b"[a][b][][][c\rd]nil|closed|ECLOSED|rest")
+        long = b"x" * 100000
+        self.assertEqual(self.answer("line", long + b"\n" + b"ab\n"), b"[" + long + b"][ab]nil|closed|ECLOSED|")
+        self.assertEqual(self.answer("line", long + b"y\n"), b"nil|message too long|EMSGSIZE|nil")
+        conn = self.act("line", end=False)
+        for byte in b"one\r\ntwo\r\n":
+            conn.send(bytes([byte]))
+            time.sleep(0.005)
+        conn.half_close()
+        self.assertEqual(conn.rest(), b"[one][two]nil|closed|ECLOSED|")
+
+    def test_receive_all(self):
+        self.assertEqual(self.answer("all", b""), b"")
+        data = random.Random(2).randbytes(1_000_000)
+        self.assertEqual(self.answer("all", data), data)
+        conn = self.act("all", end=False)
+        conn.try_send(b"x" * (8 * 1024 * 1024 + 1))
+        self.assertEqual(conn.rest(), b"nil|message too long|EMSGSIZE")
+
+    def test_receive_any(self):
+        self.assertEqual(self.answer("any", b"12345"), b"<5>nil|closed|ECLOSED")
+        self.assertEqual(self.answer("any 2", b"12345"), b"<2><2><1>nil|closed|ECLOSED")
+
+    def test_receive_until(self):
+        self.assertEqual(self.answer("until --", b"a--bc----d"), b"[a][bc][]nil|closed|ECLOSED|d")
+        self.assertEqual(self.answer("until -- yes", b"a--bc----d"), b"[a--][bc--][--]nil|closed|ECLOSED|d")
+        # patterns that repeat themselves, and matches that straddle receives
+        self.assertEqual(self.answer("until aab", b"aaaab"), b"[aa]nil|closed|ECLOSED|")
+        self.assertEqual(self.answer("until abacabad", b"abacabacabad."), b"[abac]nil|closed|ECLOSED|.")
+        for text in (b"aaaabaab.aab", b"abababac-abac"):
+            conn = self.act("until " + ("aab" if b"." in text else "abac"), end=False)
+            for byte in text:
+                conn.send(bytes([byte]))
+                time.sleep(0.003)
+            conn.half_close()
+            self.assertEqual(conn.rest(), b"[aa][][.]nil|closed|ECLOSED|" if b"." in text else
+                             b"[abab][-]nil|closed|ECLOSED|")
+        for at in (4090, 4096, 65530, 65536):
+            data = b"x" * at + b"<end>" + b"tail"
+            self.assertEqual(self.answer("until <end>", data), b"[" + b"x" * at + b"]nil|closed|ECLOSED|tail")
+        self.assertEqual(self.answer("until -- no 5", b"12345--"), b"[12345]nil|closed|ECLOSED|")
+        self.assertEqual(self.answer("until -- no 5", b"123456--"), b"nil|message too long|EMSGSIZE|nil")
+        self.assertEqual(self.answer("until -- no 5", b"1234567890"), b"nil|message too long|EMSGSIZE|nil")
+
+    def test_until_finds_what_python_finds(self):
+        rnd = random.Random(3)
+        for _ in range(repeats(60)):
+            pattern = "".join(rnd.choice("ab") for _ in range(rnd.randint(1, 6)))
+            data = "".join(rnd.choice("ab") for _ in range(rnd.randint(0, 60)))
+            parts = data.split(pattern)
+            expected = "".join("[%s]" % p for p in parts[:-1]) + "nil|closed|ECLOSED|" + parts[-1]
+            self.assertEqual(self.answer("until " + pattern, data.encode()), expected.encode(), (pattern, data))
+
+    def test_iterators(self):
+        self.assertEqual(self.answer("lines", b"a\nb\r\nlast"), b"[a][b][last]ECLOSED")
+        self.assertEqual(self.answer("lines", b"a\n" + b"x" * 100001), b"[a]EMSGSIZE")
+        data = random.Random(4).randbytes(2_000_000)
+        conn = self.act("chunks", end=False)
+        sender = threading.Thread(target=lambda: (conn.send(data), conn.half_close()))
+        sender.start()
+        self.assertEqual(conn.rest(), data)
+        sender.join()
+        self.assertEqual(self.answer("keep", data), data)
+
+    def test_chunks_are_strings_when_small_and_lent_buffers_when_large(self):
+        conn = self.act("kinds", end=False)
+        conn.send(b"small")
+        self.assertEqual(conn.line(), b"string same")
+        conn.send(b"xyz" * 20000)
+        seen = b""
+        while not seen.startswith(b"buffer"):
+            seen = conn.line()
+        conn.try_send(b"xyz" * 20000)  # the handler ends with the second chunk, read or unread
+        text = conn.line() + b"|" + conn.line()
+        self.assertIn(b"false|", text)
+        self.assertIn(b"this chunk is over", text)
+        self.assertIn(b"|true", text)
+
+    def test_nothing_is_copied(self):
+        """Echoing megabytes with receiveany or chunks copies no byte from block to block."""
+        data = random.Random(6).randbytes(4_000_000)
+        before = self.answer("copied")
+        for act in ("any_echo", "chunks"):
+            since = self.server.mark()
+            conn = self.act(act, end=False)
+            sender = threading.Thread(target=lambda: (conn.send(data), conn.half_close()))
+            sender.start()
+            self.assertTrue(conn.rest() == data)
+            sender.join()
+            if act == "any_echo":  # shared buffers; data of less than 4 KiB is a Lua string
+                line = self.server.wait_log("shared", since)
+                self.assertGreater(int(line.split()[-1]), len(data) * 3 // 4)
+            self.assertEqual(self.answer("copied"), before, act)
+
+    def test_timeouts(self):
+        conn = self.act("timeouts", b"part", end=False)
+        self.assertEqual(conn.line(), b"nil|timeout|ETIMEDOUT|part|true")
+        conn.send(b"abc")
+        self.assertEqual(conn.rest(), b"abc")
+
+    def test_send_takes_everything_that_is_text(self):
+        big = b"0123456789abcdef" * 4096
+        self.assertEqual(self.answer("send"), b"a12.5bcd3e" + big + big)
+
+    def test_slow_reader_is_waited_for(self):
+        since = self.server.mark()
+        conn = self.act("pour 8", end=False)
+        time.sleep(0.3)
+        self.assertFalse(self.server.logged("poured", since))
+        self.assertEqual(len(conn.rest()), 8 << 20)
+        self.server.wait_log("poured %d" % (8 << 20), since)
+
+    def test_reader_that_stops(self):
+        since = self.server.mark()
+        conn = self.act("stalled", end=False)
+        self.server.wait_log(r"stalled: nil\|timeout\|ETIMEDOUT; again: nil\|timeout\|ETIMEDOUT", since)
+        conn.close()
+
+    def test_shutdown(self):
+        since = self.server.mark()
+        conn = self.act("shutdown", end=False)
+        self.assertEqual(conn.rest(), b"before")
+        conn.send(b"still heard")
+        conn.half_close()
+        self.server.wait_log(r"after shutdown: still heard false\|.*sock:send after sock:shutdown", since)
+
+    def test_close(self):
+        since = self.server.mark()
+        self.assertEqual(self.answer("close"), b"bye")
+        closed = r"nil\|closed\|ECLOSED"
+        self.server.wait_log(r"closed: %s\|?, %s, %s, nil\|nil, sock \(closed\), %s, %s, %s\|?, %s"
+                             % ((closed,) * 7), since)
+
+    def test_busy(self):
+        conn = self.act("busy", end=False)
+        first = conn.line()
+        self.assertEqual(first.count(b"another task already receives from this socket"), 2, first)
+        self.assertEqual(first.count(b"false|"), 2, first)
+        conn.send(b"a line\n")
+        self.assertEqual(conn.rest(), b"a line")
+
+    def test_two_tasks_use_one_socket(self):
+        conn = self.act("both", end=False)
+        data = b"z" * 3_000_000
+        sender = threading.Thread(target=lambda: (conn.send(data), conn.half_close()))
+        sender.start()
+        expected = b"".join(b"%04d" % i * 4096 for i in range(1, 201)) + b" got %d sent" % len(data)
+        self.assertTrue(conn.rest() == expected)
+        sender.join()
+
+    def test_closed_by_another_task(self):
+        since = self.server.mark()
+        self.act("closed_by_other", end=False).expect_end()
+        self.server.wait_log(r"receiver: nil\|closed\|ECLOSED", since)
+
+    def test_raise_is_logged_with_the_peer(self):
+        since = self.server.mark()
+        conn = self.act("raise", end=False)
+        self.assertEqual(conn.rest(), b"partly")
+        port = conn.sock.getsockname()[1]
+        self.server.wait_log(r"connection from 127\.0\.0\.1:%d: .*it went wrong" % port, since)
+        self.assertTrue(self.server.logged("stack traceback", since))
+
+    def test_budget(self):
+        if SANITIZER:
+            self.skipTest("takes a second of processor time, and many times that under a sanitizer")
+        since = self.server.mark()
+        self.act("spin", end=False).expect_end()
+        self.server.wait_log("more processor time than", since)
+
+    def test_addresses(self):
+        conn = self.act("addresses", end=False)
+        mine = "127.0.0.1:%d" % conn.sock.getsockname()[1]
+        self.assertEqual(conn.rest().decode(), "%s 127.0.0.1:%d sock (%s)" % (mine, self.server.port(), mine))
+
+    def test_unix(self):
+        if not HAS_UNIX_SOCKETS:
+            return self.refuses("require 'luaserve'.tcp('unix:@DIR@/s', print)",
+                                "cannot listen on unix:@DIR@/s: not supported here")
+        conn = self.connect(1)
+        conn.send(b"hello\n")
+        self.assertEqual(conn.rest(), b"HELLO|unix:|nil|not supported here|ENOTSUP")
+
+    def test_keepalive(self):
+        self.assertEqual(self.answer("keepalive"), b"true|true|true")
+
+    def test_misuse_raises(self):
+        lines = self.answer("misuse").decode().splitlines()
+        says = ["receive takes a number of bytes", "receive takes a number of bytes", "cannot be negative",
+                "no integer representation", "at least 1", "number expected", "the pattern is empty", "longer than 1024",
+                "string expected", "unknown option 'inclusiv'", "limit must be a number", "string, number, buffer or table",
+                "string, number, buffer or table", "string, number, buffer or table", "string, number, buffer or table",
+                "0 or more", "number expected", "0 or more", "only \"send\"", "from 1 to 32767", "from 1 to 32767",
+                "sock expected", "sock expected", "nothing", "nested too deeply"]
+        for text, line in zip(says, lines):
+            self.assertIn(text, line)
+        self.assertEqual(len(lines), len(says) + 1)
+        self.assertEqual(lines[-1], "nil|message too long|EMSGSIZE")
+
+    def test_the_last_answer_arrives_although_bytes_are_unread(self):
+        for _ in range(repeats(50)):
+            conn = self.act("answer_and_go", b"x" * 100000, end=False)
+            self.assertEqual(conn.rest(), b"the answer")
+
+    def test_bad_peers_cost_themselves(self):
+        """Other connections are served beside peers that reset, half-close, stop reading, or send a byte at a time."""
+        stop = threading.Event()
+        rude = []
+
+        def drip(conn):
+            while not stop.is_set():
+                if not conn.try_send(b"x"):
+                    return
+                time.sleep(0.02)
+
+        drips = []
+        for i in range(repeats(40)):
+            conn = self.connect()
+            kind = i % 4
+            if kind == 0:
+                conn.send(b"chunks\n" + b"x" * 1000).reset()
+            elif kind == 1:
+                conn.send(b"line\n").half_close()
+            elif kind == 2:
+                conn.send(b"pour 64\n")
+            else:
+                conn.send(b"line\n")
+                drips.append(threading.Thread(target=drip, args=(conn,)))
+                drips[-1].start()
+            rude.append(conn)
+        try:
+            for _ in range(20):  # the rude peers are still connected
+                self.assertEqual(self.answer("count 4", b"ping"), b"ping")
+        finally:
+            stop.set()
+            for thread in drips:
+                thread.join()
+        for conn in rude:
+            conn.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+/* test_signals_win32.c - the console's events: which of them wait for the server, and until when. */
+#include "base/signals.h"
+#include "base/signals_win32.h"
+
+#include "support.h"
+
+typedef struct heard {
+    HANDLE asked; /* an event for each time */
+    volatile LONG times;
+} heard;
+
+static void asked(void *user)
+{
+    heard *h = user;
+    InterlockedIncrement(&h->times);
+    (void)SetEvent(h->asked);
+}
+
+static DWORD WINAPI call_handler(void *event)
+{
+    return (DWORD)ls_signals_handle((DWORD)(uintptr_t)event);
+}
+
+static HANDLE system_calls(DWORD event)
+{
+    HANDLE thread = CreateThread(NULL, 0, call_handler, (void *)(uintptr_t)event, 0, NULL);
+    assert_non_null(thread);
+    return thread;
+}
+
+static DWORD result_of(HANDLE thread)
+{
+    DWORD result = 99;
+    assert_int_equal(WaitForSingleObject(thread, 10000), WAIT_OBJECT_0);
+    assert_true(GetExitCodeThread(thread, &result));
+    CloseHandle(thread);
+    return result;
+}
+
+static ls_signals *begin(heard *h)
+{
+    ls_signals *signals;
+    h->times = 0;
+    h->asked = CreateEventW(NULL, FALSE, FALSE, NULL);
+    assert_non_null(h->asked);
+    assert_int_equal(ls_signals_start(asked, h, &signals), 0);
+    return signals;
+}
+
+static void a_key_asks_and_returns_at_once(void **state)
+{
+    static const DWORD events[] = {CTRL_C_EVENT, CTRL_BREAK_EVENT, CTRL_C_EVENT};
+    heard h;
+    (void)state;
+    ls_signals *signals = begin(&h);
+    for (LONG i = 0; i < 3; i++) {
+        assert_int_equal(result_of(system_calls(events[i])), TRUE);
+        assert_int_equal(h.times, i + 1);
+    }
+    ls_signals_stop(signals);
+    CloseHandle(h.asked);
+}
+
+static void an_end_waits_for_the_server(void **state)
+{
+    static const DWORD events[] = {CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        heard h;
+        ls_signals *signals = begin(&h);
+        HANDLE thread = system_calls(events[i]);
+        assert_int_equal(WaitForSingleObject(h.asked, 10000), WAIT_OBJECT_0);
+        assert_int_equal(WaitForSingleObject(thread, 100), WAIT_TIMEOUT); /* it drains */
+        ls_signals_stop(signals);
+        assert_int_equal(result_of(thread), TRUE);
+        assert_int_equal(h.times, 1);
+        CloseHandle(h.asked);
+    }
+}
+
+static void without_a_server_the_system_decides(void **state)
+{
+    heard h;
+    (void)state;
+    assert_int_equal(result_of(system_calls(CTRL_C_EVENT)), FALSE);
+    ls_signals_stop(begin(&h));
+    assert_int_equal(result_of(system_calls(CTRL_CLOSE_EVENT)), FALSE);
+    assert_int_equal(h.times, 0);
+    CloseHandle(h.asked);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_key_asks_and_returns_at_once),
+        cmocka_unit_test(an_end_waits_for_the_server),
+        cmocka_unit_test(without_a_server_the_system_decides),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

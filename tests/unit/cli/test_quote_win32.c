@@ -1,0 +1,103 @@
+/* test_quote_win32.c - arguments to a command line and back, by the system's own CommandLineToArgvW. */
+#include <windows.h>
+
+#include <shellapi.h>
+
+#include "cli/main_win32.h"
+#include "support.h"
+
+enum { ROOM = 2048, COUNT_MAX = 40 };
+
+static void check_round(const wchar_t *const *arguments, int count)
+{
+    wchar_t line[ROOM] = L"";
+    int got = 0;
+    for (int i = 0; i < count; i++) assert_int_equal(ls_main_quote(line, ROOM, arguments[i]), 0);
+    wchar_t **back = CommandLineToArgvW(line, &got);
+    assert_non_null(back);
+    assert_int_equal(got, count);
+    for (int i = 0; i < count; i++) assert_int_equal(wcscmp(back[i], arguments[i]), 0);
+    LocalFree(back);
+}
+
+static void what_was_given_comes_back(void **state)
+{
+    static const wchar_t *const arguments[] = {
+        L"C:\\Program Files\\luaserve.exe",
+        L"",
+        L" ",
+        L"a b",
+        L"\"",
+        L"\\",
+        L"\\\\",
+        L"a\\",
+        L"a b\\",
+        L"a b\\\\",
+        L"\\\"",
+        L"\\\\\"",
+        L"a\"b",
+        L"a\\\"b c",
+        L"\"quoted\"",
+        L"\t",
+        L"*",
+        L"%PATH%",
+        L"^&|<>",
+        L"日本語",
+        L"\\\\host\\share\\",
+        L"--name=x y",
+        L"'",
+    };
+    (void)state;
+    check_round(arguments, sizeof arguments / sizeof arguments[0]);
+    for (size_t i = 1; i < sizeof arguments / sizeof arguments[0]; i++) {
+        const wchar_t *const two[] = {L"p", arguments[i]};
+        check_round(two, 2);
+    }
+}
+
+/* Every text of up to 5 of the characters that matter. */
+static void every_short_text_comes_back(void **state)
+{
+    static const wchar_t letters[] = L"\\\" a";
+    (void)state;
+    for (unsigned len = 0; len <= 5; len++) {
+        for (unsigned n = 0; n < 1u << (2 * len); n++) {
+            wchar_t text[6] = L"";
+            for (unsigned i = 0; i < len; i++) text[i] = letters[n >> (2 * i) & 3];
+            const wchar_t *const arguments[] = {L"p", text, L"last"};
+            check_round(arguments, 3);
+        }
+    }
+}
+
+static void plain_ones_stay_as_they_are(void **state)
+{
+    wchar_t line[ROOM] = L"";
+    (void)state;
+    assert_int_equal(ls_main_quote(line, ROOM, L"C:\\luaserve.exe"), 0);
+    assert_int_equal(ls_main_quote(line, ROOM, L"--threads"), 0);
+    assert_int_equal(wcscmp(line, L"C:\\luaserve.exe --threads"), 0);
+}
+
+static void at_the_limit_and_one_past_it(void **state)
+{
+    wchar_t line[12] = L"a";
+    (void)state;
+    assert_int_equal(ls_main_quote(line, 12, L"b \\\"cd"), -1); /* one more than there is */
+    assert_int_equal(wcscmp(line, L"a"), 0);
+    assert_int_equal(ls_main_quote(line, 12, L"b \\\"c"), 0);
+    assert_int_equal(wcscmp(line, L"a \"b \\\\\\\"c\""), 0);
+    assert_int_equal(ls_main_quote(line, 12, L""), -1);
+    assert_int_equal(wcslen(line), 11);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_given_comes_back),
+        cmocka_unit_test(every_short_text_comes_back),
+        cmocka_unit_test(plain_ones_stay_as_they_are),
+        cmocka_unit_test(at_the_limit_and_one_past_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,225 @@
+/* http1_fixture.h - a connection of HTTP/1.1 for a test: a real socket pair, a handler in C, packets taken by hand. A pair of
+ * Unix sockets hands bytes over at once, so when the port has no packet left nothing more will happen. */
+#ifndef LS_TESTS_HTTP1_RIG_H
+#define LS_TESTS_HTTP1_RIG_H
+
+#include "port/port_fixture.h"
+
+#include <errno.h>
+
+#include "proto/http1.h"
+#include "sched/actor.h"
+
+enum { RIG_TEXT_MAX = 1 << 20 };
+
+typedef struct fixture fixture;
+typedef void fixture_run(fixture *r, ls_thread_ctx *ctx, ls_exchange *x);
+
+struct fixture {
+    net_place place;
+    ls_conn_limit conn_limit;
+    ls_http_config config;
+    ls_http_handler handler;
+    ls_http1 *http;
+    ls_actor actor;
+    fixture_run *run; /* the handler: when a request starts, and whenever it is woken */
+    int starts;       /* requests so far */
+    ls_exchange *x;   /* the one under way; NULL: none */
+    bool begun;       /* false when `run` is called for a new request */
+    int step;         /* the handler's own */
+    int error;        /* what a handler was told */
+    int theirs;       /* the client's end */
+    ls_op resume;     /* runs the handler once more, inside its actor */
+    char body[RIG_TEXT_MAX];
+    size_t body_len;
+    ls_slice slices[256];
+    unsigned slice_count;
+    char *text; /* what the client has received */
+    size_t text_len;
+    bool ended; /* and then the end, or a reset */
+};
+
+static inline void fixture_call(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    fixture *r = x->task;
+    r->run(r, ctx, x);
+}
+
+static inline void fixture_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    fixture *r = LS_CONTAINER(handler, fixture, handler);
+    if (ctx->inside == NULL) assert_true(ls_actor_try_enter(&r->actor, ctx));
+    assert_ptr_equal(ctx->inside, &r->actor);
+    x->actor = &r->actor;
+    x->task = r;
+    x->wake = fixture_call;
+    r->starts++;
+    r->x = x;
+    r->step = 0;
+    r->body_len = 0;
+    r->slice_count = 0;
+    r->begun = false;
+    r->run(r, ctx, x);
+}
+
+/* The handler is done. */
+static inline void fixture_end(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    for (unsigned i = 0; i < r->slice_count; i++) ls_slice_drop(&r->slices[i]);
+    r->slice_count = 0;
+    r->x = NULL;
+    x->transport->release(ctx, x);
+}
+
+static inline fixture *fixture_open(fixture_run *run, size_t pool_bytes)
+{
+    fixture *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    r->text = malloc(RIG_TEXT_MAX);
+    assert_non_null(r->text);
+    net_open(&r->place);
+    if (pool_bytes > 0) {
+        ls_pool_close(r->place.ctx.pool);
+        ls_pools_close(r->place.pools);
+        assert_int_equal(ls_pools_open(pool_bytes, &r->place.pools), LS_OK);
+        net_ctx_open(&r->place, &r->place.ctx, 0);
+    }
+    assert_int_equal(ls_conn_limit_open(&r->conn_limit, 8), LS_OK);
+    ls_http_config_defaults(&r->config);
+    r->handler.start = fixture_start;
+    r->run = run;
+    r->theirs = -1;
+    ls_actor_init(&r->actor);
+    return r;
+}
+
+static inline void fixture_pump(fixture *r)
+{
+    ls_packet packet;
+    while (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 0) > 0) {
+        ls_packet_dispatch(&r->place.ctx, &packet);
+        assert_null(r->place.ctx.inside);
+    }
+}
+
+/* What has arrived at the client. */
+static inline void fixture_read(fixture *r)
+{
+    while (!r->ended) {
+        const ssize_t n = recv(r->theirs, r->text + r->text_len, RIG_TEXT_MAX - 1 - r->text_len, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+        if (n <= 0) r->ended = true;
+        if (n > 0) r->text_len += (size_t)n;
+    }
+    r->text[r->text_len] = '\0';
+}
+
+/* Both, until neither has anything more. */
+static inline void fixture_settle(fixture *r)
+{
+    size_t before;
+    do {
+        before = r->text_len;
+        fixture_pump(r);
+        fixture_read(r);
+    } while (r->text_len != before);
+    fixture_pump(r);
+}
+
+/* The same, and wait at most 5 s for the connection to end. */
+static inline void fixture_until_ended(fixture *r)
+{
+    for (int i = 0; i < 500 && !r->ended; i++) {
+        ls_packet packet;
+        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
+        fixture_settle(r);
+    }
+    assert_true(r->ended);
+}
+
+static inline void fixture_connect(fixture *r)
+{
+    const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
+    int ours;
+    if (r->http == NULL)
+        assert_int_equal(ls_http1_open(r->place.port, &r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
+    net_pair(&ours, &r->theirs);
+    r->text_len = 0;
+    r->ended = false;
+    atomic_fetch_add(&r->conn_limit.count, 1);
+    ls_http1_accepted(&r->place.ctx, r->http, ours, &from);
+}
+
+static inline void fixture_send(fixture *r, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        const ssize_t n = send(r->theirs, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n > 0) {
+            bytes += n;
+            len -= (size_t)n;
+        } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
+            break; /* closed already: what was answered says the rest */
+        }
+        fixture_settle(r);
+    }
+    fixture_settle(r);
+}
+
+static inline void fixture_disconnect(fixture *r)
+{
+    if (r->theirs >= 0) close(r->theirs);
+    r->theirs = -1;
+    fixture_pump(r);
+    ls_http1_stats stats;
+    for (int i = 0; i < 500; i++) { /* an end that lingers, a timer on its way */
+        ls_http1_stat(r->http, &stats);
+        if (stats.open == 0) break;
+        ls_packet packet;
+        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
+    }
+    assert_int_equal(stats.open, 0);
+    assert_int_equal(atomic_load(&r->conn_limit.count), 0);
+}
+
+static inline void fixture_close(fixture *r)
+{
+    fixture_disconnect(r);
+    ls_http1_close(r->http);
+    ls_conn_limit_close(&r->conn_limit);
+    net_close(&r->place);
+    free(r->text);
+    free(r);
+}
+
+static inline void fixture_resumed(ls_thread_ctx *ctx, ls_op *op)
+{
+    fixture *r = LS_CONTAINER(op, fixture, resume);
+    assert_non_null(r->x);
+    r->run(r, ctx, r->x);
+}
+
+/* Go on with a handler that waits for something of its own. */
+static inline void fixture_resume(fixture *r)
+{
+    r->resume = (ls_op){.done = fixture_resumed, .actor = &r->actor};
+    assert_int_equal(ls_port_post(r->place.port, &r->resume, NULL, 0), LS_OK);
+    fixture_settle(r);
+}
+
+/* The received text without its Date lines, which must be there in every head; then nothing is received. */
+static inline char *fixture_take(fixture *r)
+{
+    static char out[RIG_TEXT_MAX];
+    char *to = out;
+    for (const char *at = r->text, *end = at + r->text_len; at < end;) {
+        if (end - at >= 37 && memcmp(at, "Date: ", 6) == 0 && memcmp(at + 35, "\r\n", 2) == 0)
+            at += 37;
+        else
+            *to++ = *at++;
+    }
+    *to = '\0';
+    r->text_len = 0;
+    return out;
+}
+
+#endif

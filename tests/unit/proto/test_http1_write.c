@@ -1,0 +1,486 @@
+/* test_http1_write.c - what goes out, byte for byte: heads, bodies with a length, parts in chunks, and what is left out. */
+#include "http1_fixture.h"
+
+#include <stdio.h>
+
+#define GET       "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+#define GET_CLOSE "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+#define HEAD      "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n"
+#define GET_OLD   "GET / HTTP/1.0\r\n\r\n"
+#define OK        "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
+
+static fixture *connected(fixture_run *run)
+{
+    fixture *r = fixture_open(run, 0);
+    fixture_connect(r);
+    return r;
+}
+
+/* This is sent, and exactly this comes back; `ends`: and then the connection ends. */
+static void check(fixture_run *run, const char *request, const char *answer, bool ends)
+{
+    fixture *r = connected(run);
+    fixture_send(r, request, strlen(request));
+    assert_string_equal(fixture_take(r), answer);
+    assert_int_equal(r->ended, ends);
+    fixture_close(r);
+}
+
+/* ---- whole answers ------------------------------------------------------------------------------------------- */
+
+static void respond_text(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_slice slice = ls_slice_static("hello", 5);
+    x->type = "text/plain";
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    assert_int_equal(x->response, LS_RESPONSE_DONE);
+    fixture_end(r, ctx, x);
+}
+
+static void respond_201(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_slice slices[3] = {ls_slice_static("a", 1), ls_slice_static("", 0), ls_slice_static("bc", 2)};
+    x->status = 201;
+    x->type = "text/plain";
+    assert_int_equal(ls_exchange_header(ctx, x, "Location", 8, "/x", 2, false), LS_OK);
+    assert_int_equal(x->transport->respond(ctx, x, slices, 3), LS_DONE);
+    fixture_end(r, ctx, x);
+}
+
+static void respond_204(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_slice slice = ls_slice_static("never seen", 10);
+    x->status = 204;
+    x->type = "text/plain";
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    fixture_end(r, ctx, x);
+}
+
+static void respond_304(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    x->status = 304;
+    assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
+    fixture_end(r, ctx, x);
+}
+
+static void respond_empty(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    assert_int_equal(x->transport->finish(ctx, x), LS_DONE); /* no part was written */
+    fixture_end(r, ctx, x);
+}
+
+static void respond_unknown(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    x->status = 599;
+    assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
+    fixture_end(r, ctx, x);
+}
+
+#define TEXT OK "Content-Type: text/plain\r\nContent-Length: 5\r\n"
+
+static void whole_answers(void **state)
+{
+    (void)state;
+    check(respond_text, GET, TEXT "\r\nhello", false);
+    check(respond_text, GET_CLOSE, TEXT "Connection: close\r\n\r\nhello", true);
+    check(respond_text, GET_OLD, TEXT "Connection: close\r\n\r\nhello", true);
+    check(respond_text, "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", TEXT "Connection: keep-alive\r\n\r\nhello",
+          false);
+    check(respond_201, GET,
+          "HTTP/1.1 201 Created\r\nServer: luaserve\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n"
+          "Location: /x\r\n\r\nabc",
+          false);
+    check(respond_empty, GET, OK "Content-Length: 0\r\n\r\n", false);
+    check(respond_unknown, GET, "HTTP/1.1 599 \r\nServer: luaserve\r\nContent-Length: 0\r\n\r\n", false);
+}
+
+static void answers_without_a_body(void **state)
+{
+    (void)state;
+    check(respond_text, HEAD HEAD, TEXT "\r\n" TEXT "\r\n", false);
+    check(respond_201, HEAD,
+          "HTTP/1.1 201 Created\r\nServer: luaserve\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n"
+          "Location: /x\r\n\r\n",
+          false);
+    check(respond_204, GET GET,
+          "HTTP/1.1 204 No Content\r\nServer: luaserve\r\n\r\nHTTP/1.1 204 No Content\r\nServer: luaserve\r\n\r\n",
+          false);
+    check(respond_304, GET, "HTTP/1.1 304 Not Modified\r\nServer: luaserve\r\n\r\n", false);
+}
+
+static void pipelined_answers_leave_in_one_send(void **state)
+{
+    fixture *r = connected(respond_text);
+    (void)state;
+    fixture_send(r, GET, strlen(GET));
+    const uint64_t before = atomic_load(&r->place.ctx.stats.send_inline);
+    fixture_send(r, GET GET GET, 3 * strlen(GET));
+    assert_int_equal(atomic_load(&r->place.ctx.stats.send_inline) - before, 1);
+    assert_string_equal(fixture_take(r), TEXT "\r\nhello" TEXT "\r\nhello" TEXT "\r\nhello" TEXT "\r\nhello");
+    assert_int_equal(r->starts, 4);
+    fixture_close(r);
+}
+
+/* The extra lines fit beside the head, or are sent from their own block. */
+static void respond_fields(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    static char value[4000];
+    ls_slice slice = ls_slice_static("hello", 5);
+    memset(value, 'v', sizeof value);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(ls_exchange_header(ctx, x, "X-Long", 6, value, r->body[0] ? sizeof value : 10, false), LS_OK);
+    assert_int_equal(ls_exchange_header(ctx, x, "Content-Type", 12, "a/b", 3, false), LS_OK);
+    x->type = "text/plain"; /* the one that was set is in force */
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    fixture_end(r, ctx, x);
+}
+
+static void extra_fields(void **state)
+{
+    (void)state;
+    for (int is_long = 0; is_long <= 1; is_long++) {
+        fixture *r = connected(respond_fields);
+        char expected[20000];
+        int at = snprintf(expected, sizeof expected, OK "Content-Length: 5\r\n");
+        r->body[0] = (char)is_long;
+        for (int i = 0; i < 4; i++) {
+            at += snprintf(expected + at, sizeof expected - (size_t)at, "X-Long: ");
+            memset(expected + at, 'v', is_long ? 4000 : 10);
+            at += is_long ? 4000 : 10;
+            at += snprintf(expected + at, sizeof expected - (size_t)at, "\r\n");
+        }
+        snprintf(expected + at, sizeof expected - (size_t)at, "Content-Type: a/b\r\n\r\nhello");
+        fixture_send(r, GET, strlen(GET));
+        assert_string_equal(fixture_take(r), expected);
+        fixture_close(r);
+    }
+}
+
+/* Bytes that a handler keeps alive: small ones are copied, others leave from where they lie. */
+static char big[300000];
+
+static void respond_with_a_server(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_slice body = ls_slice_static("x", 1);
+    x->type = "text/plain";
+    assert_int_equal(ls_exchange_header(ctx, x, "X-Server", 8, "no", 2, false), LS_OK);
+    if (x->head.method == LS_HTTP_GET)
+        assert_int_equal(ls_exchange_header(ctx, x, "server", 6, "mine", 4, false), LS_OK);
+    assert_int_equal(x->transport->respond(ctx, x, &body, 1), LS_DONE);
+    fixture_end(r, ctx, x);
+}
+
+static void a_server_field_of_the_site_replaces_ours(void **state)
+{
+    (void)state;
+    check(respond_with_a_server, "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1\r\nX-Server: no\r\nserver: mine\r\n\r\nx",
+          false);
+    check(respond_with_a_server, "PUT / HTTP/1.1\r\nHost: h\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nServer: luaserve\r\nContent-Type: text/plain\r\nContent-Length: 1\r\nX-Server: "
+          "no\r\n\r\nx",
+          false);
+}
+
+static void respond_big(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_slice slice = ls_slice_static(big, r->body[0] ? sizeof big : LS_BLOCK_SMALL);
+    if (!r->begun) {
+        r->begun = true;
+        x->type = "text/plain";
+        assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+        if (x->transport->wait_sent(ctx, x) == LS_PENDING) return; /* woken when all of it has left */
+        r->step = 1;
+    }
+    assert_int_equal(x->error, 0);
+    fixture_end(r, ctx, x);
+}
+
+static void a_large_body_leaves_from_where_it_lies(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof big; i++) big[i] = (char)('a' + i % 23);
+    for (int large = 0; large <= 1; large++) {
+        fixture *r = connected(respond_big);
+        ls_pools_stats stats;
+        r->body[0] = (char)large;
+        net_write(r->theirs, GET, strlen(GET));
+        fixture_pump(r);
+        assert_int_equal(r->step, !large); /* the client has not read yet: it waits */
+        fixture_settle(r);
+        assert_null(r->x);
+        char head[100];
+        const size_t len = large ? sizeof big : LS_BLOCK_SMALL;
+        const size_t head_len =
+            (size_t)snprintf(head, sizeof head, OK "Content-Type: text/plain\r\nContent-Length: %zu\r\n\r\n", len);
+        const char *got = fixture_take(r);
+        assert_memory_equal(got, head, head_len);
+        assert_int_equal(strlen(got), head_len + len);
+        assert_memory_equal(got + head_len, big, len);
+        ls_pools_stat(r->place.pools, &stats);
+        assert_int_equal(stats.bytes_copied, 0);
+        fixture_close(r);
+    }
+}
+
+/* ---- parts ---------------------------------------------------------------------------------------------------- */
+
+/* r->body is a list of orders, one letter each. */
+static void orders(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    const ls_http_transport *t = x->transport;
+    while (r->body[r->step] != '\0') {
+        ls_slice two[2] = {ls_slice_static("abc", 3), ls_slice_static("de", 2)};
+        ls_slice slice = ls_slice_static(big, 20000);
+        ls_block *block;
+        int err = LS_DONE;
+        switch (r->body[r->step++]) {
+        case 's': err = t->write(ctx, x, two, 1); break;    /* a small part */
+        case 'm': err = t->write(ctx, x, two, 2); break;    /* two slices in one call */
+        case '0': err = t->write(ctx, x, NULL, 0); break;   /* an empty part ends nothing */
+        case 'l': err = t->write(ctx, x, &slice, 1); break; /* a large one that is borrowed */
+        case 'h':
+            slice.len = 3000;
+            err = t->write(ctx, x, &slice, 1);
+            break;
+        case 'b': /* a block of our own */
+            block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+            assert_non_null(block);
+            memcpy(block->data, "block", 5);
+            slice = ls_slice_of(block, 0, 5);
+            ls_block_drop(block);
+            err = t->write(ctx, x, &slice, 1);
+            break;
+        case 'f': err = t->flush(ctx, x); break;
+        case 'd': err = t->wait_sent(ctx, x); break;
+        case 'w': return; /* wait for fixture_resume */
+        case '5': x->length = 5; break;
+        case 'e': fixture_end(r, ctx, x); return;
+        case '.':
+            err = t->finish(ctx, x);
+            if (err < 0) r->error = err;
+            fixture_end(r, ctx, x);
+            return;
+        default: fail();
+        }
+        if (err == LS_PENDING) return;
+        if (err < 0) {
+            r->error = err;
+            fixture_end(r, ctx, x);
+            return;
+        }
+    }
+    fail(); /* every list ends with '.' or 'e' */
+}
+
+static void check_orders(const char *list, const char *request, const char *answer, bool ends, int gone)
+{
+    fixture *r = connected(orders);
+    memcpy(r->body, list, strlen(list) + 1);
+    fixture_send(r, request, strlen(request));
+    while (r->x != NULL) fixture_resume(r);
+    const char *got = fixture_take(r);
+    if (answer != NULL) assert_string_equal(got, answer);
+    assert_int_equal(r->ended, ends);
+    assert_int_equal(r->error, gone);
+    fixture_close(r);
+}
+
+#define CHUNKED OK "Transfer-Encoding: chunked\r\n\r\n"
+
+static void parts_become_chunks(void **state)
+{
+    (void)state;
+    check_orders("s.", GET, CHUNKED "0003\r\nabc\r\n0\r\n\r\n", false, 0);
+    check_orders("ss0m.", GET, CHUNKED "000b\r\nabcabcabcde\r\n0\r\n\r\n", false, 0); /* small ones share a chunk */
+    check_orders("sfs.", GET, CHUNKED "0003\r\nabc\r\n0003\r\nabc\r\n0\r\n\r\n", false, 0);
+    check_orders("b.", GET, CHUNKED "5\r\nblock\r\n0\r\n\r\n", false, 0);
+    check_orders("sbs.", GET, CHUNKED "0003\r\nabc\r\n5\r\nblock\r\n0003\r\nabc\r\n0\r\n\r\n", false, 0);
+    check_orders("0.", GET, CHUNKED "0\r\n\r\n", false, 0);
+    /* Sent when it suspends; later on it says itself when. */
+    check_orders("swsws.", GET, CHUNKED "0003\r\nabc\r\n0006\r\nabcabc\r\n0\r\n\r\n", false, 0);
+    check_orders("swsfws.", GET, CHUNKED "0003\r\nabc\r\n0003\r\nabc\r\n0003\r\nabc\r\n0\r\n\r\n", false, 0);
+    check_orders("sd.", GET, CHUNKED "0003\r\nabc\r\n0\r\n\r\n", false, 0);
+}
+
+static void parts_for_those_that_know_no_chunks(void **state)
+{
+    (void)state;
+    check_orders("sm.", GET_OLD, OK "Connection: close\r\n\r\nabcabcde", true, 0);
+    check_orders("s.", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", OK "Connection: close\r\n\r\nabc", true, 0);
+    check_orders("slb.", HEAD, OK "Transfer-Encoding: chunked\r\n\r\n", false, 0);
+}
+
+static void parts_of_a_length_that_was_announced(void **state)
+{
+    (void)state;
+    check_orders("5m.", GET, OK "Content-Length: 5\r\n\r\nabcde", false, 0);
+    check_orders("5m.", HEAD, OK "Content-Length: 5\r\n\r\n", false, 0);
+    check_orders("5m.", GET_OLD, OK "Content-Length: 5\r\nConnection: close\r\n\r\nabcde", true, 0);
+    check_orders("5s.", GET, "", true, LS_EMSGSIZE);  /* too few: nobody takes it for whole */
+    check_orders("5ms.", GET, "", true, LS_EMSGSIZE); /* one too many is not sent */
+    check_orders("5sf.", GET, OK "Content-Length: 5\r\n\r\nabc", true, LS_EMSGSIZE);
+}
+
+static void what_was_written_is_sent_while_the_handler_waits(void **state)
+{
+    fixture *r = connected(orders);
+    (void)state;
+    memcpy(r->body, "sws.", 5);
+    fixture_send(r, GET GET, 2 * strlen(GET));
+    assert_string_equal(fixture_take(r), CHUNKED "0003\r\nabc\r\n");
+    assert_int_equal(r->starts, 1); /* the next one waits its turn */
+    fixture_resume(r);
+    assert_int_equal(r->starts, 2);
+    assert_string_equal(fixture_take(r), "0003\r\nabc\r\n0\r\n\r\n" CHUNKED "0003\r\nabc\r\n");
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), "0003\r\nabc\r\n0\r\n\r\n");
+    fixture_close(r);
+}
+
+static void parts_that_are_abandoned_are_cut(void **state)
+{
+    (void)state;
+    check_orders("sfe", GET, CHUNKED "0003\r\nabc\r\n", true, 0); /* no last chunk */
+    check_orders("e", GET GET, "", true, 0);                      /* not even a head */
+}
+
+/* Decodes chunks. Returns the bytes of the body. */
+static size_t unchunk(const char *at, char *out)
+{
+    size_t sum = 0;
+    for (;;) {
+        char *end;
+        const size_t len = strtoul(at, &end, 16);
+        assert_memory_equal(end, "\r\n", 2);
+        memcpy(out + sum, end + 2, len);
+        sum += len;
+        at = end + 2 + len;
+        assert_memory_equal(at, "\r\n", 2);
+        at += 2;
+        if (len == 0) {
+            assert_int_equal(*at, '\0');
+            return sum;
+        }
+    }
+}
+
+static void many_parts_of_all_kinds_arrive_whole(void **state)
+{
+    static char expected[RIG_TEXT_MAX], got[RIG_TEXT_MAX];
+    static const char kinds[] = "smhlb";
+    fixture *r = connected(orders);
+    size_t len = 0;
+    uint32_t seed = 3;
+    int n = 0;
+    (void)state;
+    for (; n < 120 && len < 600000; n++) {
+        seed = seed * 1664525u + 1013904223u;
+        const char kind = kinds[(seed >> 16) % 5];
+        r->body[n] = kind;
+        const char *from = kind == 's' ? "abc" : kind == 'm' ? "abcde" : kind == 'b' ? "block" : big;
+        const size_t bytes = kind == 's' ? 3 : kind == 'h' ? 3000 : kind == 'l' ? 20000 : 5;
+        memcpy(expected + len, from, bytes);
+        len += bytes;
+    }
+    r->body[n] = '.';
+    fixture_send(r, GET, strlen(GET)); /* the client reads only when nothing moves any more: many waits for room */
+    assert_null(r->x);
+    const char *text = fixture_take(r);
+    assert_memory_equal(text, CHUNKED, strlen(CHUNKED));
+    assert_int_equal(unchunk(text + strlen(CHUNKED), got), len);
+    assert_memory_equal(got, expected, len);
+    fixture_close(r);
+}
+
+/* ---- a client that does not read ----------------------------------------------------------------------------------- */
+
+static int blocks_written;
+
+static void write_for_ever(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    for (;;) {
+        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_LARGE);
+        assert_non_null(block);
+        memset(block->data, 'x', block->cap);
+        ls_slice slice = ls_slice_of(block, 0, block->cap);
+        ls_block_drop(block);
+        const int err = x->transport->write(ctx, x, &slice, 1); /* takes the slice, whatever it says */
+        if (err < 0) {
+            assert_int_equal(err, x->error);
+            r->error = err;
+            fixture_end(r, ctx, x);
+            return;
+        }
+        blocks_written++;
+        if (err == LS_PENDING) return;
+    }
+}
+
+static void past_the_high_water_mark_the_writer_waits(void **state)
+{
+    fixture *r = fixture_open(write_for_ever, 0);
+    (void)state;
+    r->config.send_stall_ms_max = 60000;
+    blocks_written = 0;
+    fixture_connect(r);
+    net_write(r->theirs, GET, strlen(GET));
+    fixture_pump(r);
+    assert_non_null(r->x); /* suspended */
+    const int before = blocks_written;
+    assert_in_range(before, 1, 40); /* what the socket takes, and the mark */
+    fixture_pump(r);
+    assert_int_equal(blocks_written, before);
+    char bytes[65536];
+    for (size_t n = 0; n < 8 * sizeof bytes;) {
+        const ssize_t got = recv(r->theirs, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (got > 0) n += (size_t)got;
+        fixture_pump(r);
+    }
+    fixture_pump(r);
+    assert_true(blocks_written > before); /* woken when there is room */
+    close(r->theirs);                     /* and told when nobody reads any more */
+    r->theirs = -1;
+    fixture_pump(r);
+    assert_null(r->x);
+    assert_true(r->error == LS_EPIPE || r->error == LS_ERESET);
+    fixture_close(r);
+}
+
+static void a_client_that_does_not_read_is_cut_off(void **state)
+{
+    fixture *r = fixture_open(write_for_ever, 0);
+    (void)state;
+    r->config.send_stall_ms_max = 20;
+    blocks_written = 0;
+    fixture_connect(r);
+    net_write(r->theirs, GET, strlen(GET));
+    for (int i = 0; i < 500 && (r->starts == 0 || r->x != NULL); i++) {
+        ls_packet packet;
+        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
+    }
+    assert_null(r->x);
+    assert_int_equal(r->error, LS_ETIMEDOUT);
+    fixture_close(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_answers),
+        cmocka_unit_test(answers_without_a_body),
+        cmocka_unit_test(pipelined_answers_leave_in_one_send),
+        cmocka_unit_test(extra_fields),
+        cmocka_unit_test(a_server_field_of_the_site_replaces_ours),
+        cmocka_unit_test(a_large_body_leaves_from_where_it_lies),
+        cmocka_unit_test(parts_become_chunks),
+        cmocka_unit_test(parts_for_those_that_know_no_chunks),
+        cmocka_unit_test(parts_of_a_length_that_was_announced),
+        cmocka_unit_test(what_was_written_is_sent_while_the_handler_waits),
+        cmocka_unit_test(parts_that_are_abandoned_are_cut),
+        cmocka_unit_test(many_parts_of_all_kinds_arrive_whole),
+        cmocka_unit_test(past_the_high_water_mark_the_writer_waits),
+        cmocka_unit_test(a_client_that_does_not_read_is_cut_off),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,439 @@
+/* test_workers.c - every packet once; a stalled worker is replaced, loses what it has not begun, and makes room again. */
+#include "port/port_fixture.h"
+
+#include "base/thread.h"
+#include "sched/workers.h"
+
+enum { PATIENCE_MS = 5000 };
+
+typedef struct workers_place {
+    net_place net;
+    ls_workers *workers;
+} workers_place;
+
+/* ---- what the handlers do and count ---------------------------------------------------------------------------- */
+
+typedef struct job {
+    ls_op op;
+    _Atomic int runs;
+    _Atomic unsigned ctx;
+    _Atomic bool inside, release; /* of a job that blocks until it is released */
+} job;
+
+static _Atomic int jobs_run, jobs_inside, jobs_inside_most, user_packets_run, stall_calls;
+static _Atomic unsigned slow_ctx;
+static _Atomic uint32_t slow_ms_most;
+
+static void job_quick(ls_thread_ctx *ctx, ls_op *op)
+{
+    job *j = LS_CONTAINER(op, job, op);
+    atomic_store(&j->ctx, ctx->index);
+    atomic_fetch_add(&j->runs, 1);
+    atomic_fetch_add(&jobs_run, 1);
+}
+
+static void job_counted(ls_thread_ctx *ctx, ls_op *op) /* sees how many run at one time */
+{
+    const int now = atomic_fetch_add(&jobs_inside, 1) + 1;
+    int most = atomic_load(&jobs_inside_most);
+    while (now > most && !atomic_compare_exchange_weak(&jobs_inside_most, &most, now)) {
+        /* `most` was read again */
+    }
+    ls_clock_sleep_ms(1);
+    atomic_fetch_sub(&jobs_inside, 1);
+    job_quick(ctx, op);
+}
+
+static void job_blocking(ls_thread_ctx *ctx, ls_op *op)
+{
+    job *j = LS_CONTAINER(op, job, op);
+    atomic_store(&j->ctx, ctx->index);
+    atomic_store(&j->inside, true);
+    while (!atomic_load(&j->release)) ls_clock_sleep_ms(1);
+    atomic_store(&j->inside, false);
+    job_quick(ctx, op);
+}
+
+static void take_user_packet(ls_thread_ctx *ctx, const ls_packet *packet)
+{
+    (void)ctx;
+    if (packet->op != NULL || packet->result != 7) abort();
+    atomic_fetch_add(&user_packets_run, 1);
+}
+
+static void count_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
+{
+    uint32_t most = atomic_load(&slow_ms_most);
+    if (user != &stall_calls || ms < LS_STALL_MS) abort();
+    atomic_store(&slow_ctx, ctx->index);
+    if (ms > most) atomic_store(&slow_ms_most, ms);
+    atomic_fetch_add(&stall_calls, 1);
+}
+
+static _Atomic int idle_calls, busy_calls;
+
+static void count_tick(bool idle, void *user)
+{
+    if (user != &stall_calls) abort();
+    atomic_fetch_add(idle ? &idle_calls : &busy_calls, 1);
+}
+
+static void place_open(workers_place *place, unsigned threads, unsigned threads_max)
+{
+    const ls_workers_options options = {.threads = threads,
+                                        .threads_max = threads_max,
+                                        .on_user_packet = take_user_packet,
+                                        .on_stall = count_stall,
+                                        .on_tick = count_tick,
+                                        .user = &stall_calls};
+    atomic_store(&jobs_run, 0);
+    atomic_store(&jobs_inside_most, 0);
+    atomic_store(&user_packets_run, 0);
+    atomic_store(&stall_calls, 0);
+    atomic_store(&slow_ms_most, 0);
+    net_open(&place->net);
+    assert_int_equal(ls_workers_open(place->net.port, place->net.pools, &options, &place->workers), LS_OK);
+}
+
+static void place_close(workers_place *place)
+{
+    ls_workers_close(place->workers);
+    net_close(&place->net);
+}
+
+static void post(workers_place *place, job *j, ls_op_fn *done)
+{
+    *j = (job){.op = {.done = done}};
+    assert_int_equal(ls_port_post(place->net.port, &j->op, NULL, 0), LS_OK);
+}
+
+#define EVENTUALLY(condition)                                                                               \
+    do {                                                                                                    \
+        for (int waited_ms = 0; !(condition) && waited_ms < PATIENCE_MS; waited_ms++) ls_clock_sleep_ms(1); \
+        assert_true(condition);                                                                             \
+    } while (0)
+
+static ls_workers_stats stat_of(workers_place *place)
+{
+    ls_workers_stats stats;
+    ls_workers_stat(place->workers, &stats);
+    return stats;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+static void workers_that_never_started_can_be_closed(void **state)
+{
+    workers_place place;
+    (void)state;
+    place_open(&place, 1, 3);
+    assert_int_equal(ls_workers_ctx(place.workers, 2)->index, 2);
+    ls_workers_stop(place.workers);
+    assert_true(ls_workers_join(place.workers, 0));
+    place_close(&place);
+}
+
+static void every_packet_runs_once(void **state)
+{
+    enum { N = 20000, USER_PACKETS = 100 };
+    static job jobs[N];
+    workers_place place;
+    (void)state;
+    place_open(&place, 3, 5);
+    for (int i = 0; i < N / 2; i++) post(&place, &jobs[i], job_quick); /* before the start: whole batches */
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    for (int i = N / 2; i < N; i++) {
+        post(&place, &jobs[i], job_quick);
+        if (i % (N / 2 / USER_PACKETS) == 0) assert_int_equal(ls_port_post(place.net.port, NULL, &place, 7), LS_OK);
+    }
+    EVENTUALLY(atomic_load(&jobs_run) == N && atomic_load(&user_packets_run) == USER_PACKETS);
+    ls_workers_stop(place.workers);
+    ls_workers_stop(place.workers); /* again is harmless */
+    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    for (int i = 0; i < N; i++) assert_int_equal(atomic_load(&jobs[i].runs), 1);
+    ls_workers_stats stats = stat_of(&place);
+    assert_true(atomic_load(&stats.sum.packets) >= N + USER_PACKETS);
+    place_close(&place);
+}
+
+/* One running thread; the first packet of its first batch blocks. All that follow run meanwhile, the user one too. */
+static void a_blocked_worker_is_replaced_and_gives_its_batch_back(void **state)
+{
+    job blocking, behind[LS_WAIT_PACKETS_MAX - 2], later[10];
+    workers_place place;
+    (void)state;
+    place_open(&place, 1, 2);
+    post(&place, &blocking, job_blocking);
+    for (int i = 0; i < LS_WAIT_PACKETS_MAX - 2; i++) post(&place, &behind[i], job_quick);
+    assert_int_equal(ls_port_post(place.net.port, NULL, &place, 7), LS_OK);
+    for (int i = 0; i < 10; i++) post(&place, &later[i], job_quick);
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+
+    EVENTUALLY(atomic_load(&jobs_run) == LS_WAIT_PACKETS_MAX - 2 + 10 && atomic_load(&user_packets_run) == 1);
+    assert_true(atomic_load(&blocking.inside));
+    assert_int_equal(stat_of(&place).stalled, 1);
+    assert_int_equal(stat_of(&place).standbys_released, 1);
+    EVENTUALLY(atomic_load(&slow_ms_most) >= 4 * LS_STALL_MS); /* told again while it lasts */
+    assert_true(atomic_load(&stall_calls) >= 2);
+    assert_int_equal(atomic_load(&slow_ctx), atomic_load(&blocking.ctx));
+
+    atomic_store(&blocking.release, true);
+    EVENTUALLY(stat_of(&place).stalled == 0);
+    ls_workers_stop(place.workers);
+    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    place_close(&place);
+}
+
+/* When it is back, one of the two becomes idle: afterwards no two run together. */
+static void after_the_slow_one_is_back_one_too_many_parks(void **state)
+{
+    enum { N = 60 };
+    job blocking, first[8], jobs[N];
+    workers_place place;
+    (void)state;
+    place_open(&place, 1, 3);
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    for (int round = 1; round <= 3; round++) {
+        post(&place, &blocking, job_blocking);
+        EVENTUALLY(stat_of(&place).stalled == 1);
+        atomic_store(&blocking.release, true);
+        EVENTUALLY(atomic_load(&blocking.runs) == 1 && stat_of(&place).stalled == 0);
+        atomic_store(&jobs_run, 0);
+        for (int i = 0; i < 8; i++)
+            post(&place, &first[i], job_counted); /* one too many may still take some of these */
+        EVENTUALLY(atomic_load(&jobs_run) == 8);
+        atomic_store(&jobs_inside_most, 0);
+        atomic_store(&jobs_run, 0);
+        const uint64_t released = stat_of(&place).standbys_released;
+        for (int i = 0; i < N; i++) post(&place, &jobs[i], job_counted);
+        EVENTUALLY(atomic_load(&jobs_run) == N);
+        if (stat_of(&place).standbys_released ==
+            released) /* a 1 ms sleep was not taken for stalled by a busy machine */
+            assert_int_equal(atomic_load(&jobs_inside_most), 1);
+    }
+    ls_workers_stop(place.workers);
+    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    place_close(&place);
+}
+
+static void several_blocked_workers_are_replaced_up_to_the_limit(void **state)
+{
+    job blocking[3], more;
+    workers_place place;
+    (void)state;
+    place_open(&place, 1, 3);
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    for (int i = 0; i < 3; i++) {
+        post(&place, &blocking[i], job_blocking);
+        EVENTUALLY(atomic_load(&blocking[i].inside));
+    }
+    EVENTUALLY(stat_of(&place).stalled == 3);
+    assert_int_equal(stat_of(&place).standbys_released, 2);
+    post(&place, &more, job_quick);
+    ls_clock_sleep_ms(30);
+    assert_int_equal(atomic_load(&more.runs), 0); /* nobody is left */
+    atomic_store(&blocking[1].release, true);
+    EVENTUALLY(atomic_load(&more.runs) == 1);
+    assert_int_equal(atomic_load(&more.ctx), atomic_load(&blocking[1].ctx));
+    atomic_store(&blocking[0].release, true);
+    atomic_store(&blocking[2].release, true);
+    EVENTUALLY(stat_of(&place).stalled == 0);
+    ls_workers_stop(place.workers);
+    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    place_close(&place);
+}
+
+/* After half a second of nothing the watchdog sleeps; the next packet wakes it, and it still watchers a blocked worker. */
+static void the_watchdog_wakes_up_again(void **state)
+{
+    job quick, blocking, behind;
+    workers_place place;
+    (void)state;
+    place_open(&place, 1, 2);
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    for (int round = 0; round < 2; round++) {
+        const int idle_before = atomic_load(&idle_calls);
+        post(&place, &quick, job_quick);
+        EVENTUALLY(atomic_load(&quick.runs) == 1);
+        EVENTUALLY(atomic_load(&idle_calls) > idle_before);
+        post(&place, &blocking, job_blocking);
+        EVENTUALLY(atomic_load(&blocking.inside));
+        post(&place, &behind, job_quick);
+        EVENTUALLY(atomic_load(&behind.runs) == 1);
+        atomic_store(&blocking.release, true);
+        EVENTUALLY(atomic_load(&blocking.runs) == 1);
+    }
+    ls_workers_stop(place.workers);
+    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    place_close(&place);
+}
+
+static void the_end_waits_for_the_packet_and_leaves_the_others_in_the_port(void **state)
+{
+    enum { N = 25 };
+    job blocking[2], left[N];
+    ls_packet packet;
+    workers_place place;
+    int found = 0;
+    (void)state;
+    place_open(&place, 2, 2);
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    for (int i = 0; i < 2; i++) post(&place, &blocking[i], job_blocking);
+    EVENTUALLY(atomic_load(&blocking[0].inside) && atomic_load(&blocking[1].inside));
+    for (int i = 0; i < N; i++) post(&place, &left[i], job_quick);
+    ls_workers_stop(place.workers);
+    assert_false(ls_workers_join(place.workers, 30));
+    EVENTUALLY(atomic_load(&stall_calls) > 0); /* the watchdog goes on: a handler may have to be ended */
+    atomic_store(&blocking[0].release, true);
+    assert_false(ls_workers_join(place.workers, 30));
+    atomic_store(&blocking[1].release, true);
+    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    assert_int_equal(atomic_load(&jobs_run), 2);
+    while (ls_port_wait(place.net.port, &place.net.ctx, &packet, 1, 0) == 1) {
+        job *j = LS_CONTAINER(packet.op, job, op);
+        assert_int_equal(atomic_fetch_add(&j->runs, 1), 0);
+        found++;
+    }
+    assert_int_equal(found, N);
+    place_close(&place);
+}
+
+static void idle_workers_end_at_once(void **state)
+{
+    workers_place place;
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        place_open(&place, 1 + (unsigned)i % 4, 8);
+        assert_int_equal(ls_workers_start(place.workers), LS_OK);
+        if (i % 2) ls_clock_sleep_ms(2);
+        ls_workers_stop(place.workers);
+        assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+        place_close(&place);
+    }
+}
+
+/* Handlers of every length around the limit, posted from inside, while others read the statistics. */
+static _Atomic int mix_left;
+
+static void job_mixed(ls_thread_ctx *ctx, ls_op *op)
+{
+    static _Atomic unsigned dice;
+    const unsigned throw = atomic_fetch_add(&dice, 1) * 2654435761u >> 24;
+    if (throw < 4) ls_clock_sleep_ms(3 + throw *3);
+    job *j = LS_CONTAINER(op, job, op);
+    atomic_fetch_add(&j->runs, 1);
+    if (atomic_fetch_sub(&mix_left, 1) > 64) ls_port_post(ctx->port, op, NULL, 0);
+}
+
+static void slow_and_quick_mixed(void **state)
+{
+    static job jobs[64];
+    workers_place place;
+    int runs = 0;
+    (void)state;
+    place_open(&place, 2, 6);
+    const int total = 6000;
+    atomic_store(&mix_left, total);
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    for (int i = 0; i < 64; i++) post(&place, &jobs[i], job_mixed);
+    EVENTUALLY(stat_of(&place).stalled <= 6 && atomic_load(&mix_left) <= 0);
+    ls_workers_stop(place.workers);
+    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    for (int i = 0; i < 64; i++) runs += atomic_load(&jobs[i].runs);
+    assert_int_equal(runs, total);
+    assert_int_equal(stat_of(&place).stalled, 0);
+    place_close(&place);
+}
+
+/* The workers says that it is idle once for each time that it was not, and work goes on afterwards. */
+static void idleness_is_told_once(void **state)
+{
+    workers_place place;
+    job work;
+    (void)state;
+    place_open(&place, 2, 2);
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    for (int round = 1; round <= 2; round++) {
+        const int before = atomic_load(&idle_calls);
+        post(&place, &work, job_quick);
+        EVENTUALLY(atomic_load(&jobs_run) == round && atomic_load(&idle_calls) == before + 1);
+    }
+    ls_workers_stop(place.workers);
+    assert_true(ls_workers_join(place.workers, 0));
+    place_close(&place);
+}
+
+/* While somebody works the tick goes on, and nobody is called idle. */
+static void ticks_continue_while_workers_are_busy(void **state)
+{
+    workers_place place;
+    job work;
+    (void)state;
+    place_open(&place, 1, 2);
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    post(&place, &work, job_blocking);
+    EVENTUALLY(atomic_load(&work.inside));
+    const int idle_before = atomic_load(&idle_calls), busy_before = atomic_load(&busy_calls);
+    EVENTUALLY(atomic_load(&busy_calls) >= busy_before + 2);
+    assert_int_equal(atomic_load(&idle_calls), idle_before);
+    atomic_store(&work.release, true);
+    EVENTUALLY(atomic_load(&idle_calls) == idle_before + 1);
+    ls_workers_stop(place.workers);
+    assert_true(ls_workers_join(place.workers, 0));
+    place_close(&place);
+}
+
+/* ---- threads that do not start ------------------------------------------------------------------------------------ */
+
+static int starts_left = -1; /* then one fails; negative: none does */
+
+int __real_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn,
+                           void *arg); /* NOLINT(*-reserved-*) */
+int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn,
+                           void *arg);                                                       /* NOLINT(*-reserved-*) */
+int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg) /* NOLINT(*-reserved-*) */
+{
+    if (starts_left >= 0 && starts_left-- == 0) return LS_ENOMEM;
+    return __real_ls_thread_start(thread, name, fn, arg);
+}
+
+/* Any of the workers, the standby threads and the watchdog: those that had started end, and what was posted is still in the port. */
+static void a_start_that_fails_halfway_leaves_no_thread(void **state)
+{
+    enum { THREADS = 2, THREADS_MAX = 4 };
+    (void)state;
+    for (int k = 0; k <= THREADS_MAX; k++) {
+        workers_place place;
+        job work;
+        place_open(&place, THREADS, THREADS_MAX);
+        starts_left = k;
+        assert_int_equal(ls_workers_start(place.workers), LS_ENOMEM);
+        assert_int_equal(starts_left, -1);
+        post(&place, &work, job_quick);
+        assert_true(ls_workers_join(place.workers, 0)); /* nobody is left to wait for */
+        assert_int_equal(atomic_load(&jobs_run), 0);
+        ls_packet packet = {0};
+        while (packet.op != &work.op)
+            assert_int_equal(ls_port_wait(place.net.port, &place.net.ctx, &packet, 1, PATIENCE_MS), 1);
+        place_close(&place);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_that_never_started_can_be_closed),
+        cmocka_unit_test(every_packet_runs_once),
+        cmocka_unit_test(a_blocked_worker_is_replaced_and_gives_its_batch_back),
+        cmocka_unit_test(after_the_slow_one_is_back_one_too_many_parks),
+        cmocka_unit_test(several_blocked_workers_are_replaced_up_to_the_limit),
+        cmocka_unit_test(the_watchdog_wakes_up_again),
+        cmocka_unit_test(the_end_waits_for_the_packet_and_leaves_the_others_in_the_port),
+        cmocka_unit_test(idle_workers_end_at_once),
+        cmocka_unit_test(slow_and_quick_mixed),
+        cmocka_unit_test(idleness_is_told_once),
+        cmocka_unit_test(ticks_continue_while_workers_are_busy),
+        cmocka_unit_test(a_start_that_fails_halfway_leaves_no_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,163 @@
+/* site_fixture.h - a site for one test: its text, one or more thread contexts at a real port, and the lines that it logged. The
+ * test's own thread is the worker. A snippet says that it is finished with core.log("info", "DONE"). */
+#ifndef LS_TESTS_SUPPORT_SITE_H
+#define LS_TESTS_SUPPORT_SITE_H
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "backend.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "port/notify.h"
+#include "script/request.h"
+#include "script/site_internal.h"
+#include "support.h"
+
+typedef struct test_site {
+    ls_site *site;
+    ls_port *port;
+    ls_pools *pools;
+    ls_pool *pool;
+    ls_thread_ctx ctx;
+    int opened;
+    char message[400];
+    ls_mutex log_mutex; /* a sink locks for itself */
+    char log[65536];
+    size_t log_len;
+    bool done;
+} test_site;
+
+static void test_sink(void *user, enum ls_log_level level, const char *line, size_t len)
+{
+    test_site *t = user;
+    (void)level;
+    ls_mutex_lock(&t->log_mutex);
+    if (len == 4 && memcmp(line, "DONE", 4) == 0) t->done = true;
+    if (len <= sizeof t->log - t->log_len - 2) {
+        memcpy(t->log + t->log_len, line, len);
+        t->log_len += len;
+        t->log[t->log_len++] = '\n';
+        t->log[t->log_len] = '\0';
+    }
+    ls_mutex_unlock(&t->log_mutex);
+}
+
+static const char test_prelude[] =
+    "local core = require 'luaserve.core' "
+    "local function failed(req, res, err) return 500, 'failed: ' .. tostring(err) end "
+    "local function get(fn, path, body, headers) "
+    "  return core.inject(fn, failed, body and 'POST' or 'GET', path or '/', headers or {}, body) end "
+    "local function header(list, name) for _, h in ipairs(list) do if h[1]:lower() == name then return h[2] end end "
+    "end "
+    "local function is(a, b) if a ~= b then error('expected ' .. tostring(b) .. ', got ' .. tostring(a), 2) end end "
+    "local function done() core.log('info', 'DONE') end "
+    "local function body(fn) core.once(function() local ok, e = xpcall(fn, debug.traceback) "
+    "  if not ok then core.log('error', 'FAILED ' .. tostring(e)) end done() end) end\n";
+
+static inline test_site *test_site_new(void)
+{
+    test_site *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    assert_int_equal(ls_mutex_open(&t->log_mutex), LS_OK);
+    ls_log_set_sink(test_sink, t);
+    return t;
+}
+
+static inline void test_site_free(test_site *t)
+{
+    ls_log_set_sink(NULL, NULL);
+    ls_mutex_close(&t->log_mutex);
+    free(t);
+}
+
+static inline void test_dispatch(test_site *t, const ls_packet *packet)
+{
+    if (packet->op != NULL)
+        ls_packet_dispatch(&t->ctx, packet);
+    else
+        ls_packet_handler_call(&t->ctx, packet);
+}
+
+static inline void test_pump(test_site *t, unsigned ms)
+{
+    const uint64_t until = ls_clock_ns() + (uint64_t)ms * 1000000;
+    while (!t->done && ls_clock_ns() < until) {
+        ls_packet packets[LS_WAIT_PACKETS_MAX];
+        const int count = ls_port_wait(t->port, &t->ctx, packets, LS_WAIT_PACKETS_MAX, 20);
+        for (int n = 0; n < count; n++) test_dispatch(t, &packets[n]);
+    }
+}
+
+static inline test_site *test_site_open(const char *text)
+{
+    const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
+    char path[] = TEST_SCRATCH_PATH;
+    test_site *t = test_site_new();
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    FILE *file = fdopen(fd, "w");
+    assert_non_null(file);
+    fprintf(file, "%s%s", test_prelude, text);
+    fclose(file);
+    const ls_site_options options = {.path = path};
+    t->opened = ls_site_open(&options, &t->site, t->message, sizeof t->message);
+    if (t->opened == LS_OK) {
+        ls_thread_ctx *ctx = &t->ctx;
+        assert_int_equal(ls_port_open(&port_options, &t->port), LS_OK);
+        assert_int_equal(ls_pools_open(64 << 20, &t->pools), LS_OK);
+        assert_int_equal(ls_pool_open(t->pools, &t->pool), LS_OK);
+        ls_pool_enter(t->pool);
+        ls_thread_ctx_init(&t->ctx, t->port, t->pool, 0);
+        assert_int_equal(ls_site_ready_ctxs(t->site, t->port, &ctx, 1, t->message, sizeof t->message), LS_OK);
+        ls_site_start(t->site);
+    }
+    unlink(path);
+    return t;
+}
+
+static inline void test_site_close(test_site *t)
+{
+    if (t->opened == LS_OK) {
+        ls_packet packet;
+        ls_site_close_sockets(t->site, &t->ctx);
+        while (ls_port_wait(t->port, &t->ctx, &packet, 1, 0) > 0) test_dispatch(t, &packet);
+        ls_port_close(t->port);
+        ls_site_close(t->site);
+        ls_pool_close(t->pool);
+        ls_pools_close(t->pools);
+    }
+    test_site_free(t);
+}
+
+/* Run a snippet until it says DONE; it fails by logging FAILED. */
+static inline void test_snippet(const char *text)
+{
+    test_site *t = test_site_open(text);
+    if (t->opened != LS_OK) fail_msg("the site does not load: %s", t->message);
+    test_pump(t, 10000);
+    if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
+    test_site_close(t);
+}
+
+/* The same, and `expected` must have been logged. */
+static inline void test_snippet_logs(const char *text, const char *expected)
+{
+    test_site *t = test_site_open(text);
+    if (t->opened != LS_OK) fail_msg("the site does not load: %s", t->message);
+    test_pump(t, 10000);
+    if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
+    if (strstr(t->log, expected) == NULL) fail_msg("not logged: %s\n%s", expected, t->log);
+    test_site_close(t);
+}
+
+static inline void test_load_fails(const char *text, const char *expected)
+{
+    test_site *t = test_site_open(text);
+    assert_int_not_equal(t->opened, LS_OK);
+    if (strstr(t->message, expected) == NULL) fail_msg("expected '%s' in '%s'", expected, t->message);
+    test_site_close(t);
+}
+
+#endif
