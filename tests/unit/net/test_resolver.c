@@ -30,7 +30,7 @@ static void asker_open(asker *a, const char *servers)
 static int ask(asker *a, const char *name, ls_lookup **out)
 {
     assert_true(ls_actor_try_enter(&a->actor, &a->place.ctx));
-    const int result = ls_resolver_ask(&a->place.ctx, a->resolver, name, 7000, told, a, out);
+    const int result = ls_resolver_lookup(&a->place.ctx, a->resolver, name, 7000, told, a, out);
     ls_actor_leave(&a->actor, &a->place.ctx);
     return result;
 }

@@ -49,7 +49,7 @@ static void this_machine_has_addresses(void **state)
     (void)state;
     ls_resolver *resolver = open_at(&place, "");
     assert_int_equal(gethostname(name, sizeof name), 0);
-    assert_int_equal(ls_resolver_ask(&place.ctx, resolver, name, 80, told, &told_it, &lookup), LS_PENDING);
+    assert_int_equal(ls_resolver_lookup(&place.ctx, resolver, name, 80, told, &told_it, &lookup), LS_PENDING);
     assert_false(told_it);
     wait_for(&place, 1);
     assert_true(told_it);
@@ -69,7 +69,7 @@ static void many_at_once_and_half_of_them_dropped(void **state)
     ls_resolver *resolver = open_at(&place, "");
     for (int i = 0; i < LOOKUPS; i++)
         assert_int_equal(
-            ls_resolver_ask(&place.ctx, resolver, "no-such-name.invalid", 80, told, &told_it[i], &lookups[i]),
+            ls_resolver_lookup(&place.ctx, resolver, "no-such-name.invalid", 80, told, &told_it[i], &lookups[i]),
             LS_PENDING);
     for (int i = 0; i < LOOKUPS; i += 2) ls_lookup_drop(lookups[i]);
     wait_for(&place, LOOKUPS / 2);
@@ -93,10 +93,10 @@ static void name_servers_cannot_be_chosen(void **state)
     ls_lookup *lookup;
     (void)state;
     ls_resolver *resolver = open_at(&place, "127.0.0.1:53");
-    assert_int_equal(ls_resolver_ask(&place.ctx, resolver, "example.org", 80, told, NULL, &lookup), LS_DONE);
+    assert_int_equal(ls_resolver_lookup(&place.ctx, resolver, "example.org", 80, told, NULL, &lookup), LS_DONE);
     assert_int_equal(lookup->err, LS_ENOTSUP);
     ls_lookup_drop(lookup);
-    assert_int_equal(ls_resolver_ask(&place.ctx, resolver, "localhost", 80, told, NULL, &lookup), LS_DONE);
+    assert_int_equal(ls_resolver_lookup(&place.ctx, resolver, "localhost", 80, told, NULL, &lookup), LS_DONE);
     assert_int_equal(lookup->err, LS_OK);
     ls_lookup_drop(lookup);
     close_all(&place, resolver);
@@ -110,7 +110,7 @@ static void names_are_utf8(void **state)
     (void)state;
     ls_resolver *resolver = open_at(&place, "");
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        assert_int_equal(ls_resolver_ask(&place.ctx, resolver, bad[i], 80, told, NULL, &lookup), LS_DONE);
+        assert_int_equal(ls_resolver_lookup(&place.ctx, resolver, bad[i], 80, told, NULL, &lookup), LS_DONE);
         assert_int_equal(lookup->err, LS_EINVAL);
         ls_lookup_drop(lookup);
     }
