@@ -418,7 +418,7 @@ class Hostile(E2E):
         with self.server.connect() as conn:
             self.assertEqual(conn.get("/logged/x").text, "logged")
             self.assertEqual(conn.get("/").text, "root")
-        self.server.wait_log('in a "log" hook: .*a table value that cannot be shown', mark)
+        self.server.wait_log('in a "log" hook: .*a table value that cannot be converted', mark)
         self.assertEqual(len(self.server.logged("the hook runs", mark)), 1)
 
 

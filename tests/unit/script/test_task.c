@@ -47,7 +47,7 @@ static void waiting_coroutines_are_left_alone(void **state)
         "local co = coroutine.create(function() core.sleep(0.02) return 'own' end) "
         "local job = core.spawn(function() return select(2, coroutine.resume(co)) end) core.sleep(0.005) "
         "is(coroutine.status(co), 'normal') local ok, e = coroutine.resume(co) is(ok, false) "
-        "is(e, 'cannot resume a coroutine that waits') is(pcall(coroutine.close, co), false) is(job:wait(), 'own') "
+        "is(e, 'cannot resume waiting coroutine') is(pcall(coroutine.close, co), false) is(job:wait(), 'own') "
         "local root job = core.spawn(function() root = coroutine.running() core.sleep(0.02) return 1 end) "
         "core.sleep(0.005) is(coroutine.resume(root), false) is(job:wait(), 1) is(coroutine.resume(root), false) "
         "end)");
