@@ -112,7 +112,7 @@ static void memory_out_costs_the_connection(void **state)
         expect_counts(&fixture, 0);
     }
     assert_true(failed > 4 && served > 4);
-    assert_true(fixture_logged(&fixture, "no memory to serve a connection"));
+    assert_true(fixture_logged(&fixture, "not enough memory to serve a connection"));
     fixture.t->log[fixture.t->log_len = 0] = '\0'; /* handlers that failed are logged as such */
     fixture_close(&fixture);
 }
