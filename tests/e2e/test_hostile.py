@@ -599,7 +599,7 @@ class Loading(E2E):
             'local answer = app:inject{}\n'
             'error(answer.status .. " " .. answer.body)\n'
         )
-        self.assertIn("more than 16 requests inside each other", err)
+        self.assertIn("more than 16 nested requests", err)
         self.assertIn("site.lua:5: 500", err)  # the innermost response, which the outer ones return
 
 

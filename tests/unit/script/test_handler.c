@@ -39,7 +39,7 @@ static void nonsense_is_a_logged_error(void **state)
                       "  function() error() end, function() error({}) end, function() error('x') end } do "
                       "  local s, _, b = get(fn) is(s, 500) is(b:sub(1, 8), 'failed: ') end "
                       "end)",
-                      "which is no status of a response");
+                      "the handler returned an invalid status");
 }
 
 static void errors_in_failed_end_in_a_plain_500(void **state)
@@ -144,7 +144,7 @@ static void kept_objects_are_over(void **state)
         "local kept, kept_res "
         "get(function(req, res) kept, kept_res = req, res return 'x' end) "
         "local function over(fn) local ok, e = pcall(fn) is(ok, false) "
-        "  if not tostring(e):find('the request is over', 1, true) then error(e) end end "
+        "  if not tostring(e):find('request object used after its request ended', 1, true) then error(e) end end "
         "over(function() return kept.path end) over(function() return kept:body() end) "
         "over(function() return kept_res:write('x') end) over(function() return kept_res.sent end) "
         "for i = 1, 200 do get(function(req) if i <= 60 then over(function() return kept.path end) end return 'y' "
