@@ -3,11 +3,14 @@
  * All code that may raise runs inside the coroutine of the task, with http_main as its first function; there is no
  * other protected call around the handler. An error kills the coroutine. Then a second task runs the function
  * `failed`, or a 500 response is sent without Lua. */
+#include "script/http_task.h"
+
 #include <assert.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "proto/http_text.h"
+#include "script/bind_res.h"
 #include "script/buffer.h"
 #include "script/request.h"
 #include "script/site_internal.h"

@@ -147,6 +147,20 @@ ls_request *ls_request_check_res(lua_State *L, int index)
     return request_live(L, response->request);
 }
 
+void ls_request_keep(lua_State *L, ls_request *r, int self, int slot)
+{
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, self, slot);
+    r->filled |= 1u << slot;
+}
+
+bool ls_request_kept(lua_State *L, const ls_request *r, int self, int slot)
+{
+    if ((r->filled & 1u << slot) == 0) return false;
+    lua_getiuservalue(L, self, slot);
+    return true;
+}
+
 /* ---- response bodies --------------------------------------------------------------------------------------- */
 
 int ls_body_of(lua_State *L, int index, ls_body *out)

@@ -61,18 +61,11 @@ extern const char ls_request_tag;
 ls_request *ls_request_check_req(lua_State *L, int index);
 ls_request *ls_request_check_res(lua_State *L, int index);
 
-/* Create the metatables of req and res. */
-void ls_request_define_req(lua_State *L, ls_state *state);
-void ls_request_define_res(lua_State *L, ls_state *state);
-
 /* Store the value on top of the stack as user value `slot` of the req object at `self` until the request ends. The
  * value stays on the stack. */
 void ls_request_keep(lua_State *L, ls_request *request, int self, int slot);
 /* Push the stored value and return true; return false if `slot` is empty. */
 bool ls_request_kept(lua_State *L, const ls_request *request, int self, int slot);
-
-/* Push a table of the decoded pairs of "a=1&b=2". A repeated name keeps its first value. */
-void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len);
 
 /* Take a request object for x. Called in the task that responds. May raise. */
 ls_request *ls_request_take(lua_State *L, ls_exchange *x);
@@ -119,15 +112,6 @@ int ls_request_respond_json_text(lua_State *L, ls_request *request, int index, b
 
 /* Replace the table at the absolute `index` by its JSON text. Raises. */
 void ls_json_encode(lua_State *L, int index);
-
-/* Set the header at stack index `name` to the value at `value`: a string, a number, or a table of them. Raises. */
-void ls_request_set_header(lua_State *L, ls_request *request, int name, int value);
-
-/* Start a request in a task of `state`, whose actor the thread holds. dispatch_ref and failed_ref are registry
- * references to functions. Returns when the task is suspended or has ended. */
-void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int dispatch_ref, int failed_ref);
-/* ls_http_handler.start of the listeners of a site: starts the request in a free state. */
-void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 
 /* The request id of logs and req.id: 16 hexadecimal digits. */
 void ls_request_id_text(uint64_t id, char out[17]);

@@ -169,6 +169,27 @@ void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at)
     site->entries[index]->is_bound = true;
 }
 
+unsigned ls_site_udp_count(const ls_site *site)
+{
+    return site->udp_count;
+}
+
+const ls_site_udp *ls_site_udp_get(const ls_site *site, unsigned index)
+{
+    return &site->udp_entries[index]->udp;
+}
+
+void *ls_site_udp_user(ls_site *site, unsigned index)
+{
+    return site->udp_entries[index];
+}
+
+void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp)
+{
+    ls_site_udp_entry *entry = site->udp_entries[index];
+    entry->sockets[entry->socket_count++] = udp;
+}
+
 static void start_done(ls_thread_ctx *ctx, ls_op *op);
 static void drain_done(ls_thread_ctx *ctx, ls_op *op);
 static void collect_done(ls_thread_ctx *ctx, ls_op *op);

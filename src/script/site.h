@@ -93,7 +93,6 @@ const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
  * listener; the site leaves it once for every connection that closes. */
 typedef struct ls_tcp_server ls_tcp_server;
 ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *limit);
-void ls_tcp_accepted(ls_thread_ctx *ctx, void *tcp_server, ls_fd fd, const ls_sockaddr *from);
 
 /* Record the address that listener `index` is bound to. */
 void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at);
@@ -103,7 +102,6 @@ void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at);
  * sockets: it closes them, and frees them after the site. */
 unsigned ls_site_udp_count(const ls_site *site);
 const ls_site_udp *ls_site_udp_get(const ls_site *site, unsigned index);
-void ls_site_udp_batch(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch); /* ls_udp_batch_fn */
 void *ls_site_udp_user(ls_site *site, unsigned index);
 void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp);
 

@@ -12,10 +12,8 @@
 #include "base/log.h"
 #include "net/resolver.h"
 #include "script/bind.h"
-#include "script/buffer.h"
 #include "script/bytecode.h"
 #include "script/modules.h"
-#include "script/request.h"
 #include "script/site_internal.h"
 #include "script/tcp.h"
 
@@ -193,16 +191,7 @@ static int state_define(lua_State *L)
     }
     lua_pushstring(L, exceeded_text);
     state->exceeded_text_ref = luaL_ref(L, LUA_REGISTRYINDEX); /* for code that may not allocate */
-    ls_request_define_req(L, state);
-    ls_request_define_res(L, state);
-    ls_buffer_define(L, state);
-    ls_jobs_define(L, state);
-    ls_file_define(L, state);
-    ls_timers_define(L, state);
-    ls_udp_define(L, state);
-    ls_notify_define(L, state);
-    ls_tcp_define(L, state);
-    ls_connect_define(L, state);
+    ls_core_define(L, state);
     /* Requests create short-lived tables and strings beside the long-lived objects of the site. Generational
      * collection saves 15 to 20 % of the time of a route with query and JSON; a hello makes no garbage in either
      * mode. */

@@ -20,6 +20,8 @@ enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
 
 static const ls_stream_proto stream_proto = {received, sent, closed, expired};
 
+const char ls_tcp_tag;
+
 /* ---- open and close ------------------------------------------------------------------------------------------ */
 
 int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_config *config, ls_tcp **out)
@@ -67,6 +69,17 @@ void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out)
 {
     *out = (ls_addr){.family = tcp->peer_family, .port = tcp->peer_port, .scope = tcp->peer_scope};
     if (tcp->peer_family != LS_ADDR_UNIX) memcpy(out->bytes, tcp->peer, sizeof tcp->peer);
+}
+
+ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
+{
+    ls_tcp_object *o = lua_newuserdatauv(L, sizeof *o, 0);
+    *o = (ls_tcp_object){&ls_tcp_tag, NULL};
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->tcp_meta_ref);
+    lua_setmetatable(L, -2);
+    o->tcp = tcp;
+    tcp->object = o;
+    return o;
 }
 
 static void closed(ls_thread_ctx *ctx, ls_stream *s)

@@ -80,6 +80,10 @@ int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_c
 void ls_tcp_set_peer(ls_tcp *tcp, const ls_addr *peer);
 void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out);
 
+/* An ls_accepted_fn with an ls_tcp_server as user data: runs `serve` for the connection in a task of an idle state.
+ * The thread must not hold an actor. */
+void ls_tcp_accepted(ls_thread_ctx *ctx, void *tcp_server, ls_fd fd, const ls_sockaddr *from);
+
 /* Close the connection for Lua: wakes the receiver, sends the queue, then closes the socket and frees the
  * connection. */
 void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp);
@@ -103,10 +107,9 @@ void ls_tcps_flush(ls_thread_ctx *ctx, ls_state *state);
 /* Make `task` the receiver and start the receive timeout. */
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task);
 
-/* bind_sock.c */
-extern const char ls_tcp_tag;
-void ls_tcp_define(lua_State *L, ls_state *state);
-ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp); /* may raise; then the tcp is still the caller's */
+extern const char ls_tcp_tag; /* of the sock objects, see udata.h */
+/* Push the sock object of a connection that has none. May raise; then the connection stays without an object. */
+ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp);
 
 /* The site drains: wake the receivers of accepted connections that have no received bytes. */
 void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "script/bind_udp.h"
 #include "server/addresses.h"
 
 /* A ls.udp of the site, for ls_addresses_open. */
