@@ -1,9 +1,8 @@
 /* bind.h - what each binding file offers to bind_core.c, state.c and site.c.
  *
  * ls_core_NAME is the function `luaserve.core`.NAME, ls_req_NAME and ls_res_NAME are methods of req and res: each is a
- * lua_CFunction, documented above its definition. ls_NOUN_define makes the metatables of an object; it runs once for
- * each state, before the site loads, and raises when memory is out. Everything runs inside the state's actor, unless a
- * comment names another time. */
+ * lua_CFunction, documented above its definition. ls_NOUN_define creates the metatables of an object in a new state,
+ * and raises when out of memory. Thread: the one that holds the state's actor, unless a comment names another time. */
 #ifndef LS_SCRIPT_BIND_H
 #define LS_SCRIPT_BIND_H
 
@@ -11,8 +10,9 @@
 
 #include "script/state.h"
 
-/* bind_core.c: push the table of `luaserve.core`, the C module under lua/luaserve. */
-int ls_core_open(lua_State *L);
+/* bind_core.c */
+int ls_core_open(lua_State *L); /* push the table of `luaserve.core`, the C module of lua/luaserve */
+void ls_core_define(lua_State *L, ls_state *state); /* call every ls_NOUN_define */
 
 /* bind_req.c */
 int ls_core_params(lua_State *L);

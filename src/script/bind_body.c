@@ -10,6 +10,7 @@
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/bind_aux.h"
+#include "script/bind_req.h"
 #include "script/buffer.h"
 #include "script/request.h"
 
@@ -50,7 +51,7 @@ static bool body_push(ls_request *r, ls_slice slice)
     return true;
 }
 
-/* Room for len bytes behind the last piece, in the request's own block r->body_fill. NULL when memory is out. */
+/* Room for len bytes behind the last piece, in the request's own block r->body_fill. NULL when out of memory. */
 static char *body_room(ls_request *r, const ls_slice *last, size_t len)
 {
     if (r->body_fill != NULL && last->block == r->body_fill) {
@@ -63,7 +64,7 @@ static char *body_room(ls_request *r, const ls_slice *last, size_t len)
     return block->data;
 }
 
-/* Keep a piece of the body. Takes the reference. false when memory is out. Adjacent pieces become one slice. When
+/* Keep a piece of the body. Takes the reference. false when out of memory. Adjacent pieces become one slice. When
  * there are many pieces, small ones are copied into one block: otherwise a body of tiny chunks would keep the chunk
  * framing between them in memory, and one slice for each. */
 static bool body_keep_slice(ls_request *r, ls_slice slice)

@@ -48,7 +48,7 @@ static void count_live(lua_State *L, int change)
     atomic_store_explicit(&state->buffers_live, live + change, memory_order_relaxed);
 }
 
-/* Takes the reference; drops it and raises when memory is out. */
+/* Takes the reference; drops it and raises when out of memory. */
 static void buffer_push(lua_State *L, ls_buffer *buffer, ls_slice slice)
 {
     if (buffer->count == buffer->room) {

@@ -9,6 +9,7 @@
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/bind_aux.h"
+#include "script/bind_res.h"
 #include "script/buffer.h"
 #include "script/request.h"
 #include "script/udata.h"

@@ -1,7 +1,7 @@
 /* bind_sock.h - what the files of the `sock` object share: bind_sock.c, bind_sock_receive.c, bind_sock_send.c. ls.tcp
  * (bind_core.c) and ls.connect (bind_connect.c) read their limits with ls_tcp_options.
  *
- * Inside the state's actor. The methods are documented above their definitions. */
+ * Thread: the one that holds the state's actor. The methods are documented above their definitions. */
 #ifndef LS_SCRIPT_BIND_SOCK_H
 #define LS_SCRIPT_BIND_SOCK_H
 
@@ -10,6 +10,9 @@
 enum { LS_TCP_KEEPALIVE_S = 60 };
 
 /* ---- bind_sock.c ---------------------------------------------------------------------------------------------- */
+
+/* Create the metatable of sock. Raises when out of memory. */
+void ls_tcp_define(lua_State *L, ls_state *state);
 
 /* The sock at index 1; its `tcp` is NULL after the sock was closed. Raises for any other value. */
 ls_tcp_object *ls_tcp_check(lua_State *L);

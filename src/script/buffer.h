@@ -7,7 +7,7 @@
  * blocks, which the pool then hands out again while they are in the cache; without the loan they would wait for the
  * garbage collector. buffer:keep() ends the loan.
  *
- * Inside the state's actor. Functions that push or add may raise "not enough memory". */
+ * Thread: the one that holds the state's actor. Functions that push or add may raise "not enough memory". */
 #ifndef LS_SCRIPT_BUFFER_H
 #define LS_SCRIPT_BUFFER_H
 
@@ -24,7 +24,7 @@ typedef struct ls_buffer {
     bool expired; /* taken back: any use raises */
 } ls_buffer;
 
-/* Make the metatable. */
+/* Create the metatable of buffer. Raises when out of memory. */
 void ls_buffer_define(lua_State *L, ls_state *state);
 
 /* core.buffer */

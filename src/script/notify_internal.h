@@ -1,6 +1,6 @@
 /* notify_internal.h - what ls.notify (bind_notify.c) and ls.socket (bind_socket.c) share.
  *
- * Inside the state's actor, unless a comment names another time. */
+ * Thread: the one that holds the state's actor, unless a comment names another time. */
 #ifndef LS_SCRIPT_NOTIFY_INTERNAL_H
 #define LS_SCRIPT_NOTIFY_INTERNAL_H
 
@@ -31,7 +31,7 @@ void ls_notify_forget(lua_State *L, ls_fd fd);
  * close(). */
 bool ls_socket_test(lua_State *L, int index, ls_fd *fd);
 
-/* Make the metatable of sockets. */
+/* Create the metatable of sockets. Raises when out of memory. */
 void ls_socket_define(lua_State *L, ls_notify_script *script);
 
 /* Count a socket of ls.socket or ls.udp_connect that is about to be opened, or was closed. The collector sees small

@@ -1,7 +1,7 @@
 /* udp_internal.h - what ls.udp (bind_udp.c) and ls.udp_connect (bind_udp_client.c) share; ls.socket (bind_socket.c)
  * uses the address functions.
  *
- * Inside the state's actor. */
+ * Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_UDP_INTERNAL_H
 #define LS_SCRIPT_UDP_INTERNAL_H
 
@@ -54,7 +54,7 @@ int ls_udp_push_bad_host(lua_State *L, int index);
 
 /* ---- bind_udp_client.c ---------------------------------------------------------------------------------------- */
 
-/* Make the metatable of connected sockets. */
+/* Create the metatable of connected sockets. Raises when out of memory. */
 void ls_udp_clients_define(lua_State *L, ls_udp_script *script);
 
 #endif
