@@ -287,7 +287,7 @@ static int push_failed(lua_State *L, int err)
                        : err == LS_EEXIST  ? "the descriptor is already registered, or is a socket of the server"
                        : err == LS_EBUSY   ? "the previous registration of the descriptor is still being removed"
                        : err == LS_ENOENT  ? "the descriptor was closed"
-                       : err == LS_ENOTSUP ? "this kind of descriptor cannot be watched"
+                       : err == LS_ENOTSUP ? "this kind of descriptor cannot be waited for"
                                            : NULL;
     if (text != NULL) {
         lua_pushstring(L, text);

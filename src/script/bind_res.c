@@ -27,7 +27,8 @@ static ls_request *check_open(lua_State *L)
 static int check_status(lua_State *L, int index)
 {
     const lua_Integer status = luaL_checkinteger(L, index);
-    if (status < 200 || status > 999) return luaL_error(L, "invalid status %I (200 to 999)", status);
+    if (status < 200 || status > 999)
+        return luaL_error(L, "invalid status %I (a status is a whole number from 200 to 999)", status);
     return (int)status;
 }
 
