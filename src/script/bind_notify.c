@@ -14,8 +14,8 @@
  * site has a table of the watcher of each number, and a watcher that another one replaced submits nothing to the port.
  *
  * A thread may still hold a packet of a persistent edge when the REMOVE packet is taken. So the memory of a watcher is
- * not freed: its state reuses it, and not before QUARANTINE_NS have passed. At worst, a packet later than
- * that wakes a wait without an event. */
+ * not freed: its state reuses it, and not before QUARANTINE_NS have passed. At worst, a packet later than that
+ * wakes a wait without an event. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -269,8 +269,7 @@ static int send_value(lua_State *L, ls_request *r, int index, bool json)
     const int result =
         json ? ls_request_respond_json_text(L, r, index, &pinned) : ls_request_respond_body(L, r, index, &pinned);
     if (pinned)
-        return send_pinned_done(L, LUA_OK,
-                                (lua_KContext)r); /* part of the string may be queued even after a failure */
+        return send_pinned_done(L, LUA_OK, (lua_KContext)r); /* part of it may be queued even after a failure */
     return push_result(L, result);
 }
 

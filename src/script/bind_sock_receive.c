@@ -37,8 +37,7 @@ static int receive_more(lua_State *L, ls_tcp *tcp)
     if (tcp->receive_end != LS_OK) return tcp->receive_end;
     int err = ls_tcp_fill(state->ctx, tcp);
     if (err == LS_ENOMEM) {
-        (void)lua_gc(L,
-                     LUA_GCCOLLECT); /* blocks of garbage buffers: the collector does not count them as Lua's memory */
+        (void)lua_gc(L, LUA_GCCOLLECT); /* the collector does not count the blocks of buffers as memory */
         if (!has_bytes(L, tcp, 0)) return LS_ECLOSED;
         if (tcp->receive_end != LS_OK) return tcp->receive_end;
         err = ls_tcp_fill(state->ctx, tcp);

@@ -326,8 +326,8 @@ static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
     size_t len;
     const char *text = lua_tolstring(L, index, &len);
     if (text != NULL && len <= run->entry->udp.setup.datagram_bytes_max) {
-        memcpy((char *)(uintptr_t)to->slice.ptr, text,
-               len); /* no other slice shares these bytes, and Lua has a copy of them */
+        /* No other slice shares these bytes, and Lua has a copy of them. */
+        memcpy((char *)(uintptr_t)to->slice.ptr, text, len);
         to->slice.len = len;
     } else if (text == NULL && !is_reply(L, index)) {
         return;
@@ -404,8 +404,8 @@ static int udp_main(lua_State *L) /* stack: the run, as light userdata */
     lua_rawgeti(L, LUA_REGISTRYINDEX, script->peers_ref);
     const udp_peer *peer = NULL; /* at RUN_PEER; adjacent datagrams often have the same peer */
     while (run->next < run->batch->count) {
-        const unsigned at =
-            run->next++; /* before the call: if the handler waits or raises, the next task starts behind it */
+        /* Before the call: if the handler waits or raises, the next task starts behind it. */
+        const unsigned at = run->next++;
         const ls_datagram *datagram = &run->batch->at[at];
         if (peer == NULL || !ls_sockaddr_same(&peer->addr, &datagram->addr)) {
             lua_settop(L, RUN_CACHE);
