@@ -1,4 +1,4 @@
-/* bare.c - what the bare servers share; see bare.h. */
+/* bare.c - shared by the bare servers; see bare.h. */
 #define _GNU_SOURCE
 #include "bare.h"
 
@@ -48,7 +48,7 @@ int bare_accept(int listener)
 {
     for (;;) {
         int one = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) return -1; /* EAGAIN, or a client that has left */
+        if (fd < 0) return -1; /* EAGAIN, or the client has disconnected */
         if (fd < BARE_CONNECTIONS_MAX && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0) return fd;
         close(fd);
     }

@@ -1,9 +1,9 @@
 /* bare_epoll.c - the bare responder on epoll: one thread, edge-triggered, 64 events per wait. See bare.h.
  *
- *     bare_epoll PORT [close]      "close": each answer ends its connection
+ *     bare_epoll PORT [close]      "close": each response ends its connection
  *
- * A connection is nothing but its descriptor and one byte of state. An answer that the socket does not take whole
- * costs the connection: the client of a benchmark reads what it asked for. */
+ * A connection is only its descriptor and one byte of state. A response that the socket does not take completely ends
+ * the connection: a benchmark client reads its responses. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void accept_all(int epoll, int listener, unsigned char *states)
     }
 }
 
-/* Take what has arrived and answer it. False when the connection is over. */
+/* Receive and respond. false: the connection has ended. */
 static bool serve(int fd, unsigned events, const bare_answers *answers, unsigned char *state, bool once)
 {
     char bytes[BARE_RECEIVE_BYTES];
