@@ -11,7 +11,7 @@
     X(ENOMEM, -2, "out of memory")                                 \
     X(EINVAL, -3, "invalid argument")                              \
     X(ECANCELED, -4, "operation cancelled")                        \
-    X(ETIMEDOUT, -5, "timed out")                                  \
+    X(ETIMEDOUT, -5, "timeout")                                    \
     X(ECLOSED, -6, "closed")                                       \
     X(ERESET, -7, "connection reset by the peer")                  \
     X(EPIPE, -8, "the peer no longer reads")                       \

@@ -56,7 +56,7 @@ static int fail(lua_State *L, int err)
     lua_pushcfunction(L, drop_connecting);
     lua_pushvalue(L, CONNECTING);
     lua_call(L, 1, 0);
-    return ls_tcp_push_failure(L, err);
+    return ls_push_failure(L, err);
 }
 
 /* Seconds that the next wait may take. */

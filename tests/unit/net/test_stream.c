@@ -64,13 +64,6 @@ static void wire_close(wire *l)
     close(l->theirs);
 }
 
-static uint64_t blocks_live(net_place *place)
-{
-    ls_pools_stats stats;
-    ls_pools_stat(place->pools, &stats);
-    return stats.blocks_live;
-}
-
 /* ---- receive ------------------------------------------------------------------------------------------------ */
 
 static void receiving(void **state)
