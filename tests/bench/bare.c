@@ -10,14 +10,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-bool bare_answers_open(bare_answers *answers, const char *one)
+bool bare_responses_open(bare_responses *responses, const char *one)
 {
     size_t each = strlen(one);
-    char *bytes = malloc(each * BARE_ANSWERS_MAX);
+    char *bytes = malloc(each * BARE_RESPONSES_MAX);
     if (bytes == NULL) return false;
-    for (size_t i = 0; i < BARE_ANSWERS_MAX; i++) memcpy(bytes + i * each, one, each);
-    answers->bytes = bytes;
-    answers->each = each;
+    for (size_t i = 0; i < BARE_RESPONSES_MAX; i++) memcpy(bytes + i * each, one, each);
+    responses->bytes = bytes;
+    responses->each = each;
     return true;
 }
 

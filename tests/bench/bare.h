@@ -16,15 +16,15 @@
     "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 13\r\n" connection "\r\n"
 #define BARE_BODY "hello, world\n"
 
-enum { BARE_EVENTS = 64, BARE_ANSWERS_MAX = 256, BARE_RECEIVE_BYTES = 8192, BARE_CONNECTIONS_MAX = 1 << 17 };
+enum { BARE_EVENTS = 64, BARE_RESPONSES_MAX = 256, BARE_RECEIVE_BYTES = 8192, BARE_CONNECTIONS_MAX = 1 << 17 };
 
 /* The response repeated, so that n responses are one contiguous buffer. */
-typedef struct bare_answers {
+typedef struct bare_responses {
     char *bytes;
     size_t each;
-} bare_answers;
+} bare_responses;
 
-bool bare_answers_open(bare_answers *answers, const char *one);
+bool bare_responses_open(bare_responses *responses, const char *one);
 
 /* A socket of this type bound to 127.0.0.1; on failure the program exits with a message. */
 int bare_bound(const char *port, int type);

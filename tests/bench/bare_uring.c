@@ -24,7 +24,7 @@ typedef struct responder {
     struct io_uring ring;
     struct io_uring_buf_ring *provided;
     char *buffers;
-    bare_answers answers;
+    bare_responses responses;
     unsigned char *states; /* by descriptor: the state of bare_ends */
     int listener;
     bool once;
@@ -63,10 +63,10 @@ static void post_receive(responder *r, int fd)
     io_uring_sqe_set_data64(sqe, tag(ON_RECEIVE, fd));
 }
 
-static void post_send(responder *r, int fd, unsigned answers)
+static void post_send(responder *r, int fd, unsigned responses)
 {
     struct io_uring_sqe *sqe = next_sqe(r);
-    io_uring_prep_send(sqe, fd, r->answers.bytes, r->answers.each * answers, MSG_NOSIGNAL | MSG_WAITALL);
+    io_uring_prep_send(sqe, fd, r->responses.bytes, r->responses.each * responses, MSG_NOSIGNAL | MSG_WAITALL);
     io_uring_sqe_set_data64(sqe, tag(ON_SEND, fd));
 }
 
@@ -98,7 +98,7 @@ static void on_receive(responder *r, const struct io_uring_cqe *cqe, int fd)
         io_uring_buf_ring_add(r->provided, bytes, BUFFER_BYTES, (unsigned short)id, io_uring_buf_ring_mask(BUFFERS),
                               0);
         io_uring_buf_ring_advance(r->provided, 1);
-        if (ends > BARE_ANSWERS_MAX) {
+        if (ends > BARE_RESPONSES_MAX) {
             end_connection(fd);
         } else if (ends > 0) {
             post_send(r, fd, r->once ? 1 : ends);
@@ -186,8 +186,8 @@ int main(int argc, char **argv)
     r.once = argc > 2 && strcmp(argv[2], "close") == 0;
     r.states = calloc(BARE_CONNECTIONS_MAX, 1);
     if (argc < 2 || r.states == NULL ||
-        !bare_answers_open(&r.answers, r.once ? BARE_HEAD("bareresp", "Connection: close\r\n") BARE_BODY
-                                              : BARE_HEAD("bareresp", "") BARE_BODY)) {
+        !bare_responses_open(&r.responses, r.once ? BARE_HEAD("bareresp", "Connection: close\r\n") BARE_BODY
+                                                  : BARE_HEAD("bareresp", "") BARE_BODY)) {
         fprintf(stderr, "usage: bare_uring PORT [close]\n");
         return 2;
     }

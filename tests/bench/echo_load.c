@@ -43,7 +43,7 @@ typedef struct run {
     size_t count, opened, ready; /* opened: at least connecting; ready: received the first echo */
     size_t open, waiting;        /* clients that are */
     bool running, closing;
-    size_t answered, wrong, closed;
+    size_t echoed, wrong, closed;
     load_messages messages;
     char received[RECEIVE_BYTES];
 } run;
@@ -126,7 +126,7 @@ static void client_answered(run *r, client *c)
 {
     c->waiting = false;
     r->waiting--;
-    r->answered++;
+    r->echoed++;
     if (c->number++ == 0) {
         r->ready++;
         if (r->opened < r->count) client_open(r, &r->clients[r->opened]);
@@ -179,7 +179,7 @@ static void run_for(run *r, double seconds)
 {
     uint64_t start = load_now_ns(), end = start + (uint64_t)(seconds * 1e9);
     double cpu = load_cpu_us();
-    r->answered = r->wrong = r->closed = 0;
+    r->echoed = r->wrong = r->closed = 0;
     r->running = true;
     for (size_t i = 0; i < r->count; i++) {
         if (r->clients[i].fd >= 0) client_begin(r, &r->clients[i]);
@@ -190,7 +190,7 @@ static void run_for(run *r, double seconds)
     while (r->waiting > 0 && load_now_ns() < end) turn(r);
     printf("{\"requests\": %zu, \"duration_us\": %.0f, \"cpu_us\": %.0f, \"wrong\": %zu, \"closed\": %zu, "
            "\"unfinished\": %zu}\n",
-           r->answered, (double)(load_now_ns() - start) / 1e3, load_cpu_us() - cpu, r->wrong, r->closed, r->waiting);
+           r->echoed, (double)(load_now_ns() - start) / 1e3, load_cpu_us() - cpu, r->wrong, r->closed, r->waiting);
 }
 
 /* The server must close each connection that this side ends; a reset needs no reply. */

@@ -130,17 +130,17 @@ def read_answer(sock):
         text += chunk
 
 
-def ask_hello(sock):
+def request_hello(sock):
     sock.sendall(HELLO)
     read_answer(sock)
 
 
 def idle_http(server, load_cpu, count):
-    return idle_connections(server, lambda: wrk(server.port, "/", 64, 1, load_cpu), ask_hello, count)
+    return idle_connections(server, lambda: wrk(server.port, "/", 64, 1, load_cpu), request_hello, count)
 
 
-def idle_connections(server, warm_up, ask, count):
-    """Memory per connection of `count` connections after `ask(sock)` got a response, in addition to a warm
+def idle_connections(server, warm_up, request, count):
+    """Memory per connection of `count` connections after `request(sock)` got a response, in addition to a warm
     server's."""
     warm_up()
     time.sleep(0.5)
@@ -152,11 +152,11 @@ def idle_connections(server, warm_up, ask, count):
             # A reset at the end leaves no TIME_WAIT behind.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             opened.append(sock)
-            ask(sock)
+            request(sock)
         time.sleep(1.0)
         after = memory(server.pids())
-        ask(opened[0])  # check the oldest and the newest connection
-        ask(opened[-1])
+        request(opened[0])  # check the oldest and the newest connection
+        request(opened[-1])
     finally:
         for sock in opened:
             sock.close()
@@ -202,7 +202,7 @@ def bytes_copied(server):
     The requests that read the counter are subtracted."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
 
-    def ask(method, target, body=None):
+    def request(method, target, body=None):
         connection.request(method, target, body=body)
         response = connection.getresponse()
         text = response.read()
@@ -211,7 +211,7 @@ def bytes_copied(server):
         return text
 
     def counter():
-        copied = find_number(json.loads(ask("GET", "/stats")), "bytes_copied")
+        copied = find_number(json.loads(request("GET", "/stats")), "bytes_copied")
         if copied is None:
             raise Failed(f"{server.name}: /stats has no bytes_copied")
         return copied
@@ -221,10 +221,10 @@ def bytes_copied(server):
         counter()
         first = counter()
         second = counter()
-        if len(ask("GET", "/big")) != 1 << 20:
+        if len(request("GET", "/big")) != 1 << 20:
             raise Failed(f"{server.name}: /big is not 1 MiB")
         third = counter()
-        if ask("POST", "/echo", body) != body:
+        if request("POST", "/echo", body) != body:
             raise Failed(f"{server.name}: /echo returned another body")
         fourth = counter()
     finally:

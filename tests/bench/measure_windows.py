@@ -72,16 +72,16 @@ class Server:
             raise
 
     def _wait(self):
-        said, deadline = b"", time.monotonic() + START_SECONDS
-        while b"listening on" not in said:
+        output, deadline = b"", time.monotonic() + START_SECONDS
+        while b"listening on" not in output:
             ready, _, _ = select.select([self.process.stderr], [], [], max(0, deadline - time.monotonic()))
             more = os.read(self.process.stderr.fileno(), 65536) if ready else b""
             if not more:
-                text = said.decode("utf-8", "replace").strip()
+                text = output.decode("utf-8", "replace").strip()
                 if self.engine == "http.sys" and re.search(r"engine|http\.sys", text):
                     raise Unavailable(f"{self.engine}: {text}")
                 raise Failed(f"{self.engine} does not start: {text}")
-            said += more
+            output += more
         status, _, body = servers.get(self.port, "/")
         if (status, body) != (200, b"hello, world\n"):
             raise Failed(f"{self.engine} returned {status} {body!r}")

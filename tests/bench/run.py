@@ -386,7 +386,7 @@ def introduction(args, about, heads):
     if args.server_core == args.load_core:
         lines.append("  ONE CORE for both: they disturb each other")
     if heads:
-        lines.append("bytes of the answer's head (status line, fields, empty line), body 13 bytes:")
+        lines.append("bytes of the response's head (status line, fields, empty line), body 13 bytes:")
     for name, head in heads.items():
         fields = ", ".join(line.split(":")[0] for line in head["lines"][1:])
         lines.append(f"  {name}: {head['bytes']} ({fields})")

@@ -45,7 +45,7 @@ typedef struct run {
     client *clients;
     size_t count, window, flying;
     bool running;
-    size_t sent, answered, wrong, late, lost;
+    size_t sent, echoed, wrong, late, lost;
     load_messages messages;
     char received[WINDOW_MAX][BYTES_MAX + 1];
 } run;
@@ -98,7 +98,7 @@ static void client_take(run *r, client *c, const char *bytes, size_t len)
     }
     d->flying = false;
     r->flying--;
-    r->answered++;
+    r->echoed++;
 }
 
 static void client_receive(run *r, client *c)
@@ -137,7 +137,7 @@ static void run_for(run *r, double seconds)
     uint64_t start = load_now_ns(), end = start + (uint64_t)(seconds * 1e9), swept = start, now;
     double cpu = load_cpu_us();
     struct epoll_event events[EVENTS];
-    r->sent = r->answered = r->wrong = r->late = r->lost = 0;
+    r->sent = r->echoed = r->wrong = r->late = r->lost = 0;
     r->running = true;
     for (size_t i = 0; i < r->count; i++) client_send(r, &r->clients[i]);
     while (r->running || r->flying > 0) {
@@ -152,7 +152,7 @@ static void run_for(run *r, double seconds)
     printf(
         "{\"requests\": %zu, \"duration_us\": %.0f, \"cpu_us\": %.0f, \"sent\": %zu, \"wrong\": %zu, \"late\": %zu, "
         "\"lost\": %zu}\n",
-        r->answered, (double)(load_now_ns() - start) / 1e3, load_cpu_us() - cpu, r->sent, r->wrong, r->late, r->lost);
+        r->echoed, (double)(load_now_ns() - start) / 1e3, load_cpu_us() - cpu, r->sent, r->wrong, r->late, r->lost);
 }
 
 static void client_open(run *r, client *c, const struct sockaddr_in *to)

@@ -141,7 +141,7 @@ static void settle(fixture *w)
     } while (more);
 }
 
-static void say(fixture *w, const uint8_t *bytes, size_t len)
+static void client_send(fixture *w, const uint8_t *bytes, size_t len)
 {
     while (len > 0 && !w->ended) {
         const ssize_t n = send(w->theirs, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -322,7 +322,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t piece = pieces[data[0] / HOWS % (sizeof pieces / sizeof pieces[0])];
     for (size_t at = 1; at < size;) {
         const size_t len = size - at < piece ? size - at : piece;
-        say(w, data + at, len);
+        client_send(w, data + at, len);
         at += len;
     }
     if (!w->ended) (void)shutdown(w->theirs, SHUT_WR);
