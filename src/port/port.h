@@ -127,22 +127,6 @@ typedef struct ls_thread_stats {
     _Atomic uint64_t recv_inline, recv_queued, send_inline, send_queued, accepts;
 } ls_thread_stats;
 
-/* The back end's, of a thread that one socket keeps busy with small batches: see epoll_datagram.c. */
-typedef struct ls_gathering {
-    bool follows;      /* the last that came was a batch, not a full one, and came because of */
-    uint64_t event;    /* this, as the system reports it */
-    uint64_t since_ns; /* that the thread waits */
-    unsigned run;      /* such batches in a row, without a pause and with nothing else between */
-    bool exact;        /* the thread's sleeps have been made exact */
-    uint64_t count;    /* times that it has let datagrams gather */
-    /* Whether that pays, found out again and again: */
-    unsigned step;       /* of a round, each of so many datagrams */
-    unsigned came;       /* of them so far in this step, */
-    uint64_t step_ns;    /* which began then; 0: it has yet to begin */
-    uint64_t best_ns[2]; /* the quickest step of this round without gathering, and with it, for 1,024 datagrams */
-    bool pays;           /* it was no slower with it */
-} ls_gathering;
-
 /* What a thread needs to post and wait: its buffer pool, its counters, its inline budget. Public because the
  * layers above reach the pool on every request; written by its own thread only. */
 struct ls_thread_ctx {
@@ -154,8 +138,8 @@ struct ls_thread_ctx {
     ls_actor *inside;     /* the actor whose turn runs on this thread now, or NULL */
     uint32_t inline_run;  /* inline completions since the last wait */
     uint64_t inline_since_ns;
-    int events_max; /* the back end's: at most so many at once, as the last ones brought a lot */
-    ls_gathering gathering;
+    int events_max;                 /* the back end's: at most so many at once, as the last ones brought a lot */
+    struct ls_gathering *gathering; /* the back end's; NULL until it is needed */
     ls_thread_stats stats;
 };
 

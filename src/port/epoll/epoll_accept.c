@@ -11,41 +11,41 @@ enum { ACCEPT_RETRY_MS = 100, EMFILE_LOG_MS = 60000 };
 
 static void look_again(ls_port *port, ls_sock *sock)
 {
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     bool news = !sock->listed;
     if (news) {
         sock->listed = true;
         sock->list_next = port->rescan;
         port->rescan = sock;
-        atomic_fetch_add(&port->queued, 1);
+        atomic_fetch_add(&port->base.queued, 1);
     }
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
     if (news) ls_epoll_wake(port);
 }
 
 /* Listeners that ran out of descriptors may try again. */
 void ls_epoll_emfile_retry(ls_port *port)
 {
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     while (port->emfile_waiting != NULL) {
         ls_sock *sock = port->emfile_waiting;
         port->emfile_waiting = sock->list_next;
         sock->list_next = port->rescan;
         port->rescan = sock;
-        atomic_fetch_add(&port->queued, 1);
+        atomic_fetch_add(&port->base.queued, 1);
     }
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
     ls_epoll_wake(port);
 }
 
 /* The listener is going away; accept_mutex is held, so that nobody lists it again. */
 void ls_epoll_unlist(ls_port *port, ls_sock *sock)
 {
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     for (ls_sock **at = &port->rescan; *at != NULL; at = &(*at)->list_next)
         if (*at == sock) {
             *at = sock->list_next;
-            atomic_fetch_sub(&port->queued, 1);
+            atomic_fetch_sub(&port->base.queued, 1);
             break;
         }
     for (ls_sock **at = &port->emfile_waiting; *at != NULL; at = &(*at)->list_next)
@@ -54,7 +54,7 @@ void ls_epoll_unlist(ls_port *port, ls_sock *sock)
             break;
         }
     sock->listed = false;
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
 }
 
 bool ls_epoll_cancel_accept(ls_sock *sock, ls_op *op)
@@ -79,13 +79,13 @@ static bool out_of_descriptors(int error)
  * held. */
 static void emfile_wait(ls_port *port, ls_sock *sock, int error)
 {
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     if (!sock->listed) {
         sock->listed = true;
         sock->list_next = port->emfile_waiting;
         port->emfile_waiting = sock;
     }
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
     atomic_store(&port->emfile_pending, true);
     const uint64_t now_ns = ls_clock_ns();
     if (now_ns >= port->emfile_logged_ns + EMFILE_LOG_MS * UINT64_C(1000000) || port->emfile_logged_ns == 0) {
@@ -116,8 +116,8 @@ int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int m
         }
         ls_sockaddr *from = op->accept.from;
         socklen_t len = sizeof from->bytes;
-        int fd = accept4(sock->fd, from != NULL ? (struct sockaddr *)from->bytes : NULL, from != NULL ? &len : NULL,
-                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = accept4(sock->base.fd, from != NULL ? (struct sockaddr *)from->bytes : NULL,
+                         from != NULL ? &len : NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             atomic_store(&sock->rx, op->next);
             if (from != NULL) from->len = len;
@@ -125,7 +125,7 @@ int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int m
             atomic_store_explicit(&op->result, 0, memory_order_relaxed);
             ls_counter_add(&ctx->stats.accepts, 1);
             atomic_store_explicit(&port->emfile_pending, false, memory_order_relaxed);
-            packets[n++] = (ls_packet){.key = sock->key, .op = op};
+            packets[n++] = (ls_packet){.key = sock->base.key, .op = op};
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             break;
         } else if (out_of_descriptors(errno)) {
@@ -133,7 +133,7 @@ int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int m
             break;
         } else if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP) {
             atomic_store(&sock->rx, op->next); /* not a listening socket: that will not get better */
-            packets[n++] = (ls_packet){.key = sock->key, .op = op, .result = ls_err_from_errno(errno)};
+            packets[n++] = (ls_packet){.key = sock->base.key, .op = op, .result = ls_err_from_errno(errno)};
             atomic_store_explicit(&op->result, packets[n - 1].result, memory_order_relaxed);
         }
         /* Any other error is that of a connection which died in the queue (accept(2)): the next one. */
@@ -145,9 +145,7 @@ int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int m
 int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *from)
 {
     ls_port *port = ctx->port;
-    op->kind = KIND_ACCEPT;
-    op->flags = 0;
-    op->key = listener->key;
+    ls_op_begin(op, KIND_ACCEPT, listener->base.key);
     op->next = NULL;
     op->accept.from = from;
     op->accept.fd = LS_FD_NONE;

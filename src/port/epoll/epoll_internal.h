@@ -38,12 +38,9 @@
 #ifndef LS_PORT_EPOLL_EPOLL_INTERNAL_H
 #define LS_PORT_EPOLL_EPOLL_INTERNAL_H
 
-#include "base/counter.h"
-#include "base/thread.h"
-#include "port/file_internal.h"
-#include "port/port.h"
+#include "port/common_internal.h"
+#include "port/epoll/epoll_gather.h"
 #include "port/slots.h"
-#include "port/timer.h"
 
 enum { /* of the lower half of ls_sock.word */
        OPEN = 1u << 0,
@@ -64,9 +61,6 @@ enum { /* of the lower half of ls_sock.word */
            << 12, /* a ring receives for it (uring_internal.h): what the epoll set says about receiving is not heard */
 };
 
-enum { KIND_NONE, KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_CONNECT, KIND_RECV_FROM, KIND_SEND_TO, KIND_EVENT };
-enum { FLAG_HEAP_NODE = 1 }; /* a packet without an op: free the node when it is taken */
-
 enum { STREAM_UNKNOWN, STREAM, STREAM_NOT }; /* ls_sock.stream */
 enum { BACKLOG_NONE = 0xffff };
 
@@ -80,16 +74,14 @@ enum { BACKLOG_NONE = 0xffff };
 #define WORD_GENERATION(word) ((uint32_t)((word) >> 32))
 
 struct ls_sock {
+    ls_sock_base base;
     _Atomic uint64_t word;
     ls_port *port;
-    void *key;
-    ls_fd fd;
     uint32_t number;
     _Atomic(ls_op *) rx; /* listeners: the first of the waiting accepts, the others behind it by ->next */
     _Atomic(ls_op *) tx;
-    ls_sock *list_next;           /* under port->mutex: on port->rescan or port->emfile_waiting */
-    bool listed;                  /* under port->mutex: on one of them */
-    _Atomic uint64_t progress_ms; /* of pending sends, as ls_sock_progress_ms */
+    ls_sock *list_next; /* under port->base.mutex: on port->rescan or port->emfile_waiting */
+    bool listed;        /* under port->base.mutex: on one of them */
     /* Written by whoever posts first, then by whoever posts sends, which is one thread at a time. */
     _Atomic bool registered, registered_out;
     uint8_t gso;                    /* of whoever sends: whether the system cuts up datagrams for this one */
@@ -140,33 +132,26 @@ typedef struct ls_backend { /* a back end: what is not the same in all of them *
 extern const ls_backend ls_backend_epoll;
 
 struct ls_port {
+    ls_port_base base; /* `queued` counts the listeners on `rescan` as well; `mutex` guards the lists below */
     const ls_backend *backend;
     int epoll, eventfd, timerfd;
     ls_slots *socks;
     ls_watchers *watchers;
-    ls_files *files;
+    ls_gathering *gatherings; /* of the thread contexts that have one */
     _Atomic uint32_t waiting; /* threads that are about to block, or do */
-    _Atomic uint32_t queued;  /* length of the queue below; read without the mutex to see that there is none */
-    ls_mutex mutex;
-    ls_op *first, **last; /* posted packets */
     ls_sock *rescan,
         *emfile_waiting;         /* listeners to look at again: at the next wait; when a descriptor is free again */
     _Atomic bool emfile_pending; /* emfile_waiting is not empty, or was not a moment ago */
     uint64_t emfile_logged_ns;   /* under accept_mutex: when the log was last told; 0: never */
     ls_mutex accept_mutex;
-    ls_timer retry; /* of emfile_waiting; never a packet */
-    ls_mutex heap_mutex;
-    ls_heap heap;
-    uint64_t timerfd_ns;       /* what the timerfd is set to; UINT64_MAX: nothing */
+    ls_timer retry;            /* of emfile_waiting; never a packet */
     _Atomic bool timerfd_late; /* written under heap_mutex: the earliest deadline is before that */
     _Atomic bool timer_fired;  /* the timerfd has fired, and nobody has looked at the heap since */
     struct ls_rings *rings;    /* uring_internal.h */
 };
 
 /* epoll.c */
-void ls_epoll_wake(ls_port *port);                       /* a thread that blocks, if there is one */
-void ls_epoll_enqueue(ls_port *port, ls_op *op);         /* op->key and op->result are set */
-void ls_epoll_enqueue_quietly(ls_port *port, ls_op *op); /* the caller takes it, or wakes who does */
+void ls_epoll_wake(ls_port *port); /* a thread that blocks, if there is one */
 /* The port with one of the back ends that are made of this. As ls_port_open. */
 int ls_epoll_open(const ls_port_options *options, const ls_backend *backend, ls_port **out);
 int ls_epoll_take(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms);
@@ -184,15 +169,10 @@ bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock,
                       ls_op *op);                                  /* RX_BUSY is held. True: complete, BUSY is gone */
 bool ls_epoll_transmit(ls_sock *sock, ls_op *op);                  /* the same with TX_BUSY */
 bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent); /* the same, when one call has sent so much */
-int ls_epoll_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);  /* kind and all that belongs to it are set */
-int ls_epoll_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* the same */
 
 /* epoll_datagram.c: like receive_once and send_all in epoll_sock.c, for batches */
 int64_t ls_epoll_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op);
-void ls_epoll_gather(ls_thread_ctx *ctx, const struct epoll_event *events,
-                     int count);                                             /* that came, and were not looked at */
-void ls_epoll_gathered(ls_thread_ctx *ctx, uint64_t event, const ls_op *op); /* op has received because of it */
 
 /* epoll_notify.c */
 int ls_watchers_open(ls_watchers **out);
@@ -201,7 +181,6 @@ int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event); /* a socke
 bool ls_watchers_hold(const ls_watchers *watchers, ls_fd fd);         /* registered, as far as we know */
 /* Packets: 0 or 1. Adds TOOK_NOT_ALL to *what when others may be told of the same. */
 int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *what);
-bool ls_epoll_take_queued_event(ls_port *port, const ls_op *node); /* false: out of date */
 
 /* epoll_accept.c */
 int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int max);

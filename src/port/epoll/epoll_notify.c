@@ -16,7 +16,7 @@
  * A disabled registration stays in the set, with nothing but EPOLLONESHOT: it can fire once at most, which is not heard.
  * So the kernel's EEXIST tells a second registration from one whose socket was closed.
  *
- * Lock: one of a few mutexes by descriptor, for whatever changes a registration; before port->mutex. */
+ * Lock: one of a few mutexes by descriptor, for whatever changes a registration; before port->base.mutex. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
@@ -228,7 +228,7 @@ static int remove_now(ls_port *port, watcher *at, ls_fd fd)
     node->key = atomic_load(&at->key);
     node->event.origin = at->removed;
     node->event.events = LS_EVENT_REMOVE;
-    ls_epoll_enqueue(port, node);
+    ls_port_enqueue(port, node);
     return LS_OK;
 }
 
@@ -358,7 +358,7 @@ bool ls_packet_current(const ls_port *port, const ls_packet *packet)
     return origin_of(atomic_load(&watcher_at(port->watchers, fd)->word), fd) == packet->origin;
 }
 
-bool ls_epoll_take_queued_event(ls_port *port, const ls_op *node)
+bool ls_port_take_event(ls_port *port, const ls_op *node)
 {
     const uint64_t origin = node->event.origin;
     if (!(node->event.events & LS_EVENT_REMOVE))

@@ -14,32 +14,6 @@
 
 enum { IOV_MAX_HERE = 64 };
 
-/* ---- inline completions ---------------------------------------------------------------------------------- */
-
-/* Count one more inline completion; true when this run of them has lasted its time. The first after a wait, which is the
- * one of a plain request, reads no clock. */
-static bool inline_over(ls_thread_ctx *ctx)
-{
-    if (++ctx->inline_run == 1) return false;
-    uint64_t now_ns = ls_clock_coarse_ms() * 1000000u;
-    if (ctx->inline_since_ns == 0) ctx->inline_since_ns = now_ns;
-    return now_ns >= ctx->inline_since_ns + LS_INLINE_MS_MAX * UINT64_C(1000000);
-}
-
-/* An operation that is complete at once: hand it back, or queue it when inline completions had their time. */
-static int complete_inline(ls_thread_ctx *ctx, ls_op *op, int64_t result, _Atomic uint64_t *inlined,
-                           _Atomic uint64_t *queued)
-{
-    atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    if (inline_over(ctx)) {
-        ls_counter_add(queued, 1);
-        ls_epoll_enqueue(ctx->port, op);
-        return LS_PENDING;
-    }
-    ls_counter_add(inlined, 1);
-    return LS_DONE;
-}
-
 /* ---- attach, close, cancel ------------------------------------------------------------------------------- */
 
 int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out)
@@ -51,8 +25,8 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
 
     ls_sock *sock = slot;
     sock->port = port;
-    sock->key = key;
-    sock->fd = fd;
+    sock->base.key = key;
+    sock->base.fd = fd;
     sock->number = number;
     sock->list_next = NULL;
     sock->listed = false;
@@ -79,24 +53,9 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
     return LS_OK;
 }
 
-ls_fd ls_sock_fd(const ls_sock *sock)
-{
-    return sock->fd;
-}
-
-void *ls_sock_key(const ls_sock *sock)
-{
-    return sock->key;
-}
-
 uint32_t ls_sock_generation(const ls_sock *sock)
 {
     return WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
-}
-
-uint64_t ls_sock_progress_ms(const ls_sock *sock)
-{
-    return atomic_load_explicit(&sock->progress_ms, memory_order_relaxed);
 }
 
 /* Registered when an operation has to wait for the first time; for sending only when a send once had to wait. */
@@ -113,12 +72,12 @@ int ls_epoll_register(ls_sock *sock, bool out)
         .data.u64 = generation << 32 | sock->number,
     };
     if (!registered) {
-        const int err = ls_epoll_add(sock->port, sock->fd, &event);
+        const int err = ls_epoll_add(sock->port, sock->base.fd, &event);
         if (err < 0 && !(both && err == LS_EEXIST)) return err;
         /* The other direction was first, or a ring has it watched. */
-        if (err < 0 && epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event) < 0)
+        if (err < 0 && epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0)
             return ls_err_from_errno(errno);
-    } else if (epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event) < 0) {
+    } else if (epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0) {
         return ls_err_from_errno(errno);
     }
     atomic_store_explicit(&sock->registered, true, memory_order_relaxed);
@@ -131,7 +90,7 @@ void ls_epoll_report_again(ls_sock *sock, uint32_t generation)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = (uint64_t)generation << 32 | sock->number};
     if (atomic_load_explicit(&sock->registered, memory_order_relaxed)) event.events |= EPOLLIN | EPOLLOUT;
-    (void)epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event);
+    (void)epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event);
 }
 
 /* The receive has to wait. */
@@ -150,7 +109,7 @@ static void close_now(ls_sock *sock)
     uint64_t next_generation = (uint64_t)WORD_GENERATION(atomic_load(&sock->word)) + 1;
     if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) port->backend->disarm(sock);
     if (sock->corked) (void)ls_sock_shutdown(sock); /* unread bytes make a reset of a close, which drops what waits */
-    close(sock->fd);
+    close(sock->base.fd);
     atomic_store(&sock->word, next_generation << 32);
     ls_slots_give(port->socks, sock->number);
     if (atomic_load_explicit(&port->emfile_pending, memory_order_relaxed)) ls_epoll_emfile_retry(port);
@@ -200,17 +159,17 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
     while (accepts != NULL) {
         ls_op *op = accepts;
         accepts = op->next;
-        (void)ls_port_post(port, op, sock->key, LS_ECANCELED);
+        (void)ls_port_post(port, op, sock->base.key, LS_ECANCELED);
     }
-    if (old & RX_WAIT) (void)ls_port_post(port, atomic_load(&sock->rx), sock->key, LS_ECANCELED);
-    if (old & TX_WAIT) (void)ls_port_post(port, atomic_load(&sock->tx), sock->key, LS_ECANCELED);
+    if (old & RX_WAIT) (void)ls_port_post(port, atomic_load(&sock->rx), sock->base.key, LS_ECANCELED);
+    if (old & TX_WAIT) (void)ls_port_post(port, atomic_load(&sock->tx), sock->base.key, LS_ECANCELED);
     if (!(old & (RX_BUSY | TX_BUSY))) close_now(sock);
 }
 
 int ls_sock_shutdown(ls_sock *sock)
 {
     sock->corked = false;
-    return shutdown(sock->fd, SHUT_WR) < 0 ? ls_err_from_errno(errno) : LS_OK;
+    return shutdown(sock->base.fd, SHUT_WR) < 0 ? ls_err_from_errno(errno) : LS_OK;
 }
 
 void ls_sock_cork_fin(ls_sock *sock)
@@ -252,7 +211,7 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
     if (!(word & LISTENS))
         cancel_pending(sock, WORD_GENERATION(word), op);
     else if (ls_epoll_cancel_accept(sock, op))
-        (void)ls_port_post(sock->port, op, sock->key, LS_ECANCELED);
+        (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
 }
 
 /* ---- receive --------------------------------------------------------------------------------------------- */
@@ -275,7 +234,7 @@ static int64_t receive_once(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     }
     ssize_t n;
     do {
-        n = ls_epoll_sys_recv(sock->fd, ptr, op->len);
+        n = ls_epoll_sys_recv(sock->base.fd, ptr, op->len);
     } while (n < 0 && errno == EINTR);
     int64_t result = n;
     if (n < 0) result = errno == EAGAIN || errno == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(errno);
@@ -320,18 +279,7 @@ bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     return true;
 }
 
-int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
-{
-    op->kind = KIND_RECV;
-    op->flags = 0;
-    op->key = sock->key;
-    op->len = len;
-    op->recv.ptr = ptr;
-    op->recv.block = NULL;
-    return ls_epoll_post_receive(ctx, sock, op);
-}
-
-int ls_epoll_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     atomic_store_explicit(&sock->rx, op, memory_order_relaxed);
 
@@ -351,7 +299,7 @@ int ls_epoll_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
                 if (result < 0) {
                     return (int)result; /* not posted: no packet will come */
                 }
-                return complete_inline(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
+                return ls_op_complete(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
             }
         }
         int err = ready_to_wait(ctx, sock, op);
@@ -403,11 +351,11 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         int entries = gather(op, sent, iov, &file_from);
         if (entries > 0) {
             for (int i = 0; i < entries; i++) asked += iov[i].iov_len;
-            n = send_vector(sock->fd, iov, entries, MSG_NOSIGNAL | (sock->corked || file_follows ? MSG_MORE : 0));
+            n = send_vector(sock->base.fd, iov, entries, MSG_NOSIGNAL | (sock->corked || file_follows ? MSG_MORE : 0));
         } else if (file != NULL && (uint64_t)file_from < file->len) {
             off_t from = (off_t)(file->offset + (uint64_t)file_from);
             asked = (size_t)(file->len - (uint64_t)file_from);
-            n = sendfile(sock->fd, file->fd, &from, asked < 1u << 30 ? asked : 1u << 30);
+            n = sendfile(sock->base.fd, file->fd, &from, asked < 1u << 30 ? asked : 1u << 30);
             if (n == 0) return LS_EINVAL; /* the file is shorter than the range */
         } else {
             return sent;
@@ -417,19 +365,19 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         sent += n;
         if (entries > 0 && (size_t)n == asked && file == NULL && entries < IOV_MAX_HERE) return sent;
         atomic_store_explicit(&op->result, sent, memory_order_relaxed);
-        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     }
 }
 
 static int64_t connect_result(ls_sock *sock)
 {
     int error = 0;
-    if (getsockopt(sock->fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}) < 0) error = errno;
+    if (getsockopt(sock->base.fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}) < 0) error = errno;
     if (error != 0) return ls_err_from_errno(error);
     /* No error yet does not say connected: the event may be an old one. */
     ls_sockaddr peer;
     socklen_t len = sizeof peer.bytes;
-    if (getpeername(sock->fd, (struct sockaddr *)peer.bytes, &len) == 0) return 0;
+    if (getpeername(sock->base.fd, (struct sockaddr *)peer.bytes, &len) == 0) return 0;
     return errno == ENOTCONN ? LS_EAGAIN : ls_err_from_errno(errno);
 }
 
@@ -473,30 +421,18 @@ bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent)
     }
     atomic_store_explicit(&op->result, atomic_load_explicit(&op->result, memory_order_relaxed) + sent,
                           memory_order_relaxed);
-    atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+    atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     return ls_epoll_transmit(sock, op); /* the rest; without one this only completes it */
 }
 
-int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t slice_count,
-               const ls_file_range *file)
-{
-    op->kind = KIND_SEND;
-    op->flags = 0;
-    op->key = sock->key;
-    op->count = slice_count;
-    op->send.slices = slices;
-    op->send.file = file;
-    return ls_epoll_post_transmit(ctx, sock, op);
-}
-
-int ls_epoll_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     const ls_backend *backend = ctx->port->backend;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
     if (backend->send != NULL && backend->send(ctx, sock, op)) return LS_PENDING;
     for (;;) {
         int64_t result = transmit_once(sock, op);
-        if (result >= 0) return complete_inline(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
+        if (result >= 0) return ls_op_complete(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
         if (result != LS_EAGAIN) return (int)result;
         int err = ls_epoll_register(sock, true);
         if (err < 0) return err;
@@ -505,19 +441,12 @@ int ls_epoll_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     }
 }
 
-int64_t ls_op_sent(const ls_op *op)
-{
-    return atomic_load_explicit(&op->result, memory_order_relaxed);
-}
-
 int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
 {
     (void)ctx;
-    op->kind = KIND_CONNECT;
-    op->flags = 0;
-    op->key = sock->key;
+    ls_op_begin(op, KIND_CONNECT, sock->base.key);
     op->connect.addr = to;
-    if (connect(sock->fd, (const struct sockaddr *)to->bytes, to->len) == 0) {
+    if (connect(sock->base.fd, (const struct sockaddr *)to->bytes, to->len) == 0) {
         atomic_store_explicit(&op->result, 0, memory_order_relaxed);
         return LS_DONE;
     }

@@ -234,7 +234,7 @@ static void enter(ls_thread_ctx *ctx, ls_ring *ring, int timeout_ms)
     if (!ring->polls_epoll) poll_epoll(ctx->port, ring);
     if (timeout_ms != 0) {
         atomic_store(&ring->asleep, ctx);
-        if (atomic_load(&ctx->port->queued) > 0) timeout_ms = 0;
+        if (atomic_load(&ctx->port->base.queued) > 0) timeout_ms = 0;
     }
     const unsigned queued = ls_ring_publish(ring);
     ls_mutex_unlock(&ring->lock); /* others may add a wake-up and submit meanwhile: the kernel takes each entry once */
@@ -286,7 +286,7 @@ static int uring_take(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeo
         atomic_fetch_add(&port->rings->ringless, 1);
         bool woken = false;
         int n = steal(ctx, NULL, packets, max, &woken);
-        if (n == 0) n = ls_epoll_take(ctx, packets, max, atomic_load(&port->queued) > 0 ? 0 : timeout_ms);
+        if (n == 0) n = ls_epoll_take(ctx, packets, max, atomic_load(&port->base.queued) > 0 ? 0 : timeout_ms);
         atomic_fetch_sub(&port->rings->ringless, 1);
         return n;
     }
@@ -303,7 +303,7 @@ static int uring_take(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeo
     }
     if (n > 0) {
         atomic_store_explicit(&ring->batch, (unsigned)n, memory_order_relaxed);
-        if (ls_ring_ready(ring) >= PASS_ON_MIN || (woken && atomic_load(&port->queued) > 0)) ls_epoll_wake(port);
+        if (ls_ring_ready(ring) >= PASS_ON_MIN || (woken && atomic_load(&port->base.queued) > 0)) ls_epoll_wake(port);
     }
     return n;
 }

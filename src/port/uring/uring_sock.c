@@ -98,10 +98,10 @@ static bool is_stream(ls_sock *sock)
 {
     int type = 0;
     if (sock->stream == STREAM_UNKNOWN)
-        sock->stream =
-            getsockopt(sock->fd, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof type}) == 0 && type == SOCK_STREAM
-                ? STREAM
-                : STREAM_NOT;
+        sock->stream = getsockopt(sock->base.fd, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof type}) == 0 &&
+                               type == SOCK_STREAM
+                           ? STREAM
+                           : STREAM_NOT;
     return sock->stream == STREAM;
 }
 
@@ -116,7 +116,7 @@ static bool watch(ls_sock *sock)
     if (atomic_load_explicit(&sock->watched, memory_order_relaxed)) return true;
     const uint64_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = generation << 32 | sock->number};
-    const int err = ls_epoll_add(sock->port, sock->fd, &event);
+    const int err = ls_epoll_add(sock->port, sock->base.fd, &event);
     if (err < 0 && err != LS_EEXIST) return false; /* EEXIST: a send waits, and it is told of everything */
     atomic_store_explicit(&sock->watched, true, memory_order_relaxed);
     return true;
@@ -134,7 +134,7 @@ static unsigned tag_for(ls_sock *sock, const ls_op *op)
 
 static void fill_receive(struct io_uring_sqe *sqe, const ls_sock *sock, const ls_op *op, unsigned tag)
 {
-    sqe->fd = sock->fd;
+    sqe->fd = sock->base.fd;
     if (tag == TAG_READY) {
         sqe->opcode = IORING_OP_POLL_ADD;
         sqe->poll32_events = POLLIN | POLLRDHUP;
@@ -186,7 +186,7 @@ bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
     /* The next batch of datagrams is asked for before one is handled, so that another thread may have it: any thread. */
     if (ring == NULL || op->kind != KIND_RECV || !is_stream(sock)) return false;
     /* Registered for notifications? Perhaps by who had this descriptor before; the epoll set knows. */
-    if (ls_watchers_hold(sock->port->watchers, sock->fd)) return false;
+    if (ls_watchers_hold(sock->port->watchers, sock->base.fd)) return false;
     const unsigned tag = tag_for(sock, op);
     bool armed = false;
     ls_mutex_lock(&ring->lock);
@@ -200,7 +200,7 @@ bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
             sock->armed_epoch = ring->epoch;
             sock->recv_cancelled = false;
             if (atomic_exchange_explicit(&sock->ring, (uint16_t)(ring->index + 1), memory_order_relaxed) == 0)
-                ls_ring_mark(sock->port->rings, sock->fd, true);
+                ls_ring_mark(sock->port->rings, sock->base.fd, true);
             atomic_fetch_or(&sock->word, RX_RING);
             armed = true;
         }
@@ -235,12 +235,12 @@ void ls_uring_cancel_recv(ls_port *port, ls_sock *sock, uint32_t generation)
 void ls_uring_disarm(ls_sock *sock)
 {
     ls_ring *ring = ring_of(sock);
-    ls_ring_mark(sock->port->rings, sock->fd, false);
+    ls_ring_mark(sock->port->rings, sock->base.fd, false);
     ls_mutex_lock(&ring->lock);
     while (sock->backlog_count > 0) backlog_drop_first(ring, sock);
     const uint64_t word = atomic_fetch_and(&sock->word, ~(uint64_t)RX_RING);
     if ((word & RX_RING) && ring->dead) {
-        (void)shutdown(sock->fd,
+        (void)shutdown(sock->base.fd,
                        SHUT_RDWR); /* as soon as the ring is closed its receive ends; the peer hears of it now */
     } else if (word & RX_RING) {
         if (!sock->recv_cancelled) (void)cancel(ring, sock, WORD_GENERATION(word));
@@ -341,7 +341,7 @@ static bool take_received(ls_thread_ctx *ctx, ls_ring *ring, const struct io_uri
     const int64_t result = take_received_bytes(ctx, ring, sock, op);
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
     ls_counter_add(&ctx->stats.recv_queued, 1);
-    *packet = (ls_packet){.key = sock->key, .op = op, .result = result};
+    *packet = (ls_packet){.key = sock->base.key, .op = op, .result = result};
     if (result <= 0 || atomic_load_explicit(&sock->has_backlog, memory_order_relaxed))
         atomic_fetch_or(&sock->word, RX_READY);
     if (last) atomic_fetch_and(&sock->word, ~(uint64_t)RX_RING);
@@ -362,7 +362,7 @@ bool ls_uring_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == ctx) {
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(TAG_SEND, 0, sock->number));
         if (sqe != NULL) {
-            sqe->fd = sock->fd;
+            sqe->fd = sock->base.fd;
             sqe->msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL | (sock->corked ? MSG_MORE : 0);
             if (op->count == 1) {
                 const size_t len = op->send.slices->len;
@@ -408,7 +408,7 @@ static int finish(ls_thread_ctx *ctx, const reaped *r, ls_packet *packet)
     void *key = r->op->key;
     bool complete;
     if (r->sock == NULL) {
-        const int err = ls_files_submit(ctx->port->files, (ls_file_op *)(void *)r->op);
+        const int err = ls_files_submit(ctx->port->base.files, (ls_file_op *)(void *)r->op);
         complete = err < 0;
         if (complete) atomic_store_explicit(&r->op->result, err, memory_order_relaxed);
     } else if (r->is_send) {
@@ -496,7 +496,7 @@ void ls_uring_abort_unsubmitted(ls_thread_ctx *ctx, ls_ring *ring)
         }
         ls_mutex_unlock(&ring->lock);
         if (what == LATER && finish(ctx, &later, &packet) == 0) what = NOTHING;
-        if (what != NOTHING) ls_epoll_enqueue(ctx->port, packet.op); /* its key and result are set */
+        if (what != NOTHING) ls_port_enqueue(ctx->port, packet.op); /* its key and result are set */
     }
 }
 

@@ -24,7 +24,7 @@ static void unlink_accept(ls_sock *sock, const win_accept *accept)
 static void emfile_wait(ls_sock *sock, int err)
 {
     ls_port *port = sock->port;
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     const bool news = !sock->emfile_waiting;
     if (news) { /* at the end: see ls_win32_emfile_retry */
         ls_sock **last = &port->emfile_waiting;
@@ -33,7 +33,7 @@ static void emfile_wait(ls_sock *sock, int err)
         sock->list_next = NULL;
         sock->emfile_waiting = true;
     }
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
     if (news) ls_log(LS_LOG_WARN, "accept: %s; connections wait in the listeners' queues", ls_err_text(err));
     (void)ls_timer_set(port, &port->retry, ls_clock_ns() + ACCEPT_RETRY_MS * UINT64_C(1000000));
 }
@@ -49,7 +49,7 @@ static SOCKET open_like(ls_sock *sock)
                                  WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
     if (fd == INVALID_SOCKET) return fd;
     (void)ioctlsocket(fd, FIONBIO, &on);
-    if (getsockopt(sock->fd, IPPROTO_TCP, TCP_NODELAY, (char *)&no_delay, &len) == 0 && no_delay != 0)
+    if (getsockopt(sock->base.fd, IPPROTO_TCP, TCP_NODELAY, (char *)&no_delay, &len) == 0 && no_delay != 0)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, (const char *)&no_delay, sizeof no_delay);
     return fd;
 }
@@ -66,8 +66,8 @@ static int post_accept(ls_sock *sock, win_accept *accept)
         DWORD bytes;
         int error = 0;
         ls_win32_prepare(&accept->request, accept->request.op);
-        if (!sock->provider->accept(sock->fd, accept->fd, accept->addresses, 0, ADDRESS_BYTES, ADDRESS_BYTES, &bytes,
-                                    &accept->request.overlapped))
+        if (!sock->provider->accept(sock->base.fd, accept->fd, accept->addresses, 0, ADDRESS_BYTES, ADDRESS_BYTES,
+                                    &bytes, &accept->request.overlapped))
             error = WSAGetLastError();
         /* A connection that was reset before it was accepted: the next one. */
         if (error != WSAECONNRESET && error != WSAECONNABORTED) return ls_win32_posted(sock, &accept->request, error);
@@ -99,7 +99,7 @@ static void free_accept(win_accept *accept)
 /* Give the accepted socket the listener's properties: getpeername, shutdown and the like work only then. */
 static void update(ls_sock *sock, win_accept *accept)
 {
-    const SOCKET listener = sock->fd;
+    const SOCKET listener = sock->base.fd;
     accept->updated =
         setsockopt(accept->fd, SOL_SOCKET, SO_UPDATE_ACCEPT_CONTEXT, (const char *)&listener, sizeof listener) == 0;
 }
@@ -134,7 +134,7 @@ bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
         ls_counter_add(&ctx->stats.accepts, 1);
     }
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    *out = (ls_packet){.key = sock->key, .op = op, .result = result};
+    *out = (ls_packet){.key = sock->base.key, .op = op, .result = result};
     unlink_accept(sock, accept);
     ls_win32_leave(sock);
     free_accept(accept);
@@ -162,9 +162,7 @@ int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *
     if (listener->provider->accept == NULL || listener->provider->accept_addresses == NULL) return LS_ENOTSUP;
     win_accept *accept = calloc(1, sizeof *accept);
     if (accept == NULL) return err;
-    op->kind = KIND_ACCEPT;
-    op->flags = 0;
-    op->key = listener->key;
+    ls_op_begin(op, KIND_ACCEPT, listener->base.key);
     op->accept.from = from;
     op->accept.fd = LS_FD_NONE;
     accept->request = (win_request){.what = WIN_ACCEPT, .op = op, .sock = listener};
@@ -175,7 +173,7 @@ int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *
         int len = sizeof *listener->protocol;
         WSAPROTOCOL_INFOW *about = malloc(sizeof *about);
         if (about == NULL) goto fail;
-        if (getsockopt(listener->fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)about, &len) != 0) {
+        if (getsockopt(listener->base.fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)about, &len) != 0) {
             err = ls_winsock_error();
             free(about);
             goto fail;
@@ -201,14 +199,14 @@ fail:
 static void unlist(ls_sock *sock)
 {
     ls_port *port = sock->port;
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     for (ls_sock **at = &port->emfile_waiting; *at != NULL; at = &(*at)->list_next)
         if (*at == sock) {
             *at = sock->list_next;
             break;
         }
     sock->emfile_waiting = false;
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
 }
 
 /* It was cancelled: wait until it ended one way or the other, which the system does in its own time. It has no event to wait
@@ -234,7 +232,7 @@ void ls_win32_close_accepts(ls_sock *sock)
             at = &accept->next;
         } else {
             *at = accept->next;
-            (void)ls_port_post(sock->port, accept->request.op, sock->key, LS_ECANCELED);
+            (void)ls_port_post(sock->port, accept->request.op, sock->base.key, LS_ECANCELED);
             free_accept(accept);
         }
     }
@@ -246,7 +244,7 @@ bool ls_win32_cancel_accept(ls_sock *sock, ls_op *op)
     while (accept != NULL && accept->request.op != op) accept = accept->next;
     if (accept == NULL) return false;
     if (accept->request.pending) {
-        (void)CancelIoEx((HANDLE)sock->fd, &accept->request.overlapped);
+        (void)CancelIoEx((HANDLE)sock->base.fd, &accept->request.overlapped);
         return false;
     }
     unlink_accept(sock, accept);
@@ -259,17 +257,17 @@ bool ls_win32_cancel_accept(ls_sock *sock, ls_op *op)
 void ls_win32_emfile_retry(ls_port *port)
 {
     unsigned count = 0;
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     for (const ls_sock *sock = port->emfile_waiting; sock != NULL; sock = sock->list_next) count++;
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
     for (; count > 0; count--) {
-        ls_mutex_lock(&port->mutex);
+        ls_mutex_lock(&port->base.mutex);
         ls_sock *sock = port->emfile_waiting;
         if (sock != NULL) {
             port->emfile_waiting = sock->list_next;
             sock->emfile_waiting = false;
         }
-        ls_mutex_unlock(&port->mutex);
+        ls_mutex_unlock(&port->base.mutex);
         if (sock == NULL) return;
         ls_mutex_lock(&sock->mutex);
         for (win_accept *accept = sock->accepts; sock->open && accept != NULL; accept = accept->next)

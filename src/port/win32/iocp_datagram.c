@@ -8,11 +8,10 @@
  * before was filled, so a few datagrams take one block.
  *
  * Sends are non-blocking calls as well; the one for which there is no room becomes an overlapped WSASendTo. */
-#include <assert.h>
 #include <ws2tcpip.h>
 
 #include "base/clock.h"
-#include "port/datagram.h"
+#include "port/datagram_internal.h"
 #include "port/win32/iocp_internal.h"
 
 /* Winsock reports ICMP's refusals of what was sent earlier as errors of the next calls. */
@@ -43,32 +42,6 @@ typedef struct room { /* where the next datagram goes */
     unsigned blocks; /* taken for bytes so far */
 } room;
 
-static size_t head_bytes(unsigned count)
-{
-    return (sizeof(ls_datagrams) + count * sizeof(ls_datagram) + 15) & ~(size_t)15;
-}
-
-/* Take the head, and with it the first room if there is one left behind it. NULL: no memory. */
-static ls_datagrams *batch_open(ls_thread_ctx *ctx, unsigned *count, room *out)
-{
-    const size_t head = head_bytes(*count);
-    const bool together = head + out->each <= LS_BLOCK_LARGE;
-    const unsigned most = LS_DATAGRAM_BLOCKS_MAX * (LS_BLOCK_LARGE / (unsigned)out->each);
-    if (!together && *count > most) *count = most;
-    assert(together || head_bytes(*count) <= LS_BLOCK_SMALL);
-    ls_block *block = ls_block_get(ctx->pool, together ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
-    if (block == NULL) return NULL;
-    if (together) {
-        out->block = block;
-        out->from = head;
-        out->blocks = 1;
-    }
-    ls_datagrams *batch = (ls_datagrams *)(void *)block->data;
-    batch->block = block;
-    batch->count = 0;
-    return batch;
-}
-
 /* See that bytes_max more bytes fit. LS_OK, LS_ENOMEM, or LS_ELIMIT: the batch has its blocks. */
 static int room_for(ls_thread_ctx *ctx, room *into, uint32_t bytes_max)
 {
@@ -89,7 +62,7 @@ static int receive_one(ls_sock *sock, ls_datagram *datagram, const room *into, u
 {
     for (;;) {
         int len = sizeof datagram->addr.bytes, error = 0;
-        int n = recvfrom(sock->fd, into->block->data + into->from, (int)bytes_max, 0,
+        int n = recvfrom(sock->base.fd, into->block->data + into->from, (int)bytes_max, 0,
                          (struct sockaddr *)(void *)datagram->addr.bytes, &len);
         if (n < 0) error = WSAGetLastError();
         if (error == WSAEMSGSIZE) n = (int)bytes_max; /* it was longer: the room is full, the rest is lost */
@@ -110,9 +83,13 @@ int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     const uint32_t bytes_max = op->len;
     unsigned count = op->count;
-    room into = {.each = ((size_t)bytes_max + 15) & ~(size_t)15};
-    ls_datagrams *batch = batch_open(ctx, &count, &into);
+    room into = {.each = ls_datagram_room(bytes_max)};
+    ls_datagrams *batch = ls_batch_open(ctx->pool, &count, into.each, &into.from);
     if (batch == NULL) return LS_ENOMEM;
+    if (into.from > 0) {
+        into.block = batch->block;
+        into.blocks = 1;
+    }
 
     int err = LS_OK;
     while (batch->count < count && (err = room_for(ctx, &into, bytes_max)) == LS_OK) {
@@ -129,40 +106,14 @@ int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     return batch->count;
 }
 
-int ls_op_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max)
-{
-    assert(count >= 1 && count <= LS_DATAGRAMS_MAX && bytes_max >= 1 && bytes_max <= LS_DATAGRAM_BYTES_MAX);
-    op->kind = KIND_RECV_FROM;
-    op->flags = 0;
-    op->key = sock->key;
-    op->count = (uint16_t)count;
-    op->len = bytes_max;
-    op->recv_from.batch = NULL;
-    return ls_win32_post_receive(ctx, sock, op);
-}
-
 /* ---- send ------------------------------------------------------------------------------------------------------- */
-
-/* All were dealt with: how many left, or the error. */
-static int64_t send_result(const ls_op *op)
-{
-    int64_t left = 0;
-    int err = LS_OK;
-    for (unsigned i = 0; i < op->count; i++) {
-        if (op->send_to.at[i].error == LS_OK)
-            left++;
-        else if (err == LS_OK)
-            err = op->send_to.at[i].error;
-    }
-    return left > 0 ? left : err;
-}
 
 static void dealt_with(ls_sock *sock, ls_op *op, int err)
 {
     const int64_t done = atomic_load_explicit(&op->result, memory_order_relaxed);
     op->send_to.at[done].error = err;
     atomic_store_explicit(&op->result, done + 1, memory_order_relaxed);
-    atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+    atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
 }
 
 void ls_win32_sent_to(ls_sock *sock, ls_op *op, int err)
@@ -176,7 +127,8 @@ static int send_one(ls_sock *sock, const ls_datagram *datagram)
     const struct sockaddr *to =
         datagram->addr.len > 0 ? (const struct sockaddr *)(const void *)datagram->addr.bytes : NULL;
     for (bool reported = false;; reported = true) {
-        const int n = sendto(sock->fd, datagram->slice.ptr, (int)datagram->slice.len, 0, to, (int)datagram->addr.len);
+        const int n =
+            sendto(sock->base.fd, datagram->slice.ptr, (int)datagram->slice.len, 0, to, (int)datagram->addr.len);
         if (n >= 0) return 0;
         const int error = WSAGetLastError();
         /* On an unconnected socket that is an earlier one's; what comes next is its own. */
@@ -188,7 +140,7 @@ int64_t ls_win32_send_to(ls_sock *sock, ls_op *op)
 {
     for (;;) {
         const int64_t done = atomic_load_explicit(&op->result, memory_order_relaxed);
-        if (done == op->count) return send_result(op);
+        if (done == op->count) return ls_batch_sent(op);
         if (sock->tx.stop || !sock->open) return LS_ECANCELED;
         const ls_datagram *next = &op->send_to.at[done];
         int error = send_one(sock, next);
@@ -199,23 +151,12 @@ int64_t ls_win32_send_to(ls_sock *sock, ls_op *op)
             DWORD bytes;
             ls_win32_prepare(&sock->tx, op);
             error = 0;
-            if (WSASendTo(sock->fd, &buffer, 1, &bytes, 0, to, (int)next->addr.len, &sock->tx.overlapped, NULL) != 0)
+            if (WSASendTo(sock->base.fd, &buffer, 1, &bytes, 0, to, (int)next->addr.len, &sock->tx.overlapped, NULL) !=
+                0)
                 error = WSAGetLastError();
             if ((error == 0 || error == WSA_IO_PENDING) && ls_win32_posted(sock, &sock->tx, error) == LS_PENDING)
                 return LS_EAGAIN;
         }
         dealt_with(sock, op, error == 0 ? LS_OK : report_of(error));
     }
-}
-
-int ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
-{
-    assert(count >= 1);
-    op->kind = KIND_SEND_TO;
-    op->flags = 0;
-    op->key = sock->key;
-    op->count = count;
-    op->send_to.at = datagrams;
-    for (unsigned i = 0; i < count; i++) datagrams[i].error = LS_OK;
-    return ls_win32_post_transmit(ctx, sock, op);
 }

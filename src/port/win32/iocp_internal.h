@@ -28,29 +28,12 @@
 #ifndef LS_PORT_WIN32_IOCP_INTERNAL_H
 #define LS_PORT_WIN32_IOCP_INTERNAL_H
 
-#include "base/counter.h"
-#include "base/thread.h"
-#include "port/file_internal.h"
-#include "port/port.h"
+#include "port/common_internal.h"
 #include "port/slots.h"
-#include "port/timer.h"
 #include "port/winsock_win32.h"
 
-enum {
-    KIND_NONE,
-    KIND_RECV,
-    KIND_ACCEPT,
-    KIND_SEND,
-    KIND_CONNECT,
-    KIND_RECV_FROM,
-    KIND_SEND_TO,
-    KIND_EVENT,
-    KIND_TIMER,
-    KIND_EDGE,
-    KIND_LOOK
-};
-enum { FLAG_HEAP_NODE = 1 };       /* a packet without an op: free the node when it is taken */
-enum { SEND_BYTES_MAX = 1 << 16 }; /* of one WSASend */
+enum { KIND_TIMER = KIND_BACKEND, KIND_EDGE, KIND_LOOK }; /* ls_op.kind */
+enum { SEND_BYTES_MAX = 1 << 16 };                        /* of one WSASend */
 
 enum { /* completion keys: what lpOverlapped is */
        KEY_REQUEST,
@@ -94,21 +77,19 @@ enum {
 }; /* a system has a few: one for each of IPv4, IPv6, Unix with each of stream, datagram */
 
 struct ls_sock {
+    ls_sock_base base;
     ls_mutex mutex; /* guards all but the atomics and what does not change while it is open */
     ls_port *port;
-    void *key;
-    ls_fd fd;
     uint32_t number;
     _Atomic uint32_t generation;
-    _Atomic uint64_t progress_ms; /* of pending sends, as ls_sock_progress_ms */
     const win_provider *provider;
     WSAPROTOCOL_INFOW *protocol; /* listeners: of the sockets to accept into */
     bool open, skips;
     bool ready;          /* something may be there: try before waiting */
     bool connected;      /* datagrams: to one peer */
     bool waited;         /* a receive had to wait before: it is not registered for notifications */
-    bool emfile_waiting; /* under port->mutex: on port->emfile_waiting */
-    ls_sock *list_next;  /* under port->mutex */
+    bool emfile_waiting; /* under port->base.mutex: on port->emfile_waiting */
+    ls_sock *list_next;  /* under port->base.mutex */
     uint32_t held;
     win_request rx, tx;
     win_accept *accepts; /* posted or waiting for a descriptor, oldest first */
@@ -117,28 +98,17 @@ struct ls_sock {
 typedef struct ls_watchers ls_watchers; /* the registrations of a port */
 
 struct ls_port {
+    ls_port_base base; /* its queue: posts that the system had no memory for */
     HANDLE iocp;
     ls_slots *socks;
     ls_watchers *watchers;
-    ls_files *files;
-    _Atomic uint32_t queued; /* length of the queue below */
-    ls_mutex mutex;
-    ls_op *first, **last; /* posts that the system had no memory for */
     win_provider providers[WIN_PROVIDERS_MAX];
     ls_sock *emfile_waiting; /* listeners to try again when the timer rings */
     ls_timer retry;          /* of emfile_waiting; never a packet */
-    ls_mutex heap_mutex;
-    ls_heap heap;
     PTP_TIMER system_timer;
-    uint64_t timer_ns;        /* under heap_mutex: what it is set to; UINT64_MAX: nothing */
     ls_op timer_op;           /* its packet */
     _Atomic bool timer_fired; /* that packet is under way */
 };
-
-/* iocp.c */
-void ls_win32_enqueue(ls_port *port, ls_op *op); /* op->key and op->result are set */
-int ls_win32_inline(ls_thread_ctx *ctx, ls_op *op, int64_t result, _Atomic uint64_t *inlined,
-                    _Atomic uint64_t *queued);
 
 /* iocp_sock.c. Of one packet of a request: true when it is a packet for the caller. */
 bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out);
@@ -146,8 +116,6 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
 void ls_win32_prepare(win_request *request, ls_op *op);
 /* A call with this request returned `error` (0: success at once). LS_DONE: complete, no packet; LS_PENDING; or LS_E*. */
 int ls_win32_posted(ls_sock *sock, win_request *request, int error);
-int ls_win32_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);  /* kind and all that belongs to it are set */
-int ls_win32_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* the same */
 void ls_win32_leave(
     ls_sock *sock); /* unlock, after `held` or `open` may have changed: gives the slot back in the end */
 int ls_win32_status(const win_request *request); /* what its packet says: LS_OK or LS_E* */
@@ -173,7 +141,6 @@ void ls_watchers_stop(ls_watchers *watchers);          /* nothing new comes of t
 bool ls_watchers_closing(const ls_watchers *watchers); /* packets of watches were not taken yet */
 void ls_watchers_close(ls_watchers *watchers);
 bool ls_win32_take_look(ls_op *op, ls_packet *out);
-bool ls_win32_take_queued_event(ls_port *port, const ls_op *node); /* false: out of date */
 void ls_win32_close_polled(win_request *request);
 void ls_win32_free_close_poll(ls_port *port, win_request *request);
 

@@ -312,7 +312,7 @@ static void post_remove(watcher *at)
     node->key = at->key;
     node->event.origin = at->removed;
     node->event.events = LS_EVENT_REMOVE;
-    ls_win32_enqueue(at->port, node);
+    ls_port_enqueue(at->port, node);
 }
 
 /* What the system has to be told of its word, if it is to be told by us. */
@@ -447,7 +447,7 @@ void ls_watcher_removed(watcher *at)
     if (!(atomic_load(&at->word) & LIVE)) unwatch(at);
 }
 
-bool ls_win32_take_queued_event(ls_port *port, const ls_op *node)
+bool ls_port_take_event(ls_port *port, const ls_op *node)
 {
     const uint64_t origin = node->event.origin;
     if (!(node->event.events & LS_EVENT_REMOVE))

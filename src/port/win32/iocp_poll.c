@@ -161,7 +161,7 @@ static void CALLBACK record_made(PTP_CALLBACK_INSTANCE instance, PVOID context, 
     (void)result;
     ResetEvent(at->event);
     SetThreadpoolWait(wait, at->event, NULL);
-    if (!atomic_exchange(&at->edge_set, true)) ls_win32_enqueue(at->port, &at->edge_op);
+    if (!atomic_exchange(&at->edge_set, true)) ls_port_enqueue(at->port, &at->edge_op);
 }
 
 void ls_poll_end(watcher *at)

@@ -23,7 +23,7 @@ static void extension(SOCKET fd, GUID name, void *out, size_t bytes)
 static const win_provider *provider_of(ls_port *port, SOCKET fd, const WSAPROTOCOL_INFOW *about)
 {
     const win_provider *found = NULL;
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     for (int i = 0; i < WIN_PROVIDERS_MAX && found == NULL; i++) {
         win_provider *provider = &port->providers[i];
         if (provider->catalog == about->dwCatalogEntryId) {
@@ -39,7 +39,7 @@ static const win_provider *provider_of(ls_port *port, SOCKET fd, const WSAPROTOC
             found = provider;
         }
     }
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
     return found;
 }
 
@@ -70,8 +70,8 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
     ls_win32_mark_attached(port, fd, true);
     sock->skips = sock->provider->skips && SetFileCompletionNotificationModes((HANDLE)fd, MODES);
     sock->port = port;
-    sock->key = key;
-    sock->fd = fd;
+    sock->base.key = key;
+    sock->base.fd = fd;
     sock->number = number;
     sock->open = true;
     sock->ready = maybe_readable;
@@ -92,24 +92,9 @@ fail:
     return err;
 }
 
-ls_fd ls_sock_fd(const ls_sock *sock)
-{
-    return sock->fd;
-}
-
-void *ls_sock_key(const ls_sock *sock)
-{
-    return sock->key;
-}
-
 uint32_t ls_sock_generation(const ls_sock *sock)
 {
     return atomic_load_explicit(&sock->generation, memory_order_relaxed);
-}
-
-uint64_t ls_sock_progress_ms(const ls_sock *sock)
-{
-    return atomic_load_explicit(&sock->progress_ms, memory_order_relaxed);
 }
 
 void ls_win32_leave(ls_sock *sock)
@@ -127,10 +112,10 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
     ls_mutex_lock(&sock->mutex);
     assert(sock->open);
     /* Cancelled, not only closed: somebody may have duplicated the handle, and Wine lets a send go on without it. */
-    if (sock->held > 0) (void)CancelIoEx((HANDLE)sock->fd, NULL);
+    if (sock->held > 0) (void)CancelIoEx((HANDLE)sock->base.fd, NULL);
     ls_win32_close_accepts(sock);
-    ls_win32_mark_attached(sock->port, sock->fd, false);
-    (void)closesocket(sock->fd);
+    ls_win32_mark_attached(sock->port, sock->base.fd, false);
+    (void)closesocket(sock->base.fd);
     sock->open = false;
     atomic_fetch_add(&sock->generation, 1);
     ls_win32_leave(sock);
@@ -138,7 +123,7 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
 
 int ls_sock_shutdown(ls_sock *sock)
 {
-    return shutdown(sock->fd, SD_SEND) != 0 ? ls_winsock_error() : LS_OK;
+    return shutdown(sock->base.fd, SD_SEND) != 0 ? ls_winsock_error() : LS_OK;
 }
 
 void ls_sock_cork_fin(ls_sock *sock)
@@ -151,7 +136,7 @@ static void cancel_request(ls_sock *sock, win_request *request, const ls_op *op)
 {
     if (!request->pending || (op != NULL && request->op != op)) return;
     request->stop = true; /* when it just ended without a result, it is not posted again */
-    (void)CancelIoEx((HANDLE)sock->fd, &request->overlapped);
+    (void)CancelIoEx((HANDLE)sock->base.fd, &request->overlapped);
 }
 
 void ls_sock_cancel(ls_sock *sock, uint32_t generation)
@@ -174,7 +159,7 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
         ours = ls_win32_cancel_accept(sock, op);
     }
     ls_mutex_unlock(&sock->mutex);
-    if (ours) (void)ls_port_post(sock->port, op, sock->key, LS_ECANCELED);
+    if (ours) (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
 }
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
@@ -223,7 +208,7 @@ static int64_t receive_now(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
         if ((block = ls_block_get(ctx->pool, op->len)) == NULL) return LS_ENOMEM;
         ptr = block->data;
     }
-    const int n = recv(sock->fd, ptr, (int)op->len, 0);
+    const int n = recv(sock->base.fd, ptr, (int)op->len, 0);
     const int64_t result = n >= 0 ? n : ls_winsock_error();
     if (n > 0)
         op->recv.block = block;
@@ -252,12 +237,12 @@ static int post_wait(ls_sock *sock, ls_op *op, DWORD *bytes)
     DWORD flags = op->kind == KIND_RECV_FROM ? MSG_PEEK : 0;
     WSABUF buffer = {.len = 0, .buf = NULL};
     if (is_own_memory(op)) buffer = (WSABUF){.len = op->len, .buf = op->recv.ptr};
-    if (!sock->waited && ls_win32_is_registered(sock->port, sock->fd)) return LS_EEXIST;
+    if (!sock->waited && ls_win32_is_registered(sock->port, sock->base.fd)) return LS_EEXIST;
     sock->waited = true;
     ls_win32_prepare(&sock->rx, op);
     *bytes = 0;
     int error = 0;
-    if (WSARecv(sock->fd, &buffer, 1, bytes, &flags, &sock->rx.overlapped, NULL) != 0) error = WSAGetLastError();
+    if (WSARecv(sock->base.fd, &buffer, 1, bytes, &flags, &sock->rx.overlapped, NULL) != 0) error = WSAGetLastError();
     if (op->kind == KIND_RECV_FROM && (error == WSAEMSGSIZE || ls_win32_is_report(error))) {
         /* It did not succeed, so there will be no packet: one is there, or the report of one. */
         return LS_DONE;
@@ -302,7 +287,7 @@ bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes,
         result = receive_peeked(ctx, sock, op, (int)result);
     else if (result == LS_OK)
         result = is_own_memory(op) ? (int64_t)bytes : receive(ctx, sock, op, true);
-    *out = (ls_packet){.key = sock->key, .op = op, .result = result};
+    *out = (ls_packet){.key = sock->base.key, .op = op, .result = result};
     if (result != LS_EAGAIN) {
         atomic_store_explicit(&op->result, result, memory_order_relaxed);
         sock->ready = result != LS_ECANCELED && ready_after(op, result);
@@ -312,18 +297,7 @@ bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes,
     return result != LS_EAGAIN;
 }
 
-int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
-{
-    op->kind = KIND_RECV;
-    op->flags = 0;
-    op->key = sock->key;
-    op->len = len;
-    op->recv.ptr = ptr;
-    op->recv.block = NULL;
-    return ls_win32_post_receive(ctx, sock, op);
-}
-
-int ls_win32_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     ls_mutex_lock(&sock->mutex);
     assert(!sock->rx.pending);
@@ -335,7 +309,7 @@ int ls_win32_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     ls_mutex_unlock(&sock->mutex);
     if (result == LS_EAGAIN) return LS_PENDING;
     if (result < 0) return (int)result; /* not posted: no packet will come */
-    return ls_win32_inline(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
+    return ls_op_complete(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
 }
 
 /* ---- send ------------------------------------------------------------------------------------------------ */
@@ -379,8 +353,8 @@ static int transmit_file(ls_sock *sock, const ls_file_range *file, uint64_t file
     sock->tx.overlapped.Offset = (DWORD)offset;
     sock->tx.overlapped.OffsetHigh = (DWORD)(offset >> 32);
     if (sock->provider->transmit == NULL) return WSAEOPNOTSUPP;
-    if (sock->provider->transmit(sock->fd, (HANDLE)file->fd, left < FILE_BYTES_MAX ? (DWORD)left : FILE_BYTES_MAX, 0,
-                                 &sock->tx.overlapped, head != NULL ? &around : NULL, 0))
+    if (sock->provider->transmit(sock->base.fd, (HANDLE)file->fd, left < FILE_BYTES_MAX ? (DWORD)left : FILE_BYTES_MAX,
+                                 0, &sock->tx.overlapped, head != NULL ? &around : NULL, 0))
         return 0;
     return WSAGetLastError();
 }
@@ -401,10 +375,11 @@ static int post_send(ls_sock *sock, ls_op *op, int64_t sent, DWORD *bytes)
     if (sock->tx.stop || !sock->open) return LS_ECANCELED;
     if (file != NULL && n <= 1 && last) {
         error = transmit_file(sock, file, file_from < 0 ? 0 : (uint64_t)file_from, n > 0 ? &buffers[0] : NULL);
-        if (error == 0) (void)WSAGetOverlappedResult(sock->fd, &sock->tx.overlapped, bytes, FALSE, &(DWORD){0});
+        if (error == 0) (void)WSAGetOverlappedResult(sock->base.fd, &sock->tx.overlapped, bytes, FALSE, &(DWORD){0});
     } else {
         if (file != NULL && last) n--; /* the last slice leaves with the file */
-        if (WSASend(sock->fd, buffers, (DWORD)n, bytes, 0, &sock->tx.overlapped, NULL) != 0) error = WSAGetLastError();
+        if (WSASend(sock->base.fd, buffers, (DWORD)n, bytes, 0, &sock->tx.overlapped, NULL) != 0)
+            error = WSAGetLastError();
     }
     return ls_win32_posted(sock, &sock->tx, error);
 }
@@ -422,7 +397,7 @@ static int64_t send_on(ls_sock *sock, ls_op *op)
         if (how < 0) return how;
         if (bytes == 0) return LS_EINVAL; /* the file is shorter than the range */
         atomic_store_explicit(&op->result, sent + bytes, memory_order_relaxed);
-        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     }
 }
 
@@ -433,13 +408,13 @@ static void bind_any(ls_sock *sock, const ls_sockaddr *to)
 {
     struct sockaddr_storage any = {.ss_family = ((const struct sockaddr *)(const void *)to->bytes)->sa_family};
     if (any.ss_family == AF_INET || any.ss_family == AF_INET6)
-        (void)bind(sock->fd, (struct sockaddr *)&any, (int)to->len); /* fails when it is bound already: as good */
+        (void)bind(sock->base.fd, (struct sockaddr *)&any, (int)to->len); /* fails when it is bound already: as good */
 }
 
 static int64_t connect_result(ls_sock *sock, int result)
 {
     /* Gives it the properties of a connected socket: getpeername, shutdown. */
-    if (result == LS_OK && setsockopt(sock->fd, SOL_SOCKET, SO_UPDATE_CONNECT_CONTEXT, NULL, 0) != 0)
+    if (result == LS_OK && setsockopt(sock->base.fd, SOL_SOCKET, SO_UPDATE_CONNECT_CONTEXT, NULL, 0) != 0)
         return ls_winsock_error();
     return result;
 }
@@ -447,9 +422,7 @@ static int64_t connect_result(ls_sock *sock, int result)
 int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
 {
     (void)ctx;
-    op->kind = KIND_CONNECT;
-    op->flags = 0;
-    op->key = sock->key;
+    ls_op_begin(op, KIND_CONNECT, sock->base.key);
     op->connect.addr = to;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
     if (sock->provider->connect == NULL) return LS_ENOTSUP;
@@ -459,8 +432,8 @@ int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockadd
     bind_any(sock, to);
     ls_win32_prepare(&sock->tx, op);
     int error = 0;
-    if (!sock->provider->connect(sock->fd, (const struct sockaddr *)(const void *)to->bytes, (int)to->len, NULL, 0,
-                                 NULL, &sock->tx.overlapped))
+    if (!sock->provider->connect(sock->base.fd, (const struct sockaddr *)(const void *)to->bytes, (int)to->len, NULL,
+                                 0, NULL, &sock->tx.overlapped))
         error = WSAGetLastError();
     int how = ls_win32_posted(sock, &sock->tx, error);
     if (how == LS_DONE) how = (int)connect_result(sock, LS_OK);
@@ -485,7 +458,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
     } else if (status == LS_OK) {
         const int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed) + bytes;
         atomic_store_explicit(&op->result, sent, memory_order_relaxed);
-        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
         if (bytes == 0)
             result = LS_EINVAL; /* the file is shorter than the range */
         else
@@ -493,7 +466,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
     } else if (!sock->open) {
         result = LS_ECANCELED;
     }
-    *out = (ls_packet){.key = sock->key, .op = op, .result = result};
+    *out = (ls_packet){.key = sock->base.key, .op = op, .result = result};
     if (result != LS_EAGAIN) {
         atomic_store_explicit(&op->result, result, memory_order_relaxed);
         ls_counter_add(&ctx->stats.send_queued, 1);
@@ -502,19 +475,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
     return result != LS_EAGAIN;
 }
 
-int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t slice_count,
-               const ls_file_range *file)
-{
-    op->kind = KIND_SEND;
-    op->flags = 0;
-    op->key = sock->key;
-    op->count = slice_count;
-    op->send.slices = slices;
-    op->send.file = file;
-    return ls_win32_post_transmit(ctx, sock, op);
-}
-
-int ls_win32_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
     ls_mutex_lock(&sock->mutex);
@@ -524,10 +485,5 @@ int ls_win32_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     ls_mutex_unlock(&sock->mutex);
     if (result == LS_EAGAIN) return LS_PENDING;
     if (result < 0) return (int)result;
-    return ls_win32_inline(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
-}
-
-int64_t ls_op_sent(const ls_op *op)
-{
-    return atomic_load_explicit(&op->result, memory_order_relaxed);
+    return ls_op_complete(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
 }
