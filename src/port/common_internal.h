@@ -114,8 +114,8 @@ static inline void ls_inline_reset(ls_thread_ctx *ctx)
     ctx->inline_since_ns = 0;
 }
 
-/* Count one inline completion. true: the budget (LS_INLINE_MS_MAX) is spent. The first after a wait, which is the one of
- * a plain request, reads no clock. */
+/* Count one inline completion. true: the budget (LS_INLINE_MS_MAX) is spent. The first after a wait, which is the one
+ * of a plain request, reads no clock. */
 static inline bool ls_inline_spent(ls_thread_ctx *ctx)
 {
     if (++ctx->inline_run == 1) return false;
@@ -156,8 +156,8 @@ static inline int ls_op_complete(ls_thread_ctx *ctx, ls_op *op, int64_t result, 
     return LS_DONE;
 }
 
-/* After a change of the heap or of timer_ns; heap_mutex is held. A system timer that fires too early is harmless, so it
- * is moved only when it would be late. */
+/* After a change of the heap or of timer_ns; heap_mutex is held. A system timer that fires too early is harmless, so
+ * it is moved only when it would be late. */
 static inline void ls_timers_changed(ls_port *port)
 {
     const ls_port_base *base = ls_port_base_of(port);

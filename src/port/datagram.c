@@ -1,4 +1,4 @@
-/* datagram.c - see datagram.h; what is the same on every back end. */
+/* datagram.c - the part of datagram.h that is the same on every back end. */
 #include "port/datagram.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 
 void ls_datagrams_drop(ls_datagrams *batch)
 {
-    for (unsigned at = 0, end; at < batch->count; at = end) { /* neighbours mostly lie in one block */
+    for (unsigned at = 0, end; at < batch->count; at = end) { /* neighbours usually share a block */
         ls_block *const block = batch->at[at].slice.block;
         for (end = at + 1; end < batch->count && batch->at[end].slice.block == block;) end++;
         if (block != NULL) ls_block_drop_many(block, end - at);
