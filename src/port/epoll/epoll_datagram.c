@@ -1,17 +1,16 @@
-/* epoll_datagram.c - batches of datagrams over recvmmsg and sendmmsg: see datagram.h.
+/* epoll_datagram.c - batches of datagrams with recvmmsg and sendmmsg: see datagram.h, and datagram_internal.h for the
+ * layout of a batch.
  *
- * Where a batch lies. The head (struct ls_datagrams) is followed by the bytes in the same large block, when one datagram
- * fits behind it; else it has a small block of its own. One call receives into all the blocks that it takes; those that
- * nothing came into go back before anyone sees the batch, so a few datagrams take one block.
+ * One call receives into all the blocks that it takes. The blocks that received nothing are returned before the batch
+ * is handed over, so a few datagrams take one block.
  *
- *     | count | at[0] at[1] ... | bytes of 0 | bytes of 1 | ...      next block: | bytes of n | ...
- *
- * Neighbours of one length to one peer leave as one message that the system cuts up (UDP_SEGMENT): it looks for the way
- * once for all of them. Where it cannot (an old kernel, a device without checksums, a narrow path) the socket goes back
- * to one message each, for good. The counterpart for receiving, UDP_GRO, is not used: any message may then hold 64 KiB, so
- * each in a batch would need a large block; and datagrams of many peers, or of peers that do not do the same, come one by
- * one all the same. Measured on the loopback, per datagram sent and received, 32 in a batch: to one peer 3.7 us plain, 1.2
- * with UDP_SEGMENT, 0.2 with both; to 32 peers 4.4 plain, nothing gained by either. */
+ * Neighbouring datagrams of the same length to the same peer are sent as one message that the kernel segments
+ * (UDP_SEGMENT, GSO): the kernel looks up the route once for all of them. Where GSO does not work (an old kernel, a
+ * device without checksum offload, a small path MTU) the socket uses one message per datagram from then on. The
+ * counterpart for receiving, UDP_GRO, is not used: any message may then hold 64 KiB, so each message of a batch would
+ * need a large block, and datagrams of many peers, or of peers that do not use GSO, arrive one by one all the same.
+ * Measured on the loopback, per datagram sent and received, 32 in a batch: to one peer 3.7 us without, 1.2 us with
+ * UDP_SEGMENT, 0.2 us with both; to 32 peers 4.4 us without, and no gain by either. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -24,7 +23,7 @@
 #include "port/epoll/epoll_internal.h"
 #include "port/epoll/epoll_syscall.h"
 
-/* A refusal that some earlier datagram met with on its way (ip(7), udp(7)). */
+/* true: the error is the ICMP report for an earlier datagram (ip(7), udp(7)). */
 static bool is_report(int error)
 {
     switch (error) {
@@ -50,15 +49,16 @@ static bool is_connected(int fd)
 
 /* ---- receive --------------------------------------------------------------------------------------------------- */
 
-typedef struct room { /* where the next datagrams go */
+typedef struct room { /* the memory for the next datagrams */
     ls_block *block;
     size_t from, each;
-    ls_block *blocks[LS_DATAGRAM_BLOCKS_MAX]; /* taken besides the head's, one reference of ours each */
-    unsigned further, further_max;            /* how many, and how many at most */
+    ls_block *blocks[LS_DATAGRAM_BLOCKS_MAX]; /* besides that of the head; one reference each until batch_hold */
+    unsigned further, further_max;            /* number of these blocks, and its limit */
 } room;
 
-/* A place for bytes_max bytes, in a further block when the last one is full. false: there is none. */
-static bool place_take(ls_thread_ctx *ctx, room *into, uint32_t bytes_max, ls_slice *out)
+/* Take room for one datagram, in a further block when the last one is full. false: the limit is reached, or no
+ * memory. */
+static bool room_take(ls_thread_ctx *ctx, room *into, uint32_t bytes_max, ls_slice *out)
 {
     if (into->block == NULL || into->from + bytes_max > LS_BLOCK_LARGE) {
         if (into->further == into->further_max) return false;
@@ -77,23 +77,23 @@ static int64_t receive_failed(int error)
     return error == EAGAIN || error == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(error);
 }
 
-/* One recvmmsg, of `most` datagrams at most. How many came, or an error; *asked is how many could have. Their slices hold no
- * references yet. */
+/* One recvmmsg of at most `most` datagrams. Returns the number received, or an error; *requested is the number of
+ * messages in the call. The slices hold no references yet. */
 static int64_t receive_some(ls_thread_ctx *ctx, ls_sock *sock, ls_datagrams *batch, unsigned most, uint32_t bytes_max,
-                            room *into, unsigned *asked)
+                            room *into, unsigned *requested)
 {
     struct mmsghdr messages[LS_DATAGRAMS_MAX];
     struct iovec iov[LS_DATAGRAMS_MAX];
     ls_datagram *const first = &batch->at[batch->count];
     unsigned n = 0;
-    for (; n < most && place_take(ctx, into, bytes_max, &first[n].slice); n++) {
+    for (; n < most && room_take(ctx, into, bytes_max, &first[n].slice); n++) {
         iov[n] = (struct iovec){(char *)(uintptr_t)first[n].slice.ptr, bytes_max};
         messages[n] = (struct mmsghdr){.msg_hdr = {.msg_name = first[n].addr.bytes,
                                                    .msg_namelen = sizeof first[n].addr.bytes,
                                                    .msg_iov = &iov[n],
                                                    .msg_iovlen = 1}};
     }
-    *asked = n;
+    *requested = n;
     if (n == 0) return LS_ENOMEM;
     int got;
     do {
@@ -109,7 +109,7 @@ static int64_t receive_some(ls_thread_ctx *ctx, ls_sock *sock, ls_datagrams *bat
     return got;
 }
 
-/* Give the slices their references, a block's all at once, and give back the blocks that stayed empty. */
+/* Add the references of the slices, one addition per block, and return the blocks that received nothing. */
 static void batch_hold(ls_datagrams *batch, const room *used)
 {
     unsigned at = 0;
@@ -118,7 +118,7 @@ static void batch_hold(ls_datagrams *batch, const room *used)
         const unsigned begin = at;
         while (at < batch->count && batch->at[at].slice.block == block) at++;
         if (at > begin) ls_block_hold_many(block, at - begin);
-        if (further > 0) ls_block_drop(block); /* ours */
+        if (further > 0) ls_block_drop(block); /* the reference of `used` */
     }
 }
 
@@ -132,21 +132,22 @@ int64_t ls_epoll_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     if (into.from > 0) into.block = batch->block;
     into.further_max = into.from > 0 ? LS_DATAGRAM_BLOCKS_MAX - 1 : LS_DATAGRAM_BLOCKS_MAX;
 
-    /* A place costs something even if nothing comes into it: most often about as many come as the last time. */
+    /* A message costs time even if it receives nothing, so the first call has room for about as many as the last
+     * batch. */
     unsigned most = 2 * sock->batch_last + 2u;
     int64_t err = LS_OK;
-    bool drained = false; /* there was less than asked for */
+    bool exhausted = false; /* the socket had fewer than requested */
     while (batch->count < count) {
-        unsigned asked;
+        unsigned requested;
         if (most > count - batch->count) most = count - batch->count;
-        const int64_t got = receive_some(ctx, sock, batch, most, bytes_max, &into, &asked);
+        const int64_t got = receive_some(ctx, sock, batch, most, bytes_max, &into, &requested);
         if (got < 0) {
-            err = got; /* with datagrams at hand those are the result */
-            drained = err == LS_EAGAIN;
+            err = got; /* returned only if the batch is empty */
+            exhausted = err == LS_EAGAIN;
             break;
         }
         batch->count += (unsigned)got;
-        if ((drained = got < asked)) break;
+        if ((exhausted = got < requested)) break;
         most = count;
     }
     batch_hold(batch, &into);
@@ -157,23 +158,23 @@ int64_t ls_epoll_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     sock->batch_last = (uint8_t)batch->count;
     if (sock->batch_ctx != ctx) ls_gathering_interrupt(ctx);
     sock->batch_ctx = ctx;
-    if (!drained) op->count = (uint16_t)batch->count; /* all that fitted: the next receive is tried before it waits */
+    if (!exhausted) op->count = (uint16_t)batch->count; /* full: the next receive is tried first */
     op->recv_from.batch = batch;
     return batch->count;
 }
 
 /* ---- send ------------------------------------------------------------------------------------------------------- */
 
-/* Longer ones would seldom fit into a packet, and that is what a segment must do. */
+/* A segment must fit into one packet; longer datagrams seldom do. */
 enum { SEGMENT_BYTES_MAX = 1400 };
 
-typedef union segment_size { /* a control message */
+typedef union segment_size { /* the control message of UDP_SEGMENT */
     struct cmsghdr header;
     char room[CMSG_SPACE(sizeof(uint16_t))];
 } segment_size;
 
-/* How many from the first on can be segments of one message. */
-static unsigned alike(const ls_datagram *datagrams, unsigned count)
+/* The number of datagrams, from the first on, that can be segments of one message. */
+static unsigned segments_of(const ls_datagram *datagrams, unsigned count)
 {
     const size_t len = datagrams->slice.len;
     unsigned n = 1;
@@ -182,17 +183,17 @@ static unsigned alike(const ls_datagram *datagrams, unsigned count)
     return n;
 }
 
-enum { SEGMENTS_UNKNOWN, SEGMENTS, SEGMENTS_NEVER }; /* ls_sock.segments */
+enum { GSO_UNKNOWN, GSO_USABLE, GSO_NEVER }; /* ls_sock.gso */
 
-/* Kernels that do not know the control message would not refuse it, but send all as one datagram. */
-static bool may_segment(ls_sock *sock)
+/* A kernel that does not know the control message does not refuse it, but sends all segments as one datagram. */
+static bool may_use_gso(ls_sock *sock)
 {
     int now;
-    if (sock->gso == SEGMENTS_UNKNOWN)
+    if (sock->gso == GSO_UNKNOWN)
         sock->gso = getsockopt(sock->base.fd, IPPROTO_UDP, UDP_SEGMENT, &now, &(socklen_t){sizeof now}) == 0
-                        ? SEGMENTS
-                        : SEGMENTS_NEVER;
-    return sock->gso == SEGMENTS;
+                        ? GSO_USABLE
+                        : GSO_NEVER;
+    return sock->gso == GSO_USABLE;
 }
 
 static void set_gso(struct msghdr *message, segment_size *control, uint16_t bytes)
@@ -204,7 +205,7 @@ static void set_gso(struct msghdr *message, segment_size *control, uint16_t byte
     message->msg_controllen = sizeof control->room;
 }
 
-/* One sendmmsg. How many datagrams left, or -1 with errno; *segmented says that the first of them was one of several. */
+/* One sendmmsg. Returns the number of datagrams sent, or -1 with errno; *segmented: the first message had several. */
 static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool *segmented)
 {
     struct mmsghdr messages[LS_DATAGRAMS_MAX];
@@ -214,8 +215,8 @@ static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool
     if (count > LS_DATAGRAMS_MAX) count = LS_DATAGRAMS_MAX;
     for (; at < count; n++) {
         ls_datagram *first = &datagrams[at];
-        unsigned run = alike(first, count - at);
-        if (run > 1 && !may_segment(sock)) run = 1;
+        unsigned run = segments_of(first, count - at);
+        if (run > 1 && !may_use_gso(sock)) run = 1;
         messages[n] = (struct mmsghdr){.msg_hdr = {.msg_name = first->addr.len > 0 ? first->addr.bytes : NULL,
                                                    .msg_namelen = first->addr.len,
                                                    .msg_iov = &iov[at],
@@ -232,7 +233,7 @@ static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool
     return sum;
 }
 
-/* What the system says when it does not cut up, or not into these pieces. */
+/* true: the kernel refuses GSO, or these segments. */
 static bool is_gso_refused(int error)
 {
     return error == EINVAL || error == EIO || error == EMSGSIZE || error == EOPNOTSUPP || error == ENOPROTOOPT;
@@ -240,7 +241,7 @@ static bool is_gso_refused(int error)
 
 int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op)
 {
-    bool reported = false; /* a report was taken for this datagram: what comes next is its own */
+    bool reported = false; /* one ICMP report was skipped: the next error is of this datagram */
     for (;;) {
         const int64_t done = atomic_load_explicit(&op->result, memory_order_relaxed);
         if (done == op->count) return ls_batch_sent(op);
@@ -250,7 +251,7 @@ int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op)
         if (n < 0) {
             if (errno == EINTR) continue;
             if (segmented && is_gso_refused(errno)) {
-                sock->gso = SEGMENTS_NEVER;
+                sock->gso = GSO_NEVER;
                 continue;
             }
             if (errno == EAGAIN || errno == EWOULDBLOCK) return LS_EAGAIN;

@@ -1,8 +1,9 @@
-/* epoll_gather.h - moderation of small datagram batches: a thread that one socket keeps busy with small batches sleeps for
- * LS_GATHER_US before it receives, so that the next batch is larger. epoll_gather.c explains when and why.
+/* epoll_gather.h - moderation of small datagram batches: a thread that one socket keeps busy with small batches sleeps
+ * for LS_GATHER_US before it receives, so that the next batch is larger. epoll_gather.c explains when and why.
  *
- * The state belongs to a thread context. It is allocated when the context first receives a batch on a socket that allows
- * gathering (op->recv_from.gather) and freed when the port is closed. Only the context's own thread touches it. */
+ * The state belongs to a thread context. It is allocated when the context first receives a batch on a socket that
+ * allows gathering (op->recv_from.gather) and freed when the port is closed. Only the context's own thread touches
+ * it. */
 #ifndef LS_PORT_EPOLL_EPOLL_GATHER_H
 #define LS_PORT_EPOLL_EPOLL_GATHER_H
 

@@ -1,4 +1,4 @@
-/* epoll_sock.c - what happens to one socket: the word that says who may do what, receive, send, connect. */
+/* epoll_sock.c - one socket: its word (epoll_internal.h), attach, close, cancel, receive, send, connect. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
@@ -58,10 +58,12 @@ uint32_t ls_sock_generation(const ls_sock *sock)
     return WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
 }
 
-/* Registered when an operation has to wait for the first time; for sending only when a send once had to wait. */
+/* Add the socket to the epoll set when an operation has to wait for the first time; with EPOLLOUT only when a send has
+ * to wait. */
 int ls_epoll_register(ls_sock *sock, bool out)
 {
-    /* A ring has received for it: the two directions may come here at the same time. Both ask for the same then. */
+    /* When a ring has received for the socket, both directions may call this at the same time. Both then request
+     * the same events. */
     const bool both = atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0;
     if (both) out = true;
     const bool registered = atomic_load_explicit(&sock->registered, memory_order_relaxed);
@@ -74,7 +76,7 @@ int ls_epoll_register(ls_sock *sock, bool out)
     if (!registered) {
         const int err = ls_epoll_add(sock->port, sock->base.fd, &event);
         if (err < 0 && !(both && err == LS_EEXIST)) return err;
-        /* The other direction was first, or a ring has it watched. */
+        /* The other direction was first, or the ring back end has added the socket for EPOLLRDHUP. */
         if (err < 0 && epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0)
             return ls_err_from_errno(errno);
     } else if (epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0) {
@@ -85,7 +87,7 @@ int ls_epoll_register(ls_sock *sock, bool out)
     return LS_OK;
 }
 
-/* Report what is there now once more, although nothing has changed. */
+/* Have the epoll set report the current events again, although nothing has changed. */
 void ls_epoll_report_again(ls_sock *sock, uint32_t generation)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = (uint64_t)generation << 32 | sock->number};
@@ -102,34 +104,36 @@ static int ready_to_wait(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
     return ls_epoll_register(sock, false);
 }
 
-/* CLOSING is set and nobody is BUSY: the one that saw that first comes here. */
+/* CLOSING is set and no direction is BUSY: called by the one thread that caused this state. */
 static void close_now(ls_sock *sock)
 {
     ls_port *port = sock->port;
     uint64_t next_generation = (uint64_t)WORD_GENERATION(atomic_load(&sock->word)) + 1;
     if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) port->backend->disarm(sock);
-    if (sock->corked) (void)ls_sock_shutdown(sock); /* unread bytes make a reset of a close, which drops what waits */
+    if (sock->corked) (void)ls_sock_shutdown(sock); /* a close with unread data is a reset and drops them */
     close(sock->base.fd);
     atomic_store(&sock->word, next_generation << 32);
     ls_slots_give(port->socks, sock->number);
     if (atomic_load_explicit(&port->emfile_pending, memory_order_relaxed)) ls_epoll_emfile_retry(port);
 }
 
-/* Clear `mine` (BUSY of one direction, with its STOP), set `ready`; the last one out of a closing socket closes it. */
-static void leave_busy(ls_sock *sock, uint32_t mine, uint32_t ready)
+/* Clear `bits` (BUSY and STOP of one direction) and set `ready`; the last BUSY thread of a closing socket closes
+ * it. */
+static void leave_busy(ls_sock *sock, uint32_t bits, uint32_t ready)
 {
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed), new;
     do {
-        new = (old & ~(uint64_t)mine) | ready;
+        new = (old & ~(uint64_t)bits) | ready;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
     if ((new &CLOSING) && !(new &(RX_BUSY | TX_BUSY))) close_now(sock);
 }
 
-enum park { PARKED, RETRY, STOPPED };
+enum begin_wait { WAITING, RETRY, STOPPED };
 
-/* The operation would block. Wait for an event; or look again when one came meanwhile; or give up when asked to.
- * `busy` is RX_BUSY or TX_BUSY when the caller claimed the operation, 0 when it is posting it. STOPPED keeps BUSY. */
-static enum park park(ls_sock *sock, uint32_t shift, uint32_t busy)
+/* The operation would block. WAITING: it is pending until an event; RETRY: an event arrived meanwhile; STOPPED: it was
+ * cancelled or the socket is closing, and BUSY stays set. `busy` is RX_BUSY or TX_BUSY when the caller claimed the
+ * operation, 0 when it is posting it. */
+static enum begin_wait begin_wait(ls_sock *sock, uint32_t shift, uint32_t busy)
 {
     const uint32_t wait = RX_WAIT << shift, ready = RX_READY << shift, stop = RX_STOP << shift;
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_acquire), new;
@@ -137,14 +141,14 @@ static enum park park(ls_sock *sock, uint32_t shift, uint32_t busy)
         if (old & (CLOSING | stop)) return STOPPED;
         new = old &ready ? old & ~(uint64_t)ready : (old & ~(uint64_t)busy) | wait;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
-    return old & ready ? RETRY : PARKED;
+    return old & ready ? RETRY : WAITING;
 }
 
 void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
 {
     ls_port *port = ctx->port;
     ls_op *accepts = NULL;
-    if (atomic_load(&sock->word) & LISTENS) { /* nobody may begin another accept */
+    if (atomic_load(&sock->word) & LISTENS) { /* from here on no thread begins an accept */
         ls_mutex_lock(&port->accept_mutex);
         accepts = atomic_exchange(&sock->rx, NULL);
         ls_epoll_unlist(port, sock);
@@ -177,7 +181,8 @@ void ls_sock_cork_fin(ls_sock *sock)
     sock->corked = true;
 }
 
-/* The cancelled operation, if it is ours to complete now. `op` NULL: whichever is pending. */
+/* Cancel one direction. Returns the operation if the caller must complete it, else NULL. `op` NULL: any pending
+ * one. */
 static ls_op *cancel_direction(ls_sock *sock, uint32_t generation, ls_op *op, uint32_t shift)
 {
     const uint32_t wait = RX_WAIT << shift, busy = RX_BUSY << shift, stop = RX_STOP << shift;
@@ -188,15 +193,16 @@ static ls_op *cancel_direction(ls_sock *sock, uint32_t generation, ls_op *op, ui
         if (WORD_GENERATION(old) != generation || !(old & (wait | busy)) || (op != NULL && pending != op)) return NULL;
         new = old &wait ? old & ~(uint64_t)wait : old | stop;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
-    /* Read again, now that it cannot change: the word may have come back to the same value with another operation. */
+    /* Read it again, now that it cannot change: the word may have returned to the same value with another
+     * operation. */
     return old & wait ? atomic_load(shift == 0 ? &sock->rx : &sock->tx) : NULL;
 }
 
 static void cancel_pending(ls_sock *sock, uint32_t generation, ls_op *op)
 {
     for (uint32_t shift = 0; shift <= TX_SHIFT; shift += TX_SHIFT) {
-        ls_op *ours = cancel_direction(sock, generation, op, shift);
-        if (ours != NULL) (void)ls_port_post(sock->port, ours, ours->key, LS_ECANCELED);
+        ls_op *cancelled = cancel_direction(sock, generation, op, shift);
+        if (cancelled != NULL) (void)ls_port_post(sock->port, cancelled, cancelled->key, LS_ECANCELED);
     }
 }
 
@@ -216,16 +222,16 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
 
 /* ---- receive --------------------------------------------------------------------------------------------- */
 
-/* One recv(2), or one batch. Bytes (or datagrams), 0 at the end, LS_EAGAIN, or another error; takes pool memory only for as
- * long as it brings any. */
+/* One recv(2), or one batch. Returns bytes (or datagrams), 0 at the end, LS_EAGAIN or another error. Pool memory is
+ * held only if data were received. */
 static int64_t receive_once(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     if (op->kind == KIND_RECV_FROM) return ls_epoll_recv_from(ctx, sock, op);
     if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) {
         const int64_t result = sock->port->backend->receive(ctx, sock, op);
-        if (result != ASK_SOCKET) return result;
+        if (result != TRY_SOCKET) return result;
     }
-    if (op->len == 0) return 0; /* asked only whether something is there, and it is */
+    if (op->len == 0) return 0; /* a readiness probe: data or the end can be received */
     char *ptr = op->recv.ptr;
     ls_block *block = NULL;
     if (ptr == NULL) {
@@ -245,19 +251,19 @@ static int64_t receive_once(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     return result;
 }
 
-/* Whether more may be waiting after this result, so that the next receive is tried before it waits: on a stream a
- * receive that did not fill its room took all there was (epoll(7)), unless the end is near. */
+/* RX_READY if more data may be available after this result, so that the next receive is tried before it waits. On a
+ * stream a receive of less than the requested length took all data (epoll(7)), unless the end was reported. */
 static uint32_t ready_after(const ls_sock *sock, const ls_op *op, int64_t result)
 {
     if (op->kind == KIND_RECV_FROM) return result <= 0 || result == (int64_t)op->count ? RX_READY : 0;
     const uint64_t word = atomic_load_explicit(&sock->word, memory_order_relaxed);
     bool ended = word & ENDED;
     if (atomic_load_explicit(&sock->has_backlog, memory_order_relaxed)) return RX_READY;
-    if ((word & RX_RING) && result > 0) return 0; /* the ring brings the rest, and the end */
+    if ((word & RX_RING) && result > 0) return 0; /* the ring receives the rest, and the end */
     return result <= 0 || result == (int64_t)op->len || ended ? RX_READY : 0;
 }
 
-/* The caller holds RX_BUSY. True: complete, op->result is set and BUSY is gone. */
+/* RX_BUSY is held. true: complete, op->result is set, BUSY was cleared. false: pending again. */
 bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     int64_t result;
@@ -267,9 +273,9 @@ bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
             result = err;
             break;
         }
-        enum park how = park(sock, 0, RX_BUSY);
-        if (how == PARKED) return false;
-        if (how == STOPPED) {
+        enum begin_wait state = begin_wait(sock, 0, RX_BUSY);
+        if (state == WAITING) return false;
+        if (state == STOPPED) {
             result = LS_ECANCELED;
             break;
         }
@@ -284,7 +290,7 @@ int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     atomic_store_explicit(&sock->rx, op, memory_order_relaxed);
 
     bool must_try = false;
-    /* As long as nothing can be reported only the first receive of a fresh socket is ready. */
+    /* Before the socket is in the epoll set RX_READY is set only for the first receive of an accepted connection. */
     if (!atomic_load_explicit(&sock->registered, memory_order_relaxed)) {
         uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed);
         must_try = old & RX_READY;
@@ -297,23 +303,23 @@ int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
                 uint32_t ready = ready_after(sock, op, result);
                 if (ready != 0) atomic_fetch_or(&sock->word, ready);
                 if (result < 0) {
-                    return (int)result; /* not posted: no packet will come */
+                    return (int)result; /* not posted: no packet follows */
                 }
                 return ls_op_complete(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
             }
         }
         int err = ready_to_wait(ctx, sock, op);
         if (err < 0) return err;
-        if (park(sock, 0, 0) == PARKED) return LS_PENDING;
+        if (begin_wait(sock, 0, 0) == WAITING) return LS_PENDING;
         must_try = true;
     }
 }
 
 /* ---- send and connect ------------------------------------------------------------------------------------ */
 
-/* Fill iov with what is left of the slices after `sent` bytes. Returns the entries; *file_from is how far the file range
- * has come (negative: the slices are not all sent). */
-static int gather(const ls_op *op, int64_t sent, struct iovec *iov, int64_t *file_from)
+/* Fill iov with the rest of the slices after `sent` bytes. Returns the number of entries; *file_from is the number of
+ * bytes of the file range sent so far (negative: slices are left). */
+static int fill_iov(const ls_op *op, int64_t sent, struct iovec *iov, int64_t *file_from)
 {
     int n = 0;
     int64_t skip = sent;
@@ -337,7 +343,8 @@ static ssize_t send_vector(int fd, struct iovec *iov, int n, int flags)
     return sendmsg(fd, &message, flags);
 }
 
-/* System calls until all is sent (the sum), it would block (LS_EAGAIN; op->result says how far), or it fails. */
+/* Make system calls until all is sent (returns the sum), a call would block (LS_EAGAIN; op->result is the number of
+ * bytes sent so far), or a call fails. */
 static int64_t send_all(ls_sock *sock, ls_op *op)
 {
     const ls_file_range *file = op->send.file;
@@ -347,15 +354,15 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         struct iovec iov[IOV_MAX_HERE];
         int64_t file_from;
         ssize_t n = 0;
-        size_t asked = 0;
-        int entries = gather(op, sent, iov, &file_from);
+        size_t requested = 0;
+        int entries = fill_iov(op, sent, iov, &file_from);
         if (entries > 0) {
-            for (int i = 0; i < entries; i++) asked += iov[i].iov_len;
+            for (int i = 0; i < entries; i++) requested += iov[i].iov_len;
             n = send_vector(sock->base.fd, iov, entries, MSG_NOSIGNAL | (sock->corked || file_follows ? MSG_MORE : 0));
         } else if (file != NULL && (uint64_t)file_from < file->len) {
             off_t from = (off_t)(file->offset + (uint64_t)file_from);
-            asked = (size_t)(file->len - (uint64_t)file_from);
-            n = sendfile(sock->base.fd, file->fd, &from, asked < 1u << 30 ? asked : 1u << 30);
+            requested = (size_t)(file->len - (uint64_t)file_from);
+            n = sendfile(sock->base.fd, file->fd, &from, requested < 1u << 30 ? requested : 1u << 30);
             if (n == 0) return LS_EINVAL; /* the file is shorter than the range */
         } else {
             return sent;
@@ -363,7 +370,7 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(errno);
         sent += n;
-        if (entries > 0 && (size_t)n == asked && file == NULL && entries < IOV_MAX_HERE) return sent;
+        if (entries > 0 && (size_t)n == requested && file == NULL && entries < IOV_MAX_HERE) return sent;
         atomic_store_explicit(&op->result, sent, memory_order_relaxed);
         atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     }
@@ -374,7 +381,7 @@ static int64_t connect_result(ls_sock *sock)
     int error = 0;
     if (getsockopt(sock->base.fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}) < 0) error = errno;
     if (error != 0) return ls_err_from_errno(error);
-    /* No error yet does not say connected: the event may be an old one. */
+    /* No error does not mean connected: the event may be an old one. */
     ls_sockaddr peer;
     socklen_t len = sizeof peer.bytes;
     if (getpeername(sock->base.fd, (struct sockaddr *)peer.bytes, &len) == 0) return 0;
@@ -390,7 +397,7 @@ static int64_t transmit_once(ls_sock *sock, ls_op *op)
     }
 }
 
-/* The caller holds TX_BUSY. True: complete, as with ls_epoll_receive. */
+/* TX_BUSY is held. Returns as ls_epoll_receive. */
 bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
 {
     int64_t result;
@@ -400,9 +407,9 @@ bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
             result = err;
             break;
         }
-        enum park how = park(sock, TX_SHIFT, TX_BUSY);
-        if (how == PARKED) return false;
-        if (how == STOPPED) {
+        enum begin_wait state = begin_wait(sock, TX_SHIFT, TX_BUSY);
+        if (state == WAITING) return false;
+        if (state == STOPPED) {
             result = LS_ECANCELED;
             break;
         }
@@ -422,7 +429,7 @@ bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent)
     atomic_store_explicit(&op->result, atomic_load_explicit(&op->result, memory_order_relaxed) + sent,
                           memory_order_relaxed);
     atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
-    return ls_epoll_transmit(sock, op); /* the rest; without one this only completes it */
+    return ls_epoll_transmit(sock, op); /* sends the rest, or completes the operation if nothing is left */
 }
 
 int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
@@ -437,7 +444,7 @@ int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
         int err = ls_epoll_register(sock, true);
         if (err < 0) return err;
         atomic_store_explicit(&sock->tx, op, memory_order_relaxed);
-        if (park(sock, TX_SHIFT, 0) == PARKED) return LS_PENDING;
+        if (begin_wait(sock, TX_SHIFT, 0) == WAITING) return LS_PENDING;
     }
 }
 
@@ -450,13 +457,13 @@ int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockadd
         atomic_store_explicit(&op->result, 0, memory_order_relaxed);
         return LS_DONE;
     }
-    /* EAGAIN is a Unix listener's full backlog: nothing will report when that changes. */
+    /* EAGAIN: the backlog of a Unix listener is full, and no event reports when that changes. */
     if (errno != EINPROGRESS && errno != EINTR) return errno == EAGAIN ? LS_EREFUSED : ls_err_from_errno(errno);
     int err = ls_epoll_register(sock, true);
     if (err < 0) return err;
     for (;;) {
         atomic_store_explicit(&sock->tx, op, memory_order_relaxed);
-        if (park(sock, TX_SHIFT, 0) == PARKED) return LS_PENDING;
+        if (begin_wait(sock, TX_SHIFT, 0) == WAITING) return LS_PENDING;
         int64_t result = connect_result(sock);
         if (result == LS_EAGAIN) continue;
         atomic_store_explicit(&op->result, result, memory_order_relaxed);

@@ -177,8 +177,8 @@ static int look(ls_thread_ctx *ctx, ls_ring *ring, ls_packet *packets, int max)
 {
     atomic_store(&ring->epoll_events, false);
     unsigned what = 0;
-    const int n = ls_epoll_look(ctx, packets, max, &what);
-    if (what & TOOK_NOT_ALL) {
+    const int n = ls_epoll_take_now(ctx, packets, max, &what);
+    if (what & TAKE_INCOMPLETE) {
         atomic_store(&ring->epoll_events, true);
         ls_epoll_wake(ctx->port);
     }

@@ -255,7 +255,7 @@ int64_t ls_uring_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     ls_ring *ring = ring_of(sock);
     ls_mutex_lock(&ring->lock);
     int64_t result = take_received_bytes(ctx, ring, sock, op);
-    if (result == LS_EAGAIN && !(atomic_load(&sock->word) & RX_RING)) result = ASK_SOCKET;
+    if (result == LS_EAGAIN && !(atomic_load(&sock->word) & RX_RING)) result = TRY_SOCKET;
     ls_mutex_unlock(&ring->lock);
     return result;
 }
