@@ -95,7 +95,7 @@ static ls_readable readable_of(uint64_t word)
     return (ls_readable)(word >> KIND_SHIFT & 3);
 }
 
-/* ---- the watch; the watcher's mutex is held ---------------------------------------------------------------------- */
+/* ---- the watch; the watcher's mutex is held --------------------------------------------------------------------- */
 
 /* It is left to its packet, which frees it. */
 static void unwatch(watcher *at)
@@ -161,7 +161,7 @@ void ls_win32_free_close_poll(ls_port *port, win_request *request)
     free(request);
 }
 
-/* ---- what is registered; the watcher's mutex is held ------------------------------------------------------------- */
+/* ---- what is registered; the watcher's mutex is held ------------------------------------------------------------ */
 
 static uint64_t flags_of(const ls_registration *registration)
 {
@@ -253,7 +253,7 @@ bool ls_win32_take_look(ls_op *op, ls_packet *out)
     return told;
 }
 
-/* ---- registering; the watcher's mutex is held ----------------------------------------------------------------------- */
+/* ---- registering; the watcher's mutex is held ------------------------------------------------------------------- */
 
 static int register_new(ls_port *port, watcher *at, const ls_registration *registration, ls_fd fd)
 {
@@ -426,7 +426,7 @@ bool ls_win32_is_registered(ls_port *port, ls_fd fd)
     return at != NULL && (atomic_load(&at->word) & LIVE);
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------ */
+/* ---- taking ----------------------------------------------------------------------------------------------------- */
 
 void ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out)
 {

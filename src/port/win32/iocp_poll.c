@@ -80,7 +80,7 @@ bool ls_poll_reported_close(const win_poll *poll)
     return found_any(poll) && (poll->answer.events & POLL_LOCAL_CLOSE);
 }
 
-/* ---- the poll of a watcher; its mutex is held -------------------------------------------------------------------- */
+/* ---- the poll of a watcher; its mutex is held ------------------------------------------------------------------- */
 
 static bool by_records(const watcher *at, uint64_t word)
 {
@@ -227,7 +227,7 @@ int ls_poll_change(watcher *at)
     return err < 0 ? err : poll_anew(at);
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------ */
+/* ---- taking ----------------------------------------------------------------------------------------------------- */
 
 /* What a poll has found, in the caller's terms. */
 static uint32_t polled_events(uint64_t word, ULONG found)
