@@ -5,7 +5,7 @@
  * file (the entry was interrupted, the submitting thread has ended, the file does not support non-blocking calls) the
  * operation goes to the pool.
  *
- *     op->where == FILE_BACKEND + index of the ring  <=>  its completion was not taken (changed under the ring's lock) */
+ *     op->where == FILE_BACKEND + index of the ring  <=>  its completion was not taken (under the ring's lock) */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

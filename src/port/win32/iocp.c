@@ -1,4 +1,4 @@
-/* iocp.c - the port itself: open and close, packets of one's own, and the wait. See iocp_internal.h. */
+/* iocp.c - the port: open and close, posted packets, and the wait. See iocp_internal.h. */
 #include "port/win32/iocp_internal.h"
 
 #include <assert.h>
@@ -58,8 +58,8 @@ fail_port:
     return err;
 }
 
-/* What nobody waited for any more: bare posts, and the ends of polls. */
-static void drain(ls_port *port)
+/* Discard the packets left in the port: posts without an operation, and the ends of close polls. */
+static void discard_packets(ls_port *port)
 {
     OVERLAPPED_ENTRY entry;
     ULONG got = 0;
@@ -80,7 +80,7 @@ void ls_port_close(ls_port *port)
     ls_files_close(port->base.files);
     ls_win32_timers_close(port);
     ls_watchers_stop(port->watchers);
-    drain(port);
+    discard_packets(port);
     ls_watchers_close(port->watchers);
     ls_queue_free(&port->base);
     CloseHandle(port->iocp);
@@ -89,13 +89,14 @@ void ls_port_close(ls_port *port)
     free(port);
 }
 
-/* ---- packets of one's own --------------------------------------------------------------------------------- */
+/* ---- posted packets --------------------------------------------------------------------------------------- */
 
 void ls_port_enqueue(ls_port *port, ls_op *op)
 {
     if (PostQueuedCompletionStatus(port->iocp, 0, KEY_OP, (OVERLAPPED *)(void *)op)) return;
-    /* Out of non-paged memory. A post with an op must not fail: it waits in our own queue, which every wait looks at. A
-     * thread that blocks already is not woken by it, but under such a lack its wait ends soon (see WAIT_LACK_MS_MAX). */
+    /* Out of non-paged memory. A post with an operation must not fail: it goes into the queue of the port, which
+     * every wait checks. A thread that blocks already is not woken, but its wait ends after WAIT_MS_MAX at the
+     * latest. */
     ls_queue_push(&port->base, op);
 }
 
@@ -106,14 +107,14 @@ void ls_port_detach(ls_port *port, ls_thread_ctx *ctx)
     (void)ctx;
 }
 
-/* The packet of an op that was posted. False: there is none. */
+/* Handle a posted operation. false: it causes no packet. */
 static bool take_op(ls_port *port, ls_op *op, ls_packet *out)
 {
     if (op->kind == KIND_TIMER) {
         ls_win32_timer_expire(port);
         return false;
     }
-    if (op->kind == KIND_LOOK) return ls_win32_take_look(op, out);
+    if (op->kind == KIND_CHECK) return ls_win32_take_check(op, out);
     if (op->kind == KIND_EDGE) return ls_win32_take_edge(op, out);
     return ls_packet_of_queued(port, op, out);
 }
@@ -134,9 +135,9 @@ static int take_queued(ls_port *port, ls_packet *packets, int max)
 
 /* ---- wait ------------------------------------------------------------------------------------------------ */
 
-/* A post that found no memory may have come after this thread looked: how long it waits then at most. It costs an idle
- * thread a look at an empty port now and then. */
-enum { WAIT_LACK_MS_MAX = 60000 };
+/* The longest wait: a post may have gone into the queue of the port (see ls_port_enqueue) after this thread checked
+ * it. An idle thread wakes up at this interval. */
+enum { WAIT_MS_MAX = 60000 };
 
 static bool take_entry(ls_thread_ctx *ctx, const OVERLAPPED_ENTRY *entry, ls_packet *out)
 {
@@ -178,17 +179,17 @@ int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max,
     const uint64_t end_ns = timeout_ms > 0 ? ls_clock_ns() + (uint64_t)timeout_ms * 1000000u : 0;
     ls_inline_reset(ctx);
     ls_counter_add(&ctx->stats.waits, 1);
-    for (bool looked = false;; looked = true) {
-        DWORD left_ms = WAIT_LACK_MS_MAX;
+    for (bool second_pass = false;; second_pass = true) {
+        DWORD left_ms = WAIT_MS_MAX;
         if (timeout_ms == 0) {
             left_ms = 0;
         } else if (timeout_ms > 0) {
             const uint64_t now_ns = ls_clock_ns();
             const uint64_t left_ns = now_ns < end_ns ? end_ns - now_ns : 0;
-            if (left_ns == 0 && looked) return 0;
-            if (left_ns / 1000000u < WAIT_LACK_MS_MAX) left_ms = (DWORD)((left_ns + 999999u) / 1000000u);
+            if (left_ns == 0 && second_pass) return 0;
+            if (left_ns / 1000000u < WAIT_MS_MAX) left_ms = (DWORD)((left_ns + 999999u) / 1000000u);
         }
-        ls_win32_look_again(port);
+        ls_win32_poll_again(port);
         int n = atomic_load(&port->base.queued) > 0 ? take_queued(port, packets, max) : 0;
         if (n < max) {
             const int more = take_entries(ctx, packets + n, max - n, n > 0 ? 0 : left_ms);
@@ -199,6 +200,6 @@ int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max,
             ls_counter_add(&ctx->stats.packets, (uint64_t)n);
             return n;
         }
-        if (timeout_ms == 0 && looked) return 0; /* a timer may just have fired: looked twice */
+        if (timeout_ms == 0 && second_pass) return 0; /* two passes, because a timer may just have fired */
     }
 }

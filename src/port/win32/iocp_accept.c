@@ -1,7 +1,7 @@
-/* iocp_accept.c - listeners: accepts posted ahead with AcceptEx, each with the socket that it will be.
+/* iocp_accept.c - listeners: accepts posted in advance with AcceptEx, each with the socket for its connection.
  *
- * When the system gives no socket the accept waits: the listener is put on port->emfile_waiting, and a timer tries again. There is
- * no limit of descriptors to run into on Windows, but memory can be short. */
+ * When the system returns no socket the accept waits: the listener is put on port->emfile_waiting, and a timer tries
+ * again. Windows has no limit of descriptors, but memory can be short. */
 #include "port/win32/iocp_internal.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { ACCEPT_RETRY_MS = 100, CANCEL_MS = 1000, ADDRESS_BYTES = sizeof(SOCKADDR_STORAGE) + 16 };
 
-/* The mutex is held. Take the accept out of the listener's list. */
+/* Remove the accept from the list of the listener. The mutex is held. */
 static void unlink_accept(ls_sock *sock, const win_accept *accept)
 {
     win_accept **at = &sock->accepts;
@@ -25,8 +25,8 @@ static void emfile_wait(ls_sock *sock, int err)
 {
     ls_port *port = sock->port;
     ls_mutex_lock(&port->base.mutex);
-    const bool news = !sock->emfile_waiting;
-    if (news) { /* at the end: see ls_win32_emfile_retry */
+    const bool added = !sock->emfile_waiting;
+    if (added) { /* append: see ls_win32_emfile_retry */
         ls_sock **last = &port->emfile_waiting;
         while (*last != NULL) last = &(*last)->list_next;
         *last = sock;
@@ -34,18 +34,18 @@ static void emfile_wait(ls_sock *sock, int err)
         sock->emfile_waiting = true;
     }
     ls_mutex_unlock(&port->base.mutex);
-    if (news) ls_log(LS_LOG_WARN, "accept: %s; connections wait in the listeners' queues", ls_err_text(err));
+    if (added) ls_log(LS_LOG_WARN, "accept: %s; connections wait in the listeners' queues", ls_err_text(err));
     (void)ls_timer_set(port, &port->retry, ls_clock_ns() + ACCEPT_RETRY_MS * UINT64_C(1000000));
 }
 
-/* A socket like those that the listener accepts: non-blocking, and with its TCP_NODELAY, which AcceptEx does not copy. */
-static SOCKET open_like(ls_sock *sock)
+/* Open a socket for AcceptEx: non-blocking, and with the TCP_NODELAY of the listener, which AcceptEx does not copy. */
+static SOCKET open_socket(ls_sock *sock)
 {
     u_long on = 1;
     DWORD no_delay = 0;
     int len = sizeof no_delay;
-    WSAPROTOCOL_INFOW *about = sock->protocol;
-    const SOCKET fd = WSASocketW(about->iAddressFamily, about->iSocketType, about->iProtocol, NULL, 0,
+    WSAPROTOCOL_INFOW *protocol = sock->protocol;
+    const SOCKET fd = WSASocketW(protocol->iAddressFamily, protocol->iSocketType, protocol->iProtocol, NULL, 0,
                                  WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
     if (fd == INVALID_SOCKET) return fd;
     (void)ioctlsocket(fd, FIONBIO, &on);
@@ -54,12 +54,12 @@ static SOCKET open_like(ls_sock *sock)
     return fd;
 }
 
-/* The mutex is held. LS_PENDING: posted, or it waits for a socket; LS_DONE: a connection is there; or LS_E*: it will never
- * get better. */
+/* The mutex is held. LS_PENDING: posted, or the accept waits for a socket; LS_DONE: a connection was accepted; or
+ * LS_E*, a permanent error. */
 static int post_accept(ls_sock *sock, win_accept *accept)
 {
     for (;;) {
-        if (accept->fd == INVALID_SOCKET && (accept->fd = open_like(sock)) == INVALID_SOCKET) {
+        if (accept->fd == INVALID_SOCKET && (accept->fd = open_socket(sock)) == INVALID_SOCKET) {
             emfile_wait(sock, ls_winsock_error());
             return LS_PENDING;
         }
@@ -69,12 +69,12 @@ static int post_accept(ls_sock *sock, win_accept *accept)
         if (!sock->provider->accept(sock->base.fd, accept->fd, accept->addresses, 0, ADDRESS_BYTES, ADDRESS_BYTES,
                                     &bytes, &accept->request.overlapped))
             error = WSAGetLastError();
-        /* A connection that was reset before it was accepted: the next one. */
+        /* The connection was reset before it was accepted: try the next one. */
         if (error != WSAECONNRESET && error != WSAECONNABORTED) return ls_win32_posted(sock, &accept->request, error);
     }
 }
 
-/* A connection is there: the op's result. */
+/* Set the result of an accept that has a connection. */
 static void fill_op(ls_sock *sock, win_accept *accept, ls_op *op)
 {
     struct sockaddr *local, *remote;
@@ -96,7 +96,7 @@ static void free_accept(win_accept *accept)
     free(accept);
 }
 
-/* Give the accepted socket the listener's properties: getpeername, shutdown and the like work only then. */
+/* Give the accepted socket the properties of the listener, which getpeername, shutdown and others need. */
 static void update(ls_sock *sock, win_accept *accept)
 {
     const SOCKET listener = sock->base.fd;
@@ -114,20 +114,20 @@ bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
     sock->held--;
     int64_t result = ls_win32_status(request);
     if (result == LS_OK && sock->open) update(sock, accept);
-    if (result == LS_OK && !accept->updated) result = LS_ECLOSED; /* it is gone again */
+    if (result == LS_OK && !accept->updated) result = LS_ECLOSED; /* the connection was closed meanwhile */
     if (!sock->open && result != LS_OK) {
         result = LS_ECANCELED;
     } else if (result != LS_OK && result != LS_ECANCELED) {
-        /* The error of one connection (a reset in the queue): the next one. A used socket is not used again. */
+        /* An error of one connection (a reset in the queue): try the next one, with a new socket. */
         (void)closesocket(accept->fd);
         accept->fd = INVALID_SOCKET;
-        int how = post_accept(sock, accept);
-        if (how == LS_PENDING) {
+        int outcome = post_accept(sock, accept);
+        if (outcome == LS_PENDING) {
             ls_mutex_unlock(&sock->mutex);
             return false;
         }
-        if (how == LS_DONE) update(sock, accept);
-        result = how;
+        if (outcome == LS_DONE) update(sock, accept);
+        result = outcome;
     }
     if (result == LS_OK) {
         fill_op(sock, accept, op);
@@ -141,11 +141,12 @@ bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
     return true;
 }
 
-/* The mutex is held. A connection that is there already still goes over the queue: listeners count on a packet. */
+/* The mutex is held. A connection accepted at once goes through the queue as well: an accept always returns
+ * LS_PENDING. */
 static int post_or_queue(ls_sock *sock, win_accept *accept)
 {
-    const int how = post_accept(sock, accept);
-    if (how != LS_DONE) return how;
+    const int outcome = post_accept(sock, accept);
+    if (outcome != LS_DONE) return outcome;
     accept->request.pending = true;
     sock->held++;
     accept->request.overlapped.Internal = 0; /* success */
@@ -171,14 +172,14 @@ int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *
     ls_mutex_lock(&listener->mutex);
     if (listener->protocol == NULL) {
         int len = sizeof *listener->protocol;
-        WSAPROTOCOL_INFOW *about = malloc(sizeof *about);
-        if (about == NULL) goto fail;
-        if (getsockopt(listener->base.fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)about, &len) != 0) {
+        WSAPROTOCOL_INFOW *protocol = malloc(sizeof *protocol);
+        if (protocol == NULL) goto fail;
+        if (getsockopt(listener->base.fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)protocol, &len) != 0) {
             err = ls_winsock_error();
-            free(about);
+            free(protocol);
             goto fail;
         }
-        listener->protocol = about;
+        listener->protocol = protocol;
     }
     win_accept **last = &listener->accepts;
     while (*last != NULL) last = &(*last)->next;
@@ -209,9 +210,9 @@ static void unlist(ls_sock *sock)
     ls_mutex_unlock(&port->base.mutex);
 }
 
-/* It was cancelled: wait until it ended one way or the other, which the system does in its own time. It has no event to wait
- * on: that would be one more object for each connection. */
-static bool ended(const win_request *request)
+/* Wait until a cancelled request has completed, at most CANCEL_MS. false: it has not. The request has no event to wait
+ * for, which would be one more object per connection. */
+static bool wait_completed(const win_request *request)
 {
     for (unsigned ms = 0; !HasOverlappedIoCompleted(&request->overlapped) && ms < CANCEL_MS; ms++)
         ls_clock_sleep_ms(1);
@@ -226,9 +227,9 @@ void ls_win32_close_accepts(ls_sock *sock)
     for (win_accept **at = &sock->accepts; *at != NULL;) {
         win_accept *accept = *at;
         if (accept->request.pending) {
-            /* One that ended before it could be cancelled is a connection, which nobody is to lose: its packet comes, and
-             * this is the last moment to give it the listener's properties. */
-            if (ended(&accept->request) && ls_win32_status(&accept->request) == LS_OK) update(sock, accept);
+            /* An accept that completed before the cancellation has a connection, which must not be lost: its packet
+             * follows, and the properties of the listener must be set while the listener is open. */
+            if (wait_completed(&accept->request) && ls_win32_status(&accept->request) == LS_OK) update(sock, accept);
             at = &accept->next;
         } else {
             *at = accept->next;
@@ -252,8 +253,8 @@ bool ls_win32_cancel_accept(ls_sock *sock, ls_op *op)
     return true;
 }
 
-/* Try each listener once that is on the list now; those that starve again come behind them. One that is closed meanwhile is
- * looked at in vain: its slot has no accepts that wait, whoever has it. */
+/* Try each listener on the list once; a listener without a socket again is appended. A listener that is closed
+ * meanwhile is harmless: its slot has no waiting accepts, even if it was reused. */
 void ls_win32_emfile_retry(ls_port *port)
 {
     unsigned count = 0;

@@ -1,20 +1,17 @@
-/* iocp_datagram.c - batches of datagrams: see datagram.h.
+/* iocp_datagram.c - batches of datagrams: see datagram.h, and datagram_internal.h for the layout of a batch.
  *
- * What waits is a peek of no bytes; once it has ended, plain non-blocking calls take what is there, one datagram each, for
- * Winsock has no recvmmsg. So one request serves a whole batch, and a socket that waits holds no memory.
+ * A receive waits with a peek of 0 bytes. When it has completed, non-blocking calls receive the datagrams, one each,
+ * because Winsock has no recvmmsg. So one request serves a whole batch, and a waiting socket holds no memory. Blocks
+ * are taken one by one, each when the previous one is full, so a few datagrams take one block.
  *
- * Where a batch lies. The head (struct ls_datagrams) is followed by the bytes in the same large block, when one datagram
- * fits behind it; else it has a small block of its own. Further blocks are taken one by one, each only when the one
- * before was filled, so a few datagrams take one block.
- *
- * Sends are non-blocking calls as well; the one for which there is no room becomes an overlapped WSASendTo. */
+ * Sends are non-blocking calls as well; a datagram that would block becomes an overlapped WSASendTo. */
 #include <ws2tcpip.h>
 
 #include "base/clock.h"
 #include "port/datagram_internal.h"
 #include "port/win32/iocp_internal.h"
 
-/* Winsock reports ICMP's refusals of what was sent earlier as errors of the next calls. */
+/* Winsock reports an ICMP error for an earlier datagram as the error of a later call. */
 bool ls_win32_is_report(int error)
 {
     switch (error) {
@@ -27,7 +24,7 @@ bool ls_win32_is_report(int error)
     }
 }
 
-/* On a connected socket the peer's refusal, in the word that other systems have for it. */
+/* The ICMP report on a connected socket, with the same code as on other systems. */
 static int report_of(int error)
 {
     return error == WSAECONNRESET ? LS_EREFUSED : ls_err_from_win32((uint32_t)error);
@@ -35,14 +32,14 @@ static int report_of(int error)
 
 /* ---- receive --------------------------------------------------------------------------------------------------- */
 
-typedef struct room { /* where the next datagram goes */
+typedef struct room { /* the memory for the next datagram */
     ls_block *block;
     size_t from, each;
-    bool own;        /* the block is our reference, not the batch's */
-    unsigned blocks; /* taken for bytes so far */
+    bool own;        /* `block` holds a reference that must be dropped; the head's belongs to the batch */
+    unsigned blocks; /* blocks taken for bytes so far */
 } room;
 
-/* See that bytes_max more bytes fit. LS_OK, LS_ENOMEM, or LS_ELIMIT: the batch has its blocks. */
+/* Make room for bytes_max more bytes. LS_OK; LS_ENOMEM; LS_ELIMIT: the batch has all its blocks. */
 static int room_for(ls_thread_ctx *ctx, room *into, uint32_t bytes_max)
 {
     if (into->block != NULL && into->from + bytes_max <= LS_BLOCK_LARGE) return LS_OK;
@@ -57,7 +54,7 @@ static int room_for(ls_thread_ctx *ctx, room *into, uint32_t bytes_max)
     return LS_OK;
 }
 
-/* One datagram. LS_OK, LS_EAGAIN, or another error of the socket. */
+/* Receive one datagram. LS_OK, LS_EAGAIN or another error of the socket. */
 static int receive_one(ls_sock *sock, ls_datagram *datagram, const room *into, uint32_t bytes_max)
 {
     for (;;) {
@@ -65,7 +62,7 @@ static int receive_one(ls_sock *sock, ls_datagram *datagram, const room *into, u
         int n = recvfrom(sock->base.fd, into->block->data + into->from, (int)bytes_max, 0,
                          (struct sockaddr *)(void *)datagram->addr.bytes, &len);
         if (n < 0) error = WSAGetLastError();
-        if (error == WSAEMSGSIZE) n = (int)bytes_max; /* it was longer: the room is full, the rest is lost */
+        if (error == WSAEMSGSIZE) n = (int)bytes_max; /* truncated: the room is full */
         if (n < 0 && ls_win32_is_report(error)) {
             if (sock->connected) return report_of(error);
             continue;
@@ -98,7 +95,7 @@ int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
         into.from += into.each;
     }
     if (into.own) ls_block_drop(into.block);
-    if (batch->count == 0) { /* else the datagrams at hand are the result */
+    if (batch->count == 0) { /* otherwise the batch is the result, and the error is ignored */
         ls_datagrams_drop(batch);
         return err;
     }
@@ -108,7 +105,7 @@ int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 
 /* ---- send ------------------------------------------------------------------------------------------------------- */
 
-static void dealt_with(ls_sock *sock, ls_op *op, int err)
+static void datagram_done(ls_sock *sock, ls_op *op, int err)
 {
     const int64_t done = atomic_load_explicit(&op->result, memory_order_relaxed);
     op->send_to.at[done].error = err;
@@ -118,10 +115,10 @@ static void dealt_with(ls_sock *sock, ls_op *op, int err)
 
 void ls_win32_sent_to(ls_sock *sock, ls_op *op, int err)
 {
-    if (err != LS_ECANCELED) dealt_with(sock, op, err == LS_ERESET ? LS_EREFUSED : err);
+    if (err != LS_ECANCELED) datagram_done(sock, op, err == LS_ERESET ? LS_EREFUSED : err);
 }
 
-/* One datagram without waiting: 0 or an error number. */
+/* Send one datagram without waiting: 0 or an error number. */
 static int send_one(ls_sock *sock, const ls_datagram *datagram)
 {
     const struct sockaddr *to =
@@ -131,7 +128,7 @@ static int send_one(ls_sock *sock, const ls_datagram *datagram)
             sendto(sock->base.fd, datagram->slice.ptr, (int)datagram->slice.len, 0, to, (int)datagram->addr.len);
         if (n >= 0) return 0;
         const int error = WSAGetLastError();
-        /* On an unconnected socket that is an earlier one's; what comes next is its own. */
+        /* On an unconnected socket the report is for an earlier datagram: try again once. */
         if (reported || sock->connected || !ls_win32_is_report(error)) return error;
     }
 }
@@ -157,6 +154,6 @@ int64_t ls_win32_send_to(ls_sock *sock, ls_op *op)
             if ((error == 0 || error == WSA_IO_PENDING) && ls_win32_posted(sock, &sock->tx, error) == LS_PENDING)
                 return LS_EAGAIN;
         }
-        dealt_with(sock, op, error == 0 ? LS_OK : report_of(error));
+        datagram_done(sock, op, error == 0 ? LS_OK : report_of(error));
     }
 }

@@ -1,5 +1,5 @@
-/* iocp_timer.c - the port's timers: a heap, and one timer of the system's thread pool that is set to its earliest
- * deadline and posts a packet. Whoever takes that packet pops what is due. */
+/* iocp_timer.c - the timers of the port: one timer of the system's thread pool is set to the earliest deadline of the
+ * heap and posts a packet. The thread that takes this packet queues the timers that are due. */
 #include "port/win32/iocp_internal.h"
 
 #include <assert.h>
@@ -33,30 +33,32 @@ void ls_port_timer_late(ls_port *port)
     const uint64_t next_ns = ls_heap_next_ns(&port->base.heap);
     port->base.timer_ns = next_ns;
     const uint64_t now_ns = ls_clock_ns();
-    /* In 100 ns from now, which is a negative number. Relative times of the system run on while it sleeps, as ours do. */
+    /* A relative time is negative, in units of 100 ns. It includes the time while the system sleeps, as ls_clock_ns
+     * does. */
     ULARGE_INTEGER due = {.QuadPart = next_ns > now_ns ? 0 - ((next_ns - now_ns) / 100 + 1) : (ULONGLONG)-1};
     FILETIME time = {due.LowPart, due.HighPart};
     SetThreadpoolTimer(port->system_timer, &time, 0, 0);
 }
 
-/* Everything that is due becomes a posted packet, so that several threads can share a burst. */
+/* Each timer that is due becomes a posted packet, so that several threads can share a burst. */
 void ls_win32_timer_expire(ls_port *port)
 {
-    atomic_store(&port->timer_fired, false); /* whatever rings from now on is heard anew */
+    atomic_store(&port->timer_fired, false); /* from here on an expiry posts another packet */
     const uint64_t now_ns = ls_clock_ns();
-    bool feed = false;
+    bool retry_accepts = false;
     ls_mutex_lock(&port->base.heap_mutex);
     for (ls_timer *timer; (timer = ls_heap_pop_due(&port->base.heap, now_ns)) != NULL;) {
         if (timer == &port->retry) {
-            feed = true;
+            retry_accepts = true;
             continue;
         }
-        /* Inside the mutex: once it is released without the timer armed, its owner counts on the packet. */
+        /* Queued before the mutex is released: from then on ls_timer_cancel returns false and the owner relies on the
+         * packet. */
         atomic_store_explicit(&timer->op.result, 0, memory_order_relaxed);
         ls_port_enqueue(port, &timer->op);
     }
     port->base.timer_ns = UINT64_MAX;
     ls_timers_changed(port);
     ls_mutex_unlock(&port->base.heap_mutex);
-    if (feed) ls_win32_emfile_retry(port);
+    if (retry_accepts) ls_win32_emfile_retry(port);
 }
