@@ -38,11 +38,11 @@ struct ls_datagrams {
 void ls_datagrams_drop(ls_datagrams *batch); /* drops the slices and the batch */
 
 /* Receive the datagrams that have arrived: at least one and at most `count` (1 to LS_DATAGRAMS_MAX; fewer when
- * bytes_max is so large that `count` do not fit into LS_DATAGRAM_BLOCKS_MAX blocks), each of at most bytes_max bytes
- * (1 to LS_DATAGRAM_BYTES_MAX). The result is their number, and op->recv_from.batch holds them; with an error there is
- * no batch. A datagram without bytes counts as any other. An ICMP error for an earlier datagram is dropped on an
- * unconnected socket; on a connected socket it is the result (LS_EREFUSED, ...), and the next receive may be posted as
- * usual.
+ * bytes_max is so large that `count` do not fit into LS_DATAGRAM_BLOCKS_MAX blocks), each of at most bytes_max
+ * bytes (1 to LS_DATAGRAM_BYTES_MAX). The result is their number, and op->recv_from.batch holds them; with an error
+ * there is no batch. A datagram without bytes counts as any other. An ICMP error for an earlier datagram is dropped
+ * on an unconnected socket; on a connected socket it is the result (LS_EREFUSED, ...), and the next receive may be
+ * posted as usual.
  *
  * The caller sets op->recv_from.gather to allow gathering: a thread that does nothing but receive small batches of
  * this socket pauses for LS_GATHER_US before it receives, so that the next batch is larger. */

@@ -1,5 +1,5 @@
-/* datagram_internal.h - the part of datagram.h that every back end shares: where a batch lies, and the result of a
- * send.
+/* datagram_internal.h - the part of datagram.h that every back end shares: where a batch lies, and the
+ * result of a send.
  *
  * The head of a batch (struct ls_datagrams) is followed by the bytes in the same large block when one datagram fits
  * behind it; else it has a small block of its own. Further bytes lie in large blocks of their own.

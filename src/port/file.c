@@ -170,29 +170,29 @@ static int post(ls_thread_ctx *ctx, ls_file_op *op)
     return ls_files_submit(files, op);
 }
 
-static int post_path(ls_thread_ctx *ctx, ls_file_op *op, uint8_t what, const char *path, unsigned flags)
+static int post_path(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, const char *path, unsigned flags)
 {
-    op->what = what;
+    op->action = action;
     op->path = path;
     op->flags = flags;
     op->fd = LS_FD_NONE;
     return post(ctx, op);
 }
 
-static int post_fd(ls_thread_ctx *ctx, ls_file_op *op, uint8_t what, ls_fd fd)
+static int post_fd(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, ls_fd fd)
 {
-    op->what = what;
+    op->action = action;
     op->fd = fd;
     return post(ctx, op);
 }
 
-static int post_bytes(ls_thread_ctx *ctx, ls_file_op *op, uint8_t what, ls_fd fd, void *bytes, uint32_t len,
+static int post_bytes(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, ls_fd fd, void *bytes, uint32_t len,
                       uint64_t offset)
 {
     op->bytes = bytes;
     op->op.len = len < 1u << 31 ? len : (1u << 31) - 1;
     op->offset = offset;
-    return post_fd(ctx, op, what, fd);
+    return post_fd(ctx, op, action, fd);
 }
 
 int ls_file_open(ls_thread_ctx *ctx, ls_file_op *op, const char *path, unsigned flags)
@@ -252,8 +252,8 @@ static bool unqueue(ls_files *files, ls_file_op *op)
 void ls_file_cancel(ls_port *port, ls_file_op *op)
 {
     ls_files *files = ls_port_files(port);
-    /* Set before `where` is read: when the back end passes the operation to the pool meanwhile, ls_files_submit
-     * sees it. */
+    /* Set before `where` is read: when the back end passes the operation to the pool meanwhile,
+     * ls_files_submit sees it. */
     atomic_store(&op->stop, true);
     if (atomic_load(&op->where) >= FILE_BACKEND) files->backend->cancel(port, op);
     ls_mutex_lock(&files->mutex);

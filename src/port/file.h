@@ -47,7 +47,7 @@ typedef struct ls_file_op {
     /* Private to the port. */
     _Atomic uint16_t where;
     _Atomic bool stop; /* a cancellation was requested */
-    uint8_t what;
+    uint8_t action;
     unsigned flags;
     const char *path;
     void *bytes;
@@ -78,15 +78,15 @@ int ls_file_write(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd, const void *byte
 /* Write the bytes of the file to the device (fsync(2), FlushFileBuffers). Result: 0. */
 int ls_file_sync(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd);
 
-/* Remove the name; the file itself is removed with its last name and descriptor. Not for directories (LS_EISDIR).
- * Result: 0. */
+/* Remove the name; the file itself is removed with its last name and descriptor. Not for directories
+ * (LS_EISDIR). Result: 0. */
 int ls_file_unlink(ls_thread_ctx *ctx, ls_file_op *op, const char *path);
 
 /* Close a file. Result: 0 or an error of earlier writes; fd is closed in either case, except with LS_ECANCELED. */
 int ls_file_close(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd);
 
-/* Close at once a file without pending operations. Not for a file that was written to: the close may wait for the
- * device. */
+/* Close at once a file without pending operations. Not for a file that was written to: the close may wait
+ * for the device. */
 void ls_file_drop(ls_fd fd);
 
 /* Request that a pending operation ends now with LS_ECANCELED. An operation that has begun may complete later with its

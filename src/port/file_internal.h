@@ -4,7 +4,7 @@
 
 #include "port/file.h"
 
-enum { DO_OPEN, DO_STAT, DO_STAT_OPEN, DO_READ, DO_WRITE, DO_SYNC, DO_UNLINK, DO_CLOSE }; /* ls_file_op.what */
+enum { DO_OPEN, DO_STAT, DO_STAT_OPEN, DO_READ, DO_WRITE, DO_SYNC, DO_UNLINK, DO_CLOSE }; /* ls_file_op.action */
 
 enum {               /* ls_file_op.where */
        FILE_NOWHERE, /* not posted, or its packet is queued */

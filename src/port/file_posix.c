@@ -37,7 +37,7 @@ static int64_t transfer(const ls_file_op *op)
         char *at = (char *)op->bytes + done;
         const off_t from = (off_t)(op->offset + done);
         const size_t left = op->op.len - done;
-        const ssize_t n = op->what == DO_READ ? pread(op->fd, at, left, from) : pwrite(op->fd, at, left, from);
+        const ssize_t n = op->action == DO_READ ? pread(op->fd, at, left, from) : pwrite(op->fd, at, left, from);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && done == 0) return ls_err_from_errno(errno);
         if (n <= 0) break;
@@ -55,7 +55,7 @@ int64_t ls_file_run(ls_file_op *op)
 {
     struct stat st;
     int result = 0;
-    switch (op->what) {
+    switch (op->action) {
     case DO_OPEN:
         do result = open(op->path, ls_file_open_flags(op->flags), LS_FILE_MODE);
         while (result < 0 && errno == EINTR);
@@ -63,7 +63,7 @@ int64_t ls_file_run(ls_file_op *op)
         break;
     case DO_STAT:
     case DO_STAT_OPEN:
-        result = op->what == DO_STAT ? stat(op->path, &st) : fstat(op->fd, &st);
+        result = op->action == DO_STAT ? stat(op->path, &st) : fstat(op->fd, &st);
         if (result == 0) fill_info(&op->info, &st);
         break;
     case DO_READ:

@@ -99,9 +99,9 @@ static int run_path(ls_file_op *op)
     int err;
     wchar_t *path = wide(op->path, &err);
     if (path == NULL) return err;
-    if (op->what == DO_OPEN)
+    if (op->action == DO_OPEN)
         err = run_open(op, path);
-    else if (op->what == DO_STAT)
+    else if (op->action == DO_STAT)
         err = run_stat(op, path);
     else
         err = DeleteFileW(path) ? LS_OK : path_error(path);
@@ -114,11 +114,11 @@ static int64_t transfer(const ls_file_op *op)
     const HANDLE file = (HANDLE)op->fd; /* NOLINT(performance-no-int-to-ptr) */
     OVERLAPPED at = {.Offset = (DWORD)op->offset, .OffsetHigh = (DWORD)(op->offset >> 32)};
     DWORD n = 0;
-    const BOOL done = op->what == DO_READ ? ReadFile(file, op->bytes, op->op.len, &n, &at)
-                                          : WriteFile(file, op->bytes, op->op.len, &n, &at);
+    const BOOL done = op->action == DO_READ ? ReadFile(file, op->bytes, op->op.len, &n, &at)
+                                            : WriteFile(file, op->bytes, op->op.len, &n, &at);
     if (done) return n;
     const DWORD error = GetLastError();
-    if (op->what == DO_READ && error == ERROR_HANDLE_EOF) return 0;
+    if (op->action == DO_READ && error == ERROR_HANDLE_EOF) return 0;
     ls_file_info info;
     const bool may_be_directory =
         error == ERROR_INVALID_FUNCTION || error == ERROR_INVALID_PARAMETER || error == ERROR_ACCESS_DENIED;
@@ -134,11 +134,11 @@ void ls_file_drop(ls_fd fd)
 int64_t ls_file_run(ls_file_op *op)
 {
     const HANDLE file = (HANDLE)op->fd; /* NOLINT(performance-no-int-to-ptr) */
-    const bool by_path = op->what == DO_OPEN || op->what == DO_STAT || op->what == DO_UNLINK;
+    const bool by_path = op->action == DO_OPEN || op->action == DO_STAT || op->action == DO_UNLINK;
     BOOL done;
     if (by_path) return run_path(op);
     if (op->fd == LS_FD_NONE) return LS_EINVAL; /* the value is also the pseudo handle of the process */
-    switch (op->what) {
+    switch (op->action) {
     case DO_STAT_OPEN: return fill_info(&op->info, file);
     case DO_READ:
     case DO_WRITE: return transfer(op);

@@ -1,16 +1,16 @@
-/* handle_win32.h - overlapped operations on handles other than sockets, such as a request queue of the HTTP Server
- * API.
+/* handle_win32.h - overlapped operations on handles other than sockets, such as a request queue of the
+ * HTTP Server API.
  *
- * The owner binds the handle to the port and makes the overlapped calls itself, each with the OVERLAPPED of an
- * ls_overlapped. The completion is the packet of the ls_op in that struct, floating or pinned to an actor as any
- * other.
+ * The owner binds the handle to the port and makes the overlapped calls itself, each with the OVERLAPPED of
+ * an ls_overlapped. The completion is the packet of the ls_op in that struct, floating or pinned to an
+ * actor as any other.
  *
  *     ls_overlapped_prepare(o);
  *     error = HttpReceiveHttpRequest(..., &o->overlapped);
  *     if (ls_overlapped_posted(ctx, o, error, false) == LS_DONE) ...   (o->error, o->op.result are set; no packet)
  *
- * From ls_overlapped_prepare to the completion the ls_overlapped, and the memory that the call refers to, belong to
- * the system. */
+ * From ls_overlapped_prepare to the completion the ls_overlapped, and the memory that the call refers to,
+ * belong to the system. */
 #ifndef LS_PORT_HANDLE_WIN32_H
 #define LS_PORT_HANDLE_WIN32_H
 

@@ -1,5 +1,5 @@
-/* notify.h - readiness notifications: the port reports when a socket can be read or written; the caller reads and
- * writes.
+/* notify.h - readiness notifications: the port reports when a socket can be read or written; the caller
+ * reads and writes.
  *
  * The terms and values are those of ProcessSocketNotifications on Windows. A registration names a socket, a key and
  * the events of interest. Its packets are returned by the same wait as all others: packet->events is not 0,
@@ -82,10 +82,10 @@ typedef struct ls_registration {
     uint8_t operation;
 } ls_registration;
 
-/* Carry out the registrations in order and set the result of each, then wait for packets as ls_port_wait does. With
- * max 0 there is no wait, and ctx and packets may be NULL. When a registration failed, the wait uses a timeout of 0,
- * so that the caller sees the failure at once. Returns the value of ls_port_wait. Any thread; concurrent calls are
- * allowed.
+/* Carry out the registrations in order and set the result of each, then wait for packets as ls_port_wait does.
+ * With max 0 there is no wait, and ctx and packets may be NULL. When a registration failed, the wait uses a
+ * timeout of 0, so that the caller sees the failure at once. Returns the value of ls_port_wait. Any thread;
+ * concurrent calls are allowed.
  *
  * registration.result: LS_OK, or
  *     LS_EEXIST   REGISTER: the socket is already registered, or attached

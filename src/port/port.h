@@ -10,8 +10,8 @@
  * Between the posting and the packet the operation and the memory that it refers to belong to the port; the caller
  * neither reads, writes nor frees them, except as a function allows.
  *
- * Per socket one receive, and one send or connect, may be pending at a time. Several accepts may be pending on a
- * listener.
+ * Per socket one receive, and one send or connect, may be pending at a time. Several accepts may be
+ * pending on a listener.
  *
  * Threads. The caller serialises posting on a socket and closing it, with one exception: once a receive was pending on
  * the socket, one thread may post a receive while another one posts a send. ls_op_cancel, packets and timers may be
@@ -37,9 +37,9 @@
 #include "port/fd.h"
 
 enum { LS_DONE = 0, LS_PENDING = 1 };
-/* Packets that a wait should take. Few, because the others of a batch wait for the handler of the first while another
- * thread may be free. A thread that works alone, and whose packets are requeued when it stalls, may take the
- * maximum. */
+/* Packets that a wait should take. Few, because the others of a batch wait for the handler of the first while
+ * another thread may be free. A thread that works alone, and whose packets are requeued when it stalls, may
+ * take the maximum. */
 enum { LS_WAIT_PACKETS = 4, LS_WAIT_PACKETS_MAX = 16 };
 enum { LS_INLINE_MS_MAX = 500 }; /* of inline completions without a wait */
 
@@ -124,8 +124,8 @@ const char *ls_port_backends(void);
 /* LS_OK; LS_ENOTSUP: unknown back end; LS_ENOMEM, LS_EMFILE, LS_ESYS. */
 int ls_port_open(const ls_port_options *options, ls_port **out);
 
-/* The caller guarantees that no thread waits, every socket is closed and the packets of all its operations were
- * taken. */
+/* The caller guarantees that no thread waits, every socket is closed and the packets of all its
+ * operations were taken. */
 void ls_port_close(ls_port *port);
 
 const char *ls_port_backend(const ls_port *port); /* the name of the back end in use */
@@ -157,20 +157,20 @@ struct ls_thread_ctx {
  * or after the port was closed. */
 void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsigned index);
 
-/* Take up to `max` packets, in any order. timeout_ms < 0 waits without a limit, 0 does not wait. Returns the number of
- * packets (0: timeout) or a negative code. A packet whose operation has an actor goes to ls_packet_dispatch or to that
- * actor. */
+/* Take up to `max` packets, in any order. timeout_ms < 0 waits without a limit, 0 does not wait. Returns the
+ * number of packets (0: timeout) or a negative code. A packet whose operation has an actor goes to
+ * ls_packet_dispatch or to that actor. */
 int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms);
 
 /* The thread of this context does not wait again soon: it is inside a long handler, becomes idle, or ends. Other
- * threads then take the completions that would otherwise stay until its next wait. The next wait attaches the context
- * again. Any thread may call this, any number of times. No effect on back ends where all threads wait on one kernel
- * object. */
+ * threads then take the completions that would otherwise stay until its next wait. The next wait attaches the
+ * context again. Any thread may call this, any number of times. No effect on back ends where all threads wait on
+ * one kernel object. */
 void ls_port_detach(ls_port *port, ls_thread_ctx *ctx);
 
-/* Queue a packet with `op`, or without one (NULL), with this key and this result. With an operation the call cannot
- * fail, because the operation is the queue node; without one it may return LS_ENOMEM. Any thread, but not a signal
- * handler. */
+/* Queue a packet with `op`, or without one (NULL), with this key and this result. With an operation the call
+ * cannot fail, because the operation is the queue node; without one it may return LS_ENOMEM. Any thread, but not a
+ * signal handler. */
 int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result);
 
 /* Queue a packet again, unchanged, that was taken but not handled. Cannot fail for a packet with an operation, else
@@ -193,9 +193,9 @@ ls_fd ls_sock_fd(const ls_sock *sock);
 void *ls_sock_key(const ls_sock *sock);
 
 /* Accept a connection. Several accepts may be posted in advance on one listener. op->accept.fd receives the new
- * descriptor, non-blocking and not attached; *from (may be NULL) receives the address of the peer. When the process is
- * out of descriptors the accept stays pending and is retried when a descriptor is closed or after 100 ms, whichever is
- * first. */
+ * descriptor, non-blocking and not attached; *from (may be NULL) receives the address of the peer. When the process
+ * is out of descriptors the accept stays pending and is retried when a descriptor is closed or after 100 ms,
+ * whichever is first. */
 int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *from);
 
 /* Receive up to len bytes. Result: the number of bytes; 0: the peer has closed its sending side.
@@ -224,9 +224,9 @@ int ls_sock_shutdown(ls_sock *sock);
  * the peer makes the close a reset. */
 void ls_sock_cork_fin(ls_sock *sock);
 
-/* Request that a pending operation ends now with LS_ECANCELED. It may complete otherwise at the same moment; in either
- * case its one packet follows. No effect when the operation is not pending on `sock`. Any thread, while the socket is
- * open. */
+/* Request that a pending operation ends now with LS_ECANCELED. It may complete otherwise at the same moment; in
+ * either case its one packet follows. No effect when the operation is not pending on `sock`. Any thread, while the
+ * socket is open. */
 void ls_op_cancel(ls_sock *sock, ls_op *op);
 
 /* The generation of the socket: it identifies this use of the handle, which is reused after a close. */
@@ -236,8 +236,8 @@ uint32_t ls_sock_generation(const ls_sock *sock);
  * OVERLAPPED does. Any thread, at any time: no effect after the socket was closed. */
 void ls_sock_cancel(ls_sock *sock, uint32_t generation);
 
-/* The time of the last progress of a send on this socket, by ls_clock_coarse_ms; 0: none so far. Any thread, at any
- * time. */
+/* The time of the last progress of a send on this socket, by ls_clock_coarse_ms; 0: none so far. Any
+ * thread, at any time. */
 uint64_t ls_sock_progress_ms(const ls_sock *sock);
 
 /* ---- timers ------------------------------------------------------------------------------------------------ */

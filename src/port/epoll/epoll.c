@@ -117,8 +117,8 @@ void ls_epoll_wake(ls_port *port)
     if (atomic_load(&port->waiting) > 0) port->backend->wake(port);
 }
 
-/* A thread that is about to block first raises `waiting`, then looks at `queued`; a poster first raises `queued`, then
- * looks at `waiting`. Both sequentially consistent: one of the two sees the other. */
+/* A thread that is about to block first increments `waiting`, then reads `queued`; a poster first increments `queued`,
+ * then reads `waiting`. Both are sequentially consistent: at least one of the two sees the other. */
 void ls_port_enqueue(ls_port *port, ls_op *op)
 {
     ls_queue_push(&port->base, op);
@@ -174,8 +174,8 @@ static void adapt_events_max(ls_thread_ctx *ctx, int events, int64_t bytes)
     }
 }
 
-/* Turn one event into packets (at most two: one for each direction). *bytes grows by the bytes received from a
- * stream. */
+/* Turn one event into packets (at most two: one for each direction). *bytes grows by the bytes
+ * received from a stream. */
 static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_packet *packets, int max, int64_t *bytes)
 {
     ls_sock *sock = ls_slots_at(ctx->port->socks, (uint32_t)event->data.u64);
@@ -286,9 +286,9 @@ void ls_epoll_wake_set(ls_port *port)
 const ls_backend ls_backend_epoll = {
     .name = "epoll", .open = epoll_open, .close = epoll_close, .take = ls_epoll_take, .wake = ls_epoll_wake_set};
 
-/* The timerfd may have fired while this thread took n packets: append the packets of the timers that are due; another
- * thread takes those that do not fit. Not called inside take, where `waiting` counts this thread, which would wake
- * itself. */
+/* The timerfd may have fired while this thread took n packets: append the packets of the timers that are due;
+ * another thread takes those that do not fit. Not called inside take, where `waiting` counts this thread, which
+ * would wake itself. */
 static int take_due(ls_thread_ctx *ctx, ls_packet *packets, int n, int max)
 {
     ls_port *port = ctx->port;

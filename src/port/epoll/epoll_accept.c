@@ -76,8 +76,8 @@ static bool out_of_descriptors(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* The accepts stay pending until the retry timer expires. Logged at most once per EMFILE_LOG_MS. accept_mutex is
- * held. */
+/* The accepts stay pending until the retry timer expires. Logged at most once per EMFILE_LOG_MS.
+ * accept_mutex is held. */
 static void emfile_wait(ls_port *port, ls_sock *sock, int error)
 {
     ls_mutex_lock(&port->base.mutex);

@@ -56,8 +56,8 @@ typedef struct room { /* the memory for the next datagrams */
     unsigned further, further_max;            /* number of these blocks, and its limit */
 } room;
 
-/* Take room for one datagram, in a further block when the last one is full. false: the limit is reached, or no
- * memory. */
+/* Take room for one datagram, in a further block when the last one is full. false: the limit is
+ * reached, or no memory. */
 static bool room_take(ls_thread_ctx *ctx, room *into, uint32_t bytes_max, ls_slice *out)
 {
     if (into->block == NULL || into->from + bytes_max > LS_BLOCK_LARGE) {
@@ -132,8 +132,8 @@ int64_t ls_epoll_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     if (into.from > 0) into.block = batch->block;
     into.further_max = into.from > 0 ? LS_DATAGRAM_BLOCKS_MAX - 1 : LS_DATAGRAM_BLOCKS_MAX;
 
-    /* A message costs time even if it receives nothing, so the first call has room for about as many as the last
-     * batch. */
+    /* A message costs time even if it receives nothing, so the first call has room for about as many as
+     * the last batch. */
     unsigned most = 2 * sock->batch_last + 2u;
     int64_t err = LS_OK;
     bool exhausted = false; /* the socket had fewer than requested */

@@ -5,19 +5,19 @@
  * mostly with overhead. Network cards have interrupt moderation against that; this is the same for threads: after
  * LS_GATHER_AFTER small batches in a row the thread sleeps for LS_GATHER_US before it receives.
  *
- * A batch counts as one of a row when the thread waited for it less than LS_GATHER_US, no other event came with it,
- * and no other thread received from the socket. The thread does not sleep while packets are queued or another thread
- * waits, which could take them. So a datagram after a pause, or a burst of a few batches, is never delayed; other
- * events of a server whose threads are all busy wait for the sleep as they wait for a handler, and less long than for
- * most.
+ * A batch counts as one of a row when the thread waited for it less than LS_GATHER_US, no other event came with
+ * it, and no other thread received from the socket. The thread does not sleep while packets are queued or another
+ * thread waits, which could take them. So a datagram after a pause, or a burst of a few batches, is never
+ * delayed; other events of a server whose threads are all busy wait for the sleep as they wait for a handler, and
+ * less long than for most.
  *
  * Whether it pays depends on the peers: those with little in flight have nothing to send until they get a reply, and
- * are only slowed down. So, as Linux does for cards (net_dim), both ways are tried for a moment at regular intervals,
- * and the thread goes on gathering only where it receives as many datagrams per time as without. The fastest of a few
- * short steps counts, because the system may preempt a thread at any time. Measured on the loopback with one thread:
- * 16 peers with 8 datagrams in flight each take 0.75 of the processor time per datagram, and the throughput rises by a
- * tenth; 16 peers with one in flight would lose a quarter of the throughput, and the thread does not sleep for
- * them. */
+ * are only slowed down. So, as Linux does for cards (net_dim), both ways are tried for a moment at regular
+ * intervals, and the thread goes on gathering only where it receives as many datagrams per time as without. The
+ * fastest of a few short steps counts, because the system may preempt a thread at any time. Measured on the loopback
+ * with one thread: 16 peers with 8 datagrams in flight each take 0.75 of the processor time per datagram, and the
+ * throughput rises by a tenth; 16 peers with one in flight would lose a quarter of the throughput, and the thread
+ * does not sleep for them. */
 #define _GNU_SOURCE
 #include "port/epoll/epoll_gather.h"
 

@@ -1,15 +1,15 @@
 /* epoll_gather.h - moderation of small datagram batches: a thread that one socket keeps busy with small batches sleeps
  * for LS_GATHER_US before it receives, so that the next batch is larger. epoll_gather.c explains when and why.
  *
- * The state belongs to a thread context. It is allocated when the context first receives a batch on a socket that
- * allows gathering (op->recv_from.gather) and freed when the port is closed. Only the context's own thread touches
- * it. */
+ * The state belongs to a thread context. It is allocated when the context first receives a batch on a socket
+ * that allows gathering (op->recv_from.gather) and freed when the port is closed. Only the context's own
+ * thread touches it. */
 #ifndef LS_PORT_EPOLL_EPOLL_GATHER_H
 #define LS_PORT_EPOLL_EPOLL_GATHER_H
 
 #include "port/port.h"
 
-struct epoll_event; /* the system's */
+struct epoll_event; /* of <sys/epoll.h> */
 
 typedef struct ls_gathering {
     struct ls_gathering *next; /* in the port's list */
@@ -32,8 +32,8 @@ static inline bool ls_gathering_candidate(const ls_thread_ctx *ctx)
     return ctx->gathering != NULL && ctx->gathering->candidate;
 }
 
-/* A wait returned `count` events (at least 1) that were not handled yet; the context is a candidate. Sleeps if that
- * pays. */
+/* A wait returned `count` events (at least 1) that were not handled yet; the context is a candidate.
+ * Sleeps if that pays. */
 void ls_gathering_before(ls_thread_ctx *ctx, const struct epoll_event *events, int count);
 
 /* `op`, which allows gathering, received a batch (or an error) because of `event`. */

@@ -81,8 +81,8 @@ struct ls_sock {
     _Atomic(ls_op *) tx;
     ls_sock *list_next; /* under port->base.mutex: link of port->rescan or port->emfile_waiting */
     bool listed;        /* under port->base.mutex: on one of these lists */
-    /* In the epoll set, in it with EPOLLOUT. Written by the thread that posts first, then by the one that posts
-     * sends. */
+    /* In the epoll set, in it with EPOLLOUT. Written by the thread that posts first, then by the one
+     * that posts sends. */
     _Atomic bool registered, registered_out;
     uint8_t gso;                    /* written by the sender: GSO_*, whether UDP_SEGMENT works on this socket */
     uint8_t batch_last;             /* written by the receiver: datagrams of the last batch, */
@@ -179,8 +179,8 @@ int ls_watchers_open(ls_watchers **out);
 void ls_watchers_close(ls_watchers *watchers);
 int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event); /* a socket; LS_OK or an error */
 bool ls_watchers_hold(const ls_watchers *watchers, ls_fd fd);         /* registered, unless closed since */
-/* Take the packet of an event; returns 0 or 1. Adds TAKE_INCOMPLETE to *state when other threads may receive the same
- * event. */
+/* Take the packet of an event; returns 0 or 1. Adds TAKE_INCOMPLETE to *state when other threads may receive
+ * the same event. */
 int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *state);
 
 /* epoll_accept.c */

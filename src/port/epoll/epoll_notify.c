@@ -9,11 +9,11 @@
  * comparison afterwards. No event is lost by that: EPOLL_CTL_ADD and EPOLL_CTL_MOD evaluate the file again. The packet
  * of a ONESHOT registration belongs to the thread whose compare-and-swap clears ARMED.
  *
- * The kernel reports more than was requested: hang-ups always, also of stream sockets that were never connected. A
- * level-triggered registration in such a state would fire again and again without an event for the caller. When an
- * event holds nothing for the caller, the watcher is made QUIET: edge-triggered in the kernel. The next event that
- * holds something is not delivered itself; it restores the trigger of the registration, and the kernel reports it
- * again.
+ * The kernel reports more than was requested: hang-ups always, also of stream sockets that were never connected.
+ * A level-triggered registration in such a state would fire again and again without an event for the caller. When
+ * an event holds nothing for the caller, the watcher is made QUIET: edge-triggered in the kernel. The next event
+ * that holds something is not delivered itself; it restores the trigger of the registration, and the kernel
+ * reports it again.
  *
  * A disabled registration stays in the set with EPOLLONESHOT only: it can fire at most once, and that event is
  * ignored. So the kernel's EEXIST distinguishes a second registration from one whose socket was closed.

@@ -58,8 +58,8 @@ uint32_t ls_sock_generation(const ls_sock *sock)
     return WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
 }
 
-/* Add the socket to the epoll set when an operation has to wait for the first time; with EPOLLOUT only when a send has
- * to wait. */
+/* Add the socket to the epoll set when an operation has to wait for the first time; with EPOLLOUT only when a
+ * send has to wait. */
 int ls_epoll_register(ls_sock *sock, bool out)
 {
     /* When a ring has received for the socket, both directions may call this at the same time. Both then request
@@ -110,15 +110,15 @@ static void close_now(ls_sock *sock)
     ls_port *port = sock->port;
     uint64_t next_generation = (uint64_t)WORD_GENERATION(atomic_load(&sock->word)) + 1;
     if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) port->backend->disarm(sock);
-    if (sock->corked) (void)ls_sock_shutdown(sock); /* a close with unread data is a reset and drops them */
+    if (sock->corked) (void)ls_sock_shutdown(sock); /* sends corked bytes, which a reset would drop */
     close(sock->base.fd);
     atomic_store(&sock->word, next_generation << 32);
     ls_slots_give(port->socks, sock->number);
     if (atomic_load_explicit(&port->emfile_pending, memory_order_relaxed)) ls_epoll_emfile_retry(port);
 }
 
-/* Clear `bits` (BUSY and STOP of one direction) and set `ready`; the last BUSY thread of a closing socket closes
- * it. */
+/* Clear `bits` (BUSY and STOP of one direction) and set `ready`; the last BUSY thread of a closing
+ * socket closes it. */
 static void leave_busy(ls_sock *sock, uint32_t bits, uint32_t ready)
 {
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed), new;
@@ -128,12 +128,12 @@ static void leave_busy(ls_sock *sock, uint32_t bits, uint32_t ready)
     if ((new &CLOSING) && !(new &(RX_BUSY | TX_BUSY))) close_now(sock);
 }
 
-enum begin_wait { WAITING, RETRY, STOPPED };
+enum wait_state { WAITING, RETRY, STOPPED };
 
 /* The operation would block. WAITING: it is pending until an event; RETRY: an event arrived meanwhile; STOPPED: it was
  * cancelled or the socket is closing, and BUSY stays set. `busy` is RX_BUSY or TX_BUSY when the caller claimed the
  * operation, 0 when it is posting it. */
-static enum begin_wait begin_wait(ls_sock *sock, uint32_t shift, uint32_t busy)
+static enum wait_state begin_wait(ls_sock *sock, uint32_t shift, uint32_t busy)
 {
     const uint32_t wait = RX_WAIT << shift, ready = RX_READY << shift, stop = RX_STOP << shift;
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_acquire), new;
@@ -181,8 +181,8 @@ void ls_sock_cork_fin(ls_sock *sock)
     sock->corked = true;
 }
 
-/* Cancel one direction. Returns the operation if the caller must complete it, else NULL. `op` NULL: any pending
- * one. */
+/* Cancel one direction. Returns the operation if the caller must complete it, else NULL. `op` NULL:
+ * any pending one. */
 static ls_op *cancel_direction(ls_sock *sock, uint32_t generation, ls_op *op, uint32_t shift)
 {
     const uint32_t wait = RX_WAIT << shift, busy = RX_BUSY << shift, stop = RX_STOP << shift;
@@ -193,8 +193,8 @@ static ls_op *cancel_direction(ls_sock *sock, uint32_t generation, ls_op *op, ui
         if (WORD_GENERATION(old) != generation || !(old & (wait | busy)) || (op != NULL && pending != op)) return NULL;
         new = old &wait ? old & ~(uint64_t)wait : old | stop;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
-    /* Read it again, now that it cannot change: the word may have returned to the same value with another
-     * operation. */
+    /* Read it again, now that it cannot change: the word may have returned to the same value with
+     * another operation. */
     return old & wait ? atomic_load(shift == 0 ? &sock->rx : &sock->tx) : NULL;
 }
 
@@ -273,7 +273,7 @@ bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
             result = err;
             break;
         }
-        enum begin_wait state = begin_wait(sock, 0, RX_BUSY);
+        enum wait_state state = begin_wait(sock, 0, RX_BUSY);
         if (state == WAITING) return false;
         if (state == STOPPED) {
             result = LS_ECANCELED;
@@ -407,7 +407,7 @@ bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
             result = err;
             break;
         }
-        enum begin_wait state = begin_wait(sock, TX_SHIFT, TX_BUSY);
+        enum wait_state state = begin_wait(sock, TX_SHIFT, TX_BUSY);
         if (state == WAITING) return false;
         if (state == STOPPED) {
             result = LS_ECANCELED;

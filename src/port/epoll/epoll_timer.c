@@ -50,8 +50,8 @@ void ls_epoll_timer_expire(ls_port *port)
         } else if (timer == &port->retry) {
             ls_epoll_emfile_retry(port);
         } else {
-            /* Queued before the mutex is released: from then on ls_timer_cancel returns false and the owner relies on
-             * the packet. */
+            /* Queued before the mutex is released: from then on ls_timer_cancel returns false and the owner
+             * relies on the packet. */
             atomic_store_explicit(&timer->op.result, 0, memory_order_relaxed);
             ls_queue_push(&port->base, &timer->op);
         }

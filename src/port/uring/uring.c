@@ -176,9 +176,9 @@ static void uring_wake(ls_port *port)
 static int take_epoll(ls_thread_ctx *ctx, ls_ring *ring, ls_packet *packets, int max)
 {
     atomic_store(&ring->epoll_events, false);
-    unsigned what = 0;
-    const int n = ls_epoll_take_now(ctx, packets, max, &what);
-    if (what & TAKE_INCOMPLETE) {
+    unsigned state = 0;
+    const int n = ls_epoll_take_now(ctx, packets, max, &state);
+    if (state & TAKE_INCOMPLETE) {
         atomic_store(&ring->epoll_events, true);
         ls_epoll_wake(ctx->port);
     }
@@ -313,10 +313,10 @@ static int uring_take(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeo
 
 static int uring_open(ls_port *port)
 {
-    const char *what;
-    const int error = ls_ring_test(&what);
+    const char *failed;
+    const int error = ls_ring_test(&failed);
     if (error != 0) {
-        ls_log(LS_LOG_WARN, "io_uring cannot be used here (%s: %s): the back end is epoll", what, strerror(error));
+        ls_log(LS_LOG_WARN, "io_uring cannot be used here (%s: %s): the back end is epoll", failed, strerror(error));
         return LS_ENOTSUP;
     }
     struct ls_rings *rings = calloc(1, sizeof *rings);

@@ -19,7 +19,7 @@
 
 static void fill_stat(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *statx_result)
 {
-    const bool open = op->what == DO_STAT_OPEN;
+    const bool open = op->action == DO_STAT_OPEN;
     sqe->opcode = IORING_OP_STATX;
     sqe->fd = open ? op->fd : AT_FDCWD;
     sqe->addr = (uintptr_t)(open ? "" : op->path);
@@ -31,7 +31,7 @@ static void fill_stat(struct io_uring_sqe *sqe, const ls_file_op *op, struct sta
 static void fill(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *statx_result)
 {
     sqe->fd = op->fd;
-    switch (op->what) {
+    switch (op->action) {
     case DO_OPEN:
         sqe->opcode = IORING_OP_OPENAT;
         sqe->fd = AT_FDCWD;
@@ -43,7 +43,7 @@ static void fill(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *s
     case DO_STAT_OPEN: fill_stat(sqe, op, statx_result); break;
     case DO_READ:
     case DO_WRITE:
-        sqe->opcode = op->what == DO_READ ? IORING_OP_READ : IORING_OP_WRITE;
+        sqe->opcode = op->action == DO_READ ? IORING_OP_READ : IORING_OP_WRITE;
         sqe->addr = (uintptr_t)op->bytes;
         sqe->len = op->op.len;
         sqe->off = op->offset;
@@ -66,7 +66,7 @@ static bool file_post(ls_thread_ctx *ctx, ls_file_op *op)
     ls_ring *ring = ctx->ring;
     if (ring == NULL) return false;
     struct statx *statx_result = NULL;
-    if (op->what == DO_STAT || op->what == DO_STAT_OPEN) {
+    if (op->action == DO_STAT || op->action == DO_STAT_OPEN) {
         if ((statx_result = malloc(sizeof *statx_result)) == NULL) return false;
     }
     bool posted = false;
@@ -115,7 +115,7 @@ static void fill_info(ls_file_info *info, const struct statx *st)
 
 bool ls_uring_file_ended(ls_file_op *op, int32_t result)
 {
-    struct statx *statx_result = op->what == DO_STAT || op->what == DO_STAT_OPEN ? op->bytes : NULL;
+    struct statx *statx_result = op->action == DO_STAT || op->action == DO_STAT_OPEN ? op->bytes : NULL;
     const bool stop = atomic_load(&op->stop);
     bool ended = true;
     int64_t value = result;
@@ -132,7 +132,7 @@ bool ls_uring_file_ended(ls_file_op *op, int32_t result)
         if (result < 0) value = ls_err_from_errno(-result);
         break;
     }
-    if (op->what == DO_OPEN && result >= 0) {
+    if (op->action == DO_OPEN && result >= 0) {
         op->fd = result;
         value = 0;
     }

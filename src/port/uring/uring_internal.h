@@ -38,16 +38,16 @@
  * operation when the submitting thread is next interrupted (by the clock tick or by a blocking system call), and other
  * threads can take it.
  *
- * A ring can fail: the kernel refuses its calls permanently (its descriptor was closed), or RING_REFUSALS_MAX times in
- * a row (out of memory). Then its owner gives it up and takes another. Entries that were not submitted end as
+ * A ring can fail: the kernel refuses its calls permanently (its descriptor was closed), or RING_REFUSALS_MAX times
+ * in a row (out of memory). Then its owner gives it up and takes another. Entries that were not submitted end as
  * cancelled: a receive reads its socket, a send and an operation on a file take another path. Entries that the kernel
  * holds are cancelled by closing the ring's descriptor (once the kernel holds no memory of file operations); their
- * completions still arrive in the memory of the ring, which stays until the port is closed, and every wait checks them
- * until the last has arrived. After RING_FAILURES_MAX failures no ring is set up any more, and the port uses the epoll
- * set only.
+ * completions still arrive in the memory of the ring, which stays until the port is closed, and every wait checks
+ * them until the last has arrived. After RING_FAILURES_MAX failures no ring is set up any more, and the port uses the
+ * epoll set only.
  *
- * Locks: rings.mutex before ring.lock; ring.lock before those of epoll_internal.h. A system call under ring.lock never
- * waits. */
+ * Locks: rings.mutex before ring.lock; ring.lock before those of epoll_internal.h. A system call under
+ * ring.lock never waits. */
 #ifndef LS_PORT_URING_URING_INTERNAL_H
 #define LS_PORT_URING_URING_INTERNAL_H
 
@@ -66,15 +66,15 @@ enum {
     RING_FAILURES_MS = 60000,
     RING_RETIRING_MS = 10, /* interval at which a ring that was given up is checked */
     RING_SUBMIT_AT = 64,   /* entries that may wait for a call while there is other work, */
-    RING_SUBMIT_US = 200,  /* and for how long */
+    RING_SUBMIT_US = 200,  /* and for this long */
     RINGS_MAX = 256,
     BUFFER_BYTES = LS_BLOCK_SMALL, /* a small receive can fill it, which shows that more data may follow */
-    BUFFERS_FIRST = 128,           /* provided at first; doubled whenever they run out */
+    BUFFERS_FIRST = 128,           /* buffers provided at first; doubled when they run out */
     BUFFERS_MAX = 1024,
     /* Entries that may wait for long. The completion queue has room for each of them, for one completion per
      * buffer, and for the short-lived entries, so it never overflows. */
     RING_AWAITED_MAX = RING_COMPLETIONS - BUFFERS_MAX - 2 * RING_ENTRIES,
-    BACKLOG_MAX = 8,      /* buffers of one socket; past it the bytes stay with the system */
+    BACKLOG_MAX = 8,      /* buffers of one socket; further bytes stay in the kernel */
     WAITS_ONE_BY_ONE = 2, /* the first receives of a connection that wait; the later ones are multishot */
     SEND_SLICES_MAX = 8,
 };
@@ -112,8 +112,8 @@ typedef struct ls_ring {
     _Atomic unsigned batch;    /* packets of the last wait of the owner */
     int fd;                    /* -1: the ring was given up, and closed */
     bool dead, retired;        /* under lock: given up, no entries are added; its last completion was taken */
-    /* Written by the owner, and by a previous owner that was detached and does not know it yet; either value is
-     * valid. */
+    /* Written by the owner, and by a previous owner that was detached and does not know it yet; either
+     * value is valid. */
     _Atomic unsigned refused;  /* calls refused in a row */
     _Atomic uint64_t since_ns; /* when the oldest entry that waits for a call was added, about; 0: none */
     uint32_t awaited, files;   /* under lock: entries whose last completion was not taken; those on files */
@@ -154,7 +154,7 @@ struct ls_rings {
 /* uring_ring.c: one ring */
 int ls_ring_open(unsigned index, ls_ring **out); /* LS_OK, or an error with errno set */
 void ls_ring_close(ls_ring *ring);
-int ls_ring_test(const char **what); /* try all operations used: 0, or an errno value and the name of what failed */
+int ls_ring_test(const char **failed); /* try all operations used: 0, or an errno value and the name of what failed */
 struct io_uring_sqe *ls_ring_entry(ls_ring *ring,
                                    uint64_t data); /* zeroed except user_data; NULL: no room. lock is held */
 void ls_ring_submit(ls_ring *ring);                /* submit the entries added; lock is held */

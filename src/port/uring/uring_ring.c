@@ -20,9 +20,9 @@ static int sys_enter(const ls_ring *ring, unsigned submit, unsigned wait, unsign
     return n < 0 ? -errno : (int)n;
 }
 
-static int sys_register(const ls_ring *ring, unsigned what, const void *arg, unsigned count)
+static int sys_register(const ls_ring *ring, unsigned opcode, const void *arg, unsigned count)
 {
-    return (int)syscall(SYS_io_uring_register, ring->fd, what, arg, count);
+    return (int)syscall(SYS_io_uring_register, ring->fd, opcode, arg, count);
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------------- */
@@ -263,19 +263,19 @@ static const char *test_with(ls_ring *ring, int sock, int peer)
     return NULL;
 }
 
-int ls_ring_test(const char **what)
+int ls_ring_test(const char **failed)
 {
     ls_ring *ring;
     int fds[2];
-    *what = "io_uring_setup";
+    *failed = "io_uring_setup";
     if (ls_ring_open(0, &ring) < 0) return errno;
-    *what = "socketpair";
+    *failed = "socketpair";
     int error = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0) {
         error = errno;
     } else {
-        *what = test_with(ring, fds[0], fds[1]);
-        if (*what != NULL) error = ENOTSUP;
+        *failed = test_with(ring, fds[0], fds[1]);
+        if (*failed != NULL) error = ENOTSUP;
         close(fds[0]);
         close(fds[1]);
     }

@@ -1,9 +1,9 @@
 /* uring_sock.c - receives and sends of one socket through a ring: see uring_internal.h.
  *
  * A receive that has to wait is an entry in the ring of the posting thread. Data that arrive after the receive was
- * cancelled, or before one is posted, are kept: bytes in provided buffers (the receive backlog of the socket), then
- * the end of the stream or an error. All this is guarded by the lock of the ring on which the socket was last armed
- * (sock->ring).
+ * cancelled, or before one is posted, are kept: bytes in provided buffers (the receive backlog of the socket),
+ * then the end of the stream or an error. All this is guarded by the lock of the ring on which the socket was last
+ * armed (sock->ring).
  *
  *     something is kept  =>  RX_READY is set, or the thread that posts a receive is about to check
  *     RX_WAIT is set     =>  RX_RING is set, or the socket is in the epoll set
@@ -306,8 +306,8 @@ static bool should_end(const ls_ring *ring, const ls_sock *sock)
            (sock->backlog_count >= BACKLOG_MAX || sock->armed_epoch != ring->epoch || orphaned);
 }
 
-/* The completion of a receive or of a poll. true: *packet is a packet; or later->op is set, and the caller holds
- * RX_BUSY. */
+/* The completion of a receive or of a poll. true: *packet is a packet; or later->op is set, and the
+ * caller holds RX_BUSY. */
 static bool take_received(ls_thread_ctx *ctx, ls_ring *ring, const struct io_uring_cqe *cqe, ls_packet *packet,
                           reaped *later)
 {

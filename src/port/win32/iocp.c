@@ -69,7 +69,7 @@ static void discard_packets(ls_port *port)
         ls_op *op = (ls_op *)(void *)entry.lpOverlapped;
         win_request *request = (win_request *)(void *)entry.lpOverlapped;
         if (entry.lpCompletionKey == KEY_OP && (op->flags & FLAG_HEAP_NODE)) free(op);
-        if (entry.lpCompletionKey == KEY_REQUEST && request->what == WIN_CLOSE_POLL)
+        if (entry.lpCompletionKey == KEY_REQUEST && request->type == WIN_CLOSE_POLL)
             ls_win32_free_close_poll(port, request);
     }
 }
@@ -94,9 +94,8 @@ void ls_port_close(ls_port *port)
 void ls_port_enqueue(ls_port *port, ls_op *op)
 {
     if (PostQueuedCompletionStatus(port->iocp, 0, KEY_OP, (OVERLAPPED *)(void *)op)) return;
-    /* Out of non-paged memory. A post with an operation must not fail: it goes into the queue of the port, which
-     * every wait checks. A thread that blocks already is not woken, but its wait ends after WAIT_MS_MAX at the
-     * latest. */
+    /* Out of non-paged memory. A post with an operation must not fail: it goes into the queue of the port, which every
+     * wait checks. A thread that blocks already is not woken, but its wait ends after WAIT_MS_MAX at the latest. */
     ls_queue_push(&port->base, op);
 }
 
@@ -150,7 +149,7 @@ static bool take_entry(ls_thread_ctx *ctx, const OVERLAPPED_ENTRY *entry, ls_pac
     if ((entry->lpCompletionKey & KEY_KINDS) == KEY_SOCKET)
         return ls_win32_processed(ctx->port, entry->lpCompletionKey, bytes, out);
     win_request *request = (win_request *)(void *)entry->lpOverlapped;
-    switch (request->what) {
+    switch (request->type) {
     case WIN_RECEIVE: return ls_win32_received(ctx, request, bytes, out);
     case WIN_SEND: return ls_win32_transmitted(ctx, request, bytes, out);
     case WIN_ACCEPT: return ls_win32_accepted(ctx, request, out);

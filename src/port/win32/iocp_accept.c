@@ -141,8 +141,8 @@ bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
     return true;
 }
 
-/* The mutex is held. A connection accepted at once goes through the queue as well: an accept always returns
- * LS_PENDING. */
+/* The mutex is held. A connection accepted at once goes through the queue as well: an accept always
+ * returns LS_PENDING. */
 static int post_or_queue(ls_sock *sock, win_accept *accept)
 {
     const int outcome = post_accept(sock, accept);
@@ -166,7 +166,7 @@ int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *
     ls_op_begin(op, KIND_ACCEPT, listener->base.key);
     op->accept.from = from;
     op->accept.fd = LS_FD_NONE;
-    accept->request = (win_request){.what = WIN_ACCEPT, .op = op, .sock = listener};
+    accept->request = (win_request){.type = WIN_ACCEPT, .op = op, .sock = listener};
     accept->fd = INVALID_SOCKET;
 
     ls_mutex_lock(&listener->mutex);

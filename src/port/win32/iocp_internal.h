@@ -42,11 +42,11 @@ enum { /* completion keys: the type of lpOverlapped */
        KEY_KINDS = 3,
 };
 
-typedef enum win_what { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL, WIN_CLOSE_POLL } win_what;
+typedef enum win_type { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL, WIN_CLOSE_POLL } win_type;
 
 typedef struct win_request {
     OVERLAPPED overlapped; /* first */
-    win_what what;
+    win_type type;
     bool pending; /* the kernel holds it, or its packet was not taken */
     bool stop;    /* a cancellation was requested since it was posted */
     ls_op *op;
@@ -111,8 +111,8 @@ struct ls_port {
 bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out);
 bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out);
 void ls_win32_prepare(win_request *request, ls_op *op);
-/* A call with this request returned `error` (0: it succeeded at once). LS_DONE: complete, no packet; LS_PENDING;
- * LS_E*. */
+/* A call with this request returned `error` (0: it succeeded at once). LS_DONE: complete, no packet;
+ * LS_PENDING; LS_E*. */
 int ls_win32_posted(ls_sock *sock, win_request *request, int error);
 void ls_win32_leave(
     ls_sock *sock); /* unlock after `held` or `open` may have changed; returns the slot after the last request */

@@ -112,7 +112,7 @@ static int close_poll_post(watcher *at)
     win_close_poll *poll = calloc(1, sizeof *poll);
     if (poll == NULL) return LS_ENOMEM;
     poll->at = at;
-    poll->poll.request.what = WIN_CLOSE_POLL;
+    poll->poll.request.type = WIN_CLOSE_POLL;
     atomic_fetch_add(&watchers->close_polls, 1);
     const int err = ls_poll_post(watchers, &poll->poll, at->base, 0, true);
     if (err < 0) {
@@ -124,8 +124,8 @@ static int close_poll_post(watcher *at)
     return LS_OK;
 }
 
-/* true: the socket was closed since it was registered. Ends the close poll and, if the socket is open, posts a new
- * one. */
+/* true: the socket was closed since it was registered. Ends the close poll and, if the socket is open,
+ * posts a new one. */
 static bool check_closed(watcher *at)
 {
     win_close_poll *old = at->close_poll;

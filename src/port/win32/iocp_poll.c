@@ -1,10 +1,10 @@
 /* iocp_poll.c - notifications by AFD polls: see iocp_notify.h.
  *
  * An armed socket has one pending poll (\Device\Afd, IOCTL_AFD_POLL, on which WSAPoll and select are built), whose
- * packet is posted to the port. A poll reports a condition once and is complete; it evaluates the condition when it is
- * posted, so it is LEVEL by nature. A LEVEL PERSISTENT registration that was reported is polled again by the next wait
- * of any thread (watchers.again): an earlier poll would report the same data to the same thread again before it could
- * read them.
+ * packet is posted to the port. A poll reports a condition once and is complete; it evaluates the condition when it
+ * is posted, so it is LEVEL by nature. A LEVEL PERSISTENT registration that was reported is polled again by the next
+ * wait of any thread (watchers.again): an earlier poll would report the same data to the same thread again before it
+ * could read them.
  *
  * Polls cannot implement EDGE PERSISTENT, because they report that a condition holds and not that it is new. It uses
  * the event records of Winsock (WSAEventSelect): an event is recorded when its condition becomes true, and again only
@@ -13,13 +13,13 @@
  * are found by a poll that does not wait, because not every version (Wine among them) records an event again that it
  * has recorded before.
  *
- * With ProcessSocketNotifications, a poll that does not wait finds the events that hold when an EDGE registration is
- * enabled, because the system reports only conditions that become true later. The close poll is an AFD poll in both
- * cases.
+ * With ProcessSocketNotifications, a poll that does not wait finds the events that hold when an EDGE
+ * registration is enabled, because the system reports only conditions that become true later. The close poll is
+ * an AFD poll in both cases.
  *
- * A poll carries the generation at which it was posted; one that completes under another generation is not reported
- * but posted again. A pending poll is cancelled when its registration changes, and posted again when its packet is
- * taken. */
+ * A poll carries the generation at which it was posted; one that completes under another generation is not
+ * reported but posted again. A pending poll is cancelled when its registration changes, and posted again when its
+ * packet is taken. */
 #include "port/win32/iocp_notify.h"
 
 #include <winternl.h>
@@ -108,7 +108,7 @@ static int poll_now(watcher *at)
     if (word & LS_EVENT_IN) events |= POLL_RECEIVE | POLL_ACCEPT | POLL_DISCONNECT;
     if (word & LS_EVENT_OUT) events |= POLL_SEND;
     if (word & LS_EVENT_HANGUP) events |= POLL_DISCONNECT;
-    at->poll.request.what = WIN_POLL;
+    at->poll.request.type = WIN_POLL;
     at->poll_generation = ls_watcher_generation(word);
     return ls_poll_post(at->port->watchers, &at->poll, at->base, events, waits);
 }

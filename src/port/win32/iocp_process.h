@@ -30,8 +30,8 @@ typedef struct ls_process_calls {
     ls_process_fn *process;
 } ls_process_calls;
 
-/* The function exported by ws2_32; NULL: ws2_32 does not export it, or the environment has LUASERVE_AFD=1. Static
- * memory. */
+/* The function exported by ws2_32; NULL: ws2_32 does not export it, or the environment has
+ * LUASERVE_AFD=1. Static memory. */
 const ls_process_calls *ls_process_look_up(void);
 
 #endif

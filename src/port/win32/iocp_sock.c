@@ -82,8 +82,8 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
     sock->list_next = NULL;
     sock->accepts = NULL;
     sock->protocol = NULL;
-    sock->rx = (win_request){.what = WIN_RECEIVE, .sock = sock};
-    sock->tx = (win_request){.what = WIN_SEND, .sock = sock};
+    sock->rx = (win_request){.type = WIN_RECEIVE, .sock = sock};
+    sock->tx = (win_request){.type = WIN_SEND, .sock = sock};
     *out = sock;
     return LS_OK;
 
@@ -151,15 +151,15 @@ void ls_sock_cancel(ls_sock *sock, uint32_t generation)
 
 void ls_op_cancel(ls_sock *sock, ls_op *op)
 {
-    bool ours = false;
+    bool cancelled = false;
     ls_mutex_lock(&sock->mutex);
     if (sock->open) {
         cancel_request(sock, &sock->rx, op);
         cancel_request(sock, &sock->tx, op);
-        ours = ls_win32_cancel_accept(sock, op);
+        cancelled = ls_win32_cancel_accept(sock, op);
     }
     ls_mutex_unlock(&sock->mutex);
-    if (ours) (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
+    if (cancelled) (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
 }
 
 /* ---- requests -------------------------------------------------------------------------------------------- */

@@ -33,8 +33,8 @@ void ls_port_timer_late(ls_port *port)
     const uint64_t next_ns = ls_heap_next_ns(&port->base.heap);
     port->base.timer_ns = next_ns;
     const uint64_t now_ns = ls_clock_ns();
-    /* A relative time is negative, in units of 100 ns. It includes the time while the system sleeps, as ls_clock_ns
-     * does. */
+    /* A relative time is negative, in units of 100 ns. It includes the time while the system sleeps, as
+     * ls_clock_ns does. */
     ULARGE_INTEGER due = {.QuadPart = next_ns > now_ns ? 0 - ((next_ns - now_ns) / 100 + 1) : (ULONGLONG)-1};
     FILETIME time = {due.LowPart, due.HighPart};
     SetThreadpoolTimer(port->system_timer, &time, 0, 0);
@@ -52,8 +52,8 @@ void ls_win32_timer_expire(ls_port *port)
             retry_accepts = true;
             continue;
         }
-        /* Queued before the mutex is released: from then on ls_timer_cancel returns false and the owner relies on the
-         * packet. */
+        /* Queued before the mutex is released: from then on ls_timer_cancel returns false and the owner
+         * relies on the packet. */
         atomic_store_explicit(&timer->op.result, 0, memory_order_relaxed);
         ls_port_enqueue(port, &timer->op);
     }

@@ -1,5 +1,5 @@
-/* readable.h - the state of pipes and the console, which cannot be polled and are checked at intervals by
- * iocp_notify.c. */
+/* readable.h - the state of pipes and the console, which cannot be polled and are checked at intervals
+ * by iocp_notify.c. */
 #ifndef LS_PORT_WIN32_READABLE_H
 #define LS_PORT_WIN32_READABLE_H
 
