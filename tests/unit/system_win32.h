@@ -1,4 +1,4 @@
-/* system_win32.h - see system.h. What cannot be had here skips the test, and says why. */
+/* system_win32.h - see system.h. A state that Windows cannot reach skips the test, with the reason. */
 #ifndef TESTS_UNIT_SYSTEM_WIN32_H
 #define TESTS_UNIT_SYSTEM_WIN32_H
 
@@ -7,87 +7,87 @@
 
 #include <winioctl.h>
 
-enum { SYSTEM_SLOWNESS = 4 }; /* under Wine each call for a socket is one of its server, which all programs share */
+enum { SYSTEM_SLOWNESS = 4 }; /* under Wine each socket call is a call of its server, which all programs share */
 
-/* Windows has no limit of handles that a process could lower: the calls of WSASocketW and CreateFileW come here in the tests that
- * define TESTS_FD_LIMIT or TESTS_FILE_LIMIT (CMakeLists.txt). While the limit is closed there is a socket for each that was closed
- * since, and no file. */
+/* Windows has no limit of handles that a process could lower, so the tests that define TESTS_FD_LIMIT or
+ * TESTS_FILE_LIMIT (CMakeLists.txt) replace WSASocketW and CreateFileW. While the limit is active, one socket can be
+ * opened for each that was closed since, and no file. */
 typedef int descriptors_before;
 
 static struct {
-    _Atomic int closed, free;
-} door;
+    _Atomic int active, free;
+} fd_limit;
 
 #ifdef TESTS_FD_LIMIT
 extern SOCKET(WSAAPI *__real___imp_WSASocketW)(int, int, int, WSAPROTOCOL_INFOW *, GROUP, DWORD);
 extern int(WSAAPI *__real___imp_closesocket)(SOCKET);
 
-static SOCKET WSAAPI door_socket(int family, int type, int protocol, WSAPROTOCOL_INFOW *about, GROUP group,
-                                 DWORD flags)
+static SOCKET WSAAPI limit_socket(int family, int type, int protocol, WSAPROTOCOL_INFOW *about, GROUP group,
+                                  DWORD flags)
 {
-    if (door.closed && --door.free < 0) {
-        door.free = 0;
+    if (fd_limit.active && --fd_limit.free < 0) {
+        fd_limit.free = 0;
         WSASetLastError(WSAEMFILE);
         return INVALID_SOCKET;
     }
     return __real___imp_WSASocketW(family, type, protocol, about, group, flags);
 }
 
-static int WSAAPI door_closesocket(SOCKET fd)
+static int WSAAPI limit_closesocket(SOCKET fd)
 {
     const int result = __real___imp_closesocket(fd);
-    if (result == 0) door.free++;
+    if (result == 0) fd_limit.free++;
     return result;
 }
 
-SOCKET(WSAAPI *__wrap___imp_WSASocketW)(int, int, int, WSAPROTOCOL_INFOW *, GROUP, DWORD) = door_socket;
-int(WSAAPI *__wrap___imp_closesocket)(SOCKET) = door_closesocket;
+SOCKET(WSAAPI *__wrap___imp_WSASocketW)(int, int, int, WSAPROTOCOL_INFOW *, GROUP, DWORD) = limit_socket;
+int(WSAAPI *__wrap___imp_closesocket)(SOCKET) = limit_closesocket;
 #endif
 
 #ifdef TESTS_FILE_LIMIT
 extern HANDLE(WINAPI *__real___imp_CreateFileW)(LPCWSTR, DWORD, DWORD, SECURITY_ATTRIBUTES *, DWORD, DWORD, HANDLE);
 
-static HANDLE WINAPI door_file(LPCWSTR path, DWORD access, DWORD share, SECURITY_ATTRIBUTES *security, DWORD how,
-                               DWORD flags, HANDLE like)
+static HANDLE WINAPI limit_file(LPCWSTR path, DWORD access, DWORD share, SECURITY_ATTRIBUTES *security, DWORD how,
+                                DWORD flags, HANDLE like)
 {
-    if (!door.closed) return __real___imp_CreateFileW(path, access, share, security, how, flags, like);
+    if (!fd_limit.active) return __real___imp_CreateFileW(path, access, share, security, how, flags, like);
     SetLastError(ERROR_TOO_MANY_OPEN_FILES);
     return INVALID_HANDLE_VALUE;
 }
 
 HANDLE(WINAPI *__wrap___imp_CreateFileW)
-(LPCWSTR, DWORD, DWORD, SECURITY_ATTRIBUTES *, DWORD, DWORD, HANDLE) = door_file;
+(LPCWSTR, DWORD, DWORD, SECURITY_ATTRIBUTES *, DWORD, DWORD, HANDLE) = limit_file;
 #endif
 
-static inline void close_the_door(descriptors_before *before)
+static inline void exhaust_descriptors(descriptors_before *before)
 {
     *before = 0;
-    door.free = 0;
-    door.closed = 1;
+    fd_limit.free = 0;
+    fd_limit.active = 1;
 }
 
-static inline void open_the_door(const descriptors_before *before)
+static inline void restore_descriptors(const descriptors_before *before)
 {
     (void)before;
-    door.closed = 0;
+    fd_limit.active = 0;
 }
 
-/* There are no Unix datagrams, and those of UDP are dropped when nothing fits. */
+/* Windows has no Unix datagrams, and a UDP datagram that does not fit is dropped. */
 static inline void need_datagrams_that_wait(void)
 {
     print_message("skipped: of another system: Unix datagrams, whose sends wait\n");
     skip();
 }
 
-/* An error that was reported stays with the socket until it is fetched. Wine 8 takes it (SO_ERROR) when its server looks at
- * the socket: after a reset recv gives 0, after ICMP's refusal WSAEWOULDBLOCK; and a connected
- * datagram socket that was refused once receives nothing any more. */
+/* A reported error stays with the socket until it is fetched. Wine 8 clears it (SO_ERROR) when its server checks the
+ * socket: after a reset recv returns 0, after an ICMP refusal WSAEWOULDBLOCK; and a connected datagram socket that was
+ * refused once receives nothing any more. */
 static inline bool system_keeps_errors(void)
 {
     return GetProcAddress(GetModuleHandleA("ntdll"), "wine_get_version") == NULL;
 }
 
-/* A connection that was reset has an error for good: polls tell it (AFD_POLL_ABORT) however often it is fetched. */
+/* A reset connection keeps its error: polls report it (AFD_POLL_ABORT) however often it is fetched. */
 static inline bool system_resets_stay(void)
 {
     return true;
@@ -98,13 +98,12 @@ static inline bool system_has_unix_sockets(void)
     return false;
 }
 
-/* Rights are lists here, which do not bind whoever runs these tests under Wine: both files have been opened by somebody who shares
- * them with nobody. */
-typedef struct forbidding {
+/* Access lists do not bind the user of Wine, so open both files without sharing. */
+typedef struct access_before {
     HANDLE file, fresh;
-} forbidding;
+} access_before;
 
-static inline void forbid(forbidding *f, const char *dir, const char *file, const char *fresh)
+static inline void deny_access(access_before *f, const char *dir, const char *file, const char *fresh)
 {
     (void)dir;
     f->file = CreateFileA(file, GENERIC_READ, 0, NULL, OPEN_EXISTING, 0, NULL);
@@ -112,22 +111,22 @@ static inline void forbid(forbidding *f, const char *dir, const char *file, cons
     assert_true(f->file != INVALID_HANDLE_VALUE && f->fresh != INVALID_HANDLE_VALUE);
 }
 
-static inline void forbid_no_more(const forbidding *f, const char *dir)
+static inline void restore_access(const access_before *f, const char *dir)
 {
     (void)dir;
     CloseHandle(f->file);
     CloseHandle(f->fresh);
 }
 
-/* A file has holes here only when it is told to: else 5 GiB would be written. */
+/* A file has holes only after FSCTL_SET_SPARSE: else 5 GiB would be written. */
 static inline void make_sparse(ls_fd fd)
 {
     DWORD n;
     assert_true(DeviceIoControl((HANDLE)fd, FSCTL_SET_SPARSE, NULL, 0, NULL, 0, &n, NULL));
 }
 
-/* The system's resolver cannot be told whom to ask: it answers some time later. */
-static inline int name_server_that_is_silent(char *servers, size_t bytes)
+/* The name server of the system's resolver cannot be chosen; the resolver responds after some time. */
+static inline int silent_name_server(char *servers, size_t bytes)
 {
     (void)snprintf(servers, bytes, "%s", "");
     return -1;
