@@ -33,8 +33,10 @@ typedef struct ls_http_transport {
     int (*read)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
     /* The whole answer: head, then the body slices. Takes the references of the slices. */
     int (*respond)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-    /* A part of an answer whose length is not known; sends the head before the first one. Takes the references.
-     * LS_PENDING: taken, but more than the high-water mark is queued; x->wake comes when it is below. */
+    /* Send one part of a response, and the head before the first part. Takes the references, on failure as well. Nothing is
+     * copied and nothing is collected: the caller collects small parts in a block (as script/bind_res.c does). The bytes of a
+     * slice without a block must stay until wait_sent returns something other than LS_PENDING. LS_PENDING: the part is taken, but
+     * more than the high-water mark is queued, or bytes without a block are; x->wake comes when the queue has left. */
     int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
     /* Or NULL. All of a body of x->length bytes, which the system itself takes from the begin of `file`; the head may have been
      * written before. LS_PENDING: x->wake comes. The file stays the caller's, who may close it once this has returned. LS_ENOTSUP:

@@ -278,7 +278,6 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     e->keep = false;
     e->chunked_out = false;
     e->no_body = false;
-    e->chunk_at = NULL;
     e->remote.family = c->peer_family;
     e->remote.port = c->peer_port;
     e->remote.scope = c->peer_scope;

@@ -24,7 +24,7 @@
 #include "proto/http1_chunk.h"
 #include "proto/http_text.h"
 
-/* Borrowed bytes below this are copied beside the head, others sent from where they lie. */
+/* Of a whole response borrowed bytes below this are copied beside the head, others are sent from where they lie. */
 enum { LS_HTTP1_COPY_BYTES = 16384 };
 
 /* The head of a 200 with one Content-Type up to the number of its Content-Length, as it is in this second. */
@@ -87,8 +87,6 @@ typedef struct ls_http1_exchange {
     uint64_t send_at_ms; /* the deadline of the send that is pending, unless its progress has moved it */
     uint64_t skipped;    /* body bytes that the handler left */
     uint64_t part_bytes; /* written as parts so far */
-    char *chunk_at;      /* size line of the chunk that is still open, in the output block; NULL: none */
-    uint32_t chunk_len;
     ls_chunks chunks;
     ls_addr remote;
     ls_exchange x; /* last: it is large */
@@ -161,7 +159,7 @@ int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_wait_sent(ls_thread_ctx *ctx, ls_exchange *x);
 
-/* Flush the stream (an open chunk is closed first), with the deadline for a slow reader. As ls_stream_flush. */
+/* Flush the stream, with the deadline for a slow reader. As ls_stream_flush. */
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);
 
 /* A whole answer without a handler: a short text, Connection: close. LS_OK or an error. */

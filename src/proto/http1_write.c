@@ -1,8 +1,7 @@
 /* http1_write.c - what goes out: heads, bodies with a length, bodies in chunks.
  *
  * A head and a small body are written side by side into the output block and leave in one send; large bodies are queued as
- * they lie. Small parts of a chunked body share one chunk: its size line is four digits wide and filled in when the
- * chunk is closed, which is before anything is sent or queued behind it. */
+ * they lie. Every part of a chunked body is one chunk, whose bytes are queued as they lie. */
 #include <assert.h>
 #include <string.h>
 
@@ -12,12 +11,8 @@
 enum {
     HEAD_ROOM = 512, /* of a head without its extra fields: status line, date, server, length, connection, type */
     FIELDS_COPIED_MAX = 8192, /* longer ones are queued from their own block */
-    CHUNK_LINE = 6,           /* "0fff\r\n" */
-    CHUNK_ROOM = 2048,        /* an open chunk begins with at least this much room */
     SEND_AT_BYTES = 16384,    /* parts that add up to this are sent without being asked */
 };
-
-static const char hex_digits[] = "0123456789abcdef";
 
 #define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
 
@@ -174,18 +169,22 @@ static bool is_copied(const ls_slice *slice)
     return slice->block == NULL && slice->len < LS_HTTP1_COPY_BYTES;
 }
 
-/* Queue one slice of a body, taking its reference: small borrowed bytes by value, all else as it lies. */
-static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
+/* Queue one slice as it lies, taking its reference. */
+static int push_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
 {
     if (slice->len == 0) {
         ls_slice_drop(slice);
         return LS_OK;
     }
-    if (!is_copied(slice)) {
-        int err = ls_stream_push(ctx, &c->stream, slice);
-        if (err < 0) ls_slice_drop(slice);
-        return err;
-    }
+    int err = ls_stream_push(ctx, &c->stream, slice);
+    if (err < 0) ls_slice_drop(slice);
+    return err;
+}
+
+/* Queue one slice of a whole body, taking its reference: small borrowed bytes by value, all else as it lies. */
+static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
+{
+    if (slice->len == 0 || !is_copied(slice)) return push_slice(ctx, c, slice);
     char *to = ls_stream_room(ctx, &c->stream, slice->len);
     if (to == NULL) return LS_ENOMEM;
     memcpy(to, slice->ptr, slice->len);
@@ -236,52 +235,19 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
 
 /* ---- parts -------------------------------------------------------------------------------------------------- */
 
-static int close_chunk(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
+/* Queue one slice as a chunk, taking its reference. */
+static int put_chunk(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
 {
-    if (e->chunk_at == NULL) return LS_OK;
-    for (int i = 0; i < 4; i++) e->chunk_at[i] = hex_digits[e->chunk_len >> (12 - 4 * i) & 15];
-    e->chunk_at = NULL;
-    char *to = ls_stream_room(ctx, &c->stream, 2);
-    if (to == NULL) return LS_ENOMEM;
-    (void)PUT(to, "\r\n");
-    ls_stream_commit(&c->stream, 2);
-    return LS_OK;
-}
-
-/* Append to the open chunk, or to a new one in the room that there is. */
-static int put_small_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, const ls_slice *slice)
-{
-    int err;
-    if (e->chunk_at != NULL && ls_stream_room_left(&c->stream) < slice->len + 2 && (err = close_chunk(ctx, c, e)) < 0)
-        return err;
-    if (e->chunk_at == NULL) {
-        size_t room = CHUNK_LINE + (slice->len + 2 > CHUNK_ROOM ? slice->len + 2 : CHUNK_ROOM);
-        if ((e->chunk_at = ls_stream_room(ctx, &c->stream, room)) == NULL) return LS_ENOMEM;
-        e->chunk_len = 0;
-        memcpy(e->chunk_at + 4, "\r\n", 2);
-        ls_stream_commit(&c->stream, CHUNK_LINE);
-    }
-    /* The same block: room_left was enough, so that nothing moves. */
-    char *to = ls_stream_room(ctx, &c->stream, slice->len);
-    if (to == NULL) return LS_ENOMEM;
-    memcpy(to, slice->ptr, slice->len);
-    ls_stream_commit(&c->stream, slice->len);
-    e->chunk_len += (uint32_t)slice->len;
-    return LS_OK;
-}
-
-static int put_large_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
-{
+    static const char digits[] = "0123456789abcdef";
     char line[18];
     size_t at = sizeof line, len = slice->len;
-    int err = close_chunk(ctx, c, e);
     line[--at] = '\n';
     line[--at] = '\r';
     do {
-        line[--at] = hex_digits[len & 15];
+        line[--at] = digits[len & 15];
         len >>= 4;
     } while (len > 0);
-    char *to = err < 0 ? NULL : ls_stream_room(ctx, &c->stream, sizeof line);
+    char *to = ls_stream_room(ctx, &c->stream, sizeof line);
     if (to != NULL) {
         memcpy(to, line + at, sizeof line - at);
         ls_stream_commit(&c->stream, sizeof line - at);
@@ -296,17 +262,9 @@ static int put_large_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     return LS_OK;
 }
 
-static int put_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
-{
-    if (slice->len == 0 || !e->chunked_out) return put_slice(ctx, c, slice);
-    return is_copied(slice) ? put_small_part(ctx, c, e, slice) : put_large_part(ctx, c, e, slice);
-}
-
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = c->exchange != NULL ? ls_http1_exchange_of(c) : NULL;
-    const int err = e != NULL ? close_chunk(ctx, c, e) : LS_OK;
-    if (err < 0) return err;
     if (c->stream.out != NULL && !c->stream.tx_pending) {
         const uint32_t stall_ms = c->http->config.send_stall_ms_max;
         const uint64_t at_ms = ls_clock_coarse_ms() + stall_ms;
@@ -355,8 +313,9 @@ int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigne
         if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
     }
     for (; err == 0 && !e->no_body && i < count; i++) {
-        if (slices[i].block == NULL && !is_copied(&slices[i])) borrowed = true;
-        err = put_part(ctx, c, e, &slices[i]);
+        const bool is_chunk = e->chunked_out && slices[i].len > 0; /* a chunk of no bytes would end the body */
+        if (slices[i].block == NULL) borrowed = true;
+        err = is_chunk ? put_chunk(ctx, c, &slices[i]) : push_slice(ctx, c, &slices[i]);
     }
     ls_slices_drop(slices + i, count - i);
     if (err < 0) return fail(x, err);
@@ -389,16 +348,12 @@ int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x)
     if (x->error != 0) return x->error;
     if (x->response == LS_RESPONSE_NONE) return ls_http1_respond(ctx, x, NULL, 0);
     if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
-    int err = close_chunk(ctx, c, e);
-    if (err == LS_OK && e->chunked_out && !e->no_body) {
+    if (e->chunked_out && !e->no_body) {
         char *to = ls_stream_room(ctx, &c->stream, 5);
-        err = to == NULL ? LS_ENOMEM : LS_OK;
-        if (err == LS_OK) {
-            (void)PUT(to, "0\r\n\r\n");
-            ls_stream_commit(&c->stream, 5);
-        }
+        if (to == NULL) return fail(x, LS_ENOMEM);
+        (void)PUT(to, "0\r\n\r\n");
+        ls_stream_commit(&c->stream, 5);
     }
-    if (err < 0) return fail(x, err);
     x->response = LS_RESPONSE_DONE;
     return LS_DONE;
 }

@@ -57,6 +57,20 @@ static void answer(world *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
     finish(w, ctx, x);
 }
 
+/* Write one part of a response, in a pool block or borrowed. LS_PENDING needs no wait: the borrowed bytes are static. */
+static int write_part(ls_thread_ctx *ctx, ls_exchange *x, bool borrowed)
+{
+    static const char text[] = "part";
+    ls_slice part = ls_slice_static(text, sizeof text - 1);
+    if (!borrowed) {
+        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+        if (block == NULL) return LS_ENOMEM;
+        memcpy(block->data, text, sizeof text - 1);
+        part = (ls_slice){block, block->data, sizeof text - 1};
+    }
+    return x->transport->write(ctx, x, &part, 1);
+}
+
 static void run(ls_thread_ctx *ctx, ls_exchange *x)
 {
     world *w = x->task;
@@ -86,17 +100,13 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
         finish(w, ctx, x);
         return;
     case PARTS:
-        for (int i = 0; i < 3 && err >= 0; i++) {
-            part = ls_slice_static("part", 4);
-            err = x->transport->write(ctx, x, &part, 1);
-        }
+        for (int i = 0; i < 3 && err >= 0; i++) err = write_part(ctx, x, i == 1);
         if (err >= 0) (void)x->transport->finish(ctx, x);
         finish(w, ctx, x);
         return;
     case ABANDON:
         if (w->starts > 1) {
-            part = ls_slice_static("part", 4);
-            if (x->transport->write(ctx, x, &part, 1) >= 0) (void)x->transport->flush(ctx, x);
+            if (write_part(ctx, x, false) >= 0) (void)x->transport->flush(ctx, x);
             finish(w, ctx, x);
             return;
         }

@@ -71,6 +71,16 @@ static inline void fixture_end(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     x->transport->release(ctx, x);
 }
 
+/* A copy of `text` in a pool block, as the script layer hands small parts to the transport. The slice holds the only reference. */
+static inline ls_slice fixture_part(ls_thread_ctx *ctx, const char *text, size_t len)
+{
+    ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+    assert_non_null(block);
+    assert_true(len <= block->cap);
+    memcpy(block->data, text, len);
+    return (ls_slice){block, block->data, len};
+}
+
 static inline fixture *fixture_open(fixture_run *run, size_t pool_bytes)
 {
     fixture *r = calloc(1, sizeof *r);

@@ -405,7 +405,7 @@ static void an_abort_ends_what_waits(void **state)
 
 static void echo_in_parts(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_slice part, text = ls_slice_static("and then ", 9);
+    ls_slice part;
     int err = LS_DONE;
     while (x->error == 0) {
         if (r->step == 0) {
@@ -416,7 +416,14 @@ static void echo_in_parts(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
             if (err < 0) break;
         }
         r->step = 0;
-        if ((err = x->transport->write(ctx, x, &text, 1)) == LS_PENDING) return;
+        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+        if (block == NULL) {
+            err = LS_ENOMEM;
+            break;
+        }
+        memcpy(block->data, "and then ", 9);
+        part = (ls_slice){block, block->data, 9};
+        if ((err = x->transport->write(ctx, x, &part, 1)) == LS_PENDING) return;
         if (err < 0) break;
     }
     r->error = x->error != 0 ? x->error : err;

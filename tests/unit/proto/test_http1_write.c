@@ -225,37 +225,48 @@ static void a_large_body_leaves_from_where_it_lies(void **state)
 
 /* ---- parts ---------------------------------------------------------------------------------------------------- */
 
-/* r->body is a list of orders, one letter each. */
+enum { LARGE_PART_BYTES = 65536 };
+
+/* r->body is a list of calls, one letter each. */
 static void orders(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     const ls_http_transport *t = x->transport;
     while (r->body[r->step] != '\0') {
-        ls_slice two[2] = {ls_slice_static("abc", 3), ls_slice_static("de", 2)};
-        ls_slice slice = ls_slice_static(big, 20000);
-        ls_block *block;
+        ls_slice parts[2];
         int err = LS_DONE;
         switch (r->body[r->step++]) {
-        case 's': err = t->write(ctx, x, two, 1); break;    /* a small part */
-        case 'm': err = t->write(ctx, x, two, 2); break;    /* two slices in one call */
-        case '0': err = t->write(ctx, x, NULL, 0); break;   /* an empty part ends nothing */
-        case 'l': err = t->write(ctx, x, &slice, 1); break; /* a large one that is borrowed */
-        case 'h':
-            slice.len = 3000;
-            err = t->write(ctx, x, &slice, 1);
+        case 's': /* one small part */
+            parts[0] = fixture_part(ctx, "abc", 3);
+            err = t->write(ctx, x, parts, 1);
             break;
-        case 'b': /* a block of our own */
-            block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
-            assert_non_null(block);
-            memcpy(block->data, "block", 5);
-            slice = ls_slice_of(block, 0, 5);
-            ls_block_drop(block);
-            err = t->write(ctx, x, &slice, 1);
+        case 'm': /* two slices in one call */
+            parts[0] = fixture_part(ctx, "abc", 3);
+            parts[1] = fixture_part(ctx, "de", 2);
+            err = t->write(ctx, x, parts, 2);
             break;
+        case 'h': /* one part of 3000 bytes */
+            parts[0] = fixture_part(ctx, big, 3000);
+            err = t->write(ctx, x, parts, 1);
+            break;
+        case 'b': /* a few borrowed bytes */
+            parts[0] = ls_slice_static("bytes", 5);
+            err = t->write(ctx, x, parts, 1);
+            break;
+        case 'l': /* many borrowed bytes */
+            parts[0] = ls_slice_static(big, LARGE_PART_BYTES);
+            err = t->write(ctx, x, parts, 1);
+            break;
+        case 'e': /* slices without bytes: no chunk, and no end of the body */
+            parts[0] = fixture_part(ctx, "", 0);
+            parts[1] = ls_slice_static(NULL, 0);
+            err = t->write(ctx, x, parts, 2);
+            break;
+        case '0': err = t->write(ctx, x, NULL, 0); break; /* the head alone */
         case 'f': err = t->flush(ctx, x); break;
         case 'd': err = t->wait_sent(ctx, x); break;
         case 'w': return; /* wait for fixture_resume */
         case '5': x->length = 5; break;
-        case 'e': fixture_end(r, ctx, x); return;
+        case 'x': fixture_end(r, ctx, x); return; /* ends before the response is complete */
         case '.':
             err = t->finish(ctx, x);
             if (err < 0) r->error = err;
@@ -270,7 +281,7 @@ static void orders(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
             return;
         }
     }
-    fail(); /* every list ends with '.' or 'e' */
+    fail(); /* every list ends with '.' or 'x' */
 }
 
 static void check_orders(const char *list, const char *request, const char *answer, bool ends, int gone)
@@ -287,20 +298,39 @@ static void check_orders(const char *list, const char *request, const char *answ
 }
 
 #define CHUNKED OK "Transfer-Encoding: chunked\r\n\r\n"
+#define ABC     "3\r\nabc\r\n"
+#define LAST    "0\r\n\r\n"
+
+/* Parts in blocks stay queued until something sends them; borrowed bytes leave with the call. */
+static void only_borrowed_parts_are_sent_at_once(void **state)
+{
+    fixture *r = connected(orders);
+    (void)state;
+    memcpy(r->body, "swswbws.", 9);
+    fixture_send(r, GET, strlen(GET));
+    assert_string_equal(fixture_take(r), CHUNKED ABC); /* sent because the handler waits */
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), "");
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), ABC "5\r\nbytes\r\n");
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), ABC LAST);
+    fixture_close(r);
+}
 
 static void parts_become_chunks(void **state)
 {
     (void)state;
-    check_orders("s.", GET, CHUNKED "0003\r\nabc\r\n0\r\n\r\n", false, 0);
-    check_orders("ss0m.", GET, CHUNKED "000b\r\nabcabcabcde\r\n0\r\n\r\n", false, 0); /* small ones share a chunk */
-    check_orders("sfs.", GET, CHUNKED "0003\r\nabc\r\n0003\r\nabc\r\n0\r\n\r\n", false, 0);
-    check_orders("b.", GET, CHUNKED "5\r\nblock\r\n0\r\n\r\n", false, 0);
-    check_orders("sbs.", GET, CHUNKED "0003\r\nabc\r\n5\r\nblock\r\n0003\r\nabc\r\n0\r\n\r\n", false, 0);
-    check_orders("0.", GET, CHUNKED "0\r\n\r\n", false, 0);
-    /* Sent when it suspends; later on it says itself when. */
-    check_orders("swsws.", GET, CHUNKED "0003\r\nabc\r\n0006\r\nabcabc\r\n0\r\n\r\n", false, 0);
-    check_orders("swsfws.", GET, CHUNKED "0003\r\nabc\r\n0003\r\nabc\r\n0003\r\nabc\r\n0\r\n\r\n", false, 0);
-    check_orders("sd.", GET, CHUNKED "0003\r\nabc\r\n0\r\n\r\n", false, 0);
+    check_orders("s.", GET, CHUNKED ABC LAST, false, 0);
+    check_orders("ss0em.", GET, CHUNKED ABC ABC ABC "2\r\nde\r\n" LAST, false, 0); /* a chunk for each slice */
+    check_orders("sfs.", GET, CHUNKED ABC ABC LAST, false, 0);
+    check_orders("b.", GET, CHUNKED "5\r\nbytes\r\n" LAST, false, 0);
+    check_orders("sbs.", GET, CHUNKED ABC "5\r\nbytes\r\n" ABC LAST, false, 0);
+    check_orders("0.", GET, CHUNKED LAST, false, 0);
+    check_orders("e.", GET, CHUNKED LAST, false, 0);
+    check_orders("swsws.", GET, CHUNKED ABC ABC ABC LAST, false, 0);
+    check_orders("swsfws.", GET, CHUNKED ABC ABC ABC LAST, false, 0);
+    check_orders("sd.", GET, CHUNKED ABC LAST, false, 0);
 }
 
 static void parts_for_those_that_know_no_chunks(void **state)
@@ -308,13 +338,15 @@ static void parts_for_those_that_know_no_chunks(void **state)
     (void)state;
     check_orders("sm.", GET_OLD, OK "Connection: close\r\n\r\nabcabcde", true, 0);
     check_orders("s.", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", OK "Connection: close\r\n\r\nabc", true, 0);
-    check_orders("slb.", HEAD, OK "Transfer-Encoding: chunked\r\n\r\n", false, 0);
+    check_orders("sb.", GET_OLD, OK "Connection: close\r\n\r\nabcbytes", true, 0);
+    check_orders("slbe.", HEAD, OK "Transfer-Encoding: chunked\r\n\r\n", false, 0);
 }
 
 static void parts_of_a_length_that_was_announced(void **state)
 {
     (void)state;
     check_orders("5m.", GET, OK "Content-Length: 5\r\n\r\nabcde", false, 0);
+    check_orders("5b.", GET, OK "Content-Length: 5\r\n\r\nbytes", false, 0);
     check_orders("5m.", HEAD, OK "Content-Length: 5\r\n\r\n", false, 0);
     check_orders("5m.", GET_OLD, OK "Content-Length: 5\r\nConnection: close\r\n\r\nabcde", true, 0);
     check_orders("5s.", GET, "", true, LS_EMSGSIZE);  /* too few: nobody takes it for whole */
@@ -328,21 +360,21 @@ static void what_was_written_is_sent_while_the_handler_waits(void **state)
     (void)state;
     memcpy(r->body, "sws.", 5);
     fixture_send(r, GET GET, 2 * strlen(GET));
-    assert_string_equal(fixture_take(r), CHUNKED "0003\r\nabc\r\n");
+    assert_string_equal(fixture_take(r), CHUNKED ABC);
     assert_int_equal(r->starts, 1); /* the next one waits its turn */
     fixture_resume(r);
     assert_int_equal(r->starts, 2);
-    assert_string_equal(fixture_take(r), "0003\r\nabc\r\n0\r\n\r\n" CHUNKED "0003\r\nabc\r\n");
+    assert_string_equal(fixture_take(r), ABC LAST CHUNKED ABC);
     fixture_resume(r);
-    assert_string_equal(fixture_take(r), "0003\r\nabc\r\n0\r\n\r\n");
+    assert_string_equal(fixture_take(r), ABC LAST);
     fixture_close(r);
 }
 
 static void parts_that_are_abandoned_are_cut(void **state)
 {
     (void)state;
-    check_orders("sfe", GET, CHUNKED "0003\r\nabc\r\n", true, 0); /* no last chunk */
-    check_orders("e", GET GET, "", true, 0);                      /* not even a head */
+    check_orders("sfx", GET, CHUNKED ABC, true, 0); /* no last chunk */
+    check_orders("x", GET GET, "", true, 0);        /* not even a head */
 }
 
 /* Decodes chunks. Returns the bytes of the body. */
@@ -378,8 +410,8 @@ static void many_parts_of_all_kinds_arrive_whole(void **state)
         seed = seed * 1664525u + 1013904223u;
         const char kind = kinds[(seed >> 16) % 5];
         r->body[n] = kind;
-        const char *from = kind == 's' ? "abc" : kind == 'm' ? "abcde" : kind == 'b' ? "block" : big;
-        const size_t bytes = kind == 's' ? 3 : kind == 'h' ? 3000 : kind == 'l' ? 20000 : 5;
+        const char *from = kind == 's' ? "abc" : kind == 'm' ? "abcde" : kind == 'b' ? "bytes" : big;
+        const size_t bytes = kind == 's' ? 3 : kind == 'h' ? 3000 : kind == 'l' ? LARGE_PART_BYTES : 5;
         memcpy(expected + len, from, bytes);
         len += bytes;
     }
@@ -474,6 +506,7 @@ int main(void)
         cmocka_unit_test(a_server_field_of_the_site_replaces_ours),
         cmocka_unit_test(a_large_body_leaves_from_where_it_lies),
         cmocka_unit_test(parts_become_chunks),
+        cmocka_unit_test(only_borrowed_parts_are_sent_at_once),
         cmocka_unit_test(parts_for_those_that_know_no_chunks),
         cmocka_unit_test(parts_of_a_length_that_was_announced),
         cmocka_unit_test(what_was_written_is_sent_while_the_handler_waits),
