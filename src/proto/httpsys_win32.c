@@ -421,10 +421,10 @@ void ls_httpsys_stat(const ls_httpsys *http, ls_http1_stats *out)
 {
     memset(out, 0, sizeof *out);
     for (unsigned i = 0; i < http->thread_count; i++) {
-        const ls_httpsys_thread *mine = &http->threads[i];
-        out->requests += atomic_load_explicit(&mine->requests, memory_order_relaxed);
-        out->responses += atomic_load_explicit(&mine->responses, memory_order_relaxed);
-        out->refused += atomic_load_explicit(&mine->refused, memory_order_relaxed);
+        const ls_httpsys_thread *thread = &http->threads[i];
+        out->requests += atomic_load_explicit(&thread->requests, memory_order_relaxed);
+        out->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
+        out->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
     }
     out->open = atomic_load_explicit(&http->open, memory_order_relaxed);
 }
