@@ -78,7 +78,7 @@ static void a_refused_url_says_why_and_leaves_nothing_open(void **state)
                  {ERROR_ACCESS_DENIED, LS_EACCES, "access denied (error 5)"},
                  {ERROR_ALREADY_EXISTS, LS_EEXIST, "registered already (error 183)"},
                  {ERROR_SHARING_VIOLATION, LS_EACCES, "listens on that port (error 32)"},
-                 {ERROR_INVALID_PARAMETER, LS_EINVAL, "form http://host:port/path/ (error 87)"},
+                 {ERROR_INVALID_PARAMETER, LS_EINVAL, "invalid URL (error 87), the form is http://host:port/path/"},
                  {ERROR_BAD_NET_NAME, LS_ESYS, "(error 67)"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -99,7 +99,7 @@ static void a_second_url_that_is_refused_takes_the_first_away(void **state)
     char message[512];
     fixture *r = fixture_make(hello);
     assert_int_equal(fixture_open_urls(r, "http://+:80/\0\xff\0", 2, 8, message), LS_EINVAL);
-    assert_non_null(strstr(message, "no UTF-8"));
+    assert_non_null(strstr(message, "not valid UTF-8"));
     fake_calls("init session timeouts:10,75,10 queue group1 add1:http://+:80/ -add1:http://+:80/ -group1 -queue "
                "-session term ");
     fixture_free(r);
