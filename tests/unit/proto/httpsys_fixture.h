@@ -2,8 +2,8 @@
  * in `fake.calls` and complete when the test says so, a handler in C, packets taken by hand.
  *
  * The bytes of a send are read from where they lie when it completes, not before: who gives them back too early is found out. */
-#ifndef LS_TESTS_HTTPSYS_RIG_H
-#define LS_TESTS_HTTPSYS_RIG_H
+#ifndef LS_TESTS_HTTPSYS_FIXTURE_H
+#define LS_TESTS_HTTPSYS_FIXTURE_H
 
 #include "support.h"
 
