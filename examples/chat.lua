@@ -1,9 +1,9 @@
--- chat.lua - a chat: every line that one client sends goes to all the others.
+-- chat.lua - a chat: the server sends every line of a client to all other clients.
 --
 --   luaserve examples/chat.lua 7001            then, in two other terminals:  nc 127.0.0.1 7001
 --
--- A client first says its name. /who lists those present, /quit leaves. Connections are spread over the Lua states, and
--- each state has its own variables; a chat needs one room for all, so it runs in one state: threads_max = 1.
+-- A client first enters its name. /who lists the names, /quit leaves. Connections are spread over the Lua states, and
+-- each state has its own variables; a chat needs one table for all, so it runs in one state: threads_max = 1.
 
 local ls = require "luaserve"
 
@@ -12,10 +12,10 @@ ls.config { threads = 1, threads_max = 1 }
 local QUEUED_MAX = 1024 * 1024
 local room = {} -- name -> sock
 
-local function tell_others(me, text)
+local function send_to_others(me, text)
   for name, sock in pairs(room) do
-    -- The text is a buffer, made once and shared by all that it is sent to. A client that does not read is put out
-    -- before its queue is so long that sending would wait for it.
+    -- The text is one buffer, shared by all sends. A client that does not read is disconnected before its queue is
+    -- long enough to make send wait.
     if name ~= me and (sock.queued > QUEUED_MAX or not sock:send(text)) then sock:abort() end
   end
 end
@@ -24,7 +24,7 @@ local function free_name(sock)
   sock:send("Your name? ")
   local name = sock:receive("*l")
   while name and (not name:match("^%w+$") or room[name]) do
-    sock:send("A name that is free, of letters and digits? ")
+    sock:send("A name has only letters and digits and is not in use. Your name? ")
     name = sock:receive("*l")
   end
   return name
@@ -36,7 +36,7 @@ ls.tcp(options, function(sock)
   local name = free_name(sock)
   if not name then return end
   room[name] = sock
-  tell_others(name, ls.buffer("* ", name, " is here\n"))
+  send_to_others(name, ls.buffer("* ", name, " is here\n"))
   for line in sock:lines() do
     if line == "/quit" then
       break
@@ -46,9 +46,9 @@ ls.tcp(options, function(sock)
       table.sort(names)
       sock:send("* ", table.concat(names, " "), "\n")
     else
-      tell_others(name, ls.buffer(name, ": ", line, "\n"))
+      send_to_others(name, ls.buffer(name, ": ", line, "\n"))
     end
   end
   room[name] = nil
-  tell_others(name, ls.buffer("* ", name, " has left\n"))
+  send_to_others(name, ls.buffer("* ", name, " has left\n"))
 end)

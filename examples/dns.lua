@@ -1,10 +1,10 @@
--- dns.lua - a UDP responder that speaks enough DNS to answer A queries from a table.
+-- dns.lua - a UDP responder with enough DNS to answer A queries from a table.
 --
 --   luaserve examples/dns.lua 5300
 --   dig -p 5300 @127.0.0.1 one.example.test
 --
--- Names that are not in the table do not exist (NXDOMAIN), known names of another type have no records, and what is no
--- query at all is not answered.
+-- A name outside the table gets NXDOMAIN, a query for another type of a known name gets no records, and a malformed
+-- query gets no response.
 
 local ls = require "luaserve"
 local at = ... or 5300 -- the first argument after the name of this file
@@ -17,14 +17,14 @@ local addresses = {
 
 local A, IN, ANY = 1, 1, 255
 local NXDOMAIN, NOTIMP = 3, 4
-local QR, AA, RD = 0x8000, 0x0400, 0x0100 -- bits of the flags: a response, with authority, recursion desired
+local QR, AA, RD = 0x8000, 0x0400, 0x0100 -- flag bits: response, authoritative, recursion desired
 
--- The question's name, type and class, and where it ends; nil when it is malformed.
+-- The question's name, type and class, and the position of its end; nil if it is malformed.
 local function question(message)
   local labels, from = {}, 13
   while true do
     local len = message:byte(from)
-    if not len or len > 63 then return nil end -- cut off, or a pointer, which a question has no use for
+    if not len or len > 63 then return nil end -- truncated, or a compression pointer, which a question does not need
     from = from + 1
     if len == 0 then break end
     if #message < from + len - 1 or from + len - 13 > 255 then return nil end
@@ -36,21 +36,21 @@ local function question(message)
   return table.concat(labels, "."), qtype, class, from + 3
 end
 
-local records = {} -- by name: how many, and their bytes, made once
+local records = {} -- by name: the number of records and their bytes, encoded once
 for name, list in pairs(addresses) do
   local parts = {}
   for i, address in ipairs(list) do
     local a, b, c, d = address:match("^(%d+)%.(%d+)%.(%d+)%.(%d+)$")
-    -- the owner is a pointer to the question's name, which begins at byte 12
+    -- the owner is a pointer to the name in the question, at offset 12
     parts[i] = string.pack(">I2I2I2I4I2BBBB", 0xc00c, A, IN, ttl, 4, a, b, c, d)
   end
   records[name] = { count = #list, bytes = table.concat(parts) }
 end
 
-local function answer(query)
+local function respond(query)
   if #query < 12 then return nil end
   local id, flags, questions = string.unpack(">I2I2I2", query)
-  if flags & QR ~= 0 then return nil end -- a response: answering those is how two servers talk for ever
+  if flags & QR ~= 0 then return nil end -- a response: replying to it could loop between two servers
   local flags_out = QR | AA | flags & RD | flags & 0x7800
   if flags & 0x7800 ~= 0 then return string.pack(">I2I2I2I2I2I2", id, flags_out | NOTIMP, 0, 0, 0, 0) end
   if questions ~= 1 then return nil end
@@ -65,6 +65,6 @@ local function answer(query)
 end
 
 ls.udp(at, function(query, _, info)
-  if info then return nil end -- cut: longer than any query
-  return answer(query)
+  if info then return nil end -- truncated: longer than any query
+  return respond(query)
 end)

@@ -1,7 +1,7 @@
 -- hello.lua - the smallest site: two routes.
 --
 --   luaserve examples/hello.lua                        serves http://127.0.0.1:8080/ and http://[::1]:8080/
---   luaserve examples/hello.lua '*:80'                 serves everyone, on port 80
+--   luaserve examples/hello.lua '*:80'                 serves all addresses of this machine, on port 80
 --   curl http://127.0.0.1:8080/
 --   curl http://127.0.0.1:8080/hello/world
 

@@ -1,14 +1,14 @@
--- kv.lua - a key-value server with a protocol of lines, as memcached's:
+-- kv.lua - a key-value server with a line-based protocol like memcached's:
 --
 --   luaserve examples/kv.lua 7002              then, in another terminal:  nc 127.0.0.1 7002
 --
---   set <key> <bytes>     and the value on the next line(s), so many bytes, and a line end     STORED
+--   set <key> <bytes>                  and that number of bytes and a line end on the next line(s)     STORED
 --   get <key>                          VALUE <key> <bytes>, the value, END; or END alone
 --   delete <key>                       DELETED or NOT_FOUND
---   count                              how many keys there are
+--   count                              the number of keys
 --   quit
 --
--- Requests may be pipelined: answers leave together, when the next request has not come yet. The table is a Lua
+-- Requests may be pipelined; the responses are sent together when no further request has arrived. The table is a Lua
 -- variable, so one state serves all: threads_max = 1.
 
 local ls = require "luaserve"
@@ -23,14 +23,14 @@ local commands = {}
 function commands.set(sock, key, bytes)
   bytes = math.tointeger(tonumber(bytes))
   if not bytes or bytes < 0 or bytes > VALUE_MAX then
-    sock:send("CLIENT_ERROR bad length\n") -- where the value ends cannot be known
+    sock:send("CLIENT_ERROR bad length\n") -- the end of the value is unknown
     return false
   end
   local value = sock:receive(bytes)
   local rest = value and sock:receive("*l")
   if not rest then return false end
   if rest ~= "" then
-    sock:send("CLIENT_ERROR the value is longer than was said\n")
+    sock:send("CLIENT_ERROR bad data chunk\n")
     return false
   end
   if values[key] == nil then count = count + 1 end

@@ -1,11 +1,11 @@
--- proxy.lua - a TCP proxy: what comes from either side goes to the other.
+-- proxy.lua - a TCP proxy: forwards data in both directions.
 --
 --   luaserve examples/proxy.lua 7003 127.0.0.1:7000
 --                               port target
 --
--- A block that was received is sent from where it lies. When one side ends its half, the other side sees that end, and
--- the answer still comes back; when one side is slow to read, no more is read from the other than fits between. The
--- target may be a name, an address, or "unix:/path".
+-- A received block is sent without a copy. When one side ends its half, the proxy forwards the end, and the response
+-- still comes back. When one side reads slowly, the proxy stops reading the other. The target may be a name, an
+-- address, or "unix:/path".
 
 local ls = require "luaserve"
 
@@ -17,7 +17,7 @@ end
 
 local limits = { read_timeout = false }
 
--- Until `from` ends. A plain end is passed on; a failure (of either side) ends both directions.
+-- Forwards until `from` ends. It forwards a normal end; an error of either side closes both directions.
 local function pump(from, to)
   for data in from:chunks() do
     if not to:send(data) then break end
@@ -35,8 +35,8 @@ ls.tcp({ host = host, port = tonumber(port or address), read_timeout = false }, 
     ls.log.warn("proxy: " .. target .. ": " .. err)
     return
   end
-  local answers = ls.spawn(pump, server, client)
+  local responses = ls.spawn(pump, server, client)
   pump(client, server)
-  answers:wait()
+  responses:wait()
   server:close()
 end)

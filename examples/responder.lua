@@ -1,15 +1,15 @@
--- responder.lua - a high-throughput responder: every GET gets the same 512 bytes, anything else is cut off.
+-- responder.lua - a high-throughput responder: every GET gets the same 512 bytes, any other request is aborted.
 --
 --   luaserve examples/responder.lua [--http.sys] http://127.0.0.1:8080/ [http://[::1]:8081/ ...]
 --   curl http://127.0.0.1:8080/
 --
--- With --http.sys it is Windows' own HTTP server that listens, and hands over the requests: then a host of + is every name.
+-- With --http.sys the HTTP server of Windows listens and passes the requests on; a host of + then means every name.
 --
--- The body is prepared once, in a buffer of the server's own memory; it is sent from there each time, and never copied.
--- Up to 64 threads work, each listener keeps 4 accepts posted (with http.sys: 4 receives for each thread), and a thread
--- takes at most 4 completions at a time. Every 3 seconds the counters are printed. SIGINT (Ctrl-C), SIGTERM or any key
--- (Enter, where the terminal hands over whole lines) stops it: nothing new is accepted, what is under way is finished, and
--- the program ends within 15 seconds.
+-- The body is prepared once, in a buffer of the server; each response is sent from there without a copy. Up to 64
+-- threads work, each listener keeps 4 accepts posted (with http.sys: 4 receives per thread), and a thread takes at
+-- most 4 completions at a time. The counters are printed every 3 seconds. SIGINT (Ctrl-C), SIGTERM or any key (Enter,
+-- if the terminal is in line mode) stops it: it accepts nothing new, finishes current requests, and exits within 15
+-- seconds.
 
 local ls = require "luaserve"
 
@@ -43,16 +43,16 @@ ls.config { threads_max = 64, accepts_posted = 4, drain_timeout = 15 }
 
 local body = ls.buffer((("0123456789"):rep(52):sub(1, 512)))
 
-local function answer() return body end
+local function respond() return body end
 
--- The connection is closed without an answer: a request more than responses.
+-- Closes the connection without a response: it counts as a request, not as a response.
 local function refuse(_, res) res:abort() end
 
 local app = ls.app()
-app:get("/", answer)
-app:get("/*rest", answer)
+app:get("/", respond)
+app:get("/*rest", respond)
 for _, path in ipairs { "/", "/*rest" } do
-  app:head(path, refuse) -- HEAD would be answered as GET otherwise
+  app:head(path, refuse) -- else HEAD would get the response of GET
   app:any(path, refuse)
 end
 app:options("*", refuse)
@@ -62,23 +62,23 @@ local shown = { "requests", "responses", "unanswered", "packets", "recv_inline",
 
 local function show()
   local stats, parts = ls.stats(), {}
-  stats.unanswered = stats.requests - stats.responses -- cut off, and those that are under way
+  stats.unanswered = stats.requests - stats.responses -- aborted, or still in progress
   for i, name in ipairs(shown) do parts[i] = string.format("%s %.0f", name, stats[name]) end
   print(table.concat(parts, "  "))
   io.stdout:flush()
 end
 
--- One state prints for all: the counters are those of the whole server.
+-- Only one state prints: the counters are those of the whole server.
 local prints, keys = false, nil
 ls.once(function()
   prints = true
   ls.every(3, show)
-  keys = ls.notify(0, "in") -- nil where standard input is a file, or closed
+  keys = ls.notify(0, "in") -- nil if standard input is a file or closed
   if keys and keys:wait() and io.stdin:read(1) then ls.stop() end
 end)
 ls.on("drain", function()
   if prints then show() end
-  if keys then keys:remove() end -- or the key would be waited for
+  if keys then keys:remove() end -- else the drain would wait for the key
 end)
 
 if http_sys then

@@ -1,9 +1,9 @@
--- s2_poll.lua - where one would have called poll(): one connection, a persistent level-triggered notification.
+-- s2_poll.lua - replaces poll(): one connection, a persistent level-triggered notification.
 --
 --   luaserve examples/s2_poll.lua 7002     accepts one client, reports what it sends, ends when it hangs up
 --
--- The sockets are ls.socket's: nothing reads or writes them but this script. A server for many clients is shorter with
--- ls.tcp; this is for sockets that belong to something else.
+-- The sockets come from ls.socket: only this script reads and writes them. A server for many clients is shorter with
+-- ls.tcp; this example is for sockets that another library owns.
 
 local ls = require "luaserve"
 local port = tonumber((...)) or 7002
@@ -26,22 +26,22 @@ end
 
 local function serve(conn)
   local n = assert(ls.notify(conn, "in|hangup"))
-  local left = false
-  while not left do
+  local closed = false
+  while not closed do
     local events = assert(n:wait())
     if events.err then
       local _, message = conn:receive() -- the receive fetches the error
       ls.log.info("error: " .. tostring(message))
-      left = true
+      closed = true
     elseif events["in"] then
-      local data = conn:receive() -- one receive; what is left is told again
+      local data = conn:receive() -- one receive; if data is left, the notification repeats
       if data and data ~= "" then ls.log.info("received " .. #data .. " bytes: " .. data) end
     end
-    if events.hangup then left = true end
+    if events.hangup then closed = true end
   end
-  n:remove() -- returns when nothing more can come
+  n:remove() -- returns when no further event can follow
   conn:close()
-  ls.log.info("left")
+  ls.log.info("closed")
 end
 
 ls.once(function()

@@ -2,8 +2,8 @@
 --
 --   luaserve examples/s3_udp_edge.lua 7003 100     ends after 100 datagrams
 --
--- An edge tells that something came, once. So every telling is followed by receives until one would block, and a
--- registration that comes before the bind misses nothing. A UDP socket never hangs up.
+-- An edge-triggered notification reports an arrival once. So each one is followed by receives until EAGAIN, and a
+-- registration before the bind misses nothing. A UDP socket never reports hangup.
 
 local ls = require "luaserve"
 local port, expected = ...
@@ -15,23 +15,23 @@ ls.once(function()
   assert(sock:bind("127.0.0.1", port))
   ls.log.info("bound to " .. sock.local_addr)
 
-  local count, bytes, told = 0, 0, 0
+  local count, bytes, wakeups = 0, 0, 0
   while count < expected do
     assert(n:wait())
-    told = told + 1
+    wakeups = wakeups + 1
     while true do
       local data, message, code = sock:receivefrom()
       if data then
         count, bytes = count + 1, bytes + #data
       elseif code == "EAGAIN" then
         break
-      else -- the receive has fetched the error; what came behind it is still there
+      else -- receivefrom has cleared the error; later datagrams are still queued
         ls.log.warn("receive: " .. message)
       end
     end
   end
   n:remove()
   sock:close()
-  ls.log.info(("received %d datagrams, %d bytes, told %d times"):format(count, bytes, told))
+  ls.log.info(("received %d datagrams, %d bytes, %d notifications"):format(count, bytes, wakeups))
   ls.stop()
 end)

@@ -1,14 +1,14 @@
--- s5_exit.lua - an orderly exit: each worker that leaves tells the next, one that fails tells all, and what a registration
--- needs is given up in the right order.
+-- s5_exit.lua - an orderly exit: each worker that leaves wakes the next, a worker that fails stops all, and resources
+-- are released in the right order.
 --
 --   luaserve examples/s5_exit.lua 7005 4     4 workers on ports 7005 to 7008, until SIGTERM
 --
--- A worker is a task with a UDP socket of its own. It answers datagrams; "rekey" has it change what its registration
--- stands for: remove, wait until that is done, register again. "fail" has it fail. The server's own threads leave in
--- the same manner when it stops: one packet that each passes on to the next.
+-- A worker is a task with its own UDP socket. It replies to datagrams; "rekey" makes it replace its registration:
+-- remove, wait until that is done, register again; "fail" makes it fail. The threads of the server stop in the same
+-- way: each posts one packet for the next.
 --
--- The workers share one Lua state, because to leave in turn they have to see each other, and states share nothing.
--- c/s5_exit.c is the program whose workers are threads.
+-- The workers share one Lua state, because they must see each other to leave in turn, and states share nothing. In
+-- c/s5_exit.c the workers are threads.
 
 local ls = require "luaserve"
 local port, count = ...
@@ -17,12 +17,12 @@ port, count = tonumber(port) or 7005, tonumber(count) or 4
 local workers = {}
 
 local function leave(worker)
-  if worker.n then worker.n:remove() end -- wakes its task, and returns when nothing more can come
+  if worker.n then worker.n:remove() end -- wakes its task; returns when no further event can follow
   worker.sock:close()
   ls.log.info("worker " .. worker.index .. " has left")
 end
 
--- The shutdown: the first worker leaves and wakes the next.
+-- Shutdown: the first worker leaves, then the next one.
 local function pass_on(index)
   local worker = workers[index]
   if not worker then return ls.log.info("all have left") end
@@ -37,7 +37,7 @@ local commands = {
     worker.n = assert(ls.notify(worker.sock, "in"))
     return "key " .. worker.key
   end,
-  fail = function(worker) error("worker " .. worker.index .. " was told to fail") end,
+  fail = function(worker) error("worker " .. worker.index .. " failed on request") end,
 }
 
 local function work(worker)
@@ -64,7 +64,7 @@ ls.once(function()
       local ok, message = pcall(work, worker)
       if ok then return end
       ls.log.error(message)
-      ls.stop() -- the others are told to leave
+      ls.stop() -- makes the other workers leave
     end)
   end
 end)

@@ -1,11 +1,11 @@
--- site.lua - a tour of what a site can do: parameters, JSON, forms, streaming up and down, timers, error pages.
+-- site.lua - a tour of what a site can do: parameters, JSON, forms, streaming in both directions, timers, error pages.
 --
---   luaserve examples/site.lua [address]               default: port 8080 of this machine alone
+--   luaserve examples/site.lua [address]               default: port 8080 on the loopback addresses
 --
--- Open http://127.0.0.1:8080/ for a list of everything here with lines to try.
+-- http://127.0.0.1:8080/ lists everything here with commands to try.
 --
--- This file runs once in every Lua state (there is one for each thread, spare ones included), so a variable out here
--- exists once per state: fine for constants and caches, wrong for counting visitors.
+-- This file runs once in every Lua state (one per thread, standby threads included), so a variable at the top level
+-- exists once per state: suitable for constants and caches, unsuitable for counting visitors.
 
 local ls = require "luaserve"
 local at = ... or 8080
@@ -14,7 +14,7 @@ local app = ls.app()
 
 -- ---- around every request ------------------------------------------------------------------------------------------
 
--- Middleware: runs for each request, also for those that no route takes. next() is the rest of the way.
+-- Middleware: runs for every request, including those without a matching route. next() runs the rest.
 app:use(function(req, res, next)
   res:header("X-Request-Id", req.id)
   return next()
@@ -30,15 +30,15 @@ local tour = {
   { "JSON in and out", [[curl -d '{"name":"tea","tags":[]}' http://HOST/items]] },
   { "A form", "curl -d 'name=Ada&city=London' http://HOST/form" },
   { "The body back, without a copy", "curl --data-binary @README.md http://HOST/echo" },
-  { "Streaming down: as many rows as you like", "curl 'http://HOST/csv?rows=5'" },
-  { "Streaming up: counted as it comes, never held in memory", "curl -T README.md http://HOST/upload/readme" },
-  { "A line each half second; nobody else waits", "curl -N http://HOST/clock" },
-  { "Two pieces of work at the same time", "curl http://HOST/together" },
+  { "A streamed response of any length", "curl 'http://HOST/csv?rows=5'" },
+  { "A streamed request body, never held in memory as a whole", "curl -T README.md http://HOST/upload/readme" },
+  { "A line every half second, without delaying other requests", "curl -N http://HOST/clock" },
+  { "Two tasks at the same time", "curl http://HOST/together" },
   { "A cookie and a redirect", "curl -i http://HOST/login/ada" },
-  { "A part of the site with rules of its own", "curl http://HOST/api/status; curl http://HOST/api/none" },
+  { "A part of the site with its own rules", "curl http://HOST/api/status; curl http://HOST/api/none" },
   { "A handler that fails: the error page", "curl -i http://HOST/fail" },
-  { "What is not there: the other error page", "curl -i http://HOST/nowhere" },
-  { "What the server counts", "curl http://HOST/stats" },
+  { "An unknown path: the other error page", "curl -i http://HOST/nowhere" },
+  { "The counters of the server", "curl http://HOST/stats" },
 }
 
 local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
@@ -57,14 +57,14 @@ app:get("/", function(req, res)
   return table.concat(out)
 end)
 
--- ---- answers -------------------------------------------------------------------------------------------------------
+-- ---- responses -----------------------------------------------------------------------------------------------------
 
--- A text is sent as text/plain.
+-- A string is sent as text/plain.
 app:get("/hello", function() return "hello\n" end)
 
 app:get("/hello/:name", function(req) return "hello, " .. req.params.name .. "\n" end)
 
--- A table is sent as JSON. What came in the query are texts.
+-- A table is sent as JSON. Query parameters are strings.
 app:get("/search", function(req)
   local limit = math.tointeger(tonumber(req.query.limit or 10))
   if not limit or limit < 1 or limit > 100 then
@@ -75,7 +75,7 @@ end)
 
 app:get("/files/*path", function(req) return "you asked for " .. req.params.path .. "\n" end)
 
--- status, body: bad JSON gives nil and a message, and the client's mistake is not ours.
+-- status, body: req:json() returns nil and a message for malformed JSON, which is an error of the client (400).
 app:post("/items", function(req, res)
   local item, err = req:json()
   if type(item) ~= "table" then return 400, { error = err or "a JSON object is expected" } end
@@ -90,10 +90,10 @@ end)
 
 -- ---- bodies of any size --------------------------------------------------------------------------------------------
 
--- The buffer that was received is the one that is sent.
+-- The received buffer is sent back without a copy.
 app:post("/echo", function(req) return req:buffer() end)
 
--- res:write waits when the client is slow, so memory stays small however long the answer is.
+-- res:write waits for a slow client, so a response of any length needs little memory.
 app:get("/csv", function(req, res)
   local rows = math.tointeger(tonumber(req.query.rows or 1000)) or 1000
   res:header("Content-Type", "text/csv; charset=utf-8")
@@ -101,7 +101,7 @@ app:get("/csv", function(req, res)
   for i = 1, rows do res:write(i, ",", i * i, "\n") end
 end)
 
--- The 8 MiB limit of bodies is lifted for this route; only one chunk is in memory at a time.
+-- This route raises the 8 MiB limit of bodies; only one chunk is in memory at a time.
 app:put("/upload/:name", { max_body = "10g" }, function(req)
   local bytes, chunks = 0, 0
   for chunk in req:chunks() do
@@ -112,12 +112,12 @@ end)
 
 -- ---- time ----------------------------------------------------------------------------------------------------------
 
--- ls.sleep stops this handler alone: its thread serves others meanwhile.
+-- ls.sleep suspends only this handler: its thread serves other requests meanwhile.
 app:get("/clock", function(_, res)
   local begun = ls.now()
   for i = 1, 5 do
     res:write(string.format("%d: %.1f s\n", i, ls.now() - begun))
-    res:flush() -- send it now, do not wait for more
+    res:flush() -- send it now
     ls.sleep(0.5)
   end
 end)
@@ -132,7 +132,7 @@ app:get("/together", function()
   return string.format("%s, %s, after %.1f s\n", first:wait(), second:wait(), ls.now() - begun)
 end)
 
--- Timers that are made while the site loads run in every state. ls.once runs a function in one of them.
+-- A timer created while the site loads runs in every state. ls.once runs a function in one of them.
 ls.once(function()
   ls.every(60, function() ls.log.info("still here,", ls.stats().requests, "requests so far") end)
 end)
@@ -144,7 +144,7 @@ app:get("/login/:name", function(req, res)
   return res:redirect("/whoami")
 end)
 
-app:get("/whoami", function(req) return (req.cookies.name or "nobody") .. "\n" end)
+app:get("/whoami", function(req) return (req.cookies.name or "unknown") .. "\n" end)
 
 -- ---- a part with its own rules -------------------------------------------------------------------------------------
 
@@ -159,14 +159,14 @@ api:not_found(function(req) return { error = "the API has no " .. req.path } end
 
 app:mount("/api", api)
 
--- ---- when things go wrong ------------------------------------------------------------------------------------------
+-- ---- errors --------------------------------------------------------------------------------------------------------
 
 app:get("/fail", function() error("this handler always fails") end)
 
--- The error itself, with its traceback, is in the server's log; the client gets the id to ask about.
-app:error(function(req) return 500, "something went wrong, and we know: " .. req.id .. "\n" end)
+-- The log has the error with its traceback; the client gets the request id to refer to.
+app:error(function(req) return 500, "internal error, logged with request id " .. req.id .. "\n" end)
 
-app:not_found(function(req) return "there is no " .. req.path .. " here; see / for what is\n" end)
+app:not_found(function(req) return "there is no " .. req.path .. " here; see / for a list\n" end)
 
 app:get("/stats", function() return ls.stats() end)
 

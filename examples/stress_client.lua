@@ -1,12 +1,12 @@
--- stress_client.lua - clients that each send numbered messages in turn, wait for the echo of each, and check it.
+-- stress_client.lua - concurrent clients: each sends numbered messages, waits for the echo of each, and compares it.
 --
 --   luaserve examples/echo.lua 7000 quiet      in another terminal
 --   luaserve examples/stress_client.lua 127.0.0.1 7000 "hello" 64 1000 [show]
 --                                       host      port message threads sends
 --
--- A "thread" is a coroutine with a connection of its own; the system's threads share all of them. It sends
--- "<i>. Thread <t> - <message>". With "show" each echo is printed. At the end: messages per second, latencies, and how
--- many failed; the exit status is 1 when any did.
+-- A "thread" is a coroutine with its own connection; the threads of the server share all coroutines. It sends
+-- "<i>. Thread <t> - <message>". With "show" each echo is printed. At the end: messages per second, latencies, and the
+-- number of failures; the exit status is 1 if any message failed.
 
 local ls = require "luaserve"
 
@@ -34,10 +34,10 @@ local function client(t)
     local echo
     if ok then echo, why = sock:receive(#text) end
     if not echo then
-      failed(sends - i + 1, why) -- this one, and those that cannot be sent any more
+      failed(sends - i + 1, why) -- this message and all later ones
       break
     elseif echo ~= text then
-      failed(1, "another text came back")
+      failed(1, "the echo differs from the message")
     else
       latencies[#latencies + 1] = ls.now() - began
     end

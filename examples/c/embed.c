@@ -1,9 +1,9 @@
-/* modules.c - a server inside a C program, by src/luaserve.h alone.
+/* embed.c - a server inside a C program, with src/luaserve.h only.
  *
  *     embed site.lua [arguments...]
  *
- * The server runs on threads of its own; this program does what it likes meanwhile: it waits until its standard input
- * ends. Then it drains the server and leaves with status 0. Build it against either library:
+ * The server runs on its own threads; meanwhile this program waits until its standard input ends. Then it drains the
+ * server and exits with status 0. Link it with either library:
  *
  *     cc -Isrc examples/c/embed.c -Lbuild -lluaserve -lpthread -Wl,-rpath,$PWD/build */
 #include <pthread.h>
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
     }
     const ls_server_options options = {.site = argv[1], .argc = argc - 2, .argv = argv + 2, .threads = 2};
     if (ls_server_open(&options, &server, message, sizeof message) < 0) {
-        fprintf(stderr, "embed: %s\n", message); /* it says where, and why */
+        fprintf(stderr, "embed: %s\n", message); /* contains the place and the reason */
         return 1;
     }
     if (pthread_create(&thread, NULL, serve, server) != 0) {
@@ -43,11 +43,11 @@ int main(int argc, char **argv)
 
     while (read(0, bytes, sizeof bytes) > 0) continue; /* the rest of the program */
 
-    ls_server_stop(server); /* from any thread: what was accepted is answered */
+    ls_server_stop(server); /* from any thread: accepted requests still get their responses */
     pthread_join(thread, &status);
     if (*(int *)status < 0) {
         fprintf(stderr, "embed: %s\n", ls_error_text(*(int *)status));
-        return 1; /* some handler may still run: the process ends, the server is not taken apart */
+        return 1; /* a handler may still run, so exit without closing the server */
     }
     ls_server_close(server);
     printf("stopped\n");

@@ -1,5 +1,5 @@
-/* example.h - what the C examples share and none of them is about: sockets of the loopback, a port with its pools, and a
- * way out when something fails at the start. */
+/* example.h - shared by the C examples: loopback sockets, a port with its pools, and a check that exits on failure at
+ * the start. */
 #ifndef LS_EXAMPLES_EXAMPLE_H
 #define LS_EXAMPLES_EXAMPLE_H
 
@@ -21,11 +21,11 @@ static inline void check(bool good, const char *what)
     exit(1);
 }
 
-/* A port, and the account of the memory its threads receive into. */
+/* A port, and the account of the pools from which its threads receive. */
 static inline ls_port *example_port(ls_pools **pools)
 {
     ls_port *port;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* who reads along sees each line at once */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* print each line immediately */
     check(ls_port_open(&(ls_port_options){.sockets_max = 1024}, &port) == LS_OK, "port");
     check(ls_pools_open(16u << 20, pools) == LS_OK, "pools");
     return port;
@@ -40,14 +40,14 @@ static inline void example_ctx(ls_thread_ctx *ctx, ls_port *port, ls_pools *pool
     ls_thread_ctx_init(ctx, port, pool, index);
 }
 
-/* One registration, its result. */
+/* Submit one registration; returns its result. */
 static inline int example_notify(ls_port *port, ls_registration r)
 {
     (void)ls_port_notify(port, NULL, &r, 1, NULL, 0, 0);
     return r.result;
 }
 
-/* Bind to a port of the loopback; "0": any that is free. */
+/* Bind to a loopback port; "0": any free port. */
 static inline void example_bind(int fd, const char *port)
 {
     struct sockaddr_in at = {
@@ -55,7 +55,7 @@ static inline void example_bind(int fd, const char *port)
     check(bind(fd, (struct sockaddr *)&at, sizeof at) == 0, "bind");
 }
 
-/* Say where: from now on somebody may come. */
+/* Print the address: the socket now receives. */
 static inline void example_ready(int fd)
 {
     struct sockaddr_in at;

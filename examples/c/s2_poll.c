@@ -1,15 +1,15 @@
-/* s2_poll.c - where a program would call poll(): one thread, one connection, a level-triggered persistent registration.
+/* s2_poll.c - replaces poll(): one thread, one connection, a level-triggered persistent registration.
  *
- * usage: s2_poll PORT. Accepts one connection, says what it receives, and ends when the peer does. */
+ * usage: s2_poll PORT. Accepts one connection, prints the data it receives, and exits when the peer closes. */
 #define _GNU_SOURCE
 #include "example.h"
 
-typedef struct connection { /* the key points here: it is freed after REMOVE, and not before */
+typedef struct connection { /* the key; freed only after its REMOVE packet */
     int fd;
     unsigned long received;
 } connection;
 
-/* One operation on the registration. Its own result says how it went. */
+/* Submit one operation on the registration; its result reports success or the error. */
 static int notify(ls_port *port, connection *c, uint8_t operation)
 {
     ls_registration r = {.fd = c->fd,
@@ -22,7 +22,7 @@ static int notify(ls_port *port, connection *c, uint8_t operation)
     return r.result;
 }
 
-/* true: go on. */
+/* true: continue. */
 static bool on_packet(connection *c, uint32_t events)
 {
     char bytes[1024];
@@ -31,7 +31,7 @@ static bool on_packet(connection *c, uint32_t events)
         printf("error: %s\n", n < 0 ? strerror(errno) : "none");
         return false;
     }
-    if (events & LS_EVENT_IN) { /* one receive: if more is there, level-triggered means to be told again */
+    if (events & LS_EVENT_IN) { /* one receive: if data is left, a level-triggered registration reports it again */
         const ssize_t n = recv(c->fd, bytes, sizeof bytes, 0);
         if (n < 0) {
             printf("receive: %s\n", strerror(errno));
@@ -39,7 +39,7 @@ static bool on_packet(connection *c, uint32_t events)
         }
         c->received += (unsigned long)n;
         if (n > 0) printf("received %zd bytes: %.*s\n", n, (int)n, bytes);
-        if (n > 0) return true; /* with a HANGUP there may be more before it */
+        if (n > 0) return true; /* with HANGUP set there may be data left */
     }
     if (events & LS_EVENT_HANGUP) printf("hang-up\n");
     return !(events & LS_EVENT_HANGUP);
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
     if (err == LS_OK) {
         while ((err = ls_port_wait(port, &ctx, &packet, 1, -1)) >= 0)
             if (err == 1 && packet.key == c && !on_packet(c, packet.events)) break;
-        /* Other packets may still be on their way: REMOVE is the last. */
+        /* Packets may still be queued: the REMOVE packet is the last. */
         if ((err = notify(port, c, LS_NOTIFY_REMOVE)) == LS_OK)
             while ((err = ls_port_wait(port, &ctx, &packet, 1, -1)) >= 0)
                 if (err == 1 && packet.key == c && (packet.events & LS_EVENT_REMOVE)) break;

@@ -1,6 +1,6 @@
-/* s3_udp_edge.c - a UDP server, edge-triggered: told once when something came, it receives until it would block.
+/* s3_udp_edge.c - an edge-triggered UDP server: one packet reports new datagrams, and it receives until EAGAIN.
  *
- * usage: s3_udp_edge PORT COUNT. Says what it receives, and ends after COUNT datagrams. */
+ * usage: s3_udp_edge PORT COUNT. Prints each datagram, and exits after COUNT of them. */
 #define _GNU_SOURCE
 #include "example.h"
 
@@ -8,7 +8,7 @@ static int notify(ls_port *port, int fd, void *key, uint8_t operation)
 {
     ls_registration r = {.fd = fd,
                          .key = key,
-                         .events = LS_EVENT_IN, /* there is no HANGUP on UDP */
+                         .events = LS_EVENT_IN, /* UDP has no HANGUP */
                          .trigger = LS_TRIGGER_EDGE | LS_TRIGGER_PERSISTENT,
                          .operation = operation};
     (void)ls_port_notify(port, NULL, &r, 1, NULL, 0, 0);
@@ -16,7 +16,7 @@ static int notify(ls_port *port, int fd, void *key, uint8_t operation)
     return r.result;
 }
 
-/* Receive until it would block: only then will more be told. Returns how many came. */
+/* Receive until EAGAIN; only then is the next arrival reported. Returns the number of datagrams received. */
 static unsigned long drain(int fd, unsigned long already)
 {
     char bytes[2048];
@@ -29,7 +29,7 @@ static unsigned long drain(int fd, unsigned long already)
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return got;
         } else if (errno != EINTR) {
-            printf("error: %s\n", strerror(errno)); /* fetched; what is behind it is received next */
+            printf("error: %s\n", strerror(errno)); /* cleared by recv; the next call receives the next datagram */
         }
     }
 }
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     check(fd >= 0, "socket");
 
-    /* Before bind, so that no datagram comes unseen. */
+    /* Registered before bind, so that no datagram arrives unreported. */
     int err = notify(port, fd, &got, LS_NOTIFY_REGISTER);
     if (err == LS_OK) {
         example_bind(fd, argv[1]);

@@ -1,9 +1,9 @@
 /* s4_threads.c - an echo server on notifications: one port, 16 threads, one-shot level-triggered registrations.
  *
- * usage: s4_threads PORT CLIENTS. Serves until that many clients have come and gone.
+ * usage: s4_threads PORT CLIENTS. Serves CLIENTS connections, then exits.
  *
- * One-shot: whoever has a socket's packet has the socket, until it is armed again. Arming goes with the next wait, in one
- * call. A context is freed by its REMOVE alone, unless it was never registered. */
+ * One-shot: the thread that takes a socket's packet owns the socket until it re-arms the registration. Re-arming and
+ * the next wait are one call. A context is freed by its REMOVE packet only, unless it was never registered. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/thread.h"
@@ -11,13 +11,13 @@
 
 enum { THREADS = 16, PACKETS = 3, BATCH = 4 * PACKETS, ECHO_BYTES = 4096, TICK_MS = 100 };
 
-typedef struct context { /* what every key points to */
+typedef struct context { /* every key points to one */
     enum { LISTENER, ACCEPTED } type;
     int fd;
 } context;
 typedef struct accepted {
     context head;
-    size_t from, to; /* of bytes, still to be sent back */
+    size_t from, to; /* range of bytes still to be echoed */
     char bytes[ECHO_BYTES];
 } accepted;
 
@@ -27,39 +27,39 @@ static context listener = {.type = LISTENER};
 static ls_timer tick;
 static char shutdown_key;
 static int clients;
-static _Atomic int gone, ticks, served_by[THREADS];
+static _Atomic int closed, ticks, served_by[THREADS];
 
 static ls_registration registration(context *c, uint8_t operation, uint16_t events)
 {
     return (ls_registration){c->fd, c, 0, events, LS_TRIGGER_LEVEL | LS_TRIGGER_ONESHOT, operation};
 }
 
-static void on_tick(ls_thread_ctx *ctx, ls_op *op) /* a timer's packet comes through the same port */
+static void on_tick(ls_thread_ctx *ctx, ls_op *op) /* the timer's packet arrives at the same port */
 {
     ticks++;
     (void)ls_timer_set(ctx->port, (ls_timer *)op, ls_clock_ns() + TICK_MS * UINT64_C(1000000));
 }
 
-static void end_of(context *c)
+static void close_context(context *c)
 {
     close(c->fd);
     free(c);
-    if (++gone == clients) (void)ls_port_post(port, NULL, &shutdown_key, 0);
+    if (++closed == clients) (void)ls_port_post(port, NULL, &shutdown_key, 0);
 }
 
-/* Its owner cleans up after a registration that failed: true when `removal` is to be carried out. */
+/* Handle a registration that failed. true: `removal` is to be submitted. */
 static bool clean_up(const ls_registration *failed, ls_registration *removal)
 {
     context *c = failed->key;
     fprintf(stderr, "registration: %s\n", ls_err_text(failed->result));
     *removal = registration(c, LS_NOTIFY_REMOVE, 0);
-    if (c->type == LISTENER) return false; /* left alone: the clients that it has go on */
+    if (c->type == LISTENER) return false; /* stop accepting; current clients continue */
     if (failed->operation == LS_NOTIFY_ENABLE) return true;
-    end_of(c); /* never registered, or dropped already: there will be no REMOVE */
+    close_context(c); /* never registered, or already removed: no REMOVE packet follows */
     return false;
 }
 
-/* Accept one, register it, and arm the listener again: all in the next call. */
+/* Accept one connection, register it, and re-arm the listener, all in the next call. */
 static int on_listener(ls_registration *batch)
 {
     int n = 0;
@@ -74,7 +74,7 @@ static int on_listener(ls_registration *batch)
     return n;
 }
 
-/* Receive once, send back what goes; wait for room (OUT) or for more (IN). */
+/* Receive once, echo as much as the socket takes; wait for OUT if data is left, else for IN. */
 static ls_registration on_accepted(accepted *a, uint32_t events, _Atomic int *served)
 {
     ssize_t n = 1;
@@ -103,9 +103,9 @@ static void serve(void *arg)
     example_ctx(&ctx, port, pools, index);
     for (bool leave = false; !leave || count > 0;) {
         const int n = ls_port_notify(port, &ctx, batch, (size_t)count, packets, leave ? 0 : PACKETS, -1);
-        const int asked = count;
+        const int submitted = count;
         count = 0;
-        for (int i = 0; i < asked; i++) /* a failed ENABLE becomes a REMOVE at the head of the next batch */
+        for (int i = 0; i < submitted; i++) /* a failed ENABLE becomes a REMOVE at the head of the next batch */
             if (batch[i].result < 0 && clean_up(&batch[i], &batch[count])) count++;
         if (n < 0) leave = true;
         for (int i = 0; i < n; i++) {
@@ -115,14 +115,14 @@ static void serve(void *arg)
             else if (packets[i].key == &shutdown_key)
                 leave = true;
             else if (packets[i].events & LS_EVENT_REMOVE)
-                end_of(c);
+                close_context(c);
             else if (c->type == LISTENER)
                 count += on_listener(batch + count);
             else
                 batch[count++] = on_accepted((accepted *)c, packets[i].events, &served_by[index]);
         }
     }
-    (void)ls_port_post(port, NULL, &shutdown_key, 0); /* for the next to leave */
+    (void)ls_port_post(port, NULL, &shutdown_key, 0); /* for the next thread */
     ls_pool_close(ctx.pool);
 }
 
@@ -140,7 +140,7 @@ int main(int argc, char **argv)
         check(ls_thread_start(&threads[i], "serve", serve, &served_by[i]) == LS_OK, "thread");
     for (int i = 0; i < THREADS; i++) ls_thread_join(&threads[i]);
     for (int i = 0; i < THREADS; i++) busy += served_by[i] > 0;
-    printf("%d clients, %d threads served, timer %s\n", gone, busy, ticks > 0 ? "rang" : "silent");
+    printf("%d clients, %d threads served, timer %s\n", closed, busy, ticks > 0 ? "fired" : "silent");
     (void)ls_timer_cancel(port, &tick);
     ls_port_forget(port, listener.fd);
     close(listener.fd);

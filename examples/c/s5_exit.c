@@ -1,9 +1,9 @@
 /* s5_exit.c - an orderly exit, and a registration that changes its key.
  *
  * usage: s5_exit PORT. Four threads serve lines. The first line of a connection is a name: the guest becomes a member,
- * under a new key. SIGINT or SIGTERM ends it all; a line "fail" makes its thread fail, which ends it all as well.
- * The end: a packet with a reserved key wakes one thread; each that leaves posts the next. Main joins them, removes what is
- * still registered, and frees each context on its REMOVE. */
+ * with a new key. SIGINT or SIGTERM stops the program; the line "fail" makes its thread fail, which stops it as well.
+ * Shutdown: a packet with a reserved key wakes one thread; each thread that exits posts it for the next. The main
+ * thread joins them, removes the remaining registrations, and frees each context at its REMOVE packet. */
 #define _GNU_SOURCE
 #include "base/list.h"
 #include "base/thread.h"
@@ -11,10 +11,10 @@
 #include <signal.h>
 
 enum { THREADS = 4, PACKETS = 3, BATCH = 2 * PACKETS };
-typedef struct context { /* what every key points to */
+typedef struct context { /* every key points to one */
     enum { LISTENER, GUEST, MEMBER } type;
     int fd;
-    ls_node node; /* under the mutex: one of those that are registered */
+    ls_node node; /* on `contexts`, under the mutex */
     char name[32];
 } context;
 
@@ -53,7 +53,7 @@ static void context_close(context *c)
     freed++;
 }
 
-/* What is to become of the context after this packet; false: this thread fails. */
+/* Add the next operations on the context to the batch. false: this thread fails. */
 static bool on_readable(context *c, ls_registration *batch, int *count)
 {
     char line[32] = "";
@@ -78,7 +78,7 @@ static void on_removed(context *c, ls_registration *batch, int *count)
     if (c->type == GUEST && c->name[0] != '\0') {
         printf("%s is a member\n", c->name);
         batch[(*count)++] = registration(context_open(MEMBER, c->fd, c->name), LS_NOTIFY_REGISTER);
-        c->fd = -1; /* the new context's */
+        c->fd = -1; /* now owned by the new context */
     }
     context_close(c);
 }
@@ -94,7 +94,7 @@ static void serve(void *arg)
         const int n = ls_port_notify(port, &ctx, batch, (size_t)count, packets, leave ? 0 : PACKETS, -1);
         for (int i = 0; i < count; i++) {
             const int err = batch[i].result;
-            if (err < 0) failed = leave = true; /* what is not registered (any more) gets no REMOVE */
+            if (err < 0) failed = leave = true; /* an invalid registration gets no REMOVE packet */
             if (err < 0 && (err == LS_ENOENT || batch[i].operation == LS_NOTIFY_REGISTER)) context_close(batch[i].key);
         }
         if (n < 0) failed = leave = true;
@@ -105,7 +105,7 @@ static void serve(void *arg)
             else if (packets[i].events & LS_EVENT_REMOVE)
                 on_removed(packets[i].key, batch, &count);
             else if (!on_readable(packets[i].key, batch, &count))
-                failed = leave = true; /* the others hear of it by the packet that every leaving thread posts */
+                failed = leave = true; /* the other threads stop at the packet that every exiting thread posts */
         }
     }
     printf("a thread leaves\n");
@@ -114,7 +114,7 @@ static void serve(void *arg)
     ls_pool_close(ctx.pool);
 }
 
-/* Nobody else runs: remove what is left (unless that is under way), and free each when its REMOVE comes. */
+/* All other threads have ended: remove the remaining registrations, and free each context at its REMOVE packet. */
 static void remove_all(void)
 {
     ls_thread_ctx ctx;

@@ -1,4 +1,4 @@
--- datagrams.lua - three datagrams at a time; a round without all three answers within the time limit has failed.
+-- datagrams.lua - three datagrams at a time; a round without all three replies within the time limit fails.
 return {
   target = "udp://127.0.0.1:7000", connections = 10, requests = 1000, timeout = "1s",
   scenario = function(vu, sock)

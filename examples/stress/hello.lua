@@ -1,4 +1,4 @@
--- hello.lua - 2,000 requests per second, whatever the server does, and what must hold.
+-- hello.lua - 2,000 requests per second at a fixed rate, with thresholds.
 --   luaserve examples/site.lua &   luaserve stress examples/stress/hello.lua
 return {
   target = "http://127.0.0.1:8080", connections = 64,

@@ -1,4 +1,4 @@
--- session.lua - each user logs in once, then reads what is its own. setup() runs once, and every user sees what it gave.
+-- session.lua - each virtual user logs in once, then reads its own page. setup() runs once; all users get its result.
 return {
   target = "http://127.0.0.1:8080", connections = 8, requests = 400,
   headers = { ["User-Agent"] = "session.lua" },

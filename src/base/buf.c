@@ -1,4 +1,4 @@
-/* buf.c - pools of blocks: a plain cache for the owner, a return stack for everybody else, one account for all.
+/* buf.c - pools of blocks: a free list for the owner, a return stack for other threads, one account for all pools.
  *
  *     owner:   get <- free list <- (empty) take the whole return stack <- (empty) the system, if the cap allows
  *              put -> free list -> (full) the system
@@ -7,12 +7,13 @@
  * The account counts what was taken from the system, so that getting and putting cached blocks touches no memory
  * that threads share:
  *     bytes_live + bytes cached (free lists and return stacks) = pools->taken <= bytes_max
- * At the cap a pool first gives its own cached blocks of the other size back. What other pools cache is out of its
- * reach, and therefore small: at most 1/64 of bytes_max per size, list and pool.
+ * At the cap a pool first returns its own cached blocks of the other size. It cannot reach the blocks that other pools
+ * cache, so those caches are small: at most 1/64 of bytes_max per size, list and pool.
  *
- * A pool that is closed while blocks are out has CLOSED on its return stack; whoever drops the last block frees it.
+ * A pool that is closed while blocks are out has CLOSED on its return stack; the thread that drops the last block
+ * frees the pool.
  *     orphans after the close  = blocks still out
- *     orphans before the close = -(blocks that others gave to the system directly) <= 0
+ *     orphans before the close = -(blocks that others returned to the system directly) <= 0
  * so exactly one change makes it 0 after the close. */
 #include "base/buf.h"
 
@@ -25,8 +26,8 @@
 #include "base/list.h"
 #include "base/thread.h"
 
-/* Free blocks that a list may hold. The AddressSanitizer build sets them to 0, so that it sees every use of a block
- * that was dropped. */
+/* Free blocks that a list may hold. The AddressSanitizer build sets them to 0, so that it detects every use of a
+ * dropped block. */
 #ifndef LS_POOL_CACHE_SMALL
 #define LS_POOL_CACHE_SMALL 256
 #define LS_POOL_CACHE_LARGE 16
@@ -44,30 +45,30 @@ struct ls_pools {
     uint32_t cache_max[SIZES];
     ls_counter taken[SIZES], taken_peak[SIZES]; /* blocks from the system */
     ls_counter taken_bytes, taken_bytes_peak;
-    ls_counter copied_before; /* by pools that are gone */
+    ls_counter copied_before; /* by pools that were freed */
     ls_mutex lock;            /* of the two below */
     ls_node pools;
-    unsigned refs; /* the account itself and every pool that is not gone */
+    unsigned refs; /* the account itself and every pool that exists */
 };
 
 struct ls_pool {
-    /* the owner's */
-    _Atomic(const char *) owner; /* &thread_mark of that thread; NULL: nobody's */
+    /* used by the owner only */
+    _Atomic(const char *) owner; /* &thread_mark of that thread; NULL: no owner */
     ls_pools *account;
     cache caches[SIZES];
     ls_counter gets[SIZES], puts[SIZES];
-    uint64_t returns_taken; /* blocks that came over the return stack */
+    uint64_t returns_taken; /* blocks taken from the return stack */
     ls_counter copied;
     ls_node node;
     char apart[LINE_BYTES];
-    /* everybody's */
+    /* used by every thread */
     _Atomic(ls_block *) returned;
-    ls_counter returned_count[SIZES]; /* on the stack; may be ahead of it for a moment */
+    ls_counter returned_count[SIZES]; /* on the stack; may be briefly ahead of it */
     ls_counter foreign_puts[SIZES];
     _Atomic int64_t orphans;
 };
 
-/* Its address tells threads apart. */
+/* Its address identifies the thread. */
 static _Thread_local char thread_mark;
 
 /* The return stack of a closed pool ends in this. It is never read as a block. */
@@ -86,7 +87,7 @@ static void raise_peak(ls_counter *peak, uint64_t value)
     uint64_t was = ls_counter_read(peak);
     while (was < value &&
            !atomic_compare_exchange_weak_explicit(peak, &was, value, memory_order_relaxed, memory_order_relaxed)) {
-        /* `was` is what another thread has put there: look again */
+        /* `was` holds the value another thread stored: compare again */
     }
 }
 
@@ -144,14 +145,14 @@ fail_alloc:
     return err;
 }
 
-/* One reference less; `gone` is the pool that held it, or NULL. */
-static void drop_account(ls_pools *pools, ls_pool *gone)
+/* Drops one reference; `pool` is the pool that held it, or NULL. */
+static void drop_account(ls_pools *pools, ls_pool *pool)
 {
     ls_mutex_lock(&pools->lock);
-    if (gone != NULL) {
-        ls_list_remove(&gone->node);
-        ls_counter_add(&pools->copied_before,
-                       ls_counter_read(&gone->copied)); /* the lock's holder is its only writer */
+    if (pool != NULL) {
+        ls_list_remove(&pool->node);
+        /* ls_counter_add needs one writer at a time: the holder of the lock */
+        ls_counter_add(&pools->copied_before, ls_counter_read(&pool->copied));
     }
     const bool last = --pools->refs == 0;
     ls_mutex_unlock(&pools->lock);
@@ -167,7 +168,7 @@ void ls_pools_close(ls_pools *pools)
 
 void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out)
 {
-    ls_pools *const account = (ls_pools *)(uintptr_t)pools; /* only its lock changes */
+    ls_pools *const account = (ls_pools *)(uintptr_t)pools; /* only the lock is changed */
     uint64_t live[SIZES] = {0, 0};
     uint64_t copied;
     ls_mutex_lock(&account->lock);
@@ -178,7 +179,7 @@ void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out)
         for (int i = 0; i < SIZES; i++) {
             const uint64_t back = ls_counter_read(&pool->puts[i]) + ls_counter_read(&pool->foreign_puts[i]);
             const uint64_t gets = ls_counter_read(&pool->gets[i]);
-            if (gets > back) live[i] += gets - back; /* threads go on meanwhile: it may look negative for a moment */
+            if (gets > back) live[i] += gets - back; /* the counters move while they are read: back may exceed gets */
         }
     }
     ls_mutex_unlock(&account->lock);
@@ -234,7 +235,7 @@ static inline void cache_or_free(ls_pool *pool, ls_block *block, int index)
     c->count++;
 }
 
-/* Move what others have returned to the free lists, and leave `head` (NULL or CLOSED) in its place. */
+/* Move the returned blocks to the free lists, and leave `head` (NULL or CLOSED) in their place. */
 static void take_returned(ls_pool *pool, ls_block *head)
 {
     uint64_t counts[SIZES] = {0, 0};
@@ -258,7 +259,7 @@ void ls_pool_close(ls_pool *pool)
     take_returned(pool, CLOSED);
     for (int i = 0; i < SIZES; i++) trim(pool, i);
 
-    uint64_t out = 0; /* those that others gave to the system are in it, and in `orphans` */
+    uint64_t out = 0; /* includes blocks that others returned to the system, which `orphans` counts as well */
     for (int i = 0; i < SIZES; i++) out += ls_counter_read(&pool->gets[i]) - ls_counter_read(&pool->puts[i]);
     const int64_t left = (int64_t)(out - pool->returns_taken);
     if (atomic_fetch_add_explicit(&pool->orphans, left, memory_order_acq_rel) + left == 0) free_pool(pool);
@@ -271,14 +272,14 @@ void ls_pool_enter(ls_pool *pool)
 
 /* ---- blocks ---- */
 
-/* The free list is empty. Kept out of line: it would make the common way save registers. */
+/* The free list is empty. Out of line: inlined, it would make the fast path save registers. */
 LS_NOINLINE static ls_block *get_slowly(ls_pool *pool, size_t size, int index)
 {
     cache *const c = &pool->caches[index];
     if (atomic_load_explicit(&pool->returned, memory_order_relaxed) != NULL) take_returned(pool, NULL);
     if (c->free == NULL) {
         ls_block *block = take_from_system(pool, size);
-        if (block == NULL) { /* perhaps for what lies in the other list */
+        if (block == NULL) { /* retry with the memory of the other free list */
             trim(pool, index == SMALL ? LARGE : SMALL);
             block = take_from_system(pool, size);
         }
@@ -308,7 +309,7 @@ ls_block *ls_block_get(ls_pool *pool, size_t size)
     return block;
 }
 
-/* From here to the end of the last call the block counts as out, so the pool is there. */
+/* The block counts as out until the last statement, so the pool exists until then. */
 static void put_foreign(ls_pool *pool, ls_block *block, int index)
 {
     atomic_fetch_add_explicit(&pool->foreign_puts[index], 1, memory_order_relaxed);

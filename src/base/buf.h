@@ -1,16 +1,16 @@
 /* buf.h - refcounted byte blocks from per-thread pools, and slices that point into them.
  *
- * A block is filled once, then only read. Every slice holds one reference; the last ls_slice_drop() gives the
- * block back to the pool it came from, whichever thread drops it: its owner thread puts it on a plain list, any
- * other pushes it onto the pool's atomic return stack, which the owner empties when its list runs dry.
+ * A block is filled once, then only read. Every slice holds one reference. The last ls_slice_drop() returns the block
+ * to the pool it came from: the pool's owner thread puts it on a free list without atomics; any other thread pushes it
+ * onto the pool's atomic return stack, which the owner empties when its free list is empty.
  *
- * All pools of a server share one account (ls_pools): the cap, and the counters. Invariants:
+ * All pools of a server share one account (ls_pools), which holds the cap and the counters. Invariants:
  *     bytes_live = sum of the capacities of blocks with refs > 0
  *     bytes_live + bytes of free blocks that pools keep                     <= bytes_max
- *     a block with refs == 0 is on exactly one list, or was given back to the system
+ *     a block with refs == 0 is on exactly one list, or was returned to the system
  * A pool keeps at most 256 small and 16 large free blocks per list, and at most bytes_max / 64 in each.
  *
- * Threads: an ls_pool is used by the thread that entered it; drops are safe from anywhere. */
+ * Threads: an ls_pool is used by the thread that entered it; any thread may drop a reference. */
 #ifndef LS_BASE_BUF_H
 #define LS_BASE_BUF_H
 
@@ -33,33 +33,33 @@ typedef struct ls_block {
 } ls_block;
 
 typedef struct ls_slice {
-    ls_block *block; /* NULL: bytes that outlive the slice by other means; nothing to drop */
+    ls_block *block; /* NULL: bytes that are kept alive by other means; nothing to drop */
     const char *ptr;
     size_t len;
 } ls_slice;
 
 typedef struct ls_pools_stats {
     uint64_t blocks_live, bytes_live; /* blocks with a reference, their payload bytes */
-    uint64_t blocks_peak, bytes_peak; /* the most that was taken from the system at a time: live and kept */
+    uint64_t blocks_peak, bytes_peak; /* maximum taken from the system at one time: live and kept */
     uint64_t bytes_max;
-    uint64_t bytes_copied; /* payload bytes that the core copied from block to block */
+    uint64_t bytes_copied; /* payload bytes that the core copied between blocks */
 } ls_pools_stats;
 
 /* Open the account. bytes_max caps the payload of all blocks. LS_OK or LS_ENOMEM. */
 int ls_pools_open(size_t bytes_max, ls_pools **out);
-void ls_pools_close(ls_pools *pools); /* every pool closed before */
+void ls_pools_close(ls_pools *pools); /* after every ls_pool_close */
 void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out);
 
-/* One pool for one thread. LS_OK or LS_ENOMEM. A pool closed while blocks are out lives until the last returns. */
+/* One pool for one thread. LS_OK or LS_ENOMEM. A pool closed while blocks are out is freed when the last returns. */
 int ls_pool_open(ls_pools *pools, ls_pool **out);
 void ls_pool_close(ls_pool *pool);
-void ls_pool_enter(ls_pool *pool); /* from now on the calling thread is its owner */
+void ls_pool_enter(ls_pool *pool); /* makes the calling thread the owner */
 
-/* A block with one reference, or NULL: at the cap, or out of memory. `size` is LS_BLOCK_SMALL or _LARGE. */
+/* A block with one reference; NULL at the cap or out of memory. `size` is LS_BLOCK_SMALL or LS_BLOCK_LARGE. */
 ls_block *ls_block_get(ls_pool *pool, size_t size);
-void ls_block_put(ls_block *block); /* the last reference is gone; use ls_block_drop */
+void ls_block_put(ls_block *block); /* drops the last reference; use ls_block_drop */
 
-/* The core calls this wherever it moves payload bytes itself; the pool's owner does. */
+/* Counts payload bytes that the core copied. Only the pool's owner thread calls it. */
 void ls_pool_copied(ls_pool *pool, size_t bytes);
 
 static inline ls_block *ls_block_hold(ls_block *block)
@@ -68,19 +68,19 @@ static inline ls_block *ls_block_hold(ls_block *block)
     return block;
 }
 
-static inline void ls_block_hold_many(ls_block *block, uint32_t count) /* so many references more */
+static inline void ls_block_hold_many(ls_block *block, uint32_t count) /* + count references */
 {
     atomic_fetch_add_explicit(&block->refs, count, memory_order_relaxed);
 }
 
-static inline void ls_block_drop_many(ls_block *block, uint32_t count) /* so many, at least one, less */
+static inline void ls_block_drop_many(ls_block *block, uint32_t count) /* - count references, count >= 1 */
 {
     if (atomic_fetch_sub_explicit(&block->refs, count, memory_order_acq_rel) == count) ls_block_put(block);
 }
 
 static inline void ls_block_drop(ls_block *block)
 {
-    /* A sole owner needs no read-modify-write: nobody else can add a reference to what only we hold. */
+    /* A sole owner needs no read-modify-write: no other thread can add a reference to a block that only we hold. */
     if (atomic_load_explicit(&block->refs, memory_order_acquire) == 1 ||
         atomic_fetch_sub_explicit(&block->refs, 1, memory_order_acq_rel) == 1)
         ls_block_put(block);

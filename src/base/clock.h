@@ -1,11 +1,12 @@
-/* clock.h - monotonic time for deadlines, wall time for people. clock_posix.c or clock_win32.c supplies it. Any thread. */
+/* clock.h - monotonic time for deadlines, wall time for display. clock_posix.c or clock_win32.c implements it. Any
+ * thread. */
 #ifndef LS_BASE_CLOCK_H
 #define LS_BASE_CLOCK_H
 
 #include <stdint.h>
 
 uint64_t ls_clock_ns(void);        /* monotonic, full resolution */
-uint64_t ls_clock_coarse_ms(void); /* monotonic, a few ms behind at most, cheap; the same origin as ls_clock_ns */
+uint64_t ls_clock_coarse_ms(void); /* monotonic, at most a few ms behind, cheap; same origin as ls_clock_ns */
 int64_t ls_clock_wall_s(void);     /* seconds since 1970-01-01 UTC, cheap */
 int64_t ls_clock_wall_us(void);    /* microseconds since 1970-01-01 UTC */
 void ls_clock_sleep_ms(uint32_t ms);

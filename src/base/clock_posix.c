@@ -40,6 +40,6 @@ void ls_clock_sleep_ms(uint32_t ms)
 {
     struct timespec left = {ms / 1000, (long)(ms % 1000) * 1000000};
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-        /* a signal came: sleep for what is left */
+        /* interrupted by a signal: sleep for the rest */
     }
 }

@@ -1,5 +1,5 @@
-/* clock_win32.c - the clocks of clock.h. The performance counter runs through sleep and is read without a system call
- * on today's machines, so the coarse clock is the same one: GetTickCount64 has another origin, and drifts from it. */
+/* clock_win32.c - the clocks of clock.h. On current machines the performance counter continues through sleep and is
+ * read without a system call, so the coarse clock uses it as well: GetTickCount64 has another origin and drifts. */
 #include <windows.h>
 
 #include <stdatomic.h>
@@ -11,7 +11,7 @@ static const uint64_t epoch_hns = UINT64_C(116444736000000000); /* 1970-01-01 as
 
 static uint64_t ticks_per_s(void)
 {
-    static _Atomic uint64_t known; /* does not change while the system runs: whoever asks stores the same */
+    static _Atomic uint64_t known; /* constant while the system runs: every thread stores the same value */
     uint64_t rate = atomic_load_explicit(&known, memory_order_relaxed);
     if (rate == 0) {
         LARGE_INTEGER frequency;

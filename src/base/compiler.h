@@ -1,12 +1,12 @@
-/* compiler.h - what C11 leaves to compilers: the header that picks. */
+/* compiler.h - compiler-specific attributes and intrinsics that C11 lacks. This header selects by compiler. */
 #ifndef LS_BASE_COMPILER_H
 #define LS_BASE_COMPILER_H
 
 #include <stdint.h>
 
-/* LS_PRINTF(f, a): argument f is a printf(3) format for those from a on; checked where the compiler can.
- * LS_NOINLINE: not to be put into its callers. LS_PREFETCH(p): what lies there, if anything does, will be written soon: into
- * the cache with it. ls_high_bit(n): the place of the highest bit that is set, 0 to 63; n is not 0. */
+/* LS_PRINTF(f, a): argument f is a printf(3) format for the arguments from a on; checked where the compiler can.
+ * LS_NOINLINE: the function is never inlined. LS_PREFETCH(p): prefetch the cache line at p for writing; p may be
+ * invalid. ls_high_bit(n): the index of the highest set bit, 0 to 63; n is not 0. */
 #if defined(__GNUC__)
 #define LS_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define LS_NOINLINE     __attribute__((noinline))
@@ -16,7 +16,7 @@ static inline unsigned ls_high_bit(uint64_t n)
     return 63 - (unsigned)__builtin_clzll(n);
 }
 #elif defined(_MSC_VER)
-unsigned char _BitScanReverse64(unsigned long *place, unsigned __int64 n); /* as <intrin.h> has it */
+unsigned char _BitScanReverse64(unsigned long *place, unsigned __int64 n); /* as declared in <intrin.h> */
 #pragma intrinsic(_BitScanReverse64)
 #define LS_PRINTF(f, a)
 #define LS_NOINLINE    __declspec(noinline)

@@ -1,5 +1,5 @@
-/* counter.h - counters that one thread alone writes and any thread reads: a load and a store, which no reader sees torn, instead
- * of an atomic addition. */
+/* counter.h - counters with one writer thread and any number of readers: a relaxed load and store instead of an atomic
+ * addition. A reader never sees a torn value. */
 #ifndef LS_BASE_COUNTER_H
 #define LS_BASE_COUNTER_H
 

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-/* Windows has no such errors; no errno is negative. */
+/* Windows lacks these errors; an errno value is never negative. */
 #ifndef ESHUTDOWN
 #define ESHUTDOWN (-1)
 #endif
@@ -29,13 +29,13 @@ const char *ls_err_text(int err)
     case LS_##name: return text;
         LS_ERRORS(X)
 #undef X
-    default: return "the system refused, for a reason outside this table";
+    default: return "system error";
     }
 }
 
 int ls_err_from_errno(int system_errno)
 {
-    switch (system_errno != EWOULDBLOCK ? system_errno : EAGAIN) { /* one number on most systems */
+    switch (system_errno != EWOULDBLOCK ? system_errno : EAGAIN) { /* the same number on most systems */
     case 0: return LS_OK;
     case ENOMEM:
     case ENOBUFS: return LS_ENOMEM;

@@ -1,7 +1,7 @@
-/* err_win32.c - the one table of Win32 and Winsock error numbers, and how an NTSTATUS finds into it. Pure; any thread.
+/* err_win32.c - the table of Win32 and Winsock error numbers, and the mapping of an NTSTATUS to it. Pure; any thread.
  *
- * A socket operation that fails at once says so with a Winsock number (WSAGetLastError); one that fails later completes
- * with an NTSTATUS, which the system turns into a Win32 number, not a Winsock one (RtlNtStatusToDosError). */
+ * A socket operation that fails immediately reports a Winsock number (WSAGetLastError). One that fails later completes
+ * with an NTSTATUS, which RtlNtStatusToDosError maps to a Win32 number, not to a Winsock one. */
 #include <windows.h>
 #include <winsock2.h>
 #include <winternl.h>
@@ -31,20 +31,20 @@ static const row numbers[] = {
     {ERROR_BAD_NETPATH, LS_ENOENT},
     {ERROR_INVALID_NAME, LS_ENOENT},
     {ERROR_BAD_PATHNAME, LS_ENOENT},
-    {ERROR_DIRECTORY, LS_ENOENT}, /* a file where a directory should be */
+    {ERROR_DIRECTORY, LS_ENOENT}, /* a file in place of a directory */
     {ERROR_FILENAME_EXCED_RANGE, LS_ELIMIT},
     {ERROR_FILE_TOO_LARGE, LS_ELIMIT},
     {ERROR_HANDLE_DISK_FULL, LS_ENOSPC},
     {ERROR_DISK_FULL, LS_ENOSPC},
     {ERROR_CRC, LS_EIO},
     {ERROR_IO_DEVICE, LS_EIO},
-    {ERROR_NETNAME_DELETED, LS_ERESET}, /* the form in which a reset reaches an overlapped receive */
+    {ERROR_NETNAME_DELETED, LS_ERESET}, /* a reset of the connection, reported by an overlapped receive */
     {ERROR_DEV_NOT_EXIST, LS_ENOTSUP},
     {ERROR_FILE_EXISTS, LS_EEXIST},
     {ERROR_INVALID_PARAMETER, LS_EINVAL},
     {ERROR_BROKEN_PIPE, LS_EPIPE},
     {ERROR_CALL_NOT_IMPLEMENTED, LS_ENOTSUP},
-    {ERROR_SEM_TIMEOUT, LS_ETIMEDOUT}, /* a connect that nobody answered */
+    {ERROR_SEM_TIMEOUT, LS_ETIMEDOUT}, /* a connect without a reply */
     {ERROR_ALREADY_EXISTS, LS_EEXIST},
     {ERROR_MORE_DATA, LS_EMSGSIZE},
     {WAIT_TIMEOUT, LS_ETIMEDOUT},
@@ -92,7 +92,7 @@ static const row numbers[] = {
     {WSAECONNRESET, LS_ERESET},
     {WSAENOBUFS, LS_ENOMEM},
     {WSAENOTCONN, LS_ECLOSED},
-    {WSAESHUTDOWN, LS_EPIPE}, /* our own side was ended */
+    {WSAESHUTDOWN, LS_EPIPE}, /* after shutdown(SD_SEND) */
     {WSAETIMEDOUT, LS_ETIMEDOUT},
     {WSAECONNREFUSED, LS_EREFUSED},
     {WSAENAMETOOLONG, LS_ELIMIT},
@@ -113,7 +113,8 @@ int ls_err_from_win32(uint32_t system_error)
 
 int ls_err_from_status(uint32_t status)
 {
-    /* A socket that was closed under its operations completes them with one of these, by version and by Wine. */
+    /* A socket that is closed with pending operations completes them with one of these, depending on the version of
+     * Windows or Wine. */
     enum { CANCELLED = (int)0xC0000120, HANDLES_CLOSED = (int)0x8000000A, LOCAL_DISCONNECT = (int)0xC000013B };
     const int known = (int)status;
     if (known == CANCELLED || known == HANDLES_CLOSED || known == LOCAL_DISCONNECT) return LS_ECANCELED;

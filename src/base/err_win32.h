@@ -1,4 +1,4 @@
-/* err_win32.h - what the system's own error numbers mean in the table of err.h. For *_win32.c only. */
+/* err_win32.h - maps the error numbers of Windows to the codes of err.h. For *_win32.c only. */
 #ifndef LS_BASE_ERR_WIN32_H
 #define LS_BASE_ERR_WIN32_H
 
@@ -6,10 +6,11 @@
 
 #include "base/err.h"
 
-/* The code for a number of GetLastError or WSAGetLastError, which do not overlap; LS_ESYS where the table has none. */
+/* The code for a number of GetLastError or WSAGetLastError, whose ranges do not overlap; LS_ESYS for a number outside
+ * the table. */
 int ls_err_from_win32(uint32_t system_error);
 
-/* The code for the status that a completed operation left in its OVERLAPPED (Internal, an NTSTATUS). */
+/* The code for the status of a completed operation (Internal of its OVERLAPPED, an NTSTATUS). */
 int ls_err_from_status(uint32_t status);
 
 #endif

@@ -1,13 +1,13 @@
-/* fopen.h - files by names in UTF-8. fopen_posix.c or fopen_win32.c supplies it. */
+/* fopen.h - files with UTF-8 names. fopen_posix.c or fopen_win32.c implements it. */
 #ifndef LS_BASE_FOPEN_H
 #define LS_BASE_FOPEN_H
 
 #include <stdio.h>
 
-/* As fopen (C11 7.21.5.3), but that the path is UTF-8 on every system. NULL with errno. */
+/* As fopen (C11 7.21.5.3), but the path is UTF-8 on every system. NULL with errno set. */
 FILE *ls_fopen(const char *path, const char *mode);
 
-/* As remove (C11 7.21.4.1), by such a path. 0, or not 0 with errno. */
+/* As remove (C11 7.21.4.1), with a UTF-8 path. 0, or nonzero with errno set. */
 int ls_remove(const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* fopen_posix.c - see fopen.h: a path is bytes here, and these are UTF-8 wherever people see them. */
+/* fopen_posix.c - see fopen.h: a path is a byte string, passed on unchanged. */
 #include "base/fopen.h"
 
 FILE *ls_fopen(const char *path, const char *mode)

@@ -1,4 +1,4 @@
-/* fopen_win32.c - see fopen.h. fopen would take the path for one in the system's code page. */
+/* fopen_win32.c - see fopen.h. fopen would read the path in the system's code page. */
 #include "base/fopen.h"
 
 #include <windows.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <wchar.h>
 
-/* In memory to be freed; NULL with errno. */
+/* The caller frees the result; NULL with errno set. */
 static wchar_t *wide_of(const char *text)
 {
     const int chars = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, text, -1, NULL, 0);
@@ -15,7 +15,7 @@ static wchar_t *wide_of(const char *text)
     if (wide != NULL)
         (void)MultiByteToWideChar(CP_UTF8, 0, text, -1, wide, chars);
     else
-        errno = chars > 0 ? ENOMEM : EINVAL; /* no UTF-8 */
+        errno = chars > 0 ? ENOMEM : EINVAL; /* EINVAL: invalid UTF-8 */
     return wide;
 }
 

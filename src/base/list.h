@@ -1,5 +1,5 @@
-/* list.h - an intrusive doubly linked ring. The node lives in its element; no allocation, no ownership.
- * An empty list is a head that points at itself; a node that is on no list does too. */
+/* list.h - an intrusive, circular, doubly linked list. The node is embedded in its element; no allocation, no
+ * ownership. The head of an empty list points at itself, as does a node that is on no list. */
 #ifndef LS_BASE_LIST_H
 #define LS_BASE_LIST_H
 
@@ -30,7 +30,7 @@ static inline void ls_list_push(ls_node *head, ls_node *node) /* at the tail */
     head->prev = node;
 }
 
-/* Everything on `from` goes to `to`, which was empty; `from` is empty then. */
+/* Move all nodes of `from` to `to`, which must be empty; `from` is empty afterwards. */
 static inline void ls_list_move(ls_node *to, ls_node *from)
 {
     ls_node_init(to);
@@ -40,7 +40,7 @@ static inline void ls_list_move(ls_node *to, ls_node *from)
     ls_node_init(from);
 }
 
-static inline void ls_list_remove(ls_node *node) /* harmless when it is on none */
+static inline void ls_list_remove(ls_node *node) /* no effect on a node that is on no list */
 {
     node->next->prev = node->prev;
     node->prev->next = node->next;

@@ -1,6 +1,6 @@
-/* log.c - one event, one line: the level, the cut, and what happens to line breaks. Where the line goes is the sink's.
+/* log.c - formats one event as one line: level filter, length limit, line breaks. The sink writes the line.
  *
- * The line is made on the caller's stack, so that logging works when memory has run out. */
+ * The line is built on the caller's stack, so that logging works when memory has run out. */
 #include "base/log.h"
 
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 enum { LINE_BYTES_MAX = 16 * 1024 };
 static const char cut_mark[] = " [cut]";
 
-/* Global, as the allocator is: the sink and the level. Set before threads start. */
+/* Global, like the allocator hook: the sink and the level. Set before threads start. */
 static _Atomic(ls_log_sink *) the_sink = ls_log_stderr;
 static _Atomic(void *) the_user = NULL;
 static _Atomic int the_level = LS_LOG_INFO;
@@ -58,8 +58,8 @@ static bool dropped(enum ls_log_level level)
     return level < ls_log_level_get() || level >= LS_LOG_OFF;
 }
 
-/* The form in which a byte goes into the line: itself, an indented line break, or \xNN for the other control
- * characters, which could otherwise repaint the terminal that shows the log. */
+/* Writes the escaped form of a byte: the byte itself, an indented line break, or \xNN for other control characters,
+ * which could otherwise change the terminal that shows the log. */
 static size_t put_byte(char out[5], unsigned char c)
 {
     if (c == '\n') {
@@ -75,7 +75,7 @@ static void emit(enum ls_log_level level, const char *text, size_t len, bool cut
 {
     char line[LINE_BYTES_MAX];
     const size_t room = sizeof line - (sizeof cut_mark - 1);
-    size_t used = 0, fits = 0; /* fits: the longest prefix that leaves room for the mark */
+    size_t used = 0, fits = 0; /* fits: longest prefix that leaves room for the mark */
     while (len > 0 && text[len - 1] == '\n') len--;
     for (size_t i = 0; i < len; i++) {
         char form[5];
@@ -104,7 +104,7 @@ void ls_log(enum ls_log_level level, const char *format, ...)
     va_start(args, format);
     const int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (n < 0) return; /* only a wide character that cannot be encoded does this; we print none */
+    if (n < 0) return; /* only for a wide character that cannot be encoded; the program prints none */
     const bool cut = (size_t)n >= sizeof text;
     emit(level, text, cut ? sizeof text - 1 : (size_t)n, cut);
 }

@@ -1,4 +1,4 @@
-/* log_posix.c - the stderr sink. Lines are longer than what write(2) keeps whole on a pipe, hence the lock. */
+/* log_posix.c - the stderr sink. A line may exceed the size that write(2) keeps atomic on a pipe, hence the lock. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -13,12 +13,12 @@
 #include "base/clock.h"
 #include "base/log_stderr.h"
 
-/* What a reader that has stopped may cost a line before the rest of it is given up. */
+/* Time to wait for a stalled reader of stderr before the rest of the line is dropped. */
 enum { STALL_MS_MAX = 100 };
 
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
-/* Advance past n bytes that were written. */
+/* Advance past n written bytes. */
 static void skip(struct iovec *parts, int count, size_t n)
 {
     for (int i = 0; i < count && n > 0; i++) {
@@ -38,11 +38,11 @@ static void write_all(struct iovec *parts, int count)
         const ssize_t n = writev(STDERR_FILENO, parts, count);
         if (n >= 0) {
             skip(parts, count, (size_t)n);
-        } else if (errno == EAGAIN) { /* somebody made stderr non-blocking */
+        } else if (errno == EAGAIN) { /* stderr was set to non-blocking */
             struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
             if (poll(&out, 1, STALL_MS_MAX) <= 0) return;
         } else if (errno != EINTR) {
-            return; /* there is nowhere to report it to */
+            return; /* no place to report the error */
         }
     }
 }
@@ -58,7 +58,7 @@ void ls_log_stderr(void *user, enum ls_log_level level, const char *line, size_t
     const int n = snprintf(head, sizeof head, "%s.%03dZ %s ", date, (int)(us / 1000 % 1000), ls_log_level_name(level));
     struct iovec parts[] = {
         {.iov_base = head, .iov_len = (size_t)n},
-        {.iov_base = (char *)(uintptr_t)line, .iov_len = len}, /* writev only reads */
+        {.iov_base = (char *)(uintptr_t)line, .iov_len = len}, /* writev does not write to it */
         {.iov_base = "\n", .iov_len = 1},
     };
     pthread_mutex_lock(&writing);

@@ -1,4 +1,4 @@
-/* log_stderr.h - the sink of log.c until another is set: stderr, one line at a time. log_posix.c or log_win32.c has it. */
+/* log_stderr.h - the default sink of log.c: stderr, one line at a time. log_posix.c or log_win32.c implements it. */
 #ifndef LS_BASE_LOG_STDERR_H
 #define LS_BASE_LOG_STDERR_H
 

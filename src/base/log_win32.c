@@ -1,4 +1,4 @@
-/* log_win32.c - the stderr sink: one WriteFile per line, which keeps lines of several threads apart by a lock. */
+/* log_win32.c - the stderr sink: one WriteFile per line, under a lock that separates the lines of several threads. */
 #include <windows.h>
 
 #include <io.h>
@@ -22,7 +22,7 @@ static size_t write_head(char *to, size_t room, enum ls_log_level level)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Not through the C library, which would make two bytes of the newline. */
+/* Bypasses the C library, which would expand the newline to two bytes. */
 static void write_all(const char *bytes, size_t len)
 {
     const HANDLE to = (HANDLE)_get_osfhandle(STDERR_FD);
@@ -38,7 +38,7 @@ void ls_log_stderr(void *user, enum ls_log_level level, const char *line, size_t
     char line_out[LINE_BYTES]; /* head, text, newline */
     (void)user;
     size_t n = write_head(line_out, sizeof line_out, level);
-    if (len > sizeof line_out - n - 1) len = sizeof line_out - n - 1; /* log.c cuts at 16 KiB: it fits */
+    if (len > sizeof line_out - n - 1) len = sizeof line_out - n - 1; /* never true: log.c cuts at 16 KiB */
     memcpy(line_out + n, line, len);
     n += len;
     line_out[n++] = '\n';

@@ -17,5 +17,5 @@ void ls_memory_aligned_free(void *memory)
 
 void ls_memory_trim(void)
 {
-    (void)_heapmin(); /* the C library's heap, and with it the process's where they are one */
+    (void)_heapmin(); /* the C library's heap, which may be the process heap */
 }

@@ -1,5 +1,5 @@
-/* rlimit_win32.c - see rlimit.h. A process may have 2^24 handles (Mark Russinovich, "Pushing the Limits of Windows: Handles");
- * memory ends before, and nothing has to be asked for. */
+/* rlimit_win32.c - see rlimit.h. A process may have 2^24 handles (Mark Russinovich, "Pushing the Limits of Windows:
+ * Handles"); memory runs out earlier, and there is no limit to raise. */
 #include "base/rlimit.h"
 
 enum { HANDLES_MAX = 1 << 24 };

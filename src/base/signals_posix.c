@@ -1,4 +1,4 @@
-/* signals_posix.c - see signals.h: blocked everywhere, taken by one thread with sigwait(3). */
+/* signals_posix.c - see signals.h: every thread blocks the signals; one thread takes them with sigwait(3). */
 #define _POSIX_C_SOURCE 200809L
 #include "base/signals.h"
 
@@ -13,7 +13,7 @@ struct ls_signals {
     ls_thread thread;
     sigset_t set, before;
     _Atomic int stopping;
-    void (*asked)(void *user);
+    void (*on_signal)(void *user);
     void *user;
 };
 
@@ -24,16 +24,16 @@ static void take_signals(void *arg)
         int number;
         if (sigwait(&signals->set, &number) != 0) continue;
         if (atomic_load(&signals->stopping)) return;
-        signals->asked(signals->user);
+        signals->on_signal(signals->user);
     }
 }
 
-int ls_signals_start(void (*asked)(void *user), void *user, ls_signals **out)
+int ls_signals_start(void (*on_signal)(void *user), void *user, ls_signals **out)
 {
     int err = LS_ENOMEM;
     ls_signals *signals = calloc(1, sizeof *signals);
     if (signals == NULL) return err;
-    signals->asked = asked;
+    signals->on_signal = on_signal;
     signals->user = user;
     sigemptyset(&signals->set);
     sigaddset(&signals->set, SIGINT);
@@ -56,7 +56,8 @@ fail_alloc:
 void ls_signals_stop(ls_signals *signals)
 {
     atomic_store(&signals->stopping, 1);
-    pthread_kill(signals->thread, SIGTERM); /* NOLINT(bugprone-bad-signal-to-kill-thread): it waits for it */
+    pthread_kill(signals->thread,
+                 SIGTERM); /* NOLINT(bugprone-bad-signal-to-kill-thread): the thread takes it in sigwait */
     ls_thread_join(&signals->thread);
     pthread_sigmask(SIG_SETMASK, &signals->before, NULL);
     free(signals);

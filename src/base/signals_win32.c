@@ -1,6 +1,6 @@
-/* signals_win32.c - see signals.h: the console's events. The system calls the handler on a thread that it makes for the
- * event. After a close of the window, a log-off or a shutdown the process ends when the handler returns, so there it waits
- * until the server has drained, LS_CLOSE_WAIT_MS_MAX at most. */
+/* signals_win32.c - see signals.h: the console events. The system calls the handler on a thread that it creates for
+ * the event. On CTRL_CLOSE, CTRL_LOGOFF and CTRL_SHUTDOWN the process ends when the handler returns, so the handler
+ * waits until the server has drained, at most LS_CLOSE_WAIT_MS_MAX. */
 #include "base/signals_win32.h"
 #include "base/signals.h"
 
@@ -9,12 +9,12 @@
 #include "base/err.h"
 
 struct ls_signals {
-    void (*asked)(void *user);
+    void (*on_signal)(void *user);
     void *user;
     HANDLE ended;
 };
 
-/* The handler has no argument for it. Held for reading while a handler looks at it, for writing to change it. */
+/* Global: a HandlerRoutine has no user argument. The handler holds the lock shared; a change holds it exclusive. */
 static SRWLOCK lock = SRWLOCK_INIT;
 static ls_signals *the_signals;
 
@@ -25,7 +25,7 @@ BOOL WINAPI ls_signals_handle(DWORD event)
     ls_signals *signals = the_signals;
     if (signals != NULL) {
         const HANDLE self = GetCurrentProcess();
-        signals->asked(signals->user);
+        signals->on_signal(signals->user);
         if (event == CTRL_CLOSE_EVENT || event == CTRL_LOGOFF_EVENT || event == CTRL_SHUTDOWN_EVENT)
             (void)DuplicateHandle(self, signals->ended, self, &ended, SYNCHRONIZE, FALSE, 0);
     }
@@ -44,16 +44,16 @@ static void set_signals(ls_signals *signals)
     ReleaseSRWLockExclusive(&lock);
 }
 
-int ls_signals_start(void (*asked)(void *user), void *user, ls_signals **out)
+int ls_signals_start(void (*on_signal)(void *user), void *user, ls_signals **out)
 {
     int err = LS_ENOMEM;
     ls_signals *signals = calloc(1, sizeof *signals);
     if (signals == NULL) return err;
-    signals->asked = asked;
+    signals->on_signal = on_signal;
     signals->user = user;
     if ((signals->ended = CreateEventW(NULL, TRUE, FALSE, NULL)) == NULL) goto fail_alloc;
     err = LS_ESYS;
-    (void)SetConsoleCtrlHandler(NULL, FALSE); /* a parent may have had Ctrl-C ignored, which is inherited */
+    (void)SetConsoleCtrlHandler(NULL, FALSE); /* the parent may have disabled Ctrl-C; children inherit that */
     set_signals(signals);
     if (!SetConsoleCtrlHandler(ls_signals_handle, TRUE)) goto fail_event;
     *out = signals;
@@ -70,7 +70,7 @@ fail_alloc:
 void ls_signals_stop(ls_signals *signals)
 {
     (void)SetConsoleCtrlHandler(ls_signals_handle, FALSE);
-    set_signals(NULL); /* waits for a handler that is inside asked() */
+    set_signals(NULL); /* waits for a handler that is inside on_signal() */
     (void)SetEvent(signals->ended);
     (void)CloseHandle(signals->ended);
     free(signals);
@@ -78,5 +78,5 @@ void ls_signals_stop(ls_signals *signals)
 
 void ls_signals_ignore_pipe(void)
 {
-    /* There is no such signal. */
+    /* Windows has no SIGPIPE. */
 }

@@ -1,5 +1,5 @@
-/* thread.h - threads, mutexes and condition variables: the header that picks the platform's own.
- * Failure to create is returned; failure of lock or unlock is a programmer's error and asserted. */
+/* thread.h - threads, mutexes and condition variables; the header that selects the platform's types.
+ * Creation returns its errors; a failed lock or unlock is a programming error and asserted. */
 #ifndef LS_BASE_THREAD_H
 #define LS_BASE_THREAD_H
 
@@ -26,16 +26,17 @@ bool ls_cond_wait_ms(ls_cond *cond, ls_mutex *mutex, uint32_t ms); /* false: tim
 void ls_cond_signal(ls_cond *cond);
 void ls_cond_broadcast(ls_cond *cond);
 
-/* Start fn(arg); `name` (at most 15 characters) shows in debuggers. Signals are blocked in it: the program's main
- * thread takes them. LS_OK, LS_ENOMEM or LS_ESYS. */
+/* Start fn(arg); `name` (at most 15 characters) appears in debuggers. The thread blocks all signals; the main thread
+ * takes them. LS_OK, LS_ENOMEM or LS_ESYS. */
 int ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg);
 void ls_thread_join(ls_thread *thread);
 
 unsigned ls_cpu_count(void); /* processors this process may run on (its affinity mask); at least 1 */
 
-/* Processor time in nanoseconds that the calling thread has had since it began and, where the system tells, has stood in
- * line for while others ran. Linux tells (/proc/thread-self/schedstat: sched-stats.rst in the kernel's documentation), when
- * it was built so; elsewhere it is the time it had, on Windows in ticks of up to 16 ms. For now and then: it opens a file. */
+/* CPU time in nanoseconds that the calling thread has used since its start, plus, where the system reports it, the
+ * time it has waited in the run queue. Linux reports both in /proc/thread-self/schedstat if the kernel is built with
+ * schedstats (sched-stats.rst in the kernel's documentation); elsewhere the result is the CPU time, on Windows in
+ * steps of up to 16 ms. Opens a file: not for frequent calls. */
 uint64_t ls_thread_wanted_ns(void);
 
 #endif

@@ -13,8 +13,8 @@
 #include "base/err.h"
 #include "base/thread.h"
 
-/* Lua nests at most 200 C calls (LUAI_MAXCCALLS); the costliest of them, gsub with a callback that calls gsub, takes
- * about 2 KiB of stack a level. Untouched pages cost nothing. */
+/* Lua nests at most 200 C calls (LUAI_MAXCCALLS); the most expensive one, gsub with a callback that calls gsub, takes
+ * about 2 KiB of stack per level. Untouched pages cost nothing. */
 enum { STACK_BYTES = 1024 * 1024 };
 
 enum { NAME_BYTES = 16 };
@@ -101,7 +101,7 @@ static void *run(void *arg)
 {
     const start s = *(start *)arg;
     free(arg);
-    (void)pthread_setname_np(pthread_self(), s.name); /* only debuggers miss it */
+    (void)pthread_setname_np(pthread_self(), s.name); /* for debuggers only: a failure is harmless */
     s.fn(s.arg);
     return NULL;
 }
@@ -143,7 +143,7 @@ unsigned ls_cpu_count(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return (unsigned)CPU_COUNT(&set);
-    const long online = sysconf(_SC_NPROCESSORS_ONLN); /* more processors than a cpu_set_t holds */
+    const long online = sysconf(_SC_NPROCESSORS_ONLN); /* reached with more processors than a cpu_set_t holds */
     return online > 0 ? (unsigned)online : 1;
 }
 
@@ -152,9 +152,9 @@ uint64_t ls_thread_wanted_ns(void)
     unsigned long long had_ns = 0, waited_ns = 0;
     struct timespec had = {0, 0};
     FILE *file = fopen("/proc/thread-self/schedstat", "re");
-    const bool told = file != NULL && fscanf(file, "%llu %llu", &had_ns, &waited_ns) == 2;
+    const bool known = file != NULL && fscanf(file, "%llu %llu", &had_ns, &waited_ns) == 2;
     if (file != NULL) (void)fclose(file);
-    if (told && had_ns > 0) return had_ns + waited_ns;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &had); /* cannot fail: our own thread */
+    if (known && had_ns > 0) return had_ns + waited_ns;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &had); /* cannot fail for the calling thread */
     return (uint64_t)had.tv_sec * 1000000000 + (uint64_t)had.tv_nsec;
 }

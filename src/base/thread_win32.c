@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/thread.h"
 
-/* As much as on POSIX, for the same reason; reserved only, pages are committed when they are touched. */
+/* As large as on POSIX, for the same reason. Only reserved: pages are committed when they are touched. */
 enum { STACK_BYTES = 1024 * 1024 };
 
 enum { NAME_BYTES = 16 };
@@ -36,7 +36,7 @@ int ls_mutex_open(ls_mutex *mutex)
 
 void ls_mutex_close(ls_mutex *mutex)
 {
-    assert(mutex->srw == NULL); /* nobody holds it */
+    assert(mutex->srw == NULL); /* not locked */
     (void)mutex;
 }
 
@@ -58,7 +58,7 @@ int ls_cond_open(ls_cond *cond)
 
 void ls_cond_close(ls_cond *cond)
 {
-    (void)cond; /* holds nothing of the system */
+    (void)cond; /* owns no system resource */
 }
 
 void ls_cond_wait(ls_cond *cond, ls_mutex *mutex)
@@ -91,7 +91,7 @@ typedef struct start {
 
 typedef HRESULT WINAPI set_description_fn(HANDLE thread, PCWSTR description);
 
-/* Only debuggers miss the name; the function came with Windows 10 1607. */
+/* The name is for debuggers only. SetThreadDescription exists since Windows 10 1607. */
 static void set_name(const wchar_t *name)
 {
     const FARPROC found = GetProcAddress(GetModuleHandleW(L"kernel32"), "SetThreadDescription");

@@ -1,11 +1,11 @@
-/* utf8.h - where a character of UTF-8 ends. Pure. */
+/* utf8.h - length of UTF-8 sequences. Pure. */
 #ifndef LS_BASE_UTF8_H
 #define LS_BASE_UTF8_H
 
 #include <stddef.h>
 
-/* The length of the UTF-8 sequence that begins here (RFC 3629 4: no surrogates, nothing overlong, nothing past
- * U+10FFFF); 0 when it is none. At least one byte. */
+/* The length of the UTF-8 sequence at s (RFC 3629 section 4: no surrogates, no overlong forms, at most U+10FFFF); 0 if
+ * the sequence is invalid. len >= 1. */
 static inline size_t ls_utf8_len(const unsigned char *s, size_t len)
 {
     unsigned low = 0x80, high = 0xbf; /* of the second byte */

@@ -1,5 +1,5 @@
-/* install_win32.c - luaserve install and uninstall: what they tell the service manager (Service Control Manager). The
- * service's command line is luaserve's own, with run-as-service and complete paths; service_win32.c obeys it. */
+/* install_win32.c - luaserve install and uninstall: create and delete the service (Service Control Manager). The
+ * command line of the service is luaserve run-as-service with complete paths; service_win32.c implements it. */
 #include "cli/main_win32.h"
 
 #include <windows.h>
@@ -9,29 +9,28 @@
 #include <string.h>
 
 enum {
-    STOP_MS_MAX = 60000, /* what a service is given to drain before uninstall goes on without it */
-    STOP_LOOK_MS = 100,
-    PRESHUTDOWN_MS = 30000, /* at the system's shutdown: the default of a drain, and time to close */
+    STOP_MS_MAX = 60000, /* time for a service to drain before uninstall deletes it */
+    STOP_POLL_MS = 100,
+    PRESHUTDOWN_MS = 30000, /* at a system shutdown: the default drain timeout, plus time to close */
 };
 
 static const char usage[] =
-    "luaserve as a service of Windows, which begins with the system and drains when it is stopped\n"
+    "luaserve as a Windows service, which starts with the system and drains when it is stopped\n"
     "\n"
     "usage: luaserve install [--name NAME] [--log FILE] [options] site.lua [arguments...]\n"
     "       luaserve uninstall [--name NAME]\n"
     "\n"
-    "  --name NAME        the service's name (default: " LS_SERVICE_NAME ")\n"
-    "  --log FILE         where its log, and all that the site prints, is appended (default: the site's path and "
-    ".log)\n"
-    "  options            as of luaserve: --threads, --backend, --log-level\n"
+    "  --name NAME        name of the service (default: " LS_SERVICE_NAME ")\n"
+    "  --log FILE         file to which the log and the output of the site are appended (default: SITE.log)\n"
+    "  options            of luaserve: --threads, --backend, --log-level\n"
     "\n"
-    "Both need an administrator. The service runs as NT AUTHORITY\\LocalService in the folder of site.lua; that "
-    "account must\n"
-    "be able to read the site and to write the log. What keeps it from starting is in the log, and in the system's "
-    "event log.\n"
-    "Afterwards: net start NAME, net stop NAME.\n";
+    "Both commands need administrator rights. The service runs as NT AUTHORITY\\LocalService in the folder of\n"
+    "site.lua; that account must be able to read the site and to write the log. If the service fails to start, the\n"
+    "reason is in its log and in the event log of the system.\n"
+    "Then: net start NAME, net stop NAME.\n";
 
-/* ---- what the manager says, for people -------------------------------------------------------------------------------- */
+/* ---- error messages
+ * --------------------------------------------------------------------------------------------------- */
 
 static int explain(const char *name, const char *what, unsigned long error)
 {
@@ -45,30 +44,30 @@ static int explain(const char *name, const char *what, unsigned long error)
     case ERROR_SERVICE_EXISTS:
     case ERROR_DUPLICATE_SERVICE_NAME:
         fprintf(stderr,
-                "luaserve: there is a service \"%s\" already (error %lu); give another --name, or first: luaserve "
+                "luaserve: the service \"%s\" already exists (error %lu); give another --name, or first run: luaserve "
                 "uninstall --name \"%s\"\n",
                 name, error, name);
         return LS_STATUS_FAILED;
     case ERROR_SERVICE_DOES_NOT_EXIST:
-        fprintf(stderr, "luaserve: there is no service \"%s\" (error %lu); its --name is what install was given\n",
+        fprintf(stderr, "luaserve: the service \"%s\" does not exist (error %lu); give the --name of its install\n",
                 name, error);
         return LS_STATUS_FAILED;
     case ERROR_SERVICE_MARKED_FOR_DELETE:
         fprintf(stderr,
-                "luaserve: the service \"%s\" is being removed (error %lu): it ends when the last program that looks "
-                "at it, "
-                "such as services.msc, is closed\n",
+                "luaserve: the service \"%s\" is marked for deletion (error %lu); close every program that has it "
+                "open, "
+                "such as services.msc\n",
                 name, error);
         return LS_STATUS_FAILED;
     case ERROR_INVALID_NAME:
-        fprintf(stderr, "luaserve: \"%s\" is no name of a service; give 1 to %d characters, none of them / or \\\n",
-                name, LS_SERVICE_NAME_CHARS_MAX);
+        fprintf(stderr, "luaserve: invalid service name \"%s\"; give 1 to %d characters without / and \\\n", name,
+                LS_SERVICE_NAME_CHARS_MAX);
         return LS_STATUS_USAGE;
     default: snprintf(text, sizeof text, "cannot %s the service \"%s\"", what, name); return ls_main_fail(text, error);
     }
 }
 
-/* The manager's rules (CreateServiceW), which Wine does not check. */
+/* Checks the rules of CreateServiceW, which Wine does not check. */
 static wchar_t *service_name(const char *name)
 {
     wchar_t *wide = strpbrk(name, "/\\") == NULL ? ls_main_wide(name) : NULL;
@@ -77,7 +76,8 @@ static wchar_t *service_name(const char *name)
     return NULL;
 }
 
-/* ---- install ------------------------------------------------------------------------------------------------------------ */
+/* ---- install
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static int add(wchar_t *line, const char *option, const char *value)
 {
@@ -93,7 +93,7 @@ static int add(wchar_t *line, const char *option, const char *value)
     return err;
 }
 
-/* What the manager is to start. 0, or -1: too long. */
+/* The command line of the service. 0, or -1: too long. */
 static int compose(const ls_arguments *args, const char *name, const wchar_t *site, const wchar_t *log, wchar_t *line)
 {
     wchar_t program[LS_COMMAND_CHARS_MAX];
@@ -107,7 +107,7 @@ static int compose(const ls_arguments *args, const char *name, const wchar_t *si
     if (args->server.threads > 0 && add(line, "--threads", threads) < 0) return -1;
     if (args->server.backend != NULL && add(line, "--backend", args->server.backend) < 0) return -1;
     if (args->log_level != NULL && add(line, "--log-level", args->log_level) < 0) return -1;
-    if (ls_main_quote(line, LS_COMMAND_CHARS_MAX, site) < 0) return -1; /* complete: it begins with no "-" */
+    if (ls_main_quote(line, LS_COMMAND_CHARS_MAX, site) < 0) return -1; /* a complete path does not start with "-" */
     for (int i = 0; i < args->server.argc; i++)
         if (add(line, NULL, args->server.argv[i]) < 0) return -1;
     return 0;
@@ -123,7 +123,7 @@ static wchar_t *log_beside(const wchar_t *site)
     return log;
 }
 
-/* The service is there; these make it pleasant, and it works without them. */
+/* Set optional properties; the service works without them. */
 static void describe(SC_HANDLE service, const wchar_t *site)
 {
     wchar_t text[512];
@@ -160,42 +160,44 @@ static int install(const ls_arguments *args)
     if (wide_name == NULL) return explain(name, "install", ERROR_INVALID_NAME);
     wchar_t *site = ls_main_full_path(args->server.site);
     wchar_t *log = args->log != NULL ? ls_main_full_path(args->log) : site != NULL ? log_beside(site) : NULL;
-    char *log_said = log != NULL ? ls_main_utf8(log) : NULL;
+    char *log_text = log != NULL ? ls_main_utf8(log) : NULL;
     const DWORD kind = site != NULL ? GetFileAttributesW(site) : INVALID_FILE_ATTRIBUTES;
-    if (log_said == NULL) {
-        fprintf(stderr, "luaserve: the path of the site or of the log is none: \"%s\"\n",
+    if (log_text == NULL) {
+        fprintf(stderr, "luaserve: invalid path of the site or the log: \"%s\"\n",
                 args->log != NULL ? args->log : args->server.site);
     } else if (kind == INVALID_FILE_ATTRIBUTES || (kind & FILE_ATTRIBUTE_DIRECTORY)) {
-        fprintf(stderr, "luaserve: cannot install %s: there is no such file\n", args->server.site);
+        fprintf(stderr, "luaserve: cannot install %s: no such file\n", args->server.site);
     } else if (compose(args, name, site, log, line) < 0) {
         fprintf(stderr, "luaserve: the command line of the service is longer than %d characters\n",
                 LS_COMMAND_CHARS_MAX);
     } else if ((status = create(name, wide_name, line, site)) == LS_STATUS_OK) {
         printf(
-            "The service \"%s\" is installed. It begins with the system, and now by: net start \"%s\"\nIts log: %s\n",
-            name, name, log_said);
+            "The service \"%s\" is installed. It starts with the system; to start it now: net start \"%s\"\nLog: %s\n",
+            name, name, log_text);
     }
-    free(log_said);
+    free(log_text);
     free(log);
     free(site);
     free(wide_name);
     return status;
 }
 
-/* ---- uninstall ---------------------------------------------------------------------------------------------------------- */
+/* ---- uninstall
+ * ---------------------------------------------------------------------------------------------------------- */
 
-/* Ask a service to stop, and wait for it; one that is just starting takes no such word yet and is asked again. False: it has
- * not ended in its time. */
+/* Stop the service and wait until it has ended. A service that is still starting accepts no stop request, so the
+ * request is repeated. 0: it has not ended in time. */
 static int stopped(SC_HANDLE service)
 {
     SERVICE_STATUS_PROCESS status;
-    SERVICE_STATUS asked;
+    SERVICE_STATUS unused;
     DWORD bytes;
-    for (unsigned ms = 0; ms < STOP_MS_MAX; ms += STOP_LOOK_MS) {
+    for (unsigned ms = 0; ms < STOP_MS_MAX; ms += STOP_POLL_MS) {
         if (!QueryServiceStatusEx(service, SC_STATUS_PROCESS_INFO, (BYTE *)&status, sizeof status, &bytes)) return 0;
         if (status.dwCurrentState == SERVICE_STOPPED) return 1;
-        if (status.dwCurrentState != SERVICE_STOP_PENDING) (void)ControlService(service, SERVICE_CONTROL_STOP, &asked);
-        Sleep(STOP_LOOK_MS); /* NotifyServiceStatusChange would need a thread that can be alerted: not worth it here */
+        if (status.dwCurrentState != SERVICE_STOP_PENDING)
+            (void)ControlService(service, SERVICE_CONTROL_STOP, &unused);
+        Sleep(STOP_POLL_MS); /* NotifyServiceStatusChange would need a thread in an alertable wait */
     }
     return 0;
 }
@@ -212,12 +214,12 @@ static int uninstall(const char *name)
         status = explain(name, "uninstall", GetLastError());
     } else {
         if (!stopped(service))
-            fprintf(stderr, "luaserve: the service \"%s\" has not stopped within %d s; it is removed when it ends\n",
+            fprintf(stderr, "luaserve: the service \"%s\" has not stopped within %d s; it is deleted when it ends\n",
                     name, STOP_MS_MAX / 1000);
         if (!DeleteService(service)) {
             status = explain(name, "uninstall", GetLastError());
         } else {
-            printf("The service \"%s\" is removed. Its log stays.\n", name);
+            printf("The service \"%s\" is deleted. Its log is kept.\n", name);
             status = LS_STATUS_OK;
         }
         CloseServiceHandle(service);
@@ -237,7 +239,7 @@ static int uninstall_line(int argc, char **argv)
         } else if (strncmp(argv[at], "--name=", 7) == 0) {
             name = argv[at] + 7;
         } else {
-            fprintf(stderr, "luaserve: uninstall takes --name NAME alone, not \"%s\"\n", argv[at]);
+            fprintf(stderr, "luaserve: unknown argument \"%s\"; uninstall takes only --name NAME\n", argv[at]);
             return LS_STATUS_USAGE;
         }
     }

@@ -1,4 +1,4 @@
-/* main.c - the command line. Everything it does is done through luaserve.h. */
+/* main.c - the command line. It uses only luaserve.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,24 +10,25 @@ static const char usage[] =
     "luaserve - network servers in Lua\n"
     "\n"
     "usage: luaserve [options] site.lua [arguments...]\n"
-    "       luaserve stress [options] URL      put a server under load: luaserve stress --help\n"
-    "       luaserve install|uninstall         a service of Windows: luaserve install --help\n"
+    "       luaserve stress [options] URL      load test of a server: luaserve stress --help\n"
+    "       luaserve install|uninstall         Windows service: luaserve install --help\n"
     "\n"
-    "The arguments are the file's `...` and arg[1], arg[2], ...\n"
+    "The arguments are available to the file as `...` and arg[1], arg[2], ...\n"
     "\n"
-    "  --threads N        run N threads at a time (default: the site's, else one per processor)\n"
-    "  --backend NAME     %s (default: auto, which is the first of the others)\n"
-    "  --check            load the site, say what it defines, serve nothing\n"
+    "  --threads N        number of running threads (default: set by the site, else one per processor)\n"
+    "  --backend NAME     %s (default: auto, the first of the others)\n"
+    "  --check            load the site and print what it defines, without serving\n"
     "  --log-level LEVEL  debug, info, warn, error or off (default: info)\n"
-    "  --help             this text\n"
-    "  --version          the version, and what is built in\n"
+    "  --help             print this text\n"
+    "  --version          print the version and the build information\n"
     "\n"
-    "With uring, streams receive and send by io_uring: fewer system calls. A handler that computes or blocks delays\n"
-    "nobody with either; only one that blocks where no signal interrupts it (a device, a dead NFS server) keeps what\n"
-    "uring has under way for its thread. Where the system refuses io_uring, epoll serves and the log says why.\n"
+    "The back end uring receives and sends through io_uring, with fewer system calls than epoll. With either, a\n"
+    "handler that computes or blocks does not delay other requests, with one exception: if uring's handler blocks\n"
+    "where no signal interrupts it (a device, an NFS server that does not respond), the operations of its thread\n"
+    "wait. If the system refuses io_uring, luaserve uses epoll and logs the reason.\n"
     "\n"
-    "SIGINT or SIGTERM drains: what was accepted is answered, then the program ends with status 0. A second one ends\n"
-    "it at once.\n";
+    "SIGINT or SIGTERM starts the drain: luaserve responds to every accepted request and ends with status 0. A\n"
+    "second signal ends it immediately.\n";
 
 static const char *const options_known[] = {"--threads", "--backend", "--check", "--log-level", "--help", "--version"};
 
@@ -43,14 +44,14 @@ static void print_usage(FILE *to)
     fprintf(to, usage, names);
 }
 
-static int fail_usage(const char *what, const char *value, const char *right)
+static int fail_usage(const char *what, const char *value, const char *hint)
 {
     fprintf(stderr, "luaserve: %s%s%s%s; %s\n", what, value != NULL ? " \"" : "", value != NULL ? value : "",
-            value != NULL ? "\"" : "", right);
+            value != NULL ? "\"" : "", hint);
     return LS_STATUS_USAGE;
 }
 
-/* The longest known option that shares its beginning with `given`, or NULL. */
+/* The known option with the longest common prefix with `given`, or NULL. */
 static const char *nearest_option(const char *given)
 {
     const char *best = NULL;
@@ -76,7 +77,7 @@ static int fail_unknown(const char *option)
     return LS_STATUS_USAGE;
 }
 
-/* The value of "--name value" or "--name=value"; NULL when argv[*at] is another option. */
+/* The value of "--name value" or "--name=value"; NULL if argv[*at] is another option. */
 static const char *value_of(const char *name, int argc, char **argv, int *at)
 {
     size_t len = strlen(name);
@@ -134,12 +135,12 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
             args.server.check = 1;
         } else if ((value = value_of("--threads", argc, argv, &at)) != NULL) {
             if (parse_threads(value, &args.server.threads) < 0) {
-                args.status = fail_usage("--threads: not a number of threads:", value, "give 1 to 1024");
+                args.status = fail_usage("--threads: invalid number", value, "give 1 to 1024");
                 return args;
             }
         } else if ((value = value_of("--backend", argc, argv, &at)) != NULL) {
             if (!is_known_backend(value)) {
-                fprintf(stderr, "luaserve: --backend: unknown back end \"%s\"; there are: ", value);
+                fprintf(stderr, "luaserve: --backend: unknown back end \"%s\"; available: ", value);
                 print_backends(stderr);
                 fprintf(stderr, "\n");
                 args.status = LS_STATUS_USAGE;
@@ -194,7 +195,7 @@ int ls_command_line(int argc, char **argv)
     }
     int err = ls_server_run(server);
     if (err < 0) {
-        /* Some handler may still run in its Lua state: nothing is taken apart under it. */
+        /* A handler may still run in its Lua state, so nothing is freed. */
         fprintf(stderr, "luaserve: ended early: %s\n", ls_error_text(err));
         fflush(NULL);
         _Exit(LS_STATUS_FAILED);

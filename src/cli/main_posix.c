@@ -1,4 +1,4 @@
-/* main_posix.c - where the program begins, and what it says to the words of another system. */
+/* main_posix.c - the entry point of the program, and the reply to the service commands of Windows. */
 #include <stdio.h>
 
 #include "cli/main.h"
@@ -12,7 +12,7 @@ int ls_command_service(int argc, char **argv)
 {
     (void)argc;
     fprintf(stderr,
-            "luaserve: %s is for services of Windows; here let the system's service manager run: luaserve site.lua\n",
+            "luaserve: %s is for Windows services; on this system have the service manager run: luaserve site.lua\n",
             argv[0]);
     return LS_STATUS_USAGE;
 }

@@ -1,6 +1,6 @@
-/* main_win32.c - where the program begins on Windows: arguments in UTF-8, and no box on the screen that waits for a click.
+/* main_win32.c - the entry point on Windows: UTF-8 arguments, and no dialog box that waits for a click.
  *
- * The wide arguments are what the user wrote; those of main would have lost what is not in the system's code page. */
+ * It uses the wide arguments, because those of main lose every character outside the system's code page. */
 #include "cli/main_win32.h"
 
 #include <windows.h>
@@ -12,29 +12,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int wmain(int argc, wchar_t **wide); /* the C library calls it in the place of main */
+int wmain(int argc, wchar_t **wide); /* the C library calls it instead of main */
 
-/* mingw-w64's start-up code would replace "*.lua" by the names of files (its documentation: _dowildcard); programs on
- * Windows get what was written, and pass it on to the site. */
+/* The start-up code of mingw-w64 would expand "*.lua" to file names (its documentation: _dowildcard); this program
+ * passes its arguments to the site unchanged. */
 int _dowildcard = 0;
 
-/* abort, in the place of the library's report to the system: why was said on standard error. */
+/* Replaces the handler of abort, which would report to the system: the reason is already on standard error. */
 static void end_at_once(int number)
 {
-    enum { STATUS_ABORTED = 3 }; /* as the library has it */
+    enum { STATUS_ABORTED = 3 }; /* as in the C library */
     (void)number;
     _exit(STATUS_ABORTED);
 }
 
-/* No box, whoever would show one: the system for what is fatal or a drive without a disk, the C library for a failed
- * assertion, abort, or an argument that it does not like. All of that goes to standard error. */
-static void show_no_box(void)
+/* Disable the dialog boxes of the system (fatal errors, a drive without a disk) and of the C library (a failed
+ * assertion, abort, an invalid parameter). Their messages go to standard error. */
+static void disable_dialogs(void)
 {
     (void)SetErrorMode(SEM_FAILCRITICALERRORS | SEM_NOGPFAULTERRORBOX | SEM_NOOPENFILEERRORBOX);
     (void)_set_error_mode(_OUT_TO_STDERR);
     (void)signal(SIGABRT, end_at_once);
-    (void)_CrtSetReportMode(_CRT_ASSERT,
-                            _CRTDBG_MODE_FILE); /* the last four are the debug library's, nothing elsewhere */
+    /* the last four have an effect only with the debug library */
+    (void)_CrtSetReportMode(_CRT_ASSERT, _CRTDBG_MODE_FILE);
     (void)_CrtSetReportFile(_CRT_ASSERT, _CRTDBG_FILE_STDERR);
     (void)_CrtSetReportMode(_CRT_ERROR, _CRTDBG_MODE_FILE);
     (void)_CrtSetReportFile(_CRT_ERROR, _CRTDBG_FILE_STDERR);
@@ -44,19 +44,19 @@ int wmain(int argc, wchar_t **wide)
 {
     char **argv = calloc((size_t)argc + 1, sizeof *argv);
 
-    show_no_box();
+    disable_dialogs();
     (void)SetConsoleOutputCP(CP_UTF8); /* fails without a console */
     (void)_setmode(_fileno(stdout), _O_BINARY);
     (void)_setmode(_fileno(stderr), _O_BINARY);
-    (void)setvbuf(stderr, NULL, _IONBF, 0); /* it is not so with every C library */
+    (void)setvbuf(stderr, NULL, _IONBF, 0); /* some C libraries buffer it */
 
     for (int i = 0; argv != NULL && i < argc; i++)
         if ((argv[i] = ls_main_utf8(wide[i])) == NULL) {
-            fprintf(stderr, "luaserve: argument %d is no Unicode text, or there is no memory for it\n", i);
+            fprintf(stderr, "luaserve: argument %d is invalid Unicode, or memory is out\n", i);
             return LS_STATUS_FAILED;
         }
     if (argv == NULL) {
-        fprintf(stderr, "luaserve: no memory for the arguments\n");
+        fprintf(stderr, "luaserve: out of memory\n");
         return LS_STATUS_FAILED;
     }
     return ls_command_line(argc, argv);

@@ -1,4 +1,4 @@
-/* cli/main_win32.h - what the files of the command line share on Windows. */
+/* cli/main_win32.h - shared by the files of the command line on Windows. */
 #ifndef LS_CLI_MAIN_WIN32_H
 #define LS_CLI_MAIN_WIN32_H
 
@@ -7,30 +7,30 @@
 
 #include "cli/main.h"
 
-enum { LS_COMMAND_CHARS_MAX = 32767 }; /* of a process's command line, its terminator included (CreateProcess) */
+enum { LS_COMMAND_CHARS_MAX = 32767 }; /* of a process, including the terminator (CreateProcess) */
 
-/* UTF-16 and UTF-8, in memory that is the caller's to free. NULL: it is no Unicode, or there is no memory. */
+/* Convert between UTF-16 and UTF-8; the caller frees the result. NULL: invalid Unicode, or out of memory. */
 char *ls_main_utf8(const wchar_t *wide);
 wchar_t *ls_main_wide(const char *utf8);
 
 /* Append an argument to a command line of `room` characters, after a space if it is not the first, quoted so that
- * CommandLineToArgvW and the C library give it back as it is. 0, or -1 when it does not fit: the line is as it was. */
+ * CommandLineToArgvW and the C library return it unchanged. 0; -1: it does not fit, and the line is unchanged. */
 int ls_main_quote(wchar_t *line, size_t room, const wchar_t *argument);
 
-/* The path, complete, in memory that is the caller's to free. NULL: GetLastError says why. */
+/* The complete path; the caller frees it. NULL: see GetLastError. */
 wchar_t *ls_main_full_path(const char *path);
 
-/* From now on standard output and standard error are appended to this file, whole writes of several threads one after the
- * other. Others may read it, rename it or delete it meanwhile. 0, or the error of the system. */
+/* Append standard output and standard error to this file from now on; concurrent writes are not mixed. Other programs
+ * may read, rename or delete the file meanwhile. 0, or the error of the system. */
 unsigned long ls_main_log_to(const wchar_t *path);
 
-/* run-as-service: returns when the service has ended. */
+/* Runs the service; returns when it has ended. */
 int ls_main_run_service(const ls_arguments *args);
 
-/* A line on standard error: "luaserve: WHAT: " and the system's text for its error number. LS_STATUS_FAILED. */
+/* Print "luaserve: WHAT: " and the system's text for the error number to standard error. Returns LS_STATUS_FAILED. */
 int ls_main_fail(const char *what, unsigned long error);
 
 enum { LS_SERVICE_NAME_CHARS_MAX = 256 };
-#define LS_SERVICE_NAME "luaserve" /* without a --name */
+#define LS_SERVICE_NAME "luaserve" /* the default of --name */
 
 #endif

@@ -1,14 +1,14 @@
-/* service_win32.c - luaserve run-as-service: what the service manager starts. The contract is that of "Service programs" in
- * Microsoft's documentation of services.
+/* service_win32.c - luaserve run-as-service, the command that the service manager starts. It follows "Service
+ * programs" in Microsoft's documentation of services.
  *
- * The manager calls three functions on threads of its own: service_main, which serves; control, which is asked to stop;
- * and between, while the service begins or drains, the thread pool calls keep_telling, which says once a second that it is still at
- * it: so a drain may take as long as the site has it take, and only one that hangs is given up.
+ * The manager calls two functions on threads of its own: service_main, which serves, and control, which receives stop
+ * requests. While the service starts or drains, the thread pool calls report_progress once a second. So a drain may
+ * take as long as the site allows, and the manager gives up only a service that hangs.
  *
- * Stopping drains, as Ctrl-C does at a console. There the process has no handler for the console's events: a service gets
- * that of every user who logs off.
+ * A stop drains, as Ctrl-C does on a console. A service installs no handler for console events: it would receive the
+ * log-off event of every user.
  *
- * service_main has no argument of ours, so its state is the one variable `running`. */
+ * service_main has no user argument, so its state is the static variable `running`. */
 #include "cli/main_win32.h"
 
 #include <windows.h>
@@ -20,8 +20,8 @@
 #include <string.h>
 
 enum {
-    TELL_MS = 1000,
-    HINT_MS = 10000, /* after so long without a word the manager takes the service for hung */
+    PROGRESS_MS = 1000,
+    HINT_MS = 10000, /* the manager considers the service hung after this time without a report */
     EVENT_FAILED = 1,
 };
 
@@ -29,18 +29,19 @@ static struct {
     const ls_arguments *args;
     wchar_t *name;
     SERVICE_STATUS_HANDLE handle;
-    SRWLOCK lock; /* guards what follows */
+    SRWLOCK lock; /* guards the fields below */
     SERVICE_STATUS status;
-    ls_server *server; /* NULL: not open yet, or no more */
-    int stop_asked;
-    int failed; /* service_main's result: some handler may still run */
+    ls_server *server; /* NULL: not open yet, or closed */
+    int stop_requested;
+    int failed; /* service_main's result: a handler may still run */
 } running = {.lock = SRWLOCK_INIT};
 
-/* ---- the log ---------------------------------------------------------------------------------------------------------- */
+/* ---- the log
+ * ---------------------------------------------------------------------------------------------------------- */
 
-/* The descriptor of a standard stream becomes the file's. A service begins without standard handles, and its C library with
- * streams that have no descriptor: opened anew they get one. (Wine's library refuses that: there what is printed is lost,
- * but not what is logged, which is written to the descriptor.) */
+/* Makes the file the descriptor of a standard stream. A service starts without standard handles, and the streams of
+ * its C library have no descriptor; _wfreopen gives them one. (Wine's library refuses that: there printed output is
+ * lost, but not the log, which is written to the descriptor.) */
 static int redirect(FILE *stream, int number, int file)
 {
     if (_fileno(stream) < 0) (void)_wfreopen(L"NUL", L"w", stream);
@@ -51,7 +52,7 @@ static int redirect(FILE *stream, int number, int file)
 
 unsigned long ls_main_log_to(const wchar_t *path)
 {
-    /* The right to append and none to write: each write goes to the end then, whoever else has written. */
+    /* Append access without write access: every write goes to the end of the file, also between other writers. */
     const HANDLE handle =
         CreateFileW(path, FILE_APPEND_DATA | SYNCHRONIZE, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
                     OPEN_ALWAYS, FILE_ATTRIBUTE_NORMAL, NULL);
@@ -68,8 +69,8 @@ unsigned long ls_main_log_to(const wchar_t *path)
     return err ? ERROR_TOO_MANY_OPEN_FILES : 0;
 }
 
-/* In the system's event log, where those look whose service does not start; and in the service's own. */
-static void report(const char *message)
+/* Write to the system's event log, where an administrator looks when a service does not start, and to the log. */
+static void report_failure(const char *message)
 {
     wchar_t *wide = ls_main_wide(message);
     HANDLE source = RegisterEventSourceW(NULL, running.name);
@@ -84,16 +85,17 @@ static void report(const char *message)
     free(wide);
 }
 
-/* ---- what the manager is told ------------------------------------------------------------------------------------------- */
+/* ---- reports to the manager
+ * --------------------------------------------------------------------------------------------- */
 
-/* With the lock held. */
-static void say(DWORD state, DWORD error)
+/* The caller holds the lock. */
+static void report(DWORD state, DWORD error)
 {
     SERVICE_STATUS *status = &running.status;
-    const int waits = state == SERVICE_START_PENDING || state == SERVICE_STOP_PENDING;
+    const int pending = state == SERVICE_START_PENDING || state == SERVICE_STOP_PENDING;
     status->dwServiceType = SERVICE_WIN32_OWN_PROCESS;
-    status->dwCheckPoint = waits ? (status->dwCurrentState == state ? status->dwCheckPoint + 1 : 1) : 0;
-    status->dwWaitHint = waits ? HINT_MS : 0;
+    status->dwCheckPoint = pending ? (status->dwCurrentState == state ? status->dwCheckPoint + 1 : 1) : 0;
+    status->dwWaitHint = pending ? HINT_MS : 0;
     status->dwCurrentState = state;
     status->dwControlsAccepted =
         state == SERVICE_RUNNING ? SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN | SERVICE_ACCEPT_PRESHUTDOWN : 0;
@@ -104,14 +106,14 @@ static void say(DWORD state, DWORD error)
     (void)SetServiceStatus(running.handle, status);
 }
 
-static void CALLBACK keep_telling(PTP_CALLBACK_INSTANCE instance, PVOID context, PTP_TIMER timer)
+static void CALLBACK report_progress(PTP_CALLBACK_INSTANCE instance, PVOID context, PTP_TIMER timer)
 {
     (void)instance;
     (void)context;
     (void)timer;
     AcquireSRWLockExclusive(&running.lock);
     const DWORD state = running.status.dwCurrentState;
-    if (state == SERVICE_START_PENDING || state == SERVICE_STOP_PENDING) say(state, 0);
+    if (state == SERVICE_START_PENDING || state == SERVICE_STOP_PENDING) report(state, 0);
     ReleaseSRWLockExclusive(&running.lock);
 }
 
@@ -125,10 +127,10 @@ static DWORD WINAPI control(DWORD code, DWORD type, LPVOID data, LPVOID context)
     case SERVICE_CONTROL_SHUTDOWN:
     case SERVICE_CONTROL_PRESHUTDOWN:
         AcquireSRWLockExclusive(&running.lock);
-        if (!running.stop_asked &&
-            running.status.dwCurrentState != SERVICE_STOPPED) { /* a second one would cut the drain short */
-            running.stop_asked = 1;
-            say(SERVICE_STOP_PENDING, 0);
+        /* Only the first request counts: a second ls_server_stop would cut the drain short. */
+        if (!running.stop_requested && running.status.dwCurrentState != SERVICE_STOPPED) {
+            running.stop_requested = 1;
+            report(SERVICE_STOP_PENDING, 0);
             if (running.server != NULL) ls_server_stop(running.server);
         }
         ReleaseSRWLockExclusive(&running.lock);
@@ -138,9 +140,10 @@ static DWORD WINAPI control(DWORD code, DWORD type, LPVOID data, LPVOID context)
     }
 }
 
-/* ---- serving ---------------------------------------------------------------------------------------------------------- */
+/* ---- serving
+ * ---------------------------------------------------------------------------------------------------------- */
 
-/* To the folder of the site: a service begins in that of the system. */
+/* Change to the folder of the site: a service starts in the system folder. */
 static unsigned long enter_folder(void)
 {
     wchar_t *path = ls_main_full_path(running.args->server.site);
@@ -156,11 +159,11 @@ static void serving(void *user)
 {
     (void)user;
     AcquireSRWLockExclusive(&running.lock);
-    if (!running.stop_asked) say(SERVICE_RUNNING, 0);
+    if (!running.stop_requested) report(SERVICE_RUNNING, 0);
     ReleaseSRWLockExclusive(&running.lock);
 }
 
-/* 0, or what the manager is told of the failure. */
+/* 0, or the error to report to the manager. */
 static DWORD serve(void)
 {
     ls_server_options options = running.args->server;
@@ -177,29 +180,29 @@ static DWORD serve(void)
         snprintf(message, sizeof message, "cannot enter the folder of %s: error %lu", running.args->server.site,
                  error);
     if (error != 0) {
-        report(message);
+        report_failure(message);
         return error;
     }
     options.serving = serving;
     if (ls_server_open(&options, &server, message, sizeof message) < 0) {
-        report(message);
+        report_failure(message);
         return ERROR_SERVICE_SPECIFIC_ERROR;
     }
     AcquireSRWLockExclusive(&running.lock);
     running.server = server;
-    if (running.stop_asked) ls_server_stop(server);
+    if (running.stop_requested) ls_server_stop(server);
     ReleaseSRWLockExclusive(&running.lock);
 
     const int err = ls_server_run(server);
 
     AcquireSRWLockExclusive(&running.lock);
     running.server = NULL;
-    if (!running.stop_asked) say(SERVICE_STOP_PENDING, 0); /* the site has ended it */
-    running.stop_asked = 1;
+    if (!running.stop_requested) report(SERVICE_STOP_PENDING, 0); /* the site called ls.stop */
+    running.stop_requested = 1;
     ReleaseSRWLockExclusive(&running.lock);
-    if (err < 0) { /* some handler may still run in its Lua state: nothing is taken apart under it */
+    if (err < 0) { /* a handler may still run in its Lua state, so nothing is freed */
         snprintf(message, sizeof message, "ended early: %s", ls_error_text(err));
-        report(message);
+        report_failure(message);
         running.failed = 1;
         return ERROR_SERVICE_SPECIFIC_ERROR;
     }
@@ -210,19 +213,19 @@ static DWORD serve(void)
 static void WINAPI service_main(DWORD argc, LPWSTR *argv)
 {
     (void)argc;
-    (void)argv; /* what "sc start" was given beside the service's own command line */
+    (void)argv; /* the arguments of "sc start", in addition to the service's command line */
     running.handle = RegisterServiceCtrlHandlerExW(running.name, control, NULL);
-    if (running.handle == NULL) return; /* the manager sees the process end */
+    if (running.handle == NULL) return; /* the manager detects the end of the process */
     AcquireSRWLockExclusive(&running.lock);
-    say(SERVICE_START_PENDING, 0);
+    report(SERVICE_START_PENDING, 0);
     ReleaseSRWLockExclusive(&running.lock);
 
-    /* Every TELL_MS, for the first time after as long (negative: from now, in 100 ns). */
-    ULARGE_INTEGER due = {.QuadPart = 0 - (ULONGLONG)TELL_MS * 10000};
+    /* Every PROGRESS_MS, first after PROGRESS_MS (negative: relative to now, in 100 ns). */
+    ULARGE_INTEGER due = {.QuadPart = 0 - (ULONGLONG)PROGRESS_MS * 10000};
     FILETIME first = {due.LowPart, due.HighPart};
-    PTP_TIMER timer =
-        CreateThreadpoolTimer(keep_telling, NULL, NULL); /* NULL: it then has HINT_MS to begin and to drain */
-    if (timer != NULL) SetThreadpoolTimer(timer, &first, TELL_MS, 0);
+    /* Without the timer the service has HINT_MS to start and to drain. */
+    PTP_TIMER timer = CreateThreadpoolTimer(report_progress, NULL, NULL);
+    if (timer != NULL) SetThreadpoolTimer(timer, &first, PROGRESS_MS, 0);
 
     const DWORD error = serve();
 
@@ -233,7 +236,7 @@ static void WINAPI service_main(DWORD argc, LPWSTR *argv)
     }
     (void)fflush(NULL);
     AcquireSRWLockExclusive(&running.lock);
-    say(SERVICE_STOPPED, error); /* the last: the process may end at any moment now */
+    report(SERVICE_STOPPED, error); /* the last call: the process may end at any moment after it */
     ReleaseSRWLockExclusive(&running.lock);
 }
 
@@ -248,8 +251,8 @@ int ls_main_run_service(const ls_arguments *args)
         if (error != ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) return ls_main_fail("run-as-service", error);
         fprintf(
             stderr,
-            "luaserve: run-as-service is for the service manager, which did not start this program (error %lu); here "
-            "give: luaserve %s\nor make it a service: luaserve install %s\n",
+            "luaserve: run-as-service is for the service manager, which did not start this program (error %lu); run: "
+            "luaserve %s\nor install a service: luaserve install %s\n",
             error, args->server.site, args->server.site);
         return LS_STATUS_USAGE;
     }

@@ -1,4 +1,4 @@
-/* system_win32.c - what the commands share of the system: texts in UTF-16, complete paths, error messages. */
+/* system_win32.c - helpers of the commands on Windows: UTF-16 conversion, complete paths, error messages. */
 #include "cli/main_win32.h"
 
 #include <windows.h>
@@ -41,8 +41,8 @@ int ls_main_fail(const char *what, unsigned long error)
                              sizeof text / sizeof text[0], NULL);
     while (n > 0 && (text[n - 1] == L'\r' || text[n - 1] == L'\n' || text[n - 1] == L'.' || text[n - 1] == L' '))
         text[--n] = L'\0';
-    char *said = n > 0 ? ls_main_utf8(text) : NULL;
-    fprintf(stderr, "luaserve: %s: %s (error %lu)\n", what, said != NULL ? said : "the system gives no reason", error);
-    free(said);
+    char *reason = n > 0 ? ls_main_utf8(text) : NULL;
+    fprintf(stderr, "luaserve: %s: %s (error %lu)\n", what, reason != NULL ? reason : "unknown reason", error);
+    free(reason);
     return LS_STATUS_FAILED;
 }

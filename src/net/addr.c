@@ -1,5 +1,5 @@
-/* addr.c - addr.h over sockaddr_in, sockaddr_in6 and sockaddr_un. Pure but for zone names, which the system
- * keeps; any thread. */
+/* addr.c - addr.h over sockaddr_in, sockaddr_in6 and sockaddr_un. Pure except for zone names, which the system
+ * resolves; any thread. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <stdio.h>
@@ -13,10 +13,10 @@ static const char unix_prefix[] = "unix:";
 
 static_assert(sizeof(struct sockaddr_un) <= sizeof(((ls_sockaddr *)0)->bytes), "a Unix address fits");
 static_assert(sizeof(struct sockaddr_in6) <= sizeof(((ls_sockaddr *)0)->bytes), "an IPv6 address fits");
-static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) <= sizeof(((ls_addr *)0)->bytes), "so does its path");
+static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) <= sizeof(((ls_addr *)0)->bytes), "its path fits");
 enum { UNIX_PATH_BYTES = sizeof(((struct sockaddr_un *)0)->sun_path) };
 
-/* The number behind a zone, which is an interface's name or its number. */
+/* The number of a zone, which is the name or the number of an interface. */
 static int zone_parse(const char *zone, uint32_t *out)
 {
     uint32_t number = if_nametoindex(zone);
@@ -44,7 +44,7 @@ static int ip6_parse(const char *host, ls_addr *out)
     return LS_OK;
 }
 
-/* A path, or "@name" for an abstract one. A path keeps room for its terminator, an abstract name has none. */
+/* A path, or "@name" for an abstract address. A path leaves room for its terminator; an abstract name has none. */
 static int unix_parse(const char *path, ls_addr *out)
 {
     const size_t len = strlen(path);
@@ -111,7 +111,7 @@ char *ls_addr_text(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES])
     (void)ls_addr_host(addr, host);
     const unsigned port = addr->port;
     switch (addr->family) {
-    /* The precisions say what fits for certain: no host is longer. */
+    /* The precisions show the compiler that the text fits; no host is longer. */
     case LS_ADDR_IP4: (void)snprintf(out, LS_ADDR_TEXT_BYTES, "%.15s:%u", host, port); break;
     case LS_ADDR_IP6: (void)snprintf(out, LS_ADDR_TEXT_BYTES, "[%.90s]:%u", host, port); break;
     default: (void)snprintf(out, LS_ADDR_TEXT_BYTES, "%s", host); break;
@@ -152,7 +152,8 @@ void ls_addr_of(const ls_sockaddr *from, ls_addr *out)
         size_t len = from->len > at ? from->len - at : 0;
         if (len > UNIX_PATH_BYTES) len = UNIX_PATH_BYTES;
         const char *const path = (const char *)from->bytes + at;
-        if (len > 0 && path[0] != '\0') len = strnlen(path, len); /* the terminator may be counted or not */
+        if (len > 0 && path[0] != '\0')
+            len = strnlen(path, len); /* the length may or may not include the terminator */
         addr.family = LS_ADDR_UNIX;
         addr.bytes_len = (uint8_t)len;
         memcpy(addr.bytes, path, len);
@@ -179,7 +180,7 @@ void ls_addr_to(const ls_addr *addr, ls_sockaddr *out)
         assert(addr->bytes_len <= sizeof un.sun_path);
         memcpy(un.sun_path, addr->bytes, addr->bytes_len);
         memcpy(out->bytes, &un, sizeof un);
-        /* A path is counted with its terminator; an abstract name, or none at all, has no terminator. */
+        /* The length of a path includes its terminator; an abstract or empty name has none. */
         const bool path = addr->bytes_len > 0 && addr->bytes[0] != '\0' && addr->bytes_len < sizeof un.sun_path;
         out->len = (uint32_t)(offsetof(struct sockaddr_un, sun_path) + addr->bytes_len + (path ? 1 : 0));
     }

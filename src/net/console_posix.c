@@ -3,6 +3,5 @@
 
 void ls_console_raw(ls_fd fd)
 {
-    (void)
-        fd; /* a terminal's lines stay with the terminal until they are read, and whether it makes lines is the user's (stty) */
+    (void)fd; /* the tty driver keeps lines until they are read; its mode belongs to the user (stty) */
 }

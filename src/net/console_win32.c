@@ -1,5 +1,5 @@
-/* console_win32.c - see rawsock.h. What a console has collected to a line lies where nobody can look whether there is more, so a program
- * that waits for input takes single keys. Ctrl-C stays what it is. */
+/* console_win32.c - see rawsock.h. In line mode the console buffers a line where a program cannot see whether more
+ * input follows, so a program that waits for input reads single keys. Ctrl-C keeps its meaning. */
 #include <windows.h>
 
 #include <io.h>
@@ -8,13 +8,13 @@
 
 #include "net/rawsock.h"
 
-enum { CRT_DESCRIPTORS = 3 }; /* 0, 1 and 2 are the C library's, all else is a handle */
+enum { CRT_DESCRIPTORS = 3 }; /* 0, 1 and 2 are descriptors of the C library; any other value is a handle */
 
-/* The console is the process's own, and so is its mode; whoever comes after us finds it as it was. */
+/* The console is shared with other processes, so its mode is restored at exit. */
 static _Atomic(HANDLE) changed;
 static _Atomic DWORD mode_before;
 
-static void give_back(void)
+static void restore_mode(void)
 {
     (void)SetConsoleMode(atomic_load(&changed), atomic_load(&mode_before));
 }
@@ -26,6 +26,6 @@ void ls_console_raw(ls_fd fd)
     if (!GetConsoleMode(console, &mode) || !(mode & ENABLE_LINE_INPUT)) return;
     HANDLE none = NULL;
     atomic_store(&mode_before, mode);
-    if (atomic_compare_exchange_strong(&changed, &none, console)) (void)atexit(give_back);
+    if (atomic_compare_exchange_strong(&changed, &none, console)) (void)atexit(restore_mode);
     (void)SetConsoleMode(console, mode & ~(DWORD)(ENABLE_LINE_INPUT | ENABLE_ECHO_INPUT));
 }

@@ -1,8 +1,8 @@
 /* listener.c - see listener.h.
  *
- * An accept is always in one of three places: posted, being handed over, or on limit->waiting with its connection in hand,
- * which gets the next place that is free. Places go to connections only, never to accepts that wait: those of one listener
- * would keep the places from another's connections. */
+ * An accept is always in one of three states: posted, being handed over, or on limit->waiting with an accepted
+ * connection, which is admitted when the count falls below the limit. Only connections count, not posted accepts: else
+ * the accepts of one listener would take the limit from the connections of another. */
 #include "net/listener.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@
 #include "net/sock.h"
 
 typedef struct accept_slot {
-    ls_op op; /* also the packet that says that its connection has got a place */
+    ls_op op; /* also the packet that reports that its connection was admitted */
     ls_node waiting;
     ls_fd fd; /* while waiting */
     ls_listener *listener;
@@ -26,8 +26,8 @@ struct ls_listener {
     ls_accepted_fn *accepted;
     void *user;
     ls_addr addr;
-    _Atomic uint32_t refs; /* slots in use, and the owner */
-    ls_mutex mutex;        /* orders posting an accept and closing the socket */
+    _Atomic uint32_t refs; /* posted or waiting slots, plus one for the owner */
+    ls_mutex mutex;        /* orders the posting of accepts and the close of the socket */
     bool stopping;         /* under mutex */
     bool started;
     uint32_t slot_count;
@@ -35,7 +35,7 @@ struct ls_listener {
 };
 
 static void accept_done(ls_thread_ctx *ctx, ls_op *op);
-static void place_free(ls_thread_ctx *ctx, ls_op *op);
+static void slot_admitted(ls_thread_ctx *ctx, ls_op *op);
 
 int ls_conn_limit_open(ls_conn_limit *limit, uint32_t connections_max)
 {
@@ -52,7 +52,7 @@ void ls_conn_limit_close(ls_conn_limit *limit)
     ls_mutex_close(&limit->mutex);
 }
 
-/* An accept is given up after its connection was counted: so they are looked at in that order. */
+/* `accepts` falls after the slot's connection was counted, so read `accepts` first. */
 bool ls_conn_limit_idle(const ls_conn_limit *limit)
 {
     return atomic_load(&limit->accepts) == 0 && atomic_load(&limit->count) == 0;
@@ -66,8 +66,8 @@ static void unref(ls_listener *listener, uint32_t count)
     free(listener);
 }
 
-/* Take a place for one connection. */
-static bool enter(ls_conn_limit *limit)
+/* Count one connection if the limit allows it. */
+static bool admit(ls_conn_limit *limit)
 {
     uint32_t count = atomic_load(&limit->count);
     do {
@@ -76,21 +76,21 @@ static bool enter(ls_conn_limit *limit)
     return true;
 }
 
-/* Give the connections that wait a place each, in their order, while there are places. They are handed over by packets:
- * whoever makes a place free may be inside an actor. */
+/* Admit waiting connections in their order while the limit allows it. Packets hand them over, because the caller may
+ * be inside an actor. */
 static void admit_waiting(ls_conn_limit *limit)
 {
     for (;;) {
         accept_slot *slot = NULL;
         ls_mutex_lock(&limit->mutex);
-        if (!ls_list_empty(&limit->waiting) && enter(limit)) {
+        if (!ls_list_empty(&limit->waiting) && admit(limit)) {
             slot = LS_CONTAINER(limit->waiting.next, accept_slot, waiting);
             ls_list_remove(&slot->waiting);
         }
         atomic_store(&limit->has_waiting, !ls_list_empty(&limit->waiting));
         ls_mutex_unlock(&limit->mutex);
         if (slot == NULL) return;
-        slot->op.done = place_free;
+        slot->op.done = slot_admitted;
         (void)ls_port_post(slot->listener->port, &slot->op, NULL, 0);
     }
 }
@@ -103,8 +103,8 @@ void ls_conn_limit_leave(ls_conn_limit *limit)
     if (atomic_load(&limit->has_waiting)) admit_waiting(limit);
 }
 
-/* Hold the connection until a place is free. */
-static void hold_back(accept_slot *slot, ls_fd fd)
+/* Hold the connection until it is admitted. */
+static void wait_for_admission(accept_slot *slot, ls_fd fd)
 {
     ls_conn_limit *limit = slot->listener->conn_limit;
     slot->fd = fd;
@@ -112,13 +112,13 @@ static void hold_back(accept_slot *slot, ls_fd fd)
     ls_list_push(&limit->waiting, &slot->waiting);
     atomic_store(&limit->has_waiting, true);
     ls_mutex_unlock(&limit->mutex);
-    admit_waiting(limit); /* a place may have become free before the connection was on the list */
+    admit_waiting(limit); /* the count may have fallen before the connection was on the list */
 }
 
-/* The accept is used no more: its listener was stopped, or it failed for good. */
+/* Give up the accept: its listener was stopped, or it failed for good. */
 static void retire(accept_slot *slot, int64_t why)
 {
-    if (why != LS_ECANCELED) ls_log(LS_LOG_ERROR, "accept: %s", ls_err_text((int)why));
+    if (why != LS_ECANCELED) ls_log(LS_LOG_ERROR, "accept failed: %s", ls_err_text((int)why));
     atomic_fetch_sub(&slot->listener->conn_limit->accepts, 1);
     unref(slot->listener, 1);
 }
@@ -134,10 +134,10 @@ static void post(ls_thread_ctx *ctx, accept_slot *slot)
     if (err != LS_PENDING) retire(slot, err);
 }
 
-/* The connection has its place. */
+/* The connection is admitted. */
 static void hand_over(ls_thread_ctx *ctx, accept_slot *slot, ls_fd fd)
 {
-    /* The next accept first: another thread may take it while this one is with the connection. */
+    /* Post the next accept first: another thread may take it while this one handles the connection. */
     const ls_sockaddr from = slot->from;
     ls_accepted_fn *accepted = slot->listener->accepted;
     void *user = slot->listener->user;
@@ -145,7 +145,7 @@ static void hand_over(ls_thread_ctx *ctx, accept_slot *slot, ls_fd fd)
     accepted(ctx, user, fd, &from);
 }
 
-static void place_free(ls_thread_ctx *ctx, ls_op *op)
+static void slot_admitted(ls_thread_ctx *ctx, ls_op *op)
 {
     accept_slot *slot = LS_CONTAINER(op, accept_slot, op);
     hand_over(ctx, slot, slot->fd);
@@ -157,10 +157,10 @@ static void accept_done(ls_thread_ctx *ctx, ls_op *op)
     ls_conn_limit *limit = slot->listener->conn_limit;
     if (op->result < 0)
         retire(slot, op->result);
-    else if (!atomic_load(&limit->has_waiting) && enter(limit))
+    else if (!atomic_load(&limit->has_waiting) && admit(limit))
         hand_over(ctx, slot, op->accept.fd);
     else
-        hold_back(slot, op->accept.fd); /* behind those that came before */
+        wait_for_admission(slot, op->accept.fd); /* behind the connections that wait already */
 }
 
 int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_t accepts, ls_conn_limit *limit,
@@ -210,7 +210,7 @@ void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener)
     for (uint32_t i = 0; i < listener->slot_count; i++) post(ctx, &listener->slots[i]);
 }
 
-/* A place past the limit, rather than a client cut off. */
+/* Accept past the limit rather than drop a connection. */
 static void accept_last(ls_thread_ctx *ctx, const ls_listener *listener, ls_fd fd, const ls_sockaddr *from)
 {
     atomic_fetch_add(&listener->conn_limit->count, 1);
@@ -224,20 +224,20 @@ void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener)
     listener->stopping = true;
     ls_mutex_unlock(&listener->mutex);
 
-    ls_node taken;
-    ls_node_init(&taken);
+    ls_node held;
+    ls_node_init(&held);
     ls_mutex_lock(&limit->mutex);
     for (ls_node *node = limit->waiting.next, *next; node != &limit->waiting; node = next) {
         next = node->next;
         if (LS_CONTAINER(node, accept_slot, waiting)->listener != listener) continue;
         ls_list_remove(node);
-        ls_list_push(&taken, node);
+        ls_list_push(&held, node);
     }
     ls_mutex_unlock(&limit->mutex);
 
     uint32_t retired = 0;
-    for (; !ls_list_empty(&taken); retired++) {
-        accept_slot *slot = LS_CONTAINER(taken.next, accept_slot, waiting);
+    for (; !ls_list_empty(&held); retired++) {
+        accept_slot *slot = LS_CONTAINER(held.next, accept_slot, waiting);
         ls_list_remove(&slot->waiting);
         accept_last(ctx, listener, slot->fd, &slot->from);
     }
@@ -248,5 +248,5 @@ void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener)
 
     ls_sock_close(ctx, listener->sock);
     atomic_fetch_sub(&limit->accepts, retired);
-    unref(listener, retired + 1); /* and the owner's */
+    unref(listener, retired + 1); /* and the reference of the owner */
 }

@@ -1,8 +1,8 @@
 /* listener.h - a listening socket with several accepts posted ahead.
  *
- * Every accepted descriptor goes to `accepted`, whose it is from then on. Past `connection limit->max` connections (a count that
- * listeners may share) each accept keeps the connection that it was given until another has gone, first come, first
- * served; the rest wait in the system's queue. */
+ * `accepted` owns every descriptor it receives. Past limit->max connections (several listeners may share the count)
+ * each accept holds its connection until another connection has closed, first come, first served; further connections
+ * stay in the system's queue. */
 #ifndef LS_NET_LISTENER_H
 #define LS_NET_LISTENER_H
 
@@ -16,32 +16,33 @@
 
 typedef struct ls_listener ls_listener;
 
-/* The count of connections that all listeners of a server share. */
+/* The connection count, shared by all listeners of a server. */
 typedef struct ls_conn_limit {
-    _Atomic uint32_t count; /* connections that have a place */
+    _Atomic uint32_t count; /* admitted connections */
     uint32_t max;
-    _Atomic uint32_t accepts; /* of started listeners; with a connection that waits for a place, or without */
+    _Atomic uint32_t accepts; /* slots of started listeners, with or without a waiting connection */
     ls_mutex mutex;           /* guards the list */
-    ls_node waiting;          /* accepts whose connection waits for a place, the oldest first */
+    ls_node waiting;          /* slots whose connection is not admitted yet, oldest first */
     _Atomic bool has_waiting;
 } ls_conn_limit;
 
 int ls_conn_limit_open(ls_conn_limit *limit, uint32_t connections_max);
 void ls_conn_limit_close(ls_conn_limit *limit);
-void ls_conn_limit_leave(ls_conn_limit *limit); /* a connection has gone; any thread, inside an actor or not */
-bool ls_conn_limit_idle(
-    const ls_conn_limit *limit); /* no connection is left; when all listeners were stopped, none will come */
+void ls_conn_limit_leave(ls_conn_limit *limit); /* a connection has closed; any thread, inside an actor or not */
+
+/* No connection is left. After every listener has stopped, no further one is accepted. */
+bool ls_conn_limit_idle(const ls_conn_limit *limit);
 
 typedef void ls_accepted_fn(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from);
 
-/* Bind and listen at `at`; accepts are posted by ls_listener_start. On failure nothing is left open. */
+/* Bind to `at` and listen; ls_listener_start posts the accepts. On failure nothing is left open. */
 int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_t accepts, ls_conn_limit *limit,
                      ls_accepted_fn *accepted, void *user, ls_listener **out);
-const ls_addr *ls_listener_addr(const ls_listener *listener); /* with the port that was picked */
+const ls_addr *ls_listener_addr(const ls_listener *listener); /* with the actual port */
 void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener);
 
-/* Accept no more. The listener frees itself when its accepts have completed; ls_conn_limit_idle tells when.
- * Connections that the system has completed but nobody accepted are accepted first, so that none of them is cut. */
+/* Stop accepting. The listener frees itself when its accepts have completed; see ls_conn_limit_idle. Connections that
+ * the system has completed are accepted first, so that none of them is dropped. */
 void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener);
 
 #endif

@@ -28,7 +28,7 @@ int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at)
     const int on = 1;
     ls_sockaddr sa;
     ls_addr_to(at, &sa);
-    /* On Linux it only forgives TIME_WAIT for streams; for datagrams it would share the address, so not there. */
+    /* On Linux SO_REUSEADDR only permits TIME_WAIT for streams; for datagrams it would share the address. */
     if (stream && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) return failed();
     return bind(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0 ? failed() : LS_OK;
 }

@@ -8,7 +8,7 @@
 
 static int failed(void)
 {
-    return ls_winsock_error(); /* a connect under way says WSAEWOULDBLOCK as well: LS_EAGAIN */
+    return ls_winsock_error(); /* a connect in progress reports WSAEWOULDBLOCK as well: LS_EAGAIN */
 }
 
 int ls_rawsock_open(bool stream, uint8_t family, ls_fd *out)
@@ -19,7 +19,7 @@ int ls_rawsock_open(bool stream, uint8_t family, ls_fd *out)
     const SOCKET fd = WSASocketW(family == LS_ADDR_IP6 ? AF_INET6 : AF_INET, stream ? SOCK_STREAM : SOCK_DGRAM, 0,
                                  NULL, 0, WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
     if (fd == INVALID_SOCKET) return failed();
-    (void)ioctlsocket(fd, FIONBIO, &on); /* fails for no socket that was just made */
+    (void)ioctlsocket(fd, FIONBIO, &on); /* cannot fail for a new socket */
     *out = fd;
     return LS_OK;
 }
@@ -29,7 +29,7 @@ int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at)
     const DWORD on = 1;
     ls_sockaddr sa;
     ls_addr_to(at, &sa);
-    (void)stream; /* an address in TIME_WAIT can be bound, and none is to be shared */
+    (void)stream; /* Windows can bind an address in TIME_WAIT, and no address may be shared */
     if (setsockopt(fd, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, (const char *)&on, sizeof on) != 0) return failed();
     if (bind(fd, (const struct sockaddr *)(const void *)sa.bytes, (int)sa.len) == 0) return LS_OK;
     const int err = failed();
@@ -56,7 +56,7 @@ int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t
     if (whole != NULL && ioctlsocket(fd, FIONREAD, &first) != 0) return failed(); /* the length of the next datagram */
     if (room > INT32_MAX) room = INT32_MAX;
     int n = recvfrom(fd, bytes, (int)room, 0, (struct sockaddr *)(void *)sa.bytes, &len);
-    if (n < 0 && WSAGetLastError() == WSAEMSGSIZE) n = (int)room; /* it was cut */
+    if (n < 0 && WSAGetLastError() == WSAEMSGSIZE) n = (int)room; /* truncated */
     if (n < 0) return failed();
     sa.len = len > 0 && (size_t)len <= sizeof sa.bytes ? (uint32_t)len : 0;
     if (from != NULL) ls_addr_of(&sa, from);

@@ -1,8 +1,8 @@
-/* resolver.h - names to addresses, without a thread that waits: c-ares on the port's notifications and timers.
+/* resolver.h - name resolution without a waiting thread: c-ares on the notifications and timers of the port.
  *
- * A resolver belongs to one actor, inside which all of its functions are called and all of its lookups end.
- * resolver_cares_posix.c supplies it, resolver_win32.c over the system's own, and resolver_none.c where c-ares is not built
- * in, which knows "localhost" alone. */
+ * A resolver belongs to one actor: its functions are called and its lookups complete inside that actor.
+ * resolver_cares_posix.c implements it with c-ares, resolver_win32.c with the resolver of Windows. resolver_none.c,
+ * for builds without c-ares, knows only "localhost". */
 #ifndef LS_NET_RESOLVER_H
 #define LS_NET_RESOLVER_H
 
@@ -14,32 +14,33 @@ enum { LS_LOOKUP_ADDRS_MAX = 8 };
 typedef struct ls_resolver ls_resolver;
 typedef struct ls_lookup ls_lookup;
 
-/* The result is there; called inside the actor, unless ls_resolver_ask said LS_DONE. */
+/* The lookup is complete. Called inside the actor; not called if ls_resolver_lookup returned LS_DONE. */
 typedef void ls_lookup_fn(ls_thread_ctx *ctx, ls_lookup *lookup);
 
-struct ls_lookup { /* to be read when it is done */
+struct ls_lookup { /* valid when the lookup is complete */
     ls_lookup_fn *done;
     void *user;
-    int err; /* LS_OK; LS_ENOENT: there is no such name; LS_ETIMEDOUT: no name server answered; LS_E* */
+    int err; /* LS_OK; LS_ENOENT: the name does not exist; LS_ETIMEDOUT: no name server responded; LS_E* */
     unsigned count;
     ls_addr addrs[LS_LOOKUP_ADDRS_MAX]; /* in the order in which to try them */
 };
 
-/* `servers`: "127.0.0.1:53,[::1]:53", or "" for the system's. LS_OK; LS_EINVAL: servers; LS_ENOMEM, LS_ESYS. Where servers
- * cannot be chosen (Windows), lookups other than of "localhost" end with LS_ENOTSUP when some were named. */
+/* `servers`: "127.0.0.1:53,[::1]:53", or "" for the name servers of the system. LS_OK; LS_EINVAL: invalid servers;
+ * LS_ENOMEM, LS_ESYS. Windows does not allow a choice: with servers given, lookups other than "localhost" end with
+ * LS_ENOTSUP. */
 int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_resolver **out);
 
-/* Look up a name. LS_DONE: the result is there already; LS_PENDING: done() will be called; or LS_ENOMEM. Every lookup is
- * given back with ls_lookup_drop, at any time: dropped early, done() does not come. */
-int ls_resolver_ask(ls_thread_ctx *ctx, ls_resolver *resolver, const char *name, uint16_t port, ls_lookup_fn *done,
-                    void *user, ls_lookup **out);
+/* Look up a name. LS_DONE: the lookup is complete; LS_PENDING: done() will be called; LS_ENOMEM. The caller drops
+ * every lookup with ls_lookup_drop, at any time; after an early drop done() is not called. */
+int ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *resolver, const char *name, uint16_t port, ls_lookup_fn *done,
+                       void *user, ls_lookup **out);
 void ls_lookup_drop(ls_lookup *lookup);
 
-/* From now on nothing is posted to the port, and done() does not come: before the port is closed, when no thread runs any
- * more. Lookups are still to be dropped. */
+/* Post nothing to the port from now on and never call done(). Call it when no thread runs any more, before the port is
+ * closed. The lookups must still be dropped. */
 void ls_resolver_stop(ls_resolver *resolver);
 
-/* It was stopped, the port is closed, every lookup was dropped. */
+/* Call it after ls_resolver_stop, when the port is closed and every lookup was dropped. */
 void ls_resolver_close(ls_resolver *resolver);
 
 #endif

@@ -1,11 +1,12 @@
 /* resolver_cares_posix.c - resolver.h over c-ares.
  *
- * c-ares owns its sockets and says what it wants to know of each; that becomes a one-shot level notification. Its packet
- * may be taken by any thread, which only notes the events and posts an operation to the actor. A watch is never freed
- * before the resolver: a packet that another thread had taken when the socket was closed can then do no more than make
- * us look once in vain.
+ * c-ares owns its sockets and reports the events it wants for each one; that becomes a one-shot level-triggered
+ * registration. Any thread may take its packet; it only records the events and posts an operation to the actor. A
+ * watcher is freed with the resolver, not before: a packet that another thread took before the socket was closed only
+ * causes one needless check.
  *
- * c-ares is entered by one function at a time, and lookups that end inside it are told when it has returned. */
+ * One function at a time calls into c-ares. Lookups that complete inside that call are reported after it has returned.
+ * */
 #define _GNU_SOURCE
 #include "net/resolver.h"
 
@@ -18,85 +19,86 @@
 #include "base/list.h"
 #include "port/notify.h"
 
-enum { TIMEOUT_MS = 2000, TRIES = 3 }; /* of one question to one name server; each round waits twice as long */
+enum { TIMEOUT_MS = 2000, TRIES = 3 }; /* of one query to one name server; the timeout doubles with each round */
 
-typedef struct watch {
-    ls_packet_handler handler; /* first: the key of the registration points here */
+typedef struct watcher {
+    ls_packet_handler handler; /* first: the key of the registration points to it */
     ls_op op;
     ls_resolver *resolver;
-    struct watch *next;
-    ares_socket_t fd; /* ARES_SOCKET_BAD: free */
+    struct watcher *next;
+    ares_socket_t fd; /* ARES_SOCKET_BAD: unused */
     uint16_t wanted;
-    _Atomic uint32_t told;
+    _Atomic uint32_t pending_events;
     _Atomic int queued; /* op is in the actor's inbox */
-} watch;
+} watcher;
 
 struct ls_resolver {
     ls_port *port;
     ares_channel channel;
-    watch *watches;
+    watcher *watchers;
     ls_timer timer;
     bool armed, closing;
-    unsigned asked;   /* not yet answered by c-ares */
-    ls_node answered; /* lookups to be told */
+    unsigned queries;  /* not complete yet */
+    ls_node completed; /* lookups whose done() is to be called */
 };
 
 typedef struct cares_lookup {
     ls_lookup base; /* first */
     ls_resolver *resolver;
-    ls_node node; /* resolver->answered */
+    ls_node node; /* resolver->completed */
     uint16_t port;
-    bool answered, told, dropped;
+    bool complete, reported, dropped;
 } cares_lookup;
 
 /* ---- sockets ---------------------------------------------------------------------------------------------------- */
 
-static void watch_taken(ls_thread_ctx *ctx, const ls_packet *packet)
+static void watcher_notified(ls_thread_ctx *ctx, const ls_packet *packet)
 {
-    watch *w = packet->key;
-    atomic_fetch_or(&w->told, packet->events);
+    watcher *w = packet->key;
+    atomic_fetch_or(&w->pending_events, packet->events);
     if (atomic_exchange(&w->queued, 1) == 0) ls_actor_post(w->op.actor, ctx, &w->op);
 }
 
-static void go_on(ls_thread_ctx *ctx, ls_resolver *r);
+static void update(ls_thread_ctx *ctx, ls_resolver *r);
 
-static void watch_arm(watch *w, uint8_t operation)
+static void watcher_arm(watcher *w, uint8_t operation)
 {
     ls_registration registration = {.fd = w->fd,
                                     .key = w,
                                     .events = w->wanted,
                                     .trigger = LS_TRIGGER_ONESHOT | LS_TRIGGER_LEVEL,
                                     .operation = operation};
-    /* When it fails, c-ares's timeout tells. */
+    /* On failure the timeout of c-ares ends the query. */
     (void)ls_port_notify(w->resolver->port, NULL, &registration, 1, NULL, 0, 0);
 }
 
-static void watch_done(ls_thread_ctx *ctx, ls_op *op)
+static void watcher_done(ls_thread_ctx *ctx, ls_op *op)
 {
-    watch *w = LS_CONTAINER(op, watch, op);
+    watcher *w = LS_CONTAINER(op, watcher, op);
     ls_resolver *r = w->resolver;
     atomic_store(&w->queued, 0);
-    const uint32_t events = atomic_exchange(&w->told, 0);
+    const uint32_t events = atomic_exchange(&w->pending_events, 0);
     if (w->fd == ARES_SOCKET_BAD) return;
-    const uint32_t failed = events & (LS_EVENT_ERR | LS_EVENT_HANGUP); /* it finds out which by trying */
+    const uint32_t failed =
+        events & (LS_EVENT_ERR | LS_EVENT_HANGUP); /* c-ares finds the cause when it reads or writes */
     ares_process_fd(r->channel, (events & LS_EVENT_IN) || failed ? w->fd : ARES_SOCKET_BAD,
                     (events & LS_EVENT_OUT) || failed ? w->fd : ARES_SOCKET_BAD);
-    if (w->fd != ARES_SOCKET_BAD) watch_arm(w, LS_NOTIFY_ENABLE);
-    go_on(ctx, r);
+    if (w->fd != ARES_SOCKET_BAD) watcher_arm(w, LS_NOTIFY_ENABLE);
+    update(ctx, r);
 }
 
-static watch *watch_of(ls_resolver *r, ares_socket_t fd)
+static watcher *watcher_of(ls_resolver *r, ares_socket_t fd)
 {
-    watch *w = r->watches;
+    watcher *w = r->watchers;
     while (w != NULL && w->fd != fd) w = w->next;
     return w;
 }
 
-/* c-ares says what it wants to know of a socket; nothing at all before it closes it. */
-static void socket_wanted(void *data, ares_socket_t fd, int readable, int writable)
+/* ares_sock_state_cb: the events that c-ares wants for a socket; none before it closes the socket. */
+static void socket_state_changed(void *data, ares_socket_t fd, int readable, int writable)
 {
     ls_resolver *r = data;
-    watch *w = watch_of(r, fd);
+    watcher *w = watcher_of(r, fd);
     if (r->closing) return;
     if (!readable && !writable) {
         if (w == NULL) return;
@@ -105,19 +107,19 @@ static void socket_wanted(void *data, ares_socket_t fd, int readable, int writab
         return;
     }
     const bool known = w != NULL;
-    if (!known && (w = watch_of(r, ARES_SOCKET_BAD)) == NULL) {
+    if (!known && (w = watcher_of(r, ARES_SOCKET_BAD)) == NULL) {
         w = calloc(1, sizeof *w);
-        if (w == NULL) return; /* this question times out */
-        w->handler.handle = watch_taken;
+        if (w == NULL) return; /* this query times out */
+        w->handler.handle = watcher_notified;
         w->resolver = r;
-        w->op.done = watch_done;
+        w->op.done = watcher_done;
         w->op.actor = r->timer.op.actor;
-        w->next = r->watches;
-        r->watches = w;
+        w->next = r->watchers;
+        r->watchers = w;
     }
     w->fd = fd;
     w->wanted = (uint16_t)((readable ? LS_EVENT_IN : 0) | (writable ? LS_EVENT_OUT : 0));
-    watch_arm(w, known ? LS_NOTIFY_ENABLE : LS_NOTIFY_REGISTER);
+    watcher_arm(w, known ? LS_NOTIFY_ENABLE : LS_NOTIFY_REGISTER);
 }
 
 /* ---- lookups ---------------------------------------------------------------------------------------------------- */
@@ -127,21 +129,21 @@ static void timer_done(ls_thread_ctx *ctx, ls_op *op)
     ls_resolver *r = LS_CONTAINER(op, ls_resolver, timer.op);
     r->armed = false;
     ares_process_fd(r->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
-    go_on(ctx, r);
+    update(ctx, r);
 }
 
-/* After c-ares has returned: its next timeout, and those whom it answered. */
-static void go_on(ls_thread_ctx *ctx, ls_resolver *r)
+/* Call after c-ares has returned: sets the timer for its next timeout, and reports the completed lookups. */
+static void update(ls_thread_ctx *ctx, ls_resolver *r)
 {
     struct timeval tv;
-    if (r->asked > 0 && !r->armed && ares_timeout(r->channel, NULL, &tv) != NULL) {
+    if (r->queries > 0 && !r->armed && ares_timeout(r->channel, NULL, &tv) != NULL) {
         const uint64_t ns = (uint64_t)tv.tv_sec * 1000000000u + (uint64_t)tv.tv_usec * 1000u;
         r->armed = ls_timer_set(r->port, &r->timer, ls_clock_ns() + ns + 1000000u) == LS_OK;
     }
-    while (!ls_list_empty(&r->answered)) {
-        cares_lookup *l = LS_CONTAINER(r->answered.next, cares_lookup, node);
+    while (!ls_list_empty(&r->completed)) {
+        cares_lookup *l = LS_CONTAINER(r->completed.next, cares_lookup, node);
         ls_list_remove(&l->node);
-        l->told = true;
+        l->reported = true;
         l->base.done(ctx, &l->base);
     }
 }
@@ -160,13 +162,13 @@ static int code_of(int status)
     }
 }
 
-static void answered(void *user, int status, int timeouts, struct ares_addrinfo *info)
+static void lookup_completed(void *user, int status, int timeouts, struct ares_addrinfo *info)
 {
     cares_lookup *l = user;
     ls_resolver *r = l->resolver;
     (void)timeouts;
-    r->asked--;
-    l->answered = true;
+    r->queries--;
+    l->complete = true;
     l->base.err = code_of(status);
     for (const struct ares_addrinfo_node *node = info != NULL ? info->nodes : NULL;
          node != NULL && l->base.count < LS_LOOKUP_ADDRS_MAX; node = node->ai_next) {
@@ -183,11 +185,11 @@ static void answered(void *user, int status, int timeouts, struct ares_addrinfo 
     if (l->dropped)
         free(l);
     else
-        ls_list_push(&r->answered, &l->node);
+        ls_list_push(&r->completed, &l->node);
 }
 
-int ls_resolver_ask(ls_thread_ctx *ctx, ls_resolver *r, const char *name, uint16_t port, ls_lookup_fn *done,
-                    void *user, ls_lookup **out)
+int ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *r, const char *name, uint16_t port, ls_lookup_fn *done,
+                       void *user, ls_lookup **out)
 {
     const struct ares_addrinfo_hints hints = {.ai_flags = 0}; /* both families, in the order of RFC 6724 */
     cares_lookup *l = calloc(1, sizeof *l);
@@ -197,22 +199,22 @@ int ls_resolver_ask(ls_thread_ctx *ctx, ls_resolver *r, const char *name, uint16
     l->resolver = r;
     l->port = port;
     ls_node_init(&l->node);
-    r->asked++;
-    ares_getaddrinfo(r->channel, name, NULL, &hints, answered, l);
+    r->queries++;
+    ares_getaddrinfo(r->channel, name, NULL, &hints, lookup_completed, l);
     *out = &l->base;
-    if (l->answered) { /* at once: from the hosts file, or it failed */
+    if (l->complete) { /* immediately: found in the hosts file, or failed */
         ls_list_remove(&l->node);
-        l->told = true;
+        l->reported = true;
         return LS_DONE;
     }
-    go_on(ctx, r);
+    update(ctx, r);
     return LS_PENDING;
 }
 
 void ls_lookup_drop(ls_lookup *lookup)
 {
     cares_lookup *l = (cares_lookup *)(void *)lookup;
-    if (l->answered) {
+    if (l->complete) {
         ls_list_remove(&l->node);
         free(l);
     } else {
@@ -229,9 +231,9 @@ int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_res
     if (r == NULL) return err;
     r->port = port;
     r->timer.op = (ls_op){.done = timer_done, .actor = actor};
-    ls_node_init(&r->answered);
+    ls_node_init(&r->completed);
     struct ares_options options = {
-        .timeout = TIMEOUT_MS, .tries = TRIES, .sock_state_cb = socket_wanted, .sock_state_cb_data = r};
+        .timeout = TIMEOUT_MS, .tries = TRIES, .sock_state_cb = socket_state_changed, .sock_state_cb_data = r};
     const int status =
         ares_init_options(&r->channel, &options, ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);
     if (status != ARES_SUCCESS) {
@@ -254,16 +256,16 @@ fail_alloc:
 
 void ls_resolver_stop(ls_resolver *resolver)
 {
-    (void)resolver; /* all that it posts comes from packets of the port */
+    (void)resolver; /* it posts only while it handles packets of the port */
 }
 
 void ls_resolver_close(ls_resolver *r)
 {
-    r->closing = true; /* the port is closed: its registrations are gone */
+    r->closing = true; /* the port is closed, and its registrations with it */
     ares_destroy(r->channel);
-    while (r->watches != NULL) {
-        watch *w = r->watches;
-        r->watches = w->next;
+    while (r->watchers != NULL) {
+        watcher *w = r->watchers;
+        r->watchers = w->next;
         free(w);
     }
     free(r);

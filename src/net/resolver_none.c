@@ -1,4 +1,4 @@
-/* resolver_none.c - resolver.h without c-ares: only "localhost" is known. */
+/* resolver_none.c - resolver.h without c-ares: resolves only "localhost". */
 #include "net/resolver.h"
 
 #include <stdlib.h>
@@ -9,12 +9,12 @@ int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_res
     (void)port;
     (void)actor;
     (void)servers;
-    *out = malloc(1); /* something to close */
+    *out = malloc(1); /* any address, for close */
     return *out != NULL ? LS_OK : LS_ENOMEM;
 }
 
-int ls_resolver_ask(ls_thread_ctx *ctx, ls_resolver *resolver, const char *name, uint16_t port, ls_lookup_fn *done,
-                    void *user, ls_lookup **out)
+int ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *resolver, const char *name, uint16_t port, ls_lookup_fn *done,
+                       void *user, ls_lookup **out)
 {
     (void)ctx;
     (void)resolver;

@@ -1,14 +1,15 @@
-/* resolver_win32.c - resolver.h over the system's own resolver: GetAddrInfoExW with an OVERLAPPED, which asks on threads of
- * the system (Windows 8 and later). When it has an answer it calls us on one of these, and the packet of an operation takes it
- * to the actor.
+/* resolver_win32.c - resolver.h over the resolver of Windows: GetAddrInfoExW with an OVERLAPPED, which runs the query
+ * on threads of the system (Windows 8 and later). The system calls completed() on one of them, and the packet of an
+ * operation reports the result to the actor.
  *
- * A lookup that was dropped is cancelled, and its memory is the system's until it has called, however late that is:
+ * A dropped lookup is cancelled, but the system uses its memory until it has called completed(), however late:
  *
- *     ASKED -> POSTED -> OVER        completed() posts, the actor takes the packet
- *     ASKED -> OVER                  after ls_resolver_stop nothing is posted any more
+ *     QUERYING -> POSTED -> OVER     completed() posts, the actor takes the packet
+ *     QUERYING -> OVER               after ls_resolver_stop nothing is posted
  *
- * So it is freed by whoever comes last: the drop, the packet, the late call, or the close of the resolver for those whose packets
- * were left in the port. The resolver itself goes with the last of those that the system still has. */
+ * So the last of these frees it: the drop, the packet, or a late completed(); the close of the resolver frees those
+ * whose packets were left in the port. The resolver itself is freed with the last lookup that the system still uses.
+ * */
 #include "net/resolver.h"
 
 #include "net/sockaddr_win32.h"
@@ -20,20 +21,20 @@
 #include "base/list.h"
 #include "port/winsock_win32.h"
 
-/* Microsoft's documentation has it since Windows 8; mingw-w64's header has not. */
+/* Documented by Microsoft since Windows 8, but missing from the header of mingw-w64. */
 WINSOCK_API_LINKAGE INT WSAAPI GetAddrInfoExCancel(LPHANDLE handle);
 
 enum { NAME_CHARS_MAX = 255 }; /* RFC 1035 2.3.4 */
 
-enum lookup_state { ASKED, POSTED, OVER };
+enum lookup_state { QUERYING, POSTED, OVER };
 
 struct ls_resolver {
     ls_port *port;
     ls_actor *actor;
-    bool system_only; /* no name servers were named: those cannot be chosen here */
-    SRWLOCK lock;     /* guards what follows, and the state and `dropped` of each lookup */
+    bool system_only; /* no name servers were given: Windows cannot choose them */
+    SRWLOCK lock;     /* guards the fields below, and the state and `dropped` of each lookup */
     bool stopped;
-    unsigned held; /* by its owner, and by each lookup that is ASKED */
+    unsigned refs; /* the owner, and each lookup that is QUERYING */
     ls_node lookups;
 };
 
@@ -51,9 +52,10 @@ typedef struct win_lookup {
     wchar_t name[NAME_CHARS_MAX + 1];
 } win_lookup;
 
-/* ---- ends --------------------------------------------------------------------------------------------------------- */
+/* ---- ends ---------------------------------------------------------------------------------------------------------
+ * */
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static void lookup_free(win_lookup *l)
 {
     ls_list_remove(&l->node);
@@ -61,10 +63,10 @@ static void lookup_free(win_lookup *l)
     free(l);
 }
 
-/* Give up the lock, and with it one hold. */
-static void unlock_and_let_go(ls_resolver *r)
+/* Release the lock and drop one reference. */
+static void unlock_and_unref(ls_resolver *r)
 {
-    const bool last = --r->held == 0;
+    const bool last = --r->refs == 0;
     ReleaseSRWLockExclusive(&r->lock);
     if (last) free(r);
 }
@@ -72,7 +74,7 @@ static void unlock_and_let_go(ls_resolver *r)
 static void take_addresses(win_lookup *l, int error)
 {
     l->base.err = ls_err_from_win32((uint32_t)error);
-    /* Through void: the header's own name of the next one's type is misspelt in mingw-w64 10. */
+    /* Cast through void: the header of mingw-w64 10 misspells the type of ai_next. */
     for (const ADDRINFOEXW *at = error == 0 ? l->found : NULL; at != NULL && l->base.count < LS_LOOKUP_ADDRS_MAX;
          at = (const void *)at->ai_next) {
         ls_sockaddr sa = {.len = (uint32_t)at->ai_addrlen};
@@ -87,7 +89,7 @@ static void take_addresses(win_lookup *l, int error)
 }
 
 /* Inside the actor. */
-static void told(ls_thread_ctx *ctx, ls_op *op)
+static void report(ls_thread_ctx *ctx, ls_op *op)
 {
     win_lookup *l = LS_CONTAINER(op, win_lookup, op);
     ls_resolver *r = l->resolver;
@@ -110,16 +112,17 @@ static void CALLBACK completed(DWORD error, DWORD bytes, OVERLAPPED *overlapped)
     AcquireSRWLockExclusive(&r->lock);
     l->state = r->stopped ? OVER : POSTED;
     if (!r->stopped)
-        (void)ls_port_post(r->port, &l->op, NULL, (int64_t)error); /* with an op it cannot fail */
+        (void)ls_port_post(r->port, &l->op, NULL, (int64_t)error); /* cannot fail with an op */
     else if (l->dropped)
         lookup_free(l);
-    unlock_and_let_go(r);
+    unlock_and_unref(r);
 }
 
-/* ---- lookups ------------------------------------------------------------------------------------------------------ */
+/* ---- lookups ------------------------------------------------------------------------------------------------------
+ * */
 
-/* Known without asking (RFC 6761 6.3), wrong, or not to be had here. */
-static bool answered_at_once(const ls_resolver *r, win_lookup *l, const char *name)
+/* Decide a lookup without a query: "localhost" (RFC 6761 6.3), an invalid name, or unsupported name servers. */
+static bool decide_locally(const ls_resolver *r, win_lookup *l, const char *name)
 {
     if (strcmp(name, "localhost") == 0) {
         l->base.count = 2;
@@ -138,8 +141,8 @@ static bool answered_at_once(const ls_resolver *r, win_lookup *l, const char *na
     return true;
 }
 
-int ls_resolver_ask(ls_thread_ctx *ctx, ls_resolver *r, const char *name, uint16_t port, ls_lookup_fn *done,
-                    void *user, ls_lookup **out)
+int ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *r, const char *name, uint16_t port, ls_lookup_fn *done,
+                       void *user, ls_lookup **out)
 {
     const ADDRINFOEXW hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     (void)ctx;
@@ -149,25 +152,25 @@ int ls_resolver_ask(ls_thread_ctx *ctx, ls_resolver *r, const char *name, uint16
     l->base.user = user;
     l->resolver = r;
     l->port = port;
-    l->op.done = told;
+    l->op.done = report;
     l->op.actor = r->actor;
     l->state = OVER;
     ls_node_init(&l->node);
     *out = &l->base;
-    if (answered_at_once(r, l, name)) return LS_DONE;
+    if (decide_locally(r, l, name)) return LS_DONE;
 
     AcquireSRWLockExclusive(&r->lock);
-    l->state = ASKED;
-    r->held++;
+    l->state = QUERYING;
+    r->refs++;
     ls_list_push(&r->lookups, &l->node);
     ReleaseSRWLockExclusive(&r->lock);
     const int error =
         GetAddrInfoExW(l->name, NULL, NS_DNS, NULL, &hints, &l->found, NULL, &l->overlapped, completed, &l->cancel);
     if (error == WSA_IO_PENDING) return LS_PENDING;
-    /* At once, found or not: completed is not called. */
+    /* Complete immediately, found or not: the system does not call completed. */
     AcquireSRWLockExclusive(&r->lock);
     l->state = OVER;
-    unlock_and_let_go(r);
+    unlock_and_unref(r);
     take_addresses(l, error);
     return LS_DONE;
 }
@@ -179,16 +182,17 @@ void ls_lookup_drop(ls_lookup *lookup)
     HANDLE cancel = NULL;
     AcquireSRWLockExclusive(&r->lock);
     l->dropped = true;
-    if (l->state == ASKED)
+    if (l->state == QUERYING)
         cancel = l->cancel;
     else if (l->state == OVER || r->stopped)
         lookup_free(l);
     ReleaseSRWLockExclusive(&r->lock);
-    /* Not under the lock, which completed takes. What has just completed is not found any more. */
+    /* Not under the lock, which completed takes. A lookup that has just completed is not found by the cancel. */
     if (cancel != NULL) (void)GetAddrInfoExCancel(&cancel);
 }
 
-/* ---- open and close ------------------------------------------------------------------------------------------------- */
+/* ---- open and close
+ * ------------------------------------------------------------------------------------------------- */
 
 int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_resolver **out)
 {
@@ -199,7 +203,7 @@ int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_res
     r->port = port;
     r->actor = actor;
     r->system_only = servers[0] == '\0';
-    r->held = 1;
+    r->refs = 1;
     InitializeSRWLock(&r->lock);
     ls_node_init(&r->lookups);
     *out = r;
@@ -220,7 +224,7 @@ void ls_resolver_close(ls_resolver *r)
     for (ls_node *node = r->lookups.next, *next; node != &r->lookups; node = next) {
         win_lookup *l = LS_CONTAINER(node, win_lookup, node);
         next = node->next;
-        if (l->state != ASKED) lookup_free(l); /* its packet was left in the port */
+        if (l->state != QUERYING) lookup_free(l); /* its packet was left in the port */
     }
-    unlock_and_let_go(r);
+    unlock_and_unref(r);
 }

@@ -26,7 +26,7 @@ static bool has_path(const ls_addr *addr)
     return addr->family == LS_ADDR_UNIX && addr->bytes_len > 0 && addr->bytes[0] != '\0';
 }
 
-/* Nobody listens behind this path: what is there was left by a process that ended without removing it. */
+/* No process listens on this path: the socket was left by a process that ended without removing it. */
 static bool is_abandoned(const ls_sockaddr *sa)
 {
     struct stat st;
@@ -47,10 +47,10 @@ int ls_sock_listen(const ls_addr *at, uint32_t backlog, ls_fd *out, ls_addr *bou
     int fd = socket(system_family(at), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return ls_err_from_errno(errno);
 
-    /* SO_REUSEADDR on Linux only forgives TIME_WAIT; a second listener is still refused. */
+    /* On Linux SO_REUSEADDR only permits TIME_WAIT; a second listener is still refused. */
     if (at->family != LS_ADDR_UNIX && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) goto fail;
     if (at->family == LS_ADDR_IP6) {
-        /* The wildcard takes IPv4 as well; a certain address does not. */
+        /* The wildcard address accepts IPv4 as well; a specific address does not. */
         bool any = memcmp(at->bytes, &in6addr_any, sizeof in6addr_any) == 0;
         if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, any ? &off : &on, sizeof on) < 0) goto fail;
     }
@@ -118,7 +118,7 @@ bool ls_sock_unread(ls_fd fd)
 
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
 {
-    const int wanted = on, seconds = idle_s > 32767 ? 32767 : (int)idle_s; /* what the system takes */
+    const int wanted = on, seconds = idle_s > 32767 ? 32767 : (int)idle_s; /* the system's maximum */
     if (setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &wanted, sizeof wanted) < 0) return ls_err_from_errno(errno);
     if (on && setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds) < 0)
         return errno == EOPNOTSUPP || errno == ENOPROTOOPT ? LS_ENOTSUP : ls_err_from_errno(errno);

@@ -15,7 +15,7 @@ static int system_family(uint8_t family)
     }
 }
 
-/* Non-blocking, overlapped, and not for child processes. */
+/* Non-blocking, overlapped, not inherited by child processes. */
 static int open_stream(uint8_t family, SOCKET *out)
 {
     u_long on = 1;
@@ -38,7 +38,7 @@ static int set(SOCKET fd, int level, int name, DWORD value)
     return setsockopt(fd, level, name, (const char *)&value, sizeof value) != 0 ? ls_winsock_error() : LS_OK;
 }
 
-/* A path that nobody listens on was left by a process that ended without removing it. */
+/* No process listens on this path: the socket was left by a process that ended without removing it. */
 static bool is_abandoned(const ls_addr *at, const ls_sockaddr *sa)
 {
     SOCKET fd;
@@ -59,7 +59,7 @@ static int bind_to(SOCKET fd, const ls_addr *at)
         ls_sock_unlink(at);
         if (bind(fd, to, (int)sa.len) == 0) return LS_OK;
     }
-    /* An address that another process holds exclusively is said to be forbidden, if that is another user's. */
+    /* For an address that a process of another user holds exclusively, bind reports WSAEACCES. */
     const int err = ls_winsock_error();
     return err == LS_EACCES && at->family != LS_ADDR_UNIX ? LS_EADDRINUSE : err;
 }
@@ -68,10 +68,11 @@ static int set_up_listener(SOCKET fd, const ls_addr *at)
 {
     int err = LS_OK;
     if (at->family == LS_ADDR_UNIX) return err;
-    /* Without it a second process could take the address over by SO_REUSEADDR. TIME_WAIT does not hinder a bind here. */
+    /* Else a second process could take over the address with SO_REUSEADDR. Windows can bind an address in TIME_WAIT.
+     * */
     if ((err = set(fd, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, 1)) < 0) return err;
     if (at->family == LS_ADDR_IP6) {
-        /* The wildcard takes IPv4 as well; a certain address does not. */
+        /* The wildcard address accepts IPv4 as well; a specific address does not. */
         const bool any = memcmp(at->bytes, &in6addr_any, sizeof in6addr_any) == 0;
         if ((err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, !any)) < 0) return err;
     }
@@ -116,7 +117,7 @@ int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from)
     if (fd == INVALID_SOCKET) return ls_winsock_error();
     (void)ioctlsocket(fd, FIONBIO, &on);
     (void)SetHandleInformation((HANDLE)fd, HANDLE_FLAG_INHERIT, 0);
-    (void)set(fd, IPPROTO_TCP, TCP_NODELAY, 1); /* fails for a Unix socket, which has no such delay */
+    (void)set(fd, IPPROTO_TCP, TCP_NODELAY, 1); /* fails for a Unix socket, which sends without delay anyway */
     from->len = (uint32_t)len;
     *out = fd;
     return LS_OK;
@@ -147,7 +148,7 @@ int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
     int len = sizeof about;
     if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)&about, &len) != 0) return ls_winsock_error();
     if (about.iAddressFamily == AF_UNIX) return LS_ENOTSUP;
-    /* SO_KEEPALIVE and its idle time in one call; 1 s between probes, as many as the system likes. */
+    /* Sets SO_KEEPALIVE and its idle time in one call; 1 s between probes; the system chooses their number. */
     const ULONG most_s = 32767;
     struct tcp_keepalive wanted = {
         .onoff = on, .keepalivetime = (idle_s > most_s ? most_s : idle_s) * 1000, .keepaliveinterval = 1000};

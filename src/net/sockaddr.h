@@ -1,4 +1,4 @@
-/* sockaddr.h - the system's socket addresses and what turns them into text: the header that picks. For addr.c. */
+/* sockaddr.h - the socket address types and conversions of the system; the header that selects. For addr.c. */
 #ifndef LS_NET_SOCKADDR_H
 #define LS_NET_SOCKADDR_H
 

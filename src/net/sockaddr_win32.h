@@ -3,7 +3,7 @@
 #define LS_NET_SOCKADDR_WIN32_H
 
 #include <winsock2.h>
-/* the order of these matters */
+/* the order of these is significant */
 #include <afunix.h>
 #include <iphlpapi.h>
 #include <netioapi.h>
@@ -11,8 +11,8 @@
 
 typedef ADDRESS_FAMILY sa_family_t;
 
-#undef interface /* a word of COM's that some of the above define */
+#undef interface /* a macro that some of these headers define for COM */
 #undef IF_NAMESIZE
-enum { IF_NAMESIZE = 256 + 1 }; /* NDIS_IF_MAX_STRING_SIZE, which is in the driver kit */
+enum { IF_NAMESIZE = 256 + 1 }; /* NDIS_IF_MAX_STRING_SIZE, defined only in the driver kit */
 
 #endif

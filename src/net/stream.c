@@ -11,20 +11,20 @@
 
 enum { SLICES_INSIDE = 24, TIMER_AGAIN_MS = 1000 };
 
-/* The queue. slices[0..sending) belong to the pending send; what comes later is behind them. `fill` is the block whose
- * free end output is written into: at first the one that this struct lives in. That one outlives all slices, so what
- * points into it holds no reference, and a plain answer counts none up or down. */
+/* The queue. slices[0..sending) belong to the pending send; later ones follow. `fill` is the block into whose free end
+ * output is written: at first the block that holds this struct. That block outlives all slices, so slices of it hold
+ * no reference, and a small response changes no reference count. */
 struct ls_outq {
     ls_op tx;
     ls_stream *stream;
     ls_block *home;  /* holds this struct */
-    ls_block *fill;  /* home, or another with a reference */
+    ls_block *fill;  /* home, or another block with a reference */
     uint32_t filled; /* bytes of fill in use */
     uint16_t count, room, sending;
-    bool open_end; /* the last slice ends at `filled` and may be made longer */
+    bool open_end; /* the last slice ends at `filled` and may be extended */
     size_t bytes;
-    ls_slice *slices;  /* inside, or from the heap */
-    ls_slice *retired; /* an array that the pending send still names */
+    ls_slice *slices;  /* `inside`, or an array on the heap */
+    ls_slice *retired; /* an array that the pending send still uses */
     ls_slice inside[SLICES_INSIDE];
 };
 
@@ -69,18 +69,19 @@ static uint64_t timer_ns(uint64_t at_ms)
     return at_ms >= UINT64_MAX / 1000000u ? UINT64_MAX - 1 : at_ms * 1000000u;
 }
 
-/* The timer is set to set_ms now. Who noted an earlier moment in timer_ms may have moved it before that. */
+/* The timer is now set to set_ms. Another thread may have stored an earlier time in timer_ms and moved the timer
+ * before. */
 static void keep_earliest(ls_stream *s, uint64_t set_ms)
 {
-    uint64_t noted_ms;
-    while ((noted_ms = atomic_load(&s->timer_ms)) != 0 && noted_ms < set_ms) {
-        (void)ls_timer_move(s->port, &s->timer, timer_ns(noted_ms));
-        set_ms = noted_ms;
+    uint64_t earlier_ms;
+    while ((earlier_ms = atomic_load(&s->timer_ms)) != 0 && earlier_ms < set_ms) {
+        (void)ls_timer_move(s->port, &s->timer, timer_ns(earlier_ms));
+        set_ms = earlier_ms;
     }
 }
 
-/* Arm the timer if it is not (else false); it holds a reference while it is. Without memory the stream has no deadline until
- * the next one is set. */
+/* Arm the timer; an armed timer holds a reference. false: it is armed already. If memory is out, the stream has no
+ * deadline until the next one is set. */
 static bool arm(ls_stream *s, uint64_t at_ms)
 {
     uint64_t unarmed = 0;
@@ -96,8 +97,8 @@ static bool arm(ls_stream *s, uint64_t at_ms)
     return true;
 }
 
-/* Have the timer fire at at_ms, or before. It may be firing elsewhere: from one moment to the next it is not armed any more, and
- * who has made timer_ms 0 looks at deadline_ms afterwards. So nothing is written over that 0 but by arming. */
+/* Make the timer fire at at_ms or earlier. It may be firing on another thread, which stores 0 in timer_ms at any
+ * moment and then reads deadline_ms. So only arming may overwrite that 0. */
 static void aim(ls_stream *s, uint64_t at_ms)
 {
     uint64_t armed_ms = atomic_load(&s->timer_ms);
@@ -118,7 +119,7 @@ static void aim(ls_stream *s, uint64_t at_ms)
 void ls_stream_deadline(ls_stream *s, uint64_t at_ms, uint32_t stall_ms)
 {
     atomic_store_explicit(&s->stall_ms, stall_ms, memory_order_relaxed);
-    /* The plain case, a keep-alive connection served once more: a later deadline than the one the timer knows of. */
+    /* The common case, a keep-alive connection: the deadline is later than the one for which the timer is armed. */
     uint64_t old_ms = atomic_load_explicit(&s->deadline_ms, memory_order_relaxed);
     if (at_ms >= old_ms && !atomic_load_explicit(&s->expired, memory_order_relaxed)) {
         atomic_store_explicit(&s->deadline_ms, at_ms, memory_order_relaxed);
@@ -130,7 +131,7 @@ void ls_stream_deadline(ls_stream *s, uint64_t at_ms, uint32_t stall_ms)
     if (at_ms != UINT64_MAX) aim(s, at_ms);
 }
 
-/* The deadline may have passed. Progress of a send moves it; otherwise what is pending ends. */
+/* The deadline may have passed. Progress of a send moves it; otherwise the pending operations are cancelled. */
 static void check_deadline(ls_stream *s, uint64_t now_ms)
 {
     uint64_t at_ms = atomic_load(&s->deadline_ms);
@@ -145,8 +146,8 @@ static void check_deadline(ls_stream *s, uint64_t now_ms)
     }
 }
 
-/* The same inside the owner's actor, who is told and decides. */
-static void timer_told(ls_thread_ctx *ctx, ls_stream *s)
+/* The same inside the owner's actor: proto->expired decides. */
+static void report_expired(ls_thread_ctx *ctx, ls_stream *s)
 {
     atomic_store(&s->timer_ms, 0);
     if (!atomic_load(&s->closing)) {
@@ -161,13 +162,13 @@ static void timer_told(ls_thread_ctx *ctx, ls_stream *s)
     unref(ctx, s);
 }
 
-/* Runs beside the owner, with the reference of the timer that fired. An owner who finds it firing leaves the arming to
- * it, so deadline_ms and closing are looked at once more when it is armed again. */
+/* Runs beside the owner, with the reference of the timer that fired. An owner who finds the timer firing leaves the
+ * arming to this function, so deadline_ms and closing are read again after it is armed. */
 static void timer_fired(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_stream *s = LS_CONTAINER(op, ls_stream, timer.op);
     if (op->actor != NULL && !s->lingering) {
-        timer_told(ctx, s);
+        report_expired(ctx, s);
         return;
     }
     const uint64_t now_ms = ls_clock_ns() / 1000000u;
@@ -175,9 +176,9 @@ static void timer_fired(ls_thread_ctx *ctx, ls_op *op)
 
     atomic_store(&s->timer_ms, 0);
     uint64_t at_ms = atomic_load(&s->deadline_ms);
-    if (at_ms <= now_ms) at_ms = now_ms + TIMER_AGAIN_MS; /* cancelled; once more in case nothing was pending yet */
+    if (at_ms <= now_ms) at_ms = now_ms + TIMER_AGAIN_MS; /* cancelled; again later, in case nothing was pending yet */
     if (at_ms != UINT64_MAX && !atomic_load(&s->closing)) {
-        (void)arm(s, at_ms); /* false: the owner has done it */
+        (void)arm(s, at_ms); /* false: the owner has armed it */
         uint64_t meanwhile_ms = atomic_load(&s->deadline_ms);
         if (atomic_load(&s->closing)) {
             if (ls_timer_cancel(s->port, &s->timer)) unref(ctx, s);
@@ -192,7 +193,7 @@ static void timer_fired(ls_thread_ctx *ctx, ls_op *op)
 
 static void drop_queue(ls_stream *s);
 
-/* Nothing is pending any more. */
+/* No operation is pending. */
 static void end(ls_thread_ctx *ctx, ls_stream *s)
 {
     if (s->out != NULL) drop_queue(s);
@@ -204,7 +205,9 @@ void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
 {
     assert(!atomic_load(&s->closing));
     atomic_store(&s->closing, true);
-    const bool quiet = !s->rx_pending && !s->tx_pending; /* else the last packet ends it, perhaps at once elsewhere */
+    const bool quiet =
+        !s->rx_pending &&
+        !s->tx_pending; /* else the last packet ends it, perhaps on another thread before this returns */
     ls_sock_close(ctx, s->sock);
     if (quiet) end(ctx, s);
 }
@@ -212,8 +215,8 @@ void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
 static void linger_on(ls_thread_ctx *ctx, ls_stream *s)
 {
     int err;
-    do { /* each inline receive may be followed by another until the port wants to be looked at; a peer that never lets
-          * the socket run dry is found out by the deadline all the same */
+    do { /* inline receives may follow one another until the port's inline budget is used up; a peer that sends without
+          * pause still ends at the deadline */
         err = atomic_load(&s->expired) ? LS_ETIMEDOUT : ls_stream_recv(ctx, s, NULL, LS_BLOCK_LARGE);
         if (err == LS_DONE && s->rx.result > 0) ls_block_drop(s->rx.recv.block);
     } while (err == LS_DONE && s->rx.result > 0);
@@ -262,7 +265,7 @@ int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len)
 {
     assert(!s->rx_pending);
     s->rx.actor = s->actor;
-    s->rx_pending = true; /* before posting: afterwards another thread may have the packet */
+    s->rx_pending = true; /* before posting: afterwards another thread may hold the packet */
     int err = ls_op_recv(ctx, s->sock, &s->rx, ptr, len);
     if (err != LS_PENDING) s->rx_pending = false;
     return err;
@@ -311,7 +314,7 @@ static void drop_queue(ls_stream *s)
     ls_block_drop(q->home);
 }
 
-/* Room for one more slice. The array that a pending send names stays until that send has ended. */
+/* Make room for one more slice. The array that a pending send uses stays until that send has ended. */
 static int grow(ls_outq *q)
 {
     if (q->count < q->room) return LS_OK;
@@ -382,7 +385,7 @@ size_t ls_stream_queued(const ls_stream *s)
     return s->out == NULL ? 0 : s->out->bytes;
 }
 
-/* The send of slices[0..sending) has ended well. True when nothing is left. */
+/* The send of slices[0..sending) has succeeded. true: the queue is empty. */
 static bool sent_some(ls_stream *s)
 {
     ls_outq *q = s->out;
@@ -413,7 +416,7 @@ int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
             break;
         }
         q->sending = q->count;
-        q->open_end = false; /* the length of a slice that is being sent stays */
+        q->open_end = false; /* a slice that is being sent keeps its length */
         q->tx.actor = s->actor;
         s->tx_pending = true;
         int err = ls_op_send(ctx, s->sock, &q->tx, q->slices, q->sending, NULL);
@@ -431,7 +434,7 @@ int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
 void ls_stream_abort(ls_stream *s)
 {
     if (!s->tx_pending) return;
-    s->aborted = true; /* its packet may be on the way, and more be queued behind it */
+    s->aborted = true; /* its packet may be queued already, and more data behind it */
     ls_op_cancel(s->sock, &s->out->tx);
 }
 

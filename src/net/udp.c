@@ -1,8 +1,8 @@
 /* udp.c - see udp.h.
  *
- * Who may touch the socket. Every use lies between enter and leave, which count; close sets a bit in the same word, and
- * the last one inside closes. So no call is ever made on a socket that is gone. One thread at a time posts receives
- * (whoever took the packet of the last one), one at a time posts sends (whoever set `sending`). */
+ * Lifetime of the socket. Every use lies between enter and leave, which count; close sets a bit in the same word, and
+ * the last thread inside closes the socket. So no call is made on a closed socket. One thread at a time posts receives
+ * (the one that took the packet of the previous receive), one at a time posts sends (the one that set `sending`). */
 #include "net/udp.h"
 
 #include <assert.h>
@@ -15,8 +15,8 @@
 #include "base/thread.h"
 #include "net/sock.h"
 
-#define GATE_CLOSED (UINT32_C(1) << 31)
-#define RETRY_NS    UINT64_C(10000000) /* after a receive that failed: most often memory is out */
+#define CLOSED   (UINT32_C(1) << 31)
+#define RETRY_NS UINT64_C(10000000) /* after a failed receive, most often for lack of memory */
 
 typedef struct waiting_batch {
     ls_datagrams *batch;
@@ -26,27 +26,27 @@ typedef struct waiting_batch {
 struct ls_udp {
     ls_port *port;
     ls_sock *sock;
-    ls_udp_batch_fn *batch; /* bound */
-    ls_udp_came_fn *came;   /* connected */
+    ls_udp_batch_fn *batch;          /* bound */
+    ls_udp_received_fn *received_fn; /* connected */
     void *user;
     ls_addr addr;
     bool both_families;
     unsigned batch_max;
     uint32_t datagram_bytes_max;
 
-    _Atomic uint32_t gate; /* threads inside, and GATE_CLOSED */
+    _Atomic uint32_t inside; /* threads between enter and leave, plus CLOSED */
     _Atomic bool stopping;
-    _Atomic uint32_t busy; /* the chain of receives, and batches being handled */
+    _Atomic uint32_t busy; /* chain of receives, plus batches being handled */
     ls_op recv_op, send_op;
     ls_timer retry;
 
-    ls_mutex mutex; /* guards what follows */
-    bool begun;     /* it has started */
-    bool sending;   /* somebody posts sends, or one is pending, or it has not started */
+    ls_mutex mutex; /* guards the fields below */
+    bool started;
+    bool sending; /* a thread posts sends, or a send is pending, or the socket was not started */
     unsigned queue_from, queue_count;
     unsigned queue_room;       /* grows up to LS_UDP_QUEUE_BATCHES_MAX */
-    waiting_batch *queue;      /* a ring */
-    waiting_batch with_system; /* of whoever set `sending` */
+    waiting_batch *queue;      /* circular */
+    waiting_batch with_system; /* used by the thread that set `sending` */
 
     _Atomic uint64_t received, batches, truncated, sent, failed;
 };
@@ -56,33 +56,35 @@ static void count(_Atomic uint64_t *counter, uint64_t n)
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-/* ---- who is inside ------------------------------------------------------------------------------------------------ */
+/* ---- use counting -------------------------------------------------------------------------------------------------
+ * */
 
 static bool enter(ls_udp *udp)
 {
-    uint32_t gate = atomic_load_explicit(&udp->gate, memory_order_relaxed);
+    uint32_t inside = atomic_load_explicit(&udp->inside, memory_order_relaxed);
     do {
-        if (gate & GATE_CLOSED) return false;
-    } while (!atomic_compare_exchange_weak(&udp->gate, &gate, gate + 1));
+        if (inside & CLOSED) return false;
+    } while (!atomic_compare_exchange_weak(&udp->inside, &inside, inside + 1));
     return true;
 }
 
-/* The last touch, unless the caller has another reason why it is not freed. */
+/* The caller must not touch udp afterwards, unless something else keeps it from being freed. */
 static void leave(ls_thread_ctx *ctx, ls_udp *udp)
 {
     ls_sock *const sock = udp->sock;
-    if (atomic_fetch_sub(&udp->gate, 1) == (GATE_CLOSED | 1)) ls_sock_close(ctx, sock);
+    if (atomic_fetch_sub(&udp->inside, 1) == (CLOSED | 1)) ls_sock_close(ctx, sock);
 }
 
 void ls_udp_close(ls_thread_ctx *ctx, ls_udp *udp)
 {
     ls_udp_stop(ctx, udp);
-    if (atomic_fetch_or(&udp->gate, GATE_CLOSED) == 0) ls_sock_close(ctx, udp->sock);
+    if (atomic_fetch_or(&udp->inside, CLOSED) == 0) ls_sock_close(ctx, udp->sock);
 }
 
-/* ---- receive ------------------------------------------------------------------------------------------------------ */
+/* ---- receive ------------------------------------------------------------------------------------------------------
+ * */
 
-/* Post the next receive; the chain ends here when it was stopped. */
+/* Post the next receive; the chain ends here if the socket was stopped. */
 static void receive(ls_thread_ctx *ctx, ls_udp *udp)
 {
     if (atomic_load(&udp->stopping) || !enter(udp)) {
@@ -94,11 +96,11 @@ static void receive(ls_thread_ctx *ctx, ls_udp *udp)
         (void)ls_port_post(udp->port, &udp->recv_op, udp->recv_op.key, udp->recv_op.result);
     } else if (posted < 0) {
         if (ls_timer_set(udp->port, &udp->retry, ls_clock_ns() + RETRY_NS) < 0) {
-            ls_log(LS_LOG_ERROR, "no memory to receive datagrams: one UDP socket stops");
+            ls_log(LS_LOG_ERROR, "out of memory: one UDP socket stops receiving");
             atomic_fetch_sub(&udp->busy, 1);
         }
     } else if (atomic_load(&udp->stopping)) {
-        ls_op_cancel(udp->sock, &udp->recv_op); /* whoever stopped it may have looked before it was posted */
+        ls_op_cancel(udp->sock, &udp->recv_op); /* ls_udp_stop may have cancelled before the receive was posted */
     }
     leave(ctx, udp);
 }
@@ -121,7 +123,7 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
         return;
     }
     atomic_fetch_add(&udp->busy, 1);
-    receive(ctx, udp); /* the next one first: another thread may take it while this one is handled */
+    receive(ctx, udp); /* post the next receive first: another thread may take it while this one handles the batch */
     count(&udp->received, batch->count);
     count(&udp->batches, 1);
     for (unsigned i = 0; i < batch->count; i++)
@@ -141,23 +143,25 @@ void ls_udp_stop(ls_thread_ctx *ctx, ls_udp *udp)
 
 bool ls_udp_idle(ls_udp *udp)
 {
-    ls_mutex_lock(&udp->mutex); /* the last thing that a sender does is to let go of it */
-    const bool quiet = atomic_load(&udp->busy) == 0 && (!udp->sending || !udp->begun);
-    /* Whoever posted what has ended meanwhile may not have left yet. Looked at last: who enters is busy or sends before. */
-    const bool idle = quiet && (atomic_load(&udp->gate) & ~GATE_CLOSED) == 0;
+    ls_mutex_lock(&udp->mutex); /* a sender's last step is to release it */
+    const bool quiet = atomic_load(&udp->busy) == 0 && (!udp->sending || !udp->started);
+    /* A thread whose operation has ended may not have left yet. Read last: a thread that enters was busy or sending.
+     * */
+    const bool idle = quiet && (atomic_load(&udp->inside) & ~CLOSED) == 0;
     ls_mutex_unlock(&udp->mutex);
     return idle;
 }
 
-/* ---- receive when asked ------------------------------------------------------------------------------------------- */
+/* ---- receive on request -------------------------------------------------------------------------------------------
+ * */
 
-static void came(ls_thread_ctx *ctx, ls_op *op)
+static void connected_received(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_udp *udp = LS_CONTAINER(op, ls_udp, recv_op);
     const int64_t result = op->result;
     atomic_fetch_sub(&udp->busy, 1);
     if (result > 0) count(&udp->received, (uint64_t)result);
-    udp->came(ctx, udp->user, result > 0 ? op->recv_from.batch : NULL, result > 0 ? LS_OK : (int)result);
+    udp->received_fn(ctx, udp->user, result > 0 ? op->recv_from.batch : NULL, result > 0 ? LS_OK : (int)result);
 }
 
 int ls_udp_receive(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams **out)
@@ -174,9 +178,10 @@ int ls_udp_receive(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams **out)
     return posted;
 }
 
-/* ---- send --------------------------------------------------------------------------------------------------------- */
+/* ---- send ---------------------------------------------------------------------------------------------------------
+ * */
 
-/* The batch with the system was dealt with: `left` of it went out, or an error. */
+/* The system has finished the batch with_system: `left` of its datagrams were sent, or an error. */
 static void batch_sent(ls_udp *udp, int64_t left)
 {
     const unsigned all = udp->with_system.count, out = left > 0 ? (unsigned)left : 0;
@@ -186,7 +191,7 @@ static void batch_sent(ls_udp *udp, int64_t left)
     udp->with_system = (waiting_batch){NULL, 0};
 }
 
-/* Take the next batch from the queue; false: there is none, and others may send. The caller sends. */
+/* Take the next batch from the queue. true: the caller sends it; false: the queue is empty and others may send. */
 static bool next_batch(ls_udp *udp)
 {
     ls_mutex_lock(&udp->mutex);
@@ -201,7 +206,7 @@ static bool next_batch(ls_udp *udp)
     return more;
 }
 
-/* Send what is with_system, then the queue, until one has to wait. What became of the first. */
+/* Send with_system, then the queue, until a send is pending. Returns the result of the first batch. */
 static int pump(ls_thread_ctx *ctx, ls_udp *udp)
 {
     int64_t first = 0;
@@ -213,7 +218,7 @@ static int pump(ls_thread_ctx *ctx, ls_udp *udp)
             left = posted == LS_DONE ? udp->send_op.result : posted;
             leave(ctx, udp);
             if (posted == LS_PENDING)
-                return (int)(is_first ? all : first); /* the rest is for whoever takes the packet */
+                return (int)(is_first ? all : first); /* the thread that takes the packet sends the rest */
         }
         if (is_first) first = left;
         batch_sent(udp, left);
@@ -228,7 +233,7 @@ static void sent(ls_thread_ctx *ctx, ls_op *op)
     if (next_batch(udp)) (void)pump(ctx, udp);
 }
 
-/* Put the batch in the queue, with the mutex held. LS_OK; LS_ELIMIT, LS_ENOMEM. */
+/* Append the batch to the queue. The caller holds the mutex. LS_OK; LS_ELIMIT, LS_ENOMEM. */
 static int queue_push(ls_udp *udp, waiting_batch batch)
 {
     if (udp->queue_count == udp->queue_room) {
@@ -252,8 +257,8 @@ int ls_udp_send(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams *batch, unsigned n
     int err = LS_ECLOSED;
     bool ours = false;
     ls_mutex_lock(&udp->mutex);
-    if (atomic_load_explicit(&udp->gate, memory_order_relaxed) & GATE_CLOSED) {
-        /* nothing more goes out; what is in the queue is told by whoever is at it */
+    if (atomic_load_explicit(&udp->inside, memory_order_relaxed) & CLOSED) {
+        /* closed: drop the batch; the active sender fails the queued ones */
     } else if (udp->sending) {
         err = queue_push(udp, (waiting_batch){batch, n});
     } else {
@@ -268,7 +273,8 @@ int ls_udp_send(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams *batch, unsigned n
     return err;
 }
 
-/* ---- what is sent ------------------------------------------------------------------------------------------------- */
+/* ---- batches to send ----------------------------------------------------------------------------------------------
+ * */
 
 static ls_datagrams *batch_of_one(ls_block *block, const ls_sockaddr *to, ls_slice slice)
 {
@@ -328,7 +334,8 @@ int ls_udp_target(const ls_udp *udp, const ls_addr *to, ls_sockaddr *out)
     return LS_OK;
 }
 
-/* ---- open and close ----------------------------------------------------------------------------------------------- */
+/* ---- open and close -----------------------------------------------------------------------------------------------
+ * */
 
 void ls_udp_setup_defaults(ls_udp_setup *setup)
 {
@@ -357,7 +364,7 @@ static int open_any(ls_port *port, const ls_udp_setup *setup, const ls_addr *at,
     udp->retry.op.done = retry_due;
     if ((err = ls_mutex_open(&udp->mutex)) < 0) goto fail_alloc;
     if ((err = ls_udp_sock_open(setup, at, to, &fd, &udp->addr)) < 0) goto fail_mutex;
-    /* Not `fresh`: so the first receive waits, and from then on receives and sends may be posted side by side. */
+    /* `fresh` is false, so the first receive is pending before receives and sends are posted concurrently. */
     if ((err = ls_sock_attach(port, fd, udp, false, &udp->sock)) < 0) goto fail_fd;
     *out = udp;
     return LS_OK;
@@ -381,21 +388,21 @@ int ls_udp_open(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, ls_
     udp->user = user;
     udp->recv_op.done = received;
     udp->recv_op.recv_from.gather = setup->gather;
-    udp->sending = true; /* until the start: its first receive is the first thing posted on the socket */
+    udp->sending = true; /* until the start: the first receive must be the first operation on the socket */
     *out = udp;
     return LS_OK;
 }
 
-int ls_udp_connect(ls_port *port, const ls_udp_setup *setup, const ls_addr *to, ls_actor *actor, ls_udp_came_fn *fn,
-                   void *user, ls_udp **out)
+int ls_udp_connect(ls_port *port, const ls_udp_setup *setup, const ls_addr *to, ls_actor *actor,
+                   ls_udp_received_fn *fn, void *user, ls_udp **out)
 {
     ls_udp *udp;
     int err = open_any(port, setup, NULL, to, &udp);
     if (err < 0) return err;
-    udp->came = fn;
+    udp->received_fn = fn;
     udp->user = user;
-    udp->recv_op.done = came;
-    udp->begun = true;
+    udp->recv_op.done = connected_received;
+    udp->started = true;
     udp->recv_op.actor = actor;
     *out = udp;
     return LS_OK;
@@ -404,7 +411,7 @@ int ls_udp_connect(ls_port *port, const ls_udp_setup *setup, const ls_addr *to, 
 void ls_udp_start(ls_thread_ctx *ctx, ls_udp *udp)
 {
     ls_mutex_lock(&udp->mutex);
-    udp->begun = true;
+    udp->started = true;
     ls_mutex_unlock(&udp->mutex);
     atomic_fetch_add(&udp->busy, 1);
     receive(ctx, udp);

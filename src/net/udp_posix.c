@@ -1,4 +1,4 @@
-/* udp_posix.c - making a UDP socket: see ls_udp_sock_open in udp.h. */
+/* udp_posix.c - opens UDP sockets: see ls_udp_sock_open in udp.h. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <net/if.h>
@@ -9,7 +9,7 @@
 #include "net/sock.h"
 #include "net/udp.h"
 
-/* The interface for groups, as IPv4 wants it (a number or an address) and as IPv6 does (the number). */
+/* The multicast interface: for IPv4 a number or an address, for IPv6 the number. */
 typedef struct interface {
     struct ip_mreqn ip4;
     unsigned number;
@@ -74,11 +74,12 @@ static int set_multicast(int fd, bool ip6, const ls_udp_setup *setup)
 static int set_up(int fd, bool ip6, const ls_udp_setup *setup, const ls_addr *at)
 {
     int err = LS_OK;
-    if (ip6 && at != NULL) { /* the wildcard takes IPv4 as well; a certain address does not */
+    if (ip6 && at != NULL) { /* the wildcard address accepts IPv4 as well; a specific address does not */
         const bool any = memcmp(at->bytes, &in6addr_any, sizeof in6addr_any) == 0;
         if ((err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, !any)) < 0) return err;
     }
-    /* For UDP SO_REUSEADDR alone would let a second server take over the address unseen, so it is never set for itself. */
+    /* For UDP, SO_REUSEADDR alone would let a second server take over the address silently, so it is set only together
+     * with SO_REUSEPORT. */
     if (setup->reuse_port && ((err = set(fd, SOL_SOCKET, SO_REUSEADDR, setup->group_count > 0)) < 0 ||
                               (err = set(fd, SOL_SOCKET, SO_REUSEPORT, 1)) < 0))
         return err;

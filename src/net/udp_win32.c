@@ -1,4 +1,4 @@
-/* udp_win32.c - making a UDP socket: see ls_udp_sock_open in udp.h. */
+/* udp_win32.c - opens UDP sockets: see ls_udp_sock_open in udp.h. */
 #include <string.h>
 
 #include "net/sock.h"
@@ -6,7 +6,7 @@
 #include "net/udp.h"
 #include "port/winsock_win32.h"
 
-/* The interface for groups, as IPv4 wants it (an address, or 0.x.y.z for a number) and as IPv6 does (the number). */
+/* The multicast interface: for IPv4 an address, or 0.x.y.z for a number; for IPv6 the number. */
 typedef struct interface_choice {
     struct in_addr ip4;
     ULONG number;
@@ -68,11 +68,11 @@ static int set_multicast(SOCKET fd, bool ip6, const ls_udp_setup *setup)
     return LS_OK;
 }
 
-/* Before it is bound. */
+/* Options to be set before bind. */
 static int set_up(SOCKET fd, bool ip6, const ls_udp_setup *setup, const ls_addr *at)
 {
     int err = LS_OK;
-    if (ip6 && at != NULL) { /* the wildcard takes IPv4 as well; a certain address does not */
+    if (ip6 && at != NULL) { /* the wildcard address accepts IPv4 as well; a specific address does not */
         const bool any = memcmp(at->bytes, &in6addr_any, sizeof in6addr_any) == 0;
         if ((err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, !any)) < 0) return err;
     }
@@ -86,13 +86,13 @@ static int set_up(SOCKET fd, bool ip6, const ls_udp_setup *setup, const ls_addr 
     return LS_OK;
 }
 
-/* A socket cannot be bound to a group here: it receives what comes to its port, from the groups it has joined and else. */
-static ls_addr place_of(const ls_addr *at)
+/* Windows cannot bind to a group address: the socket binds to the wildcard and receives every datagram to its port. */
+static ls_addr bind_address_of(const ls_addr *at)
 {
-    ls_addr place = *at;
+    ls_addr address = *at;
     const bool group = at->family == LS_ADDR_IP4 ? at->bytes[0] >> 4 == 14 : at->bytes[0] == 0xff;
-    if (group) memset(place.bytes, 0, sizeof place.bytes);
-    return place;
+    if (group) memset(address.bytes, 0, sizeof address.bytes);
+    return address;
 }
 
 int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_fd *out, ls_addr *local)
@@ -108,20 +108,20 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
     (void)ioctlsocket(fd, FIONBIO, &on);
     if ((err = set_up(fd, ip6, setup, at)) < 0) goto fail;
     if (at != NULL) {
-        /* Nobody's refusal (ICMP) is an error of a socket that talks to many. */
+        /* An unconnected socket must not fail because one peer sent ICMP port unreachable. */
         BOOL off = FALSE;
         DWORD bytes;
         (void)WSAIoctl(fd, SIO_UDP_CONNRESET, &off, sizeof off, NULL, 0, &bytes, NULL, NULL);
     }
-    const ls_addr place = at != NULL ? place_of(at) : *to;
-    ls_addr_to(&place, &sa);
+    const ls_addr address = at != NULL ? bind_address_of(at) : *to;
+    ls_addr_to(&address, &sa);
     const struct sockaddr *name = (const struct sockaddr *)(const void *)sa.bytes;
     if ((at != NULL ? bind(fd, name, (int)sa.len) : connect(fd, name, (int)sa.len)) != 0) {
         err = ls_winsock_error();
         if (err == LS_EACCES && at != NULL) err = LS_EADDRINUSE; /* another process holds it exclusively */
         goto fail;
     }
-    if ((err = set_multicast(fd, ip6, setup)) < 0) goto fail; /* a group is joined by a socket that is bound */
+    if ((err = set_multicast(fd, ip6, setup)) < 0) goto fail; /* only a bound socket can join a group */
     ls_addr bound;
     if ((err = ls_sock_local(fd, &bound)) < 0) goto fail;
     *local = at != NULL ? *at : bound;

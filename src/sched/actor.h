@@ -1,39 +1,40 @@
-/* actor.h - exclusive access by inbox: whoever holds the actor drains what others put in.
+/* actor.h - mutual exclusion with an inbox: the thread that holds an actor runs the ops that others post to it.
  *
- * An actor needs one thread at a time, not a particular one. Packets pinned to it (op->actor) are put in its inbox.
- * If nobody holds it, the poster takes it and runs them; else the holder sees them before it leaves. A thread that is
- * inside one actor never enters a second: it leaves a note in the port, and any thread comes to drain.
+ * One thread at a time is inside an actor, but not always the same one. A packet pinned to an actor (op->actor) is put
+ * into its inbox. If the actor is free, the poster enters it and runs the ops; otherwise the holder runs them before
+ * it leaves. A thread inside one actor never enters a second: it posts the actor's wake-up packet to the port, and the
+ * thread that takes the packet drains the inbox.
  *
- *     held == 0  =>  inbox and ready are empty, or somebody is about to enter
+ *     held == 0  =>  inbox and ready are empty, or a thread is about to enter
  *
- * A long inbox is drained in runs of LS_ACTOR_RUN_MAX, with a note for the rest, so that the thread looks at the port
- * between them. Any thread. Ops run in the order in which they were posted. An actor ends after the last packet that
- * could name it, its note included. */
+ * One leave runs at most LS_ACTOR_RUN_MAX ops and posts a wake-up for the rest, so that the thread returns to the port
+ * between the runs. Ops run in the order in which they were posted. Any thread may call these functions. An actor may
+ * be freed after the last packet that refers to it, its wake-up included. */
 #ifndef LS_SCHED_ACTOR_H
 #define LS_SCHED_ACTOR_H
 
 #include "port/port.h"
 
-enum { LS_ACTOR_RUN_MAX = 64 }; /* ops that one leave runs */
+enum { LS_ACTOR_RUN_MAX = 64 }; /* maximum number of ops per leave */
 
 struct ls_actor {
     _Atomic int held;
-    _Atomic(ls_op *) inbox; /* newest first; reversed when it is drained */
-    ls_op *ready;           /* the holder's: drained, oldest first, not yet run */
-    _Atomic int noted;      /* the note is in the port's queue */
-    ls_op note;
+    _Atomic(ls_op *) inbox;    /* newest first; reversed when drained */
+    ls_op *ready;              /* used by the holder: drained ops that have not run, oldest first */
+    _Atomic int wakeup_queued; /* the wake-up is in the port's queue */
+    ls_op wakeup;
 };
 
 void ls_actor_init(ls_actor *actor);
 
-/* Enter if nobody holds it and this thread is in none (thread context->inside is NULL). */
+/* Enter if the actor is free and this thread is inside no actor (ctx->inside is NULL). */
 bool ls_actor_try_enter(ls_actor *actor, ls_thread_ctx *ctx);
 
-/* Drain the inbox and leave. The calling thread holds the actor, and is not inside one of its ops. */
+/* Run the ops in the inbox and leave. The calling thread holds the actor and is not inside one of its ops. */
 void ls_actor_leave(ls_actor *actor, ls_thread_ctx *ctx);
 
-/* Give the op (done set, result set) to the actor; op->done(thread context, op) runs inside it, perhaps before this returns
- * when the calling thread is inside no actor. */
+/* Post the op, whose done and result are set. op->done(ctx, op) runs inside the actor; if the calling thread is inside
+ * no actor, it may run before this returns. */
 void ls_actor_post(ls_actor *actor, ls_thread_ctx *ctx, ls_op *op);
 
 #endif

@@ -1,10 +1,10 @@
-/* workers.c - the workers: their loop, parking, and the way they start and end. The watchdog is in watchdog.c; what lies in
- * which cache line, and who may touch it, in workers_internal.h.
+/* workers.c - the workers: their loop, idling, start and stop. watchdog.c holds the watchdog. workers_internal.h
+ * describes the cache lines and which thread may touch each.
  *
- * The end. ls_workers_stop sets `stop`, wakes the idle, and posts one packet. The worker that takes it posts it again for
- * the next before it leaves, so it reaches everybody, one after the other. A worker that sees `stop` runs no further
- * packet: it gives what it has, and what it still takes, back to the port until the stop packet comes. So whatever was
- * posted before is still in the port afterwards, for its owner to dispose of. */
+ * Stop. ls_workers_stop sets `stop`, wakes the idle workers, and posts one packet. The worker that takes it posts it
+ * again for the next before it exits, so it reaches every worker in turn. A worker that sees `stop` runs no further
+ * packet: it returns its packets, and those it still receives, to the port until the stop packet arrives. So the port
+ * keeps every packet that was posted earlier, for its owner to dispose of. */
 #include "sched/workers_internal.h"
 
 #include <assert.h>
@@ -22,7 +22,7 @@ void ls_workers_balance(ls_workers *workers)
     const unsigned threads = workers->options.threads;
     unsigned running = workers->active - atomic_load_explicit(&workers->stalled, memory_order_relaxed);
     for (unsigned i = 0; i < workers->started && running < threads && !stop; i++) {
-        ls_worker *standby = &workers->list[i];
+        ls_worker *standby = &workers->array[i];
         if (!standby->idle) continue;
         standby->idle = false;
         workers->active++;
@@ -39,7 +39,7 @@ void ls_workers_set_stalled(ls_workers *workers, ls_worker *worker, bool stalled
     const unsigned count = atomic_load_explicit(&workers->stalled, memory_order_relaxed);
     atomic_store_explicit(&workers->stalled, stalled ? count + 1 : count - 1, memory_order_relaxed);
     ls_workers_balance(workers);
-    /* Last: the worker that no longer finds itself stalled must find that it is one too many. */
+    /* Last: a worker that finds this flag cleared must find the new `excess`. */
     atomic_store_explicit(&worker->stalled, stalled, memory_order_release);
 }
 
@@ -54,34 +54,34 @@ static void worker_run(ls_worker *worker, const ls_packet *packet)
         options->on_user_packet(&worker->ctx, packet);
 }
 
-/* Give packets that the caller has claimed back to the port. true: the stop packet was among them; that one stays. */
-static bool worker_put_back(ls_worker *worker, int from, int count)
+/* Return packets that the caller has claimed to the port. true: the stop packet was among them; it is not returned. */
+static bool worker_requeue(ls_worker *worker, int from, int count)
 {
     ls_workers *workers = worker->workers;
-    bool last = false;
+    bool stop_seen = false;
     for (int i = from; i < count; i++) {
         const ls_packet *packet = &worker->packets[i];
         if (packet->op == &workers->stop_op)
-            last = true;
+            stop_seen = true;
         else if (ls_port_requeue(workers->port, packet) < 0)
-            worker_run(worker, packet); /* no memory for a user packet: better late than lost */
+            worker_run(worker, packet); /* no memory for a user packet: run it late rather than lose it */
     }
-    return last;
+    return stop_seen;
 }
 
-/* The watchdog has taken the rest of the batch. Wait until it has read it, and run what it had to leave here. */
-static void worker_run_kept(ls_worker *worker)
+/* The watchdog claimed the rest of the batch. Wait until it has read it, and run the packets it could not requeue. */
+static void worker_run_leftover(ls_worker *worker)
 {
-    ls_packet kept[LS_WAIT_PACKETS_MAX];
+    ls_packet leftover[LS_WAIT_PACKETS_MAX];
     ls_mutex_lock(&worker->workers->mutex);
-    const int count = worker->kept_count;
-    for (int i = 0; i < count; i++) kept[i] = worker->kept[i];
-    worker->kept_count = 0;
+    const int count = worker->leftover_count;
+    for (int i = 0; i < count; i++) leftover[i] = worker->leftover[i];
+    worker->leftover_count = 0;
     ls_mutex_unlock(&worker->workers->mutex);
-    for (int i = 0; i < count; i++) worker_run(worker, &kept[i]);
+    for (int i = 0; i < count; i++) worker_run(worker, &leftover[i]);
 }
 
-/* Claim the packets from `begun` up to `to`. false: the watchdog was quicker. */
+/* Claim the packets from `begun` up to `to`. false: the watchdog has claimed them. */
 static bool worker_claim(ls_worker *worker, int begun, int to, int count)
 {
     uint64_t claim = batch_claim(worker->batch, begun, count);
@@ -89,45 +89,46 @@ static bool worker_claim(ls_worker *worker, int begun, int to, int count)
                                                    memory_order_acq_rel, memory_order_relaxed);
 }
 
-/* Run the packets taken in one wait. true: the stop packet was among them. */
-static bool worker_batch(ls_worker *worker, int count)
+/* Run the packets of one wait. true: the stop packet was among them. */
+static bool worker_run_batch(ls_worker *worker, int count)
 {
     ls_workers *workers = worker->workers;
-    bool last = false;
-    if (atomic_load_explicit(&workers->stop, memory_order_relaxed)) return worker_put_back(worker, 0, count);
+    bool stop_seen = false;
+    if (atomic_load_explicit(&workers->stop, memory_order_relaxed)) return worker_requeue(worker, 0, count);
 
     uint64_t turn = atomic_load_explicit(&worker->turn, memory_order_relaxed) + 1;
     worker->batch++;
     atomic_store_explicit(&worker->claim, batch_claim(worker->batch, 1, count), memory_order_release);
     atomic_store_explicit(&worker->turn, turn, memory_order_release);
-    atomic_signal_fence(memory_order_seq_cst); /* watchdog.c counts on this order, as far as the compiler goes */
+    atomic_signal_fence(memory_order_seq_cst); /* watchdog.c depends on this order of the compiler's */
     if (atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed)) ls_watchdog_wake(workers);
 
     for (int i = 0;;) {
         const ls_packet *packet = &worker->packets[i];
         if (packet->op == &workers->stop_op)
-            last = true;
+            stop_seen = true;
         else
             worker_run(worker, packet);
         if (++i == count) break;
         const bool stop = atomic_load_explicit(&workers->stop, memory_order_relaxed);
         if (!worker_claim(worker, i, stop ? count : i + 1, count)) {
-            worker_run_kept(worker);
+            worker_run_leftover(worker);
             break;
         }
         if (stop) {
-            last |= worker_put_back(worker, i, count);
+            stop_seen |= worker_requeue(worker, i, count);
             break;
         }
         turn += 2;
         atomic_store_explicit(&worker->turn, turn, memory_order_release);
     }
     atomic_store_explicit(&worker->turn, turn + 1, memory_order_release);
-    return last;
+    return stop_seen;
 }
 
-/* Back from a stalled packet, or one too many, or a standby at its start. false: the workers stopped while it was idle. */
-static bool worker_settle(ls_worker *worker)
+/* Called at the start, after a stalled packet, and when there is a worker too many: clears the stalled mark, and idles
+ * until the worker is needed. false: the workers were stopped while it idled. */
+static bool worker_idle_if_excess(ls_worker *worker)
 {
     ls_workers *workers = worker->workers;
     ls_mutex_lock(&workers->mutex);
@@ -140,25 +141,25 @@ static bool worker_settle(ls_worker *worker)
     }
     while (worker->idle && !atomic_load_explicit(&workers->stop, memory_order_relaxed))
         ls_cond_wait(&worker->resume, &workers->mutex);
-    const bool go_on = !worker->idle;
+    const bool active = !worker->idle;
     ls_mutex_unlock(&workers->mutex);
-    return go_on;
+    return active;
 }
 
-static void worker_leave(ls_worker *worker, bool has_stop_packet)
+static void worker_exit(ls_worker *worker, bool has_stop_packet)
 {
     ls_workers *workers = worker->workers;
     ls_port_detach(workers->port, &worker->ctx);
     ls_mutex_lock(&workers->mutex);
     ls_workers_set_stalled(workers, worker, false);
     if (!worker->idle) workers->active--;
-    const bool others = workers->active > 0;
+    const bool others_active = workers->active > 0;
     if (--workers->alive == 0) {
         ls_cond_broadcast(&workers->ended);
         ls_cond_signal(&workers->watchdog_wake);
     }
     ls_mutex_unlock(&workers->mutex);
-    if (has_stop_packet && others) (void)ls_port_post(workers->port, &workers->stop_op, &workers->stop_op, 0);
+    if (has_stop_packet && others_active) (void)ls_port_post(workers->port, &workers->stop_op, &workers->stop_op, 0);
 }
 
 static void worker_main(void *arg)
@@ -166,27 +167,27 @@ static void worker_main(void *arg)
     ls_worker *worker = arg;
     ls_workers *workers = worker->workers;
     ls_pool_enter(worker->ctx.pool);
-    bool last = false, go_on = worker_settle(worker);
-    while (go_on && !last) {
+    bool stop_seen = false, active = worker_idle_if_excess(worker);
+    while (active && !stop_seen) {
         const int n = ls_port_wait(workers->port, &worker->ctx, worker->packets, workers->wait_max, -1);
         if (n < 0) {
-            ls_log(LS_LOG_ERROR, "thread %u cannot wait at the port (%s); the server stops", worker->ctx.index,
+            ls_log(LS_LOG_ERROR, "worker %u cannot wait for packets: %s; the server stops", worker->ctx.index,
                    ls_err_text(n));
             ls_workers_stop(workers);
             break;
         }
-        if (n > 0) last = worker_batch(worker, n);
-        if (!last && (atomic_load_explicit(&worker->stalled, memory_order_acquire) ||
-                      atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0))
-            go_on = worker_settle(worker);
+        if (n > 0) stop_seen = worker_run_batch(worker, n);
+        if (!stop_seen && (atomic_load_explicit(&worker->stalled, memory_order_acquire) ||
+                           atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0))
+            active = worker_idle_if_excess(worker);
     }
-    worker_leave(worker, last);
+    worker_exit(worker, stop_seen);
 }
 
-/* ---- the workers ---------------------------------------------------------------------------------------------- */
+/* ---- the pool of workers ------------------------------------------------------------------------------------ */
 
-/* For an owner that empties the port after a worker failed to wait: the stop packet may be left in it. */
-static void stop_packet_ignored(ls_thread_ctx *ctx, ls_op *op)
+/* Runs only if a worker failed to wait: the owner, which then empties the port, may find the stop packet in it. */
+static void ignore_stop_packet(ls_thread_ctx *ctx, ls_op *op)
 {
     (void)ctx;
     (void)op;
@@ -194,7 +195,7 @@ static void stop_packet_ignored(ls_thread_ctx *ctx, ls_op *op)
 
 static int worker_open(ls_workers *workers, ls_pools *pools, unsigned index)
 {
-    ls_worker *worker = &workers->list[index];
+    ls_worker *worker = &workers->array[index];
     ls_pool *pool;
     *worker = (ls_worker){.workers = workers};
     int err = ls_cond_open(&worker->resume);
@@ -210,19 +211,19 @@ static int worker_open(ls_workers *workers, ls_pools *pools, unsigned index)
 static void workers_close(ls_workers *workers, unsigned count)
 {
     while (count-- > 0) {
-        ls_pool_close(workers->list[count].ctx.pool);
-        ls_cond_close(&workers->list[count].resume);
+        ls_pool_close(workers->array[count].ctx.pool);
+        ls_cond_close(&workers->array[count].resume);
     }
-    ls_memory_aligned_free(workers->list);
+    ls_memory_aligned_free(workers->array);
 }
 
 int ls_workers_open(ls_port *port, ls_pools *pools, const ls_workers_options *options, ls_workers **out)
 {
     unsigned opened = 0;
     assert(options->threads >= 1 && options->threads_max >= options->threads);
-    ls_workers *workers = ls_memory_aligned(WORKERS_LINE, sizeof *workers);
+    ls_workers *workers = ls_memory_aligned(CACHE_LINE_BYTES, sizeof *workers);
     if (workers == NULL) return LS_ENOMEM;
-    *workers = (ls_workers){.port = port, .options = *options, .stop_op = {.done = stop_packet_ignored}};
+    *workers = (ls_workers){.port = port, .options = *options, .stop_op = {.done = ignore_stop_packet}};
     workers->wait_max = options->threads == 1 ? LS_WAIT_PACKETS_MAX : LS_WAIT_PACKETS;
 
     int err = ls_mutex_open(&workers->mutex);
@@ -230,7 +231,7 @@ int ls_workers_open(ls_port *port, ls_pools *pools, const ls_workers_options *op
     if ((err = ls_cond_open(&workers->ended)) < 0) goto fail_ended;
     if ((err = ls_cond_open(&workers->watchdog_wake)) < 0) goto fail_watchdog_wake;
     err = LS_ENOMEM;
-    if ((workers->list = ls_memory_aligned(WORKERS_LINE, options->threads_max * sizeof *workers->list)) == NULL)
+    if ((workers->array = ls_memory_aligned(CACHE_LINE_BYTES, options->threads_max * sizeof *workers->array)) == NULL)
         goto fail_workers;
     for (; opened < options->threads_max; opened++)
         if ((err = worker_open(workers, pools, opened)) < 0) goto fail_worker;
@@ -263,16 +264,16 @@ void ls_workers_close(ls_workers *workers)
 ls_thread_ctx *ls_workers_ctx(ls_workers *workers, unsigned index)
 {
     assert(index < workers->options.threads_max);
-    return &workers->list[index].ctx;
+    return &workers->array[index].ctx;
 }
 
 int ls_workers_start(ls_workers *workers)
 {
     char name[16];
     int err = LS_OK;
-    ls_mutex_lock(&workers->mutex); /* a worker takes it first of all: none runs before all is set */
+    ls_mutex_lock(&workers->mutex); /* a worker takes it first, so none runs before all fields are set */
     for (unsigned i = 0; i < workers->options.threads_max && err == LS_OK; i++) {
-        ls_worker *worker = &workers->list[i];
+        ls_worker *worker = &workers->array[i];
         (void)snprintf(name, sizeof name, "ls-worker-%u", i % 10000);
         if ((err = ls_thread_start(&worker->thread, name, worker_main, worker)) < 0) break;
         worker->idle = i >= workers->options.threads;
@@ -280,7 +281,7 @@ int ls_workers_start(ls_workers *workers)
         workers->alive++;
         workers->started++;
     }
-    if (err == LS_OK && (err = ls_thread_start(&workers->watch, "ls-watch", ls_watchdog_run, workers)) == LS_OK)
+    if (err == LS_OK && (err = ls_thread_start(&workers->watchdog, "ls-watchdog", ls_watchdog_run, workers)) == LS_OK)
         workers->watchdog_started = true;
     ls_mutex_unlock(&workers->mutex);
     if (err < 0) {
@@ -297,7 +298,7 @@ void ls_workers_stop(ls_workers *workers)
     if (first) {
         atomic_store_explicit(&workers->stop, true, memory_order_relaxed);
         ls_workers_balance(workers);
-        for (unsigned i = 0; i < workers->started; i++) ls_cond_signal(&workers->list[i].resume);
+        for (unsigned i = 0; i < workers->started; i++) ls_cond_signal(&workers->array[i].resume);
     }
     ls_mutex_unlock(&workers->mutex);
     if (first) (void)ls_port_post(workers->port, &workers->stop_op, &workers->stop_op, 0);
@@ -319,8 +320,8 @@ bool ls_workers_join(ls_workers *workers, uint32_t ms)
         }
     }
     ls_mutex_unlock(&workers->mutex);
-    while (workers->started > 0) ls_thread_join(&workers->list[--workers->started].thread);
-    if (workers->watchdog_started) ls_thread_join(&workers->watch);
+    while (workers->started > 0) ls_thread_join(&workers->array[--workers->started].thread);
+    if (workers->watchdog_started) ls_thread_join(&workers->watchdog);
     workers->watchdog_started = false;
     return true;
 }
@@ -329,10 +330,10 @@ void ls_workers_stat(const ls_workers *workers, ls_workers_stats *out)
 {
     uint64_t sum[7] = {0};
     for (unsigned i = 0; i < workers->options.threads_max; i++) {
-        const ls_thread_stats *ctx = &workers->list[i].ctx.stats;
-        const _Atomic uint64_t *counters[] = {&ctx->packets,     &ctx->waits,       &ctx->recv_inline,
-                                              &ctx->recv_queued, &ctx->send_inline, &ctx->send_queued,
-                                              &ctx->accepts};
+        const ls_thread_stats *stats = &workers->array[i].ctx.stats;
+        const _Atomic uint64_t *counters[] = {&stats->packets,     &stats->waits,       &stats->recv_inline,
+                                              &stats->recv_queued, &stats->send_inline, &stats->send_queued,
+                                              &stats->accepts};
         for (int k = 0; k < 7; k++) sum[k] += atomic_load_explicit(counters[k], memory_order_relaxed);
     }
     *out = (ls_workers_stats){

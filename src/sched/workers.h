@@ -1,11 +1,12 @@
-/* workers.h - the threads of a port: workers, standby threads, and the watchdog that replaces a stalled one.
+/* workers.h - the threads of a port: workers, standby threads, and the watchdog that replaces a stalled worker.
  *
- * `threads` workers (the concurrency value) wait at the port and dispatch packets, at most LS_WAIT_PACKETS per wait, or
- * LS_WAIT_PACKETS_MAX where one works alone. Every worker counts the packets it begins; the watchdog, a thread that sleeps
- * while nobody works, compares the counts twice in LS_STALL_MS. A worker that has not moved is inside a stalled or blocking
- * handler: the packets of its batch that it has not begun go back to the port, as does what waits at its thread context
- * (ls_port_detach), and a standby thread takes its place, up to threads_max. When the stalled one returns, one thread too many
- * finds that out before its next wait and becomes idle.
+ * `threads` workers (the concurrency value) wait at the port and dispatch packets: at most LS_WAIT_PACKETS per wait,
+ * or LS_WAIT_PACKETS_MAX with a single worker. Every worker counts the packets it begins. The watchdog is a thread
+ * that sleeps while no worker is busy; otherwise it compares the counts twice in LS_STALL_MS. A worker whose count has
+ * not changed is stalled: its handler is slow or blocks. The watchdog returns the packets of its batch that it has not
+ * begun to the port, detaches its thread context (ls_port_detach requeues the packets held there), and releases a
+ * standby thread in its place, up to threads_max. When the stalled worker returns, one worker is too many; it detects
+ * that before its next wait and becomes idle.
  *
  *     active workers that are not stalled <= threads */
 #ifndef LS_SCHED_WORKERS_H
@@ -19,39 +20,42 @@ typedef struct ls_workers ls_workers;
 
 typedef struct ls_workers_options {
     unsigned threads;     /* concurrency value, >= 1 */
-    unsigned threads_max; /* with standby threads, >= threads */
+    unsigned threads_max; /* including standby threads, >= threads */
 
-    /* Each may be NULL. Takes packets without an op: posts and notifications. */
+    /* Callbacks; each may be NULL. */
+
+    /* Handles a packet without an op: a post or a notification. */
     void (*on_user_packet)(ls_thread_ctx *ctx, const ls_packet *packet);
-    /* The watchdog's thread: the worker of `thread context` has been inside one packet for about ms; called every 2 to 3 ms while so. It
-     * may have returned in the same moment. */
+    /* On the watchdog's thread: the worker of `ctx` has been inside one packet for about ms. Called every 2 to 3 ms
+     * until it returns; the worker may have returned by the time of the call. */
     void (*on_stall)(ls_thread_ctx *ctx, uint32_t ms, void *user);
-    /* The watchdog's thread: every half second in which somebody worked, and with `idle` when nobody has for so long, which is
-     * the last until somebody does. */
+    /* On the watchdog's thread: called every half second while a worker is busy. idle=true: no worker was busy for
+     * half a second; the next call follows when work resumes. */
     void (*on_tick)(bool idle, void *user);
-    void *user; /* of stalled and tick */
+    void *user; /* argument of on_stall and on_tick */
 } ls_workers_options;
 
-/* Make the thread contexts (with a buffer pool each) but start nothing. */
+/* Create the thread contexts, each with a buffer pool; starts no thread. */
 int ls_workers_open(ls_port *port, ls_pools *pools, const ls_workers_options *options, ls_workers **out);
-ls_thread_ctx *ls_workers_ctx(ls_workers *workers,
-                              unsigned index); /* 0 .. threads_max - 1; set thread context->user before the start */
 
-/* Start the threads. On failure those that started have ended again. */
+/* The thread context of a worker; index: 0 to threads_max - 1. Set ctx->user before ls_workers_start. */
+ls_thread_ctx *ls_workers_ctx(ls_workers *workers, unsigned index);
+
+/* Start the threads. On failure the threads that did start have ended. */
 int ls_workers_start(ls_workers *workers);
 
-/* Tell the workers to end after the packet they are in; returns at once. Any thread. Packets that were not begun stay in
- * the port, whose owner takes them after the join and before ls_workers_close. */
+/* Request the workers to end after their current packet; returns immediately. Any thread. Packets that were not begun
+ * stay in the port; the port's owner takes them after the join and before ls_workers_close. */
 void ls_workers_stop(ls_workers *workers);
 
-/* Wait until all have ended, at most ms (0: for ever). false: some are still inside a handler. */
+/* Wait until all threads have ended, at most ms (0: no limit). false: a worker is still inside a handler. */
 bool ls_workers_join(ls_workers *workers, uint32_t ms);
-void ls_workers_close(ls_workers *workers); /* joined before, or never started */
+void ls_workers_close(ls_workers *workers); /* joined, or never started */
 
 typedef struct ls_workers_stats {
-    unsigned threads, threads_max, stalled; /* stalled: inside a handler for longer than LS_STALL_MS right now */
+    unsigned threads, threads_max, stalled; /* stalled: now inside a handler for longer than LS_STALL_MS */
     uint64_t standbys_released;
-    ls_thread_stats sum; /* the sum over all */
+    ls_thread_stats sum; /* sum over all workers */
 } ls_workers_stats;
 void ls_workers_stat(const ls_workers *workers, ls_workers_stats *out);
 

@@ -1,36 +1,36 @@
-/* workers_internal.h - what workers.c (the workers) and watchdog.c (the watchdog) share. Nobody else includes it.
+/* workers_internal.h - state shared by workers.c and watchdog.c. No other file includes it.
  *
  * Hot path. A worker owns the cache lines of its ls_worker and writes two words there per packet: `turn`, which is odd
- * while it is inside a packet, and `claim`, from which it takes the next packet of its batch. The watchdog reads both, and
- * takes what was not begun by changing `claim` itself. Everything else is under the workers' mutex, which a worker takes
- * only when it becomes idle, leaves, comes back from being stalled, or finds the watchdog asleep.
+ * while it is inside a packet, and `claim`, from which it takes the next packet of its batch. The watchdog reads both,
+ * and takes packets that were not begun by changing `claim` itself. Everything else is under the mutex of ls_workers,
+ * which a worker takes only to become idle, to exit, after a stall, or when it finds the watchdog asleep.
  *
- *     claim = batch << 16 | begun << 8 | count      packets[begun .. count - 1] are whoever's changes begun to count
- *     active = workers whose idle is false and that have not left
- *     active - stalled <= threads, or excess > 0     (under the mutex) */
+ *     claim = batch << 16 | begun << 8 | count      packets[begun .. count - 1] go to the thread that sets begun to
+ *     count active = workers whose idle is false and that have not exited active - stalled <= threads, or excess > 0  
+ *       (under the mutex) */
 #ifndef LS_SCHED_WORKERS_INTERNAL_H
 #define LS_SCHED_WORKERS_INTERNAL_H
 
 #include "base/thread.h"
 #include "sched/workers.h"
 
-enum { WORKERS_LINE = 64 };
+enum { CACHE_LINE_BYTES = 64 };
 
 typedef struct ls_worker {
-    _Alignas(WORKERS_LINE) ls_thread_ctx ctx;
+    _Alignas(CACHE_LINE_BYTES) ls_thread_ctx ctx;
     ls_workers *workers;
-    uint64_t batch;                         /* its own count of batches: tells claims apart */
-    ls_packet packets[LS_WAIT_PACKETS_MAX]; /* the batch; the watchdog reads what it took from `claim` */
+    uint64_t batch;                         /* counts the batches: distinguishes their claims */
+    ls_packet packets[LS_WAIT_PACKETS_MAX]; /* the batch; the watchdog reads the packets it claimed */
 
-    _Alignas(WORKERS_LINE) _Atomic uint64_t turn;
+    _Alignas(CACHE_LINE_BYTES) _Atomic uint64_t turn;
     _Atomic uint64_t claim;
     _Atomic bool stalled; /* written under the mutex, read by the worker before it waits */
 
-    _Alignas(WORKERS_LINE) uint64_t seen_turn; /* the watchdog's, from here */
+    _Alignas(CACHE_LINE_BYTES) uint64_t seen_turn; /* from here: used by the watchdog */
     uint64_t seen_ns;
     uint32_t stalled_ms;
-    ls_packet kept[LS_WAIT_PACKETS_MAX]; /* under the mutex: taken back, but the port had no memory for them */
-    int kept_count;
+    ls_packet leftover[LS_WAIT_PACKETS_MAX]; /* under the mutex: claimed, but the port had no memory to requeue them */
+    int leftover_count;
     bool idle; /* under the mutex */
     ls_cond resume;
     ls_thread thread;
@@ -39,23 +39,23 @@ typedef struct ls_worker {
 struct ls_workers {
     ls_port *port;
     ls_workers_options options;
-    int wait_max; /* packets that a worker takes at a time */
-    ls_worker *list;
+    int wait_max; /* packets per wait */
+    ls_worker *array;
 
-    _Alignas(WORKERS_LINE) _Atomic bool stop; /* these three are read on the hot path and hardly ever written */
+    _Alignas(CACHE_LINE_BYTES) _Atomic bool stop; /* these three are read on the hot path and rarely written */
     _Atomic bool watchdog_asleep;
-    _Atomic unsigned excess; /* workers that should park */
+    _Atomic unsigned excess; /* number of workers that must become idle */
 
-    _Alignas(WORKERS_LINE) ls_mutex mutex;
+    _Alignas(CACHE_LINE_BYTES) ls_mutex mutex;
     ls_cond ended;          /* `alive` fell to 0 */
     ls_cond watchdog_wake;  /* `watchdog_asleep` was cleared, or `alive` fell to 0 */
-    unsigned alive, active; /* threads that have not left; those of them that are not idle */
+    unsigned alive, active; /* threads that have not exited; those of them that are not idle */
     _Atomic unsigned stalled;
     _Atomic uint64_t standbys_released;
-    ls_op stop_op;    /* the packet that ends a worker; each that leaves posts it for the next */
+    ls_op stop_op;    /* the packet that ends a worker; each worker posts it again when it exits */
     unsigned started; /* threads to join */
     bool watchdog_started;
-    ls_thread watch;
+    ls_thread watchdog;
 };
 
 static inline uint64_t batch_claim(uint64_t batch, int begun, int count)
@@ -73,16 +73,17 @@ static inline int batch_claim_count(uint64_t claim)
     return (int)(claim & 255);
 }
 
-/* The mutex is held, and active or stalled has changed: release standby threads, or say how many have to park. */
+/* Release standby threads, or set how many workers must idle. The caller holds the mutex and has changed active or
+ * stalled. */
 void ls_workers_balance(ls_workers *workers);
 
-/* Mark the worker as stalled or not; the mutex is held. */
+/* Mark the worker as stalled or not. The caller holds the mutex. */
 void ls_workers_set_stalled(ls_workers *workers, ls_worker *worker, bool stalled);
 
-/* The watchdog's thread; ends when `alive` is 0. */
+/* Main function of the watchdog's thread; returns when `alive` is 0. */
 void ls_watchdog_run(void *workers);
 
-/* A worker found watchdog_asleep set. */
+/* Wake the watchdog; a worker calls it when it finds watchdog_asleep set. */
 void ls_watchdog_wake(ls_workers *workers);
 
 #endif

@@ -56,7 +56,7 @@ static int fail(lua_State *L, int err)
     lua_pushcfunction(L, drop_connecting);
     lua_pushvalue(L, CONNECTING);
     lua_call(L, 1, 0);
-    return ls_tcp_push_failure(L, err);
+    return ls_push_failure(L, err);
 }
 
 /* Seconds that the next wait may take. */
@@ -176,7 +176,7 @@ static int look_up(lua_State *L, connecting *c, const char *host, uint16_t port)
         const int err = ls_resolver_open(state->site->port, &state->actor, state->site->nameservers, &state->resolver);
         if (err < 0) return fail(L, err);
     }
-    const int err = ls_resolver_ask(state->ctx, state->resolver, host, port, lookup_done, c, &c->lookup);
+    const int err = ls_resolver_lookup(state->ctx, state->resolver, host, port, lookup_done, c, &c->lookup);
     if (err == LS_DONE) return looked_up(L, c);
     if (err < 0) return fail(L, err);
     if (c->connect_ms_max != 0) ls_task_alarm(L, state->current, share(c));

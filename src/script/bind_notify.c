@@ -340,7 +340,7 @@ static int watcher_wait(lua_State *L)
     ls_state *state = ls_state_of(L);
     lua_settop(L, 1);
     if (watcher->phase == WATCHER_GONE) return push_refused(L, LS_ENOENT);
-    if (!ls_list_empty(&watcher->waiters)) return luaL_error(L, "another task waits for this notification already");
+    if (!ls_list_empty(&watcher->waiters)) return luaL_error(L, "another task already waits for this notification");
     ls_task_may_wait(L);
     if (watcher->trigger == (LS_TRIGGER_LEVEL | LS_TRIGGER_PERSISTENT) && !watcher->armed) {
         watcher->ready = 0; /* what held then may hold no more: look afresh */

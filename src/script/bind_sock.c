@@ -17,16 +17,6 @@ ls_tcp_object *ls_tcp_check(lua_State *L)
     return ls_udata_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
 }
 
-int ls_tcp_push_failure(lua_State *L, int err)
-{
-    (void)ls_push_failure(L, err);
-    if (err == LS_ETIMEDOUT) { /* as people know it from other sockets in Lua */
-        lua_pushliteral(L, "timeout");
-        lua_replace(L, -3);
-    }
-    return 3;
-}
-
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
 {
     ls_tcp_object *o = lua_newuserdatauv(L, sizeof *o, 0);
@@ -97,9 +87,9 @@ static int sock_setkeepalive(lua_State *L)
     else if (!lua_isnoneornil(L, 2) && !lua_isboolean(L, 2))
         seconds = 0;
     luaL_argcheck(L, seconds >= 1 && seconds <= 32767, 2, "seconds, from 1 to 32767, or false");
-    if (o->tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
+    if (o->tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
     const int err = ls_sock_keepalive(ls_sock_fd(o->tcp->stream.sock), on, (uint32_t)seconds);
-    if (err < 0) return ls_tcp_push_failure(L, err);
+    if (err < 0) return ls_push_failure(L, err);
     lua_pushboolean(L, 1);
     return 1;
 }

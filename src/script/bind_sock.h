@@ -9,9 +9,6 @@ enum { LS_TCP_KEEPALIVE_S = 60 };
 /* The sock that is the first argument. Raises for another thing. */
 ls_tcp_object *ls_tcp_check(lua_State *L);
 
-/* nil, message, code; returns 3. */
-int ls_tcp_push_failure(lua_State *L, int err);
-
 /* bind_sock_receive.c */
 int ls_sock_receive(lua_State *L);
 int ls_sock_receiveany(lua_State *L);

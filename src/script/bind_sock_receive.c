@@ -52,7 +52,7 @@ static int wait_for_more(lua_State *L, ls_tcp *tcp, lua_KContext context, lua_KF
     return ls_task_suspend(L, context, k);
 }
 
-/* The tcp of a receive that begins or goes on. NULL: it failed, with *err. */
+/* The connection of a receive that begins or continues. NULL: it failed, with *err. Raises when another task receives. */
 static ls_tcp *receiving(lua_State *L, int status, int *err)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
@@ -60,9 +60,9 @@ static ls_tcp *receiving(lua_State *L, int status, int *err)
     *err = LS_ECLOSED;
     if (tcp == NULL) return NULL;
     if (status == LUA_OK) {
+        if (tcp->receiver != NULL) luaL_error(L, "another task already receives from this socket");
         tcp->scanned = 0;
-        *err = LS_EBUSY;
-        return tcp->receiver == NULL ? tcp : NULL;
+        return tcp;
     }
     *err = tcp->state->current->wake_result;
     return tcp;
@@ -71,19 +71,13 @@ static ls_tcp *receiving(lua_State *L, int status, int *err)
 /* nil, message, code */
 static int failed(lua_State *L, int err)
 {
-    if (err == LS_EBUSY) {
-        lua_pushnil(L);
-        lua_pushliteral(L, "busy: another task receives from this socket");
-        lua_pushliteral(L, "EBUSY");
-        return 3;
-    }
     if (err == END_DRAINING) {
         lua_pushnil(L);
         lua_pushliteral(L, "draining");
         lua_pushliteral(L, "ECLOSED");
         return 3;
     }
-    return ls_tcp_push_failure(L, err);
+    return ls_push_failure(L, err);
 }
 
 /* Push the first n received bytes as a string, and drop them and `also` more. false: a finalizer was there first, and
@@ -119,7 +113,7 @@ static int return_bytes(lua_State *L, ls_tcp *tcp, size_t n, size_t also)
 static int failed_partly(lua_State *L, ls_tcp *tcp, int err)
 {
     const int top = lua_gettop(L), results = failed(L, err);
-    if (tcp == NULL || err == LS_EBUSY || !still(L, tcp, 0) || !push_bytes(L, tcp, tcp->received, 0)) {
+    if (tcp == NULL || !still(L, tcp, 0) || !push_bytes(L, tcp, tcp->received, 0)) {
         lua_settop(L, top + results);
         return results;
     }
@@ -288,7 +282,6 @@ int ls_sock_receiveany(lua_State *L)
 /* The end of an iteration: why is a field of the sock, for those who want to know. tcp NULL: it could not begin or go on. */
 static int iteration_ends(lua_State *L, ls_tcp *tcp, int err)
 {
-    if (tcp == NULL && err == LS_EBUSY) return luaL_error(L, "another task receives from this socket");
     if (tcp != NULL && still(L, tcp, 0)) tcp->ended = (int8_t)(err == END_DRAINING ? LS_ECLOSED : err);
     lua_pushnil(L);
     return 1;

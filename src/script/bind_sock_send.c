@@ -131,8 +131,8 @@ static int send_result(lua_State *L, int status, lua_KContext context)
     const ls_tcp_object *o = ls_tcp_check(L);
     (void)status;
     (void)context;
-    if (o->tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
-    if (o->tcp->send_end != LS_OK) return ls_tcp_push_failure(L, o->tcp->send_end);
+    if (o->tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
+    if (o->tcp->send_end != LS_OK) return ls_push_failure(L, o->tcp->send_end);
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -154,8 +154,8 @@ int ls_sock_send(lua_State *L)
     if (kept > 0) /* only then: it makes the stack larger for good */
         luaL_checkstack(L, (int)(kept < PINNED_MAX ? kept : PINNED_MAX) + NESTED_MAX + 4, "too much to send");
     ls_tcp *tcp = o->tcp;
-    if (tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
-    if (tcp->send_end != LS_OK) return ls_tcp_push_failure(L, tcp->send_end);
+    if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
+    if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);
     if (tcp->shut) return luaL_error(L, "sock:send after sock:shutdown");
 
     ls_thread_ctx *ctx = tcp->state->ctx;
@@ -196,13 +196,13 @@ int ls_sock_shutdown_lua(lua_State *L)
     const char *how = luaL_optstring(L, 2, "send");
     luaL_argcheck(L, strcmp(how, "send") == 0, 2, "only \"send\": close() ends both directions");
     ls_tcp *tcp = o->tcp;
-    if (tcp == NULL) return ls_tcp_push_failure(L, LS_ECLOSED);
-    if (tcp->send_end != LS_OK) return ls_tcp_push_failure(L, tcp->send_end);
+    if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
+    if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);
     if (!tcp->shut) {
         tcp->shut = true;
         const int flushed = ls_tcp_flush(tcp->state->ctx, tcp);
         const int err = flushed == LS_DONE ? ls_sock_shutdown(tcp->stream.sock) : flushed;
-        if (err < 0) return ls_tcp_push_failure(L, err);
+        if (err < 0) return ls_push_failure(L, err);
     }
     lua_pushboolean(L, 1);
     return 1;

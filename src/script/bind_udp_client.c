@@ -202,7 +202,7 @@ static int client_receive(lua_State *L)
     lua_settop(L, 1);
     int count = client_take(L, client);
     if (count > 0) return count;
-    if (!ls_list_empty(&client->waiters)) return luaL_error(L, "another task receives from this socket already");
+    if (!ls_list_empty(&client->waiters)) return luaL_error(L, "another task already receives from this socket");
     if (timeout != 0) ls_task_may_wait(L);
     if (!client->pending) {
         const int posted = ls_udp_receive(state->ctx, client->udp, &client->batch);

@@ -1,4 +1,4 @@
-/* about.c - what this program is made of, for --version and the log. */
+/* about.c - version and build information, for --version and the log. */
 #include <lua.h>
 
 #include "luaserve.h"
@@ -16,7 +16,7 @@ const char *ls_server_version(void)
     return LS_VERSION;
 }
 
-#define MADE_OF                \
+#define BUILD_INFO             \
     "Lua: " LUA_RELEASE "\n"   \
     "JSON: lua-cjson\n"        \
     "names: " LS_RESOLVER "\n" \
@@ -25,7 +25,7 @@ const char *ls_server_version(void)
 
 const char *ls_server_build(void)
 {
-    return ls_httpsys_supported() ? MADE_OF " http.sys\n" : MADE_OF "\n";
+    return ls_httpsys_supported() ? BUILD_INFO " http.sys\n" : BUILD_INFO "\n";
 }
 
 const char *ls_server_backends(void)

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { PORT_TRIES = 16 }; /* to find a port that is free on both loopback addresses */
+enum { PORT_TRIES = 16 }; /* attempts to find a port that is free on both loopback addresses */
 
 static bool no_such_family(int err)
 {

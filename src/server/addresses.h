@@ -1,4 +1,4 @@
-/* addresses.h - which addresses a host of the site means, and opening something on each of them. */
+/* addresses.h - the addresses that a host name in the site stands for, and opening a listener on each of them. */
 #ifndef LS_SERVER_ADDRESSES_H
 #define LS_SERVER_ADDRESSES_H
 
@@ -8,14 +8,14 @@
 
 typedef struct ls_address_opener {
     void *user;
-    int (*open)(void *user, const ls_addr *at, uint16_t *port); /* LS_OK and the port that was got, or LS_E* */
-    void (*close)(void *user);                                  /* what was opened last */
+    int (*open)(void *user, const ls_addr *at, uint16_t *port); /* LS_OK and the actual port, or LS_E* */
+    void (*close)(void *user);                                  /* closes the one opened last */
 } ls_address_opener;
 
-/* host: "" for both loopback addresses with one port, "*" for all addresses, else one as ls_addr_parse takes it. port: 0
- * for one that is free. Without IPv6 on the machine, "" and "*" are the IPv4 address alone.
+/* host: "" for both loopback addresses with one port, "*" for all addresses, else an address in the syntax of
+ * ls_addr_parse. port: 0 picks a free one. Without IPv6 on the machine, "" and "*" mean the IPv4 address only.
  *
- * LS_OK; or what ls_addr_parse or open() said of the address that *at has then: nothing is open any more. */
+ * LS_OK; or an error of ls_addr_parse or open(): *at is the address that failed, and nothing is left open. */
 int ls_addresses_open(const ls_address_opener *opener, const char *host, uint16_t port, ls_addr *at);
 
 #endif

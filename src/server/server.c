@@ -1,7 +1,8 @@
 /* server.c - the life of a server: load the site, open port, workers and listeners, serve, drain, close.
  *
- * The thread that calls ls_server_run only waits and supervises; everything that touches a socket runs on the workers, by
- * packets posted to it. Order of closing: listeners, connections, the workers' threads, HTTP, workers, port, Lua states, pools. */
+ * The thread that calls ls_server_run only waits and supervises; the workers do everything that touches a socket, in
+ * packets posted to the port. Order of closing: listeners, connections, worker threads, HTTP, workers, port, Lua
+ * states, pools. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -28,27 +29,27 @@
 #include "server/udp_sockets.h"
 
 enum {
-    DRAIN_LOOK_MS = 20,    /* how often a drain looks whether it is done */
-    DRAIN_FRESH_MS = 1000, /* what a connection that has sent nothing yet is given */
-    DISCONNECT_MS = 3000,  /* what closing connections are given once all handlers have ended */
-    SPARES_DEFAULT = 6,    /* standby threads beyond one for each running one */
-    DESCRIPTORS_OURS = 64, /* beside the connections' */
-    SOCKETS_MAX = 1 << 25, /* that a port is ever asked for */
+    DRAIN_POLL_MS = 20,    /* interval at which a drain checks whether it is done */
+    DRAIN_FRESH_MS = 1000, /* time given to a connection that has sent nothing yet */
+    DISCONNECT_MS = 3000,  /* time given to closing connections once all handlers have ended */
+    STANDBYS_DEFAULT = 6,  /* standby threads in addition to one per running thread */
+    DESCRIPTORS_OWN = 64,  /* descriptors of the server itself, besides the connections */
+    SOCKETS_MAX = 1 << 25, /* upper limit of ls_port_options.sockets_max */
 };
 
-/* An address that is listened on; a site's listener may have two (both loopback addresses). */
+/* An open address; a site's listener may have two (both loopback addresses). */
 typedef struct endpoint {
-    ls_listener *listener; /* NULL once it was stopped, and with http.sys */
-    ls_http1 *http;        /* NULL where Lua itself reads and writes, and with http.sys */
+    ls_listener *listener; /* NULL after it was stopped, and with http.sys */
+    ls_http1 *http;        /* NULL for ls.tcp and with http.sys */
     ls_httpsys *httpsys;
-    const char *urls; /* the site's, with http.sys */
+    const char *urls; /* of the site's listener, with http.sys */
     uint8_t kind;     /* enum ls_site_kind */
 } endpoint;
 
 enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 
 struct ls_server {
-    ls_site_host host; /* what the site may call */
+    ls_site_host host; /* functions that the site may call */
     ls_site *site;
     ls_pools *pools;
     ls_port *port;
@@ -56,12 +57,12 @@ struct ls_server {
     ls_signals *signals;
     ls_conn_limit conn_limit;
     bool conn_limit_open;
-    ls_site_settings settings; /* the site's, the options' and the defaults, in force */
+    ls_site_settings settings; /* the values in force: from the options, the site and the defaults */
     uint64_t opened_ns;
     endpoint *endpoints;
     unsigned endpoint_count;
     ls_udp_sockets udp;
-    void (*serving)(void *user); /* the options' */
+    void (*serving)(void *user); /* from the options */
     void *serving_user;
     ls_op control;  /* runs begin_serving, then begin_draining, on the workers */
     ls_mutex mutex; /* guards phase */
@@ -81,7 +82,7 @@ LS_PRINTF(4, 5) static int explain(int err, char *message, size_t bytes, const c
 
 /* ---- statistics ----------------------------------------------------------------------------------------------- */
 
-/* A site may ask while it loads, and a finalizer when all is closed: what is not there counts as nothing. */
+/* A site may call this while it loads, and a finalizer after everything is closed: a missing part counts as 0. */
 static void stats(void *user, ls_site_stat_fn *each, void *to)
 {
     ls_server *server = user;
@@ -113,8 +114,8 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "refused", (double)sum.refused);
     each(to, "threads", (double)workers.threads);
     each(to, "threads_max", (double)workers.threads_max);
-    each(to, "threads_slow", (double)workers.stalled);
-    each(to, "spares_released", (double)workers.standbys_released);
+    each(to, "threads_stalled", (double)workers.stalled);
+    each(to, "standbys_released", (double)workers.standbys_released);
     each(to, "packets", (double)workers.sum.packets);
     each(to, "waits", (double)workers.sum.waits);
     each(to, "accepts", (double)workers.sum.accepts);
@@ -135,7 +136,8 @@ static void stop_from_signal(void *user)
     ls_server_stop(user);
 }
 
-/* Every state of a site may say it, at the same time and again while it drains: none of them means "at once". */
+/* Several states of a site may call this concurrently, and again during the drain: it never ends the server at once.
+ * */
 static void stop_from_site(void *user)
 {
     ls_server *server = user;
@@ -147,13 +149,13 @@ static void stop_from_site(void *user)
 
 /* ---- open ------------------------------------------------------------------------------------------------------ */
 
-/* What the command line says, then the site, then the defaults. */
+/* Merge the settings: the command line overrides the site, the site overrides the defaults. */
 static ls_site_settings settle(const ls_server_options *options, const ls_site_settings *site)
 {
     ls_site_settings s = *site;
     if (options->threads > 0) s.threads = options->threads;
     if (s.threads == 0) s.threads = ls_cpu_count();
-    if (s.threads_max == 0) s.threads_max = 2 * s.threads + SPARES_DEFAULT;
+    if (s.threads_max == 0) s.threads_max = 2 * s.threads + STANDBYS_DEFAULT;
     if (s.threads_max < s.threads) s.threads_max = s.threads;
     if (s.connections_max == 0) s.connections_max = 65536;
     if (s.pool_bytes_max == 0) s.pool_bytes_max = UINT64_C(256) << 20;
@@ -260,17 +262,17 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
     return LS_OK;
 }
 
-/* After a crowd has gone its memory goes, too; when Lua is to collect first, the workers will be idle once more. */
+/* Return free memory to the system when the workers are idle. If Lua collects first, idle=true follows once more. */
 static void on_tick(bool idle, void *site)
 {
     if (!ls_site_on_tick(site, idle) && idle) ls_memory_trim();
 }
 
-/* How many sockets the port is to take: the connections that may come, and as many of the site's own as the system gives
- * it, at least one for each of those. */
+/* Maximum number of sockets of the port: the allowed connections, plus at least as many sockets of the site itself;
+ * more if the system allows more descriptors. */
 static uint32_t sockets_max(uint32_t connections_max)
 {
-    const uint32_t wanted = connections_max < SOCKETS_MAX / 2 ? connections_max + DESCRIPTORS_OURS : SOCKETS_MAX / 2;
+    const uint32_t wanted = connections_max < SOCKETS_MAX / 2 ? connections_max + DESCRIPTORS_OWN : SOCKETS_MAX / 2;
     const uint32_t allowed = ls_descriptors_raise(wanted);
     if (allowed < wanted)
         ls_log(LS_LOG_INFO, "the system allows %" PRIu32 " descriptors: fewer than max_connections = %" PRIu32,
@@ -290,12 +292,12 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     if ((err = ls_pools_open(settings->pool_bytes_max, &server->pools)) < 0)
         return explain(err, message, message_bytes, "buffers: %s", ls_err_text(err));
 
-    /* The workers sees to it that `threads` of them run; the system must not hold back a standby while a handler computes. */
+    /* The workers keep `threads` of them running; the system must not hold back a standby while a handler computes. */
     const ls_port_options port_options = {.sockets_max = sockets_max(settings->connections_max),
                                           .concurrency = settings->threads_max,
                                           .backend = options->backend};
     if ((err = ls_port_open(&port_options, &server->port)) == LS_ENOTSUP)
-        return explain(err, message, message_bytes, "unknown back end \"%s\": there are auto %s", options->backend,
+        return explain(err, message, message_bytes, "unknown back end \"%s\"; available: auto %s", options->backend,
                        ls_port_backends());
     if (err < 0) return explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));
 
@@ -306,7 +308,7 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
                                                 .on_tick = on_tick,
                                                 .user = server->site};
     if ((err = ls_workers_open(server->port, server->pools, &workers_options, &server->workers)) < 0)
-        return explain(err, message, message_bytes, "cannot make %u threads: %s", server->settings.threads_max,
+        return explain(err, message, message_bytes, "cannot create %u threads: %s", server->settings.threads_max,
                        ls_err_text(err));
     return LS_OK;
 }
@@ -342,7 +344,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         (err = ls_udp_sockets_open(&server->udp, server->site, server->port, message, message_bytes)) < 0)
         goto fail_site;
 
-    /* Last of all, so that whatever fails before leaves the process's signals alone. */
+    /* Last, so that an earlier failure leaves the process's signals unchanged. */
     if (options->signals && (err = ls_signals_start(stop_from_signal, server, &server->signals)) < 0) {
         explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
         goto fail_site;
@@ -375,8 +377,9 @@ void ls_server_close(ls_server *server)
     }
     if (server->port != NULL) ls_port_close(server->port);
     server->port = NULL;
-    if (server->site != NULL) ls_site_close(server->site); /* the port's queue and timers may have named its tasks */
-    ls_udp_sockets_free(&server->udp);                     /* Lua objects named them to the last */
+    if (server->site != NULL)
+        ls_site_close(server->site);   /* the port's queue and timers may have referred to its tasks */
+    ls_udp_sockets_free(&server->udp); /* Lua objects referred to them until now */
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
     free(server->endpoints);
@@ -385,7 +388,8 @@ void ls_server_close(ls_server *server)
     free(server);
 }
 
-/* ---- serve and drain ------------------------------------------------------------------------------------------------ */
+/* ---- serve and drain
+ * ------------------------------------------------------------------------------------------------ */
 
 static void control_finished(ls_server *server)
 {
@@ -419,7 +423,7 @@ static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
     control_finished(server);
 }
 
-/* all: connections that have not asked anything yet, too. How many are still open. */
+/* all: include connections that have not sent a request yet. Returns the number of connections still open. */
 static unsigned drain_http(ls_server *server, bool all)
 {
     unsigned open = 0;
@@ -438,12 +442,13 @@ static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
         server->endpoints[i].listener = NULL;
     }
     ls_udp_sockets_stop(&server->udp, ctx);
-    (void)drain_http(server, false); /* before the site knows: what it answers from then on announces the end */
+    (void)drain_http(server,
+                     false); /* before the site: its responses from now on announce the close of the connection */
     ls_site_drain(server->site);
     control_finished(server);
 }
 
-/* Run `what` on the workers and wait for it. With the mutex held. False: stopped a second time meanwhile. */
+/* Run `what` on the workers and wait for it. The caller holds the mutex. false: stopped a second time meanwhile. */
 static bool on_workers(ls_server *server, ls_op_fn *what)
 {
     server->control_done = false;
@@ -454,7 +459,7 @@ static bool on_workers(ls_server *server, ls_op_fn *what)
     return server->control_done;
 }
 
-/* Whether everything that was accepted has been answered. Closes what has nothing to wait for. */
+/* Whether every accepted request has its response. Closes connections without a pending request. */
 static bool drained(ls_server *server, bool all)
 {
     if (drain_http(server, all) > 0) return false;
@@ -462,20 +467,20 @@ static bool drained(ls_server *server, bool all)
            ls_site_busy(server->site) == 0;
 }
 
-/* All handlers have ended. What is still open are connections that the site itself made, or that are just closing. */
+/* All handlers have ended. Connections still open belong to the site itself, or are closing. */
 static int disconnect(ls_server *server)
 {
     if (ls_site_connections(server->site) == 0) return LS_OK;
     ls_site_disconnect(server->site);
     for (unsigned n = 0; ls_site_busy(server->site) > 0 || ls_site_connections(server->site) > 0; n++) {
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
-        if (n * DRAIN_LOOK_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
-        (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_LOOK_MS);
+        if (n * DRAIN_POLL_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
+        (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_POLL_MS);
     }
     return LS_OK;
 }
 
-/* With the mutex held. LS_OK, LS_ETIMEDOUT, LS_ECANCELED. */
+/* The caller holds the mutex. LS_OK, LS_ETIMEDOUT, LS_ECANCELED. */
 static int drain(ls_server *server)
 {
     const uint64_t from_ns = ls_clock_ns();
@@ -486,7 +491,7 @@ static int drain(ls_server *server)
         if (drained(server, ms >= DRAIN_FRESH_MS)) return disconnect(server);
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
         if (ms >= server->settings.drain_ms_max) return LS_ETIMEDOUT;
-        (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_LOOK_MS);
+        (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_POLL_MS);
     }
 }
 
@@ -535,11 +540,12 @@ void ls_server_stop(ls_server *server)
     ls_mutex_unlock(&server->mutex);
 }
 
-/* ---- about --------------------------------------------------------------------------------------------------------- */
+/* ---- about ---------------------------------------------------------------------------------------------------------
+ * */
 
 void ls_server_describe(const ls_server *server)
 {
-    printf("threads: %u, with spares at most %u\nback end: %s\n", server->settings.threads,
+    printf("threads: %u, with standby threads at most %u\nback end: %s\n", server->settings.threads,
            server->settings.threads_max, ls_port_backend(server->port));
     for (unsigned i = 0; i < ls_site_listener_count(server->site); i++) {
         const ls_site_listener *listener = ls_site_listener_get(server->site, i);

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "server/addresses.h"
 
-/* A ls.udp of the site, for ls_addresses_open. */
+/* One ls.udp call of the site, for ls_addresses_open. */
 typedef struct opening {
     ls_udp_sockets *sockets;
     ls_site *site;
@@ -30,7 +30,7 @@ static int open_one(void *user, const ls_addr *at, uint16_t *port)
 static void close_one(void *user)
 {
     const opening *what = user;
-    ls_thread_ctx ctx = {.port = what->port}; /* nobody runs yet */
+    ls_thread_ctx ctx = {.port = what->port}; /* no worker runs yet */
     ls_udp *udp = what->sockets->at[--what->sockets->count];
     ls_udp_close(&ctx, udp);
     ls_udp_free(udp);
@@ -60,8 +60,7 @@ int ls_udp_sockets_open(ls_udp_sockets *sockets, ls_site *site, ls_port *port, c
         err = ls_addresses_open(&opener, wanted->host, wanted->port, &at);
         if (err < 0) {
             (void)snprintf(message, message_bytes, "%s: cannot receive on udp://%s: %s", wanted->where,
-                           ls_addr_text(&at, text),
-                           err == LS_ENOENT ? "there is no such network interface" : ls_err_text(err));
+                           ls_addr_text(&at, text), err == LS_ENOENT ? "unknown network interface" : ls_err_text(err));
             return err;
         }
         for (unsigned n = before; n < sockets->count; n++) ls_site_udp_bound(site, i, sockets->at[n]);

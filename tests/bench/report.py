@@ -154,6 +154,17 @@ def cpu_lines(results, section):
     return [f"{title}: server CPU per {unit}"] + table(rows)
 
 
+def before_lines(results, end):
+    """CPU time of luaserve divided by that of the program it is compared with, whose names have this end."""
+    rows = [("section", "server", "of before", "min..max", "rounds")]
+    for section in results:
+        for server in results[section]:
+            of = values(results, section, server, "us", server + end)
+            if of:
+                rows.append((section, server, f"{median(of):.3f}", f"{min(of):.3f}..{max(of):.3f}", str(len(of))))
+    return ["CPU time / that of the program before"] + table(rows, (0, 1))
+
+
 def idle_lines(results, section):
     rows = [("server", "user bytes", "min..max", "resident bytes", "connections")]
     for server in results[section]:

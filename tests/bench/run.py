@@ -111,6 +111,7 @@ def parse_arguments():
     parser.add_argument("--server-core", type=int, help="core for the server (the first)")
     parser.add_argument("--load-core", type=int, help="core for the load (the second)")
     parser.add_argument("--luaserve", metavar="PROGRAM", help="measure this program, and build none")
+    parser.add_argument("--before", metavar="PROGRAM", help="compare the CPU time with that of this program, in turn")
     parser.add_argument("--build", metavar="DIR", default=os.path.join(machine.ROOT, "build", "bench"),
                         help="where our C programs are built (build/bench)")
     parser.add_argument("--json", metavar="FILE", help="write all figures there too")
@@ -149,8 +150,9 @@ class Bench:
 
     def __init__(self, args, luaserve, directory):
         self.args = args
-        self.all = catalogue_of.catalogue(directory, luaserve or "luaserve", args.build, args.server_core,
-                                         args.load_core)
+        self.before = os.path.abspath(args.before) if args.before else None
+        self.all = catalogue_of.catalogue(directory, luaserve or "luaserve", self.before, args.build,
+                                         args.server_core, args.load_core)
         self.open_load = functools.partial(measure_sockets.Load, args.build, args.load_core)
         self.luaserve = luaserve
         self.results = {}
@@ -213,6 +215,13 @@ class Bench:
         self.results[section].setdefault(name, []).append(result)
         return result
 
+    def with_before(self, names):
+        """The names, and behind each luaserve the one that it is compared with."""
+        for name in names:
+            yield name
+            if self.before and name.startswith("luaserve"):
+                yield name + catalogue_of.BEFORE
+
     def interleaved(self, section, place, run):
         """Measures of warm servers, in turn, round after round. `place`: the server that runs under each name."""
         names = [name for name in self.chosen(place) if self.start(place[name])]
@@ -230,6 +239,7 @@ class Bench:
     def cpu(self, section):
         names, how = CPU_SECTIONS[section]
         # The bare responders read no header, so the one that closes is a program of its own.
+        names = list(self.with_before(names))
         place = {name: f"{name} close" if section == "close" and name.startswith("bare") else name for name in names}
         self.interleaved(section, place, lambda server, seconds: measure.cpu_per_request(
             server, self.args.load_core, seconds, **how))
@@ -244,7 +254,7 @@ class Bench:
             if not backend:
                 return
             how = dict(how, backend=backend)
-        self.interleaved(section, {name: name for name in names},
+        self.interleaved(section, {name: name for name in self.with_before(names)},
                          lambda server, seconds: run(server, self.open_load, seconds=seconds, **how))
         # The proxies' backend shares the load's core, and no server that waits may disturb the others.
         self.stop_all()
@@ -307,6 +317,9 @@ class Bench:
             for _ in range(self.args.rounds):
                 self.one(section, "luaserve stress",
                          lambda: measure_stress.cost_of_stress(program, core, server, seconds, script))
+                if self.before:
+                    self.one(section, "luaserve stress" + catalogue_of.BEFORE,
+                             lambda: measure_stress.cost_of_stress(self.before, core, server, seconds, script))
                 self.one(section, "wrk", lambda: measure_stress.cost_of_wrk(core, server, seconds, script))
         elif section == "stress-freeze":
             length = max(2 * seconds, 4)
@@ -412,6 +425,8 @@ def main():
 
     rows = report.judge(bench.results, args.sections)
     print("\n".join(report.closing_lines(bench.results, rows)))
+    if bench.before:
+        print("\n".join(report.before_lines(bench.results, catalogue_of.BEFORE)))
     for name, reason in bench.left_out.items():
         print(f"left out: {name}: {reason}")
     if bench.problems:

@@ -276,14 +276,35 @@ def haproxy_tcp(backend, option=""):
     return make
 
 
-def catalogue(directory, luaserve_program, build, cpu, load_cpu):
-    """All servers by name, not started. Those for the stall test are not pinned; the proxies' backend must be started
-    before them, and stands beside the load."""
+BEFORE = " (before)"  # the end of the name of a server that runs the program to compare with
+
+
+def luaserve_web(program, cpu, end=""):
+    return {
+        "luaserve" + end: (luaserve(program, 1), cpu),
+        "luaserve uring" + end: (luaserve(program, 1, backend="uring"), cpu),
+    }
+
+
+def luaserve_echo(program, backend, end=""):
+    return {
+        "luaserve tcp.lua" + end: (luaserve(program, 1, os.path.join(HERE, "tcp.lua")), "tcp"),
+        "luaserve uring tcp.lua" + end: (luaserve(program, 1, os.path.join(HERE, "tcp.lua"), backend="uring"), "tcp"),
+        "luaserve uring udp.lua" + end: (luaserve(program, 1, os.path.join(HERE, "udp.lua"), backend="uring"), "udp"),
+        "luaserve udp.lua" + end: (luaserve(program, 1, os.path.join(HERE, "udp.lua")), "udp"),
+        "luaserve proxy.lua" + end: (luaserve_proxy(program, backend), "tcp"),
+        "luaserve echo.lua" + end: (luaserve(program, None, os.path.join(EXAMPLES, "echo.lua"), ["quiet"]), "tcp"),
+    }
+
+
+def catalogue(directory, luaserve_program, before, build, cpu, load_cpu):
+    """All servers by name, not started; `before` is the program to compare with, or None. Servers of the stall test are
+    not pinned. The back end of the proxies must be started before them; it runs on the core of the load."""
     bare_echo = bare(os.path.join(build, "bare_echo"))
     backend = Server(BACKEND, bare_echo, load_cpu, directory, "tcp")
     web = {
-        "luaserve": (luaserve(luaserve_program, 1), cpu),
-        "luaserve uring": (luaserve(luaserve_program, 1, backend="uring"), cpu),
+        **luaserve_web(luaserve_program, cpu),
+        **(luaserve_web(before, cpu, BEFORE) if before else {}),
         "nginx": (nginx(False), cpu),
         "nginx-lua": (nginx(True), cpu),
         "haproxy-lua": (haproxy, cpu),
@@ -298,12 +319,8 @@ def catalogue(directory, luaserve_program, build, cpu, load_cpu):
         "nginx-lua 2 workers": (nginx(True, 2), None),
     }
     echo = {
-        "luaserve tcp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "tcp.lua")), "tcp"),
-        "luaserve uring tcp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "tcp.lua"), backend="uring"), "tcp"),
-        "luaserve uring udp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "udp.lua"), backend="uring"), "udp"),
-        "luaserve udp.lua": (luaserve(luaserve_program, 1, os.path.join(HERE, "udp.lua")), "udp"),
-        "luaserve proxy.lua": (luaserve_proxy(luaserve_program, backend), "tcp"),
-        "luaserve echo.lua": (luaserve(luaserve_program, None, os.path.join(EXAMPLES, "echo.lua"), ["quiet"]), "tcp"),
+        **luaserve_echo(luaserve_program, backend),
+        **(luaserve_echo(before, backend, BEFORE) if before else {}),
         "bare-echo": (bare_echo, "tcp"),
         "bare-udp": (bare(os.path.join(build, "bare_udp")), "udp"),
         "haproxy-tcp": (haproxy_tcp(backend), "tcp"),

@@ -39,7 +39,7 @@ import time
 import docs_proxies
 from docs_pages import DocError, blocks_of, scopes_of
 from docs_values import Values, recorder, same_text
-from luaserve_e2e import LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, request
+from harness import LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, request
 
 BUILD = os.path.dirname(LUASERVE)
 DEFAULT_SITE = """local ls = require "luaserve"
@@ -160,7 +160,7 @@ class Command:
     def __init__(self, run, line, text, expected):
         self.line, self.expected, self.run = line, trimmed(expected), run
         self.serves = SERVES.search(text)
-        self.stays = self.serves or text.endswith("&")
+        self.stays, self.stayed = self.serves or text.endswith("&"), False
         text = run.ports.there(text.rstrip("& ") if text.endswith("&") else text)
         self.simple = not re.search(r"[;&|<>()$`\n]", text)
         handle, self.path = tempfile.mkstemp(dir=run.outside)
@@ -188,6 +188,7 @@ class Command:
                 ready = not self.serves or os.path.exists(self.run.started) or "listening on" in self.output()
                 deadline = time.monotonic() + PRINTS_WITHIN if ready else deadline
             if ready and self.as_expected(more=True):
+                self.stayed = True
                 return None
             if time.monotonic() > deadline:
                 raise AssertionError("the command did not %s; its output:\n%s"
@@ -199,11 +200,11 @@ class Command:
         return self.process.returncode
 
     def end(self):
-        """SIGTERM. A server that still runs must end with status 0."""
-        if self.process.poll() is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGTERM)
+        """SIGTERM. A server must end with status 0."""
+        asked = self.process.poll() is None
+        if asked:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGTERM)
         try:
             status = self.process.wait(2 * WAIT)
         except subprocess.TimeoutExpired:
@@ -211,7 +212,10 @@ class Command:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-        if self.serves and self.simple and status != 0:  # else it is the shell's
+        if not (self.stayed and self.serves and self.simple):
+            return  # another program's status, or the shell's
+        stops = self.run.scope.site is not None and "ls.stop" in self.run.scope.site.text
+        if status != 0 and not (asked and stops and status == -signal.SIGTERM):  # it has ended already, but for the last steps
             raise AssertionError("status %d after SIGTERM:\n%s" % (status, self.output()))
 
 

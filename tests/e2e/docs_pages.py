@@ -9,7 +9,9 @@ import os
 import re
 import subprocess
 
-from luaserve_e2e import ROOT
+from harness import ROOT
+
+DOCS = os.path.join("lua", "docs")
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`]*?)[ \t]*$")
 WORD = re.compile(r"([^\s=]+)(?:=('[^']*'|\S*))?")

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 
-from luaserve_e2e import WAIT
+from harness import WAIT
 
 TEMPORARY = "".join("%s_temp_path %s; " % (what, what) for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
 
@@ -45,7 +45,7 @@ def nginx(text, folder):
     with open(path, "w") as out:
         out.write(text)
     listens = re.findall(r"(?m)^\s*listen\s+(?:[^\s;]*:)?(\d+)([^;]*);", text)
-    return (["nginx", "-p", folder, "-c", path, "-e", "stderr", "-g", "daemon off; pid %s/nginx.pid;" % folder],
+    return (["nginx", "-p", folder, "-c", path, "-e", "stderr", "-g", "daemon off; master_process off; pid %s/nginx.pid;" % folder],
             [(int(port), "ssl" in more) for port, more in listens])
 
 
@@ -63,7 +63,7 @@ def haproxy(text, folder):
 
 
 def start(kind, text, folder):
-    """Start the program and ask at each of its ports. -> the process"""
+    """Start the program, one process, and ask at each of its ports. -> the process"""
     command, ports = {"nginx": nginx, "haproxy": haproxy}[kind](text, folder)
     if not ports:
         raise AssertionError("the block listens on no port")

@@ -31,7 +31,8 @@ LONGEST = """test_chaos test_stress test_limits test_fault test_load_tsan test_u
     test_streaming test_udp""".split()
 
 # These run once: the load generator has one back end, and the pages of the documentation do not name one.
-NO_SERVER = set("test_docs test_stress test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view".split())
+NO_SERVER = set("""test_docs test_docs_reference test_stress test_stress_hostile test_stress_page test_stress_report
+    test_stress_scripts test_stress_view""".split())
 
 
 class Timed(unittest.TextTestResult):

@@ -198,7 +198,7 @@ class SixteenThreads(unittest.TestCase):
                     reset(sock)
 
         in_parallel([lambda n=n: client(n) for n in range(100)], 100)
-        line = program.line(r"100 clients, (\d+) threads served, timer rang")
+        line = program.line(r"100 clients, (\d+) threads served, timer fired")
         self.assertGreater(int(line.group(1)), 1)
         self.assertEqual(program.status(), 0)
         self.assertEqual(program.errors, "")
@@ -217,7 +217,7 @@ class SixteenThreads(unittest.TestCase):
                 self.assertTrue(got[0] == data)
 
         in_parallel([client, client], 2)
-        program.line(r"2 clients, \d+ threads served, timer rang")
+        program.line(r"2 clients, \d+ threads served, timer fired")
         self.assertEqual(program.status(), 0)
 
 

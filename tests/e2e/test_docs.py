@@ -8,7 +8,7 @@ import unittest
 
 from docs_e2e import run_page
 from docs_pages import DocError, check_links, tracked
-from luaserve_e2e import ROOT, main, not_on_windows, scratch
+from harness import ROOT, main, not_on_windows, scratch
 
 
 @not_on_windows("the blocks of the pages are run where their commands are")

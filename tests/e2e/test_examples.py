@@ -92,7 +92,7 @@ class Site(E2E):
         self.assertEqual((response.status, response.header("Location")), (302, "/whoami"))
         cookie = response.header("Set-Cookie").split(";")[0]
         self.assertEqual(self.get("/whoami", {"Cookie": cookie}).text, "ada\n")
-        self.assertEqual(self.get("/whoami").text, "nobody\n")
+        self.assertEqual(self.get("/whoami").text, "unknown\n")
 
     def test_the_mounted_part(self):
         response = self.get("/api/status")
@@ -105,11 +105,11 @@ class Site(E2E):
         mark = self.server.mark()
         response = self.get("/fail")
         self.assertEqual(response.status, 500)
-        known = re.search("and we know: ([0-9a-f]+)$", response.text)
+        known = re.search("logged with request id ([0-9a-f]+)$", response.text)
         self.assertTrue(known, response.text)
         self.server.wait_log("request %s GET /fail: .*this handler always fails" % known.group(1), mark)
         response = self.get("/nowhere")
-        self.assertEqual((response.status, response.text), (404, "there is no /nowhere here; see / for what is\n"))
+        self.assertEqual((response.status, response.text), (404, "there is no /nowhere here; see / for a list\n"))
 
     def test_stats(self):
         status, stats = self.json("GET", "/stats")

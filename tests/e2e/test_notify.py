@@ -87,7 +87,7 @@ class Notify(Udp):
           s:close() print(job:wait(5)) print(again:wait()) print(again:rearm("in")) print(again:remove())
           print(select(2, pcall(s.receive, s)))""")
         self.assertEqual(text.splitlines(), [
-            "another task waits for this notification already", "true\tnil\toperation cancelled\tECANCELED", "in",
+            "another task already waits for this notification", "true\tnil\toperation cancelled\tECANCELED", "in",
             *["nil\tthe descriptor was closed\tENOENT"] * 3, "true", "this socket was closed"])
 
     def test_bad_descriptors(self):

@@ -39,7 +39,7 @@ class Elsewhere(unittest.TestCase):
         for word in ("install", "uninstall", "run-as-service"):
             status, out, err = run_program([word, "site.lua"])
             self.assertEqual((status, out), (2, ""))
-            self.assertIn("luaserve: %s is for services of Windows" % word, err)
+            self.assertIn("luaserve: %s is for Windows services" % word, err)
 
 
 def free_port():
@@ -196,18 +196,18 @@ class Service(unittest.TestCase):
         self.install()
         for args, status, text in (
             (("install", "--name", self.name, self.site), 1, "already (error 1073); give another --name"),
-            (("install", "--name", "none", os.path.join(self.where, "none.lua")), 1, "none.lua: there is no such file"),
-            (("install", "--name", "none", self.where), 1, "there is no such file"),
-            (("install", "--name", "a/b", self.site), 2, '"a/b" is no name of a service'),
-            (("install", "--name", "", self.site), 2, '"" is no name of a service'),
+            (("install", "--name", "none", os.path.join(self.where, "none.lua")), 1, "none.lua: no such file"),
+            (("install", "--name", "none", self.where), 1, "no such file"),
+            (("install", "--name", "a/b", self.site), 2, 'invalid service name "a/b"'),
+            (("install", "--name", "", self.site), 2, 'invalid service name ""'),
             (("install", "--name", "x" * 257, self.site), 2, "give 1 to 256 characters"),
             (("install",), 2, "no site given"),
             (("install", "--threads", "0", self.site), 2, "give 1 to 1024"),
             (("install", "--check", self.site), 2, "unknown option --check"),
-            (("uninstall", "--name", "no such service"), 1, 'there is no service "no such service" (error 1060)'),
-            (("uninstall", "--name", "a\\b"), 2, "is no name of a service"),
-            (("uninstall", self.site), 2, "uninstall takes --name NAME alone"),
-            (("run-as-service", self.site), 2, "which did not start this program (error 1063); here give: luaserve "),
+            (("uninstall", "--name", "no such service"), 1, 'the service "no such service" does not exist (error 1060)'),
+            (("uninstall", "--name", "a\\b"), 2, "invalid service name"),
+            (("uninstall", self.site), 2, "uninstall takes only --name NAME"),
+            (("run-as-service", self.site), 2, "which did not start this program (error 1063); run: luaserve "),
         ):
             with self.subTest(args[:3]):
                 self.assertIn(text, self.program(*args, status=status))

@@ -69,7 +69,7 @@ class Scripts(Stress):
 
     def test_wrk_addr(self):
         ran = self.good(self.wrk("addr.lua", "-n", "10"), 10)
-        self.assertEqual(ran.out.count("asking 127.0.0.1:%s\n" % self.url.rsplit(":", 1)[1]), 2)
+        self.assertEqual(ran.out.count("target 127.0.0.1:%s\n" % self.url.rsplit(":", 1)[1]), 2)
 
     def test_an_address_of_another_family(self):
         script = """

@@ -386,7 +386,7 @@ class Loading(E2E):
             'ls.udp({ port = 1, multicast = { groop = "239.0.0.1" } }, print)': "unknown option \"groop\"; did you mean 'group'",
             'ls.udp({ port = 1, multicast = { ttl = 256 } }, print)': "multicast.ttl must be a whole number from 1 to 255",
             'ls.udp({ port = 0, multicast = { group = "239.0.0.1", interface = "nosuch0" } }, print)':
-                "there is no such network interface",
+                "unknown network interface",
             'ls.udp({ port = 0, multicast = { group = { "239.0.0.1", "ff02::1" } } }, print)': "need a socket each",
             'ls.udp({ port = 0, host = "192.0.2.1" }, print)': "cannot receive on udp://192.0.2.1:0: address not available",
             'ls.udp_connect("127.0.0.1", 1)': "there is no network while the site loads",

@@ -53,14 +53,14 @@ class Poll(Example):
         with self.assertRaises(OSError):  # the listener is closed after one connection
             socket.create_connection(("127.0.0.1", port), WAIT).close()
         client.close()
-        server.wait_log("left")
+        server.wait_log("closed")
         self.ended(server)
 
     def test_half_close_is_a_hangup(self):
         server, port = self.start()
         client = self.tcp(port)
         client.shutdown(socket.SHUT_WR)
-        server.wait_log("left")
+        server.wait_log("closed")
         self.ended(server)
 
     def test_error_is_fetched(self):
@@ -87,7 +87,7 @@ class UdpEdge(Example):
             time.sleep(0.002)
         line = server.wait_log("received")
         self.assertIn("received 300 datagrams, 3000 bytes", line)
-        self.assertLess(int(re.search(r"told (\d+)", line).group(1)), 300)
+        self.assertLess(int(re.search(r"(\d+) notifications", line).group(1)), 300)
         self.ended(server)
 
     def test_ends_at_the_expected_number(self):
@@ -201,7 +201,7 @@ class Exit(Example):
     def test_one_that_fails_tells_the_others(self):
         server, socks = self.start()
         socks[2].send(b"fail")
-        server.wait_log("worker 3 was told to fail")
+        server.wait_log("worker 3 failed on request")
         self.left_in_order(server)
 
 

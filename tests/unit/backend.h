@@ -1,5 +1,5 @@
-/* backend.h - which back end the tests' ports have: the one that LS_TEST_BACKEND names, else the usual one. A back end that
- * this system refuses ends the program as skipped (status 77, which CMakeLists.txt tells ctest). */
+/* backend.h - selects the back end of the tests' ports: the one in LS_TEST_BACKEND, else the default. If the system
+ * does not support it, the program exits with status 77, which CMakeLists.txt declares to ctest as skipped. */
 #ifndef TESTS_UNIT_BACKEND_H
 #define TESTS_UNIT_BACKEND_H
 

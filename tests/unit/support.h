@@ -1,4 +1,4 @@
-/* support.h - what the unit tests share: cmocka with the headers that it wants first, and small helpers. */
+/* support.h - shared by all unit tests: cmocka with the headers it requires, and small helpers. */
 #ifndef LS_TESTS_SUPPORT_H
 #define LS_TESTS_SUPPORT_H
 
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* Patterns of mkdtemp(3) and mkstemp(3), which put a name of their own in the place of the X: below a directory, and in /tmp. */
+/* Patterns of mkdtemp(3) and mkstemp(3), which replace the X: relative to a directory, and in /tmp. */
 #define TEST_SCRATCH_NAME "luaserve-test-XXXXXX"
 #define TEST_SCRATCH_PATH "/tmp/" TEST_SCRATCH_NAME
 

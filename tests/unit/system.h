@@ -1,4 +1,4 @@
-/* system.h - what the system of this machine can be brought to, for tests that need it: the header that picks. */
+/* system.h - brings the system into the states that tests need; the header that selects. */
 #ifndef TESTS_UNIT_SYSTEM_H
 #define TESTS_UNIT_SYSTEM_H
 

@@ -13,11 +13,11 @@
 
 #include "port/fd.h"
 
-enum { SYSTEM_SLOWNESS = 1 }; /* what is repeated thousands of times is repeated this many times less */
+enum { SYSTEM_SLOWNESS = 1 }; /* divides the number of repetitions of long loops */
 
 typedef struct rlimit descriptors_before;
 
-/* The lowest limit that lets nothing more be opened. */
+/* Lower the limit of descriptors to those in use: no further one can be opened. */
 static inline void close_the_door(descriptors_before *before)
 {
     const int next = dup(0);
@@ -34,18 +34,18 @@ static inline void open_the_door(const descriptors_before *before)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, before), 0);
 }
 
-/* A pair of Unix datagram sockets loses nothing: a send to a full one waits. */
+/* A send to a full Unix datagram socket waits; no datagram is lost. */
 static inline void need_datagrams_that_wait(void)
 {
 }
 
-/* An error that was reported stays with the socket until it is fetched. */
+/* A reported error stays with the socket until it is fetched. */
 static inline bool system_keeps_errors(void)
 {
     return true;
 }
 
-/* A connection that was reset has an error for good, however often it is fetched. */
+/* A reset connection keeps its error, however often it is fetched. */
 static inline bool system_resets_stay(void)
 {
     return false;
@@ -56,7 +56,8 @@ static inline bool system_has_unix_sockets(void)
     return true;
 }
 
-/* Nobody may read or remove `file`, or make `fresh`, both in `dir`. Root may do everything: be somebody else meanwhile. */
+/* Make `file` unreadable and undeletable, and `fresh` impossible to create, both in `dir`. Root ignores permissions,
+ * so switch to another user meanwhile. */
 typedef struct stat forbidding;
 
 static inline void forbid(forbidding *f, const char *dir, const char *file, const char *fresh)
@@ -74,13 +75,13 @@ static inline void forbid_no_more(const forbidding *f, const char *dir)
     assert_int_equal(chmod(dir, f->st_mode & 07777), 0);
 }
 
-/* Every file has holes. */
+/* Every file may have holes. */
 static inline void make_sparse(ls_fd fd)
 {
     (void)fd;
 }
 
-/* A name server that never answers; `servers` names it. To be given back with name_server_end. */
+/* A name server that never responds; `servers` receives its address. Close it with name_server_end. */
 static inline int name_server_that_is_silent(char *servers, size_t bytes)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

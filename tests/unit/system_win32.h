@@ -1,4 +1,4 @@
-/* system_win32.h - see system.h. What cannot be had here skips the test, and says why. */
+/* system_win32.h - see system.h. A state that Windows cannot reach skips the test, with the reason. */
 #ifndef TESTS_UNIT_SYSTEM_WIN32_H
 #define TESTS_UNIT_SYSTEM_WIN32_H
 
@@ -7,11 +7,11 @@
 
 #include <winioctl.h>
 
-enum { SYSTEM_SLOWNESS = 4 }; /* under Wine each call for a socket is one of its server, which all programs share */
+enum { SYSTEM_SLOWNESS = 4 }; /* under Wine each socket call is a call of its server, which all programs share */
 
-/* Windows has no limit of handles that a process could lower: the calls of WSASocketW and CreateFileW come here in the tests that
- * define TESTS_FD_LIMIT or TESTS_FILE_LIMIT (CMakeLists.txt). While the limit is closed there is a socket for each that was closed
- * since, and no file. */
+/* Windows has no limit of handles that a process could lower, so the tests that define TESTS_FD_LIMIT or
+ * TESTS_FILE_LIMIT (CMakeLists.txt) replace WSASocketW and CreateFileW. While the limit is active, one socket can be
+ * opened for each that was closed since, and no file. */
 typedef int descriptors_before;
 
 static struct {
@@ -72,22 +72,22 @@ static inline void open_the_door(const descriptors_before *before)
     door.closed = 0;
 }
 
-/* There are no Unix datagrams, and those of UDP are dropped when nothing fits. */
+/* Windows has no Unix datagrams, and a UDP datagram that does not fit is dropped. */
 static inline void need_datagrams_that_wait(void)
 {
     print_message("skipped: of another system: Unix datagrams, whose sends wait\n");
     skip();
 }
 
-/* An error that was reported stays with the socket until it is fetched. Wine 8 takes it (SO_ERROR) when its server looks at
- * the socket: after a reset recv gives 0, after ICMP's refusal WSAEWOULDBLOCK; and a connected
- * datagram socket that was refused once receives nothing any more. */
+/* A reported error stays with the socket until it is fetched. Wine 8 clears it (SO_ERROR) when its server checks the
+ * socket: after a reset recv returns 0, after an ICMP refusal WSAEWOULDBLOCK; and a connected datagram socket that was
+ * refused once receives nothing any more. */
 static inline bool system_keeps_errors(void)
 {
     return GetProcAddress(GetModuleHandleA("ntdll"), "wine_get_version") == NULL;
 }
 
-/* A connection that was reset has an error for good: polls tell it (AFD_POLL_ABORT) however often it is fetched. */
+/* A reset connection keeps its error: polls report it (AFD_POLL_ABORT) however often it is fetched. */
 static inline bool system_resets_stay(void)
 {
     return true;
@@ -98,8 +98,7 @@ static inline bool system_has_unix_sockets(void)
     return false;
 }
 
-/* Rights are lists here, which do not bind whoever runs these tests under Wine: both files have been opened by somebody who shares
- * them with nobody. */
+/* Access lists do not bind the user of Wine, so open both files without sharing. */
 typedef struct forbidding {
     HANDLE file, fresh;
 } forbidding;
@@ -119,14 +118,14 @@ static inline void forbid_no_more(const forbidding *f, const char *dir)
     CloseHandle(f->fresh);
 }
 
-/* A file has holes here only when it is told to: else 5 GiB would be written. */
+/* A file has holes only after FSCTL_SET_SPARSE: else 5 GiB would be written. */
 static inline void make_sparse(ls_fd fd)
 {
     DWORD n;
     assert_true(DeviceIoControl((HANDLE)fd, FSCTL_SET_SPARSE, NULL, 0, NULL, 0, &n, NULL));
 }
 
-/* The system's resolver cannot be told whom to ask: it answers some time later. */
+/* The name server of the system's resolver cannot be chosen; the resolver responds after some time. */
 static inline int name_server_that_is_silent(char *servers, size_t bytes)
 {
     (void)snprintf(servers, bytes, "%s", "");

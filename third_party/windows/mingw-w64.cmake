@@ -1,5 +1,5 @@
-# CMake toolchain: Windows, 64 bits, with Debian's mingw-w64 (the variant without pthreads). Programs that the build and
-# the tests run go through Wine.
+# CMake toolchain: 64-bit Windows with Debian's mingw-w64 (the variant without pthreads). Wine runs the programs that
+# the build and the tests start.
 set(CMAKE_SYSTEM_NAME Windows)
 set(CMAKE_SYSTEM_PROCESSOR x86_64)
 set(CMAKE_C_COMPILER x86_64-w64-mingw32-gcc-win32)

@@ -1,6 +1,7 @@
-/* utf8_files.c - fopen and its like for Lua, with names, commands and the environment in UTF-8. Lua's own sources are compiled with these in the place of
- * the C library's, whose names are in the system's code page, and whose buffer for lines is one that waits until it is full: without a
- * buffer each write leaves at once, whole. */
+/* utf8_files.c - fopen and related functions for Lua, with file names, commands and the environment in UTF-8. Lua's
+ * sources are compiled to call these instead of the functions of the C library, which use the system's code page. Its
+ * line buffering waits until the buffer is full; line_setvbuf makes such a stream unbuffered, so each write is
+ * immediate and whole. */
 #include "utf8_files.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 
 enum { PATH_CHARS = 4096 };
 
-/* False, with errno: no UTF-8, or too long. */
+/* 0 with errno set: invalid UTF-8, or too long. */
 static int widen(const char *name, wchar_t *out)
 {
     if (MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, name, -1, out, PATH_CHARS) > 0) return 1;
@@ -61,7 +62,7 @@ int utf8_system(const char *command)
     return widen(command, wide) ? _wsystem(wide) : -1;
 }
 
-/* The text is valid until this thread's next call. */
+/* The string is valid until the next call of this thread. */
 char *utf8_getenv(const char *name)
 {
     static _Thread_local char *last;

@@ -1,4 +1,4 @@
-/* utf8_files.h - see utf8_files.c; included before everything else in each of Lua's sources. */
+/* utf8_files.h - see utf8_files.c; included first in each of Lua's sources. */
 #ifndef UTF8_FILES_H
 #define UTF8_FILES_H
 

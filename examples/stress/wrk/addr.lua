@@ -1,4 +1,4 @@
--- addr.lua - every thread asks another of the addresses behind the name, of those that take connections.
+-- addr.lua - each thread sends to another address of the host name, of those that accept connections.
 -- luacheck: std luajit, no unused args, globals wrk setup init
 local addrs
 local turn = 0
@@ -15,5 +15,5 @@ function setup(thread)
 end
 
 function init(args)
-  print("asking " .. tostring(wrk.thread.addr))
+  print("target " .. tostring(wrk.thread.addr))
 end

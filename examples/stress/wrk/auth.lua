@@ -1,4 +1,4 @@
--- auth.lua - the first answer brings a token that all later requests carry.
+-- auth.lua - the first response contains a token that all later requests send.
 -- luacheck: std luajit, no unused args, globals wrk request response
 local token
 local path = "/login"

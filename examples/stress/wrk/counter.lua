@@ -1,4 +1,4 @@
--- counter.lua - a path and a header of its own for each request.
+-- counter.lua - a different path and header for each request.
 --   luaserve stress -s counter.lua http://127.0.0.1:8080      (or wrk -s ...)
 -- luacheck: std luajit, no unused args, globals wrk request
 local counter = 0

@@ -1,4 +1,4 @@
--- delay.lua - every connection thinks for 10 to 50 ms before it asks.
+-- delay.lua - every connection waits for 10 to 50 ms before each request.
 -- luacheck: std luajit, no unused args, globals delay
 math.randomseed(os.time())
 

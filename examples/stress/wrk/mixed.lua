@@ -1,4 +1,4 @@
--- mixed.lua - nine reads for each write, bodies made with what LuaJIT scripts like to use: math.pow, loadstring, unpack.
+-- mixed.lua - nine reads per write; the bodies use functions of LuaJIT scripts: math.pow, loadstring, unpack.
 -- luacheck: std luajit, no unused args, globals wrk request response done loadstring unpack bad
 local body_of = loadstring("return function(n) return '{\"value\":' .. n .. '}' end")()
 local limit = math.pow(10, 6)
@@ -16,5 +16,5 @@ function response(status, headers, body)
 end
 
 function done(summary)
-  if summary.errors.status > 0 then io.stderr:write("some answers were bad\n") end
+  if summary.errors.status > 0 then io.stderr:write("some responses failed\n") end
 end

@@ -1,4 +1,4 @@
--- pipeline.lua - three requests in one text: they leave in one packet, and three answers are awaited.
+-- pipeline.lua - three requests in one string: sent in one packet, followed by three responses.
 -- luacheck: std luajit, no unused args, globals wrk init request
 local all
 

@@ -1,4 +1,4 @@
--- post.lua - a form, sent again and again: without request() the defaults in `wrk` make one request for all.
+-- post.lua - the same form in every request: without request(), wrk builds one request from the defaults in `wrk`.
 -- luacheck: std luajit, no unused args, globals wrk
 wrk.method = "POST"
 wrk.path = "/echo"

@@ -1,4 +1,4 @@
--- report.lua - a report of one's own: percentiles as lines that a spreadsheet reads.
+-- report.lua - a custom report: percentiles as CSV lines.
 -- luacheck: std luajit, no unused args, globals done
 function done(summary, latency, rates)
   io.write("requests,", summary.requests, "\n")

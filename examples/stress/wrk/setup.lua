@@ -1,4 +1,4 @@
--- setup.lua - each thread has a number and counts for itself; done() asks each for its count.
+-- setup.lua - each thread has a number and its own counters; done() reads the counters of each thread.
 -- luacheck: std luajit, no unused args, globals wrk setup init request response done id responses requests
 local threads = {}
 

@@ -1,4 +1,4 @@
--- stop.lua - each thread ends after a hundred answers.
+-- stop.lua - each thread stops after a hundred responses.
 -- luacheck: std luajit, no unused args, globals wrk response
 local left = 100
 

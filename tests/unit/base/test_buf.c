@@ -1,4 +1,4 @@
-/* test_buf.c - pools: references, the cap, the counters, and blocks that other threads drop. */
+/* test_buf.c - pools: references, the cap, the counters, and blocks dropped by other threads. */
 #include "support.h"
 
 #include "base/buf.h"
@@ -52,7 +52,7 @@ static void a_block_lives_as_long_as_its_slices(void **state)
     assert_int_equal(stat_of(&f).blocks_live, 1);
     assert_int_equal(b.ptr[95], 'x');
     ls_slice_drop(&b);
-    ls_slice_drop(&b); /* empty: nothing to drop */
+    ls_slice_drop(&b); /* empty: no reference to drop */
     assert_int_equal(stat_of(&f).blocks_live, 0);
     close_pool(&f);
 }
@@ -107,7 +107,7 @@ static void the_counters_count(void **state)
     ls_pools_close(f.pools);
 }
 
-/* Take blocks of one size until there are no more; how many. */
+/* Take blocks of one size until the pool fails; returns their number. */
 static size_t take_all(ls_pool *pool, size_t size, ls_block **out, size_t max)
 {
     size_t n = 0;
@@ -144,8 +144,8 @@ static void the_cap_holds_at_its_limit(void **state)
     close_pool(&f);
 }
 
-/* What a pool keeps of one size does not stand in the way of the other. */
-static void kept_blocks_make_room_at_the_cap(void **state)
+/* Cached blocks of one size are freed for the other size. */
+static void cached_blocks_make_room_at_the_cap(void **state)
 {
     enum { LARGE = 64, SMALL = LARGE * LS_BLOCK_LARGE / LS_BLOCK_SMALL };
     static ls_block *blocks[SMALL + 1];
@@ -161,8 +161,8 @@ static void kept_blocks_make_room_at_the_cap(void **state)
     close_pool(&f);
 }
 
-/* Of two pools, what one keeps leaves the other nearly all: 1/64 per size and list is out of reach. */
-static void a_neighbour_keeps_little(void **state)
+/* One of two pools can use nearly all memory: the other keeps at most 1/64 per size and list. */
+static void another_pool_caches_little(void **state)
 {
     enum { SMALL = 1024 };
     static ls_block *blocks[SMALL + 1];
@@ -203,7 +203,7 @@ static void drop_elsewhere(handed *h)
     ls_thread_join(&thread);
 }
 
-static void blocks_come_home_from_other_threads(void **state)
+static void blocks_return_from_other_threads(void **state)
 {
     static handed h;
     fixture f = open_pool(CAP);
@@ -223,7 +223,8 @@ static void a_closed_pool_lives_until_its_last_block_returns(void **state)
 {
     static handed h;
     (void)state;
-    for (size_t here = 0; here < 3; here++) { /* blocks dropped before the close, by whom: owner, other, both */
+    for (size_t here = 0; here < 3;
+         here++) { /* blocks dropped before the close, by the owner, another thread, or both */
         fixture f = open_pool(CAP);
         h.count = take_all(f.pool, LS_BLOCK_SMALL, h.blocks, HANDED);
         while (here != 1 && h.count > HANDED - 100) ls_block_drop(h.blocks[--h.count]);
@@ -236,13 +237,13 @@ static void a_closed_pool_lives_until_its_last_block_returns(void **state)
         }
         ls_pool_close(f.pool);
         assert_int_equal(stat_of(&f).blocks_live, h.count);
-        ls_pools_close(f.pools); /* even the account waits */
+        ls_pools_close(f.pools); /* the account waits as well */
         ls_block_drop(h.blocks[--h.count]);
         drop_elsewhere(&h);
     }
 }
 
-/* Several threads, each with its pool: everybody gets, passes blocks on, and drops what others got. */
+/* Several threads, each with its pool: every thread gets blocks, passes them on, and drops blocks of others. */
 enum { WORKERS = 4, ROUNDS = 20000, SLOTS = 64 };
 
 typedef struct exchange {
@@ -270,7 +271,7 @@ static void pass_blocks(void *arg)
         block = atomic_exchange_explicit(&x->slots[seed / 65536 % SLOTS], block, memory_order_acq_rel);
         int seen;
         memcpy(&seen, slice.ptr, sizeof seen);
-        if (seen != i) x->failed = 2; /* somebody else has our block */
+        if (seen != i) x->failed = 2; /* another thread has overwritten the block */
         ls_slice_drop(&slice);
         if (block != NULL) ls_block_drop(block);
     }
@@ -286,7 +287,7 @@ static void threads_pass_blocks_to_each_other(void **state)
     assert_int_equal(ls_pools_open(4 * 1024 * 1024, &x.pools), LS_OK);
     for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "pass", pass_blocks, &x), LS_OK);
     for (int i = 0; i < 100; i++) {
-        ls_pools_stat(x.pools, &stats); /* any time */
+        ls_pools_stat(x.pools, &stats); /* at any time */
         assert_true(stats.bytes_peak <= stats.bytes_max);
     }
     for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
@@ -312,9 +313,9 @@ int main(void)
         cmocka_unit_test(data_is_aligned),
         cmocka_unit_test(the_counters_count),
         cmocka_unit_test(the_cap_holds_at_its_limit),
-        cmocka_unit_test(kept_blocks_make_room_at_the_cap),
-        cmocka_unit_test(a_neighbour_keeps_little),
-        cmocka_unit_test(blocks_come_home_from_other_threads),
+        cmocka_unit_test(cached_blocks_make_room_at_the_cap),
+        cmocka_unit_test(another_pool_caches_little),
+        cmocka_unit_test(blocks_return_from_other_threads),
         cmocka_unit_test(a_closed_pool_lives_until_its_last_block_returns),
         cmocka_unit_test(threads_pass_blocks_to_each_other),
     };

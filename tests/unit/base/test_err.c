@@ -23,7 +23,7 @@ static void a_number_outside_the_table_is_esys(void **state)
     assert_string_equal(ls_err_text(-9999), ls_err_text(LS_ESYS));
 }
 
-static void errno_values_find_their_code(void **state)
+static void errno_values_map_to_codes(void **state)
 {
     (void)state;
     assert_int_equal(ls_err_from_errno(0), LS_OK);
@@ -47,7 +47,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_has_its_name_and_text),
         cmocka_unit_test(a_number_outside_the_table_is_esys),
-        cmocka_unit_test(errno_values_find_their_code),
+        cmocka_unit_test(errno_values_map_to_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

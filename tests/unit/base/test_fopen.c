@@ -1,4 +1,4 @@
-/* test_fopen.c - files by names that are not ASCII, and what errno says when there is none. */
+/* test_fopen.c - files with non-ASCII names, and errno on failure. */
 #include "base/fopen.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 static const char name[] = "luaserve-test-\xc3\xbc-\xe6\x97\xa5.txt"; /* in the working directory */
 
-static void what_was_written_is_read(void **state)
+static void written_bytes_are_read_back(void **state)
 {
     char text[10] = "";
     (void)state;
@@ -36,12 +36,12 @@ static void errors(void **state)
     assert_null(ls_fopen("no-such-folder/\xc3\xbc", "rb"));
     assert_int_equal(errno, ENOENT);
     errno = 0;
-    assert_null(ls_fopen("no-such-file-\xff\xfe", "rb")); /* no UTF-8: not there, or refused */
+    assert_null(ls_fopen("no-such-file-\xff\xfe", "rb")); /* invalid UTF-8: missing, or refused */
     assert_true(errno == ENOENT || errno == EINVAL || errno == EILSEQ);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_written_is_read), cmocka_unit_test(errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(written_bytes_are_read_back), cmocka_unit_test(errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

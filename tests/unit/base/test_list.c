@@ -1,4 +1,4 @@
-/* test_list.c - the intrusive ring. */
+/* test_list.c - the intrusive list. */
 #include "support.h"
 
 #include "base/list.h"
@@ -8,7 +8,7 @@ typedef struct item {
     ls_node node;
 } item;
 
-static void items_leave_in_the_order_they_came(void **state)
+static void items_leave_in_the_order_of_insertion(void **state)
 {
     ls_node head;
     item items[3] = {{.number = 0}, {.number = 1}, {.number = 2}};
@@ -60,7 +60,7 @@ static void moving_takes_all_in_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(items_leave_in_the_order_they_came),
+        cmocka_unit_test(items_leave_in_the_order_of_insertion),
         cmocka_unit_test(removing_twice_is_harmless),
         cmocka_unit_test(moving_takes_all_in_order),
     };

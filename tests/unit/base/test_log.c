@@ -1,4 +1,4 @@
-/* test_log.c - lines as a sink sees them, and as stderr does. */
+/* test_log.c - lines as a sink and stderr receive them. */
 #define _GNU_SOURCE
 #include "support.h"
 
@@ -104,7 +104,7 @@ static void a_long_line_is_cut_at_its_limit(void **state)
     assert_int_equal(s->len, LINE_BYTES_MAX);
     assert_string_equal(s->line + LINE_BYTES_MAX - (sizeof cut_mark - 1), cut_mark);
 
-    memset(text, '\1', LINE_BYTES_MAX); /* grows fourfold */
+    memset(text, '\1', LINE_BYTES_MAX); /* becomes four times as long */
     ls_log_text(LS_LOG_INFO, text, LINE_BYTES_MAX);
     assert_true(s->len <= LINE_BYTES_MAX);
     assert_string_equal(s->line + s->len - (sizeof cut_mark - 1), cut_mark);
@@ -123,7 +123,7 @@ static void levels_have_names(void **state)
     assert_int_equal(level, LS_LOG_OFF);
 }
 
-enum { THREADS = 4, LINES = 20, WIDTH = 6000 }; /* wider than what a pipe takes at once */
+enum { THREADS = 4, LINES = 20, WIDTH = 6000 }; /* more than a pipe takes at once */
 
 static void write_lines(void *arg)
 {
@@ -142,7 +142,7 @@ static void write_all_lines(void *arg)
         assert_int_equal(ls_thread_start(&threads[i], "log", write_lines, letter), LS_OK);
     }
     for (int i = 0; i < THREADS; i++) ls_thread_join(&threads[i]);
-    (void)close(STDERR_FILENO); /* the end for the reader */
+    (void)close(STDERR_FILENO); /* end of file for the reader */
 }
 
 static void lines_on_stderr_never_interleave(void **state)

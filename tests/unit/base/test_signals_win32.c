@@ -1,19 +1,19 @@
-/* test_signals_win32.c - the console's events: which of them wait for the server, and until when. */
+/* test_signals_win32.c - the console events: which of them wait for the server, and for how long. */
 #include "base/signals.h"
 #include "base/signals_win32.h"
 
 #include "support.h"
 
-typedef struct heard {
-    HANDLE asked; /* an event for each time */
+typedef struct calls {
+    HANDLE called; /* signalled by each call */
     volatile LONG times;
-} heard;
+} calls;
 
-static void asked(void *user)
+static void called(void *user)
 {
-    heard *h = user;
+    calls *h = user;
     InterlockedIncrement(&h->times);
-    (void)SetEvent(h->asked);
+    (void)SetEvent(h->called);
 }
 
 static DWORD WINAPI call_handler(void *event)
@@ -37,20 +37,20 @@ static DWORD result_of(HANDLE thread)
     return result;
 }
 
-static ls_signals *begin(heard *h)
+static ls_signals *begin(calls *h)
 {
     ls_signals *signals;
     h->times = 0;
-    h->asked = CreateEventW(NULL, FALSE, FALSE, NULL);
-    assert_non_null(h->asked);
-    assert_int_equal(ls_signals_start(asked, h, &signals), 0);
+    h->called = CreateEventW(NULL, FALSE, FALSE, NULL);
+    assert_non_null(h->called);
+    assert_int_equal(ls_signals_start(called, h, &signals), 0);
     return signals;
 }
 
-static void a_key_asks_and_returns_at_once(void **state)
+static void ctrl_c_calls_and_returns_immediately(void **state)
 {
     static const DWORD events[] = {CTRL_C_EVENT, CTRL_BREAK_EVENT, CTRL_C_EVENT};
-    heard h;
+    calls h;
     (void)state;
     ls_signals *signals = begin(&h);
     for (LONG i = 0; i < 3; i++) {
@@ -58,42 +58,42 @@ static void a_key_asks_and_returns_at_once(void **state)
         assert_int_equal(h.times, i + 1);
     }
     ls_signals_stop(signals);
-    CloseHandle(h.asked);
+    CloseHandle(h.called);
 }
 
-static void an_end_waits_for_the_server(void **state)
+static void a_close_waits_for_the_server(void **state)
 {
     static const DWORD events[] = {CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT};
     (void)state;
     for (int i = 0; i < 3; i++) {
-        heard h;
+        calls h;
         ls_signals *signals = begin(&h);
         HANDLE thread = system_calls(events[i]);
-        assert_int_equal(WaitForSingleObject(h.asked, 10000), WAIT_OBJECT_0);
-        assert_int_equal(WaitForSingleObject(thread, 100), WAIT_TIMEOUT); /* it drains */
+        assert_int_equal(WaitForSingleObject(h.called, 10000), WAIT_OBJECT_0);
+        assert_int_equal(WaitForSingleObject(thread, 100), WAIT_TIMEOUT); /* still draining */
         ls_signals_stop(signals);
         assert_int_equal(result_of(thread), TRUE);
         assert_int_equal(h.times, 1);
-        CloseHandle(h.asked);
+        CloseHandle(h.called);
     }
 }
 
 static void without_a_server_the_system_decides(void **state)
 {
-    heard h;
+    calls h;
     (void)state;
     assert_int_equal(result_of(system_calls(CTRL_C_EVENT)), FALSE);
     ls_signals_stop(begin(&h));
     assert_int_equal(result_of(system_calls(CTRL_CLOSE_EVENT)), FALSE);
     assert_int_equal(h.times, 0);
-    CloseHandle(h.asked);
+    CloseHandle(h.called);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_asks_and_returns_at_once),
-        cmocka_unit_test(an_end_waits_for_the_server),
+        cmocka_unit_test(ctrl_c_calls_and_returns_immediately),
+        cmocka_unit_test(a_close_waits_for_the_server),
         cmocka_unit_test(without_a_server_the_system_decides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ static void a_wait_with_a_timeout_ends(void **state)
     const uint64_t before = ls_clock_ns();
     ls_mutex_lock(&s->mutex);
     while (ls_cond_wait_ms(&s->cond, &s->mutex, 30)) {
-        /* woken without a reason: wait again */
+        /* spurious wake-up: wait again */
     }
     ls_mutex_unlock(&s->mutex);
     assert_true(ls_clock_ns() - before >= 30 * UINT64_C(1000000));

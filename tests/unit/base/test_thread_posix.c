@@ -1,4 +1,4 @@
-/* test_thread_posix.c - what a thread inherits and is called, as POSIX shows it. */
+/* test_thread_posix.c - the name and the signal mask of a thread, read with POSIX calls. */
 #define _GNU_SOURCE
 #include "support.h"
 
@@ -33,7 +33,7 @@ static void a_thread_has_a_name_and_takes_no_signals(void **state)
     assert_int_equal(seen.signals_open, 0);
     assert_string_equal(seen.name, "fifteen-letters");
     (void)pthread_sigmask(SIG_SETMASK, NULL, &mask);
-    assert_false(sigismember(&mask, SIGTERM)); /* ours is as before */
+    assert_false(sigismember(&mask, SIGTERM)); /* the creator's mask is unchanged */
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* test_thread_win32.c - what a thread is called, as Windows shows it. */
+/* test_thread_win32.c - the name of a thread, read with Windows calls. */
 #include "support.h"
 
 #include <windows.h>

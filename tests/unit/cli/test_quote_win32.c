@@ -1,4 +1,4 @@
-/* test_quote_win32.c - arguments to a command line and back, by the system's own CommandLineToArgvW. */
+/* test_quote_win32.c - a command line built from arguments, parsed back with CommandLineToArgvW. */
 #include <windows.h>
 
 #include <shellapi.h>
@@ -20,7 +20,7 @@ static void check_round(const wchar_t *const *arguments, int count)
     LocalFree(back);
 }
 
-static void what_was_given_comes_back(void **state)
+static void arguments_survive_a_round_trip(void **state)
 {
     static const wchar_t *const arguments[] = {
         L"C:\\Program Files\\luaserve.exe",
@@ -55,8 +55,8 @@ static void what_was_given_comes_back(void **state)
     }
 }
 
-/* Every text of up to 5 of the characters that matter. */
-static void every_short_text_comes_back(void **state)
+/* Every string of up to 5 of the special characters. */
+static void every_short_string_survives_a_round_trip(void **state)
 {
     static const wchar_t letters[] = L"\\\" a";
     (void)state;
@@ -70,7 +70,7 @@ static void every_short_text_comes_back(void **state)
     }
 }
 
-static void plain_ones_stay_as_they_are(void **state)
+static void simple_arguments_are_not_quoted(void **state)
 {
     wchar_t line[ROOM] = L"";
     (void)state;
@@ -83,7 +83,7 @@ static void at_the_limit_and_one_past_it(void **state)
 {
     wchar_t line[12] = L"a";
     (void)state;
-    assert_int_equal(ls_main_quote(line, 12, L"b \\\"cd"), -1); /* one more than there is */
+    assert_int_equal(ls_main_quote(line, 12, L"b \\\"cd"), -1); /* one past the size */
     assert_int_equal(wcscmp(line, L"a"), 0);
     assert_int_equal(ls_main_quote(line, 12, L"b \\\"c"), 0);
     assert_int_equal(wcscmp(line, L"a \"b \\\\\\\"c\""), 0);
@@ -94,9 +94,9 @@ static void at_the_limit_and_one_past_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_given_comes_back),
-        cmocka_unit_test(every_short_text_comes_back),
-        cmocka_unit_test(plain_ones_stay_as_they_are),
+        cmocka_unit_test(arguments_survive_a_round_trip),
+        cmocka_unit_test(every_short_string_survives_a_round_trip),
+        cmocka_unit_test(simple_arguments_are_not_quoted),
         cmocka_unit_test(at_the_limit_and_one_past_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

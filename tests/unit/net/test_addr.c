@@ -1,4 +1,4 @@
-/* test_addr.c - addresses: text, ours, the system's, and back. */
+/* test_addr.c - addresses: conversion between text, ls_addr and sockaddr. */
 #include "support.h"
 
 #include <net/if.h>
@@ -23,7 +23,7 @@ static void text_and_back(const char *host, uint16_t port, const char *text, con
     assert_memory_equal(&again, &addr, sizeof addr);
 }
 
-static void addresses_survive_the_way_there_and_back(void **state)
+static void addresses_survive_a_round_trip(void **state)
 {
     (void)state;
     text_and_back("127.0.0.1", 80, "127.0.0.1:80", "127.0.0.1");
@@ -37,7 +37,7 @@ static void addresses_survive_the_way_there_and_back(void **state)
     text_and_back("unix:@name", 0, "unix:@name", "unix:@name");
 }
 
-/* A zone is named by its interface or by that one's number, and shown by name. */
+/* A zone is given as the name or the number of its interface, and printed as the name. */
 static void zones_have_names(void **state)
 {
     char name[IF_NAMESIZE], host[sizeof name + 16], text[sizeof name + 32];
@@ -49,7 +49,7 @@ static void zones_have_names(void **state)
     text_and_back("fe80::1%1", 1, text, host);
 }
 
-static void what_is_no_address_is_refused(void **state)
+static void invalid_addresses_are_refused(void **state)
 {
     static const char *const cases[] = {"",
                                         "localhost",
@@ -177,9 +177,9 @@ static void an_unknown_or_short_system_address_is_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_survive_the_way_there_and_back),
+        cmocka_unit_test(addresses_survive_a_round_trip),
         cmocka_unit_test(zones_have_names),
-        cmocka_unit_test(what_is_no_address_is_refused),
+        cmocka_unit_test(invalid_addresses_are_refused),
         cmocka_unit_test(unix_paths_at_the_limit_and_one_past_it),
         cmocka_unit_test(a_very_long_host_is_refused),
         cmocka_unit_test(a_mapped_address_is_ip4),

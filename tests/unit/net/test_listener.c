@@ -1,4 +1,4 @@
-/* test_listener.c - accepts posted ahead, the limit that listeners share, and the end of a listener. */
+/* test_listener.c - accepts posted ahead, the shared connection limit, and the stop of a listener. */
 #include "port/port_fixture.h"
 
 #include <errno.h>
@@ -13,31 +13,31 @@
 
 enum { FDS_MAX = 64 };
 
-typedef struct hall { /* what was accepted */
+typedef struct server_fixture { /* the accepted connections */
     net_place place;
     ls_conn_limit conn_limit;
     int fds[FDS_MAX];
     int count;
-} hall;
+} server_fixture;
 
 static void accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
 {
-    hall *h = user;
+    server_fixture *h = user;
     (void)ctx;
     assert_true(from->len > 0);
     assert_true(h->count < FDS_MAX);
     h->fds[h->count++] = fd;
 }
 
-static void hall_open(hall *h, uint32_t connections_max)
+static void fixture_open(server_fixture *h, uint32_t connections_max)
 {
     memset(h, 0, sizeof *h);
     net_open(&h->place);
     assert_int_equal(ls_conn_limit_open(&h->conn_limit, connections_max), LS_OK);
 }
 
-/* The oldest connection goes. */
-static void leave(hall *h)
+/* Close the oldest connection. */
+static void close_oldest(server_fixture *h)
 {
     assert_true(h->count > 0);
     close(h->fds[0]);
@@ -45,23 +45,23 @@ static void leave(hall *h)
     ls_conn_limit_leave(&h->conn_limit);
 }
 
-static void hall_close(hall *h)
+static void fixture_close(server_fixture *h)
 {
-    while (h->count > 0) leave(h);
+    while (h->count > 0) close_oldest(h);
     assert_true(ls_conn_limit_idle(&h->conn_limit));
     assert_true(ls_list_empty(&h->conn_limit.waiting));
     ls_conn_limit_close(&h->conn_limit);
     net_close(&h->place);
 }
 
-/* Take packets until there are none. What was connected before is accepted then: the system queued it at once. */
-static void pump(hall *h)
+/* Handle packets until the port is empty. Earlier connects are accepted then: the system has queued them. */
+static void pump(server_fixture *h)
 {
     ls_packet packet;
     while (ls_port_wait(h->place.port, &h->place.ctx, &packet, 1, 0) > 0) ls_packet_dispatch(&h->place.ctx, &packet);
 }
 
-static ls_listener *listen_at(hall *h, const char *host, uint32_t accepts)
+static ls_listener *listen_at(server_fixture *h, const char *host, uint32_t accepts)
 {
     ls_listener *listener;
     ls_addr at;
@@ -79,13 +79,13 @@ static int dial(const ls_listener *listener)
 
 static void accepts_are_posted_ahead(void **state)
 {
-    hall h;
+    server_fixture h;
     int clients[10];
     (void)state;
-    hall_open(&h, 100);
+    fixture_open(&h, 100);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 4);
     assert_int_not_equal(ls_listener_addr(listener)->port, 0);
-    clients[0] = dial(listener); /* before the start: it waits in the queue */
+    clients[0] = dial(listener); /* before the start: waits in the queue */
     pump(&h);
     assert_int_equal(h.count, 0);
     ls_listener_start(&h.place.ctx, listener);
@@ -104,57 +104,57 @@ static void accepts_are_posted_ahead(void **state)
     ls_listener_stop(&h.place.ctx, listener);
     pump(&h);
     assert_int_equal(atomic_load(&h.conn_limit.count), 10);
-    hall_close(&h);
+    fixture_close(&h);
 }
 
 static void the_limit_is_exact(void **state)
 {
-    hall h;
+    server_fixture h;
     int clients[5];
     char byte;
     (void)state;
-    hall_open(&h, 3);
-    ls_listener *listener = listen_at(&h, "127.0.0.1", 4); /* more accepts than places */
+    fixture_open(&h, 3);
+    ls_listener *listener = listen_at(&h, "127.0.0.1", 4); /* more accepts than the limit */
     ls_listener_start(&h.place.ctx, listener);
     for (int i = 0; i < 3; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 3); /* at the limit */
     for (int i = 3; i < 5; i++) clients[i] = dial(listener);
     pump(&h);
-    assert_int_equal(h.count, 3); /* one past it waits */
+    assert_int_equal(h.count, 3); /* one past the limit waits */
     assert_int_equal(atomic_load(&h.conn_limit.count), 3);
 
-    leave(&h);
+    close_oldest(&h);
     pump(&h);
-    assert_int_equal(h.count, 3); /* one went, one came */
+    assert_int_equal(h.count, 3); /* one closed, one admitted */
     assert_int_equal(atomic_load(&h.conn_limit.count), 3);
-    leave(&h);
+    close_oldest(&h);
     pump(&h);
     assert_int_equal(h.count, 3);
-    for (int i = 0; i < 3; i++) { /* in the order in which they came */
+    for (int i = 0; i < 3; i++) { /* in the order of arrival */
         net_write(h.fds[i], "x", 1);
         net_read(clients[2 + i], &byte, 1);
     }
-    for (int i = 0; i < 3; i++) leave(&h);
+    for (int i = 0; i < 3; i++) close_oldest(&h);
     pump(&h);
     assert_int_equal(h.count, 0);
     assert_int_equal(atomic_load(&h.conn_limit.count), 0);
     ls_listener_stop(&h.place.ctx, listener);
     pump(&h);
     for (int i = 0; i < 5; i++) close(clients[i]);
-    hall_close(&h);
+    fixture_close(&h);
 }
 
 static void listeners_share_the_limit(void **state)
 {
-    hall h;
+    server_fixture h;
     int clients[5];
     (void)state;
-    hall_open(&h, 2); /* fewer places than accepts of one of them */
+    fixture_open(&h, 2); /* a limit below the accepts of one listener */
     ls_listener *one = listen_at(&h, "127.0.0.1", 4), *two = listen_at(&h, "127.0.0.1", 4);
     ls_listener_start(&h.place.ctx, one);
     ls_listener_start(&h.place.ctx, two);
-    clients[0] = dial(two); /* an idle listener keeps no places from another */
+    clients[0] = dial(two); /* the posted accepts of an idle listener do not count */
     clients[1] = dial(two);
     pump(&h);
     assert_int_equal(h.count, 2);
@@ -164,64 +164,64 @@ static void listeners_share_the_limit(void **state)
     clients[4] = dial(one);
     pump(&h);
     assert_int_equal(h.count, 2);
-    leave(&h);
+    close_oldest(&h);
     pump(&h);
     assert_int_equal(h.count, 2);
 
-    ls_listener_stop(&h.place.ctx, one); /* with a connection that waits for its place: it is not cut */
+    ls_listener_stop(&h.place.ctx, one); /* with a connection that waits for admission: it is not dropped */
     assert_int_equal(h.count, 3);
     pump(&h);
-    leave(&h);
+    close_oldest(&h);
     pump(&h);
     assert_int_equal(h.count, 2); /* still full */
-    leave(&h);
+    close_oldest(&h);
     pump(&h);
-    assert_int_equal(h.count, 2); /* the one of `two` came */
+    assert_int_equal(h.count, 2); /* the one of `two` was admitted */
     ls_listener_stop(&h.place.ctx, two);
     pump(&h);
     for (int i = 0; i < 5; i++) close(clients[i]);
-    hall_close(&h);
+    fixture_close(&h);
 }
 
-/* A place became free, and before the packet that says so was taken the listener is stopped. */
-static void a_stop_while_a_place_is_given(void **state)
+/* A connection was admitted, and the listener is stopped before its packet is taken. */
+static void a_stop_during_an_admission(void **state)
 {
-    hall h;
+    server_fixture h;
     int clients[3];
     (void)state;
-    hall_open(&h, 1);
+    fixture_open(&h, 1);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 1);
     ls_listener_start(&h.place.ctx, listener);
     for (int i = 0; i < 3; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 1);
-    leave(&h);
+    close_oldest(&h);
     ls_listener_stop(&h.place.ctx, listener);
-    assert_int_equal(h.count, 1); /* what was in the system's queue */
+    assert_int_equal(h.count, 1); /* the one in the system's queue */
     assert_false(ls_conn_limit_idle(&h.conn_limit));
     pump(&h);
     assert_int_equal(h.count, 2);
     for (int i = 0; i < 3; i++) close(clients[i]);
-    hall_close(&h);
+    fixture_close(&h);
 }
 
-static void what_waits_is_accepted_before_the_stop(void **state)
+static void queued_connections_are_accepted_before_the_stop(void **state)
 {
-    hall h;
+    server_fixture h;
     int clients[6];
     char byte;
     (void)state;
-    hall_open(&h, 1);
+    fixture_open(&h, 1);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 2);
     ls_listener_start(&h.place.ctx, listener);
     for (int i = 0; i < 6; i++) clients[i] = dial(listener);
     pump(&h);
     assert_int_equal(h.count, 1);
     ls_listener_stop(&h.place.ctx, listener);
-    assert_int_equal(h.count, 6); /* past the limit, rather than cut */
+    assert_int_equal(h.count, 6); /* past the limit, rather than dropped */
     pump(&h);
     assert_int_equal(atomic_load(&h.conn_limit.count), 6);
-    for (int i = 0; i < 6; i++) { /* each of them is connected to one of ours */
+    for (int i = 0; i < 6; i++) { /* each is connected to one of our sockets */
         net_write(h.fds[i], "x", 1);
         assert_int_equal(shutdown(h.fds[i], SHUT_WR), 0);
     }
@@ -229,30 +229,30 @@ static void what_waits_is_accepted_before_the_stop(void **state)
         net_read(clients[i], &byte, 1);
         close(clients[i]);
     }
-    hall_close(&h);
+    fixture_close(&h);
 }
 
 static void a_stop_before_the_start(void **state)
 {
-    hall h;
+    server_fixture h;
     (void)state;
-    hall_open(&h, 1);
+    fixture_open(&h, 1);
     ls_listener *listener = listen_at(&h, "127.0.0.1", 2);
     const int client = dial(listener);
     ls_listener_stop(&h.place.ctx, listener);
     assert_int_equal(h.count, 0);
     close(client);
-    hall_close(&h);
+    fixture_close(&h);
 }
 
-static void a_unix_path_goes_with_its_listener(void **state)
+static void a_unix_path_is_removed_with_its_listener(void **state)
 {
-    hall h;
+    server_fixture h;
     char dir[] = TEST_SCRATCH_PATH, host[64];
     (void)state;
     assert_non_null(mkdtemp(dir));
     snprintf(host, sizeof host, "unix:%s/s", dir);
-    hall_open(&h, 4);
+    fixture_open(&h, 4);
     if (!system_has_unix_sockets()) {
         ls_addr at;
         ls_listener *none = NULL;
@@ -260,7 +260,7 @@ static void a_unix_path_goes_with_its_listener(void **state)
         assert_int_equal(ls_listener_open(h.place.port, &at, 64, 2, &h.conn_limit, accepted, &h, &none), LS_ENOTSUP);
         assert_null(none);
         assert_int_equal(rmdir(dir), 0);
-        hall_close(&h);
+        fixture_close(&h);
         return;
     }
     ls_listener *listener = listen_at(&h, host, 2);
@@ -276,16 +276,16 @@ static void a_unix_path_goes_with_its_listener(void **state)
     assert_int_equal(access(host + 5, F_OK), -1);
     assert_int_equal(rmdir(dir), 0);
     close(client);
-    hall_close(&h);
+    fixture_close(&h);
 }
 
-static void nothing_is_left_of_one_that_cannot_open(void **state)
+static void a_failed_open_leaves_nothing_open(void **state)
 {
-    hall h;
+    server_fixture h;
     ls_listener *listener = NULL;
     ls_addr at;
     (void)state;
-    hall_open(&h, 4);
+    fixture_open(&h, 4);
     ls_listener *other = listen_at(&h, "127.0.0.1", 1);
     assert_int_equal(
         ls_listener_open(h.place.port, ls_listener_addr(other), 64, 2, &h.conn_limit, accepted, &h, &listener),
@@ -307,17 +307,17 @@ static void nothing_is_left_of_one_that_cannot_open(void **state)
     ls_port_close(full);
     ls_listener_stop(&h.place.ctx, other);
     pump(&h);
-    hall_close(&h);
+    fixture_close(&h);
 }
 
-static void nothing_is_left_of_a_path_that_cannot_open(void **state)
+static void a_failed_open_leaves_no_path(void **state)
 {
-    hall h;
+    server_fixture h;
     char dir[] = TEST_SCRATCH_PATH, host[64];
     ls_listener *listener = NULL;
     ls_addr at;
     (void)state;
-    hall_open(&h, 4);
+    fixture_open(&h, 4);
     ls_port *full;
     const ls_port_options options = {.sockets_max = 0};
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
@@ -327,12 +327,12 @@ static void nothing_is_left_of_a_path_that_cannot_open(void **state)
     assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.conn_limit, accepted, &h, &listener),
                      system_has_unix_sockets() ? LS_ELIMIT : LS_ENOTSUP);
     assert_null(listener);
-    assert_int_equal(rmdir(dir), 0); /* its path is gone as well */
+    assert_int_equal(rmdir(dir), 0); /* so its path was removed */
     ls_port_close(full);
-    hall_close(&h);
+    fixture_close(&h);
 }
 
-/* ---- a workers ------------------------------------------------------------------------------------------------ */
+/* ---- with workers --------------------------------------------------------------------------------------------- */
 
 enum { PLACES = 3, CLIENTS = 300, AT_A_TIME = 20 };
 
@@ -399,13 +399,13 @@ static void workers_accept_each_connection_once_and_none_past_the_limit(void **s
             close(fds[i]);
         }
     }
-    for (int i = 0; i < AT_A_TIME; i++) fds[i] = net_dial(&to); /* those may still wait when it stops */
+    for (int i = 0; i < AT_A_TIME; i++) fds[i] = net_dial(&to); /* these may still wait at the stop */
     assert_int_equal(ls_port_post(s.port, &s.stop, NULL, 0), LS_OK);
     for (int i = 0; i < AT_A_TIME; i++) {
         net_read(fds[i], &byte, 1);
         close(fds[i]);
     }
-    while (!ls_conn_limit_idle(&s.conn_limit)) ls_clock_sleep_ms(1); /* the accepts that were posted come back */
+    while (!ls_conn_limit_idle(&s.conn_limit)) ls_clock_sleep_ms(1); /* the posted accepts complete */
     ls_workers_stop(workers);
     assert_true(ls_workers_join(workers, 0));
     assert_int_equal(atomic_load(&s.count), CLIENTS + AT_A_TIME);
@@ -424,12 +424,12 @@ int main(void)
         cmocka_unit_test(accepts_are_posted_ahead),
         cmocka_unit_test(the_limit_is_exact),
         cmocka_unit_test(listeners_share_the_limit),
-        cmocka_unit_test(a_stop_while_a_place_is_given),
-        cmocka_unit_test(what_waits_is_accepted_before_the_stop),
+        cmocka_unit_test(a_stop_during_an_admission),
+        cmocka_unit_test(queued_connections_are_accepted_before_the_stop),
         cmocka_unit_test(a_stop_before_the_start),
-        cmocka_unit_test(a_unix_path_goes_with_its_listener),
-        cmocka_unit_test(nothing_is_left_of_one_that_cannot_open),
-        cmocka_unit_test(nothing_is_left_of_a_path_that_cannot_open),
+        cmocka_unit_test(a_unix_path_is_removed_with_its_listener),
+        cmocka_unit_test(a_failed_open_leaves_nothing_open),
+        cmocka_unit_test(a_failed_open_leaves_no_path),
         cmocka_unit_test(workers_accept_each_connection_once_and_none_past_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,49 +1,49 @@
-/* test_resolver.c - names to addresses: what is known at once, what is pending, and every order of dropping and closing. */
+/* test_resolver.c - name resolution: immediate results, pending lookups, and every order of drop and close. */
 #include "port/port_fixture.h"
 
 #include "net/resolver.h"
 #include "port/notify.h"
 #include "system.h"
 
-typedef struct asker { /* a resolver with its actor at a port, and what it was told */
+typedef struct fixture { /* a resolver with its actor and port, and the results */
     net_place place;
     ls_actor actor;
     ls_resolver *resolver;
-    unsigned told;
-} asker;
+    unsigned lookup_done;
+} fixture;
 
-static void told(ls_thread_ctx *ctx, ls_lookup *lookup)
+static void lookup_done(ls_thread_ctx *ctx, ls_lookup *lookup)
 {
-    asker *a = lookup->user;
+    fixture *a = lookup->user;
     assert_ptr_equal(ctx->inside, &a->actor);
-    a->told++;
+    a->lookup_done++;
 }
 
-static void asker_open(asker *a, const char *servers)
+static void fixture_open(fixture *a, const char *servers)
 {
     net_open(&a->place);
     ls_actor_init(&a->actor);
-    a->told = 0;
+    a->lookup_done = 0;
     assert_int_equal(ls_resolver_open(a->place.port, &a->actor, servers, &a->resolver), LS_OK);
 }
 
-static int ask(asker *a, const char *name, ls_lookup **out)
+static int look_up(fixture *a, const char *name, ls_lookup **out)
 {
     assert_true(ls_actor_try_enter(&a->actor, &a->place.ctx));
-    const int result = ls_resolver_ask(&a->place.ctx, a->resolver, name, 7000, told, a, out);
+    const int result = ls_resolver_lookup(&a->place.ctx, a->resolver, name, 7000, lookup_done, a, out);
     ls_actor_leave(&a->actor, &a->place.ctx);
     return result;
 }
 
-static void drop(asker *a, ls_lookup *lookup)
+static void drop(fixture *a, ls_lookup *lookup)
 {
     assert_true(ls_actor_try_enter(&a->actor, &a->place.ctx));
     ls_lookup_drop(lookup);
     ls_actor_leave(&a->actor, &a->place.ctx);
 }
 
-/* Take packets until none has come for ms. */
-static void take_packets(asker *a, int ms)
+/* Handle packets until none arrives for ms. */
+static void take_packets(fixture *a, int ms)
 {
     ls_packet packet;
     while (ls_port_wait(a->place.port, &a->place.ctx, &packet, 1, ms) == 1) {
@@ -54,7 +54,7 @@ static void take_packets(asker *a, int ms)
     }
 }
 
-static void asker_close(asker *a)
+static void fixture_close(fixture *a)
 {
     ls_resolver_stop(a->resolver);
     take_packets(a, 0);
@@ -64,11 +64,11 @@ static void asker_close(asker *a)
 
 static void localhost_is_known(void **state)
 {
-    asker a;
+    fixture a;
     ls_lookup *lookup;
     (void)state;
-    asker_open(&a, "");
-    assert_int_equal(ask(&a, "localhost", &lookup), LS_DONE);
+    fixture_open(&a, "");
+    assert_int_equal(look_up(&a, "localhost", &lookup), LS_DONE);
     assert_int_equal(lookup->err, LS_OK);
     assert_true(lookup->count >= 1 && lookup->count <= LS_LOOKUP_ADDRS_MAX);
     for (unsigned i = 0; i < lookup->count; i++) {
@@ -76,61 +76,61 @@ static void localhost_is_known(void **state)
         (void)ls_addr_text(&lookup->addrs[i], text);
         assert_true(strcmp(text, "127.0.0.1:7000") == 0 || strcmp(text, "[::1]:7000") == 0);
     }
-    assert_int_equal(a.told, 0);
+    assert_int_equal(a.lookup_done, 0);
     drop(&a, lookup);
-    asker_close(&a);
+    fixture_close(&a);
 }
 
-/* Names that no question can be made of fail at once; nothing is posted. */
-static void what_is_no_name(void **state)
+/* An invalid name fails immediately; nothing is posted. */
+static void invalid_names(void **state)
 {
-    asker a;
+    fixture a;
     char labels[300];
     (void)state;
-    asker_open(&a, "");
+    fixture_open(&a, "");
     for (size_t i = 0; i < sizeof labels; i++) labels[i] = i % 50 == 49 ? '.' : 'a';
     labels[sizeof labels - 1] = '\0';
     ls_lookup *lookup;
-    assert_int_equal(ask(&a, labels, &lookup), LS_DONE);
+    assert_int_equal(look_up(&a, labels, &lookup), LS_DONE);
     assert_true(lookup->err == LS_EINVAL || lookup->err == LS_ENOENT);
     drop(&a, lookup);
-    asker_close(&a);
+    fixture_close(&a);
 }
 
-static void dropped_while_it_is_pending(void **state)
+static void a_pending_lookup_is_dropped(void **state)
 {
-    asker a;
+    fixture a;
     ls_lookup *lookups[20];
     char servers[40];
     const int silent = name_server_that_is_silent(servers, sizeof servers);
     (void)state;
-    asker_open(&a, servers);
-    for (int i = 0; i < 20; i++) assert_int_equal(ask(&a, "no-such-name.invalid", &lookups[i]), LS_PENDING);
+    fixture_open(&a, servers);
+    for (int i = 0; i < 20; i++) assert_int_equal(look_up(&a, "no-such-name.invalid", &lookups[i]), LS_PENDING);
     for (int i = 0; i < 20; i++) drop(&a, lookups[i]);
     take_packets(&a, 100);
-    assert_int_equal(a.told, 0);
-    asker_close(&a);
+    assert_int_equal(a.lookup_done, 0);
+    fixture_close(&a);
     name_server_end(silent);
 }
 
-static void stopped_while_it_is_pending(void **state)
+static void a_stop_with_a_pending_lookup(void **state)
 {
     char servers[40];
     const int silent = name_server_that_is_silent(servers, sizeof servers);
     (void)state;
-    for (int round = 0; round < 50; round++) { /* the answer comes before, between and after, by chance */
-        asker a;
+    for (int round = 0; round < 50; round++) { /* the result arrives before, between or after */
+        fixture a;
         ls_lookup *before, *after;
-        asker_open(&a, servers);
-        assert_int_equal(ask(&a, "no-such-name.invalid", &before), LS_PENDING);
-        assert_int_equal(ask(&a, "no-such-name.invalid", &after), LS_PENDING);
+        fixture_open(&a, servers);
+        assert_int_equal(look_up(&a, "no-such-name.invalid", &before), LS_PENDING);
+        assert_int_equal(look_up(&a, "no-such-name.invalid", &after), LS_PENDING);
         drop(&a, before);
         ls_resolver_stop(a.resolver);
         take_packets(&a, 0);
         net_close(&a.place);
-        ls_lookup_drop(after); /* as Lua's finalizers do: nobody else runs */
+        ls_lookup_drop(after); /* as Lua's finalizers do, when no thread runs */
         ls_resolver_close(a.resolver);
-        assert_true(a.told <= 1);
+        assert_true(a.lookup_done <= 1);
     }
     name_server_end(silent);
 }
@@ -139,9 +139,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(localhost_is_known),
-        cmocka_unit_test(what_is_no_name),
-        cmocka_unit_test(dropped_while_it_is_pending),
-        cmocka_unit_test(stopped_while_it_is_pending),
+        cmocka_unit_test(invalid_names),
+        cmocka_unit_test(a_pending_lookup_is_dropped),
+        cmocka_unit_test(a_stop_with_a_pending_lookup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

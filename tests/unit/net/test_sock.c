@@ -1,4 +1,4 @@
-/* test_sock.c - listening sockets: free ports, taken ones, and Unix paths that somebody left behind. */
+/* test_sock.c - listening sockets: free ports, ports in use, and abandoned Unix paths. */
 #include "port/port_fixture.h"
 
 #include <netinet/tcp.h>
@@ -15,7 +15,7 @@ static ls_addr addr(const char *host, uint16_t port)
     return at;
 }
 
-/* A directory of its own, and an address inside. */
+/* A new directory, and an address inside it. */
 static ls_addr unix_addr(char *dir)
 {
     char host[64];
@@ -77,8 +77,8 @@ static void listening_twice_is_refused(void **state)
     assert_int_equal(second, -7);
     assert_memory_equal(&untouched, &before, sizeof before);
 
-    /* Nor can another program take it over by SO_REUSEADDR, which on Windows would do if the listener had not asked for
-     * exclusive use. */
+    /* Nor can another program take over the address with SO_REUSEADDR, which Windows permits unless the listener has
+     * requested exclusive use. */
     const int thief = socket(AF_INET, SOCK_STREAM, 0);
     ls_sockaddr wanted;
     ls_addr_to(&bound, &wanted);
@@ -86,7 +86,7 @@ static void listening_twice_is_refused(void **state)
     assert_true(bind(thief, (const struct sockaddr *)wanted.bytes, wanted.len) != 0 || listen(thief, 1) != 0);
     close(thief);
 
-    /* A connection that was served leaves TIME_WAIT behind; that does not keep the port. */
+    /* A served connection leaves TIME_WAIT, which does not block the port. */
     ls_sockaddr from;
     ls_fd ours;
     const int theirs = dial(&bound);
@@ -138,7 +138,7 @@ static void accepting(void **state)
     ls_sock_discard(fd);
 }
 
-/* Where there are no Unix sockets every path is refused. */
+/* Without Unix sockets every path is refused. */
 static bool is_refused(const ls_addr *at)
 {
     ls_addr bound;
@@ -149,7 +149,7 @@ static bool is_refused(const ls_addr *at)
     return true;
 }
 
-static void an_abandoned_path_is_taken_over(void **state)
+static void an_abandoned_path_is_replaced(void **state)
 {
     char dir[] = TEST_SCRATCH_PATH;
     const ls_addr at = unix_addr(dir);
@@ -159,11 +159,11 @@ static void an_abandoned_path_is_taken_over(void **state)
     (void)state;
     assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
     assert_memory_equal(bound.bytes, at.bytes, at.bytes_len);
-    assert_int_equal(ls_sock_listen(&at, 8, &second, &bound), LS_EADDRINUSE); /* somebody listens */
+    assert_int_equal(ls_sock_listen(&at, 8, &second, &bound), LS_EADDRINUSE); /* in use */
     const int theirs = dial(&at);
     assert_true(theirs >= 0);
     close(theirs);
-    ls_sock_discard(fd); /* as a process that was killed: the path stays */
+    ls_sock_discard(fd); /* as when a process is killed: the path stays */
     assert_true(exists(&at));
     assert_int_equal(dial(&at), -1);
     assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
@@ -173,7 +173,7 @@ static void an_abandoned_path_is_taken_over(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void a_path_that_is_no_socket_is_left_alone(void **state)
+static void a_path_of_another_file_type_is_kept(void **state)
 {
     char dir[] = TEST_SCRATCH_PATH;
     const ls_addr at = unix_addr(dir);
@@ -201,7 +201,7 @@ static void an_abstract_name_has_no_path(void **state)
     if (is_refused(&at)) return;
     assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
     assert_int_equal(ls_sock_listen(&at, 8, &second, &bound), LS_EADDRINUSE);
-    ls_sock_unlink(&at); /* there is nothing to remove */
+    ls_sock_unlink(&at); /* no path to remove */
     ls_sock_discard(fd);
     assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
     ls_sock_discard(fd);
@@ -210,9 +210,9 @@ static void an_abstract_name_has_no_path(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(port_0_picks_a_free_one),         cmocka_unit_test(listening_twice_is_refused),
-        cmocka_unit_test(an_address_of_another_machine),   cmocka_unit_test(accepting),
-        cmocka_unit_test(an_abandoned_path_is_taken_over), cmocka_unit_test(a_path_that_is_no_socket_is_left_alone),
+        cmocka_unit_test(port_0_picks_a_free_one),       cmocka_unit_test(listening_twice_is_refused),
+        cmocka_unit_test(an_address_of_another_machine), cmocka_unit_test(accepting),
+        cmocka_unit_test(an_abandoned_path_is_replaced), cmocka_unit_test(a_path_of_another_file_type_is_kept),
         cmocka_unit_test(an_abstract_name_has_no_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

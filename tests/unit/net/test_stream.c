@@ -1,5 +1,5 @@
-/* test_stream.c - streams over real sockets, driven by hand: the queue byte for byte, deadlines, and closing in every
- * state. */
+/* test_stream.c - streams over real sockets, driven step by step: the queue byte for byte, deadlines, and closing in
+ * every state. */
 #include "port/port_fixture.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@ typedef struct wire { /* a stream and its other end */
     ls_stream s;      /* first */
     net_place *place;
     int ours, theirs;
-    int received, sent, closed; /* how often each was called */
+    int received, sent, closed; /* number of calls */
     int64_t received_result;
     int sent_err;
 } wire;
@@ -64,13 +64,6 @@ static void wire_close(wire *l)
     close(l->theirs);
 }
 
-static uint64_t blocks_live(net_place *place)
-{
-    ls_pools_stats stats;
-    ls_pools_stat(place->pools, &stats);
-    return stats.blocks_live;
-}
-
 /* ---- receive ------------------------------------------------------------------------------------------------ */
 
 static void receiving(void **state)
@@ -105,19 +98,19 @@ static void receiving(void **state)
 
 /* ---- the queue ---------------------------------------------------------------------------------------------- */
 
-typedef struct tape { /* what must arrive */
+typedef struct stream_bytes { /* the expected bytes */
     char *bytes;
     size_t len, room;
     uint32_t seed;
-} tape;
+} stream_bytes;
 
-static uint32_t rnd(tape *t)
+static uint32_t rnd(stream_bytes *t)
 {
     t->seed = t->seed * 1664525u + 1013904223u;
     return t->seed >> 8;
 }
 
-static void fill(tape *t, char *to, size_t n)
+static void fill(stream_bytes *t, char *to, size_t n)
 {
     assert_true(t->len + n <= t->room);
     for (size_t i = 0; i < n; i++) to[i] = (char)rnd(t);
@@ -125,8 +118,8 @@ static void fill(tape *t, char *to, size_t n)
     t->len += n;
 }
 
-/* Queue about `want` bytes in all the ways there are. */
-static void queue_mix(wire *l, tape *t, size_t want, size_t piece_max)
+/* Queue about `want` bytes in every way that the interface has. */
+static void queue_mix(wire *l, stream_bytes *t, size_t want, size_t piece_max)
 {
     static const char text[] = "static text that outlives everything here";
     const size_t from = t->len;
@@ -155,7 +148,7 @@ static void queue_mix(wire *l, tape *t, size_t want, size_t piece_max)
     }
 }
 
-static void expect_tape(wire *l, tape *t, size_t *read_so_far, size_t upto)
+static void expect_bytes(wire *l, stream_bytes *t, size_t *read_so_far, size_t upto)
 {
     static char got[1 << 20];
     const size_t n = upto - *read_so_far;
@@ -169,9 +162,9 @@ static void a_mix_leaves_in_order_and_whole(void **state)
 {
     net_place place;
     wire l;
-    tape t = {.room = 4u << 20, .seed = 1};
+    stream_bytes t = {.room = 4u << 20, .seed = 1};
     size_t at = 0;
-    const int room = 1 << 20; /* what was read counts until its acknowledgement has come, which may take its time */
+    const int room = 1 << 20; /* received bytes count until they are acknowledged, which may take time */
     (void)state;
     t.bytes = malloc(t.room);
     assert_non_null(t.bytes);
@@ -180,12 +173,12 @@ static void a_mix_leaves_in_order_and_whole(void **state)
     assert_int_equal(setsockopt(l.ours, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
     for (int round = 0; round < 40; round++) {
         const size_t from = t.len;
-        queue_mix(&l, &t, 1 + rnd(&t) % 16000, round % 2 ? 40 : 6000); /* it fits the socket's buffers */
+        queue_mix(&l, &t, 1 + rnd(&t) % 16000, round % 2 ? 40 : 6000); /* fits the socket's buffers */
         assert_int_equal(ls_stream_queued(&l.s), t.len - from);
         assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE);
         assert_int_equal(ls_stream_queued(&l.s), 0);
-        assert_null(l.s.out); /* nothing is kept */
-        expect_tape(&l, &t, &at, t.len);
+        assert_null(l.s.out); /* the queue was freed */
+        expect_bytes(&l, &t, &at, t.len);
     }
     assert_int_equal(blocks_live(&place), 0);
     assert_int_equal(l.sent, 0);
@@ -194,12 +187,13 @@ static void a_mix_leaves_in_order_and_whole(void **state)
     free(t.bytes);
 }
 
-/* Slices are queued while a send is pending, past every size of the array; the pending one still names the old array. */
+/* Slices are queued while a send is pending, past every size of the array; the pending send still uses the old array.
+ * */
 static void the_queue_grows_while_a_send_is_pending(void **state)
 {
     net_place place;
     wire l;
-    tape t = {.room = 8u << 20, .seed = 7};
+    stream_bytes t = {.room = 8u << 20, .seed = 7};
     size_t at = 0;
     (void)state;
     t.bytes = malloc(t.room);
@@ -208,14 +202,14 @@ static void the_queue_grows_while_a_send_is_pending(void **state)
     for (int round = 0; round < 3; round++) {
         wire_open(&l, &place);
         at = t.len;
-        queue_mix(&l, &t, 600000, round == 0 ? 60000 : 6000); /* a first array of its own size */
+        queue_mix(&l, &t, 600000, round == 0 ? 60000 : 6000); /* the first array is already on the heap */
         assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_PENDING);
         for (int k = 0; k < 6; k++) {
             queue_mix(&l, &t, 3000, 30);
             assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_PENDING);
         }
         assert_int_equal(ls_stream_queued(&l.s), t.len - at);
-        while (l.sent == 0) { /* read a little, send on a little: many partial sends */
+        while (l.sent == 0) { /* read a little, send a little: many partial sends */
             char bytes[20000];
             const ssize_t n = recv(l.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
             if (n > 0) {
@@ -229,7 +223,7 @@ static void the_queue_grows_while_a_send_is_pending(void **state)
         assert_int_equal(l.sent, 1);
         assert_int_equal(l.sent_err, LS_OK);
         assert_int_equal(ls_stream_queued(&l.s), 0);
-        expect_tape(&l, &t, &at, t.len);
+        expect_bytes(&l, &t, &at, t.len);
         assert_int_equal(blocks_live(&place), 0);
         wire_close(&l);
     }
@@ -247,7 +241,7 @@ static void adjacent_commits_are_one_slice(void **state)
     wire_open(&l, &place);
     assert_int_equal(ls_stream_room_left(&l.s), 0);
     assert_int_equal(ls_stream_queued(&l.s), 0);
-    for (int i = 0; i < 8; i++) { /* more often than there is room for slices, were each one of its own */
+    for (int i = 0; i < 8; i++) { /* more often than there is room for separate slices */
         for (int k = 0; k < 8; k++) {
             char *to = ls_stream_room(&place.ctx, &l.s, 1);
             assert_non_null(to);
@@ -259,9 +253,9 @@ static void adjacent_commits_are_one_slice(void **state)
         net_read(l.theirs, got, sizeof got);
         assert_memory_equal(got, "abcdefgh", 8);
     }
-    assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE); /* nothing */
+    assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE); /* empty */
     assert_non_null(ls_stream_room(&place.ctx, &l.s, 1));
-    assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE); /* room that nobody used */
+    assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE); /* reserved, but not written */
     assert_int_equal(blocks_live(&place), 0);
     wire_close(&l);
     net_close(&place);
@@ -276,7 +270,7 @@ static void no_memory_leaves_the_queue_as_it_was(void **state)
     net_open(&place);
     ls_pool_close(place.ctx.pool);
     ls_pools_close(place.pools);
-    assert_int_equal(ls_pools_open(LS_BLOCK_SMALL, &place.pools), LS_OK); /* one small block */
+    assert_int_equal(ls_pools_open(LS_BLOCK_SMALL, &place.pools), LS_OK); /* for one small block */
     net_ctx_open(&place, &place.ctx, 0);
     wire_open(&l, &place);
 
@@ -302,7 +296,7 @@ static void no_memory_leaves_the_queue_as_it_was(void **state)
     net_close(&place);
 }
 
-/* Enough that it cannot leave before the other end reads. */
+/* Queue more than the socket takes before the other end reads. */
 static void block_the_send(wire *l)
 {
     static const char plenty[8 << 20];
@@ -311,7 +305,7 @@ static void block_the_send(wire *l)
     assert_int_equal(ls_stream_flush(&l->place->ctx, &l->s), LS_PENDING);
 }
 
-static void a_peer_that_is_gone_drops_the_queue(void **state)
+static void a_closed_peer_drops_the_queue(void **state)
 {
     net_place place;
     wire l;
@@ -323,7 +317,7 @@ static void a_peer_that_is_gone_drops_the_queue(void **state)
     assert_non_null(to = ls_stream_room(&place.ctx, &l.s, 10));
     memset(to, 'x', 10);
     ls_stream_commit(&l.s, 10);
-    close(l.theirs); /* with bytes unread: a reset */
+    close(l.theirs); /* with unread bytes: a reset */
     l.theirs = dup(0);
     step(&place);
     assert_int_equal(l.sent, 1);
@@ -331,7 +325,7 @@ static void a_peer_that_is_gone_drops_the_queue(void **state)
     assert_null(l.s.out);
     assert_int_equal(blocks_live(&place), 0);
 
-    assert_non_null(to = ls_stream_room(&place.ctx, &l.s, 1)); /* at once as well */
+    assert_non_null(to = ls_stream_room(&place.ctx, &l.s, 1)); /* immediate as well */
     *to = 'x';
     ls_stream_commit(&l.s, 1);
     const int err = ls_stream_flush(&place.ctx, &l.s);
@@ -341,9 +335,9 @@ static void a_peer_that_is_gone_drops_the_queue(void **state)
     net_close(&place);
 }
 
-/* The packet of the send may be on its way when it is aborted. Nobody reads what is behind it, so a send of that would
- * last. */
-static void an_abort_that_comes_late_drops_what_is_behind(void **state)
+/* The send may have completed when it is aborted. The peer does not read the data queued behind it, so a send of that
+ * data would stay pending. */
+static void a_late_abort_drops_later_data(void **state)
 {
     static char room[65536];
     net_place place;
@@ -365,12 +359,12 @@ static void an_abort_that_comes_late_drops_what_is_behind(void **state)
     assert_null(l.s.out);
     assert_int_equal(blocks_live(&place), 0);
 
-    block_the_send(&l); /* one that is in time */
+    block_the_send(&l); /* an abort in time */
     ls_stream_abort(&l.s);
     step(&place);
     assert_int_equal(l.sent, 2);
     assert_int_equal(l.sent_err, LS_ECANCELED);
-    block_the_send(&l); /* what is sent later is not meant */
+    block_the_send(&l); /* later sends are not aborted */
     while (ls_port_wait(place.port, &place.ctx, &packet, 1, 0) == 0)
         (void)recv(l.theirs, room, sizeof room, MSG_DONTWAIT);
     ls_packet_dispatch(&place.ctx, &packet);
@@ -389,7 +383,7 @@ static void a_receive_ends_at_its_deadline(void **state)
     (void)state;
     net_open(&place);
     wire_open(&l, &place);
-    for (int i = 1; i <= 2; i++) { /* a second one on the same stream */
+    for (int i = 1; i <= 2; i++) { /* twice on the same stream */
         const uint64_t at_ms = ls_clock_coarse_ms() + 10;
         ls_stream_deadline(&l.s, at_ms, 0);
         assert_int_equal(ls_stream_recv(&place.ctx, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
@@ -401,17 +395,17 @@ static void a_receive_ends_at_its_deadline(void **state)
     net_close(&place);
 }
 
-static void a_deadline_that_passed_meets_what_is_posted_later(void **state)
+static void a_passed_deadline_ends_a_later_receive(void **state)
 {
     net_place place;
     wire l;
     (void)state;
     net_open(&place);
     wire_open(&l, &place);
-    ls_stream_deadline(&l.s, 1, 0); /* long ago */
+    ls_stream_deadline(&l.s, 1, 0); /* in the past */
     step(&place);                   /* nothing was pending */
     assert_int_equal(ls_stream_recv(&place.ctx, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
-    while (l.received == 0) step(&place); /* the timer looks again */
+    while (l.received == 0) step(&place); /* the timer checks again */
     assert_int_equal(l.received_result, LS_ETIMEDOUT);
     wire_close(&l);
     net_close(&place);
@@ -431,14 +425,14 @@ static void a_later_deadline_leaves_the_timer_alone(void **state)
     ls_stream_deadline(&l.s, later_ms, 0);
     assert_true(atomic_load(&l.s.timer_ms) == soon_ms); /* one store */
     assert_int_equal(ls_stream_recv(&place.ctx, &l.s, NULL, LS_BLOCK_SMALL), LS_PENDING);
-    step(&place); /* the timer, at the earlier one */
+    step(&place); /* the timer fires at the earlier deadline */
     assert_int_equal(l.received, 0);
     assert_false(atomic_load(&l.s.expired));
     assert_true(atomic_load(&l.s.timer_ms) == later_ms);
 
-    ls_stream_deadline(&l.s, UINT64_MAX, 0); /* none: as lazy */
+    ls_stream_deadline(&l.s, UINT64_MAX, 0); /* removed: lazily as well */
     assert_true(atomic_load(&l.s.timer_ms) == later_ms);
-    const uint64_t earlier_ms = ls_clock_coarse_ms() + 10; /* an earlier one moves it */
+    const uint64_t earlier_ms = ls_clock_coarse_ms() + 10; /* an earlier deadline moves the timer */
     ls_stream_deadline(&l.s, earlier_ms, 0);
     assert_true(atomic_load(&l.s.timer_ms) == earlier_ms);
     while (l.received == 0) step(&place);
@@ -447,7 +441,7 @@ static void a_later_deadline_leaves_the_timer_alone(void **state)
     net_close(&place);
 }
 
-static void no_deadline_disarms_in_the_end(void **state)
+static void a_removed_deadline_disarms_the_timer(void **state)
 {
     net_place place;
     wire l;
@@ -470,14 +464,14 @@ static void progress_moves_the_deadline_of_a_send(void **state)
     (void)state;
     net_open(&place);
     wire_open(&l, &place);
-    block_the_send(&l); /* a part has left: that is progress */
+    block_the_send(&l); /* a part was sent: progress */
     assert_int_not_equal(ls_sock_progress_ms(l.s.sock), 0);
-    ls_stream_deadline(&l.s, 1, 500); /* long ago */
+    ls_stream_deadline(&l.s, 1, 500); /* in the past */
     step(&place);
     assert_int_equal(l.sent, 0);
     assert_false(atomic_load(&l.s.expired));
     assert_true(atomic_load(&l.s.deadline_ms) == ls_sock_progress_ms(l.s.sock) + 500);
-    while (l.sent == 0) step(&place); /* from now on nothing leaves */
+    while (l.sent == 0) step(&place); /* no further progress */
     assert_int_equal(l.sent_err, LS_ETIMEDOUT);
     assert_true(atomic_load(&l.s.expired));
     assert_null(l.s.out);
@@ -487,7 +481,7 @@ static void progress_moves_the_deadline_of_a_send(void **state)
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
 
-typedef struct firing { /* a thread that takes the timer's packets */
+typedef struct firing { /* a thread that handles the timer's packets */
     net_place *place;
     ls_thread thread;
     _Atomic bool stop;
@@ -509,7 +503,7 @@ static void firing_main(void *arg)
     ls_pool_close(ctx.pool);
 }
 
-/* The timer is moved all the time while it fires elsewhere: whatever comes between, the last deadline is kept. */
+/* Deadlines are set while the timer fires on another thread: the last deadline must be kept in every interleaving. */
 static void a_deadline_set_while_the_timer_fires_is_kept(void **state)
 {
     enum { FIRED = 20000 };
@@ -521,8 +515,8 @@ static void a_deadline_set_while_the_timer_fires_is_kept(void **state)
     wire_open(&l, &place);
     f.place = &place;
     assert_int_equal(ls_thread_start(&f.thread, "firing", firing_main, &f), LS_OK);
-    const uint64_t until_ms = ls_clock_coarse_ms() + 3000; /* less on a machine that does other things */
-    /* Long ago, and each before the one that the timer may be firing for. */
+    const uint64_t until_ms = ls_clock_coarse_ms() + 3000; /* fewer rounds on a busy machine */
+    /* In the past, and each before the one for which the timer may be firing. */
     for (uint64_t at_ms = 1u << 20; atomic_load(&f.fired) < FIRED && ls_clock_coarse_ms() < until_ms; at_ms--) {
         if (at_ms == 1) at_ms = 1u << 20;
         ls_stream_deadline(&l.s, UINT64_MAX, 0);
@@ -557,7 +551,7 @@ static void closing_in_each_state(void **state)
             ls_stream_commit(&l.s, 10);
         }
         ls_stream_close(&place.ctx, &l.s);
-        assert_int_equal(l.closed, what & (RX | TX) ? 0 : 1); /* packets may still come */
+        assert_int_equal(l.closed, what & (RX | TX) ? 0 : 1); /* packets may still arrive */
         for (int n = !!(what & RX) + !!(what & TX); n > 0; n--) {
             assert_int_equal(l.closed, 0);
             step(&place);
@@ -571,7 +565,7 @@ static void closing_in_each_state(void **state)
     net_close(&place);
 }
 
-static void closing_while_the_timers_packet_is_on_its_way(void **state)
+static void closing_while_the_timers_packet_is_queued(void **state)
 {
     net_place place;
     wire l;
@@ -611,7 +605,7 @@ static void closing_with_bytes_that_were_received(void **state)
 
 /* ---- lingering ---------------------------------------------------------------------------------------------- */
 
-static void a_lingering_end_lets_the_answer_be_read(void **state)
+static void lingering_lets_the_peer_read_the_response(void **state)
 {
     static char much[300000];
     net_place place;
@@ -624,9 +618,9 @@ static void a_lingering_end_lets_the_answer_be_read(void **state)
     memcpy(to, "answer", 6);
     ls_stream_commit(&l.s, 6);
     assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE);
-    net_write(l.theirs, "unread", 6); /* without lingering this would be a reset */
+    net_write(l.theirs, "unread", 6); /* without lingering, a reset */
     ls_stream_linger(&place.ctx, &l.s, 60000);
-    for (size_t at = 0; at < sizeof much;) { /* the client goes on sending */
+    for (size_t at = 0; at < sizeof much;) { /* the client continues to send */
         const ssize_t n = send(l.theirs, much + at, sizeof much - at, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n > 0) at += (size_t)n;
         ls_packet packet;
@@ -636,14 +630,14 @@ static void a_lingering_end_lets_the_answer_be_read(void **state)
     }
     net_read(l.theirs, got, 6);
     assert_memory_equal(got, "answer", 6);
-    assert_int_equal(read(l.theirs, got, 1), 0); /* our side has ended */
+    assert_int_equal(read(l.theirs, got, 1), 0); /* our side was shut down */
     close(l.theirs);
     while (l.closed == 0) step(&place);
     assert_int_equal(l.received + l.sent, 0);
     net_close(&place);
 }
 
-static void a_lingering_end_is_bounded(void **state)
+static void lingering_has_a_time_limit(void **state)
 {
     net_place place;
     wire l;
@@ -654,20 +648,20 @@ static void a_lingering_end_is_bounded(void **state)
     const uint64_t at_ms = ls_clock_coarse_ms() + 10;
     ls_stream_linger(&place.ctx, &l.s, 10);
     assert_int_equal(l.closed, 0);
-    while (l.closed == 0) step(&place); /* the other end neither sends nor closes */
+    while (l.closed == 0) step(&place); /* the peer neither sends nor closes */
     assert_true(ls_clock_ns() / 1000000 >= at_ms);
     assert_int_equal(read(l.theirs, &got, 1), 0);
     close(l.theirs);
 
     wire_open(&l, &place);
-    ls_stream_linger(&place.ctx, &l.s, 0); /* not at all */
+    ls_stream_linger(&place.ctx, &l.s, 0); /* no lingering */
     assert_int_equal(l.closed, 1);
     close(l.theirs);
 
     wire_open(&l, &place);
     net_write(l.theirs, "last words", 10);
     close(l.theirs);
-    ls_stream_linger(&place.ctx, &l.s, 60000); /* nobody is there any more */
+    ls_stream_linger(&place.ctx, &l.s, 60000); /* the peer has closed */
     while (l.closed == 0) step(&place);
     net_close(&place);
 }
@@ -705,19 +699,19 @@ int main(void)
         cmocka_unit_test(the_queue_grows_while_a_send_is_pending),
         cmocka_unit_test(adjacent_commits_are_one_slice),
         cmocka_unit_test(no_memory_leaves_the_queue_as_it_was),
-        cmocka_unit_test(a_peer_that_is_gone_drops_the_queue),
-        cmocka_unit_test(an_abort_that_comes_late_drops_what_is_behind),
+        cmocka_unit_test(a_closed_peer_drops_the_queue),
+        cmocka_unit_test(a_late_abort_drops_later_data),
         cmocka_unit_test(a_receive_ends_at_its_deadline),
-        cmocka_unit_test(a_deadline_that_passed_meets_what_is_posted_later),
+        cmocka_unit_test(a_passed_deadline_ends_a_later_receive),
         cmocka_unit_test(a_later_deadline_leaves_the_timer_alone),
-        cmocka_unit_test(no_deadline_disarms_in_the_end),
+        cmocka_unit_test(a_removed_deadline_disarms_the_timer),
         cmocka_unit_test(progress_moves_the_deadline_of_a_send),
         cmocka_unit_test(a_deadline_set_while_the_timer_fires_is_kept),
         cmocka_unit_test(closing_in_each_state),
-        cmocka_unit_test(closing_while_the_timers_packet_is_on_its_way),
+        cmocka_unit_test(closing_while_the_timers_packet_is_queued),
         cmocka_unit_test(closing_with_bytes_that_were_received),
-        cmocka_unit_test(a_lingering_end_lets_the_answer_be_read),
-        cmocka_unit_test(a_lingering_end_is_bounded),
+        cmocka_unit_test(lingering_lets_the_peer_read_the_response),
+        cmocka_unit_test(lingering_has_a_time_limit),
         cmocka_unit_test(a_full_port_closes_the_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_udp.c - UDP sockets on the port: batches in and out, what is cut or refused, the queue's limit, and ends with
- * something under way. */
+/* test_udp.c - UDP sockets on the port: batches in both directions, truncation, errors, the queue's limit, and closing
+ * with pending operations. */
 #include "port/port_fixture.h"
 
 #include <errno.h>
@@ -8,19 +8,19 @@
 #include "base/thread.h"
 #include "net/udp.h"
 
-typedef struct world { /* a bound socket of ours, and a plain one that is its peer */
+typedef struct fixture { /* a bound ls_udp, and an ordinary socket as its peer */
     net_place place;
     ls_udp *udp;
     int peer;
-    ls_sockaddr at, from; /* ours, the peer's */
+    ls_sockaddr at, from; /* addresses of the ls_udp and of the peer */
     bool reply;
     int batches, largest, datagrams, cut;
     size_t bytes;
-} world;
+} fixture;
 
 static void handle(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch)
 {
-    world *w = user;
+    fixture *w = user;
     w->batches++;
     w->datagrams += (int)batch->count;
     if ((int)batch->count > w->largest) w->largest = (int)batch->count;
@@ -31,7 +31,7 @@ static void handle(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *ba
     if (!w->reply)
         ls_datagrams_drop(batch);
     else
-        assert_int_equal(ls_udp_send(ctx, udp, batch, batch->count), batch->count); /* to whom they came from */
+        assert_int_equal(ls_udp_send(ctx, udp, batch, batch->count), batch->count); /* back to the senders */
 }
 
 static ls_addr loopback(uint16_t port)
@@ -41,8 +41,8 @@ static ls_addr loopback(uint16_t port)
     return at;
 }
 
-/* A plain socket on the loopback that does not block. */
-static int plain(ls_sockaddr *at)
+/* A non-blocking socket on the loopback. */
+static int plain_socket(ls_sockaddr *at)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof in;
@@ -55,7 +55,7 @@ static int plain(ls_sockaddr *at)
     return fd;
 }
 
-static void world_open(world *w, const ls_udp_setup *given)
+static void fixture_open(fixture *w, const ls_udp_setup *given)
 {
     ls_udp_setup setup;
     const ls_addr at = loopback(0);
@@ -64,35 +64,35 @@ static void world_open(world *w, const ls_udp_setup *given)
     ls_udp_setup_defaults(&setup);
     assert_int_equal(ls_udp_open(w->place.port, given != NULL ? given : &setup, &at, handle, w, &w->udp), LS_OK);
     ls_addr_to(ls_udp_addr(w->udp), &w->at);
-    w->peer = plain(&w->from);
+    w->peer = plain_socket(&w->from);
 }
 
-/* Take packets until there are none. What was sent before was queued by the system at once. */
-static void pump(world *w)
+/* Handle packets until the port is empty. Datagrams sent earlier are queued by the system already. */
+static void pump(fixture *w)
 {
     ls_packet packet;
     while (ls_port_wait(w->place.port, &w->place.ctx, &packet, 1, 0) > 0) ls_packet_dispatch(&w->place.ctx, &packet);
 }
 
-static void say(const world *w, const void *bytes, size_t len)
+static void peer_send(const fixture *w, const void *bytes, size_t len)
 {
     assert_int_equal(sendto(w->peer, bytes, len, 0, (const struct sockaddr *)w->at.bytes, w->at.len), len);
 }
 
-/* One datagram that came to the peer, or -1. */
-static ssize_t hear(const world *w, char *to, size_t room)
+/* Receive one datagram at the peer; -1: none. */
+static ssize_t peer_receive(const fixture *w, char *to, size_t room)
 {
     return recv(w->peer, to, room, 0);
 }
 
-static ls_udp_stats stats_of(const world *w)
+static ls_udp_stats stats_of(const fixture *w)
 {
     ls_udp_stats stats;
     ls_udp_stat(w->udp, &stats);
     return stats;
 }
 
-static ls_datagrams *compose(world *w, const char *text)
+static ls_datagrams *compose(fixture *w, const char *text)
 {
     ls_datagrams *batch;
     char *bytes;
@@ -101,85 +101,86 @@ static ls_datagrams *compose(world *w, const char *text)
     return batch;
 }
 
-static void world_close(world *w)
+static void fixture_close(fixture *w)
 {
     ls_udp_close(&w->place.ctx, w->udp);
     pump(w);
     assert_true(ls_udp_idle(w->udp));
     ls_udp_free(w->udp);
     close(w->peer);
-    net_close(&w->place); /* every block was given back */
+    net_close(&w->place); /* asserts that every block was returned */
 }
 
-/* ---- receive ------------------------------------------------------------------------------------------------------ */
+/* ---- receive ------------------------------------------------------------------------------------------------------
+ * */
 
 static void batches_in_and_replies_out(void **state)
 {
     enum { SENT = 50, BATCH = 8 };
     ls_udp_setup setup;
-    world w;
+    fixture w;
     char text[16], got[16];
     (void)state;
     ls_udp_setup_defaults(&setup);
     setup.batch = BATCH;
-    world_open(&w, &setup);
+    fixture_open(&w, &setup);
     w.reply = true;
-    for (int n = 0; n < SENT; n++) say(&w, text, (size_t)snprintf(text, sizeof text, "number %d", n));
-    ls_udp_start(&w.place.ctx, w.udp); /* nothing is received before */
+    for (int n = 0; n < SENT; n++) peer_send(&w, text, (size_t)snprintf(text, sizeof text, "number %d", n));
+    ls_udp_start(&w.place.ctx, w.udp); /* nothing is received before the start */
     assert_int_equal(w.datagrams, 0);
     pump(&w);
     assert_int_equal(w.datagrams, SENT);
     assert_int_equal(w.largest, BATCH);
     assert_in_range(w.batches, (SENT + BATCH - 1) / BATCH, SENT / 2);
-    for (int n = 0; n < SENT; n++) { /* one thread handles them in their order */
+    for (int n = 0; n < SENT; n++) { /* one thread handles them in order */
         const int len = snprintf(text, sizeof text, "number %d", n);
-        assert_int_equal(hear(&w, got, sizeof got), len);
+        assert_int_equal(peer_receive(&w, got, sizeof got), len);
         assert_memory_equal(got, text, (size_t)len);
     }
-    assert_int_equal(hear(&w, got, sizeof got), -1);
-    say(&w, "", 0); /* an empty one is one like any other */
+    assert_int_equal(peer_receive(&w, got, sizeof got), -1);
+    peer_send(&w, "", 0); /* an empty datagram is valid */
     pump(&w);
-    assert_int_equal(hear(&w, got, sizeof got), 0);
+    assert_int_equal(peer_receive(&w, got, sizeof got), 0);
     const ls_udp_stats stats = stats_of(&w);
     assert_int_equal(stats.received, SENT + 1);
     assert_int_equal(stats.batches, w.batches);
     assert_int_equal(stats.sent, SENT + 1);
     assert_int_equal(stats.failed, 0);
     assert_int_equal(stats.truncated, 0);
-    world_close(&w);
+    fixture_close(&w);
 }
 
-static void what_is_cut_says_so(void **state)
+static void truncated_datagrams_are_marked(void **state)
 {
     ls_udp_setup setup;
-    world w;
+    fixture w;
     (void)state;
     ls_udp_setup_defaults(&setup);
     setup.datagram_bytes_max = 5;
-    world_open(&w, &setup);
+    fixture_open(&w, &setup);
     ls_udp_start(&w.place.ctx, w.udp);
-    say(&w, "12345", 5); /* at the limit */
+    peer_send(&w, "12345", 5); /* at the limit */
     pump(&w);
     assert_int_equal(w.cut, 0);
     assert_int_equal(w.bytes, 5);
-    say(&w, "123456", 6); /* one past it */
-    say(&w, "123", 3);    /* and the one after it is whole */
+    peer_send(&w, "123456", 6); /* one past it */
+    peer_send(&w, "123", 3);    /* the next one is complete */
     pump(&w);
     assert_int_equal(w.datagrams, 3);
     assert_int_equal(w.cut, 1);
     assert_int_equal(w.bytes, 5 + 5 + 3);
     assert_int_equal(stats_of(&w).truncated, 1);
-    world_close(&w);
+    fixture_close(&w);
 }
 
-static void without_memory_it_waits_and_goes_on(void **state)
+static void without_memory_it_retries(void **state)
 {
     enum { BLOCKS = 2048 };
     static ls_block *held[BLOCKS];
-    world w;
+    fixture w;
     int count = 0;
     (void)state;
-    world_open(&w, NULL);
+    fixture_open(&w, NULL);
     ls_udp_start(&w.place.ctx, w.udp);
     while (count < BLOCKS && (held[count] = ls_block_get(w.place.ctx.pool, LS_BLOCK_LARGE)) != NULL) count++;
     assert_true(count < BLOCKS);
@@ -188,7 +189,7 @@ static void without_memory_it_waits_and_goes_on(void **state)
     int small_count = 0;
     while (small_count < BLOCKS && (small = ls_block_get(w.place.ctx.pool, LS_BLOCK_SMALL)) != NULL)
         smalls[small_count++] = small;
-    say(&w, "patience", 8);
+    peer_send(&w, "patience", 8);
     pump(&w);
     assert_int_equal(w.datagrams, 0);
     while (count > 0) ls_block_drop(held[--count]);
@@ -197,17 +198,17 @@ static void without_memory_it_waits_and_goes_on(void **state)
     ls_packet_dispatch(&w.place.ctx, &packet);
     pump(&w);
     assert_int_equal(w.datagrams, 1);
-    world_close(&w);
+    fixture_close(&w);
 }
 
-static void a_stop_leaves_what_comes_later_and_sending_goes_on(void **state)
+static void after_a_stop_nothing_is_received_but_sends_continue(void **state)
 {
-    world w;
+    fixture w;
     char got[8];
     (void)state;
-    world_open(&w, NULL);
+    fixture_open(&w, NULL);
     ls_udp_start(&w.place.ctx, w.udp);
-    say(&w, "one", 3);
+    peer_send(&w, "one", 3);
     pump(&w);
     assert_int_equal(w.datagrams, 1);
     assert_false(ls_udp_idle(w.udp)); /* a receive is pending */
@@ -215,22 +216,23 @@ static void a_stop_leaves_what_comes_later_and_sending_goes_on(void **state)
     ls_udp_stop(&w.place.ctx, w.udp);
     pump(&w);
     assert_true(ls_udp_idle(w.udp));
-    say(&w, "two", 3);
+    peer_send(&w, "two", 3);
     pump(&w);
     assert_int_equal(w.datagrams, 1);
     assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "still"), 1), 1);
-    assert_int_equal(hear(&w, got, sizeof got), 5);
-    world_close(&w);
+    assert_int_equal(peer_receive(&w, got, sizeof got), 5);
+    fixture_close(&w);
 }
 
-/* ---- send --------------------------------------------------------------------------------------------------------- */
+/* ---- send ---------------------------------------------------------------------------------------------------------
+ * */
 
 static void the_queue_has_a_limit(void **state)
 {
-    world w;
+    fixture w;
     ls_packet packet;
     (void)state;
-    world_open(&w, NULL); /* before the start everything is queued */
+    fixture_open(&w, NULL); /* before the start every batch is queued */
     for (int n = 0; n < LS_UDP_QUEUE_BATCHES_MAX; n++)
         assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "x"), 1), 1);     /* at the limit */
     assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "x"), 1), LS_ELIMIT); /* one past it */
@@ -240,22 +242,22 @@ static void the_queue_has_a_limit(void **state)
     ls_udp_start(&w.place.ctx, w.udp);
     pump(&w);
     assert_int_equal(stats_of(&w).sent, LS_UDP_QUEUE_BATCHES_MAX);
-    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "x"), 1), 1); /* and there is room again */
+    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "x"), 1), 1); /* there is room again */
     assert_int_equal(stats_of(&w).sent, LS_UDP_QUEUE_BATCHES_MAX + 1);
-    world_close(&w);
+    fixture_close(&w);
 }
 
-static void one_that_cannot_be_sent_costs_no_other(void **state)
+static void a_failed_send_does_not_affect_others(void **state)
 {
     static const char big[70000];
-    world w;
+    fixture w;
     char got[8], *bytes;
     ls_datagrams *batch;
     (void)state;
-    world_open(&w, NULL);
+    fixture_open(&w, NULL);
     ls_udp_start(&w.place.ctx, w.udp);
     assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &w.from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX), &batch), LS_OK);
-    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, batch, 1), 1); /* the longest there is */
+    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, batch, 1), 1); /* the maximum */
     assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &w.from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX + 1), &batch),
                      LS_EMSGSIZE);
     assert_int_equal(ls_udp_compose(w.place.ctx.pool, &w.from, LS_UDP_PAYLOAD_MAX + 1, &batch, &bytes), LS_EMSGSIZE);
@@ -268,9 +270,9 @@ static void one_that_cannot_be_sent_costs_no_other(void **state)
     assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "after"), 1), 1);
     assert_int_equal(stats_of(&w).sent, 2);
     assert_int_equal(stats_of(&w).failed, 1);
-    assert_int_equal(hear(&w, got, sizeof got), sizeof got); /* of the longest, as much as there is room for */
-    assert_int_equal(hear(&w, got, sizeof got), 5);
-    world_close(&w);
+    assert_int_equal(peer_receive(&w, got, sizeof got), sizeof got); /* truncated to the buffer */
+    assert_int_equal(peer_receive(&w, got, sizeof got), 5);
+    fixture_close(&w);
 }
 
 static void addresses_of_both_families(void **state)
@@ -303,22 +305,23 @@ static void addresses_of_both_families(void **state)
     net_close(&place);
 }
 
-/* ---- ends --------------------------------------------------------------------------------------------------------- */
+/* ---- ends ---------------------------------------------------------------------------------------------------------
+ * */
 
-static void a_close_with_everything_under_way(void **state)
+static void a_close_with_pending_operations(void **state)
 {
-    world w;
+    fixture w;
     (void)state;
     for (int started = 0; started < 2; started++) {
-        world_open(&w, NULL);
+        fixture_open(&w, NULL);
         for (int n = 0; n < 20; n++) assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "queued"), 1), 1);
         if (started) ls_udp_start(&w.place.ctx, w.udp); /* a receive is pending */
-        say(&w, "comes too late", 14);
+        peer_send(&w, "comes too late", 14);
         ls_udp_close(&w.place.ctx, w.udp);
-        ls_udp_close(&w.place.ctx, w.udp); /* again is harmless */
+        ls_udp_close(&w.place.ctx, w.udp); /* harmless */
         assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "x"), 1), LS_ECLOSED);
         pump(&w);
-        assert_int_equal(ls_udp_addr(w.udp)->family, LS_ADDR_IP4); /* the object is still there */
+        assert_int_equal(ls_udp_addr(w.udp)->family, LS_ADDR_IP4); /* the object still exists */
         assert_int_equal(stats_of(&w).sent, started ? 20 : 0);
         ls_udp_free(w.udp);
         close(w.peer);
@@ -326,13 +329,13 @@ static void a_close_with_everything_under_way(void **state)
     }
 }
 
-static void nothing_is_left_of_one_that_cannot_open(void **state)
+static void a_failed_open_leaves_nothing_open(void **state)
 {
-    world w;
+    fixture w;
     ls_udp_setup setup;
     ls_udp *second = NULL;
     (void)state;
-    world_open(&w, NULL);
+    fixture_open(&w, NULL);
     ls_udp_setup_defaults(&setup);
     assert_int_equal(ls_udp_open(w.place.port, &setup, ls_udp_addr(w.udp), handle, &w, &second), LS_EADDRINUSE);
     assert_null(second);
@@ -341,39 +344,40 @@ static void nothing_is_left_of_one_that_cannot_open(void **state)
     const ls_addr at = loopback(0);
     assert_int_equal(ls_udp_open(w.place.port, &setup, &at, handle, &w, &second), LS_ENOENT);
     assert_null(second);
-    world_close(&w);
+    fixture_close(&w);
 }
 
-/* ---- connected ---------------------------------------------------------------------------------------------------- */
+/* ---- connected ----------------------------------------------------------------------------------------------------
+ * */
 
-typedef struct asked {
+typedef struct result {
     ls_datagrams *batch;
     int err, calls;
-} asked;
+} result;
 
-static void came(ls_thread_ctx *ctx, void *user, ls_datagrams *batch, int err)
+static void received(ls_thread_ctx *ctx, void *user, ls_datagrams *batch, int err)
 {
-    asked *a = user;
+    result *a = user;
     (void)ctx;
     a->batch = batch;
     a->err = err;
     a->calls++;
 }
 
-static void a_connected_socket_receives_when_asked(void **state)
+static void a_connected_socket_receives_on_request(void **state)
 {
-    world w;
+    fixture w;
     ls_udp_setup setup;
     ls_datagrams *batch;
-    asked a = {NULL, 0, 0};
+    result a = {NULL, 0, 0};
     ls_udp *udp;
     ls_addr to;
     char got[8];
     (void)state;
-    world_open(&w, NULL);
+    fixture_open(&w, NULL);
     ls_udp_setup_defaults(&setup);
     ls_addr_of(&w.from, &to);
-    assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, came, &a, &udp), LS_OK);
+    assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, received, &a, &udp), LS_OK);
     ls_sockaddr ours;
     ls_addr_to(ls_udp_addr(udp), &ours);
     assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_PENDING);
@@ -386,7 +390,7 @@ static void a_connected_socket_receives_when_asked(void **state)
     ls_datagrams_drop(a.batch);
 
     ls_sockaddr stranger;
-    const int other = plain(&stranger); /* what strangers send is not heard */
+    const int other = plain_socket(&stranger); /* datagrams of other senders are dropped */
     assert_int_equal(sendto(other, "no", 2, 0, (const struct sockaddr *)ours.bytes, ours.len), 2);
     assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_PENDING);
     pump(&w);
@@ -394,9 +398,9 @@ static void a_connected_socket_receives_when_asked(void **state)
     const ls_sockaddr connected = {.len = 0};
     assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &connected, ls_slice_static("two", 3), &batch), LS_OK);
     assert_int_equal(ls_udp_send(&w.place.ctx, udp, batch, 1), 1);
-    assert_int_equal(hear(&w, got, sizeof got), 3);
+    assert_int_equal(peer_receive(&w, got, sizeof got), 3);
 
-    close(w.peer); /* a refusal is the result, and the socket goes on */
+    close(w.peer); /* an ICMP refusal is the result, and the socket remains usable */
     assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &connected, ls_slice_static("three", 5), &batch), LS_OK);
     assert_int_equal(ls_udp_send(&w.place.ctx, udp, batch, 1), 1);
     pump(&w);
@@ -406,62 +410,63 @@ static void a_connected_socket_receives_when_asked(void **state)
     assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_PENDING);
     ls_udp_close(&w.place.ctx, udp);
     pump(&w);
-    assert_int_equal(a.calls, 3); /* exactly once, also then */
+    assert_int_equal(a.calls, 3); /* exactly once, including the close */
     assert_int_equal(a.err, LS_ECANCELED);
     assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_ECLOSED);
     assert_true(ls_udp_idle(udp));
     ls_udp_free(udp);
     close(other);
-    w.peer = plain(&stranger);
-    world_close(&w);
+    w.peer = plain_socket(&stranger);
+    fixture_close(&w);
 }
 
-/* Another thread has taken the packet of a send, and found nothing left to do, before the call that posted it returns. */
-static ls_udp *quicker; /* of this socket; NULL: of none */
+/* Another thread takes the packet of a send, and finishes it, before the call that posted it returns. */
+static ls_udp *racing; /* for this socket; NULL: disabled */
 
 int __real_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
 int __wrap_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
 int __wrap_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
 {
-    if (quicker == NULL) return __real_ls_op_send_to(ctx, sock, op, datagrams, count);
+    if (racing == NULL) return __real_ls_op_send_to(ctx, sock, op, datagrams, count);
     op->result = count;
     op->done(ctx, op);
-    assert_false(ls_udp_idle(quicker)); /* who posted it still has to leave */
+    assert_false(ls_udp_idle(racing)); /* the poster has not left yet */
     return LS_PENDING;
 }
 
-static void who_is_inside_keeps_it_from_being_freed(void **state)
+static void a_thread_inside_prevents_the_free(void **state)
 {
-    world w;
+    fixture w;
     ls_udp_setup setup;
     ls_datagrams *batch;
-    asked a = {NULL, 0, 0};
+    result a = {NULL, 0, 0};
     const ls_sockaddr connected = {.len = 0};
     const ls_addr to = loopback(9);
     ls_udp *udp;
     (void)state;
-    world_open(&w, NULL);
+    fixture_open(&w, NULL);
     ls_udp_setup_defaults(&setup);
-    assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, came, &a, &udp), LS_OK);
+    assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, received, &a, &udp), LS_OK);
     for (int closed = 0; closed < 2; closed++) {
         assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &connected, ls_slice_static("x", 1), &batch), LS_OK);
-        quicker = udp;
+        racing = udp;
         assert_int_equal(ls_udp_send(&w.place.ctx, udp, batch, 1), closed ? LS_ECLOSED : 1);
-        quicker = NULL;
+        racing = NULL;
         assert_true(ls_udp_idle(udp));
         if (!closed) ls_udp_close(&w.place.ctx, udp);
     }
     ls_udp_free(udp);
     pump(&w);
-    world_close(&w);
+    fixture_close(&w);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------ */
+/* ---- threads ------------------------------------------------------------------------------------------------------
+ * */
 
 enum { SENDERS = 4, EACH = 500 };
 
 typedef struct sender {
-    world *w;
+    fixture *w;
     ls_thread thread;
     unsigned index;
     unsigned refused, accepted, closed;
@@ -469,7 +474,7 @@ typedef struct sender {
     _Atomic bool *stop;
 } sender;
 
-/* Sends, handles what it is given, and meets the close in the middle of that. */
+/* Sends, handles batches, and sees the close in the middle. */
 static void sender_main(void *arg)
 {
     sender *s = arg;
@@ -496,14 +501,14 @@ static void sender_main(void *arg)
     ls_pool_close(ctx.pool);
 }
 
-static _Atomic uint64_t heard_by_threads;
+static _Atomic uint64_t received_by_threads;
 
 static void count_only(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch)
 {
     (void)ctx;
     (void)user;
     (void)udp;
-    atomic_fetch_add(&heard_by_threads, batch->count);
+    atomic_fetch_add(&received_by_threads, batch->count);
     ls_datagrams_drop(batch);
 }
 
@@ -515,11 +520,11 @@ static void many_threads_send_receive_and_close(void **state)
     ls_udp_setup setup;
     ls_udp_stats stats;
     unsigned accepted = 0, rejected = 0;
-    world w;
+    fixture w;
     const ls_addr at = loopback(0);
     (void)state;
     memset(&w, 0, sizeof w);
-    atomic_store(&heard_by_threads, 0);
+    atomic_store(&received_by_threads, 0);
     net_open(&w.place);
     ls_udp_setup_defaults(&setup);
     setup.batch = 4;
@@ -531,7 +536,7 @@ static void many_threads_send_receive_and_close(void **state)
         assert_int_equal(ls_thread_start(&senders[n].thread, "sender", sender_main, &senders[n]), LS_OK);
     }
     while (atomic_load(&ready) < SENDERS) ls_clock_sleep_ms(1);
-    ls_udp_close(&w.place.ctx, w.udp); /* a thread that has left its middle is somewhere in its second half */
+    ls_udp_close(&w.place.ctx, w.udp); /* each thread is in the second half of its loop or later */
     while (!ls_udp_idle(w.udp)) ls_clock_sleep_ms(1);
     atomic_store(&stop, true);
     for (unsigned n = 0; n < SENDERS; n++) {
@@ -540,8 +545,8 @@ static void many_threads_send_receive_and_close(void **state)
         rejected += senders[n].refused + senders[n].closed;
     }
     ls_udp_stat(w.udp, &stats);
-    assert_int_equal(stats.sent + stats.failed, accepted + rejected); /* each was dealt with once */
-    assert_int_equal(stats.received, atomic_load(&heard_by_threads));
+    assert_int_equal(stats.sent + stats.failed, accepted + rejected); /* each batch was counted once */
+    assert_int_equal(stats.received, atomic_load(&received_by_threads));
     assert_true(stats.received <= stats.sent);
     assert_true(stats.sent > 0);
     ls_udp_free(w.udp);
@@ -552,16 +557,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_in_and_replies_out),
-        cmocka_unit_test(what_is_cut_says_so),
-        cmocka_unit_test(without_memory_it_waits_and_goes_on),
-        cmocka_unit_test(a_stop_leaves_what_comes_later_and_sending_goes_on),
+        cmocka_unit_test(truncated_datagrams_are_marked),
+        cmocka_unit_test(without_memory_it_retries),
+        cmocka_unit_test(after_a_stop_nothing_is_received_but_sends_continue),
         cmocka_unit_test(the_queue_has_a_limit),
-        cmocka_unit_test(one_that_cannot_be_sent_costs_no_other),
+        cmocka_unit_test(a_failed_send_does_not_affect_others),
         cmocka_unit_test(addresses_of_both_families),
-        cmocka_unit_test(a_close_with_everything_under_way),
-        cmocka_unit_test(nothing_is_left_of_one_that_cannot_open),
-        cmocka_unit_test(a_connected_socket_receives_when_asked),
-        cmocka_unit_test(who_is_inside_keeps_it_from_being_freed),
+        cmocka_unit_test(a_close_with_pending_operations),
+        cmocka_unit_test(a_failed_open_leaves_nothing_open),
+        cmocka_unit_test(a_connected_socket_receives_on_request),
+        cmocka_unit_test(a_thread_inside_prevents_the_free),
         cmocka_unit_test(many_threads_send_receive_and_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

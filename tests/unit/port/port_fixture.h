@@ -1,11 +1,13 @@
-/* port_fixture.h - what the tests of the port have in common: a port with one thread context, and sockets made with plain POSIX. Include it first. */
-#ifndef TESTS_UNIT_PORT_NET_HELP_H
-#define TESTS_UNIT_PORT_NET_HELP_H
+/* port_fixture.h - what the tests of the port share: a port with one thread context, sockets made by POSIX calls, and
+ * operations whose packets the test takes itself. Include it first. */
+#ifndef TESTS_UNIT_PORT_PORT_FIXTURE_H
+#define TESTS_UNIT_PORT_PORT_FIXTURE_H
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -154,6 +156,74 @@ static inline void net_read(int fd, void *bytes, size_t len)
         assert_true(n > 0);
         got += (size_t)n;
     }
+}
+
+/* ---- operations whose packets the test takes itself -------------------------------------------------------------- */
+
+static inline void op_done_unexpectedly(ls_thread_ctx *ctx, ls_op *op)
+{
+    (void)ctx;
+    (void)op;
+    fail();
+}
+
+static inline ls_op op_new(void)
+{
+    return (ls_op){.done = op_done_unexpectedly};
+}
+
+/* The next packet is that of `op`, with this key and this result. */
+static inline void expect_packet(net_place *place, const ls_op *op, void *key, int64_t result)
+{
+    const ls_packet packet = net_next(place);
+    assert_ptr_equal(packet.op, op);
+    assert_ptr_equal(packet.key, key);
+    assert_int_equal(packet.result, result);
+    assert_int_equal(atomic_load(&op->result), result);
+}
+
+static inline uint64_t blocks_live(net_place *place)
+{
+    ls_pools_stats stats;
+    ls_pools_stat(place->pools, &stats);
+    return stats.blocks_live;
+}
+
+/* Allocated bytes that depend on their place and on `seed`. */
+static inline char *pattern(size_t len, unsigned seed)
+{
+    char *bytes = malloc(len);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < len; i++) bytes[i] = (char)((i * 7 + i / 251 + seed) & 255);
+    return bytes;
+}
+
+/* ---- a connection at a port of its own ---------------------------------------------------------------------------- */
+
+/* Open a port and attach one end of a stream pair to it with `key`; *theirs is the other end, blocking. */
+static inline ls_sock *net_conn_open(net_place *place, int *theirs, void *key)
+{
+    int ours;
+    net_open(place);
+    net_pair(&ours, theirs);
+    return net_attach(place, ours, key, false);
+}
+
+/* The same with a TCP connection. */
+static inline ls_sock *net_tcp_conn_open(net_place *place, int *theirs, void *key)
+{
+    int ours;
+    net_open(place);
+    net_tcp_pair(&ours, theirs);
+    return net_attach(place, ours, key, false);
+}
+
+/* Close both ends and the port. theirs < 0: the peer's end is closed already. */
+static inline void net_conn_close(net_place *place, ls_sock *sock, int theirs)
+{
+    ls_sock_close(&place->ctx, sock);
+    if (theirs >= 0) close(theirs);
+    net_close(place);
 }
 
 #endif

@@ -10,11 +10,6 @@
 
 enum { PATIENCE_MS = 10000 };
 
-static ls_op op_new(void)
-{
-    return (ls_op){.done = NULL}; /* the tests take packets themselves */
-}
-
 static int udp(int family, ls_sockaddr *at) /* bound to a free port of the loopback, non-blocking */
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -32,13 +27,6 @@ static int udp(int family, ls_sockaddr *at) /* bound to a free port of the loopb
 static void send_one(int fd, const ls_sockaddr *to, const void *bytes, size_t len)
 {
     assert_int_equal(sendto(fd, bytes, len, 0, (const struct sockaddr *)to->bytes, to->len), len);
-}
-
-static uint64_t blocks_live(net_place *place)
-{
-    ls_pools_stats stats;
-    ls_pools_stat(place->pools, &stats);
-    return stats.blocks_live;
 }
 
 /* The result of an operation just posted, whichever way it completes. */
@@ -293,8 +281,7 @@ static void a_receive_can_be_cancelled(void **state)
     ls_op_cancel(sock, &op);
     assert_int_equal(net_next(&place).result, LS_ECANCELED);
     assert_null(op.recv_from.batch);
-    ls_sock_close(&place.ctx, sock);
-    net_close(&place);
+    net_conn_close(&place, sock, -1);
 }
 
 /* ---- the next receive is posted before a batch is handled ------------------------------------------------------------- */
@@ -554,8 +541,7 @@ static void each_goes_to_its_own_address(void **state)
         assert_int_equal(number, i);
     }
     for (int i = 0; i < PEERS; i++) close(peers[i]);
-    ls_sock_close(&place.ctx, sock);
-    net_close(&place);
+    net_conn_close(&place, sock, -1);
 }
 
 /* Neighbours may leave as one message: each arrives by itself all the same, whatever lies next to it. */
@@ -631,8 +617,7 @@ static void a_bad_one_costs_no_other(void **state)
     assert_memory_equal(bytes, "two", 3);
     assert_int_equal(outcome(&place, &op, ls_op_send_to(&place.ctx, sock, &op, batch, 1)), LS_EMSGSIZE);
     close(peer);
-    ls_sock_close(&place.ctx, sock);
-    net_close(&place);
+    net_conn_close(&place, sock, -1);
 }
 
 static void what_does_not_fit_goes_on_when_it_does(void **state)

@@ -93,7 +93,7 @@ static void count_called(ls_thread_ctx *ctx, ls_op *op)
     ++*(int *)op->key;
 }
 
-static ls_file_op op_new(void *key)
+static ls_file_op file_op_new(void *key)
 {
     return (ls_file_op){.op = {.done = never_done, .key = key}};
 }
@@ -127,20 +127,20 @@ static int64_t result_of(files *f, ls_file_op *op, int posted)
 
 static ls_fd opened(files *f, const char *path, unsigned flags)
 {
-    ls_file_op op = op_new(f);
+    ls_file_op op = file_op_new(f);
     assert_int_equal(result_of(f, &op, ls_file_open(&f->place.ctx, &op, path, flags)), 0);
     return op.fd;
 }
 
 static void closed(files *f, ls_fd fd)
 {
-    ls_file_op op = op_new(f);
+    ls_file_op op = file_op_new(f);
     assert_int_equal(result_of(f, &op, ls_file_close(&f->place.ctx, &op, fd)), 0);
 }
 
 static int64_t result_of_open(files *f, const char *path, unsigned flags)
 {
-    ls_file_op op = op_new(f);
+    ls_file_op op = file_op_new(f);
     const int64_t result = result_of(f, &op, ls_file_open(&f->place.ctx, &op, path, flags));
     if (result < 0) assert_true(op.fd == LS_FD_NONE);
     if (result >= 0) closed(f, op.fd);
@@ -157,7 +157,7 @@ static void a_file_from_its_creation_to_its_end(void **state)
     (void)state;
     open_all(&f);
     ctx = &f.place.ctx;
-    ls_file_op op = op_new(&room);
+    ls_file_op op = file_op_new(&room);
     const ls_fd fd = opened(&f, f.path, LS_FILE_READ | LS_FILE_WRITE | LS_FILE_CREATE | LS_FILE_EXCLUSIVE);
     assert_int_equal(result_of(&f, &op, ls_file_write(ctx, &op, fd, "hello, file", 11, 0)), 11);
     assert_int_equal(result_of(&f, &op, ls_file_sync(ctx, &op, fd)), 0);
@@ -171,7 +171,7 @@ static void a_file_from_its_creation_to_its_end(void **state)
     struct stat st;
     assert_int_equal(stat(f.path, &st), 0);
     for (int by_path = 0; by_path < 2; by_path++) {
-        op = op_new(&f);
+        op = file_op_new(&f);
         const int posted = by_path ? ls_file_stat(ctx, &op, f.path) : ls_file_stat_open(ctx, &op, fd);
         assert_int_equal(result_of(&f, &op, posted), 0);
         assert_int_equal(op.info.type, LS_FILE_REGULAR);
@@ -197,7 +197,7 @@ static void flags_are_what_they_say(void **state)
     files f;
     (void)state;
     open_all(&f);
-    ls_file_op op = op_new(&f);
+    ls_file_op op = file_op_new(&f);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_READ), LS_ENOENT);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_WRITE), LS_ENOENT);
     ls_fd fd = opened(&f, f.path, LS_FILE_WRITE | LS_FILE_CREATE);
@@ -221,7 +221,7 @@ static void errors_have_their_codes(void **state)
     (void)state;
     open_all(&f);
     ls_thread_ctx *ctx = &f.place.ctx;
-    ls_file_op op = op_new(&f);
+    ls_file_op op = file_op_new(&f);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_WRITE | LS_FILE_CREATE), 0);
     (void)snprintf(below, sizeof below, "%s/below", f.path);
     assert_int_equal(result_of_open(&f, below, LS_FILE_READ), LS_ENOENT); /* a file is no directory */
@@ -237,7 +237,7 @@ static void errors_have_their_codes(void **state)
     closed(&f, dir);
     assert_int_equal(result_of(&f, &op, ls_file_unlink(ctx, &op, f.dir)), LS_EISDIR);
 
-    op = op_new(&f);
+    op = file_op_new(&f);
     assert_int_equal(result_of(&f, &op, ls_file_read(ctx, &op, LS_FD_NONE, room, sizeof room, 0)), LS_EINVAL);
     assert_int_equal(result_of(&f, &op, ls_file_sync(ctx, &op, LS_FD_NONE)), LS_EINVAL);
     assert_int_equal(result_of(&f, &op, ls_file_close(ctx, &op, LS_FD_NONE)), LS_EINVAL);
@@ -251,7 +251,7 @@ static void what_is_forbidden_is_eacces(void **state)
     files f;
     (void)state;
     open_all(&f);
-    ls_file_op op = op_new(&f);
+    ls_file_op op = file_op_new(&f);
     (void)snprintf(fresh, sizeof fresh, "%s/new", f.dir);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_WRITE | LS_FILE_CREATE), 0);
     forbid(&forbidden, f.dir, f.path, fresh);
@@ -287,7 +287,7 @@ static void offsets_beyond_4_gib(void **state)
     (void)state;
     open_all(&f);
     ls_thread_ctx *ctx = &f.place.ctx;
-    ls_file_op op = op_new(&f);
+    ls_file_op op = file_op_new(&f);
     const ls_fd fd = opened(&f, f.path, LS_FILE_READ | LS_FILE_WRITE | LS_FILE_CREATE);
     make_sparse(fd);
     assert_int_equal(result_of(&f, &op, ls_file_write(ctx, &op, fd, "far away", 8, beyond)), 8);
@@ -314,7 +314,7 @@ static void many_in_flight(void **state)
     for (int writing = 1; writing >= 0; writing--) {
         bool seen[MANY] = {false};
         for (uint32_t i = 0; i < MANY; i++) {
-            ops[i] = op_new(&bytes[i]);
+            ops[i] = file_op_new(&bytes[i]);
             bytes[i] = writing ? i * 7919 : 0;
             assert_int_equal(writing ? ls_file_write(&f.place.ctx, &ops[i], fd, &bytes[i], 4, UINT64_C(4) * i)
                                      : ls_file_read(&f.place.ctx, &ops[i], fd, &bytes[i], 4, UINT64_C(4) * i),
@@ -354,7 +354,7 @@ static void the_pool_is_bounded_and_cancels_what_waits(void **state)
     ctx_of_the_pool(&f, &ctx);
     gate_set(true);
     for (int i = 0; i < POSTED; i++) {
-        ops[i] = op_new(&ops[i]);
+        ops[i] = file_op_new(&ops[i]);
         assert_int_equal(ls_file_stat(&ctx, &ops[i], f.dir), LS_PENDING);
         if (i < LS_FILE_THREADS_MAX) gate_await((unsigned)i + 1); /* so that these are the ones that run */
     }
@@ -394,7 +394,7 @@ static void without_a_thread_nothing_is_posted(void **state)
     (void)state;
     open_all(&f);
     ctx_of_the_pool(&f, &ctx);
-    ls_file_op op = op_new(&f);
+    ls_file_op op = file_op_new(&f);
     no_threads = true;
     assert_int_equal(ls_file_stat(&ctx, &op, f.dir), LS_ENOMEM);
     no_threads = false;
@@ -416,7 +416,7 @@ static void a_thread_that_idles_ends_and_another_begins(void **state)
     impatient = true;
     threads_started = 0;
     while (threads_started < 3 * LS_FILE_THREADS_MAX) { /* each place is used again */
-        ls_file_op op = op_new(&f);
+        ls_file_op op = file_op_new(&f);
         assert_int_equal(result_of(&f, &op, ls_file_stat(&ctx, &op, f.dir)), 0);
     }
     impatient = false;
@@ -436,7 +436,7 @@ static void a_port_closes_after_the_last_packet(void **state)
     ctx_of_the_pool(&f, &ctx);
     gate_set(true);
     for (int i = 0; i < POSTED; i++) {
-        ops[i] = op_new(&f);
+        ops[i] = file_op_new(&f);
         assert_int_equal(ls_file_stat(i % 2 ? &ctx : &f.place.ctx, &ops[i], f.dir), LS_PENDING);
     }
     for (int i = 0; i < POSTED; i++) ls_file_cancel(f.place.port, &ops[i]);
@@ -465,7 +465,7 @@ static void a_port_that_closes_ends_what_is_pending(void **state)
     assert_int_equal(pipe(pipe_fds), 0);
     gate_set(true);
     for (int i = 0; i < POSTED; i++) {
-        ops[i] = op_new(&f);
+        ops[i] = file_op_new(&f);
         if (i % 4 == 0) /* what no ring completes by itself */
             assert_int_equal(ls_file_read(&f.place.ctx, &ops[i], pipe_fds[0], room[i], 4, 0), LS_PENDING);
         else if (i % 4 == 1)
@@ -493,7 +493,7 @@ static void packets_are_dispatched_like_all_others(void **state)
     files f;
     (void)state;
     open_all(&f);
-    ls_file_op op = op_new(&called);
+    ls_file_op op = file_op_new(&called);
     op.op.done = count_called;
     called = 0;
     assert_int_equal(ls_file_stat(&f.place.ctx, &op, f.dir), LS_PENDING);
@@ -518,7 +518,7 @@ static void a_read_that_has_begun_can_be_cancelled(void **state)
         print_message("skipped: of another system: a read that has begun is cancelled by io_uring alone\n");
         skip();
     }
-    ls_file_op op = op_new(&f), other = op_new(&f);
+    ls_file_op op = file_op_new(&f), other = file_op_new(&f);
     assert_int_equal(pipe(pipe_fds), 0);
     for (int begun = 0; begun < 2; begun++) {
         assert_int_equal(ls_file_read(&f.place.ctx, &op, pipe_fds[0], room, 4, 0), LS_PENDING);
@@ -565,7 +565,7 @@ static void a_thread_that_ends_leaves_its_operations_to_others(void **state)
     (void)state;
     open_all(&f);
     for (int i = 0; i < 50; i++) {
-        ls_file_op op = op_new(&f);
+        ls_file_op op = file_op_new(&f);
         ended e = {&f, &op};
         ls_thread thread;
         assert_int_equal(ls_thread_start(&thread, "ends", post_and_end, &e), LS_OK);

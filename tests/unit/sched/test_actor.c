@@ -1,4 +1,4 @@
-/* test_actor.c - one thread at a time, in order, every op once, nothing left behind, no recursion. */
+/* test_actor.c - one thread at a time, in order, every op once, no op lost, no recursion. */
 #include "port/port_fixture.h"
 
 #include "base/thread.h"
@@ -6,7 +6,7 @@
 
 enum { OPS = 3 * LS_ACTOR_RUN_MAX + 7 };
 
-typedef struct script { /* an op that notes when it ran, and may do something inside */
+typedef struct script { /* an op that records when it ran, and may post another */
     ls_op op;
     int ran_as;
     ls_actor *was_inside;
@@ -31,7 +31,7 @@ static void scripts_init(script *scripts, int count)
     for (int i = 0; i < count; i++) scripts[i].op.done = script_run;
 }
 
-static void a_free_actor_runs_the_op_at_once(void **state)
+static void a_free_actor_runs_the_op_immediately(void **state)
 {
     net_place place;
     ls_actor actor;
@@ -47,7 +47,7 @@ static void a_free_actor_runs_the_op_at_once(void **state)
     net_close(&place);
 }
 
-static void what_is_posted_from_inside_runs_before_the_actor_is_left(void **state)
+static void ops_posted_from_inside_run_before_the_actor_is_left(void **state)
 {
     net_place place;
     ls_actor actor;
@@ -67,7 +67,7 @@ static void what_is_posted_from_inside_runs_before_the_actor_is_left(void **stat
     net_close(&place);
 }
 
-static void a_thread_inside_one_actor_leaves_one_note_for_another(void **state)
+static void a_thread_inside_one_actor_posts_one_wakeup_for_another(void **state)
 {
     net_place place;
     ls_actor here, there;
@@ -84,12 +84,12 @@ static void a_thread_inside_one_actor_leaves_one_note_for_another(void **state)
     ls_actor_leave(&here, &place.ctx);
     assert_int_equal(runs, 0);
     ls_packet packet = net_next(&place);
-    net_quiet(&place, 0); /* one note for both */
+    net_quiet(&place, 0); /* one wake-up for both */
     ls_packet_dispatch(&place.ctx, &packet);
     assert_int_equal(s[0].ran_as, 1);
     assert_int_equal(s[1].ran_as, 2);
     assert_ptr_equal(s[0].was_inside, &there);
-    ls_actor_post(&there, &place.ctx, &s[0].op); /* the note is spent, and the actor free again */
+    ls_actor_post(&there, &place.ctx, &s[0].op); /* the wake-up was taken, and the actor is free again */
     assert_int_equal(s[0].ran_as, 3);
     net_close(&place);
 }
@@ -124,7 +124,7 @@ static void a_long_inbox_is_drained_in_runs_and_in_order(void **state)
     for (int i = 0; i < OPS - 1; i++) ls_actor_post(&actor, &place.ctx, &s[i].op);
     ls_actor_leave(&actor, &place.ctx);
     assert_int_equal(runs, LS_ACTOR_RUN_MAX);
-    ls_actor_post(&actor, &place.ctx, &s[OPS - 1].op); /* free to enter, but behind all that waits */
+    ls_actor_post(&actor, &place.ctx, &s[OPS - 1].op); /* the actor is free, but these ops are ahead */
     while (runs < OPS) {
         ls_packet packet = net_next(&place);
         ls_packet_dispatch(&place.ctx, &packet);
@@ -179,7 +179,7 @@ static void two_actors_that_post_to_each_other_do_not_recurse(void **state)
     }
 }
 
-/* ---- threads: counters are plain, so a second thread inside is a race that the sanitizer reports --------------- */
+/* ---- threads: the counters are not atomic, so a second thread inside is a race that the sanitizer reports ------ */
 
 enum { POSTERS = 4, ACTORS = 3, POSTS = 6000 };
 
@@ -206,7 +206,7 @@ static void crowd_run(ls_thread_ctx *ctx, ls_op *op)
         if (crowd.last[o->to][o->poster] >= o->number) atomic_fetch_add(&crowd.out_of_order, 1);
         crowd.last[o->to][o->poster] = o->number;
     }
-    if (o->hops++ < o->number % 3) { /* on to another actor: from inside, by a note */
+    if (o->hops++ < o->number % 3) { /* on to another actor, from inside: by a wake-up */
         o->to = (o->to + 1) % ACTORS;
         ls_actor_post(&crowd.actors[o->to], ctx, op);
         return;
@@ -262,9 +262,9 @@ static void a_crowd_of_threads_runs_every_op_once_alone_and_in_order(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_free_actor_runs_the_op_at_once),
-        cmocka_unit_test(what_is_posted_from_inside_runs_before_the_actor_is_left),
-        cmocka_unit_test(a_thread_inside_one_actor_leaves_one_note_for_another),
+        cmocka_unit_test(a_free_actor_runs_the_op_immediately),
+        cmocka_unit_test(ops_posted_from_inside_run_before_the_actor_is_left),
+        cmocka_unit_test(a_thread_inside_one_actor_posts_one_wakeup_for_another),
         cmocka_unit_test(packets_go_to_their_actor_or_run_freely),
         cmocka_unit_test(a_long_inbox_is_drained_in_runs_and_in_order),
         cmocka_unit_test(two_actors_that_post_to_each_other_do_not_recurse),

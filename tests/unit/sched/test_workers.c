@@ -1,4 +1,5 @@
-/* test_workers.c - every packet once; a stalled worker is replaced, loses what it has not begun, and makes room again. */
+/* test_workers.c - every packet runs once; a stalled worker is replaced, its remaining packets are requeued, and it
+ * idles when it returns. */
 #include "port/port_fixture.h"
 
 #include "base/thread.h"
@@ -11,18 +12,18 @@ typedef struct workers_place {
     ls_workers *workers;
 } workers_place;
 
-/* ---- what the handlers do and count ---------------------------------------------------------------------------- */
+/* ---- handlers and counters ------------------------------------------------------------------------------------- */
 
 typedef struct job {
     ls_op op;
     _Atomic int runs;
     _Atomic unsigned ctx;
-    _Atomic bool inside, release; /* of a job that blocks until it is released */
+    _Atomic bool inside, release; /* for a job that blocks until release is set */
 } job;
 
 static _Atomic int jobs_run, jobs_inside, jobs_inside_most, user_packets_run, stall_calls;
-static _Atomic unsigned slow_ctx;
-static _Atomic uint32_t slow_ms_most;
+static _Atomic unsigned stalled_ctx;
+static _Atomic uint32_t stalled_ms_most;
 
 static void job_quick(ls_thread_ctx *ctx, ls_op *op)
 {
@@ -32,12 +33,12 @@ static void job_quick(ls_thread_ctx *ctx, ls_op *op)
     atomic_fetch_add(&jobs_run, 1);
 }
 
-static void job_counted(ls_thread_ctx *ctx, ls_op *op) /* sees how many run at one time */
+static void job_counted(ls_thread_ctx *ctx, ls_op *op) /* counts how many run concurrently */
 {
     const int now = atomic_fetch_add(&jobs_inside, 1) + 1;
     int most = atomic_load(&jobs_inside_most);
     while (now > most && !atomic_compare_exchange_weak(&jobs_inside_most, &most, now)) {
-        /* `most` was read again */
+        /* the exchange failed and has read `most` again */
     }
     ls_clock_sleep_ms(1);
     atomic_fetch_sub(&jobs_inside, 1);
@@ -63,10 +64,10 @@ static void take_user_packet(ls_thread_ctx *ctx, const ls_packet *packet)
 
 static void count_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
 {
-    uint32_t most = atomic_load(&slow_ms_most);
+    uint32_t most = atomic_load(&stalled_ms_most);
     if (user != &stall_calls || ms < LS_STALL_MS) abort();
-    atomic_store(&slow_ctx, ctx->index);
-    if (ms > most) atomic_store(&slow_ms_most, ms);
+    atomic_store(&stalled_ctx, ctx->index);
+    if (ms > most) atomic_store(&stalled_ms_most, ms);
     atomic_fetch_add(&stall_calls, 1);
 }
 
@@ -90,7 +91,7 @@ static void place_open(workers_place *place, unsigned threads, unsigned threads_
     atomic_store(&jobs_inside_most, 0);
     atomic_store(&user_packets_run, 0);
     atomic_store(&stall_calls, 0);
-    atomic_store(&slow_ms_most, 0);
+    atomic_store(&stalled_ms_most, 0);
     net_open(&place->net);
     assert_int_equal(ls_workers_open(place->net.port, place->net.pools, &options, &place->workers), LS_OK);
 }
@@ -120,7 +121,8 @@ static ls_workers_stats stat_of(workers_place *place)
     return stats;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------------------- */
+/* ---- tests -------------------------------------------------------------------------------------------------------
+ * */
 
 static void workers_that_never_started_can_be_closed(void **state)
 {
@@ -156,8 +158,9 @@ static void every_packet_runs_once(void **state)
     place_close(&place);
 }
 
-/* One running thread; the first packet of its first batch blocks. All that follow run meanwhile, the user one too. */
-static void a_blocked_worker_is_replaced_and_gives_its_batch_back(void **state)
+/* One running thread; the first packet of its first batch blocks. All later packets run meanwhile, including the user
+ * packet. */
+static void a_blocked_worker_is_replaced_and_its_batch_requeued(void **state)
 {
     job blocking, behind[LS_WAIT_PACKETS_MAX - 2], later[10];
     workers_place place;
@@ -173,9 +176,9 @@ static void a_blocked_worker_is_replaced_and_gives_its_batch_back(void **state)
     assert_true(atomic_load(&blocking.inside));
     assert_int_equal(stat_of(&place).stalled, 1);
     assert_int_equal(stat_of(&place).standbys_released, 1);
-    EVENTUALLY(atomic_load(&slow_ms_most) >= 4 * LS_STALL_MS); /* told again while it lasts */
+    EVENTUALLY(atomic_load(&stalled_ms_most) >= 4 * LS_STALL_MS); /* reported again while it lasts */
     assert_true(atomic_load(&stall_calls) >= 2);
-    assert_int_equal(atomic_load(&slow_ctx), atomic_load(&blocking.ctx));
+    assert_int_equal(atomic_load(&stalled_ctx), atomic_load(&blocking.ctx));
 
     atomic_store(&blocking.release, true);
     EVENTUALLY(stat_of(&place).stalled == 0);
@@ -184,8 +187,8 @@ static void a_blocked_worker_is_replaced_and_gives_its_batch_back(void **state)
     place_close(&place);
 }
 
-/* When it is back, one of the two becomes idle: afterwards no two run together. */
-static void after_the_slow_one_is_back_one_too_many_parks(void **state)
+/* When the stalled worker returns, one of the two becomes idle: afterwards no two jobs run concurrently. */
+static void an_excess_worker_idles_after_a_stall(void **state)
 {
     enum { N = 60 };
     job blocking, first[8], jobs[N];
@@ -200,15 +203,14 @@ static void after_the_slow_one_is_back_one_too_many_parks(void **state)
         EVENTUALLY(atomic_load(&blocking.runs) == 1 && stat_of(&place).stalled == 0);
         atomic_store(&jobs_run, 0);
         for (int i = 0; i < 8; i++)
-            post(&place, &first[i], job_counted); /* one too many may still take some of these */
+            post(&place, &first[i], job_counted); /* an excess worker may still take some of these */
         EVENTUALLY(atomic_load(&jobs_run) == 8);
         atomic_store(&jobs_inside_most, 0);
         atomic_store(&jobs_run, 0);
         const uint64_t released = stat_of(&place).standbys_released;
         for (int i = 0; i < N; i++) post(&place, &jobs[i], job_counted);
         EVENTUALLY(atomic_load(&jobs_run) == N);
-        if (stat_of(&place).standbys_released ==
-            released) /* a 1 ms sleep was not taken for stalled by a busy machine */
+        if (stat_of(&place).standbys_released == released) /* else a busy machine made a 1 ms sleep a stall */
             assert_int_equal(atomic_load(&jobs_inside_most), 1);
     }
     ls_workers_stop(place.workers);
@@ -231,7 +233,7 @@ static void several_blocked_workers_are_replaced_up_to_the_limit(void **state)
     assert_int_equal(stat_of(&place).standbys_released, 2);
     post(&place, &more, job_quick);
     ls_clock_sleep_ms(30);
-    assert_int_equal(atomic_load(&more.runs), 0); /* nobody is left */
+    assert_int_equal(atomic_load(&more.runs), 0); /* no worker is left */
     atomic_store(&blocking[1].release, true);
     EVENTUALLY(atomic_load(&more.runs) == 1);
     assert_int_equal(atomic_load(&more.ctx), atomic_load(&blocking[1].ctx));
@@ -243,8 +245,9 @@ static void several_blocked_workers_are_replaced_up_to_the_limit(void **state)
     place_close(&place);
 }
 
-/* After half a second of nothing the watchdog sleeps; the next packet wakes it, and it still watchers a blocked worker. */
-static void the_watchdog_wakes_up_again(void **state)
+/* After half a second without work the watchdog sleeps; the next packet wakes it, and it still detects a blocked
+ * worker. */
+static void a_packet_wakes_the_watchdog(void **state)
 {
     job quick, blocking, behind;
     workers_place place;
@@ -268,7 +271,7 @@ static void the_watchdog_wakes_up_again(void **state)
     place_close(&place);
 }
 
-static void the_end_waits_for_the_packet_and_leaves_the_others_in_the_port(void **state)
+static void a_stop_waits_for_the_current_packet_and_keeps_the_others(void **state)
 {
     enum { N = 25 };
     job blocking[2], left[N];
@@ -283,7 +286,7 @@ static void the_end_waits_for_the_packet_and_leaves_the_others_in_the_port(void 
     for (int i = 0; i < N; i++) post(&place, &left[i], job_quick);
     ls_workers_stop(place.workers);
     assert_false(ls_workers_join(place.workers, 30));
-    EVENTUALLY(atomic_load(&stall_calls) > 0); /* the watchdog goes on: a handler may have to be ended */
+    EVENTUALLY(atomic_load(&stall_calls) > 0); /* the watchdog continues: a handler may have to be interrupted */
     atomic_store(&blocking[0].release, true);
     assert_false(ls_workers_join(place.workers, 30));
     atomic_store(&blocking[1].release, true);
@@ -298,7 +301,7 @@ static void the_end_waits_for_the_packet_and_leaves_the_others_in_the_port(void 
     place_close(&place);
 }
 
-static void idle_workers_end_at_once(void **state)
+static void idle_workers_end_immediately(void **state)
 {
     workers_place place;
     (void)state;
@@ -312,7 +315,7 @@ static void idle_workers_end_at_once(void **state)
     }
 }
 
-/* Handlers of every length around the limit, posted from inside, while others read the statistics. */
+/* Handlers of every length around the limit, posted from inside, while another thread reads the statistics. */
 static _Atomic int mix_left;
 
 static void job_mixed(ls_thread_ctx *ctx, ls_op *op)
@@ -325,7 +328,7 @@ static void job_mixed(ls_thread_ctx *ctx, ls_op *op)
     if (atomic_fetch_sub(&mix_left, 1) > 64) ls_port_post(ctx->port, op, NULL, 0);
 }
 
-static void slow_and_quick_mixed(void **state)
+static void stalled_and_quick_handlers_mixed(void **state)
 {
     static job jobs[64];
     workers_place place;
@@ -345,8 +348,8 @@ static void slow_and_quick_mixed(void **state)
     place_close(&place);
 }
 
-/* The workers says that it is idle once for each time that it was not, and work goes on afterwards. */
-static void idleness_is_told_once(void **state)
+/* on_tick reports idle once per idle period, and work continues afterwards. */
+static void idleness_is_reported_once(void **state)
 {
     workers_place place;
     job work;
@@ -363,7 +366,7 @@ static void idleness_is_told_once(void **state)
     place_close(&place);
 }
 
-/* While somebody works the tick goes on, and nobody is called idle. */
+/* While a worker is busy the ticks continue, and none reports idle. */
 static void ticks_continue_while_workers_are_busy(void **state)
 {
     workers_place place;
@@ -383,9 +386,10 @@ static void ticks_continue_while_workers_are_busy(void **state)
     place_close(&place);
 }
 
-/* ---- threads that do not start ------------------------------------------------------------------------------------ */
+/* ---- threads that do not start ------------------------------------------------------------------------------------
+ * */
 
-static int starts_left = -1; /* then one fails; negative: none does */
+static int starts_left = -1; /* starts until one fails; negative: none fails */
 
 int __real_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn,
                            void *arg); /* NOLINT(*-reserved-*) */
@@ -397,7 +401,8 @@ int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn
     return __real_ls_thread_start(thread, name, fn, arg);
 }
 
-/* Any of the workers, the standby threads and the watchdog: those that had started end, and what was posted is still in the port. */
+/* At each thread in turn (workers, standby threads, watchdog): the started ones end, and posted packets stay in the
+ * port. */
 static void a_start_that_fails_halfway_leaves_no_thread(void **state)
 {
     enum { THREADS = 2, THREADS_MAX = 4 };
@@ -410,7 +415,7 @@ static void a_start_that_fails_halfway_leaves_no_thread(void **state)
         assert_int_equal(ls_workers_start(place.workers), LS_ENOMEM);
         assert_int_equal(starts_left, -1);
         post(&place, &work, job_quick);
-        assert_true(ls_workers_join(place.workers, 0)); /* nobody is left to wait for */
+        assert_true(ls_workers_join(place.workers, 0)); /* no thread is left */
         assert_int_equal(atomic_load(&jobs_run), 0);
         ls_packet packet = {0};
         while (packet.op != &work.op)
@@ -424,14 +429,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_that_never_started_can_be_closed),
         cmocka_unit_test(every_packet_runs_once),
-        cmocka_unit_test(a_blocked_worker_is_replaced_and_gives_its_batch_back),
-        cmocka_unit_test(after_the_slow_one_is_back_one_too_many_parks),
+        cmocka_unit_test(a_blocked_worker_is_replaced_and_its_batch_requeued),
+        cmocka_unit_test(an_excess_worker_idles_after_a_stall),
         cmocka_unit_test(several_blocked_workers_are_replaced_up_to_the_limit),
-        cmocka_unit_test(the_watchdog_wakes_up_again),
-        cmocka_unit_test(the_end_waits_for_the_packet_and_leaves_the_others_in_the_port),
-        cmocka_unit_test(idle_workers_end_at_once),
-        cmocka_unit_test(slow_and_quick_mixed),
-        cmocka_unit_test(idleness_is_told_once),
+        cmocka_unit_test(a_packet_wakes_the_watchdog),
+        cmocka_unit_test(a_stop_waits_for_the_current_packet_and_keeps_the_others),
+        cmocka_unit_test(idle_workers_end_immediately),
+        cmocka_unit_test(stalled_and_quick_handlers_mixed),
+        cmocka_unit_test(idleness_is_reported_once),
         cmocka_unit_test(ticks_continue_while_workers_are_busy),
         cmocka_unit_test(a_start_that_fails_halfway_leaves_no_thread),
     };

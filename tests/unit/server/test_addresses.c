@@ -1,4 +1,4 @@
-/* test_addresses.c - which addresses a host of the site means: on a fake that opens nothing. */
+/* test_addresses.c - the addresses that a host of the site stands for, with a fake opener. */
 #include "support.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ enum { CALLS_MAX = 64, PICKED = 40000 };
 
 typedef struct fake {
     int results[CALLS_MAX];
-    char asked[CALLS_MAX][LS_ADDR_TEXT_BYTES];
+    char requested[CALLS_MAX][LS_ADDR_TEXT_BYTES];
     int calls, open;
 } fake;
 
@@ -17,7 +17,7 @@ static int fake_open(void *user, const ls_addr *at, uint16_t *port)
 {
     fake *f = user;
     assert_in_range(f->calls, 0, CALLS_MAX - 1);
-    (void)ls_addr_text(at, f->asked[f->calls]);
+    (void)ls_addr_text(at, f->requested[f->calls]);
     const int result = f->results[f->calls++];
     if (result < 0) return result;
     f->open++;
@@ -44,7 +44,7 @@ static void one_address(void **state)
     (void)state;
     assert_int_equal(open_addresses(&f, "127.0.0.2", 80), LS_OK);
     assert_int_equal(f.calls, 1);
-    assert_string_equal(f.asked[0], "127.0.0.2:80");
+    assert_string_equal(f.requested[0], "127.0.0.2:80");
     assert_int_equal(open_addresses(&busy, "127.0.0.2", 0), LS_EADDRINUSE);
     assert_int_equal(busy.calls, 1);
     assert_int_equal(open_addresses(&wrong, "a name", 80), LS_EINVAL);
@@ -57,8 +57,8 @@ static void both_loopbacks_have_one_port(void **state)
     (void)state;
     assert_int_equal(open_addresses(&f, "", 0), LS_OK);
     assert_int_equal(f.open, 2);
-    assert_string_equal(f.asked[0], "127.0.0.1:0");
-    assert_string_equal(f.asked[1], "[::1]:40000");
+    assert_string_equal(f.requested[0], "127.0.0.1:0");
+    assert_string_equal(f.requested[1], "[::1]:40000");
 }
 
 static void without_ipv6_there_is_one_loopback(void **state)
@@ -72,8 +72,9 @@ static void without_ipv6_there_is_one_loopback(void **state)
     }
 }
 
-/* A free port of the one may be taken on the other: another one is tried, 16 times; one that was asked for, once. */
-static void a_port_is_looked_for_that_both_have(void **state)
+/* A free port of one loopback address may be in use on the other: try another, 16 times; a given port is tried once.
+ * */
+static void both_addresses_get_the_same_port(void **state)
 {
     fake second = {.results = {LS_OK, LS_EADDRINUSE}}, never, given = {.results = {LS_OK, LS_EADDRINUSE}},
          refused = {.results = {LS_OK, LS_EACCES}};
@@ -103,10 +104,10 @@ static void all_addresses_without_ipv6_are_those_of_ipv4(void **state)
     (void)state;
     assert_int_equal(open_addresses(&f, "*", 80), LS_OK);
     assert_int_equal(f.calls, 1);
-    assert_string_equal(f.asked[0], "[::]:80");
+    assert_string_equal(f.requested[0], "[::]:80");
     assert_int_equal(open_addresses(&four, "*", 80), LS_OK);
     assert_int_equal(four.calls, 2);
-    assert_string_equal(four.asked[1], "0.0.0.0:80");
+    assert_string_equal(four.requested[1], "0.0.0.0:80");
     assert_int_equal(open_addresses(&busy, "*", 80), LS_EADDRINUSE);
     assert_int_equal(busy.calls, 1);
 }
@@ -117,7 +118,7 @@ int main(void)
         cmocka_unit_test(one_address),
         cmocka_unit_test(both_loopbacks_have_one_port),
         cmocka_unit_test(without_ipv6_there_is_one_loopback),
-        cmocka_unit_test(a_port_is_looked_for_that_both_have),
+        cmocka_unit_test(both_addresses_get_the_same_port),
         cmocka_unit_test(all_addresses_without_ipv6_are_those_of_ipv4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_embed.c - the C interface as an embedder sees it: luaserve.h alone, in this process; and the program
- * examples/c/embed.c, whose path is the first argument, in one of its own. */
+/* test_embed.c - the C interface as an embedding program uses it: only luaserve.h, in this process; and the program
+ * examples/c/embed.c, whose path is the first argument, as a child process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static const char *embed; /* the program */
 
 static bool no_ip6; /* as on a machine without IPv6 */
 
-/* In the place of the C library's, for all of this process. */
+/* Replaces the function of the C library in this process. */
 int socket(int domain, int type, int protocol)
 {
     if (!no_ip6 || domain != AF_INET6) return (int)syscall(SYS_socket, domain, type, protocol);
@@ -44,7 +44,7 @@ static void place_open(place *p, const char *text)
 static void place_close(place *p)
 {
     assert_int_equal(unlink(p->site), 0);
-    assert_int_equal(rmdir(p->dir), 0); /* the listener's path went with it */
+    assert_int_equal(rmdir(p->dir), 0); /* so the listener's path was removed */
 }
 
 static int dial(const place *p)
@@ -57,7 +57,7 @@ static int dial(const place *p)
     return fd;
 }
 
-/* GET / with Connection: close; the whole answer. The listener is there from ls_server_open on. */
+/* GET / with Connection: close; reads the whole response. The listener exists after ls_server_open. */
 static void get(const place *p, char *out, size_t room)
 {
     static const char request[] = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
@@ -109,45 +109,45 @@ static void two_servers_in_one_program_one_after_the_other(void **state)
 {
     place places[2];
     running r[2];
-    char answer[500];
+    char response[500];
     (void)state;
     for (int i = 0; i < 2; i++) place_open(&places[i], site);
     for (int round = 0; round < 2; round++) {
         start(&r[0], &places[0], "one");
         start(&r[1], &places[1], "two");
-        get(&places[0], answer, sizeof answer);
-        assert_non_null(strstr(answer, "HTTP/1.1 200 OK\r\n"));
-        assert_non_null(strstr(answer, "\r\n\r\none"));
+        get(&places[0], response, sizeof response);
+        assert_non_null(strstr(response, "HTTP/1.1 200 OK\r\n"));
+        assert_non_null(strstr(response, "\r\n\r\none"));
         stop(&r[0]);
-        get(&places[1], answer, sizeof answer); /* the other one goes on */
-        assert_non_null(strstr(answer, "\r\n\r\ntwo"));
+        get(&places[1], response, sizeof response); /* the other server continues */
+        assert_non_null(strstr(response, "\r\n\r\ntwo"));
         stop(&r[1]);
     }
     for (int i = 0; i < 2; i++) place_close(&places[i]);
 }
 
-typedef struct told {
+typedef struct notified {
     ls_server *server;
     int times;
-} told;
+} notified;
 
-static void stop_when_told(void *user)
+static void stop_when_serving(void *user)
 {
-    told *t = user;
+    notified *t = user;
     t->times++;
     ls_server_stop(t->server);
 }
 
-static void serving_is_told_once_and_may_stop_it(void **state)
+static void serving_is_called_once_and_may_stop_it(void **state)
 {
     place p;
-    told t = {NULL, 0};
+    notified t = {NULL, 0};
     char message[300] = "";
     (void)state;
     place_open(&p, site);
     char *args[] = {p.address, "text"};
     const ls_server_options options = {
-        .site = p.site, .argc = 2, .argv = args, .threads = 1, .serving = stop_when_told, .user = &t};
+        .site = p.site, .argc = 2, .argv = args, .threads = 1, .serving = stop_when_serving, .user = &t};
     assert_int_equal(ls_server_open(&options, &t.server, message, sizeof message), 0);
     assert_int_equal(t.times, 0);
     assert_int_equal(ls_server_run(t.server), 0);
@@ -171,7 +171,7 @@ static void a_stop_may_come_before_the_run(void **state)
     ls_server_close(server);
 
     assert_int_equal(ls_server_open(&options, &server, message, sizeof message), 0);
-    ls_server_close(server); /* instead of a run */
+    ls_server_close(server); /* without a run */
     place_close(&p);
 }
 
@@ -185,13 +185,13 @@ static void the_loopback_may_have_one_address(void **state)
                               "ls.listen(..., app)";
     running r;
     place p;
-    char answer[500];
+    char response[500];
     (void)state;
     no_ip6 = true;
     place_open(&p, two);
     start(&r, &p, "text");
-    get(&p, answer, sizeof answer);
-    assert_non_null(strstr(answer, "\r\n\r\ntext"));
+    get(&p, response, sizeof response);
+    assert_non_null(strstr(response, "\r\n\r\ntext"));
     stop(&r);
     place_close(&p);
     no_ip6 = false;
@@ -210,7 +210,7 @@ static void check_fails(const ls_server_options *options, const char *part)
     assert_memory_equal(cut, message, sizeof cut - 1);
 }
 
-static void failures_say_what_and_leave_nothing_open(void **state)
+static void failures_are_described_and_leave_nothing_open(void **state)
 {
     ls_server *server;
     char message[300];
@@ -235,11 +235,11 @@ static void failures_say_what_and_leave_nothing_open(void **state)
     check_fails(&options, "site.lua:1:");
     place_close(&p);
     const int after = dup(0);
-    assert_int_equal(after, next); /* no descriptor was left */
+    assert_int_equal(after, next); /* no descriptor was leaked */
     close(after);
 }
 
-static void what_can_be_asked(void **state)
+static void version_and_build_are_reported(void **state)
 {
     (void)state;
     assert_non_null(strchr(ls_server_version(), '.'));
@@ -254,7 +254,7 @@ static void what_can_be_asked(void **state)
 static void the_example_serves_until_its_input_ends(void **state)
 {
     int in[2], out[2], status;
-    char line[100] = "", answer[500];
+    char line[100] = "", response[500];
     place p;
     (void)state;
     if (embed == NULL) skip();
@@ -276,8 +276,8 @@ static void the_example_serves_until_its_input_ends(void **state)
     for (size_t len = 0; len < sizeof line - 1 && strchr(line, '\n') == NULL; len++)
         assert_int_equal(read(out[0], line + len, 1), 1);
     assert_non_null(strstr(line, "serves"));
-    get(&p, answer, sizeof answer);
-    assert_non_null(strstr(answer, "\r\n\r\nfrom C"));
+    get(&p, response, sizeof response);
+    assert_non_null(strstr(response, "\r\n\r\nfrom C"));
     close(in[1]);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
@@ -293,11 +293,11 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_servers_in_one_program_one_after_the_other),
-        cmocka_unit_test(serving_is_told_once_and_may_stop_it),
+        cmocka_unit_test(serving_is_called_once_and_may_stop_it),
         cmocka_unit_test(a_stop_may_come_before_the_run),
         cmocka_unit_test(the_loopback_may_have_one_address),
-        cmocka_unit_test(failures_say_what_and_leave_nothing_open),
-        cmocka_unit_test(what_can_be_asked),
+        cmocka_unit_test(failures_are_described_and_leave_nothing_open),
+        cmocka_unit_test(version_and_build_are_reported),
         cmocka_unit_test(the_example_serves_until_its_input_ends),
     };
     if (argc > 1) embed = argv[1];

@@ -1,4 +1,4 @@
-/* binary_win32.c - what a test program reads and writes are bytes: no line feed becomes two. */
+/* binary_win32.c - makes the standard streams of a test program binary: a line feed stays one byte. */
 #include <fcntl.h>
 #include <io.h>
 

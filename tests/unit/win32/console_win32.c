@@ -1,8 +1,8 @@
-/* console_win32.c - the console as src/stress/terminal_win32.c asks for it, of a program whose standard error is a pipe: Wine's own
- * console (8.0) takes escape sequences for text. Put in place of the system's calls when the program is linked (--wrap).
+/* console_win32.c - a fake console for src/stress/terminal_win32.c, in a program whose standard error is a pipe: the
+ * console of Wine 8.0 prints escape sequences as text. Replaces the system's calls at link time (--wrap).
  *
- * CONSOLE in the environment names a file with its width in columns and its code page for output, "80 65001"; the one who
- * reads the pipe may write another width there at any time. Without it the calls are the system's. */
+ * CONSOLE in the environment names a file with the width in columns and the output code page, "80 65001"; the reader
+ * of the pipe may write another width at any time. Without CONSOLE the system's calls run. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +21,9 @@ static bool console_is(SHORT *columns, UINT *code_page)
     const char *path = getenv("CONSOLE");
     FILE *file = path != NULL ? fopen(path, "r") : NULL;
     if (file == NULL) return false;
-    const bool told = fscanf(file, "%hd %u", columns, code_page) == 2;
+    const bool valid = fscanf(file, "%hd %u", columns, code_page) == 2;
     fclose(file);
-    return told;
+    return valid;
 }
 
 static BOOL WINAPI get_mode(HANDLE handle, DWORD *mode)

@@ -1,4 +1,4 @@
-/* posix_win32.c - those calls whose names the C library has as functions of its own: they take the place of its. */
+/* posix_win32.c - the calls of posix_win32.h whose names the C library defines as functions: they replace those. */
 #include "posix_win32.h"
 
 #include <direct.h>
@@ -13,7 +13,7 @@ int close(int fd)
     return CloseHandle((HANDLE)(intptr_t)fd) ? 0 : -1;
 }
 
-/* A file's handle; "/proc/self/exe" is this program. */
+/* The handle of a file; "/proc/self/exe" is this program. */
 int open(const char *path, int flags, ...)
 {
     char self[MAX_PATH];
@@ -32,15 +32,16 @@ int dup(int fd)
                            WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
 }
 
-static HANDLE spare; /* opened first of all: lower than any other */
+static HANDLE reserved; /* opened first, so lower than any other */
 
-__attribute__((constructor)) static void take_spare(void)
+__attribute__((constructor)) static void take_reserved(void)
 {
-    spare = CreateEventW(NULL, FALSE, FALSE, NULL);
+    reserved = CreateEventW(NULL, FALSE, FALSE, NULL);
 }
 
-/* Of sockets: a copy that has the number which the close has freed. Wine gives the lowest free number, and duplicating takes
- * one for a moment before it takes that of the copy: so all that are lower than `to` are taken, but for the spare one. */
+/* For sockets: a duplicate with the number freed by the close. Wine assigns the lowest free number, and
+ * DuplicateHandle takes one temporarily before the number of the duplicate: so all numbers below `to` are taken except
+ * the reserved one. */
 int dup2(int from, int to)
 {
     enum { FILLERS_MAX = 1024 };
@@ -50,9 +51,9 @@ int dup2(int from, int to)
     do fillers[n] = CreateEventW(NULL, FALSE, FALSE, NULL);
     while ((intptr_t)fillers[n++] < to && n < FILLERS_MAX);
     (void)close(to);
-    CloseHandle(spare);
+    CloseHandle(reserved);
     const int got = dup(from);
-    take_spare();
+    take_reserved();
     while (n-- > 0) CloseHandle(fillers[n]);
     return got;
 }
@@ -75,11 +76,11 @@ int write(int fd, const void *from, unsigned len)
 {
     DWORD written;
     if (posix_is_socket(fd)) return posix_send(fd, from, len, 0);
-    /* What fileno gave: a file's handle. */
+    /* a handle returned by fileno */
     return WriteFile((HANDLE)(intptr_t)fd, from, len, &written, NULL) ? (int)written : -1;
 }
 
-/* In the directory for temporary files, whatever directory the pattern names. */
+/* In the directory for temporary files, ignoring the directory in the pattern. */
 char *mkdtemp(char *pattern)
 {
     const size_t len = strlen(pattern);

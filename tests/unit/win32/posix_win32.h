@@ -1,13 +1,13 @@
-/* posix_win32.h - the few POSIX calls that the unit tests make, over Winsock and the C library, so that the same tests run
- * on Windows. The headers beside it, named as POSIX names them, include it.
+/* posix_win32.h - the POSIX calls of the unit tests, implemented with Winsock and the C library, so that the same
+ * tests run on Windows. The headers beside it have the POSIX names and include it.
  *
- * A descriptor is a socket's handle, or a descriptor of the C library: calls try the socket first. Of a FILE fileno gives
- * the handle, which is what ls_fd means. There are no Unix sockets: socketpair makes pairs on the loopback. */
+ * A descriptor is a socket handle or a descriptor of the C library; a call tries the socket first. fileno returns the
+ * handle of a FILE, an ls_fd. Windows has no Unix socket pairs: socketpair connects two sockets on the loopback. */
 #ifndef TESTS_UNIT_POSIX_WIN32_H
 #define TESTS_UNIT_POSIX_WIN32_H
 
 #include <winsock2.h>
-/* the order of these matters */
+/* the order of these is significant */
 #include <afunix.h>
 #include <errno.h>
 #include <io.h>
@@ -19,7 +19,7 @@
 #include <windows.h>
 #include <ws2tcpip.h>
 
-#undef IN /* Windows marks parameters with these */
+#undef IN /* Windows annotates parameters with these */
 #undef OUT
 #undef far
 #undef interface
@@ -30,7 +30,7 @@
 typedef ADDRESS_FAMILY sa_family_t;
 
 enum {
-    IF_NAMESIZE = 256 + 1, /* NDIS_IF_MAX_STRING_SIZE, which is in the driver kit */
+    IF_NAMESIZE = 256 + 1, /* NDIS_IF_MAX_STRING_SIZE, defined only in the driver kit */
     SOCK_NONBLOCK = 0x10000,
     SOCK_CLOEXEC = 0x20000,
     MSG_NOSIGNAL = 0,
@@ -97,7 +97,7 @@ static inline int posix_accept(int listener, struct sockaddr *from, int *len, in
 {
     const SOCKET fd = accept((SOCKET)listener, from, len);
     if (fd == INVALID_SOCKET) return posix_result(-1);
-    posix_block((int)fd, !(flags & SOCK_NONBLOCK)); /* Winsock copies the listener's mode */
+    posix_block((int)fd, !(flags & SOCK_NONBLOCK)); /* Winsock copies the mode of the listener */
     return (int)fd;
 }
 
@@ -107,7 +107,7 @@ static inline bool posix_is_socket(int fd)
     return getsockopt((SOCKET)fd, SOL_SOCKET, SO_TYPE, (char *)&type, &len) == 0;
 }
 
-/* Sockets do not tell whether they block, and for a port it makes no difference: F_GETFL says what was wanted. */
+/* The mode of a socket cannot be queried, and a port does not need it: F_GETFL returns the mode last set. */
 static inline int posix_fcntl(int fd, int what, int value)
 {
     DWORD inherited;
@@ -125,7 +125,7 @@ char *mkdtemp(
     char
         *pattern); /* posix_win32.c; there also read, write, close, dup, dup2 and open, which the C library declares */
 
-/* Without waiting for this one call. */
+/* Whether the call would wait; used to emulate MSG_DONTWAIT. */
 static inline bool posix_would_wait(int fd, int flags)
 {
     struct pollfd look = {.fd = (SOCKET)fd, .events = POLLRDNORM};
@@ -138,10 +138,10 @@ static inline int posix_recv(int fd, void *to, size_t len, int flags)
 {
     if (posix_would_wait(fd, flags)) return -1;
     const int n = recv((SOCKET)fd, to, (int)len, flags & ~MSG_DONTWAIT);
-    return n < 0 && WSAGetLastError() == WSAEMSGSIZE ? (int)len : posix_result(n); /* a datagram that was cut */
+    return n < 0 && WSAGetLastError() == WSAEMSGSIZE ? (int)len : posix_result(n); /* a truncated datagram */
 }
 
-/* MSG_DONTWAIT is for sockets that block otherwise. */
+/* Emulates MSG_DONTWAIT on blocking sockets. */
 static inline int posix_send(int fd, const void *from, size_t len, int flags)
 {
     if (flags & MSG_DONTWAIT) posix_block(fd, false);
@@ -172,7 +172,7 @@ static inline int posix_socketpair(int family, int type, int protocol, int fds[2
     at[1] = at[0];
     if (stream) {
         const int listener = posix_socket(AF_INET, SOCK_STREAM, protocol);
-        const DWORD little = 32768; /* as much as a pair of Unix sockets takes, rather than megabytes */
+        const DWORD little = 32768; /* about the size of a Unix socket pair, instead of megabytes */
         for (int i = 0; i < 2; i++)
             (void)setsockopt((SOCKET)listener, SOL_SOCKET, i ? SO_RCVBUF : SO_SNDBUF, (const char *)&little,
                              sizeof little);
@@ -193,7 +193,7 @@ static inline int posix_socketpair(int family, int type, int protocol, int fds[2
         return ok && fds[1] >= 0 ? 0 : posix_result(-1);
     }
     bool ok = true;
-    const DWORD room = 4 << 20; /* nothing is to be lost */
+    const DWORD room = 4 << 20; /* so that no datagram is lost */
     for (int i = 0; i < 2; i++) {
         fds[i] = posix_socket(AF_INET, type, protocol);
         ok = ok && bind((SOCKET)fds[i], (struct sockaddr *)&at[i], len) == 0 &&
@@ -205,14 +205,14 @@ static inline int posix_socketpair(int family, int type, int protocol, int fds[2
     return ok ? 0 : posix_result(-1);
 }
 
-/* The path's MTU cannot be set here: no datagram is made of several others either, which is what tests set it for. */
+/* Windows cannot set the path MTU. Tests set it to prevent segmentation offload, which Windows does not do. */
 static inline int posix_setsockopt(int fd, int level, int name, const void *value, size_t len)
 {
     if (level == IPPROTO_IPV6 && name == IPV6_MTU) return 0;
     return posix_result(setsockopt((SOCKET)fd, level, name, value, (int)len));
 }
 
-/* After the functions above, which call what these names meant before. */
+/* After the functions above, which use the original meaning of these names. */
 #define socket(family, type, protocol)          posix_socket(family, type, protocol)
 #define socketpair(family, type, protocol, fds) posix_socketpair(family, type, protocol, fds)
 #define accept(fd, from, len)                   posix_accept(fd, from, len, 0)

@@ -1,8 +1,8 @@
-# Lua and lua-cjson for Visual Studio: the sources of scripts/sources, built by the same CMakeLists.txt. vcpkg
-# has no lua-cjson, and its Lua is a later one. Nobody has run this yet.
+# Lua and lua-cjson for Visual Studio: the sources of scripts/sources, built by the same CMakeLists.txt. vcpkg has no
+# lua-cjson, and its Lua is a later version. This port has not been run yet.
 vcpkg_check_linkage(ONLY_STATIC_LIBRARY)
 
-# The archive of that name, out of the folder into which scripts/sources fetches; sources.txt knows its sum.
+# archive(RESULT PATTERN): the path of an archive downloaded by scripts/sources, after its SHA-256 was checked.
 set(third_party ${CMAKE_CURRENT_LIST_DIR}/../..)
 get_filename_component(folder ${third_party}/../build/sources ABSOLUTE)
 file(STRINGS ${third_party}/sources.txt sources REGEX "^[^#]")
@@ -18,20 +18,20 @@ function(archive result pattern)
       endif()
       file(SHA256 ${folder}/${name} found)
       if(NOT found STREQUAL sum)
-        message(FATAL_ERROR "${folder}/${name} has the SHA-256 ${found}; third_party/sources.txt says ${sum}")
+        message(FATAL_ERROR "${folder}/${name} has the SHA-256 ${found}; third_party/sources.txt lists ${sum}")
       endif()
       set(${result} ${folder}/${name} PARENT_SCOPE)
       return()
     endif()
   endforeach()
-  message(FATAL_ERROR "third_party/sources.txt names no ${pattern}")
+  message(FATAL_ERROR "third_party/sources.txt has no ${pattern}")
 endfunction()
 
 archive(lua_archive "lua5\\.4_.*\\.orig\\.tar\\.gz")
 archive(debian_archive "lua5\\.4_.*\\.debian\\.tar\\.xz")
 archive(cjson_archive "lua-cjson_.*\\.orig\\.tar\\.gz")
 
-# Debian's repairs of Lua's own code; its other patches are for its build and its paths.
+# Only Debian's fixes of Lua itself; its other patches change the build and paths.
 vcpkg_extract_source_archive(debian ARCHIVE ${debian_archive})
 file(GLOB repairs ${debian}/patches/*-cve-*.patch)
 vcpkg_extract_source_archive(lua ARCHIVE ${lua_archive} PATCHES ${repairs})

@@ -1,2 +1,0 @@
-"""The harness under the name by which the tests of the documentation import it."""
-from harness import *  # noqa: F403

@@ -1,0 +1,151 @@
+/* test_port_cancel.c - the contract of port.h on each back end: cancelled operations and closed sockets: one completion each, and none for the next socket. */
+#include "port_fixture.h"
+
+static void a_cancelled_operation_completes_once_and_the_socket_lives(void **state)
+{
+    net_place place;
+    char room[8], *bytes = pattern(6 << 20, 5);
+    int theirs;
+    ls_op in = op_new(), out = op_new();
+    (void)state;
+    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    ls_slice slice = ls_slice_static(bytes, 6 << 20);
+    ls_op_cancel(sock, &in); /* not pending: nothing */
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
+    ls_op_cancel(sock, &in);
+    expect_packet(&place, &in, NULL, LS_ECANCELED);
+    ls_op_cancel(sock, &in);
+    net_quiet(&place, 5);
+    ls_op_cancel(sock, &out);
+    expect_packet(&place, &out, NULL, LS_ECANCELED);
+    net_quiet(&place, 5);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+    net_write(theirs, "still", 5);
+    expect_packet(&place, &in, NULL, 5);
+    ls_sock_close(&place.ctx, sock);
+    close(theirs);
+    free(bytes);
+    net_close(&place);
+}
+
+static void close_cancels_what_is_pending(void **state)
+{
+    net_place place;
+    char room[8], *bytes = pattern(6 << 20, 6);
+    int theirs, seen = 0;
+    ls_op in = op_new(), out = op_new();
+    (void)state;
+    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    const int ours = (int)ls_sock_fd(sock);
+    ls_slice slice = ls_slice_static(bytes, 6 << 20);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
+    ls_sock_close(&place.ctx, sock);
+    assert_int_equal(fcntl(ours, F_GETFD), -1); /* the descriptor is gone at once */
+    for (int i = 0; i < 2; i++) {
+        const ls_packet packet = net_next(&place);
+        assert_int_equal(packet.result, LS_ECANCELED);
+        seen |= packet.op == &in ? 1 : 2;
+    }
+    assert_int_equal(seen, 3);
+    net_quiet(&place, 5);
+    close(theirs);
+    free(bytes);
+    net_close(&place);
+}
+
+/* An event that was on its way when the socket was closed does not reach the next user of slot and descriptor. */
+static void a_late_event_does_not_reach_the_next_socket(void **state)
+{
+    net_place place;
+    char room[8];
+    int ours, theirs;
+    ls_op op = op_new();
+    (void)state;
+    net_open(&place);
+    for (int round = 0; round < 50; round++) {
+        net_pair(&ours, &theirs);
+        ls_sock *sock = net_attach(&place, ours, NULL, false);
+        const int held = dup(ours); /* keeps the open file, and with it the registration, alive */
+        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
+        net_write(theirs, "late", 4);
+        ls_sock_close(&place.ctx, sock);
+        expect_packet(&place, &op, NULL, LS_ECANCELED);
+
+        int next_ours, next_theirs;
+        net_pair(&next_ours, &next_theirs);
+        sock = net_attach(&place, next_ours, &place, false);
+        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
+        net_quiet(&place, 0);
+        net_write(next_theirs, "mine", 4);
+        expect_packet(&place, &op, &place, 4);
+        assert_memory_equal(room, "mine", 4);
+        ls_sock_close(&place.ctx, sock);
+        close(held);
+        close(theirs);
+        close(next_theirs);
+    }
+    net_close(&place);
+}
+
+/* As the deadlines of a connection use it: from any thread, by the life of the socket. */
+static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
+{
+    net_place place;
+    char room[8], *bytes = pattern(6 << 20, 8);
+    int ours, theirs, seen = 0;
+    ls_op in = op_new(), out = op_new();
+    (void)state;
+    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    const uint32_t life = ls_sock_generation(sock);
+    ls_slice slice = ls_slice_static(bytes, 6 << 20);
+    ls_sock_cancel(sock, life); /* nothing is pending */
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
+
+    const uint64_t before = ls_sock_progress_ms(sock);
+    net_quiet(&place, 5);
+    assert_true(ls_sock_progress_ms(sock) == before);
+    while (ls_clock_coarse_ms() <= before) net_quiet(&place, 1);
+    const size_t stuck = (size_t)ls_op_sent(&out);
+    char *got = malloc(stuck);
+    net_read(theirs, got, stuck);
+    net_quiet(&place, 5);
+    assert_true(ls_sock_progress_ms(sock) > before);
+
+    ls_sock_cancel(sock, life + 1); /* another life */
+    net_quiet(&place, 5);
+    ls_sock_cancel(sock, life);
+    for (int i = 0; i < 2; i++) {
+        const ls_packet packet = net_next(&place);
+        assert_int_equal(packet.result, LS_ECANCELED);
+        seen |= packet.op == &in ? 1 : 2;
+    }
+    assert_int_equal(seen, 3);
+    ls_sock_close(&place.ctx, sock);
+    close(theirs);
+
+    net_pair(&ours, &theirs);
+    sock = net_attach(&place, ours, NULL, false);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+    if (ls_sock_generation(sock) != life) ls_sock_cancel(sock, life); /* the same slot, the life before */
+    net_quiet(&place, 5);
+    ls_sock_close(&place.ctx, sock);
+    expect_packet(&place, &in, NULL, LS_ECANCELED);
+    close(theirs);
+    free(got);
+    free(bytes);
+    net_close(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cancelled_operation_completes_once_and_the_socket_lives),
+        cmocka_unit_test(close_cancels_what_is_pending),
+        cmocka_unit_test(a_late_event_does_not_reach_the_next_socket),
+        cmocka_unit_test(a_socket_is_cancelled_as_a_whole_while_it_lives),
+    };
+    return cmocka_run_group_tests_name("port/port_cancel", tests, NULL, NULL);
+}
