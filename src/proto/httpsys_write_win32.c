@@ -25,10 +25,13 @@ enum {
 
 /* ---- the queue ---------------------------------------------------------------------------------------------- */
 
+/* Of a whole response (none is queued yet) small borrowed bytes are copied. Parts are copied only where they cannot be
+ * sent before the response is complete. */
 static bool is_copied(const ls_httpsys_exchange *e, const ls_slice *slice)
 {
-    return slice->block == NULL && (slice->len < LS_HTTPSYS_COPY_BYTES ||
-                                    (e->x.response != LS_RESPONSE_NONE && !e->http->api.SendResponseEntityBody));
+    if (slice->block != NULL) return false;
+    if (e->x.response == LS_RESPONSE_NONE) return slice->len < LS_HTTPSYS_COPY_BYTES;
+    return e->http->api.SendResponseEntityBody == NULL;
 }
 
 /* Queue one slice. Its reference moves on success. */
