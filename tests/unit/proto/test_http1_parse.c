@@ -106,7 +106,7 @@ static void span_is(const char *bytes, ls_span span, const char *text)
     assert_memory_equal(bytes + span.at, text, span.len);
 }
 
-/* ---- the request line ------------------------------------------------------------------------------------ */
+/* ---- the request line --------------------------------------------------------------------------------------- */
 
 static void a_plain_request(void **state)
 {
@@ -261,7 +261,7 @@ static void empty_lines_before_the_request_line(void **state)
     is_refused("\r\n\r\n\r\n\r\n\r", 400);
 }
 
-/* ---- target forms -------------------------------------------------------------------------------------------- */
+/* ---- target forms ------------------------------------------------------------------------------------------- */
 
 typedef struct target_case {
     const char *line, *path, *query, *host; /* query NULL: none */
@@ -611,7 +611,7 @@ static void expect(void **state)
     is_refused(GET "Expect: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400); /* framing first */
 }
 
-/* ---- limits: at the limit, and one past it -------------------------------------------------------------------- */
+/* ---- limits: at the limit, and one past it ------------------------------------------------------------------ */
 
 static void limit_of_the_target(void **state)
 {
