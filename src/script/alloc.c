@@ -22,7 +22,7 @@ void ls_alloc_close(ls_alloc *alloc)
 void *ls_alloc_fill(ls_alloc *alloc, size_t size)
 {
     const size_t bytes = (size + LS_ALLOC_STEP - 1) / LS_ALLOC_STEP * LS_ALLOC_STEP;
-    if ((size_t)(alloc->end - alloc->at) < bytes) { /* the end of the old chunk goes to the list of its size */
+    if ((size_t)(alloc->end - alloc->at) < bytes) { /* the rest of the old chunk becomes a free block of its size */
         if (alloc->end > alloc->at) ls_alloc_give(alloc, alloc->at, (size_t)(alloc->end - alloc->at));
         ls_alloc_block *chunk = malloc(LS_ALLOC_CHUNK_BYTES);
         alloc->at = alloc->end = NULL;

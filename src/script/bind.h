@@ -22,6 +22,8 @@ void ls_connect_define(lua_State *L, ls_state *state);
 
 /* bind_core.c: push the module's table. */
 int ls_core_open(lua_State *L);
+/* bind_core.c: create the metatables of the core's objects in a new state. Raises when out of memory. */
+void ls_core_define(lua_State *L, ls_state *state);
 
 /* bind_req.c */
 int ls_core_params(lua_State *L);

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/bind_req.h"
 #include "script/buffer.h"
 #include "script/request.h"
 

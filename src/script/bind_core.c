@@ -12,7 +12,11 @@
 #include "proto/http_path.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/bind_req.h"
+#include "script/bind_res.h"
+#include "script/bind_sock.h"
 #include "script/buffer.h"
+#include "script/http_task.h"
 #include "script/option.h"
 #include "script/request.h"
 #include "script/site_internal.h"
@@ -367,4 +371,18 @@ int ls_core_open(lua_State *L)
     lua_setfield(L, -2, "names");
     lua_setfield(L, -2, "build");
     return 1;
+}
+
+void ls_core_define(lua_State *L, ls_state *state)
+{
+    ls_request_define_req(L, state);
+    ls_request_define_res(L, state);
+    ls_buffer_define(L, state);
+    ls_jobs_define(L, state);
+    ls_file_define(L, state);
+    ls_timers_define(L, state);
+    ls_udp_define(L, state);
+    ls_notify_define(L, state);
+    ls_tcp_define(L, state);
+    ls_connect_define(L, state);
 }

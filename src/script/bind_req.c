@@ -10,6 +10,7 @@
 #include "net/addr.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/bind_req.h"
 #include "script/request.h"
 #include "script/udata.h"
 
@@ -42,20 +43,6 @@ int ls_push_failure(lua_State *L, int err)
 static void push_span(lua_State *L, const ls_exchange *x, ls_span span)
 {
     lua_pushlstring(L, x->bytes + span.at, span.len);
-}
-
-void ls_request_keep(lua_State *L, ls_request *r, int self, int slot)
-{
-    lua_pushvalue(L, -1);
-    lua_setiuservalue(L, self, slot);
-    r->filled |= 1u << slot;
-}
-
-bool ls_request_kept(lua_State *L, const ls_request *r, int self, int slot)
-{
-    if ((r->filled & 1u << slot) == 0) return false;
-    lua_getiuservalue(L, self, slot);
-    return true;
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------ */

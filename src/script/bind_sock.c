@@ -10,22 +10,9 @@
 #include "script/site_internal.h"
 #include "script/udata.h"
 
-const char ls_tcp_tag;
-
 ls_tcp_object *ls_tcp_check(lua_State *L)
 {
     return ls_udata_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
-}
-
-ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
-{
-    ls_tcp_object *o = lua_newuserdatauv(L, sizeof *o, 0);
-    *o = (ls_tcp_object){&ls_tcp_tag, NULL};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->tcp_meta_ref);
-    lua_setmetatable(L, -2);
-    o->tcp = tcp;
-    tcp->object = o;
-    return o;
 }
 
 /* ---- limits -------------------------------------------------------------------------------------------------------- */

@@ -6,6 +6,9 @@
 
 enum { LS_TCP_KEEPALIVE_S = 60 };
 
+/* Create the metatable of sock. */
+void ls_tcp_define(lua_State *L, ls_state *state);
+
 /* The sock that is the first argument. Raises for another thing. */
 ls_tcp_object *ls_tcp_check(lua_State *L);
 

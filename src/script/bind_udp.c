@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "script/bind.h"
+#include "script/bind_udp.h"
 #include "script/buffer.h"
 #include "script/option.h"
 #include "script/site_internal.h"
@@ -465,27 +466,6 @@ void ls_site_udp_batch(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams
 }
 
 /* ---- definitions ------------------------------------------------------------------------------------------- */
-
-unsigned ls_site_udp_count(const ls_site *site)
-{
-    return site->udp_count;
-}
-
-const ls_site_udp *ls_site_udp_get(const ls_site *site, unsigned index)
-{
-    return &site->udp_entries[index]->udp;
-}
-
-void *ls_site_udp_user(ls_site *site, unsigned index)
-{
-    return site->udp_entries[index];
-}
-
-void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp)
-{
-    ls_site_udp_entry *entry = site->udp_entries[index];
-    entry->sockets[entry->socket_count++] = udp;
-}
 
 void ls_udp_check_setup(lua_State *L, int index, ls_udp_setup *setup)
 {

@@ -14,7 +14,7 @@
 enum { SOURCE_BYTES = 80 };
 
 typedef struct module {
-    char *bytes; /* NULL: nobody has wanted it yet */
+    char *bytes; /* NULL: not compiled yet */
     size_t len, room;
 } module;
 
@@ -39,7 +39,7 @@ void ls_bytecode_close(ls_bytecode *bytecode)
     free(bytecode);
 }
 
-/* "@luaserve/init.lua", "@luaserve/app.lua": the name that messages give. */
+/* The chunk name shown in error messages: "@luaserve/init.lua", "@luaserve/app.lua". */
 static const char *source_of(const char *name, char text[SOURCE_BYTES])
 {
     const char *dot = strchr(name, '.');
@@ -70,7 +70,7 @@ static int append(lua_State *L, const void *bytes, size_t len, void *user)
     return 0;
 }
 
-/* In a state of its own: what compiling leaves behind goes with it. false: no memory. */
+/* Compile in a temporary Lua state, which takes the compiler's garbage with it. false: out of memory. */
 static bool compile_apart(module *to, size_t number)
 {
     lua_State *L = luaL_newstate();

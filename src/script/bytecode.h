@@ -1,10 +1,10 @@
-/* bytecode.h - the embedded modules (modules.h) in the form that lua_dump(3) writes, made once for all Lua states of a site.
+/* bytecode.h - cache of the embedded modules (modules.h) as lua_dump() bytecode, shared by all Lua states of a site.
  *
- * To compile the modules is most of what it takes to open a state, and leaves several times their size in garbage; to read
- * what was compiled is quick and leaves none. So the first state to want a module has it compiled, in a Lua state of its
- * own that is closed again, and those after it read the result. Names, lines and texts of errors are the same both ways.
+ * Compiling the modules is most of the cost of opening a state and leaves garbage of several times their size; loading
+ * bytecode is fast and leaves none. The first state that requires a module compiles it in a temporary Lua state; later
+ * states load the bytecode. Error messages carry the same chunk names and line numbers either way.
  *
- * One thread at a time: the one that loads the site. What is kept goes when all states are there. */
+ * Thread: the one that loads the site. The site closes the cache as soon as all of its states are open. */
 #ifndef LS_SCRIPT_BYTECODE_H
 #define LS_SCRIPT_BYTECODE_H
 
@@ -14,12 +14,12 @@
 
 typedef struct ls_bytecode ls_bytecode;
 
-/* LS_OK or LS_ENOMEM. */
+/* Open an empty cache. Returns LS_OK or LS_ENOMEM. */
 int ls_bytecode_open(ls_bytecode **out);
 void ls_bytecode_close(ls_bytecode *bytecode); /* NULL: does nothing */
 
-/* Push the main function of the embedded module of this number (of ls_modules). With `compiled` NULL it is compiled in
- * L itself, for it alone; then any thread may call. Raises when memory is out. */
+/* Push the main function of the embedded module with index `number` in ls_modules. With `bytecode` NULL the module is
+ * compiled in L and not cached; then any thread may call. Raises when out of memory. */
 void ls_bytecode_push(lua_State *L, ls_bytecode *bytecode, size_t number);
 
 #endif

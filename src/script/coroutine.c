@@ -1,26 +1,26 @@
-/* coroutine.c - Lua's coroutine library, for coroutines in which calls may wait.
+/* coroutine.c - Lua's coroutine library, changed so that calls inside a coroutine can wait.
  *
- * A task is a coroutine itself. When a call inside an inner coroutine waits, the whole chain up to the task
- * yields, and is resumed the same way down again. Such a yield carries no values and is known by task->waiting;
- * every coroutine on the chain is marked as waiting (state.h), so that nobody else resumes or closes it. To the
- * program it looks as if the call had just taken its time.
+ * A task is itself a coroutine. When a call waits inside an inner coroutine, every coroutine from there up to the
+ * task yields, and the wake resumes them in the reverse order. Such a yield carries no values; task->waiting
+ * distinguishes it from a yield of the script. Every coroutine of the chain is marked with LS_EXTRA_WAITS
+ * (state.h), so that no other code resumes or closes it. For the script the call just blocks.
  *
  *     task: resume(a) -> a: resume(b) -> b: ls.sleep(1)       b yields to a, a to the task, the task to the port
  *
- * The innermost coroutine is announced in the thread's CPU watch, for the processor-time budget. */
+ * The innermost running coroutine is published in the thread's CPU watch for the processor-time limit. */
 #include "script/bind.h"
 #include "script/task.h"
 
 enum { RESUME_FAILED = -1, RESUME_WAITS = -2 };
 
-static bool waits(lua_State *co)
+static bool is_waiting(lua_State *co)
 {
     return (*ls_state_extra(co) & LS_EXTRA_WAITS) != 0;
 }
 
-static bool over(lua_State *co)
+static bool has_exceeded(lua_State *co)
 {
-    return (*ls_state_extra(co) & LS_EXTRA_OVER) != 0;
+    return (*ls_state_extra(co) & LS_EXTRA_EXCEEDED) != 0;
 }
 
 static lua_State *check_coroutine(lua_State *L)
@@ -30,8 +30,8 @@ static lua_State *check_coroutine(lua_State *L)
     return co;
 }
 
-/* Run `co` with `nargs` values on its stack. Returns the number of results, moved to L; RESUME_FAILED: the error
- * is on L; RESUME_WAITS: the task waits, in co or further in. */
+/* Resume `co` with `nargs` values on its stack. Returns the number of results, moved to L; RESUME_FAILED: the error
+ * is on top of L; RESUME_WAITS: the task waits, in co or in a coroutine that co has resumed. */
 static int resume_inner(lua_State *L, lua_State *co, int nargs)
 {
     ls_state *state = ls_state_of(L);
@@ -42,17 +42,17 @@ static int resume_inner(lua_State *L, lua_State *co, int nargs)
     if (blocks) task->blocked++;
     if (task != NULL) {
         ls_cpu_watch_inner(state->cpu, co);
-        if (ls_cpu_watch_over(state->cpu)) lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
+        if (ls_cpu_watch_exceeded(state->cpu)) lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
     }
     const int status = lua_resume(co, L, nargs, &count);
     if (blocks) task->blocked--;
     if (task != NULL) {
         ls_cpu_watch_inner(state->cpu, L);
-        if (ls_cpu_watch_over(state->cpu)) lua_sethook(L, ls_state_hook, LUA_MASKCOUNT, 1);
+        if (ls_cpu_watch_exceeded(state->cpu)) lua_sethook(L, ls_state_hook, LUA_MASKCOUNT, 1);
     }
     if (status == LUA_YIELD && task != NULL && (task->waiting || task->killed)) return RESUME_WAITS;
     if (status != LUA_OK && status != LUA_YIELD) {
-        if (task != NULL && ls_cpu_watch_over(state->cpu)) *ls_state_extra(co) |= LS_EXTRA_OVER;
+        if (task != NULL && ls_cpu_watch_exceeded(state->cpu)) *ls_state_extra(co) |= LS_EXTRA_EXCEEDED;
         lua_xmove(co, L, 1);
         return RESUME_FAILED;
     }
@@ -67,8 +67,8 @@ static int resume_inner(lua_State *L, lua_State *co, int nargs)
 
 static int resume_first(lua_State *L, lua_State *co, int nargs)
 {
-    if (waits(co)) {
-        lua_pushliteral(L, "cannot resume a coroutine that waits");
+    if (is_waiting(co)) {
+        lua_pushliteral(L, "cannot resume waiting coroutine");
         return RESUME_FAILED;
     }
     if (!lua_checkstack(co, nargs)) {
@@ -79,8 +79,8 @@ static int resume_first(lua_State *L, lua_State *co, int nargs)
     return resume_inner(L, co, nargs);
 }
 
-/* The chain yields on: this coroutine waits too. */
-static int wait_too(lua_State *L, lua_KFunction k)
+/* An inner coroutine waits: mark L as waiting and yield to the next outer coroutine. */
+static int yield_on(lua_State *L, lua_KFunction k)
 {
     *ls_state_extra(L) |= LS_EXTRA_WAITS;
     return lua_yieldk(L, 0, 0, k);
@@ -97,7 +97,7 @@ static int resume_again(lua_State *L, int status, lua_KContext context)
 
 static int resume_results(lua_State *L, int count)
 {
-    if (count == RESUME_WAITS) return wait_too(L, resume_again);
+    if (count == RESUME_WAITS) return yield_on(L, resume_again);
     lua_pushboolean(L, count >= 0);
     if (count < 0) count = 1;
     lua_insert(L, -(count + 1));
@@ -122,15 +122,15 @@ static int wrap_again(lua_State *L, int status, lua_KContext context)
 
 static int wrap_results(lua_State *L, lua_State *co, int count)
 {
-    if (count == RESUME_WAITS) return wait_too(L, wrap_again);
+    if (count == RESUME_WAITS) return yield_on(L, wrap_again);
     if (count >= 0) return count;
     const int status = lua_status(co);
-    if (status != LUA_OK && status != LUA_YIELD && !over(co)) { /* it died of an error: close its variables */
+    if (status != LUA_OK && status != LUA_YIELD && !has_exceeded(co)) { /* dead after an error: close its variables */
         ls_task *task = ls_state_of(L)->current;
         if (task != NULL) task->blocked++;
         const int closed = lua_resetthread(co);
         if (task != NULL) task->blocked--;
-        if (closed != LUA_OK && lua_gettop(co) > 0) { /* a variable's own error replaces the first */
+        if (closed != LUA_OK && lua_gettop(co) > 0) { /* an error in a __close replaces the first one */
             lua_pop(L, 1);
             lua_xmove(co, L, 1);
         }
@@ -188,7 +188,7 @@ static const char *status_of(lua_State *L, lua_State *co)
 {
     lua_Debug ar;
     if (L == co) return "running";
-    if (waits(co)) return "normal"; /* it is at work, for a task that waits */
+    if (is_waiting(co)) return "normal"; /* it belongs to a waiting task */
     switch (lua_status(co)) {
     case LUA_YIELD: return "suspended";
     case LUA_OK:
@@ -209,8 +209,8 @@ static int co_close(lua_State *L)
     lua_State *co = check_coroutine(L);
     const char *status = status_of(L, co);
     if (status[0] != 's' && status[0] != 'd')
-        return luaL_error(L, "cannot close a %s coroutine", waits(co) ? "waiting" : status);
-    if (over(co)) return luaL_error(L, "cannot close a coroutine that used too much processor time");
+        return luaL_error(L, "cannot close a %s coroutine", is_waiting(co) ? "waiting" : status);
+    if (has_exceeded(co)) return luaL_error(L, "cannot close a coroutine that used too much processor time");
     ls_task *task = ls_state_of(L)->current;
     if (task != NULL) task->blocked++;
     const int closed = lua_resetthread(co);

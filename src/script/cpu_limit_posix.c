@@ -1,8 +1,8 @@
-/* cpu_limit_posix.c - cpu_limit.h with a queued SIGURG, whose default is to be ignored.
+/* cpu_limit_posix.c - cpu_limit.h with a queued SIGURG, which is ignored by default.
  *
- * The signal carries the CPU watch. It may arrive late, when the thread runs something else: the handler compares the
- * number of the run. A CPU watch belongs to one thread and the handler runs on that thread, so what it reads stands
- * still. */
+ * The signal carries the address of the CPU watch. It may arrive late, in another run, so the handler compares the
+ * run numbers. A CPU watch belongs to one thread and the handler runs on that thread, so the fields that the thread
+ * writes do not change while the handler reads them. */
 #define _GNU_SOURCE
 #include "script/cpu_limit.h"
 
@@ -13,7 +13,7 @@
 
 #include "base/err.h"
 
-static _Atomic(lua_Hook) raise_hook; /* a signal handler has no argument for it; always the same function */
+static _Atomic(lua_Hook) raise_hook; /* global: a signal handler has no user argument; always the same function */
 
 static void interrupted(int signal_number, siginfo_t *info, void *context)
 {
@@ -25,7 +25,7 @@ static void interrupted(int signal_number, siginfo_t *info, void *context)
         const uint64_t run = atomic_load_explicit(&cpu->run, memory_order_relaxed);
         lua_State *L = atomic_load_explicit(&cpu->running, memory_order_relaxed);
         if (run != 0 && L != NULL && run == atomic_load_explicit(&cpu->end_run, memory_order_acquire)) {
-            atomic_store_explicit(&cpu->over, 1, memory_order_relaxed);
+            atomic_store_explicit(&cpu->exceeded, 1, memory_order_relaxed);
             lua_sethook(L, atomic_load_explicit(&raise_hook, memory_order_relaxed), LUA_MASKCOUNT, 1);
         }
     }

@@ -1,11 +1,13 @@
-/* cpu_limit_win32.c - cpu_limit.h by stopping the thread for a moment and setting the hook in its place.
+/* cpu_limit_win32.c - cpu_limit.h with SuspendThread: the watchdog sets the hook while the thread is suspended.
  *
- * What a signal handler does on POSIX, on the thread itself, the watchdog does here while that thread stands still: it may
- * have stopped anywhere, which lua_sethook allows (it is made to be called from a signal handler). GetThreadContext waits
- * until it really stands. Nothing is called meanwhile that takes a lock, the allocator's included: the thread may hold it.
+ * The watchdog does here what the signal handler does on POSIX. The thread may be suspended at any instruction;
+ * lua_sethook allows that, because it is designed to be called from a signal handler. GetThreadContext returns only
+ * after the thread has really stopped. Until ResumeThread the watchdog calls no function that takes a lock, the
+ * allocator's included: the suspended thread may hold it.
  *
- * GetThreadTimes advances in steps of 10 to 16 ms, which is good enough for a budget in seconds: ls_cpu_watch_since_mark()
- * accounts for runs that are shorter. (QueryThreadCycleTime counts cycles of an unknown rate, and Wine 8 lacks it.) */
+ * GetThreadTimes advances in steps of 10 to 16 ms, which is precise enough for a limit in seconds;
+ * ls_cpu_watch_since_mark() accounts for shorter runs. (QueryThreadCycleTime counts cycles of an unknown rate, and
+ * Wine 8 lacks it.) */
 #include "script/cpu_limit.h"
 
 #include <windows.h>
@@ -25,7 +27,7 @@ void ls_cpu_limit_join(ls_cpu_watch *cpu)
     const HANDLE self = GetCurrentProcess();
     HANDLE thread = NULL;
     (void)DuplicateHandle(self, GetCurrentThread(), self, &thread, 0, FALSE, DUPLICATE_SAME_ACCESS);
-    cpu->thread = thread; /* NULL: out of memory; then its runs are not watched */
+    cpu->thread = thread; /* NULL: out of memory; the limit does not apply to this thread then */
     cpu->joined = true;
 }
 
@@ -46,7 +48,7 @@ uint64_t ls_cpu_limit_cpu_ns(const ls_cpu_watch *cpu)
 
 uint64_t ls_cpu_limit_cpu_step_ns(void)
 {
-    return 16 * 1000000; /* the longest interval of the system's clock interrupt is 15.625 ms */
+    return 16 * 1000000; /* the longest clock interrupt interval is 15.625 ms */
 }
 
 void ls_cpu_limit_send(ls_cpu_watch *cpu)
@@ -57,7 +59,7 @@ void ls_cpu_limit_send(ls_cpu_watch *cpu)
         const uint64_t run = atomic_load(&cpu->run);
         lua_State *L = atomic_load(&cpu->running);
         if (run != 0 && L != NULL && run == atomic_load(&cpu->end_run)) {
-            atomic_store(&cpu->over, 1);
+            atomic_store(&cpu->exceeded, 1);
             lua_sethook(L, atomic_load(&raise_hook), LUA_MASKCOUNT, 1);
         }
     }

@@ -1,20 +1,23 @@
-/* http_task.c - a request's way through Lua: task, dispatch, the rule for results, errors.
+/* http_task.c - a request in Lua: its task, the dispatch function, the rules for handler results, errors.
  *
- * Everything that may raise runs inside the task's coroutine, http_main at its bottom; there is no further
- * protected call around the handler. An error kills the coroutine; another task then runs `failed`, or a plain 500
- * is sent. */
+ * All code that may raise runs inside the coroutine of the task, with http_main as its first function; there is no
+ * other protected call around the handler. An error kills the coroutine. Then a second task runs the function
+ * `failed`, or a 500 response is sent without Lua. */
+#include "script/http_task.h"
+
 #include <assert.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "proto/http_text.h"
+#include "script/bind_res.h"
 #include "script/buffer.h"
 #include "script/request.h"
 #include "script/site_internal.h"
 
-enum { HTTP_REQ = 1, HTTP_FIRST = 2 }; /* http_main's stack: the req object, then what the handler returned */
+enum { HTTP_REQ = 1, HTTP_FIRST = 2 }; /* stack of http_main: the req object, then the results of the handler */
 
-/* "request <id> GET /path" for the log */
+/* Write "request <id> GET /path" for the log. */
 static void log_name(const ls_exchange *x, char out[256])
 {
     const ls_http_head *head = &x->head;
@@ -33,7 +36,7 @@ static void log_name(const ls_exchange *x, char out[256])
 
 /* ---- inside the task --------------------------------------------------------------------------------------- */
 
-/* ls.on("log"): each hook protected, so that a bad one costs a line in the log only. */
+/* Run the ls.on("log") hooks. Each is protected: an error in a hook is only logged. */
 static void run_log_hooks(lua_State *L, ls_request *r)
 {
     const ls_state *state = r->state;
@@ -56,7 +59,7 @@ static int http_done(lua_State *L, ls_request *r)
     return 0;
 }
 
-/* The body lies in a Lua string, which this stack keeps: it must not go before the bytes have left. */
+/* The body is a Lua string, which this stack keeps alive until all bytes are sent. */
 static int http_drain(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
@@ -84,12 +87,12 @@ static int result_status(lua_State *L, int index)
     int whole;
     const lua_Integer status = lua_tointegerx(L, index, &whole);
     if (!whole || status < 200 || status > 999)
-        luaL_error(L, "the handler returned %s, which is no status of a response (200 to 999)",
+        luaL_error(L, "the handler returned an invalid status: %s (a status is a whole number from 200 to 999)",
                    luaL_tolstring(L, index, NULL));
     return (int)status;
 }
 
-/* The answer has begun or is complete by what `res` did: is there a value that would be lost? */
+/* The handler has sent the response, or its start, by `res`: log an error if it has also returned a body. */
 static void result_unused(lua_State *L, ls_request *r, int count)
 {
     const int type = count > 0 ? lua_type(L, HTTP_FIRST) : LUA_TNIL;
@@ -97,8 +100,8 @@ static void result_unused(lua_State *L, ls_request *r, int count)
         return;
     char name[256];
     log_name(r->x, name);
-    ls_log(LS_LOG_ERROR, "%s: the handler returned a %s, but the response was already %s by res", name,
-           lua_typename(L, type), r->x->response == LS_RESPONSE_DONE ? "sent" : "begun");
+    ls_log(LS_LOG_ERROR, "%s: the handler returned a %s, but res has already %s the response", name,
+           lua_typename(L, type), r->x->response == LS_RESPONSE_DONE ? "sent" : "started");
 }
 
 static int http_finish_parts(lua_State *L, ls_request *r)
@@ -106,13 +109,13 @@ static int http_finish_parts(lua_State *L, ls_request *r)
     ls_exchange *x = r->x;
     (void)ls_request_push_parts(r->state->ctx, r);
     if (x->length >= 0 && (uint64_t)x->length != r->written && x->error == 0)
-        return luaL_error(L, "the Content-Length said %I bytes, but the handler wrote %I", (lua_Integer)x->length,
+        return luaL_error(L, "Content-Length is %I, but the handler wrote %I bytes", (lua_Integer)x->length,
                           (lua_Integer)r->written);
     (void)x->transport->finish(r->state->ctx, x);
     return http_done(L, r);
 }
 
-/* What the handler returned lies from HTTP_FIRST on. */
+/* The handler has returned: its results start at HTTP_FIRST. */
 static int http_returned(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
@@ -148,14 +151,16 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
     case LUA_TSTRING:
     case LUA_TTABLE:
     case LUA_TUSERDATA: result = ls_request_respond_body(L, r, HTTP_FIRST, &pinned); break;
-    default: return luaL_error(L, "the handler returned a %s, which is no response", lua_typename(L, type));
+    default:
+        return luaL_error(L, "invalid handler result: string, number, table or buffer expected, got %s",
+                          lua_typename(L, type));
     }
-    (void)result;                                      /* a client that is gone is nobody's fault */
-    if (pinned) return http_drain(L, LUA_OK, context); /* part of it may be queued even when that failed */
+    (void)result;                                      /* a disconnected client is not an error of the handler */
+    if (pinned) return http_drain(L, LUA_OK, context); /* also after an error: part of the body may be queued */
     return http_done(L, r);
 }
 
-static int http_main(lua_State *L) /* the exchange, as light userdata */
+static int http_main(lua_State *L) /* (exchange as light userdata) */
 {
     ls_exchange *x = lua_touserdata(L, 1);
     ls_state *state = ls_state_of(L);
@@ -183,7 +188,7 @@ static int http_main(lua_State *L) /* the exchange, as light userdata */
     return http_returned(L, LUA_OK, (lua_KContext)r);
 }
 
-static int http_failed_main(lua_State *L) /* the request as light userdata, the error, the traceback */
+static int http_failed_main(lua_State *L) /* (request as light userdata, error, traceback) */
 {
     ls_request *r = lua_touserdata(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
@@ -204,8 +209,8 @@ typedef struct http_failure {
     ls_state *state;
     ls_exchange *x;
     ls_request *request;
-    lua_State *co; /* dead, its error on top; NULL: out of memory, and the coroutine is gone */
-    bool retry;    /* make a task for `failed` */
+    lua_State *co; /* dead, its error on top; NULL: out of memory, and the coroutine is freed */
+    bool retry;    /* create a task for `failed` */
     ls_task *next;
 } http_failure;
 
@@ -252,8 +257,8 @@ static int body_error_status(int err)
     }
 }
 
-/* An answer without Lua. */
-static void answer_plain(ls_thread_ctx *ctx, ls_exchange *x, int status)
+/* Respond without Lua, with the reason phrase as the body. */
+static void respond_without_lua(ls_thread_ctx *ctx, ls_exchange *x, int status)
 {
     const char *phrase = ls_status_text(status);
     ls_slice text[] = {ls_slice_static(phrase, strlen(phrase)), ls_slice_static("\n", 1)};
@@ -272,7 +277,7 @@ static void http_end(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
     x->transport->release(ctx, x);
 }
 
-/* Hooks of "log" for an answer that was made without Lua. */
+/* Runs the "log" hooks for a response that was made without Lua. */
 static int log_hooks_main(lua_State *L)
 {
     run_log_hooks(L, lua_touserdata(L, 1));
@@ -330,7 +335,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
         }
     }
     if (x->response == LS_RESPONSE_OPEN) {
-        x->close = true; /* what has left cannot be called back: the client must see that it is not complete */
+        x->close = true; /* part of the response is sent: closing the connection shows that it is incomplete */
     } else if (x->response == LS_RESPONSE_NONE && x->error == 0) {
         x->status = 500;
         x->fields_len = 0;
@@ -356,7 +361,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
             return;
         }
         if (r != NULL && r->body_error != LS_OK) x->close = true;
-        answer_plain(ctx, x, r != NULL && r->body_error != LS_OK ? body_error_status(r->body_error) : 500);
+        respond_without_lua(ctx, x, r != NULL && r->body_error != LS_OK ? body_error_status(r->body_error) : 500);
     }
     http_end_logged(ctx, x, r);
 }
@@ -370,8 +375,8 @@ void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int
     x->task = NULL;
     x->wake = ls_request_wake;
     if (task == NULL) {
-        ls_log(LS_LOG_ERROR, "no memory to run a request");
-        answer_plain(ctx, x, 500);
+        ls_log(LS_LOG_ERROR, "not enough memory to run a request");
+        respond_without_lua(ctx, x, 500);
         x->transport->release(ctx, x);
         return;
     }
@@ -390,8 +395,8 @@ void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, l
     ls_state *state = (ls_state *)(void *)ctx->inside;
     if (state == NULL) {
         state = ctx->user;
-        /* A thread holds one state at most and there are as many states as threads, so one is free; which one may
-         * change while we look. */
+        /* A thread holds at most one state and there are as many states as threads, so one is free; which one may
+         * change during the search. */
         for (unsigned n = 0; !ls_actor_try_enter(&state->actor, ctx); n++)
             state = h->site->states[n % h->site->state_count];
     }

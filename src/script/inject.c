@@ -1,7 +1,7 @@
-/* inject.c - a request without a socket: an exchange whose transport keeps the answer in memory.
+/* inject.c - app:inject: a request without a socket. The transport of its exchange stores the response in memory.
  *
- * The object lives on the stack of the task that injects, which waits until the exchange has ended. While the site
- * loads there is no task to wait: the request runs inside the call, and what wants to wait raises. */
+ * The object is on the stack of the calling task, which waits until the exchange has ended. While the site loads
+ * there is no task that could wait: the request runs inside the call, and a call that would wait raises. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,12 +9,13 @@
 #include "proto/http_config.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/http_task.h"
 #include "script/request.h"
 #include "script/site_internal.h"
 
 enum {
-    INJECT_BYTES_MAX = 256 * 1024 * 1024, /* of an answer */
-    INJECT_NESTED_MAX = 16,               /* while the site loads: each runs on the C stack of the one around it */
+    INJECT_BYTES_MAX = 256 * 1024 * 1024, /* of the fields or the body of a response */
+    INJECT_NESTED_MAX = 16,               /* while the site loads: nested requests share the C stack */
 };
 
 typedef struct inject_text {
@@ -25,12 +26,12 @@ typedef struct inject_text {
 typedef struct injected {
     ls_state *state;
     ls_task *waiter;
-    ls_op op; /* starts it */
+    ls_op op; /* starts the request */
     int dispatch_ref, failed_ref;
-    const char *body; /* in the user values, like the head */
+    const char *body; /* of the request; a user value keeps it alive, as it does the head */
     size_t body_len;
-    bool ended, whole, too_large;
-    inject_text fields, answer;
+    bool ended, complete, too_large;
+    inject_text fields, response_body;
     ls_exchange x;
 } injected;
 
@@ -64,7 +65,7 @@ static int inject_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     return LS_DONE;
 }
 
-static void take_head(injected *in)
+static void copy_head(injected *in)
 {
     ls_exchange *x = &in->x;
     if (x->fields != NULL && !text_add(&in->fields, x->fields->data, x->fields_len)) in->too_large = true;
@@ -75,12 +76,12 @@ static void take_head(injected *in)
     }
 }
 
-static void take_slices(injected *in, ls_slice *slices, unsigned count)
+static void copy_slices(injected *in, ls_slice *slices, unsigned count)
 {
     const ls_exchange *x = &in->x;
     const bool dropped = x->head.method == LS_HTTP_HEAD || !ls_status_has_content(x->status);
     for (unsigned n = 0; n < count; n++) {
-        if (!dropped && !text_add(&in->answer, slices[n].ptr, slices[n].len)) in->too_large = true;
+        if (!dropped && !text_add(&in->response_body, slices[n].ptr, slices[n].len)) in->too_large = true;
         ls_slice_drop(&slices[n]);
     }
 }
@@ -91,15 +92,15 @@ static int inject_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, 
     char length[48];
     size_t sum = 0;
     (void)ctx;
-    take_head(in);
+    copy_head(in);
     for (unsigned n = 0; n < count; n++) sum += slices[n].len;
     if (ls_status_is_framed(x->status)) {
         const int len = snprintf(length, sizeof length, "Content-Length: %zu\r\n", sum);
         if (!text_add(&in->fields, length, (size_t)len)) in->too_large = true;
     }
-    take_slices(in, slices, count);
+    copy_slices(in, slices, count);
     x->response = LS_RESPONSE_DONE;
-    in->whole = true;
+    in->complete = true;
     return LS_DONE;
 }
 
@@ -107,9 +108,9 @@ static int inject_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, un
 {
     injected *in = x->conn;
     (void)ctx;
-    if (x->response == LS_RESPONSE_NONE) take_head(in);
+    if (x->response == LS_RESPONSE_NONE) copy_head(in);
     x->response = LS_RESPONSE_OPEN;
-    take_slices(in, slices, count);
+    copy_slices(in, slices, count);
     return LS_DONE;
 }
 
@@ -123,7 +124,7 @@ static int inject_finish(ls_thread_ctx *ctx, ls_exchange *x)
     injected *in = x->conn;
     (void)inject_write(ctx, x, NULL, 0);
     x->response = LS_RESPONSE_DONE;
-    in->whole = true;
+    in->complete = true;
     return LS_DONE;
 }
 
@@ -163,17 +164,17 @@ static int inject_gc(lua_State *L)
 {
     injected *in = lua_touserdata(L, 1);
     free(in->fields.bytes);
-    free(in->answer.bytes);
+    free(in->response_body.bytes);
     if (in->x.fields != NULL) ls_block_drop(in->x.fields);
     luaL_unref(L, LUA_REGISTRYINDEX, in->dispatch_ref);
     luaL_unref(L, LUA_REGISTRYINDEX, in->failed_ref);
-    in->fields.bytes = in->answer.bytes = NULL;
+    in->fields.bytes = in->response_body.bytes = NULL;
     in->x.fields = NULL;
     in->dispatch_ref = in->failed_ref = LUA_NOREF;
     return 0;
 }
 
-/* Push the array of {name, value} of the lines "Name: value\r\n". */
+/* Push an array of {name, value} for lines "Name: value\r\n". */
 static void push_fields(lua_State *L, const inject_text *text)
 {
     lua_Integer count = 0;
@@ -196,16 +197,16 @@ static void push_fields(lua_State *L, const inject_text *text)
 static int inject_result(lua_State *L, const injected *in)
 {
     if (in->too_large) return ls_push_failure(L, LS_ELIMIT);
-    if (!in->whole) {
+    if (!in->complete) {
         lua_pushnil(L);
-        lua_pushstring(L, in->x.response == LS_RESPONSE_NONE ? "the request was not answered"
-                                                             : "the response was cut off");
+        lua_pushstring(L, in->x.response == LS_RESPONSE_NONE ? "the request ended without a response"
+                                                             : "the response is incomplete");
         lua_pushliteral(L, "ECLOSED");
         return 3;
     }
     lua_pushinteger(L, in->x.status);
     push_fields(L, &in->fields);
-    lua_pushlstring(L, in->answer.bytes != NULL ? in->answer.bytes : "", in->answer.len);
+    lua_pushlstring(L, in->response_body.bytes != NULL ? in->response_body.bytes : "", in->response_body.len);
     return 3;
 }
 
@@ -222,7 +223,7 @@ static void inject_start(ls_thread_ctx *ctx, ls_op *op)
     ls_http_task_start(ctx, in->state, &in->x, in->dispatch_ref, in->failed_ref);
 }
 
-/* Push the text of the head: the method at 3, target at 4, headers at 5. */
+/* Push the request head as text. Stack: method at 3, target at 4, headers at 5. */
 static void push_head(lua_State *L, size_t body_len, bool has_body)
 {
     bool host = false, length = false;
@@ -263,7 +264,8 @@ static void push_head(lua_State *L, size_t body_len, bool has_body)
     lua_concat(L, 2);
 }
 
-/* Push the object for a request whose parts lie at 3 to 6, its head parsed. NULL: nil, message, code were pushed. */
+/* Push the object for a request (method at 3, target, headers, body at 6) and parse its head. NULL: the head is
+ * invalid, and nil, message, code were pushed. */
 static injected *push_request(lua_State *L, const char *body, size_t body_len)
 {
     const ls_http_limits limits = {65536, 65536, LS_HTTP_FIELDS_MAX};
@@ -291,7 +293,7 @@ static injected *push_request(lua_State *L, const char *body, size_t body_len)
         return in;
     }
     lua_pushnil(L);
-    lua_pushfstring(L, "not a well-formed request: %s (%d)", why != NULL ? why : "the head ends early",
+    lua_pushfstring(L, "malformed request: %s (%d)", why != NULL ? why : "the head is incomplete",
                     parsed < 0 ? -parsed : 400);
     lua_pushliteral(L, "EINVAL");
     return NULL;
@@ -312,8 +314,7 @@ int ls_core_inject(lua_State *L)
     lua_settop(L, 6);
     if (!state->loading) ls_task_may_wait(L);
     if (state->injects_nested == INJECT_NESTED_MAX)
-        return luaL_error(L, "app:inject: more than %d requests inside each other while the site loads",
-                          INJECT_NESTED_MAX);
+        return luaL_error(L, "app:inject: more than %d nested requests while the site loads", INJECT_NESTED_MAX);
 
     injected *in = push_request(L, body, body_len);
     if (in == NULL) return 3;
@@ -336,7 +337,7 @@ int ls_core_inject(lua_State *L)
         state->injects_nested--;
         if (!state->load_waited && in->ended) return inject_result(L, in);
         lua_pushnil(L);
-        lua_pushliteral(L, "the handler would have to wait, and the site still loads");
+        lua_pushliteral(L, "the handler cannot wait while the site loads");
         lua_pushliteral(L, "EBUSY");
         return 3;
     }

@@ -1,4 +1,4 @@
-/* modules.c - where a Lua state finds modules. See modules.h. */
+/* modules.c - see modules.h. */
 #include "script/modules.h"
 
 #include <lauxlib.h>
@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The loader in package.preload for an embedded module: its number is the first upvalue. */
+/* The loader of an embedded module in package.preload. Upvalue 1: index in ls_modules; upvalue 2: the bytecode
+ * cache. */
 static int embedded_load(lua_State *L)
 {
     const size_t number = (size_t)lua_tointeger(L, lua_upvalueindex(1));
@@ -32,9 +33,9 @@ void ls_modules_preload(lua_State *L, const char *prefix, ls_bytecode *const *by
 
 void ls_modules_path(lua_State *L, const char *file)
 {
-    size_t len = strlen(file); /* of its directory */
+    size_t len = strlen(file); /* then of its directory */
     while (len > 0 && strchr("/" LUA_DIRSEP, file[len - 1]) == NULL) len--;
-    if (len > 1) len--; /* without the separator, unless that is all */
+    if (len > 1) len--; /* drop the separator, unless the directory is "/" */
     lua_getglobal(L, "package");
     const char *dir = len > 0 ? lua_pushlstring(L, file, len) : lua_pushliteral(L, ".");
     lua_getfield(L, -2, "path");

@@ -1,4 +1,4 @@
-/* request.c - the ring of request objects, and how answers are made of Lua values; see request.h. */
+/* request.c - see request.h: the ring of request objects, and responses made from Lua values. */
 #include "script/request.h"
 
 #include <assert.h>
@@ -31,7 +31,8 @@ static ls_request *request_new(lua_State *L, ls_state *state)
     lua_pushvalue(L, -2);
     lua_setiuservalue(L, -2, 1);
 
-    /* When the second reference raises, the first keeps a pair that nobody finds: the state is out of memory. */
+    /* If the second luaL_ref raises, the first keeps an unreachable pair alive: accepted, the state is out of
+     * memory. */
     const int res_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     r->req_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     r->res_ref = res_ref;
@@ -85,7 +86,7 @@ void ls_request_release(ls_thread_ctx *ctx, ls_request *r)
         r->out = NULL;
     }
     r->out_from = r->out_len = 0;
-    if (r->filled != 0) { /* nothing here allocates */
+    if (r->filled != 0) { /* this block allocates nothing */
         lua_State *L = state->L;
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
         for (int n = 1; n < LS_REQ_SLOTS; n++) {
@@ -130,7 +131,8 @@ int ls_request_wait_pinned(lua_State *L, ls_request *r, lua_KContext context, lu
 static ls_request *request_live(lua_State *L, ls_request *r)
 {
     const ls_task *task = r->state->current;
-    if (r->x == NULL || task == NULL || task->serial != r->serial) luaL_error(L, "the request is over");
+    if (r->x == NULL || task == NULL || task->serial != r->serial)
+        luaL_error(L, "request object used after its request ended");
     return r;
 }
 
@@ -145,7 +147,21 @@ ls_request *ls_request_check_res(lua_State *L, int index)
     return request_live(L, response->request);
 }
 
-/* ---- bodies of answers ------------------------------------------------------------------------------------- */
+void ls_request_keep(lua_State *L, ls_request *r, int self, int slot)
+{
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, self, slot);
+    r->filled |= 1u << slot;
+}
+
+bool ls_request_kept(lua_State *L, const ls_request *r, int self, int slot)
+{
+    if ((r->filled & 1u << slot) == 0) return false;
+    lua_getiuservalue(L, self, slot);
+    return true;
+}
+
+/* ---- response bodies --------------------------------------------------------------------------------------- */
 
 int ls_body_of(lua_State *L, int index, ls_body *out)
 {
@@ -178,8 +194,8 @@ void ls_body_free(ls_body *body)
     if (body->slices != body->few) free(body->slices);
 }
 
-/* Numbers and strings that cjson wrote hold no FF byte unless luaserve.json's mark of an empty array is among
- * them: then its own encode, which replaces the marks, has to do it again. */
+/* The output of cjson contains an FF byte only if it contains luaserve.json's mark of an empty array. Then the
+ * value is encoded again with luaserve.json.encode, which replaces the marks. */
 void ls_json_encode(lua_State *L, int index)
 {
     const ls_state *state = ls_state_of(L);
@@ -202,15 +218,17 @@ void ls_json_encode(lua_State *L, int index)
     lua_replace(L, index);
 }
 
-static int answer(lua_State *L, ls_request *r, int index, const char *type, bool *pinned)
+static int respond_value(lua_State *L, ls_request *r, int index, const char *type, bool *pinned)
 {
     ls_exchange *x = r->x;
     ls_body body;
-    if (x->response != LS_RESPONSE_NONE || r->out != NULL) /* by a finalizer, since the caller looked */
-        return luaL_error(L, "the response was sent already");
+    if (x->response != LS_RESPONSE_NONE || r->out != NULL) /* by a finalizer, after the caller's check */
+        return luaL_error(L, "the response was already sent");
     const int err = ls_body_of(L, index, &body);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
-    if (err < 0) return luaL_error(L, "%s is no body for a response", luaL_typename(L, index));
+    if (err < 0)
+        return luaL_error(L, "invalid response body: string, number, table or buffer expected, got %s",
+                          luaL_typename(L, index));
     if (!ls_status_has_content(x->status)) {
         ls_slices_drop(body.slices, body.count);
         body.count = 0;
@@ -227,14 +245,14 @@ static int answer(lua_State *L, ls_request *r, int index, const char *type, bool
 
 int ls_request_respond_json_text(lua_State *L, ls_request *r, int index, bool *pinned)
 {
-    return answer(L, r, index, type_json, pinned);
+    return respond_value(L, r, index, type_json, pinned);
 }
 
 int ls_request_respond_body(lua_State *L, ls_request *r, int index, bool *pinned)
 {
-    if (lua_type(L, index) != LUA_TTABLE) return answer(L, r, index, type_text, pinned);
+    if (lua_type(L, index) != LUA_TTABLE) return respond_value(L, r, index, type_text, pinned);
     ls_json_encode(L, index);
-    return answer(L, r, index, type_json, pinned);
+    return respond_value(L, r, index, type_json, pinned);
 }
 
 int ls_request_respond_text(ls_request *r, int status)
@@ -259,7 +277,7 @@ int ls_request_respond_text(ls_request *r, int status)
         }
         text[len++] = '\n';
     }
-    slice = ls_slice_static(text, len); /* small: respond copies it */
+    slice = ls_slice_static(text, len); /* short, so respond copies it */
     return x->transport->respond(r->state->ctx, x, &slice, len > 0);
 }
 

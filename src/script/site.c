@@ -20,7 +20,8 @@
 #include "script/task.h"
 #include "script/udp_internal.h"
 
-/* A collection of all of a busy state: after so many times what the last took, and not before so long. */
+/* The pause between two full collections of a busy state: this multiple of the duration of the last one, at least
+ * MIN. */
 enum { COLLECT_ALL_SHARE = 100, COLLECT_ALL_MS_MIN = 5000 };
 
 /* ---- loading ----------------------------------------------------------------------------------------------- */
@@ -33,7 +34,7 @@ typedef struct site_load {
     int result;
 } site_load;
 
-/* The traceback is for --log-level debug only: a message with its line is what one wants to see. */
+/* Message handler. The message already names the line, so the traceback is logged at level debug only. */
 static int load_failed(lua_State *L)
 {
     const char *text = luaL_tolstring(L, 1, NULL);
@@ -73,7 +74,7 @@ static int load_main(lua_State *L)
     if (status == LUA_ERRMEM) {
         (void)snprintf(
             load->message, load->message_bytes,
-            "%s: not enough memory: a Lua state may use %zu bytes, or what ls.config{ max_memory = ... } says first",
+            "%s: not enough memory: the limit of a Lua state is %zu bytes (set by ls.config{ max_memory = ... })",
             site->path, load->state->bytes_max);
         return 0;
     }
@@ -103,7 +104,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->argc = options->argc;
     site->argv = options->argv;
     site->host = options->host;
-    site->load_cpu.joined = true; /* nobody watches it */
+    site->load_cpu.joined = true; /* the watchdog does not check it, so it needs no thread */
     site->cpu_ns_max = (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000;
     site->path = malloc(strlen(options->path) + 1);
     site->entries = calloc(LS_LISTENERS_MAX, sizeof(ls_site_entry *));
@@ -168,6 +169,27 @@ void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at)
     site->entries[index]->is_bound = true;
 }
 
+unsigned ls_site_udp_count(const ls_site *site)
+{
+    return site->udp_count;
+}
+
+const ls_site_udp *ls_site_udp_get(const ls_site *site, unsigned index)
+{
+    return &site->udp_entries[index]->udp;
+}
+
+void *ls_site_udp_user(ls_site *site, unsigned index)
+{
+    return site->udp_entries[index];
+}
+
+void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp)
+{
+    ls_site_udp_entry *entry = site->udp_entries[index];
+    entry->sockets[entry->socket_count++] = udp;
+}
+
 static void start_done(ls_thread_ctx *ctx, ls_op *op);
 static void drain_done(ls_thread_ctx *ctx, ls_op *op);
 static void collect_done(ls_thread_ctx *ctx, ls_op *op);
@@ -192,16 +214,15 @@ int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsig
         if (state->udp->handler_count != site->udp_count) {
             (void)snprintf(
                 message, message_bytes,
-                "%s defines %u UDP sockets in one Lua state and %u in another: what a site defines must not "
-                "depend on the state",
+                "%s defines %u UDP sockets in one Lua state and %u in another: all states must define the same",
                 site->path, site->udp_count, state->udp->handler_count);
             return LS_ESCRIPT;
         }
         if (state->listener_count != site->entry_count) {
-            (void)snprintf(message, message_bytes,
-                           "%s defines %u listeners in one Lua state and %u in another: what a site defines must not "
-                           "depend on the state",
-                           site->path, site->entry_count, state->listener_count);
+            (void)snprintf(
+                message, message_bytes,
+                "%s defines %u listeners in one Lua state and %u in another: all states must define the same",
+                site->path, site->entry_count, state->listener_count);
             return LS_ESCRIPT;
         }
     }
@@ -300,8 +321,8 @@ bool ls_site_on_tick(ls_site *site, bool idle)
         const size_t held = atomic_load_explicit(&state->buffer_bytes, memory_order_relaxed);
         const bool unchanged = held == state->buffer_bytes_seen;
         state->buffer_bytes_seen = held;
-        /* A young collection leaves what lived through two of them; that is looked for when nobody waits, and where
-         * somebody always does, seldom enough to cost little. */
+        /* A young collection does not free objects that have survived two of them. A full one does: it runs when the
+         * workers are idle, and in a server that is always busy rarely enough to cost little. */
         const bool all = atomic_load_explicit(&state->buffers_live, memory_order_relaxed) > state->buffers_kept &&
                          (idle || now_ms >= state->collect_all_due_ms);
         if (!all && (held == 0 || (!unchanged && !idle))) continue;
@@ -313,7 +334,7 @@ bool ls_site_on_tick(ls_site *site, bool idle)
     return ordered;
 }
 
-/* The orders count as busy, so that nobody takes the site for idle before its hooks have begun. */
+/* A posted operation counts as busy, so that ls_site_busy() is not 0 before the hooks have started. */
 void ls_site_start(ls_site *site)
 {
     for (unsigned n = 0; n < site->state_count; n++) {
@@ -360,7 +381,7 @@ void ls_site_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
     const uint64_t run = atomic_load_explicit(&cpu->run, memory_order_acquire);
     if (run == 0) return;
     const uint64_t now = ls_cpu_limit_cpu_ns(cpu);
-    if (now == 0) return; /* not known this time */
+    if (now == 0) return; /* not available at this time */
     if (cpu->seen_run != run) {
         cpu->seen_run = run;
         cpu->seen_ns = now;
@@ -384,8 +405,8 @@ void ls_site_close_sockets(ls_site *site, ls_thread_ctx *ctx)
 
 void ls_site_close(ls_site *site)
 {
-    site->port = NULL;              /* finalizers of the site may still ask for it */
-    while (site->state_count > 0) { /* and look at the states that are still there */
+    site->port = NULL;              /* finalizers may still read it */
+    while (site->state_count > 0) { /* and read the states that are still open */
         site->state_count--;
         ls_state_close(site->states[site->state_count]);
     }

@@ -1,4 +1,4 @@
-/* site_internal.h - what the files of this layer know about a site. */
+/* site_internal.h - the structs of a site, shared by the files of the script layer. */
 #ifndef LS_SCRIPT_SITE_INTERNAL_H
 #define LS_SCRIPT_SITE_INTERNAL_H
 
@@ -11,7 +11,7 @@ typedef struct ls_site_handler {
     unsigned index; /* of the listener */
 } ls_site_handler;
 
-typedef struct ls_site_entry { /* a listener; entries do not move, others hold pointers to them */
+typedef struct ls_site_entry { /* a listener; allocated one by one, because the server holds pointers into it */
     ls_site_listener listener;
     ls_site_handler handler;
     ls_tcp_server tcp;
@@ -23,35 +23,36 @@ struct ls_site {
     ls_site_settings settings;
     ls_site_entry **entries;
     unsigned entry_count;
-    struct ls_site_udp_entry **udp_entries; /* bind_udp.c */
+    struct ls_site_udp_entry **udp_entries; /* udp_internal.h */
     unsigned udp_count;
     struct ls_notify_table *watchers; /* bind_notify.c */
-    struct ls_bytecode *bytecode;     /* while the states are made; then NULL */
+    struct ls_bytecode *bytecode;     /* NULL after ls_site_ready */
     ls_state **states;
     unsigned state_count;
-    unsigned running_count;     /* of the states: as many as threads that run at a time */
-    _Atomic uint32_t tcps_open; /* connections that Lua has, in all states */
-    ls_cpu_watch *cpus;         /* one for each thread context; NULL until ls_site_ready */
+    unsigned running_count; /* number of threads that run at the same time; new connections go to this many states */
+    _Atomic uint32_t tcps_open; /* `sock` connections of all states */
+    ls_cpu_watch *cpus;         /* one per thread context; NULL until ls_site_ready */
     unsigned cpu_count;
     uint64_t cpu_ns_max;
     ls_port *port; /* NULL until ls_site_ready */
 
-    char nameservers[256]; /* "": the system's */
+    char nameservers[256]; /* "": those of the system */
     char *path;
     int argc;
     char **argv;
     const ls_site_host *host;
 
-    ls_pools *load_pools; /* for buffers made while the site loads */
+    ls_pools *load_pools; /* for buffers that are created while the site loads */
     ls_pool *load_pool;
-    ls_thread_ctx load_ctx; /* of the thread that loads */
+    ls_thread_ctx load_ctx; /* of the thread that loads the site */
     ls_cpu_watch load_cpu;
 };
 
 enum { LS_LOAD_POOL_BYTES_MAX = 256 * 1024 * 1024 };
 enum { LS_HANDLER_CPU_MS_MAX = 5000, LS_LUA_MIB_MAX = 256, LS_LISTENERS_MAX = 64 };
 
-/* ls_site_ready with its thread contexts given: what it does once it has found them in the workers. */
+/* ls_site_ready() for an array of thread contexts instead of the workers. `port` may be NULL in tests that post
+ * nothing. */
 int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsigned count, char *message,
                        size_t message_bytes);
 

@@ -1,14 +1,17 @@
-/* state.h - one Lua state as an actor: whoever holds ls_state.actor may use it, nobody else.
+/* state.h - one Lua state as an actor: only the thread that holds ls_state.actor may use it.
  *
- * The state owns its memory budget, its pool of coroutines (task.h) and its ring of request objects (request.h).
- * Any lua_State of it leads here without a lookup: Lua copies the extra space of the main thread into every
- * coroutine. The lowest bits there mark a coroutine that waits as part of a task, so that no other task resumes it
- * meanwhile, and one that died of its processor time: Lua leaves hooks off in it, so nothing could end its __close
- * functions.
+ * The state owns its memory limit, its pool of coroutines (task.h) and its ring of free request objects
+ * (request.h).
  *
- * Calls of the Lua API that can allocate may raise, and outside a protected call that ends the process. So
- * everything that allocates runs inside a coroutine's resume or in ls_state_protected(); outside, only light
- * values are pushed. */
+ * ls_state_of() finds the state of any lua_State without a lookup: the extra space of the main thread holds a
+ * pointer to it, and Lua copies the extra space into every new coroutine. The lowest bits of the pointer are flags
+ * of the coroutine:
+ *   LS_EXTRA_WAITS     it is suspended as part of a waiting task; no other task may resume it
+ *   LS_EXTRA_EXCEEDED  it died of the processor-time limit; it is never closed, because Lua leaves hooks disabled in
+ *                      it and its __close functions could not be interrupted
+ *
+ * A Lua API function that allocates may raise, and an error outside of a protected call ends the process. Therefore
+ * every allocation happens inside lua_resume or ls_state_protected(); other code pushes values that need no memory. */
 #ifndef LS_SCRIPT_STATE_H
 #define LS_SCRIPT_STATE_H
 
@@ -27,8 +30,8 @@ typedef struct ls_request ls_request;
 typedef struct ls_alarm ls_alarm;
 
 enum {
-    LS_REQUESTS_RING = 64,     /* free request objects: fewer, and a new one is made, so that one comes round late */
-    LS_REQUESTS_FREE_MAX = 256 /* more, after a burst of suspended requests, are dropped */
+    LS_REQUESTS_RING = 64,     /* below this many free request objects a new one is created, which delays reuse */
+    LS_REQUESTS_FREE_MAX = 256 /* further free objects, as after a burst of suspended requests, are dropped */
 };
 
 typedef struct ls_state_listener {
@@ -43,63 +46,63 @@ typedef struct ls_hooks {
 } ls_hooks;
 
 struct ls_state {
-    ls_actor actor; /* first: an ls_actor of this layer is a state */
-    lua_State *L;   /* the main thread: the site's chunk, then only protected calls */
+    ls_actor actor; /* first: every actor of this layer is a state */
+    lua_State *L;   /* the main thread: runs the chunk of the site, later only protected calls */
     ls_site *site;
     unsigned index;
-    bool loading;     /* the chunk runs: nothing may wait */
-    bool load_waited; /* something wanted to */
+    bool loading;     /* the chunk of the site runs: calls that wait raise */
+    bool load_waited; /* such a call has raised */
     bool draining;
 
-    ls_thread_ctx *ctx; /* the thread that is inside, while a task runs */
+    ls_thread_ctx *ctx; /* of the thread that runs the current task */
     ls_cpu_watch *cpu;
-    ls_task *current;         /* the task that runs, NULL outside */
-    unsigned protected_calls; /* under way, one inside the other */
+    ls_task *current;         /* the running task, or NULL */
+    unsigned protected_calls; /* nesting depth of ls_state_protected() */
 
-    _Atomic size_t buffer_bytes; /* of blocks that buffers were given since the last collection for their sake */
-    ls_alloc alloc;              /* Lua's small objects */
-    _Atomic size_t bytes_live;   /* of Lua's memory; others read it for statistics */
-    size_t bytes_max;
+    _Atomic size_t buffer_bytes; /* bytes of blocks given to buffers since the last collection for buffers */
+    ls_alloc alloc;              /* allocator of Lua's small objects */
+    _Atomic size_t bytes_live;   /* memory in use by Lua; other threads read it for statistics */
+    size_t bytes_max;            /* its limit */
 
     ls_node tasks_free, tasks_live;
     unsigned tasks_free_count;
-    unsigned wakes_nested;   /* tasks that run inside the wake of another, one in the other */
-    unsigned injects_nested; /* requests that app:inject runs inside each other, while the site loads */
-    _Atomic unsigned busy;   /* tasks that are not requests, and orders not yet carried out */
+    unsigned wakes_nested;   /* nesting depth of tasks that ls_task_wake() runs directly */
+    unsigned injects_nested; /* nesting depth of app:inject while the site loads */
+    _Atomic unsigned busy;   /* unfinished tasks, those of requests not counted, plus pending posted operations */
     ls_alarm *alarms_free, *alarms;
 
-    ls_request *ring[LS_REQUESTS_FREE_MAX]; /* free request objects, oldest first from ring_at on, going round */
+    ls_request *ring[LS_REQUESTS_FREE_MAX]; /* ring buffer of free request objects; the oldest is at ring_at */
     unsigned ring_at, ring_count;
     uint64_t serial;   /* of the last request */
-    uint64_t injected; /* requests without a socket so far */
+    uint64_t injected; /* number of injected requests so far */
 
     ls_state_listener *listeners;
     unsigned listener_count;
     ls_hooks hooks[LS_HOOKS];
     ls_hooks once;
-    ls_node tcps;                 /* connections (tcp.h) */
-    struct ls_resolver *resolver; /* of names; NULL until one is looked up */
-    struct ls_tcp *unflushed;     /* of these, what the running task has sent on */
-    unsigned tcps_ended;          /* since the last collection for their sake */
-    _Atomic unsigned tcp_count;   /* of tcps; read by any thread that looks for a state */
-    ls_node timers;               /* ls.after and ls.every, armed or to be armed at the start */
+    ls_node tcps;                 /* open connections (tcp.h) */
+    struct ls_resolver *resolver; /* NULL until the first name lookup */
+    struct ls_tcp *unflushed;     /* list of the connections with unsent output of the running task */
+    unsigned tcps_ended;          /* connections that have ended since the last collection for them */
+    _Atomic unsigned tcp_count;   /* length of `tcps`; any thread reads it to choose a state */
+    ls_node timers;               /* ls.after and ls.every; the start arms those defined while loading */
 
-    int method_refs[LS_HTTP_METHODS], over_text_ref;
-    int encode_ref, decode_ref;      /* cjson's */
-    struct ls_udp_script *udp;       /* of bind_udp.c */
-    struct ls_notify_script *notify; /* of bind_notify.c */
+    int method_refs[LS_HTTP_METHODS], exceeded_text_ref;
+    int encode_ref, decode_ref;      /* functions of cjson */
+    struct ls_udp_script *udp;       /* udp_internal.h */
+    struct ls_notify_script *notify; /* notify_internal.h */
     int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref,
         connecting_meta_ref, reading_meta_ref;
     ls_op start_op, drain_op, disconnect_op, collect_op;
-    _Atomic bool collect_ordered; /* collect_op is on its way */
-    bool collect_all;             /* it is to look at old objects, too; set before it is posted */
-    uint64_t collect_all_due_ms;  /* when it may again, in a state that is never idle; set before it is over */
-    _Atomic int buffers_live;     /* buffers that hold blocks; `buffers_kept`: how many did when the site was loaded */
-    int buffers_kept;
-    size_t buffer_bytes_seen; /* by the watchdog, at its last pulse */
+    _Atomic bool collect_ordered; /* collect_op is posted and has not completed */
+    bool collect_all;             /* collect_op makes a full collection; set before it is posted */
+    uint64_t collect_all_due_ms; /* earliest time of the next full collection while busy; set before collect_op ends */
+    _Atomic int buffers_live;    /* number of buffers that hold blocks */
+    int buffers_kept;            /* buffers_live at the end of loading */
+    size_t buffer_bytes_seen;    /* buffer_bytes at the watchdog's last tick */
 };
 
-enum { LS_EXTRA_WAITS = 1, LS_EXTRA_OVER = 2, LS_EXTRA_BITS = 3 };
+enum { LS_EXTRA_WAITS = 1, LS_EXTRA_EXCEEDED = 2, LS_EXTRA_BITS = 3 };
 
 static inline uintptr_t *ls_state_extra(lua_State *L)
 {
@@ -111,30 +114,37 @@ static inline ls_state *ls_state_of(lua_State *L)
     return (ls_state *)(*ls_state_extra(L) & ~(uintptr_t)LS_EXTRA_BITS); /* NOLINT(performance-no-int-to-ptr) */
 }
 
-/* LS_OK, or LS_ENOMEM / LS_ESCRIPT with the reason in `message`. */
+/* Open a Lua state with the libraries and the core; does not load the site. `index` is its index in the site,
+ * bytes_max its memory limit. Returns LS_OK or LS_ENOMEM with the reason in `message`. */
 int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **out, char *message,
                   size_t message_bytes);
+/* Close and free the state. No worker runs and the port is closed. Finalizers run on the calling thread. */
 void ls_state_close(ls_state *state);
 
-/* Run fn(L, light userdata `with`) protected, on the main thread, within the processor-time budget. Its error, if
- * any, is dropped. LUA_OK or the status of the error. No task runs; those that fn wakes, or a finalizer, run later. */
+/* Call fn with the light userdata `with` in a protected call on the main thread, under the processor-time limit.
+ * Returns LUA_OK or the status of the error, whose value is dropped. No task may be running. Tasks that fn or a
+ * finalizer wakes run after the call. */
 int ls_state_protected(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with);
 
-/* The same, to tell of an error: with LS_STATE_REPORT_BYTES more than scripts may use, for what has used up all of them. */
+/* The same for a function that reports an error: it may use LS_STATE_REPORT_BYTES beyond the memory limit, because the
+ * script may have used up all memory. */
 enum { LS_STATE_REPORT_BYTES = 65536 };
 int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void *with);
 
-/* The CPU watch of a thread. */
+/* The CPU watch of the thread that `ctx` belongs to. */
 ls_cpu_watch *ls_state_cpu_watch(ls_state *state, const ls_thread_ctx *ctx);
 
-/* The pool for buffers made now. */
+/* The pool of the thread that runs the state now; the load pool while the site loads. */
 ls_pool *ls_state_pool(const ls_state *state);
 
-/* A block; when the pool is at its limit, buffers that are garbage are collected first. Raises when there is none. */
+/* Get a block from that pool. If the pool is at its limit, a full garbage collection runs first to free buffers.
+ * Raises if there is still no block. */
 ls_block *ls_state_block(lua_State *L, size_t size);
 
-/* The hook behind the processor-time budget. */
+/* The debug hook that enforces the processor-time limit. */
 void ls_state_hook(lua_State *L, lua_Debug *ar);
-int ls_state_raise_over(lua_State *L);
+/* Raise the error of the processor-time limit. Never returns; the result type allows `return
+ * ls_state_raise_...(L)`. */
+int ls_state_raise_exceeded(lua_State *L);
 
 #endif

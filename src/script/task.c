@@ -11,10 +11,11 @@
 #include "script/site_internal.h"
 #include "script/tcp.h"
 
-/* A task that ends wakes who waited for it, who may end at once and wake the next: each is some frames of C. */
+/* A task that ends wakes the tasks that wait for it; these may end at once and wake further ones. Every level uses
+ * some frames of the C stack. */
 enum { WAKES_NESTED_MAX = 16 };
 
-#define LS_WAIT_MAX_S 1e9 /* some thirty years: longer waits are cut to it, so that sums of clocks cannot wrap */
+#define LS_WAIT_MAX_S 1e9 /* about 30 years; longer waits are reduced to it, so that a deadline cannot overflow */
 
 static void task_op_done(ls_thread_ctx *ctx, ls_op *op)
 {
@@ -33,7 +34,7 @@ static ls_task *task_new(lua_State *L, ls_state *state)
         luaL_error(L, "not enough memory");
         return NULL;
     }
-    lua_sethook(co, NULL, 0, 0); /* a coroutine inherits its creator's */
+    lua_sethook(co, NULL, 0, 0); /* a coroutine inherits the hook of its creator */
     task->state = state;
     task->co = co;
     task->ref = ref;
@@ -45,7 +46,8 @@ static ls_task *task_new(lua_State *L, ls_state *state)
 
 static ls_task *task_reuse(ls_state *state)
 {
-    ls_task *task = LS_CONTAINER(state->tasks_free.prev, ls_task, node); /* the last one used: its stack is warm */
+    ls_task *task =
+        LS_CONTAINER(state->tasks_free.prev, ls_task, node); /* the last one used: its stack is in the cache */
     ls_list_remove(&task->node);
     state->tasks_free_count--;
     return task;
@@ -81,11 +83,11 @@ ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx)
     return order.task;
 }
 
-/* Closes what the coroutine left to be closed, which may run Lua. */
+/* Close the to-be-closed variables of the coroutine, which may run Lua code. */
 static int task_reset_protected(lua_State *L)
 {
     ls_task *task = lua_touserdata(L, 1);
-    task->blocked++; /* a __close that wants to wait cannot */
+    task->blocked++; /* a __close function cannot wait */
     ls_cpu_watch_inner(task->state->cpu, task->co);
     (void)lua_resetthread(task->co);
     return 0;
@@ -106,7 +108,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     task->counted = false;
     task->serial = 0;
     task->request = NULL;
-    if (well && !task->over && state->tasks_free_count < LS_TASKS_FREE_MAX) {
+    if (well && !task->cpu_exceeded && state->tasks_free_count < LS_TASKS_FREE_MAX) {
         task->cpu_ns = 0;
         task->gave_way = false;
         lua_settop(task->co, 0);
@@ -114,7 +116,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         state->tasks_free_count++;
         return;
     }
-    if (!well && !task->over) (void)ls_state_protected(state, ctx, task_reset_protected, task);
+    if (!well && !task->cpu_exceeded) (void)ls_state_protected(state, ctx, task_reset_protected, task);
     task_free(task);
 }
 
@@ -130,7 +132,8 @@ const char *ls_error_describe(lua_State *L, int index)
     lua_pushvalue(L, index);
     if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
         lua_pop(L, 1);
-        lua_pushfstring(L, "(the error is a %s value that cannot be shown)", luaL_typename(L, index));
+        lua_pushfstring(L, "(error object is a %s value that cannot be converted to a string)",
+                        luaL_typename(L, index));
     }
     return lua_tostring(L, -1);
 }
@@ -162,7 +165,7 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
 {
     ls_state *state = task->state;
     lua_State *co = task->co;
-    ls_task *const outer = state->current; /* only while the site loads: an injected request inside the chunk */
+    ls_task *const outer = state->current; /* not NULL only while the site loads: app:inject in an injected request */
     ls_thread_ctx *const outer_ctx = state->ctx;
     ls_cpu_watch *const outer_cpu = state->cpu;
     ls_cpu_watch *cpu = ls_state_cpu_watch(state, ctx);
@@ -178,23 +181,23 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     state->current = task;
     *ls_state_extra(co) &= ~(uintptr_t)LS_EXTRA_WAITS;
     ls_cpu_watch_begin(cpu, co, task->cpu_ns);
-    if (task->over) {
-        atomic_store_explicit(&cpu->over, 1, memory_order_relaxed);
+    if (task->cpu_exceeded) {
+        atomic_store_explicit(&cpu->exceeded, 1, memory_order_relaxed);
         lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
     }
     if (measured) ls_cpu_watch_mark(cpu);
     int status = lua_resume(co, NULL, nargs, &count);
-    if (ls_cpu_watch_over(cpu)) task->over = true;
-    if (status == LUA_YIELD && task->killed) { /* what an error would leave: a dead coroutine with a text on top */
+    if (ls_cpu_watch_exceeded(cpu)) task->cpu_exceeded = true;
+    if (status == LUA_YIELD && task->killed) { /* make it look like an error: a message on top of a dead coroutine */
         (void)lua_checkstack(co, 1);
-        lua_rawgeti(co, LUA_REGISTRYINDEX, state->over_text_ref);
+        lua_rawgeti(co, LUA_REGISTRYINDEX, state->exceeded_text_ref);
         status = LUA_ERRRUN;
     }
     uint64_t used_ns = ls_cpu_watch_end(cpu);
     if (measured) {
         const uint64_t measured_ns = task->cpu_ns + ls_cpu_watch_since_mark(cpu);
         if (used_ns < measured_ns) used_ns = measured_ns;
-        if (used_ns > state->site->cpu_ns_max) task->over = true;
+        if (used_ns > state->site->cpu_ns_max) task->cpu_exceeded = true;
     }
     task->cpu_ns = used_ns;
     if (state->unflushed != NULL) ls_tcps_flush(ctx, state);
@@ -206,7 +209,7 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
         atomic_store_explicit(&cpu->run, outer_run, memory_order_relaxed);
     }
     if (status == LUA_YIELD) {
-        assert(task->waiting); /* coroutine.yield refuses to yield a task itself */
+        assert(task->waiting); /* coroutine.yield raises in the task's own coroutine */
         return;
     }
     task->ended(ctx, task, status, count);
@@ -228,19 +231,20 @@ void ls_task_may_wait(lua_State *L)
         luaL_error(L, "cannot wait while the site loads");
     }
     if (state->current == NULL) {
-        luaL_error(L, "cannot wait here: no task runs");
+        luaL_error(L, "cannot wait here: no task is running");
         return;
     }
-    if (ls_cpu_watch_over(state->cpu)) ls_state_raise_over(L);
+    if (ls_cpu_watch_exceeded(state->cpu)) ls_state_raise_exceeded(L);
     if (state->current->blocked > 0 || !lua_isyieldable(L))
-        luaL_error(L, "cannot wait here: a function written in C (such as table.sort or string.gsub), a hook or a "
-                      "finalizer is in between");
+        luaL_error(L,
+                   "cannot wait here: the call is inside a C function (such as table.sort or string.gsub), a hook or "
+                   "a finalizer");
 }
 
 bool ls_task_can_wait(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    return !state->loading && state->current != NULL && !ls_cpu_watch_over(state->cpu) &&
+    return !state->loading && state->current != NULL && !ls_cpu_watch_exceeded(state->cpu) &&
            state->current->blocked == 0 && lua_isyieldable(L);
 }
 
@@ -273,7 +277,8 @@ void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
         ls_alarm *alarm = task->alarm;
         task->alarm = NULL;
         alarm->task = NULL;
-        if (ls_timer_cancel(ctx->port, &alarm->timer)) alarm_free(alarm); /* else its packet comes and frees it */
+        if (ls_timer_cancel(ctx->port, &alarm->timer))
+            alarm_free(alarm); /* else its packet is queued: alarm_done frees it */
     }
     if (state->current == NULL && state->protected_calls == 0 && ctx->inside == &state->actor &&
         state->wakes_nested < WAKES_NESTED_MAX) {
@@ -287,7 +292,7 @@ void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
 
 void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result)
 {
-    ls_node woken; /* a task that is woken may run at once, and wait again */
+    ls_node woken; /* a separate list: a woken task may run at once and wait for the same event again */
     ls_list_move(&woken, waiters);
     while (!ls_list_empty(&woken)) ls_task_wake(ctx, LS_CONTAINER(woken.next, ls_task, wait_node), result);
 }
@@ -322,7 +327,7 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
             return;
         }
         alarm->state = state;
-        alarm->made_before = state->alarms;
+        alarm->all_next = state->alarms;
         state->alarms = alarm;
         alarm->timer.op.actor = &state->actor;
         alarm->timer.op.done = alarm_done;
@@ -351,8 +356,8 @@ void ls_task_free_all(ls_state *state)
     state->tasks_free_count = 0;
     while (state->alarms != NULL) {
         ls_alarm *alarm = state->alarms;
-        state->alarms = alarm->made_before;
-        free(alarm); /* the port is closed: no packet comes */
+        state->alarms = alarm->all_next;
+        free(alarm); /* the port is closed and delivers no packet of it */
     }
     state->alarms_free = NULL;
 }

@@ -1,12 +1,12 @@
-/* task.h - a coroutine with its owner: what runs a handler, a spawned function, a timer's tick.
+/* task.h - a task: a coroutine that runs a request handler, a spawned function or a timer function.
  *
- * Coroutines come from a pool. One that ended well is used again as it is (resetting would shrink and reallocate its
- * stack); one that failed is closed and dropped.
+ * Coroutines come from a pool. A coroutine that ended without an error is reused as it is, because a reset would
+ * shrink and later reallocate its stack; one that failed is closed and dropped.
  *
  *     take --> run --> ended(LUA_OK or an error status) --> release
  *               \--> suspended --> wake --> run ...
  *
- * A task waits for one thing at a time. All calls come from inside the state's actor. */
+ * A task waits for one event at a time. Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_TASK_H
 #define LS_SCRIPT_TASK_H
 
@@ -14,77 +14,86 @@
 
 enum { LS_TASKS_FREE_MAX = 256 };
 
-/* A shorter sleep only lets other tasks run. In between the task counts as computing (max_cpu). In seconds. */
+/* In seconds. A shorter sleep only gives way to other tasks: the task still counts as computing (max_cpu). */
 #define LS_GIVE_WAY_S 0.001
 
-/* The task has ended: its results (`count`), or its error, are on top of task->co. Must release the task. */
+/* Called when the task has ended: its `count` results, or its error, are on top of task->co. Must release the task. */
 typedef void ls_task_ended_fn(ls_thread_ctx *ctx, ls_task *task, int status, int count);
 
 struct ls_task {
-    ls_node node; /* free or live list of the state */
+    ls_node node; /* in the free or the live list of the state */
     ls_state *state;
     lua_State *co;
-    int ref;             /* keeps co */
-    bool waiting;        /* suspended; somebody will wake it */
-    bool queued;         /* woken; `op` is in the inbox */
-    bool over;           /* used too much processor time: every run ends at once */
-    bool killed;         /* the hook made it yield, for good */
-    bool gave_way;       /* it waits for less than LS_GIVE_WAY_S: its next run is measured */
+    int ref;             /* registry reference that keeps co alive */
+    bool waiting;        /* suspended until ls_task_wake() */
+    bool queued;         /* `op` is in the actor's inbox */
+    bool cpu_exceeded;   /* it has used too much processor time: every further run ends at once */
+    bool killed;         /* the hook has suspended it forever */
+    bool gave_way;       /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
     bool counted;        /* in state->busy */
-    int16_t wake_result; /* why it was woken: 0, or LS_ETIMEDOUT */
-    int nargs;           /* for the run that `op` orders */
-    unsigned blocked;    /* calls from C in between, across which it cannot be suspended */
-    uint64_t serial;     /* of the request that it belongs to; 0: none */
-    uint64_t cpu_ns;     /* used by earlier runs, as far as known */
-    ls_node wait_node;   /* in the list of those that wait for the same thing */
-    ls_alarm *alarm;     /* armed for it, or NULL */
+    int16_t wake_result; /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
+    int nargs;           /* for the run that `op` starts */
+    unsigned blocked;    /* number of C calls on its stack that it cannot yield across */
+    uint64_t serial;     /* of the request it belongs to; 0: none */
+    uint64_t cpu_ns;     /* measured processor time of earlier runs */
+    ls_node wait_node;   /* in the list of the tasks that wait for the same event */
+    ls_alarm *alarm;     /* armed to wake it, or NULL */
     ls_op op;
     ls_task_ended_fn *ended;
-    void *owner;         /* of `ended` */
-    ls_request *request; /* that it answers, or NULL */
+    void *owner;         /* user data of `ended` */
+    ls_request *request; /* the request that it responds to, or NULL */
     int dispatch_ref, failed_ref;
 };
 
-/* A timer that wakes a task. Not part of the task: its packet may be on the way when the task no longer waits. */
+/* A timer that wakes a task. It is a separate object because its packet may still be queued when the task no longer
+ * waits. */
 struct ls_alarm {
     ls_timer timer;
     ls_state *state;
-    ls_task *task;         /* NULL: nobody waits any more */
-    ls_alarm *next;        /* free list */
-    ls_alarm *made_before; /* all alarms of the state */
+    ls_task *task;      /* NULL: the task no longer waits */
+    ls_alarm *next;     /* free list */
+    ls_alarm *all_next; /* all alarms of the state */
 };
 
-/* A task with an empty stack. `L` is a running coroutine of the state: raises when memory is out. */
+/* Get a task with an empty stack. `L` is a running coroutine of the state. Raises when out of memory. */
 ls_task *ls_task_take(lua_State *L, ls_state *state);
-/* The same when no Lua code runs. NULL when memory is out. */
+/* The same while no Lua code runs. NULL: out of memory. */
 ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx);
+/* Return a task that has ended to the pool, or free it. `well`: it ended without an error. */
 void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well);
 
-/* Push the error value at the absolute `index` as a text, also when its __tostring fails. Valid while it is on the stack. */
+/* Push a description of the error value at the absolute `index`, even if its __tostring fails. The result is valid
+ * while the string is on the stack. */
 const char *ls_error_describe(lua_State *L, int index);
 
-/* Log the error on top of a failed task, with a traceback; `what` says where: "in a timer". */
+/* Log the error on top of a failed task with a traceback. `what` names its place: "in a timer". */
 void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what);
 
-/* Start: a function and `nargs` arguments are on task->co. Or go on. Runs until it is suspended or ended. */
+/* Start the task (a function and `nargs` arguments are on task->co) or resume it. Returns when it is suspended or has
+ * ended; then `ended` has been called and the task may be freed. */
 void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs);
-/* The same from the inbox, soon: for callers that are inside another task. */
+/* The same from the actor's inbox: for callers inside another task. */
 void ls_task_post(ls_thread_ctx *ctx, ls_task *task, int nargs);
 
-/* Suspend the current task; `k` continues with no values on top of what lies on L's stack now. Returns what the C
- * function must return. Call ls_task_may_wait before anything is set up for the waking. */
+/* Raise if the current task cannot be suspended here. Call it before anything is set up to wake the task. */
 void ls_task_may_wait(lua_State *L);
-bool ls_task_can_wait(lua_State *L); /* the same as a question */
+bool ls_task_can_wait(lua_State *L); /* false where ls_task_may_wait() raises */
+/* Suspend the current task. The caller returns the result of this call. After the wake `k` continues with the stack
+ * of L as it is now. */
 int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k);
-void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result); /* nothing happens when it does not wait */
-/* Wake all tasks of a list, by their wait_node. It is empty before the first of them runs, and may be gone after that. */
+/* Wake a task with this wake_result. It runs inside the call if no other code of the state is running, else from the
+ * inbox. Does nothing if the task does not wait. */
+void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result);
+/* Wake all tasks that are in the list by their wait_node. The list is emptied before the first of them runs; the tasks
+ * may free its owner. */
 void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result);
 
-/* Wake the current task after `seconds` (>= 0). Raises when memory is out. */
+/* Arm a timer that wakes `task` with LS_ETIMEDOUT after `seconds` (>= 0). Raises when out of memory. */
 void ls_task_alarm(lua_State *L, ls_task *task, double seconds);
+/* The time `seconds` from now on the clock of ls_clock_ns(). */
 uint64_t ls_task_deadline(double seconds);
 
-/* At the end of the state, when no thread runs. */
+/* Free all tasks and alarms of a state that closes. No worker runs and the port is closed. */
 void ls_task_free_all(ls_state *state);
 
 #endif

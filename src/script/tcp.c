@@ -1,4 +1,4 @@
-/* tcp.c - the life of a connection that Lua uses, see tcp.h: accepted, received, sent, expired, closed. */
+/* tcp.c - see tcp.h: open and close, receive, deadlines, send, accept, drain. */
 #include "script/tcp.h"
 
 #include <assert.h>
@@ -15,10 +15,12 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
 static void closed(ls_thread_ctx *ctx, ls_stream *s);
 static void expired(ls_thread_ctx *ctx, ls_stream *s);
 
-enum { COLLECT_AFTER = 1024 };
+enum { COLLECT_AFTER = 1024 }; /* fewer ended connections cause no garbage collection */
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
 
 static const ls_stream_proto stream_proto = {received, sent, closed, expired};
+
+const char ls_tcp_tag;
 
 /* ---- open and close ------------------------------------------------------------------------------------------ */
 
@@ -60,13 +62,24 @@ void ls_tcp_set_peer(ls_tcp *tcp, const ls_addr *peer)
     tcp->peer_family = peer->family;
     tcp->peer_port = peer->port;
     tcp->peer_scope = peer->scope;
-    memcpy(tcp->peer, peer->bytes, sizeof tcp->peer); /* clients of a Unix socket have no name worth keeping */
+    memcpy(tcp->peer, peer->bytes, sizeof tcp->peer); /* clients of a Unix socket usually have no name */
 }
 
 void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out)
 {
     *out = (ls_addr){.family = tcp->peer_family, .port = tcp->peer_port, .scope = tcp->peer_scope};
     if (tcp->peer_family != LS_ADDR_UNIX) memcpy(out->bytes, tcp->peer, sizeof tcp->peer);
+}
+
+ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
+{
+    ls_tcp_object *o = lua_newuserdatauv(L, sizeof *o, 0);
+    *o = (ls_tcp_object){&ls_tcp_tag, NULL};
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->tcp_meta_ref);
+    lua_setmetatable(L, -2);
+    o->tcp = tcp;
+    tcp->object = o;
+    return o;
 }
 
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
@@ -76,8 +89,8 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_site *site = tcp->state->site;
     ls_conn_limit *limit = tcp->server != NULL ? tcp->server->conn_limit : NULL;
     free(tcp);
-    if (limit != NULL) ls_conn_limit_leave(limit); /* not before: one that lingers still has its socket */
-    atomic_fetch_sub(&site->tcps_open, 1);         /* the last touch: at 0 the owner may close the site */
+    if (limit != NULL) ls_conn_limit_leave(limit); /* not earlier: a lingering connection still uses a socket */
+    atomic_fetch_sub(&site->tcps_open, 1);         /* last access to the site: at 0 its owner may close it */
 }
 
 static void drop_received(ls_tcp *tcp)
@@ -85,9 +98,10 @@ static void drop_received(ls_tcp *tcp)
     ls_tcp_consume(tcp, tcp->received);
 }
 
-/* The queue is empty, or lost. Bytes of the peer that nobody read would turn the close into a reset, which can destroy
- * what the peer has not read yet: then it is read on for some time. */
-static void end(ls_thread_ctx *ctx, ls_tcp *tcp)
+/* Close the stream; the queue was sent or dropped. If received bytes are unread, closing the socket makes the
+ * kernel send a reset, which can destroy output that the peer has not read yet. Then the stream lingers: it reads
+ * and discards input for some time before it closes. */
+static void close_stream(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     const bool linger = tcp->receive_end == LS_OK && tcp->send_end == LS_OK && !tcp->stream.rx_pending &&
                         (tcp->received > 0 || ls_sock_unread(ls_sock_fd(tcp->stream.sock)));
@@ -120,16 +134,16 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
     tcp->finishing = true;
     unlist_unflushed(tcp);
     if (!tcp->stream.tx_pending) ls_sock_cork_fin(tcp->stream.sock);
-    if (ls_tcp_flush(ctx, tcp) != LS_PENDING) end(ctx, tcp); /* else `sent` ends it, and wakes who waits to send */
+    if (ls_tcp_flush(ctx, tcp) != LS_PENDING) close_stream(ctx, tcp); /* else `sent` closes it and wakes the senders */
     if (receiver != NULL) ls_task_wake(ctx, receiver, LS_OK);
 }
 
 void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
-    if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* nothing is read on */
+    if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
     tcp->aborted = true;
     if (tcp->stream.tx_pending)
-        ls_stream_abort(&tcp->stream); /* `sent` comes */
+        ls_stream_abort(&tcp->stream); /* `sent` follows */
     else
         ls_stream_discard(&tcp->stream);
     ls_tcp_finish(ctx, tcp);
@@ -137,9 +151,9 @@ void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp)
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
-/* A peer that sends byte by byte would hold a block for each. So once there are many pieces, a small one is copied behind
- * the one before it, where nobody reads yet. false: it lies in a block of its own. */
-static bool keep_copied(ls_thread_ctx *ctx, ls_tcp *tcp, const ls_block *block, size_t len)
+/* A peer that sends byte by byte would occupy one block per byte. Therefore a small piece is copied behind the
+ * previous one once there are many. No reader uses the bytes behind the end of a slice. false: not copied. */
+static bool store_copied(ls_thread_ctx *ctx, ls_tcp *tcp, const ls_block *block, size_t len)
 {
     if (tcp->more == NULL || tcp->more->count < PIECES_MANY || len > PIECE_BYTES_SMALL) return false;
     ls_slice *last = &tcp->more->slices[tcp->more->count - 1];
@@ -151,14 +165,14 @@ static bool keep_copied(ls_thread_ctx *ctx, ls_tcp *tcp, const ls_block *block, 
     return true;
 }
 
-/* Takes the block, also when there is no memory: then false. */
-static bool keep(ls_thread_ctx *ctx, ls_tcp *tcp, ls_block *block, size_t len)
+/* Append a received block to the slices. Takes the reference in every case. false: out of memory. */
+static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_block *block, size_t len)
 {
     const ls_slice slice = {block, block->data, len};
     ls_tcp_more *more = tcp->more;
     if (tcp->received == 0) {
         tcp->head = slice;
-    } else if (keep_copied(ctx, tcp, block, len)) {
+    } else if (store_copied(ctx, tcp, block, len)) {
         ls_block_drop(block);
     } else {
         if (more == NULL || more->count == more->room) {
@@ -178,14 +192,13 @@ static bool keep(ls_thread_ctx *ctx, ls_tcp *tcp, ls_block *block, size_t len)
     return true;
 }
 
-/* A receive has its result. What came decides how large the next block is to be. */
-static void take(ls_thread_ctx *ctx, ls_tcp *tcp, int64_t result)
+/* Store the result of a receive. Its size decides the size of the next block. */
+static void store_result(ls_thread_ctx *ctx, ls_tcp *tcp, int64_t result)
 {
     if (result > 0) {
         ls_block *block = tcp->stream.rx.recv.block;
         tcp->large = result >= LS_BLOCK_SMALL;
-        if (!keep(ctx, tcp, block, (size_t)result))
-            tcp->receive_end = LS_ENOMEM; /* a stream with a hole is of no use */
+        if (!store(ctx, tcp, block, (size_t)result)) tcp->receive_end = LS_ENOMEM; /* bytes of the stream are lost */
     } else {
         tcp->receive_end = result == 0 ? LS_ECLOSED : (int8_t)result;
     }
@@ -196,24 +209,25 @@ static int receive_block(ls_thread_ctx *ctx, ls_tcp *tcp)
     return ls_stream_recv(ctx, &tcp->stream, NULL, tcp->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
 }
 
-/* The wait is for the news that something is there, and a block is filled when its turn has come: connections whose
- * state is just in use wait in its inbox, hundreds of them perhaps, and each would bring its own block. */
+/* Receive in two steps: a receive of length 0 waits until bytes are available, and the block is taken and filled
+ * when the completion runs. Hundreds of completions may be queued in the inbox of a busy state; with a one-step
+ * receive each of them would already hold a block. */
 int ls_tcp_fill(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     if (tcp->stream.rx_pending) return LS_PENDING;
-    const int there = ls_stream_recv(ctx, &tcp->stream, NULL, 0);
-    tcp->asked = there == LS_PENDING;
-    if (there == LS_PENDING) return there;
+    const int probe = ls_stream_recv(ctx, &tcp->stream, NULL, 0);
+    tcp->probing = probe == LS_PENDING;
+    if (probe == LS_PENDING) return probe;
     const int err = receive_block(ctx, tcp);
     if (err == LS_PENDING || err == LS_ENOMEM) return err;
-    take(ctx, tcp, err < 0 ? err : atomic_load_explicit(&tcp->stream.rx.result, memory_order_relaxed));
+    store_result(ctx, tcp, err < 0 ? err : atomic_load_explicit(&tcp->stream.rx.result, memory_order_relaxed));
     return LS_DONE;
 }
 
 void ls_tcp_consume(ls_tcp *tcp, size_t n)
 {
     ls_tcp_more *more = tcp->more;
-    uint32_t gone = 0;
+    uint32_t dropped = 0;
     assert(n <= tcp->received);
     tcp->received -= n;
     tcp->scanned = 0;
@@ -225,11 +239,11 @@ void ls_tcp_consume(ls_tcp *tcp, size_t n)
         }
         n -= tcp->head.len;
         ls_slice_drop(&tcp->head);
-        if (more != NULL && gone < more->count) tcp->head = more->slices[gone++];
+        if (more != NULL && dropped < more->count) tcp->head = more->slices[dropped++];
     }
-    if (more == NULL || gone == 0) return;
-    more->count -= gone;
-    memmove(more->slices, more->slices + gone, more->count * sizeof more->slices[0]);
+    if (more == NULL || dropped == 0) return;
+    more->count -= dropped;
+    memmove(more->slices, more->slices + dropped, more->count * sizeof more->slices[0]);
     if (more->count > 0) return;
     free(more);
     tcp->more = NULL;
@@ -239,27 +253,27 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_tcp *tcp = (ls_tcp *)(void *)s;
     ls_task *receiver = tcp->receiver;
-    if (tcp->asked) {
-        tcp->asked = false;
+    if (tcp->probing) {
+        tcp->probing = false;
         if (result == LS_OK) {
             const int err = receive_block(ctx, tcp);
-            if (err == LS_PENDING) return; /* it was nothing after all */
+            if (err == LS_PENDING) return; /* a spurious completion: no bytes were available */
             result = err < 0 ? err : atomic_load_explicit(&s->rx.result, memory_order_relaxed);
         }
     }
     if (tcp->connecting && result == LS_OK)
-        tcp->connecting = false; /* connected; this was not the end */
+        tcp->connecting = false; /* connected; the result 0 is not the end of the stream */
     else if (result == LS_ENOMEM)
-        tcp->large = false; /* the next try asks for less, and collects what buffers hold first */
+        tcp->large = false; /* the next attempt takes a small block and first collects garbage buffers */
     else
-        take(ctx, tcp, result);
+        store_result(ctx, tcp, result);
     tcp->receiver = NULL;
     if (receiver != NULL) ls_task_wake(ctx, receiver, LS_OK);
 }
 
 /* ---- deadlines -------------------------------------------------------------------------------------------------- */
 
-/* Exact where it matters, cheap where it does not: the coarse clock is some milliseconds behind. */
+/* The exact clock for short timeouts; else the coarse clock, which is cheaper and some milliseconds late. */
 static uint64_t deadline(uint32_t ms)
 {
     return ms < 1000 ? ls_clock_ns() / 1000000u + 1 + ms : ls_clock_coarse_ms() + ms;
@@ -316,15 +330,15 @@ static void take_receiver(ls_tcp *tcp, ls_node *waiting)
     tcp->receiver = NULL;
 }
 
-/* The queue is empty now, or was dropped. May be the last that is done with it. */
+/* The queue was sent (err LS_OK) or dropped. Wakes the senders; may close the stream and free tcp. */
 static void queue_ended(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
 {
     ls_node woken;
     tcp->send_at_ms = 0;
     if (err < 0 && tcp->send_end == LS_OK) tcp->send_end = (int8_t)(tcp->aborted ? LS_ETIMEDOUT : err);
     if (err == LS_OK && tcp->shut && !tcp->finishing) (void)ls_sock_shutdown(tcp->stream.sock);
-    ls_list_move(&woken, &tcp->senders); /* before `end`, after which there may be no tcp */
-    if (tcp->finishing) end(ctx, tcp);
+    ls_list_move(&woken, &tcp->senders); /* before close_stream, which may free tcp */
+    if (tcp->finishing) close_stream(ctx, tcp);
     ls_task_wake_all(ctx, &woken, LS_OK);
 }
 
@@ -386,8 +400,9 @@ static int collect(lua_State *L)
     return 0;
 }
 
-/* Coroutines of connections that have ended are old to the collector, which looks at the old rarely: as many could lie
- * dead as live. So it is asked to when that many have ended. */
+/* The coroutines of ended connections belong to the old generation, which the collector visits rarely, so they can
+ * pile up. Therefore a full collection runs once as many connections have ended as are open, and at least
+ * COLLECT_AFTER. */
 static void count_ended(ls_thread_ctx *ctx, ls_state *state)
 {
     const unsigned live = atomic_load_explicit(&state->tcp_count, memory_order_relaxed);
@@ -405,17 +420,17 @@ static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
         ls_addr peer;
         if (tcp != NULL) ls_tcp_get_peer(tcp, &peer);
         (void)snprintf(what, sizeof what, "connection from %s",
-                       tcp != NULL ? ls_addr_text(&peer, text) : "a peer (closed already)");
-        ls_task_log_error(ctx, task, what); /* may run Lua, which may close it */
+                       tcp != NULL ? ls_addr_text(&peer, text) : "an unknown peer (already closed)");
+        ls_task_log_error(ctx, task, what); /* may run Lua, which may close the connection */
     }
-    if (task->owner != NULL) ls_tcp_finish(ctx, task->owner); /* before the release: the task's owner is changed */
+    if (task->owner != NULL) ls_tcp_finish(ctx, task->owner); /* before the release: it clears task->owner */
     ls_state *state = task->state;
     ls_task_release(ctx, task, status == LUA_OK);
     count_ended(ctx, state);
 }
 
-/* An idle state for a new connection: the one with the fewest of them, the thread's own when that is among them. */
-static ls_state *enter_state(ls_thread_ctx *ctx, const ls_site *site)
+/* Enter an idle state for a new connection: the one with the fewest connections; of equals, the thread's own. */
+static ls_state *enter_idle_state(ls_thread_ctx *ctx, const ls_site *site)
 {
     const unsigned choices = site->running_count;
     ls_state *best = ctx->user;
@@ -429,8 +444,8 @@ static ls_state *enter_state(ls_thread_ctx *ctx, const ls_site *site)
             fewest = count;
         }
     }
-    /* A thread holds one state at most and there are as many states as threads, so one is free; which one may change
-     * while we look. */
+    /* A thread holds at most one state and there are as many states as threads, so one is free; which one may change
+     * during the search. */
     for (unsigned n = 0; !ls_actor_try_enter(&best->actor, ctx); n++) best = site->states[n % site->state_count];
     return best;
 }
@@ -454,7 +469,7 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
     ls_addr_of(from, &peer);
     ls_tcp_set_peer(order.tcp, &peer);
     if (ls_state_protected(state, ctx, serve_prepare, &order) != LUA_OK || order.task == NULL) {
-        ls_log(LS_LOG_ERROR, "no memory to serve a connection");
+        ls_log(LS_LOG_ERROR, "not enough memory to serve a connection");
         ls_tcp_finish(ctx, order.tcp);
         return;
     }
@@ -471,12 +486,13 @@ void ls_tcp_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr
 {
     ls_tcp_server *server = user;
     assert(ctx->inside == NULL);
-    ls_state *state = enter_state(ctx, server->site);
+    ls_state *state = enter_idle_state(ctx, server->site);
     serve(ctx, state, server, fd, from);
     ls_actor_leave(&state->actor, ctx);
 }
 
-/* ---- the end of the site ------------------------------------------------------------------------------------------ */
+/* ---- drain and close
+ * --------------------------------------------------------------------------------------------- */
 
 void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state)
 {
@@ -486,7 +502,7 @@ void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state)
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
         if (tcp->server != NULL && tcp->received == 0) take_receiver(tcp, &waiting);
     }
-    ls_task_wake_all(ctx, &waiting, LS_OK); /* a task may close any connection: so not in the loop */
+    ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }
 
 void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state)
@@ -496,20 +512,20 @@ void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state)
     for (ls_node *node = state->tcps.next, *next; node != &state->tcps; node = next) {
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
         next = node->next;
-        if (tcp->connecting) continue; /* its task sees to it: it cannot be here unless the drain took too long */
-        if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* nothing is read on */
+        if (tcp->connecting) continue; /* closed by the task that connects; only after a drain that timed out */
+        if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
         take_receiver(tcp, &waiting);
         if (tcp->stream.tx_pending) ls_stream_abort(&tcp->stream);
         if (!tcp->finishing) ls_tcp_finish(ctx, tcp);
     }
-    ls_task_wake_all(ctx, &waiting, LS_OK); /* a task may close any connection: so not in the loop */
+    ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }
 
 void ls_tcps_free(ls_state *state)
 {
     while (!ls_list_empty(&state->tcps)) {
         ls_tcp *tcp = LS_CONTAINER(state->tcps.next, ls_tcp, node);
-        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the one freed before is not in the list any more */
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the object freed before has left the list */
         if (tcp->object != NULL) tcp->object->tcp = NULL;
         ls_list_remove(&tcp->node);
         drop_received(tcp);

@@ -1,12 +1,13 @@
-/* tcp.h - a connection that Lua reads and writes: what is behind a `sock` object.
+/* tcp.h - a connection that Lua reads and writes: the C side of a `sock` object.
  *
- * It belongs to one state, and everything that happens to it happens inside that state's actor. One task at a time may
- * wait to receive, any number to send. What was received and not yet asked for lies here as slices; what is to be sent
- * lies in the stream's queue and leaves when the task that sent it waits or ends, so that several sends make one packet.
+ * A connection belongs to one state; all its callbacks and calls run inside that state's actor. One task at a time may
+ * wait to receive; any number of tasks may wait to send. Received bytes that no task has read yet are stored here as
+ * slices. Bytes to send are in the queue of the stream; it is flushed when the sending task waits or ends, so that
+ * several sends make one packet.
  *
- *     open --> finishing (let go by Lua; the queue leaves) --> closing (lingers, or at once) --> freed
+ *     open --> finishing (closed by Lua; the queue is sent) --> closing (at once, or after a linger) --> freed
  *
- * The Lua object is a small userdata that points here, and is pointed to from here, until one of them goes. */
+ * The Lua object is a small userdata. Object and connection point to each other until one of them is freed. */
 #ifndef LS_SCRIPT_TCP_H
 #define LS_SCRIPT_TCP_H
 
@@ -19,10 +20,10 @@ typedef struct ls_tcp ls_tcp;
 
 enum { LS_TCP_LINGER_MS = 2000, LS_TCP_PATTERN_MAX = 1024 };
 
-/* One ls.tcp call, for all states. */
+/* One ls.tcp call; shared by all states. */
 struct ls_tcp_server {
     ls_site *site;
-    unsigned index; /* of the listener: which function of a state serves */
+    unsigned index; /* of the listener; selects the `serve` function in a state */
     ls_tcp_config config;
     ls_conn_limit *conn_limit;
 };
@@ -41,31 +42,31 @@ struct ls_tcp {
     ls_stream stream; /* first */
     ls_node node;     /* state->tcps until it closes */
     ls_state *state;
-    ls_tcp_object *object; /* NULL: Lua let it go */
-    ls_tcp_server *server; /* NULL: a client */
-    ls_task *task;         /* serves it, or NULL */
-    ls_task *receiver;     /* waits for bytes, or for the connection */
-    ls_node senders;       /* tasks that wait until what is queued has left */
+    ls_tcp_object *object; /* NULL: closed by Lua */
+    ls_tcp_server *server; /* NULL: a client connection */
+    ls_task *task;         /* the task that runs `serve`, or NULL */
+    ls_task *receiver;     /* waits for bytes, or for the connect to complete */
+    ls_node senders;       /* tasks that wait until the queue has been sent */
     ls_tcp *unflushed_next;
 
-    ls_slice head;     /* received: this, then more->slices */
-    ls_tcp_more *more; /* NULL: none */
-    size_t received;   /* bytes of all of them */
-    size_t scanned;    /* of these, what the receiver has looked at */
+    ls_slice head;     /* received bytes: this slice, then more->slices */
+    ls_tcp_more *more; /* NULL: no further slices */
+    size_t received;   /* bytes in all these slices */
+    size_t scanned;    /* leading bytes that the receiver has already searched */
 
     uint64_t receive_at_ms, send_at_ms;   /* deadlines; 0: none */
-    const ls_tcp_config *config;          /* the server's; a client has its own behind this struct */
-    uint32_t receive_ms_max, send_ms_max; /* as settimeouts left them */
-    uint32_t peer_scope;                  /* the peer's address, as in ls_addr */
+    const ls_tcp_config *config;          /* that of the server; a client has a copy behind this struct */
+    uint32_t receive_ms_max, send_ms_max; /* from the config or sock:settimeouts */
+    uint32_t peer_scope;                  /* peer_*: the address of the peer, as in ls_addr */
     uint16_t peer_port;
     uint8_t peer_family;
     unsigned char peer[16];
-    int8_t receive_end; /* LS_E*: no more will be received; 0 */
-    int8_t send_end;    /* LS_E*: nothing more can be sent; 0 */
-    int8_t ended;       /* why the last loop over lines or chunks ended; 0 */
-    bool unflushed;     /* on state->unflushed */
-    bool finishing, aborted, shut, large, connecting;
-    bool asked; /* the pending receive only asks whether something is there */
+    int8_t receive_end;                               /* LS_E*: why receiving has ended; 0: it has not */
+    int8_t send_end;                                  /* LS_E*: why sending has ended; 0: it has not */
+    int8_t ended;                                     /* LS_E*: why the last loop over lines or chunks ended; 0 */
+    bool unflushed;                                   /* in the list state->unflushed */
+    bool finishing, aborted, shut, large, connecting; /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
+    bool probing; /* the pending receive has length 0: it completes when bytes are available */
 };
 
 static inline const ls_slice *ls_tcp_slice(const ls_tcp *tcp, uint32_t n)
@@ -73,41 +74,48 @@ static inline const ls_slice *ls_tcp_slice(const ls_tcp *tcp, uint32_t n)
     return n == 0 ? &tcp->head : &tcp->more->slices[n - 1];
 }
 
-/* A connection of `state` for `fd` (closed on failure). `server` NULL: a client. LS_OK or an error. */
+/* Make a connection of `state` from `fd`, which is closed on failure. `server` NULL: a client, which copies `config`.
+ * Returns LS_OK or LS_E*. */
 int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_config *config, ls_tcp **out);
 void ls_tcp_set_peer(ls_tcp *tcp, const ls_addr *peer);
 void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out);
 
-/* Lua lets it go: what is queued leaves, then it closes. Who waits to receive is woken. */
+/* An ls_accepted_fn with an ls_tcp_server as user data: runs `serve` for the connection in a task of an idle state.
+ * The thread must not hold an actor. */
+void ls_tcp_accepted(ls_thread_ctx *ctx, void *tcp_server, ls_fd fd, const ls_sockaddr *from);
+
+/* Close the connection for Lua: wakes the receiver, sends the queue, then closes the socket and frees the
+ * connection. */
 void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp);
 
-/* The same, and what is queued is dropped. */
+/* The same, but the queue is dropped. */
 void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp);
 
-/* Receive once, unless something is pending. LS_DONE: bytes came, or receive_end is set. LS_PENDING; LS_ENOMEM. */
+/* Receive once. LS_DONE: bytes were received, or receive_end is set. LS_PENDING: a receive is pending. LS_ENOMEM. */
 int ls_tcp_fill(ls_thread_ctx *ctx, ls_tcp *tcp);
 
 /* Drop the first n received bytes. */
 void ls_tcp_consume(ls_tcp *tcp, size_t n);
 
-/* Send what is queued when the task that runs waits or ends; or now. */
+/* Flush the queue when the running task waits or ends. */
 void ls_tcp_flush_later(ls_tcp *tcp);
-int ls_tcp_flush(ls_thread_ctx *ctx, ls_tcp *tcp); /* LS_DONE, LS_PENDING, LS_E* */
+/* Flush the queue now. Returns LS_DONE, LS_PENDING or LS_E*. */
+int ls_tcp_flush(ls_thread_ctx *ctx, ls_tcp *tcp);
+/* Flush all connections of ls_tcp_flush_later(). */
 void ls_tcps_flush(ls_thread_ctx *ctx, ls_state *state);
 
-/* This task waits to receive from now on. */
+/* Make `task` the receiver and start the receive timeout. */
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task);
 
-/* bind_sock.c */
-extern const char ls_tcp_tag;
-void ls_tcp_define(lua_State *L, ls_state *state);
-ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp); /* may raise; then the tcp is still the caller's */
+extern const char ls_tcp_tag; /* of the sock objects, see udata.h */
+/* Push the sock object of a connection that has none. May raise; then the connection stays without an object. */
+ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp);
 
-/* The site drains: receivers that wait with nothing received are woken. */
+/* The site drains: wake the receivers of accepted connections that have no received bytes. */
 void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state);
-/* Everything ends now. */
+/* Abort all connections, except those that are still connecting: their tasks close them. */
 void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state);
-/* No thread runs and the port is closed. */
+/* Free all connections of a state that closes. No worker runs and the port is closed. */
 void ls_tcps_free(ls_state *state);
 
 #endif

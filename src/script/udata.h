@@ -1,7 +1,7 @@
-/* udata.h - what the objects that Lua sees have in common.
+/* udata.h - type check and metatable of the userdata objects.
  *
- * Each is a userdata that begins with the address of its kind's tag: one comparison tells it from all others, without a
- * look into the registry. Inside the state's actor. */
+ * The first field of every object is the address of a tag that is unique to its type, so the type check is one
+ * comparison instead of a registry lookup. Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_UDATA_H
 #define LS_SCRIPT_UDATA_H
 
@@ -9,7 +9,7 @@
 
 #include <lua.h>
 
-/* The object of this kind (`bytes` long, or longer) at `index`, or NULL when it is another thing. */
+/* The object of type `tag`, at least `bytes` long, at `index`; NULL if the value has another type. */
 static inline void *ls_udata_test(lua_State *L, int index, const void *tag, size_t bytes)
 {
     if (lua_type(L, index) != LUA_TUSERDATA || lua_rawlen(L, index) < bytes) return NULL;
@@ -17,10 +17,11 @@ static inline void *ls_udata_test(lua_State *L, int index, const void *tag, size
     return *(const void *const *)object == tag ? object : NULL;
 }
 
-/* The same; raises "<name> expected" when it is another thing. */
+/* The same, but raises "<name> expected" if the value has another type. */
 void *ls_udata_check(lua_State *L, int index, const void *tag, size_t bytes, const char *name);
 
-/* Pop the metatable of a kind and keep it: *ref. `name` is for messages; getmetatable() gives scripts false. */
+/* Pop the metatable of a type and store a registry reference to it in *ref. `name` becomes __name, which error
+ * messages show; getmetatable() returns false to scripts. */
 void ls_udata_define(lua_State *L, const char *name, int *ref);
 
 #endif

@@ -25,6 +25,7 @@
 #include "proto/httpsys.h"
 #include "sched/workers.h"
 #include "script/site.h"
+#include "script/tcp.h"
 #include "server/addresses.h"
 #include "server/udp_sockets.h"
 

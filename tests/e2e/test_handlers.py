@@ -272,15 +272,15 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
                     self.assertFalse(text.startswith("worked"), text)
                     if text.startswith("raised"):
                         raised += 1
-                        self.assertIn("the request is over", text)
+                        self.assertIn("request object used after its request ended", text)
                 self.assertGreater(raised, 0)
 
     def test_used_later(self):
         mark = self.server.mark()
         self.assertEqual(self.get("/later").text, "now")
-        self.assertIn("the request is over", self.server.wait_log("later (false|true)", mark))
+        self.assertIn("request object used after its request ended", self.server.wait_log("later (false|true)", mark))
         self.assertEqual(self.get("/spawned").text, "now")
-        self.assertIn("the request is over", self.server.wait_log("spawned (false|true)", mark))
+        self.assertIn("request object used after its request ended", self.server.wait_log("spawned (false|true)", mark))
 
     def test_writes_after_the_end(self):
         for target, first in (

@@ -418,7 +418,7 @@ class Hostile(E2E):
         with self.server.connect() as conn:
             self.assertEqual(conn.get("/logged/x").text, "logged")
             self.assertEqual(conn.get("/").text, "root")
-        self.server.wait_log('in a "log" hook: .*a table value that cannot be shown', mark)
+        self.server.wait_log('in a "log" hook: .*a table value that cannot be converted', mark)
         self.assertEqual(len(self.server.logged("the hook runs", mark)), 1)
 
 
@@ -599,7 +599,7 @@ class Loading(E2E):
             'local answer = app:inject{}\n'
             'error(answer.status .. " " .. answer.body)\n'
         )
-        self.assertIn("more than 16 requests inside each other", err)
+        self.assertIn("more than 16 nested requests", err)
         self.assertIn("site.lua:5: 500", err)  # the innermost response, which the outer ones return
 
 

@@ -1,5 +1,5 @@
-/* site_fixture.h - a site for one test: its text, one or more thread contexts at a real port, and the lines that it logged. The
- * test's own thread is the worker. A snippet says that it is finished with core.log("info", "DONE"). */
+/* site_fixture.h - a site for one test: its text, a real port with one thread context, and the lines that the site
+ * logged. The thread of the test is the worker. A snippet ends with core.log("info", "DONE"). */
 #ifndef LS_TESTS_SUPPORT_SITE_H
 #define LS_TESTS_SUPPORT_SITE_H
 
@@ -23,7 +23,7 @@ typedef struct test_site {
     ls_thread_ctx ctx;
     int opened;
     char message[400];
-    ls_mutex log_mutex; /* a sink locks for itself */
+    ls_mutex log_mutex; /* the log calls the sink without a lock */
     char log[65536];
     size_t log_len;
     bool done;
@@ -131,7 +131,7 @@ static inline void test_site_close(test_site *t)
     test_site_free(t);
 }
 
-/* Run a snippet until it says DONE; it fails by logging FAILED. */
+/* Run a snippet until it logs DONE. It fails if it logs FAILED. */
 static inline void test_snippet(const char *text)
 {
     test_site *t = test_site_open(text);
@@ -141,7 +141,7 @@ static inline void test_snippet(const char *text)
     test_site_close(t);
 }
 
-/* The same, and `expected` must have been logged. */
+/* The same; the log must also contain `expected`. */
 static inline void test_snippet_logs(const char *text, const char *expected)
 {
     test_site *t = test_site_open(text);
@@ -152,6 +152,7 @@ static inline void test_snippet_logs(const char *text, const char *expected)
     test_site_close(t);
 }
 
+/* Loading must fail with a message that contains `expected`. */
 static inline void test_load_fails(const char *text, const char *expected)
 {
     test_site *t = test_site_open(text);

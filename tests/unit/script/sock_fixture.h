@@ -1,6 +1,6 @@
-/* sock_fixture.h - connections of ls.tcp for one test: a site whose listener is played by the test, and peers that are the
- * other ends of socket pairs. What a peer writes is there at once, so a piece that is written and pumped is received by
- * itself: the test decides where one block ends and the next begins. */
+/* sock_fixture.h - ls.tcp connections for one test: the test acts as the listener of a site, and the peers are the
+ * other ends of socket pairs. Bytes that a peer writes are available at once, so each piece that is written and
+ * then pumped is received by itself: the test decides where one block ends and the next begins. */
 #ifndef LS_TESTS_SUPPORT_SOCK_H
 #define LS_TESTS_SUPPORT_SOCK_H
 
@@ -19,10 +19,10 @@ typedef struct sock_fixture {
     ls_tcp_server *server;
 } sock_fixture;
 
-enum { RIG_CONNECTIONS_MAX = 100, RIG_PATIENCE_MS = 10000 };
+enum { FIXTURE_CONNECTIONS_MAX = 100, FIXTURE_PATIENCE_MS = 10000 };
 
-/* `serve` is the body of function(sock); what it has to be told goes through `show`, which joins any values with "|".
- * `options` is the inside of the listener's table of limits, in the core's names. */
+/* `serve` is the body of function(sock). It may use show(...), which joins any values with "|". `options` are the
+ * fields of the listener's table of limits, with the names of the core. */
 static inline void fixture_open(sock_fixture *fixture, const char *options, const char *serve)
 {
     static const char frame[] =
@@ -36,11 +36,11 @@ static inline void fixture_open(sock_fixture *fixture, const char *options, cons
     fixture->t = test_site_open(text);
     free(text);
     if (fixture->t->opened != LS_OK) fail_msg("the site does not load: %s", fixture->t->message);
-    assert_int_equal(ls_conn_limit_open(&fixture->conn_limit, RIG_CONNECTIONS_MAX), LS_OK);
+    assert_int_equal(ls_conn_limit_open(&fixture->conn_limit, FIXTURE_CONNECTIONS_MAX), LS_OK);
     fixture->server = ls_site_tcp_server(fixture->t->site, 0, &fixture->conn_limit);
 }
 
-/* Take packets until there are none. */
+/* Dispatch packets until the queue is empty. */
 static inline void fixture_pump(const sock_fixture *fixture)
 {
     ls_packet packets[LS_WAIT_PACKETS_MAX];
@@ -49,10 +49,10 @@ static inline void fixture_pump(const sock_fixture *fixture)
         for (int n = 0; n < count; n++) ls_packet_dispatch(&fixture->t->ctx, &packets[n]);
 }
 
-/* Take packets, waiting for them, until the line was logged. */
+/* Wait for packets and dispatch them until `line` has been logged. */
 static inline void fixture_await(const sock_fixture *fixture, const char *line)
 {
-    const uint64_t until_ns = ls_clock_ns() + RIG_PATIENCE_MS * UINT64_C(1000000);
+    const uint64_t until_ns = ls_clock_ns() + FIXTURE_PATIENCE_MS * UINT64_C(1000000);
     while (strstr(fixture->t->log, line) == NULL) {
         ls_packet packet;
         if (ls_clock_ns() > until_ns) fail_msg("not logged: %s\n%s", line, fixture->t->log);
@@ -68,11 +68,11 @@ static inline bool fixture_logged(const sock_fixture *fixture, const char *line)
 
 static inline void fixture_accept(sock_fixture *fixture, int ours, const ls_sockaddr *from)
 {
-    atomic_fetch_add(&fixture->conn_limit.count, 1); /* the place that a listener would have taken for it */
+    atomic_fetch_add(&fixture->conn_limit.count, 1); /* a listener would have entered the limit */
     ls_tcp_accepted(&fixture->t->ctx, fixture->server, ours, from);
 }
 
-/* A connection over a pair of Unix sockets; the result is the peer's end, which does not block. */
+/* A connection over a pair of Unix sockets. Returns the end of the peer, which is non-blocking. */
 static inline int fixture_connect(sock_fixture *fixture)
 {
     const struct sockaddr un = {.sa_family = AF_UNIX};
@@ -105,10 +105,10 @@ static inline int fixture_connect_tcp(sock_fixture *fixture)
     return theirs;
 }
 
-/* Write all of it, pumping while there is no room; a connection that is over takes nothing more. */
+/* Write all bytes; pump while the socket buffer is full. Returns early if the connection has been closed. */
 static inline void fixture_write(const sock_fixture *fixture, int peer, const void *bytes, size_t len)
 {
-    const uint64_t until_ns = ls_clock_ns() + RIG_PATIENCE_MS * UINT64_C(1000000);
+    const uint64_t until_ns = ls_clock_ns() + FIXTURE_PATIENCE_MS * UINT64_C(1000000);
     for (size_t at = 0; at < len;) {
         const ssize_t n = send(peer, (const char *)bytes + at, len - at, MSG_NOSIGNAL);
         if (n > 0) at += (size_t)n;
@@ -120,15 +120,15 @@ static inline void fixture_write(const sock_fixture *fixture, int peer, const vo
     fixture_pump(fixture);
 }
 
-static inline void fixture_say(const sock_fixture *fixture, int peer, const char *text)
+static inline void fixture_send(const sock_fixture *fixture, int peer, const char *text)
 {
     fixture_write(fixture, peer, text, strlen(text));
 }
 
-/* Read and pump until the end (a reset is one), or until `max` bytes have come. Returns how many. */
+/* Read and pump until the end of the stream, a reset, or `max` bytes. Returns the number of bytes. */
 static inline size_t fixture_read(const sock_fixture *fixture, int peer, char *to, size_t max)
 {
-    const uint64_t until_ns = ls_clock_ns() + RIG_PATIENCE_MS * UINT64_C(1000000);
+    const uint64_t until_ns = ls_clock_ns() + FIXTURE_PATIENCE_MS * UINT64_C(1000000);
     size_t at = 0;
     while (at < max) {
         const ssize_t n = read(peer, to + at, max - at);
@@ -145,21 +145,21 @@ static inline size_t fixture_read(const sock_fixture *fixture, int peer, char *t
     return at;
 }
 
-/* The peer ends its direction, and everything that comes back until the end must be this. */
+/* The peer shuts down its direction; all bytes it then receives must equal `expected`. */
 static inline void fixture_ends_with(const sock_fixture *fixture, int peer, const char *expected)
 {
     char got[8192];
-    (void)shutdown(peer, SHUT_WR); /* ours may have closed */
+    (void)shutdown(peer, SHUT_WR); /* fails if our end has closed already */
     got[fixture_read(fixture, peer, got, sizeof got - 1)] = '\0';
     if (strcmp(got, expected) != 0) fail_msg("got      %s\nexpected %s\n%s", got, expected, fixture->t->log);
     close(peer);
 }
 
-/* Nothing is open any more, nothing went wrong, and every block and place was given back. */
+/* Close the site. No connection may be open, no error logged, no block in use, and the limit must be 0. */
 static inline void fixture_close(sock_fixture *fixture)
 {
     ls_pools_stats stats;
-    const uint64_t until_ns = ls_clock_ns() + RIG_PATIENCE_MS * UINT64_C(1000000);
+    const uint64_t until_ns = ls_clock_ns() + FIXTURE_PATIENCE_MS * UINT64_C(1000000);
     while (ls_site_connections(fixture->t->site) > 0) {
         ls_packet packet;
         if (ls_clock_ns() > until_ns) fail_msg("a connection is left\n%s", fixture->t->log);

@@ -1,4 +1,5 @@
-/* test_alloc.c - blocks of every size keep their bytes, come back to their own list, and end with the lists. */
+/* test_alloc.c - blocks of every size keep their bytes, return to the free list of their size class, and are freed
+ * with the allocator. */
 #include "support.h"
 
 #include <stdint.h>
@@ -8,7 +9,8 @@
 
 enum { BLOCKS = 400 };
 
-/* Blocks of all sizes at a time, each filled to its last byte: none overlaps another, all are aligned. */
+/* Blocks of all sizes are live at the same time, each filled to its last byte: none overlaps another, all are
+ * aligned. */
 static void blocks_do_not_overlap(void **state)
 {
     static unsigned char *at[BLOCKS];
@@ -28,7 +30,7 @@ static void blocks_do_not_overlap(void **state)
     ls_alloc_close(&alloc);
 }
 
-/* What was given back is what the next of its size class gets; another class does not. */
+/* The next allocation of the same size class returns the freed block; another class does not. */
 static void a_block_returns_to_its_size(void **state)
 {
     ls_alloc alloc;
@@ -43,7 +45,7 @@ static void a_block_returns_to_its_size(void **state)
     ls_alloc_close(&alloc);
 }
 
-/* The largest blocks fill several chunks, and what is left at the end of one is not lost. */
+/* The largest blocks fill several chunks; the rest at the end of a chunk becomes a free block. */
 static void chunks_are_used_up(void **state)
 {
     ls_alloc alloc;

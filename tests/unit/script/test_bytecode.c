@@ -1,4 +1,5 @@
-/* test_bytecode.c - embedded modules compiled once: what is read back is what the source says, to the name and the line. */
+/* test_bytecode.c - embedded modules are compiled once: the bytecode equals that of the source, chunk names and lines
+ * included. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static int append(lua_State *L, const void *bytes, size_t len, void *user)
     return 0;
 }
 
-/* All that lua_dump tells of the function on top of L, which is popped. */
+/* Pop the function on top of L and return its bytecode. */
 static text dumped(lua_State *L)
 {
     text all = {NULL, 0};
@@ -34,14 +35,14 @@ static text dumped(lua_State *L)
     return all;
 }
 
-static void what_is_read_back_is_what_the_source_says(void **state)
+static void bytecode_equals_the_compiled_source(void **state)
 {
     ls_bytecode *bytecode;
     (void)state;
     assert_int_equal(ls_bytecode_open(&bytecode), LS_OK);
     assert_true(ls_modules_count > 0);
     for (size_t n = 0; n < ls_modules_count; n++) {
-        text forms[3]; /* from the source alone; compiled for all; read */
+        text forms[3]; /* compiled without a cache; compiled for the cache; loaded from the cache */
         for (int i = 0; i < 3; i++) {
             lua_State *L = luaL_newstate();
             assert_non_null(L);
@@ -102,8 +103,8 @@ static int push_first(lua_State *L)
     return 1;
 }
 
-/* However little there is: an error, and no harm; with enough of it, the function. */
-static void without_memory_it_raises(void **state)
+/* With too little memory the call raises and leaks nothing; with enough it pushes the function. */
+static void out_of_memory_raises(void **state)
 {
     ls_bytecode *bytecode;
     int failed = 0, status = LUA_ERRMEM;
@@ -134,9 +135,9 @@ static void without_memory_it_raises(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_read_back_is_what_the_source_says),
+        cmocka_unit_test(bytecode_equals_the_compiled_source),
         cmocka_unit_test(messages_name_the_module),
-        cmocka_unit_test(without_memory_it_raises),
+        cmocka_unit_test(out_of_memory_raises),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

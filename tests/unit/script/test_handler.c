@@ -1,8 +1,8 @@
 #define _GNU_SOURCE /* mkstemp */
-/* Handlers by injected requests: the rule for results, errors, req and res. */
+/* test_handler.c - handlers, called by injected requests: rules for results, errors, req and res. */
 #include "site_fixture.h"
 
-static void results_become_answers(void **state)
+static void results_become_responses(void **state)
 {
     (void)state;
     test_snippet("body(function() "
@@ -26,7 +26,7 @@ static void results_become_answers(void **state)
                  "end)");
 }
 
-static void nonsense_is_a_logged_error(void **state)
+static void invalid_results_are_logged_errors(void **state)
 {
     (void)state;
     test_snippet_logs("body(function() "
@@ -39,10 +39,10 @@ static void nonsense_is_a_logged_error(void **state)
                       "  function() error() end, function() error({}) end, function() error('x') end } do "
                       "  local s, _, b = get(fn) is(s, 500) is(b:sub(1, 8), 'failed: ') end "
                       "end)",
-                      "which is no status of a response");
+                      "the handler returned an invalid status");
 }
 
-static void errors_in_failed_end_in_a_plain_500(void **state)
+static void errors_in_failed_end_in_a_500(void **state)
 {
     (void)state;
     test_snippet_logs("body(function() "
@@ -77,7 +77,7 @@ static void fields_of_req(void **state)
         "end)");
 }
 
-static void bodies(void **state)
+static void request_bodies(void **state)
 {
     (void)state;
     test_snippet(
@@ -136,29 +136,29 @@ static void members_of_res(void **state)
         "end)");
 }
 
-static void kept_objects_are_over(void **state)
+static void kept_objects_raise_after_their_request(void **state)
 {
     (void)state;
     test_snippet(
         "body(function() "
         "local kept, kept_res "
         "get(function(req, res) kept, kept_res = req, res return 'x' end) "
-        "local function over(fn) local ok, e = pcall(fn) is(ok, false) "
-        "  if not tostring(e):find('the request is over', 1, true) then error(e) end end "
-        "over(function() return kept.path end) over(function() return kept:body() end) "
-        "over(function() return kept_res:write('x') end) over(function() return kept_res.sent end) "
-        "for i = 1, 200 do get(function(req) if i <= 60 then over(function() return kept.path end) end return 'y' "
+        "local function raises(fn) local ok, e = pcall(fn) is(ok, false) "
+        "  if not tostring(e):find('request object used after its request ended', 1, true) then error(e) end end "
+        "raises(function() return kept.path end) raises(function() return kept:body() end) "
+        "raises(function() return kept_res:write('x') end) raises(function() return kept_res.sent end) "
+        "for i = 1, 200 do get(function(req) if i <= 60 then raises(function() return kept.path end) end return 'y' "
         "end) end "
         "local job get(function(req) job = core.spawn(function() core.sleep(0.01) return req.path end) return 'z' "
         "end) "
-        "over(function() return job:wait() end) "
+        "raises(function() return job:wait() end) "
         "local s, _, b = get(function(req) return core.spawn(function() return req.path end):wait() end, '/p') is(b, "
         "'/p') "
         "get(function(req) local co = coroutine.wrap(function() return req.path end) is(co(), '/q') end, '/q') "
         "end)");
 }
 
-static void log_hooks_see_each_answer(void **state)
+static void log_hooks_run_for_each_response(void **state)
 {
     (void)state;
     test_snippet_logs("core.on('log', function(req, res) core.log('info', req.path .. ' ' .. res:status()) end) "
@@ -171,7 +171,7 @@ static void log_hooks_see_each_answer(void **state)
                       "/seen 201");
 }
 
-static void injected_while_loading(void **state)
+static void requests_are_injected_while_loading(void **state)
 {
     (void)state;
     test_snippet("local s, h, b = get(function(req, res) res:write('a') res:header_() end) is(s, 500) "
@@ -198,15 +198,15 @@ static void sites_that_do_not_load(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(results_become_answers),
-                                       cmocka_unit_test(nonsense_is_a_logged_error),
-                                       cmocka_unit_test(errors_in_failed_end_in_a_plain_500),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(results_become_responses),
+                                       cmocka_unit_test(invalid_results_are_logged_errors),
+                                       cmocka_unit_test(errors_in_failed_end_in_a_500),
                                        cmocka_unit_test(fields_of_req),
-                                       cmocka_unit_test(bodies),
+                                       cmocka_unit_test(request_bodies),
                                        cmocka_unit_test(members_of_res),
-                                       cmocka_unit_test(kept_objects_are_over),
-                                       cmocka_unit_test(log_hooks_see_each_answer),
-                                       cmocka_unit_test(injected_while_loading),
+                                       cmocka_unit_test(kept_objects_raise_after_their_request),
+                                       cmocka_unit_test(log_hooks_run_for_each_response),
+                                       cmocka_unit_test(requests_are_injected_while_loading),
                                        cmocka_unit_test(sites_that_do_not_load)};
     return cmocka_run_group_tests_name("script/handler", tests, NULL, NULL);
 }

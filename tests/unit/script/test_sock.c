@@ -1,25 +1,27 @@
-/* The object `sock`: what each way to receive gives and leaves, sending, deadlines, ends, and other tasks that meddle. */
+/* test_sock.c - the object `sock`: results of each receive function, send, timeouts, end of stream, and
+ * interference by other tasks and finalizers. */
 #include "sock_fixture.h"
 
 enum { BLOCK = LS_BLOCK_SMALL };
 
-/* A conversation: the peer's pieces, each received by itself, then its end; and all that it is answered. */
+/* The peer sends the pieces, each received by itself, and ends its direction. It must receive `expected`. */
 static void talk(const char *options, const char *serve, const char *const *pieces, const char *expected)
 {
     sock_fixture fixture;
     fixture_open(&fixture, options, serve);
     const int peer = fixture_connect(&fixture);
     fixture_pump(&fixture);
-    for (; *pieces != NULL; pieces++) fixture_say(&fixture, peer, *pieces);
+    for (; *pieces != NULL; pieces++) fixture_send(&fixture, peer, *pieces);
     fixture_ends_with(&fixture, peer, expected);
     fixture_close(&fixture);
 }
 
 #define PIECES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* ---- receive ------------------------------------------------------------------------------------------------------ */
+/* ---- receive
+ * ------------------------------------------------------------------------------------------------------ */
 
-static void so_many_bytes(void **state)
+static void receives_a_number_of_bytes(void **state)
 {
     static const char serve[] = "while true do local d, e, c, part = sock:receive(4) "
                                 "if not d then return sock:send(show(d, e, c, part)) end sock:send('[', d, ']') end";
@@ -40,7 +42,7 @@ static void across_blocks(void **state)
     static char got[sizeof bytes];
     (void)state;
     for (size_t n = 0; n < sizeof bytes; n++) bytes[n] = (char)('a' + n % 23);
-    for (int at = -1; at <= 1; at++) { /* what is asked for ends before, at and behind the end of a block */
+    for (int at = -1; at <= 1; at++) { /* the receive ends before, at and behind the end of a block */
         char serve[200];
         (void)snprintf(serve, sizeof serve,
                        "local d = assert(sock:receive(%d)) sock:send(d, assert(sock:receive(%d)))", 2 * BLOCK + at,
@@ -57,7 +59,7 @@ static void across_blocks(void **state)
     }
 }
 
-/* What a peer sends byte by byte must not hold a block for each. */
+/* Bytes that a peer sends one by one must not occupy one block each. */
 static void small_pieces_share_blocks(void **state)
 {
     enum { PIECES_SENT = 3 * BLOCK, BLOCKS_MAX = 16 };
@@ -72,7 +74,7 @@ static void small_pieces_share_blocks(void **state)
     for (int n = 0; n < PIECES_SENT; n++) fixture_write(&fixture, peer, &(char){(char)('a' + n % 23)}, 1);
     ls_pools_stat(fixture.t->pools, &stats);
     assert_in_range(stats.blocks_live - before.blocks_live, 1, BLOCKS_MAX);
-    fixture_say(&fixture, peer, "\n");
+    fixture_send(&fixture, peer, "\n");
     assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), sizeof got);
     for (int n = 0; n < PIECES_SENT; n++) assert_int_equal(got[n], 'a' + n % 23);
     close(peer);
@@ -90,14 +92,15 @@ static void lines(void **state)
     talk("line_bytes_max = 5", serve, PIECES("12345\n"), "[12345]nil|closed|ECLOSED|");
     talk("line_bytes_max = 5", serve, PIECES("12345", "\n"), "[12345]nil|closed|ECLOSED|");
     talk("line_bytes_max = 5", serve, PIECES("123456\n"), "nil|message too long|EMSGSIZE|nil");
-    talk("line_bytes_max = 5", serve, PIECES("123456"), "nil|message too long|EMSGSIZE|nil"); /* it need not end */
-    talk("line_bytes_max = 5", serve, PIECES("12345\r\n"), "[12345]nil|closed|ECLOSED|"); /* its end does not count */
+    talk("line_bytes_max = 5", serve, PIECES("123456"), "nil|message too long|EMSGSIZE|nil"); /* without a line end */
+    talk("line_bytes_max = 5", serve, PIECES("12345\r\n"),
+         "[12345]nil|closed|ECLOSED|"); /* the line end does not count */
     talk("line_bytes_max = 5", serve, PIECES("123", "45\r", "\n1"), "[12345]nil|closed|ECLOSED|1");
     talk("line_bytes_max = 5", serve, PIECES("12345\r", "6\n"), "nil|message too long|EMSGSIZE|nil");
     talk("line_bytes_max = 5", serve, PIECES("123456\r\n"), "nil|message too long|EMSGSIZE|nil");
     talk("line_bytes_max = 5", serve, PIECES("12345\r\r\n"), "nil|message too long|EMSGSIZE|nil");
     talk("line_bytes_max = 5", "sock:receive('*l') sock:send(sock:receive(7))", PIECES("123456\n"),
-         "123456\n"); /* it stays */
+         "123456\n"); /* the bytes stay */
     talk("", iterate, PIECES("a\nb", "\r\nc"), "[a][b][c]ECLOSED");
     talk("line_bytes_max = 2", iterate, PIECES("ab\nabc\n"), "[ab]EMSGSIZE");
 }
@@ -112,7 +115,7 @@ static void all_until_the_end(void **state)
     talk("message_bytes_max = 6", serve, PIECES("123", "4567"), "nil|message too long|EMSGSIZE");
 }
 
-static void what_is_there(void **state)
+static void receives_the_available_bytes(void **state)
 {
     static const char serve[] = "while true do local d, e, c = sock:receiveany(%s) "
                                 "if not d then return sock:send(show(d, e, c)) end sock:send('[', d, ']') end";
@@ -130,7 +133,7 @@ static void until_a_pattern(void **state)
                                 "if not d then return sock:send(show(d, e, c, part)) end sock:send('[', d, ']') end";
     static const char text[] = "abc<end>";
     (void)state;
-    for (size_t cut = 1; cut < sizeof text - 1; cut++) { /* the blocks meet at every byte of it */
+    for (size_t cut = 1; cut < sizeof text - 1; cut++) { /* the pattern is cut at every byte */
         char first[16], second[16];
         (void)snprintf(first, sizeof first, "%.*s", (int)cut, text);
         (void)snprintf(second, sizeof second, "%s", text + cut);
@@ -158,7 +161,7 @@ static void until_a_pattern_is_bounded(void **state)
     (void)state;
     talk("", limit, PIECES("1234--rest"), "1234 rest");
     talk("", limit, PIECES("1234", "-", "-rest"), "1234 rest");
-    talk("", limit, PIECES("12345--rest"), "nil|message too long|EMSGSIZE 12345--rest"); /* it stays */
+    talk("", limit, PIECES("12345--rest"), "nil|message too long|EMSGSIZE 12345--rest"); /* the bytes stay */
     talk("", limit, PIECES("12345-"), "nil|message too long|EMSGSIZE 12345-");
     talk("", limit, PIECES("12345"), "nil|closed|ECLOSED|12345 nil|closed|ECLOSED"); /* it could have been "1234--" */
     talk("line_bytes_max = 3", listener, PIECES("123--"), "123");
@@ -167,7 +170,8 @@ static void until_a_pattern_is_bounded(void **state)
     talk("", lengths, PIECES(pattern), "false|the pattern is longer than 1024 bytes 1024");
 }
 
-/* ---- send --------------------------------------------------------------------------------------------------------- */
+/* ---- send
+ * --------------------------------------------------------------------------------------------------------- */
 
 static uint64_t sends(const sock_fixture *fixture)
 {
@@ -175,7 +179,7 @@ static uint64_t sends(const sock_fixture *fixture)
     return atomic_load(&stats->send_inline) + atomic_load(&stats->send_queued);
 }
 
-static void many_sends_are_one(void **state)
+static void sends_of_one_task_are_combined(void **state)
 {
     sock_fixture fixture;
     char got[64];
@@ -186,7 +190,7 @@ static void many_sends_are_one(void **state)
         "for i = 1, 3 do sock:send(i) end is(sock.queued, 24) sock:receive(1) is(sock.queued, 0)");
     const int peer = fixture_connect(&fixture);
     const uint64_t before = sends(&fixture);
-    fixture_say(&fixture, peer, "x");
+    fixture_send(&fixture, peer, "x");
     const size_t len = fixture_read(&fixture, peer, got, 24);
     got[len] = '\0';
     assert_string_equal(got, "a12.53.0-0.01e+100bcd123");
@@ -195,8 +199,8 @@ static void many_sends_are_one(void **state)
     fixture_close(&fixture);
 }
 
-/* More than the peer takes: the sender waits, holding little, and goes on when the peer reads. */
-static void a_slow_reader_is_waited_for(void **state)
+/* The peer does not read: the sender waits with a bounded queue, and continues when the peer reads. */
+static void send_waits_for_a_slow_reader(void **state)
 {
     enum { BLOCKS = 400, EACH = 10000 };
     sock_fixture fixture;
@@ -219,8 +223,8 @@ static void a_slow_reader_is_waited_for(void **state)
     fixture_close(&fixture);
 }
 
-/* A long string lies where it is until it has left, so its sender waits for it, however much may be queued. */
-static void a_long_string_is_sent_from_where_it_lies(void **state)
+/* A long string is sent from Lua's memory, so the sender waits until it is sent, whatever write_bytes_high is. */
+static void a_long_string_is_sent_without_a_copy(void **state)
 {
     enum { LEN = 2 << 20 };
     sock_fixture fixture;
@@ -233,7 +237,7 @@ static void a_long_string_is_sent_from_where_it_lies(void **state)
         "local s = ('l'):rep(1024):rep(2 << 10) sock:receive(1) sock:send(1, { s }, 'end') is(sock.queued, 0)");
     const int peer = fixture_connect(&fixture);
     ls_pools_stat(fixture.t->pools, &before);
-    fixture_say(&fixture, peer, "x");
+    fixture_send(&fixture, peer, "x");
     assert_int_equal(fixture_read(&fixture, peer, got, LEN + 4), LEN + 4);
     assert_true(got[0] == '1' && got[1] == 'l' && got[LEN] == 'l' && memcmp(got + LEN + 1, "end", 3) == 0);
     ls_pools_stat(fixture.t->pools, &after);
@@ -243,7 +247,7 @@ static void a_long_string_is_sent_from_where_it_lies(void **state)
     fixture_close(&fixture);
 }
 
-/* receiveany hands out the block that was received, send shares it. */
+/* receiveany returns the received block, and send shares it. */
 static void an_echo_copies_nothing(void **state)
 {
     enum { LEN = 3000000 };
@@ -280,9 +284,10 @@ static void an_echo_copies_nothing(void **state)
     fixture_close(&fixture);
 }
 
-/* ---- deadlines ---------------------------------------------------------------------------------------------------- */
+/* ---- timeouts
+ * ----------------------------------------------------------------------------------------------------- */
 
-static void a_receive_has_its_time_and_keeps_what_came(void **state)
+static void a_receive_timeout_keeps_the_received_bytes(void **state)
 {
     static const char expected[] = "nil|timeout|ETIMEDOUT|part nil|timeout|ETIMEDOUT| nil|timeout|ETIMEDOUT| "
                                    "nil|timeout|ETIMEDOUT nil|timeout|ETIMEDOUT| ETIMEDOUT\n";
@@ -296,16 +301,16 @@ static void a_receive_has_its_time_and_keeps_what_came(void **state)
         "for _ in sock:lines() do end sock:send(sock.ended, '\\n') "
         "sock:settimeouts(nil, nil, false) sock:send(sock:receive('*l'))");
     const int peer = fixture_connect(&fixture);
-    fixture_say(&fixture, peer, "part");
+    fixture_send(&fixture, peer, "part");
     got[fixture_read(&fixture, peer, got, sizeof expected - 1)] = '\0';
     assert_string_equal(got, expected);
-    fixture_say(&fixture, peer, "after it\n");
+    fixture_send(&fixture, peer, "after it\n");
     fixture_ends_with(&fixture, peer, "after it");
     fixture_close(&fixture);
 }
 
-/* A sender that is stuck does not shorten the receiver's time, nor the other way round. */
-static void each_direction_has_its_own_time(void **state)
+/* A blocked sender does not shorten the timeout of the receiver, nor a blocked receiver that of the sender. */
+static void each_direction_has_its_own_timeout(void **state)
 {
     sock_fixture fixture;
     (void)state;
@@ -318,7 +323,7 @@ static void each_direction_has_its_own_time(void **state)
         "sock:settimeouts(nil, nil, 30) sock:receive(1) core.log('info', 'received') job:wait()");
     int peer = fixture_connect(&fixture);
     fixture_await(&fixture, "thrice");
-    fixture_say(&fixture, peer, "x");
+    fixture_send(&fixture, peer, "x");
     fixture_await(&fixture, "received");
     close(peer);
     fixture_close(&fixture);
@@ -332,13 +337,14 @@ static void each_direction_has_its_own_time(void **state)
     peer = fixture_connect(&fixture);
     fixture_await(&fixture, "sender: nil|timeout|ETIMEDOUT, again: nil|timeout|ETIMEDOUT");
     assert_false(fixture_logged(&fixture, "receiver:"));
-    fixture_say(&fixture, peer, "y"); /* it was the sending that failed: receiving goes on */
+    fixture_send(&fixture, peer, "y"); /* only sending has failed: receiving continues */
     fixture_await(&fixture, "receiver: y");
     close(peer);
     fixture_close(&fixture);
 }
 
-/* ---- ends --------------------------------------------------------------------------------------------------------- */
+/* ---- end of stream
+ * ------------------------------------------------------------------------------------------------ */
 
 static void a_half_close(void **state)
 {
@@ -353,14 +359,14 @@ static void a_half_close(void **state)
         "core.log('info', 'then ' .. show(sock:receive('*a')))");
     const int peer = fixture_connect(&fixture);
     fixture_pump(&fixture);
-    assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), 6); /* and the end */
-    fixture_say(&fixture, peer, "still heard");
+    assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), 6); /* then the end of the stream */
+    fixture_send(&fixture, peer, "still heard");
     assert_int_equal(shutdown(peer, SHUT_WR), 0);
     fixture_await(&fixture, "then still heard");
     close(peer);
     fixture_close(&fixture);
 
-    /* With a queue that has not left, the end comes behind it. */
+    /* With unsent output in the queue, the end of the stream follows it. */
     enum { LEN = 1 << 20 };
     char *all = malloc(LEN + 1);
     assert_non_null(all);
@@ -387,10 +393,10 @@ static void use_after_close(void **state)
         "is(show(sock:setkeepalive()), closed) is(show(sock:settimeouts(1, 1, 1)), '') is(show(sock:abort()), '') "
         "for _ in sock:lines() do error('a line') end for _ in sock:chunks() do error('a chunk') end "
         "is(show(sock.remote, sock.local_addr, sock.ended, sock.queued), 'nil|nil|nil|0') "
-        "is(tostring(sock), 'sock (closed)') core.log('info', 'all said')");
+        "is(tostring(sock), 'sock (closed)') core.log('info', 'all checked')");
     const int peer = fixture_connect(&fixture);
     fixture_ends_with(&fixture, peer, "");
-    assert_true(fixture_logged(&fixture, "all said"));
+    assert_true(fixture_logged(&fixture, "all checked"));
     fixture_close(&fixture);
 }
 
@@ -403,7 +409,7 @@ static void a_reset_is_an_error_of_both_directions(void **state)
         "local d, e, c, part = sock:receive(10) "
         "core.log('info', show(d, e, c, part) .. ' ' .. show(sock:receive(1)) .. ' ' .. show(sock:receive('*a')))");
     const int peer = fixture_connect_tcp(&fixture);
-    fixture_say(&fixture, peer, "some");
+    fixture_send(&fixture, peer, "some");
     const struct linger none = {1, 0};
     assert_int_equal(setsockopt(peer, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
     close(peer);
@@ -422,8 +428,8 @@ static void a_reset_is_an_error_of_both_directions(void **state)
     fixture_close(&fixture);
 }
 
-/* What was sent and not yet flushed leaves when the function returns, raises, or closes; not when it aborts. */
-static void what_was_sent_leaves_at_the_end(void **state)
+/* Unflushed output is sent when the function returns, raises or closes the sock, but not when it aborts it. */
+static void unflushed_output_is_sent_at_the_end(void **state)
 {
     sock_fixture fixture;
     char got[8];
@@ -442,9 +448,10 @@ static void what_was_sent_leaves_at_the_end(void **state)
     fixture_close(&fixture);
 }
 
-/* ---- others that meddle ------------------------------------------------------------------------------------------- */
+/* ---- interference by other tasks and finalizers
+ * ------------------------------------------------------------------- */
 
-static void one_receives_at_a_time(void **state)
+static void one_task_receives_at_a_time(void **state)
 {
     sock_fixture fixture;
     (void)state;
@@ -459,12 +466,12 @@ static void one_receives_at_a_time(void **state)
     const int peer = fixture_connect(&fixture);
     char got[32];
     assert_int_equal(fixture_read(&fixture, peer, got, 15), 15);
-    fixture_say(&fixture, peer, "line\nnext");
+    fixture_send(&fixture, peer, "line\nnext");
     fixture_ends_with(&fixture, peer, "linenext");
     fixture_close(&fixture);
 }
 
-static void closing_wakes_those_who_wait(void **state)
+static void close_wakes_the_waiting_tasks(void **state)
 {
     sock_fixture fixture;
     (void)state;
@@ -479,7 +486,7 @@ static void closing_wakes_those_who_wait(void **state)
     close(peer);
     fixture_close(&fixture);
 
-    /* close(), too, but what was queued leaves first: the senders hear of it when it has. */
+    /* close() also wakes the receiver, but sends the queue first: the senders wake when it is sent. */
     enum { LEN = 4 << 20 };
     char *got = malloc(LEN + 1);
     assert_non_null(got);
@@ -498,10 +505,11 @@ static void closing_wakes_those_who_wait(void **state)
     fixture_close(&fixture);
 }
 
-/* Finalizers run whenever Lua allocates, so in the middle of a receive, and may do anything with its sock. */
+/* A finalizer may run at every allocation, so also in the middle of a receive, and may call any function of that
+ * sock. */
 static void finalizers_that_close_or_receive(void **state)
 {
-    static const char *const meddles[] = {"sock:close()", "sock:abort()", "sock:receiveany(700)", "sock:receive(1)"};
+    static const char *const actions[] = {"sock:close()", "sock:abort()", "sock:receiveany(700)", "sock:receive(1)"};
     static const char *const receives[] = {"sock:receive(20000)",  "sock:receive('*l')",       "sock:receiveany()",
                                            "sock:receiveany(100)", "sock:receiveuntil('\\n')", "sock:receive('*a')",
                                            "sock:lines()(sock)",   "sock:chunks()(sock)"};
@@ -509,7 +517,7 @@ static void finalizers_that_close_or_receive(void **state)
     (void)state;
     memset(line, 'x', sizeof line);
     line[sizeof line - 1] = '\n';
-    for (size_t m = 0; m < sizeof meddles / sizeof meddles[0]; m++) {
+    for (size_t m = 0; m < sizeof actions / sizeof actions[0]; m++) {
         for (size_t r = 0; r < sizeof receives / sizeof receives[0]; r++) {
             sock_fixture fixture;
             (void)snprintf(
@@ -519,7 +527,7 @@ static void finalizers_that_close_or_receive(void **state)
                 "  for k = 1, 3 do setmetatable({}, { __gc = function() if i %% 4 == 3 then %s end end }) end "
                 "  if not %s then break end sock:send('ok') "
                 "end core.log('info', 'over')",
-                meddles[m], receives[r]);
+                actions[m], receives[r]);
             fixture_open(&fixture, "", serve);
             const int peer = fixture_connect(&fixture);
             for (int n = 0; n < 8; n++) fixture_write(&fixture, peer, line, sizeof line);
@@ -537,7 +545,7 @@ static int collect_all(lua_State *L)
     return 0;
 }
 
-/* The core collects as well, when no task runs: one that a finalizer wakes then runs after it, not inside it. */
+/* The core collects garbage while no task runs: a task that a finalizer wakes then runs after it, not inside it. */
 static void a_finalizer_wakes_a_task_outside_tasks(void **state)
 {
     sock_fixture fixture;
@@ -583,8 +591,8 @@ static void finalizers_while_sending(void **state)
     }
 }
 
-/* When Lua's memory runs out at any point of a send, all of it leaves or nothing. */
-static void memory_out_while_sending(void **state)
+/* When Lua's memory runs out at any point of a send, either all bytes are sent or none. */
+static void out_of_memory_while_sending(void **state)
 {
     enum { LEN = 20000 + 200 * 5 + 20000 + 1 };
     static const char serve[] =
@@ -604,7 +612,7 @@ static void memory_out_while_sending(void **state)
     for (size_t extra = 0; extra < 3000; extra++) {
         (void)lua_gc(lua->L, LUA_GCCOLLECT);
         lua->bytes_max = lua->bytes_live + extra;
-        fixture_say(&fixture, peer, "x");
+        fixture_send(&fixture, peer, "x");
         lua->bytes_max = bytes_max;
         assert_int_equal(fixture_read(&fixture, peer, got, 1), 1);
         if (got[0] == '.') continue;
@@ -619,8 +627,8 @@ static void memory_out_while_sending(void **state)
     fixture_close(&fixture);
 }
 
-/* What is sent while a failed task is taken apart leaves as well. */
-static void what_a_close_sends_leaves(void **state)
+/* Output queued by a __close metamethod of a failed task is flushed. */
+static void output_of_a_close_metamethod_is_flushed(void **state)
 {
     sock_fixture fixture;
     char got[8];
@@ -639,8 +647,8 @@ static void what_a_close_sends_leaves(void **state)
     fixture_close(&fixture);
 }
 
-/* The text of an error is made by the script as well. */
-static void an_error_whose_text_closes_the_sock(void **state)
+/* A __tostring metamethod of the script makes the message of an error. */
+static void a_tostring_metamethod_closes_the_sock(void **state)
 {
     sock_fixture fixture;
     char got[8];
@@ -659,32 +667,32 @@ static void an_error_whose_text_closes_the_sock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(so_many_bytes),
+        cmocka_unit_test(receives_a_number_of_bytes),
         cmocka_unit_test(across_blocks),
         cmocka_unit_test(small_pieces_share_blocks),
         cmocka_unit_test(lines),
         cmocka_unit_test(all_until_the_end),
-        cmocka_unit_test(what_is_there),
+        cmocka_unit_test(receives_the_available_bytes),
         cmocka_unit_test(until_a_pattern),
         cmocka_unit_test(until_a_pattern_is_bounded),
-        cmocka_unit_test(many_sends_are_one),
-        cmocka_unit_test(a_slow_reader_is_waited_for),
-        cmocka_unit_test(a_long_string_is_sent_from_where_it_lies),
+        cmocka_unit_test(sends_of_one_task_are_combined),
+        cmocka_unit_test(send_waits_for_a_slow_reader),
+        cmocka_unit_test(a_long_string_is_sent_without_a_copy),
         cmocka_unit_test(an_echo_copies_nothing),
-        cmocka_unit_test(a_receive_has_its_time_and_keeps_what_came),
-        cmocka_unit_test(each_direction_has_its_own_time),
+        cmocka_unit_test(a_receive_timeout_keeps_the_received_bytes),
+        cmocka_unit_test(each_direction_has_its_own_timeout),
         cmocka_unit_test(a_half_close),
         cmocka_unit_test(use_after_close),
         cmocka_unit_test(a_reset_is_an_error_of_both_directions),
-        cmocka_unit_test(what_was_sent_leaves_at_the_end),
-        cmocka_unit_test(one_receives_at_a_time),
-        cmocka_unit_test(closing_wakes_those_who_wait),
+        cmocka_unit_test(unflushed_output_is_sent_at_the_end),
+        cmocka_unit_test(one_task_receives_at_a_time),
+        cmocka_unit_test(close_wakes_the_waiting_tasks),
         cmocka_unit_test(finalizers_that_close_or_receive),
         cmocka_unit_test(a_finalizer_wakes_a_task_outside_tasks),
-        cmocka_unit_test(what_a_close_sends_leaves),
+        cmocka_unit_test(output_of_a_close_metamethod_is_flushed),
         cmocka_unit_test(finalizers_while_sending),
-        cmocka_unit_test(memory_out_while_sending),
-        cmocka_unit_test(an_error_whose_text_closes_the_sock),
+        cmocka_unit_test(out_of_memory_while_sending),
+        cmocka_unit_test(a_tostring_metamethod_closes_the_sock),
     };
     return cmocka_run_group_tests_name("script/sock", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE /* mkstemp */
-/* Tasks, coroutines inside them, jobs, timers, buffers, and the budgets. */
+/* test_task.c - tasks, coroutines inside them, jobs, timers, buffers, and the limits of memory and processor time. */
 #include "site_fixture.h"
 
 static void waiting_inside_coroutines(void **state)
@@ -39,7 +39,7 @@ static void waiting_inside_coroutines(void **state)
         "end)");
 }
 
-static void waiting_coroutines_are_left_alone(void **state)
+static void a_waiting_coroutine_cannot_be_resumed_or_closed(void **state)
 {
     (void)state;
     test_snippet(
@@ -47,7 +47,7 @@ static void waiting_coroutines_are_left_alone(void **state)
         "local co = coroutine.create(function() core.sleep(0.02) return 'own' end) "
         "local job = core.spawn(function() return select(2, coroutine.resume(co)) end) core.sleep(0.005) "
         "is(coroutine.status(co), 'normal') local ok, e = coroutine.resume(co) is(ok, false) "
-        "is(e, 'cannot resume a coroutine that waits') is(pcall(coroutine.close, co), false) is(job:wait(), 'own') "
+        "is(e, 'cannot resume waiting coroutine') is(pcall(coroutine.close, co), false) is(job:wait(), 'own') "
         "local root job = core.spawn(function() root = coroutine.running() core.sleep(0.02) return 1 end) "
         "core.sleep(0.005) is(coroutine.resume(root), false) is(job:wait(), 1) is(coroutine.resume(root), false) "
         "end)");
@@ -74,7 +74,7 @@ static void jobs(void **state)
         "is(pcall(core.spawn, 5), false) is(pcall(job.wait, {}), false) is(pcall(core.sleep, -1), false) "
         "is(pcall(core.sleep, 0 / 0), false) is(pcall(core.sleep, 'x'), false) is(pcall(job.wait, job, -1), false) "
         "end)");
-    test_snippet_logs("body(function() core.spawn(function() error('nobody waits') end) core.sleep(0.01) end)",
+    test_snippet_logs("body(function() core.spawn(function() error('no task waits') end) core.sleep(0.01) end)",
                       "in a spawned job: ");
 }
 
@@ -89,7 +89,7 @@ static void timers(void **state)
         "local t = core.after(0.005, function() core.log('error', 'FAILED') end) t:cancel() t:cancel() "
         "local count, e = 0 e = core.every(0.002, function() count = count + 1 if count == 3 then e:cancel() end end) "
         "local slow, inside, most = 0, 0, 0 core.every(0.001, function() slow = slow + 1 inside = inside + 1 "
-        "  most = math.max(most, inside) core.sleep(0.02) inside = inside - 1 end) " /* never beside itself */
+        "  most = math.max(most, inside) core.sleep(0.02) inside = inside - 1 end) " /* its calls never overlap */
         "core.after(0.001, error, 'x') "
         "repeat core.sleep(0.01) collectgarbage() until ticks >= 6 and slow >= 3 and count >= 3 and once >= 1 "
         "core.sleep(0.01) is(count, 3) is(once, 1) is(most, 1) "
@@ -141,15 +141,15 @@ static void memory_has_a_limit(void **state)
         "not enough memory");
 }
 
-/* The watch, played by a thread of the test. */
-typedef struct watch {
+/* A thread of the test acts as the watchdog. */
+typedef struct watchdog {
     test_site *t;
     _Atomic bool stop;
-} watch;
+} watchdog;
 
-static void watch_main(void *arg)
+static void watchdog_main(void *arg)
 {
-    watch *w = arg;
+    watchdog *w = arg;
     while (!atomic_load(&w->stop)) {
         ls_clock_sleep_ms(5);
         ls_site_on_stall(&w->t->ctx, 5, w->t->site);
@@ -158,7 +158,7 @@ static void watch_main(void *arg)
 
 static void processor_time_has_a_limit(void **state)
 {
-    /* The loops make garbage because ThreadSanitizer holds signals back until the program calls into its run-time. */
+    /* The loops make garbage because ThreadSanitizer delays signals until the program calls into its run-time. */
     test_site *t = test_site_open(
         "core.config{ handler_cpu_ms_max = 50 } "
         "body(function() "
@@ -177,12 +177,12 @@ static void processor_time_has_a_limit(void **state)
         "is((get(function() return 'well' end)), 200) "
         "is((get(function() os.execute('sleep 0.2') return 'slept' end)), 200) "
         "end)");
-    watch w = {t, false};
+    watchdog w = {t, false};
     ls_thread thread;
     (void)state;
     assert_int_equal(t->opened, LS_OK);
-    assert_int_equal(ls_thread_start(&thread, "watch", watch_main, &w), LS_OK);
-    test_pump(t, 20000); /* seven that would run for 5 s each without their limit */
+    assert_int_equal(ls_thread_start(&thread, "watchdog", watchdog_main, &w), LS_OK);
+    test_pump(t, 20000); /* without the limit each of the seven handlers would run for 5 s */
     atomic_store(&w.stop, true);
     ls_thread_join(&thread);
     if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
@@ -222,7 +222,7 @@ static void a_site_may_close_with_tasks_under_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(waiting_inside_coroutines),
-                                       cmocka_unit_test(waiting_coroutines_are_left_alone),
+                                       cmocka_unit_test(a_waiting_coroutine_cannot_be_resumed_or_closed),
                                        cmocka_unit_test(jobs),
                                        cmocka_unit_test(timers),
                                        cmocka_unit_test(buffers),

@@ -1,8 +1,7 @@
-/* The life of connections that Lua has: how they are counted, what is past a limit, and what the drain and the end of a
- * site make of them. */
+/* test_tcp.c - the life of `sock` connections: counters, limits, drain, disconnect. */
 #include "sock_fixture.h"
 
-enum { SOCKETS_MAX = 16 }; /* of the port that site_fixture.h opens */
+enum { SOCKETS_MAX = 16 }; /* sockets_max of the port in site_fixture.h */
 
 static unsigned in_state(const sock_fixture *fixture)
 {
@@ -23,7 +22,7 @@ static void expect_end(const sock_fixture *fixture, int peer)
     close(peer);
 }
 
-static void each_is_counted_until_it_has_closed(void **state)
+static void each_connection_is_counted_until_it_closes(void **state)
 {
     sock_fixture fixture;
     int peers[5];
@@ -41,27 +40,27 @@ static void each_is_counted_until_it_has_closed(void **state)
     fixture_close(&fixture);
 }
 
-/* The answer must not be lost to a reset because bytes of the peer were never read. So the socket, with its place, stays
- * until the peer's end. */
-static void unread_bytes_do_not_cost_the_answer(void **state)
+/* Unread bytes of the peer must not cause a reset that destroys the response. So the connection lingers, and counts in
+ * the limit, until the peer closes. */
+static void unread_bytes_do_not_lose_the_response(void **state)
 {
     sock_fixture fixture;
     char got[16];
     (void)state;
-    fixture_open(&fixture, "", "sock:receive(1) sock:send('the answer')");
+    fixture_open(&fixture, "", "sock:receive(1) sock:send('a response')");
     const int peer = fixture_connect_tcp(&fixture);
-    fixture_say(&fixture, peer, "a long question, of which one byte is read");
+    fixture_send(&fixture, peer, "a long request, of which one byte is read");
     assert_int_equal(in_state(&fixture), 0);
     assert_int_equal(atomic_load(&fixture.conn_limit.count), 1);
     assert_int_equal(ls_site_connections(fixture.t->site), 1);
-    fixture_say(&fixture, peer, " and it goes on");
+    fixture_send(&fixture, peer, " and it goes on");
     assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), 10);
-    assert_memory_equal(got, "the answer", 10);
+    assert_memory_equal(got, "a response", 10);
     close(peer);
     fixture_close(&fixture);
 }
 
-static void past_the_sockets_of_the_port_one_is_refused(void **state)
+static void a_connection_past_the_socket_limit_is_refused(void **state)
 {
     sock_fixture fixture;
     int peers[SOCKETS_MAX];
@@ -71,18 +70,18 @@ static void past_the_sockets_of_the_port_one_is_refused(void **state)
     assert_false(fixture_logged(&fixture, "refused"));
     expect_counts(&fixture, SOCKETS_MAX); /* at the limit */
     const int refused = fixture_connect(&fixture);
-    expect_counts(&fixture, SOCKETS_MAX); /* one past it */
+    expect_counts(&fixture, SOCKETS_MAX); /* one past the limit */
     assert_true(fixture_logged(&fixture, "connection refused: "));
     expect_end(&fixture, refused);
     fixture_ends_with(&fixture, peers[0], "");
-    peers[0] = fixture_connect(&fixture); /* one went, one may come */
+    peers[0] = fixture_connect(&fixture); /* one has closed, so one more is accepted */
     expect_counts(&fixture, SOCKETS_MAX);
     for (unsigned n = 0; n < SOCKETS_MAX; n++) fixture_ends_with(&fixture, peers[n], "");
     fixture_close(&fixture);
 }
 
-/* Lua's memory runs out at every point of taking a connection: that connection ends, with its place, and no other. */
-static void memory_out_costs_the_connection(void **state)
+/* Lua's memory runs out at every point of an accept: that connection ends and leaves the limit; no other ends. */
+static void out_of_memory_ends_only_that_connection(void **state)
 {
     sock_fixture fixture;
     unsigned failed = 0, served = 0;
@@ -92,7 +91,7 @@ static void memory_out_costs_the_connection(void **state)
     const size_t bytes_max = lua->bytes_max;
     for (size_t extra = 0; extra < 6000; extra += 24) {
         char got[8];
-        while (!ls_list_empty(&lua->tasks_free)) { /* a coroutine is made anew */
+        while (!ls_list_empty(&lua->tasks_free)) { /* empty the pool: the accept must create a coroutine */
             ls_task *task = LS_CONTAINER(lua->tasks_free.next, ls_task, node);
             lua->tasks_free_count--;
             ls_list_remove(&task->node);
@@ -112,14 +111,15 @@ static void memory_out_costs_the_connection(void **state)
         expect_counts(&fixture, 0);
     }
     assert_true(failed > 4 && served > 4);
-    assert_true(fixture_logged(&fixture, "no memory to serve a connection"));
-    fixture.t->log[fixture.t->log_len = 0] = '\0'; /* handlers that failed are logged as such */
+    assert_true(fixture_logged(&fixture, "not enough memory to serve a connection"));
+    fixture.t->log[fixture.t->log_len = 0] = '\0'; /* it holds errors of handlers, which fixture_close rejects */
     fixture_close(&fixture);
 }
 
-/* ---- drain -------------------------------------------------------------------------------------------------------- */
+/* ---- drain
+ * -------------------------------------------------------------------------------------------------------- */
 
-static void the_drain_wakes_those_who_wait_for_nothing_that_has_begun(void **state)
+static void the_drain_wakes_receivers_without_received_bytes(void **state)
 {
     sock_fixture fixture;
     char got[100];
@@ -127,15 +127,15 @@ static void the_drain_wakes_those_who_wait_for_nothing_that_has_begun(void **sta
     fixture_open(&fixture, "",
                  "sock:send(show(sock:receive('*l')), ' ', show(sock:receive('*l')), ' ', show(sock:receiveany()))");
     const int idle = fixture_connect(&fixture), begun = fixture_connect(&fixture), late = fixture_connect(&fixture);
-    fixture_say(&fixture, begun, "half a li");
+    fixture_send(&fixture, begun, "half a li");
     ls_site_drain(fixture.t->site);
     fixture_pump(&fixture);
     size_t len = fixture_read(&fixture, idle, got, sizeof got - 1);
     got[len] = '\0';
     assert_string_equal(got, "nil|draining|ECLOSED| nil|draining|ECLOSED| nil|draining|ECLOSED");
     close(idle);
-    assert_int_equal(in_state(&fixture), 1); /* `late` had nothing either */
-    fixture_say(&fixture, begun, "ne\n");
+    assert_int_equal(in_state(&fixture), 1); /* `late` had no received bytes either */
+    fixture_send(&fixture, begun, "ne\n");
     len = fixture_read(&fixture, begun, got, sizeof got - 1);
     got[len] = '\0';
     assert_string_equal(got, "half a line nil|draining|ECLOSED| nil|draining|ECLOSED");
@@ -144,23 +144,25 @@ static void the_drain_wakes_those_who_wait_for_nothing_that_has_begun(void **sta
     fixture_close(&fixture);
 }
 
-/* What had come before the drain is still given out, though nobody waits for it yet. */
-static void the_drain_leaves_what_has_come(void **state)
+/* Bytes received before the drain can still be read, although no task waits for them at that time. */
+static void the_drain_keeps_received_bytes(void **state)
 {
     sock_fixture fixture;
     (void)state;
     fixture_open(&fixture, "",
                  "sock:receive('*l') core.sleep(0.02) sock:send(show(sock:receive('*l'), sock:receive('*l')))");
     const int peer = fixture_connect(&fixture);
-    fixture_say(&fixture, peer, "one\ntwo\n");
+    fixture_send(&fixture, peer, "one\ntwo\n");
     ls_site_drain(fixture.t->site);
     fixture_ends_with(&fixture, peer, "two|nil|closed|ECLOSED|");
     fixture_close(&fixture);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------ */
+/* ---- disconnect
+ * --------------------------------------------------------------------------------------------------- */
 
-/* One of each: waits to receive, waits for a peer that does not read, sleeps, and is kept by the site with no task. */
+/* The kinds of connections: one that waits to receive, one that waits for a peer that does not read, one whose task
+ * sleeps, one with a queue and no task, and one that has received the start of a line. */
 static const char all_kinds[] =
     "local kind = sock:receive('*l') "
     "if kind == 'receive' then core.log('info', 'receive: ' .. show(sock:receive(5))) "
@@ -170,7 +172,7 @@ static const char all_kinds[] =
     "show(sock:send('x'))) "
     "elseif kind == 'many' then for i = 1, 100 do sock:send(core.buffer(('x'):rep(1024):rep(64))) end end";
 
-static void a_site_that_ends_takes_all_with_it(void **state)
+static void disconnect_ends_every_connection(void **state)
 {
     static const char *const kinds[] = {"receive\n", "send\n", "sleep\n", "many\n", "begun"};
     enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -180,7 +182,7 @@ static void a_site_that_ends_takes_all_with_it(void **state)
     fixture_open(&fixture, "", all_kinds);
     for (unsigned n = 0; n < KINDS; n++) {
         peers[n] = fixture_connect(&fixture);
-        fixture_say(&fixture, peers[n], kinds[n]);
+        fixture_send(&fixture, peers[n], kinds[n]);
     }
     expect_counts(&fixture, KINDS);
     ls_site_disconnect(fixture.t->site);
@@ -196,13 +198,13 @@ static void a_site_that_ends_takes_all_with_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_counted_until_it_has_closed),
-        cmocka_unit_test(unread_bytes_do_not_cost_the_answer),
-        cmocka_unit_test(past_the_sockets_of_the_port_one_is_refused),
-        cmocka_unit_test(memory_out_costs_the_connection),
-        cmocka_unit_test(the_drain_wakes_those_who_wait_for_nothing_that_has_begun),
-        cmocka_unit_test(the_drain_leaves_what_has_come),
-        cmocka_unit_test(a_site_that_ends_takes_all_with_it),
+        cmocka_unit_test(each_connection_is_counted_until_it_closes),
+        cmocka_unit_test(unread_bytes_do_not_lose_the_response),
+        cmocka_unit_test(a_connection_past_the_socket_limit_is_refused),
+        cmocka_unit_test(out_of_memory_ends_only_that_connection),
+        cmocka_unit_test(the_drain_wakes_receivers_without_received_bytes),
+        cmocka_unit_test(the_drain_keeps_received_bytes),
+        cmocka_unit_test(disconnect_ends_every_connection),
     };
     return cmocka_run_group_tests_name("script/tcp", tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
-/* ls.udp_connect and ls.notify inside one state: a plain socket plays the peer. */
+/* test_udp.c - ls.udp_connect and ls.notify in one state; the peer is an ls.socket. */
 #define _GNU_SOURCE /* mkstemp */
 #include "site_fixture.h"
 
-/* Two sockets that know each other: `peer`, a plain one, and `client`. `say` is heard at once. */
+/* Two connected sockets: `peer`, an ls.socket, and `client`. A datagram of `say` is available at once. */
 #define PAIR                                                                                             \
     "local peer = assert(core.socket('udp')) assert(peer:bind('127.0.0.1', 0)) "                         \
     "local function port(s) return tonumber(s.local_addr:match('%d+$')) end "                            \
@@ -12,7 +12,7 @@
     "local client = connect() "                                                                          \
     "local function say(text, to) assert(peer:sendto(text, '127.0.0.1', port(to or client))) end "
 
-static void batches_are_handed_out_one_by_one(void **state)
+static void a_batch_is_returned_datagram_by_datagram(void **state)
 {
     (void)state;
     test_snippet(
@@ -26,8 +26,8 @@ static void batches_are_handed_out_one_by_one(void **state)
         "end)");
 }
 
-/* What C takes for the end of a text is not the end of a host: nothing of this may reach 127.0.0.1. */
-static void a_host_with_a_zero_byte(void **state)
+/* A NUL byte does not end a host name: none of these calls may reach 127.0.0.1. */
+static void a_host_with_an_embedded_nul_is_rejected(void **state)
 {
     (void)state;
     test_snippet(
@@ -38,7 +38,7 @@ static void a_host_with_a_zero_byte(void **state)
         "local s, message = core.udp_connect(bad, 7) is(message:find('is no address', 1, true) ~= nil, true) end)");
 }
 
-static void closed_under_a_receive(void **state)
+static void close_during_a_receive(void **state)
 {
     (void)state;
     test_snippet("body(function() " PAIR "local job = core.spawn(function() return show(client:receive()) end) "
@@ -48,7 +48,7 @@ static void closed_under_a_receive(void **state)
                  "for i = 1, 3 do say('late') end end)");
 }
 
-/* Lua collects whenever it allocates, so between looking at a datagram and dropping it. */
+/* Lua may collect garbage at every allocation, also between reading a datagram and dropping it. */
 static void finalizers_that_close_or_receive(void **state)
 {
     (void)state;
@@ -63,7 +63,7 @@ static void finalizers_that_close_or_receive(void **state)
                  "  end end end)");
 }
 
-static void memory_out_while_receiving(void **state)
+static void out_of_memory_while_receiving(void **state)
 {
     (void)state;
     test_snippet_logs("core.config{ lua_bytes_max = 1500000 } body(function() " PAIR
@@ -77,12 +77,12 @@ static void memory_out_while_receiving(void **state)
                       "went on");
 }
 
-/* What is told of a descriptor that was closed behind the back of its notification, and of its successor. */
-static void a_descriptor_that_was_closed(void **state)
+/* A descriptor is closed while a watcher exists for it; then its number is used by another socket. */
+static void a_closed_descriptor_is_reported(void **state)
 {
     (void)state;
-    test_snippet("body(function() " PAIR "local gone = { pcall(core.notify, 1000000, 1, false, false) } "
-                 "is(show(table.unpack(gone)), 'true|nil|a bad descriptor|EINVAL') "
+    test_snippet("body(function() " PAIR "local bad = { pcall(core.notify, 1000000, 1, false, false) } "
+                 "is(show(table.unpack(bad)), 'true|nil|a bad descriptor|EINVAL') "
                  "is(show(core.notify(-1, 1, false, false)), 'nil|a bad descriptor|EINVAL') "
                  "is(pcall(core.notify, {}, 1, false, false), false) "
                  "local s = assert(core.socket('udp')) local fd = s.fd "
@@ -101,12 +101,12 @@ static void a_descriptor_that_was_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_are_handed_out_one_by_one),
-        cmocka_unit_test(a_host_with_a_zero_byte),
-        cmocka_unit_test(closed_under_a_receive),
+        cmocka_unit_test(a_batch_is_returned_datagram_by_datagram),
+        cmocka_unit_test(a_host_with_an_embedded_nul_is_rejected),
+        cmocka_unit_test(close_during_a_receive),
         cmocka_unit_test(finalizers_that_close_or_receive),
-        cmocka_unit_test(memory_out_while_receiving),
-        cmocka_unit_test(a_descriptor_that_was_closed),
+        cmocka_unit_test(out_of_memory_while_receiving),
+        cmocka_unit_test(a_closed_descriptor_is_reported),
     };
     return cmocka_run_group_tests_name("script/udp", tests, NULL, NULL);
 }

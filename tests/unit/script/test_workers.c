@@ -1,12 +1,13 @@
-/* Requests on several threads and states at once: floating starts, tasks that wait, jobs, errors, and the watch. */
+/* test_workers.c - requests on several threads and states at the same time: floating starts, waiting tasks, jobs,
+ * errors, and the watchdog. */
 #define _GNU_SOURCE /* mkstemp */
 #include "site_fixture.h"
 
-enum { CREW_THREADS = 2, CREW_THREADS_MAX = 4, CREW_REQUESTS = 600 };
+enum { WORKERS_THREADS = 2, WORKERS_THREADS_MAX = 4, WORKERS_REQUESTS = 600 };
 
 typedef struct workers_test {
     const ls_http_handler *handler;
-    _Atomic unsigned answered, ended, wrong;
+    _Atomic unsigned responded, ended, wrong;
 } workers_test;
 
 typedef struct workers_request {
@@ -30,11 +31,11 @@ static int workers_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices,
     if (ctx->inside != x->actor || x->response == LS_RESPONSE_DONE) atomic_fetch_add(&r->test->wrong, 1);
     for (unsigned n = 0; n < count; n++) ls_slice_drop(&slices[n]);
     x->response = LS_RESPONSE_DONE;
-    atomic_fetch_add(&r->test->answered, 1);
+    atomic_fetch_add(&r->test->responded, 1);
     return LS_DONE;
 }
 
-static int workers_nothing(ls_thread_ctx *ctx, ls_exchange *x)
+static int workers_done(ls_thread_ctx *ctx, ls_exchange *x)
 {
     (void)ctx;
     (void)x;
@@ -55,10 +56,10 @@ static const ls_http_transport workers_transport = {
     .read = workers_read,
     .respond = workers_respond,
     .write = workers_respond,
-    .flush = workers_nothing,
-    .finish = workers_nothing,
+    .flush = workers_done,
+    .finish = workers_done,
     .release = workers_end,
-    .wait_sent = workers_nothing,
+    .wait_sent = workers_done,
 };
 
 static void workers_start(ls_thread_ctx *ctx, ls_op *op)
@@ -104,13 +105,13 @@ static void many_threads_many_states(void **state)
     assert_int_equal(ls_port_open(&port_options, &port), LS_OK);
     assert_int_equal(ls_pools_open(64 << 20, &pools), LS_OK);
     const ls_workers_options workers_options = {
-        .threads = CREW_THREADS, .threads_max = CREW_THREADS_MAX, .on_stall = ls_site_on_stall, .user = site};
+        .threads = WORKERS_THREADS, .threads_max = WORKERS_THREADS_MAX, .on_stall = ls_site_on_stall, .user = site};
     assert_int_equal(ls_workers_open(port, pools, &workers_options, &workers), LS_OK);
     assert_int_equal(ls_site_ready(site, port, workers, message, sizeof message), LS_OK);
     test.handler = ls_site_http_handler(site, 0);
     assert_int_equal(ls_workers_start(workers), LS_OK);
     ls_site_start(site);
-    for (unsigned n = 0; n < CREW_REQUESTS; n++) {
+    for (unsigned n = 0; n < WORKERS_REQUESTS; n++) {
         const ls_http_limits limits = {16384, 8192, 100};
         workers_request *r = calloc(1, sizeof *r);
         assert_non_null(r);
@@ -125,13 +126,13 @@ static void many_threads_many_states(void **state)
         r->op.done = workers_start;
         ls_port_post(port, &r->op, NULL, 0);
     }
-    for (unsigned ms = 0; ms < 30000 && atomic_load(&test.ended) < CREW_REQUESTS; ms += 5) ls_clock_sleep_ms(5);
+    for (unsigned ms = 0; ms < 30000 && atomic_load(&test.ended) < WORKERS_REQUESTS; ms += 5) ls_clock_sleep_ms(5);
     ls_site_drain(site);
     for (unsigned ms = 0; ms < 5000 && ls_site_busy(site) > 0; ms += 5) ls_clock_sleep_ms(5);
     ls_workers_stop(workers);
     assert_true(ls_workers_join(workers, 0));
-    assert_int_equal(atomic_load(&test.ended), CREW_REQUESTS);
-    assert_int_equal(atomic_load(&test.answered), CREW_REQUESTS);
+    assert_int_equal(atomic_load(&test.ended), WORKERS_REQUESTS);
+    assert_int_equal(atomic_load(&test.responded), WORKERS_REQUESTS);
     assert_int_equal(atomic_load(&test.wrong), 0);
     assert_int_equal(ls_site_busy(site), 0);
     assert_non_null(strstr(t->log, "planned"));
@@ -143,8 +144,8 @@ static void many_threads_many_states(void **state)
     test_site_free(t);
 }
 
-/* Memory that runs out at every point of a request's way costs that request, and nothing else. */
-static void memory_out_at_every_point(void **state)
+/* Lua's memory runs out at every point of a request: only that request fails. */
+static void out_of_memory_ends_only_that_request(void **state)
 {
     static const char text[] =
         "local old = {} "
@@ -177,7 +178,8 @@ static void memory_out_at_every_point(void **state)
         r->x.transport = &workers_transport;
         r->x.conn = r;
         r->x.bytes = r->head;
-        while (expected % 16 == 0 && !ls_list_empty(&lua->tasks_free)) { /* a coroutine is made anew */
+        while (expected % 16 == 0 &&
+               !ls_list_empty(&lua->tasks_free)) { /* empty the pool: the request must create a coroutine */
             ls_task *task = LS_CONTAINER(lua->tasks_free.next, ls_task, node);
             lua->tasks_free_count--;
             ls_list_remove(&task->node);
@@ -188,7 +190,7 @@ static void memory_out_at_every_point(void **state)
         workers_start(&t->ctx, &r->op);
         expected++;
         assert_int_equal(atomic_load(&test.ended), expected);
-        assert_int_equal(atomic_load(&test.answered), expected);
+        assert_int_equal(atomic_load(&test.responded), expected);
         lua->bytes_max = bytes_max;
         t->log_len = 0;
     }
@@ -221,7 +223,7 @@ static void states_must_define_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(many_threads_many_states),
-                                       cmocka_unit_test(memory_out_at_every_point),
+                                       cmocka_unit_test(out_of_memory_ends_only_that_request),
                                        cmocka_unit_test(states_must_define_the_same)};
     return cmocka_run_group_tests_name("script/workers", tests, NULL, NULL);
 }
