@@ -149,12 +149,12 @@ static USHORT chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
     e->sending_file = false;
     for (; count < max && count < e->out.count; count++) {
         const ls_slice *slice = &e->out.slices[count];
-        const bool cut = slice->len > CHUNK_BYTES_MAX;
+        const bool partial = slice->len > CHUNK_BYTES_MAX;
         e->chunks[count] = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromMemory};
         e->chunks[count].FromMemory.pBuffer = (void *)(uintptr_t)slice->ptr;
-        e->chunks[count].FromMemory.BufferLength = cut ? CHUNK_BYTES_MAX : (ULONG)slice->len;
+        e->chunks[count].FromMemory.BufferLength = partial ? CHUNK_BYTES_MAX : (ULONG)slice->len;
         *bytes += e->chunks[count].FromMemory.BufferLength;
-        if (cut) return (USHORT)(count + 1);
+        if (partial) return (USHORT)(count + 1);
     }
     if (e->file == LS_FD_NONE || count < e->out.count || count == max) return count;
     e->chunks[count] = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromFileHandle};

@@ -25,7 +25,7 @@ struct fixture {
     fixture_run *run; /* the handler: when a request starts, and whenever it is woken */
     int starts;       /* requests so far */
     ls_exchange *x;   /* the current exchange, or NULL */
-    bool begun;       /* false in the first call of `run` for a request; handlers set it */
+    bool started;     /* false in the first call of `run` for a request; handlers set it */
     int step;         /* for the handler */
     int error;        /* the last result that the handler stored */
     int theirs;       /* the client's socket */
@@ -58,7 +58,7 @@ static inline void fixture_start(const ls_http_handler *handler, ls_thread_ctx *
     r->step = 0;
     r->body_len = 0;
     r->slice_count = 0;
-    r->begun = false;
+    r->started = false;
     r->run(r, ctx, x);
 }
 

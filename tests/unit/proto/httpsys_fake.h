@@ -454,7 +454,7 @@ static const ls_httpsys_api fake_api = {.Initialize = fake_Initialize,
                                         .ShutdownRequestQueue = fake_ShutdownRequestQueue,
                                         .CancelIoEx = fake_CancelIoEx};
 
-/* The oldest pending operation of that kind. The test fails if there is none. */
+/* The oldest pending operation of that kind. Without one the test fails. */
 static inline fake_operation *fake_find(char kind)
 {
     for (int i = 0; i < FAKE_PENDING_MAX; i++)

@@ -87,14 +87,14 @@ static void every_framing(void **state)
     check(echo, two_requests, HELLO HELLO, false);
 }
 
-static void every_cut(void **state)
+static void every_split(void **state)
 {
     const size_t len = sizeof two_requests - 1;
     (void)state;
-    for (size_t cut = 1; cut < len; cut++) {
+    for (size_t split = 1; split < len; split++) {
         fixture *r = connected(echo);
-        fixture_send(r, two_requests, cut);
-        fixture_send(r, two_requests + cut, len - cut);
+        fixture_send(r, two_requests, split);
+        fixture_send(r, two_requests + split, len - split);
         assert_string_equal(fixture_take(r), HELLO HELLO);
         fixture_close(r);
     }
@@ -296,10 +296,10 @@ static void a_short_body_is_skipped(void **state)
     const size_t len = sizeof two_requests - 1;
     (void)state;
     check(ignore, two_requests, NOTHING NOTHING, false);
-    for (size_t cut = 1; cut < len; cut++) {
+    for (size_t split = 1; split < len; split++) {
         fixture *r = connected(ignore);
-        fixture_send(r, two_requests, cut);
-        fixture_send(r, two_requests + cut, len - cut);
+        fixture_send(r, two_requests, split);
+        fixture_send(r, two_requests + split, len - split);
         assert_string_equal(fixture_take(r), NOTHING NOTHING);
         assert_int_equal(r->starts, 2);
         fixture_close(r);
@@ -339,8 +339,8 @@ static void parts_then_wait(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         put_parts(ctx, x);
         assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
         fixture_end(r, ctx, x);
-    } else if (!r->begun) {
-        r->begun = true;
+    } else if (!r->started) {
+        r->started = true;
     } else {
         ignore(r, ctx, x);
     }
@@ -457,8 +457,8 @@ static void a_slow_body_times_out(void **state)
 /* Queue more than the system takes, then read the body. */
 static void parts_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    if (!r->begun) {
-        r->begun = true;
+    if (!r->started) {
+        r->started = true;
         put_parts(ctx, x);
         assert_int_equal(x->transport->flush(ctx, x), LS_DONE);
     }
@@ -574,7 +574,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_framing),
-        cmocka_unit_test(every_cut),
+        cmocka_unit_test(every_split),
         cmocka_unit_test(byte_by_byte),
         cmocka_unit_test(a_body_behind_a_head_that_fills_the_block),
         cmocka_unit_test(a_long_body),

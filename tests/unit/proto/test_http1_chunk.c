@@ -50,11 +50,11 @@ static decoded decode(const char *bytes, size_t len)
     ls_chunks chunks;
     ls_chunks_init(&chunks);
     feed(&chunks, bytes, len, &whole);
-    for (size_t cut = 0; cut <= len; cut++) {
+    for (size_t split = 0; split <= len; split++) {
         decoded two = {0};
         ls_chunks_init(&chunks);
-        feed(&chunks, bytes, cut, &two);
-        feed(&chunks, bytes + cut, len - cut, &two);
+        feed(&chunks, bytes, split, &two);
+        feed(&chunks, bytes + split, len - split, &two);
         same(&whole, &two);
     }
     ls_chunks_init(&chunks);

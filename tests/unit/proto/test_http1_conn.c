@@ -22,8 +22,8 @@ static void hi(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 /* Respond at the next fixture_resume. */
 static void later(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    if (r->begun) hi(r, ctx, x);
-    r->begun = true;
+    if (r->started) hi(r, ctx, x);
+    r->started = true;
 }
 
 static fixture *connected(fixture_run *run)
@@ -151,10 +151,10 @@ static void a_head_split_at_every_byte(void **state)
 {
     static const char text[] = "\r\nGET /abc HTTP/1.1\r\nHost: h\r\nX: y\r\n\r\n" GET;
     (void)state;
-    for (size_t cut = 1; cut < sizeof text - 1; cut++) {
+    for (size_t split = 1; split < sizeof text - 1; split++) {
         fixture *r = connected(hi);
-        fixture_send(r, text, cut);
-        send_text(r, text + cut);
+        fixture_send(r, text, split);
+        send_text(r, text + split);
         assert_string_equal(fixture_take(r), HI HI);
         fixture_close(r);
     }

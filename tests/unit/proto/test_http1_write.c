@@ -186,8 +186,8 @@ static void a_server_field_of_the_site_replaces_the_default(void **state)
 static void respond_big(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static(big, r->body[0] ? sizeof big : LS_BLOCK_SMALL);
-    if (!r->begun) {
-        r->begun = true;
+    if (!r->started) {
+        r->started = true;
         x->type = "text/plain";
         assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
         if (x->transport->wait_sent(ctx, x) == LS_PENDING) return; /* woken when the queue is sent */
