@@ -23,7 +23,7 @@ enum { OUT_MAX = 1 << 20, BODY_MAX = 4096, LINGER_MS = 1 };
 
 enum behaviour { RESPOND, READ_ALL, MIRROR, PARTS, READ_ONCE, ABANDON, RESPOND_204, BEHAVIOURS };
 
-typedef struct world {
+typedef struct fixture {
     ls_port *port;
     ls_pools *pools;
     ls_thread_ctx ctx;
@@ -39,17 +39,17 @@ typedef struct world {
     char out[OUT_MAX];
     size_t out_len;
     bool ended;
-} world;
+} fixture;
 
 /* ---- the handler -------------------------------------------------------------------------------------------- */
 
-static void finish(world *w, ls_thread_ctx *ctx, ls_exchange *x)
+static void finish(fixture *w, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (x->response != LS_RESPONSE_DONE) w->abandoned = true;
     x->transport->release(ctx, x);
 }
 
-static void respond(world *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
+static void respond(fixture *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
 {
     ls_slice slice = ls_slice_static("text", 4);
     x->status = status;
@@ -74,7 +74,7 @@ static int write_part(ls_thread_ctx *ctx, ls_exchange *x, bool borrowed)
 
 static void run(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    world *w = x->task;
+    fixture *w = x->task;
     ls_slice part = {0};
     int err = LS_DONE;
     switch (w->behaviour) {
@@ -120,7 +120,7 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
 
 static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    world *w = LS_CONTAINER(handler, world, handler);
+    fixture *w = LS_CONTAINER(handler, fixture, handler);
     if (ctx->inside == NULL) FUZZ_HOLDS(ls_actor_try_enter(&w->actor, ctx));
     x->actor = &w->actor;
     x->task = w;
@@ -131,7 +131,7 @@ static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchang
 
 /* ---- the client --------------------------------------------------------------------------------------------- */
 
-static void settle(world *w)
+static void settle(fixture *w)
 {
     bool more;
     do {
@@ -152,7 +152,7 @@ static void settle(world *w)
     } while (more);
 }
 
-static void send_input(world *w, const uint8_t *bytes, size_t len)
+static void send_input(fixture *w, const uint8_t *bytes, size_t len)
 {
     while (len > 0 && !w->ended) {
         const ssize_t n = send(w->theirs, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -245,7 +245,7 @@ static response take_response(reader *r)
     return v;
 }
 
-static void check(world *w, const ls_http1_stats *stats)
+static void check(fixture *w, const ls_http1_stats *stats)
 {
     reader r = {w->out, w->out + w->out_len};
     uint64_t responses = 0;
@@ -270,7 +270,7 @@ static void discard_log(void *user, enum ls_log_level level, const char *line, s
     (void)user, (void)level, (void)line, (void)len;
 }
 
-static void world_open(world *w, uint8_t choice)
+static void world_open(fixture *w, uint8_t choice)
 {
     const ls_port_options options = {.sockets_max = 4};
     const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
@@ -298,7 +298,7 @@ static void world_open(world *w, uint8_t choice)
     ls_http1_accepted(&w->ctx, w->http, fds[0], &from);
 }
 
-static void world_close(world *w, ls_http1_stats *stats)
+static void world_close(fixture *w, ls_http1_stats *stats)
 {
     ls_pools_stats pools;
     close(w->theirs);
@@ -326,7 +326,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const size_t pieces[] = {SIZE_MAX, 1, 2, 7, 61, 1021, 4096};
     ls_http1_stats stats;
     if (size == 0) return 0;
-    world *w = calloc(1, sizeof *w);
+    fixture *w = calloc(1, sizeof *w);
     FUZZ_HOLDS(w != NULL);
     world_open(w, data[0]);
     const size_t piece = pieces[data[0] / BEHAVIOURS % (sizeof pieces / sizeof pieces[0])];
