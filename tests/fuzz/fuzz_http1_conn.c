@@ -1,10 +1,10 @@
-/* fuzz_http1_conn.c - a whole connection: the input is sent through a real socket pair to the connection code, one
- * thread handles the packets, a small handler responds, and the responses are parsed strictly.
+/* fuzz_http1_conn.c - a whole connection: the input goes through a real socket pair into the connection code, one
+ * thread dispatches the packets, a small handler responds, and a strict reader checks the output.
  *
- * The first byte of the input selects the handler's behaviour and the split of the rest. Properties:
- *   - the output is a sequence of well-formed responses, the last one possibly cut if the handler abandoned it;
- *   - nothing follows a response that announced the end, and an unannounced end comes only after the client's end;
- *   - there are no more responses than started requests and refusals;
+ * The first byte of the input selects the behaviour of the handler and the size of the pieces of the rest. Properties:
+ *   - the output is a sequence of well-formed responses; the last one may be incomplete if the handler abandoned it;
+ *   - nothing follows a response with "Connection: close";
+ *   - there are no more responses than started requests, except at most one refusal;
  *   - every block and every connection is released. */
 #define _GNU_SOURCE
 #include "fuzz.h"
@@ -21,7 +21,7 @@
 
 enum { OUT_MAX = 1 << 20, BODY_MAX = 4096, LINGER_MS = 1 };
 
-enum how { ANSWER, READ_ALL, MIRROR, PARTS, READ_ONCE, ABANDON, EARLY, HOWS };
+enum behaviour { RESPOND, READ_ALL, MIRROR, PARTS, READ_ONCE, ABANDON, RESPOND_204, BEHAVIOURS };
 
 typedef struct fixture {
     ls_port *port;
@@ -32,7 +32,7 @@ typedef struct fixture {
     ls_http_handler handler;
     ls_http1 *http;
     ls_actor actor;
-    enum how how;
+    enum behaviour behaviour;
     int starts;
     bool abandoned;
     int theirs;
@@ -41,7 +41,7 @@ typedef struct fixture {
     bool ended;
 } fixture;
 
-/* ---- the handler ----------------------------------------------------------------------------------------------- */
+/* ---- the handler -------------------------------------------------------------------------------------------- */
 
 static void finish(fixture *w, ls_thread_ctx *ctx, ls_exchange *x)
 {
@@ -57,12 +57,27 @@ static void respond(fixture *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
     finish(w, ctx, x);
 }
 
+/* Write one part of a response, in a pool block or borrowed. LS_PENDING needs no wait: the borrowed bytes are
+ * static. */
+static int write_part(ls_thread_ctx *ctx, ls_exchange *x, bool borrowed)
+{
+    static const char text[] = "part";
+    ls_slice part = ls_slice_static(text, sizeof text - 1);
+    if (!borrowed) {
+        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+        if (block == NULL) return LS_ENOMEM;
+        memcpy(block->data, text, sizeof text - 1);
+        part = (ls_slice){block, block->data, sizeof text - 1};
+    }
+    return x->transport->write(ctx, x, &part, 1);
+}
+
 static void run(ls_thread_ctx *ctx, ls_exchange *x)
 {
     fixture *w = x->task;
     ls_slice part = {0};
     int err = LS_DONE;
-    switch (w->how) {
+    switch (w->behaviour) {
     case READ_ALL:
     case READ_ONCE:
         do {
@@ -71,14 +86,14 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
             FUZZ_HOLDS(x->body_bytes <= BODY_MAX);
             err = part.len > 0 ? LS_PENDING : LS_DONE;
             ls_slice_drop(&part);
-        } while (err == LS_PENDING && w->how == READ_ALL);
+        } while (err == LS_PENDING && w->behaviour == READ_ALL);
         respond(w, ctx, x, err < 0 ? 400 : 200);
         return;
     case MIRROR:
         for (;;) {
             if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0 || part.len == 0) break;
-            /* PENDING: the client reads slowly. The part was taken, and the wake continues here. */
+            /* LS_PENDING: the part is queued, but the client reads slowly; `run` is called again to read on. */
             if ((err = x->transport->write(ctx, x, &part, 1)) != LS_DONE) break;
         }
         if (err == LS_PENDING) return;
@@ -86,23 +101,19 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
         finish(w, ctx, x);
         return;
     case PARTS:
-        for (int i = 0; i < 3 && err >= 0; i++) {
-            part = ls_slice_static("part", 4);
-            err = x->transport->write(ctx, x, &part, 1);
-        }
+        for (int i = 0; i < 3 && err >= 0; i++) err = write_part(ctx, x, i == 1);
         if (err >= 0) (void)x->transport->finish(ctx, x);
         finish(w, ctx, x);
         return;
     case ABANDON:
         if (w->starts > 1) {
-            part = ls_slice_static("part", 4);
-            if (x->transport->write(ctx, x, &part, 1) >= 0) (void)x->transport->flush(ctx, x);
+            if (write_part(ctx, x, false) >= 0) (void)x->transport->flush(ctx, x);
             finish(w, ctx, x);
             return;
         }
         respond(w, ctx, x, 200);
         return;
-    case EARLY: respond(w, ctx, x, 204); return;
+    case RESPOND_204: respond(w, ctx, x, 204); return;
     default: respond(w, ctx, x, 200); return;
     }
 }
@@ -118,7 +129,7 @@ static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchang
     run(ctx, x);
 }
 
-/* ---- the client ------------------------------------------------------------------------------------------------ */
+/* ---- the client --------------------------------------------------------------------------------------------- */
 
 static void settle(fixture *w)
 {
@@ -141,7 +152,7 @@ static void settle(fixture *w)
     } while (more);
 }
 
-static void client_send(fixture *w, const uint8_t *bytes, size_t len)
+static void send_input(fixture *w, const uint8_t *bytes, size_t len)
 {
     while (len > 0 && !w->ended) {
         const ssize_t n = send(w->theirs, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -154,13 +165,13 @@ static void client_send(fixture *w, const uint8_t *bytes, size_t len)
     }
 }
 
-/* ---- the responses ---------------------------------------------------------------------------------------------- */
+/* ---- the output --------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *at, *end;
 } reader;
 
-/* The line at r->at, without its CR LF; false: incomplete. */
+/* Take the line at r->at, without its CR LF. False: it is incomplete. */
 static bool take_line(reader *r, const char **line, size_t *len)
 {
     const char *end = memmem(r->at, (size_t)(r->end - r->at), "\r\n", 2);
@@ -189,15 +200,15 @@ static bool take_chunks(reader *r)
     return true;
 }
 
-typedef struct verdict {
+typedef struct response {
     int status;
-    bool whole, close;
-} verdict;
+    bool complete, close;
+} response;
 
-/* Parse one response. A response to HEAD has no body: the next response then follows its head directly. */
-static verdict take_response(reader *r)
+/* Take one response. If another response follows its head at once, it was a response to HEAD. */
+static response take_response(reader *r)
 {
-    verdict v = {0};
+    response v = {0};
     const char *line;
     size_t len, length = 0;
     bool chunked = false, has_length = false;
@@ -219,15 +230,15 @@ static verdict take_response(reader *r)
     }
     FUZZ_HOLDS(!(chunked && has_length));
     const size_t left = (size_t)(r->end - r->at);
-    const bool bare =
+    const bool no_body =
         v.status < 200 || v.status == 204 || left == 0 || (left >= 9 && memcmp(r->at, "HTTP/1.1 ", 9) == 0);
-    v.whole = true;
-    if (bare) return v;
+    v.complete = true;
+    if (no_body) return v;
     if (chunked) {
-        v.whole = take_chunks(r);
+        v.complete = take_chunks(r);
     } else if (has_length) {
-        v.whole = left >= length;
-        r->at += v.whole ? length : left;
+        v.complete = left >= length;
+        r->at += v.complete ? length : left;
     } else {
         r->at = r->end; /* the body ends with the connection */
     }
@@ -241,9 +252,9 @@ static void check(fixture *w, const ls_http1_stats *stats)
     bool closed = false;
     while (r.at < r.end) {
         FUZZ_HOLDS(!closed);
-        const verdict v = take_response(&r);
-        FUZZ_HOLDS(v.whole || w->abandoned);
-        if (!v.whole) break;
+        const response v = take_response(&r);
+        FUZZ_HOLDS(v.complete || w->abandoned);
+        if (!v.complete) break;
         if (v.status == 100) continue;
         responses++;
         closed = v.close;
@@ -252,10 +263,9 @@ static void check(fixture *w, const ls_http1_stats *stats)
     FUZZ_HOLDS(stats->refused <= 1); /* a refusal is the last response */
 }
 
-/* ---- one input ---------------------------------------------------------------------------------------------------
- * */
+/* ---- one input ---------------------------------------------------------------------------------------------- */
 
-static void quiet(void *user, enum ls_log_level level, const char *line, size_t len)
+static void discard_log(void *user, enum ls_log_level level, const char *line, size_t len)
 {
     (void)user, (void)level, (void)line, (void)len;
 }
@@ -266,7 +276,7 @@ static void world_open(fixture *w, uint8_t choice)
     const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
     ls_pool *pool;
     int fds[2];
-    ls_log_set_sink(quiet, NULL);
+    ls_log_set_sink(discard_log, NULL);
     FUZZ_HOLDS(ls_port_open(&options, &w->port) == LS_OK);
     FUZZ_HOLDS(ls_pools_open(1 << 22, &w->pools) == LS_OK);
     FUZZ_HOLDS(ls_pool_open(w->pools, &pool) == LS_OK);
@@ -279,7 +289,7 @@ static void world_open(fixture *w, uint8_t choice)
     w->config.unread_bytes_max = BODY_MAX / 2;
     w->config.linger_ms_max = LINGER_MS;
     w->handler.start = start;
-    w->how = choice % HOWS;
+    w->behaviour = choice % BEHAVIOURS;
     FUZZ_HOLDS(ls_http1_open(w->port, &w->config, &w->handler, &w->conn_limit, 1, &w->http) == LS_OK);
     FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
     FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
@@ -300,7 +310,7 @@ static void world_close(fixture *w, ls_http1_stats *stats)
         if (stats->open == 0) break;
         if (ls_port_wait(w->port, &w->ctx, &packet, 1, 1) > 0) ls_packet_dispatch(&w->ctx, &packet);
     }
-    FUZZ_HOLDS(stats->open == 0); /* the client has closed: no connection may remain */
+    FUZZ_HOLDS(stats->open == 0); /* the client closed: no connection may stay open */
     FUZZ_HOLDS(atomic_load(&w->conn_limit.count) == 0);
     ls_pools_stat(w->pools, &pools);
     FUZZ_HOLDS(pools.blocks_live == 0);
@@ -319,10 +329,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fixture *w = calloc(1, sizeof *w);
     FUZZ_HOLDS(w != NULL);
     world_open(w, data[0]);
-    const size_t piece = pieces[data[0] / HOWS % (sizeof pieces / sizeof pieces[0])];
+    const size_t piece = pieces[data[0] / BEHAVIOURS % (sizeof pieces / sizeof pieces[0])];
     for (size_t at = 1; at < size;) {
         const size_t len = size - at < piece ? size - at : piece;
-        client_send(w, data + at, len);
+        send_input(w, data + at, len);
         at += len;
     }
     if (!w->ended) (void)shutdown(w->theirs, SHUT_WR);

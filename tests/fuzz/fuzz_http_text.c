@@ -1,5 +1,5 @@
-/* fuzz_http_text.c - properties of the small grammars for all bytes: no result lies outside the input, every loop
- * advances, and decoded text encodes to the same text again. */
+/* fuzz_http_text.c - properties of the small grammars for any input: results are inside the input, every call
+ * advances, and decoding an encoded result gives the result again. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
