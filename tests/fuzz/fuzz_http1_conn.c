@@ -1,11 +1,11 @@
-/* fuzz_http1_conn.c - a whole connection: the bytes go through a real socket pair into the connection code, one thread takes
- * the packets, a small handler answers, and what comes back is read strictly.
+/* fuzz_http1_conn.c - a whole connection: the input is sent through a real socket pair to the connection code, one
+ * thread handles the packets, a small handler responds, and the responses are parsed strictly.
  *
- * The input's first byte chooses what the handler does and into which pieces the rest is cut. Properties:
- *   - what comes back is a sequence of well-formed answers, the last one perhaps cut off when the handler gave up;
- *   - nothing follows an answer that announced the end, and an end without such an announcement comes only after ours;
- *   - no more answers than requests were started, refusals apart;
- *   - every block and every connection is given back. */
+ * The first byte of the input selects the handler's behaviour and the split of the rest. Properties:
+ *   - the output is a sequence of well-formed responses, the last one possibly cut if the handler abandoned it;
+ *   - nothing follows a response that announced the end, and an unannounced end comes only after the client's end;
+ *   - there are no more responses than started requests and refusals;
+ *   - every block and every connection is released. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
@@ -23,7 +23,7 @@ enum { OUT_MAX = 1 << 20, BODY_MAX = 4096, LINGER_MS = 1 };
 
 enum how { ANSWER, READ_ALL, MIRROR, PARTS, READ_ONCE, ABANDON, EARLY, HOWS };
 
-typedef struct world {
+typedef struct fixture {
     ls_port *port;
     ls_pools *pools;
     ls_thread_ctx ctx;
@@ -39,17 +39,17 @@ typedef struct world {
     char out[OUT_MAX];
     size_t out_len;
     bool ended;
-} world;
+} fixture;
 
 /* ---- the handler ----------------------------------------------------------------------------------------------- */
 
-static void finish(world *w, ls_thread_ctx *ctx, ls_exchange *x)
+static void finish(fixture *w, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (x->response != LS_RESPONSE_DONE) w->abandoned = true;
     x->transport->release(ctx, x);
 }
 
-static void answer(world *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
+static void respond(fixture *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
 {
     ls_slice slice = ls_slice_static("text", 4);
     x->status = status;
@@ -59,7 +59,7 @@ static void answer(world *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
 
 static void run(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    world *w = x->task;
+    fixture *w = x->task;
     ls_slice part = {0};
     int err = LS_DONE;
     switch (w->how) {
@@ -72,13 +72,13 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
             err = part.len > 0 ? LS_PENDING : LS_DONE;
             ls_slice_drop(&part);
         } while (err == LS_PENDING && w->how == READ_ALL);
-        answer(w, ctx, x, err < 0 ? 400 : 200);
+        respond(w, ctx, x, err < 0 ? 400 : 200);
         return;
     case MIRROR:
         for (;;) {
             if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0 || part.len == 0) break;
-            /* PENDING says that the client reads slowly; it was taken all the same, and we are woken to read on. */
+            /* PENDING: the client reads slowly. The part was taken, and the wake continues here. */
             if ((err = x->transport->write(ctx, x, &part, 1)) != LS_DONE) break;
         }
         if (err == LS_PENDING) return;
@@ -100,16 +100,16 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
             finish(w, ctx, x);
             return;
         }
-        answer(w, ctx, x, 200);
+        respond(w, ctx, x, 200);
         return;
-    case EARLY: answer(w, ctx, x, 204); return;
-    default: answer(w, ctx, x, 200); return;
+    case EARLY: respond(w, ctx, x, 204); return;
+    default: respond(w, ctx, x, 200); return;
     }
 }
 
 static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    world *w = LS_CONTAINER(handler, world, handler);
+    fixture *w = LS_CONTAINER(handler, fixture, handler);
     if (ctx->inside == NULL) FUZZ_HOLDS(ls_actor_try_enter(&w->actor, ctx));
     x->actor = &w->actor;
     x->task = w;
@@ -120,7 +120,7 @@ static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchang
 
 /* ---- the client ------------------------------------------------------------------------------------------------ */
 
-static void settle(world *w)
+static void settle(fixture *w)
 {
     bool more;
     do {
@@ -141,7 +141,7 @@ static void settle(world *w)
     } while (more);
 }
 
-static void say(world *w, const uint8_t *bytes, size_t len)
+static void client_send(fixture *w, const uint8_t *bytes, size_t len)
 {
     while (len > 0 && !w->ended) {
         const ssize_t n = send(w->theirs, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -154,13 +154,13 @@ static void say(world *w, const uint8_t *bytes, size_t len)
     }
 }
 
-/* ---- what came back -------------------------------------------------------------------------------------------- */
+/* ---- the responses ---------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *at, *end;
 } reader;
 
-/* The line at r->at, without its CR LF; false when it is not complete. */
+/* The line at r->at, without its CR LF; false: incomplete. */
 static bool take_line(reader *r, const char **line, size_t *len)
 {
     const char *end = memmem(r->at, (size_t)(r->end - r->at), "\r\n", 2);
@@ -194,8 +194,8 @@ typedef struct verdict {
     bool whole, close;
 } verdict;
 
-/* One answer. The body of one to HEAD is not there; what looks like the next answer right behind the head says so. */
-static verdict take_answer(reader *r)
+/* Parse one response. A response to HEAD has no body: the next response then follows its head directly. */
+static verdict take_response(reader *r)
 {
     verdict v = {0};
     const char *line;
@@ -229,37 +229,38 @@ static verdict take_answer(reader *r)
         v.whole = left >= length;
         r->at += v.whole ? length : left;
     } else {
-        r->at = r->end; /* until the connection ends */
+        r->at = r->end; /* the body ends with the connection */
     }
     return v;
 }
 
-static void check(world *w, const ls_http1_stats *stats)
+static void check(fixture *w, const ls_http1_stats *stats)
 {
     reader r = {w->out, w->out + w->out_len};
-    uint64_t answers = 0;
+    uint64_t responses = 0;
     bool closed = false;
     while (r.at < r.end) {
         FUZZ_HOLDS(!closed);
-        const verdict v = take_answer(&r);
+        const verdict v = take_response(&r);
         FUZZ_HOLDS(v.whole || w->abandoned);
         if (!v.whole) break;
         if (v.status == 100) continue;
-        answers++;
+        responses++;
         closed = v.close;
     }
-    FUZZ_HOLDS(answers <= (uint64_t)w->starts + stats->refused);
-    FUZZ_HOLDS(stats->refused <= 1); /* a refusal is the last answer */
+    FUZZ_HOLDS(responses <= (uint64_t)w->starts + stats->refused);
+    FUZZ_HOLDS(stats->refused <= 1); /* a refusal is the last response */
 }
 
-/* ---- one input --------------------------------------------------------------------------------------------------- */
+/* ---- one input ---------------------------------------------------------------------------------------------------
+ * */
 
 static void quiet(void *user, enum ls_log_level level, const char *line, size_t len)
 {
     (void)user, (void)level, (void)line, (void)len;
 }
 
-static void world_open(world *w, uint8_t choice)
+static void world_open(fixture *w, uint8_t choice)
 {
     const ls_port_options options = {.sockets_max = 4};
     const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
@@ -287,7 +288,7 @@ static void world_open(world *w, uint8_t choice)
     ls_http1_accepted(&w->ctx, w->http, fds[0], &from);
 }
 
-static void world_close(world *w, ls_http1_stats *stats)
+static void world_close(fixture *w, ls_http1_stats *stats)
 {
     ls_pools_stats pools;
     close(w->theirs);
@@ -299,7 +300,7 @@ static void world_close(world *w, ls_http1_stats *stats)
         if (stats->open == 0) break;
         if (ls_port_wait(w->port, &w->ctx, &packet, 1, 1) > 0) ls_packet_dispatch(&w->ctx, &packet);
     }
-    FUZZ_HOLDS(stats->open == 0); /* the client has gone: nothing may hang on */
+    FUZZ_HOLDS(stats->open == 0); /* the client has closed: no connection may remain */
     FUZZ_HOLDS(atomic_load(&w->conn_limit.count) == 0);
     ls_pools_stat(w->pools, &pools);
     FUZZ_HOLDS(pools.blocks_live == 0);
@@ -315,13 +316,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const size_t pieces[] = {SIZE_MAX, 1, 2, 7, 61, 1021, 4096};
     ls_http1_stats stats;
     if (size == 0) return 0;
-    world *w = calloc(1, sizeof *w);
+    fixture *w = calloc(1, sizeof *w);
     FUZZ_HOLDS(w != NULL);
     world_open(w, data[0]);
     const size_t piece = pieces[data[0] / HOWS % (sizeof pieces / sizeof pieces[0])];
     for (size_t at = 1; at < size;) {
         const size_t len = size - at < piece ? size - at : piece;
-        say(w, data + at, len);
+        client_send(w, data + at, len);
         at += len;
     }
     if (!w->ended) (void)shutdown(w->theirs, SHUT_WR);

@@ -1,7 +1,7 @@
 /* fuzz_http1_parse.c - properties of the head parser that hold for all bytes:
  *   - every span lies inside the head;
- *   - what it serves has one Host at most, and a body framed in one way;
- *   - a prefix gets the verdict of the whole, MORE, or its error; resuming changes nothing but the moment. */
+ *   - an accepted head has at most one Host, and its body has one framing;
+ *   - a prefix gets the verdict of the whole, MORE, or its error; resuming does not change the verdict. */
 #include "fuzz.h"
 
 #include "proto/http1_parse.h"
@@ -74,7 +74,7 @@ static int parse(const uint8_t *data, size_t size, size_t seen, const ls_http_li
     char *copy = fuzz_copy_exact(data, size);
     const char *why = NULL;
     int n;
-    memset(head, 0xa5, sizeof *head); /* what is not set is noticed */
+    memset(head, 0xa5, sizeof *head); /* so that a field left unset is detected */
     n = ls_http1_parse(copy, size, seen, limits, head, &why);
     FUZZ_HOLDS(n <= (int)size && (n < 0) == (why != NULL));
     if (n > 0) check_head(head, copy, n, limits);
@@ -101,7 +101,7 @@ static void try_limits(const uint8_t *data, size_t size, const ls_http_limits *l
         if (early != LS_HTTP_MORE || n == 0) continue;
         late = parse(data, size, n, limits, &part);
         FUZZ_HOLDS(late == verdict ||
-                   (late == LS_HTTP_MORE && verdict < 0)); /* a fault inside a line shows at its end */
+                   (late == LS_HTTP_MORE && verdict < 0)); /* a fault inside a line may be reported at its end */
         if (late > 0) same_head(&whole, &part);
     }
     for (size_t n = 1; n <= need; n = n + step <= need || n == need ? n + step : need) {

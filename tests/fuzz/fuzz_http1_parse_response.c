@@ -1,4 +1,5 @@
-/* fuzz_http1_parse_response.c - the head of a response has one verdict however it is cut, and its fields lie inside it. */
+/* fuzz_http1_parse_response.c - a response head gets the same verdict for every split, and its fields lie inside it.
+ * */
 #include "fuzz.h"
 
 #include "base/err.h"
