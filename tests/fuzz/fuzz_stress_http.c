@@ -1,9 +1,9 @@
-/* fuzz_stress_http.c - what the load engine makes of a connection's bytes does not depend on how they are cut: the same
- * answers, errors and checks, and the same end of the connection. One thing may: a head that comes in pieces is looked at
- * when a line ends, so what is wrong in a line that never does is not found; then the hang-up is the error.
+/* fuzz_stress_http.c - the load generator handles the bytes of a connection alike for every split: the same responses,
+ * errors and checks, and the same end of the connection. One difference is allowed: a head that arrives in pieces is
+ * parsed when a line ends, so a fault in an unfinished line is not found; then the hang-up is the error.
  *
- * The first byte of the input is not sent: bit 0: the second of three requests is HEAD; bit 1: the server hangs up behind
- * its bytes; bit 2: a connection for each request. */
+ * The first byte of the input is not sent: bit 0: the second of three requests is HEAD; bit 1: the server closes after
+ * the input; bit 2: one connection per request. */
 #include "fuzz.h"
 
 #include "stress/worker.h"
@@ -98,7 +98,8 @@ static outcome run(const uint8_t *data, size_t size, size_t step, unsigned optio
     o.outstanding = u->outstanding;
     o.state = u->state;
     FUZZ_HOLDS(o.checks_passed + o.checks_failed == 4 * o.requests);
-    /* Each is answered, failed, to be asked again, or still on its way; a byte too many is an error of its own. */
+    /* Each request has a response, has failed, is to be repeated, or is pending; surplus bytes are a separate error.
+     * */
     uint64_t errors = 0;
     for (int i = 0; i < LS_STRESS_ERROR_KINDS; i++) errors += o.errors[i];
     FUZZ_HOLDS(o.requests + errors + o.to_retry + o.outstanding - PIPELINE <= (o.requests == PIPELINE ? 1 : 0));
