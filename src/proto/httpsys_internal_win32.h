@@ -69,7 +69,7 @@ struct ls_httpsys {
 
 enum ls_httpsys_phase { LS_HS_HANDLING, LS_HS_ENDING, LS_HS_LAST, LS_HS_CANCELLED };
 
-/* The output queue. Small parts are written into `block`, one behind the other. */
+/* The output queue. Copied bytes and the framing of chunks are written into `block`, one behind the other. */
 typedef struct ls_httpsys_out {
     ls_block *block; /* the block being filled, or NULL */
     uint32_t filled;
