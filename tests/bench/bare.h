@@ -36,8 +36,7 @@ int bare_listen(const char *port);
  * is empty; the next edge reports further connections. */
 int bare_accept(int listener);
 
-/* The number of requests that end in `bytes`. `*state` (0 to 3): the part of CR LF CR LF seen before, and afterwards.
- * */
+/* The number of requests that end in `bytes`. `*state` (0 to 3): the part of CR LF CR LF seen before, and afterwards. */
 static inline unsigned bare_ends(const char *bytes, size_t len, unsigned char *state)
 {
     const char *p = bytes, *end = bytes + len;

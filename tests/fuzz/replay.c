@@ -1,5 +1,4 @@
-/* replay.c - runs a fuzz target over the files of a directory, so that every build tests the inputs found by fuzzing.
- * */
+/* replay.c - runs a fuzz target over the files of a directory, so that every build tests the inputs found by fuzzing. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdint.h>

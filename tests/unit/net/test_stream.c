@@ -187,8 +187,7 @@ static void a_mix_leaves_in_order_and_whole(void **state)
     free(t.bytes);
 }
 
-/* Slices are queued while a send is pending, past every size of the array; the pending send still uses the old array.
- * */
+/* Slices are queued while a send is pending, past every size of the array; the pending send still uses the old array. */
 static void the_queue_grows_while_a_send_is_pending(void **state)
 {
     net_place place;
