@@ -145,7 +145,7 @@ static void uring_detach(ls_port *port, ls_thread_ctx *ctx)
 
 /* ---- wake ------------------------------------------------------------------------------------------------------- */
 
-/* Wake one thread that blocks, if any. If there is none, nothing is lost: a thread checks the queue and the rings
+/* Wake one thread that blocks, if any. Without one nothing is lost: a thread checks the queue and the rings
  * after it has marked itself asleep. */
 static void uring_wake(ls_port *port)
 {
