@@ -1,4 +1,4 @@
--- lines.lua - a conversation on TCP as plain sequential code, against an echo server (examples/echo.lua).
+-- lines.lua - a TCP conversation as sequential code, with an echo server (examples/echo.lua).
 return {
   target = "tcp://127.0.0.1:7000", connections = 20, duration = "5s",
   scenario = function(vu, sock)

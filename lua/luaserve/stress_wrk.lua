@@ -1,8 +1,9 @@
--- stress_wrk.lua - the part of wrk's scripting that is better said in Lua: the defaults of its hooks, and what scripts
--- for LuaJIT expect of Lua 5.1. Called once for each state with the table `wrk`, before the script is loaded.
+-- stress_wrk.lua - the part of wrk's scripting interface that is written in Lua: the default hooks, and the functions
+-- of Lua 5.1 and LuaJIT that wrk scripts use. The module returns a function, which luaserve calls once per state with
+-- the table `wrk`, before it loads the script.
 --
--- What cannot be had: a division that comes out whole is a float here ("2.0", not "2"). math.floor makes it an integer.
--- luacheck: ignore 122 142 (the standard library is changed for the script, on purpose)
+-- One difference remains: a division without remainder gives a float ("2.0", not "2"); math.floor makes it an integer.
+-- luacheck: ignore 122 142 (the module changes the standard library for the script)
 -- luacheck: globals bit unpack loadstring setfenv getfenv setup init
 
 local unpack_values = table.unpack
@@ -12,7 +13,7 @@ local function whole(x)
   return math.tointeger(n) or n
 end
 
--- The index of the upvalue _ENV of a function; nil when it uses no global.
+-- The index of the upvalue _ENV of a function; nil if the function uses no global.
 local function env_index(fn)
   for i = 1, 255 do
     local name = debug.getupvalue(fn, i)
@@ -47,7 +48,7 @@ local function define_51()
   math.sinh = function(x) return (math.exp(x) - math.exp(-x)) / 2 end
   math.tanh = function(x) return 1 - 2 / (math.exp(2 * x) + 1) end
 
-  -- Lua 5.1 cut fractions off where 5.4 raises.
+  -- Lua 5.1 truncates fractions where Lua 5.4 raises an error.
   local random, randomseed, format = math.random, math.randomseed, string.format
   math.random = function(m, n)
     if n then return random(whole(m), whole(n)) end
@@ -82,7 +83,7 @@ local function define_51()
     return env
   end
 
-  -- LuaJIT's bit operations work on signed numbers of 32 bits.
+  -- LuaJIT's bit operations use signed 32-bit numbers.
   local function signed(x)
     x = x & 0xffffffff
     return x >= 0x80000000 and x - 0x100000000 or x
@@ -123,7 +124,7 @@ end
 return function(wrk)
   define_51()
 
-  -- The addresses of a host that take connections, in wrk.addrs.
+  -- Sets wrk.addrs to the addresses of a host that accept connections.
   function wrk.resolve(host, service)
     local good = {}
     for _, addr in ipairs(wrk.lookup(host, service)) do
@@ -132,12 +133,12 @@ return function(wrk)
     wrk.addrs = good
   end
 
-  -- Before the run, in the main state, for each thread.
+  -- Called before the run, in the main state, for each thread.
   function wrk.setup(thread)
     if type(setup) == "function" then setup(thread) end
   end
 
-  -- Before the run, in each thread's own state; a script may have replaced it, and calls the original then.
+  -- Called before the run, in the state of each thread. A script may replace it and call the original.
   function wrk.init(args)
     if not wrk.headers["Host"] then
       local host = wrk.host:find(":", 1, true) and "[" .. wrk.host .. "]" or wrk.host

@@ -1,5 +1,5 @@
-/* checks.c - a table by name that is searched from where the last one was found, so that a script which makes the
- * same checks for every answer finds each with one comparison. */
+/* checks.c - a linear search that starts behind the last hit: a script that makes the same checks for every response
+ * finds each with one comparison. */
 #include "stress/checks.h"
 
 #include <stdlib.h>

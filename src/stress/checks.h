@@ -1,7 +1,7 @@
-/* checks.h - the checks that a script makes on answers, by name: vu:check(status == 200, "status").
+/* checks.h - the checks that a script makes of responses, by name: vu:check(status == 200, "status").
  *
- * A small table of at most LS_STRESS_CHECKS_MAX names in the order in which they were first seen. One for each thread,
- * for that thread alone; the reporter merges them when the threads have ended. */
+ * A table of at most LS_STRESS_CHECKS_MAX names in the order of their first use. Each thread has one for itself; the
+ * sampler merges them after the threads have ended. */
 #ifndef LS_STRESS_CHECKS_H
 #define LS_STRESS_CHECKS_H
 
@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 enum {
-    LS_STRESS_CHECKS_MAX = 256,    /* names; checks with further ones are counted as "(others)" */
-    LS_STRESS_CHECK_NAME_MAX = 80, /* bytes of a name; the rest of a longer one is cut */
+    LS_STRESS_CHECKS_MAX = 256,    /* names; checks of further names count as "(others)" */
+    LS_STRESS_CHECK_NAME_MAX = 80, /* bytes of a name; a longer name is cut */
 };
 
 typedef struct ls_stress_check {
@@ -25,21 +25,21 @@ typedef struct ls_stress_checks {
     ls_stress_check *list;
     size_t count;
     size_t space;
-    size_t last; /* where the last one was found: scripts make their checks in the same order each time */
+    size_t last; /* index of the last hit: scripts make their checks in the same order each time */
 } ls_stress_checks;
 
 /* All zero is an empty table. */
 void ls_stress_checks_close(ls_stress_checks *checks);
 
-/* Count one outcome. LS_OK or LS_ENOMEM (then it is not counted). */
+/* Count one outcome. LS_OK or LS_ENOMEM (not counted). */
 int ls_stress_checks_count(ls_stress_checks *checks, const char *name, size_t len, bool passed);
 
 /* into += from. LS_OK or LS_ENOMEM. */
 int ls_stress_checks_add(ls_stress_checks *into, const ls_stress_checks *from);
 
-/* NULL when there is none of that name. */
+/* The check of that name, or NULL. */
 const ls_stress_check *ls_stress_checks_find(const ls_stress_checks *checks, const char *name, size_t len);
 
-uint64_t ls_stress_checks_failed(const ls_stress_checks *checks); /* of all names together */
+uint64_t ls_stress_checks_failed(const ls_stress_checks *checks); /* the sum of all names */
 
 #endif

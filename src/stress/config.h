@@ -1,4 +1,4 @@
-/* config.h - what a run was asked to do: the part of the plan (plan.h) that the results (result.h) show as well. */
+/* config.h - the options of a run: the part of the plan (plan.h) that the results (result.h) show as well. */
 #ifndef LS_STRESS_CONFIG_H
 #define LS_STRESS_CONFIG_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The load goes from what it was before to this, in a straight line, within the duration. */
+/* The load moves from its previous value to this one, in a straight line, within the duration. */
 typedef struct ls_stress_stage {
     uint64_t duration_ns;
     double rate;          /* requests per second at its end; 0: closed loop */
@@ -14,20 +14,20 @@ typedef struct ls_stress_stage {
 } ls_stress_stage;
 
 typedef struct ls_stress_config {
-    const char *target;  /* "http://127.0.0.1:8080/", as it was given */
+    const char *target;  /* "http://127.0.0.1:8080/", as given */
     const char *script;  /* file name, or NULL */
     const char *backend; /* of the port: "epoll", ... */
     unsigned threads;
     unsigned connections;
-    uint64_t duration_ns; /* how long it was to take; 0: until `requests` are done */
-    uint64_t requests;    /* how many it was to make; 0: as many as the time allows */
+    uint64_t duration_ns; /* 0: until `requests` are done */
+    uint64_t requests;    /* 0: no limit */
     double rate;          /* per second, all threads together; 0: closed loop, or see the stages */
-    unsigned pipeline;    /* requests on their way on one connection; 1: none */
+    unsigned pipeline;    /* outstanding requests per connection; 1: no pipelining */
     bool keepalive;
-    uint64_t timeout_ns; /* of one request; 0: none */
+    uint64_t timeout_ns; /* of a connect and of one request; 0: no limit */
     const ls_stress_stage *stages;
     size_t stage_count;
-    bool latency; /* --latency: the text report has the distribution */
+    bool latency; /* --latency: the text report prints the distribution */
     bool open_loop;
 } ls_stress_config;
 

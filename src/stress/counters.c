@@ -1,4 +1,4 @@
-/* counters.c - opening and closing what a thread counts with, and the names of the errors. */
+/* counters.c - open and close the counters; the names of the errors. */
 #include "stress/counters.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* echo.c - messages that must come back as they were sent, byte for byte, on a stream or as datagrams: the message of
- * the plan as it is, or numbered: "<i>. Thread <t> - <message>", where i counts the messages of connection t, both from 1.
+/* echo.c - the echo protocol: the server must send each message back, byte for byte, on a stream or as a datagram.
  *
- * What is expected next is written anew from its number, so nothing that was sent has to be kept. */
+ * The message is the plan's; numbered messages are "<i>. Thread <t> - <message>", where i counts the messages of
+ * connection t, both from 1. The expected message is computed from its number, so sent messages are not stored. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { NUMBER_BYTES_MAX = 48 }; /* of "<i>. Thread <t> - " */
 
-/* Write message number i (from 0) of this virtual user, which is at most message_len + NUMBER_BYTES_MAX long. */
+/* Write message i (from 0) of this virtual user: at most message_len + NUMBER_BYTES_MAX bytes. Returns the length. */
 static size_t write_message(const ls_stress_vu *u, uint64_t i, char *to)
 {
     const ls_stress_plan *plan = u->worker->plan;
@@ -25,23 +25,23 @@ static bool compose(ls_stress_vu *u, uint32_t count)
     char *to;
     if (!plan->numbered) {
         u->slice = ls_slice_static(plan->request, plan->message_len * count);
-        u->sent_count += count;
+        u->echo.sent += count;
         return true;
     }
-    if (u->text == NULL) u->text = malloc(plan->message_len + NUMBER_BYTES_MAX);
-    if (u->text == NULL || !ls_stress_vu_room(u, (plan->message_len + NUMBER_BYTES_MAX) * count, &to)) {
+    if (u->echo.text == NULL) u->echo.text = malloc(plan->message_len + NUMBER_BYTES_MAX);
+    if (u->echo.text == NULL || !ls_stress_vu_reserve(u, (plan->message_len + NUMBER_BYTES_MAX) * count, &to)) {
         ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
         return false;
     }
     size_t len = 0;
-    for (uint32_t k = 0; k < count; k++) len += write_message(u, u->sent_count++, to + len);
+    for (uint32_t k = 0; k < count; k++) len += write_message(u, u->echo.sent++, to + len);
     u->slice.len = len;
     return true;
 }
 
-static bool differs(ls_stress_vu *u, const char *bytes, size_t len)
+static bool mismatch(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    ls_stress_worker_note_failure(u->worker, "an echo that is not what was sent", bytes, len);
+    ls_stress_worker_record_failure(u->worker, "the echo differs from the message", bytes, len);
     ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
     return false;
 }
@@ -50,28 +50,29 @@ static bool received(ls_stress_vu *u, const char *bytes, size_t len)
 {
     const ls_stress_plan *plan = u->worker->plan;
     const char *expected = plan->message;
-    if (len == 0) return differs(u, bytes, len); /* an empty datagram */
+    if (len == 0) return mismatch(u, bytes, len); /* an empty datagram */
     do {
-        if (u->outstanding == 0) return differs(u, bytes, len);
-        if (u->echo_at == 0)
-            u->echo_len =
-                plan->numbered ? (uint32_t)write_message(u, u->echo_count, u->text) : (uint32_t)plan->message_len;
-        if (plan->numbered) expected = u->text;
-        const size_t left = u->echo_len - u->echo_at, n = len < left ? len : left;
-        if (memcmp(expected + u->echo_at, bytes, n) != 0) return differs(u, bytes, len);
-        if (plan->target.kind == LS_TARGET_UDP && len != left) return differs(u, bytes, len);
+        if (u->outstanding == 0) return mismatch(u, bytes, len);
+        if (u->echo.at == 0)
+            u->echo.len = plan->numbered ? (uint32_t)write_message(u, u->echo.received, u->echo.text)
+                                         : (uint32_t)plan->message_len;
+        if (plan->numbered) expected = u->echo.text;
+        const size_t left = u->echo.len - u->echo.at, n = len < left ? len : left;
+        if (memcmp(expected + u->echo.at, bytes, n) != 0) return mismatch(u, bytes, len);
+        if (plan->target.kind == LS_STRESS_TARGET_UDP && len != left) return mismatch(u, bytes, len);
         bytes += n;
         len -= n;
-        u->echo_at += (uint32_t)n;
-        if (u->echo_at == u->echo_len) {
-            u->echo_at = 0;
-            u->echo_count++;
-            if (plan->show) printf("%.*s\n", (int)u->echo_len, expected); /* one call: lines do not mix */
-            ls_stress_vu_answered(u, 0);
+        u->echo.at += (uint32_t)n;
+        if (u->echo.at == u->echo.len) {
+            u->echo.at = 0;
+            u->echo.received++;
+            if (plan->show)
+                printf("%.*s\n", (int)u->echo.len, expected); /* one call, so that the lines of threads do not mix */
+            ls_stress_vu_complete(u, 0);
             if (!plan->config.keepalive) {
                 ls_stress_vu_retry_later(u);
                 ls_stress_vu_close(u);
-                ls_stress_worker_look(u->worker);
+                ls_stress_worker_check_end(u->worker);
                 return false;
             }
         }
@@ -79,28 +80,29 @@ static bool received(ls_stress_vu *u, const char *bytes, size_t len)
     return true;
 }
 
-static void ended(ls_stress_vu *u)
+static void peer_closed(ls_stress_vu *u)
 {
     if (u->outstanding > 0) {
-        if (u->echo_at > 0)
-            ls_stress_worker_note_failure(u->worker, "the server hung up in the middle of an echo", "", 0);
+        if (u->echo.at > 0)
+            ls_stress_worker_record_failure(u->worker, "the server closed the connection in the middle of an echo", "",
+                                            0);
         ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
     } else {
-        if (!u->used) u->broken = true;
+        if (!u->used) u->reconnect_later = true;
         ls_stress_vu_close(u);
     }
 }
 
-/* What was on its way does not come back on another connection. */
-static void lost(ls_stress_vu *u)
+/* Echoes of sent messages do not arrive on another connection. */
+static void closed(ls_stress_vu *u)
 {
-    u->echo_at = 0;
-    u->echo_count = u->sent_count;
+    u->echo.at = 0;
+    u->echo.received = u->echo.sent;
 }
 
-const ls_stress_proto ls_stress_echo = {
+const ls_stress_proto ls_stress_echo_proto = {
     .received = received,
-    .ended = ended,
+    .peer_closed = peer_closed,
     .compose = compose,
-    .lost = lost,
+    .closed = closed,
 };

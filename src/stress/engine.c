@@ -1,5 +1,5 @@
-/* engine.c - `luaserve stress` from the command line to the exit status: options and script, the threads, the sampler's
- * ticks, the reports. */
+/* engine.c - `luaserve stress` from the command line to the exit status: options and script, the threads, the
+ * sampler's ticks, the reports. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,10 +24,10 @@ typedef struct engine {
     unsigned opened, started;
     ls_mutex mutex;
     ls_cond cond;
-    unsigned settled, over; /* under mutex: workers that have */
-    bool interrupted;       /* under mutex */
-    bool failed;            /* under mutex: a hook raised, so the run is worth nothing */
-    char why[LS_OPTIONS_WHY_BYTES];
+    unsigned settled, finished; /* under mutex: workers that have settled, that have finished */
+    bool interrupted;           /* under mutex */
+    bool failed;                /* under mutex: a hook raised an error, so the run has no result */
+    char why[LS_STRESS_WHY_BYTES];
 } engine;
 
 static int fail(const engine *e)
@@ -36,7 +36,7 @@ static int fail(const engine *e)
     return LS_STRESS_EXIT_FAILED;
 }
 
-/* ---- what the threads tell ----------------------------------------------------------------------------------------- */
+/* ---- callbacks -------------------------------------------------------------------------------------------------- */
 
 static void settled(ls_stress_worker *w, void *user)
 {
@@ -48,18 +48,18 @@ static void settled(ls_stress_worker *w, void *user)
     ls_mutex_unlock(&e->mutex);
 }
 
-static void over(ls_stress_worker *w, void *user)
+static void finished(ls_stress_worker *w, void *user)
 {
     engine *e = user;
     const bool failed = w->script != NULL && ls_stress_script_error(w->script)[0] != '\0';
     ls_mutex_lock(&e->mutex);
-    e->over++;
+    e->finished++;
     e->failed |= failed;
     ls_cond_broadcast(&e->cond);
     ls_mutex_unlock(&e->mutex);
 }
 
-/* SIGINT, SIGTERM: on a thread of its own. The second ends it at once: a hook may be in a loop. */
+/* SIGINT or SIGTERM, on the signal thread. A second one ends the process at once: a hook may be in an endless loop. */
 static void interrupt(void *user)
 {
     engine *e = user;
@@ -70,28 +70,29 @@ static void interrupt(void *user)
     ls_mutex_unlock(&e->mutex);
 }
 
-/* ---- the run --------------------------------------------------------------------------------------------------------- */
+/* ---- the run ---------------------------------------------------------------------------------------------------- */
 
 static void stop_all(engine *e)
 {
     for (unsigned i = 0; i < e->started; i++) ls_stress_worker_stop(&e->workers[i]);
 }
 
-/* Wait until every connection was made or failed. False: the run is over already. */
+/* Wait until every first connect has succeeded or failed. False: the run has ended already, or nothing is
+ * connected. */
 static bool wait_settled(engine *e)
 {
     ls_mutex_lock(&e->mutex);
-    while (e->settled < e->started && e->over == 0 && !e->interrupted) ls_cond_wait(&e->cond, &e->mutex);
-    const bool good = e->over == 0 && !e->interrupted;
+    while (e->settled < e->started && e->finished == 0 && !e->interrupted) ls_cond_wait(&e->cond, &e->mutex);
+    const bool connected = e->finished == 0 && !e->interrupted;
     ls_mutex_unlock(&e->mutex);
-    if (!good) return false;
+    if (!connected) return false;
     uint64_t connects = 0;
     for (unsigned i = 0; i < e->started; i++) connects += ls_counter_read(&e->workers[i].count.connects);
     return connects > 0;
 }
 
-/* Tick until all threads are over; tell them to stop when the virtual user, or an error in one of them, ends the run. */
-static void watch(engine *e, ls_stress_sampler *sampler)
+/* Tick until all workers have finished. Stop them after an interrupt or an error in a hook. */
+static void sample_until_finished(engine *e, ls_stress_sampler *sampler)
 {
     const uint64_t tick_ns = LS_STRESS_TICK_MS * UINT64_C(1000000);
     uint64_t next_ns = ls_clock_ns() + tick_ns;
@@ -99,7 +100,7 @@ static void watch(engine *e, ls_stress_sampler *sampler)
     bool stopping = false;
     ls_stress_view_open(&view, stderr, e->options.quiet);
     ls_mutex_lock(&e->mutex);
-    while (e->over < e->started) {
+    while (e->finished < e->started) {
         const uint64_t now_ns = ls_clock_ns();
         if (!stopping && (e->interrupted || e->failed)) {
             stop_all(e);
@@ -127,8 +128,8 @@ static uint64_t run_end_ns(const engine *e, uint64_t start_ns)
     return end_ns;
 }
 
-/* Why there is nothing to report: the first thing that went wrong. */
-static void explain_nothing(engine *e)
+/* Explain why there are no responses: the first error. */
+static void explain_no_response(engine *e)
 {
     const ls_stress_config *config = &e->options.plan.config;
     uint64_t timeouts = 0, reads = 0;
@@ -137,7 +138,8 @@ static void explain_nothing(engine *e)
         char text[LS_ADDR_TEXT_BYTES];
         int err = atomic_load(&w->first_error);
         if (w->first_failure[0] != '\0') {
-            snprintf(e->why, sizeof e->why, "%s: no good answer came; %s", config->target, w->first_failure);
+            snprintf(e->why, sizeof e->why, "%s: no valid response; first error: %s", config->target,
+                     w->first_failure);
             return;
         }
         if (err < 0) {
@@ -148,10 +150,10 @@ static void explain_nothing(engine *e)
         reads += ls_counter_read(&w->count.errors[LS_STRESS_ERROR_READ]);
     }
     snprintf(e->why, sizeof e->why, "%s: %s", config->target,
-             e->interrupted ? "interrupted before the first answer"
-             : timeouts > 0 ? "no whole answer came in time"
-             : reads > 0    ? "the server closed every connection without an answer"
-                            : "no answer came before the end");
+             e->interrupted ? "interrupted before the first response"
+             : timeouts > 0 ? "no complete response within the time limit"
+             : reads > 0    ? "the server closed every connection without a response"
+                            : "no response before the end of the run");
 }
 
 static const char *script_error(const engine *e)
@@ -163,12 +165,12 @@ static const char *script_error(const engine *e)
     return "";
 }
 
-/* Of all that went wrong the first: its bytes, or the line of the script. */
-static void tell_first(const engine *e)
+/* Print the first failure: the bytes of the response, or the line of the script. */
+static void print_first_failure(const engine *e)
 {
     for (unsigned i = 0; i < e->started; i++) {
         if (e->workers[i].first_failure[0] == '\0') continue;
-        fprintf(stderr, "luaserve stress: the first that went wrong: %s\n", e->workers[i].first_failure);
+        fprintf(stderr, "luaserve stress: first error: %s\n", e->workers[i].first_failure);
         return;
     }
 }
@@ -179,11 +181,11 @@ static int write_files(engine *e, const ls_stress_result *result)
     return ls_stress_files_write(&files, result, e->why, sizeof e->why);
 }
 
-/* Nothing was answered: no figures to print, but those who asked for files find in them why, and what was counted. */
-static int report_nothing(engine *e, ls_stress_result *result)
+/* No responses, so no figures to print; the report files contain the reason and the counts. */
+static int report_no_response(engine *e, ls_stress_result *result)
 {
-    char why[LS_OPTIONS_WHY_BYTES];
-    explain_nothing(e);
+    char why[LS_STRESS_WHY_BYTES];
+    explain_no_response(e);
     const int status = fail(e);
     snprintf(why, sizeof why, "%s", e->why);
     result->failure = why;
@@ -198,11 +200,11 @@ static int report(engine *e, const ls_stress_result *result)
     ls_strbuf text = {0};
     ls_stress_report_text(&text, result);
     if (text.failed || fwrite(text.bytes, 1, text.len, stdout) != text.len || fflush(stdout) != 0) {
-        snprintf(e->why, sizeof e->why, "the report cannot be written");
+        snprintf(e->why, sizeof e->why, "cannot write the report to standard output");
         status = fail(e);
     }
     ls_strbuf_close(&text);
-    tell_first(e);
+    print_first_failure(e);
     if (e->main_script != NULL && ls_stress_script_done(e->main_script, result, e->why, sizeof e->why) < 0)
         status = fail(e);
     if (write_files(e, result) < 0) status = fail(e);
@@ -210,7 +212,7 @@ static int report(engine *e, const ls_stress_result *result)
     return status;
 }
 
-/* The threads have started. */
+/* Run the started threads to their end, and report. Returns the exit status. */
 static int measure(engine *e)
 {
     ls_stress_plan *plan = &e->options.plan;
@@ -226,12 +228,12 @@ static int measure(engine *e)
         counters[i] = &e->workers[i].count;
         checks[i] = &e->workers[i].checks;
     }
-    const bool good = wait_settled(e);
+    const bool connected = wait_settled(e);
     start_ns = ls_clock_ns();
     if (ls_stress_sampler_open(&plan->config, counters, e->started, start_ns, &sampler) < 0) goto end;
-    if (good) {
+    if (connected) {
         for (unsigned i = 0; i < e->started; i++) ls_stress_worker_go(&e->workers[i], start_ns);
-        watch(e, sampler);
+        sample_until_finished(e, sampler);
     }
 end:
     stop_all(e);
@@ -245,7 +247,7 @@ end:
                                         e->options.thresholds, e->options.threshold_count, &result) < 0) {
         fail(e);
     } else {
-        status = result.requests == 0 ? report_nothing(e, &result) : report(e, &result);
+        status = result.requests == 0 ? report_no_response(e, &result) : report(e, &result);
         ls_stress_result_close(&result);
     }
     ls_stress_sampler_close(sampler);
@@ -254,7 +256,7 @@ end:
     return status;
 }
 
-/* ---- getting ready --------------------------------------------------------------------------------------------------- */
+/* ---- preparation ------------------------------------------------------------------------------------------------ */
 
 static int open_workers(engine *e)
 {
@@ -272,13 +274,13 @@ static int open_workers(engine *e)
     }
     for (unsigned i = 0; i < threads; i++) {
         ls_stress_worker *w = &e->workers[i];
-        const uint32_t users = plan->config.connections / threads + (i < plan->config.connections % threads);
-        if ((err = ls_stress_worker_open(w, plan, i, from, users, e->scripts != NULL ? e->scripts[i] : NULL)) < 0)
+        const uint32_t vu_count = plan->config.connections / threads + (i < plan->config.connections % threads);
+        if ((err = ls_stress_worker_open(w, plan, i, from, vu_count, e->scripts != NULL ? e->scripts[i] : NULL)) < 0)
             goto fail;
         w->settled = settled;
-        w->over = over;
+        w->finished = finished;
         w->user = e;
-        from += users;
+        from += vu_count;
         e->opened++;
     }
     return LS_OK;
@@ -302,37 +304,37 @@ static int start_workers(engine *e)
     return LS_OK;
 }
 
-/* *misused becomes false when an error is no longer one of the command line: a script's, or the world's. */
-static int prepare(engine *e, bool *misused)
+/* *usage_error becomes false when a later error is not one of the command line but of a script or the system. */
+static int prepare(engine *e, bool *usage_error)
 {
     ls_stress_plan *plan = &e->options.plan;
     const ls_stress_files files = {.json = e->options.json, .csv = e->options.csv, .html = e->options.html};
     int err;
     if (plan->script_path != NULL) {
-        /* A script for wrk sees the URL while it is loaded. */
+        /* A script for wrk can read the URL while it loads. */
         if (e->options.url != NULL &&
             (err = ls_stress_target_parse(e->options.url, &plan->target, e->why, sizeof e->why)) < 0)
             return err;
-        *misused = false;
+        *usage_error = false;
         if ((err = ls_stress_script_open(plan, &e->main_script, e->why, sizeof e->why)) < 0) return err;
-        if (plan->dialect == LS_DIALECT_TABLE) {
-            err = ls_stress_options_table(&e->options, ls_stress_script_state(e->main_script), LS_SCRIPT_TABLE, e->why,
-                                          sizeof e->why);
+        if (plan->dialect == LS_STRESS_DIALECT_TABLE) {
+            err = ls_stress_options_table(&e->options, ls_stress_script_state(e->main_script), LS_STRESS_SCRIPT_TABLE,
+                                          e->why, sizeof e->why);
             if (err < 0) return err;
         } else {
-            plan->mode = LS_PLAN_SCRIPT;
-            *misused = true; /* such a script says nothing of the load */
+            plan->mode = LS_STRESS_PLAN_SCRIPT;
+            *usage_error = true; /* such a script has no options; all come from the command line */
         }
     }
     if ((err = ls_stress_options_finish(&e->options, e->why, sizeof e->why)) < 0) return err;
-    *misused = false;
+    *usage_error = false;
     if ((err = ls_stress_files_probe(&files, e->why, sizeof e->why)) < 0) return err;
 
     const ls_stress_config *config = &plan->config;
     const uint32_t wanted = config->connections + config->threads * DESCRIPTORS_PER_THREAD + DESCRIPTORS_SPARE;
     const uint32_t have = ls_descriptors_raise(wanted);
     if (have < wanted) {
-        snprintf(e->why, sizeof e->why, "%u connections need %u descriptors, and this process may have %u (ulimit -n)",
+        snprintf(e->why, sizeof e->why, "%u connections need %u file descriptors; the limit is %u (ulimit -n)",
                  config->connections, wanted, have);
         return LS_EMFILE;
     }
@@ -366,19 +368,19 @@ int ls_stress_main(int argc, char **argv)
         free(e);
         return status;
     }
-    bool misused = true; /* until everything that the command line says has been understood */
+    bool usage_error = true; /* until the command line has been parsed and checked */
     int err = ls_stress_options_parse(&e->options, argc, argv, e->why, sizeof e->why);
-    if (err == LS_OK && !e->options.help && (err = prepare(e, &misused)) == LS_OK) err = open_workers(e);
+    if (err == LS_OK && !e->options.help && (err = prepare(e, &usage_error)) == LS_OK) err = open_workers(e);
     if (err < 0) {
         fail(e);
-        if (misused && err == LS_EINVAL) status = LS_STRESS_EXIT_USAGE;
+        if (usage_error && err == LS_EINVAL) status = LS_STRESS_EXIT_USAGE;
     } else if (e->options.help) {
         ls_stress_options_usage(stdout);
         status = 0;
     } else {
         ls_strbuf head = {0};
         ls_signals_ignore_pipe();
-        ls_http_prepare();
+        ls_stress_http_init();
         ls_stress_report_head(&head, &e->options.plan.config);
         (void)fwrite(head.bytes, 1, head.len, stdout);
         (void)fflush(stdout);

@@ -1,4 +1,5 @@
-/* getaddrinfo_posix.c - names to addresses by getaddrinfo(3), for a program that has nothing else to do meanwhile. */
+/* getaddrinfo_posix.c - name resolution by getaddrinfo(3), which blocks: the program has no other work at that
+ * time. */
 #define _POSIX_C_SOURCE 200809L
 #include <netdb.h>
 #include <string.h>

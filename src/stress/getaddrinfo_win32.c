@@ -1,4 +1,5 @@
-/* getaddrinfo_win32.c - names to addresses by getaddrinfo (ws2tcpip.h), for a program that has nothing else to do meanwhile. */
+/* getaddrinfo_win32.c - name resolution by getaddrinfo (ws2tcpip.h), which blocks: the program has no other work at
+ * that time. */
 #include "net/sockaddr_win32.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* histogram.c - the reading side: everything here walks over the counters between the extremes, once or twice, and costs
- * some ten microseconds at most. Nothing here is called for a request. */
+/* histogram.c - the read functions. Each walks once or twice over the counters between minimum and maximum, which
+ * takes about ten microseconds at most. None is called per request. */
 #include "stress/histogram.h"
 
 #include <math.h>
@@ -24,8 +24,8 @@ static uint64_t slot_greatest(size_t slot)
     return slot_least(slot + 1) - 1;
 }
 
-/* The slots that may hold something: from `from` up to, not including, `to`. The writer counts a value before it moves the
- * extremes, so one that is just being recorded may lie outside: it is seen the next time. */
+/* The slots that may be in use: `from` up to, not including, `to`. The writer counts a value before it updates the
+ * extremes, so a value that is being recorded may lie outside; the next read finds it. */
 typedef struct range {
     size_t from;
     size_t to;
@@ -40,7 +40,7 @@ static range used(const ls_histogram *h)
 
 ls_histogram *ls_histogram_open(void)
 {
-    /* Zeroed by the system page by page: what is never recorded to takes no memory. */
+    /* The system zeroes the memory page by page, so slots that are never used take no memory. */
     ls_histogram *h = calloc(1, sizeof *h);
     if (h != NULL) STORE(h->min, UINT64_MAX);
     return h;
@@ -62,7 +62,7 @@ void ls_histogram_clear(ls_histogram *h)
 
 void ls_histogram_add(ls_histogram *into, const ls_histogram *from)
 {
-    /* The extremes are read once: what is taken over lies between those that are taken over. */
+    /* The extremes are read once, so that every copied value lies between the copied extremes. */
     uint64_t min = LOAD(from->min), max = LOAD(from->max);
     if (min > max) return;
     for (size_t i = ls_histogram_slot(min), last = ls_histogram_slot(max); i <= last; i++) {
@@ -115,7 +115,7 @@ uint64_t ls_histogram_max(const ls_histogram *h)
     return LOAD(h->max);
 }
 
-/* A value is never said to be greater than the greatest, nor less than the least that was seen. */
+/* Limit a value to the exact extremes. */
 static uint64_t clamp(const ls_histogram *h, uint64_t ns)
 {
     uint64_t min = ls_histogram_min(h), max = ls_histogram_max(h);
@@ -123,7 +123,7 @@ static uint64_t clamp(const ls_histogram *h, uint64_t ns)
     return ns < min ? min : ns;
 }
 
-/* The rank of the value asked for, from 1. 99.9% of 1000 is 999.0000000000001 in binary: that is 999. */
+/* The rank of a percentile, from 1. In binary 99.9% of 1000 is 999.0000000000001; the rank is 999. */
 static uint64_t rank_of(double percent, uint64_t total)
 {
     double exact = percent / 100 * (double)total;
@@ -158,7 +158,7 @@ uint64_t ls_histogram_at(const ls_histogram *h, double percent)
     return ns;
 }
 
-/* What a value of this slot most likely was: its middle, but never outside of the extremes, which are exact. */
+/* The estimate for a value of this slot: its middle, limited by the exact extremes. */
 static double likely(const ls_histogram *h, size_t slot)
 {
     uint64_t least = slot_least(slot), greatest = slot_greatest(slot), min = ls_histogram_min(h),
@@ -203,7 +203,7 @@ double ls_histogram_stdev(const ls_histogram *h)
 double ls_histogram_within(const ls_histogram *h, double n)
 {
     double mean = ls_histogram_mean(h), reach = n * stdev_from(h, mean), inside = 0, all = 0;
-    /* Values that are all alike have no deviation, but their mean is rounded. */
+    /* Equal values have no deviation, but their mean is rounded. */
     double slack = mean * 1e-12;
     range r = used(h);
     for (size_t i = r.from; i < r.to; i++) {

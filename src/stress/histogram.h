@@ -1,13 +1,13 @@
-/* histogram.h - how often which latency was seen: three significant digits from 1 us to 1 h in bounded memory.
+/* histogram.h - a latency histogram: three significant digits from 1 us to 1 h in bounded memory.
  *
- * Values are nanoseconds. The first 2048 slots hold one value each; after them every power of two is cut into 1024
- * equal slots, so a slot is never wider than 1/1024 of the values in it (the layout of HdrHistogram, G. Tene). That
- * is 33,421 counters, 261 KiB, of which a run touches the few pages that its latencies fall into.
+ * Values are nanoseconds. The first 2048 slots hold one value each; above them every power of two is divided into 1024
+ * equal slots, so a slot is at most 1/1024 as wide as its values (the layout of HdrHistogram by G. Tene). That makes
+ * 33,421 counters, 261 KiB; a run touches only the pages of its latencies.
  *
- * One thread records; any other may read at the same time. Every counter is an atomic that only its writer stores to,
- * relaxed and without a locked instruction, so recording is the arithmetic of the slot, one load, one store and two
- * compares. A reader sees each counter as it was at some recent moment; what it has summed up may lack the values
- * recorded meanwhile, never hold one twice. All threads are merged by whoever reports: ls_histogram_add(). */
+ * One thread records; any other may read at the same time. Every counter is an atomic with one writer, relaxed and
+ * without a locked instruction, so recording costs the slot arithmetic, one load, one store and two compares. A reader
+ * sees a recent value of each counter: its sum may lack values that are being recorded and never counts one twice. The
+ * reports merge the threads with ls_histogram_add(). */
 #ifndef LS_STRESS_HISTOGRAM_H
 #define LS_STRESS_HISTOGRAM_H
 
@@ -17,7 +17,7 @@
 
 #include "base/compiler.h"
 
-#define LS_HISTOGRAM_NS_MAX UINT64_C(3600000000000) /* one hour; longer ones are recorded as this, and counted */
+#define LS_HISTOGRAM_NS_MAX UINT64_C(3600000000000) /* one hour; longer values count as one hour, and in `clipped` */
 
 enum {
     LS_HISTOGRAM_DIGIT_BITS = 10, /* 1024 slots for each power of two */
@@ -31,11 +31,11 @@ typedef struct ls_histogram {
     _Atomic uint64_t counts[LS_HISTOGRAM_SLOTS];
 } ls_histogram;
 
-/* An empty one, to be given back with ls_histogram_close(); NULL when there is no memory. */
+/* A new empty histogram, to be freed with ls_histogram_close(); NULL: out of memory. */
 ls_histogram *ls_histogram_open(void);
 void ls_histogram_close(ls_histogram *h); /* NULL is allowed */
 
-/* Empty it. Its writer only. */
+/* Remove all values. The writer only. */
 void ls_histogram_clear(ls_histogram *h);
 
 /* The slot of a value of at most LS_HISTOGRAM_NS_MAX. */
@@ -46,7 +46,7 @@ static inline size_t ls_histogram_slot(uint64_t ns)
     return ((size_t)shift << LS_HISTOGRAM_DIGIT_BITS) + (size_t)(ns >> shift);
 }
 
-/* Count one value. The one thread that writes this histogram. */
+/* Record one value. The writer only. */
 static inline void ls_histogram_record(ls_histogram *h, uint64_t ns)
 {
     const memory_order relaxed = memory_order_relaxed;
@@ -60,38 +60,38 @@ static inline void ls_histogram_record(ls_histogram *h, uint64_t ns)
     if (ns < atomic_load_explicit(&h->min, relaxed)) atomic_store_explicit(&h->min, ns, relaxed);
 }
 
-/* into += from. The writer of `into`; `from` may be recorded to meanwhile. */
+/* into += from. The writer of `into` only; `from` may be recorded to at the same time. */
 void ls_histogram_add(ls_histogram *into, const ls_histogram *from);
 
-/* into = now - before, where `before` is an older copy of `now`: what was recorded between the two. The least and the
- * greatest value are then those of their slots. */
+/* into = now - before, where `before` is an older copy of `now`: the values recorded between the two. The minimum and
+ * the maximum are those of their slots. */
 void ls_histogram_between(ls_histogram *into, const ls_histogram *now, const ls_histogram *before);
 
 uint64_t ls_histogram_count(const ls_histogram *h);
-uint64_t ls_histogram_clipped(const ls_histogram *h); /* values that were longer than an hour */
+uint64_t ls_histogram_clipped(const ls_histogram *h); /* values above one hour */
 uint64_t ls_histogram_min(const ls_histogram *h);     /* exact; 0 when empty */
 uint64_t ls_histogram_max(const ls_histogram *h);     /* exact; 0 when empty */
 
-/* The least value that `percent` (0 to 100) of all values do not exceed, to three digits, never less than what was
- * recorded and never more than the maximum; 100 gives the maximum itself, 0 the minimum. 0 when empty. */
+/* The smallest value that at least `percent` (0 to 100) of all values do not exceed: to three digits, never below the
+ * recorded value and never above the maximum; 100 gives the exact maximum, 0 the exact minimum. 0 when empty. */
 uint64_t ls_histogram_at(const ls_histogram *h, double percent);
 
-/* The same for `n` percentages in ascending order, in two walks for all of them. */
+/* The same for `n` percentages in ascending order, in two passes for all of them. */
 void ls_histogram_at_each(const ls_histogram *h, const double *percents, size_t n, uint64_t *ns);
 
-/* From the middles of the slots: within 0.05% of the exact figure. 0 when empty. The deviation is that of the whole
+/* Computed from the middles of the slots: within 0.05% of the exact figure. 0 when empty. The deviation is that of the
  * population (divided by n). */
 double ls_histogram_mean(const ls_histogram *h);
 double ls_histogram_stdev(const ls_histogram *h);
 
-/* Percent of the values that lie within `n` standard deviations of the mean. 0 when empty. */
+/* The percentage of values within `n` standard deviations of the mean. 0 when empty. */
 double ls_histogram_within(const ls_histogram *h, double n);
 
-/* Percent of the values that are at most `ns`; 100 when empty. */
+/* The percentage of values that are at most `ns`; 100 when empty. */
 double ls_histogram_below(const ls_histogram *h, uint64_t ns);
 
-/* Walk over what was recorded, in ascending order: begin with *slot = 0; returns the count of the next slot that is not
- * empty and its greatest value in *ns, and moves *slot behind it. 0: there are no more. */
+/* Iterate over the recorded values in ascending order, beginning with *slot = 0. Returns the count of the next slot
+ * that is not empty, its greatest value in *ns, and moves *slot behind it. 0: no more slots. */
 uint64_t ls_histogram_next(const ls_histogram *h, size_t *slot, uint64_t *ns);
 
 #endif

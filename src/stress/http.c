@@ -1,31 +1,31 @@
-/* http.c - the client side of HTTP/1.1: requests that were made before, or by a script, and answers.
+/* http.c - the HTTP/1.1 protocol: prepared requests or requests of a script, and their responses.
  *
- * Heads of answers repeat themselves: only their Date changes, once a second. So the last head that came as a whole is
- * kept with what it said; an answer that begins with the same bytes says the same, and is not parsed. */
+ * Response heads repeat: only Date changes, once a second. So the worker keeps the last complete head and its parse
+ * result; a response that begins with the same bytes is not parsed again. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "stress/script.h"
 #include "stress/worker.h"
 
-enum phase { AT_HEAD, AT_BODY, AT_CHUNKS, AT_END_OF_CONNECTION };
+enum phase { AT_HEAD, AT_BODY, AT_CHUNKS, AT_BODY_UNTIL_CLOSE };
 
-enum { BODY_BYTES_MAX = 64 << 20 }; /* of one answer, when a script looks at it */
+enum { BODY_BYTES_MAX = 64 << 20 }; /* of one response that is kept for a script */
 
-/* ---- requests ---------------------------------------------------------------------------------------------------- */
+/* ---- requests --------------------------------------------------------------------------------------------------- */
 
-/* Note which of the requests of a text are HEAD: their answers have no body. */
-static void note_methods(ls_stress_vu *u, uint32_t from, const char *bytes, size_t len)
+/* Record which requests of a text are HEAD requests: their responses have no body. */
+static void record_methods(ls_stress_vu *u, uint32_t from, const char *bytes, size_t len)
 {
     const ls_stress_worker *w = u->worker;
-    bool to_head = false;
+    bool is_head = false;
     size_t at = 0;
     for (uint32_t k = 0; k < w->batch; k++) {
         if (w->batch == 1)
-            to_head = len > 5 && memcmp(bytes, "HEAD ", 5) == 0;
-        else if (!ls_stress_script_next_request(bytes, len, &at, &to_head))
-            return; /* another number of requests than the first text had: its answers will not fit either */
-        u->requests[(u->first + from + k) % w->pipeline].to_head = to_head;
+            is_head = len > 5 && memcmp(bytes, "HEAD ", 5) == 0;
+        else if (!ls_stress_script_next_request(bytes, len, &at, &is_head))
+            return; /* not the number of requests in the first text: the responses will be errors */
+        u->requests[(u->first + from + k) % w->pipeline].is_head = is_head;
     }
 }
 
@@ -36,24 +36,24 @@ static bool compose_script(ls_stress_vu *u, uint32_t count)
     const char *bytes;
     size_t len, used = 0;
     if (ls_stress_script_fixed(w->script, &bytes, &len)) {
-        for (uint32_t i = 0; i < count; i += w->batch) note_methods(u, from + i, bytes, len);
+        for (uint32_t i = 0; i < count; i += w->batch) record_methods(u, from + i, bytes, len);
         u->slice = ls_slice_static(bytes, len * (count / w->batch));
         return true;
     }
     for (uint32_t i = 0; i < count; i += w->batch) {
         char *to;
         if (!ls_stress_script_request(w->script, u, &bytes, &len)) return false;
-        note_methods(u, from + i, bytes, len);
+        record_methods(u, from + i, bytes, len);
         if (used == 0) {
-            if (!ls_stress_vu_room(u, len, &to)) goto fail;
-        } else if (!ls_stress_vu_more_room(u, len, &to)) {
+            if (!ls_stress_vu_reserve(u, len, &to)) goto fail;
+        } else if (!ls_stress_vu_reserve_more(u, len, &to)) {
             goto fail;
         }
         memcpy(to, bytes, len);
         used += len;
         ls_stress_script_request_sent(w->script);
     }
-    w->stale = true; /* Lua takes its time */
+    w->clock_stale = true; /* Lua code has run */
     return true;
 
 fail:
@@ -65,16 +65,16 @@ fail:
 static bool compose(ls_stress_vu *u, uint32_t count)
 {
     const ls_stress_plan *plan = u->worker->plan;
-    if (plan->mode == LS_PLAN_SCRIPT) return compose_script(u, count);
+    if (plan->mode == LS_STRESS_PLAN_SCRIPT) return compose_script(u, count);
     u->slice = ls_slice_static(plan->request, plan->request_len * count);
     return true;
 }
 
-/* ---- the end of an answer ---------------------------------------------------------------------------------------- */
+/* ---- the end of a response -------------------------------------------------------------------------------------- */
 
 static uint32_t crc_table[256];
 
-void ls_http_prepare(void)
+void ls_stress_http_init(void)
 {
     for (uint32_t n = 0; n < 256; n++) {
         uint32_t c = n;
@@ -83,176 +83,182 @@ void ls_http_prepare(void)
     }
 }
 
-static bool bad_answer(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
+static bool bad_response(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {
-    ls_stress_worker_note_failure(u->worker, why, bytes, len);
+    ls_stress_worker_record_failure(u->worker, why, bytes, len);
     ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
     return false;
 }
 
-/* A TLS server answers what it cannot read with an alert (RFC 8446 section 5.1: type 21, version 3.x). */
+/* A TLS server responds to plain text with an alert (RFC 8446 section 5.1: type 21, version 3.x). */
 static bool bad_head(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {
     const bool is_alert = len >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
-    return bad_answer(u, is_alert ? "the server speaks TLS on this port" : why, bytes, len);
+    return bad_response(u, is_alert ? "the port expects TLS" : why, bytes, len);
 }
 
-static void check_answer(ls_stress_vu *u)
+static void check_expectations(ls_stress_vu *u)
 {
     const ls_stress_plan_expect *expect = &u->worker->plan->expect;
     ls_stress_worker *w = u->worker;
     if (expect->status_from > 0)
-        ls_stress_worker_check(w, "status", 6,
-                               u->head.status >= expect->status_from && u->head.status <= expect->status_to);
-    if (expect->has_length) ls_stress_worker_check(w, "length", 6, u->body_len == expect->length);
-    if (expect->has_crc) ls_stress_worker_check(w, "crc32", 5, (u->crc ^ UINT32_MAX) == expect->crc);
-    if (expect->has_body) ls_stress_worker_check(w, "body", 4, !u->differs && u->body_len == expect->body_len);
+        ls_stress_worker_count_check(
+            w, "status", 6, u->http.head.status >= expect->status_from && u->http.head.status <= expect->status_to);
+    if (expect->has_length) ls_stress_worker_count_check(w, "length", 6, u->http.body_len == expect->length);
+    if (expect->has_crc) ls_stress_worker_count_check(w, "crc32", 5, (u->http.crc ^ UINT32_MAX) == expect->crc);
+    if (expect->has_body)
+        ls_stress_worker_count_check(w, "body", 4, !u->http.body_differs && u->http.body_len == expect->body_len);
 }
 
-/* The answer is complete. False: so is the connection. */
+/* The response is complete. False: the connection closes. */
 static bool complete(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
     const ls_stress_plan *plan = w->plan;
-    check_answer(u);
+    check_expectations(u);
     if (w->script != NULL && ls_stress_script_has_response(w->script)) {
-        const size_t head = ls_stress_script_wants_headers(w->script) ? u->head.bytes : 0;
-        if (!ls_stress_script_response(w->script, u, &u->head, u->held, u->held + head, u->held_len - head))
+        const size_t head = ls_stress_script_wants_headers(w->script) ? u->http.head.bytes : 0;
+        if (!ls_stress_script_response(w->script, u, &u->http.head, u->http.buf, u->http.buf + head,
+                                       u->http.buf_len - head))
             return false;
-        w->stale = true;
+        w->clock_stale = true;
     }
-    u->held_len = 0;
-    u->phase = AT_HEAD;
-    ls_stress_vu_answered(u, u->head.status);
-    if (u->head.keep_alive && plan->config.keepalive) return true;
+    u->http.buf_len = 0;
+    u->http.phase = AT_HEAD;
+    ls_stress_vu_complete(u, u->http.head.status);
+    if (u->http.head.keep_alive && plan->config.keepalive) return true;
     ls_stress_vu_retry_later(u);
     ls_stress_vu_close(u);
-    ls_stress_worker_look(w);
+    ls_stress_worker_check_end(w);
     return false;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------ */
 
-static bool hold(ls_stress_vu *u, const char *bytes, size_t len)
+static bool buffer(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    if (len > u->held_room - u->held_len) {
-        size_t room = u->held_room > 0 ? u->held_room : 1024;
-        while (room - u->held_len < len) room *= 2;
+    if (len > u->http.buf_room - u->http.buf_len) {
+        size_t room = u->http.buf_room > 0 ? u->http.buf_room : 1024;
+        while (room - u->http.buf_len < len) room *= 2;
         if (room > BODY_BYTES_MAX + LS_STRESS_HEAD_BYTES_MAX) return false;
-        char *held = realloc(u->held, room);
-        if (held == NULL) return false;
-        u->held = held;
-        u->held_room = (uint32_t)room;
+        char *buf = realloc(u->http.buf, room);
+        if (buf == NULL) return false;
+        u->http.buf = buf;
+        u->http.buf_room = (uint32_t)room;
     }
-    memcpy(u->held + u->held_len, bytes, len);
-    u->held_len += (uint32_t)len;
+    memcpy(u->http.buf + u->http.buf_len, bytes, len);
+    u->http.buf_len += (uint32_t)len;
     return true;
 }
 
-/* A part of the body. */
-static bool body_bytes(ls_stress_vu *u, const char *bytes, size_t len)
+/* Check and keep a part of the body. */
+static bool read_body(ls_stress_vu *u, const char *bytes, size_t len)
 {
     const ls_stress_plan_expect *expect = &u->worker->plan->expect;
     if (expect->has_crc) {
-        uint32_t crc = u->crc;
+        uint32_t crc = u->http.crc;
         for (size_t i = 0; i < len; i++) crc = crc_table[(crc ^ (unsigned char)bytes[i]) & 0xff] ^ (crc >> 8);
-        u->crc = crc;
+        u->http.crc = crc;
     }
-    if (expect->has_body && !u->differs)
-        u->differs = u->body_len + len > expect->body_len || memcmp(expect->body + u->body_len, bytes, len) != 0;
-    u->body_len += len;
-    if (u->worker->script != NULL && ls_stress_script_wants_body(u->worker->script) && !hold(u, bytes, len))
-        return bad_answer(u, "a body too large for the script", bytes, 0);
+    if (expect->has_body && !u->http.body_differs)
+        u->http.body_differs =
+            u->http.body_len + len > expect->body_len || memcmp(expect->body + u->http.body_len, bytes, len) != 0;
+    u->http.body_len += len;
+    if (u->worker->script != NULL && ls_stress_script_wants_body(u->worker->script) && !buffer(u, bytes, len))
+        return bad_response(u, "the body exceeds 64 MiB, the limit for scripts", bytes, 0);
     return true;
 }
 
-/* The head of an answer begins at bytes. The bytes used; 0: all of them, and there must be more; or negative. */
-static int take_head(ls_stress_vu *u, const char *bytes, size_t len)
+/* Parse a response head at `bytes`. Returns the number of bytes used; 0: all of them, and the head is incomplete; or
+ * negative: an error. */
+static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
 {
     ls_stress_worker *w = u->worker;
-    const bool to_head = u->requests[u->first].to_head;
+    const bool is_head = u->requests[u->first].is_head;
     const char *why = NULL;
     int used;
-    if (u->held_len > 0) { /* the rest of one of which we have a part */
-        const uint32_t before = u->held_len;
-        if (!hold(u, bytes, len)) return LS_ENOMEM;
-        used =
-            ls_http1_parse_response(u->held, u->held_len, before, LS_STRESS_HEAD_BYTES_MAX, to_head, &u->head, &why);
-        if (used < 0) (void)bad_head(u, why, u->held, u->held_len);
+    if (u->http.buf_len > 0) { /* the rest of a head that began earlier */
+        const uint32_t before = u->http.buf_len;
+        if (!buffer(u, bytes, len)) return LS_ENOMEM;
+        used = ls_http1_parse_response(u->http.buf, u->http.buf_len, before, LS_STRESS_HEAD_BYTES_MAX, is_head,
+                                       &u->http.head, &why);
+        if (used < 0) (void)bad_head(u, why, u->http.buf, u->http.buf_len);
         if (used <= 0) return used;
-        u->held_len = (uint32_t)used;
+        u->http.buf_len = (uint32_t)used;
         return used - (int)before;
     }
-    if (w->cached_len > 0 && len >= w->cached_len && to_head == w->cached_to_head &&
+    if (w->cached_len > 0 && len >= w->cached_len && is_head == w->cached_is_head &&
         memcmp(bytes, w->cache, w->cached_len) == 0) {
-        u->head = w->cached;
+        u->http.head = w->cached;
         return (int)w->cached_len;
     }
-    used = ls_http1_parse_response(bytes, len, 0, LS_STRESS_HEAD_BYTES_MAX, to_head, &u->head, &why);
+    used = ls_http1_parse_response(bytes, len, 0, LS_STRESS_HEAD_BYTES_MAX, is_head, &u->http.head, &why);
     if (used < 0) (void)bad_head(u, why, bytes, len);
-    if (used == 0 && !hold(u, bytes, len)) return LS_ENOMEM;
-    if (used > 0 && used <= LS_HEAD_CACHE_BYTES) {
+    if (used == 0 && !buffer(u, bytes, len)) return LS_ENOMEM;
+    if (used > 0 && used <= LS_STRESS_HEAD_CACHE_BYTES) {
         memcpy(w->cache, bytes, (size_t)used);
         w->cached_len = (uint32_t)used;
-        w->cached_to_head = to_head;
-        w->cached = u->head;
+        w->cached_is_head = is_head;
+        w->cached = u->http.head;
     }
     return used;
 }
 
-/* The head is there: what follows it? */
+/* The head is complete: prepare for the body. */
 static bool begin_body(ls_stress_vu *u, const char *head)
 {
     ls_stress_worker *w = u->worker;
-    if (u->head.status == 101) return bad_answer(u, "the server switched protocols unasked", head, 0);
-    if (u->head.status < 200) { /* an interim answer: the final one follows (RFC 9110 section 15.2) */
-        u->held_len = 0;
+    if (u->http.head.status == 101)
+        return bad_response(u, "101 Switching Protocols without an Upgrade request", head, 0);
+    if (u->http.head.status < 200) { /* an interim response: the final one follows (RFC 9110 section 15.2) */
+        u->http.buf_len = 0;
         return true;
     }
     if (w->script != NULL && ls_stress_script_wants_headers(w->script)) {
-        if (u->held_len == 0 && !hold(u, head, u->head.bytes)) return bad_answer(u, "no memory", head, 0);
+        if (u->http.buf_len == 0 && !buffer(u, head, u->http.head.bytes))
+            return bad_response(u, "not enough memory", head, 0);
     } else {
-        u->held_len = 0;
+        u->http.buf_len = 0;
     }
-    u->body_len = 0;
-    u->crc = UINT32_MAX;
-    u->differs = false;
-    switch (u->head.framing) {
+    u->http.body_len = 0;
+    u->http.crc = UINT32_MAX;
+    u->http.body_differs = false;
+    switch (u->http.head.framing) {
     case LS_FRAMING_NONE: return complete(u);
     case LS_FRAMING_LENGTH:
-        u->body_left = u->head.length;
-        u->phase = AT_BODY;
+        u->http.body_left = u->http.head.length;
+        u->http.phase = AT_BODY;
         break;
     case LS_FRAMING_CHUNKED:
-        ls_chunks_init(&u->chunks);
-        u->phase = AT_CHUNKS;
+        ls_chunks_init(&u->http.chunks);
+        u->http.phase = AT_CHUNKS;
         break;
-    default: u->phase = AT_END_OF_CONNECTION; break;
+    default: u->http.phase = AT_BODY_UNTIL_CLOSE; break;
     }
     return true;
 }
 
-static bool take_chunks(ls_stress_vu *u, const char **bytes, size_t *len)
+static bool read_chunks(ls_stress_vu *u, const char **bytes, size_t *len)
 {
     ls_chunk_run run;
     const char *why = NULL;
-    if (ls_chunks_next(&u->chunks, *bytes, *len, &run, &why) < 0) return bad_answer(u, why, *bytes, *len);
-    if (run.len > 0 && !body_bytes(u, *bytes + run.from, run.len)) return false;
+    if (ls_chunks_next(&u->http.chunks, *bytes, *len, &run, &why) < 0) return bad_response(u, why, *bytes, *len);
+    if (run.len > 0 && !read_body(u, *bytes + run.from, run.len)) return false;
     *bytes += run.used;
     *len -= run.used;
     return run.end ? complete(u) : true;
 }
 
-/* A server that gives up on an idle connection may say so before it closes (RFC 9110 section 15.5.9). */
-static bool unasked(ls_stress_vu *u, const char *bytes, size_t len)
+/* A server may send 408 before it closes an idle connection (RFC 9110 section 15.5.9). */
+static bool unexpected(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    static const char gives_up[] = "HTTP/1.1 408";
-    const size_t whole = sizeof gives_up - 1, minor = 7;
-    size_t at = u->held_len;
+    static const char request_timeout[] = "HTTP/1.1 408";
+    const size_t whole = sizeof request_timeout - 1, minor = 7;
+    size_t at = u->http.buf_len;
     for (size_t i = 0; i < len && at < whole; i++, at++)
-        if (!u->used || (bytes[i] != gives_up[at] && (at != minor || bytes[i] != '0')))
-            return bad_answer(u, "bytes that nobody asked for", bytes, len);
-    if (at < whole && hold(u, bytes, len)) return true;
+        if (!u->used || (bytes[i] != request_timeout[at] && (at != minor || bytes[i] != '0')))
+            return bad_response(u, "unexpected data without a request", bytes, len);
+    if (at < whole && buffer(u, bytes, len)) return true;
     ls_stress_vu_close(u);
     return false;
 }
@@ -260,28 +266,28 @@ static bool unasked(ls_stress_vu *u, const char *bytes, size_t len)
 static bool received(ls_stress_vu *u, const char *bytes, size_t len)
 {
     while (len > 0) {
-        if (u->outstanding == 0) return unasked(u, bytes, len);
+        if (u->outstanding == 0) return unexpected(u, bytes, len);
         size_t n = len;
-        switch (u->phase) {
+        switch (u->http.phase) {
         case AT_HEAD: {
-            int used = take_head(u, bytes, len);
+            int used = read_head(u, bytes, len);
             if (used == 0) return true;
-            if (used == LS_ENOMEM) (void)bad_answer(u, "no memory", bytes, 0);
+            if (used == LS_ENOMEM) (void)bad_response(u, "not enough memory", bytes, 0);
             if (used < 0) return false;
             if (!begin_body(u, bytes)) return false;
             n = (size_t)used;
             break;
         }
         case AT_BODY:
-            if (n > u->body_left) n = (size_t)u->body_left;
-            u->body_left -= n;
-            if (!body_bytes(u, bytes, n) || (u->body_left == 0 && !complete(u))) return false;
+            if (n > u->http.body_left) n = (size_t)u->http.body_left;
+            u->http.body_left -= n;
+            if (!read_body(u, bytes, n) || (u->http.body_left == 0 && !complete(u))) return false;
             break;
         case AT_CHUNKS:
-            if (!take_chunks(u, &bytes, &len)) return false;
+            if (!read_chunks(u, &bytes, &len)) return false;
             continue;
         default:
-            if (!body_bytes(u, bytes, n)) return false;
+            if (!read_body(u, bytes, n)) return false;
             break;
         }
         bytes += n;
@@ -290,31 +296,32 @@ static bool received(ls_stress_vu *u, const char *bytes, size_t len)
     return true;
 }
 
-/* The server closed: in order between answers, or at the end of a body that lasts until then. */
-static void ended(ls_stress_vu *u)
+/* The server closed: between responses, or at the end of a body that lasts until the close. */
+static void peer_closed(ls_stress_vu *u)
 {
-    if (u->phase == AT_END_OF_CONNECTION) {
+    if (u->http.phase == AT_BODY_UNTIL_CLOSE) {
         (void)complete(u);
     } else if (u->outstanding > 0) {
-        if (u->phase != AT_HEAD || u->held_len > 0)
-            ls_stress_worker_note_failure(u->worker, "the server hung up in the middle of an answer", u->held,
-                                          u->held_len);
+        if (u->http.phase != AT_HEAD || u->http.buf_len > 0)
+            ls_stress_worker_record_failure(u->worker, "the server closed the connection in the middle of a response",
+                                            u->http.buf, u->http.buf_len);
         ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
     } else {
-        if (!u->used) u->broken = true; /* or a server that accepts and closes would be asked without a pause */
+        if (!u->used)
+            u->reconnect_later = true; /* a server that accepts and closes would be connected to without a pause */
         ls_stress_vu_close(u);
     }
 }
 
-static void lost(ls_stress_vu *u)
+static void closed(ls_stress_vu *u)
 {
-    u->phase = AT_HEAD;
-    u->held_len = 0;
+    u->http.phase = AT_HEAD;
+    u->http.buf_len = 0;
 }
 
-const ls_stress_proto ls_stress_http = {
+const ls_stress_proto ls_stress_http_proto = {
     .received = received,
-    .ended = ended,
+    .peer_closed = peer_closed,
     .compose = compose,
-    .lost = lost,
+    .closed = closed,
 };

@@ -1,9 +1,11 @@
-/* options.c - the options one by one: what each takes, and what would be right. See options.h; options_line.c has the
- * command line, options_table.c the script's table. */
+/* options.c - the table of options, and what each accepts. See options.h. options_line.c reads the command line,
+ * options_table.c the table of a script, options_finish.c completes the plan. */
 #include "stress/options.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +14,8 @@
 #include "proto/http_text.h"
 #include "stress/options_internal.h"
 
-/* The text, malloced, is the options' from now on. False: there is no memory, and it is freed. */
-static bool own(ls_stress_options *o, char *text)
+/* Take ownership of an allocated text. False: out of memory, and the text is freed. */
+static bool keep_text(ls_stress_options *o, char *text)
 {
     if (text != NULL && o->text_count == o->text_room) {
         const size_t room = o->text_room > 0 ? 2 * o->text_room : 16;
@@ -36,12 +38,20 @@ char *ls_stress_options_keep(ls_stress_options *o, const char *text, size_t len)
         memcpy(copy, text, len);
         copy[len] = '\0';
     }
-    return own(o, copy) ? copy : NULL;
+    return keep_text(o, copy) ? copy : NULL;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+void ls_stress_why_set(ls_stress_why *why, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(why->text, why->bytes, format, args);
+    va_end(args);
+}
 
-static bool number(const char *text, double *out, const char **unit)
+/* ---- values ----------------------------------------------------------------------------------------------------- */
+
+static bool parse_number(const char *text, double *out, const char **unit)
 {
     char *end;
     if ((text[0] < '0' || text[0] > '9') && text[0] != '.') return false;
@@ -57,7 +67,7 @@ int ls_stress_options_count(const char *text, double *out)
     static const char units[] = "kMG";
     const char *unit;
     double value;
-    if (!number(text, &value, &unit)) return LS_EINVAL;
+    if (!parse_number(text, &value, &unit)) return LS_EINVAL;
     if (unit[0] == 'K') unit = "k";
     for (size_t i = 0; unit[0] != '\0' && i < 3; i++) {
         value *= 1000;
@@ -80,7 +90,7 @@ int ls_stress_options_time_ns(const char *text, uint64_t *out)
     } units[] = {{"", 1e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"m", 60e9}, {"h", 3600e9}};
     const char *unit;
     double value;
-    if (!number(text, &value, &unit)) return LS_EINVAL;
+    if (!parse_number(text, &value, &unit)) return LS_EINVAL;
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcmp(unit, units[i].name) != 0) continue;
         if (value * units[i].ns > 1e18) return LS_EINVAL;
@@ -90,7 +100,7 @@ int ls_stress_options_time_ns(const char *text, uint64_t *out)
     return LS_EINVAL;
 }
 
-static int whole(const char *text, double min, double max, double *out)
+static int parse_integer(const char *text, double min, double max, double *out)
 {
     double value;
     if (ls_stress_options_count(text, &value) < 0 || value != floor(value) || value < min || value > max)
@@ -99,11 +109,11 @@ static int whole(const char *text, double min, double max, double *out)
     return LS_OK;
 }
 
-/* ---- the setters: LS_OK; LS_EINVAL, and the caller says what would be right; or 1 with the reason in `why` -------- */
+/* ---- setters: LS_OK; LS_EINVAL: the caller makes the message; 1: the message is in `why` ------------------------ */
 
 static int too_many(ls_stress_why *why, int most, const char *what)
 {
-    ls_why_set(why, "more than %d %s", most, what);
+    ls_stress_why_set(why, "more than %d %s", most, what);
     return 1;
 }
 
@@ -111,7 +121,7 @@ static int set_connections(ls_stress_options *o, const char *text, ls_stress_why
 {
     double n;
     (void)why;
-    if (whole(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
+    if (parse_integer(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
     o->plan.config.connections = (unsigned)n;
     o->connections_given = true;
     return LS_OK;
@@ -121,7 +131,7 @@ static int set_threads(ls_stress_options *o, const char *text, ls_stress_why *wh
 {
     double n;
     (void)why;
-    if (whole(text, 1, LS_STRESS_THREADS_MAX, &n) < 0) return LS_EINVAL;
+    if (parse_integer(text, 1, LS_STRESS_THREADS_MAX, &n) < 0) return LS_EINVAL;
     o->plan.config.threads = (unsigned)n;
     o->threads_given = true;
     return LS_OK;
@@ -140,7 +150,7 @@ static int set_requests(ls_stress_options *o, const char *text, ls_stress_why *w
 {
     double n;
     (void)why;
-    if (whole(text, 1, 1e15, &n) < 0) return LS_EINVAL;
+    if (parse_integer(text, 1, 1e15, &n) < 0) return LS_EINVAL;
     o->plan.config.requests = (uint64_t)n;
     return LS_OK;
 }
@@ -167,7 +177,7 @@ static int add_stage(ls_stress_options *o, const char *time, const char *value)
     if (ls_stress_options_time_ns(time, &stage.duration_ns) < 0) return LS_EINVAL;
     if (text[len - 1] == 'c') {
         text[len - 1] = '\0';
-        if (whole(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
+        if (parse_integer(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
         stage.connections = (unsigned)n;
     } else {
         if (ls_stress_options_count(text, &n) < 0 || n > 1e9) return LS_EINVAL;
@@ -184,7 +194,7 @@ static int set_stages(ls_stress_options *o, const char *text, ls_stress_why *why
         char one[128], *colon;
         const size_t len = strcspn(text, ",");
         if (len == 0 || len >= sizeof one) return LS_EINVAL;
-        if (o->stage_count == LS_SCHEDULE_STAGES_MAX) return too_many(why, LS_SCHEDULE_STAGES_MAX, "stages");
+        if (o->stage_count == LS_STRESS_STAGES_MAX) return too_many(why, LS_STRESS_STAGES_MAX, "stages");
         memcpy(one, text, len);
         one[len] = '\0';
         if ((colon = strchr(one, ':')) == NULL) return LS_EINVAL;
@@ -200,7 +210,7 @@ static int set_pipeline(ls_stress_options *o, const char *text, ls_stress_why *w
 {
     double n;
     (void)why;
-    if (whole(text, 1, LS_STRESS_PIPELINE_MAX, &n) < 0) return LS_EINVAL;
+    if (parse_integer(text, 1, LS_STRESS_PIPELINE_MAX, &n) < 0) return LS_EINVAL;
     o->plan.config.pipeline = (unsigned)n;
     return LS_OK;
 }
@@ -260,14 +270,14 @@ static int read_file(ls_stress_options *o, const char *path, const char **bytes,
         } while (used == room);
     }
     if (file == NULL || ferror(file) || used == room) {
-        ls_why_set(why, "%s: %s", path, strerror(errno));
+        ls_stress_why_set(why, "%s: %s", path, strerror(errno));
         if (file != NULL) fclose(file);
         free(text);
         return 1;
     }
     fclose(file);
-    if (!own(o, text)) {
-        ls_why_set(why, "%s: not enough memory", path);
+    if (!keep_text(o, text)) {
+        ls_stress_why_set(why, "%s: not enough memory", path);
         return 1;
     }
     *bytes = text;
@@ -294,7 +304,7 @@ static int set_expect_status(ls_stress_options *o, const char *text, ls_stress_w
         return LS_OK;
     }
     double n;
-    if (whole(text, 100, 999, &n) < 0) return LS_EINVAL;
+    if (parse_integer(text, 100, 999, &n) < 0) return LS_EINVAL;
     expect->status_from = expect->status_to = (uint16_t)n;
     return LS_OK;
 }
@@ -303,7 +313,7 @@ static int set_expect_length(ls_stress_options *o, const char *text, ls_stress_w
 {
     double n;
     (void)why;
-    if (whole(text, 0, 1e15, &n) < 0) return LS_EINVAL;
+    if (parse_integer(text, 0, 1e15, &n) < 0) return LS_EINVAL;
     o->plan.expect.length = (uint64_t)n;
     o->plan.expect.has_length = true;
     return LS_OK;
@@ -337,7 +347,7 @@ static int set_sends(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
-    if (whole(text, 1, 1e15, &n) < 0) return LS_EINVAL;
+    if (parse_integer(text, 1, 1e15, &n) < 0) return LS_EINVAL;
     o->plan.sends = (uint64_t)n;
     o->plan.numbered = true;
     return LS_OK;
@@ -355,7 +365,7 @@ static int set_script(ls_stress_options *o, const char *text, ls_stress_why *why
 {
     (void)why;
     o->plan.script_path = text;
-    o->plan.dialect = LS_DIALECT_WRK;
+    o->plan.dialect = LS_STRESS_DIALECT_WRK;
     return LS_OK;
 }
 
@@ -371,7 +381,7 @@ static int set_threshold(ls_stress_options *o, const char *text, ls_stress_why *
     char reason[256];
     if (o->threshold_count == LS_STRESS_THRESHOLDS_MAX) return too_many(why, LS_STRESS_THRESHOLDS_MAX, "thresholds");
     if (ls_stress_threshold_parse(text, strlen(text), &o->thresholds[o->threshold_count], reason, sizeof reason) < 0) {
-        ls_why_set(why, "%s\n%s", reason, ls_stress_threshold_grammar());
+        ls_stress_why_set(why, "%s\n%s", reason, ls_stress_threshold_grammar());
         return 1;
     }
     o->threshold_count++;
@@ -423,35 +433,35 @@ static int set_help(ls_stress_options *o, const char *text, ls_stress_why *why)
     return LS_OK;
 }
 
-/* ---- the table ---------------------------------------------------------------------------------------------------- */
+/* ---- the table of options --------------------------------------------------------------------------------------- */
 
 const ls_stress_option ls_stress_options_known[] = {
     {'c', "connections", "connections", true, set_connections, "a number from 1 to 1048576"},
     {'t', "threads", "threads", true, set_threads, "a number from 1 to 1024"},
-    {'d', "duration", "duration", true, set_duration, "a time above 0, as 10s, 500ms, 2m"},
-    {'n', "requests", "requests", true, set_requests, "a whole number from 1 on"},
-    {'R', "rate", "rate", true, set_rate, "requests per second, above 0, as 1000 or 20k"},
+    {'d', "duration", "duration", true, set_duration, "a time above 0, such as 10s, 500ms, 2m"},
+    {'n', "requests", "requests", true, set_requests, "a whole number from 1"},
+    {'R', "rate", "rate", true, set_rate, "requests per second, above 0, such as 1000 or 20k"},
     {0, "stages", "stages", true, set_stages, "TIME:RATE or TIME:CONNECTIONSc, separated by commas: 10s:1000,1m:5000"},
     {0, "pipeline", "pipeline", true, set_pipeline, "a number from 1 to 1024"},
     {0, "no-keepalive", NULL, false, set_no_keepalive, ""},
     {0, NULL, "keepalive", true, set_keepalive, "true or false"},
-    {0, "timeout", "timeout", true, set_timeout, "a time, as 10s or 500ms; 0 is none"},
+    {0, "timeout", "timeout", true, set_timeout, "a time, such as 10s or 500ms; 0: no limit"},
     {'H', "header", NULL, true, set_header, "\"Name: value\""},
-    {0, "method", "method", true, set_method, "a method, as GET or POST"},
+    {0, "method", "method", true, set_method, "a method, such as GET or POST"},
     {0, "body", "body", true, set_body, "a text, or @FILE"},
-    {0, "expect-status", "expect_status", true, set_expect_status, "a status, or a class as 2xx"},
+    {0, "expect-status", "expect_status", true, set_expect_status, "a status such as 200, or a class such as 2xx"},
     {0, "expect-length", "expect_length", true, set_expect_length, "a number of bytes"},
     {0, "expect-crc32", "expect_crc32", true, set_expect_crc32, "eight hexadecimal digits"},
-    {0, "expect-body", "expect_body", true, set_expect_body, "the name of a file"},
-    {'s', "script", NULL, true, set_script, "the name of a file"},
+    {0, "expect-body", "expect_body", true, set_expect_body, "a file name"},
+    {'s', "script", NULL, true, set_script, "a file name"},
     {0, NULL, "target", true, set_target, "a URL"},
-    {0, "message", "message", true, set_message, "a text that is not empty"},
-    {0, "sends", "sends", true, set_sends, "a whole number from 1 on"},
+    {0, "message", "message", true, set_message, "a text of at least one byte"},
+    {0, "sends", "sends", true, set_sends, "a whole number from 1"},
     {0, "show", NULL, false, set_show, ""},
-    {0, "threshold", NULL, true, set_threshold, "\"METRIC OPERATOR NUMBER\", as \"p99 < 5ms\""},
-    {0, "json", "json", true, set_json, "the name of a file"},
-    {0, "csv", "csv", true, set_csv, "the name of a file"},
-    {0, "html", "html", true, set_html, "the name of a file"},
+    {0, "threshold", NULL, true, set_threshold, "\"METRIC OPERATOR NUMBER\", such as \"p99 < 5ms\""},
+    {0, "json", "json", true, set_json, "a file name"},
+    {0, "csv", "csv", true, set_csv, "a file name"},
+    {0, "html", "html", true, set_html, "a file name"},
     {0, "latency", NULL, false, set_latency, ""},
     {'q', "quiet", NULL, false, set_quiet, ""},
     {'h', "help", NULL, false, set_help, ""},
@@ -463,7 +473,8 @@ int ls_stress_options_set(ls_stress_options *o, const ls_stress_option *option, 
 {
     const int result = option->set(o, value, why);
     if (result == LS_OK) return LS_OK;
-    if (result == LS_EINVAL) ls_why_set(why, "%s: \"%s\" is not %s", name, value, option->right);
+    if (result == LS_EINVAL)
+        ls_stress_why_set(why, "%s: invalid value \"%s\": must be %s", name, value, option->right);
     return LS_EINVAL;
 }
 

@@ -5,7 +5,7 @@
 #include "stress/options_internal.h"
 
 static const char usage[] =
-    "luaserve stress - put a server under load, and say honestly what it did\n"
+    "luaserve stress - the load tool: put a server under load and report how fast it responds\n"
     "\n"
     "usage: luaserve stress [options] URL\n"
     "       luaserve stress [options] script.lua [-- arguments...]\n"
@@ -13,55 +13,58 @@ static const char usage[] =
     "\n"
     "URL: http://host[:port][/path], tcp://host:port, udp://host:port, unix:/path, http+unix:/path\n"
     "\n"
-    "The load\n"
-    "  -c, --connections N   connections in all (10)\n"
-    "  -t, --threads N       threads (2, but not more than processors or connections)\n"
-    "  -d, --duration T      how long (10s; with --requests or --sends: until they are done)\n"
-    "  -n, --requests N      so many requests in all\n"
-    "  -R, --rate N          open loop: N requests per second are due, whatever the server does, and latency counts\n"
-    "                        from the moment a request was due. Without: closed loop, each connection asks again\n"
-    "                        when it was answered\n"
-    "      --stages LIST     \"10s:1000,1m:5000\": within 10 s to 1,000 requests per second, within a minute to "
-    "5,000;\n"
-    "                        \"10s:100c,1m:100c\": the same for connections, in closed loop\n"
-    "      --pipeline N      so many requests on their way on each connection (1)\n"
-    "      --no-keepalive    a connection for each request\n"
-    "      --timeout T       of a connect and of a request (10s); 0: none\n"
+    "Load\n"
+    "  -c, --connections N   number of connections (default 10)\n"
+    "  -t, --threads N       number of threads (default 2, at most one per processor and per connection)\n"
+    "  -d, --duration T      length of the run (default 10s; with --requests or --sends: until they are done)\n"
+    "  -n, --requests N      number of requests\n"
+    "  -R, --rate N          open loop: N requests per second are due whatever the server does, and latency counts\n"
+    "                        from the due time. Default: closed loop, each connection sends its next request after\n"
+    "                        the response to the last one\n"
+    "      --stages LIST     load that changes over time. \"10s:1000,1m:5000\": within 10 s to 1,000 requests per\n"
+    "                        second, within the next minute to 5,000 (open loop); \"10s:100c,1m:100c\": the same "
+    "with\n"
+    "                        connections (closed loop)\n"
+    "      --pipeline N      outstanding requests per connection (default 1)\n"
+    "      --no-keepalive    use a new connection for each request\n"
+    "      --timeout T       limit for a connect and for a request (default 10s); 0: no limit\n"
     "\n"
     "HTTP\n"
-    "  -H, --header LINE     \"Name: value\", more than once if need be\n"
-    "      --method NAME     GET unless there is a body, then POST\n"
-    "      --body TEXT       or --body @FILE\n"
-    "      --expect-status S 200, or a class: 2xx\n"
-    "      --expect-length N of each body, in bytes\n"
-    "      --expect-crc32 H  of each body, eight hexadecimal digits\n"
-    "      --expect-body F   each body must be the bytes of this file\n"
-    "  -s, --script FILE     a script for wrk: setup, init, delay, request, response, done\n"
+    "  -H, --header LINE     add the header \"Name: value\"; may be repeated\n"
+    "      --method NAME     request method (default GET; POST with --body)\n"
+    "      --body TEXT       request body; @FILE reads it from a file\n"
+    "      --expect-status S expected status of each response: 200, or a class: 2xx\n"
+    "      --expect-length N expected length of each body, in bytes\n"
+    "      --expect-crc32 H  expected CRC-32 of each body, eight hexadecimal digits\n"
+    "      --expect-body F   each body must be equal to this file\n"
+    "  -s, --script FILE     script for wrk: setup, init, delay, request, response, done\n"
     "\n"
-    "tcp, udp, unix: a message, whose echo is compared byte for byte\n"
-    "      --message TEXT    (hello)\n"
-    "      --sends N         so many on each connection. Messages are numbered then:\n"
-    "                        \"<i>. Thread <t> - <message>\"; and connections are as many as threads unless -c is "
-    "given\n"
-    "      --show            print every echo\n"
+    "tcp, udp, unix: send a message and compare its echo byte for byte\n"
+    "      --message TEXT    the message (default hello)\n"
+    "      --sends N         number of messages per connection; messages are numbered: \"<i>. Thread <t> - "
+    "<message>\".\n"
+    "                        Without -c there is one connection per thread given with -t\n"
+    "      --show            print each echo\n"
     "\n"
-    "What is told\n"
-    "      --latency         the distribution of latencies\n"
-    "      --threshold TEXT  \"p99 < 5ms\", \"errors < 0.1%\", \"rate >= 19800\"; more than once if need be\n"
+    "Report\n"
+    "      --latency         print the latency distribution\n"
+    "      --threshold TEXT  a condition on the result: \"p99 < 5ms\", \"errors < 0.1%\", \"rate >= 19800\"; may be\n"
+    "                        repeated\n"
     "      --json FILE, --csv FILE, --html FILE\n"
-    "  -q, --quiet           nothing while it runs\n"
-    "  -h, --help            this text\n"
+    "                        write the report to a file\n"
+    "  -q, --quiet           show no progress\n"
+    "  -h, --help            print this help\n"
     "\n"
-    "Counts may end in k, M or G (1,000 each), times in us, ms, s, m or h (seconds without).\n"
-    "SIGINT ends early and still reports, a second one ends at once. Status: 0; 99 when a threshold was missed; 1\n"
-    "when the run could not be made, or the rate that was asked for; 2 when this line is wrong.\n";
+    "Counts and rates may end in k, M or G (thousands, millions, billions), times in us, ms, s, m or h (default s).\n"
+    "SIGINT ends the run early, with a report; a second SIGINT ends the program at once.\n"
+    "Exit status: 0: success; 99: a threshold was missed; 1: the run or its rate failed; 2: invalid command line.\n";
 
 void ls_stress_options_usage(FILE *to)
 {
     fputs(usage, to);
 }
 
-/* The known name that shares most of its beginning with `given`, if that is more than one letter. */
+/* The option with the longest common prefix with `given`, of two letters or more; or NULL. */
 static const char *nearest(const char *given)
 {
     const char *best = NULL;
@@ -106,15 +109,15 @@ static int positional(ls_stress_options *o, const char *argument, ls_stress_why 
 {
     if (is_script(argument)) {
         if (o->plan.script_path != NULL) {
-            ls_why_set(why, "two scripts: %s and %s", o->plan.script_path, argument);
+            ls_stress_why_set(why, "more than one script: %s and %s", o->plan.script_path, argument);
             return LS_EINVAL;
         }
         o->plan.script_path = argument;
-        o->plan.dialect = LS_DIALECT_TABLE;
+        o->plan.dialect = LS_STRESS_DIALECT_TABLE;
         return LS_OK;
     }
     if (o->url != NULL) {
-        ls_why_set(why, "one URL is enough: %s; and what is %s?", o->url, argument);
+        ls_stress_why_set(why, "unexpected argument \"%s\": the URL is %s already", argument, o->url);
         return LS_EINVAL;
     }
     o->url = argument;
@@ -142,25 +145,26 @@ int ls_stress_options_parse(ls_stress_options *o, int argc, char **argv, char *t
         const ls_stress_option *option = find(argument, &value);
         if (option == NULL) {
             const char *near = argument[1] == '-' ? nearest(argument + 2) : NULL;
-            ls_why_set(&why, "unknown option %s%s%s%s; luaserve stress --help lists them", argument,
-                       near != NULL ? "; did you mean --" : "", near != NULL ? near : "", near != NULL ? "?" : "");
+            ls_stress_why_set(&why, "unknown option %s%s%s%s (see luaserve stress --help)", argument,
+                              near != NULL ? "; did you mean --" : "", near != NULL ? near : "",
+                              near != NULL ? "?" : "");
             return LS_EINVAL;
         }
         if (!option->takes_value && value != NULL) {
-            ls_why_set(&why, "%s takes no value", argument);
+            ls_stress_why_set(&why, "%s takes no value", argument);
             return LS_EINVAL;
         }
         if (option->takes_value && value == NULL && (value = ++at < argc ? argv[at] : NULL) == NULL) {
-            ls_why_set(&why, "%s needs a value: %s", argument, option->right);
+            ls_stress_why_set(&why, "missing value of %s: %s", argument, option->right);
             return LS_EINVAL;
         }
         if (ls_stress_options_set(o, option, argument, value, &why) < 0) return LS_EINVAL;
         o->given |= UINT64_C(1) << (option - ls_stress_options_known);
         if (o->help) return LS_OK;
     }
-    if (o->url == NULL && o->plan.dialect != LS_DIALECT_TABLE) {
-        ls_why_set(&why,
-                   "what is to be put under load? usage: luaserve stress [options] URL, or script.lua; see --help");
+    if (o->url == NULL && o->plan.dialect != LS_STRESS_DIALECT_TABLE) {
+        ls_stress_why_set(&why,
+                          "missing URL or script; usage: luaserve stress [options] URL (see luaserve stress --help)");
         return LS_EINVAL;
     }
     return LS_OK;

@@ -1,5 +1,5 @@
-/* plan.h - what a run is to do, as the command line and the script say it together. Made by one thread before the run,
- * only read while it runs. */
+/* plan.h - everything about a run that is known before it: the options, the request or message, the script. options.h
+ * makes the plan before the run; it is read-only during the run. */
 #ifndef LS_STRESS_PLAN_H
 #define LS_STRESS_PLAN_H
 
@@ -21,15 +21,19 @@ enum {
 };
 
 typedef enum ls_stress_plan_mode {
-    LS_PLAN_STATIC,  /* HTTP, the same request again and again: no Lua */
-    LS_PLAN_SCRIPT,  /* HTTP with hooks of a script */
-    LS_PLAN_ECHO,    /* messages that must come back, byte for byte */
-    LS_PLAN_SCENARIO /* a coroutine of the script for each connection */
+    LS_STRESS_PLAN_STATIC,  /* HTTP, always the same request: no Lua */
+    LS_STRESS_PLAN_SCRIPT,  /* HTTP with hooks of a script */
+    LS_STRESS_PLAN_ECHO,    /* messages that the server must echo, byte for byte */
+    LS_STRESS_PLAN_SCENARIO /* a coroutine of the script for each connection */
 } ls_stress_plan_mode;
 
-typedef enum ls_stress_dialect { LS_DIALECT_NONE, LS_DIALECT_WRK, LS_DIALECT_TABLE } ls_stress_dialect;
+typedef enum ls_stress_dialect {
+    LS_STRESS_DIALECT_NONE,
+    LS_STRESS_DIALECT_WRK,
+    LS_STRESS_DIALECT_TABLE
+} ls_stress_dialect;
 
-/* What every answer must be; each is a check of its own in the report. */
+/* The expected response; each expectation is a check in the report. */
 typedef struct ls_stress_plan_expect {
     uint16_t status_from, status_to; /* 0: any */
     bool has_length, has_crc, has_body;
@@ -40,7 +44,7 @@ typedef struct ls_stress_plan_expect {
 } ls_stress_plan_expect;
 
 typedef struct ls_stress_plan {
-    ls_stress_config config; /* threads, connections, ...: also what the reports show */
+    ls_stress_config config; /* threads, connections, ...: the part that the reports show */
     ls_stress_plan_mode mode;
     ls_stress_dialect dialect;
     ls_stress_target target;
@@ -48,14 +52,14 @@ typedef struct ls_stress_plan {
     ls_stress_schedule schedule;
     uint64_t sends; /* for each connection; 0: no limit */
 
-    /* http */
+    /* HTTP */
     const char *method, *path, *body; /* NULL: GET, the target's, none */
     size_t body_len;
     const char *headers[LS_STRESS_HEADERS_MAX]; /* "Name: value" */
     unsigned header_count;
-    char *request; /* LS_PLAN_STATIC: config.pipeline copies, one behind the other */
+    char *request; /* LS_STRESS_PLAN_STATIC: config.pipeline copies in a row */
     size_t request_len;
-    bool to_head;
+    bool is_head;
     ls_stress_plan_expect expect;
 
     /* echo */
@@ -65,12 +69,12 @@ typedef struct ls_stress_plan {
     bool show;     /* print every echo */
 
     const char *script_path;
-    int script_argc; /* what the script's init gets */
+    int script_argc; /* the arguments after "--" */
     char **script_argv;
 } ls_stress_plan;
 
-/* The bytes of one request head and body, malloc'd; method and path must not hold white space or control characters,
- * header lines none of the latter. NULL: no memory. */
+/* `copies` copies of one request, head and body, in allocated memory; *len is the length of one. method, path and
+ * header lines must be valid: no control characters, and no white space in method and path. NULL: out of memory. */
 char *ls_stress_plan_request(const ls_stress_plan *plan, const char *method, const char *path, const char *body,
                              size_t body_len, unsigned copies, size_t *len);
 

@@ -1,4 +1,4 @@
-/* report.c - what the reports share, and the files they go to. */
+/* report.c - functions shared by the reports, and the report files. */
 #include "stress/report.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ const size_t ls_stress_percent_count = sizeof ls_stress_percents / sizeof ls_str
 void ls_stress_percent_name(char *buffer, size_t size, double percent)
 {
     char number[48];
-    ls_fixed(number, sizeof number, percent, 6);
+    ls_stress_fixed_text(number, sizeof number, percent, 6);
     size_t len = strlen(number);
     while (number[len - 1] == '0') len--;
     if (number[len - 1] == '.') len--;
@@ -34,11 +34,11 @@ void ls_stress_time_text(char *buffer, size_t size, double ns)
         return;
     }
     size_t unit = 0;
-    /* What would be rounded to 1000 is one of the next unit. */
+    /* A value that would round to 1000 uses the next unit. */
     while (unit < 3 && ns / units[unit].ns >= 999.5) unit++;
     double value = ns / units[unit].ns;
     int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-    snprintf(buffer, size, "%s%s", ls_fixed(number, sizeof number, value, decimals), units[unit].unit);
+    snprintf(buffer, size, "%s%s", ls_stress_fixed_text(number, sizeof number, value, decimals), units[unit].unit);
 }
 
 void ls_stress_actual_text(char *buffer, size_t size, const ls_stress_threshold *t)
@@ -49,13 +49,13 @@ void ls_stress_actual_text(char *buffer, size_t size, const ls_stress_threshold 
     else if (t->metric <= LS_STRESS_METRIC_STDEV)
         ls_stress_time_text(buffer, size, t->actual);
     else if (t->metric == LS_STRESS_METRIC_RATE) {
-        snprintf(buffer, size, "%s/s", ls_fixed(number, sizeof number, t->actual, 1));
+        snprintf(buffer, size, "%s/s", ls_stress_fixed_text(number, sizeof number, t->actual, 1));
     } else if (t->percent) {
-        /* A share that is not nothing is not shown as nothing. */
+        /* A share above 0 is never shown as 0.00%. */
         int decimals = t->actual > 0 && t->actual < 0.01 ? 6 : 2;
-        snprintf(buffer, size, "%s%%", ls_fixed(number, sizeof number, t->actual, decimals));
+        snprintf(buffer, size, "%s%%", ls_stress_fixed_text(number, sizeof number, t->actual, decimals));
     } else {
-        ls_fixed(buffer, size, t->actual, 0);
+        ls_stress_fixed_text(buffer, size, t->actual, 0);
     }
 }
 
@@ -70,7 +70,7 @@ int ls_stress_report_exit(const ls_stress_result *result)
 const char *ls_stress_failure_text(char *buffer, size_t size, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
-    char asked[48], rate[48], what[128], why[256], text[48];
+    char target[48], rate[48], what[128], why[256], text[48];
     const ls_stress_short is_short = ls_stress_result_short(r);
     if (r->failure != NULL) {
         snprintf(buffer, size, "%s", r->failure);
@@ -79,32 +79,33 @@ const char *ls_stress_failure_text(char *buffer, size_t size, const ls_stress_re
     if (is_short == LS_STRESS_SHORT_NOT) return NULL;
     ls_stress_time_text(text, sizeof text, (double)r->behind_ns);
     if (r->unsent > 0)
-        snprintf(what, sizeof what, "%llu of %llu were due and never sent", (ull)r->unsent,
+        snprintf(what, sizeof what, "%llu of %llu due requests were never sent", (ull)r->unsent,
                  (ull)ls_histogram_count(r->lag));
     else
-        snprintf(what, sizeof what, "the last one was sent %s late", text);
+        snprintf(what, sizeof what, "the last request was sent %s late", text);
     if (is_short == LS_STRESS_SHORT_OF_CONNECTIONS) {
         snprintf(why, sizeof why,
-                 "no connection was free; the server is too slow for this rate, or for %u connection%s (-c)",
+                 "no connection was free; the server is too slow for this rate with %u connection%s (-c)",
                  r->config.connections, r->config.connections == 1 ? "" : "s");
     } else {
         ls_stress_time_text(text, sizeof text, (double)ls_histogram_max(r->lag));
-        snprintf(why, sizeof why,
-                 "the load engine itself was late, by up to %s, with %.0f%% of a processor wanted by its busiest "
-                 "thread; give it more threads (-t) or processors, or a lower rate",
-                 text, r->wanted * 100);
+        snprintf(
+            why, sizeof why,
+            "the load generator itself was late by up to %s, and its busiest thread used or waited for %.0f%% of a "
+            "processor; use more threads (-t), another machine, or a lower rate",
+            text, r->wanted * 100);
     }
-    snprintf(buffer, size, "asked for %s requests/s, reached %s: %s, as %s",
-             ls_fixed(asked, sizeof asked, ls_stress_result_asked(r), 1),
-             ls_fixed(rate, sizeof rate, ls_stress_result_rate(r), 1), what, why);
+    snprintf(buffer, size, "target rate %s requests/s, reached %s: %s, because %s",
+             ls_stress_fixed_text(target, sizeof target, ls_stress_result_target_rate(r), 1),
+             ls_stress_fixed_text(rate, sizeof rate, ls_stress_result_rate(r), 1), what, why);
     return buffer;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
-static int blame(const char *path, int err, char *why, size_t why_size)
+static int write_failed(const char *path, int err, char *why, size_t why_size)
 {
-    /* A full disk, a read-only one: the system has better words than the table. No other thread runs. */
+    /* strerror() is more specific than the table of errors, as for a full disk. No other thread runs. */
     const char *reason = err == LS_ESYS && errno != 0 ? strerror(errno) : ls_err_text(err);
     snprintf(why, why_size, "cannot write %s: %s", path, reason);
     return err;
@@ -114,14 +115,13 @@ static int probe(const char *path, char *why, size_t why_size)
 {
     if (path == NULL) return LS_OK;
     bool is_new = false;
-    FILE *to = ls_fopen(path, "r+b"); /* a pipe does not wait for its other end with this */
+    FILE *to = ls_fopen(path, "r+b"); /* in this mode the open of a pipe does not block */
     if (to == NULL) {
         is_new = errno == ENOENT;
-        if ((to = ls_fopen(path, "ab")) == NULL) return blame(path, ls_err_from_errno(errno), why, why_size);
+        if ((to = ls_fopen(path, "ab")) == NULL) return write_failed(path, ls_err_from_errno(errno), why, why_size);
     }
     fclose(to);
-    if (is_new)
-        (void)ls_remove(path); /* a run that comes to nothing leaves no empty report; Windows removes no open file */
+    if (is_new) (void)ls_remove(path); /* a failed run leaves no empty report; Windows cannot remove an open file */
     return LS_OK;
 }
 
@@ -150,7 +150,7 @@ int ls_stress_files_write(const ls_stress_files *files, const ls_stress_result *
         all[i].write(&text, result);
         int err = ls_strbuf_save(&text, all[i].path);
         ls_strbuf_close(&text);
-        if (err < 0 && first == LS_OK) first = blame(all[i].path, err, why, why_size);
+        if (err < 0 && first == LS_OK) first = write_failed(all[i].path, err, why, why_size);
     }
     return first;
 }

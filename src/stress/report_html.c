@@ -1,5 +1,5 @@
-/* report_html.c - the page with the run inside: its title, the JSON that its script draws from, and the printed report
- * for browsers without scripts. */
+/* report_html.c - the page with the run inside: the title, the JSON for its script, and the text report for browsers
+ * without scripts. */
 #include <string.h>
 
 #include "stress/page.h"
@@ -35,7 +35,7 @@ void ls_stress_report_html(ls_strbuf *to, const ls_stress_result *r)
     const char *page = (const char *)ls_stress_page, *from = page;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         const char *mark = strstr(from, parts[i].mark);
-        if (mark == NULL) { /* the page was changed; the tests see that nothing was drawn */
+        if (mark == NULL) { /* a mark is missing in the page; the report fails */
             to->failed = true;
             return;
         }

@@ -1,5 +1,5 @@
-/* report_json.c - the run as one JSON object. REPORTS.md describes it; names are only ever added to it, and FORMAT is
- * raised if one must change its meaning. */
+/* report_json.c - the run as one JSON object. REPORTS.md specifies it. Names may be added; a change of a name's
+ * meaning increases FORMAT. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { FORMAT = 1 };
 
-/* ---- members: each writes its comma before itself ---------------------------------------------------------------- */
+/* ---- members: each writes the comma before itself --------------------------------------------------------------- */
 
 static void put_name(ls_strbuf *to, const char *name)
 {
@@ -119,7 +119,7 @@ static void put_totals(ls_strbuf *to, const ls_stress_result *r)
     put_number(to, "duration_s", seconds);
     put_count(to, "requests", r->requests);
     put_number(to, "requests_per_s", ls_stress_result_rate(r));
-    put_number(to, "asked_per_s", or_null(ls_stress_result_asked(r), r->config.open_loop));
+    put_number(to, "asked_per_s", or_null(ls_stress_result_target_rate(r), r->config.open_loop));
     put_count(to, "unsent", r->unsent);
     put_number(to, "behind_s", or_null(s(r->behind_ns), r->config.open_loop));
     put_count(to, "connects", r->connects);
@@ -130,8 +130,8 @@ static void put_totals(ls_strbuf *to, const ls_stress_result *r)
     ls_strbuf_put(to, "}");
 }
 
-/* The percentages of the curve: each step covers a fifth of half of what is left, so that on an axis of 1/(1 - q) they
- * are evenly spaced; it ends where less than one value is left. */
+/* The percentages of the curve: ten steps for each halving of the remaining percentage, so that they are evenly spaced
+ * on an axis of 1/(1 - q). The curve ends where less than one value remains. */
 static void put_curve(ls_strbuf *to, const ls_histogram *h, uint64_t count)
 {
     enum { STEPS = 10, BATCH = 400 };
@@ -150,7 +150,7 @@ static void put_curve(ls_strbuf *to, const ls_histogram *h, uint64_t count)
         char percent[48];
         next_element(to);
         ls_strbuf_put(to, "[");
-        ls_strbuf_put(to, ls_fixed(percent, sizeof percent, percents[i], 9));
+        ls_strbuf_put(to, ls_stress_fixed_text(percent, sizeof percent, percents[i], 9));
         ls_strbuf_put(to, ",");
         ls_strbuf_json_number(to, us((double)values[i]));
         ls_strbuf_put(to, "]");
@@ -201,7 +201,7 @@ static void put_thread_rate(ls_strbuf *to, const ls_histogram *rates)
     ls_strbuf_put(to, "}");
 }
 
-static void put_answers(ls_strbuf *to, const ls_stress_result *r)
+static void put_responses(ls_strbuf *to, const ls_stress_result *r)
 {
     char name[8] = "000";
     open_value(to, "status", "{");
@@ -309,9 +309,9 @@ void ls_stress_report_json(ls_strbuf *to, const ls_stress_result *r)
     put_latency(to, "uncorrected", r->sent, true);
     ls_strbuf_put(to, "}");
     put_latency(to, "engine_lag_us", r->lag, false);
-    put_bool(to, "engine_late", ls_stress_result_lags(r));
+    put_bool(to, "engine_late", ls_stress_result_engine_late(r));
     put_thread_rate(to, r->rates);
-    put_answers(to, r);
+    put_responses(to, r);
     put_thresholds(to, r);
     put_series(to, r);
     ls_strbuf_put(to, "}\n");

@@ -1,7 +1,7 @@
-/* report_text.c - the report that is printed.
+/* report_text.c - the printed report.
  *
- * Its first part is written as wrk 4 writes it, to the column, because scripts read wrk's output by its lines and
- * columns: the same titles, widths, units and roundings. What wrk does not know comes after its last line. */
+ * The first part is in the format of wrk 4, column for column, because programs parse wrk's output: the same titles,
+ * widths, units and rounding. Additional lines follow wrk's last line. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,11 +16,11 @@ static double seconds_of(const ls_stress_result *r)
 
 typedef struct units {
     double step;
-    const char *names[7]; /* the base first; NULL after the last that is used */
+    const char *names[7]; /* the base unit first; NULL after the last */
 } units;
 
-/* wrk goes to the next unit at 0.85 of it. It never writes microseconds as seconds, nor seconds as hours: from one
- * second on it counts in seconds, and those become minutes at most. */
+/* wrk changes to the next unit at 0.85 of it. It never shows microseconds as seconds or seconds as hours: from one
+ * second it counts in seconds, which become minutes at most. */
 static const units microseconds = {1000, {"us", "ms", NULL}};
 static const units seconds = {60, {"s", "m", NULL}};
 static const units binary = {1024, {"", "K", "M", "G", "T", NULL}};
@@ -39,7 +39,8 @@ static shown show(double number, const units *u, int decimals)
         number /= u->step;
         unit++;
     }
-    snprintf(s.text, sizeof s.text, "%s%s", ls_fixed(digits, sizeof digits, number, decimals), u->names[unit]);
+    snprintf(s.text, sizeof s.text, "%s%s", ls_stress_fixed_text(digits, sizeof digits, number, decimals),
+             u->names[unit]);
     return s;
 }
 
@@ -54,8 +55,8 @@ static shown show_metric(double number)
     return show(number, &metric, 2);
 }
 
-/* Right-aligned so that the numbers, not the units, stand below each other: a unit of two letters reaches to the end of
- * the column, a shorter one leaves blanks. */
+/* Right-aligned by the numbers, not by the units: a unit of two letters ends at the end of the column, a shorter one
+ * is followed by blanks. */
 static void put_aligned(ls_strbuf *to, shown s, int width)
 {
     size_t len = strlen(s.text);
@@ -90,7 +91,7 @@ static void put_stats(ls_strbuf *to, const char *name, const ls_histogram *h, sh
     put_aligned(to, show_as(ls_histogram_mean(h)), 8);
     put_aligned(to, show_as(ls_histogram_stdev(h)), 10);
     put_aligned(to, show_as((double)ls_histogram_max(h)), 9);
-    ls_strbuf_format(to, "%8s%%\n", ls_fixed(digits, sizeof digits, ls_histogram_within(h, 1), 2));
+    ls_strbuf_format(to, "%8s%%\n", ls_stress_fixed_text(digits, sizeof digits, ls_histogram_within(h, 1), 2));
 }
 
 static void put_distribution(ls_strbuf *to, const ls_histogram *h)
@@ -99,7 +100,7 @@ static void put_distribution(ls_strbuf *to, const ls_histogram *h)
     char digits[48];
     ls_strbuf_put(to, "  Latency Distribution\n");
     for (size_t i = 0; i < sizeof percents / sizeof percents[0]; i++) {
-        ls_strbuf_format(to, "%7s%%", ls_fixed(digits, sizeof digits, percents[i], 0));
+        ls_strbuf_format(to, "%7s%%", ls_stress_fixed_text(digits, sizeof digits, percents[i], 0));
         put_aligned(to, show_time((double)ls_histogram_at(h, percents[i])), 10);
         ls_strbuf_put(to, "\n");
     }
@@ -127,12 +128,13 @@ static void put_wrk(ls_strbuf *to, const ls_stress_result *r)
     }
     uint64_t failed = ls_stress_result_statuses(r, 400, LS_STRESS_STATUS_MAX);
     if (failed > 0) ls_strbuf_format(to, "  Non-2xx or 3xx responses: %llu\n", (ull)failed);
-    ls_strbuf_format(to, "Requests/sec: %9s\n", ls_fixed(digits, sizeof digits, ls_stress_result_rate(r), 2));
+    ls_strbuf_format(to, "Requests/sec: %9s\n",
+                     ls_stress_fixed_text(digits, sizeof digits, ls_stress_result_rate(r), 2));
     ls_strbuf_format(to, "Transfer/sec: %10sB\n",
                      show(duration > 0 ? (double)r->bytes_in / duration : 0, &binary, 2).text);
 }
 
-/* ---- ours ------------------------------------------------------------------------------------------------------- */
+/* ---- additional lines ------------------------------------------------------------------------------------------- */
 
 static void put_both(ls_strbuf *to, const ls_stress_result *r, const char *name, double percent)
 {
@@ -147,7 +149,7 @@ static void put_both(ls_strbuf *to, const ls_stress_result *r, const char *name,
 static void put_side_by_side(ls_strbuf *to, const ls_stress_result *r)
 {
     char name[32];
-    ls_strbuf_put(to, "\nLatency from the moment a request was due (corrected) and from its send (uncorrected)\n");
+    ls_strbuf_put(to, "\nLatency from the due time of each request (corrected) and from its send (uncorrected)\n");
     ls_strbuf_format(to, "  %-8s %12s %12s\n", "", "corrected", "uncorrected");
     for (size_t i = 0; i < ls_stress_percent_count; i++) {
         ls_stress_percent_name(name, sizeof name, ls_stress_percents[i]);
@@ -158,11 +160,11 @@ static void put_side_by_side(ls_strbuf *to, const ls_stress_result *r)
 
 static void put_errors(ls_strbuf *to, const ls_stress_result *r)
 {
-    static const ls_stress_error ours[] = {LS_STRESS_ERROR_ANSWER, LS_STRESS_ERROR_SCRIPT};
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
-        if (r->errors[ours[i]] == 0) continue;
-        ls_strbuf_format(to, "Errors: %s %llu (%s)\n", ls_stress_error_name(ours[i]),
-                         (unsigned long long)r->errors[ours[i]], ls_stress_error_text(ours[i]));
+    static const ls_stress_error kinds[] = {LS_STRESS_ERROR_ANSWER, LS_STRESS_ERROR_SCRIPT};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (r->errors[kinds[i]] == 0) continue;
+        ls_strbuf_format(to, "Errors: %s %llu (%s)\n", ls_stress_error_name(kinds[i]),
+                         (unsigned long long)r->errors[kinds[i]], ls_stress_error_text(kinds[i]));
     }
     if (ls_stress_result_statuses(r, 400, LS_STRESS_STATUS_MAX) == 0) return;
     const char *between = "";
@@ -179,39 +181,40 @@ static void put_warnings(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
     char a[48], b[48], c[48], failure[LS_STRESS_FAILURE_BYTES];
-    double asked = ls_stress_result_asked(r), rate = ls_stress_result_rate(r);
+    double target = ls_stress_result_target_rate(r), rate = ls_stress_result_rate(r);
     if (r->interrupted) {
         ls_stress_time_text(a, sizeof a, (double)r->duration_ns);
         ls_strbuf_format(to, "Ended early, after %s\n", a);
     }
-    /* What is on its way when the run ends, a request for each connection at most, is no fault of anyone. */
-    double allowed = asked * 0.01 * seconds_of(r) + r->config.connections;
+    /* Requests that are outstanding at the end, at most one per connection, are not a shortfall. */
+    double allowed = target * 0.01 * seconds_of(r) + r->config.connections;
     if (ls_stress_failure_text(failure, sizeof failure, r) != NULL) {
         ls_strbuf_format(to, "Failed: %s\n", failure);
-    } else if (asked > 0 && asked * seconds_of(r) - (double)r->requests > allowed) {
-        ls_strbuf_format(to, "Warning: asked for %s requests/s, reached %s (%s%%)\n", ls_fixed(a, sizeof a, asked, 1),
-                         ls_fixed(b, sizeof b, rate, 1), ls_fixed(c, sizeof c, 100 * rate / asked, 1));
+    } else if (target > 0 && target * seconds_of(r) - (double)r->requests > allowed) {
+        ls_strbuf_format(to, "Warning: target rate %s requests/s, reached %s (%s%%)\n",
+                         ls_stress_fixed_text(a, sizeof a, target, 1), ls_stress_fixed_text(b, sizeof b, rate, 1),
+                         ls_stress_fixed_text(c, sizeof c, 100 * rate / target, 1));
     }
-    if (ls_stress_result_lags(r) && ls_stress_result_short(r) != LS_STRESS_SHORT_OF_TIME) {
+    if (ls_stress_result_engine_late(r) && ls_stress_result_short(r) != LS_STRESS_SHORT_OF_TIME) {
         ls_stress_time_text(a, sizeof a, (double)ls_histogram_at(r->lag, 99));
         ls_stress_time_text(b, sizeof b, (double)ls_histogram_max(r->lag));
-        ls_strbuf_format(
-            to,
-            "Warning: the load engine itself was late against its schedule, by %s or more for 1%% of the "
-            "requests and %s at most;\n  the corrected latencies contain that. Give it more processor time, "
-            "or a lower rate\n",
-            a, b);
+        ls_strbuf_format(to,
+                         "Warning: the load generator itself was behind its schedule, by %s or more for 1%% of the "
+                         "requests and by %s "
+                         "at most;\n  the corrected latencies contain this delay. Use more threads, another machine, "
+                         "or a lower rate\n",
+                         a, b);
     }
     if (ls_histogram_clipped(ls_stress_result_latency(r)) > 0) {
-        ls_strbuf_format(to, "Warning: %llu latencies were longer than an hour and count as one hour\n",
+        ls_strbuf_format(to, "Warning: %llu latencies above one hour count as one hour\n",
                          (ull)ls_histogram_clipped(ls_stress_result_latency(r)));
     }
     if (r->points_cut)
-        ls_strbuf_put(to, "Warning: the series by seconds lacks the end of the run; the totals do not\n");
+        ls_strbuf_put(to, "Warning: the time series ends before the run does; the totals are complete\n");
 }
 
-/* Script texts may hold anything; a terminal must not see its control characters. */
-static void put_plain(ls_strbuf *to, const char *bytes, size_t len)
+/* Names from scripts may contain control characters, which must not reach a terminal. */
+static void put_printable(ls_strbuf *to, const char *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)bytes[i];
@@ -228,7 +231,7 @@ static void put_checks(ls_strbuf *to, const ls_stress_result *r)
         const ls_stress_check *c = &r->checks.list[i];
         const uint64_t made = c->passed + c->failed;
         ls_strbuf_put(to, c->failed > 0 ? "  FAILED  " : "  passed  ");
-        put_plain(to, c->name, c->len);
+        put_printable(to, c->name, c->len);
         if (c->failed > 0)
             ls_strbuf_format(to, ": %llu of %llu\n", (ull)c->failed, (ull)made);
         else

@@ -1,9 +1,9 @@
-/* result.c - what can be read off a finished run. */
+/* result.c - figures computed from a finished run. */
 #include "stress/result.h"
 
 #include <stdlib.h>
 
-#define LAG_NS_MAX  UINT64_C(1000000) /* an engine that is later than this for one request in a hundred is too busy */
+#define LAG_NS_MAX  UINT64_C(1000000) /* ls_stress_result_engine_late: the limit of the 99th percentile */
 #define LAG_PERCENT 99.0
 
 #define SHORT_LAG_NS UINT64_C(10000000)
@@ -45,16 +45,16 @@ uint64_t ls_stress_result_statuses(const ls_stress_result *r, unsigned from, uns
     return sum;
 }
 
-bool ls_stress_result_lags(const ls_stress_result *r)
+bool ls_stress_result_engine_late(const ls_stress_result *r)
 {
     return r->lag != NULL && ls_histogram_at(r->lag, LAG_PERCENT) >= LAG_NS_MAX;
 }
 
-/* Requests that the engine saw so late that it matters beside what their answers took. */
+/* The number of requests that the load generator noticed late, relative to the median response time. */
 static double seen_late(const ls_stress_result *r)
 {
-    const uint64_t answer_ns = ls_histogram_count(r->sent) > 0 ? ls_histogram_at(r->sent, 50) : r->behind_ns;
-    const uint64_t late_ns = answer_ns / 2 > SHORT_LAG_NS ? answer_ns / 2 : SHORT_LAG_NS;
+    const uint64_t response_ns = ls_histogram_count(r->sent) > 0 ? ls_histogram_at(r->sent, 50) : r->behind_ns;
+    const uint64_t late_ns = response_ns / 2 > SHORT_LAG_NS ? response_ns / 2 : SHORT_LAG_NS;
     return (double)ls_histogram_count(r->lag) * (100 - ls_histogram_below(r->lag, late_ns)) / 100;
 }
 
@@ -71,13 +71,13 @@ ls_stress_short ls_stress_result_short(const ls_stress_result *r)
     return late ? LS_STRESS_SHORT_OF_TIME : LS_STRESS_SHORT_OF_CONNECTIONS;
 }
 
-double ls_stress_result_asked(const ls_stress_result *r)
+double ls_stress_result_target_rate(const ls_stress_result *r)
 {
     const ls_stress_config *config = &r->config;
     if (!config->open_loop) return 0;
     if (config->stage_count == 0) return config->rate;
 
-    /* The area under the ramps, as far as the run went. */
+    /* The area under the ramps, up to the end of the run. */
     double requests = 0, rate = config->rate, left = (double)r->duration_ns / 1e9, all = 0;
     for (size_t i = 0; i < config->stage_count && left > 0; i++) {
         double whole = (double)config->stages[i].duration_ns / 1e9, part = whole < left ? whole : left;

@@ -1,5 +1,5 @@
-/* sampler.c - what was counted so far, minus what had been counted an interval ago. The latencies of one interval are the
- * difference of two merged histograms, so that the threads hand nothing over. */
+/* sampler.c - each interval is the difference between two reads of the counters. Its latencies are the difference
+ * between two merged histograms, so the threads hand nothing over. */
 #include "stress/sampler.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define SECOND UINT64_C(1000000000)
 
-enum { RECENT = 11 }; /* ticks: the live rate is that of the last ten */
+enum { RECENT = 11 }; /* ticks: the live rate covers the last ten */
 
 typedef struct sums {
     uint64_t requests;
@@ -26,21 +26,21 @@ struct ls_stress_sampler {
     size_t threads;
     uint64_t start_ns;
     int64_t started_us;
-    uint64_t *thread_requests; /* of each thread at sampled_ns */
+    uint64_t *thread_requests; /* per thread, at sampled_ns */
     uint64_t sampled_ns;
     ls_histogram *rates;
 
     ls_histogram *now; /* all threads merged, at the end of the interval */
     ls_histogram *before;
     ls_histogram *between;
-    uint64_t interval_ns; /* where the open interval began */
-    uint64_t most_open;   /* connections, at any tick of the open interval */
+    uint64_t interval_ns; /* start of the open interval */
+    uint64_t most_open;   /* maximum of connections at the ticks of the open interval */
     sums at_interval;
     ls_stress_point *points;
     size_t count;
     size_t space;
     bool cut;
-    ls_stress_point last; /* whether it was kept or not */
+    ls_stress_point last; /* even beyond LS_STRESS_POINTS_MAX */
 
     ls_stress_live live;
     struct {
@@ -59,7 +59,8 @@ int ls_stress_sampler_open(const ls_stress_config *config, const ls_stress_count
     m->counters = counters;
     m->threads = threads;
     m->start_ns = m->sampled_ns = m->interval_ns = start_ns;
-    m->started_us = ls_clock_wall_us() - (int64_t)(ls_clock_ns() - start_ns) / 1000; /* which may lie ahead */
+    m->started_us =
+        ls_clock_wall_us() - (int64_t)(ls_clock_ns() - start_ns) / 1000; /* start_ns may be in the future */
     m->recent[0].at_ns = start_ns;
     m->ticks = 1;
     m->thread_requests = calloc(threads, sizeof *m->thread_requests);
@@ -87,7 +88,7 @@ void ls_stress_sampler_close(ls_stress_sampler *m)
     free(m);
 }
 
-static sums add_up(const ls_stress_sampler *m)
+static sums sum_counters(const ls_stress_sampler *m)
 {
     sums s = {0};
     for (size_t t = 0; t < m->threads; t++) {
@@ -108,7 +109,7 @@ static uint64_t open_connections(const ls_stress_sampler *m)
     return n;
 }
 
-/* A sample of each thread's rate. Two ticks close together would make a sample of noise: they are one. */
+/* Sample the rate of each thread. A tick too close to the last sample is skipped, as its rate would be noise. */
 static void sample_rates(ls_stress_sampler *m, uint64_t now_ns, uint64_t least_ns)
 {
     if (now_ns <= m->sampled_ns) return; /* the threads ended before the last tick */
@@ -123,7 +124,7 @@ static void sample_rates(ls_stress_sampler *m, uint64_t now_ns, uint64_t least_n
     m->sampled_ns = now_ns;
 }
 
-static bool keep(ls_stress_sampler *m, const ls_stress_point *p)
+static bool append_point(ls_stress_sampler *m, const ls_stress_point *p)
 {
     if (m->count == LS_STRESS_POINTS_MAX) return false;
     if (m->count == m->space) {
@@ -148,7 +149,7 @@ static void measure_latency(ls_stress_sampler *m, ls_stress_point *p)
     }
     ls_histogram_between(m->between, m->now, m->before);
     ls_histogram_at_each(m->between, percents, 2, values);
-    /* The slot of the maximum ends behind it, but of the whole run's maximum the exact figure is known. */
+    /* The end of a slot may exceed the exact maximum of the run, which is known. */
     uint64_t most = ls_histogram_max(m->now), max = ls_histogram_max(m->between);
     p->p50_ns = values[0] < most ? values[0] : most;
     p->p99_ns = values[1] < most ? values[1] : most;
@@ -172,7 +173,7 @@ static void close_interval(ls_stress_sampler *m, uint64_t now_ns, const sums *s)
         .connections = m->most_open,
     };
     if (p->requests > 0) measure_latency(m, p);
-    if (!keep(m, p)) m->cut = true; /* the totals go on without it, and the reports say so */
+    if (!append_point(m, p)) m->cut = true; /* the totals are complete, and the reports contain a warning */
     m->interval_ns = now_ns;
     m->most_open = 0;
     m->at_interval = *s;
@@ -180,7 +181,7 @@ static void close_interval(ls_stress_sampler *m, uint64_t now_ns, const sums *s)
 
 bool ls_stress_sampler_tick(ls_stress_sampler *m, uint64_t now_ns)
 {
-    sums s = add_up(m);
+    sums s = sum_counters(m);
     sample_rates(m, now_ns, LS_STRESS_TICK_MS / 2 * UINT64_C(1000000));
 
     size_t at = m->ticks % RECENT, oldest = m->ticks < RECENT ? 0 : (m->ticks + 1) % RECENT;
@@ -199,7 +200,7 @@ bool ls_stress_sampler_tick(ls_stress_sampler *m, uint64_t now_ns)
     for (size_t t = 0; t < m->threads; t++) m->live.checks_failed += ls_counter_read(&m->counters[t]->checks_failed);
 
     if (m->live.connections > m->most_open) m->most_open = m->live.connections;
-    /* Intervals end at whole seconds since the start, however late the ticks come. */
+    /* Intervals end at the first tick after each whole second since the start. */
     if ((now_ns - m->start_ns) / SECOND == (m->interval_ns - m->start_ns) / SECOND) return false;
     close_interval(m, now_ns, &s);
     return true;
@@ -246,7 +247,7 @@ static void total(const ls_stress_sampler *m, ls_stress_result *r)
     }
 }
 
-/* One histogram of all threads; *out stays NULL when they have none. LS_OK or LS_ENOMEM. */
+/* Merge one histogram of all threads; *out stays NULL if they have none. LS_OK or LS_ENOMEM. */
 static int merge(const ls_stress_sampler *m, const ls_histogram *(*which)(const ls_stress_counters *),
                  ls_histogram **out)
 {
@@ -294,7 +295,7 @@ static int fill(const ls_stress_sampler *m, const ls_stress_checks *const *check
     return LS_OK;
 }
 
-/* Of a run that ended before the first tick: as many as it was to have, unless fewer were made. */
+/* The connections of a run that ended before the first tick: all that were configured, or made if fewer. */
 static uint64_t made_connections(const ls_stress_sampler *m)
 {
     uint64_t made = 0;
@@ -302,8 +303,8 @@ static uint64_t made_connections(const ls_stress_sampler *m)
     return made < m->config.connections ? made : m->config.connections;
 }
 
-/* `rest` becomes a part of `p`. */
-static void fold(ls_stress_point *p, const ls_stress_point *rest)
+/* Add `rest` to `p`. */
+static void merge_points(ls_stress_point *p, const ls_stress_point *rest)
 {
     p->to_ns = rest->to_ns;
     p->requests += rest->requests;
@@ -317,19 +318,19 @@ static void fold(ls_stress_point *p, const ls_stress_point *rest)
     if (rest->max_ns > p->max_ns) p->max_ns = rest->max_ns;
 }
 
-/* The series ends where the run does. The last tick may have come after that, and what is left behind the last whole
- * interval may be too short to have a rate: then it belongs to the interval before. */
+/* The series ends at the end of the run. The last tick may be later, and the rest after the last whole interval may be
+ * too short for a rate: such a rest becomes part of the previous interval. */
 static void close_series(ls_stress_sampler *m, uint64_t end_ns)
 {
     const uint64_t short_ns = LS_STRESS_TICK_MS * UINT64_C(1000000), duration = end_ns - m->start_ns;
     const uint64_t seen_ns = end_ns > m->interval_ns ? end_ns : m->interval_ns;
-    sums s = add_up(m);
-    if (m->most_open == 0) m->most_open = m->last.connections; /* the threads have closed theirs by now */
+    sums s = sum_counters(m);
+    if (m->most_open == 0) m->most_open = m->last.connections; /* the threads have closed their connections by now */
     if (m->ticks == 1) m->most_open = made_connections(m);
     if (seen_ns > m->interval_ns || memcmp(&s, &m->at_interval, sizeof s) != 0) close_interval(m, seen_ns, &s);
     if (m->cut) return;
     while (m->count > 1 && m->points[m->count - 1].from_ns + short_ns > duration) {
-        fold(&m->points[m->count - 2], &m->points[m->count - 1]);
+        merge_points(&m->points[m->count - 2], &m->points[m->count - 1]);
         m->count--;
     }
     if (m->count > 0) m->points[m->count - 1].to_ns = duration;
@@ -350,7 +351,7 @@ int ls_stress_sampler_finish(ls_stress_sampler *m, uint64_t end_ns, bool interru
         ls_stress_result_close(&r);
         return err;
     }
-    /* A run of less than one tick still has a rate. */
+    /* A run shorter than one tick has a rate as well. */
     sample_rates(m, end_ns, ls_histogram_count(m->rates) > 0 ? LS_STRESS_TICK_MS / 2 * UINT64_C(1000000) : 1);
     close_series(m, end_ns);
 

@@ -1,20 +1,24 @@
-/* scenario.c - a conversation as plain sequential code: one coroutine for each connection, which waits in sock's methods.
+/* scenario.c - the scenario protocol: a conversation as sequential Lua code. Each connection has one coroutine, which
+ * yields in the methods of sock.
  *
- *     sock:send(...)           leaves when the coroutine waits or ends, in one packet; each call is a datagram on udp
- *     sock:receive(n)          n bytes; "*l": a line without its end; "*a": all until the end; nothing: what is there, or
- *                              the next datagram
- *     sock:receiveany(max)     what is there, at most so many bytes (of a datagram the rest is dropped)
- *     sock:receiveuntil(text)  what comes before that text, which is dropped
- *     sock:close()             after this round the next begins on a new connection
+ *     sock:send(...)           the data is sent when the coroutine yields or ends, in one send; on udp each call is a
+ *                              datagram
+ *     sock:receive(n)          n bytes; "*l": a line without its end; "*a": everything until the server closes; no
+ *                              argument: the bytes received so far, at least one; on udp the next datagram
+ *     sock:receiveany(max)     the bytes received so far, at most max (the rest of a datagram is dropped)
+ *     sock:receiveuntil(text)  the bytes before the text; the text is dropped
+ *     sock:close()             the next round begins on a new connection
  *     vu:sleep(seconds)
  *
- * Failures are nil, message, code and what had come, as in a server's handlers. A round that raises counts as a script
- * error and its connection is replaced. A round ends when the function returns; that is one request of the reports. */
+ * A failed receive returns nil, message, code and the bytes received so far, as in a server's handlers. A round ends
+ * when the function returns; it is one request of the reports. A round that raises an error counts as a script error,
+ * and its connection is replaced. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/list.h"
+#include "stress/arrivals.h"
 #include "stress/script_internal.h"
 
 enum { IN_BYTES_MAX = 64 << 20, UNTIL_BYTES_MAX = 64 };
@@ -30,17 +34,17 @@ struct ls_stress_scenario {
     ls_stress_vu *u;
     lua_State *co;
     int co_ref, sock_ref; /* in the registry of the script's state */
-    bytes in, out;        /* of datagrams: each behind its length, a uint32_t */
-    size_t in_at;         /* of `in`, taken */
+    bytes in, out;        /* datagrams: each follows its length, a uint32_t */
+    size_t in_at;         /* bytes of `in` already consumed */
     enum want want;
     size_t want_bytes;
     char until[UNTIL_BYTES_MAX];
-    bool running;            /* the coroutine is on the C stack */
-    bool suspended;          /* it waits */
-    bool round_done, failed; /* the function returned; it raised */
-    bool peer_ended, closed; /* the server sent its end; the script closed */
-    bool again_posted;
-    ls_op again;
+    bool running;             /* the coroutine runs */
+    bool suspended;           /* the coroutine has yielded */
+    bool round_done, failed;  /* the function returned; it raised an error */
+    bool peer_closed, closed; /* the server closed; the script called sock:close() */
+    bool round_posted;
+    ls_op next_round;
 };
 
 static const char sock_meta[] = "luaserve.stress.sock";
@@ -66,29 +70,29 @@ static bool add_datagram(bytes *b, const void *data, size_t len)
     return add(b, &size, sizeof size) && add(b, data, len);
 }
 
-/* ---- receiving, from Lua ------------------------------------------------------------------------------------------------- */
+/* ---- receiving, from Lua ---------------------------------------------------------------------------------------- */
 
 static struct ls_stress_scenario *check_sock(lua_State *L)
 {
     struct ls_stress_scenario *sc = *(struct ls_stress_scenario **)luaL_checkudata(L, 1, sock_meta);
-    if (!sc->running || sc->co != L) luaL_error(L, "a sock is for its own scenario");
+    if (!sc->running || sc->co != L) luaL_error(L, "a sock can only be used inside its own scenario");
     return sc;
 }
 
-static const char *find(const char *in, size_t len, const char *what, size_t what_len)
+static const char *find(const char *in, size_t len, const char *pattern, size_t pattern_len)
 {
-    for (const char *at = in; len >= what_len; at++, len--) {
-        const char *next = memchr(at, what[0], len - what_len + 1);
+    for (const char *at = in; len >= pattern_len; at++, len--) {
+        const char *next = memchr(at, pattern[0], len - pattern_len + 1);
         if (next == NULL) return NULL;
         len -= (size_t)(next - at);
         at = next;
-        if (memcmp(at, what, what_len) == 0) return at;
+        if (memcmp(at, pattern, pattern_len) == 0) return at;
     }
     return NULL;
 }
 
-/* Is there what is wanted? *len: how much of it; *used: with what is dropped. */
-static bool there(const struct ls_stress_scenario *sc, size_t *len, size_t *used)
+/* True if the input satisfies the request: *len bytes are the result, *used bytes are consumed. */
+static bool has_input(const struct ls_stress_scenario *sc, size_t *len, size_t *used)
 {
     const char *in = sc->in.at + sc->in_at, *at;
     const size_t have = sc->in.len - sc->in_at;
@@ -105,18 +109,18 @@ static bool there(const struct ls_stress_scenario *sc, size_t *len, size_t *used
         *len = (size_t)(at - in);
         *used = *len + sc->want_bytes;
         return true;
-    case WANT_ALL: *len = *used = have; return sc->peer_ended;
+    case WANT_ALL: *len = *used = have; return sc->peer_closed;
     default: *len = *used = sc->want == WANT_ANY && have > sc->want_bytes ? sc->want_bytes : have; return true;
     }
 }
 
-static void take_in(struct ls_stress_scenario *sc, size_t used)
+static void consume(struct ls_stress_scenario *sc, size_t used)
 {
     sc->in_at += used;
     if (sc->in_at == sc->in.len) sc->in_at = sc->in.len = 0;
 }
 
-/* The next datagram, cut to `want_bytes` if so many at most are wanted. */
+/* Push the next datagram, cut to `want_bytes` if the caller gave a limit. */
 static bool push_datagram(lua_State *L, struct ls_stress_scenario *sc)
 {
     uint32_t size;
@@ -125,29 +129,29 @@ static bool push_datagram(lua_State *L, struct ls_stress_scenario *sc)
     memcpy(&size, in, sizeof size);
     const bool limited = sc->want == WANT_BYTES || sc->want == WANT_ANY;
     lua_pushlstring(L, in + sizeof size, limited && sc->want_bytes < size ? sc->want_bytes : size);
-    take_in(sc, sizeof size + size);
+    consume(sc, sizeof size + size);
     return true;
 }
 
-static int receive_on(lua_State *L, int status, lua_KContext context)
+static int continue_receive(lua_State *L, int status, lua_KContext context)
 {
     struct ls_stress_scenario *sc = *(struct ls_stress_scenario **)lua_touserdata(L, 1);
     size_t len, used;
     (void)status;
     (void)context;
-    if (sc->u->worker->plan->target.kind == LS_TARGET_UDP) {
+    if (sc->u->worker->plan->target.kind == LS_STRESS_TARGET_UDP) {
         if (push_datagram(L, sc)) return 1;
-    } else if (there(sc, &len, &used)) {
+    } else if (has_input(sc, &len, &used)) {
         lua_pushlstring(L, sc->in.at != NULL ? sc->in.at + sc->in_at : "", len);
-        take_in(sc, used);
+        consume(sc, used);
         return 1;
     }
-    if (!sc->peer_ended && !sc->closed) return lua_yieldk(L, 0, 0, receive_on);
+    if (!sc->peer_closed && !sc->closed) return lua_yieldk(L, 0, 0, continue_receive);
     lua_pushnil(L);
     lua_pushliteral(L, "closed");
     lua_pushliteral(L, "ECLOSED");
     lua_pushlstring(L, sc->in.at != NULL ? sc->in.at + sc->in_at : "", sc->in.len - sc->in_at);
-    take_in(sc, sc->in.len - sc->in_at);
+    consume(sc, sc->in.len - sc->in_at);
     return 4;
 }
 
@@ -159,24 +163,24 @@ static int sock_receive(lua_State *L)
         sc->want_bytes = SIZE_MAX;
     } else if (lua_type(L, 2) == LUA_TNUMBER) {
         const lua_Integer n = luaL_checkinteger(L, 2);
-        luaL_argcheck(L, n >= 0 && n <= IN_BYTES_MAX, 2, "a number of bytes, at most 64 MiB");
+        luaL_argcheck(L, n >= 0 && n <= IN_BYTES_MAX, 2, "number of bytes out of range (0 to 64 MiB)");
         sc->want = WANT_BYTES;
         sc->want_bytes = (size_t)n;
     } else {
         static const char *const kinds[] = {"*l", "*a", "l", "a", NULL};
         sc->want = luaL_checkoption(L, 2, NULL, kinds) % 2 == 0 ? WANT_LINE : WANT_ALL;
     }
-    return receive_on(L, LUA_OK, 0);
+    return continue_receive(L, LUA_OK, 0);
 }
 
 static int sock_receiveany(lua_State *L)
 {
     struct ls_stress_scenario *sc = check_sock(L);
     const lua_Integer most = luaL_optinteger(L, 2, IN_BYTES_MAX);
-    luaL_argcheck(L, most > 0, 2, "a number of bytes, 1 or more");
+    luaL_argcheck(L, most > 0, 2, "number of bytes must be 1 or more");
     sc->want = WANT_ANY;
     sc->want_bytes = (size_t)most;
-    return receive_on(L, LUA_OK, 0);
+    return continue_receive(L, LUA_OK, 0);
 }
 
 static int sock_receiveuntil(lua_State *L)
@@ -184,20 +188,20 @@ static int sock_receiveuntil(lua_State *L)
     struct ls_stress_scenario *sc = check_sock(L);
     size_t len;
     const char *text = luaL_checklstring(L, 2, &len);
-    luaL_argcheck(L, len > 0 && len <= UNTIL_BYTES_MAX, 2, "a text of 1 to 64 bytes");
+    luaL_argcheck(L, len > 0 && len <= UNTIL_BYTES_MAX, 2, "text must be 1 to 64 bytes long");
     memcpy(sc->until, text, len);
     sc->want = WANT_UNTIL;
     sc->want_bytes = len;
-    return receive_on(L, LUA_OK, 0);
+    return continue_receive(L, LUA_OK, 0);
 }
 
 static int sock_send(lua_State *L)
 {
     struct ls_stress_scenario *sc = check_sock(L);
-    const bool datagram = sc->u->worker->plan->target.kind == LS_TARGET_UDP;
+    const bool datagram = sc->u->worker->plan->target.kind == LS_STRESS_TARGET_UDP;
     const size_t before = sc->out.len;
     const int count = lua_gettop(L);
-    if (sc->peer_ended || sc->closed) {
+    if (sc->peer_closed || sc->closed) {
         lua_pushnil(L);
         lua_pushliteral(L, "closed");
         lua_pushliteral(L, "ECLOSED");
@@ -209,8 +213,8 @@ static int sock_send(lua_State *L)
         size_t len;
         const char *text = lua_tolstring(L, i, &len);
         if (!(datagram ? add_datagram(&sc->out, text, len) : add(&sc->out, text, len))) {
-            sc->out.len = before; /* all of it or nothing: a script may catch the error and go on */
-            return luaL_error(L, "more than 64 MiB to send");
+            sc->out.len = before; /* all or nothing: a script may catch the error and continue */
+            return luaL_error(L, "unsent data exceeds 64 MiB");
         }
     }
     lua_pushboolean(L, 1);
@@ -223,7 +227,7 @@ static int sock_close(lua_State *L)
     return 0;
 }
 
-static int sleep_over(lua_State *L, int status, lua_KContext context)
+static int sleep_done(lua_State *L, int status, lua_KContext context)
 {
     (void)L;
     (void)status;
@@ -231,26 +235,26 @@ static int sleep_over(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-static void slept(ls_thread_ctx *ctx, ls_op *op);
+static void on_sleep_timer(ls_thread_ctx *ctx, ls_op *op);
 
 static int vu_sleep(lua_State *L)
 {
     ls_stress_script *s = ls_stress_script_of(L);
     const lua_Number seconds = luaL_checknumber(L, 2);
     struct ls_stress_scenario *sc = s->running;
-    luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 2, "seconds, 0 or more");
-    if (sc == NULL || sc->co != L) return luaL_error(L, "vu:sleep is for scenarios");
+    luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 2, "seconds must be 0 or more");
+    if (sc == NULL || sc->co != L) return luaL_error(L, "vu:sleep can only be called inside a scenario");
     ls_stress_vu *u = sc->u;
     if (u->timer == NULL && (u->timer = calloc(1, sizeof *u->timer)) == NULL)
         return luaL_error(L, "not enough memory");
-    u->timer->op.done = slept;
+    u->timer->op.done = on_sleep_timer;
     u->timer->op.key = u;
-    u->worker->stale = true;
+    u->worker->clock_stale = true;
     if (ls_timer_set(u->worker->port, u->timer, ls_stress_worker_now(u->worker) + (uint64_t)(seconds * 1e9)) < 0)
         return luaL_error(L, "not enough memory");
-    u->timing = true;
+    u->timer_pending = true;
     sc->want = WANT_TIME;
-    return lua_yieldk(L, 0, 0, sleep_over);
+    return lua_yieldk(L, 0, 0, sleep_done);
 }
 
 void ls_stress_scenario_define(lua_State *L)
@@ -266,17 +270,17 @@ void ls_stress_scenario_define(lua_State *L)
     lua_pop(L, 1);
 }
 
-/* ---- the coroutine --------------------------------------------------------------------------------------------------------- */
+/* ---- the coroutine ---------------------------------------------------------------------------------------------- */
 
-static void again(ls_thread_ctx *ctx, ls_op *op)
+static void begin_next_round(ls_thread_ctx *ctx, ls_op *op)
 {
     (void)ctx;
-    struct ls_stress_scenario *sc = LS_CONTAINER(op, struct ls_stress_scenario, again);
-    sc->again_posted = false;
-    ls_stress_worker_free(sc->u->worker, sc->u);
+    struct ls_stress_scenario *sc = LS_CONTAINER(op, struct ls_stress_scenario, next_round);
+    sc->round_posted = false;
+    ls_stress_arrivals_vu_ready(sc->u->worker, sc->u);
 }
 
-/* What the coroutine sent leaves. False: the connection failed, and this round with it. */
+/* Send the output of the coroutine. False: the connection failed, and this round with it. */
 static bool flush(struct ls_stress_scenario *sc)
 {
     ls_stress_vu *u = sc->u;
@@ -284,11 +288,11 @@ static bool flush(struct ls_stress_scenario *sc)
     while (at < sc->out.len && !u->tx_pending) {
         uint32_t size = (uint32_t)(sc->out.len - at);
         char *to;
-        if (u->worker->plan->target.kind == LS_TARGET_UDP) {
+        if (u->worker->plan->target.kind == LS_STRESS_TARGET_UDP) {
             memcpy(&size, sc->out.at + at, sizeof size);
             at += sizeof size;
         }
-        if (!ls_stress_vu_room(u, size, &to)) {
+        if (!ls_stress_vu_reserve(u, size, &to)) {
             ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
             return false;
         }
@@ -301,23 +305,23 @@ static bool flush(struct ls_stress_scenario *sc)
     return true;
 }
 
-/* The round is over and all of it has left. */
+/* The round has ended and its output is sent. */
 static void finish(struct ls_stress_scenario *sc)
 {
     ls_stress_vu *u = sc->u;
     ls_stress_worker *w = u->worker;
-    const bool keep = w->plan->config.keepalive && !sc->peer_ended && !sc->closed;
+    const bool keep = w->plan->config.keepalive && !sc->peer_closed && !sc->closed;
     sc->round_done = false;
     w->now_ns = ls_stress_worker_now(w);
-    ls_stress_vu_answered(u, 0);
+    ls_stress_vu_complete(u, 0);
     if (!keep) {
         ls_stress_vu_close(u);
-        ls_stress_worker_look(w);
-    } else if (!sc->again_posted) {
-        /* Not from here: a scenario that never waits would call itself. */
-        sc->again_posted = true;
-        sc->again.done = again;
-        (void)ls_port_post(w->port, &sc->again, NULL, 0);
+        ls_stress_worker_check_end(w);
+    } else if (!sc->round_posted) {
+        /* Not from here: a scenario that never waits would recurse. */
+        sc->round_posted = true;
+        sc->next_round.done = begin_next_round;
+        (void)ls_port_post(w->port, &sc->next_round, NULL, 0);
     }
 }
 
@@ -325,16 +329,16 @@ static void drop_coroutine(struct ls_stress_scenario *sc)
 {
     lua_State *L = sc->u->worker->script->L;
     if (sc->co == NULL) return;
-    (void)lua_resetthread(sc->co); /* closes what is to be closed */
+    (void)lua_resetthread(sc->co); /* closes its to-be-closed variables */
     luaL_unref(L, LUA_REGISTRYINDEX, sc->co_ref);
     sc->co = NULL;
     sc->suspended = false;
 }
 
-static void raised(struct ls_stress_scenario *sc)
+static void round_failed(struct ls_stress_scenario *sc)
 {
     ls_stress_worker *w = sc->u->worker;
-    const char *text = lua_type(sc->co, -1) == LUA_TSTRING ? lua_tostring(sc->co, -1) : "an error that is not a text";
+    const char *text = lua_type(sc->co, -1) == LUA_TSTRING ? lua_tostring(sc->co, -1) : "error object is not a string";
     if (w->first_failure[0] == '\0') (void)snprintf(w->first_failure, sizeof w->first_failure, "%s", text);
     drop_coroutine(sc);
     ls_stress_vu_fail(sc->u, LS_STRESS_ERROR_SCRIPT);
@@ -351,9 +355,9 @@ static void resume(struct ls_stress_scenario *sc, int arguments)
     const int status = lua_resume(sc->co, s->L, arguments, &results);
     s->running = NULL;
     sc->running = false;
-    w->stale = true;
+    w->clock_stale = true;
     if (status != LUA_OK && status != LUA_YIELD) {
-        raised(sc);
+        round_failed(sc);
         return;
     }
     lua_pop(sc->co, results);
@@ -363,26 +367,28 @@ static void resume(struct ls_stress_scenario *sc, int arguments)
     if (sc->round_done && sc->out.len == 0 && !sc->u->tx_pending) finish(sc);
 }
 
-static void slept(ls_thread_ctx *ctx, ls_op *op)
+static void on_sleep_timer(ls_thread_ctx *ctx, ls_op *op)
 {
     (void)ctx;
     ls_stress_vu *u = op->key;
-    u->timing = false;
+    u->timer_pending = false;
     if (u->state == LS_STRESS_VU_OPEN)
         resume(u->scenario, 0);
     else
-        ls_stress_vu_timed(u);
+        ls_stress_vu_timer_done(u);
 }
 
-/* Something came, or will never come. */
+/* Resume the coroutine if its receive can return: data arrived, or the server closed. */
 static void wake(struct ls_stress_scenario *sc)
 {
     size_t len, used;
     if (!sc->suspended || sc->want == WANT_TIME) return;
-    if (sc->peer_ended || sc->u->worker->plan->target.kind == LS_TARGET_UDP || there(sc, &len, &used)) resume(sc, 0);
+    if (sc->peer_closed || sc->u->worker->plan->target.kind == LS_STRESS_TARGET_UDP || has_input(sc, &len, &used))
+        resume(sc, 0);
 }
 
-/* Pushes what a round begins with onto the script's stack, protected: light userdata, the scenario -> sock, vu, function. */
+/* Runs protected. Argument: the scenario, a light userdata. Creates its coroutine and sock if needed, and pushes the
+ * sock. */
 static int prepare(lua_State *L)
 {
     struct ls_stress_scenario *sc = lua_touserdata(L, 1);
@@ -399,7 +405,7 @@ static int prepare(lua_State *L)
     return 1;
 }
 
-static void begin(ls_stress_vu *u)
+static void start(ls_stress_vu *u)
 {
     struct ls_stress_scenario *sc = u->scenario;
     ls_stress_script *s = u->worker->script;
@@ -415,7 +421,7 @@ static void begin(ls_stress_vu *u)
     resume(sc, 2);
 }
 
-/* ---- the connection --------------------------------------------------------------------------------------------------------- */
+/* ---- the connection --------------------------------------------------------------------------------------------- */
 
 static bool opened(ls_stress_vu *u)
 {
@@ -430,7 +436,7 @@ static bool opened(ls_stress_vu *u)
         u->scenario = sc;
     }
     sc->in.len = sc->in_at = sc->out.len = 0;
-    sc->peer_ended = sc->closed = sc->round_done = false;
+    sc->peer_closed = sc->closed = sc->round_done = false;
     return true;
 }
 
@@ -442,9 +448,9 @@ static bool received(ls_stress_vu *u, const char *data, size_t len)
         sc->in.len -= sc->in_at;
         sc->in_at = 0;
     }
-    if (!(u->worker->plan->target.kind == LS_TARGET_UDP ? add_datagram(&sc->in, data, len)
-                                                        : add(&sc->in, data, len))) {
-        ls_stress_worker_note_failure(u->worker, "more than 64 MiB that the scenario does not receive", data, 0);
+    if (!(u->worker->plan->target.kind == LS_STRESS_TARGET_UDP ? add_datagram(&sc->in, data, len)
+                                                               : add(&sc->in, data, len))) {
+        ls_stress_worker_record_failure(u->worker, "unreceived data exceeds 64 MiB", data, 0);
         ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
         return false;
     }
@@ -452,30 +458,30 @@ static bool received(ls_stress_vu *u, const char *data, size_t len)
     return u->state == LS_STRESS_VU_OPEN;
 }
 
-static void ended(ls_stress_vu *u)
+static void peer_closed(ls_stress_vu *u)
 {
     struct ls_stress_scenario *sc = u->scenario;
-    sc->peer_ended = true;
+    sc->peer_closed = true;
     if (u->outstanding == 0) {
-        if (!u->used) u->broken = true;
+        if (!u->used) u->reconnect_later = true;
         ls_stress_vu_close(u);
     } else {
         wake(sc);
     }
 }
 
-static void flushed(ls_stress_vu *u)
+static void sent(ls_stress_vu *u)
 {
     struct ls_stress_scenario *sc = u->scenario;
     if (!flush(sc)) return;
     if (sc->round_done && sc->out.len == 0 && !u->tx_pending) finish(sc);
 }
 
-static void lost(ls_stress_vu *u)
+static void closed(ls_stress_vu *u)
 {
     struct ls_stress_scenario *sc = u->scenario;
-    /* A timer that cannot be taken back has its packet on its way, and must not be set anew before that has come. */
-    if (u->timing && ls_timer_cancel(u->worker->port, u->timer)) u->timing = false;
+    /* A timer that cannot be cancelled has its packet pending, and must not be set before that packet arrives. */
+    if (u->timer_pending && ls_timer_cancel(u->worker->port, u->timer)) u->timer_pending = false;
     if (sc != NULL && sc->suspended) drop_coroutine(sc);
 }
 
@@ -491,9 +497,9 @@ static void free_scenario(ls_stress_vu *u)
 const ls_stress_proto ls_stress_scenario_proto = {
     .opened = opened,
     .received = received,
-    .ended = ended,
-    .lost = lost,
-    .flushed = flushed,
+    .peer_closed = peer_closed,
+    .closed = closed,
+    .sent = sent,
     .free = free_scenario,
-    .begin = begin,
+    .start = start,
 };

@@ -32,7 +32,7 @@ void ls_stress_schedule_stages(ls_stress_schedule *s, double rate, unsigned conn
     double now = connections;
     s->count = 0;
     s->duration_ns = 0;
-    for (size_t i = 0; i < count && i < LS_SCHEDULE_STAGES_MAX; i++) {
+    for (size_t i = 0; i < count && i < LS_STRESS_STAGES_MAX; i++) {
         const double to = stages[i].connections > 0 ? stages[i].connections : now;
         add(s, stages[i].duration_ns, rate, stages[i].rate, now, to);
         rate = stages[i].rate;
@@ -40,8 +40,8 @@ void ls_stress_schedule_stages(ls_stress_schedule *s, double rate, unsigned conn
     }
 }
 
-/* How long after the start of a stage n more requests have become due, in seconds. Of the two forms of the root the one
- * that does not subtract numbers of the same size. */
+/* The time in seconds after which n more requests of the stage are due. This form of the root does not subtract
+ * numbers of similar size. */
 static double within(const ls_stress_schedule_stage *stage, double n)
 {
     const double a = stage->rate_from, slope = (stage->rate_to - stage->rate_from) / stage->length_s;

@@ -1,9 +1,10 @@
-/* schedule.h - when which request is due, and how many connections are to be in use: constant, or in stages that go from
- * one value to the next in a straight line. Pure: times are nanoseconds since the start of the run.
+/* schedule.h - when each request is due, and how many connections are in use: constant, or in stages that move from
+ * one value to the next in a straight line. Pure; times are nanoseconds since the start of the run.
  *
- * Requests of the whole run are numbered from 0. The k-th is due when the integral of the rate reaches k: within a stage
- * from rate a to rate b over a time T, that is the root of  a t + (b - a) t^2 / 2T = k - (requests of earlier stages).
- * So arrivals are evenly spaced, nothing is random, and any thread can tell the moment of any request by itself. */
+ * Requests of the whole run are numbered from 0. Request k is due when the integral of the rate reaches k: within a
+ * stage from rate a to rate b over a time T, that is the root of  a t + (b - a) t^2 / 2T = k - (requests of earlier
+ * stages). So requests are evenly spaced without randomness, and any thread can compute the due time of any
+ * request. */
 #ifndef LS_STRESS_SCHEDULE_H
 #define LS_STRESS_SCHEDULE_H
 
@@ -12,7 +13,7 @@
 
 #include "stress/config.h"
 
-enum { LS_SCHEDULE_STAGES_MAX = 64 };
+enum { LS_STRESS_STAGES_MAX = 64 };
 
 typedef struct ls_stress_schedule_stage {
     double from_s, length_s;
@@ -23,23 +24,23 @@ typedef struct ls_stress_schedule_stage {
 } ls_stress_schedule_stage;
 
 typedef struct ls_stress_schedule {
-    ls_stress_schedule_stage stages[LS_SCHEDULE_STAGES_MAX];
+    ls_stress_schedule_stage stages[LS_STRESS_STAGES_MAX];
     unsigned count;
     uint64_t duration_ns; /* of all stages */
 } ls_stress_schedule;
 
-/* A constant rate (0: there is no schedule of arrivals) and number of connections; duration_ns may be UINT64_MAX. */
+/* A constant rate (0: no request is ever due) and number of connections; duration_ns may be UINT64_MAX. */
 void ls_stress_schedule_constant(ls_stress_schedule *s, double rate, unsigned connections, uint64_t duration_ns);
 
-/* Stages, at most LS_SCHEDULE_STAGES_MAX. They begin at `rate` and `connections`; a stage with connections 0 leaves
- * these as they are. */
+/* Stages, at most LS_STRESS_STAGES_MAX, beginning at `rate` and `connections`. A stage with connections == 0 leaves
+ * their number unchanged. */
 void ls_stress_schedule_stages(ls_stress_schedule *s, double rate, unsigned connections, const ls_stress_stage *stages,
                                size_t count);
 
-/* The moment at which request k is due; UINT64_MAX: never. */
+/* The due time of request k; UINT64_MAX: never. */
 uint64_t ls_stress_schedule_due_ns(const ls_stress_schedule *s, uint64_t k);
 
-/* How many connections are to be in use at that moment. */
+/* The number of connections in use at that time. */
 unsigned ls_stress_schedule_connections(const ls_stress_schedule *s, uint64_t at_ns);
 
 #endif

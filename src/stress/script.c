@@ -1,4 +1,4 @@
-/* script.c - the Lua states of a run: loading, calling hooks, keeping errors. See script.h. */
+/* script.c - the Lua states of a run: loading files, calling hooks, keeping errors. See script.h. */
 #include "stress/script_internal.h"
 
 #include <stdio.h>
@@ -30,9 +30,9 @@ const char *ls_stress_script_error(const ls_stress_script *s)
     return s->error;
 }
 
-/* ---- open and close -------------------------------------------------------------------------------------------------- */
+/* ---- open and close --------------------------------------------------------------------------------------------- */
 
-/* `require` finds modules inside the program, then those beside the script. */
+/* `require` finds the built-in modules, then those beside the script. */
 static void define_modules(lua_State *L, const char *path)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
@@ -60,24 +60,24 @@ static int load(lua_State *L)
     lua_pushstring(L, plan->script_path);
     lua_rawseti(L, -2, 0);
     lua_setglobal(L, "arg");
-    if (plan->dialect == LS_DIALECT_WRK) {
+    if (plan->dialect == LS_STRESS_DIALECT_WRK) {
         lua_pushcfunction(L, ls_stress_wrk_define);
         lua_pushlightuserdata(L, s);
         lua_call(L, 1, 1);
     }
     if (luaL_loadfile(L, plan->script_path) != LUA_OK) return lua_error(L);
     lua_call(L, 0, 1);
-    if (plan->dialect == LS_DIALECT_WRK) {
+    if (plan->dialect == LS_STRESS_DIALECT_WRK) {
         lua_pop(L, 1);
         return 1;
     }
     if (!lua_istable(L, -1))
-        return luaL_error(L, "%s: the script returned no table; a script for wrk is run with -s and a URL",
+        return luaL_error(L, "%s: the script did not return a table (for a wrk script use -s and a URL)",
                           plan->script_path);
     return 1;
 }
 
-/* Generational collection suits hooks, which make short-lived strings beside a script that stays. */
+/* Generational collection suits hooks: they create short-lived strings beside a long-lived script. */
 int ls_stress_script_open(const ls_stress_plan *plan, ls_stress_script **out, char *why, size_t why_bytes)
 {
     ls_stress_script *s = calloc(1, sizeof *s);
@@ -93,8 +93,8 @@ int ls_stress_script_open(const ls_stress_plan *plan, ls_stress_script **out, ch
     lua_pushcfunction(s->L, load);
     lua_pushlightuserdata(s->L, s);
     bool good = ls_stress_script_call(s, 1, 1);
-    if (good && plan->dialect == LS_DIALECT_TABLE) {
-        lua_pushcfunction(s->L, ls_table_define);
+    if (good && plan->dialect == LS_STRESS_DIALECT_TABLE) {
+        lua_pushcfunction(s->L, ls_stress_table_define);
         lua_pushlightuserdata(s->L, s);
         lua_pushvalue(s->L, AT_TABLE);
         good = ls_stress_script_call(s, 2, AT_TOP - AT_TABLE);
@@ -122,7 +122,7 @@ void ls_stress_script_close(ls_stress_script *s)
     free(s);
 }
 
-/* ---- calls ----------------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------------ */
 
 bool ls_stress_script_call(ls_stress_script *s, int n, int r)
 {
@@ -130,12 +130,12 @@ bool ls_stress_script_call(ls_stress_script *s, int n, int r)
     if (s->error[0] == '\0') {
         const char *text = lua_type(s->L, -1) == LUA_TSTRING ? lua_tostring(s->L, -1) : NULL;
         (void)snprintf(s->error, sizeof s->error, "%s%s", text != NULL ? "" : s->plan->script_path,
-                       text != NULL ? text : ": an error that is not a text was raised");
+                       text != NULL ? text : ": error object is not a string");
     }
     lua_pop(s->L, 1);
     if (s->worker != NULL) {
         ls_counter_add(&s->worker->count.errors[LS_STRESS_ERROR_SCRIPT], 1);
-        ls_stress_worker_stop_inside(s->worker);
+        ls_stress_worker_request_stop(s->worker);
     }
     return false;
 }
@@ -162,7 +162,7 @@ void ls_stress_script_put_text(lua_State *L, ls_stress_script *s, const char *te
     ls_stress_script_put(L, s, text, strlen(text));
 }
 
-/* Whether there is a Content-Length among these lines. */
+/* True if these header lines have a Content-Length. */
 static bool has_length(const char *head, size_t len)
 {
     static const char name[] = "\ncontent-length:";
@@ -180,8 +180,8 @@ void ls_stress_script_put_body(lua_State *L, ls_stress_script *s, int index, con
     size_t len = 0;
     const char *body = lua_tolstring(L, index, &len);
     if (body == NULL && lua_toboolean(L, index))
-        luaL_error(L, "%s: the body is a %s, and must be a text", who, luaL_typename(L, index));
-    if (body != NULL && !has_length(s->out, s->out_len)) { /* one of the script's own, or of the options, stands */
+        luaL_error(L, "%s: the body is a %s; it must be a string", who, luaL_typename(L, index));
+    if (body != NULL && !has_length(s->out, s->out_len)) { /* a Content-Length of the script or of the options stays */
         char line[48];
         (void)snprintf(line, sizeof line, "Content-Length: %zu\r\n", len);
         ls_stress_script_put_text(L, s, line);
@@ -194,7 +194,7 @@ static void copy(lua_State *from, int index, lua_State *to, int depth)
 {
     size_t len;
     const char *text;
-    if (depth > COPY_DEPTH_MAX) luaL_error(from, "a table nested too deeply for another thread");
+    if (depth > COPY_DEPTH_MAX) luaL_error(from, "cannot copy a table nested more than 32 deep to another thread");
     if (!lua_checkstack(to, 4)) luaL_error(from, "not enough memory");
     luaL_checkstack(from, 4, NULL);
     switch (lua_type(from, index)) {
@@ -221,7 +221,7 @@ static void copy(lua_State *from, int index, lua_State *to, int depth)
             lua_pop(from, 1);
         }
         break;
-    default: luaL_error(from, "a %s cannot be given to another thread", luaL_typename(from, index));
+    default: luaL_error(from, "cannot copy a %s to another thread", luaL_typename(from, index));
     }
 }
 
@@ -243,14 +243,14 @@ static bool run_protected(ls_stress_script *s, lua_CFunction fn, char *why, size
 int ls_stress_script_prepare(ls_stress_script *main, ls_stress_script *const *scripts, unsigned count, char *why,
                              size_t why_bytes)
 {
-    const bool is_wrk = main->plan->dialect == LS_DIALECT_WRK;
-    main->others = scripts;
+    const bool is_wrk = main->plan->dialect == LS_STRESS_DIALECT_WRK;
+    main->thread_scripts = scripts;
     main->index = count;
     for (unsigned i = 0; i < count; i++) {
         scripts[i]->index = i;
         scripts[i]->addr = main->plan->addr;
     }
-    if (!run_protected(main, is_wrk ? ls_stress_wrk_setup : ls_table_setup, why, why_bytes)) return LS_ESCRIPT;
+    if (!run_protected(main, is_wrk ? ls_stress_wrk_setup : ls_stress_table_setup, why, why_bytes)) return LS_ESCRIPT;
     for (unsigned i = 0; is_wrk && i < count; i++)
         if (!run_protected(scripts[i], ls_stress_wrk_init, why, why_bytes)) return LS_ESCRIPT;
     return LS_OK;
@@ -260,18 +260,19 @@ int ls_stress_script_done(ls_stress_script *main, const ls_stress_result *result
 {
     main->result = result;
     main->error[0] = '\0';
-    const bool good = run_protected(main, main->plan->dialect == LS_DIALECT_WRK ? ls_stress_wrk_done : ls_table_done,
-                                    why, why_bytes);
+    const bool good =
+        run_protected(main, main->plan->dialect == LS_STRESS_DIALECT_WRK ? ls_stress_wrk_done : ls_stress_table_done,
+                      why, why_bytes);
     (void)fflush(stdout);
     return good ? LS_OK : LS_ESCRIPT;
 }
 
-/* ---- the worker's side ------------------------------------------------------------------------------------------------- */
+/* ---- in the worker's thread ------------------------------------------------------------------------------------- */
 
-void ls_stress_script_belongs(ls_stress_script *s, ls_stress_worker *worker)
+void ls_stress_script_attach(ls_stress_script *s, ls_stress_worker *worker)
 {
     s->worker = worker;
-    if (s->aimed) worker->addr = s->addr;
+    if (s->addr_set) worker->addr = s->addr;
 }
 
 bool ls_stress_script_has_response(const ls_stress_script *s)
@@ -309,16 +310,16 @@ bool ls_stress_script_fixed(const ls_stress_script *s, const char **bytes, size_
 bool ls_stress_script_request(ls_stress_script *s, ls_stress_vu *u, const char **bytes, size_t *len)
 {
     lua_State *L = s->L;
-    if (s->plan->dialect == LS_DIALECT_TABLE) {
+    if (s->plan->dialect == LS_STRESS_DIALECT_TABLE) {
         lua_pushvalue(L, AT_REQUEST);
         lua_pushlightuserdata(L, u);
         if (!ls_stress_script_call(s, 1, 0)) return false;
         *bytes = s->out;
         *len = s->out_len;
-        lua_pushnil(L); /* what ls_stress_script_request_sent pops */
+        lua_pushnil(L); /* ls_stress_script_request_sent() pops it */
         return true;
     }
-    if (lua_getglobal(L, "request") != LUA_TFUNCTION) { /* it may replace, and remove, its own hooks */
+    if (lua_getglobal(L, "request") != LUA_TFUNCTION) { /* a script may replace and remove its hooks */
         lua_pop(L, 1);
         lua_getfield(L, AT_TABLE, "request");
     }
@@ -327,12 +328,12 @@ bool ls_stress_script_request(ls_stress_script *s, ls_stress_vu *u, const char *
         *bytes = lua_tolstring(L, -1, len);
         return true;
     }
-    lua_pushfstring(L, "%s: request() returned a %s, not the text of a request", s->plan->script_path,
+    lua_pushfstring(L, "%s: request() returned a %s; it must return a request as a string", s->plan->script_path,
                     luaL_typename(L, -1));
     (void)snprintf(s->error, sizeof s->error, "%s", lua_tostring(L, -1));
     lua_pop(L, 2);
     ls_counter_add(&s->worker->count.errors[LS_STRESS_ERROR_SCRIPT], 1);
-    ls_stress_worker_stop_inside(s->worker);
+    ls_stress_worker_request_stop(s->worker);
     return false;
 }
 
@@ -344,13 +345,13 @@ void ls_stress_script_request_sent(ls_stress_script *s)
 bool ls_stress_script_response(ls_stress_script *s, ls_stress_vu *u, const ls_http_response *response,
                                const char *head, const char *body, size_t body_len)
 {
-    ls_stress_script_answer answer = {u, response, head, body, body_len};
+    ls_stress_script_response_args args = {u, response, head, body, body_len};
     lua_pushvalue(s->L, AT_RESPONSE);
-    lua_pushlightuserdata(s->L, &answer);
+    lua_pushlightuserdata(s->L, &args);
     return ls_stress_script_call(s, 1, 0);
 }
 
-int ls_stress_script_arguments(lua_State *L)
+int ls_stress_script_parameter_count(lua_State *L)
 {
     lua_Debug about;
     if (lua_getinfo(L, ">u", &about) == 0) return 255;

@@ -1,10 +1,10 @@
-/* script.h - a script of the virtual user and its Lua states: wrk's dialect and our own.
+/* script.h - scripts and their Lua states: scripts for wrk, and native scripts.
  *
- * There is one state for each worker, used by its thread alone while the run lasts, and one for the main thread, in which
- * setup and done run. Which hooks exist is known when the file was loaded; what is not there costs nothing.
+ * Each worker has one state, used by its thread alone during the run; the main thread has one more, in which setup()
+ * and done() run. The hooks of a script are known once its file is loaded; absent hooks cost nothing.
  *
- * An error in a hook ends the run: it is kept (with file and line) in ls_stress_script_error(), and the worker is told to stop.
- * A scenario that raises has failed once, and the run goes on. */
+ * An error in a hook ends the run: ls_stress_script_error() keeps its message, with file and line, and the worker
+ * stops. An error in a scenario is one failed request, and the run continues. */
 #ifndef LS_STRESS_SCRIPT_H
 #define LS_STRESS_SCRIPT_H
 
@@ -17,32 +17,32 @@
 #include "stress/result.h"
 #include "stress/worker.h"
 
-enum { LS_SCRIPT_ERROR_BYTES = 1024 };
+enum { LS_STRESS_SCRIPT_ERROR_BYTES = 1024 };
 
-/* Load the file into a fresh state. LS_OK; LS_ESCRIPT or LS_ENOMEM with one line for people in `why`. The dialect is the
- * plan's; with LS_DIALECT_TABLE what the file returns is on the state's stack for options.c (see ls_stress_script_state). */
+/* Load the file into a new state. The plan has the dialect; the table that a native script returns is at
+ * LS_STRESS_SCRIPT_TABLE. LS_OK; LS_ESCRIPT or LS_ENOMEM with a one-line message in `why`. */
 int ls_stress_script_open(const ls_stress_plan *plan, ls_stress_script **out, char *why, size_t why_bytes);
 void ls_stress_script_close(ls_stress_script *script); /* NULL is allowed */
 
 lua_State *ls_stress_script_state(ls_stress_script *script);
 
-/* The table that a file of our dialect returned is at index 1 of the state. */
-enum { LS_SCRIPT_TABLE = 1 };
+/* The index of a native script's table in its state. */
+enum { LS_STRESS_SCRIPT_TABLE = 1 };
 
-/* What a run's states need from each other before it starts, in the main thread, with all of them loaded: setup of the
- * main state for each thread, then init of each thread's. LS_OK; LS_ESCRIPT with `why`. */
+/* Prepare the states of all threads for the run, in the main thread: the setup hook in the main state, for wrk once
+ * per thread, then wrk's init in the state of each thread. LS_OK; LS_ESCRIPT with a message in `why`. */
 int ls_stress_script_prepare(ls_stress_script *main, ls_stress_script *const *scripts, unsigned count, char *why,
                              size_t why_bytes);
 
-/* After the run. Calls done(), if there is one. LS_OK; LS_ESCRIPT with `why`. */
+/* After the run: call the done hook, if the script has one. LS_OK; LS_ESCRIPT with a message in `why`. */
 int ls_stress_script_done(ls_stress_script *main, const ls_stress_result *result, char *why, size_t why_bytes);
 
-/* The first error of a hook, or "". Read by others after the join. */
+/* The first error of a hook, or "". Other threads read it after the join. */
 const char *ls_stress_script_error(const ls_stress_script *script);
 
-/* ---- the worker's thread ------------------------------------------------------------------------------------------ */
+/* ---- in the worker's thread ------------------------------------------------------------------------------------- */
 
-void ls_stress_script_belongs(ls_stress_script *script, ls_stress_worker *worker);
+void ls_stress_script_attach(ls_stress_script *script, ls_stress_worker *worker);
 bool ls_stress_script_has_response(const ls_stress_script *script);
 bool ls_stress_script_wants_headers(const ls_stress_script *script);
 bool ls_stress_script_wants_body(const ls_stress_script *script);
@@ -50,18 +50,20 @@ bool ls_stress_script_has_delay(const ls_stress_script *script);
 uint32_t ls_stress_script_batch(
     const ls_stress_script *script); /* requests in one string of wrk's request(); at least 1 */
 
-/* One of several requests in a text: a head up to its empty line, then Content-Length bytes. *at moves behind it. False:
- * the text ends in the middle of it. Pure. */
-bool ls_stress_script_next_request(const char *bytes, size_t len, size_t *at, bool *to_head);
+/* Find the end of a request in a text of several: the head up to its empty line, then Content-Length bytes. *at moves
+ * behind it. False: the text ends inside the request. Pure. */
+bool ls_stress_script_next_request(const char *bytes, size_t len, size_t *at, bool *is_head);
 
-/* The request is always the same: its bytes, as many copies as the plan's pipeline, and the length of one. */
+/* True if the request is always the same: its bytes, config.pipeline copies, and the length of one. */
 bool ls_stress_script_fixed(const ls_stress_script *script, const char **bytes, size_t *len);
 
-/* The next request of a virtual user. The bytes stay until ls_stress_script_request_sent. False: the hook raised; the worker stops. */
+/* The next request of a virtual user. The bytes are valid until ls_stress_script_request_sent(). False: the hook
+ * raised an error, and the worker stops. */
 bool ls_stress_script_request(ls_stress_script *script, ls_stress_vu *u, const char **bytes, size_t *len);
 void ls_stress_script_request_sent(ls_stress_script *script);
 
-/* An answer. `head` are the bytes of its head when headers are wanted, `body` its body when that is. False: as above. */
+/* Call the response hook. `head` has the bytes of the head if headers are wanted, `body` the body if that is wanted.
+ * False: the hook raised an error, and the worker stops. */
 bool ls_stress_script_response(ls_stress_script *script, ls_stress_vu *u, const ls_http_response *response,
                                const char *head, const char *body, size_t body_len);
 uint64_t ls_stress_script_delay_ns(ls_stress_script *script);

@@ -1,5 +1,5 @@
-/* script_stats.c - what done() is told: the summary, and histograms as wrk's objects: .min .max .mean .stdev,
- * :percentile(p), #latency and latency(i) -> value, how often. */
+/* script_stats.c - the arguments of done(): the summary, and histograms as wrk's objects: .min .max .mean .stdev,
+ * :percentile(p), #latency, and latency(i), which returns a value and its count. */
 #include "stress/script_internal.h"
 
 static const char stats_meta[] = "luaserve.stress.stats";
@@ -23,7 +23,7 @@ static int stats_percentile(lua_State *L)
 {
     const stats *s = check_stats(L);
     const lua_Number percent = luaL_checknumber(L, 2);
-    luaL_argcheck(L, percent >= 0 && percent <= 100, 2, "a percentile is from 0 to 100");
+    luaL_argcheck(L, percent >= 0 && percent <= 100, 2, "percentile out of range (0 to 100)");
     push_value(L, s, ls_histogram_at(s->h, percent));
     return 1;
 }
@@ -65,7 +65,7 @@ static int stats_call(lua_State *L)
         lua_pushinteger(L, (lua_Integer)count);
         return 2;
     }
-    return luaL_argerror(L, 2, "there are fewer values than that");
+    return luaL_argerror(L, 2, "index exceeds the number of values");
 }
 
 void ls_stress_script_push_stats(lua_State *L, const ls_histogram *h, double unit)

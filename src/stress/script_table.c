@@ -1,12 +1,12 @@
-/* script_table.c - our own dialect: a file that returns a table with options and hooks.
+/* script_table.c - native scripts: a file that returns a table with options and hooks.
  *
  *     request  = function(vu) return method, path [, headers [, body]] end
  *     response = function(vu, status, headers, body) ... end
  *     scenario = function(vu, sock) ... end
- *     setup    = function() return data end          once, before the run; vu.data is a copy of it
+ *     setup    = function() return data end          once, before the run; vu.data is a copy of the result
  *     done     = function(summary, latency, rates) ... end
  *
- * A vu, one for each connection, is a plain table: id, thread, iteration, data, and whatever the script keeps in it. */
+ * Each connection has a vu, a table with id, thread, iteration, data, and any fields that the script adds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 static const char data_key[] = "luaserve.stress.data";
 
 /* Upvalues of the closures at AT_REQUEST and AT_RESPONSE. */
-enum { UP_FUNCTION = 1, UP_USERS, UP_META };
+enum { UP_FUNCTION = 1, UP_VUS, UP_META };
 
 static int vu_check(lua_State *L)
 {
@@ -29,17 +29,18 @@ static int vu_check(lua_State *L)
     luaL_checkany(L, 2);
     const char *name = luaL_optlstring(L, 3, "check", &len);
     const bool passed = lua_toboolean(L, 2);
-    if (s->worker == NULL) return luaL_error(L, "vu:check is for the hooks of a run");
-    ls_stress_worker_check(s->worker, name, len, passed);
+    if (s->worker == NULL) return luaL_error(L, "vu:check can only be called during a run");
+    ls_stress_worker_count_check(s->worker, name, len, passed);
     lua_pushboolean(L, passed);
     return 1;
 }
 
-/* Push the vu of a virtual user, made when it is first needed. `virtual users` and `meta` are stack or upvalue indices. */
-static void push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u, int users, int meta)
+/* Push the vu table of a virtual user, which is created on first use. `vus` and `meta` are stack or upvalue
+ * indices. */
+static void push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u, int vus, int meta)
 {
     const lua_Integer number = u->index - s->worker->first_vu + 1;
-    if (lua_rawgeti(L, users, number) == LUA_TTABLE) return;
+    if (lua_rawgeti(L, vus, number) == LUA_TTABLE) return;
     lua_pop(L, 1);
     lua_createtable(L, 0, 6);
     lua_pushinteger(L, u->index + 1);
@@ -53,10 +54,10 @@ static void push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u, in
     lua_pushvalue(L, meta);
     lua_setmetatable(L, -2);
     lua_pushvalue(L, -1);
-    lua_rawseti(L, users, number);
+    lua_rawseti(L, vus, number);
 }
 
-/* One more iteration of the vu on top of the stack. */
+/* Increment the iteration of the vu table on top of the stack. */
 static void count_iteration(lua_State *L)
 {
     lua_getfield(L, -1, "iteration");
@@ -68,11 +69,11 @@ static void count_iteration(lua_State *L)
 
 void ls_stress_script_push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u)
 {
-    push_vu(L, s, u, AT_USERS, AT_META);
+    push_vu(L, s, u, AT_VUS, AT_META);
     count_iteration(L);
 }
 
-/* ---- request ------------------------------------------------------------------------------------------------------------ */
+/* ---- request ---------------------------------------------------------------------------------------------------- */
 
 static void put_headers(lua_State *L, ls_stress_script *s, int index)
 {
@@ -83,7 +84,8 @@ static void put_headers(lua_State *L, ls_stress_script *s, int index)
         const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &len) : NULL;
         const char *value = lua_tolstring(L, -1, &value_len);
         if (name == NULL || value == NULL || !ls_is_token(name, len) || !ls_is_field_value(value, value_len)) {
-            luaL_error(L, "request() returned a header that cannot be one: a name and a text without line breaks");
+            luaL_error(L,
+                       "request() returned an invalid header: a header is a token and a string without line breaks");
             return;
         }
         ls_stress_script_put(L, s, name, len);
@@ -94,28 +96,29 @@ static void put_headers(lua_State *L, ls_stress_script *s, int index)
     }
 }
 
-/* light userdata: the virtual user -> the request in script->out */
+/* Argument: the virtual user, a light userdata. Composes the request in s->out. */
 static int call_request(lua_State *L)
 {
     ls_stress_script *s = ls_stress_script_of(L);
     const ls_stress_vu *u = lua_touserdata(L, 1);
     size_t method_len, path_len;
     lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
-    push_vu(L, s, u, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
+    push_vu(L, s, u, lua_upvalueindex(UP_VUS), lua_upvalueindex(UP_META));
     count_iteration(L);
     lua_call(L, 1, 4);
     const char *method = lua_tolstring(L, 2, &method_len), *path = lua_tolstring(L, 3, &path_len);
     if (method == NULL || path == NULL)
         return luaL_error(
-            L, "%s: request() must return a method and a path, as in return \"GET\", \"/\"; it returned %s and %s",
+            L, "%s: request() must return a method and a path, such as \"GET\", \"/\"; it returned %s and %s",
             s->plan->script_path, luaL_typename(L, 2), luaL_typename(L, 3));
     if (!ls_is_token(method, method_len))
-        return luaL_error(L, "%s: request() returned the method \"%s\", which is none", s->plan->script_path, method);
+        return luaL_error(L, "%s: request() returned the invalid method \"%s\"", s->plan->script_path, method);
     bool good = path[0] == '/' || strcmp(path, "*") == 0;
     for (size_t i = 0; good && i < path_len; i++) good = (unsigned char)path[i] > ' ' && path[i] != 0x7f;
     if (!good)
-        return luaL_error(L, "%s: request() returned the path \"%s\"; one begins with / and has no white space",
-                          s->plan->script_path, path);
+        return luaL_error(
+            L, "%s: request() returned the invalid path \"%s\"; a path begins with / and has no white space",
+            s->plan->script_path, path);
     s->out_len = 0;
     ls_stress_script_put(L, s, method, method_len);
     ls_stress_script_put_text(L, s, " ");
@@ -126,7 +129,8 @@ static int call_request(lua_State *L)
     return 0;
 }
 
-/* What every request has behind its path: " HTTP/1.1", Host, the options' headers; without the empty line. */
+/* Compose the part of every request behind its path: " HTTP/1.1", Host, the headers of the options; without the empty
+ * line. */
 static void make_base(lua_State *L, ls_stress_script *s)
 {
     size_t len;
@@ -136,15 +140,15 @@ static void make_base(lua_State *L, ls_stress_script *s)
         luaL_error(L, "not enough memory");
         return;
     }
-    /* "" SP "" SP: the method's space is not part of it. */
+    /* the request begins with the space between method and path, which is not part of the base */
     memmove(all, all + 1, len -= 1);
     s->base = all;
     s->base_len = len - 2;
 }
 
-/* ---- response ----------------------------------------------------------------------------------------------------------- */
+/* ---- response --------------------------------------------------------------------------------------------------- */
 
-/* headers["Content-Type"]: in any case; they are kept in lower case. */
+/* headers["Content-Type"] finds names in any case; they are stored in lower case. */
 static int headers_index(lua_State *L)
 {
     size_t len;
@@ -168,7 +172,7 @@ static void push_headers(lua_State *L, const ls_http_response *head, const char 
         for (size_t i = 0; i < len; i++) lower[i] = ls_char_lower(field.name[i]);
         lua_pushlstring(L, lower, len);
         lua_pushvalue(L, -1);
-        if (lua_rawget(L, -3) == LUA_TSTRING) { /* several lines of one name are one list (RFC 9110 5.2) */
+        if (lua_rawget(L, -3) == LUA_TSTRING) { /* fields of the same name form one list (RFC 9110 section 5.2) */
             lua_pushliteral(L, ", ");
             lua_pushlstring(L, field.value, field.value_len);
             lua_concat(L, 3);
@@ -187,10 +191,10 @@ static void push_headers(lua_State *L, const ls_http_response *head, const char 
 
 static int call_response(lua_State *L)
 {
-    const ls_stress_script_answer *a = lua_touserdata(L, 1);
+    const ls_stress_script_response_args *a = lua_touserdata(L, 1);
     ls_stress_script *s = ls_stress_script_of(L);
     lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
-    push_vu(L, s, a->user, lua_upvalueindex(UP_USERS), lua_upvalueindex(UP_META));
+    push_vu(L, s, a->u, lua_upvalueindex(UP_VUS), lua_upvalueindex(UP_META));
     lua_pushinteger(L, a->response->status);
     if (s->wants_headers)
         push_headers(L, a->response, a->head);
@@ -204,9 +208,9 @@ static int call_response(lua_State *L)
     return 0;
 }
 
-/* ---- define, setup, done ------------------------------------------------------------------------------------------------- */
+/* ---- define, setup, done ---------------------------------------------------------------------------------------- */
 
-/* Push the hook `name` of the table at 2; false, and nil is there: it has none. */
+/* Push the hook `name` of the table at 2. False: the hook is absent, and nil is pushed. */
 static bool push_hook(lua_State *L, const char *name)
 {
     const int type = lua_getfield(L, 2, name);
@@ -215,7 +219,7 @@ static bool push_hook(lua_State *L, const char *name)
     return type == LUA_TFUNCTION;
 }
 
-/* Push the closure that calls the hook `name`, or nil. 3 and 4: virtual users and their metatable. */
+/* Push the closure that calls the hook `name`, or nil. At 3 and 4: the vu tables and their metatable. */
 static bool push_caller(lua_State *L, const char *name, lua_CFunction caller)
 {
     if (!push_hook(L, name)) return false;
@@ -225,10 +229,10 @@ static bool push_caller(lua_State *L, const char *name, lua_CFunction caller)
     return true;
 }
 
-int ls_table_define(lua_State *L)
+int ls_stress_table_define(lua_State *L)
 {
     ls_stress_script *s = lua_touserdata(L, 1);
-    lua_newtable(L); /* 3: virtual users */
+    lua_newtable(L); /* 3: the vu tables */
     lua_newtable(L); /* 4: their metatable */
     lua_newtable(L);
     lua_pushcfunction(L, vu_check);
@@ -237,7 +241,7 @@ int ls_table_define(lua_State *L)
     lua_setfield(L, 4, "__index");
 
     if (push_hook(L, "response")) {
-        const int arguments = ls_stress_script_arguments(L);
+        const int arguments = ls_stress_script_parameter_count(L);
         s->has_response = true;
         s->wants_headers = arguments >= 3;
         s->wants_body = arguments >= 4;
@@ -248,25 +252,25 @@ int ls_table_define(lua_State *L)
     push_caller(L, "response", call_response);
     const bool has_scenario = push_hook(L, "scenario");
     if (has_scenario && (s->has_request || s->has_response))
-        return luaL_error(L, "%s: a scenario replaces request and response; one or the other", s->plan->script_path);
+        return luaL_error(L, "%s: a script has either scenario, or request and response", s->plan->script_path);
     if (s->plan->config.threads > 0 && !has_scenario) make_base(L, s);
     lua_pushvalue(L, 3);
     lua_pushvalue(L, 4);
     return AT_TOP - AT_TABLE;
 }
 
-int ls_table_setup(lua_State *L)
+int ls_stress_table_setup(lua_State *L)
 {
     ls_stress_script *s = lua_touserdata(L, 1);
     const bool has_setup = push_hook(L, "setup");
     if (has_setup) lua_call(L, 0, 1);
     for (unsigned i = 0; i < s->index; i++) {
-        lua_State *to = s->others[i]->L;
+        lua_State *to = s->thread_scripts[i]->L;
         ls_stress_script_copy(L, -1, to);
         lua_setfield(to, LUA_REGISTRYINDEX, data_key);
-        if (!s->others[i]->has_request && s->others[i]->plan->mode == LS_PLAN_SCRIPT) {
-            /* Only answers are looked at: the request is always the same. */
-            ls_stress_script *other = s->others[i];
+        if (!s->thread_scripts[i]->has_request && s->thread_scripts[i]->plan->mode == LS_STRESS_PLAN_SCRIPT) {
+            /* The script has only a response hook: the request is always the same. */
+            ls_stress_script *other = s->thread_scripts[i];
             const ls_stress_plan *plan = s->plan;
             other->fixed = ls_stress_plan_request(plan, plan->method, plan->path, plan->body, plan->body_len,
                                                   plan->config.pipeline, &other->fixed_len);
@@ -276,7 +280,7 @@ int ls_table_setup(lua_State *L)
     return 0;
 }
 
-int ls_table_done(lua_State *L)
+int ls_stress_table_done(lua_State *L)
 {
     const ls_stress_script *s = lua_touserdata(L, 1);
     if (!push_hook(L, "done")) return 0;

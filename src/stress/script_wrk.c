@@ -1,8 +1,8 @@
-/* script_wrk.c - wrk's dialect: the table `wrk`, its hooks, threads as objects. What is better said in Lua is in
- * lua/luaserve/stress_wrk.lua, above all the parts of Lua 5.1 that scripts written for LuaJIT use.
+/* script_wrk.c - scripts for wrk: the table `wrk`, its hooks, and thread objects. lua/luaserve/stress_wrk.lua has the
+ * parts written in Lua, above all the functions of Lua 5.1 that scripts for LuaJIT use.
  *
- * The interface is that of wrk's SCRIPTING file (github.com/wg/wrk). Where wrk calls a hook for every request, the hook is
- * looked up by name for every request, too: scripts replace, and remove, their own hooks while they run. */
+ * The interface is the one in wrk's file SCRIPTING (github.com/wg/wrk). As in wrk, a hook that is called for every
+ * request is looked up by name each time: scripts replace and remove their own hooks during the run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { PROBE_MS = 2000, BATCH_MAX = LS_STRESS_PIPELINE_MAX };
 
 static const char addr_meta[] = "luaserve.stress.addr", thread_meta[] = "luaserve.stress.thread";
 
-/* ---- addresses --------------------------------------------------------------------------------------------------------- */
+/* ---- addresses -------------------------------------------------------------------------------------------------- */
 
 static void push_addr(lua_State *L, const ls_addr *addr)
 {
@@ -31,11 +31,11 @@ static int addr_text(lua_State *L)
 
 static int wrk_lookup(lua_State *L)
 {
-    ls_addr found[LS_TARGET_ADDRS_MAX];
+    ls_addr found[LS_STRESS_TARGET_ADDRS_MAX];
     const char *host = luaL_checkstring(L, 1);
     luaL_tolstring(L, 2, NULL);
     const char *service = lua_isnoneornil(L, 2) ? NULL : lua_tostring(L, -1);
-    int count = ls_stress_getaddrinfo(host, service, true, found, LS_TARGET_ADDRS_MAX);
+    int count = ls_stress_getaddrinfo(host, service, true, found, LS_STRESS_TARGET_ADDRS_MAX);
     if (count < 0) return luaL_error(L, "wrk.lookup: %s: %s", host, ls_err_text(count));
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
@@ -51,7 +51,7 @@ static int wrk_connect(lua_State *L)
     return 1;
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------------ */
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
 
 static void push_thread(lua_State *L, ls_stress_script *of)
 {
@@ -64,8 +64,8 @@ static ls_stress_script *check_thread(lua_State *L)
     return *(ls_stress_script **)luaL_checkudata(L, 1, thread_meta);
 }
 
-/* Before and after the run the main thread has all states; while it runs each thread has its own, and no object of
- * another. */
+/* Before and after the run the main thread has access to all states. During the run each thread has its own state,
+ * without objects of another. */
 static int thread_get(lua_State *L)
 {
     lua_State *of = check_thread(L)->L;
@@ -92,7 +92,7 @@ static int thread_set(lua_State *L)
 static int thread_stop(lua_State *L)
 {
     ls_stress_script *s = check_thread(L);
-    if (s->worker != NULL) ls_stress_worker_stop_inside(s->worker);
+    if (s->worker != NULL) ls_stress_worker_request_stop(s->worker);
     return 0;
 }
 
@@ -110,16 +110,17 @@ static int thread_index(lua_State *L)
 static int thread_newindex(lua_State *L)
 {
     ls_stress_script *s = check_thread(L);
-    if (strcmp(luaL_checkstring(L, 2), "addr") != 0) return luaL_error(L, "a thread has only one field to set: addr");
+    if (strcmp(luaL_checkstring(L, 2), "addr") != 0)
+        return luaL_error(L, "a thread has only one writable field: addr");
     s->addr = *(ls_addr *)luaL_checkudata(L, 3, addr_meta);
-    s->aimed = true;
+    s->addr_set = true;
     return 0;
 }
 
-/* ---- wrk.format ---------------------------------------------------------------------------------------------------------- */
+/* ---- wrk.format ------------------------------------------------------------------------------------------------- */
 
-/* The argument at `index`, or the field of the table `wrk`, as a text; false: neither is there. What it was stays on the
- * stack. */
+/* Append the argument at `index`, or else the field of the table `wrk`. False: neither is present. The value stays on
+ * the stack. */
 static bool put_or_default(lua_State *L, ls_stress_script *s, int index, const char *field)
 {
     size_t len;
@@ -141,9 +142,9 @@ static int wrk_format(lua_State *L)
     bool has_host = false;
     s->out_len = 0;
     lua_settop(L, 4);
-    if (!put_or_default(L, s, 1, "method")) return luaL_error(L, "wrk.format: the method is not a text");
+    if (!put_or_default(L, s, 1, "method")) return luaL_error(L, "wrk.format: the method is not a string");
     ls_stress_script_put_text(L, s, " ");
-    if (!put_or_default(L, s, 2, "path")) return luaL_error(L, "wrk.format: the path is not a text");
+    if (!put_or_default(L, s, 2, "path")) return luaL_error(L, "wrk.format: the path is not a string");
     ls_stress_script_put_text(L, s, " HTTP/1.1\r\n");
 
     if (lua_isnil(L, 4)) lua_getfield(L, lua_upvalueindex(1), "body"), lua_replace(L, 4);
@@ -155,9 +156,10 @@ static int wrk_format(lua_State *L)
         const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &len) : NULL;
         const char *value = lua_tolstring(L, -1, &value_len);
         if (name == NULL || value == NULL)
-            return luaL_error(L, "wrk.format: the headers hold a %s that is no text", luaL_typename(L, -1));
+            return luaL_error(L, "wrk.format: the headers contain a %s; names and values must be strings",
+                              luaL_typename(L, -1));
         if (len == 4 && memcmp(name, "Host", 4) == 0) has_host = true;
-        if (len != 14 || memcmp(name, "Content-Length", 14) != 0) { /* ours, from the body */
+        if (len != 14 || memcmp(name, "Content-Length", 14) != 0) { /* put_body() sets the length */
             ls_stress_script_put(L, s, name, len);
             ls_stress_script_put_text(L, s, ": ");
             ls_stress_script_put(L, s, value, value_len);
@@ -178,7 +180,7 @@ static int wrk_format(lua_State *L)
     return 1;
 }
 
-/* ---- define, setup, init --------------------------------------------------------------------------------------------- */
+/* ---- define, setup, init ---------------------------------------------------------------------------------------- */
 
 static void set_headers(lua_State *L, const ls_stress_plan *plan)
 {
@@ -239,7 +241,7 @@ int ls_stress_wrk_define(lua_State *L)
     lua_pushvalue(L, -1);
     lua_setglobal(L, "wrk");
 
-    lua_getglobal(L, "require"); /* the rest of `wrk`, and of Lua 5.1 */
+    lua_getglobal(L, "require"); /* the rest of `wrk`, and the functions of Lua 5.1 */
     lua_pushliteral(L, "luaserve.stress_wrk");
     lua_call(L, 1, 1);
     lua_pushvalue(L, -2);
@@ -247,7 +249,7 @@ int ls_stress_wrk_define(lua_State *L)
     return 1;
 }
 
-/* wrk.setup(thread) for each: it sets the default address and calls the script's own setup. */
+/* Call wrk.setup(thread) for each thread, which calls the script's own setup(); wrk.addrs has the default address. */
 int ls_stress_wrk_setup(lua_State *L)
 {
     ls_stress_script *s = lua_touserdata(L, 1);
@@ -257,7 +259,7 @@ int ls_stress_wrk_setup(lua_State *L)
     lua_setfield(L, 2, "addrs");
     for (unsigned i = 0; i < s->index; i++) {
         lua_getfield(L, 2, "setup");
-        push_thread(L, s->others[i]);
+        push_thread(L, s->thread_scripts[i]);
         lua_call(L, 1, 0);
     }
     return 0;
@@ -270,7 +272,7 @@ static bool is_global_function(lua_State *L, const char *name)
     return is;
 }
 
-bool ls_stress_script_next_request(const char *bytes, size_t len, size_t *at, bool *to_head)
+bool ls_stress_script_next_request(const char *bytes, size_t len, size_t *at, bool *is_head)
 {
     static const char name[] = "\ncontent-length:", head[] = "HEAD ";
     const char *const begin = bytes + *at, *const end = bytes + len, *line, *rest = begin;
@@ -283,20 +285,20 @@ bool ls_stress_script_next_request(const char *bytes, size_t len, size_t *at, bo
     } while (end - rest < 2 || rest[0] != '\r' || rest[1] != '\n');
     rest += 2;
     if (body > (size_t)(end - rest)) return false;
-    *to_head = rest - begin > (ptrdiff_t)sizeof head && memcmp(begin, head, sizeof head - 1) == 0;
+    *is_head = rest - begin > (ptrdiff_t)sizeof head && memcmp(begin, head, sizeof head - 1) == 0;
     *at = (size_t)(rest - bytes) + (size_t)body;
     return true;
 }
 
-/* How many requests the text holds. wrk, too, looks once, at the first. Raises for a text that does not end with a whole
- * request. */
+/* The number of requests in the text. As in wrk, only the first text is counted. Raises if the text does not end with
+ * a complete request. */
 static uint32_t count_requests(lua_State *L, const char *bytes, size_t len)
 {
     uint32_t count = 0;
-    bool to_head;
+    bool is_head;
     for (size_t at = 0; at < len;) {
-        if (!ls_stress_script_next_request(bytes, len, &at, &to_head)) {
-            luaL_error(L, "request() returned a text that ends in the middle of a request");
+        if (!ls_stress_script_next_request(bytes, len, &at, &is_head)) {
+            luaL_error(L, "request() returned an incomplete request");
             return 0;
         }
         if (++count > BATCH_MAX) luaL_error(L, "request() returned more than %d requests", BATCH_MAX);
@@ -337,7 +339,7 @@ int ls_stress_wrk_init(lua_State *L)
     s->has_delay = is_global_function(L, "delay");
     if (s->has_response) {
         lua_getglobal(L, "response");
-        const int arguments = ls_stress_script_arguments(L);
+        const int arguments = ls_stress_script_parameter_count(L);
         s->wants_headers = arguments >= 2;
         s->wants_body = arguments >= 3;
     }
@@ -348,26 +350,26 @@ int ls_stress_wrk_init(lua_State *L)
     lua_call(L, 0, 1);
     const char *text = lua_tolstring(L, -1, &len);
     if (text == NULL || len == 0)
-        return luaL_error(L, "request() returned a %s, not the text of a request", luaL_typename(L, -1));
+        return luaL_error(L, "request() returned a %s; it must return a request as a string", luaL_typename(L, -1));
     s->batch = count_requests(L, text, len);
     if (s->batch > 1 && plan->config.pipeline > 1)
-        return luaL_error(L, "request() returns %d requests at once; leave --pipeline out", (int)s->batch);
+        return luaL_error(L, "request() returned %d requests at once; remove --pipeline", (int)s->batch);
     if (!s->has_request) keep_fixed(L, s, text, len);
     return 0;
 }
 
-/* ---- response, done -------------------------------------------------------------------------------------------------- */
+/* ---- response, done --------------------------------------------------------------------------------------------- */
 
 int ls_stress_wrk_response(lua_State *L)
 {
-    const ls_stress_script_answer *a = lua_touserdata(L, 1);
+    const ls_stress_script_response_args *a = lua_touserdata(L, 1);
     const ls_stress_script *s = ls_stress_script_of(L);
     if (lua_getglobal(L, "response") != LUA_TFUNCTION) return 0;
     lua_pushinteger(L, a->response->status);
     if (s->wants_headers) {
         size_t at = 0;
         ls_pair field;
-        lua_newtable(L); /* names as the server wrote them; of several with one name the last */
+        lua_newtable(L); /* names in the server's spelling; of equal names the last one */
         while (ls_http1_response_field(a->head, a->response, &at, &field)) {
             lua_pushlstring(L, field.name, field.name_len);
             lua_pushlstring(L, field.value, field.value_len);

@@ -1,4 +1,4 @@
-/* strbuf.c - growth by doubling; numbers by integers. */
+/* strbuf.c - a string that doubles its space; numbers are formatted as integers. */
 #include "stress/strbuf.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ void ls_strbuf_close(ls_strbuf *text)
     *text = (ls_strbuf){0};
 }
 
-/* Room for len more bytes and the zero. */
+/* Make room for len more bytes and the terminating zero. */
 static bool grow(ls_strbuf *text, size_t len)
 {
     if (text->failed) return false;
@@ -64,7 +64,7 @@ void ls_strbuf_format(ls_strbuf *text, const char *format, ...)
     text->len += (size_t)len;
 }
 
-char *ls_fixed(char *buffer, size_t size, double number, int decimals)
+char *ls_stress_fixed_text(char *buffer, size_t size, double number, int decimals)
 {
     long long scale = 1;
     for (int i = 0; i < decimals; i++) scale *= 10;
@@ -85,13 +85,13 @@ char *ls_fixed(char *buffer, size_t size, double number, int decimals)
 void ls_strbuf_fixed(ls_strbuf *text, double number, int decimals)
 {
     char buffer[48];
-    ls_strbuf_put(text, ls_fixed(buffer, sizeof buffer, number, decimals));
+    ls_strbuf_put(text, ls_stress_fixed_text(buffer, sizeof buffer, number, decimals));
 }
 
 void ls_strbuf_json_number(ls_strbuf *text, double number)
 {
     char buffer[48];
-    ls_fixed(buffer, sizeof buffer, number, 3);
+    ls_stress_fixed_text(buffer, sizeof buffer, number, 3);
     if (strcmp(buffer, "-") == 0) {
         ls_strbuf_put(text, "null");
         return;
@@ -149,9 +149,9 @@ int ls_strbuf_save(const ls_strbuf *text, const char *path)
     if (text->failed) return LS_ENOMEM;
     FILE *to = ls_fopen(path, "wb");
     if (to == NULL) return ls_err_from_errno(errno);
-    errno = EIO; /* unless the library says why */
+    errno = EIO; /* for a library that sets no errno */
     int failed = fwrite(text->bytes, 1, text->len, to) != text->len ? errno : 0;
-    /* A full disk may show only here; not every library's fclose tells of it. */
+    /* A full disk may be reported only here; not every fclose() reports it. */
     if (fflush(to) != 0 && failed == 0) failed = errno;
     if (fclose(to) != 0 && failed == 0) failed = errno;
     errno = failed;

@@ -1,7 +1,8 @@
-/* strbuf.h - a text that grows: what the reports are written into before they go to their file.
+/* strbuf.h - a growing string: the reports are composed in it and then written to their file.
  *
- * A failed allocation is remembered and everything after it ignored, so that writers need not look after each line;
- * ls_strbuf_save() tells in the end. Numbers never follow the locale: a script may have called os.setlocale. One thread. */
+ * A failed allocation sets `failed`, and later calls have no effect, so writers need not check each call;
+ * ls_strbuf_save() returns the error. Numbers ignore the locale, which a script may have set with os.setlocale(). One
+ * thread. */
 #ifndef LS_STRESS_STRBUF_H
 #define LS_STRESS_STRBUF_H
 
@@ -11,39 +12,39 @@
 
 #include "base/compiler.h"
 
-/* All zero is an empty text. */
+/* All zero is an empty string. */
 typedef struct ls_strbuf {
-    char *bytes; /* terminated by a zero that is not counted; NULL while nothing was added */
+    char *bytes; /* zero-terminated; NULL while empty */
     size_t len;
     size_t space;
-    bool failed; /* out of memory: something is missing */
+    bool failed; /* out of memory: the text is incomplete */
 } ls_strbuf;
 
 void ls_strbuf_close(ls_strbuf *text);
 
 void ls_strbuf_add(ls_strbuf *text, const char *bytes, size_t len);
-void ls_strbuf_put(ls_strbuf *text, const char *string); /* up to its zero */
+void ls_strbuf_put(ls_strbuf *text, const char *string); /* a zero-terminated string */
 
-/* printf(3) formats; for those of floating point numbers use ls_strbuf_fixed(). */
+/* printf(3) formats, except floating point: use ls_strbuf_fixed(). */
 LS_PRINTF(2, 3) void ls_strbuf_format(ls_strbuf *text, const char *format, ...);
 
-/* `number` with so many decimals (0 to 9), rounded; "." whatever the locale. One that is infinite, not a number or of
- * more than 9.2e18 units of the last decimal is written as "-". The second form writes to a buffer and returns it. */
+/* `number` rounded to `decimals` (0 to 9), with "." in every locale. A number that is infinite, not a number, or above
+ * 9.2e18 units of the last decimal becomes "-". ls_stress_fixed_text() writes to a buffer and returns it. */
 void ls_strbuf_fixed(ls_strbuf *text, double number, int decimals);
-char *ls_fixed(char *buffer, size_t size, double number, int decimals);
+char *ls_stress_fixed_text(char *buffer, size_t size, double number, int decimals);
 
-/* A JSON string (RFC 8259 7) with its quotes. What is not UTF-8 becomes U+FFFD, and "<" an escape, so that the text may
- * stand inside an HTML script element. */
+/* A JSON string (RFC 8259 section 7) with its quotes. Invalid UTF-8 becomes U+FFFD, and "<" an escape, so that the
+ * text may stand inside an HTML script element. */
 void ls_strbuf_json_string(ls_strbuf *text, const char *bytes, size_t len);
 
-/* A JSON number with at most three decimals and no zeros behind them; null for what ls_strbuf_fixed() cannot write. */
+/* A JSON number with at most three decimals, without trailing zeros; null where ls_strbuf_fixed() writes "-". */
 void ls_strbuf_json_number(ls_strbuf *text, double number);
 
-/* HTML's &, <, > and quotes as references; control characters but line breaks and tabs become "?". */
+/* HTML text: &, <, > and quotes become references; control characters except line breaks and tabs become "?". */
 void ls_strbuf_html(ls_strbuf *text, const char *bytes, size_t len);
 
-/* Write it to a file of that name, which is created or replaced. LS_OK, LS_ENOMEM when something is missing, or the code
- * of the system's refusal, and errno is what it said. */
+/* Write the text to the file `path`, which is created or replaced. LS_OK; LS_ENOMEM if the text is incomplete; or the
+ * code of the system error, with errno set. */
 int ls_strbuf_save(const ls_strbuf *text, const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* threshold.c - read a threshold from left to right, and compare. */
+/* threshold.c - the parser and the evaluation of thresholds. */
 #include "stress/threshold.h"
 
 #include <ctype.h>
@@ -11,13 +11,13 @@
 #include "stress/result.h"
 
 static const char grammar[] =
-    "a threshold is METRIC OPERATOR NUMBER[UNIT], as in \"p99 < 5ms\", \"rate >= 10000/s\", \"errors < 0.1%\":\n"
+    "a threshold is METRIC OPERATOR NUMBER[UNIT], for example \"p99 < 5ms\", \"rate >= 10000/s\", \"errors < 0.1%\":\n"
     "  METRIC    p50 ... p99.999, mean, min, max, stdev    latency; UNIT us, ms or s\n"
-    "            rate                                      requests per second; UNIT /s or nothing\n"
-    "            errors                                    failed requests; UNIT % (of all) or nothing (a count)\n"
-    "            1xx ... 5xx, 100 ... 599                  answers with such a status; UNIT % or nothing\n"
-    "            checks                                    failed checks; UNIT % (of all made) or nothing\n"
-    "            error_rate                                errors in %\n"
+    "            rate                                      requests per second; UNIT /s or none\n"
+    "            errors                                    failed requests; UNIT % (of all) or none (a count)\n"
+    "            1xx ... 5xx, 100 ... 599                  responses with that status; UNIT % or none\n"
+    "            checks                                    failed checks; UNIT % (of all checks) or none\n"
+    "            error_rate                                errors; UNIT %\n"
     "  OPERATOR  <  <=  >  >=  ==\n";
 
 const char *ls_stress_threshold_grammar(void)
@@ -25,7 +25,7 @@ const char *ls_stress_threshold_grammar(void)
     return grammar;
 }
 
-/* What is left to read. */
+/* The unread part of the text. */
 typedef struct reader {
     const char *at;
     const char *end;
@@ -46,8 +46,8 @@ static bool is(const char *word, size_t len, const char *name)
     return strlen(name) == len && memcmp(word, name, len) == 0;
 }
 
-/* Digits, perhaps with one point between or behind them; no sign, no exponent, no hexadecimal. Returns its length, 0
- * when there is none. */
+/* Parse digits with at most one point, not at the beginning; no sign, no exponent, no hexadecimal. Returns the length,
+ * 0: not a number. */
 static size_t number_of(const char *text, size_t len, double *out)
 {
     char copy[32];
@@ -64,7 +64,7 @@ static size_t number_of(const char *text, size_t len, double *out)
     copy[n] = '\0';
     double value = 0, scale = 1;
     bool fraction = false;
-    /* By hand: strtod(3) would want the locale's comma. */
+    /* Not strtod(3), which depends on the locale. */
     for (size_t i = 0; i < n; i++) {
         if (copy[i] == '.') {
             fraction = true;
@@ -80,7 +80,7 @@ static size_t number_of(const char *text, size_t len, double *out)
 static const struct {
     const char *name;
     ls_stress_metric metric;
-    bool percent; /* its unit is %, and nothing else */
+    bool percent; /* the unit must be % */
 } names[] = {
     {"mean", LS_STRESS_METRIC_MEAN, false},
     {"min", LS_STRESS_METRIC_MIN, false},
@@ -109,11 +109,11 @@ static bool status_of(const char *word, size_t len, ls_stress_threshold *t)
     return true;
 }
 
-/* The metric that `word` names. NULL, or what is wrong with it. */
+/* Set the metric that `word` names. NULL, or an error message. */
 static const char *metric_of(const char *word, size_t len, ls_stress_threshold *t, bool *percent_only)
 {
     *percent_only = false;
-    if (len == 0) return "it begins with no metric";
+    if (len == 0) return "missing metric";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (!is(word, len, names[i].name)) continue;
         t->metric = names[i].metric;
@@ -123,10 +123,11 @@ static const char *metric_of(const char *word, size_t len, ls_stress_threshold *
     if (status_of(word, len, t)) return NULL;
     if (word[0] == 'p' && len > 1 && number_of(word + 1, len - 1, &t->percentile) == len - 1) {
         t->metric = LS_STRESS_METRIC_PERCENTILE;
-        return t->percentile > 0 && t->percentile < 100 ? NULL
-                                                        : "a percentile lies between p0 and p100 (which is \"max\")";
+        return t->percentile > 0 && t->percentile < 100
+                   ? NULL
+                   : "a percentile must be above p0 and below p100 (use max for p100)";
     }
-    return "there is no such metric";
+    return "unknown metric";
 }
 
 static bool op_of(reader *in, ls_stress_op *op)
@@ -150,7 +151,7 @@ static bool is_latency(ls_stress_metric metric)
     return metric <= LS_STRESS_METRIC_STDEV;
 }
 
-/* Turns `limit` into the metric's own unit. NULL, or what is wrong. */
+/* Convert `limit` to the unit of the metric. NULL, or an error message. */
 static const char *unit_of(const char *unit, size_t len, ls_stress_threshold *t, bool percent_only)
 {
     if (is_latency(t->metric)) {
@@ -167,17 +168,17 @@ static const char *unit_of(const char *unit, size_t len, ls_stress_threshold *t,
         return NULL;
     }
     if (t->metric == LS_STRESS_METRIC_RATE) {
-        return len == 0 || is(unit, len, "/s") ? NULL : "the unit of a rate is /s, or nothing";
+        return len == 0 || is(unit, len, "/s") ? NULL : "the unit of a rate is /s or none";
     }
     t->percent = is(unit, len, "%");
     if (percent_only && !t->percent) return "the unit of error_rate is %";
-    if (!t->percent && len > 0) return "the unit of a count is nothing, or % for a share";
-    if (t->percent && t->limit > 100) return "a share is at most 100%";
-    if (!t->percent && t->limit != floor(t->limit)) return "a count is a whole number; write % for a share";
+    if (!t->percent && len > 0) return "the unit of a count is none, or % for a percentage";
+    if (t->percent && t->limit > 100) return "a percentage is at most 100%";
+    if (!t->percent && t->limit != floor(t->limit)) return "a count is a whole number; use % for a percentage";
     return NULL;
 }
 
-/* One line: which part, and why. Long input is cut. */
+/* Write the one-line message: the threshold, the invalid part, the reason. Long input is cut. */
 static int refuse(const char *text, size_t len, const char *part, size_t part_len, const char *what, char *why,
                   size_t why_size)
 {
@@ -196,7 +197,7 @@ int ls_stress_threshold_parse(const char *text, size_t len, ls_stress_threshold 
     while (in.end > in.at && (in.end[-1] == ' ' || in.end[-1] == '\t')) in.end--;
     text = in.at;
     len = left(&in);
-    if (len == 0) return refuse(text, len, NULL, 0, "it is empty", why, why_size);
+    if (len == 0) return refuse(text, len, NULL, 0, "empty", why, why_size);
     if (len > LS_STRESS_THRESHOLD_TEXT_MAX) return refuse(text, len, NULL, 0, "longer than 80 bytes", why, why_size);
 
     ls_stress_threshold t = {0};
@@ -211,13 +212,13 @@ int ls_stress_threshold_parse(const char *text, size_t len, ls_stress_threshold 
     }
     skip_blanks(&in);
     if (!op_of(&in, &t.op)) {
-        wrong = left(&in) == 0 ? "it ends where an operator should be" : "here should be <, <=, >, >= or ==";
+        wrong = left(&in) == 0 ? "missing operator" : "expected <, <=, >, >= or ==";
         return refuse(text, len, in.at, left(&in), wrong, why, why_size);
     }
     skip_blanks(&in);
     size_t number_len = number_of(in.at, left(&in), &t.limit);
     if (number_len == 0) {
-        wrong = left(&in) == 0 ? "it ends where a number should be" : "here should be a number, as in 5 or 0.25";
+        wrong = left(&in) == 0 ? "missing number" : "expected a number such as 5 or 0.25";
         return refuse(text, len, in.at, left(&in), wrong, why, why_size);
     }
     in.at += number_len;
@@ -229,7 +230,7 @@ int ls_stress_threshold_parse(const char *text, size_t len, ls_stress_threshold 
     return LS_OK;
 }
 
-/* ---- judging ---------------------------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------------------------- */
 
 static double share(uint64_t part, uint64_t whole)
 {
@@ -243,7 +244,7 @@ static uint64_t checks_made(const ls_stress_result *r)
     return made;
 }
 
-/* In the unit of the limit; NAN when there is nothing to measure. */
+/* The measured value in the unit of the limit; NAN: not measured. */
 static double measure(const ls_stress_threshold *t, const ls_stress_result *r)
 {
     const ls_histogram *latency = ls_stress_result_latency(r);
@@ -275,7 +276,7 @@ static double measure(const ls_stress_threshold *t, const ls_stress_result *r)
 void ls_stress_threshold_judge(ls_stress_threshold *t, const ls_stress_result *r)
 {
     double a = t->actual = measure(t, r), limit = t->limit;
-    /* Comparisons with NAN are all false: nothing measured is a threshold missed. */
+    /* Comparisons with NAN are false, so an unmeasured threshold is missed. */
     switch (t->op) {
     case LS_STRESS_OP_LESS: t->met = a < limit; break;
     case LS_STRESS_OP_LESS_EQUAL: t->met = a <= limit; break;

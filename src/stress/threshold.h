@@ -1,14 +1,14 @@
-/* threshold.h - what a run must keep: "p99 < 5ms", "errors < 0.1%".
+/* threshold.h - conditions on the result of a run: "p99 < 5ms", "errors < 0.1%".
  *
  *     threshold = metric op number [unit]              blanks are allowed between the parts
  *     metric    = "p50" ... "p99.999" | "mean" | "min" | "max" | "stdev"    latency: us, ms or s
- *               | "rate"                                                      requests per second: /s or nothing
+ *               | "rate"                                                      requests per second: /s or none
  *               | "errors" | "1xx" ... "5xx" | "100" ... "599" | "checks"     a count, or % of the requests
  *     op        = "<" | "<=" | ">" | ">=" | "=="
  *
- * "errors" are connect, read, write, timeout, bad answers and script errors together; "error_rate" is another name of
- * it for which the unit must be %. "checks" (or "checks_failed") are checks that failed; with % of all checks made.
- * Latencies are measured from the moment a request was due where there is a schedule. Pure; any thread. */
+ * "errors" is the sum of all kinds of errors; "error_rate" is the same with the unit %. "checks" (or "checks_failed")
+ * is the number of failed checks; its % is of all checks. Latencies of an open loop are corrected. Pure; any
+ * thread. */
 #ifndef LS_STRESS_THRESHOLD_H
 #define LS_STRESS_THRESHOLD_H
 
@@ -17,7 +17,7 @@
 
 struct ls_stress_result;
 
-enum { LS_STRESS_THRESHOLD_TEXT_MAX = 80 }; /* bytes of a threshold as it is written */
+enum { LS_STRESS_THRESHOLD_TEXT_MAX = 80 }; /* bytes of a threshold as given */
 
 typedef enum ls_stress_metric {
     LS_STRESS_METRIC_PERCENTILE,
@@ -40,27 +40,27 @@ typedef enum ls_stress_op {
 } ls_stress_op;
 
 typedef struct ls_stress_threshold {
-    char text[LS_STRESS_THRESHOLD_TEXT_MAX + 1]; /* as it was written, without blanks around it */
+    char text[LS_STRESS_THRESHOLD_TEXT_MAX + 1]; /* as given, without surrounding blanks */
     ls_stress_metric metric;
     ls_stress_op op;
     double percentile;    /* of LS_STRESS_METRIC_PERCENTILE: 0 to 100 */
-    unsigned status_from; /* of LS_STRESS_METRIC_STATUS: the codes it counts, both included */
+    unsigned status_from; /* of LS_STRESS_METRIC_STATUS: the range of codes, both included */
     unsigned status_to;
-    bool percent;  /* the limit is a share of the requests (of the checks made) */
-    double limit;  /* nanoseconds for latencies; per second for the rate; a count, or percent */
+    bool percent;  /* the limit is a percentage of the requests (or of the checks) */
+    double limit;  /* nanoseconds, requests per second, a count, or percent */
     double actual; /* in the unit of `limit`; set by ls_stress_threshold_judge() */
-    bool met;      /* likewise */
+    bool met;      /* set by ls_stress_threshold_judge() */
 } ls_stress_threshold;
 
-/* Read one. On failure LS_EINVAL, `*out` is untouched and `why` holds one line that says what is wrong with which part
- * (ls_stress_threshold_grammar() is the text to print below it). */
+/* Parse a threshold. LS_OK; or LS_EINVAL, with `*out` untouched and a one-line message in `why` that names the invalid
+ * part (print ls_stress_threshold_grammar() below it). */
 int ls_stress_threshold_parse(const char *text, size_t len, ls_stress_threshold *out, char *why, size_t why_size);
 
-/* The grammar for people: several lines, each ended by a newline. Static text. */
+/* The grammar, in several lines that end with a newline. Static string. */
 const char *ls_stress_threshold_grammar(void);
 
-/* Compare with what the run was; sets `actual` and `met`. A latency or a share of no requests at all is not met, whatever
- * it is compared with: a run that measured nothing has kept no promise. */
+/* Evaluate the threshold: sets `actual` and `met`. A latency or percentage without any measurement is missed, whatever
+ * the operator. */
 void ls_stress_threshold_judge(ls_stress_threshold *threshold, const struct ls_stress_result *result);
 
 #endif

@@ -1,6 +1,6 @@
-/* view.c - one write for each picture: cursor up, then each line followed by "erase to the end of the line", so that
- * nothing flickers (ECMA-48 CUU, EL, ED). A window that was made narrower has folded the old lines; then everything from
- * the first of them on is erased first. */
+/* view.c - one write per drawing: cursor up, then each line with "erase to the end of the line", so that nothing
+ * flickers (ECMA-48 CUU, EL, ED). In a window that has become narrower the old lines are folded; then everything from
+ * the first of them is erased before the drawing. */
 #include "stress/view.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "stress/terminal.h"
 
 enum {
-    COLUMNS_MAX = 120, /* a bar across a very wide window says no more */
+    COLUMNS_MAX = 120, /* a wider bar shows no more */
     SPARKS_MAX = 40,
 };
 
@@ -17,12 +17,12 @@ void ls_stress_view_open(ls_stress_view *view, FILE *to, bool quiet)
 {
     *view = (ls_stress_view){.to = to, .kind = LS_STRESS_VIEW_NONE};
     if (quiet) return;
-    view->kind = ls_terminal_is(to) ? LS_STRESS_VIEW_SCREEN : LS_STRESS_VIEW_LINES;
-    view->utf8 = ls_terminal_utf8();
-    view->color = !ls_terminal_no_color();
+    view->kind = ls_stress_is_terminal(to) ? LS_STRESS_VIEW_SCREEN : LS_STRESS_VIEW_LINES;
+    view->utf8 = ls_stress_terminal_utf8();
+    view->color = !ls_stress_terminal_no_color();
 }
 
-/* ---- one line of the screen: bytes, and how many columns they take ------------------------------------------------ */
+/* ---- one line of the screen: its bytes and its columns ---------------------------------------------------------- */
 
 typedef struct line {
     ls_strbuf *to;
@@ -38,13 +38,13 @@ static void put(line *l, const char *text)
     l->used += (unsigned)len;
 }
 
-/* A part that makes sense only as a whole. */
+/* Write the text completely or not at all. */
 static void put_whole(line *l, const char *text)
 {
     if (strlen(text) <= l->columns - l->used) put(l, text);
 }
 
-/* One column that takes several bytes. */
+/* Write one column of several bytes. */
 static void put_glyph(line *l, const char *glyph)
 {
     if (l->used == l->columns) return;
@@ -52,7 +52,7 @@ static void put_glyph(line *l, const char *glyph)
     l->used++;
 }
 
-/* SGR: takes no column. */
+/* Write an SGR sequence, which takes no column. */
 static void color(line *l, const ls_stress_view *view, const char *code)
 {
     if (view->color) ls_strbuf_format(l->to, "\x1b[%sm", code);
@@ -77,7 +77,7 @@ static void time_left_text(char *buffer, size_t size, uint64_t ns)
         snprintf(buffer, size, "%u:%02u:%02u", (unsigned)(s / 3600), (unsigned)(s / 60 % 60), (unsigned)(s % 60));
 }
 
-/* 0 to 1, of the time or of the requests, whichever ends the run first. */
+/* 0 to 1: of the duration or of the requests, the larger one. */
 static double progress(const ls_stress_config *config, const ls_stress_live *live)
 {
     double part = 0;
@@ -125,12 +125,12 @@ static void put_counts(line *l, const ls_stress_view *view, const ls_stress_conf
 {
     typedef unsigned long long ull;
     char text[96], rate[48];
-    snprintf(text, sizeof text, "%s/s", ls_fixed(rate, sizeof rate, live->rate, 0));
+    snprintf(text, sizeof text, "%s/s", ls_stress_fixed_text(rate, sizeof rate, live->rate, 0));
     color(l, view, "1");
     put(l, text);
     color(l, view, "0");
     if (config->rate > 0 && config->stage_count == 0) {
-        snprintf(text, sizeof text, " of %s", ls_fixed(rate, sizeof rate, config->rate, 0));
+        snprintf(text, sizeof text, " of %s", ls_stress_fixed_text(rate, sizeof rate, config->rate, 0));
         put_whole(l, text);
     }
     uint64_t bad = live->errors + live->failed_status + live->checks_failed;
@@ -138,7 +138,7 @@ static void put_counts(line *l, const ls_stress_view *view, const ls_stress_conf
     snprintf(text, sizeof text, "  %llu errors", (ull)live->errors);
     put_whole(l, text);
     if (live->failed_status > 0) {
-        snprintf(text, sizeof text, ", %llu bad statuses", (ull)live->failed_status);
+        snprintf(text, sizeof text, ", %llu with status 400+", (ull)live->failed_status);
         put_whole(l, text);
     }
     if (live->checks_failed > 0) {
@@ -153,7 +153,7 @@ static void put_counts(line *l, const ls_stress_view *view, const ls_stress_conf
     end(l);
 }
 
-/* The p99 of the last seconds, each against the greatest of them. */
+/* The p99 of the last seconds, relative to their maximum. */
 static void put_sparks(line *l, const ls_stress_view *view, const ls_stress_point *points, size_t count)
 {
     static const char *const blocks[] = {"\u2581", "\u2582", "\u2583", "\u2584",
@@ -178,7 +178,7 @@ static void put_latency(line *l, const ls_stress_view *view, const ls_stress_sam
     size_t count;
     const ls_stress_point *points = ls_stress_sampler_points(sampler, &count);
     if (count == 0) {
-        put(l, "latency: after the first second");
+        put(l, "latency: shown after 1 s");
         end(l);
         return;
     }
@@ -222,23 +222,23 @@ void ls_stress_view_line(ls_strbuf *to, const ls_stress_sampler *sampler)
         ls_stress_time_text(max, sizeof max, (double)p->max_ns);
     }
     double rate = (double)p->requests * 1e9 / (double)(p->to_ns - p->from_ns);
-    ls_strbuf_format(to, "%5ss", ls_fixed(number, sizeof number, (double)p->to_ns / 1e9, 0));
-    ls_strbuf_format(to, "  %s requests/s", ls_fixed(number, sizeof number, rate, 0));
+    ls_strbuf_format(to, "%5ss", ls_stress_fixed_text(number, sizeof number, (double)p->to_ns / 1e9, 0));
+    ls_strbuf_format(to, "  %s requests/s", ls_stress_fixed_text(number, sizeof number, rate, 0));
     ls_strbuf_format(to, "  p50 %s  p99 %s  max %s  errors %llu", p50, p99, max, (ull)p->errors);
-    if (p->failed_status > 0) ls_strbuf_format(to, "  bad statuses %llu", (ull)p->failed_status);
+    if (p->failed_status > 0) ls_strbuf_format(to, "  status 400+ %llu", (ull)p->failed_status);
     ls_strbuf_put(to, "\n");
 }
 
 /* ---- drawing ---------------------------------------------------------------------------------------------------- */
 
-/* Columns of a line: its characters without the color sequences. */
+/* The columns of a line: its characters without the color sequences. */
 static unsigned width_of(const char *bytes, size_t len)
 {
     unsigned width = 0;
     for (size_t i = 0; i < len; i++) {
         if (bytes[i] == '\x1b') {
             while (i < len && bytes[i] != 'm') i++;
-        } else if (((unsigned char)bytes[i] & 0xc0) != 0x80) { /* the first byte of a character */
+        } else if (((unsigned char)bytes[i] & 0xc0) != 0x80) { /* the first byte of a UTF-8 character */
             width++;
         }
     }
@@ -251,7 +251,7 @@ static void go_to_first_line(ls_strbuf *to, const ls_stress_view *view, unsigned
     bool folded = false;
     if (view->lines == 0) return;
     for (unsigned i = 0; i < view->lines; i++) {
-        /* A window that has become narrower shows a line that was too wide for it in several. */
+        /* A line that is too wide for the window takes several lines. */
         unsigned folds = view->widths[i] > columns ? (view->widths[i] + columns - 1) / columns : 1;
         folded = folded || folds > 1;
         up += folds;
@@ -262,9 +262,9 @@ static void go_to_first_line(ls_strbuf *to, const ls_stress_view *view, unsigned
 
 static void draw_screen(ls_stress_view *view, const ls_stress_sampler *sampler)
 {
-    unsigned columns = ls_terminal_columns(view->to);
+    unsigned columns = ls_stress_terminal_columns(view->to);
     ls_strbuf picture = {0}, out = {0};
-    /* The last column stays free: a terminal may fold a line that fills it. */
+    /* The last column stays empty: a terminal may fold a line that fills it. */
     ls_stress_view_screen(&picture, view, sampler, columns > 1 ? columns - 1 : 1);
     go_to_first_line(&out, view, columns);
     view->lines = 0;
@@ -307,7 +307,7 @@ void ls_stress_view_close(ls_stress_view *view)
 {
     if (view->kind == LS_STRESS_VIEW_SCREEN && view->lines > 0) {
         ls_strbuf out = {0};
-        go_to_first_line(&out, view, ls_terminal_columns(view->to));
+        go_to_first_line(&out, view, ls_stress_terminal_columns(view->to));
         ls_strbuf_put(&out, "\x1b[J");
         if (!out.failed) {
             fwrite(out.bytes, 1, out.len, view->to);

@@ -1,13 +1,13 @@
-/* view.h - what is shown while a run goes on.
+/* view.h - the progress of a run, on stderr; stdout has the same lines as wrk.
  *
- * On a terminal three lines that are drawn again in place:
+ * On a terminal the live view, three lines that are drawn again in place:
  *
- *     [=============>                 ]  44%  4.4s of 10s, 5.6s left
- *     19987/s   88321 requests   64 connections   0 errors
- *     p50 0.21ms  p99 1.43ms  max 3.20ms   p99 by seconds ..:..||..
+ *     [=============>                 ]  44%  4.4s of 10.0s, 5.6s left
+ *     19987/s  0 errors  88321 requests  64 connections
+ *     p50 210us  p99 1.43ms  max 3.20ms  p99 ..:..||..
  *
- * cut to the window, which may be resized meanwhile. Elsewhere one line a second. It goes to stderr, so that what is
- * printed on stdout is what wrk prints there. The thread that ticks the sampler. */
+ * The lines are cut to the window, which may be resized at any time. Elsewhere one line per second. Used by the thread
+ * that ticks the sampler. */
 #ifndef LS_STRESS_VIEW_H
 #define LS_STRESS_VIEW_H
 
@@ -30,21 +30,21 @@ typedef struct ls_stress_view {
     ls_stress_view_kind kind;
     bool utf8;
     bool color;
-    unsigned lines;                            /* drawn, and to be drawn over */
-    unsigned widths[LS_STRESS_VIEW_LINES_MAX]; /* columns that each of them takes */
+    unsigned lines;                            /* lines on the screen that the next drawing overwrites */
+    unsigned widths[LS_STRESS_VIEW_LINES_MAX]; /* columns of each of these lines */
 } ls_stress_view;
 
-/* Looks at the stream and the environment; `quiet`: show nothing. Nothing is drawn yet. */
+/* Choose the kind of view by the stream and the environment; `quiet`: no view. Draws nothing yet. */
 void ls_stress_view_open(ls_stress_view *view, FILE *to, bool quiet);
 
-/* After each ls_stress_sampler_tick(); `closed` is what that returned. Where nobody looks it does next to nothing. */
+/* Draw after each ls_stress_sampler_tick(); `closed` is its result. */
 void ls_stress_view_draw(ls_stress_view *view, const ls_stress_sampler *sampler, bool closed);
 
-/* Takes the view off the terminal, so that the report stands where it was. May be called twice. */
+/* Remove the view from the terminal, so that the report replaces it. May be called twice. */
 void ls_stress_view_close(ls_stress_view *view);
 
-/* What ls_stress_view_draw() writes: the lines of the screen for so many columns (each ended by "\n", no wider than
- * that; 1 at least), and the one line of LS_STRESS_VIEW_LINES. For tests. */
+/* The output of ls_stress_view_draw(), for tests: the screen for a number of columns (at least 1; each line ends with
+ * "\n" and is not wider), and the line of LS_STRESS_VIEW_LINES. */
 void ls_stress_view_screen(ls_strbuf *to, const ls_stress_view *view, const ls_stress_sampler *sampler,
                            unsigned columns);
 void ls_stress_view_line(ls_strbuf *to, const ls_stress_sampler *sampler);

@@ -1,8 +1,7 @@
-/* vu.c - one connection of the load engine: connect, ask, receive, close. What the bytes mean is its proto's affair.
+/* vu.c - one connection of the load generator. See vu.h.
  *
- * The socket is closed by ls_stress_vu_close alone. Operations pending then end by packets, which `pending` counts; when the
- * last has come the virtual user is closed and may be opened again. It is never opened from inside a callback of its own, only
- * from the worker's loop: a server that refuses or hangs up at once cannot make this recurse. */
+ * A virtual user is opened from the worker's loop only, never from inside its own callbacks: a server that refuses or
+ * closes connections at once cannot cause a recursion. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,25 +10,26 @@
 #include "base/list.h"
 #include "net/sock.h"
 #include "net/udp.h"
+#include "stress/arrivals.h"
 #include "stress/worker.h"
 
 enum { DATAGRAMS_AT_ONCE = 4 };
 
 static bool is_datagram(const ls_stress_worker *w)
 {
-    return w->plan->target.kind == LS_TARGET_UDP;
+    return w->plan->target.kind == LS_STRESS_TARGET_UDP;
 }
 
-/* ---- what is sent ------------------------------------------------------------------------------------------------ */
+/* ---- sending ---------------------------------------------------------------------------------------------------- */
 
 static void drop_slice(ls_stress_vu *u)
 {
     ls_slice_drop(&u->slice);
-    free(u->big);
-    u->big = NULL;
+    free(u->tx_heap);
+    u->tx_heap = NULL;
 }
 
-bool ls_stress_vu_room(ls_stress_vu *u, size_t len, char **out)
+bool ls_stress_vu_reserve(ls_stress_vu *u, size_t len, char **out)
 {
     assert(!u->tx_pending);
     drop_slice(u);
@@ -39,14 +39,14 @@ bool ls_stress_vu_room(ls_stress_vu *u, size_t len, char **out)
         *out = block->data;
         u->slice = (ls_slice){block, block->data, len};
     } else {
-        if ((u->big = malloc(len)) == NULL) return false;
-        *out = u->big;
-        u->slice = ls_slice_static(u->big, len);
+        if ((u->tx_heap = malloc(len)) == NULL) return false;
+        *out = u->tx_heap;
+        u->slice = ls_slice_static(u->tx_heap, len);
     }
     return true;
 }
 
-bool ls_stress_vu_more_room(ls_stress_vu *u, size_t len, char **out)
+bool ls_stress_vu_reserve_more(ls_stress_vu *u, size_t len, char **out)
 {
     const size_t before = u->slice.len, all = before + len;
     if (u->slice.block != NULL && all <= u->slice.block->cap) {
@@ -55,17 +55,17 @@ bool ls_stress_vu_more_room(ls_stress_vu *u, size_t len, char **out)
         return true;
     }
     ls_slice old = u->slice;
-    char *old_big = u->big, *to;
+    char *old_heap = u->tx_heap, *to;
     u->slice = (ls_slice){NULL, NULL, 0};
-    u->big = NULL;
-    const bool good = ls_stress_vu_room(u, all, &to);
-    if (good) {
+    u->tx_heap = NULL;
+    const bool ok = ls_stress_vu_reserve(u, all, &to);
+    if (ok) {
         memcpy(to, old.ptr, before);
         *out = to + before;
     }
     ls_slice_drop(&old);
-    free(old_big);
-    return good;
+    free(old_heap);
+    return ok;
 }
 
 static int post_send(ls_stress_vu *u)
@@ -81,23 +81,24 @@ bool ls_stress_vu_send(ls_stress_vu *u)
     ls_stress_worker *w = u->worker;
     const size_t len = u->slice.len;
     int err = post_send(u);
-    w->stale = true;
+    w->clock_stale = true;
     if (err == LS_PENDING) {
         u->tx_pending = true;
         u->pending++;
     } else if (err < 0) {
         drop_slice(u);
-        /* A server that has closed answers what comes later with a reset: then its answer, or its end, is what counts. */
+        /* A server that has closed resets the connection on later data: the lost response is the error, not the
+         * send. */
         ls_stress_vu_fail(u, err == LS_EPIPE || err == LS_ERESET ? LS_STRESS_ERROR_READ : LS_STRESS_ERROR_WRITE);
         return false;
-    } else if (u->slice.block != NULL || u->big != NULL) {
+    } else if (u->slice.block != NULL || u->tx_heap != NULL) {
         drop_slice(u);
     }
     ls_counter_add(&w->count.bytes_out, len);
     return true;
 }
 
-static void closing(ls_stress_vu *u);
+static void finish_close(ls_stress_vu *u);
 
 static void sent(ls_thread_ctx *ctx, ls_op *op)
 {
@@ -108,33 +109,33 @@ static void sent(ls_thread_ctx *ctx, ls_op *op)
     u->pending--;
     drop_slice(u);
     if (u->state == LS_STRESS_VU_CLOSING)
-        closing(u);
+        finish_close(u);
     else if (result < 0)
         ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-    else if (u->worker->proto->flushed != NULL)
-        u->worker->proto->flushed(u);
+    else if (u->worker->proto->sent != NULL)
+        u->worker->proto->sent(u);
     else
-        ls_stress_worker_free(u->worker, u);
+        ls_stress_arrivals_vu_ready(u->worker, u);
 }
 
-/* Note, make and send `count` requests. */
-static void request(ls_stress_vu *u, uint32_t count)
+/* Record, compose and send `count` requests. */
+static void send_requests(ls_stress_vu *u, uint32_t count)
 {
     ls_stress_worker *w = u->worker;
     const uint32_t pipeline = w->pipeline, from = u->outstanding;
     assert(u->state == LS_STRESS_VU_OPEN && !u->tx_pending && from + count <= pipeline);
     u->outstanding += count;
-    w->busy += count;
+    w->outstanding += count;
     if (w->proto->compose != NULL && !w->proto->compose(u, count)) return;
     const uint64_t now_ns = ls_stress_worker_now(w);
     for (uint32_t i = from; i < u->outstanding; i++) u->requests[(u->first + i) % pipeline].sent_ns = now_ns;
-    if (w->proto->begin != NULL)
-        w->proto->begin(u);
+    if (w->proto->start != NULL)
+        w->proto->start(u);
     else
         (void)ls_stress_vu_send(u);
 }
 
-void ls_stress_vu_due(ls_stress_vu *u, uint32_t i, uint64_t due_ns)
+void ls_stress_vu_set_due(ls_stress_vu *u, uint32_t i, uint64_t due_ns)
 {
     u->requests[(u->first + u->outstanding + i) % u->worker->pipeline].due_ns = due_ns;
 }
@@ -143,30 +144,30 @@ void ls_stress_vu_request(ls_stress_vu *u, uint32_t count)
 {
     ls_stress_worker *w = u->worker;
     for (uint32_t i = u->outstanding; i < u->outstanding + count; i++)
-        u->requests[(u->first + i) % w->pipeline].to_head =
-            w->plan->to_head; /* a script's are looked at when they are made */
+        u->requests[(u->first + i) % w->pipeline].is_head =
+            w->plan->is_head; /* compose() sets it for a script's requests */
     if (w->left != UINT64_MAX) w->left -= count < w->left ? count : w->left;
     if (u->left != UINT64_MAX) u->left -= count < u->left ? count : u->left;
-    request(u, count);
+    send_requests(u, count);
 }
 
 void ls_stress_vu_retry(ls_stress_vu *u)
 {
-    const uint32_t count = u->to_retry;
-    u->worker->to_retry -= count;
-    u->to_retry = 0;
-    request(u, count);
+    const uint32_t count = u->retries;
+    u->worker->retries -= count;
+    u->retries = 0;
+    send_requests(u, count);
 }
 
 void ls_stress_vu_retry_later(ls_stress_vu *u)
 {
-    u->to_retry = u->outstanding;
-    u->worker->to_retry += u->outstanding;
-    u->worker->busy -= u->outstanding;
+    u->retries = u->outstanding;
+    u->worker->retries += u->outstanding;
+    u->worker->outstanding -= u->outstanding;
     u->outstanding = 0;
 }
 
-void ls_stress_vu_answered(ls_stress_vu *u, unsigned status)
+void ls_stress_vu_complete(ls_stress_vu *u, unsigned status)
 {
     ls_stress_worker *w = u->worker;
     const ls_stress_request *request = &u->requests[u->first];
@@ -179,36 +180,36 @@ void ls_stress_vu_answered(ls_stress_vu *u, unsigned status)
     if (++u->first == w->pipeline) u->first = 0;
     u->outstanding--;
     u->used = true;
-    w->busy--;
+    w->outstanding--;
     if (!w->ending) w->ended_ns = now_ns;
 }
 
-/* ---- receive ----------------------------------------------------------------------------------------------------- */
+/* ---- receiving -------------------------------------------------------------------------------------------------- */
 
-/* A receive has ended. False: the connection is gone, or about to be. */
-static bool take_stream(ls_stress_vu *u, int64_t result)
+/* Handle a completed receive. False: the connection is closed or closing. */
+static bool handle_stream(ls_stress_vu *u, int64_t result)
 {
     ls_stress_worker *w = u->worker;
     if (result <= 0) {
-        if (result < 0 && u->outstanding > 0) ls_stress_worker_note_failure(w, ls_err_text((int)result), "", 0);
+        if (result < 0 && u->outstanding > 0) ls_stress_worker_record_failure(w, ls_err_text((int)result), "", 0);
         if (result == 0)
-            w->proto->ended(u);
+            w->proto->peer_closed(u);
         else
             ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
         return false;
     }
     ls_block *block = u->rx.recv.block;
     ls_counter_add(&w->count.bytes_in, (uint64_t)result);
-    /* What fills a small block is a part of something large. */
-    u->room = (uint32_t)result == block->cap      ? LS_BLOCK_LARGE
-              : (uint32_t)result > LS_BLOCK_SMALL ? u->room
-                                                  : LS_BLOCK_SMALL;
-    const bool good = w->proto->received(u, block->data, (size_t)result);
+    /* A receive that fills its block is part of a large response: the next one gets a large block. */
+    u->recv_room = (uint32_t)result == block->cap      ? LS_BLOCK_LARGE
+                   : (uint32_t)result > LS_BLOCK_SMALL ? u->recv_room
+                                                       : LS_BLOCK_SMALL;
+    const bool ok = w->proto->received(u, block->data, (size_t)result);
     ls_block_drop(block);
-    return good;
+    return ok;
 }
 
-static bool take_datagrams(ls_stress_vu *u, int64_t result)
+static bool handle_datagrams(ls_stress_vu *u, int64_t result)
 {
     ls_stress_worker *w = u->worker;
     if (result < 0) {
@@ -216,36 +217,36 @@ static bool take_datagrams(ls_stress_vu *u, int64_t result)
         return false;
     }
     ls_datagrams *batch = u->rx.recv_from.batch;
-    bool good = true;
-    for (unsigned i = 0; good && i < batch->count; i++) {
+    bool ok = true;
+    for (unsigned i = 0; ok && i < batch->count; i++) {
         ls_counter_add(&w->count.bytes_in, batch->at[i].slice.len);
-        good = w->proto->received(u, batch->at[i].slice.ptr, batch->at[i].slice.len);
+        ok = w->proto->received(u, batch->at[i].slice.ptr, batch->at[i].slice.len);
     }
     ls_datagrams_drop(batch);
-    return good;
+    return ok;
 }
 
-static bool take(ls_stress_vu *u, int64_t result)
+static bool handle_receive(ls_stress_vu *u, int64_t result)
 {
-    const bool good = is_datagram(u->worker) ? take_datagrams(u, result) : take_stream(u, result);
-    if (good) ls_stress_worker_free(u->worker, u);
-    return good && u->state == LS_STRESS_VU_OPEN;
+    const bool ok = is_datagram(u->worker) ? handle_datagrams(u, result) : handle_stream(u, result);
+    if (ok) ls_stress_arrivals_vu_ready(u->worker, u);
+    return ok && u->state == LS_STRESS_VU_OPEN;
 }
 
-/* Post a receive, and handle what is there already. */
+/* Post receives, and handle those that complete at once. */
 static void receive(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
     while (u->state == LS_STRESS_VU_OPEN && !u->rx_pending) {
         int err = is_datagram(w) ? ls_op_recv_from(&w->ctx, u->sock, &u->rx, DATAGRAMS_AT_ONCE, LS_UDP_PAYLOAD_MAX)
-                                 : ls_op_recv(&w->ctx, u->sock, &u->rx, NULL, u->room);
+                                 : ls_op_recv(&w->ctx, u->sock, &u->rx, NULL, u->recv_room);
         if (err == LS_PENDING) {
             u->rx_pending = true;
             u->pending++;
             return;
         }
-        w->now_ns = ls_stress_worker_now(w); /* it came after this batch was taken */
-        if (!take(u, err == LS_DONE ? u->rx.result : err)) return;
+        w->now_ns = ls_stress_worker_now(w); /* the data arrived after this batch of packets */
+        if (!handle_receive(u, err == LS_DONE ? u->rx.result : err)) return;
     }
 }
 
@@ -259,45 +260,45 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
     if (u->state == LS_STRESS_VU_CLOSING) {
         if (result > 0 && !is_datagram(u->worker)) ls_block_drop(op->recv.block);
         if (result > 0 && is_datagram(u->worker)) ls_datagrams_drop(op->recv_from.batch);
-        closing(u);
-    } else if (take(u, result)) {
+        finish_close(u);
+    } else if (handle_receive(u, result)) {
         receive(u);
     }
 }
 
-/* ---- open and close ---------------------------------------------------------------------------------------------- */
+/* ---- open and close --------------------------------------------------------------------------------------------- */
 
-static void failed_to_open(ls_stress_vu *u, int err)
+static void connect_failed(ls_stress_vu *u, int err)
 {
     ls_stress_worker *w = u->worker;
-    int none = 0;
+    int no_error = 0;
     ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CONNECT], 1);
-    (void)atomic_compare_exchange_strong(&w->first_error, &none, err);
-    /* An attempt counts, or a run with a number of requests would never end when its server has gone. */
-    if (w->going && u->to_retry == 0 && w->left != UINT64_MAX && w->left > 0) w->left--;
-    if (w->going && u->to_retry == 0 && u->left != UINT64_MAX && u->left > 0) u->left--;
-    if (u->to_retry > 0) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CONNECT], u->to_retry - 1);
-    w->to_retry -= u->to_retry;
-    u->to_retry = 0;
-    u->broken = true;
+    (void)atomic_compare_exchange_strong(&w->first_error, &no_error, err);
+    /* A failed connect counts as a request, so that a run with a number of requests ends without a server. */
+    if (w->running && u->retries == 0 && w->left != UINT64_MAX && w->left > 0) w->left--;
+    if (w->running && u->retries == 0 && u->left != UINT64_MAX && u->left > 0) u->left--;
+    if (u->retries > 0) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CONNECT], u->retries - 1);
+    w->retries -= u->retries;
+    u->retries = 0;
+    u->reconnect_later = true;
     ls_stress_vu_close(u);
-    ls_stress_worker_settle(w, u);
-    ls_stress_worker_look(w);
+    ls_stress_worker_vu_settled(w, u);
+    ls_stress_worker_check_end(w);
 }
 
 static void opened(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
     u->state = LS_STRESS_VU_OPEN;
-    u->room = LS_BLOCK_SMALL;
+    u->recv_room = LS_BLOCK_SMALL;
     u->used = false;
     u->tx.done = sent;
-    w->opening--;
+    w->connecting--;
     ls_counter_add(&w->count.connects, 1);
     ls_counter_add(&w->count.connections, 1);
-    ls_stress_worker_settle(w, u);
+    ls_stress_worker_vu_settled(w, u);
     if (w->proto->opened != NULL && !w->proto->opened(u)) return;
-    ls_stress_worker_free(w, u);
+    ls_stress_arrivals_vu_ready(w, u);
     receive(u);
 }
 
@@ -308,14 +309,14 @@ static void connected(ls_thread_ctx *ctx, ls_op *op)
     const int64_t result = op->result;
     u->pending--;
     if (u->state == LS_STRESS_VU_CLOSING)
-        closing(u);
+        finish_close(u);
     else if (result < 0)
-        failed_to_open(u, (int)result);
+        connect_failed(u, (int)result);
     else
         opened(u);
 }
 
-static int make_socket(ls_stress_vu *u)
+static int open_socket(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
     ls_fd fd;
@@ -337,63 +338,63 @@ int ls_stress_vu_open(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
     assert(u->state == LS_STRESS_VU_CLOSED && u->pending == 0);
-    u->broken = false;
-    u->began_ns = ls_stress_worker_now(w);
-    w->opening++;
+    u->reconnect_later = false;
+    u->connect_start_ns = ls_stress_worker_now(w);
+    w->connecting++;
     w->unclosed++;
     u->state = LS_STRESS_VU_CONNECTING;
     u->sock = NULL;
     u->rx.done = received;
     u->tx.done = connected;
     u->rx_pending = u->tx_pending = false;
-    int err = make_socket(u);
+    int err = open_socket(u);
     if (err == LS_OK && !is_datagram(w)) err = ls_op_connect(&w->ctx, u->sock, &u->tx, &w->to);
-    w->stale = true;
+    w->clock_stale = true;
     if (err == LS_PENDING) {
         u->pending++;
         return LS_OK;
     }
     if (err < 0)
-        failed_to_open(u, err);
+        connect_failed(u, err);
     else
         opened(u);
     return err;
 }
 
-/* The last packet has come? */
-static void closing(ls_stress_vu *u)
+/* Become CLOSED if no packet is pending. */
+static void finish_close(ls_stress_vu *u)
 {
-    if (u->pending > 0 || u->timing) return;
+    if (u->pending > 0 || u->timer_pending) return;
     u->state = LS_STRESS_VU_CLOSED;
     drop_slice(u);
     u->worker->unclosed--;
-    ls_stress_worker_closed(u->worker, u);
+    ls_stress_worker_vu_closed(u->worker, u);
 }
 
-void ls_stress_vu_timed(ls_stress_vu *u)
+void ls_stress_vu_timer_done(ls_stress_vu *u)
 {
-    closing(u);
+    finish_close(u);
 }
 
 void ls_stress_vu_close(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
     if (u->state == LS_STRESS_VU_CLOSED || u->state == LS_STRESS_VU_CLOSING) return;
-    if (u->state == LS_STRESS_VU_CONNECTING) w->opening--;
+    if (u->state == LS_STRESS_VU_CONNECTING) w->connecting--;
     if (u->state == LS_STRESS_VU_OPEN) {
         atomic_store_explicit(&w->count.connections, ls_counter_read(&w->count.connections) - 1, memory_order_relaxed);
-        w->proto->lost(u);
+        w->proto->closed(u);
     }
     u->state = LS_STRESS_VU_CLOSING;
-    w->stale = true;
+    w->clock_stale = true;
     if (u->sock != NULL) ls_sock_close(&w->ctx, u->sock);
-    closing(u);
+    finish_close(u);
 }
 
-void ls_stress_vu_timed_out(ls_stress_vu *u)
+void ls_stress_vu_time_out(ls_stress_vu *u)
 {
     if (u->state == LS_STRESS_VU_CONNECTING)
-        failed_to_open(u, LS_ETIMEDOUT);
+        connect_failed(u, LS_ETIMEDOUT);
     else
         ls_stress_vu_fail(u, LS_STRESS_ERROR_TIMEOUT);
 }
@@ -401,13 +402,13 @@ void ls_stress_vu_timed_out(ls_stress_vu *u)
 void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind)
 {
     ls_stress_worker *w = u->worker;
-    const uint32_t lost = u->outstanding + u->to_retry;
-    /* An idle connection that the peer ends is no failure; one that fails is. */
-    ls_counter_add(&w->count.errors[kind], lost > 0 ? lost : 1);
-    w->busy -= u->outstanding;
-    w->to_retry -= u->to_retry;
-    u->outstanding = u->to_retry = u->first = 0;
+    const uint32_t failed = u->outstanding + u->retries;
+    /* An orderly close of an idle connection is not counted here (peer_closed); a failed one is. */
+    ls_counter_add(&w->count.errors[kind], failed > 0 ? failed : 1);
+    w->outstanding -= u->outstanding;
+    w->retries -= u->retries;
+    u->outstanding = u->retries = u->first = 0;
     if (!w->ending) w->ended_ns = w->now_ns;
     ls_stress_vu_close(u);
-    ls_stress_worker_look(w);
+    ls_stress_worker_check_end(w);
 }

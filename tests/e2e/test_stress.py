@@ -24,7 +24,7 @@ class Loads(Stress):
         self.assertRegex(ran.out, r"(?m)^Requests/sec: +[0-9.]+$")
         self.assertEqual(ran.totals["connects"], 8)
 
-    def test_it_takes_as_long_as_asked(self):
+    def test_the_duration(self):
         ran = self.good(stress("-d", "300ms", self.url + "/"))
         self.assertGreater(ran.totals["requests"], 0)
         self.assertAlmostEqual(ran.totals["duration_s"], 0.3, places=2)
@@ -60,7 +60,7 @@ class Loads(Stress):
         ran = self.good(stress("-n", "30", "-c", "3", "-t", "1", "--no-keepalive", self.url + "/"), 30)
         self.assertGreaterEqual(ran.totals["connects"], 30)
 
-    def test_a_server_that_closes_after_each_answer(self):
+    def test_a_server_that_closes_after_each_response(self):
         for pipeline in "1", "4":
             with self.subTest(pipeline):
                 ran = self.good(stress("-n", "30", "-c", "3", "--pipeline", pipeline, self.url + "/close"), 30)
@@ -94,7 +94,7 @@ class Loads(Stress):
     def test_an_open_loop_with_pipelines(self):
         self.all_due(stress("-R", "500", "-d", "500ms", "-c", "2", "--pipeline", "8", self.url + "/chunks"), 250)
 
-    def test_a_pipeline_is_filled_by_what_is_due(self):
+    def test_due_requests_fill_the_pipeline(self):
         """A server that answers ten requests together: the load generator then sends ten waiting requests together."""
         def serve(conn, _):
             data = b""
@@ -141,7 +141,7 @@ class Loads(Stress):
         self.assertEqual(ran.err, "luaserve stress: %s\n" % ran.report["failure"])
         self.assertIn("\nFailed: %s\n" % ran.report["failure"], ran.out)
 
-    def test_the_last_answers_are_waited_for(self):
+    def test_the_end_waits_for_outstanding_responses(self):
         """After the end of the run each outstanding request has its time limit."""
         def late(conn, _):
             while head_of(conn):
@@ -151,10 +151,10 @@ class Loads(Stress):
         ran = self.all_due(stress("-R", "10", "-d", "500ms", "-c", "20", self.small(late).url), 5)
         self.assertAlmostEqual(ran.totals["duration_s"], 0.5, places=2)
         ran = stress("-R", "10", "-d", "500ms", "-c", "20", "--timeout", "100ms", self.small(late).url)
-        self.fails(ran, "no whole answer came in time")
+        self.fails(ran, "no complete response within the time limit")
         self.assertEqual(ran.errors, {"total": 5, "timeout": 5}, ran)
 
-    def test_what_was_to_be_asked_again_is_not_lost(self):
+    def test_retries_are_not_lost(self):
         """A slow server that closes after its first response: the other pipelined requests wait for a new
         connection."""
         def once(conn, _):
@@ -167,11 +167,11 @@ class Loads(Stress):
         self.assertEqual(total, 200, ran)
         self.assertIn(ran.report["short_of"], ["connections"] if SLOW == 1 else ["connections", "time"], ran)
 
-    def test_a_rate_that_the_server_cannot_take(self):
+    def test_a_rate_above_the_capacity_of_the_server(self):
         rate = repeats(5000)  # the server takes 10 of them at most
         ran = stress("-R", str(rate), "-d", "2s", "-c", "2", self.slow())
         self.falls_short(ran, "connections", "no connection was free")
-        self.assertRegex(ran.err, r"asked for %d\.0 requests/s, reached \d+\.\d: \d+ of %d were due and never sent, " % (rate, 2 * rate))
+        self.assertRegex(ran.err, r"target rate %d\.0 requests/s, reached \d+\.\d: \d+ of %d due requests were never sent, " % (rate, 2 * rate))
         self.assertGreater(ran.totals["unsent"], 2 * rate * 0.75)
         # Unsent requests count with their age: half of them waited for half of the run or longer.
         self.assertGreater(ran.report["latency_us"]["corrected"]["percentiles"]["p50"], 600e3)
@@ -179,14 +179,14 @@ class Loads(Stress):
     def test_a_number_that_cannot_be_sent_in_time(self):
         ran = stress("-R", str(repeats(5000)), "-n", "40", "-c", "2", self.slow())
         self.assertEqual(ran.totals["requests"], 40)
-        self.falls_short(ran, "connections", "the last one was sent ")
+        self.falls_short(ran, "connections", "the last request was sent ")
         self.assertGreater(ran.totals["behind_s"], 1)
 
     def test_a_threshold_missed_by_a_server_that_is_too_slow(self):
         ran = stress("-R", str(repeats(5000)), "-d", "2s", "-c", "2", "--threshold", "p99 < 1ms", self.slow())
         self.falls_short(ran, "connections", "no connection was free", 99)
 
-    def test_an_engine_that_stands_still(self):
+    def test_a_stopped_load_generator(self):
         """The load generator is stopped from its first request until after the end of the run; its report says that it
         was late."""
         begun = threading.Event()
@@ -211,7 +211,7 @@ class Loads(Stress):
                 out, err = process.communicate(timeout=WAIT)
                 with open(os.path.join(where, "report.json")) as file:
                     ran = Ran(process.returncode, out, err, json.load(file))
-                self.falls_short(ran, "time", "the load engine itself was late, by up to ")
+                self.falls_short(ran, "time", "the load generator itself was late by up to ")
                 self.assertEqual(ran.report["thresholds"][0]["met"], not first)
                 self.assertEqual(ran.totals["requests"] + ran.totals["unsent"], 200)
 
@@ -257,7 +257,7 @@ class Echoes(Stress):
         self.assertEqual(ran.totals["connects"], 8)
         self.assertEqual(ran.totals["bytes_in"], ran.totals["bytes_out"])
 
-    def test_what_s9_sends(self):
+    def test_the_messages_of_s9(self):
         seen = []
 
         def echo(conn, _):
@@ -295,7 +295,7 @@ class Echoes(Stress):
             conn.sendall(data[:len(data) // 2])
 
         ran = stress("-t", "2", "--sends", "3", "tcp://127.0.0.1:%d" % self.small(hang_up).port)
-        self.fails(ran, "the server hung up in the middle of an echo")
+        self.fails(ran, "the server closed the connection in the middle of an echo")
         self.assertEqual((ran.errors, ran.totals["requests"]), ({"total": 6, "read": 6}, 0), ran)
 
     def test_a_wrong_echo(self):
@@ -309,9 +309,9 @@ class Echoes(Stress):
         ran = stress("-c", "1", "-n", "20", "tcp://127.0.0.1:%d" % self.small(wrong).port)
         self.assertEqual(ran.status, 0, ran)
         self.assertEqual((ran.totals["requests"], ran.errors["answer"]), (19, 1))
-        self.assertIn('an echo that is not what was sent: "heLLo"', ran.err)
+        self.assertIn('the echo differs from the message: "heLLo"', ran.err)
 
-    def test_an_echo_too_many(self):
+    def test_duplicate_echoes(self):
         def twice(conn, _):
             while True:
                 data = conn.recv(65536)
@@ -323,7 +323,7 @@ class Echoes(Stress):
         ran = stress("-c", "1", "-n", "5", "tcp://127.0.0.1:%d" % server.port)
         self.assertEqual(ran.totals["requests"], 5, ran)
         self.assertGreater(ran.errors["answer"], 0)
-        self.assertIn("not what was sent", ran.err)
+        self.assertIn("the echo differs from the message", ran.err)
 
     def test_a_lost_datagram_times_out(self):
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -356,7 +356,7 @@ class Echoes(Stress):
         for ran in plain, s9:
             self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (0, 3, {"total": 3, "timeout": 3}), ran)
 
-    def test_nobody_listens_on_udp(self):
+    def test_a_closed_udp_port(self):
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
@@ -408,7 +408,7 @@ class Honest(Stress):
         self.assertEqual(len(frozen_us), 1)
         return ran, frozen_us[0]
 
-    def test_a_freeze_is_seen_by_all_that_were_due(self):
+    def test_an_open_loop_shows_a_freeze_in_all_due_requests(self):
         """200/s for 3 s: of 600 requests 100 are due during the freeze of 0.5 s, and wait for the rest of it.
 
         So 10 % wait for 0.2 s or more, and the worst of a thousand waits for the whole freeze. In the uncorrected
@@ -422,7 +422,7 @@ class Honest(Stress):
         self.assertGreater(corrected["p90"], 0.9 * 0.2e6)
         self.assertLess(uncorrected["p90"], corrected["p90"])
 
-    def test_a_closed_loop_hides_it(self):
+    def test_a_closed_loop_hides_a_freeze(self):
         ran, frozen_us = self.frozen("-n", "6000")
         self.good(ran, 6000)
         self.assertIsNone(ran.report["latency_us"]["corrected"])

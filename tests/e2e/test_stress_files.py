@@ -55,7 +55,7 @@ class Files(E2E):
         self.assertNotIn("an older report", texts["html"])
         return run, tables, Tree(texts["html"]).root, out, err
 
-    def test_all_files_tell_the_same(self):
+    def test_all_files_agree(self):
         run, (series, percents), tree, out, err = self.files("-c", "4", "-t", "2", "-n", "500", "-q", "--latency")
         self.assertEqual(err, "")
         self.assertEqual(run["totals"]["requests"], 500)
@@ -99,7 +99,7 @@ class Files(E2E):
         self.assertIn("  MISSED  5xx < 10% (measured: 100.00%)\n  met     503 > 70 (measured: 100)\n  MISSED  p99 < 0us ", out)
         self.assertIn("  Non-2xx or 3xx responses: 100\n", out)
 
-    def test_bad_thresholds_and_files_are_said_before_the_run(self):
+    def test_invalid_thresholds_and_files_stop_the_run_before_its_start(self):
         out, err = self.stress("--threshold", "p99 < 5", status=2)
         self.assertEqual(out, "")
         self.assertIn('threshold "p99 < 5": a latency needs a unit: us, ms or s', err)
@@ -109,7 +109,7 @@ class Files(E2E):
             self.assertEqual(out, "")
             self.assertIn("cannot write /no/such/folder/file: not found", err)
 
-    def test_a_disk_that_is_full(self):
+    def test_a_full_disk(self):
         out, err = self.stress("-n", "10", "-q", "--json", "/dev/full", status=1)
         self.assertIn("  10 requests in ", out)  # the report is printed nevertheless
         self.assertIn("cannot write /dev/full: no space left on the device", err)
@@ -133,7 +133,7 @@ class Files(E2E):
         self.assertIn("\nChecks\n  passed  status: 40\n  FAILED  says </script> ?[31mgoodbye: 40 of 40\n", out)
         self.assertIn("  MISSED  checks == 0 (measured: 40)\n", out)
 
-    def test_lines_where_nobody_looks(self):
+    def test_progress_lines_without_a_terminal(self):
         out, err = self.stress("-c", "50", "-R", "100", "-d", "2200ms")
         lines = err.splitlines()
         self.assertRegex(lines[0], r"\A    1s  \d+ requests/s  p50 [\d.]+[um]s  p99 [\d.]+[um]?s  max [\d.]+[um]?s  errors 0\Z")

@@ -11,7 +11,7 @@ from harness.stress import FIRST, OK, Stress, head_of, stress
 H = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = H + b"Transfer-Encoding: chunked\r\n\r\n"
 # The response to each request, and the message of the run.
-BAD_ANSWERS = (
+INVALID_RESPONSES = (
     (H + b"Content-Length: -1\r\n\r\n", "bad Content-Length"),
     (H + b"Content-Length: +1\r\n\r\nx", "bad Content-Length"),
     (H + b"Content-Length: 1, 1\r\n\r\nx", "bad Content-Length"),
@@ -30,17 +30,17 @@ BAD_ANSWERS = (
     (b"HTTP/1.1 200 OK\nContent-Length: 0\n\n", "bare LF"),
     (b"HTTP/1.1 99 OK\r\n\r\n", "bad status"),
     (b"HTTP/1.1 1000 OK\r\n\r\n", "bad status line"),
-    (b"HTTP/1.1 101 Switching\r\n\r\n", "the server switched protocols unasked"),
+    (b"HTTP/1.1 101 Switching\r\n\r\n", "101 Switching Protocols without an Upgrade request"),
     (b"HTTP/2.0 200 OK\r\n\r\n", "not an HTTP/1.x response"),
     (bytes(range(256)), "not an HTTP/1.x response"),
-    (b"\x15\x03\x03\x00\x02\x02\x46", "the server speaks TLS on this port"),
+    (b"\x15\x03\x03\x00\x02\x02\x46", "the port expects TLS"),
 )
 # The data before the server closes.
-CUT_ANSWERS = (H[:9], H, H + b"Content-Length: 100\r\n\r\n", H + b"Content-Length: 100\r\n\r\nhalf",
+CUT_RESPONSES = (H[:9], H, H + b"Content-Length: 100\r\n\r\n", H + b"Content-Length: 100\r\n\r\nhalf",
                CHUNKED + b"5\r\nhe", CHUNKED + b"5\r\nhello\r\n0\r\n")
 
 
-class Answers(Stress):
+class Responses(Stress):
     """Invalid responses only: none counts, each connection is opened again, and one line describes the first error."""
 
     def all_bad(self, ran, kind, text):
@@ -62,24 +62,24 @@ class Answers(Stress):
 
         return self.small(handle).url
 
-    def test_answers_that_break_the_protocol(self):
-        for answer, why in BAD_ANSWERS:
+    def test_invalid_responses(self):
+        for answer, why in INVALID_RESPONSES:
             with self.subTest(answer[:60]):
                 self.all_bad(stress("-c", "2", "-n", "6", self.serve(answer, "wait")), "answer", why)
 
-    def test_answers_that_are_cut(self):
-        for answer in CUT_ANSWERS:
+    def test_incomplete_responses(self):
+        for answer in CUT_RESPONSES:
             with self.subTest(answer):
                 ran = stress("-c", "2", "-n", "6", self.serve(answer, "close"))
-                self.all_bad(ran, "read", "the server hung up in the middle of an answer")
+                self.all_bad(ran, "read", "the server closed the connection in the middle of a response")
 
-    def test_a_reset_in_an_answer(self):
+    def test_a_reset_in_a_response(self):
         ran = stress("-c", "2", "-n", "6", self.serve(H + b"Content-Length: 100\r\n\r\nhalf", "reset"))
         # Wine 8's server may clear the socket's error: then the receive gets an end instead of the error.
         ended = WINDOWS and "connection reset" not in ran.err
-        self.all_bad(ran, "read", "the server hung up in the middle of an answer" if ended else "connection reset by the peer")
+        self.all_bad(ran, "read", "the server closed the connection in the middle of a response" if ended else "connection reset by the peer")
 
-    def test_answers_without_an_end(self):
+    def test_endless_responses(self):
         """The time limit ends endless interim responses, a body that stalls, and floods; they take no memory."""
         rows = (b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (H + b"Content-Length: 100\r\n\r\n", b""), \
             (b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 500), (CHUNKED, b"5\r\nhello\r\n" * 500)
@@ -93,7 +93,7 @@ class Answers(Stress):
 
             with self.subTest(first + more[:40]):
                 ran = stress("-c", "2", "-n", "6", "--timeout", "300ms", self.small(handle).url)
-                self.all_bad(ran, "timeout", "no whole answer came in time")
+                self.all_bad(ran, "timeout", "no complete response within the time limit")
 
     def test_a_flood_for_a_script(self):
         """The data kept for a script has a limit; past it the run goes on without."""
@@ -109,12 +109,12 @@ class Answers(Stress):
         ran = stress("-c", "1", "-n", "6", "--timeout", "60s", "-s", "own.lua", self.small(handle).url,
                      files={"own_lua": "function response(status, headers, body) end"})
         self.assertEqual((ran.status, ran.errors, ran.totals["requests"]), (0, {"total": 1, "answer": 1}, 5), ran)
-        self.assertIn("a body too large for the script", ran.err)
+        self.assertIn("the body exceeds 64 MiB, the limit for scripts", ran.err)
 
-    def test_a_server_that_hangs_up_before_it_is_asked(self):
+    def test_a_server_that_closes_before_the_request(self):
         ran = stress("-c", "2", "-n", "6", self.small(lambda conn, _: None).url)
         self.fails(ran)
-        self.assertRegex(ran.err, "closed every connection without an answer|connection reset by the peer")
+        self.assertRegex(ran.err, "closed every connection without a response|connection reset by the peer")
         self.assertEqual((ran.errors["total"], ran.totals["requests"]), (6, 0), ran)
 
 
@@ -126,8 +126,8 @@ class Wrong(Stress):
         self.fails(stress("http://127.0.0.1:%d/" % port), "127.0.0.1:%d: connection refused" % port)
         closed.close()
         self.fails(stress("http://no-such-host.invalid/"), "no-such-host.invalid")
-        self.fails(stress("https://127.0.0.1/"), "TLS is not built in")
-        self.fails(stress("ws://127.0.0.1/"), "WebSocket is not built in")
+        self.fails(stress("https://127.0.0.1/"), "TLS is not supported")
+        self.fails(stress("ws://127.0.0.1/"), "WebSocket is not supported")
         self.fails(stress("unix:/does/not/exist"), "unix:/does/not/exist")
         self.fails(stress(self.url + "/#x"), "fragment", status=2)
 
@@ -138,10 +138,10 @@ class Wrong(Stress):
         self.fails(stress("-t", "4", "-c", "2", self.url), "4 threads need at least as many connections", status=2)
         self.fails(stress("-R", "100", "--sends", "3", self.tcp), "--sends is a closed loop", status=2)
         self.fails(stress("--stages", "1s:0", self.url), "no request is due", status=2)
-        self.fails(stress("--no-keepalive", "--pipeline", "2", self.url), "--no-keepalive is", "no --pipeline", status=2)
+        self.fails(stress("--no-keepalive", "--pipeline", "2", self.url), "--no-keepalive sends one request per connection", "remove --pipeline", status=2)
         self.fails(stress("--no-such", self.url), "--no-such", status=2)
         self.fails(stress("--json", "/does/not/exist/x", self.url), "/does/not/exist/x")
-        self.fails(stress(), "what is to be put under load", status=2)
+        self.fails(stress(), "missing URL", status=2)
         status, out, _ = run_program(["stress", "--help"])
         self.assertEqual(status, 0)
         self.assertIn("usage: luaserve stress [options] URL", out)
@@ -162,9 +162,9 @@ class Wrong(Stress):
             head_of(conn)
             conn.sendall(b"\x15\x03\x01\x00\x02\x02\x46")
 
-        self.fails(stress("-n", "5", self.small(alert).url), "speaks TLS")
+        self.fails(stress("-n", "5", self.small(alert).url), "expects TLS")
 
-    def test_one_bad_answer_among_good_ones(self):
+    def test_one_invalid_response_among_valid_ones(self):
         bad = (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
                b"HTTP/1.1 200 OK\r\nA: " + b"a" * 70000,
@@ -179,9 +179,9 @@ class Wrong(Stress):
                 ran = stress("-c", "1", "-n", "10", self.small(once).url)
                 self.assertEqual(ran.status, 0, ran)
                 self.assertEqual(ran.errors["answer"], 1, ran)
-                self.assertIn("the first that went wrong", ran.err)
+                self.assertIn("first error: ", ran.err)
 
-    def test_every_cut_of_an_answer(self):
+    def test_every_split_of_a_response(self):
         """Responses byte by byte, after interim responses, and several in one piece."""
         answers = (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + OK,
                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nok\n\r\n0\r\nT: r\r\n\r\n")
@@ -217,29 +217,29 @@ class Wrong(Stress):
         self.assertEqual(ran.status, 0, ran)
         self.assertGreaterEqual(ran.errors["read"], 4)
         self.assertEqual(ran.totals["requests"] + ran.errors["read"], 9)
-        self.assertIn("hung up in the middle of an answer", ran.err)
+        self.assertIn("in the middle of a response", ran.err)
 
     def test_hanging_up_at_once(self):
-        self.fails(stress("-c", "2", "-n", "6", self.small(lambda conn, _: head_of(conn)).url), "without an answer")
+        self.fails(stress("-c", "2", "-n", "6", self.small(lambda conn, _: head_of(conn)).url), "without a response")
 
-    def test_nothing_answered_is_reported_in_the_files(self):
+    def test_a_run_without_responses_writes_its_files(self):
         def silent(conn, _):
             head_of(conn)
             head_of(conn)  # until the client closes
 
         ran = stress("-c", "2", "-n", "4", "--timeout", "200ms", "--csv", "report.csv", "--threshold", "errors == 0",
                      self.small(silent).url)
-        self.fails(ran, "no whole answer came in time")
+        self.fails(ran, "no complete response within the time limit")
         self.assertEqual((ran.report["exit_status"], ran.report["failure"]), (1, ran.err[len("luaserve stress: "):-1]))
         self.assertEqual((ran.totals["requests"], ran.errors), (0, {"total": 4, "timeout": 4}))
         self.assertFalse(ran.report["thresholds"][0]["met"])
         ran = stress("-c", "2", "-n", "4", "--timeout", "200ms", "-s", "own.lua", self.small(silent).url, files={
             "own_lua": "function done(summary, latency) print(summary.requests, summary.errors.timeout, #latency, "
                        "latency:percentile(99), latency.mean) end"})
-        self.fails(ran, "no whole answer came in time")
+        self.fails(ran, "no complete response within the time limit")
         self.assertIn("\n0\t4\t0\t0\t0.0\n", ran.out)
 
-    def test_a_run_that_is_not_made_leaves_no_file(self):
+    def test_a_run_that_fails_to_start_leaves_no_file(self):
         closed = socket.socket()
         closed.bind(("127.0.0.1", 0))
         with scratch(old_json="an older report") as where:
@@ -252,12 +252,12 @@ class Wrong(Stress):
                 self.assertEqual(file.read(), "an older report")
         closed.close()
 
-    def test_never_an_answer(self):
+    def test_a_silent_server(self):
         def silent(conn, _):
             head_of(conn)
             head_of(conn)  # until the client closes
 
-        self.fails(stress("-c", "2", "-n", "4", "--timeout", "200ms", self.small(silent).url), "no whole answer came in time")
+        self.fails(stress("-c", "2", "-n", "4", "--timeout", "200ms", self.small(silent).url), "no complete response within the time limit")
 
     def test_a_server_that_goes_away(self):
         """Failed connections count as failed requests, so the run ends."""

@@ -34,7 +34,7 @@ class Recorder(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         with self.server.lock:
-            self.server.asked.append(self.path)
+            self.server.requested.append(self.path)
         body = self.server.pages.get(self.path)
         self.send_response(200 if body is not None else 404)
         self.send_header("Content-Type", "text/html; charset=utf-8")
@@ -44,7 +44,7 @@ class Recorder(http.server.BaseHTTPRequestHandler):
 
     def do_CONNECT(self):
         with self.server.lock:
-            self.server.asked.append(self.path)
+            self.server.requested.append(self.path)
         self.send_error(403)
 
     do_POST = do_HEAD = do_OPTIONS = do_GET
@@ -65,7 +65,7 @@ class Browser(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = Server(("127.0.0.1", 0), Recorder)
-        cls.server.lock, cls.server.asked, cls.server.pages = threading.Lock(), [], {}
+        cls.server.lock, cls.server.requested, cls.server.pages = threading.Lock(), [], {}
         threading.Thread(target=cls.server.serve_forever, daemon=True).start()
         cls.addClassCleanup(cls.server.server_close)
         cls.addClassCleanup(cls.server.shutdown)
@@ -76,7 +76,7 @@ class Browser(unittest.TestCase):
         """The document after its scripts have run, and the URLs that the browser requested."""
         self.server.pages = {"http://report.test/": page.encode(), **{k: v.encode() for k, v in (also or {}).items()}}
         with self.server.lock:
-            self.server.asked.clear()
+            self.server.requested.clear()
         done = subprocess.run(
             [CHROMIUM, *FLAGS, "--user-data-dir=" + self.profile, "--window-size=%d,1000" % width,
              "--proxy-server=http://127.0.0.1:%d" % self.server.server_port, "--proxy-bypass-list=<-loopback>",
@@ -84,8 +84,8 @@ class Browser(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=WAIT * 6, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         with self.server.lock:
-            asked = [url for url in self.server.asked if not OF_ITS_OWN.search(url)]
-        return Tree(done.stdout.decode("utf-8")).root, asked
+            requested = [url for url in self.server.requested if not OF_ITS_OWN.search(url)]
+        return Tree(done.stdout.decode("utf-8")).root, requested
 
     # -- figures ------------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Browser(unittest.TestCase):
         middle = [(p["from_s"] + p["to_s"]) / 2 for p in run["series"]]
         figure = tree.one("figure", id="chart-rate")
         X, Y = self.axis(figure, "x", False), self.axis(figure, "y", False)
-        self.same(figure, "answered", list(zip(middle, [p["requests_per_s"] for p in run["series"]])), X, Y)
+        self.same(figure, "responses", list(zip(middle, [p["requests_per_s"] for p in run["series"]])), X, Y)
         figure = tree.one("figure", id="chart-latency")
         log = figure.one("svg", role="img").attributes["data-scale"] == "log"
         X, Y = self.axis(figure, "x", False), self.axis(figure, "y", log)
@@ -159,9 +159,9 @@ class Browser(unittest.TestCase):
         for kind, width in (("open", 1100), ("open", 500), ("closed", 800), ("ramp", 1100), ("hostile", 700)):
             with self.subTest(kind=kind, width=width):
                 page = report(kind, "html")
-                tree, asked = self.load(page, width)
+                tree, requested = self.load(page, width)
                 run = inner_json(page)
-                self.assertEqual(asked, ["http://report.test/"])
+                self.assertEqual(requested, ["http://report.test/"])
                 self.assertEqual(tree.one("h1").text(), run["config"]["target"])
                 self.assertEqual(list(tree.all("img")), [])
                 self.assertEqual(tree.one("html").attributes["data-drawn"], "4" if kind == "open" else "3")
@@ -174,7 +174,7 @@ class Browser(unittest.TestCase):
                     self.assertEqual([(m.attributes["data-threshold"], m.attributes["class"]) for m in marks],
                                      [("p99 < 5ms", "mark missed")])
 
-    def test_words_and_tables(self):
+    def test_texts_and_tables(self):
         run = run_of("open")
         tree, _ = self.load(report("open", "html"))
         rows = {row.one("th").text(): [c.text() for c in row.all("td")]
@@ -184,7 +184,7 @@ class Browser(unittest.TestCase):
         self.assertEqual(tree.one("p", id="verdict").text(), "3 of 5 thresholds missed")
         failed = run["status_classes"]["5xx"]
         self.assertEqual([li.text() for li in tree.one("ul", id="warnings").all("li")],
-                         ["%d answers (%.1f%%) had a status of 400 or above." % (failed, failed / 1200)])
+                         ["%d responses (%.1f%%) had a status of 400 or above." % (failed, failed / 1200)])
         rows = list(tree.one("table", id="series").one("tbody").all("tr"))
         self.assertEqual([int(list(r.all("td"))[0].text().replace(",", "")) for r in rows],
                          [p["requests"] for p in run["series"]])
@@ -194,28 +194,28 @@ class Browser(unittest.TestCase):
         for figure in tree.all("figure"):
             self.assertTrue(figure.one("svg", role="img").attributes["aria-label"])
         self.assertEqual([h.text() for h in tree.all("h2")],
-                         ["Thresholds", "Latency by percentile", "Over time", "Answers", "The run"])
+                         ["Thresholds", "Latency by percentile", "Over time", "Responses", "Configuration"])
 
-    def test_a_rate_that_was_not_reached(self):
+    def test_a_missed_rate(self):
         failure = run_of("short")["failure"]
-        self.assertIn("20000 of 40000 were due and never sent, as no connection was free", failure)
+        self.assertIn("20000 of 40000 due requests were never sent, because no connection was free", failure)
         tree, _ = self.load(report("short", "html"))
         self.assertEqual([li.text() for li in tree.one("ul", id="warnings").all("li")],
-                         ["The run could not be made: %s." % failure])
+                         ["The run failed: %s." % failure])
 
-    def test_nothing_measured_and_very_much(self):
+    def test_an_empty_run_and_a_long_run(self):
         tree, _ = self.load(report("empty", "html"))
-        self.assertIn("Nothing was answered", tree.one("figure", id="chart-percentiles").text())
+        self.assertIn("No responses", tree.one("figure", id="chart-percentiles").text())
         self.assertEqual(tree.one("p", id="verdict").text(), "The threshold was missed")
         tree, _ = self.load(report("long", "html"))
-        self.assertEqual(len(self.points(tree.one("figure", id="chart-rate"), "answered")), 900)
+        self.assertEqual(len(self.points(tree.one("figure", id="chart-rate"), "responses")), 900)
         self.assertEqual(len(list(tree.one("table", id="series").one("tbody").all("tr"))), 900)
 
     def test_reading_by_pointer_and_keys(self):
         probe = """<script>
         const svg = document.querySelector("#chart-latency svg[role=img]"), box = svg.getBoundingClientRect();
         const at = (part) => svg.dispatchEvent(new PointerEvent("pointermove", {clientX: box.left + part * box.width}));
-        const said = () => {
+        const shown = () => {
           const r = document.querySelector("#chart-latency .reading"), b = r.getBoundingClientRect();
           if (r.hidden) return "";
           const within = b.left >= box.left && b.right <= box.right && b.top >= box.top && b.bottom <= box.bottom;
@@ -223,30 +223,30 @@ class Browser(unittest.TestCase):
         };
         const key = (key) => svg.dispatchEvent(new KeyboardEvent("keydown", {key}));
         const out = [];
-        at(0); out.push(said()); at(1); out.push(said()); at(0.5); if (said().startsWith("outside")) out.push(said());
-        key("Home"); out.push(said()); key("ArrowRight"); out.push(said()); key("End"); out.push(said());
-        key("Escape"); out.push(said());
+        at(0); out.push(shown()); at(1); out.push(shown()); at(0.5); if (shown().startsWith("outside")) out.push(shown());
+        key("Home"); out.push(shown()); key("ArrowRight"); out.push(shown()); key("End"); out.push(shown());
+        key("Escape"); out.push(shown());
         document.querySelector("#chart-latency button").click();
-        document.body.dataset.said = JSON.stringify(out);
+        document.body.dataset.shown = JSON.stringify(out);
         document.body.dataset.scale = document.querySelector("#chart-latency svg[role=img]").dataset.scale;
         </script></body>"""
         tree, _ = self.load(report("open", "html").replace("</body>", probe))
         body = tree.one("body").attributes
-        first, last, home, second, end, gone = json.loads(body["data-said"])
+        first, last, home, second, end, after_escape = json.loads(body["data-shown"])
         series = run_of("open")["series"]
 
         def us(text):
             number, unit = re.fullmatch(r"([\d.]+)\u2009(ns|\u00b5s|ms|s)", text).groups()
             return float(number) * {"ns": 1e-3, "\u00b5s": 1, "ms": 1e3, "s": 1e6}[unit]
 
-        for said, point in ((first, series[0]), (last, series[-1]), (home, series[0]), (second, series[1]),
+        for shown, point in ((first, series[0]), (last, series[-1]), (home, series[0]), (second, series[1]),
                             (end, series[-1])):
-            title, *rows = said.split("|")
+            title, *rows = shown.split("|")
             self.assertEqual(title, "%g to %g s" % (point["from_s"], point["to_s"]))
             for row, name in zip(rows, ("max", "p99", "p50")):
                 self.assertTrue(row.startswith(name + " "))
                 self.assertAlmostEqual(us(row[len(name) + 1:]) / point[name + "_us"], 1, delta=0.006)
-        self.assertEqual(gone, "")
+        self.assertEqual(after_escape, "")
         self.assertEqual(body["data-scale"], "linear")  # the button changed it
 
     def test_a_phone_needs_no_sideways_scrolling(self):
@@ -266,11 +266,11 @@ class Browser(unittest.TestCase):
     def test_the_recorder_would_notice_and_the_policy_refuses(self):
         probe = '<img src="http://elsewhere.test/a.png"><script>fetch("http://elsewhere.test/b").catch(() => 0)</script></body>'
         page = report("closed", "html").replace("</body>", probe)
-        _, asked = self.load(page)
-        self.assertEqual(asked, ["http://report.test/"])  # the page's Content-Security-Policy blocks both
+        _, requested = self.load(page)
+        self.assertEqual(requested, ["http://report.test/"])  # the page's Content-Security-Policy blocks both
         page = re.sub(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", "", page)
-        _, asked = self.load(page, more=["--virtual-time-budget=2000"])
-        self.assertIn("http://elsewhere.test/a.png", asked)
+        _, requested = self.load(page, more=["--virtual-time-budget=2000"])
+        self.assertIn("http://elsewhere.test/a.png", requested)
 
 
 if __name__ == "__main__":

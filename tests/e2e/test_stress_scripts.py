@@ -17,7 +17,7 @@ class Scripts(Stress):
         self.assertEqual(names, tested)
         self.assertGreaterEqual(len(names), 10)
 
-    def keeper_of_heads(self):
+    def recording_server(self):
         """A server's URL, and the list of requests that it receives."""
         seen, lock = [], threading.Lock()
 
@@ -33,7 +33,7 @@ class Scripts(Stress):
         return self.small(serve).url, seen
 
     def test_wrk_counter(self):
-        url, seen = self.keeper_of_heads()
+        url, seen = self.recording_server()
         script = os.path.join(EXAMPLES, "wrk", "counter.lua")
         self.good(stress("-s", script, "-t", "1", "-c", "1", "-n", "3", url), 3)
         for i, head in enumerate(seen, 2):  # the first connection was the probe
@@ -41,9 +41,9 @@ class Scripts(Stress):
             self.assertIn("\r\nX-Counter: %d\r\n" % i, head)
             self.assertEqual(head.count("\r\nHost: 127.0.0.1:"), 1, head)
 
-    def test_a_length_of_its_own_stands_alone(self):
+    def test_a_content_length_of_the_script_is_the_only_one(self):
         """A Content-Length of the script or of the options is not followed by a second one."""
-        url, seen = self.keeper_of_heads()
+        url, seen = self.recording_server()
         script = 'return { request = function() return "POST", "/", %s, "body" end }'
         for headers, options in (('{ ["content-Length"] = "4" }', ()), ("{}", ("-H", "Content-length: 4")), ("{}", ())):
             with self.subTest(headers=headers, options=options):
@@ -79,12 +79,12 @@ function setup(thread)
     thread.addr = addr
   end
 end
-function init() print("asking " .. tostring(wrk.thread.addr)) end
+function init() print("thread uses " .. tostring(wrk.thread.addr)) end
 """
         port = next(address[1] for address in self.server.addresses if address[0] == "::1")
         ran = self.good(stress("-n", "20", "-t", "1", "-s", "own.lua", "http://127.0.0.1:%d/" % port,
                                files={"own_lua": script}), 20)
-        self.assertIn("asking [::1]:%d\n" % port, ran.out)
+        self.assertIn("thread uses [::1]:%d\n" % port, ran.out)
 
     def test_hooks_of_the_table_wrk(self):
         """The benchmark's script replaces wrk.init and wrk.request, and sends several requests as one."""
@@ -92,7 +92,7 @@ function init() print("asking " .. tostring(wrk.thread.addr)) end
                                "--", "16"), 160)
         self.assertRegex(ran.out, r'SUMMARY {"requests": 160, "duration_us": \d+, "connect": 0,')
 
-    def test_answers_to_head_have_no_body(self):
+    def test_responses_to_head_have_no_body(self):
         for text in ("wrk.method = 'HEAD'",
                      "function request() return wrk.format('HEAD') end",
                      "local r = '' function init() for _, m in ipairs { 'GET', 'HEAD', 'GET' } do r = r .. wrk.format(m) end end "
@@ -133,13 +133,13 @@ function init() print("asking " .. tostring(wrk.thread.addr)) end
     def test_wrk_mixed(self):
         self.good(self.wrk("mixed.lua", "-n", "300"), 300)
 
-    def test_every_example_of_our_own_is_tested(self):
+    def test_every_native_example_is_tested(self):
         names = {name for name in os.listdir(EXAMPLES) if name.endswith(".lua")}
         with open(__file__) as file:
             text = file.read()
         self.assertEqual([name for name in sorted(names) if '"%s"' % name not in text], [])
 
-    def test_our_own(self):
+    def test_native_scripts(self):
         # The example's own rate and its limit of 500 ms need an idle machine.
         ran = stress("-R", "200", "-d", "500ms", os.path.join(EXAMPLES, "hello.lua"), self.url)
         missed = [threshold["text"] for threshold in ran.report["thresholds"] if not threshold["met"]]
@@ -162,7 +162,7 @@ function init() print("asking " .. tostring(wrk.thread.addr)) end
         ran = self.good(stress("-n", "100", os.path.join(EXAMPLES, "datagrams.lua"), self.udp), 100)
         self.assertEqual(ran.checks, {"own datagram": (300, 0)})
 
-    def test_all_of_a_sock(self):
+    def test_all_methods_of_a_sock(self):
         script = """
 return { connections = 2, requests = 40,
   scenario = function(vu, sock)
@@ -181,7 +181,7 @@ return { connections = 2, requests = 40,
         ran = self.good(stress("own.lua", self.tcp, files={"own_lua": script}), 40)
         self.assertGreaterEqual(ran.totals["connects"], 20)
 
-    def test_the_end_in_a_scenario(self):
+    def test_a_close_by_the_server_in_a_scenario(self):
         def hang_up(conn, _):
             conn.recv(100)
             conn.sendall(b"half a line")
@@ -243,20 +243,20 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
         ran = self.good(stress("-n", "10", "-c", "2", "own.lua", "-H", "Host: other.exampl", files={"own_lua": script}), 10)
         self.assertEqual(ran.report["config"]["connections"], 2)  # the command line overrides the script
 
-    def test_scripts_that_are_wrong(self):
+    def test_invalid_native_scripts(self):
         rows = (
             ("return { requst = 3 }", 'unknown option "requst"; did you mean "requests"?'),
-            ("return 3", "returned no table"),
+            ("return 3", "did not return a table"),
             ("local x = = 3", "own.lua:1: unexpected symbol"),
             ("error('no')", "own.lua:1: no"),
             ("return { request = 3 }", "request must be a function"),
             ("return { rate = 'fast' }", "rate"),
-            ("return { request = function() end, scenario = function() end }", "one or the other"),
-            ("return { setup = function() return print end }", "cannot be given to another thread"),
+            ("return { request = function() end, scenario = function() end }", "either scenario, or request and response"),
+            ("return { setup = function() return print end }", "cannot copy a function to another thread"),
             ("return { request = function() return 'GET' end }", "must return a method and a path"),
             ("return { request = function() return 'GET', '/a b' end }", "has no white space"),
-            ("return { request = function() return 'G T', '/' end }", "which is none"),
-            ("return { request = function() return 'GET', '/', { a = 'b\\n' } end }", "a header that cannot be one"),
+            ("return { request = function() return 'G T', '/' end }", "invalid method"),
+            ("return { request = function() return 'GET', '/', { a = 'b\\n' } end }", "an invalid header"),
             ("return { request = function() return 'GET', '/', nil, {} end }", "request(): the body is a table"),
             ("return { request = function()\n local x\n return x.y end }", "own.lua:3: attempt to index a nil value"),
             ("return { response = function()\n error({}) end }", "own.lua"),
@@ -265,16 +265,16 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
             with self.subTest(text):
                 self.fails(stress("-d", "1m", "own.lua", self.url + "/", files={"own_lua": text}), why)
 
-    def test_scripts_for_wrk_that_are_wrong(self):
+    def test_invalid_scripts_for_wrk(self):
         rows = (
             ("local x = = 3", "own.lua:1: unexpected symbol"),
             ("function request()\n return nil + 1 end", "own.lua:2: attempt to perform arithmetic on a nil value"),
-            ("function request() end", "not the text of a request"),
+            ("function request() end", "it must return a request as a string"),
             ("function request() return wrk.format('POST', '/', {}, {}) end", "wrk.format: the body is a table"),
-            ("function request() return 'GET / HTTP/1.1' end", "the middle of a request"),
+            ("function request() return 'GET / HTTP/1.1' end", "an incomplete request"),
             ("function response()\n error('bad') end", "own.lua:2: bad"),
             ("function delay()\n error('bad') end", "own.lua:2: bad"),
-            ("function setup(thread)\n thread.x = 3 end", "own.lua:2: a thread has only one field to set"),
+            ("function setup(thread)\n thread.x = 3 end", "own.lua:2: a thread has only one writable field"),
             ("function init()\n error('bad') end", "own.lua:2: bad"),
         )
         for text, why in rows:

@@ -1,9 +1,10 @@
-/* fuzz_stress_http.c - the load generator handles the bytes of a connection alike for every split: the same responses,
- * errors and checks, and the same end of the connection. One difference is allowed: a head that arrives in pieces is
- * parsed when a line ends, so a fault in an unfinished line is not found; then the hang-up is the error.
+/* fuzz_stress_http.c - the HTTP protocol of the load generator gives the same result for any split of a connection's
+ * bytes: the same responses, errors and checks, and the same end of the connection. One exception: the head of a
+ * response in pieces is parsed at each line end, so an error in an unfinished line is not found; the close of the
+ * connection is the error then.
  *
- * The first byte of the input is not sent: bit 0: the second of three requests is HEAD; bit 1: the server closes after
- * the input; bit 2: one connection per request. */
+ * The first byte of the input has options: bit 0: the second of three requests is HEAD; bit 1: the server closes after
+ * its bytes; bit 2: one connection per request. */
 #include "fuzz.h"
 
 #include "stress/worker.h"
@@ -12,7 +13,7 @@ enum { PIPELINE = 3 };
 
 typedef struct outcome {
     uint64_t requests, errors[LS_STRESS_ERROR_KINDS], status[LS_STRESS_STATUS_MAX + 1], checks_passed, checks_failed;
-    uint64_t to_retry;
+    uint64_t retries;
     uint32_t outstanding;
     uint8_t state;
 } outcome;
@@ -25,7 +26,7 @@ static void open_once(void)
     if (w.plan != NULL) return;
     plan.config.threads = plan.config.connections = 1;
     plan.config.pipeline = PIPELINE;
-    plan.mode = LS_PLAN_STATIC;
+    plan.mode = LS_STRESS_PLAN_STATIC;
     ls_stress_schedule_constant(&plan.schedule, 0, 1, UINT64_MAX);
     plan.expect = (ls_stress_plan_expect){.status_from = 200,
                                           .status_to = 299,
@@ -36,12 +37,12 @@ static void open_once(void)
                                           .crc = 0x3610a686, /* of "hello" */
                                           .body = "hello",
                                           .body_len = 5};
-    ls_http_prepare();
+    ls_stress_http_init();
     FUZZ_HOLDS(ls_stress_worker_open(&w, &plan, 0, 0, 1, NULL) == LS_OK);
-    w.going = true;
+    w.running = true;
 }
 
-/* A connection that has just sent its requests. */
+/* A connection with three outstanding requests. */
 static ls_stress_vu *begin(unsigned options)
 {
     ls_stress_vu *u = &w.vus[0];
@@ -57,14 +58,14 @@ static ls_stress_vu *begin(unsigned options)
     w.open_first = NULL;
     w.open_last = &w.open_first;
     w.unclosed = 1;
-    w.to_retry = 0;
-    w.busy = u->outstanding = PIPELINE;
-    u->first = u->to_retry = 0;
-    u->opening = u->broken = u->used = false;
-    u->phase = 0;
-    u->held_len = 0;
+    w.retries = 0;
+    w.outstanding = u->outstanding = PIPELINE;
+    u->first = u->retries = 0;
+    u->in_open_list = u->reconnect_later = u->used = false;
+    u->http.phase = 0;
+    u->http.buf_len = 0;
     u->state = LS_STRESS_VU_OPEN;
-    for (unsigned i = 0; i < PIPELINE; i++) u->requests[i] = (ls_stress_request){.to_head = i == 1 && (options & 1)};
+    for (unsigned i = 0; i < PIPELINE; i++) u->requests[i] = (ls_stress_request){.is_head = i == 1 && (options & 1)};
     return u;
 }
 
@@ -76,17 +77,17 @@ static outcome run(const uint8_t *data, size_t size, size_t step, unsigned optio
     for (size_t at = 0; good && at < size; at += step) {
         const size_t n = size - at < step ? size - at : step;
         char *copy = fuzz_copy_exact(data + at, n);
-        good = ls_stress_http.received(u, copy, n);
+        good = ls_stress_http_proto.received(u, copy, n);
         free(copy);
         FUZZ_HOLDS(good == (u->state == LS_STRESS_VU_OPEN));
     }
     if (good && (options & 2)) {
-        ls_stress_http.ended(u);
+        ls_stress_http_proto.peer_closed(u);
         FUZZ_HOLDS(u->state == LS_STRESS_VU_CLOSED);
     }
     FUZZ_HOLDS(u->state == LS_STRESS_VU_OPEN ||
                (u->state == LS_STRESS_VU_CLOSED && u->outstanding == 0 && w.unclosed == 0));
-    FUZZ_HOLDS(w.busy == u->outstanding && w.to_retry == u->to_retry);
+    FUZZ_HOLDS(w.outstanding == u->outstanding && w.retries == u->retries);
     o.requests = ls_counter_read(&w.count.requests);
     for (int i = 0; i < LS_STRESS_ERROR_KINDS; i++) o.errors[i] = ls_counter_read(&w.count.errors[i]);
     for (int i = 0; i <= LS_STRESS_STATUS_MAX; i++) o.status[i] = ls_counter_read(&w.count.status[i]);
@@ -94,15 +95,14 @@ static outcome run(const uint8_t *data, size_t size, size_t step, unsigned optio
         o.checks_passed += w.checks.list[i].passed;
         o.checks_failed += w.checks.list[i].failed;
     }
-    o.to_retry = w.to_retry;
+    o.retries = w.retries;
     o.outstanding = u->outstanding;
     o.state = u->state;
     FUZZ_HOLDS(o.checks_passed + o.checks_failed == 4 * o.requests);
-    /* Each request has a response, has failed, is to be repeated, or is pending; surplus bytes are a separate error.
-     * */
+    /* Each request is complete, failed, to be retried, or outstanding; an unexpected byte is one more error. */
     uint64_t errors = 0;
     for (int i = 0; i < LS_STRESS_ERROR_KINDS; i++) errors += o.errors[i];
-    FUZZ_HOLDS(o.requests + errors + o.to_retry + o.outstanding - PIPELINE <= (o.requests == PIPELINE ? 1 : 0));
+    FUZZ_HOLDS(o.requests + errors + o.retries + o.outstanding - PIPELINE <= (o.requests == PIPELINE ? 1 : 0));
     return o;
 }
 

@@ -1,4 +1,4 @@
--- args.lua - paths from the command line, in turn:  ... URL -- /a /b /c
+-- args.lua - requests the paths of the command line in turn:  ... URL -- /a /b /c
 -- luacheck: std luajit, no unused args, globals wrk init request unpack
 local texts, at = {}, 0
 

@@ -1,4 +1,4 @@
-// The report's page: everything is drawn from the JSON in #run, which REPORTS.md describes.
+// The page of the HTML report, drawn from the JSON in #run. REPORTS.md specifies the JSON.
 (() => {
 "use strict";
 const run = JSON.parse(document.getElementById("run").textContent);
@@ -54,7 +54,7 @@ function secondsText(s) {
   return (h ? h + " h " : "") + (m ? m + " min " : "") + (whole % 60 ? (whole % 60) + " s" : "");
 }
 const clockText = (s) => (s < 120 ? +s.toFixed(3) + "s" : s < 7200 ? +(s / 60).toFixed(1) + "m" : +(s / 3600).toFixed(2) + "h");
-function shareText(part, whole) { // what is not all is never shown as 100%, what is something not as 0%
+function shareText(part, whole) { // less than all is never shown as 100%, more than 0 never as 0%
   if (!(whole > 0)) return "\u2013";
   const percent = 100 * part / whole, rest = Math.min(percent, 100 - percent);
   return +percent.toFixed(rest === 0 ? 0 : Math.max(0, Math.min(6, 1 - Math.floor(Math.log10(rest))))) + "%";
@@ -62,7 +62,7 @@ function shareText(part, whole) { // what is not all is never shown as 100%, wha
 const percentText = (p) => (p >= 100 ? "max" : "p" + +p.toPrecision(8));
 
 // ---- scales -------------------------------------------------------------------------------------------------------
-// A scale turns a value into a position and knows its ticks. `steps`: those that it may choose from.
+// A scale converts values to positions and has a list of ticks. `steps`: the allowed distances between ticks.
 function linear(from, to, start, end, wanted, steps) {
   const raw = (to - from) / wanted || 1, power = 10 ** Math.floor(Math.log10(raw));
   const step = (steps || []).find((n) => n >= raw) || [1, 2, 5, 10].find((n) => n * power >= raw * 0.999) * power;
@@ -81,7 +81,7 @@ function logarithmic(from, to, start, end) {
   }
   return { at: (v) => start + (Math.log10(Math.max(v, from)) - a) / (b - a || 1) * (end - start), ticks };
 }
-// Limits of a logarithmic axis: the next of 1, 2, 5 below the least and above the greatest.
+// The limits of a logarithmic axis: the next 1, 2 or 5 times a power of ten below the minimum and above the maximum.
 function logLimits(values) {
   let low = Math.min(...values), high = Math.max(...values);
   const snap = (v, list) => { const p = 10 ** Math.floor(Math.log10(v)); return list.map((n) => n * p); };
@@ -91,12 +91,12 @@ function logLimits(values) {
 }
 
 // ---- charts -------------------------------------------------------------------------------------------------------
-// chart: { id, height, label, x: {scale, tick, name, end: a tick that is always named}, y: {tick, log, linearOnly},
-//          series: [{name, kind, style, area, base, points: [[x, y or null]]}], spans: where the bars begin and end,
-//          lines and marks: what else there is to name, overlay(drawing, X, Y), reading(i): [title, [[name, text]]] }
-// Every series has its points at the same places; what is read is the nearest of them.
+// chart: { id, height, label, x: {scale, tick, name, end: a tick that always has a label}, y: {tick, log, linearOnly},
+//          series: [{name, kind, style, area, base, points: [[x, y or null]]}], spans: start and end of the bars,
+//          lines and marks: more entries of the legend, overlay(drawing, X, Y), reading(i): [title, [[name, text]]] }
+// All series have their points at the same positions; the reading is that of the nearest point.
 const charts = [];
-const DENSE = 250; // points; dashes would only be noise there
+const DENSE = 250; // points; a line of more points has no dashes
 
 function pathOf(points, X, Y) {
   let path = "", pen = false;
@@ -145,7 +145,7 @@ function show(chart) {
       svg("text", { class: "tick", "data-axis": "y", "data-value": t, "data-at": y, x: left - 8, y: +y + 4,
         "text-anchor": "end" }, chart.y.tick(t)));
   }
-  // Labels that would run into each other are left out, but never that of the end, if the axis has one of its own.
+  // Labels that would overlap are omitted, except the label of x.end.
   const half = (t) => chart.x.tick(t).length * 3.6;
   let free = -1e9;
   for (const t of X.ticks) {
@@ -172,7 +172,7 @@ function show(chart) {
     }
     const style = (s.points.length > DENSE ? "dense path " : "path ") + s.style;
     drawing.append(svg("path", { class: style, d, "data-series": s.name }));
-    if (s.points.filter((p) => p[1] !== null).length === 1) { // a path of one point is not seen
+    if (s.points.filter((p) => p[1] !== null).length === 1) { // a path of one point is invisible
       const [x, y] = s.points.find((p) => p[1] !== null);
       drawing.append(svg("circle", { class: "dot " + s.style, cx: X.at(x), cy: Y.at(y), r: 4 }));
     }
@@ -197,7 +197,7 @@ function bars(s, chart, X, Y) {
   return group;
 }
 
-// A guide with dots and a box of figures, by pointer, touch and arrow keys.
+// A vertical guide with dots and a box of figures; follows the pointer, touch and arrow keys.
 function readOut(chart, figure, drawing, X, Y, box) {
   const places = chart.series[0].points.map((p) => p[0]);
   if (places.length === 0) return;
@@ -220,7 +220,7 @@ function readOut(chart, figure, drawing, X, Y, box) {
     reading.hidden = false;
     const inside = drawing.getBoundingClientRect(), outside = figure.getBoundingClientRect();
     const place = x * inside.width / box.width, wide = reading.offsetWidth, room = outside.width - wide;
-    const left = place + 14 > room ? place - 14 - wide : place + 14; // beside the guide, where there is room for it
+    const left = place + 14 > room ? place - 14 - wide : place + 14; // on the side of the guide that has room
     reading.style.left = Math.max(0, Math.min(room, left)) + "px";
     reading.style.top = inside.top - outside.top + 12 + "px";
   };
@@ -253,7 +253,7 @@ function nothing(id, text) {
 }
 
 // ---- tables -------------------------------------------------------------------------------------------------------
-// rows: arrays of texts or nodes; the first of each is its heading. `texts`: columns that hold words.
+// rows: arrays of strings or nodes; the first entry is the row's heading. `texts`: the columns that contain text.
 function table(id, caption, heads, rows, texts) {
   const kind = (i) => ((texts || []).includes(i) ? { class: "text" } : {});
   byId(id).replaceChildren(el("caption", {}, caption),
@@ -265,21 +265,21 @@ function table(id, caption, heads, rows, texts) {
 // ---- the percentiles ------------------------------------------------------------------------------------------------
 function percentiles() {
   byId("percentiles-text").textContent = due
-    ? "Corrected: from the moment a request was due by the schedule. Uncorrected: from when it was really sent. " +
-      "Where they part, requests were waiting."
-    : "From the send of a request to the end of its answer. This was a closed loop: a slow answer delays the next request, " +
-      "so stalls of the server count once for each connection.";
+    ? "Corrected: from the due time of a request. Uncorrected: from its send. Where the two differ, requests waited " +
+      "before their send."
+    : "From the send of a request to the end of its response. In a closed loop a slow response delays the next request, " +
+      "so a stall of the server counts once for each connection.";
   const columns = due ? [["corrected", due], ["uncorrected", sent]] : [["latency", sent]];
   const rows = [["min", "min"], ["mean", "mean"]].map(([name, key]) => [name, ...columns.map(([, h]) => timeText(h[key]))]);
   for (const p of Object.keys(sent.percentiles)) rows.push([p, ...columns.map(([, h]) => timeText(h.percentiles[p]))]);
   rows.push(["max", ...columns.map(([, h]) => timeText(h.max))], ["stdev", ...columns.map(([, h]) => timeText(h.stdev))]);
   table("percentiles", "Latency", ["", ...columns.map(([name]) => name)], rows);
   if (latency.count === 0) {
-    nothing("chart-percentiles", "Nothing was answered, so there is no latency to draw.");
+    nothing("chart-percentiles", "No responses, so no latency to draw.");
     return;
   }
   const curves = columns.filter(([, h]) => h.count > 0);
-  // 1 / (1 - q) on a logarithmic axis: each nine has the same width. The maximum stands at the right end.
+  // 1 / (1 - q) on a logarithmic axis: each nine has the same width. The maximum is at the right end.
   const base = curves.reduce((a, [, h]) => (h.curve.length > a.length ? h.curve : a), []);
   const last = base.length > 1 ? 100 / (100 - base[base.length - 2][0]) : 1, end = Math.max(last * 2, 10);
   const place = (p) => (p >= 100 ? end : 100 / (100 - p));
@@ -313,7 +313,7 @@ function percentiles() {
 }
 
 // ---- over time ----------------------------------------------------------------------------------------------------
-// Long runs: at most so many intervals are drawn, each the sum of several; of their percentiles the greatest is kept.
+// A long run is drawn with at most DRAWN_MAX intervals, each the sum of several; percentiles are their maximum.
 const DRAWN_MAX = 900;
 function intervals() {
   const every = Math.ceil(run.series.length / DRAWN_MAX);
@@ -331,8 +331,8 @@ function intervals() {
   return out;
 }
 
-// The rate that the schedule asked for, as corners of a line.
-function asked(end) {
+// The rate of the schedule, as the corners of a line.
+function schedule(end) {
   if (run.config.mode !== "open") return null;
   if (run.config.stages.length === 0) return [[0, run.config.rate_per_s], [end, run.config.rate_per_s]];
   let at = 0, rate = run.config.rate_per_s || 0;
@@ -361,18 +361,18 @@ function overTime() {
     name: "time since the start" };
   const span = (p) => `${+p.from_s.toFixed(1)} to ${+p.to_s.toFixed(1)} s`;
   const points = (key) => all.map((p) => [middle(p), p[key]]);
-  const target = asked(end);
+  const target = schedule(end);
   const rates = all.map((p) => p.requests_per_s);
   add({
     id: "chart-rate", height: 220, x, y: { tick: shortText, linearOnly: true },
     label: `Requests per second over time, between ${rateText(Math.min(...rates))} and ${rateText(Math.max(...rates))}.`,
-    series: [{ name: "answered", style: "one", area: true, points: points("requests_per_s") }],
-    lines: target ? [{ name: "asked for", kind: "asked", points: target }] : [],
-    reading: (i) => [span(all[i]), [["answered", rateText(all[i].requests_per_s) + "/s"],
+    series: [{ name: "responses", style: "one", area: true, points: points("requests_per_s") }],
+    lines: target ? [{ name: "target", kind: "asked", points: target }] : [],
+    reading: (i) => [span(all[i]), [["responses", rateText(all[i].requests_per_s) + "/s"],
       ["connections", countText(all[i].connections)]]],
   });
   const worst = all.reduce((a, p) => Math.max(a, p.p99_us || 0), 0);
-  if (latency.count === 0) nothing("chart-latency", "Nothing was answered, so there is no latency to draw.");
+  if (latency.count === 0) nothing("chart-latency", "No responses, so no latency to draw.");
   else {
     add({
       id: "chart-latency", height: 240, x, y: { tick: timeTick, log: latency.max > 20 * latency.percentiles.p50 },
@@ -384,7 +384,7 @@ function overTime() {
     });
   }
   const failed = all.reduce((a, p) => a + p.errors + p.failed_status, 0);
-  if (failed === 0) nothing("chart-errors", "No errors, and no answer with a status of 400 or above.");
+  if (failed === 0) nothing("chart-errors", "No errors, and no response with a status of 400 or above.");
   else {
     add({
       id: "chart-errors", height: 170, x, y: { tick: shortText, linearOnly: true }, spans: all.map((p) => [p.from_s, p.to_s]),
@@ -395,13 +395,13 @@ function overTime() {
       reading: (i) => [span(all[i]), [["errors", countText(all[i].errors)], ["status 400+", countText(all[i].failed_status)]]],
     });
   }
-  table("series", all.length < run.series.length ? "Several seconds in a row are one line; percentiles are the greatest of them"
-    : "By intervals", ["time", "requests", "per second", "errors", "status 400+", "p50", "p99", "max"],
+  table("series", all.length < run.series.length ? "Several intervals per row; percentiles are their maximum"
+    : "One interval per row", ["time", "requests", "per second", "errors", "status 400+", "p50", "p99", "max"],
   all.map((p) => [span(p), countText(p.requests), rateText(p.requests_per_s), countText(p.errors), countText(p.failed_status),
     timeText(p.p50_us), timeText(p.p99_us), timeText(p.max_us)]));
 }
 
-// ---- everything that is words ---------------------------------------------------------------------------------------
+// ---- texts ---------------------------------------------------------------------------------------
 function head() {
   const c = run.config, t = run.totals, failed = run.errors.total;
   byId("target").textContent = c.target;
@@ -425,46 +425,46 @@ function head() {
       : el("dd", {}, text))));
 
   const warnings = [];
-  if (run.interrupted) warnings.push(`The run was ended early, after ${secondsText(t.duration_s)}.`);
+  if (run.interrupted) warnings.push(`The run ended early, after ${secondsText(t.duration_s)}.`);
   if (run.failure) {
-    warnings.push(`The run could not be made: ${run.failure}.`);
+    warnings.push(`The run failed: ${run.failure}.`);
   } else if (t.asked_per_s && (t.asked_per_s - t.requests_per_s) * t.duration_s > 0.01 * t.asked_per_s * t.duration_s + c.connections) {
-    warnings.push(`Asked for ${rateText(t.asked_per_s)} requests per second, reached ${rateText(t.requests_per_s)}.`);
+    warnings.push(`Target rate ${rateText(t.asked_per_s)} requests per second, reached ${rateText(t.requests_per_s)}.`);
   }
   const refused = run.status_classes["4xx"] + run.status_classes["5xx"];
   if (refused) {
-    warnings.push(`${several(refused, "answer")} (${shareText(refused, t.requests)}) had a status of 400 or above.`);
+    warnings.push(`${several(refused, "response")} (${shareText(refused, t.requests)}) had a status of 400 or above.`);
   }
   if (run.engine_late) {
-    warnings.push("The load engine itself was late against its schedule, by " +
-      `${timeText(run.engine_lag_us.percentiles.p99)} or more for 1% of the requests; the corrected latencies contain that.`);
+    warnings.push("The load generator itself was behind its schedule, by " +
+      `${timeText(run.engine_lag_us.percentiles.p99)} or more for 1% of the requests; the corrected latencies contain this delay.`);
   }
   if (latency.over_an_hour) {
-    warnings.push(`${countText(latency.over_an_hour)} latencies were longer than an hour and count as one hour.`);
+    warnings.push(`${countText(latency.over_an_hour)} latencies above one hour count as one hour.`);
   }
-  if (run.series_cut) warnings.push("The series lacks the end of the run; the totals do not.");
+  if (run.series_cut) warnings.push("The time series ends before the run does; the totals are complete.");
   byId("warnings").replaceChildren(...warnings.map((text) => el("li", {}, text)));
 }
 
 function words() {
   if (run.thresholds.length === 0) byId("section-thresholds").hidden = true;
-  table("thresholds", "What the run had to keep", ["threshold", "measured", ""], run.thresholds.map((t) =>
+  table("thresholds", "Conditions on the result", ["threshold", "measured", ""], run.thresholds.map((t) =>
     [t.text, t.actual_text, el("span", { class: t.met ? "good" : "bad" }, t.met ? "\u2713 met" : "\u2717 missed")]), [0]);
 
   const statuses = Object.entries(run.status);
-  if (statuses.length === 0) byId("statuses").replaceWith(el("p", { class: "empty" }, "No answer had a status."));
-  else table("statuses", "Answers by status", ["status", "answers", "share"], statuses.map(([code, n]) =>
+  if (statuses.length === 0) byId("statuses").replaceWith(el("p", { class: "empty" }, "No response had a status."));
+  else table("statuses", "Responses by status", ["status", "responses", "share"], statuses.map(([code, n]) =>
     [code, countText(n), shareText(n, run.totals.requests)]));
-  table("errors", "Requests that failed", ["kind", "errors"], Object.entries(run.errors).filter(([kind]) => kind !== "total")
+  table("errors", "Failed requests", ["kind", "errors"], Object.entries(run.errors).filter(([kind]) => kind !== "total")
     .concat([["total", run.errors.total]]).map(([kind, n]) => [kind, countText(n)]));
   if (run.checks.length === 0) byId("block-checks").hidden = true;
-  table("checks", "Checks of the script", ["check", "passed", "failed"], run.checks.map((c) =>
+  table("checks", "Checks", ["check", "passed", "failed"], run.checks.map((c) =>
     [c.name, countText(c.passed), el("span", c.failed ? { class: "bad" } : {}, countText(c.failed))]), [0]);
 
   const c = run.config, t = run.totals, lag = run.engine_lag_us;
   const pairs = [
     ["Target", c.target], ["Script", c.script], ["Connections", countText(c.connections)], ["Threads", countText(c.threads)],
-    ["Asked for", [c.duration_s && secondsText(c.duration_s), c.requests && countText(c.requests) + " requests",
+    ["Load", [c.duration_s && secondsText(c.duration_s), c.requests && countText(c.requests) + " requests",
       c.rate_per_s && rateText(c.rate_per_s) + " requests/s"].filter(Boolean).join(", ")],
     ["Stages", c.stages.map((s) => `${secondsText(s.duration_s)} to ${[s.rate_per_s !== null && rateText(s.rate_per_s) + "/s",
       s.connections && countText(s.connections) + " connections"].filter(Boolean).join(", ")}`).join("; ")],
@@ -473,7 +473,7 @@ function words() {
     ["Connects", countText(t.connects)],
     ["Received", `${bytesText(t.bytes_in)} (${bytesText(t.bytes_in_per_s)}/s)`],
     ["Sent", `${bytesText(t.bytes_out)} (${bytesText(t.bytes_out_per_s)}/s)`],
-    ["Engine lag", lag && lag.count ? `p50 ${timeText(lag.percentiles.p50)}, p99 ${timeText(lag.percentiles.p99)}, ` +
+    ["Load generator lag", lag && lag.count ? `p50 ${timeText(lag.percentiles.p50)}, p99 ${timeText(lag.percentiles.p99)}, ` +
       `max ${timeText(lag.max)}` : ""],
   ];
   byId("config").replaceChildren(...pairs.filter(([, text]) => text)

@@ -1,9 +1,9 @@
-/* report_sample.c - writes the reports of a run that never took place, for tests that read them from outside.
+/* report_sample.c - writes the reports of a simulated run, for tests of the reports in other languages.
  *
  * usage: report_sample KIND text|json|csv|html      the report on stdout; KIND as in run_fixture.h
- *        report_sample view N                       the live view on stderr: N ticks of an open run, drawn as they come;
- *                                                   after each it waits for a byte on stdin, so that the test has the
- *                                                   time; then the view is closed and "done" printed on stdout */
+ *        report_sample view N                       the live view on stderr: N ticks of an open run. After each tick
+ *                                                   it waits for a byte on stdin, so the test controls the time.
+ *                                                   Then it closes the view and prints "done" on stdout */
 #include <stdio.h>
 
 #include "run_fixture.h"
@@ -34,7 +34,7 @@ static int write_report(const char *kind, const char *format)
         ls_stress_result_close(&result);
         return status;
     }
-    fprintf(stderr, "report_sample: no such kind or format\n");
+    fprintf(stderr, "report_sample: unknown kind or format\n");
     return 2;
 }
 
@@ -46,7 +46,7 @@ static int show_view(int ticks)
     sample_open(&s, &config);
     ls_stress_view_open(&view, stderr, false);
     for (int i = 0; i < ticks; i++) {
-        sample_work(&s, 10000, false, 0, 0); /* half a second's worth of 4000/s */
+        sample_work(&s, 10000, false, 0, 0); /* half a second at 4000/s */
         if (i == ticks - 1) ls_counter_add(&s.counters[0].errors[LS_STRESS_ERROR_READ], 7);
         ls_stress_view_draw(&view, s.sampler, sample_tick(&s, SAMPLE_SECOND / 2));
         if (getchar() == EOF) break;

@@ -1,5 +1,5 @@
-/* run_fixture.h - runs that never took place: counters filled by hand, a sampler with a clock of its own, and the result. For
- * the tests of the reports, in C and (through report_sample.c) from outside. */
+/* run_fixture.h - simulated runs: counters filled by the test, a sampler with a simulated clock, and the result. For
+ * the tests of the reports, in C and, by report_sample.c, from other programs. */
 #ifndef LS_TESTS_STRESS_SAMPLE_H
 #define LS_TESTS_STRESS_SAMPLE_H
 
@@ -32,7 +32,7 @@ static inline void sample_must(int ok)
     if (!ok) abort();
 }
 
-static inline double sample_uniform(sample *s) /* (0, 1); xorshift64, the same each time */
+static inline double sample_uniform(sample *s) /* (0, 1); xorshift64, the same sequence in each run */
 {
     s->random ^= s->random << 13;
     s->random ^= s->random >> 7;
@@ -53,8 +53,8 @@ static inline void sample_open(sample *s, const ls_stress_config *config)
     sample_must(ls_stress_sampler_open(&s->config, s->pointers, SAMPLE_THREADS, s->now, &s->sampler) == LS_OK);
 }
 
-/* One answer of `status` on thread t; late_ns: how long it waited to be sent. */
-static inline void sample_answer(sample *s, int t, unsigned status, uint64_t ns, uint64_t late_ns, uint64_t lag_ns)
+/* One response of `status` on thread t; late_ns: how long the request waited to be sent. */
+static inline void sample_response(sample *s, int t, unsigned status, uint64_t ns, uint64_t late_ns, uint64_t lag_ns)
 {
     ls_stress_counters *c = &s->counters[t];
     ls_counter_add(&c->requests, 1);
@@ -98,8 +98,8 @@ static inline void sample_close(sample *s)
 
 /* ---- whole runs ------------------------------------------------------------------------------------------------- */
 
-/* A tenth of a second of a server that answers in 200 us and a tail; `rate` per second on each thread. During a stall
- * (open loop) nothing is sent, and what was due is late. */
+/* One tenth of a second of a server that responds in 200 us, with a tail; `rate` is per second and thread. During a
+ * stall (open loop) no request is sent, and the due requests are late. */
 static inline void sample_work(sample *s, double rate, bool stalled, uint64_t late_ns, unsigned bad_of_1000)
 {
     unsigned n = stalled ? 0 : (unsigned)(rate / 10);
@@ -107,10 +107,10 @@ static inline void sample_work(sample *s, double rate, bool stalled, uint64_t la
         for (unsigned i = 0; i < n; i++) {
             double u = sample_uniform(s);
             uint64_t ns = (uint64_t)(150e3 + 60e3 * -log(u) + (u < 0.004 ? 3e6 * sample_uniform(s) : 0));
-            /* The backlog is worked off within this tenth: the first waited longest. */
+            /* The backlog is sent within this tenth; the first request waited longest. */
             uint64_t late = late_ns > 0 ? (uint64_t)((double)late_ns * (1 - (double)i / n)) : 0;
             bool bad = sample_uniform(s) * 1000 < bad_of_1000;
-            sample_answer(s, t, bad ? 503 : 200, ns, late, (uint64_t)(20e3 * sample_uniform(s)));
+            sample_response(s, t, bad ? 503 : 200, ns, late, (uint64_t)(20e3 * sample_uniform(s)));
         }
         atomic_store(&s->counters[t].connections, 32);
         atomic_store(&s->counters[t].connects, 32);
@@ -139,8 +139,8 @@ static inline ls_stress_config sample_open_config(void)
     return config;
 }
 
-/* "closed", "open", "ramp", "short", "empty", "hostile", "long". The counters outlive the result's making. NULL thresholds: those
- * of the kind. False: no such kind. */
+/* "closed", "open", "ramp", "short", "empty", "hostile", "long". The result outlives the counters. thresholds == NULL:
+ * those of the kind. False: unknown kind. */
 static inline bool sample_run(const char *kind, ls_stress_result *out)
 {
     static const char *const loose[] = {"p99 < 50ms", "errors < 1%"};
@@ -193,7 +193,7 @@ static inline bool sample_run(const char *kind, ls_stress_result *out)
             sample_tick(&s, SAMPLE_SECOND / 10);
         }
         atomic_store(&s.counters[0].unsent, 250);
-    } else if (strcmp(kind, "short") == 0) { /* half of what was due is never sent */
+    } else if (strcmp(kind, "short") == 0) { /* half of the due requests are never sent */
         config = sample_open_config();
         sample_open(&s, &config);
         for (int i = 0; i < 100; i++) {
@@ -233,7 +233,7 @@ static inline bool sample_run(const char *kind, ls_stress_result *out)
         return false;
     }
     sample_finish(&s, strcmp(kind, "hostile") == 0, thresholds, n, out);
-    /* The stages and texts are static: the result may keep them. */
+    /* The stages and strings are static, so the result may refer to them. */
     sample_close(&s);
     return true;
 }

@@ -1,4 +1,4 @@
-/* test_histogram.c - against sorted values, at the limits and one past them, and read while it is written. */
+/* test_histogram.c - comparison with sorted values, the limits and one value beyond, and reads during writes. */
 #include "support.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Three significant digits: at least the value, and at most a thousandth more. */
+/* Three significant digits: at least the value, and at most 0.1 % more. */
 static void assert_three_digits(uint64_t got, uint64_t exact)
 {
     assert_true(got >= exact);
@@ -59,8 +59,8 @@ static void empty_is_zero(void **state)
     ls_histogram_close(NULL);
 }
 
-/* Slots follow each other without a gap and without an overlap: the greatest value of one is one less than the least of
- * the next, seen from outside by recording both sides of every border. */
+/* Slots have no gaps and no overlaps: the greatest value of a slot is one less than the least of the next. The test
+ * records both sides of every border. */
 static void slots_have_no_gaps(void **state)
 {
     (void)state;
@@ -87,9 +87,9 @@ static void every_magnitude_has_three_digits(void **state)
     for (uint64_t v = 1; v <= LS_HISTOGRAM_NS_MAX; v += v / 777 + 1) {
         ls_histogram_clear(h);
         ls_histogram_record(h, v);
-        ls_histogram_record(h, LS_HISTOGRAM_NS_MAX); /* so that the maximum does not correct the answer */
+        ls_histogram_record(h, LS_HISTOGRAM_NS_MAX); /* so that the maximum does not limit the result */
         assert_three_digits(ls_histogram_at(h, 50), v);
-        if (v > 100000) v += v / 50; /* the small ones nearly all, then samples */
+        if (v > 100000) v += v / 50; /* nearly all small values, then samples */
     }
     ls_histogram_close(h);
 }
@@ -117,7 +117,7 @@ static void percentiles_of_sorted_values(void **state)
     uint64_t each[P];
     ls_histogram_at_each(h, percents, P, each);
     for (size_t i = 0; i < P; i++) {
-        size_t rank = (size_t)ceil(percents[i] / 100 * N - 1e-6); /* the nearest rank, from 1 */
+        size_t rank = (size_t)ceil(percents[i] / 100 * N - 1e-6); /* nearest rank, from 1 */
         assert_three_digits(ls_histogram_at(h, percents[i]), values[rank - 1]);
         assert_true(each[i] == ls_histogram_at(h, percents[i]));
     }
@@ -150,7 +150,7 @@ static void percentiles_of_sorted_values(void **state)
     ls_histogram_close(h);
 }
 
-/* Of a thousand values the 99.9th percentile is the 999th, not the greatest: rounding must not add one to the rank. */
+/* The 99.9th percentile of a thousand values is the 999th, not the greatest: rounding must not increase the rank. */
 static void rank_is_not_rounded_up(void **state)
 {
     (void)state;
@@ -239,7 +239,7 @@ static void between_two_moments(void **state)
     ls_histogram_close(between);
 }
 
-/* ---- one writes, one reads: what ThreadSanitizer looks at ------------------------------------------------------- */
+/* ---- one writer, one reader: for ThreadSanitizer ---------------------------------------------------------------- */
 
 enum { RECORDED = 300000 };
 
@@ -269,7 +269,7 @@ static void read_while_written(void **state)
         ls_histogram_clear(copy);
         ls_histogram_add(copy, p.h);
         uint64_t n = ls_histogram_count(copy);
-        assert_true(n >= before && n <= RECORDED); /* counts only grow, none is seen twice */
+        assert_true(n >= before && n <= RECORDED); /* counts only grow, and no value is counted twice */
         assert_true(ls_histogram_at(copy, 99) <= 500000);
         before = n;
     } while (!ended);

@@ -1,4 +1,4 @@
-/* test_options.c - the command line of `luaserve stress`: units, what wins, and what does not fit together. */
+/* test_options.c - the command line of `luaserve stress`: units, defaults, and invalid options. */
 #include "stress/options.h"
 
 #include "base/err.h"
@@ -8,7 +8,7 @@ enum { ARGS_MAX = 32 };
 
 typedef struct line {
     ls_stress_options options;
-    char why[LS_OPTIONS_WHY_BYTES];
+    char why[LS_STRESS_WHY_BYTES];
     char *argv[ARGS_MAX];
     int argc;
     char text[1024];
@@ -75,7 +75,7 @@ static void counts_and_times(void **state)
         assert_int_equal(ls_stress_options_time_ns(no_times[i], &ns), LS_EINVAL);
 }
 
-static void what_is_not_said(void **state)
+static void omitted_options_have_defaults(void **state)
 {
     line l;
     (void)state;
@@ -84,22 +84,22 @@ static void what_is_not_said(void **state)
     assert_in_range(plan->config.threads, 1, 2);
     assert_true(plan->config.duration_ns == UINT64_C(10000000000));
     assert_true(plan->config.keepalive && !plan->config.open_loop);
-    assert_int_equal(plan->mode, LS_PLAN_STATIC);
+    assert_int_equal(plan->mode, LS_STRESS_PLAN_STATIC);
     ls_stress_options_close(&l.options);
-    plan = good(&l, "-n|100|http://h/"); /* until they are done */
+    plan = good(&l, "-n|100|http://h/"); /* no duration: until the requests are done */
     assert_true(plan->config.duration_ns == 0 && plan->config.requests == 100);
     ls_stress_options_close(&l.options);
     plan = good(&l, "-c|1|http://h/");
     assert_int_equal(plan->config.threads, 1);
     ls_stress_options_close(&l.options);
-    plan = good(&l, "-t|48|--sends|60k|--message|m|tcp://h:1"); /* S9: a connection for each thread */
+    plan = good(&l, "-t|48|--sends|60k|--message|m|tcp://h:1"); /* S9: one connection per thread */
     assert_int_equal(plan->config.connections, 48);
     assert_true(plan->sends == 60000 && plan->numbered && plan->config.requests == 48 * 60000);
-    assert_int_equal(plan->mode, LS_PLAN_ECHO);
+    assert_int_equal(plan->mode, LS_STRESS_PLAN_ECHO);
     ls_stress_options_close(&l.options);
 }
 
-static void ways_to_write_an_option(void **state)
+static void an_option_can_be_written_in_four_ways(void **state)
 {
     line l;
     (void)state;
@@ -143,21 +143,21 @@ static void stages(void **state)
     assert_true(!plan->config.open_loop);
     assert_int_equal(plan->config.connections, 100);
     ls_stress_options_close(&l.options);
-    is_refused("--stages|1s:10,1s:10c|http://h/", "not of both");
-    is_refused("--stages|1s:10|-d|3s|http://h/", "durations of their own");
+    is_refused("--stages|1s:10,1s:10c|http://h/", "not both");
+    is_refused("--stages|1s:10|-d|3s|http://h/", "remove --duration");
     is_refused("--stages|1s|http://h/", "TIME:RATE");
-    is_refused("--stages|0s:10|http://h/", "no time");
+    is_refused("--stages|0s:10|http://h/", "the total time is 0");
     is_refused("--stages||-R|5|http://h/", "TIME:RATE");
 }
 
-/* 64 of each; one more is refused by its number, not by its form. */
-static void too_many(void **state)
+/* 64 of each are valid; the 65th is refused because of the number. */
+static void lists_are_limited_to_64_entries(void **state)
 {
     static const struct {
         const char *option, *value;
     } rows[] = {{"-H", "a: b"}, {"--threshold", "errors == 0"}};
     ls_stress_options options;
-    char *argv[2 * 65 + 2], why[LS_OPTIONS_WHY_BYTES], list[65 * 6 + 1] = "";
+    char *argv[2 * 65 + 2], why[LS_STRESS_WHY_BYTES], list[65 * 6 + 1] = "";
     (void)state;
     for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
         for (int count = 64; count <= 65; count++) {
@@ -185,11 +185,11 @@ static void too_many(void **state)
     ls_stress_options_close(&options);
 }
 
-static void what_does_not_fit(void **state)
+static void invalid_options_are_refused(void **state)
 {
     (void)state;
-    is_refused("-q", "what is to be put under load");
-    is_refused("http://h/|http://i/", "one URL is enough");
+    is_refused("-q", "missing URL");
+    is_refused("http://h/|http://i/", "unexpected argument \"http://i/\": the URL is http://h/ already");
     is_refused("-c|0|http://h/", "a number from 1");
     is_refused("-c|1.5|http://h/", "a number from 1");
     is_refused("-c|2000000|http://h/", "a number from 1");
@@ -204,27 +204,27 @@ static void what_does_not_fit(void **state)
     is_refused("--expect-body|/does/not/exist|http://h/", "/does/not/exist");
     is_refused("--threshold|p99 <|http://h/", "METRIC");
     is_refused("--quiet=yes|http://h/", "takes no value");
-    is_refused("http://h/|--rate", "needs a value");
+    is_refused("http://h/|--rate", "missing value of --rate");
     is_refused("--ratte|5|http://h/", "did you mean --rate?");
-    is_refused("--message|x|http://h/", "a request has --body");
-    is_refused("--body|x|tcp://h:1", "a message is --message");
-    is_refused("--expect-status|200|tcp://h:1", "echoes are compared anyway");
-    is_refused("--pipeline|2|udp://h:1", "no --pipeline");
+    is_refused("--message|x|http://h/", "use --body");
+    is_refused("--body|x|tcp://h:1", "use --message");
+    is_refused("--expect-status|200|tcp://h:1", "echoes are always compared");
+    is_refused("--pipeline|2|udp://h:1", "remove --pipeline");
     is_refused("--sends|5|-R|5|tcp://h:1", "closed loop");
-    is_refused("--sends|5|-n|5|tcp://h:1", "not both");
-    is_refused("https://h/", "TLS is not built in");
+    is_refused("--sends|5|-n|5|tcp://h:1", "exclude each other");
+    is_refused("https://h/", "TLS is not supported");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_and_times),
-        cmocka_unit_test(what_is_not_said),
-        cmocka_unit_test(ways_to_write_an_option),
+        cmocka_unit_test(omitted_options_have_defaults),
+        cmocka_unit_test(an_option_can_be_written_in_four_ways),
         cmocka_unit_test(the_bytes_of_a_request),
         cmocka_unit_test(stages),
-        cmocka_unit_test(too_many),
-        cmocka_unit_test(what_does_not_fit),
+        cmocka_unit_test(lists_are_limited_to_64_entries),
+        cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

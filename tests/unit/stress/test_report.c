@@ -1,5 +1,5 @@
-/* test_report.c - the printed report: wrk's lines to the column, ours after them, and what each kind of run says. The
- * files that programs read are tested with their own parsers in tests/e2e/test_stress_report.py. */
+/* test_report.c - the printed report: wrk's lines, column for column, the additional lines, and the report of each
+ * kind of run. tests/e2e/test_stress_report.py tests the files with parsers of their formats. */
 #include "support.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "run_fixture.h"
 #include "stress/report.h"
 
-/* Everything that a kind of run prints; the caller frees it. */
+/* The complete printed report of a kind of run; the caller frees it. */
 static char *printed(const char *kind)
 {
     ls_stress_result r;
@@ -22,17 +22,17 @@ static char *printed(const char *kind)
 
 static void assert_has(const char *text, const char *part)
 {
-    if (strstr(text, part) == NULL) fail_msg("not in it: %s\n%s", part, text);
+    if (strstr(text, part) == NULL) fail_msg("missing: %s\n%s", part, text);
 }
 
 static void assert_has_not(const char *text, const char *part)
 {
-    if (strstr(text, part) != NULL) fail_msg("in it: %s\n%s", part, text);
+    if (strstr(text, part) != NULL) fail_msg("unexpected: %s\n%s", part, text);
 }
 
-/* A run of known numbers, so that every character of wrk's part is known: of four answers three take 100 us (the slot of
- * which ends at 100.03) and one 1.1 ms; each thread answers 40,000 and 30,000 in a second, in turn. */
-static void wrk_lines_to_the_column(void **state)
+/* A run with known numbers, so every character of wrk's part is known: of four responses three take 100 us (a slot
+ * that ends at 100.03) and one 1.1 ms; each thread completes 40,000 and 30,000 requests per second, in turn. */
+static void wrk_lines_have_wrk_columns(void **state)
 {
     sample s;
     ls_stress_result r;
@@ -44,7 +44,7 @@ static void wrk_lines_to_the_column(void **state)
     for (int tick = 0; tick < 20; tick++) {
         for (int i = 0; i < (tick % 2 ? 3000 : 4000); i++) {
             for (int thread = 0; thread < 2; thread++) {
-                sample_answer(&s, thread, i % 1000 == 0 ? 404 : 200, i % 4 == 3 ? 1100000 : 100000, 0, 0);
+                sample_response(&s, thread, i % 1000 == 0 ? 404 : 200, i % 4 == 3 ? 1100000 : 100000, 0, 0);
             }
         }
         sample_tick(&s, SAMPLE_SECOND / 10);
@@ -75,14 +75,14 @@ static void wrk_lines_to_the_column(void **state)
     sample_close(&s);
 }
 
-static void head_says_how_long(void **state)
+static void the_head_shows_the_duration(void **state)
 {
     static const struct {
         uint64_t ns, requests;
         const char *line;
     } cases[] = {
         {10 * SAMPLE_SECOND, 0, "Running 10s test @ u\n"}, {50 * SAMPLE_SECOND, 0, "Running 50s test @ u\n"},
-        {51 * SAMPLE_SECOND, 0, "Running 1m test @ u\n"}, /* as wrk does, from 0.85 of a minute on */
+        {51 * SAMPLE_SECOND, 0, "Running 1m test @ u\n"}, /* as in wrk, from 0.85 of a minute */
         {120 * SAMPLE_SECOND, 0, "Running 2m test @ u\n"}, {SAMPLE_SECOND / 2, 0, "Running 500ms test @ u\n"},
         {0, 1000, "Running 1000 requests @ u\n"},
     };
@@ -99,7 +99,7 @@ static void head_says_how_long(void **state)
     }
 }
 
-static void closed_loop_without_faults_is_short(void **state)
+static void a_closed_loop_without_errors_prints_no_warnings(void **state)
 {
     char *text = printed("closed");
     (void)state;
@@ -113,7 +113,7 @@ static void closed_loop_without_faults_is_short(void **state)
     free(text);
 }
 
-static void open_loop_shows_both_sides(void **state)
+static void an_open_loop_prints_both_latencies(void **state)
 {
     char *text = printed("open"), line[64];
     unsigned due = 0, sent = 0;
@@ -123,7 +123,7 @@ static void open_loop_shows_both_sides(void **state)
     assert_non_null(p99);
     snprintf(line, sizeof line, "%.50s", p99 + 1);
     assert_int_equal(sscanf(line, " p99 %ums %uus", &due, &sent), 2);
-    assert_in_range(due, 240, 260); /* the stall of half a second took 2000 of 120,000 with it, evenly */
+    assert_in_range(due, 240, 260); /* the stall of half a second delayed 2000 of 120,000 requests, evenly */
     assert_in_range(sent, 350, 500);
     assert_has(text, "Socket errors: connect 0, read 3, write 0, timeout 12\n");
     assert_has(text, "\nChecks\n  passed  status: 1000\n  FAILED  body has the name: 20 of 1000\n");
@@ -135,17 +135,17 @@ static void open_loop_shows_both_sides(void **state)
     free(text);
 }
 
-static void a_late_engine_is_warned_of(void **state)
+static void a_late_load_generator_is_reported(void **state)
 {
     char *text = printed("ramp");
     (void)state;
-    assert_has(text, "Warning: the load engine itself was late against its schedule, by 3.30ms or more for 1% of the "
-                     "requests and 3.45ms at most;");
-    assert_has_not(text, "asked for"); /* 46 short of 60,000 */
+    assert_has(text, "Warning: the load generator itself was behind its schedule, by 3.30ms or more for 1% of the "
+                     "requests and by 3.45ms at most;");
+    assert_has_not(text, "target rate"); /* 46 fewer than 60,000 */
     free(text);
 }
 
-static void nothing_answered(void **state)
+static void a_run_without_responses_is_reported(void **state)
 {
     char *text = printed("empty");
     (void)state;
@@ -153,13 +153,13 @@ static void nothing_answered(void **state)
     assert_has(text, "  0 requests in 50.00ms, 0.00B read\n");
     assert_has(text, "  Socket errors: connect 64, read 0, write 0, timeout 0\n");
     assert_has(text, "Requests/sec:      0.00\nTransfer/sec:       0.00B\n");
-    assert_has(text, "Warning: asked for 4000.0 requests/s, reached 0.0 (0.0%)\n");
+    assert_has(text, "Warning: target rate 4000.0 requests/s, reached 0.0 (0.0%)\n");
     assert_has(text, "  p50                 -            -\n");
     assert_has(text, "  MISSED  p99 < 5ms (measured: -)\n");
     free(text);
 }
 
-static void texts_of_scripts_cannot_steer_the_terminal(void **state)
+static void check_names_cannot_control_the_terminal(void **state)
 {
     char *text = printed("hostile");
     (void)state;
@@ -169,8 +169,8 @@ static void texts_of_scripts_cannot_steer_the_terminal(void **state)
     free(text);
 }
 
-/* The engine's own failure judges nobody; a server that is too slow for the load has missed what it missed. */
-static void a_load_that_could_not_be_made(void **state)
+/* A late load generator makes its thresholds meaningless; with a slow server a missed threshold counts. */
+static void a_missed_rate_decides_the_exit_status(void **state)
 {
     static const struct {
         const char *failure;
@@ -183,14 +183,14 @@ static void a_load_that_could_not_be_made(void **state)
         {NULL, 0, 0, false, 0, NULL},
         {NULL, 0, 0, true, 99, NULL},
         {NULL, 50, 0, false, 1,
-         "asked for 4000.0 requests/s, reached 100.0: 50 of 100 were due and never sent, as no connection was free; "
-         "the "
-         "server is too slow for this rate, or for 64 connections (-c)"},
+         "target rate 4000.0 requests/s, reached 100.0: 50 of 100 due requests were never sent, because no connection "
+         "was free; the server is too slow for this rate with 64 connections (-c)"},
         {NULL, 50, 0, true, 99, "no connection was free"},
         {NULL, 50, 0.97, false, 1,
-         "the load engine itself was late, by up to 1.00us, with 97% of a processor wanted by its busiest thread"},
-        {NULL, 50, 0.97, true, 1, "the load engine itself was late"},
-        {"nobody listens", 0, 0, true, 1, "nobody listens"},
+         "the load generator itself was late by up to 1.00us, and its busiest thread used or waited for 97% of a "
+         "processor"},
+        {NULL, 50, 0.97, true, 1, "the load generator itself was late"},
+        {"no server", 0, 0, true, 1, "no server"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -218,7 +218,7 @@ static void a_load_that_could_not_be_made(void **state)
     }
 }
 
-static void exit_status(void **state)
+static void exit_status_of_each_kind(void **state)
 {
     static const struct {
         const char *kind;
@@ -233,7 +233,7 @@ static void exit_status(void **state)
     }
 }
 
-static void files_that_cannot_be_written(void **state)
+static void unwritable_files_are_reported(void **state)
 {
     char why[256] = "";
     ls_stress_files none = {0}, bad = {.csv = "/no/such/folder/a.csv"};
@@ -254,16 +254,16 @@ static void files_that_cannot_be_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrk_lines_to_the_column),
-        cmocka_unit_test(head_says_how_long),
-        cmocka_unit_test(closed_loop_without_faults_is_short),
-        cmocka_unit_test(open_loop_shows_both_sides),
-        cmocka_unit_test(a_late_engine_is_warned_of),
-        cmocka_unit_test(nothing_answered),
-        cmocka_unit_test(texts_of_scripts_cannot_steer_the_terminal),
-        cmocka_unit_test(a_load_that_could_not_be_made),
-        cmocka_unit_test(exit_status),
-        cmocka_unit_test(files_that_cannot_be_written),
+        cmocka_unit_test(wrk_lines_have_wrk_columns),
+        cmocka_unit_test(the_head_shows_the_duration),
+        cmocka_unit_test(a_closed_loop_without_errors_prints_no_warnings),
+        cmocka_unit_test(an_open_loop_prints_both_latencies),
+        cmocka_unit_test(a_late_load_generator_is_reported),
+        cmocka_unit_test(a_run_without_responses_is_reported),
+        cmocka_unit_test(check_names_cannot_control_the_terminal),
+        cmocka_unit_test(a_missed_rate_decides_the_exit_status),
+        cmocka_unit_test(exit_status_of_each_kind),
+        cmocka_unit_test(unwritable_files_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

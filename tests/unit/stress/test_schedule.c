@@ -1,4 +1,4 @@
-/* test_schedule.c - when requests are due: evenly, and along ramps as the integral of the rate says. */
+/* test_schedule.c - the due times of requests: evenly spaced at a constant rate, the integral of the rate in ramps. */
 #include "stress/schedule.h"
 
 #include "support.h"
@@ -17,7 +17,7 @@ static void a_constant_rate_is_even(void **state)
     ls_stress_schedule_constant(&s, 20000, 64, UINT64_MAX);
     assert_true(ls_stress_schedule_due_ns(&s, 0) == 0);
     for (uint64_t k = 1; k < 100; k++) near(ls_stress_schedule_due_ns(&s, k), k * 50000, 1);
-    /* After an hour it is where it has to be: nothing adds up. */
+    /* Rounding errors do not accumulate over an hour. */
     near(ls_stress_schedule_due_ns(&s, UINT64_C(72000000)), 3600 * S, 1000);
     assert_int_equal(ls_stress_schedule_connections(&s, 5 * S), 64);
 }
@@ -31,7 +31,8 @@ static void without_a_rate_nothing_is_due(void **state)
     assert_true(ls_stress_schedule_due_ns(&s, 7) == UINT64_MAX);
 }
 
-/* From 0 to 1000/s within 10 s the k-th is due at sqrt(k / 50) s, 5,000 in all; then 1000/s for 5 s; then down to 0. */
+/* From 0 to 1000/s within 10 s request k is due at sqrt(k / 50) s, 5,000 in all; then 1000/s for 5 s; then down to
+ * 0. */
 static void a_ramp_is_the_integral(void **state)
 {
     static const ls_stress_stage stages[] = {{.duration_ns = 10 * S, .rate = 1000},
@@ -85,7 +86,7 @@ static void a_pause_is_skipped(void **state)
     assert_true(ls_stress_schedule_due_ns(&s, 200) == UINT64_MAX);
 }
 
-static void connections_ramp_too(void **state)
+static void connections_follow_the_stages(void **state)
 {
     static const ls_stress_stage stages[] = {{.duration_ns = 10 * S, .connections = 100},
                                              {.duration_ns = 10 * S, .connections = 50}};
@@ -106,7 +107,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_constant_rate_is_even), cmocka_unit_test(without_a_rate_nothing_is_due),
         cmocka_unit_test(a_ramp_is_the_integral),  cmocka_unit_test(a_jump_takes_no_time),
-        cmocka_unit_test(a_pause_is_skipped),      cmocka_unit_test(connections_ramp_too),
+        cmocka_unit_test(a_pause_is_skipped),      cmocka_unit_test(connections_follow_the_stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

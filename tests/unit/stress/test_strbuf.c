@@ -1,4 +1,4 @@
-/* test_strbuf.c - numbers, JSON strings and HTML, whatever comes. */
+/* test_strbuf.c - numbers, JSON strings and HTML from valid and invalid input. */
 #include "support.h"
 
 #include <locale.h>
@@ -12,7 +12,7 @@
 static const char *fixed(double number, int decimals)
 {
     static char buffer[48];
-    return ls_fixed(buffer, sizeof buffer, number, decimals);
+    return ls_stress_fixed_text(buffer, sizeof buffer, number, decimals);
 }
 
 static void fixed_numbers(void **state)
@@ -55,14 +55,14 @@ static void json_numbers(void **state)
     assert_string_equal(json_number(INFINITY), "null");
 }
 
-/* A script may have set the locale of the whole program. */
-static void locale_does_not_matter(void **state)
+/* A script may set the locale of the process. */
+static void numbers_ignore_the_locale(void **state)
 {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "fr_FR"};
     bool set = false;
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0] && !set; i++) set = setlocale(LC_ALL, names[i]) != NULL;
-    assert_string_equal(fixed(1.5, 1), "1.5"); /* also where no such locale is installed */
+    assert_string_equal(fixed(1.5, 1), "1.5"); /* also without these locales */
     assert_string_equal(json_number(1.5), "1.5");
     setlocale(LC_ALL, "C");
 }
@@ -172,7 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_numbers),
         cmocka_unit_test(json_numbers),
-        cmocka_unit_test(locale_does_not_matter),
+        cmocka_unit_test(numbers_ignore_the_locale),
         cmocka_unit_test(json_strings),
         cmocka_unit_test(html_text),
         cmocka_unit_test(grows_and_formats),

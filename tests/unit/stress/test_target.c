@@ -1,4 +1,4 @@
-/* test_target.c - URLs: what they mean, and which are refused. */
+/* test_target.c - the parts of URLs, and invalid URLs. */
 #include "stress/target.h"
 
 #include "support.h"
@@ -19,12 +19,12 @@ static void is_refused(const char *url, int err, const char *reason)
     if (strstr(why, reason) == NULL || strstr(why, url) == NULL) fail_msg("%s: %s", url, why);
 }
 
-static void the_parts_of_a_url(void **state)
+static void valid_urls_are_split(void **state)
 {
     char text[300];
     (void)state;
     ls_stress_target t = good("http://example.org");
-    assert_int_equal(t.kind, LS_TARGET_HTTP);
+    assert_int_equal(t.kind, LS_STRESS_TARGET_HTTP);
     assert_string_equal(t.host, "example.org");
     assert_int_equal(t.port, 80);
     assert_string_equal(t.path, "/");
@@ -40,60 +40,60 @@ static void the_parts_of_a_url(void **state)
     assert_int_equal(t.port, 80);
     assert_string_equal(ls_stress_target_authority(&t, text, sizeof text), "[fe80::1]");
     t = good("tcp://h:65535");
-    assert_int_equal(t.kind, LS_TARGET_TCP);
+    assert_int_equal(t.kind, LS_STRESS_TARGET_TCP);
     assert_int_equal(t.port, 65535);
-    assert_int_equal(good("udp://h:1/").kind, LS_TARGET_UDP);
+    assert_int_equal(good("udp://h:1/").kind, LS_STRESS_TARGET_UDP);
     t = good("unix:/run/a.sock");
-    assert_int_equal(t.kind, LS_TARGET_TCP);
+    assert_int_equal(t.kind, LS_STRESS_TARGET_TCP);
     assert_true(t.is_unix);
     assert_string_equal(t.host, "unix:/run/a.sock");
     t = good("http+unix:/run/a.sock");
-    assert_int_equal(t.kind, LS_TARGET_HTTP);
+    assert_int_equal(t.kind, LS_STRESS_TARGET_HTTP);
     assert_string_equal(ls_stress_target_authority(&t, text, sizeof text), "localhost");
 }
 
-static void what_is_no_target(void **state)
+static void invalid_urls_are_refused(void **state)
 {
     (void)state;
-    is_refused("example.org", LS_EINVAL, "not a URL");
-    is_refused("ftp://h/", LS_EINVAL, "not a URL");
-    is_refused("https://h/", LS_ENOTSUP, "TLS is not built in");
-    is_refused("ws://h/", LS_ENOTSUP, "WebSocket is not built in");
-    is_refused("http://", LS_EINVAL, "without a host");
-    is_refused("http://:80/", LS_EINVAL, "without a host");
+    is_refused("example.org", LS_EINVAL, "invalid URL");
+    is_refused("ftp://h/", LS_EINVAL, "invalid URL");
+    is_refused("https://h/", LS_ENOTSUP, "TLS is not supported");
+    is_refused("ws://h/", LS_ENOTSUP, "WebSocket is not supported");
+    is_refused("http://", LS_EINVAL, "missing host");
+    is_refused("http://:80/", LS_EINVAL, "missing host");
     is_refused("http://h:/", LS_EINVAL, "1 to 65535");
     is_refused("http://h:0/", LS_EINVAL, "1 to 65535");
     is_refused("http://h:65536/", LS_EINVAL, "1 to 65535");
     is_refused("http://h:99999999999999999999/", LS_EINVAL, "1 to 65535");
     is_refused("http://h:8x/", LS_EINVAL, "1 to 65535");
-    is_refused("http://[::1/", LS_EINVAL, "without its ]");
+    is_refused("http://[::1/", LS_EINVAL, "missing ]");
     is_refused("http://[::1]8/", LS_EINVAL, "between ] and the port");
-    is_refused("http://a@h/", LS_EINVAL, "user name");
+    is_refused("http://a@h/", LS_EINVAL, "user names");
     is_refused("http://h/a b", LS_EINVAL, "white space");
     is_refused("http://h/#f", LS_EINVAL, "fragment");
-    is_refused("http://h?q", LS_EINVAL, "needs a path");
-    is_refused("tcp://h", LS_EINVAL, "need a port");
-    is_refused("tcp://h:1/path", LS_EINVAL, "no path");
-    is_refused("unix:", LS_EINVAL, "needs a path");
+    is_refused("http://h?q", LS_EINVAL, "missing path before the query");
+    is_refused("tcp://h", LS_EINVAL, "missing port");
+    is_refused("tcp://h:1/path", LS_EINVAL, "have no path");
+    is_refused("unix:", LS_EINVAL, "missing path of the Unix socket");
 }
 
-static void a_name_that_is_too_long(void **state)
+static void host_names_are_limited_in_length(void **state)
 {
     char url[600] = "http://", why[256];
     ls_stress_target target;
     (void)state;
-    memset(url + 7, 'a', LS_TARGET_HOST_BYTES - 1);
+    memset(url + 7, 'a', LS_STRESS_TARGET_HOST_BYTES - 1);
     assert_int_equal(ls_stress_target_parse(url, &target, why, sizeof why), LS_OK);
-    memset(url + 7, 'a', LS_TARGET_HOST_BYTES);
+    memset(url + 7, 'a', LS_STRESS_TARGET_HOST_BYTES);
     assert_int_equal(ls_stress_target_parse(url, &target, why, sizeof why), LS_EINVAL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_parts_of_a_url),
-        cmocka_unit_test(what_is_no_target),
-        cmocka_unit_test(a_name_that_is_too_long),
+        cmocka_unit_test(valid_urls_are_split),
+        cmocka_unit_test(invalid_urls_are_refused),
+        cmocka_unit_test(host_names_are_limited_in_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

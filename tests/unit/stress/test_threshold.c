@@ -1,4 +1,4 @@
-/* test_threshold.c - what is understood, what is refused and with which words, and how a run is judged. */
+/* test_threshold.c - valid and invalid thresholds, error messages, and the evaluation. */
 #include "support.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ static ls_stress_threshold parsed(const char *text)
     return t;
 }
 
-static void good_ones(void **state)
+static void valid_thresholds_are_parsed(void **state)
 {
     static const struct {
         const char *text;
@@ -57,53 +57,53 @@ static void good_ones(void **state)
     assert_true(one.status_from == 404 && one.status_to == 404 && one.percent);
 }
 
-/* Each is refused with words that name the part and what would be right; the output stays as it was. */
-static void bad_ones(void **state)
+/* Each message names the invalid part and the valid form; the output is untouched. */
+static void invalid_thresholds_are_refused(void **state)
 {
     static const struct {
         const char *text;
-        const char *words;
+        const char *reason;
     } cases[] = {
         {"", "empty"},
         {"   ", "empty"},
-        {"< 5ms", "begins with no metric"},
-        {"p99", "ends where an operator should be"},
-        {"p99 <", "ends where a number should be"},
-        {"p99 < ms", "\"ms\": here should be a number"},
-        {"p99 < -5ms", "here should be a number"},
-        {"p99 < +5ms", "here should be a number"},
-        {"p99 < .5ms", "here should be a number"},
+        {"< 5ms", "missing metric"},
+        {"p99", "missing operator"},
+        {"p99 <", "missing number"},
+        {"p99 < ms", "\"ms\": expected a number"},
+        {"p99 < -5ms", "expected a number"},
+        {"p99 < +5ms", "expected a number"},
+        {"p99 < .5ms", "expected a number"},
         {"p99 < 0x5ms", "\"x5ms\": the unit of a latency is us, ms or s"},
         {"p99 < 1e3ms", "\"e3ms\""},
-        {"p99 < 1.2.3ms", "here should be a number"},
-        {"p99 < nan", "here should be a number"},
-        {"p99 < inf", "here should be a number"},
+        {"p99 < 1.2.3ms", "expected a number"},
+        {"p99 < nan", "expected a number"},
+        {"p99 < inf", "expected a number"},
         {"p99 < 5", "needs a unit: us, ms or s"},
         {"p99 < 5m", "the unit of a latency is us, ms or s"},
         {"p99 < 5MS", "the unit of a latency is us, ms or s"},
         {"p99 < 5ms 6", "the unit of a latency"},
-        {"p99 = 5ms", "\"= 5ms\": here should be <, <=, >, >= or =="},
-        {"p99 != 5ms", "here should be <"},
-        {"p99 =< 5ms", "here should be <"},
-        {"p99 5ms", "here should be <"},
-        {"p99 => 5ms", "here should be <"},
-        {"p0 < 5ms", "between p0 and p100"},
-        {"p100 < 5ms", "between p0 and p100"},
-        {"p < 5ms", "\"p\": there is no such metric"},
-        {"p99x < 5ms", "\"p99x\": there is no such metric"},
-        {"P99 < 5ms", "no such metric"},
-        {"latency < 5ms", "\"latency\": there is no such metric"},
-        {"6xx == 0", "no such metric"},
-        {"0xx == 0", "no such metric"},
-        {"5XX == 0", "no such metric"},
-        {"99 == 0", "no such metric"},
+        {"p99 = 5ms", "\"= 5ms\": expected <, <=, >, >= or =="},
+        {"p99 != 5ms", "expected <"},
+        {"p99 =< 5ms", "expected <"},
+        {"p99 5ms", "expected <"},
+        {"p99 => 5ms", "expected <"},
+        {"p0 < 5ms", "above p0 and below p100"},
+        {"p100 < 5ms", "above p0 and below p100"},
+        {"p < 5ms", "\"p\": unknown metric"},
+        {"p99x < 5ms", "\"p99x\": unknown metric"},
+        {"P99 < 5ms", "unknown metric"},
+        {"latency < 5ms", "\"latency\": unknown metric"},
+        {"6xx == 0", "unknown metric"},
+        {"0xx == 0", "unknown metric"},
+        {"5XX == 0", "unknown metric"},
+        {"99 == 0", "unknown metric"},
         {"rate > 5ms", "the unit of a rate is /s"},
         {"rate > 5%", "the unit of a rate is /s"},
-        {"errors < 5ms", "nothing, or %"},
+        {"errors < 5ms", "none, or %"},
         {"errors < 0.5", "a count is a whole number"},
         {"errors < 100.1%", "at most 100%"},
         {"error_rate < 5", "the unit of error_rate is %"},
-        {"p99 < 11111111111111111111111111111111111111ms", "here should be a number"},
+        {"p99 < 11111111111111111111111111111111111111ms", "expected a number"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -112,14 +112,14 @@ static void bad_ones(void **state)
         size_t len = strlen(cases[i].text);
         char *copy = test_copy_exact(cases[i].text, len);
         assert_int_equal(ls_stress_threshold_parse(copy, len, &t, why, sizeof why), LS_EINVAL);
-        if (strstr(why, cases[i].words) == NULL) fail_msg("%s: %s", cases[i].text, why);
+        if (strstr(why, cases[i].reason) == NULL) fail_msg("%s: %s", cases[i].text, why);
         assert_null(strchr(why, '\n'));
         assert_true(t.limit == 77);
         free(copy);
     }
 }
 
-static void as_long_as_may_be_and_one_more(void **state)
+static void the_length_is_limited_to_80_bytes(void **state)
 {
     char text[LS_STRESS_THRESHOLD_TEXT_MAX + 2], why[64];
     ls_stress_threshold t;
@@ -132,11 +132,11 @@ static void as_long_as_may_be_and_one_more(void **state)
     memcpy(text + LS_STRESS_THRESHOLD_TEXT_MAX - 3, "<5ms", 4);
     assert_int_equal(ls_stress_threshold_parse(text, LS_STRESS_THRESHOLD_TEXT_MAX + 1, &t, why, sizeof why),
                      LS_EINVAL);
-    assert_true(strlen(why) < sizeof why); /* cut, and still a string */
+    assert_true(strlen(why) < sizeof why); /* cut, and zero-terminated */
     assert_non_null(strstr(ls_stress_threshold_grammar(), "OPERATOR  <  <=  >  >=  =="));
 }
 
-/* ---- judging ---------------------------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------------------------- */
 
 static bool met(const ls_stress_result *r, const char *text)
 {
@@ -145,13 +145,13 @@ static bool met(const ls_stress_result *r, const char *text)
     return t.met;
 }
 
-/* 1000 answers of exactly 1 ms in one second, 990 with status 200, 8 with 404, 2 with 503; 10 errors; 4 checks of which
- * one failed. */
+/* 1000 responses of exactly 1 ms in one second: 990 with status 200, 8 with 404, 2 with 503; 10 errors; 4 checks, of
+ * which one failed. */
 static void small_run(ls_stress_result *r)
 {
     sample s;
     sample_open(&s, &sample_closed_config);
-    for (int i = 0; i < 1000; i++) sample_answer(&s, i % 2, i < 990 ? 200 : i < 998 ? 404 : 503, 1000000, 0, 0);
+    for (int i = 0; i < 1000; i++) sample_response(&s, i % 2, i < 990 ? 200 : i < 998 ? 404 : 503, 1000000, 0, 0);
     ls_counter_add(&s.counters[0].errors[LS_STRESS_ERROR_READ], 4);
     ls_counter_add(&s.counters[1].errors[LS_STRESS_ERROR_ANSWER], 6);
     for (int i = 0; i < 4; i++) assert_int_equal(ls_stress_checks_count(&s.checks, "c", 1, i > 0), LS_OK);
@@ -160,12 +160,12 @@ static void small_run(ls_stress_result *r)
     sample_close(&s);
 }
 
-static void judged_by_what_was_measured(void **state)
+static void thresholds_compare_with_the_measured_values(void **state)
 {
     ls_stress_result r;
     (void)state;
     small_run(&r);
-    /* Each operator on both sides of the limit and at it. */
+    /* Each operator below, at and above the limit. */
     assert_true(met(&r, "p99 < 1.001ms") && !met(&r, "p99 < 1ms") && !met(&r, "p99 < 999us"));
     assert_true(met(&r, "p50 <= 1ms") && !met(&r, "p50 <= 999us"));
     assert_true(met(&r, "p50 > 999us") && !met(&r, "p50 > 1ms"));
@@ -181,14 +181,14 @@ static void judged_by_what_was_measured(void **state)
     ls_stress_result_close(&r);
 }
 
-static void corrected_latency_counts(void **state)
+static void open_loops_use_corrected_latency(void **state)
 {
     ls_stress_result r;
     sample s;
     ls_stress_config config = sample_open_config();
     (void)state;
     sample_open(&s, &config);
-    for (int i = 0; i < 100; i++) sample_answer(&s, 0, 200, 1000000, 400000000, 0);
+    for (int i = 0; i < 100; i++) sample_response(&s, 0, 200, 1000000, 400000000, 0);
     sample_tick(&s, SAMPLE_SECOND);
     sample_finish(&s, false, NULL, 0, &r);
     sample_close(&s);
@@ -196,8 +196,8 @@ static void corrected_latency_counts(void **state)
     ls_stress_result_close(&r);
 }
 
-/* A run that measured nothing keeps no promise about latencies, in whatever direction it is written; a count is 0. */
-static void nothing_measured_is_missed(void **state)
+/* Without measurements a condition on latency is missed with any operator; a count is 0. */
+static void a_threshold_without_measurements_is_missed(void **state)
 {
     ls_stress_result r;
     sample s;
@@ -214,12 +214,12 @@ static void nothing_measured_is_missed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_ones),
-        cmocka_unit_test(bad_ones),
-        cmocka_unit_test(as_long_as_may_be_and_one_more),
-        cmocka_unit_test(judged_by_what_was_measured),
-        cmocka_unit_test(corrected_latency_counts),
-        cmocka_unit_test(nothing_measured_is_missed),
+        cmocka_unit_test(valid_thresholds_are_parsed),
+        cmocka_unit_test(invalid_thresholds_are_refused),
+        cmocka_unit_test(the_length_is_limited_to_80_bytes),
+        cmocka_unit_test(thresholds_compare_with_the_measured_values),
+        cmocka_unit_test(open_loops_use_corrected_latency),
+        cmocka_unit_test(a_threshold_without_measurements_is_missed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

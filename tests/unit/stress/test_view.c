@@ -1,5 +1,5 @@
-/* test_view.c - the picture for every width of the window. How a terminal shows it is tested through a pty in
- * tests/e2e/test_stress_report.py. */
+/* test_view.c - the lines of the live view in windows of every width. tests/e2e/test_stress_view.py shows them on a
+ * terminal. */
 #include "support.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "run_fixture.h"
 #include "stress/view.h"
 
-/* The line's columns, as a terminal counts them: without color sequences, a character of several bytes is one. */
+/* The columns of a line on a terminal: without color sequences; a character of several bytes is one column. */
 static size_t columns_of(const char *line, size_t len)
 {
     size_t columns = 0;
@@ -39,8 +39,8 @@ static void never_wider_than_the_window(void **state)
     ls_counter_add(&s.counters[0].errors[LS_STRESS_ERROR_READ], 123456);
     sample_tick(&s, SAMPLE_SECOND / 10);
     for (unsigned columns = 1; columns <= 250; columns++) {
-        for (int look = 0; look < 4; look++) {
-            ls_stress_view view = {.kind = LS_STRESS_VIEW_SCREEN, .utf8 = look & 1, .color = look & 2};
+        for (int variant = 0; variant < 4; variant++) {
+            ls_stress_view view = {.kind = LS_STRESS_VIEW_SCREEN, .utf8 = variant & 1, .color = variant & 2};
             ls_strbuf t = {0};
             ls_stress_view_screen(&t, &view, s.sampler, columns);
             unsigned lines = 0;
@@ -50,9 +50,9 @@ static void never_wider_than_the_window(void **state)
                 at += len + 1;
             }
             assert_int_equal(lines, LS_STRESS_VIEW_LINES_MAX);
-            if (!(look & 2)) assert_null(strchr(t.bytes, '\x1b'));
-            if (look & 2) assert_non_null(strstr(t.bytes, "\x1b[0m"));
-            if (!(look & 1)) {
+            if (!(variant & 2)) assert_null(strchr(t.bytes, '\x1b'));
+            if (variant & 2) assert_non_null(strstr(t.bytes, "\x1b[0m"));
+            if (!(variant & 1)) {
                 for (size_t i = 0; i < t.len; i++) assert_true((unsigned char)t.bytes[i] < 0x80);
             }
             ls_strbuf_close(&t);
@@ -61,7 +61,7 @@ static void never_wider_than_the_window(void **state)
     sample_close(&s);
 }
 
-static void what_it_says(void **state)
+static void the_view_shows_the_live_figures(void **state)
 {
     sample s;
     ls_strbuf t = {0};
@@ -70,13 +70,13 @@ static void what_it_says(void **state)
     (void)state;
     sample_open(&s, &config);
     for (int i = 0; i < 25; i++) {
-        for (int k = 0; k < 100; k++) sample_answer(&s, 0, i == 20 ? 500 : 200, 250000, 0, 0);
+        for (int k = 0; k < 100; k++) sample_response(&s, 0, i == 20 ? 500 : 200, 250000, 0, 0);
         sample_tick(&s, SAMPLE_SECOND / 10);
     }
     ls_stress_view_screen(&t, &view, s.sampler, 90);
     assert_string_equal(t.bytes,
                         "[============>                                       ]  25%  2.5s of 10.0s, 7.5s left\n"
-                        "1000/s  0 errors, 100 bad statuses  2500 requests  0 connections\n"
+                        "1000/s  0 errors, 100 with status 400+  2500 requests  0 connections\n"
                         "p50 250us  p99 250us  max 250us  p99 ##\n");
     ls_strbuf_close(&t);
 
@@ -87,7 +87,7 @@ static void what_it_says(void **state)
     sample_close(&s);
 }
 
-static void before_the_first_second(void **state)
+static void the_first_second_has_no_latency(void **state)
 {
     sample s;
     ls_strbuf t = {0};
@@ -97,12 +97,12 @@ static void before_the_first_second(void **state)
     config.duration_ns = 0;
     config.requests = 300;
     sample_open(&s, &config);
-    for (int k = 0; k < 100; k++) sample_answer(&s, 0, 200, 250000, 0, 0);
+    for (int k = 0; k < 100; k++) sample_response(&s, 0, 200, 250000, 0, 0);
     sample_tick(&s, SAMPLE_SECOND / 10);
     ls_stress_view_line(&t, s.sampler);
     assert_int_equal(t.len, 0);
     ls_stress_view_screen(&t, &view, s.sampler, 30);
-    assert_string_equal(t.bytes, " 33%  0.1s\n1000/s  0 errors  100 requests\nlatency: after the first secon\n");
+    assert_string_equal(t.bytes, " 33%  0.1s\n1000/s  0 errors  100 requests\nlatency: shown after 1 s\n");
     ls_strbuf_close(&t);
     sample_close(&s);
 }
@@ -111,8 +111,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(never_wider_than_the_window),
-        cmocka_unit_test(what_it_says),
-        cmocka_unit_test(before_the_first_second),
+        cmocka_unit_test(the_view_shows_the_live_figures),
+        cmocka_unit_test(the_first_second_has_no_latency),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

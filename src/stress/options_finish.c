@@ -1,0 +1,152 @@
+/* options_finish.c - defaults of omitted options, and checks of the combination of all options. See options.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/thread.h"
+#include "port/port.h"
+#include "stress/options_internal.h"
+
+enum { CONNECTIONS_DEFAULT = 10, THREADS_DEFAULT = 2, UDP_PAYLOAD_MAX = 65507, NUMBER_BYTES_MAX = 48 };
+#define DURATION_DEFAULT_NS UINT64_C(10000000000)
+
+static int invalid(ls_stress_why *why, const char *text)
+{
+    ls_stress_why_set(why, "%s", text);
+    return LS_EINVAL;
+}
+
+static int finish_stages(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_config *config = &o->plan.config;
+    unsigned most = 0;
+    bool rates = false;
+    for (unsigned i = 0; i < o->stage_count; i++) {
+        if (o->stages[i].connections == 0) rates = true;
+        if (o->stages[i].connections > most) most = o->stages[i].connections;
+    }
+    if (rates && most > 0) return invalid(why, "--stages: use rates or connections, not both");
+    if (most > 0 && o->rate_given) return invalid(why, "--stages with connections is a closed loop; remove --rate");
+    if (o->duration_given) return invalid(why, "--stages defines the duration; remove --duration");
+    if (rates && o->plan.sends > 0)
+        return invalid(why, "--sends is a closed loop; --stages must use connections, not rates");
+    config->stages = o->stages;
+    config->stage_count = o->stage_count;
+    config->open_loop = rates;
+    const unsigned from = o->connections_given ? config->connections : most > 0 ? 1 : CONNECTIONS_DEFAULT;
+    if (!o->connections_given) config->connections = CONNECTIONS_DEFAULT;
+    if (most > 0) config->connections = most > from ? most : from;
+    ls_stress_schedule_stages(&o->plan.schedule, config->rate, rates ? config->connections : from, o->stages,
+                              o->stage_count);
+    config->duration_ns = o->plan.schedule.duration_ns;
+    if (config->duration_ns == 0) return invalid(why, "--stages: the total time is 0");
+    if (rates && ls_stress_schedule_due_ns(&o->plan.schedule, 0) == UINT64_MAX)
+        return invalid(why, "--stages: no request is due, because all rates are 0");
+    return LS_OK;
+}
+
+static int finish_load(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    ls_stress_config *config = &plan->config;
+    if (plan->numbered && !o->connections_given && o->threads_given) {
+        config->connections = config->threads;
+        o->connections_given = true;
+    }
+    if (o->stage_count > 0) {
+        int err = finish_stages(o, why);
+        if (err < 0) return err;
+    } else {
+        config->open_loop = o->rate_given;
+        if (!o->connections_given) config->connections = CONNECTIONS_DEFAULT;
+        if (!o->duration_given && config->requests == 0 && plan->sends == 0) config->duration_ns = DURATION_DEFAULT_NS;
+        if (config->open_loop && plan->sends > 0)
+            return invalid(why, "--sends is a closed loop and --rate an open one; remove one of them");
+        ls_stress_schedule_constant(&plan->schedule, config->rate, config->connections, UINT64_MAX);
+    }
+    if (!o->threads_given) {
+        const unsigned processors = ls_cpu_count();
+        config->threads = processors < THREADS_DEFAULT ? processors : THREADS_DEFAULT;
+        if (config->threads > config->connections) config->threads = config->connections;
+    }
+    if (!config->keepalive && config->pipeline > 1)
+        return invalid(why, "--no-keepalive sends one request per connection; remove --pipeline");
+    if (plan->sends > 0 && config->requests > 0)
+        return invalid(why, "--requests and --sends exclude each other; remove one of them");
+    if (plan->sends > 0) config->requests = plan->sends * config->connections; /* the number in the reports */
+    if (config->threads > config->connections) {
+        ls_stress_why_set(why, "%u threads need at least as many connections (-c), not %u", config->threads,
+                          config->connections);
+        return LS_EINVAL;
+    }
+    config->backend = ls_port_backends();
+    return LS_OK;
+}
+
+static int finish_http(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    if (plan->message != NULL || plan->sends > 0 || plan->show)
+        return invalid(why, "--message, --sends and --show are for tcp, udp and unix targets; use --body for http");
+    if (plan->method == NULL) plan->method = plan->body != NULL ? "POST" : "GET";
+    plan->path = plan->target.path;
+    plan->is_head = strcmp(plan->method, "HEAD") == 0;
+    if (plan->mode != LS_STRESS_PLAN_STATIC) return LS_OK;
+    plan->request = ls_stress_plan_request(plan, plan->method, plan->path, plan->body, plan->body_len,
+                                           plan->config.pipeline, &plan->request_len);
+    if (plan->request == NULL) {
+        ls_stress_why_set(why, "not enough memory for the requests");
+        return LS_ENOMEM;
+    }
+    return LS_OK;
+}
+
+static int finish_echo(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    const ls_stress_plan_expect *expect = &plan->expect;
+    if (plan->method != NULL || plan->body != NULL || plan->header_count > 0)
+        return invalid(why, "--method, --header and --body are for http targets; use --message");
+    if (expect->status_from > 0 || expect->has_length || expect->has_crc || expect->has_body)
+        return invalid(why, "--expect-... is for http targets; echoes are always compared");
+    if (plan->mode == LS_STRESS_PLAN_SCENARIO) return LS_OK;
+    if (plan->message == NULL) {
+        plan->message = "hello";
+        plan->message_len = 5;
+    }
+    if (plan->target.kind == LS_STRESS_TARGET_UDP) {
+        if (plan->config.pipeline > 1) return invalid(why, "datagrams have no order; remove --pipeline");
+        if (plan->message_len + (plan->numbered ? NUMBER_BYTES_MAX : 0) > UDP_PAYLOAD_MAX)
+            return invalid(why, "the message exceeds the size of a datagram (65507 bytes)");
+    }
+    const size_t copies = plan->config.pipeline;
+    if ((plan->request = malloc(plan->message_len * copies)) == NULL) {
+        ls_stress_why_set(why, "not enough memory for the messages");
+        return LS_ENOMEM;
+    }
+    for (size_t i = 0; i < copies; i++)
+        memcpy(plan->request + i * plan->message_len, plan->message, plan->message_len);
+    return LS_OK;
+}
+
+int ls_stress_options_finish(ls_stress_options *o, char *text, size_t text_bytes)
+{
+    ls_stress_why why = {text, text_bytes};
+    ls_stress_plan *plan = &o->plan;
+    if (o->url == NULL)
+        return invalid(&why, "no target: give a URL, or target = \"http://...\" in the script's table");
+    int err = ls_stress_target_parse(o->url, &plan->target, text, text_bytes);
+    if (err < 0) return err;
+    plan->config.target = o->url;
+    plan->config.script = plan->script_path;
+    if (plan->mode == LS_STRESS_PLAN_SCRIPT && plan->target.kind != LS_STRESS_TARGET_HTTP)
+        return invalid(&why,
+                       "the hooks request and response are for http targets; use scenario for tcp, udp and unix");
+    if (plan->mode == LS_STRESS_PLAN_STATIC && plan->target.kind != LS_STRESS_TARGET_HTTP)
+        plan->mode = LS_STRESS_PLAN_ECHO;
+    if (plan->mode == LS_STRESS_PLAN_SCENARIO && plan->config.pipeline > 1)
+        return invalid(&why, "a scenario cannot use --pipeline");
+    if ((err = finish_load(o, &why)) < 0) return err;
+    return plan->mode == LS_STRESS_PLAN_STATIC || plan->mode == LS_STRESS_PLAN_SCRIPT ? finish_http(o, &why)
+                                                                                      : finish_echo(o, &why);
+}

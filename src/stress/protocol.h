@@ -1,0 +1,27 @@
+/* protocol.h - the protocols of the load generator: http.c, echo.c, scenario.c.
+ *
+ * A protocol composes the bytes of requests and consumes the bytes of responses. Its functions run in the worker's
+ * thread. Where one returns bool, false means that the connection is unusable: the function has counted the error and
+ * has closed the connection. */
+#ifndef LS_STRESS_PROTOCOL_H
+#define LS_STRESS_PROTOCOL_H
+
+#include "stress/vu.h"
+
+typedef struct ls_stress_proto {
+    bool (*opened)(ls_stress_vu *u);                                  /* connected; may be NULL */
+    bool (*received)(ls_stress_vu *u, const char *bytes, size_t len); /* bytes of a stream, or one datagram */
+    void (*peer_closed)(ls_stress_vu *u);                             /* the peer closed its sending side */
+    bool (*compose)(ls_stress_vu *u, uint32_t count);                 /* the bytes of `count` requests into u->slice */
+    void (*closed)(ls_stress_vu *u);                                  /* the socket closes: drop partial input */
+    void (*sent)(ls_stress_vu *u);                                    /* a pending send succeeded; may be NULL */
+    void (*free)(ls_stress_vu *u);                                    /* free the protocol's memory; may be NULL */
+    void (*start)(ls_stress_vu *u); /* NULL: compose and send; else start the one request that was recorded */
+} ls_stress_proto;
+
+extern const ls_stress_proto ls_stress_http_proto, ls_stress_echo_proto, ls_stress_scenario_proto;
+
+/* Build the CRC-32 table. Call once, before any worker runs. */
+void ls_stress_http_init(void);
+
+#endif

@@ -1,0 +1,120 @@
+/* vu.h - a virtual user: one connection of the load generator. It connects, sends requests, receives and closes. The
+ * protocol (protocol.h) decides what the bytes mean.
+ *
+ * States: CLOSED -> CONNECTING -> OPEN -> CLOSING -> CLOSED. ls_stress_vu_close() alone closes a socket. The pending
+ * operations then complete with packets, which `pending` counts; the virtual user is CLOSED after the last one.
+ *
+ * The worker owns its virtual users. All functions run in the worker's thread. */
+#ifndef LS_STRESS_VU_H
+#define LS_STRESS_VU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "port/datagram.h"
+#include "port/port.h"
+#include "proto/http1_chunk.h"
+#include "proto/http1_parse_response.h"
+#include "stress/counters.h"
+
+typedef struct ls_stress_worker ls_stress_worker;
+typedef struct ls_stress_vu ls_stress_vu;
+
+/* One outstanding request. */
+typedef struct ls_stress_request {
+    uint64_t due_ns, sent_ns; /* due_ns: open loop only */
+    bool is_head;             /* HTTP: the method is HEAD, so the response has no body */
+} ls_stress_request;
+
+typedef enum ls_stress_vu_state {
+    LS_STRESS_VU_CLOSED, /* no socket */
+    LS_STRESS_VU_CONNECTING,
+    LS_STRESS_VU_OPEN,
+    LS_STRESS_VU_CLOSING /* the socket is closed; packets are pending */
+} ls_stress_vu_state;
+
+struct ls_stress_vu {
+    ls_op rx, tx;
+    ls_sock *sock;
+    ls_stress_worker *worker;
+    uint32_t index;  /* in the whole run, from 0 */
+    uint8_t state;   /* ls_stress_vu_state */
+    uint8_t pending; /* operations whose packets have not arrived */
+    bool rx_pending, tx_pending;
+    bool in_idle_list;
+    bool inactive;        /* not in use: a stage has fewer connections, or all its messages are sent */
+    bool delayed;         /* waits for the delay() of its wrk script */
+    bool settled;         /* its first connect has succeeded or failed */
+    bool used;            /* a response was received on this connection */
+    bool reconnect_later; /* connect again at the next housekeeping, not at once */
+    bool in_open_list;
+    uint32_t recv_room;          /* size of the next receive: LS_BLOCK_SMALL or LS_BLOCK_LARGE */
+    uint32_t outstanding, first; /* requests[(first + i) % pipeline], i < outstanding, are outstanding */
+    uint32_t retries;            /* requests to send again on a new connection: the server closed this one in order */
+    uint64_t connect_start_ns;
+    uint64_t left;                       /* requests still to make; UINT64_MAX: no limit */
+    ls_stress_request *requests;         /* `pipeline` entries, owned by the worker */
+    ls_stress_vu *idle_next, *open_next; /* links of the worker's two lists */
+    ls_slice slice;                      /* the bytes that tx sends */
+    char *tx_heap;                       /* the allocated bytes of `slice` when they exceed a block; else NULL */
+    ls_datagram *datagram;               /* of a datagram target; else NULL */
+    ls_timer *timer;                     /* of a script's delays; else NULL */
+    bool timer_pending;                  /* a scenario's sleep is armed or its packet is pending; blocks CLOSED */
+
+    struct {
+        uint8_t phase;
+        uint32_t buf_len, buf_room;
+        char *buf; /* an incomplete head, or the bytes kept for the script; NULL until needed */
+        ls_http_response head;
+        uint64_t body_left, body_len;
+        uint32_t crc;
+        bool body_differs; /* from the expected body */
+        ls_chunks chunks;
+    } http; /* the response being received */
+
+    struct {
+        uint64_t sent, received; /* messages composed, messages echoed */
+        uint32_t at, len;        /* bytes of the expected message compared so far, and its length */
+        char *text;              /* the expected message, when messages are numbered */
+    } echo;
+
+    struct ls_stress_scenario *scenario;
+};
+
+/* Begin to connect. The state must be CLOSED. LS_OK; or an error, which is counted, and no packet follows. */
+int ls_stress_vu_open(ls_stress_vu *u);
+
+/* Close the socket. ls_stress_worker_vu_closed() follows and may open it again. No effect when it is closed. */
+void ls_stress_vu_close(ls_stress_vu *u);
+
+/* Open loop, before ls_stress_vu_request(): set the due time of request i of the next `count`. */
+void ls_stress_vu_set_due(ls_stress_vu *u, uint32_t i, uint64_t due_ns);
+
+/* Compose and send `count` requests. The virtual user is OPEN, no send is pending, and the pipeline has room. */
+void ls_stress_vu_request(ls_stress_vu *u, uint32_t count);
+
+/* Turn all outstanding requests into retries; ls_stress_vu_retry() sends the retries on the next connection. */
+void ls_stress_vu_retry_later(ls_stress_vu *u);
+void ls_stress_vu_retry(ls_stress_vu *u);
+
+/* The connect or the oldest request exceeded the time limit. */
+void ls_stress_vu_time_out(ls_stress_vu *u);
+
+/* The packet of its timer has arrived while it closes; `timer_pending` is false now. */
+void ls_stress_vu_timer_done(ls_stress_vu *u);
+
+/* Make u->slice `len` bytes long, or longer by `len`; *out points to these bytes. False: out of memory. */
+bool ls_stress_vu_reserve(ls_stress_vu *u, size_t len, char **out);
+bool ls_stress_vu_reserve_more(ls_stress_vu *u, size_t len, char **out);
+
+/* Send u->slice. False: the connection failed. */
+bool ls_stress_vu_send(ls_stress_vu *u);
+
+/* Count all outstanding requests as failed, and close the connection; the worker opens it again. */
+void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind);
+
+/* The oldest request is complete: record its latency and its status (0: the protocol has no status). */
+void ls_stress_vu_complete(ls_stress_vu *u, unsigned status);
+
+#endif
