@@ -1,105 +1,107 @@
--- app.lua - the object of ls.app(): what a site says about its routes.
+-- app.lua - the object of ls.app(): the routes, middleware and handlers of a site.
 --
--- An app only collects; router.lua makes the dispatch function of it, at ls.listen or at the first inject. From
--- ls.listen on the app is fixed: all Lua states must have the same routes.
+-- An app only collects definitions; router.lua compiles them into the dispatch function, at ls.listen or at the first
+-- inject. After ls.listen the app cannot change: all Lua states must have the same routes.
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local router = require "luaserve.router"
-usage.ours()
+usage.mark_internal()
 
 local app_methods = {}
-local known_names = setmetatable({}, { __index = app_methods })
+local field_names = setmetatable({}, { __index = app_methods })
 
 local app_meta = {
   __name = "luaserve.app",
   __index = function(_, name)
     local method = app_methods[name]
-    if method == nil and type(name) == "string" and not known_names[name] then
-      usage.raise("an app has no method %q%s", name, usage.hint(name, app_methods))
+    if method == nil and type(name) == "string" and not field_names[name] then
+      usage.error("an app has no method %q%s", name, usage.suggest(name, app_methods))
     end
     return method
   end,
 }
 
--- Counts definitions in all apps of this state, so that a bytecode router knows whether it is still the whole truth.
+-- The number of definitions in all apps of this state: a compiled router is out of date when it has changed.
 local definitions = 0
 
-local function check_app(who, app)
+local function check_app(fname, app)
   if getmetatable(app) ~= app_meta then
-    usage.raise("%s must be called on an app with a colon, as in app:get(...); got %s", who, usage.show(app))
+    usage.error("%s must be called on an app with a colon, such as app:get(...); got %s", fname, usage.quote(app))
   end
 end
 
-local function about_to_define(who, app)
-  check_app(who, app)
+local function check_can_define(fname, app)
+  check_app(fname, app)
   if app.fixed then
-    usage.raise("%s: the app is being served since %s; define everything before ls.listen", who, app.fixed)
+    usage.error("%s: the app cannot change after ls.listen (%s); define everything before ls.listen", fname, app.fixed)
   end
   definitions = definitions + 1
 end
 
-local function check_function(who, fn, signature)
+local function check_function(fname, fn, signature)
   if type(fn) ~= "function" then
-    usage.raise("%s needs a function(%s); got %s", who, signature, usage.show(fn))
+    usage.error("%s needs a function(%s); got %s", fname, signature, usage.quote(fn))
   end
 end
 
 local route_options = { max_body = true }
 
-local function define(who, app, method, pattern, opts, fn)
-  about_to_define(who, app)
+local function define(fname, app, method, pattern, opts, fn)
+  check_can_define(fname, app)
   if fn == nil and type(opts) == "function" then opts, fn = nil, opts end
   if opts ~= nil and type(opts) ~= "table" then
-    usage.raise('%s: options are a table such as { max_body = "10g" }; got %s', who, usage.show(opts))
+    usage.error('%s: options must be a table such as { max_body = "10g" }; got %s', fname, usage.quote(opts))
   end
-  check_function(who, fn, "req, res")
-  local where = usage.where()
+  check_function(fname, fn, "req, res")
+  local where = usage.caller()
   if pattern == "*" and method == "OPTIONS" then
-    if app.star then usage.raise("%s: OPTIONS * is already defined at %s", who, app.star.where or "?") end
+    if app.star then usage.error("%s: OPTIONS * is already defined at %s", fname, app.star.where or "?") end
     app.star = { fn = fn, where = where }
     return app
   end
-  local route = { method = method, segments = router.parse(who, pattern), fn = fn, where = where }
+  local route = { method = method, segments = router.parse(fname, pattern), fn = fn, where = where }
   local key = method .. " " .. router.shape(route.segments)
   if app.seen[key] then
-    usage.raise("%s: %s %s is already defined at %s", who, method, pattern, app.seen[key].where or "?")
+    usage.error("%s: %s %s is already defined at %s", fname, method, pattern, app.seen[key].where or "?")
   end
   if opts then
-    options.check_names(who, opts, route_options)
-    if opts.max_body ~= nil then route.max_body = options.max_body(who, opts.max_body) end
+    options.check_names(fname, opts, route_options)
+    if opts.max_body ~= nil then route.max_body = options.max_body(fname, opts.max_body) end
   end
   app.seen[key] = route
   app.routes[#app.routes + 1] = route
   return app
 end
 
--- app:get(path [, opts], fn), and the other verbs. fn(req, res): what it returns is the answer. opts: max_body, in
--- bytes or "10g", false for no limit. Returns the app. Raises on a path that is not well formed or is defined already.
+-- app:get(path [, opts], fn) -> app, and the same for the other verbs. fn(req, res) returns the response.
+-- opts.max_body: the limit of the request body in bytes or as "10g", false for no limit. Raises on an invalid or
+-- duplicate path.
 for _, verb in ipairs { "get", "post", "put", "patch", "delete", "head", "options" } do
-  local who, method = "app:" .. verb, verb:upper()
-  app_methods[verb] = function(self, pattern, opts, fn) return define(who, self, method, pattern, opts, fn) end
+  local fname, method = "app:" .. verb, verb:upper()
+  app_methods[verb] = function(self, pattern, opts, fn) return define(fname, self, method, pattern, opts, fn) end
 end
 
--- app:any(path [, opts], fn): every method that has no route of its own for this path.
+-- app:any(path [, opts], fn) -> app. A route for every method without its own route for this path.
 function app_methods:any(pattern, opts, fn) return define("app:any", self, "any", pattern, opts, fn) end
 
--- app:route(method, path [, opts], fn): any method at all, such as "PROPFIND".
+-- app:route(method, path [, opts], fn) -> app. A route for any method, such as "PROPFIND".
 function app_methods:route(method, pattern, opts, fn)
   if type(method) ~= "string" or not method:match("^[%w!#$%%&'*+.^_`|~-]+$") then
-    usage.raise('app:route: the method must be a text such as "GET" or "PROPFIND"; got %s', usage.show(method))
+    usage.error('app:route: the method must be a string such as "GET" or "PROPFIND"; got %s', usage.quote(method))
   end
   if method ~= method:upper() then
-    usage.raise("app:route: methods are written in capitals: %q", method:upper())
+    usage.error("app:route: the method must be in upper case: %q", method:upper())
   end
   return define("app:route", self, method, pattern, opts, fn)
 end
 
--- app:use(fn): fn(req, res, next) runs around every handler of this app, those of mounted apps, 404 and 405 included,
--- in the order of the calls; next() runs the rest and gives its results, which fn hands on (or changes).
+-- app:use(fn) -> app. Middleware: fn(req, res, next) runs around every handler of this app, including those of mounted
+-- apps and the responses 404 and 405, in the order of the app:use calls. next() runs the rest and returns its results;
+-- fn returns them, changed or not.
 function app_methods:use(fn)
-  about_to_define("app:use", self)
+  check_can_define("app:use", self)
   check_function("app:use", fn, "req, res, next")
   self.uses[#self.uses + 1] = fn
   return self
@@ -113,39 +115,42 @@ local function contains(app, wanted)
   return false
 end
 
--- app:mount(prefix, other): the routes of `other` below the prefix, which may hold :parameters. Its "/" is the mount
--- point, with and without the slash. It keeps its middleware, error and not_found.
+-- app:mount(prefix, other) -> app. Adds the routes of the app `other` below the prefix, which may contain :parameters.
+-- The "/" of `other` is the prefix itself, with and without a slash at the end. `other` keeps its middleware, error
+-- and not_found.
 function app_methods:mount(prefix, other)
-  about_to_define("app:mount", self)
+  check_can_define("app:mount", self)
   if getmetatable(other) ~= app_meta then
-    usage.raise('app:mount takes a prefix and an app: app:mount("/api", api); got %s', usage.show(other))
+    usage.error('app:mount takes a prefix and an app: app:mount("/api", api); got %s', usage.quote(other))
   end
-  if contains(other, self) then usage.raise("app:mount: an app cannot be mounted inside itself") end
+  if contains(other, self) then usage.error("app:mount: an app cannot be mounted inside itself") end
   local segments = router.parse("app:mount", prefix)
-  if segments[#segments].rest then usage.raise("app:mount: a prefix holds no *%s", segments[#segments].rest) end
+  if segments[#segments].rest then
+    usage.error("app:mount: the prefix must not contain *%s", segments[#segments].rest)
+  end
   if segments[#segments].text == "" then segments[#segments] = nil end
   self.mounts[#self.mounts + 1] = { segments = segments, app = other }
   return self
 end
 
-local function set_once(who, app, field, fn, signature)
-  about_to_define(who, app)
-  check_function(who, fn, signature)
-  if app[field] then usage.raise("%s is already defined at %s", who, app[field .. "_where"] or "?") end
-  app[field], app[field .. "_where"] = fn, usage.where()
+local function set_once(fname, app, field, fn, signature)
+  check_can_define(fname, app)
+  check_function(fname, fn, signature)
+  if app[field] then usage.error("%s is already defined at %s", fname, app[field .. "_where"] or "?") end
+  app[field], app[field .. "_where"] = fn, usage.caller()
   return app
 end
 
--- app:error(fn): fn(req, res, err, traceback) answers when a handler raised; the status is 500 unless it says
--- otherwise.
+-- app:error(fn) -> app. fn(req, res, err, traceback) responds when a handler raised an error; the default status is
+-- 500.
 function app_methods:error(fn) return set_once("app:error", self, "on_error", fn, "req, res, err") end
 
--- app:not_found(fn): fn(req, res) answers when no route fits; the status is 404 unless it says otherwise.
+-- app:not_found(fn) -> app. fn(req, res) responds when no route matches; the default status is 404.
 function app_methods:not_found(fn) return set_once("app:not_found", self, "on_not_found", fn, "req, res") end
 
 for _, field in ipairs { "fixed", "star", "on_error", "on_error_where", "on_not_found", "on_not_found_where",
-  "bytecode", "compiled_of" } do
-  known_names[field] = true
+  "dispatcher", "dispatcher_version" } do
+  field_names[field] = true
 end
 
 local headers_meta = {
@@ -161,7 +166,8 @@ local function header_pairs(headers)
   local names, list = {}, {}
   for name in pairs(headers or {}) do
     if type(name) ~= "string" then
-      usage.raise('app:inject: headers are { ["Content-Type"] = "text/plain" }; got the key %s', usage.show(name))
+      usage.error('app:inject: headers must be a table such as { ["Content-Type"] = "text/plain" }; got the key %s',
+        usage.quote(name))
     end
     names[#names + 1] = name
   end
@@ -175,39 +181,41 @@ local function header_pairs(headers)
   return list
 end
 
--- The functions that core.listen and core.inject take; made again when anything was defined since.
+-- The compiled router: { dispatch =, failed = } for core.listen and core.inject. Compiled again after new definitions.
 local function compile(self)
-  if self.bytecode == nil or self.compiled_of ~= definitions then
-    self.bytecode, self.compiled_of = router.compile(self), definitions
+  if self.dispatcher == nil or self.dispatcher_version ~= definitions then
+    self.dispatcher, self.dispatcher_version = router.compile(self), definitions
   end
-  return self.bytecode
+  return self.dispatcher
 end
 
--- app:inject{ method = "GET", path = "/a?b=c", headers = {}, body = "" } -> { status, headers, body }, or nil, message,
--- code. A request without a socket, for tests. `headers` is found whatever the case; a header that came several times
--- is joined with ", " (Set-Cookie: with a line feed). Raises on unknown options.
+-- app:inject{ method = "GET", path = "/a?b=c", headers = {}, body = "" } -> { status =, headers =, body = } | nil,
+-- message, code. Runs a request without a socket, for tests. Lookups in the result's `headers` ignore case; the values
+-- of a repeated header are joined with ", " (Set-Cookie: with a line feed). Raises on unknown options.
 function app_methods:inject(request)
   check_app("app:inject", self)
   if type(request) ~= "table" then
-    usage.raise('app:inject takes a table: app:inject{ method = "GET", path = "/" }; got %s', usage.show(request))
+    usage.error('app:inject takes a table: app:inject{ method = "GET", path = "/" }; got %s', usage.quote(request))
   end
   options.check_names("app:inject", request, inject_options)
   local method, path = request.method or "GET", request.path or "/"
   for name, value in pairs { method = method, path = path, body = request.body } do
-    if type(value) ~= "string" then usage.raise("app:inject: %s must be a text; got %s", name, usage.show(value)) end
+    if type(value) ~= "string" then
+      usage.error("app:inject: %s must be a string; got %s", name, usage.quote(value))
+    end
   end
   if request.headers ~= nil and type(request.headers) ~= "table" then
-    usage.raise("app:inject: headers must be a table; got %s", usage.show(request.headers))
+    usage.error("app:inject: headers must be a table; got %s", usage.quote(request.headers))
   end
-  local bytecode = compile(self)
-  local status, list, body = core.inject(bytecode.dispatch, bytecode.failed, method, path,
+  local dispatcher = compile(self)
+  local status, list, body = core.inject(dispatcher.dispatch, dispatcher.failed, method, path,
     header_pairs(request.headers), request.body)
   if not status then return nil, list, body end
   local headers = setmetatable({}, headers_meta)
   for _, header in ipairs(list) do
     local name, before = header[1]:lower(), headers[header[1]]
-    local glue = name == "set-cookie" and "\n" or ", "
-    headers[name] = before and before .. glue .. header[2] or header[2]
+    local separator = name == "set-cookie" and "\n" or ", "
+    headers[name] = before and before .. separator .. header[2] or header[2]
   end
   return { status = status, headers = headers, body = body }
 end
@@ -219,18 +227,19 @@ function app.new()
   return setmetatable({ routes = {}, seen = {}, uses = {}, mounts = {} }, app_meta)
 end
 
--- { dispatch =, failed = } of an app, which from now on is fixed, with those mounted in it. For ls.listen.
+-- app.serve(self, where) -> { dispatch =, failed = }, for ls.listen at `where`. Fixes the app and the apps mounted in
+-- it.
 function app.serve(self, where)
-  local bytecode = compile(self)
+  local dispatcher = compile(self)
   local function fix(one)
     one.fixed = one.fixed or where
     for _, mount in ipairs(one.mounts) do fix(mount.app) end
   end
   fix(self)
-  return bytecode
+  return dispatcher
 end
 
--- Whether `value` was made by ls.app().
+-- app.is(value) -> whether ls.app() made the value.
 function app.is(value) return getmetatable(value) == app_meta end
 
 return app

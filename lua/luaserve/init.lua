@@ -1,17 +1,17 @@
--- luaserve - the table that `require "luaserve"` gives to a site.
+-- luaserve - the table that `require "luaserve"` returns to a site.
 --
--- What needs no checking is the core's own function. What takes options, or an app, goes through options.lua and
--- app.lua first, so that every mistake is reported at the site's line.
+-- Functions with simple arguments are those of the core. Functions that take options or an app check them with
+-- options.lua and app.lua first, so that every usage error is reported at the line of the site.
 
 local core = require "luaserve.core"
 local json = require "luaserve.json"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-usage.ours()
+usage.mark_internal()
 
--- module[name], of a module that only some sites want: loaded by the first call. Each Lua state has its own copy of what is
--- loaded, and a site of one protocol needs half of it.
-local require = require -- whatever a site makes of the globals
+-- later(module, name) -> a function that loads `module` at the first call and calls module[name]. Each Lua state loads
+-- its own copy of a module, and a site of one protocol needs half of them.
+local require = require -- a site may replace the global
 local function later(module, name)
   local fn
   return function(...)
@@ -32,7 +32,7 @@ local ls = {
   once = core.once,
   buffer = core.buffer,
   stats = core.stats,
-  stop = core.stop, -- begin to drain, as SIGTERM does
+  stop = core.stop, -- starts to drain, as SIGTERM does
   thread = core.thread, -- its number, from 1
   processors = core.processors,
   tcp = later("luaserve.tcp", "listen"),
@@ -41,58 +41,58 @@ local ls = {
   udp_connect = later("luaserve.udp", "connect"),
   notify = later("luaserve.notify", "notify"),
   socket = later("luaserve.notify", "socket"),
-  safe_join = core.safe_join, -- a path below a directory, out of what a request says
+  safe_join = core.safe_join, -- a path below a directory, from untrusted input
 }
 
 local http_defaults = {}
 
 -- ls.listen(port | "host:port" | "unix:/path", app), or ls.listen{ port =, host =, path =, app =, max_body =, ... }.
--- Serves the app there as soon as the site is loaded. Without a host it is the loopback, "*" is everyone. On Windows also
--- ls.listen{ engine = "http.sys", url = "http://+:8080/", app = }, where `url` may be a list. The app is fixed from now on.
--- Raises on unknown options, wrong types and after loading.
+-- Serves the app at this address once the site is loaded. The default host is the loopback interface, "*" means all
+-- interfaces. On Windows also ls.listen{ engine = "http.sys", url = "http://+:8080/", app = }; `url` may be a list.
+-- The app cannot change afterwards. Raises on unknown options, on wrong types and after loading.
 function ls.listen(at, served)
   local app = require "luaserve.app"
-  if app.is(at) then usage.raise("ls.listen: the port is missing: ls.listen(8080, app)") end
+  if app.is(at) then usage.error("ls.listen: the port is missing: ls.listen(8080, app)") end
   local settings
   settings, served = options.listen(http_defaults, at, served, core.http_sys)
   if not app.is(served) then
-    usage.raise("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
-      usage.show(served))
+    usage.error("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
+      usage.quote(served))
   end
-  settings.where = usage.where() or "?"
-  local bytecode = app.serve(served, settings.where)
-  settings.dispatch, settings.failed = bytecode.dispatch, bytecode.failed
+  settings.where = usage.caller() or "?"
+  local dispatcher = app.serve(served, settings.where)
+  settings.dispatch, settings.failed = dispatcher.dispatch, dispatcher.failed
   local ok, err = pcall(core.listen, settings)
-  if not ok then usage.raise("ls.listen: %s", tostring(err)) end
+  if not ok then usage.error("ls.listen: %s", tostring(err)) end
 end
 
--- ls.config{ threads = 4, max_body = "64m", ... }: settings of the whole server, and the limits of listeners that come
--- later. Raises on unknown options, wrong types and after loading.
+-- ls.config{ threads = 4, max_body = "64m", ... }: settings of the server, and default limits of later listeners.
+-- Raises on unknown options, on wrong types and after loading.
 function ls.config(given)
   local settings, http = options.config(given)
   for name, value in pairs(http) do http_defaults[name] = value end
   if next(settings) ~= nil then
     local ok, err = pcall(core.config, settings)
-    if not ok then usage.raise("ls.config: %s", tostring(err)) end
+    if not ok then usage.error("ls.config: %s", tostring(err)) end
   end
 end
 
 local events = { start = true, drain = true, log = true }
 
--- ls.on("start" | "drain" | "log", fn): fn() when the server begins to serve or to drain, fn(req, res) after each
--- answer.
+-- ls.on("start" | "drain", fn): fn() runs when the server starts to serve or to drain. ls.on("log", fn): fn(req, res)
+-- runs after each response. Raises on another event.
 function ls.on(name, fn)
   if not events[name] then
-    usage.raise("ls.on: there is no event %s%s", usage.show(name), usage.hint(name, events))
+    usage.error("ls.on: unknown event %s%s", usage.quote(name), usage.suggest(name, events))
   elseif type(fn) ~= "function" then
-    usage.raise("ls.on: %s needs a function; got %s", name, usage.show(fn))
+    usage.error("ls.on: %s needs a function; got %s", name, usage.quote(fn))
   end
   return core.on(name, fn)
 end
 
 ls.log = {}
 for _, level in ipairs { "debug", "info", "warn", "error" } do
-  -- ls.log.info(...): one line, the arguments as print would show them.
+  -- ls.log.info(...): logs one line, with the arguments formatted as print does.
   ls.log[level] = function(...)
     local n = select("#", ...)
     if n == 1 then return core.log(level, tostring((...))) end
@@ -102,10 +102,10 @@ for _, level in ipairs { "debug", "info", "warn", "error" } do
   end
 end
 
--- A name that is not there is most often a typing mistake, and "attempt to call a nil value" does not say which name
--- was meant. rawget(ls, "name") asks without raising.
+-- An unknown name is usually a misspelling, and "attempt to call a nil value" suggests no correction. rawget(ls,
+-- "name") reads a field without the check.
 return setmetatable(ls, {
   __index = function(_, name)
-    usage.raise("luaserve %s has no ls.%s%s", core.version, tostring(name), usage.hint(name, ls))
+    usage.error("luaserve %s has no ls.%s%s", core.version, tostring(name), usage.suggest(name, ls))
   end,
 })

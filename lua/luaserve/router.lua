@@ -1,27 +1,28 @@
--- router.lua - from the routes of an app to one function, dispatch(req, res, method, path, too_big).
+-- router.lua - compiles the routes of an app into one function, dispatch(req, res, method, path, too_big).
 --
--- Three structures, made once. `plain[method][path]` holds the routes without parameters and without a body limit of
--- their own: two lookups and a tail call, no garbage. `by_prefix[method]["/hello/"]` holds those that end in their only
--- parameter, as /hello/:name does: one cut at the last slash. Both only save time: the whole truth is a trie of path
--- segments for each method.
+-- Three structures, made once. `plain[method][path]` holds the routes without parameters and without their own body
+-- limit: two lookups and a tail call, no garbage. `by_prefix[method]["/hello/"]` holds the routes that end in their
+-- only parameter, such as /hello/:name: one cut at the last slash. Both are shortcuts into a trie of path segments,
+-- one for each method, which holds all routes.
 --
 --     GET  ── "hello" ── :name ●           a node has children by text, one child for a parameter, and a leaf for a
---          ── "files" ── *path ●           *rest. At each segment the text is tried first, then the parameter, then
---                                          the rest; what leads nowhere is taken back. No node is visited twice.
+--          ── "files" ── *path ●           *rest. At each segment the search tries the text first, then the parameter,
+--                                          then the rest, and backtracks from a dead end. It visits no node twice.
 --
--- A method's trie also holds the `any` routes, that of HEAD the GET routes, each where nothing closer took the place.
+-- The trie of a method also holds the `any` routes, and that of HEAD the GET routes, at every pattern for which the
+-- method has no route of its own.
 --
--- Paths come as they were sent. One with a `%` is cut at its slashes first and decoded after, so an encoded slash
--- separates nothing.
+-- Paths are as received. A path with a `%` is split at its slashes first and decoded afterwards, so an encoded slash
+-- does not separate segments.
 --
--- A mounted app is flattened into the same tries. Its *scope* remembers what was its own: middleware (after that of its
--- parents), error and not_found (its own, else its parent's).
+-- Mounted apps are flattened into the same tries. The *scope* of an app keeps its middleware (after that of its
+-- parents) and its error and not_found handlers (else those of its parent).
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
-usage.ours()
+usage.mark_internal()
 
--- What runs for a request is taken now: a site may do with the globals what it likes.
+-- Functions that run for a request are locals: a site may replace the globals.
 local find, sub, concat, ipairs = string.find, string.sub, table.concat, ipairs
 local percent_decode, last_segment = core.percent_decode, core.last_segment
 local set_params, set_body_max = core.params, core.body_max
@@ -32,31 +33,32 @@ local usual_methods = { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTION
 
 -- ---- patterns ------------------------------------------------------------------------------------------------------
 
--- "/files/:kind/*rest" -> array of { text= } | { param= } | { rest= }. Raises (`who` begins the message).
-function router.parse(who, pattern)
+-- parse(fname, "/files/:kind/*rest") -> array of { text = } | { param = } | { rest = }. Raises; `fname` begins the
+-- message.
+function router.parse(fname, pattern)
   if type(pattern) ~= "string" then
-    usage.raise('%s: the path must be a text such as "/items/:id"; got %s', who, usage.show(pattern))
+    usage.error('%s: the path must be a string such as "/items/:id"; got %s', fname, usage.quote(pattern))
   end
   if sub(pattern, 1, 1) ~= "/" then
-    usage.raise('%s: the path must begin with "/"; got %q', who, pattern)
+    usage.error('%s: the path must begin with "/"; got %q', fname, pattern)
   end
   if find(pattern, "[%z\1-\31\127?#]") then
-    usage.raise("%s: a path holds no control character, no ? and no #; got %q", who, pattern)
+    usage.error("%s: the path must not contain control characters, ? or #; got %q", fname, pattern)
   end
   local segments, names = {}, {}
   for segment in pattern:gmatch("/([^/]*)") do
     local kind, name = segment:match("^([:*])(.*)$")
     if segments[#segments] and segments[#segments].rest then
-      usage.raise("%s: *%s takes the whole rest of the path, so it must come last; got %q", who,
+      usage.error("%s: *%s matches the rest of the path and must come last; got %q", fname,
         segments[#segments].rest, pattern)
     end
     if not kind then
       segments[#segments + 1] = { text = segment }
     else
       if not name:match("^[%a_][%w_]*$") then
-        usage.raise("%s: after %s comes a name of letters, digits and _; got %q", who, kind, pattern)
+        usage.error("%s: '%s' must be followed by a name of letters, digits and _; got %q", fname, kind, pattern)
       end
-      if names[name] then usage.raise("%s: the name %s is there twice; got %q", who, name, pattern) end
+      if names[name] then usage.error("%s: duplicate parameter name %s; got %q", fname, name, pattern) end
       names[name] = true
       segments[#segments + 1] = kind == ":" and { param = name } or { rest = name }
     end
@@ -64,7 +66,7 @@ function router.parse(who, pattern)
   return segments
 end
 
--- The pattern without the names of its parameters: two patterns that match the same paths have the same shape.
+-- shape(segments) -> the pattern without parameter names. Patterns that match the same paths have the same shape.
 function router.shape(segments)
   local parts = {}
   for i, segment in ipairs(segments) do
@@ -77,7 +79,7 @@ end
 
 local function new_node() return { texts = {} } end
 
--- Put `leaf` at the place of `segments`, unless something is there. Returns what was there.
+-- insert(root, segments, leaf) -> the leaf that is already at `segments`, or nil after it inserted `leaf` there.
 local function insert(root, segments, leaf)
   local node = root
   for _, segment in ipairs(segments) do
@@ -102,10 +104,11 @@ local function insert(root, segments, leaf)
   return old
 end
 
--- Values of the parameters of the path that is being matched, in order. Shared: nothing yields while it is in use.
+-- The parameter values of the path that is being matched, in order. Shared: no code yields while it is in use.
 local values = {}
 
--- Match path from byte `from` (just after a slash) below `node`. `n` parameters were found so far. Returns the leaf.
+-- walk(node, path, from, n) -> leaf | nil. Matches the path from byte `from` (just after a slash) below `node`;
+-- values[1..n] are already set.
 local function walk(node, path, from, n)
   local slash = find(path, "/", from, true)
   if slash then
@@ -138,7 +141,7 @@ local function walk(node, path, from, n)
   return nil
 end
 
--- The same over segments that were cut and decoded before.
+-- walk_segments(node, segments, i, n) -> leaf | nil. As walk, for segments that are already split and decoded.
 local function walk_segments(node, segments, i, n)
   local segment = segments[i]
   local child = node.texts[segment]
@@ -168,7 +171,7 @@ local function walk_segments(node, segments, i, n)
   return nil
 end
 
--- The segments of a path that holds a %, decoded; nil when an escape is broken or hides a NUL.
+-- decode_segments(path) -> the decoded segments of a path with a "%"; nil for an invalid escape or an encoded NUL.
 local function decode_segments(path)
   local segments, from = {}, 2
   while true do
@@ -181,7 +184,8 @@ local function decode_segments(path)
   end
 end
 
--- The table for req.params. One and two parameters, the usual ones, get a table of the right size at once.
+-- params_of(names) -> the table of req.params. For one or two parameters, the usual case, the constructor sizes it at
+-- once.
 local function params_of(names)
   local n = #names
   if n == 1 then
@@ -196,8 +200,8 @@ end
 
 -- ---- from apps to leaves -------------------------------------------------------------------------------------------
 
--- fn, run inside the middleware `uses` (the first is the outermost). `next` is made for each request, because it holds
--- on to req and res.
+-- wrap(uses, fn) -> fn inside the middleware `uses`, the first outermost. `next` is a new closure for each request,
+-- because it refers to req and res.
 local function wrap(uses, fn)
   for i = #uses, 1, -1 do
     local middleware, inner = uses[i], fn
@@ -208,8 +212,8 @@ local function wrap(uses, fn)
   return fn
 end
 
-local function answer_404() return 404 end
-local function answer_413() return 413 end
+local function respond_404() return 404 end
+local function respond_413() return 413 end
 
 local function new_scope(parent, app)
   local scope = { uses = {} }
@@ -221,12 +225,12 @@ local function new_scope(parent, app)
   scope.missing = wrap(scope.uses, not_found and function(req, res)
     res:status(404)
     return not_found(req, res)
-  end or answer_404)
-  scope.too_big = wrap(scope.uses, answer_413)
+  end or respond_404)
+  scope.too_big = wrap(scope.uses, respond_413)
   return scope
 end
 
--- `prefix` (segments) with the segments of a route below it. "/" of a mounted app is the mount point itself.
+-- joined(prefix, segments) -> the segments of a route below the prefix.
 local function joined(prefix, segments)
   local all = table.move(prefix, 1, #prefix, 1, {})
   return table.move(segments, 1, #segments, #all + 1, all)
@@ -267,7 +271,7 @@ local function flatten(flat, app, prefix, parent)
     insert(flat.scopes, prefix, scope)
     insert(flat.scopes, below, scope)
     if app.on_not_found then
-      -- Its own 404 page is nearer than a catch-all route of the parent.
+      -- The not_found of the app takes precedence over a catch-all route of the parent.
       local leaf = { missing = true, scope = scope, names = {} }
       flat.missing[#flat.missing + 1] = { segments = prefix, leaf = leaf }
       flat.missing[#flat.missing + 1] = { segments = below, leaf = leaf }
@@ -283,8 +287,8 @@ local function fill(trie, entries)
   for _, entry in ipairs(entries or {}) do insert(trie, entry.segments, entry.leaf) end
 end
 
--- The shortcuts into a trie: leaves by path, and leaves of a last parameter by what stands before it. A leaf with its
--- own body limit needs the long way, and so does one beside it that only the trie would tell apart.
+-- shortcuts(trie) -> plain, by_prefix: run functions by path, and leaves of a last parameter by the path before it. A
+-- leaf with its own body limit is found through the trie only, and so is a last parameter beside such a leaf.
 local function shortcuts(trie)
   local plain, by_prefix = {}, {}
   local function visit(node, prefix)
@@ -309,7 +313,7 @@ local function shortcuts(trie)
   return plain, by_prefix
 end
 
--- Compile an app: returns { dispatch =, failed = } for core.listen. Raises when two routes are the same.
+-- compile(app) -> { dispatch =, failed = } for core.listen. Raises when two routes are the same.
 function router.compile(app)
   local flat = { methods = {}, seen = {}, scopes = new_node(), missing = {} }
   local root_scope = flatten(flat, app, {}, nil)
@@ -326,7 +330,7 @@ function router.compile(app)
     fill(trie, flat.missing)
     tries[method] = trie
   end
-  local any_trie = tries.any -- for methods that have none of their own
+  local any_trie = tries.any -- for methods without their own trie
   tries.any = nil
 
   for method, trie in pairs(tries) do
@@ -348,7 +352,8 @@ function router.compile(app)
     return walk(flat.scopes, path, 2, 0) or root_scope
   end
 
-  -- The value of Allow for a path, or nil when no method has it. OPTIONS is answered wherever anything is.
+  -- allowed(path, segments) -> the value of Allow, or nil when no method has a route for the path. OPTIONS is always
+  -- allowed where another method is.
   local function allowed(path, segments)
     local list, found = {}, false
     for _, method in ipairs(allow_order) do
@@ -360,8 +365,8 @@ function router.compile(app)
     return found and concat(list, ", ") or nil
   end
 
-  -- No route has this method and path: 404, or 405 and the automatic OPTIONS when another method has it.
-  local function nowhere(req, res, method, path, segments)
+  -- No route has this method and path: 404; when another method has the path, 405, or 204 for OPTIONS.
+  local function no_route(req, res, method, path, segments)
     local scope = scope_of(path, segments)
     local allow = allowed(path, segments)
     if not allow then return scope.missing(req, res) end
@@ -372,10 +377,10 @@ function router.compile(app)
     end)(req, res)
   end
 
-  local function answer_400() return 400 end
+  local function respond_400() return 400 end
 
   local function asterisk(req, res, method)
-    if method ~= "OPTIONS" then return wrap(root_scope.uses, answer_400)(req, res) end
+    if method ~= "OPTIONS" then return wrap(root_scope.uses, respond_400)(req, res) end
     if flat.star then return flat.star.run(req, res) end
     return wrap(root_scope.uses, function(_, response)
       response:header("Allow", concat(allow_order, ", "))
@@ -387,12 +392,12 @@ function router.compile(app)
     local segments
     if find(path, "%", 1, true) then
       segments = decode_segments(path)
-      if not segments then return wrap(root_scope.uses, answer_400)(req, res) end
+      if not segments then return wrap(root_scope.uses, respond_400)(req, res) end
     elseif path == "*" then
       return asterisk(req, res, method)
     end
     local leaf = leaf_of(method, path, segments)
-    if not leaf or leaf.missing then return nowhere(req, res, method, path, segments) end
+    if not leaf or leaf.missing then return no_route(req, res, method, path, segments) end
     if leaf.max_body ~= nil then too_big = set_body_max(req, leaf.max_body or nil) end
     if too_big then return leaf.scope.too_big(req, res) end
     local names_of_leaf = leaf.names
@@ -411,7 +416,7 @@ function router.compile(app)
     return by_trie(req, res, method, path, too_big)
   end
 
-  -- The error handler of the app that the request went to.
+  -- Calls the error handler of the app of the request's route.
   local function failed(req, res, err, traceback)
     local path = req.path
     local on_error = root_scope.on_error

@@ -1,42 +1,43 @@
--- usage.lua - how luaserve says that it was called wrongly: at the caller's line, with the nearest right name.
+-- usage.lua - errors in calls of luaserve: a message with the file and line of the caller and a suggestion.
 --
--- A message must point into the file of the person who reads it. So the modules of luaserve report themselves with
--- `ours()`, and the place of a call is the innermost function that belongs to none of them.
+-- The message must point into the site's file, not into luaserve. So every module of luaserve calls mark_internal(),
+-- and the caller is the innermost Lua function outside these modules.
 
 local usage = {}
 
-local own_sources = {}
+local internal_sources = {}
 
--- Called once at the top of each module of luaserve: its functions are skipped when a place is looked for.
-function usage.ours()
-  own_sources[debug.getinfo(2, "S").source] = true
+-- mark_internal(): usage.caller skips the functions of the calling file. Each module of luaserve calls it once.
+function usage.mark_internal()
+  internal_sources[debug.getinfo(2, "S").source] = true
 end
 
-usage.ours()
+usage.mark_internal()
 
--- "site.lua:12", the line that called into luaserve; nil when no Lua function of the user is on the stack (a tail call
--- may have replaced it).
-function usage.where()
+-- caller() -> "site.lua:12", the line of the site that called luaserve, or nil when the stack has no Lua function of
+-- the site (a tail call may have replaced it).
+function usage.caller()
   local level = 2
   while true do
     local info = debug.getinfo(level, "Sl")
     if not info then return nil end
-    if info.what ~= "C" and info.currentline > 0 and not own_sources[info.source] then
+    if info.what ~= "C" and info.currentline > 0 and not internal_sources[info.source] then
       return info.short_src .. ":" .. info.currentline
     end
     level = level + 1
   end
 end
 
--- Raise "site.lua:12: <message>". Arguments as for string.format.
-function usage.raise(format, ...)
-  local where = usage.where()
+-- error(format, ...): raises "site.lua:12: message". Arguments as for string.format.
+function usage.error(format, ...)
+  local where = usage.caller()
   local message = string.format(format, ...)
   error(where and where .. ": " .. message or message, 0)
 end
 
--- The Damerau-Levenshtein distance of two short names (insert, delete, replace, swap neighbours: 1 each).
-function usage.distance(a, b)
+-- edit_distance(a, b) -> the Damerau-Levenshtein distance of two short names: each insertion, deletion, replacement
+-- and transposition of adjacent bytes counts 1.
+function usage.edit_distance(a, b)
   local before, above, row = nil, {}, {}
   for j = 0, #b do above[j] = j end
   for i = 1, #a do
@@ -56,22 +57,22 @@ function usage.distance(a, b)
   return above[#b]
 end
 
-local function words_in_order(name)
+local function sorted_words(name)
   local words = {}
   for word in name:gmatch("[^_]+") do words[#words + 1] = word end
   table.sort(words)
   return table.concat(words, "_")
 end
 
--- The key of `known` that was most likely meant by `name`, or nil when none is near. Words in another order
--- (timeout_idle, idle_timeout) are near.
+-- nearest(name, known) -> the key of `known` with the smallest distance to `name`, or nil when every key is too far.
+-- The same words in another order (timeout_idle, idle_timeout) are near.
 function usage.nearest(name, known)
   if type(name) ~= "string" then return nil end
   local wanted = name:lower()
   local best, best_distance = nil, math.max(2, #wanted // 3) + 1
   for candidate in pairs(known) do
-    local distance = math.min(usage.distance(wanted, candidate),
-      usage.distance(words_in_order(wanted), words_in_order(candidate)) + 1)
+    local distance = math.min(usage.edit_distance(wanted, candidate),
+      usage.edit_distance(sorted_words(wanted), sorted_words(candidate)) + 1)
     if distance < best_distance or distance == best_distance and best and candidate < best then
       best, best_distance = candidate, distance
     end
@@ -79,14 +80,15 @@ function usage.nearest(name, known)
   return best
 end
 
--- "; did you mean 'x'?" or "", to end a message about an unknown name.
-function usage.hint(name, known)
+-- suggest(name, known) -> "; did you mean 'x'?" or "", the end of a message about an unknown name.
+function usage.suggest(name, known)
   local near = usage.nearest(name, known)
   return near and "; did you mean '" .. near .. "'?" or ""
 end
 
--- How a value looks in a message: strings in quotes, numbers as they are, anything else by its type.
-function usage.show(value)
+-- quote(value) -> the value as text for a message: a string in quotes, at most 60 bytes of it; a number, boolean or
+-- nil as tostring does; any other value by its type.
+function usage.quote(value)
   if type(value) == "string" then
     if #value > 60 then value = value:sub(1, 57) .. "..." end
     return string.format("%q", value)

@@ -56,8 +56,7 @@ fail_alloc:
 void ls_signals_stop(ls_signals *signals)
 {
     atomic_store(&signals->stopping, 1);
-    pthread_kill(signals->thread,
-                 SIGTERM); /* NOLINT(bugprone-bad-signal-to-kill-thread): the thread takes it in sigwait */
+    pthread_kill(signals->thread, SIGTERM); /* NOLINT(bugprone-bad-signal-to-kill-thread): sigwait takes it */
     ls_thread_join(&signals->thread);
     pthread_sigmask(SIG_SETMASK, &signals->before, NULL);
     free(signals);

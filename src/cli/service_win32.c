@@ -1,7 +1,7 @@
 /* service_win32.c - luaserve run-as-service, the command that the service manager starts. It follows "Service
  * programs" in Microsoft's documentation of services.
  *
- * The manager calls two functions on threads of its own: service_main, which serves, and control, which receives stop
+ * The manager calls two functions on its own threads: service_main, which serves, and control, which receives stop
  * requests. While the service starts or drains, the thread pool calls report_progress once a second. So a drain may
  * take as long as the site allows, and the manager gives up only a service that hangs.
  *

@@ -5,8 +5,7 @@
  * watcher is freed with the resolver, not before: a packet that another thread took before the socket was closed only
  * causes one needless check.
  *
- * One function at a time calls into c-ares. Lookups that complete inside that call are reported after it has returned.
- * */
+ * One function at a time calls into c-ares. Lookups that complete inside that call are reported after it has returned. */
 #define _GNU_SOURCE
 #include "net/resolver.h"
 

@@ -8,8 +8,7 @@
  *     QUERYING -> OVER               after ls_resolver_stop nothing is posted
  *
  * So the last of these frees it: the drop, the packet, or a late completed(); the close of the resolver frees those
- * whose packets were left in the port. The resolver itself is freed with the last lookup that the system still uses.
- * */
+ * whose packets were left in the port. The resolver itself is freed with the last lookup that the system still uses. */
 #include "net/resolver.h"
 
 #include "net/sockaddr_win32.h"
@@ -52,8 +51,7 @@ typedef struct win_lookup {
     wchar_t name[NAME_CHARS_MAX + 1];
 } win_lookup;
 
-/* ---- ends ---------------------------------------------------------------------------------------------------------
- * */
+/* ---- ends --------------------------------------------------------------------------------------------------------- */
 
 /* The caller holds the lock. */
 static void lookup_free(win_lookup *l)
@@ -118,8 +116,7 @@ static void CALLBACK completed(DWORD error, DWORD bytes, OVERLAPPED *overlapped)
     unlock_and_unref(r);
 }
 
-/* ---- lookups ------------------------------------------------------------------------------------------------------
- * */
+/* ---- lookups ------------------------------------------------------------------------------------------------------ */
 
 /* Decide a lookup without a query: "localhost" (RFC 6761 6.3), an invalid name, or unsupported name servers. */
 static bool decide_locally(const ls_resolver *r, win_lookup *l, const char *name)

@@ -348,11 +348,6 @@ char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n)
     return q->fill->data + q->filled;
 }
 
-size_t ls_stream_room_left(const ls_stream *s)
-{
-    return s->out == NULL ? 0 : s->out->fill->cap - s->out->filled;
-}
-
 void ls_stream_commit(ls_stream *s, size_t n)
 {
     ls_outq *q = s->out;

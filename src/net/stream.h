@@ -74,9 +74,6 @@ int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to);
 char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n);
 void ls_stream_commit(ls_stream *s, size_t n);
 
-/* Free bytes of the current output block: ls_stream_room takes no further block for as many. */
-size_t ls_stream_room_left(const ls_stream *s);
-
 /* Queue a slice; its reference moves to the queue on success. Bytes without a block must stay valid until the flush
  * that sends them has ended. LS_OK or LS_ENOMEM. */
 int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice);

@@ -56,8 +56,7 @@ static void count(_Atomic uint64_t *counter, uint64_t n)
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-/* ---- use counting -------------------------------------------------------------------------------------------------
- * */
+/* ---- use counting ------------------------------------------------------------------------------------------------- */
 
 static bool enter(ls_udp *udp)
 {
@@ -81,8 +80,7 @@ void ls_udp_close(ls_thread_ctx *ctx, ls_udp *udp)
     if (atomic_fetch_or(&udp->inside, CLOSED) == 0) ls_sock_close(ctx, udp->sock);
 }
 
-/* ---- receive ------------------------------------------------------------------------------------------------------
- * */
+/* ---- receive ------------------------------------------------------------------------------------------------------ */
 
 /* Post the next receive; the chain ends here if the socket was stopped. */
 static void receive(ls_thread_ctx *ctx, ls_udp *udp)
@@ -145,15 +143,13 @@ bool ls_udp_idle(ls_udp *udp)
 {
     ls_mutex_lock(&udp->mutex); /* a sender's last step is to release it */
     const bool quiet = atomic_load(&udp->busy) == 0 && (!udp->sending || !udp->started);
-    /* A thread whose operation has ended may not have left yet. Read last: a thread that enters was busy or sending.
-     * */
+    /* A thread whose operation has ended may not have left yet. Read last: a thread that enters was busy or sending. */
     const bool idle = quiet && (atomic_load(&udp->inside) & ~CLOSED) == 0;
     ls_mutex_unlock(&udp->mutex);
     return idle;
 }
 
-/* ---- receive on request -------------------------------------------------------------------------------------------
- * */
+/* ---- receive on request ------------------------------------------------------------------------------------------- */
 
 static void connected_received(ls_thread_ctx *ctx, ls_op *op)
 {
@@ -178,8 +174,7 @@ int ls_udp_receive(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams **out)
     return posted;
 }
 
-/* ---- send ---------------------------------------------------------------------------------------------------------
- * */
+/* ---- send --------------------------------------------------------------------------------------------------------- */
 
 /* The system has finished the batch with_system: `left` of its datagrams were sent, or an error. */
 static void batch_sent(ls_udp *udp, int64_t left)
@@ -273,8 +268,7 @@ int ls_udp_send(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams *batch, unsigned n
     return err;
 }
 
-/* ---- batches to send ----------------------------------------------------------------------------------------------
- * */
+/* ---- batches to send ---------------------------------------------------------------------------------------------- */
 
 static ls_datagrams *batch_of_one(ls_block *block, const ls_sockaddr *to, ls_slice slice)
 {
@@ -334,8 +328,7 @@ int ls_udp_target(const ls_udp *udp, const ls_addr *to, ls_sockaddr *out)
     return LS_OK;
 }
 
-/* ---- open and close -----------------------------------------------------------------------------------------------
- * */
+/* ---- open and close ----------------------------------------------------------------------------------------------- */
 
 void ls_udp_setup_defaults(ls_udp_setup *setup)
 {

@@ -1,10 +1,10 @@
-/* backend_posix.c - the back ends of this system, and the choice among them. */
+/* backend_posix.c - the list of back ends on Linux, and the selection of one. */
 #include <string.h>
 
 #include "port/epoll/epoll_internal.h"
 #include "port/uring/uring.h"
 
-static const ls_backend *const backends[] = {&ls_backend_epoll, &ls_backend_uring}; /* "auto" is the first */
+static const ls_backend *const backends[] = {&ls_backend_epoll, &ls_backend_uring}; /* the first is "auto" */
 
 const char *ls_port_backends(void)
 {

@@ -1,4 +1,4 @@
-/* fd.h - the platform's handle of a socket or file, and its form of a socket address: the header that picks. */
+/* fd.h - the system's handle of a socket or file, and a socket address. The only header that selects by platform. */
 #ifndef LS_PORT_FD_H
 #define LS_PORT_FD_H
 
@@ -15,11 +15,11 @@ typedef int ls_fd;
 #endif
 
 typedef struct ls_sockaddr {
-    uint32_t len;                         /* bytes in use; 0: none */
-    _Alignas(8) unsigned char bytes[128]; /* a sockaddr of the system (sockaddr_in, _in6, _un) */
+    uint32_t len;                         /* bytes in use; 0: no address */
+    _Alignas(8) unsigned char bytes[128]; /* a struct sockaddr_in, sockaddr_in6 or sockaddr_un of the system */
 } ls_sockaddr;
 
-/* Word by word: the addresses of every datagram go through here. */
+/* Compares word by word, because the send of a batch compares the addresses of neighbouring datagrams. */
 static inline bool ls_sockaddr_same(const ls_sockaddr *a, const ls_sockaddr *b)
 {
     uint32_t at = 0;

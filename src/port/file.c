@@ -1,21 +1,21 @@
-/* file.c - operations on files: posting and cancelling them, and the pool of threads. See file.h.
+/* file.c - operations on files: posting and cancelling them, and the thread pool. See file.h.
  *
- * A thread is started when something waits and nobody idles. It takes what waits, oldest first, and posts the packet. Under
- * the mutex: the queue, the places of the threads, and the change of an operation from QUEUED to RUNS, which makes a cancelled
- * one complete once.
+ * A thread is started when an operation is queued and no thread is idle. A thread takes the oldest operation, carries
+ * it out and posts its packet. The mutex guards the queue, the table of threads, and the change of an operation from
+ * QUEUED to RUNS; so an operation that is cancelled completes once.
  *
- * Lock: mutex before none. */
+ * Lock: no other mutex is taken while this one is held. */
 #include <assert.h>
 #include <stdlib.h>
 
 #include "base/thread.h"
 #include "port/file_internal.h"
 
-typedef struct place { /* of a thread */
+typedef struct pool_thread { /* an entry of the table of threads */
     ls_files *files;
     ls_thread thread;
-    enum { PLACE_FREE, PLACE_TAKEN, PLACE_ENDED } state; /* ENDED: to be joined */
-} place;
+    enum { THREAD_NONE, THREAD_STARTED, THREAD_ENDED } state; /* ENDED: must be joined */
+} pool_thread;
 
 struct ls_files {
     ls_port *port;
@@ -23,14 +23,14 @@ struct ls_files {
     ls_mutex mutex;
     ls_cond more;
     ls_op *first, **last;
-    unsigned queued, idle, running; /* running: threads, idle ones included */
+    unsigned queued, idle, running; /* operations; idle threads; all threads */
     bool closing;
-    place places[LS_FILE_THREADS_MAX];
+    pool_thread threads[LS_FILE_THREADS_MAX];
 };
 
 static ls_file_op *file_of(ls_op *op)
 {
-    return (ls_file_op *)(void *)op; /* its first member */
+    return (ls_file_op *)(void *)op; /* op is its first member */
 }
 
 int ls_files_open(ls_port *port, const ls_file_backend *backend, ls_files **out)
@@ -43,7 +43,7 @@ int ls_files_open(ls_port *port, const ls_file_backend *backend, ls_files **out)
     files->last = &files->first;
     if ((err = ls_mutex_open(&files->mutex)) < 0) goto fail_files;
     if ((err = ls_cond_open(&files->more)) < 0) goto fail_mutex;
-    for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++) files->places[i].files = files;
+    for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++) files->threads[i].files = files;
     *out = files;
     return LS_OK;
 
@@ -63,11 +63,11 @@ void ls_files_close(ls_files *files)
     files->last = &files->first;
     files->queued = 0;
     files->closing = true;
-    for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++) started[i] = files->places[i].state != PLACE_FREE;
+    for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++) started[i] = files->threads[i].state != THREAD_NONE;
     ls_cond_broadcast(&files->more);
     ls_mutex_unlock(&files->mutex);
     for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++)
-        if (started[i]) ls_thread_join(&files->places[i].thread);
+        if (started[i]) ls_thread_join(&files->threads[i].thread);
     ls_cond_close(&files->more);
     ls_mutex_close(&files->mutex);
     free(files);
@@ -75,7 +75,7 @@ void ls_files_close(ls_files *files)
 
 /* ---- the pool -------------------------------------------------------------------------------------------------- */
 
-/* The next one, or NULL: the thread ends, and is not counted any more. The mutex is held. */
+/* The next operation, or NULL: the thread ends and is no longer counted in `running`. The mutex is held. */
 static ls_file_op *next(ls_files *files)
 {
     while (files->first == NULL) {
@@ -99,13 +99,13 @@ static ls_file_op *next(ls_files *files)
 static void complete(ls_files *files, ls_file_op *op, int64_t result)
 {
     atomic_store(&op->where, FILE_NOWHERE);
-    (void)ls_port_post(files->port, &op->op, op->op.key, result); /* with an op it cannot fail */
+    (void)ls_port_post(files->port, &op->op, op->op.key, result); /* cannot fail with an operation */
 }
 
 static void pool_main(void *arg)
 {
-    place *mine = arg;
-    ls_files *files = mine->files;
+    pool_thread *self = arg;
+    ls_files *files = self->files;
     ls_file_op *op;
     ls_mutex_lock(&files->mutex);
     while ((op = next(files)) != NULL) {
@@ -113,24 +113,25 @@ static void pool_main(void *arg)
         complete(files, op, ls_file_run(op));
         ls_mutex_lock(&files->mutex);
     }
-    mine->state = PLACE_ENDED;
+    self->state = THREAD_ENDED;
     ls_mutex_unlock(&files->mutex);
 }
 
-/* One thread more, if there is a place for it. The mutex is held: a thread that has ENDED needs it no more. */
-static void start(ls_files *files)
+/* Start one more thread unless the table is full. The mutex is held; a thread in the state ENDED does not lock it
+ * again, so joining it is safe. */
+static void start_thread(ls_files *files)
 {
-    place *free_place = NULL;
-    for (unsigned i = 0; i < LS_FILE_THREADS_MAX && free_place == NULL; i++) {
-        place *p = &files->places[i];
-        if (p->state == PLACE_ENDED) {
+    pool_thread *unused = NULL;
+    for (unsigned i = 0; i < LS_FILE_THREADS_MAX && unused == NULL; i++) {
+        pool_thread *p = &files->threads[i];
+        if (p->state == THREAD_ENDED) {
             ls_thread_join(&p->thread);
-            p->state = PLACE_FREE;
+            p->state = THREAD_NONE;
         }
-        if (p->state == PLACE_FREE) free_place = p;
+        if (p->state == THREAD_NONE) unused = p;
     }
-    if (free_place == NULL || ls_thread_start(&free_place->thread, "file", pool_main, free_place) < 0) return;
-    free_place->state = PLACE_TAKEN;
+    if (unused == NULL || ls_thread_start(&unused->thread, "file", pool_main, unused) < 0) return;
+    unused->state = THREAD_STARTED;
     files->running++;
 }
 
@@ -138,9 +139,9 @@ int ls_files_submit(ls_files *files, ls_file_op *op)
 {
     int result = LS_PENDING;
     ls_mutex_lock(&files->mutex);
-    const bool stopped = atomic_load(&op->stop); /* on its way from the engine to here */
+    const bool stopped = atomic_load(&op->stop); /* while the back end passed it to the pool */
     if (!stopped) {
-        if (files->idle <= files->queued) start(files);
+        if (files->idle <= files->queued) start_thread(files);
         if (files->running == 0) result = LS_ENOMEM;
     }
     if (!stopped && result == LS_PENDING) {
@@ -169,29 +170,29 @@ static int post(ls_thread_ctx *ctx, ls_file_op *op)
     return ls_files_submit(files, op);
 }
 
-static int post_path(ls_thread_ctx *ctx, ls_file_op *op, uint8_t what, const char *path, unsigned flags)
+static int post_path(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, const char *path, unsigned flags)
 {
-    op->what = what;
+    op->action = action;
     op->path = path;
     op->flags = flags;
     op->fd = LS_FD_NONE;
     return post(ctx, op);
 }
 
-static int post_fd(ls_thread_ctx *ctx, ls_file_op *op, uint8_t what, ls_fd fd)
+static int post_fd(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, ls_fd fd)
 {
-    op->what = what;
+    op->action = action;
     op->fd = fd;
     return post(ctx, op);
 }
 
-static int post_bytes(ls_thread_ctx *ctx, ls_file_op *op, uint8_t what, ls_fd fd, void *bytes, uint32_t len,
+static int post_bytes(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, ls_fd fd, void *bytes, uint32_t len,
                       uint64_t offset)
 {
     op->bytes = bytes;
     op->op.len = len < 1u << 31 ? len : (1u << 31) - 1;
     op->offset = offset;
-    return post_fd(ctx, op, what, fd);
+    return post_fd(ctx, op, action, fd);
 }
 
 int ls_file_open(ls_thread_ctx *ctx, ls_file_op *op, const char *path, unsigned flags)
@@ -236,7 +237,7 @@ int ls_file_close(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd)
 
 /* ---- cancel ----------------------------------------------------------------------------------------------------- */
 
-/* Take it out of the queue. false: it is not there any more. The mutex is held. */
+/* Remove the operation from the queue. false: it is not queued. The mutex is held. */
 static bool unqueue(ls_files *files, ls_file_op *op)
 {
     ls_op **link = &files->first;
@@ -251,11 +252,12 @@ static bool unqueue(ls_files *files, ls_file_op *op)
 void ls_file_cancel(ls_port *port, ls_file_op *op)
 {
     ls_files *files = ls_port_files(port);
-    /* Before `where` is read: one that comes back from the engine to be queued sees it. */
+    /* Set before `where` is read: when the back end passes the operation to the pool meanwhile,
+     * ls_files_submit sees it. */
     atomic_store(&op->stop, true);
     if (atomic_load(&op->where) >= FILE_BACKEND) files->backend->cancel(port, op);
     ls_mutex_lock(&files->mutex);
-    const bool ours = unqueue(files, op);
+    const bool removed = unqueue(files, op);
     ls_mutex_unlock(&files->mutex);
-    if (ours) (void)ls_port_post(port, &op->op, op->op.key, LS_ECANCELED);
+    if (removed) (void)ls_port_post(port, &op->op, op->op.key, LS_ECANCELED);
 }

@@ -1,5 +1,5 @@
-/* file_posix.c - the calls behind file.h on POSIX systems: open(2), fstat(2), pread(2), pwrite(2), fsync(2), unlink(2),
- * close(2). */
+/* file_posix.c - the calls behind file.h on POSIX systems: open(2), fstat(2), pread(2), pwrite(2), fsync(2),
+ * unlink(2), close(2). */
 #define _GNU_SOURCE
 #include "port/file_posix.h"
 
@@ -10,16 +10,16 @@
 
 int ls_file_open_flags(unsigned flags)
 {
-    /* A terminal is not taken over, a FIFO not waited for. */
-    int how = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-    how |= flags & LS_FILE_WRITE ? (flags & LS_FILE_READ ? O_RDWR : O_WRONLY) : O_RDONLY;
-    if (flags & LS_FILE_CREATE) how |= O_CREAT;
-    if (flags & LS_FILE_EXCLUSIVE) how |= O_EXCL;
-    if (flags & LS_FILE_TRUNCATE) how |= O_TRUNC;
-    return how;
+    /* A terminal does not become the controlling one; the open of a FIFO does not wait. */
+    int oflag = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    oflag |= flags & LS_FILE_WRITE ? (flags & LS_FILE_READ ? O_RDWR : O_WRONLY) : O_RDONLY;
+    if (flags & LS_FILE_CREATE) oflag |= O_CREAT;
+    if (flags & LS_FILE_EXCLUSIVE) oflag |= O_EXCL;
+    if (flags & LS_FILE_TRUNCATE) oflag |= O_TRUNC;
+    return oflag;
 }
 
-static void inform(ls_file_info *info, const struct stat *st)
+static void fill_info(ls_file_info *info, const struct stat *st)
 {
     info->type = S_ISREG(st->st_mode) ? LS_FILE_REGULAR : S_ISDIR(st->st_mode) ? LS_FILE_DIRECTORY : LS_FILE_OTHER;
     info->bytes = info->type == LS_FILE_REGULAR ? (uint64_t)st->st_size : 0;
@@ -29,7 +29,7 @@ static void inform(ls_file_info *info, const struct stat *st)
     info->file = st->st_ino;
 }
 
-/* As the system's call with this result says; a read or write goes on until it is done, for a signal may cut it short. */
+/* Read or write until len bytes are transferred or the call fails: a signal may end a call early. */
 static int64_t transfer(const ls_file_op *op)
 {
     uint32_t done = 0;
@@ -37,7 +37,7 @@ static int64_t transfer(const ls_file_op *op)
         char *at = (char *)op->bytes + done;
         const off_t from = (off_t)(op->offset + done);
         const size_t left = op->op.len - done;
-        const ssize_t n = op->what == DO_READ ? pread(op->fd, at, left, from) : pwrite(op->fd, at, left, from);
+        const ssize_t n = op->action == DO_READ ? pread(op->fd, at, left, from) : pwrite(op->fd, at, left, from);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && done == 0) return ls_err_from_errno(errno);
         if (n <= 0) break;
@@ -55,7 +55,7 @@ int64_t ls_file_run(ls_file_op *op)
 {
     struct stat st;
     int result = 0;
-    switch (op->what) {
+    switch (op->action) {
     case DO_OPEN:
         do result = open(op->path, ls_file_open_flags(op->flags), LS_FILE_MODE);
         while (result < 0 && errno == EINTR);
@@ -63,8 +63,8 @@ int64_t ls_file_run(ls_file_op *op)
         break;
     case DO_STAT:
     case DO_STAT_OPEN:
-        result = op->what == DO_STAT ? stat(op->path, &st) : fstat(op->fd, &st);
-        if (result == 0) inform(&op->info, &st);
+        result = op->action == DO_STAT ? stat(op->path, &st) : fstat(op->fd, &st);
+        if (result == 0) fill_info(&op->info, &st);
         break;
     case DO_READ:
     case DO_WRITE: return transfer(op);
@@ -72,7 +72,7 @@ int64_t ls_file_run(ls_file_op *op)
     case DO_UNLINK: result = unlink(op->path); break;
     default:
         result = close(op->fd);
-        if (result < 0 && errno == EINTR) result = 0; /* it is closed (close(2)) */
+        if (result < 0 && errno == EINTR) result = 0; /* the descriptor is closed all the same (close(2)) */
         break;
     }
     return result < 0 ? ls_err_from_errno(errno) : 0;

@@ -1,5 +1,5 @@
-/* notify.c - the part of notify.h that is the same on every back end: many registrations, each with its result, and the
- * wait behind them. */
+/* notify.c - the part of notify.h that is the same on every back end: the check of the registrations, and the
+ * wait after them. */
 #include "port/notify.h"
 
 enum {

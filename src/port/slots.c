@@ -1,5 +1,5 @@
-/* slots.c - see slots.h. Free numbers form a stack in an array of their own, so that the slots themselves stay
- * untouched (and readable by late events) while they are free. */
+/* slots.c - see slots.h. Free numbers form a stack in an array of its own, so that a free slot keeps its content,
+ * which late events read. */
 #include "port/slots.h"
 
 #include <assert.h>
@@ -10,10 +10,10 @@
 #include "base/thread.h"
 
 struct ls_slots {
-    ls_mutex mutex; /* guards everything but the chunk pointers' readers */
+    ls_mutex mutex; /* guards all fields; chunks and taken are also read without it */
     size_t slot_bytes;
     uint32_t count_max;
-    uint32_t made; /* numbers ever handed out are below */
+    uint32_t made; /* every number taken so far is smaller */
     uint32_t free_count;
     _Atomic uint32_t taken;
     uint32_t *free_numbers; /* grows with the chunks */
@@ -43,7 +43,7 @@ void ls_slots_close(ls_slots *slots)
     free(slots);
 }
 
-/* One more chunk, if slots->made is at the end of the last. */
+/* Allocate the chunk of number slots->made, unless it exists. */
 static int grow(ls_slots *slots)
 {
     uint32_t chunk = slots->made / LS_SLOTS_PER_CHUNK;

@@ -1,4 +1,4 @@
-/* timer.c - the 4-ary heap of timer.h. Sifting moves a hole instead of swapping: one store per level. */
+/* timer.c - the 4-ary heap of timer.h. Sifting moves a hole instead of swapping entries: one store per level. */
 #include "port/timer.h"
 
 #include <assert.h>
@@ -39,7 +39,7 @@ static void heap_down(ls_heap *heap, uint32_t hole, ls_heap_entry entry)
     heap_put(heap, hole, entry);
 }
 
-/* The entry belongs where the hole is, or above it, or below it. */
+/* Put the entry in the hole, or above or below it. */
 static void heap_settle(ls_heap *heap, uint32_t hole, ls_heap_entry entry)
 {
     if (hole > 0 && heap->at[(hole - 1) / HEAP_WAYS].ns > entry.ns)
@@ -89,7 +89,7 @@ bool ls_heap_remove(ls_heap *heap, ls_timer *timer)
     assert(heap->at[hole].timer == timer);
     timer->slot = 0;
     const ls_heap_entry last = heap->at[--heap->count];
-    if (hole != heap->count) heap_settle(heap, hole, last); /* else the last one was it */
+    if (hole != heap->count) heap_settle(heap, hole, last); /* else it was the last entry */
     return true;
 }
 

@@ -3,11 +3,11 @@
 
 static BOOL CALLBACK start_once(PINIT_ONCE once, PVOID parameter, PVOID *context)
 {
-    WSADATA about;
+    WSADATA data;
     (void)once;
     (void)parameter;
     (void)context;
-    return WSAStartup(MAKEWORD(2, 2), &about) == 0;
+    return WSAStartup(MAKEWORD(2, 2), &data) == 0;
 }
 
 int ls_winsock_start(void)

@@ -1,7 +1,7 @@
-/* exchange.c - the extra header lines of an answer, kept as the text that goes out.
+/* exchange.c - the extra header lines of a response, stored as the text that is sent.
  *
- * Lines lie one after the other in x->fields, a block of the exchange's own: small at first, exchanged for a large
- * one when they outgrow it. A call that fails leaves the lines as they were. */
+ * The lines are contiguous in x->fields, a block that belongs to the exchange. The block is small at first; a large
+ * block replaces it when the lines need more room. A call that fails does not change the lines. */
 #include "proto/exchange.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #define NAME_IS(name, len, literal) ls_text_same(name, len, literal, sizeof(literal) - 1)
 
-/* Fields that say where the message ends, or that the transport writes itself. */
+/* Fields that determine the message framing, or that the transport writes. */
 static bool is_framing(const char *name, size_t len)
 {
     switch (len) {
@@ -23,7 +23,7 @@ static bool is_framing(const char *name, size_t len)
     }
 }
 
-/* Bytes of the line at `at`, its CR LF included; no line is without one. */
+/* The length of the line at `at`, including its CR LF. Every line ends in CR LF. */
 static size_t line_bytes(const char *at, const char *end)
 {
     return (size_t)((const char *)memchr(at, '\n', (size_t)(end - at)) + 1 - at);
@@ -67,7 +67,7 @@ static void remove_name(ls_exchange *x, const char *name, size_t name_len)
     x->fields_len = (uint32_t)(to - x->fields->data);
 }
 
-/* Make room for `need` bytes of lines in all. */
+/* Make room for a total of `need` bytes of lines. */
 static int reserve(ls_thread_ctx *ctx, ls_exchange *x, size_t need)
 {
     ls_block *larger;
@@ -87,7 +87,7 @@ static int reserve(ls_thread_ctx *ctx, ls_exchange *x, size_t need)
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace)
 {
-    const bool is_type = NAME_IS(name, name_len, "content-type"); /* an answer has one at most */
+    const bool is_type = NAME_IS(name, name_len, "content-type"); /* a response has at most one */
     uint32_t removed;
     char *to;
     int err;
@@ -98,7 +98,8 @@ int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, siz
         x->close = true;
         return LS_OK;
     }
-    if (name_len > LS_BLOCK_LARGE || value_len > LS_BLOCK_LARGE) return LS_ELIMIT; /* the sum below cannot wrap */
+    if (name_len > LS_BLOCK_LARGE || value_len > LS_BLOCK_LARGE)
+        return LS_ELIMIT; /* so that the sum below cannot overflow */
     removed = replace || is_type ? bytes_with_name(x, name, name_len) : 0;
     err = reserve(ctx, x, x->fields_len - removed + name_len + value_len + sizeof ": \r\n" - 1);
     if (err < 0) return err;

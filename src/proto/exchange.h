@@ -1,10 +1,11 @@
-/* exchange.h - one HTTP request and its answer, whatever carries it (HTTP/1, an injected request, HTTP/2 later).
+/* exchange.h - one HTTP request and its response, for every transport (HTTP/1.1, http.sys, an injected request).
  *
- * The transport makes an exchange when a head is complete and hands it to the handler (the script layer). The exchange
- * lives in one pool block. Until ls_exchange_end() the handler owns it; all calls come from inside x->actor, the actor
- * that the handler chose in `start`. Operations of the transport are pinned to that actor meanwhile.
+ * The transport creates an exchange when a request head is complete and passes it to the handler (the script layer).
+ * The exchange lives in one pool block. The handler owns it from `start` until it calls transport->release. The
+ * handler makes all calls from inside x->actor, the actor that it chose in `start`. Until the release, the operations
+ * of the transport are pinned to that actor.
  *
- *   start --> [body reads] --> respond(all) --------------------> end
+ *   start --> [body reads] --> respond(whole body) -------------> release
  *                         \--> write(part)* -> finish() ---------/
  */
 #ifndef LS_PROTO_EXCHANGE_H
@@ -17,85 +18,93 @@
 typedef struct ls_exchange ls_exchange;
 typedef struct ls_http_handler ls_http_handler;
 
-/* What the handler must supply, one per listener. */
+/* The handler of a listener. */
 struct ls_http_handler {
-    /* A request is there. Choose an actor, enter it if the thread is not inside one already (thread context->inside: then that
-     * one must be used), set x->actor, and run. Returns after the handler answered, or suspended; the transport leaves the
-     * actor (ls_actor_leave) when it has done what it wants to do inside, if `start` entered one. */
+    /* Handle the request `x`: choose an actor, enter it, set x->actor, and run. A thread that is inside an actor
+     * already (ctx->inside) must use that actor. Returns after the handler responded or suspended. If `start` entered
+     * an actor, the transport leaves it (ls_actor_leave) after its own work inside it. */
     void (*start)(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 };
 
-/* What a transport supplies. Results: LS_DONE, LS_PENDING (x->wake comes), or a negative code: the client is gone
- * (LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT), LS_EPROTO (bad body), LS_EMSGSIZE (body limit), LS_ENOMEM. */
+/* The functions of a transport. Results: LS_DONE; LS_PENDING: the transport calls x->wake later; or a negative code:
+ * LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT (the connection to the client is lost), LS_EPROTO (invalid body),
+ * LS_EMSGSIZE (body limit, or Content-Length exceeded or not reached), LS_ENOMEM. */
 typedef struct ls_http_transport {
-    /* The next run of body bytes: LS_DONE with *out (len 0: the body is complete), the slice is the caller's to drop.
-     * Sends 100 Continue first when it is due. */
+    /* Get the next body bytes: LS_DONE with *out, which the caller drops; length 0: the body is complete. Sends a due
+     * 100 Continue first. */
     int (*read)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
-    /* The whole answer: head, then the body slices. Takes the references of the slices. */
+    /* Queue a whole response: the head, then the slices as its body. Takes the references of the slices. */
     int (*respond)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-    /* A part of an answer whose length is not known; sends the head before the first one. Takes the references.
-     * LS_PENDING: taken, but more than the high-water mark is queued; x->wake comes when it is below. */
+    /* Queue one part of a response, before the first part also the head. Takes the references, on failure as well. The
+     * transport does not collect small parts: the caller collects them in a block, as script/bind_res.c does. The
+     * bytes of a slice without a block must stay valid until wait_sent returns a result other than LS_PENDING.
+     * LS_PENDING: the part is queued, but the queue is above the high-water mark or has bytes without a block. The
+     * transport calls x->wake when the queue is sent. */
     int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-    /* Or NULL. All of a body of x->length bytes, which the system itself takes from the begin of `file`; the head may have been
-     * written before. LS_PENDING: x->wake comes. The file stays the caller's, who may close it once this has returned. LS_ENOTSUP:
-     * it takes none, nothing was done. */
+    /* Optional (NULL): queue the first x->length bytes of `file` as the whole body; the operating system reads the
+     * file. The head may be queued already. The caller keeps the file and may close it after this call. LS_PENDING:
+     * the transport calls x->wake. LS_ENOTSUP: the transport cannot send files; nothing is queued. */
     int (*write_file)(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file);
-    int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);  /* send what is queued now; LS_PENDING as with write */
-    int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* no more parts */
-    /* The handler is done with it: the transport goes on to the next request, closes, or, when nothing was answered,
-     * closes without an answer. Pointers into the request die here. */
+    int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);  /* send the queue now; LS_PENDING as for write */
+    int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* the response has no more parts */
+    /* The handler returns the exchange. The transport continues with the next request or closes the connection.
+     * Without a complete response it closes the connection and sends nothing more. Pointers into the request become
+     * invalid. */
     void (*release)(ls_thread_ctx *ctx, ls_exchange *x);
-    /* Wait until everything queued has left (bytes that the handler keeps alive may go then): LS_DONE or LS_PENDING. */
+    /* Wait until the queue is sent: LS_DONE, LS_PENDING or an error. Then the handler may free bytes without a
+     * block. */
     int (*wait_sent)(ls_thread_ctx *ctx, ls_exchange *x);
 } ls_http_transport;
 
 enum ls_response_phase {
-    LS_RESPONSE_NONE,
-    LS_RESPONSE_OPEN,
-    LS_RESPONSE_DONE
-}; /* nothing sent; parts are going out; complete */
+    LS_RESPONSE_NONE, /* nothing is queued */
+    LS_RESPONSE_OPEN, /* the head is queued, more parts may follow; or the response failed */
+    LS_RESPONSE_DONE  /* complete */
+};
 
 struct ls_exchange {
     const ls_http_transport *transport;
-    void *conn;      /* the transport's: its connection */
+    void *conn;      /* the transport's connection */
     ls_actor *actor; /* set by start */
-    void *task;      /* the handler's */
-    void (*wake)(ls_thread_ctx *ctx,
-                 ls_exchange *x); /* set by the handler before a call that may return LS_PENDING; the
-                                  * caller then calls again (read) or looks at `gone` */
-    uint64_t id;                  /* unique in this process, for logs and req.id */
-    const char *bytes;            /* of the head; spans point here. Valid until `end` */
-    ls_slice head_bytes;          /* holds them */
+    void *task;      /* the handler's data */
+    /* The handler sets it before a call that may return LS_PENDING. It calls read again in it, or checks `error`. */
+    void (*wake)(ls_thread_ctx *ctx, ls_exchange *x);
+    uint64_t id;         /* unique in this process, for logs and req.id */
+    const char *bytes;   /* the head, to which spans refer; valid until the release */
+    ls_slice head_bytes; /* the reference to the block of `bytes` */
     const struct ls_addr *remote, *local;
     bool secure; /* over TLS */
 
-    /* the body */
-    uint64_t body_bytes_max; /* LS_EMSGSIZE past it; the handler may change it before the first read */
-    uint64_t body_bytes;     /* handed out so far */
+    /* the request body */
+    uint64_t body_bytes_max; /* LS_EMSGSIZE above it; the handler may change it before the first read */
+    uint64_t body_bytes;     /* returned by read so far */
     bool body_done;
 
-    /* the answer: set before respond or the first write */
+    /* the response: set before respond or the first write */
     int status; /* 100..999; default 200 */
     enum ls_response_phase response;
-    bool close;       /* close the connection after the answer */
-    bool has_type;    /* a Content-Type is among the extra fields */
-    const char *type; /* Content-Type when has_type is not set; NULL: none. Static text */
+    bool close;       /* close the connection after the response */
+    bool has_type;    /* `fields` contains Content-Type */
+    const char *type; /* Content-Type unless has_type; NULL: no field. Static text */
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL */
     uint32_t fields_len;
-    int64_t length; /* of a body announced but written in parts; -1: not known */
-    int error;      /* 0, or why the client can no longer be reached */
+    int64_t length; /* Content-Length of a body that is written in parts; -1: unknown */
+    int error;      /* 0, or the LS_E* code that ended the exchange; a handler sets LS_ECANCELED to abort it */
 
     ls_http_head head; /* last: it is large */
 };
 
-/* Add a header line to the answer. LS_OK; LS_EINVAL when name is no token or value holds CR, LF, NUL or another control
- * character; LS_ELIMIT past LS_BLOCK_LARGE bytes of fields; LS_ENOMEM; LS_EBUSY when the head has left; LS_EACCES for a
- * field that framing owns (Content-Length, Transfer-Encoding, Connection (but "close" sets x->close), Date, Keep-Alive,
- * Trailer, Upgrade). `replace`: lines of that name go first. */
+/* Add a header line to the response. `replace`: remove the lines of that name first. Returns LS_OK, or
+ *     LS_EINVAL  `name` is not a token, or `value` contains CR, LF, NUL or another control character
+ *     LS_ELIMIT  more than LS_BLOCK_LARGE bytes of fields
+ *     LS_ENOMEM
+ *     LS_EBUSY   the head is queued already
+ *     LS_EACCES  the transport writes this field: Content-Length, Transfer-Encoding, Connection, Date, Keep-Alive,
+ *                Trailer, Upgrade. "Connection: close" is allowed and sets x->close */
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace);
 
-/* Whether a line of that name, in any case, is among the extra fields. */
+/* Whether the extra fields contain a line of that name; case is ignored. */
 bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len);
 
 #endif

@@ -1,13 +1,13 @@
-/* http1_body.c - a request's body: from the receive blocks to slices of them, without a copy.
+/* http1_body.c - the request body: slices of the receive blocks, without a copy.
  *
- * Bytes that arrived behind the head are in c->in already. What is missing is received into the free end of that block,
- * or into a large one, and handed out as slices that share it. */
+ * Body bytes that arrived with the head are in c->in. Further bytes are received into the free end of that block, or
+ * into a large block. The handler gets slices that share the block. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "proto/http1_internal.h"
 
-enum { TAIL_BYTES_MIN = 1024 }; /* a smaller free end is not worth a receive */
+enum { TAIL_BYTES_MIN = 1024 }; /* a receive into a smaller free end is not worth it */
 
 void ls_http1_body_begin(ls_http1_exchange *e)
 {
@@ -79,7 +79,7 @@ int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c)
     int err;
     e->wait_from_ms = ls_clock_coarse_ms();
     ls_http1_body_deadline(c);
-    if (c->in != NULL) consume(c, 0); /* the head may have filled it */
+    if (c->in != NULL) consume(c, 0); /* the head may have filled the block */
     if (c->in != NULL) {
         err = ls_stream_recv(ctx, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
     } else {
@@ -109,7 +109,7 @@ void ls_http1_body_received(ls_exchange *x, int64_t result)
     } else if (result == LS_ETIMEDOUT) {
         e->read_error = LS_ETIMEDOUT;
         x->close = true;
-    } else if (result != LS_ECANCELED || atomic_load(&c->http->aborting)) { /* a drain's cancel came late: read on */
+    } else if (result != LS_ECANCELED || atomic_load(&c->http->aborting)) { /* a late cancel of a drain: read on */
         x->error = result == 0 ? LS_ECLOSED : (int)result;
     }
 }
@@ -126,28 +126,28 @@ int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
         int err = ls_http1_body_take(c, out);
         if (err == LS_DONE) {
             x->body_bytes += out->len;
-            e->continue_due = false; /* the body came without being asked for */
+            e->continue_due = false; /* the client sent the body without waiting */
             if (x->body_bytes <= x->body_bytes_max) return LS_DONE;
             ls_slice_drop(out);
             err = LS_EMSGSIZE;
         }
-        if (err != LS_EAGAIN) { /* where this request ends is not known, or too far away */
+        if (err != LS_EAGAIN) { /* the end of this request is unknown or too far away */
             x->close = true;
             return err;
         }
         if (x->error != 0) return x->error;
         if (e->read_error != LS_OK) return e->read_error;
-        if (c->stream.rx_pending) return LS_PENDING; /* another task waits for it, or did */
+        if (c->stream.rx_pending) return LS_PENDING; /* posted for another task */
         if (e->continue_due &&
-            x->response == LS_RESPONSE_NONE) { /* behind the head it would be a part of the answer */
+            x->response == LS_RESPONSE_NONE) { /* behind the head it would be part of the response body */
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
             char *to = ls_stream_room(ctx, &c->stream, sizeof text - 1);
-            if (to == NULL) return LS_ENOMEM; /* still due: the connection ends with the answer */
+            if (to == NULL) return LS_ENOMEM; /* still due: decide_keep closes the connection after the response */
             e->continue_due = false;
             memcpy(to, text, sizeof text - 1);
             ls_stream_commit(&c->stream, sizeof text - 1);
         }
-        /* Parts of an answer, or 100 Continue, may be what the client waits for. */
+        /* The client may wait for 100 Continue, or for parts of the response. */
         c->stream.actor = x->actor;
         err = ls_http1_send_out(ctx, c);
         if (err < 0) return x->error = err;

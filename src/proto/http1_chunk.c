@@ -1,10 +1,10 @@
-/* http1_chunk.c - the chunked coding as a machine of single bytes, but for the payload, which is passed over.
+/* http1_chunk.c - the chunked coding as a state machine: one byte per step, payload in one step per run.
  *
  *   size line:  HEXDIG+ [ ';' extension ] CR LF       then `left` bytes of payload, CR LF, the next size line
- *   last one:   a size of 0, then trailer lines  name ':' value CR LF, then CR LF
+ *   last chunk: a size of 0, then trailer lines  name ':' value CR LF, then CR LF
  *
- * An extension is not looked into; it only must not hide the end of its line (no bare CR, no bare LF, no
- * control characters) and is bounded. 15 digits make 2^60 - 1 at most, so `left` cannot wrap. */
+ * Extensions are skipped. Their length is limited, and they must not contain a bare CR, a bare LF or another control
+ * character, which could hide the end of the line. 15 digits give at most 2^60 - 1, so `left` cannot overflow. */
 #include "proto/http1_chunk.h"
 
 #include "base/err.h"
@@ -16,10 +16,10 @@ enum state {
     AT_SIZE,      /* before or among the digits */
     AT_EXTENSION, /* after the ';' */
     AT_SIZE_LF,   /* after the CR of a size line */
-    AT_DATA,      /* `left` bytes to come */
+    AT_DATA,      /* `left` bytes of payload follow */
     AT_DATA_CR,   /* the payload is complete */
     AT_DATA_LF,
-    AT_LINE, /* at the start of a trailer line, or of the empty one */
+    AT_LINE, /* at the start of a trailer line, or of the empty line */
     AT_NAME,
     AT_VALUE,
     AT_VALUE_LF,
@@ -32,7 +32,7 @@ void ls_chunks_init(ls_chunks *chunks)
     *chunks = (ls_chunks){.state = AT_SIZE};
 }
 
-/* One byte of the size line; NULL, or what is wrong. */
+/* Process one byte of the size line. Returns NULL or an error text. */
 static const char *size_byte(ls_chunks *chunks, char c)
 {
     if (chunks->state == AT_SIZE_LF) {
@@ -61,7 +61,7 @@ static const char *size_byte(ls_chunks *chunks, char c)
     return NULL;
 }
 
-/* One byte of the trailer section. */
+/* Process one byte of the trailer section. Returns NULL or an error text. */
 static const char *trailer_byte(ls_chunks *chunks, char c)
 {
     if (++chunks->line_bytes > LS_CHUNK_TRAILER_BYTES_MAX) return "trailers too large";
@@ -95,7 +95,7 @@ static const char *trailer_byte(ls_chunks *chunks, char c)
     }
 }
 
-/* One byte outside the payload. */
+/* Process one byte outside the payload. Returns NULL or an error text. */
 static const char *framing_byte(ls_chunks *chunks, char c)
 {
     switch (chunks->state) {

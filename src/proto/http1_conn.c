@@ -1,8 +1,8 @@
-/* http1_conn.c - the life of an HTTP/1.1 connection: receive, parse, hand to the handler, flush, receive again.
+/* http1_conn.c - an HTTP/1.1 connection: receive, parse, call the handler, flush, receive again.
  *
- * ls_http1_run runs whenever no exchange is under way. It takes requests out of what was received until one suspends,
- * the bytes run out, or the connection ends; a handler that answers at once never leaves the loop. The last thing it
- * does is to post the next receive: from then on another thread may run the connection. */
+ * ls_http1_run runs while the connection has no exchange. It takes requests from the received bytes until a request
+ * suspends, the bytes are consumed, or the connection ends. Its last action is to post the next receive: from then on
+ * another thread may run the connection. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "proto/http1_internal.h"
 #include "sched/actor.h"
 
-enum { HEAD_TAIL_MIN = 512 }; /* with less room behind a partial head, it moves to another block */
+enum { HEAD_TAIL_MIN = 512 }; /* with less room behind it, a partial head moves to another block */
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
@@ -22,7 +22,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s);
 
 static const ls_stream_proto stream_proto = {received, sent, closed, NULL};
 
-/* ---- the listener's part --------------------------------------------------------------------------------------- */
+/* ---- the listener ------------------------------------------------------------------------------------------- */
 
 int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit,
                   unsigned threads, ls_http1 **out)
@@ -69,11 +69,11 @@ void ls_http1_stat(const ls_http1 *http, ls_http1_stats *out)
 {
     memset(out, 0, sizeof *out);
     for (unsigned i = 0; i < http->thread_count; i++) {
-        const ls_http1_thread *mine = &http->threads[i];
-        out->connections += atomic_load_explicit(&mine->connections, memory_order_relaxed);
-        out->requests += atomic_load_explicit(&mine->requests, memory_order_relaxed);
-        out->responses += atomic_load_explicit(&mine->responses, memory_order_relaxed);
-        out->refused += atomic_load_explicit(&mine->refused, memory_order_relaxed);
+        const ls_http1_thread *thread = &http->threads[i];
+        out->connections += atomic_load_explicit(&thread->connections, memory_order_relaxed);
+        out->requests += atomic_load_explicit(&thread->requests, memory_order_relaxed);
+        out->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
+        out->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
     }
     out->open = atomic_load_explicit(&http->open, memory_order_relaxed);
 }
@@ -85,7 +85,8 @@ uint32_t ls_http1_drain(ls_http1 *http, bool all)
     for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
         ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
         uint8_t phase = atomic_load(&c->phase);
-        /* The phase may be another by now: only a receive is cancelled, which is then simply posted again. */
+        /* The phase may change meanwhile. That is harmless: only a receive is cancelled, and the owner posts it
+         * again. */
         if (phase == LS_H1_IDLE || (all && phase == LS_H1_FRESH)) ls_op_cancel(c->stream.sock, &c->stream.rx);
     }
     ls_mutex_unlock(&http->mutex);
@@ -104,7 +105,7 @@ void ls_http1_abort(ls_http1 *http)
     ls_mutex_unlock(&http->mutex);
 }
 
-/* ---- begin and end of a connection ------------------------------------------------------------------------------- */
+/* ---- open and close a connection ---------------------------------------------------------------------------- */
 
 static void set_phase(ls_http1_conn *c, enum ls_http1_phase phase)
 {
@@ -118,7 +119,7 @@ static void remember_peer(ls_http1_conn *c, const ls_sockaddr *from)
     c->peer_family = addr.family;
     c->peer_port = addr.port;
     c->peer_scope = addr.scope;
-    memcpy(c->peer, addr.bytes, sizeof c->peer); /* clients of a Unix socket have no name worth keeping */
+    memcpy(c->peer, addr.bytes, sizeof c->peer); /* the path of a Unix socket peer is not stored */
 }
 
 void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
@@ -163,7 +164,7 @@ static void conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
     ls_mutex_lock(&http->mutex);
     ls_list_remove(&c->node);
     ls_mutex_unlock(&http->mutex);
-    if (c->linger && !c->stream.tx_pending) /* a send that is pending is cut: there was no memory for the last words */
+    if (c->linger && !c->stream.tx_pending) /* without memory for an error response a send may be pending: cancel it */
         ls_stream_linger(ctx, &c->stream, http->config.linger_ms_max);
     else
         ls_stream_close(ctx, &c->stream);
@@ -176,11 +177,11 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_http1 *http = c->http;
     ls_conn_limit *limit = http->conn_limit;
     free(c);
-    atomic_fetch_sub(&http->open, 1); /* the last touch: at 0 the owner may close it */
-    ls_conn_limit_leave(limit);       /* a connection that lingers still has its socket */
+    atomic_fetch_sub(&http->open, 1); /* the last access: at 0 the owner may close `http` */
+    ls_conn_limit_leave(limit);       /* here, because a lingering connection still has its socket */
 }
 
-/* Send what is queued, then close. */
+/* Send the queue, then close. */
 static void send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     set_phase(c, LS_H1_LAST);
@@ -189,7 +190,7 @@ static void send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
     if (ls_http1_send_out(ctx, c) != LS_PENDING) conn_close(ctx, c);
 }
 
-/* The peer's bytes make no sense any more, or come too slowly: say so and close. */
+/* Send an error response and close: the bytes of the client are invalid or too slow, or memory is exhausted. */
 static void send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
 {
     c->linger = true;
@@ -199,7 +200,7 @@ static void send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const c
         send_last(ctx, c);
 }
 
-/* ---- receive ------------------------------------------------------------------------------------------------------ */
+/* ---- receive ------------------------------------------------------------------------------------------------ */
 
 void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes)
 {
@@ -218,8 +219,8 @@ static void drop_consumed(ls_http1_conn *c)
     c->in_from = c->in_to = 0;
 }
 
-/* Room behind a partial head: the block is moved on when its end is near. A head has at most a large block for itself,
- * which no limit exceeds. */
+/* Make room behind a partial head: move the head to another block when the end of its block is near. A head gets at
+ * most one large block, and head_bytes_max is not larger than that. */
 static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     const uint32_t have = c->in_to - c->in_from, room = c->in->cap - c->in_to;
@@ -236,8 +237,8 @@ static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
     return LS_OK;
 }
 
-/* Wait for the next request, or for the rest of its head. LS_DONE: more is there; LS_PENDING: the connection is not ours
- * any more. */
+/* Receive the next request, or the rest of its head. LS_DONE: bytes were received; LS_PENDING: another thread may own
+ * the connection now. */
 static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1 *http = c->http;
@@ -253,7 +254,7 @@ static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
     } else {
         enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
         if ((err = make_head_room(ctx, c)) < 0) return err;
-        if (phase != LS_H1_HEAD) { /* later bytes do not move the deadline, and of a first head not even the first */
+        if (phase != LS_H1_HEAD) { /* the first bytes of a head set its deadline; for the first head the accept did */
             if (phase != LS_H1_FRESH)
                 ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.head_ms_max, 0);
             set_phase(c, LS_H1_HEAD);
@@ -266,19 +267,18 @@ static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
     return LS_DONE;
 }
 
-/* ---- one exchange --------------------------------------------------------------------------------------------------- */
+/* ---- one exchange ------------------------------------------------------------------------------------------- */
 
 static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, uint32_t head_bytes)
 {
     ls_exchange *x = &e->x;
     e->awaits_sent = false;
-    if (c->stream.tx_pending) /* a pipelined request: the answer before it is still on its way */
+    if (c->stream.tx_pending) /* a pipelined request: the previous response is still being sent */
         e->send_at_ms = ls_clock_coarse_ms() + c->http->config.send_stall_ms_max;
     e->ended = false;
     e->keep = false;
     e->chunked_out = false;
     e->no_body = false;
-    e->chunk_at = NULL;
     e->remote.family = c->peer_family;
     e->remote.port = c->peer_port;
     e->remote.scope = c->peer_scope;
@@ -307,7 +307,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     x->error = 0;
     c->seen = 0;
     ls_http1_body_begin(e);
-    if (x->body_done && c->in_from + head_bytes == c->in_to) { /* nothing is behind it: the reference moves */
+    if (x->body_done && c->in_from + head_bytes == c->in_to) { /* no bytes behind the head: the reference moves */
         x->head_bytes = (ls_slice){c->in, x->bytes, head_bytes};
         c->in = NULL;
         c->in_from = c->in_to = 0;
@@ -317,7 +317,10 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     }
 }
 
-enum after { AGAIN, AWAY }; /* the loop goes on; or the connection is not ours any more */
+enum outcome {
+    AGAIN,   /* ls_http1_run continues */
+    RELEASED /* the connection is closing, or another thread may own it */
+};
 
 static void drop_exchange(ls_http1_conn *c)
 {
@@ -328,9 +331,9 @@ static void drop_exchange(ls_http1_conn *c)
     c->exchange = NULL;
 }
 
-/* Read on to the end of a body that the handler left, so that the next request can be found. Bounded: decide_keep
- * let only short ones through, and a chunked one ends the connection past the limit. */
-static enum after skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
+/* Read a body that the handler did not read to its end, to find the next request. The length is bounded: decide_keep
+ * accepts only short bodies, and a chunked body ends the connection when it exceeds the limit. */
+static enum outcome skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     set_phase(c, LS_H1_SKIPPING);
@@ -340,14 +343,14 @@ static enum after skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
         ls_slice part;
         err = ls_http1_body_take(c, &part);
         if (err == LS_EAGAIN) {
-            /* First the answer, which may be what the client waits for: one operation at a time. Only now may another
-             * thread have it: when all of the body is there already, the next handler starts beside a send that is
-             * pending, and what follows that send must meet it in its actor. */
+            /* Send the response first: the client may wait for it. One operation at a time. From here on packets may
+             * run on any thread. Not earlier: if the whole body is received already, the next handler starts while a
+             * send is pending, and the packets of that send must run in the handler's actor. */
             c->stream.actor = NULL;
             err = e->x.error != 0 ? e->x.error : e->read_error;
             if (err == LS_OK) err = ls_http1_send_out(ctx, c);
             if (err == LS_DONE) err = ls_http1_body_receive(ctx, c);
-            if (err == LS_PENDING) return AWAY;
+            if (err == LS_PENDING) return RELEASED;
             if (err == LS_DONE) continue;
         }
         if (err < 0) break;
@@ -363,18 +366,18 @@ static enum after skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
     if (err >= 0) return AGAIN;
     c->linger = true;
     send_last(ctx, c);
-    return AWAY;
+    return RELEASED;
 }
 
-/* The exchange has ended. */
-static enum after after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
+/* The handler released the exchange. */
+static enum outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if (c->stream.rx_pending) { /* `received` comes back here */
+    if (c->stream.rx_pending) { /* `received` calls this function again */
         set_phase(c, LS_H1_ENDING);
         c->looping = false;
         ls_op_cancel(c->stream.sock, &c->stream.rx);
-        return AWAY;
+        return RELEASED;
     }
     const enum ls_response_phase response = e->x.response;
     const bool whole = response == LS_RESPONSE_DONE && e->x.error == 0, unread = !e->x.body_done;
@@ -383,27 +386,27 @@ static enum after after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
         drop_exchange(c);
         return AGAIN;
     }
-    /* A client that announced its last request sends no more; any other may still be sending. */
+    /* A client that sent "Connection: close" sends no more bytes; others may still be sending. */
     c->linger = whole && (e->x.head.keep_alive || unread);
     drop_exchange(c);
     if (whole)
         send_last(ctx, c);
     else
-        conn_close(ctx, c); /* cut off, so that nobody takes it for complete */
-    return AWAY;
+        conn_close(ctx, c); /* without the end of the response, so that the client does not take it for complete */
+    return RELEASED;
 }
 
-/* Suspended: until it resumes, what was written so far is sent, and no deadline runs but that of what is pending. */
+/* The handler suspended. Send the parts written so far. Without a pending operation no deadline applies. */
 static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     const bool pending = c->stream.rx_pending || c->stream.tx_pending;
-    assert(!pending || c->stream.actor == e->x.actor); /* a send that goes on by itself comes to that one again */
+    assert(!pending || c->stream.actor == e->x.actor); /* the stream posts further sends for this actor */
     if (!pending) ls_stream_deadline(&c->stream, UINT64_MAX, 0);
     if (c->stream.out != NULL && !c->stream.tx_pending) (void)ls_http1_flush(ctx, &e->x);
 }
 
-static enum after handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_bytes)
+static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_bytes)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     fill_exchange(ctx, c, e, head_bytes);
@@ -411,14 +414,14 @@ static enum after handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_byt
     set_phase(c, LS_H1_HANDLING);
     if (e->x.head.method == LS_HTTP_CONNECT) {
         drop_exchange(c);
-        send_error(ctx, c, 501, "CONNECT is not served here");
-        return AWAY;
+        send_error(ctx, c, 501, "CONNECT not supported");
+        return RELEASED;
     }
     c->http->handler->start(c->http->handler, ctx, &e->x);
     if (e->ended) return after_exchange(ctx, c);
     c->looping = false;
     leave_suspended(ctx, c);
-    return AWAY;
+    return RELEASED;
 }
 
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
@@ -436,7 +439,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
             err = ls_http1_parse(c->in->data + c->in_from, have, c->seen, &c->http->config.head,
                                  &ls_http1_exchange_of(c)->x.head, &why);
             if (err > 0) {
-                if (handle(ctx, c, (uint32_t)err) == AWAY) return;
+                if (handle(ctx, c, (uint32_t)err) == RELEASED) return;
                 if (ls_stream_queued(&c->stream) < c->http->config.write_bytes_high) continue;
             } else {
                 ls_block_drop(c->exchange);
@@ -448,7 +451,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
                 c->seen = have;
             }
         }
-        c->looping = false; /* a packet that is posted below may run elsewhere at once */
+        c->looping = false; /* an operation that is posted below may complete on another thread at once */
         err = LS_DONE;
         if (c->stream.out != NULL) {
             enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
@@ -472,14 +475,14 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
     }
 }
 
-/* ---- packets ---------------------------------------------------------------------------------------------------------- */
+/* ---- packets ------------------------------------------------------------------------------------------------ */
 
 static void wake(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     e->ended = false;
-    c->looping = true; /* an end from inside is dealt with here, not deep in the handler's stack */
+    c->looping = true; /* a release inside wake is handled below, not deep in the handler's stack */
     x->wake(ctx, x);
     c->looping = false;
     if (!e->ended)
@@ -497,7 +500,7 @@ static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t resu
     } else if (result == LS_ETIMEDOUT && c->in != NULL) {
         send_error(ctx, c, 408, "the request head took too long");
     } else if (result == LS_ECANCELED && (phase == LS_H1_HEAD || !c->last_look) && !atomic_load(&c->http->aborting)) {
-        c->last_look = phase != LS_H1_HEAD; /* a drain: unless bytes are on their way already */
+        c->last_look = phase != LS_H1_HEAD; /* a drain cancelled the receive, but bytes may be in transit */
         ls_http1_run(ctx, c);
     } else if (result == LS_ENOMEM) {
         send_error(ctx, c, 503, "out of buffers");
@@ -506,8 +509,8 @@ static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t resu
     }
 }
 
-/* The receive that was pending when the exchange ended. What it brought is part of the body, or lies behind it; why it
- * brought nothing, other than that it was cancelled, the next operation finds out. */
+/* The receive that was pending when the exchange ended has completed. Its bytes are part of the body, or follow it. An
+ * error other than the cancellation ends the connection; the end of the stream is found by the next receive. */
 static void receive_ended(ls_http1_conn *c, ls_exchange *x, int64_t result)
 {
     ls_http1_body_waited(x);
@@ -551,7 +554,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     case LS_H1_HANDLING: {
         ls_http1_exchange *e = ls_http1_exchange_of(c);
         if (err < 0 && e->x.error == 0) e->x.error = err;
-        if (err == LS_OK && s->rx_pending) ls_http1_body_deadline(c); /* the send's may have been the earlier one */
+        if (err == LS_OK && s->rx_pending) ls_http1_body_deadline(c); /* the send deadline may have been earlier */
         if (e->awaits_sent) {
             e->awaits_sent = false;
             wake(ctx, &e->x);
@@ -560,7 +563,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
         }
         break;
     }
-    case LS_H1_ENDING: /* the receive is still to come, and goes on from there */
+    case LS_H1_ENDING: /* `received` continues when the receive completes */
         if (err < 0 && ls_http1_exchange_of(c)->x.error == 0) ls_http1_exchange_of(c)->x.error = err;
         break;
     case LS_H1_SENDING:
@@ -580,14 +583,14 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
 
-/* ---- what the handler calls ---------------------------------------------------------------------------------------------- */
+/* ---- the transport ------------------------------------------------------------------------------------------ */
 
-static void end(ls_thread_ctx *ctx, ls_exchange *x)
+static void release(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     if (c->looping) {
-        e->ended = true; /* the loop sees it when the handler has returned */
+        e->ended = true; /* the caller of the handler checks it */
     } else if (after_exchange(ctx, c) == AGAIN) {
         ls_http1_run(ctx, c);
     }
@@ -599,6 +602,6 @@ const ls_http_transport ls_http1_transport = {
     .write = ls_http1_write,
     .flush = ls_http1_flush,
     .finish = ls_http1_finish,
-    .release = end,
+    .release = release,
     .wait_sent = ls_http1_wait_sent,
 };

@@ -1,18 +1,20 @@
-/* http1_internal.h - what the files of HTTP/1.1 share: http1_conn.c (a connection's life), http1_body.c (a request's body),
- * http1_write.c (what goes out).
+/* http1_internal.h - shared by the files of HTTP/1.1: http1_conn.c (the connection), http1_body.c (the request body),
+ * http1_write.c (the response).
  *
  *     FRESH --> HEAD --> HANDLING --> (ENDING) --> (SKIPPING) --> IDLE --> HEAD ...
- *                 \          \________________________________ SENDING (the queue is full, go on when it has left)
- *                  \_________________________________________  LAST (the same, then close)
+ *                 \          \________________________________ SENDING (the queue is full; continue when it is sent)
+ *                  \_________________________________________  LAST (send the queue, then close)
  *
- * The owner of a connection is whoever runs its packet; in HANDLING the packets are pinned to the exchange's actor. There
- * a receive and a send may be pending at once, the send also from the exchange before, which had the same actor: so
+ * The thread that runs a packet of a connection owns the connection. In HANDLING the packets are pinned to the actor
+ * of the exchange. A receive and a send may then be pending at the same time; the send may belong to the previous
+ * exchange, which had the same actor. The invariant is
  *
- *     HANDLING and something is pending  =>  stream.actor is the exchange's
+ *     HANDLING and an operation is pending  =>  stream.actor == exchange.actor
  *
- * because a send that goes on with what was queued behind it is posted for stream.actor. Whoever sets that to NULL sends, and
- * begins no exchange before all has left. Behind HANDLING one operation at a time is: ENDING waits for the end of
- * a receive that somebody posted who has not waited for it (a job that reads the body of a request already answered). */
+ * because a send that continues with bytes queued behind it is posted for stream.actor. Code that sets stream.actor to
+ * NULL sends, and starts no exchange before the queue is sent. After HANDLING at most one operation is pending. ENDING
+ * waits for a receive that was pending when the exchange ended (a job read the body of a request that had its response
+ * already). */
 #ifndef LS_PROTO_HTTP1_INTERNAL_H
 #define LS_PROTO_HTTP1_INTERNAL_H
 
@@ -24,12 +26,13 @@
 #include "proto/http1_chunk.h"
 #include "proto/http_text.h"
 
-/* Borrowed bytes below this are copied beside the head, others sent from where they lie. */
+/* respond copies borrowed bytes below this length behind the head; others are sent without a copy. */
 enum { LS_HTTP1_COPY_BYTES = 16384 };
 
-/* The head of a 200 with one Content-Type up to the number of its Content-Length, as it is in this second. */
+/* The head of a 200 response with one Content-Type, up to the number of its Content-Length, valid in the second
+ * date_s. */
 typedef struct ls_http1_ready {
-    const char *type; /* by identity: types are static text */
+    const char *type; /* compared by address: types are static text */
     int64_t date_s;
     uint32_t len;
     char text[148];
@@ -37,10 +40,10 @@ typedef struct ls_http1_ready {
 
 enum { LS_HTTP1_READY = 2 };
 
-/* Counters and prepared text, one per thread context, so that no line is shared. */
+/* Counters and prepared text, one per thread context, so that threads share no cache line. */
 typedef struct ls_http1_thread {
     _Alignas(64) ls_http1_ready ready[LS_HTTP1_READY];
-    unsigned ready_next; /* to be replaced */
+    unsigned ready_next; /* the next one to replace */
     int64_t date_s;
     char date_line[6 + LS_HTTP_DATE_BYTES + 2];
     uint64_t next_id;
@@ -72,44 +75,42 @@ enum ls_http1_phase {
     LS_H1_LAST
 };
 
-/* The exchange and what HTTP/1.1 adds to it; lives in one small pool block. */
+/* The exchange and its HTTP/1.1 state, in one small pool block. */
 typedef struct ls_http1_exchange {
-    bool awaits_sent;  /* the handler is woken when the queue has left; arriving body bytes always wake it */
-    bool ended;        /* ls_http_transport.end was called while the loop of the connection runs */
-    int read_error;    /* why no more of the body comes, although the client can still be answered */
+    bool awaits_sent;  /* wake the handler when the queue is sent; received body bytes always wake it */
+    bool ended;        /* ls_http_transport.release was called while ls_http1_run or wake is on the stack */
+    int read_error;    /* the body cannot be read on, but the response can still be sent */
     bool continue_due; /* the client waits for 100 Continue */
-    bool keep;         /* the connection outlives this exchange; decided with the head of the answer */
+    bool keep;         /* keep-alive after this exchange; decided with the response head */
     bool chunked_out;
-    bool no_body;          /* to HEAD, or none by its status: parts are dropped */
-    uint64_t body_left;    /* of a Content-Length */
-    uint64_t wait_from_ms; /* a body receive is pending since */
-    uint64_t waited_ms;
-    uint64_t send_at_ms; /* the deadline of the send that is pending, unless its progress has moved it */
-    uint64_t skipped;    /* body bytes that the handler left */
-    uint64_t part_bytes; /* written as parts so far */
-    char *chunk_at;      /* size line of the chunk that is still open, in the output block; NULL: none */
-    uint32_t chunk_len;
+    bool no_body;          /* response to HEAD, or a status without content: slices are dropped */
+    uint64_t body_left;    /* remaining bytes of a body with Content-Length */
+    uint64_t wait_from_ms; /* start of the pending body receive */
+    uint64_t waited_ms;    /* total time of body receives */
+    uint64_t send_at_ms;   /* deadline of the pending send, before its progress moves it */
+    uint64_t skipped;      /* body bytes that the handler did not read */
+    uint64_t part_bytes;   /* total length of the parts so far */
     ls_chunks chunks;
     ls_addr remote;
     ls_exchange x; /* last: it is large */
 } ls_http1_exchange;
 
-_Static_assert(sizeof(ls_http1_exchange) <= LS_BLOCK_SMALL, "an exchange fits a small block");
+_Static_assert(sizeof(ls_http1_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");
 
 typedef struct ls_http1_conn {
     ls_stream stream; /* first */
     ls_http1 *http;
     ls_node node;
-    ls_block *exchange; /* holds an ls_http1_exchange; NULL between requests */
-    ls_block *in;       /* received: in->data[in_from .. in_to) is not consumed yet; NULL: nothing */
+    ls_block *exchange; /* contains an ls_http1_exchange; NULL between requests */
+    ls_block *in;       /* receive block: in->data[in_from .. in_to) is unconsumed; NULL: no bytes */
     uint32_t in_from, in_to;
-    uint32_t seen; /* of those, already given to the parser */
+    uint32_t seen; /* of the unconsumed bytes, those that the parser has seen */
     uint32_t peer_scope;
-    _Atomic uint8_t phase; /* the drain looks at it from outside */
+    _Atomic uint8_t phase; /* another thread reads it in a drain */
     uint8_t peer_family;
-    bool looping;   /* ls_http1_run is on the stack */
-    bool last_look; /* a drain cancelled the wait once: one more chance for bytes on their way */
-    bool linger;    /* close with a lingering end */
+    bool looping;   /* ls_http1_run or wake is on the stack */
+    bool last_look; /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
+    bool linger;    /* close with ls_stream_linger */
     uint16_t peer_port;
     unsigned char peer[16];
 } ls_http1_conn;
@@ -137,21 +138,19 @@ static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_threa
 extern const ls_http_transport ls_http1_transport;
 
 /* http1_conn.c */
-void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c); /* no exchange: parse, handle, flush, receive */
-/* A receive brought them: into c->in, or a block from the pool. */
+void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c); /* without an exchange: parse, handle, flush, receive */
+/* Account for `bytes` that a receive stored in c->in, or in the block that the port supplied if c->in is NULL. */
 void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
 
 /* http1_body.c */
 void ls_http1_body_begin(ls_http1_exchange *e);
 int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
-void ls_http1_body_received(ls_exchange *x, int64_t result); /* a pending receive ended */
-void ls_http1_body_waited(ls_exchange *x);                   /* of that, the clocks alone */
-/* Of the receive that is or will be pending. After the first seconds a body must come at the least rate; only time spent waiting
- * for it counts. A send that is pending meanwhile has its own deadline, and the earlier one counts. */
+void ls_http1_body_received(ls_exchange *x, int64_t result); /* a body receive completed */
+void ls_http1_body_waited(ls_exchange *x);                   /* the same, but only the time is accounted for */
+/* Set the deadline of the pending or next body receive. After body_grace_ms the body must arrive at body_rate_min;
+ * only time spent in receives counts. The deadline of a pending send applies if it is earlier. */
 void ls_http1_body_deadline(ls_http1_conn *c);
-/* Of the send that is pending; UINT64_MAX: none is. */
-uint64_t ls_http1_send_deadline(ls_http1_conn *c);
-int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from what is there: LS_DONE, LS_EAGAIN, LS_E* */
+int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from received bytes: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c);
 
 /* http1_write.c */
@@ -161,10 +160,13 @@ int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_wait_sent(ls_thread_ctx *ctx, ls_exchange *x);
 
-/* Flush the stream (an open chunk is closed first), with the deadline for a slow reader. As ls_stream_flush. */
+/* Flush the stream with the deadline send_stall_ms_max. Results as for ls_stream_flush. */
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);
 
-/* A whole answer without a handler: a short text, Connection: close. LS_OK or an error. */
+/* The deadline of the pending send; UINT64_MAX: no send is pending. */
+uint64_t ls_http1_send_deadline(ls_http1_conn *c);
+
+/* Queue a whole response without a handler: a short text, Connection: close. LS_OK or an error. */
 int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
 
 #endif

@@ -1,25 +1,26 @@
 /* http1_parse.c - the head of a request, in one pass from left to right.
  *
- * Every step looks at bytes in order and refuses at the first one that no valid head can have there; where the bytes
- * end, the answer is LS_HTTP_MORE. So a prefix never gets another verdict than the whole: it parses to the same head,
- * asks for more, or has the error that the whole has. Faults that only the whole head shows (no Host, a
- * Transfer-Encoding beside a Content-Length) are found at its end, the ones that break framing (400) before the
- * ones that are merely not supported (501, 417).
+ * Every step reads bytes in order and refuses the first byte that a valid head cannot have there. At the end of the
+ * bytes the result is LS_HTTP_MORE. A prefix therefore has one of three results: the head of the whole, LS_HTTP_MORE,
+ * or the error of the whole. Errors that need the whole head (no Host, Transfer-Encoding with Content-Length) are
+ * found at its end: framing errors (400) before unsupported features (501, 417).
  *
- * Resuming. A partial head is parsed again from its start, but only when the new bytes can change the verdict: they
- * end or begin a line, belong to the method, or reach a limit. That is at most twice per line, and lines are limited.
+ * Resuming. A partial head is parsed again from its start, but only if the new bytes can change the result: they end
+ * or begin a line, belong to the method, or reach a limit. That is at most twice per line, and the number of lines is
+ * limited.
  *
- * Choices where the RFCs leave one:
+ * Where the RFCs leave a choice:
  *   - A few empty lines before the request line are skipped (RFC 9112 2.2); more are refused.
- *   - HTTP/1.2 to 1.9 are served as 1.1 (RFC 9110 2.5). Other major versions: 505. HTTP/1.11, http/1.1, none: 400.
- *   - The target may hold any visible character but '#', and bytes from 0x80: browsers and curl send
- *     {|}^[]"<> and UTF-8 as they are, and nothing of it touches framing. Escapes are checked by who decodes them.
+ *   - HTTP/1.2 to 1.9 are handled as 1.1 (RFC 9110 2.5). Other major versions: 505. HTTP/1.11, http/1.1, no version:
+ *     400.
+ *   - The target may contain any visible character except '#', and bytes from 0x80. Browsers and curl send {|}^[]"<>
+ *     and UTF-8 unescaped, and these characters cannot break framing. The decoder of the target checks its escapes.
  *   - A second Content-Length is refused, even with the same value.
- *   - Transfer-Encoding: exactly one "chunked" in all. Another coding in front of it or alone: 501; anything after
+ *   - Transfer-Encoding: exactly one "chunked" in total. Another coding before it or alone: 501. Anything after
  *     chunked, an empty element, a parameter of chunked: 400.
- *   - An empty Host is accepted only where the target needs none: "*", an authority, an absolute form.
+ *   - An empty Host is accepted only if the target needs no Host: "*", authority-form, absolute-form.
  *   - The port of an authority is 0 to 65535 or empty; IPvFuture and zone identifiers are refused.
- *   - A method longer than METHOD_BYTES_MAX is 501 (RFC 9112 3). */
+ *   - A method longer than METHOD_BYTES_MAX is a 501 (RFC 9112 3). */
 #include "proto/http1_parse.h"
 
 #include <string.h>
@@ -29,9 +30,9 @@
 
 enum { METHOD_BYTES_MAX = 32, EMPTY_LINES_MAX = 4 };
 
-enum { STEP_DONE = 1 }; /* of a step; else LS_HTTP_MORE or an error */
+enum { STEP_DONE = 1 }; /* the result of a step; otherwise LS_HTTP_MORE or an error */
 
-/* What the fields said, judged when all are there. */
+/* Fields that were found. check_fields evaluates them at the end of the head. */
 enum {
     SAW_HOST = 1 << 0,
     SAW_TRANSFER = 1 << 1,
@@ -51,8 +52,8 @@ typedef struct parse {
     ls_http_head *head;
     const char *why;
     unsigned saw;
-    bool needs_host;    /* origin-form: the authority comes from Host alone */
-    bool has_authority; /* absolute-form: head->host is set already */
+    bool needs_host;    /* origin-form: only Host gives the authority */
+    bool has_authority; /* authority-form or absolute-form: head->host is set already */
 } parse;
 
 static int send_error(parse *p, int status, const char *why)
@@ -73,8 +74,8 @@ static inline uint64_t load8(const char *bytes)
     return word;
 }
 
-/* Do n bytes spell the word, whatever their case? `word` is made of lower-case letters, digits and '-', the bytes
- * are token or field-value characters: then setting bit 5 maps nothing else onto the word. */
+/* Whether n bytes equal the word; case is ignored. `word` consists of lower-case letters, digits and '-'; the bytes
+ * are token or field-value characters. For these, setting bit 5 maps no other character onto the word. */
 static inline bool spells(const char *bytes, const char *word, size_t n)
 {
     const uint64_t fold = 0x2020202020202020u;
@@ -88,7 +89,7 @@ static inline bool spells(const char *bytes, const char *word, size_t n)
     return (load8(bytes + (n - 8)) | fold) == load8(word + (n - 8));
 }
 
-/* ---- targets and authorities ----------------------------------------------------------------------------- */
+/* ---- targets and authorities -------------------------------------------------------------------------------- */
 
 static bool valid_ip4(const char *at, const char *end)
 {
@@ -101,7 +102,7 @@ static bool valid_ip4(const char *at, const char *end)
     return at == end;
 }
 
-/* IPv6address (RFC 3986 3.2.2): eight groups, one run of which may be "::", the last two may be an IPv4 address. */
+/* IPv6address (RFC 3986 3.2.2): eight groups. One run of groups may be "::", the last two may be an IPv4 address. */
 static bool valid_ip6(const char *at, const char *end)
 {
     unsigned groups = 0;
@@ -138,7 +139,8 @@ static bool valid_port(const char *at, const char *end)
     return true;
 }
 
-/* uri-host [":" port] with a host that is not empty (RFC 9110 7.2). *port: the digits, or NULL without a colon. */
+/* uri-host [":" port] with a non-empty host (RFC 9110 7.2). *port receives the address of the digits, or NULL without
+ * a colon. */
 static bool valid_authority(const char *at, const char *end, const char **port)
 {
     const char *host = at;
@@ -157,7 +159,7 @@ static bool valid_authority(const char *at, const char *end, const char **port)
         if (at == host) return false;
     }
     if (at == end) return true;
-    if (*at != ':') return false; /* '@' of a userinfo among them */
+    if (*at != ':') return false; /* this includes the '@' of a userinfo */
     *port = at + 1;
     return valid_port(at + 1, end);
 }
@@ -186,7 +188,7 @@ static int absolute_form(parse *p, const char *from, const char *to)
     return STEP_DONE;
 }
 
-/* The forms that are not origin-form (RFC 9112 3.2). */
+/* The other forms than origin-form (RFC 9112 3.2). */
 static int other_form(parse *p, const char *from, const char *to)
 {
     ls_http_head *head = p->head;
@@ -199,14 +201,14 @@ static int other_form(parse *p, const char *from, const char *to)
         return STEP_DONE;
     }
     if (to - from == 1 && *from == '*') {
-        if (head->method != LS_HTTP_OPTIONS) return send_error(p, 400, "the target * is for OPTIONS alone");
+        if (head->method != LS_HTTP_OPTIONS) return send_error(p, 400, "the target * is only valid for OPTIONS");
         head->path = head->target;
         return STEP_DONE;
     }
     return absolute_form(p, from, to);
 }
 
-/* ---- the request line ------------------------------------------------------------------------------------ */
+/* ---- the request line --------------------------------------------------------------------------------------- */
 
 static ls_http_method method_of(const char *name, size_t len)
 {
@@ -284,7 +286,7 @@ static inline int target(parse *p)
 
 static inline int version(parse *p)
 {
-    static const char shape[] = "HTTP/0.0\r\n"; /* 0: any digit */
+    static const char shape[] = "HTTP/0.0\r\n"; /* a 0 matches any digit */
     enum { SHAPE_BYTES = sizeof shape - 1 };
     const char *at = p->at;
     const size_t len = (size_t)(p->end - at) < SHAPE_BYTES ? (size_t)(p->end - at) : SHAPE_BYTES;
@@ -296,7 +298,7 @@ static inline int version(parse *p)
     for (size_t i = 0; i < len; i++)
         if (shape[i] == '0' ? !ls_char_digit(at[i]) : at[i] != shape[i]) return send_error(p, 400, "bad HTTP version");
     if (len < SHAPE_BYTES) return LS_HTTP_MORE;
-    if (at[5] != '1') return send_error(p, 505, "only HTTP/1.x is spoken here");
+    if (at[5] != '1') return send_error(p, 505, "unsupported HTTP version");
     p->head->version_minor = at[7] != '0';
     p->at = at + SHAPE_BYTES;
     return STEP_DONE;
@@ -316,7 +318,7 @@ static inline int request_line(parse *p)
     return version(p);
 }
 
-/* ---- the fields that the head itself depends on ------------------------------------------------------------ */
+/* ---- fields that the parser evaluates ----------------------------------------------------------------------- */
 
 static void connection_field(parse *p, const char *at, const char *end)
 {
@@ -332,7 +334,7 @@ static void connection_field(parse *p, const char *at, const char *end)
         case 10:
             if (spells(from, "keep-alive", 10)) p->saw |= SAW_KEEP_ALIVE;
             break;
-        default: break; /* an option for somebody else */
+        default: break; /* an option that the parser does not evaluate */
         }
     }
 }
@@ -377,7 +379,7 @@ static int host_field(parse *p, const char *at, const char *end)
     return STEP_DONE;
 }
 
-/* Look at a field that may concern the head itself. The length tells almost all others apart. */
+/* Evaluate a field that the parser knows. The length of the name excludes almost all other fields. */
 static inline int known_field(parse *p, const char *name, size_t name_len, const char *value, const char *value_end)
 {
     switch (name_len) {
@@ -407,10 +409,11 @@ static inline int known_field(parse *p, const char *name, size_t name_len, const
     return STEP_DONE;
 }
 
-/* ---- the field section ----------------------------------------------------------------------------------- */
+/* ---- the field section -------------------------------------------------------------------------------------- */
 
-/* The first byte that a field value cannot hold, eight bytes at a time while none of them is below 0x20 or is DEL.
- * The subtractions borrow only from a byte that is itself a hit, so a word without hits is never taken for one. */
+/* Return the first byte that a field value cannot contain. The first loop skips eight bytes at a time while none of
+ * them is below 0x20 or DEL. A subtraction borrows only from a byte that is itself such a byte, so a word without one
+ * gives no false match. */
 static inline const char *skip_value(const char *at, const char *end)
 {
     const uint64_t ones = 0x0101010101010101u;
@@ -429,7 +432,7 @@ static int bad_name(parse *p, const char *from, const char *at)
     return send_error(p, 400, *at == ' ' || *at == '\t' ? "white space before a colon" : "bad field name");
 }
 
-/* The end of the line at `at`: CR LF, or it is refused. */
+/* Check that the line at `at` ends in CR LF. */
 static inline int line_end(parse *p, const char *at)
 {
     if (*at != '\r') return send_error(p, 400, *at == '\n' ? "bare LF" : "control character in a field");
@@ -474,8 +477,8 @@ static inline int field_section(parse *p)
     return STEP_DONE;
 }
 
-/* The verdicts that need all fields. */
-static inline int judge(parse *p)
+/* The checks that need all fields. */
+static inline int check_fields(parse *p)
 {
     ls_http_head *head = p->head;
     const unsigned saw = p->saw;
@@ -495,17 +498,17 @@ static inline int judge(parse *p)
     return STEP_DONE;
 }
 
-/* Can bytes[seen..len) have changed LS_HTTP_MORE into something else? `seen` > 0. Conservative: within a line, bytes that
- * a line cannot hold are noticed when the line ends. */
-static bool may_decide(const char *bytes, size_t len, size_t seen, const ls_http_limits *limits)
+/* Whether bytes[seen..len) can change the result LS_HTTP_MORE. `seen` > 0. Invalid bytes within a line are found only
+ * when the line ends. */
+static bool may_change_result(const char *bytes, size_t len, size_t seen, const ls_http_limits *limits)
 {
-    enum { SKIPPED_BYTES_MAX = 2 * EMPTY_LINES_MAX }; /* and no request line is as short as that */
+    enum { SKIPPED_BYTES_MAX = 2 * EMPTY_LINES_MAX }; /* every request line is longer */
     if (seen > len) seen = len;
-    /* Within the method: whoever speaks another protocol is told at once, and this costs next to nothing. */
+    /* Within the method: clients of another protocol get the error at once, and the check is cheap. */
     if (seen <= SKIPPED_BYTES_MAX + METHOD_BYTES_MAX) return true;
-    /* From the byte before: the first byte of a line can be one field too many, or white space. */
+    /* From the byte before `seen`: the first byte of a line may begin a field above the limit, or be white space. */
     if (memchr(bytes + seen - 1, '\n', len - (seen - 1)) != NULL) return true;
-    /* Still in the request line: its target can be too long. */
+    /* Still in the request line: the target may be too long. */
     return len > limits->target_bytes_max && len > SKIPPED_BYTES_MAX &&
            memchr(bytes + SKIPPED_BYTES_MAX, '\n', len - SKIPPED_BYTES_MAX) == NULL;
 }
@@ -516,13 +519,13 @@ int ls_http1_parse(const char *bytes, size_t len, size_t seen, const ls_http_lim
     const bool is_full = len >= limits->head_bytes_max;
     parse p = {.base = bytes, .at = bytes, .limits = limits, .head = out};
     int step;
-    if (!is_full && seen > 0 && !may_decide(bytes, len, seen, limits)) return LS_HTTP_MORE;
+    if (!is_full && seen > 0 && !may_change_result(bytes, len, seen, limits)) return LS_HTTP_MORE;
     p.end = bytes + (is_full ? limits->head_bytes_max : len);
     out->has_length = false;
     out->content_length = 0;
     out->host = (ls_span){0, 0};
 
-    if ((step = request_line(&p)) > 0 && (step = field_section(&p)) > 0 && (step = judge(&p)) > 0)
+    if ((step = request_line(&p)) > 0 && (step = field_section(&p)) > 0 && (step = check_fields(&p)) > 0)
         return (int)out->bytes;
     if (step == LS_HTTP_MORE && is_full) step = send_error(&p, 431, "request head too large");
     if (step < 0 && why != NULL) *why = p.why;

@@ -1,8 +1,8 @@
 /* http1_parse_response.c - the head of a response, in one pass from left to right.
  *
- * As in http1_parse.c, every step refuses at the first byte that no valid head can have there and asks for more where the
- * bytes end, so a prefix never gets another verdict than the whole. A partial head is parsed again from its start when
- * new bytes end a line, or while the status line is not complete: at most once per line and some. */
+ * As in http1_parse.c, every step refuses the first byte that a valid head cannot have there, and returns STEP_MORE at
+ * the end of the bytes. A prefix therefore never has another error than the whole. A partial head is parsed again from
+ * its start only if new bytes end a line, or while the status line is incomplete. */
 #include "proto/http1_parse_response.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static int send_error(parse *p, const char *why)
     return LS_EPROTO;
 }
 
-/* CR LF at p->at. */
+/* Check that p->at is CR LF, and skip it. */
 static int line_end(parse *p, const char *wrong)
 {
     if (p->at == p->end) return STEP_MORE;
@@ -58,7 +58,7 @@ static int status_line(parse *p)
     return line_end(p, "bad status line");
 }
 
-/* ---- the fields that tell where the body ends ---------------------------------------------------------------- */
+/* ---- fields that determine the end of the body -------------------------------------------------------------- */
 
 static bool is_name(const char *name, const char *end, const char *wanted, size_t len)
 {
@@ -89,7 +89,7 @@ static int transfer_field(parse *p, const char *at, const char *end)
     return STEP_DONE;
 }
 
-/* The length of the name tells almost all others apart. */
+/* Evaluate a field that the parser knows. The length of the name excludes almost all other fields. */
 static int known_field(parse *p, const char *name, const char *name_end, const char *value, const char *end)
 {
     switch (name_end - name) {
@@ -132,8 +132,8 @@ static int field_section(parse *p)
     }
 }
 
-/* Where the body ends, by the order of RFC 9112 section 6.3. */
-static int judge(parse *p, bool to_head)
+/* Determine the end of the body, in the order of RFC 9112 section 6.3. */
+static int check_fields(parse *p, bool to_head)
 {
     ls_http_response *head = p->head;
     const bool is_11 = head->version_minor > 0;
@@ -163,7 +163,7 @@ int ls_http1_parse_response(const char *bytes, size_t len, size_t seen, size_t b
         return 0;
     *out = (ls_http_response){0};
     int step;
-    if ((step = status_line(&p)) > 0 && (step = field_section(&p)) > 0 && (step = judge(&p, to_head)) > 0) {
+    if ((step = status_line(&p)) > 0 && (step = field_section(&p)) > 0 && (step = check_fields(&p, to_head)) > 0) {
         out->bytes = (uint32_t)(p.at - bytes);
         return (int)out->bytes;
     }
@@ -175,7 +175,7 @@ int ls_http1_parse_response(const char *bytes, size_t len, size_t seen, size_t b
 bool ls_http1_response_field(const char *bytes, const ls_http_response *head, size_t *at, ls_pair *out)
 {
     const char *p = bytes + *at, *line = memchr(p, '\n', head->bytes - *at);
-    if (*at == 0) { /* past the status line */
+    if (*at == 0) { /* skip the status line */
         p = line + 1;
         line = memchr(p, '\n', head->bytes - (size_t)(p - bytes));
     }

@@ -1,8 +1,7 @@
-/* http1_write.c - what goes out: heads, bodies with a length, bodies in chunks.
+/* http1_write.c - responses of HTTP/1.1: heads, bodies with Content-Length, chunked bodies.
  *
- * A head and a small body are written side by side into the output block and leave in one send; large bodies are queued as
- * they lie. Small parts of a chunked body share one chunk: its size line is four digits wide and filled in when the
- * chunk is closed, which is before anything is sent or queued behind it. */
+ * A head and a small body are written next to each other into the output block and leave in one send. Large bodies are
+ * queued without a copy. Every part of a chunked body becomes one chunk, whose bytes are queued without a copy. */
 #include <assert.h>
 #include <string.h>
 
@@ -10,15 +9,10 @@
 #include "proto/http1_internal.h"
 
 enum {
-    HEAD_ROOM = 512, /* of a head without its extra fields: status line, date, server, length, connection, type */
-    FIELDS_COPIED_MAX = 8192, /* longer ones are queued from their own block */
-    CHUNK_LINE = 6,           /* "0fff\r\n" */
-    CHUNK_ROOM = 2048,        /* an open chunk begins with at least this much room */
-    SEND_AT_BYTES = 16384,    /* parts that add up to this are sent without being asked */
+    HEAD_ROOM = 512,          /* a head without extra fields: status line, date, server, length, connection, type */
+    FIELDS_COPIED_MAX = 8192, /* longer extra fields are queued from their own block */
+    SEND_AT_BYTES = 16384,    /* write sends the queue when it has this length */
 };
-
-static const char hex_digits[] = "0123456789abcdef";
-
 #define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
 
 static char *put(char *to, const void *bytes, size_t len)
@@ -49,44 +43,45 @@ static char *put_status(char *to, int status)
     return PUT(to, "\r\n");
 }
 
-static char *put_date(char *to, ls_http1_thread *mine)
+static char *put_date(char *to, ls_http1_thread *thread)
 {
     int64_t now_s = ls_clock_wall_s();
-    if (mine->date_s != now_s) {
-        mine->date_s = now_s;
-        char *line = PUT(mine->date_line, "Date: ");
+    if (thread->date_s != now_s) {
+        thread->date_s = now_s;
+        char *line = PUT(thread->date_line, "Date: ");
         ls_http_date(now_s, line);
         (void)PUT(line + LS_HTTP_DATE_BYTES, "\r\n");
     }
-    return put(to, mine->date_line, sizeof mine->date_line);
+    return put(to, thread->date_line, sizeof thread->date_line);
 }
 
-/* The usual head, prepared: a 200 with a Content-Type; the number of the Content-Length comes next. NULL: the type is
- * too long for it. */
-static const ls_http1_ready *ready_for(ls_http1_thread *mine, const char *type)
+/* Return the prepared head of a 200 response with a Content-Type; it ends before the number of the Content-Length.
+ * NULL: the type is too long. */
+static const ls_http1_ready *ready_for(ls_http1_thread *thread, const char *type)
 {
     static const char before[] = "HTTP/1.1 200 OK\r\nServer: luaserve\r\n",
                       middle[] = "Content-Type: ", after[] = "\r\nContent-Length: ";
     const int64_t now_s = ls_clock_wall_s();
     for (unsigned i = 0; i < LS_HTTP1_READY; i++)
-        if (mine->ready[i].type == type && mine->ready[i].date_s == now_s) return &mine->ready[i];
+        if (thread->ready[i].type == type && thread->ready[i].date_s == now_s) return &thread->ready[i];
 
     const size_t type_len = strlen(type);
-    ls_http1_ready *ready = &mine->ready[mine->ready_next++ % LS_HTTP1_READY];
-    if (sizeof before + sizeof mine->date_line + sizeof middle + type_len + sizeof after > sizeof ready->text)
+    ls_http1_ready *ready = &thread->ready[thread->ready_next++ % LS_HTTP1_READY];
+    if (sizeof before + sizeof thread->date_line + sizeof middle + type_len + sizeof after > sizeof ready->text)
         return NULL;
     char *to = PUT(ready->text, before);
-    to = put_date(to, mine);
+    to = put_date(to, thread);
     to = PUT(to, middle);
     to = put(to, type, type_len);
     to = PUT(to, after);
     ready->type = type;
-    ready->date_s = mine->date_s;
+    ready->date_s = thread->date_s;
     ready->len = (uint32_t)(to - ready->text);
     return ready;
 }
 
-/* Whether the connection goes on after this answer: both sides want it, and the request's end is known and near. */
+/* Whether the connection is kept after this response: both sides allow it, and the end of the request is known and
+ * near. */
 static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
 {
     const ls_exchange *x = &e->x;
@@ -95,20 +90,21 @@ static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
     return x->body_done || x->head.chunked || e->body_left <= c->http->config.unread_bytes_max;
 }
 
-/* The lines of every head, up to those that say what becomes of the connection. */
-static char *put_usual(char *to, ls_http1_thread *mine, const ls_http1_exchange *e, int64_t length, size_t type_len)
+/* Write the common lines of a head: all before Connection and the extra fields. */
+static char *put_usual(char *to, ls_http1_thread *thread, const ls_http1_exchange *e, int64_t length, size_t type_len)
 {
     const ls_exchange *x = &e->x;
     const ls_http1_ready *ready = NULL;
     const bool has_server = x->fields_len > 0 && ls_exchange_has_field(x, "server", 6); /* the site's own */
-    if (!has_server && x->status == 200 && type_len > 0 && length >= 0 && (ready = ready_for(mine, x->type)) != NULL) {
+    if (!has_server && x->status == 200 && type_len > 0 && length >= 0 &&
+        (ready = ready_for(thread, x->type)) != NULL) {
         to = put(to, ready->text, ready->len);
         to = put_number(to, (uint64_t)length);
         return PUT(to, "\r\n");
     }
     to = put_status(to, x->status);
     if (!has_server) to = PUT(to, "Server: luaserve\r\n");
-    to = put_date(to, mine);
+    to = put_date(to, thread);
     if (type_len > 0 && ls_status_has_content(x->status)) {
         to = PUT(to, "Content-Type: ");
         to = put(to, x->type, type_len);
@@ -124,8 +120,8 @@ static char *put_usual(char *to, ls_http1_thread *mine, const ls_http1_exchange 
     return to;
 }
 
-/* Queue the head, with `beside` bytes of room behind it in the same block; *at is where they may be written. `length` < 0:
- * chunked, or until the connection closes. */
+/* Queue the head. *at receives the address behind it, with room for `beside` bytes in the same block. `length` < 0:
+ * the body is chunked, or ends with the connection. */
 static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, int64_t length, size_t beside,
                     char **at)
 {
@@ -139,12 +135,12 @@ static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, 
     e->no_body = !has_content || x->head.method == LS_HTTP_HEAD;
     e->chunked_out = length < 0 && framed && !old;
     e->keep = decide_keep(c, e);
-    if (length < 0 && framed && old) e->keep = false; /* the end of the connection is the end of the body */
+    if (length < 0 && framed && old) e->keep = false; /* the body ends with the connection */
 
     char *const from = ls_stream_room(ctx, &c->stream, HEAD_ROOM + type_len + fields_copied + beside);
     if (from == NULL) return LS_ENOMEM;
-    ls_http1_thread *mine = ls_http1_thread_of(c->http, ctx);
-    char *to = put_usual(from, mine, e, length, type_len);
+    ls_http1_thread *thread = ls_http1_thread_of(c->http, ctx);
+    char *to = put_usual(from, thread, e, length, type_len);
     if (!e->keep)
         to = PUT(to, "Connection: close\r\n");
     else if (old)
@@ -165,7 +161,7 @@ static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, 
         ls_stream_commit(&c->stream, (size_t)(to - from));
     }
     *at = to;
-    ls_counter_add(&mine->responses, 1);
+    ls_counter_add(&thread->responses, 1);
     return LS_OK;
 }
 
@@ -174,18 +170,22 @@ static bool is_copied(const ls_slice *slice)
     return slice->block == NULL && slice->len < LS_HTTP1_COPY_BYTES;
 }
 
-/* Queue one slice of a body, taking its reference: small borrowed bytes by value, all else as it lies. */
-static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
+/* Queue one slice without a copy. Takes its reference. */
+static int push_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
 {
     if (slice->len == 0) {
         ls_slice_drop(slice);
         return LS_OK;
     }
-    if (!is_copied(slice)) {
-        int err = ls_stream_push(ctx, &c->stream, slice);
-        if (err < 0) ls_slice_drop(slice);
-        return err;
-    }
+    int err = ls_stream_push(ctx, &c->stream, slice);
+    if (err < 0) ls_slice_drop(slice);
+    return err;
+}
+
+/* Queue one slice of a whole body: small borrowed bytes with a copy, others without. Takes its reference. */
+static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
+{
+    if (slice->len == 0 || !is_copied(slice)) return push_slice(ctx, c, slice);
     char *to = ls_stream_room(ctx, &c->stream, slice->len);
     if (to == NULL) return LS_ENOMEM;
     memcpy(to, slice->ptr, slice->len);
@@ -193,7 +193,7 @@ static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
     return LS_OK;
 }
 
-/* The answer cannot be completed: nobody must take what was sent for a whole one. */
+/* The response cannot be completed. The client must not take the bytes sent so far for a complete response. */
 static int fail(ls_exchange *x, int err)
 {
     x->error = err;
@@ -236,52 +236,19 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
 
 /* ---- parts -------------------------------------------------------------------------------------------------- */
 
-static int close_chunk(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
+/* Queue one slice as a chunk. Takes its reference. */
+static int put_chunk(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
 {
-    if (e->chunk_at == NULL) return LS_OK;
-    for (int i = 0; i < 4; i++) e->chunk_at[i] = hex_digits[e->chunk_len >> (12 - 4 * i) & 15];
-    e->chunk_at = NULL;
-    char *to = ls_stream_room(ctx, &c->stream, 2);
-    if (to == NULL) return LS_ENOMEM;
-    (void)PUT(to, "\r\n");
-    ls_stream_commit(&c->stream, 2);
-    return LS_OK;
-}
-
-/* Append to the open chunk, or to a new one in the room that there is. */
-static int put_small_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, const ls_slice *slice)
-{
-    int err;
-    if (e->chunk_at != NULL && ls_stream_room_left(&c->stream) < slice->len + 2 && (err = close_chunk(ctx, c, e)) < 0)
-        return err;
-    if (e->chunk_at == NULL) {
-        size_t room = CHUNK_LINE + (slice->len + 2 > CHUNK_ROOM ? slice->len + 2 : CHUNK_ROOM);
-        if ((e->chunk_at = ls_stream_room(ctx, &c->stream, room)) == NULL) return LS_ENOMEM;
-        e->chunk_len = 0;
-        memcpy(e->chunk_at + 4, "\r\n", 2);
-        ls_stream_commit(&c->stream, CHUNK_LINE);
-    }
-    /* The same block: room_left was enough, so that nothing moves. */
-    char *to = ls_stream_room(ctx, &c->stream, slice->len);
-    if (to == NULL) return LS_ENOMEM;
-    memcpy(to, slice->ptr, slice->len);
-    ls_stream_commit(&c->stream, slice->len);
-    e->chunk_len += (uint32_t)slice->len;
-    return LS_OK;
-}
-
-static int put_large_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
-{
+    static const char digits[] = "0123456789abcdef";
     char line[18];
     size_t at = sizeof line, len = slice->len;
-    int err = close_chunk(ctx, c, e);
     line[--at] = '\n';
     line[--at] = '\r';
     do {
-        line[--at] = hex_digits[len & 15];
+        line[--at] = digits[len & 15];
         len >>= 4;
     } while (len > 0);
-    char *to = err < 0 ? NULL : ls_stream_room(ctx, &c->stream, sizeof line);
+    char *to = ls_stream_room(ctx, &c->stream, sizeof line);
     if (to != NULL) {
         memcpy(to, line + at, sizeof line - at);
         ls_stream_commit(&c->stream, sizeof line - at);
@@ -296,24 +263,17 @@ static int put_large_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     return LS_OK;
 }
 
-static int put_part(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, ls_slice *slice)
-{
-    if (slice->len == 0 || !e->chunked_out) return put_slice(ctx, c, slice);
-    return is_copied(slice) ? put_small_part(ctx, c, e, slice) : put_large_part(ctx, c, e, slice);
-}
-
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = c->exchange != NULL ? ls_http1_exchange_of(c) : NULL;
-    const int err = e != NULL ? close_chunk(ctx, c, e) : LS_OK;
-    if (err < 0) return err;
     if (c->stream.out != NULL && !c->stream.tx_pending) {
         const uint32_t stall_ms = c->http->config.send_stall_ms_max;
         const uint64_t at_ms = ls_clock_coarse_ms() + stall_ms;
-        if (!c->stream.rx_pending) ls_stream_deadline(&c->stream, at_ms, stall_ms); /* else that of the body counts */
+        if (!c->stream.rx_pending)
+            ls_stream_deadline(&c->stream, at_ms, stall_ms); /* else the body deadline applies */
         if (e != NULL) e->send_at_ms = at_ms;
     }
-    return ls_stream_flush(ctx, &c->stream); /* behind a send that is pending another thread may be the owner */
+    return ls_stream_flush(ctx, &c->stream); /* if it returns LS_PENDING, another thread may own the connection now */
 }
 
 uint64_t ls_http1_send_deadline(ls_http1_conn *c)
@@ -324,7 +284,7 @@ uint64_t ls_http1_send_deadline(ls_http1_conn *c)
     return moved_ms > e->send_at_ms ? moved_ms : e->send_at_ms;
 }
 
-/* Send; wait while more than the high-water mark is queued, or, when `all`, while anything is. */
+/* Send the queue. LS_PENDING while it is above the high-water mark, or, with `all`, while it is not empty. */
 static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
 {
     ls_http1_exchange *e = ls_http1_of(x);
@@ -355,12 +315,13 @@ int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigne
         if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
     }
     for (; err == 0 && !e->no_body && i < count; i++) {
-        if (slices[i].block == NULL && !is_copied(&slices[i])) borrowed = true;
-        err = put_part(ctx, c, e, &slices[i]);
+        const bool is_chunk = e->chunked_out && slices[i].len > 0; /* a chunk of no bytes would end the body */
+        if (slices[i].block == NULL) borrowed = true;
+        err = is_chunk ? put_chunk(ctx, c, &slices[i]) : push_slice(ctx, c, &slices[i]);
     }
     ls_slices_drop(slices + i, count - i);
     if (err < 0) return fail(x, err);
-    /* Bytes that somebody else keeps alive are let go only when they have left. */
+    /* The caller frees borrowed bytes when they are sent. */
     if (borrowed) return send_and_wait(ctx, x, true);
     return ls_stream_queued(&c->stream) >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
 }
@@ -370,8 +331,8 @@ int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x)
     return x->error != 0 ? x->error : send_and_wait(ctx, x, false);
 }
 
-/* A client that is gone for reading may still be sent to: what is pending names bytes that the caller keeps alive, and
- * ends before the caller is told. What is queued behind it is sent by nobody. */
+/* After a receive error a send may still be pending. It refers to bytes of the caller, so it must complete before the
+ * caller is woken. The bytes queued behind it are dropped. */
 int ls_http1_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_conn *c = ls_http1_conn_of(x);
@@ -389,33 +350,29 @@ int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x)
     if (x->error != 0) return x->error;
     if (x->response == LS_RESPONSE_NONE) return ls_http1_respond(ctx, x, NULL, 0);
     if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
-    int err = close_chunk(ctx, c, e);
-    if (err == LS_OK && e->chunked_out && !e->no_body) {
+    if (e->chunked_out && !e->no_body) {
         char *to = ls_stream_room(ctx, &c->stream, 5);
-        err = to == NULL ? LS_ENOMEM : LS_OK;
-        if (err == LS_OK) {
-            (void)PUT(to, "0\r\n\r\n");
-            ls_stream_commit(&c->stream, 5);
-        }
+        if (to == NULL) return fail(x, LS_ENOMEM);
+        (void)PUT(to, "0\r\n\r\n");
+        ls_stream_commit(&c->stream, 5);
     }
-    if (err < 0) return fail(x, err);
     x->response = LS_RESPONSE_DONE;
     return LS_DONE;
 }
 
-/* ---- without a handler --------------------------------------------------------------------------------------- */
+/* ---- without a handler -------------------------------------------------------------------------------------- */
 
 int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
 {
     const char *text = ls_status_text(status);
     const size_t text_len = strlen(text), why_len = why == NULL ? 0 : strlen(why);
     const size_t length = text_len + (why_len > 0 ? 2 + why_len : 0) + 1;
-    ls_http1_thread *mine = ls_http1_thread_of(c->http, ctx);
+    ls_http1_thread *thread = ls_http1_thread_of(c->http, ctx);
     char *const from = ls_stream_room(ctx, &c->stream, HEAD_ROOM + length);
     if (from == NULL) return LS_ENOMEM;
     char *to = put_status(from, status);
     to = PUT(to, "Server: luaserve\r\n");
-    to = put_date(to, mine);
+    to = put_date(to, thread);
     to = PUT(to, "Content-Type: text/plain; charset=utf-8\r\nContent-Length: ");
     to = put_number(to, length);
     to = PUT(to, "\r\nConnection: close\r\n\r\n");
@@ -426,6 +383,6 @@ int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const 
     }
     *to++ = '\n';
     ls_stream_commit(&c->stream, (size_t)(to - from));
-    ls_counter_add(&mine->refused, 1);
+    ls_counter_add(&thread->refused, 1);
     return LS_OK;
 }

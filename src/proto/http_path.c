@@ -8,9 +8,10 @@
 #include "proto/http_chars.h"
 #include "proto/http_text.h"
 
-enum { SHORT_BASE_MAX = 8, SHORT_EXTENSION_MAX = 3 }; /* of a file's short name (8.3) */
+enum { SHORT_BASE_MAX = 8, SHORT_EXTENSION_MAX = 3 }; /* of a short (8.3) name */
 
-/* Up to its first dot: what decides whether it is a device. */
+/* The length of the name up to its first dot, without trailing spaces: this part decides whether it is a device
+ * name. */
 static size_t base_len(const char *name, size_t len)
 {
     const char *dot = memchr(name, '.', len);
@@ -38,7 +39,7 @@ static bool is_device(const char *name, size_t len)
     return n == 5 && is_one_of(name + 3, 2, raised, 3);
 }
 
-/* Windows gives files with long names such ones besides, so that a name would have a second spelling. */
+/* Windows gives a file with a long name a short name as well. The file would have a second path. */
 static bool is_short_name(const char *name, size_t len)
 {
     const char *dot = memchr(name, '.', len);
@@ -51,18 +52,18 @@ static bool is_short_name(const char *name, size_t len)
 
 static const char *name_wrong(const char *name, size_t len)
 {
-    if (len == 0) return "a name in it is empty";
-    if (len > LS_PATH_SEGMENT_BYTES_MAX) return "a name in it is longer than 255 bytes";
-    if (name[len - 1] == '.' || name[len - 1] == ' ') return "a name in it ends in a dot or a space";
+    if (len == 0) return "it contains an empty name";
+    if (len > LS_PATH_SEGMENT_BYTES_MAX) return "it contains a name longer than 255 bytes";
+    if (name[len - 1] == '.' || name[len - 1] == ' ') return "it contains a name that ends in a dot or a space";
     for (size_t i = 0; i < len;) {
         const size_t n = ls_utf8_len((const unsigned char *)name + i, len - i);
-        if (n == 0) return "it is no UTF-8";
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f) return "there is a control character in it";
-        if (strchr("\\:*?\"<>|", name[i]) != NULL) return "there is one of \\ : * ? \" < > | in it";
+        if (n == 0) return "it is not valid UTF-8";
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f) return "it contains a control character";
+        if (strchr("\\:*?\"<>|", name[i]) != NULL) return "it contains one of \\ : * ? \" < > |";
         i += n;
     }
-    if (is_device(name, len)) return "a name in it is that of a device";
-    if (is_short_name(name, len)) return "a name in it is that of another file, shortened";
+    if (is_device(name, len)) return "it contains the name of a device";
+    if (is_short_name(name, len)) return "it contains a short (8.3) file name";
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* http_text.c - the small grammars around a request. */
+/* http_text.c - see http_text.h. */
 #include "proto/http_text.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ long ls_percent_decode(const char *bytes, size_t len, bool plus, char *out)
     return (long)to;
 }
 
-/* Split [from, to) at its first '='. false: there is none, and the whole is the name. */
+/* Split [from, to) at its first '='. false: no '='; the whole text is the name. */
 static bool split_pair(const char *from, const char *to, ls_pair *out)
 {
     const char *equals = memchr(from, '=', (size_t)(to - from));
@@ -37,7 +37,7 @@ static bool split_pair(const char *from, const char *to, ls_pair *out)
     return equals != NULL;
 }
 
-/* The next run up to `separator`; *at is past it afterwards. */
+/* Return the next part up to `separator`, and advance *at past the separator. */
 static const char *next_part(const char *bytes, size_t len, size_t *at, char separator, const char **to)
 {
     const char *from = bytes + *at, *mark = memchr(from, separator, len - *at);
@@ -69,7 +69,7 @@ bool ls_list_next(const char **at, const char *end, const char **from, const cha
     const char *comma = memchr(*at, ',', (size_t)(end - *at));
     *from = *at;
     *to = comma != NULL ? comma : end;
-    *at = *to + 1; /* one past the end when this was the last */
+    *at = *to + 1; /* after the last element: end + 1 */
     trim(from, to);
     return true;
 }
@@ -80,7 +80,7 @@ bool ls_length_parse(const char *bytes, size_t len, uint64_t *out)
     if (len == 0 || len > LENGTH_DIGITS_MAX) return false;
     for (size_t i = 0; i < len; i++) {
         if (!ls_char_digit(bytes[i])) return false;
-        value = value * 10 + (uint64_t)(bytes[i] - '0'); /* 19 nines are below 2^64 */
+        value = value * 10 + (uint64_t)(bytes[i] - '0'); /* 10^19 - 1 < 2^64 */
     }
     if (value > INT64_MAX) return false;
     *out = value;
@@ -92,7 +92,7 @@ bool ls_cookie_next(const char *bytes, size_t len, size_t *at, ls_pair *out)
     while (*at < len) {
         const char *to, *from = next_part(bytes, len, at, ';', &to), *name_end, *value;
         trim(&from, &to);
-        if (!split_pair(from, to, out)) continue; /* no cookie-pair: nothing to find it by */
+        if (!split_pair(from, to, out)) continue; /* without '=' it is not a cookie-pair */
         name_end = out->name + out->name_len;
         value = out->value;
         trim(&out->name, &name_end);
@@ -140,7 +140,7 @@ bool ls_text_same(const char *a, size_t a_len, const char *b, size_t b_len)
     return true;
 }
 
-/* RFC 9110 15, and the registered ones that people send: RFC 2518, 2774, 5842, 6585, 7725, 8297, 8470. */
+/* RFC 9110 15, and other registered statuses in common use: RFC 2518, 2774, 5842, 6585, 7725, 8297, 8470. */
 const char *ls_status_text(int status)
 {
     switch (status) {
@@ -227,8 +227,9 @@ static void put_digits(char *out, unsigned value, unsigned digits)
     }
 }
 
-/* Days are counted from 0000-03-01, so that the leap day is the last of its year; an era is the 400 years after which
- * the calendar repeats, 146,097 days. Times outside the years 0 to 9999, which the format cannot say, are clamped. */
+/* The calculation counts days from 0000-03-01, so that the leap day is the last day of a year. An era is the period of
+ * the calendar: 400 years, 146,097 days. Times outside the years 0 to 9999, which the format cannot express, are
+ * clamped. */
 void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES])
 {
     static const char weekdays[] = "ThuFriSatSunMonTueWed"; /* 1970-01-01 was a Thursday */
@@ -246,7 +247,7 @@ void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES])
     day_of_era = (unsigned)(days - era * 146097);
     year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
     day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    march_month = (5 * day_of_year + 2) / 153; /* months of 31, 30, 31, 30, 31 days, twice and a bit */
+    march_month = (5 * day_of_year + 2) / 153; /* 153 days: five months of 31, 30, 31, 30, 31 days */
     day = day_of_year - (153 * march_month + 2) / 5 + 1;
     month = march_month < 10 ? march_month + 3 : march_month - 9;
     year = (unsigned)((int64_t)year_of_era + era * 400 + (month <= 2));

@@ -1,4 +1,4 @@
-/* http_type.c - media types by the ending of a name. The types of web pages first: those are asked for. */
+/* http_type.c - media types by file name extension. The types of web pages come first: they are requested most. */
 #include "proto/http_type.h"
 
 #include <stddef.h>

@@ -25,7 +25,7 @@ int ls_httpsys_api_load(ls_httpsys_api *out)
         !FIND(CreateRequestQueue) || !FIND(CloseRequestQueue) || !FIND(ReceiveHttpRequest) ||
         !FIND(ReceiveRequestEntityBody) || !FIND(SendHttpResponse))
         return LS_ENOTSUP;
-    /* Wine tells who it is. Its three are entries that raise an exception. */
+    /* Only the ntdll of Wine exports wine_get_version. Its stubs of these three functions raise an exception. */
     if (GetProcAddress(GetModuleHandleW(L"ntdll"), "wine_get_version") == NULL &&
         (!FIND(SendResponseEntityBody) || !FIND(CancelHttpRequest) || !FIND(ShutdownRequestQueue)))
         return LS_ENOTSUP;
@@ -41,29 +41,26 @@ void ls_httpsys_explain(const char *url, ULONG error, char *message, size_t mess
     case ERROR_ACCESS_DENIED:
         (void)snprintf(
             message, message_bytes,
-            "http.sys refuses %s: access denied (error 5): this user may not register it. As administrator, "
+            "http.sys refuses %s: access denied (error 5): this user may not register the URL. As administrator, "
             "run once: netsh http add urlacl url=%s user=%%USERDOMAIN%%\\%%USERNAME%%",
             url, url);
         return;
     case ERROR_ALREADY_EXISTS:
         (void)snprintf(message, message_bytes,
-                       "http.sys refuses %s: it is registered already (error 183), by another program or by this one "
-                       "before; \"netsh http show servicestate\" says by whom",
+                       "http.sys refuses %s: it is registered already (error 183), by another program or an earlier "
+                       "listener; \"netsh http show servicestate\" lists the registrations",
                        url);
         return;
     case ERROR_SHARING_VIOLATION:
         (void)snprintf(message, message_bytes,
-                       "http.sys refuses %s: another program, which does not use http.sys, listens on that port "
-                       "(error 32)",
-                       url);
+                       "http.sys refuses %s: another program, without http.sys, listens on that port (error 32)", url);
         return;
     case ERROR_INVALID_PARAMETER:
     case ERROR_INVALID_NAME:
-        (void)snprintf(
-            message, message_bytes,
-            "http.sys refuses %s: no URL of the form http://host:port/path/ (error %lu); as host, + is every "
-            "name and * what no other URL matches",
-            url, error);
+        (void)snprintf(message, message_bytes,
+                       "http.sys refuses %s: invalid URL (error %lu), the form is http://host:port/path/; the host + "
+                       "matches every name, the host * every name that no other URL matches",
+                       url, error);
         return;
     default: break;
     }
@@ -71,5 +68,5 @@ void ls_httpsys_explain(const char *url, ULONG error, char *message, size_t mess
                                sizeof text, NULL);
     while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == '\r' || text[len - 1] == '.')) text[--len] = '\0';
     (void)snprintf(message, message_bytes, "http.sys refuses %s: %s (error %lu)", url,
-                   len > 0 ? text : "for a reason it does not tell", error);
+                   len > 0 ? text : "unknown error", error);
 }

@@ -1,11 +1,11 @@
-/* httpsys_api_win32.h - the functions of httpapi.dll as one table, so that the program runs without the DLL and a test can put
- * functions of its own there. Names, arguments and results are those of the HTTP Server API, version 2
- * (learn.microsoft.com, http.h). */
+/* httpsys_api_win32.h - the functions of httpapi.dll as a table, so that the program starts without the DLL and a test
+ * can replace them. Names, arguments and results are those of the HTTP Server API, version 2 (http.h in the Windows
+ * documentation). */
 #ifndef LS_PROTO_HTTPSYS_API_WIN32_H
 #define LS_PROTO_HTTPSYS_API_WIN32_H
 
 #include "port/winsock_win32.h"
-/* needs the types of the one before */
+/* http.h needs the types of winsock_win32.h. */
 #include <http.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ typedef struct ls_httpsys_api {
     ULONG(WINAPI *ReceiveRequestEntityBody)(HANDLE, HTTP_REQUEST_ID, ULONG, void *, ULONG, ULONG *, OVERLAPPED *);
     ULONG(WINAPI *SendHttpResponse)
     (HANDLE, HTTP_REQUEST_ID, ULONG, HTTP_RESPONSE *, void *, ULONG *, void *, ULONG, OVERLAPPED *, void *);
-    /* NULL where the system has none of them: Wine, of which 8.0 exports the names but ends who calls them. */
+    /* These three are NULL on Wine. Wine 8.0 exports the names, but a call ends the program. */
     ULONG(WINAPI *SendResponseEntityBody)
     (HANDLE, HTTP_REQUEST_ID, ULONG, USHORT, HTTP_DATA_CHUNK *, ULONG *, void *, ULONG, OVERLAPPED *, void *);
     ULONG(WINAPI *CancelHttpRequest)(HANDLE, HTTP_REQUEST_ID, OVERLAPPED *);
@@ -35,11 +35,11 @@ typedef struct ls_httpsys_api {
     BOOL(WINAPI *CancelIoEx)(HANDLE, OVERLAPPED *); /* of kernel32.dll */
 } ls_httpsys_api;
 
-/* Load httpapi.dll, which then stays, and fill the table. LS_OK or LS_ENOTSUP: there is no such DLL, or it has not all
- * that version 2 has (Windows Vista). */
+/* Load httpapi.dll, which then stays loaded, and fill the table. LS_OK; LS_ENOTSUP: the system has no such DLL, or it
+ * lacks functions of version 2 (Windows Vista). */
 int ls_httpsys_api_load(ls_httpsys_api *out);
 
-/* What the system's `error` to registering `url` means and what can be done about it, in one line. */
+/* Write one line about the Windows error code of a failed registration of `url`, with the remedy if there is one. */
 void ls_httpsys_explain(const char *url, ULONG error, char *message, size_t message_bytes);
 
 #endif

@@ -1,8 +1,8 @@
-/* httpsys_exchange_win32.c - one request of http.sys: from its head to the moment when its memory goes, and its body.
+/* httpsys_exchange_win32.c - one request of http.sys, from its head to the release of its memory, and its body.
  *
- * The buffer in which http.sys left the head holds everything that spans of it name, until the end. A body is received into
- * blocks, one receive at a time and only when the handler asks for more, so that http.sys stops the client when nobody reads; what
- * is handed out are slices of those blocks. */
+ * The buffer that http.sys filled contains all bytes to which the spans of the head refer; the exchange keeps it until
+ * the end. A body is received into blocks, one receive at a time and only when the handler reads, so that http.sys
+ * stops the client while the handler does not read. The handler gets slices of those blocks. */
 #include <assert.h>
 #include <string.h>
 #include <winsock2.h>
@@ -12,15 +12,15 @@
 #include "proto/httpsys_internal_win32.h"
 #include "sched/actor.h"
 
-enum { TAIL_BYTES_MIN = 1024 }; /* a smaller free end is not worth a receive */
+enum { TAIL_BYTES_MIN = 1024 }; /* a receive into a smaller free end is not worth it */
 
 static void body_received(ls_thread_ctx *ctx, ls_op *op);
 static const ls_http_transport transport;
 
-/* ---- begin and end --------------------------------------------------------------------------------------------- */
+/* ---- begin and end ------------------------------------------------------------------------------------------ */
 
-/* A request that is not to be answered, or not to the end: http.sys closes its connection. A system that cannot (Wine 8.0)
- * answers 500, if nothing was answered yet. True: so it is. */
+/* Cancel a request that gets no response, or no complete one: http.sys closes its connection. On a system without
+ * HttpCancelHttpRequest (Wine 8.0) a 500 is queued, if the head is not sent yet. True: the 500 is queued. */
 static bool cancel(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     ls_httpsys *http = e->http;
@@ -39,7 +39,7 @@ static bool cancel(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
     return e->x.response == LS_RESPONSE_DONE;
 }
 
-static void drop(ls_httpsys_exchange *e)
+static void exchange_drop(ls_httpsys_exchange *e)
 {
     ls_httpsys *http = e->http;
     ls_httpsys_out_drop(e);
@@ -47,10 +47,10 @@ static void drop(ls_httpsys_exchange *e)
     if (e->x.fields != NULL) ls_block_drop(e->x.fields);
     ls_slice_drop(&e->x.head_bytes);
     ls_block_drop(e->self);
-    ls_httpsys_left(http);
+    ls_httpsys_request_ended(http);
 }
 
-static void address(const SOCKADDR *from, ls_addr *out)
+static void set_address(const SOCKADDR *from, ls_addr *out)
 {
     ls_sockaddr sa = {.len = 0};
     if (from != NULL && from->sa_family == AF_INET)
@@ -63,8 +63,8 @@ static void address(const SOCKADDR *from, ls_addr *out)
     ls_addr_of(&sa, out);
 }
 
-/* A new exchange for request `id`, or NULL. */
-static ls_httpsys_exchange *make(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUEST_ID id)
+/* Create the exchange of request `id`. NULL: no memory. */
+static ls_httpsys_exchange *exchange_new(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUEST_ID id)
 {
     ls_block *self = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
     if (self == NULL) return NULL;
@@ -88,15 +88,15 @@ static ls_httpsys_exchange *make(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQU
     e->x.body_bytes_max = http->config.body_bytes_max;
     e->x.status = 200;
     e->x.length = -1;
-    atomic_fetch_add(&http->live, 1); /* before the receive that brought it may go */
+    atomic_fetch_add(&http->live, 1); /* before the receive that returned it can retire */
     atomic_fetch_add(&http->open, 1);
     return e;
 }
 
-/* The handler is done, or there was none. */
+/* The handler released the exchange, or the request had no handler. */
 static void after_exchange(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
-    if (e->rx_pending) { /* body_received comes back here */
+    if (e->rx_pending) { /* body_received calls this function again */
         e->phase = LS_HS_ENDING;
         (void)e->http->api.CancelIoEx(e->http->queue, &e->rx.overlapped);
         return;
@@ -104,23 +104,23 @@ static void after_exchange(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
     int err = e->x.error != 0 ? e->x.error : e->x.response == LS_RESPONSE_DONE ? LS_OK : LS_ECANCELED;
     if (err == LS_OK) {
         e->phase = LS_HS_LAST;
-        if (e->tx_pending) return; /* ls_httpsys_transmitted goes on */
+        if (e->tx_pending) return; /* ls_httpsys_transmitted continues */
         e->x.actor = NULL;
         err = ls_httpsys_send_out(ctx, e);
         if (err == LS_PENDING) return;
     }
-    if (err < 0) { /* cut off, so that nobody takes it for complete */
+    if (err < 0) { /* close the connection, so that the client does not take the response for complete */
         if (cancel(ctx, e)) {
-            after_exchange(ctx, e); /* once: then the head was sent */
+            after_exchange(ctx, e); /* at most once: then the head is sent */
             return;
         }
-        e->phase = LS_HS_CUT;
+        e->phase = LS_HS_CANCELLED;
         if (e->tx_pending) return;
     }
-    drop(e);
+    exchange_drop(e);
 }
 
-/* Suspended: until it resumes, what was written so far is sent. */
+/* The handler suspended. Send the parts written so far. */
 static void leave_suspended(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     if (ls_httpsys_has_output(e) && !e->tx_pending && e->x.error == 0) (void)ls_httpsys_flush(ctx, &e->x);
@@ -138,7 +138,7 @@ static void wake(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
         leave_suspended(ctx, e);
 }
 
-static void end(ls_thread_ctx *ctx, ls_exchange *x)
+static void release(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     if (e->looping)
@@ -151,8 +151,8 @@ void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_httpsys_exchange *e = LS_CONTAINER(op, ls_httpsys_exchange, tx.op);
     int err = ls_httpsys_sent(e);
-    if (e->phase == LS_HS_CUT) {
-        drop(e);
+    if (e->phase == LS_HS_CANCELLED) {
+        exchange_drop(e);
         return;
     }
     if (err == LS_OK && e->x.error == 0) err = ls_httpsys_send_out(ctx, e);
@@ -163,10 +163,10 @@ void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op)
     } else if (e->phase == LS_HS_HANDLING && e->awaits_sent) {
         e->awaits_sent = false;
         wake(ctx, e);
-    } /* else nobody waits for it; in ENDING the receive is still to come, and goes on from there */
+    } /* otherwise the handler does not wait for it; in ENDING body_received continues */
 }
 
-/* ---- a request --------------------------------------------------------------------------------------------------- */
+/* ---- a request ---------------------------------------------------------------------------------------------- */
 
 static void send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
 {
@@ -174,7 +174,7 @@ static void send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, c
     after_exchange(ctx, e);
 }
 
-/* There is no memory to answer with. */
+/* Without memory for a response the request can only be cancelled. */
 static void give_up(ls_httpsys *http, HTTP_REQUEST_ID id)
 {
     ls_log(LS_LOG_WARN, "request refused: %s", ls_err_text(LS_ENOMEM));
@@ -183,7 +183,7 @@ static void give_up(ls_httpsys *http, HTTP_REQUEST_ID id)
 
 void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUEST_ID id)
 {
-    ls_httpsys_exchange *e = make(ctx, http, id);
+    ls_httpsys_exchange *e = exchange_new(ctx, http, id);
     if (e == NULL) {
         give_up(http, id);
         return;
@@ -197,7 +197,7 @@ void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUE
 void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
 {
     const HTTP_REQUEST *request = (const HTTP_REQUEST *)(const void *)buffer->data;
-    ls_httpsys_exchange *e = make(ctx, http, request->RequestId);
+    ls_httpsys_exchange *e = exchange_new(ctx, http, request->RequestId);
     const char *why = NULL;
     assert(ctx->inside == NULL);
     if (e == NULL) {
@@ -208,10 +208,10 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
     ls_exchange *x = &e->x;
     x->bytes = buffer->data;
     x->head_bytes = (ls_slice){buffer, buffer->data, buffer->cap};
-    address(request->Address.pRemoteAddress, &e->remote);
-    address(request->Address.pLocalAddress, &e->local);
+    set_address(request->Address.pRemoteAddress, &e->remote);
+    set_address(request->Address.pLocalAddress, &e->local);
     x->secure = request->pSslInfo != NULL;
-    e->newer = request->Version.MajorVersion > 1;
+    e->http2 = request->Version.MajorVersion > 1;
     const int err = ls_httpsys_head(request, buffer->data + buffer->cap - LS_HTTPSYS_NAMES_BYTES, &http->config.head,
                                     &x->head, &why);
     x->body_done = (request->Flags & HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS) == 0;
@@ -222,7 +222,7 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
     }
     ls_counter_add(&http->threads[ctx->index].requests, 1);
     if (x->head.method == LS_HTTP_CONNECT) {
-        send_error(ctx, e, 501, "CONNECT is not served here");
+        send_error(ctx, e, 501, "CONNECT not supported");
         return;
     }
     e->looping = true;
@@ -235,10 +235,10 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
     if (ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
 
-/* ---- its body ------------------------------------------------------------------------------------------------------ */
+/* ---- its body ----------------------------------------------------------------------------------------------- */
 
-/* The receive is complete; it brought bytes, the end, or the reason why nothing comes any more. */
-static void arrived(ls_httpsys_exchange *e)
+/* A body receive has completed: bytes, the end of the body, or an error. */
+static void body_arrived(ls_httpsys_exchange *e)
 {
     const int64_t result = atomic_load_explicit(&e->rx.op.result, memory_order_relaxed);
     e->rx_pending = false;
@@ -246,22 +246,21 @@ static void arrived(ls_httpsys_exchange *e)
         e->x.body_done = true;
     else if (result > 0)
         e->in_to += (uint32_t)result;
-    else if (e->x.error == 0 &&
-             e->phase == LS_HS_HANDLING) /* not one that was cancelled because nobody waits for it */
+    else if (e->x.error == 0 && e->phase == LS_HS_HANDLING) /* not after the cancellation of an unneeded receive */
         e->x.error = (int)result;
 }
 
 static void body_received(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_httpsys_exchange *e = LS_CONTAINER(op, ls_httpsys_exchange, rx.op);
-    arrived(e);
+    body_arrived(e);
     if (e->phase == LS_HS_ENDING)
         after_exchange(ctx, e);
     else
         wake(ctx, e);
 }
 
-/* Into the free end of the block that is there, or into another one. */
+/* Receive into the free end of e->in, or into a new block. */
 static int receive(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     ls_httpsys *http = e->http;
@@ -280,7 +279,7 @@ static int receive(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
     const ULONG error = http->api.ReceiveRequestEntityBody(http->queue, e->id, 0, e->in->data + e->in_to,
                                                            e->in->cap - e->in_to, NULL, &e->rx.overlapped);
     if (ls_overlapped_posted(ctx, &e->rx, error, false) == LS_PENDING) return LS_PENDING;
-    arrived(e);
+    body_arrived(e);
     return LS_DONE;
 }
 
@@ -312,9 +311,9 @@ static int body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
             return LS_DONE;
         }
         if (x->error != 0) return x->error;
-        if (e->rx_pending) return LS_PENDING; /* another task waits for it, or did */
+        if (e->rx_pending) return LS_PENDING; /* posted for another task */
         int err = LS_OK;
-        if (ls_httpsys_has_output(e)) err = ls_httpsys_send_out(ctx, e); /* the client may wait for it */
+        if (ls_httpsys_has_output(e)) err = ls_httpsys_send_out(ctx, e); /* the client may wait for these parts */
         if (err >= 0) err = receive(ctx, e);
         if (err == LS_PENDING) return LS_PENDING;
         if (err == LS_ENOMEM) return LS_ENOMEM;
@@ -329,6 +328,6 @@ static const ls_http_transport transport = {
     .write_file = ls_httpsys_write_file,
     .flush = ls_httpsys_flush,
     .finish = ls_httpsys_finish,
-    .release = end,
+    .release = release,
     .wait_sent = ls_httpsys_wait_sent,
 };

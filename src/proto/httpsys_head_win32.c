@@ -1,7 +1,7 @@
 /* httpsys_head_win32.c - see httpsys_head_win32.h.
  *
- * http.sys has parsed and judged the head (framing, Host, characters); what is left is to write the same down in our form. The
- * numbers of methods and fields are those of HTTP_VERB and HTTP_HEADER_ID in http.h. */
+ * http.sys has parsed and checked the head (framing, Host, characters); this file converts it to an ls_http_head. The
+ * numbers of methods and fields are HTTP_VERB and HTTP_HEADER_ID of http.h. */
 #include "proto/httpsys_head_win32.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ typedef struct name {
         literal, sizeof(literal) - 1 \
     }
 
-/* By HTTP_HEADER_ID: 0 to 19 are those of requests and answers. */
+/* Indexed by HTTP_HEADER_ID: 0 to 19 are common to requests and responses. */
 static const name general[] = {
     NAME("Cache-Control"),
     NAME("Connection"),
@@ -70,17 +70,19 @@ static const name of_responses[] = {
     NAME("Retry-After"),   NAME("Server"), NAME("Set-Cookie"), NAME("Vary"),     NAME("WWW-Authenticate"),
 };
 #define GENERAL (sizeof general / sizeof general[0])
-_Static_assert(GENERAL == HttpHeaderAcceptRanges && GENERAL == HttpHeaderAccept, "the table is that of http.h");
-_Static_assert(GENERAL + sizeof of_requests / sizeof of_requests[0] == HttpHeaderRequestMaximum, "the same");
-_Static_assert(GENERAL + sizeof of_responses / sizeof of_responses[0] == HttpHeaderResponseMaximum, "the same");
+_Static_assert(GENERAL == HttpHeaderAcceptRanges && GENERAL == HttpHeaderAccept, "the table matches http.h");
+_Static_assert(GENERAL + sizeof of_requests / sizeof of_requests[0] == HttpHeaderRequestMaximum,
+               "the table matches http.h");
+_Static_assert(GENERAL + sizeof of_responses / sizeof of_responses[0] == HttpHeaderResponseMaximum,
+               "the table matches http.h");
 
-/* By HTTP_VERB. */
+/* Indexed by HTTP_VERB. */
 static const name verbs[] = {
     NAME(""),         NAME(""),          NAME(""),      NAME("OPTIONS"), NAME("GET"),    NAME("HEAD"),   NAME("POST"),
     NAME("PUT"),      NAME("DELETE"),    NAME("TRACE"), NAME("CONNECT"), NAME("TRACK"),  NAME("MOVE"),   NAME("COPY"),
     NAME("PROPFIND"), NAME("PROPPATCH"), NAME("MKCOL"), NAME("LOCK"),    NAME("UNLOCK"), NAME("SEARCH"),
 };
-_Static_assert(sizeof verbs / sizeof verbs[0] == HttpVerbMaximum, "the table is that of http.h");
+_Static_assert(sizeof verbs / sizeof verbs[0] == HttpVerbMaximum, "the table matches http.h");
 
 static ls_http_method method_of(const HTTP_REQUEST *request)
 {
@@ -100,7 +102,7 @@ static ls_http_method method_of(const HTTP_REQUEST *request)
     }
 }
 
-/* Where spans count from, and where names are put. */
+/* The base address of spans, and the free memory for names. */
 typedef struct places {
     const char *base;
     char *names;
@@ -119,7 +121,7 @@ static ls_span name_of(places *at, const name *given)
     return span_of(at, to, given->len);
 }
 
-/* The target as it was sent: origin form, "*", or absolute form (RFC 9112 3.2). */
+/* Split the target as sent: origin-form, "*", or absolute-form (RFC 9112 3.2). */
 static void target(const places *at, const char *text, size_t len, ls_http_head *out)
 {
     const char *const end = text + len, *path = text;
@@ -137,8 +139,8 @@ static void target(const places *at, const char *text, size_t len, ls_http_head 
     out->query = mark != NULL ? span_of(at, mark + 1, (size_t)(end - mark - 1)) : (ls_span){0, 0};
 }
 
-/* What the head itself depends on. http.sys has refused what contradicts itself. */
-static bool judge(const HTTP_KNOWN_HEADER *known, bool is_11, ls_http_head *out)
+/* Evaluate the fields for framing and the connection. http.sys has refused contradictory fields. */
+static bool set_framing(const HTTP_KNOWN_HEADER *known, bool is_11, ls_http_head *out)
 {
     const HTTP_KNOWN_HEADER *connection = &known[HttpHeaderConnection], *coding = &known[HttpHeaderTransferEncoding],
                             *length = &known[HttpHeaderContentLength], *expect = &known[HttpHeaderExpect];
@@ -197,11 +199,11 @@ int ls_httpsys_head(const HTTP_REQUEST *request, char *names, const ls_http_limi
     out->field_count = count;
     out->host = span_of(&at, known[HttpHeaderHost].pRawValue, known[HttpHeaderHost].RawValueLength);
     target(&at, request->pRawUrl, request->RawUrlLength, out);
-    if (!judge(known, out->version_minor > 0, out)) return send_error(400, "bad Content-Length", why);
+    if (!set_framing(known, out->version_minor > 0, out)) return send_error(400, "bad Content-Length", why);
     return 0;
 }
 
-/* ---- answers --------------------------------------------------------------------------------------------------- */
+/* ---- responses ---------------------------------------------------------------------------------------------- */
 
 static int number_of(const char *text, size_t len)
 {

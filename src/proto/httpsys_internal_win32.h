@@ -1,12 +1,13 @@
-/* httpsys_internal_win32.h - what the files of the http.sys engine share: httpsys_win32.c (session, queue, URLs, the receives),
- * httpsys_exchange_win32.c (a request's life and its body), httpsys_write_win32.c (what goes out).
+/* httpsys_internal_win32.h - shared by the files of http.sys: httpsys_win32.c (session, queue, URLs, receives),
+ * httpsys_exchange_win32.c (a request and its body), httpsys_write_win32.c (the response).
  *
- *     receive --> HANDLING --> (ENDING) --> LAST --> gone
- *                        \_________________ CUT ___/
+ *     receive --> HANDLING --> (ENDING) --> LAST ------> freed
+ *                        \_________________ CANCELLED __/
  *
- * In HANDLING the packets of a request are pinned to its actor; a receive of its body and a send may be pending at once. Behind
- * it one operation at a time is: ENDING waits for a body receive that was cancelled, LAST sends what is left of the answer, CUT
- * waits for the send of a request that was cancelled. A request's memory goes when none is pending. */
+ * In HANDLING the packets of a request are pinned to its actor. A receive of its body and a send may be pending at the
+ * same time. After HANDLING at most one operation is pending: ENDING waits for a cancelled body receive, LAST sends
+ * the rest of the response, CANCELLED waits for the send of a cancelled request. The memory of a request is freed when
+ * no operation is pending. */
 #ifndef LS_PROTO_HTTPSYS_INTERNAL_WIN32_H
 #define LS_PROTO_HTTPSYS_INTERNAL_WIN32_H
 
@@ -17,21 +18,22 @@
 #include "proto/httpsys_head_win32.h"
 
 enum {
-    LS_HTTPSYS_SLICES_FEW = 8, /* of an answer: more are kept in memory of their own */
-    LS_HTTPSYS_CHUNKS = 8,     /* data chunks in one call */
-    LS_HTTPSYS_UNKNOWN_FEW = 6,
-    LS_HTTPSYS_COPY_BYTES = 16384,  /* borrowed bytes below this are copied, others sent from where they lie */
-    LS_HTTPSYS_WHOLE_MAX = 64 << 20 /* of an answer in parts that can only be sent as a whole */
+    LS_HTTPSYS_SLICES_FEW = 8,  /* slices of a response without a separate allocation */
+    LS_HTTPSYS_CHUNKS = 8,      /* data chunks in one call */
+    LS_HTTPSYS_UNKNOWN_FEW = 6, /* unknown headers of a response without a separate allocation */
+    LS_HTTPSYS_COPY_BYTES =
+        16384, /* respond copies borrowed bytes below this length; others are sent without a copy */
+    LS_HTTPSYS_WHOLE_MAX = 64 << 20 /* length of a response in parts on a system that sends only whole responses */
 };
 
-/* One of the receives that are posted on the queue, with what it is received into. */
+/* A receive on the request queue, with its buffer. */
 typedef struct ls_httpsys_receive {
     ls_overlapped io;
-    ls_timer again; /* there was no memory, or the system refused */
+    ls_timer retry; /* after a lack of memory, or an error of the system */
     ls_httpsys *http;
     ls_block *buffer;
-    HTTP_REQUEST_ID id;                /* HTTP_NULL_ID, or that of a request that needs a larger buffer */
-    struct ls_httpsys_receive *parked; /* while on http->parked: the next one */
+    HTTP_REQUEST_ID id;                       /* HTTP_NULL_ID, or a request that needs a larger buffer */
+    struct ls_httpsys_receive *next_deferred; /* on the list http->deferred */
 } ls_httpsys_receive;
 
 typedef struct ls_httpsys_url {
@@ -39,7 +41,7 @@ typedef struct ls_httpsys_url {
     wchar_t *text;
 } ls_httpsys_url;
 
-typedef struct ls_httpsys_thread { /* counters, one of these per thread context, so that no line is shared */
+typedef struct ls_httpsys_thread { /* counters, one struct per thread context: threads share no cache line */
     _Alignas(64) uint64_t next_id;
     _Atomic uint64_t requests, responses, refused;
 } ls_httpsys_thread;
@@ -55,87 +57,88 @@ struct ls_httpsys {
     unsigned url_count;
     uint32_t requests_max;
     _Atomic uint32_t open; /* requests under way */
-    _Atomic uint32_t live; /* those, and the receives that will be posted again: at 0 the owner may close */
-    _Atomic bool draining, stopping, conn_close, complained;
-    ls_mutex mutex;             /* guards parked */
-    ls_httpsys_receive *parked; /* too many requests are under way */
+    _Atomic uint32_t live; /* `open` plus the receives that are not retired: at 0 the owner may close */
+    _Atomic bool draining, stopping, queue_shut_down, receive_error_logged;
+    ls_mutex mutex;               /* guards deferred */
+    ls_httpsys_receive *deferred; /* receives that wait until a request ends: the limit is reached */
     ls_httpsys_receive *receives;
     unsigned receive_count;
     ls_httpsys_thread *threads;
     unsigned thread_count;
 };
 
-enum ls_httpsys_phase { LS_HS_HANDLING, LS_HS_ENDING, LS_HS_LAST, LS_HS_CUT };
+enum ls_httpsys_phase { LS_HS_HANDLING, LS_HS_ENDING, LS_HS_LAST, LS_HS_CANCELLED };
 
-/* What goes out and has not left. Small bytes are written into `block`, one behind the other. */
+/* The output queue. Copied bytes and the framing of chunks are written into `block`, one behind the other. */
 typedef struct ls_httpsys_out {
-    ls_block *block; /* NULL: none is begun */
+    ls_block *block; /* the block being filled, or NULL */
     uint32_t filled;
-    ls_slice *slices; /* few, or malloced */
+    ls_slice *slices; /* `few`, or from malloc */
     unsigned count, room;
-    size_t bytes; /* in all of them */
+    size_t bytes; /* total length of the slices */
     ls_slice few[LS_HTTPSYS_SLICES_FEW];
 } ls_httpsys_out;
 
-/* The exchange and what http.sys adds to it; lives in one small pool block. */
+/* The exchange and its http.sys state, in one small pool block. */
 typedef struct ls_httpsys_exchange {
     ls_httpsys *http;
     ls_block *self;
     HTTP_REQUEST_ID id;
     enum ls_httpsys_phase phase;
-    bool looping;     /* the handler is on the stack: an end from inside is dealt with when it has returned */
-    bool ended;       /* ls_http_transport.end was called meanwhile */
-    bool awaits_sent; /* the handler is woken when the queue has left */
+    bool looping;     /* the handler is on the stack: a release inside it is handled when it has returned */
+    bool ended;       /* ls_http_transport.release was called while `looping` */
+    bool awaits_sent; /* wake the handler when the queue is sent */
     bool rx_pending, tx_pending;
-    bool head_sent, last_sent; /* handed to http.sys: the head; the end of the answer */
-    bool no_body;              /* to HEAD, or none by its status: parts are dropped */
+    bool head_sent, last_sent; /* passed to http.sys: the head; the end of the response */
+    bool no_body;              /* response to HEAD, or a status without content: slices are dropped */
     bool chunked_out;
-    bool newer;  /* HTTP/2 or later: http.sys frames what goes out */
-    bool closes; /* the connection, after the answer */
+    bool http2;  /* HTTP/2 or later: http.sys frames the body */
+    bool closes; /* close the connection after the response */
     ls_overlapped rx, tx;
 
-    ls_block *in; /* of the body: in->data[in_from .. in_to) is not handed out yet */
+    ls_block *in; /* request body: in->data[in_from .. in_to) is unread */
     uint32_t in_from, in_to;
-    uint64_t body_left; /* of a Content-Length */
+    uint64_t body_left; /* remaining bytes of a body with Content-Length */
 
     ls_httpsys_out out;
-    ls_fd file; /* behind `out`: the whole body, file_bytes from its begin, a handle of our own; or LS_FD_NONE */
+    ls_fd file; /* sent behind `out`: the first file_bytes bytes of a duplicated handle; or LS_FD_NONE */
     uint64_t file_bytes;
-    size_t sending;      /* bytes of `out` that the pending send has */
-    bool sending_file;   /* it has the file, too */
-    uint64_t part_bytes; /* written as parts so far */
+    size_t sending;      /* bytes of `out` in the pending send */
+    bool sending_file;   /* the pending send includes the file */
+    uint64_t part_bytes; /* total length of the parts so far */
     HTTP_RESPONSE response;
-    HTTP_DATA_CHUNK chunks_few[LS_HTTPSYS_CHUNKS], *chunks; /* or malloced, where an answer goes as a whole */
+    HTTP_DATA_CHUNK chunks_few[LS_HTTPSYS_CHUNKS], *chunks; /* `chunks_few`, or from malloc for a whole response */
     HTTP_UNKNOWN_HEADER unknown_few[LS_HTTPSYS_UNKNOWN_FEW], *unknown;
     char length_text[20];
     ls_addr remote, local;
     ls_exchange x; /* last: it is large */
 } ls_httpsys_exchange;
 
-_Static_assert(sizeof(ls_httpsys_exchange) <= LS_BLOCK_SMALL, "an exchange fits a small block");
+_Static_assert(sizeof(ls_httpsys_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");
 
 static inline ls_httpsys_exchange *ls_httpsys_of(ls_exchange *x)
 {
     return LS_CONTAINER(x, ls_httpsys_exchange, x);
 }
 
-/* Of an answer that is not complete: there are parts, or its head, that have not left. */
+/* Whether parts, a file, or the head of an open response are not sent yet. */
 static inline bool ls_httpsys_has_output(const ls_httpsys_exchange *e)
 {
     return e->out.count > 0 || e->file != LS_FD_NONE || (e->x.response == LS_RESPONSE_OPEN && !e->head_sent);
 }
 
-/* httpsys_win32.c. As ls_httpsys_open, with the functions given. */
+/* httpsys_win32.c */
+/* As ls_httpsys_open, with the functions of `api`. */
 int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_httpsys_options *options, ls_httpsys **out,
                          char *message, size_t message_bytes);
-void ls_httpsys_left(ls_httpsys *http); /* a request has ended */
+void ls_httpsys_request_ended(ls_httpsys *http);
 
 /* httpsys_exchange_win32.c */
-/* A whole head is in `buffer`, whose reference moves: hand it to the handler. Any thread, inside no actor. */
+/* Call the handler with the complete head in `buffer`, whose reference moves. Any thread, outside of every actor. */
 void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer);
-/* The head of request `id` fits no buffer. */
+/* Refuse request `id`, whose head does not fit into the largest buffer. */
 void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUEST_ID id);
-void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op); /* packets of tx */
+void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op); /* the completion of tx */
 
 /* httpsys_write_win32.c */
 int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
@@ -144,12 +147,12 @@ int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file);
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_httpsys_wait_sent(ls_thread_ctx *ctx, ls_exchange *x);
-/* Send what is queued, and the end if the answer is complete. LS_DONE: all has left; LS_PENDING: the packet of tx comes; the
- * exchange is no more ours then when tx is pinned to no actor; or LS_E*. */
+/* Send the queue, and the end if the response is complete. LS_DONE: all is sent. LS_PENDING: tx is pending; if it is
+ * not pinned to an actor, another thread may own the exchange now. Or LS_E*. */
 int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e);
-int ls_httpsys_sent(ls_httpsys_exchange *e); /* the send is complete: LS_OK, or why it failed */
-/* A whole answer without a handler: a short text. */
+int ls_httpsys_sent(ls_httpsys_exchange *e); /* take the result of a completed send: LS_OK or LS_E* */
+/* Queue a whole response without a handler: a short text. */
 void ls_httpsys_send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why);
-void ls_httpsys_out_drop(ls_httpsys_exchange *e); /* whatever is queued; nothing is pending */
+void ls_httpsys_out_drop(ls_httpsys_exchange *e); /* drop the queue; no send may be pending */
 
 #endif

@@ -1,4 +1,4 @@
-/* httpsys_posix.c - there is no http.sys here: opening says so, and nothing else can be reached. */
+/* httpsys_posix.c - a system without http.sys: ls_httpsys_open fails, so the other functions are never called. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys
     (void)port;
     (void)options;
     (void)out;
-    (void)snprintf(message, message_bytes, "the engine \"http.sys\" is a part of Windows; here there is \"luaserve\"");
+    (void)snprintf(message, message_bytes, "the engine \"http.sys\" needs Windows; use the engine \"luaserve\"");
     return LS_ENOTSUP;
 }
 

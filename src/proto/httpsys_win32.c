@@ -1,15 +1,16 @@
-/* httpsys_win32.c - the HTTP Server API: session, request queue, URLs, and the receives that are posted on the queue.
+/* httpsys_win32.c - the HTTP Server API: session, request queue, URLs, and the receives on the queue.
  *
- * A receive brings the head of one request. It is posted again as soon as the handler has answered or waits for something; that
- * the answer leaves is not waited for. What completes at once is served in the same loop, RUN_MAX of them or for as long as the
- * port allows it (port.h): then others have their turn. A head that does not fit is received once more, by its number, into a large block.
+ * A receive returns the head of one request. It is posted again as soon as the handler has responded or suspended,
+ * without a wait for the send. Receives that complete at once are served in the same loop: at most RUN_MAX, or as many
+ * as the port allows (port.h); then other packets run. A head that does not fit is received a second time, by its
+ * request ID, into a large block.
  *
- *     live = receives that are pending, being served, parked, or waiting for their timer + requests under way
+ *     live = receives that are pending, being served, deferred, or waiting for their timer + open requests
  *
- * in one number, because whoever looks at two of them, one after the other, misses a request that was a receive before. What
- * is counted touches the engine last when it takes itself off.
+ * This sum is one atomic number. Two numbers, read one after the other, could miss a request whose receive ended in
+ * between. A receive or request that subtracts itself from `live` does not access the ls_httpsys afterwards.
  *
- * Everything here follows the reference of the HTTP Server API 2.0 on learn.microsoft.com. */
+ * The code follows the reference of the HTTP Server API 2.0 in the Windows documentation. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +22,12 @@
 #include "proto/httpsys_internal_win32.h"
 
 enum {
-    AGAIN_MS = 100,
+    RETRY_MS = 100,
     TIMEOUT_S_MAX = 65535,
     RUN_MAX = 64 /* requests that one packet serves, when receives complete at once */
 };
 
-/* ---- open and close -------------------------------------------------------------------------------------------- */
+/* ---- open and close ----------------------------------------------------------------------------------------- */
 
 static const HTTPAPI_VERSION version = HTTPAPI_VERSION_2;
 
@@ -44,7 +45,7 @@ static USHORT seconds_of(uint32_t ms)
     return (USHORT)(s == 0 ? 1 : s > TIMEOUT_S_MAX ? TIMEOUT_S_MAX : s);
 }
 
-/* The limits that http.sys looks after itself. It has its own where it refuses them (0: its default). */
+/* Pass the timeouts that http.sys applies itself. If it refuses them, its defaults apply. */
 static void set_timeouts(ls_httpsys *http)
 {
     HTTP_TIMEOUT_LIMIT_INFO limits = {.Flags = {.Present = 1},
@@ -70,7 +71,7 @@ static ULONG open_group(ls_httpsys *http, HTTP_URL_GROUP_ID *out)
     return error;
 }
 
-/* All URLs are in one group, where that is possible: Wine 8.0 has room for one URL in each. */
+/* Add the URL to the group of the previous URLs if possible: Wine 8.0 has only one URL per group. */
 static ULONG add_url(ls_httpsys *http, wchar_t *text)
 {
     HTTP_URL_GROUP_ID group;
@@ -98,7 +99,7 @@ static int add_urls(ls_httpsys *http, const char *urls, char *message, size_t me
         const int units = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, url, -1, NULL, 0);
         wchar_t *text = units > 0 ? malloc((size_t)units * sizeof *text) : NULL;
         if (text == NULL) {
-            (void)snprintf(message, message_bytes, units > 0 ? "out of memory" : "%s is no UTF-8", url);
+            (void)snprintf(message, message_bytes, units > 0 ? "out of memory" : "the URL %s is not valid UTF-8", url);
             return units > 0 ? LS_ENOMEM : LS_EINVAL;
         }
         (void)MultiByteToWideChar(CP_UTF8, 0, url, -1, text, units);
@@ -128,7 +129,7 @@ static void remove_urls(ls_httpsys *http)
 }
 
 static void receive_ended(ls_thread_ctx *ctx, ls_op *op);
-static void receive_again(ls_thread_ctx *ctx, ls_op *op);
+static void receive_retry(ls_thread_ctx *ctx, ls_op *op);
 
 static int make_memory(ls_httpsys *http, const ls_httpsys_options *options)
 {
@@ -144,7 +145,7 @@ static int make_memory(ls_httpsys *http, const ls_httpsys_options *options)
         r->http = http;
         r->id = HTTP_NULL_ID;
         r->io.op.done = receive_ended;
-        r->again.op.done = receive_again;
+        r->retry.op.done = receive_retry;
     }
     return LS_OK;
 }
@@ -172,7 +173,7 @@ int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_http
     if ((err = make_memory(http, options)) < 0 || (err = ls_mutex_open(&http->mutex)) < 0) goto fail_memory;
 
     if ((error = api->Initialize(version, HTTP_INITIALIZE_SERVER, NULL)) != NO_ERROR) {
-        err = refused("begin", error, message, message_bytes);
+        err = refused("initialize", error, message, message_bytes);
         goto fail_mutex;
     }
     if ((error = api->CreateServerSession(version, &http->session, 0)) != NO_ERROR) {
@@ -181,11 +182,11 @@ int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_http
     }
     set_timeouts(http);
     if ((error = api->CreateRequestQueue(version, NULL, NULL, 0, &http->queue)) != NO_ERROR) {
-        err = refused("make a request queue", error, message, message_bytes);
+        err = refused("create a request queue", error, message, message_bytes);
         goto fail_session;
     }
     if ((err = ls_port_bind(port, http->queue)) < 0) {
-        (void)snprintf(message, message_bytes, "the request queue of http.sys goes to no completion port: %s",
+        (void)snprintf(message, message_bytes, "cannot bind the request queue of http.sys to the completion port: %s",
                        ls_err_text(err));
         goto fail_queue;
     }
@@ -221,7 +222,7 @@ int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys
     if (err == LS_OK) return ls_httpsys_open_with(&api, port, options, out, message, message_bytes);
     (void)snprintf(message, message_bytes,
                    "the engine \"http.sys\" needs the HTTP Server API 2.0 (httpapi.dll), which this system does not "
-                   "have; there is \"luaserve\"");
+                   "have; use the engine \"luaserve\"");
     return err;
 }
 
@@ -236,43 +237,44 @@ void ls_httpsys_close(ls_httpsys *http)
     free_memory(http);
 }
 
-/* ---- the receives ---------------------------------------------------------------------------------------------- */
+/* ---- the receives ------------------------------------------------------------------------------------------- */
 
 static void retire(ls_httpsys_receive *r)
 {
     if (r->buffer != NULL) ls_block_drop(r->buffer);
     r->buffer = NULL;
-    atomic_fetch_sub(&r->http->live, 1); /* the last touch */
+    atomic_fetch_sub(&r->http->live, 1); /* the last access */
 }
 
-/* True: it waits on the list until a request has ended. */
-static bool park(ls_httpsys_receive *r)
+/* Put the receive on the list `deferred` if the limit of requests is reached. True: it waits there until a request
+ * ends. */
+static bool defer(ls_httpsys_receive *r)
 {
     ls_httpsys *http = r->http;
     if (atomic_load(&http->open) < http->requests_max || r->id != HTTP_NULL_ID) return false;
     ls_mutex_lock(&http->mutex);
-    const bool parks = atomic_load(&http->open) >= http->requests_max && !atomic_load(&http->stopping);
-    if (parks) {
-        r->parked = http->parked;
-        http->parked = r;
+    const bool defers = atomic_load(&http->open) >= http->requests_max && !atomic_load(&http->stopping);
+    if (defers) {
+        r->next_deferred = http->deferred;
+        http->deferred = r;
     }
     ls_mutex_unlock(&http->mutex);
-    return parks;
+    return defers;
 }
 
-static ls_httpsys_receive *unpark(ls_httpsys *http)
+static ls_httpsys_receive *take_deferred(ls_httpsys *http)
 {
     ls_mutex_lock(&http->mutex);
-    ls_httpsys_receive *r = http->parked;
-    if (r != NULL) http->parked = r->parked;
+    ls_httpsys_receive *r = http->deferred;
+    if (r != NULL) http->deferred = r->next_deferred;
     ls_mutex_unlock(&http->mutex);
     return r;
 }
 
-static void try_later(ls_httpsys_receive *r)
+static void retry_later(ls_httpsys_receive *r)
 {
-    if (ls_timer_set(r->http->port, &r->again, ls_clock_ns() + AGAIN_MS * UINT64_C(1000000)) == LS_OK) return;
-    ls_log(LS_LOG_ERROR, "out of memory: one receive less on the queue of http.sys");
+    if (ls_timer_set(r->http->port, &r->retry, ls_clock_ns() + RETRY_MS * UINT64_C(1000000)) == LS_OK) return;
+    ls_log(LS_LOG_ERROR, "out of memory: the request queue of http.sys has one receive less");
     retire(r);
 }
 
@@ -281,7 +283,7 @@ static ULONG room_of(const ls_block *buffer)
     return buffer->cap - LS_HTTPSYS_NAMES_BYTES;
 }
 
-/* A head that is too large for its buffer: a larger one, or the request is refused. */
+/* The head is larger than its buffer: use a large block, or refuse the request. */
 static void more_data(ls_thread_ctx *ctx, ls_httpsys_receive *r)
 {
     const HTTP_REQUEST_ID id = ((const HTTP_REQUEST *)(const void *)r->buffer->data)->RequestId;
@@ -295,7 +297,7 @@ static void more_data(ls_thread_ctx *ctx, ls_httpsys_receive *r)
     r->id = id;
 }
 
-/* A receive is complete: deal with what it brought. False: it is not to be posted again now. */
+/* A receive has completed: handle its result. False: do not post it again now. */
 static bool received(ls_thread_ctx *ctx, ls_httpsys_receive *r)
 {
     ls_httpsys *http = r->http;
@@ -309,7 +311,7 @@ static bool received(ls_thread_ctx *ctx, ls_httpsys_receive *r)
     case ERROR_MORE_DATA: more_data(ctx, r); return true;
     default: break;
     }
-    if (r->id != HTTP_NULL_ID) { /* that client has gone (ERROR_CONNECTION_INVALID), whatever the number says */
+    if (r->id != HTTP_NULL_ID) { /* that connection is closed: ERROR_CONNECTION_INVALID, or another error */
         r->id = HTTP_NULL_ID;
         return true;
     }
@@ -317,9 +319,9 @@ static bool received(ls_thread_ctx *ctx, ls_httpsys_receive *r)
         retire(r);
         return false;
     }
-    if (!atomic_exchange(&http->complained, true))
-        ls_log(LS_LOG_ERROR, "http.sys refuses a receive (error %lu); it is tried again", (ULONG)r->io.error);
-    try_later(r);
+    if (!atomic_exchange(&http->receive_error_logged, true))
+        ls_log(LS_LOG_ERROR, "http.sys refuses a receive (error %lu); retrying", (ULONG)r->io.error);
+    retry_later(r);
     return false;
 }
 
@@ -333,14 +335,14 @@ static void post(ls_thread_ctx *ctx, ls_httpsys_receive *r)
             return;
         }
         if (run++ == RUN_MAX) {
-            (void)ls_port_post(http->port, &r->again.op, NULL, 0);
+            (void)ls_port_post(http->port, &r->retry.op, NULL, 0);
             return;
         }
-        if (park(r)) return;
+        if (defer(r)) return;
         if (r->buffer == NULL)
             r->buffer = ls_block_get(ctx->pool, r->id == HTTP_NULL_ID ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
         if (r->buffer == NULL) {
-            try_later(r);
+            retry_later(r);
             return;
         }
         ls_overlapped_prepare(&r->io);
@@ -357,18 +359,18 @@ static void receive_ended(ls_thread_ctx *ctx, ls_op *op)
     if (received(ctx, r)) post(ctx, r);
 }
 
-static void receive_again(ls_thread_ctx *ctx, ls_op *op)
+static void receive_retry(ls_thread_ctx *ctx, ls_op *op)
 {
-    post(ctx, LS_CONTAINER(op, ls_httpsys_receive, again.op));
+    post(ctx, LS_CONTAINER(op, ls_httpsys_receive, retry.op));
 }
 
-void ls_httpsys_left(ls_httpsys *http)
+void ls_httpsys_request_ended(ls_httpsys *http)
 {
-    atomic_fetch_sub(&http->open, 1); /* before the look at the list: see park */
-    /* Not posted here, deep in the stack of the request that has ended, and perhaps inside an actor. */
-    ls_httpsys_receive *r = unpark(http);
-    if (r != NULL) (void)ls_port_post(http->port, &r->again.op, NULL, 0);
-    atomic_fetch_sub(&http->live, 1); /* the last touch */
+    atomic_fetch_sub(&http->open, 1); /* before take_deferred: see defer */
+    /* The receive is not posted here: this is deep in the stack of the ended request, and may be inside an actor. */
+    ls_httpsys_receive *r = take_deferred(http);
+    if (r != NULL) (void)ls_port_post(http->port, &r->retry.op, NULL, 0);
+    atomic_fetch_sub(&http->live, 1); /* the last access */
 }
 
 void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http)
@@ -377,7 +379,7 @@ void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http)
     for (unsigned i = 0; i < http->receive_count; i++) post(ctx, &http->receives[i]);
 }
 
-/* ---- drain ----------------------------------------------------------------------------------------------------- */
+/* ---- drain -------------------------------------------------------------------------------------------------- */
 
 static void stop_receives(ls_httpsys *http)
 {
@@ -385,21 +387,20 @@ static void stop_receives(ls_httpsys *http)
     ls_mutex_lock(&http->mutex);
     atomic_store(&http->stopping, true);
     ls_mutex_unlock(&http->mutex);
-    while ((r = unpark(http)) != NULL) retire(r);
+    while ((r = take_deferred(http)) != NULL) retire(r);
     for (unsigned i = 0; i < http->receive_count; i++)
-        (void)http->api.CancelIoEx(http->queue,
-                                   &http->receives[i].io.overlapped); /* nothing, where it is not pending */
+        (void)http->api.CancelIoEx(http->queue, &http->receives[i].io.overlapped); /* no effect unless pending */
     for (unsigned i = 0; i < http->receive_count; i++)
-        if (ls_timer_cancel(http->port, &http->receives[i].again)) retire(&http->receives[i]);
+        if (ls_timer_cancel(http->port, &http->receives[i].retry)) retire(&http->receives[i]);
 }
 
 static void shut_down(ls_httpsys *http)
 {
-    if (!atomic_exchange(&http->conn_close, true) && http->api.ShutdownRequestQueue != NULL)
+    if (!atomic_exchange(&http->queue_shut_down, true) && http->api.ShutdownRequestQueue != NULL)
         (void)http->api.ShutdownRequestQueue(http->queue);
 }
 
-/* HttpShutdownRequestQueue cancels the requests that were received, too: so it comes last. */
+/* HttpShutdownRequestQueue also cancels received requests: so it is called last. */
 uint32_t ls_httpsys_drain(ls_httpsys *http)
 {
     if (!atomic_exchange(&http->draining, true)) remove_urls(http);
@@ -421,10 +422,10 @@ void ls_httpsys_stat(const ls_httpsys *http, ls_http1_stats *out)
 {
     memset(out, 0, sizeof *out);
     for (unsigned i = 0; i < http->thread_count; i++) {
-        const ls_httpsys_thread *mine = &http->threads[i];
-        out->requests += atomic_load_explicit(&mine->requests, memory_order_relaxed);
-        out->responses += atomic_load_explicit(&mine->responses, memory_order_relaxed);
-        out->refused += atomic_load_explicit(&mine->refused, memory_order_relaxed);
+        const ls_httpsys_thread *thread = &http->threads[i];
+        out->requests += atomic_load_explicit(&thread->requests, memory_order_relaxed);
+        out->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
+        out->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
     }
     out->open = atomic_load_explicit(&http->open, memory_order_relaxed);
 }

@@ -1,12 +1,13 @@
-/* httpsys_write_win32.c - what goes out through http.sys: its HTTP_RESPONSE, bodies, and bodies in parts.
+/* httpsys_write_win32.c - responses through http.sys: HTTP_RESPONSE, bodies, and bodies in parts.
  *
- * An answer is a queue of slices, handed over as data chunks that point to where the bytes lie; only small borrowed bytes are
- * copied, into blocks. Behind them there may be a file, which http.sys reads by itself. One send is pending at a time. Where the length is not known the chunked coding is written here: http.sys
- * passes on what it is given (HttpSendResponseEntityBody). A system that knows no answers in parts (Wine 8.0) gets each of them
- * as a whole, with its length, when it is complete.
+ * A response is a queue of slices, passed to http.sys as data chunks that point to the bytes. Only small borrowed
+ * bytes are copied, into blocks. A file may follow, which http.sys reads itself. One send is pending at a time. For a
+ * body of unknown length this file writes the chunked coding: HttpSendResponseEntityBody sends the bytes unchanged. A
+ * system without HttpSendResponseEntityBody (Wine 8.0) gets every response as a whole, with its length, when it is
+ * complete.
  *
- * http.sys writes the status line, Date, and its own name behind Server; a Connection field and the flag that disconnects say
- * that the connection ends. */
+ * http.sys writes the status line and Date, and appends its own name to Server. A Connection field and the flag
+ * HTTP_SEND_RESPONSE_FLAG_DISCONNECT announce and cause the end of the connection. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,20 +18,23 @@
 #include "proto/httpsys_internal_win32.h"
 
 enum {
-    SEND_AT_BYTES = 16384,     /* parts that add up to this are sent without being asked */
-    CHUNK_BYTES_MAX = 1 << 30, /* of one HTTP_DATA_CHUNK, whose length is a ULONG */
-    LINE_BYTES = 20            /* a size line of the chunked coding */
+    SEND_AT_BYTES = 16384,     /* write sends the queue when it has this length */
+    CHUNK_BYTES_MAX = 1 << 30, /* length of one HTTP_DATA_CHUNK; the field is a ULONG */
+    LINE_BYTES = 20            /* size line of the chunked coding */
 };
 
-/* ---- the queue --------------------------------------------------------------------------------------------------- */
+/* ---- the queue ---------------------------------------------------------------------------------------------- */
 
+/* Of a whole response (none is queued yet) small borrowed bytes are copied. Parts are copied only where they cannot be
+ * sent before the response is complete. */
 static bool is_copied(const ls_httpsys_exchange *e, const ls_slice *slice)
 {
-    return slice->block == NULL && (slice->len < LS_HTTPSYS_COPY_BYTES ||
-                                    (e->x.response != LS_RESPONSE_NONE && !e->http->api.SendResponseEntityBody));
+    if (slice->block != NULL) return false;
+    if (e->x.response == LS_RESPONSE_NONE) return slice->len < LS_HTTPSYS_COPY_BYTES;
+    return e->http->api.SendResponseEntityBody == NULL;
 }
 
-/* Queue one slice; its reference moves on success. */
+/* Queue one slice. Its reference moves on success. */
 static int push(ls_httpsys_out *out, const ls_slice *slice)
 {
     if (out->count == out->room) {
@@ -46,7 +50,8 @@ static int push(ls_httpsys_out *out, const ls_slice *slice)
     return LS_OK;
 }
 
-/* Copy bytes into blocks of the queue. A slice that is being sent is not made longer: the send has its own length. */
+/* Copy bytes into blocks of the queue. The last slice may grow while it is being sent: the pending send has its own
+ * length. */
 static int push_copy(ls_thread_ctx *ctx, ls_httpsys_out *out, const char *bytes, size_t len)
 {
     while (len > 0) {
@@ -92,17 +97,17 @@ static int push_any(ls_thread_ctx *ctx, ls_httpsys_exchange *e, ls_slice *slice)
     return err;
 }
 
-/* `bytes` at its front have left. */
+/* Remove the first `bytes` bytes, which are sent. */
 static void consume(ls_httpsys_out *out, size_t bytes)
 {
-    unsigned gone = 0;
+    unsigned sent = 0;
     out->bytes -= bytes;
-    for (; gone < out->count && bytes >= out->slices[gone].len; gone++) {
-        bytes -= out->slices[gone].len;
-        ls_slice_drop(&out->slices[gone]);
+    for (; sent < out->count && bytes >= out->slices[sent].len; sent++) {
+        bytes -= out->slices[sent].len;
+        ls_slice_drop(&out->slices[sent]);
     }
-    out->count -= gone;
-    if (gone > 0) memmove(out->slices, out->slices + gone, out->count * sizeof *out->slices);
+    out->count -= sent;
+    if (sent > 0) memmove(out->slices, out->slices + sent, out->count * sizeof *out->slices);
     if (bytes > 0) {
         out->slices[0].ptr += bytes;
         out->slices[0].len -= bytes;
@@ -133,10 +138,10 @@ void ls_httpsys_out_drop(ls_httpsys_exchange *e)
     e->unknown = e->unknown_few;
 }
 
-/* ---- the send ---------------------------------------------------------------------------------------------------- */
+/* ---- the send ----------------------------------------------------------------------------------------------- */
 
-/* Data chunks for the front of the queue, and for the file when all before it is among them. Returns how many; *bytes of the queue
- * in all of them, and e->sending_file. */
+/* Fill e->chunks with data chunks for the front of the queue, and for the file if all slices before it are included.
+ * Returns the number of chunks. *bytes receives the number of queue bytes in them. Sets e->sending_file. */
 static USHORT chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
 {
     USHORT count = 0;
@@ -144,12 +149,12 @@ static USHORT chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
     e->sending_file = false;
     for (; count < max && count < e->out.count; count++) {
         const ls_slice *slice = &e->out.slices[count];
-        const bool cut = slice->len > CHUNK_BYTES_MAX;
+        const bool partial = slice->len > CHUNK_BYTES_MAX;
         e->chunks[count] = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromMemory};
         e->chunks[count].FromMemory.pBuffer = (void *)(uintptr_t)slice->ptr;
-        e->chunks[count].FromMemory.BufferLength = cut ? CHUNK_BYTES_MAX : (ULONG)slice->len;
+        e->chunks[count].FromMemory.BufferLength = partial ? CHUNK_BYTES_MAX : (ULONG)slice->len;
         *bytes += e->chunks[count].FromMemory.BufferLength;
-        if (cut) return (USHORT)(count + 1);
+        if (partial) return (USHORT)(count + 1);
     }
     if (e->file == LS_FD_NONE || count < e->out.count || count == max) return count;
     e->chunks[count] = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromFileHandle};
@@ -159,7 +164,7 @@ static USHORT chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
     return (USHORT)(count + 1);
 }
 
-static void known(ls_httpsys_exchange *e, HTTP_HEADER_ID id, const char *value, size_t len)
+static void set_known(ls_httpsys_exchange *e, HTTP_HEADER_ID id, const char *value, size_t len)
 {
     e->response.Headers.KnownHeaders[id] = (HTTP_KNOWN_HEADER){(USHORT)len, value};
 }
@@ -167,10 +172,10 @@ static void known(ls_httpsys_exchange *e, HTTP_HEADER_ID id, const char *value, 
 static void set_length(ls_httpsys_exchange *e, uint64_t length)
 {
     const int len = snprintf(e->length_text, sizeof e->length_text, "%llu", (unsigned long long)length);
-    known(e, HttpHeaderContentLength, e->length_text, (size_t)len);
+    set_known(e, HttpHeaderContentLength, e->length_text, (size_t)len);
 }
 
-/* All that is queued in one call, for a system that takes an answer only as a whole. */
+/* Prepare the whole queue for one call, for a system that sends only whole responses. */
 static int make_whole(ls_httpsys_exchange *e)
 {
     if (e->chunks != e->chunks_few) free(e->chunks);
@@ -236,7 +241,7 @@ int ls_httpsys_sent(ls_httpsys_exchange *e)
     return err == LS_OK ? LS_ESYS : err;
 }
 
-/* ---- the head ---------------------------------------------------------------------------------------------------- */
+/* ---- the head ----------------------------------------------------------------------------------------------- */
 
 static int put_fields(ls_httpsys_exchange *e)
 {
@@ -254,7 +259,7 @@ static int put_fields(ls_httpsys_exchange *e)
     return LS_OK;
 }
 
-/* Write down the head. `length` < 0: it is not known. It leaves with the first send. */
+/* Fill e->response, which leaves with the first send. `length` < 0: unknown. */
 static int put_head(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int64_t length)
 {
     static const char name[] = "luaserve", chunked[] = "chunked", close[] = "close";
@@ -267,9 +272,9 @@ static int put_head(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int64_t length)
     if (!has_content) length = 0;
     e->no_body = !has_content || x->head.method == LS_HTTP_HEAD;
     const bool open = length < 0 && framed && http->api.SendResponseEntityBody != NULL;
-    e->chunked_out = open && x->head.version_minor > 0 && !e->newer;
+    e->chunked_out = open && x->head.version_minor > 0 && !e->http2;
     e->closes = x->close || !x->head.keep_alive || atomic_load_explicit(&http->draining, memory_order_relaxed) ||
-                (open && !e->chunked_out); /* the end of the connection, of HTTP/2's stream, is that of the body */
+                (open && !e->chunked_out); /* the body ends with the connection, or with the stream of HTTP/2 */
 
     response->Version = (HTTP_VERSION){1, 1};
     response->StatusCode = (USHORT)x->status;
@@ -277,18 +282,18 @@ static int put_head(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int64_t length)
     response->ReasonLength = (USHORT)strlen(response->pReason);
     if ((err = put_fields(e)) < 0) return err;
     if (response->Headers.KnownHeaders[HttpHeaderServer].pRawValue == NULL)
-        known(e, HttpHeaderServer, name, sizeof name - 1);
-    if (x->type != NULL && !x->has_type && has_content) known(e, HttpHeaderContentType, x->type, strlen(x->type));
+        set_known(e, HttpHeaderServer, name, sizeof name - 1);
+    if (x->type != NULL && !x->has_type && has_content) set_known(e, HttpHeaderContentType, x->type, strlen(x->type));
     if (e->chunked_out)
-        known(e, HttpHeaderTransferEncoding, chunked, sizeof chunked - 1);
+        set_known(e, HttpHeaderTransferEncoding, chunked, sizeof chunked - 1);
     else if (length >= 0 && framed)
         set_length(e, (uint64_t)length);
-    if (e->closes) known(e, HttpHeaderConnection, close, sizeof close - 1);
+    if (e->closes) set_known(e, HttpHeaderConnection, close, sizeof close - 1);
     ls_counter_add(&http->threads[ctx->index].responses, 1);
     return LS_OK;
 }
 
-/* The answer cannot be completed: nobody must take what was sent for a whole one. */
+/* The response cannot be completed. The client must not take the bytes sent so far for a complete response. */
 static int fail(ls_exchange *x, int err)
 {
     x->error = err;
@@ -311,9 +316,9 @@ int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, uns
     return LS_DONE;
 }
 
-/* ---- parts ------------------------------------------------------------------------------------------------------- */
+/* ---- parts -------------------------------------------------------------------------------------------------- */
 
-/* Send; wait while more than the high-water mark is queued, or, when `all`, while anything is. */
+/* Send the queue. LS_PENDING while it is above the high-water mark, or, with `all`, while it is not empty. */
 static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
@@ -356,18 +361,19 @@ int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
     if (err == 0 && framed) err = push_copy(ctx, &e->out, "\r\n", 2);
     if (i < count) ls_slices_drop(slices + i, count - i);
     if (err < 0) return fail(x, err);
-    /* Bytes that somebody else keeps alive are let go only when they have left. */
+    /* The caller frees borrowed bytes when they are sent. */
     if (borrowed) return send_and_wait(ctx, x, true);
     return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
 }
 
-/* A system without answers in parts (Wine 8.0) refuses chunks of a file, too. What is sent is a handle of our own: the caller may
- * be woken by something else, or its task may end, and it closes its own while http.sys still reads. */
+/* A system without HttpSendResponseEntityBody (Wine 8.0) also refuses data chunks that are a file. The handle is
+ * duplicated: another event may wake the caller, or its task may end, and it closes its own handle while http.sys
+ * still reads. */
 int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     const HANDLE self = GetCurrentProcess();
-    HANDLE own;
+    HANDLE duplicate;
     int err = x->error;
     assert(x->length >= 0 && e->part_bytes == 0);
     if (e->http->api.SendResponseEntityBody == NULL) return LS_ENOTSUP;
@@ -375,9 +381,9 @@ int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file)
     if (err < 0) return fail(x, err);
     x->response = LS_RESPONSE_DONE;
     if (e->no_body) return LS_DONE;
-    if (!DuplicateHandle(self, (HANDLE)file, self, &own, 0, FALSE, DUPLICATE_SAME_ACCESS))
+    if (!DuplicateHandle(self, (HANDLE)file, self, &duplicate, 0, FALSE, DUPLICATE_SAME_ACCESS))
         return fail(x, ls_err_from_win32(GetLastError()));
-    e->file = (ls_fd)own;
+    e->file = (ls_fd)duplicate;
     e->file_bytes = (uint64_t)x->length;
     return send_and_wait(ctx, x, true);
 }
@@ -387,7 +393,7 @@ int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x)
     return x->error != 0 ? x->error : send_and_wait(ctx, x, false);
 }
 
-/* What is pending names bytes that the caller keeps alive, and ends before the caller is told. */
+/* A pending send refers to bytes of the caller, so it must complete before the caller is woken. */
 int ls_httpsys_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
@@ -402,7 +408,7 @@ int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     if (x->error != 0) return x->error;
-    if (x->response == LS_RESPONSE_DONE) return LS_DONE; /* a file */
+    if (x->response == LS_RESPONSE_DONE) return LS_DONE; /* write_file completed it */
     if (x->response == LS_RESPONSE_NONE) return ls_httpsys_respond(ctx, x, NULL, 0);
     if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
     if (e->chunked_out && !e->no_body && push_copy(ctx, &e->out, "0\r\n\r\n", 5) < 0) return fail(x, LS_ENOMEM);
@@ -410,7 +416,7 @@ int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x)
     return LS_DONE;
 }
 
-/* ---- without a handler ------------------------------------------------------------------------------------------- */
+/* ---- without a handler -------------------------------------------------------------------------------------- */
 
 void ls_httpsys_send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
 {

@@ -10,12 +10,11 @@
  * it; a poster that is inside another actor makes sure that the wake-up packet is in the port's queue:
  *
  *     poster:  P3 exchange wakeup_queued for 1   receiver of the wake-up:  R1 wakeup_queued = 0
- *              post the wake-up if it was 0                                R2 enter and drain; if held: the holder
- *              will
+ *              post the wake-up if it was 0                                R2 enter and drain
  *
  * If P3 finds 1, the R1 of this wake-up comes later in S, so P1 < P3 < R1 < R2: the receiver sees the op, or fails to
- * enter after P1, which is the first case again. Only the thread that changed 0 to 1 posts the wake-up, and R1 happens
- * after the wake-up has left the queue: it is queued at most once at a time. */
+ * enter after P1: then the holder drains, which is the first case again. Only the thread that changed 0 to 1 posts the
+ * wake-up, and R1 happens after the wake-up has left the queue: it is queued at most once at a time. */
 #include "sched/actor.h"
 
 #include <assert.h>

@@ -1,13 +1,15 @@
-/* bind_body.c - the body of a request: whole (as string, buffer, JSON, form) or in chunks.
+/* bind_body.c - the body of a request: whole (as string, buffer, JSON or form) or in chunks.
  *
- * Received blocks are kept as slices until the whole is there; a buffer shares them. A bad body raises, and decides the
- * status of the answer when nobody catches that; a client that has gone is `nil, message, code`. */
+ * Received blocks are kept as slices until the body is complete; a buffer shares them. An invalid body raises; when
+ * the site does not catch the error, the error decides the status of the response. After a disconnect the functions
+ * return nil, message, code. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/bind_req.h"
 #include "script/buffer.h"
 #include "script/request.h"
@@ -16,18 +18,19 @@ enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };
 
 enum body_want { WANT_BODY, WANT_BUFFER, WANT_JSON, WANT_FORM };
 
-static int body_bad(lua_State *L, ls_request *r, int err)
+/* The body cannot be read: raise, or return nil, message, code when the connection is lost. */
+static int body_failed(lua_State *L, ls_request *r, int err)
 {
     r->body_state = LS_BODY_FAILED;
     ls_request_drop_body(r);
     switch (err) {
     case LS_EMSGSIZE:
         r->body_error = err;
-        return luaL_error(L, "the body of the request is larger than %I bytes", (lua_Integer)r->x->body_bytes_max);
-    case LS_ETIMEDOUT: r->body_error = err; return luaL_error(L, "the body of the request came too slowly");
-    case LS_EPROTO: r->body_error = err; return luaL_error(L, "the body of the request is not well formed");
-    case LS_ENOMEM: r->body_error = err; return luaL_error(L, "no memory for the body of the request");
-    default: return ls_push_failure(L, err); /* the client is gone */
+        return luaL_error(L, "the request body is larger than %I bytes", (lua_Integer)r->x->body_bytes_max);
+    case LS_ETIMEDOUT: r->body_error = err; return luaL_error(L, "the request body arrived too slowly");
+    case LS_EPROTO: r->body_error = err; return luaL_error(L, "the request body is malformed");
+    case LS_ENOMEM: r->body_error = err; return luaL_error(L, "not enough memory for the request body");
+    default: return ls_push_failure(L, err); /* the connection is lost */
     }
 }
 
@@ -48,7 +51,7 @@ static bool body_push(ls_request *r, ls_slice slice)
     return true;
 }
 
-/* Room for len bytes behind the last piece, in a block of our own; NULL: no memory. */
+/* Room for len bytes behind the last piece, in the request's own block r->body_fill. NULL when out of memory. */
 static char *body_room(ls_request *r, const ls_slice *last, size_t len)
 {
     if (r->body_fill != NULL && last->block == r->body_fill) {
@@ -61,9 +64,9 @@ static char *body_room(ls_request *r, const ls_slice *last, size_t len)
     return block->data;
 }
 
-/* Keep a piece of the body; takes the reference, also when there is no memory: then false. Pieces that lie side by side are
- * one. When there are many, small ones are copied together: a body in tiny chunks would hold the framing around them, and
- * a slice for each. */
+/* Keep a piece of the body. Takes the reference. false when out of memory. Adjacent pieces become one slice. When
+ * there are many pieces, small ones are copied into one block: otherwise a body of tiny chunks would keep the chunk
+ * framing between them in memory, and one slice for each. */
 static bool body_keep_slice(ls_request *r, ls_slice slice)
 {
     ls_slice *last = r->body_count > 0 ? &r->body[r->body_count - 1] : NULL;
@@ -85,7 +88,7 @@ static bool body_keep_slice(ls_request *r, ls_slice slice)
     return to != NULL;
 }
 
-/* Push the whole body as a string; kept, so that it can be asked for again. */
+/* Push the whole body as a string, which the request keeps for later calls. */
 static void push_body_string(lua_State *L, ls_request *r)
 {
     if (ls_request_kept(L, r, 1, LS_REQ_BODY)) return;
@@ -130,7 +133,7 @@ static int push_form(lua_State *L, const ls_exchange *x)
     const char *text = lua_tolstring(L, -1, &len);
     if (!is_form(x)) {
         lua_pushnil(L);
-        lua_pushliteral(L, "the body is no application/x-www-form-urlencoded form");
+        lua_pushliteral(L, "the Content-Type is not application/x-www-form-urlencoded");
         lua_pushliteral(L, "EINVAL");
         return 3;
     }
@@ -172,15 +175,16 @@ static int body_read(lua_State *L, int status, lua_KContext context)
         ls_slice slice;
         const int err = r->x->transport->read(r->state->ctx, r->x, &slice);
         if (err == LS_PENDING) {
-            if (!ls_task_can_wait(L)) r->body_state = LS_BODY_UNREAD; /* raises; who may wait reads on */
+            if (!ls_task_can_wait(L))
+                r->body_state = LS_BODY_UNREAD; /* it raises; another task may still read the body */
             return ls_request_wait(L, r, context, body_read);
         }
-        if (err < 0) return body_bad(L, r, err);
+        if (err < 0) return body_failed(L, r, err);
         if (slice.len == 0) {
             ls_slice_drop(&slice);
             break;
         }
-        if (!body_keep_slice(r, slice)) return body_bad(L, r, LS_ENOMEM);
+        if (!body_keep_slice(r, slice)) return body_failed(L, r, LS_ENOMEM);
     }
     r->body_state = LS_BODY_WHOLE;
     return body_ready(L, r, (enum body_want)context);
@@ -192,11 +196,11 @@ static int body_get(lua_State *L, enum body_want want)
     switch ((enum ls_body_state)r->body_state) {
     case LS_BODY_UNREAD: r->body_state = LS_BODY_READING; return body_read(L, LUA_OK, want);
     case LS_BODY_WHOLE: return body_ready(L, r, want);
-    case LS_BODY_READING: return luaL_error(L, "another task is reading the body of this request");
-    case LS_BODY_STREAMED: return luaL_error(L, "the body of this request was read by req:chunks()");
+    case LS_BODY_READING: return luaL_error(L, "another task is reading the request body");
+    case LS_BODY_STREAMED: return luaL_error(L, "the request body was already read with req:chunks()");
     case LS_BODY_FAILED: break;
     }
-    if (r->body_error != LS_OK) return luaL_error(L, "the body of the request could not be read");
+    if (r->body_error != LS_OK) return luaL_error(L, "the request body could not be read");
     return ls_push_failure(L, r->x->error != 0 ? r->x->error : LS_ECLOSED);
 }
 
@@ -206,7 +210,7 @@ int ls_req_body(lua_State *L)
     return body_get(L, WANT_BODY);
 }
 
-/* req:buffer() -> buffer that shares the received blocks | nil, message, code */
+/* req:buffer() -> buffer | nil, message, code. The buffer shares the received blocks. */
 int ls_req_buffer(lua_State *L)
 {
     return body_get(L, WANT_BUFFER);
@@ -218,7 +222,7 @@ int ls_req_json(lua_State *L)
     return body_get(L, WANT_JSON);
 }
 
-/* req:form() -> table | nil, message, code. Of a name that comes again the first value. */
+/* req:form() -> table | nil, message, code. The first value of a repeated name counts. */
 int ls_req_form(lua_State *L)
 {
     return body_get(L, WANT_FORM);
@@ -234,16 +238,16 @@ static int chunks_next(lua_State *L, int status, lua_KContext context)
     const int err = r->x->transport->read(r->state->ctx, r->x, &slice);
     if (err == LS_PENDING) return ls_request_wait(L, r, context, chunks_next);
     if (err < 0) {
-        const int results = body_bad(L, r, err);
-        return results == 3 ? luaL_error(L, "the client is gone: %s", ls_err_text(err)) : results;
+        const int results = body_failed(L, r, err);
+        return results == 3 ? luaL_error(L, "the client disconnected: %s", ls_err_text(err)) : results;
     }
     if (slice.len == 0) {
         ls_slice_drop(&slice);
         lua_pushnil(L);
         return 1;
     }
-    /* The string may not be made for want of memory: the slice is the request's meanwhile. */
-    if (!body_keep_slice(r, slice)) return body_bad(L, r, LS_ENOMEM);
+    /* lua_pushlstring may raise: until then the request owns the slice. */
+    if (!body_keep_slice(r, slice)) return body_failed(L, r, LS_ENOMEM);
     lua_pushlstring(L, slice.ptr, slice.len);
     ls_request_drop_body(r);
     return 1;
@@ -252,7 +256,7 @@ static int chunks_next(lua_State *L, int status, lua_KContext context)
 static int chunks_iterate(lua_State *L)
 {
     const ls_request *r = ls_request_check_req(L, 1);
-    if (r->body_state != LS_BODY_STREAMED) return luaL_error(L, "the body of the request could not be read");
+    if (r->body_state != LS_BODY_STREAMED) return luaL_error(L, "the request body could not be read");
     return chunks_next(L, LUA_OK, 0);
 }
 
@@ -264,27 +268,27 @@ static int chunks_whole(lua_State *L)
     return 1;
 }
 
-/* for chunk in req:chunks() do ... end. Raises when the body is bad or the client goes. */
+/* for chunk in req:chunks() do ... end. Raises when the body is invalid or the client disconnects. */
 int ls_req_chunks(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     switch ((enum ls_body_state)r->body_state) {
     case LS_BODY_UNREAD: r->body_state = LS_BODY_STREAMED; break;
     case LS_BODY_STREAMED: break;
-    case LS_BODY_WHOLE: /* read before: all of it is one chunk */
+    case LS_BODY_WHOLE: /* already read: the whole body is one chunk */
         push_body_string(L, r);
         if (lua_rawlen(L, -1) == 0) lua_pushnil(L);
         lua_pushcclosure(L, chunks_whole, 1);
         return 1;
-    case LS_BODY_READING: return luaL_error(L, "another task is reading the body of this request");
-    case LS_BODY_FAILED: return luaL_error(L, "the body of the request could not be read");
+    case LS_BODY_READING: return luaL_error(L, "another task is reading the request body");
+    case LS_BODY_FAILED: return luaL_error(L, "the request body could not be read");
     }
     lua_pushcfunction(L, chunks_iterate);
     lua_pushvalue(L, 1);
     return 2;
 }
 
-/* core.body_max(req, bytes|nil) -> too_big */
+/* core.body_max(req, bytes|nil) -> whether the announced Content-Length exceeds the new limit. nil: no limit. */
 int ls_core_body_max(lua_State *L)
 {
     const ls_request *r = ls_request_check_req(L, 1);
@@ -293,7 +297,7 @@ int ls_core_body_max(lua_State *L)
         x->body_bytes_max = UINT64_MAX;
     } else {
         const lua_Integer bytes = luaL_checkinteger(L, 2);
-        luaL_argcheck(L, bytes >= 0, 2, "a limit cannot be negative");
+        luaL_argcheck(L, bytes >= 0, 2, "limit must be 0 or more");
         x->body_bytes_max = bytes == LUA_MAXINTEGER ? UINT64_MAX : (uint64_t)bytes;
     }
     lua_pushboolean(L, x->head.has_length && x->head.content_length > x->body_bytes_max);

@@ -8,7 +8,7 @@
 
 static const char buffer_tag;
 
-enum { BUFFER_BYTES_MIN = 2 * 1024 * 1024 }; /* held by buffers, before a collection is asked for */
+enum { BUFFER_BYTES_MIN = 2 * 1024 * 1024 }; /* bytes held by buffers below which no collection is started */
 
 static ls_buffer *buffer_any(lua_State *L, int index)
 {
@@ -18,9 +18,9 @@ static ls_buffer *buffer_any(lua_State *L, int index)
 ls_buffer *ls_buffer_test(lua_State *L, int index)
 {
     ls_buffer *buffer = buffer_any(L, index);
-    if (buffer != NULL && buffer->over)
-        luaL_error(
-            L, "this chunk is over: it is the loop's until its next round; data:keep() or tostring(data) keeps it");
+    if (buffer != NULL && buffer->expired)
+        luaL_error(L,
+                   "this chunk was valid for one round of its loop only; keep it with data:keep() or tostring(data)");
     return buffer;
 }
 
@@ -40,15 +40,15 @@ ls_buffer *ls_buffer_push(lua_State *L)
     return buffer;
 }
 
-/* One more buffer of this state holds blocks, or one less. */
-static void count_live(lua_State *L, int more)
+/* Count the buffers of this state that hold blocks: `change` is 1 or -1. */
+static void count_live(lua_State *L, int change)
 {
     ls_state *state = ls_state_of(L);
     const int live = atomic_load_explicit(&state->buffers_live, memory_order_relaxed);
-    atomic_store_explicit(&state->buffers_live, live + more, memory_order_relaxed);
+    atomic_store_explicit(&state->buffers_live, live + change, memory_order_relaxed);
 }
 
-/* The reference is taken, or dropped when there is no memory: then it raises. */
+/* Takes the reference; drops it and raises when out of memory. */
 static void buffer_push(lua_State *L, ls_buffer *buffer, ls_slice slice)
 {
     if (buffer->count == buffer->room) {
@@ -82,7 +82,7 @@ void ls_buffer_add_bytes(lua_State *L, ls_buffer *buffer, const char *bytes, siz
     while (len > 0) {
         size_t run;
         if (buffer->tail == NULL || buffer->tail_used == buffer->tail->cap) {
-            /* It may collect garbage, and a finalizer append to this very buffer: only then is a place looked for. */
+            /* ls_state_block may collect garbage, and a finalizer may append to this buffer: take the block first. */
             ls_block *block =
                 ls_state_block(L, len > LS_BLOCK_SMALL || buffer->len > 0 ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
             buffer_push(L, buffer, (ls_slice){block, block->data, 0});
@@ -111,7 +111,7 @@ static void buffer_append_values(lua_State *L, ls_buffer *buffer, int first, int
             ls_buffer_add_bytes(L, buffer, bytes, len);
         } else {
             const ls_buffer *other = ls_buffer_test(L, i);
-            const unsigned count = other != NULL ? other->count : 0; /* it may be the buffer itself */
+            const unsigned count = other != NULL ? other->count : 0; /* `other` may be `buffer` itself */
             if (other == NULL) luaL_typeerror(L, i, "string or buffer");
             for (unsigned n = 0; n < count; n++) {
                 const ls_slice *from = &other->slices[n];
@@ -121,7 +121,7 @@ static void buffer_append_values(lua_State *L, ls_buffer *buffer, int first, int
     }
 }
 
-/* ls.buffer(...) -> buffer. Strings and numbers are copied once, buffers are shared. */
+/* ls.buffer(...) -> buffer. Copies strings and numbers once; shares the blocks of buffers. */
 int ls_buffer_new(lua_State *L)
 {
     const int last = lua_gettop(L);
@@ -172,7 +172,7 @@ static int buffer_len(lua_State *L)
     return 1;
 }
 
-/* buffer:sub(i [, j]) -> buffer that shares the blocks; positions as in string.sub. */
+/* buffer:sub(i [, j]) -> buffer. The piece shares the blocks; positions as in string.sub. */
 static int buffer_sub(lua_State *L)
 {
     const ls_buffer *buffer = buffer_check(L, 1);
@@ -226,10 +226,10 @@ void ls_buffer_take_back(lua_State *L, int index)
     ls_buffer *buffer = buffer_any(L, index);
     if (buffer == NULL || !buffer->lent) return;
     buffer_drop(L, buffer);
-    buffer->over = true;
+    buffer->expired = true;
 }
 
-/* buffer:keep() -> buffer. A chunk that a loop was given stays after its round. */
+/* buffer:keep() -> buffer. Ends the loan: the chunk stays valid after its round of the loop. */
 static int buffer_keep(lua_State *L)
 {
     ls_buffer *buffer = buffer_check(L, 1);
@@ -248,19 +248,19 @@ static int collect(lua_State *L)
     return 0;
 }
 
-/* A buffer is small for Lua and large for the pool. A young collection costs a look at every coroutine, so it is asked
- * for in proportion to what lives, but before this state's share of the pool could be garbage. */
+/* A buffer is small for Lua and large for the pool. A young collection visits every coroutine, so collections are
+ * started in proportion to the live memory, but before this state's share of the pool could be garbage. */
 void ls_buffer_account(lua_State *L, size_t bytes)
 {
     ls_state *state = ls_state_of(L);
     const ls_site *site = state->site;
     const uint64_t pool = site->settings.pool_bytes_max, share = pool / (2 * (uint64_t)(site->state_count + 1));
-    size_t enough = atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
-    if (enough < BUFFER_BYTES_MIN) enough = BUFFER_BYTES_MIN;
-    if (pool > 0 && enough > share) enough = (size_t)share;
+    size_t collect_at = atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
+    if (collect_at < BUFFER_BYTES_MIN) collect_at = BUFFER_BYTES_MIN;
+    if (pool > 0 && collect_at > share) collect_at = (size_t)share;
     const size_t held = atomic_load_explicit(&state->buffer_bytes, memory_order_relaxed) + bytes;
     atomic_store_explicit(&state->buffer_bytes, held, memory_order_relaxed);
-    if (held >= enough) (void)collect(L);
+    if (held >= collect_at) (void)collect(L);
 }
 
 static int collect_all(lua_State *L)
@@ -275,7 +275,7 @@ void ls_buffers_collect(ls_state *state, ls_thread_ctx *ctx, bool all)
     (void)ls_state_protected(state, ctx, all ? collect_all : collect, NULL);
 }
 
-/* A method of strings, for the bytes of the buffer as a string: the upvalue is string's function. */
+/* A method of strings, called with the bytes of the buffer as a string; the upvalue is the function of `string`. */
 static int buffer_as_string(lua_State *L)
 {
     const ls_buffer *buffer = buffer_check(L, 1);
@@ -323,17 +323,17 @@ void ls_buffer_define(lua_State *L, ls_state *state)
                                        {"append", buffer_append},
                                        {"keep", buffer_keep},
                                        {NULL, NULL}};
-    static const char *const of_strings[] = {"byte",  "find", "match",   "gmatch", "gsub",   "upper",
-                                             "lower", "rep",  "reverse", "len",    "unpack", NULL};
+    static const char *const string_methods[] = {"byte",  "find", "match",   "gmatch", "gsub",   "upper",
+                                                 "lower", "rep",  "reverse", "len",    "unpack", NULL};
     static const luaL_Reg meta[] = {{"__tostring", buffer_tostring}, {"__len", buffer_len}, {"__gc", buffer_gc},
                                     {"__concat", buffer_concat},     {"__eq", buffer_eq},   {NULL, NULL}};
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
     lua_getglobal(L, "string");
-    for (unsigned n = 0; of_strings[n] != NULL; n++) {
-        lua_getfield(L, -1, of_strings[n]);
+    for (unsigned n = 0; string_methods[n] != NULL; n++) {
+        lua_getfield(L, -1, string_methods[n]);
         lua_pushcclosure(L, buffer_as_string, 1);
-        lua_setfield(L, -3, of_strings[n]);
+        lua_setfield(L, -3, string_methods[n]);
     }
     lua_pop(L, 1);
     lua_setfield(L, -2, "__index");

@@ -1,8 +1,9 @@
-/* bind_connect.c - ls.connect: a name, its addresses tried in turn, a sock.
+/* bind_connect.c - ls.connect: looks a name up, tries its addresses in turn, returns a sock.
  *
- * All of it happens in one task, which waits for the lookup and then for one connection after the other. The whole has
- * one deadline; while there are further addresses, each is given its share of what is left. The object on the task's
- * stack owns what is under way, so that nothing is left open whatever ends the task. */
+ * Everything runs in one task, which waits for the lookup and then for one connection attempt after the other. There
+ * is one deadline for the whole call; each address receives an equal share of the remaining time. The `connecting`
+ * object on the task's stack owns the lookup and the connection, so that nothing stays open when the task ends
+ * early. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,25 +13,26 @@
 #include "net/resolver.h"
 #include "net/sock.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/bind_sock.h"
 #include "script/option.h"
 #include "script/site_internal.h"
 
 typedef struct connecting {
-    ls_lookup *lookup; /* NULL: the address was numeric */
-    ls_tcp *tcp;       /* that is being connected, or NULL */
-    ls_task *task;     /* waits for the lookup, or NULL */
+    ls_lookup *lookup; /* NULL: the address is numeric */
+    ls_tcp *tcp;       /* the current attempt, or NULL */
+    ls_task *task;     /* the task that waits for the lookup, or NULL */
     ls_tcp_config config;
     uint32_t connect_ms_max; /* 0: no limit */
     uint64_t deadline_ns;
     ls_addr numeric;
     const ls_addr *addrs;
     unsigned count, next;
-    int err; /* of the last that failed */
+    int err; /* of the last failed attempt */
     ls_sockaddr to;
 } connecting;
 
-enum { CONNECTING = 1 }; /* its place on the stack */
+enum { CONNECTING = 1 }; /* stack index of the object */
 enum { CONNECT_MS_MAX = 60000, SHARE_MS_MIN = 250 };
 
 static int drop_connecting(lua_State *L)
@@ -59,12 +61,12 @@ static int fail(lua_State *L, int err)
     return ls_push_failure(L, err);
 }
 
-/* Seconds that the next wait may take. */
+/* The number of seconds that the next wait may take. */
 static double share(const connecting *c)
 {
     const uint64_t now_ns = ls_clock_ns();
     const double left = c->deadline_ns > now_ns ? (double)(c->deadline_ns - now_ns) / 1e9 : 0;
-    const double part = left / (c->count - c->next + 1); /* `next` is past the one that is tried */
+    const double part = left / (c->count - c->next + 1); /* `next` is already past the current address */
     return part < SHARE_MS_MIN / 1e3 && left > part ? fmin(left, SHARE_MS_MIN / 1e3) : part;
 }
 
@@ -75,7 +77,7 @@ static int connected(lua_State *L, connecting *c)
     ls_tcp *tcp = c->tcp;
     if (c->config.keepalive_s > 0) (void)ls_sock_keepalive(ls_sock_fd(tcp->stream.sock), true, c->config.keepalive_s);
     (void)ls_tcp_push(L, tcp);
-    c->tcp = NULL; /* the object has it */
+    c->tcp = NULL; /* the sock owns it */
     return 1;
 }
 
@@ -98,7 +100,7 @@ static int connect_ended(lua_State *L, int status, lua_KContext context)
     return connect_next(L, c);
 }
 
-/* Begin with the next address that can be begun with. */
+/* Start to connect to the next address; skips addresses that fail at once. */
 static int connect_next(lua_State *L, connecting *c)
 {
     ls_state *state = ls_state_of(L);
@@ -129,19 +131,19 @@ static int connect_next(lua_State *L, connecting *c)
     return fail(L, c->err);
 }
 
-/* ---- the name ------------------------------------------------------------------------------------------------------ */
+/* ---- the name --------------------------------------------------------------------------------------------------- */
 
-static int looked_up(lua_State *L, connecting *c)
+static int lookup_result(lua_State *L, connecting *c)
 {
     if (c->lookup->err < 0) {
         const int err = c->lookup->err;
-        const char *why = err == LS_ENOENT      ? "no such name"
-                          : err == LS_ETIMEDOUT ? "timeout: no name server answers"
-                          : err == LS_EINVAL    ? "this is no name of a host"
-                          : err == LS_ENOTSUP   ? "it is not looked up here, where names are " LS_RESOLVER
-                                                : ls_err_text(err);
+        const char *reason = err == LS_ENOENT      ? "no such name"
+                             : err == LS_ETIMEDOUT ? "timeout: no response from a name server"
+                             : err == LS_EINVAL    ? "invalid host name"
+                             : err == LS_ENOTSUP   ? "not supported by the resolver: " LS_RESOLVER
+                                                   : ls_err_text(err);
         (void)fail(L, err);
-        lua_pushfstring(L, "cannot look up \"%s\": %s", lua_tostring(L, 2), why);
+        lua_pushfstring(L, "cannot look up \"%s\": %s", lua_tostring(L, 2), reason);
         lua_replace(L, -3);
         return 3;
     }
@@ -156,9 +158,9 @@ static int lookup_ended(lua_State *L, int status, lua_KContext context)
     (void)status;
     (void)context;
     c->task = NULL;
-    if (ls_state_of(L)->current->wake_result != LS_ETIMEDOUT) return looked_up(L, c);
+    if (ls_state_of(L)->current->wake_result != LS_ETIMEDOUT) return lookup_result(L, c);
     c->lookup->err = LS_ETIMEDOUT;
-    return looked_up(L, c);
+    return lookup_result(L, c);
 }
 
 static void lookup_done(ls_thread_ctx *ctx, ls_lookup *lookup)
@@ -177,7 +179,7 @@ static int look_up(lua_State *L, connecting *c, const char *host, uint16_t port)
         if (err < 0) return fail(L, err);
     }
     const int err = ls_resolver_lookup(state->ctx, state->resolver, host, port, lookup_done, c, &c->lookup);
-    if (err == LS_DONE) return looked_up(L, c);
+    if (err == LS_DONE) return lookup_result(L, c);
     if (err < 0) return fail(L, err);
     if (c->connect_ms_max != 0) ls_task_alarm(L, state->current, share(c));
     c->task = state->current;
@@ -192,14 +194,14 @@ int ls_core_connect(lua_State *L)
     const lua_Integer port = luaL_checkinteger(L, 2);
     const uint64_t now_ns = ls_clock_ns();
     uint64_t ms = CONNECT_MS_MAX;
-    luaL_argcheck(L, port >= 0 && port <= 65535, 2, "a port is a number from 1 to 65535");
+    luaL_argcheck(L, port >= 0 && port <= 65535, 2, "port must be from 1 to 65535");
     luaL_checktype(L, 3, LUA_TTABLE);
     ls_task_may_wait(L);
-    if (strlen(host) != len) { /* what C takes for its end is not */
+    if (strlen(host) != len) { /* the name contains NUL: the resolver would see its beginning only */
         lua_pushnil(L);
         lua_pushliteral(L, "cannot look up \"");
         lua_pushvalue(L, 1);
-        lua_pushliteral(L, "\": this is no name of a host");
+        lua_pushliteral(L, "\": invalid host name");
         lua_concat(L, 3);
         lua_pushliteral(L, "EINVAL");
         return 3;
@@ -213,7 +215,7 @@ int ls_core_connect(lua_State *L)
     (void)ls_option_number(L, 3, "connect_ms_max", UINT32_MAX, &ms);
     c->connect_ms_max = (uint32_t)ms;
     c->deadline_ns = now_ns + ms * 1000000u;
-    lua_insert(L, CONNECTING); /* then the host */
+    lua_insert(L, CONNECTING); /* index 2 is the host */
     lua_settop(L, 2);
 
     const int err = ls_addr_parse(host, (uint16_t)port, &c->numeric);

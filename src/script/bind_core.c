@@ -1,5 +1,5 @@
-/* bind_core.c - the module `luaserve.core`: definitions, hooks, numbers, and what is too small for a file of its
- * own. */
+/* bind_core.c - the module `luaserve.core`: its table of functions, and those functions that have no file of their
+ * own: definitions (listen, tcp, config), hooks, the log, statistics, paths. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,10 +21,11 @@
 #include "script/request.h"
 #include "script/site_internal.h"
 
-static ls_state *check_loading(lua_State *L, const char *what)
+/* The state, while its site loads; raises afterwards. `prefix` begins the message: "" where lua/luaserve adds one. */
+static ls_state *check_loading(lua_State *L, const char *prefix)
 {
     ls_state *state = ls_state_of(L);
-    if (!state->loading) luaL_error(L, "%s must be called while the site loads", what);
+    if (!state->loading) luaL_error(L, "%smust be called while the site loads", prefix);
     return state;
 }
 
@@ -48,12 +49,12 @@ static void http_options(lua_State *L, int index, ls_http_config *http)
     ls_option_u32(L, index, "write_bytes_high", UINT32_MAX, &http->write_bytes_high);
 }
 
-/* host, port and where of the options at index 1 */
+/* Read host, port and where from the options at index 1. */
 static void listener_address(lua_State *L, ls_site_listener *listener)
 {
     uint32_t port = 0;
     ls_option_text(L, 1, "host", listener->host, sizeof listener->host);
-    if (lua_getfield(L, 1, "where") == LUA_TSTRING) /* for messages: cut to fit */
+    if (lua_getfield(L, 1, "where") == LUA_TSTRING) /* used in messages only: truncated to fit */
         (void)snprintf(listener->where, sizeof listener->where, "%s", lua_tostring(L, -1));
     lua_settop(L, 1);
     ls_option_u32(L, 1, "port", UINT16_MAX, &port);
@@ -88,7 +89,7 @@ static void listener_add(lua_State *L, ls_state *state, const ls_site_listener *
     state->listener_count++;
 }
 
-/* The URLs of the options at index 1, one to a line: the engine is http.sys then. */
+/* Read urls from the options at index 1: one URL per line. With URLs the listener belongs to http.sys. */
 static void listener_urls(lua_State *L, ls_site_listener *listener)
 {
     ls_option_text(L, 1, "urls", listener->urls, sizeof listener->urls - 1);
@@ -97,10 +98,10 @@ static void listener_urls(lua_State *L, ls_site_listener *listener)
     for (char *at = listener->urls; (at = strchr(at, '\n')) != NULL;) *at++ = '\0';
 }
 
-/* core.listen{...} */
+/* core.listen{ host=, port= | urls=, http={...}, dispatch=fn, failed=fn, where= } */
 static int core_listen(lua_State *L)
 {
-    ls_state *state = check_loading(L, "ls.listen");
+    ls_state *state = check_loading(L, "");
     ls_site_listener listener = {.kind = LS_SITE_HTTP};
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
@@ -118,7 +119,7 @@ static int core_listen(lua_State *L)
 /* core.tcp{ host=, port=, tcp={...}, backlog=, serve=fn, where= } */
 static int core_tcp(lua_State *L)
 {
-    ls_state *state = check_loading(L, "ls.tcp");
+    ls_state *state = check_loading(L, "");
     ls_site_listener listener = {.kind = LS_SITE_TCP};
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
@@ -131,10 +132,10 @@ static int core_tcp(lua_State *L)
     return 0;
 }
 
-/* core.config{...} */
+/* core.config{ threads=, ... }. Only the first state changes the site's settings. */
 static int core_config(lua_State *L)
 {
-    ls_state *state = check_loading(L, "ls.config");
+    ls_state *state = check_loading(L, "");
     ls_site_settings settings = state->site->settings;
     uint64_t number;
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -155,7 +156,7 @@ static int core_config(lua_State *L)
     return 0;
 }
 
-/* Keep the function at `index` in a list. */
+/* Append the function at `index` to a list of hooks. */
 static void hooks_add(lua_State *L, ls_hooks *hooks, int index)
 {
     int *refs = realloc(hooks->refs, (hooks->count + 1) * sizeof *refs);
@@ -173,23 +174,23 @@ static void hooks_add(lua_State *L, ls_hooks *hooks, int index)
 static int core_on(lua_State *L)
 {
     static const char *const names[] = {"start", "drain", "log", NULL};
-    ls_state *state = check_loading(L, "ls.on");
+    ls_state *state = check_loading(L, "ls.on: ");
     const int kind = luaL_checkoption(L, 1, NULL, names);
     luaL_checktype(L, 2, LUA_TFUNCTION);
     hooks_add(L, &state->hooks[kind], 2);
     return 0;
 }
 
-/* core.once(fn): runs at the start, in the first state only. */
+/* core.once(fn): fn runs at the start, in the first state only. */
 static int core_once(lua_State *L)
 {
-    ls_state *state = check_loading(L, "ls.once");
+    ls_state *state = check_loading(L, "ls.once: ");
     luaL_checktype(L, 1, LUA_TFUNCTION);
     if (state->index == 0) hooks_add(L, &state->once, 1);
     return 0;
 }
 
-/* ---- small things ------------------------------------------------------------------------------------------ */
+/* ---- other functions --------------------------------------------------------------------------------------- */
 
 /* core.now() -> monotonic seconds */
 static int core_now(lua_State *L)
@@ -204,13 +205,13 @@ static int core_log(lua_State *L)
     size_t len;
     enum ls_log_level level;
     if (ls_log_level_of(luaL_checkstring(L, 1), &level) < 0 || level == LS_LOG_OFF)
-        return luaL_argerror(L, 1, "the levels are debug, info, warn and error");
+        return luaL_argerror(L, 1, "level must be \"debug\", \"info\", \"warn\" or \"error\"");
     const char *text = luaL_checklstring(L, 2, &len);
     if (level >= ls_log_level_get()) ls_log_text(level, text, len);
     return 0;
 }
 
-/* core.percent_decode(s [, plus]) -> string, or nil for a bad escape or a NUL */
+/* core.percent_decode(s [, plus]) -> string, or nil for an invalid escape or a NUL. `plus`: "+" is a space. */
 static int core_percent_decode(lua_State *L)
 {
     luaL_Buffer buffer;
@@ -225,7 +226,7 @@ static int core_percent_decode(lua_State *L)
 }
 
 enum { STATS_MAX = 128 };
-typedef struct stats_list { /* gathered first, so that nothing raises inside the server's code */
+typedef struct stats_list { /* filled by the server's code, in which nothing may raise; then copied into a table */
     unsigned count;
     struct {
         char name[48];
@@ -241,7 +242,7 @@ static void stats_add(void *to, const char *name, double value)
     list->at[list->count++].value = value;
 }
 
-/* core.stats() -> table of name and number */
+/* core.stats() -> table from names to numbers */
 static int core_stats(lua_State *L)
 {
     const ls_site *site = ls_state_of(L)->site;
@@ -266,19 +267,20 @@ static int core_stats(lua_State *L)
     return 1;
 }
 
-/* ls.safe_join(directory, path) -> "directory/path" | nil, message, "EINVAL": a path that came from outside, decoded, when it
- * is the name of something inside the directory on every system (http_path.h). Raises for what is no string. */
+/* ls.safe_join(directory, path) -> "directory/path" | nil, message, "EINVAL". `path` is an untrusted, decoded path; it
+ * is accepted when it names something inside the directory on every system (http_path.h). Raises unless both are
+ * strings. */
 static int core_safe_join(lua_State *L)
 {
     size_t directory_len, len;
     const char *directory = luaL_checklstring(L, 1, &directory_len);
     const char *path = luaL_checklstring(L, 2, &len);
-    const char *wrong = ls_http_path_wrong(path, len);
+    const char *reason = ls_http_path_wrong(path, len);
     if (directory_len == 0 || strlen(directory) != directory_len)
-        return luaL_argerror(L, 1, "a directory; \".\" is the one that the server runs in");
-    if (wrong != NULL) {
+        return luaL_argerror(L, 1, "directory must be a path, such as \".\" for the working directory of the server");
+    if (reason != NULL) {
         lua_pushnil(L);
-        lua_pushfstring(L, "this path is not served: %s", wrong);
+        lua_pushfstring(L, "invalid path: %s", reason);
         lua_pushliteral(L, "EINVAL");
         return 3;
     }
@@ -286,24 +288,24 @@ static int core_safe_join(lua_State *L)
     return 1;
 }
 
-/* core.stop(): begin to drain, as SIGTERM does. */
+/* core.stop(): start to drain, as SIGTERM does. */
 static int core_stop(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    if (state->loading) return luaL_error(L, "the server has not started");
+    if (state->loading) return luaL_error(L, "ls.stop: the server has not started");
     if (state->site->host != NULL && state->site->host->stop != NULL)
         state->site->host->stop(state->site->host->server);
     return 0;
 }
 
-/* core.can_wait() -> whether a call that waits may be made here */
+/* core.can_wait() -> whether a call that waits is possible here */
 static int core_can_wait(lua_State *L)
 {
     lua_pushboolean(L, ls_task_can_wait(L));
     return 1;
 }
 
-/* core.thread() -> the number of the thread that runs this now, from 1; 0 while the site loads */
+/* core.thread() -> the number of the calling thread, from 1; 0 while the site loads */
 static int core_thread(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
@@ -311,7 +313,7 @@ static int core_thread(lua_State *L)
     return 1;
 }
 
-/* core.processors() -> how many this process may use */
+/* core.processors() -> the number of processors that this process may use */
 static int core_processors(lua_State *L)
 {
     lua_pushinteger(L, (lua_Integer)ls_cpu_count());

@@ -1,9 +1,10 @@
-/* bind_job.c - ls.spawn and the job object; functions that the site left for the start, the drain, or ls.once.
+/* bind_job.c - ls.spawn and the job object; the functions of ls.once and ls.on, each run in a task.
  *
- * A job's results (or its error) lie in the job object, so that any number of tasks may wait for it, now or later.
- * An error that nobody waits for is logged. */
+ * The job object keeps the results or the error of the job, so that any number of tasks may wait for it, before or
+ * after its end. An error is logged when no task waits. */
 #include "base/log.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/task.h"
 #include "script/udata.h"
 
@@ -11,10 +12,10 @@ static const char job_tag;
 
 typedef struct ls_job {
     const void *tag;
-    ls_task *task;  /* NULL: it has ended */
+    ls_task *task;  /* NULL: the job has ended */
     int self_ref;   /* keeps the object while the task runs */
-    int status;     /* LUA_OK: user value 1 is a table of results; else it is the error */
-    bool no_memory; /* not even the error could be kept */
+    int status;     /* LUA_OK: user value 1 is a table of results; else user value 1 is the error */
+    bool no_memory; /* the error could not be kept either */
     ls_node waiters;
 } ls_job;
 
@@ -26,7 +27,7 @@ static int hook_returned(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-/* job_main's stack: the job, then the results */
+/* Stack, that of job_main: the job, then the results. */
 static int job_returned(lua_State *L, int status, lua_KContext context)
 {
     const int count = lua_gettop(L) - 1;
@@ -41,7 +42,7 @@ static int job_returned(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-static int job_main(lua_State *L) /* the job, the function, its arguments */
+static int job_main(lua_State *L) /* stack: the job, the function, its arguments */
 {
     lua_callk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, job_returned);
     return job_returned(L, LUA_OK, 0);
@@ -70,7 +71,7 @@ static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     job->task = NULL;
     ls_task_release(ctx, task, status == LUA_OK);
     ls_list_move(&woken, &job->waiters);
-    luaL_unref(state->L, LUA_REGISTRYINDEX, job->self_ref); /* from here on only those that wait keep the job */
+    luaL_unref(state->L, LUA_REGISTRYINDEX, job->self_ref); /* from here on only references in Lua keep the job */
     ls_task_wake_all(ctx, &woken, LS_OK);
 }
 
@@ -81,7 +82,8 @@ int ls_core_spawn(lua_State *L)
     const int count = lua_gettop(L);
     luaL_checktype(L, 1, LUA_TFUNCTION);
     if (state->loading || state->current == NULL)
-        return luaL_error(L, "nothing runs while the site loads; spawn from ls.once or ls.on(\"start\")");
+        return luaL_error(L,
+                          "ls.spawn: cannot be called while the site loads; call it in ls.once or ls.on(\"start\")");
     ls_job *job = lua_newuserdatauv(L, sizeof *job, 1);
     *job = (ls_job){.tag = &job_tag, .self_ref = LUA_NOREF};
     ls_node_init(&job->waiters);
@@ -93,7 +95,7 @@ int ls_core_spawn(lua_State *L)
 
     ls_task *task = ls_task_take(L, state);
     if (!lua_checkstack(task->co, count + 2)) {
-        ls_list_remove(&task->node); /* an empty one: the garbage collector has the rest */
+        ls_list_remove(&task->node); /* the task is empty: put it back; the job is garbage */
         ls_list_push(&state->tasks_free, &task->node);
         state->tasks_free_count++;
         luaL_unref(L, LUA_REGISTRYINDEX, job->self_ref);
@@ -101,7 +103,7 @@ int ls_core_spawn(lua_State *L)
     }
     lua_pushcfunction(task->co, job_main);
     lua_pushvalue(L, 1);
-    lua_insert(L, 2); /* the job twice: one stays here as the result */
+    lua_insert(L, 2); /* the job twice: one is the result of ls.spawn */
     lua_xmove(L, task->co, count + 1);
     job->task = task;
     task->ended = job_ended;
@@ -144,8 +146,8 @@ static int job_waited(lua_State *L, int status, lua_KContext context)
     return ls_push_failure(L, LS_ETIMEDOUT);
 }
 
-/* job:wait([timeout]) -> the function's results | nil, message, code after the timeout. Raises the function's
- * error. */
+/* job:wait([timeout]) -> the results of the function | nil, message, code after the timeout. Raises the error of the
+ * function. */
 static int job_wait(lua_State *L)
 {
     ls_job *job = job_check(L);
@@ -169,7 +171,7 @@ void ls_jobs_define(lua_State *L, ls_state *state)
     ls_udata_define(L, "job", &state->job_meta_ref);
 }
 
-/* ---- functions left for later ------------------------------------------------------------------------------ */
+/* ---- functions of ls.once, ls.on ------------------------------------------------------------------------------ */
 
 static int hook_main(lua_State *L)
 {

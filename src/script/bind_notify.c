@@ -1,19 +1,21 @@
 /* bind_notify.c - ls.notify: notifications for descriptors that something else owns.
  *
- * Packets of a registration come to any thread; take_packet notes the events and has the state's actor tell the task.
- * Underneath everything but a persistent edge is one-shot, so that one packet at a time is under way: a persistent level
- * is armed when somebody waits, and looks afresh then. A persistent edge stays armed, and several threads may have
- * packets of it: their events are gathered until the actor comes.
+ * A packet of a registration arrives on any thread: watcher_packet adds its events to pending_events and posts `op` to
+ * the state's actor, which wakes the task. Every registration except a persistent edge is one-shot in the port, so
+ * that one packet at a time is under way: a persistent level is armed at each wait, which checks its condition again.
+ * A persistent edge stays armed, and several threads may hold packets of it: pending_events collects their events
+ * until the actor runs.
  *
- *     REGISTER --> armed <----------------- ENABLE (wait of a persistent level, rearm)
- *                    \--> told, disarmed ------/
- *                  any of them --> REMOVE asked --> REMOVE packet: gone
+ *     REGISTER --> armed <------------------- ENABLE (wait on a persistent level, rearm)
+ *                    \--> fired, disarmed ------/
+ *                  any of them --> REMOVE submitted --> REMOVE packet: ended
  *
- * Registrations go by descriptor, and a descriptor's number may be another's after it was closed. So the site has a
- * table of who has which number, and an object that was superseded asks nothing of the port any more.
+ * The port identifies registrations by descriptor, and the system reuses the number of a closed descriptor. So the
+ * site has a table of the watcher of each number, and a watcher that another one replaced submits nothing to the port.
  *
- * A thread may still hold a packet of a persistent edge when its REMOVE is taken. So memory is not freed but used again by
- * the same state, and not before QUARANTINE_NS have passed: at worst a wait returns for nothing. */
+ * A thread may still hold a packet of a persistent edge when the REMOVE packet is taken. So the memory of a watcher is
+ * not freed: its state reuses it, and not before QUARANTINE_NS have passed. At worst, a packet later than that
+ * wakes a wait without an event. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +26,7 @@
 #include "net/rawsock.h"
 #include "port/notify.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/notify_internal.h"
 #include "script/site_internal.h"
 #include "script/task.h"
@@ -33,23 +36,23 @@
 
 static const char watcher_tag;
 
-enum watcher_phase { WATCHER_LIVE, WATCHER_REMOVING, WATCHER_GONE };
+enum watcher_phase { WATCHER_LIVE, WATCHER_REMOVING, WATCHER_ENDED };
 
 typedef struct script_watcher {
     ls_packet_handler handler; /* first: the key of the registration */
-    ls_op op;                  /* tells the state */
+    ls_op op;                  /* posted to the state's actor when events are pending */
     _Atomic uint32_t pending_events;
-    _Atomic bool queued; /* op is on its way */
+    _Atomic bool queued; /* op is posted and not yet handled */
     ls_state *state;
-    struct script_watcher *next; /* under the table's mutex: in its bucket */
-    ls_node node;                /* in script->live, or script->dead */
-    uint64_t gone_ns;
+    struct script_watcher *next; /* in its bucket of the table; under the table's mutex */
+    ls_node node;                /* in script->live or script->retired */
+    uint64_t ended_ns;
     ls_fd fd;
     uint32_t filter, ready;
-    uint8_t trigger; /* LS_TRIGGER_*, what the script asked for */
+    uint8_t trigger; /* LS_TRIGGER_*, as the script requested it */
     uint8_t phase;
     bool armed;
-    bool handle;            /* Lua still holds it */
+    bool handle;            /* Lua has a handle of it */
     ls_node waiters;        /* the task that waits for events */
     ls_node remove_waiters; /* tasks that wait for the REMOVE */
 } script_watcher;
@@ -59,7 +62,7 @@ typedef struct watcher_handle {
     script_watcher *watcher; /* NULL: removed */
 } watcher_handle;
 
-/* ---- who has which descriptor ------------------------------------------------------------------------------ */
+/* ---- watchers by descriptor -------------------------------------------------------------------------------- */
 
 enum { WATCHER_BUCKETS = 256 };
 
@@ -92,8 +95,8 @@ static script_watcher **bucket_of(ls_notify_table *table, ls_fd fd)
     return &table->buckets[(uint64_t)fd % WATCHER_BUCKETS];
 }
 
-/* Take whoever has this descriptor out of the table (or only `which`). With the mutex held. */
-static script_watcher *unlist(ls_notify_table *table, ls_fd fd, const script_watcher *which)
+/* Remove the watcher of this descriptor from the table, or only `which` unless NULL. The mutex is held. */
+static script_watcher *table_remove(ls_notify_table *table, ls_fd fd, const script_watcher *which)
 {
     for (script_watcher **at = bucket_of(table, fd); *at != NULL; at = &(*at)->next) {
         script_watcher *found = *at;
@@ -105,8 +108,8 @@ static script_watcher *unlist(ls_notify_table *table, ls_fd fd, const script_wat
     return NULL;
 }
 
-/* Whether this object still has its descriptor. With the mutex held. */
-static bool is_listed(ls_notify_table *table, const script_watcher *watcher)
+/* Whether this watcher is still that of its descriptor. The mutex is held. */
+static bool table_has(ls_notify_table *table, const script_watcher *watcher)
 {
     for (const script_watcher *at = *bucket_of(table, watcher->fd); at != NULL; at = at->next)
         if (at == watcher) return true;
@@ -120,8 +123,8 @@ static uint8_t trigger_of(const script_watcher *watcher)
     return kind | (persistent ? LS_TRIGGER_PERSISTENT : LS_TRIGGER_ONESHOT);
 }
 
-/* Have the port do it, in the name of this object. LS_OK or the registration's result. */
-static int ask(script_watcher *watcher, uint8_t operation)
+/* Submit one operation of this watcher to the port. LS_OK, or the result of the registration. */
+static int submit(script_watcher *watcher, uint8_t operation)
 {
     ls_site *site = watcher->state->site;
     ls_notify_table *table = site->watchers;
@@ -131,17 +134,17 @@ static int ask(script_watcher *watcher, uint8_t operation)
                                     .trigger = trigger_of(watcher),
                                     .operation = operation};
     ls_mutex_lock(&table->mutex);
-    if (operation != LS_NOTIFY_REGISTER && !is_listed(table, watcher)) {
+    if (operation != LS_NOTIFY_REGISTER && !table_has(table, watcher)) {
         registration.result = LS_ENOENT;
     } else {
         (void)ls_port_notify(site->port, NULL, &registration, 1, NULL, 0, 0);
         if (operation == LS_NOTIFY_REGISTER && registration.result == LS_OK) {
-            (void)unlist(table, watcher->fd, NULL); /* of a descriptor that was closed */
+            (void)table_remove(table, watcher->fd, NULL); /* the watcher of an earlier descriptor with this number */
             watcher->next = *bucket_of(table, watcher->fd);
             *bucket_of(table, watcher->fd) = watcher;
         } else if (registration.result == LS_ENOENT ||
                    (operation == LS_NOTIFY_REMOVE && registration.result == LS_OK)) {
-            (void)unlist(table, watcher->fd, watcher);
+            (void)table_remove(table, watcher->fd, watcher);
         }
     }
     ls_mutex_unlock(&table->mutex);
@@ -150,41 +153,41 @@ static int ask(script_watcher *watcher, uint8_t operation)
 
 /* ---- life -------------------------------------------------------------------------------------------------- */
 
-/* No packet that matters will come. */
-static void watcher_gone(script_watcher *watcher)
+/* No relevant packet follows. The watcher retires once it has no handle and its op is not posted. */
+static void watcher_ended(script_watcher *watcher)
 {
     ls_notify_script *script = watcher->state->notify;
-    watcher->phase = WATCHER_GONE;
+    watcher->phase = WATCHER_ENDED;
     if (watcher->handle || atomic_load(&watcher->queued)) return;
-    watcher->gone_ns = ls_clock_ns();
+    watcher->ended_ns = ls_clock_ns();
     ls_list_remove(&watcher->node);
-    ls_list_push(&script->dead, &watcher->node);
+    ls_list_push(&script->retired, &watcher->node);
 }
 
-/* It was never registered: nothing can come of it, and it is the next to be used. */
-static void watcher_refused(script_watcher *watcher)
+/* The registration failed, so no packet exists: the memory may be reused next. */
+static void watcher_register_failed(script_watcher *watcher)
 {
-    watcher->phase = WATCHER_GONE;
+    watcher->phase = WATCHER_ENDED;
     watcher->handle = false;
-    watcher->gone_ns = 0;
+    watcher->ended_ns = 0;
     ls_list_remove(&watcher->node);
-    ls_list_push(watcher->state->notify->dead.next, &watcher->node); /* before the oldest */
+    ls_list_push(watcher->state->notify->retired.next, &watcher->node); /* the front of the list: before the oldest */
 }
 
-/* Inside the actor. */
-static void watcher_told(ls_thread_ctx *ctx, ls_op *op)
+/* `op` arrives inside the actor. */
+static void watcher_op_done(ls_thread_ctx *ctx, ls_op *op)
 {
     script_watcher *watcher = LS_CONTAINER(op, script_watcher, op);
     atomic_store(&watcher->queued, false);
     const uint32_t events = atomic_exchange(&watcher->pending_events, 0);
     if (events & LS_EVENT_REMOVE) {
-        watcher_gone(watcher);
+        watcher_ended(watcher);
         ls_task_wake_all(ctx, &watcher->remove_waiters, LS_OK);
         ls_task_wake_all(ctx, &watcher->waiters, LS_OK);
         return;
     }
     if (watcher->phase != WATCHER_LIVE) {
-        if (watcher->phase == WATCHER_GONE) watcher_gone(watcher); /* it only waited for this */
+        if (watcher->phase == WATCHER_ENDED) watcher_ended(watcher); /* it could not retire while op was posted */
         return;
     }
     watcher->ready |= events & (watcher->filter | LS_EVENT_ERR);
@@ -192,7 +195,8 @@ static void watcher_told(ls_thread_ctx *ctx, ls_op *op)
     if (watcher->ready != 0) ls_task_wake_all(ctx, &watcher->waiters, LS_OK);
 }
 
-static void take_packet(ls_thread_ctx *ctx, const ls_packet *packet)
+/* The packet handler; runs on any thread, outside the actor. */
+static void watcher_packet(ls_thread_ctx *ctx, const ls_packet *packet)
 {
     script_watcher *watcher = packet->key;
     atomic_fetch_or(&watcher->pending_events, packet->events);
@@ -203,16 +207,16 @@ static script_watcher *watcher_new(ls_state *state)
 {
     ls_notify_script *script = state->notify;
     script_watcher *watcher = NULL;
-    if (!ls_list_empty(&script->dead)) {
-        script_watcher *oldest = LS_CONTAINER(script->dead.next, script_watcher, node);
-        if (ls_clock_ns() - oldest->gone_ns >= QUARANTINE_NS && !atomic_load(&oldest->queued)) watcher = oldest;
+    if (!ls_list_empty(&script->retired)) {
+        script_watcher *oldest = LS_CONTAINER(script->retired.next, script_watcher, node);
+        if (ls_clock_ns() - oldest->ended_ns >= QUARANTINE_NS && !atomic_load(&oldest->queued)) watcher = oldest;
     }
     if (watcher != NULL)
         ls_list_remove(&watcher->node);
     else if ((watcher = calloc(1, sizeof *watcher)) == NULL)
         return NULL;
-    watcher->handler.handle = take_packet;
-    watcher->op.done = watcher_told;
+    watcher->handler.handle = watcher_packet;
+    watcher->op.done = watcher_op_done;
     watcher->op.actor = &state->actor;
     watcher->state = state;
     watcher->ready = 0;
@@ -230,7 +234,7 @@ void ls_notify_forget(lua_State *L, ls_fd fd)
     ls_site *site = state->site;
     if (site->port == NULL) return;
     ls_mutex_lock(&site->watchers->mutex);
-    script_watcher *watcher = unlist(site->watchers, fd, NULL);
+    script_watcher *watcher = table_remove(site->watchers, fd, NULL);
     ls_port_forget(site->port, fd);
     ls_mutex_unlock(&site->watchers->mutex);
     if (watcher == NULL || watcher->state != state) return;
@@ -238,7 +242,7 @@ void ls_notify_forget(lua_State *L, ls_fd fd)
     watcher->ready = 0;
     ls_task_wake_all(state->ctx, &watcher->waiters, LS_ECLOSED);
     if (watcher->phase == WATCHER_REMOVING) ls_task_wake_all(state->ctx, &watcher->remove_waiters, LS_OK);
-    watcher->phase = WATCHER_GONE;
+    watcher->phase = WATCHER_ENDED;
 }
 
 static int handle_gc(lua_State *L)
@@ -251,9 +255,9 @@ static int handle_gc(lua_State *L)
     if (watcher->state->site->port == NULL) return 0; /* the server has ended */
     if (watcher->phase == WATCHER_LIVE) {
         watcher->phase = WATCHER_REMOVING;
-        if (ask(watcher, LS_NOTIFY_REMOVE) < 0) watcher_gone(watcher);
-    } else if (watcher->phase == WATCHER_GONE) {
-        watcher_gone(watcher);
+        if (submit(watcher, LS_NOTIFY_REMOVE) < 0) watcher_ended(watcher);
+    } else if (watcher->phase == WATCHER_ENDED) {
+        watcher_ended(watcher);
     }
     return 0;
 }
@@ -262,7 +266,7 @@ void ls_notify_free(ls_state *state)
 {
     ls_notify_script *script = state->notify;
     if (script == NULL) return;
-    const ls_node *lists[] = {&script->live, &script->dead};
+    const ls_node *lists[] = {&script->live, &script->retired};
     for (int n = 0; n < 2; n++) {
         for (ls_node *node = lists[n]->next, *next; node != lists[n]; node = next) {
             next = node->next;
@@ -273,16 +277,17 @@ void ls_notify_free(ls_state *state)
     state->notify = NULL;
 }
 
-/* ---- what Lua sees ----------------------------------------------------------------------------------------- */
+/* ---- the Lua object ----------------------------------------------------------------------------------------- */
 
-static int push_refused(lua_State *L, int err)
+/* nil, message, code for an error of the port */
+static int push_failed(lua_State *L, int err)
 {
     (void)ls_push_failure(L, err);
-    const char *text = err == LS_EINVAL    ? "a bad descriptor"
-                       : err == LS_EEXIST  ? "the descriptor is registered already, or its socket belongs to the port"
-                       : err == LS_EBUSY   ? "the descriptor's last registration is still being removed"
+    const char *text = err == LS_EINVAL    ? "invalid descriptor"
+                       : err == LS_EEXIST  ? "the descriptor is already registered, or is a socket of the server"
+                       : err == LS_EBUSY   ? "the previous registration of the descriptor is still being removed"
                        : err == LS_ENOENT  ? "the descriptor was closed"
-                       : err == LS_ENOTSUP ? "the descriptor is of nothing that can be waited for"
+                       : err == LS_ENOTSUP ? "this kind of descriptor cannot be waited for"
                                            : NULL;
     if (text != NULL) {
         lua_pushstring(L, text);
@@ -320,14 +325,14 @@ static int push_events(lua_State *L, script_watcher *watcher)
     return 1;
 }
 
-static int watcher_waited(lua_State *L, int status, lua_KContext context)
+static int wait_done(lua_State *L, int status, lua_KContext context)
 {
     script_watcher *watcher = handle_check(L)->watcher;
     const int result = ls_state_of(L)->current->wake_result;
     (void)status;
     (void)context;
     if (watcher == NULL || watcher->phase == WATCHER_REMOVING) return ls_push_failure(L, LS_ECANCELED);
-    if (watcher->phase == WATCHER_GONE) return push_refused(L, LS_ENOENT);
+    if (watcher->phase == WATCHER_ENDED) return push_failed(L, LS_ENOENT);
     if (watcher->ready != 0) return push_events(L, watcher);
     return ls_push_failure(L, result < 0 ? result : LS_ETIMEDOUT);
 }
@@ -339,25 +344,25 @@ static int watcher_wait(lua_State *L)
     const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
     ls_state *state = ls_state_of(L);
     lua_settop(L, 1);
-    if (watcher->phase == WATCHER_GONE) return push_refused(L, LS_ENOENT);
+    if (watcher->phase == WATCHER_ENDED) return push_failed(L, LS_ENOENT);
     if (!ls_list_empty(&watcher->waiters)) return luaL_error(L, "another task already waits for this notification");
     ls_task_may_wait(L);
     if (watcher->trigger == (LS_TRIGGER_LEVEL | LS_TRIGGER_PERSISTENT) && !watcher->armed) {
-        watcher->ready = 0; /* what held then may hold no more: look afresh */
-        const int err = ask(watcher, LS_NOTIFY_ENABLE);
-        if (err < 0) return push_refused(L, err);
+        watcher->ready = 0; /* the condition may have ended: ENABLE checks it again */
+        const int err = submit(watcher, LS_NOTIFY_ENABLE);
+        if (err < 0) return push_failed(L, err);
         watcher->armed = true;
     }
     if (watcher->ready != 0) return push_events(L, watcher);
     if (!watcher->armed) {
         lua_pushnil(L);
-        lua_pushliteral(L, "a one-shot that was told: call n:rearm(events) first");
+        lua_pushliteral(L, "this one-shot notification has fired; call n:rearm(events) first");
         lua_pushliteral(L, "EINVAL");
         return 3;
     }
     if (timeout >= 0) ls_task_alarm(L, state->current, timeout);
     ls_list_push(&watcher->waiters, &state->current->wait_node);
-    return ls_task_suspend(L, 0, watcher_waited);
+    return ls_task_suspend(L, 0, wait_done);
 }
 
 /* core's n:rearm(filter) -> true | nil, message, code */
@@ -366,12 +371,12 @@ static int watcher_rearm(lua_State *L)
     script_watcher *watcher = watcher_check(L);
     const uint32_t before = watcher->filter;
     const lua_Integer filter = luaL_optinteger(L, 2, before);
-    if (watcher->phase == WATCHER_GONE) return push_refused(L, LS_ENOENT);
+    if (watcher->phase == WATCHER_ENDED) return push_failed(L, LS_ENOENT);
     watcher->filter = (uint32_t)filter & (LS_EVENT_IN | LS_EVENT_OUT | LS_EVENT_HANGUP);
-    const int err = ask(watcher, LS_NOTIFY_ENABLE);
+    const int err = submit(watcher, LS_NOTIFY_ENABLE);
     if (err < 0) {
         watcher->filter = before;
-        return push_refused(L, err);
+        return push_failed(L, err);
     }
     watcher->armed = true;
     watcher->ready = 0;
@@ -379,22 +384,22 @@ static int watcher_rearm(lua_State *L)
     return 1;
 }
 
-static int watcher_removed(lua_State *L, int status, lua_KContext context)
+static int remove_done(lua_State *L, int status, lua_KContext context)
 {
     watcher_handle *handle = handle_check(L);
     script_watcher *watcher = handle->watcher;
     (void)status;
     (void)context;
-    if (watcher != NULL) { /* the first of several that removed it */
+    if (watcher != NULL) { /* the first of several tasks that removed it */
         handle->watcher = NULL;
         watcher->handle = false;
-        watcher_gone(watcher);
+        watcher_ended(watcher);
     }
     lua_pushboolean(L, 1);
     return 1;
 }
 
-/* n:remove() -> true, when its last packet has come */
+/* n:remove() -> true, after the last packet of the registration */
 static int watcher_remove(lua_State *L)
 {
     script_watcher *watcher = watcher_check(L);
@@ -404,15 +409,16 @@ static int watcher_remove(lua_State *L)
     if (watcher->phase == WATCHER_LIVE) {
         watcher->phase = WATCHER_REMOVING;
         ls_task_wake_all(state->ctx, &watcher->waiters, LS_OK);
-        if (ask(watcher, LS_NOTIFY_REMOVE) == LS_OK) {
+        if (submit(watcher, LS_NOTIFY_REMOVE) == LS_OK) {
             ls_list_push(&watcher->remove_waiters, &state->current->wait_node);
-            return ls_task_suspend(L, 0, watcher_removed);
+            return ls_task_suspend(L, 0, remove_done);
         }
     }
-    return watcher_removed(L, LUA_OK, 0);
+    return remove_done(L, LUA_OK, 0);
 }
 
-/* The descriptor that a value stands for: a number, a file of Lua's, or a socket of ls.socket. */
+/* The descriptor of the value at `index`: a number, a file of the io library, or a socket of ls.socket. LS_FD_NONE for
+ * a number out of range or a closed file or socket. Raises for any other value. */
 static ls_fd check_fd(lua_State *L, int index)
 {
     int whole;
@@ -434,14 +440,14 @@ int ls_core_notify(lua_State *L)
     const ls_fd fd = check_fd(L, 1);
     const lua_Integer filter = luaL_checkinteger(L, 2);
     if (state->loading || state->site->port == NULL)
-        return luaL_error(L, "nothing can be waited for while the site loads; call it from a handler, ls.once or "
-                             "ls.on(\"start\")");
+        return luaL_error(L,
+                          "cannot be called while the site loads; call it in a handler, ls.once or ls.on(\"start\")");
     lua_settop(L, 4);
     watcher_handle *handle = lua_newuserdatauv(L, sizeof *handle, 1);
     *handle = (watcher_handle){.tag = &watcher_tag};
     lua_rawgeti(L, LUA_REGISTRYINDEX, state->notify->meta_ref);
     lua_setmetatable(L, -2);
-    lua_pushvalue(L, 1); /* a file or socket lives as long as its notification */
+    lua_pushvalue(L, 1); /* keeps the file or socket alive as long as its notification */
     lua_setiuservalue(L, -2, 1);
     script_watcher *watcher = watcher_new(state);
     if (watcher == NULL) return luaL_error(L, "not enough memory");
@@ -451,10 +457,10 @@ int ls_core_notify(lua_State *L)
                                  (lua_toboolean(L, 4) ? LS_TRIGGER_ONESHOT : LS_TRIGGER_PERSISTENT));
     watcher->armed = true;
     watcher->handle = true;
-    const int err = fd == LS_FD_NONE ? LS_EINVAL : ask(watcher, LS_NOTIFY_REGISTER);
+    const int err = fd == LS_FD_NONE ? LS_EINVAL : submit(watcher, LS_NOTIFY_REGISTER);
     if (err < 0) {
-        watcher_refused(watcher);
-        return push_refused(L, err);
+        watcher_register_failed(watcher);
+        return push_failed(L, err);
     }
     if (watcher->filter & LS_EVENT_IN) ls_console_raw(fd);
     handle->watcher = watcher;
@@ -472,7 +478,7 @@ void ls_notify_define(lua_State *L, ls_state *state)
         return;
     }
     ls_node_init(&script->live);
-    ls_node_init(&script->dead);
+    ls_node_init(&script->retired);
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
     lua_pushvalue(L, -1);
@@ -482,7 +488,7 @@ void ls_notify_define(lua_State *L, ls_state *state)
     ls_socket_define(L, script);
 }
 
-/* core.notify_methods() -> the table of methods, for the names of events that Lua adds */
+/* core.notify_methods() -> the table of methods; notify.lua adds rearm, which takes names of events */
 int ls_core_notify_methods(lua_State *L)
 {
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->notify->methods_ref);

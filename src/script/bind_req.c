@@ -1,12 +1,11 @@
-/* bind_req.c - the `req` object: fields that are made when asked for. Its body: bind_body.c.
+/* bind_req.c - the `req` object: its fields, each made at the first access. bind_body.c has the body.
  *
- * `__index` is a function with one table as upvalue: the name gives either a method or the number of a field, so a
- * field costs one look-up. Tables (query, headers, cookies, params) and the body's string are kept in user values
- * until the request ends. Fields that the site sets itself live in a table of their own. */
+ * `__index` is a function whose upvalue is one table: a name leads either to a method or to the number of a field, so
+ * a field costs one lookup. Tables (query, headers, cookies, params) and the body's string are kept in user values
+ * until the request ends. Fields that the site assigns are kept in a separate table. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/err.h"
 #include "net/addr.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
@@ -14,7 +13,7 @@
 #include "script/request.h"
 #include "script/udata.h"
 
-enum { PAIRS_AT_ONCE = 16 }; /* of a query or a form; more take a little longer each */
+enum { PAIRS_AT_ONCE = 16 }; /* pairs of a query or a form in the first batch; each further pair costs a lookup */
 
 enum req_field {
     REQ_METHOD = 1,
@@ -32,14 +31,6 @@ enum req_field {
     REQ_HOST
 };
 
-int ls_push_failure(lua_State *L, int err)
-{
-    lua_pushnil(L);
-    lua_pushstring(L, ls_err_text(err));
-    lua_pushstring(L, ls_err_name(err));
-    return 3;
-}
-
 static void push_span(lua_State *L, const ls_exchange *x, ls_span span)
 {
     lua_pushlstring(L, x->bytes + span.at, span.len);
@@ -47,12 +38,12 @@ static void push_span(lua_State *L, const ls_exchange *x, ls_span span)
 
 /* ---- tables ------------------------------------------------------------------------------------------------ */
 
-static void push_plain(lua_State *L, const char *bytes, size_t len)
+static void push_raw(lua_State *L, const char *bytes, size_t len)
 {
     lua_pushlstring(L, bytes, len);
 }
 
-/* Push the decoded text; as it stands when an escape in it is wrong. */
+/* Push the decoded text, or the text unchanged when it contains an invalid escape. */
 static void push_decoded(lua_State *L, const char *bytes, size_t len)
 {
     luaL_Buffer buffer;
@@ -71,27 +62,27 @@ static void push_decoded(lua_State *L, const char *bytes, size_t len)
     luaL_pushresultsize(&buffer, (size_t)decoded);
 }
 
-static void push_name_and_value(lua_State *L, const ls_pair *pair, bool plain)
+static void push_name_and_value(lua_State *L, const ls_pair *pair, bool raw)
 {
-    void (*push)(lua_State *, const char *, size_t) = plain ? push_plain : push_decoded;
+    void (*push)(lua_State *, const char *, size_t) = raw ? push_raw : push_decoded;
     push(L, pair->name, pair->name_len);
     push(L, pair->value, pair->value_len);
 }
 
 void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len)
 {
-    const bool plain = memchr(bytes, '%', len) == NULL && memchr(bytes, '+', len) == NULL;
+    const bool raw = memchr(bytes, '%', len) == NULL && memchr(bytes, '+', len) == NULL;
     ls_pair pairs[PAIRS_AT_ONCE];
     size_t at = 0;
     int count = 0;
     while (count < PAIRS_AT_ONCE && ls_query_next(bytes, len, &at, &pairs[count])) count++;
     lua_createtable(L, 0, count);
-    for (int n = count; n-- > 0;) { /* from behind: of several with one name the first counts */
-        push_name_and_value(L, &pairs[n], plain);
+    for (int n = count; n-- > 0;) { /* backwards: the first pair of a repeated name is set last, and stays */
+        push_name_and_value(L, &pairs[n], raw);
         lua_rawset(L, -3);
     }
     while (ls_query_next(bytes, len, &at, &pairs[0])) {
-        push_name_and_value(L, &pairs[0], plain);
+        push_name_and_value(L, &pairs[0], raw);
         lua_pushvalue(L, -2);
         if (lua_rawget(L, -4) == LUA_TNIL) {
             lua_pop(L, 1);
@@ -131,11 +122,11 @@ static void push_lower(lua_State *L, const char *bytes, size_t len)
     luaL_pushresultsize(&buffer, len);
 }
 
-/* headers[name] for a name that is not in lower case */
+/* __index of the headers table: looks the name up in lower case. */
 static int headers_index(lua_State *L)
 {
     size_t len;
-    luaL_checktype(L, 1, LUA_TTABLE); /* getmetatable() leads here, too */
+    luaL_checktype(L, 1, LUA_TTABLE); /* a site can call this through getmetatable() */
     if (lua_type(L, 2) != LUA_TSTRING) return 0;
     const char *name = lua_tolstring(L, 2, &len);
     push_lower(L, name, len);
@@ -143,7 +134,7 @@ static int headers_index(lua_State *L)
     return 1;
 }
 
-/* Push what is on top joined with the value of `field`. The stack keeps its height. */
+/* Replace the string on top by that string joined with the value of `field`. */
 static void join_field(lua_State *L, const ls_exchange *x, const ls_http_field *field, bool is_cookie)
 {
     lua_pushstring(L, is_cookie ? "; " : ", ");
@@ -171,7 +162,7 @@ static void push_headers(lua_State *L, const ls_exchange *x)
     lua_setmetatable(L, -2);
 }
 
-/* req:header(name) -> string, or nil. Makes no table. */
+/* req:header(name) -> string, or nil. Does not make the headers table. */
 static int req_header(lua_State *L)
 {
     const ls_request *r = ls_request_check_req(L, 1);
@@ -271,13 +262,13 @@ static int req_index(lua_State *L)
     return 1;
 }
 
-/* What a site sets is its own, for this request: req.user = ... */
+/* req.NAME = value keeps a value for this request; the names of fields and methods are read-only. */
 static int req_newindex(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     lua_pushvalue(L, 2);
     if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL)
-        return luaL_error(L, "req.%s belongs to the request and cannot be set", lua_tostring(L, 2));
+        return luaL_error(L, "req.%s is read-only", lua_tostring(L, 2));
     lua_settop(L, 3);
     if (!ls_request_kept(L, r, 1, LS_REQ_OWN)) {
         lua_newtable(L);
@@ -305,11 +296,11 @@ static int req_tostring(lua_State *L)
     return 1;
 }
 
-/* ---- for the Lua modules ----------------------------------------------------------------------------------- */
+/* ---- for router.lua ---------------------------------------------------------------------------------------- */
 
-/* core.last_segment(req, path, leaves) -> the leaf for what stands before the last segment of `path`, that segment being in
- * req.params under the name leaf[1]. nil, and nothing done, when there is none, or something in the path is empty or
- * encoded. For the router. */
+/* core.last_segment(req, path, leaves) -> leaf | nil. Cuts `path` before its last segment: leaf = leaves["/prefix/"],
+ * and req.params becomes { [leaf[1]] = segment }. Returns nil without an effect when there is no such leaf, when the
+ * last segment is empty, or when the path contains a "%". */
 int ls_core_last_segment(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
@@ -331,7 +322,7 @@ int ls_core_last_segment(lua_State *L)
     return 1;
 }
 
-/* core.params(req, table|nil) */
+/* core.params(req, table|nil): sets req.params. */
 int ls_core_params(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);

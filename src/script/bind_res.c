@@ -1,19 +1,20 @@
 /* bind_res.c - the `res` object: status, header lines, and the body in one piece or in parts.
  *
- * Parts written by the task that answers are held back in a pool block until it is full, the task waits for
- * anything, asks for a flush, or ends: many small writes become few slices. */
+ * Parts written by the task of the handler are collected in a pool block until the block is full, or the task waits,
+ * calls res:flush() or ends: many small writes become few slices. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/bind_res.h"
 #include "script/buffer.h"
 #include "script/request.h"
 #include "script/udata.h"
 
-/* The answer's head has not left. */
+/* The request of the res object at index 1. Raises when the head of the response was already sent. */
 static ls_request *check_open(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
@@ -26,7 +27,8 @@ static ls_request *check_open(lua_State *L)
 static int check_status(lua_State *L, int index)
 {
     const lua_Integer status = luaL_checkinteger(L, index);
-    if (status < 200 || status > 999) return luaL_error(L, "%I is no status of a response (200 to 999)", status);
+    if (status < 200 || status > 999)
+        return luaL_error(L, "invalid status %I (a status is a whole number from 200 to 999)", status);
     return (int)status;
 }
 
@@ -48,33 +50,34 @@ static void header_line(lua_State *L, ls_request *r, int name, int value, bool r
 {
     size_t name_len, value_len;
     if (lua_type(L, value) != LUA_TSTRING && lua_type(L, value) != LUA_TNUMBER)
-        luaL_error(L, "the value of a header must be a string or a number, not a %s", luaL_typename(L, value));
+        luaL_error(L, "invalid value of header '%s': string or number expected, got %s", lua_tostring(L, name),
+                   luaL_typename(L, value));
     const char *n = lua_tolstring(L, name, &name_len), *v = lua_tolstring(L, value, &value_len);
     ls_exchange *x = r->x;
     if (ls_text_same(n, name_len, "content-length", 14)) {
         int whole;
         const lua_Integer length = lua_tointegerx(L, value, &whole);
-        if (!whole || length < 0) luaL_error(L, "%s is no Content-Length", v);
+        if (!whole || length < 0) luaL_error(L, "invalid Content-Length '%s'", v);
         x->length = length;
         return;
     }
     switch (ls_exchange_header(r->state->ctx, x, n, name_len, v, value_len, replace)) {
     case LS_OK: break;
     case LS_EINVAL:
-        if (!ls_is_token(n, name_len)) luaL_error(L, "a header's name must be a token; this is none: '%s'", n);
-        luaL_error(L, "the value of header %s holds a line break or another control character", n);
+        if (!ls_is_token(n, name_len)) luaL_error(L, "invalid header name '%s'", n);
+        luaL_error(L, "invalid value of header '%s': it contains a line break or another control character", n);
         break;
-    case LS_ELIMIT: luaL_error(L, "the response has more than %d bytes of headers", LS_BLOCK_LARGE); break;
-    case LS_EACCES: luaL_error(L, "the header %s is the server's own: it says where the message ends", n); break;
+    case LS_ELIMIT: luaL_error(L, "the headers of the response exceed %d bytes", LS_BLOCK_LARGE); break;
+    case LS_EACCES: luaL_error(L, "header '%s' is set by the server, because it frames the message", n); break;
     case LS_EBUSY: luaL_error(L, "the head of the response was sent already"); break;
-    default: luaL_error(L, "no memory for a header"); break;
+    default: luaL_error(L, "not enough memory for a header"); break;
     }
 }
 
 void ls_request_set_header(lua_State *L, ls_request *r, int name, int value)
 {
     if (lua_type(L, name) != LUA_TSTRING)
-        luaL_error(L, "a header's name must be a string, not a %s", luaL_typename(L, name));
+        luaL_error(L, "invalid header name: string expected, got %s", luaL_typename(L, name));
     if (lua_type(L, value) != LUA_TTABLE) {
         header_line(L, r, name, value, true);
         return;
@@ -99,7 +102,8 @@ static int res_header(lua_State *L)
 
 /* ---- cookies ----------------------------------------------------------------------------------------------- */
 
-/* Push the field `name` of the options at 4; false when it is not set. Raw: the table itself keeps the value alive. */
+/* Push the field `name` of the options at index 4; false when it is nil or false. A raw access: the table keeps the
+ * value alive. */
 static bool cookie_option(lua_State *L, const char *name)
 {
     if (lua_type(L, 4) != LUA_TTABLE) return false;
@@ -118,7 +122,7 @@ static void cookie_text(lua_State *L, luaL_Buffer *line, const char *option, con
     const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &len) : NULL;
     if (text == NULL || memchr(text, ';', len) != NULL || !ls_is_field_value(text, len))
         luaL_error(L, "res:cookie: %s must be a string without ';' or control characters", option);
-    lua_pop(L, 1); /* the table keeps it; a luaL_Buffer wants its own value on top */
+    lua_pop(L, 1); /* the table keeps the string; luaL_Buffer expects its own value on top */
     luaL_addstring(line, label);
     luaL_addlstring(line, text, len);
 }
@@ -159,8 +163,8 @@ static void cookie_check_options(lua_State *L)
         while (*name != NULL && strcmp(*name, key) != 0) name++;
         if (*name == NULL)
             luaL_error(L,
-                       "res:cookie has no option '%s'; it has path, domain, max_age, expires, secure, http_only and "
-                       "same_site",
+                       "res:cookie: unknown option '%s'; the options are path, domain, max_age, expires, secure, "
+                       "http_only and same_site",
                        luaL_tolstring(L, -1, NULL));
     }
 }
@@ -173,12 +177,11 @@ static int res_cookie(lua_State *L)
     const char *name = luaL_checklstring(L, 2, &name_len), *value = luaL_checklstring(L, 3, &value_len);
     char text[64];
     luaL_Buffer line;
-    if (!ls_is_token(name, name_len))
-        return luaL_error(L, "a cookie's name must be a token; this is none: '%s'", name);
+    if (!ls_is_token(name, name_len)) return luaL_error(L, "invalid cookie name '%s'", name);
     if (!ls_is_cookie_value(value, value_len))
         return luaL_error(L,
-                          "the value of cookie %s holds a character that no cookie may have (a space, '\"', ',', ';', "
-                          "'\\' or a control character): encode it first",
+                          "invalid value of cookie '%s': it contains a space, '\"', ',', ';', '\\' or a control "
+                          "character; encode it first",
                           name);
     cookie_check_options(L);
     lua_settop(L, 4);
@@ -216,22 +219,24 @@ static int res_cookie(lua_State *L)
     luaL_pushresult(&line);
     const char *bytes = lua_tolstring(L, -1, &len);
     const int err = ls_exchange_header(r->state->ctx, r->x, "Set-Cookie", 10, bytes, len, false);
-    if (err < 0) return luaL_error(L, "the cookie %s cannot be set: %s", name, ls_err_text(err));
+    if (err < 0) return luaL_error(L, "cannot set cookie '%s': %s", name, ls_err_text(err));
     lua_settop(L, 1);
     return 1;
 }
 
 /* ---- the body in one piece --------------------------------------------------------------------------------- */
 
-static int sent(lua_State *L, int result)
+/* true, or nil, message, code for a negative result */
+static int push_result(lua_State *L, int result)
 {
     if (result < 0) return ls_push_failure(L, result);
     lua_pushboolean(L, 1);
     return 1;
 }
 
-/* Bytes that lie in a string stay alive because the task that answers waits for them, whatever happens. Where that
- * cannot be, the value is replaced by a buffer with a copy. */
+/* The bytes of a long string are sent from the string itself, which stays alive because the handler's task waits for
+ * the send. When another task writes, or the task cannot wait, replace the string at `index` by a buffer with a
+ * copy. */
 static void copy_unless_pinnable(lua_State *L, const ls_request *r, int index, size_t bytes_min)
 {
     size_t len;
@@ -243,14 +248,14 @@ static void copy_unless_pinnable(lua_State *L, const ls_request *r, int index, s
     lua_replace(L, index);
 }
 
-/* The string stays at index 2 until its bytes have left. Nothing here may raise. */
-static int send_drain(lua_State *L, int status, lua_KContext context)
+/* The string stays at index 2 until its bytes are sent. Nothing here may raise. */
+static int send_pinned_done(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
     (void)status;
     if (r->x->transport->wait_sent(r->state->ctx, r->x) == LS_PENDING)
-        return ls_request_wait_pinned(L, r, context, send_drain);
-    return sent(L, r->x->error);
+        return ls_request_wait_pinned(L, r, context, send_pinned_done);
+    return push_result(L, r->x->error);
 }
 
 static int send_value(lua_State *L, ls_request *r, int index, bool json)
@@ -263,8 +268,9 @@ static int send_value(lua_State *L, ls_request *r, int index, bool json)
     copy_unless_pinnable(L, r, index, LS_PIN_BYTES);
     const int result =
         json ? ls_request_respond_json_text(L, r, index, &pinned) : ls_request_respond_body(L, r, index, &pinned);
-    if (pinned) return send_drain(L, LUA_OK, (lua_KContext)r); /* part of it may be queued even when that failed */
-    return sent(L, result);
+    if (pinned)
+        return send_pinned_done(L, LUA_OK, (lua_KContext)r); /* part of it may be queued even after a failure */
+    return push_result(L, result);
 }
 
 /* res:send(body) -> true | nil, message, code. String, buffer, number, or a table for JSON. */
@@ -291,16 +297,16 @@ static int res_redirect(lua_State *L)
     ls_request *r = check_open(L);
     (void)luaL_checkstring(L, 2);
     const lua_Integer code = luaL_optinteger(L, 3, 302);
-    luaL_argcheck(L, code >= 300 && code <= 399, 3, "a redirect has a status from 300 to 399");
+    luaL_argcheck(L, code >= 300 && code <= 399, 3, "status of a redirect must be from 300 to 399");
     lua_pushliteral(L, "Location");
     header_line(L, r, lua_gettop(L), 2, true);
-    return sent(L, ls_request_respond_text(r, (int)code));
+    return push_result(L, ls_request_respond_text(r, (int)code));
 }
 
 /* ---- the body in parts ------------------------------------------------------------------------------------- */
 
-/* Copy bytes behind those held back; a full block goes to the transport. LS_DONE, LS_PENDING or an error. */
-static int hold_back(lua_State *L, ls_request *r, const char *bytes, size_t len)
+/* Append bytes to the collected parts; a full block goes to the transport. LS_DONE, LS_PENDING or an error. */
+static int collect_bytes(lua_State *L, ls_request *r, const char *bytes, size_t len)
 {
     int result = LS_DONE;
     while (len > 0) {
@@ -316,7 +322,7 @@ static int hold_back(lua_State *L, ls_request *r, const char *bytes, size_t len)
         }
         if (r->out == NULL) {
             ls_block *block = ls_state_block(L, size);
-            if (r->out != NULL) { /* it collected garbage, and a finalizer wrote */
+            if (r->out != NULL) { /* ls_state_block collected garbage, and a finalizer wrote */
                 ls_block_drop(block);
                 continue;
             }
@@ -333,7 +339,7 @@ static int hold_back(lua_State *L, ls_request *r, const char *bytes, size_t len)
     return result;
 }
 
-/* Whatever happens to the exchange wakes those that wait for it: look whether it was the queue that left. */
+/* Every event of the exchange wakes its waiters: check whether the queue was sent. */
 static int write_done(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = ls_request_check_res(L, 1);
@@ -341,13 +347,12 @@ static int write_done(lua_State *L, int status, lua_KContext context)
     (void)status;
     if (x->error == 0 && x->response == LS_RESPONSE_OPEN && x->transport->flush(r->state->ctx, x) == LS_PENDING)
         return ls_request_wait(L, r, context, write_done);
-    return sent(L, x->error);
+    return push_result(L, x->error);
 }
 
-static int write_drained(lua_State *L, int status, lua_KContext context);
+static int write_pinned_done(lua_State *L, int status, lua_KContext context);
 
-/* Write the arguments from `index` on. Large strings are sent from where they lie: the call waits until they have
- * left. */
+/* Write the arguments from `index` on. Large strings are sent without a copy: the call waits until they are sent. */
 static int write_from(lua_State *L, ls_request *r, int index)
 {
     ls_exchange *x = r->x;
@@ -360,21 +365,21 @@ static int write_from(lua_State *L, ls_request *r, int index)
         const size_t len = type == LUA_TSTRING ? lua_rawlen(L, index) : 0;
         int done;
         if (x->response == LS_RESPONSE_DONE)
-            return luaL_error(L, "the response was sent already"); /* by a finalizer */
+            return luaL_error(L, "the response was sent already"); /* sent by a finalizer */
         if (x->error != 0) return ls_push_failure(L, x->error);
         if (ls_body_of(L, index, &body) < 0) return luaL_error(L, "not enough memory");
         r->written += ls_slices_bytes(body.slices, body.count);
         if ((type == LUA_TSTRING && len < LS_PIN_PART_BYTES) || type == LUA_TNUMBER) {
-            done = body.count > 0 ? hold_back(L, r, body.few[0].ptr, body.few[0].len) : LS_DONE;
+            done = body.count > 0 ? collect_bytes(L, r, body.few[0].ptr, body.few[0].len) : LS_DONE;
         } else {
             done = ls_request_push_parts(ctx, r);
-            if (body.count > 0) { /* takes the references, of a client that is gone as well */
+            if (body.count > 0) { /* takes the references, also when the connection is lost */
                 const int written = x->transport->write(ctx, x, body.slices, body.count);
                 if (done >= 0) done = written;
             }
             ls_body_free(&body);
             if (type == LUA_TSTRING && x->transport->wait_sent(ctx, x) == LS_PENDING)
-                return ls_request_wait_pinned(L, r, index, write_drained);
+                return ls_request_wait_pinned(L, r, index, write_pinned_done);
         }
         if (done < 0) return ls_push_failure(L, done);
         if (done == LS_PENDING) result = done;
@@ -385,16 +390,16 @@ static int write_from(lua_State *L, ls_request *r, int index)
         if (done == LS_PENDING) result = done;
     }
     if (result == LS_PENDING) return ls_request_wait(L, r, 0, write_done);
-    return sent(L, x->error);
+    return push_result(L, x->error);
 }
 
-static int write_drained(lua_State *L, int status, lua_KContext context)
+static int write_pinned_done(lua_State *L, int status, lua_KContext context)
 {
     const ls_response *response = lua_touserdata(L, 1);
     ls_request *r = response->request;
     (void)status;
     if (r->x->transport->wait_sent(r->state->ctx, r->x) == LS_PENDING)
-        return ls_request_wait_pinned(L, r, context, write_drained);
+        return ls_request_wait_pinned(L, r, context, write_pinned_done);
     return write_from(L, r, (int)context + 1);
 }
 
@@ -405,7 +410,7 @@ static int res_write(lua_State *L)
     uint64_t bytes = 0;
     const int last = lua_gettop(L);
     if (r->x->response == LS_RESPONSE_DONE) return luaL_error(L, "the response was sent already");
-    for (int n = 2; n <= last; n++) { /* all arguments first: nothing is written when one is wrong */
+    for (int n = 2; n <= last; n++) { /* check all arguments first: nothing is written when one is invalid */
         const int type = lua_type(L, n);
         const ls_buffer *buffer = NULL;
         if (type == LUA_TNUMBER) (void)lua_tostring(L, n);
@@ -414,8 +419,7 @@ static int res_write(lua_State *L)
         bytes += buffer != NULL ? buffer->len : lua_rawlen(L, n);
     }
     if (r->x->length >= 0 && r->written + bytes > (uint64_t)r->x->length)
-        return luaL_error(L, "res:write: more than the %I bytes that Content-Length announced",
-                          (lua_Integer)r->x->length);
+        return luaL_error(L, "res:write: the body exceeds the Content-Length of %I bytes", (lua_Integer)r->x->length);
     for (int n = 2; n <= last; n++) copy_unless_pinnable(L, r, n, LS_PIN_PART_BYTES);
     return write_from(L, r, 2);
 }
@@ -428,10 +432,10 @@ static int res_flush(lua_State *L)
     if (r->x->error != 0) return ls_push_failure(L, r->x->error);
     if (result >= 0 && r->x->response != LS_RESPONSE_DONE) result = r->x->transport->flush(r->state->ctx, r->x);
     if (result == LS_PENDING) return ls_request_wait(L, r, 0, write_done);
-    return sent(L, result);
+    return push_result(L, result);
 }
 
-/* res:abort(): the connection is closed and nothing more is answered. */
+/* res:abort(): closes the connection; nothing more is sent. */
 static int res_abort(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
@@ -454,7 +458,7 @@ static int res_index(lua_State *L)
 
 static int res_newindex(lua_State *L)
 {
-    return luaL_error(L, "res.%s cannot be set; use its methods, as in res:status(201)", luaL_tolstring(L, 2, NULL));
+    return luaL_error(L, "res.%s cannot be set; use a method, such as res:status(201)", luaL_tolstring(L, 2, NULL));
 }
 
 void ls_request_define_res(lua_State *L, ls_state *state)

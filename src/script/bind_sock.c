@@ -1,10 +1,10 @@
-/* bind_sock.c - the object `sock`: what it is made of, and what is small. bind_sock_receive.c and bind_sock_send.c have the
- * two directions. */
+/* bind_sock.c - the object `sock`: its metatable, its limits, close and its fields. bind_sock_receive.c and
+ * bind_sock_send.c have the two directions. */
 #include <string.h>
 
 #include "base/err.h"
 #include "net/sock.h"
-#include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/bind_sock.h"
 #include "script/option.h"
 #include "script/site_internal.h"
@@ -15,7 +15,7 @@ ls_tcp_object *ls_tcp_check(lua_State *L)
     return ls_udata_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
 }
 
-/* ---- limits -------------------------------------------------------------------------------------------------------- */
+/* ---- limits ----------------------------------------------------------------------------------------------------- */
 
 const ls_tcp_config ls_tcp_config_default = {.receive_ms_max = 60000,
                                              .send_ms_max = 60000,
@@ -34,9 +34,9 @@ void ls_tcp_options(lua_State *L, int index, ls_tcp_config *out)
     (void)ls_option_number(L, index, "message_bytes_max", UINT64_MAX, &out->message_bytes_max);
 }
 
-/* ---- the rest ------------------------------------------------------------------------------------------------------- */
+/* ---- methods ---------------------------------------------------------------------------------------------------- */
 
-/* A number of seconds as milliseconds; nil: as it was; false, 0: no limit. */
+/* The number of seconds at `index` as milliseconds in *ms. nil leaves *ms; false and 0 mean no limit. */
 static void timeout_arg(lua_State *L, int index, uint32_t *ms)
 {
     if (lua_isnoneornil(L, index)) return;
@@ -48,7 +48,8 @@ static void timeout_arg(lua_State *L, int index, uint32_t *ms)
     *ms = seconds == 0 ? 0 : seconds > 4e6 ? 4000000000u : seconds < 0.001 ? 1 : (uint32_t)(seconds * 1e3);
 }
 
-/* sock:settimeouts(connect, send, read): seconds; nil leaves it, false is none. Connecting is over already. */
+/* sock:settimeouts(connect, send, read), in seconds. nil leaves a timeout as it is, false removes it. `connect` has no
+ * effect: the sock is connected. */
 static int sock_settimeouts(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
@@ -63,7 +64,7 @@ static int sock_settimeouts(lua_State *L)
     return 0;
 }
 
-/* sock:setkeepalive([seconds | false]) -> true | nil, message, code. TCP's own probes of a silent peer. */
+/* sock:setkeepalive([seconds | false]) -> true | nil, message, code. TCP keepalive probes (SO_KEEPALIVE). */
 static int sock_setkeepalive(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
@@ -73,7 +74,7 @@ static int sock_setkeepalive(lua_State *L)
         seconds = luaL_checknumber(L, 2);
     else if (!lua_isnoneornil(L, 2) && !lua_isboolean(L, 2))
         seconds = 0;
-    luaL_argcheck(L, seconds >= 1 && seconds <= 32767, 2, "seconds, from 1 to 32767, or false");
+    luaL_argcheck(L, seconds >= 1 && seconds <= 32767, 2, "seconds must be from 1 to 32767, or false");
     if (o->tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
     const int err = ls_sock_keepalive(ls_sock_fd(o->tcp->stream.sock), on, (uint32_t)seconds);
     if (err < 0) return ls_push_failure(L, err);
@@ -81,7 +82,7 @@ static int sock_setkeepalive(lua_State *L)
     return 1;
 }
 
-/* sock:close(): what was sent leaves first. Again is harmless. */
+/* sock:close() -> true. Queued data is sent before the connection closes. A second call has no effect. */
 static int sock_close(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
@@ -91,7 +92,7 @@ static int sock_close(lua_State *L)
     return 1;
 }
 
-/* sock:abort(): closes at once; what has not left is dropped. */
+/* sock:abort(): closes at once and drops queued data. */
 static int sock_abort(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
@@ -106,7 +107,7 @@ static int push_addr(lua_State *L, const ls_addr *addr)
     return 1;
 }
 
-/* Methods are in the table that is the upvalue; what is not there may be a field. */
+/* sock.NAME: a method, from the table in the upvalue, else a field. */
 static int sock_index(lua_State *L)
 {
     ls_addr addr;
@@ -115,7 +116,7 @@ static int sock_index(lua_State *L)
     const ls_tcp_object *o = ls_tcp_check(L);
     const char *name = lua_tostring(L, 2);
     if (name == NULL) return 1;
-    if (strcmp(name, "queued") == 0) { /* bytes that were sent and have not left */
+    if (strcmp(name, "queued") == 0) { /* bytes that the script sent and the system has not accepted yet */
         lua_pushinteger(L, o->tcp != NULL ? (lua_Integer)ls_stream_queued(&o->tcp->stream) : 0);
         return 1;
     }

@@ -1,33 +1,33 @@
-/* bind_sock_send.c - the object `sock`: sending.
+/* bind_sock_send.c - the sending half of `sock`.
  *
- * Strings are copied beside each other into the stream's block; long ones are sent from where they lie, and the task
- * waits until they have left. Buffers are shared. What is queued leaves in one gather send when the task waits or ends,
- * or when there is much of it. */
+ * Short strings are copied into the stream's block. Long strings are pinned: they are sent without a copy, and the
+ * task waits until they are sent. Buffers share their blocks. The queue is sent with one gather send when the task
+ * waits or ends, or when FLUSH_BYTES are queued. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/bind_sock.h"
 #include "script/buffer.h"
 #include "script/request.h"
 
 enum {
-    NESTED_MAX = 8,      /* tables in tables */
-    PINNED_MAX = 64,     /* long strings inside tables that one send keeps on the stack; more are copied */
-    FLUSH_BYTES = 32768, /* that many leave at once */
+    NESTED_MAX = 8,      /* levels of tables */
+    PINNED_MAX = 64,     /* long strings inside tables that one send keeps on the stack; further ones are copied */
+    FLUSH_BYTES = 32768, /* queued bytes that are sent at once */
 };
 
 typedef struct sending {
     ls_tcp *tcp;
-    bool may_pin; /* the task can wait, so a string's bytes may be sent from where they lie */
+    bool may_pin; /* the task can wait, so strings may be sent without a copy */
     bool pinned;
-    int kept; /* strings pushed to be kept */
+    int kept; /* strings pushed onto the stack to keep them alive */
 } sending;
 
-/* Raises for what cannot be sent, before anything is queued. From then on nothing may raise or be allocated in Lua: a
- * string that was queued as it lies is kept by the stack only, and a finalizer may close the sock. The result is how many
- * strings inside tables queue_value may keep on the stack. */
+/* Raise for a value that cannot be sent, before anything is queued. From then on nothing may raise or allocate in Lua:
+ * only the stack keeps a pinned string alive, and a finalizer may close the sock. Returns the number of strings inside
+ * tables that queue_value may keep on the stack. */
 static unsigned check_value(lua_State *L, int index, int arg, int depth)
 {
     unsigned kept = 0;
@@ -82,7 +82,7 @@ static int queue_buffer(lua_State *L, const sending *s, const ls_buffer *buffer)
     return LS_OK;
 }
 
-/* A number as tostring() has it, without a string of Lua's. */
+/* Queue a number in the format of tostring(), without making a Lua string. */
 static int queue_number(lua_State *L, const sending *s, int index)
 {
     char text[64];
@@ -125,7 +125,7 @@ static int queue_value(lua_State *L, sending *s, int index, int depth)
     }
 }
 
-/* The queue has left, or is not so long any more that one has to wait. */
+/* The result of a send: the queue was sent, or is short enough to go on. */
 static int send_result(lua_State *L, int status, lua_KContext context)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
@@ -137,21 +137,22 @@ static int send_result(lua_State *L, int status, lua_KContext context)
     return 1;
 }
 
-static int wait_until_left(lua_State *L, ls_tcp *tcp)
+/* Wait until the queue was sent. */
+static int wait_until_sent(lua_State *L, ls_tcp *tcp)
 {
     ls_list_push(&tcp->senders, &tcp->state->current->wait_node);
     return ls_task_suspend(L, 0, send_result);
 }
 
-/* sock:send(...) -> true | nil, message, code. Strings, numbers, buffers, tables of them. It leaves when the task waits
- * or ends; waits while much is queued, or a long string has not left. */
+/* sock:send(...) -> true | nil, message, code. Strings, numbers, buffers and tables of them. The data is sent when the
+ * task waits or ends. Waits while more than write_bytes_high are queued, or a pinned string is not sent yet. */
 int ls_sock_send(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
     const int last = lua_gettop(L);
     unsigned kept = 0;
     for (int n = 2; n <= last; n++) kept += check_value(L, n, n, 0);
-    if (kept > 0) /* only then: it makes the stack larger for good */
+    if (kept > 0) /* only then: the stack never shrinks again */
         luaL_checkstack(L, (int)(kept < PINNED_MAX ? kept : PINNED_MAX) + NESTED_MAX + 4, "too much to send");
     ls_tcp *tcp = o->tcp;
     if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
@@ -162,7 +163,7 @@ int ls_sock_send(lua_State *L)
     sending s = {tcp, ls_task_can_wait(L), false, 0};
     for (int n = 2; n <= last; n++) {
         if (queue_value(L, &s, n, 0) == LS_OK) continue;
-        tcp->send_end = LS_ENOMEM; /* a part of it may be queued, so nothing may follow */
+        tcp->send_end = LS_ENOMEM; /* a part of the data may be queued, so nothing may follow it */
         break;
     }
     const size_t queued = ls_stream_queued(&tcp->stream);
@@ -173,28 +174,28 @@ int ls_sock_send(lua_State *L)
     const int err = ls_tcp_flush(ctx, tcp);
     if (err == LS_PENDING &&
         (s.pinned || (ls_stream_queued(&tcp->stream) > tcp->config->write_bytes_high && s.may_pin)))
-        return wait_until_left(L, tcp);
+        return wait_until_sent(L, tcp);
     return send_result(L, LUA_OK, 0);
 }
 
-/* sock:flush() -> true | nil, message, code: what was sent leaves now, and has left (for the system) when it returns. */
+/* sock:flush() -> true | nil, message, code. Sends the queue now; returns when the system has accepted all of it. */
 int ls_sock_flush(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
     if (o->tcp != NULL && ls_tcp_flush(o->tcp->state->ctx, o->tcp) == LS_PENDING) {
         ls_task_may_wait(L);
-        return wait_until_left(L, o->tcp);
+        return wait_until_sent(L, o->tcp);
     }
     return send_result(L, LUA_OK, 0);
 }
 
-/* sock:shutdown(["send"]) -> true | nil, message, code. The peer sees the end when all that was sent has left; receiving
+/* sock:shutdown(["send"]) -> true | nil, message, code. Ends the sending direction after the queue was sent; receiving
  * goes on. */
 int ls_sock_shutdown_lua(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
     const char *how = luaL_optstring(L, 2, "send");
-    luaL_argcheck(L, strcmp(how, "send") == 0, 2, "only \"send\": close() ends both directions");
+    luaL_argcheck(L, strcmp(how, "send") == 0, 2, "direction must be \"send\"; sock:close() closes both directions");
     ls_tcp *tcp = o->tcp;
     if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
     if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);

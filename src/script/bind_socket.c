@@ -1,11 +1,12 @@
-/* bind_socket.c - ls.socket: a socket that nobody waits for but the script itself, with ls.notify.
+/* bind_socket.c - ls.socket: a non-blocking socket, for which the script waits with ls.notify.
  *
- * Nothing here waits: what would, gives nil, "would block", "EAGAIN". */
+ * No call here waits: a call that would block returns nil, "would block", "EAGAIN". */
 #include <string.h>
 
 #include "net/rawsock.h"
 #include "net/sock.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/buffer.h"
 #include "script/notify_internal.h"
 #include "script/site_internal.h"
@@ -57,15 +58,16 @@ static raw_socket *socket_push(lua_State *L, bool stream)
     return sock;
 }
 
-enum { SOCKETS_LOOK_MIN = 256 };
+enum { SOCKETS_COLLECT_MIN = 256 };
 
 void ls_sockets_opening(lua_State *L)
 {
     ls_notify_script *script = ls_state_of(L)->notify;
-    if (script->sockets_look == 0) script->sockets_look = SOCKETS_LOOK_MIN;
-    if (script->sockets >= script->sockets_look) {
+    if (script->sockets_collect_at == 0) script->sockets_collect_at = SOCKETS_COLLECT_MIN;
+    if (script->sockets >= script->sockets_collect_at) {
         (void)lua_gc(L, LUA_GCCOLLECT);
-        script->sockets_look = 2 * script->sockets > SOCKETS_LOOK_MIN ? 2 * script->sockets : SOCKETS_LOOK_MIN;
+        script->sockets_collect_at =
+            2 * script->sockets > SOCKETS_COLLECT_MIN ? 2 * script->sockets : SOCKETS_COLLECT_MIN;
     }
     script->sockets++;
 }
@@ -89,14 +91,14 @@ int ls_core_socket(lua_State *L)
     return ls_push_failure(L, err);
 }
 
-/* The address from a host and a port at `index`; false: nil, message, code were pushed. */
+/* Read an address from the host at `index` and the port after it. false: nil, message, code are on the stack. */
 static bool check_address(lua_State *L, int index, bool any_port, ls_addr *out)
 {
     int whole;
     (void)luaL_checkstring(L, index);
     const lua_Integer port = lua_tointegerx(L, index + 1, &whole);
     if (!whole || port < (any_port ? 0 : 1) || port > 65535)
-        luaL_argerror(L, index + 1, "a port is a whole number from 1 to 65535 (0 to bind: pick a free one)");
+        luaL_argerror(L, index + 1, "port must be a whole number from 1 to 65535 (0 binds to a free port)");
     if (ls_udp_check_host(L, index, (uint16_t)port, out)) return true;
     (void)ls_udp_push_bad_host(L, index);
     return false;
@@ -135,7 +137,7 @@ static int socket_accept(lua_State *L)
     return 3;
 }
 
-/* socket:connect(host, port) -> true | nil, message, code; EAGAIN: wait for "out", then ask socket:error() */
+/* socket:connect(host, port) -> true | nil, message, code. After EAGAIN: wait for "out", then call socket:error(). */
 static int socket_connect(lua_State *L)
 {
     const raw_socket *sock = socket_check(L);
@@ -147,11 +149,11 @@ static int socket_connect(lua_State *L)
 static size_t check_room(lua_State *L, int index)
 {
     const lua_Integer room = luaL_optinteger(L, index, RECEIVE_BYTES_DEFAULT);
-    luaL_argcheck(L, room >= 1 && room <= RECEIVE_BYTES_MAX, index, "from 1 byte to 16 MiB at a time");
+    luaL_argcheck(L, room >= 1 && room <= RECEIVE_BYTES_MAX, index, "size must be from 1 byte to 16 MiB");
     return (size_t)room;
 }
 
-/* socket:receive([most]) -> data | nil, message, code; of a stream "" when the peer has ended */
+/* socket:receive([max]) -> data | nil, message, code. TCP: "" at the end of the stream. */
 static int socket_receive(lua_State *L)
 {
     const raw_socket *sock = socket_check(L);
@@ -163,7 +165,7 @@ static int socket_receive(lua_State *L)
     return got < 0 ? ls_push_failure(L, got) : 1;
 }
 
-/* socket:receivefrom([most]) -> data, host, port, truncated | nil, message, code */
+/* socket:receivefrom([max]) -> data, host, port, truncated | nil, message, code */
 static int socket_receivefrom(lua_State *L)
 {
     const raw_socket *sock = socket_check(L);
@@ -172,7 +174,7 @@ static int socket_receivefrom(lua_State *L)
     luaL_Buffer data;
     ls_addr from;
     size_t whole;
-    if (sock->stream) return luaL_error(L, "receivefrom is for UDP; a TCP socket has receive");
+    if (sock->stream) return luaL_error(L, "receivefrom is for UDP sockets; use receive on a TCP socket");
     char *bytes = luaL_buffinitsize(L, &data, room);
     const int got = ls_rawsock_receive(sock->fd, bytes, room, &from, &whole);
     luaL_pushresultsize(&data, got < 0 ? 0 : (size_t)got);
@@ -193,13 +195,13 @@ static int send_to(lua_State *L, const raw_socket *sock, const ls_addr *to)
     return 1;
 }
 
-/* socket:send(data) -> bytes taken | nil, message, code */
+/* socket:send(data) -> number of bytes sent | nil, message, code */
 static int socket_send(lua_State *L)
 {
     return send_to(L, socket_check(L), NULL);
 }
 
-/* socket:sendto(data, host, port) -> bytes taken | nil, message, code */
+/* socket:sendto(data, host, port) -> number of bytes sent | nil, message, code */
 static int socket_sendto(lua_State *L)
 {
     const raw_socket *sock = socket_check(L);
@@ -208,20 +210,20 @@ static int socket_sendto(lua_State *L)
     return send_to(L, sock, &to);
 }
 
-/* socket:error() -> nothing, or nil, message, code: the error that the socket has; it is forgotten then */
+/* socket:error() -> nothing | nil, message, code. Returns and clears the pending error of the socket (SO_ERROR). */
 static int socket_error(lua_State *L)
 {
     const int err = ls_rawsock_error(socket_check(L)->fd);
     return err < 0 ? ls_push_failure(L, err) : 0;
 }
 
-/* socket:shutdown(): nothing more will be sent */
+/* socket:shutdown() -> true | nil, message, code. Ends the sending direction. */
 static int socket_shutdown(lua_State *L)
 {
     return push_result(L, ls_rawsock_shutdown(socket_check(L)->fd));
 }
 
-/* socket:close(). A notification for it hears that it was closed. */
+/* socket:close(). A task that waits for a notification of it wakes with ENOENT. */
 static int socket_close(lua_State *L)
 {
     raw_socket *sock = ls_udata_check(L, 1, &socket_tag, sizeof *sock, "socket");

@@ -1,28 +1,29 @@
 /* bind_time.c - ls.sleep, ls.after, ls.every.
  *
- * A timer has two owners, who each keep it alive: the state while it is armed, and the handle that the site was
- * given. Its packet is pinned to the state. A tick of ls.every that comes while the tick before still runs is left
- * out. */
+ * A timer has two owners, each of which keeps it alive: the state while the timer is armed, and the handle that the
+ * site received. Its packet is pinned to the state. A tick of ls.every is skipped while the previous tick still
+ * runs. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/site_internal.h"
 #include "script/task.h"
 #include "script/udata.h"
 
 typedef struct script_timer {
     ls_timer timer;
-    uint64_t due_ns; /* what it is armed for; 0: not yet armed */
-    ls_node node;    /* state->timers, until it is freed */
+    uint64_t due_ns; /* the time of the next tick; 0: not yet armed */
+    ls_node node;    /* in state->timers, until the timer is freed */
     ls_state *state;
-    uint64_t period_ns; /* 0: once */
-    double delay;       /* until the first tick; from the start of the server when made while loading */
-    int ref;            /* a table: the function and its arguments */
+    uint64_t period_ns; /* 0: ticks once */
+    double delay;       /* seconds to the first tick; counted from the start of the server when made while loading */
+    int ref;            /* of a table with the function and its arguments */
     bool stopped;       /* no more ticks */
-    bool packet_coming; /* stopped too late: its packet is on the way */
+    bool packet_coming; /* stopped too late: its packet is still under way */
     bool running;       /* a tick runs */
     bool handle;        /* the site may still hold it */
 } script_timer;
@@ -31,19 +32,12 @@ static const char timer_tag;
 
 typedef struct timer_handle {
     const void *tag;
-    script_timer *timer; /* NULL: gone */
+    script_timer *timer; /* NULL after __gc */
 } timer_handle;
-
-double ls_check_seconds(lua_State *L, int index)
-{
-    const double seconds = luaL_checknumber(L, index);
-    luaL_argcheck(L, seconds >= 0, index, "a time is a number of seconds, 0 or more"); /* false for NaN */
-    return seconds;
-}
 
 /* ---- sleep ------------------------------------------------------------------------------------------------- */
 
-static int slept(lua_State *L, int status, lua_KContext context)
+static int sleep_done(lua_State *L, int status, lua_KContext context)
 {
     (void)L;
     (void)status;
@@ -51,7 +45,7 @@ static int slept(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-/* core.sleep(seconds). 0: let others run. */
+/* core.sleep(seconds). 0 lets other tasks run. */
 int ls_core_sleep(lua_State *L)
 {
     const double seconds = ls_check_seconds(L, 1);
@@ -59,7 +53,7 @@ int ls_core_sleep(lua_State *L)
     ls_task *task = ls_state_of(L)->current;
     ls_task_alarm(L, task, seconds);
     task->gave_way = seconds < LS_GIVE_WAY_S;
-    return ls_task_suspend(L, 0, slept);
+    return ls_task_suspend(L, 0, sleep_done);
 }
 
 /* ---- timers ------------------------------------------------------------------------------------------------ */
@@ -78,7 +72,7 @@ static int timer_arm(ls_port *port, script_timer *t, uint64_t at_ns)
     return err;
 }
 
-/* No further tick. The function goes when nothing runs. */
+/* No further tick; the function becomes garbage. */
 static void timer_stop(script_timer *t)
 {
     ls_state *state = t->state;
@@ -88,7 +82,7 @@ static void timer_stop(script_timer *t)
     t->ref = LUA_NOREF;
 }
 
-static int timer_main(lua_State *L) /* the table */
+static int timer_main(lua_State *L) /* stack: the table */
 {
     lua_Integer count;
     lua_getfield(L, 1, "n");
@@ -96,7 +90,7 @@ static int timer_main(lua_State *L) /* the table */
     lua_settop(L, 1);
     luaL_checkstack(L, (int)count + 1, "too many arguments");
     for (lua_Integer n = 1; n <= count; n++) lua_rawgeti(L, 1, n);
-    lua_callk(L, (int)count - 1, 0, 0, slept);
+    lua_callk(L, (int)count - 1, 0, 0, sleep_done);
     return 0;
 }
 
@@ -120,11 +114,11 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
         return;
     }
     if (t->running) {
-        ls_log(LS_LOG_DEBUG, "a timer's tick is left out: the one before still runs");
+        ls_log(LS_LOG_DEBUG, "timer tick skipped: the previous tick is still running");
     } else {
         ls_task *task = ls_task_take_outside(state, ctx);
         if (task == NULL) {
-            ls_log(LS_LOG_ERROR, "no memory to run a timer");
+            ls_log(LS_LOG_ERROR, "not enough memory to run a timer");
         } else {
             t->running = true;
             task->ended = timer_ended;
@@ -134,7 +128,7 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
             lua_pushcfunction(task->co, timer_main);
             lua_rawgeti(task->co, LUA_REGISTRYINDEX, t->ref);
             if (t->period_ns == 0) timer_stop(t);
-            ls_task_run(ctx, task, 1); /* may free a timer of one tick */
+            ls_task_run(ctx, task, 1); /* may free a timer that ticks once */
             return;
         }
     }
@@ -144,7 +138,7 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
     }
 }
 
-/* The next tick is armed before the function runs, at its place in the row: the row does not drift. */
+/* Arms the next tick before the function runs, at a multiple of the period: the ticks do not drift. */
 static void timer_due(ls_thread_ctx *ctx, ls_op *op)
 {
     script_timer *t = LS_CONTAINER(op, script_timer, timer.op);
@@ -153,7 +147,7 @@ static void timer_due(ls_thread_ctx *ctx, ls_op *op)
         uint64_t at = t->due_ns + t->period_ns;
         if (at <= now) at = now + t->period_ns - (now - t->due_ns) % t->period_ns;
         if (timer_arm(ctx->port, t, at) < 0) {
-            ls_log(LS_LOG_ERROR, "no memory for the next tick of a timer: it stops");
+            ls_log(LS_LOG_ERROR, "not enough memory for the next tick of a timer: the timer stops");
             timer_stop(t);
         }
     }
@@ -192,9 +186,9 @@ static int timer_new(lua_State *L, bool repeats)
     const double delay = ls_check_seconds(L, 1);
     const int count = lua_gettop(L) - 1;
     luaL_checktype(L, 2, LUA_TFUNCTION);
-    luaL_argcheck(L, !repeats || delay >= 0.001, 1, "a timer repeats after 0.001 s or more");
-    luaL_argcheck(L, delay <= 1e9, 1, "a timer waits for 1e9 s at most");
-    if (!state->loading && state->site->port == NULL) return luaL_error(L, "the server has ended");
+    luaL_argcheck(L, !repeats || delay >= 0.001, 1, "interval must be at least 0.001 s");
+    luaL_argcheck(L, delay <= 1e9, 1, "time must be at most 1e9 s");
+    if (!state->loading && state->site->port == NULL) return luaL_error(L, "the server has stopped");
     lua_createtable(L, count, 1);
     lua_insert(L, 2);
     for (int n = count; n >= 1; n--) lua_rawseti(L, 2, n);
@@ -245,7 +239,7 @@ void ls_timers_start(ls_state *state)
     for (ls_node *node = state->timers.next; node != &state->timers; node = node->next) {
         script_timer *t = LS_CONTAINER(node, script_timer, node);
         if (!t->stopped && t->due_ns == 0 && timer_arm(state->site->port, t, ls_task_deadline(t->delay)) < 0)
-            ls_log(LS_LOG_ERROR, "no memory to start a timer");
+            ls_log(LS_LOG_ERROR, "not enough memory to start a timer");
     }
 }
 
@@ -266,8 +260,8 @@ void ls_timers_free(ls_state *state)
         script_timer *t = LS_CONTAINER(node, script_timer, node);
         next = node->next;
         t->stopped = true;
-        t->packet_coming = t->running = false; /* nobody will come any more */
-        timer_free_if_unused(t);               /* or the handle does it, when the state closes */
+        t->packet_coming = t->running = false; /* no packet or task follows */
+        timer_free_if_unused(t);               /* or the handle frees it, when the state closes */
     }
 }
 

@@ -1,21 +1,22 @@
-/* bind_udp.c - ls.udp: the server's side of a UDP socket, and its two objects, the socket and the peer.
+/* bind_udp.c - ls.udp: the server's side of a UDP socket, with its two objects, the socket and the peer.
  *
- * A batch runs in one task: the handler is called for each datagram in turn, and what it returns is written over the
- * datagram that it answers, in the block that was received into. So the batch that came is the batch that leaves, and
- * a handler that returns at once costs a call, not a coroutine.
+ * A batch runs in one task: the handler is called for each datagram in turn, and its reply is written over the
+ * datagram in the block that received it. So the received batch becomes the batch of replies, and a handler that
+ * returns without waiting costs a call, not a coroutine.
  *
- *     | at[0] .. at[replies - 1] hold replies | given to the handler, unanswered | at[next] .. still to come |
+ *     | at[0] .. at[replies - 1]: replies | handled without a reply | at[next] ..: not yet handled |
  *
- * A handler that waits keeps its task for itself: the rest of the batch goes on in another, and the late reply leaves
- * alone. A handler that raises costs its datagram.
+ * A handler that waits keeps the task: another task handles the rest of the batch, and the late reply is sent alone. A
+ * handler that raises sends no reply to its datagram; the batch goes on.
  *
- * Peers are values: an address and the socket behind it. A state keeps one object for each of the last
- * PEERS_KEPT addresses, so that a busy peer makes no garbage. */
+ * A peer is a value: an address and the socket that received from it. A state caches one peer object in each of
+ * PEERS_CACHED places, chosen by a hash of the address, so that a busy peer makes no garbage. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/bind_udp.h"
 #include "script/buffer.h"
 #include "script/option.h"
@@ -24,7 +25,7 @@
 #include "script/udata.h"
 #include "script/udp_internal.h"
 
-enum { PEERS_KEPT = 256, PEER_ADDR_BYTES = 28 };
+enum { PEERS_CACHED = 256, PEER_ADDR_BYTES = 28 };
 
 static const char sock_tag, peer_tag;
 
@@ -45,13 +46,13 @@ typedef struct peer_key {
     unsigned char bytes[PEER_ADDR_BYTES];
 } peer_key;
 
-typedef struct udp_run { /* one batch; lives while its thread is with it */
+typedef struct udp_run { /* one batch; on the stack of ls_site_udp_batch */
     ls_state *state;
     ls_udp *udp;
     ls_site_udp_entry *entry;
     ls_datagrams *batch;
     unsigned next, replies;
-    ls_task *task; /* that runs, NULL when it has ended */
+    ls_task *task; /* the running task; NULL when it has ended */
 } udp_run;
 
 /* ---- peers ------------------------------------------------------------------------------------------------- */
@@ -76,22 +77,22 @@ static unsigned peer_place(const ls_udp *udp, const ls_sockaddr *addr)
         hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 32;
     }
-    return (unsigned)(hash % PEERS_KEPT);
+    return (unsigned)(hash % PEERS_CACHED);
 }
 
-/* Push the object for an address, and return it; `kept` is the index of the table of kept ones. */
-static const udp_peer *peer_push(lua_State *L, ls_udp_script *script, ls_udp *udp, const ls_sockaddr *addr, int kept)
+/* Push and return the peer object for an address; `cache` is the index of the table of cached peers. */
+static const udp_peer *peer_push(lua_State *L, ls_udp_script *script, ls_udp *udp, const ls_sockaddr *addr, int cache)
 {
     if (addr->len > PEER_ADDR_BYTES) return peer_new(L, script, udp, addr);
     const unsigned place = peer_place(udp, addr);
     peer_key *key = &((peer_key *)script->peer_keys)[place];
     if (key->udp == udp && key->len == addr->len && memcmp(key->bytes, addr->bytes, addr->len) == 0) {
-        lua_rawgeti(L, kept, (lua_Integer)place + 1);
+        lua_rawgeti(L, cache, (lua_Integer)place + 1);
         return lua_touserdata(L, -1);
     }
     const udp_peer *peer = peer_new(L, script, udp, addr);
     lua_pushvalue(L, -1);
-    lua_rawseti(L, kept, (lua_Integer)place + 1);
+    lua_rawseti(L, cache, (lua_Integer)place + 1);
     key->udp = udp;
     key->len = addr->len;
     memcpy(key->bytes, addr->bytes, addr->len);
@@ -215,7 +216,8 @@ int ls_udp_check_port(lua_State *L, int index)
 {
     int whole;
     const lua_Integer port = lua_tointegerx(L, index, &whole);
-    if (!whole || port < 1 || port > 65535) return luaL_argerror(L, index, "a port is a whole number from 1 to 65535");
+    if (!whole || port < 1 || port > 65535)
+        return luaL_argerror(L, index, "port must be a whole number from 1 to 65535");
     return (int)port;
 }
 
@@ -237,9 +239,9 @@ bool ls_udp_check_host(lua_State *L, int index, uint16_t port, ls_addr *out)
 int ls_udp_push_bad_host(lua_State *L, int index)
 {
     lua_pushnil(L);
-    lua_pushliteral(L, "\"");
+    lua_pushliteral(L, "invalid address \"");
     lua_pushvalue(L, index);
-    lua_pushliteral(L, "\" is no address such as \"127.0.0.1\" or \"::1\" (names are not looked up)");
+    lua_pushliteral(L, "\"; use an IP address such as \"127.0.0.1\" or \"::1\" (names are not looked up)");
     lua_concat(L, 3);
     lua_pushliteral(L, "EINVAL");
     return 3;
@@ -257,24 +259,24 @@ static int sock_sendto(lua_State *L)
     ls_addr addr;
     ls_sockaddr to;
     if (!ls_udp_check_host(L, 3, port, &addr)) return ls_udp_push_bad_host(L, 3);
-    if (ls_state_of(L)->loading) return luaL_error(L, "nothing can be sent while the site loads");
+    if (ls_state_of(L)->loading) return luaL_error(L, "sendto: cannot be called while the site loads");
     for (unsigned n = 0; n < entry->socket_count; n++)
         if ((err = ls_udp_target(entry->sockets[n], &addr, &to)) == LS_OK)
             return send_value(L, entry->sockets[n], &to, 2);
     return ls_push_failure(L, err);
 }
 
-/* sock:close(): nothing more is received or sent, in any state. Handlers that run go on. */
+/* sock:close(). The socket neither receives nor sends any more, in any state. Running handlers go on. */
 static int sock_close(lua_State *L)
 {
     const ls_site_udp_entry *entry = sock_check(L)->entry;
     ls_state *state = ls_state_of(L);
-    if (state->loading) return luaL_error(L, "a UDP socket cannot be closed while the site loads");
+    if (state->loading) return luaL_error(L, "close: cannot be called while the site loads");
     for (unsigned n = 0; n < entry->socket_count; n++) ls_udp_close(state->ctx, entry->sockets[n]);
     return 0;
 }
 
-/* sock.local_addr, sock.port: nil while the site loads */
+/* sock.local_addr, sock.port; nil while the site loads */
 static int sock_index(lua_State *L)
 {
     const ls_site_udp_entry *entry = sock_check(L)->entry;
@@ -304,18 +306,19 @@ static int sock_tostring(lua_State *L)
 
 /* ---- a batch ----------------------------------------------------------------------------------------------- */
 
-static int raise_long(lua_State *L, size_t len)
+static int raise_too_long(lua_State *L, size_t len)
 {
-    return luaL_error(L, "a reply of %I bytes is longer than a datagram (%d at most)", (lua_Integer)len,
+    return luaL_error(L, "the reply of %I bytes is too long for a datagram (at most %d bytes)", (lua_Integer)len,
                       LS_UDP_PAYLOAD_MAX);
 }
 
 static bool is_reply(lua_State *L, int index)
 {
-    return lua_toboolean(L, index); /* nil, or false: none */
+    return lua_toboolean(L, index); /* nil and false: no reply */
 }
 
-/* Put the reply at `index` to the datagram `at`, if it is one, among the replies of the batch. */
+/* Add the handler's result at `index` to the replies of the batch, as the reply to the datagram `at`. nil and false
+ * add nothing. Raises for an invalid reply. */
 static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
 {
     ls_datagrams *batch = run->batch;
@@ -323,7 +326,8 @@ static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
     size_t len;
     const char *text = lua_tolstring(L, index, &len);
     if (text != NULL && len <= run->entry->udp.setup.datagram_bytes_max) {
-        memcpy((char *)(uintptr_t)to->slice.ptr, text, len); /* its place is ours alone, and Lua has its copy */
+        /* No other slice shares these bytes, and Lua has a copy of them. */
+        memcpy((char *)(uintptr_t)to->slice.ptr, text, len);
         to->slice.len = len;
     } else if (text == NULL && !is_reply(L, index)) {
         return;
@@ -331,12 +335,13 @@ static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
         ls_slice slice = {NULL, NULL, 0};
         const ls_buffer *buffer = ls_buffer_test(L, index);
         if (text == NULL && buffer == NULL) {
-            luaL_error(L, "a UDP handler returns a string, a buffer, or nothing; not a %s", luaL_typename(L, index));
+            luaL_error(L, "a UDP handler must return a string, a buffer or nothing; got a %s",
+                       luaL_typename(L, index));
             return;
         }
         if (buffer != NULL) len = buffer->len;
         if (len > LS_UDP_PAYLOAD_MAX) {
-            (void)raise_long(L, len);
+            (void)raise_too_long(L, len);
             return;
         }
         if (buffer != NULL && buffer->count == 1) {
@@ -354,7 +359,7 @@ static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
         ls_slice_drop(&to->slice);
         to->slice = slice;
     }
-    if (at != run->replies) { /* some before it had no reply */
+    if (at != run->replies) { /* an earlier datagram had no reply: swap */
         const ls_datagram unanswered = batch->at[run->replies];
         batch->at[run->replies] = *to;
         *to = unanswered;
@@ -362,10 +367,10 @@ static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
     run->replies++;
 }
 
-enum { RUN_FN = 1, RUN_KEPT, RUN_PEER, RUN_REPLY }; /* udp_main's stack */
+enum { RUN_FN = 1, RUN_CACHE, RUN_PEER, RUN_REPLY }; /* stack of udp_main */
 
-/* The handler has waited: the batch went on without it. */
-static int udp_late(lua_State *L, int status, lua_KContext context)
+/* The handler returns after it waited: another task handles the rest of the batch. */
+static int udp_late_reply(lua_State *L, int status, lua_KContext context)
 {
     const udp_peer *peer = lua_touserdata(L, RUN_PEER);
     size_t len = 0;
@@ -373,43 +378,44 @@ static int udp_late(lua_State *L, int status, lua_KContext context)
     (void)context;
     if (!is_reply(L, RUN_REPLY)) return 0;
     ls_udp_check_data(L, RUN_REPLY, &len);
-    if (len > LS_UDP_PAYLOAD_MAX) return raise_long(L, len);
-    (void)send_value(L, peer->udp, &peer->addr,
-                     RUN_REPLY); /* the socket counts what fails, as for the other replies */
+    if (len > LS_UDP_PAYLOAD_MAX) return raise_too_long(L, len);
+    (void)send_value(L, peer->udp, &peer->addr, RUN_REPLY); /* the socket counts failures, as for other replies */
     return 0;
 }
 
-static void push_cut(lua_State *L, ls_site_udp_entry *entry)
+/* Push the third argument of the handler, { truncated = true }; the first time, log a warning. */
+static void push_truncated(lua_State *L, ls_site_udp_entry *entry)
 {
     lua_createtable(L, 0, 1);
     lua_pushboolean(L, 1);
     lua_setfield(L, -2, "truncated");
     if (!atomic_exchange(&entry->warned, true))
         ls_log(LS_LOG_WARN,
-               "%s: a datagram was longer than max_datagram = %u bytes and was cut; said once, see info.truncated",
+               "%s: a datagram longer than max_datagram = %u bytes was truncated; logged once, see info.truncated",
                entry->udp.where, (unsigned)entry->udp.setup.datagram_bytes_max);
 }
 
-static int udp_main(lua_State *L) /* the run, as light userdata */
+static int udp_main(lua_State *L) /* stack: the run, as light userdata */
 {
     udp_run *run = lua_touserdata(L, 1);
     ls_udp_script *script = run->state->udp;
     lua_settop(L, 0);
     lua_rawgeti(L, LUA_REGISTRYINDEX, script->handler_refs[run->entry->index]);
     lua_rawgeti(L, LUA_REGISTRYINDEX, script->peers_ref);
-    const udp_peer *peer = NULL; /* at RUN_PEER: neighbours often come from one */
+    const udp_peer *peer = NULL; /* at RUN_PEER; adjacent datagrams often have the same peer */
     while (run->next < run->batch->count) {
-        const unsigned at = run->next++; /* at once: whatever happens to this one, the rest goes on behind it */
+        /* Before the call: if the handler waits or raises, the next task starts behind it. */
+        const unsigned at = run->next++;
         const ls_datagram *datagram = &run->batch->at[at];
         if (peer == NULL || !ls_sockaddr_same(&peer->addr, &datagram->addr)) {
-            lua_settop(L, RUN_KEPT);
-            peer = peer_push(L, script, run->udp, &datagram->addr, RUN_KEPT);
+            lua_settop(L, RUN_CACHE);
+            peer = peer_push(L, script, run->udp, &datagram->addr, RUN_CACHE);
         }
         lua_pushvalue(L, RUN_FN);
         lua_pushlstring(L, datagram->slice.ptr, datagram->slice.len);
         lua_pushvalue(L, RUN_PEER);
-        if (datagram->truncated) push_cut(L, run->entry);
-        lua_callk(L, datagram->truncated ? 3 : 2, 1, 0, udp_late);
+        if (datagram->truncated) push_truncated(L, run->entry);
+        lua_callk(L, datagram->truncated ? 3 : 2, 1, 0, udp_late_reply);
         reply_add(L, run, at, RUN_REPLY);
         lua_settop(L, RUN_PEER);
     }
@@ -425,13 +431,13 @@ static void udp_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     ls_task_release(ctx, task, status == LUA_OK);
 }
 
-/* Run the handler for what is left of the batch, in as many tasks as that takes. */
-static void run_on(ls_thread_ctx *ctx, udp_run *run)
+/* Run the handler for the rest of the batch, with a new task after each handler that waits or raises. */
+static void run_rest(ls_thread_ctx *ctx, udp_run *run)
 {
     while (run->next < run->batch->count) {
         ls_task *task = ls_task_take_outside(run->state, ctx);
         if (task == NULL) {
-            ls_log(LS_LOG_ERROR, "no memory to run a UDP handler: %u datagrams are dropped",
+            ls_log(LS_LOG_ERROR, "not enough memory to run a UDP handler: %u datagrams dropped",
                    run->batch->count - run->next);
             return;
         }
@@ -453,11 +459,11 @@ void ls_site_udp_batch(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams
 {
     ls_site_udp_entry *entry = user;
     ls_state *state = ctx->user;
-    /* There are as many states as threads, and this thread holds none: one is free. */
+    /* There are as many states as threads, and this thread is in none: one state is free. */
     for (unsigned n = 0; !ls_actor_try_enter(&state->actor, ctx); n++)
         state = entry->site->states[n % entry->site->state_count];
     udp_run run = {.state = state, .udp = udp, .entry = entry, .batch = batch};
-    run_on(ctx, &run);
+    run_rest(ctx, &run);
     if (run.replies > 0)
         (void)ls_udp_send(ctx, udp, batch, run.replies);
     else
@@ -474,7 +480,7 @@ void ls_udp_check_setup(lua_State *L, int index, ls_udp_setup *setup)
     batch = setup->batch;
     ls_option_u32(L, index, "batch", LS_DATAGRAMS_MAX, &batch);
     ls_option_u32(L, index, "datagram_bytes_max", LS_UDP_PAYLOAD_MAX, &setup->datagram_bytes_max);
-    if (batch == 0 || setup->datagram_bytes_max == 0) luaL_error(L, "batch and datagram_bytes_max begin at 1");
+    if (batch == 0 || setup->datagram_bytes_max == 0) luaL_error(L, "batch and datagram_bytes_max must be at least 1");
     setup->batch = batch;
     ls_option_u32(L, index, "recv_buffer_bytes", INT32_MAX / 2, &setup->recv_buffer_bytes);
     ls_option_u32(L, index, "send_buffer_bytes", INT32_MAX / 2, &setup->send_buffer_bytes);
@@ -494,10 +500,9 @@ void ls_udp_check_setup(lua_State *L, int index, ls_udp_setup *setup)
         for (lua_Unsigned n = 0; n < groups && n < LS_UDP_GROUPS_MAX; n++) {
             lua_rawgeti(L, -1, (lua_Integer)n + 1);
             const char *group = luaL_checkstring(L, -1);
-            if (ls_udp_parse(group, 0, &setup->groups[n]) < 0)
-                luaL_error(L, "multicast group \"%s\" is no address", group);
+            if (ls_udp_parse(group, 0, &setup->groups[n]) < 0) luaL_error(L, "invalid multicast group \"%s\"", group);
             if (setup->groups[n].family != setup->groups[0].family)
-                luaL_error(L, "multicast groups of IPv4 and IPv6 need a socket each");
+                luaL_error(L, "multicast groups must be all IPv4 or all IPv6; use one socket for each");
             lua_pop(L, 1);
         }
         setup->group_count = (unsigned)groups;
@@ -535,10 +540,10 @@ int ls_core_udp(lua_State *L)
         site->udp_count = index + 1;
     } else if (index >= site->udp_count) {
         return luaL_error(L,
-                          "one Lua state defines more UDP sockets than another: what a site defines must not depend "
-                          "on the state");
+                          "one Lua state defines more UDP sockets than another; a site must define the same sockets "
+                          "in every state");
     }
-    if (script->peer_keys == NULL && (script->peer_keys = calloc(PEERS_KEPT, sizeof(peer_key))) == NULL)
+    if (script->peer_keys == NULL && (script->peer_keys = calloc(PEERS_CACHED, sizeof(peer_key))) == NULL)
         return luaL_error(L, "not enough memory");
     lua_pushvalue(L, 2);
     script->handler_refs[index] = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -575,8 +580,8 @@ void ls_udp_define(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__index");
     ls_udata_define(L, "peer", &script->peer_meta_ref);
 
-    lua_createtable(L, PEERS_KEPT, 0);
-    for (int n = 1; n <= PEERS_KEPT; n++) { /* so that it stays an array, whichever place is filled first */
+    lua_createtable(L, PEERS_CACHED, 0);
+    for (int n = 1; n <= PEERS_CACHED; n++) { /* fill all places: the table stays an array */
         lua_pushboolean(L, 0);
         lua_rawseti(L, -2, n);
     }

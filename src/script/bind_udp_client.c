@@ -1,12 +1,13 @@
-/* bind_udp_client.c - ls.udp_connect: a UDP socket with one peer, for the task that made it and others of its state.
+/* bind_udp_client.c - ls.udp_connect: a UDP socket with one peer, for the tasks of one state.
  *
- * Nothing is received before somebody asks; what comes with one receive is kept for the next ones. A receive that timed
- * out stays posted, and what it brings later is for the next call. The object in C outlives its Lua handle until its
- * last packet has come. */
+ * The first receive of the script posts the first receive of the port; the further datagrams of its batch are kept for
+ * later calls. A receive that timed out stays posted, and its datagrams belong to the next call. The udp_client
+ * outlives its Lua handle until its last packet has arrived. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/notify_internal.h"
 #include "script/site_internal.h"
 #include "script/task.h"
@@ -21,19 +22,19 @@ typedef struct udp_client {
     ls_node node;
     ls_state *state;
     ls_udp *udp;
-    ls_datagrams *batch; /* received; from `next` on not yet taken */
+    ls_datagrams *batch; /* received; datagrams from `next` on are not yet taken */
     unsigned next;
-    int err;         /* of the last receive, not yet told */
-    bool pending;    /* a receive is */
-    bool handle;     /* Lua still holds it */
-    bool closed;     /* by the script, or with the server */
-    ls_node waiters; /* the task that receives */
+    int err;         /* of the last receive, not yet returned */
+    bool pending;    /* a receive is posted */
+    bool handle;     /* Lua has a handle of it */
+    bool closed;     /* by the script, or at the end of the server */
+    ls_node waiters; /* the task that receives, at most one */
     ls_addr remote;
 } udp_client;
 
 typedef struct client_handle {
     const void *tag;
-    udp_client *client; /* NULL: it could not be made */
+    udp_client *client; /* NULL: ls.udp_connect failed */
 } client_handle;
 
 /* ---- life -------------------------------------------------------------------------------------------------- */
@@ -51,11 +52,11 @@ static void client_close(ls_thread_ctx *ctx, udp_client *client)
     ls_sockets_closed(client->state);
     client_drop_batch(client);
     ls_udp_close(ctx, client->udp);
-    if (!ls_list_empty(&client->waiters)) /* there is one at most */
+    if (!ls_list_empty(&client->waiters)) /* one at most */
         ls_task_wake(ctx, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
 }
 
-/* It is on no list any more. */
+/* The client is on no list. */
 static void client_free(udp_client *client)
 {
     client_drop_batch(client);
@@ -63,7 +64,7 @@ static void client_free(udp_client *client)
     free(client);
 }
 
-/* Free those whose handle is gone and whose last packet has come. */
+/* Free clients without a handle whose last packet has arrived. */
 static void clients_sweep(ls_udp_script *script)
 {
     for (ls_node *node = script->clients.next, *next; node != &script->clients; node = next) {
@@ -80,7 +81,7 @@ void ls_udp_script_close(ls_state *state, ls_thread_ctx *ctx)
     if (state->udp == NULL) return;
     for (ls_node *node = state->udp->clients.next; node != &state->udp->clients; node = node->next) {
         udp_client *client = LS_CONTAINER(node, udp_client, node);
-        ls_node_init(&client->waiters); /* no task runs any more */
+        ls_node_init(&client->waiters); /* no task runs */
         client_close(ctx, client);
     }
 }
@@ -106,7 +107,7 @@ static int handle_gc(lua_State *L)
     handle->client = NULL;
     if (client == NULL) return 0;
     client->handle = false;
-    if (state->site->port == NULL) return 0; /* the server has ended, and closed it */
+    if (state->site->port == NULL) return 0; /* the server has ended and closed the socket */
     client_close(state->ctx, client);
     if (!ls_udp_idle(client->udp)) return 0;
     ls_list_remove(&client->node);
@@ -127,19 +128,20 @@ static udp_client *client_check(lua_State *L)
 static int client_send(lua_State *L)
 {
     const udp_client *client = client_check(L);
-    const ls_sockaddr nobody = {.len = 0}; /* the connected peer */
+    const ls_sockaddr connected = {.len = 0}; /* no address: the connected peer */
     ls_datagrams *batch;
     size_t len;
     ls_udp_check_data(L, 2, &len);
     if (client->closed) return ls_push_failure(L, LS_ECLOSED);
-    int err = ls_udp_compose_value(L, 2, &nobody, &batch);
+    int err = ls_udp_compose_value(L, 2, &connected, &batch);
     if (err == LS_OK) err = ls_udp_send(ls_state_of(L)->ctx, client->udp, batch, 1);
     if (err < 0) return ls_push_failure(L, err);
     lua_pushboolean(L, 1);
     return 1;
 }
 
-static void client_came(ls_thread_ctx *ctx, void *user, ls_datagrams *batch, int err)
+/* The posted receive has completed. */
+static void client_batch_received(ls_thread_ctx *ctx, void *user, ls_datagrams *batch, int err)
 {
     udp_client *client = user;
     client->pending = false;
@@ -159,8 +161,9 @@ static void client_drop_taken(udp_client *client)
     if (client->batch != NULL && client->next == client->batch->count) client_drop_batch(client);
 }
 
-/* Push what there is: data [, info], or an error. 0: nothing yet. Pushing copies, and then may run finalizers, which may
- * close this socket or receive from it, or raise for want of memory: so the datagram counts as taken before. */
+/* Push the next datagram (data [, info]) or an error (nil, message, code) and return the number of values; 0: no
+ * datagram yet. lua_pushlstring may run finalizers, which may close this socket or receive from it, and may raise: so
+ * the datagram counts as taken before the push. */
 static int client_take(lua_State *L, udp_client *client)
 {
     int count = 1;
@@ -184,7 +187,7 @@ static int client_take(lua_State *L, udp_client *client)
     return count;
 }
 
-static int client_received(lua_State *L, int status, lua_KContext context)
+static int receive_done(lua_State *L, int status, lua_KContext context)
 {
     udp_client *client = client_check(L);
     (void)status;
@@ -216,7 +219,7 @@ static int client_receive(lua_State *L)
     if (timeout == 0) return ls_push_failure(L, LS_ETIMEDOUT);
     if (timeout > 0) ls_task_alarm(L, state->current, timeout);
     ls_list_push(&client->waiters, &state->current->wait_node);
-    return ls_task_suspend(L, 0, client_received);
+    return ls_task_suspend(L, 0, receive_done);
 }
 
 /* sock:close() */
@@ -258,8 +261,8 @@ int ls_core_udp_connect(lua_State *L)
     ls_udp_setup setup;
     ls_addr to;
     if (state->loading || state->site->port == NULL)
-        return luaL_error(L, "there is no network while the site loads; connect from a handler, ls.once or "
-                             "ls.on(\"start\")");
+        return luaL_error(L,
+                          "cannot be called while the site loads; call it in a handler, ls.once or ls.on(\"start\")");
     if (!ls_udp_check_host(L, 1, port, &to)) return ls_udp_push_bad_host(L, 1);
     if (lua_istable(L, 3)) {
         ls_udp_check_setup(L, 3, &setup);
@@ -279,7 +282,8 @@ int ls_core_udp_connect(lua_State *L)
         ls_sockets_closed(state);
         return luaL_error(L, "not enough memory");
     }
-    const int err = ls_udp_connect(state->site->port, &setup, &to, &state->actor, client_came, client, &client->udp);
+    const int err =
+        ls_udp_connect(state->site->port, &setup, &to, &state->actor, client_batch_received, client, &client->udp);
     if (err < 0) {
         free(client);
         ls_sockets_closed(state);

@@ -1,5 +1,13 @@
-/* buffer.h - ls.buffer: bytes in pool blocks, for Lua. Shared by reference: sending one, or cutting a piece out of
- * it, copies nothing. Its blocks count against the pool's limit, not against Lua's memory. */
+/* buffer.h - the buffer object of ls.buffer: bytes in pool blocks, for Lua (bind_buffer.c).
+ *
+ * A buffer is a list of slices. Sending a buffer or cutting a piece out of it shares the blocks and copies nothing.
+ * The blocks count against the pool's limit, not against Lua's memory.
+ *
+ * A loop such as sock:chunks() lends its buffers: the next round of the loop takes the buffer back and releases its
+ * blocks, which the pool then hands out again while they are in the cache; without the loan they would wait for the
+ * garbage collector. buffer:keep() ends the loan.
+ *
+ * Thread: the one that holds the state's actor. Functions that push or add may raise "not enough memory". */
 #ifndef LS_SCRIPT_BUFFER_H
 #define LS_SCRIPT_BUFFER_H
 
@@ -10,41 +18,46 @@ typedef struct ls_buffer {
     ls_slice *slices;
     unsigned count, room;
     size_t len;
-    ls_block *tail; /* the block that only this buffer appends to, or NULL: it lies in the last slice */
+    ls_block *tail; /* the block of the last slice, while only this buffer appends to it; else NULL */
     uint32_t tail_used;
-    bool lent; /* to a loop: taken back in its next round */
-    bool over; /* taken back: using it raises */
+    bool lent;    /* to a loop, which takes the buffer back in its next round */
+    bool expired; /* taken back: any use raises */
 } ls_buffer;
 
+/* Create the metatable of buffer. Raises when out of memory. */
 void ls_buffer_define(lua_State *L, ls_state *state);
-
-/* The buffer at `index`, or NULL when it is none. */
-ls_buffer *ls_buffer_test(lua_State *L, int index);
-
-/* A lent buffer gives its blocks back when the loop that it was lent to goes on: then they are used again while they are
- * warm, instead of waiting for the garbage collector. buffer:keep() ends the loan. */
-void ls_buffer_lend(ls_buffer *buffer);
-void ls_buffer_take_back(lua_State *L, int index);
-
-/* So many bytes of blocks are held by a new buffer, of which Lua's collector knows nothing: collects when much is. */
-void ls_buffer_account(lua_State *L, size_t bytes);
-
-/* Collect what buffers of an idle state still hold; `all`: also those that have lived through collections. The calling
- * thread is inside the state, and no task runs. */
-void ls_buffers_collect(ls_state *state, ls_thread_ctx *ctx, bool all);
-
-/* Push an empty one. Raises. */
-ls_buffer *ls_buffer_push(lua_State *L);
-
-/* Add a slice (takes its reference, also when it raises). */
-void ls_buffer_add_slice(lua_State *L, ls_buffer *buffer, ls_slice slice);
-/* Copy bytes to its end. Raises. */
-void ls_buffer_add_bytes(lua_State *L, ls_buffer *buffer, const char *bytes, size_t len);
 
 /* core.buffer */
 int ls_buffer_new(lua_State *L);
 
-/* Push the bytes of slices as one string. */
+/* The buffer at `index`, or NULL for any other value. Raises for an expired buffer. */
+ls_buffer *ls_buffer_test(lua_State *L, int index);
+
+/* Push an empty buffer. */
+ls_buffer *ls_buffer_push(lua_State *L);
+
+/* Append a slice. Takes the reference, also when it raises. */
+void ls_buffer_add_slice(lua_State *L, ls_buffer *buffer, ls_slice slice);
+
+/* Append a copy of the bytes. */
+void ls_buffer_add_bytes(lua_State *L, ls_buffer *buffer, const char *bytes, size_t len);
+
+/* Lend the buffer to a loop. */
+void ls_buffer_lend(ls_buffer *buffer);
+
+/* The loop begins its next round: when the value at `index` is a lent buffer, it expires and its blocks are
+ * released. */
+void ls_buffer_take_back(lua_State *L, int index);
+
+/* A new buffer holds `bytes` more bytes of blocks, which Lua's collector does not see. Runs a collection when buffers
+ * have received many bytes since the last one. */
+void ls_buffer_account(lua_State *L, size_t bytes);
+
+/* Collect garbage buffers of an idle state; `all`: with a full collection, which reaches old objects as well. The
+ * calling thread is inside the state, and no task runs. */
+void ls_buffers_collect(ls_state *state, ls_thread_ctx *ctx, bool all);
+
+/* Push the bytes of slices, `len` in total, as one string. */
 void ls_slices_push_string(lua_State *L, const ls_slice *slices, unsigned count, size_t len);
 
 #endif

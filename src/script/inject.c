@@ -9,6 +9,7 @@
 #include "proto/http_config.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/http_task.h"
 #include "script/request.h"
 #include "script/site_internal.h"

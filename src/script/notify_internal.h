@@ -1,30 +1,41 @@
-/* notify_internal.h - what ls.notify and ls.socket share. */
+/* notify_internal.h - what ls.notify (bind_notify.c) and ls.socket (bind_socket.c) share.
+ *
+ * Thread: the one that holds the state's actor, unless a comment names another time. */
 #ifndef LS_SCRIPT_NOTIFY_INTERNAL_H
 #define LS_SCRIPT_NOTIFY_INTERNAL_H
 
 #include "port/fd.h"
 #include "script/state.h"
 
-typedef struct ls_notify_script { /* what a state keeps */
-    ls_node live, dead;
+typedef struct ls_notify_script { /* of one state */
+    ls_node live, retired;        /* watchers; `retired`: oldest first, kept for reuse */
     int meta_ref, methods_ref, socket_meta_ref;
-    unsigned sockets, sockets_look; /* open ones that objects hold; collect garbage when there are so many */
+    unsigned sockets;            /* open sockets that objects own */
+    unsigned sockets_collect_at; /* number of open sockets at which the next open collects garbage first; 0: not set */
 } ls_notify_script;
 
-/* Which object of which state has which descriptor; one for the site. */
+/* ---- bind_notify.c -------------------------------------------------------------------------------------------- */
+
+/* The watchers of all states by descriptor; one for the site, with a mutex. Close it when no state is left. */
 typedef struct ls_notify_table ls_notify_table;
-int ls_notify_table_open(ls_notify_table **out);
+int ls_notify_table_open(ls_notify_table **out); /* LS_OK, LS_ENOMEM or the error of the mutex */
 void ls_notify_table_close(ls_notify_table *table);
 
-/* The descriptor is about to be closed: who waits for it hears so. */
+/* `fd` is about to be closed: its registration ends, and a task of this state that waits for it wakes and gets nil,
+ * "the descriptor was closed", "ENOENT". */
 void ls_notify_forget(lua_State *L, ls_fd fd);
 
-/* bind_socket.c. Is the value at `index` a socket of ls.socket? *fd is LS_FD_NONE when it was closed. */
+/* ---- bind_socket.c -------------------------------------------------------------------------------------------- */
+
+/* Whether the value at `index` is a socket of ls.socket. If so, *fd receives its descriptor, LS_FD_NONE after
+ * close(). */
 bool ls_socket_test(lua_State *L, int index, ls_fd *fd);
+
+/* Create the metatable of sockets. Raises when out of memory. */
 void ls_socket_define(lua_State *L, ls_notify_script *script);
 
-/* A socket, of ls.socket or ls.udp_connect, is about to be opened, or was closed. Objects are small and their descriptors
- * dear: when many are open, those that are garbage are collected first. */
+/* Count a socket of ls.socket or ls.udp_connect that is about to be opened, or was closed. The collector sees small
+ * objects, not the descriptors behind them: when many sockets are open, ls_sockets_opening collects garbage first. */
 void ls_sockets_opening(lua_State *L);
 void ls_sockets_closed(ls_state *state);
 

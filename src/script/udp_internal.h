@@ -1,4 +1,7 @@
-/* udp_internal.h - what the files behind ls.udp and ls.udp_connect share. */
+/* udp_internal.h - what ls.udp (bind_udp.c) and ls.udp_connect (bind_udp_client.c) share; ls.socket (bind_socket.c)
+ * uses the address functions.
+ *
+ * Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_UDP_INTERNAL_H
 #define LS_SCRIPT_UDP_INTERNAL_H
 
@@ -11,38 +14,47 @@ typedef struct ls_site_udp_entry { /* one ls.udp call, shared by all states */
     ls_site_udp udp;
     ls_site *site;
     unsigned index;
-    ls_udp *sockets[LS_UDP_SOCKETS_MAX]; /* the server's; set before the workers starts */
+    ls_udp *sockets[LS_UDP_SOCKETS_MAX]; /* the server's; set before the workers start */
     unsigned socket_count;
-    _Atomic bool warned; /* that a datagram was cut */
+    _Atomic bool warned; /* a truncated datagram was logged */
 } ls_site_udp_entry;
 
-typedef struct ls_udp_script { /* what a state keeps */
+typedef struct ls_udp_script { /* of one state */
     int handler_refs[LS_UDP_ENTRIES_MAX];
     unsigned handler_count;
-    int peers_ref;   /* a table of peers, each at the place of its address */
-    void *peer_keys; /* the addresses at those places; NULL: no ls.udp yet */
+    int peers_ref;   /* array of cached peers, indexed by the hash of the address */
+    void *peer_keys; /* the addresses of the cached peers; NULL before the first ls.udp */
     int sock_meta_ref, peer_meta_ref, client_meta_ref;
-    ls_node clients; /* of ls.udp_connect, those included that wait for their last packet */
+    ls_node clients; /* of ls.udp_connect, including closed ones whose last packet is outstanding */
 } ls_udp_script;
 
-/* Options of the table at `index` (the core's names). Raises. */
+/* ---- bind_udp.c ----------------------------------------------------------------------------------------------- */
+
+/* Read the options in the table at `index` (option.h); an absent option has its default. Raises. */
 void ls_udp_check_setup(lua_State *L, int index, ls_udp_setup *setup);
 
-/* A string, number or buffer at `index`; its length. Raises on anything else. */
+/* *len receives the length of the string, number or buffer at `index`. Raises for any other value. */
 void ls_udp_check_data(lua_State *L, int index, size_t *len);
-/* A batch of one with those bytes. LS_OK, LS_EMSGSIZE, LS_ENOMEM. */
+
+/* Make a batch of one datagram from the value at `index`, which ls_udp_check_data accepted. LS_OK, LS_EMSGSIZE,
+ * LS_ENOMEM. */
 int ls_udp_compose_value(lua_State *L, int index, const ls_sockaddr *to, ls_datagrams **out);
 
-/* A port to send to at `index`. Raises. */
+/* The destination port at `index`, from 1 to 65535. Raises. */
 int ls_udp_check_port(lua_State *L, int index);
-/* A numeric IPv4 or IPv6 address, or "localhost". */
+
+/* Parse a numeric IPv4 or IPv6 address or "localhost". LS_OK or an LS_E* code. */
 int ls_udp_parse(const char *host, uint16_t port, ls_addr *out);
-/* The same of the string at `index`; false: it is none. Raises when it is no string. */
+
+/* Parse the string at `index` as ls_udp_parse does; false for an invalid address. Raises unless it is a string. */
 bool ls_udp_check_host(lua_State *L, int index, uint16_t port, ls_addr *out);
-/* nil, message, code for a host at `index` that is none; returns 3. */
+
+/* Push nil, message, code for the invalid address at `index`; returns 3. */
 int ls_udp_push_bad_host(lua_State *L, int index);
 
-/* bind_udp_client.c */
+/* ---- bind_udp_client.c ---------------------------------------------------------------------------------------- */
+
+/* Create the metatable of connected sockets. Raises when out of memory. */
 void ls_udp_clients_define(lua_State *L, ls_udp_script *script);
 
 #endif

@@ -137,8 +137,7 @@ static void stop_from_signal(void *user)
     ls_server_stop(user);
 }
 
-/* Several states of a site may call this concurrently, and again during the drain: it never ends the server at once.
- * */
+/* Several states of a site may call this concurrently, and again during the drain: it never ends the server at once. */
 static void stop_from_site(void *user)
 {
     ls_server *server = user;
@@ -541,8 +540,7 @@ void ls_server_stop(ls_server *server)
     ls_mutex_unlock(&server->mutex);
 }
 
-/* ---- about ---------------------------------------------------------------------------------------------------------
- * */
+/* ---- about --------------------------------------------------------------------------------------------------------- */
 
 void ls_server_describe(const ls_server *server)
 {

@@ -1,5 +1,4 @@
-/* udp_sockets.h - the UDP sockets of a server: opens, starts, drains and closes the sockets of a site's ls.udp calls.
- * */
+/* udp_sockets.h - the UDP sockets of a server: opens, starts, drains and closes the sockets of a site's ls.udp calls. */
 #ifndef LS_SERVER_UDP_SOCKETS_H
 #define LS_SERVER_UDP_SOCKETS_H
 
@@ -10,8 +9,7 @@ typedef struct ls_udp_sockets { /* all zero: no sockets */
     unsigned count;
 } ls_udp_sockets;
 
-/* LS_OK, or an error with the reason in `message`; sockets that are open by then stay open until ls_udp_sockets_close.
- * */
+/* LS_OK, or an error with the reason in `message`; sockets that are open by then stay open until ls_udp_sockets_close. */
 int ls_udp_sockets_open(ls_udp_sockets *sockets, ls_site *site, ls_port *port, char *message, size_t message_bytes);
 void ls_udp_sockets_start(ls_udp_sockets *sockets, ls_thread_ctx *ctx); /* starts to receive, and logs each address */
 void ls_udp_sockets_stop(ls_udp_sockets *sockets, ls_thread_ctx *ctx);  /* stops receiving */

@@ -1,4 +1,4 @@
-/* bare.c - what the bare servers share; see bare.h. */
+/* bare.c - shared by the bare servers; see bare.h. */
 #define _GNU_SOURCE
 #include "bare.h"
 
@@ -10,14 +10,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-bool bare_answers_open(bare_answers *answers, const char *one)
+bool bare_responses_open(bare_responses *responses, const char *one)
 {
     size_t each = strlen(one);
-    char *bytes = malloc(each * BARE_ANSWERS_MAX);
+    char *bytes = malloc(each * BARE_RESPONSES_MAX);
     if (bytes == NULL) return false;
-    for (size_t i = 0; i < BARE_ANSWERS_MAX; i++) memcpy(bytes + i * each, one, each);
-    answers->bytes = bytes;
-    answers->each = each;
+    for (size_t i = 0; i < BARE_RESPONSES_MAX; i++) memcpy(bytes + i * each, one, each);
+    responses->bytes = bytes;
+    responses->each = each;
     return true;
 }
 
@@ -48,7 +48,7 @@ int bare_accept(int listener)
 {
     for (;;) {
         int one = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) return -1; /* EAGAIN, or a client that has left */
+        if (fd < 0) return -1; /* EAGAIN, or the client has disconnected */
         if (fd < BARE_CONNECTIONS_MAX && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0) return fd;
         close(fd);
     }

@@ -1,9 +1,9 @@
-/* bare.h - what the bare servers share: sockets; and for the two responders one fixed answer, and the search for the
- * ends of requests.
+/* bare.h - shared by the bare servers: sockets; for the two responders a fixed response and the detection of the end
+ * of a request.
  *
- * The responders are the floor under every HTTP server on this machine: no parsing, no routing, no timeouts. A
- * request ends at an empty line (so they take no bodies), each end gets the same answer, answers to pipelined
- * requests leave in one send. The head has the fields that luaserve's has. */
+ * The responders are the lower bound for any HTTP server on this machine: no parsing, no routing, no timeouts. A
+ * request ends at an empty line (so requests have no bodies), each end gets the same response, responses to pipelined
+ * requests are sent in one call. The head has the same fields as luaserve's. */
 #ifndef LS_BENCH_BARE_H
 #define LS_BENCH_BARE_H
 
@@ -16,27 +16,27 @@
     "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 13\r\n" connection "\r\n"
 #define BARE_BODY "hello, world\n"
 
-enum { BARE_EVENTS = 64, BARE_ANSWERS_MAX = 256, BARE_RECEIVE_BYTES = 8192, BARE_CONNECTIONS_MAX = 1 << 17 };
+enum { BARE_EVENTS = 64, BARE_RESPONSES_MAX = 256, BARE_RECEIVE_BYTES = 8192, BARE_CONNECTIONS_MAX = 1 << 17 };
 
-/* The same answer many times over, so that n answers are one piece of memory. */
-typedef struct bare_answers {
+/* The response repeated, so that n responses are one contiguous buffer. */
+typedef struct bare_responses {
     char *bytes;
     size_t each;
-} bare_answers;
+} bare_responses;
 
-bool bare_answers_open(bare_answers *answers, const char *one);
+bool bare_responses_open(bare_responses *responses, const char *one);
 
-/* A socket of this type on 127.0.0.1; ends the program with a message when that fails. */
+/* A socket of this type bound to 127.0.0.1; on failure the program exits with a message. */
 int bare_bound(const char *port, int type);
 
-/* The same, non-blocking, and listening for TCP connections. */
+/* The same, non-blocking and listening for TCP connections. */
 int bare_listen(const char *port);
 
-/* The next connection, non-blocking and without delay, its descriptor below BARE_CONNECTIONS_MAX; or -1: no more are
- * waiting, and the next edge will tell. */
+/* Accept the next connection, non-blocking, with TCP_NODELAY, its descriptor below BARE_CONNECTIONS_MAX. -1: the queue
+ * is empty; the next edge reports further connections. */
 int bare_accept(int listener);
 
-/* How many requests end in `bytes`? `*state` (0 to 3): how much of the CR LF CR LF had been seen before, and after. */
+/* The number of requests that end in `bytes`. `*state` (0 to 3): the part of CR LF CR LF seen before, and afterwards. */
 static inline unsigned bare_ends(const char *bytes, size_t len, unsigned char *state)
 {
     const char *p = bytes, *end = bytes + len;

@@ -2,8 +2,8 @@
  *
  *     bare_echo PORT
  *
- * What arrives is sent back at once from the one buffer that all connections share. Only what the socket does not
- * take is kept, in memory of the connection's own, and nothing more is received until it has left. */
+ * Received data is sent back immediately from one buffer that all connections share. Data that the socket does not
+ * take is copied to memory of the connection, which receives nothing until that data is sent. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 enum { ECHO_BYTES = 65536 };
 
 typedef struct echo {
-    char *rest; /* NULL, or what the socket did not take: [from, len) */
+    char *rest; /* NULL, or the data not sent yet: [from, len) */
     size_t from, len;
 } echo;
 
@@ -41,7 +41,7 @@ static bool keep_rest(echo *e, const char *bytes, size_t len)
     return true;
 }
 
-/* Send what was kept. 1: it has left; 0: not all of it; -1: the connection is over. */
+/* Send the stored data. 1: all sent; 0: data left; -1: the connection has ended. */
 static int send_rest(int fd, echo *e)
 {
     while (e->from < e->len) {
@@ -54,11 +54,11 @@ static int send_rest(int fd, echo *e)
     return 1;
 }
 
-/* False when the connection is over. */
+/* false: the connection has ended. */
 static bool serve(int fd, unsigned events, echo *e)
 {
     static char bytes[ECHO_BYTES];
-    /* A receive that brings less than it could has emptied the socket, unless its end has come too. */
+    /* A receive shorter than the buffer has emptied the socket, unless the end of the stream has arrived as well. */
     bool more = true;
     while (more) {
         int left = e->rest != NULL ? send_rest(fd, e) : 1;

@@ -1,9 +1,9 @@
 /* bare_epoll.c - the bare responder on epoll: one thread, edge-triggered, 64 events per wait. See bare.h.
  *
- *     bare_epoll PORT [close]      "close": each answer ends its connection
+ *     bare_epoll PORT [close]      "close": each response ends its connection
  *
- * A connection is nothing but its descriptor and one byte of state. An answer that the socket does not take whole
- * costs the connection: the client of a benchmark reads what it asked for. */
+ * A connection is only its descriptor and one byte of state. A response that the socket does not take completely ends
+ * the connection: a benchmark client reads its responses. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -24,8 +24,8 @@ static void accept_all(int epoll, int listener, unsigned char *states)
     }
 }
 
-/* Take what has arrived and answer it. False when the connection is over. */
-static bool serve(int fd, unsigned events, const bare_answers *answers, unsigned char *state, bool once)
+/* Receive and respond. false: the connection has ended. */
+static bool serve(int fd, unsigned events, const bare_responses *responses, unsigned char *state, bool once)
 {
     char bytes[BARE_RECEIVE_BYTES];
     ssize_t n;
@@ -34,10 +34,10 @@ static bool serve(int fd, unsigned events, const bare_answers *answers, unsigned
         if (n < 0) return errno == EAGAIN || errno == EINTR;
         if (n == 0) return false;
         unsigned ends = bare_ends(bytes, (size_t)n, state);
-        if (ends > BARE_ANSWERS_MAX) return false;
+        if (ends > BARE_RESPONSES_MAX) return false;
         if (once && ends > 1) ends = 1;
-        size_t len = answers->each * ends;
-        if (ends > 0 && send(fd, answers->bytes, len, MSG_NOSIGNAL) != (ssize_t)len) return false;
+        size_t len = responses->each * ends;
+        if (ends > 0 && send(fd, responses->bytes, len, MSG_NOSIGNAL) != (ssize_t)len) return false;
         if (once && ends > 0) return false;
     } while (n == sizeof bytes || (events & EPOLLRDHUP) != 0);
     return true;
@@ -46,11 +46,11 @@ static bool serve(int fd, unsigned events, const bare_answers *answers, unsigned
 int main(int argc, char **argv)
 {
     bool once = argc > 2 && strcmp(argv[2], "close") == 0;
-    bare_answers answers;
+    bare_responses responses;
     unsigned char *states = calloc(BARE_CONNECTIONS_MAX, 1);
     if (argc < 2 || states == NULL ||
-        !bare_answers_open(&answers, once ? BARE_HEAD("bareresp", "Connection: close\r\n") BARE_BODY
-                                          : BARE_HEAD("bareresp", "") BARE_BODY)) {
+        !bare_responses_open(&responses, once ? BARE_HEAD("bareresp", "Connection: close\r\n") BARE_BODY
+                                              : BARE_HEAD("bareresp", "") BARE_BODY)) {
         fprintf(stderr, "usage: bare_epoll PORT [close]\n");
         return 2;
     }
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
             int fd = events[i].data.fd;
             if (fd == listener) {
                 accept_all(epoll, listener, states);
-            } else if (!serve(fd, events[i].events, &answers, &states[fd], once)) {
+            } else if (!serve(fd, events[i].events, &responses, &states[fd], once)) {
                 close(fd);
             }
         }

@@ -1,4 +1,4 @@
-/* bare_udp.c - the bare echo of datagrams: one thread that receives one and sends it back, forever.
+/* bare_udp.c - the bare UDP echo: one thread receives a datagram and sends it back, forever.
  *
  *     bare_udp PORT */
 #define _GNU_SOURCE
@@ -20,7 +20,7 @@ int main(int argc, char **argv)
         struct sockaddr_storage from;
         socklen_t from_len = sizeof from;
         ssize_t n = recvfrom(fd, bytes, sizeof bytes, 0, (struct sockaddr *)&from, &from_len);
-        /* What cannot be sent is lost, as datagrams are. */
+        /* A datagram that cannot be sent is lost. */
         if (n >= 0 && sendto(fd, bytes, (size_t)n, 0, (struct sockaddr *)&from, from_len) < 0) continue;
     }
 }

@@ -1,10 +1,9 @@
 /* bare_uring.c - the bare responder on io_uring: multishot accept, multishot receive into provided buffers, one ring,
  * one thread. See bare.h.
  *
- *     bare_uring PORT [close]      "close": each answer ends its connection
+ *     bare_uring PORT [close]      "close": each response ends its connection
  *
- * The ring defers its task work to the wait (DEFER_TASKRUN) where the kernel has it, else it is cooperative. An idle
- * connection holds no buffer. */
+ * The ring uses DEFER_TASKRUN if the kernel has it, else COOP_TASKRUN. An idle connection holds no buffer. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <liburing.h>
@@ -25,14 +24,14 @@ typedef struct responder {
     struct io_uring ring;
     struct io_uring_buf_ring *provided;
     char *buffers;
-    bare_answers answers;
-    unsigned char *states; /* by descriptor: how much of a request's end has been seen */
+    bare_responses responses;
+    unsigned char *states; /* by descriptor: the state of bare_ends */
     int listener;
     bool once;
     const char *mode;
 } responder;
 
-/* user_data: what it was, and on which descriptor. */
+/* user_data: the kind of operation and its descriptor. */
 static uint64_t tag(unsigned what, int fd)
 {
     return (uint64_t)what << 32 | (uint32_t)fd;
@@ -64,14 +63,14 @@ static void post_receive(responder *r, int fd)
     io_uring_sqe_set_data64(sqe, tag(ON_RECEIVE, fd));
 }
 
-static void post_send(responder *r, int fd, unsigned answers)
+static void post_send(responder *r, int fd, unsigned responses)
 {
     struct io_uring_sqe *sqe = next_sqe(r);
-    io_uring_prep_send(sqe, fd, r->answers.bytes, r->answers.each * answers, MSG_NOSIGNAL | MSG_WAITALL);
+    io_uring_prep_send(sqe, fd, r->responses.bytes, r->responses.each * responses, MSG_NOSIGNAL | MSG_WAITALL);
     io_uring_sqe_set_data64(sqe, tag(ON_SEND, fd));
 }
 
-/* The receive that is posted holds the socket, so it is shut down here and closed when that receive has ended. */
+/* The pending receive holds the socket, so shut it down here; it is closed when the receive has ended. */
 static void end_connection(int fd)
 {
     shutdown(fd, SHUT_RDWR);
@@ -99,7 +98,7 @@ static void on_receive(responder *r, const struct io_uring_cqe *cqe, int fd)
         io_uring_buf_ring_add(r->provided, bytes, BUFFER_BYTES, (unsigned short)id, io_uring_buf_ring_mask(BUFFERS),
                               0);
         io_uring_buf_ring_advance(r->provided, 1);
-        if (ends > BARE_ANSWERS_MAX) {
+        if (ends > BARE_RESPONSES_MAX) {
             end_connection(fd);
         } else if (ends > 0) {
             post_send(r, fd, r->once ? 1 : ends);
@@ -115,7 +114,7 @@ static void on_receive(responder *r, const struct io_uring_cqe *cqe, int fd)
     io_uring_sqe_set_data64(sqe, tag(ON_CLOSE, fd));
 }
 
-/* The kernel goes on with a short send by itself (MSG_WAITALL), and one that failed ends the posted receive too. */
+/* The kernel continues a short send (MSG_WAITALL), and a failed send also ends the pending receive. */
 static void on_send(responder *r, const struct io_uring_cqe *cqe, int fd)
 {
     if (r->once && cqe->res > 0) end_connection(fd);
@@ -187,16 +186,16 @@ int main(int argc, char **argv)
     r.once = argc > 2 && strcmp(argv[2], "close") == 0;
     r.states = calloc(BARE_CONNECTIONS_MAX, 1);
     if (argc < 2 || r.states == NULL ||
-        !bare_answers_open(&r.answers, r.once ? BARE_HEAD("bareresp", "Connection: close\r\n") BARE_BODY
-                                              : BARE_HEAD("bareresp", "") BARE_BODY)) {
+        !bare_responses_open(&r.responses, r.once ? BARE_HEAD("bareresp", "Connection: close\r\n") BARE_BODY
+                                                  : BARE_HEAD("bareresp", "") BARE_BODY)) {
         fprintf(stderr, "usage: bare_uring PORT [close]\n");
         return 2;
     }
     int err = open_ring(&r);
     if (err == 0) err = provide_buffers(&r);
     if (err < 0) {
-        fprintf(stderr, "no io_uring here: %s\n", strerror(-err));
-        return 3; /* told apart from failures: the benchmark goes on without this one */
+        fprintf(stderr, "io_uring is not available: %s\n", strerror(-err));
+        return 3; /* distinct from failures: the benchmark continues without this server */
     }
     r.listener = bare_listen(argv[1]);
     fprintf(stderr, "io_uring: %s\n", r.mode);

@@ -2,12 +2,12 @@
  *
  *     echo_load PORT CONNECTIONS BYTES [ROUND]
  *
- * A closed loop on 127.0.0.1, taking orders as load.h says; it is ready when each connection has had one echo. A run
- * ends when the last echo has come, so that all the work it made is in it. With ROUND, the connections come from
- * 127.0.1.ROUND (many rounds then find free ports), and every second one ends with a reset.
+ * A closed loop on 127.0.0.1, controlled as described in load.h; it is ready when each connection has received one
+ * echo. A run ends when the last echo has arrived, so that it includes all the work it caused. With ROUND, the
+ * connections come from 127.0.1.ROUND (so that many rounds find free ports), and every second one ends with a reset.
  *
- * A connection that gets a wrong byte ("wrong") or ends early ("closed") is out; those that wait for an echo 15 s
- * after the end of a run are "unfinished". */
+ * A connection that receives a wrong byte ("wrong") or ends early ("closed") is dropped; those still waiting for an
+ * echo 15 s after the end of a run are "unfinished". */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,16 +22,16 @@
 
 #include "load.h"
 
-/* OPENING_MAX stays below every server's backlog: a connection attempt that is dropped costs a second. */
+/* OPENING_MAX is below the backlog of every server: a dropped connection attempt costs a second. */
 enum { EVENTS = 64, CONNECTIONS_MAX = 1 << 16, OPENING_MAX = 128, RECEIVE_BYTES = 1 << 18 };
 #define GRACE_NS 15000000000ull
 #define OPEN_NS  60000000000ull
 
 typedef struct client {
-    int fd;             /* -1: not open, or out */
+    int fd;             /* -1: not open, or dropped */
     bool waiting;       /* for the rest of an echo */
-    bool out;           /* EPOLLOUT is asked for */
-    size_t number;      /* of the message, counted from 0 */
+    bool out;           /* EPOLLOUT is registered */
+    size_t number;      /* of the message, from 0 */
     size_t sent, taken; /* of this message */
 } client;
 
@@ -40,10 +40,10 @@ typedef struct run {
     int epoll;
     size_t round; /* 0: none */
     client *clients;
-    size_t count, opened, ready; /* opened: connecting at least; ready: had the first echo */
+    size_t count, opened, ready; /* opened: at least connecting; ready: received the first echo */
     size_t open, waiting;        /* clients that are */
     bool running, closing;
-    size_t answered, wrong, closed;
+    size_t echoed, wrong, closed;
     load_messages messages;
     char received[RECEIVE_BYTES];
 } run;
@@ -76,7 +76,7 @@ static void client_watch(run *r, client *c, bool out)
     if (epoll_ctl(r->epoll, EPOLL_CTL_MOD, c->fd, &event) < 0) load_die("epoll_ctl");
 }
 
-/* Send what is left of the message; false when the connection is lost. */
+/* Send the rest of the message. false: the connection is lost. */
 static bool client_send(run *r, client *c)
 {
     const char *message = client_message(r, c);
@@ -115,7 +115,7 @@ static void client_open(run *r, client *c)
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (connect(c->fd, (struct sockaddr *)&r->to, sizeof r->to) < 0 && errno != EINPROGRESS) load_die("connect");
     if (epoll_ctl(r->epoll, EPOLL_CTL_ADD, c->fd, &event) < 0) load_die("epoll_ctl");
-    /* The first message leaves when the socket can be written to, that is, when it is connected. */
+    /* The first message is sent when the socket is writable, that is, connected. */
     c->out = c->waiting = true;
     r->waiting++;
     r->open++;
@@ -126,7 +126,7 @@ static void client_answered(run *r, client *c)
 {
     c->waiting = false;
     r->waiting--;
-    r->answered++;
+    r->echoed++;
     if (c->number++ == 0) {
         r->ready++;
         if (r->opened < r->count) client_open(r, &r->clients[r->opened]);
@@ -169,8 +169,8 @@ static void open_all(run *r)
     while (r->opened < r->count && r->opened < OPENING_MAX) client_open(r, &r->clients[r->opened]);
     while (r->ready < r->count && r->wrong + r->closed == 0 && load_now_ns() < end) turn(r);
     if (r->ready < r->count) {
-        fprintf(stderr, "of %zu connections %zu had an echo, %zu a wrong one, %zu were closed\n", r->count, r->ready,
-                r->wrong, r->closed);
+        fprintf(stderr, "of %zu connections %zu received an echo, %zu a wrong one, %zu were closed\n", r->count,
+                r->ready, r->wrong, r->closed);
         exit(1);
     }
 }
@@ -179,7 +179,7 @@ static void run_for(run *r, double seconds)
 {
     uint64_t start = load_now_ns(), end = start + (uint64_t)(seconds * 1e9);
     double cpu = load_cpu_us();
-    r->answered = r->wrong = r->closed = 0;
+    r->echoed = r->wrong = r->closed = 0;
     r->running = true;
     for (size_t i = 0; i < r->count; i++) {
         if (r->clients[i].fd >= 0) client_begin(r, &r->clients[i]);
@@ -190,10 +190,10 @@ static void run_for(run *r, double seconds)
     while (r->waiting > 0 && load_now_ns() < end) turn(r);
     printf("{\"requests\": %zu, \"duration_us\": %.0f, \"cpu_us\": %.0f, \"wrong\": %zu, \"closed\": %zu, "
            "\"unfinished\": %zu}\n",
-           r->answered, (double)(load_now_ns() - start) / 1e3, load_cpu_us() - cpu, r->wrong, r->closed, r->waiting);
+           r->echoed, (double)(load_now_ns() - start) / 1e3, load_cpu_us() - cpu, r->wrong, r->closed, r->waiting);
 }
 
-/* Each connection's end is answered by the server's; those that are reset need no answer. */
+/* The server must close each connection that this side ends; a reset needs no reply. */
 static void close_all(run *r)
 {
     uint64_t end = load_now_ns() + GRACE_NS;

@@ -1,4 +1,4 @@
-/* load.c - what the load generators share; see load.h. */
+/* load.c - shared by the load generators; see load.h. */
 #define _GNU_SOURCE
 #include "load.h"
 

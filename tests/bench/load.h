@@ -1,8 +1,8 @@
-/* load.h - what the load generators share: the clock, messages that can be told apart, and the benchmark's orders.
+/* load.h - shared by the load generators: the clock, distinguishable messages, and the control by the benchmark.
  *
- * A generator that takes orders opens its sockets, prints "ready", and then runs for as many seconds as each line of
- * its standard input says, with one JSON object in answer; at the end of its input it closes everything and ends. So
- * the server's CPU time and memory can be read while the connections stand, without what it cost to open them. */
+ * A controlled generator opens its sockets, prints "ready", and then reads lines from standard input: each is a number
+ * of seconds to run, and the reply is one JSON object. At the end of the input it closes everything and exits. So the
+ * server's CPU time and memory can be measured with open connections, without the cost of opening them. */
 #ifndef LS_BENCH_LOAD_H
 #define LS_BENCH_LOAD_H
 
@@ -10,13 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Different messages of one size, each a line of text: what comes twice, or to the wrong connection, is seen. */
+/* Different messages of one size, each a line of text: a duplicate, or one on the wrong connection, is detected. */
 typedef struct load_messages {
     char *bytes;
     size_t each, count;
 } load_messages;
 
-/* Ends the program when there is no memory. */
+/* Exits the program if memory is out. */
 void load_messages_open(load_messages *messages, size_t each);
 
 static inline const char *load_message(const load_messages *messages, size_t i)
@@ -25,12 +25,12 @@ static inline const char *load_message(const load_messages *messages, size_t i)
 }
 
 uint64_t load_now_ns(void);
-double load_cpu_us(void); /* used by this program so far */
+double load_cpu_us(void); /* CPU time of this program so far */
 
-/* perror(), and the end of the program. */
+/* perror(), then exit. */
 _Noreturn void load_die(const char *what);
 
-/* Wait for the next order. False when there will be none. */
+/* Wait for the next line. false: end of input. */
 bool load_order(double *seconds);
 
 #endif

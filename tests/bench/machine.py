@@ -1,4 +1,4 @@
-"""The machine: what it is, what has to be installed and built before anything can be measured."""
+"""The machine: its description, and the packages and programs that the benchmark needs."""
 import os
 import platform
 import resource
@@ -9,7 +9,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 
-# What must be there, and the Debian/Ubuntu package that brings it.
+# What the benchmark needs, and the Debian/Ubuntu package that contains it.
 NEEDED = (
     ("nginx", "nginx-light"),
     ("/usr/lib/nginx/modules/ngx_http_lua_module.so", "libnginx-mod-http-lua"),
@@ -27,7 +27,7 @@ def is_there(places):
 
 
 def install_missing():
-    """Install with apt what is missing; say what it is and stop where that is not possible."""
+    """Install missing packages with apt; if that is not possible, exit with their names."""
     os.environ["PATH"] += os.pathsep + "/usr/sbin" + os.pathsep + "/sbin"
     packages = [package for places, package in NEEDED if not is_there(places)]
     if not packages:
@@ -36,16 +36,16 @@ def install_missing():
     if os.geteuid() != 0:
         command.insert(0, "sudo")
     if shutil.which("apt-get") is None or shutil.which(command[0]) is None:
-        sys.exit("bench: please install (names of the Debian packages): " + " ".join(packages))
+        sys.exit("bench: please install (Debian packages): " + " ".join(packages))
     print("bench: " + " ".join(command), file=sys.stderr)
-    # A package that starts its service would take port 80 and a share of the cores: only the programs are wanted.
+    # Only the programs are needed: a package that starts its service would take port 80 and CPU time.
     keep_off = dict(os.environ, DEBIAN_FRONTEND="noninteractive", RUNLEVEL="1")
     if subprocess.run(command, env=keep_off, stdout=sys.stderr, check=False).returncode != 0:
-        sys.exit("bench: apt-get failed; `apt-get update` may be needed. Wanted: " + " ".join(packages))
+        sys.exit("bench: apt-get failed; `apt-get update` may be needed. Packages: " + " ".join(packages))
 
 
 def build_programs(directory):
-    """Compile the bare servers and the load generators. Without liburing the io_uring one is left out."""
+    """Compile the bare servers and the load generators, without the io_uring server if liburing is missing."""
     os.makedirs(directory, exist_ok=True)
     common = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]
     programs = {
@@ -66,8 +66,8 @@ def build_programs(directory):
 
 
 def build_luaserve():
-    """The release build, compiled by what it did under load. Returns the program's path, or None with the reason on standard
-    error."""
+    """The release build, compiled with a profile of a run under load. Returns the program's path, or None with the
+    reason on standard error."""
     for script in (["setup"], ["build", "profiled"]):
         command = [os.path.join(ROOT, "scripts", script[0])] + script[1:]
         ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -78,7 +78,7 @@ def build_luaserve():
 
 
 def raise_descriptor_limit():
-    """The hard limit becomes the limit, for us and all we start. Returns it."""
+    """Raise the soft limit to the hard limit, for this process and its children. Returns the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard

@@ -1,7 +1,7 @@
-"""The measures over HTTP: CPU time per request, memory, bytes copied, and latency on schedule while a handler stalls.
+"""The HTTP measurements: CPU time per request, memory, bytes copied, and latency on schedule while a handler stalls.
 
-CPU time comes from the process CPU clock (nanoseconds, all threads, the ended ones too), summed over the program
-and its children; how it divides into user and system comes from the 10 ms ticks of /proc/PID/stat.
+CPU time comes from the process CPU clock (nanoseconds, all threads, including ended ones), summed over the program
+and its children; the ratio of user and system time comes from the 10 ms ticks of /proc/PID/stat.
 """
 import http.client
 import json
@@ -23,7 +23,7 @@ def cpu_now(pids):
     """(all, user, system) microseconds of CPU that these processes have used."""
     total = user = system = 0.0
     for pid in pids:
-        total += time.clock_gettime((~pid << 3) | 2) * 1e6  # clock_getcpuclockid(3), spelled out
+        total += time.clock_gettime((~pid << 3) | 2) * 1e6  # as clock_getcpuclockid(3)
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         user += int(fields[11]) * TICK_US
@@ -32,7 +32,7 @@ def cpu_now(pids):
 
 
 def core_busy_us(cpu):
-    """Microseconds that a core has spent on anything (idle, iowait and steal apart)."""
+    """Microseconds that a core was busy (without idle, iowait and steal)."""
     with open("/proc/stat", encoding="ascii") as file:
         for line in file:
             if line.startswith(f"cpu{cpu} "):
@@ -73,12 +73,12 @@ def wrk(port, target, connections, seconds, cpu, depth=1, headers=()):
 
 
 def cpu_per_request(server, load_cpu, seconds, target="/", connections=64, depth=1, headers=()):
-    """One run of wrk against a started server -> a dict of what it cost."""
+    """One run of wrk against a started server -> a dict of its cost."""
     return cpu_while(server, lambda: wrk(server.port, target, connections, seconds, load_cpu, depth, headers))
 
 
 def cpu_while(server, load):
-    """What a started server spends on each request while `load()` asks it -> a dict.
+    """The cost of each request for a started server while `load()` sends requests -> a dict.
 
     load() gives requests, duration_us, errors ({kind: count}) and cpu_share (of the generator's core)."""
     pids = server.pids()
@@ -89,7 +89,7 @@ def cpu_while(server, load):
     core = core_busy_us(server.cpu) - core
     requests = summary["requests"]
     if requests == 0:
-        raise Failed(f"{server.name}: not one request was answered: {summary}")
+        raise Failed(f"{server.name}: no request got a response: {summary}")
     total, user, system = (b - a for a, b in zip(before, after))
     ticks = user + system or 1.0
     return {
@@ -108,7 +108,7 @@ def cpu_while(server, load):
 
 
 def memory(pids):
-    """(resident, resident user memory) in bytes; the latter is what no file backs. /proc/PID/status is less exact."""
+    """(resident, resident user memory) in bytes; the latter without file pages. /proc/PID/status is less exact."""
     resident = user = 0
     for pid in pids:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
@@ -130,17 +130,18 @@ def read_answer(sock):
         text += chunk
 
 
-def ask_hello(sock):
+def request_hello(sock):
     sock.sendall(HELLO)
     read_answer(sock)
 
 
 def idle_http(server, load_cpu, count):
-    return idle_connections(server, lambda: wrk(server.port, "/", 64, 1, load_cpu), ask_hello, count)
+    return idle_connections(server, lambda: wrk(server.port, "/", 64, 1, load_cpu), request_hello, count)
 
 
-def idle_connections(server, warm_up, ask, count):
-    """Memory that each of `count` connections holds once `ask(sock)` has been answered, on top of a warm server's."""
+def idle_connections(server, warm_up, request, count):
+    """Memory per connection of `count` connections after `request(sock)` got a response, in addition to a warm
+    server's."""
     warm_up()
     time.sleep(0.5)
     before = memory(server.pids())
@@ -151,11 +152,11 @@ def idle_connections(server, warm_up, ask, count):
             # A reset at the end leaves no TIME_WAIT behind.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             opened.append(sock)
-            ask(sock)
+            request(sock)
         time.sleep(1.0)
         after = memory(server.pids())
-        ask(opened[0])  # they are still served, the oldest and the newest
-        ask(opened[-1])
+        request(opened[0])  # check the oldest and the newest connection
+        request(opened[-1])
     finally:
         for sock in opened:
             sock.close()
@@ -184,7 +185,7 @@ def growth(server, load_cpu, requests):
 
 
 def find_number(table, name):
-    """The number called `name`, however deep it lies in what /stats answered."""
+    """The number called `name`, at any depth in the response of /stats."""
     if isinstance(table, dict):
         if isinstance(table.get(name), (int, float)):
             return table[name]
@@ -196,21 +197,21 @@ def find_number(table, name):
 
 
 def bytes_copied(server):
-    """What the core copied for a 1 MiB string answer and for an echoed 1 MiB body, by its own counter.
+    """The bytes that the core copied for a 1 MiB string response and for an echoed 1 MiB body, by its own counter.
 
-    The requests that read the counter are taken out."""
+    The requests that read the counter are subtracted."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
 
-    def ask(method, target, body=None):
+    def request(method, target, body=None):
         connection.request(method, target, body=body)
         response = connection.getresponse()
         text = response.read()
         if response.status != 200:
-            raise Failed(f"{server.name}: {method} {target} answers {response.status} {text[:200]!r}")
+            raise Failed(f"{server.name}: {method} {target} returned {response.status} {text[:200]!r}")
         return text
 
     def counter():
-        copied = find_number(json.loads(ask("GET", "/stats")), "bytes_copied")
+        copied = find_number(json.loads(request("GET", "/stats")), "bytes_copied")
         if copied is None:
             raise Failed(f"{server.name}: /stats has no bytes_copied")
         return copied
@@ -220,11 +221,11 @@ def bytes_copied(server):
         counter()
         first = counter()
         second = counter()
-        if len(ask("GET", "/big")) != 1 << 20:
+        if len(request("GET", "/big")) != 1 << 20:
             raise Failed(f"{server.name}: /big is not 1 MiB")
         third = counter()
-        if ask("POST", "/echo", body) != body:
-            raise Failed(f"{server.name}: /echo gives back something else")
+        if request("POST", "/echo", body) != body:
+            raise Failed(f"{server.name}: /echo returned another body")
         fourth = counter()
     finally:
         connection.close()
@@ -233,7 +234,7 @@ def bytes_copied(server):
 
 
 def stall(server, open_loop, path, seconds, clients=64, rate=10):
-    """The latencies of clients on schedule, in milliseconds, while one more keeps `path` running."""
+    """The latencies of clients on schedule, in milliseconds, while another client keeps `path` running."""
     argv = [open_loop, "127.0.0.1", str(server.port), str(clients), str(rate), f"{seconds:g}", "/fast", path]
     try:
         ended = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
@@ -244,7 +245,7 @@ def stall(server, open_loop, path, seconds, clients=64, rate=10):
         raise Failed(f"{server.name}: open_loop ended with {ended.returncode}: {ended.stdout.strip()[-400:]}")
     result = json.loads(ended.stdout)
     if result["occupied"] == 0:
-        raise Failed(f"{server.name}: {path} was never answered: {result}")
+        raise Failed(f"{server.name}: {path} never got a response: {result}")
     for name in ("p50", "p99", "max", "lag_p99", "lag_max"):
         result[f"{name}_ms"] = result.pop(f"{name}_us") / 1000.0
     result["failures"] = result["failed"] + result["unfinished"] + result["occupied_failed"]

@@ -1,9 +1,9 @@
-"""The measures over plain sockets: echoes on TCP and UDP, a proxy, idle connections, and connections that come and go.
+"""The socket measurements: echoes on TCP and UDP, a proxy, idle connections, and connections opened and closed.
 
-The generators are our own (load.h tells how they take orders): they compare every byte, and a run lasts until the last
-answer is there, so that CPU time divided by answers is exact.
+The generators are our own (load.h describes their control): they compare every byte, and a run lasts until the last
+echo has arrived, so that CPU time divided by echoes is exact.
 
-`open_load(name, args...)` opens a Load, with the directory and the core that it wants filled in.
+`open_load(name, args...)` opens a Load with the directory and the core filled in.
 """
 import json
 import os
@@ -19,7 +19,7 @@ WARM_UP_SECONDS = 0.3
 
 
 class Load:
-    """A generator with its sockets open, as a context; run() as often as wanted."""
+    """A generator with open sockets, as a context manager; run() may be called repeatedly."""
 
     def __init__(self, build, load_cpu, name, *args):
         self.name = name
@@ -52,14 +52,14 @@ class Load:
             try:
                 pipe.close()
             except BrokenPipeError:
-                pass  # an order that was not taken
+                pass  # the generator did not read the last line
 
     def fail(self):
-        """It has ended, or is about to: say what it said."""
-        raise Failed(f"{self.name}: {self.process.stderr.read().strip()[-400:] or 'ended without a word'}")
+        """Raise Failed with the messages of a generator that has ended or is about to end."""
+        raise Failed(f"{self.name}: {self.process.stderr.read().strip()[-400:] or 'ended without a message'}")
 
     def run(self, seconds):
-        """-> its counts, with `errors` and `cpu_share` as measure.cpu_while wants them."""
+        """-> its counts, with `errors` and `cpu_share` as measure.cpu_while requires them."""
         try:
             self.process.stdin.write(f"{seconds:g}\n")
             self.process.stdin.flush()
@@ -74,7 +74,7 @@ class Load:
         return summary
 
     def close(self):
-        """End the connections in order; raises Failed when the server does not end them too."""
+        """Close the connections in order; raises Failed if the server does not close them as well."""
         self.process.stdin.close()
         try:
             if self.process.wait(30) != 0:
@@ -98,8 +98,8 @@ def udp_echo(server, open_load, seconds, sockets, window, size):
 
 
 def tcp_proxy(server, open_load, seconds, backend, connections, size):
-    """CPU per block that went through the proxy to the echoing backend and came back. Generator and backend share
-    a core: its share is both together."""
+    """CPU per block that went through the proxy to the echo server behind it and back. Generator and echo server share
+    a core: the generator's share is the sum of both."""
     def run(load):
         before = cpu_now(backend.pids())[0]
         summary = load.run(seconds)
@@ -112,7 +112,7 @@ def tcp_proxy(server, open_load, seconds, backend, connections, size):
 
 
 def beside_others(server, open_load, seconds, clients, size):
-    """CPU per message, and what `clients` connections cost in memory, of a server that nobody has asked before."""
+    """CPU per message, and the memory of `clients` connections, of a server started for this measurement."""
     fresh = memory(server.pids())
     with open_load("echo_load", server.port, clients, size) as load:
         load.run(WARM_UP_SECONDS)
@@ -151,8 +151,8 @@ def descriptors(pids):
 
 def churn(server, open_load, connections, rounds):
     """Memory and descriptors while `connections` are opened, used and closed (every second one by a reset), `rounds`
-    times over: "seen" has (resident, descriptors) before and after each. "growth" is from after the first round, with
-    all that the server keeps for so many connections, to after the last; "from_fresh" from before any connection."""
+    times: "seen" has (resident, descriptors) before and after each. "growth" is from after the first round, when the
+    server has allocated for that number of connections, to after the last; "from_fresh" from before any connection."""
     def now():
         time.sleep(1.0)
         return memory(server.pids())[0], descriptors(server.pids())

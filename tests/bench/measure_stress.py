@@ -1,5 +1,5 @@
-"""The measures of `luaserve stress` as a load generator, beside wrk: what a request costs the client, whether a freeze of
-the server is told, rates, memory, and the stress client S9 against the echo server S8.
+"""The measurements of `luaserve stress` as a load generator, beside wrk: the cost of a request for the client, the
+report of a server freeze, rates, memory, and the stress client S9 against the echo server S8.
 
 CPU time is the generator's own, from wait4(2).
 """
@@ -19,8 +19,8 @@ FREEZE_SECONDS = 0.5
 
 
 def run(argv, cpu, meanwhile=None, good=(0,)):
-    """Run a generator pinned to a core -> (its output, the seconds of CPU it used, its resident peak in bytes). `good`:
-    how it may end."""
+    """Run a generator pinned to a core -> (its output, its seconds of CPU, its peak resident bytes). `good`: accepted
+    exit statuses."""
     if cpu is not None:
         argv = ["taskset", "-c", str(cpu)] + argv
     with tempfile.TemporaryFile(mode="w+") as out:
@@ -42,7 +42,7 @@ def run(argv, cpu, meanwhile=None, good=(0,)):
 
 
 def stress(program, cpu, *args, meanwhile=None):
-    """Run luaserve stress -> (its JSON report, CPU seconds, resident peak)."""
+    """Run luaserve stress -> (its JSON report, CPU seconds, peak resident bytes)."""
     with tempfile.TemporaryDirectory() as where:
         path = os.path.join(where, "report.json")
         argv = [program, "stress", "-q", "--json", path, *map(str, args)]
@@ -51,7 +51,7 @@ def stress(program, cpu, *args, meanwhile=None):
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 report = json.load(file)
-        # A rate that was not reached is a figure like any other: how far off it is.
+        # A rate that was not reached is a result: the deviation.
         if not report or (report["failure"] and not report["short_of"]):
             raise Failed(f"{' '.join(argv)}: {text.strip()[-400:]}")
         return report, used, resident
@@ -80,9 +80,9 @@ def cost_of_wrk(cpu, server, seconds, script):
 def freeze(program, cpu, server, rate, seconds):
     """Stop the server's processes for half a second in the middle.
 
-    What was due at a moment t of the freeze waits for the rest of it. The slowest thousandth of all are those of the
-    first `seconds` / 1000 of it (what the server then needs to catch up comes on top, and is small): so much less than the
-    freeze is the true p99.9."""
+    A request due at a moment t of the freeze waits for the rest of it. The slowest thousandth of all requests are
+    those of the first `seconds` / 1000 of the freeze (the time the server needs to catch up is additional, and small):
+    the true p99.9 is shorter than the freeze by that."""
     frozen = []
 
     def stop_once():
@@ -101,9 +101,9 @@ def freeze(program, cpu, server, rate, seconds):
     how = ["-t1", "-c64", f"-d{seconds}"] + (["-R", rate] if rate else [])
     report, _, _ = stress(program, cpu, *how, url(server), meanwhile=stop_once)
     kind = "corrected" if rate else "uncorrected"
-    told = report["latency_us"][kind]["percentiles"]["p99.9"] / 1000
+    reported = report["latency_us"][kind]["percentiles"]["p99.9"] / 1000
     truth = (frozen[0] - seconds / 1000) * 1000
-    return {"p999_ms": told, "truth_ms": truth, "off": abs(told / truth - 1), "late": int(report["engine_late"] or 0),
+    return {"p999_ms": reported, "truth_ms": truth, "off": abs(reported / truth - 1), "late": int(report["engine_late"] or 0),
             "failures": report["errors"]["total"], "errors": report["errors"]}
 
 

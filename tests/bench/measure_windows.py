@@ -1,8 +1,8 @@
 """scripts/bench --windows: hello from Lua under Wine, on our completion ports and on Wine's http.sys.
 
-What a request costs is the CPU time of every process of the Wine prefix: the program's, that of Wine's server, which does part
-of what Windows' kernel would do, and that of its driver host (winedevice.exe), in which Wine's http.sys lives. Each measure
-has a Wine of its own, in a prefix kept for that: nothing else runs there.
+The cost of a request is the CPU time of every process of the Wine prefix: the program, Wine's server, which does part
+of the work of the Windows kernel, and its driver host (winedevice.exe), which contains Wine's http.sys. Each
+measurement starts a separate Wine in a prefix kept for it: nothing else runs there.
 """
 import os
 import re
@@ -23,9 +23,9 @@ WINE = os.path.join(machine.ROOT, "third_party", "windows", "wine")
 BUILT = os.path.join(machine.ROOT, "build", "windows", "luaserve.exe")
 PREFIX = os.path.join(machine.ROOT, "build", "windows", "wine-bench")
 ENGINES = ("iocp", "http.sys")
-ASKED = 1.0  # CPU per request of the first, of the second's
+ASKED = 1.0  # maximum ratio of the CPU per request of the first to the second
 CONNECTIONS = 16
-START_SECONDS = 60  # of a Wine that makes its prefix first
+START_SECONDS = 60  # includes the creation of the prefix
 
 
 def environment():
@@ -33,7 +33,7 @@ def environment():
 
 
 def processes():
-    """{pid: kind} of all that belongs to the prefix; a kind is program, wineserver or other."""
+    """{pid: kind} of the processes of the prefix; a kind is program, wineserver or other."""
     mark, found = b"WINEPREFIX=" + PREFIX.encode(), {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -45,7 +45,7 @@ def processes():
             with open(f"/proc/{name}/cmdline", "rb") as file:
                 line = file.read()
         except OSError:
-            continue  # it has ended, or is another user's
+            continue  # it has ended, or belongs to another user
         found[int(name)] = ("program" if b"luaserve.exe" in line else "wineserver" if b"wineserver" in line else "other")
     return found
 
@@ -56,7 +56,7 @@ def end_wine():
 
 
 class Server:
-    """One engine, in a Wine of its own, pinned to a core."""
+    """One engine in a separate Wine, pinned to a core."""
 
     def __init__(self, program, engine, core):
         self.engine = engine
@@ -72,19 +72,19 @@ class Server:
             raise
 
     def _wait(self):
-        said, deadline = b"", time.monotonic() + START_SECONDS
-        while b"listening on" not in said:
+        output, deadline = b"", time.monotonic() + START_SECONDS
+        while b"listening on" not in output:
             ready, _, _ = select.select([self.process.stderr], [], [], max(0, deadline - time.monotonic()))
             more = os.read(self.process.stderr.fileno(), 65536) if ready else b""
             if not more:
-                text = said.decode("utf-8", "replace").strip()
+                text = output.decode("utf-8", "replace").strip()
                 if self.engine == "http.sys" and re.search(r"engine|http\.sys", text):
                     raise Unavailable(f"{self.engine}: {text}")
-                raise Failed(f"{self.engine} does not come up: {text}")
-            said += more
+                raise Failed(f"{self.engine} does not start: {text}")
+            output += more
         status, _, body = servers.get(self.port, "/")
         if (status, body) != (200, b"hello, world\n"):
-            raise Failed(f"{self.engine} answers {status} {body!r}")
+            raise Failed(f"{self.engine} returned {status} {body!r}")
 
     def stop(self):
         if self.process.poll() is None:
@@ -99,7 +99,7 @@ class Server:
 
 
 def used_us(kinds):
-    """{kind: microseconds of CPU so far}; what has ended since is left out of both looks alike."""
+    """{kind: microseconds of CPU so far}; both calls of a measurement omit processes that have ended."""
     sums = dict.fromkeys(("program", "wineserver", "other"), 0.0)
     for pid, kind in kinds.items():
         sums[kind] += measure.cpu_now([pid])[0]
@@ -117,7 +117,7 @@ def once(program, engine, args):
     finally:
         server.stop()
     if summary["errors"] or summary["requests"] == 0:
-        raise Failed(f"{engine}: {summary['requests']} answers, failures: {summary['errors']}")
+        raise Failed(f"{engine}: {summary['requests']} responses, failures: {summary['errors']}")
     cost = {kind: (after[kind] - before[kind]) / summary["requests"] for kind in after}
     return {"us": sum(cost.values()), **cost, "per_second": summary["requests"] * 1e6 / summary["duration_us"]}
 
@@ -138,11 +138,11 @@ def report(results):
     if len(results) == len(ENGINES) and pairs:
         ratios = [ours["us"] / theirs["us"] for ours, theirs in pairs]
         verdict = "met" if statistics.median(ratios) < ASKED else "MISSED"
-        print(f"\nhello from Lua, ours / http.sys under the same Wine: {spread(ratios, '%.2f')}; asked < {ASKED:.2f}: {verdict}")
+        print(f"\nhello from Lua, ours / http.sys under the same Wine: {spread(ratios, '%.2f')}; target < {ASKED:.2f}: {verdict}")
 
 
 def main(args):
-    """The exit status of scripts/bench --windows."""
+    """Runs scripts/bench --windows; returns the exit status."""
     program = os.path.abspath(args.luaserve) if args.luaserve else BUILT
     if not args.luaserve and not args.no_install:
         ended = subprocess.run([os.path.join(machine.ROOT, "scripts", "test-windows"), "setup", "build"],
@@ -150,7 +150,7 @@ def main(args):
         if ended.returncode != 0:
             sys.exit(f"bench: scripts/test-windows setup build failed:\n{ended.stdout[-2000:]}")
     if not os.path.exists(program):
-        sys.exit(f"bench: there is no {program}")
+        sys.exit(f"bench: {program} does not exist")
     version = subprocess.run(["wine", "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     print(f"{version.stdout.strip()}; {CONNECTIONS} connections; server and Wine on core {args.server_core}, wrk on core {args.load_core}; "
           f"{args.rounds} rounds of {args.seconds} s, interleaved", flush=True)

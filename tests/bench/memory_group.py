@@ -1,8 +1,8 @@
-"""What a server costs in memory, the kernel's share included: a control group of its own (cgroups(7)).
+"""The memory of a server including the kernel's share, measured with a control group (cgroups(7)).
 
-Resident memory leaves out what the kernel keeps for a process (the kernel stacks of its threads, page tables, sockets), and
-counts the C library's pages, which all processes share. A memory control group is charged with all that its processes
-make the kernel take, and with pages of files only when they were the first to read them.
+Resident memory excludes the memory that the kernel uses for a process (kernel stacks of threads, page tables,
+sockets), and includes the pages of the C library, which all processes share. A memory control group is charged for all
+memory that the kernel allocates for its processes, and for file pages only if they were the first to read them.
 """
 import os
 import subprocess
@@ -12,7 +12,7 @@ V2_ROOT = "/sys/fs/cgroup"
 
 
 def _v2():
-    """The root of the unified hierarchy when its children are charged for memory, else None."""
+    """The root of the unified hierarchy if its children are charged for memory, else None."""
     try:
         with open(os.path.join(V2_ROOT, "cgroup.subtree_control"), encoding="ascii") as file:
             return V2_ROOT if "memory" in file.read().split() else None
@@ -21,7 +21,7 @@ def _v2():
 
 
 def _v1():
-    """Where the hierarchy of the memory controller is mounted, or None."""
+    """The mount point of the hierarchy of the memory controller, or None."""
     with open("/proc/mounts", encoding="utf-8") as file:
         for line in file:
             _, place, kind, options, *_ = line.split()
@@ -31,9 +31,9 @@ def _v1():
 
 
 class MemoryGroup:
-    """A group for the processes of one server. Making one raises OSError where that is not allowed: it wants root."""
+    """A group for the processes of one server. Creating one raises OSError without permission: it needs root."""
 
-    mounted = None  # of version 1, when nobody else had mounted it: kept until the program ends
+    mounted = None  # of version 1, if it was not mounted: kept until the program exits
 
     def __init__(self):
         root, self.counter = _v2(), "memory.current"
@@ -61,15 +61,15 @@ class MemoryGroup:
             cls.mounted = None
 
     def enter(self):
-        """The calling process and all that it starts from now on belong to the group."""
+        """Add the calling process, and all processes that it starts from now on, to the group."""
         with open(os.path.join(self.path, "cgroup.procs"), "w", encoding="ascii") as file:
             file.write("0")
 
     def charged(self):
-        """Bytes."""
+        """The charged memory in bytes."""
         with open(os.path.join(self.path, self.counter), encoding="ascii") as file:
             return int(file.read())
 
     def close(self):
-        """When its processes have ended."""
+        """Call it when its processes have ended."""
         os.rmdir(self.path)

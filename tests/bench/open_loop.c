@@ -1,15 +1,15 @@
-/* open_loop.c - keep-alive clients that ask on a fixed schedule, and say how late the answers were.
+/* open_loop.c - keep-alive clients that send requests on a fixed schedule and report the latency of the responses.
  *
  *     open_loop HOST PORT CONNECTIONS RATE SECONDS PATH [OCCUPY_PATH]
  *
- * Each of the CONNECTIONS asks PATH RATE times a second, the connections evenly staggered. The schedule does not wait
- * for the server: a request that is due while the one before it is unanswered is sent as soon as that one is, and its
- * latency counts from the moment it was meant to leave. So a stall of one second shows as every request it delayed,
- * not as one. With OCCUPY_PATH one more connection asks that path all the time, one request after the other.
+ * Each of the CONNECTIONS requests PATH RATE times a second, the connections evenly staggered. The schedule does not
+ * wait for the server: a request that is due while the previous one has no response is sent after that response, and
+ * its latency counts from the scheduled time. So a stall of one second shows in every request it delayed, not in one.
+ * With OCCUPY_PATH one more connection requests that path continuously.
  *
- * Prints one JSON object; times in microseconds, percentiles exact (all latencies are kept and sorted). "lag" is how
- * late this program itself was with requests that nothing held up: what it adds to the latencies. Requests
- * unanswered 15 s after the end count with the age they had then. */
+ * Prints one JSON object; times in microseconds, exact percentiles (all latencies are stored and sorted). "lag" is the
+ * delay of this program itself for requests that were not held up: its own share of the latencies. A request without a
+ * response 15 s after the end counts with its age at that time. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -32,11 +32,11 @@ enum { HEAD_BYTES_MAX = 4096, EVENTS = 64, CONNECTIONS_MAX = 16384 };
 typedef struct client {
     int fd;
     bool occupier;
-    bool waiting; /* a request is out */
-    size_t asked; /* requests sent so far; the next one is number `asked` */
-    size_t due;   /* requests whose moment has come */
+    bool waiting; /* a request has no response yet */
+    size_t sent;  /* requests sent; also the number of the next one */
+    size_t due;   /* requests whose scheduled time has passed */
     size_t head_len;
-    size_t body_left; /* while the body comes; 0 with head_len > 0: the head comes */
+    size_t body_left; /* while the body arrives; 0 with head_len > 0: the head arrives */
     bool in_body;
     char head[HEAD_BYTES_MAX + 1];
 } client;
@@ -49,13 +49,13 @@ typedef struct samples {
 typedef struct run {
     struct sockaddr_in at;
     int epoll, timer;
-    client *clients; /* the last one is the occupier, if there is one */
+    client *clients; /* the last one requests OCCUPY_PATH, if given */
     size_t connections;
-    uint64_t start, step;    /* request k of client i is meant for start + (k * connections + i) * step */
-    size_t scheduled, total; /* of all requests: those that are due, and all */
+    uint64_t start, step;    /* request k of client i is scheduled at start + (k * connections + i) * step */
+    size_t scheduled, total; /* requests due so far, and in all */
     size_t answered, failed, occupied, occupied_failed;
     samples latencies, lags;
-    char request[2][512]; /* [1]: the occupier's */
+    char request[2][512]; /* [1]: for OCCUPY_PATH */
 } run;
 
 static void samples_open(samples *s, size_t room)
@@ -76,7 +76,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The smallest sample that `share` of all do not exceed. Sorted samples. */
+/* The smallest sample that a share of `share` does not exceed. The samples are sorted. */
 static double samples_at(const samples *s, double share)
 {
     size_t rank = (size_t)(share * (double)s->count + 0.999999);
@@ -107,8 +107,8 @@ static void client_ask(run *r, client *c)
     const char *request = r->request[c->occupier];
     ssize_t len = (ssize_t)strlen(request);
     c->waiting = true;
-    c->asked++;
-    /* A short or failed send: the end of the connection is seen next, and the request counts as failed. */
+    c->sent++;
+    /* A short or failed send: the end of the connection follows, and the request counts as failed. */
     if (send(c->fd, request, (size_t)len, MSG_NOSIGNAL) != len) shutdown(c->fd, SHUT_RDWR);
 }
 
@@ -123,8 +123,8 @@ static void client_answered(run *r, client *c, bool good)
         return;
     }
     good ? r->answered++ : r->failed++;
-    samples_add(&r->latencies, load_now_ns() - intended(r, c, c->asked - 1));
-    if (c->asked < c->due) client_ask(r, c);
+    samples_add(&r->latencies, load_now_ns() - intended(r, c, c->sent - 1));
+    if (c->sent < c->due) client_ask(r, c);
 }
 
 static void client_lost(run *r, client *c)
@@ -135,7 +135,7 @@ static void client_lost(run *r, client *c)
     if (waiting) client_answered(r, c, false);
 }
 
-/* Bytes of one answer: a head with Content-Length, then the body. False when this is no such answer. */
+/* Handle bytes of a response: a head with Content-Length, then the body. false: not such a response. */
 static bool client_take(run *r, client *c, const char *bytes, size_t len)
 {
     while (len > 0) {
@@ -187,7 +187,7 @@ static void send_due(run *r)
         r->scheduled++;
         c->due++;
         if (c->waiting) continue;
-        samples_add(&r->lags, load_now_ns() - intended(r, c, c->asked));
+        samples_add(&r->lags, load_now_ns() - intended(r, c, c->sent));
         client_ask(r, c);
     }
     if (r->scheduled < r->total) set_timer(r);
@@ -206,14 +206,14 @@ static void run_until_done(run *r)
     }
 }
 
-/* What is still unanswered counts with its age. */
+/* A request without a response counts with its age. */
 static size_t count_unfinished(run *r)
 {
     size_t unfinished = 0;
     uint64_t now = load_now_ns();
     for (size_t i = 0; i < r->connections; i++) {
         client *c = &r->clients[i];
-        for (size_t k = c->asked - (c->waiting ? 1 : 0); k < c->due; k++, unfinished++) {
+        for (size_t k = c->sent - (c->waiting ? 1 : 0); k < c->due; k++, unfinished++) {
             samples_add(&r->latencies, now - intended(r, c, k));
         }
     }

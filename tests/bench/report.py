@@ -1,12 +1,12 @@
-"""The report: medians and ratios of what was measured, and one table that holds them against what is asked.
+"""The report: medians and ratios of the measurements, and one table that compares them with the targets.
 
-`results` is {section: {server: [one dict per round]}}; a round that could not be run is None. Ratios are made round
-by round, between runs that stood next to each other, and then the median is taken.
+`results` is {section: {server: [one dict per round]}}; a round that could not be run is None. Ratios are computed
+round by round, between adjacent runs; the result is their median.
 """
 from statistics import median
 
 MIB = 1 << 20
-CPU_SECTIONS = {  # section: (title, what is counted, whom all are compared with)
+CPU_SECTIONS = {  # section: (title, unit, server to compare with)
     "hello-1": ("hello (13 bytes), 1 connection", "request", "nginx"),
     "hello-64": ("hello (13 bytes), 64 connections", "request", "nginx"),
     "hello-512": ("hello (13 bytes), 512 connections", "request", "nginx"),
@@ -21,15 +21,15 @@ CPU_SECTIONS = {  # section: (title, what is counted, whom all are compared with
 }
 S8_SECTIONS = {"s8-1": 1, "s8-100": 100, "s8-1000": 1000, "s8-10000": 10000}  # section: clients
 COST_SECTIONS = {
-    "stress-plain": "what a request costs the client: the same URL again and again, 64 connections",
+    "stress-plain": "cost of a request for the client: the same URL again and again, 64 connections",
     "stress-script": "the same with a request hook of a wrk script (examples/stress/wrk/counter.lua)",
 }
 IDLE_SECTIONS = {
-    "idle": "memory per idle keep-alive connection (growth after a warm-up; tables made at start are not in it)",
+    "idle": "memory per idle keep-alive connection (growth after a warm-up, without tables allocated at the start)",
     "idle-tcp": "memory per idle TCP connection whose coroutine waits for data (growth after a warm-up)",
 }
 
-# What is asked: (row, section, server, field, server to divide by or None, at most, how it is written)
+# The targets: (row, section, server, field, server to divide by or None, at most, unit)
 ASKED = (
     ("hello from Lua / nginx return 200", "hello-64", "luaserve", "us", "nginx", 0.90, "ratio"),
     ("hello from Lua / bare epoll responder", "hello-64", "luaserve", "us", "bare-epoll", 1.20, "ratio"),
@@ -59,13 +59,13 @@ ASKED = (
     ("TCP proxy, 1 MiB / HAProxy: CPU per byte", "tcp-proxy", "luaserve proxy.lua", "us", "haproxy-tcp", 1.00,
      "ratio"),
     ("resident memory per idle TCP connection", "idle-tcp", "luaserve tcp.lua", "resident", None, 2048, "bytes"),
-    ("descriptors left by connections that came and went", "tcp-churn", "luaserve tcp.lua", "descriptors", None, 0,
+    ("descriptors left by closed connections", "tcp-churn", "luaserve tcp.lua", "descriptors", None, 0,
      "count"),
     ("resident growth from their first round to the last", "tcp-churn", "luaserve tcp.lua", "growth", None, MIB - 1,
      "KiB"),
     ("client CPU, plain URL / wrk", "stress-plain", "luaserve stress", "us", "wrk", 0.90, "ratio"),
     ("client CPU, request hook / wrk with LuaJIT", "stress-script", "luaserve stress", "us", "wrk", 1.10, "ratio"),
-    ("p99.9 of an open loop, server frozen for 500 ms: off the truth by", "stress-freeze", "open loop", "off", None, 0.10,
+    ("p99.9 of an open loop, server frozen for 500 ms: deviation from the true value", "stress-freeze", "open loop", "off", None, 0.10,
      "percent"),
     ("rate off by, 1,000/s", "stress-rate", "1,000/s", "off", None, 0.01, "percent"),
     ("rate off by, 20,000/s", "stress-rate", "20,000/s", "off", None, 0.01, "percent"),
@@ -77,7 +77,7 @@ ASKED = (
     (f"S8 / S7, {clients:,} clients: {what}", section, "luaserve echo.lua", field, "s7", 1.00, "ratio")
     for field, what in (("us", "CPU per message"), ("charged", "memory"))
     for section, clients in S8_SECTIONS.items() if clients >= 100)
-UNITS = {  # how a value is written, and what it is divided by before
+UNITS = {  # format of a value, and its divisor
     "ratio": ("{:.3f}", 1),
     "bytes": ("{:,.0f} bytes", 1),
     "ms": ("{:.2f} ms", 1),
@@ -97,7 +97,7 @@ def rounds_of(results, section, server):
 
 
 def values(results, section, server, field, divide_by=None):
-    """One value per round that was run and has it; with `divide_by` the ratio of the two servers in that round."""
+    """One value per round that has it; with `divide_by` the ratio of the two servers in that round."""
     found = []
     others = rounds_of(results, section, divide_by) if divide_by else None
     for i, one in enumerate(rounds_of(results, section, server)):
@@ -113,8 +113,8 @@ def failures(results, section, server):
 
 
 def table(rows, words=None):
-    """Text lines of a table, the first row its heading. Columns of words (the first and the last, unless said) are
-    flush left, figures right."""
+    """Text lines of a table, the first row its heading. Columns of words (by default the first and the last) are
+    left-aligned, figures right-aligned."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     if words is None:
         words = (0, len(widths) - 1)
@@ -225,7 +225,7 @@ def s8_lines(results):
                          "; ".join(([f"{failed} failed"] if failed else []) + generator_note(runs))))
     title = ["echo of 64 bytes, each server on one core: S8 beside S6 and S7, memory while all are connected",
              "(charged: by the kernel to the server's control group, with threads' kernel stacks, sockets and page tables,",
-             "without pages of files that others had read before; resident: without the kernel's, with the C library's)"]
+             "without file pages that other processes had read; resident: without kernel memory, with the C library's pages)"]
     return title + table(rows, (1, 9))
 
 
@@ -241,7 +241,7 @@ def stall_lines(results, section):
         rows.append((server, f"{median(p50):.2f}", f"{median(p99):.2f}", f"{min(p99):.2f}..{max(p99):.2f}",
                      f"{max(longest):.2f}", str(sum(values(results, section, server, "occupied"))),
                      str(failures(results, section, server)), f"{median(lag_p99):.2f}/{max(lag_max):.2f}"))
-    title = f"64 clients on schedule (10/s each) while one request after the other {what}; from the intended moment"
+    title = f"64 clients on schedule (10/s each) while another client sends requests of which each {what}; from the intended moment"
     return [title] + table(rows)
 
 
@@ -258,26 +258,26 @@ def cost_lines(results, section):
 
 
 def freeze_lines(results):
-    rows = [("loop", "p99.9 told, ms", "truth, ms", "off", "notes")]
+    rows = [("loop", "p99.9 reported, ms", "true, ms", "off", "notes")]
     for loop in results["stress-freeze"]:
-        told, truth, off, late = (values(results, "stress-freeze", loop, field)
+        reported, truth, off, late = (values(results, "stress-freeze", loop, field)
                                   for field in ("p999_ms", "truth_ms", "off", "late"))
-        if told:
-            rows.append((loop, f"{median(told):.1f}", f"{median(truth):.1f}", f"{median(off):.1%}",
+        if reported:
+            rows.append((loop, f"{median(reported):.1f}", f"{median(truth):.1f}", f"{median(off):.1%}",
                          "the engine was late" if any(late) else ""))
-    return ["a server that is frozen for 500 ms in the middle, 20,000 requests per second due (the closed loop sees 64 "
-            "slow answers, and tells of those)"] + table(rows)
+    return ["a server that is frozen for 500 ms in the middle, 20,000 requests per second due (the closed loop has 64 "
+            "slow responses and reports only those)"] + table(rows)
 
 
 def rate_lines(results):
-    rows = [("rate", "asked /s", "reached /s", "off", "p99 ms", "notes")]
+    rows = [("rate", "target /s", "reached /s", "off", "p99 ms", "notes")]
     for name in results["stress-rate"]:
         asked, reached, off, p99 = (values(results, "stress-rate", name, field)
                                     for field in ("asked", "reached", "off", "p99_ms"))
         if asked:
             rows.append((name, f"{median(asked):,.0f}", f"{median(reached):,.1f}", f"{max(off):.3%}",
                          f"{median(p99):.2f}", ""))
-    return ["rates that are asked for and kept (off: the worst round)"] + table(rows)
+    return ["target rates and rates reached (off: the worst round)"] + table(rows)
 
 
 def stress_memory_lines(results):
@@ -318,19 +318,19 @@ def judge(results, sections):
     return rows
 
 
-def asked_lines(rows):
-    cells = [("what", "median", "min..max", "asked (at most)", "verdict")]
+def target_lines(rows):
+    cells = [("what", "median", "min..max", "target (at most)", "verdict")]
     for row in rows:
         if row["measured"] is None:
             cells.append((row["what"], "-", "", row["asked"], row["verdict"]))
             continue
         middle, low, high = (shown(row[name], row["unit"]) for name in ("measured", "min", "max"))
         cells.append((row["what"], middle, f"{low.split()[0]}..{high.split()[0]}", row["asked"], row["verdict"]))
-    return ["what is asked"] + table(cells)
+    return ["targets"] + table(cells)
 
 
 def warnings(results):
-    """What makes figures less sure: a generator at its limit, and others' work on the server's core."""
+    """Conditions that make results less reliable: a generator at its limit, other work on the server's core."""
     bound, disturbed, runs, worst = [], 0, 0, 0.0
     for section in tuple(CPU_SECTIONS) + tuple(S8_SECTIONS):
         for server, rounds in results.get(section, {}).items():
@@ -343,16 +343,16 @@ def warnings(results):
     lines = []
     if bound:
         lines.append("The load generator was the bottleneck (its core full, the server's not) in: " + ", ".join(bound)
-                     + ". CPU time is still the server's, with the wake-ups of one that is not full; what is done per "
-                     "second is the generator's.")
+                     + ". CPU time is still the server's, including wake-ups of a server that is not fully loaded; the "
+                     "requests per second are the generator's.")
     if disturbed:
-        lines.append(f"The machine was not quiet: in {disturbed} of {runs} runs others took more than 5% of the "
+        lines.append(f"The machine was not quiet: in {disturbed} of {runs} runs other processes took more than 5% of the "
                      f"server's core (at most {worst:.0%}).")
     return lines
 
 
 def section_lines(results, section):
-    """What a section gave, as soon as it is measured. The S8 sections are one table, for the closing."""
+    """The lines of a section as soon as it is measured. The S8 sections form one table, printed at the end."""
     if section in CPU_SECTIONS:
         return cpu_lines(results, section)
     if section in IDLE_SECTIONS:
@@ -366,7 +366,7 @@ def section_lines(results, section):
 
 
 def closing_lines(results, rows):
-    """The table of S8, the one of verdicts, and the warnings; an empty line after each."""
-    parts = [s8_lines(results) if any(results.get(section) for section in S8_SECTIONS) else [], asked_lines(rows),
+    """The table of S8, the table of targets, and the warnings; an empty line after each."""
+    parts = [s8_lines(results) if any(results.get(section) for section in S8_SECTIONS) else [], target_lines(rows),
              warnings(results)]
     return [line for part in parts if part for line in part + [""]]

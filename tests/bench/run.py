@@ -20,11 +20,11 @@ import servers as catalogue_of
 from memory_group import MemoryGroup
 from servers import Failed, Unavailable
 
-EVERYBODY = ("luaserve", "nginx", "nginx-lua", "haproxy-lua", "bare-epoll", "bare-uring")
-BOTH_BACK_ENDS = ("luaserve", "luaserve uring") + EVERYBODY[1:]
+WEB_SERVERS = ("luaserve", "nginx", "nginx-lua", "haproxy-lua", "bare-epoll", "bare-uring")
+BOTH_BACK_ENDS = ("luaserve", "luaserve uring") + WEB_SERVERS[1:]
 JSON_TARGET = "/api/items/42?lang=de&page=3"
 
-# section: (servers, how wrk asks)
+# section: (servers, arguments of wrk)
 CPU_SECTIONS = {
     "hello-1": (BOTH_BACK_ENDS, {"connections": 1}),
     "hello-64": (BOTH_BACK_ENDS, {"connections": 64}),
@@ -42,7 +42,7 @@ STALL_SERVERS = {
 WEB_SECTIONS = tuple(CPU_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block")
 
 SOCKET_SERVERS = ("bare-echo", "bare-udp", "haproxy-tcp", "s6", "s7")
-# section: (servers, measure, how it asks)
+# section: (servers, measurement, its arguments)
 ECHO_SECTIONS = {
     "tcp-echo": (("luaserve tcp.lua", "luaserve uring tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
                  {"connections": 64, "size": 64}),
@@ -66,56 +66,56 @@ GROUPS = {"stall": tuple(STALL_SERVERS), "s8": tuple(S8_SECTIONS), "stress": STR
 S9_THREADS = 48
 FREEZE_RATE = 20000
 
-ABOUT = """Measure luaserve beside nginx, HAProxy and bare servers in C, in one run, and hold the figures
-against what is asked."""
+ABOUT = """Measure luaserve beside nginx, HAProxy and bare servers in C, in one run, and compare the results
+with the targets."""
 EPILOG = f"""sections over HTTP: {' '.join(WEB_SECTIONS)}
                     (`stall` means both stalls)
   over plain sockets: {' '.join(SOCKET_SECTIONS)}
                     (`s8` means all four)
   of luaserve stress: {' '.join(STRESS_SECTIONS)}
-servers: {' '.join(EVERYBODY)}
+servers: {' '.join(WEB_SERVERS)}
          {' '.join(SOCKET_SERVERS)}
 
-CPU sections have the server on one core and the load on another; a round asks each server in turn, ratios are made
-within each round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the
+CPU sections have the server on one core and the load on another; a round measures each server in turn, ratios are
+computed within each round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the
 server's processes, user and system, from the process clock. idle and growth read smaps_rollup; copies reads
-the server's own counter (ls.stats); the stall sections measure latency from the moment a request was meant to
-leave, with nothing pinned. Each section is printed when it is measured, and after Ctrl-C or SIGTERM the verdicts of
-those. Over plain sockets every byte that comes back is compared; the s8 sections have the echo
-server on completions beside the one-to-one server (s6) and the one with a thread per client (s7), each started anew,
-its memory charged to a control group (this wants root; without, only resident memory is told).
-The stress sections turn it round: the server is nginx (for s9 luaserve with examples/echo.lua), and what is measured
-is the generator, luaserve stress beside wrk.
---windows measures hello from Lua in luaserve.exe under Wine, all of Wine's own processes counted, on our completion ports and
-on Wine's http.sys.
-Exit status: 0 when everything could be measured, whatever the verdicts; 1 when something failed to run."""
+the server's own counter (ls.stats); the stall sections measure latency from the scheduled time of a request,
+with nothing pinned. Each section is printed when it is measured; after Ctrl-C or SIGTERM the verdicts cover
+the sections measured by then. Over sockets every received byte is compared; the s8 sections have the echo
+server on completions beside the one-to-one server (s6) and the one with a thread per client (s7), each newly
+started, its memory charged to a control group (needs root; otherwise only resident memory is reported).
+In the stress sections the server is nginx (for s9 luaserve with examples/echo.lua), and the load generator is
+measured, luaserve stress beside wrk.
+--windows measures hello from Lua in luaserve.exe under Wine, including all of Wine's own processes, on completion
+ports and on Wine's http.sys.
+Exit status: 0 if everything could be measured, whatever the verdicts; 1 if something failed to run."""
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="scripts/bench", description=ABOUT, epilog=EPILOG,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--sections", help="a comma-separated choice (default: all over HTTP)")
+    which.add_argument("--sections", help="comma-separated list (default: all over HTTP)")
     which.add_argument("--sockets", action="store_true", help="all sections over plain sockets")
     which.add_argument("--stress", action="store_true", help="all sections of luaserve stress, the load generator")
-    which.add_argument("--windows", action="store_true", help="luaserve.exe under Wine: our engine beside http.sys")
-    parser.add_argument("--servers", help="a comma-separated choice, luaserve included (default: all)")
+    which.add_argument("--windows", action="store_true", help="luaserve.exe under Wine: completion ports beside http.sys")
+    parser.add_argument("--servers", help="comma-separated list; may include luaserve (default: all)")
     parser.add_argument("--rounds", type=int, help="rounds of each measure (5)")
     parser.add_argument("--seconds", type=int, help="length of one CPU measure (3)")
     parser.add_argument("--stall-seconds", type=int, help="length of one stall measure (5)")
     parser.add_argument("--idle-connections", type=int, help="idle connections (10000, or the descriptor limit)")
-    parser.add_argument("--churn-rounds", type=int, help="how often as many connections come and go (20)")
+    parser.add_argument("--churn-rounds", type=int, help="rounds of opening and closing connections (20)")
     parser.add_argument("--growth-requests", type=int, help="requests for the growth measure (1000000)")
     parser.add_argument("--sends", type=int, help="messages of each of the 48 threads of S9 (60000)")
-    parser.add_argument("--quick", action="store_true", help="2 short rounds: does it run, about where are we")
+    parser.add_argument("--quick", action="store_true", help="2 short rounds, for a rough result")
     parser.add_argument("--server-core", type=int, help="core for the server (the first)")
     parser.add_argument("--load-core", type=int, help="core for the load (the second)")
-    parser.add_argument("--luaserve", metavar="PROGRAM", help="measure this program, and build none")
+    parser.add_argument("--luaserve", metavar="PROGRAM", help="measure this program instead of building one")
     parser.add_argument("--before", metavar="PROGRAM", help="compare the CPU time with that of this program, in turn")
     parser.add_argument("--build", metavar="DIR", default=os.path.join(machine.ROOT, "build", "bench"),
-                        help="where our C programs are built (build/bench)")
-    parser.add_argument("--json", metavar="FILE", help="write all figures there too")
-    parser.add_argument("--no-install", action="store_true", help="install nothing; measure with what is there")
+                        help="build directory of our C programs (build/bench)")
+    parser.add_argument("--json", metavar="FILE", help="also write all results to this file")
+    parser.add_argument("--no-install", action="store_true", help="install no packages")
     args = parser.parse_args()
 
     usual = {"rounds": (5, 2), "seconds": (3, 1), "stall_seconds": (5, 3), "idle_connections": (10000, 1000),
@@ -131,22 +131,22 @@ def parse_arguments():
         chosen += GROUPS.get(name, (name,))
     for name in chosen:
         if name not in SECTIONS:
-            parser.error(f"no section is called '{name}'; there are: {' '.join(SECTIONS)}, {', '.join(GROUPS)}")
+            parser.error(f"unknown section '{name}'; available: {' '.join(SECTIONS)}, {', '.join(GROUPS)}")
     args.sections = [name for name in SECTIONS if name in chosen]
-    args.servers = args.servers.split(",") if args.servers else list(EVERYBODY + SOCKET_SERVERS)
+    args.servers = args.servers.split(",") if args.servers else list(WEB_SERVERS + SOCKET_SERVERS)
     for name in args.servers:
-        if name not in EVERYBODY + SOCKET_SERVERS:
-            parser.error(f"no server is called '{name}'; there are: {' '.join(EVERYBODY + SOCKET_SERVERS)}")
+        if name not in WEB_SERVERS + SOCKET_SERVERS:
+            parser.error(f"unknown server '{name}'; available: {' '.join(WEB_SERVERS + SOCKET_SERVERS)}")
     cores = sorted(os.sched_getaffinity(0))
     args.server_core = cores[0] if args.server_core is None else args.server_core
     args.load_core = cores[min(1, len(cores) - 1)] if args.load_core is None else args.load_core
     if not {args.server_core, args.load_core} <= set(cores):
-        parser.error(f"the cores here are {cores}")
+        parser.error(f"this process may use the cores {cores}")
     return args
 
 
 class Bench:
-    """One run: its servers, its results ({section: {server: [a dict or None per round]}}) and what went wrong."""
+    """One run: its servers, its results ({section: {server: [a dict or None per round]}}) and its problems."""
 
     def __init__(self, args, luaserve, directory):
         self.args = args
@@ -161,7 +161,7 @@ class Bench:
         self.heads = {}
 
     def chosen(self, names):
-        """Those of `names` that are to be measured and can run here."""
+        """The servers of `names` that were selected and can run."""
         return [name for name in names if name not in self.left_out
                 and any(name == one or name.startswith(one + " ") for one in self.args.servers)]
 
@@ -174,7 +174,7 @@ class Bench:
         print(f"  {text}", file=sys.stderr, flush=True)
 
     def start(self, name):
-        """The started server, or None: then it is left out of all that follows."""
+        """The started server, or None: then it is omitted from the rest of the run."""
         server = self.all[name]
         if server.alive():
             return server
@@ -201,7 +201,7 @@ class Bench:
             server.stop()
 
     def one(self, section, name, run):
-        """Run one measure of one server and keep what it gave."""
+        """Run one measurement of one server and store its result."""
         result = None
         try:
             result = run()
@@ -223,7 +223,7 @@ class Bench:
                 yield name + catalogue_of.BEFORE
 
     def interleaved(self, section, place, run):
-        """Measures of warm servers, in turn, round after round. `place`: the server that runs under each name."""
+        """Measurements of warm servers, in turn, round by round. `place`: the server that runs under each name."""
         names = [name for name in self.chosen(place) if self.start(place[name])]
         for name in names:
             try:
@@ -238,7 +238,7 @@ class Bench:
 
     def cpu(self, section):
         names, how = CPU_SECTIONS[section]
-        # The bare responders read no header, so the one that closes is a program of its own.
+        # The bare responders read no header, so a separate program closes the connection after each response.
         names = list(self.with_before(names))
         place = {name: f"{name} close" if section == "close" and name.startswith("bare") else name for name in names}
         self.interleaved(section, place, lambda server, seconds: measure.cpu_per_request(
@@ -256,11 +256,11 @@ class Bench:
             how = dict(how, backend=backend)
         self.interleaved(section, {name: name for name in self.with_before(names)},
                          lambda server, seconds: run(server, self.open_load, seconds=seconds, **how))
-        # The proxies' backend shares the load's core, and no server that waits may disturb the others.
+        # The proxies' backend shares the load's core, and no idle server may disturb the others.
         self.stop_all()
 
     def fresh(self, section, names, run, rounds):
-        """Measures that want a server nobody has asked before."""
+        """Measurements that need a newly started server."""
         for _ in range(rounds):
             for name in self.chosen(names):
                 self.stop(name)
@@ -307,7 +307,7 @@ class Bench:
                    lambda s: measure.stall(s, client, path, self.args.stall_seconds), self.args.rounds)
 
     def stress(self, section):
-        """The generator is what is measured; the server only has to be there, on its own core."""
+        """The generator is measured; the server runs on its own core."""
         program, core, seconds = self.luaserve, self.args.load_core, self.args.seconds
         server = self.start("luaserve echo.lua" if section == "stress-s9" else "nginx")
         if not server or program is None:
@@ -340,8 +340,8 @@ class Bench:
         self.stop_all()
 
     def measure_heads(self):
-        """How many bytes each server's head has, and of which fields: what "the same weight" means here."""
-        for name in self.chosen(EVERYBODY):
+        """The size and the fields of each server's response head, to compare their weight."""
+        for name in self.chosen(WEB_SERVERS):
             server = self.start(name)
             if server:
                 size, lines = catalogue_of.head_bytes(server.port)
@@ -382,11 +382,11 @@ def introduction(args, about, heads):
     lines.append(f"server on core {args.server_core}, load (1 thread) on core {args.load_core}; "
                  f"{args.rounds} rounds of {args.seconds} s, interleaved")
     if args.quick:
-        lines.append("  QUICK: too short for a verdict to rest on")
+        lines.append("  QUICK: too short for reliable verdicts")
     if args.server_core == args.load_core:
         lines.append("  ONE CORE for both: they disturb each other")
     if heads:
-        lines.append("bytes of the answer's head (status line, fields, empty line), body 13 bytes:")
+        lines.append("bytes of the response's head (status line, fields, empty line), body 13 bytes:")
     for name, head in heads.items():
         fields = ", ".join(line.split(":")[0] for line in head["lines"][1:])
         lines.append(f"  {name}: {head['bytes']} ({fields})")
@@ -394,7 +394,7 @@ def introduction(args, about, heads):
 
 
 def end_on_signal(_number, _frame):
-    """As Ctrl-C does, and once: timeout(1) says it to the program and to its group."""
+    """Act as on Ctrl-C, once: timeout(1) signals both the program and its process group."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -417,7 +417,7 @@ def main():
     try:
         bench.run(about)
     except KeyboardInterrupt:
-        bench.problem("interrupted; the verdicts are of what was measured before")
+        bench.problem("interrupted; the verdicts cover the measurements before")
     finally:
         bench.stop_all()
         MemoryGroup.unmount()

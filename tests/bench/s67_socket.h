@@ -1,4 +1,4 @@
-/* s67_socket.h - what the two baselines with blocking sockets share. */
+/* s67_socket.h - shared by the two baselines with blocking sockets. */
 #ifndef LS_BENCH_S67_SOCKET_H
 #define LS_BENCH_S67_SOCKET_H
 
@@ -16,7 +16,7 @@ static inline void s67_fail(const char *what)
     exit(1);
 }
 
-/* A listening, blocking socket on 127.0.0.1; "0" takes any free port. Says which. */
+/* A listening, blocking socket on 127.0.0.1; "0" picks a free port. Prints the port. */
 static inline int s67_listen(const char *port)
 {
     struct sockaddr_in at = {
@@ -26,7 +26,7 @@ static inline int s67_listen(const char *port)
     if (fd < 0) s67_fail("socket");
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) s67_fail("SO_REUSEADDR");
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0)
-        s67_fail("TCP_NODELAY"); /* accepted ones inherit it */
+        s67_fail("TCP_NODELAY"); /* accepted sockets inherit it */
     if (bind(fd, (struct sockaddr *)&at, len) < 0) s67_fail("bind");
     if (listen(fd, 4096) < 0) s67_fail("listen");
     if (getsockname(fd, (struct sockaddr *)&at, &len) < 0) s67_fail("getsockname");
@@ -35,7 +35,7 @@ static inline int s67_listen(const char *port)
     return fd;
 }
 
-/* Send back whatever comes, until the client ends or an error does. Returns the bytes. */
+/* Echo until the client closes or an error occurs. Returns the number of bytes. */
 static inline unsigned long s67_acknowledge(int fd)
 {
     char bytes[16384];

@@ -1,6 +1,7 @@
-/* s6_one_to_one.c - baseline S6: accept one client, receive, acknowledge, close. No port, no thread, no loop over clients.
+/* s6_one_to_one.c - baseline S6: accept one client, receive, acknowledge, close. No port, no thread, no loop over
+ * clients.
  *
- * usage: s6_one_to_one PORT. Every message is acknowledged with itself until the client ends. */
+ * usage: s6_one_to_one PORT. Echoes every message until the client closes. */
 #define _GNU_SOURCE
 #include "s67_socket.h"
 

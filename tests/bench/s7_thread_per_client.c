@@ -1,7 +1,7 @@
-/* s7_thread_per_client.c - baseline S7: a thread for each accepted connection, the design that does not scale.
+/* s7_thread_per_client.c - baseline S7: a thread per accepted connection, the design that does not scale.
  *
- * usage: s7_thread_per_client PORT. Runs until SIGTERM. Every message goes back to its client. A thread's stack is 64 KiB
- * of address space, the least that this takes, so that 10,000 clients say what threads cost and not what a default does. */
+ * usage: s7_thread_per_client PORT. Runs until SIGTERM. Echoes every message. A thread's stack is 64 KiB of address
+ * space, the minimum for this program, so that 10,000 clients show the cost of threads and not of a default. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -36,7 +36,7 @@ int main(int argc, char **argv)
             continue;
         }
         const int err = pthread_create(&thread, &attr, serve, (void *)(intptr_t)fd);
-        if (err != 0) { /* out of threads: this client is refused, the others go on */
+        if (err != 0) { /* out of threads: refuse this client, keep the others */
             errno = err;
             perror("thread");
             close(fd);

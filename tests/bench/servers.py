@@ -1,7 +1,7 @@
-"""The servers that are compared: how each is configured, started, found ready and stopped.
+"""The compared servers: configuration, start, readiness check and stop.
 
-A Server is one started program with its children. Everything it writes goes into the run's temporary directory. All
-listen on a picked free port of 127.0.0.1; `cpu` pins the whole process to one core, None leaves it to the scheduler.
+A Server is one started program with its children. Its output goes into the run's temporary directory. All servers
+listen on a free port of 127.0.0.1; `cpu` pins the whole process to one core, None leaves it to the scheduler.
 """
 import http.client
 import json
@@ -19,24 +19,24 @@ from memory_group import MemoryGroup
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
 CONNECTIONS = 16384
-BACKEND = "bare-echo backend"  # what the proxies stand before
+BACKEND = "bare-echo backend"  # the server behind the proxies
 MEMORY_GROUPED = ("luaserve echo.lua", "s6", "s7")
-HAPROXY_CONNECTIONS_MAX = 9900  # it wants two descriptors for each
+HAPROXY_CONNECTIONS_MAX = 9900  # it needs two descriptors for each
 
 
 class Unavailable(Exception):
-    """The server cannot run on this machine; the run goes on without it."""
+    """The server cannot run on this machine; the run continues without it."""
 
 
 class Failed(Exception):
-    """Something that should have worked did not."""
+    """A step failed unexpectedly."""
 
 
 ECHOED = b"is anybody there?\n"
 
 
 def free_port():
-    """A port nobody listens on, below the range that outgoing connections take theirs from."""
+    """A free port below the range of ephemeral ports."""
     while True:
         port = random.randint(12000, 32000)
         with socket.socket() as probe:
@@ -48,7 +48,7 @@ def free_port():
 
 
 def get(port, target, body=None, timeout=20):
-    """One request on a connection of its own -> (status, head bytes, body bytes)."""
+    """One request on its own connection -> (status, head bytes, body bytes)."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
         connection.request("POST" if body is not None else "GET", target, body=body)
@@ -59,7 +59,7 @@ def get(port, target, body=None, timeout=20):
 
 
 def head_bytes(port, target="/"):
-    """How many bytes stand before the body of a keep-alive answer, and the lines themselves."""
+    """The size of the head of a keep-alive response, and its lines."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
         sock.sendall(f"GET {target} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
         text = b""
@@ -73,7 +73,7 @@ def head_bytes(port, target="/"):
 
 
 def echoes(port, kind):
-    """Does what listens there send back what it gets? `kind` is socket.SOCK_STREAM or SOCK_DGRAM."""
+    """Whether the server on `port` echoes. `kind` is socket.SOCK_STREAM or SOCK_DGRAM."""
     with socket.socket(socket.AF_INET, kind) as sock:
         sock.settimeout(1)
         sock.connect(("127.0.0.1", port))
@@ -92,18 +92,18 @@ def fill(template, values):
     return text
 
 
-ANSWERS = {  # does it answer as what it is to be?
+READY = {  # whether a server responds as expected
     "http": lambda server: get(server.port, "/")[0] == 200,
     "tcp": lambda server: echoes(server.port, socket.SOCK_STREAM),
     "udp": lambda server: echoes(server.port, socket.SOCK_DGRAM),
-    # It serves one client only, so nobody may knock: it says itself that it listens.
+    # It serves only one client, so no probe may connect: it prints a line when it listens.
     "tcp once": lambda server: "listening" in server.output(),
 }
 
 
 class Server:
     """One server program. `make(directory, port)` writes its configuration and returns its argument list. `kind` is
-    a key of ANSWERS. `grouped`: its memory is charged to a group of its own, where that can be had."""
+    a key of READY. `grouped`: its memory is charged to a separate control group, if possible."""
 
     def __init__(self, name, make, cpu, directory, kind="http", grouped=False):
         self.name, self.make, self.cpu, self.kind, self.grouped = name, make, cpu, kind, grouped
@@ -138,16 +138,16 @@ class Server:
                 self.stop()
                 raise (Unavailable if status == 3 else Failed)(f"{self.name}: ended with {status}: {self.output()}")
             try:
-                if ANSWERS[self.kind](self):
+                if READY[self.kind](self):
                     return
             except (OSError, http.client.HTTPException):
                 pass
             time.sleep(0.02)
         self.stop()
-        raise Failed(f"{self.name}: does not answer within 15 s: {self.output()}")
+        raise Failed(f"{self.name}: does not respond within 15 s: {self.output()}")
 
     def output(self):
-        """The last of what it wrote, for messages."""
+        """The end of its output, for messages."""
         text = ""
         for name in ("output", "error.log"):
             try:
@@ -175,7 +175,7 @@ class Server:
         return found
 
     def stop(self):
-        """SIGTERM, and SIGKILL to what is left of its own process group after 5 s."""
+        """SIGTERM, then SIGKILL to the rest of its process group after 5 s."""
         if self.process is None:
             return
         group = self.process.pid
@@ -336,19 +336,19 @@ def catalogue(directory, luaserve_program, before, build, cpu, load_cpu):
 
 
 def check_same_answers(servers):
-    """Servers that are compared must give the same bytes. `servers` are started. Raises Failed.
+    """Compared servers must return the same bytes. `servers` are started. Raises Failed.
 
-    An echo has been checked when it was found ready, and every byte of its is when it is measured."""
+    An echo server was checked when it became ready, and its bytes are compared during the measurement."""
     for server in servers:
         if server.kind != "http":
             continue
         status, _, body = get(server.port, "/")
         if (status, body) != (200, b"hello, world\n"):
-            raise Failed(f"{server.name}: / answers {status} {body!r}")
+            raise Failed(f"{server.name}: / returned {status} {body!r}")
         if not server.name.startswith(("luaserve", "nginx-lua")):
             continue
         status, headers, body = get(server.port, "/api/items/a%2042?lang=d%65&page=3")
         if (status != 200 or json.loads(body) != {"id": "a 42", "lang": "de", "page": 3}
                 or not headers.get("Content-Type", "").startswith("application/json")
                 or "Content-Length" not in headers):
-            raise Failed(f"{server.name}: the JSON route answers {status} {headers.items()} {body!r}")
+            raise Failed(f"{server.name}: the JSON route returned {status} {headers.items()} {body!r}")

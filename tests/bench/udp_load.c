@@ -1,13 +1,13 @@
-/* udp_load.c - datagrams that are sent, echoed, compared byte by byte, and sent anew: a window of them is in flight.
+/* udp_load.c - datagrams that are sent, echoed, compared byte by byte, and sent again: a window of them is in flight.
  *
  *     udp_load PORT SOCKETS WINDOW BYTES
  *
- * A closed loop on 127.0.0.1, taking orders as load.h says. Each of the SOCKETS keeps WINDOW datagrams of BYTES in
- * flight; what one receive call brings is checked and replaced with one send call. A datagram begins with its number,
- * so that an answer to one that was given up, or that comes twice, is told from a wrong one.
+ * A closed loop on 127.0.0.1, controlled as described in load.h. Each of the SOCKETS keeps WINDOW datagrams of BYTES
+ * in flight; the datagrams of one receive call are checked and replaced with one send call. A datagram begins with its
+ * number, which distinguishes a late or duplicate echo from a wrong one.
  *
- * One that is unanswered for a second is "lost"; an answer that comes after that is "late"; one that fits nothing
- * that was sent is "wrong". A run ends when the last answer has come, so that all the work it made is in it. */
+ * A datagram without an echo for a second is "lost"; an echo that arrives after that is "late"; one that matches no
+ * sent datagram is "wrong". A run ends when the last echo has arrived, so that it includes all the work it caused. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,12 +45,12 @@ typedef struct run {
     client *clients;
     size_t count, window, flying;
     bool running;
-    size_t sent, answered, wrong, late, lost;
+    size_t sent, echoed, wrong, late, lost;
     load_messages messages;
     char received[WINDOW_MAX][BYTES_MAX + 1];
 } run;
 
-/* The slots that are free get new datagrams, in one call. */
+/* Fill the free slots with new datagrams, in one call. */
 static void client_send(run *r, client *c)
 {
     struct iovec parts[WINDOW_MAX][2];
@@ -98,7 +98,7 @@ static void client_take(run *r, client *c, const char *bytes, size_t len)
     }
     d->flying = false;
     r->flying--;
-    r->answered++;
+    r->echoed++;
 }
 
 static void client_receive(run *r, client *c)
@@ -137,7 +137,7 @@ static void run_for(run *r, double seconds)
     uint64_t start = load_now_ns(), end = start + (uint64_t)(seconds * 1e9), swept = start, now;
     double cpu = load_cpu_us();
     struct epoll_event events[EVENTS];
-    r->sent = r->answered = r->wrong = r->late = r->lost = 0;
+    r->sent = r->echoed = r->wrong = r->late = r->lost = 0;
     r->running = true;
     for (size_t i = 0; i < r->count; i++) client_send(r, &r->clients[i]);
     while (r->running || r->flying > 0) {
@@ -152,7 +152,7 @@ static void run_for(run *r, double seconds)
     printf(
         "{\"requests\": %zu, \"duration_us\": %.0f, \"cpu_us\": %.0f, \"sent\": %zu, \"wrong\": %zu, \"late\": %zu, "
         "\"lost\": %zu}\n",
-        r->answered, (double)(load_now_ns() - start) / 1e3, load_cpu_us() - cpu, r->sent, r->wrong, r->late, r->lost);
+        r->echoed, (double)(load_now_ns() - start) / 1e3, load_cpu_us() - cpu, r->sent, r->wrong, r->late, r->lost);
 }
 
 static void client_open(run *r, client *c, const struct sockaddr_in *to)

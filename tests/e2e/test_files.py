@@ -122,9 +122,9 @@ class Files(E2E):
         self.assertEqual(server.get("/twice").text, "small\n")
         server.wait_log("twice: false .*was sent already")
         for what, why in (
-            ("option", "res:file has no option 'tpye'; it has type"),
+            ("option", "res:file: unknown option 'tpye'; the only option is type"),
             ("type", "media type"),
-            ("nul", "no NUL"),
+            ("nul", "path contains NUL"),
             ("path", "string expected, got table"),
         ):
             with self.subTest(what):

@@ -39,7 +39,7 @@ class Misuse(unittest.TestCase):
 
         def test_elsewhere_there_is_none(self):
             self.refused('ls.listen{ engine = "http.sys", url = "http://+:80/", app = app }',
-                         'engine "http.sys" is the HTTP server of Windows', 'there is "luaserve" alone')
+                         'engine "http.sys" is available on Windows only; use "luaserve" on this system')
 
 
 SITE = r"""

@@ -186,7 +186,7 @@ class DefaultBody(E2E):
                   "accepts_posted": (0, 1025), "backlog": (0, 65536)}
         cases = []
         for options, kind, wrong in (
-            (sizes, 'a number of bytes, or a text such as "64k"', ("true", "{}", '"lots"', '"10x"', "0/0", "-1")),
+            (sizes, 'a number of bytes or a string such as "64k"', ("true", "{}", '"lots"', '"10x"', "0/0", "-1")),
             (times, "a number of seconds", ('"1"', "{}", "true", "0/0", "1/0", "-1e9")),
             (counts, "a whole number", ('"4"', "1.5", "{}", "0/0", "1/0")),
         ):
@@ -235,7 +235,7 @@ class Definitions(unittest.TestCase):
             ('for i = 1, %d do ls.listen("127.0.0.1:0", app) end', 64, "ls.listen: more than 64 listeners"),
             ('for i = 1, %d do ls.tcp("127.0.0.1:0", print) end', 64, "ls.tcp: more than 64 listeners"),
             ('for i = 1, %d do ls.udp("127.0.0.1:0", print) end', 64, "more than 64 UDP sockets"),
-            (groups + "ls.udp({ port = 0, multicast = { group = groups } }, print)", 16, "a list of 16 at most"),
+            (groups + "ls.udp({ port = 0, multicast = { group = groups } }, print)", 16, "a list of at most 16 addresses"),
             ('ls.listen{ path = ("p"):rep(%d), app = app }', 111 - len("unix:"), "is too long (at most 111 bytes)"),
         ):
             with self.subTest(text):

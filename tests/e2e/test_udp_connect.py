@@ -99,7 +99,7 @@ class Connected(Udp):
           print(sock:sendto("x", "::1", port))""")
         lines = text.splitlines()
         self.assertEqual(lines[0], "true\ttrue\ttrue")
-        self.assertRegex(lines[1], r'^nil\t"no.such.name" is no address .*\tEINVAL$')
+        self.assertRegex(lines[1], r'^nil\tinvalid address "no.such.name"; .*\tEINVAL$')
         self.assertRegex(lines[2], r"\tEINVAL$")
         self.assertEqual(lines[3], "nil\tnot supported here\tENOTSUP")
 

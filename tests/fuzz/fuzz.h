@@ -1,5 +1,5 @@
-/* fuzz.h - one target, two programs: linked with libFuzzer it searches, linked with replay.c it runs the corpus as a
- * plain test. A property that does not hold ends the program. */
+/* fuzz.h - each target becomes two programs: with libFuzzer it searches, with replay.c it runs the corpus as a test. A
+ * violated property ends the program. */
 #ifndef LS_TESTS_FUZZ_H
 #define LS_TESTS_FUZZ_H
 

@@ -1,5 +1,5 @@
-/* fuzz_http1_chunk.c - the chunk decoder gives the same payload, end and verdict whatever the split, and never more
- * payload than bytes. */
+/* fuzz_http1_chunk.c - the chunk decoder gives the same payload, end and error for every split, and never more payload
+ * than input. */
 #include "fuzz.h"
 
 #include "base/err.h"
@@ -9,7 +9,7 @@ typedef struct decoded {
     int err;
     bool end;
     size_t used, len;
-    char *payload; /* room for all the input */
+    char *payload; /* room for the whole input */
 } decoded;
 
 /* Feed the input in pieces of `piece` bytes. */
@@ -28,7 +28,7 @@ static decoded decode(const uint8_t *data, size_t size, size_t piece)
             d.err = ls_chunks_next(&chunks, copy + at, len - at, &run, &why);
             FUZZ_HOLDS((d.err == LS_EPROTO && why != NULL) || (d.err == LS_OK && why == NULL));
             if (d.err < 0) break;
-            FUZZ_HOLDS(run.used > 0 && run.used <= len - at); /* it always moves on */
+            FUZZ_HOLDS(run.used > 0 && run.used <= len - at); /* every call consumes bytes */
             FUZZ_HOLDS(run.from <= run.used && run.len <= run.used - run.from);
             FUZZ_HOLDS(run.len > 0 || run.end || run.used == len - at);
             memcpy(d.payload + d.len, copy + at + run.from, run.len);

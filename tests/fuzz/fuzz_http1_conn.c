@@ -1,11 +1,11 @@
-/* fuzz_http1_conn.c - a whole connection: the bytes go through a real socket pair into the connection code, one thread takes
- * the packets, a small handler answers, and what comes back is read strictly.
+/* fuzz_http1_conn.c - a whole connection: the input goes through a real socket pair into the connection code, one
+ * thread dispatches the packets, a small handler responds, and a strict reader checks the output.
  *
- * The input's first byte chooses what the handler does and into which pieces the rest is cut. Properties:
- *   - what comes back is a sequence of well-formed answers, the last one perhaps cut off when the handler gave up;
- *   - nothing follows an answer that announced the end, and an end without such an announcement comes only after ours;
- *   - no more answers than requests were started, refusals apart;
- *   - every block and every connection is given back. */
+ * The first byte of the input selects the behaviour of the handler and the size of the pieces of the rest. Properties:
+ *   - the output is a sequence of well-formed responses; the last one may be incomplete if the handler abandoned it;
+ *   - nothing follows a response with "Connection: close";
+ *   - there are no more responses than started requests, except at most one refusal;
+ *   - every block and every connection is released. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
@@ -21,9 +21,9 @@
 
 enum { OUT_MAX = 1 << 20, BODY_MAX = 4096, LINGER_MS = 1 };
 
-enum how { ANSWER, READ_ALL, MIRROR, PARTS, READ_ONCE, ABANDON, EARLY, HOWS };
+enum behaviour { RESPOND, READ_ALL, MIRROR, PARTS, READ_ONCE, ABANDON, RESPOND_204, BEHAVIOURS };
 
-typedef struct world {
+typedef struct fixture {
     ls_port *port;
     ls_pools *pools;
     ls_thread_ctx ctx;
@@ -32,24 +32,24 @@ typedef struct world {
     ls_http_handler handler;
     ls_http1 *http;
     ls_actor actor;
-    enum how how;
+    enum behaviour behaviour;
     int starts;
     bool abandoned;
     int theirs;
     char out[OUT_MAX];
     size_t out_len;
     bool ended;
-} world;
+} fixture;
 
-/* ---- the handler ----------------------------------------------------------------------------------------------- */
+/* ---- the handler -------------------------------------------------------------------------------------------- */
 
-static void finish(world *w, ls_thread_ctx *ctx, ls_exchange *x)
+static void finish(fixture *w, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (x->response != LS_RESPONSE_DONE) w->abandoned = true;
     x->transport->release(ctx, x);
 }
 
-static void answer(world *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
+static void respond(fixture *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
 {
     ls_slice slice = ls_slice_static("text", 4);
     x->status = status;
@@ -57,12 +57,27 @@ static void answer(world *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
     finish(w, ctx, x);
 }
 
+/* Write one part of a response, in a pool block or borrowed. LS_PENDING needs no wait: the borrowed bytes are
+ * static. */
+static int write_part(ls_thread_ctx *ctx, ls_exchange *x, bool borrowed)
+{
+    static const char text[] = "part";
+    ls_slice part = ls_slice_static(text, sizeof text - 1);
+    if (!borrowed) {
+        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+        if (block == NULL) return LS_ENOMEM;
+        memcpy(block->data, text, sizeof text - 1);
+        part = (ls_slice){block, block->data, sizeof text - 1};
+    }
+    return x->transport->write(ctx, x, &part, 1);
+}
+
 static void run(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    world *w = x->task;
+    fixture *w = x->task;
     ls_slice part = {0};
     int err = LS_DONE;
-    switch (w->how) {
+    switch (w->behaviour) {
     case READ_ALL:
     case READ_ONCE:
         do {
@@ -71,14 +86,14 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
             FUZZ_HOLDS(x->body_bytes <= BODY_MAX);
             err = part.len > 0 ? LS_PENDING : LS_DONE;
             ls_slice_drop(&part);
-        } while (err == LS_PENDING && w->how == READ_ALL);
-        answer(w, ctx, x, err < 0 ? 400 : 200);
+        } while (err == LS_PENDING && w->behaviour == READ_ALL);
+        respond(w, ctx, x, err < 0 ? 400 : 200);
         return;
     case MIRROR:
         for (;;) {
             if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0 || part.len == 0) break;
-            /* PENDING says that the client reads slowly; it was taken all the same, and we are woken to read on. */
+            /* LS_PENDING: the part is queued, but the client reads slowly; `run` is called again to read on. */
             if ((err = x->transport->write(ctx, x, &part, 1)) != LS_DONE) break;
         }
         if (err == LS_PENDING) return;
@@ -86,30 +101,26 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
         finish(w, ctx, x);
         return;
     case PARTS:
-        for (int i = 0; i < 3 && err >= 0; i++) {
-            part = ls_slice_static("part", 4);
-            err = x->transport->write(ctx, x, &part, 1);
-        }
+        for (int i = 0; i < 3 && err >= 0; i++) err = write_part(ctx, x, i == 1);
         if (err >= 0) (void)x->transport->finish(ctx, x);
         finish(w, ctx, x);
         return;
     case ABANDON:
         if (w->starts > 1) {
-            part = ls_slice_static("part", 4);
-            if (x->transport->write(ctx, x, &part, 1) >= 0) (void)x->transport->flush(ctx, x);
+            if (write_part(ctx, x, false) >= 0) (void)x->transport->flush(ctx, x);
             finish(w, ctx, x);
             return;
         }
-        answer(w, ctx, x, 200);
+        respond(w, ctx, x, 200);
         return;
-    case EARLY: answer(w, ctx, x, 204); return;
-    default: answer(w, ctx, x, 200); return;
+    case RESPOND_204: respond(w, ctx, x, 204); return;
+    default: respond(w, ctx, x, 200); return;
     }
 }
 
 static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    world *w = LS_CONTAINER(handler, world, handler);
+    fixture *w = LS_CONTAINER(handler, fixture, handler);
     if (ctx->inside == NULL) FUZZ_HOLDS(ls_actor_try_enter(&w->actor, ctx));
     x->actor = &w->actor;
     x->task = w;
@@ -118,9 +129,9 @@ static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchang
     run(ctx, x);
 }
 
-/* ---- the client ------------------------------------------------------------------------------------------------ */
+/* ---- the client --------------------------------------------------------------------------------------------- */
 
-static void settle(world *w)
+static void settle(fixture *w)
 {
     bool more;
     do {
@@ -141,7 +152,7 @@ static void settle(world *w)
     } while (more);
 }
 
-static void say(world *w, const uint8_t *bytes, size_t len)
+static void send_input(fixture *w, const uint8_t *bytes, size_t len)
 {
     while (len > 0 && !w->ended) {
         const ssize_t n = send(w->theirs, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -154,13 +165,13 @@ static void say(world *w, const uint8_t *bytes, size_t len)
     }
 }
 
-/* ---- what came back -------------------------------------------------------------------------------------------- */
+/* ---- the output --------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *at, *end;
 } reader;
 
-/* The line at r->at, without its CR LF; false when it is not complete. */
+/* Take the line at r->at, without its CR LF. False: it is incomplete. */
 static bool take_line(reader *r, const char **line, size_t *len)
 {
     const char *end = memmem(r->at, (size_t)(r->end - r->at), "\r\n", 2);
@@ -189,15 +200,15 @@ static bool take_chunks(reader *r)
     return true;
 }
 
-typedef struct verdict {
+typedef struct response {
     int status;
-    bool whole, close;
-} verdict;
+    bool complete, close;
+} response;
 
-/* One answer. The body of one to HEAD is not there; what looks like the next answer right behind the head says so. */
-static verdict take_answer(reader *r)
+/* Take one response. If another response follows its head at once, it was a response to HEAD. */
+static response take_response(reader *r)
 {
-    verdict v = {0};
+    response v = {0};
     const char *line;
     size_t len, length = 0;
     bool chunked = false, has_length = false;
@@ -219,53 +230,53 @@ static verdict take_answer(reader *r)
     }
     FUZZ_HOLDS(!(chunked && has_length));
     const size_t left = (size_t)(r->end - r->at);
-    const bool bare =
+    const bool no_body =
         v.status < 200 || v.status == 204 || left == 0 || (left >= 9 && memcmp(r->at, "HTTP/1.1 ", 9) == 0);
-    v.whole = true;
-    if (bare) return v;
+    v.complete = true;
+    if (no_body) return v;
     if (chunked) {
-        v.whole = take_chunks(r);
+        v.complete = take_chunks(r);
     } else if (has_length) {
-        v.whole = left >= length;
-        r->at += v.whole ? length : left;
+        v.complete = left >= length;
+        r->at += v.complete ? length : left;
     } else {
-        r->at = r->end; /* until the connection ends */
+        r->at = r->end; /* the body ends with the connection */
     }
     return v;
 }
 
-static void check(world *w, const ls_http1_stats *stats)
+static void check(fixture *w, const ls_http1_stats *stats)
 {
     reader r = {w->out, w->out + w->out_len};
-    uint64_t answers = 0;
+    uint64_t responses = 0;
     bool closed = false;
     while (r.at < r.end) {
         FUZZ_HOLDS(!closed);
-        const verdict v = take_answer(&r);
-        FUZZ_HOLDS(v.whole || w->abandoned);
-        if (!v.whole) break;
+        const response v = take_response(&r);
+        FUZZ_HOLDS(v.complete || w->abandoned);
+        if (!v.complete) break;
         if (v.status == 100) continue;
-        answers++;
+        responses++;
         closed = v.close;
     }
-    FUZZ_HOLDS(answers <= (uint64_t)w->starts + stats->refused);
-    FUZZ_HOLDS(stats->refused <= 1); /* a refusal is the last answer */
+    FUZZ_HOLDS(responses <= (uint64_t)w->starts + stats->refused);
+    FUZZ_HOLDS(stats->refused <= 1); /* a refusal is the last response */
 }
 
-/* ---- one input --------------------------------------------------------------------------------------------------- */
+/* ---- one input ---------------------------------------------------------------------------------------------- */
 
-static void quiet(void *user, enum ls_log_level level, const char *line, size_t len)
+static void discard_log(void *user, enum ls_log_level level, const char *line, size_t len)
 {
     (void)user, (void)level, (void)line, (void)len;
 }
 
-static void world_open(world *w, uint8_t choice)
+static void world_open(fixture *w, uint8_t choice)
 {
     const ls_port_options options = {.sockets_max = 4};
     const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
     ls_pool *pool;
     int fds[2];
-    ls_log_set_sink(quiet, NULL);
+    ls_log_set_sink(discard_log, NULL);
     FUZZ_HOLDS(ls_port_open(&options, &w->port) == LS_OK);
     FUZZ_HOLDS(ls_pools_open(1 << 22, &w->pools) == LS_OK);
     FUZZ_HOLDS(ls_pool_open(w->pools, &pool) == LS_OK);
@@ -278,7 +289,7 @@ static void world_open(world *w, uint8_t choice)
     w->config.unread_bytes_max = BODY_MAX / 2;
     w->config.linger_ms_max = LINGER_MS;
     w->handler.start = start;
-    w->how = choice % HOWS;
+    w->behaviour = choice % BEHAVIOURS;
     FUZZ_HOLDS(ls_http1_open(w->port, &w->config, &w->handler, &w->conn_limit, 1, &w->http) == LS_OK);
     FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
     FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
@@ -287,7 +298,7 @@ static void world_open(world *w, uint8_t choice)
     ls_http1_accepted(&w->ctx, w->http, fds[0], &from);
 }
 
-static void world_close(world *w, ls_http1_stats *stats)
+static void world_close(fixture *w, ls_http1_stats *stats)
 {
     ls_pools_stats pools;
     close(w->theirs);
@@ -299,7 +310,7 @@ static void world_close(world *w, ls_http1_stats *stats)
         if (stats->open == 0) break;
         if (ls_port_wait(w->port, &w->ctx, &packet, 1, 1) > 0) ls_packet_dispatch(&w->ctx, &packet);
     }
-    FUZZ_HOLDS(stats->open == 0); /* the client has gone: nothing may hang on */
+    FUZZ_HOLDS(stats->open == 0); /* the client closed: no connection may stay open */
     FUZZ_HOLDS(atomic_load(&w->conn_limit.count) == 0);
     ls_pools_stat(w->pools, &pools);
     FUZZ_HOLDS(pools.blocks_live == 0);
@@ -315,13 +326,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const size_t pieces[] = {SIZE_MAX, 1, 2, 7, 61, 1021, 4096};
     ls_http1_stats stats;
     if (size == 0) return 0;
-    world *w = calloc(1, sizeof *w);
+    fixture *w = calloc(1, sizeof *w);
     FUZZ_HOLDS(w != NULL);
     world_open(w, data[0]);
-    const size_t piece = pieces[data[0] / HOWS % (sizeof pieces / sizeof pieces[0])];
+    const size_t piece = pieces[data[0] / BEHAVIOURS % (sizeof pieces / sizeof pieces[0])];
     for (size_t at = 1; at < size;) {
         const size_t len = size - at < piece ? size - at : piece;
-        say(w, data + at, len);
+        send_input(w, data + at, len);
         at += len;
     }
     if (!w->ended) (void)shutdown(w->theirs, SHUT_WR);

@@ -1,7 +1,8 @@
-/* fuzz_http1_parse.c - properties of the head parser that hold for all bytes:
- *   - every span lies inside the head;
- *   - what it serves has one Host at most, and a body framed in one way;
- *   - a prefix gets the verdict of the whole, MORE, or its error; resuming changes nothing but the moment. */
+/* fuzz_http1_parse.c - properties of the head parser for any input:
+ *   - every span is inside the head;
+ *   - an accepted head has at most one Host, and one framing of the body;
+ *   - a prefix gives the head of the whole, LS_HTTP_MORE, or the error of the whole; resuming gives the same
+ * results. */
 #include "fuzz.h"
 
 #include "proto/http1_parse.h"
@@ -74,7 +75,7 @@ static int parse(const uint8_t *data, size_t size, size_t seen, const ls_http_li
     char *copy = fuzz_copy_exact(data, size);
     const char *why = NULL;
     int n;
-    memset(head, 0xa5, sizeof *head); /* what is not set is noticed */
+    memset(head, 0xa5, sizeof *head); /* to find members that the parser does not set */
     n = ls_http1_parse(copy, size, seen, limits, head, &why);
     FUZZ_HOLDS(n <= (int)size && (n < 0) == (why != NULL));
     if (n > 0) check_head(head, copy, n, limits);
@@ -85,31 +86,31 @@ static int parse(const uint8_t *data, size_t size, size_t seen, const ls_http_li
 static void try_limits(const uint8_t *data, size_t size, const ls_http_limits *limits)
 {
     static ls_http_head whole, part;
-    const int verdict = parse(data, size, 0, limits, &whole);
-    const size_t need = verdict > 0 ? (size_t)verdict : size;
-    const size_t step = 1 + need / 128; /* long inputs: some of the prefixes */
+    const int whole_result = parse(data, size, 0, limits, &whole);
+    const size_t need = whole_result > 0 ? (size_t)whole_result : size;
+    const size_t step = 1 + need / 128; /* for long inputs not every prefix */
     size_t seen = 0;
-    FUZZ_HOLDS(verdict >= 0 || verdict == -400 || verdict == -414 || verdict == -417 || verdict == -431 ||
-               verdict == -501 || verdict == -505);
-    if (verdict > 0) {
-        FUZZ_HOLDS(parse(data, need, 0, limits, &part) == verdict);
+    FUZZ_HOLDS(whole_result >= 0 || whole_result == -400 || whole_result == -414 || whole_result == -417 ||
+               whole_result == -431 || whole_result == -501 || whole_result == -505);
+    if (whole_result > 0) {
+        FUZZ_HOLDS(parse(data, need, 0, limits, &part) == whole_result);
         same_head(&whole, &part);
     }
     for (size_t n = 0; n < need; n += step) {
         int early = parse(data, n, 0, limits, &part), late;
-        FUZZ_HOLDS(early == LS_HTTP_MORE || (early < 0 && early == verdict));
+        FUZZ_HOLDS(early == LS_HTTP_MORE || (early < 0 && early == whole_result));
         if (early != LS_HTTP_MORE || n == 0) continue;
         late = parse(data, size, n, limits, &part);
-        FUZZ_HOLDS(late == verdict ||
-                   (late == LS_HTTP_MORE && verdict < 0)); /* a fault inside a line shows at its end */
+        FUZZ_HOLDS(late == whole_result ||
+                   (late == LS_HTTP_MORE && whole_result < 0)); /* an error within a line is found at its end */
         if (late > 0) same_head(&whole, &part);
     }
     for (size_t n = 1; n <= need; n = n + step <= need || n == need ? n + step : need) {
         int now = parse(data, n, seen, limits, &part);
-        FUZZ_HOLDS(now == LS_HTTP_MORE || now == verdict);
+        FUZZ_HOLDS(now == LS_HTTP_MORE || now == whole_result);
         if (now > 0) same_head(&whole, &part);
         if (now != LS_HTTP_MORE) break;
-        FUZZ_HOLDS(n < need || verdict <= 0);
+        FUZZ_HOLDS(n < need || whole_result <= 0);
         seen = n;
     }
 }

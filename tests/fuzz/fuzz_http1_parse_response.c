@@ -1,4 +1,5 @@
-/* fuzz_http1_parse_response.c - the head of a response has one verdict however it is cut, and its fields lie inside it. */
+/* fuzz_http1_parse_response.c - the response parser gives the same result for every split, and the fields are inside
+ * the head. */
 #include "fuzz.h"
 
 #include "base/err.h"
@@ -17,7 +18,7 @@ static int parse(const uint8_t *data, size_t len, size_t seen, bool to_head, ls_
     return result;
 }
 
-static void look_at_fields(const uint8_t *data, const ls_http_response *head)
+static void check_fields(const uint8_t *data, const ls_http_response *head)
 {
     char *copy = fuzz_copy_exact(data, head->bytes);
     size_t at = 0, count = 0;
@@ -42,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_HOLDS(head.status >= 100 && head.status <= 999 && head.framing <= LS_FRAMING_TO_END);
         FUZZ_HOLDS(head.framing != LS_FRAMING_TO_END || !head.keep_alive);
         FUZZ_HOLDS(!to_head || head.framing == LS_FRAMING_NONE);
-        look_at_fields(data, &head);
+        check_fields(data, &head);
     }
     for (size_t n = 0; n <= size; n++) {
         const int part = parse(data, n, seen, to_head, &again);

@@ -1,5 +1,5 @@
-/* fuzz_http_text.c - the small grammars hold their promises for all bytes: nothing lies outside the input, every loop
- * moves on, and what was decoded encodes to the same again. */
+/* fuzz_http_text.c - properties of the small grammars for any input: results are inside the input, every call
+ * advances, and decoding an encoded result gives the result again. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
@@ -47,7 +47,7 @@ static void percent(const char *bytes, size_t len, bool plus)
     free(again);
 }
 
-/* How many parts between separators hold anything. */
+/* The number of non-empty parts between separators. */
 static size_t parts(const char *bytes, size_t len, char separator)
 {
     size_t count = 0;

@@ -1,4 +1,4 @@
-/* replay.c - runs a fuzz target over the files of a directory, so that every build tests what fuzzing has found. */
+/* replay.c - runs a fuzz target over the files of a directory, so that every build tests the inputs found by fuzzing. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdint.h>
@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 
-/* The file's bytes in memory of exactly their size, or NULL. */
+/* The contents of the file in memory of exactly its size, or NULL. */
 static uint8_t *slurp(const char *path, size_t *len)
 {
     uint8_t *bytes = NULL;
@@ -48,5 +48,5 @@ int main(int argc, char **argv)
         free(entries);
     }
     printf("%d inputs\n", count);
-    return count > 0 ? 0 : 1; /* an empty corpus tests nothing */
+    return count > 0 ? 0 : 1; /* an empty corpus is a failure */
 }

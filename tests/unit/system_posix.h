@@ -18,7 +18,7 @@ enum { SYSTEM_SLOWNESS = 1 }; /* divides the number of repetitions of long loops
 typedef struct rlimit descriptors_before;
 
 /* Lower the limit of descriptors to those in use: no further one can be opened. */
-static inline void close_the_door(descriptors_before *before)
+static inline void exhaust_descriptors(descriptors_before *before)
 {
     const int next = dup(0);
     struct rlimit now;
@@ -29,7 +29,7 @@ static inline void close_the_door(descriptors_before *before)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
 }
 
-static inline void open_the_door(const descriptors_before *before)
+static inline void restore_descriptors(const descriptors_before *before)
 {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, before), 0);
 }
@@ -58,9 +58,9 @@ static inline bool system_has_unix_sockets(void)
 
 /* Make `file` unreadable and undeletable, and `fresh` impossible to create, both in `dir`. Root ignores permissions,
  * so switch to another user meanwhile. */
-typedef struct stat forbidding;
+typedef struct stat access_before;
 
-static inline void forbid(forbidding *f, const char *dir, const char *file, const char *fresh)
+static inline void deny_access(access_before *f, const char *dir, const char *file, const char *fresh)
 {
     (void)fresh;
     assert_int_equal(stat(dir, f), 0);
@@ -69,7 +69,7 @@ static inline void forbid(forbidding *f, const char *dir, const char *file, cons
     if (geteuid() == 0) assert_int_equal(seteuid(65534), 0);
 }
 
-static inline void forbid_no_more(const forbidding *f, const char *dir)
+static inline void restore_access(const access_before *f, const char *dir)
 {
     if (getuid() == 0) assert_int_equal(seteuid(0), 0);
     assert_int_equal(chmod(dir, f->st_mode & 07777), 0);
@@ -82,7 +82,7 @@ static inline void make_sparse(ls_fd fd)
 }
 
 /* A name server that never responds; `servers` receives its address. Close it with name_server_end. */
-static inline int name_server_that_is_silent(char *servers, size_t bytes)
+static inline int silent_name_server(char *servers, size_t bytes)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof in;

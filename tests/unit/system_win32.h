@@ -15,61 +15,61 @@ enum { SYSTEM_SLOWNESS = 4 }; /* under Wine each socket call is a call of its se
 typedef int descriptors_before;
 
 static struct {
-    _Atomic int closed, free;
-} door;
+    _Atomic int active, free;
+} fd_limit;
 
 #ifdef TESTS_FD_LIMIT
 extern SOCKET(WSAAPI *__real___imp_WSASocketW)(int, int, int, WSAPROTOCOL_INFOW *, GROUP, DWORD);
 extern int(WSAAPI *__real___imp_closesocket)(SOCKET);
 
-static SOCKET WSAAPI door_socket(int family, int type, int protocol, WSAPROTOCOL_INFOW *about, GROUP group,
-                                 DWORD flags)
+static SOCKET WSAAPI limit_socket(int family, int type, int protocol, WSAPROTOCOL_INFOW *about, GROUP group,
+                                  DWORD flags)
 {
-    if (door.closed && --door.free < 0) {
-        door.free = 0;
+    if (fd_limit.active && --fd_limit.free < 0) {
+        fd_limit.free = 0;
         WSASetLastError(WSAEMFILE);
         return INVALID_SOCKET;
     }
     return __real___imp_WSASocketW(family, type, protocol, about, group, flags);
 }
 
-static int WSAAPI door_closesocket(SOCKET fd)
+static int WSAAPI limit_closesocket(SOCKET fd)
 {
     const int result = __real___imp_closesocket(fd);
-    if (result == 0) door.free++;
+    if (result == 0) fd_limit.free++;
     return result;
 }
 
-SOCKET(WSAAPI *__wrap___imp_WSASocketW)(int, int, int, WSAPROTOCOL_INFOW *, GROUP, DWORD) = door_socket;
-int(WSAAPI *__wrap___imp_closesocket)(SOCKET) = door_closesocket;
+SOCKET(WSAAPI *__wrap___imp_WSASocketW)(int, int, int, WSAPROTOCOL_INFOW *, GROUP, DWORD) = limit_socket;
+int(WSAAPI *__wrap___imp_closesocket)(SOCKET) = limit_closesocket;
 #endif
 
 #ifdef TESTS_FILE_LIMIT
 extern HANDLE(WINAPI *__real___imp_CreateFileW)(LPCWSTR, DWORD, DWORD, SECURITY_ATTRIBUTES *, DWORD, DWORD, HANDLE);
 
-static HANDLE WINAPI door_file(LPCWSTR path, DWORD access, DWORD share, SECURITY_ATTRIBUTES *security, DWORD how,
-                               DWORD flags, HANDLE like)
+static HANDLE WINAPI limit_file(LPCWSTR path, DWORD access, DWORD share, SECURITY_ATTRIBUTES *security, DWORD how,
+                                DWORD flags, HANDLE like)
 {
-    if (!door.closed) return __real___imp_CreateFileW(path, access, share, security, how, flags, like);
+    if (!fd_limit.active) return __real___imp_CreateFileW(path, access, share, security, how, flags, like);
     SetLastError(ERROR_TOO_MANY_OPEN_FILES);
     return INVALID_HANDLE_VALUE;
 }
 
 HANDLE(WINAPI *__wrap___imp_CreateFileW)
-(LPCWSTR, DWORD, DWORD, SECURITY_ATTRIBUTES *, DWORD, DWORD, HANDLE) = door_file;
+(LPCWSTR, DWORD, DWORD, SECURITY_ATTRIBUTES *, DWORD, DWORD, HANDLE) = limit_file;
 #endif
 
-static inline void close_the_door(descriptors_before *before)
+static inline void exhaust_descriptors(descriptors_before *before)
 {
     *before = 0;
-    door.free = 0;
-    door.closed = 1;
+    fd_limit.free = 0;
+    fd_limit.active = 1;
 }
 
-static inline void open_the_door(const descriptors_before *before)
+static inline void restore_descriptors(const descriptors_before *before)
 {
     (void)before;
-    door.closed = 0;
+    fd_limit.active = 0;
 }
 
 /* Windows has no Unix datagrams, and a UDP datagram that does not fit is dropped. */
@@ -99,11 +99,11 @@ static inline bool system_has_unix_sockets(void)
 }
 
 /* Access lists do not bind the user of Wine, so open both files without sharing. */
-typedef struct forbidding {
+typedef struct access_before {
     HANDLE file, fresh;
-} forbidding;
+} access_before;
 
-static inline void forbid(forbidding *f, const char *dir, const char *file, const char *fresh)
+static inline void deny_access(access_before *f, const char *dir, const char *file, const char *fresh)
 {
     (void)dir;
     f->file = CreateFileA(file, GENERIC_READ, 0, NULL, OPEN_EXISTING, 0, NULL);
@@ -111,7 +111,7 @@ static inline void forbid(forbidding *f, const char *dir, const char *file, cons
     assert_true(f->file != INVALID_HANDLE_VALUE && f->fresh != INVALID_HANDLE_VALUE);
 }
 
-static inline void forbid_no_more(const forbidding *f, const char *dir)
+static inline void restore_access(const access_before *f, const char *dir)
 {
     (void)dir;
     CloseHandle(f->file);
@@ -126,7 +126,7 @@ static inline void make_sparse(ls_fd fd)
 }
 
 /* The name server of the system's resolver cannot be chosen; the resolver responds after some time. */
-static inline int name_server_that_is_silent(char *servers, size_t bytes)
+static inline int silent_name_server(char *servers, size_t bytes)
 {
     (void)snprintf(servers, bytes, "%s", "");
     return -1;

@@ -1,4 +1,4 @@
-/* epoll.c - the port itself: open and close, the queue of posted packets, and the wait. See epoll_internal.h. */
+/* epoll.c - the port: open and close, the queue of posted packets, and the wait. See epoll_internal.h. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
@@ -13,23 +13,16 @@
 #include "port/epoll/epoll_internal.h"
 #include "port/epoll/epoll_syscall.h"
 
+_Static_assert(offsetof(ls_port, base) == 0 && offsetof(ls_sock, base) == 0, "common.c casts to the base");
+
 const char *ls_port_backend(const ls_port *port)
 {
     return port->backend->name;
 }
 
-void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsigned index)
-{
-    memset(ctx, 0, sizeof *ctx);
-    ctx->port = port;
-    ctx->pool = pool;
-    ctx->index = index;
-    ctx->events_max = LS_WAIT_PACKETS_MAX;
-}
-
 /* ---- open and close -------------------------------------------------------------------------------------- */
 
-static int epoll_watch(ls_port *port, int fd, uint64_t data)
+static int epoll_add(ls_port *port, int fd, uint64_t data)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = data};
     return epoll_ctl(port->epoll, EPOLL_CTL_ADD, fd, &event);
@@ -39,18 +32,18 @@ static int kernel_open(ls_port *port)
 {
     int err;
     if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) return ls_err_from_errno(errno);
-    if ((port->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) goto fail_wake;
+    if ((port->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) goto fail_eventfd;
     if ((port->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) < 0) goto fail_timerfd;
-    if (epoll_watch(port, port->eventfd, EVENT_WAKE) < 0 || epoll_watch(port, port->timerfd, EVENT_TIMERFD) < 0)
-        goto fail_watch;
+    if (epoll_add(port, port->eventfd, EVENT_WAKE) < 0 || epoll_add(port, port->timerfd, EVENT_TIMERFD) < 0)
+        goto fail_add;
     return LS_OK;
 
-fail_watch:
+fail_add:
     close(port->timerfd);
 fail_timerfd:
     close(port->eventfd);
-fail_wake:
-    err = ls_err_from_errno(errno); /* of the call that failed: close(2) of a good descriptor leaves it alone */
+fail_eventfd:
+    err = ls_err_from_errno(errno); /* of the call that failed: close(2) of a valid descriptor does not change errno */
     close(port->epoll);
     return err;
 }
@@ -70,21 +63,17 @@ int ls_epoll_open(const ls_port_options *options, const ls_backend *backend, ls_
     ls_port *port = calloc(1, sizeof *port);
     if (port == NULL) return err;
     port->backend = backend;
-    port->last = &port->first;
-    port->timerfd_ns = UINT64_MAX;
-    ls_heap_open(&port->heap);
-    if ((err = ls_mutex_open(&port->mutex)) < 0) goto fail_port;
-    if ((err = ls_mutex_open(&port->heap_mutex)) < 0) goto fail_mutex;
-    if ((err = ls_mutex_open(&port->accept_mutex)) < 0) goto fail_heap_mutex;
+    if ((err = ls_port_base_open(&port->base)) < 0) goto fail_port;
+    if ((err = ls_mutex_open(&port->accept_mutex)) < 0) goto fail_base;
     if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_accept_mutex;
     if ((err = ls_watchers_open(&port->watchers)) < 0) goto fail_slots;
     if ((err = kernel_open(port)) < 0) goto fail_watchers;
     if ((err = backend->open(port)) == LS_ENOTSUP) {
-        port->backend = &ls_backend_epoll; /* this one always works, and does the same */
+        port->backend = &ls_backend_epoll; /* always available, with the same contract */
         err = LS_OK;
     }
     if (err < 0) goto fail_kernel;
-    if ((err = ls_files_open(port, port->backend->files, &port->files)) < 0) goto fail_backend;
+    if ((err = ls_files_open(port, port->backend->files, &port->base.files)) < 0) goto fail_backend;
     *out = port;
     return LS_OK;
 
@@ -98,12 +87,9 @@ fail_slots:
     ls_slots_close(port->socks);
 fail_accept_mutex:
     ls_mutex_close(&port->accept_mutex);
-fail_heap_mutex:
-    ls_mutex_close(&port->heap_mutex);
-fail_mutex:
-    ls_mutex_close(&port->mutex);
+fail_base:
+    ls_port_base_close(&port->base);
 fail_port:
-    ls_heap_close(&port->heap);
     free(port);
     return err;
 }
@@ -112,20 +98,15 @@ void ls_port_close(ls_port *port)
 {
     assert(ls_slots_count(port->socks) == 0);
     assert(atomic_load(&port->waiting) == 0);
-    ls_files_close(port->files);  /* first: its threads may post */
-    while (port->first != NULL) { /* bare posts that nobody waited for any more */
-        ls_op *op = port->first;
-        port->first = op->next;
-        if (op->flags & FLAG_HEAP_NODE) free(op);
-    }
+    ls_files_close(port->base.files); /* first, because its threads may post */
+    ls_queue_free(&port->base);
     port->backend->close(port);
     kernel_close(port);
     ls_watchers_close(port->watchers);
     ls_slots_close(port->socks);
-    ls_heap_close(&port->heap);
+    ls_gatherings_free(port->gatherings);
     ls_mutex_close(&port->accept_mutex);
-    ls_mutex_close(&port->heap_mutex);
-    ls_mutex_close(&port->mutex);
+    ls_port_base_close(&port->base);
     free(port);
 }
 
@@ -136,39 +117,12 @@ void ls_epoll_wake(ls_port *port)
     if (atomic_load(&port->waiting) > 0) port->backend->wake(port);
 }
 
-void ls_epoll_enqueue_quietly(ls_port *port, ls_op *op)
+/* A thread that is about to block first increments `waiting`, then reads `queued`; a poster first increments `queued`,
+ * then reads `waiting`. Both are sequentially consistent: at least one of the two sees the other. */
+void ls_port_enqueue(ls_port *port, ls_op *op)
 {
-    op->next = NULL;
-    ls_mutex_lock(&port->mutex);
-    *port->last = op;
-    port->last = &op->next;
-    atomic_fetch_add(&port->queued, 1);
-    ls_mutex_unlock(&port->mutex);
-}
-
-/* A thread that is about to block first raises `waiting`, then looks at `queued`; a poster first raises `queued`, then
- * looks at `waiting`. Both sequentially consistent: one of the two sees the other. */
-void ls_epoll_enqueue(ls_port *port, ls_op *op)
-{
-    ls_epoll_enqueue_quietly(port, op);
+    ls_queue_push(&port->base, op);
     ls_epoll_wake(port);
-}
-
-int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result)
-{
-    if (op == NULL) {
-        if ((op = calloc(1, sizeof *op)) == NULL) return LS_ENOMEM;
-        op->flags = FLAG_HEAP_NODE;
-    }
-    op->key = key;
-    atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    ls_epoll_enqueue(port, op);
-    return LS_OK;
-}
-
-ls_files *ls_port_files(ls_port *port)
-{
-    return port->files;
 }
 
 void ls_port_detach(ls_port *port, ls_thread_ctx *ctx)
@@ -176,89 +130,52 @@ void ls_port_detach(ls_port *port, ls_thread_ctx *ctx)
     if (port->backend->detach != NULL) port->backend->detach(port, ctx);
 }
 
-int ls_port_requeue(ls_port *port, const ls_packet *packet)
-{
-    if (packet->events == 0) return ls_port_post(port, packet->op, packet->key, packet->result);
-    ls_op *node = calloc(1, sizeof *node);
-    if (node == NULL) return LS_ENOMEM;
-    node->kind = KIND_EVENT;
-    node->flags = FLAG_HEAP_NODE;
-    node->key = packet->key;
-    node->event.origin = packet->origin;
-    node->event.events = packet->events;
-    ls_epoll_enqueue(port, node);
-    return LS_OK;
-}
-
-static ls_packet packet_now(void *key, ls_op *op)
-{
-    return (ls_packet){.key = key, .op = op, .result = atomic_load_explicit(&op->result, memory_order_relaxed)};
-}
-
-/* The packet of an op that was taken from the queue. Returns how many: 0 for a notification that is out of date. */
-static int packet_of(ls_port *port, ls_op *op, ls_packet *out)
-{
-    int n = 1;
-    *out = packet_now(op->key, op);
-    if (op->flags & FLAG_HEAP_NODE) {
-        out->op = NULL;
-        if (op->kind == KIND_EVENT) {
-            out->events = op->event.events;
-            out->origin = op->event.origin;
-            n = ls_epoll_take_queued_event(port, op) ? 1 : 0;
-        }
-        free(op);
-    }
-    return n;
-}
-
-/* Up to max packets from the queue, and accepts of listeners that had more than fitted. */
+/* Up to max packets from the queue, and accepts of the listeners on the list rescan. */
 static int take_queued(ls_thread_ctx *ctx, ls_packet *packets, int max)
 {
     ls_port *port = ctx->port;
     int n = 0;
     while (n < max) {
-        ls_mutex_lock(&port->mutex);
-        ls_op *op = port->first;
+        ls_mutex_lock(&port->base.mutex);
+        ls_op *op = ls_queue_pop(&port->base);
         ls_sock *sock = NULL;
-        if (op != NULL) {
-            if ((port->first = op->next) == NULL) port->last = &port->first;
-        } else if ((sock = port->rescan) != NULL) {
+        if (op == NULL && (sock = port->rescan) != NULL) {
             port->rescan = sock->list_next;
             sock->listed = false;
         }
-        if (op != NULL || sock != NULL) atomic_fetch_sub(&port->queued, 1);
-        ls_mutex_unlock(&port->mutex);
+        if (op != NULL || sock != NULL) atomic_fetch_sub(&port->base.queued, 1);
+        ls_mutex_unlock(&port->base.mutex);
 
         if (op != NULL)
-            n += packet_of(port, op, &packets[n]);
+            n += ls_packet_of_queued(port, op, &packets[n]) ? 1 : 0;
         else if (sock != NULL)
             n += ls_epoll_accept(ctx, sock, packets + n, max - n);
         else
             break;
     }
-    /* Several posts may have made a single wake-up. What does not fit here is for the next thread. */
-    if (n > 0 && atomic_load(&port->queued) > 0) ls_epoll_wake(port);
+    /* Several posts may have caused a single wake-up. Another thread takes the packets that do not fit here. */
+    if (n > 0 && atomic_load(&port->base.queued) > 0) ls_epoll_wake(port);
     return n;
 }
 
 /* ---- wait ------------------------------------------------------------------------------------------------ */
 
-/* What a batch receives waits for its turn in the processor's cache. Where it brings more than this, part of it would be
- * pushed out by the rest: then fewer events are taken at once, and more again when they bring little. */
+/* The data of a batch stay in the processor's cache until they are handled. A batch with more bytes than this would
+ * evict its own data: then a wait takes fewer events, and more again when they bring few bytes. */
 enum { BATCH_BYTES_MAX = 2 * LS_BLOCK_LARGE };
 
-static void fit_into_cache(ls_thread_ctx *ctx, int events, int64_t bytes)
+static void adapt_events_max(ls_thread_ctx *ctx, int events, int64_t bytes)
 {
     if (bytes > BATCH_BYTES_MAX) {
-        const int fitting = (int)((int64_t)BATCH_BYTES_MAX * events / bytes);
-        ctx->events_max = fitting > 0 ? fitting : 1;
+        const int fit = (int)((int64_t)BATCH_BYTES_MAX * events / bytes);
+        ctx->events_max = fit > 0 ? fit : 1;
     } else if (events == ctx->events_max && 2 * bytes <= BATCH_BYTES_MAX) {
         ctx->events_max = 2 * events < LS_WAIT_PACKETS_MAX ? 2 * events : LS_WAIT_PACKETS_MAX;
     }
 }
 
-/* Turn one event into packets (two at most: one for each direction). *bytes grows by what a stream brought. */
+/* Turn one event into packets (at most two: one for each direction). *bytes grows by the bytes
+ * received from a stream. */
 static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_packet *packets, int max, int64_t *bytes)
 {
     ls_sock *sock = ls_slots_at(ctx->port->socks, (uint32_t)event->data.u64);
@@ -267,27 +184,27 @@ static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_pa
     const bool out = event->events & (EPOLLOUT | EPOLLHUP | EPOLLERR);
     const bool ended = event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 
-    bool hear_in;
+    bool use_in;
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_acquire), new;
     do {
         if (WORD_GENERATION(old) != generation || !(old & OPEN) || (old & CLOSING)) return 0;
         if (old & LISTENS) return ls_epoll_accept(ctx, sock, packets, max);
         new = old;
-        hear_in = in && !(old & RX_RING);
+        use_in = in && !(old & RX_RING);
         if (ended) new |= ENDED;
-        if (hear_in) new = old &RX_WAIT ? (new & ~(uint64_t)RX_WAIT) | RX_BUSY : new | RX_READY;
+        if (use_in) new = old &RX_WAIT ? (new & ~(uint64_t)RX_WAIT) | RX_BUSY : new | RX_READY;
         if (out) new = old &TX_WAIT ? (new & ~(uint64_t)TX_WAIT) | TX_BUSY : new | TX_READY;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
 
     int n = 0;
     if (in && (old & RX_RING)) ctx->port->backend->cancel_recv(ctx->port, sock, generation);
-    if (hear_in && (old & RX_WAIT)) {
+    if (use_in && (old & RX_WAIT)) {
         ls_op *op = atomic_load_explicit(&sock->rx, memory_order_relaxed);
-        void *key = sock->key;
+        void *key = sock->base.key;
         if (ls_epoll_receive(ctx, sock, op)) {
             ls_counter_add(&ctx->stats.recv_queued, 1);
-            if (op->kind == KIND_RECV_FROM && op->recv_from.gather) ls_epoll_gathered(ctx, event->data.u64, op);
-            packets[n] = packet_now(key, op);
+            if (op->kind == KIND_RECV_FROM && op->recv_from.gather) ls_gathering_after(ctx, event->data.u64, op);
+            packets[n] = ls_packet_of(key, op);
             if (op->kind == KIND_RECV && packets[n].result > 0) *bytes += packets[n].result;
             n++;
         }
@@ -297,15 +214,15 @@ static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_pa
         if (ls_epoll_transmit(sock, op)) {
             ls_counter_add(&ctx->stats.send_queued, 1);
             if (n < max)
-                packets[n++] = packet_now(op->key, op);
+                packets[n++] = ls_packet_of(op->key, op);
             else
-                ls_epoll_enqueue(ctx->port, op); /* op->key and op->result are set */
+                ls_port_enqueue(ctx->port, op); /* op->key and op->result are set */
         }
     }
     return n;
 }
 
-static int take_events(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms, unsigned *what)
+static int take_events(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms, unsigned *state)
 {
     ls_port *port = ctx->port;
     struct epoll_event events[LS_WAIT_PACKETS_MAX];
@@ -315,36 +232,36 @@ static int take_events(ls_thread_ctx *ctx, ls_packet *packets, int max, int time
     const int most = max < ctx->events_max ? max : ctx->events_max;
     int got = ls_epoll_sys_wait(port->epoll, events, most, timeout_ms);
     if (got < 0) return errno == EINTR ? 0 : ls_err_from_errno(errno);
-    *what = got == most ? TOOK_NOT_ALL : 0;
-    if (ctx->gathering.follows && got > 0) ls_epoll_gather(ctx, events, got);
+    *state = got == most ? TAKE_INCOMPLETE : 0;
+    if (got > 0 && ls_gathering_candidate(ctx)) ls_gathering_before(ctx, events, got);
     for (int i = 0; i < got; i++) {
         if (events[i].data.u64 == EVENT_TIMERFD)
             atomic_store(&port->timer_fired, true);
         else if (events[i].data.u64 >= EVENT_RING)
-            *what |= TOOK_NOT_ALL;
+            *state |= TAKE_INCOMPLETE;
         else if (events[i].data.u64 & WATCHER_BIT)
-            n += ls_epoll_take_watcher(port, events[i].data.u64, events[i].events, packets + n, what);
+            n += ls_epoll_take_watcher(port, events[i].data.u64, events[i].events, packets + n, state);
         else
             n += take_event(ctx, &events[i], packets + n, max - n - (got - 1 - i), &bytes);
     }
-    fit_into_cache(ctx, got, bytes);
+    adapt_events_max(ctx, got, bytes);
     return n;
 }
 
-int ls_epoll_look(ls_thread_ctx *ctx, ls_packet *packets, int max, unsigned *what)
+int ls_epoll_take_now(ls_thread_ctx *ctx, ls_packet *packets, int max, unsigned *state)
 {
-    const int n = take_events(ctx, packets, max, 0, what);
+    const int n = take_events(ctx, packets, max, 0, state);
     if (atomic_load(&ctx->port->timer_fired) && atomic_exchange(&ctx->port->timer_fired, false)) {
         ls_epoll_timer_expire(ctx->port);
-        if (atomic_load(&ctx->port->queued) > 0) ls_epoll_wake(ctx->port);
+        if (atomic_load(&ctx->port->base.queued) > 0) ls_epoll_wake(ctx->port);
     }
     return n;
 }
 
 int ls_epoll_take(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
 {
-    unsigned what = 0;
-    return take_events(ctx, packets, max, timeout_ms, &what);
+    unsigned state = 0;
+    return take_events(ctx, packets, max, timeout_ms, &state);
 }
 
 static int epoll_open(ls_port *port)
@@ -358,8 +275,8 @@ static void epoll_close(ls_port *port)
     (void)port;
 }
 
-/* Edge-triggered, so each write wakes a thread that blocks, and nobody needs to read the counter. It would block only
- * after 2^64 - 2 writes. */
+/* The eventfd is edge-triggered: each write wakes a thread that blocks, and the counter need not be read. A write
+ * would block only after 2^64 - 2 writes. */
 void ls_epoll_wake_set(ls_port *port)
 {
     ssize_t written = write(port->eventfd, &(uint64_t){1}, sizeof(uint64_t));
@@ -369,8 +286,9 @@ void ls_epoll_wake_set(ls_port *port)
 const ls_backend ls_backend_epoll = {
     .name = "epoll", .open = epoll_open, .close = epoll_close, .take = ls_epoll_take, .wake = ls_epoll_wake_set};
 
-/* The timerfd fired while we took n packets: those of the timers that are due come behind them, what does not fit is for
- * another thread. Not from inside take, where `waiting` counts this thread and it would wake itself. */
+/* The timerfd may have fired while this thread took n packets: append the packets of the timers that are due;
+ * another thread takes those that do not fit. Not called inside take, where `waiting` counts this thread, which
+ * would wake itself. */
 static int take_due(ls_thread_ctx *ctx, ls_packet *packets, int n, int max)
 {
     ls_port *port = ctx->port;
@@ -378,29 +296,28 @@ static int take_due(ls_thread_ctx *ctx, ls_packet *packets, int n, int max)
         return n;
     ls_epoll_timer_expire(port);
     if (n >= 0 && n < max) return n + take_queued(ctx, packets + n, max - n);
-    if (atomic_load(&port->queued) > 0) ls_epoll_wake(port);
+    if (atomic_load(&port->base.queued) > 0) ls_epoll_wake(port);
     return n;
 }
 
 int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
 {
     const uint64_t end_ns = timeout_ms > 0 ? ls_clock_ns() + (uint64_t)timeout_ms * 1000000u : 0;
-    ctx->inline_run = 0;
-    ctx->inline_since_ns = 0;
+    ls_inline_reset(ctx);
     ls_counter_add(&ctx->stats.waits, 1);
-    if (ctx->gathering.follows) ctx->gathering.since_ns = ls_clock_ns();
+    if (ls_gathering_candidate(ctx)) ctx->gathering->wait_ns = ls_clock_ns();
     for (;;) {
         int n = 0;
-        if (atomic_load(&port->timerfd_late)) ls_epoll_timerfd_arm(port); /* even if packets keep us from blocking */
-        if (atomic_load(&port->queued) > 0) {
-            /* Sockets first every other time, so that neither side can starve the other. */
+        if (atomic_load(&port->timerfd_late)) ls_epoll_timerfd_arm(port); /* even if queued packets prevent blocking */
+        if (atomic_load(&port->base.queued) > 0) {
+            /* Every other time sockets precede the queue, so that neither can starve the other. */
             if (atomic_load_explicit(&ctx->stats.waits, memory_order_relaxed) & 1)
                 n = take_due(ctx, packets, port->backend->take(ctx, packets, max, 0), max);
             if (n >= 0 && n < max) n += take_queued(ctx, packets + n, max - n);
         }
         if (n == 0 && timeout_ms == 0) {
             n = take_due(ctx, packets, port->backend->take(ctx, packets, max, 0), max);
-            if (n == 0) n = take_queued(ctx, packets, max); /* timers that a ring reported */
+            if (n == 0) n = take_queued(ctx, packets, max); /* timers whose timerfd a ring reported */
             if (n == 0) return 0;
         }
         if (n == 0) {
@@ -412,7 +329,7 @@ int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max,
             }
             atomic_fetch_add(&port->waiting, 1);
             if (atomic_load(&port->timerfd_late)) ls_epoll_timerfd_arm(port);
-            n = port->backend->take(ctx, packets, max, atomic_load(&port->queued) > 0 ? 0 : left_ms);
+            n = port->backend->take(ctx, packets, max, atomic_load(&port->base.queued) > 0 ? 0 : left_ms);
             atomic_fetch_sub(&port->waiting, 1);
             n = take_due(ctx, packets, n, max);
         }

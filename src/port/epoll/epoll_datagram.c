@@ -1,50 +1,29 @@
-/* epoll_datagram.c - batches of datagrams over recvmmsg and sendmmsg: see datagram.h.
+/* epoll_datagram.c - batches of datagrams with recvmmsg and sendmmsg: see datagram.h, and datagram_internal.h for the
+ * layout of a batch.
  *
- * Where a batch lies. The head (struct ls_datagrams) is followed by the bytes in the same large block, when one datagram
- * fits behind it; else it has a small block of its own. One call receives into all the blocks that it takes; those that
- * nothing came into go back before anyone sees the batch, so a few datagrams take one block.
+ * One call receives into all the blocks that it takes. The blocks that received nothing are returned before the batch
+ * is handed over, so a few datagrams take one block.
  *
- *     | count | at[0] at[1] ... | bytes of 0 | bytes of 1 | ...      next block: | bytes of n | ...
- *
- * Neighbours of one length to one peer leave as one message that the system cuts up (UDP_SEGMENT): it looks for the way
- * once for all of them. Where it cannot (an old kernel, a device without checksums, a narrow path) the socket goes back
- * to one message each, for good. The counterpart for receiving, UDP_GRO, is not used: any message may then hold 64 KiB, so
- * each in a batch would need a large block; and datagrams of many peers, or of peers that do not do the same, come one by
- * one all the same. Measured on the loopback, per datagram sent and received, 32 in a batch: to one peer 3.7 us plain, 1.2
- * with UDP_SEGMENT, 0.2 with both; to 32 peers 4.4 plain, nothing gained by either.
- *
- * Gathering. A thread that is about as quick as those who send finds two or three datagrams each time, spends the calls of
- * a whole batch on them, and answers with two or three, so that the others work in such small steps, too: all are busy, mostly
- * with steps. Network cards have interrupt moderation against that, and this does the same: after LS_GATHER_AFTER such batches in
- * a row the thread sleeps for LS_GATHER_US before it receives. In a row means that it had to wait for none of them as long
- * as that, that nothing else came meanwhile, and that no other thread took any of the socket's; and it does not sleep while
- * packets are queued, or another thread waits and could take them. So a datagram after a pause, or a burst of a few batches,
- * never waits for this; what else comes to a server whose threads are all busy waits for it as for a handler, and not as long
- * as for most.
- *
- * Whether that pays is up to the peers: those with little in flight have nothing to send until they are answered, and would
- * only be slowed down. So, as Linux does for cards (net_dim), both ways are tried for a moment, again and again, and the
- * thread goes on gathering only where as many datagrams come as without. The quickest of a few short steps counts, because the
- * system may stop a thread at any time. Measured on the loopback with one thread: 16 peers with 8 in flight each take 0.75 of the
- * processor time per datagram, and a tenth more of them come; 16 with one in flight would lose a quarter of them, and do
- * without. */
+ * Neighbouring datagrams of the same length to the same peer are sent as one message that the kernel segments
+ * (UDP_SEGMENT, GSO): the kernel looks up the route once for all of them. Where GSO does not work (an old kernel, a
+ * device without checksum offload, a small path MTU) the socket uses one message per datagram from then on. The
+ * counterpart for receiving, UDP_GRO, is not used: any message may then hold 64 KiB, so each message of a batch would
+ * need a large block, and datagrams of many peers, or of peers that do not use GSO, arrive one by one all the same.
+ * Measured on the loopback, per datagram sent and received, 32 in a batch: to one peer 3.7 us without, 1.2 us with
+ * UDP_SEGMENT, 0.2 us with both; to 32 peers 4.4 us without, and no gain by either. */
 #define _GNU_SOURCE
-#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "base/clock.h"
-#include "port/datagram.h"
+#include "port/datagram_internal.h"
 #include "port/epoll/epoll_internal.h"
 #include "port/epoll/epoll_syscall.h"
 
-/* A refusal that some earlier datagram met with on its way (ip(7), udp(7)). */
+/* true: the error is the ICMP report for an earlier datagram (ip(7), udp(7)). */
 static bool is_report(int error)
 {
     switch (error) {
@@ -70,44 +49,16 @@ static bool is_connected(int fd)
 
 /* ---- receive --------------------------------------------------------------------------------------------------- */
 
-typedef struct room { /* where the next datagrams go */
+typedef struct room { /* the memory for the next datagrams */
     ls_block *block;
     size_t from, each;
-    ls_block *blocks[LS_DATAGRAM_BLOCKS_MAX]; /* taken besides the head's, one reference of ours each */
-    unsigned further, further_max;            /* how many, and how many at most */
+    ls_block *blocks[LS_DATAGRAM_BLOCKS_MAX]; /* besides that of the head; one reference each until batch_hold */
+    unsigned further, further_max;            /* number of these blocks, and its limit */
 } room;
 
-static size_t head_bytes(unsigned count)
-{
-    return (sizeof(ls_datagrams) + count * sizeof(ls_datagram) + 15) & ~(size_t)15;
-}
-
-/* Take the head, and with it the first room if there is one left behind it. NULL: no memory. */
-static ls_datagrams *batch_open(ls_thread_ctx *ctx, unsigned *count, room *out)
-{
-    size_t head = head_bytes(*count);
-    ls_block *block = NULL;
-    if (head + out->each <= LS_BLOCK_LARGE) {
-        if ((block = ls_block_get(ctx->pool, LS_BLOCK_LARGE)) == NULL) return NULL;
-        out->block = block;
-        out->from = head;
-        out->further_max = LS_DATAGRAM_BLOCKS_MAX - 1;
-    } else {
-        const unsigned most = LS_DATAGRAM_BLOCKS_MAX * (LS_BLOCK_LARGE / (unsigned)out->each);
-        if (*count > most) *count = most;
-        assert(head_bytes(*count) <= LS_BLOCK_SMALL);
-        if ((block = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) return NULL;
-        out->block = NULL;
-        out->further_max = LS_DATAGRAM_BLOCKS_MAX;
-    }
-    ls_datagrams *batch = (ls_datagrams *)(void *)block->data;
-    batch->block = block;
-    batch->count = 0;
-    return batch;
-}
-
-/* A place for bytes_max bytes, in a further block when the last one is full. false: there is none. */
-static bool place_take(ls_thread_ctx *ctx, room *into, uint32_t bytes_max, ls_slice *out)
+/* Take room for one datagram, in a further block when the last one is full. false: the limit is
+ * reached, or no memory. */
+static bool room_take(ls_thread_ctx *ctx, room *into, uint32_t bytes_max, ls_slice *out)
 {
     if (into->block == NULL || into->from + bytes_max > LS_BLOCK_LARGE) {
         if (into->further == into->further_max) return false;
@@ -126,28 +77,28 @@ static int64_t receive_failed(int error)
     return error == EAGAIN || error == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(error);
 }
 
-/* One recvmmsg, of `most` datagrams at most. How many came, or an error; *asked is how many could have. Their slices hold no
- * references yet. */
+/* One recvmmsg of at most `most` datagrams. Returns the number received, or an error; *requested is the number of
+ * messages in the call. The slices hold no references yet. */
 static int64_t receive_some(ls_thread_ctx *ctx, ls_sock *sock, ls_datagrams *batch, unsigned most, uint32_t bytes_max,
-                            room *into, unsigned *asked)
+                            room *into, unsigned *requested)
 {
     struct mmsghdr messages[LS_DATAGRAMS_MAX];
     struct iovec iov[LS_DATAGRAMS_MAX];
     ls_datagram *const first = &batch->at[batch->count];
     unsigned n = 0;
-    for (; n < most && place_take(ctx, into, bytes_max, &first[n].slice); n++) {
+    for (; n < most && room_take(ctx, into, bytes_max, &first[n].slice); n++) {
         iov[n] = (struct iovec){(char *)(uintptr_t)first[n].slice.ptr, bytes_max};
         messages[n] = (struct mmsghdr){.msg_hdr = {.msg_name = first[n].addr.bytes,
                                                    .msg_namelen = sizeof first[n].addr.bytes,
                                                    .msg_iov = &iov[n],
                                                    .msg_iovlen = 1}};
     }
-    *asked = n;
+    *requested = n;
     if (n == 0) return LS_ENOMEM;
     int got;
     do {
-        got = ls_epoll_sys_recvmmsg(sock->fd, messages, n, MSG_DONTWAIT);
-    } while (got < 0 && (errno == EINTR || (is_report(errno) && !is_connected(sock->fd))));
+        got = ls_epoll_sys_recvmmsg(sock->base.fd, messages, n, MSG_DONTWAIT);
+    } while (got < 0 && (errno == EINTR || (is_report(errno) && !is_connected(sock->base.fd))));
     if (got < 0) return receive_failed(errno);
     for (int i = 0; i < got; i++) {
         first[i].slice.len = messages[i].msg_len;
@@ -158,7 +109,7 @@ static int64_t receive_some(ls_thread_ctx *ctx, ls_sock *sock, ls_datagrams *bat
     return got;
 }
 
-/* Give the slices their references, a block's all at once, and give back the blocks that stayed empty. */
+/* Add the references of the slices, one addition per block, and return the blocks that received nothing. */
 static void batch_hold(ls_datagrams *batch, const room *used)
 {
     unsigned at = 0;
@@ -167,41 +118,36 @@ static void batch_hold(ls_datagrams *batch, const room *used)
         const unsigned begin = at;
         while (at < batch->count && batch->at[at].slice.block == block) at++;
         if (at > begin) ls_block_hold_many(block, at - begin);
-        if (further > 0) ls_block_drop(block); /* ours */
+        if (further > 0) ls_block_drop(block); /* the reference of `used` */
     }
-}
-
-/* What comes now is no longer one batch of many in a row. */
-static void run_ends(ls_gathering *g)
-{
-    g->run = 0;
-    g->came = 0;
-    g->step_ns = 0;
 }
 
 int64_t ls_epoll_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     const uint32_t bytes_max = op->len;
     unsigned count = op->count;
-    room into = {.each = ((size_t)bytes_max + 15) & ~(size_t)15};
-    ls_datagrams *batch = batch_open(ctx, &count, &into);
+    room into = {.each = ls_datagram_room(bytes_max)};
+    ls_datagrams *batch = ls_batch_open(ctx->pool, &count, into.each, &into.from);
     if (batch == NULL) return LS_ENOMEM;
+    if (into.from > 0) into.block = batch->block;
+    into.further_max = into.from > 0 ? LS_DATAGRAM_BLOCKS_MAX - 1 : LS_DATAGRAM_BLOCKS_MAX;
 
-    /* A place costs something even if nothing comes into it: most often about as many come as the last time. */
+    /* A message costs time even if it receives nothing, so the first call has room for about as many as
+     * the last batch. */
     unsigned most = 2 * sock->batch_last + 2u;
     int64_t err = LS_OK;
-    bool drained = false; /* there was less than asked for */
+    bool exhausted = false; /* the socket had fewer than requested */
     while (batch->count < count) {
-        unsigned asked;
+        unsigned requested;
         if (most > count - batch->count) most = count - batch->count;
-        const int64_t got = receive_some(ctx, sock, batch, most, bytes_max, &into, &asked);
+        const int64_t got = receive_some(ctx, sock, batch, most, bytes_max, &into, &requested);
         if (got < 0) {
-            err = got; /* with datagrams at hand those are the result */
-            drained = err == LS_EAGAIN;
+            err = got; /* returned only if the batch is empty */
+            exhausted = err == LS_EAGAIN;
             break;
         }
         batch->count += (unsigned)got;
-        if ((drained = got < asked)) break;
+        if ((exhausted = got < requested)) break;
         most = count;
     }
     batch_hold(batch, &into);
@@ -210,101 +156,25 @@ int64_t ls_epoll_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
         return err;
     }
     sock->batch_last = (uint8_t)batch->count;
-    if (sock->batch_ctx != ctx) run_ends(&ctx->gathering);
+    if (sock->batch_ctx != ctx) ls_gathering_interrupt(ctx);
     sock->batch_ctx = ctx;
-    if (!drained) op->count = (uint16_t)batch->count; /* all that fitted: the next receive is tried before it waits */
+    if (!exhausted) op->count = (uint16_t)batch->count; /* full: the next receive is tried first */
     op->recv_from.batch = batch;
     return batch->count;
 }
 
-int ls_op_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max)
-{
-    assert(count >= 1 && count <= LS_DATAGRAMS_MAX && bytes_max >= 1 && bytes_max <= LS_DATAGRAM_BYTES_MAX);
-    op->kind = KIND_RECV_FROM;
-    op->flags = 0;
-    op->key = sock->key;
-    op->count = (uint16_t)count;
-    op->len = bytes_max;
-    op->recv_from.batch = NULL;
-    return ls_epoll_post_receive(ctx, sock, op);
-}
-
-/* ---- gather ----------------------------------------------------------------------------------------------------- */
-
-/* Rounds of so many steps of so many datagrams: some are tried without gathering, as many with it, the others do what was found
- * to be better. */
-enum { STEP_DATAGRAMS = 128, STEPS_TRIED = 4, STEPS_ALL = 72 };
-
-static void gather(ls_gathering *g)
-{
-    if (!g->exact) (void)prctl(PR_SET_TIMERSLACK, 1ul); /* ns; the usual 50 us are more than all of it */
-    g->exact = true;
-    g->count++;
-    (void)nanosleep(&(struct timespec){.tv_nsec = LS_GATHER_US * 1000}, NULL); /* a signal may end it early */
-}
-
-/* A step of the round is over: what it says, and what the next is for. */
-static void step_over(ls_gathering *g, uint64_t now_ns)
-{
-    const uint64_t took_ns = (now_ns - g->step_ns) * 1024 / g->came;
-    if (g->step < 2 * STEPS_TRIED) {
-        uint64_t *best_ns = &g->best_ns[g->step / STEPS_TRIED];
-        if (g->step % STEPS_TRIED == 0 || took_ns < *best_ns) *best_ns = took_ns;
-    }
-    g->step = (g->step + 1) % STEPS_ALL;
-    if (g->step == 2 * STEPS_TRIED) g->pays = g->best_ns[1] <= g->best_ns[0] + g->best_ns[0] / 16;
-    g->step_ns = now_ns;
-    g->came = 0;
-}
-
-static bool wants(const ls_gathering *g)
-{
-    if (g->run < LS_GATHER_AFTER || g->step < STEPS_TRIED) return false;
-    return g->step < 2 * STEPS_TRIED || g->pays;
-}
-
-void ls_epoll_gather(ls_thread_ctx *ctx, const struct epoll_event *events, int count)
-{
-    ls_gathering *g = &ctx->gathering;
-    const ls_port *port = ctx->port;
-    const uint64_t now_ns = ls_clock_ns();
-    if (count > 1 || events->data.u64 != g->event || now_ns - g->since_ns >= LS_GATHER_US * 1000) {
-        g->follows = false;
-        run_ends(g);
-        return;
-    }
-    if (g->step_ns == 0) {
-        g->step_ns = now_ns;
-        g->came = 0;
-    } else if (g->came >= STEP_DATAGRAMS) {
-        step_over(g, now_ns);
-    }
-    if (wants(g) && atomic_load(&port->queued) == 0 && atomic_load(&port->waiting) <= 1) gather(g); /* 1: ourselves */
-}
-
-void ls_epoll_gathered(ls_thread_ctx *ctx, uint64_t event, const ls_op *op)
-{
-    ls_gathering *g = &ctx->gathering;
-    const int64_t came = atomic_load_explicit(&op->result, memory_order_relaxed);
-    if (event != g->event || came >= op->count) run_ends(g);
-    g->follows = came > 0 && came < op->count;
-    g->event = event;
-    if (came > 0) g->came += (unsigned)came;
-    if (came > 1) g->run++;
-}
-
 /* ---- send ------------------------------------------------------------------------------------------------------- */
 
-/* Longer ones would seldom fit into a packet, and that is what a segment must do. */
+/* A segment must fit into one packet; longer datagrams seldom do. */
 enum { SEGMENT_BYTES_MAX = 1400 };
 
-typedef union segment_size { /* a control message */
+typedef union segment_size { /* the control message of UDP_SEGMENT */
     struct cmsghdr header;
     char room[CMSG_SPACE(sizeof(uint16_t))];
 } segment_size;
 
-/* How many from the first on can be segments of one message. */
-static unsigned alike(const ls_datagram *datagrams, unsigned count)
+/* The number of datagrams, from the first on, that can be segments of one message. */
+static unsigned segments_of(const ls_datagram *datagrams, unsigned count)
 {
     const size_t len = datagrams->slice.len;
     unsigned n = 1;
@@ -313,17 +183,17 @@ static unsigned alike(const ls_datagram *datagrams, unsigned count)
     return n;
 }
 
-enum { SEGMENTS_UNKNOWN, SEGMENTS, SEGMENTS_NEVER }; /* ls_sock.segments */
+enum { GSO_UNKNOWN, GSO_USABLE, GSO_NEVER }; /* ls_sock.gso */
 
-/* Kernels that do not know the control message would not refuse it, but send all as one datagram. */
-static bool may_segment(ls_sock *sock)
+/* A kernel that does not know the control message does not refuse it, but sends all segments as one datagram. */
+static bool may_use_gso(ls_sock *sock)
 {
     int now;
-    if (sock->gso == SEGMENTS_UNKNOWN)
-        sock->gso = getsockopt(sock->fd, IPPROTO_UDP, UDP_SEGMENT, &now, &(socklen_t){sizeof now}) == 0
-                        ? SEGMENTS
-                        : SEGMENTS_NEVER;
-    return sock->gso == SEGMENTS;
+    if (sock->gso == GSO_UNKNOWN)
+        sock->gso = getsockopt(sock->base.fd, IPPROTO_UDP, UDP_SEGMENT, &now, &(socklen_t){sizeof now}) == 0
+                        ? GSO_USABLE
+                        : GSO_NEVER;
+    return sock->gso == GSO_USABLE;
 }
 
 static void set_gso(struct msghdr *message, segment_size *control, uint16_t bytes)
@@ -335,7 +205,7 @@ static void set_gso(struct msghdr *message, segment_size *control, uint16_t byte
     message->msg_controllen = sizeof control->room;
 }
 
-/* One sendmmsg. How many datagrams left, or -1 with errno; *segmented says that the first of them was one of several. */
+/* One sendmmsg. Returns the number of datagrams sent, or -1 with errno; *segmented: the first message had several. */
 static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool *segmented)
 {
     struct mmsghdr messages[LS_DATAGRAMS_MAX];
@@ -345,8 +215,8 @@ static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool
     if (count > LS_DATAGRAMS_MAX) count = LS_DATAGRAMS_MAX;
     for (; at < count; n++) {
         ls_datagram *first = &datagrams[at];
-        unsigned run = alike(first, count - at);
-        if (run > 1 && !may_segment(sock)) run = 1;
+        unsigned run = segments_of(first, count - at);
+        if (run > 1 && !may_use_gso(sock)) run = 1;
         messages[n] = (struct mmsghdr){.msg_hdr = {.msg_name = first->addr.len > 0 ? first->addr.bytes : NULL,
                                                    .msg_namelen = first->addr.len,
                                                    .msg_iov = &iov[at],
@@ -355,7 +225,7 @@ static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool
         for (const unsigned end = at + run; at < end; at++)
             iov[at] = (struct iovec){(char *)(uintptr_t)datagrams[at].slice.ptr, datagrams[at].slice.len};
     }
-    const int left = ls_epoll_sys_sendmmsg(sock->fd, messages, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const int left = ls_epoll_sys_sendmmsg(sock->base.fd, messages, n, MSG_DONTWAIT | MSG_NOSIGNAL);
     *segmented = messages[0].msg_hdr.msg_iovlen > 1;
     if (left <= 0) return left;
     int sum = 0;
@@ -363,43 +233,29 @@ static int send_some(ls_sock *sock, ls_datagram *datagrams, unsigned count, bool
     return sum;
 }
 
-/* What the system says when it does not cut up, or not into these pieces. */
+/* true: the kernel refuses GSO, or these segments. */
 static bool is_gso_refused(int error)
 {
     return error == EINVAL || error == EIO || error == EMSGSIZE || error == EOPNOTSUPP || error == ENOPROTOOPT;
 }
 
-/* All were dealt with: how many left, or the error. */
-static int64_t send_result(const ls_op *op)
-{
-    int64_t left = 0;
-    int err = LS_OK;
-    for (unsigned i = 0; i < op->count; i++) {
-        if (op->send_to.at[i].error == LS_OK)
-            left++;
-        else if (err == LS_OK)
-            err = op->send_to.at[i].error;
-    }
-    return left > 0 ? left : err;
-}
-
 int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op)
 {
-    bool reported = false; /* a report was taken for this datagram: what comes next is its own */
+    bool reported = false; /* one ICMP report was skipped: the next error is of this datagram */
     for (;;) {
         const int64_t done = atomic_load_explicit(&op->result, memory_order_relaxed);
-        if (done == op->count) return send_result(op);
+        if (done == op->count) return ls_batch_sent(op);
         ls_datagram *next = &op->send_to.at[done];
         bool segmented;
         int n = send_some(sock, next, op->count - (unsigned)done, &segmented);
         if (n < 0) {
             if (errno == EINTR) continue;
             if (segmented && is_gso_refused(errno)) {
-                sock->gso = SEGMENTS_NEVER;
+                sock->gso = GSO_NEVER;
                 continue;
             }
             if (errno == EAGAIN || errno == EWOULDBLOCK) return LS_EAGAIN;
-            if (is_report(errno) && !reported && !is_connected(sock->fd)) {
+            if (is_report(errno) && !reported && !is_connected(sock->base.fd)) {
                 reported = true;
                 continue;
             }
@@ -408,18 +264,6 @@ int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op)
         }
         reported = false;
         atomic_store_explicit(&op->result, done + n, memory_order_relaxed);
-        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     }
-}
-
-int ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
-{
-    assert(count >= 1);
-    op->kind = KIND_SEND_TO;
-    op->flags = 0;
-    op->key = sock->key;
-    op->count = count;
-    op->send_to.at = datagrams;
-    for (unsigned i = 0; i < count; i++) datagrams[i].error = LS_OK;
-    return ls_epoll_post_transmit(ctx, sock, op);
 }

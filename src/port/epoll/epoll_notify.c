@@ -1,22 +1,24 @@
 /* epoll_notify.c - notifications on the shared epoll set: see notify.h.
  *
- * Every descriptor has a place (a watcher) in a table that is read without a lock. It is made when the descriptor is first
- * registered and stays until the port is closed, so what a plain close leaves behind is bounded by the descriptors.
+ * Every descriptor has an entry (a watcher) in a table that is read without a lock. The entry is made when the
+ * descriptor is first registered and stays until the port is closed, so the memory left by closed descriptors is
+ * bounded by the number of descriptors.
  *
- * A watcher's word holds in its upper half a generation that changes with every REGISTER, ENABLE, DISABLE, REMOVE and
+ * The upper half of a watcher's word is a generation that changes with every REGISTER, ENABLE, DISABLE, REMOVE and
  * drop. The kernel is given generation and descriptor, so an event that was harvested before such a change fails the
- * comparison afterwards. Nothing is lost by that: EPOLL_CTL_ADD and _MOD look at the file anew. A ONESHOT packet is whose
- * compare-and-swap takes ARMED away.
+ * comparison afterwards. No event is lost by that: EPOLL_CTL_ADD and EPOLL_CTL_MOD evaluate the file again. The packet
+ * of a ONESHOT registration belongs to the thread whose compare-and-swap clears ARMED.
  *
- * The kernel tells more than was asked for: hang-ups always, and on stream sockets that were never connected as well.
- * A level-triggered registration in such a state would be told again and again to no effect. When an event holds
- * nothing for the caller, the watcher is made QUIET: edge-triggered in the kernel. The first event after that which holds
- * something is not used; the watcher gets its own trigger again, and with it the event.
+ * The kernel reports more than was requested: hang-ups always, also of stream sockets that were never connected.
+ * A level-triggered registration in such a state would fire again and again without an event for the caller. When
+ * an event holds nothing for the caller, the watcher is made QUIET: edge-triggered in the kernel. The next event
+ * that holds something is not delivered itself; it restores the trigger of the registration, and the kernel
+ * reports it again.
  *
- * A disabled registration stays in the set, with nothing but EPOLLONESHOT: it can fire once at most, which is not heard.
- * So the kernel's EEXIST tells a second registration from one whose socket was closed.
+ * A disabled registration stays in the set with EPOLLONESHOT only: it can fire at most once, and that event is
+ * ignored. So the kernel's EEXIST distinguishes a second registration from one whose socket was closed.
  *
- * Lock: one of a few mutexes by descriptor, for whatever changes a registration; before port->mutex. */
+ * Lock: one of a few mutexes, selected by descriptor, for all changes of a registration; before port->base.mutex. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
@@ -30,23 +32,23 @@
 
 enum { WATCHERS_PER_CHUNK = 256, WATCHER_CHUNKS = LS_NOTIFY_FD_MAX / WATCHERS_PER_CHUNK, WATCHER_LOCKS = 16 };
 
-enum { /* of the lower half of a watcher's word, above the filter in LS_EVENT_* */
+enum { /* the lower half of a watcher's word: the filter in LS_EVENT_*, and flags */
        EVENTS = 0xff,
        LIVE = 1u << 8, /* registered */
        ARMED = 1u << 9,
        ONESHOT = 1u << 10,
        EDGE = 1u << 11,
        QUIET = 1u << 12,
-       SOCKET = 1u << 13,   /* not a pipe or the like */
-       DATAGRAM = 1u << 14, /* a socket without connections */
+       SOCKET = 1u << 13,   /* not a pipe or another object */
+       DATAGRAM = 1u << 14, /* a connectionless socket */
 };
 
 typedef struct watcher {
     _Atomic uint64_t word;
-    _Atomic(void *) key; /* written before the word that makes it live */
-    ls_op *last;         /* under its mutex: the node of the REMOVE packet; not NULL while live */
-    uint64_t removed;    /* under its mutex: the origin of a REMOVE that is in the queue, or 0 */
-    ino_t removed_ino;   /* the socket that was removed: a descriptor's number may be another's by now */
+    _Atomic(void *) key; /* written before the word that sets LIVE */
+    ls_op *last;         /* under the mutex: the node of the REMOVE packet; not NULL while LIVE */
+    uint64_t removed;    /* under the mutex: the origin of a queued REMOVE packet, or 0 */
+    ino_t removed_ino;   /* inode of the removed socket: the descriptor may have been reused since */
 } watcher;
 
 struct ls_watchers {
@@ -54,7 +56,7 @@ struct ls_watchers {
     _Atomic(watcher *) chunks[WATCHER_CHUNKS];
 };
 
-/* ---- the table ------------------------------------------------------------------------------------------------- */
+/* ---- the table ---------------------------------------------------------------------------------------------- */
 
 int ls_watchers_open(ls_watchers **out)
 {
@@ -83,7 +85,7 @@ void ls_watchers_close(ls_watchers *watchers)
     free(watchers);
 }
 
-/* NULL: nothing near it was ever registered. */
+/* NULL: no descriptor of its chunk was ever registered. */
 static watcher *watcher_at(const ls_watchers *watchers, ls_fd fd)
 {
     if (fd < 0 || fd >= LS_NOTIFY_FD_MAX) return NULL;
@@ -97,7 +99,7 @@ bool ls_watchers_hold(const ls_watchers *watchers, ls_fd fd)
     return at != NULL && (atomic_load(&at->word) & LIVE);
 }
 
-static int watcher_make(ls_watchers *watchers, ls_fd fd, watcher **out)
+static int watcher_get(ls_watchers *watchers, ls_fd fd, watcher **out)
 {
     if (fd < 0) return LS_EINVAL;
     if (fd >= LS_NOTIFY_FD_MAX) return LS_ELIMIT;
@@ -124,24 +126,24 @@ static ls_fd fd_of(uint64_t origin)
     return (ls_fd)(origin & (WATCHER_BIT - 1));
 }
 
-/* ---- registering ------------------------------------------------------------------------------------------------ */
+/* ---- registering -------------------------------------------------------------------------------------------- */
 
-/* Tell the kernel what the word says. LS_OK or an error. */
-static int update_kernel(ls_port *port, ls_fd fd, uint64_t word, int how)
+/* Set the kernel's registration to the state of the word. LS_OK or an error. */
+static int update_kernel(ls_port *port, ls_fd fd, uint64_t word, int ctl)
 {
     struct epoll_event event = {.data.u64 = origin_of(word, fd)};
     if (!(word & ARMED)) {
         event.events = EPOLLONESHOT;
     } else {
         event.events = (word & LS_EVENT_IN ? EPOLLIN : 0) | (word & LS_EVENT_OUT ? EPOLLOUT : 0);
-        event.events |= EPOLLRDHUP; /* always, to tell a hang-up from a socket that was never connected */
+        event.events |= EPOLLRDHUP; /* always, to distinguish a hang-up from a socket that was never connected */
         if (word & QUIET)
             event.events |= EPOLLET;
         else
             event.events |= (word & EDGE ? EPOLLET : 0) | (word & ONESHOT ? EPOLLONESHOT : 0);
     }
-    if (epoll_ctl(port->epoll, how, fd, &event) == 0) return LS_OK;
-    if (errno == EPERM) return LS_ENOTSUP; /* an ordinary file */
+    if (epoll_ctl(port->epoll, ctl, fd, &event) == 0) return LS_OK;
+    if (errno == EPERM) return LS_ENOTSUP; /* a regular file */
     return errno == ENOSPC ? LS_ELIMIT : ls_err_from_errno(errno);
 }
 
@@ -164,8 +166,8 @@ static uint64_t kind_of(ls_fd fd)
     return SOCKET | (type == SOCK_STREAM || type == SOCK_SEQPACKET ? 0 : DATAGRAM);
 }
 
-/* The registration is no more; its mutex is held. */
-static void drop(watcher *at)
+/* End the registration without a packet; the mutex is held. */
+static void watcher_drop(watcher *at)
 {
     atomic_store(&at->word, next_word(atomic_load(&at->word), 0));
     free(at->last);
@@ -177,26 +179,26 @@ static int register_new(ls_port *port, watcher *at, const ls_registration *regis
     const ls_fd fd = registration->fd;
     uint64_t word = atomic_load(&at->word);
     struct stat st;
-    int how = EPOLL_CTL_ADD;
+    int ctl = EPOLL_CTL_ADD;
     if (port->backend->holds != NULL && port->backend->holds(port, fd)) return LS_EEXIST;
     if (at->removed != 0 && fstat(fd, &st) == 0 && st.st_ino == at->removed_ino) return LS_EBUSY;
-    if (word & LIVE) { /* was its socket closed? Only then can the number be added. */
+    if (word & LIVE) { /* ADD succeeds only if the registered socket was closed */
         word = next_word(word, LIVE);
-        int err = update_kernel(port, fd, word, how);
+        int err = update_kernel(port, fd, word, ctl);
         if (err < 0) {
-            if (err != LS_EEXIST) drop(at); /* neither the old socket nor a good new one */
+            if (err != LS_EEXIST) watcher_drop(at); /* the old socket was closed, and the new one cannot be added */
             return err;
         }
-        how = EPOLL_CTL_MOD;
+        ctl = EPOLL_CTL_MOD;
     } else {
         assert(at->last == NULL);
         if ((at->last = calloc(1, sizeof *at->last)) == NULL) return LS_ENOMEM;
     }
     word = next_word(word, flags_of(registration) | kind_of(fd));
     atomic_store(&at->key, registration->key);
-    atomic_store(&at->word, word); /* before the kernel knows: an event finds it complete */
-    int err = update_kernel(port, fd, word, how);
-    if (err < 0) drop(at);
+    atomic_store(&at->word, word); /* before the kernel is called: an event finds the word complete */
+    int err = update_kernel(port, fd, word, ctl);
+    if (err < 0) watcher_drop(at);
     return err;
 }
 
@@ -206,7 +208,7 @@ static int change(ls_port *port, watcher *at, ls_fd fd, uint64_t flags)
     atomic_store(&at->word, word);
     int err = update_kernel(port, fd, word, EPOLL_CTL_MOD);
     if (err == LS_EINVAL) err = LS_ENOENT; /* the descriptor was closed */
-    if (err == LS_ENOENT) drop(at);
+    if (err == LS_ENOENT) watcher_drop(at);
     return err;
 }
 
@@ -214,7 +216,7 @@ static int remove_now(ls_port *port, watcher *at, ls_fd fd)
 {
     struct stat st;
     if (epoll_ctl(port->epoll, EPOLL_CTL_DEL, fd, NULL) < 0 || fstat(fd, &st) < 0) {
-        drop(at);
+        watcher_drop(at);
         return LS_ENOENT;
     }
     ls_op *node = at->last;
@@ -228,17 +230,17 @@ static int remove_now(ls_port *port, watcher *at, ls_fd fd)
     node->key = atomic_load(&at->key);
     node->event.origin = at->removed;
     node->event.events = LS_EVENT_REMOVE;
-    ls_epoll_enqueue(port, node);
+    ls_port_enqueue(port, node);
     return LS_OK;
 }
 
 static int register_one(ls_port *port, const ls_registration *registration)
 {
     const ls_fd fd = registration->fd;
-    const bool first = registration->operation == LS_NOTIFY_REGISTER;
+    const bool is_register = registration->operation == LS_NOTIFY_REGISTER;
     watcher *at = watcher_at(port->watchers, fd);
-    if (first) {
-        int err = watcher_make(port->watchers, fd, &at);
+    if (is_register) {
+        int err = watcher_get(port->watchers, fd, &at);
         if (err < 0) return err;
     }
     if (at == NULL) return fd < 0 ? LS_EINVAL : LS_ENOENT;
@@ -246,7 +248,7 @@ static int register_one(ls_port *port, const ls_registration *registration)
     int err = LS_ENOENT;
     ls_mutex_lock(lock_of(port->watchers, fd));
     const uint64_t flags = WORD_FLAGS(atomic_load(&at->word)), kind = flags & (SOCKET | DATAGRAM);
-    if (first)
+    if (is_register)
         err = register_new(port, at, registration);
     else if (!(flags & LIVE))
         err = LS_ENOENT;
@@ -267,8 +269,8 @@ void ls_port_register(ls_port *port, ls_registration *registrations, size_t coun
             registrations[i].result = register_one(port, &registrations[i]);
 }
 
-/* The kernel takes a number once. So when a socket of the port gets in, what was registered for its number before was of a
- * descriptor that was closed: nothing may be asked for in its name any more, or it would be asked of the new one. */
+/* Add an attached socket to the set. The set holds an open file once per descriptor, so on success a registration of
+ * this descriptor is that of a closed socket: it is dropped, or its later changes would apply to the new socket. */
 int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event)
 {
     watcher *at = watcher_at(port->watchers, fd);
@@ -279,7 +281,7 @@ int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event)
     if (epoll_ctl(port->epoll, EPOLL_CTL_ADD, fd, event) < 0)
         err = ls_err_from_errno(errno);
     else if (atomic_load(&at->word) & LIVE)
-        drop(at);
+        watcher_drop(at);
     ls_mutex_unlock(lock_of(port->watchers, fd));
     return err;
 }
@@ -290,15 +292,15 @@ void ls_port_forget(ls_port *port, ls_fd fd)
     if (at == NULL) return;
     ls_mutex_lock(lock_of(port->watchers, fd));
     if (atomic_load(&at->word) & LIVE) {
-        (void)epoll_ctl(port->epoll, EPOLL_CTL_DEL, fd, NULL); /* fails when it was closed already: the same to us */
-        drop(at);
+        (void)epoll_ctl(port->epoll, EPOLL_CTL_DEL, fd, NULL); /* fails when the socket was closed already */
+        watcher_drop(at);
     }
     ls_mutex_unlock(lock_of(port->watchers, fd));
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------ */
+/* ---- taking ------------------------------------------------------------------------------------------------- */
 
-/* What the kernel reports, in the caller's terms. */
+/* The kernel's events as LS_EVENT_*. */
 static uint32_t events_of(uint64_t word, uint32_t reported)
 {
     const bool socket = word & SOCKET, datagram = word & DATAGRAM;
@@ -311,7 +313,7 @@ static uint32_t events_of(uint64_t word, uint32_t reported)
     return events & ((uint32_t)(word & EVENTS) | LS_EVENT_ERR);
 }
 
-/* Make the watcher quiet, or end that, unless it was changed meanwhile. The kernel looks again at once in either case. */
+/* Set or clear QUIET, unless the watcher was changed meanwhile. In both cases the kernel evaluates the file again. */
 static void set_quiet(ls_port *port, watcher *at, uint64_t origin, bool quiet)
 {
     const ls_fd fd = fd_of(origin);
@@ -320,11 +322,11 @@ static void set_quiet(ls_port *port, watcher *at, uint64_t origin, bool quiet)
     const uint64_t word = quiet ? old | QUIET : old & ~(uint64_t)QUIET;
     if (origin_of(old, fd) == origin && (old & ARMED) && word != old &&
         atomic_compare_exchange_strong(&at->word, &old, word))
-        (void)update_kernel(port, fd, word, EPOLL_CTL_MOD); /* fails only for a descriptor that was closed */
+        (void)update_kernel(port, fd, word, EPOLL_CTL_MOD); /* fails only for a closed descriptor */
     ls_mutex_unlock(lock_of(port->watchers, fd));
 }
 
-int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *what)
+int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *state)
 {
     watcher *at = watcher_at(port->watchers, fd_of(origin));
     uint64_t word = atomic_load(&at->word);
@@ -333,7 +335,7 @@ int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_
         const uint32_t events = events_of(word, reported);
         void *key = atomic_load(&at->key);
         if (events == 0) {
-            /* With EDGE PERSISTENT the kernel is silent by itself. */
+            /* EDGE PERSISTENT needs no change: the kernel does not repeat the event. */
             if ((word & (EDGE | ONESHOT | QUIET)) != EDGE) set_quiet(port, at, origin, true);
             return 0;
         }
@@ -341,11 +343,11 @@ int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_
             set_quiet(port, at, origin, false);
             return 0;
         }
-        /* Also when nothing changes: if it succeeds, the key was that of this word. */
+        /* Also when the word stays the same: success proves that the key belongs to this word. */
         const uint64_t after = word & ONESHOT ? word & ~(uint64_t)ARMED : word;
         if (atomic_compare_exchange_strong(&at->word, &word, after)) {
             *out = (ls_packet){.key = key, .events = events, .origin = origin};
-            if (!(word & (ONESHOT | EDGE))) *what |= TOOK_NOT_ALL;
+            if (!(word & (ONESHOT | EDGE))) *state |= TAKE_INCOMPLETE;
             return 1;
         }
     }
@@ -358,7 +360,7 @@ bool ls_packet_current(const ls_port *port, const ls_packet *packet)
     return origin_of(atomic_load(&watcher_at(port->watchers, fd)->word), fd) == packet->origin;
 }
 
-bool ls_epoll_take_queued_event(ls_port *port, const ls_op *node)
+bool ls_port_take_event(ls_port *port, const ls_op *node)
 {
     const uint64_t origin = node->event.origin;
     if (!(node->event.events & LS_EVENT_REMOVE))

@@ -1,4 +1,4 @@
-/* epoll_sock.c - what happens to one socket: the word that says who may do what, receive, send, connect. */
+/* epoll_sock.c - one socket: its word (epoll_internal.h), attach, close, cancel, receive, send, connect. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
@@ -14,32 +14,6 @@
 
 enum { IOV_MAX_HERE = 64 };
 
-/* ---- inline completions ---------------------------------------------------------------------------------- */
-
-/* Count one more inline completion; true when this run of them has lasted its time. The first after a wait, which is the
- * one of a plain request, reads no clock. */
-static bool inline_over(ls_thread_ctx *ctx)
-{
-    if (++ctx->inline_run == 1) return false;
-    uint64_t now_ns = ls_clock_coarse_ms() * 1000000u;
-    if (ctx->inline_since_ns == 0) ctx->inline_since_ns = now_ns;
-    return now_ns >= ctx->inline_since_ns + LS_INLINE_MS_MAX * UINT64_C(1000000);
-}
-
-/* An operation that is complete at once: hand it back, or queue it when inline completions had their time. */
-static int complete_inline(ls_thread_ctx *ctx, ls_op *op, int64_t result, _Atomic uint64_t *inlined,
-                           _Atomic uint64_t *queued)
-{
-    atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    if (inline_over(ctx)) {
-        ls_counter_add(queued, 1);
-        ls_epoll_enqueue(ctx->port, op);
-        return LS_PENDING;
-    }
-    ls_counter_add(inlined, 1);
-    return LS_DONE;
-}
-
 /* ---- attach, close, cancel ------------------------------------------------------------------------------- */
 
 int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out)
@@ -51,8 +25,8 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
 
     ls_sock *sock = slot;
     sock->port = port;
-    sock->key = key;
-    sock->fd = fd;
+    sock->base.key = key;
+    sock->base.fd = fd;
     sock->number = number;
     sock->list_next = NULL;
     sock->listed = false;
@@ -79,30 +53,17 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
     return LS_OK;
 }
 
-ls_fd ls_sock_fd(const ls_sock *sock)
-{
-    return sock->fd;
-}
-
-void *ls_sock_key(const ls_sock *sock)
-{
-    return sock->key;
-}
-
 uint32_t ls_sock_generation(const ls_sock *sock)
 {
     return WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
 }
 
-uint64_t ls_sock_progress_ms(const ls_sock *sock)
-{
-    return atomic_load_explicit(&sock->progress_ms, memory_order_relaxed);
-}
-
-/* Registered when an operation has to wait for the first time; for sending only when a send once had to wait. */
+/* Add the socket to the epoll set when an operation has to wait for the first time; with EPOLLOUT only when a
+ * send has to wait. */
 int ls_epoll_register(ls_sock *sock, bool out)
 {
-    /* A ring has received for it: the two directions may come here at the same time. Both ask for the same then. */
+    /* When a ring has received for the socket, both directions may call this at the same time. Both then request
+     * the same events. */
     const bool both = atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0;
     if (both) out = true;
     const bool registered = atomic_load_explicit(&sock->registered, memory_order_relaxed);
@@ -113,12 +74,12 @@ int ls_epoll_register(ls_sock *sock, bool out)
         .data.u64 = generation << 32 | sock->number,
     };
     if (!registered) {
-        const int err = ls_epoll_add(sock->port, sock->fd, &event);
+        const int err = ls_epoll_add(sock->port, sock->base.fd, &event);
         if (err < 0 && !(both && err == LS_EEXIST)) return err;
-        /* The other direction was first, or a ring has it watched. */
-        if (err < 0 && epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event) < 0)
+        /* The other direction was first, or the ring back end has added the socket for EPOLLRDHUP. */
+        if (err < 0 && epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0)
             return ls_err_from_errno(errno);
-    } else if (epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event) < 0) {
+    } else if (epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0) {
         return ls_err_from_errno(errno);
     }
     atomic_store_explicit(&sock->registered, true, memory_order_relaxed);
@@ -126,12 +87,12 @@ int ls_epoll_register(ls_sock *sock, bool out)
     return LS_OK;
 }
 
-/* Report what is there now once more, although nothing has changed. */
+/* Have the epoll set report the current events again, although nothing has changed. */
 void ls_epoll_report_again(ls_sock *sock, uint32_t generation)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = (uint64_t)generation << 32 | sock->number};
     if (atomic_load_explicit(&sock->registered, memory_order_relaxed)) event.events |= EPOLLIN | EPOLLOUT;
-    (void)epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->fd, &event);
+    (void)epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event);
 }
 
 /* The receive has to wait. */
@@ -143,34 +104,36 @@ static int ready_to_wait(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
     return ls_epoll_register(sock, false);
 }
 
-/* CLOSING is set and nobody is BUSY: the one that saw that first comes here. */
+/* CLOSING is set and no direction is BUSY: called by the one thread that caused this state. */
 static void close_now(ls_sock *sock)
 {
     ls_port *port = sock->port;
     uint64_t next_generation = (uint64_t)WORD_GENERATION(atomic_load(&sock->word)) + 1;
     if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) port->backend->disarm(sock);
-    if (sock->corked) (void)ls_sock_shutdown(sock); /* unread bytes make a reset of a close, which drops what waits */
-    close(sock->fd);
+    if (sock->corked) (void)ls_sock_shutdown(sock); /* sends corked bytes, which a reset would drop */
+    close(sock->base.fd);
     atomic_store(&sock->word, next_generation << 32);
     ls_slots_give(port->socks, sock->number);
     if (atomic_load_explicit(&port->emfile_pending, memory_order_relaxed)) ls_epoll_emfile_retry(port);
 }
 
-/* Clear `mine` (BUSY of one direction, with its STOP), set `ready`; the last one out of a closing socket closes it. */
-static void leave_busy(ls_sock *sock, uint32_t mine, uint32_t ready)
+/* Clear `bits` (BUSY and STOP of one direction) and set `ready`; the last BUSY thread of a closing
+ * socket closes it. */
+static void leave_busy(ls_sock *sock, uint32_t bits, uint32_t ready)
 {
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed), new;
     do {
-        new = (old & ~(uint64_t)mine) | ready;
+        new = (old & ~(uint64_t)bits) | ready;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
     if ((new &CLOSING) && !(new &(RX_BUSY | TX_BUSY))) close_now(sock);
 }
 
-enum park { PARKED, RETRY, STOPPED };
+enum wait_state { WAITING, RETRY, STOPPED };
 
-/* The operation would block. Wait for an event; or look again when one came meanwhile; or give up when asked to.
- * `busy` is RX_BUSY or TX_BUSY when the caller claimed the operation, 0 when it is posting it. STOPPED keeps BUSY. */
-static enum park park(ls_sock *sock, uint32_t shift, uint32_t busy)
+/* The operation would block. WAITING: it is pending until an event; RETRY: an event arrived meanwhile; STOPPED: it was
+ * cancelled or the socket is closing, and BUSY stays set. `busy` is RX_BUSY or TX_BUSY when the caller claimed the
+ * operation, 0 when it is posting it. */
+static enum wait_state begin_wait(ls_sock *sock, uint32_t shift, uint32_t busy)
 {
     const uint32_t wait = RX_WAIT << shift, ready = RX_READY << shift, stop = RX_STOP << shift;
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_acquire), new;
@@ -178,14 +141,14 @@ static enum park park(ls_sock *sock, uint32_t shift, uint32_t busy)
         if (old & (CLOSING | stop)) return STOPPED;
         new = old &ready ? old & ~(uint64_t)ready : (old & ~(uint64_t)busy) | wait;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
-    return old & ready ? RETRY : PARKED;
+    return old & ready ? RETRY : WAITING;
 }
 
 void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
 {
     ls_port *port = ctx->port;
     ls_op *accepts = NULL;
-    if (atomic_load(&sock->word) & LISTENS) { /* nobody may begin another accept */
+    if (atomic_load(&sock->word) & LISTENS) { /* from here on no thread begins an accept */
         ls_mutex_lock(&port->accept_mutex);
         accepts = atomic_exchange(&sock->rx, NULL);
         ls_epoll_unlist(port, sock);
@@ -200,17 +163,17 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
     while (accepts != NULL) {
         ls_op *op = accepts;
         accepts = op->next;
-        (void)ls_port_post(port, op, sock->key, LS_ECANCELED);
+        (void)ls_port_post(port, op, sock->base.key, LS_ECANCELED);
     }
-    if (old & RX_WAIT) (void)ls_port_post(port, atomic_load(&sock->rx), sock->key, LS_ECANCELED);
-    if (old & TX_WAIT) (void)ls_port_post(port, atomic_load(&sock->tx), sock->key, LS_ECANCELED);
+    if (old & RX_WAIT) (void)ls_port_post(port, atomic_load(&sock->rx), sock->base.key, LS_ECANCELED);
+    if (old & TX_WAIT) (void)ls_port_post(port, atomic_load(&sock->tx), sock->base.key, LS_ECANCELED);
     if (!(old & (RX_BUSY | TX_BUSY))) close_now(sock);
 }
 
 int ls_sock_shutdown(ls_sock *sock)
 {
     sock->corked = false;
-    return shutdown(sock->fd, SHUT_WR) < 0 ? ls_err_from_errno(errno) : LS_OK;
+    return shutdown(sock->base.fd, SHUT_WR) < 0 ? ls_err_from_errno(errno) : LS_OK;
 }
 
 void ls_sock_cork_fin(ls_sock *sock)
@@ -218,7 +181,8 @@ void ls_sock_cork_fin(ls_sock *sock)
     sock->corked = true;
 }
 
-/* The cancelled operation, if it is ours to complete now. `op` NULL: whichever is pending. */
+/* Cancel one direction. Returns the operation if the caller must complete it, else NULL. `op` NULL:
+ * any pending one. */
 static ls_op *cancel_direction(ls_sock *sock, uint32_t generation, ls_op *op, uint32_t shift)
 {
     const uint32_t wait = RX_WAIT << shift, busy = RX_BUSY << shift, stop = RX_STOP << shift;
@@ -229,15 +193,16 @@ static ls_op *cancel_direction(ls_sock *sock, uint32_t generation, ls_op *op, ui
         if (WORD_GENERATION(old) != generation || !(old & (wait | busy)) || (op != NULL && pending != op)) return NULL;
         new = old &wait ? old & ~(uint64_t)wait : old | stop;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
-    /* Read again, now that it cannot change: the word may have come back to the same value with another operation. */
+    /* Read it again, now that it cannot change: the word may have returned to the same value with
+     * another operation. */
     return old & wait ? atomic_load(shift == 0 ? &sock->rx : &sock->tx) : NULL;
 }
 
 static void cancel_pending(ls_sock *sock, uint32_t generation, ls_op *op)
 {
     for (uint32_t shift = 0; shift <= TX_SHIFT; shift += TX_SHIFT) {
-        ls_op *ours = cancel_direction(sock, generation, op, shift);
-        if (ours != NULL) (void)ls_port_post(sock->port, ours, ours->key, LS_ECANCELED);
+        ls_op *cancelled = cancel_direction(sock, generation, op, shift);
+        if (cancelled != NULL) (void)ls_port_post(sock->port, cancelled, cancelled->key, LS_ECANCELED);
     }
 }
 
@@ -252,21 +217,21 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
     if (!(word & LISTENS))
         cancel_pending(sock, WORD_GENERATION(word), op);
     else if (ls_epoll_cancel_accept(sock, op))
-        (void)ls_port_post(sock->port, op, sock->key, LS_ECANCELED);
+        (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
 }
 
 /* ---- receive --------------------------------------------------------------------------------------------- */
 
-/* One recv(2), or one batch. Bytes (or datagrams), 0 at the end, LS_EAGAIN, or another error; takes pool memory only for as
- * long as it brings any. */
+/* One recv(2), or one batch. Returns bytes (or datagrams), 0 at the end, LS_EAGAIN or another error. Pool memory is
+ * held only if data were received. */
 static int64_t receive_once(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     if (op->kind == KIND_RECV_FROM) return ls_epoll_recv_from(ctx, sock, op);
     if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) {
         const int64_t result = sock->port->backend->receive(ctx, sock, op);
-        if (result != ASK_SOCKET) return result;
+        if (result != TRY_SOCKET) return result;
     }
-    if (op->len == 0) return 0; /* asked only whether something is there, and it is */
+    if (op->len == 0) return 0; /* a readiness probe: data or the end can be received */
     char *ptr = op->recv.ptr;
     ls_block *block = NULL;
     if (ptr == NULL) {
@@ -275,7 +240,7 @@ static int64_t receive_once(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     }
     ssize_t n;
     do {
-        n = ls_epoll_sys_recv(sock->fd, ptr, op->len);
+        n = ls_epoll_sys_recv(sock->base.fd, ptr, op->len);
     } while (n < 0 && errno == EINTR);
     int64_t result = n;
     if (n < 0) result = errno == EAGAIN || errno == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(errno);
@@ -286,19 +251,19 @@ static int64_t receive_once(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     return result;
 }
 
-/* Whether more may be waiting after this result, so that the next receive is tried before it waits: on a stream a
- * receive that did not fill its room took all there was (epoll(7)), unless the end is near. */
+/* RX_READY if more data may be available after this result, so that the next receive is tried before it waits. On a
+ * stream a receive of less than the requested length took all data (epoll(7)), unless the end was reported. */
 static uint32_t ready_after(const ls_sock *sock, const ls_op *op, int64_t result)
 {
     if (op->kind == KIND_RECV_FROM) return result <= 0 || result == (int64_t)op->count ? RX_READY : 0;
     const uint64_t word = atomic_load_explicit(&sock->word, memory_order_relaxed);
     bool ended = word & ENDED;
     if (atomic_load_explicit(&sock->has_backlog, memory_order_relaxed)) return RX_READY;
-    if ((word & RX_RING) && result > 0) return 0; /* the ring brings the rest, and the end */
+    if ((word & RX_RING) && result > 0) return 0; /* the ring receives the rest, and the end */
     return result <= 0 || result == (int64_t)op->len || ended ? RX_READY : 0;
 }
 
-/* The caller holds RX_BUSY. True: complete, op->result is set and BUSY is gone. */
+/* RX_BUSY is held. true: complete, op->result is set, BUSY was cleared. false: pending again. */
 bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     int64_t result;
@@ -308,9 +273,9 @@ bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
             result = err;
             break;
         }
-        enum park how = park(sock, 0, RX_BUSY);
-        if (how == PARKED) return false;
-        if (how == STOPPED) {
+        enum wait_state state = begin_wait(sock, 0, RX_BUSY);
+        if (state == WAITING) return false;
+        if (state == STOPPED) {
             result = LS_ECANCELED;
             break;
         }
@@ -320,23 +285,12 @@ bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     return true;
 }
 
-int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
-{
-    op->kind = KIND_RECV;
-    op->flags = 0;
-    op->key = sock->key;
-    op->len = len;
-    op->recv.ptr = ptr;
-    op->recv.block = NULL;
-    return ls_epoll_post_receive(ctx, sock, op);
-}
-
-int ls_epoll_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     atomic_store_explicit(&sock->rx, op, memory_order_relaxed);
 
     bool must_try = false;
-    /* As long as nothing can be reported only the first receive of a fresh socket is ready. */
+    /* Before the socket is in the epoll set RX_READY is set only for the first receive of an accepted connection. */
     if (!atomic_load_explicit(&sock->registered, memory_order_relaxed)) {
         uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed);
         must_try = old & RX_READY;
@@ -349,23 +303,23 @@ int ls_epoll_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
                 uint32_t ready = ready_after(sock, op, result);
                 if (ready != 0) atomic_fetch_or(&sock->word, ready);
                 if (result < 0) {
-                    return (int)result; /* not posted: no packet will come */
+                    return (int)result; /* not posted: no packet follows */
                 }
-                return complete_inline(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
+                return ls_op_complete(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
             }
         }
         int err = ready_to_wait(ctx, sock, op);
         if (err < 0) return err;
-        if (park(sock, 0, 0) == PARKED) return LS_PENDING;
+        if (begin_wait(sock, 0, 0) == WAITING) return LS_PENDING;
         must_try = true;
     }
 }
 
 /* ---- send and connect ------------------------------------------------------------------------------------ */
 
-/* Fill iov with what is left of the slices after `sent` bytes. Returns the entries; *file_from is how far the file range
- * has come (negative: the slices are not all sent). */
-static int gather(const ls_op *op, int64_t sent, struct iovec *iov, int64_t *file_from)
+/* Fill iov with the rest of the slices after `sent` bytes. Returns the number of entries; *file_from is the number of
+ * bytes of the file range sent so far (negative: slices are left). */
+static int fill_iov(const ls_op *op, int64_t sent, struct iovec *iov, int64_t *file_from)
 {
     int n = 0;
     int64_t skip = sent;
@@ -389,7 +343,8 @@ static ssize_t send_vector(int fd, struct iovec *iov, int n, int flags)
     return sendmsg(fd, &message, flags);
 }
 
-/* System calls until all is sent (the sum), it would block (LS_EAGAIN; op->result says how far), or it fails. */
+/* Make system calls until all is sent (returns the sum), a call would block (LS_EAGAIN; op->result is the number of
+ * bytes sent so far), or a call fails. */
 static int64_t send_all(ls_sock *sock, ls_op *op)
 {
     const ls_file_range *file = op->send.file;
@@ -399,15 +354,15 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         struct iovec iov[IOV_MAX_HERE];
         int64_t file_from;
         ssize_t n = 0;
-        size_t asked = 0;
-        int entries = gather(op, sent, iov, &file_from);
+        size_t requested = 0;
+        int entries = fill_iov(op, sent, iov, &file_from);
         if (entries > 0) {
-            for (int i = 0; i < entries; i++) asked += iov[i].iov_len;
-            n = send_vector(sock->fd, iov, entries, MSG_NOSIGNAL | (sock->corked || file_follows ? MSG_MORE : 0));
+            for (int i = 0; i < entries; i++) requested += iov[i].iov_len;
+            n = send_vector(sock->base.fd, iov, entries, MSG_NOSIGNAL | (sock->corked || file_follows ? MSG_MORE : 0));
         } else if (file != NULL && (uint64_t)file_from < file->len) {
             off_t from = (off_t)(file->offset + (uint64_t)file_from);
-            asked = (size_t)(file->len - (uint64_t)file_from);
-            n = sendfile(sock->fd, file->fd, &from, asked < 1u << 30 ? asked : 1u << 30);
+            requested = (size_t)(file->len - (uint64_t)file_from);
+            n = sendfile(sock->base.fd, file->fd, &from, requested < 1u << 30 ? requested : 1u << 30);
             if (n == 0) return LS_EINVAL; /* the file is shorter than the range */
         } else {
             return sent;
@@ -415,21 +370,21 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(errno);
         sent += n;
-        if (entries > 0 && (size_t)n == asked && file == NULL && entries < IOV_MAX_HERE) return sent;
+        if (entries > 0 && (size_t)n == requested && file == NULL && entries < IOV_MAX_HERE) return sent;
         atomic_store_explicit(&op->result, sent, memory_order_relaxed);
-        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     }
 }
 
 static int64_t connect_result(ls_sock *sock)
 {
     int error = 0;
-    if (getsockopt(sock->fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}) < 0) error = errno;
+    if (getsockopt(sock->base.fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}) < 0) error = errno;
     if (error != 0) return ls_err_from_errno(error);
-    /* No error yet does not say connected: the event may be an old one. */
+    /* No error does not mean connected: the event may be an old one. */
     ls_sockaddr peer;
     socklen_t len = sizeof peer.bytes;
-    if (getpeername(sock->fd, (struct sockaddr *)peer.bytes, &len) == 0) return 0;
+    if (getpeername(sock->base.fd, (struct sockaddr *)peer.bytes, &len) == 0) return 0;
     return errno == ENOTCONN ? LS_EAGAIN : ls_err_from_errno(errno);
 }
 
@@ -442,7 +397,7 @@ static int64_t transmit_once(ls_sock *sock, ls_op *op)
     }
 }
 
-/* The caller holds TX_BUSY. True: complete, as with ls_epoll_receive. */
+/* TX_BUSY is held. Returns as ls_epoll_receive. */
 bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
 {
     int64_t result;
@@ -452,9 +407,9 @@ bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
             result = err;
             break;
         }
-        enum park how = park(sock, TX_SHIFT, TX_BUSY);
-        if (how == PARKED) return false;
-        if (how == STOPPED) {
+        enum wait_state state = begin_wait(sock, TX_SHIFT, TX_BUSY);
+        if (state == WAITING) return false;
+        if (state == STOPPED) {
             result = LS_ECANCELED;
             break;
         }
@@ -473,61 +428,42 @@ bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent)
     }
     atomic_store_explicit(&op->result, atomic_load_explicit(&op->result, memory_order_relaxed) + sent,
                           memory_order_relaxed);
-    atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
-    return ls_epoll_transmit(sock, op); /* the rest; without one this only completes it */
+    atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+    return ls_epoll_transmit(sock, op); /* sends the rest, or completes the operation if nothing is left */
 }
 
-int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t slice_count,
-               const ls_file_range *file)
-{
-    op->kind = KIND_SEND;
-    op->flags = 0;
-    op->key = sock->key;
-    op->count = slice_count;
-    op->send.slices = slices;
-    op->send.file = file;
-    return ls_epoll_post_transmit(ctx, sock, op);
-}
-
-int ls_epoll_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     const ls_backend *backend = ctx->port->backend;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
     if (backend->send != NULL && backend->send(ctx, sock, op)) return LS_PENDING;
     for (;;) {
         int64_t result = transmit_once(sock, op);
-        if (result >= 0) return complete_inline(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
+        if (result >= 0) return ls_op_complete(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
         if (result != LS_EAGAIN) return (int)result;
         int err = ls_epoll_register(sock, true);
         if (err < 0) return err;
         atomic_store_explicit(&sock->tx, op, memory_order_relaxed);
-        if (park(sock, TX_SHIFT, 0) == PARKED) return LS_PENDING;
+        if (begin_wait(sock, TX_SHIFT, 0) == WAITING) return LS_PENDING;
     }
-}
-
-int64_t ls_op_sent(const ls_op *op)
-{
-    return atomic_load_explicit(&op->result, memory_order_relaxed);
 }
 
 int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
 {
     (void)ctx;
-    op->kind = KIND_CONNECT;
-    op->flags = 0;
-    op->key = sock->key;
+    ls_op_begin(op, KIND_CONNECT, sock->base.key);
     op->connect.addr = to;
-    if (connect(sock->fd, (const struct sockaddr *)to->bytes, to->len) == 0) {
+    if (connect(sock->base.fd, (const struct sockaddr *)to->bytes, to->len) == 0) {
         atomic_store_explicit(&op->result, 0, memory_order_relaxed);
         return LS_DONE;
     }
-    /* EAGAIN is a Unix listener's full backlog: nothing will report when that changes. */
+    /* EAGAIN: the backlog of a Unix listener is full, and no event reports when that changes. */
     if (errno != EINPROGRESS && errno != EINTR) return errno == EAGAIN ? LS_EREFUSED : ls_err_from_errno(errno);
     int err = ls_epoll_register(sock, true);
     if (err < 0) return err;
     for (;;) {
         atomic_store_explicit(&sock->tx, op, memory_order_relaxed);
-        if (park(sock, TX_SHIFT, 0) == PARKED) return LS_PENDING;
+        if (begin_wait(sock, TX_SHIFT, 0) == WAITING) return LS_PENDING;
         int64_t result = connect_result(sock);
         if (result == LS_EAGAIN) continue;
         atomic_store_explicit(&op->result, result, memory_order_relaxed);

@@ -1,5 +1,6 @@
-/* epoll_syscall.h - the calls of every request and every batch of datagrams, as system calls. The C library's functions of these names are
- * cancellation points: in a program with threads each does two atomic operations for a cancellation that never comes. */
+/* epoll_syscall.h - direct system calls for those made per request and per batch of datagrams. The functions of the C
+ * library are cancellation points: in a program with threads each performs two atomic operations for a cancellation
+ * that is never requested. */
 #ifndef LS_PORT_EPOLL_EPOLL_SYSCALL_H
 #define LS_PORT_EPOLL_EPOLL_SYSCALL_H
 

@@ -1,4 +1,4 @@
-/* epoll_timer.c - the port's timers: a heap, and one timerfd that is set to its earliest deadline. */
+/* epoll_timer.c - the timers of the port: one timerfd that is set to the earliest deadline of the heap. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <sys/timerfd.h>
@@ -6,14 +6,14 @@
 #include "base/clock.h"
 #include "port/epoll/epoll_internal.h"
 
-/* Under heap_mutex. A timerfd that fires too early is harmless, so it is moved only when it would be late. */
+/* heap_mutex is held. */
 static void timerfd_arm(ls_port *port)
 {
-    uint64_t next_ns = ls_heap_next_ns(&port->heap);
+    uint64_t next_ns = ls_heap_next_ns(&port->base.heap);
     atomic_store(&port->timerfd_late, false);
-    if (next_ns >= port->timerfd_ns) return;
-    port->timerfd_ns = next_ns;
-    if (next_ns == 0) next_ns = 1; /* 0 would disarm it */
+    if (next_ns >= port->base.timer_ns) return;
+    port->base.timer_ns = next_ns;
+    if (next_ns == 0) next_ns = 1; /* 0 would disarm the timerfd */
     struct itimerspec spec = {
         .it_value = {.tv_sec = (time_t)(next_ns / 1000000000u), .tv_nsec = (long)(next_ns % 1000000000u)}};
     int err = timerfd_settime(port->timerfd, TFD_TIMER_ABSTIME, &spec, NULL);
@@ -21,70 +21,41 @@ static void timerfd_arm(ls_port *port)
     (void)err;
 }
 
-/* Under heap_mutex, after a change. While no thread blocks nobody could hear the timerfd: it is set by the next that comes
- * to wait, once for all timers that were set meanwhile. A thread that is about to block first raises `waiting`, then looks
- * at `timerfd_late`; here it is the other way round. Both sequentially consistent: one of the two sees the other. */
-static void changed(ls_port *port)
+/* While no thread blocks the timerfd is not needed: the next thread that waits sets it, once for all timers that were
+ * set meanwhile. A thread that is about to block first increments `waiting`, then reads `timerfd_late`; this function
+ * does the reverse. Both are sequentially consistent: at least one of the two sees the other. */
+void ls_port_timer_late(ls_port *port)
 {
-    if (ls_heap_next_ns(&port->heap) >= port->timerfd_ns) return;
     atomic_store(&port->timerfd_late, true);
     if (atomic_load(&port->waiting) > 0) timerfd_arm(port);
 }
 
 void ls_epoll_timerfd_arm(ls_port *port)
 {
-    ls_mutex_lock(&port->heap_mutex);
+    ls_mutex_lock(&port->base.heap_mutex);
     timerfd_arm(port);
-    ls_mutex_unlock(&port->heap_mutex);
+    ls_mutex_unlock(&port->base.heap_mutex);
 }
 
-int ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns)
-{
-    ls_mutex_lock(&port->heap_mutex);
-    int err = ls_heap_set(&port->heap, timer, at_ns);
-    if (err == LS_OK) changed(port);
-    ls_mutex_unlock(&port->heap_mutex);
-    return err;
-}
-
-bool ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns)
-{
-    ls_mutex_lock(&port->heap_mutex);
-    bool is_armed = timer->slot != 0;
-    if (is_armed) {
-        (void)ls_heap_set(&port->heap, timer, at_ns);
-        changed(port);
-    }
-    ls_mutex_unlock(&port->heap_mutex);
-    return is_armed;
-}
-
-bool ls_timer_cancel(ls_port *port, ls_timer *timer)
-{
-    ls_mutex_lock(&port->heap_mutex);
-    bool was_armed = ls_heap_remove(&port->heap, timer);
-    ls_mutex_unlock(&port->heap_mutex);
-    return was_armed;
-}
-
-/* Everything that is due becomes a posted packet, so that several threads can share a burst. */
+/* Each timer that is due becomes a posted packet, so that several threads can share a burst. */
 void ls_epoll_timer_expire(ls_port *port)
 {
     uint64_t now_ns = ls_clock_ns();
     for (;;) {
-        ls_mutex_lock(&port->heap_mutex);
-        ls_timer *timer = ls_heap_pop_due(&port->heap, now_ns);
+        ls_mutex_lock(&port->base.heap_mutex);
+        ls_timer *timer = ls_heap_pop_due(&port->base.heap, now_ns);
         if (timer == NULL) {
-            port->timerfd_ns = UINT64_MAX;
-            changed(port);
+            port->base.timer_ns = UINT64_MAX;
+            ls_timers_changed(port);
         } else if (timer == &port->retry) {
             ls_epoll_emfile_retry(port);
         } else {
-            /* Inside the mutex: once it is released without the timer armed, its owner counts on the packet. */
+            /* Queued before the mutex is released: from then on ls_timer_cancel returns false and the owner
+             * relies on the packet. */
             atomic_store_explicit(&timer->op.result, 0, memory_order_relaxed);
-            ls_epoll_enqueue_quietly(port, &timer->op);
+            ls_queue_push(&port->base, &timer->op);
         }
-        ls_mutex_unlock(&port->heap_mutex);
+        ls_mutex_unlock(&port->base.heap_mutex);
         if (timer == NULL) return;
     }
 }

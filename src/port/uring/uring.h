@@ -1,4 +1,5 @@
-/* uring.h - the back end "uring": the epoll back end with an io_uring for receives and sends of streams, and for files. */
+/* uring.h - the back end "uring": the epoll back end with io_uring for the receives and sends of
+ * streams and for files. */
 #ifndef LS_PORT_URING_URING_H
 #define LS_PORT_URING_URING_H
 

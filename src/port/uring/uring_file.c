@@ -1,10 +1,11 @@
-/* uring_file.c - operations on files by a ring: see file.h and uring_internal.h.
+/* uring_file.c - operations on files with io_uring: see file.h and uring_internal.h.
  *
- * One is an entry of the ring of whoever posts it; the kernel does it at once when nothing has to be waited for, else by a
- * thread of its own (io-wq) or when the page has come. What the entry says of the kernel rather than of the file (it was
- * interrupted, its thread has ended, the file cannot be asked without waiting) sends the operation to the pool.
+ * An operation is an entry of the ring of the posting thread. The kernel carries it out at once if it need not wait,
+ * else in a thread of its own (io-wq) or when the page has been read. When the result concerns the kernel and not the
+ * file (the entry was interrupted, the submitting thread has ended, the file does not support non-blocking calls) the
+ * operation goes to the pool.
  *
- *     op->where == FILE_BACKEND + index of the ring   <=>   its completion was not taken; changed under that ring's lock */
+ *     op->where == FILE_BACKEND + index of the ring  <=>  its completion was not taken (under the ring's lock) */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -16,21 +17,21 @@
 #include "port/file_posix.h"
 #include "port/uring/uring_internal.h"
 
-static void fill_stat(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *room)
+static void fill_stat(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *statx_result)
 {
-    const bool open = op->what == DO_STAT_OPEN;
+    const bool open = op->action == DO_STAT_OPEN;
     sqe->opcode = IORING_OP_STATX;
     sqe->fd = open ? op->fd : AT_FDCWD;
     sqe->addr = (uintptr_t)(open ? "" : op->path);
     sqe->len = STATX_BASIC_STATS;
-    sqe->off = (uintptr_t)room;
+    sqe->off = (uintptr_t)statx_result;
     sqe->statx_flags = open ? AT_EMPTY_PATH : 0;
 }
 
-static void fill(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *room)
+static void fill(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *statx_result)
 {
     sqe->fd = op->fd;
-    switch (op->what) {
+    switch (op->action) {
     case DO_OPEN:
         sqe->opcode = IORING_OP_OPENAT;
         sqe->fd = AT_FDCWD;
@@ -39,10 +40,10 @@ static void fill(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *r
         sqe->open_flags = (uint32_t)ls_file_open_flags(op->flags);
         break;
     case DO_STAT:
-    case DO_STAT_OPEN: fill_stat(sqe, op, room); break;
+    case DO_STAT_OPEN: fill_stat(sqe, op, statx_result); break;
     case DO_READ:
     case DO_WRITE:
-        sqe->opcode = op->what == DO_READ ? IORING_OP_READ : IORING_OP_WRITE;
+        sqe->opcode = op->action == DO_READ ? IORING_OP_READ : IORING_OP_WRITE;
         sqe->addr = (uintptr_t)op->bytes;
         sqe->len = op->op.len;
         sqe->off = op->offset;
@@ -55,7 +56,7 @@ static void fill(struct io_uring_sqe *sqe, const ls_file_op *op, struct statx *r
         break;
     default:
         sqe->opcode = IORING_OP_CLOSE;
-        sqe->flags = IOSQE_ASYNC; /* the last close of a file may wait for its device */
+        sqe->flags = IOSQE_ASYNC; /* the last close of a file may wait for the device */
         break;
     }
 }
@@ -64,23 +65,23 @@ static bool file_post(ls_thread_ctx *ctx, ls_file_op *op)
 {
     ls_ring *ring = ctx->ring;
     if (ring == NULL) return false;
-    struct statx *room = NULL;
-    if (op->what == DO_STAT || op->what == DO_STAT_OPEN) {
-        if ((room = malloc(sizeof *room)) == NULL) return false;
+    struct statx *statx_result = NULL;
+    if (op->action == DO_STAT || op->action == DO_STAT_OPEN) {
+        if ((statx_result = malloc(sizeof *statx_result)) == NULL) return false;
     }
     bool posted = false;
     ls_mutex_lock(&ring->lock);
     if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == ctx) {
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_file(op));
         if (sqe != NULL) {
-            if (room != NULL) op->bytes = room;
-            fill(sqe, op, room);
+            if (statx_result != NULL) op->bytes = statx_result;
+            fill(sqe, op, statx_result);
             atomic_store(&op->where, (uint16_t)(FILE_BACKEND + ring->index));
             posted = true;
         }
     }
     ls_mutex_unlock(&ring->lock);
-    if (!posted) free(room);
+    if (!posted) free(statx_result);
     return posted;
 }
 
@@ -101,7 +102,7 @@ static void file_cancel(ls_port *port, ls_file_op *op)
     ls_mutex_unlock(&ring->lock);
 }
 
-static void inform(ls_file_info *info, const struct statx *st)
+static void fill_info(ls_file_info *info, const struct statx *st)
 {
     const mode_t mode = st->stx_mode;
     info->type = S_ISREG(mode) ? LS_FILE_REGULAR : S_ISDIR(mode) ? LS_FILE_DIRECTORY : LS_FILE_OTHER;
@@ -114,33 +115,33 @@ static void inform(ls_file_info *info, const struct statx *st)
 
 bool ls_uring_file_ended(ls_file_op *op, int32_t result)
 {
-    struct statx *room = op->what == DO_STAT || op->what == DO_STAT_OPEN ? op->bytes : NULL;
+    struct statx *statx_result = op->action == DO_STAT || op->action == DO_STAT_OPEN ? op->bytes : NULL;
     const bool stop = atomic_load(&op->stop);
     bool ended = true;
-    int64_t says = result;
-    if (room != NULL && result == 0) inform(&op->info, room);
-    free(room);
+    int64_t value = result;
+    if (statx_result != NULL && result == 0) fill_info(&op->info, statx_result);
+    free(statx_result);
     switch (-result) {
     case ECANCELED:
     case EINTR:
         ended = stop;
-        says = LS_ECANCELED;
+        value = LS_ECANCELED;
         break;
     case EAGAIN: ended = false; break;
     default:
-        if (result < 0) says = ls_err_from_errno(-result);
+        if (result < 0) value = ls_err_from_errno(-result);
         break;
     }
-    if (op->what == DO_OPEN && result >= 0) {
+    if (op->action == DO_OPEN && result >= 0) {
         op->fd = result;
-        says = 0;
+        value = 0;
     }
-    if (ended) atomic_store_explicit(&op->op.result, says, memory_order_relaxed);
+    if (ended) atomic_store_explicit(&op->op.result, value, memory_order_relaxed);
     atomic_store(&op->where, FILE_NOWHERE);
     return ended;
 }
 
-/* One completion less. */
+/* Take one completion. */
 static void ended(ls_ring *ring, uint64_t data, int32_t result)
 {
     if (ls_ring_tag(data) != TAG_FILE) return;
@@ -152,7 +153,7 @@ void ls_uring_files_end(ls_ring *ring)
 {
     if (ring->files == 0) return;
     ls_mutex_lock(&ring->lock);
-    while (ls_ring_queued(ring) > 0) { /* the kernel has not seen these */
+    while (ls_ring_queued(ring) > 0) { /* these were not submitted */
         const uint32_t tail = atomic_load_explicit(&ring->sq_tail, memory_order_relaxed) - 1;
         atomic_store_explicit(&ring->sq_tail, tail, memory_order_relaxed);
         ended(ring, ring->sqes[tail & ring->sq_mask].user_data, -ECANCELED);
@@ -164,7 +165,7 @@ void ls_uring_files_end(ls_ring *ring)
     }
     while (ring->files > 0) {
         if (ls_ring_ready(ring) == 0) {
-            /* A dead ring is looked at; so is one whose calls fail. */
+            /* A dead ring, and one whose calls fail, is checked at intervals. */
             const unsigned queued = ls_ring_publish(ring);
             if (ring->fd < 0 || ls_ring_enter(ring, queued, RING_RETIRING_MS) != 0) ls_clock_sleep_ms(1);
             continue;

@@ -1,4 +1,5 @@
-/* uring_none.c - instead of uring.c where <linux/io_uring.h> is too old: the back end is known, and cannot be had. */
+/* uring_none.c - replaces uring.c where <linux/io_uring.h> is too old: the name "uring" is known, and the
+ * port uses epoll. */
 #include "base/log.h"
 #include "port/uring/uring.h"
 

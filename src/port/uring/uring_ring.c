@@ -1,6 +1,6 @@
-/* uring_ring.c - one io_uring: its three shared arrays, its buffers, and whether the system has what we need. The calls
- * are those of io_uring_setup(2), io_uring_enter(2) and io_uring_register(2); what is shared with the kernel is laid out as the
- * first of them says. */
+/* uring_ring.c - one io_uring: the arrays shared with the kernel, the provided buffers, and the test whether the
+ * kernel supports all that is used. The calls are io_uring_setup(2), io_uring_enter(2) and io_uring_register(2); the
+ * first manual page describes the layout of the shared memory. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -20,9 +20,9 @@ static int sys_enter(const ls_ring *ring, unsigned submit, unsigned wait, unsign
     return n < 0 ? -errno : (int)n;
 }
 
-static int sys_register(const ls_ring *ring, unsigned what, const void *arg, unsigned count)
+static int sys_register(const ls_ring *ring, unsigned opcode, const void *arg, unsigned count)
 {
-    return (int)syscall(SYS_io_uring_register, ring->fd, what, arg, count);
+    return (int)syscall(SYS_io_uring_register, ring->fd, opcode, arg, count);
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------------- */
@@ -136,8 +136,8 @@ void ls_ring_close(ls_ring *ring)
 
 /* ---- submit and wait ------------------------------------------------------------------------------------------- */
 
-/* Whether an entry of this kind may wait for long. */
-static bool may_last(unsigned tag)
+/* true: an entry of this kind may wait for long. */
+static bool may_wait(unsigned tag)
 {
     return tag == TAG_RECEIVE || tag == TAG_STREAM || tag == TAG_READY || tag == TAG_FILE;
 }
@@ -145,18 +145,17 @@ static bool may_last(unsigned tag)
 struct io_uring_sqe *ls_ring_entry(ls_ring *ring, uint64_t data)
 {
     const unsigned tag = ls_ring_tag(data);
-    if (ring->dead || (may_last(tag) && ring->awaited >= RING_AWAITED_MAX)) return NULL;
+    if (ring->dead || (may_wait(tag) && ring->awaited >= RING_AWAITED_MAX)) return NULL;
     if (ls_ring_queued(ring) > ring->sq_mask) ls_ring_submit(ring);
     if (ls_ring_queued(ring) > ring->sq_mask) return NULL;
-    if (tag != TAG_CANCEL) ring->awaited++; /* which tells only that there was nothing to cancel */
+    if (tag != TAG_CANCEL) ring->awaited++; /* a cancellation that succeeds has no completion */
     if (tag == TAG_FILE) ring->files++;
     const uint32_t tail = atomic_load_explicit(&ring->sq_tail, memory_order_relaxed);
     struct io_uring_sqe *sqe = &ring->sqes[tail & ring->sq_mask];
     memset(sqe, 0, sizeof *sqe);
     sqe->user_data = data;
-    atomic_store_explicit(
-        &ring->sq_tail, tail + 1,
-        memory_order_relaxed); /* the kernel sees it with the next call; until then the caller, who has the lock, fills it in */
+    /* The kernel sees the entry at the next call; until then the caller, who holds the lock, fills it in. */
+    atomic_store_explicit(&ring->sq_tail, tail + 1, memory_order_relaxed);
     return sqe;
 }
 
@@ -167,7 +166,7 @@ unsigned ls_ring_publish(ls_ring *ring)
     return ls_ring_queued(ring);
 }
 
-/* What the kernel cannot take now (no memory) stays for the next call. */
+/* Entries that the kernel cannot take now (no memory) stay for the next call. */
 void ls_ring_submit(ls_ring *ring)
 {
     if (ring->dead) return;
@@ -206,9 +205,9 @@ void ls_ring_more_buffers(ls_ring *ring)
     ring->buffers_count = (uint16_t)to;
 }
 
-/* ---- does it work here? ------------------------------------------------------------------------------------------ */
+/* ---- test ------------------------------------------------------------------------------------------------------- */
 
-/* The next completion, waited for at most a second. false: none. */
+/* Wait at most a second for the next completion. false: none. */
 static bool test_next(ls_ring *ring, struct io_uring_cqe *out)
 {
     if (ls_ring_ready(ring) == 0 && ls_ring_enter(ring, ls_ring_publish(ring), 1000) != 0) return false;
@@ -219,7 +218,7 @@ static bool test_next(ls_ring *ring, struct io_uring_cqe *out)
     return true;
 }
 
-/* A receive into a buffer of the ring, as a socket's. */
+/* A receive into a provided buffer, as uring_sock.c posts it. */
 static void test_receive(ls_ring *ring, int from, bool multishot)
 {
     struct io_uring_sqe *sqe = ls_ring_entry(ring, 1);
@@ -234,15 +233,15 @@ static void test_receive(ls_ring *ring, int from, bool multishot)
     ls_ring_submit(ring);
 }
 
-/* NULL, or what does not work. */
-static const char *test_with(ls_ring *ring, int ours, int theirs)
+/* NULL, or the name of the operation that does not work. */
+static const char *test_with(ls_ring *ring, int sock, int peer)
 {
     struct io_uring_cqe cqe;
-    for (int i = 0; i < 4; i++) { /* one by one, then one that goes on */
+    for (int i = 0; i < 4; i++) { /* two single receives, then one multishot receive */
         const bool multishot = i >= 2;
-        if (i <= 2) test_receive(ring, ours, multishot);
+        if (i <= 2) test_receive(ring, sock, multishot);
         if (ls_ring_ready(ring) > 0) return multishot ? "multishot receives" : "a receive that waits";
-        if (send(theirs, "ring", 4, MSG_NOSIGNAL) != 4 || !test_next(ring, &cqe)) return "a receive";
+        if (send(peer, "ring", 4, MSG_NOSIGNAL) != 4 || !test_next(ring, &cqe)) return "a receive";
         const unsigned id = cqe.flags >> IORING_CQE_BUFFER_SHIFT;
         if (cqe.user_data != 1 || cqe.res != 4 || !(cqe.flags & IORING_CQE_F_BUFFER) || id >= BUFFERS_FIRST ||
             memcmp(ring->bytes + (size_t)id * BUFFER_BYTES, "ring", 4) != 0)
@@ -256,7 +255,7 @@ static const char *test_with(ls_ring *ring, int ours, int theirs)
     if (!test_next(ring, &cqe) || cqe.user_data != 1 || cqe.res != -ECANCELED) return "a cancelled operation";
     sqe = ls_ring_entry(ring, 3);
     sqe->opcode = IORING_OP_SEND;
-    sqe->fd = ours;
+    sqe->fd = sock;
     sqe->addr = (uintptr_t) "back";
     sqe->len = 4;
     sqe->msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL;
@@ -264,19 +263,19 @@ static const char *test_with(ls_ring *ring, int ours, int theirs)
     return NULL;
 }
 
-int ls_ring_test(const char **what)
+int ls_ring_test(const char **failed)
 {
     ls_ring *ring;
     int fds[2];
-    *what = "io_uring_setup";
+    *failed = "io_uring_setup";
     if (ls_ring_open(0, &ring) < 0) return errno;
-    *what = "socketpair";
+    *failed = "socketpair";
     int error = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0) {
         error = errno;
     } else {
-        *what = test_with(ring, fds[0], fds[1]);
-        if (*what != NULL) error = ENOTSUP;
+        *failed = test_with(ring, fds[0], fds[1]);
+        if (*failed != NULL) error = ENOTSUP;
         close(fds[0]);
         close(fds[1]);
     }

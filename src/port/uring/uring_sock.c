@@ -1,15 +1,16 @@
 /* uring_sock.c - receives and sends of one socket through a ring: see uring_internal.h.
  *
- * A receive that has to wait is an entry of the ring of whoever posts it. What came although its operation was cancelled
- * meanwhile, or before there was one, is kept: bytes in buffers of the ring (the socket's receive backlog), then the peer's end, or an
- * error. All this is under the lock of the ring that the socket was last armed on (sock->ring).
+ * A receive that has to wait is an entry in the ring of the posting thread. Data that arrive after the receive was
+ * cancelled, or before one is posted, are kept: bytes in provided buffers (the receive backlog of the socket),
+ * then the end of the stream or an error. All this is guarded by the lock of the ring on which the socket was last
+ * armed (sock->ring).
  *
- *     something is kept  =>  RX_READY is set, or whoever posts is about to look
+ *     something is kept  =>  RX_READY is set, or the thread that posts a receive is about to check
  *     RX_WAIT is set     =>  RX_RING is set, or the socket is in the epoll set
  *
- * An entry can end without saying anything about the socket: the ring had no buffer, the thread that submitted it has
- * ended, it was cancelled for the sake of a large receive. Then the socket itself is asked, and armed again if it has nothing;
- * everything that came by the ring has been taken from the receive backlog before. */
+ * An entry can end without a result for the socket: the ring had no buffer, the thread that submitted it has ended, or
+ * it was cancelled in favour of a large receive. Then the socket itself is read, and armed again if it has no data;
+ * the backlog was taken before. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
@@ -27,7 +28,7 @@ static ls_ring *ring_of(const ls_sock *sock)
                                 memory_order_relaxed);
 }
 
-/* ---- the receive backlog; the ring's lock is held ----------------------------------------------------------------------------- */
+/* ---- the receive backlog; the lock of the ring is held ---------------------------------------------------------- */
 
 static void note_backlog(ls_sock *sock)
 {
@@ -52,10 +53,10 @@ static void backlog_drop_first(ls_ring *ring, ls_sock *sock)
     ls_ring_give_buffer(ring, id);
 }
 
-/* Bytes for the receive from the receive backlog, which is not empty, or LS_ENOMEM. */
+/* Move bytes of the backlog, which is not empty, into the receive. Returns their number or LS_ENOMEM. */
 static int64_t backlog_take(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls_op *op)
 {
-    if (op->len == 0) return 0; /* asked only whether something is there, and it is */
+    if (op->len == 0) return 0; /* a readiness probe: data can be received */
     char *to = op->recv.ptr;
     if (to == NULL) {
         ls_block *block = ls_block_get(ctx->pool, op->len);
@@ -76,7 +77,7 @@ static int64_t backlog_take(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls
     return n;
 }
 
-/* What is kept, as the result of a receive. LS_EAGAIN: nothing is. */
+/* The result of a receive from what is kept. LS_EAGAIN: nothing. */
 static int64_t take_received_bytes(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls_op *op)
 {
     int64_t result = LS_EAGAIN;
@@ -92,16 +93,16 @@ static int64_t take_received_bytes(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *s
     return result;
 }
 
-/* ---- receive ------------------------------------------------------------------------------------------------------ */
+/* ---- receive ---------------------------------------------------------------------------------------------------- */
 
 static bool is_stream(ls_sock *sock)
 {
     int type = 0;
     if (sock->stream == STREAM_UNKNOWN)
-        sock->stream =
-            getsockopt(sock->fd, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof type}) == 0 && type == SOCK_STREAM
-                ? STREAM
-                : STREAM_NOT;
+        sock->stream = getsockopt(sock->base.fd, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof type}) == 0 &&
+                               type == SOCK_STREAM
+                           ? STREAM
+                           : STREAM_NOT;
     return sock->stream == STREAM;
 }
 
@@ -110,14 +111,14 @@ bool ls_uring_holds(const ls_port *port, ls_fd fd)
     return fd < LS_NOTIFY_FD_MAX && (atomic_load(&port->rings->armed[fd / 64]) >> (fd % 64) & 1);
 }
 
-/* Have the epoll set tell of the end: a multishot receive may miss it. */
-static bool watch(ls_sock *sock)
+/* Have the epoll set report the end of the stream, which a multishot receive may miss. */
+static bool report_end(ls_sock *sock)
 {
     if (atomic_load_explicit(&sock->watched, memory_order_relaxed)) return true;
     const uint64_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = generation << 32 | sock->number};
-    const int err = ls_epoll_add(sock->port, sock->fd, &event);
-    if (err < 0 && err != LS_EEXIST) return false; /* EEXIST: a send waits, and it is told of everything */
+    const int err = ls_epoll_add(sock->port, sock->base.fd, &event);
+    if (err < 0 && err != LS_EEXIST) return false; /* EEXIST: a send has waited, and all events are reported */
     atomic_store_explicit(&sock->watched, true, memory_order_relaxed);
     return true;
 }
@@ -129,12 +130,12 @@ static unsigned tag_for(ls_sock *sock, const ls_op *op)
         sock->waits++;
         return TAG_RECEIVE;
     }
-    return watch(sock) ? TAG_STREAM : TAG_RECEIVE;
+    return report_end(sock) ? TAG_STREAM : TAG_RECEIVE;
 }
 
 static void fill_receive(struct io_uring_sqe *sqe, const ls_sock *sock, const ls_op *op, unsigned tag)
 {
-    sqe->fd = sock->fd;
+    sqe->fd = sock->base.fd;
     if (tag == TAG_READY) {
         sqe->opcode = IORING_OP_POLL_ADD;
         sqe->poll32_events = POLLIN | POLLRDHUP;
@@ -149,7 +150,7 @@ static void fill_receive(struct io_uring_sqe *sqe, const ls_sock *sock, const ls
         sqe->len = op->len < BUFFER_BYTES ? op->len : BUFFER_BYTES;
 }
 
-/* End what receives. false: no memory; it goes on. The ring's lock is held. */
+/* Cancel the armed receive. false: no memory, it continues. The lock of the ring is held. */
 static bool cancel(ls_ring *ring, ls_sock *sock, uint32_t generation)
 {
     struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(TAG_CANCEL, 0, 0));
@@ -161,8 +162,8 @@ static bool cancel(ls_ring *ring, ls_sock *sock, uint32_t generation)
     return true;
 }
 
-/* A multishot receive is in the way of a large one, which goes into the memory where it is wanted. */
-static void make_way(ls_sock *sock)
+/* Cancel a multishot receive in favour of a large receive, which receives into the memory of the operation. */
+static void cancel_multishot(ls_sock *sock)
 {
     ls_ring *ring = ring_of(sock);
     ls_mutex_lock(&ring->lock);
@@ -174,19 +175,20 @@ static void make_way(ls_sock *sock)
     ls_mutex_unlock(&ring->lock);
 }
 
-/* The receive has to wait: have the ring do it. A small one of a stream is done by the ring; for a large one the ring says
- * when there is something. false: it has to be done with epoll. */
+/* The receive has to wait: arm it on the ring. The ring carries out a small receive of a stream and polls for a large
+ * one. false: the receive has to wait at the epoll set. */
 bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
 {
     ls_ring *ring = ctx->ring;
     if (atomic_load_explicit(&sock->word, memory_order_relaxed) & RX_RING) {
-        if (op->len == 0 || op->len > LS_BLOCK_SMALL) make_way(sock);
+        if (op->len == 0 || op->len > LS_BLOCK_SMALL) cancel_multishot(sock);
         return true;
     }
-    /* The next batch of datagrams is asked for before one is handled, so that another thread may have it: any thread. */
+    /* Not for datagrams: the receive of the next batch is posted before the current one is handled, for any other
+     * thread, and a ring is tied to the thread that posts. */
     if (ring == NULL || op->kind != KIND_RECV || !is_stream(sock)) return false;
-    /* Registered for notifications? Perhaps by who had this descriptor before; the epoll set knows. */
-    if (ls_watchers_hold(sock->port->watchers, sock->fd)) return false;
+    /* A registration for notifications, possibly of a previous socket of this descriptor: the epoll set decides. */
+    if (ls_watchers_hold(sock->port->watchers, sock->base.fd)) return false;
     const unsigned tag = tag_for(sock, op);
     bool armed = false;
     ls_mutex_lock(&ring->lock);
@@ -200,7 +202,7 @@ bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
             sock->armed_epoch = ring->epoch;
             sock->recv_cancelled = false;
             if (atomic_exchange_explicit(&sock->ring, (uint16_t)(ring->index + 1), memory_order_relaxed) == 0)
-                ls_ring_mark(sock->port->rings, sock->fd, true);
+                ls_ring_mark(sock->port->rings, sock->base.fd, true);
             atomic_fetch_or(&sock->word, RX_RING);
             armed = true;
         }
@@ -209,42 +211,42 @@ bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
     return armed;
 }
 
-/* The epoll set tells of the end, or of what comes since a send had to wait: what a multishot receive may have missed, or
- * need not bring any more. When it has ended the socket itself is asked. Nobody keeps the socket from being closed here, and
- * its slot from being another's: only atomics are read of it, until the lock of its ring and the word say that it is still
- * the one. What was armed in another ring meanwhile finds the end by itself. */
+/* The epoll set has reported the end, or data (since a send had to wait): cancel the multishot receive, which may have
+ * missed it; when that has ended the socket itself is read. The socket may be closed meanwhile and its slot reused:
+ * only its atomics are read until the lock of its ring is held and the word proves that it is the same socket. A
+ * receive that was armed in another ring meanwhile detects the end by itself. */
 void ls_uring_cancel_recv(ls_port *port, ls_sock *sock, uint32_t generation)
 {
-    const unsigned place = atomic_load_explicit(&sock->ring, memory_order_relaxed);
-    if (place == 0) return;
-    ls_ring *ring = atomic_load_explicit(&port->rings->at[place - 1], memory_order_relaxed);
+    const unsigned index = atomic_load_explicit(&sock->ring, memory_order_relaxed);
+    if (index == 0) return;
+    ls_ring *ring = atomic_load_explicit(&port->rings->at[index - 1], memory_order_relaxed);
     ls_mutex_lock(&ring->lock);
     const uint64_t word = atomic_load(&sock->word);
     if (WORD_GENERATION(word) == generation && (word & RX_RING) &&
-        atomic_load_explicit(&sock->ring, memory_order_relaxed) == place && sock->armed_tag == TAG_STREAM &&
+        atomic_load_explicit(&sock->ring, memory_order_relaxed) == index && sock->armed_tag == TAG_STREAM &&
         !sock->recv_cancelled) {
         if (cancel(ring, sock, generation))
             ls_ring_submit(ring);
-        else if (!ring->dead) /* else it ends anyway */
+        else if (!ring->dead) /* a dead ring ends it anyway */
             ls_epoll_report_again(sock, generation);
     }
     ls_mutex_unlock(&ring->lock);
 }
 
-/* The descriptor is about to be closed: nothing of this socket may be left in the ring. */
+/* The descriptor is about to be closed: remove all of this socket from the ring. */
 void ls_uring_disarm(ls_sock *sock)
 {
     ls_ring *ring = ring_of(sock);
-    ls_ring_mark(sock->port->rings, sock->fd, false);
+    ls_ring_mark(sock->port->rings, sock->base.fd, false);
     ls_mutex_lock(&ring->lock);
     while (sock->backlog_count > 0) backlog_drop_first(ring, sock);
     const uint64_t word = atomic_fetch_and(&sock->word, ~(uint64_t)RX_RING);
     if ((word & RX_RING) && ring->dead) {
-        (void)shutdown(sock->fd,
-                       SHUT_RDWR); /* as soon as the ring is closed its receive ends; the peer hears of it now */
+        (void)shutdown(sock->base.fd,
+                       SHUT_RDWR); /* the receive ends when the ring is closed; the peer gets the FIN now */
     } else if (word & RX_RING) {
         if (!sock->recv_cancelled) (void)cancel(ring, sock, WORD_GENERATION(word));
-        /* Before the descriptor's number can be another's, and so that the peer hears of the end now. */
+        /* Before the descriptor can be reused, and so that the peer gets the FIN now. */
         ls_ring_submit(ring);
     }
     ls_mutex_unlock(&ring->lock);
@@ -255,24 +257,24 @@ int64_t ls_uring_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     ls_ring *ring = ring_of(sock);
     ls_mutex_lock(&ring->lock);
     int64_t result = take_received_bytes(ctx, ring, sock, op);
-    if (result == LS_EAGAIN && !(atomic_load(&sock->word) & RX_RING)) result = ASK_SOCKET;
+    if (result == LS_EAGAIN && !(atomic_load(&sock->word) & RX_RING)) result = TRY_SOCKET;
     ls_mutex_unlock(&ring->lock);
     return result;
 }
 
-typedef struct reaped { /* what is to be done when the lock has been given back */
+typedef struct reaped { /* a completion to be finished without the lock */
     ls_sock *sock;      /* NULL: an operation on a file */
     ls_op *op;
-    int32_t sent; /* of a send: what the system said */
+    int32_t sent; /* the result of a send */
     bool is_send;
 } reaped;
 
-/* Keep what a receive brought. false: nothing that says anything about the socket. */
-static bool keep(ls_ring *ring, ls_sock *sock, const struct io_uring_cqe *cqe)
+/* Keep the result of a receive. false: it does not concern the socket. */
+static bool keep_result(ls_ring *ring, ls_sock *sock, const struct io_uring_cqe *cqe)
 {
     const bool has_buffer = cqe->flags & IORING_CQE_F_BUFFER;
     const uint16_t id = (uint16_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT);
-    bool says = true;
+    bool concerns_socket = true;
     if (cqe->res > 0 && has_buffer) {
         backlog_put(ring, sock, id, (uint16_t)cqe->res);
         note_backlog(sock);
@@ -283,29 +285,29 @@ static bool keep(ls_ring *ring, ls_sock *sock, const struct io_uring_cqe *cqe)
     case 0: sock->ring_ended = true; break;
     case ENOBUFS:
         ls_ring_more_buffers(ring);
-        says = false;
+        concerns_socket = false;
         break;
     case EAGAIN:
     case EINTR:
     case ENOMEM:
-    case ECANCELED: says = false; break;
+    case ECANCELED: concerns_socket = false; break;
     default: sock->ring_error = ls_err_from_errno(-cqe->res); break;
     }
-    if (says) note_backlog(sock);
-    return says;
+    if (concerns_socket) note_backlog(sock);
+    return concerns_socket;
 }
 
-/* Whether a multishot receive should end: it is too far ahead of who reads, or the kernel finishes it in a thread that is
- * not the ring's any more: it has to be interrupted for each piece. */
-static bool has_gone_astray(const ls_ring *ring, const ls_sock *sock)
+/* true: the multishot receive should end, because its backlog is full, or because its thread no longer owns the ring:
+ * the kernel would interrupt that thread for each piece. */
+static bool should_end(const ls_ring *ring, const ls_sock *sock)
 {
     const bool orphaned = atomic_load_explicit(&ring->owner, memory_order_relaxed) == NULL;
     return !sock->recv_cancelled &&
            (sock->backlog_count >= BACKLOG_MAX || sock->armed_epoch != ring->epoch || orphaned);
 }
 
-/* The completion of a receive, or of what says that there is something. True: *packet is one; or later->op is set, and
- * RX_BUSY is ours now. */
+/* The completion of a receive or of a poll. true: *packet is a packet; or later->op is set, and the
+ * caller holds RX_BUSY. */
 static bool take_received(ls_thread_ctx *ctx, ls_ring *ring, const struct io_uring_cqe *cqe, ls_packet *packet,
                           reaped *later)
 {
@@ -315,17 +317,17 @@ static bool take_received(ls_thread_ctx *ctx, ls_ring *ring, const struct io_uri
     uint64_t old = atomic_load(&sock->word), new;
     if (WORD_GENERATION(old) != generation || !(old & RX_RING)) {
         if (cqe->flags & IORING_CQE_F_BUFFER)
-            ls_ring_give_buffer(ring, (uint16_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT)); /* closed meanwhile */
+            ls_ring_give_buffer(ring, (uint16_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT)); /* the socket was closed */
         return false;
     }
-    /* As long as RX_RING is set a close waits for the lock (ls_uring_disarm); afterwards RX_BUSY holds it up, or nothing
-     * is done here any more. */
-    const bool kept = ls_ring_tag(cqe->user_data) != TAG_READY && keep(ring, sock, cqe);
-    if (!last && has_gone_astray(ring, sock) && cancel(ring, sock, generation)) ls_ring_submit(ring);
+    /* While RX_RING is set a close waits for the lock (ls_uring_disarm); afterwards RX_BUSY delays it, or this
+     * function does not use the socket any more. */
+    const bool stored = ls_ring_tag(cqe->user_data) != TAG_READY && keep_result(ring, sock, cqe);
+    if (!last && should_end(ring, sock) && cancel(ring, sock, generation)) ls_ring_submit(ring);
     do {
         if (!(old & RX_WAIT))
             new = (last ? old & ~(uint64_t)RX_RING : old) | RX_READY;
-        else if (kept)
+        else if (stored)
             new = old & ~(uint64_t)RX_WAIT;
         else
             new = (old & ~(uint64_t)(RX_WAIT | RX_RING)) | RX_BUSY;
@@ -333,7 +335,7 @@ static bool take_received(ls_thread_ctx *ctx, ls_ring *ring, const struct io_uri
     if (!(old & RX_WAIT)) return false;
 
     ls_op *op = atomic_load_explicit(&sock->rx, memory_order_relaxed);
-    if (!kept) {
+    if (!stored) {
         later->sock = sock;
         later->op = op;
         return true;
@@ -341,28 +343,28 @@ static bool take_received(ls_thread_ctx *ctx, ls_ring *ring, const struct io_uri
     const int64_t result = take_received_bytes(ctx, ring, sock, op);
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
     ls_counter_add(&ctx->stats.recv_queued, 1);
-    *packet = (ls_packet){.key = sock->key, .op = op, .result = result};
+    *packet = (ls_packet){.key = sock->base.key, .op = op, .result = result};
     if (result <= 0 || atomic_load_explicit(&sock->has_backlog, memory_order_relaxed))
         atomic_fetch_or(&sock->word, RX_READY);
     if (last) atomic_fetch_and(&sock->word, ~(uint64_t)RX_RING);
     return true;
 }
 
-/* ---- send ---------------------------------------------------------------------------------------------------------- */
+/* ---- send ------------------------------------------------------------------------------------------------------- */
 
-/* Leave the send to the ring, with others. false: it is to be done here and now. */
+/* Add the send to the ring, to be submitted with others. false: the caller must send now. */
 bool ls_uring_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     ls_ring *ring = ctx->ring;
     if (ring == NULL || atomic_load_explicit(&ring->batch, memory_order_relaxed) < 2)
-        return false; /* nothing to share a call with */
+        return false; /* no other entry to share the call with */
     if (op->kind != KIND_SEND || op->send.file != NULL || op->count == 0 || op->count > SEND_SLICES_MAX) return false;
     bool queued = false;
     ls_mutex_lock(&ring->lock);
     if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == ctx) {
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(TAG_SEND, 0, sock->number));
         if (sqe != NULL) {
-            sqe->fd = sock->fd;
+            sqe->fd = sock->base.fd;
             sqe->msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL | (sock->corked ? MSG_MORE : 0);
             if (op->count == 1) {
                 const size_t len = op->send.slices->len;
@@ -388,9 +390,9 @@ bool ls_uring_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     return queued;
 }
 
-/* ---- completions ---------------------------------------------------------------------------------------------------- */
+/* ---- completions ------------------------------------------------------------------------------------------------ */
 
-/* Bytes, or an error that is one. The others say nothing about the socket: it is asked again. */
+/* Bytes or an error of the socket. 0 for errors that do not concern the socket: the send is tried again. */
 static int64_t sent_of(int32_t result)
 {
     switch (-result) {
@@ -402,13 +404,13 @@ static int64_t sent_of(int32_t result)
     }
 }
 
-/* Without the lock. 0 packets or 1. */
+/* Finish a completion without the lock. Returns 0 or 1 packets. */
 static int finish(ls_thread_ctx *ctx, const reaped *r, ls_packet *packet)
 {
     void *key = r->op->key;
     bool complete;
     if (r->sock == NULL) {
-        const int err = ls_files_submit(ctx->port->files, (ls_file_op *)(void *)r->op);
+        const int err = ls_files_submit(ctx->port->base.files, (ls_file_op *)(void *)r->op);
         complete = err < 0;
         if (complete) atomic_store_explicit(&r->op->result, err, memory_order_relaxed);
     } else if (r->is_send) {
@@ -426,7 +428,7 @@ static int finish(ls_thread_ctx *ctx, const reaped *r, ls_packet *packet)
 
 enum taken { NOTHING, PACKET, LATER };
 
-/* One completion; the ring's lock is held. */
+/* Take one completion; the lock of the ring is held. */
 static enum taken take_completion(ls_thread_ctx *ctx, ls_ring *ring, const struct io_uring_cqe *cqe, ls_packet *packet,
                                   reaped *later, bool *woken)
 {
@@ -441,7 +443,7 @@ static enum taken take_completion(ls_thread_ctx *ctx, ls_ring *ring, const struc
         return later->op != NULL ? LATER : PACKET;
     case TAG_SEND: {
         ls_sock *sock = ls_slots_at(ctx->port->socks, (uint32_t)cqe->user_data & ((1u << TAG_SHIFT) - 1));
-        assert(sock != NULL); /* it is not closed before its send has ended */
+        assert(sock != NULL); /* TX_BUSY delays its close */
         *later = (reaped){sock, atomic_load_explicit(&sock->tx, memory_order_relaxed), cqe->res, true};
         return LATER;
     }
@@ -459,11 +461,12 @@ static enum taken take_completion(ls_thread_ctx *ctx, ls_ring *ring, const struc
         if (!(cqe->flags & IORING_CQE_F_MORE) && (uint32_t)(cqe->user_data >> 32) == ring->epoch)
             ring->polls_epoll = false;
         return NOTHING;
-    default: return NOTHING; /* TAG_CANCEL: what it was to cancel had ended */
+    default: return NOTHING; /* TAG_CANCEL: the entry had ended already */
     }
 }
 
-/* A dead ring holds no file's memory any more: have the kernel end what else it has of it; or all of that has come. */
+/* Of a dead ring: close it once the kernel holds no memory of file operations, which cancels its other entries; it is
+ * retired when the last completion was taken. */
 static void retire(ls_thread_ctx *ctx, ls_ring *ring)
 {
     if (ring->files == 0 && ring->fd >= 0) {
@@ -482,21 +485,21 @@ void ls_uring_abort_unsubmitted(ls_thread_ctx *ctx, ls_ring *ring)
     while (more) {
         ls_packet packet;
         reaped later;
-        enum taken what = NOTHING;
+        enum taken outcome = NOTHING;
         ls_mutex_lock(&ring->lock);
         more = ls_ring_queued(ring) > 0;
-        if (more) { /* the last one added first: only one of a socket, or of a file, can be among them */
+        if (more) { /* newest first; a socket or a file has at most one of them */
             const uint32_t tail = atomic_load_explicit(&ring->sq_tail, memory_order_relaxed) - 1;
             const struct io_uring_cqe cqe = {.user_data = ring->sqes[tail & ring->sq_mask].user_data,
                                              .res = -ECANCELED};
             atomic_store_explicit(&ring->sq_tail, tail, memory_order_relaxed);
-            what = take_completion(ctx, ring, &cqe, &packet, &later, &woken);
+            outcome = take_completion(ctx, ring, &cqe, &packet, &later, &woken);
         } else {
             retire(ctx, ring);
         }
         ls_mutex_unlock(&ring->lock);
-        if (what == LATER && finish(ctx, &later, &packet) == 0) what = NOTHING;
-        if (what != NOTHING) ls_epoll_enqueue(ctx->port, packet.op); /* its key and result are set */
+        if (outcome == LATER && finish(ctx, &later, &packet) == 0) outcome = NOTHING;
+        if (outcome != NOTHING) ls_port_enqueue(ctx->port, packet.op); /* its key and result are set */
     }
 }
 
@@ -512,7 +515,7 @@ int ls_uring_reap(ls_thread_ctx *ctx, ls_ring *ring, ls_packet *packets, int max
     for (; head != tail && n + left < max; head++) {
         const struct io_uring_cqe cqe = ring->cqes[head & ring->cq_mask];
         const unsigned tag = ls_ring_tag(cqe.user_data);
-        /* These are for the owner, who may be on its way into the call that sleeps: it must find them there. */
+        /* These are for the owner, which may be about to sleep: it must find them. */
         if ((tag == TAG_WAKE || tag == TAG_EPOLL) && owner != NULL && owner != ctx) break;
         switch (take_completion(ctx, ring, &cqe, &packets[n], &later[left], woken)) {
         case PACKET: n++; break;

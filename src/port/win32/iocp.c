@@ -1,4 +1,4 @@
-/* iocp.c - the port itself: open and close, packets of one's own, and the wait. See iocp_internal.h. */
+/* iocp.c - the port: open and close, posted packets, and the wait. See iocp_internal.h. */
 #include "port/win32/iocp_internal.h"
 
 #include <assert.h>
@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+
+_Static_assert(offsetof(ls_port, base) == 0 && offsetof(ls_sock, base) == 0, "common.c casts to the base");
 
 const char *ls_port_backends(void)
 {
@@ -16,14 +18,6 @@ const char *ls_port_backend(const ls_port *port)
 {
     (void)port;
     return "iocp";
-}
-
-void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsigned index)
-{
-    memset(ctx, 0, sizeof *ctx);
-    ctx->port = port;
-    ctx->pool = pool;
-    ctx->index = index;
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------- */
@@ -37,15 +31,14 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
 
     ls_port *port = calloc(1, sizeof *port);
     if (port == NULL) return LS_ENOMEM;
-    port->last = &port->first;
-    if ((err = ls_mutex_open(&port->mutex)) < 0) goto fail_port;
-    if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_mutex;
+    if ((err = ls_port_base_open(&port->base)) < 0) goto fail_port;
+    if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_base;
     err = LS_ENOMEM;
     port->iocp = CreateIoCompletionPort(INVALID_HANDLE_VALUE, NULL, 0, options->concurrency);
     if (port->iocp == NULL) goto fail_slots;
     if ((err = ls_watchers_open(port, &port->watchers)) < 0) goto fail_iocp;
     if ((err = ls_win32_timers_open(port)) < 0) goto fail_watchers;
-    if ((err = ls_files_open(port, NULL, &port->files)) < 0) goto fail_timers;
+    if ((err = ls_files_open(port, NULL, &port->base.files)) < 0) goto fail_timers;
     *out = port;
     return LS_OK;
 
@@ -58,15 +51,15 @@ fail_iocp:
     CloseHandle(port->iocp);
 fail_slots:
     ls_slots_close(port->socks);
-fail_mutex:
-    ls_mutex_close(&port->mutex);
+fail_base:
+    ls_port_base_close(&port->base);
 fail_port:
     free(port);
     return err;
 }
 
-/* What nobody waited for any more: bare posts, and the ends of polls. */
-static void drain(ls_port *port)
+/* Discard the packets left in the port: posts without an operation, and the ends of close polls. */
+static void discard_packets(ls_port *port)
 {
     OVERLAPPED_ENTRY entry;
     ULONG got = 0;
@@ -76,7 +69,7 @@ static void drain(ls_port *port)
         ls_op *op = (ls_op *)(void *)entry.lpOverlapped;
         win_request *request = (win_request *)(void *)entry.lpOverlapped;
         if (entry.lpCompletionKey == KEY_OP && (op->flags & FLAG_HEAP_NODE)) free(op);
-        if (entry.lpCompletionKey == KEY_REQUEST && request->what == WIN_CLOSE_POLL)
+        if (entry.lpCompletionKey == KEY_REQUEST && request->type == WIN_CLOSE_POLL)
             ls_win32_free_close_poll(port, request);
     }
 }
@@ -84,52 +77,26 @@ static void drain(ls_port *port)
 void ls_port_close(ls_port *port)
 {
     assert(ls_slots_count(port->socks) == 0);
-    ls_files_close(port->files);
+    ls_files_close(port->base.files);
     ls_win32_timers_close(port);
     ls_watchers_stop(port->watchers);
-    drain(port);
+    discard_packets(port);
     ls_watchers_close(port->watchers);
-    while (port->first != NULL) {
-        ls_op *op = port->first;
-        port->first = op->next;
-        if (op->flags & FLAG_HEAP_NODE) free(op);
-    }
+    ls_queue_free(&port->base);
     CloseHandle(port->iocp);
     ls_slots_close(port->socks);
-    ls_mutex_close(&port->mutex);
+    ls_port_base_close(&port->base);
     free(port);
 }
 
-/* ---- packets of one's own --------------------------------------------------------------------------------- */
+/* ---- posted packets --------------------------------------------------------------------------------------- */
 
-void ls_win32_enqueue(ls_port *port, ls_op *op)
+void ls_port_enqueue(ls_port *port, ls_op *op)
 {
     if (PostQueuedCompletionStatus(port->iocp, 0, KEY_OP, (OVERLAPPED *)(void *)op)) return;
-    /* Out of non-paged memory. A post with an op must not fail: it waits in our own queue, which every wait looks at. A
-     * thread that blocks already is not woken by it, but under such a lack its wait ends soon (see WAIT_LACK_MS_MAX). */
-    op->next = NULL;
-    ls_mutex_lock(&port->mutex);
-    *port->last = op;
-    port->last = &op->next;
-    atomic_fetch_add(&port->queued, 1);
-    ls_mutex_unlock(&port->mutex);
-}
-
-int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result)
-{
-    if (op == NULL) {
-        if ((op = calloc(1, sizeof *op)) == NULL) return LS_ENOMEM;
-        op->flags = FLAG_HEAP_NODE;
-    }
-    op->key = key;
-    atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    ls_win32_enqueue(port, op);
-    return LS_OK;
-}
-
-ls_files *ls_port_files(ls_port *port)
-{
-    return port->files;
+    /* Out of non-paged memory. A post with an operation must not fail: it goes into the queue of the port, which every
+     * wait checks. A thread that blocks already is not woken, but its wait ends after WAIT_MS_MAX at the latest. */
+    ls_queue_push(&port->base, op);
 }
 
 /* All threads wait at the same completion port. */
@@ -139,88 +106,37 @@ void ls_port_detach(ls_port *port, ls_thread_ctx *ctx)
     (void)ctx;
 }
 
-int ls_port_requeue(ls_port *port, const ls_packet *packet)
-{
-    if (packet->events == 0) return ls_port_post(port, packet->op, packet->key, packet->result);
-    ls_op *node = calloc(1, sizeof *node);
-    if (node == NULL) return LS_ENOMEM;
-    node->kind = KIND_EVENT;
-    node->flags = FLAG_HEAP_NODE;
-    node->key = packet->key;
-    node->event.origin = packet->origin;
-    node->event.events = packet->events;
-    ls_win32_enqueue(port, node);
-    return LS_OK;
-}
-
-/* The packet of an op that was posted. False: there is none. */
+/* Handle a posted operation. false: it causes no packet. */
 static bool take_op(ls_port *port, ls_op *op, ls_packet *out)
 {
     if (op->kind == KIND_TIMER) {
         ls_win32_timer_expire(port);
         return false;
     }
-    if (op->kind == KIND_LOOK) return ls_win32_take_look(op, out);
+    if (op->kind == KIND_CHECK) return ls_win32_take_check(op, out);
     if (op->kind == KIND_EDGE) return ls_win32_take_edge(op, out);
-    bool is_packet = true;
-    *out = (ls_packet){.key = op->key, .op = op, .result = atomic_load_explicit(&op->result, memory_order_relaxed)};
-    if (op->flags & FLAG_HEAP_NODE) {
-        out->op = NULL;
-        if (op->kind == KIND_EVENT) {
-            out->events = op->event.events;
-            out->origin = op->event.origin;
-            is_packet = ls_win32_take_queued_event(port, op);
-        }
-        free(op);
-    }
-    return is_packet;
+    return ls_packet_of_queued(port, op, out);
 }
 
 static int take_queued(ls_port *port, ls_packet *packets, int max)
 {
     int n = 0;
     while (n < max) {
-        ls_mutex_lock(&port->mutex);
-        ls_op *op = port->first;
-        if (op != NULL) {
-            if ((port->first = op->next) == NULL) port->last = &port->first;
-            atomic_fetch_sub(&port->queued, 1);
-        }
-        ls_mutex_unlock(&port->mutex);
+        ls_mutex_lock(&port->base.mutex);
+        ls_op *op = ls_queue_pop(&port->base);
+        if (op != NULL) atomic_fetch_sub(&port->base.queued, 1);
+        ls_mutex_unlock(&port->base.mutex);
         if (op == NULL) break;
         if (take_op(port, op, &packets[n])) n++;
     }
     return n;
 }
 
-/* ---- inline completions ---------------------------------------------------------------------------------- */
-
-/* Count one more; true when this run of them has lasted its time. The first after a wait reads no clock. */
-static bool inline_over(ls_thread_ctx *ctx)
-{
-    if (++ctx->inline_run == 1) return false;
-    const uint64_t now_ns = ls_clock_coarse_ms() * 1000000u;
-    if (ctx->inline_since_ns == 0) ctx->inline_since_ns = now_ns;
-    return now_ns >= ctx->inline_since_ns + LS_INLINE_MS_MAX * UINT64_C(1000000);
-}
-
-int ls_win32_inline(ls_thread_ctx *ctx, ls_op *op, int64_t result, _Atomic uint64_t *inlined, _Atomic uint64_t *queued)
-{
-    atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    if (inline_over(ctx)) {
-        ls_counter_add(queued, 1);
-        ls_win32_enqueue(ctx->port, op);
-        return LS_PENDING;
-    }
-    ls_counter_add(inlined, 1);
-    return LS_DONE;
-}
-
 /* ---- wait ------------------------------------------------------------------------------------------------ */
 
-/* A post that found no memory may have come after this thread looked: how long it waits then at most. It costs an idle
- * thread a look at an empty port now and then. */
-enum { WAIT_LACK_MS_MAX = 60000 };
+/* The longest wait: a post may have gone into the queue of the port (see ls_port_enqueue) after this thread checked
+ * it. An idle thread wakes up at this interval. */
+enum { WAIT_MS_MAX = 60000 };
 
 static bool take_entry(ls_thread_ctx *ctx, const OVERLAPPED_ENTRY *entry, ls_packet *out)
 {
@@ -233,7 +149,7 @@ static bool take_entry(ls_thread_ctx *ctx, const OVERLAPPED_ENTRY *entry, ls_pac
     if ((entry->lpCompletionKey & KEY_KINDS) == KEY_SOCKET)
         return ls_win32_processed(ctx->port, entry->lpCompletionKey, bytes, out);
     win_request *request = (win_request *)(void *)entry->lpOverlapped;
-    switch (request->what) {
+    switch (request->type) {
     case WIN_RECEIVE: return ls_win32_received(ctx, request, bytes, out);
     case WIN_SEND: return ls_win32_transmitted(ctx, request, bytes, out);
     case WIN_ACCEPT: return ls_win32_accepted(ctx, request, out);
@@ -260,21 +176,20 @@ static int take_entries(ls_thread_ctx *ctx, ls_packet *packets, int max, DWORD t
 int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
 {
     const uint64_t end_ns = timeout_ms > 0 ? ls_clock_ns() + (uint64_t)timeout_ms * 1000000u : 0;
-    ctx->inline_run = 0;
-    ctx->inline_since_ns = 0;
+    ls_inline_reset(ctx);
     ls_counter_add(&ctx->stats.waits, 1);
-    for (bool looked = false;; looked = true) {
-        DWORD left_ms = WAIT_LACK_MS_MAX;
+    for (bool second_pass = false;; second_pass = true) {
+        DWORD left_ms = WAIT_MS_MAX;
         if (timeout_ms == 0) {
             left_ms = 0;
         } else if (timeout_ms > 0) {
             const uint64_t now_ns = ls_clock_ns();
             const uint64_t left_ns = now_ns < end_ns ? end_ns - now_ns : 0;
-            if (left_ns == 0 && looked) return 0;
-            if (left_ns / 1000000u < WAIT_LACK_MS_MAX) left_ms = (DWORD)((left_ns + 999999u) / 1000000u);
+            if (left_ns == 0 && second_pass) return 0;
+            if (left_ns / 1000000u < WAIT_MS_MAX) left_ms = (DWORD)((left_ns + 999999u) / 1000000u);
         }
-        ls_win32_look_again(port);
-        int n = atomic_load(&port->queued) > 0 ? take_queued(port, packets, max) : 0;
+        ls_win32_poll_again(port);
+        int n = atomic_load(&port->base.queued) > 0 ? take_queued(port, packets, max) : 0;
         if (n < max) {
             const int more = take_entries(ctx, packets + n, max - n, n > 0 ? 0 : left_ms);
             if (more < 0 && n == 0) return more;
@@ -284,6 +199,6 @@ int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max,
             ls_counter_add(&ctx->stats.packets, (uint64_t)n);
             return n;
         }
-        if (timeout_ms == 0 && looked) return 0; /* a timer may just have fired: looked twice */
+        if (timeout_ms == 0 && second_pass) return 0; /* two passes, because a timer may just have fired */
     }
 }

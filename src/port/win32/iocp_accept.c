@@ -1,7 +1,7 @@
-/* iocp_accept.c - listeners: accepts posted ahead with AcceptEx, each with the socket that it will be.
+/* iocp_accept.c - listeners: accepts posted in advance with AcceptEx, each with the socket for its connection.
  *
- * When the system gives no socket the accept waits: the listener is put on port->emfile_waiting, and a timer tries again. There is
- * no limit of descriptors to run into on Windows, but memory can be short. */
+ * When the system returns no socket the accept waits: the listener is put on port->emfile_waiting, and a timer tries
+ * again. Windows has no limit of descriptors, but memory can be short. */
 #include "port/win32/iocp_internal.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { ACCEPT_RETRY_MS = 100, CANCEL_MS = 1000, ADDRESS_BYTES = sizeof(SOCKADDR_STORAGE) + 16 };
 
-/* The mutex is held. Take the accept out of the listener's list. */
+/* Remove the accept from the list of the listener. The mutex is held. */
 static void unlink_accept(ls_sock *sock, const win_accept *accept)
 {
     win_accept **at = &sock->accepts;
@@ -24,57 +24,57 @@ static void unlink_accept(ls_sock *sock, const win_accept *accept)
 static void emfile_wait(ls_sock *sock, int err)
 {
     ls_port *port = sock->port;
-    ls_mutex_lock(&port->mutex);
-    const bool news = !sock->emfile_waiting;
-    if (news) { /* at the end: see ls_win32_emfile_retry */
+    ls_mutex_lock(&port->base.mutex);
+    const bool added = !sock->emfile_waiting;
+    if (added) { /* append: see ls_win32_emfile_retry */
         ls_sock **last = &port->emfile_waiting;
         while (*last != NULL) last = &(*last)->list_next;
         *last = sock;
         sock->list_next = NULL;
         sock->emfile_waiting = true;
     }
-    ls_mutex_unlock(&port->mutex);
-    if (news) ls_log(LS_LOG_WARN, "accept: %s; connections wait in the listeners' queues", ls_err_text(err));
+    ls_mutex_unlock(&port->base.mutex);
+    if (added) ls_log(LS_LOG_WARN, "accept: %s; connections wait in the listeners' queues", ls_err_text(err));
     (void)ls_timer_set(port, &port->retry, ls_clock_ns() + ACCEPT_RETRY_MS * UINT64_C(1000000));
 }
 
-/* A socket like those that the listener accepts: non-blocking, and with its TCP_NODELAY, which AcceptEx does not copy. */
-static SOCKET open_like(ls_sock *sock)
+/* Open a socket for AcceptEx: non-blocking, and with the TCP_NODELAY of the listener, which AcceptEx does not copy. */
+static SOCKET open_socket(ls_sock *sock)
 {
     u_long on = 1;
     DWORD no_delay = 0;
     int len = sizeof no_delay;
-    WSAPROTOCOL_INFOW *about = sock->protocol;
-    const SOCKET fd = WSASocketW(about->iAddressFamily, about->iSocketType, about->iProtocol, NULL, 0,
+    WSAPROTOCOL_INFOW *protocol = sock->protocol;
+    const SOCKET fd = WSASocketW(protocol->iAddressFamily, protocol->iSocketType, protocol->iProtocol, NULL, 0,
                                  WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
     if (fd == INVALID_SOCKET) return fd;
     (void)ioctlsocket(fd, FIONBIO, &on);
-    if (getsockopt(sock->fd, IPPROTO_TCP, TCP_NODELAY, (char *)&no_delay, &len) == 0 && no_delay != 0)
+    if (getsockopt(sock->base.fd, IPPROTO_TCP, TCP_NODELAY, (char *)&no_delay, &len) == 0 && no_delay != 0)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, (const char *)&no_delay, sizeof no_delay);
     return fd;
 }
 
-/* The mutex is held. LS_PENDING: posted, or it waits for a socket; LS_DONE: a connection is there; or LS_E*: it will never
- * get better. */
+/* The mutex is held. LS_PENDING: posted, or the accept waits for a socket; LS_DONE: a connection was accepted; or
+ * LS_E*, a permanent error. */
 static int post_accept(ls_sock *sock, win_accept *accept)
 {
     for (;;) {
-        if (accept->fd == INVALID_SOCKET && (accept->fd = open_like(sock)) == INVALID_SOCKET) {
+        if (accept->fd == INVALID_SOCKET && (accept->fd = open_socket(sock)) == INVALID_SOCKET) {
             emfile_wait(sock, ls_winsock_error());
             return LS_PENDING;
         }
         DWORD bytes;
         int error = 0;
         ls_win32_prepare(&accept->request, accept->request.op);
-        if (!sock->provider->accept(sock->fd, accept->fd, accept->addresses, 0, ADDRESS_BYTES, ADDRESS_BYTES, &bytes,
-                                    &accept->request.overlapped))
+        if (!sock->provider->accept(sock->base.fd, accept->fd, accept->addresses, 0, ADDRESS_BYTES, ADDRESS_BYTES,
+                                    &bytes, &accept->request.overlapped))
             error = WSAGetLastError();
-        /* A connection that was reset before it was accepted: the next one. */
+        /* The connection was reset before it was accepted: try the next one. */
         if (error != WSAECONNRESET && error != WSAECONNABORTED) return ls_win32_posted(sock, &accept->request, error);
     }
 }
 
-/* A connection is there: the op's result. */
+/* Set the result of an accept that has a connection. */
 static void fill_op(ls_sock *sock, win_accept *accept, ls_op *op)
 {
     struct sockaddr *local, *remote;
@@ -96,10 +96,10 @@ static void free_accept(win_accept *accept)
     free(accept);
 }
 
-/* Give the accepted socket the listener's properties: getpeername, shutdown and the like work only then. */
+/* Give the accepted socket the properties of the listener, which getpeername, shutdown and others need. */
 static void update(ls_sock *sock, win_accept *accept)
 {
-    const SOCKET listener = sock->fd;
+    const SOCKET listener = sock->base.fd;
     accept->updated =
         setsockopt(accept->fd, SOL_SOCKET, SO_UPDATE_ACCEPT_CONTEXT, (const char *)&listener, sizeof listener) == 0;
 }
@@ -114,38 +114,39 @@ bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
     sock->held--;
     int64_t result = ls_win32_status(request);
     if (result == LS_OK && sock->open) update(sock, accept);
-    if (result == LS_OK && !accept->updated) result = LS_ECLOSED; /* it is gone again */
+    if (result == LS_OK && !accept->updated) result = LS_ECLOSED; /* the connection was closed meanwhile */
     if (!sock->open && result != LS_OK) {
         result = LS_ECANCELED;
     } else if (result != LS_OK && result != LS_ECANCELED) {
-        /* The error of one connection (a reset in the queue): the next one. A used socket is not used again. */
+        /* An error of one connection (a reset in the queue): try the next one, with a new socket. */
         (void)closesocket(accept->fd);
         accept->fd = INVALID_SOCKET;
-        int how = post_accept(sock, accept);
-        if (how == LS_PENDING) {
+        int outcome = post_accept(sock, accept);
+        if (outcome == LS_PENDING) {
             ls_mutex_unlock(&sock->mutex);
             return false;
         }
-        if (how == LS_DONE) update(sock, accept);
-        result = how;
+        if (outcome == LS_DONE) update(sock, accept);
+        result = outcome;
     }
     if (result == LS_OK) {
         fill_op(sock, accept, op);
         ls_counter_add(&ctx->stats.accepts, 1);
     }
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    *out = (ls_packet){.key = sock->key, .op = op, .result = result};
+    *out = (ls_packet){.key = sock->base.key, .op = op, .result = result};
     unlink_accept(sock, accept);
     ls_win32_leave(sock);
     free_accept(accept);
     return true;
 }
 
-/* The mutex is held. A connection that is there already still goes over the queue: listeners count on a packet. */
+/* The mutex is held. A connection accepted at once goes through the queue as well: an accept always
+ * returns LS_PENDING. */
 static int post_or_queue(ls_sock *sock, win_accept *accept)
 {
-    const int how = post_accept(sock, accept);
-    if (how != LS_DONE) return how;
+    const int outcome = post_accept(sock, accept);
+    if (outcome != LS_DONE) return outcome;
     accept->request.pending = true;
     sock->held++;
     accept->request.overlapped.Internal = 0; /* success */
@@ -162,25 +163,23 @@ int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *
     if (listener->provider->accept == NULL || listener->provider->accept_addresses == NULL) return LS_ENOTSUP;
     win_accept *accept = calloc(1, sizeof *accept);
     if (accept == NULL) return err;
-    op->kind = KIND_ACCEPT;
-    op->flags = 0;
-    op->key = listener->key;
+    ls_op_begin(op, KIND_ACCEPT, listener->base.key);
     op->accept.from = from;
     op->accept.fd = LS_FD_NONE;
-    accept->request = (win_request){.what = WIN_ACCEPT, .op = op, .sock = listener};
+    accept->request = (win_request){.type = WIN_ACCEPT, .op = op, .sock = listener};
     accept->fd = INVALID_SOCKET;
 
     ls_mutex_lock(&listener->mutex);
     if (listener->protocol == NULL) {
         int len = sizeof *listener->protocol;
-        WSAPROTOCOL_INFOW *about = malloc(sizeof *about);
-        if (about == NULL) goto fail;
-        if (getsockopt(listener->fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)about, &len) != 0) {
+        WSAPROTOCOL_INFOW *protocol = malloc(sizeof *protocol);
+        if (protocol == NULL) goto fail;
+        if (getsockopt(listener->base.fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)protocol, &len) != 0) {
             err = ls_winsock_error();
-            free(about);
+            free(protocol);
             goto fail;
         }
-        listener->protocol = about;
+        listener->protocol = protocol;
     }
     win_accept **last = &listener->accepts;
     while (*last != NULL) last = &(*last)->next;
@@ -201,19 +200,19 @@ fail:
 static void unlist(ls_sock *sock)
 {
     ls_port *port = sock->port;
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     for (ls_sock **at = &port->emfile_waiting; *at != NULL; at = &(*at)->list_next)
         if (*at == sock) {
             *at = sock->list_next;
             break;
         }
     sock->emfile_waiting = false;
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
 }
 
-/* It was cancelled: wait until it ended one way or the other, which the system does in its own time. It has no event to wait
- * on: that would be one more object for each connection. */
-static bool ended(const win_request *request)
+/* Wait until a cancelled request has completed, at most CANCEL_MS. false: it has not. The request has no event to wait
+ * for, which would be one more object per connection. */
+static bool wait_completed(const win_request *request)
 {
     for (unsigned ms = 0; !HasOverlappedIoCompleted(&request->overlapped) && ms < CANCEL_MS; ms++)
         ls_clock_sleep_ms(1);
@@ -228,13 +227,13 @@ void ls_win32_close_accepts(ls_sock *sock)
     for (win_accept **at = &sock->accepts; *at != NULL;) {
         win_accept *accept = *at;
         if (accept->request.pending) {
-            /* One that ended before it could be cancelled is a connection, which nobody is to lose: its packet comes, and
-             * this is the last moment to give it the listener's properties. */
-            if (ended(&accept->request) && ls_win32_status(&accept->request) == LS_OK) update(sock, accept);
+            /* An accept that completed before the cancellation has a connection, which must not be lost: its packet
+             * follows, and the properties of the listener must be set while the listener is open. */
+            if (wait_completed(&accept->request) && ls_win32_status(&accept->request) == LS_OK) update(sock, accept);
             at = &accept->next;
         } else {
             *at = accept->next;
-            (void)ls_port_post(sock->port, accept->request.op, sock->key, LS_ECANCELED);
+            (void)ls_port_post(sock->port, accept->request.op, sock->base.key, LS_ECANCELED);
             free_accept(accept);
         }
     }
@@ -246,7 +245,7 @@ bool ls_win32_cancel_accept(ls_sock *sock, ls_op *op)
     while (accept != NULL && accept->request.op != op) accept = accept->next;
     if (accept == NULL) return false;
     if (accept->request.pending) {
-        (void)CancelIoEx((HANDLE)sock->fd, &accept->request.overlapped);
+        (void)CancelIoEx((HANDLE)sock->base.fd, &accept->request.overlapped);
         return false;
     }
     unlink_accept(sock, accept);
@@ -254,22 +253,22 @@ bool ls_win32_cancel_accept(ls_sock *sock, ls_op *op)
     return true;
 }
 
-/* Try each listener once that is on the list now; those that starve again come behind them. One that is closed meanwhile is
- * looked at in vain: its slot has no accepts that wait, whoever has it. */
+/* Try each listener on the list once; a listener without a socket again is appended. A listener that is closed
+ * meanwhile is harmless: its slot has no waiting accepts, even if it was reused. */
 void ls_win32_emfile_retry(ls_port *port)
 {
     unsigned count = 0;
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     for (const ls_sock *sock = port->emfile_waiting; sock != NULL; sock = sock->list_next) count++;
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
     for (; count > 0; count--) {
-        ls_mutex_lock(&port->mutex);
+        ls_mutex_lock(&port->base.mutex);
         ls_sock *sock = port->emfile_waiting;
         if (sock != NULL) {
             port->emfile_waiting = sock->list_next;
             sock->emfile_waiting = false;
         }
-        ls_mutex_unlock(&port->mutex);
+        ls_mutex_unlock(&port->base.mutex);
         if (sock == NULL) return;
         ls_mutex_lock(&sock->mutex);
         for (win_accept *accept = sock->accepts; sock->open && accept != NULL; accept = accept->next)

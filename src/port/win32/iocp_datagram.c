@@ -1,21 +1,17 @@
-/* iocp_datagram.c - batches of datagrams: see datagram.h.
+/* iocp_datagram.c - batches of datagrams: see datagram.h, and datagram_internal.h for the layout of a batch.
  *
- * What waits is a peek of no bytes; once it has ended, plain non-blocking calls take what is there, one datagram each, for
- * Winsock has no recvmmsg. So one request serves a whole batch, and a socket that waits holds no memory.
+ * A receive waits with a peek of 0 bytes. When it has completed, non-blocking calls receive the datagrams, one each,
+ * because Winsock has no recvmmsg. So one request serves a whole batch, and a waiting socket holds no memory. Blocks
+ * are taken one by one, each when the previous one is full, so a few datagrams take one block.
  *
- * Where a batch lies. The head (struct ls_datagrams) is followed by the bytes in the same large block, when one datagram
- * fits behind it; else it has a small block of its own. Further blocks are taken one by one, each only when the one
- * before was filled, so a few datagrams take one block.
- *
- * Sends are non-blocking calls as well; the one for which there is no room becomes an overlapped WSASendTo. */
-#include <assert.h>
+ * Sends are non-blocking calls as well; a datagram that would block becomes an overlapped WSASendTo. */
 #include <ws2tcpip.h>
 
 #include "base/clock.h"
-#include "port/datagram.h"
+#include "port/datagram_internal.h"
 #include "port/win32/iocp_internal.h"
 
-/* Winsock reports ICMP's refusals of what was sent earlier as errors of the next calls. */
+/* Winsock reports an ICMP error for an earlier datagram as the error of a later call. */
 bool ls_win32_is_report(int error)
 {
     switch (error) {
@@ -28,7 +24,7 @@ bool ls_win32_is_report(int error)
     }
 }
 
-/* On a connected socket the peer's refusal, in the word that other systems have for it. */
+/* The ICMP report on a connected socket, with the same code as on other systems. */
 static int report_of(int error)
 {
     return error == WSAECONNRESET ? LS_EREFUSED : ls_err_from_win32((uint32_t)error);
@@ -36,40 +32,14 @@ static int report_of(int error)
 
 /* ---- receive --------------------------------------------------------------------------------------------------- */
 
-typedef struct room { /* where the next datagram goes */
+typedef struct room { /* the memory for the next datagram */
     ls_block *block;
     size_t from, each;
-    bool own;        /* the block is our reference, not the batch's */
-    unsigned blocks; /* taken for bytes so far */
+    bool own;        /* `block` holds a reference that must be dropped; the head's belongs to the batch */
+    unsigned blocks; /* blocks taken for bytes so far */
 } room;
 
-static size_t head_bytes(unsigned count)
-{
-    return (sizeof(ls_datagrams) + count * sizeof(ls_datagram) + 15) & ~(size_t)15;
-}
-
-/* Take the head, and with it the first room if there is one left behind it. NULL: no memory. */
-static ls_datagrams *batch_open(ls_thread_ctx *ctx, unsigned *count, room *out)
-{
-    const size_t head = head_bytes(*count);
-    const bool together = head + out->each <= LS_BLOCK_LARGE;
-    const unsigned most = LS_DATAGRAM_BLOCKS_MAX * (LS_BLOCK_LARGE / (unsigned)out->each);
-    if (!together && *count > most) *count = most;
-    assert(together || head_bytes(*count) <= LS_BLOCK_SMALL);
-    ls_block *block = ls_block_get(ctx->pool, together ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
-    if (block == NULL) return NULL;
-    if (together) {
-        out->block = block;
-        out->from = head;
-        out->blocks = 1;
-    }
-    ls_datagrams *batch = (ls_datagrams *)(void *)block->data;
-    batch->block = block;
-    batch->count = 0;
-    return batch;
-}
-
-/* See that bytes_max more bytes fit. LS_OK, LS_ENOMEM, or LS_ELIMIT: the batch has its blocks. */
+/* Make room for bytes_max more bytes. LS_OK; LS_ENOMEM; LS_ELIMIT: the batch has all its blocks. */
 static int room_for(ls_thread_ctx *ctx, room *into, uint32_t bytes_max)
 {
     if (into->block != NULL && into->from + bytes_max <= LS_BLOCK_LARGE) return LS_OK;
@@ -84,15 +54,15 @@ static int room_for(ls_thread_ctx *ctx, room *into, uint32_t bytes_max)
     return LS_OK;
 }
 
-/* One datagram. LS_OK, LS_EAGAIN, or another error of the socket. */
+/* Receive one datagram. LS_OK, LS_EAGAIN or another error of the socket. */
 static int receive_one(ls_sock *sock, ls_datagram *datagram, const room *into, uint32_t bytes_max)
 {
     for (;;) {
         int len = sizeof datagram->addr.bytes, error = 0;
-        int n = recvfrom(sock->fd, into->block->data + into->from, (int)bytes_max, 0,
+        int n = recvfrom(sock->base.fd, into->block->data + into->from, (int)bytes_max, 0,
                          (struct sockaddr *)(void *)datagram->addr.bytes, &len);
         if (n < 0) error = WSAGetLastError();
-        if (error == WSAEMSGSIZE) n = (int)bytes_max; /* it was longer: the room is full, the rest is lost */
+        if (error == WSAEMSGSIZE) n = (int)bytes_max; /* truncated: the room is full */
         if (n < 0 && ls_win32_is_report(error)) {
             if (sock->connected) return report_of(error);
             continue;
@@ -110,9 +80,13 @@ int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     const uint32_t bytes_max = op->len;
     unsigned count = op->count;
-    room into = {.each = ((size_t)bytes_max + 15) & ~(size_t)15};
-    ls_datagrams *batch = batch_open(ctx, &count, &into);
+    room into = {.each = ls_datagram_room(bytes_max)};
+    ls_datagrams *batch = ls_batch_open(ctx->pool, &count, into.each, &into.from);
     if (batch == NULL) return LS_ENOMEM;
+    if (into.from > 0) {
+        into.block = batch->block;
+        into.blocks = 1;
+    }
 
     int err = LS_OK;
     while (batch->count < count && (err = room_for(ctx, &into, bytes_max)) == LS_OK) {
@@ -121,7 +95,7 @@ int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
         into.from += into.each;
     }
     if (into.own) ls_block_drop(into.block);
-    if (batch->count == 0) { /* else the datagrams at hand are the result */
+    if (batch->count == 0) { /* otherwise the batch is the result, and the error is ignored */
         ls_datagrams_drop(batch);
         return err;
     }
@@ -129,57 +103,32 @@ int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     return batch->count;
 }
 
-int ls_op_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max)
-{
-    assert(count >= 1 && count <= LS_DATAGRAMS_MAX && bytes_max >= 1 && bytes_max <= LS_DATAGRAM_BYTES_MAX);
-    op->kind = KIND_RECV_FROM;
-    op->flags = 0;
-    op->key = sock->key;
-    op->count = (uint16_t)count;
-    op->len = bytes_max;
-    op->recv_from.batch = NULL;
-    return ls_win32_post_receive(ctx, sock, op);
-}
-
 /* ---- send ------------------------------------------------------------------------------------------------------- */
 
-/* All were dealt with: how many left, or the error. */
-static int64_t send_result(const ls_op *op)
-{
-    int64_t left = 0;
-    int err = LS_OK;
-    for (unsigned i = 0; i < op->count; i++) {
-        if (op->send_to.at[i].error == LS_OK)
-            left++;
-        else if (err == LS_OK)
-            err = op->send_to.at[i].error;
-    }
-    return left > 0 ? left : err;
-}
-
-static void dealt_with(ls_sock *sock, ls_op *op, int err)
+static void datagram_done(ls_sock *sock, ls_op *op, int err)
 {
     const int64_t done = atomic_load_explicit(&op->result, memory_order_relaxed);
     op->send_to.at[done].error = err;
     atomic_store_explicit(&op->result, done + 1, memory_order_relaxed);
-    atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+    atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
 }
 
 void ls_win32_sent_to(ls_sock *sock, ls_op *op, int err)
 {
-    if (err != LS_ECANCELED) dealt_with(sock, op, err == LS_ERESET ? LS_EREFUSED : err);
+    if (err != LS_ECANCELED) datagram_done(sock, op, err == LS_ERESET ? LS_EREFUSED : err);
 }
 
-/* One datagram without waiting: 0 or an error number. */
+/* Send one datagram without waiting: 0 or an error number. */
 static int send_one(ls_sock *sock, const ls_datagram *datagram)
 {
     const struct sockaddr *to =
         datagram->addr.len > 0 ? (const struct sockaddr *)(const void *)datagram->addr.bytes : NULL;
     for (bool reported = false;; reported = true) {
-        const int n = sendto(sock->fd, datagram->slice.ptr, (int)datagram->slice.len, 0, to, (int)datagram->addr.len);
+        const int n =
+            sendto(sock->base.fd, datagram->slice.ptr, (int)datagram->slice.len, 0, to, (int)datagram->addr.len);
         if (n >= 0) return 0;
         const int error = WSAGetLastError();
-        /* On an unconnected socket that is an earlier one's; what comes next is its own. */
+        /* On an unconnected socket the report is for an earlier datagram: try again once. */
         if (reported || sock->connected || !ls_win32_is_report(error)) return error;
     }
 }
@@ -188,7 +137,7 @@ int64_t ls_win32_send_to(ls_sock *sock, ls_op *op)
 {
     for (;;) {
         const int64_t done = atomic_load_explicit(&op->result, memory_order_relaxed);
-        if (done == op->count) return send_result(op);
+        if (done == op->count) return ls_batch_sent(op);
         if (sock->tx.stop || !sock->open) return LS_ECANCELED;
         const ls_datagram *next = &op->send_to.at[done];
         int error = send_one(sock, next);
@@ -199,23 +148,12 @@ int64_t ls_win32_send_to(ls_sock *sock, ls_op *op)
             DWORD bytes;
             ls_win32_prepare(&sock->tx, op);
             error = 0;
-            if (WSASendTo(sock->fd, &buffer, 1, &bytes, 0, to, (int)next->addr.len, &sock->tx.overlapped, NULL) != 0)
+            if (WSASendTo(sock->base.fd, &buffer, 1, &bytes, 0, to, (int)next->addr.len, &sock->tx.overlapped, NULL) !=
+                0)
                 error = WSAGetLastError();
             if ((error == 0 || error == WSA_IO_PENDING) && ls_win32_posted(sock, &sock->tx, error) == LS_PENDING)
                 return LS_EAGAIN;
         }
-        dealt_with(sock, op, error == 0 ? LS_OK : report_of(error));
+        datagram_done(sock, op, error == 0 ? LS_OK : report_of(error));
     }
-}
-
-int ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
-{
-    assert(count >= 1);
-    op->kind = KIND_SEND_TO;
-    op->flags = 0;
-    op->key = sock->key;
-    op->count = count;
-    op->send_to.at = datagrams;
-    for (unsigned i = 0; i < count; i++) datagrams[i].error = LS_OK;
-    return ls_win32_post_transmit(ctx, sock, op);
 }

@@ -18,9 +18,7 @@ int ls_port_bind(ls_port *port, HANDLE handle)
 void ls_overlapped_prepare(ls_overlapped *o)
 {
     memset(&o->overlapped, 0, sizeof o->overlapped);
-    o->op.kind = KIND_NONE;
-    o->op.flags = 0;
-    o->op.key = NULL;
+    ls_op_begin(&o->op, KIND_NONE, NULL);
 }
 
 static int64_t completed(ls_overlapped *o, uint32_t error, uint32_t bytes)
@@ -40,8 +38,8 @@ int ls_overlapped_posted(ls_thread_ctx *ctx, ls_overlapped *o, uint32_t error, b
     }
     const int64_t result = completed(o, error, (uint32_t)o->overlapped.InternalHigh);
     if (error != NO_ERROR) return LS_DONE;
-    return sends ? ls_win32_inline(ctx, &o->op, result, &stats->send_inline, &stats->send_queued)
-                 : ls_win32_inline(ctx, &o->op, result, &stats->recv_inline, &stats->recv_queued);
+    return sends ? ls_op_complete(ctx, &o->op, result, &stats->send_inline, &stats->send_queued)
+                 : ls_op_complete(ctx, &o->op, result, &stats->recv_inline, &stats->recv_queued);
 }
 
 void ls_win32_handled(const OVERLAPPED_ENTRY *entry, ls_packet *out)

@@ -1,114 +1,92 @@
-/* iocp_internal.h - inside the completion port on Windows: the system's own, CreateIoCompletionPort.
+/* iocp_internal.h - inside the completion port on Windows, which is that of the system (CreateIoCompletionPort).
  *
- * What the kernel holds is a request: an OVERLAPPED, and whose it is. Each socket has two, for its receive and its send,
- * and a listener one for each accept that is posted. They lie in the socket's slot (an accept's in memory of its own), and
- * the slot is given back when the socket is closed and the last packet of a request was taken: so the memory of a pending
- * operation survives until its packet, whatever happens to the socket, and no packet can reach a slot's next life.
+ * The kernel holds requests: an OVERLAPPED and the socket that it belongs to. Each socket has two, for its receive and
+ * its send, and a listener one for each posted accept. They lie in the slot of the socket (an accept's in memory of
+ * its own). The slot is returned when the socket is closed and the packet of its last request was taken. So the memory
+ * of a pending operation stays valid until its packet, and no packet reaches the next use of a slot.
  *
- *     held = requests of the socket that the kernel has, or whose packets were not taken yet
- *     the slot is given back  <=>  !open and held == 0
+ *     held = requests of the socket that the kernel holds, or whose packets were not taken yet
+ *     the slot is returned  <=>  !open and held == 0
  *
- * A receive into the caller's memory is a WSARecv of it. One into pool memory, and one of datagrams, is first a receive of
- * no bytes, which ends when something is there; the block is taken then, and filled by a plain non-blocking call. So an
- * idle connection holds no buffer, and the kernel locks no page for it.
+ * A receive into the caller's memory is a WSARecv. A receive into pool memory, and one of datagrams, begins with a
+ * receive of 0 bytes, which completes when data have arrived; then the block is taken and filled by a non-blocking
+ * call. So an idle connection holds no buffer, and the kernel locks no page for it.
  *
- * A send goes in calls of SEND_BYTES_MAX at most, one at a time, so that a pending one tells how far it has come. After
- * slices the last of them goes with the file in one TransmitFile.
+ * A send is made in calls of at most SEND_BYTES_MAX, one at a time, so that ls_op_sent reports the progress of a
+ * pending send. When a file range follows the slices, the last slice is sent with the file by one TransmitFile.
  *
- * A call that succeeds at once brings no packet (FILE_SKIP_COMPLETION_PORT_ON_SUCCESS), where every provider in the chain
- * gives real handles (XP1_IFS_HANDLES); elsewhere its packet is awaited.
+ * A call that succeeds at once causes no packet (FILE_SKIP_COMPLETION_PORT_ON_SUCCESS) when all providers in the chain
+ * return real handles (XP1_IFS_HANDLES); otherwise its packet follows.
  *
- * Everything that happens to one socket happens under its mutex, system calls included: they do not block.
+ * All work on one socket is done under its mutex, system calls included: they do not block.
  *
- * The files: iocp.c (open, queue, wait), iocp_sock.c (attach, close, receive, send, connect),
- * iocp_accept.c, iocp_datagram.c, iocp_timer.c, iocp_handle.c (handles of others); notifications:
- * iocp_notify.h.
+ * The files: iocp.c (open, queue, wait), iocp_sock.c (attach, close, receive, send, connect), iocp_accept.c,
+ * iocp_datagram.c, iocp_timer.c, iocp_handle.c (other handles); notifications: iocp_notify.h.
  *
- * Locks: a socket's mutex before the port's mutex; heap_mutex before the port's mutex. */
+ * Locks: the mutex of a socket before that of the port; heap_mutex before that of the port. */
 #ifndef LS_PORT_WIN32_IOCP_INTERNAL_H
 #define LS_PORT_WIN32_IOCP_INTERNAL_H
 
-#include "base/counter.h"
-#include "base/thread.h"
-#include "port/file_internal.h"
-#include "port/port.h"
+#include "port/common_internal.h"
 #include "port/slots.h"
-#include "port/timer.h"
 #include "port/winsock_win32.h"
 
-enum {
-    KIND_NONE,
-    KIND_RECV,
-    KIND_ACCEPT,
-    KIND_SEND,
-    KIND_CONNECT,
-    KIND_RECV_FROM,
-    KIND_SEND_TO,
-    KIND_EVENT,
-    KIND_TIMER,
-    KIND_EDGE,
-    KIND_LOOK
-};
-enum { FLAG_HEAP_NODE = 1 };       /* a packet without an op: free the node when it is taken */
-enum { SEND_BYTES_MAX = 1 << 16 }; /* of one WSASend */
+enum { KIND_TIMER = KIND_BACKEND, KIND_EDGE, KIND_CHECK }; /* ls_op.kind */
+enum { SEND_BYTES_MAX = 1 << 16 };                         /* of one WSASend */
 
-enum { /* completion keys: what lpOverlapped is */
+enum { /* completion keys: the type of lpOverlapped */
        KEY_REQUEST,
        KEY_OP,
        KEY_HANDLE,
-       KEY_SOCKET, /* the lowest two bits: no OVERLAPPED, ProcessSocketNotifications tells of a socket */
+       KEY_SOCKET, /* in the lowest two bits: no OVERLAPPED; an event of ProcessSocketNotifications */
        KEY_KINDS = 3,
 };
 
-typedef enum win_what { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL, WIN_CLOSE_POLL } win_what;
+typedef enum win_type { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL, WIN_CLOSE_POLL } win_type;
 
 typedef struct win_request {
     OVERLAPPED overlapped; /* first */
-    win_what what;
-    bool pending; /* the kernel has it, or its packet was not taken */
-    bool stop;    /* a cancellation was asked for since it was posted */
+    win_type type;
+    bool pending; /* the kernel holds it, or its packet was not taken */
+    bool stop;    /* a cancellation was requested since it was posted */
     ls_op *op;
     ls_sock *sock;
 } win_request;
 
 typedef struct win_accept {
-    win_request request; /* first; not pending: it waits for a descriptor */
+    win_request request; /* first; not pending: the accept waits for a descriptor */
     struct win_accept *next;
     SOCKET fd;
-    bool updated;                                                 /* has the listener's properties */
+    bool updated;                                                 /* SO_UPDATE_ACCEPT_CONTEXT was set */
     unsigned char addresses[2 * (sizeof(SOCKADDR_STORAGE) + 16)]; /* local and remote, each with 16 more (AcceptEx) */
 } win_accept;
 
-/* What one chain of Winsock providers can do. */
+/* The functions of one chain of Winsock providers. */
 typedef struct win_provider {
-    DWORD catalog; /* dwCatalogEntryId; 0: the place is free */
-    bool skips;    /* success at once brings no packet */
+    DWORD catalog; /* dwCatalogEntryId; 0: the entry is free */
+    bool skips;    /* a call that succeeds at once causes no packet */
     LPFN_ACCEPTEX accept;
     LPFN_GETACCEPTEXSOCKADDRS accept_addresses;
     LPFN_CONNECTEX connect;
     LPFN_TRANSMITFILE transmit;
 } win_provider;
 
-enum {
-    WIN_PROVIDERS_MAX = 32
-}; /* a system has a few: one for each of IPv4, IPv6, Unix with each of stream, datagram */
+enum { WIN_PROVIDERS_MAX = 32 }; /* a system has one for each of IPv4, IPv6, Unix with each of stream, datagram */
 
 struct ls_sock {
-    ls_mutex mutex; /* guards all but the atomics and what does not change while it is open */
+    ls_sock_base base;
+    ls_mutex mutex; /* guards all members except the atomics and those that are constant while it is open */
     ls_port *port;
-    void *key;
-    ls_fd fd;
     uint32_t number;
     _Atomic uint32_t generation;
-    _Atomic uint64_t progress_ms; /* of pending sends, as ls_sock_progress_ms */
     const win_provider *provider;
-    WSAPROTOCOL_INFOW *protocol; /* listeners: of the sockets to accept into */
+    WSAPROTOCOL_INFOW *protocol; /* listeners: the protocol of the sockets to accept into */
     bool open, skips;
-    bool ready;          /* something may be there: try before waiting */
-    bool connected;      /* datagrams: to one peer */
-    bool waited;         /* a receive had to wait before: it is not registered for notifications */
-    bool emfile_waiting; /* under port->mutex: on port->emfile_waiting */
-    ls_sock *list_next;  /* under port->mutex */
+    bool ready;          /* data may be available: try before waiting */
+    bool connected;      /* a datagram socket with a connected peer */
+    bool waited;         /* a receive had to wait before: known not to be registered for notifications */
+    bool emfile_waiting; /* under port->base.mutex: on port->emfile_waiting */
+    ls_sock *list_next;  /* under port->base.mutex */
     uint32_t held;
     win_request rx, tx;
     win_accept *accepts; /* posted or waiting for a descriptor, oldest first */
@@ -117,70 +95,57 @@ struct ls_sock {
 typedef struct ls_watchers ls_watchers; /* the registrations of a port */
 
 struct ls_port {
+    ls_port_base base; /* its queue holds posts for which the system had no memory */
     HANDLE iocp;
     ls_slots *socks;
     ls_watchers *watchers;
-    ls_files *files;
-    _Atomic uint32_t queued; /* length of the queue below */
-    ls_mutex mutex;
-    ls_op *first, **last; /* posts that the system had no memory for */
     win_provider providers[WIN_PROVIDERS_MAX];
-    ls_sock *emfile_waiting; /* listeners to try again when the timer rings */
-    ls_timer retry;          /* of emfile_waiting; never a packet */
-    ls_mutex heap_mutex;
-    ls_heap heap;
+    ls_sock *emfile_waiting; /* listeners to try again when `retry` expires */
+    ls_timer retry;          /* for emfile_waiting; causes no packet */
     PTP_TIMER system_timer;
-    uint64_t timer_ns;        /* under heap_mutex: what it is set to; UINT64_MAX: nothing */
-    ls_op timer_op;           /* its packet */
-    _Atomic bool timer_fired; /* that packet is under way */
+    ls_op timer_op;           /* the packet of system_timer */
+    _Atomic bool timer_fired; /* that packet is queued */
 };
 
-/* iocp.c */
-void ls_win32_enqueue(ls_port *port, ls_op *op); /* op->key and op->result are set */
-int ls_win32_inline(ls_thread_ctx *ctx, ls_op *op, int64_t result, _Atomic uint64_t *inlined,
-                    _Atomic uint64_t *queued);
-
-/* iocp_sock.c. Of one packet of a request: true when it is a packet for the caller. */
+/* iocp_sock.c. Handle the packet of a request; true: *out is a packet for the caller. */
 bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out);
 bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out);
 void ls_win32_prepare(win_request *request, ls_op *op);
-/* A call with this request returned `error` (0: success at once). LS_DONE: complete, no packet; LS_PENDING; or LS_E*. */
+/* A call with this request returned `error` (0: it succeeded at once). LS_DONE: complete, no packet;
+ * LS_PENDING; LS_E*. */
 int ls_win32_posted(ls_sock *sock, win_request *request, int error);
-int ls_win32_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);  /* kind and all that belongs to it are set */
-int ls_win32_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* the same */
 void ls_win32_leave(
-    ls_sock *sock); /* unlock, after `held` or `open` may have changed: gives the slot back in the end */
-int ls_win32_status(const win_request *request); /* what its packet says: LS_OK or LS_E* */
+    ls_sock *sock); /* unlock after `held` or `open` may have changed; returns the slot after the last request */
+int ls_win32_status(const win_request *request); /* the status in its packet: LS_OK or LS_E* */
 
 /* iocp_datagram.c; the socket's mutex is held */
 int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* datagrams, LS_EAGAIN or LS_E* */
 int64_t ls_win32_send_to(ls_sock *sock, ls_op *op);       /* the same; LS_EAGAIN: the request is pending */
-void ls_win32_sent_to(ls_sock *sock, ls_op *op, int err); /* the pending one ended */
-bool ls_win32_is_report(int error); /* a refusal that some earlier datagram met with on its way */
+void ls_win32_sent_to(ls_sock *sock, ls_op *op, int err); /* the pending datagram completed */
+bool ls_win32_is_report(int error);                       /* the ICMP report for an earlier datagram */
 
 /* iocp_accept.c */
 bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out);
 void ls_win32_close_accepts(ls_sock *sock); /* the mutex is held, the descriptor still open */
 bool ls_win32_cancel_accept(ls_sock *sock,
-                            ls_op *op); /* the mutex is held; true: it is to complete with LS_ECANCELED now */
+                            ls_op *op); /* the mutex is held; true: the caller completes it with LS_ECANCELED */
 void ls_win32_emfile_retry(ls_port *port);
 
 /* iocp_notify.c */
-void ls_win32_mark_attached(ls_port *port, ls_fd fd, bool attached); /* for operations: it is not registered */
+void ls_win32_mark_attached(ls_port *port, ls_fd fd, bool attached); /* attached sockets cannot be registered */
 bool ls_win32_is_registered(ls_port *port, ls_fd fd);
 int ls_watchers_open(ls_port *port, ls_watchers **out);
-void ls_watchers_stop(ls_watchers *watchers);          /* nothing new comes of them */
-bool ls_watchers_closing(const ls_watchers *watchers); /* packets of watches were not taken yet */
+void ls_watchers_stop(ls_watchers *watchers);          /* no new events */
+bool ls_watchers_closing(const ls_watchers *watchers); /* packets of close polls are outstanding */
 void ls_watchers_close(ls_watchers *watchers);
-bool ls_win32_take_look(ls_op *op, ls_packet *out);
-bool ls_win32_take_queued_event(ls_port *port, const ls_op *node); /* false: out of date */
+bool ls_win32_take_check(ls_op *op, ls_packet *out);
 void ls_win32_close_polled(win_request *request);
 void ls_win32_free_close_poll(ls_port *port, win_request *request);
 
 /* iocp_poll.c */
 bool ls_win32_polled(win_request *request, ls_packet *out);
 bool ls_win32_take_edge(ls_op *op, ls_packet *out);
-void ls_win32_look_again(ls_port *port); /* before a wait */
+void ls_win32_poll_again(ls_port *port); /* called before a wait */
 
 /* iocp_process.c */
 bool ls_win32_processed(ls_port *port, ULONG_PTR key, uint32_t events, ls_packet *out);

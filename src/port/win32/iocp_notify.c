@@ -1,7 +1,7 @@
 /* iocp_notify.c - the table of watchers and the rules of notify.h: see iocp_notify.h.
  *
- * Pipes and the console cannot be polled: while they are armed a timer looks at them (readable.h). EDGE tells when
- * there is more than at the last look. */
+ * Pipes and the console cannot be polled: while they are armed a timer checks them (readable.h). EDGE fires when more
+ * data are available than at the last check. */
 #include "port/win32/iocp_notify.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ int ls_watchers_open(ls_port *port, ls_watchers **out)
     return LS_OK;
 }
 
-/* The polls end with the handle they were made on; until they have they write into the watchers. */
+/* Cancel all polls and wait for them: until they have completed they write into the watchers. */
 void ls_watchers_stop(ls_watchers *watchers)
 {
     (void)CancelIoEx(watchers->afd, NULL);
@@ -45,7 +45,7 @@ void ls_watchers_stop(ls_watchers *watchers)
 
 bool ls_watchers_closing(const ls_watchers *watchers)
 {
-    return atomic_load(&watchers->watches) > 0;
+    return atomic_load(&watchers->close_polls) > 0;
 }
 
 void ls_watchers_close(ls_watchers *watchers)
@@ -57,7 +57,7 @@ void ls_watchers_close(ls_watchers *watchers)
     free(watchers);
 }
 
-/* NULL: nothing near it was ever registered. */
+/* NULL: no handle of its chunk was ever registered. */
 watcher *ls_watcher_at(const ls_watchers *watchers, ls_fd fd)
 {
     const ls_fd number = fd / HANDLE_STEP;
@@ -66,7 +66,7 @@ watcher *ls_watcher_at(const ls_watchers *watchers, ls_fd fd)
     return chunk == NULL ? NULL : &chunk[number % WATCHERS_PER_CHUNK];
 }
 
-static int watcher_make(ls_watchers *watchers, ls_fd fd, watcher **out)
+static int watcher_get(ls_watchers *watchers, ls_fd fd, watcher **out)
 {
     const ls_fd number = fd / HANDLE_STEP;
     if (fd == LS_FD_NONE) return LS_EINVAL;
@@ -95,45 +95,46 @@ static ls_readable readable_of(uint64_t word)
     return (ls_readable)(word >> KIND_SHIFT & 3);
 }
 
-/* ---- the watch; the watcher's mutex is held ---------------------------------------------------------------------- */
+/* ---- the close poll; the mutex of the watcher is held ----------------------------------------------------------- */
 
-/* It is left to its packet, which frees it. */
-static void unwatch(watcher *at)
+/* Cancel the close poll; its packet frees it. */
+static void close_poll_cancel(watcher *at)
 {
-    if (at->watch == NULL) return;
-    if (!ls_poll_ended(&at->watch->poll))
-        (void)CancelIoEx(at->port->watchers->afd, &at->watch->poll.request.overlapped);
-    at->watch = NULL;
+    if (at->close_poll == NULL) return;
+    if (!ls_poll_ended(&at->close_poll->poll))
+        (void)CancelIoEx(at->port->watchers->afd, &at->close_poll->poll.request.overlapped);
+    at->close_poll = NULL;
 }
 
-static int watch(watcher *at)
+static int close_poll_post(watcher *at)
 {
     ls_watchers *watchers = at->port->watchers;
-    win_close_poll *made = calloc(1, sizeof *made);
-    if (made == NULL) return LS_ENOMEM;
-    made->at = at;
-    made->poll.request.what = WIN_CLOSE_POLL;
-    atomic_fetch_add(&watchers->watches, 1);
-    const int err = ls_poll_post(watchers, &made->poll, at->base, 0, true);
+    win_close_poll *poll = calloc(1, sizeof *poll);
+    if (poll == NULL) return LS_ENOMEM;
+    poll->at = at;
+    poll->poll.request.type = WIN_CLOSE_POLL;
+    atomic_fetch_add(&watchers->close_polls, 1);
+    const int err = ls_poll_post(watchers, &poll->poll, at->base, 0, true);
     if (err < 0) {
-        atomic_fetch_sub(&watchers->watches, 1);
-        free(made);
+        atomic_fetch_sub(&watchers->close_polls, 1);
+        free(poll);
         return err;
     }
-    at->watch = made;
+    at->close_poll = poll;
     return LS_OK;
 }
 
-/* Whether the socket was closed since it was registered. It takes the watch away and, if not, sets a new one. */
-static bool was_closed(watcher *at)
+/* true: the socket was closed since it was registered. Ends the close poll and, if the socket is open,
+ * posts a new one. */
+static bool check_closed(watcher *at)
 {
-    win_close_poll *old = at->watch;
+    win_close_poll *old = at->close_poll;
     if (old == NULL) return at->closed;
     if (!ls_poll_ended(&old->poll)) (void)CancelIoEx(at->port->watchers->afd, &old->poll.request.overlapped);
-    while (!ls_poll_ended(&old->poll)) (void)SwitchToThread(); /* cancelled: it has to do with nobody else */
+    while (!ls_poll_ended(&old->poll)) (void)SwitchToThread(); /* a cancelled poll completes without waiting */
     const bool closed = at->closed = ls_poll_reported_close(&old->poll);
-    at->watch = NULL;
-    if (!closed) (void)watch(at); /* without memory its close goes unseen until its number is looked at */
+    at->close_poll = NULL;
+    if (!closed) (void)close_poll_post(at); /* without memory the close is noticed when the handle is next used */
     return closed;
 }
 
@@ -142,11 +143,11 @@ void ls_win32_close_polled(win_request *request)
     win_close_poll *ended = (win_close_poll *)(void *)request;
     watcher *at = ended->at;
     ls_mutex_lock(&at->mutex);
-    if (at->watch == ended) {
-        at->watch = NULL;
+    if (at->close_poll == ended) {
+        at->close_poll = NULL;
         at->closed = ls_poll_reported_close(&ended->poll);
-        if (!at->closed) { /* the thread that made it has ended, say */
-            if ((atomic_load(&at->word) & LIVE) || at->removed != 0) (void)watch(at);
+        if (!at->closed) { /* for example, the thread that posted it has ended */
+            if ((atomic_load(&at->word) & LIVE) || at->removed != 0) (void)close_poll_post(at);
         } else if (atomic_load(&at->word) & LIVE) {
             ls_watcher_drop(at);
         }
@@ -157,11 +158,11 @@ void ls_win32_close_polled(win_request *request)
 
 void ls_win32_free_close_poll(ls_port *port, win_request *request)
 {
-    atomic_fetch_sub(&port->watchers->watches, 1);
+    atomic_fetch_sub(&port->watchers->close_polls, 1);
     free(request);
 }
 
-/* ---- what is registered; the watcher's mutex is held ------------------------------------------------------------- */
+/* ---- registrations; the mutex of the watcher is held ------------------------------------------------------------ */
 
 static uint64_t flags_of(const ls_registration *registration)
 {
@@ -174,7 +175,7 @@ void ls_watcher_drop(watcher *at)
 {
     const uint64_t word = atomic_load(&at->word);
     atomic_store(&at->word, ls_watcher_next(word, word & KINDS));
-    if (at->removed == 0) unwatch(at);
+    if (at->removed == 0) close_poll_cancel(at);
     free(at->last);
     at->last = NULL;
 }
@@ -187,7 +188,7 @@ static HANDLE base_of(SOCKET fd)
     return (HANDLE)base;
 }
 
-/* What kind of thing it is, as flags of a watcher. LS_OK; LS_ENOTSUP, LS_EINVAL. */
+/* The type of the handle, as flags of a watcher. LS_OK; LS_ENOTSUP, LS_EINVAL. */
 static int kind_of(ls_fd fd, uint64_t *out)
 {
     int type = 0, len = sizeof type;
@@ -201,42 +202,42 @@ static int kind_of(ls_fd fd, uint64_t *out)
     return GetFileType(handle) != FILE_TYPE_UNKNOWN ? LS_ENOTSUP : LS_EINVAL;
 }
 
-/* What was registered is there no more, as far as can be seen at once: nothing has its number, or something else. */
-static bool is_gone(const watcher *at)
+/* true: the handle is no longer the registered one, as far as is known without ending the close poll. */
+static bool seems_replaced(const watcher *at)
 {
     uint64_t kind;
     return is_attached(at->port->watchers, at->fd) || kind_of(at->fd, &kind) < 0 ||
            kind != (atomic_load(&at->word) & KINDS) || ls_watcher_is_closed(at);
 }
 
-/* The same for certain, but for what is attached. */
-static bool is_another(watcher *at)
+/* The same, exact, but without regard to attached sockets. */
+static bool was_replaced(watcher *at)
 {
     uint64_t kind;
-    return kind_of(at->fd, &kind) < 0 || kind != (atomic_load(&at->word) & KINDS) || was_closed(at);
+    return kind_of(at->fd, &kind) < 0 || kind != (atomic_load(&at->word) & KINDS) || check_closed(at);
 }
 
-/* ---- what is no socket ------------------------------------------------------------------------------------------ */
+/* ---- pipes and consoles ----------------------------------------------------------------------------------------- */
 
-/* Look at it, now or later, if it is to be looked at. The mutex is held. */
-static int look_later(watcher *at, uint64_t word, uint64_t ms)
+/* Set the timer of the next check in `ms`, if the watcher is armed. The mutex is held. */
+static int check_later(watcher *at, uint64_t word, uint64_t ms)
 {
-    if (at->looking || !(word & ARMED)) return LS_OK;
-    at->look.op = (ls_op){.kind = KIND_LOOK, .key = at};
-    const int err = ls_timer_set(at->port, &at->look, ls_clock_ns() + ms * 1000000u);
-    if (err == LS_OK) at->looking = true;
+    if (at->checking || !(word & ARMED)) return LS_OK;
+    at->check.op = (ls_op){.kind = KIND_CHECK, .key = at};
+    const int err = ls_timer_set(at->port, &at->check, ls_clock_ns() + ms * 1000000u);
+    if (err == LS_OK) at->checking = true;
     return err;
 }
 
-bool ls_win32_take_look(ls_op *op, ls_packet *out)
+bool ls_win32_take_check(ls_op *op, ls_packet *out)
 {
     watcher *at = op->key;
-    bool told = false;
+    bool reported = false;
     ls_mutex_lock(&at->mutex);
-    at->looking = false;
+    at->checking = false;
     const uint64_t word = atomic_load(&at->word);
     const ls_readable kind = readable_of(word);
-    if ((word & LIVE) && kind != LS_READABLE_NONE && is_gone(at)) {
+    if ((word & LIVE) && kind != LS_READABLE_NONE && seems_replaced(at)) {
         ls_watcher_drop(at);
     } else if ((word & ARMED) && kind != LS_READABLE_NONE) {
         const uint32_t before = at->amount, events = ls_readable_now(at->base, kind, &at->amount) &
@@ -245,26 +246,26 @@ bool ls_win32_take_look(ls_op *op, ls_packet *out)
         at->seen = events;
         if (events != 0 && (!(word & EDGE) || more)) {
             ls_watcher_report(at, word, events, out);
-            told = true;
+            reported = true;
         }
-        (void)look_later(at, atomic_load(&at->word), LS_LOOK_MS); /* without memory: not before it is enabled */
+        (void)check_later(at, atomic_load(&at->word), LS_CHECK_MS); /* else the next check is after ENABLE */
     }
     ls_mutex_unlock(&at->mutex);
-    return told;
+    return reported;
 }
 
-/* ---- registering; the watcher's mutex is held ----------------------------------------------------------------------- */
+/* ---- changes; the mutex of the watcher is held ------------------------------------------------------------------ */
 
 static int register_new(ls_port *port, watcher *at, const ls_registration *registration, ls_fd fd)
 {
     uint64_t kind;
-    const bool lives = atomic_load(&at->word) & LIVE;
-    if ((lives || at->removed != 0) && !is_another(at)) {
-        if (is_attached(port->watchers, fd) || lives) return LS_EEXIST;
+    const bool live = atomic_load(&at->word) & LIVE;
+    if ((live || at->removed != 0) && !was_replaced(at)) {
+        if (is_attached(port->watchers, fd) || live) return LS_EEXIST;
         return LS_EBUSY;
     }
-    if (lives) ls_watcher_drop(at);
-    unwatch(at);
+    if (live) ls_watcher_drop(at);
+    close_poll_cancel(at);
     int err = kind_of(fd, &kind);
     if (err < 0) return err;
     if (is_attached(port->watchers, fd)) return LS_EEXIST;
@@ -274,26 +275,26 @@ static int register_new(ls_port *port, watcher *at, const ls_registration *regis
     at->base = (HANDLE)fd;
     at->key = registration->key;
     at->amount = at->seen = 0;
-    at->fresh = true;
-    at->resting = false;
+    at->poll_current = true;
+    at->poll_at_wait = false;
     if ((at->last = calloc(1, sizeof *at->last)) == NULL) return LS_ENOMEM;
     const uint64_t word = ls_watcher_next(atomic_load(&at->word), flags_of(registration) | kind);
     at->life = ls_watcher_generation(word);
     atomic_store(&at->word, word);
     if (readable_of(kind) != LS_READABLE_NONE) return LS_OK;
     at->base = base_of(fd);
-    return watch(at);
+    return close_poll_post(at);
 }
 
 static void change(watcher *at, uint64_t flags)
 {
-    at->fresh = true;
-    at->resting = false;
+    at->poll_current = true;
+    at->poll_at_wait = false;
     at->amount = at->seen = 0;
     atomic_store(&at->word, ls_watcher_next(atomic_load(&at->word), flags));
 }
 
-/* The watch goes on: until REMOVE is taken the close of the socket has to be seen. */
+/* The close poll stays pending: a close of the socket must be noticed until the REMOVE packet is taken. */
 static void remove_now(watcher *at)
 {
     change(at, atomic_load(&at->word) & KINDS);
@@ -302,7 +303,7 @@ static void remove_now(watcher *at)
     at->removed_key = at->key;
 }
 
-/* Its REMOVE comes from our queue, not from the system's. */
+/* Queue the REMOVE packet, when the system does not post it. */
 static void post_remove(watcher *at)
 {
     ls_op *node = at->last;
@@ -312,32 +313,32 @@ static void post_remove(watcher *at)
     node->key = at->key;
     node->event.origin = at->removed;
     node->event.events = LS_EVENT_REMOVE;
-    ls_win32_enqueue(at->port, node);
+    ls_port_enqueue(at->port, node);
 }
 
-/* What the system has to be told of its word, if it is to be told by us. */
-static int apply(watcher *at)
+/* Start the polls or checks that the word requires, without ProcessSocketNotifications. */
+static int start_polls(watcher *at)
 {
     const uint64_t word = atomic_load(&at->word);
-    return readable_of(word) != LS_READABLE_NONE ? look_later(at, word, 0) : ls_poll_change(at);
+    return readable_of(word) != LS_READABLE_NONE ? check_later(at, word, 0) : ls_poll_change(at);
 }
 
 int ls_watcher_carry_out(ls_port *port, const ls_registration *registration, watcher **out)
 {
     const ls_fd fd = ls_readable_fd(registration->fd);
-    const bool first = registration->operation == LS_NOTIFY_REGISTER;
+    const bool is_register = registration->operation == LS_NOTIFY_REGISTER;
     watcher *at = ls_watcher_at(port->watchers, fd);
     int err = LS_OK;
-    if (first && (err = watcher_make(port->watchers, fd, &at)) < 0) return err;
+    if (is_register && (err = watcher_get(port->watchers, fd, &at)) < 0) return err;
     if (at == NULL) return fd == LS_FD_NONE ? LS_EINVAL : LS_ENOENT;
 
     ls_mutex_lock(&at->mutex);
     const uint64_t flags = atomic_load(&at->word), kind = flags & KINDS;
-    if (first) {
+    if (is_register) {
         err = register_new(port, at, registration, fd);
     } else if (!(flags & LIVE)) {
         err = LS_ENOENT;
-    } else if (is_gone(at)) {
+    } else if (seems_replaced(at)) {
         ls_watcher_drop(at);
         err = LS_ENOENT;
     } else if (registration->operation == LS_NOTIFY_REMOVE) {
@@ -356,14 +357,14 @@ int ls_watcher_carry_out(ls_port *port, const ls_registration *registration, wat
             *out = at;
             err = LS_PENDING;
         } else {
-            err = apply(at);
+            err = start_polls(at);
             if (registration->operation == LS_NOTIFY_REMOVE) {
                 post_remove(at);
                 err = LS_OK;
             }
         }
         if (err < 0) ls_watcher_drop(at);
-    } else if (first && err != LS_EEXIST && err != LS_EBUSY && (atomic_load(&at->word) & LIVE)) {
+    } else if (is_register && err != LS_EEXIST && err != LS_EBUSY && (atomic_load(&at->word) & LIVE)) {
         ls_watcher_drop(at);
     }
     ls_mutex_unlock(&at->mutex);
@@ -404,7 +405,7 @@ void ls_port_forget(ls_port *port, ls_fd fd)
 void ls_win32_mark_attached(ls_port *port, ls_fd fd, bool attached)
 {
     const ls_fd number = fd / HANDLE_STEP;
-    if (fd >= LS_NOTIFY_FD_MAX) return; /* nor can it be registered */
+    if (fd >= LS_NOTIFY_FD_MAX) return; /* cannot be registered either */
     _Atomic uint32_t *word = &port->watchers->attached[number / 32];
     const uint32_t bit = UINT32_C(1) << number % 32;
     if (!attached) {
@@ -412,9 +413,9 @@ void ls_win32_mark_attached(ls_port *port, ls_fd fd, bool attached)
         return;
     }
     watcher *at = ls_watcher_at(port->watchers, fd);
-    if (at != NULL) { /* what had this number before and was closed without a word is dropped now */
+    if (at != NULL) { /* drop the registration of a closed socket that had this number */
         ls_mutex_lock(&at->mutex);
-        if ((atomic_load(&at->word) & LIVE) && is_another(at)) ls_watcher_drop(at);
+        if ((atomic_load(&at->word) & LIVE) && was_replaced(at)) ls_watcher_drop(at);
         ls_mutex_unlock(&at->mutex);
     }
     atomic_fetch_or(word, bit);
@@ -426,7 +427,7 @@ bool ls_win32_is_registered(ls_port *port, ls_fd fd)
     return at != NULL && (atomic_load(&at->word) & LIVE);
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------ */
+/* ---- packets ---------------------------------------------------------------------------------------------------- */
 
 void ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out)
 {
@@ -444,10 +445,10 @@ bool ls_packet_current(const ls_port *port, const ls_packet *packet)
 void ls_watcher_removed(watcher *at)
 {
     at->removed = 0;
-    if (!(atomic_load(&at->word) & LIVE)) unwatch(at);
+    if (!(atomic_load(&at->word) & LIVE)) close_poll_cancel(at);
 }
 
-bool ls_win32_take_queued_event(ls_port *port, const ls_op *node)
+bool ls_port_take_event(ls_port *port, const ls_op *node)
 {
     const uint64_t origin = node->event.origin;
     if (!(node->event.events & LS_EVENT_REMOVE))

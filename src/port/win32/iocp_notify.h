@@ -1,21 +1,22 @@
-/* iocp_notify.h - inside the notifications of a port on Windows. See notify.h for what they promise.
+/* iocp_notify.h - inside the notifications of a port on Windows. notify.h is their contract.
  *
- * Two ways to be told of a socket, one for the whole port:
- *     ProcessSocketNotifications   where ws2_32 exports it (Windows 11, Server 2022): iocp_process.c
- *     AFD polls                    elsewhere, or where the environment has LUASERVE_AFD=1: iocp_poll.c
- * and a third for what is no socket: a timer looks at it (readable.h). iocp_notify.c has what they share: the
- * table of watchers, the rules of notify.h, and the watch.
+ * A port uses one of two sources for events of sockets:
+ *     ProcessSocketNotifications   if ws2_32 exports it (Windows 11, Server 2022): iocp_process.c
+ *     AFD polls                    otherwise, or if the environment has LUASERVE_AFD=1: iocp_poll.c
+ * Other handles (pipes, the console) are checked by a timer (readable.h). iocp_notify.c holds what these share: the
+ * table of watchers, the rules of notify.h, and the close poll.
  *
- * A watcher is the registration of one handle. Notices lie in a table by handle and stay until the port is closed, and with
- * them the memory of a poll. Its generation changes with every REGISTER, ENABLE, DISABLE, REMOVE and drop: what was begun
- * under another is out of date.
+ * A watcher is the registration of one handle. Watchers lie in a table by handle and stay, with the memory of their
+ * poll, until the port is closed. The generation of a watcher changes with every REGISTER, ENABLE, DISABLE, REMOVE and
+ * drop: a poll or packet of an earlier generation is out of date.
  *
- * The watch. A closed socket takes its registration with it, and its number may be another's at once. So one poll that asks
- * for nothing but the local close (POLL_LOCAL_CLOSE) is under way for each socket from REGISTER until it is closed, or its
- * REMOVE was taken; it has memory of its own, so that a new one can begin before the packet of the old one was taken. To
- * know now whether the socket was closed the watch is cancelled, and says how it ended; a new one takes its place.
+ * Close poll. A closed socket takes its registration with it, and its number may be reused at once. So for each socket
+ * one poll with no event but the local close (POLL_LOCAL_CLOSE) is pending from REGISTER until the socket is closed or
+ * the REMOVE packet was taken. It has memory of its own, so that a new one can be posted before the packet of the old
+ * one was taken. To find out at once whether the socket was closed, the close poll is cancelled and its result read; a
+ * new one replaces it.
  *
- * Lock: the watcher's mutex; before watchers.mutex and the port's. */
+ * Locks: the mutex of a watcher before watchers.mutex and those of the port. */
 #ifndef LS_PORT_WIN32_IOCP_NOTIFY_H
 #define LS_PORT_WIN32_IOCP_NOTIFY_H
 
@@ -27,7 +28,7 @@ enum { HANDLE_STEP = 4 }; /* handles are multiples of 4 */
 enum { WATCHERS_MAX = LS_NOTIFY_FD_MAX / HANDLE_STEP };
 enum { WATCHERS_PER_CHUNK = 256, WATCHER_CHUNKS = WATCHERS_MAX / WATCHERS_PER_CHUNK };
 
-enum { /* AFD_POLL_* of the device; they are in no header of the SDK */
+enum { /* AFD_POLL_* of the device; no header of the SDK declares them */
        POLL_RECEIVE = 0x0001,
        POLL_SEND = 0x0004,
        POLL_DISCONNECT = 0x0008,
@@ -48,17 +49,17 @@ typedef struct poll_info { /* AFD_POLL_INFO */
 
 typedef struct win_poll {
     win_request request; /* first; its OVERLAPPED is an IO_STATUS_BLOCK to the device */
-    poll_info asked, answer;
+    poll_info input, output;
 } win_poll;
 
-enum { /* of a watcher, above the filter in LS_EVENT_* */
+enum { /* the lower half of a watcher's word: the filter in LS_EVENT_*, and flags */
        EVENTS = 0xff,
        LIVE = 1u << 8, /* registered */
        ARMED = 1u << 9,
        ONESHOT = 1u << 10,
        EDGE = 1u << 11,
        DATAGRAM = 1u << 12,
-       KIND_SHIFT = 13, /* two bits: an ls_readable, when it is no socket */
+       KIND_SHIFT = 13, /* two bits: the ls_readable of a handle that is not a socket */
        KINDS = DATAGRAM | 3u << KIND_SHIFT,
 };
 
@@ -66,47 +67,47 @@ typedef struct watcher watcher;
 
 typedef struct win_close_poll {
     win_poll poll; /* first */
-    watcher *at;   /* NULL: nobody's any more; freed when its packet is taken */
+    watcher *at;   /* its watcher; the poll is freed when its packet is taken */
 } win_close_poll;
 
 struct watcher {
     win_poll poll; /* first */
     uint32_t poll_generation;
-    bool fresh;   /* AFD, EDGE PERSISTENT: what is there now has not been told yet */
-    bool resting; /* AFD, LEVEL: it was told, and is asked for again by the next wait */
+    bool poll_current; /* EDGE: the current events must still be polled for once */
+    bool poll_at_wait; /* LEVEL PERSISTENT: reported; the next wait polls again */
     ls_mutex mutex;
     _Atomic uint64_t word; /* generation << 32 | flags; written under the mutex */
     void *key;
     ls_fd fd;
-    HANDLE base;           /* the socket below all layered providers */
-    win_close_poll *watch; /* NULL: none */
-    bool closed;           /* a watch said so, and what was registered is not forgotten yet */
-    ls_op *last;           /* the node of the REMOVE packet; not NULL while live */
-    uint64_t removed;      /* the origin of a REMOVE that is in the queue, or 0 */
-    bool on_again;         /* under watchers.mutex */
-    watcher *again_next;   /* the same */
-    WSAEVENT event;        /* AFD, EDGE PERSISTENT: set when Winsock has made a record */
-    PTP_WAIT wait;         /* for that */
-    ls_op edge_op;         /* the packet of that */
-    _Atomic bool edge_set; /* it is under way */
+    HANDLE base;                /* the socket below all layered providers */
+    win_close_poll *close_poll; /* the pending close poll, or NULL */
+    bool closed;                /* a close poll has reported the close of the registered socket */
+    ls_op *last;                /* the node of the REMOVE packet; not NULL while LIVE */
+    uint64_t removed;           /* the origin of a queued REMOVE packet, or 0 */
+    bool on_again;              /* under watchers.mutex: on the list watchers.again */
+    watcher *again_next;        /* under watchers.mutex */
+    WSAEVENT event;             /* AFD, EDGE PERSISTENT: set when Winsock has recorded an event */
+    PTP_WAIT wait;              /* waits for `event` */
+    ls_op edge_op;              /* posted when `event` was set */
+    _Atomic bool edge_set;      /* edge_op is queued */
     ls_port *port;
-    ls_timer look;         /* no socket: when to look */
-    bool looking;          /* it is armed, or its packet is under way */
-    uint32_t amount, seen; /* of the last look: how much, and LS_EVENT_* */
-    /* ProcessSocketNotifications: the key that the system knows is that of REGISTER. */
-    uint32_t life, removed_life; /* generation at REGISTER; that of the removed one */
+    ls_timer check;        /* not a socket: the next check */
+    bool checking;         /* that timer is armed, or its packet is queued */
+    uint32_t amount, seen; /* results of the last check: data available, LS_EVENT_* */
+    /* ProcessSocketNotifications: the system's key holds the generation of REGISTER. */
+    uint32_t life, removed_life; /* generation at REGISTER; that of the removed registration */
     void *removed_key;
 };
 
 struct ls_watchers {
     HANDLE afd;
     const ls_process_calls *process; /* NULL: AFD polls */
-    ls_mutex process_mutex;          /* one call that changes registrations at a time */
-    _Atomic uint32_t watches;        /* whose packets were not taken yet */
+    ls_mutex process_mutex;          /* serialises the calls that change registrations */
+    _Atomic uint32_t close_polls;    /* close polls whose packets were not taken yet */
     ls_mutex mutex;
     watcher *again;
     _Atomic uint32_t again_count;
-    _Atomic uint32_t attached[WATCHERS_MAX / 32]; /* a bit for each handle: it is attached for operations */
+    _Atomic uint32_t attached[WATCHERS_MAX / 32]; /* a bit per handle: attached for operations */
     _Atomic(watcher *) chunks[WATCHER_CHUNKS];
 };
 
@@ -125,28 +126,28 @@ static inline uint64_t ls_watcher_origin(uint64_t word, ls_fd fd)
     return (uint64_t)ls_watcher_generation(word) << 32 | (uint32_t)(fd / HANDLE_STEP);
 }
 
-/* iocp_notify.c; of all that take a watcher: its mutex is held */
+/* iocp_notify.c. The mutex of a watcher passed as an argument is held. */
 watcher *ls_watcher_at(const ls_watchers *watchers, ls_fd fd);
-/* One valid registration, as far as it is ours. LS_OK or an error: that is its result. LS_PENDING: the system's
- * ProcessSocketNotifications has to be told of *out, whose mutex is not held. */
+/* Carry out one valid registration. LS_OK or an error: its result. LS_PENDING: the caller passes the registration of
+ * *out, whose mutex is not held, to ProcessSocketNotifications. */
 int ls_watcher_carry_out(ls_port *port, const ls_registration *registration, watcher **out);
-void ls_watcher_drop(watcher *at);                                                   /* the registration is no more */
-void ls_watcher_removed(watcher *at);                                                /* its REMOVE was taken */
-void ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out); /* `events` are to be told */
+void ls_watcher_drop(watcher *at);                                                   /* ends it without a packet */
+void ls_watcher_removed(watcher *at);                                                /* its REMOVE packet was taken */
+void ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out); /* makes the packet of `events` */
 
-/* iocp_poll.c. LS_OK; LS_ENOENT: the socket is gone; or another error. */
+/* iocp_poll.c. LS_OK; LS_ENOENT: the socket was closed; or another error. */
 int ls_poll_open(ls_port *port, HANDLE *out);
 int ls_poll_post(ls_watchers *watchers, win_poll *poll, HANDLE base, ULONG events,
-                 bool waits); /* and the local close */
+                 bool waits); /* reports `events` and the local close; waits: else it completes at once */
 bool ls_poll_ended(const win_poll *poll);
 bool ls_poll_reported_close(const win_poll *poll);
-int ls_poll_change(watcher *at); /* its word has changed */
-void ls_poll_end(watcher *at);   /* the port is closed */
+int ls_poll_change(watcher *at); /* after a change of its word */
+void ls_poll_end(watcher *at);   /* when the port is closed */
 
-/* As far as can be seen at once. */
+/* true: closed. false: not closed, or the close poll has not completed yet. */
 static inline bool ls_watcher_is_closed(const watcher *at)
 {
-    return at->watch != NULL && ls_poll_reported_close(&at->watch->poll);
+    return at->close_poll != NULL && ls_poll_reported_close(&at->close_poll->poll);
 }
 
 /* iocp_process.c */

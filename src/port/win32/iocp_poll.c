@@ -1,21 +1,25 @@
 /* iocp_poll.c - notifications by AFD polls: see iocp_notify.h.
  *
- * An armed socket has one poll under way (\Device\Afd, IOCTL_AFD_POLL: what WSAPoll and select are made of), whose packet
- * comes to the port. A poll tells a condition once and is over; it looks afresh when it is made, so it is LEVEL by nature.
- * LEVEL PERSISTENT is polled again by the next wait of any thread after it was told (watchers.again): not earlier, or it
- * would tell the same thread again before that could read.
+ * An armed socket has one pending poll (\Device\Afd, IOCTL_AFD_POLL, on which WSAPoll and select are built), whose
+ * packet is posted to the port. A poll reports a condition once and is complete; it evaluates the condition when it
+ * is posted, so it is LEVEL by nature. A LEVEL PERSISTENT registration that was reported is polled again by the next
+ * wait of any thread (watchers.again): an earlier poll would report the same data to the same thread again before it
+ * could read them.
  *
- * EDGE PERSISTENT cannot be made from polls, which say that there is something and not that it is new. For it Winsock's own
- * records are used (WSAEventSelect): one is made when a condition becomes true, and again only after the call that the
- * condition is for was made (a receive for FD_READ, a send that would have blocked for FD_WRITE). The event object is waited
- * for by the system's thread pool, which posts a packet. What is there when it is enabled is found by a poll that does not
- * wait: not every version (Wine's among them) records anew what it has recorded before.
+ * Polls cannot implement EDGE PERSISTENT, because they report that a condition holds and not that it is new. It uses
+ * the event records of Winsock (WSAEventSelect): an event is recorded when its condition becomes true, and again only
+ * after the call that re-enables it (a receive for FD_READ, a send that would have blocked for FD_WRITE). The thread
+ * pool of the system waits for the event object and posts a packet. Events that hold when the registration is enabled
+ * are found by a poll that does not wait, because not every version (Wine among them) records an event again that it
+ * has recorded before.
  *
- * Where ProcessSocketNotifications tells of sockets, a poll that does not wait looks at what is there when an EDGE is
- * enabled, for the system tells only of what becomes true after that; and the watch is a poll everywhere.
+ * With ProcessSocketNotifications, a poll that does not wait finds the events that hold when an EDGE
+ * registration is enabled, because the system reports only conditions that become true later. The close poll is
+ * an AFD poll in both cases.
  *
- * A poll carries the generation of its beginning: what ends later is not told but made again. One that is under way when
- * the registration changes is cancelled, and made again when its packet comes. */
+ * A poll carries the generation at which it was posted; one that completes under another generation is not
+ * reported but posted again. A pending poll is cancelled when its registration changes, and posted again when its
+ * packet is taken. */
 #include "port/win32/iocp_notify.h"
 
 #include <winternl.h>
@@ -27,7 +31,7 @@ enum { IOCTL_AFD_POLL = 0x00012024 };
 
 int ls_poll_open(ls_port *port, HANDLE *out)
 {
-    /* Any name below the device gives a handle of one's own to it. */
+    /* Any name below the device opens a new handle to it. */
     static wchar_t path[] = L"\\Device\\Afd\\luaserve";
     UNICODE_STRING name = {.Length = sizeof path - sizeof path[0], .MaximumLength = sizeof path, .Buffer = path};
     OBJECT_ATTRIBUTES attributes = {.Length = sizeof attributes, .ObjectName = &name};
@@ -48,15 +52,15 @@ int ls_poll_post(ls_watchers *watchers, win_poll *poll, HANDLE base, ULONG event
 {
     memset(&poll->request.overlapped, 0, sizeof poll->request.overlapped);
     poll->request.overlapped.Internal = (ULONG_PTR)STATUS_PENDING;
-    poll->asked = (poll_info){.timeout = {.QuadPart = waits ? INT64_MAX : 0},
+    poll->input = (poll_info){.timeout = {.QuadPart = waits ? INT64_MAX : 0},
                               .count = 1,
                               .handle = base,
                               .events = events | POLL_LOCAL_CLOSE};
-    poll->request.pending = true; /* even if it ends at once its packet comes */
+    poll->request.pending = true; /* its packet follows even if it completes at once */
     IO_STATUS_BLOCK *status = (IO_STATUS_BLOCK *)(void *)&poll->request.overlapped;
     const NTSTATUS posted =
-        NtDeviceIoControlFile(watchers->afd, NULL, NULL, status, status, IOCTL_AFD_POLL, &poll->asked,
-                              sizeof poll->asked, &poll->answer, sizeof poll->answer);
+        NtDeviceIoControlFile(watchers->afd, NULL, NULL, status, status, IOCTL_AFD_POLL, &poll->input,
+                              sizeof poll->input, &poll->output, sizeof poll->output);
     if (posted == (NTSTATUS)STATUS_PENDING || posted >= 0) return LS_OK;
     poll->request.pending = false;
     return posted == (NTSTATUS)STATUS_INVALID_HANDLE ? LS_ENOENT : ls_err_from_status((uint32_t)posted);
@@ -64,7 +68,7 @@ int ls_poll_post(ls_watchers *watchers, win_poll *poll, HANDLE base, ULONG event
 
 bool ls_poll_ended(const win_poll *poll)
 {
-    /* Written by the kernel, behind the answer. */
+    /* The kernel writes it after the output. */
     const ULONG_PTR status = *(const volatile ULONG_PTR *)&poll->request.overlapped.Internal;
     atomic_thread_fence(memory_order_acquire);
     return status != (ULONG_PTR)STATUS_PENDING;
@@ -72,52 +76,52 @@ bool ls_poll_ended(const win_poll *poll)
 
 static bool found_any(const win_poll *poll)
 {
-    return ls_poll_ended(poll) && (uint32_t)poll->request.overlapped.Internal == 0 && poll->answer.count > 0;
+    return ls_poll_ended(poll) && (uint32_t)poll->request.overlapped.Internal == 0 && poll->output.count > 0;
 }
 
 bool ls_poll_reported_close(const win_poll *poll)
 {
-    return found_any(poll) && (poll->answer.events & POLL_LOCAL_CLOSE);
+    return found_any(poll) && (poll->output.events & POLL_LOCAL_CLOSE);
 }
 
-/* ---- the poll of a watcher; its mutex is held -------------------------------------------------------------------- */
+/* ---- the poll of a watcher; its mutex is held ------------------------------------------------------------------- */
 
 static bool by_records(const watcher *at, uint64_t word)
 {
     return at->port->watchers->process == NULL && (word & EDGE) && !(word & ONESHOT);
 }
 
-/* Whether there is something to poll for; *waits: until it comes. */
-static bool polls(const watcher *at, uint64_t word, bool *waits)
+/* true: the watcher needs a poll; *waits: one that waits for an event. */
+static bool needs_poll(const watcher *at, uint64_t word, bool *waits)
 {
-    const bool looks_only = at->port->watchers->process != NULL || by_records(at, word);
-    *waits = !looks_only;
-    return (word & ARMED) && !at->resting && (!looks_only || (at->fresh && (word & EDGE)));
+    const bool once = at->port->watchers->process != NULL || by_records(at, word);
+    *waits = !once;
+    return (word & ARMED) && !at->poll_at_wait && (!once || (at->poll_current && (word & EDGE)));
 }
 
 static int poll_now(watcher *at)
 {
     const uint64_t word = atomic_load(&at->word);
     bool waits;
-    if (at->poll.request.pending || !polls(at, word, &waits)) return LS_OK;
-    ULONG events = POLL_ABORT | POLL_CONNECT_FAIL; /* ERR comes whatever the filter says */
+    if (at->poll.request.pending || !needs_poll(at, word, &waits)) return LS_OK;
+    ULONG events = POLL_ABORT | POLL_CONNECT_FAIL; /* ERR is reported whatever the filter is */
     if (word & LS_EVENT_IN) events |= POLL_RECEIVE | POLL_ACCEPT | POLL_DISCONNECT;
     if (word & LS_EVENT_OUT) events |= POLL_SEND;
     if (word & LS_EVENT_HANGUP) events |= POLL_DISCONNECT;
-    at->poll.request.what = WIN_POLL;
+    at->poll.request.type = WIN_POLL;
     at->poll_generation = ls_watcher_generation(word);
     return ls_poll_post(at->port->watchers, &at->poll, at->base, events, waits);
 }
 
-/* The registration has changed: the poll under way, if there is one, is out of date. */
-static int poll_anew(watcher *at)
+/* The registration has changed: a pending poll is out of date. */
+static int poll_restart(watcher *at)
 {
     if (!at->poll.request.pending) return poll_now(at);
     if (!ls_poll_ended(&at->poll)) (void)CancelIoEx(at->port->watchers->afd, &at->poll.request.overlapped);
-    return LS_OK; /* its packet makes the next */
+    return LS_OK; /* its packet posts the next one */
 }
 
-static void again(watcher *at)
+static void poll_at_next_wait(watcher *at)
 {
     ls_watchers *watchers = at->port->watchers;
     ls_mutex_lock(&watchers->mutex);
@@ -130,7 +134,7 @@ static void again(watcher *at)
     ls_mutex_unlock(&watchers->mutex);
 }
 
-void ls_win32_look_again(ls_port *port)
+void ls_win32_poll_again(ls_port *port)
 {
     ls_watchers *watchers = port->watchers;
     if (atomic_load(&watchers->again_count) == 0) return;
@@ -146,13 +150,13 @@ void ls_win32_look_again(ls_port *port)
         ls_mutex_lock(&watchers->mutex);
         at->on_again = false;
         ls_mutex_unlock(&watchers->mutex);
-        at->resting = false;
-        if (poll_anew(at) < 0) ls_watcher_drop(at);
+        at->poll_at_wait = false;
+        if (poll_restart(at) < 0) ls_watcher_drop(at);
         ls_mutex_unlock(&at->mutex);
     }
 }
 
-/* ---- records of Winsock, for EDGE PERSISTENT -------------------------------------------------------------------- */
+/* ---- event records of Winsock, for EDGE PERSISTENT -------------------------------------------------------------- */
 
 static void CALLBACK record_made(PTP_CALLBACK_INSTANCE instance, PVOID context, PTP_WAIT wait, TP_WAIT_RESULT result)
 {
@@ -161,7 +165,7 @@ static void CALLBACK record_made(PTP_CALLBACK_INSTANCE instance, PVOID context, 
     (void)result;
     ResetEvent(at->event);
     SetThreadpoolWait(wait, at->event, NULL);
-    if (!atomic_exchange(&at->edge_set, true)) ls_win32_enqueue(at->port, &at->edge_op);
+    if (!atomic_exchange(&at->edge_set, true)) ls_port_enqueue(at->port, &at->edge_op);
 }
 
 void ls_poll_end(watcher *at)
@@ -176,7 +180,7 @@ void ls_poll_end(watcher *at)
     at->event = NULL;
 }
 
-/* Have Winsock record what the word asks for, from now on; or nothing any more. */
+/* Have Winsock record the events that the word requires, or none. */
 static int select_events(watcher *at, uint64_t word)
 {
     long events = 0;
@@ -203,33 +207,33 @@ static int select_events(watcher *at, uint64_t word)
     return LS_OK;
 }
 
-/* The end of a stream is said in *ended: a poll tells an orderly one from a reset, which the record does everywhere but in
- * Wine. */
-static uint32_t recorded(watcher *at, uint64_t word, bool *ended)
+/* Take the recorded events. *ended: the stream has ended; a poll distinguishes an orderly end from a reset, which the
+ * record in Wine does not. */
+static uint32_t take_records(watcher *at, uint64_t word, bool *ended)
 {
-    WSANETWORKEVENTS made;
+    WSANETWORKEVENTS records;
     uint32_t events = 0;
     *ended = false;
-    if (WSAEnumNetworkEvents(at->fd, NULL, &made) != 0) return 0;
-    if (made.lNetworkEvents & (FD_READ | FD_ACCEPT)) events |= LS_EVENT_IN;
-    if (made.lNetworkEvents & FD_WRITE) events |= LS_EVENT_OUT;
-    if (made.lNetworkEvents & FD_CONNECT)
-        events |= made.iErrorCode[FD_CONNECT_BIT] != 0 ? LS_EVENT_ERR | LS_EVENT_HANGUP : LS_EVENT_OUT;
-    *ended = made.lNetworkEvents & FD_CLOSE;
+    if (WSAEnumNetworkEvents(at->fd, NULL, &records) != 0) return 0;
+    if (records.lNetworkEvents & (FD_READ | FD_ACCEPT)) events |= LS_EVENT_IN;
+    if (records.lNetworkEvents & FD_WRITE) events |= LS_EVENT_OUT;
+    if (records.lNetworkEvents & FD_CONNECT)
+        events |= records.iErrorCode[FD_CONNECT_BIT] != 0 ? LS_EVENT_ERR | LS_EVENT_HANGUP : LS_EVENT_OUT;
+    *ended = records.lNetworkEvents & FD_CLOSE;
     if (word & DATAGRAM) events &= ~(uint32_t)LS_EVENT_HANGUP;
     return events & ((uint32_t)(word & EVENTS) | LS_EVENT_ERR);
 }
 
 int ls_poll_change(watcher *at)
 {
-    /* The records first: what comes between the two is told twice rather than not at all. */
+    /* Records first: an event between the two calls is reported twice instead of not at all. */
     const int err = select_events(at, atomic_load(&at->word));
-    return err < 0 ? err : poll_anew(at);
+    return err < 0 ? err : poll_restart(at);
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------ */
+/* ---- packets ---------------------------------------------------------------------------------------------------- */
 
-/* What a poll has found, in the caller's terms. */
+/* The result of a poll as LS_EVENT_*. */
 static uint32_t polled_events(uint64_t word, ULONG found)
 {
     uint32_t events = 0;
@@ -243,7 +247,7 @@ static uint32_t polled_events(uint64_t word, ULONG found)
 bool ls_win32_polled(win_request *request, ls_packet *out)
 {
     watcher *at = (watcher *)(void *)request;
-    bool told = false;
+    bool reported = false;
     ls_mutex_lock(&at->mutex);
     const uint64_t word = atomic_load(&at->word);
     const bool current = at->poll_generation == ls_watcher_generation(word);
@@ -251,45 +255,45 @@ bool ls_win32_polled(win_request *request, ls_packet *out)
     if (current && (ls_poll_reported_close(&at->poll) || ls_watcher_is_closed(at))) {
         ls_watcher_drop(at);
     } else if (current && found_any(&at->poll) && (word & ARMED)) {
-        uint32_t events = polled_events(word, at->poll.answer.events);
-        bool ended;
-        if (events != 0 && by_records(at, word)) events |= recorded(at, word, &ended); /* the same, most of it */
+        uint32_t events = polled_events(word, at->poll.output.events);
+        bool ended; /* the records of the same events are taken with them */
+        if (events != 0 && by_records(at, word)) events |= take_records(at, word, &ended);
         if (events != 0) {
             ls_watcher_report(at, word, events, out);
-            told = true;
+            reported = true;
         }
     }
-    /* That was the look at what is there, unless it was one that was cancelled to make room for it. */
-    if (current && at->poll.asked.timeout.QuadPart == 0) at->fresh = false;
-    /* What was told is asked for again by the next wait. */
-    if (told && !(word & (ONESHOT | EDGE))) {
-        at->resting = true;
-        again(at);
+    /* This was the poll for the current events, unless it is a waiting poll that was cancelled in favour of it. */
+    if (current && at->poll.input.timeout.QuadPart == 0) at->poll_current = false;
+    /* The next wait polls a reported LEVEL PERSISTENT registration again. */
+    if (reported && !(word & (ONESHOT | EDGE))) {
+        at->poll_at_wait = true;
+        poll_at_next_wait(at);
     }
     if (poll_now(at) < 0) ls_watcher_drop(at);
     ls_mutex_unlock(&at->mutex);
-    return told;
+    return reported;
 }
 
 bool ls_win32_take_edge(ls_op *op, ls_packet *out)
 {
     watcher *at = op->key;
-    bool told = false;
+    bool reported = false;
     ls_mutex_lock(&at->mutex);
-    atomic_store(&at->edge_set, false); /* a record that is made from now on has its own packet */
+    atomic_store(&at->edge_set, false); /* an event recorded from here on posts its own packet */
     const uint64_t word = atomic_load(&at->word);
     if ((word & ARMED) && by_records(at, word) && !ls_watcher_is_closed(at)) {
         bool ended;
-        const uint32_t events = recorded(at, word, &ended);
+        const uint32_t events = take_records(at, word, &ended);
         if (ended) {
-            at->fresh = true;
-            if (poll_anew(at) < 0) ls_watcher_drop(at);
+            at->poll_current = true;
+            if (poll_restart(at) < 0) ls_watcher_drop(at);
         }
         if (events != 0) {
             ls_watcher_report(at, word, events, out);
-            told = true;
+            reported = true;
         }
     }
     ls_mutex_unlock(&at->mutex);
-    return told;
+    return reported;
 }

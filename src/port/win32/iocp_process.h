@@ -1,5 +1,5 @@
-/* iocp_process.h - ProcessSocketNotifications and what belongs to it (winsock2.h of the Windows SDK 10.0.20348 and later;
- * mingw-w64 10 does not declare it). */
+/* iocp_process.h - ProcessSocketNotifications with its types and constants (winsock2.h of the Windows SDK 10.0.20348
+ * and later; mingw-w64 10 does not declare them). */
 #ifndef LS_PORT_WIN32_IOCP_PROCESS_H
 #define LS_PORT_WIN32_IOCP_PROCESS_H
 
@@ -7,7 +7,7 @@
 
 #include "port/winsock_win32.h"
 
-enum { /* SOCK_NOTIFY_OP_*; events and triggers have the numbers of LS_EVENT_* and LS_TRIGGER_* */
+enum { /* SOCK_NOTIFY_OP_*; events and triggers have the values of LS_EVENT_* and LS_TRIGGER_* */
        LS_PROCESS_ENABLE = 1,
        LS_PROCESS_DISABLE = 2,
        LS_PROCESS_REMOVE = 4,
@@ -30,7 +30,8 @@ typedef struct ls_process_calls {
     ls_process_fn *process;
 } ls_process_calls;
 
-/* What ws2_32 exports; NULL where it has no such function, or the environment has LUASERVE_AFD=1. Static. */
+/* The function exported by ws2_32; NULL: ws2_32 does not export it, or the environment has
+ * LUASERVE_AFD=1. Static memory. */
 const ls_process_calls *ls_process_look_up(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* iocp_sock.c - what happens to one socket: attach, close, cancel, receive, send, connect. */
+/* iocp_sock.c - one socket: attach, close, cancel, receive, send, connect. */
 #include "port/win32/iocp_internal.h"
 
 #include <assert.h>
@@ -16,17 +16,17 @@ static void extension(SOCKET fd, GUID name, void *out, size_t bytes)
     DWORD got;
     memset(out, 0, bytes);
     if (WSAIoctl(fd, SIO_GET_EXTENSION_FUNCTION_POINTER, &name, sizeof name, out, (DWORD)bytes, &got, NULL, NULL) != 0)
-        memset(out, 0, bytes); /* this kind of socket does not do that: using it is LS_ENOTSUP */
+        memset(out, 0, bytes); /* not supported by this kind of socket: its use returns LS_ENOTSUP */
 }
 
-/* The provider of a socket, looked up or asked for once. NULL: no place is left. */
-static const win_provider *provider_of(ls_port *port, SOCKET fd, const WSAPROTOCOL_INFOW *about)
+/* The provider of a socket; its functions are looked up once. NULL: the table is full. */
+static const win_provider *provider_of(ls_port *port, SOCKET fd, const WSAPROTOCOL_INFOW *protocol)
 {
     const win_provider *found = NULL;
-    ls_mutex_lock(&port->mutex);
+    ls_mutex_lock(&port->base.mutex);
     for (int i = 0; i < WIN_PROVIDERS_MAX && found == NULL; i++) {
         win_provider *provider = &port->providers[i];
-        if (provider->catalog == about->dwCatalogEntryId) {
+        if (provider->catalog == protocol->dwCatalogEntryId) {
             found = provider;
         } else if (provider->catalog == 0) {
             extension(fd, (GUID)WSAID_ACCEPTEX, &provider->accept, sizeof provider->accept);
@@ -34,31 +34,31 @@ static const win_provider *provider_of(ls_port *port, SOCKET fd, const WSAPROTOC
                       sizeof provider->accept_addresses);
             extension(fd, (GUID)WSAID_CONNECTEX, &provider->connect, sizeof provider->connect);
             extension(fd, (GUID)WSAID_TRANSMITFILE, &provider->transmit, sizeof provider->transmit);
-            provider->skips = about->dwServiceFlags1 & XP1_IFS_HANDLES;
-            provider->catalog = about->dwCatalogEntryId;
+            provider->skips = protocol->dwServiceFlags1 & XP1_IFS_HANDLES;
+            provider->catalog = protocol->dwCatalogEntryId;
             found = provider;
         }
     }
-    ls_mutex_unlock(&port->mutex);
+    ls_mutex_unlock(&port->base.mutex);
     return found;
 }
 
 int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out)
 {
     enum { MODES = FILE_SKIP_COMPLETION_PORT_ON_SUCCESS | FILE_SKIP_SET_EVENT_ON_HANDLE };
-    WSAPROTOCOL_INFOW about;
+    WSAPROTOCOL_INFOW protocol;
     struct sockaddr_storage peer;
-    int about_len = sizeof about, peer_len = sizeof peer;
+    int protocol_len = sizeof protocol, peer_len = sizeof peer;
     uint32_t number;
     void *slot;
     int err = ls_slots_take(port->socks, &number, &slot);
     if (err < 0) return err;
     ls_sock *sock = slot;
-    if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)&about, &about_len) != 0) {
+    if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL_INFOW, (char *)&protocol, &protocol_len) != 0) {
         err = ls_winsock_error();
         goto fail;
     }
-    sock->provider = provider_of(port, fd, &about);
+    sock->provider = provider_of(port, fd, &protocol);
     if (sock->provider == NULL) {
         err = LS_ELIMIT;
         goto fail;
@@ -70,20 +70,20 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
     ls_win32_mark_attached(port, fd, true);
     sock->skips = sock->provider->skips && SetFileCompletionNotificationModes((HANDLE)fd, MODES);
     sock->port = port;
-    sock->key = key;
-    sock->fd = fd;
+    sock->base.key = key;
+    sock->base.fd = fd;
     sock->number = number;
     sock->open = true;
     sock->ready = maybe_readable;
-    sock->connected = about.iSocketType == SOCK_DGRAM && getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0;
+    sock->connected = protocol.iSocketType == SOCK_DGRAM && getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0;
     sock->held = 0;
     sock->emfile_waiting = false;
     sock->waited = false;
     sock->list_next = NULL;
     sock->accepts = NULL;
     sock->protocol = NULL;
-    sock->rx = (win_request){.what = WIN_RECEIVE, .sock = sock};
-    sock->tx = (win_request){.what = WIN_SEND, .sock = sock};
+    sock->rx = (win_request){.type = WIN_RECEIVE, .sock = sock};
+    sock->tx = (win_request){.type = WIN_SEND, .sock = sock};
     *out = sock;
     return LS_OK;
 
@@ -92,24 +92,9 @@ fail:
     return err;
 }
 
-ls_fd ls_sock_fd(const ls_sock *sock)
-{
-    return sock->fd;
-}
-
-void *ls_sock_key(const ls_sock *sock)
-{
-    return sock->key;
-}
-
 uint32_t ls_sock_generation(const ls_sock *sock)
 {
     return atomic_load_explicit(&sock->generation, memory_order_relaxed);
-}
-
-uint64_t ls_sock_progress_ms(const ls_sock *sock)
-{
-    return atomic_load_explicit(&sock->progress_ms, memory_order_relaxed);
 }
 
 void ls_win32_leave(ls_sock *sock)
@@ -126,11 +111,11 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
     (void)ctx;
     ls_mutex_lock(&sock->mutex);
     assert(sock->open);
-    /* Cancelled, not only closed: somebody may have duplicated the handle, and Wine lets a send go on without it. */
-    if (sock->held > 0) (void)CancelIoEx((HANDLE)sock->fd, NULL);
+    /* Cancel, not only close: the handle may have been duplicated, and Wine continues a send after the close. */
+    if (sock->held > 0) (void)CancelIoEx((HANDLE)sock->base.fd, NULL);
     ls_win32_close_accepts(sock);
-    ls_win32_mark_attached(sock->port, sock->fd, false);
-    (void)closesocket(sock->fd);
+    ls_win32_mark_attached(sock->port, sock->base.fd, false);
+    (void)closesocket(sock->base.fd);
     sock->open = false;
     atomic_fetch_add(&sock->generation, 1);
     ls_win32_leave(sock);
@@ -138,7 +123,7 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
 
 int ls_sock_shutdown(ls_sock *sock)
 {
-    return shutdown(sock->fd, SD_SEND) != 0 ? ls_winsock_error() : LS_OK;
+    return shutdown(sock->base.fd, SD_SEND) != 0 ? ls_winsock_error() : LS_OK;
 }
 
 void ls_sock_cork_fin(ls_sock *sock)
@@ -146,12 +131,12 @@ void ls_sock_cork_fin(ls_sock *sock)
     (void)sock; /* Winsock has no MSG_MORE */
 }
 
-/* The mutex is held. `op` NULL: whichever is pending. */
+/* The mutex is held. `op` NULL: any pending operation. */
 static void cancel_request(ls_sock *sock, win_request *request, const ls_op *op)
 {
     if (!request->pending || (op != NULL && request->op != op)) return;
-    request->stop = true; /* when it just ended without a result, it is not posted again */
-    (void)CancelIoEx((HANDLE)sock->fd, &request->overlapped);
+    request->stop = true; /* if it has just completed without a result, it is not posted again */
+    (void)CancelIoEx((HANDLE)sock->base.fd, &request->overlapped);
 }
 
 void ls_sock_cancel(ls_sock *sock, uint32_t generation)
@@ -166,15 +151,15 @@ void ls_sock_cancel(ls_sock *sock, uint32_t generation)
 
 void ls_op_cancel(ls_sock *sock, ls_op *op)
 {
-    bool ours = false;
+    bool cancelled = false;
     ls_mutex_lock(&sock->mutex);
     if (sock->open) {
         cancel_request(sock, &sock->rx, op);
         cancel_request(sock, &sock->tx, op);
-        ours = ls_win32_cancel_accept(sock, op);
+        cancelled = ls_win32_cancel_accept(sock, op);
     }
     ls_mutex_unlock(&sock->mutex);
-    if (ours) (void)ls_port_post(sock->port, op, sock->key, LS_ECANCELED);
+    if (cancelled) (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
 }
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
@@ -200,8 +185,8 @@ int ls_win32_status(const win_request *request)
     return status >> 31 == 0 ? LS_OK : ls_err_from_status(status);
 }
 
-/* The request's packet was taken: the kernel has it no more. */
-static ls_op *taken(ls_sock *sock, win_request *request)
+/* The packet of the request was taken: the kernel no longer holds it. */
+static ls_op *request_end(ls_sock *sock, win_request *request)
 {
     ls_op *op = request->op;
     assert(request->pending);
@@ -212,18 +197,18 @@ static ls_op *taken(ls_sock *sock, win_request *request)
 
 /* ---- receive --------------------------------------------------------------------------------------------- */
 
-/* What is there now, into pool memory: bytes, 0 at the end, LS_EAGAIN, or another error. */
+/* Receive the data available now into pool memory: bytes, 0 at the end, LS_EAGAIN or another error. */
 static int64_t receive_now(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     if (op->kind == KIND_RECV_FROM) return ls_win32_recv_from(ctx, sock, op);
     char *ptr = op->recv.ptr;
     ls_block *block = NULL;
-    if (op->len == 0) return 0; /* asked only whether something is there, and it is */
+    if (op->len == 0) return 0; /* a readiness probe: data or the end can be received */
     if (ptr == NULL) {
         if ((block = ls_block_get(ctx->pool, op->len)) == NULL) return LS_ENOMEM;
         ptr = block->data;
     }
-    const int n = recv(sock->fd, ptr, (int)op->len, 0);
+    const int n = recv(sock->base.fd, ptr, (int)op->len, 0);
     const int64_t result = n >= 0 ? n : ls_winsock_error();
     if (n > 0)
         op->recv.block = block;
@@ -232,57 +217,57 @@ static int64_t receive_now(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     return result;
 }
 
-static bool is_own_memory(const ls_op *op)
+static bool has_caller_memory(const ls_op *op)
 {
     return op->kind == KIND_RECV && op->recv.ptr != NULL && op->len > 0;
 }
 
-/* Whether more may be waiting after this result, so that the next receive is tried before it waits. */
+/* true: more data may be available after this result, so the next receive is tried before it waits. */
 static bool ready_after(const ls_op *op, int64_t result)
 {
     return result <= 0 || result == (int64_t)(op->kind == KIND_RECV_FROM ? op->count : op->len);
 }
 
-/* Post what waits for the socket: the caller's own memory, or nothing, to be told when something is there. *bytes is what
- * came, if it is complete at once. */
+/* Post the request that waits: a receive into the caller's memory, or one of 0 bytes that completes when data arrive.
+ * *bytes is the number received, if it completes at once. */
 static int post_wait(ls_sock *sock, ls_op *op, DWORD *bytes)
 {
-    /* On a stream a receive of no bytes waits for the first; of a datagram it would take all, hence the peek, which ends
-     * with an error (too small a buffer) that means there is one. */
+    /* On a stream a receive of 0 bytes waits for data. On a datagram socket it would consume a datagram, so it is a
+     * peek, which completes with WSAEMSGSIZE when a datagram has arrived. */
     DWORD flags = op->kind == KIND_RECV_FROM ? MSG_PEEK : 0;
     WSABUF buffer = {.len = 0, .buf = NULL};
-    if (is_own_memory(op)) buffer = (WSABUF){.len = op->len, .buf = op->recv.ptr};
-    if (!sock->waited && ls_win32_is_registered(sock->port, sock->fd)) return LS_EEXIST;
+    if (has_caller_memory(op)) buffer = (WSABUF){.len = op->len, .buf = op->recv.ptr};
+    if (!sock->waited && ls_win32_is_registered(sock->port, sock->base.fd)) return LS_EEXIST;
     sock->waited = true;
     ls_win32_prepare(&sock->rx, op);
     *bytes = 0;
     int error = 0;
-    if (WSARecv(sock->fd, &buffer, 1, bytes, &flags, &sock->rx.overlapped, NULL) != 0) error = WSAGetLastError();
+    if (WSARecv(sock->base.fd, &buffer, 1, bytes, &flags, &sock->rx.overlapped, NULL) != 0) error = WSAGetLastError();
     if (op->kind == KIND_RECV_FROM && (error == WSAEMSGSIZE || ls_win32_is_report(error))) {
-        /* It did not succeed, so there will be no packet: one is there, or the report of one. */
+        /* The call failed, so no packet follows: a datagram has arrived, or an ICMP report. */
         return LS_DONE;
     }
     return ls_win32_posted(sock, &sock->rx, error);
 }
 
-/* Until there is a result or the kernel has the request (LS_EAGAIN). `tries`: something may be there. */
+/* Try and wait until there is a result or the kernel holds the request (LS_EAGAIN). `tries`: data may be available. */
 static int64_t receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, bool tries)
 {
     for (;; tries = true) {
         DWORD bytes;
-        if (tries && !is_own_memory(op)) {
+        if (tries && !has_caller_memory(op)) {
             const int64_t result = receive_now(ctx, sock, op);
             if (result != LS_EAGAIN) return result;
         }
         if (sock->rx.stop) return LS_ECANCELED;
-        const int how = post_wait(sock, op, &bytes);
-        if (how == LS_PENDING) return LS_EAGAIN;
-        if (how < 0) return how;
-        if (is_own_memory(op)) return bytes;
+        const int outcome = post_wait(sock, op, &bytes);
+        if (outcome == LS_PENDING) return LS_EAGAIN;
+        if (outcome < 0) return outcome;
+        if (has_caller_memory(op)) return bytes;
     }
 }
 
-/* The peek of a socket for datagrams has ended: one is there, or the report of one that was refused. */
+/* The peek of a datagram socket has completed: a datagram has arrived, or the ICMP report for an earlier one. */
 static int64_t receive_peeked(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, int status)
 {
     const bool refused = status != LS_OK && status != LS_EMSGSIZE;
@@ -294,15 +279,15 @@ bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes,
 {
     ls_sock *sock = request->sock;
     ls_mutex_lock(&sock->mutex);
-    ls_op *op = taken(sock, request);
+    ls_op *op = request_end(sock, request);
     int64_t result = ls_win32_status(request);
     if (!sock->open)
         result = LS_ECANCELED;
     else if (op->kind == KIND_RECV_FROM && result != LS_ECANCELED)
         result = receive_peeked(ctx, sock, op, (int)result);
     else if (result == LS_OK)
-        result = is_own_memory(op) ? (int64_t)bytes : receive(ctx, sock, op, true);
-    *out = (ls_packet){.key = sock->key, .op = op, .result = result};
+        result = has_caller_memory(op) ? (int64_t)bytes : receive(ctx, sock, op, true);
+    *out = (ls_packet){.key = sock->base.key, .op = op, .result = result};
     if (result != LS_EAGAIN) {
         atomic_store_explicit(&op->result, result, memory_order_relaxed);
         sock->ready = result != LS_ECANCELED && ready_after(op, result);
@@ -312,18 +297,7 @@ bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes,
     return result != LS_EAGAIN;
 }
 
-int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
-{
-    op->kind = KIND_RECV;
-    op->flags = 0;
-    op->key = sock->key;
-    op->len = len;
-    op->recv.ptr = ptr;
-    op->recv.block = NULL;
-    return ls_win32_post_receive(ctx, sock, op);
-}
-
-int ls_win32_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     ls_mutex_lock(&sock->mutex);
     assert(!sock->rx.pending);
@@ -334,15 +308,16 @@ int ls_win32_post_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     if (result != LS_EAGAIN) sock->ready = ready_after(op, result);
     ls_mutex_unlock(&sock->mutex);
     if (result == LS_EAGAIN) return LS_PENDING;
-    if (result < 0) return (int)result; /* not posted: no packet will come */
-    return ls_win32_inline(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
+    if (result < 0) return (int)result; /* not posted: no packet follows */
+    return ls_op_complete(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
 }
 
 /* ---- send ------------------------------------------------------------------------------------------------ */
 
-/* What is left of the slices after `sent` bytes, up to SEND_BYTES_MAX of them. Returns the buffers; *file_from is how far
- * the file range has come (negative: the slices are not all sent), *last that the buffers end with the last slice. */
-static int gather(const ls_op *op, int64_t sent, WSABUF *buffers, int64_t *file_from, bool *last)
+/* Fill `buffers` with up to SEND_BYTES_MAX bytes of the slices after `sent` bytes. Returns the number of buffers;
+ * *file_from is the number of bytes of the file range sent so far (negative: slices are left), *last: the buffers end
+ * with the last slice. */
+static int fill_buffers(const ls_op *op, int64_t sent, WSABUF *buffers, int64_t *file_from, bool *last)
 {
     int n = 0;
     int64_t skip = sent;
@@ -369,24 +344,23 @@ static int gather(const ls_op *op, int64_t sent, WSABUF *buffers, int64_t *file_
     return n;
 }
 
-/* One TransmitFile: the head, if there is one, and a part of the file. Returns an error number as WSASend would. */
+/* One TransmitFile: `head` (may be NULL) and a part of the file. Returns an error number as WSASend does. */
 static int transmit_file(ls_sock *sock, const ls_file_range *file, uint64_t file_from, WSABUF *head)
 {
-    enum { FILE_BYTES_MAX = 1 << 20 }; /* so that progress is seen */
+    enum { FILE_BYTES_MAX = 1 << 20 }; /* per call, so that progress is reported */
     const uint64_t offset = file->offset + file_from, left = file->len - file_from;
     TRANSMIT_FILE_BUFFERS around = {.Head = head != NULL ? head->buf : NULL,
                                     .HeadLength = head != NULL ? head->len : 0};
     sock->tx.overlapped.Offset = (DWORD)offset;
     sock->tx.overlapped.OffsetHigh = (DWORD)(offset >> 32);
     if (sock->provider->transmit == NULL) return WSAEOPNOTSUPP;
-    if (sock->provider->transmit(sock->fd, (HANDLE)file->fd, left < FILE_BYTES_MAX ? (DWORD)left : FILE_BYTES_MAX, 0,
-                                 &sock->tx.overlapped, head != NULL ? &around : NULL, 0))
+    if (sock->provider->transmit(sock->base.fd, (HANDLE)file->fd, left < FILE_BYTES_MAX ? (DWORD)left : FILE_BYTES_MAX,
+                                 0, &sock->tx.overlapped, head != NULL ? &around : NULL, 0))
         return 0;
     return WSAGetLastError();
 }
 
-/* Begin the next call of a send. LS_DONE: *bytes left at once, of *asked; LS_PENDING; LS_EAGAIN: nothing is left to be
- * sent; or LS_E*. */
+/* Make the next call of a send. LS_DONE: *bytes were sent at once; LS_PENDING; LS_EAGAIN: all is sent; or LS_E*. */
 static int post_send(ls_sock *sock, ls_op *op, int64_t sent, DWORD *bytes)
 {
     const ls_file_range *file = op->send.file != NULL && op->send.file->len > 0 ? op->send.file : NULL;
@@ -394,52 +368,53 @@ static int post_send(ls_sock *sock, ls_op *op, int64_t sent, DWORD *bytes)
     int64_t file_from;
     bool last;
     int error = 0;
-    int n = gather(op, sent, buffers, &file_from, &last);
+    int n = fill_buffers(op, sent, buffers, &file_from, &last);
     ls_win32_prepare(&sock->tx, op);
     *bytes = 0;
     if (n == 0 && (file == NULL || (uint64_t)file_from >= file->len)) return LS_EAGAIN;
     if (sock->tx.stop || !sock->open) return LS_ECANCELED;
     if (file != NULL && n <= 1 && last) {
         error = transmit_file(sock, file, file_from < 0 ? 0 : (uint64_t)file_from, n > 0 ? &buffers[0] : NULL);
-        if (error == 0) (void)WSAGetOverlappedResult(sock->fd, &sock->tx.overlapped, bytes, FALSE, &(DWORD){0});
+        if (error == 0) (void)WSAGetOverlappedResult(sock->base.fd, &sock->tx.overlapped, bytes, FALSE, &(DWORD){0});
     } else {
-        if (file != NULL && last) n--; /* the last slice leaves with the file */
-        if (WSASend(sock->fd, buffers, (DWORD)n, bytes, 0, &sock->tx.overlapped, NULL) != 0) error = WSAGetLastError();
+        if (file != NULL && last) n--; /* the last slice is sent with the file */
+        if (WSASend(sock->base.fd, buffers, (DWORD)n, bytes, 0, &sock->tx.overlapped, NULL) != 0)
+            error = WSAGetLastError();
     }
     return ls_win32_posted(sock, &sock->tx, error);
 }
 
-/* After a call of which `bytes` left, or none yet: go on until all is sent (the sum), the kernel has the request
- * (LS_EAGAIN; op->result says how far), or it fails. */
+/* Continue a send until all is sent (returns the sum), the kernel holds the request (LS_EAGAIN; op->result is the
+ * number of bytes sent so far), or a call fails. */
 static int64_t send_on(ls_sock *sock, ls_op *op)
 {
     for (;;) {
         const int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed);
         DWORD bytes;
-        const int how = post_send(sock, op, sent, &bytes);
-        if (how == LS_EAGAIN) return sent;
-        if (how == LS_PENDING) return LS_EAGAIN;
-        if (how < 0) return how;
+        const int outcome = post_send(sock, op, sent, &bytes);
+        if (outcome == LS_EAGAIN) return sent;
+        if (outcome == LS_PENDING) return LS_EAGAIN;
+        if (outcome < 0) return outcome;
         if (bytes == 0) return LS_EINVAL; /* the file is shorter than the range */
         atomic_store_explicit(&op->result, sent + bytes, memory_order_relaxed);
-        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     }
 }
 
 /* ---- connect --------------------------------------------------------------------------------------------- */
 
-/* ConnectEx wants a socket that is bound. */
+/* ConnectEx needs a bound socket. */
 static void bind_any(ls_sock *sock, const ls_sockaddr *to)
 {
     struct sockaddr_storage any = {.ss_family = ((const struct sockaddr *)(const void *)to->bytes)->sa_family};
     if (any.ss_family == AF_INET || any.ss_family == AF_INET6)
-        (void)bind(sock->fd, (struct sockaddr *)&any, (int)to->len); /* fails when it is bound already: as good */
+        (void)bind(sock->base.fd, (struct sockaddr *)&any, (int)to->len); /* fails if the socket is bound already */
 }
 
 static int64_t connect_result(ls_sock *sock, int result)
 {
-    /* Gives it the properties of a connected socket: getpeername, shutdown. */
-    if (result == LS_OK && setsockopt(sock->fd, SOL_SOCKET, SO_UPDATE_CONNECT_CONTEXT, NULL, 0) != 0)
+    /* getpeername and shutdown need this after ConnectEx. */
+    if (result == LS_OK && setsockopt(sock->base.fd, SOL_SOCKET, SO_UPDATE_CONNECT_CONTEXT, NULL, 0) != 0)
         return ls_winsock_error();
     return result;
 }
@@ -447,9 +422,7 @@ static int64_t connect_result(ls_sock *sock, int result)
 int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
 {
     (void)ctx;
-    op->kind = KIND_CONNECT;
-    op->flags = 0;
-    op->key = sock->key;
+    ls_op_begin(op, KIND_CONNECT, sock->base.key);
     op->connect.addr = to;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
     if (sock->provider->connect == NULL) return LS_ENOTSUP;
@@ -459,13 +432,13 @@ int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockadd
     bind_any(sock, to);
     ls_win32_prepare(&sock->tx, op);
     int error = 0;
-    if (!sock->provider->connect(sock->fd, (const struct sockaddr *)(const void *)to->bytes, (int)to->len, NULL, 0,
-                                 NULL, &sock->tx.overlapped))
+    if (!sock->provider->connect(sock->base.fd, (const struct sockaddr *)(const void *)to->bytes, (int)to->len, NULL,
+                                 0, NULL, &sock->tx.overlapped))
         error = WSAGetLastError();
-    int how = ls_win32_posted(sock, &sock->tx, error);
-    if (how == LS_DONE) how = (int)connect_result(sock, LS_OK);
+    int outcome = ls_win32_posted(sock, &sock->tx, error);
+    if (outcome == LS_DONE) outcome = (int)connect_result(sock, LS_OK);
     ls_mutex_unlock(&sock->mutex);
-    return how;
+    return outcome;
 }
 
 /* ---- both ------------------------------------------------------------------------------------------------ */
@@ -474,7 +447,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
 {
     ls_sock *sock = request->sock;
     ls_mutex_lock(&sock->mutex);
-    ls_op *op = taken(sock, request);
+    ls_op *op = request_end(sock, request);
     const int status = ls_win32_status(request);
     int64_t result = status;
     if (op->kind == KIND_SEND_TO) {
@@ -485,7 +458,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
     } else if (status == LS_OK) {
         const int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed) + bytes;
         atomic_store_explicit(&op->result, sent, memory_order_relaxed);
-        atomic_store_explicit(&sock->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
         if (bytes == 0)
             result = LS_EINVAL; /* the file is shorter than the range */
         else
@@ -493,7 +466,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
     } else if (!sock->open) {
         result = LS_ECANCELED;
     }
-    *out = (ls_packet){.key = sock->key, .op = op, .result = result};
+    *out = (ls_packet){.key = sock->base.key, .op = op, .result = result};
     if (result != LS_EAGAIN) {
         atomic_store_explicit(&op->result, result, memory_order_relaxed);
         ls_counter_add(&ctx->stats.send_queued, 1);
@@ -502,19 +475,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
     return result != LS_EAGAIN;
 }
 
-int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t slice_count,
-               const ls_file_range *file)
-{
-    op->kind = KIND_SEND;
-    op->flags = 0;
-    op->key = sock->key;
-    op->count = slice_count;
-    op->send.slices = slices;
-    op->send.file = file;
-    return ls_win32_post_transmit(ctx, sock, op);
-}
-
-int ls_win32_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
     ls_mutex_lock(&sock->mutex);
@@ -524,10 +485,5 @@ int ls_win32_post_transmit(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     ls_mutex_unlock(&sock->mutex);
     if (result == LS_EAGAIN) return LS_PENDING;
     if (result < 0) return (int)result;
-    return ls_win32_inline(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
-}
-
-int64_t ls_op_sent(const ls_op *op)
-{
-    return atomic_load_explicit(&op->result, memory_order_relaxed);
+    return ls_op_complete(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
 }

@@ -1,5 +1,5 @@
-/* iocp_timer.c - the port's timers: a heap, and one timer of the system's thread pool that is set to its earliest
- * deadline and posts a packet. Whoever takes that packet pops what is due. */
+/* iocp_timer.c - the timers of the port: one timer of the system's thread pool is set to the earliest deadline of the
+ * heap and posts a packet. The thread that takes this packet queues the timers that are due. */
 #include "port/win32/iocp_internal.h"
 
 #include <assert.h>
@@ -11,20 +11,14 @@ static void CALLBACK fired(PTP_CALLBACK_INSTANCE instance, PVOID context, PTP_TI
     ls_port *port = context;
     (void)instance;
     (void)timer;
-    if (!atomic_exchange(&port->timer_fired, true)) ls_win32_enqueue(port, &port->timer_op);
+    if (!atomic_exchange(&port->timer_fired, true)) ls_port_enqueue(port, &port->timer_op);
 }
 
 int ls_win32_timers_open(ls_port *port)
 {
-    const int err = ls_mutex_open(&port->heap_mutex);
-    if (err < 0) return err;
-    ls_heap_open(&port->heap);
-    port->timer_ns = UINT64_MAX;
     port->timer_op = (ls_op){.kind = KIND_TIMER};
     port->system_timer = CreateThreadpoolTimer(fired, port, NULL);
-    if (port->system_timer != NULL) return LS_OK;
-    ls_mutex_close(&port->heap_mutex);
-    return LS_ENOMEM;
+    return port->system_timer != NULL ? LS_OK : LS_ENOMEM;
 }
 
 void ls_win32_timers_close(ls_port *port)
@@ -32,71 +26,39 @@ void ls_win32_timers_close(ls_port *port)
     SetThreadpoolTimer(port->system_timer, NULL, 0, 0);
     WaitForThreadpoolTimerCallbacks(port->system_timer, TRUE);
     CloseThreadpoolTimer(port->system_timer);
-    ls_heap_close(&port->heap);
-    ls_mutex_close(&port->heap_mutex);
 }
 
-/* Under heap_mutex: have the system timer fire at the earliest deadline. One that fires too early is harmless, so it is moved
- * only when it would be late. */
-static void system_timer_arm(ls_port *port)
+void ls_port_timer_late(ls_port *port)
 {
-    const uint64_t next_ns = ls_heap_next_ns(&port->heap);
-    if (next_ns >= port->timer_ns) return;
-    port->timer_ns = next_ns;
+    const uint64_t next_ns = ls_heap_next_ns(&port->base.heap);
+    port->base.timer_ns = next_ns;
     const uint64_t now_ns = ls_clock_ns();
-    /* In 100 ns from now, which is a negative number. Relative times of the system run on while it sleeps, as ours do. */
+    /* A relative time is negative, in units of 100 ns. It includes the time while the system sleeps, as
+     * ls_clock_ns does. */
     ULARGE_INTEGER due = {.QuadPart = next_ns > now_ns ? 0 - ((next_ns - now_ns) / 100 + 1) : (ULONGLONG)-1};
     FILETIME time = {due.LowPart, due.HighPart};
     SetThreadpoolTimer(port->system_timer, &time, 0, 0);
 }
 
-int ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns)
-{
-    ls_mutex_lock(&port->heap_mutex);
-    int err = ls_heap_set(&port->heap, timer, at_ns);
-    if (err == LS_OK) system_timer_arm(port);
-    ls_mutex_unlock(&port->heap_mutex);
-    return err;
-}
-
-bool ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns)
-{
-    ls_mutex_lock(&port->heap_mutex);
-    const bool is_armed = timer->slot != 0;
-    if (is_armed) {
-        (void)ls_heap_set(&port->heap, timer, at_ns);
-        system_timer_arm(port);
-    }
-    ls_mutex_unlock(&port->heap_mutex);
-    return is_armed;
-}
-
-bool ls_timer_cancel(ls_port *port, ls_timer *timer)
-{
-    ls_mutex_lock(&port->heap_mutex);
-    const bool was_armed = ls_heap_remove(&port->heap, timer);
-    ls_mutex_unlock(&port->heap_mutex);
-    return was_armed;
-}
-
-/* Everything that is due becomes a posted packet, so that several threads can share a burst. */
+/* Each timer that is due becomes a posted packet, so that several threads can share a burst. */
 void ls_win32_timer_expire(ls_port *port)
 {
-    atomic_store(&port->timer_fired, false); /* whatever rings from now on is heard anew */
+    atomic_store(&port->timer_fired, false); /* from here on an expiry posts another packet */
     const uint64_t now_ns = ls_clock_ns();
-    bool feed = false;
-    ls_mutex_lock(&port->heap_mutex);
-    for (ls_timer *timer; (timer = ls_heap_pop_due(&port->heap, now_ns)) != NULL;) {
+    bool retry_accepts = false;
+    ls_mutex_lock(&port->base.heap_mutex);
+    for (ls_timer *timer; (timer = ls_heap_pop_due(&port->base.heap, now_ns)) != NULL;) {
         if (timer == &port->retry) {
-            feed = true;
+            retry_accepts = true;
             continue;
         }
-        /* Inside the mutex: once it is released without the timer armed, its owner counts on the packet. */
+        /* Queued before the mutex is released: from then on ls_timer_cancel returns false and the owner
+         * relies on the packet. */
         atomic_store_explicit(&timer->op.result, 0, memory_order_relaxed);
-        ls_win32_enqueue(port, &timer->op);
+        ls_port_enqueue(port, &timer->op);
     }
-    port->timer_ns = UINT64_MAX;
-    system_timer_arm(port);
-    ls_mutex_unlock(&port->heap_mutex);
-    if (feed) ls_win32_emfile_retry(port);
+    port->base.timer_ns = UINT64_MAX;
+    ls_timers_changed(port);
+    ls_mutex_unlock(&port->base.heap_mutex);
+    if (retry_accepts) ls_win32_emfile_retry(port);
 }

@@ -22,8 +22,8 @@ ls_readable ls_readable_kind(HANDLE handle)
     }
 }
 
-/* A console's events are also those of its mouse, its size and its focus, and keys that are let go: none of them is read as
- * a character. While it collects lines nothing can be read before the end of one. */
+/* The input records of a console include mouse, size, focus and key-up events, which are not read as characters. In
+ * line mode nothing can be read before the end of a line. */
 static uint32_t console_now(HANDLE handle, uint32_t *amount)
 {
     INPUT_RECORD records[64];
@@ -45,10 +45,10 @@ static uint32_t console_now(HANDLE handle, uint32_t *amount)
     return keys > 0 && (line || !(mode & ENABLE_LINE_INPUT)) ? LS_EVENT_IN : 0;
 }
 
-/* Whether the other end is closed: what was written before can still be read. */
-static bool is_half(HANDLE pipe)
+/* true: the other end is closed. Data written before can still be read. */
+static bool peer_closed(HANDLE pipe)
 {
-    /* FilePipeLocalInformation, and FILE_PIPE_LOCAL_INFORMATION, which are in the driver kit alone. */
+    /* FilePipeLocalInformation and FILE_PIPE_LOCAL_INFORMATION; only the headers of the driver kit declare them. */
     enum { LOCAL_INFORMATION = 24, CONNECTED = 3 };
     struct {
         ULONG type, configuration, instances_max, instances, inbound_quota, readable, outbound_quota, writable, state,
@@ -66,9 +66,9 @@ uint32_t ls_readable_now(HANDLE handle, ls_readable kind, uint32_t *amount)
     *amount = 0;
     if (!PeekNamedPipe(handle, NULL, 0, NULL, &bytes, NULL)) {
         if (GetLastError() != ERROR_ACCESS_DENIED) return LS_EVENT_IN | LS_EVENT_HANGUP;
-        return is_half(handle) ? LS_EVENT_OUT | LS_EVENT_ERR : LS_EVENT_OUT; /* one end is for writing only */
+        return peer_closed(handle) ? LS_EVENT_OUT | LS_EVENT_ERR : LS_EVENT_OUT; /* the write end cannot be peeked */
     }
     *amount = bytes;
-    if (is_half(handle)) return LS_EVENT_IN | LS_EVENT_HANGUP;
+    if (peer_closed(handle)) return LS_EVENT_IN | LS_EVENT_HANGUP;
     return bytes > 0 ? LS_EVENT_IN : 0;
 }

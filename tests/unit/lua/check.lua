@@ -20,12 +20,12 @@ local function same(a, b)
   return true
 end
 
--- Equal in value and kind, tables by their contents.
+-- Checks that both are equal: numbers in value and subtype, tables by their contents.
 function check.equal(got, expected)
   if not same(got, expected) then error("got " .. show(got) .. ", expected " .. show(expected), 2) end
 end
 
--- fn(...) raises a text that holds every one of `parts`.
+-- Checks that fn(...) raises a string that contains every one of `parts` (a string or a list).
 function check.raises(parts, fn, ...)
   local ok, message = pcall(fn, ...)
   if ok then error("did not raise; expected " .. show(parts), 2) end
@@ -36,7 +36,7 @@ function check.raises(parts, fn, ...)
   end
 end
 
--- The line that calls this, as messages name it: "test_app.lua:12".
+-- The line of the caller plus `offset`, in the form of messages: "test_app.lua:12".
 function check.line(offset)
   local info = debug.getinfo(2, "Sl")
   return info.short_src:match("[^/]*$") .. ":" .. info.currentline + (offset or 0)

@@ -1,8 +1,8 @@
--- Stands in for luaserve.core: records what it is called with, and runs requests without a server.
+-- A fake luaserve.core: records the calls and their arguments, and runs requests without a server.
 
 local core = { version = "0.0-test", build = {}, calls = {}, results = {} }
 
--- Gives what is in core.results under its name: a list of results, or a function that makes them.
+-- A function that records its call and returns core.results[name]: a list of results, or a function that returns them.
 local function recorded(name)
   return function(...)
     core.calls[#core.calls + 1] = { name, ... }
@@ -24,8 +24,8 @@ function core.can_wait() return core.waits end
 core.methods = { rearm_core = recorded("rearm") }
 function core.notify_methods() return core.methods end
 
--- The calls since the last time.
-function core.taken()
+-- Returns and clears the recorded calls.
+function core.take_calls()
   local calls = core.calls
   core.calls = {}
   return calls
@@ -40,18 +40,18 @@ function core.last_segment(req, path, leaves)
 end
 
 function core.percent_decode(text)
-  local bad = false
-  local plain = text:gsub("%%(%x?%x?)", function(digits)
-    if #digits < 2 then bad = true return "" end
+  local invalid = false
+  local decoded = text:gsub("%%(%x?%x?)", function(digits)
+    if #digits < 2 then invalid = true return "" end
     return string.char(tonumber(digits, 16))
   end)
-  if bad or plain:find("\0", 1, true) then return nil end
-  return plain
+  if invalid or decoded:find("\0", 1, true) then return nil end
+  return decoded
 end
 
 function core.params(req, params) req.params = params end
 
--- As in the core: the announced length is held against the new limit.
+-- As in the core: whether the announced length exceeds the new limit.
 function core.body_max(req, bytes)
   req.body_max = bytes or "none"
   return bytes ~= nil and #(req.body_text or "") > bytes
@@ -59,7 +59,7 @@ end
 
 core.listener_body_max = 1000
 
-local function answer(res, ...)
+local function response_of(res, ...)
   local n, first, body, headers = select("#", ...), ...
   if n == 0 or first == nil then
     return res.code or 204, ""
@@ -82,10 +82,10 @@ function core.inject(dispatch, failed, method, target, headers, body)
   end, req, res, method, path, too_big))
   local status, text
   if results[1] then
-    status, text = answer(res, table.unpack(results, 2, results.n))
+    status, text = response_of(res, table.unpack(results, 2, results.n))
   else
     res.code = 500
-    status, text = answer(res, failed(req, res, results[2].err, results[2].traceback))
+    status, text = response_of(res, failed(req, res, results[2].err, results[2].traceback))
   end
   return status, res.list, text
 end

@@ -6,13 +6,13 @@ local tests = {}
 
 local function hello() return "hello" end
 
-function tests.listen_hands_the_compiled_app_to_the_core()
-  core.taken()
+function tests.listen_passes_the_dispatcher_to_the_core()
+  core.take_calls()
   local app = ls.app()
   app:get("/", hello)
   local line = check.line(1)
   ls.listen { host = "*", port = 80, app = app, max_body = "1k" }
-  local call = core.taken()[1]
+  local call = core.take_calls()[1]
   check.equal(call[1], "listen")
   local given = call[2]
   check.equal({ given.host, given.port, given.http.body_bytes_max }, { "*", 80, 1024 })
@@ -21,14 +21,14 @@ function tests.listen_hands_the_compiled_app_to_the_core()
   check.equal(type(given.failed), "function")
 end
 
-function tests.an_app_that_is_served_is_fixed()
+function tests.a_served_app_cannot_change()
   local api, app = ls.app(), ls.app()
   app:mount("/api", api)
   local line = check.line(1)
   ls.listen(8080, app)
   ls.listen(8081, app)
   for _, one in ipairs { app, api } do
-    check.raises({ check.line(1) .. ": app:get: the app is being served since ", line }, function()
+    check.raises({ check.line(1) .. ": app:get: the app cannot change after ls.listen (", line }, function()
       one:get("/late", hello)
     end)
     check.raises("before ls.listen", function() one:use(hello) end)
@@ -36,7 +36,7 @@ function tests.an_app_that_is_served_is_fixed()
   end
 end
 
-function tests.listen_without_an_app()
+function tests.listen_without_an_app_raises()
   check.raises({ check.line(1), "the app is missing" }, function()
     ls.listen(8080)
   end)
@@ -44,48 +44,48 @@ function tests.listen_without_an_app()
     ls.listen(ls.app())
   end)
   check.raises("got a table", ls.listen, { port = 80, app = {} })
-  check.raises("the app goes into it", ls.listen, { port = 80 }, ls.app())
+  check.raises("pass the app in it", ls.listen, { port = 80 }, ls.app())
 end
 
-function tests.config_gives_defaults_to_later_listeners()
-  core.taken()
+function tests.config_sets_defaults_of_later_listeners()
+  core.take_calls()
   ls.config { idle_timeout = 5, threads = 3 }
   ls.listen(8080, ls.app())
   ls.config { idle_timeout = 75 }
-  local calls = core.taken()
+  local calls = core.take_calls()
   check.equal(calls[1], { "config", { threads = 3 } })
   check.equal(calls[2][2].http.idle_ms_max, 5000)
   check.equal(#calls, 2)
 end
 
-function tests.what_the_core_refuses_is_told_at_the_caller()
+function tests.errors_of_the_core_are_raised_at_the_caller()
   local listen = core.listen
-  core.listen = function() error("only while the site loads", 0) end
-  check.raises({ check.line(1), "ls.listen: only while the site loads" }, function()
+  core.listen = function() error("must be called while the site loads", 0) end
+  check.raises({ check.line(1), "ls.listen: must be called while the site loads" }, function()
     ls.listen(8080, ls.app())
   end)
   core.listen = listen
 end
 
-function tests.log_writes_as_print_does()
-  core.taken()
+function tests.log_formats_arguments_as_print_does()
+  core.take_calls()
   ls.log.info("a", nil, 1)
   ls.log.error("b")
   ls.log.debug()
   ls.log.warn(nil)
-  check.equal(core.taken(), { { "log", "info", "a\tnil\t1" }, { "log", "error", "b" }, { "log", "debug", "" },
+  check.equal(core.take_calls(), { { "log", "info", "a\tnil\t1" }, { "log", "error", "b" }, { "log", "debug", "" },
     { "log", "warn", "nil" } })
 end
 
-function tests.events()
-  core.taken()
+function tests.on_passes_known_events_to_the_core()
+  core.take_calls()
   ls.on("start", hello)
-  check.equal(core.taken(), { { "on", "start", hello } })
+  check.equal(core.take_calls(), { { "on", "start", hello } })
   check.raises("did you mean 'start'", ls.on, "strat", hello)
   check.raises("needs a function", ls.on, "start", "x")
 end
 
-function tests.unknown_names_come_with_the_nearest()
+function tests.unknown_names_raise_with_a_suggestion()
   check.raises({ check.line(1), "has no ls.lisen; did you mean 'listen'?" }, function()
     ls.lisen(8080)
   end)

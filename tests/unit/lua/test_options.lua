@@ -5,7 +5,7 @@ local tests = {}
 
 local function listen(...) return options.listen({}, ...) end
 
-function tests.sizes()
+function tests.sizes_are_numbers_or_strings_with_units()
   check.equal(options.bytes(10), 10)
   check.equal(options.bytes(10.0), 10)
   check.equal(options.bytes("10"), 10)
@@ -18,7 +18,7 @@ function tests.sizes()
   end
 end
 
-function tests.addresses()
+function tests.valid_addresses()
   for _, case in ipairs {
     { 8080, "", 8080 }, { 0, "", 0 }, { "8080", "", 8080 }, { "127.0.0.1:80", "127.0.0.1", 80 }, { "*:80", "*", 80 },
     { "[::1]:80", "::1", 80 }, { "localhost:0", "", 0 }, { "unix:/run/a.sock", "unix:/run/a.sock", 0 },
@@ -30,14 +30,14 @@ function tests.addresses()
   end
 end
 
-function tests.bad_addresses_say_what_would_be_right()
+function tests.invalid_addresses_raise_with_the_valid_forms()
   for _, case in ipairs {
     { nil, "ls.listen(8080, app)" }, { true, "got true" }, { 65536, "65535" }, { -1, "got -1" }, { 1.5, "got 1.5" },
     { "example.org:80", "names are not looked up" }, { { port = 1, host = "example.org" }, "names are not looked up" },
-    { "80x", "is no address" }, { ":80", '"*:80" for everyone' }, { "127.0.0.1:70000", "got 70000" },
-    { "::1:80", "[::1]:8080" },
-    { {}, "port is missing" }, { { port = "80" }, 'got "80"' }, { { port = 1, host = 5 }, "host must be a text" },
-    { { path = "" }, "path must be the file name" }, { { path = "/a", port = 1 }, "without host and port" },
+    { "80x", "invalid address \"80x\"; write 8080" }, { ":80", '"*:80" for all interfaces' },
+    { "127.0.0.1:70000", "got 70000" }, { "::1:80", "[::1]:8080" },
+    { {}, "port is missing" }, { { port = "80" }, 'got "80"' }, { { port = 1, host = 5 }, "host must be a string" },
+    { { path = "" }, "path must be the file name" }, { { path = "/a", port = 1 }, "cannot be combined with host" },
     { { path = "/a", host = "unix:/b" }, "both name" }, { { path = ("x"):rep(120) }, "too long" },
   } do
     check.raises({ "ls.listen: ", case[2] }, listen, case[1])
@@ -46,7 +46,7 @@ end
 
 local function on_windows(at) return options.listen({}, at, nil, true) end
 
-function tests.engines()
+function tests.valid_engines_and_urls()
   local app = {}
   for _, case in ipairs {
     { "http://+:80/", "http://+:80/" }, { { "http://*:1/", "https://a.example:65535/x/y" },
@@ -59,37 +59,38 @@ function tests.engines()
   check.equal(on_windows({ engine = "luaserve", port = 1 }).urls, nil)
 end
 
-function tests.bad_engines_and_urls_say_what_would_be_right()
+function tests.invalid_engines_and_urls_raise_with_the_valid_forms()
   local long = {}
   for i = 1, 17 do long[i] = "http://+:" .. i .. "/" end
   for _, case in ipairs {
     { { engine = "nginx", port = 1 }, 'engine must be "luaserve" or, on Windows, "http.sys"; got "nginx"' },
     { { engine = "http_sys", port = 1 }, "did you mean 'http.sys'?" }, { { engine = 5, port = 1 }, "got 5" },
     { { engine = "http.sys" }, 'needs url = "http://+:8080/"' },
-    { { engine = "http.sys", url = 80 }, "url must be a text such as" }, { { engine = "http.sys", url = {} }, "a table" },
+    { { engine = "http.sys", url = 80 }, "url must be a string such as" },
+    { { engine = "http.sys", url = {} }, "a table" },
     { { engine = "http.sys", url = { "http://+:80/", false } }, "got false" },
-    { { engine = "http.sys", url = "http://+/" }, "is no URL for http.sys" },
-    { { engine = "http.sys", url = "http://+:80" }, "is no URL for http.sys" },
-    { { engine = "http.sys", url = "ftp://+:80/" }, "is no URL for http.sys" },
+    { { engine = "http.sys", url = "http://+/" }, "invalid URL" },
+    { { engine = "http.sys", url = "http://+:80" }, "invalid URL" },
+    { { engine = "http.sys", url = "ftp://+:80/" }, "invalid URL" },
     { { engine = "http.sys", url = "http://+:0/" }, "port from 1 to 65535" },
     { { engine = "http.sys", url = "http://+:65536/" }, "port from 1 to 65535" },
-    { { engine = "http.sys", url = "http://+:80/?a" }, "is no URL for http.sys" },
-    { { engine = "http.sys", url = "http://+:80/\n" }, "is no URL for http.sys" },
+    { { engine = "http.sys", url = "http://+:80/?a" }, "invalid URL" },
+    { { engine = "http.sys", url = "http://+:80/\n" }, "invalid URL" },
     { { engine = "http.sys", url = long }, "at most 16 URLs" },
-    { { engine = "http.sys", url = "http://+:80/" .. ("x"):rep(2046) }, "of 2046 bytes in all" },
-    { { engine = "http.sys", url = "http://+:80/", port = 80 }, "port does not go with" },
-    { { engine = "http.sys", url = "http://+:80/", host = "*" }, "host does not go with" },
-    { { engine = "http.sys", url = "http://+:80/", path = "/a" }, "path does not go with" },
+    { { engine = "http.sys", url = "http://+:80/" .. ("x"):rep(2046) }, "of 2046 bytes in total" },
+    { { engine = "http.sys", url = "http://+:80/", port = 80 }, "port cannot be combined with" },
+    { { engine = "http.sys", url = "http://+:80/", host = "*" }, "host cannot be combined with" },
+    { { engine = "http.sys", url = "http://+:80/", path = "/a" }, "path cannot be combined with" },
     { { port = 80, url = "http://+:80/" }, 'url needs engine = "http.sys"' },
   } do
     check.raises({ "ls.listen: ", case[2] }, on_windows, case[1])
   end
-  check.raises({ check.line(1), 'engine "http.sys" is the HTTP server of Windows', '"luaserve"' }, function()
+  check.raises({ check.line(1), 'engine "http.sys" is available on Windows only', '"luaserve"' }, function()
     listen { engine = "http.sys", url = "http://+:80/" }
   end)
 end
 
-function tests.limits_are_handed_to_the_core_in_its_units()
+function tests.limits_are_converted_to_the_units_of_the_core()
   local app = {}
   local out, got = listen { port = 1, app = app, max_head = "32k", max_body = "1g", head_timeout = 2.5,
     idle_timeout = 75, min_body_rate = 0, max_fields = 50 }
@@ -99,14 +100,14 @@ function tests.limits_are_handed_to_the_core_in_its_units()
   check.equal(listen { port = 1, max_body = false }.http, { body_bytes_max = math.maxinteger })
 end
 
-function tests.defaults_apply_until_overridden_and_stay_as_they_are()
+function tests.defaults_apply_unless_overridden_and_are_not_changed()
   local defaults = { body_bytes_max = 1, idle_ms_max = 2 }
   check.equal(options.listen(defaults, { port = 1, max_body = 5 }).http, { body_bytes_max = 5, idle_ms_max = 2 })
   check.equal(options.listen(defaults, 80).http, { body_bytes_max = 1, idle_ms_max = 2 })
   check.equal(defaults, { body_bytes_max = 1, idle_ms_max = 2 })
 end
 
-function tests.unknown_names_come_with_the_nearest()
+function tests.unknown_options_raise_with_a_suggestion()
   check.raises({ check.line(1), "unknown option \"max_bdoy\"; did you mean 'max_body'?" }, function()
     listen { port = 1, max_bdoy = 5 }
   end)
@@ -115,7 +116,7 @@ function tests.unknown_names_come_with_the_nearest()
   check.raises("unknown option 1", options.config, { 5 })
 end
 
-function tests.wrong_types_and_ranges_say_the_unit()
+function tests.wrong_types_and_ranges_raise_with_the_unit()
   check.raises({ "idle_timeout must be a number of seconds", 'got "75s"' }, listen, { port = 1, idle_timeout = "75s" })
   check.raises({ "max_body must be a number of bytes", "or false" }, listen, { port = 1, max_body = "much" })
   check.raises({ "max_fields must be at most 100; got 101" }, listen, { port = 1, max_fields = 101 })
@@ -129,7 +130,7 @@ function tests.wrong_types_and_ranges_say_the_unit()
   check.raises({ "ls.config takes a table" }, options.config, nil)
 end
 
-function tests.name_servers()
+function tests.name_servers_are_addresses_with_ports()
   local function given(value) return (options.config { nameservers = value }).nameservers end
   check.equal(given "127.0.0.1", "127.0.0.1:53")
   check.equal(given { "127.0.0.1:53", "[::1]:5353", "[fe80::1]" }, "127.0.0.1:53,[::1]:5353,[fe80::1]:53")
@@ -146,7 +147,7 @@ function tests.name_servers()
   check.equal(#given(many), 10 * 12 + 9 + 1)
 end
 
-function tests.config_splits_process_and_listeners()
+function tests.config_separates_process_settings_from_listener_defaults()
   local settings, http = options.config { threads = 2, max_memory = "64m", max_cpu = 0.5, idle_timeout = 1 }
   check.equal(settings, { threads = 2, lua_bytes_max = 64 << 20, handler_cpu_ms_max = 500 })
   check.equal(http, { idle_ms_max = 1000 })

@@ -6,25 +6,25 @@ local tests = {}
 
 local function serve() end
 
--- What core.tcp was given by ls.tcp(...), without what is the same in all tests.
+-- The options that ls.tcp(...) passed to core.tcp.
 local function listened(...)
-  core.taken()
+  core.take_calls()
   tcp.listen(...)
-  local call = core.taken()[1]
+  local call = core.take_calls()[1]
   check.equal(call[1], "tcp")
   return call[2]
 end
 
--- host, port, limits of core.connect
+-- The host, port and limits that ls.connect(...) passed to core.connect.
 local function connected(...)
-  core.taken()
+  core.take_calls()
   tcp.connect(...)
-  local call = core.taken()[1]
+  local call = core.take_calls()[1]
   check.equal(call[1], "connect")
   return { call[2], call[3], call[4] }
 end
 
-function tests.every_way_to_say_where()
+function tests.listen_accepts_every_form_of_address()
   for _, case in ipairs {
     { 7000, "", 7000 }, { 0, "", 0 }, { "127.0.0.1:7000", "127.0.0.1", 7000 }, { "*:7000", "*", 7000 },
     { "[::1]:7000", "::1", 7000 }, { "unix:/run/s", "unix:/run/s", 0 }, { { port = 7000 }, "", 7000 },
@@ -36,7 +36,7 @@ function tests.every_way_to_say_where()
   check.equal(listened({ port = 1, serve = serve }).serve == serve, true)
 end
 
-function tests.limits_are_handed_over_in_the_cores_units()
+function tests.limits_are_converted_to_the_units_of_the_core()
   local got = listened({ port = 1, read_timeout = 2.5, send_timeout = false, write_ahead = "64k", max_line = 100,
     max_message = "1m", keepalive = 30, backlog = 5 }, serve)
   check.equal(got.tcp, { receive_ms_max = 2500, send_ms_max = 0, write_bytes_high = 65536, line_bytes_max = 100,
@@ -45,18 +45,19 @@ function tests.limits_are_handed_over_in_the_cores_units()
   check.equal(listened(7000, serve).tcp, {})
 end
 
-function tests.the_core_is_told_the_line()
-  core.taken()
+function tests.listen_passes_the_line_of_the_caller()
+  core.take_calls()
   local line = check.line(1)
   tcp.listen(7000, serve)
-  check.equal(core.taken()[1][2].where:match("[^/]*$"), line)
+  check.equal(core.take_calls()[1][2].where:match("[^/]*$"), line)
 end
 
-function tests.wrong_calls_of_tcp_name_the_line_and_what_would_be_right()
-  core.taken()
+function tests.usage_errors_of_tcp_name_the_line_and_the_valid_arguments()
+  core.take_calls()
   for _, case in ipairs {
-    { "the first argument says where to listen", nil, serve },
-    { "the function is missing", 7000 }, { "got a table", 7000, {} }, { "there twice", { port = 1, serve = serve }, serve },
+    { "the first argument must be an address", nil, serve },
+    { "the function is missing", 7000 }, { "got a table", 7000, {} },
+    { "two functions given", { port = 1, serve = serve }, serve },
     { "unknown option \"bakclog\"; did you mean 'backlog'?", { port = 1, bakclog = 3 }, serve },
     { "unknown option \"connect_timeout\"", { port = 1, connect_timeout = 3 }, serve },
     { "read_timeout must be a number of seconds, such as 10 or 0.5, or false for no limit; got \"1s\"",
@@ -66,17 +67,17 @@ function tests.wrong_calls_of_tcp_name_the_line_and_what_would_be_right()
     { "max_message must be a number of bytes", { port = 1, max_message = false }, serve },
     { "keepalive must be at most 32767; got 32768", { port = 1, keepalive = 32768 }, serve },
     { "backlog must be at most 65535; got 65536", { port = 1, backlog = 65536 }, serve },
-    { "port is missing", {}, serve }, { "from 0", 65536, serve }, { "is no address", "7000x", serve },
+    { "port is missing", {}, serve }, { "from 0", 65536, serve }, { "invalid address", "7000x", serve },
     { "names are not looked up", "example.org:7000", serve },
   } do
     check.raises({ check.line(1) .. ": ls.tcp: ", case[1] }, function()
       tcp.listen(case[2], case[3])
     end)
   end
-  check.equal(#core.taken(), 0)
+  check.equal(#core.take_calls(), 0)
 end
 
-function tests.what_the_core_refuses_is_told_at_the_caller()
+function tests.errors_of_the_core_are_raised_at_the_caller()
   core.results.tcp = function() error("more than 64 listeners", 0) end
   check.raises(check.line(1) .. ": ls.tcp: more than 64 listeners", function()
     tcp.listen(7000, serve)
@@ -84,7 +85,7 @@ function tests.what_the_core_refuses_is_told_at_the_caller()
   core.results.tcp = nil
 end
 
-function tests.every_way_to_say_whom()
+function tests.connect_accepts_every_form_of_address()
   for _, case in ipairs {
     { { "example.org", 7000 }, "example.org", 7000 }, { { "::1", 7000 }, "::1", 7000 }, { { "[::1]", 7000 }, "::1", 7000 },
     { { "example.org:7000" }, "example.org", 7000 }, { { "[::1]:7000" }, "::1", 7000 }, { { "a", 7000.0 }, "a", 7000 },
@@ -100,20 +101,20 @@ function tests.every_way_to_say_whom()
   check.equal(connected("a", 1, { connect_timeout = false })[3], { connect_ms_max = 0 })
 end
 
-function tests.results_of_connect_are_the_cores()
+function tests.connect_returns_the_results_of_the_core()
   core.results.connect = { nil, "connection refused", "EREFUSED", n = 3 }
   check.equal(table.pack(tcp.connect("a", 1)), { n = 3, [2] = "connection refused", [3] = "EREFUSED" })
   core.results.connect = nil
 end
 
-function tests.wrong_calls_of_connect_name_the_line_and_what_would_be_right()
-  core.taken()
+function tests.usage_errors_of_connect_name_the_line_and_the_valid_arguments()
+  core.take_calls()
   for _, case in ipairs {
-    { "the first argument is a host" }, { "the first argument is a host", "" }, { "got 5", 5, 1 },
-    { "names no port; write ls.connect(\"a\", 7000)", "a" }, { "names no port", "::1" }, { "names no port", "unix:" },
+    { "the first argument must be a host" }, { "the first argument must be a host", "" }, { "got 5", 5, 1 },
+    { "has no port; write ls.connect(\"a\", 7000)", "a" }, { "has no port", "::1" }, { "has no port", "unix:" },
     { "from 1 to 65535; got 0", "a", 0 }, { "from 1 to 65535; got 65536", "a", 65536 }, { "got 1.5", "a", 1.5 },
-    { "got \"1\"", "a", "1", {} }, { "got 70000", "a:70000" }, { "the options are a table", "a", 1, 5 },
-    { "the options are a table", "a:1", "x" }, { "everything goes into it", {}, 1 },
+    { "got \"1\"", "a", "1", {} }, { "got 70000", "a:70000" }, { "options must be a table", "a", 1, 5 },
+    { "options must be a table", "a:1", "x" }, { "pass host and port in it", {}, 1 },
     { "unknown option \"read_timout\"; did you mean 'read_timeout'?", "a", 1, { read_timout = 1 } },
     { "unknown option \"backlog\"", "a", 1, { backlog = 1 } },
     { "connect_timeout must be at least 0.001 s; got 0", "a", 1, { connect_timeout = 0 } },
@@ -127,7 +128,7 @@ function tests.wrong_calls_of_connect_name_the_line_and_what_would_be_right()
     tcp.connect("a", 1)
   end)
   core.waits = true
-  check.equal(#core.taken(), 0)
+  check.equal(#core.take_calls(), 0)
 end
 
 return tests

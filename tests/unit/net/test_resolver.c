@@ -102,7 +102,7 @@ static void a_pending_lookup_is_dropped(void **state)
     fixture a;
     ls_lookup *lookups[20];
     char servers[40];
-    const int silent = name_server_that_is_silent(servers, sizeof servers);
+    const int silent = silent_name_server(servers, sizeof servers);
     (void)state;
     fixture_open(&a, servers);
     for (int i = 0; i < 20; i++) assert_int_equal(look_up(&a, "no-such-name.invalid", &lookups[i]), LS_PENDING);
@@ -116,7 +116,7 @@ static void a_pending_lookup_is_dropped(void **state)
 static void a_stop_with_a_pending_lookup(void **state)
 {
     char servers[40];
-    const int silent = name_server_that_is_silent(servers, sizeof servers);
+    const int silent = silent_name_server(servers, sizeof servers);
     (void)state;
     for (int round = 0; round < 50; round++) { /* the result arrives before, between or after */
         fixture a;

@@ -141,7 +141,7 @@ static void queue_mix(wire *l, stream_bytes *t, size_t want, size_t piece_max)
         } else {
             char *to = ls_stream_room(ctx, &l->s, n + 10);
             assert_non_null(to);
-            assert_true(ls_stream_room_left(&l->s) >= n + 10);
+            memset(to + n, '!', 10); /* all of the room may be written, less of it committed */
             fill(t, to, n);
             ls_stream_commit(&l->s, n);
         }
@@ -187,8 +187,7 @@ static void a_mix_leaves_in_order_and_whole(void **state)
     free(t.bytes);
 }
 
-/* Slices are queued while a send is pending, past every size of the array; the pending send still uses the old array.
- * */
+/* Slices are queued while a send is pending, past every size of the array; the pending send still uses the old array. */
 static void the_queue_grows_while_a_send_is_pending(void **state)
 {
     net_place place;
@@ -239,7 +238,6 @@ static void adjacent_commits_are_one_slice(void **state)
     (void)state;
     net_open(&place);
     wire_open(&l, &place);
-    assert_int_equal(ls_stream_room_left(&l.s), 0);
     assert_int_equal(ls_stream_queued(&l.s), 0);
     for (int i = 0; i < 8; i++) { /* more often than there is room for separate slices */
         for (int k = 0; k < 8; k++) {

@@ -246,7 +246,7 @@ static void errors_have_their_codes(void **state)
 
 static void what_is_forbidden_is_eacces(void **state)
 {
-    forbidding forbidden;
+    access_before forbidden;
     char fresh[320];
     files f;
     (void)state;
@@ -254,11 +254,11 @@ static void what_is_forbidden_is_eacces(void **state)
     ls_file_op op = file_op_new(&f);
     (void)snprintf(fresh, sizeof fresh, "%s/new", f.dir);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_WRITE | LS_FILE_CREATE), 0);
-    forbid(&forbidden, f.dir, f.path, fresh);
+    deny_access(&forbidden, f.dir, f.path, fresh);
     const int64_t reading = result_of_open(&f, f.path, LS_FILE_READ);
     const int64_t making = result_of_open(&f, fresh, LS_FILE_WRITE | LS_FILE_CREATE);
     const int64_t removing = result_of(&f, &op, ls_file_unlink(&f.place.ctx, &op, f.path));
-    forbid_no_more(&forbidden, f.dir);
+    restore_access(&forbidden, f.dir);
     assert_int_equal(reading, LS_EACCES);
     assert_int_equal(making, LS_EACCES);
     assert_int_equal(removing, LS_EACCES);
@@ -272,9 +272,9 @@ static void out_of_descriptors_is_emfile(void **state)
     (void)state;
     open_all(&f);
     assert_int_equal(result_of_open(&f, f.path, LS_FILE_WRITE | LS_FILE_CREATE), 0);
-    close_the_door(&before);
+    exhaust_descriptors(&before);
     const int64_t result = result_of_open(&f, f.path, LS_FILE_READ);
-    open_the_door(&before);
+    restore_descriptors(&before);
     assert_int_equal(result, LS_EMFILE);
     close_all(&f);
 }

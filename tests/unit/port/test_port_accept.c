@@ -95,16 +95,16 @@ static void accepts_survive_running_out_of_descriptors(void **state)
         ls_sock *spare = net_attach(&place, ours, NULL, false);
         ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
         const int fd = net_dial(&at);
-        close_the_door(&before);
+        exhaust_descriptors(&before);
         assert_int_equal(ls_op_accept(&place.ctx, listener, &op, NULL), LS_PENDING);
         net_quiet(&place, 30); /* it stays pending */
         if (by_time) {
-            open_the_door(&before);
+            restore_descriptors(&before);
             expect_packet(&place, &op, NULL, 0); /* found by trying again */
         }
         ls_sock_close(&place.ctx, spare); /* a descriptor is free again */
         if (!by_time) expect_packet(&place, &op, NULL, 0);
-        open_the_door(&before);
+        restore_descriptors(&before);
         assert_true(op.accept.fd != LS_FD_NONE);
         close(op.accept.fd);
         ls_sock_close(&place.ctx, listener);
@@ -125,13 +125,13 @@ static void closing_a_listener_that_is_out_of_descriptors(void **state)
     net_open(&place);
     ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
     const int fd = net_dial(&at);
-    close_the_door(&before);
+    exhaust_descriptors(&before);
     assert_int_equal(ls_op_accept(&place.ctx, listener, &op, NULL), LS_PENDING);
     net_quiet(&place, 20);
     ls_sock_close(&place.ctx, listener);
     expect_packet(&place, &op, NULL, LS_ECANCELED);
     net_quiet(&place, 150);
-    open_the_door(&before);
+    restore_descriptors(&before);
     close(fd);
     net_close(&place);
 }

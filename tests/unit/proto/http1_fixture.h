@@ -1,7 +1,7 @@
-/* http1_fixture.h - a connection of HTTP/1.1 for a test: a real socket pair, a handler in C, packets taken by hand. A pair of
- * Unix sockets hands bytes over at once, so when the port has no packet left nothing more will happen. */
-#ifndef LS_TESTS_HTTP1_RIG_H
-#define LS_TESTS_HTTP1_RIG_H
+/* http1_fixture.h - an HTTP/1.1 connection for tests: a real socket pair and a handler in C; the test dispatches the
+ * packets. A pair of Unix sockets delivers bytes at once, so without a packet in the port nothing more happens. */
+#ifndef LS_TESTS_HTTP1_FIXTURE_H
+#define LS_TESTS_HTTP1_FIXTURE_H
 
 #include "port/port_fixture.h"
 
@@ -10,7 +10,7 @@
 #include "proto/http1.h"
 #include "sched/actor.h"
 
-enum { RIG_TEXT_MAX = 1 << 20 };
+enum { FIXTURE_TEXT_MAX = 1 << 20 };
 
 typedef struct fixture fixture;
 typedef void fixture_run(fixture *r, ls_thread_ctx *ctx, ls_exchange *x);
@@ -24,19 +24,19 @@ struct fixture {
     ls_actor actor;
     fixture_run *run; /* the handler: when a request starts, and whenever it is woken */
     int starts;       /* requests so far */
-    ls_exchange *x;   /* the one under way; NULL: none */
-    bool begun;       /* false when `run` is called for a new request */
-    int step;         /* the handler's own */
-    int error;        /* what a handler was told */
-    int theirs;       /* the client's end */
-    ls_op resume;     /* runs the handler once more, inside its actor */
-    char body[RIG_TEXT_MAX];
+    ls_exchange *x;   /* the current exchange, or NULL */
+    bool started;     /* false in the first call of `run` for a request; handlers set it */
+    int step;         /* for the handler */
+    int error;        /* the last result that the handler stored */
+    int theirs;       /* the client's socket */
+    ls_op resume;     /* calls the handler again, inside its actor */
+    char body[FIXTURE_TEXT_MAX];
     size_t body_len;
     ls_slice slices[256];
     unsigned slice_count;
-    char *text; /* what the client has received */
+    char *text; /* bytes that the client received */
     size_t text_len;
-    bool ended; /* and then the end, or a reset */
+    bool ended; /* the client saw the end of the stream, or a reset */
 };
 
 static inline void fixture_call(ls_thread_ctx *ctx, ls_exchange *x)
@@ -58,11 +58,11 @@ static inline void fixture_start(const ls_http_handler *handler, ls_thread_ctx *
     r->step = 0;
     r->body_len = 0;
     r->slice_count = 0;
-    r->begun = false;
+    r->started = false;
     r->run(r, ctx, x);
 }
 
-/* The handler is done. */
+/* Release the exchange, as the last call of a handler. */
 static inline void fixture_end(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     for (unsigned i = 0; i < r->slice_count; i++) ls_slice_drop(&r->slices[i]);
@@ -71,11 +71,21 @@ static inline void fixture_end(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     x->transport->release(ctx, x);
 }
 
+/* Copy `text` into a pool block, as the script layer does for small parts. The slice has the only reference. */
+static inline ls_slice fixture_part(ls_thread_ctx *ctx, const char *text, size_t len)
+{
+    ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+    assert_non_null(block);
+    assert_true(len <= block->cap);
+    memcpy(block->data, text, len);
+    return (ls_slice){block, block->data, len};
+}
+
 static inline fixture *fixture_open(fixture_run *run, size_t pool_bytes)
 {
     fixture *r = calloc(1, sizeof *r);
     assert_non_null(r);
-    r->text = malloc(RIG_TEXT_MAX);
+    r->text = malloc(FIXTURE_TEXT_MAX);
     assert_non_null(r->text);
     net_open(&r->place);
     if (pool_bytes > 0) {
@@ -102,11 +112,11 @@ static inline void fixture_pump(fixture *r)
     }
 }
 
-/* What has arrived at the client. */
+/* Receive as the client until no bytes are left. */
 static inline void fixture_read(fixture *r)
 {
     while (!r->ended) {
-        const ssize_t n = recv(r->theirs, r->text + r->text_len, RIG_TEXT_MAX - 1 - r->text_len, MSG_DONTWAIT);
+        const ssize_t n = recv(r->theirs, r->text + r->text_len, FIXTURE_TEXT_MAX - 1 - r->text_len, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
         if (n <= 0) r->ended = true;
         if (n > 0) r->text_len += (size_t)n;
@@ -114,7 +124,7 @@ static inline void fixture_read(fixture *r)
     r->text[r->text_len] = '\0';
 }
 
-/* Both, until neither has anything more. */
+/* Dispatch packets and receive, until there is nothing left for both. */
 static inline void fixture_settle(fixture *r)
 {
     size_t before;
@@ -126,7 +136,7 @@ static inline void fixture_settle(fixture *r)
     fixture_pump(r);
 }
 
-/* The same, and wait at most 5 s for the connection to end. */
+/* Settle, and wait at most 5 s for the end of the connection. */
 static inline void fixture_until_ended(fixture *r)
 {
     for (int i = 0; i < 500 && !r->ended; i++) {
@@ -158,7 +168,7 @@ static inline void fixture_send(fixture *r, const char *bytes, size_t len)
             bytes += n;
             len -= (size_t)n;
         } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
-            break; /* closed already: what was answered says the rest */
+            break; /* the server closed already; the test checks its responses */
         }
         fixture_settle(r);
     }
@@ -171,7 +181,7 @@ static inline void fixture_disconnect(fixture *r)
     r->theirs = -1;
     fixture_pump(r);
     ls_http1_stats stats;
-    for (int i = 0; i < 500; i++) { /* an end that lingers, a timer on its way */
+    for (int i = 0; i < 500; i++) { /* a lingering close or a timer may take time */
         ls_http1_stat(r->http, &stats);
         if (stats.open == 0) break;
         ls_packet packet;
@@ -198,7 +208,7 @@ static inline void fixture_resumed(ls_thread_ctx *ctx, ls_op *op)
     r->run(r, ctx, r->x);
 }
 
-/* Go on with a handler that waits for something of its own. */
+/* Call a suspended handler again. */
 static inline void fixture_resume(fixture *r)
 {
     r->resume = (ls_op){.done = fixture_resumed, .actor = &r->actor};
@@ -206,10 +216,10 @@ static inline void fixture_resume(fixture *r)
     fixture_settle(r);
 }
 
-/* The received text without its Date lines, which must be there in every head; then nothing is received. */
+/* Return the received text without its Date lines, and clear it. */
 static inline char *fixture_take(fixture *r)
 {
-    static char out[RIG_TEXT_MAX];
+    static char out[FIXTURE_TEXT_MAX];
     char *to = out;
     for (const char *at = r->text, *end = at + r->text_len; at < end;) {
         if (end - at >= 37 && memcmp(at, "Date: ", 6) == 0 && memcmp(at + 35, "\r\n", 2) == 0)

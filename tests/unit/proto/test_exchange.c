@@ -1,4 +1,4 @@
-/* test_exchange.c - the extra header lines of an answer. */
+/* test_exchange.c - the extra header lines of a response. */
 #include "proto/exchange.h"
 
 #include "support.h"
@@ -9,7 +9,7 @@ typedef struct fixture {
     ls_exchange x;
 } fixture;
 
-static void set_up_capped(fixture *f, size_t bytes_max)
+static void set_up_limited(fixture *f, size_t bytes_max)
 {
     memset(f, 0, sizeof *f);
     assert_int_equal(ls_pools_open(bytes_max, &f->pools), LS_OK);
@@ -21,7 +21,7 @@ static int set_up(void **state)
 {
     fixture *f = malloc(sizeof *f);
     assert_non_null(f);
-    set_up_capped(f, 1 << 20);
+    set_up_limited(f, 1 << 20);
     *state = f;
     return 0;
 }
@@ -64,7 +64,7 @@ static void lines_are_added_in_order(void **state)
     assert_false(f->x.has_type || f->x.close);
 }
 
-static void replacing_takes_all_lines_of_the_name(void **state)
+static void replacing_removes_all_lines_of_the_name(void **state)
 {
     fixture *f = *state;
     assert_int_equal(add(f, "A", "1", false), LS_OK);
@@ -103,7 +103,7 @@ static void bad_names_and_values(void **state)
     assert_null(f->x.fields);
 }
 
-static void framing_is_the_transports(void **state)
+static void framing_belongs_to_the_transport(void **state)
 {
     static const char *const names[] = {"Content-Length", "transfer-encoding", "CONNECTION", "Date",
                                         "Keep-Alive",     "Trailer",           "Upgrade"};
@@ -119,7 +119,7 @@ static void framing_is_the_transports(void **state)
     assert_int_equal(add(f, "Dates", "1", false), LS_OK);
 }
 
-static void not_after_the_head_has_left(void **state)
+static void no_lines_after_the_head(void **state)
 {
     fixture *f = *state;
     f->x.response = LS_RESPONSE_OPEN;
@@ -129,7 +129,7 @@ static void not_after_the_head_has_left(void **state)
     assert_false(f->x.close);
 }
 
-/* A line of `bytes` in all, added. */
+/* Add a line with a total length of `bytes`. */
 static int add_line(fixture *f, char name, size_t bytes, bool replace)
 {
     const size_t len = bytes - (sizeof "N: \r\n" - 1);
@@ -164,7 +164,7 @@ static void limit_of_the_lines(void **state)
     assert_int_equal(add_line(f, 'B', 11, false), LS_ELIMIT);
     assert_int_equal(add_line(f, 'B', 10, false), LS_OK);
     assert_int_equal(f->x.fields_len, LS_BLOCK_LARGE);
-    assert_int_equal(add_line(f, 'B', 11, true), LS_ELIMIT); /* and the old line is still there */
+    assert_int_equal(add_line(f, 'B', 11, true), LS_ELIMIT); /* the old line remains */
     assert_int_equal(f->x.fields_len, LS_BLOCK_LARGE);
     assert_int_equal(add_line(f, 'A', LS_BLOCK_LARGE - 10, true), LS_OK);
     assert_int_equal(f->x.fields_len, LS_BLOCK_LARGE);
@@ -175,12 +175,12 @@ static void no_memory(void **state)
 {
     fixture f;
     (void)state;
-    set_up_capped(&f, 0);
+    set_up_limited(&f, 0);
     assert_int_equal(add(&f, "A", "1", false), LS_ENOMEM);
     assert_null(f.x.fields);
     take_down(&f);
 
-    set_up_capped(&f, LS_BLOCK_SMALL);
+    set_up_limited(&f, LS_BLOCK_SMALL);
     assert_int_equal(add(&f, "A", "1", false), LS_OK);
     assert_int_equal(add_line(&f, 'A', LS_BLOCK_SMALL + 1, true), LS_ENOMEM);
     lines_are(&f, "A: 1\r\n");
@@ -191,11 +191,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lines_are_added_in_order, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(replacing_takes_all_lines_of_the_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(replacing_removes_all_lines_of_the_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_content_type, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_names_and_values, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(framing_is_the_transports, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(not_after_the_head_has_left, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(framing_belongs_to_the_transport, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(no_lines_after_the_head, set_up, tear_down),
         cmocka_unit_test_setup_teardown(from_a_small_block_to_a_large_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limit_of_the_lines, set_up, tear_down),
         cmocka_unit_test(no_memory),

@@ -1,5 +1,5 @@
-/* test_http1_body.c - a request's body as a handler reads it: every framing at every cut, limits, 100 Continue, slow and
- * vanishing clients, and what becomes of a body that nobody reads. */
+/* test_http1_body.c - the request body as a handler reads it: every framing split at every byte, limits, 100 Continue,
+ * slow clients, clients that close early, and unread bodies. */
 #include "http1_fixture.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #define POST    "POST / HTTP/1.1\r\nHost: h\r\n"
 #define CHUNKED "Transfer-Encoding: chunked\r\n\r\n"
 
-/* Read on to the end: LS_DONE, LS_PENDING, or an error. */
+/* Read to the end: LS_DONE, LS_PENDING, or an error. */
 static int read_all(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
@@ -24,7 +24,7 @@ static int read_all(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     return err;
 }
 
-/* Read all of it, then answer with it. What cannot be read is answered with the status that fits. */
+/* Respond with the whole body, or with the status for the read error. */
 static void echo(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
@@ -35,7 +35,7 @@ static void echo(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         ls_slice whole = ls_slice_static(r->body, r->body_len);
         assert_true(x->body_done);
         assert_int_equal(x->body_bytes, r->body_len);
-        assert_int_equal(x->transport->read(ctx, x, &part), LS_DONE); /* once more: still the end */
+        assert_int_equal(x->transport->read(ctx, x, &part), LS_DONE); /* a second read also returns the end */
         assert_int_equal(part.len, 0);
         (void)x->transport->respond(ctx, x, &whole, 1);
     } else {
@@ -45,7 +45,7 @@ static void echo(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-/* Answer without a look at the body. */
+/* Respond without reading the body. */
 static void ignore(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     (void)x->transport->respond(ctx, x, NULL, 0);
@@ -59,11 +59,11 @@ static fixture *connected(fixture_run *run)
     return r;
 }
 
-static void check(fixture_run *run, const char *request, const char *answer, bool ends)
+static void check(fixture_run *run, const char *request, const char *response, bool ends)
 {
     fixture *r = connected(run);
     fixture_send(r, request, strlen(request));
-    assert_string_equal(fixture_take(r), answer);
+    assert_string_equal(fixture_take(r), response);
     assert_int_equal(r->ended, ends);
     fixture_close(r);
 }
@@ -87,14 +87,14 @@ static void every_framing(void **state)
     check(echo, two_requests, HELLO HELLO, false);
 }
 
-static void every_cut(void **state)
+static void every_split(void **state)
 {
     const size_t len = sizeof two_requests - 1;
     (void)state;
-    for (size_t cut = 1; cut < len; cut++) {
+    for (size_t split = 1; split < len; split++) {
         fixture *r = connected(echo);
-        fixture_send(r, two_requests, cut);
-        fixture_send(r, two_requests + cut, len - cut);
+        fixture_send(r, two_requests, split);
+        fixture_send(r, two_requests + split, len - split);
         assert_string_equal(fixture_take(r), HELLO HELLO);
         fixture_close(r);
     }
@@ -109,7 +109,8 @@ static void byte_by_byte(void **state)
     fixture_close(r);
 }
 
-/* Heads of every length around a receive block's, so that the body begins at, before and behind its end. */
+/* Heads with lengths around the size of a receive block: the body begins before, at and behind the end of the
+ * block. */
 static void a_body_behind_a_head_that_fills_the_block(void **state)
 {
     static char request[LS_BLOCK_SMALL + 200];
@@ -118,10 +119,10 @@ static void a_body_behind_a_head_that_fills_the_block(void **state)
         fixture *r = connected(echo);
         const int fixed = (int)sizeof(POST "Content-Length: 5\r\nX-Fill: \r\n\r\n") - 1;
         snprintf(request, sizeof request, POST "Content-Length: 5\r\nX-Fill: %0*d\r\n\r\nhello", head - fixed, 0);
-        fixture_send(r, request, (size_t)head); /* the body comes later */
+        fixture_send(r, request, (size_t)head); /* the body follows */
         fixture_send(r, request + head, 5);
         assert_string_equal(fixture_take(r), HELLO);
-        fixture_send(r, request, (size_t)head + 5); /* or with it */
+        fixture_send(r, request, (size_t)head + 5); /* head and body together */
         assert_string_equal(fixture_take(r), HELLO);
         fixture_close(r);
     }
@@ -151,7 +152,7 @@ static void a_long_body(void **state)
     }
 }
 
-/* ---- limits ------------------------------------------------------------------------------------------------------ */
+/* ---- limits ------------------------------------------------------------------------------------------------- */
 
 #define TOO_LARGE \
     "HTTP/1.1 413 Content Too Large\r\nServer: luaserve\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -172,12 +173,12 @@ static void the_limit_is_exact(void **state)
             assert_string_equal(fixture_take(r), past ? TOO_LARGE : HELLO);
             assert_int_equal(r->error, past ? LS_EMSGSIZE : LS_DONE);
             assert_int_equal(r->ended, past);
-            assert_int_equal(r->body_len, past ? 0 : 5); /* what is too much is not handed out */
+            assert_int_equal(r->body_len, past ? 0 : 5); /* a body above the limit is not returned */
             fixture_close(r);
         }
 }
 
-static void wider(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void without_limit(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->body_bytes_max = UINT64_MAX;
     echo(r, ctx, x);
@@ -185,7 +186,7 @@ static void wider(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 static void a_handler_may_change_the_limit(void **state)
 {
-    fixture *r = fixture_open(wider, 0);
+    fixture *r = fixture_open(without_limit, 0);
     (void)state;
     r->config.body_bytes_max = 1;
     fixture_connect(r);
@@ -194,21 +195,21 @@ static void a_handler_may_change_the_limit(void **state)
     fixture_close(r);
 }
 
-static void a_chunk_that_makes_no_sense(void **state)
+static void an_invalid_chunk_is_a_400(void **state)
 {
-    static const char answer[] =
+    static const char response[] =
         "HTTP/1.1 400 Bad Request\r\nServer: luaserve\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     (void)state;
-    check(echo, POST CHUNKED "x\r\n", answer, true);
-    check(echo, POST CHUNKED "5\r\nhello!\r\n0\r\n\r\n", answer, true);
+    check(echo, POST CHUNKED "x\r\n", response, true);
+    check(echo, POST CHUNKED "5\r\nhello!\r\n0\r\n\r\n", response, true);
 }
 
-/* ---- 100 Continue -------------------------------------------------------------------------------------------------- */
+/* ---- 100 Continue ------------------------------------------------------------------------------------------- */
 
 #define EXPECT   POST "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"
 #define CONTINUE "HTTP/1.1 100 Continue\r\n\r\n"
 
-static void continue_is_sent_when_the_body_is_wanted(void **state)
+static void continue_is_sent_when_the_handler_reads(void **state)
 {
     fixture *r = connected(echo);
     (void)state;
@@ -219,11 +220,11 @@ static void continue_is_sent_when_the_body_is_wanted(void **state)
         assert_string_equal(fixture_take(r), HELLO);
     }
     fixture_close(r);
-    check(echo, EXPECT "hello", HELLO, false); /* it did not wait for it */
+    check(echo, EXPECT "hello", HELLO, false); /* the client did not wait for 100 Continue */
     check(echo, POST "Expect: 100-continue\r\nContent-Length: 0\r\n\r\n", NOTHING, false);
 }
 
-static void continue_is_not_sent_when_nobody_wants_the_body(void **state)
+static void continue_is_not_sent_when_the_handler_does_not_read(void **state)
 {
     (void)state;
     check(ignore, EXPECT, OK "Content-Length: 0\r\nConnection: close\r\n\r\n", true);
@@ -235,7 +236,7 @@ static void continue_is_not_sent_when_nobody_wants_the_body(void **state)
     fixture_close(r);
 }
 
-/* All blocks are somebody else's while the body is wanted. */
+/* Read the body while the pool has no free block. */
 static void read_without_memory(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_block *taken[64];
@@ -248,8 +249,8 @@ static void read_without_memory(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     ignore(r, ctx, x);
 }
 
-/* A client that has had its answer need not send the body: what comes next is not to be taken for it. */
-static void continue_that_could_not_be_sent_ends_the_connection(void **state)
+/* A client that has its response need not send the body. The server must not take the next bytes for the body. */
+static void an_unsent_continue_ends_the_connection(void **state)
 {
     fixture *r = fixture_open(read_without_memory, (size_t)32 * LS_BLOCK_SMALL);
     (void)state;
@@ -259,13 +260,15 @@ static void continue_that_could_not_be_sent_ends_the_connection(void **state)
     fixture_close(r);
 }
 
-/* A part of the answer, then the body as another part. */
+/* Write a part of the response, then the body as another part. */
 static void write_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_slice part = ls_slice_static("first", 5);
-    int err = LS_DONE;
-    if (x->response == LS_RESPONSE_NONE) err = x->transport->write(ctx, x, &part, 1);
-    assert_int_equal(err, LS_DONE);
+    ls_slice part;
+    int err;
+    if (x->response == LS_RESPONSE_NONE) {
+        part = fixture_part(ctx, "first", 5);
+        assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
+    }
     while ((err = x->transport->read(ctx, x, &part)) == LS_DONE && part.len > 0)
         assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
     if (err == LS_PENDING) return;
@@ -273,37 +276,37 @@ static void write_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-/* It would lie inside the body of the answer. */
-static void continue_is_not_sent_behind_the_head_of_the_answer(void **state)
+/* There it would be part of the response body. */
+static void continue_is_not_sent_behind_the_response_head(void **state)
 {
-    static const char head[] = OK "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n0005\r\nfirst\r\n";
+    static const char head[] = OK "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nfirst\r\n";
     fixture *r = connected(write_then_read);
     (void)state;
     fixture_send(r, EXPECT, strlen(EXPECT));
     assert_string_equal(fixture_take(r), head);
-    fixture_send(r, "hello", 5); /* it does not wait for ever for the 100 */
+    fixture_send(r, "hello", 5); /* clients do not wait for 100 Continue indefinitely */
     assert_string_equal(fixture_take(r), "5\r\nhello\r\n0\r\n\r\n");
     fixture_close(r);
 }
 
-/* ---- a body that nobody reads ----------------------------------------------------------------------------------------- */
+/* ---- unread bodies ------------------------------------------------------------------------------------------ */
 
 static void a_short_body_is_skipped(void **state)
 {
     const size_t len = sizeof two_requests - 1;
     (void)state;
     check(ignore, two_requests, NOTHING NOTHING, false);
-    for (size_t cut = 1; cut < len; cut++) {
+    for (size_t split = 1; split < len; split++) {
         fixture *r = connected(ignore);
-        fixture_send(r, two_requests, cut);
-        fixture_send(r, two_requests + cut, len - cut);
+        fixture_send(r, two_requests, split);
+        fixture_send(r, two_requests + split, len - split);
         assert_string_equal(fixture_take(r), NOTHING NOTHING);
         assert_int_equal(r->starts, 2);
         fixture_close(r);
     }
 }
 
-static void the_answer_does_not_wait_for_the_rest_of_the_body(void **state)
+static void the_response_does_not_wait_for_the_rest_of_the_body(void **state)
 {
     fixture *r = connected(ignore);
     (void)state;
@@ -328,30 +331,31 @@ static void put_parts(ls_thread_ctx *ctx, ls_exchange *x)
     }
 }
 
-/* The first request: more than the system takes, all of it queued, the body left. The second waits before it says anything. */
+/* The first request queues more bytes than the system takes and leaves its body unread. The second waits before it
+ * responds. */
 static void parts_then_wait(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (r->starts == 1) {
         put_parts(ctx, x);
         assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
         fixture_end(r, ctx, x);
-    } else if (!r->begun) {
-        r->begun = true;
+    } else if (!r->started) {
+        r->started = true;
     } else {
         ignore(r, ctx, x);
     }
 }
 
-/* The answer before it goes out while the next request's handler waits: until that one has ended no other thread may have a
- * packet of the connection, however many sends it takes. */
-static void what_is_sent_while_the_next_handler_waits_is_pinned_to_it(void **state)
+/* The first response is sent while the handler of the second request waits. Until that handler ends, all packets of
+ * the connection are pinned to its actor, also those of several sends. */
+static void sends_while_the_next_handler_waits_are_pinned_to_its_actor(void **state)
 {
     static const char requests[] = POST "Content-Length: 5\r\n\r\nhello" POST "Content-Length: 0\r\n\r\n";
     fixture *r = fixture_open(parts_then_wait, 0);
     ls_packet packet;
     int sends = 0;
     (void)state;
-    r->config.write_bytes_high = RIG_TEXT_MAX;
+    r->config.write_bytes_high = FIXTURE_TEXT_MAX;
     fixture_connect(r);
     net_write(r->theirs, requests, sizeof requests - 1);
     fixture_pump(r);
@@ -366,7 +370,7 @@ static void what_is_sent_while_the_next_handler_waits_is_pinned_to_it(void **sta
             sends++;
         }
     }
-    assert_true(sends > 0); /* else nothing was under way when the second began */
+    assert_true(sends > 0); /* a send was pending when the second request started */
     assert_true(r->text_len > (size_t)PARTS_QUEUED * PART_BYTES);
     assert_memory_equal(r->text + r->text_len - 7, "\r\n0\r\n\r\n", 7);
     (void)fixture_take(r);
@@ -375,10 +379,10 @@ static void what_is_sent_while_the_next_handler_waits_is_pinned_to_it(void **sta
     fixture_close(r);
 }
 
-static void a_long_body_that_nobody_reads_ends_the_connection(void **state)
+static void a_long_unread_body_ends_the_connection(void **state)
 {
     (void)state;
-    for (int past = 0; past <= 1; past++) { /* announced: known with the answer */
+    for (int past = 0; past <= 1; past++) { /* with Content-Length: decided with the response head */
         fixture *r = fixture_open(ignore, 0);
         char request[100];
         r->config.unread_bytes_max = 100;
@@ -389,7 +393,7 @@ static void a_long_body_that_nobody_reads_ends_the_connection(void **state)
         assert_int_equal(r->ended, past);
         fixture_close(r);
     }
-    for (int past = 0; past <= 1; past++) { /* in chunks: found out on the way */
+    for (int past = 0; past <= 1; past++) { /* chunked: found while the body is skipped */
         fixture *r = fixture_open(ignore, 0);
         char request[400];
         r->config.unread_bytes_max = 100;
@@ -403,7 +407,7 @@ static void a_long_body_that_nobody_reads_ends_the_connection(void **state)
     }
 }
 
-/* Takes what comes first, and leaves the rest. */
+/* Read once, and leave the rest. */
 static void read_once(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
@@ -412,7 +416,7 @@ static void read_once(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     ignore(r, ctx, x);
 }
 
-static void only_what_was_left_counts_as_unread(void **state)
+static void only_unread_bytes_count_for_the_limit(void **state)
 {
     (void)state;
     for (int chunked = 0; chunked <= 1; chunked++) {
@@ -423,7 +427,7 @@ static void only_what_was_left_counts_as_unread(void **state)
         snprintf(request, sizeof request,
                  chunked ? POST CHUNKED "5a\r\n%090d\r\n" : POST "Content-Length: 180\r\n\r\n%090d", 0);
         fixture_send(r, request, strlen(request));
-        assert_string_equal(fixture_take(r), NOTHING); /* keep-alive was promised */
+        assert_string_equal(fixture_take(r), NOTHING); /* the response has no Connection: close */
         snprintf(request, sizeof request, chunked ? "5a\r\n%090d\r\n0\r\n\r\n%s" : "%090d%s", 0,
                  POST "Content-Length: 0\r\n\r\n");
         fixture_send(r, request, strlen(request));
@@ -432,14 +436,14 @@ static void only_what_was_left_counts_as_unread(void **state)
     }
 }
 
-/* ---- clients that are slow, or go ---------------------------------------------------------------------------------------- */
+/* ---- slow clients, and clients that close early ------------------------------------------------------------- */
 
-static void a_body_that_is_too_slow(void **state)
+static void a_slow_body_times_out(void **state)
 {
     fixture *r = fixture_open(echo, 0);
     (void)state;
     r->config.body_grace_ms = 10;
-    r->config.body_rate_min = 0; /* all of it within the grace */
+    r->config.body_rate_min = 0; /* the whole body within body_grace_ms */
     r->config.linger_ms_max = 10;
     fixture_connect(r);
     fixture_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
@@ -450,11 +454,11 @@ static void a_body_that_is_too_slow(void **state)
     fixture_close(r);
 }
 
-/* More than the system takes, then the body. */
+/* Queue more than the system takes, then read the body. */
 static void parts_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    if (!r->begun) {
-        r->begun = true;
+    if (!r->started) {
+        r->started = true;
         put_parts(ctx, x);
         assert_int_equal(x->transport->flush(ctx, x), LS_DONE);
     }
@@ -469,13 +473,14 @@ static uint64_t deadline_from_now_ms(const fixture *r)
     return atomic_load(&ls_http1_conn_of(r->x)->stream.deadline_ms) - ls_clock_coarse_ms();
 }
 
-/* While a send is pending its deadline is the earlier one. A body that is waited for since then has its own when it has left. */
-static void a_body_outlasts_the_send_beside_it(void **state)
+/* While a send is pending, its deadline applies because it is earlier. When the send has completed, the deadline of
+ * the body applies. */
+static void the_body_deadline_applies_after_the_send(void **state)
 {
     enum { STALL_MS = 60000, GRACE_MS = 600000 };
     fixture *r = fixture_open(parts_then_read, 0);
     (void)state;
-    r->config.write_bytes_high = RIG_TEXT_MAX;
+    r->config.write_bytes_high = FIXTURE_TEXT_MAX;
     r->config.send_stall_ms_max = STALL_MS;
     r->config.body_grace_ms = GRACE_MS;
     fixture_connect(r);
@@ -493,7 +498,7 @@ static void a_body_outlasts_the_send_beside_it(void **state)
     fixture_close(r);
 }
 
-static void an_unread_body_that_is_too_slow(void **state)
+static void a_slow_unread_body_ends_the_connection(void **state)
 {
     fixture *r = fixture_open(ignore, 0);
     (void)state;
@@ -506,14 +511,14 @@ static void an_unread_body_that_is_too_slow(void **state)
     fixture_close(r);
 }
 
-static void a_client_that_ends_too_early(void **state)
+static void a_client_that_closes_early(void **state)
 {
     (void)state;
-    for (int gone = 0; gone <= 1; gone++) {
+    for (int closes = 0; closes <= 1; closes++) {
         fixture *r = connected(echo);
         fixture_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
         assert_non_null(r->x);
-        if (gone) {
+        if (closes) {
             close(r->theirs);
             r->theirs = -1;
             fixture_pump(r);
@@ -521,7 +526,7 @@ static void a_client_that_ends_too_early(void **state)
             assert_int_equal(shutdown(r->theirs, SHUT_WR), 0);
             fixture_settle(r);
             assert_true(r->ended);
-            assert_string_equal(fixture_take(r), ""); /* not taken for complete, not answered */
+            assert_string_equal(fixture_take(r), ""); /* no response to an incomplete request */
         }
         assert_null(r->x);
         assert_int_equal(r->error, LS_ECLOSED);
@@ -529,7 +534,7 @@ static void a_client_that_ends_too_early(void **state)
     }
 }
 
-/* ---- parts out while parts come in ---------------------------------------------------------------------------------------- */
+/* ---- reading and writing at the same time ------------------------------------------------------------------- */
 
 static void mirror(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
@@ -549,7 +554,7 @@ static void mirror(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void a_body_is_sent_back_while_it_comes(void **state)
+static void a_body_is_echoed_while_it_arrives(void **state)
 {
     fixture *r = connected(mirror);
     (void)state;
@@ -569,27 +574,27 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_framing),
-        cmocka_unit_test(every_cut),
+        cmocka_unit_test(every_split),
         cmocka_unit_test(byte_by_byte),
         cmocka_unit_test(a_body_behind_a_head_that_fills_the_block),
         cmocka_unit_test(a_long_body),
         cmocka_unit_test(the_limit_is_exact),
         cmocka_unit_test(a_handler_may_change_the_limit),
-        cmocka_unit_test(a_chunk_that_makes_no_sense),
-        cmocka_unit_test(continue_is_sent_when_the_body_is_wanted),
-        cmocka_unit_test(continue_is_not_sent_when_nobody_wants_the_body),
-        cmocka_unit_test(continue_that_could_not_be_sent_ends_the_connection),
-        cmocka_unit_test(continue_is_not_sent_behind_the_head_of_the_answer),
+        cmocka_unit_test(an_invalid_chunk_is_a_400),
+        cmocka_unit_test(continue_is_sent_when_the_handler_reads),
+        cmocka_unit_test(continue_is_not_sent_when_the_handler_does_not_read),
+        cmocka_unit_test(an_unsent_continue_ends_the_connection),
+        cmocka_unit_test(continue_is_not_sent_behind_the_response_head),
         cmocka_unit_test(a_short_body_is_skipped),
-        cmocka_unit_test(the_answer_does_not_wait_for_the_rest_of_the_body),
-        cmocka_unit_test(what_is_sent_while_the_next_handler_waits_is_pinned_to_it),
-        cmocka_unit_test(a_long_body_that_nobody_reads_ends_the_connection),
-        cmocka_unit_test(only_what_was_left_counts_as_unread),
-        cmocka_unit_test(a_body_that_is_too_slow),
-        cmocka_unit_test(a_body_outlasts_the_send_beside_it),
-        cmocka_unit_test(an_unread_body_that_is_too_slow),
-        cmocka_unit_test(a_client_that_ends_too_early),
-        cmocka_unit_test(a_body_is_sent_back_while_it_comes),
+        cmocka_unit_test(the_response_does_not_wait_for_the_rest_of_the_body),
+        cmocka_unit_test(sends_while_the_next_handler_waits_are_pinned_to_its_actor),
+        cmocka_unit_test(a_long_unread_body_ends_the_connection),
+        cmocka_unit_test(only_unread_bytes_count_for_the_limit),
+        cmocka_unit_test(a_slow_body_times_out),
+        cmocka_unit_test(the_body_deadline_applies_after_the_send),
+        cmocka_unit_test(a_slow_unread_body_ends_the_connection),
+        cmocka_unit_test(a_client_that_closes_early),
+        cmocka_unit_test(a_body_is_echoed_while_it_arrives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_http1_chunk.c - the chunked coding: payload, limits, refusals, the same at every split. */
+/* test_http1_chunk.c - the chunked coding: payload, limits, errors; the result does not depend on splits. */
 #include "proto/http1_chunk.h"
 
 #include "base/err.h"
@@ -11,7 +11,7 @@ typedef struct decoded {
     char payload[1024];
 } decoded;
 
-/* Feed bytes[0..len) as one buffer; goes on where *d stands. */
+/* Feed bytes[0..len) as one buffer, and append to *d. */
 static void feed(ls_chunks *chunks, const char *bytes, size_t len, decoded *d)
 {
     char *copy = test_copy_exact(bytes, len);
@@ -43,18 +43,18 @@ static void same(const decoded *a, const decoded *b)
     if (a->err == LS_OK) assert_int_equal(a->used, b->used);
 }
 
-/* Decode at once, cut in two at every offset, and byte by byte. */
+/* Decode in one call, in two pieces split at every offset, and byte by byte. */
 static decoded decode(const char *bytes, size_t len)
 {
     decoded whole = {0}, bytewise = {0};
     ls_chunks chunks;
     ls_chunks_init(&chunks);
     feed(&chunks, bytes, len, &whole);
-    for (size_t cut = 0; cut <= len; cut++) {
+    for (size_t split = 0; split <= len; split++) {
         decoded two = {0};
         ls_chunks_init(&chunks);
-        feed(&chunks, bytes, cut, &two);
-        feed(&chunks, bytes + cut, len - cut, &two);
+        feed(&chunks, bytes, split, &two);
+        feed(&chunks, bytes + split, len - split, &two);
         same(&whole, &two);
     }
     ls_chunks_init(&chunks);
@@ -93,7 +93,7 @@ static void good_bodies(void **state)
     gives("1\r\nx\r\n0\r\nA: b\r\nC:\r\nContent-Length: 7\r\nTransfer-Encoding: x\r\n\r\n", "x");
 }
 
-static void what_follows_is_left_alone(void **state)
+static void bytes_after_the_body_are_not_consumed(void **state)
 {
     static const char text[] = "1\r\nx\r\n0\r\n\r\nGET / HTTP/1.1\r\n";
     decoded d;
@@ -143,7 +143,7 @@ static void bad_bodies(void **state)
     assert_int_equal(decode(nul_size, sizeof nul_size - 1).err, LS_EPROTO);
 }
 
-static void the_largest_size_does_not_wrap(void **state)
+static void the_largest_size_does_not_overflow(void **state)
 {
     ls_chunks chunks;
     ls_chunk_run run;
@@ -154,7 +154,7 @@ static void the_largest_size_does_not_wrap(void **state)
     assert_true(chunks.left == UINT64_C(0xfffffffffffffff) - 3);
 }
 
-/* head, `count` times `c`, tail */
+/* Return head, `count` times `c`, tail. */
 static char *stretched(const char *head, char c, size_t count, const char *tail)
 {
     char *text = malloc(strlen(head) + count + strlen(tail) + 1);
@@ -174,11 +174,11 @@ static void limit_of_an_extension(void **state)
     text = stretched("1;", 'a', LS_CHUNK_EXT_BYTES_MAX, "\r\nx\r\n0\r\n\r\n");
     is_refused(text);
     free(text);
-    text = stretched("1;", 'a', LS_CHUNK_EXT_BYTES_MAX, ""); /* endless: refused without its end */
+    text = stretched("1;", 'a', LS_CHUNK_EXT_BYTES_MAX, ""); /* refused before its end */
     is_refused(text);
     free(text);
     text = stretched("1;aaaaaaaa\r\nx\r\n1;", 'a', LS_CHUNK_EXT_BYTES_MAX - 1, "\r\ny\r\n0;a\r\n\r\n");
-    gives(text, "xy"); /* each chunk has its own count */
+    gives(text, "xy"); /* the limit applies to each chunk */
     free(text);
 }
 
@@ -217,10 +217,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_bodies),
-        cmocka_unit_test(what_follows_is_left_alone),
+        cmocka_unit_test(bytes_after_the_body_are_not_consumed),
         cmocka_unit_test(a_truncated_body_is_not_complete),
         cmocka_unit_test(bad_bodies),
-        cmocka_unit_test(the_largest_size_does_not_wrap),
+        cmocka_unit_test(the_largest_size_does_not_overflow),
         cmocka_unit_test(limit_of_an_extension),
         cmocka_unit_test(limit_of_the_trailers),
         cmocka_unit_test(limit_of_the_number_of_trailers),

@@ -1,4 +1,5 @@
-/* test_http1_conn.c - the life of a connection: keep-alive, refusals, deadlines, drain, and memory that runs out anywhere. */
+/* test_http1_conn.c - the connection: keep-alive, refused requests, deadlines, drain, and out of memory at every
+ * step. */
 #include "http1_fixture.h"
 
 #include <stdio.h>
@@ -18,11 +19,11 @@ static void hi(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-/* The answer comes with the next fixture_resume. */
+/* Respond at the next fixture_resume. */
 static void later(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    if (r->begun) hi(r, ctx, x);
-    r->begun = true;
+    if (r->started) hi(r, ctx, x);
+    r->started = true;
 }
 
 static fixture *connected(fixture_run *run)
@@ -32,7 +33,7 @@ static fixture *connected(fixture_run *run)
     return r;
 }
 
-static void fixture_say(fixture *r, const char *text)
+static void send_text(fixture *r, const char *text)
 {
     fixture_send(r, text, strlen(text));
 }
@@ -44,19 +45,19 @@ static ls_http1_stats stats_of(const fixture *r)
     return stats;
 }
 
-/* ---- one after the other ------------------------------------------------------------------------------------------- */
+/* ---- requests in sequence ----------------------------------------------------------------------------------- */
 
-static void requests_one_after_the_other(void **state)
+static void requests_in_sequence(void **state)
 {
     fixture *r = connected(hi);
     ls_pools_stats pools;
     (void)state;
     for (int i = 1; i <= 3; i++) {
-        fixture_say(r, GET);
+        send_text(r, GET);
         assert_string_equal(fixture_take(r), HI);
         assert_int_equal(r->starts, i);
         ls_pools_stat(r->place.pools, &pools);
-        assert_int_equal(pools.blocks_live, 0); /* idle: it holds nothing */
+        assert_int_equal(pools.blocks_live, 0); /* an idle connection has no block */
     }
     const ls_http1_stats stats = stats_of(r);
     assert_int_equal(stats.connections, 1);
@@ -69,7 +70,7 @@ static void requests_one_after_the_other(void **state)
 
 static uint64_t last_id;
 
-static void look(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void check_exchange(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     assert_true(x->id != last_id);
     last_id = x->id;
@@ -84,35 +85,35 @@ static void look(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     hi(r, ctx, x);
 }
 
-static void what_a_handler_is_told(void **state)
+static void the_exchange_that_a_handler_gets(void **state)
 {
     static const char request[] = "GET /abc?d=e HTTP/1.1\r\nHost: h\r\n\r\n";
-    fixture *r = fixture_open(look, 0);
+    fixture *r = fixture_open(check_exchange, 0);
     ls_addr local;
     (void)state;
     assert_int_equal(ls_addr_parse("127.0.0.1", 8080, &local), LS_OK);
     assert_int_equal(ls_http1_open(r->place.port, &r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
     ls_http1_local(r->http, &local);
     fixture_connect(r);
-    fixture_say(r, request);
-    fixture_send(r, request, 10); /* in another place of the block */
-    fixture_say(r, request + 10);
-    fixture_say(r, request);
+    send_text(r, request);
+    fixture_send(r, request, 10); /* at another offset of the block */
+    send_text(r, request + 10);
+    send_text(r, request);
     assert_string_equal(fixture_take(r), HI HI HI);
     fixture_close(r);
 }
 
-static void the_next_request_waits_for_the_answer(void **state)
+static void the_next_request_waits_for_the_response(void **state)
 {
     fixture *r = connected(later);
     (void)state;
-    fixture_say(r, GET GET);
+    send_text(r, GET GET);
     assert_string_equal(fixture_take(r), "");
     assert_int_equal(r->starts, 1);
     fixture_resume(r);
     assert_string_equal(fixture_take(r), HI);
     assert_int_equal(r->starts, 2);
-    fixture_say(r, GET); /* arrives while the second is handled */
+    send_text(r, GET); /* arrives while the second is handled */
     assert_int_equal(r->starts, 2);
     fixture_resume(r);
     fixture_resume(r);
@@ -121,45 +122,45 @@ static void the_next_request_waits_for_the_answer(void **state)
     fixture_close(r);
 }
 
-static void after_close_nothing_is_answered(void **state)
+static void requests_after_close_get_no_response(void **state)
 {
     fixture *r = connected(hi);
     (void)state;
-    fixture_say(r, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" GET "nonsense\r\n\r\n");
-    assert_string_equal(fixture_take(r), HI_CLOSE); /* no second answer, no 400 */
+    send_text(r, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" GET "nonsense\r\n\r\n");
+    assert_string_equal(fixture_take(r), HI_CLOSE); /* no second response, no 400 */
     assert_true(r->ended);
     assert_int_equal(r->starts, 1);
     fixture_close(r);
 }
 
-static void a_half_closed_client_is_answered(void **state)
+static void a_half_closed_client_gets_its_response(void **state)
 {
     fixture *r = connected(later);
     (void)state;
-    fixture_say(r, GET);
+    send_text(r, GET);
     assert_int_equal(shutdown(r->theirs, SHUT_WR), 0);
     fixture_settle(r);
     assert_non_null(r->x);
     fixture_resume(r);
     assert_string_equal(fixture_take(r), HI);
-    assert_true(r->ended); /* and then there is nothing to wait for */
+    assert_true(r->ended);
     fixture_close(r);
 }
 
-static void a_head_at_every_cut(void **state)
+static void a_head_split_at_every_byte(void **state)
 {
     static const char text[] = "\r\nGET /abc HTTP/1.1\r\nHost: h\r\nX: y\r\n\r\n" GET;
     (void)state;
-    for (size_t cut = 1; cut < sizeof text - 1; cut++) {
+    for (size_t split = 1; split < sizeof text - 1; split++) {
         fixture *r = connected(hi);
-        fixture_send(r, text, cut);
-        fixture_say(r, text + cut);
+        fixture_send(r, text, split);
+        send_text(r, text + split);
         assert_string_equal(fixture_take(r), HI HI);
         fixture_close(r);
     }
 }
 
-/* Heads longer than a receive block move on to a larger one, with what is behind them. */
+/* Heads longer than a receive block move to a larger block, together with the bytes behind them. */
 static void long_heads(void **state)
 {
     static char text[40000];
@@ -167,7 +168,7 @@ static void long_heads(void **state)
     for (int fill = 3000; fill < 16000; fill += 1237) {
         fixture *r = connected(hi);
         snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: h\r\nX-Fill: %0*d\r\n\r\n" GET, fill, 0);
-        fixture_say(r, text);
+        send_text(r, text);
         fixture_send(r, text, 100);
         for (size_t at = 100, len = strlen(text); at < len; at += 999)
             fixture_send(r, text + at, len - at < 999 ? len - at : 999);
@@ -176,13 +177,13 @@ static void long_heads(void **state)
     }
 }
 
-/* ---- refusals -------------------------------------------------------------------------------------------------------- */
+/* ---- refused requests --------------------------------------------------------------------------------------- */
 
 static void refused(const char *request, const char *before, const char *status_line)
 {
     fixture *r = connected(hi);
     char expected[300];
-    fixture_say(r, request);
+    send_text(r, request);
     const char *got = fixture_take(r);
     assert_memory_equal(got, before, strlen(before));
     got += strlen(before);
@@ -199,12 +200,13 @@ static void refused(const char *request, const char *before, const char *status_
     fixture_close(r);
 }
 
-static void refusals_say_why_and_close(void **state)
+static void a_refused_request_gets_the_reason_and_ends_the_connection(void **state)
 {
     static char text[20000];
     (void)state;
     refused("nonsense\r\n\r\n", "", "HTTP/1.1 400 Bad Request");
-    refused(GET "GET / HTTP/1.1\r\n\r\n" GET, HI, "HTTP/1.1 400 Bad Request"); /* no Host; what follows is ignored */
+    refused(GET "GET / HTTP/1.1\r\n\r\n" GET, HI,
+            "HTTP/1.1 400 Bad Request"); /* no Host; the request behind it is ignored */
     refused("GET / HTTP/2.0\r\nHost: h\r\n\r\n", "", "HTTP/1.1 505 HTTP Version Not Supported");
     refused("CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", "", "HTTP/1.1 501 Not Implemented");
     refused("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "",
@@ -238,11 +240,11 @@ static void limits_out_of_range(void **state)
     fixture_close(r);
 }
 
-/* ---- deadlines ------------------------------------------------------------------------------------------------------------ */
+/* ---- deadlines ---------------------------------------------------------------------------------------------- */
 
 #define TOO_SLOW "HTTP/1.1 408 Request Timeout\r\n"
 
-static void a_client_that_says_nothing(void **state)
+static void a_silent_client_is_disconnected(void **state)
 {
     fixture *r = fixture_open(hi, 0);
     (void)state;
@@ -253,7 +255,7 @@ static void a_client_that_says_nothing(void **state)
     fixture_close(r);
 }
 
-static void a_head_that_is_too_slow(void **state)
+static void a_slow_head_is_a_408(void **state)
 {
     (void)state;
     for (int second = 0; second <= 1; second++) {
@@ -261,7 +263,7 @@ static void a_head_that_is_too_slow(void **state)
         r->config.head_ms_max = second ? 50 : 10;
         r->config.linger_ms_max = 10;
         fixture_connect(r);
-        if (second) fixture_say(r, GET);
+        if (second) send_text(r, GET);
         fixture_send(r, GET, strlen(GET) - 1);
         fixture_until_ended(r);
         const char *got = fixture_take(r);
@@ -277,7 +279,7 @@ static void an_idle_connection_is_closed(void **state)
     (void)state;
     r->config.idle_ms_max = 10;
     fixture_connect(r);
-    fixture_say(r, GET);
+    send_text(r, GET);
     fixture_until_ended(r);
     assert_string_equal(fixture_take(r), HI); /* without a 408 */
     fixture_close(r);
@@ -289,7 +291,7 @@ static void a_handler_that_waits_has_no_deadline(void **state)
     (void)state;
     r->config.head_ms_max = r->config.idle_ms_max = r->config.body_grace_ms = r->config.send_stall_ms_max = 5;
     fixture_connect(r);
-    fixture_say(r, GET);
+    send_text(r, GET);
     net_quiet(&r->place, 0);
     const uint64_t until = ls_clock_ns() + 30 * UINT64_C(1000000);
     while (ls_clock_ns() < until) {
@@ -304,9 +306,9 @@ static void a_handler_that_waits_has_no_deadline(void **state)
     fixture_close(r);
 }
 
-/* ---- drain ------------------------------------------------------------------------------------------------------------------ */
+/* ---- drain -------------------------------------------------------------------------------------------------- */
 
-/* As a server does it: until nothing is open; each look may take a packet. */
+/* Drain as the server does, several times: each call may need a packet. */
 static uint32_t drain(fixture *r, bool all)
 {
     uint32_t open = 0;
@@ -319,11 +321,11 @@ static uint32_t drain(fixture *r, bool all)
     return open;
 }
 
-static void a_drain_closes_what_is_idle(void **state)
+static void a_drain_closes_idle_connections(void **state)
 {
     fixture *r = connected(hi);
     (void)state;
-    fixture_say(r, GET);
+    send_text(r, GET);
     assert_string_equal(fixture_take(r), HI);
     assert_int_equal(drain(r, false), 0);
     assert_true(r->ended);
@@ -331,13 +333,13 @@ static void a_drain_closes_what_is_idle(void **state)
     fixture_close(r);
 }
 
-static void a_drain_leaves_fresh_connections_a_chance(void **state)
+static void a_drain_spares_connections_without_a_request(void **state)
 {
     fixture *r = connected(hi);
     (void)state;
     fixture_settle(r);
     assert_int_equal(drain(r, false), 1);
-    fixture_say(r, GET);
+    send_text(r, GET);
     assert_string_equal(fixture_take(r), HI_CLOSE);
     assert_true(r->ended);
     fixture_disconnect(r);
@@ -353,18 +355,18 @@ static void a_drain_lets_requests_end(void **state)
 {
     fixture *r = connected(later);
     (void)state;
-    fixture_say(r, GET GET);
+    send_text(r, GET GET);
     assert_int_equal(drain(r, true), 1);
     fixture_resume(r);
-    assert_string_equal(fixture_take(r), HI_CLOSE); /* the second was never begun */
+    assert_string_equal(fixture_take(r), HI_CLOSE); /* the second request was not started */
     assert_int_equal(r->starts, 1);
     assert_true(r->ended);
     fixture_close(r);
 
     r = connected(later);
-    fixture_send(r, GET, 10); /* the beginning of a head */
+    fixture_send(r, GET, 10); /* a partial head */
     assert_int_equal(drain(r, true), 1);
-    fixture_say(r, &GET[10]);
+    send_text(r, &GET[10]);
     fixture_resume(r);
     assert_string_equal(fixture_take(r), HI_CLOSE);
     fixture_close(r);
@@ -380,11 +382,11 @@ static void reader(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void an_abort_ends_what_waits(void **state)
+static void an_abort_ends_waiting_connections(void **state)
 {
     fixture *r = connected(reader);
     (void)state;
-    fixture_say(r, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
+    send_text(r, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
     assert_non_null(r->x);
     ls_http1_abort(r->http);
     fixture_settle(r);
@@ -401,11 +403,11 @@ static void an_abort_ends_what_waits(void **state)
     fixture_close(r);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------------ */
+/* ---- memory ------------------------------------------------------------------------------------------------- */
 
 static void echo_in_parts(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_slice part, text = ls_slice_static("and then ", 9);
+    ls_slice part;
     int err = LS_DONE;
     while (x->error == 0) {
         if (r->step == 0) {
@@ -416,7 +418,14 @@ static void echo_in_parts(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
             if (err < 0) break;
         }
         r->step = 0;
-        if ((err = x->transport->write(ctx, x, &text, 1)) == LS_PENDING) return;
+        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+        if (block == NULL) {
+            err = LS_ENOMEM;
+            break;
+        }
+        memcpy(block->data, "and then ", 9);
+        part = (ls_slice){block, block->data, 9};
+        if ((err = x->transport->write(ctx, x, &part, 1)) == LS_PENDING) return;
         if (err < 0) break;
     }
     r->error = x->error != 0 ? x->error : err;
@@ -432,13 +441,14 @@ static void quiet_sink(void *user, enum ls_log_level level, const char *line, si
     (void)len;
 }
 
-/* The same conversation with a cap of one block, two, three...: each time it is served whole, or ends; nothing stays. */
-static void memory_that_runs_out_anywhere(void **state)
+/* The same requests with a pool limit of 1, 2, 3, ... blocks: each time the responses are complete or the connection
+ * ends. No block leaks. */
+static void out_of_memory_at_every_step(void **state)
 {
     static const char head[] = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
     static const char tail[] = "0\r\n\r\n";
     static char chunk[6000];
-    unsigned whole = 0, refused_503 = 0, cut = 0;
+    unsigned complete = 0, refused_503 = 0, closed = 0;
     (void)state;
     ls_log_set_sink(quiet_sink, NULL);
     snprintf(chunk, sizeof chunk, "1000\r\n%04096d\r\n", 0);
@@ -446,27 +456,27 @@ static void memory_that_runs_out_anywhere(void **state)
         fixture *r = fixture_open(echo_in_parts, blocks * LS_BLOCK_SMALL);
         r->config.linger_ms_max = 1;
         fixture_connect(r);
-        fixture_say(r, GET);
-        fixture_say(r, head);
-        for (int i = 0; i < 5; i++) fixture_say(r, chunk);
-        fixture_say(r, tail);
-        fixture_say(r, GET);
+        send_text(r, GET);
+        send_text(r, head);
+        for (int i = 0; i < 5; i++) send_text(r, chunk);
+        send_text(r, tail);
+        send_text(r, GET);
         const char *got = fixture_take(r);
         const size_t len = strlen(got);
         if (!r->ended) {
-            whole++;
+            complete++;
             assert_memory_equal(got + len - 5, "0\r\n\r\n", 5);
             assert_int_equal(r->starts, 3);
         } else if (strstr(got, "HTTP/1.1 503 ") != NULL) {
             refused_503++;
         } else {
-            cut++;
+            closed++;
         }
         fixture_close(r); /* asserts that no block is live */
     }
     ls_log_set_sink(NULL, NULL);
-    assert_true(whole > 0); /* the last ones had enough */
-    assert_true(refused_503 + cut > 0);
+    assert_true(complete > 0); /* with the highest limits */
+    assert_true(refused_503 + closed > 0);
 }
 
 static void a_full_port_costs_one_connection(void **state)
@@ -492,7 +502,7 @@ static void a_full_port_costs_one_connection(void **state)
     close(theirs[1]);
     assert_int_equal(atomic_load(&r->conn_limit.count), 1);
     r->theirs = theirs[0];
-    fixture_say(r, GET); /* the other one is served */
+    send_text(r, GET); /* the first connection works */
     assert_string_equal(fixture_take(r), HI);
     fixture_disconnect(r);
     net_use(&r->place, usual);
@@ -504,24 +514,24 @@ static void a_full_port_costs_one_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_one_after_the_other),
-        cmocka_unit_test(what_a_handler_is_told),
-        cmocka_unit_test(the_next_request_waits_for_the_answer),
-        cmocka_unit_test(after_close_nothing_is_answered),
-        cmocka_unit_test(a_half_closed_client_is_answered),
-        cmocka_unit_test(a_head_at_every_cut),
+        cmocka_unit_test(requests_in_sequence),
+        cmocka_unit_test(the_exchange_that_a_handler_gets),
+        cmocka_unit_test(the_next_request_waits_for_the_response),
+        cmocka_unit_test(requests_after_close_get_no_response),
+        cmocka_unit_test(a_half_closed_client_gets_its_response),
+        cmocka_unit_test(a_head_split_at_every_byte),
         cmocka_unit_test(long_heads),
-        cmocka_unit_test(refusals_say_why_and_close),
+        cmocka_unit_test(a_refused_request_gets_the_reason_and_ends_the_connection),
         cmocka_unit_test(limits_out_of_range),
-        cmocka_unit_test(a_client_that_says_nothing),
-        cmocka_unit_test(a_head_that_is_too_slow),
+        cmocka_unit_test(a_silent_client_is_disconnected),
+        cmocka_unit_test(a_slow_head_is_a_408),
         cmocka_unit_test(an_idle_connection_is_closed),
         cmocka_unit_test(a_handler_that_waits_has_no_deadline),
-        cmocka_unit_test(a_drain_closes_what_is_idle),
-        cmocka_unit_test(a_drain_leaves_fresh_connections_a_chance),
+        cmocka_unit_test(a_drain_closes_idle_connections),
+        cmocka_unit_test(a_drain_spares_connections_without_a_request),
         cmocka_unit_test(a_drain_lets_requests_end),
-        cmocka_unit_test(an_abort_ends_what_waits),
-        cmocka_unit_test(memory_that_runs_out_anywhere),
+        cmocka_unit_test(an_abort_ends_waiting_connections),
+        cmocka_unit_test(out_of_memory_at_every_step),
         cmocka_unit_test(a_full_port_costs_one_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

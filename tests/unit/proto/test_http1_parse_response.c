@@ -1,5 +1,5 @@
-/* test_http1_parse_response.c - response heads for clients: how the body is framed, what is refused, and that no way of cutting
- * the bytes changes the verdict. */
+/* test_http1_parse_response.c - response heads for clients: body framing and errors; the result does not depend on
+ * splits. */
 #include "proto/http1_parse_response.h"
 
 #include "base/err.h"
@@ -18,8 +18,8 @@ static int parse_copy(const char *bytes, size_t len, size_t seen, bool to_head, 
     return result;
 }
 
-/* The verdict on the whole holds for every proper prefix (which asks for more, or is refused like the whole), for going on
- * after each of them, and for feeding single bytes. */
+/* Parse the whole, and check that every way to feed the bytes gives the same result: a proper prefix returns 0 or the
+ * error of the whole, resuming after each prefix and feeding single bytes give the result of the whole. */
 static int parse_every_way(const char *bytes, size_t len, bool to_head, ls_http_response *head)
 {
     ls_http_response again;
@@ -51,7 +51,7 @@ static int parse_every_way(const char *bytes, size_t len, bool to_head, ls_http_
 static ls_http_response good(const char *text)
 {
     ls_http_response head;
-    memset(&head, 0, sizeof head); /* its padding is compared */
+    memset(&head, 0, sizeof head); /* memcmp also compares the padding */
     assert_int_equal(parse_every_way(text, strlen(text), false, &head), strlen(text));
     assert_int_equal(head.bytes, strlen(text));
     return head;
@@ -76,7 +76,7 @@ static void the_status_line(void **state)
     (void)state;
     assert_int_equal(good("HTTP/1.1 200 OK\r\n\r\n").status, 200);
     assert_int_equal(good("HTTP/1.1 299 \r\n\r\n").status, 299);
-    assert_int_equal(good("HTTP/1.1 404\r\n\r\n").status, 404); /* without the space that the grammar wants */
+    assert_int_equal(good("HTTP/1.1 404\r\n\r\n").status, 404); /* without the space that the grammar requires */
     assert_int_equal(good("HTTP/1.0 999 W\xc3\xa4rm, \"so\"\r\n\r\n").status, 999);
     assert_int_equal(good("HTTP/1.0 200 OK\r\n\r\n").version_minor, 0);
     is_refused("HTTP/2.0 200 OK\r\n\r\n");
@@ -95,7 +95,7 @@ static void the_status_line(void **state)
     is_refused("\x15\x03\x01");
 }
 
-static void where_the_body_ends(void **state)
+static void the_end_of_the_body(void **state)
 {
     (void)state;
     is_framed("HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n", LS_FRAMING_LENGTH, 13, true);
@@ -123,7 +123,7 @@ static void whether_another_request_may_follow(void **state)
     is_framed("HTTP/1.0 204 x\r\nConnection: keep-alive, close\r\n\r\n", LS_FRAMING_NONE, 0, false);
 }
 
-static void framing_is_never_guessed(void **state)
+static void ambiguous_framing_is_refused(void **state)
 {
     (void)state;
 #define LINE "HTTP/1.1 200 OK\r\n"
@@ -151,7 +151,7 @@ static void framing_is_never_guessed(void **state)
     is_refused(LINE "A: \x7f\r\n\r\n");
 }
 
-static void a_head_is_bounded(void **state)
+static void limits_of_the_head(void **state)
 {
     char text[BYTES_MAX + 64] = LINE "A: ";
     ls_http_response head;
@@ -178,7 +178,7 @@ static void a_head_is_bounded(void **state)
     free(many);
 }
 
-static void fields_one_by_one(void **state)
+static void the_fields_in_order(void **state)
 {
     static const char text[] = LINE "A: b\r\nX-Empty:\r\nTwo:  words here \t\r\nA:c\r\n\r\nBody: no\r\n";
     static const char *const expected[][2] = {{"A", "b"}, {"X-Empty", ""}, {"Two", "words here"}, {"A", "c"}};
@@ -204,11 +204,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_status_line),
-        cmocka_unit_test(where_the_body_ends),
+        cmocka_unit_test(the_end_of_the_body),
         cmocka_unit_test(whether_another_request_may_follow),
-        cmocka_unit_test(framing_is_never_guessed),
-        cmocka_unit_test(a_head_is_bounded),
-        cmocka_unit_test(fields_one_by_one),
+        cmocka_unit_test(ambiguous_framing_is_refused),
+        cmocka_unit_test(limits_of_the_head),
+        cmocka_unit_test(the_fields_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

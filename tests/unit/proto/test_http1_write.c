@@ -1,4 +1,5 @@
-/* test_http1_write.c - what goes out, byte for byte: heads, bodies with a length, parts in chunks, and what is left out. */
+/* test_http1_write.c - the bytes of responses: heads, bodies with Content-Length, chunked parts, and omitted
+ * bodies. */
 #include "http1_fixture.h"
 
 #include <stdio.h>
@@ -16,17 +17,17 @@ static fixture *connected(fixture_run *run)
     return r;
 }
 
-/* This is sent, and exactly this comes back; `ends`: and then the connection ends. */
-static void check(fixture_run *run, const char *request, const char *answer, bool ends)
+/* The client sends `request` and receives exactly `response`; `ends`: then the server closes the connection. */
+static void check(fixture_run *run, const char *request, const char *response, bool ends)
 {
     fixture *r = connected(run);
     fixture_send(r, request, strlen(request));
-    assert_string_equal(fixture_take(r), answer);
+    assert_string_equal(fixture_take(r), response);
     assert_int_equal(r->ended, ends);
     fixture_close(r);
 }
 
-/* ---- whole answers ------------------------------------------------------------------------------------------- */
+/* ---- whole responses ---------------------------------------------------------------------------------------- */
 
 static void respond_text(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
@@ -78,7 +79,7 @@ static void respond_unknown(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 #define TEXT OK "Content-Type: text/plain\r\nContent-Length: 5\r\n"
 
-static void whole_answers(void **state)
+static void whole_responses(void **state)
 {
     (void)state;
     check(respond_text, GET, TEXT "\r\nhello", false);
@@ -94,7 +95,7 @@ static void whole_answers(void **state)
     check(respond_unknown, GET, "HTTP/1.1 599 \r\nServer: luaserve\r\nContent-Length: 0\r\n\r\n", false);
 }
 
-static void answers_without_a_body(void **state)
+static void responses_without_a_body(void **state)
 {
     (void)state;
     check(respond_text, HEAD HEAD, TEXT "\r\n" TEXT "\r\n", false);
@@ -108,7 +109,7 @@ static void answers_without_a_body(void **state)
     check(respond_304, GET, "HTTP/1.1 304 Not Modified\r\nServer: luaserve\r\n\r\n", false);
 }
 
-static void pipelined_answers_leave_in_one_send(void **state)
+static void pipelined_responses_leave_in_one_send(void **state)
 {
     fixture *r = connected(respond_text);
     (void)state;
@@ -121,7 +122,7 @@ static void pipelined_answers_leave_in_one_send(void **state)
     fixture_close(r);
 }
 
-/* The extra lines fit beside the head, or are sent from their own block. */
+/* The extra fields are copied behind the head, or sent from their own block. */
 static void respond_fields(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     static char value[4000];
@@ -130,7 +131,7 @@ static void respond_fields(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     for (int i = 0; i < 4; i++)
         assert_int_equal(ls_exchange_header(ctx, x, "X-Long", 6, value, r->body[0] ? sizeof value : 10, false), LS_OK);
     assert_int_equal(ls_exchange_header(ctx, x, "Content-Type", 12, "a/b", 3, false), LS_OK);
-    x->type = "text/plain"; /* the one that was set is in force */
+    x->type = "text/plain"; /* without effect: the handler set a Content-Type */
     assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
     fixture_end(r, ctx, x);
 }
@@ -156,7 +157,7 @@ static void extra_fields(void **state)
     }
 }
 
-/* Bytes that a handler keeps alive: small ones are copied, others leave from where they lie. */
+/* Borrowed bytes of the handlers. */
 static char big[300000];
 
 static void respond_with_a_server(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -170,7 +171,7 @@ static void respond_with_a_server(fixture *r, ls_thread_ctx *ctx, ls_exchange *x
     fixture_end(r, ctx, x);
 }
 
-static void a_server_field_of_the_site_replaces_ours(void **state)
+static void a_server_field_of_the_site_replaces_the_default(void **state)
 {
     (void)state;
     check(respond_with_a_server, "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -185,18 +186,18 @@ static void a_server_field_of_the_site_replaces_ours(void **state)
 static void respond_big(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static(big, r->body[0] ? sizeof big : LS_BLOCK_SMALL);
-    if (!r->begun) {
-        r->begun = true;
+    if (!r->started) {
+        r->started = true;
         x->type = "text/plain";
         assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
-        if (x->transport->wait_sent(ctx, x) == LS_PENDING) return; /* woken when all of it has left */
+        if (x->transport->wait_sent(ctx, x) == LS_PENDING) return; /* woken when the queue is sent */
         r->step = 1;
     }
     assert_int_equal(x->error, 0);
     fixture_end(r, ctx, x);
 }
 
-static void a_large_body_leaves_from_where_it_lies(void **state)
+static void a_large_body_is_sent_without_a_copy(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof big; i++) big[i] = (char)('a' + i % 23);
@@ -206,7 +207,7 @@ static void a_large_body_leaves_from_where_it_lies(void **state)
         r->body[0] = (char)large;
         net_write(r->theirs, GET, strlen(GET));
         fixture_pump(r);
-        assert_int_equal(r->step, !large); /* the client has not read yet: it waits */
+        assert_int_equal(r->step, !large); /* the client has not read yet: the handler waits for a large body */
         fixture_settle(r);
         assert_null(r->x);
         char head[100];
@@ -223,39 +224,50 @@ static void a_large_body_leaves_from_where_it_lies(void **state)
     }
 }
 
-/* ---- parts ---------------------------------------------------------------------------------------------------- */
+/* ---- parts -------------------------------------------------------------------------------------------------- */
 
-/* r->body is a list of orders, one letter each. */
-static void orders(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+enum { LARGE_PART_BYTES = 65536 };
+
+/* r->body is a list of calls, one letter each. */
+static void make_calls(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     const ls_http_transport *t = x->transport;
     while (r->body[r->step] != '\0') {
-        ls_slice two[2] = {ls_slice_static("abc", 3), ls_slice_static("de", 2)};
-        ls_slice slice = ls_slice_static(big, 20000);
-        ls_block *block;
+        ls_slice parts[2];
         int err = LS_DONE;
         switch (r->body[r->step++]) {
-        case 's': err = t->write(ctx, x, two, 1); break;    /* a small part */
-        case 'm': err = t->write(ctx, x, two, 2); break;    /* two slices in one call */
-        case '0': err = t->write(ctx, x, NULL, 0); break;   /* an empty part ends nothing */
-        case 'l': err = t->write(ctx, x, &slice, 1); break; /* a large one that is borrowed */
-        case 'h':
-            slice.len = 3000;
-            err = t->write(ctx, x, &slice, 1);
+        case 's': /* one small part */
+            parts[0] = fixture_part(ctx, "abc", 3);
+            err = t->write(ctx, x, parts, 1);
             break;
-        case 'b': /* a block of our own */
-            block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
-            assert_non_null(block);
-            memcpy(block->data, "block", 5);
-            slice = ls_slice_of(block, 0, 5);
-            ls_block_drop(block);
-            err = t->write(ctx, x, &slice, 1);
+        case 'm': /* two slices in one call */
+            parts[0] = fixture_part(ctx, "abc", 3);
+            parts[1] = fixture_part(ctx, "de", 2);
+            err = t->write(ctx, x, parts, 2);
             break;
+        case 'h': /* one part of 3000 bytes */
+            parts[0] = fixture_part(ctx, big, 3000);
+            err = t->write(ctx, x, parts, 1);
+            break;
+        case 'b': /* a few borrowed bytes */
+            parts[0] = ls_slice_static("bytes", 5);
+            err = t->write(ctx, x, parts, 1);
+            break;
+        case 'l': /* many borrowed bytes */
+            parts[0] = ls_slice_static(big, LARGE_PART_BYTES);
+            err = t->write(ctx, x, parts, 1);
+            break;
+        case 'e': /* slices without bytes: no chunk, and no end of the body */
+            parts[0] = fixture_part(ctx, "", 0);
+            parts[1] = ls_slice_static(NULL, 0);
+            err = t->write(ctx, x, parts, 2);
+            break;
+        case '0': err = t->write(ctx, x, NULL, 0); break; /* the head alone */
         case 'f': err = t->flush(ctx, x); break;
         case 'd': err = t->wait_sent(ctx, x); break;
         case 'w': return; /* wait for fixture_resume */
         case '5': x->length = 5; break;
-        case 'e': fixture_end(r, ctx, x); return;
+        case 'x': fixture_end(r, ctx, x); return; /* ends before the response is complete */
         case '.':
             err = t->finish(ctx, x);
             if (err < 0) r->error = err;
@@ -270,82 +282,103 @@ static void orders(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
             return;
         }
     }
-    fail(); /* every list ends with '.' or 'e' */
+    fail(); /* every list ends with '.' or 'x' */
 }
 
-static void check_orders(const char *list, const char *request, const char *answer, bool ends, int gone)
+static void check_calls(const char *list, const char *request, const char *response, bool ends, int error)
 {
-    fixture *r = connected(orders);
+    fixture *r = connected(make_calls);
     memcpy(r->body, list, strlen(list) + 1);
     fixture_send(r, request, strlen(request));
     while (r->x != NULL) fixture_resume(r);
     const char *got = fixture_take(r);
-    if (answer != NULL) assert_string_equal(got, answer);
+    if (response != NULL) assert_string_equal(got, response);
     assert_int_equal(r->ended, ends);
-    assert_int_equal(r->error, gone);
+    assert_int_equal(r->error, error);
     fixture_close(r);
 }
 
 #define CHUNKED OK "Transfer-Encoding: chunked\r\n\r\n"
+#define ABC     "3\r\nabc\r\n"
+#define LAST    "0\r\n\r\n"
+
+/* Parts in blocks stay queued until something sends them; borrowed bytes leave with the call. */
+static void only_borrowed_parts_are_sent_at_once(void **state)
+{
+    fixture *r = connected(make_calls);
+    (void)state;
+    memcpy(r->body, "swswbws.", 9);
+    fixture_send(r, GET, strlen(GET));
+    assert_string_equal(fixture_take(r), CHUNKED ABC); /* sent because the handler waits */
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), "");
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), ABC "5\r\nbytes\r\n");
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), ABC LAST);
+    fixture_close(r);
+}
 
 static void parts_become_chunks(void **state)
 {
     (void)state;
-    check_orders("s.", GET, CHUNKED "0003\r\nabc\r\n0\r\n\r\n", false, 0);
-    check_orders("ss0m.", GET, CHUNKED "000b\r\nabcabcabcde\r\n0\r\n\r\n", false, 0); /* small ones share a chunk */
-    check_orders("sfs.", GET, CHUNKED "0003\r\nabc\r\n0003\r\nabc\r\n0\r\n\r\n", false, 0);
-    check_orders("b.", GET, CHUNKED "5\r\nblock\r\n0\r\n\r\n", false, 0);
-    check_orders("sbs.", GET, CHUNKED "0003\r\nabc\r\n5\r\nblock\r\n0003\r\nabc\r\n0\r\n\r\n", false, 0);
-    check_orders("0.", GET, CHUNKED "0\r\n\r\n", false, 0);
-    /* Sent when it suspends; later on it says itself when. */
-    check_orders("swsws.", GET, CHUNKED "0003\r\nabc\r\n0006\r\nabcabc\r\n0\r\n\r\n", false, 0);
-    check_orders("swsfws.", GET, CHUNKED "0003\r\nabc\r\n0003\r\nabc\r\n0003\r\nabc\r\n0\r\n\r\n", false, 0);
-    check_orders("sd.", GET, CHUNKED "0003\r\nabc\r\n0\r\n\r\n", false, 0);
+    check_calls("s.", GET, CHUNKED ABC LAST, false, 0);
+    check_calls("ss0em.", GET, CHUNKED ABC ABC ABC "2\r\nde\r\n" LAST, false, 0); /* a chunk for each slice */
+    check_calls("sfs.", GET, CHUNKED ABC ABC LAST, false, 0);
+    check_calls("b.", GET, CHUNKED "5\r\nbytes\r\n" LAST, false, 0);
+    check_calls("sbs.", GET, CHUNKED ABC "5\r\nbytes\r\n" ABC LAST, false, 0);
+    check_calls("0.", GET, CHUNKED LAST, false, 0);
+    check_calls("e.", GET, CHUNKED LAST, false, 0);
+    check_calls("swsws.", GET, CHUNKED ABC ABC ABC LAST, false, 0);
+    check_calls("swsfws.", GET, CHUNKED ABC ABC ABC LAST, false, 0);
+    check_calls("sd.", GET, CHUNKED ABC LAST, false, 0);
 }
 
-static void parts_for_those_that_know_no_chunks(void **state)
+static void parts_without_the_chunked_coding(void **state)
 {
     (void)state;
-    check_orders("sm.", GET_OLD, OK "Connection: close\r\n\r\nabcabcde", true, 0);
-    check_orders("s.", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", OK "Connection: close\r\n\r\nabc", true, 0);
-    check_orders("slb.", HEAD, OK "Transfer-Encoding: chunked\r\n\r\n", false, 0);
+    check_calls("sm.", GET_OLD, OK "Connection: close\r\n\r\nabcabcde", true, 0);
+    check_calls("s.", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", OK "Connection: close\r\n\r\nabc", true, 0);
+    check_calls("sb.", GET_OLD, OK "Connection: close\r\n\r\nabcbytes", true, 0);
+    check_calls("slbe.", HEAD, OK "Transfer-Encoding: chunked\r\n\r\n", false, 0);
 }
 
-static void parts_of_a_length_that_was_announced(void **state)
+static void parts_with_a_content_length(void **state)
 {
     (void)state;
-    check_orders("5m.", GET, OK "Content-Length: 5\r\n\r\nabcde", false, 0);
-    check_orders("5m.", HEAD, OK "Content-Length: 5\r\n\r\n", false, 0);
-    check_orders("5m.", GET_OLD, OK "Content-Length: 5\r\nConnection: close\r\n\r\nabcde", true, 0);
-    check_orders("5s.", GET, "", true, LS_EMSGSIZE);  /* too few: nobody takes it for whole */
-    check_orders("5ms.", GET, "", true, LS_EMSGSIZE); /* one too many is not sent */
-    check_orders("5sf.", GET, OK "Content-Length: 5\r\n\r\nabc", true, LS_EMSGSIZE);
+    check_calls("5m.", GET, OK "Content-Length: 5\r\n\r\nabcde", false, 0);
+    check_calls("5b.", GET, OK "Content-Length: 5\r\n\r\nbytes", false, 0);
+    check_calls("5m.", HEAD, OK "Content-Length: 5\r\n\r\n", false, 0);
+    check_calls("5m.", GET_OLD, OK "Content-Length: 5\r\nConnection: close\r\n\r\nabcde", true, 0);
+    check_calls("5s.", GET, "", true, LS_EMSGSIZE);  /* too short: no complete response */
+    check_calls("5ms.", GET, "", true, LS_EMSGSIZE); /* too long: nothing is sent */
+    check_calls("5sf.", GET, OK "Content-Length: 5\r\n\r\nabc", true, LS_EMSGSIZE);
 }
 
-static void what_was_written_is_sent_while_the_handler_waits(void **state)
+static void parts_are_sent_while_the_handler_waits(void **state)
 {
-    fixture *r = connected(orders);
+    fixture *r = connected(make_calls);
     (void)state;
     memcpy(r->body, "sws.", 5);
     fixture_send(r, GET GET, 2 * strlen(GET));
-    assert_string_equal(fixture_take(r), CHUNKED "0003\r\nabc\r\n");
-    assert_int_equal(r->starts, 1); /* the next one waits its turn */
+    assert_string_equal(fixture_take(r), CHUNKED ABC);
+    assert_int_equal(r->starts, 1); /* the second request waits */
     fixture_resume(r);
     assert_int_equal(r->starts, 2);
-    assert_string_equal(fixture_take(r), "0003\r\nabc\r\n0\r\n\r\n" CHUNKED "0003\r\nabc\r\n");
+    assert_string_equal(fixture_take(r), ABC LAST CHUNKED ABC);
     fixture_resume(r);
-    assert_string_equal(fixture_take(r), "0003\r\nabc\r\n0\r\n\r\n");
+    assert_string_equal(fixture_take(r), ABC LAST);
     fixture_close(r);
 }
 
-static void parts_that_are_abandoned_are_cut(void **state)
+static void an_incomplete_response_ends_with_the_connection(void **state)
 {
     (void)state;
-    check_orders("sfe", GET, CHUNKED "0003\r\nabc\r\n", true, 0); /* no last chunk */
-    check_orders("e", GET GET, "", true, 0);                      /* not even a head */
+    check_calls("sfx", GET, CHUNKED ABC, true, 0); /* no last chunk */
+    check_calls("x", GET GET, "", true, 0);        /* not even a head */
 }
 
-/* Decodes chunks. Returns the bytes of the body. */
+/* Decode chunks. Returns the length of the body. */
 static size_t unchunk(const char *at, char *out)
 {
     size_t sum = 0;
@@ -365,11 +398,11 @@ static size_t unchunk(const char *at, char *out)
     }
 }
 
-static void many_parts_of_all_kinds_arrive_whole(void **state)
+static void many_parts_of_all_kinds_arrive_complete(void **state)
 {
-    static char expected[RIG_TEXT_MAX], got[RIG_TEXT_MAX];
+    static char expected[FIXTURE_TEXT_MAX], got[FIXTURE_TEXT_MAX];
     static const char kinds[] = "smhlb";
-    fixture *r = connected(orders);
+    fixture *r = connected(make_calls);
     size_t len = 0;
     uint32_t seed = 3;
     int n = 0;
@@ -378,13 +411,13 @@ static void many_parts_of_all_kinds_arrive_whole(void **state)
         seed = seed * 1664525u + 1013904223u;
         const char kind = kinds[(seed >> 16) % 5];
         r->body[n] = kind;
-        const char *from = kind == 's' ? "abc" : kind == 'm' ? "abcde" : kind == 'b' ? "block" : big;
-        const size_t bytes = kind == 's' ? 3 : kind == 'h' ? 3000 : kind == 'l' ? 20000 : 5;
+        const char *from = kind == 's' ? "abc" : kind == 'm' ? "abcde" : kind == 'b' ? "bytes" : big;
+        const size_t bytes = kind == 's' ? 3 : kind == 'h' ? 3000 : kind == 'l' ? LARGE_PART_BYTES : 5;
         memcpy(expected + len, from, bytes);
         len += bytes;
     }
     r->body[n] = '.';
-    fixture_send(r, GET, strlen(GET)); /* the client reads only when nothing moves any more: many waits for room */
+    fixture_send(r, GET, strlen(GET)); /* the client reads only when the server waits: the handler waits often */
     assert_null(r->x);
     const char *text = fixture_take(r);
     assert_memory_equal(text, CHUNKED, strlen(CHUNKED));
@@ -393,11 +426,11 @@ static void many_parts_of_all_kinds_arrive_whole(void **state)
     fixture_close(r);
 }
 
-/* ---- a client that does not read ----------------------------------------------------------------------------------- */
+/* ---- a client that does not read ---------------------------------------------------------------------------- */
 
 static int blocks_written;
 
-static void write_for_ever(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+static void write_forever(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     for (;;) {
         ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_LARGE);
@@ -405,7 +438,7 @@ static void write_for_ever(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         memset(block->data, 'x', block->cap);
         ls_slice slice = ls_slice_of(block, 0, block->cap);
         ls_block_drop(block);
-        const int err = x->transport->write(ctx, x, &slice, 1); /* takes the slice, whatever it says */
+        const int err = x->transport->write(ctx, x, &slice, 1); /* takes the slice on failure as well */
         if (err < 0) {
             assert_int_equal(err, x->error);
             r->error = err;
@@ -417,9 +450,9 @@ static void write_for_ever(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     }
 }
 
-static void past_the_high_water_mark_the_writer_waits(void **state)
+static void above_the_high_water_mark_the_writer_waits(void **state)
 {
-    fixture *r = fixture_open(write_for_ever, 0);
+    fixture *r = fixture_open(write_forever, 0);
     (void)state;
     r->config.send_stall_ms_max = 60000;
     blocks_written = 0;
@@ -428,7 +461,7 @@ static void past_the_high_water_mark_the_writer_waits(void **state)
     fixture_pump(r);
     assert_non_null(r->x); /* suspended */
     const int before = blocks_written;
-    assert_in_range(before, 1, 40); /* what the socket takes, and the mark */
+    assert_in_range(before, 1, 40); /* the socket buffer and the high-water mark */
     fixture_pump(r);
     assert_int_equal(blocks_written, before);
     char bytes[65536];
@@ -438,8 +471,8 @@ static void past_the_high_water_mark_the_writer_waits(void **state)
         fixture_pump(r);
     }
     fixture_pump(r);
-    assert_true(blocks_written > before); /* woken when there is room */
-    close(r->theirs);                     /* and told when nobody reads any more */
+    assert_true(blocks_written > before); /* woken when the queue is sent */
+    close(r->theirs);                     /* the next send fails */
     r->theirs = -1;
     fixture_pump(r);
     assert_null(r->x);
@@ -447,9 +480,9 @@ static void past_the_high_water_mark_the_writer_waits(void **state)
     fixture_close(r);
 }
 
-static void a_client_that_does_not_read_is_cut_off(void **state)
+static void a_client_that_does_not_read_is_disconnected(void **state)
 {
-    fixture *r = fixture_open(write_for_ever, 0);
+    fixture *r = fixture_open(write_forever, 0);
     (void)state;
     r->config.send_stall_ms_max = 20;
     blocks_written = 0;
@@ -467,20 +500,21 @@ static void a_client_that_does_not_read_is_cut_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_answers),
-        cmocka_unit_test(answers_without_a_body),
-        cmocka_unit_test(pipelined_answers_leave_in_one_send),
+        cmocka_unit_test(whole_responses),
+        cmocka_unit_test(responses_without_a_body),
+        cmocka_unit_test(pipelined_responses_leave_in_one_send),
         cmocka_unit_test(extra_fields),
-        cmocka_unit_test(a_server_field_of_the_site_replaces_ours),
-        cmocka_unit_test(a_large_body_leaves_from_where_it_lies),
+        cmocka_unit_test(a_server_field_of_the_site_replaces_the_default),
+        cmocka_unit_test(a_large_body_is_sent_without_a_copy),
         cmocka_unit_test(parts_become_chunks),
-        cmocka_unit_test(parts_for_those_that_know_no_chunks),
-        cmocka_unit_test(parts_of_a_length_that_was_announced),
-        cmocka_unit_test(what_was_written_is_sent_while_the_handler_waits),
-        cmocka_unit_test(parts_that_are_abandoned_are_cut),
-        cmocka_unit_test(many_parts_of_all_kinds_arrive_whole),
-        cmocka_unit_test(past_the_high_water_mark_the_writer_waits),
-        cmocka_unit_test(a_client_that_does_not_read_is_cut_off),
+        cmocka_unit_test(only_borrowed_parts_are_sent_at_once),
+        cmocka_unit_test(parts_without_the_chunked_coding),
+        cmocka_unit_test(parts_with_a_content_length),
+        cmocka_unit_test(parts_are_sent_while_the_handler_waits),
+        cmocka_unit_test(an_incomplete_response_ends_with_the_connection),
+        cmocka_unit_test(many_parts_of_all_kinds_arrive_complete),
+        cmocka_unit_test(above_the_high_water_mark_the_writer_waits),
+        cmocka_unit_test(a_client_that_does_not_read_is_disconnected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

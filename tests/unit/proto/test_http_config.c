@@ -1,4 +1,4 @@
-/* test_http_config.c - the defaults are the documented ones. */
+/* test_http_config.c - the documented defaults. */
 #include "proto/http_config.h"
 
 #include "support.h"

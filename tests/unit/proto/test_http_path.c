@@ -1,4 +1,4 @@
-/* test_http_path.c - which paths may be asked of a file system: a table of both kinds, and the limits. */
+/* test_http_path.c - valid and invalid paths of files, and the limits. */
 #include "proto/http_path.h"
 
 #include <stdbool.h>
@@ -7,13 +7,13 @@
 
 static const char *wrong(const char *path, size_t len)
 {
-    char *copy = test_copy_exact(path, len); /* the sanitizer sees a read past its end */
+    char *copy = test_copy_exact(path, len); /* the sanitizer finds a read past its end */
     const char *why = ls_http_path_wrong(copy, len);
     free(copy);
     return why;
 }
 
-static void what_is_served(void **state)
+static void valid_paths(void **state)
 {
     static const char *const paths[] = {
         "a",
@@ -69,7 +69,7 @@ static void what_is_served(void **state)
         "\xf0\x9f\x8e\x89",
         "com\xc2\xb4",
         "com\xe2\x81\xb4",
-        "\xef\xbc\x8e\xef\xbc\x8e/a", /* full-width dots are no dots */
+        "\xef\xbc\x8e\xef\xbc\x8e/a", /* full-width dots are not dots */
     };
     (void)state;
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
@@ -78,7 +78,7 @@ static void what_is_served(void **state)
     }
 }
 
-static void what_is_not(void **state)
+static void invalid_paths(void **state)
 {
     static const struct {
         const char *path, *why;
@@ -144,14 +144,14 @@ static void what_is_not(void **state)
         {"CONOUT$", "device"},
         {"clock$", "device"},
         {"con.", "dot or a space"},
-        {"PROGRA~1", "shortened"},
-        {"progra~1/a", "shortened"},
-        {"a/SECRET~2.TXT", "shortened"},
-        {"a~1", "shortened"},
-        {"TE021F~1.HTM", "shortened"},
-        {"a~12345", "shortened"},
-        {"A~1.C", "shortened"},
-        {"~1", "shortened"},
+        {"PROGRA~1", "8.3"},
+        {"progra~1/a", "8.3"},
+        {"a/SECRET~2.TXT", "8.3"},
+        {"a~1", "8.3"},
+        {"TE021F~1.HTM", "8.3"},
+        {"a~12345", "8.3"},
+        {"A~1.C", "8.3"},
+        {"~1", "8.3"},
         {"a\nb", "control"},
         {"a\tb", "control"},
         {"\x7f", "control"},
@@ -168,7 +168,7 @@ static void what_is_not(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *why = wrong(rows[i].path, strlen(rows[i].path));
         if (why == NULL || strstr(why, rows[i].why) == NULL)
-            fail_msg("\"%s\": %s", rows[i].path, why != NULL ? why : "is served");
+            fail_msg("\"%s\": %s", rows[i].path, why != NULL ? why : "accepted");
     }
 }
 
@@ -178,13 +178,13 @@ static void every_byte(void **state)
     for (unsigned c = 0; c < 256; c++) {
         const char path[3] = {'a', (char)c, 'b'};
         const bool is_good = c >= 0x20 && c < 0x7f && strchr("\\:*?\"<>|", (int)c) == NULL;
-        assert_int_equal(wrong(path, 3) == NULL, is_good); /* the slash is between two names */
+        assert_int_equal(wrong(path, 3) == NULL, is_good); /* the slash separates two names */
     }
     assert_non_null(wrong("a\0b", 3));
     assert_non_null(wrong("a\0", 2));
 }
 
-static void at_the_limits_and_one_past_them(void **state)
+static void at_the_limits_and_one_above(void **state)
 {
     static char path[LS_PATH_BYTES_MAX + 1];
     (void)state;
@@ -202,10 +202,10 @@ static void at_the_limits_and_one_past_them(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_served),
-        cmocka_unit_test(what_is_not),
+        cmocka_unit_test(valid_paths),
+        cmocka_unit_test(invalid_paths),
         cmocka_unit_test(every_byte),
-        cmocka_unit_test(at_the_limits_and_one_past_them),
+        cmocka_unit_test(at_the_limits_and_one_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

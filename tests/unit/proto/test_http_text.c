@@ -1,4 +1,5 @@
-/* test_http_text.c - percent-encoding, pairs, cookies, tokens, dates, phrases, and the table of character classes. */
+/* test_http_text.c - percent-encoding, pairs, cookies, tokens, dates, reason phrases, and the table of character
+ * classes. */
 #include "proto/http_text.h"
 
 #include <stdio.h>
@@ -6,7 +7,7 @@
 #include "proto/http_chars.h"
 #include "support.h"
 
-/* Decode an exact copy in place; NULL when it is refused. */
+/* Decode an exact copy, also in place. `wanted` NULL: the decoder refuses it. */
 static void decodes_to(const char *text, size_t len, bool plus, const char *wanted, size_t wanted_len)
 {
     char *copy = test_copy_exact(text, len), out[64];
@@ -32,14 +33,14 @@ static void percent_decode(void **state)
     decodes_to("a+b%2B", 6, false, "a+b+", 4);
     decodes_to("a+b%2B", 6, true, "a b+", 4);
     decodes_to("%41%ff%C3%a9", 12, false, "A\xff\xc3\xa9", 4);
-    decodes_to("%2541", 5, false, "%41", 3); /* once only */
+    decodes_to("%2541", 5, false, "%41", 3); /* decoded only once */
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) decodes_to(bad[i], strlen(bad[i]), false, NULL, 0);
     decodes_to("a\0b", 3, false, NULL, 0);
 }
 
 typedef bool next_fn(const char *bytes, size_t len, size_t *at, ls_pair *out);
 
-/* All pairs as "name|value\n"... */
+/* Check all pairs, written as "name|value\n"... */
 static void pairs_are(next_fn *next, const char *text, const char *wanted)
 {
     char *copy = test_copy_exact(text, strlen(text)), got[256] = "";
@@ -121,7 +122,7 @@ static void tokens_and_values(void **state)
     assert_false(ls_is_cookie_value("\xc3\xa9", 2));
     assert_true(ls_text_same("Content-TYPE", 12, "content-type", 12));
     assert_false(ls_text_same("a", 1, "ab", 2));
-    assert_false(ls_text_same("[", 1, "{", 1)); /* letters alone have cases */
+    assert_false(ls_text_same("[", 1, "{", 1)); /* only letters have case */
     assert_false(ls_text_same("\xc3\x89", 2, "\xc3\xa9", 2));
     assert_true(ls_text_same("", 0, "", 0));
 }
@@ -137,7 +138,7 @@ static void phrases(void **state)
     for (int status = -1; status < 1000; status++) assert_true(strlen(ls_status_text(status)) < 40);
 }
 
-static void statuses_without_content(void **state)
+static void statuses_with_and_without_content(void **state)
 {
     static const int neither[] = {100, 101, 103, 199, 204, 304},
                      both[] = {200, 203, 206, 299, 301, 303, 305, 404, 599, 999};
@@ -172,7 +173,7 @@ static void dates(void **state)
     date_is(951782399, "Mon, 28 Feb 2000 23:59:59 GMT");
     date_is(951782400, "Tue, 29 Feb 2000 00:00:00 GMT");
     date_is(951868800, "Wed, 01 Mar 2000 00:00:00 GMT");
-    date_is(4107542400, "Mon, 01 Mar 2100 00:00:00 GMT"); /* 2100 has no leap day */
+    date_is(4107542400, "Mon, 01 Mar 2100 00:00:00 GMT"); /* 2100 is not a leap year */
     date_is(4107542399, "Sun, 28 Feb 2100 23:59:59 GMT");
     date_is(2147483648, "Tue, 19 Jan 2038 03:14:08 GMT");
     date_is(253402300799, "Fri, 31 Dec 9999 23:59:59 GMT");
@@ -194,7 +195,7 @@ static void lists(void **state)
     }
     assert_false(ls_list_next(&at, text + sizeof text - 1, &from, &to));
     at = text;
-    assert_true(ls_list_next(&at, text, &from, &to)); /* nothing is one element */
+    assert_true(ls_list_next(&at, text, &from, &to)); /* an empty list has one element */
     assert_ptr_equal(from, to);
     assert_false(ls_list_next(&at, text, &from, &to));
 }
@@ -213,7 +214,7 @@ static void lengths(void **state)
     assert_int_equal(length, INT64_MAX);
 }
 
-/* Every day of the years 1900 to 2500 follows the one before it. */
+/* Every day of the years 1900 to 2500 follows the day before. */
 static void days_follow_each_other(void **state)
 {
     static const int month_days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -244,7 +245,7 @@ int main(void)
         cmocka_unit_test(classes_follow_the_grammars),
         cmocka_unit_test(tokens_and_values),
         cmocka_unit_test(phrases),
-        cmocka_unit_test(statuses_without_content),
+        cmocka_unit_test(statuses_with_and_without_content),
         cmocka_unit_test(lists),
         cmocka_unit_test(lengths),
         cmocka_unit_test(dates),

@@ -1,9 +1,9 @@
-/* test_http_type.c - media types by the ending of a name. */
+/* test_http_type.c - media types by file name extension. */
 #include "support.h"
 
 #include "proto/http_type.h"
 
-static void endings_have_their_types(void **state)
+static void extensions_have_their_types(void **state)
 {
     (void)state;
     assert_string_equal(ls_http_type_of("index.html"), "text/html; charset=utf-8");
@@ -12,7 +12,7 @@ static void endings_have_their_types(void **state)
     assert_string_equal(ls_http_type_of("x.webm"), "video/webm");
 }
 
-static void everything_else_is_bytes(void **state)
+static void other_names_are_octet_streams(void **state)
 {
     static const char *const names[] = {"", "html", "html.", ".", "a.htmlx", "a.ht", "dir.html/file", "dir.css\\file"};
     (void)state;
@@ -23,8 +23,8 @@ static void everything_else_is_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(endings_have_their_types),
-        cmocka_unit_test(everything_else_is_bytes),
+        cmocka_unit_test(extensions_have_their_types),
+        cmocka_unit_test(other_names_are_octet_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

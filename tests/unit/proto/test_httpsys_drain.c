@@ -1,7 +1,7 @@
-/* test_httpsys_drain.c - a drain of the http.sys engine, during which a request begins: behind each of its instructions once.
+/* test_httpsys_drain.c - a request arrives during a drain of http.sys: once after each instruction of the drain.
  *
- * The processor stops behind every instruction (the trap flag), and a handler of that exception counts those of
- * ls_httpsys_drain itself. Behind the one that is asked for it does what another thread would do in that moment. */
+ * The trap flag stops the processor after every instruction. A handler of that exception counts the instructions of
+ * ls_httpsys_drain itself. After a chosen instruction it does what another thread could do at that moment. */
 #include "httpsys_fixture.h"
 
 #include <x86intrin.h>
@@ -12,69 +12,64 @@ typedef uint32_t drain_fn(ls_httpsys *http);
 
 static struct {
     fixture *r;
-    ls_packet packet; /* the receive's: a request has come */
+    ls_packet packet; /* of a receive that returned a request */
     unsigned steps, at;
     bool on;
-} moment;
+} interruption;
 
 static LONG CALLBACK stepped(EXCEPTION_POINTERS *e)
 {
     DWORD64 base;
     if (e->ExceptionRecord->ExceptionCode != EXCEPTION_SINGLE_STEP) return EXCEPTION_CONTINUE_SEARCH;
-    if (!moment.on) return EXCEPTION_CONTINUE_EXECUTION;
+    if (!interruption.on) return EXCEPTION_CONTINUE_EXECUTION;
     const RUNTIME_FUNCTION *in = RtlLookupFunctionEntry(e->ContextRecord->Rip, &base, NULL);
-    if (in != NULL && base + in->BeginAddress == (DWORD64)(uintptr_t)ls_httpsys_drain && ++moment.steps == moment.at) {
-        moment.on = false;
-        ls_packet_dispatch(&moment.r->ctx, &moment.packet);
+    if (in != NULL && base + in->BeginAddress == (DWORD64)(uintptr_t)ls_httpsys_drain &&
+        ++interruption.steps == interruption.at) {
+        interruption.on = false;
+        ls_packet_dispatch(&interruption.r->ctx, &interruption.packet);
     } else {
         e->ContextRecord->EFlags |= TRAP;
     }
     return EXCEPTION_CONTINUE_EXECUTION;
 }
 
-static void waits(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+/* Return the result of a drain during which a request starts after `at` instructions. *reached receives whether the
+ * drain has that many instructions. */
+static uint32_t drain_with_request(unsigned at, bool *reached)
 {
-    if (r->step++ == 0) return;
-    assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
-    fixture_end(r, ctx, x);
-}
-
-/* How many are left, says a drain of which `at` instructions are over when the request begins. *came: it has so many. */
-static uint32_t drain_with_request(unsigned at, bool *came)
-{
-    drain_fn *volatile drain = ls_httpsys_drain; /* called, whatever the optimiser sees */
-    fixture *r = fixture_open(waits, 1);
+    drain_fn *volatile drain = ls_httpsys_drain; /* the optimiser must not inline the call */
+    fixture *r = fixture_open(respond_later, 1);
     fake_arrives((fake_request){.id = 1});
-    assert_int_equal(ls_port_wait(r->port, &r->ctx, &moment.packet, 1, 0), 1);
+    assert_int_equal(ls_port_wait(r->port, &r->ctx, &interruption.packet, 1, 0), 1);
     assert_int_equal(ls_httpsys_drain(r->http), 1); /* too late to cancel that receive */
-    moment.r = r;
-    moment.steps = 0;
-    moment.at = at;
-    moment.on = true;
+    interruption.r = r;
+    interruption.steps = 0;
+    interruption.at = at;
+    interruption.on = true;
     __writeeflags(__readeflags() | TRAP);
     const uint32_t left = drain(r->http);
-    *came = !moment.on;
-    moment.on = false;
-    if (!*came) ls_packet_dispatch(&r->ctx, &moment.packet);
+    *reached = !interruption.on;
+    interruption.on = false;
+    if (!*reached) ls_packet_dispatch(&r->ctx, &interruption.packet);
     fixture_resume(r);
     fixture_close(r);
     return left;
 }
 
-static void a_request_that_begins_meanwhile_is_counted(void **state)
+static void a_request_that_starts_during_a_drain_is_counted(void **state)
 {
-    bool came = true;
+    bool reached = true;
     (void)state;
     void *handler = AddVectoredExceptionHandler(1, stepped);
     assert_non_null(handler);
-    for (unsigned at = 1; came; at++)
-        if (drain_with_request(at, &came) == 0) fail_msg("behind instruction %u it is overlooked", at);
-    assert_in_range(moment.steps, 10, 1000);
+    for (unsigned at = 1; reached; at++)
+        if (drain_with_request(at, &reached) == 0) fail_msg("the drain misses a request after instruction %u", at);
+    assert_in_range(interruption.steps, 10, 1000);
     (void)RemoveVectoredExceptionHandler(handler);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_request_that_begins_meanwhile_is_counted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_request_that_starts_during_a_drain_is_counted)};
     return cmocka_run_group_tests_name("proto/httpsys_drain", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_httpsys_head.c - what http.sys tells of a request, in the form of our parser; and fields of an answer in the form of http.sys. */
+/* test_httpsys_head.c - conversion of HTTP_REQUEST to ls_http_head, and of response fields to
+ * HTTP_RESPONSE_HEADERS. */
 #include "support.h"
 
 #include <stdio.h>
@@ -7,16 +8,16 @@
 
 static const ls_http_limits limits = {.head_bytes_max = 16384, .target_bytes_max = 8192, .fields_max = 100};
 
-/* A request as http.sys lays it out: the structure, its texts behind it, and our room at the end. */
-typedef struct laid {
+/* A request in the layout of http.sys: the structure, then its texts; at the end the memory for names. */
+typedef struct layout {
     HTTP_REQUEST *request;
     char *to, *names;
     HTTP_UNKNOWN_HEADER unknown[128];
     const char *why;
     ls_http_head head;
-} laid;
+} layout;
 
-static void lay(laid *l, HTTP_VERB verb, const char *target)
+static void layout_make(layout *l, HTTP_VERB verb, const char *target)
 {
     memset(l, 0, sizeof *l);
     assert_non_null(l->request = calloc(1, 65536));
@@ -30,50 +31,50 @@ static void lay(laid *l, HTTP_VERB verb, const char *target)
     l->request->Headers.pUnknownHeaders = l->unknown;
 }
 
-static const char *put(laid *l, const char *text)
+static const char *put(layout *l, const char *text)
 {
     char *at = l->to;
     l->to += sprintf(at, "%s", text) + 1;
     return at;
 }
 
-static void know(laid *l, HTTP_HEADER_ID id, const char *value)
+static void add_known(layout *l, HTTP_HEADER_ID id, const char *value)
 {
     l->request->Headers.KnownHeaders[id] = (HTTP_KNOWN_HEADER){(USHORT)strlen(value), put(l, value)};
 }
 
-static void other(laid *l, const char *name, const char *value)
+static void add_unknown(layout *l, const char *name, const char *value)
 {
     HTTP_UNKNOWN_HEADER *field = &l->unknown[l->request->Headers.UnknownHeaderCount++];
     *field = (HTTP_UNKNOWN_HEADER){(USHORT)strlen(name), (USHORT)strlen(value), put(l, name), put(l, value)};
 }
 
-static int translate(laid *l, const ls_http_limits *given)
+static int translate(layout *l, const ls_http_limits *given)
 {
     return ls_httpsys_head(l->request, l->names, given, &l->head, &l->why);
 }
 
-static void span_is(const laid *l, ls_span span, const char *text)
+static void span_is(const layout *l, ls_span span, const char *text)
 {
     assert_int_equal(span.len, strlen(text));
     if (span.len > 0) assert_memory_equal((const char *)l->request + span.at, text, span.len);
 }
 
-static void end(laid *l)
+static void layout_free(layout *l)
 {
     free(l->request);
 }
 
-static void a_request_in_all_its_parts(void **state)
+static void all_parts_of_a_request(void **state)
 {
-    laid l;
+    layout l;
     (void)state;
-    lay(&l, HttpVerbPOST, "/a/b?c=d");
-    know(&l, HttpHeaderHost, "h:81");
-    know(&l, HttpHeaderContentLength, "007");
-    know(&l, HttpHeaderUserAgent, "");
-    know(&l, HttpHeaderExpect, "100-Continue");
-    other(&l, "X-One", "1");
+    layout_make(&l, HttpVerbPOST, "/a/b?c=d");
+    add_known(&l, HttpHeaderHost, "h:81");
+    add_known(&l, HttpHeaderContentLength, "007");
+    add_known(&l, HttpHeaderUserAgent, "");
+    add_known(&l, HttpHeaderExpect, "100-Continue");
+    add_unknown(&l, "X-One", "1");
     assert_int_equal(translate(&l, &limits), 0);
     assert_int_equal(l.head.method, LS_HTTP_POST);
     span_is(&l, l.head.method_name, "POST");
@@ -90,7 +91,7 @@ static void a_request_in_all_its_parts(void **state)
     span_is(&l, field->value, "1");
     assert_non_null(ls_http_head_find(&l.head, (const char *)l.request, "user-agent", 10));
     assert_null(ls_http_head_find(&l.head, (const char *)l.request, "accept", 6));
-    end(&l);
+    layout_free(&l);
 }
 
 static void targets_of_all_forms(void **state)
@@ -103,16 +104,16 @@ static void targets_of_all_forms(void **state)
                  {"http://a", "", "", "a", true, false}, {"https://a?q", "", "q", "a", true, true}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        laid l;
-        lay(&l, HttpVerbOPTIONS, cases[i].target);
-        know(&l, HttpHeaderHost, "h");
+        layout l;
+        layout_make(&l, HttpVerbOPTIONS, cases[i].target);
+        add_known(&l, HttpHeaderHost, "h");
         assert_int_equal(translate(&l, &limits), 0);
         span_is(&l, l.head.path, cases[i].path);
         span_is(&l, l.head.query, cases[i].query);
         span_is(&l, l.head.host, cases[i].host);
         assert_int_equal(l.head.path_is_root, cases[i].root);
         assert_int_equal(l.head.has_query, cases[i].has_query);
-        end(&l);
+        layout_free(&l);
     }
 }
 
@@ -135,8 +136,8 @@ static void methods_by_number_and_by_name(void **state)
                  {HttpVerbUnknown, "patch", "patch", LS_HTTP_OTHER}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        laid l;
-        lay(&l, cases[i].verb, "/");
+        layout l;
+        layout_make(&l, cases[i].verb, "/");
         if (cases[i].unknown != NULL) {
             l.request->pUnknownVerb = put(&l, cases[i].unknown);
             l.request->UnknownVerbLength = (USHORT)strlen(cases[i].unknown);
@@ -144,11 +145,11 @@ static void methods_by_number_and_by_name(void **state)
         assert_int_equal(translate(&l, &limits), 0);
         assert_int_equal(l.head.method, cases[i].method);
         span_is(&l, l.head.method_name, cases[i].name);
-        end(&l);
+        layout_free(&l);
     }
 }
 
-static void what_says_how_long_the_connection_lives(void **state)
+static void version_and_connection_decide_keep_alive(void **state)
 {
     static const struct {
         USHORT minor;
@@ -158,27 +159,27 @@ static void what_says_how_long_the_connection_lives(void **state)
         {1, NULL, true}, {1, "Close", false}, {1, "keep-alive", true}, {0, NULL, false}, {0, "Keep-Alive", true}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        laid l;
-        lay(&l, HttpVerbGET, "/");
+        layout l;
+        layout_make(&l, HttpVerbGET, "/");
         l.request->Version.MinorVersion = cases[i].minor;
-        if (cases[i].connection != NULL) know(&l, HttpHeaderConnection, cases[i].connection);
+        if (cases[i].connection != NULL) add_known(&l, HttpHeaderConnection, cases[i].connection);
         assert_int_equal(translate(&l, &limits), 0);
         assert_int_equal(l.head.keep_alive, cases[i].keep);
         assert_int_equal(l.head.version_minor, cases[i].minor);
-        end(&l);
+        layout_free(&l);
     }
 }
 
 static void a_chunked_body_has_no_length(void **state)
 {
-    laid l;
+    layout l;
     (void)state;
-    lay(&l, HttpVerbPOST, "/");
-    know(&l, HttpHeaderTransferEncoding, "chunked");
+    layout_make(&l, HttpVerbPOST, "/");
+    add_known(&l, HttpHeaderTransferEncoding, "chunked");
     assert_int_equal(translate(&l, &limits), 0);
     assert_true(l.head.chunked && !l.head.has_length);
     assert_int_equal(l.head.content_length, 0);
-    end(&l);
+    layout_free(&l);
 }
 
 static void bad_lengths_are_refused(void **state)
@@ -186,59 +187,59 @@ static void bad_lengths_are_refused(void **state)
     static const char *const bad[] = {"-1", "1x", " 1", "12345678901234567890"};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        laid l;
-        lay(&l, HttpVerbPOST, "/");
-        know(&l, HttpHeaderContentLength, bad[i]);
+        layout l;
+        layout_make(&l, HttpVerbPOST, "/");
+        add_known(&l, HttpHeaderContentLength, bad[i]);
         assert_int_equal(translate(&l, &limits), -400);
         assert_string_equal(l.why, "bad Content-Length");
-        end(&l);
+        layout_free(&l);
     }
 }
 
-/* All that http.sys has numbers for, and the longest of its methods: their names find room. */
+/* All fields that http.sys has numbers for, and its longest method name: LS_HTTPSYS_NAMES_BYTES is large enough. */
 static void every_known_field_at_once(void **state)
 {
-    laid l;
+    layout l;
     (void)state;
-    lay(&l, HttpVerbPROPPATCH, "/");
-    for (int id = 0; id < HttpHeaderRequestMaximum; id++) know(&l, (HTTP_HEADER_ID)id, "1");
+    layout_make(&l, HttpVerbPROPPATCH, "/");
+    for (int id = 0; id < HttpHeaderRequestMaximum; id++) add_known(&l, (HTTP_HEADER_ID)id, "1");
     assert_int_equal(translate(&l, &limits), 0);
     assert_int_equal(l.head.field_count, HttpHeaderRequestMaximum);
     const ls_http_field *last = &l.head.fields[HttpHeaderRequestMaximum - 1];
     span_is(&l, last->name, "User-Agent");
     assert_true(last->name.at + last->name.len <= 65536);
-    end(&l);
+    layout_free(&l);
 }
 
 static void limits_at_the_limit_and_one_past_it(void **state)
 {
     (void)state;
     for (int past = 0; past < 2; past++) {
-        laid l;
+        layout l;
         ls_http_limits tight = {.head_bytes_max = 16384, .target_bytes_max = 4, .fields_max = 100};
-        lay(&l, HttpVerbGET, past ? "/2345" : "/234");
+        layout_make(&l, HttpVerbGET, past ? "/2345" : "/234");
         assert_int_equal(translate(&l, &tight), past ? -414 : 0);
-        end(&l);
+        layout_free(&l);
 
         tight = (ls_http_limits){.head_bytes_max = 16384, .target_bytes_max = 4, .fields_max = 3};
-        lay(&l, HttpVerbGET, "/");
-        know(&l, HttpHeaderHost, "h");
-        for (int i = 0; i < 2 + past; i++) other(&l, "X", "1");
+        layout_make(&l, HttpVerbGET, "/");
+        add_known(&l, HttpHeaderHost, "h");
+        for (int i = 0; i < 2 + past; i++) add_unknown(&l, "X", "1");
         assert_int_equal(translate(&l, &tight), past ? -431 : 0);
-        end(&l);
+        layout_free(&l);
 
         static const char text[] = "GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n";
         tight = (ls_http_limits){
             .head_bytes_max = (uint32_t)(sizeof text - 1 - (size_t)past), .target_bytes_max = 4, .fields_max = 100};
-        lay(&l, HttpVerbGET, "/");
-        know(&l, HttpHeaderHost, "h");
-        other(&l, "X", "1");
+        layout_make(&l, HttpVerbGET, "/");
+        add_known(&l, HttpHeaderHost, "h");
+        add_unknown(&l, "X", "1");
         assert_int_equal(translate(&l, &tight), past ? -431 : 0);
-        end(&l);
+        layout_free(&l);
     }
 }
 
-static void fields_of_an_answer(void **state)
+static void fields_of_a_response(void **state)
 {
     static const char lines[] = "Location: /x\r\nX-A: \r\nETag: \"1\"\r\netag: \"2\"\r\nContent-MD5: q\r\n";
     HTTP_RESPONSE_HEADERS to;
@@ -260,11 +261,11 @@ static void fields_of_an_answer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_in_all_its_parts),    cmocka_unit_test(targets_of_all_forms),
-        cmocka_unit_test(methods_by_number_and_by_name), cmocka_unit_test(what_says_how_long_the_connection_lives),
+        cmocka_unit_test(all_parts_of_a_request),        cmocka_unit_test(targets_of_all_forms),
+        cmocka_unit_test(methods_by_number_and_by_name), cmocka_unit_test(version_and_connection_decide_keep_alive),
         cmocka_unit_test(a_chunked_body_has_no_length),  cmocka_unit_test(bad_lengths_are_refused),
         cmocka_unit_test(every_known_field_at_once),     cmocka_unit_test(limits_at_the_limit_and_one_past_it),
-        cmocka_unit_test(fields_of_an_answer),
+        cmocka_unit_test(fields_of_a_response),
     };
     return cmocka_run_group_tests_name("proto/httpsys_head", tests, NULL, NULL);
 }

@@ -121,8 +121,7 @@ static ls_workers_stats stat_of(workers_place *place)
     return stats;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------
- * */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static void workers_that_never_started_can_be_closed(void **state)
 {
@@ -386,8 +385,7 @@ static void ticks_continue_while_workers_are_busy(void **state)
     place_close(&place);
 }
 
-/* ---- threads that do not start ------------------------------------------------------------------------------------
- * */
+/* ---- threads that do not start ------------------------------------------------------------------------------------ */
 
 static int starts_left = -1; /* starts until one fails; negative: none fails */
 

@@ -35,7 +35,7 @@ static void a_host_with_an_embedded_nul_is_rejected(void **state)
         "is(select(3, core.udp_connect(bad, 7)), 'EINVAL') is(select(3, peer:sendto('x', bad, 7)), 'EINVAL') "
         "is(select(3, assert(core.socket('tcp')):connect(bad, 7)), 'EINVAL') "
         "is(select(3, assert(core.socket('udp')):bind(bad, 0)), 'EINVAL') "
-        "local s, message = core.udp_connect(bad, 7) is(message:find('is no address', 1, true) ~= nil, true) end)");
+        "local s, message = core.udp_connect(bad, 7) is(message:find('invalid address', 1, true) ~= nil, true) end)");
 }
 
 static void close_during_a_receive(void **state)
@@ -82,13 +82,13 @@ static void a_closed_descriptor_is_reported(void **state)
 {
     (void)state;
     test_snippet("body(function() " PAIR "local bad = { pcall(core.notify, 1000000, 1, false, false) } "
-                 "is(show(table.unpack(bad)), 'true|nil|a bad descriptor|EINVAL') "
-                 "is(show(core.notify(-1, 1, false, false)), 'nil|a bad descriptor|EINVAL') "
+                 "is(show(table.unpack(bad)), 'true|nil|invalid descriptor|EINVAL') "
+                 "is(show(core.notify(-1, 1, false, false)), 'nil|invalid descriptor|EINVAL') "
                  "is(pcall(core.notify, {}, 1, false, false), false) "
                  "local s = assert(core.socket('udp')) local fd = s.fd "
                  "local n = assert(core.notify(s, 1, false, false)) "
                  "is(show(core.notify(fd, 1, false, false)), "
-                 "  'nil|the descriptor is registered already, or its socket belongs to the port|EEXIST') "
+                 "  'nil|the descriptor is already registered, or is a socket of the server|EEXIST') "
                  "local job = core.spawn(function() return show(n:wait()) end) core.sleep(0) s:close() "
                  "is(job:wait(), 'nil|the descriptor was closed|ENOENT') "
                  "is(show(n:wait(0)), 'nil|the descriptor was closed|ENOENT') n:remove() "

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shared library exports what src/luaserve.h declares as LS_PUBLIC, and nothing else.
+"""Checks that the shared library exports exactly the functions that src/luaserve.h declares as LS_PUBLIC.
 
 usage: exports.py libluaserve.so luaserve.h
 """
@@ -12,7 +12,7 @@ def main(library, header):
     with open(header) as text:
         declared = set(re.findall(r"LS_PUBLIC\b[^;]*?\b(ls_\w+)\(", text.read()))
     listed = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
-    # Names that begin with two underscores are the compiler's (sanitizers, coverage).
+    # Names with two leading underscores belong to the compiler (sanitizers, coverage).
     exported = {line.split()[-1].split("@")[0] for line in listed.splitlines()}
     exported = {name for name in exported if not name.startswith("__")}
     for name in sorted(exported - declared):

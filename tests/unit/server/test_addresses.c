@@ -72,8 +72,7 @@ static void without_ipv6_there_is_one_loopback(void **state)
     }
 }
 
-/* A free port of one loopback address may be in use on the other: try another, 16 times; a given port is tried once.
- * */
+/* A free port of one loopback address may be in use on the other: try another, 16 times; a given port is tried once. */
 static void both_addresses_get_the_same_port(void **state)
 {
     fake second = {.results = {LS_OK, LS_EADDRINUSE}}, never, given = {.results = {LS_OK, LS_EADDRINUSE}},

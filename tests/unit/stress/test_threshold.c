@@ -99,7 +99,7 @@ static void invalid_thresholds_are_refused(void **state)
         {"99 == 0", "unknown metric"},
         {"rate > 5ms", "the unit of a rate is /s"},
         {"rate > 5%", "the unit of a rate is /s"},
-        {"errors < 5ms", "none, or %"},
+        {"errors < 5ms", "a count has no unit"},
         {"errors < 0.5", "a count is a whole number"},
         {"errors < 100.1%", "at most 100%"},
         {"error_rate < 5", "the unit of error_rate is %"},

@@ -1,0 +1,119 @@
+/* test_http1_parse_limits.c - request heads: each limit, at the limit and one above; resuming. */
+#include "http1_parse_fixture.h"
+
+static void limit_of_the_target(void **state)
+{
+    enum { TARGET_MAX = 80 };
+    const ls_http_limits limits = {1000, TARGET_MAX, 10};
+    ls_http_head head;
+    char text[256], tail[] = " HTTP/1.1\r\n" HOST "\r\n";
+    (void)state;
+    for (int with_query = 0; with_query < 2; with_query++) {
+        memset(text, 'a', sizeof text);
+        memcpy(text, "GET /", 5);
+        if (with_query) text[10] = '?';
+        memcpy(text + 4 + TARGET_MAX, tail, sizeof tail);
+        assert_int_equal(parse_every_way(text, strlen(text), &limits, &head), strlen(text));
+        memset(text + 4 + TARGET_MAX, 'a', 1);
+        memcpy(text + 4 + TARGET_MAX + 1, tail, sizeof tail);
+        assert_int_equal(parse_every_way(text, strlen(text), &limits, &head), -414);
+        /* refused before the target ends, also in pieces */
+        assert_int_equal(parse_copy(text, 4 + TARGET_MAX, 0, &limits, &head), LS_HTTP_MORE);
+        assert_int_equal(parse_copy(text, 4 + TARGET_MAX + 1, 0, &limits, &head), -414);
+        assert_int_equal(parse_copy(text, 4 + TARGET_MAX + 1, 4 + TARGET_MAX, &limits, &head), -414);
+    }
+}
+
+static void a_request_line_of_8000_octets_is_served(void **state)
+{
+    static char text[8192 + 64];
+    ls_http_head head;
+    size_t len;
+    (void)state;
+    memset(text, 'a', sizeof text);
+    memcpy(text, "GET /", 5);
+    len = 4 + 8192;
+    memcpy(text + len, " HTTP/1.1\r\n" HOST "\r\n", sizeof " HTTP/1.1\r\n" HOST "\r\n");
+    assert_int_equal(parse_copy(text, strlen(text), 0, &defaults, &head), strlen(text));
+    assert_int_equal(head.target.len, 8192);
+}
+
+static void limit_of_the_head(void **state)
+{
+    static const char text[] = "\r\n" GET "A: bcdefgh\r\nContent-Length: 8\r\n\r\n"
+                               "the body";
+    const size_t len = (size_t)(strstr(text, "the body") - text);
+    ls_http_limits limits = {(uint32_t)len, 100, 10};
+    ls_http_head head;
+    (void)state;
+    assert_int_equal(parse_every_way(text, sizeof text - 1, &limits, &head), len);
+    assert_int_equal(parse_every_way(text, len, &limits, &head), len);
+    for (uint32_t max = 0; max < len; max++) { /* refused after `max` bytes, independent of later bytes */
+        limits.head_bytes_max = max;
+        assert_int_equal(parse_copy(text, max, 0, &limits, &head), -431);
+        assert_int_equal(parse_copy(text, sizeof text - 1, 0, &limits, &head), -431);
+        if (max > 1) {
+            assert_int_equal(parse_copy(text, max - 1, 0, &limits, &head), LS_HTTP_MORE);
+            assert_int_equal(parse_copy(text, max, max - 1, &limits, &head), -431);
+        }
+    }
+}
+
+static void limit_of_the_fields(void **state)
+{
+    static char text[16 * 1024];
+    ls_http_limits limits = defaults;
+    ls_http_head head;
+    size_t len;
+    (void)state;
+    strcpy(text, GET);
+    for (int i = 1; i < LS_HTTP_FIELDS_MAX; i++) strcat(text, "A: b\r\n");
+    len = strlen(text);
+    strcpy(text + len, "\r\n");
+    assert_int_equal(parse_every_way(text, len + 2, &limits, &head), len + 2);
+    assert_int_equal(head.field_count, LS_HTTP_FIELDS_MAX);
+    strcpy(text + len, "A: b\r\n\r\n");
+    assert_int_equal(parse_every_way(text, strlen(text), &limits, &head), -431);
+    assert_int_equal(parse_copy(text, len, 0, &limits, &head), LS_HTTP_MORE);
+    assert_int_equal(parse_copy(text, len + 1, len, &limits, &head), -431);
+    limits.fields_max = 1000; /* the table is full */
+    assert_int_equal(parse_copy(text, strlen(text), 0, &limits, &head), -431);
+
+    limits.fields_max = 2;
+    assert_true(parse_copy(GET "A: b\r\n\r\n", sizeof(GET "A: b\r\n\r\n") - 1, 0, &limits, &head) > 0);
+    assert_int_equal(parse_copy(GET "A: b\r\nC: d\r\n\r\n", sizeof(GET "A: b\r\nC: d\r\n\r\n") - 1, 0, &limits, &head),
+                     -431);
+    limits.fields_max = 0;
+    assert_true(parse_copy("GET / HTTP/1.0\r\n\r\n", 18, 0, &limits, &head) > 0);
+    assert_int_equal(parse_copy("GET / HTTP/1.0\r\nA: b\r\n\r\n", 24, 0, &limits, &head), -431);
+}
+
+static void a_bare_lf_is_refused_at_once(void **state)
+{
+    static const char text[] = "GET / HTTP/1.1\r\nHost: h\n";
+    ls_http_head head;
+    (void)state;
+    assert_int_equal(parse_copy(text, sizeof text - 2, 5, &defaults, &head), LS_HTTP_MORE);
+    assert_int_equal(parse_copy(text, sizeof text - 1, sizeof text - 2, &defaults, &head), -400);
+}
+
+static void why_may_be_null(void **state)
+{
+    ls_http_head head;
+    (void)state;
+    assert_int_equal(ls_http1_parse("\n", 1, 0, &defaults, &head, NULL), -400);
+    assert_int_equal(ls_http1_parse("", 0, 0, &defaults, &head, NULL), LS_HTTP_MORE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(limit_of_the_target),
+        cmocka_unit_test(a_request_line_of_8000_octets_is_served),
+        cmocka_unit_test(limit_of_the_head),
+        cmocka_unit_test(limit_of_the_fields),
+        cmocka_unit_test(a_bare_lf_is_refused_at_once),
+        cmocka_unit_test(why_may_be_null),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
