@@ -56,7 +56,7 @@ typedef struct parse {
     bool has_authority; /* authority-form or absolute-form: head->host is set already */
 } parse;
 
-static int send_error(parse *p, int status, const char *why)
+static int fail(parse *p, int status, const char *why)
 {
     p->why = why;
     return -status;
@@ -174,9 +174,9 @@ static int absolute_form(parse *p, const char *from, const char *to)
     else if (len > 8 && ls_text_same(from, 8, "https://", 8))
         from += 8;
     else
-        return send_error(p, 400, "bad request target");
+        return fail(p, 400, "bad request target");
     for (at = from; at < to && *at != '/' && *at != '?'; at++) {}
-    if (!valid_authority(from, at, &port)) return send_error(p, 400, "bad authority in the request target");
+    if (!valid_authority(from, at, &port)) return fail(p, 400, "bad authority in the request target");
     head->host = span_of(p, from, at);
     p->has_authority = true;
     from = at;
@@ -195,13 +195,13 @@ static int other_form(parse *p, const char *from, const char *to)
     const char *port;
     if (head->method == LS_HTTP_CONNECT) {
         if (!valid_authority(from, to, &port) || port == NULL || port == to)
-            return send_error(p, 400, "CONNECT needs a host and a port");
+            return fail(p, 400, "CONNECT needs a host and a port");
         head->host = head->path = span_of(p, from, to);
         p->has_authority = true;
         return STEP_DONE;
     }
     if (to - from == 1 && *from == '*') {
-        if (head->method != LS_HTTP_OPTIONS) return send_error(p, 400, "the target * is only valid for OPTIONS");
+        if (head->method != LS_HTTP_OPTIONS) return fail(p, 400, "the target * is only valid for OPTIONS");
         head->path = head->target;
         return STEP_DONE;
     }
@@ -241,9 +241,9 @@ static inline int method(parse *p)
 {
     const char *from = p->at, *at = from;
     while (at < p->end && ls_char_is(*at, LS_CHAR_TOKEN)) at++;
-    if (at - from > METHOD_BYTES_MAX) return send_error(p, 501, "method too long");
+    if (at - from > METHOD_BYTES_MAX) return fail(p, 501, "method too long");
     if (at == p->end) return LS_HTTP_MORE;
-    if (*at != ' ' || at == from) return send_error(p, 400, "bad method");
+    if (*at != ' ' || at == from) return fail(p, 400, "bad method");
     p->head->method_name = span_of(p, from, at);
     p->head->method = method_of(from, (size_t)(at - from));
     p->at = at + 1;
@@ -261,14 +261,13 @@ static inline int target(parse *p)
         mark = at;
         while (at < end && ls_char_is(*at, LS_CHAR_TARGET)) at++;
     }
-    if ((size_t)(at - from) > max) return send_error(p, 414, "request target too long");
+    if ((size_t)(at - from) > max) return fail(p, 414, "request target too long");
     if (at == end) return LS_HTTP_MORE;
     if (*at != ' ') {
-        if (*at == '#') return send_error(p, 400, "fragment in the request target");
-        return send_error(p, 400,
-                          *at == '\r' || *at == '\n' ? "no HTTP version" : "bad character in the request target");
+        if (*at == '#') return fail(p, 400, "fragment in the request target");
+        return fail(p, 400, *at == '\r' || *at == '\n' ? "no HTTP version" : "bad character in the request target");
     }
-    if (at == from) return send_error(p, 400, "no request target");
+    if (at == from) return fail(p, 400, "no request target");
     p->at = at + 1;
     head->target = span_of(p, from, at);
     head->path_is_root = false;
@@ -296,9 +295,9 @@ static inline int version(parse *p)
         return STEP_DONE;
     }
     for (size_t i = 0; i < len; i++)
-        if (shape[i] == '0' ? !ls_char_digit(at[i]) : at[i] != shape[i]) return send_error(p, 400, "bad HTTP version");
+        if (shape[i] == '0' ? !ls_char_digit(at[i]) : at[i] != shape[i]) return fail(p, 400, "bad HTTP version");
     if (len < SHAPE_BYTES) return LS_HTTP_MORE;
-    if (at[5] != '1') return send_error(p, 505, "unsupported HTTP version");
+    if (at[5] != '1') return fail(p, 505, "unsupported HTTP version");
     p->head->version_minor = at[7] != '0';
     p->at = at + SHAPE_BYTES;
     return STEP_DONE;
@@ -310,9 +309,9 @@ static inline int request_line(parse *p)
     for (unsigned lines = 0;; lines++, p->at += 2) {
         if (p->at == p->end) return LS_HTTP_MORE;
         if (*p->at != '\r') break;
-        if (lines == EMPTY_LINES_MAX) return send_error(p, 400, "too many empty lines");
+        if (lines == EMPTY_LINES_MAX) return fail(p, 400, "too many empty lines");
         if (p->end - p->at < 2) return LS_HTTP_MORE;
-        if (p->at[1] != '\n') return send_error(p, 400, "bare CR");
+        if (p->at[1] != '\n') return fail(p, 400, "bare CR");
     }
     if ((step = method(p)) <= 0 || (step = target(p)) <= 0) return step;
     return version(p);
@@ -345,16 +344,16 @@ static int transfer_field(parse *p, const char *at, const char *end)
     p->saw |= SAW_TRANSFER;
     while (ls_list_next(&at, end, &from, &to)) {
         const char *name = from;
-        if (p->saw & SAW_CHUNKED) return send_error(p, 400, "a transfer coding after chunked");
+        if (p->saw & SAW_CHUNKED) return fail(p, 400, "a transfer coding after chunked");
         while (from < to && ls_char_is(*from, LS_CHAR_TOKEN)) from++;
-        if (from == name) return send_error(p, 400, "bad Transfer-Encoding");
+        if (from == name) return fail(p, 400, "bad Transfer-Encoding");
         if (from - name == 7 && spells(name, "chunked", 7)) {
-            if (from != to) return send_error(p, 400, "bad Transfer-Encoding");
+            if (from != to) return fail(p, 400, "bad Transfer-Encoding");
             p->saw |= SAW_CHUNKED;
             continue;
         }
         while (from < to && (*from == ' ' || *from == '\t')) from++;
-        if (from < to && *from != ';') return send_error(p, 400, "bad Transfer-Encoding");
+        if (from < to && *from != ';') return fail(p, 400, "bad Transfer-Encoding");
         p->saw |= SAW_OTHER_CODING;
     }
     return STEP_DONE;
@@ -362,9 +361,8 @@ static int transfer_field(parse *p, const char *at, const char *end)
 
 static int length_field(parse *p, const char *at, const char *end)
 {
-    if (p->head->has_length) return send_error(p, 400, "several Content-Length fields");
-    if (!ls_length_parse(at, (size_t)(end - at), &p->head->content_length))
-        return send_error(p, 400, "bad Content-Length");
+    if (p->head->has_length) return fail(p, 400, "several Content-Length fields");
+    if (!ls_length_parse(at, (size_t)(end - at), &p->head->content_length)) return fail(p, 400, "bad Content-Length");
     p->head->has_length = true;
     return STEP_DONE;
 }
@@ -372,9 +370,9 @@ static int length_field(parse *p, const char *at, const char *end)
 static int host_field(parse *p, const char *at, const char *end)
 {
     const char *port;
-    if (p->saw & SAW_HOST) return send_error(p, 400, "several Host fields");
+    if (p->saw & SAW_HOST) return fail(p, 400, "several Host fields");
     p->saw |= SAW_HOST;
-    if (at == end ? p->needs_host : !valid_authority(at, end, &port)) return send_error(p, 400, "bad Host");
+    if (at == end ? p->needs_host : !valid_authority(at, end, &port)) return fail(p, 400, "bad Host");
     if (!p->has_authority) p->head->host = span_of(p, at, end);
     return STEP_DONE;
 }
@@ -427,17 +425,16 @@ static inline const char *skip_value(const char *at, const char *end)
 
 static int bad_name(parse *p, const char *from, const char *at)
 {
-    if (at == from)
-        return send_error(p, 400, *at == ' ' || *at == '\t' ? "white space before a field" : "no field name");
-    return send_error(p, 400, *at == ' ' || *at == '\t' ? "white space before a colon" : "bad field name");
+    if (at == from) return fail(p, 400, *at == ' ' || *at == '\t' ? "white space before a field" : "no field name");
+    return fail(p, 400, *at == ' ' || *at == '\t' ? "white space before a colon" : "bad field name");
 }
 
 /* Check that the line at `at` ends in CR LF. */
 static inline int line_end(parse *p, const char *at)
 {
-    if (*at != '\r') return send_error(p, 400, *at == '\n' ? "bare LF" : "control character in a field");
+    if (*at != '\r') return fail(p, 400, *at == '\n' ? "bare LF" : "control character in a field");
     if (p->end - at < 2) return LS_HTTP_MORE;
-    if (at[1] != '\n') return send_error(p, 400, "bare CR");
+    if (at[1] != '\n') return fail(p, 400, "bare CR");
     return STEP_DONE;
 }
 
@@ -451,7 +448,7 @@ static inline int field_section(parse *p)
         const char *name, *name_end, *value, *value_end;
         if (at == end) return LS_HTTP_MORE;
         if (*at == '\r') break;
-        if (count == max) return send_error(p, 431, "too many fields");
+        if (count == max) return fail(p, 431, "too many fields");
 
         name = at;
         while (at < end && ls_char_is(*at, LS_CHAR_TOKEN)) at++;
@@ -483,13 +480,13 @@ static inline int check_fields(parse *p)
     ls_http_head *head = p->head;
     const unsigned saw = p->saw;
     const bool is_11 = head->version_minor > 0;
-    if (is_11 && !(saw & SAW_HOST)) return send_error(p, 400, "no Host");
+    if (is_11 && !(saw & SAW_HOST)) return fail(p, 400, "no Host");
     if (saw & SAW_TRANSFER) {
-        if (head->has_length) return send_error(p, 400, "Transfer-Encoding with Content-Length");
-        if (!is_11) return send_error(p, 400, "Transfer-Encoding in HTTP/1.0");
-        if (saw & SAW_OTHER_CODING) return send_error(p, 501, "unknown transfer coding");
+        if (head->has_length) return fail(p, 400, "Transfer-Encoding with Content-Length");
+        if (!is_11) return fail(p, 400, "Transfer-Encoding in HTTP/1.0");
+        if (saw & SAW_OTHER_CODING) return fail(p, 501, "unknown transfer coding");
     }
-    if (is_11 && (saw & SAW_OTHER_EXPECTATION)) return send_error(p, 417, "unknown expectation");
+    if (is_11 && (saw & SAW_OTHER_EXPECTATION)) return fail(p, 417, "unknown expectation");
     head->chunked = (saw & SAW_CHUNKED) != 0;
     head->keep_alive = !(saw & SAW_CLOSE) && (is_11 || (saw & SAW_KEEP_ALIVE));
     head->expect_continue = is_11 && (saw & SAW_CONTINUE);
@@ -527,7 +524,7 @@ int ls_http1_parse(const char *bytes, size_t len, size_t seen, const ls_http_lim
 
     if ((step = request_line(&p)) > 0 && (step = field_section(&p)) > 0 && (step = check_fields(&p)) > 0)
         return (int)out->bytes;
-    if (step == LS_HTTP_MORE && is_full) step = send_error(&p, 431, "request head too large");
+    if (step == LS_HTTP_MORE && is_full) step = fail(&p, 431, "request head too large");
     if (step < 0 && why != NULL) *why = p.why;
     return step;
 }

@@ -14,31 +14,31 @@ enum { STEP_DONE = 1, STEP_MORE = 0, STATUS_LINE_PREFIX = 12 /* "HTTP/1.1 200" *
 
 enum { SAW_LENGTH = 1, SAW_TRANSFER = 2, SAW_CHUNKED = 4, SAW_CLOSE = 8, SAW_KEEP_ALIVE = 16 };
 
-typedef struct parse {
+typedef struct response_parse {
     const char *at, *end;
     ls_http_response *head;
     const char *why;
     unsigned saw;
-} parse;
+} response_parse;
 
-static int send_error(parse *p, const char *why)
+static int fail(response_parse *p, const char *why)
 {
     p->why = why;
     return LS_EPROTO;
 }
 
 /* Check that p->at is CR LF, and skip it. */
-static int line_end(parse *p, const char *wrong)
+static int line_end(response_parse *p, const char *wrong)
 {
     if (p->at == p->end) return STEP_MORE;
-    if (*p->at != '\r') return send_error(p, *p->at == '\n' ? "bare LF" : wrong);
+    if (*p->at != '\r') return fail(p, *p->at == '\n' ? "bare LF" : wrong);
     if (p->end - p->at < 2) return STEP_MORE;
-    if (p->at[1] != '\n') return send_error(p, "bare CR");
+    if (p->at[1] != '\n') return fail(p, "bare CR");
     p->at += 2;
     return STEP_DONE;
 }
 
-static int status_line(parse *p)
+static int status_line(response_parse *p)
 {
     static const char version[] = "HTTP/1.";
     unsigned status = 0;
@@ -46,10 +46,10 @@ static int status_line(parse *p)
         if (p->at == p->end) return STEP_MORE;
         const char c = *p->at++;
         if (i < 7 ? c != version[i] : i == 7 ? c != '0' && c != '1' : i == 8 && c != ' ')
-            return send_error(p, i < 8 ? "not an HTTP/1.x response" : "bad status line");
+            return fail(p, i < 8 ? "not an HTTP/1.x response" : "bad status line");
         if (i == 7) p->head->version_minor = (uint8_t)(c - '0');
         if (i < 9) continue;
-        if (!ls_char_digit(c) || (i == 9 && c == '0')) return send_error(p, "bad status");
+        if (!ls_char_digit(c) || (i == 9 && c == '0')) return fail(p, "bad status");
         status = status * 10 + (unsigned)(c - '0');
     }
     p->head->status = (uint16_t)status;
@@ -65,15 +65,15 @@ static bool is_name(const char *name, const char *end, const char *wanted, size_
     return (size_t)(end - name) == len && ls_text_same(name, len, wanted, len);
 }
 
-static int length_field(parse *p, const char *at, const char *end)
+static int length_field(response_parse *p, const char *at, const char *end)
 {
-    if (p->saw & SAW_LENGTH) return send_error(p, "several Content-Length fields");
-    if (!ls_length_parse(at, (size_t)(end - at), &p->head->length)) return send_error(p, "bad Content-Length");
+    if (p->saw & SAW_LENGTH) return fail(p, "several Content-Length fields");
+    if (!ls_length_parse(at, (size_t)(end - at), &p->head->length)) return fail(p, "bad Content-Length");
     p->saw |= SAW_LENGTH;
     return STEP_DONE;
 }
 
-static void connection_field(parse *p, const char *at, const char *end)
+static void connection_field(response_parse *p, const char *at, const char *end)
 {
     const char *from, *to;
     while (ls_list_next(&at, end, &from, &to)) {
@@ -82,15 +82,15 @@ static void connection_field(parse *p, const char *at, const char *end)
     }
 }
 
-static int transfer_field(parse *p, const char *at, const char *end)
+static int transfer_field(response_parse *p, const char *at, const char *end)
 {
-    if (p->saw & SAW_TRANSFER || !is_name(at, end, "chunked", 7)) return send_error(p, "unknown transfer coding");
+    if (p->saw & SAW_TRANSFER || !is_name(at, end, "chunked", 7)) return fail(p, "unknown transfer coding");
     p->saw |= SAW_TRANSFER | SAW_CHUNKED;
     return STEP_DONE;
 }
 
 /* Evaluate a field that the parser knows. The length of the name excludes almost all other fields. */
-static int known_field(parse *p, const char *name, const char *name_end, const char *value, const char *end)
+static int known_field(response_parse *p, const char *name, const char *name_end, const char *value, const char *end)
 {
     switch (name_end - name) {
     case 10:
@@ -107,20 +107,20 @@ static int known_field(parse *p, const char *name, const char *name_end, const c
     return STEP_DONE;
 }
 
-static int field_section(parse *p)
+static int field_section(response_parse *p)
 {
     for (unsigned count = 0;; count++) {
         if (p->at == p->end) return STEP_MORE;
         if (*p->at == '\r') return line_end(p, NULL);
-        if (count == LS_RESPONSE_FIELDS_MAX) return send_error(p, "too many fields");
+        if (count == LS_RESPONSE_FIELDS_MAX) return fail(p, "too many fields");
 
         const char *name = p->at;
         while (p->at < p->end && ls_char_is(*p->at, LS_CHAR_TOKEN)) p->at++;
         if (p->at == p->end) return STEP_MORE;
         const char *name_end = p->at++;
         if (*name_end != ':' || name_end == name)
-            return send_error(p, *name_end == ' ' || *name_end == '\t' ? "white space where a field name should be"
-                                                                       : "bad field name");
+            return fail(p, *name_end == ' ' || *name_end == '\t' ? "white space where a field name should be"
+                                                                 : "bad field name");
         while (p->at < p->end && (*p->at == ' ' || *p->at == '\t')) p->at++;
         const char *value = p->at;
         while (p->at < p->end && ls_char_is(*p->at, LS_CHAR_VALUE)) p->at++;
@@ -133,13 +133,13 @@ static int field_section(parse *p)
 }
 
 /* Determine the end of the body, in the order of RFC 9112 section 6.3. */
-static int check_fields(parse *p, bool to_head)
+static int check_fields(response_parse *p, bool to_head)
 {
     ls_http_response *head = p->head;
     const bool is_11 = head->version_minor > 0;
     if (p->saw & SAW_TRANSFER) {
-        if (p->saw & SAW_LENGTH) return send_error(p, "Transfer-Encoding with Content-Length");
-        if (!is_11) return send_error(p, "Transfer-Encoding in HTTP/1.0");
+        if (p->saw & SAW_LENGTH) return fail(p, "Transfer-Encoding with Content-Length");
+        if (!is_11) return fail(p, "Transfer-Encoding in HTTP/1.0");
     }
     if (to_head || !ls_status_is_framed(head->status))
         head->framing = LS_FRAMING_NONE;
@@ -158,7 +158,7 @@ int ls_http1_parse_response(const char *bytes, size_t len, size_t seen, size_t b
                             ls_http_response *out, const char **why)
 {
     const bool is_full = len >= bytes_max;
-    parse p = {.at = bytes, .end = bytes + (is_full ? bytes_max : len), .head = out};
+    response_parse p = {.at = bytes, .end = bytes + (is_full ? bytes_max : len), .head = out};
     if (!is_full && seen >= STATUS_LINE_PREFIX && seen < len && memchr(bytes + seen - 1, '\n', len - seen + 1) == NULL)
         return 0;
     *out = (ls_http_response){0};
@@ -167,7 +167,7 @@ int ls_http1_parse_response(const char *bytes, size_t len, size_t seen, size_t b
         out->bytes = (uint32_t)(p.at - bytes);
         return (int)out->bytes;
     }
-    if (step == STEP_MORE && is_full) step = send_error(&p, "the head of the response is too large");
+    if (step == STEP_MORE && is_full) step = fail(&p, "the head of the response is too large");
     if (step < 0 && why != NULL) *why = p.why;
     return step;
 }

@@ -9,16 +9,16 @@
 #include "server/addresses.h"
 
 /* One ls.udp call of the site, for ls_addresses_open. */
-typedef struct opening {
+typedef struct udp_opening {
     ls_udp_sockets *sockets;
     ls_site *site;
     unsigned index;
     ls_port *port;
-} opening;
+} udp_opening;
 
 static int open_one(void *user, const ls_addr *at, uint16_t *port)
 {
-    const opening *what = user;
+    const udp_opening *what = user;
     ls_udp *udp;
     const int err = ls_udp_open(what->port, &ls_site_udp_get(what->site, what->index)->setup, at, ls_site_udp_batch,
                                 ls_site_udp_user(what->site, what->index), &udp);
@@ -30,7 +30,7 @@ static int open_one(void *user, const ls_addr *at, uint16_t *port)
 
 static void close_one(void *user)
 {
-    const opening *what = user;
+    const udp_opening *what = user;
     ls_thread_ctx ctx = {.port = what->port}; /* no worker runs yet */
     ls_udp *udp = what->sockets->at[--what->sockets->count];
     ls_udp_close(&ctx, udp);
@@ -56,7 +56,7 @@ int ls_udp_sockets_open(ls_udp_sockets *sockets, ls_site *site, ls_port *port, c
                            wanted->where, wanted->host);
             return err < 0 ? err : LS_EINVAL;
         }
-        opening what = {sockets, site, i, port};
+        udp_opening what = {sockets, site, i, port};
         const ls_address_opener opener = {&what, open_one, close_one};
         err = ls_addresses_open(&opener, wanted->host, wanted->port, &at);
         if (err < 0) {

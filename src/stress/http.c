@@ -8,7 +8,7 @@
 #include "stress/script.h"
 #include "stress/worker.h"
 
-enum phase { AT_HEAD, AT_BODY, AT_CHUNKS, AT_BODY_UNTIL_CLOSE };
+enum head_phase { AT_HEAD, AT_BODY, AT_CHUNKS, AT_BODY_UNTIL_CLOSE };
 
 enum { BODY_BYTES_MAX = 64 << 20 }; /* of one response that is kept for a script */
 

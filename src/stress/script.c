@@ -175,12 +175,12 @@ static bool has_length(const char *head, size_t len)
     return false;
 }
 
-void ls_stress_script_put_body(lua_State *L, ls_stress_script *s, int index, const char *who)
+void ls_stress_script_put_body(lua_State *L, ls_stress_script *s, int index, const char *caller)
 {
     size_t len = 0;
     const char *body = lua_tolstring(L, index, &len);
     if (body == NULL && lua_toboolean(L, index))
-        luaL_error(L, "%s: the body is a %s; it must be a string", who, luaL_typename(L, index));
+        luaL_error(L, "%s: the body is a %s; it must be a string", caller, luaL_typename(L, index));
     if (body != NULL && !has_length(s->out, s->out_len)) { /* a Content-Length of the script or of the options stays */
         char line[48];
         (void)snprintf(line, sizeof line, "Content-Length: %zu\r\n", len);

@@ -48,8 +48,8 @@ void ls_stress_script_put(lua_State *L, ls_stress_script *s, const char *bytes, 
 void ls_stress_script_put_text(lua_State *L, ls_stress_script *s, const char *text);
 
 /* Append the end of a head, with a Content-Length unless the head has one, and the body at `index`: a string, or nil
- * or false for no body. Raises an error that begins with `who` for another type. */
-void ls_stress_script_put_body(lua_State *L, ls_stress_script *s, int index, const char *who);
+ * or false for no body. Raises an error that begins with `caller` for another type. */
+void ls_stress_script_put_body(lua_State *L, ls_stress_script *s, int index, const char *caller);
 
 /* Call the function and its n arguments on the stack, for r results. False: an error was raised; it is kept, the
  * worker (if any) stops, and the call leaves nothing on the stack. */

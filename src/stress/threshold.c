@@ -172,7 +172,7 @@ static const char *unit_of(const char *unit, size_t len, ls_stress_threshold *t,
     }
     t->percent = is(unit, len, "%");
     if (percent_only && !t->percent) return "the unit of error_rate is %";
-    if (!t->percent && len > 0) return "a count has no unit, or the unit %";
+    if (!t->percent && len > 0) return "a count has no unit (use % for a percentage)";
     if (t->percent && t->limit > 100) return "a percentage is at most 100%";
     if (!t->percent && t->limit != floor(t->limit)) return "a count is a whole number; use % for a percentage";
     return NULL;

@@ -114,7 +114,7 @@ function legend(chart) {
     const sample = svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" });
     if (s.kind === "bar") sample.append(svg("rect", { x: 8, y: 0, width: 12, height: 12, class: "bar " + s.style }));
     else if (s.kind === "mark") sample.append(svg("path", { d: "M8 6l6 -5l6 5l-6 5Z", class: "mark " + s.style }));
-    else sample.append(svg("path", { d: "M1 6H27", class: s.kind === "asked" ? "asked" : "path " + s.style }));
+    else sample.append(svg("path", { d: "M1 6H27", class: s.kind === "scheduled" ? "scheduled" : "path " + s.style }));
     row.append(el("span", {}, sample, s.name));
   }
   if (!chart.y.linearOnly) {
@@ -178,7 +178,7 @@ function show(chart) {
     }
   });
   for (const s of chart.lines || []) {
-    drawing.append(svg("path", { class: "asked", d: pathOf(s.points, X, Y), "data-series": s.name }));
+    drawing.append(svg("path", { class: "scheduled", d: pathOf(s.points, X, Y), "data-series": s.name }));
   }
   if (chart.overlay) chart.overlay(drawing, X, Y);
   figure.replaceChildren(legend(chart), drawing);
@@ -367,7 +367,7 @@ function overTime() {
     id: "chart-rate", height: 220, x, y: { tick: shortText, linearOnly: true },
     label: `Requests per second over time, between ${rateText(Math.min(...rates))} and ${rateText(Math.max(...rates))}.`,
     series: [{ name: "responses", style: "one", area: true, points: points("requests_per_s") }],
-    lines: target ? [{ name: "target", kind: "asked", points: target }] : [],
+    lines: target ? [{ name: "target", kind: "scheduled", points: target }] : [],
     reading: (i) => [span(all[i]), [["responses", rateText(all[i].requests_per_s) + "/s"],
       ["connections", countText(all[i].connections)]]],
   });
