@@ -195,7 +195,7 @@ class Service(unittest.TestCase):
     def test_refusals(self):
         self.install()
         for args, status, text in (
-            (("install", "--name", self.name, self.site), 1, "already (error 1073); give another --name"),
+            (("install", "--name", self.name, self.site), 1, "already exists (error 1073); give another --name"),
             (("install", "--name", "none", os.path.join(self.where, "none.lua")), 1, "none.lua: no such file"),
             (("install", "--name", "none", self.where), 1, "no such file"),
             (("install", "--name", "a/b", self.site), 2, 'invalid service name "a/b"'),
