@@ -69,7 +69,7 @@ struct ls_pool {
 };
 
 /* Its address identifies the thread. */
-static _Thread_local char thread_mark;
+static LS_THREAD_LOCAL char thread_mark;
 
 /* The return stack of a closed pool ends in this. It is never read as a block. */
 static char closed_mark;

@@ -5,30 +5,34 @@
 #include <stdint.h>
 
 /* LS_PRINTF(f, a): argument f is a printf(3) format for the arguments from a on; checked where the compiler can.
+ * LS_THREAD_LOCAL: the variable exists once per thread; Microsoft's compiler does not know C11's _Thread_local.
  * LS_NOINLINE: the function is never inlined. LS_PREFETCH(p): prefetch the cache line at p for writing; p may be
  * invalid. ls_high_bit(n): the index of the highest set bit, 0 to 63; n is not 0. */
-#if defined(__GNUC__)
-#define LS_PRINTF(f, a) __attribute__((format(printf, f, a)))
-#define LS_NOINLINE     __attribute__((noinline))
-#define LS_PREFETCH(p)  __builtin_prefetch((p), 1)
-static inline unsigned ls_high_bit(uint64_t n)
-{
-    return 63 - (unsigned)__builtin_clzll(n);
-}
-#elif defined(_MSC_VER)
+#if defined(_MSC_VER)
 unsigned char _BitScanReverse64(unsigned long *place, unsigned __int64 n); /* as declared in <intrin.h> */
 #pragma intrinsic(_BitScanReverse64)
 #define LS_PRINTF(f, a)
-#define LS_NOINLINE    __declspec(noinline)
-#define LS_PREFETCH(p) ((void)(p))
+#define LS_THREAD_LOCAL __declspec(thread)
+#define LS_NOINLINE     __declspec(noinline)
+#define LS_PREFETCH(p)  ((void)(p))
 static inline unsigned ls_high_bit(uint64_t n)
 {
     unsigned long place;
     (void)_BitScanReverse64(&place, n);
     return place;
 }
+#elif defined(__GNUC__)
+#define LS_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define LS_THREAD_LOCAL _Thread_local
+#define LS_NOINLINE     __attribute__((noinline))
+#define LS_PREFETCH(p)  __builtin_prefetch((p), 1)
+static inline unsigned ls_high_bit(uint64_t n)
+{
+    return 63 - (unsigned)__builtin_clzll(n);
+}
 #else
 #define LS_PRINTF(f, a)
+#define LS_THREAD_LOCAL _Thread_local
 #define LS_NOINLINE
 #define LS_PREFETCH(p) ((void)(p))
 static inline unsigned ls_high_bit(uint64_t n)

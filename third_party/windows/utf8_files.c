@@ -9,6 +9,12 @@
 #include <wchar.h>
 #include <windows.h>
 
+#if defined(_MSC_VER) /* it does not know C11's _Thread_local */
+#define THREAD_LOCAL __declspec(thread)
+#else
+#define THREAD_LOCAL _Thread_local
+#endif
+
 enum { PATH_CHARS = 4096 };
 
 /* 0 with errno set: invalid UTF-8, or too long. */
@@ -65,7 +71,7 @@ int utf8_system(const char *command)
 /* The string is valid until the next call of this thread. */
 char *utf8_getenv(const char *name)
 {
-    static _Thread_local char *last;
+    static THREAD_LOCAL char *last;
     wchar_t wide[PATH_CHARS];
     const wchar_t *value = widen(name, wide) ? _wgetenv(wide) : NULL;
     const int bytes = value != NULL ? WideCharToMultiByte(CP_UTF8, 0, value, -1, NULL, 0, NULL, NULL) : 0;

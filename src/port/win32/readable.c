@@ -5,6 +5,10 @@
 #include <stdbool.h>
 #include <winternl.h>
 
+/* ntdll.dll exports it, but <winternl.h> of Microsoft's SDK does not declare it (that of mingw-w64 does). */
+NTSTATUS NTAPI NtQueryInformationFile(HANDLE file, PIO_STATUS_BLOCK status, PVOID out, ULONG bytes,
+                                      FILE_INFORMATION_CLASS what);
+
 #include "port/notify.h"
 
 ls_fd ls_readable_fd(ls_fd fd)
