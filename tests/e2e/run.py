@@ -13,7 +13,6 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import tempfile
 import time
 import unittest
 
-from harness import OTHER_SYSTEM
+from harness import OTHER_SYSTEM, WINE, system
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The modules that take longest run first, so that the end of the run does not wait for one of them. The others follow
@@ -30,8 +29,8 @@ LONGEST = """test_chaos test_stress test_limits test_fault test_load_tsan test_u
     test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers test_sockets_hostile
     test_streaming test_udp""".split()
 
-# These run once: the load generator has one back end, and the pages of the documentation do not name one.
-NO_SERVER = set("""test_docs test_docs_reference test_stress test_stress_hostile test_stress_page test_stress_report
+# These run once: the load generator has one back end, and the pages of the documentation and the harness name none.
+NO_SERVER = set("""test_docs test_docs_reference test_harness test_stress test_stress_hostile test_stress_page test_stress_report
     test_stress_scripts test_stress_view""".split())
 
 
@@ -56,9 +55,9 @@ def run_here(module):
     sys.path.insert(0, HERE)
     suite = unittest.defaultTestLoader.loadTestsFromName(module)
     result = unittest.TextTestRunner(stream=sys.stderr, verbosity=1, resultclass=Timed).run(suite)
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    used = os.times()
     print(json.dumps({"run": result.testsRun, "ok": result.wasSuccessful(), "seconds": result.seconds,
-                      "processor": sum(usage.ru_utime + usage.ru_stime for usage in used),
+                      "processor": used.user + used.system + used.children_user + used.children_system,
                       "skipped": [[test.id(), reason] for test, reason in result.skipped]}))
 
 
@@ -67,7 +66,7 @@ def environment(backend):
     """The environment of a module. Under Wine each module has a prefix of its own, because the Wine server of a prefix
     serves all its programs one call at a time. Only the registry is copied; the rest of the prefix is that of
     scripts/test-windows."""
-    if os.environ.get("LUASERVE_SYSTEM") != "windows":
+    if not WINE:
         yield dict(os.environ, **({"LUASERVE_BACKEND": backend} if backend else {}))
         return
     made = os.path.join(os.path.dirname(os.environ["LUASERVE"]), "wine")
@@ -112,7 +111,7 @@ def all_modules():
 
 def main():
     parser = argparse.ArgumentParser(description="Run the end-to-end tests, several modules at a time.")
-    parser.add_argument("-j", "--jobs", type=int, default=len(os.sched_getaffinity(0)) + 1,
+    parser.add_argument("-j", "--jobs", type=int, default=system.processors() + 1,
                         help="modules at a time (processors + 1)")
     parser.add_argument("--backend", action="append", dest="backends", metavar="NAME",
                         help="run each module on this back end; repeat the option for several (default: LUASERVE_BACKEND)")

@@ -1,13 +1,12 @@
 """The programs in examples/, each started with the command line that its comment gives."""
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, PROGRAM, ROOT, WAIT, WINDOWS, main
+from harness import E2E, LUASERVE, PROGRAM, ROOT, WAIT, WINDOWS, main, needs_terminal, pty
 
 EXAMPLES = os.path.join(ROOT, "examples")
 HERE = "127.0.0.1:0"
@@ -152,6 +151,7 @@ class Responder(E2E):
 
         self.key(subprocess.PIPE, press)
 
+    @needs_terminal
     def test_a_key_at_a_terminal_stops_it(self):
         """Any key ends it at a console of Windows, a line elsewhere, because a terminal delivers lines."""
         master, slave = pty.openpty()
@@ -161,6 +161,7 @@ class Responder(E2E):
             os.close(master)
             os.close(slave)
 
+    @needs_terminal
     def test_a_signal_at_a_terminal_stops_it(self):
         master, slave = pty.openpty()
         try:

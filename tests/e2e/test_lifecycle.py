@@ -7,7 +7,7 @@ import threading
 import unittest
 
 from harness import (Closed, Conn, E2E, HAS_UNIX_SOCKETS, ROOT, SANITIZER, Server, WAIT, WINDOWS, in_parallel, main,
-                     not_on_windows, raise_descriptor_limit, repeats, request, run_program, scratch)
+                     not_on_windows, repeats, request, run_program, scratch, system)
 
 SITE = r"""
 local ls = require "luaserve"
@@ -288,7 +288,7 @@ class Draining(E2E):
     def test_drain_in_the_middle_of_many(self):
         """Each request in progress gets a complete response with Connection: close."""
         server = self.serve(SITE)
-        count = min(repeats(1000), raise_descriptor_limit(1500) - 200)
+        count = min(repeats(1000), system.raise_descriptor_limit(1500) - 200)
         conns = []
         for n in range(count):
             conn = self.connect(server=server)

@@ -7,7 +7,7 @@ import select
 import socket
 import time
 
-from harness import E2E, WAIT, WINDOWS, main, repeats
+from harness import E2E, WAIT, WINE, main, repeats
 
 CONNECTIONS, REQUESTS = 1000, 100_000
 SITE = """
@@ -22,7 +22,7 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
 
 def handles(server):
     """The number of descriptors of the server; under Wine those of Wine's server, which serves this module alone."""
-    if not WINDOWS:
+    if not WINE:
         return server.fds(rings=False)
     wanted = b"WINEPREFIX=" + os.environ["LUASERVE_WINEPREFIX"].encode()
     for pid in filter(str.isdigit, os.listdir("/proc")):

@@ -2,13 +2,13 @@
 import re
 import unittest
 
-from harness import SANITIZER, WINDOWS, main
+from harness import SANITIZER, SLEEP, WINDOWS, main
 from harness.udp import Udp
 
 
 class Notify(Udp):
     def test_a_pipe(self):
-        pause = "start /wait /unix /bin/sleep 0.1 & " if WINDOWS else "sleep 0.1; "
+        pause = SLEEP + (" 0.1 & " if WINDOWS else " 0.1; ")
         text = self.run_once("""
           local pipe = io.popen("@PAUSE@echo one&& @PAUSE@echo two", "r")
           local n = assert(ls.notify(pipe, "in|hangup"))

@@ -1,18 +1,15 @@
 """The output of `luaserve stress`: --json, --csv, --html, --latency, --threshold, --quiet, the live view on a
 terminal, the progress lines elsewhere, an interrupted run."""
 import csv
-import fcntl
 import os
-import pty
 import re
 import select
 import signal
 import struct
 import subprocess
-import termios
 import unittest
 
-from harness import E2E, LUASERVE, SLOW, WAIT, WINDOWS, main, run_program, scratch
+from harness import E2E, LUASERVE, SLOW, WAIT, WINE, fcntl, main, needs_terminal, pty, run_program, scratch, termios
 from harness.screen import Screen
 from harness.stress_report import Tree, check_schema, inner_json, strict_json
 
@@ -172,7 +169,8 @@ class Files(E2E):
             data += more
         return data.decode("utf-8")
 
-    @unittest.skipIf(WINDOWS, "Wine 8's console prints escape sequences as text; test_stress_view.py has a console of its own")
+    @needs_terminal
+    @unittest.skipIf(WINE, "Wine 8's console prints escape sequences as text; test_stress_view.py has a console of its own")
     def test_the_view_is_drawn_and_gone_at_the_end(self):
         process, master = self.on_terminal("-c", "90", "-R", "40", "-d", "1500ms")  # a rate that any build reaches
         screen = Screen(80)

@@ -1,20 +1,18 @@
 """The live view of a stress run, through a pseudo-terminal and harness.screen. Under Wine a pipe stands in for a
 console (tests/unit/win32/console_win32.c)."""
-import fcntl
 import os
-import pty
 import select
 import struct
 import subprocess
 import tempfile
-import termios
 import unittest
 
-from harness import WAIT, WINDOWS, main, not_on_windows
+from harness import WAIT, WINDOWS, fcntl, main, needs_terminal, not_on_windows, pty, termios
 from harness.screen import Screen
 from harness.stress_report import SAMPLE
 
 
+@needs_terminal
 class View(unittest.TestCase):
     def start(self, ticks, columns=80, **environment):
         """Run the view on a new pseudo-terminal; returns its process and the master's side."""

@@ -1,13 +1,12 @@
 """The TCP examples, each started with the command line that its comment gives."""
 import os
-import pty
 import re
 import signal
 import subprocess
 import threading
 import time
 
-from harness import E2E, PROGRAM, ROOT, WAIT, WINDOWS, Conn, in_parallel, main, repeats
+from harness import E2E, PROGRAM, ROOT, WAIT, WINDOWS, Conn, in_parallel, main, needs_terminal, pty, repeats
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -115,6 +114,7 @@ class Echo(Example):
 
         self.keys(subprocess.PIPE, press)
 
+    @needs_terminal
     def test_key_on_a_terminal(self):
         master, slave = pty.openpty()
         try:
@@ -123,6 +123,7 @@ class Echo(Example):
             os.close(master)
             os.close(slave)
 
+    @needs_terminal
     def test_signal_at_a_terminal(self):
         """The same while it waits for a key."""
         master, slave = pty.openpty()

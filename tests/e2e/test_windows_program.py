@@ -1,10 +1,9 @@
 """luaserve.exe: one small file that needs no DLL but those of Windows; Ctrl-C at its console."""
 import os
-import pty
 import struct
 import unittest
 
-from harness import E2E, LUASERVE, WINDOWS, main
+from harness import E2E, LUASERVE, WINDOWS, main, needs_terminal, pty
 
 # Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
 SYSTEM = {"advapi32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll", "ntdll.dll",
@@ -59,6 +58,7 @@ class File(unittest.TestCase):
 
 
 @unittest.skipUnless(WINDOWS, "tests luaserve.exe")
+@needs_terminal
 class Console(E2E):
     def test_ctrl_c_drains(self):
         master, slave = pty.openpty()

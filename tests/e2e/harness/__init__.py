@@ -9,19 +9,21 @@ Server     one server process: its site, its addresses, its log, its exit status
 Conn       one connection with a deadline on every wait; it reads one response at a time and rejects malformed framing
 
 environment.py holds what the tests know about the build and the system, with the environment variables that say so.
+`system` is system_posix.py or system_windows.py: what the tests ask the system that they run on.
 Fixtures of one subject are modules of their own: harness.http1, harness.udp, harness.dns, harness.stress,
 harness.stress_report, harness.screen.
 """
 from harness.case import E2E, in_parallel, main, table
 from harness.conn import Closed, Conn, Framing, Response, TimedOut, chunked, request
 from harness.environment import (BACKEND, ENGINE, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, PROGRAM, ROOT, SANITIZER,
-                                 SLOW, WAIT, WINDOWS, free_port, has_ipv6, no_refusals, not_on_windows,
-                                 raise_descriptor_limit, repeats)
+                                 SLEEP, SLOW, WAIT, WINDOWS, WINE, free_port, has_ipv6, no_refusals, not_on_windows,
+                                 repeats, system)
+from harness.terminal import fcntl, needs_terminal, pty, termios
 from harness.server import REPORT, Server, run_program, scratch
 
 __all__ = [
     "BACKEND", "ENGINE", "HAS_UNIX_SOCKETS", "LUASERVE", "OTHER_SYSTEM", "PROGRAM", "REPORT", "ROOT", "SANITIZER",
-    "SLOW", "WAIT", "WINDOWS", "Closed", "Conn", "E2E", "Framing", "Response", "Server", "TimedOut", "chunked",
-    "free_port", "has_ipv6", "in_parallel", "main", "no_refusals", "not_on_windows", "raise_descriptor_limit",
-    "repeats", "request", "run_program", "scratch", "table",
+    "SLEEP", "SLOW", "WAIT", "WINDOWS", "WINE", "Closed", "Conn", "E2E", "Framing", "Response", "Server", "TimedOut",
+    "chunked", "fcntl", "free_port", "has_ipv6", "in_parallel", "main", "needs_terminal", "no_refusals", "not_on_windows",
+    "pty", "repeats", "request", "run_program", "scratch", "system", "table", "termios",
 ]

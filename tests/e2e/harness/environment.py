@@ -4,13 +4,18 @@ Environment variables:
     LUASERVE            the program; default: build/luaserve of this tree
     LUASERVE_BACKEND    the --backend of every server whose test does not name one
     LUASERVE_ENGINE     http.sys: sites with `host = "127.0.0.1", port = 0` use that engine instead (httpsys.py)
-    LUASERVE_SYSTEM     windows: the program is luaserve.exe under Wine (scripts/test-windows)
+    LUASERVE_SYSTEM     windows: the program is luaserve.exe, under Wine (scripts/test-windows). With Python for Windows it
+                        is luaserve.exe without this variable
     LUASERVE_SANITIZER  asan or tsan: fewer repeats, no memory assertions, no LD_PRELOAD
 """
 import os
-import resource
 import socket
 import unittest
+
+try:
+    from harness import system_posix as system
+except ImportError:  # Python for Windows has no module resource
+    from harness import system_windows as system
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 LUASERVE = os.path.abspath(os.environ.get("LUASERVE") or os.path.join(ROOT, "build", "luaserve"))
@@ -18,14 +23,19 @@ BACKEND = os.environ.get("LUASERVE_BACKEND", "")
 PROGRAM = [LUASERVE, "--backend", BACKEND] if BACKEND else [LUASERVE]
 SANITIZER = os.environ.get("LUASERVE_SANITIZER", "")
 ENGINE = os.environ.get("LUASERVE_ENGINE", "")
-WINDOWS = os.environ.get("LUASERVE_SYSTEM") == "windows"
+WINE = os.environ.get("LUASERVE_SYSTEM") == "windows" and os.name != "nt"  # luaserve.exe, run by Python for Linux
+WINDOWS = WINE or os.name == "nt"  # luaserve.exe, whatever runs it
 SLOW = 4 if SANITIZER else 1
 WAIT = 40.0  # seconds: the longest that one wait of a test may take, in any build, on a machine that runs other work
-HAS_UNIX_SOCKETS = not WINDOWS  # Wine 8: socket(AF_UNIX) fails with WSAEAFNOSUPPORT
+# Wine 8: socket(AF_UNIX) fails with WSAEAFNOSUPPORT. Python for Windows has no AF_UNIX.
+HAS_UNIX_SOCKETS = not WINE and hasattr(socket, "AF_UNIX")
+# The command that sleeps, for os.execute and io.popen of a site.
+SLEEP = ("start /wait /unix /bin/sleep" if WINE else
+         "python " + os.path.join(os.path.dirname(os.path.abspath(__file__)), "sleep.py").replace("\\", "/") if WINDOWS else "sleep")
 OTHER_SYSTEM = "of another system: "  # the reasons of skips that run.py lists apart begin so
 
 # A difference between Wine 8 and Windows; a program of a few lines shows it.
-no_refusals = unittest.skipIf(WINDOWS, "Wine 8 drops the error of a refused datagram unless a receive waits for it, and receives "
+no_refusals = unittest.skipIf(WINE, "Wine 8 drops the error of a refused datagram unless a receive waits for it, and receives "
                                        "nothing afterwards")
 
 
@@ -54,12 +64,3 @@ def has_ipv6():
 def repeats(count):
     """How often to repeat something: a tenth of `count` under a sanitizer."""
     return max(1, count // 10) if SANITIZER else count
-
-
-def raise_descriptor_limit(wanted):
-    """Raise the descriptor limit of this process to `wanted`, or to the hard limit; returns the limit in force."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return soft

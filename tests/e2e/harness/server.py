@@ -2,7 +2,6 @@
 import contextlib
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,7 @@ import threading
 
 from harness import httpsys
 from harness.conn import Conn
-from harness.environment import LUASERVE, PROGRAM, SANITIZER, WAIT, WINDOWS
+from harness.environment import LUASERVE, PROGRAM, SANITIZER, SLEEP, WAIT, WINE, system
 
 REPORT = re.compile(r"(ERROR|WARNING): (Address|Thread|Leak|Memory|UndefinedBehavior)Sanitizer|runtime error:")
 
@@ -31,8 +30,7 @@ class Server:
         self.site = site_path or os.path.join(self.dir, "site.lua")
         if site is not None:
             with open(self.site, "w") as out:
-                if WINDOWS:  # it has no sleep command
-                    site = site.replace('os.execute("sleep ', 'os.execute("start /wait /unix /bin/sleep ')
+                site = site.replace('os.execute("sleep ', 'os.execute("%s ' % SLEEP)
                 out.write(httpsys.with_engine(site).replace("@DIR@", self.dir))
         self.lines = []
         self.news = threading.Condition()  # notified of each new line; the last entry of .lines is None
@@ -46,10 +44,6 @@ class Server:
             environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:exitcode=67:allocator_may_return_null=1")
             environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=0")
 
-        def limit():
-            if nofile:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
-
         command = [*prefix, *(PROGRAM if "--backend" not in flags else [LUASERVE]), *flags, self.site, *args]
         self.out_path = os.path.join(self.dir, "stdout")
         with open(self.out_path, "wb") as out:
@@ -60,7 +54,8 @@ class Server:
                 stderr=subprocess.PIPE,
                 cwd=cwd or self.dir,
                 env=environment,
-                preexec_fn=limit if nofile else None,
+                preexec_fn=system.descriptor_limit(nofile) if nofile else None,
+                **system.PROCESS_OPTIONS,
             )
         self.pid = self.process.pid
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -76,7 +71,7 @@ class Server:
                 match = re.search(r"listening on (\S+)( with http\.sys)?", line)
                 if match:
                     self.addresses.append(self._address(match.group(1)))
-                    if match.group(2):
+                    if match.group(2) and WINE:
                         httpsys.nudges[self.addresses[-1][1]] = httpsys.Nudge(self.addresses[-1])
                 self.news.notify_all()
         with self.news:
@@ -151,54 +146,31 @@ class Server:
 
     def rss(self):
         """Resident bytes."""
-        with open("/proc/%d/status" % self.pid) as status:
-            for line in status:
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1]) * 1024
-        raise AssertionError("no VmRSS")
+        return system.rss(self.pid)
 
     def fds(self, rings=False):
-        """The number of open descriptors. `rings`: with io_uring's; each thread that has ever waited keeps one."""
-        if WINDOWS:
-            return self.sockets()
-        where, count = "/proc/%d/fd" % self.pid, 0
-        for fd in os.listdir(where):
-            try:
-                count += rings or os.readlink(os.path.join(where, fd)) != "anon_inode:[io_uring]"
-            except FileNotFoundError:
-                pass  # closed after listdir
-        return count
+        """The number of open descriptors. `rings`: with io_uring's; each thread that has ever waited keeps one. Under Wine
+        the sockets belong to Wine's server process: there it is the number of sockets with a port of a listener."""
+        return self.sockets() if WINE else system.descriptors(self.pid, rings)
 
     def sockets(self):
-        """The number of TCP sockets with a port of a listener. Under Wine the sockets belong to Wine's server process,
-        so that /proc/<pid> does not list them."""
-        ports = {address[1] for address in self.addresses if isinstance(address, tuple)}
-        count = 0
-        for table_name in ("tcp", "tcp6"):
-            with open("/proc/net/" + table_name) as rows:
-                for row in list(rows)[1:]:
-                    fields = row.split()
-                    count += int(fields[1].rsplit(":", 1)[1], 16) in ports and fields[9] != "0"  # it has an inode: it is open
-        return count
+        """The number of TCP sockets with a port of a listener."""
+        return system.tcp_sockets({address[1] for address in self.addresses if isinstance(address, tuple)})
 
     def udp_sockets(self):
         """The number of UDP sockets, in any process, that are connected to a UDP port of this server."""
-        ports = {int(line.rsplit(":", 1)[1]) for line in self.logged("listening on udp://")}
-        with open("/proc/net/udp") as rows:
-            return sum(int(row.split()[2].rsplit(":", 1)[1], 16) in ports for row in list(rows)[1:])
+        return system.udp_sockets({int(line.rsplit(":", 1)[1]) for line in self.logged("listening on udp://")})
 
     def cpu(self):
         """Seconds of processor time since its start."""
-        with open("/proc/%d/stat" % self.pid) as stat:
-            fields = stat.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return system.cpu(self.pid)
 
     def threads(self):
-        return len(os.listdir("/proc/%d/task" % self.pid))
+        return system.threads(self.pid)
 
     def signal(self, number=signal.SIGTERM):
-        """Send a signal. Windows has no SIGTERM: there Ctrl-C asks for the end, and Wine turns SIGINT into Ctrl-C."""
-        self.process.send_signal(signal.SIGINT if WINDOWS and number == signal.SIGTERM else number)
+        """Send a signal. Wine turns SIGINT into Ctrl-C, and has no SIGTERM."""
+        system.send_signal(self.process, signal.SIGINT if WINE and number == signal.SIGTERM else number)
 
     def wait(self, timeout=None):
         """Wait for the end; returns the exit status. The log is complete afterwards."""

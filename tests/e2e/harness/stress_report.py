@@ -7,10 +7,10 @@ import os
 import re
 import subprocess
 
-from harness import LUASERVE, ROOT, WAIT, WINDOWS
+from harness import LUASERVE, ROOT, WAIT, WINE
 
 SAMPLE = [os.path.join(os.path.dirname(LUASERVE), "tests", "report_sample")]
-if WINDOWS:
+if WINE:
     SAMPLE = [os.path.join(ROOT, "third_party", "windows", "wine"), SAMPLE[0] + ".exe"]
 KINDS = ["closed", "open", "ramp", "short", "empty", "hostile", "long"]
 STATUS = {"open": 99, "short": 1, "empty": 99}

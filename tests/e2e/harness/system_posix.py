@@ -1,0 +1,85 @@
+"""What the tests ask the operating system that they run on, on Linux. system_windows.py has the same functions."""
+import os
+import resource
+import signal
+
+PROGRAM_SUFFIX = ""
+PROCESS_OPTIONS = {}  # of subprocess.Popen, for a program that gets signals
+
+
+def rss(pid):
+    """Resident bytes of a process."""
+    with open("/proc/%d/status" % pid) as status:
+        for line in status:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")
+
+
+def cpu(pid):
+    """Seconds of processor time of a process."""
+    with open("/proc/%d/stat" % pid) as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def threads(pid):
+    """The number of threads of a process."""
+    return len(os.listdir("/proc/%d/task" % pid))
+
+
+def descriptors(pid, rings=False):
+    """The number of open descriptors of a process; with `rings`, those of io_uring are included."""
+    where, count = "/proc/%d/fd" % pid, 0
+    for fd in os.listdir(where):
+        try:
+            count += rings or os.readlink(os.path.join(where, fd)) != "anon_inode:[io_uring]"
+        except FileNotFoundError:
+            pass  # closed after listdir
+    return count
+
+
+def tcp_sockets(ports):
+    """The number of open TCP sockets, in any process, with one of these local ports."""
+    count = 0
+    for table_name in ("tcp", "tcp6"):
+        with open("/proc/net/" + table_name) as rows:
+            for row in list(rows)[1:]:
+                fields = row.split()
+                count += int(fields[1].rsplit(":", 1)[1], 16) in ports and fields[9] != "0"  # it has an inode: it is open
+    return count
+
+
+def udp_sockets(ports):
+    """The number of UDP sockets, in any process, that are connected to one of these ports."""
+    with open("/proc/net/udp") as rows:
+        return sum(int(row.split()[2].rsplit(":", 1)[1], 16) in ports for row in list(rows)[1:])
+
+
+def descriptor_limit(count):
+    """The preexec_fn that gives a program this descriptor limit."""
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
+def raise_descriptor_limit(wanted):
+    """Raise the descriptor limit of this process to `wanted`, or to the hard limit; returns the limit in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
+def send_signal(process, number):
+    """Send a signal to a subprocess."""
+    process.send_signal(number)
+
+
+def kill(process):
+    """End a subprocess at once."""
+    process.send_signal(signal.SIGKILL)
+
+
+def processors():
+    """The number of processors that this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,13 @@
+"""Pseudo-terminals, and the modules of Python that only POSIX systems have."""
+import unittest
+
+from harness.environment import OTHER_SYSTEM
+
+try:
+    import fcntl
+    import pty
+    import termios
+except ImportError:  # Python for Windows
+    fcntl = pty = termios = None
+
+needs_terminal = unittest.skipUnless(pty, OTHER_SYSTEM + "Python for Windows has no pseudo-terminals")

@@ -1,0 +1,151 @@
+"""The harness itself: with Python for Windows every module of tests can be imported, and system_windows.py makes the
+calls of Windows as they are documented. Fakes stand for these calls here."""
+import ast
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import unittest
+from unittest import mock
+
+from harness import main, system_windows
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# What Python for Windows does not have: modules, names of `os`, of `signal` and of `socket`. The interpreter must not
+# notice, so only the modules of the tests are imported under these conditions.
+AS_ON_WINDOWS = r"""
+import concurrent.futures, contextlib, ctypes, http.client, multiprocessing, os, signal, socket, subprocess, sys, tempfile
+import unittest, unittest.mock
+for name in "fcntl grp pty pwd resource syslog termios tty".split():
+    sys.modules[name] = None
+for name in ("chown fork forkpty geteuid getpgid getuid killpg mkfifo nice sched_getaffinity sched_setaffinity setsid "
+             "sysconf wait4").split():
+    delattr(os, name)
+for name in "SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGSTOP SIGUSR1 SIGUSR2".split():
+    delattr(signal, name)
+del socket.AF_UNIX
+sys.path.insert(0, os.getcwd())
+sys.argv[1:] = []
+for name in sorted(os.listdir(".")):
+    if name.endswith(".py"):
+        __import__(name[:-3])
+print("imported")
+"""
+
+
+class Import(unittest.TestCase):
+    def test_every_module_can_be_imported_without_posix(self):
+        done = subprocess.run([sys.executable, "-B", "-c", AS_ON_WINDOWS], cwd=HERE, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, "imported\n"), done.stderr)
+
+    def test_both_systems_have_the_same_functions(self):
+        def functions(name):
+            with open(os.path.join(HERE, "harness", name + ".py"), encoding="utf-8") as file:
+                return {node.name: ast.unparse(node.args) for node in ast.parse(file.read()).body
+                        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")}
+        windows = functions("system_windows")
+        del windows["open_ports"]
+        self.assertEqual(windows, functions("system_posix"))
+
+
+class FakeDll:
+    """A DLL whose functions are the given Python functions; a call of another fails."""
+
+    def __init__(self, **functions):
+        vars(self).update(functions)
+
+
+def pointee(pointer):
+    """The object that ctypes.byref was called with."""
+    return pointer._obj  # pylint: disable=protected-access
+
+
+class Windows(unittest.TestCase):
+    def libraries(self, **libraries):
+        patch = mock.patch.object(system_windows, "_library", lambda name: libraries[name])
+        patch.start()
+        self.addCleanup(patch.stop)
+        error = mock.patch.object(ctypes, "get_last_error", lambda: 87, create=True)
+        error.start()
+        self.addCleanup(error.stop)
+
+    def processes(self, **functions):
+        """kernel32 with one process, number 42, whose handle is 7. Records what is closed."""
+        self.closed = []
+        return FakeDll(OpenProcess=lambda access, inherit, pid: 7 if (access, pid) == (0x0400, 42) else None,
+                       CloseHandle=lambda handle: self.closed.append(handle.value), **functions)
+
+    def test_the_resident_bytes_are_the_working_set(self):
+        def memory(handle, counters, size):
+            self.assertEqual((handle.value, size, pointee(counters).cb), (7, 72, 72))
+            pointee(counters).WorkingSetSize = 5 << 30
+            return 1
+        self.libraries(kernel32=self.processes(), psapi=FakeDll(GetProcessMemoryInfo=memory))
+        self.assertEqual(system_windows.rss(42), 5 << 30)
+        self.assertEqual(self.closed, [7])
+
+    def test_processor_time_is_that_of_kernel_and_user(self):
+        def times(_, created, ended, kernel, user):
+            pointee(created).value, pointee(ended).value = 1, 2
+            pointee(kernel).value, pointee(user).value = 5_000_000, 10_000_000
+            return 1
+        self.libraries(kernel32=self.processes(GetProcessTimes=times))
+        self.assertEqual(system_windows.cpu(42), 1.5)
+
+    def test_handles_are_counted(self):
+        def handles(_, count):
+            pointee(count).value = 123
+            return 1
+        self.libraries(kernel32=self.processes(GetProcessHandleCount=handles))
+        self.assertEqual(system_windows.descriptors(42), 123)
+
+    def test_only_the_threads_of_the_process_are_counted(self):
+        owners = iter([42, 4, 42, 42, 8])
+
+        def next_thread(snapshot, entry):
+            self.assertEqual((snapshot.value, pointee(entry).dwSize), (9, 28))
+            pointee(entry).th32OwnerProcessID = next(owners, 0)
+            return pointee(entry).th32OwnerProcessID != 0
+        self.libraries(kernel32=self.processes(CreateToolhelp32Snapshot=lambda flags, pid: 9 if flags == 4 else None,
+                                               Thread32First=next_thread, Thread32Next=next_thread))
+        self.assertEqual(system_windows.threads(42), 3)
+        self.assertEqual(self.closed, [9])
+
+    def test_a_failed_call_names_itself_and_the_error_and_closes_the_handle(self):
+        self.libraries(kernel32=self.processes(GetProcessHandleCount=lambda handle, count: 0))
+        with self.assertRaisesRegex(OSError, "GetProcessHandleCount failed with error 87"):
+            system_windows.descriptors(42)
+        self.assertEqual(self.closed, [7])
+        with self.assertRaisesRegex(OSError, "OpenProcess failed with error 87"):
+            system_windows.rss(43)
+
+    def test_open_ports_of_netstat(self):
+        text = ("\r\nAktive Verbindungen\r\n\r\n  Proto  Lokale Adresse         Remoteadresse          Status\r\n"
+                "  TCP    0.0.0.0:135            0.0.0.0:0              LISTENING\r\n"
+                "  TCP    127.0.0.1:8080         127.0.0.1:50001        ESTABLISHED\r\n"
+                "  TCP    127.0.0.1:8080         127.0.0.1:50002        TIME_WAIT\r\n"
+                "  TCP    [::1]:8443             [::]:0                 LISTENING\r\n"
+                "  UDP    0.0.0.0:53             *:*\r\n")
+        self.assertEqual(system_windows.open_ports(text), [135, 8080, 8443])
+
+    def test_both_families_are_counted(self):
+        def netstat(command, **_):
+            tables = {"TCP": "  TCP    127.0.0.1:80    0.0.0.0:0    LISTENING\n", "TCPv6": "  TCP    [::1]:80    [::]:0    LISTENING\n"}
+            return mock.Mock(stdout=tables[command[-1]])
+        with mock.patch.object(subprocess, "run", netstat):
+            self.assertEqual(system_windows.tcp_sockets({80, 81}), 2)
+
+    def test_requests_to_end_are_ctrl_break(self):
+        with mock.patch.object(os, "kill") as kill:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                system_windows.send_signal(mock.Mock(pid=42), number)
+            self.assertEqual(kill.mock_calls, [mock.call(42, getattr(signal, "CTRL_BREAK_EVENT", 1))] * 2)
+            with self.assertRaises(unittest.SkipTest):
+                system_windows.send_signal(mock.Mock(pid=42), 10)
+        self.assertEqual(system_windows.PROCESS_OPTIONS, {"creationflags": 0x200})
+
+
+if __name__ == "__main__":
+    main()
