@@ -1,9 +1,11 @@
-"""luaserve.exe: one small file that needs no DLL but those of Windows; Ctrl-C at its console."""
+"""luaserve.exe: one small file that needs no DLL but those of Windows; Ctrl-C at its console. probe.exe: what this Windows
+does in doubtful cases."""
 import os
 import struct
+import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, WINDOWS, main, needs_terminal, pty
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, main, needs_terminal, pty
 
 # Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
 SYSTEM = {"advapi32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll", "ntdll.dll",
@@ -55,6 +57,21 @@ class File(unittest.TestCase):
         names = imports_of(self.image)
         self.assertLessEqual({"kernel32.dll", "ws2_32.dll"}, names)
         self.assertLessEqual(names, SYSTEM)
+
+
+@unittest.skipUnless(WINDOWS, "tests Windows")
+class Probe(unittest.TestCase):
+    def test_it_answers_every_case(self):
+        program = os.path.join(os.path.dirname(LUASERVE), "tests", "probe.exe")
+        done = subprocess.run([os.path.join(ROOT, "third_party", "windows", "wine"), program] if WINE else [program],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=3 * WAIT, check=False)
+        lines = done.stdout.splitlines()
+        self.assertEqual((done.returncode, lines[-1:]), (0, ["end"]), done.stdout + done.stderr)
+        for case in ("AcceptEx, status while pending: 0x00000103", "AcceptEx, status after CancelIoEx", "AcceptEx, status after the dequeue: packet",
+                     "two AFD polls of a socket (close; receive)", "AFD poll for the close", "listen(SOMAXCONN):", "listen(SOMAXCONN_HINT(500)):"):
+            self.assertTrue(any(line.startswith(case) for line in lines), (case, lines))
+        for case in ("notification for IN alone", "ProcessSocketNotifications: not in this Windows"), ("Unix sockets: error", "ConnectEx of a Unix socket"):
+            self.assertTrue(any(line.startswith(case) for line in lines), (case, lines))
 
 
 @unittest.skipUnless(WINDOWS, "tests luaserve.exe")
