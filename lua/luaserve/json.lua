@@ -7,7 +7,8 @@ local cjson = require "cjson"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local getmetatable, next, pcall, setmetatable, type = getmetatable, next, pcall, setmetatable, type -- a site may replace these
+local error, getmetatable, next, pcall, setmetatable, type =
+  error, getmetatable, next, pcall, setmetatable, type -- a site may replace the globals
 
 local json = {}
 
@@ -50,15 +51,16 @@ function json.encode(value)
   return text
 end
 
--- decode(text) -> value | nil, message. A number without fraction and exponent is an integer if it is within 64 bits;
+-- decode(text) -> value | nil, message. Raises "not enough memory". A number without fraction and exponent is an integer if it is within 64 bits;
 -- all other numbers are floats.
 function json.decode(text)
   if type(text) ~= "string" then
     usage.error("ls.json.decode takes a string; got %s", usage.quote(text))
   end
   local ok, value = pcall(cjson_decode, text)
-  if not ok then return nil, value end
-  return value
+  if ok then return value end
+  if value == "not enough memory" then error(value, 0) end
+  return nil, value
 end
 
 return json
