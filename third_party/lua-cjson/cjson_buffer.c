@@ -41,16 +41,18 @@ void ls_cjson_strbuf_grow(strbuf_t *s, size_t more)
 {
     if (more > SIZE_MAX / 4 - s->length) raise_no_memory(s);
     const size_t need = s->length + more;
-    /* A large buffer has less to spare, because the limit of the state is near. */
+    /* Each growth is a part of the size, because realloc may copy. A large buffer has less to spare: the limit of the
+     * state may be near. */
     const size_t wanted = need > LARGE_BYTES ? need + need / 4 : need < FIRST_BYTES ? FIRST_BYTES : need * 2;
-    if (resize(s, wanted) || resize(s, need + need / 16) || resize(s, need)) return;
+    const size_t least = need > s->size + s->size / 16 ? need : s->size + s->size / 16;
+    if (resize(s, wanted) || resize(s, least)) return;
     strbuf_t held = *s;
     s->buf = NULL; /* a finalizer that encodes gets a buffer of its own */
     s->size = s->length = 0;
     (void)lua_gc(held.l, LUA_GCCOLLECT);
     ls_cjson_strbuf_free(s);
     *s = held;
-    if (!resize(s, need)) raise_no_memory(s);
+    if (!resize(s, least)) raise_no_memory(s);
 }
 
 static int push_bytes(lua_State *l)

@@ -346,7 +346,7 @@ static void no_large_buffer_is_kept(void **state)
         "cjson.encode(text)",
         "cjson.decode(escaped)",
         "assert(not pcall(cjson.encode, { text, print }))",
-        "local deep = { text } for i = 1, 1001 do deep = { text, deep } end assert(not pcall(cjson.encode, deep))",
+        "local deep = {} for i = 1, 1001 do deep = { deep } end assert(not pcall(cjson.encode, { text, deep }))",
         "assert(not pcall(cjson.decode, '[' .. escaped .. ' 1]'))",
         "assert(not pcall(cjson.decode, escaped:sub(1, -2)))",
     };
