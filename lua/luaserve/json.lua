@@ -51,8 +51,8 @@ function json.encode(value)
   return text
 end
 
--- decode(text) -> value | nil, message. Raises "not enough memory". A number without fraction and exponent is an integer if it is within 64 bits;
--- all other numbers are floats.
+-- decode(text) -> value | nil, message. Raises "not enough memory". A number without fraction and exponent is an
+-- integer if it is within 64 bits; all other numbers are floats.
 function json.decode(text)
   if type(text) ~= "string" then
     usage.error("ls.json.decode takes a string; got %s", usage.quote(text))

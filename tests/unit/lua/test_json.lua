@@ -81,7 +81,8 @@ function tests.null_is_decoded_and_encoded()
 end
 
 function tests.invalid_json_gives_nil_and_a_message()
-  for _, bad in ipairs { "", "{", "[1,]", "NaN", "0x10", "01", "-Infinity", "[1] x", '"\\ud800"', "1.", "1\0", "[1]\0 ", ("["):rep(2000) } do
+  for _, bad in ipairs { "", "{", "[1,]", "NaN", "0x10", "01", "-Infinity", "[1] x",
+    '"\\ud800"', "1.", "1\0", "[1]\0 ", ("["):rep(2000) } do
     local value, message = json.decode(bad)
     check.equal(value, nil)
     check.equal(type(message), "string")
