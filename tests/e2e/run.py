@@ -30,8 +30,8 @@ LONGEST = """test_chaos test_stress test_limits test_fault test_load_tsan test_u
     test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers test_sockets_hostile
     test_streaming test_udp""".split()
 
-# These run once: the load generator has one back end, and the pages of the documentation do not name one.
-NO_SERVER = set("""test_docs test_docs_reference test_stress test_stress_hostile test_stress_page test_stress_report
+# These run once: the load generator has one back end, and the pages of the documentation and the packages do not name one.
+NO_SERVER = set("""test_docs test_docs_reference test_install test_package test_stress test_stress_hostile test_stress_page test_stress_report
     test_stress_scripts test_stress_view""".split())
 
 

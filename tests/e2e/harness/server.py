@@ -23,10 +23,11 @@ class Server:
     site       the text of site.lua; None: the program runs the file site_path
     nofile     its descriptor limit
     prefix     the start of its command line, before the program
+    program    the program with its first arguments; default: the program under test
     terminal   its standard input and output"""
 
     def __init__(self, site, args=(), flags=(), listeners=1, env=None, nofile=None, prefix=(),
-                 site_path=None, cwd=None, terminal=None):
+                 site_path=None, cwd=None, terminal=None, program=None):
         self.dir = tempfile.mkdtemp(prefix="luaserve-e2e-")
         self.site = site_path or os.path.join(self.dir, "site.lua")
         if site is not None:
@@ -50,7 +51,7 @@ class Server:
             if nofile:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
 
-        command = [*prefix, *(PROGRAM if "--backend" not in flags else [LUASERVE]), *flags, self.site, *args]
+        command = [*prefix, *(program or (PROGRAM if "--backend" not in flags else [LUASERVE])), *flags, self.site, *args]
         self.out_path = os.path.join(self.dir, "stdout")
         with open(self.out_path, "wb") as out:
             self.process = subprocess.Popen(
