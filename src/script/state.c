@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <lua-cjson.h>
 #include <lualib.h>
 
 #include "base/err.h"
@@ -13,11 +12,10 @@
 #include "net/resolver.h"
 #include "script/bind.h"
 #include "script/bytecode.h"
+#include "script/json.h"
 #include "script/modules.h"
 #include "script/site_internal.h"
 #include "script/tcp.h"
-
-int luaopen_cjson_safe(lua_State *L); /* part of lua-cjson, but not declared in its header */
 
 /* realloc(3) that takes small blocks from the state's allocator. old_size 0: there is no old block. */
 static void *state_resize(ls_alloc *alloc, void *ptr, size_t old_size, size_t new_size)
@@ -162,7 +160,7 @@ int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void 
 static void preload(lua_State *L)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-    lua_pushcfunction(L, luaopen_cjson_safe);
+    lua_pushcfunction(L, ls_cjson_safe_open);
     lua_setfield(L, -2, "cjson.safe");
     lua_pushcfunction(L, ls_core_open);
     lua_setfield(L, -2, "luaserve.core");
@@ -177,7 +175,7 @@ static int state_define(lua_State *L)
     ls_state *state = lua_touserdata(L, 1);
     luaL_openlibs(L);
     ls_coroutine_define(L);
-    luaL_requiref(L, "cjson", luaopen_cjson, 0);
+    luaL_requiref(L, "cjson", ls_cjson_open, 0);
     lua_getfield(L, -1, "encode");
     state->encode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_getfield(L, -1, "decode");

@@ -6,10 +6,8 @@
 #include <string.h>
 
 #include "proto/http_text.h"
+#include "script/json.h"
 #include "script/modules.h"
-
-int luaopen_cjson(lua_State *L);
-int luaopen_cjson_safe(lua_State *L);
 
 enum { COPY_DEPTH_MAX = 32 };
 
@@ -36,9 +34,9 @@ const char *ls_stress_script_error(const ls_stress_script *s)
 static void define_modules(lua_State *L, const char *path)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-    lua_pushcfunction(L, luaopen_cjson);
+    lua_pushcfunction(L, ls_cjson_open);
     lua_setfield(L, -2, "cjson");
-    lua_pushcfunction(L, luaopen_cjson_safe);
+    lua_pushcfunction(L, ls_cjson_safe_open);
     lua_setfield(L, -2, "cjson.safe");
     lua_pop(L, 1);
     ls_modules_preload(L, "luaserve.stress", NULL);

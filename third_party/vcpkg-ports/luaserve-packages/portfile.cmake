@@ -1,5 +1,5 @@
-# Lua and lua-cjson for Visual Studio: the sources of scripts/sources, built by the same CMakeLists.txt. vcpkg has no
-# lua-cjson, and its Lua is a later version. This port has not been run yet.
+# Lua for Visual Studio, built by the same CMakeLists.txt from the sources of scripts/sources, because the Lua of vcpkg is
+# a later version; and the patched files that third_party/CMakeLists.txt compiles. This port has not been run yet.
 vcpkg_check_linkage(ONLY_STATIC_LIBRARY)
 
 # archive(RESULT PATTERN): the path of an archive downloaded by scripts/sources, after its SHA-256 was checked.
@@ -8,7 +8,7 @@ get_filename_component(folder ${third_party}/../build/sources ABSOLUTE)
 file(STRINGS ${third_party}/sources.txt sources REGEX "^[^#]")
 function(archive result pattern)
   foreach(source IN LISTS sources)
-    if(source MATCHES "^([^ ]*/${pattern}) ([0-9a-f]+)$")
+    if(source MATCHES "^([^ ]*/${pattern}) ([0-9a-f]+) ")
       set(path ${CMAKE_MATCH_1})
       set(sum ${CMAKE_MATCH_2})
       get_filename_component(name ${path} NAME)
@@ -35,10 +35,11 @@ archive(cjson_archive "lua-cjson_.*\\.orig\\.tar\\.gz")
 vcpkg_extract_source_archive(debian ARCHIVE ${debian_archive})
 file(GLOB repairs ${debian}/patches/*-cve-*.patch)
 vcpkg_extract_source_archive(lua ARCHIVE ${lua_archive} PATCHES ${repairs})
-vcpkg_extract_source_archive(cjson ARCHIVE ${cjson_archive})
+vcpkg_extract_source_archive(cjson ARCHIVE ${cjson_archive} PATCHES ${third_party}/patches/lua_cjson.c.patch)
 
 vcpkg_cmake_configure(SOURCE_PATH ${CMAKE_CURRENT_LIST_DIR}/../../windows
-  OPTIONS -DLUA_SOURCE=${lua}/src -DCJSON_SOURCE=${cjson} -DCMOCKA_SOURCE=)
+  OPTIONS -DLUA_SOURCE=${lua}/src -DCMOCKA_SOURCE=)
 vcpkg_cmake_install()
+file(INSTALL ${cjson}/lua_cjson.c ${cjson}/strbuf.h ${cjson}/fpconv.h DESTINATION ${CURRENT_PACKAGES_DIR}/share/${PORT}/patched)
 file(REMOVE_RECURSE ${CURRENT_PACKAGES_DIR}/debug/include)
 vcpkg_install_copyright(FILE_LIST ${lua}/doc/readme.html ${cjson}/LICENSE)
