@@ -40,9 +40,9 @@ target_link_libraries(static PRIVATE luaserve::static)
 """
 
 
-def run(command, env=None, cwd=None):
+def run(command, env=None):
     """Run a command to its end; returns its standard output. Fails with all of its output."""
-    done = subprocess.run(command, env=dict(os.environ, **(env or {})), cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True,
+    done = subprocess.run(command, env=dict(os.environ, **(env or {})), stdin=subprocess.DEVNULL, capture_output=True,
                           text=True, errors="replace", timeout=4 * WAIT, check=False)
     if done.returncode != 0:
         raise AssertionError("%s: status %d\n%s%s" % (" ".join(command), done.returncode, done.stdout, done.stderr))
@@ -58,8 +58,8 @@ class Installation:
     def __init__(self, where, enter=(), env=None):
         self.where, self.enter, self.env = where, list(enter), env or {}
 
-    def run(self, command, **kw):
-        return run([*self.enter, *command], env=self.env, **kw)
+    def run(self, command, env=None):
+        return run([*self.enter, *command], env={**self.env, **(env or {})})
 
     def write(self, name, text):
         path = os.path.join(self.where, name)
@@ -68,9 +68,9 @@ class Installation:
             out.write(text)
         return path
 
-    def check_program(self, test, program, **kw):
+    def check_program(self, test, program):
         """The program serves the site, and ends with status 0."""
-        server = test.serve(SITE, program=[*self.enter, *program], env=self.env, **kw)
+        server = test.serve(SITE, program=[*self.enter, *program], env=self.env)
         test.assertEqual(server.get("/").body, ANSWER)
         server.stop()
 
