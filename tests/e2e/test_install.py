@@ -11,7 +11,8 @@ from harness import E2E, LUASERVE, ROOT, SANITIZER, main, not_on_windows, run_pr
 from harness.install import Installation, run
 
 BUILD = os.path.dirname(LUASERVE)
-LIB = "lib/" + run(["cc", "-print-multiarch"]).strip() if os.path.exists("/etc/debian_version") else "lib"
+with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as cache:
+    LIB = re.search(r"(?m)^CMAKE_INSTALL_LIBDIR:PATH=(.*)$", cache.read()).group(1)
 
 
 def files_below(directory):
