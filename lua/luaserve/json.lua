@@ -1,15 +1,14 @@
--- json.lua - JSON over lua-cjson 2.1.0, with a way to write an empty array.
+-- json.lua - JSON over lua-cjson with the patches of luaserve (third_party/README.md).
 --
--- The contents of a Lua table decide whether it is an array or an object; for an empty table lua-cjson writes {}.
--- Version 2.1.0 has no marker for empty arrays and ignores metatables. So `empty_array` is a table with one unique
--- string, the marker (random digits between two bytes FF), and encode replaces the marker by []. The byte FF does not
--- occur in UTF-8, so the search costs one memchr of the result.
+-- The contents of a Lua table decide whether it is an array or an object. An empty table is an object, except with the
+-- metatable that cjson.decode gives to the empty arrays of a text.
 
 local cjson = require "cjson"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local find, gsub, next, pcall, type = string.find, string.gsub, next, pcall, type -- a site may replace the globals
+local error, getmetatable, next, pcall, setmetatable, type =
+  error, getmetatable, next, pcall, setmetatable, type -- a site may replace the globals
 
 local json = {}
 
@@ -18,26 +17,29 @@ local json = {}
 cjson.decode_invalid_numbers(false)
 cjson.encode_sparse_array(true)
 
-local marker = string.format("\xFF%016x%016x\xFF", math.random(0), math.random(0))
-local marker_written = '%["' .. marker .. '"%]'
-
 local cjson_encode, cjson_decode = cjson.encode, cjson.decode
+local array = getmetatable(cjson_decode("[]"))
 
 -- The value of JSON null: decode returns it, encode writes it. It is not nil: compare with ls.json.null.
 json.null = cjson.null
 
 -- Encoded as []. One shared, read-only table.
-json.empty_array = setmetatable({ marker }, {
+local read_only = {
   __newindex = function()
-    usage.error("ls.json.empty_array is read-only; call ls.json.array(t) on a table once it is filled")
+    usage.error("ls.json.empty_array is read-only; make a table of your own with ls.json.array {}")
   end,
   __name = "ls.json.empty_array",
-})
+}
+for key, value in next, array do read_only[key] = value end
+json.empty_array = setmetatable({}, read_only)
 
--- array(t) -> t, or empty_array when t is empty. Call it when the response is built: { items = ls.json.array(items) }.
+-- array(t) -> t. Marks t as an array, so that it is encoded as [] while it is empty: { items = ls.json.array(items) }.
+-- The mark is a metatable. A table that has another metatable keeps it; if it is empty, array returns empty_array.
 function json.array(t)
   if type(t) ~= "table" then usage.error("ls.json.array takes a table; got %s", usage.quote(t)) end
-  if next(t) == nil then return json.empty_array end
+  local metatable = getmetatable(t)
+  if metatable == nil then return setmetatable(t, array) end
+  if metatable ~= array and next(t) == nil then return json.empty_array end
   return t
 end
 
@@ -46,18 +48,19 @@ end
 function json.encode(value)
   local ok, text = pcall(cjson_encode, value)
   if not ok then usage.error("ls.json.encode: %s", text) end
-  if find(text, "\xFF", 1, true) then text = gsub(text, marker_written, "[]") end
   return text
 end
 
--- decode(text) -> value | nil, message. Numbers are floats (use math.tointeger for an index or an id).
+-- decode(text) -> value | nil, message. Raises "not enough memory". A number without fraction and exponent is an integer if it is within 64 bits;
+-- all other numbers are floats.
 function json.decode(text)
   if type(text) ~= "string" then
     usage.error("ls.json.decode takes a string; got %s", usage.quote(text))
   end
   local ok, value = pcall(cjson_decode, text)
-  if not ok then return nil, value end
-  return value
+  if ok then return value end
+  if value == "not enough memory" then error(value, 0) end
+  return nil, value
 end
 
 return json

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Allocate `size` bytes at a multiple of `align` (a power of two); `size` is a multiple of `align`. NULL: out of
+/* Allocate `size` bytes at a multiple of `align` (a power of two, and at least the size of a pointer). NULL: out of
  * memory. Free with ls_memory_aligned_free, not free(); it accepts NULL. */
 void *ls_memory_aligned(size_t align, size_t size);
 void ls_memory_aligned_free(void *memory);

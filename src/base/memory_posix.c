@@ -7,7 +7,9 @@
 
 void *ls_memory_aligned(size_t align, size_t size)
 {
-    return aligned_alloc(align, size);
+    void *memory;
+    return posix_memalign(&memory, align, size) == 0 ? memory
+                                                     : NULL; /* aligned_alloc takes only multiples of `align` */
 }
 
 void ls_memory_aligned_free(void *memory)

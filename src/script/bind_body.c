@@ -108,7 +108,9 @@ static int push_json(lua_State *L)
 {
     lua_pushcfunction(L, decode_protected);
     lua_insert(L, -2);
-    if (lua_pcall(L, 1, 1, 0) == LUA_OK) return 1;
+    const int status = lua_pcall(L, 1, 1, 0);
+    if (status == LUA_OK) return 1;
+    if (status == LUA_ERRMEM) return lua_error(L); /* the body may be valid */
     lua_pushnil(L);
     lua_insert(L, -2);
     lua_pushliteral(L, "EINVAL");

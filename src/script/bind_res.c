@@ -260,9 +260,10 @@ static int send_pinned_done(lua_State *L, int status, lua_KContext context)
 
 static int send_value(lua_State *L, ls_request *r, int index, bool json)
 {
+    ls_slice text;
     bool pinned = false;
     if (json || lua_type(L, index) == LUA_TTABLE) {
-        ls_json_encode(L, index);
+        if (ls_json_encode(L, index, &text)) return push_result(L, ls_request_respond_json(L, r, text));
         json = true;
     }
     copy_unless_pinnable(L, r, index, LS_PIN_BYTES);

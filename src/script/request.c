@@ -194,53 +194,59 @@ void ls_body_free(ls_body *body)
     if (body->slices != body->few) free(body->slices);
 }
 
-/* The output of cjson contains an FF byte only if it contains luaserve.json's mark of an empty array. Then the
- * value is encoded again with luaserve.json.encode, which replaces the marks. */
-void ls_json_encode(lua_State *L, int index)
+bool ls_json_encode(lua_State *L, int index, ls_slice *text)
 {
-    const ls_state *state = ls_state_of(L);
-    size_t len;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->encode_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->encode_ref);
     lua_pushvalue(L, index);
-    lua_call(L, 1, 1);
-    const char *text = lua_tolstring(L, -1, &len);
-    if (text != NULL && memchr(text, 0xFF, len) != NULL) {
-        lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-        lua_getfield(L, -1, "luaserve.json");
-        if (lua_type(L, -1) == LUA_TTABLE) {
-            lua_getfield(L, -1, "encode");
-            lua_pushvalue(L, index);
-            lua_call(L, 1, 1);
-            lua_replace(L, -4);
-        }
-        lua_pop(L, lua_type(L, -1) == LUA_TTABLE ? 2 : 1);
+    lua_call(L, 1, 2);
+    const bool is_small = lua_islightuserdata(L, -2);
+    if (is_small) *text = (ls_slice){NULL, lua_touserdata(L, -2), (size_t)lua_tointeger(L, -1)};
+    lua_pop(L, 1);
+    if (is_small)
+        lua_pop(L, 1);
+    else
+        lua_replace(L, index);
+    return is_small;
+}
+
+static void check_unsent(lua_State *L, const ls_request *r) /* a finalizer may respond after the caller's check */
+{
+    if (r->x->response != LS_RESPONSE_NONE || r->out != NULL) luaL_error(L, "the response was already sent");
+}
+
+/* Takes the references of the slices. */
+static int respond_slices(ls_request *r, ls_slice *slices, unsigned count, const char *type)
+{
+    ls_exchange *x = r->x;
+    if (!ls_status_has_content(x->status)) {
+        ls_slices_drop(slices, count);
+        count = 0;
+        type = NULL;
     }
-    lua_replace(L, index);
+    x->type = type;
+    x->length = -1;
+    return x->transport->respond(r->state->ctx, x, slices, count);
 }
 
 static int respond_value(lua_State *L, ls_request *r, int index, const char *type, bool *pinned)
 {
-    ls_exchange *x = r->x;
     ls_body body;
-    if (x->response != LS_RESPONSE_NONE || r->out != NULL) /* by a finalizer, after the caller's check */
-        return luaL_error(L, "the response was already sent");
+    check_unsent(L, r);
     const int err = ls_body_of(L, index, &body);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0)
         return luaL_error(L, "invalid response body: string, number, table or buffer expected, got %s",
                           luaL_typename(L, index));
-    if (!ls_status_has_content(x->status)) {
-        ls_slices_drop(body.slices, body.count);
-        body.count = 0;
-        body.pinned = false;
-        type = NULL;
-    }
-    x->type = type;
-    x->length = -1;
-    *pinned = body.pinned;
-    const int result = x->transport->respond(r->state->ctx, x, body.slices, body.count);
+    *pinned = body.pinned && ls_status_has_content(r->x->status);
+    const int result = respond_slices(r, body.slices, body.count, type);
     ls_body_free(&body);
     return result;
+}
+
+int ls_request_respond_json(lua_State *L, ls_request *r, ls_slice text)
+{
+    check_unsent(L, r);
+    return respond_slices(r, &text, 1, type_json);
 }
 
 int ls_request_respond_json_text(lua_State *L, ls_request *r, int index, bool *pinned)
@@ -250,8 +256,9 @@ int ls_request_respond_json_text(lua_State *L, ls_request *r, int index, bool *p
 
 int ls_request_respond_body(lua_State *L, ls_request *r, int index, bool *pinned)
 {
+    ls_slice text;
     if (lua_type(L, index) != LUA_TTABLE) return respond_value(L, r, index, type_text, pinned);
-    ls_json_encode(L, index);
+    if (ls_json_encode(L, index, &text)) return ls_request_respond_json(L, r, text);
     return respond_value(L, r, index, type_json, pinned);
 }
 

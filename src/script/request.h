@@ -107,11 +107,13 @@ void ls_body_free(ls_body *body); /* frees the array; respond and write have tak
 int ls_request_respond_body(lua_State *L, ls_request *request, int index, bool *pinned);
 /* Respond with this status and its reason phrase as the body; without a body if the status allows none. */
 int ls_request_respond_text(ls_request *request, int status);
-/* Respond with the JSON text at `index`. */
+/* Encode the value at the absolute `index`. A text shorter than LS_PIN_BYTES stays in the buffer of the encoder: true,
+ * and *text is valid until the state encodes again; the value is unchanged. A longer text replaces the value: false.
+ * Raises. */
+bool ls_json_encode(lua_State *L, int index, ls_slice *text);
+/* Respond with a text of ls_json_encode(): a short one, or the one at `index`. */
+int ls_request_respond_json(lua_State *L, ls_request *request, ls_slice text);
 int ls_request_respond_json_text(lua_State *L, ls_request *request, int index, bool *pinned);
-
-/* Replace the table at the absolute `index` by its JSON text. Raises. */
-void ls_json_encode(lua_State *L, int index);
 
 /* The request id of logs and req.id: 16 hexadecimal digits. */
 void ls_request_id_text(uint64_t id, char out[17]);

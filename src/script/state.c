@@ -14,6 +14,7 @@
 #include "script/bytecode.h"
 #include "script/json.h"
 #include "script/modules.h"
+#include "script/request.h"
 #include "script/site_internal.h"
 #include "script/tcp.h"
 
@@ -27,7 +28,7 @@ static void *state_resize(ls_alloc *alloc, void *ptr, size_t old_size, size_t ne
     if (moved == NULL || old_size == 0) return moved;
     memcpy(moved, ptr, old_size < new_size ? old_size : new_size);
     if (was_small)
-        ls_alloc_give(alloc, ptr, old_size);
+        ls_alloc_give(alloc, ptr);
     else
         free(ptr);
     return moved;
@@ -43,7 +44,7 @@ static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size
     if (new_size == 0) {
         atomic_store_explicit(&state->bytes_live, live - old_size, memory_order_relaxed);
         if (old_size - 1 < LS_ALLOC_BYTES_MAX)
-            ls_alloc_give(&state->alloc, ptr, old_size);
+            ls_alloc_give(&state->alloc, ptr);
         else
             free(ptr);
         return NULL;
@@ -177,7 +178,11 @@ static int state_define(lua_State *L)
     ls_coroutine_define(L);
     luaL_requiref(L, "cjson", ls_cjson_open, 0);
     lua_getfield(L, -1, "encode");
+    (void)lua_getupvalue(L, -1, 1);
+    lua_pushinteger(L, LS_PIN_BYTES);
+    lua_pushcclosure(L, ls_cjson_encode_body, 2);
     state->encode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_pop(L, 1);
     lua_getfield(L, -1, "decode");
     state->decode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pop(L, 1);

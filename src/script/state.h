@@ -88,7 +88,7 @@ struct ls_state {
     ls_node timers;               /* ls.after and ls.every; the start arms those defined while loading */
 
     int method_refs[LS_HTTP_METHODS], exceeded_text_ref;
-    int encode_ref, decode_ref;      /* functions of cjson */
+    int encode_ref, decode_ref;      /* ls_cjson_encode_body and cjson.decode */
     struct ls_udp_script *udp;       /* udp_internal.h */
     struct ls_notify_script *notify; /* notify_internal.h */
     int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref,

@@ -8,14 +8,70 @@ function tests.empty_arrays_are_encoded_as_brackets()
   check.equal(json.encode(json.empty_array), "[]")
   check.equal(json.encode { a = json.empty_array }, '{"a":[]}')
   check.equal(json.encode { json.array {}, json.array { 1 }, json.array { a = 1 } }, '[[],[1],{"a":1}]')
-  check.raises({ check.line(1), "is read-only" }, function()
-    table.insert(json.empty_array, 1)
-  end)
   check.raises("takes a table", json.array, "x")
 end
 
-function tests.other_bytes_ff_are_unchanged()
+function tests.the_empty_array_is_read_only()
+  for _, write in ipairs {
+    function() table.insert(json.empty_array, 1) end,
+    function() json.empty_array[1] = "x" end,
+    function() json.empty_array.name = "x" end,
+  } do
+    check.raises("ls.json.empty_array is read-only; make a table of your own", write)
+  end
+  check.raises({ check.line(1), "is read-only" }, function()
+    json.empty_array[1] = 1
+  end)
+  check.equal(#json.empty_array, 0)
+  check.equal(json.encode { json.empty_array }, "[[]]")
+end
+
+function tests.an_array_may_be_marked_before_it_is_filled_and_after_it_is_emptied()
+  local list = json.array {}
+  check.equal(json.encode(list), "[]")
+  list[1] = "x"
+  check.equal(json.encode(list), '["x"]')
+  table.remove(list)
+  check.equal(json.encode(list), "[]")
+  check.equal(json.array(list) == list, true)
+  local own = setmetatable({}, { __len = function() return 7 end })
+  check.equal(json.array(own) == json.empty_array, true)
+  check.equal(json.encode(own), "{}")
+  own[1] = 5
+  check.equal(json.array(own) == own, true)
+  check.equal(json.encode(own), "[5]")
+end
+
+function tests.empty_arrays_of_a_text_stay_arrays()
+  for _, text in ipairs { "[]", "{}", '[[],{},[[]],[{}]]', '{"a":[]}' } do
+    check.equal(json.encode(json.decode(text)), text)
+  end
+  local items = json.decode('{"items":[ ]}').items
+  items[1] = 1
+  check.equal(json.encode(items), "[1]")
+  local other = json.decode("[]")
+  other.name = "x"
+  check.equal(json.encode(other), '{"name":"x"}')
+end
+
+function tests.strings_keep_their_bytes()
+  for byte = 0, 255 do
+    local text = string.char(byte, 120, byte)
+    check.equal(json.decode(json.encode(text)), text)
+    check.equal(json.decode(json.encode { [text] = text })[text], text)
+  end
+  check.equal(json.encode { "a/b", "\0\127\"\\" }, '["a/b","\\u0000\\u007f\\"\\\\"]')
+  check.equal(json.decode '["\\/\\u0041\\ud83d\\ude00\\u00e9"]'[1], "/A😀é")
   check.equal(json.encode { "\xFF" }, '["\xFF"]')
+end
+
+function tests.integers_stay_integers_and_floats_stay_floats()
+  check.equal(json.encode { 1, 1.0, -0.0, 2^53, 1e300, 0.1, math.maxinteger, math.mininteger, 1234567890123456 },
+    "[1,1.0,-0.0,9007199254740992.0,1e+300,0.1,9223372036854775807,-9223372036854775808,1234567890123456]")
+  check.equal(json.decode "[1,1.0,1e2,9223372036854775807,9223372036854775808,-9223372036854775808]",
+    { 1, 1.0, 100.0, math.maxinteger, 2.0^63, math.mininteger })
+  check.equal(json.encode { [9007199254740993] = 1 }, '{"9007199254740993":1}')
+  check.equal(json.encode { [1.5] = 1 }, '{"1.5":1}')
 end
 
 function tests.null_is_decoded_and_encoded()
@@ -25,7 +81,7 @@ function tests.null_is_decoded_and_encoded()
 end
 
 function tests.invalid_json_gives_nil_and_a_message()
-  for _, bad in ipairs { "", "{", "[1,]", "NaN", "0x10", "01", "-Infinity", "[1] x", '"\\ud800"', ("["):rep(2000) } do
+  for _, bad in ipairs { "", "{", "[1,]", "NaN", "0x10", "01", "-Infinity", "[1] x", '"\\ud800"', "1.", "1\0", "[1]\0 ", ("["):rep(2000) } do
     local value, message = json.decode(bad)
     check.equal(value, nil)
     check.equal(type(message), "string")

@@ -40,6 +40,6 @@ vcpkg_extract_source_archive(cjson ARCHIVE ${cjson_archive} PATCHES ${third_part
 vcpkg_cmake_configure(SOURCE_PATH ${CMAKE_CURRENT_LIST_DIR}/../../windows
   OPTIONS -DLUA_SOURCE=${lua}/src -DCMOCKA_SOURCE=)
 vcpkg_cmake_install()
-file(INSTALL ${cjson}/lua_cjson.c ${cjson}/strbuf.h ${cjson}/fpconv.h DESTINATION ${CURRENT_PACKAGES_DIR}/share/${PORT}/patched)
+file(INSTALL ${cjson}/lua_cjson.c DESTINATION ${CURRENT_PACKAGES_DIR}/share/${PORT}/patched)
 file(REMOVE_RECURSE ${CURRENT_PACKAGES_DIR}/debug/include)
 vcpkg_install_copyright(FILE_LIST ${lua}/doc/readme.html ${cjson}/LICENSE)

@@ -1,0 +1,142 @@
+"""JSON in requests and responses: its memory counts against max_memory and comes back, a text without room is a 500,
+and large texts are not copied."""
+import json
+import unittest
+
+from harness import E2E, SANITIZER, WINDOWS, in_parallel, main
+
+MIB = 1 << 20
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+ls.config { threads = 1, threads_max = 1, max_memory = "%s" }
+app:post("/decode", function(req)
+  local value, message = req:json()
+  return value and "decoded" or 400, message
+end)
+app:post("/decode-text", function(req) return ls.json.decode(req:body()) and "decoded" end)
+app:post("/echo", function(req) return req:json() end)
+app:get("/many-large", function() -- 120 references to one string
+  local text, t = ("x"):rep(2 << 20), {}
+  for i = 1, 120 do t[i] = text end
+  return t
+end)
+app:get("/many-small", function()
+  local text, t = ("x"):rep(1000), {}
+  for i = 1, 100000 do t[i] = text end
+  return t
+end)
+app:get("/escapes", function() return { ("\1"):rep(4 << 20) } end) -- six times as long in JSON
+app:get("/caught", function()
+  local ok, message = pcall(ls.json.encode, { ("\1"):rep(4 << 20) })
+  return tostring(ok) .. " " .. message:match("ls.json.encode: (.*)")
+end)
+app:get("/text/:bytes", function(req, res)
+  return { text = ("x"):rep(tonumber(req.params.bytes)) }
+end)
+app:get("/sent/:bytes", function(req, res) res:json { text = ("x"):rep(tonumber(req.params.bytes)) } end)
+app:get("/collect", function() collectgarbage() return tostring(ls.stats().lua_bytes) end)
+app:get("/copied", function() return tostring(ls.stats().bytes_copied) end)
+app:get("/", function() return "root" end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Small(E2E):
+    """States of 20 MB."""
+
+    SITE = SITE % "20m"
+
+    def lua_bytes(self):
+        return int(self.get("/collect").text)
+
+    def test_texts_without_room(self):
+        for target in ("/many-large", "/many-small", "/escapes"):
+            with self.subTest(target):
+                mark = self.server.mark()
+                self.assertEqual(self.get(target).status, 500)
+                self.server.wait_log("not enough memory", mark)
+                self.assertEqual(self.get("/").text, "root")
+                self.assertTrue(self.server.alive())
+        self.assertEqual(self.get("/caught").text, "false not enough memory")
+        self.assertLess(self.lua_bytes(), 2 * MIB)
+
+    def test_bodies_without_room(self):
+        """The decoder frees its memory after "not enough memory", which is no error of the client."""
+        body = b'["' + b"x" * (MIB // 2) + b'","' + b"\\n" * (MIB // 4) + b'"' + b",[]" * 400000 + b"]"
+        before = self.lua_bytes()
+        for target in ("/decode", "/decode-text"):
+            for _ in range(5):
+                mark = self.server.mark()
+                self.assertEqual(self.ask("POST", target, body=body).status, 500)
+                self.server.wait_log("not enough memory", mark)
+                self.assertEqual(self.ask("POST", target, body=b"[1]").text, "decoded")
+        self.assertLess(self.lua_bytes() - before, 2 * MIB)
+
+    def test_a_large_string_needs_room_once(self):
+        """5 MB: the string, its text in the encoder, the text as a string. Less than six times the string."""
+        self.assertEqual(len(self.get("/text/5000000").body), 5000000 + len('{"text":""}'))
+
+
+class Large(E2E):
+    SITE = (SITE % "256m").replace("2 << 20", "20 << 20")
+
+    def test_a_text_of_more_than_2_gigabytes(self):
+        mark = self.server.mark()
+        self.assertEqual(self.get("/many-large").status, 500)
+        self.server.wait_log("not enough memory", mark)
+        self.assertEqual(self.get("/").text, "root")
+        self.assertTrue(self.server.alive())
+
+    def lua_bytes(self):
+        return int(self.get("/collect").text)
+
+    def test_no_buffer_is_kept(self):
+        before = self.lua_bytes()
+        for _ in range(3):
+            self.assertEqual(len(self.get("/text/30000000").body), 30000011)
+        self.assertLess(self.lua_bytes() - before, MIB)
+
+    @unittest.skipIf(SANITIZER or WINDOWS, "resident memory")
+    def test_memory_comes_back(self):
+        self.get("/collect")
+        before = self.server.rss()
+        body = b"[" + b"[]," * 1000000 + b"[]]"
+        for _ in range(3):
+            self.assertEqual(self.ask("POST", "/decode", body=body).text, "decoded")
+        for _ in range(3):
+            self.assertEqual(len(self.get("/text/30000000").body), 30000011)
+        self.get("/collect")
+        self.eventually(lambda: self.server.rss() - before < 24 * MIB, "resident memory of the objects is free")
+
+    def test_copies(self):
+        """A text is written by the encoder, copied into a Lua string, and sent from there."""
+        for size in (100, 16000, 16384 - 12, 16384 - 11, 16384, 1000000):
+            for target in ("/text/", "/sent/"):
+                with self.subTest(target + str(size)):
+                    before = int(self.get("/copied").text)
+                    self.assertEqual(json.loads(self.get(target + str(size)).text), {"text": "x" * size})
+                    self.assertEqual(int(self.get("/copied").text) - before, 0)
+
+    def test_values_come_back(self):
+        for text in (
+            '{"a":[]}',
+            '{"a":{}}',
+            "[1,1.0,-0.0,9223372036854775807,-9223372036854775808,9007199254740993,0.1,1e+300,5e-324]",
+            '["/","\\u0000","\\n","é"]',
+            "[[],[[]],[{}]]",
+        ):
+            with self.subTest(text):
+                answer = self.ask("POST", "/echo", body=text.encode())
+                self.assertEqual(answer.text, text)
+                self.assertEqual(answer.header("Content-Type"), "application/json")
+
+    def test_side_by_side(self):
+        sizes = [10, 1000, 20000, 300000] * 8
+        answers = in_parallel([lambda n=n: self.server.get("/text/%d" % n) for n in sizes], 8)
+        self.assertEqual([len(a.body) - 11 for a in answers], sizes)
+
+
+if __name__ == "__main__":
+    main()
