@@ -5,8 +5,7 @@
  * The server runs on its own threads; meanwhile this program waits until its standard input ends. Then it drains the
  * server and exits with status 0. Link it with either library:
  *
- *     cc -Isrc examples/c/embed.c -Lbuild -lluaserve -lpthread -Wl,-rpath,$PWD/build
- *     cc embed.c $(pkg-config --cflags --libs luaserve) -lpthread       with an installed library */
+ *     cc -Isrc examples/c/embed.c -Lbuild -lluaserve -lpthread -Wl,-rpath,$PWD/build */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
