@@ -14,6 +14,8 @@ BUILD = os.path.dirname(LUASERVE)
 with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as cache:
     LIB = re.search(r"(?m)^CMAKE_INSTALL_LIBDIR:PATH=(.*)$", cache.read()).group(1)
 
+needs_pkg_config = unittest.skipUnless(shutil.which("pkg-config"), "pkg-config is not installed")
+
 
 def files_below(directory):
     """The paths of all files and links below a directory."""
@@ -92,6 +94,7 @@ class Install(E2E):
     def test_the_static_library_has_no_intermediate_code(self):
         self.assertNotIn(".gnu.lto_", run(["readelf", "-SW", self.path(LIB + "/libluaserve.a")]))
 
+    @needs_pkg_config
     def test_the_version_is_that_of_the_program(self):
         version = run([self.path("bin/luaserve"), "--version"]).split()[1]
         self.assertEqual(self.installation().pkg_config("--modversion"), [version])
@@ -105,9 +108,11 @@ class Install(E2E):
         for name in "hello.lua", "site.lua", "dns.lua", "chat.lua":
             run([self.path("bin/luaserve"), "--check", self.path("share/doc/luaserve/examples/" + name)])
 
+    @needs_pkg_config
     def test_host_programs_with_pkg_config(self):
         self.installation().check_pkg_config(self)
 
+    @needs_pkg_config
     def test_a_host_program_without_any_shared_library(self):
         installation = self.installation()
         path = installation.compile("all-static", ["-static", *installation.pkg_config("--static", "--cflags", "--libs"),
