@@ -27,8 +27,8 @@ def options_of(text):
     return set(re.findall(r"(?<![\w-])(--[a-z][\w-]*|-[A-Za-z])(?![\w-])", text))
 
 
-@unittest.skipIf(SANITIZER, "a sanitizer's build is not for installation")
 @not_on_windows("its installation has no libraries and no manual page")
+@unittest.skipIf(SANITIZER, "a sanitizer's build is not for installation")
 class Install(E2E):
     @classmethod
     def setUpClass(cls):

@@ -24,9 +24,9 @@ echo "$*" >>@LOG@
 """
 
 
+@not_on_windows("the packages are those of Debian")
 @unittest.skipIf(SANITIZER, "a sanitizer's build is not packaged")
 @unittest.skipUnless(all(map(shutil.which, TOOLS)), "scripts/package needs dpkg-dev, debhelper and lintian: scripts/setup installs them")
-@not_on_windows("the packages are those of Debian")
 class Packages(E2E):
     @classmethod
     def setUpClass(cls):
