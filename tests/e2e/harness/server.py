@@ -22,10 +22,11 @@ class Server:
     site       the text of site.lua; None: the program runs the file site_path
     nofile     its descriptor limit
     prefix     the start of its command line, before the program
+    program    the program with its first arguments; default: the program under test
     terminal   its standard input and output"""
 
     def __init__(self, site, args=(), flags=(), listeners=1, env=None, nofile=None, prefix=(),
-                 site_path=None, cwd=None, terminal=None):
+                 site_path=None, cwd=None, terminal=None, program=None):
         self.dir = tempfile.mkdtemp(prefix="luaserve-e2e-")
         self.site = site_path or os.path.join(self.dir, "site.lua")
         if site is not None:
@@ -44,7 +45,7 @@ class Server:
             environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:exitcode=67:allocator_may_return_null=1")
             environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=0")
 
-        command = [*prefix, *(PROGRAM if "--backend" not in flags else [LUASERVE]), *flags, self.site, *args]
+        command = [*prefix, *(program or (PROGRAM if "--backend" not in flags else [LUASERVE])), *flags, self.site, *args]
         self.out_path = os.path.join(self.dir, "stdout")
         with open(self.out_path, "wb") as out:
             self.process = subprocess.Popen(

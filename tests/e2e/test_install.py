@@ -1,0 +1,168 @@
+"""`cmake --install` into an empty prefix: the program, the libraries, the manual. test_package.py tests the packages."""
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from docs_pages import check_links
+from harness import E2E, LUASERVE, ROOT, SANITIZER, main, not_on_windows, run_program
+from harness.install import Installation, run
+
+BUILD = os.path.dirname(LUASERVE)
+with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as cache:
+    LIB = re.search(r"(?m)^CMAKE_INSTALL_LIBDIR:PATH=(.*)$", cache.read()).group(1)
+
+needs_pkg_config = unittest.skipUnless(shutil.which("pkg-config"), "pkg-config is not installed")
+
+
+def files_below(directory):
+    """The paths of all files and links below a directory."""
+    return {os.path.relpath(os.path.join(where, name), directory) for where, _, names in os.walk(directory) for name in names}
+
+
+def options_of(text):
+    """The options that a text names: -x and --xyz, without the dashes inside a word."""
+    return set(re.findall(r"(?<![\w-])(--[a-z][\w-]*|-[A-Za-z])(?![\w-])", text))
+
+
+@not_on_windows("its installation has no libraries and no manual page")
+@unittest.skipIf(SANITIZER, "a sanitizer's build is not for installation")
+class Install(E2E):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.prefix = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        cls.addClassCleanup(shutil.rmtree, cls.prefix)
+        run(["cmake", "--install", BUILD, "--prefix", cls.prefix])
+
+    def path(self, name):
+        return os.path.join(self.prefix, name)
+
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as text:
+            return text.read()
+
+    def installation(self):
+        where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        self.addCleanup(shutil.rmtree, where)
+        return Installation(where, env={"LD_LIBRARY_PATH": self.path(LIB), "PKG_CONFIG_PATH": self.path(LIB + "/pkgconfig"),
+                                        "CMAKE_PREFIX_PATH": self.prefix})
+
+    def test_the_files(self):
+        files = files_below(self.prefix)
+        self.assertLessEqual({
+            "bin/luaserve", "include/luaserve.h", "lib/systemd/system/luaserve@.service", "share/man/man1/luaserve.1",
+            "share/doc/luaserve/README.md", "share/doc/luaserve/LICENSE", "share/doc/luaserve/lua/docs/reference/server.md",
+            "share/doc/luaserve/examples/hello.lua", "share/doc/luaserve/examples/stress/hello.lua",
+            "share/doc/luaserve/examples/c/embed.c", LIB + "/libluaserve.a", LIB + "/libluaserve.so",
+            LIB + "/libluaserve.so.0", LIB + "/pkgconfig/luaserve.pc", LIB + "/cmake/luaserve/luaserveConfig.cmake"}, files)
+        for name in files:
+            self.assertRegex(name, r"^(bin/luaserve$|include/luaserve\.h$|lib/systemd/system/luaserve@\.service$|%s/.*luaserve|"
+                                   r"share/doc/luaserve/|share/man/man1/luaserve\.1$)" % re.escape(LIB))
+
+    def test_the_components_are_the_whole(self):
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as where:
+            found = []
+            for component in "program", "library", "development":
+                prefix = os.path.join(where, component)
+                run(["cmake", "--install", BUILD, "--prefix", prefix, "--component", component])
+                found.append(files_below(prefix))
+            self.assertEqual(sorted(path for files in found for path in files), sorted(files_below(self.prefix)))
+            self.assertIn(LIB + "/libluaserve.so.0", found[1])
+            self.assertIn(LIB + "/libluaserve.so", found[2])
+
+    def test_no_file_names_the_directory_of_the_build(self):
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as where:
+            for name in files_below(self.prefix):
+                copy = os.path.join(where, "copy")
+                shutil.copy(self.path(name), copy)
+                if re.search(r"^bin/|\.a$|\.so", name):
+                    run(["strip", "--strip-debug", copy])
+                with open(copy, "rb") as file:
+                    self.assertFalse(ROOT.encode() in file.read(), "%s names %s" % (name, ROOT))
+        for name in "bin/luaserve", LIB + "/libluaserve.so":
+            self.assertNotRegex(run(["readelf", "-d", self.path(name)]), "RPATH|RUNPATH")
+
+    def test_the_shared_library_exports_the_functions_of_the_header(self):
+        functions = re.findall(r"^LS_PUBLIC .*?(\w+)\(", self.read("include/luaserve.h"), re.MULTILINE)
+        exported = [line.split()[-1] for line in run(["nm", "-D", "--defined-only", self.path(LIB + "/libluaserve.so")]).splitlines()]
+        self.assertEqual(sorted(exported), sorted(functions))
+        self.assertIn("[libluaserve.so.0]", run(["readelf", "-d", self.path(LIB + "/libluaserve.so")]))
+
+    def test_the_static_library_has_no_intermediate_code(self):
+        self.assertNotIn(".gnu.lto_", run(["readelf", "-SW", self.path(LIB + "/libluaserve.a")]))
+
+    @needs_pkg_config
+    def test_the_version_is_that_of_the_program(self):
+        version = run([self.path("bin/luaserve"), "--version"]).split()[1]
+        self.assertEqual(self.installation().pkg_config("--modversion"), [version])
+        self.assertTrue(os.path.exists(self.path(LIB + "/libluaserve.so." + version)))
+        self.assertIn('PACKAGE_VERSION "%s"' % version, self.read(LIB + "/cmake/luaserve/luaserveConfigVersion.cmake"))
+
+    def test_the_program_serves(self):
+        self.installation().check_program(self, [self.path("bin/luaserve")])
+
+    def test_the_examples_load(self):
+        for name in "hello.lua", "site.lua", "dns.lua", "chat.lua":
+            run([self.path("bin/luaserve"), "--check", self.path("share/doc/luaserve/examples/" + name)])
+
+    @needs_pkg_config
+    def test_host_programs_with_pkg_config(self):
+        self.installation().check_pkg_config(self)
+
+    @needs_pkg_config
+    def test_a_host_program_without_any_shared_library(self):
+        installation = self.installation()
+        path = installation.compile("all-static", ["-static", *installation.pkg_config("--static", "--cflags", "--libs"),
+                                                   "-Wl,--no-warnings"])
+        self.assertNotIn("NEEDED", run(["readelf", "-d", path]))
+        installation.check_program(self, [path])
+
+    def test_host_programs_with_cmake(self):
+        self.installation().check_cmake(self)
+
+    def test_the_links_of_the_pages(self):
+        documentation = self.path("share/doc/luaserve")
+        for name in files_below(documentation):
+            if name.endswith(".md"):
+                with self.subTest(page=name):
+                    check_links(name, self.read("share/doc/luaserve/" + name), documentation)
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
+    def test_the_systemd_unit(self):
+        unit = self.path("lib/systemd/system/luaserve@.service")
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
+        self.assertIn("ExecStart=%s /etc/luaserve/" % self.path("bin/luaserve"), self.read("lib/systemd/system/luaserve@.service"))
+
+
+@not_on_windows("it has no manual pages")
+class ManualPage(unittest.TestCase):
+    SOURCE = os.path.join(ROOT, "src", "cli", "luaserve.1.in")
+
+    def text(self):
+        done = subprocess.run(["man", "--warnings", "-l", self.SOURCE], capture_output=True, text=True, check=False,
+                              env=dict(os.environ, MANWIDTH="120", LC_ALL="C", MAN_KEEP_FORMATTING=""))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    @unittest.skipUnless(shutil.which("mandoc"), "mandoc is not installed")
+    def test_mandoc_has_no_complaint(self):
+        done = subprocess.run(["mandoc", "-W", "style", "-T", "lint", self.SOURCE], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+    @unittest.skipUnless(shutil.which("man"), "man is not installed")
+    def test_it_has_every_option(self):
+        page = self.text()
+        program, load = (page.split("\n%s\n" % title)[1] for title in ("OPTIONS", "LOAD TESTS"))
+        for arguments, section in (["--help"], program.split("\nSIGNALS\n")[0]), (["stress", "--help"], load.split("\nENVIRONMENT\n")[0]):
+            with self.subTest(arguments=arguments):
+                status, options, _ = run_program(arguments)
+                self.assertEqual(status, 0)
+                self.assertGreaterEqual(options_of(section), options_of(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The Debian packages that scripts/package makes: lintian accepts them, and they are installed, used, upgraded and removed."""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from harness import E2E, LUASERVE, ROOT, SANITIZER, main, not_on_windows
+from harness.install import SITE, Installation, run
+from harness.root import Root
+
+BUILD = os.path.dirname(LUASERVE)
+TOOLS = "dpkg-buildpackage dh lintian".split()
+PACKAGES = "libluaserve-dev libluaserve0 luaserve".split()
+
+# What dpkg, ldconfig and mandb write about the packages that are installed.
+RECORDS = re.compile(r"^(etc/ld\.so\.cache|var/(lib/dpkg|cache/ldconfig|cache/man|log)/.*)$")
+
+# A systemctl that writes its command line to the file @LOG@.
+SYSTEMCTL = """#!/bin/sh
+echo "$*" >>@LOG@
+"""
+
+
+@not_on_windows("the packages are those of Debian")
+@unittest.skipIf(SANITIZER, "a sanitizer's build is not packaged")
+@unittest.skipUnless(all(map(shutil.which, TOOLS)), "scripts/package needs dpkg-dev, debhelper and lintian: scripts/setup installs them")
+class Packages(E2E):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.directory = cls.packages()
+        cls.files = {os.path.basename(path).split("_")[0]: path for path in glob.glob(cls.directory + "/*.deb")}
+
+    @classmethod
+    def packages(cls):
+        """Make the packages of the present build; returns their directory."""
+        directory = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        cls.addClassCleanup(shutil.rmtree, directory)
+        preset = "profiled" if os.path.basename(BUILD) == "profiled" else "release"
+        run([os.path.join(ROOT, "scripts", "package"), "--built", "--to", directory, preset])
+        return directory
+
+    def root(self):
+        root = Root()
+        self.addCleanup(root.close)
+        where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        self.addCleanup(shutil.rmtree, where)
+        return root, Installation(where, enter=root.enter)
+
+    def test_the_packages(self):
+        self.assertEqual(sorted(self.files), PACKAGES)
+
+    def test_lintian_accepts_them(self):
+        done = subprocess.run(["lintian", "--allow-root", "--fail-on", "error,warning", *glob.glob(self.directory + "/*.changes")],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+
+    def test_a_second_run_makes_the_same_files(self):
+        again = self.packages()
+        for path in self.files.values():
+            with open(path, "rb") as first, open(os.path.join(again, os.path.basename(path)), "rb") as second:
+                self.assertTrue(first.read() == second.read(), os.path.basename(path) + " differs")
+
+    @unittest.skipIf(os.geteuid() != 0, "dpkg sets the owners of files only as root")
+    def test_an_empty_root(self):
+        """Without the dependencies: what dpkg leaves there in the end was left by these packages."""
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as where:
+            dpkg = ["dpkg", "--root=" + where, "--force-script-chrootless", "--force-depends"]
+            os.makedirs(where + "/var/lib/dpkg/info")
+            os.makedirs(where + "/var/lib/dpkg/updates")
+            with open(where + "/var/lib/dpkg/status", "w", encoding="ascii"):
+                pass
+            run([*dpkg, "--install", *self.files.values()])
+            Installation(where).check_program(self, [where + "/usr/bin/luaserve"])
+            run([*dpkg, "--purge", *PACKAGES])
+            left = {os.path.relpath(os.path.join(directory, name), where)
+                    for directory, directories, files in os.walk(where) for name in directories + files}
+            self.assertEqual({path for path in left if not path.startswith("var")}, set())
+
+    def test_install_use_remove(self):
+        root, installation = self.root()
+        before = root.changes()
+        installation.run(["dpkg", "--install", *self.files.values()])
+        changes = {path for path in root.changes() - before if not RECORDS.match(path)}
+        for path in ("usr/bin/luaserve", "usr/include/luaserve.h", "usr/share/man/man1/luaserve.1.gz",
+                     "usr/share/doc/luaserve/README.md", "usr/share/doc/luaserve/examples/hello.lua"):
+            self.assertIn(path, changes)
+        for path in changes:
+            self.assertRegex(path, r"^usr/.*luaserve")
+
+        installation.check_program(self, ["luaserve"])
+        installation.check_pkg_config(self)
+        installation.check_cmake(self)
+        installation.run(["cmake", "-S", installation.where + "/project", "-B", installation.where + "/bin-first"],
+                         env={"PATH": "/bin:/sbin:/usr/bin:/usr/sbin"})
+
+        installation.run(["dpkg", "--purge", *PACKAGES])
+        self.assertEqual({path for path in root.changes() - before if not RECORDS.match(path)}, set())
+        self.assertEqual(installation.run(["sh", "-c", "ls -d /etc/luaserve /usr/share/doc/*luaserve* 2>&1 || true"]).count("No such file"), 2)
+
+    def test_the_libraries_without_the_program(self):
+        _, installation = self.root()
+        installation.run(["dpkg", "--install", self.files["libluaserve0"], self.files["libluaserve-dev"]])
+        installation.check_pkg_config(self)
+
+    def test_the_command_of_the_unit_serves_a_site(self):
+        _, installation = self.root()
+        installation.run(["dpkg", "--install", self.files["luaserve"]])
+        site = installation.write("site.lua", SITE)
+        installation.run(["cp", site, "/etc/luaserve/site.lua"])
+        unit = installation.run(["cat", "/usr/lib/systemd/system/luaserve@.service"])
+        command = re.search(r"(?m)^ExecStart=(.*)$", unit).group(1).replace("%i", "site").split()
+        self.assertEqual(command, ["/usr/bin/luaserve", "/etc/luaserve/site.lua"])
+        server = self.serve(None, site_path=command[1], program=[*installation.enter, command[0]])
+        self.assertEqual(server.get("/").status, 200)
+        server.stop()
+        if shutil.which("systemd-analyze"):
+            installation.run(["systemd-analyze", "verify", "--man=no", "/usr/lib/systemd/system/luaserve@.service"])
+
+    def test_what_the_packages_ask_of_systemd(self):
+        _, installation = self.root()
+        log = os.path.join(installation.where, "systemctl.log")
+
+        def asked(*dpkg):
+            with open(log, "w"):
+                pass
+            installation.run(["dpkg", "--no-triggers", *dpkg])
+            with open(log, encoding="utf-8") as lines:
+                return lines.read().splitlines()
+
+        systemctl = installation.write("systemctl", SYSTEMCTL.replace("@LOG@", log))
+        installation.run(["install", "-m", "755", systemctl, "/usr/bin/systemctl"])
+        installation.run(["mkdir", "-p", "/run/systemd/system"])
+        installation.run(["rm", "-f", "/usr/sbin/policy-rc.d"])
+        self.assertEqual(asked("--install", self.files["luaserve"]), ["--system daemon-reload"])
+        self.assertEqual(asked("--install", self.files["luaserve"]), ["--system daemon-reload", "try-restart luaserve@*.service"])
+        self.assertEqual(asked("--purge", "luaserve"), ["stop luaserve@*.service", "--system daemon-reload"])
+
+
+if __name__ == "__main__":
+    main()
