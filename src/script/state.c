@@ -14,6 +14,7 @@
 #include "script/bind.h"
 #include "script/bytecode.h"
 #include "script/modules.h"
+#include "script/quiet.h"
 #include "script/site_internal.h"
 #include "script/tcp.h"
 
@@ -177,6 +178,7 @@ static int state_define(lua_State *L)
     ls_state *state = lua_touserdata(L, 1);
     luaL_openlibs(L);
     ls_coroutine_define(L);
+    if (state->index > 0) ls_quiet_define(L);
     luaL_requiref(L, "cjson", luaopen_cjson, 0);
     lua_getfield(L, -1, "encode");
     state->encode_ref = luaL_ref(L, LUA_REGISTRYINDEX);

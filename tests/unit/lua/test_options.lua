@@ -22,7 +22,8 @@ function tests.valid_addresses()
   for _, case in ipairs {
     { 8080, "", 8080 }, { 0, "", 0 }, { "8080", "", 8080 }, { "127.0.0.1:80", "127.0.0.1", 80 }, { "*:80", "*", 80 },
     { "[::1]:80", "::1", 80 }, { "localhost:0", "", 0 }, { "unix:/run/a.sock", "unix:/run/a.sock", 0 },
-    { { port = 1 }, "", 1 }, { { port = 1.0, host = "*" }, "*", 1 }, { { port = 1, host = "[::1]" }, "::1", 1 },
+    { { port = 1 }, "", 1 }, { { port = "8113" }, "", 8113 }, { { port = "0" }, "", 0 }, { { port = "65535" }, "", 65535 },
+    { { port = 1.0, host = "*" }, "*", 1 }, { { port = 1, host = "[::1]" }, "::1", 1 },
     { { path = "/a" }, "unix:/a", 0 }, { { host = "unix:/a" }, "unix:/a", 0 },
   } do
     local out = listen(case[1])
@@ -36,7 +37,8 @@ function tests.invalid_addresses_raise_with_the_valid_forms()
     { "example.org:80", "names are not looked up" }, { { port = 1, host = "example.org" }, "names are not looked up" },
     { "80x", "invalid address \"80x\"; write 8080" }, { ":80", '"*:80" for all interfaces' },
     { "127.0.0.1:70000", "got 70000" }, { "::1:80", "[::1]:8080" },
-    { {}, "port is missing" }, { { port = "80" }, 'got "80"' }, { { port = 1, host = 5 }, "host must be a string" },
+    { {}, "port is missing" }, { { port = "80x" }, 'got "80x"' }, { { port = "65536" }, '65535; got "65536"' },
+    { { port = "-1" }, 'got "-1"' }, { { port = "" }, 'got ""' }, { { port = 1, host = 5 }, "host must be a string" },
     { { path = "" }, "path must be the file name" }, { { path = "/a", port = 1 }, "cannot be combined with host" },
     { { path = "/a", host = "unix:/b" }, "both name" }, { { path = ("x"):rep(120) }, "too long" },
   } do

@@ -90,7 +90,8 @@ function tests.connect_accepts_every_form_of_address()
     { { "example.org", 7000 }, "example.org", 7000 }, { { "::1", 7000 }, "::1", 7000 }, { { "[::1]", 7000 }, "::1", 7000 },
     { { "example.org:7000" }, "example.org", 7000 }, { { "[::1]:7000" }, "::1", 7000 }, { { "a", 7000.0 }, "a", 7000 },
     { { "unix:/run/s" }, "unix:/run/s", 0 }, { { { host = "a", port = 1 } }, "a", 1 }, { { { host = "a:1" } }, "a", 1 },
-    { { { path = "/run/s" } }, "unix:/run/s", 0 },
+    { { { path = "/run/s" } }, "unix:/run/s", 0 }, { { "a", "7000" }, "a", 7000 },
+    { { { host = "a", port = "1" } }, "a", 1 },
   } do
     check.equal(connected(table.unpack(case[1])), { case[2], case[3], {} })
   end
@@ -113,7 +114,8 @@ function tests.usage_errors_of_connect_name_the_line_and_the_valid_arguments()
     { "the first argument must be a host" }, { "the first argument must be a host", "" }, { "got 5", 5, 1 },
     { "has no port; write ls.connect(\"a\", 7000)", "a" }, { "has no port", "::1" }, { "has no port", "unix:" },
     { "from 1 to 65535; got 0", "a", 0 }, { "from 1 to 65535; got 65536", "a", 65536 }, { "got 1.5", "a", 1.5 },
-    { "got \"1\"", "a", "1", {} }, { "got 70000", "a:70000" }, { "options must be a table", "a", 1, 5 },
+    { "got \"x\"", "a", "x", {} }, { "got \"0\"", "a", "0" },
+    { "got 70000", "a:70000" }, { "options must be a table", "a", 1, 5 },
     { "options must be a table", "a:1", "x" }, { "pass host and port in it", {}, 1 },
     { "unknown option \"read_timout\"; did you mean 'read_timeout'?", "a", 1, { read_timout = 1 } },
     { "unknown option \"backlog\"", "a", 1, { backlog = 1 } },

@@ -9,6 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <lauxlib.h>
+#include <lua.h>
+
 #include "base/thread.h"
 #include "luaserve.h"
 #include "support.h"
@@ -239,6 +242,226 @@ static void failures_are_described_and_leave_nothing_open(void **state)
     close(after);
 }
 
+/* ---- a site in memory, host functions, addresses, the log ------------------------------------------------------- */
+
+static int states_opened;
+
+static int add_answer(lua_State *L)
+{
+    lua_pushinteger(L, luaL_checkinteger(L, 1) + *(int *)lua_touserdata(L, lua_upvalueindex(1)));
+    return 1;
+}
+
+static int define_answer(lua_State *L, void *user)
+{
+    assert_int_equal(lua_gettop(L), 0);
+    states_opened++;
+    lua_pushlightuserdata(L, user);
+    lua_pushcclosure(L, add_answer, 1);
+    lua_setglobal(L, "answer");
+    lua_pushliteral(L, "left on the stack");
+    return 1;
+}
+
+static void host_functions_are_defined_in_each_state(void **state)
+{
+    static const char text[] = "#!/usr/bin/luaserve\n"
+                               "local ls = require 'luaserve' "
+                               "local app = ls.app() "
+                               "local at = ... "
+                               "ls.config { threads = 1, threads_max = 3 } "
+                               "app:get('/', function() return 'the answer is ' .. answer(2) end) "
+                               "ls.listen(at, app)xxx";
+    int forty = 40;
+    char message[300] = "", response[500];
+    running r;
+    place p;
+    (void)state;
+    place_open(&p, "");
+    char *source = malloc(sizeof text - 4); /* without terminator, and freed before the run */
+    assert_non_null(source);
+    memcpy(source, text, sizeof text - 4);
+    char *args[] = {p.address};
+    const ls_server_options options = {.site = "memory.lua",
+                                       .source = source,
+                                       .source_bytes = sizeof text - 4,
+                                       .argc = 1,
+                                       .argv = args,
+                                       .open = define_answer,
+                                       .user = &forty};
+    states_opened = 0;
+    if (ls_server_open(&options, &r.server, message, sizeof message) < 0) fail_msg("%s", message);
+    assert_int_equal(states_opened, 3);
+    free(source);
+    assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
+    get(&p, response, sizeof response);
+    assert_non_null(strstr(response, "\r\n\r\nthe answer is 42"));
+    stop(&r);
+    place_close(&p);
+}
+
+static int refuse(lua_State *L, void *user)
+{
+    (void)L;
+    (void)user;
+    return -7;
+}
+
+static int refuse_second(lua_State *L, void *user)
+{
+    if (++*(int *)user == 2) return luaL_error(L, "no license for a second state");
+    return 0;
+}
+
+static void a_failing_open_function_is_described(void **state)
+{
+    int count = 0;
+    static const char text[] = "local ls = require 'luaserve' ls.once(function() end)";
+    ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .open = refuse};
+    (void)state;
+    check_fails(&options, "m.lua: the open function of the program returned -7");
+    options.open = refuse_second;
+    options.user = &count;
+    ls_server *server = NULL;
+    char message[300];
+    assert_true(ls_server_open(&options, &server, message, sizeof message) < 0);
+    assert_non_null(strstr(message, "no license for a second state"));
+    assert_int_equal(count, 2);
+}
+
+static void a_site_in_memory_has_a_name_in_messages(void **state)
+{
+    static const char text[] = "\xef\xbb\xbflocal x\nlocal y = = 1";
+    ls_server_options options = {.site = "memory.lua", .source = text, .source_bytes = sizeof text - 1};
+    (void)state;
+    check_fails(&options, "memory.lua:2: unexpected symbol");
+    options.source = "x = 1";
+    options.source_bytes = 5;
+    check_fails(&options, "memory.lua defines no listener, timer or job: nothing to do; add ls.listen(8080, app)");
+    options.source_bytes = 0;
+    check_fails(&options, "nothing to do");
+    options.source = "# no line end";
+    options.source_bytes = 13;
+    check_fails(&options, "nothing to do");
+}
+
+static void a_site_without_listeners_ends_by_itself(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.config { threads_max = 2 } "
+                               "ls.after(0.01, function() ls.spawn(function() ls.sleep(0.01) "
+                               "  ls.after(0, function() end) end) end) "
+                               "ls.once(function() local t t = ls.every(0.001, function() t:cancel() end) end)";
+    const ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
+    ls_server *server;
+    char message[300];
+    (void)state;
+    if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
+    assert_int_equal(ls_server_address(server, 0, message, sizeof message), -17);
+    assert_int_equal(ls_server_run(server), 0);
+    ls_server_close(server);
+}
+
+static void addresses_are_those_bound(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.udp('127.0.0.1:0', function() end) "
+                               "ls.listen('127.0.0.1:0', ls.app()) "
+                               "ls.tcp(..., function() end) "
+                               "ls.listen(0, ls.app())";
+    char message[300], at[128], again[128];
+    ls_server *server;
+    place p;
+    unsigned port, other;
+    (void)state;
+    no_ip6 = true;
+    place_open(&p, "");
+    char *args[] = {p.address};
+    const ls_server_options options = {
+        .site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .argc = 1, .argv = args};
+    if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
+    assert_int_equal(ls_server_address(server, 0, at, sizeof at), 0);
+    assert_int_equal(sscanf(at, "127.0.0.1:%u", &port), 1);
+    assert_in_range(port, 1, 65535);
+    assert_int_equal(ls_server_address(server, 0, again, strlen(at) + 1), 0); /* exact room */
+    assert_string_equal(again, at);
+    assert_int_equal(ls_server_address(server, 0, again, strlen(at)), -23);
+    assert_int_equal(ls_server_address(server, 1, at, sizeof at), 0);
+    assert_string_equal(at, p.address);
+    assert_int_equal(ls_server_address(server, 2, at, sizeof at), 0);
+    assert_int_equal(sscanf(at, "127.0.0.1:%u", &other), 1);
+    assert_int_not_equal(port, other);
+    assert_int_equal(ls_server_address(server, 3, at, sizeof at), 0); /* the UDP socket */
+    assert_int_equal(sscanf(at, "127.0.0.1:%u", &other), 1);
+    assert_int_equal(ls_server_address(server, 4, at, sizeof at), -17);
+    ls_server_stop(server);
+    assert_int_equal(ls_server_run(server), 0);
+    assert_int_equal(ls_server_address(server, 1, at, sizeof at), 0); /* also after the listeners were closed */
+    assert_string_equal(at, p.address);
+    ls_server_close(server);
+    place_close(&p);
+    no_ip6 = false;
+}
+
+typedef struct lines {
+    ls_mutex mutex;
+    char text[4000];
+    size_t len;
+} lines;
+
+static void keep_line(int level, const char *line, size_t bytes, void *user)
+{
+    lines *l = user;
+    ls_mutex_lock(&l->mutex);
+    if (l->len + bytes + 4 < sizeof l->text)
+        l->len += (size_t)snprintf(l->text + l->len, sizeof l->text - l->len, "%d %.*s\n", level, (int)bytes, line);
+    ls_mutex_unlock(&l->mutex);
+}
+
+static void the_log_goes_to_the_program(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.log.warn('loading') "
+                               "ls.on('start', function() ls.log.error('in a state') end) ";
+    const ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .threads = 1};
+    lines l = {.len = 0};
+    ls_server *server;
+    char message[300];
+    unsigned states = 0;
+    (void)state;
+    assert_int_equal(ls_mutex_open(&l.mutex), 0);
+    assert_int_equal(ls_server_log_level("info"), 0);
+    ls_server_log_to(keep_line, &l);
+    if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
+    assert_string_equal(l.text, "2 loading\n"); /* once, not once per state */
+    assert_int_equal(ls_server_run(server), 0);
+    ls_server_close(server);
+    ls_server_log_to(NULL, NULL);
+    assert_int_equal(ls_server_log_level("off"), 0);
+    for (const char *at = l.text; (at = strstr(at, "3 in a state\n")) != NULL; at++) states++;
+    assert_int_equal(states, 2 * 1 + 6);
+    assert_non_null(strstr(l.text, "1 stopped\n"));
+    ls_mutex_close(&l.mutex);
+}
+
+static void threads_that_contradict_threads_max_are_refused(void **state)
+{
+    static const char text[] =
+        "local ls = require 'luaserve' "
+        "ls.config { threads_max = 1 } "
+        "ls.once(function() assert(ls.stats().lua_states == 1 and ls.stats().threads == 1) end)";
+    ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
+    ls_server *server;
+    char message[300];
+    (void)state;
+    for (options.threads = 0; options.threads < 2; options.threads++) {
+        if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
+        assert_int_equal(ls_server_run(server), 0);
+        ls_server_close(server);
+    }
+    check_fails(&options, "m.lua: threads = 2 must not exceed threads_max = 1 of ls.config");
+}
+
 static void version_and_build_are_reported(void **state)
 {
     (void)state;
@@ -297,6 +520,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stop_may_come_before_the_run),
         cmocka_unit_test(the_loopback_may_have_one_address),
         cmocka_unit_test(failures_are_described_and_leave_nothing_open),
+        cmocka_unit_test(host_functions_are_defined_in_each_state),
+        cmocka_unit_test(a_failing_open_function_is_described),
+        cmocka_unit_test(a_site_in_memory_has_a_name_in_messages),
+        cmocka_unit_test(a_site_without_listeners_ends_by_itself),
+        cmocka_unit_test(addresses_are_those_bound),
+        cmocka_unit_test(the_log_goes_to_the_program),
+        cmocka_unit_test(threads_that_contradict_threads_max_are_refused),
         cmocka_unit_test(version_and_build_are_reported),
         cmocka_unit_test(the_example_serves_until_its_input_ends),
     };
