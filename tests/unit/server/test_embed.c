@@ -2,6 +2,7 @@
  * examples/c/embed.c, whose path is the first argument, as a child process. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -60,17 +61,22 @@ static int dial(const place *p)
     return fd;
 }
 
-/* GET / with Connection: close; reads the whole response. The listener exists after ls_server_open. */
-static void get(const place *p, char *out, size_t room)
+/* GET / with Connection: close; reads the whole response and closes the connection. */
+static void ask(int fd, char *out, size_t room)
 {
     static const char request[] = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    const int fd = dial(p);
     size_t len = 0;
     ssize_t n;
     assert_int_equal(write(fd, request, sizeof request - 1), sizeof request - 1);
     while ((n = read(fd, out + len, room - 1 - len)) > 0) len += (size_t)n;
     out[len] = '\0';
     close(fd);
+}
+
+/* The listener exists after ls_server_open. */
+static void get(const place *p, char *out, size_t room)
+{
+    ask(dial(p), out, room);
 }
 
 static const char site[] = "local ls = require 'luaserve' "
@@ -474,41 +480,84 @@ static void version_and_build_are_reported(void **state)
     assert_int_equal(ls_server_log_level("off"), 0);
 }
 
+/* Start the program with pipes as its input and output; `line` receives its first line. */
+static pid_t start_example(char *const argv[], int *in, int *out, char *line, size_t room)
+{
+    int input[2], output[2];
+    assert_int_equal(pipe(input), 0);
+    assert_int_equal(pipe(output), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        dup2(input[0], 0);
+        dup2(output[1], 1);
+        close(input[1]);
+        close(output[0]);
+        execv(embed, argv);
+        _exit(127);
+    }
+    close(input[0]);
+    close(output[1]);
+    memset(line, 0, room);
+    for (size_t len = 0; len < room - 1 && strchr(line, '\n') == NULL; len++)
+        assert_int_equal(read(output[0], line + len, 1), 1);
+    *in = input[1];
+    *out = output[0];
+    return pid;
+}
+
+static void end_example(pid_t pid, int in, int out)
+{
+    char line[100] = "";
+    int status;
+    close(in);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_true(read(out, line, sizeof line - 1) > 0);
+    assert_string_equal(line, "stopped\n");
+    close(out);
+}
+
+/* The site in its memory calls a function of the program, whose counter is shared by all states. */
+static void the_example_serves_its_own_site(void **state)
+{
+    char *argv[] = {(char *)(uintptr_t)embed, NULL};
+    char line[200], response[500];
+    int in, out;
+    unsigned port;
+    (void)state;
+    if (embed == NULL) skip();
+    const pid_t pid = start_example(argv, &in, &out, line, sizeof line);
+    assert_int_equal(sscanf(strstr(line, " serves "), " serves 127.0.0.1:%u", &port), 1);
+    const struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int n = 1; n <= 5; n++) {
+        char expected[30];
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
+        ask(fd, response, sizeof response);
+        snprintf(expected, sizeof expected, "\r\n\r\n%d\n", n);
+        assert_non_null(strstr(response, expected));
+    }
+    end_example(pid, in, out);
+}
+
 static void the_example_serves_until_its_input_ends(void **state)
 {
-    int in[2], out[2], status;
-    char line[100] = "", response[500];
+    char line[200], response[500], text[] = "from C";
+    int in, out;
     place p;
     (void)state;
     if (embed == NULL) skip();
     place_open(&p, site);
-    assert_int_equal(pipe(in), 0);
-    assert_int_equal(pipe(out), 0);
-    const pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        dup2(in[0], 0);
-        dup2(out[1], 1);
-        close(in[1]);
-        close(out[0]);
-        execl(embed, embed, p.site, p.address, "from C", (char *)NULL);
-        _exit(127);
-    }
-    close(in[0]);
-    close(out[1]);
-    for (size_t len = 0; len < sizeof line - 1 && strchr(line, '\n') == NULL; len++)
-        assert_int_equal(read(out[0], line + len, 1), 1);
-    assert_non_null(strstr(line, "serves"));
+    char *argv[] = {(char *)(uintptr_t)embed, p.site, p.address, text, NULL};
+    const pid_t pid = start_example(argv, &in, &out, line, sizeof line);
+    assert_non_null(strstr(line, " serves "));
+    assert_non_null(strstr(line, p.address));
     get(&p, response, sizeof response);
     assert_non_null(strstr(response, "\r\n\r\nfrom C"));
-    close(in[1]);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-    memset(line, 0, sizeof line);
-    assert_true(read(out[0], line, sizeof line - 1) > 0);
-    assert_string_equal(line, "stopped\n");
-    close(out[0]);
+    end_example(pid, in, out);
     place_close(&p);
 }
 
@@ -528,6 +577,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_log_goes_to_the_program),
         cmocka_unit_test(threads_that_contradict_threads_max_are_refused),
         cmocka_unit_test(version_and_build_are_reported),
+        cmocka_unit_test(the_example_serves_its_own_site),
         cmocka_unit_test(the_example_serves_until_its_input_ends),
     };
     if (argc > 1) embed = argv[1];
