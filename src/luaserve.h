@@ -9,8 +9,9 @@
  *
  * Results are LS_OK (0) or a negative code; ls_error_text() describes a code.
  *
- * The header needs no other header. A program that defines Lua functions in options.open includes those of Lua 5.4 and
- * links the same Lua as the library: liblua5.4.so with the shared library, liblua5.4.a with the static one. */
+ * The header needs no other one. A program that defines Lua functions in options.open includes the headers of Lua 5.4
+ * and links the Lua that the library uses: with libluaserve.so the shared Lua of the system (-llua5.4); libluaserve.a
+ * contains no Lua and takes whichever the program links. */
 #ifndef LUASERVE_H
 #define LUASERVE_H
 
