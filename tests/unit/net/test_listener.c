@@ -7,8 +7,8 @@
 #include <sys/un.h>
 
 #include "net/listener.h"
-#include "sched/actor.h"
 #include "net/sock.h"
+#include "sched/actor.h"
 #include "sched/workers.h"
 #include "system.h"
 

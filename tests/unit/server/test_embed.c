@@ -306,6 +306,58 @@ static void host_functions_are_defined_in_each_state(void **state)
     place_close(&p);
 }
 
+static _Atomic int hits;
+
+/* Several threads of several servers call it. */
+static int count_hit(lua_State *L)
+{
+    lua_pushinteger(L, ++hits);
+    return 1;
+}
+
+static int define_hit(lua_State *L, void *user)
+{
+    (void)user;
+    lua_register(L, "hit", count_hit);
+    return 0;
+}
+
+static void two_servers_call_the_same_program(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "local app = ls.app() "
+                               "app:get('/', function() return 'hit ' .. hit() end) "
+                               "ls.once(function() for _ = 1, 100 do hit() ls.sleep(0) end end) "
+                               "ls.listen(..., app)";
+    running r[2];
+    place places[2];
+    char message[300], response[500];
+    (void)state;
+    hits = 0;
+    for (int i = 0; i < 2; i++) {
+        place_open(&places[i], "");
+        char *args[] = {places[i].address};
+        const ls_server_options options = {.site = "m.lua",
+                                           .source = text,
+                                           .source_bytes = sizeof text - 1,
+                                           .argc = 1,
+                                           .argv = args,
+                                           .threads = 2,
+                                           .open = define_hit};
+        if (ls_server_open(&options, &r[i].server, message, sizeof message) < 0) fail_msg("%s", message);
+    }
+    for (int i = 0; i < 2; i++) assert_int_equal(ls_thread_start(&r[i].thread, "server", run, &r[i]), 0);
+    for (int n = 0; n < 20; n++) {
+        get(&places[n % 2], response, sizeof response);
+        assert_non_null(strstr(response, "\r\n\r\nhit "));
+    }
+    for (int i = 0; i < 2; i++) {
+        stop(&r[i]); /* the drain waits for the job */
+        place_close(&places[i]);
+    }
+    assert_int_equal(hits, 2 * 100 + 20);
+}
+
 static int refuse(lua_State *L, void *user)
 {
     (void)L;
@@ -570,6 +622,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_loopback_may_have_one_address),
         cmocka_unit_test(failures_are_described_and_leave_nothing_open),
         cmocka_unit_test(host_functions_are_defined_in_each_state),
+        cmocka_unit_test(two_servers_call_the_same_program),
         cmocka_unit_test(a_failing_open_function_is_described),
         cmocka_unit_test(a_site_in_memory_has_a_name_in_messages),
         cmocka_unit_test(a_site_without_listeners_ends_by_itself),
