@@ -27,7 +27,8 @@ local kinds = {
   size = {
     expected = 'a number of bytes or a string such as "64k", "10m" or "2g"',
     read = options.bytes,
-    show = function(n) return string.format("%.0f bytes", n) end,
+    show = function(n) return string.format("%.0f", n) end,
+    unit = " bytes",
   },
   seconds = {
     expected = "a number of seconds, such as 10 or 0.5",
@@ -35,17 +36,20 @@ local kinds = {
       if type(value) ~= "number" or not (value >= 0 and value < 2 ^ 53) then return nil end
       return math.ceil(value * 1000)
     end,
-    show = function(n) return string.format("%g s", n / 1000) end,
+    show = function(n) return string.format("%.10g", n / 1000) end,
+    unit = " s",
   },
   count = {
     expected = "a whole number",
     read = function(value) return type(value) == "number" and math.tointeger(value) or nil end,
     show = function(n) return string.format("%.0f", n) end,
+    unit = "",
   },
   rate = {
     expected = 'a number of bytes per second or a string such as "1k"',
     read = options.bytes,
-    show = function(n) return string.format("%.0f bytes per second", n) end,
+    show = function(n) return string.format("%.0f", n) end,
+    unit = " bytes per second",
   },
   flag = {
     expected = "true or false",
@@ -91,10 +95,11 @@ local function read(fname, name, value, spec)
       spec.none and ", or false for no limit" or "", usage.quote(value))
   end
   if not kind.show then return number end
-  if number < spec[3] then
-    usage.error("%s: %s must be at least %s; got %s", fname, name, kind.show(spec[3]), usage.quote(value))
-  elseif number > spec[4] then
-    usage.error("%s: %s must be at most %s; got %s", fname, name, kind.show(spec[4]), usage.quote(value))
+  local least, most = spec[3], spec[4]
+  if number < least or number > most then
+    local range = most == math.maxinteger and "at least " .. kind.show(least)
+      or "from " .. kind.show(least) .. " to " .. kind.show(most)
+    usage.error("%s: %s must be %s%s; got %s", fname, name, range, kind.unit, usage.quote(value))
   end
   return number
 end

@@ -57,13 +57,16 @@ local calls = {
   end,
 }
 
--- For each kind of option: values of the wrong type, the value in Lua of a number of the core's unit, and the text of
--- a bound in messages.
+-- For each kind of option: values of the wrong type, the value in Lua of a number of the core's unit, and the format and
+-- unit of a bound in messages.
 local kinds = {
-  size = { wrong = { true, {}, handler, "much", "1 apple" }, of = function(n) return n end, text = "%.0f bytes" },
-  rate = { wrong = { true, {}, handler, "fast" }, of = function(n) return n end, text = "%.0f bytes per second" },
-  count = { wrong = { true, {}, handler, "1", 1.5 }, of = function(n) return n end, text = "%.0f" },
-  seconds = { wrong = { true, {}, handler, "1s", 0 / 0 }, of = function(ms) return ms / 1000 end, text = "%g s" },
+  size = { wrong = { true, {}, handler, "much", "1 apple" }, of = function(n) return n end, text = "%.0f",
+    unit = " bytes" },
+  rate = { wrong = { true, {}, handler, "fast" }, of = function(n) return n end, text = "%.0f",
+    unit = " bytes per second" },
+  count = { wrong = { true, {}, handler, "1", 1.5 }, of = function(n) return n end, text = "%.0f", unit = "" },
+  seconds = { wrong = { true, {}, handler, "1s", 0 / 0 }, of = function(ms) return ms / 1000 end, text = "%.10g",
+    unit = " s" },
   flag = { wrong = { 1, "yes", {}, handler } },
 }
 
@@ -145,17 +148,18 @@ function tests.a_value_out_of_range_raises_with_the_bound()
     for name, spec in pairs(specs) do
       local kind, least, most = kinds[spec[2]], spec[3], spec[4]
       if kind.of then
+        local from, to = kind.text:format(kind.of(least)), kind.text:format(kind.of(most))
+        local range = most == math.maxinteger and "at least " .. from or "from " .. from .. " to " .. to
+        local expected = prefix .. name .. " must be " .. range .. kind.unit .. "; got "
         if least > 0 then
-          fails(fname, name, kind.of(least - 1), prefix .. name .. " must be at least " .. kind.text:format(
-            spec[2] == "seconds" and least / 1000 or least))
-        else
-          fails(fname, name, -1, prefix .. name .. " must be")
+          fails(fname, name, kind.of(least - 1), expected)
+        else -- a negative number has the wrong type
+          fails(fname, name, -1, prefix .. name .. " must be a ")
         end
-        if most < 2 ^ 52 then
-          fails(fname, name, kind.of(most + 1), prefix .. name .. " must be at most " .. kind.text:format(
-            spec[2] == "seconds" and most / 1000 or most))
-        else
-          fails(fname, name, 2 ^ 62, prefix .. name .. " must be")
+        if most < math.maxinteger then
+          fails(fname, name, kind.of(most + 1), expected)
+        else -- 2^62 and more has the wrong type
+          fails(fname, name, 2 ^ 62, prefix .. name .. " must be a ")
         end
         tried = tried + 1
       end
