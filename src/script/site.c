@@ -394,17 +394,6 @@ bool ls_site_on_tick(ls_site *site, bool idle)
     return ordered;
 }
 
-/* The state does not receive work from other states, so without a task and a timer it never has one again. */
-void ls_state_settle(ls_state *state)
-{
-    ls_site *site = state->site;
-    if (state->ended || site->entry_count + site->udp_count > 0) return;
-    if (state->timers_live > 0 || atomic_load_explicit(&state->busy, memory_order_relaxed) > 0) return;
-    state->ended = true;
-    if (atomic_fetch_sub_explicit(&site->states_left, 1, memory_order_relaxed) == 1 && site->host != NULL)
-        site->host->stop(site->host->server);
-}
-
 /* A posted operation counts as busy, so that ls_site_busy() is not 0 before the hooks have started. */
 void ls_site_start(ls_site *site)
 {

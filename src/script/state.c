@@ -158,6 +158,17 @@ int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void 
     return status;
 }
 
+/* The state does not receive work from other states, so without a task and a timer it never has one again. */
+void ls_state_settle(ls_state *state)
+{
+    ls_site *site = state->site;
+    if (state->ended || site->entry_count + site->udp_count > 0) return;
+    if (state->timers_live > 0 || atomic_load_explicit(&state->busy, memory_order_relaxed) > 0) return;
+    state->ended = true;
+    if (atomic_fetch_sub_explicit(&site->states_left, 1, memory_order_relaxed) == 1 && site->host != NULL)
+        site->host->stop(site->host->server);
+}
+
 /* ---- open -------------------------------------------------------------------------------------------------- */
 
 static void preload(lua_State *L)
