@@ -7,7 +7,7 @@
 
 local ls = require "luaserve"
 
-ls.config { threads = 1, threads_max = 1 }
+ls.config { threads_max = 1 }
 
 local QUEUED_MAX = 1024 * 1024
 local room = {} -- name -> sock

@@ -13,7 +13,7 @@
 
 local ls = require "luaserve"
 
-ls.config { threads = 1, threads_max = 1 }
+ls.config { threads_max = 1 }
 
 local VALUE_MAX, KEY_MAX = 1024 * 1024, 250
 local values, count = {}, 0

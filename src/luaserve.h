@@ -4,10 +4,14 @@
  *     char message[512];
  *     ls_server_options options = {.site = "site.lua", .signals = 1};
  *     if (ls_server_open(&options, &server, message, sizeof message) < 0) ...   // message: place and reason
- *     int status = ls_server_run(server);      // serves until ls_server_stop, SIGINT or SIGTERM
+ *     int status = ls_server_run(server);      // serves until SIGINT, SIGTERM or ls_server_stop
  *     ls_server_close(server);
  *
- * Results are LS_OK (0) or a negative code; ls_error_text() describes a code. */
+ * Results are LS_OK (0) or a negative code; ls_error_text() describes a code.
+ *
+ * The header needs no other one. A program that defines Lua functions in options.open includes the headers of Lua 5.4
+ * and links the Lua that the library uses: with libluaserve.so the shared Lua of the system (-llua5.4); libluaserve.a
+ * contains no Lua and takes whichever the program links. */
 #ifndef LUASERVE_H
 #define LUASERVE_H
 
@@ -24,27 +28,46 @@ extern "C" {
 #endif
 
 typedef struct ls_server ls_server;
+struct lua_State;
 
 typedef struct ls_server_options {
-    const char *site; /* path of the Lua file */
-    int argc;         /* arguments of the file: `...` and arg[1], arg[2], ... */
+    const char *site;   /* path of the Lua file; with `source`, its name in messages, and the folder of its modules */
+    const char *source; /* NULL, or the text of the site in memory, valid until ls_server_open returns */
+    size_t source_bytes;
+    int argc; /* arguments of the file: `...` and arg[1], arg[2], ... */
     char **argv;
     unsigned threads;    /* running threads; 0: the number set by the site, else one per processor of this process */
     const char *backend; /* "auto" (also NULL) or one of the names of ls_server_backends() */
     int check;           /* nonzero: only load and describe the site; no listener is opened */
     int signals;         /* nonzero: SIGINT and SIGTERM drain the server, a second one ends it immediately */
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
-    void *user;                  /* argument of serving */
+    /* NULL, or called in each Lua state before the site, to define functions of the program: once per state, all calls
+     * inside ls_server_open on its thread. It finds an empty stack and may leave values on it. If it returns a negative
+     * number or raises a Lua error, ls_server_open fails with the message. The functions that it defines are called by
+     * the threads of the server: by one at a time in the same state, by several in different states. */
+    int (*open)(struct lua_State *L, void *user);
+    void *user; /* argument of serving and open */
 } ls_server_options;
 
 /* Load the site and open its listeners; nothing is served yet. LS_OK, or a negative code with a one-line description
- * in `message` (always terminated, cut to fit); nothing is left open then. */
+ * in `message` (always terminated, cut to fit); nothing is left open then. A site that defines no listener, timer or
+ * job is an error. Several servers may be open at a time, one of them with `signals`. */
 LS_PUBLIC int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes);
 
-/* Print the listeners of the site to standard output, one line each. */
+/* Print the listeners of the site and their routes to standard output, one line each. */
 LS_PUBLIC void ls_server_describe(const ls_server *server);
 
-/* Serve until the server is stopped and has drained. LS_OK; LS_ETIMEDOUT (-5): the drain exceeded its time limit, and
+/* Write an address that the server is bound to: "127.0.0.1:43121", "[::1]:43121", "unix:/run/site.sock"; of http.sys
+ * the URL. `index` counts from 0: first the addresses of ls.listen and ls.tcp in the order of the calls, then those of
+ * ls.udp. A port without a host has two addresses on the loopback interface, IPv4 first. LS_OK; LS_ENOENT (-17): there
+ * are fewer addresses; LS_EMSGSIZE (-23): the text does not fit into `bytes` bytes (128 are enough, but for a URL). Any
+ * thread, from ls_server_open to ls_server_close. */
+LS_PUBLIC int ls_server_address(const ls_server *server, unsigned index, char *text, size_t bytes);
+
+/* Serve until the server is stopped and has drained. ls_server_stop or ls.stop of the site stops it; with
+ * options.signals also SIGINT and SIGTERM, which without it have the effect that the program gave them (by default they
+ * end the process at once). A site without listeners also stops when all of its tasks and timers have ended. LS_OK;
+ * LS_ETIMEDOUT (-5): the drain exceeded its time limit, and
  * the remaining connections were closed; LS_ECANCELED (-4): stopped a second time. After the latter two, handlers may
  * still run: end the process. Another negative code: the threads could not be started, and nothing was served. */
 LS_PUBLIC int ls_server_run(ls_server *server);
@@ -63,6 +86,13 @@ LS_PUBLIC const char *ls_error_text(int code);
 
 /* Drop log lines below this level: "debug", "info" (default), "warn", "error", "off". LS_OK, or LS_EINVAL (-3). */
 LS_PUBLIC int ls_server_log_level(const char *name);
+
+/* Send the log lines of all servers of the process to this function instead of standard error; NULL: to standard error
+ * again. `level` is 0 debug, 1 info, 2 warn, 3 error; `line` has `bytes` bytes without a line break and is not
+ * terminated. Any thread of a server calls it, also several at the same time: take a lock where it needs one. It must
+ * not call functions of this header. Call ls_server_log_to while no server is open. */
+typedef void ls_server_log_fn(int level, const char *line, size_t bytes, void *user);
+LS_PUBLIC void ls_server_log_to(ls_server_log_fn *log, void *user);
 
 /* The command line `luaserve stress`: argv[0] is "stress", its options follow (`luaserve stress --help`). Returns the
  * exit status: 0; 99: a threshold was missed; 1: the run failed, with the reason on standard error. */

@@ -1,16 +1,58 @@
-/* embed.c - a server inside a C program, with src/luaserve.h only.
+/* embed.c - a server inside a C program: src/luaserve.h, and Lua for a function that the program defines.
  *
- *     embed site.lua [arguments...]
+ *     embed [site.lua [arguments...]]
  *
- * The server runs on its own threads; meanwhile this program waits until its standard input ends. Then it drains the
- * server and exits with status 0. Link it with either library:
+ * Without a file the program serves the site in its own memory. The server runs on its own threads; meanwhile this
+ * program waits until its standard input ends. Then it drains the server and exits with status 0. Link it with the
+ * shared library and the Lua that it uses:
  *
- *     cc -Isrc examples/c/embed.c -Lbuild -lluaserve -lpthread -Wl,-rpath,$PWD/build */
+ *     cc -Isrc -I/usr/include/lua5.4 examples/c/embed.c -Lbuild -lluaserve -llua5.4 -lpthread -Wl,-rpath,$PWD/build */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
+#include <lauxlib.h>
+#include <lua.h>
+
 #include "luaserve.h"
+
+static const char own_site[] = "local ls = require 'luaserve'\n"
+                               "local app = ls.app()\n"
+                               "app:get('/', function() return host.count() .. '\\n' end)\n"
+                               "ls.listen(0, app)\n";
+
+typedef struct counter { /* shared by all Lua states */
+    pthread_mutex_t mutex;
+    long count;
+} counter;
+
+/* host.count() -> how often it was called, in any state. Several threads may call it at the same time. */
+static int host_count(lua_State *L)
+{
+    counter *c = lua_touserdata(L, lua_upvalueindex(1));
+    pthread_mutex_lock(&c->mutex);
+    const long count = ++c->count;
+    pthread_mutex_unlock(&c->mutex);
+    lua_pushinteger(L, count);
+    return 1;
+}
+
+/* Called in each Lua state before the site: defines the table `host`. */
+static int define_host(lua_State *L, void *user)
+{
+    lua_newtable(L);
+    lua_pushlightuserdata(L, user);
+    lua_pushcclosure(L, host_count, 1);
+    lua_setfield(L, -2, "count");
+    lua_setglobal(L, "host");
+    return 0;
+}
+
+/* Receives the log. stdio locks the stream, so that lines of several threads are not mixed. */
+static void log_line(int level, const char *line, size_t bytes, void *user)
+{
+    fprintf(stderr, "%s[%d] %.*s\n", (const char *)user, level, (int)bytes, line);
+}
 
 static void *serve(void *arg)
 {
@@ -21,15 +63,22 @@ static void *serve(void *arg)
 
 int main(int argc, char **argv)
 {
-    char message[512], bytes[256];
+    char message[512], address[128], bytes[256], prefix[] = "embed: ";
+    counter hits = {PTHREAD_MUTEX_INITIALIZER, 0};
     ls_server *server;
     pthread_t thread;
     void *status;
-    if (argc < 2) {
-        fprintf(stderr, "usage: embed site.lua [arguments...]\n");
-        return 2;
+    ls_server_options options = {.threads = 2, .open = define_host, .user = &hits};
+    if (argc > 1) {
+        options.site = argv[1];
+        options.argc = argc - 2;
+        options.argv = argv + 2;
+    } else {
+        options.site = "built-in site"; /* its name in messages */
+        options.source = own_site;
+        options.source_bytes = sizeof own_site - 1;
     }
-    const ls_server_options options = {.site = argv[1], .argc = argc - 2, .argv = argv + 2, .threads = 2};
+    ls_server_log_to(log_line, prefix);
     if (ls_server_open(&options, &server, message, sizeof message) < 0) {
         fprintf(stderr, "embed: %s\n", message); /* contains the place and the reason */
         return 1;
@@ -38,7 +87,9 @@ int main(int argc, char **argv)
         ls_server_close(server); /* instead of a run */
         return 1;
     }
-    printf("luaserve %s serves\n", ls_server_version());
+    printf("luaserve %s serves", ls_server_version());
+    for (unsigned n = 0; ls_server_address(server, n, address, sizeof address) == 0; n++) printf(" %s", address);
+    printf("\n");
     fflush(stdout);
 
     while (read(0, bytes, sizeof bytes) > 0) continue; /* the rest of the program */

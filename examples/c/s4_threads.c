@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "example.h"
+#include "sched/actor.h"
 
 enum { THREADS = 16, PACKETS = 3, BATCH = 4 * PACKETS, ECHO_BYTES = 4096, TICK_MS = 100 };
 

@@ -181,7 +181,8 @@ local function header_pairs(headers)
   return list
 end
 
--- The compiled router: { dispatch =, failed = } for core.listen and core.inject. Compiled again after new definitions.
+-- The compiled router: { dispatch =, failed =, routes = } for core.listen and core.inject. Compiled again
+-- after new definitions.
 local function compile(self)
   if self.dispatcher == nil or self.dispatcher_version ~= definitions then
     self.dispatcher, self.dispatcher_version = router.compile(self), definitions
@@ -222,13 +223,17 @@ end
 
 local app = {}
 
+-- The tables of options, for the tests.
+app.known = { ["app:get"] = route_options, ["app:inject"] = inject_options }
+app.specs = { ["app:get"] = { max_body = options.specs["ls.listen"].max_body } }
+
 -- ls.app() -> a new app without routes.
 function app.new()
   return setmetatable({ routes = {}, seen = {}, uses = {}, mounts = {} }, app_meta)
 end
 
--- app.serve(self, where) -> { dispatch =, failed = }, for ls.listen at `where`. Fixes the app and the apps mounted in
--- it.
+-- app.serve(self, where) -> { dispatch =, failed =, routes = }, for ls.listen at `where`. Fixes the app and the
+-- apps mounted in it.
 function app.serve(self, where)
   local dispatcher = compile(self)
   local function fix(one)

@@ -61,7 +61,7 @@ function ls.listen(at, served)
   end
   settings.where = usage.caller() or "?"
   local dispatcher = app.serve(served, settings.where)
-  settings.dispatch, settings.failed = dispatcher.dispatch, dispatcher.failed
+  settings.dispatch, settings.failed, settings.routes = dispatcher.dispatch, dispatcher.failed, dispatcher.routes
   local ok, err = pcall(core.listen, settings)
   if not ok then usage.error("ls.listen: %s", tostring(err)) end
 end

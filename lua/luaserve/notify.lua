@@ -10,6 +10,8 @@ local notify = {}
 local bits = { ["in"] = 1, out = 2, hangup = 4, err = 0 } -- errors are always reported
 local known = { trigger = true, oneshot = true }
 
+notify.known = { ["ls.notify"] = known } -- for the tests
+
 -- filter_of(fname, "in|hangup" | { "in", "hangup" }) -> the bits of the core. Raises on an unknown name.
 local function filter_of(fname, events)
   local names = {}

@@ -27,7 +27,8 @@ local kinds = {
   size = {
     expected = 'a number of bytes or a string such as "64k", "10m" or "2g"',
     read = options.bytes,
-    show = function(n) return string.format("%.0f bytes", n) end,
+    show = function(n) return string.format("%.0f", n) end,
+    unit = " bytes",
   },
   seconds = {
     expected = "a number of seconds, such as 10 or 0.5",
@@ -35,21 +36,29 @@ local kinds = {
       if type(value) ~= "number" or not (value >= 0 and value < 2 ^ 53) then return nil end
       return math.ceil(value * 1000)
     end,
-    show = function(n) return string.format("%g s", n / 1000) end,
+    show = function(n) return string.format("%.10g", n / 1000) end,
+    unit = " s",
   },
   count = {
     expected = "a whole number",
     read = function(value) return type(value) == "number" and math.tointeger(value) or nil end,
     show = function(n) return string.format("%.0f", n) end,
+    unit = "",
   },
   rate = {
     expected = 'a number of bytes per second or a string such as "1k"',
     read = options.bytes,
-    show = function(n) return string.format("%.0f bytes per second", n) end,
+    show = function(n) return string.format("%.0f", n) end,
+    unit = " bytes per second",
+  },
+  flag = {
+    expected = "true or false",
+    read = function(value) if type(value) == "boolean" then return value end end,
   },
 }
 
--- name = { name in the core, kind, minimum, maximum, none = the core's value for `false`, if `false` is allowed }
+-- name = { name in the core, kind, minimum, maximum, none = the core's value for `false`, if `false` is allowed }. A
+-- flag has no minimum and maximum. tests/unit/lua/test_option_tables.lua tries every entry of such a table.
 local listener = {
   max_head = { "head_bytes_max", "size", 256, 65536 },
   max_target = { "target_bytes_max", "size", 16, 65536 },
@@ -81,22 +90,25 @@ local function read(fname, name, value, spec)
   local kind = kinds[spec[2]]
   if value == false and spec.none then return spec.none end
   local number = kind.read(value)
-  if not number then
+  if number == nil then
     usage.error("%s: %s must be %s%s; got %s", fname, name, kind.expected,
       spec.none and ", or false for no limit" or "", usage.quote(value))
   end
-  if number < spec[3] then
-    usage.error("%s: %s must be at least %s; got %s", fname, name, kind.show(spec[3]), usage.quote(value))
-  elseif number > spec[4] then
-    usage.error("%s: %s must be at most %s; got %s", fname, name, kind.show(spec[4]), usage.quote(value))
+  if not kind.show then return number end
+  local least, most = spec[3], spec[4]
+  if number < least or number > most then
+    local range = most == math.maxinteger and "at least " .. kind.show(least)
+      or "from " .. kind.show(least) .. " to " .. kind.show(most)
+    usage.error("%s: %s must be %s%s; got %s", fname, name, range, kind.unit, usage.quote(value))
   end
   return number
 end
 
+-- merged(table, ...) -> a table with the keys of all, and the values of the last one that has the key.
 local function merged(...)
   local all = {}
   for _, names in ipairs { ... } do
-    for name in pairs(names) do all[name] = true end
+    for name, value in pairs(names) do all[name] = value end
   end
   return all
 end
@@ -118,6 +130,10 @@ end
 
 local listen_known = merged(listener, { host = true, port = true, path = true, app = true, engine = true, url = true })
 local config_known = merged(listener, process, { nameservers = true })
+
+-- The tables of options, for the tests.
+options.known = { ["ls.listen"] = listen_known, ["ls.config"] = config_known }
+options.specs = { ["ls.listen"] = listener, ["ls.config"] = merged(listener, process) }
 
 local listen_forms = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.listen{ port = 8080, app = app, ... }'
 
@@ -151,14 +167,17 @@ local function address_of_text(fname, text, no_paths)
     no_paths and ' or "*:8080"' or ', "*:8080" or "unix:/path"')
 end
 
--- port(fname, port, least) -> the port as an integer from `least` to 65535; 0 picks a free port. Raises.
+-- port(fname, port, least) -> the port as an integer from `least` to 65535; 0 picks a free port. `port` may be a string
+-- of digits, as from os.getenv. Raises.
 function options.port(fname, port, least)
-  if math.type(port) == "float" then port = math.tointeger(port) or port end
-  if math.type(port) ~= "integer" or port < least or port > 65535 then
+  local number = port
+  if type(port) == "string" and port:match("^%d+$") then number = tonumber(port) end
+  number = math.type(number) and math.tointeger(number)
+  if not number or number < least or number > 65535 then
     usage.error("%s: port must be a whole number from %s to 65535; got %s", fname,
       least == 0 and "0 (pick a free one)" or least, usage.quote(port))
   end
-  return port
+  return number
 end
 
 local function address_of_table(fname, given, no_paths)
@@ -204,11 +223,11 @@ function options.address(fname, at, no_paths)
   return host, port
 end
 
--- read_all(fname, given, specs, out) -> out. Reads the fields of `given` that `specs` describes (a table like
--- `listener`) into `out`, under their names in the core. Raises.
-function options.read_all(fname, given, specs, out)
+-- read_all(fname, given, specs, out [, prefix]) -> out. Reads the fields of `given` that `specs` describes (a table like
+-- `listener`) into `out`, under their names in the core. `prefix` is put before the names in messages. Raises.
+function options.read_all(fname, given, specs, out, prefix)
   for name, spec in pairs(specs) do
-    if given[name] ~= nil then out[spec[1]] = read(fname, name, given[name], spec) end
+    if given[name] ~= nil then out[spec[1]] = read(fname, (prefix or "") .. name, given[name], spec) end
   end
   return out
 end

@@ -75,6 +75,15 @@ function router.shape(segments)
   return "/" .. concat(parts, "/")
 end
 
+-- pattern(segments) -> the text that router.parse reads.
+local function pattern_of(segments)
+  local parts = {}
+  for i, segment in ipairs(segments) do
+    parts[i] = segment.text or segment.param and ":" .. segment.param or "*" .. segment.rest
+  end
+  return "/" .. concat(parts, "/")
+end
+
 -- ---- the trie ------------------------------------------------------------------------------------------------------
 
 local function new_node() return { texts = {} } end
@@ -265,7 +274,7 @@ local function flatten(flat, app, prefix, parent)
     end
   end
   local whole_star = app.star
-  if whole_star and not parent then flat.star = { run = wrap(scope.uses, whole_star.fn) } end
+  if whole_star and not parent then flat.star = { run = wrap(scope.uses, whole_star.fn), where = whole_star.where } end
   if parent then
     local below = joined(prefix, { { rest = "rest" } })
     insert(flat.scopes, prefix, scope)
@@ -313,7 +322,30 @@ local function shortcuts(trie)
   return plain, by_prefix
 end
 
--- compile(app) -> { dispatch =, failed = } for core.listen. Raises when two routes are the same.
+-- list_routes(flat) -> the routes as text for --check: one line each with method, pattern and place, sorted by pattern.
+local function list_routes(flat)
+  local rows, widths = {}, { 0, 0 }
+  for method, entries in pairs(flat.methods) do
+    for _, entry in ipairs(entries) do
+      rows[#rows + 1] = { method, pattern_of(entry.segments), entry.leaf.where or "?" }
+    end
+  end
+  if flat.star then rows[#rows + 1] = { "OPTIONS", "*", flat.star.where or "?" } end
+  table.sort(rows, function(a, b)
+    if a[2] ~= b[2] then return a[2] < b[2] end
+    return a[1] < b[1]
+  end)
+  for _, row in ipairs(rows) do
+    for i, width in ipairs(widths) do widths[i] = math.max(width, #row[i]) end
+  end
+  for i, row in ipairs(rows) do
+    for column, width in ipairs(widths) do row[column] = row[column] .. (" "):rep(width - #row[column]) end
+    rows[i] = string.format("  %s  %s  (%s)\n", row[1], row[2], row[3])
+  end
+  return concat(rows)
+end
+
+-- compile(app) -> { dispatch =, failed =, routes = } for core.listen. Raises when two routes are the same.
 function router.compile(app)
   local flat = { methods = {}, seen = {}, scopes = new_node(), missing = {} }
   local root_scope = flatten(flat, app, {}, nil)
@@ -430,7 +462,7 @@ function router.compile(app)
     return on_error(req, res, err, traceback)
   end
 
-  return { dispatch = dispatch, failed = failed }
+  return { dispatch = dispatch, failed = failed, routes = function() return list_routes(flat) end }
 end
 
 return router

@@ -24,6 +24,10 @@ local client_only = { connect_timeout = { "connect_ms_max", "seconds", 1, uint32
 local server_known = options.merged(limits, server_only, { host = true, port = true, path = true, serve = true })
 local client_known = options.merged(limits, client_only, { host = true, port = true, path = true })
 
+-- The tables of options, for the tests.
+tcp.known = { ["ls.tcp"] = server_known, ["ls.connect"] = client_known }
+tcp.specs = { ["ls.tcp"] = options.merged(limits, server_only), ["ls.connect"] = options.merged(limits, client_only) }
+
 -- ls.tcp(port | "host:port" | "unix:/path" | { port =, host =, path =, read_timeout =, ... }, fn): a TCP server.
 -- fn(sock) runs in a new coroutine for each connection; when it returns the sock is closed. Raises on unknown options,
 -- on wrong types and after loading.
@@ -76,8 +80,12 @@ function tcp.connect(host, port, opts)
   if type(host) == "table" then
     if port ~= nil then usage.error("ls.connect: with a table of options, pass host and port in it") end
     opts = host
-    host, port = opts.host or opts.path and "unix:" .. tostring(opts.path), opts.port
-  elseif port ~= nil and type(port) ~= "number" and opts == nil then
+    if opts.path ~= nil and (type(opts.path) ~= "string" or opts.path == "") then
+      usage.error('ls.connect: path must be the file name of a Unix socket, such as "/run/site.sock"; got %s',
+        usage.quote(opts.path))
+    end
+    host, port = opts.host or opts.path and "unix:" .. opts.path, opts.port
+  elseif port ~= nil and not tonumber(port) and opts == nil then
     port, opts = nil, port
   end
   if type(host) ~= "string" or host == "" then

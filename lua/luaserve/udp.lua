@@ -9,49 +9,18 @@ local udp = {}
 
 local payload_max = 65507 -- the payload of the largest IPv4 datagram
 
-local function whole(fname, name, value, least, most)
-  local number = type(value) == "number" and math.tointeger(value)
-  if not number or number < least or number > most then
-    usage.error("%s: %s must be a whole number from %d to %d; got %s", fname, name, least, most, usage.quote(value))
-  end
-  return number
-end
-
-local function size(fname, name, value, least, most)
-  local bytes = options.bytes(value)
-  if not bytes then
-    usage.error('%s: %s must be a number of bytes or a string such as "64k"; got %s', fname, name, usage.quote(value))
-  elseif bytes < least or bytes > most then
-    usage.error("%s: %s must be from %d to %d bytes; got %s", fname, name, least, most, usage.quote(value))
-  end
-  return bytes
-end
-
-local function flag(fname, name, value)
-  if type(value) ~= "boolean" then
-    usage.error("%s: %s must be true or false; got %s", fname, name, usage.quote(value))
-  end
-  return value
-end
-
--- The reader of each option: reader(fname, value, out) checks the value and stores it under its name in the core.
-local readers = {
-  batch = function(fname, value, out) out.batch = whole(fname, "batch", value, 1, 32) end,
-  max_datagram = function(fname, value, out)
-    out.datagram_bytes_max = size(fname, "max_datagram", value, 1, payload_max)
-  end,
-  receive_buffer = function(fname, value, out)
-    out.recv_buffer_bytes = size(fname, "receive_buffer", value, 1, 2 ^ 30 - 1)
-  end,
-  send_buffer = function(fname, value, out)
-    out.send_buffer_bytes = size(fname, "send_buffer", value, 1, 2 ^ 30 - 1)
-  end,
-  reuse = function(fname, value, out) out.reuse_port = flag(fname, "reuse", value) end,
-  gather = function(fname, value, out) out.gather = flag(fname, "gather", value) end,
-  broadcast = function(fname, value, out) out.broadcast = flag(fname, "broadcast", value) end,
+-- As in options.lua: { name in the core, kind, minimum, maximum }
+local limits = {
+  batch = { "batch", "count", 1, 32 },
+  max_datagram = { "datagram_bytes_max", "size", 1, payload_max },
+  receive_buffer = { "recv_buffer_bytes", "size", 1, 2 ^ 30 - 1 },
+  send_buffer = { "send_buffer_bytes", "size", 1, 2 ^ 30 - 1 },
+  broadcast = { "broadcast", "flag" },
 }
+local server_only = { reuse = { "reuse_port", "flag" }, gather = { "gather", "flag" } }
+local multicast_limits = { ttl = { "ttl", "count", 1, 255 }, loop = { "loop", "flag" } }
 
-local multicast_known = { group = true, interface = true, ttl = true, loop = true }
+local multicast_known = options.merged(multicast_limits, { group = true, interface = true })
 
 local function is_group(text)
   local first = tonumber(text:match("^(%d+)%.%d+%.%d+%.%d+$"))
@@ -59,7 +28,7 @@ local function is_group(text)
 end
 
 -- multicast = "239.1.2.3", or { group = "..." | { ... }, interface =, ttl =, loop = }
-function readers.multicast(fname, value, out)
+local function read_multicast(fname, value, out)
   if type(value) == "string" then value = { group = value } end
   if type(value) ~= "table" then
     usage.error('%s: multicast must be a group such as "239.1.2.3" or { group =, interface =, ttl =, loop = }; got %s',
@@ -88,21 +57,22 @@ function readers.multicast(fname, value, out)
     end
     out.interface = value.interface
   end
-  if value.ttl ~= nil then out.ttl = whole(fname, "multicast.ttl", value.ttl, 1, 255) end
-  if value.loop ~= nil then out.loop = flag(fname, "multicast.loop", value.loop) end
+  options.read_all(fname, value, multicast_limits, out, "multicast.")
 end
 
-local connect_known = { batch = true, max_datagram = true, receive_buffer = true, send_buffer = true,
-  broadcast = true, multicast = true }
-local listen_known = { host = true, port = true, handler = true }
-for name in pairs(readers) do listen_known[name] = true end
+local connect_known = options.merged(limits, { multicast = true })
+local listen_known = options.merged(connect_known, server_only, { host = true, port = true, handler = true })
+
+-- The tables of options, for the tests.
+udp.known = { ["ls.udp"] = listen_known, ["ls.udp_connect"] = connect_known, ["ls.udp: multicast"] = multicast_known }
+udp.specs = { ["ls.udp"] = options.merged(limits, server_only), ["ls.udp_connect"] = limits,
+  ["ls.udp: multicast"] = multicast_limits }
 
 local function read(fname, given, known)
   options.check_names(fname, given, known)
-  local out = {}
-  for name, reader in pairs(readers) do
-    if given[name] ~= nil then reader(fname, given[name], out) end
-  end
+  local out = options.read_all(fname, given, limits, {})
+  options.read_all(fname, given, server_only, out)
+  if given.multicast ~= nil then read_multicast(fname, given.multicast, out) end
   return out
 end
 

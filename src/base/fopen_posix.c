@@ -6,6 +6,11 @@ FILE *ls_fopen(const char *path, const char *mode)
     return fopen(path, mode);
 }
 
+FILE *ls_fopen_null(void)
+{
+    return fopen("/dev/null", "we");
+}
+
 int ls_remove(const char *path)
 {
     return remove(path);

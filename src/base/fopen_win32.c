@@ -31,6 +31,11 @@ FILE *ls_fopen(const char *path, const char *mode)
     return file;
 }
 
+FILE *ls_fopen_null(void)
+{
+    return _wfopen(L"NUL", L"wb");
+}
+
 int ls_remove(const char *path)
 {
     wchar_t *wide = wide_of(path);

@@ -93,7 +93,7 @@ static void emit(enum ls_log_level level, const char *text, size_t len, bool cut
         used = fits + sizeof cut_mark - 1;
     }
     ls_log_sink *const sink = atomic_load(&the_sink);
-    sink(atomic_load(&the_user), level, line, used);
+    sink((int)level, line, used, atomic_load(&the_user));
 }
 
 void ls_log(enum ls_log_level level, const char *format, ...)

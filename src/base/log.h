@@ -9,8 +9,9 @@
 
 enum ls_log_level { LS_LOG_DEBUG, LS_LOG_INFO, LS_LOG_WARN, LS_LOG_ERROR, LS_LOG_OFF };
 
-/* Receives one line without its newline. ls_log holds no lock during the call; a sink takes its own. */
-typedef void ls_log_sink(void *user, enum ls_log_level level, const char *line, size_t len);
+/* Receives one line without its newline; `level` is an enum ls_log_level. ls_log holds no lock during the call; a sink
+ * takes its own. The type is that of ls_server_log_to() in luaserve.h. */
+typedef void ls_log_sink(int level, const char *line, size_t len, void *user);
 
 /* NULL: stderr as "2026-01-31T12:00:00.123Z level text". Call before threads start. */
 void ls_log_set_sink(ls_log_sink *sink, void *user);

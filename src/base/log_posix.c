@@ -47,7 +47,7 @@ static void write_all(struct iovec *parts, int count)
     }
 }
 
-void ls_log_stderr(void *user, enum ls_log_level level, const char *line, size_t len)
+void ls_log_stderr(int level, const char *line, size_t len, void *user)
 {
     const int64_t us = ls_clock_wall_us();
     const time_t s = (time_t)(us / 1000000);
@@ -55,7 +55,8 @@ void ls_log_stderr(void *user, enum ls_log_level level, const char *line, size_t
     char date[24] = "", head[48];
     (void)user;
     if (gmtime_r(&s, &t) != NULL) (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &t);
-    const int n = snprintf(head, sizeof head, "%s.%03dZ %s ", date, (int)(us / 1000 % 1000), ls_log_level_name(level));
+    const int n = snprintf(head, sizeof head, "%s.%03dZ %s ", date, (int)(us / 1000 % 1000),
+                           ls_log_level_name((enum ls_log_level)level));
     struct iovec parts[] = {
         {.iov_base = head, .iov_len = (size_t)n},
         {.iov_base = (char *)(uintptr_t)line, .iov_len = len}, /* writev does not write to it */

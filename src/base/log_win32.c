@@ -13,12 +13,12 @@ enum { STDERR_FD = 2, LINE_BYTES = 17 * 1024 };
 
 static SRWLOCK writing = SRWLOCK_INIT;
 
-static size_t write_head(char *to, size_t room, enum ls_log_level level)
+static size_t write_head(char *to, size_t room, int level)
 {
     SYSTEMTIME t;
     GetSystemTime(&t);
     const int n = snprintf(to, room, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ %s ", t.wYear, t.wMonth, t.wDay, t.wHour,
-                           t.wMinute, t.wSecond, t.wMilliseconds, ls_log_level_name(level));
+                           t.wMinute, t.wSecond, t.wMilliseconds, ls_log_level_name((enum ls_log_level)level));
     return n > 0 ? (size_t)n : 0;
 }
 
@@ -33,7 +33,7 @@ static void write_all(const char *bytes, size_t len)
     }
 }
 
-void ls_log_stderr(void *user, enum ls_log_level level, const char *line, size_t len)
+void ls_log_stderr(int level, const char *line, size_t len, void *user)
 {
     char line_out[LINE_BYTES]; /* head, text, newline */
     (void)user;

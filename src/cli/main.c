@@ -10,14 +10,16 @@ static const char usage[] =
     "luaserve - network servers in Lua\n"
     "\n"
     "usage: luaserve [options] site.lua [arguments...]\n"
-    "       luaserve stress [options] URL      load test of a server: luaserve stress --help\n"
-    "       luaserve install|uninstall         Windows service: luaserve install --help\n"
+    "       luaserve [options] -e CODE [arguments...]   the site is CODE\n"
+    "       luaserve [options] - [arguments...]         the site is read from standard input\n"
+    "       luaserve stress [options] URL               load test of a server: luaserve stress --help\n"
+    "       luaserve install|uninstall                  Windows service: luaserve install --help\n"
     "\n"
-    "The arguments are available to the file as `...` and arg[1], arg[2], ...\n"
+    "The arguments are available to the site as `...` and arg[1], arg[2], ...\n"
     "\n"
     "  --threads N        number of running threads (default: set by the site, else one per processor)\n"
     "  --backend NAME     %s (default: auto, the first of the others)\n"
-    "  --check            load the site and print what it defines, without serving\n"
+    "  --check            load the site and print its listeners and routes, without serving\n"
     "  --log-level LEVEL  debug, info, warn, error or off (default: info)\n"
     "  --help             print this text\n"
     "  --version          print the version and the build information\n"
@@ -27,10 +29,15 @@ static const char usage[] =
     "where no signal interrupts it (a device, an NFS server that does not respond), the operations of its thread\n"
     "wait. If the system refuses io_uring, luaserve uses epoll and logs the reason.\n"
     "\n"
+    "A site without listeners ends with status 0 when its last job and timer have ended.\n"
     "SIGINT or SIGTERM starts the drain: luaserve responds to every accepted request and ends with status 0. A\n"
     "second signal ends it immediately.\n";
 
-static const char *const options_known[] = {"--threads", "--backend", "--check", "--log-level", "--help", "--version"};
+static const char *const server_options[] = {"--threads", "--backend", "--check", "--log-level",
+                                             "--help",    "--version", NULL};
+static const char *const service_options[] = {"--threads", "--backend", "--log-level", "--name",
+                                              "--log",     "--help",    "--version",   NULL};
+static const char *const commands[] = {"stress", "install", "uninstall", NULL};
 
 static void print_backends(FILE *to)
 {
@@ -51,26 +58,51 @@ static int fail_usage(const char *what, const char *value, const char *hint)
     return LS_STATUS_USAGE;
 }
 
-/* The known option with the longest common prefix with `given`, or NULL. */
-static const char *nearest_option(const char *given)
+enum { WORD_BYTES_MAX = 31 };
+
+/* The number of insertions, deletions, replacements and exchanges of neighbours that turn `a` into `b`. */
+static size_t edit_distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
+    size_t d[WORD_BYTES_MAX + 1][WORD_BYTES_MAX + 1];
+    for (size_t i = 0; i <= a_len; i++) {
+        for (size_t j = 0; j <= b_len; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    }
+    return d[a_len][b_len];
+}
+
+/* The word of the list that is most similar to `given` up to its "=", or that begins with it; NULL: none is. */
+static const char *nearest(const char *given, const char *const words[])
+{
+    enum { PREFIX_BYTES_MIN = 4 };
+    const size_t len = strcspn(given, "=");
     const char *best = NULL;
-    size_t best_len = 3; /* more than "--" and a letter */
-    for (size_t i = 0; i < sizeof options_known / sizeof options_known[0]; i++) {
-        size_t n = 0;
-        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no argument before argv[argc] is NULL */
-        while (given[n] != '\0' && given[n] == options_known[i][n]) n++;
-        if (n >= best_len) {
-            best = options_known[i];
-            best_len = n;
+    size_t least = (len / 3 > 2 ? len / 3 : 2) + 1;
+    if (len > WORD_BYTES_MAX) return NULL;
+    for (; *words != NULL; words++) {
+        size_t distance = edit_distance(given, len, *words, strlen(*words));
+        if (len >= PREFIX_BYTES_MIN && distance > 1 && strncmp(given, *words, len) == 0) distance = 1;
+        if (distance < least) {
+            best = *words;
+            least = distance;
         }
     }
     return best;
 }
 
-static int fail_unknown(const char *option)
+static int fail_unknown(const char *option, const char *const known[])
 {
-    const char *near = nearest_option(option);
+    const char *near = nearest(option, known);
     fprintf(stderr, "luaserve: unknown option %s", option);
     if (near != NULL) fprintf(stderr, "; did you mean %s?", near);
     fprintf(stderr, "\nluaserve --help lists the options\n");
@@ -121,6 +153,17 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
             print_usage(stdout);
             return args;
         }
+        if (!is_service && strcmp(argv[at], "-e") == 0) {
+            if (at + 1 == argc) {
+                args.status = fail_usage("-e: the code is missing", NULL, "usage: luaserve -e CODE [arguments...]");
+                return args;
+            }
+            args.server.site = "(command line)";
+            args.server.source = argv[at + 1];
+            args.server.source_bytes = strlen(argv[at + 1]);
+            at++; /* in the place of the site */
+            break;
+        }
         if (strcmp(argv[at], "--version") == 0) {
             printf("luaserve %s\n%sback ends: ", ls_server_version(), ls_server_build());
             print_backends(stdout);
@@ -154,7 +197,7 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
             }
             args.log_level = value;
         } else {
-            args.status = fail_unknown(argv[at]);
+            args.status = fail_unknown(argv[at], is_service ? service_options : server_options);
             return args;
         }
     }
@@ -162,7 +205,11 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
         args.status = fail_usage("no site given", NULL, "usage: luaserve [options] site.lua [arguments...]");
         return args;
     }
-    args.server.site = argv[at];
+    if (is_service && strcmp(argv[at], "-") == 0) {
+        args.status = fail_usage("a service cannot read its site from standard input", NULL, "give the file");
+        return args;
+    }
+    if (args.server.source == NULL) args.server.site = argv[at];
     args.server.argc = argc - at - 1;
     args.server.argv = argv + at + 1;
     args.done = 0;
@@ -174,6 +221,52 @@ static int is_service_word(const char *word)
     return strcmp(word, "install") == 0 || strcmp(word, "uninstall") == 0 || strcmp(word, "run-as-service") == 0;
 }
 
+/* Read standard input to its end. The caller frees the text; NULL: the reason is printed. */
+static char *read_input(size_t *bytes)
+{
+    size_t room = 65536, used = 0;
+    char *text = malloc(room);
+    while (text != NULL) {
+        const size_t n = fread(text + used, 1, room - used, stdin);
+        used += n;
+        if (n == 0 && !ferror(stdin)) {
+            *bytes = used;
+            return text;
+        }
+        if (n == 0) {
+            fprintf(stderr, "luaserve: cannot read the site from standard input\n");
+            free(text);
+            return NULL;
+        }
+        if (used < room) continue;
+        char *grown = realloc(text, room * 2);
+        if (grown == NULL) free(text);
+        text = grown;
+        room *= 2;
+    }
+    fprintf(stderr, "luaserve: not enough memory for the site\n");
+    return NULL;
+}
+
+/* Open the server of the command line. LS_STATUS_OK, or the reason is printed. */
+static int open_server(ls_server_options *options, ls_server **out)
+{
+    char message[2048], *input = NULL;
+    if (options->source == NULL && strcmp(options->site, "-") == 0) {
+        if ((input = read_input(&options->source_bytes)) == NULL) return LS_STATUS_FAILED;
+        options->site = "(standard input)";
+        options->source = input;
+    }
+    const int err = ls_server_open(options, out, message, sizeof message);
+    free(input);
+    if (err == 0) return LS_STATUS_OK;
+    const char *near = strpbrk(options->site, "./\\") == NULL ? nearest(options->site, commands) : NULL;
+    fprintf(stderr, "luaserve: %s", message);
+    if (options->source == NULL && near != NULL) fprintf(stderr, "; did you mean luaserve %s?", near);
+    fprintf(stderr, "\n");
+    return LS_STATUS_FAILED;
+}
+
 int ls_command_line(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "stress") == 0) return ls_stress_main(argc - 1, argv + 1);
@@ -182,11 +275,7 @@ int ls_command_line(int argc, char **argv)
     if (args.done) return args.status;
 
     ls_server *server;
-    char message[2048];
-    if (ls_server_open(&args.server, &server, message, sizeof message) < 0) {
-        fprintf(stderr, "luaserve: %s\n", message);
-        return LS_STATUS_FAILED;
-    }
+    if (open_server(&args.server, &server) != LS_STATUS_OK) return LS_STATUS_FAILED;
     if (args.server.check) {
         printf("%s: ok\n", args.server.site);
         ls_server_describe(server);

@@ -158,8 +158,8 @@ struct ls_thread_ctx {
 void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsigned index);
 
 /* Take up to `max` packets, in any order. timeout_ms < 0 waits without a limit, 0 does not wait. Returns the
- * number of packets (0: timeout) or a negative code. A packet whose operation has an actor goes to
- * ls_packet_dispatch or to that actor. */
+ * number of packets (0: timeout) or a negative code. ls_packet_dispatch (sched/actor.h) handles a packet that has an
+ * operation. */
 int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms);
 
 /* The thread of this context does not wait again soon: it is inside a long handler, becomes idle, or ends. Other
@@ -176,10 +176,6 @@ int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result);
 /* Queue a packet again, unchanged, that was taken but not handled. Cannot fail for a packet with an operation, else
  * LS_ENOMEM is possible. A notification that is out of date when it is taken again is dropped. */
 int ls_port_requeue(ls_port *port, const ls_packet *packet);
-
-/* Call op->done, or give the operation to its actor; defined in sched/actor.c. The packet has an operation: the caller
- * handles posts without one by their key. */
-void ls_packet_dispatch(ls_thread_ctx *ctx, const ls_packet *packet);
 
 /* ---- sockets ---------------------------------------------------------------------------------------------- */
 

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "port/notify.h"
+#include "sched/actor.h"
 
 void ls_workers_balance(ls_workers *workers)
 {

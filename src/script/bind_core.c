@@ -18,6 +18,7 @@
 #include "script/buffer.h"
 #include "script/http_task.h"
 #include "script/option.h"
+#include "script/quiet.h"
 #include "script/request.h"
 #include "script/site_internal.h"
 
@@ -61,6 +62,23 @@ static void listener_address(lua_State *L, ls_site_listener *listener)
     listener->port = (uint16_t)port;
 }
 
+/* Call the function `routes` of the options at index 1, which returns a text for --check, and keep the text. */
+static void entry_routes(lua_State *L, ls_site_entry *entry)
+{
+    if (lua_getfield(L, 1, "routes") == LUA_TFUNCTION) {
+        size_t len;
+        lua_call(L, 0, 1);
+        const char *text = luaL_checklstring(L, -1, &len);
+        entry->routes = malloc(len + 1);
+        if (entry->routes == NULL) {
+            luaL_error(L, "not enough memory");
+            return;
+        }
+        memcpy(entry->routes, text, len + 1);
+    }
+    lua_settop(L, 1);
+}
+
 static void listener_add(lua_State *L, ls_state *state, const ls_site_listener *listener, int dispatch_ref,
                          int failed_ref)
 {
@@ -84,6 +102,7 @@ static void listener_add(lua_State *L, ls_state *state, const ls_site_listener *
         entry->handler = (ls_site_handler){{ls_http_handler_start}, site, index};
         site->entries[index] = entry;
         site->entry_count = index + 1;
+        entry_routes(L, entry);
     }
     state->listeners[index] = (ls_state_listener){dispatch_ref, failed_ref};
     state->listener_count++;
@@ -98,7 +117,7 @@ static void listener_urls(lua_State *L, ls_site_listener *listener)
     for (char *at = listener->urls; (at = strchr(at, '\n')) != NULL;) *at++ = '\0';
 }
 
-/* core.listen{ host=, port= | urls=, http={...}, dispatch=fn, failed=fn, where= } */
+/* core.listen{ host=, port= | urls=, http={...}, dispatch=fn, failed=fn, routes=fn, where= } */
 static int core_listen(lua_State *L)
 {
     ls_state *state = check_loading(L, "");
@@ -207,7 +226,7 @@ static int core_log(lua_State *L)
     if (ls_log_level_of(luaL_checkstring(L, 1), &level) < 0 || level == LS_LOG_OFF)
         return luaL_argerror(L, 1, "level must be \"debug\", \"info\", \"warn\" or \"error\"");
     const char *text = luaL_checklstring(L, 2, &len);
-    if (level >= ls_log_level_get()) ls_log_text(level, text, len);
+    if (level >= ls_log_level_get() && !ls_quiet_is(ls_state_of(L))) ls_log_text(level, text, len);
     return 0;
 }
 

@@ -78,6 +78,7 @@ static void timer_stop(script_timer *t)
     ls_state *state = t->state;
     if (t->stopped) return;
     t->stopped = true;
+    state->timers_live--;
     luaL_unref(state->L, LUA_REGISTRYINDEX, t->ref);
     t->ref = LUA_NOREF;
 }
@@ -111,6 +112,7 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
     t->packet_coming = false;
     if (t->stopped) {
         timer_free_if_unused(t);
+        ls_state_settle(state);
         return;
     }
     if (t->running) {
@@ -135,6 +137,7 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
     if (t->period_ns == 0) {
         timer_stop(t);
         timer_free_if_unused(t);
+        ls_state_settle(state);
     }
 }
 
@@ -215,6 +218,7 @@ static int timer_new(lua_State *L, bool repeats)
     t->handle = true;
     handle->timer = t;
     ls_list_push(&state->timers, &t->node);
+    state->timers_live++;
     if (!state->loading && timer_arm(state->site->port, t, ls_task_deadline(delay)) < 0) {
         timer_stop(t);
         return luaL_error(L, "not enough memory");

@@ -1,4 +1,4 @@
-/* modules.h - the Lua modules of lua/luaserve/, embedded in the program, and the module search path of a Lua state.
+/* modules.h - the Lua modules of lua/luaserve/, embedded in the program, and where a Lua state looks for modules.
  *
  * lua/embed.cmake generates the table at build time. It is read-only; any thread may read it. */
 #ifndef LS_SCRIPT_MODULES_H
@@ -23,7 +23,8 @@ extern const size_t ls_modules_count;
  * L if `bytecode` or *bytecode is NULL at that time. Raises when out of memory. */
 void ls_modules_preload(lua_State *L, const char *prefix, ls_bytecode *const *bytecode);
 
-/* Put the directory of `file` in front of package.path. Raises when out of memory. */
+/* Put the directory of `file` in front of package.path, and let dofile and loadfile look for a relative name there first,
+ * then in the working directory. Raises when out of memory. */
 void ls_modules_path(lua_State *L, const char *file);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fopen.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "net/resolver.h"
@@ -16,6 +17,7 @@
 #include "script/buffer.h"
 #include "script/bytecode.h"
 #include "script/notify_internal.h"
+#include "script/quiet.h"
 #include "script/site_internal.h"
 #include "script/task.h"
 #include "script/udp_internal.h"
@@ -47,12 +49,47 @@ static int load_failed(lua_State *L)
     return 1;
 }
 
+/* Load the chunk. As luaL_loadfile does, skip a byte order mark and a first line that begins with '#'. */
+static int load_chunk(lua_State *L, const ls_site *site)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const char *text = site->source;
+    size_t bytes = site->source_bytes;
+    if (text == NULL) return luaL_loadfile(L, site->path);
+    if (bytes >= sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0) {
+        text += sizeof mark - 1;
+        bytes -= sizeof mark - 1;
+    }
+    if (bytes > 0 && text[0] == '#') {
+        const char *end = memchr(text, '\n', bytes); /* kept, so that the lines keep their numbers */
+        const size_t skipped = end != NULL ? (size_t)(end - text) : bytes;
+        text += skipped;
+        bytes -= skipped;
+    }
+    const char *name = lua_pushfstring(L, "=%s", site->path);
+    const int status = luaL_loadbufferx(L, text, bytes, name, NULL);
+    lua_remove(L, -2);
+    return status;
+}
+
+/* Call the function of the embedding program. */
+static int load_open(lua_State *L)
+{
+    const ls_site *site = lua_touserdata(L, 1);
+    lua_settop(L, 0);
+    const int result = site->open(L, site->open_user);
+    if (result < 0) return luaL_error(L, "%s: the open function of the program returned %d", site->path, result);
+    return 0;
+}
+
 static int load_main(lua_State *L)
 {
     site_load *load = lua_touserdata(L, 1);
     const ls_site *site = load->site;
+    ls_quiet quiet = {0};
     lua_settop(L, 0);
     lua_pushcfunction(L, load_failed); /* 1 */
+    if (load->state->index > 0) ls_quiet_begin(L, site->null, &quiet);
     lua_createtable(L, site->argc, 1);
     lua_pushstring(L, site->path);
     lua_rawseti(L, -2, 0);
@@ -62,12 +99,19 @@ static int load_main(lua_State *L)
     }
     lua_setglobal(L, "arg");
 
-    int status = luaL_loadfile(L, site->path);
+    int status = LUA_OK;
+    if (site->open != NULL) {
+        lua_pushcfunction(L, load_open);
+        lua_pushlightuserdata(L, (void *)(uintptr_t)site);
+        status = lua_pcall(L, 1, 0, 1);
+    }
+    if (status == LUA_OK) status = load_chunk(L, site);
     if (status == LUA_OK) {
         luaL_checkstack(L, site->argc, "too many arguments to the site");
         for (int n = 0; n < site->argc; n++) lua_pushstring(L, site->argv[n]);
         status = lua_pcall(L, site->argc, 0, 1);
     }
+    ls_quiet_end(&quiet);
     if (status == LUA_OK) return 0;
     load->result = status == LUA_ERRFILE ? LS_ENOENT : status == LUA_ERRMEM ? LS_ENOMEM : LS_ESCRIPT;
     const char *text = lua_tostring(L, -1);
@@ -104,6 +148,10 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->argc = options->argc;
     site->argv = options->argv;
     site->host = options->host;
+    site->source = options->source;
+    site->source_bytes = options->source_bytes;
+    site->open = options->open;
+    site->open_user = options->open_user;
     site->load_cpu.joined = true; /* the watchdog does not check it, so it needs no thread */
     site->cpu_ns_max = (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000;
     site->path = malloc(strlen(options->path) + 1);
@@ -163,10 +211,17 @@ ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *
     return &entry->tcp;
 }
 
-void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at)
+const char *ls_site_routes(const ls_site *site, unsigned index)
 {
-    site->entries[index]->bound = *at;
-    site->entries[index]->is_bound = true;
+    const char *routes = site->entries[index]->routes;
+    return routes != NULL ? routes : "";
+}
+
+bool ls_site_has_work(const ls_site *site)
+{
+    const ls_state *state = site->states[0];
+    return site->entry_count > 0 || site->udp_count > 0 || state->timers_live > 0 || state->once.count > 0 ||
+           state->hooks[LS_HOOK_START].count > 0;
 }
 
 unsigned ls_site_udp_count(const ls_site *site)
@@ -205,6 +260,7 @@ int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsig
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", count);
     if (states == NULL) return err;
     site->states = states;
+    if (count > site->state_count) site->null = ls_fopen_null(); /* NULL: the output appears once per state */
     for (unsigned n = site->state_count; n < count; n++) {
         ls_state *state;
         if ((err = ls_state_open(site, n, bytes_max, &state, message, message_bytes)) < 0) return err;
@@ -228,6 +284,9 @@ int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsig
     }
     ls_bytecode_close(site->bytecode);
     site->bytecode = NULL;
+    site->source = NULL;
+    if (site->null != NULL) (void)fclose(site->null);
+    site->null = NULL;
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", count);
     site->cpus = ls_memory_aligned(_Alignof(ls_cpu_watch), count * sizeof *site->cpus);
     if (site->cpus == NULL) return LS_ENOMEM;
@@ -279,6 +338,7 @@ static void start_done(ls_thread_ctx *ctx, ls_op *op)
     run_hooks(ctx, state, &state->once, "in an ls.once function");
     run_hooks(ctx, state, &state->hooks[LS_HOOK_START], "in a \"start\" hook");
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+    ls_state_settle(state);
 }
 
 static void drain_done(ls_thread_ctx *ctx, ls_op *op)
@@ -337,6 +397,7 @@ bool ls_site_on_tick(ls_site *site, bool idle)
 /* A posted operation counts as busy, so that ls_site_busy() is not 0 before the hooks have started. */
 void ls_site_start(ls_site *site)
 {
+    atomic_store_explicit(&site->states_left, site->state_count, memory_order_relaxed);
     for (unsigned n = 0; n < site->state_count; n++) {
         atomic_fetch_add_explicit(&site->states[n]->busy, 1, memory_order_relaxed);
         ls_port_post(site->port, &site->states[n]->start_op, NULL, 0);
@@ -410,10 +471,14 @@ void ls_site_close(ls_site *site)
         site->state_count--;
         ls_state_close(site->states[site->state_count]);
     }
+    if (site->null != NULL) (void)fclose(site->null);
     ls_bytecode_close(site->bytecode);
     if (site->load_pool != NULL) ls_pool_close(site->load_pool);
     if (site->load_pools != NULL) ls_pools_close(site->load_pools);
-    for (unsigned n = 0; n < LS_LISTENERS_MAX && site->entries != NULL; n++) free(site->entries[n]);
+    for (unsigned n = 0; n < site->entry_count; n++) {
+        free(site->entries[n]->routes);
+        free(site->entries[n]);
+    }
     for (unsigned n = 0; n < LS_UDP_ENTRIES_MAX && site->udp_entries != NULL; n++) free(site->udp_entries[n]);
     if (site->watchers != NULL) ls_notify_table_close(site->watchers);
     free(site->udp_entries);

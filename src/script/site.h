@@ -4,7 +4,8 @@
  * error. The server then opens its port and workers with these settings, opens the listeners and calls
  * ls_site_ready. ls_site_ready loads the other states, one per thread context of the workers, and checks that each
  * defines as many listeners and UDP sockets as the first. ls_site_start runs the ls.once functions and "start"
- * hooks and starts the timers.
+ * hooks and starts the timers. A site without listeners and UDP sockets stops the server when its last task and timer
+ * have ended.
  *
  * Thread: a single thread makes all calls until the workers have started. */
 #ifndef LS_SCRIPT_SITE_H
@@ -14,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "net/addr.h"
+#include <lua.h>
+
 #include "net/listener.h"
 #include "net/udp.h"
 #include "proto/exchange.h"
@@ -74,9 +76,14 @@ typedef struct ls_site_host {
 } ls_site_host;
 
 typedef struct ls_site_options {
-    const char *path; /* of site.lua */
-    int argc;         /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
-    char **argv;      /* must outlive the site, as must `host` */
+    const char *path; /* of site.lua; with `source`, its name in messages and the folder of its modules */
+    const char
+        *source; /* NULL: read the file `path`; else the text of the site, valid until ls_site_ready has returned */
+    size_t source_bytes;
+    int (*open)(lua_State *L, void *user); /* NULL, or called in each state before the site: see ls_server_options */
+    void *open_user;
+    int argc;    /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
+    char **argv; /* must outlive the site, as must `host` */
     const ls_site_host *host;
 } ls_site_options;
 
@@ -94,8 +101,12 @@ const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
 typedef struct ls_tcp_server ls_tcp_server;
 ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *limit);
 
-/* Record the address that listener `index` is bound to. */
-void ls_site_listener_bound(ls_site *site, unsigned index, const ls_addr *at);
+/* The routes of listener `index`, one line each; "" without routes. */
+const char *ls_site_routes(const ls_site *site, unsigned index);
+
+/* Whether the site defines anything that runs: a listener, a UDP socket, a timer, an ls.once function or a "start"
+ * hook. */
+bool ls_site_has_work(const ls_site *site);
 
 /* The ls.udp calls. For each of them the server opens one socket, or two for the loopback, with the callback
  * ls_site_udp_batch and the user data ls_site_udp_user(), and reports it with ls_site_udp_bound(). The server owns the

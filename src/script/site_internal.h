@@ -2,6 +2,8 @@
 #ifndef LS_SCRIPT_SITE_INTERNAL_H
 #define LS_SCRIPT_SITE_INTERNAL_H
 
+#include <stdio.h>
+
 #include "script/state.h"
 #include "script/tcp.h"
 
@@ -15,8 +17,7 @@ typedef struct ls_site_entry { /* a listener; allocated one by one, because the 
     ls_site_listener listener;
     ls_site_handler handler;
     ls_tcp_server tcp;
-    ls_addr bound;
-    bool is_bound;
+    char *routes; /* of ls_site_routes(); NULL: "" */
 } ls_site_entry;
 
 struct ls_site {
@@ -30,14 +31,20 @@ struct ls_site {
     ls_state **states;
     unsigned state_count;
     unsigned running_count; /* number of threads that run at the same time; new connections go to this many states */
-    _Atomic uint32_t tcps_open; /* `sock` connections of all states */
-    ls_cpu_watch *cpus;         /* one per thread context; NULL until ls_site_ready */
+    _Atomic uint32_t tcps_open;   /* `sock` connections of all states */
+    _Atomic unsigned states_left; /* without listeners: states that still have tasks or timers */
+    ls_cpu_watch *cpus;           /* one per thread context; NULL until ls_site_ready */
     unsigned cpu_count;
     uint64_t cpu_ns_max;
     ls_port *port; /* NULL until ls_site_ready */
 
     char nameservers[256]; /* "": those of the system */
     char *path;
+    const char *source; /* of ls_site_options; NULL after ls_site_ready */
+    size_t source_bytes;
+    int (*open)(lua_State *L, void *user);
+    void *open_user;
+    FILE *null; /* the null device, while further states load */
     int argc;
     char **argv;
     const ls_site_host *host;

@@ -14,6 +14,7 @@
 #include "script/bytecode.h"
 #include "script/json.h"
 #include "script/modules.h"
+#include "script/quiet.h"
 #include "script/request.h"
 #include "script/site_internal.h"
 #include "script/tcp.h"
@@ -156,6 +157,17 @@ int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void 
     return status;
 }
 
+/* The state does not receive work from other states, so without a task and a timer it never has one again. */
+void ls_state_settle(ls_state *state)
+{
+    ls_site *site = state->site;
+    if (state->ended || site->entry_count + site->udp_count > 0) return;
+    if (state->timers_live > 0 || atomic_load_explicit(&state->busy, memory_order_relaxed) > 0) return;
+    state->ended = true;
+    if (atomic_fetch_sub_explicit(&site->states_left, 1, memory_order_relaxed) == 1 && site->host != NULL)
+        site->host->stop(site->host->server);
+}
+
 /* ---- open -------------------------------------------------------------------------------------------------- */
 
 static void preload(lua_State *L)
@@ -176,6 +188,7 @@ static int state_define(lua_State *L)
     ls_state *state = lua_touserdata(L, 1);
     luaL_openlibs(L);
     ls_coroutine_define(L);
+    if (state->index > 0) ls_quiet_define(L);
     luaL_requiref(L, "cjson", ls_cjson_open, 0);
     lua_getfield(L, -1, "encode");
     (void)lua_getupvalue(L, -1, 1);

@@ -53,6 +53,7 @@ struct ls_state {
     bool loading;     /* the chunk of the site runs: calls that wait raise */
     bool load_waited; /* such a call has raised */
     bool draining;
+    bool ended; /* in a site without listeners: the last task and timer have ended */
 
     ls_thread_ctx *ctx; /* of the thread that runs the current task */
     ls_cpu_watch *cpu;
@@ -86,6 +87,7 @@ struct ls_state {
     unsigned tcps_ended;          /* connections that have ended since the last collection for them */
     _Atomic unsigned tcp_count;   /* length of `tcps`; any thread reads it to choose a state */
     ls_node timers;               /* ls.after and ls.every; the start arms those defined while loading */
+    unsigned timers_live;         /* those that will tick again */
 
     int method_refs[LS_HTTP_METHODS], exceeded_text_ref;
     int encode_ref, decode_ref;      /* ls_cjson_encode_body and cjson.decode */
@@ -140,6 +142,10 @@ ls_pool *ls_state_pool(const ls_state *state);
 /* Get a block from that pool. If the pool is at its limit, a full garbage collection runs first to free buffers.
  * Raises if there is still no block. */
 ls_block *ls_state_block(lua_State *L, size_t size);
+
+/* A task or a timer has ended. When it was the last one of a site without listeners, the server stops. The caller holds
+ * the actor. */
+void ls_state_settle(ls_state *state);
 
 /* The debug hook that enforces the processor-time limit. */
 void ls_state_hook(lua_State *L, lua_Debug *ar);

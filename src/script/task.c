@@ -104,7 +104,10 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     ls_state *state = task->state;
     assert(!task->waiting && !task->queued);
     ls_list_remove(&task->node);
-    if (task->counted) atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+    if (task->counted) {
+        atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+        ls_state_settle(state);
+    }
     task->counted = false;
     task->serial = 0;
     task->request = NULL;

@@ -44,6 +44,7 @@ typedef struct endpoint {
     ls_http1 *http;        /* NULL for ls.tcp and with http.sys */
     ls_httpsys *httpsys;
     const char *urls; /* of the site's listener, with http.sys */
+    ls_addr at;       /* the address that it is bound to, also after it was stopped; not with http.sys */
     uint8_t kind;     /* enum ls_site_kind */
 } endpoint;
 
@@ -149,14 +150,17 @@ static void stop_from_site(void *user)
 
 /* ---- open ------------------------------------------------------------------------------------------------------ */
 
-/* Merge the settings: the command line overrides the site, the site overrides the defaults. */
+/* Merge the settings: the options override the site, the site overrides the defaults. threads_max is a promise to the
+ * site about the number of its states, so nothing increases it. threads > threads_max in the result: they contradict. */
 static ls_site_settings settle(const ls_server_options *options, const ls_site_settings *site)
 {
     ls_site_settings s = *site;
     if (options->threads > 0) s.threads = options->threads;
-    if (s.threads == 0) s.threads = ls_cpu_count();
+    if (s.threads == 0) {
+        s.threads = ls_cpu_count();
+        if (s.threads_max > 0 && s.threads > s.threads_max) s.threads = s.threads_max;
+    }
     if (s.threads_max == 0) s.threads_max = 2 * s.threads + STANDBYS_DEFAULT;
-    if (s.threads_max < s.threads) s.threads_max = s.threads;
     if (s.connections_max == 0) s.connections_max = 65536;
     if (s.pool_bytes_max == 0) s.pool_bytes_max = UINT64_C(256) << 20;
     if (s.drain_ms_max == 0) s.drain_ms_max = 15000;
@@ -199,8 +203,9 @@ static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
         return err;
     }
     if (opened.http != NULL) ls_http1_local(opened.http, ls_listener_addr(opened.listener));
+    opened.at = *ls_listener_addr(opened.listener);
     server->endpoints[server->endpoint_count++] = opened;
-    *port = ls_listener_addr(opened.listener)->port;
+    *port = opened.at.port;
     return LS_OK;
 }
 
@@ -257,8 +262,6 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
     if (err < 0)
         return explain(err, message, message_bytes, "%s: cannot listen on %s: %s", wanted->where,
                        ls_addr_text(&at, text), ls_err_text(err));
-    ls_site_listener_bound(server->site, index,
-                           ls_listener_addr(server->endpoints[server->endpoint_count - 1].listener));
     return LS_OK;
 }
 
@@ -275,7 +278,7 @@ static uint32_t sockets_max(uint32_t connections_max)
     const uint32_t wanted = connections_max < SOCKETS_MAX / 2 ? connections_max + DESCRIPTORS_OWN : SOCKETS_MAX / 2;
     const uint32_t allowed = ls_descriptors_raise(wanted);
     if (allowed < wanted)
-        ls_log(LS_LOG_INFO, "the system allows %" PRIu32 " descriptors: fewer than max_connections = %" PRIu32,
+        ls_log(LS_LOG_DEBUG, "the system allows %" PRIu32 " descriptors: fewer than max_connections = %" PRIu32,
                allowed, connections_max);
     const uint32_t most = allowed > 2 * wanted ? allowed : 2 * wanted;
     return most < SOCKETS_MAX ? most : SOCKETS_MAX;
@@ -285,6 +288,10 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
 {
     server->settings = settle(options, ls_site_settings_get(server->site));
     const ls_site_settings *settings = &server->settings;
+    if (settings->threads > settings->threads_max)
+        return explain(LS_EINVAL, message, message_bytes,
+                       "%s: threads = %u must not exceed threads_max = %u of ls.config", options->site,
+                       settings->threads, settings->threads_max);
 
     int err = ls_conn_limit_open(&server->conn_limit, settings->connections_max);
     if (err < 0) return explain(err, message, message_bytes, "%s", ls_err_text(err));
@@ -326,9 +333,21 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     ls_signals_ignore_pipe();
 
     server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site};
-    const ls_site_options site_options = {
-        .path = options->site, .argc = options->argc, .argv = options->argv, .host = &server->host};
+    const ls_site_options site_options = {.path = options->site,
+                                          .source = options->source,
+                                          .source_bytes = options->source_bytes,
+                                          .open = options->open,
+                                          .open_user = options->user,
+                                          .argc = options->argc,
+                                          .argv = options->argv,
+                                          .host = &server->host};
     if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_cond;
+
+    if (!ls_site_has_work(server->site)) {
+        err = explain(LS_ESCRIPT, message, message_bytes,
+                      "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)", options->site);
+        goto fail_site;
+    }
 
     const unsigned listeners = ls_site_listener_count(server->site);
     if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
@@ -411,13 +430,12 @@ static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
                 ls_log(LS_LOG_INFO, "listening on %s with http.sys", url);
             continue;
         }
-        const ls_addr *at = ls_listener_addr(e->listener);
         ls_listener_start(ctx, e->listener);
         ls_log(LS_LOG_INFO, "listening on %s%s",
-               at->family == LS_ADDR_UNIX ? ""
-               : e->kind == LS_SITE_TCP   ? "tcp://"
-                                          : "http://",
-               ls_addr_text(at, text));
+               e->at.family == LS_ADDR_UNIX ? ""
+               : e->kind == LS_SITE_TCP     ? "tcp://"
+                                            : "http://",
+               ls_addr_text(&e->at, text));
     }
     ls_udp_sockets_start(&server->udp, ctx);
     control_finished(server);
@@ -552,13 +570,39 @@ void ls_server_describe(const ls_server *server)
         if (listener->kind == LS_SITE_HTTPSYS) {
             for (const char *url = listener->urls; *url != '\0'; url += strlen(url) + 1)
                 printf("listener: http.sys %s (%s)\n", url, listener->where);
-            continue;
+        } else {
+            printf("listener: %s%s", listener->kind == LS_SITE_TCP ? "tcp " : "", host);
+            if (strncmp(host, "unix:", 5) != 0) printf(" port %u", listener->port);
+            printf(" (%s)\n", listener->where);
         }
-        printf("listener: %s%s", listener->kind == LS_SITE_TCP ? "tcp " : "", host);
-        if (strncmp(host, "unix:", 5) != 0) printf(" port %u", listener->port);
-        printf(" (%s)\n", listener->where);
+        fputs(ls_site_routes(server->site, i), stdout);
     }
     ls_udp_sockets_describe(server->site);
+}
+
+/* The text of address `index`; NULL: past the last one. Without http.sys it is written into `text`. */
+static const char *address_text(const ls_server *server, unsigned index, char text[LS_ADDR_TEXT_BYTES])
+{
+    for (unsigned i = 0; i < server->endpoint_count; i++) {
+        const endpoint *e = &server->endpoints[i];
+        if (e->kind != LS_SITE_HTTPSYS) {
+            if (index-- == 0) return ls_addr_text(&e->at, text);
+            continue;
+        }
+        for (const char *url = e->urls; *url != '\0'; url += strlen(url) + 1)
+            if (index-- == 0) return url;
+    }
+    return index < server->udp.count ? ls_addr_text(ls_udp_addr(server->udp.at[index]), text) : NULL;
+}
+
+int ls_server_address(const ls_server *server, unsigned index, char *text, size_t bytes)
+{
+    char own[LS_ADDR_TEXT_BYTES];
+    const char *found = address_text(server, index, own);
+    if (found == NULL) return LS_ENOENT;
+    if (strlen(found) >= bytes) return LS_EMSGSIZE;
+    strcpy(text, found);
+    return LS_OK;
 }
 
 const char *ls_error_text(int code)
@@ -572,4 +616,9 @@ int ls_server_log_level(const char *name)
     int err = ls_log_level_of(name, &level);
     if (err == LS_OK) ls_log_set_level(level);
     return err;
+}
+
+void ls_server_log_to(ls_server_log_fn *log, void *user)
+{
+    ls_log_set_sink(log, user);
 }

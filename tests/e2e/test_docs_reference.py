@@ -56,10 +56,9 @@ def reference():
 def options():
     """The names of options, out of the tables that define them."""
     found = set()
-    for name, pattern in (("options", r'^  (\w+) = \{ "\w+", "'), ("tcp", r'\b(\w+) = \{ "\w+", "(?:seconds|size|count)"'),
-                          ("udp", r"^  (\w+) = function\(fname, value")):
+    for name in ("options", "tcp", "udp"):
         with open(os.path.join(ROOT, "lua", "luaserve", name + ".lua"), encoding="utf-8") as source:
-            names = re.findall(pattern, source.read(), re.M)
+            names = re.findall(r'\b(\w+) = \{ "\w+", "(?:seconds|size|count|rate|flag)"', source.read())
         assert len(names) > 4, "no options found in %s.lua" % name
         found.update(names)
     return found

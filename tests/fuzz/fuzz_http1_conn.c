@@ -265,7 +265,7 @@ static void check(fixture *w, const ls_http1_stats *stats)
 
 /* ---- one input ---------------------------------------------------------------------------------------------- */
 
-static void discard_log(void *user, enum ls_log_level level, const char *line, size_t len)
+static void discard_log(int level, const char *line, size_t len, void *user)
 {
     (void)user, (void)level, (void)line, (void)len;
 }

@@ -19,7 +19,7 @@ typedef struct seen {
     char line[LINE_BYTES_MAX + 1];
 } seen;
 
-static void keep(void *user, enum ls_log_level level, const char *line, size_t len)
+static void keep(int level, const char *line, size_t len, void *user)
 {
     seen *s = user;
     assert_true(len <= LINE_BYTES_MAX);

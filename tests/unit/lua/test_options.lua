@@ -22,7 +22,8 @@ function tests.valid_addresses()
   for _, case in ipairs {
     { 8080, "", 8080 }, { 0, "", 0 }, { "8080", "", 8080 }, { "127.0.0.1:80", "127.0.0.1", 80 }, { "*:80", "*", 80 },
     { "[::1]:80", "::1", 80 }, { "localhost:0", "", 0 }, { "unix:/run/a.sock", "unix:/run/a.sock", 0 },
-    { { port = 1 }, "", 1 }, { { port = 1.0, host = "*" }, "*", 1 }, { { port = 1, host = "[::1]" }, "::1", 1 },
+    { { port = 1 }, "", 1 }, { { port = "8113" }, "", 8113 }, { { port = "0" }, "", 0 }, { { port = "65535" }, "", 65535 },
+    { { port = 1.0, host = "*" }, "*", 1 }, { { port = 1, host = "[::1]" }, "::1", 1 },
     { { path = "/a" }, "unix:/a", 0 }, { { host = "unix:/a" }, "unix:/a", 0 },
   } do
     local out = listen(case[1])
@@ -36,7 +37,8 @@ function tests.invalid_addresses_raise_with_the_valid_forms()
     { "example.org:80", "names are not looked up" }, { { port = 1, host = "example.org" }, "names are not looked up" },
     { "80x", "invalid address \"80x\"; write 8080" }, { ":80", '"*:80" for all interfaces' },
     { "127.0.0.1:70000", "got 70000" }, { "::1:80", "[::1]:8080" },
-    { {}, "port is missing" }, { { port = "80" }, 'got "80"' }, { { port = 1, host = 5 }, "host must be a string" },
+    { {}, "port is missing" }, { { port = "80x" }, 'got "80x"' }, { { port = "65536" }, '65535; got "65536"' },
+    { { port = "-1" }, 'got "-1"' }, { { port = "" }, 'got ""' }, { { port = 1, host = 5 }, "host must be a string" },
     { { path = "" }, "path must be the file name" }, { { path = "/a", port = 1 }, "cannot be combined with host" },
     { { path = "/a", host = "unix:/b" }, "both name" }, { { path = ("x"):rep(120) }, "too long" },
   } do
@@ -119,12 +121,12 @@ end
 function tests.wrong_types_and_ranges_raise_with_the_unit()
   check.raises({ "idle_timeout must be a number of seconds", 'got "75s"' }, listen, { port = 1, idle_timeout = "75s" })
   check.raises({ "max_body must be a number of bytes", "or false" }, listen, { port = 1, max_body = "much" })
-  check.raises({ "max_fields must be at most 100; got 101" }, listen, { port = 1, max_fields = 101 })
-  check.raises({ "max_head must be at least 256 bytes" }, listen, { port = 1, max_head = 10 })
-  check.raises({ "head_timeout must be at least 0.001 s" }, listen, { port = 1, head_timeout = 0 })
+  check.raises({ "max_fields must be from 1 to 100; got 101" }, listen, { port = 1, max_fields = 101 })
+  check.raises({ "max_head must be from 256 to 65536 bytes; got 10" }, listen, { port = 1, max_head = 10 })
+  check.raises({ "head_timeout must be from 0.001 to 4294967.295 s; got 0" }, listen, { port = 1, head_timeout = 0 })
   check.raises({ "idle_timeout must be a number of seconds", "got false" }, listen, { port = 1, idle_timeout = false })
   check.raises({ "threads must be a whole number; got 1.5" }, options.config, { threads = 1.5 })
-  check.raises({ "drain_timeout must be at least 0.001 s; got 0" }, options.config, { drain_timeout = 0 })
+  check.raises({ "drain_timeout must be from 0.001 to 4294967.295 s; got 0" }, options.config, { drain_timeout = 0 })
   check.equal(options.config({ drain_timeout = 0.001 }), { drain_ms_max = 1 })
   check.raises({ "threads_max (1) must not be below threads (2)" }, options.config, { threads = 2, threads_max = 1 })
   check.raises({ "ls.config takes a table" }, options.config, nil)

@@ -62,11 +62,11 @@ function tests.usage_errors_of_tcp_name_the_line_and_the_valid_arguments()
     { "unknown option \"connect_timeout\"", { port = 1, connect_timeout = 3 }, serve },
     { "read_timeout must be a number of seconds, such as 10 or 0.5, or false for no limit; got \"1s\"",
       { port = 1, read_timeout = "1s" }, serve },
-    { "read_timeout must be at least 0.001 s", { port = 1, read_timeout = 0 }, serve },
-    { "max_line must be at least 1 bytes; got 0", { port = 1, max_line = 0 }, serve },
+    { "read_timeout must be from 0.001 to 4294967.295 s", { port = 1, read_timeout = 0 }, serve },
+    { "max_line must be from 1 to 4294967295 bytes; got 0", { port = 1, max_line = 0 }, serve },
     { "max_message must be a number of bytes", { port = 1, max_message = false }, serve },
-    { "keepalive must be at most 32767; got 32768", { port = 1, keepalive = 32768 }, serve },
-    { "backlog must be at most 65535; got 65536", { port = 1, backlog = 65536 }, serve },
+    { "keepalive must be from 1 to 32767; got 32768", { port = 1, keepalive = 32768 }, serve },
+    { "backlog must be from 1 to 65535; got 65536", { port = 1, backlog = 65536 }, serve },
     { "port is missing", {}, serve }, { "from 0", 65536, serve }, { "invalid address", "7000x", serve },
     { "names are not looked up", "example.org:7000", serve },
   } do
@@ -90,7 +90,8 @@ function tests.connect_accepts_every_form_of_address()
     { { "example.org", 7000 }, "example.org", 7000 }, { { "::1", 7000 }, "::1", 7000 }, { { "[::1]", 7000 }, "::1", 7000 },
     { { "example.org:7000" }, "example.org", 7000 }, { { "[::1]:7000" }, "::1", 7000 }, { { "a", 7000.0 }, "a", 7000 },
     { { "unix:/run/s" }, "unix:/run/s", 0 }, { { { host = "a", port = 1 } }, "a", 1 }, { { { host = "a:1" } }, "a", 1 },
-    { { { path = "/run/s" } }, "unix:/run/s", 0 },
+    { { { path = "/run/s" } }, "unix:/run/s", 0 }, { { "a", "7000" }, "a", 7000 },
+    { { { host = "a", port = "1" } }, "a", 1 },
   } do
     check.equal(connected(table.unpack(case[1])), { case[2], case[3], {} })
   end
@@ -113,11 +114,12 @@ function tests.usage_errors_of_connect_name_the_line_and_the_valid_arguments()
     { "the first argument must be a host" }, { "the first argument must be a host", "" }, { "got 5", 5, 1 },
     { "has no port; write ls.connect(\"a\", 7000)", "a" }, { "has no port", "::1" }, { "has no port", "unix:" },
     { "from 1 to 65535; got 0", "a", 0 }, { "from 1 to 65535; got 65536", "a", 65536 }, { "got 1.5", "a", 1.5 },
-    { "got \"1\"", "a", "1", {} }, { "got 70000", "a:70000" }, { "options must be a table", "a", 1, 5 },
+    { "got \"x\"", "a", "x", {} }, { "got \"0\"", "a", "0" },
+    { "got 70000", "a:70000" }, { "options must be a table", "a", 1, 5 },
     { "options must be a table", "a:1", "x" }, { "pass host and port in it", {}, 1 },
     { "unknown option \"read_timout\"; did you mean 'read_timeout'?", "a", 1, { read_timout = 1 } },
     { "unknown option \"backlog\"", "a", 1, { backlog = 1 } },
-    { "connect_timeout must be at least 0.001 s; got 0", "a", 1, { connect_timeout = 0 } },
+    { "connect_timeout must be from 0.001 to 4294967.295 s; got 0", "a", 1, { connect_timeout = 0 } },
   } do
     check.raises({ check.line(1) .. ": ls.connect: ", case[1] }, function()
       tcp.connect(case[2], case[3], case[4])

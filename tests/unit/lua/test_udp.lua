@@ -66,11 +66,11 @@ function tests.usage_errors_of_udp_name_the_line_and_the_valid_arguments()
     { "invalid address", "::1:7000", handler }, { "names are not looked up", "example.org:7000", handler },
     { "host must be a string", { host = 5, port = 1 }, handler },
     { "unknown option \"bacth\"; did you mean 'batch'?", { port = 1, bacth = 3 }, handler },
-    { "batch must be a whole number from 1 to 32; got 0", { port = 1, batch = 0 }, handler },
-    { "batch must be a whole number from 1 to 32; got 33", { port = 1, batch = 33 }, handler },
+    { "batch must be from 1 to 32; got 0", { port = 1, batch = 0 }, handler },
+    { "batch must be from 1 to 32; got 33", { port = 1, batch = 33 }, handler },
     { "max_datagram must be from 1 to 65507 bytes; got 65508", { port = 1, max_datagram = 65508 }, handler },
     { "max_datagram must be a number of bytes", { port = 1, max_datagram = "much" }, handler },
-    { "receive_buffer must be from 1 to", { port = 1, receive_buffer = 0 }, handler },
+    { "receive_buffer must be from 1 to 1073741823 bytes; got 0", { port = 1, receive_buffer = 0 }, handler },
     { "reuse must be true or false; got 1", { port = 1, reuse = 1 }, handler },
     { "broadcast must be true or false", { port = 1, broadcast = "yes" }, handler },
     { "multicast must be a group such as", { port = 1, multicast = 5 }, handler },
@@ -79,7 +79,7 @@ function tests.usage_errors_of_udp_name_the_line_and_the_valid_arguments()
     { "a list of at most 16", { port = 1, multicast = { group = seventeen } }, handler },
     { "multicast: unknown option \"groups\"; did you mean 'group'?", { port = 1, multicast = { groups = {} } },
       handler },
-    { "multicast.ttl must be a whole number from 1 to 255; got 256", { port = 1, multicast = { ttl = 256 } }, handler },
+    { "multicast.ttl must be from 1 to 255; got 256", { port = 1, multicast = { ttl = 256 } }, handler },
     { "multicast.loop must be true or false", { port = 1, multicast = { loop = 1 } }, handler },
     { "multicast.interface must be the name", { port = 1, multicast = { interface = ("x"):rep(64) } }, handler },
   } do
@@ -105,6 +105,7 @@ end
 function tests.connect_passes_its_arguments_to_the_core()
   check.equal(connected("127.0.0.1", 7000), { "127.0.0.1", 7000 })
   check.equal(connected("[::1]", 7000.0), { "::1", 7000 })
+  check.equal(connected("::1", "7000"), { "::1", 7000 })
   check.equal(connected("::1", 1, { max_datagram = "64000" }), { "::1", 1, { datagram_bytes_max = 64000, batch = 8 } })
   check.equal(connected("::1", 1, { batch = 1 }), { "::1", 1, { batch = 1 } })
   core.results.udp_connect = { nil, "no such name", "EINVAL", n = 3 }
@@ -118,10 +119,11 @@ function tests.usage_errors_of_connect_name_the_line_and_the_valid_arguments()
   for _, case in ipairs {
     { "host must be an address", nil, 1 }, { "got 5", 5, 1 },
     { "port must be a whole number from 1 to 65535; got nil", "::1" },
-    { "got 0", "::1", 0 }, { "got 65536", "::1", 65536 }, { "options must be a table; got 5", "::1", 1, 5 },
+    { "got 0", "::1", 0 }, { "got \"x\"", "::1", "x" },
+    { "got 65536", "::1", 65536 }, { "options must be a table; got 5", "::1", 1, 5 },
     { "unknown option \"reuse\"", "::1", 1, { reuse = true } }, { "unknown option \"host\"", "::1", 1, { host = "x" } },
     { "multicast.group is an option of ls.udp only", "::1", 1, { multicast = "239.1.2.3" } },
-    { "batch must be a whole number from 1 to 32", "::1", 1, { batch = 64 } },
+    { "batch must be from 1 to 32; got 64", "::1", 1, { batch = 64 } },
   } do
     check.raises({ check.line(1) .. ": ls.udp_connect: ", case[1] }, function()
       udp.connect(case[2], case[3], case[4])

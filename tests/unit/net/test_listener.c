@@ -8,6 +8,7 @@
 
 #include "net/listener.h"
 #include "net/sock.h"
+#include "sched/actor.h"
 #include "sched/workers.h"
 #include "system.h"
 

@@ -3,6 +3,7 @@
 
 #include "net/resolver.h"
 #include "port/notify.h"
+#include "sched/actor.h"
 #include "system.h"
 
 typedef struct fixture { /* a resolver with its actor and port, and the results */

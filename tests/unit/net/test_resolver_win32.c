@@ -2,6 +2,7 @@
 #include "port/port_fixture.h"
 
 #include "net/resolver.h"
+#include "sched/actor.h"
 
 enum { LOOKUPS = 100, NAME_BYTES = 256 };
 

@@ -6,6 +6,7 @@
 
 #include "base/thread.h"
 #include "net/stream.h"
+#include "sched/actor.h"
 
 typedef struct wire { /* a stream and its other end */
     ls_stream s;      /* first */

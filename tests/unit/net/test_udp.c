@@ -7,6 +7,7 @@
 
 #include "base/thread.h"
 #include "net/udp.h"
+#include "sched/actor.h"
 
 typedef struct fixture { /* a bound ls_udp, and an ordinary socket as its peer */
     net_place place;

@@ -8,6 +8,7 @@
 
 #include "base/thread.h"
 #include "port/file_internal.h"
+#include "sched/actor.h"
 #include "system.h"
 
 enum { MANY = 300 };

@@ -433,7 +433,7 @@ static void echo_in_parts(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void quiet_sink(void *user, enum ls_log_level level, const char *line, size_t len)
+static void quiet_sink(int level, const char *line, size_t len, void *user)
 {
     (void)user;
     (void)level;

@@ -29,7 +29,7 @@ typedef struct test_site {
     bool done;
 } test_site;
 
-static void test_sink(void *user, enum ls_log_level level, const char *line, size_t len)
+static void test_sink(int level, const char *line, size_t len, void *user)
 {
     test_site *t = user;
     (void)level;

@@ -2,12 +2,16 @@
  * examples/c/embed.c, whose path is the first argument, as a child process. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <lauxlib.h>
+#include <lua.h>
 
 #include "base/thread.h"
 #include "luaserve.h"
@@ -57,17 +61,22 @@ static int dial(const place *p)
     return fd;
 }
 
-/* GET / with Connection: close; reads the whole response. The listener exists after ls_server_open. */
-static void get(const place *p, char *out, size_t room)
+/* GET / with Connection: close; reads the whole response and closes the connection. */
+static void ask(int fd, char *out, size_t room)
 {
     static const char request[] = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    const int fd = dial(p);
     size_t len = 0;
     ssize_t n;
     assert_int_equal(write(fd, request, sizeof request - 1), sizeof request - 1);
     while ((n = read(fd, out + len, room - 1 - len)) > 0) len += (size_t)n;
     out[len] = '\0';
     close(fd);
+}
+
+/* The listener exists after ls_server_open. */
+static void get(const place *p, char *out, size_t room)
+{
+    ask(dial(p), out, room);
 }
 
 static const char site[] = "local ls = require 'luaserve' "
@@ -239,6 +248,278 @@ static void failures_are_described_and_leave_nothing_open(void **state)
     close(after);
 }
 
+/* ---- a site in memory, host functions, addresses, the log ------------------------------------------------------- */
+
+static int states_opened;
+
+static int add_answer(lua_State *L)
+{
+    lua_pushinteger(L, luaL_checkinteger(L, 1) + *(int *)lua_touserdata(L, lua_upvalueindex(1)));
+    return 1;
+}
+
+static int define_answer(lua_State *L, void *user)
+{
+    assert_int_equal(lua_gettop(L), 0);
+    states_opened++;
+    lua_pushlightuserdata(L, user);
+    lua_pushcclosure(L, add_answer, 1);
+    lua_setglobal(L, "answer");
+    lua_pushliteral(L, "left on the stack");
+    return 1;
+}
+
+static void host_functions_are_defined_in_each_state(void **state)
+{
+    static const char text[] = "#!/usr/bin/luaserve\n"
+                               "local ls = require 'luaserve' "
+                               "local app = ls.app() "
+                               "local at = ... "
+                               "ls.config { threads = 1, threads_max = 3 } "
+                               "app:get('/', function() return 'the answer is ' .. answer(2) end) "
+                               "ls.listen(at, app)xxx";
+    int forty = 40;
+    char message[300] = "", response[500];
+    running r;
+    place p;
+    (void)state;
+    place_open(&p, "");
+    char *source = malloc(sizeof text - 4); /* without terminator, and freed before the run */
+    assert_non_null(source);
+    memcpy(source, text, sizeof text - 4);
+    char *args[] = {p.address};
+    const ls_server_options options = {.site = "memory.lua",
+                                       .source = source,
+                                       .source_bytes = sizeof text - 4,
+                                       .argc = 1,
+                                       .argv = args,
+                                       .open = define_answer,
+                                       .user = &forty};
+    states_opened = 0;
+    if (ls_server_open(&options, &r.server, message, sizeof message) < 0) fail_msg("%s", message);
+    assert_int_equal(states_opened, 3);
+    free(source);
+    assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
+    get(&p, response, sizeof response);
+    assert_non_null(strstr(response, "\r\n\r\nthe answer is 42"));
+    stop(&r);
+    place_close(&p);
+}
+
+static _Atomic int hits;
+
+/* Several threads of several servers call it. */
+static int count_hit(lua_State *L)
+{
+    lua_pushinteger(L, ++hits);
+    return 1;
+}
+
+static int define_hit(lua_State *L, void *user)
+{
+    (void)user;
+    lua_register(L, "hit", count_hit);
+    return 0;
+}
+
+static void two_servers_call_the_same_program(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "local app = ls.app() "
+                               "app:get('/', function() return 'hit ' .. hit() end) "
+                               "ls.once(function() for _ = 1, 100 do hit() ls.sleep(0) end end) "
+                               "ls.listen(..., app)";
+    running r[2];
+    place places[2];
+    char message[300], response[500];
+    (void)state;
+    hits = 0;
+    for (int i = 0; i < 2; i++) {
+        place_open(&places[i], "");
+        char *args[] = {places[i].address};
+        const ls_server_options options = {.site = "m.lua",
+                                           .source = text,
+                                           .source_bytes = sizeof text - 1,
+                                           .argc = 1,
+                                           .argv = args,
+                                           .threads = 2,
+                                           .open = define_hit};
+        if (ls_server_open(&options, &r[i].server, message, sizeof message) < 0) fail_msg("%s", message);
+    }
+    for (int i = 0; i < 2; i++) assert_int_equal(ls_thread_start(&r[i].thread, "server", run, &r[i]), 0);
+    for (int n = 0; n < 20; n++) {
+        get(&places[n % 2], response, sizeof response);
+        assert_non_null(strstr(response, "\r\n\r\nhit "));
+    }
+    for (int i = 0; i < 2; i++) {
+        stop(&r[i]); /* the drain waits for the job */
+        place_close(&places[i]);
+    }
+    assert_int_equal(hits, 2 * 100 + 20);
+}
+
+static int refuse(lua_State *L, void *user)
+{
+    (void)L;
+    (void)user;
+    return -7;
+}
+
+static int refuse_second(lua_State *L, void *user)
+{
+    if (++*(int *)user == 2) return luaL_error(L, "no license for a second state");
+    return 0;
+}
+
+static void a_failing_open_function_is_described(void **state)
+{
+    int count = 0;
+    static const char text[] = "local ls = require 'luaserve' ls.once(function() end)";
+    ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .open = refuse};
+    (void)state;
+    check_fails(&options, "m.lua: the open function of the program returned -7");
+    options.open = refuse_second;
+    options.user = &count;
+    ls_server *server = NULL;
+    char message[300];
+    assert_true(ls_server_open(&options, &server, message, sizeof message) < 0);
+    assert_non_null(strstr(message, "no license for a second state"));
+    assert_int_equal(count, 2);
+}
+
+static void a_site_in_memory_has_a_name_in_messages(void **state)
+{
+    static const char text[] = "\xef\xbb\xbflocal x\nlocal y = = 1";
+    ls_server_options options = {.site = "memory.lua", .source = text, .source_bytes = sizeof text - 1};
+    (void)state;
+    check_fails(&options, "memory.lua:2: unexpected symbol");
+    options.source = "x = 1";
+    options.source_bytes = 5;
+    check_fails(&options, "memory.lua defines no listener, timer or job: nothing to do; add ls.listen(8080, app)");
+    options.source_bytes = 0;
+    check_fails(&options, "nothing to do");
+    options.source = "# no line end";
+    options.source_bytes = 13;
+    check_fails(&options, "nothing to do");
+}
+
+static void a_site_without_listeners_ends_by_itself(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.config { threads_max = 2 } "
+                               "ls.after(0.01, function() ls.spawn(function() ls.sleep(0.01) "
+                               "  ls.after(0, function() end) end) end) "
+                               "ls.once(function() local t t = ls.every(0.001, function() t:cancel() end) end)";
+    const ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
+    ls_server *server;
+    char message[300];
+    (void)state;
+    if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
+    assert_int_equal(ls_server_address(server, 0, message, sizeof message), -17);
+    assert_int_equal(ls_server_run(server), 0);
+    ls_server_close(server);
+}
+
+static void addresses_are_those_bound(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.udp('127.0.0.1:0', function() end) "
+                               "ls.listen('127.0.0.1:0', ls.app()) "
+                               "ls.tcp(..., function() end) "
+                               "ls.listen(0, ls.app())";
+    char message[300], at[128], again[128];
+    ls_server *server;
+    place p;
+    unsigned port, other;
+    (void)state;
+    no_ip6 = true;
+    place_open(&p, "");
+    char *args[] = {p.address};
+    const ls_server_options options = {
+        .site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .argc = 1, .argv = args};
+    if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
+    assert_int_equal(ls_server_address(server, 0, at, sizeof at), 0);
+    assert_int_equal(sscanf(at, "127.0.0.1:%u", &port), 1);
+    assert_in_range(port, 1, 65535);
+    assert_int_equal(ls_server_address(server, 0, again, strlen(at) + 1), 0); /* exact room */
+    assert_string_equal(again, at);
+    assert_int_equal(ls_server_address(server, 0, again, strlen(at)), -23);
+    assert_int_equal(ls_server_address(server, 1, at, sizeof at), 0);
+    assert_string_equal(at, p.address);
+    assert_int_equal(ls_server_address(server, 2, at, sizeof at), 0);
+    assert_int_equal(sscanf(at, "127.0.0.1:%u", &other), 1);
+    assert_int_not_equal(port, other);
+    assert_int_equal(ls_server_address(server, 3, at, sizeof at), 0); /* the UDP socket */
+    assert_int_equal(sscanf(at, "127.0.0.1:%u", &other), 1);
+    assert_int_equal(ls_server_address(server, 4, at, sizeof at), -17);
+    ls_server_stop(server);
+    assert_int_equal(ls_server_run(server), 0);
+    assert_int_equal(ls_server_address(server, 1, at, sizeof at), 0); /* also after the listeners were closed */
+    assert_string_equal(at, p.address);
+    ls_server_close(server);
+    place_close(&p);
+    no_ip6 = false;
+}
+
+typedef struct lines {
+    ls_mutex mutex;
+    char text[4000];
+    size_t len;
+} lines;
+
+static void keep_line(int level, const char *line, size_t bytes, void *user)
+{
+    lines *l = user;
+    ls_mutex_lock(&l->mutex);
+    if (l->len + bytes + 4 < sizeof l->text)
+        l->len += (size_t)snprintf(l->text + l->len, sizeof l->text - l->len, "%d %.*s\n", level, (int)bytes, line);
+    ls_mutex_unlock(&l->mutex);
+}
+
+static void the_log_goes_to_the_program(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.log.warn('loading') "
+                               "ls.on('start', function() ls.log.error('in a state') end) ";
+    const ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .threads = 1};
+    lines l = {.len = 0};
+    ls_server *server;
+    char message[300];
+    unsigned states = 0;
+    (void)state;
+    assert_int_equal(ls_mutex_open(&l.mutex), 0);
+    assert_int_equal(ls_server_log_level("info"), 0);
+    ls_server_log_to(keep_line, &l);
+    if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
+    assert_string_equal(l.text, "2 loading\n"); /* once, not once per state */
+    assert_int_equal(ls_server_run(server), 0);
+    ls_server_close(server);
+    ls_server_log_to(NULL, NULL);
+    assert_int_equal(ls_server_log_level("off"), 0);
+    for (const char *at = l.text; (at = strstr(at, "3 in a state\n")) != NULL; at++) states++;
+    assert_int_equal(states, 2 * 1 + 6);
+    assert_non_null(strstr(l.text, "1 stopped\n"));
+    ls_mutex_close(&l.mutex);
+}
+
+static void threads_that_contradict_threads_max_are_refused(void **state)
+{
+    static const char text[] =
+        "local ls = require 'luaserve' "
+        "ls.config { threads_max = 1 } "
+        "ls.once(function() assert(ls.stats().lua_states == 1 and ls.stats().threads == 1) end)";
+    ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
+    ls_server *server;
+    char message[300];
+    (void)state;
+    for (options.threads = 0; options.threads < 2; options.threads++) {
+        if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
+        assert_int_equal(ls_server_run(server), 0);
+        ls_server_close(server);
+    }
+    check_fails(&options, "m.lua: threads = 2 must not exceed threads_max = 1 of ls.config");
+}
+
 static void version_and_build_are_reported(void **state)
 {
     (void)state;
@@ -251,41 +532,84 @@ static void version_and_build_are_reported(void **state)
     assert_int_equal(ls_server_log_level("off"), 0);
 }
 
+/* Start the program with pipes as its input and output; `line` receives its first line. */
+static pid_t start_example(char *const argv[], int *in, int *out, char *line, size_t room)
+{
+    int input[2], output[2];
+    assert_int_equal(pipe(input), 0);
+    assert_int_equal(pipe(output), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        dup2(input[0], 0);
+        dup2(output[1], 1);
+        close(input[1]);
+        close(output[0]);
+        execv(embed, argv);
+        _exit(127);
+    }
+    close(input[0]);
+    close(output[1]);
+    memset(line, 0, room);
+    for (size_t len = 0; len < room - 1 && strchr(line, '\n') == NULL; len++)
+        assert_int_equal(read(output[0], line + len, 1), 1);
+    *in = input[1];
+    *out = output[0];
+    return pid;
+}
+
+static void end_example(pid_t pid, int in, int out)
+{
+    char line[100] = "";
+    int status;
+    close(in);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_true(read(out, line, sizeof line - 1) > 0);
+    assert_string_equal(line, "stopped\n");
+    close(out);
+}
+
+/* The site in its memory calls a function of the program, whose counter is shared by all states. */
+static void the_example_serves_its_own_site(void **state)
+{
+    char *argv[] = {(char *)(uintptr_t)embed, NULL};
+    char line[200], response[500];
+    int in, out;
+    unsigned port;
+    (void)state;
+    if (embed == NULL) skip();
+    const pid_t pid = start_example(argv, &in, &out, line, sizeof line);
+    assert_int_equal(sscanf(strstr(line, " serves "), " serves 127.0.0.1:%u", &port), 1);
+    const struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int n = 1; n <= 5; n++) {
+        char expected[30];
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
+        ask(fd, response, sizeof response);
+        snprintf(expected, sizeof expected, "\r\n\r\n%d\n", n);
+        assert_non_null(strstr(response, expected));
+    }
+    end_example(pid, in, out);
+}
+
 static void the_example_serves_until_its_input_ends(void **state)
 {
-    int in[2], out[2], status;
-    char line[100] = "", response[500];
+    char line[200], response[500], text[] = "from C";
+    int in, out;
     place p;
     (void)state;
     if (embed == NULL) skip();
     place_open(&p, site);
-    assert_int_equal(pipe(in), 0);
-    assert_int_equal(pipe(out), 0);
-    const pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        dup2(in[0], 0);
-        dup2(out[1], 1);
-        close(in[1]);
-        close(out[0]);
-        execl(embed, embed, p.site, p.address, "from C", (char *)NULL);
-        _exit(127);
-    }
-    close(in[0]);
-    close(out[1]);
-    for (size_t len = 0; len < sizeof line - 1 && strchr(line, '\n') == NULL; len++)
-        assert_int_equal(read(out[0], line + len, 1), 1);
-    assert_non_null(strstr(line, "serves"));
+    char *argv[] = {(char *)(uintptr_t)embed, p.site, p.address, text, NULL};
+    const pid_t pid = start_example(argv, &in, &out, line, sizeof line);
+    assert_non_null(strstr(line, " serves "));
+    assert_non_null(strstr(line, p.address));
     get(&p, response, sizeof response);
     assert_non_null(strstr(response, "\r\n\r\nfrom C"));
-    close(in[1]);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-    memset(line, 0, sizeof line);
-    assert_true(read(out[0], line, sizeof line - 1) > 0);
-    assert_string_equal(line, "stopped\n");
-    close(out[0]);
+    end_example(pid, in, out);
     place_close(&p);
 }
 
@@ -297,7 +621,16 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stop_may_come_before_the_run),
         cmocka_unit_test(the_loopback_may_have_one_address),
         cmocka_unit_test(failures_are_described_and_leave_nothing_open),
+        cmocka_unit_test(host_functions_are_defined_in_each_state),
+        cmocka_unit_test(two_servers_call_the_same_program),
+        cmocka_unit_test(a_failing_open_function_is_described),
+        cmocka_unit_test(a_site_in_memory_has_a_name_in_messages),
+        cmocka_unit_test(a_site_without_listeners_ends_by_itself),
+        cmocka_unit_test(addresses_are_those_bound),
+        cmocka_unit_test(the_log_goes_to_the_program),
+        cmocka_unit_test(threads_that_contradict_threads_max_are_refused),
         cmocka_unit_test(version_and_build_are_reported),
+        cmocka_unit_test(the_example_serves_its_own_site),
         cmocka_unit_test(the_example_serves_until_its_input_ends),
     };
     if (argc > 1) embed = argv[1];

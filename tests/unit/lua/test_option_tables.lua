@@ -1,0 +1,171 @@
+-- Tries every option of every function that takes a table of options: a misspelt name, a value of the wrong type, and
+-- values below and above the range raise at the line of the caller. The options are those of the modules' own tables.
+local check = require "check"
+local ls = require "luaserve"
+local app = require "luaserve.app"
+local notify = require "luaserve.notify"
+local options = require "luaserve.options"
+local tcp = require "luaserve.tcp"
+local udp = require "luaserve.udp"
+
+local function handler() end
+
+local modules = { options, tcp, udp, notify, app }
+
+-- How to call each function with a table of options: the line of the call is the second one of the function.
+local line
+local calls = {
+  ["ls.listen"] = function(given)
+    given.port, given.app, line = given.port or 1, given.app or ls.app(), check.line(1)
+    ls.listen(given)
+  end,
+  ["ls.config"] = function(given)
+    line = check.line(1)
+    ls.config(given)
+  end,
+  ["ls.tcp"] = function(given)
+    given.port, given.serve, line = given.port or not given.path and 1 or nil, given.serve or handler, check.line(1)
+    ls.tcp(given)
+  end,
+  ["ls.connect"] = function(given)
+    given.host, given.port, line = given.host or not given.path and "a" or nil, given.port or 1, check.line(1)
+    ls.connect(given)
+  end,
+  ["ls.udp"] = function(given)
+    given.port, given.handler, line = given.port or 1, given.handler or handler, check.line(1)
+    ls.udp(given)
+  end,
+  ["ls.udp: multicast"] = function(given)
+    line = check.line(1)
+    ls.udp({ port = 1, multicast = given }, handler)
+  end,
+  ["ls.udp_connect"] = function(given)
+    line = check.line(1)
+    ls.udp_connect("::1", 1, given)
+  end,
+  ["ls.notify"] = function(given)
+    line = check.line(1)
+    ls.notify(0, "in", given)
+  end,
+  ["app:get"] = function(given)
+    line = check.line(1)
+    ls.app():get("/", given, handler)
+  end,
+  ["app:inject"] = function(given)
+    line = check.line(1)
+    ls.app():inject(given)
+  end,
+}
+
+-- For each kind of option: values of the wrong type, the value in Lua of a number of the core's unit, and the format and
+-- unit of a bound in messages.
+local kinds = {
+  size = { wrong = { true, {}, handler, "much", "1 apple" }, of = function(n) return n end, text = "%.0f",
+    unit = " bytes" },
+  rate = { wrong = { true, {}, handler, "fast" }, of = function(n) return n end, text = "%.0f",
+    unit = " bytes per second" },
+  count = { wrong = { true, {}, handler, "1", 1.5 }, of = function(n) return n end, text = "%.0f", unit = "" },
+  seconds = { wrong = { true, {}, handler, "1s", 0 / 0 }, of = function(ms) return ms / 1000 end, text = "%.10g",
+    unit = " s" },
+  flag = { wrong = { 1, "yes", {}, handler } },
+}
+
+-- Options without a kind: what a function in place of the value is called. The default is the name of the option.
+local other_wrong = { serve = {}, handler = {} }
+local other_message = { serve = "the function is missing", handler = "the handler is missing" }
+
+-- fails(fname, name, value, ...): the call with this option raises at its line a message with all further texts.
+local function fails(fname, name, value, ...)
+  local parts = { "", fname .. (fname:find("multicast") and "" or ": "), ... }
+  local ok, message = pcall(calls[fname], { [name] = value })
+  if ok then error(("%s{ %s = %s } did not raise"):format(fname, name, value), 2) end
+  parts[1] = line .. ": "
+  for _, part in ipairs(parts) do
+    if not tostring(message):find(part, 1, true) then
+      error(("%s{ %s = %s } raised %q, without %q"):format(fname, name, value, message, part), 2)
+    end
+  end
+end
+
+-- each(visit): visit(fname, names, specs) for every table of options.
+local function each(visit)
+  local count = 0
+  for _, module in ipairs(modules) do
+    for fname, known in pairs(module.known) do
+      visit(fname, known, module.specs and module.specs[fname] or {})
+      count = count + 1
+    end
+  end
+  return count
+end
+
+local tests = {}
+
+function tests.every_table_is_called()
+  local count = 0
+  for _ in pairs(calls) do count = count + 1 end
+  check.equal(each(function(fname, known, specs)
+    check.equal(type(calls[fname]), "function")
+    for name in pairs(specs) do check.equal(known[name] ~= nil, true) end
+  end), count)
+end
+
+function tests.a_misspelt_name_raises_with_the_right_one()
+  each(function(fname, known)
+    for name in pairs(known) do
+      local misspelt = name:sub(1, 1) .. name:sub(3, 3) .. name:sub(2, 2) .. name:sub(4)
+      if misspelt == name then misspelt = name .. "x" end
+      fails(fname, misspelt, 1, ('unknown option "%s"'):format(misspelt), ("did you mean '%s'?"):format(name))
+    end
+  end)
+end
+
+function tests.a_value_of_the_wrong_type_raises_with_the_expected_type()
+  each(function(fname, known, specs)
+    local prefix = fname:find("multicast") and "multicast." or ""
+    for name in pairs(known) do
+      local kind = specs[name] and kinds[specs[name][2]]
+      if kind then
+        for _, value in ipairs(kind.wrong) do
+          fails(fname, name, value, prefix .. name .. " must be " .. (specs[name][2] == "flag" and "true or false" or "a "))
+        end
+        if specs[name].none then
+          fails(fname, name, true, "or false for no limit")
+        elseif specs[name][2] ~= "flag" then
+          fails(fname, name, false, name .. " must be")
+        end
+      else
+        fails(fname, name, other_wrong[name] or handler, other_message[name] or name)
+      end
+    end
+  end)
+end
+
+function tests.a_value_out_of_range_raises_with_the_bound()
+  local tried = 0
+  each(function(fname, _, specs)
+    local prefix = fname:find("multicast") and "multicast." or ""
+    for name, spec in pairs(specs) do
+      local kind, least, most = kinds[spec[2]], spec[3], spec[4]
+      if kind.of then
+        local from, to = kind.text:format(kind.of(least)), kind.text:format(kind.of(most))
+        local range = most == math.maxinteger and "at least " .. from or "from " .. from .. " to " .. to
+        local expected = prefix .. name .. " must be " .. range .. kind.unit .. "; got "
+        if least > 0 then
+          fails(fname, name, kind.of(least - 1), expected)
+        else -- a negative number has the wrong type
+          fails(fname, name, -1, prefix .. name .. " must be a ")
+        end
+        if most < math.maxinteger then
+          fails(fname, name, kind.of(most + 1), expected)
+        else -- 2^62 and more has the wrong type
+          fails(fname, name, 2 ^ 62, prefix .. name .. " must be a ")
+        end
+        tried = tried + 1
+      end
+    end
+  end)
+  check.equal(tried > 30, true)
+end
+
+return tests
