@@ -31,10 +31,16 @@ void ls_modules_preload(lua_State *L, const char *prefix, ls_bytecode *const *by
     lua_pop(L, 1);
 }
 
+size_t ls_modules_directory(const char *file)
+{
+    size_t len = strlen(file);
+    while (len > 0 && strchr("/" LUA_DIRSEP, file[len - 1]) == NULL) len--;
+    return len;
+}
+
 void ls_modules_path(lua_State *L, const char *file)
 {
-    size_t len = strlen(file); /* then of its directory */
-    while (len > 0 && strchr("/" LUA_DIRSEP, file[len - 1]) == NULL) len--;
+    size_t len = ls_modules_directory(file);
     if (len > 1) len--; /* drop the separator, unless the directory is "/" */
     lua_getglobal(L, "package");
     const char *dir = len > 0 ? lua_pushlstring(L, file, len) : lua_pushliteral(L, ".");

@@ -9,7 +9,7 @@ package.loaded["luaserve.core"] = require "fake_core"
 local wanted = arg[1]
 local passed, failed = 0, {}
 for _, module in ipairs { "test_usage", "test_options", "test_json", "test_router", "test_app", "test_init", "test_tcp",
-  "test_udp", "test_notify" } do
+  "test_udp", "test_notify", "test_url" } do
   local tests = require(module)
   local names = {}
   for name in pairs(tests) do names[#names + 1] = name end

@@ -22,6 +22,26 @@ function tests.nearest_finds_misspelled_and_reordered_names_only()
   check.equal(usage.nearest("prot", known), "port")
   check.equal(usage.nearest("completely_else", known), nil)
   check.equal(usage.nearest(12, known), nil)
+  check.equal(usage.nearest("warning", { warn = true, error = true }), "warn")
+  check.equal(usage.nearest("idle", known), "idle_timeout")
+end
+
+function tests.misspelled_is_one_letter_away()
+  local known = { query = true, path = true, params = true, header = true, headers = true }
+  for name, right in pairs { quary = "query", qeury = "query", param = "params", heders = "headers", haeder = "header" } do
+    check.equal(usage.misspelled(name, known), right)
+  end
+  for _, name in ipairs { "user", "paht", "session", "queue", "account", "" } do
+    check.equal(usage.misspelled(name, known), nil)
+  end
+end
+
+function tests.no_more_raises_for_values_that_would_be_ignored()
+  usage.no_more("f()")
+  usage.no_more("f()", nil, nil)
+  check.raises({ check.line(1), "too many arguments for f(): got false as well" }, function()
+    usage.no_more("f()", nil, false)
+  end)
 end
 
 function tests.error_names_the_line_of_the_caller()
