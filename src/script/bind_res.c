@@ -317,6 +317,7 @@ static int res_html(lua_State *L)
     ls_request *r = check_open(L);
     luaL_checkany(L, 2);
     ls_check_arguments(L, 2, "res:html(text)");
+    if (lua_type(L, 2) == LUA_TTABLE) return luaL_error(L, "res:html: string, number or buffer expected, got table");
     lua_settop(L, 2);
     return send_value(L, r, 2, ls_type_html);
 }

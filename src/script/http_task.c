@@ -92,6 +92,7 @@ static int wrong_results(lua_State *L, int count, const char *right)
 {
     luaL_Buffer text;
     if (count > 4) count = 4;
+    while (count > 1 && lua_isnil(L, HTTP_REQ + count)) count--;
     lua_settop(L, HTTP_REQ + count);
     luaL_buffinit(L, &text);
     luaL_addstring(&text, "the handler returned ");
