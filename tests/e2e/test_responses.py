@@ -33,7 +33,7 @@ app:get("/type-of", function(req, res) res:type(req.query.name) return "x" end)
 app:get("/text", function(req)
   local text = req.query.text
   return { html = ls.html.escape(text), number = ls.html.escape(5), encoded = ls.url.encode(text),
-    decoded = ls.url.decode(ls.url.encode(text)) == text, bad = tostring(select(2, pcall(ls.html.escape))) }
+    decoded = ls.url.decode(ls.url.encode(text)) == text, bad = tostring(select(2, pcall(function() ls.html.escape() end))) }
 end)
 app:get("/write", function(req, res) res:header("Content-Type", "text/csv"); res:write("a", ",", 1, "\n"); res:write(2.5, "\n") end)
 app:get("/flush", function(req, res) res:write("one"); res:flush(); ls.sleep(0.01); res:write("two") end)
