@@ -50,13 +50,14 @@ local route_options = { max_body = true }
 
 local function define(fname, app, method, pattern, opts, fn, ...)
   check_can_define(fname, app)
+  if usage.is_loader_data(opts, fn) then fn = nil end
   if fn == nil and type(opts) == "function" then opts, fn = nil, opts end
   if type(opts) == "function" and type(fn) == "table" then
     usage.error("%s: the options come before the function: %s(path, options, fn)", fname, fname)
   elseif type(opts) == "function" then
     usage.error("%s takes one function; a function that runs around it is middleware: app:use(fn)", fname)
   end
-  usage.no_more(fname .. "(path, options, fn)", ...)
+  usage.no_more(fname .. "(path, options, fn)", fn, ...)
   if opts ~= nil and type(opts) ~= "table" then
     usage.error('%s: options must be a table such as { max_body = "10g" }; got %s', fname, usage.quote(opts))
   end
@@ -113,6 +114,7 @@ function app_methods:use(fn, ...)
       .. "them: app:mount(%s, other)", usage.quote(fn), usage.quote(fn))
   end
   local functions = table.pack(fn, ...)
+  if usage.is_loader_data(functions[functions.n - 1], functions[functions.n]) then functions.n = functions.n - 1 end
   for i = 1, math.max(functions.n, 1) do check_function("app:use", functions[i], "req, res, next") end
   table.move(functions, 1, functions.n, #self.uses + 1, self.uses)
   return self
@@ -137,7 +139,7 @@ function app_methods:mount(prefix, other, ...)
   if getmetatable(other) ~= app_meta then
     usage.error('app:mount takes a prefix and an app: app:mount("/api", api); got %s', usage.quote(other))
   end
-  usage.no_more("app:mount(prefix, app)", ...)
+  usage.no_more("app:mount(prefix, app)", other, ...)
   if contains(other, self) then usage.error("app:mount: an app cannot be mounted inside itself") end
   local segments = router.parse("app:mount", prefix)
   if segments[#segments].rest then
@@ -151,7 +153,7 @@ end
 local function set_once(fname, app, field, signature, fn, ...)
   check_can_define(fname, app)
   check_function(fname, fn, signature)
-  usage.no_more(fname .. "(fn)", ...)
+  usage.no_more(fname .. "(fn)", fn, ...)
   if app[field] then usage.error("%s is already defined at %s", fname, app[field .. "_where"] or "?") end
   app[field], app[field .. "_where"] = fn, usage.caller()
   return app
@@ -211,7 +213,7 @@ end
 -- site loads for a handler that waits.
 function app_methods:inject(request, ...)
   check_app("app:inject", self)
-  usage.no_more("app:inject{ method = ..., path = ... }", ...)
+  usage.no_more("app:inject{ method = ..., path = ... }", request, ...)
   if type(request) ~= "table" then
     usage.error('app:inject takes a table: app:inject{ method = "GET", path = "/" }; got %s', usage.quote(request))
   end
@@ -247,7 +249,7 @@ local app = {}
 
 -- ls.app() -> a new app without routes.
 function app.new(...)
-  usage.no_more("ls.app()", ...)
+  usage.no_more("ls.app()", nil, ...)
   return setmetatable({ routes = {}, seen = {}, uses = {}, mounts = {} }, app_meta)
 end
 

@@ -59,7 +59,7 @@ local http_defaults = {}
 -- The app cannot change afterwards. Raises on unknown options, on wrong types and after loading.
 function ls.listen(at, served, given, ...)
   local app = require "luaserve.app"
-  usage.no_more("ls.listen(8080, app, options)", ...)
+  usage.no_more("ls.listen(8080, app, options)", given, ...)
   if app.is(at) then usage.error("ls.listen: the port is missing: ls.listen(8080, app)") end
   local settings
   settings, served = options.listen(http_defaults, at, served, core.http_sys, given)
@@ -97,7 +97,7 @@ function ls.on(name, fn, ...)
   elseif type(fn) ~= "function" then
     usage.error("ls.on: %s needs a function; got %s", name, usage.quote(fn))
   end
-  usage.no_more("ls.on(event, fn)", ...)
+  usage.no_more("ls.on(event, fn)", fn, ...)
   local ok, err = pcall(core.on, name, fn)
   if not ok then usage.error("ls.on: %s", tostring(err)) end
 end

@@ -260,10 +260,11 @@ local function check_urls(fname, value)
   return text
 end
 
--- check_beside(fname, at, given, address): raises unless `given`, the options behind an address and an app or a
--- function, is nil or a table without the names `address`.
-function options.check_beside(fname, at, given, address)
-  if given == nil then return end
+-- check_beside(fname, at, served, given, address) -> given. Raises unless `given`, the options behind an address and an
+-- app or a function, is nil or a table without the names `address`. Of ls.listen(8080, require "site") it is the second
+-- result of `require`: then nil.
+function options.check_beside(fname, at, served, given, address)
+  if given == nil or usage.is_loader_data(served, given) then return nil end
   if type(given) ~= "table" then
     usage.error("%s: the third argument is a table of options; got %s", fname, usage.quote(given))
   elseif type(at) == "table" then
@@ -274,6 +275,7 @@ function options.check_beside(fname, at, given, address)
       usage.error("%s: %s is given by the first two arguments; leave it out of the options", fname, name)
     end
   end
+  return given
 end
 
 -- listen(defaults, at, app, http_sys, given) -> { host =, port = | urls =, http = { names of the core } }, app. Reads the
@@ -282,7 +284,7 @@ end
 function options.listen(defaults, at, app, http_sys, given)
   local out = { http = {} }
   for name, value in pairs(defaults) do out.http[name] = value end
-  options.check_beside("ls.listen", at, given, listen_address)
+  given = options.check_beside("ls.listen", at, app, given, listen_address)
   if given then
     options.check_names("ls.listen", given, listen_known)
     options.read_all("ls.listen", given, listener, out.http)

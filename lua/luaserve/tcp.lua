@@ -30,8 +30,8 @@ local client_known = options.merged(limits, client_only, { host = true, port = t
 -- unknown options, on wrong types and after loading.
 function tcp.listen(at, serve, given, ...)
   local out = { tcp = {}, where = usage.caller() or "?" }
-  usage.no_more("ls.tcp(7000, fn, options)", ...)
-  options.check_beside("ls.tcp", at, given, server_address)
+  usage.no_more("ls.tcp(7000, fn, options)", given, ...)
+  given = options.check_beside("ls.tcp", at, serve, given, server_address)
   if type(at) == "table" then
     given = at
     if at.serve ~= nil then

@@ -115,8 +115,8 @@ local listen_forms = 'ls.udp(7000, fn), ls.udp("host:port", fn) or ls.udp({ port
 -- or the first multicast group; "*" means all interfaces. Raises on unknown options, on wrong types and after loading.
 function udp.listen(at, handler, given, ...)
   local setup = {}
-  usage.no_more("ls.udp(7000, fn, options)", ...)
-  options.check_beside("ls.udp", at, given, listen_address)
+  usage.no_more("ls.udp(7000, fn, options)", given, ...)
+  given = options.check_beside("ls.udp", at, handler, given, listen_address)
   if given then
     setup = read("ls.udp", given, listen_known)
     if type(at) == "number" and setup.groups then at = { host = setup.groups[1], port = at } end

@@ -12,7 +12,7 @@ local url = {}
 -- decode(text) -> string | nil, message, "EINVAL". Decodes %XX; "+" stays. Fails for an invalid escape and for %00.
 function url.decode(text, ...)
   if type(text) ~= "string" then usage.error("ls.url.decode takes a string; got %s", usage.quote(text)) end
-  usage.no_more("ls.url.decode(text)", ...)
+  usage.no_more("ls.url.decode(text)", text, ...)
   local decoded = percent_decode(text)
   if not decoded then return nil, "invalid escape in " .. usage.quote(text), "EINVAL" end
   return decoded
@@ -34,7 +34,7 @@ function url.query(values, ...)
   if type(values) ~= "table" then
     usage.error("ls.url.query takes a table such as { page = 2 }; got %s", usage.quote(values))
   end
-  usage.no_more("ls.url.query(values)", ...)
+  usage.no_more("ls.url.query(values)", values, ...)
   local names, parts = {}, {}
   for name in pairs(values) do
     if type(name) ~= "string" then

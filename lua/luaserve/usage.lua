@@ -111,10 +111,20 @@ function usage.strict(title, t)
   })
 end
 
--- no_more(call, ...): raises if an argument is not nil: it would be ignored. `call` shows the right call, such as
--- "app:error(fn)".
-function usage.no_more(call, ...)
-  for i = 1, select("#", ...) do
+-- is_loader_data(value, extra) -> whether `extra` may be the second result of the `require` that returned `value`, as
+-- in app:mount("/api", require "api").
+function usage.is_loader_data(value, extra)
+  if type(extra) ~= "string" or value == nil then return false end
+  for _, module in pairs(package.loaded) do
+    if rawequal(module, value) then return true end
+  end
+  return false
+end
+
+-- no_more(call, last, ...): raises if an argument behind `last` is not nil: it would be ignored. `call` shows the right
+-- call, such as "app:error(fn)". A second result of `require` behind `last` is ignored.
+function usage.no_more(call, last, ...)
+  for i = usage.is_loader_data(last, (...)) and 2 or 1, select("#", ...) do
     local extra = select(i, ...)
     if extra ~= nil then usage.error("too many arguments for %s: got %s as well", call, usage.quote(extra)) end
   end

@@ -22,10 +22,27 @@ double ls_check_seconds(lua_State *L, int index)
     return seconds;
 }
 
+bool ls_is_loader_data(lua_State *L, int value, int extra)
+{
+    const int top = lua_gettop(L);
+    bool found = false;
+    if (lua_type(L, extra) != LUA_TSTRING || !lua_checkstack(L, 4)) return false;
+    if (lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE) == LUA_TTABLE) {
+        lua_pushnil(L);
+        while (!found && lua_next(L, top + 1) != 0) {
+            found = lua_rawequal(L, -1, value) != 0;
+            lua_pop(L, 1);
+        }
+    }
+    lua_settop(L, top);
+    return found;
+}
+
 void ls_refuse_arguments(lua_State *L, int most, const char *call)
 {
     const int last = lua_gettop(L);
     int extra = most + 1;
+    if (ls_is_loader_data(L, most, extra)) extra++;
     while (extra <= last && lua_isnil(L, extra)) extra++;
     if (extra > last) return;
     int whole;

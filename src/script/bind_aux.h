@@ -13,8 +13,12 @@ int ls_push_failure(lua_State *L, int err);
 /* The number of seconds at `index`. Raises unless it is a number >= 0; NaN raises. */
 double ls_check_seconds(lua_State *L, int index);
 
+/* Whether the value at `extra` may be the second result of the `require` that returned the value at `value`: a string
+ * behind a module. */
+bool ls_is_loader_data(lua_State *L, int value, int extra);
+
 /* Raise if an argument above stack index `most` is not nil: it would be ignored. `call` shows the right call, such as
- * "res:send(body)". */
+ * "res:send(body)". The second result of `require` is ignored: res:json(require "data"). */
 void ls_refuse_arguments(lua_State *L, int most, const char *call);
 static inline void ls_check_arguments(lua_State *L, int most, const char *call)
 {

@@ -1,6 +1,6 @@
 /* error_text.c - see error_text.h.
  *
- * `error{ code = 7 }` is usual in Lua, and "table: 0x55d0" would tell nobody what failed. The fields are read without
+ * `error{ code = 7 }` is usual in Lua, and "table: 0x55d0" would not say what failed. The fields are read without
  * metamethods, strings are quoted and cut, and a table in a table is {...}, so the text is short and ends. */
 #include "script/error_text.h"
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/bind_res.h"
 #include "script/buffer.h"
 #include "script/error_text.h"
@@ -149,6 +150,7 @@ static void results_beside_body(lua_State *L, ls_request *r, int count)
     if (is_status(L, HTTP_FIRST + 1)) (void)wrong_results(L, count, "the status comes first: return status, body");
     if (lua_type(L, HTTP_FIRST + 1) == LUA_TNUMBER)
         (void)wrong_results(L, count, "put a call that returns several values, such as string.gsub, in parentheses");
+    if (count == 2 && ls_is_loader_data(L, HTTP_FIRST, HTTP_FIRST + 1)) return; /* return require "page" */
     for (int n = 1; n < count; n++) {
         const int type = lua_type(L, HTTP_FIRST + n);
         if (type != LUA_TNIL && (type != LUA_TTABLE || n > 1)) (void)wrong_results(L, count, right_order);
@@ -303,7 +305,7 @@ typedef struct http_failure {
 static const char routes_key; /* registry: a weak table from dispatch functions to functions that name a route */
 
 /* core.name_routes(dispatch, fn): fn(method, path, failing) -> the name and the place of the route of a request, or of
- * the error handler if `failing`; nil if there is none. Messages about results of a handler begin with them. */
+ * the error handler if `failing`; or nil. Messages about results of a handler begin with them. */
 int ls_core_name_routes(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TFUNCTION);

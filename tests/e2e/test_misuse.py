@@ -48,6 +48,9 @@ end
 app:get("/html", function() return "<p>", { ["Content-Type"] = "text/html", ["X-A"] = { "1", "2" } } end)
 app:get("/json", function() return { a = 1 }, { ["X-A"] = "1" } end)
 app:get("/buffer", function() return ls.buffer("<p>"), { ["X-A"] = "1" } end)
+package.loaded["a.page"] = { page = 1 }
+app:get("/required", function() return require "a.page", "./a/page.lua" end)
+app:get("/required-json", function(req, res) res:json(require "a.page", "./a/page.lua") end)
 app:get("/nils", function() return "x", nil, nil end)
 
 local broken = ls.app()
@@ -190,6 +193,8 @@ class Misuse(E2E):
                          ('{"a":1}', "application/json", "1"))
         self.assertEqual(self.get("/buffer").header("X-A"), "1")
         self.assertEqual(self.get("/nils").text, "x")
+        for target in ("/required", "/required-json"):  # require returns the place of the module as well
+            self.assertEqual(self.get(target).text, '{"page":1}')
 
     def test_errors_that_are_tables(self):
         for kind, says in (

@@ -48,6 +48,22 @@ function tests.arguments_that_would_be_ignored_raise()
   check.equal(app:inject{ path = "/" }.body, "hello")
 end
 
+function tests.the_second_result_of_require_is_no_argument()
+  local app, part = ls.app(), ls.app()
+  package.loaded["a.module"], package.loaded["a.handler"] = part, hello
+  app:mount("/part", part, "./a/module.lua")
+  app:use(function(_, _, go) return go() end)
+  app:get("/", hello, "./a/handler.lua")
+  app:get("/options", {}, hello, "./a/handler.lua")
+  app:not_found(hello, "./a/handler.lua")
+  app:use(function(_, _, go) return go() end, hello, "./a/handler.lua")
+  check.raises('got "x"', function() app:mount("/other", ls.app(), "x") end)
+  core.take_calls()
+  ls.listen(8080, part, "./a/module.lua")
+  check.equal(core.take_calls()[1][1], "listen")
+  package.loaded["a.module"], package.loaded["a.handler"] = nil, nil
+end
+
 function tests.use_takes_several_functions()
   local app, seen = ls.app(), {}
   local function note(name)

@@ -37,11 +37,15 @@ function tests.misspelled_is_one_letter_away()
 end
 
 function tests.no_more_raises_for_values_that_would_be_ignored()
-  usage.no_more("f()")
-  usage.no_more("f()", nil, nil)
+  usage.no_more("f()", 1)
+  usage.no_more("f()", nil, nil, nil)
   check.raises({ check.line(1), "too many arguments for f(): got false as well" }, function()
-    usage.no_more("f()", nil, false)
+    usage.no_more("f()", 1, nil, false)
   end)
+  usage.no_more("f(module)", require "check")
+  usage.no_more("f(module)", check, "./check.lua")
+  check.raises("got 1 as well", usage.no_more, "f(module)", check, "./check.lua", 1)
+  check.raises('got "x" as well', usage.no_more, "f(table)", {}, "x")
 end
 
 function tests.error_names_the_line_of_the_caller()
