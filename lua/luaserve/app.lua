@@ -117,6 +117,7 @@ function app_methods:use(fn, ...)
   if usage.is_loader_data(functions[functions.n - 1], functions[functions.n]) then functions.n = functions.n - 1 end
   for i = 1, math.max(functions.n, 1) do check_function("app:use", functions[i], "req, res, next") end
   table.move(functions, 1, functions.n, #self.uses + 1, self.uses)
+  self.use_where = self.use_where or usage.caller()
   return self
 end
 
@@ -166,7 +167,7 @@ function app_methods:error(...) return set_once("app:error", self, "on_error", "
 -- app:not_found(fn) -> app. fn(req, res) responds when no route matches; the default status is 404.
 function app_methods:not_found(...) return set_once("app:not_found", self, "on_not_found", "req, res", ...) end
 
-for _, field in ipairs { "fixed", "star", "on_error", "on_error_where", "on_not_found", "on_not_found_where",
+for _, field in ipairs { "fixed", "star", "use_where", "on_error", "on_error_where", "on_not_found", "on_not_found_where",
   "dispatcher", "dispatcher_version" } do
   field_names[field] = true
 end

@@ -286,6 +286,7 @@ local function new_scope(parent, app)
   table.move(app.uses, 1, #app.uses, #scope.uses + 1, scope.uses)
   scope.on_error = app.on_error or parent and parent.on_error
   scope.on_not_found = app.on_not_found or parent and parent.on_not_found
+  scope.use_where = app.use_where or parent and parent.use_where
   scope.on_error_where = app.on_error and app.on_error_where or parent and parent.on_error_where
   scope.on_not_found_where = app.on_not_found and app.on_not_found_where or parent and parent.on_not_found_where
   local not_found = scope.on_not_found
@@ -505,7 +506,9 @@ function router.compile(app)
     local scope = leaf and leaf.scope or scope_of(path, segments)
     if failing then return "app:error", scope.on_error_where end
     if leaf and not leaf.missing then return leaf.method .. " " .. pattern_of(leaf.segments), leaf.where end
-    return scope.on_not_found and "app:not_found", scope.on_not_found_where
+    if scope.on_not_found then return "app:not_found", scope.on_not_found_where end
+    if scope.uses[1] then return "app:use", scope.use_where end
+    return nil
   end
 
   core.name_routes(dispatch, name_route)

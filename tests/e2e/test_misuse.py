@@ -53,6 +53,10 @@ app:get("/required", function() return require "a.page", "./a/page.lua" end)
 app:get("/required-json", function(req, res) res:json(require "a.page", "./a/page.lua") end)
 app:get("/nils", function() return "x", nil, nil end)
 
+local around = ls.app()
+around:use(function() return true end)
+app:mount("/around", around)
+
 local broken = ls.app()
 broken:get("/", function() error("first") end)
 broken:error(function() return true end)
@@ -179,6 +183,7 @@ class Misuse(E2E):
                 self.failed("/returns/%s/7" % name, says)
 
     def test_results_of_error_pages(self):
+        self.failed("/around/none", line_of("around:use(") + "app:use: the handler returned a boolean")
         self.failed("/broken/1/", line_of('broken:error(') + "app:error: the handler returned a boolean")
         mark = self.server.mark()
         self.assertEqual(self.get("/broken/1/none").status, 500)
