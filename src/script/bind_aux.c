@@ -6,6 +6,9 @@
 #include <lauxlib.h>
 
 #include "base/err.h"
+#include "port/file.h"
+#include "script/modules.h"
+#include "script/site_internal.h"
 
 int ls_push_failure(lua_State *L, int err)
 {
@@ -20,6 +23,21 @@ double ls_check_seconds(lua_State *L, int index)
     const double seconds = luaL_checknumber(L, index);
     luaL_argcheck(L, seconds >= 0, index, "number of seconds must be 0 or more"); /* false for NaN */
     return seconds;
+}
+
+const char *ls_push_site_path(lua_State *L, int index)
+{
+    const char *site = ls_state_of(L)->site->path, *path = lua_tostring(L, index);
+    const size_t directory_len = ls_modules_directory(site);
+    if (directory_len == 0 || ls_file_is_absolute(path)) {
+        lua_pushvalue(L, index);
+    } else {
+        index = lua_absindex(L, index);
+        lua_pushlstring(L, site, directory_len);
+        lua_pushvalue(L, index);
+        lua_concat(L, 2);
+    }
+    return lua_tostring(L, -1);
 }
 
 bool ls_is_loader_data(lua_State *L, int value, int extra)

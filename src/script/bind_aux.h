@@ -1,4 +1,4 @@
-/* bind_aux.h - auxiliary functions of the bindings: an argument in seconds, arguments that are too many, unknown
+/* bind_aux.h - auxiliary functions of the bindings: arguments in seconds, paths, arguments that would be ignored, unknown
  * names, and the three results of a failure. */
 #ifndef LS_SCRIPT_BIND_AUX_H
 #define LS_SCRIPT_BIND_AUX_H
@@ -12,6 +12,10 @@ int ls_push_failure(lua_State *L, int err);
 
 /* The number of seconds at `index`. Raises unless it is a number >= 0; NaN raises. */
 double ls_check_seconds(lua_State *L, int index);
+
+/* Push the path at `index` as a path of the system: a relative one starts at the directory of the site, as it does for
+ * `require`. Returns the string on the stack. */
+const char *ls_push_site_path(lua_State *L, int index);
 
 /* Whether the value at `extra` may be the second result of the `require` that returned the value at `value`: a string
  * behind a module. */

@@ -14,9 +14,7 @@
 #include "proto/http_type.h"
 #include "script/bind.h"
 #include "script/bind_aux.h"
-#include "script/modules.h"
 #include "script/request.h"
-#include "script/site_internal.h"
 
 enum { RES = 1, PATH, OPTIONS, READING }; /* stack indices */
 
@@ -206,18 +204,6 @@ static int open_done(lua_State *L, int status, lua_KContext context)
     return wait_for_op(L, ls_file_stat_open(ls_state_of(L)->ctx, &f->op, f->fd), stat_done);
 }
 
-/* A relative path is relative to the directory of the site, as it is for `require`. */
-static void beside_the_site(lua_State *L)
-{
-    const char *site = ls_state_of(L)->site->path, *path = lua_tostring(L, PATH);
-    const size_t directory_len = ls_modules_directory(site);
-    if (directory_len == 0 || ls_file_is_absolute(path)) return;
-    lua_pushlstring(L, site, directory_len);
-    lua_pushfstring(L, "%s%s", lua_tostring(L, -1), path);
-    lua_replace(L, PATH);
-    lua_pop(L, 1);
-}
-
 static void check_options(lua_State *L)
 {
     if (lua_isnil(L, OPTIONS)) return;
@@ -245,7 +231,8 @@ int ls_res_file(lua_State *L)
     if (head_was_sent(r)) return luaL_error(L, "the head of the response was sent already");
     lua_settop(L, OPTIONS);
     lua_tostring(L, PATH); /* converts a number to a string in place */
-    beside_the_site(L);
+    (void)ls_push_site_path(L, PATH);
+    lua_replace(L, PATH);
     check_options(L);
     ls_task_may_wait(L);
     reading *f = lua_newuserdatauv(L, sizeof *f, 0);
