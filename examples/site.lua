@@ -41,8 +41,7 @@ local tour = {
   { "The counters of the server", "curl http://HOST/stats" },
 }
 
-local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
-local function html(text) return (text:gsub("[&<>\"']", escapes)) end
+local html = ls.html.escape
 
 app:get("/", function(req, res)
   local host = req.host or "127.0.0.1:8080"

@@ -48,9 +48,16 @@ end
 
 local route_options = { max_body = true }
 
-local function define(fname, app, method, pattern, opts, fn)
+local function define(fname, app, method, pattern, opts, fn, ...)
   check_can_define(fname, app)
+  if usage.is_loader_data(opts, fn) then fn = nil end
   if fn == nil and type(opts) == "function" then opts, fn = nil, opts end
+  if type(opts) == "function" and type(fn) == "table" then
+    usage.error("%s: the options come before the function: %s(path, options, fn)", fname, fname)
+  elseif type(opts) == "function" then
+    usage.error("%s takes one function; a function that runs around it is middleware: app:use(fn)", fname)
+  end
+  usage.no_more(fname .. "(path, options, fn)", fn, ...)
   if opts ~= nil and type(opts) ~= "table" then
     usage.error('%s: options must be a table such as { max_body = "10g" }; got %s', fname, usage.quote(opts))
   end
@@ -80,30 +87,37 @@ end
 -- duplicate path.
 for _, verb in ipairs { "get", "post", "put", "patch", "delete", "head", "options" } do
   local fname, method = "app:" .. verb, verb:upper()
-  app_methods[verb] = function(self, pattern, opts, fn) return define(fname, self, method, pattern, opts, fn) end
+  app_methods[verb] = function(self, pattern, ...) return define(fname, self, method, pattern, ...) end
 end
 
 -- app:any(path [, opts], fn) -> app. A route for every method without its own route for this path.
-function app_methods:any(pattern, opts, fn) return define("app:any", self, "any", pattern, opts, fn) end
+function app_methods:any(pattern, ...) return define("app:any", self, "any", pattern, ...) end
 
 -- app:route(method, path [, opts], fn) -> app. A route for any method, such as "PROPFIND".
-function app_methods:route(method, pattern, opts, fn)
+function app_methods:route(method, pattern, ...)
   if type(method) ~= "string" or not method:match("^[%w!#$%%&'*+.^_`|~-]+$") then
     usage.error('app:route: the method must be a string such as "GET" or "PROPFIND"; got %s', usage.quote(method))
   end
   if method ~= method:upper() then
     usage.error("app:route: the method must be in upper case: %q", method:upper())
   end
-  return define("app:route", self, method, pattern, opts, fn)
+  return define("app:route", self, method, pattern, ...)
 end
 
--- app:use(fn) -> app. Middleware: fn(req, res, next) runs around every handler of this app, including those of mounted
--- apps and the responses 404 and 405, in the order of the app:use calls. next() runs the rest and returns its results;
--- fn returns them, changed or not.
-function app_methods:use(fn)
+-- app:use(fn, ...) -> app. Middleware: fn(req, res, next) runs around every handler of this app, including those of
+-- mounted apps and the responses 404 and 405, in the order of the functions and of the app:use calls. next() runs the
+-- rest and returns its results; fn returns them, changed or not.
+function app_methods:use(fn, ...)
   check_can_define("app:use", self)
-  check_function("app:use", fn, "req, res, next")
-  self.uses[#self.uses + 1] = fn
+  if type(fn) == "string" then
+    usage.error("app:use takes functions, and runs them for all paths; for the paths below %s, mount an app that uses "
+      .. "them: app:mount(%s, other)", usage.quote(fn), usage.quote(fn))
+  end
+  local functions = table.pack(fn, ...)
+  if usage.is_loader_data(functions[functions.n - 1], functions[functions.n]) then functions.n = functions.n - 1 end
+  for i = 1, math.max(functions.n, 1) do check_function("app:use", functions[i], "req, res, next") end
+  table.move(functions, 1, functions.n, #self.uses + 1, self.uses)
+  self.use_where = self.use_where or usage.caller()
   return self
 end
 
@@ -118,11 +132,15 @@ end
 -- app:mount(prefix, other) -> app. Adds the routes of the app `other` below the prefix, which may contain :parameters.
 -- The "/" of `other` is the prefix itself, with and without a slash at the end. `other` keeps its middleware, error
 -- and not_found.
-function app_methods:mount(prefix, other)
+function app_methods:mount(prefix, other, ...)
   check_can_define("app:mount", self)
+  if getmetatable(prefix) == app_meta and type(other) == "string" then
+    usage.error("app:mount: the prefix comes first: app:mount(%s, other)", usage.quote(other))
+  end
   if getmetatable(other) ~= app_meta then
     usage.error('app:mount takes a prefix and an app: app:mount("/api", api); got %s', usage.quote(other))
   end
+  usage.no_more("app:mount(prefix, app)", other, ...)
   if contains(other, self) then usage.error("app:mount: an app cannot be mounted inside itself") end
   local segments = router.parse("app:mount", prefix)
   if segments[#segments].rest then
@@ -133,9 +151,10 @@ function app_methods:mount(prefix, other)
   return self
 end
 
-local function set_once(fname, app, field, fn, signature)
+local function set_once(fname, app, field, signature, fn, ...)
   check_can_define(fname, app)
   check_function(fname, fn, signature)
+  usage.no_more(fname .. "(fn)", fn, ...)
   if app[field] then usage.error("%s is already defined at %s", fname, app[field .. "_where"] or "?") end
   app[field], app[field .. "_where"] = fn, usage.caller()
   return app
@@ -143,12 +162,12 @@ end
 
 -- app:error(fn) -> app. fn(req, res, err, traceback) responds when a handler raised an error; the default status is
 -- 500.
-function app_methods:error(fn) return set_once("app:error", self, "on_error", fn, "req, res, err") end
+function app_methods:error(...) return set_once("app:error", self, "on_error", "req, res, err", ...) end
 
 -- app:not_found(fn) -> app. fn(req, res) responds when no route matches; the default status is 404.
-function app_methods:not_found(fn) return set_once("app:not_found", self, "on_not_found", fn, "req, res") end
+function app_methods:not_found(...) return set_once("app:not_found", self, "on_not_found", "req, res", ...) end
 
-for _, field in ipairs { "fixed", "star", "on_error", "on_error_where", "on_not_found", "on_not_found_where",
+for _, field in ipairs { "fixed", "star", "use_where", "on_error", "on_error_where", "on_not_found", "on_not_found_where",
   "dispatcher", "dispatcher_version" } do
   field_names[field] = true
 end
@@ -192,9 +211,11 @@ end
 
 -- app:inject{ method = "GET", path = "/a?b=c", headers = {}, body = "" } -> { status =, headers =, body = } | nil,
 -- message, code. Runs a request without a socket, for tests. Lookups in the result's `headers` ignore case; the values
--- of a repeated header are joined with ", " (Set-Cookie: with a line feed). Raises on unknown options.
-function app_methods:inject(request)
+-- of a repeated header are joined with ", " (Set-Cookie: with a line feed). Raises on unknown options, and while the
+-- site loads for a handler that waits.
+function app_methods:inject(request, ...)
   check_app("app:inject", self)
+  usage.no_more("app:inject{ method = ..., path = ... }", request, ...)
   if type(request) ~= "table" then
     usage.error('app:inject takes a table: app:inject{ method = "GET", path = "/" }; got %s', usage.quote(request))
   end
@@ -211,7 +232,12 @@ function app_methods:inject(request)
   local dispatcher = compile(self)
   local status, list, body = core.inject(dispatcher.dispatch, dispatcher.failed, method, path,
     header_pairs(request.headers), request.body)
-  if not status then return nil, list, body end
+  if not status and body == "EBUSY" then
+    usage.error('app:inject: the handler of %s %s waits, which is not possible while the site loads; call app:inject in '
+      .. 'ls.once(function() ... end) or ls.on("start", function() ... end)', method, path)
+  elseif not status then
+    return nil, list, body
+  end
   local headers = setmetatable({}, headers_meta)
   for _, header in ipairs(list) do
     local name, before = header[1]:lower(), headers[header[1]]
@@ -228,7 +254,8 @@ app.known = { ["app:get"] = route_options, ["app:inject"] = inject_options }
 app.specs = { ["app:get"] = { max_body = options.specs["ls.listen"].max_body } }
 
 -- ls.app() -> a new app without routes.
-function app.new()
+function app.new(...)
+  usage.no_more("ls.app()", nil, ...)
   return setmetatable({ routes = {}, seen = {}, uses = {}, mounts = {} }, app_meta)
 end
 

@@ -23,7 +23,13 @@ end
 local ls = {
   version = core.version,
   app = later("luaserve.app", "new"),
-  json = json,
+  json = usage.strict("ls.json", json),
+  html = usage.strict("ls.html", { escape = core.html_escape }),
+  url = usage.strict("ls.url", {
+    encode = core.url_encode,
+    decode = later("luaserve.url", "decode"),
+    query = later("luaserve.url", "query"),
+  }),
   now = core.now,
   sleep = core.sleep,
   after = core.after,
@@ -46,15 +52,17 @@ local ls = {
 
 local http_defaults = {}
 
--- ls.listen(port | "host:port" | "unix:/path", app), or ls.listen{ port =, host =, path =, app =, max_body =, ... }.
+-- ls.listen(port | "host:port" | "unix:/path", app [, options]), or ls.listen{ port =, host =, path =, app =, max_body
+-- =, ... }.
 -- Serves the app at this address once the site is loaded. The default host is the loopback interface, "*" means all
 -- interfaces. On Windows also ls.listen{ engine = "http.sys", url = "http://+:8080/", app = }; `url` may be a list.
 -- The app cannot change afterwards. Raises on unknown options, on wrong types and after loading.
-function ls.listen(at, served)
+function ls.listen(at, served, given, ...)
   local app = require "luaserve.app"
+  usage.no_more("ls.listen(8080, app, options)", given, ...)
   if app.is(at) then usage.error("ls.listen: the port is missing: ls.listen(8080, app)") end
   local settings
-  settings, served = options.listen(http_defaults, at, served, core.http_sys)
+  settings, served = options.listen(http_defaults, at, served, core.http_sys, given)
   if not app.is(served) then
     usage.error("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
       usage.quote(served))
@@ -79,18 +87,22 @@ end
 
 local events = { start = true, drain = true, log = true }
 
--- ls.on("start" | "drain", fn): fn() runs when the server starts to serve or to drain. ls.on("log", fn): fn(req, res)
--- runs after each response. Raises on another event.
-function ls.on(name, fn)
+-- ls.on("start" | "drain", fn): fn() runs when the server starts to serve or to drain. ls.on("log", fn): fn(req, res,
+-- info) runs after each response; info has status, bytes and duration. Raises on another event and after loading.
+function ls.on(name, fn, ...)
   if not events[name] then
-    usage.error("ls.on: unknown event %s%s", usage.quote(name), usage.suggest(name, events))
+    local suggestion = usage.suggest(name, events)
+    usage.error("ls.on: unknown event %s%s", usage.quote(name), suggestion ~= "" and suggestion
+      or '; the events are "start", "drain" (the server stops) and "log" (a response was sent)')
   elseif type(fn) ~= "function" then
     usage.error("ls.on: %s needs a function; got %s", name, usage.quote(fn))
   end
-  return core.on(name, fn)
+  usage.no_more("ls.on(event, fn)", fn, ...)
+  local ok, err = pcall(core.on, name, fn)
+  if not ok then usage.error("ls.on: %s", tostring(err)) end
 end
 
-ls.log = {}
+ls.log = usage.strict("ls.log", {})
 for _, level in ipairs { "debug", "info", "warn", "error" } do
   -- ls.log.info(...): logs one line, with the arguments formatted as print does.
   ls.log[level] = function(...)

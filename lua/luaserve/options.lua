@@ -128,7 +128,8 @@ function options.max_body(fname, value)
   return bytes ~= math.maxinteger and bytes
 end
 
-local listen_known = merged(listener, { host = true, port = true, path = true, app = true, engine = true, url = true })
+local listen_address = { host = true, port = true, path = true, app = true, engine = true, url = true }
+local listen_known = merged(listener, listen_address)
 local config_known = merged(listener, process, { nameservers = true })
 
 -- The tables of options, for the tests.
@@ -278,13 +279,35 @@ local function check_urls(fname, value)
   return text
 end
 
--- listen(defaults, at, app, http_sys) -> { host =, port = | urls =, http = { names of the core } }, app. Reads the
--- arguments of ls.listen. `defaults`: the http table that ls.config made; `http_sys`: whether the system has http.sys.
--- Does not check the app. Raises.
-function options.listen(defaults, at, app, http_sys)
+-- check_beside(fname, at, served, given, address) -> given. Raises unless `given`, the options behind an address and an
+-- app or a function, is nil or a table without the names `address`. Of ls.listen(8080, require "site") it is the second
+-- result of `require`: then nil.
+function options.check_beside(fname, at, served, given, address)
+  if given == nil or usage.is_loader_data(served, given) then return nil end
+  if type(given) ~= "table" then
+    usage.error("%s: the third argument is a table of options; got %s", fname, usage.quote(given))
+  elseif type(at) == "table" then
+    usage.error("%s: two tables of options; put all options in the first", fname)
+  end
+  for name in pairs(given) do
+    if address[name] then
+      usage.error("%s: %s is given by the first two arguments; leave it out of the options", fname, name)
+    end
+  end
+  return given
+end
+
+-- listen(defaults, at, app, http_sys, given) -> { host =, port = | urls =, http = { names of the core } }, app. Reads the
+-- arguments of ls.listen. `defaults`: the http table that ls.config made; `http_sys`: whether the system has http.sys;
+-- `given`: options beside an address that is no table, or nil. Does not check the app. Raises.
+function options.listen(defaults, at, app, http_sys, given)
   local out = { http = {} }
   for name, value in pairs(defaults) do out.http[name] = value end
-  if type(at) == "table" then
+  given = options.check_beside("ls.listen", at, app, given, listen_address)
+  if given then
+    options.check_names("ls.listen", given, listen_known)
+    options.read_all("ls.listen", given, listener, out.http)
+  elseif type(at) == "table" then
     options.check_names("ls.listen", at, listen_known)
     if app ~= nil then usage.error("ls.listen: with a table of options, pass the app in it: app = app") end
     app = at.app

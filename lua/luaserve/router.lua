@@ -33,6 +33,59 @@ local usual_methods = { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTION
 
 -- ---- patterns ------------------------------------------------------------------------------------------------------
 
+-- Segments in the syntax of other routers, and what they are here.
+local foreign = {
+  { "^{%*([%a_][%w_]*)}$", "*%1" }, -- {*rest}
+  { "^{([%a_][%w_]*)%.%.%.}$", "*%1" }, -- {rest...}
+  { "^{([%a_][%w_]*):%.[*+]}$", "*%1" }, -- {rest:.*}
+  { "^<path:([%a_][%w_]*)>$", "*%1" },
+  { "^%[+%.%.%.([%a_][%w_]*)%]+$", "*%1" }, -- [...rest]
+  { "^:([%a_][%w_]*)[*+]$", "*%1" },
+  { "^%*%*?$", "*rest" },
+  { "^{([%a_][%w_]*)[:?]?.*}$", ":%1" }, -- {id}, {id:int}, {id?}
+  { "^<([%a_][%w_]*)>$", ":%1" },
+  { "^<%w+:([%a_][%w_]*)>$", ":%1" }, -- <int:id>
+  { "^%[([%a_][%w_]*)%]$", ":%1" },
+  { "^:([%a_][%w_]*)%(.*$", ":%1" }, -- :id(%d+)
+}
+
+-- check_foreign(fname, pattern, segment): raises when the segment has a meaning in other routers that it has not here.
+local function check_foreign(fname, pattern, segment)
+  local optional = segment:match("^:([%a_][%w_]*)%?$")
+  if optional then
+    local without = pattern:match("^(.*)/[^/]*%?") or ""
+    usage.error('%s: there are no optional parameters; define two routes, %q and "%s/:%s"; got %q', fname,
+      without == "" and "/" or without, without, optional, pattern)
+  end
+  for _, known in ipairs(foreign) do
+    if find(segment, known[1]) then
+      usage.error("%s: for the segment %q write %q: a parameter is :name, the rest of the path is *name; got %q", fname,
+        segment, (segment:gsub(known[1], known[2])), pattern)
+    end
+  end
+  if find(segment, "^:") and not find(segment, "^:[%a_][%w_]*$") then
+    usage.error("%s: ':' must be followed by a name of letters, digits and _, up to the next slash; match the segment %q "
+      .. "as one parameter and take it apart in the handler; got %q", fname, segment, pattern)
+  end
+  local sign = segment:match("[{}<>]") or segment:match(".(%*)") or segment:match("^(%*)[^%a_]")
+    or segment:match("^(%*)[%w_]*[^%w_]")
+  if sign then
+    usage.error("%s: %q in the segment %q is neither a parameter (:name) nor the rest of the path (*name); write %s for "
+      .. "the character itself; got %q", fname, sign, segment, string.format("%%%02X", sign:byte()), pattern)
+  end
+end
+
+-- text_of(fname, pattern, segment) -> the text that a literal segment matches: the decoded segment, because the
+-- segments of a request are decoded too.
+local function text_of(fname, pattern, segment)
+  if not find(segment, "%", 1, true) then return segment end
+  local text = percent_decode(segment)
+  if not text then
+    usage.error('%s: invalid escape in the segment %q; write %%25 for "%%"; got %q', fname, segment, pattern)
+  end
+  return text
+end
+
 -- parse(fname, "/files/:kind/*rest") -> array of { text = } | { param = } | { rest = }. Raises; `fname` begins the
 -- message.
 function router.parse(fname, pattern)
@@ -42,22 +95,20 @@ function router.parse(fname, pattern)
   if sub(pattern, 1, 1) ~= "/" then
     usage.error('%s: the path must begin with "/"; got %q', fname, pattern)
   end
-  if find(pattern, "[%z\1-\31\127?#]") then
-    usage.error("%s: the path must not contain control characters, ? or #; got %q", fname, pattern)
-  end
   local segments, names = {}, {}
   for segment in pattern:gmatch("/([^/]*)") do
-    local kind, name = segment:match("^([:*])(.*)$")
+    check_foreign(fname, pattern, segment)
+    if find(segment, "[%z\1-\31\127?#]") then
+      usage.error("%s: the path must not contain control characters, ? or #; got %q", fname, pattern)
+    end
     if segments[#segments] and segments[#segments].rest then
       usage.error("%s: *%s matches the rest of the path and must come last; got %q", fname,
         segments[#segments].rest, pattern)
     end
+    local kind, name = segment:match("^([:*])(.*)$")
     if not kind then
-      segments[#segments + 1] = { text = segment }
+      segments[#segments + 1] = { text = text_of(fname, pattern, segment) }
     else
-      if not name:match("^[%a_][%w_]*$") then
-        usage.error("%s: '%s' must be followed by a name of letters, digits and _; got %q", fname, kind, pattern)
-      end
       if names[name] then usage.error("%s: duplicate parameter name %s; got %q", fname, name, pattern) end
       names[name] = true
       segments[#segments + 1] = kind == ":" and { param = name } or { rest = name }
@@ -66,20 +117,25 @@ function router.parse(fname, pattern)
   return segments
 end
 
+-- escaped(text) -> the text of a segment as it is written in a pattern.
+local function escaped(text)
+  return (text:gsub("[%%/:*]", function(char) return string.format("%%%02X", char:byte()) end))
+end
+
 -- shape(segments) -> the pattern without parameter names. Patterns that match the same paths have the same shape.
 function router.shape(segments)
   local parts = {}
   for i, segment in ipairs(segments) do
-    parts[i] = segment.text or segment.param and ":" or "*"
+    parts[i] = segment.text and escaped(segment.text) or segment.param and ":" or "*"
   end
   return "/" .. concat(parts, "/")
 end
 
--- pattern(segments) -> the text that router.parse reads.
+-- pattern_of(segments) -> the pattern, as router.parse reads it.
 local function pattern_of(segments)
   local parts = {}
   for i, segment in ipairs(segments) do
-    parts[i] = segment.text or segment.param and ":" .. segment.param or "*" .. segment.rest
+    parts[i] = segment.text and escaped(segment.text) or segment.param and ":" .. segment.param or "*" .. segment.rest
   end
   return "/" .. concat(parts, "/")
 end
@@ -230,6 +286,9 @@ local function new_scope(parent, app)
   table.move(app.uses, 1, #app.uses, #scope.uses + 1, scope.uses)
   scope.on_error = app.on_error or parent and parent.on_error
   scope.on_not_found = app.on_not_found or parent and parent.on_not_found
+  scope.use_where = app.use_where or parent and parent.use_where
+  scope.on_error_where = app.on_error and app.on_error_where or parent and parent.on_error_where
+  scope.on_not_found_where = app.on_not_found and app.on_not_found_where or parent and parent.on_not_found_where
   local not_found = scope.on_not_found
   scope.missing = wrap(scope.uses, not_found and function(req, res)
     res:status(404)
@@ -246,7 +305,7 @@ local function joined(prefix, segments)
 end
 
 local function add_leaf(flat, method, segments, leaf)
-  leaf.names = {}
+  leaf.names, leaf.method, leaf.segments = {}, method, segments
   for _, segment in ipairs(segments) do
     local name = segment.param or segment.rest
     if name then leaf.names[#leaf.names + 1] = name end
@@ -304,7 +363,7 @@ local function shortcuts(trie)
     local complete = true
     for text, child in pairs(node.texts) do
       local leaf = child.leaf
-      local encoded = find(text, "%", 1, true)
+      local encoded = find(text, "[%%/]") -- a path has such a text in escaped form only
       if leaf and not encoded and not leaf.missing and leaf.max_body == nil then
         plain[prefix .. text] = leaf.run
       elseif leaf then
@@ -462,6 +521,20 @@ function router.compile(app)
     return on_error(req, res, err, traceback)
   end
 
+  -- The name and the place of what has answered a request, for messages about its results.
+  local function name_route(method, path, failing)
+    if sub(path, 1, 1) ~= "/" then return nil end
+    local segments = find(path, "%", 1, true) and decode_segments(path) or nil
+    local leaf = leaf_of(method, path, segments)
+    local scope = leaf and leaf.scope or scope_of(path, segments)
+    if failing then return "app:error", scope.on_error_where end
+    if leaf and not leaf.missing then return leaf.method .. " " .. pattern_of(leaf.segments), leaf.where end
+    if scope.on_not_found then return "app:not_found", scope.on_not_found_where end
+    if scope.uses[1] then return "app:use", scope.use_where end
+    return nil
+  end
+
+  core.name_routes(dispatch, name_route)
   return { dispatch = dispatch, failed = failed, routes = function() return list_routes(flat) end }
 end
 

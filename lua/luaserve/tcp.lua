@@ -21,26 +21,32 @@ local limits = {
 local server_only = { backlog = { "backlog", "count", 1, 65535 } }
 local client_only = { connect_timeout = { "connect_ms_max", "seconds", 1, uint32_max, none = 0 } }
 
-local server_known = options.merged(limits, server_only, { host = true, port = true, path = true, serve = true })
+local server_address = { host = true, port = true, path = true, serve = true }
+local server_known = options.merged(limits, server_only, server_address)
 local client_known = options.merged(limits, client_only, { host = true, port = true, path = true })
 
 -- The tables of options, for the tests.
 tcp.known = { ["ls.tcp"] = server_known, ["ls.connect"] = client_known }
 tcp.specs = { ["ls.tcp"] = options.merged(limits, server_only), ["ls.connect"] = options.merged(limits, client_only) }
 
--- ls.tcp(port | "host:port" | "unix:/path" | { port =, host =, path =, read_timeout =, ... }, fn): a TCP server.
--- fn(sock) runs in a new coroutine for each connection; when it returns the sock is closed. Raises on unknown options,
--- on wrong types and after loading.
-function tcp.listen(at, serve)
+-- ls.tcp(port | "host:port" | "unix:/path", fn [, options]), or ls.tcp({ port =, host =, path =, read_timeout =, ... },
+-- fn): a TCP server. fn(sock) runs in a new coroutine for each connection; when it returns the sock is closed. Raises on
+-- unknown options, on wrong types and after loading.
+function tcp.listen(at, serve, given, ...)
   local out = { tcp = {}, where = usage.caller() or "?" }
+  usage.no_more("ls.tcp(7000, fn, options)", given, ...)
+  given = options.check_beside("ls.tcp", at, serve, given, server_address)
   if type(at) == "table" then
-    options.check_names("ls.tcp", at, server_known)
+    given = at
     if at.serve ~= nil then
       if serve ~= nil then usage.error("ls.tcp: two functions given, as argument and as serve; give only one") end
       serve = at.serve
     end
-    options.read_all("ls.tcp", at, limits, out.tcp)
-    options.read_all("ls.tcp", at, server_only, out)
+  end
+  if given then
+    options.check_names("ls.tcp", given, server_known)
+    options.read_all("ls.tcp", given, limits, out.tcp)
+    options.read_all("ls.tcp", given, server_only, out)
   end
   out.host, out.port = options.address("ls.tcp", at)
   if not out.host then

@@ -61,7 +61,8 @@ local function read_multicast(fname, value, out)
 end
 
 local connect_known = options.merged(limits, { multicast = true })
-local listen_known = options.merged(connect_known, server_only, { host = true, port = true, handler = true })
+local listen_address = { host = true, port = true, handler = true }
+local listen_known = options.merged(connect_known, server_only, listen_address)
 
 -- The tables of options, for the tests.
 udp.known = { ["ls.udp"] = listen_known, ["ls.udp_connect"] = connect_known, ["ls.udp: multicast"] = multicast_known }
@@ -78,12 +79,18 @@ end
 
 local listen_forms = 'ls.udp(7000, fn), ls.udp("host:port", fn) or ls.udp({ port = 7000, ... }, fn)'
 
--- ls.udp(port | "host:port" | { port =, host =, batch =, max_datagram =, ... }, fn) -> sock. fn(data, peer [, info])
+-- ls.udp(port | "host:port", fn [, options]) -> sock, or ls.udp({ port =, host =, batch =, ... }, fn). fn(data, peer
+-- [, info])
 -- runs for each datagram; a string or buffer that it returns is the reply. The default host is the loopback interface,
 -- or the first multicast group; "*" means all interfaces. Raises on unknown options, on wrong types and after loading.
-function udp.listen(at, handler)
+function udp.listen(at, handler, given, ...)
   local setup = {}
-  if type(at) == "table" then
+  usage.no_more("ls.udp(7000, fn, options)", given, ...)
+  given = options.check_beside("ls.udp", at, handler, given, listen_address)
+  if given then
+    setup = read("ls.udp", given, listen_known)
+    if type(at) == "number" and setup.groups then at = { host = setup.groups[1], port = at } end
+  elseif type(at) == "table" then
     setup = read("ls.udp", at, listen_known)
     if handler == nil then handler = at.handler end
     at = { host = at.host or setup.groups and setup.groups[1], port = at.port }

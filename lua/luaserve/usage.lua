@@ -65,7 +65,7 @@ local function sorted_words(name)
 end
 
 -- nearest(name, known) -> the key of `known` with the smallest distance to `name`, or nil when every key is too far.
--- The same words in another order (timeout_idle, idle_timeout) are near.
+-- The same words in another order (timeout_idle, idle_timeout) are near, and so is a beginning (warning, warn).
 function usage.nearest(name, known)
   if type(name) ~= "string" then return nil end
   local wanted = name:lower()
@@ -73,6 +73,8 @@ function usage.nearest(name, known)
   for candidate in pairs(known) do
     local distance = math.min(usage.edit_distance(wanted, candidate),
       usage.edit_distance(sorted_words(wanted), sorted_words(candidate)) + 1)
+    local shorter = math.min(#wanted, #candidate)
+    if shorter >= 3 and wanted:sub(1, shorter) == candidate:sub(1, shorter) then distance = math.min(distance, 2) end
     if distance < best_distance or distance == best_distance and best and candidate < best then
       best, best_distance = candidate, distance
     end
@@ -84,6 +86,48 @@ end
 function usage.suggest(name, known)
   local near = usage.nearest(name, known)
   return near and "; did you mean '" .. near .. "'?" or ""
+end
+
+-- misspelled(name, known) -> the key of `known` that is one letter away from `name`, or nil. Short names have such a
+-- neighbour by chance: for names of less than 5 letters it returns nil.
+function usage.misspelled(name, known)
+  if #name < 5 then return nil end
+  local best
+  for candidate in pairs(known) do
+    if math.abs(#candidate - #name) <= 1 and (best == nil or candidate < best)
+      and usage.edit_distance(name, candidate) == 1 then
+      best = candidate
+    end
+  end
+  return best
+end
+
+-- strict(title, t) -> t, with a metatable that raises when an unknown name is read: `title` is the name of t.
+function usage.strict(title, t)
+  return setmetatable(t, {
+    __index = function(_, name)
+      usage.error("%s has no %s%s", title, usage.quote(name), usage.suggest(name, t))
+    end,
+  })
+end
+
+-- is_loader_data(value, extra) -> whether `extra` may be the second result of the `require` that returned `value`, as
+-- in app:mount("/api", require "api").
+function usage.is_loader_data(value, extra)
+  if type(extra) ~= "string" or value == nil then return false end
+  for _, module in pairs(package.loaded) do
+    if rawequal(module, value) then return true end
+  end
+  return false
+end
+
+-- no_more(call, last, ...): raises if an argument behind `last` is not nil: it would be ignored. `call` shows the right
+-- call, such as "app:error(fn)". A second result of `require` behind `last` is ignored.
+function usage.no_more(call, last, ...)
+  for i = usage.is_loader_data(last, (...)) and 2 or 1, select("#", ...) do
+    local extra = select(i, ...)
+    if extra ~= nil then usage.error("too many arguments for %s: got %s as well", call, usage.quote(extra)) end
+  end
 end
 
 -- quote(value) -> the value as text for a message: a string in quotes, at most 60 bytes of it; a number, boolean or

@@ -89,6 +89,9 @@ int ls_file_close(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd);
  * for the device. */
 void ls_file_drop(ls_fd fd);
 
+/* Whether `path` does not start at the working directory: "/a", on Windows also "\\a" and "C:a". */
+bool ls_file_is_absolute(const char *path);
+
 /* Request that a pending operation ends now with LS_ECANCELED. An operation that has begun may complete later with its
  * own result. In either case its one packet follows. No effect when the operation is not pending. Any thread, as long
  * as the memory of op is valid. */

@@ -8,6 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+bool ls_file_is_absolute(const char *path)
+{
+    return *path == '/';
+}
+
 int ls_file_open_flags(unsigned flags)
 {
     /* A terminal does not become the controlling one; the open of a FIFO does not wait. */

@@ -9,6 +9,12 @@
 
 #include "base/err_win32.h"
 
+bool ls_file_is_absolute(const char *path)
+{
+    const char letter = (char)(*path | 0x20);
+    return *path == '/' || *path == '\\' || (letter >= 'a' && letter <= 'z' && path[1] == ':');
+}
+
 /* The path in UTF-16, which the caller frees; NULL: *err is set. */
 static wchar_t *wide(const char *path, int *err)
 {

@@ -67,6 +67,19 @@ static void remove_name(ls_exchange *x, const char *name, size_t name_len)
     x->fields_len = (uint32_t)(to - x->fields->data);
 }
 
+void ls_exchange_drop_content(ls_exchange *x)
+{
+    static const char *const names[] = {
+        "cache-control",    "content-disposition", "content-encoding", "content-language",
+        "content-location", "content-range",       "content-type",     "etag",
+        "expires",          "last-modified"};
+    x->status = 200;
+    x->has_type = false;
+    x->length = -1;
+    for (size_t n = 0; x->fields_len > 0 && n < sizeof names / sizeof names[0]; n++)
+        remove_name(x, names[n], strlen(names[n]));
+}
+
 /* Make room for a total of `need` bytes of lines. */
 static int reserve(ls_thread_ctx *ctx, ls_exchange *x, size_t need)
 {

@@ -88,8 +88,9 @@ struct ls_exchange {
     const char *type; /* Content-Type unless has_type; NULL: no field. Static text */
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL */
     uint32_t fields_len;
-    int64_t length; /* Content-Length of a body that is written in parts; -1: unknown */
-    int error;      /* 0, or the LS_E* code that ended the exchange; a handler sets LS_ECANCELED to abort it */
+    int64_t length;     /* Content-Length of a body that is written in parts; -1: unknown */
+    uint64_t body_sent; /* bytes of the body that the transport has accepted, without framing */
+    int error;          /* 0, or the LS_E* code that ended the exchange; a handler sets LS_ECANCELED to abort it */
 
     ls_http_head head; /* last: it is large */
 };
@@ -103,6 +104,12 @@ struct ls_exchange {
  *                Trailer, Upgrade. "Connection: close" is allowed and sets x->close */
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace);
+
+/* The response is replaced by another one, such as an error page: forget its status (200) and what describes its body
+ * or how long it may be cached: Cache-Control, Content-Disposition, Content-Encoding, Content-Language,
+ * Content-Location, Content-Range, Content-Type, ETag, Expires, Last-Modified and the Content-Length. The other lines
+ * stay. */
+void ls_exchange_drop_content(ls_exchange *x);
 
 /* Whether the extra fields contain a line of that name; case is ignored. */
 bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len);

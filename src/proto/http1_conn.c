@@ -304,6 +304,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     x->fields = NULL;
     x->fields_len = 0;
     x->length = -1;
+    x->body_sent = 0;
     x->error = 0;
     c->seen = 0;
     ls_http1_body_begin(e);

@@ -230,6 +230,7 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
         ls_slices_drop(slices + i, count - i);
         return fail(x, err);
     }
+    if (!e->no_body) x->body_sent = length;
     x->response = LS_RESPONSE_DONE;
     return LS_DONE;
 }
@@ -313,6 +314,7 @@ int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigne
     if (err == 0) {
         e->part_bytes += ls_slices_bytes(slices, count);
         if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
+        if (!e->no_body) x->body_sent = e->part_bytes;
     }
     for (; err == 0 && !e->no_body && i < count; i++) {
         const bool is_chunk = e->chunked_out && slices[i].len > 0; /* a chunk of no bytes would end the body */

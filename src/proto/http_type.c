@@ -38,6 +38,14 @@ static const struct {
     {"webm", "video/webm"},
 };
 
+const char *ls_http_type_of_extension(const char *extension)
+{
+    const size_t len = strlen(extension);
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (ls_text_same(extension, len, types[i].ending, strlen(types[i].ending))) return types[i].type;
+    return NULL;
+}
+
 const char *ls_http_type_of(const char *path)
 {
     const char *dot = NULL;
@@ -45,7 +53,6 @@ const char *ls_http_type_of(const char *path)
         if (*at == '.') dot = at;
         if (*at == '/' || *at == '\\') dot = NULL;
     }
-    for (size_t i = 0; dot != NULL && i < sizeof types / sizeof types[0]; i++)
-        if (ls_text_same(dot + 1, strlen(dot + 1), types[i].ending, strlen(types[i].ending))) return types[i].type;
-    return "application/octet-stream";
+    const char *type = dot != NULL ? ls_http_type_of_extension(dot + 1) : NULL;
+    return type != NULL ? type : "application/octet-stream";
 }

@@ -5,5 +5,7 @@
 /* Return the Content-Type for the extension of `path` ("x/page.HTML"), from the IANA media types registry; text types
  * with a charset. Without a known extension it is application/octet-stream. Static text. */
 const char *ls_http_type_of(const char *path);
+/* The Content-Type for an extension without its dot, such as "html"; NULL for an unknown one. Static text. */
+const char *ls_http_type_of_extension(const char *extension);
 
 #endif

@@ -306,12 +306,14 @@ int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, uns
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     assert(x->response == LS_RESPONSE_NONE);
+    const size_t bytes = ls_slices_bytes(slices, count);
     int err = x->error;
     unsigned i = 0;
-    if (err == 0) err = put_head(ctx, e, (int64_t)ls_slices_bytes(slices, count));
+    if (err == 0) err = put_head(ctx, e, (int64_t)bytes);
     for (; err == LS_OK && !e->no_body && i < count; i++) err = push_any(ctx, e, &slices[i]);
     if (i < count) ls_slices_drop(slices + i, count - i);
     if (err < 0) return x->error != 0 ? x->error : fail(x, err);
+    if (!e->no_body) x->body_sent = bytes;
     x->response = LS_RESPONSE_DONE;
     return LS_DONE;
 }
@@ -351,6 +353,7 @@ int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
         e->part_bytes += bytes;
         if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
         if (!e->http->api.SendResponseEntityBody && e->part_bytes > LS_HTTPSYS_WHOLE_MAX) err = LS_ELIMIT;
+        if (!e->no_body) x->body_sent = e->part_bytes;
     }
     const bool framed = e->chunked_out && !e->no_body && bytes > 0;
     if (err == 0 && framed) err = push_line(ctx, e, bytes);
@@ -384,7 +387,7 @@ int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file)
     if (!DuplicateHandle(self, (HANDLE)file, self, &duplicate, 0, FALSE, DUPLICATE_SAME_ACCESS))
         return fail(x, ls_err_from_win32(GetLastError()));
     e->file = (ls_fd)duplicate;
-    e->file_bytes = (uint64_t)x->length;
+    x->body_sent = e->file_bytes = (uint64_t)x->length;
     return send_and_wait(ctx, x, true);
 }
 

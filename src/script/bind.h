@@ -23,6 +23,7 @@ int ls_req_body(lua_State *L);
 int ls_req_buffer(lua_State *L);
 int ls_req_json(lua_State *L);
 int ls_req_form(lua_State *L);
+int ls_req_form_all(lua_State *L);
 int ls_req_chunks(lua_State *L);
 int ls_core_body_max(lua_State *L);
 
@@ -68,6 +69,13 @@ int ls_core_udp_connect(lua_State *L);
 void ls_udp_script_close(ls_state *state,
                          ls_thread_ctx *ctx); /* close the sockets: no thread runs, the port is open */
 void ls_udp_script_free(ls_state *state);     /* after lua_close */
+
+/* http_task.c */
+int ls_core_name_routes(lua_State *L);
+
+/* bind_text.c */
+int ls_core_html_escape(lua_State *L);
+int ls_core_url_encode(lua_State *L);
 
 /* inject.c */
 int ls_core_inject(lua_State *L);

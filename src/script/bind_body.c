@@ -1,7 +1,8 @@
 /* bind_body.c - the body of a request: whole (as string, buffer, JSON or form) or in chunks.
  *
  * Received blocks are kept as slices until the body is complete; a buffer shares them. An invalid body raises; when
- * the site does not catch the error, the error decides the status of the response. After a disconnect the functions
+ * the site does not catch the error, the error decides the status of the response. So does the error of
+ * req:json{ object = true } for a body that is no object; its reason, user value LS_REQ_REFUSED, is sent. After a disconnect the functions
  * return nil, message, code. */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };
 
-enum body_want { WANT_BODY, WANT_BUFFER, WANT_JSON, WANT_FORM };
+enum body_want { WANT_BODY, WANT_BUFFER, WANT_JSON, WANT_JSON_OBJECT, WANT_FORM, WANT_FORM_ALL };
 
 /* The body cannot be read: raise, or return nil, message, code when the connection is lost. */
 static int body_failed(lua_State *L, ls_request *r, int err)
@@ -117,6 +118,42 @@ static int push_json(lua_State *L)
     return 3;
 }
 
+/* The kind of JSON value that begins with `c`, for a message. */
+static const char *json_kind(char c)
+{
+    switch (c) {
+    case '\0': return "an empty body";
+    case '[': return "an array";
+    case '"': return "a string";
+    case 't':
+    case 'f': return "a boolean";
+    case 'n': return "null";
+    default: return c == '-' || (c >= '0' && c <= '9') ? "a number" : "malformed JSON";
+    }
+}
+
+/* Raise for the reason on top of the stack, which is the body of the response if the site does not catch the error. */
+static int refuse_body(lua_State *L, ls_request *r)
+{
+    ls_request_keep(L, r, 1, LS_REQ_REFUSED);
+    return luaL_error(L, "%s", lua_tostring(L, -1));
+}
+
+/* The text on top of the stack must be a JSON object. The first character tells an empty object from an empty array,
+ * which are the same table in Lua. */
+static int push_json_object(lua_State *L, ls_request *r)
+{
+    const char *text = lua_tostring(L, -1);
+    text += strspn(text, " \t\r\n");
+    if (*text != '{') {
+        lua_pushfstring(L, "the request body must be a JSON object; got %s", json_kind(*text));
+        return refuse_body(L, r);
+    }
+    if (push_json(L) == 1) return 1;
+    lua_pushfstring(L, "the request body must be a JSON object; it is malformed: %s", lua_tostring(L, -2));
+    return refuse_body(L, r);
+}
+
 static bool is_form(const ls_exchange *x)
 {
     static const char type[] = "application/x-www-form-urlencoded";
@@ -129,7 +166,7 @@ static bool is_form(const ls_exchange *x)
            (field->value.len == len || value[len] == ';' || value[len] == ' ' || value[len] == '\t');
 }
 
-static int push_form(lua_State *L, const ls_exchange *x)
+static int push_form(lua_State *L, const ls_exchange *x, bool all)
 {
     size_t len;
     const char *text = lua_tolstring(L, -1, &len);
@@ -139,7 +176,10 @@ static int push_form(lua_State *L, const ls_exchange *x)
         lua_pushliteral(L, "EINVAL");
         return 3;
     }
-    ls_request_push_pairs(L, text, len);
+    if (all)
+        ls_request_push_lists(L, text, len);
+    else
+        ls_request_push_pairs(L, text, len);
     return 1;
 }
 
@@ -164,7 +204,8 @@ static int body_ready(lua_State *L, ls_request *r, enum body_want want)
     }
     push_body_string(L, r);
     if (want == WANT_JSON) return push_json(L);
-    if (want == WANT_FORM) return push_form(L, r->x);
+    if (want == WANT_JSON_OBJECT) return push_json_object(L, r);
+    if (want == WANT_FORM || want == WANT_FORM_ALL) return push_form(L, r->x, want == WANT_FORM_ALL);
     return 1;
 }
 
@@ -209,25 +250,53 @@ static int body_get(lua_State *L, enum body_want want)
 /* req:body() -> string | nil, message, code */
 int ls_req_body(lua_State *L)
 {
+    ls_check_arguments(L, 1, "req:body()");
     return body_get(L, WANT_BODY);
 }
 
 /* req:buffer() -> buffer | nil, message, code. The buffer shares the received blocks. */
 int ls_req_buffer(lua_State *L)
 {
+    ls_check_arguments(L, 1, "req:buffer()");
     return body_get(L, WANT_BUFFER);
 }
 
-/* req:json() -> value | nil, message, code */
+/* Whether the options of req:json at index 2 ask for an object. Raises on other options. */
+static bool json_wants_object(lua_State *L)
+{
+    bool object = false;
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_pushnil(L);
+    while (lua_next(L, 2) != 0) {
+        if (lua_type(L, -2) != LUA_TSTRING || strcmp(lua_tostring(L, -2), "object") != 0)
+            luaL_error(L, "req:json: unknown option '%s'; the only option is object", luaL_tolstring(L, -2, NULL));
+        if (!lua_isboolean(L, -1))
+            luaL_error(L, "req:json: object must be true or false; got a %s", luaL_typename(L, -1));
+        object = lua_toboolean(L, -1);
+        lua_pop(L, 1);
+    }
+    return object;
+}
+
+/* req:json([{ object = true }]) -> value | nil, message, code. With `object` it raises for a body that is no object. */
 int ls_req_json(lua_State *L)
 {
-    return body_get(L, WANT_JSON);
+    ls_check_arguments(L, 2, "req:json(options)");
+    return body_get(L, !lua_isnoneornil(L, 2) && json_wants_object(L) ? WANT_JSON_OBJECT : WANT_JSON);
 }
 
 /* req:form() -> table | nil, message, code. The first value of a repeated name counts. */
 int ls_req_form(lua_State *L)
 {
+    ls_check_arguments(L, 1, "req:form()");
     return body_get(L, WANT_FORM);
+}
+
+/* req:form_all() -> table of lists | nil, message, code */
+int ls_req_form_all(lua_State *L)
+{
+    ls_check_arguments(L, 1, "req:form_all()");
+    return body_get(L, WANT_FORM_ALL);
 }
 
 /* The iterator of req:chunks(): its invariant state is the req object. */
@@ -274,6 +343,7 @@ static int chunks_whole(lua_State *L)
 int ls_req_chunks(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
+    ls_check_arguments(L, 1, "req:chunks()");
     switch ((enum ls_body_state)r->body_state) {
     case LS_BODY_UNREAD: r->body_state = LS_BODY_STREAMED; break;
     case LS_BODY_STREAMED: break;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "script/bind_aux.h"
 #include "script/buffer.h"
 #include "script/site_internal.h"
 #include "script/udata.h"
@@ -336,6 +337,6 @@ void ls_buffer_define(lua_State *L, ls_state *state)
         lua_setfield(L, -3, string_methods[n]);
     }
     lua_pop(L, 1);
-    lua_setfield(L, -2, "__index");
+    ls_set_methods(L, "a buffer");
     ls_udata_define(L, "buffer", &state->buffer_meta_ref);
 }

@@ -193,7 +193,7 @@ static void hooks_add(lua_State *L, ls_hooks *hooks, int index)
 static int core_on(lua_State *L)
 {
     static const char *const names[] = {"start", "drain", "log", NULL};
-    ls_state *state = check_loading(L, "ls.on: ");
+    ls_state *state = check_loading(L, "");
     const int kind = luaL_checkoption(L, 1, NULL, names);
     luaL_checktype(L, 2, LUA_TFUNCTION);
     hooks_add(L, &state->hooks[kind], 2);
@@ -355,6 +355,9 @@ int ls_core_open(lua_State *L)
                                          {"thread", core_thread},
                                          {"processors", core_processors},
                                          {"percent_decode", core_percent_decode},
+                                         {"html_escape", ls_core_html_escape},
+                                         {"url_encode", ls_core_url_encode},
+                                         {"name_routes", ls_core_name_routes},
                                          {"last_segment", ls_core_last_segment},
                                          {"safe_join", core_safe_join},
                                          {"sleep", ls_core_sleep},

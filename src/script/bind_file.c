@@ -227,9 +227,12 @@ int ls_res_file(lua_State *L)
     size_t len;
     const char *path = luaL_checklstring(L, PATH, &len);
     luaL_argcheck(L, strlen(path) == len, PATH, "path contains NUL");
+    ls_check_arguments(L, OPTIONS, "res:file(path, options)");
     if (head_was_sent(r)) return luaL_error(L, "the head of the response was sent already");
     lua_settop(L, OPTIONS);
     lua_tostring(L, PATH); /* converts a number to a string in place */
+    (void)ls_push_site_path(L, PATH);
+    lua_replace(L, PATH);
     check_options(L);
     ls_task_may_wait(L);
     reading *f = lua_newuserdatauv(L, sizeof *f, 0);

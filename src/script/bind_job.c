@@ -167,7 +167,7 @@ void ls_jobs_define(lua_State *L, ls_state *state)
     static const luaL_Reg methods[] = {{"wait", job_wait}, {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
-    lua_setfield(L, -2, "__index");
+    ls_set_methods(L, "a job");
     ls_udata_define(L, "job", &state->job_meta_ref);
 }
 

@@ -483,7 +483,7 @@ void ls_notify_define(lua_State *L, ls_state *state)
     luaL_newlib(L, methods);
     lua_pushvalue(L, -1);
     script->methods_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    lua_setfield(L, -2, "__index");
+    ls_set_methods(L, "a notification");
     ls_udata_define(L, "notification", &script->meta_ref);
     ls_socket_define(L, script);
 }

@@ -2,18 +2,25 @@
  *
  * `__index` is a function whose upvalue is one table: a name leads either to a method or to the number of a field, so
  * a field costs one lookup. Tables (query, headers, cookies, params) and the body's string are kept in user values
- * until the request ends. Fields that the site assigns are kept in a separate table. */
+ * until the request ends. Fields that the site assigns are kept in a separate table; their names are remembered,
+ * because a name that was never assigned and is nearly a field is probably misspelled. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "net/addr.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/bind_req.h"
 #include "script/request.h"
 #include "script/udata.h"
 
-enum { PAIRS_AT_ONCE = 16 }; /* pairs of a query or a form in the first batch; each further pair costs a lookup */
+enum {
+    PAIRS_AT_ONCE = 16,      /* pairs of a query or a form in the first batch; each further pair costs a lookup */
+    NAMES_LEARNED_MAX = 256, /* names that are no fields, of all requests: see learn_name */
+    NAME_BYTES_MAX = 64
+};
 
 enum req_field {
     REQ_METHOD = 1,
@@ -22,6 +29,7 @@ enum req_field {
     REQ_VERSION,
     REQ_PARAMS,
     REQ_QUERY,
+    REQ_QUERY_ALL,
     REQ_HEADERS_,
     REQ_COOKIES,
     REQ_REMOTE,
@@ -91,6 +99,37 @@ void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len)
             lua_pop(L, 3);
         }
     }
+}
+
+/* __index of a table of lists: a name that is missing has an empty list, a new one for each access. */
+static int lists_index(lua_State *L)
+{
+    if (lua_type(L, 2) != LUA_TSTRING) return 0;
+    lua_newtable(L);
+    return 1;
+}
+
+void ls_request_push_lists(lua_State *L, const char *bytes, size_t len)
+{
+    const bool raw = memchr(bytes, '%', len) == NULL && memchr(bytes, '+', len) == NULL;
+    ls_pair pair;
+    lua_newtable(L);
+    for (size_t at = 0; ls_query_next(bytes, len, &at, &pair); lua_pop(L, 1)) {
+        push_name_and_value(L, &pair, raw);
+        lua_pushvalue(L, -2);
+        if (lua_rawget(L, -4) == LUA_TNIL) {
+            lua_pop(L, 1);
+            lua_createtable(L, 1, 0);
+            lua_pushvalue(L, -3);
+            lua_pushvalue(L, -2);
+            lua_rawset(L, -6);
+        }
+        lua_insert(L, -2); /* the table, the name, the list, the value */
+        lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+        lua_remove(L, -2);
+    }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->lists_meta_ref);
+    lua_setmetatable(L, -2);
 }
 
 static void push_cookies(lua_State *L, const ls_exchange *x)
@@ -169,6 +208,7 @@ static int req_header(lua_State *L)
     const ls_exchange *x = r->x;
     size_t len;
     const char *name = luaL_checklstring(L, 2, &len);
+    ls_check_arguments(L, 2, "req:header(name)");
     const ls_http_field *field = ls_http_head_find(&x->head, x->bytes, name, len);
     if (field == NULL) {
         lua_pushnil(L);
@@ -220,6 +260,11 @@ static int push_field(lua_State *L, ls_request *r, lua_Integer field)
         ls_request_push_pairs(L, x->bytes + head->query.at, head->has_query ? head->query.len : 0);
         ls_request_keep(L, r, 1, LS_REQ_QUERY);
         return 1;
+    case REQ_QUERY_ALL:
+        if (ls_request_kept(L, r, 1, LS_REQ_QUERY_ALL)) return 1;
+        ls_request_push_lists(L, x->bytes + head->query.at, head->has_query ? head->query.len : 0);
+        ls_request_keep(L, r, 1, LS_REQ_QUERY_ALL);
+        return 1;
     case REQ_HEADERS_:
         if (ls_request_kept(L, r, 1, LS_REQ_HEADERS)) return 1;
         push_headers(L, x);
@@ -247,6 +292,52 @@ static int push_field(lua_State *L, ls_request *r, lua_Integer field)
     return 0;
 }
 
+/* Remember that the site knows the name at index 2, which no field has: upvalue 2 is the set of such names, with their
+ * number at [1]. Returns false if the name is in the set or the set is full. */
+static bool learn_name(lua_State *L)
+{
+    size_t len;
+    if (lua_type(L, 2) != LUA_TSTRING) return false;
+    (void)lua_tolstring(L, 2, &len);
+    lua_pushvalue(L, 2);
+    const bool known = lua_rawget(L, lua_upvalueindex(2)) != LUA_TNIL;
+    lua_rawgeti(L, lua_upvalueindex(2), 1);
+    const lua_Integer count = lua_tointeger(L, -1);
+    lua_pop(L, 2);
+    if (known || count >= NAMES_LEARNED_MAX || len > NAME_BYTES_MAX) return false;
+    lua_pushvalue(L, 2);
+    lua_pushboolean(L, 1);
+    lua_rawset(L, lua_upvalueindex(2));
+    lua_pushinteger(L, count + 1);
+    lua_rawseti(L, lua_upvalueindex(2), 1);
+    return true;
+}
+
+/* req.NAME is nil: if NAME is nearly a field, it is probably misspelled. A site may set any name, and read it in a
+ * request that has not set it, so this does not raise: it logs each name once, unless the site has set it before. */
+static void suggest_field(lua_State *L)
+{
+    if (!learn_name(L)) return;
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    if (lua_getfield(L, -1, "luaserve.usage") != LUA_TTABLE || lua_getfield(L, -1, "misspelled") != LUA_TFUNCTION)
+        return;
+    lua_pushvalue(L, 2);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_call(L, 2, 1);
+    if (lua_type(L, -1) != LUA_TSTRING) return;
+    luaL_where(L, 1);
+    ls_log(LS_LOG_WARN, "%sreq.%s is nil; did you mean req.%s?", lua_tostring(L, -1), lua_tostring(L, 2),
+           lua_tostring(L, -2));
+}
+
+/* The result is nil. */
+static int unknown_field(lua_State *L)
+{
+    suggest_field(L);
+    lua_pushnil(L);
+    return 1;
+}
+
 static int req_index(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
@@ -256,10 +347,9 @@ static int req_index(lua_State *L)
     case LUA_TNUMBER: return push_field(L, r, lua_tointeger(L, -1));
     default: break;
     }
-    if (!ls_request_kept(L, r, 1, LS_REQ_OWN)) return 0;
+    if (!ls_request_kept(L, r, 1, LS_REQ_OWN)) return unknown_field(L);
     lua_pushvalue(L, 2);
-    lua_rawget(L, -2);
-    return 1;
+    return lua_rawget(L, -2) != LUA_TNIL ? 1 : unknown_field(L);
 }
 
 /* req.NAME = value keeps a value for this request; the names of fields and methods are read-only. */
@@ -270,6 +360,7 @@ static int req_newindex(lua_State *L)
     if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL)
         return luaL_error(L, "req.%s is read-only", lua_tostring(L, 2));
     lua_settop(L, 3);
+    (void)learn_name(L);
     if (!ls_request_kept(L, r, 1, LS_REQ_OWN)) {
         lua_newtable(L);
         ls_request_keep(L, r, 1, LS_REQ_OWN);
@@ -338,31 +429,29 @@ int ls_core_params(lua_State *L)
 
 void ls_request_define_req(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"header", req_header},
-                                       {"body", ls_req_body},
-                                       {"buffer", ls_req_buffer},
-                                       {"chunks", ls_req_chunks},
-                                       {"json", ls_req_json},
-                                       {"form", ls_req_form},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"header", req_header},        {"body", ls_req_body}, {"buffer", ls_req_buffer},
+                                       {"chunks", ls_req_chunks},     {"json", ls_req_json}, {"form", ls_req_form},
+                                       {"form_all", ls_req_form_all}, {NULL, NULL}};
     static const struct {
         const char *name;
         enum req_field field;
-    } fields[] = {{"method", REQ_METHOD},    {"path", REQ_PATH},       {"target", REQ_TARGET},
-                  {"version", REQ_VERSION},  {"params", REQ_PARAMS},   {"query", REQ_QUERY},
-                  {"headers", REQ_HEADERS_}, {"cookies", REQ_COOKIES}, {"remote", REQ_REMOTE},
-                  {"local_addr", REQ_LOCAL}, {"id", REQ_ID},           {"scheme", REQ_SCHEME},
-                  {"host", REQ_HOST}};
+    } fields[] = {{"method", REQ_METHOD},       {"path", REQ_PATH},        {"target", REQ_TARGET},
+                  {"version", REQ_VERSION},     {"params", REQ_PARAMS},    {"query", REQ_QUERY},
+                  {"query_all", REQ_QUERY_ALL}, {"headers", REQ_HEADERS_}, {"cookies", REQ_COOKIES},
+                  {"remote", REQ_REMOTE},       {"local_addr", REQ_LOCAL}, {"id", REQ_ID},
+                  {"scheme", REQ_SCHEME},       {"host", REQ_HOST}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     for (size_t n = 0; n < sizeof fields / sizeof fields[0]; n++) {
         lua_pushinteger(L, fields[n].field);
         lua_setfield(L, -2, fields[n].name);
     }
-    lua_pushvalue(L, -1);
-    lua_pushcclosure(L, req_index, 1);
-    lua_setfield(L, -3, "__index");
-    lua_pushcclosure(L, req_newindex, 1);
+    lua_newtable(L);
+    lua_pushvalue(L, -2);
+    lua_pushvalue(L, -2);
+    lua_pushcclosure(L, req_index, 2);
+    lua_setfield(L, -4, "__index");
+    lua_pushcclosure(L, req_newindex, 2);
     lua_setfield(L, -2, "__newindex");
     lua_pushcfunction(L, req_gc);
     lua_setfield(L, -2, "__gc");
@@ -374,4 +463,9 @@ void ls_request_define_req(lua_State *L, ls_state *state)
     lua_pushcfunction(L, headers_index);
     lua_setfield(L, -2, "__index");
     state->headers_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+
+    lua_newtable(L);
+    lua_pushcfunction(L, lists_index);
+    lua_setfield(L, -2, "__index");
+    state->lists_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }

@@ -11,5 +11,7 @@ void ls_request_define_req(lua_State *L, ls_state *state);
 
 /* Push a table of the decoded pairs of "a=1&b=2". A repeated name keeps its first value. */
 void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len);
+/* Push a table from each name to the list of its values, in order. Another name reads as an empty list. */
+void ls_request_push_lists(lua_State *L, const char *bytes, size_t len);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "proto/http_text.h"
+#include "proto/http_type.h"
 #include "script/bind.h"
 #include "script/bind_aux.h"
 #include "script/bind_res.h"
@@ -35,6 +36,7 @@ static int check_status(lua_State *L, int index)
 /* res:status(n) -> res; res:status() -> n */
 static int res_status(lua_State *L)
 {
+    ls_check_arguments(L, 2, "res:status(number)");
     if (lua_isnoneornil(L, 2)) {
         lua_pushinteger(L, ls_request_check_res(L, 1)->x->status);
         return 1;
@@ -94,8 +96,32 @@ void ls_request_set_header(lua_State *L, ls_request *r, int name, int value)
 static int res_header(lua_State *L)
 {
     ls_request *r = check_open(L);
+    ls_check_arguments(L, 3, "res:header(name, value)");
     luaL_checkany(L, 3);
     ls_request_set_header(L, r, 2, 3);
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* res:type(name) -> res. Sets the Content-Type: a media type, or the extension of a file name. */
+static int res_type(lua_State *L)
+{
+    ls_request *r = check_open(L);
+    const char *name = luaL_checkstring(L, 2);
+    ls_check_arguments(L, 2, "res:type(name)");
+    if (strchr(name, '/') == NULL) {
+        const char *known = ls_http_type_of_extension(strcmp(name, "text") == 0 ? "txt" : name + (*name == '.'));
+        if (known == NULL)
+            return luaL_error(L,
+                              "res:type: unknown type '%s'; write a media type, such as \"text/plain\", or the "
+                              "extension of a file name, such as \"html\"",
+                              name);
+        lua_pushstring(L, known);
+        lua_replace(L, 2);
+    }
+    lua_settop(L, 2);
+    lua_pushliteral(L, "Content-Type");
+    header_line(L, r, 3, 2, true);
     lua_settop(L, 1);
     return 1;
 }
@@ -177,11 +203,12 @@ static int res_cookie(lua_State *L)
     const char *name = luaL_checklstring(L, 2, &name_len), *value = luaL_checklstring(L, 3, &value_len);
     char text[64];
     luaL_Buffer line;
+    ls_check_arguments(L, 4, "res:cookie(name, value, options)");
     if (!ls_is_token(name, name_len)) return luaL_error(L, "invalid cookie name '%s'", name);
     if (!ls_is_cookie_value(value, value_len))
         return luaL_error(L,
                           "invalid value of cookie '%s': it contains a space, '\"', ',', ';', '\\' or a control "
-                          "character; encode it first",
+                          "character; encode it first, for instance with ls.url.encode",
                           name);
     cookie_check_options(L);
     lua_settop(L, 4);
@@ -258,17 +285,18 @@ static int send_pinned_done(lua_State *L, int status, lua_KContext context)
     return push_result(L, r->x->error);
 }
 
-static int send_value(lua_State *L, ls_request *r, int index, bool json)
+/* `type`: the Content-Type, NULL for that of the value. */
+static int send_value(lua_State *L, ls_request *r, int index, const char *type)
 {
     ls_slice text;
     bool pinned = false;
-    if (json || lua_type(L, index) == LUA_TTABLE) {
+    if (type == ls_type_json || (type == NULL && lua_type(L, index) == LUA_TTABLE)) {
         if (ls_json_encode(L, index, &text)) return push_result(L, ls_request_respond_json(L, r, text));
-        json = true;
+        type = ls_type_json;
     }
     copy_unless_pinnable(L, r, index, LS_PIN_BYTES);
-    const int result =
-        json ? ls_request_respond_json_text(L, r, index, &pinned) : ls_request_respond_body(L, r, index, &pinned);
+    const int result = type != NULL ? ls_request_respond_as(L, r, index, type, &pinned)
+                                    : ls_request_respond_body(L, r, index, &pinned);
     if (pinned)
         return send_pinned_done(L, LUA_OK, (lua_KContext)r); /* part of it may be queued even after a failure */
     return push_result(L, result);
@@ -279,8 +307,20 @@ static int res_send(lua_State *L)
 {
     ls_request *r = check_open(L);
     luaL_checkany(L, 2);
+    ls_check_arguments(L, 2, "res:send(body)");
     lua_settop(L, 2);
-    return send_value(L, r, 2, false);
+    return send_value(L, r, 2, NULL);
+}
+
+/* res:html(text) -> true | nil, message, code. String, number or buffer. */
+static int res_html(lua_State *L)
+{
+    ls_request *r = check_open(L);
+    luaL_checkany(L, 2);
+    ls_check_arguments(L, 2, "res:html(text)");
+    if (lua_type(L, 2) == LUA_TTABLE) return luaL_error(L, "res:html: string, number or buffer expected, got table");
+    lua_settop(L, 2);
+    return send_value(L, r, 2, ls_type_html);
 }
 
 /* res:json(value) -> true | nil, message, code */
@@ -288,8 +328,9 @@ static int res_json(lua_State *L)
 {
     ls_request *r = check_open(L);
     luaL_checkany(L, 2);
+    ls_check_arguments(L, 2, "res:json(value)");
     lua_settop(L, 2);
-    return send_value(L, r, 2, true);
+    return send_value(L, r, 2, ls_type_json);
 }
 
 /* res:redirect(url [, 302]) -> true | nil, message, code */
@@ -297,6 +338,7 @@ static int res_redirect(lua_State *L)
 {
     ls_request *r = check_open(L);
     (void)luaL_checkstring(L, 2);
+    ls_check_arguments(L, 3, "res:redirect(url, status)");
     const lua_Integer code = luaL_optinteger(L, 3, 302);
     luaL_argcheck(L, code >= 300 && code <= 399, 3, "status of a redirect must be from 300 to 399");
     lua_pushliteral(L, "Location");
@@ -429,6 +471,7 @@ static int res_write(lua_State *L)
 static int res_flush(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
+    ls_check_arguments(L, 1, "res:flush(); res:write sends data");
     int result = ls_request_push_parts(r->state->ctx, r);
     if (r->x->error != 0) return ls_push_failure(L, r->x->error);
     if (result >= 0 && r->x->response != LS_RESPONSE_DONE) result = r->x->transport->flush(r->state->ctx, r->x);
@@ -440,6 +483,7 @@ static int res_flush(lua_State *L)
 static int res_abort(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
+    ls_check_arguments(L, 1, "res:abort(), which sends nothing");
     r->x->error = LS_ECANCELED;
     return 0;
 }
@@ -453,7 +497,7 @@ static int res_index(lua_State *L)
     switch (lua_rawget(L, lua_upvalueindex(1))) {
     case LUA_TFUNCTION: return 1;
     case LUA_TNUMBER: lua_pushboolean(L, r->x->response != LS_RESPONSE_NONE || r->out != NULL); return 1; /* sent */
-    default: return luaL_error(L, "res has no member '%s'", luaL_tolstring(L, 2, NULL));
+    default: return ls_unknown_member(L, "res", lua_upvalueindex(1));
     }
 }
 
@@ -470,7 +514,9 @@ void ls_request_define_res(lua_State *L, ls_state *state)
                                        {"write", res_write},
                                        {"flush", res_flush},
                                        {"send", res_send},
+                                       {"html", res_html},
                                        {"json", res_json},
+                                       {"type", res_type},
                                        {"redirect", res_redirect},
                                        {"file", ls_res_file},
                                        {"abort", res_abort},

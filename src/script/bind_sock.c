@@ -107,30 +107,25 @@ static int push_addr(lua_State *L, const ls_addr *addr)
     return 1;
 }
 
-/* sock.NAME: a method, from the table in the upvalue, else a field. */
 static int sock_index(lua_State *L)
 {
     ls_addr addr;
-    lua_pushvalue(L, 2);
-    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return 1;
+    if (ls_push_method(L, "a sock")) return 1;
     const ls_tcp_object *o = ls_tcp_check(L);
     const char *name = lua_tostring(L, 2);
-    if (name == NULL) return 1;
     if (strcmp(name, "queued") == 0) { /* bytes that the script sent and the system has not accepted yet */
         lua_pushinteger(L, o->tcp != NULL ? (lua_Integer)ls_stream_queued(&o->tcp->stream) : 0);
         return 1;
     }
-    if (o->tcp == NULL) return 1;
+    if (o->tcp == NULL) return 0;
     if (strcmp(name, "remote") == 0) {
         ls_tcp_get_peer(o->tcp, &addr);
         return push_addr(L, &addr);
     }
     if (strcmp(name, "local_addr") == 0)
-        return ls_sock_local(ls_sock_fd(o->tcp->stream.sock), &addr) < 0 ? 1 : push_addr(L, &addr);
-    if (strcmp(name, "ended") == 0 && o->tcp->ended != LS_OK) {
-        lua_pushstring(L, ls_err_name(o->tcp->ended));
-        return 1;
-    }
+        return ls_sock_local(ls_sock_fd(o->tcp->stream.sock), &addr) < 0 ? 0 : push_addr(L, &addr);
+    if (o->tcp->ended == LS_OK) return 0;
+    lua_pushstring(L, ls_err_name(o->tcp->ended)); /* ended */
     return 1;
 }
 
@@ -163,11 +158,11 @@ void ls_tcp_define(lua_State *L, ls_state *state)
                                        {"close", sock_close},
                                        {"abort", sock_abort},
                                        {NULL, NULL}};
+    static const char *const fields[] = {"remote", "local_addr", "queued", "ended", NULL};
     static const luaL_Reg meta[] = {
         {"__gc", sock_close}, {"__close", sock_close}, {"__tostring", sock_tostring}, {NULL, NULL}};
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
-    lua_pushcclosure(L, sock_index, 1);
-    lua_setfield(L, -2, "__index");
+    ls_set_members(L, fields, sock_index);
     ls_udata_define(L, "sock", &state->tcp_meta_ref);
 }

@@ -240,16 +240,16 @@ static int socket_close(lua_State *L)
 static int socket_index(lua_State *L)
 {
     const raw_socket *sock = socket_at(L, 1);
-    const char *name = lua_tostring(L, 2);
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr local;
-    lua_pushvalue(L, 2);
-    lua_rawget(L, lua_upvalueindex(1));
-    if (!lua_isnil(L, -1) || name == NULL || sock == NULL || sock->fd == LS_FD_NONE) return 1;
-    if (strcmp(name, "fd") == 0)
+    if (ls_push_method(L, "a socket")) return 1;
+    if (sock == NULL || sock->fd == LS_FD_NONE) return 0;
+    if (strcmp(lua_tostring(L, 2), "fd") == 0)
         lua_pushinteger(L, (lua_Integer)sock->fd);
-    else if (strcmp(name, "local_addr") == 0 && ls_sock_local(sock->fd, &local) == LS_OK)
+    else if (ls_sock_local(sock->fd, &local) == LS_OK)
         lua_pushstring(L, ls_addr_text(&local, text));
+    else
+        return 0;
     return 1;
 }
 
@@ -260,10 +260,10 @@ void ls_socket_define(lua_State *L, ls_notify_script *script)
         {"connect", socket_connect},   {"receive", socket_receive}, {"receivefrom", socket_receivefrom},
         {"send", socket_send},         {"sendto", socket_sendto},   {"error", socket_error},
         {"shutdown", socket_shutdown}, {"close", socket_close},     {NULL, NULL}};
+    static const char *const fields[] = {"fd", "local_addr", NULL};
     static const luaL_Reg meta[] = {{"__gc", socket_close}, {"__close", socket_close}, {NULL, NULL}};
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
-    lua_pushcclosure(L, socket_index, 1);
-    lua_setfield(L, -2, "__index");
+    ls_set_members(L, fields, socket_index);
     ls_udata_define(L, "socket", &script->socket_meta_ref);
 }

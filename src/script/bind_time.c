@@ -274,7 +274,7 @@ void ls_timers_define(lua_State *L, ls_state *state)
     static const luaL_Reg methods[] = {{"cancel", handle_cancel}, {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
-    lua_setfield(L, -2, "__index");
+    ls_set_methods(L, "a timer");
     lua_pushcfunction(L, handle_gc);
     lua_setfield(L, -2, "__gc");
     ls_udata_define(L, "timer", &state->timer_meta_ref);

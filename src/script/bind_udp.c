@@ -187,21 +187,14 @@ static int peer_send(lua_State *L)
 static int peer_index(lua_State *L)
 {
     const udp_peer *peer = peer_check(L);
-    const char *name = lua_tostring(L, 2);
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr addr;
-    if (name == NULL) return 0;
-    if (strcmp(name, "send") == 0) {
-        lua_pushvalue(L, lua_upvalueindex(1));
-    } else if (strcmp(name, "host") == 0) {
-        ls_addr_of(&peer->addr, &addr);
+    if (ls_push_method(L, "a peer")) return 1;
+    ls_addr_of(&peer->addr, &addr);
+    if (strcmp(lua_tostring(L, 2), "host") == 0)
         lua_pushstring(L, ls_addr_host(&addr, text));
-    } else if (strcmp(name, "port") == 0) {
-        ls_addr_of(&peer->addr, &addr);
+    else
         lua_pushinteger(L, addr.port);
-    } else {
-        lua_pushnil(L);
-    }
     return 1;
 }
 
@@ -280,15 +273,13 @@ static int sock_close(lua_State *L)
 static int sock_index(lua_State *L)
 {
     const ls_site_udp_entry *entry = sock_check(L)->entry;
-    const char *name = lua_tostring(L, 2);
     char text[LS_ADDR_TEXT_BYTES];
-    lua_pushvalue(L, 2);
-    lua_rawget(L, lua_upvalueindex(1));
-    if (!lua_isnil(L, -1) || name == NULL || entry->socket_count == 0) return 1;
+    if (ls_push_method(L, "a UDP socket")) return 1;
+    if (entry->socket_count == 0) return 0;
     const ls_addr *at = ls_udp_addr(entry->sockets[0]);
-    if (strcmp(name, "local_addr") == 0)
+    if (strcmp(lua_tostring(L, 2), "local_addr") == 0)
         lua_pushstring(L, ls_addr_text(at, text));
-    else if (strcmp(name, "port") == 0)
+    else /* port */
         lua_pushinteger(L, at->port);
     return 1;
 }
@@ -561,6 +552,9 @@ void ls_udp_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg sock_methods[] = {{"sendto", sock_sendto}, {"close", sock_close}, {NULL, NULL}};
     static const luaL_Reg sock_meta[] = {{"__tostring", sock_tostring}, {NULL, NULL}};
+    static const char *const sock_fields[] = {"local_addr", "port", NULL};
+    static const luaL_Reg peer_methods[] = {{"send", peer_send}, {NULL, NULL}};
+    static const char *const peer_fields[] = {"host", "port", NULL};
     static const luaL_Reg peer_meta[] = {{"__tostring", peer_tostring}, {"__eq", peer_eq}, {NULL, NULL}};
     ls_udp_script *script = state->udp = calloc(1, sizeof *script);
     if (script == NULL) {
@@ -570,14 +564,12 @@ void ls_udp_define(lua_State *L, ls_state *state)
     ls_node_init(&script->clients);
     luaL_newlib(L, sock_meta);
     luaL_newlib(L, sock_methods);
-    lua_pushcclosure(L, sock_index, 1);
-    lua_setfield(L, -2, "__index");
+    ls_set_members(L, sock_fields, sock_index);
     ls_udata_define(L, "UDP socket", &script->sock_meta_ref);
 
     luaL_newlib(L, peer_meta);
-    lua_pushcfunction(L, peer_send);
-    lua_pushcclosure(L, peer_index, 1);
-    lua_setfield(L, -2, "__index");
+    luaL_newlib(L, peer_methods);
+    ls_set_members(L, peer_fields, peer_index);
     ls_udata_define(L, "peer", &script->peer_meta_ref);
 
     lua_createtable(L, PEERS_CACHED, 0);

@@ -233,13 +233,10 @@ static int client_index(lua_State *L)
 {
     const udp_client *client = client_check(L);
     char text[LS_ADDR_TEXT_BYTES];
-    const char *name = lua_tostring(L, 2);
-    lua_pushvalue(L, 2);
-    lua_rawget(L, lua_upvalueindex(1));
-    if (!lua_isnil(L, -1) || name == NULL) return 1;
-    if (strcmp(name, "local_addr") == 0)
+    if (ls_push_method(L, "a connected UDP socket")) return 1;
+    if (strcmp(lua_tostring(L, 2), "local_addr") == 0)
         lua_pushstring(L, ls_addr_text(ls_udp_addr(client->udp), text));
-    else if (strcmp(name, "remote") == 0)
+    else /* remote */
         lua_pushstring(L, ls_addr_text(&client->remote, text));
     return 1;
 }
@@ -302,11 +299,11 @@ void ls_udp_clients_define(lua_State *L, ls_udp_script *script)
 {
     static const luaL_Reg methods[] = {
         {"send", client_send}, {"receive", client_receive}, {"close", client_close_call}, {NULL, NULL}};
+    static const char *const fields[] = {"local_addr", "remote", NULL};
     static const luaL_Reg meta[] = {
         {"__tostring", client_tostring}, {"__gc", handle_gc}, {"__close", client_close_call}, {NULL, NULL}};
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
-    lua_pushcclosure(L, client_index, 1);
-    lua_setfield(L, -2, "__index");
+    ls_set_members(L, fields, client_index);
     ls_udata_define(L, "connected UDP socket", &script->client_meta_ref);
 }

@@ -8,10 +8,14 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "proto/http_text.h"
+#include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/bind_res.h"
 #include "script/buffer.h"
+#include "script/error_text.h"
 #include "script/request.h"
 #include "script/site_internal.h"
 
@@ -36,15 +40,30 @@ static void log_name(const ls_exchange *x, char out[256])
 
 /* ---- inside the task --------------------------------------------------------------------------------------- */
 
+/* Push the third argument of the "log" hooks: { status =, bytes = of the body, duration = in seconds }. */
+static void push_log_info(lua_State *L, const ls_request *r)
+{
+    lua_createtable(L, 0, 3);
+    lua_pushinteger(L, r->x->status);
+    lua_setfield(L, -2, "status");
+    lua_pushinteger(L, (lua_Integer)r->x->body_sent);
+    lua_setfield(L, -2, "bytes");
+    lua_pushnumber(L, (double)(ls_clock_ns() - r->began_ns) / 1e9);
+    lua_setfield(L, -2, "duration");
+}
+
 /* Run the ls.on("log") hooks. Each is protected: an error in a hook is only logged. */
 static void run_log_hooks(lua_State *L, ls_request *r)
 {
     const ls_state *state = r->state;
+    push_log_info(L, r);
+    const int info = lua_gettop(L);
     for (unsigned n = 0; n < state->hooks[LS_HOOK_LOG].count && r->x != NULL; n++) {
         lua_rawgeti(L, LUA_REGISTRYINDEX, state->hooks[LS_HOOK_LOG].refs[n]);
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
-        if (lua_pcall(L, 2, 0, 0) != LUA_OK) {
+        lua_pushvalue(L, info);
+        if (lua_pcall(L, 3, 0, 0) != LUA_OK) {
             char name[256];
             log_name(r->x, name);
             ls_log(LS_LOG_ERROR, "%s: in a \"log\" hook: %s", name, ls_error_describe(L, lua_gettop(L)));
@@ -69,11 +88,44 @@ static int http_drain(lua_State *L, int status, lua_KContext context)
     return http_done(L, r);
 }
 
+/* Raise "the handler returned a table, 404; <right>". */
+static int wrong_results(lua_State *L, int count, const char *right)
+{
+    luaL_Buffer text;
+    if (count > 4) count = 4;
+    while (count > 1 && lua_isnil(L, HTTP_REQ + count)) count--;
+    lua_settop(L, HTTP_REQ + count);
+    luaL_buffinit(L, &text);
+    luaL_addstring(&text, "the handler returned ");
+    for (int n = 0; n < count; n++) {
+        const int at = HTTP_FIRST + n, type = lua_type(L, at);
+        if (n > 0) luaL_addstring(&text, ", ");
+        if (type != LUA_TNIL && type != LUA_TNUMBER) luaL_addstring(&text, "a ");
+        if (type == LUA_TNUMBER)
+            luaL_tolstring(L, at, NULL);
+        else
+            lua_pushstring(L, ls_buffer_test(L, at) != NULL ? "buffer" : lua_typename(L, type));
+        luaL_addvalue(&text);
+    }
+    luaL_addstring(&text, "; ");
+    luaL_addstring(&text, right);
+    luaL_pushresult(&text);
+    return luaL_error(L, "%s", lua_tostring(L, -1));
+}
+
+static const char right_order[] = "a handler returns body; body, headers; status; or status, body, headers";
+
+static bool is_status(lua_State *L, int index)
+{
+    int whole;
+    const lua_Integer status = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &whole) : 0;
+    return status >= 200 && status <= 999;
+}
+
 static void set_headers(lua_State *L, ls_request *r, int index)
 {
     if (lua_isnoneornil(L, index)) return;
-    if (lua_type(L, index) != LUA_TTABLE)
-        luaL_error(L, "the third value of a handler must be a table of headers, not a %s", luaL_typename(L, index));
+    if (lua_type(L, index) != LUA_TTABLE) (void)wrong_results(L, lua_gettop(L) - HTTP_REQ, right_order);
     lua_pushnil(L);
     while (lua_next(L, index) != 0) {
         const int top = lua_gettop(L);
@@ -90,6 +142,38 @@ static int result_status(lua_State *L, int index)
         luaL_error(L, "the handler returned an invalid status: %s (a status is a whole number from 200 to 999)",
                    luaL_tolstring(L, index, NULL));
     return (int)status;
+}
+
+/* The handler has returned a body and further values: accept headers, refuse values that would be ignored. */
+static void results_beside_body(lua_State *L, ls_request *r, int count)
+{
+    if (is_status(L, HTTP_FIRST + 1)) (void)wrong_results(L, count, "the status comes first: return status, body");
+    if (lua_type(L, HTTP_FIRST + 1) == LUA_TNUMBER)
+        (void)wrong_results(L, count, "put a call that returns several values, such as string.gsub, in parentheses");
+    if (count == 2 && ls_is_loader_data(L, HTTP_FIRST, HTTP_FIRST + 1)) return; /* return require "page" */
+    for (int n = 1; n < count; n++) {
+        const int type = lua_type(L, HTTP_FIRST + n);
+        if (type != LUA_TNIL && (type != LUA_TTABLE || n > 1)) (void)wrong_results(L, count, right_order);
+    }
+    set_headers(L, r, HTTP_FIRST + 1);
+}
+
+/* The handler has returned a status and more than a body. */
+static void results_beside_status(lua_State *L, ls_request *r, int count)
+{
+    for (int n = 3; n < count; n++)
+        if (!lua_isnil(L, HTTP_FIRST + n)) (void)wrong_results(L, count, right_order);
+    set_headers(L, r, HTTP_FIRST + 2);
+}
+
+/* The handler has returned nil and further values. */
+static void results_beside_nil(lua_State *L, int count)
+{
+    if (is_status(L, HTTP_FIRST + 1)) (void)wrong_results(L, count, "for a status alone: return status");
+    if (!lua_isnil(L, HTTP_FIRST + 1))
+        luaL_error(L, "the handler returned nil, %s", ls_error_describe(L, HTTP_FIRST + 1));
+    for (int n = 2; n < count; n++)
+        if (!lua_isnil(L, HTTP_FIRST + n)) (void)wrong_results(L, count, right_order);
 }
 
 /* The handler has sent the response, or its start, by `res`: log an error if it has also returned a body. */
@@ -126,14 +210,14 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
     int result;
     (void)status;
 
+    r->returned = true;
     if (r->out != NULL || x->response != LS_RESPONSE_NONE) {
         result_unused(L, r, count);
         return x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);
     }
     switch (type) {
     case LUA_TNIL:
-        if (count > 1 && !lua_isnil(L, HTTP_FIRST + 1))
-            return luaL_error(L, "the handler returned nil, %s", luaL_tolstring(L, HTTP_FIRST + 1, NULL));
+        if (count > 1) results_beside_nil(L, count);
         if (r->status_set) {
             x->type = NULL;
             x->length = -1;
@@ -144,16 +228,17 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
         break;
     case LUA_TNUMBER:
         x->status = result_status(L, HTTP_FIRST);
-        if (count >= 3) set_headers(L, r, HTTP_FIRST + 2);
+        if (count > 2) results_beside_status(L, r, count);
         result = count < 2 || lua_isnil(L, HTTP_FIRST + 1) ? ls_request_respond_text(r, x->status)
                                                            : ls_request_respond_body(L, r, HTTP_FIRST + 1, &pinned);
         break;
     case LUA_TSTRING:
     case LUA_TTABLE:
-    case LUA_TUSERDATA: result = ls_request_respond_body(L, r, HTTP_FIRST, &pinned); break;
-    default:
-        return luaL_error(L, "invalid handler result: string, number, table or buffer expected, got %s",
-                          lua_typename(L, type));
+    case LUA_TUSERDATA:
+        if (count > 1) results_beside_body(L, r, count);
+        result = ls_request_respond_body(L, r, HTTP_FIRST, &pinned);
+        break;
+    default: return wrong_results(L, count, right_order);
     }
     (void)result;                                      /* a disconnected client is not an error of the handler */
     if (pinned) return http_drain(L, LUA_OK, context); /* also after an error: part of the body may be queued */
@@ -191,6 +276,7 @@ static int http_main(lua_State *L) /* (exchange as light userdata) */
 static int http_failed_main(lua_State *L) /* (request as light userdata, error, traceback) */
 {
     ls_request *r = lua_touserdata(L, 1);
+    r->returned = false;
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
     lua_replace(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->state->current->failed_ref);
@@ -210,9 +296,79 @@ typedef struct http_failure {
     ls_exchange *x;
     ls_request *request;
     lua_State *co; /* dead, its error on top; NULL: out of memory, and the coroutine is freed */
-    bool retry;    /* create a task for `failed` */
+    int dispatch_ref;
+    bool retry; /* create a task for `failed` */
     ls_task *next;
+    char refused[256]; /* not "": the handler refused the request's body, for this reason */
 } http_failure;
+
+static const char routes_key; /* registry: a weak table from dispatch functions to functions that name a route */
+
+/* core.name_routes(dispatch, fn): fn(method, path, failing) -> the name and the place of the route of a request, or of
+ * the error handler if `failing`; or nil. Messages about results of a handler begin with them. */
+int ls_core_name_routes(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    lua_settop(L, 2);
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &routes_key) != LUA_TTABLE) {
+        lua_newtable(L);
+        lua_createtable(L, 0, 1);
+        lua_pushliteral(L, "k");
+        lua_setfield(L, -2, "__mode");
+        lua_setmetatable(L, -2);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &routes_key);
+        lua_replace(L, 3);
+    }
+    lua_pushvalue(L, 1);
+    lua_pushvalue(L, 2);
+    lua_rawset(L, 3);
+    return 0;
+}
+
+/* Put the place and the name of the route before the message at 1: it names no line, because the handler is over. */
+static void name_route(lua_State *L, const http_failure *f, int dispatch_ref)
+{
+    const ls_http_head *head = &f->x->head;
+    const int top = lua_gettop(L);
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &routes_key) == LUA_TTABLE) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, dispatch_ref);
+        if (lua_rawget(L, -2) == LUA_TFUNCTION) {
+            lua_pushlstring(L, f->x->bytes + head->method_name.at, head->method_name.len);
+            if (head->path_is_root)
+                lua_pushliteral(L, "/");
+            else
+                lua_pushlstring(L, f->x->bytes + head->path.at, head->path.len);
+            lua_pushboolean(L, f->request->failing);
+            if (lua_pcall(L, 3, 2, 0) == LUA_OK && lua_type(L, -2) == LUA_TSTRING) {
+                lua_pushfstring(L, "%s: %s: %s", lua_isstring(L, -1) ? lua_tostring(L, -1) : "?", lua_tostring(L, -2),
+                                lua_tostring(L, 1));
+                lua_replace(L, 1);
+            }
+        }
+    }
+    lua_settop(L, top);
+}
+
+/* Whether the error at 1 is that of a body which req:json refused. Copies the reason into f->refused. */
+static bool body_was_refused(lua_State *L, http_failure *f)
+{
+    const ls_request *r = f->request;
+    size_t len, reason_len;
+    bool refused = false;
+    if ((r->filled & 1u << LS_REQ_REFUSED) == 0 || lua_type(L, 1) != LUA_TSTRING) return false;
+    const char *text = lua_tolstring(L, 1, &len);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_getiuservalue(L, -1, LS_REQ_REFUSED);
+    const char *reason = lua_tolstring(L, -1, &reason_len);
+    if (reason != NULL && len >= reason_len && memcmp(text + len - reason_len, reason, reason_len) == 0) {
+        (void)snprintf(f->refused, sizeof f->refused, "%s", reason);
+        refused = true;
+    }
+    lua_pop(L, 2);
+    return refused;
+}
 
 static int http_describe(lua_State *L)
 {
@@ -225,12 +381,13 @@ static int http_describe(lua_State *L)
         lua_xmove(f->co, L, 1);
     else
         lua_pushliteral(L, "not enough memory");
+    if (f->co != NULL && r != NULL && r->returned && lua_type(L, 1) == LUA_TSTRING) name_route(L, f, f->dispatch_ref);
     const char *message = ls_error_describe(L, 1);
-    if (r != NULL && r->body_error != LS_OK) {
+    if (r != NULL && (r->body_error != LS_OK || (f->retry && body_was_refused(L, f)))) {
         ls_log(LS_LOG_INFO, "%s: %s", name, message);
         return 0;
     }
-    if (f->co != NULL)
+    if (f->co != NULL && (r == NULL || !r->returned)) /* else no function of the site is active */
         luaL_traceback(L, f->co, message, 0);
     else
         lua_pushvalue(L, 2);
@@ -257,16 +414,13 @@ static int body_error_status(int err)
     }
 }
 
-/* Respond without Lua, with the reason phrase as the body. */
-static void respond_without_lua(ls_thread_ctx *ctx, ls_exchange *x, int status)
+/* Respond without Lua. The body is `line`, short and without a line break. */
+static void respond_without_lua(ls_thread_ctx *ctx, ls_exchange *x, int status, const char *line)
 {
-    const char *phrase = ls_status_text(status);
-    ls_slice text[] = {ls_slice_static(phrase, strlen(phrase)), ls_slice_static("\n", 1)};
+    ls_slice text[] = {ls_slice_static(line, strlen(line)), ls_slice_static("\n", 1)};
+    ls_exchange_drop_content(x);
     x->status = status;
     x->type = "text/plain; charset=utf-8";
-    x->has_type = false;
-    x->length = -1;
-    x->fields_len = 0;
     (void)x->transport->respond(ctx, x, text, 2);
 }
 
@@ -321,8 +475,8 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
         return;
     }
 
-    http_failure f = {task->state, x, r, task->co, false, NULL};
     const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref;
+    http_failure f = {.state = task->state, .x = x, .request = r, .co = task->co, .dispatch_ref = dispatch_ref};
     f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->body_error == LS_OK;
     const int described = ls_state_report(f.state, ctx, http_describe, &f);
     ls_task_release(ctx, task, false);
@@ -337,11 +491,9 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     if (x->response == LS_RESPONSE_OPEN) {
         x->close = true; /* part of the response is sent: closing the connection shows that it is incomplete */
     } else if (x->response == LS_RESPONSE_NONE && x->error == 0) {
-        x->status = 500;
-        x->fields_len = 0;
-        x->has_type = false;
-        x->length = -1;
         if (r != NULL && f.next != NULL) {
+            ls_exchange_drop_content(x);
+            x->status = 500;
             r->failing = true;
             r->status_set = false;
             if (r->out != NULL) {
@@ -360,8 +512,14 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
             ls_task_run(ctx, f.next, 3);
             return;
         }
-        if (r != NULL && r->body_error != LS_OK) x->close = true;
-        respond_without_lua(ctx, x, r != NULL && r->body_error != LS_OK ? body_error_status(r->body_error) : 500);
+        int answer = 500;
+        if (r != NULL && r->body_error != LS_OK) {
+            x->close = true;
+            answer = body_error_status(r->body_error);
+        } else if (f.refused[0] != '\0') {
+            answer = 400;
+        }
+        respond_without_lua(ctx, x, answer, f.refused[0] != '\0' ? f.refused : ls_status_text(answer));
     }
     http_end_logged(ctx, x, r);
 }
@@ -376,7 +534,7 @@ void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int
     x->wake = ls_request_wake;
     if (task == NULL) {
         ls_log(LS_LOG_ERROR, "not enough memory to run a request");
-        respond_without_lua(ctx, x, 500);
+        respond_without_lua(ctx, x, 500, ls_status_text(500));
         x->transport->release(ctx, x);
         return;
     }

@@ -85,6 +85,7 @@ static void copy_slices(injected *in, ls_slice *slices, unsigned count)
         if (!dropped && !text_add(&in->response_body, slices[n].ptr, slices[n].len)) in->too_large = true;
         ls_slice_drop(&slices[n]);
     }
+    in->x.body_sent = in->response_body.len;
 }
 
 static int inject_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
@@ -338,7 +339,7 @@ int ls_core_inject(lua_State *L)
         state->injects_nested--;
         if (!state->load_waited && in->ended) return inject_result(L, in);
         lua_pushnil(L);
-        lua_pushliteral(L, "the handler cannot wait while the site loads");
+        lua_pushliteral(L, "the handler waits, which is not possible while the site loads");
         lua_pushliteral(L, "EBUSY");
         return 3;
     }

@@ -10,6 +10,7 @@
 #include <lualib.h>
 
 #include "base/fopen.h"
+#include "port/file.h"
 
 /* The loader of an embedded module in package.preload. Upvalue 1: index in ls_modules; upvalue 2: the bytecode
  * cache. */
@@ -36,18 +37,19 @@ void ls_modules_preload(lua_State *L, const char *prefix, ls_bytecode *const *by
     lua_pop(L, 1);
 }
 
-/* Push the directory of `file`: "." when the name has none. */
-static const char *push_directory(lua_State *L, const char *file)
+size_t ls_modules_directory(const char *file)
 {
     size_t len = strlen(file);
     while (len > 0 && strchr("/" LUA_DIRSEP, file[len - 1]) == NULL) len--;
-    if (len > 1) len--; /* drop the separator, unless the directory is "/" */
-    return len > 0 ? lua_pushlstring(L, file, len) : lua_pushliteral(L, ".");
+    return len;
 }
 
-static bool is_absolute(const char *path)
+/* Push the directory of `file`: "." when the name has none. */
+static const char *push_directory(lua_State *L, const char *file)
 {
-    return strchr("/" LUA_DIRSEP, path[0]) != NULL || (LUA_DIRSEP[0] == '\\' && path[0] != '\0' && path[1] == ':');
+    size_t len = ls_modules_directory(file);
+    if (len > 1) len--; /* drop the separator, unless the directory is "/" */
+    return len > 0 ? lua_pushlstring(L, file, len) : lua_pushliteral(L, ".");
 }
 
 /* loadfile and dofile with the directory of the site. Upvalue 1: the function of the library; upvalue 2: the directory.
@@ -62,7 +64,7 @@ static int beside_finished(lua_State *L, int status, lua_KContext context)
 static int beside(lua_State *L)
 {
     const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : NULL;
-    if (name != NULL && !is_absolute(name)) {
+    if (name != NULL && !ls_file_is_absolute(name)) {
         lua_pushfstring(L, "%s/%s", lua_tostring(L, lua_upvalueindex(2)), name);
         FILE *file = ls_fopen(lua_tostring(L, -1), "r");
         if (file != NULL) {

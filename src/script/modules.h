@@ -23,6 +23,9 @@ extern const size_t ls_modules_count;
  * L if `bytecode` or *bytecode is NULL at that time. Raises when out of memory. */
 void ls_modules_preload(lua_State *L, const char *prefix, ls_bytecode *const *bytecode);
 
+/* The length of the directory in the path `file`, with the separator at its end; 0: the working directory. */
+size_t ls_modules_directory(const char *file);
+
 /* Put the directory of `file` in front of package.path, and let dofile and loadfile look for a relative name there first,
  * then in the working directory. Raises when out of memory. */
 void ls_modules_path(lua_State *L, const char *file);

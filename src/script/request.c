@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "proto/http_text.h"
 #include "script/buffer.h"
 #include "script/udata.h"
@@ -12,7 +13,8 @@
 const char ls_request_tag;
 static const char response_tag;
 
-static const char type_text[] = "text/plain; charset=utf-8", type_json[] = "application/json";
+const char ls_type_html[] = "text/html; charset=utf-8", ls_type_json[] = "application/json";
+static const char type_text[] = "text/plain; charset=utf-8";
 
 /* ---- the ring ---------------------------------------------------------------------------------------------- */
 
@@ -55,7 +57,8 @@ ls_request *ls_request_take(lua_State *L, ls_exchange *x)
     r->x = x;
     r->task = task;
     r->serial = ++state->serial;
-    r->status_set = r->failing = false;
+    r->status_set = r->failing = r->returned = false;
+    r->began_ns = state->hooks[LS_HOOK_LOG].count > 0 ? ls_clock_ns() : 0;
     r->body_state = LS_BODY_UNREAD;
     r->body_error = LS_OK;
     r->written = 0;
@@ -128,11 +131,27 @@ int ls_request_wait_pinned(lua_State *L, ls_request *r, lua_KContext context, lu
 
 /* ---- access ------------------------------------------------------------------------------------------------ */
 
+static void request_refuse(lua_State *L, const ls_request *r)
+{
+    if (r->x == NULL)
+        luaL_error(L, "request object used after its request ended; copy the values that are needed later");
+    const ls_exchange *x = r->x;
+    lua_pushlstring(L, x->bytes + x->head.method_name.at, x->head.method_name.len);
+    if (x->head.path_is_root)
+        lua_pushliteral(L, "/");
+    else
+        lua_pushlstring(L, x->bytes + x->head.path.at, x->head.path.len < 200 ? x->head.path.len : 200);
+    luaL_error(
+        L,
+        "request object used outside its request: it belongs to %s %s, which is still running; only the handler "
+        "of that request, and jobs that it starts with ls.spawn, may use it",
+        lua_tostring(L, -2), lua_tostring(L, -1));
+}
+
 static ls_request *request_live(lua_State *L, ls_request *r)
 {
     const ls_task *task = r->state->current;
-    if (r->x == NULL || task == NULL || task->serial != r->serial)
-        luaL_error(L, "request object used after its request ended");
+    if (r->x == NULL || task == NULL || task->serial != r->serial) request_refuse(L, r);
     return r;
 }
 
@@ -228,7 +247,7 @@ static int respond_slices(ls_request *r, ls_slice *slices, unsigned count, const
     return x->transport->respond(r->state->ctx, x, slices, count);
 }
 
-static int respond_value(lua_State *L, ls_request *r, int index, const char *type, bool *pinned)
+int ls_request_respond_as(lua_State *L, ls_request *r, int index, const char *type, bool *pinned)
 {
     ls_body body;
     check_unsent(L, r);
@@ -246,20 +265,15 @@ static int respond_value(lua_State *L, ls_request *r, int index, const char *typ
 int ls_request_respond_json(lua_State *L, ls_request *r, ls_slice text)
 {
     check_unsent(L, r);
-    return respond_slices(r, &text, 1, type_json);
-}
-
-int ls_request_respond_json_text(lua_State *L, ls_request *r, int index, bool *pinned)
-{
-    return respond_value(L, r, index, type_json, pinned);
+    return respond_slices(r, &text, 1, ls_type_json);
 }
 
 int ls_request_respond_body(lua_State *L, ls_request *r, int index, bool *pinned)
 {
     ls_slice text;
-    if (lua_type(L, index) != LUA_TTABLE) return respond_value(L, r, index, type_text, pinned);
+    if (lua_type(L, index) != LUA_TTABLE) return ls_request_respond_as(L, r, index, type_text, pinned);
     if (ls_json_encode(L, index, &text)) return ls_request_respond_json(L, r, text);
-    return respond_value(L, r, index, type_json, pinned);
+    return ls_request_respond_as(L, r, index, ls_type_json, pinned);
 }
 
 int ls_request_respond_text(ls_request *r, int status)

@@ -3,7 +3,7 @@
  * The pair of objects is reused: free pairs are in a ring buffer, and the one that has been free the longest is
  * taken first. So a simple request makes no garbage, and a pair that a site kept is not soon used for another
  * request. A request has a serial; every task that works for it has the same serial (a spawned job inherits it).
- * Use of the objects in another task, or after the request has ended, raises an error.
+ * Use of the objects in another task, or after the request has ended, raises; the two errors differ.
  *
  * Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_REQUEST_H
@@ -18,6 +18,8 @@ enum ls_request_slot { /* user values of the req object, set on first use */
                        LS_REQ_PARAMS,
                        LS_REQ_BODY,
                        LS_REQ_OWN,
+                       LS_REQ_QUERY_ALL,
+                       LS_REQ_REFUSED, /* the reason why the body was refused, a string: see bind_body.c */
                        LS_REQ_SLOTS
 };
 
@@ -37,6 +39,7 @@ struct ls_request {
     unsigned filled;    /* bit n: user value n is set */
     bool status_set;    /* the handler has set the status */
     bool failing;       /* the function `failed` runs */
+    bool returned;      /* the handler has returned: an error is one of its results */
     uint8_t body_state; /* enum ls_body_state */
     int body_error;     /* LS_E* of a failed body; decides the status if the handler does not catch the error */
     ls_slice *body;     /* received so far */
@@ -46,7 +49,8 @@ struct ls_request {
     ls_node waiters;     /* tasks that wait for the exchange */
     ls_block *out;       /* parts not yet passed to the transport: out[out_from .. out_len) */
     uint32_t out_from, out_len;
-    uint64_t written; /* bytes written as parts */
+    uint64_t written;  /* bytes written as parts */
+    uint64_t began_ns; /* when the handler was started; 0 unless the site has a "log" hook */
 };
 
 typedef struct ls_response { /* the res object; its user value 1 is the req object, to keep it alive */
@@ -107,13 +111,17 @@ void ls_body_free(ls_body *body); /* frees the array; respond and write have tak
 int ls_request_respond_body(lua_State *L, ls_request *request, int index, bool *pinned);
 /* Respond with this status and its reason phrase as the body; without a body if the status allows none. */
 int ls_request_respond_text(ls_request *request, int status);
+/* Respond with the string, number or buffer at `index`; `type` is its Content-Type unless the handler has set one, and
+ * must be one of the texts below, or static. */
+int ls_request_respond_as(lua_State *L, ls_request *request, int index, const char *type, bool *pinned);
+extern const char ls_type_html[], ls_type_json[];
+
 /* Encode the value at the absolute `index`. A text shorter than LS_PIN_BYTES stays in the buffer of the encoder: true,
  * and *text is valid until the state encodes again; the value is unchanged. A longer text replaces the value: false.
  * Raises. */
 bool ls_json_encode(lua_State *L, int index, ls_slice *text);
-/* Respond with a text of ls_json_encode(): a short one, or the one at `index`. */
+/* Respond with a short text of ls_json_encode(). */
 int ls_request_respond_json(lua_State *L, ls_request *request, ls_slice text);
-int ls_request_respond_json_text(lua_State *L, ls_request *request, int index, bool *pinned);
 
 /* The request id of logs and req.id: 16 hexadecimal digits. */
 void ls_request_id_text(uint64_t id, char out[17]);

@@ -16,6 +16,7 @@
 #include "script/bind.h"
 #include "script/buffer.h"
 #include "script/bytecode.h"
+#include "script/error_text.h"
 #include "script/notify_internal.h"
 #include "script/quiet.h"
 #include "script/site_internal.h"
@@ -39,7 +40,7 @@ typedef struct site_load {
 /* Message handler. The message already names the line, so the traceback is logged at level debug only. */
 static int load_failed(lua_State *L)
 {
-    const char *text = luaL_tolstring(L, 1, NULL);
+    const char *text = ls_error_describe(L, 1);
     if (lua_type(L, 1) != LUA_TSTRING) text = lua_pushfstring(L, "%s: %s", ls_state_of(L)->site->path, text);
     if (ls_log_level_get() <= LS_LOG_DEBUG) {
         luaL_traceback(L, L, text, 1);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "script/error_text.h"
 #include "script/request.h"
 #include "script/site_internal.h"
 #include "script/tcp.h"
@@ -123,24 +124,6 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     task_free(task);
 }
 
-static int error_text(lua_State *L)
-{
-    (void)luaL_tolstring(L, 1, NULL);
-    return 1;
-}
-
-const char *ls_error_describe(lua_State *L, int index)
-{
-    lua_pushcfunction(L, error_text);
-    lua_pushvalue(L, index);
-    if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
-        lua_pop(L, 1);
-        lua_pushfstring(L, "(error object is a %s value that cannot be converted to a string)",
-                        luaL_typename(L, index));
-    }
-    return lua_tostring(L, -1);
-}
-
 typedef struct task_error {
     ls_task *task;
     const char *what;
@@ -231,7 +214,8 @@ void ls_task_may_wait(lua_State *L)
     ls_state *state = ls_state_of(L);
     if (state->loading) {
         state->load_waited = true;
-        luaL_error(L, "cannot wait while the site loads");
+        luaL_error(L, "cannot wait while the site loads; call it in a handler, or in a function of ls.once or "
+                      "ls.on(\"start\")");
     }
     if (state->current == NULL) {
         luaL_error(L, "cannot wait here: no task is running");

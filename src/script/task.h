@@ -62,10 +62,6 @@ ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx);
 /* Return a task that has ended to the pool, or free it. `well`: it ended without an error. */
 void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well);
 
-/* Push a description of the error value at the absolute `index`, even if its __tostring fails. The result is valid
- * while the string is on the stack. */
-const char *ls_error_describe(lua_State *L, int index);
-
 /* Log the error on top of a failed task with a traceback. `what` names its place: "in a timer". */
 void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what);
 

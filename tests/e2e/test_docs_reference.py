@@ -33,7 +33,8 @@ app:get("/", function(req, res)
   local at = assert(req.local_addr)
   local job = ls.spawn(function() end)
   return {
-    ["ls."] = keys(ls), ["ls.json."] = keys(ls.json), ["ls.log."] = keys(ls.log), stats = keys(ls.stats()),
+    ["ls."] = keys(ls), ["ls.json."] = keys(ls.json), ["ls.log."] = keys(ls.log), ["ls.html."] = keys(ls.html),
+    ["ls.url."] = keys(ls.url), stats = keys(ls.stats()),
     ["app:"] = names(app), ["req:"] = names(req), ["res:"] = names(res), ["buffer:"] = names(ls.buffer("x")),
     ["job:"] = names(job), ["timer:"] = names(ls.after(0, function() end)), ["n:"] = names(ls.notify(socket, "in")),
     ["socket:"] = names(socket), ["sock:"] = names(assert(ls.connect(at))),

@@ -38,6 +38,8 @@ app:get("/misuse/:what", function(req, res)
   else ok, why = pcall(res.file, res, {}) end
   return { ok = ok, why = tostring(why) }
 end)
+app:get("/beside", function(req, res) assert(res:file("beside.txt")) end)
+app:get("/joined/*name", function(req, res) assert(res:file(assert(ls.safe_join("public", req.params.name)))) end)
 app:get("/", function() return "root" end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 2 }
 """
@@ -67,6 +69,17 @@ class Files(E2E):
 
     def start(self):
         return self.serve(SITE, args=(self.dir,), flags=("--threads", "2"))
+
+    def test_relative_paths_start_at_the_site(self):
+        """As those of require do; the working directory of the server is another one."""
+        server = self.serve(SITE, args=(self.dir,), cwd=self.dir)
+        os.makedirs(os.path.join(server.dir, "public"))
+        for name in ("beside.txt", os.path.join("public", "a.txt")):
+            with open(os.path.join(server.dir, name), "wb") as file:
+                file.write(name[-5:].encode())
+        self.assertEqual(server.get("/beside").text, "e.txt")
+        self.assertEqual(server.get("/joined/a.txt").text, "a.txt")
+        server.stop()
 
     def test_every_size_on_one_connection(self):
         server = self.start()

@@ -30,6 +30,30 @@ app:post("/json", function(req)
   if not item then return 400, { error = tostring(err) } end
   return 201, item
 end)
+app:post("/object", function(req)
+  return { size = #(next(req:json{ object = true }) or "") }
+end)
+app:post("/caught", function(req)
+  if not pcall(req.json, req, { object = true }) then error("another error") end
+end)
+app:post("/any", function(req) return { value = req:json{ object = false } or "none" } end)
+app:post("/options/:name", function(req)
+  local options = ({ unknown = { objekt = true }, value = { object = 1 }, text = "x" })[req.params.name]
+  local ok, err = pcall(req.json, req, options)
+  return tostring(err)
+end)
+app:get("/query-all", function(req)
+  local all, names = req.query_all, {}
+  for name in pairs(all) do names[#names + 1] = name end
+  table.insert(all.none, "not kept")
+  assert(rawequal(all, req.query_all) and #all.none == 0)
+  table.sort(names)
+  return { names = names, tag = all.tag, x = all.x, none = ls.json.array(all.none), first = req.query.tag }
+end)
+app:post("/form-all", function(req)
+  local form, message, code = req:form_all()
+  return form and { tag = form.tag, none = ls.json.array(form.none), same = req:form().tag } or { code = code }
+end)
 app:post("/form", function(req)
   local form = req:form()
   return { a = form.a, b = form.b }
@@ -48,6 +72,42 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
 
 class Requests(E2E):
     SITE = SITE
+
+    def test_json_objects(self):
+        for body, size in (('{}', 0), ('{"abc":1}', 3), (' \r\n\t{"a":[]}', 1)):
+            response = self.ask("POST", "/object", body=body.encode())
+            self.assertEqual((response.status, json.loads(response.text)), (200, {"size": size}), body)
+        for body, kind in (("[]", "an array"), ("[{}]", "an array"), ("null", "null"), ("5", "a number"), ("-1", "a number"),
+                           ('"x"', "a string"), ("true", "a boolean"), ("", "an empty body"), (" ", "an empty body"),
+                           ("x", "malformed JSON")):
+            mark = self.server.mark()
+            with self.server.connect() as conn:
+                response = conn.ask("POST", "/object", body=body.encode())
+                self.assertEqual((response.status, response.header("Content-Type"), response.text),
+                                 (400, "text/plain; charset=utf-8", "the request body must be a JSON object; got %s\n" % kind))
+                self.assertFalse(response.closes, "the connection is kept")
+                self.assertEqual(conn.get("/").text, "root\n")
+            self.assertIn("info request", self.server.wait_log("must be a JSON object; got " + kind, mark))
+        response = self.ask("POST", "/object", body=b'{"a":')
+        self.assertEqual(response.status, 400)
+        self.assertIn("must be a JSON object; it is malformed: ", response.text)
+        self.assertEqual(self.ask("POST", "/object", body=b'{"' + b"x" * 100000).status, 400)
+        self.assertEqual(self.ask("POST", "/caught", body=b"[]").status, 500, "the site has caught the refusal")
+        self.assertEqual(json.loads(self.ask("POST", "/any", body=b"[1]").text), {"value": [1]})
+        for name, says in (("unknown", "unknown option 'objekt'; the only option is object"),
+                           ("value", "object must be true or false; got a number"), ("text", "table expected")):
+            self.assertIn(says, self.ask("POST", "/options/" + name, body=b"{}").text)
+
+    def test_repeated_values(self):
+        self.assertEqual(json.loads(self.get("/query-all?tag=a&x&tag=b+%26&tag=").text),
+                         {"names": ["tag", "x"], "tag": ["a", "b &", ""], "x": [""], "none": [], "first": "a"})
+        self.assertEqual(json.loads(self.get("/query-all?tag=1").text)["tag"], ["1"])
+        many = "&".join("tag=%d" % n for n in range(100))
+        self.assertEqual(json.loads(self.get("/query-all?" + many).text)["tag"], [str(n) for n in range(100)])
+        form = {"Content-Type": "application/x-www-form-urlencoded"}.items()
+        self.assertEqual(json.loads(self.ask("POST", "/form-all", form, b"tag=a&b=1&tag=c+d").text),
+                         {"tag": ["a", "c d"], "none": [], "same": "a"})
+        self.assertEqual(json.loads(self.ask("POST", "/form-all", body=b"tag=a").text), {"code": "EINVAL"})
 
     def test_query(self):
         got = json.loads(self.get("/query?a=1&b=x%20y+z&empty=").text)

@@ -21,6 +21,20 @@ app:get("/buffer", function() return prepared end)
 app:get("/nothing", function() end)
 app:get("/send", function(req, res) res:status(203); res:header("X-B", "2"); res:send("sent") end)
 app:get("/resjson", function(req, res) res:json({ a = { b = true } }) end)
+app:get("/html/:kind", function(req, res)
+  if req.params.kind == "page" then return res:status(404):html("<p>\xC3\xBC") end
+  if req.params.kind == "buffer" then return res:html(ls.buffer("<p>", 1)) end
+  if req.params.kind == "typed" then return res:type("application/xhtml+xml"):html("<p/>") end
+  if req.params.kind == "long" then return res:html(("x"):rep(100000)) end
+  local ok, err = pcall(res.html, res, {})
+  return tostring(err)
+end)
+app:get("/type-of", function(req, res) res:type(req.query.name) return "x" end)
+app:get("/text", function(req)
+  local text = req.query.text
+  return { html = ls.html.escape(text), number = ls.html.escape(5), encoded = ls.url.encode(text),
+    decoded = ls.url.decode(ls.url.encode(text)) == text, bad = tostring(select(2, pcall(function() ls.html.escape() end))) }
+end)
 app:get("/write", function(req, res) res:header("Content-Type", "text/csv"); res:write("a", ",", 1, "\n"); res:write(2.5, "\n") end)
 app:get("/flush", function(req, res) res:write("one"); res:flush(); ls.sleep(0.01); res:write("two") end)
 app:get("/announced", function(req, res)
@@ -77,6 +91,36 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
 
 class Responses(E2E):
     SITE = SITE
+
+    def test_html(self):
+        html = "text/html; charset=utf-8"
+        response = self.get("/html/page")
+        self.assertEqual((response.status, response.header("Content-Type"), response.body), (404, html, "<p>ü".encode()))
+        response = self.get("/html/buffer")
+        self.assertEqual((response.header("Content-Type"), response.text), (html, "<p>1"))
+        self.assertEqual(self.get("/html/typed").header("Content-Type"), "application/xhtml+xml")
+        self.assertEqual(len(self.get("/html/long").body), 100000)
+        self.assertIn("res:html: string, number or buffer expected, got table", self.get("/html/table").text)
+
+    def test_type(self):
+        for name, type_ in (("html", "text/html; charset=utf-8"), ("text", "text/plain; charset=utf-8"),
+                            ("json", "application/json"), (".css", "text/css; charset=utf-8"), ("PNG", "image/png"),
+                            ("image/x-own", "image/x-own"), ("text/plain;%20charset=us-ascii", "text/plain; charset=us-ascii")):
+            self.assertEqual(self.get("/type-of?name=" + name).header("Content-Type"), type_)
+        for name, says in (("htlm", "res:type: unknown type 'htlm'"), ("", "res:type: unknown type ''"),
+                           ("text/plain%0d%0a", "invalid value of header 'Content-Type'")):
+            mark = self.server.mark()
+            self.assertEqual(self.get("/type-of?name=" + name).status, 500)
+            self.server.wait_log(says, mark, timeout=10)
+
+    def test_escapes(self):
+        got = json.loads(self.get("/text?text=%3Ca%20href=%22x%22%3E%26%27%C3%BC~-_.%01").text)
+        self.assertEqual(got["html"], "&lt;a href=&quot;x&quot;&gt;&amp;&#39;ü~-_.\x01")
+        self.assertEqual(got["encoded"], "%3Ca%20href%3D%22x%22%3E%26%27%C3%BC~-_.%01")
+        self.assertEqual((got["number"], got["decoded"]), ("5", True))
+        self.assertIn("bad argument #1 to 'escape'", got["bad"])
+        got = json.loads(self.get("/text?text=plain").text)
+        self.assertEqual((got["html"], got["encoded"]), ("plain", "plain"))
 
     def test_string(self):
         response = self.get("/string")

@@ -8,7 +8,11 @@ local ls = require "luaserve"
 local app = ls.app()
 ls.on("start", function() ls.log.info("hook start") end)
 ls.on("drain", function() ls.log.info("hook drain") end)
-ls.on("log", function(req, res) ls.log.info("hook log " .. req.method .. " " .. req.path) end)
+ls.on("log", function(req, res, info)
+  ls.log.info("hook log " .. req.method .. " " .. req.path)
+  ls.log.info(("info %s %d %d %s %s"):format(req.path, info.status, info.bytes, res:status() == info.status,
+    info.duration >= 0 and info.duration < 60 and math.type(info.duration)))
+end)
 ls.once(function()
   ls.log.info("once ran")
   ls.after(0.02, function(a, b) ls.log.info("after ran " .. a .. b) end, "x", "y")
@@ -38,6 +42,15 @@ app:get("/after", function()
   ls.sleep(0.1)
   return tostring(seen)
 end)
+app:get("/fails", function() error("on purpose") end)
+app:get("/parts", function(_, res) res:write("ab") res:flush() res:write("cde") end)
+app:get("/file", function(_, res)
+  local name = os.tmpname()
+  local file = assert(io.open(name, "w"))
+  file:write("abc"):close()
+  assert(res:file(name))
+  os.remove(name)
+end)
 app:get("/stats", function() return ls.stats() end)
 app:get("/version", function() return tostring(ls.version) end)
 app:get("/log", function()
@@ -62,6 +75,17 @@ class Tasks(E2E):
         mark = self.server.mark()
         self.get("/version")
         self.server.wait_log("hook log GET /version", mark)
+
+    def test_log_hook_info(self):
+        mark = self.server.mark()
+        body = self.get("/version").body
+        self.server.wait_log(r"info /version 200 %d true float" % len(body), mark)
+        with self.server.connect() as conn:  # the body of a response to HEAD is not sent
+            conn.ask("HEAD", "/version")
+        self.server.wait_log("info /version 200 0 true float", mark)
+        for target, status, size in (("/none", 404, 10), ("/fails", 500, 22), ("/parts", 200, 5), ("/file", 200, 3)):
+            self.get(target)
+            self.server.wait_log("info %s %d %d true float" % (target, status, size), mark)
 
     def test_sleep(self):
         self.assertEqual(self.get("/sleep").text, "slept")

@@ -49,6 +49,14 @@ function core.percent_decode(text)
   return decoded
 end
 
+function core.name_routes(_, fn) core.name_route = fn end
+
+function core.html_escape(text) return (text:gsub("[&<>\"']", { ["&"] = "&amp;", ["<"] = "&lt;" })) end
+
+function core.url_encode(text)
+  return (text:gsub("[^%w._~-]", function(char) return string.format("%%%02X", char:byte()) end))
+end
+
 function core.params(req, params) req.params = params end
 
 -- As in the core: whether the announced length exceeds the new limit.

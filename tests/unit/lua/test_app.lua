@@ -1,4 +1,5 @@
 local check = require "check"
+local core = require "luaserve.core"
 local ls = require "luaserve"
 
 local tests = {}
@@ -21,10 +22,68 @@ function tests.usage_errors_point_at_the_caller()
   check.raises("options must be a table", function() app:get("/", "x", hello) end)
   check.raises("must be in upper case: \"GET\"", function() app:route("get", "/", hello) end)
   check.raises("the method must be a string", function() app:route("G T", "/", hello) end)
-  check.raises("app:use needs a function", function() app:use("x") end)
+  check.raises("app:use needs a function", function() app:use(1) end)
+  check.raises("app:use needs a function", function() app:use(hello, nil, hello) end)
+  check.raises('app:mount("/x", other)', function() app:use("/x", hello) end)
   check.raises("app:mount takes a prefix and an app", function() app:mount("/x") end)
   check.raises("must not contain *rest", function() app:mount("/x/*rest", ls.app()) end)
   check.raises("inside itself", function() app:mount("/x", app) end)
+end
+
+function tests.arguments_that_would_be_ignored_raise()
+  local app, other = ls.app(), ls.app()
+  check.raises({ check.line(1), "app:mount(prefix, app): got a table" }, function()
+    app:mount("/a", other, {})
+  end)
+  check.raises('app:mount("/a", other)', function() app:mount(other, "/a") end)
+  check.raises("app:get(path, options, fn): got 5", function() app:get("/", {}, hello, 5) end)
+  check.raises("app:route(path, options, fn): got a table", function() app:route("GET", "/", {}, hello, {}) end)
+  check.raises("the options come before the function", function() app:any("/", hello, { max_body = 1 }) end)
+  check.raises("app:post takes one function", function() app:post("/", hello, hello) end)
+  check.raises("app:error(fn): got a function", function() app:error(hello, hello) end)
+  check.raises("app:not_found(fn): got true", function() app:not_found(hello, true) end)
+  check.raises("app:inject{ method = ..., path = ... }: got a table", function() app:inject({}, {}) end)
+  check.raises('ls.app(): got "x"', function() ls.app("x") end)
+  app:get("/", hello, nil, nil)
+  check.equal(app:inject{ path = "/" }.body, "hello")
+end
+
+function tests.the_second_result_of_require_is_no_argument()
+  local app, part = ls.app(), ls.app()
+  package.loaded["a.module"], package.loaded["a.handler"] = part, hello
+  app:mount("/part", part, "./a/module.lua")
+  app:use(function(_, _, go) return go() end)
+  app:get("/", hello, "./a/handler.lua")
+  app:get("/options", {}, hello, "./a/handler.lua")
+  app:not_found(hello, "./a/handler.lua")
+  app:use(function(_, _, go) return go() end, hello, "./a/handler.lua")
+  check.raises('got "x"', function() app:mount("/other", ls.app(), "x") end)
+  core.take_calls()
+  ls.listen(8080, part, "./a/module.lua")
+  check.equal(core.take_calls()[1][1], "listen")
+  package.loaded["a.module"], package.loaded["a.handler"] = nil, nil
+end
+
+function tests.use_takes_several_functions()
+  local app, seen = ls.app(), {}
+  local function note(name)
+    return function(_, _, go) seen[#seen + 1] = name return go() end
+  end
+  app:use(note "a", note "b"):use(note "c")
+  app:get("/", hello)
+  check.equal(app:inject{ path = "/" }.body, "hello")
+  check.equal(seen, { "a", "b", "c" })
+end
+
+function tests.inject_raises_for_a_handler_that_waits_while_loading()
+  local app, inject = ls.app(), core.inject
+  core.inject = function() return nil, "the handler waits", "EBUSY" end
+  check.raises({ check.line(1), "app:inject: the handler of GET /slow waits", "ls.once", 'ls.on("start"' }, function()
+    app:inject{ path = "/slow" }
+  end)
+  core.inject = function() return nil, "malformed", "EINVAL" end
+  check.equal({ app:inject{} }, { nil, "malformed", "EINVAL" })
+  core.inject = inject
 end
 
 function tests.cyclic_mounts_raise()

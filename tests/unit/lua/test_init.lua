@@ -47,6 +47,24 @@ function tests.listen_without_an_app_raises()
   check.raises("pass the app in it", ls.listen, { port = 80 }, ls.app())
 end
 
+function tests.listen_takes_options_beside_an_address()
+  core.take_calls()
+  ls.listen(8080, ls.app(), { max_body = "1m" })
+  ls.listen("unix:/x", ls.app(), { idle_timeout = 2 })
+  ls.listen(8080, ls.app(), {})
+  local calls = core.take_calls()
+  check.equal({ calls[1][2].port, calls[1][2].http.body_bytes_max }, { 8080, 1048576 })
+  check.equal({ calls[2][2].host, calls[2][2].http.idle_ms_max }, { "unix:/x", 2000 })
+  check.equal(#calls, 3)
+  check.raises({ check.line(1), "unknown option \"max_bdy\"; did you mean 'max_body'?" }, function()
+    ls.listen(8080, ls.app(), { max_bdy = 1 })
+  end)
+  check.raises("port is given by the first two arguments", ls.listen, 8080, ls.app(), { port = 1 })
+  check.raises("the third argument is a table of options; got \"x\"", ls.listen, 8080, ls.app(), "x")
+  check.raises("two tables of options", ls.listen, { port = 1 }, ls.app(), {})
+  check.raises("ls.listen(8080, app, options): got 1", ls.listen, 8080, ls.app(), {}, 1)
+end
+
 function tests.config_sets_defaults_of_later_listeners()
   core.take_calls()
   ls.config { idle_timeout = 5, threads = 3 }
@@ -83,6 +101,15 @@ function tests.on_passes_known_events_to_the_core()
   check.equal(core.take_calls(), { { "on", "start", hello } })
   check.raises("did you mean 'start'", ls.on, "strat", hello)
   check.raises("needs a function", ls.on, "start", "x")
+  check.raises({ check.line(1), 'unknown event "stop"; the events are "start", "drain"' }, function()
+    ls.on("stop", hello)
+  end)
+  check.raises("ls.on(event, fn): got a function", ls.on, "start", hello, hello)
+  core.results.on = function() error("must be called while the site loads", 0) end
+  check.raises({ check.line(1), "ls.on: must be called while the site loads" }, function()
+    ls.on("start", hello)
+  end)
+  core.results.on = nil
 end
 
 function tests.unknown_names_raise_with_a_suggestion()
@@ -90,6 +117,12 @@ function tests.unknown_names_raise_with_a_suggestion()
     ls.lisen(8080)
   end)
   check.equal(rawget(ls, "fetch"), nil)
+  check.raises({ check.line(1), "ls.log has no \"warning\"; did you mean 'warn'?" }, function()
+    ls.log.warning("x")
+  end)
+  check.raises("ls.json has no \"encod\"; did you mean 'encode'?", function() ls.json.encod({}) end)
+  check.raises("ls.html has no \"escpe\"; did you mean 'escape'?", function() ls.html.escpe("") end)
+  check.raises("ls.url has no \"quary\"; did you mean 'query'?", function() ls.url.quary({}) end)
 end
 
 return tests

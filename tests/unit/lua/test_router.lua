@@ -60,7 +60,7 @@ function tests.parameters_are_decoded_after_the_path_is_split()
   app:get("/p/:x", handler "p")
   app:get("/r/*x", handler "r")
   app:get("/s/caf\xc3\xa9", handler "s")
-  app:get("/100%", handler "percent")
+  app:get("/100%25", handler "percent")
   app:get("/two/:x/:y", handler "two")
   app:get("/three/:x/:y/:z", handler "three")
   check.equal(request(app, "GET", "/p/a%20b"), "p x=a b")
@@ -80,7 +80,7 @@ end
 function tests.invalid_escapes_and_nul_are_400()
   local app = ls.app()
   app:get("/p/:x", handler "p")
-  app:get("/100%", handler "percent")
+  app:get("/100%25", handler "percent")
   local seen = 0
   app:use(function(_, _, go) seen = seen + 1 return go() end)
   for _, path in ipairs { "/p/%", "/p/%4", "/p/%zz", "/p/%00", "/p/a%00b", "/none/%", "/100%" } do
@@ -260,8 +260,9 @@ function tests.shortcuts_agree_with_the_trie()
   app:get("/a/:x", handler "param")
   app:get("/a/limited", { max_body = 1 }, handler "limited")
   app:get("/b/:x", handler "param")
-  app:get("/b/%", handler "percent")
-  app:get("/b%/:x", handler "odd")
+  app:get("/b/%25", handler "percent")
+  app:get("/b%25/:x", handler "odd")
+  app:get("/e%2Ff", handler "slash")
   app:get("/c/:x", { max_body = 5 }, function(req) return req.body_max .. req.params.x end)
   app:get("/d/:x", handler "param")
   part:not_found(function() return "part: none" end)
@@ -272,6 +273,8 @@ function tests.shortcuts_agree_with_the_trie()
   check.equal(request(app, "GET", "/b/%25"), "percent")
   check.equal(request(app, "GET", "/b/1"), "param x=1")
   check.equal(request(app, "GET", "/b%25/1"), "odd x=1")
+  check.equal(request(app, "GET", "/e%2Ff"), "slash")
+  check.equal(select(2, request(app, "GET", "/e/f")), 404)
   check.equal(select(2, request(app, "GET", "/b%/1")), 400)
   check.equal(request(app, "GET", "/c/1"), "51")
   check.equal(request(app, "GET", "/d/part"), "part: none")
@@ -311,14 +314,83 @@ function tests.invalid_patterns_raise()
   local fn = handler "x"
   for pattern, part in pairs {
     ["a"] = 'must begin with "/"', [""] = 'must begin with "/"', ["*"] = 'must begin with "/"',
+    ["/%"] = "invalid escape", ["/a/%0"] = "write %25 for", ["/%00"] = "invalid escape",
     ["/a?b"] = "control characters, ? or #", ["/a\n"] = "control characters",
     ["/:"] = "':' must be followed by a name", ["/:a-b"] = "':' must be followed by a name",
-    ["/*"] = "'*' must be followed by a name", ["/*r/x"] = "must come last",
+    ["/*"] = 'write "*rest"', ["/*r/x"] = "must come last",
     ["/:a/:a"] = "duplicate parameter name a", ["/:a/*a"] = "duplicate parameter name a",
   } do
     check.raises({ "app:get: ", part }, app.get, app, pattern, fn)
   end
   check.raises("must be a string", app.get, app, nil, fn)
+end
+
+function tests.escapes_in_a_pattern_are_decoded()
+  local app = ls.app()
+  app:get("/a%20b/:x", handler "space")
+  app:get("/%7Bid%7D", handler "braces")
+  app:get("/%3Aid", handler "colon")
+  app:get("/%2A", handler "star")
+  app:get("/:id", handler "param")
+  check.equal(request(app, "GET", "/a%20b/1"), "space x=1")
+  check.equal(request(app, "GET", "/{id}"), "braces")
+  check.equal(request(app, "GET", "/%7bid%7d"), "braces")
+  check.equal(request(app, "GET", "/:id"), "colon")
+  check.equal(request(app, "GET", "/*"), "star")
+  check.equal(request(app, "GET", "/x"), "param id=x")
+  check.raises("already defined", app.get, app, "/%7bid%7d", handler "x")
+end
+
+function tests.patterns_of_other_routers_raise_with_the_right_spelling()
+  local app = ls.app()
+  for pattern, right in pairs {
+    ["/{id}"] = '"{id}" write ":id"', ["/{id:int}"] = 'write ":id"', ["/{id:\\d+}"] = 'write ":id"',
+    ["/{id?}"] = 'write ":id"', ["/{*rest}"] = 'write "*rest"', ["/{path...}"] = 'write "*path"',
+    ["/{p:.*}"] = 'write "*p"', ["/<id>"] = 'write ":id"', ["/<int:id>"] = 'write ":id"',
+    ["/<path:p>"] = 'write "*p"', ["/[id]"] = 'write ":id"', ["/[...slug]"] = 'write "*slug"',
+    ["/[[...slug]]"] = 'write "*slug"', ["/a/**"] = 'write "*rest"', ["/a/*"] = 'write "*rest"',
+    ["/:id(\\d+)"] = 'write ":id"', ["/:p*"] = 'write "*p"', ["/:p+"] = 'write "*p"',
+    ["/:id?"] = 'two routes, "/" and "/:id"', ["/x/:id?"] = 'two routes, "/x" and "/x/:id"',
+    ["/a*x"] = "write %2A for the character itself", ["/*a-b"] = "%2A", ["/x{y"] = "%7B", ["/x<y"] = "%3C",
+    ["/:a.json"] = "take it apart in the handler", ["/:from-:to"] = "take it apart in the handler",
+  } do
+    check.raises({ check.line(1), "app:get: ", right, string.format("got %q", pattern) }, function()
+      app:get(pattern, handler "x")
+    end)
+    check.raises("app:mount: ", function() app:mount(pattern, ls.app()) end)
+  end
+  for _, pattern in ipairs { "/items:batch", "/Foo_(bar)", "/a[1]", "/a+b", "/$x", "/@me", "/a,b;c=1" } do
+    app:get(pattern, handler(pattern))
+    check.equal(request(app, "GET", pattern), pattern)
+  end
+end
+
+function tests.routes_have_names_for_messages()
+  local app, part = ls.app(), ls.app()
+  local line = check.line(1)
+  part:get("/:x/%3Ay", handler "x")
+  app:mount("/a/:b", part)
+  app:any("/c", handler "c")
+  local error_line = check.line(1)
+  app:error(handler "e")
+  router.compile(app)
+  local function named(...)
+    local name, where = core.name_route(...)
+    return { name, where and where:match("[^/]*$") }
+  end
+  check.equal(named("GET", "/a/1/2/:y", false), { "GET /a/:b/:x/%3Ay", line })
+  check.equal(named("PUT", "/c", false)[1], "any /c")
+  check.equal(named("GET", "/c", true), { "app:error", error_line })
+  check.equal(named("GET", "/none", false), {})
+  local use_line = check.line(1)
+  app:use(handler "u")
+  router.compile(app)
+  check.equal(named("GET", "/none", false), { "app:use", use_line })
+  local not_found_line = check.line(1)
+  app:not_found(handler "n")
+  router.compile(app)
+  check.equal(named("GET", "/none", false), { "app:not_found", not_found_line })
+  check.equal(named("OPTIONS", "*", false), {})
 end
 
 function tests.duplicate_routes_raise_with_both_lines()

@@ -36,6 +36,15 @@ function tests.listen_accepts_every_form_of_address()
   check.equal(listened({ port = 1, serve = serve }).serve == serve, true)
 end
 
+function tests.listen_takes_options_beside_an_address()
+  local got = listened(7000, serve, { read_timeout = 2, backlog = 5 })
+  check.equal({ got.port, got.tcp.receive_ms_max, got.backlog, got.serve == serve }, { 7000, 2000, 5, true })
+  check.raises("did you mean 'read_timeout'?", tcp.listen, 7000, serve, { read_timout = 1 })
+  check.raises("serve is given by the first two arguments", tcp.listen, 7000, serve, { serve = serve })
+  check.raises("two tables of options", tcp.listen, { port = 7000 }, serve, {})
+  check.raises("ls.tcp(7000, fn, options): got true", tcp.listen, 7000, serve, {}, true)
+end
+
 function tests.limits_are_converted_to_the_units_of_the_core()
   local got = listened({ port = 1, read_timeout = 2.5, send_timeout = false, write_ahead = "64k", max_line = 100,
     max_message = "1m", keepalive = 30, backlog = 5 }, serve)

@@ -34,6 +34,17 @@ function tests.listen_accepts_every_form_of_address()
   check.equal(bound({ port = 1, handler = handler }).port, 1)
 end
 
+function tests.listen_takes_options_beside_an_address()
+  local got = bound(7000, handler, { batch = 1, reuse = true })
+  check.equal({ got.host, got.port, got.batch, got.reuse_port }, { "", 7000, 1, true })
+  check.equal(bound(5353, handler, { multicast = "239.1.2.3" }).host, "239.1.2.3")
+  check.equal(bound("*:5353", handler, { multicast = "239.1.2.3" }).host, "*")
+  check.raises("did you mean 'batch'?", udp.listen, 7000, handler, { bacth = 1 })
+  check.raises("port is given by the first two arguments", udp.listen, 7000, handler, { port = 1 })
+  check.raises("two tables of options", udp.listen, { port = 7000 }, handler, {})
+  check.raises("ls.udp(7000, fn, options): got 1", udp.listen, 7000, handler, {}, 1)
+end
+
 function tests.options_are_converted_to_the_units_of_the_core()
   local got = bound({ port = 1, batch = 32, max_datagram = "9k", receive_buffer = "1m", send_buffer = 1000, reuse = true,
     broadcast = false, multicast = { group = "239.1.2.3", interface = "lo", ttl = 255, loop = false } }, handler)

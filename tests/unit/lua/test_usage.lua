@@ -22,6 +22,30 @@ function tests.nearest_finds_misspelled_and_reordered_names_only()
   check.equal(usage.nearest("prot", known), "port")
   check.equal(usage.nearest("completely_else", known), nil)
   check.equal(usage.nearest(12, known), nil)
+  check.equal(usage.nearest("warning", { warn = true, error = true }), "warn")
+  check.equal(usage.nearest("idle", known), "idle_timeout")
+end
+
+function tests.misspelled_is_one_letter_away()
+  local known = { query = true, path = true, params = true, header = true, headers = true }
+  for name, right in pairs { quary = "query", qeury = "query", param = "params", heders = "headers", haeder = "header" } do
+    check.equal(usage.misspelled(name, known), right)
+  end
+  for _, name in ipairs { "user", "paht", "session", "queue", "account", "" } do
+    check.equal(usage.misspelled(name, known), nil)
+  end
+end
+
+function tests.no_more_raises_for_values_that_would_be_ignored()
+  usage.no_more("f()", 1)
+  usage.no_more("f()", nil, nil, nil)
+  check.raises({ check.line(1), "too many arguments for f(): got false as well" }, function()
+    usage.no_more("f()", 1, nil, false)
+  end)
+  usage.no_more("f(module)", require "check")
+  usage.no_more("f(module)", check, "./check.lua")
+  check.raises("got 1 as well", usage.no_more, "f(module)", check, "./check.lua", 1)
+  check.raises('got "x" as well', usage.no_more, "f(table)", {}, "x")
 end
 
 function tests.error_names_the_line_of_the_caller()

@@ -88,6 +88,30 @@ static void one_content_type(void **state)
     lines_are(f, "Content-Type: text/csv\r\n");
 }
 
+static void content_of_a_replaced_response_is_dropped(void **state)
+{
+    static const char *const content[] = {
+        "Cache-Control",    "content-disposition", "CONTENT-ENCODING", "Content-Language",
+        "Content-Location", "Content-Range",       "Content-Type",     "ETag",
+        "Expires",          "Last-Modified"};
+    fixture *f = *state;
+    ls_exchange_drop_content(&f->x); /* no lines */
+    assert_int_equal(add(f, "A", "1", false), LS_OK);
+    for (size_t i = 0; i < sizeof content / sizeof content[0]; i++)
+        assert_int_equal(add(f, content[i], "x", false), LS_OK);
+    assert_int_equal(add(f, "Set-Cookie", "a=1", false), LS_OK);
+    assert_int_equal(add(f, "ETag", "y", false), LS_OK);
+    assert_int_equal(add(f, "Set-Cookie", "b=2", false), LS_OK);
+    assert_int_equal(add(f, "Content-Security-Policy", "x", false), LS_OK);
+    f->x.length = 5;
+    f->x.status = 201;
+    ls_exchange_drop_content(&f->x);
+    lines_are(f, "A: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Security-Policy: x\r\n");
+    assert_false(f->x.has_type);
+    assert_int_equal(f->x.length, -1);
+    assert_int_equal(f->x.status, 200);
+}
+
 static void bad_names_and_values(void **state)
 {
     static const char *const names[] = {"", " ", "a b", "a:", "a\r\nb", "\xc3\xa9", "a\t"};
@@ -193,6 +217,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lines_are_added_in_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(replacing_removes_all_lines_of_the_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_content_type, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(content_of_a_replaced_response_is_dropped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_names_and_values, set_up, tear_down),
         cmocka_unit_test_setup_teardown(framing_belongs_to_the_transport, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_lines_after_the_head, set_up, tear_down),

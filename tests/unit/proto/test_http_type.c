@@ -20,11 +20,22 @@ static void other_names_are_octet_streams(void **state)
         assert_string_equal(ls_http_type_of(names[i]), "application/octet-stream");
 }
 
+static void extensions_alone(void **state)
+{
+    (void)state;
+    assert_string_equal(ls_http_type_of_extension("html"), "text/html; charset=utf-8");
+    assert_string_equal(ls_http_type_of_extension("JSON"), "application/json");
+    assert_null(ls_http_type_of_extension(""));
+    assert_null(ls_http_type_of_extension(".html"));
+    assert_null(ls_http_type_of_extension("htmlx"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(extensions_have_their_types),
         cmocka_unit_test(other_names_are_octet_streams),
+        cmocka_unit_test(extensions_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

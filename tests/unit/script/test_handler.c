@@ -22,24 +22,38 @@ static void results_become_responses(void **state)
                  "s, h, b = get(function(_, res) res:header('Content-Type', 'text/html') return '<p>' end) "
                  "is(header(h, 'content-type'), 'text/html') "
                  "s, h, b = get(function() return '' end) is(s, 200) is(b, '') is(header(h, 'content-length'), '0') "
-                 "s = get(function() return 'a', 5 end) is(s, 200) "
+                 "s, h, b = get(function() return '<p>', { ['Content-Type'] = 'text/html', ['X-A'] = { 1, 2 } } end) "
+                 "is(s, 200) is(b, '<p>') is(header(h, 'content-type'), 'text/html') is(header(h, 'x-a'), '1') "
+                 "s, h, b = get(function() return core.buffer('b'), { ['X-A'] = 1 } end) is(b, 'b') "
+                 "is(header(h, 'x-a'), '1') "
+                 "s, h, b = get(function() return { 1 }, { ['X-A'] = 1 } end) is(b, '[1]') is(header(h, 'x-a'), '1') "
+                 "s, h, b = get(function() return 'a', nil, nil, nil end) is(s, 200) is(b, 'a') "
+                 "s, h, b = get(function() return 201, 'a', nil, nil end) is(s, 201) is(b, 'a') "
+                 "s, h, b = get(function() return nil, nil end) is(s, 204) "
                  "end)");
 }
 
 static void invalid_results_are_logged_errors(void **state)
 {
     (void)state;
-    test_snippet_logs("body(function() "
-                      "for _, fn in ipairs{ function() return true end, function() return print end, "
-                      "  function() return 42 end, function() return 200.5 end, function() return nil, 'why' end, "
-                      "  function() return 200, print end, function() return 200, 'a', 'b' end, "
-                      "  function() return { print } end, function() return io.stdout end, "
-                      "  function() return 200, 'x', { ['a b'] = 'c' } end, "
-                      "  function() return 200, 'x', { a = 'c\\r\\nd: e' } end, "
-                      "  function() error() end, function() error({}) end, function() error('x') end } do "
-                      "  local s, _, b = get(fn) is(s, 500) is(b:sub(1, 8), 'failed: ') end "
-                      "end)",
-                      "the handler returned an invalid status");
+    test_snippet_logs(
+        "body(function() "
+        "for _, fn in ipairs{ function() return true end, function() return print end, "
+        "  function() return 42 end, function() return 200.5 end, function() return nil, 'why' end, "
+        "  function() return 200, print end, function() return 200, 'a', 'b' end, "
+        "  function() return { print } end, function() return io.stdout end, "
+        "  function() return 'a', 404 end, function() return {}, 404 end, "
+        "  function() return core.buffer('a'), 404, {} end, function() return ('aa'):gsub('a', 'b') end, "
+        "  function() return 'a', 'b' end, function() return {}, 'a' end, function() return 'a', {}, 1 end, "
+        "  function() return 'a', nil, {} end, function() return 200, {}, 'a' end, "
+        "  function() return 200, 'a', {}, 'b' end, function() return nil, 404 end, "
+        "  function() return nil, nil, {} end, function() return true, 'a' end, "
+        "  function() return 200, 'x', { ['a b'] = 'c' } end, "
+        "  function() return 200, 'x', { a = 'c\\r\\nd: e' } end, "
+        "  function() error() end, function() error({}) end, function() error('x') end } do "
+        "  local s, _, b = get(fn) is(s, 500) is(b:sub(1, 8), 'failed: ') end "
+        "end)",
+        "the handler returned an invalid status");
 }
 
 static void errors_in_failed_end_in_a_500(void **state)
@@ -190,7 +204,8 @@ static void sites_that_do_not_load(void **state)
     test_load_fails("error('my text')", "my text");
     test_load_fails("core.sleep(1)", "cannot wait while the site loads");
     test_load_fails("error()", "nil");
-    test_load_fails("error({})", "table");
+    test_load_fails("error({})", ": {}");
+    test_load_fails("error({ 'a', code = 7 })", "{ \"a\", code = 7 }");
     test_load_fails("core.config{ lua_bytes_max = 4000000 } local t = {} for i = 1, 1e8 do t[i] = i end",
                     "not enough memory");
     test_load_fails("core.listen{ host = 5, port = 70000, dispatch = print, failed = print }", "port");

@@ -1,0 +1,271 @@
+"""What a site calls or returns wrongly: it raises, and the message names the line of the site, what is wrong and what would
+be right. Nothing is ignored silently."""
+import json
+import re
+
+from harness import E2E, main, request
+
+SITE = r"""
+local ls = require "luaserve"
+ls.config{ threads = 1, threads_max = 1 } -- one Lua state
+local app = ls.app()
+
+-- The message of an error in fn, without the path of the site.
+local function message(fn, ...)
+  local ok, err = pcall(fn, ...)
+  return ok and "did not raise" or (tostring(err):gsub("^.*/(site%.lua:)", "%1"))
+end
+
+local kept_req, kept_res, go
+app:get("/slow", function(req, res)
+  kept_req, kept_res, go = req, res, false
+  while not go do ls.sleep(0.001) end
+  return "slow"
+end)
+app:get("/cross", function(req, res)
+  if not kept_req then return { waits = true } end
+  local seen = {
+    path = message(function() return kept_req.path end),
+    write = message(function() kept_res:write("x") end),
+    timer = false,
+  }
+  ls.after(0, function() seen.timer = message(function() return kept_req.path end) end)
+  while not seen.timer do ls.sleep(0.001) end
+  go = true
+  return seen
+end)
+
+local results = {
+  { "boolean", true }, { "fn", print }, { "body_status", "x", 404 }, { "json_status", {}, 404 },
+  { "buffer_status", ls.buffer("x"), 404, {} }, { "gsub", ("aa"):gsub("a", "b") }, { "two", "a", "b" },
+  { "json_text", { ["X-A"] = 1 }, "text" }, { "gap", "a", nil, {} }, { "third", 200, "a", "b" },
+  { "fourth", 200, "a", {}, 1 }, { "nil_status", nil, 404 }, { "nil_gap", nil, nil, {} }, { "status", 99 },
+  { "headers_value", "x", { A = true } }, { "body", 200, true },
+}
+for _, result in ipairs(results) do
+  app:get("/returns/" .. result[1] .. "/:id", function() return table.unpack(result, 2, 5) end)
+end
+app:get("/html", function() return "<p>", { ["Content-Type"] = "text/html", ["X-A"] = { "1", "2" } } end)
+app:get("/json", function() return { a = 1 }, { ["X-A"] = "1" } end)
+app:get("/buffer", function() return ls.buffer("<p>"), { ["X-A"] = "1" } end)
+package.loaded["a.page"] = { page = 1 }
+app:get("/required", function() return require "a.page", "./a/page.lua" end)
+app:get("/required-json", function(req, res) res:json(require "a.page", "./a/page.lua") end)
+app:get("/nils", function() return "x", nil, nil end)
+
+local around = ls.app()
+around:use(function() return true end)
+app:mount("/around", around)
+
+local broken = ls.app()
+broken:get("/", function() error("first") end)
+broken:error(function() return true end)
+broken:not_found(function() return true end)
+app:mount("/broken/:x", broken)
+
+app:get("/error/:kind", function(req)
+  local kinds = {
+    table = { code = 7, message = "no luck", 1, "two", nested = {}, ["a b"] = true },
+    empty = {},
+    long = { text = ("x"):rep(1000) .. "\n" },
+    control = { text = "a\nb\"c" },
+    object = setmetatable({ code = 7 }, { __tostring = function() return "an object" end }),
+  }
+  kinds.many = {}
+  for i = 1, 100 do kinds.many[i] = i; kinds.many["k" .. i] = i end
+  error(kinds[req.params.kind])
+end)
+
+local more = {
+  function(req, res) res:json({}, 404) end, function(req, res) res:send("x", 404) end,
+  function(req, res) res:html("x", {}) end, function(req, res) res:status(200, "OK") end,
+  function(req, res) res:header("A", "b", "c") end, function(req, res) res:cookie("a", "b", {}, 1) end,
+  function(req, res) res:redirect("/", 302, {}) end, function(req, res) res:file("x", {}, 1) end,
+  function(req, res) res:type("html", "utf-8") end, function(req, res) res:flush("x") end,
+  function(req, res) res:abort("x") end, function(req, res) req:header("A", "b") end,
+  function(req, res) req:json({}, 1) end, function(req, res) req:body(1) end, function(req, res) req:form(1) end,
+  function(req, res) req:form_all(1) end, function(req, res) req:buffer(1) end, function(req, res) req:chunks(1) end,
+}
+app:get("/arguments", function(req, res)
+  local list = {}
+  for i, fn in ipairs(more) do list[i] = message(fn, req, res) end
+  return list
+end)
+
+app:get("/names", function(req, res)
+  local socket = ls.socket("udp")
+  socket:bind("127.0.0.1", 0)
+  local objects = {
+    heder = res, cancle = ls.after(0, function() end), wiat = ls.spawn(function() end), tostrin = ls.buffer("x"),
+    recieve = assert(ls.connect(req.local_addr)), sendt = socket, remov = ls.notify(socket, "in"),
+    clos = ls.udp_connect("127.0.0.1", 9), gte = app,
+  }
+  local seen = {}
+  for name, object in pairs(objects) do seen[name] = message(function() return object[name] end) end
+  return seen
+end)
+app:get("/fields", function(req)
+  local seen = {}
+  for _, name in ipairs{ "quary", "heders", "user", "session", "account", "paht" } do seen[name] = req[name] == nil end
+  return seen
+end)
+app:get("/own", function(req)
+  if req.query.set then req.quere = "mine" end
+  return { quere = req.quere or "nil" }
+end)
+app:get("/many", function(req)
+  for i = 1, 1000 do if req["name" .. i] ~= nil then return "set" end end
+  return req.query.x
+end)
+app:get("/waits", function() ls.sleep(0) end)
+local loading = {}
+for _, fn in ipairs{ function() app:inject{ path = "/waits" } end, function() ls.sleep(1) end,
+  function() ls.spawn(print) end, function() ls.on("stop", print) end, function() ls.log.warning("x") end } do
+  loading[#loading + 1] = message(fn)
+end
+app:get("/loading", function() return loading end)
+app:get("/later", function()
+  return { message(ls.on, "start", print), message(function() ls.on("start", print) end),
+    message(function() ls.once(print) end) }
+end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+def line_of(text):
+    return "site.lua:%d: " % (SITE[: SITE.index(text)].count("\n") + 1)
+
+
+class Misuse(E2E):
+    SITE = SITE
+
+    def failed(self, target, says):
+        """The request fails with 500, and the log says why, after the place that says names."""
+        mark = self.server.mark()
+        self.assertEqual(self.get(target).status, 500, target)
+        self.server.wait_log(re.escape(says), mark, timeout=5)
+
+    def test_objects_of_another_request_that_still_runs(self):
+        seen = {"waits": True}
+        with self.connect() as slow:
+            slow.send(request("GET", "/slow"))
+            while "waits" in seen:  # until the other request has begun
+                seen = json.loads(self.get("/cross").text)
+            self.assertEqual(slow.response().text, "slow")
+        for name in ("path", "write", "timer"):
+            self.assertIn("belongs to GET /slow, which is still running", seen[name])
+            self.assertIn("ls.spawn", seen[name])
+            self.assertIn("site.lua:", seen[name])
+
+    def test_results_in_the_wrong_order(self):
+        place = line_of('app:get("/returns/"')
+        for name, says in (
+            ("boolean", "the handler returned a boolean; a handler returns body; body, headers; status; or status"),
+            ("fn", "the handler returned a function; a handler returns"),
+            ("body_status", "the handler returned a string, 404; the status comes first: return status, body"),
+            ("json_status", "the handler returned a table, 404; the status comes first"),
+            ("buffer_status", "the handler returned a buffer, 404, a table; the status comes first"),
+            ("gsub", "the handler returned a string, 2; put a call that returns several values, such as string.gsub, in "
+             "parentheses"),
+            ("two", "the handler returned a string, a string; a handler returns"),
+            ("json_text", "the handler returned a table, a string; a handler returns"),
+            ("gap", "the handler returned a string, nil, a table"),
+            ("third", "the handler returned 200, a string, a string"),
+            ("fourth", "the handler returned 200, a string, a table, 1"),
+            ("nil_status", "the handler returned nil, 404"),
+            ("nil_gap", "the handler returned nil, nil, a table"),
+            ("status", "the handler returned an invalid status: 99"),
+            ("headers_value", "invalid value of header 'A'"),
+            ("body", "got boolean"),
+        ):
+            with self.subTest(name):
+                self.failed("/returns/%s/7" % name, "%sGET /returns/%s/:id: " % (place, name))
+                self.failed("/returns/%s/7" % name, says)
+
+    def test_results_of_error_pages(self):
+        self.failed("/around/none", line_of("around:use(") + "app:use: the handler returned a boolean")
+        self.failed("/broken/1/", line_of('broken:error(') + "app:error: the handler returned a boolean")
+        mark = self.server.mark()
+        self.assertEqual(self.get("/broken/1/none").status, 500)
+        self.server.wait_log(re.escape(line_of("broken:not_found(") + "app:not_found: the handler returned"), mark)
+
+    def test_body_and_headers(self):
+        response = self.get("/html")
+        self.assertEqual((response.status, response.text, response.header("Content-Type")), (200, "<p>", "text/html"))
+        self.assertEqual(response.all("X-A"), ["1", "2"])
+        response = self.get("/json")
+        self.assertEqual((response.text, response.header("Content-Type"), response.header("X-A")),
+                         ('{"a":1}', "application/json", "1"))
+        self.assertEqual(self.get("/buffer").header("X-A"), "1")
+        self.assertEqual(self.get("/nils").text, "x")
+        for target in ("/required", "/required-json"):  # require returns the place of the module as well
+            self.assertEqual(self.get(target).text, '{"page":1}')
+
+    def test_errors_that_are_tables(self):
+        for kind, says in (
+            ("table", '{ 1, "two", ["a b"] = true, code = 7, message = "no luck", nested = {...} }'),
+            ("empty", "GET /error/empty: {}"),
+            ("long", '{ text = "' + "x" * 100 + '..." }'),
+            ("control", '{ text = "a?b\\"c" }'),
+            ("object", ": an object"),
+            ("many", "{ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, k1 = 1, k10 = 10, k100 = 100, k11 = 11, k12 = 12, k13 = 13, "
+             "k14 = 14, k15 = 15, k16 = 16, k17 = 17, k18 = 18, k19 = 19, ... }"),
+        ):
+            with self.subTest(kind):
+                self.failed("/error/" + kind, says)
+
+    def test_too_many_arguments(self):
+        calls = json.loads(self.get("/arguments").text)
+        wanted = ["res:json(value): got 404 as well; set the status before, with res:status(404)",
+                  "res:send(body): got 404 as well; set the status before", "res:html(text): got a table",
+                  "res:status(number): got a string", "res:header(name, value): got a string",
+                  "res:cookie(name, value, options): got 1", "res:redirect(url, status): got a table",
+                  "res:file(path, options): got 1", "res:type(name): got a string", "res:flush()", "res:abort()",
+                  "req:header(name): got a string", "req:json(options): got 1", "req:body(): got 1", "req:form(): got 1",
+                  "req:form_all(): got 1", "req:buffer(): got 1", "req:chunks(): got 1"]
+        self.assertEqual(len(calls), len(wanted))
+        for said, part in zip(calls, wanted):
+            self.assertIn("too many arguments for " + part, said)
+            self.assertRegex(said, r"^site\.lua:\d+: ")
+
+    def test_unknown_names(self):
+        seen = json.loads(self.get("/names").text)
+        for name, right in (("heder", "header"), ("cancle", "cancel"), ("wiat", "wait"), ("tostrin", "tostring"),
+                            ("recieve", "receive"), ("sendt", "send"), ("remov", "remove"), ("clos", "close"),
+                            ("gte", "get")):
+            self.assertIn("did you mean '%s'?" % right, seen[name])
+            self.assertRegex(seen[name], r"^site\.lua:\d+: ")
+
+    def test_misspelled_fields_of_req_are_logged_once(self):
+        mark = self.server.mark()
+        for _ in range(3):
+            self.assertEqual(set(json.loads(self.get("/fields").text).values()), {True})
+        self.assertEqual(json.loads(self.get("/own?set=1").text), {"quere": "mine"})
+        self.assertEqual(json.loads(self.get("/own").text), {"quere": "nil"})
+        self.server.wait_log("did you mean req.headers", mark)
+        told = self.server.logged("did you mean req", mark)
+        self.assertEqual(len(told), 2, told)
+        self.assertIn(line_of('for _, name in ipairs{ "quary"') + "req.quary is nil; did you mean req.query?", told[0])
+        self.assertIn("req.heders is nil; did you mean req.headers?", told[1])
+        self.assertEqual(self.get("/many?x=1").text, "1")
+
+    def test_calls_while_the_site_loads(self):
+        inject, sleep, spawn, on, log = json.loads(self.get("/loading").text)
+        self.assertIn("app:inject: the handler of GET /waits waits", inject)
+        self.assertIn("ls.once(function() ... end)", inject)
+        self.assertIn("site.lua:", inject)
+        self.assertRegex(sleep, r"site\.lua:\d+: cannot wait while the site loads; call it in a handler, or in a function of "
+                                r"ls.once")
+        self.assertRegex(spawn, r"site\.lua:\d+: ls.spawn: cannot be called while the site loads")
+        self.assertRegex(on, r"site\.lua:\d+: ls.on: unknown event \"stop\"; the events are \"start\", \"drain\"")
+        self.assertRegex(log, r"site\.lua:\d+: ls.log has no \"warning\"; did you mean 'warn'\?")
+
+    def test_calls_after_loading_name_the_line_of_the_site(self):
+        for said in json.loads(self.get("/later").text):
+            self.assertIn("must be called while the site loads", said)
+            self.assertNotIn("luaserve/init.lua", said)
+            self.assertNotIn("@luaserve", said)
+
+
+if __name__ == "__main__":
+    main()
