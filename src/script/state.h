@@ -73,6 +73,7 @@ struct ls_state {
 
     ls_request *ring[LS_REQUESTS_FREE_MAX]; /* ring buffer of free request objects; the oldest is at ring_at */
     unsigned ring_at, ring_count;
+    char ended_at[80]; /* the line at which the current task exceeded the processor-time limit: "site.lua:12" */
     uint64_t serial;   /* of the last request */
     uint64_t injected; /* number of injected requests so far */
 
@@ -143,8 +144,8 @@ ls_block *ls_state_block(lua_State *L, size_t size);
 
 /* The debug hook that enforces the processor-time limit. */
 void ls_state_hook(lua_State *L, lua_Debug *ar);
-/* Raise the error of the processor-time limit. Never returns; the result type allows `return
- * ls_state_raise_...(L)`. */
-int ls_state_raise_exceeded(lua_State *L);
+/* End the code that runs in L, whose run has exceeded the limit. It suspends the task for ever where the task can be
+ * suspended, else it raises an error that no message handler receives. Returns only if the caller is a hook. */
+void ls_state_end_run(lua_State *L);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "script/cpu_poll.h"
 #include "script/request.h"
 #include "script/site_internal.h"
 #include "script/tcp.h"
@@ -108,9 +109,8 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     task->counted = false;
     task->serial = 0;
     task->request = NULL;
+    if (task->cpu_exceeded) state->ended_at[0] = '\0';
     if (well && !task->cpu_exceeded && state->tasks_free_count < LS_TASKS_FREE_MAX) {
-        task->cpu_ns = 0;
-        task->gave_way = false;
         lua_settop(task->co, 0);
         ls_list_push(&state->tasks_free, &task->node);
         state->tasks_free_count++;
@@ -161,6 +161,14 @@ void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what)
         ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
 }
 
+/* The processor time that still counts when the task continues after a short sleep: the time for which it slept is
+ * given back. */
+static uint64_t cpu_ns_left_of(const ls_task *task)
+{
+    const uint64_t slept_ns = ls_clock_ns() - task->sleep_ns;
+    return task->cpu_ns > slept_ns ? task->cpu_ns - slept_ns : 0;
+}
+
 void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
 {
     ls_state *state = task->state;
@@ -172,6 +180,7 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     lua_State *const outer_running = atomic_load_explicit(&cpu->running, memory_order_relaxed);
     const uint64_t outer_run = atomic_load_explicit(&cpu->run, memory_order_relaxed);
     const bool measured = task->gave_way;
+    const uint64_t before_ns = measured ? cpu_ns_left_of(task) : 0;
     int count = 0;
 
     assert(!task->waiting);
@@ -180,7 +189,7 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     state->cpu = cpu;
     state->current = task;
     *ls_state_extra(co) &= ~(uintptr_t)LS_EXTRA_WAITS;
-    ls_cpu_watch_begin(cpu, co, task->cpu_ns);
+    ls_cpu_watch_begin(cpu, co, before_ns);
     if (task->cpu_exceeded) {
         atomic_store_explicit(&cpu->exceeded, 1, memory_order_relaxed);
         lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
@@ -188,14 +197,15 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     if (measured) ls_cpu_watch_mark(cpu);
     int status = lua_resume(co, NULL, nargs, &count);
     if (ls_cpu_watch_exceeded(cpu)) task->cpu_exceeded = true;
-    if (status == LUA_YIELD && task->killed) { /* make it look like an error: a message on top of a dead coroutine */
+    if (task->cpu_exceeded && (status == LUA_YIELD ? task->killed : status != LUA_OK)) {
+        /* A task that was suspended for ever looks as if it had raised: the message is on top of a dead coroutine. */
         (void)lua_checkstack(co, 1);
         lua_rawgeti(co, LUA_REGISTRYINDEX, state->exceeded_text_ref);
         status = LUA_ERRRUN;
     }
     uint64_t used_ns = ls_cpu_watch_end(cpu);
     if (measured) {
-        const uint64_t measured_ns = task->cpu_ns + ls_cpu_watch_since_mark(cpu);
+        const uint64_t measured_ns = before_ns + ls_cpu_watch_since_mark(cpu);
         if (used_ns < measured_ns) used_ns = measured_ns;
         if (used_ns > state->site->cpu_ns_max) task->cpu_exceeded = true;
     }
@@ -234,7 +244,7 @@ void ls_task_may_wait(lua_State *L)
         luaL_error(L, "cannot wait here: no task is running");
         return;
     }
-    if (ls_cpu_watch_exceeded(state->cpu)) ls_state_raise_exceeded(L);
+    ls_cpu_poll(L);
     if (state->current->blocked > 0 || !lua_isyieldable(L))
         luaL_error(L,
                    "cannot wait here: the call is inside a C function (such as table.sort or string.gsub), a hook or "

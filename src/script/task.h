@@ -14,7 +14,8 @@
 
 enum { LS_TASKS_FREE_MAX = 256 };
 
-/* In seconds. A shorter sleep only gives way to other tasks: the task still counts as computing (max_cpu). */
+/* In seconds. A wait renews the processor time of a task (max_cpu). A shorter sleep is not a wait: it only gives way to
+ * other tasks, and gives back the time for which it lasted. */
 #define LS_GIVE_WAY_S 0.001
 
 /* Called when the task has ended: its `count` results, or its error, are on top of task->co. Must release the task. */
@@ -35,7 +36,8 @@ struct ls_task {
     int nargs;           /* for the run that `op` starts */
     unsigned blocked;    /* number of C calls on its stack that it cannot yield across */
     uint64_t serial;     /* of the request it belongs to; 0: none */
-    uint64_t cpu_ns;     /* measured processor time of earlier runs */
+    uint64_t cpu_ns;     /* gave_way: measured processor time since the last wait */
+    uint64_t sleep_ns;   /* gave_way: the time at which the sleep began */
     ls_node wait_node;   /* in the list of the tasks that wait for the same event */
     ls_alarm *alarm;     /* armed to wake it, or NULL */
     ls_op op;

@@ -35,11 +35,14 @@ archive(cjson_archive "lua-cjson_.*\\.orig\\.tar\\.gz")
 vcpkg_extract_source_archive(debian ARCHIVE ${debian_archive})
 file(GLOB repairs ${debian}/patches/*-cve-*.patch)
 vcpkg_extract_source_archive(lua ARCHIVE ${lua_archive} PATCHES ${repairs})
+vcpkg_extract_source_archive(lua_patched ARCHIVE ${lua_archive}
+  PATCHES ${repairs} ${third_party}/patches/lstrlib.c.patch ${third_party}/patches/ltablib.c.patch)
 vcpkg_extract_source_archive(cjson ARCHIVE ${cjson_archive} PATCHES ${third_party}/patches/lua_cjson.c.patch)
 
 vcpkg_cmake_configure(SOURCE_PATH ${CMAKE_CURRENT_LIST_DIR}/../../windows
   OPTIONS -DLUA_SOURCE=${lua}/src -DCMOCKA_SOURCE=)
 vcpkg_cmake_install()
-file(INSTALL ${cjson}/lua_cjson.c ${cjson}/strbuf.h ${cjson}/fpconv.h DESTINATION ${CURRENT_PACKAGES_DIR}/share/${PORT}/patched)
+file(INSTALL ${cjson}/lua_cjson.c ${cjson}/strbuf.h ${cjson}/fpconv.h
+  ${lua_patched}/src/lstrlib.c ${lua_patched}/src/ltablib.c ${lua_patched}/src/lprefix.h DESTINATION ${CURRENT_PACKAGES_DIR}/share/${PORT}/patched)
 file(REMOVE_RECURSE ${CURRENT_PACKAGES_DIR}/debug/include)
 vcpkg_install_copyright(FILE_LIST ${lua}/doc/readme.html ${cjson}/LICENSE)
