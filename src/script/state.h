@@ -68,6 +68,7 @@ struct ls_state {
     unsigned tasks_free_count;
     unsigned wakes_nested;   /* nesting depth of tasks that ls_task_wake() runs directly */
     unsigned injects_nested; /* nesting depth of app:inject while the site loads */
+    unsigned jobs;           /* unfinished jobs of ls.spawn */
     _Atomic unsigned busy;   /* unfinished tasks, those of requests not counted, plus pending posted operations */
     ls_alarm *alarms_free, *alarms;
 

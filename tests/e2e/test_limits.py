@@ -182,7 +182,7 @@ class DefaultBody(E2E):
                  "write_ahead": (0, 2**32), "max_buffers": (2**20 - 1, None), "max_memory": (2**20 - 1, None)}
         times = {"head_timeout": (-1, 2**32), "body_grace": (-0.5, 2**32), "idle_timeout": (-1, 2**32),
                  "send_timeout": (-1, 2**32), "linger": (-1, 2**32), "max_cpu": (0, 2**32), "drain_timeout": (0, 2**32)}
-        counts = {"max_fields": (0, 101), "threads": (0, 1025), "threads_max": (0, 1025), "max_connections": (0, 10**7 + 1),
+        counts = {"max_fields": (0, 101), "threads": (0, 1025), "threads_max": (0, 1025), "max_jobs": (0, 10**6 + 1), "max_connections": (0, 10**7 + 1),
                   "accepts_posted": (0, 1025), "backlog": (0, 65536)}
         cases = []
         for options, kind, wrong in (
