@@ -237,7 +237,7 @@ local function joined(prefix, segments)
 end
 
 local function add_leaf(flat, method, segments, leaf)
-  leaf.names = {}
+  leaf.names, leaf.method, leaf.segments = {}, method, segments
   for _, segment in ipairs(segments) do
     local name = segment.param or segment.rest
     if name then leaf.names[#leaf.names + 1] = name end
@@ -430,7 +430,20 @@ function router.compile(app)
     return on_error(req, res, err, traceback)
   end
 
-  return { dispatch = dispatch, failed = failed }
+  -- route(method, path) -> the name of the route for messages, "GET /users/:id (site.lua:9)"; nil: there is none.
+  local function route(method, path)
+    local segments = find(path, "%", 1, true) and decode_segments(path) or nil
+    local leaf = sub(path, 1, 1) == "/" and leaf_of(method, path, segments)
+    if not leaf or leaf.missing then return nil end
+    local parts = {}
+    for i, segment in ipairs(leaf.segments) do
+      parts[i] = segment.text or segment.param and ":" .. segment.param or "*" .. segment.rest
+    end
+    return string.format("%s /%s (%s)", leaf.method, concat(parts, "/"), leaf.where or "?")
+  end
+  core.name_routes(dispatch, route)
+
+  return { dispatch = dispatch, failed = failed, route = route }
 end
 
 return router

@@ -69,6 +69,9 @@ void ls_udp_script_close(ls_state *state,
                          ls_thread_ctx *ctx); /* close the sockets: no thread runs, the port is open */
 void ls_udp_script_free(ls_state *state);     /* after lua_close */
 
+/* http_task.c */
+int ls_core_name_routes(lua_State *L);
+
 /* inject.c */
 int ls_core_inject(lua_State *L);
 

@@ -351,6 +351,7 @@ int ls_core_open(lua_State *L)
                                          {"socket", ls_core_socket},
                                          {"udp_connect", ls_core_udp_connect},
                                          {"params", ls_core_params},
+                                         {"name_routes", ls_core_name_routes},
                                          {"body_max", ls_core_body_max},
                                          {NULL, NULL}};
     luaL_newlib(L, functions);

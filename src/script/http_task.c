@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "proto/http_text.h"
+#include "script/bind.h"
 #include "script/bind_res.h"
 #include "script/buffer.h"
 #include "script/request.h"
@@ -209,10 +210,60 @@ typedef struct http_failure {
     ls_state *state;
     ls_exchange *x;
     ls_request *request;
-    lua_State *co; /* dead, its error on top; NULL: out of memory, and the coroutine is freed */
-    bool retry;    /* create a task for `failed` */
+    lua_State *co;           /* dead, its error on top; NULL: out of memory, and the coroutine is freed */
+    const ls_task *exceeded; /* the task, if it has exceeded the processor-time limit and is not freed */
+    bool retry;              /* create a task for `failed` */
     ls_task *next;
 } http_failure;
+
+static const char route_namers; /* registry key of a table: dispatch function -> route(method, path) -> its name */
+
+/* core.name_routes(dispatch, route): route(method, path) returns the name of a route for messages, or nil. */
+int ls_core_name_routes(lua_State *L)
+{
+    lua_settop(L, 2);
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &route_namers) != LUA_TTABLE) {
+        lua_pop(L, 1);
+        lua_newtable(L);
+        lua_createtable(L, 0, 1);
+        lua_pushliteral(L, "k"); /* weak keys: the functions of app:inject are garbage later */
+        lua_setfield(L, -2, "__mode");
+        lua_setmetatable(L, -2);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &route_namers);
+    }
+    lua_insert(L, 1);
+    lua_rawset(L, 1);
+    return 0;
+}
+
+/* Push the name of the request's route; NULL and nothing is pushed when it has none. */
+static const char *push_route(lua_State *L, const http_failure *f)
+{
+    const ls_http_head *head = &f->x->head;
+    const int top = lua_gettop(L);
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &route_namers) == LUA_TTABLE) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, f->exceeded->dispatch_ref);
+        if (lua_rawget(L, -2) == LUA_TFUNCTION) {
+            lua_pushlstring(L, f->x->bytes + head->method_name.at, head->method_name.len);
+            if (head->path_is_root)
+                lua_pushliteral(L, "/");
+            else
+                lua_pushlstring(L, f->x->bytes + head->path.at, head->path.len);
+            if (lua_pcall(L, 2, 1, 0) == LUA_OK && lua_type(L, -1) == LUA_TSTRING) return lua_tostring(L, -1);
+        }
+    }
+    lua_settop(L, top);
+    return NULL;
+}
+
+static void push_exceeded(lua_State *L, const http_failure *f)
+{
+    const char *route = push_route(L, f);
+    (void)ls_task_push_exceeded(L, f->exceeded, route);
+    lua_insert(L, 1);
+    lua_settop(L, 1);
+}
 
 static int http_describe(lua_State *L)
 {
@@ -221,7 +272,9 @@ static int http_describe(lua_State *L)
     char name[256];
     log_name(f->x, name);
     lua_settop(L, 0);
-    if (f->co != NULL)
+    if (f->exceeded != NULL)
+        push_exceeded(L, f);
+    else if (f->co != NULL)
         lua_xmove(f->co, L, 1);
     else
         lua_pushliteral(L, "not enough memory");
@@ -321,13 +374,14 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
         return;
     }
 
-    http_failure f = {task->state, x, r, task->co, false, NULL};
+    http_failure f = {task->state, x, r, task->co, task->cpu_exceeded ? task : NULL, false, NULL};
     const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref;
     f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->body_error == LS_OK;
     const int described = ls_state_report(f.state, ctx, http_describe, &f);
     ls_task_release(ctx, task, false);
     if (described != LUA_OK) {
         f.co = NULL;
+        f.exceeded = NULL;
         if (ls_state_report(f.state, ctx, http_describe, &f) != LUA_OK) {
             char name[256];
             log_name(x, name);

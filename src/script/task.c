@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -138,6 +139,17 @@ const char *ls_error_describe(lua_State *L, int index)
     return lua_tostring(L, -1);
 }
 
+const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route)
+{
+    const ls_state *state = task->state;
+    char text[400];
+    (void)snprintf(text, sizeof text, "%s%s%s%s used more processor time than max_cpu allows (%.3g s)",
+                   state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
+                   route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
+                   (double)state->site->cpu_ns_max / 1e9);
+    return lua_pushstring(L, text);
+}
+
 typedef struct task_error {
     ls_task *task;
     const char *what;
@@ -149,7 +161,9 @@ static int log_error_protected(lua_State *L)
     lua_settop(L, 0);
     lua_pushvalue(error->task->co, -1);
     lua_xmove(error->task->co, L, 1);
-    luaL_traceback(L, error->task->co, ls_error_describe(L, 1), 0);
+    const char *message =
+        error->task->cpu_exceeded ? ls_task_push_exceeded(L, error->task, NULL) : ls_error_describe(L, 1);
+    luaL_traceback(L, error->task->co, message, 0);
     ls_log(LS_LOG_ERROR, "%s: %s", error->what, lua_tostring(L, -1));
     return 0;
 }

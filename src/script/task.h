@@ -68,6 +68,9 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well);
  * while the string is on the stack. */
 const char *ls_error_describe(lua_State *L, int index);
 
+/* Push the message of a task that has exceeded the processor-time limit. `route`: "GET /a (site.lua:9)", or NULL. */
+const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route);
+
 /* Log the error on top of a failed task with a traceback. `what` names its place: "in a timer". */
 void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what);
 

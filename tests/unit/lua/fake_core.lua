@@ -57,6 +57,8 @@ function core.body_max(req, bytes)
   return bytes ~= nil and #(req.body_text or "") > bytes
 end
 
+function core.name_routes() end
+
 core.listener_body_max = 1000
 
 local function response_of(res, ...)

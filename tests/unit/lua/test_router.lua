@@ -409,6 +409,27 @@ function tests.random_routes_match_like_the_reference()
   end
 end
 
+function tests.routes_have_names_for_messages()
+  local app, inner = ls.app(), ls.app()
+  app:get("/", handler "root")
+  app:get("/users/:id", handler "user")
+  app:any("/files/*rest", handler "files")
+  inner:post("/a", handler "a")
+  app:mount("/in/:side", inner)
+  local route = router.compile(app).route
+  for request_line, name in pairs {
+    ["GET /"] = "GET / (", ["GET /users/7"] = "GET /users/:id (", ["HEAD /users/%37"] = "GET /users/:id (",
+    ["PUT /files/a/b"] = "any /files/*rest (", ["POST /in/left/a"] = "POST /in/:side/a (",
+  } do
+    local got = route(request_line:match("(%S+) (%S+)"))
+    check.equal(got:sub(1, #name), name)
+    check.equal(got:match("test_router%.lua:%d+%)$") ~= nil, true)
+  end
+  check.equal(route("GET", "/none"), nil)
+  check.equal(route("GET", "/%zz"), nil)
+  check.equal(route("OPTIONS", "*"), nil)
+end
+
 function tests.paths_of_many_slashes_are_handled()
   local app = ls.app()
   app:get("/:a/:b/:c", handler "abc")
