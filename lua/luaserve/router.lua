@@ -430,7 +430,7 @@ function router.compile(app)
     return on_error(req, res, err, traceback)
   end
 
-  -- route(method, path) -> the name of the route for messages, "GET /users/:id (site.lua:9)"; nil: there is none.
+  -- route(method, path) -> the name of the route for messages, "GET /users/:id (site.lua:9)", or nil.
   local function route(method, path)
     local segments = find(path, "%", 1, true) and decode_segments(path) or nil
     local leaf = sub(path, 1, 1) == "/" and leaf_of(method, path, segments)

@@ -484,6 +484,7 @@ class Draining(E2E):
         server.signal()
         self.assertEqual(server.wait(), 1)
 
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
     def test_a_signal_after_the_drain(self):
         """The server has drained, and a finalizer of the site runs: a signal ends the process with the status 0."""
         site = SITE + r"""

@@ -569,6 +569,7 @@ ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("
         self.assertEqual(self.get("/job").text, "ended")
         self.assertRegex(self.server.logged("in a spawned job", mark)[-1], r"in a spawned job: \S*site\.lua:\d+: the task used more")
 
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while a pattern is matched")
     def test_cpu_of_c_functions(self):
         """More requests than threads, each in a pattern match that would take hours: all end with 500, and others are
         served meanwhile."""

@@ -281,8 +281,8 @@ static void a_wait_renews_the_processor_time(void **state)
         "body(function() "
         "local s = get(function() for i = 1, 8 do work(0.05) core.sleep(0.001) end return 'x' end) is(s, 200) "
         "s = get(function() for i = 1, 8 do work(0.05) core.spawn(print):wait() end return 'x' end) is(s, 200) "
-        "s = get(function() for i = 1, 8 do work(0.05) core.sleep(0.0009) end return 'x' end) is(s, 500) "
-        "s = get(function() for i = 1, 800 do work(0.0005) core.sleep(0) end return 'x' end) is(s, 500) "
+        "s = get(function() while true do work(0.05) core.sleep(0.0009) end end) is(s, 500) "
+        "s = get(function() while true do work(0.002) core.sleep(0) end end) is(s, 500) "
         "end)",
         "more processor time than max_cpu allows");
 }
