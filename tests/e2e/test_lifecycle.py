@@ -453,6 +453,7 @@ class Draining(E2E):
         server.wait(WAIT)
 
     @not_on_windows("it has no named pipes in directories")
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
     def test_drain_timeout_with_all_threads_taken(self):
         """The status is 1 at the limit, with one signal, even if no thread can begin the drain, and a thread holds the
         lock of a C file."""
@@ -469,6 +470,7 @@ class Draining(E2E):
         self.assertIn("the drain took longer than 0.3 s", server.log())
 
     @not_on_windows("it has no named pipes in directories")
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
     def test_drain_timeout_before_the_server_has_begun(self):
         server = self.serve(STUCK + 'ls.on("start", function() ls.log.info("stuck") stuck() end)\n', listeners=0)
         server.wait_log("stuck", count=2)
@@ -476,6 +478,7 @@ class Draining(E2E):
         self.assertEqual(server.wait(), 1)
 
     @not_on_windows("it has no named pipes in directories")
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
     def test_second_signal_with_all_threads_taken(self):
         server = self.serve(STUCK.replace("0.3", "3600") + 'ls.on("start", function() ls.log.info("stuck") stuck() end)\n', listeners=0)
         server.wait_log("stuck", count=2)
