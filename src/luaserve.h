@@ -67,16 +67,18 @@ LS_PUBLIC int ls_server_address(const ls_server *server, unsigned index, char *t
 /* Serve until the server is stopped and has drained. ls_server_stop or ls.stop of the site stops it; with
  * options.signals also SIGINT and SIGTERM, which without it have the effect that the program gave them (by default they
  * end the process at once). A site without listeners also stops when all of its tasks and timers have ended. LS_OK;
- * LS_ETIMEDOUT (-5): the drain exceeded its time limit, and
- * the remaining connections were closed; LS_ECANCELED (-4): stopped a second time. After the latter two, handlers may
- * still run: end the process. Another negative code: the threads could not be started, and nothing was served. */
+ * LS_ETIMEDOUT (-5): the drain exceeded its time limit, which begins with the first stop, and the remaining connections
+ * were closed; LS_ECANCELED (-4): stopped a second time. It returns in time even if C functions block all threads. After
+ * the latter two results handlers may still run, and may hold the lock of a stdio file: end the process with _Exit.
+ * Another negative code: the threads could not be started, and nothing was served. */
 LS_PUBLIC int ls_server_run(ls_server *server);
 
 /* Start the drain: stop accepting, respond to every accepted request, run the "drain" hooks. A second call ends the
  * server immediately. Any thread. */
 LS_PUBLIC void ls_server_stop(ls_server *server);
 
-/* Close the server: after ls_server_run has returned LS_OK or an error of the start, or if it was never called. */
+/* Close the server: after ls_server_run has returned LS_OK or an error of the start, or if it was never called. The
+ * finalizers of the site run in the calling thread, without a time limit. */
 LS_PUBLIC void ls_server_close(ls_server *server);
 
 LS_PUBLIC const char *ls_server_version(void);  /* "0.1.0" */

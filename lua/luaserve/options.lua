@@ -80,6 +80,7 @@ local process = {
   max_connections = { "connections_max", "count", 1, 10000000 },
   max_buffers = { "pool_bytes_max", "size", 1024 * 1024, math.maxinteger },
   max_memory = { "lua_bytes_max", "size", 1024 * 1024, math.maxinteger },
+  max_jobs = { "jobs_max", "count", 1, 1000000 },
   max_cpu = { "handler_cpu_ms_max", "seconds", 1, uint32_max },
   drain_timeout = { "drain_ms_max", "seconds", 1, uint32_max },
   accepts_posted = { "accepts_posted", "count", 1, 1024 },

@@ -6,6 +6,8 @@
 
 #include "cli/main.h"
 
+enum { FLUSH_SECONDS_MAX = 1, CLOSE_SECONDS_MAX = 15 };
+
 static const char usage[] =
     "luaserve - network servers in Lua\n"
     "\n"
@@ -284,11 +286,13 @@ int ls_command_line(int argc, char **argv)
     }
     int err = ls_server_run(server);
     if (err < 0) {
-        /* A handler may still run in its Lua state, so nothing is freed. */
+        /* A handler may still run in its Lua state, so nothing is freed. It may also hold the lock of a file. */
+        ls_command_end_within(FLUSH_SECONDS_MAX, LS_STATUS_FAILED);
         fprintf(stderr, "luaserve: ended early: %s\n", ls_error_text(err));
         fflush(NULL);
         _Exit(LS_STATUS_FAILED);
     }
+    ls_command_end_within(CLOSE_SECONDS_MAX, LS_STATUS_OK);
     ls_server_close(server);
     return LS_STATUS_OK;
 }

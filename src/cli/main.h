@@ -21,6 +21,11 @@ typedef struct ls_arguments {
  * allow --name and --log. */
 ls_arguments ls_command_parse(int argc, char **argv, int is_service);
 
+/* The server has ended; the process still flushes its files, or closes the Lua states, whose finalizers are code of the
+ * site. From here on the process ends with the status 1 after `seconds`, and with `status` when SIGINT or SIGTERM
+ * arrives. Call it once, on the main thread. */
+void ls_command_end_within(unsigned seconds, int status);
+
 /* The service commands: argv[0] is "install", "uninstall" or "run-as-service". Returns the exit status. */
 int ls_command_service(int argc, char **argv);
 

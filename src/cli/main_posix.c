@@ -1,11 +1,37 @@
-/* main_posix.c - the entry point of the program, and the reply to the service commands of Windows. */
+/* main_posix.c - the entry point of the program, its end in time, and the reply to the service commands of Windows. */
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "cli/main.h"
 
 int main(int argc, char **argv)
 {
     return ls_command_line(argc, argv);
+}
+
+static volatile sig_atomic_t status_on_signal;
+
+static void end_now(int number)
+{
+    static const char late[] = "luaserve: ended early: a finalizer or a file took too long\n";
+    if (number == SIGALRM && write(STDERR_FILENO, late, sizeof late - 1) < 0) _exit(LS_STATUS_FAILED);
+    _exit(number == SIGALRM ? LS_STATUS_FAILED : status_on_signal);
+}
+
+void ls_command_end_within(unsigned seconds, int status)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGALRM};
+    struct sigaction action = {.sa_handler = end_now};
+    sigset_t set;
+    sigfillset(&action.sa_mask);
+    status_on_signal = status;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) (void)sigaction(numbers[i], &action, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    (void)alarm(seconds);
 }
 
 int ls_command_service(int argc, char **argv)

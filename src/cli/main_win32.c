@@ -40,6 +40,30 @@ static void disable_dialogs(void)
     (void)_CrtSetReportFile(_CRT_ERROR, _CRTDBG_FILE_STDERR);
 }
 
+static int status_on_signal;
+
+static BOOL WINAPI end_on_console_event(DWORD event)
+{
+    (void)event;
+    (void)TerminateProcess(GetCurrentProcess(), (UINT)status_on_signal); /* ExitProcess may wait for locks */
+    return TRUE;
+}
+
+static void CALLBACK end_late(void *user, BOOLEAN fired)
+{
+    (void)user;
+    (void)fired;
+    (void)TerminateProcess(GetCurrentProcess(), LS_STATUS_FAILED);
+}
+
+void ls_command_end_within(unsigned seconds, int status)
+{
+    HANDLE timer;
+    status_on_signal = status;
+    (void)SetConsoleCtrlHandler(end_on_console_event, TRUE);
+    (void)CreateTimerQueueTimer(&timer, NULL, end_late, NULL, seconds * 1000, 0, WT_EXECUTEONLYONCE);
+}
+
 int wmain(int argc, wchar_t **wide)
 {
     char **argv = calloc((size_t)argc + 1, sizeof *argv);

@@ -271,6 +271,14 @@ int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len)
     return err;
 }
 
+void ls_stream_requeue(ls_stream *s)
+{
+    assert(!s->rx_pending);
+    s->rx.actor = s->actor;
+    s->rx_pending = true;
+    (void)ls_port_post(s->port, &s->rx, NULL, LS_EAGAIN); /* cannot fail: the operation is the queue node */
+}
+
 int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to)
 {
     assert(!s->rx_pending && !s->tx_pending);

@@ -65,6 +65,10 @@ void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms);
  * `received`; LS_PENDING; or LS_E*. */
 int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len);
 
+/* Have proto->received called with LS_EAGAIN by a packet from the port's queue, behind the packets that wait there.
+ * Nothing is received. */
+void ls_stream_requeue(ls_stream *s);
+
 /* Connect an unconnected socket; *to must stay valid until the end. LS_DONE; LS_PENDING: proto->received follows with
  * 0 or an error; or LS_E*. */
 int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to);

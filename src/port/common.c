@@ -10,6 +10,7 @@ void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsign
     ctx->port = port;
     ctx->pool = pool;
     ctx->index = index;
+    ctx->inline_ms_max = LS_INLINE_MS_MAX;
     ctx->events_max = LS_WAIT_PACKETS_MAX;
 }
 

@@ -114,14 +114,14 @@ static inline void ls_inline_reset(ls_thread_ctx *ctx)
     ctx->inline_since_ns = 0;
 }
 
-/* Count one inline completion. true: the budget (LS_INLINE_MS_MAX) is spent. The first after a wait, which is the one
+/* Count one inline completion. true: the budget (inline_ms_max) is spent. The first after a wait, which is the one
  * of a plain request, reads no clock. */
 static inline bool ls_inline_spent(ls_thread_ctx *ctx)
 {
     if (++ctx->inline_run == 1) return false;
     const uint64_t now_ns = ls_clock_coarse_ms() * 1000000u;
     if (ctx->inline_since_ns == 0) ctx->inline_since_ns = now_ns;
-    return now_ns >= ctx->inline_since_ns + LS_INLINE_MS_MAX * UINT64_C(1000000);
+    return now_ns >= ctx->inline_since_ns + ctx->inline_ms_max * UINT64_C(1000000);
 }
 
 /* ---- supplied by the back end ---------------------------------------------------------------------------------- */

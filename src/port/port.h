@@ -17,7 +17,7 @@
  * the socket, one thread may post a receive while another one posts a send. ls_op_cancel, packets and timers may be
  * used from any thread.
  *
- * Inline completions (LS_DONE) are limited per thread context. After LS_INLINE_MS_MAX of them without a wait, an
+ * Inline completions (LS_DONE) are limited per thread context. After ctx->inline_ms_max of them without a wait, an
  * operation that completes at once is queued instead and returns LS_PENDING, so that the thread returns to the port.
  *
  * Closing. ls_sock_close closes the descriptor. Operations still pending complete with LS_ECANCELED, or with the
@@ -41,7 +41,7 @@ enum { LS_DONE = 0, LS_PENDING = 1 };
  * another thread may be free. A thread that works alone, and whose packets are requeued when it stalls, may
  * take the maximum. */
 enum { LS_WAIT_PACKETS = 4, LS_WAIT_PACKETS_MAX = 16 };
-enum { LS_INLINE_MS_MAX = 500 }; /* of inline completions without a wait */
+enum { LS_INLINE_MS_MAX = 500 }; /* the default of ctx->inline_ms_max */
 
 typedef struct ls_port ls_port;
 typedef struct ls_thread_ctx ls_thread_ctx;
@@ -143,10 +143,11 @@ struct ls_thread_ctx {
     ls_port *port;
     ls_pool *pool; /* entered by this thread */
     unsigned index;
-    void *user;           /* for the owner of the threads */
-    struct ls_ring *ring; /* private to the back end */
-    ls_actor *inside;     /* the actor that this thread is inside, or NULL */
-    uint32_t inline_run;  /* inline completions since the last wait */
+    void *user;             /* for the owner of the threads */
+    struct ls_ring *ring;   /* private to the back end */
+    ls_actor *inside;       /* the actor that this thread is inside, or NULL */
+    uint32_t inline_ms_max; /* limit of inline completions without a wait; the owner may change it */
+    uint32_t inline_run;    /* inline completions since the last wait */
     uint64_t inline_since_ns;
     int events_max; /* private to the back end: limit of events per wait, adapted to the bytes of the last batches */
     struct ls_gathering *gathering; /* private to the back end; NULL: not needed so far */

@@ -1,8 +1,8 @@
 /* http1_conn.c - an HTTP/1.1 connection: receive, parse, call the handler, flush, receive again.
  *
  * ls_http1_run runs while the connection has no exchange. It takes requests from the received bytes until a request
- * suspends, the bytes are consumed, or the connection ends. Its last action is to post the next receive: from then on
- * another thread may run the connection. */
+ * suspends, the bytes are consumed, packets wait for the Lua state, or the connection ends. Its last action is to post
+ * the next receive: from then on another thread may run the connection. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -425,6 +425,12 @@ static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_b
     return RELEASED;
 }
 
+/* Packets wait for the actor that the thread is inside, such as the end of a sleep in the same Lua state. */
+static bool others_wait(const ls_thread_ctx *ctx)
+{
+    return ctx->inside != NULL && ls_actor_has_waiting(ctx->inside);
+}
+
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     int err;
@@ -441,7 +447,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
                                  &ls_http1_exchange_of(c)->x.head, &why);
             if (err > 0) {
                 if (handle(ctx, c, (uint32_t)err) == RELEASED) return;
-                if (ls_stream_queued(&c->stream) < c->http->config.write_bytes_high) continue;
+                if (ls_stream_queued(&c->stream) < c->http->config.write_bytes_high && !others_wait(ctx)) continue;
             } else {
                 ls_block_drop(c->exchange);
                 c->exchange = NULL;
@@ -461,7 +467,13 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
             err = ls_http1_send_out(ctx, c);
             if (err == LS_PENDING) return;
             set_phase(c, phase);
-            if (err == LS_DONE && c->in_to - c->in_from > c->seen) continue;
+        }
+        if (err == LS_DONE && c->in_to - c->in_from > c->seen) {
+            if (!others_wait(ctx)) continue;
+            set_phase(c, LS_H1_IDLE);
+            c->stream.actor = NULL;
+            ls_stream_requeue(&c->stream); /* `received` continues with the next request */
+            return;
         }
         if (err == LS_DONE) err = read_more(ctx, c);
         if (err == LS_PENDING) return;
@@ -498,6 +510,8 @@ static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t resu
     if (result > 0) {
         ls_http1_append_rx(c, (uint32_t)result);
         ls_http1_run(ctx, c);
+    } else if (result == LS_EAGAIN) {
+        ls_http1_run(ctx, c); /* it was requeued */
     } else if (result == LS_ETIMEDOUT && c->in != NULL) {
         send_error(ctx, c, 408, "the request head took too long");
     } else if (result == LS_ECANCELED && (phase == LS_H1_HEAD || !c->last_look) && !atomic_load(&c->http->aborting)) {

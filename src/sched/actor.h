@@ -30,6 +30,12 @@ void ls_actor_init(ls_actor *actor);
 /* Enter if the actor is free and this thread is inside no actor (ctx->inside is NULL). */
 bool ls_actor_try_enter(ls_actor *actor, ls_thread_ctx *ctx);
 
+/* Whether ops wait in the inbox. The calling thread holds the actor. */
+static inline bool ls_actor_has_waiting(const ls_actor *actor)
+{
+    return actor->ready != NULL || atomic_load_explicit(&actor->inbox, memory_order_relaxed) != NULL;
+}
+
 /* Run the ops in the inbox and leave. The calling thread holds the actor and is not inside one of its ops. */
 void ls_actor_leave(ls_actor *actor, ls_thread_ctx *ctx);
 

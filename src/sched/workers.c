@@ -206,6 +206,7 @@ static int worker_open(ls_workers *workers, ls_pools *pools, unsigned index)
         return err;
     }
     ls_thread_ctx_init(&worker->ctx, workers->port, pool, index);
+    worker->ctx.inline_ms_max = LS_WORKER_INLINE_MS_MAX;
     return LS_OK;
 }
 

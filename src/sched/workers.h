@@ -15,6 +15,9 @@
 #include "port/port.h"
 
 enum { LS_STALL_MS = 5 };
+/* A worker returns to the port after this time of inline completions, so that a client that sends or takes data all
+ * the time does not keep it from the packets of others. */
+enum { LS_WORKER_INLINE_MS_MAX = 2 };
 
 typedef struct ls_workers ls_workers;
 

@@ -70,9 +70,6 @@ void ls_udp_script_close(ls_state *state,
                          ls_thread_ctx *ctx); /* close the sockets: no thread runs, the port is open */
 void ls_udp_script_free(ls_state *state);     /* after lua_close */
 
-/* http_task.c */
-int ls_core_name_routes(lua_State *L);
-
 /* bind_text.c */
 int ls_core_html_escape(lua_State *L);
 int ls_core_url_encode(lua_State *L);

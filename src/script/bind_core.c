@@ -20,6 +20,7 @@
 #include "script/option.h"
 #include "script/quiet.h"
 #include "script/request.h"
+#include "script/route_name.h"
 #include "script/site_internal.h"
 
 /* The state, while its site loads; raises afterwards. `prefix` begins the message: "" where lua/luaserve adds one. */
@@ -163,6 +164,7 @@ static int core_config(lua_State *L)
     ls_option_u32(L, 1, "connections_max", UINT32_MAX, &settings.connections_max);
     (void)ls_option_number(L, 1, "pool_bytes_max", UINT64_MAX, &settings.pool_bytes_max);
     (void)ls_option_number(L, 1, "lua_bytes_max", UINT64_MAX, &settings.lua_bytes_max);
+    ls_option_u32(L, 1, "jobs_max", UINT32_MAX, &settings.jobs_max);
     ls_option_u32(L, 1, "handler_cpu_ms_max", UINT32_MAX, &settings.handler_cpu_ms_max);
     ls_option_u32(L, 1, "drain_ms_max", UINT32_MAX, &settings.drain_ms_max);
     ls_option_u32(L, 1, "accepts_posted", UINT32_MAX, &settings.accepts_posted);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "script/bind.h"
 #include "script/bind_aux.h"
+#include "script/site_internal.h"
 #include "script/task.h"
 #include "script/udata.h"
 
@@ -69,6 +70,7 @@ static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
         if (ls_state_protected(state, ctx, job_keep_error, job) != LUA_OK) job->no_memory = true;
     }
     job->task = NULL;
+    state->jobs--;
     ls_task_release(ctx, task, status == LUA_OK);
     ls_list_move(&woken, &job->waiters);
     luaL_unref(state->L, LUA_REGISTRYINDEX, job->self_ref); /* from here on only references in Lua keep the job */
@@ -80,10 +82,14 @@ int ls_core_spawn(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     const int count = lua_gettop(L);
+    const uint32_t set_max = state->site->settings.jobs_max, jobs_max = set_max > 0 ? set_max : LS_JOBS_MAX;
     luaL_checktype(L, 1, LUA_TFUNCTION);
     if (state->loading || state->current == NULL)
         return luaL_error(L,
                           "ls.spawn: cannot be called while the site loads; call it in ls.once or ls.on(\"start\")");
+    if (state->jobs >= jobs_max)
+        return luaL_error(L, "ls.spawn: too many jobs: this Lua state has %d unfinished ones (max_jobs = %d)",
+                          (int)state->jobs, (int)jobs_max);
     ls_job *job = lua_newuserdatauv(L, sizeof *job, 1);
     *job = (ls_job){.tag = &job_tag, .self_ref = LUA_NOREF};
     ls_node_init(&job->waiters);
@@ -110,6 +116,7 @@ int ls_core_spawn(lua_State *L)
     task->owner = job;
     task->serial = state->current->serial;
     task->counted = true;
+    state->jobs++;
     atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
     ls_task_post(state->ctx, task, count + 1);
     return 1;

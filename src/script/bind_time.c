@@ -53,6 +53,7 @@ int ls_core_sleep(lua_State *L)
     ls_task *task = ls_state_of(L)->current;
     ls_task_alarm(L, task, seconds);
     task->gave_way = seconds < LS_GIVE_WAY_S;
+    if (task->gave_way) task->sleep_ns = ls_clock_ns();
     return ls_task_suspend(L, 0, sleep_done);
 }
 

@@ -30,6 +30,13 @@ static lua_State *check_coroutine(lua_State *L)
     return co;
 }
 
+/* The run continues in L. */
+static void run_in(const ls_state *state, lua_State *L)
+{
+    ls_cpu_watch_inner(state->cpu, L);
+    if (ls_cpu_watch_exceeded(state->cpu)) lua_sethook(L, ls_state_hook, LUA_MASKCOUNT, 1);
+}
+
 /* Resume `co` with `nargs` values on its stack. Returns the number of results, moved to L; RESUME_FAILED: the error
  * is on top of L; RESUME_WAITS: the task waits, in co or in a coroutine that co has resumed. */
 static int resume_inner(lua_State *L, lua_State *co, int nargs)
@@ -40,19 +47,13 @@ static int resume_inner(lua_State *L, lua_State *co, int nargs)
     int count = 0;
     *ls_state_extra(co) &= ~(uintptr_t)LS_EXTRA_WAITS;
     if (blocks) task->blocked++;
-    if (task != NULL) {
-        ls_cpu_watch_inner(state->cpu, co);
-        if (ls_cpu_watch_exceeded(state->cpu)) lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
-    }
+    run_in(state, co);
     const int status = lua_resume(co, L, nargs, &count);
     if (blocks) task->blocked--;
-    if (task != NULL) {
-        ls_cpu_watch_inner(state->cpu, L);
-        if (ls_cpu_watch_exceeded(state->cpu)) lua_sethook(L, ls_state_hook, LUA_MASKCOUNT, 1);
-    }
+    run_in(state, L);
     if (status == LUA_YIELD && task != NULL && (task->waiting || task->killed)) return RESUME_WAITS;
     if (status != LUA_OK && status != LUA_YIELD) {
-        if (task != NULL && ls_cpu_watch_exceeded(state->cpu)) *ls_state_extra(co) |= LS_EXTRA_EXCEEDED;
+        if (ls_cpu_watch_exceeded(state->cpu)) *ls_state_extra(co) |= LS_EXTRA_EXCEEDED;
         lua_xmove(co, L, 1);
         return RESUME_FAILED;
     }
@@ -63,6 +64,19 @@ static int resume_inner(lua_State *L, lua_State *co, int nargs)
     }
     lua_xmove(co, L, count);
     return count;
+}
+
+/* Close the to-be-closed variables of `co`, which may run Lua code that cannot wait. Returns the status. */
+static int reset_inner(lua_State *L, lua_State *co)
+{
+    const ls_state *state = ls_state_of(L);
+    ls_task *task = state->current;
+    if (task != NULL) task->blocked++;
+    run_in(state, co);
+    const int status = lua_resetthread(co);
+    if (task != NULL) task->blocked--;
+    run_in(state, L);
+    return status;
 }
 
 static int resume_first(lua_State *L, lua_State *co, int nargs)
@@ -126,10 +140,7 @@ static int wrap_results(lua_State *L, lua_State *co, int count)
     if (count >= 0) return count;
     const int status = lua_status(co);
     if (status != LUA_OK && status != LUA_YIELD && !has_exceeded(co)) { /* dead after an error: close its variables */
-        ls_task *task = ls_state_of(L)->current;
-        if (task != NULL) task->blocked++;
-        const int closed = lua_resetthread(co);
-        if (task != NULL) task->blocked--;
+        const int closed = reset_inner(L, co);
         if (closed != LUA_OK && lua_gettop(co) > 0) { /* an error in a __close replaces the first one */
             lua_pop(L, 1);
             lua_xmove(co, L, 1);
@@ -211,10 +222,7 @@ static int co_close(lua_State *L)
     if (status[0] != 's' && status[0] != 'd')
         return luaL_error(L, "cannot close a %s coroutine", is_waiting(co) ? "waiting" : status);
     if (has_exceeded(co)) return luaL_error(L, "cannot close a coroutine that used too much processor time");
-    ls_task *task = ls_state_of(L)->current;
-    if (task != NULL) task->blocked++;
-    const int closed = lua_resetthread(co);
-    if (task != NULL) task->blocked--;
+    const int closed = reset_inner(L, co);
     lua_pushboolean(L, closed == LUA_OK);
     if (closed == LUA_OK) return 1;
     lua_xmove(co, L, 1);

@@ -17,6 +17,7 @@
 #include "script/buffer.h"
 #include "script/error_text.h"
 #include "script/request.h"
+#include "script/route_name.h"
 #include "script/site_internal.h"
 
 enum { HTTP_REQ = 1, HTTP_FIRST = 2 }; /* stack of http_main: the req object, then the results of the handler */
@@ -295,60 +296,32 @@ typedef struct http_failure {
     ls_state *state;
     ls_exchange *x;
     ls_request *request;
-    lua_State *co; /* dead, its error on top; NULL: out of memory, and the coroutine is freed */
+    lua_State *co;           /* dead, its error on top; NULL: out of memory, and the coroutine is freed */
+    const ls_task *exceeded; /* the task, if it has exceeded the limit of CPU time and is not freed */
     int dispatch_ref;
     bool retry; /* create a task for `failed` */
     ls_task *next;
     char refused[256]; /* not "": the handler refused the request's body, for this reason */
 } http_failure;
 
-static const char routes_key; /* registry: a weak table from dispatch functions to functions that name a route */
-
-/* core.name_routes(dispatch, fn): fn(method, path, failing) -> the name and the place of the route of a request, or of
- * the error handler if `failing`; or nil. Messages about results of a handler begin with them. */
-int ls_core_name_routes(lua_State *L)
+/* Put the place and the name of the route before the message at 1: it names no line, because the handler is over. */
+static void name_route(lua_State *L, const http_failure *f)
 {
-    luaL_checktype(L, 1, LUA_TFUNCTION);
-    luaL_checktype(L, 2, LUA_TFUNCTION);
-    lua_settop(L, 2);
-    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &routes_key) != LUA_TTABLE) {
-        lua_newtable(L);
-        lua_createtable(L, 0, 1);
-        lua_pushliteral(L, "k");
-        lua_setfield(L, -2, "__mode");
-        lua_setmetatable(L, -2);
-        lua_pushvalue(L, -1);
-        lua_rawsetp(L, LUA_REGISTRYINDEX, &routes_key);
-        lua_replace(L, 3);
-    }
-    lua_pushvalue(L, 1);
-    lua_pushvalue(L, 2);
-    lua_rawset(L, 3);
-    return 0;
+    if (!ls_route_push(L, f->dispatch_ref, f->x, f->request->failing)) return;
+    lua_pushfstring(L, "%s: %s: %s", lua_tostring(L, -1), lua_tostring(L, -2), lua_tostring(L, 1));
+    lua_replace(L, 1);
+    lua_settop(L, 1);
 }
 
-/* Put the place and the name of the route before the message at 1: it names no line, because the handler is over. */
-static void name_route(lua_State *L, const http_failure *f, int dispatch_ref)
+/* Push the message of a handler that has exceeded the limit of CPU time; it names the route. */
+static void push_exceeded(lua_State *L, const http_failure *f)
 {
-    const ls_http_head *head = &f->x->head;
-    const int top = lua_gettop(L);
-    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &routes_key) == LUA_TTABLE) {
-        lua_rawgeti(L, LUA_REGISTRYINDEX, dispatch_ref);
-        if (lua_rawget(L, -2) == LUA_TFUNCTION) {
-            lua_pushlstring(L, f->x->bytes + head->method_name.at, head->method_name.len);
-            if (head->path_is_root)
-                lua_pushliteral(L, "/");
-            else
-                lua_pushlstring(L, f->x->bytes + head->path.at, head->path.len);
-            lua_pushboolean(L, f->request->failing);
-            if (lua_pcall(L, 3, 2, 0) == LUA_OK && lua_type(L, -2) == LUA_TSTRING) {
-                lua_pushfstring(L, "%s: %s: %s", lua_isstring(L, -1) ? lua_tostring(L, -1) : "?", lua_tostring(L, -2),
-                                lua_tostring(L, 1));
-                lua_replace(L, 1);
-            }
-        }
-    }
-    lua_settop(L, top);
+    const char *route = NULL;
+    if (ls_route_push(L, f->dispatch_ref, f->x, f->request != NULL && f->request->failing))
+        route = lua_pushfstring(L, "%s (%s)", lua_tostring(L, -2), lua_tostring(L, -1));
+    (void)ls_task_push_exceeded(L, f->exceeded, route);
+    lua_insert(L, 1);
+    lua_settop(L, 1);
 }
 
 /* Whether the error at 1 is that of a body which req:json refused. Copies the reason into f->refused. */
@@ -377,11 +350,13 @@ static int http_describe(lua_State *L)
     char name[256];
     log_name(f->x, name);
     lua_settop(L, 0);
-    if (f->co != NULL)
+    if (f->exceeded != NULL)
+        push_exceeded(L, f);
+    else if (f->co != NULL)
         lua_xmove(f->co, L, 1);
     else
         lua_pushliteral(L, "not enough memory");
-    if (f->co != NULL && r != NULL && r->returned && lua_type(L, 1) == LUA_TSTRING) name_route(L, f, f->dispatch_ref);
+    if (f->co != NULL && r != NULL && r->returned && lua_type(L, 1) == LUA_TSTRING) name_route(L, f);
     const char *message = ls_error_describe(L, 1);
     if (r != NULL && (r->body_error != LS_OK || (f->retry && body_was_refused(L, f)))) {
         ls_log(LS_LOG_INFO, "%s: %s", name, message);
@@ -476,12 +451,18 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     }
 
     const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref;
-    http_failure f = {.state = task->state, .x = x, .request = r, .co = task->co, .dispatch_ref = dispatch_ref};
+    http_failure f = {.state = task->state,
+                      .x = x,
+                      .request = r,
+                      .co = task->co,
+                      .exceeded = task->cpu_exceeded ? task : NULL,
+                      .dispatch_ref = dispatch_ref};
     f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->body_error == LS_OK;
     const int described = ls_state_report(f.state, ctx, http_describe, &f);
     ls_task_release(ctx, task, false);
     if (described != LUA_OK) {
         f.co = NULL;
+        f.exceeded = NULL;
         if (ls_state_report(f.state, ctx, http_describe, &f) != LUA_OK) {
             char name[256];
             log_name(x, name);

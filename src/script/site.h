@@ -31,6 +31,7 @@ typedef struct ls_site_settings { /* ls.config{...}; 0: not set, the default in 
     uint32_t connections_max;    /* 65,536 */
     uint64_t pool_bytes_max;     /* all buffer pools together; 256 MiB */
     uint64_t lua_bytes_max;      /* per state; 256 MiB */
+    uint32_t jobs_max;           /* unfinished jobs of ls.spawn per state; 10,000 */
     uint32_t handler_cpu_ms_max; /* 5,000 */
     uint32_t drain_ms_max;       /* 15,000 */
     uint32_t accepts_posted;     /* per listener; 4 */

@@ -56,7 +56,7 @@ struct ls_site {
 };
 
 enum { LS_LOAD_POOL_BYTES_MAX = 256 * 1024 * 1024 };
-enum { LS_HANDLER_CPU_MS_MAX = 5000, LS_LUA_MIB_MAX = 256, LS_LISTENERS_MAX = 64 };
+enum { LS_JOBS_MAX = 10000, LS_HANDLER_CPU_MS_MAX = 5000, LS_LUA_MIB_MAX = 256, LS_LISTENERS_MAX = 64 };
 
 /* ls_site_ready() for an array of thread contexts instead of the workers. `port` may be NULL in tests that post
  * nothing. */

@@ -13,6 +13,7 @@
 #include "script/bind.h"
 #include "script/bytecode.h"
 #include "script/json.h"
+#include "script/libraries.h"
 #include "script/modules.h"
 #include "script/quiet.h"
 #include "script/request.h"
@@ -71,12 +72,31 @@ static const char exceeded_text[] = "the handler used more processor time than m
 
 void ls_state_hook(lua_State *L, lua_Debug *ar)
 {
-    const ls_state *state = ls_state_of(L);
+    ls_state *state = ls_state_of(L);
     if (state->cpu == NULL || !ls_cpu_watch_exceeded(state->cpu)) {
         lua_sethook(L, NULL, 0, 0); /* a hook of an earlier run: the coroutine has survived that run */
         return;
     }
+    (void)ar;
+    ls_state_end_run(L);
+}
+
+/* Note the innermost line of Lua code that runs. */
+static void note_line(ls_state *state, lua_State *L)
+{
+    lua_Debug ar;
+    for (int level = 0; lua_getstack(L, level, &ar) != 0; level++) {
+        if (lua_getinfo(L, "Sl", &ar) == 0 || ar.currentline <= 0) continue;
+        (void)snprintf(state->ended_at, sizeof state->ended_at, "%s:%d", ar.short_src, ar.currentline);
+        return;
+    }
+}
+
+void ls_state_end_run(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
+    if (task != NULL && state->ended_at[0] == '\0') note_line(state, L);
     if (task != NULL && task->blocked == 0 && lua_isyieldable(L)) {
         /* Yield and never resume: no pcall, message handler or __close of the script can continue after that. */
         task->killed = true;
@@ -84,18 +104,11 @@ void ls_state_hook(lua_State *L, lua_Debug *ar)
         lua_yield(L, 0);
         return;
     }
-    if (lua_getinfo(L, "Sl", ar) != 0 && ar->currentline > 0)
-        lua_pushfstring(L, "%s:%d: ", ar->short_src, ar->currentline);
-    else
-        lua_pushliteral(L, "");
-    lua_pushstring(L, exceeded_text);
-    lua_concat(L, 2);
+    /* lua_error throws this message as Lua's memory error, without a call of the message handler: inside a hook a
+     * handler would run with hooks disabled, and nothing could end it. */
+    (void)lua_checkstack(L, 1);
+    lua_pushliteral(L, "not enough memory");
     lua_error(L);
-}
-
-int ls_state_raise_exceeded(lua_State *L)
-{
-    return luaL_error(L, "%s", exceeded_text);
 }
 
 ls_cpu_watch *ls_state_cpu_watch(ls_state *state, const ls_thread_ctx *ctx)
@@ -186,7 +199,7 @@ static int state_define(lua_State *L)
     static const char *const methods[LS_HTTP_METHODS] = {"",      "GET",    "HEAD",    "POST",    "PUT",
                                                          "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"};
     ls_state *state = lua_touserdata(L, 1);
-    luaL_openlibs(L);
+    ls_libraries_open(L);
     ls_coroutine_define(L);
     if (state->index > 0) ls_quiet_define(L);
     luaL_requiref(L, "cjson", ls_cjson_open, 0);

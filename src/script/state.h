@@ -69,11 +69,13 @@ struct ls_state {
     unsigned tasks_free_count;
     unsigned wakes_nested;   /* nesting depth of tasks that ls_task_wake() runs directly */
     unsigned injects_nested; /* nesting depth of app:inject while the site loads */
+    unsigned jobs;           /* unfinished jobs of ls.spawn */
     _Atomic unsigned busy;   /* unfinished tasks, those of requests not counted, plus pending posted operations */
     ls_alarm *alarms_free, *alarms;
 
     ls_request *ring[LS_REQUESTS_FREE_MAX]; /* ring buffer of free request objects; the oldest is at ring_at */
     unsigned ring_at, ring_count;
+    char ended_at[80]; /* the line at which the current task exceeded the processor-time limit: "site.lua:12" */
     uint64_t serial;   /* of the last request */
     uint64_t injected; /* number of injected requests so far */
 
@@ -149,8 +151,8 @@ void ls_state_settle(ls_state *state);
 
 /* The debug hook that enforces the processor-time limit. */
 void ls_state_hook(lua_State *L, lua_Debug *ar);
-/* Raise the error of the processor-time limit. Never returns; the result type allows `return
- * ls_state_raise_...(L)`. */
-int ls_state_raise_exceeded(lua_State *L);
+/* End the code that runs in L, whose run has exceeded the limit. It suspends the task for ever where the task can be
+ * suspended, else it raises an error that no message handler receives. Returns only if the caller is a hook. */
+void ls_state_end_run(lua_State *L);
 
 #endif

@@ -3,10 +3,12 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "script/cpu_poll.h"
 #include "script/error_text.h"
 #include "script/request.h"
 #include "script/site_internal.h"
@@ -112,9 +114,8 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     task->counted = false;
     task->serial = 0;
     task->request = NULL;
+    if (task->cpu_exceeded) state->ended_at[0] = '\0';
     if (well && !task->cpu_exceeded && state->tasks_free_count < LS_TASKS_FREE_MAX) {
-        task->cpu_ns = 0;
-        task->gave_way = false;
         lua_settop(task->co, 0);
         ls_list_push(&state->tasks_free, &task->node);
         state->tasks_free_count++;
@@ -122,6 +123,17 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     }
     if (!well && !task->cpu_exceeded) (void)ls_state_protected(state, ctx, task_reset_protected, task);
     task_free(task);
+}
+
+const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route)
+{
+    const ls_state *state = task->state;
+    char text[400];
+    (void)snprintf(text, sizeof text, "%s%s%s%s used more processor time than max_cpu allows (%.3g s)",
+                   state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
+                   route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
+                   (double)state->site->cpu_ns_max / 1e9);
+    return lua_pushstring(L, text);
 }
 
 typedef struct task_error {
@@ -135,7 +147,9 @@ static int log_error_protected(lua_State *L)
     lua_settop(L, 0);
     lua_pushvalue(error->task->co, -1);
     lua_xmove(error->task->co, L, 1);
-    luaL_traceback(L, error->task->co, ls_error_describe(L, 1), 0);
+    const char *message =
+        error->task->cpu_exceeded ? ls_task_push_exceeded(L, error->task, NULL) : ls_error_describe(L, 1);
+    luaL_traceback(L, error->task->co, message, 0);
     ls_log(LS_LOG_ERROR, "%s: %s", error->what, lua_tostring(L, -1));
     return 0;
 }
@@ -145,6 +159,14 @@ void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what)
     task_error error = {task, what};
     if (ls_state_report(task->state, ctx, log_error_protected, &error) != LUA_OK)
         ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
+}
+
+/* The processor time that still counts when the task continues after a short sleep: the time for which it slept is
+ * given back. */
+static uint64_t cpu_ns_left_of(const ls_task *task)
+{
+    const uint64_t slept_ns = ls_clock_ns() - task->sleep_ns;
+    return task->cpu_ns > slept_ns ? task->cpu_ns - slept_ns : 0;
 }
 
 void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
@@ -158,6 +180,7 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     lua_State *const outer_running = atomic_load_explicit(&cpu->running, memory_order_relaxed);
     const uint64_t outer_run = atomic_load_explicit(&cpu->run, memory_order_relaxed);
     const bool measured = task->gave_way;
+    const uint64_t before_ns = measured ? cpu_ns_left_of(task) : 0;
     int count = 0;
 
     assert(!task->waiting);
@@ -166,7 +189,7 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     state->cpu = cpu;
     state->current = task;
     *ls_state_extra(co) &= ~(uintptr_t)LS_EXTRA_WAITS;
-    ls_cpu_watch_begin(cpu, co, task->cpu_ns);
+    ls_cpu_watch_begin(cpu, co, before_ns);
     if (task->cpu_exceeded) {
         atomic_store_explicit(&cpu->exceeded, 1, memory_order_relaxed);
         lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
@@ -174,14 +197,15 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     if (measured) ls_cpu_watch_mark(cpu);
     int status = lua_resume(co, NULL, nargs, &count);
     if (ls_cpu_watch_exceeded(cpu)) task->cpu_exceeded = true;
-    if (status == LUA_YIELD && task->killed) { /* make it look like an error: a message on top of a dead coroutine */
+    if (task->cpu_exceeded && (status == LUA_YIELD ? task->killed : status != LUA_OK)) {
+        /* A task that was suspended for ever looks as if it had raised: the message is on top of a dead coroutine. */
         (void)lua_checkstack(co, 1);
         lua_rawgeti(co, LUA_REGISTRYINDEX, state->exceeded_text_ref);
         status = LUA_ERRRUN;
     }
     uint64_t used_ns = ls_cpu_watch_end(cpu);
     if (measured) {
-        const uint64_t measured_ns = task->cpu_ns + ls_cpu_watch_since_mark(cpu);
+        const uint64_t measured_ns = before_ns + ls_cpu_watch_since_mark(cpu);
         if (used_ns < measured_ns) used_ns = measured_ns;
         if (used_ns > state->site->cpu_ns_max) task->cpu_exceeded = true;
     }
@@ -221,7 +245,7 @@ void ls_task_may_wait(lua_State *L)
         luaL_error(L, "cannot wait here: no task is running");
         return;
     }
-    if (ls_cpu_watch_exceeded(state->cpu)) ls_state_raise_exceeded(L);
+    ls_cpu_poll(L);
     if (state->current->blocked > 0 || !lua_isyieldable(L))
         luaL_error(L,
                    "cannot wait here: the call is inside a C function (such as table.sort or string.gsub), a hook or "

@@ -14,7 +14,8 @@
 
 enum { LS_TASKS_FREE_MAX = 256 };
 
-/* In seconds. A shorter sleep only gives way to other tasks: the task still counts as computing (max_cpu). */
+/* In seconds. A wait renews the processor time of a task (max_cpu). A shorter sleep is not a wait: it only gives way to
+ * other tasks, and gives back the time for which it lasted. */
 #define LS_GIVE_WAY_S 0.001
 
 /* Called when the task has ended: its `count` results, or its error, are on top of task->co. Must release the task. */
@@ -35,7 +36,8 @@ struct ls_task {
     int nargs;           /* for the run that `op` starts */
     unsigned blocked;    /* number of C calls on its stack that it cannot yield across */
     uint64_t serial;     /* of the request it belongs to; 0: none */
-    uint64_t cpu_ns;     /* measured processor time of earlier runs */
+    uint64_t cpu_ns;     /* gave_way: measured processor time since the last wait */
+    uint64_t sleep_ns;   /* gave_way: the time at which the sleep began */
     ls_node wait_node;   /* in the list of the tasks that wait for the same event */
     ls_alarm *alarm;     /* armed to wake it, or NULL */
     ls_op op;
@@ -61,6 +63,9 @@ ls_task *ls_task_take(lua_State *L, ls_state *state);
 ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx);
 /* Return a task that has ended to the pool, or free it. `well`: it ended without an error. */
 void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well);
+
+/* Push the message of a task that has exceeded the processor-time limit. `route`: "GET /a (site.lua:9)", or NULL. */
+const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route);
 
 /* Log the error on top of a failed task with a traceback. `what` names its place: "in a timer". */
 void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what);

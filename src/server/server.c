@@ -32,6 +32,7 @@
 enum {
     DRAIN_POLL_MS = 20,    /* interval at which a drain checks whether it is done */
     DRAIN_FRESH_MS = 1000, /* time given to a connection that has sent nothing yet */
+    JOIN_MS_MIN = 1000,    /* time given at least to the threads to end after the drain */
     DISCONNECT_MS = 3000,  /* time given to closing connections once all handlers have ended */
     STANDBYS_DEFAULT = 6,  /* standby threads in addition to one per running thread */
     DESCRIPTORS_OWN = 64,  /* descriptors of the server itself, besides the connections */
@@ -70,6 +71,7 @@ struct ls_server {
     ls_mutex mutex; /* guards phase */
     ls_cond changed;
     enum phase phase;
+    uint64_t stopped_ns; /* time of the first stop: the drain timeout begins */
     bool control_done;
 };
 
@@ -138,14 +140,25 @@ static void stop_from_signal(void *user)
     ls_server_stop(user);
 }
 
-/* Several states of a site may call this concurrently, and again during the drain: it never ends the server at once. */
-static void stop_from_site(void *user)
+/* Begin the drain. again_ends: during the drain, end the server at once. */
+static void stop(ls_server *server, bool again_ends)
 {
-    ls_server *server = user;
     ls_mutex_lock(&server->mutex);
-    if (server->phase < PHASE_DRAINING) server->phase = PHASE_DRAINING;
+    const bool first = server->phase < PHASE_DRAINING;
+    if (first) server->stopped_ns = ls_clock_ns();
+    if (first)
+        server->phase = PHASE_DRAINING;
+    else if (again_ends)
+        server->phase = PHASE_HARD;
     ls_cond_broadcast(&server->changed);
     ls_mutex_unlock(&server->mutex);
+    if (first) ls_log(LS_LOG_INFO, "draining");
+}
+
+/* Several states of a site may call this concurrently, and again during the drain: it never ends the server at once. */
+static void stop_from_site(void *server)
+{
+    stop(server, false);
 }
 
 /* ---- open ------------------------------------------------------------------------------------------------------ */
@@ -466,15 +479,32 @@ static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
     control_finished(server);
 }
 
-/* Run `what` on the workers and wait for it. The caller holds the mutex. false: stopped a second time meanwhile. */
-static bool on_workers(ls_server *server, ls_op_fn *what)
+/* What is left of the drain timeout, which begins with the first stop; 0: nothing. */
+static uint32_t drain_ms_left(const ls_server *server)
+{
+    const uint64_t ms = (ls_clock_ns() - server->stopped_ns) / 1000000u;
+    return ms < server->settings.drain_ms_max ? server->settings.drain_ms_max - (uint32_t)ms : 0;
+}
+
+/* Run `what` on the workers and wait for it. The caller holds the mutex. All threads may be occupied for ever, so the
+ * result is LS_OK, LS_ETIMEDOUT (the drain timeout) or LS_ECANCELED (stopped a second time). */
+static int on_workers(ls_server *server, ls_op_fn *what)
 {
     server->control_done = false;
     memset(&server->control, 0, sizeof server->control);
     server->control.done = what;
     (void)ls_port_post(server->port, &server->control, NULL, 0);
-    while (!server->control_done && server->phase != PHASE_HARD) ls_cond_wait(&server->changed, &server->mutex);
-    return server->control_done;
+    while (!server->control_done) {
+        if (server->phase == PHASE_HARD) return LS_ECANCELED;
+        if (server->phase < PHASE_DRAINING) {
+            ls_cond_wait(&server->changed, &server->mutex);
+        } else {
+            const uint32_t ms = drain_ms_left(server);
+            if (ms == 0) return LS_ETIMEDOUT;
+            (void)ls_cond_wait_ms(&server->changed, &server->mutex, ms);
+        }
+    }
+    return LS_OK;
 }
 
 /* Whether every accepted request has its response. Closes connections without a pending request. */
@@ -502,15 +532,29 @@ static int disconnect(ls_server *server)
 static int drain(ls_server *server)
 {
     const uint64_t from_ns = ls_clock_ns();
-    ls_log(LS_LOG_INFO, "draining");
-    if (!on_workers(server, begin_draining)) return LS_ECANCELED;
+    const int err = on_workers(server, begin_draining);
+    if (err < 0) return err;
     for (;;) {
         const uint64_t ms = (ls_clock_ns() - from_ns) / 1000000u;
         if (drained(server, ms >= DRAIN_FRESH_MS)) return disconnect(server);
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
-        if (ms >= server->settings.drain_ms_max) return LS_ETIMEDOUT;
+        if (drain_ms_left(server) == 0) return LS_ETIMEDOUT;
         (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_POLL_MS);
     }
+}
+
+/* Stop the threads. All handlers have ended, but a finalizer may still run. Returns as drain(). */
+static int join(ls_server *server)
+{
+    ls_workers_stop(server->workers);
+    for (unsigned n = 1; !ls_workers_join(server->workers, DRAIN_POLL_MS); n++) {
+        ls_mutex_lock(&server->mutex);
+        const bool hard = server->phase == PHASE_HARD;
+        ls_mutex_unlock(&server->mutex);
+        if (hard) return LS_ECANCELED;
+        if (drain_ms_left(server) == 0 && n * DRAIN_POLL_MS >= JOIN_MS_MIN) return LS_ETIMEDOUT;
+    }
+    return LS_OK;
 }
 
 int ls_server_run(ls_server *server)
@@ -524,16 +568,17 @@ int ls_server_run(ls_server *server)
     if (err < 0) return err;
     ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
-    bool begun = on_workers(server, begin_serving);
-    if (begun && server->serving != NULL) {
+    err = on_workers(server, begin_serving);
+    if (err == LS_OK && server->serving != NULL) {
         ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
         server->serving(server->serving_user);
         ls_mutex_lock(&server->mutex);
     }
     while (server->phase == PHASE_SERVING) ls_cond_wait(&server->changed, &server->mutex);
-    err = begun ? drain(server) : LS_ECANCELED;
+    if (err == LS_OK) err = drain(server);
     ls_mutex_unlock(&server->mutex);
 
+    if (err == LS_OK) err = join(server);
     if (err == LS_ETIMEDOUT) {
         ls_log(LS_LOG_WARN, "the drain took longer than %.3g s: connections are cut",
                server->settings.drain_ms_max / 1e3);
@@ -543,19 +588,13 @@ int ls_server_run(ls_server *server)
         }
     }
     ls_workers_stop(server->workers);
-    if (err == LS_OK) {
-        (void)ls_workers_join(server->workers, 0);
-        ls_log(LS_LOG_INFO, "stopped");
-    }
+    if (err == LS_OK) ls_log(LS_LOG_INFO, "stopped");
     return err;
 }
 
 void ls_server_stop(ls_server *server)
 {
-    ls_mutex_lock(&server->mutex);
-    server->phase = server->phase < PHASE_DRAINING ? PHASE_DRAINING : PHASE_HARD;
-    ls_cond_broadcast(&server->changed);
-    ls_mutex_unlock(&server->mutex);
+    stop(server, true);
 }
 
 /* ---- about --------------------------------------------------------------------------------------------------------- */

@@ -2,11 +2,13 @@
 request fails.
 
 After each failure the log must name the request and show a traceback, and the next request must succeed."""
+import json
 import re
+import socket
 import threading
 import unittest
 
-from harness import E2E, SANITIZER, Closed, Framing, in_parallel, main, request
+from harness import E2E, SANITIZER, WAIT, Closed, Framing, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -379,6 +381,77 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
         cls.server.signal()
         cls.server.wait()
         cls.server.check_reports()
+
+
+class Hogs(E2E):
+    """A client that always has a next request, or a next line, lets the tasks that wait in the same Lua state run."""
+
+    SITE = r"""
+local ls = require "luaserve"
+ls.config{ threads = 1, threads_max = 2 }
+local app, turns, most = ls.app(), 0, 0
+local function turn() for _ = 1, 3000 do end turns = turns + 1 end
+app:get("/turn", turn)
+app:get("/begin", function()
+  ls.spawn(function()
+    while true do
+      local before = turns
+      ls.sleep(0.001)
+      most = math.max(most, turns - before)
+    end
+  end)
+end)
+app:get("/most", function() return { most = most, turns = turns } end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do turn() end end)
+"""
+
+    def hog(self, index, bytes_of_a_turn):
+        server = self.serve(self.SITE + "ls.config{ drain_timeout = 0.1 }", listeners=2)
+        with server.connect() as control:  # the jobs of both states run
+            for _ in range(20):
+                control.get("/begin")
+        stop = threading.Event()
+        with server.connect(index) as conn:
+            conn.sock.settimeout(None)
+
+            def send():
+                try:
+                    while not stop.is_set():
+                        conn.sock.sendall(bytes_of_a_turn * 100)
+                except OSError:
+                    pass
+
+            def receive():
+                try:
+                    while conn.sock.recv(1 << 16):
+                        pass
+                except OSError:
+                    pass
+
+            threads = [threading.Thread(target=fn) for fn in (send, receive)]
+            for thread in threads:
+                thread.start()
+            seen = []
+            with server.connect() as control:
+
+                def enough():
+                    seen.append(json.loads(control.get("/most").text))
+                    return max(each["turns"] for each in seen) > 20000
+
+                self.eventually(enough, "many turns", timeout=4 * WAIT)
+            stop.set()
+            conn.sock.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
+        server.kill()
+        return max(each["most"] for each in seen)
+
+    def test_pipelined_requests(self):
+        self.assertLess(self.hog(0, request("GET", "/turn")), 3000)
+
+    def test_lines(self):
+        self.assertLess(self.hog(1, b"x" * 1023 + b"\n"), 3000)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,16 @@ app:get("/stats", function() return ls.stats() end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 """
 
+# A site of two threads; stuck() blocks inside a C function for ever.
+STUCK = r"""
+local ls = require "luaserve"
+ls.config{ threads = 1, threads_max = 2, drain_timeout = 0.3 }
+os.execute("test -p @DIR@/pipe || mkfifo @DIR@/pipe")
+local pipe = io.open("@DIR@/pipe", "r+")
+local function stuck() pipe:read() end
+local app = ls.app()
+"""
+
 HELLO = (
     'local ls = require "luaserve"; local app = ls.app(); app:get("/", function() return "x" end)\n'
     'ls.listen{ host = "127.0.0.1", port = %s, app = app }\n'
@@ -442,6 +452,54 @@ class Draining(E2E):
         server.wait_log(r"(?i)drain")
         server.signal()
         server.wait(WAIT)
+
+    @not_on_windows("it has no named pipes in directories")
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
+    def test_drain_timeout_with_all_threads_taken(self):
+        """The status is 1 at the limit, with one signal, even if no thread can begin the drain, and a thread holds the
+        lock of a C file."""
+        site = STUCK + r"""
+        app:get("/stuck", function() ls.log.info("stuck") stuck() end)
+        ls.listen{ host = "127.0.0.1", port = 0, app = app }
+        """
+        server = self.serve(site)
+        for _ in range(2):
+            self.connect(server=server).send(request("GET", "/stuck"))
+        server.wait_log("stuck", count=2)
+        server.signal()
+        self.assertEqual(server.wait(), 1)
+        self.assertIn("the drain took longer than 0.3 s", server.log())
+
+    @not_on_windows("it has no named pipes in directories")
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
+    def test_drain_timeout_before_the_server_has_begun(self):
+        server = self.serve(STUCK + 'ls.on("start", function() ls.log.info("stuck") stuck() end)\n', listeners=0)
+        server.wait_log("stuck", count=2)
+        server.signal()
+        self.assertEqual(server.wait(), 1)
+
+    @not_on_windows("it has no named pipes in directories")
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
+    def test_second_signal_with_all_threads_taken(self):
+        server = self.serve(STUCK.replace("0.3", "3600") + 'ls.on("start", function() ls.log.info("stuck") stuck() end)\n', listeners=0)
+        server.wait_log("stuck", count=2)
+        server.signal()
+        server.wait_log("draining")
+        server.signal()
+        self.assertEqual(server.wait(), 1)
+
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
+    def test_a_signal_after_the_drain(self):
+        """The server has drained, and a finalizer of the site runs: a signal ends the process with the status 0."""
+        site = SITE + r"""
+        held = setmetatable({}, { __gc = function() io.stderr:write("closing\n") while true do end end })
+        """
+        server = self.serve(site)
+        self.assertEqual(server.get("/").text, "root")
+        server.signal()
+        server.wait_log("closing")
+        server.signal()
+        self.assertEqual(server.wait(), 0)
 
 
 class Stalls(E2E):

@@ -5,7 +5,7 @@ import json
 import threading
 import unittest
 
-from harness import E2E, Closed, SANITIZER, WAIT, chunked, main, request, run_program, scratch, system
+from harness import E2E, Closed, SANITIZER, WAIT, chunked, in_parallel, main, request, run_program, scratch, system
 
 APP = r"""
 local ls = require "luaserve"
@@ -182,7 +182,7 @@ class DefaultBody(E2E):
                  "write_ahead": (0, 2**32), "max_buffers": (2**20 - 1, None), "max_memory": (2**20 - 1, None)}
         times = {"head_timeout": (-1, 2**32), "body_grace": (-0.5, 2**32), "idle_timeout": (-1, 2**32),
                  "send_timeout": (-1, 2**32), "linger": (-1, 2**32), "max_cpu": (0, 2**32), "drain_timeout": (0, 2**32)}
-        counts = {"max_fields": (0, 101), "threads": (0, 1025), "threads_max": (0, 1025), "max_connections": (0, 10**7 + 1),
+        counts = {"max_fields": (0, 101), "threads": (0, 1025), "threads_max": (0, 1025), "max_jobs": (0, 10**6 + 1), "max_connections": (0, 10**7 + 1),
                   "accepts_posted": (0, 1025), "backlog": (0, 65536)}
         cases = []
         for options, kind, wrong in (
@@ -533,12 +533,23 @@ ls.config{ max_cpu = 0.3, max_memory = "24m", drain_timeout = 3 }
 local app = ls.app()
 app:get("/", function() return "root" end)
 app:get("/spin", function() while true do end end)
+app:get("/users/:id", function()
+  while true do end
+end)
+app:get("/job", function() local job = ls.spawn(function() while true do end end) ls.sleep(0) repeat ls.sleep(0.01) until pcall(job.wait, job, 0) == false return "ended" end)
+app:post("/trim", function(req) return (req:body():match("^%s*(.-)%s*$")) end)
+local function work() local t = os.clock() while os.clock() - t < @WORK@ do end end
+app:post("/upload", function(req) local n = 0 for _ in req:chunks() do work() n = n + 1 ls.log.info("worked " .. n) end return tostring(n) end)
+app:get("/background", function() local job = ls.spawn(function() for _ = 1, 20 do work() ls.sleep(0.001) end return "20" end) return job:wait() end)
 app:get("/work", function(req) local t = os.clock(); while os.clock() - t < tonumber(req.query.s) do end return "worked" end)
 app:get("/eat", function(req) local t = {} for i = 1, tonumber(req.query.m) do t[i] = ("x"):rep(64):rep(16384 - 1) .. i end return tostring(#t) end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("done\n") end end)
 """
+    LISTENERS = 2
     if SANITIZER == "tsan":
         SITE = SITE.replace("max_cpu = 0.3", "max_cpu = 5")  # filling 8 MiB takes longer
+    SITE = SITE.replace("@WORK@", "0.3" if SANITIZER == "tsan" else "0.03")
 
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
     def test_cpu(self):
@@ -547,6 +558,45 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
             self.assertEqual(conn.get("/spin").status, 500)
         with self.connect() as conn:
             self.assertEqual(conn.get("/").text, "root")
+
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
+    def test_cpu_names_the_handler_and_the_route(self):
+        mark = self.server.mark()
+        self.assertEqual(self.get("/users/7").status, 500)
+        line = self.server.wait_log("request [0-9a-f]+ GET /users/7: ", mark)
+        self.assertRegex(line, r"GET /users/7: \S*site\.lua:8: the handler of GET /users/:id \(\S*site\.lua:7\) used more processor "
+                               r"time than max_cpu allows \(0\.3 s\)$")
+        mark = self.server.mark()
+        self.assertEqual(self.get("/job").text, "ended")
+        self.assertRegex(self.server.logged("in a spawned job", mark)[-1], r"in a spawned job: \S*site\.lua:\d+: the task used more")
+
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while a pattern is matched")
+    def test_cpu_of_c_functions(self):
+        """More requests than threads, each in a pattern match that would take hours: all end with 500, and others are
+        served meanwhile."""
+        body = b"a" + b" " * (1 << 20) + b"a"
+        mark = self.server.mark()
+
+        def trim():
+            return self.ask("POST", "/trim", body=body).status
+
+        self.assertEqual(in_parallel([trim] * 12 + [lambda: self.get("/").status] * 4, 16), [500] * 12 + [200] * 4)
+        self.assertEqual(len(self.server.logged(r"the handler of POST /trim \(\S*site\.lua:\d+\) used more", mark)), 12)
+
+    def test_cpu_of_tasks_that_wait(self):
+        """A connection, an upload and a background loop that compute longer than max_cpu between many waits."""
+        with self.connect() as conn:
+            conn.send(request("POST", "/upload", {"Transfer-Encoding": "chunked"}))
+            for n in range(20):
+                conn.send(b"4\r\nwork\r\n")
+                self.server.wait_log("worked %d$" % (n + 1))
+            conn.send(b"0\r\n\r\n")
+            self.assertEqual(conn.response().text, "20")
+        self.assertEqual(self.get("/background").text, "20")
+        with self.connect(1) as conn:
+            for n in range(20):
+                conn.send(b"work\n")
+                self.assertEqual(conn.take(5), b"done\n")
 
     def test_memory(self):
         with self.connect() as conn:

@@ -122,6 +122,49 @@ static void the_next_request_waits_for_the_response(void **state)
     fixture_close(r);
 }
 
+static ls_op waiting; /* a packet for the actor, such as the end of a sleep; its result is when it ran */
+
+static void waiting_ran(ls_thread_ctx *ctx, ls_op *op)
+{
+    const fixture *r = LS_CONTAINER(ctx->inside, fixture, actor);
+    op->result = r->starts;
+}
+
+/* Respond at once, or at the next fixture_resume for the request `step`; the first response leaves a packet for the
+ * actor. */
+static void hi_beside_a_packet(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    if (r->starts == r->error && !r->started) {
+        r->started = true;
+        return;
+    }
+    if (waiting.done == NULL) {
+        waiting = (ls_op){.done = waiting_ran, .actor = &r->actor};
+        ls_actor_post(&r->actor, ctx, &waiting);
+    }
+    hi(r, ctx, x);
+}
+
+/* A connection that always has a next request lets the packets of its actor run: also when the thread is inside the
+ * actor because a handler was woken. */
+static void pipelined_requests_give_way(void **state)
+{
+    (void)state;
+    for (int suspends = 0; suspends <= 1; suspends++) {
+        fixture *r = connected(hi_beside_a_packet);
+        waiting = (ls_op){0};
+        r->error = suspends; /* which request suspends */
+        send_text(r, GET GET GET GET);
+        if (suspends) fixture_resume(r);
+        assert_string_equal(fixture_take(r), HI HI HI HI);
+        assert_int_equal(r->starts, 4);
+        assert_int_equal(waiting.result, 1 + suspends); /* a woken connection takes one request first */
+        send_text(r, GET);
+        assert_string_equal(fixture_take(r), HI);
+        fixture_close(r);
+    }
+}
+
 static void requests_after_close_get_no_response(void **state)
 {
     fixture *r = connected(hi);
@@ -517,6 +560,7 @@ int main(void)
         cmocka_unit_test(requests_in_sequence),
         cmocka_unit_test(the_exchange_that_a_handler_gets),
         cmocka_unit_test(the_next_request_waits_for_the_response),
+        cmocka_unit_test(pipelined_requests_give_way),
         cmocka_unit_test(requests_after_close_get_no_response),
         cmocka_unit_test(a_half_closed_client_gets_its_response),
         cmocka_unit_test(a_head_split_at_every_byte),

@@ -78,6 +78,20 @@ static void jobs(void **state)
                       "in a spawned job: ");
 }
 
+static void jobs_have_a_limit(void **state)
+{
+    (void)state;
+    test_snippet("core.config{ jobs_max = 3 } "
+                 "body(function() "
+                 "local function nap() core.sleep(0.001) end "
+                 "for round = 1, 3 do "
+                 "  local jobs = { core.spawn(nap), core.spawn(error, 'x'), core.spawn(nap) } "
+                 "  local ok, e = pcall(core.spawn, nap) is(ok, false) "
+                 "  is(e, 'ls.spawn: too many jobs: this Lua state has 3 unfinished ones (max_jobs = 3)') "
+                 "  for i = 1, 3 do pcall(jobs[i].wait, jobs[i]) end end "
+                 "end)");
+}
+
 static void timers(void **state)
 {
     (void)state;
@@ -156,10 +170,27 @@ static void watchdog_main(void *arg)
     }
 }
 
+/* Run the site with a watchdog until it logs DONE. */
+static void run_watched(const char *text, const char *expected)
+{
+    test_site *t = test_site_open(text);
+    watchdog w = {t, false};
+    ls_thread thread;
+    assert_int_equal(t->opened, LS_OK);
+    assert_int_equal(ls_thread_start(&thread, "watchdog", watchdog_main, &w), LS_OK);
+    test_pump(t, 60000); /* handlers that the limit does not end run much longer */
+    atomic_store(&w.stop, true);
+    ls_thread_join(&thread);
+    if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
+    if (expected != NULL && strstr(t->log, expected) == NULL) fail_msg("not logged: %s\n%s", expected, t->log);
+    test_site_close(t);
+}
+
 static void processor_time_has_a_limit(void **state)
 {
+    (void)state;
     /* The loops make garbage because ThreadSanitizer delays signals until the program calls into its run-time. */
-    test_site *t = test_site_open(
+    run_watched(
         "core.config{ handler_cpu_ms_max = 50 } "
         "body(function() "
         "is((get(function() while true do local _ = {} end end)), 500) "
@@ -176,18 +207,98 @@ static void processor_time_has_a_limit(void **state)
         "is((get(function() while true do for i = 1, 100000 do local _ = {} end core.sleep(0) end end)), 500) "
         "is((get(function() return 'well' end)), 200) "
         "is((get(function() os.execute('sleep 0.2') return 'slept' end)), 200) "
-        "end)");
-    watchdog w = {t, false};
-    ls_thread thread;
+        "end)",
+        "more processor time than max_cpu allows");
+}
+
+static void processor_time_has_a_limit_in_c_functions(void **state)
+{
     (void)state;
-    assert_int_equal(t->opened, LS_OK);
-    assert_int_equal(ls_thread_start(&thread, "watchdog", watchdog_main, &w), LS_OK);
-    test_pump(t, 20000); /* without the limit each of the seven handlers would run for 5 s */
-    atomic_store(&w.stop, true);
-    ls_thread_join(&thread);
-    if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
-    assert_non_null(strstr(t->log, "more processor time than max_cpu allows"));
-    test_site_close(t);
+    run_watched(
+        "core.config{ handler_cpu_ms_max = 50 } "
+        "local blanks = 'a' .. (' '):rep(100000) .. 'a' "
+        "local large = setmetatable({}, { __len = function() return 1 << 53 end }) "
+        "local function never(name, fn) if get(fn) ~= 500 then error(name) end end "
+        "body(function() "
+        "never('match', function() return blanks:match('^%s*(.-)%s*$') end) "
+        "never('find', function() return ('a'):rep(30):find(('.-'):rep(30) .. 'b') end) "
+        "never('gsub', function() return (blanks:rep(50):gsub('%s+b', '')) end) "
+        "never('gmatch', function() for _ in blanks:rep(50):gmatch('%s+b') do end end) "
+        "never('plain', function() local s = ('a'):rep(2000000) return s:find(('a'):rep(1000000) .. 'b', 1, true) "
+        "end) "
+        "never('rep', function() return (''):rep(1 << 52) end) "
+        "never('move', function() table.move({}, 1, 1 << 53, 2, {}) end) "
+        "never('move down', function() table.move({}, 1, 1 << 53, 2) end) "
+        "never('insert', function() table.insert(large, 1, 0) end) "
+        "never('remove', function() table.remove(large, 1) end) "
+        "never('concat', function() table.concat(setmetatable({}, { __index = string.upper }), '', 1, 1 << 53) end) "
+        "never('sort', function() table.sort(setmetatable({}, { __len = function() return 1 << 30 end, "
+        "  __index = function() return 1 end, __newindex = function() end })) end) "
+        "never('pcall', function() while true do pcall(string.rep, '', 1 << 52) end end) "
+        "never('coroutine', function() coroutine.wrap(function() return (''):rep(1 << 52) end)() end) "
+        "never('inside gsub', function() return (('x'):gsub('x', function() return (''):rep(1 << 52) end)) end) "
+        "is((get(function() return 'well' end)), 200) "
+        "end)",
+        "more processor time than max_cpu allows");
+}
+
+/* Code of the script that runs where a coroutine cannot be suspended. */
+static void processor_time_has_a_limit_in_close_and_message_handlers(void **state)
+{
+    (void)state;
+    run_watched(
+        "core.config{ handler_cpu_ms_max = 50 } "
+        "local function loop() while true do local _ = {} end end "
+        "local function closes(fn) return coroutine.create(function() "
+        "  local x <close> = setmetatable({}, { __close = loop }) fn() end) end "
+        "local function never(name, fn) if get(fn) ~= 500 then error(name) end end "
+        "body(function() "
+        "never('close', function() local co = closes(coroutine.yield) coroutine.resume(co) coroutine.close(co) end) "
+        "never('wrap', function() coroutine.wrap(function() local x <close> = setmetatable({}, { __close = loop }) "
+        "  error('x') end)() end) "
+        "never('nested', function() local co = coroutine.create(function() "
+        "  local x <close> = setmetatable({}, { __close = function() "
+        "    local inner = closes(coroutine.yield) coroutine.resume(inner) coroutine.close(inner) end }) "
+        "  coroutine.yield() end) coroutine.resume(co) coroutine.close(co) end) "
+        "never('raised', function() local x <close> = setmetatable({}, { __close = function() "
+        "    local inner = closes(coroutine.yield) coroutine.resume(inner) coroutine.close(inner) end }) "
+        "  error('x') end) "
+        "never('handler', function() xpcall(error, loop, 'x') end) "
+        "never('handler of a loop', function() xpcall(table.sort, loop, { 2, 1 }, loop) end) "
+        "never('handler in sort', function() table.sort({ 2, 1 }, function() xpcall(error, loop, 'x') end) end) "
+        "is((get(function() return 'well' end)), 200) "
+        "end)",
+        "more processor time than max_cpu allows");
+}
+
+/* A task that waits again and again may compute for any time. A sleep of less than a millisecond is no wait. */
+static void a_wait_renews_the_processor_time(void **state)
+{
+    (void)state;
+    run_watched(
+        "core.config{ handler_cpu_ms_max = 200 } "
+        "local function work(s) local t = os.clock() while os.clock() - t < s do local _ = {} end end "
+        "body(function() "
+        "local s = get(function() for i = 1, 8 do work(0.05) core.sleep(0.001) end return 'x' end) is(s, 200) "
+        "s = get(function() for i = 1, 8 do work(0.05) core.spawn(print):wait() end return 'x' end) is(s, 200) "
+        "s = get(function() while true do work(0.05) core.sleep(0.0009) end end) is(s, 500) "
+        "s = get(function() while true do work(0.002) core.sleep(0) end end) is(s, 500) "
+        "end)",
+        "more processor time than max_cpu allows");
+}
+
+/* A short sleep gives back the time for which it lasted: other tasks have run. */
+static void giving_way_to_busy_tasks_gives_back_time(void **state)
+{
+    (void)state;
+    run_watched("core.config{ handler_cpu_ms_max = 300 } "
+                "local function work(s) local t = os.clock() while os.clock() - t < s do local _ = {} end end "
+                "body(function() "
+                "local stop "
+                "core.spawn(function() while not stop do work(0.03) core.sleep(0.001) end end) "
+                "local s = get(function() for i = 1, 60 do work(0.01) core.sleep(0) end return 'x' end) stop = true "
+                "is(s, 200) end)",
+                NULL);
 }
 
 static void hooks_of_start_and_drain(void **state)
@@ -224,10 +335,15 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(waiting_inside_coroutines),
                                        cmocka_unit_test(a_waiting_coroutine_cannot_be_resumed_or_closed),
                                        cmocka_unit_test(jobs),
+                                       cmocka_unit_test(jobs_have_a_limit),
                                        cmocka_unit_test(timers),
                                        cmocka_unit_test(buffers),
                                        cmocka_unit_test(memory_has_a_limit),
                                        cmocka_unit_test(processor_time_has_a_limit),
+                                       cmocka_unit_test(processor_time_has_a_limit_in_c_functions),
+                                       cmocka_unit_test(processor_time_has_a_limit_in_close_and_message_handlers),
+                                       cmocka_unit_test(a_wait_renews_the_processor_time),
+                                       cmocka_unit_test(giving_way_to_busy_tasks_gives_back_time),
                                        cmocka_unit_test(hooks_of_start_and_drain),
                                        cmocka_unit_test(a_site_may_close_with_tasks_under_way)};
     return cmocka_run_group_tests_name("script/task", tests, NULL, NULL);
