@@ -42,7 +42,7 @@ enum { /* completion keys: the type of lpOverlapped */
        KEY_KINDS = 3,
 };
 
-typedef enum win_type { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL, WIN_CLOSE_POLL } win_type;
+typedef enum win_type { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL } win_type;
 
 typedef struct win_request {
     OVERLAPPED overlapped; /* first */
@@ -135,12 +135,10 @@ void ls_win32_emfile_retry(ls_port *port);
 void ls_win32_mark_attached(ls_port *port, ls_fd fd, bool attached); /* attached sockets cannot be registered */
 bool ls_win32_is_registered(ls_port *port, ls_fd fd);
 int ls_watchers_open(ls_port *port, ls_watchers **out);
-void ls_watchers_stop(ls_watchers *watchers);          /* no new events */
-bool ls_watchers_closing(const ls_watchers *watchers); /* packets of close polls are outstanding */
-void ls_watchers_close(ls_watchers *watchers);
+void ls_watchers_stop(ls_watchers *watchers);               /* no new events; cancels all polls */
+_Atomic uint32_t *ls_watchers_polls(ls_watchers *watchers); /* the number of polls whose packets were not taken yet */
+void ls_watchers_close(ls_watchers *watchers);              /* when that number is 0 */
 bool ls_win32_take_check(ls_op *op, ls_packet *out);
-void ls_win32_close_polled(win_request *request);
-void ls_win32_free_close_poll(ls_port *port, win_request *request);
 
 /* iocp_poll.c */
 bool ls_win32_polled(win_request *request, ls_packet *out);

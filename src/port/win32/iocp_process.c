@@ -116,13 +116,10 @@ bool ls_win32_processed(ls_port *port, ULONG_PTR key, uint32_t events, ls_packet
             ls_watcher_removed(at);
             reported = true;
         }
-    } else if (at->life == life && (word & ARMED) && !ls_watcher_is_closed(at)) {
+    } else if (at->life == life && (word & ARMED) && !at->closed) {
         if (word & DATAGRAM) events &= ~(uint32_t)LS_EVENT_HANGUP;
         events &= (uint32_t)(word & EVENTS) | LS_EVENT_ERR;
-        if (events != 0) {
-            ls_watcher_report(at, word, events, out);
-            reported = true;
-        }
+        if (events != 0) reported = ls_watcher_report(at, word, events, out);
     }
     ls_mutex_unlock(&at->mutex);
     return reported;
