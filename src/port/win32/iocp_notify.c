@@ -278,7 +278,7 @@ static int register_new(ls_port *port, watcher *at, const ls_registration *regis
     at->fd = fd;
     at->base = (HANDLE)fd;
     at->key = registration->key;
-    at->amount = at->seen = 0;
+    at->amount = at->seen = at->recorded = 0;
     at->poll_current = true;
     at->poll_at_wait = at->polled = false;
     if (readable_of(kind) == LS_READABLE_NONE) {
@@ -296,7 +296,7 @@ static void change(watcher *at, uint64_t flags)
 {
     at->poll_current = true;
     at->poll_at_wait = false;
-    at->amount = at->seen = 0;
+    at->amount = at->seen = at->recorded = 0;
     atomic_store(&at->word, ls_watcher_next(atomic_load(&at->word), flags));
 }
 

@@ -89,6 +89,7 @@ typedef struct watcher {
     win_poll poll;     /* first */
     bool polled;       /* a poll of this registration was posted */
     bool poll_current; /* EDGE: the current events must still be polled for once */
+    uint32_t recorded; /* EDGE by records: the events reported since the poll for the current events was asked for */
     bool poll_at_wait; /* LEVEL PERSISTENT: reported; the next wait polls again */
     ls_mutex mutex;
     _Atomic uint64_t word; /* generation << 32 | flags; written under the mutex */

@@ -291,7 +291,7 @@ bool ls_win32_polled(win_request *request, ls_packet *out)
         at->closed = true;
         if (word & LIVE) ls_watcher_drop(at);
     } else if (current && (word & ARMED)) {
-        uint32_t events = polled_events(word, found);
+        uint32_t events = polled_events(word, found) & ~at->recorded;
         bool ended; /* the records of the same events are taken with them */
         if (events != 0 && by_records(at, word)) events |= take_records(at, word, &ended);
         if (events != 0) reported = ls_watcher_report(at, word, events, out);
@@ -318,8 +318,10 @@ bool ls_win32_take_edge(ls_op *op, ls_packet *out)
     if ((word & ARMED) && by_records(at, word) && !at->closed) {
         bool ended;
         const uint32_t events = take_records(at, word, &ended);
+        at->recorded |= events;
         if (ended) {
             at->poll_current = true;
+            at->recorded = 0;
             if (poll_restart(at) < 0) ls_watcher_drop(at);
         }
         if (events != 0) reported = ls_watcher_report(at, word, events, out);
