@@ -9,6 +9,7 @@
  * http.sys writes the status line and Date, and appends its own name to Server. A Connection field and the flag
  * HTTP_SEND_RESPONSE_FLAG_DISCONNECT announce and cause the end of the connection. */
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,10 +205,15 @@ int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
         if (!in_parts && (err = make_whole(e)) < 0) return err;
         const USHORT count = chunks_of(e, in_parts ? LS_HTTPSYS_CHUNKS : UINT16_MAX, &bytes);
         const bool last = complete && bytes == e->out.bytes && (e->file == LS_FD_NONE || e->sending_file);
-        const ULONG flags = !last       ? HTTP_SEND_RESPONSE_FLAG_MORE_DATA
-                            : e->closes ? HTTP_SEND_RESPONSE_FLAG_DISCONNECT
-                                        : 0;
         const bool head = !e->head_sent;
+        /* A send without buffering completes when the peer has acknowledged it: one part per round trip. With it, the
+         * system copies the parts. The flag must be the same for all calls of a response; one that is complete before
+         * its first call, and a file, need no copy. */
+        if (head) e->buffered = !complete && in_parts;
+        const ULONG buffered = e->buffered ? HTTP_SEND_RESPONSE_FLAG_BUFFER_DATA : 0;
+        const ULONG flags = buffered | (!last       ? HTTP_SEND_RESPONSE_FLAG_MORE_DATA
+                                        : e->closes ? HTTP_SEND_RESPONSE_FLAG_DISCONNECT
+                                                    : 0);
         ULONG error;
         e->head_sent = true;
         e->last_sent = last;
@@ -248,8 +254,11 @@ static int put_fields(ls_httpsys_exchange *e)
     const ls_exchange *x = &e->x;
     unsigned lines = 0;
     if (x->fields == NULL || x->fields_len == 0) return LS_OK;
-    for (const char *at = x->fields->data, *const all = at + x->fields_len; at < all; lines++)
-        at = (const char *)memchr(at, '\n', (size_t)(all - at)) + 1;
+    for (const char *at = x->fields->data, *const all = at + x->fields_len; at < all; lines++) {
+        const char *const next = (const char *)memchr(at, '\n', (size_t)(all - at)) + 1;
+        if (next - at > USHRT_MAX) return LS_ELIMIT; /* the length of a name and of a value is a USHORT */
+        at = next;
+    }
     if (lines > LS_HTTPSYS_UNKNOWN_FEW) {
         HTTP_UNKNOWN_HEADER *many = malloc(lines * sizeof *many);
         if (many == NULL) return LS_ENOMEM;

@@ -451,6 +451,7 @@ int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockadd
     const ADDRESS_FAMILY family = ((const struct sockaddr *)(const void *)to->bytes)->sa_family;
     const bool local = family == AF_UNIX;
     if (sock->provider->connect == NULL && !local) return LS_ENOTSUP;
+    if (local && to->bytes[offsetof(struct sockaddr_un, sun_path)] == '\0') return LS_ENOTSUP; /* an abstract name */
     ls_mutex_lock(&sock->mutex);
     assert(!sock->tx.pending);
     sock->tx.stop = false;

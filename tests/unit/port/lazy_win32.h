@@ -61,7 +61,8 @@ static inline lazy_op *lazy_pend(HANDLE handle, OVERLAPPED *overlapped)
     if (i == lazy.used) lazy.used++;
     lazy.ops[i] = (lazy_op){.overlapped = overlapped, .handle = handle, .on_handle = lazy_handle(handle)};
     ++*lazy.ops[i].on_handle;
-    overlapped->Internal = 0x103; /* STATUS_PENDING */
+    overlapped->Internal = 0x103;            /* STATUS_PENDING */
+    overlapped->InternalHigh = (ULONG_PTR)i; /* not written before the packet is taken, either */
     return &lazy.ops[i];
 }
 
@@ -83,17 +84,30 @@ static inline lazy_op *lazy_next(lazy_op *after) /* NULL: from the first */
     return NULL;
 }
 
+/* The operation of this OVERLAPPED; NULL: it is none of these. */
+static inline lazy_op *lazy_of(const OVERLAPPED *overlapped)
+{
+    const ULONG_PTR i = overlapped->InternalHigh;
+    return i < (ULONG_PTR)lazy.used && lazy.ops[i].overlapped == overlapped ? &lazy.ops[i] : NULL;
+}
+
 static BOOL WINAPI lazy_cancel(HANDLE handle, OVERLAPPED *overlapped)
 {
     bool found = false;
     if (*lazy_handle(handle) == 0) return __real___imp_CancelIoEx(handle, overlapped);
     lazy.cancels++;
     lazy.cancel_steps += *lazy_handle(handle);
-    for (lazy_op *op = NULL; (op = lazy_next(op)) != NULL;)
-        if (op->handle == handle && !op->ended && (overlapped == NULL || overlapped == op->overlapped)) {
-            lazy_end(op, LAZY_CANCELLED, 0);
-            found = true;
-        }
+    if (overlapped != NULL) {
+        lazy_op *op = lazy_of(overlapped);
+        found = op != NULL && !op->ended;
+        if (found) lazy_end(op, LAZY_CANCELLED, 0);
+    } else {
+        for (lazy_op *op = NULL; (op = lazy_next(op)) != NULL;)
+            if (op->handle == handle && !op->ended) {
+                lazy_end(op, LAZY_CANCELLED, 0);
+                found = true;
+            }
+    }
     if (!found) SetLastError(ERROR_NOT_FOUND);
     return found;
 }
@@ -101,14 +115,16 @@ static BOOL WINAPI lazy_cancel(HANDLE handle, OVERLAPPED *overlapped)
 static BOOL WINAPI lazy_wait(HANDLE port, OVERLAPPED_ENTRY *entries, ULONG max, ULONG *got, DWORD ms, BOOL alertable)
 {
     if (!__real___imp_GetQueuedCompletionStatusEx(port, entries, max, got, ms, alertable)) return FALSE;
-    for (ULONG i = 0; i < *got; i++)
-        for (lazy_op *op = NULL; (op = lazy_next(op)) != NULL;)
-            if (op->ended && op->overlapped == entries[i].lpOverlapped) {
-                op->overlapped->Internal = (ULONG_PTR)(uint32_t)op->status;
-                op->overlapped->InternalHigh = op->bytes;
-                if (op->written != NULL) op->written(op);
-                op->overlapped = NULL;
-            }
+    for (ULONG i = 0; i < *got; i++) {
+        if (entries[i].lpCompletionKey != KEY_REQUEST) continue;
+        lazy_op *op = lazy_of(entries[i].lpOverlapped);
+        if (op == NULL) continue;
+        assert_true(op->ended);
+        op->overlapped->Internal = (ULONG_PTR)(uint32_t)op->status;
+        op->overlapped->InternalHigh = op->bytes;
+        if (op->written != NULL) op->written(op);
+        op->overlapped = NULL;
+    }
     return TRUE;
 }
 

@@ -9,7 +9,10 @@
 
 #include "base/log.h"
 #include "lazy_win32.h"
+#include "net/rawsock.h"
+#include "net/sock.h"
 #include "port/datagram.h"
+#include "port/timer.h"
 
 static struct {
     int accept_errors[4], accept_at; /* of the next calls of AcceptEx; 0: pending */
@@ -20,6 +23,9 @@ static struct {
     bool receive_pends, plain;                         /* no provider is of the file system */
     ADDRESS_FAMILY bound;
     int bound_len, connects;
+    int backlog; /* of the last listen() */
+    int64_t due; /* of the last SetThreadpoolTimer */
+    PTP_TIMER alarm;
     bool unix_connects, unix_ex; /* the functions for Unix sockets are replaced; ConnectEx knows them */
 } sys;
 
@@ -169,6 +175,27 @@ int(WSAAPI *__wrap___imp_WSARecv)(SOCKET, LPWSABUF, DWORD, LPDWORD, LPDWORD, LPW
                                   LPWSAOVERLAPPED_COMPLETION_ROUTINE) = fake_receive;
 int(WSAAPI *__wrap___imp_bind)(SOCKET, const struct sockaddr *, int) = fake_bind;
 int(WSAAPI *__wrap___imp_connect)(SOCKET, const struct sockaddr *, int) = fake_connect;
+
+extern int(WSAAPI *__real___imp_listen)(SOCKET, int);
+extern void(WINAPI *__real___imp_SetThreadpoolTimer)(PTP_TIMER, PFILETIME, DWORD, DWORD);
+
+static int WSAAPI fake_listen(SOCKET fd, int backlog)
+{
+    sys.backlog = backlog;
+    return __real___imp_listen(fd, backlog);
+}
+
+static void WINAPI fake_timer(PTP_TIMER timer, PFILETIME due, DWORD period, DWORD window)
+{
+    if (due != NULL) {
+        memcpy(&sys.due, due, sizeof sys.due);
+        sys.alarm = timer;
+    }
+    __real___imp_SetThreadpoolTimer(timer, due, period, window);
+}
+
+int(WSAAPI *__wrap___imp_listen)(SOCKET, int) = fake_listen;
+void(WINAPI *__wrap___imp_SetThreadpoolTimer)(PTP_TIMER, PFILETIME, DWORD, DWORD) = fake_timer;
 
 static int setup(void **state)
 {
@@ -368,6 +395,75 @@ static void a_unix_socket_is_bound_or_connected_plainly(void **state)
     }
 }
 
+/* Windows has no abstract names. */
+static void an_abstract_name_is_refused(void **state)
+{
+    net_place place;
+    struct sockaddr_un path = {.sun_family = AF_UNIX, .sun_path = "\0name"};
+    ls_sockaddr to = {.len = sizeof path};
+    ls_addr at = {.family = LS_ADDR_UNIX, .bytes_len = 5}, bound;
+    ls_fd fd;
+    (void)state;
+    memcpy(to.bytes, &path, sizeof path);
+    memcpy(at.bytes, path.sun_path, 5);
+    sys.unix_connects = sys.unix_ex = true;
+    net_open(&place);
+    ls_sock *sock = net_attach(&place, net_tcp(), NULL, false);
+    ls_op op = op_new();
+    assert_int_equal(ls_op_connect(&place.ctx, sock, &op, &to), LS_ENOTSUP);
+    assert_int_equal(ls_sock_listen(&at, 1, &fd, &bound), LS_ENOTSUP);
+    net_conn_close(&place, sock, -1);
+}
+
+/* ---- what the system would cut or shift ---------------------------------------------------------------------------- */
+
+/* A plain backlog counts as 200 at most. */
+static void a_backlog_of_more_than_200_is_a_hint(void **state)
+{
+    static const struct {
+        uint32_t wanted;
+        int passed;
+    } table[] = {{1, 1},          {200, 200},      {201, -201},         {1024, -1024},
+                 {65535, -65535}, {65536, -65535}, {UINT32_MAX, -65535}};
+    ls_addr at, bound;
+    ls_fd fd;
+    (void)state;
+    assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        assert_int_equal(ls_sock_listen(&at, table[i].wanted, &fd, &bound), LS_OK);
+        assert_int_equal(sys.backlog, table[i].passed);
+        ls_sock_discard(fd);
+    }
+    assert_int_equal(ls_rawsock_open(true, LS_ADDR_IP4, &fd), LS_OK);
+    assert_int_equal(ls_rawsock_bind(fd, true, &at), LS_OK);
+    assert_int_equal(ls_rawsock_listen(fd, 1024), LS_OK);
+    assert_int_equal(sys.backlog, -1024);
+    ls_sock_discard(fd);
+}
+
+/* A relative due time does not count the time that the machine sleeps, so that of a far timer is cut. */
+static void a_far_timer_is_looked_at_every_minute(void **state)
+{
+    const uint64_t second_ns = UINT64_C(1000000000);
+    net_place place;
+    ls_timer far = {.op = {.done = op_done_unexpectedly}};
+    (void)state;
+    net_open(&place);
+    assert_int_equal(ls_timer_set(place.port, &far, ls_clock_ns() + 86400 * second_ns), LS_OK);
+    assert_in_range(-sys.due, 59 * 10000000, 60 * 10000000 + 1);
+    /* The alarm goes off before the timer is due: it is set again. */
+    int64_t now = -1;
+    FILETIME at;
+    sys.due = 0;
+    memcpy(&at, &now, sizeof at);
+    __real___imp_SetThreadpoolTimer(sys.alarm, &at, 0, 0);
+    const uint64_t end_ns = ls_clock_ns() + 10 * second_ns;
+    while (sys.due == 0 && ls_clock_ns() < end_ns) net_quiet(&place, 10);
+    assert_in_range(-sys.due, 59 * 10000000, 60 * 10000000 + 1);
+    assert_true(ls_timer_cancel(place.port, &far));
+    net_close(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +473,9 @@ int main(void)
         cmocka_unit_test_setup(a_peek_at_a_datagram_of_another_provider, setup),
         cmocka_unit_test_setup(an_aborted_connection_is_no_cancellation, setup),
         cmocka_unit_test_setup(a_unix_socket_is_bound_or_connected_plainly, setup),
+        cmocka_unit_test_setup(an_abstract_name_is_refused, setup),
+        cmocka_unit_test_setup(a_backlog_of_more_than_200_is_a_hint, setup),
+        cmocka_unit_test_setup(a_far_timer_is_looked_at_every_minute, setup),
     };
     ls_log_set_level(LS_LOG_OFF); /* the shortage is logged */
     return cmocka_run_group_tests_name("port/sock_win32", tests, NULL, NULL);
