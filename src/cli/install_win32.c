@@ -214,7 +214,8 @@ static int install(const ls_arguments *args)
         fprintf(stderr, "luaserve: invalid path of the site or the log: \"%s\"\n",
                 args->log != NULL ? args->log : args->server.site);
     } else if (kind == INVALID_FILE_ATTRIBUTES || (kind & FILE_ATTRIBUTE_DIRECTORY)) {
-        fprintf(stderr, "luaserve: cannot install %s: no such file\n", args->server.site);
+        fprintf(stderr, "luaserve: cannot install %s: no such file%s\n", args->server.site,
+                ls_main_site_hint(args->server.site));
     } else if (compose(args, name, site, log, line) < 0) {
         fprintf(stderr, "luaserve: the command line of the service is longer than %d characters\n",
                 LS_COMMAND_CHARS_MAX);

@@ -184,7 +184,7 @@ int ls_command_line(int argc, char **argv)
     ls_server *server;
     char message[2048];
     if (ls_server_open(&args.server, &server, message, sizeof message) < 0) {
-        fprintf(stderr, "luaserve: %s\n", message);
+        fprintf(stderr, "luaserve: %s%s\n", message, ls_main_site_hint(args.server.site));
         return LS_STATUS_FAILED;
     }
     if (args.server.check) {

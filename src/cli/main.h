@@ -21,6 +21,9 @@ typedef struct ls_arguments {
  * allow --name and --log. */
 ls_arguments ls_command_parse(int argc, char **argv, int is_service);
 
+/* What the system adds to the message of a site that cannot be opened; "" mostly. Static memory. */
+const char *ls_main_site_hint(const char *site);
+
 /* The service commands: argv[0] is "install", "uninstall" or "run-as-service". Returns the exit status. */
 int ls_command_service(int argc, char **argv);
 

@@ -8,6 +8,12 @@ int main(int argc, char **argv)
     return ls_command_line(argc, argv);
 }
 
+const char *ls_main_site_hint(const char *site)
+{
+    (void)site;
+    return "";
+}
+
 int ls_command_service(int argc, char **argv)
 {
     (void)argc;

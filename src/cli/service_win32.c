@@ -189,6 +189,8 @@ static DWORD serve(void)
     }
     options.serving = serving;
     if (ls_server_open(&options, &server, message, sizeof message) < 0) {
+        const size_t len = strlen(message);
+        snprintf(message + len, sizeof message - len, "%s", ls_main_site_hint(options.site));
         report_failure(message);
         return ERROR_SERVICE_SPECIFIC_ERROR;
     }

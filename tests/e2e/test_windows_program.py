@@ -1,10 +1,12 @@
 """luaserve.exe: one small file that needs no DLL but those of Windows; Ctrl-C at its console."""
 import os
 import pty
+import shutil
 import struct
+import tempfile
 import unittest
 
-from harness import E2E, LUASERVE, WINDOWS, main
+from harness import E2E, LUASERVE, WINDOWS, main, run_program
 
 # Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
 SYSTEM = {"advapi32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll", "ntdll.dll",
@@ -56,6 +58,24 @@ class File(unittest.TestCase):
         names = imports_of(self.image)
         self.assertLessEqual({"kernel32.dll", "ws2_32.dll"}, names)
         self.assertLessEqual(names, SYSTEM)
+
+
+@unittest.skipUnless(WINDOWS, "tests luaserve.exe")
+class LongPath(unittest.TestCase):
+    def test_a_site_whose_path_is_too_long_for_the_system(self):
+        folder = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        deep = os.path.join(folder, *["d" * 60] * 5)
+        os.makedirs(deep)
+        hint = "longer than 259 characters, which Windows opens only if LongPathsEnabled is 1"
+        for command in ((), ("install", "--name", "none")):
+            status, _, err = run_program([*command, os.path.join(deep, "none.lua")])
+            self.assertEqual(status, 1)
+            self.assertIn(hint, err)
+            self.assertNotIn(hint, run_program([*command, os.path.join(folder, "none.lua")])[2])
+        with open(os.path.join(deep, "site.lua"), "w", encoding="utf-8") as site:
+            site.write("")
+        self.assertEqual(run_program(["--check", os.path.join(deep, "site.lua")])[0], 0)  # where the system opens it
 
 
 @unittest.skipUnless(WINDOWS, "tests luaserve.exe")
