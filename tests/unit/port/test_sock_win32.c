@@ -257,6 +257,39 @@ static void closing_a_listener_does_not_wait(void **state)
     net_close(&place);
 }
 
+/* The same with the accepts of this system: one accepts, the others are closed. */
+static void accept_close_and_stop_take_no_time(void **state)
+{
+    enum { ACCEPTS = 64 };
+    static ls_op ops[ACCEPTS];
+    net_place place;
+    ls_sockaddr at;
+    (void)state;
+    net_open(&place);
+    ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
+    for (int i = 0; i < ACCEPTS; i++) {
+        ops[i] = op_new();
+        assert_int_equal(ls_op_accept(&place.ctx, listener, &ops[i], NULL), LS_PENDING);
+    }
+    const uint64_t from_ns = ls_clock_ns();
+    const int peer = net_dial(&at);
+    const ls_packet first = net_next(&place);
+    assert_int_equal(first.result, 0);
+    close(first.op->accept.fd);
+    ls_sock_close(&place.ctx, listener);
+    for (int i = 1; i < ACCEPTS; i++) assert_int_equal(net_next(&place).result, LS_ECANCELED);
+    print_message("  accept, close and 63 packets: %.1f ms\n", (double)(ls_clock_ns() - from_ns) / 1e6);
+    assert_int_equal(sys.slept, 0);
+    close(peer);
+    /* The address is free when the last packet was taken. */
+    struct sockaddr_in again;
+    memcpy(&again, at.bytes, sizeof again);
+    const int fd = net_tcp();
+    assert_int_equal(bind(fd, (struct sockaddr *)&again, sizeof again), 0);
+    close(fd);
+    net_close(&place);
+}
+
 /* A shortage of memory passes, and so must the accept's wait. */
 static void an_accept_survives_a_shortage(void **state)
 {
@@ -468,6 +501,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(closing_a_listener_does_not_wait, setup),
+        cmocka_unit_test_setup(accept_close_and_stop_take_no_time, setup),
         cmocka_unit_test_setup(an_accept_survives_a_shortage, setup),
         cmocka_unit_test_setup(too_many_outstanding_requests_are_an_error, setup),
         cmocka_unit_test_setup(a_peek_at_a_datagram_of_another_provider, setup),
