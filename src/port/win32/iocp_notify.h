@@ -24,7 +24,7 @@
  * packet of its poll was taken. So each use of a watcher compares the socket with the one that was registered: type,
  * local address, and the peer of a stream (win_identity). Only sockets without an address are mistaken for each other,
  * until the packet with POLL_LOCAL_CLOSE is taken. With ProcessSocketNotifications the system forgets a closed socket
- * by itself, and no poll is pending.
+ * by itself, and only those without an address are polled, for their close.
  *
  * Devices. The cost of a cancellation grows with the requests pending at the same handle of the AFD device. So
  * WATCHERS_PER_DEVICE watchers share one.

@@ -14,7 +14,8 @@
  * has recorded before. Its pending poll is for the local close alone.
  *
  * With ProcessSocketNotifications, a poll that does not wait finds the events that hold when an EDGE registration is
- * enabled, because the system reports only conditions that become true later. There is no poll that waits.
+ * enabled, because the system reports only conditions that become true later. A poll that waits, for the local close
+ * alone, has only a socket without an address.
  *
  * A poll carries the generation at which it was posted; the events of an earlier generation are not reported. The
  * packet of each poll posts the next one. */
@@ -114,8 +115,9 @@ static bool needs_poll(const watcher *at, uint64_t word, ULONG *events, bool *wa
 {
     const bool by_system = at->port->watchers->process != NULL;
     *waits = !((by_system || by_records(at, word)) && at->poll_current && (word & ARMED) && (word & EDGE));
-    *events = *waits && (by_records(at, word) || !(word & ARMED)) ? 0 : polled_for(word);
-    return !*waits || (!by_system && (word & LIVE) && !at->poll_at_wait);
+    *events = *waits && (by_system || by_records(at, word) || !(word & ARMED)) ? 0 : polled_for(word);
+    const bool nameless = at->identity.local_port == 0 && at->identity.peer == 0;
+    return !*waits || ((!by_system || nameless) && (word & LIVE) && !at->poll_at_wait);
 }
 
 /* `same`: the socket was compared with the registered one since the last poll ended. */

@@ -180,9 +180,11 @@ void ls_win32_prepare(win_request *request, ls_op *op)
 
 int ls_win32_posted(ls_sock *sock, win_request *request, int error)
 {
-    /* An overlapped call returns WSAEWOULDBLOCK when too many requests are outstanding; it was not posted. */
-    if (error == WSAEWOULDBLOCK || error == WSAEINPROGRESS || error == WSAEALREADY) return LS_ENOMEM;
-    if (error != 0 && error != WSA_IO_PENDING) return ls_err_from_win32((uint32_t)error);
+    if (error != 0 && error != WSA_IO_PENDING) {
+        /* An overlapped call returns WSAEWOULDBLOCK when too many requests are outstanding: it was not posted. */
+        const bool too_many = error == WSAEWOULDBLOCK || error == WSAEINPROGRESS || error == WSAEALREADY;
+        return too_many ? LS_ENOMEM : ls_err_from_win32((uint32_t)error);
+    }
     if (error == 0 && sock->skips) return LS_DONE;
     request->pending = true;
     sock->held++;

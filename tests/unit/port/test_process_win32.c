@@ -394,6 +394,34 @@ static void a_closed_socket_takes_its_registration_along(void **state)
     }
 }
 
+/* Two sockets without an address look the same; a wait takes notice of the close. */
+static void a_closed_socket_without_an_address(void **state)
+{
+    net_place *place = *state;
+    int one, two;
+    for (int removed = 0; removed <= 1; removed++) {
+        const int old = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0),
+                  next = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+        void *system = registered(place, old, &one, LS_EVENT_IN, LEVEL_PERSISTENT);
+        net_quiet(place, 0);
+        assert_int_equal(notify(place, LS_NOTIFY_REGISTER, old, &two, LS_EVENT_IN, LEVEL_PERSISTENT), LS_EEXIST);
+        if (removed) {
+            assert_int_equal(notify(place, LS_NOTIFY_REMOVE, old, NULL, 0, 0), LS_OK);
+            post(system, LS_EVENT_REMOVE);
+            expect(place, &one, LS_EVENT_REMOVE);
+        }
+        assert_int_equal(dup2(next, old), old);
+        close(next);
+        net_quiet(place, 100);
+        system = registered(place, old, &two, LS_EVENT_IN, LEVEL_PERSISTENT);
+        post(system, LS_EVENT_IN);
+        expect(place, &two, LS_EVENT_IN);
+        ls_port_forget(place->port, old);
+        close(old);
+        net_quiet(place, 0);
+    }
+}
+
 static void registering_and_waiting_in_one_call(void **state)
 {
     net_place *place = *state;
@@ -428,6 +456,7 @@ int main(void)
         with_port(enabling_an_edge_looks_at_what_is_there),
         with_port(removing),
         with_port(a_closed_socket_takes_its_registration_along),
+        with_port(a_closed_socket_without_an_address),
         with_port(registering_and_waiting_in_one_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
