@@ -50,6 +50,7 @@ static const row numbers[] = {
     {WAIT_TIMEOUT, LS_ETIMEDOUT},
     {ERROR_OPERATION_ABORTED, LS_ECANCELED},
     {ERROR_IO_PENDING, LS_EAGAIN},
+    {ERROR_DELETE_PENDING, LS_EACCES},
     {ERROR_NOACCESS, LS_EINVAL},
     {ERROR_NOT_FOUND, LS_ENOENT},
     {ERROR_CANCELLED, LS_ECANCELED},
@@ -63,8 +64,15 @@ static const row numbers[] = {
     {ERROR_PORT_UNREACHABLE, LS_EREFUSED},
     {ERROR_CONNECTION_ABORTED, LS_ERESET},
     {ERROR_INVALID_NETNAME, LS_EADDRNOTAVAIL},
+    {ERROR_USER_MAPPED_FILE, LS_EACCES},
     {ERROR_NO_SYSTEM_RESOURCES, LS_ENOMEM},
+    {ERROR_NONPAGED_SYSTEM_RESOURCES, LS_ENOMEM},
+    {ERROR_PAGED_SYSTEM_RESOURCES, LS_ENOMEM},
+    {ERROR_WORKING_SET_QUOTA, LS_ENOMEM},
+    {ERROR_PAGEFILE_QUOTA, LS_ENOMEM},
+    {ERROR_COMMITMENT_LIMIT, LS_ENOMEM},
     {ERROR_TIMEOUT, LS_ETIMEDOUT},
+    {ERROR_CANT_ACCESS_FILE, LS_EACCES}, /* a reparse point, such as the path of a Unix socket, opened as a file */
     /* Winsock */
     {WSAEINTR, LS_ECANCELED},
     {WSAEBADF, LS_EINVAL},
@@ -113,10 +121,11 @@ int ls_err_from_win32(uint32_t system_error)
 
 int ls_err_from_status(uint32_t status)
 {
-    /* A socket that is closed with pending operations completes them with one of these, depending on the version of
-     * Windows or Wine. */
+    /* LOCAL_DISCONNECT: a socket was closed with the operation pending, which its owner knows, or this side aborted the
+     * connection (retransmissions timed out, the interface is down). */
     enum { CANCELLED = (int)0xC0000120, HANDLES_CLOSED = (int)0x8000000A, LOCAL_DISCONNECT = (int)0xC000013B };
     const int known = (int)status;
-    if (known == CANCELLED || known == HANDLES_CLOSED || known == LOCAL_DISCONNECT) return LS_ECANCELED;
+    if (known == CANCELLED || known == HANDLES_CLOSED) return LS_ECANCELED;
+    if (known == LOCAL_DISCONNECT) return LS_ERESET;
     return ls_err_from_win32(RtlNtStatusToDosError((NTSTATUS)status));
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/log.h"
 
 struct ls_signals {
     void (*on_signal)(void *user);
@@ -18,6 +19,17 @@ struct ls_signals {
 static SRWLOCK lock = SRWLOCK_INIT;
 static ls_signals *the_signals;
 
+/* Why the system is about to end the program; NULL: it is not. */
+static const char *end_by(DWORD event)
+{
+    switch (event) {
+    case CTRL_CLOSE_EVENT: return "the console window was closed";
+    case CTRL_LOGOFF_EVENT: return "the user logs off";
+    case CTRL_SHUTDOWN_EVENT: return "the system shuts down";
+    default: return NULL;
+    }
+}
+
 BOOL WINAPI ls_signals_handle(DWORD event)
 {
     HANDLE ended = NULL;
@@ -25,9 +37,10 @@ BOOL WINAPI ls_signals_handle(DWORD event)
     ls_signals *signals = the_signals;
     if (signals != NULL) {
         const HANDLE self = GetCurrentProcess();
+        const char *const why = end_by(event);
+        if (why != NULL) ls_log(LS_LOG_WARN, "%s: Windows ends this program after a few seconds, drained or not", why);
         signals->on_signal(signals->user);
-        if (event == CTRL_CLOSE_EVENT || event == CTRL_LOGOFF_EVENT || event == CTRL_SHUTDOWN_EVENT)
-            (void)DuplicateHandle(self, signals->ended, self, &ended, SYNCHRONIZE, FALSE, 0);
+        if (why != NULL) (void)DuplicateHandle(self, signals->ended, self, &ended, SYNCHRONIZE, FALSE, 0);
     }
     ReleaseSRWLockShared(&lock);
     if (ended != NULL) {

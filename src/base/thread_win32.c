@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <process.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,10 +141,13 @@ unsigned ls_cpu_count(void)
 {
     DWORD_PTR ours = 0, systems = 0;
     unsigned count = 0;
-    if (GetProcessAffinityMask(GetCurrentProcess(), &ours, &systems))
+    const bool known = GetProcessAffinityMask(GetCurrentProcess(), &ours, &systems);
+    /* More than 64 processors form groups. From Windows 11 and Server 2022 on a process spans all of them; the mask is
+     * that of its first group, or 0. A mask that was not set covers its group: then all processors count. Before, a
+     * process stayed in one group, and threads in excess do no harm. */
+    if (known && (ours != systems || GetActiveProcessorGroupCount() == 1))
         for (; ours != 0; ours &= ours - 1) count++;
     if (count > 0) return count;
-    /* The mask is 0 when the process has threads in several processor groups. */
     const DWORD all = GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
     return all > 0 ? (unsigned)all : 1;
 }

@@ -4,6 +4,7 @@
 
 #include <windows.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 enum {
     STOP_MS_MAX = 60000, /* time for a service to drain before uninstall deletes it */
     STOP_POLL_MS = 100,
+    RESTART_MS = 5000, /* after a failure, three times in RESTART_RESET_S */
+    RESTART_RESET_S = 86400,
     PRESHUTDOWN_MS = 30000, /* at a system shutdown: the default drain timeout, plus time to close */
 };
 
@@ -133,15 +136,60 @@ static void describe(SC_HANDLE service, const wchar_t *site)
     SERVICE_PRESHUTDOWN_INFO preshutdown = {PRESHUTDOWN_MS};
     (void)ChangeServiceConfig2W(service, SERVICE_CONFIG_DESCRIPTION, &description);
     (void)ChangeServiceConfig2W(service, SERVICE_CONFIG_PRESHUTDOWN_INFO, &preshutdown);
+    /* An address may be in use for some time after a service was ended by force: its connections keep it. */
+    SC_ACTION restarts[] = {{SC_ACTION_RESTART, RESTART_MS},
+                            {SC_ACTION_RESTART, RESTART_MS},
+                            {SC_ACTION_RESTART, RESTART_MS},
+                            {SC_ACTION_NONE, 0}};
+    SERVICE_FAILURE_ACTIONSW failure = {
+        .dwResetPeriod = RESTART_RESET_S, .cActions = sizeof restarts / sizeof restarts[0], .lpsaActions = restarts};
+    SERVICE_FAILURE_ACTIONS_FLAG also_errors = {TRUE};
+    (void)ChangeServiceConfig2W(service, SERVICE_CONFIG_FAILURE_ACTIONS, &failure);
+    (void)ChangeServiceConfig2W(service, SERVICE_CONFIG_FAILURE_ACTIONS_FLAG, &also_errors);
+}
+
+/* The source of the service in the system's event log, without which its viewer puts a sentence about a missing
+ * description before the text. The messages 1 to 1000 of EventCreate.exe are their first insertion. */
+static void event_source(const wchar_t *name, bool exists)
+{
+    static const wchar_t below[] = L"SYSTEM\\CurrentControlSet\\Services\\EventLog\\Application\\";
+    static const wchar_t file[] = L"%SystemRoot%\\System32\\EventCreate.exe";
+    const DWORD types = EVENTLOG_ERROR_TYPE | EVENTLOG_WARNING_TYPE | EVENTLOG_INFORMATION_TYPE;
+    wchar_t path[sizeof below / sizeof below[0] + LS_SERVICE_NAME_CHARS_MAX];
+    HKEY key;
+    wcscpy(path, below);
+    wcscat(path, name);
+    if (!exists) {
+        (void)RegDeleteKeyW(HKEY_LOCAL_MACHINE, path);
+        return;
+    }
+    if (RegCreateKeyExW(HKEY_LOCAL_MACHINE, path, 0, NULL, 0, KEY_SET_VALUE, NULL, &key, NULL) != ERROR_SUCCESS)
+        return;
+    (void)RegSetValueExW(key, L"EventMessageFile", 0, REG_EXPAND_SZ, (const BYTE *)file, sizeof file);
+    (void)RegSetValueExW(key, L"TypesSupported", 0, REG_DWORD, (const BYTE *)&types, sizeof types);
+    (void)RegCloseKey(key);
+}
+
+/* What an administrator still has to do. LocalService by its number, which is the same in every language. */
+static void advise(const char *name, const char *log)
+{
+    const char *const end = strrchr(log, '\\');
+    printf("The service \"%s\" is installed. It starts with the system; to start it now: net start \"%s\"\nLog: %s\n",
+           name, name, log);
+    printf("If its account may not write there: icacls \"%.*s\" /grant *S-1-5-19:(OI)(CI)M\n",
+           end != NULL ? (int)(end - log) : (int)strlen(log), log);
+    printf("If others shall connect, in PowerShell: New-NetFirewallRule -DisplayName \"%s\" -Service \"%s\" "
+           "-Direction Inbound -Action Allow\n",
+           name, name);
 }
 
 static int create(const char *name, const wchar_t *wide_name, const wchar_t *line, const wchar_t *site)
 {
     SC_HANDLE manager = OpenSCManagerW(NULL, NULL, SC_MANAGER_CREATE_SERVICE);
     if (manager == NULL) return explain(name, "install", GetLastError());
-    SC_HANDLE service = CreateServiceW(manager, wide_name, wide_name, SERVICE_CHANGE_CONFIG, SERVICE_WIN32_OWN_PROCESS,
-                                       SERVICE_AUTO_START, SERVICE_ERROR_NORMAL, line, NULL, NULL, L"Tcpip\0Afd\0",
-                                       L"NT AUTHORITY\\LocalService", L"");
+    SC_HANDLE service = CreateServiceW(manager, wide_name, wide_name, SERVICE_CHANGE_CONFIG | SERVICE_START,
+                                       SERVICE_WIN32_OWN_PROCESS, SERVICE_AUTO_START, SERVICE_ERROR_NORMAL, line, NULL,
+                                       NULL, L"Tcpip\0Afd\0HTTP\0", L"NT AUTHORITY\\LocalService", L"");
     const DWORD error = service == NULL ? GetLastError() : 0;
     if (service != NULL) {
         describe(service, site);
@@ -166,14 +214,14 @@ static int install(const ls_arguments *args)
         fprintf(stderr, "luaserve: invalid path of the site or the log: \"%s\"\n",
                 args->log != NULL ? args->log : args->server.site);
     } else if (kind == INVALID_FILE_ATTRIBUTES || (kind & FILE_ATTRIBUTE_DIRECTORY)) {
-        fprintf(stderr, "luaserve: cannot install %s: no such file\n", args->server.site);
+        fprintf(stderr, "luaserve: cannot install %s: no such file%s\n", args->server.site,
+                ls_main_site_hint(args->server.site));
     } else if (compose(args, name, site, log, line) < 0) {
         fprintf(stderr, "luaserve: the command line of the service is longer than %d characters\n",
                 LS_COMMAND_CHARS_MAX);
     } else if ((status = create(name, wide_name, line, site)) == LS_STATUS_OK) {
-        printf(
-            "The service \"%s\" is installed. It starts with the system; to start it now: net start \"%s\"\nLog: %s\n",
-            name, name, log_text);
+        event_source(wide_name, true);
+        advise(name, log_text);
     }
     free(log_text);
     free(log);
@@ -219,6 +267,7 @@ static int uninstall(const char *name)
         if (!DeleteService(service)) {
             status = explain(name, "uninstall", GetLastError());
         } else {
+            event_source(wide_name, false);
             printf("The service \"%s\" is deleted. Its log is kept.\n", name);
             status = LS_STATUS_OK;
         }

@@ -263,7 +263,7 @@ static int open_server(ls_server_options *options, ls_server **out)
     free(input);
     if (err == 0) return LS_STATUS_OK;
     const char *near = strpbrk(options->site, "./\\") == NULL ? nearest(options->site, commands) : NULL;
-    fprintf(stderr, "luaserve: %s", message);
+    fprintf(stderr, "luaserve: %s%s", message, options->source == NULL ? ls_main_site_hint(options->site) : "");
     if (options->source == NULL && near != NULL) fprintf(stderr, "; did you mean luaserve %s?", near);
     fprintf(stderr, "\n");
     return LS_STATUS_FAILED;

@@ -26,6 +26,9 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service);
  * arrives. Call it once, on the main thread. */
 void ls_command_end_within(unsigned seconds, int status);
 
+/* What the system adds to the message of a site that cannot be opened; "" mostly. Static memory. */
+const char *ls_main_site_hint(const char *site);
+
 /* The service commands: argv[0] is "install", "uninstall" or "run-as-service". Returns the exit status. */
 int ls_command_service(int argc, char **argv);
 

@@ -34,6 +34,12 @@ void ls_command_end_within(unsigned seconds, int status)
     (void)alarm(seconds);
 }
 
+const char *ls_main_site_hint(const char *site)
+{
+    (void)site;
+    return "";
+}
+
 int ls_command_service(int argc, char **argv)
 {
     (void)argc;

@@ -64,12 +64,20 @@ void ls_command_end_within(unsigned seconds, int status)
     (void)CreateTimerQueueTimer(&timer, NULL, end_late, NULL, seconds * 1000, 0, WT_EXECUTEONLYONCE);
 }
 
+/* The console outlives this program, and others may write to it in the user's code page. */
+static UINT code_page; /* 0: no console */
+
+static void restore_code_page(void)
+{
+    (void)SetConsoleOutputCP(code_page);
+}
+
 int wmain(int argc, wchar_t **wide)
 {
     char **argv = calloc((size_t)argc + 1, sizeof *argv);
 
     disable_dialogs();
-    (void)SetConsoleOutputCP(CP_UTF8); /* fails without a console */
+    if ((code_page = GetConsoleOutputCP()) != 0 && SetConsoleOutputCP(CP_UTF8)) (void)atexit(restore_code_page);
     (void)_setmode(_fileno(stdout), _O_BINARY);
     (void)_setmode(_fileno(stderr), _O_BINARY);
     (void)setvbuf(stderr, NULL, _IONBF, 0); /* some C libraries buffer it */

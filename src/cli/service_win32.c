@@ -174,7 +174,11 @@ static DWORD serve(void)
         wchar_t *log = ls_main_full_path(running.args->log);
         error = log != NULL ? ls_main_log_to(log) : ERROR_BAD_PATHNAME;
         free(log);
-        snprintf(message, sizeof message, "cannot write the log %s: error %lu", running.args->log, error);
+        snprintf(message, sizeof message, "cannot write the log %s: error %lu%s", running.args->log, error,
+                 error == ERROR_ACCESS_DENIED
+                     ? " (access denied): the account of the service must have the right to write to that folder; for "
+                       "LocalService run: icacls FOLDER /grant *S-1-5-19:(OI)(CI)M"
+                     : "");
     }
     if (error == 0 && (error = enter_folder()) != 0)
         snprintf(message, sizeof message, "cannot enter the folder of %s: error %lu", running.args->server.site,
@@ -185,6 +189,8 @@ static DWORD serve(void)
     }
     options.serving = serving;
     if (ls_server_open(&options, &server, message, sizeof message) < 0) {
+        const size_t len = strlen(message);
+        snprintf(message + len, sizeof message - len, "%s", ls_main_site_hint(options.site));
         report_failure(message);
         return ERROR_SERVICE_SPECIFIC_ERROR;
     }

@@ -34,6 +34,17 @@ wchar_t *ls_main_full_path(const char *path)
     return full;
 }
 
+const char *ls_main_site_hint(const char *site)
+{
+    wchar_t *full = ls_main_full_path(site);
+    const int hidden = full != NULL && wcslen(full) >= MAX_PATH && GetFileAttributesW(full) == INVALID_FILE_ATTRIBUTES;
+    free(full);
+    return hidden ? "; its complete path is longer than 259 characters, which Windows opens only if LongPathsEnabled "
+                    "is 1 in "
+                    "HKLM\\SYSTEM\\CurrentControlSet\\Control\\FileSystem"
+                  : "";
+}
+
 int ls_main_fail(const char *what, unsigned long error)
 {
     wchar_t text[512] = L"";

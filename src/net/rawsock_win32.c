@@ -38,7 +38,7 @@ int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at)
 
 int ls_rawsock_listen(ls_fd fd, int backlog)
 {
-    return listen(fd, backlog) != 0 ? failed() : LS_OK;
+    return listen(fd, ls_winsock_backlog(backlog < 0 ? 0 : (uint32_t)backlog)) != 0 ? failed() : LS_OK;
 }
 
 int ls_rawsock_connect(ls_fd fd, const ls_addr *to)

@@ -42,7 +42,9 @@ static int set(SOCKET fd, int level, int name, DWORD value)
 static bool is_abandoned(const ls_addr *at, const ls_sockaddr *sa)
 {
     SOCKET fd;
+    u_long off = 0;
     if (open_stream(at->family, &fd) < 0) return false;
+    (void)ioctlsocket(fd, FIONBIO, &off); /* else the result may be WSAEWOULDBLOCK; a Unix connect does not wait */
     const bool refused = connect(fd, (const struct sockaddr *)(const void *)sa->bytes, (int)sa->len) != 0 &&
                          WSAGetLastError() == WSAECONNREFUSED;
     (void)closesocket(fd);
@@ -68,7 +70,8 @@ static int set_up_listener(SOCKET fd, const ls_addr *at)
 {
     int err = LS_OK;
     if (at->family == LS_ADDR_UNIX) return err;
-    /* Else a second process could take over the address with SO_REUSEADDR. Windows can bind an address in TIME_WAIT. */
+    /* Else a second process could take over the address with SO_REUSEADDR. Windows can bind an address in TIME_WAIT, but
+     * not while a connection to it is open or has unsent data: those of a program that was ended by force, for a while. */
     if ((err = set(fd, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, 1)) < 0) return err;
     if (at->family == LS_ADDR_IP6) {
         /* The wildcard address accepts IPv4 as well; a specific address does not. */
@@ -81,11 +84,12 @@ static int set_up_listener(SOCKET fd, const ls_addr *at)
 int ls_sock_listen(const ls_addr *at, uint32_t backlog, ls_fd *out, ls_addr *bound)
 {
     SOCKET fd;
-    int err = open_stream(at->family, &fd);
-    if (err < 0) return err;
+    int err;
+    if (at->family == LS_ADDR_UNIX && at->bytes[0] == '\0') return LS_ENOTSUP; /* Windows has no abstract names */
+    if ((err = open_stream(at->family, &fd)) < 0) return err;
     if ((err = set_up_listener(fd, at)) < 0) goto fail;
     if ((err = bind_to(fd, at)) < 0) goto fail;
-    if (listen(fd, (int)backlog) != 0) {
+    if (listen(fd, at->family == LS_ADDR_UNIX ? (int)backlog : ls_winsock_backlog(backlog)) != 0) {
         err = ls_winsock_error();
         goto fail;
     }

@@ -40,6 +40,14 @@
  * only packets that threads were taking at the time of the close may still carry the old key. A duplicated descriptor,
  * and its registration, exist until the last copy is closed.
  *
+ * On Windows a closed socket is distinguished from the next one with its number by its type and addresses. Two
+ * sockets without an address look the same until a wait has taken notice of the close: until then REGISTER returns
+ * LS_EEXIST.
+ *
+ * On Windows pipes and consoles are looked at by a thread of the port. The system lets this call wait while another
+ * thread reads from the same pipe, if that was opened for synchronous calls (standard input, io.popen). So read from a
+ * registered pipe in the handler of its packet, and use ONESHOT when several threads wait.
+ *
  * A socket that is attached for operations (ls_sock_attach) cannot be registered: LS_EEXIST, from REGISTER or from the
  * first operation that has to wait. */
 #ifndef LS_PORT_NOTIFY_H

@@ -20,8 +20,9 @@
  * Inline completions (LS_DONE) are limited per thread context. After ctx->inline_ms_max of them without a wait, an
  * operation that completes at once is queued instead and returns LS_PENDING, so that the thread returns to the port.
  *
- * Closing. ls_sock_close closes the descriptor. Operations still pending complete with LS_ECANCELED, or with the
- * result they already had; their packets follow as usual.
+ * Closing. ls_sock_close closes the descriptor; on Windows that of a listener with pending accepts is closed when the
+ * last of their packets was taken. Operations still pending complete with LS_ECANCELED, or with the result they already
+ * had; their packets follow as usual.
  *
  * Operations on datagrams are in datagram.h, on files in file.h, readiness notifications in notify.h. */
 #ifndef LS_PORT_PORT_H

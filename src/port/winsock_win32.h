@@ -20,6 +20,14 @@ static inline int ls_winsock_error(void)
     return ls_err_from_win32((uint32_t)WSAGetLastError());
 }
 
+/* The backlog of listen(): a plain number of more than 200 counts as 200, a negative one is a hint of up to 65535
+ * (SOMAXCONN_HINT). */
+static inline int ls_winsock_backlog(uint32_t backlog)
+{
+    if (backlog <= 200) return (int)backlog;
+    return backlog < 65535 ? -(int)backlog : -65535;
+}
+
 static inline SOCKET ls_winsock_of(ls_fd fd)
 {
     return (SOCKET)fd;

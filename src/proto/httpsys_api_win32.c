@@ -36,14 +36,17 @@ int ls_httpsys_api_load(ls_httpsys_api *out)
 
 void ls_httpsys_explain(const char *url, ULONG error, char *message, size_t message_bytes)
 {
-    char text[160] = "";
+    char text[160] = "", domain[128], user[128];
+    const DWORD size = sizeof user;
     switch (error) {
     case ERROR_ACCESS_DENIED:
-        (void)snprintf(
-            message, message_bytes,
-            "http.sys refuses %s: access denied (error 5): this user may not register the URL. As administrator, "
-            "run once: netsh http add urlacl url=%s user=%%USERDOMAIN%%\\%%USERNAME%%",
-            url, url);
+        /* The names, because PowerShell does not know %USERNAME%, and a service runs as another user. */
+        if (GetEnvironmentVariableA("USERDOMAIN", domain, size) - 1 >= size - 1) (void)snprintf(domain, size, ".");
+        if (GetEnvironmentVariableA("USERNAME", user, size) - 1 >= size - 1) (void)snprintf(user, size, "USER");
+        (void)snprintf(message, message_bytes,
+                       "http.sys refuses %s: access denied (error 5): the user %s\\%s may not register the URL. As "
+                       "administrator, run once: netsh http add urlacl url=%s user=\"%s\\%s\"",
+                       url, domain, user, url, domain, user);
         return;
     case ERROR_ALREADY_EXISTS:
         (void)snprintf(message, message_bytes,

@@ -4,8 +4,11 @@
  * numbers of methods and fields are HTTP_VERB and HTTP_HEADER_ID of http.h. */
 #include "proto/httpsys_head_win32.h"
 
+#include <assert.h>
+#include <limits.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "proto/http_chars.h"
 #include "proto/http_text.h"
 
@@ -216,6 +219,8 @@ static int number_of(const char *text, size_t len)
 
 unsigned ls_httpsys_fields(const char *lines, size_t len, HTTP_RESPONSE_HEADERS *to, HTTP_UNKNOWN_HEADER *unknown)
 {
+    /* All fields lie in one block, so the USHORT of a length does not cut. */
+    static_assert(LS_BLOCK_LARGE - (sizeof "X: \r\n" - 1) <= USHRT_MAX, "the length of a value");
     unsigned count = 0;
     for (const char *at = lines, *const end = lines + len; at < end;) {
         const char *const colon = memchr(at, ':', (size_t)(end - at));

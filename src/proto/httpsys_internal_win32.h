@@ -90,6 +90,7 @@ typedef struct ls_httpsys_exchange {
     bool awaits_sent; /* wake the handler when the queue is sent */
     bool rx_pending, tx_pending;
     bool head_sent, last_sent; /* passed to http.sys: the head; the end of the response */
+    bool buffered;             /* http.sys copies what is sent */
     bool no_body;              /* response to HEAD, or a status without content: slices are dropped */
     bool chunked_out;
     bool http2;  /* HTTP/2 or later: http.sys frames the body */

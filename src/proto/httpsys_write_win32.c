@@ -204,10 +204,15 @@ int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
         if (!in_parts && (err = make_whole(e)) < 0) return err;
         const USHORT count = chunks_of(e, in_parts ? LS_HTTPSYS_CHUNKS : UINT16_MAX, &bytes);
         const bool last = complete && bytes == e->out.bytes && (e->file == LS_FD_NONE || e->sending_file);
-        const ULONG flags = !last       ? HTTP_SEND_RESPONSE_FLAG_MORE_DATA
-                            : e->closes ? HTTP_SEND_RESPONSE_FLAG_DISCONNECT
-                                        : 0;
         const bool head = !e->head_sent;
+        /* A send without buffering completes when the peer has acknowledged it: one part per round trip. With it, the
+         * system copies the parts. The flag must be the same for all calls of a response; one that is complete before
+         * its first call, and a file, need no copy. */
+        if (head) e->buffered = !complete && in_parts;
+        const ULONG buffered = e->buffered ? HTTP_SEND_RESPONSE_FLAG_BUFFER_DATA : 0;
+        const ULONG flags = buffered | (!last       ? HTTP_SEND_RESPONSE_FLAG_MORE_DATA
+                                        : e->closes ? HTTP_SEND_RESPONSE_FLAG_DISCONNECT
+                                                    : 0);
         ULONG error;
         e->head_sent = true;
         e->last_sent = last;

@@ -192,6 +192,20 @@ class Service(unittest.TestCase):
         self.system("net", "start", self.name)
         self.eventually(lambda: self.state() == ("STOPPED", 3, 0), "the service has failed: path not found")  # ERROR_PATH_NOT_FOUND
 
+    def test_a_log_whose_folder_refuses(self):
+        self.install("--log", self.where)  # a folder: access denied, whoever asks
+        self.system("net", "start", self.name)
+        self.eventually(lambda: self.state() == ("STOPPED", 5, 0), "the service has failed: access denied")
+
+    def test_what_install_advises(self):
+        out = self.install()
+        self.assertRegex(out, r'icacls ".*der dienst 日本" /grant \*S-1-5-19:\(OI\)\(CI\)M')
+        self.assertIn('New-NetFirewallRule -DisplayName "%s" -Service "%s"' % (self.name, self.name), out)
+        key = "HKLM\\SYSTEM\\CurrentControlSet\\Services\\EventLog\\Application\\" + self.name
+        self.assertIn("EventCreate.exe", self.system("reg", "query", key)[1])
+        self.program("uninstall", "--name", self.name)
+        self.assertNotEqual(self.system("reg", "query", key)[0], 0)
+
     def test_refusals(self):
         self.install()
         for args, status, text in (

@@ -1,11 +1,14 @@
 """luaserve.exe: one small file that needs no DLL but those of Windows; Ctrl-C at its console. probe.exe: what this Windows
 does in doubtful cases."""
 import os
+import os
+import shutil
 import struct
 import subprocess
+import tempfile
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, main, needs_terminal, pty
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, main, needs_terminal, pty, run_program
 
 # Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
 SYSTEM = {"advapi32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll", "ntdll.dll",
@@ -72,6 +75,24 @@ class Probe(unittest.TestCase):
             self.assertTrue(any(line.startswith(case) for line in lines), (case, lines))
         for case in ("notification for IN alone", "ProcessSocketNotifications: not in this Windows"), ("Unix sockets: error", "ConnectEx of a Unix socket"):
             self.assertTrue(any(line.startswith(case) for line in lines), (case, lines))
+
+
+@unittest.skipUnless(WINDOWS, "tests luaserve.exe")
+class LongPath(unittest.TestCase):
+    def test_a_site_whose_path_is_too_long_for_the_system(self):
+        folder = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        deep = os.path.join(folder, *["d" * 60] * 5)
+        os.makedirs(deep)
+        hint = "longer than 259 characters, which Windows opens only if LongPathsEnabled is 1"
+        for command in ((), ("install", "--name", "none")):
+            status, _, err = run_program([*command, os.path.join(deep, "none.lua")])
+            self.assertEqual(status, 1)
+            self.assertIn(hint, err)
+            self.assertNotIn(hint, run_program([*command, os.path.join(folder, "none.lua")])[2])
+        with open(os.path.join(deep, "site.lua"), "w", encoding="utf-8") as site:
+            site.write('require("luaserve").once(print)')
+        self.assertEqual(run_program(["--check", os.path.join(deep, "site.lua")])[0], 0)  # where the system opens it
 
 
 @unittest.skipUnless(WINDOWS, "tests luaserve.exe")

@@ -58,19 +58,20 @@ fail_port:
     return err;
 }
 
-/* Discard the packets left in the port: posts without an operation, and the ends of close polls. */
+/* Discard the packets left in the port: posts without an operation, and the polls that ls_watchers_stop cancelled.
+ * Until the packet of a poll is taken, the system may write into its watcher. */
 static void discard_packets(ls_port *port)
 {
+    _Atomic uint32_t *polls = ls_watchers_polls(port->watchers);
     OVERLAPPED_ENTRY entry;
     ULONG got = 0;
     for (;;) {
-        const DWORD wait_ms = ls_watchers_closing(port->watchers) ? INFINITE : 0;
+        const DWORD wait_ms = atomic_load(polls) > 0 ? INFINITE : 0;
         if (!GetQueuedCompletionStatusEx(port->iocp, &entry, 1, &got, wait_ms, FALSE) || got == 0) return;
         ls_op *op = (ls_op *)(void *)entry.lpOverlapped;
-        win_request *request = (win_request *)(void *)entry.lpOverlapped;
+        const win_request *request = (const win_request *)(const void *)entry.lpOverlapped;
         if (entry.lpCompletionKey == KEY_OP && (op->flags & FLAG_HEAP_NODE)) free(op);
-        if (entry.lpCompletionKey == KEY_REQUEST && request->type == WIN_CLOSE_POLL)
-            ls_win32_free_close_poll(port, request);
+        if (entry.lpCompletionKey == KEY_REQUEST && request->type == WIN_POLL) atomic_fetch_sub(polls, 1);
     }
 }
 
@@ -153,7 +154,6 @@ static bool take_entry(ls_thread_ctx *ctx, const OVERLAPPED_ENTRY *entry, ls_pac
     case WIN_RECEIVE: return ls_win32_received(ctx, request, bytes, out);
     case WIN_SEND: return ls_win32_transmitted(ctx, request, bytes, out);
     case WIN_ACCEPT: return ls_win32_accepted(ctx, request, out);
-    case WIN_CLOSE_POLL: ls_win32_close_polled(request); return false;
     default: return ls_win32_polled(request, out);
     }
 }

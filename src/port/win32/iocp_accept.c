@@ -1,7 +1,11 @@
 /* iocp_accept.c - listeners: accepts posted in advance with AcceptEx, each with the socket for its connection.
  *
- * When the system returns no socket the accept waits: the listener is put on port->emfile_waiting, and a timer tries
- * again. Windows has no limit of descriptors, but memory can be short. */
+ * When the system returns no socket, or has no memory for an accept, the accept waits: the listener is put on
+ * port->emfile_waiting, and a timer tries again. Windows has no limit of descriptors, but memory can be short.
+ *
+ * A listener that is closed with pending accepts keeps its descriptor until the packets of its cancelled accepts were
+ * taken; the last one closes it. An accept that completed before the cancellation has a connection, which must not be
+ * lost, and which takes over the properties of the listener while that is open (SO_UPDATE_ACCEPT_CONTEXT). */
 #include "port/win32/iocp_internal.h"
 
 #include <stdlib.h>
@@ -11,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum { ACCEPT_RETRY_MS = 100, CANCEL_MS = 1000, ADDRESS_BYTES = sizeof(SOCKADDR_STORAGE) + 16 };
+enum { ACCEPT_RETRY_MS = 100, ADDRESS_BYTES = sizeof(SOCKADDR_STORAGE) + 16 };
 
 /* Remove the accept from the list of the listener. The mutex is held. */
 static void unlink_accept(ls_sock *sock, const win_accept *accept)
@@ -70,7 +74,11 @@ static int post_accept(ls_sock *sock, win_accept *accept)
                                     &bytes, &accept->request.overlapped))
             error = WSAGetLastError();
         /* The connection was reset before it was accepted: try the next one. */
-        if (error != WSAECONNRESET && error != WSAECONNABORTED) return ls_win32_posted(sock, &accept->request, error);
+        if (error == WSAECONNRESET || error == WSAECONNABORTED) continue;
+        const int outcome = ls_win32_posted(sock, &accept->request, error);
+        if (outcome != LS_ENOMEM && outcome != LS_EMFILE) return outcome;
+        emfile_wait(sock, outcome);
+        return LS_PENDING;
     }
 }
 
@@ -96,12 +104,14 @@ static void free_accept(win_accept *accept)
     free(accept);
 }
 
-/* Give the accepted socket the properties of the listener, which getpeername, shutdown and others need. */
-static void update(ls_sock *sock, win_accept *accept)
+/* Give the accepted socket the properties of the listener, which getpeername, shutdown and others need. LS_OK;
+ * LS_ECLOSED: the connection was closed meanwhile. */
+static int update(const ls_sock *sock, const win_accept *accept)
 {
     const SOCKET listener = sock->base.fd;
-    accept->updated =
-        setsockopt(accept->fd, SOL_SOCKET, SO_UPDATE_ACCEPT_CONTEXT, (const char *)&listener, sizeof listener) == 0;
+    const int failed =
+        setsockopt(accept->fd, SOL_SOCKET, SO_UPDATE_ACCEPT_CONTEXT, (const char *)&listener, sizeof listener);
+    return failed ? LS_ECLOSED : LS_OK;
 }
 
 bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
@@ -113,8 +123,7 @@ bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
     request->pending = false;
     sock->held--;
     int64_t result = ls_win32_status(request);
-    if (result == LS_OK && sock->open) update(sock, accept);
-    if (result == LS_OK && !accept->updated) result = LS_ECLOSED; /* the connection was closed meanwhile */
+    if (result == LS_OK) result = update(sock, accept);
     if (!sock->open && result != LS_OK) {
         result = LS_ECANCELED;
     } else if (result != LS_OK && result != LS_ECANCELED) {
@@ -126,8 +135,7 @@ bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
             ls_mutex_unlock(&sock->mutex);
             return false;
         }
-        if (outcome == LS_DONE) update(sock, accept);
-        result = outcome;
+        result = outcome == LS_DONE ? update(sock, accept) : outcome;
     }
     if (result == LS_OK) {
         fill_op(sock, accept, op);
@@ -210,15 +218,6 @@ static void unlist(ls_sock *sock)
     ls_mutex_unlock(&port->base.mutex);
 }
 
-/* Wait until a cancelled request has completed, at most CANCEL_MS. false: it has not. The request has no event to wait
- * for, which would be one more object per connection. */
-static bool wait_completed(const win_request *request)
-{
-    for (unsigned ms = 0; !HasOverlappedIoCompleted(&request->overlapped) && ms < CANCEL_MS; ms++)
-        ls_clock_sleep_ms(1);
-    return HasOverlappedIoCompleted(&request->overlapped);
-}
-
 void ls_win32_close_accepts(ls_sock *sock)
 {
     unlist(sock);
@@ -227,10 +226,7 @@ void ls_win32_close_accepts(ls_sock *sock)
     for (win_accept **at = &sock->accepts; *at != NULL;) {
         win_accept *accept = *at;
         if (accept->request.pending) {
-            /* An accept that completed before the cancellation has a connection, which must not be lost: its packet
-             * follows, and the properties of the listener must be set while the listener is open. */
-            if (wait_completed(&accept->request) && ls_win32_status(&accept->request) == LS_OK) update(sock, accept);
-            at = &accept->next;
+            at = &accept->next; /* its packet follows */
         } else {
             *at = accept->next;
             (void)ls_port_post(sock->port, accept->request.op, sock->base.key, LS_ECANCELED);

@@ -151,6 +151,7 @@ int64_t ls_win32_send_to(ls_sock *sock, ls_op *op)
             if (WSASendTo(sock->base.fd, &buffer, 1, &bytes, 0, to, (int)next->addr.len, &sock->tx.overlapped, NULL) !=
                 0)
                 error = WSAGetLastError();
+            if (error == WSAEWOULDBLOCK) error = WSAENOBUFS; /* too many requests are outstanding */
             if ((error == 0 || error == WSA_IO_PENDING) && ls_win32_posted(sock, &sock->tx, error) == LS_PENDING)
                 return LS_EAGAIN;
         }

@@ -5,6 +5,9 @@
  * its own). The slot is returned when the socket is closed and the packet of its last request was taken. So the memory
  * of a pending operation stays valid until its packet, and no packet reaches the next use of a slot.
  *
+ * The end of a request is known by its packet alone: the system writes the OVERLAPPED of a request that was pending when
+ * a thread takes its packet.
+ *
  *     held = requests of the socket that the kernel holds, or whose packets were not taken yet
  *     the slot is returned  <=>  !open and held == 0
  *
@@ -42,7 +45,7 @@ enum { /* completion keys: the type of lpOverlapped */
        KEY_KINDS = 3,
 };
 
-typedef enum win_type { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL, WIN_CLOSE_POLL } win_type;
+typedef enum win_type { WIN_RECEIVE, WIN_SEND, WIN_ACCEPT, WIN_POLL } win_type;
 
 typedef struct win_request {
     OVERLAPPED overlapped; /* first */
@@ -57,7 +60,6 @@ typedef struct win_accept {
     win_request request; /* first; not pending: the accept waits for a descriptor */
     struct win_accept *next;
     SOCKET fd;
-    bool updated;                                                 /* SO_UPDATE_ACCEPT_CONTEXT was set */
     unsigned char addresses[2 * (sizeof(SOCKADDR_STORAGE) + 16)]; /* local and remote, each with 16 more (AcceptEx) */
 } win_accept;
 
@@ -82,6 +84,7 @@ struct ls_sock {
     const win_provider *provider;
     WSAPROTOCOL_INFOW *protocol; /* listeners: the protocol of the sockets to accept into */
     bool open, skips;
+    bool closes_late;    /* closed, but the descriptor is open until its last accept has completed */
     bool ready;          /* data may be available: try before waiting */
     bool connected;      /* a datagram socket with a connected peer */
     bool waited;         /* a receive had to wait before: known not to be registered for notifications */
@@ -126,7 +129,7 @@ bool ls_win32_is_report(int error);                       /* the ICMP report for
 
 /* iocp_accept.c */
 bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out);
-void ls_win32_close_accepts(ls_sock *sock); /* the mutex is held, the descriptor still open */
+void ls_win32_close_accepts(ls_sock *sock); /* the mutex is held, the pending accepts are cancelled */
 bool ls_win32_cancel_accept(ls_sock *sock,
                             ls_op *op); /* the mutex is held; true: the caller completes it with LS_ECANCELED */
 void ls_win32_emfile_retry(ls_port *port);
@@ -135,12 +138,10 @@ void ls_win32_emfile_retry(ls_port *port);
 void ls_win32_mark_attached(ls_port *port, ls_fd fd, bool attached); /* attached sockets cannot be registered */
 bool ls_win32_is_registered(ls_port *port, ls_fd fd);
 int ls_watchers_open(ls_port *port, ls_watchers **out);
-void ls_watchers_stop(ls_watchers *watchers);          /* no new events */
-bool ls_watchers_closing(const ls_watchers *watchers); /* packets of close polls are outstanding */
-void ls_watchers_close(ls_watchers *watchers);
+void ls_watchers_stop(ls_watchers *watchers);               /* no new events; cancels all polls */
+_Atomic uint32_t *ls_watchers_polls(ls_watchers *watchers); /* the number of polls whose packets were not taken yet */
+void ls_watchers_close(ls_watchers *watchers);              /* when that number is 0 */
 bool ls_win32_take_check(ls_op *op, ls_packet *out);
-void ls_win32_close_polled(win_request *request);
-void ls_win32_free_close_poll(ls_port *port, win_request *request);
 
 /* iocp_poll.c */
 bool ls_win32_polled(win_request *request, ls_packet *out);

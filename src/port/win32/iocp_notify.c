@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <ws2tcpip.h>
 
 #include "base/clock.h"
 #include "port/win32/readable.h"
@@ -17,41 +18,46 @@ int ls_watchers_open(ls_port *port, ls_watchers **out)
     int err = LS_ENOMEM;
     ls_watchers *watchers = calloc(1, sizeof *watchers);
     if (watchers == NULL) return err;
+    (void)port;
     watchers->process = ls_process_look_up();
-    if ((err = ls_poll_open(port, &watchers->afd)) < 0) {
-        free(watchers);
-        return err;
-    }
     (void)ls_mutex_open(&watchers->mutex);
     (void)ls_mutex_open(&watchers->process_mutex);
     *out = watchers;
     return LS_OK;
 }
 
-/* Cancel all polls and wait for them: until they have completed they write into the watchers. */
 void ls_watchers_stop(ls_watchers *watchers)
 {
-    (void)CancelIoEx(watchers->afd, NULL);
     for (int c = 0; c < WATCHER_CHUNKS; c++) {
-        watcher *chunk = atomic_load(&watchers->chunks[c]);
-        for (int i = 0; chunk != NULL && i < WATCHERS_PER_CHUNK; i++) {
-            watcher *at = &chunk[i];
-            while (at->poll.request.pending && !ls_poll_ended(&at->poll)) Sleep(1);
-            ls_poll_end(at);
-            free(at->last);
+        watcher_chunk *chunk = atomic_load(&watchers->chunks[c]);
+        if (chunk == NULL) continue;
+        for (int i = 0; i < WATCHERS_PER_CHUNK; i++) {
+            ls_poll_end(&chunk->at[i]);
+            free(chunk->at[i].last);
+        }
+        for (int d = 0; d < DEVICES_PER_CHUNK; d++) {
+            const HANDLE device = atomic_load(&chunk->devices[d]);
+            if (device != NULL) (void)CancelIoEx(device, NULL);
         }
     }
 }
 
-bool ls_watchers_closing(const ls_watchers *watchers)
+_Atomic uint32_t *ls_watchers_polls(ls_watchers *watchers)
 {
-    return atomic_load(&watchers->close_polls) > 0;
+    return &watchers->polls;
 }
 
 void ls_watchers_close(ls_watchers *watchers)
 {
-    CloseHandle(watchers->afd);
-    for (int c = 0; c < WATCHER_CHUNKS; c++) free(atomic_load(&watchers->chunks[c]));
+    for (int c = 0; c < WATCHER_CHUNKS; c++) {
+        watcher_chunk *chunk = atomic_load(&watchers->chunks[c]);
+        if (chunk == NULL) continue;
+        for (int d = 0; d < DEVICES_PER_CHUNK; d++) {
+            const HANDLE device = atomic_load(&chunk->devices[d]);
+            if (device != NULL) CloseHandle(device);
+        }
+        free(chunk);
+    }
     ls_mutex_close(&watchers->process_mutex);
     ls_mutex_close(&watchers->mutex);
     free(watchers);
@@ -62,8 +68,8 @@ watcher *ls_watcher_at(const ls_watchers *watchers, ls_fd fd)
 {
     const ls_fd number = fd / HANDLE_STEP;
     if (fd >= LS_NOTIFY_FD_MAX) return NULL;
-    watcher *chunk = atomic_load_explicit(&watchers->chunks[number / WATCHERS_PER_CHUNK], memory_order_acquire);
-    return chunk == NULL ? NULL : &chunk[number % WATCHERS_PER_CHUNK];
+    watcher_chunk *chunk = atomic_load_explicit(&watchers->chunks[number / WATCHERS_PER_CHUNK], memory_order_acquire);
+    return chunk == NULL ? NULL : &chunk->at[number % WATCHERS_PER_CHUNK];
 }
 
 static int watcher_get(ls_watchers *watchers, ls_fd fd, watcher **out)
@@ -72,7 +78,7 @@ static int watcher_get(ls_watchers *watchers, ls_fd fd, watcher **out)
     if (fd == LS_FD_NONE) return LS_EINVAL;
     if (fd >= LS_NOTIFY_FD_MAX) return LS_ELIMIT;
     if ((*out = ls_watcher_at(watchers, fd)) != NULL) return LS_OK;
-    watcher *chunk = calloc(WATCHERS_PER_CHUNK, sizeof *chunk), *others = NULL;
+    watcher_chunk *chunk = calloc(1, sizeof *chunk), *others = NULL;
     if (chunk == NULL) return LS_ENOMEM;
     if (!atomic_compare_exchange_strong(&watchers->chunks[number / WATCHERS_PER_CHUNK], &others, chunk)) free(chunk);
     *out = ls_watcher_at(watchers, fd);
@@ -95,73 +101,6 @@ static ls_readable readable_of(uint64_t word)
     return (ls_readable)(word >> KIND_SHIFT & 3);
 }
 
-/* ---- the close poll; the mutex of the watcher is held ----------------------------------------------------------- */
-
-/* Cancel the close poll; its packet frees it. */
-static void close_poll_cancel(watcher *at)
-{
-    if (at->close_poll == NULL) return;
-    if (!ls_poll_ended(&at->close_poll->poll))
-        (void)CancelIoEx(at->port->watchers->afd, &at->close_poll->poll.request.overlapped);
-    at->close_poll = NULL;
-}
-
-static int close_poll_post(watcher *at)
-{
-    ls_watchers *watchers = at->port->watchers;
-    win_close_poll *poll = calloc(1, sizeof *poll);
-    if (poll == NULL) return LS_ENOMEM;
-    poll->at = at;
-    poll->poll.request.type = WIN_CLOSE_POLL;
-    atomic_fetch_add(&watchers->close_polls, 1);
-    const int err = ls_poll_post(watchers, &poll->poll, at->base, 0, true);
-    if (err < 0) {
-        atomic_fetch_sub(&watchers->close_polls, 1);
-        free(poll);
-        return err;
-    }
-    at->close_poll = poll;
-    return LS_OK;
-}
-
-/* true: the socket was closed since it was registered. Ends the close poll and, if the socket is open,
- * posts a new one. */
-static bool check_closed(watcher *at)
-{
-    win_close_poll *old = at->close_poll;
-    if (old == NULL) return at->closed;
-    if (!ls_poll_ended(&old->poll)) (void)CancelIoEx(at->port->watchers->afd, &old->poll.request.overlapped);
-    while (!ls_poll_ended(&old->poll)) (void)SwitchToThread(); /* a cancelled poll completes without waiting */
-    const bool closed = at->closed = ls_poll_reported_close(&old->poll);
-    at->close_poll = NULL;
-    if (!closed) (void)close_poll_post(at); /* without memory the close is noticed when the handle is next used */
-    return closed;
-}
-
-void ls_win32_close_polled(win_request *request)
-{
-    win_close_poll *ended = (win_close_poll *)(void *)request;
-    watcher *at = ended->at;
-    ls_mutex_lock(&at->mutex);
-    if (at->close_poll == ended) {
-        at->close_poll = NULL;
-        at->closed = ls_poll_reported_close(&ended->poll);
-        if (!at->closed) { /* for example, the thread that posted it has ended */
-            if ((atomic_load(&at->word) & LIVE) || at->removed != 0) (void)close_poll_post(at);
-        } else if (atomic_load(&at->word) & LIVE) {
-            ls_watcher_drop(at);
-        }
-    }
-    ls_mutex_unlock(&at->mutex);
-    ls_win32_free_close_poll(at->port, request);
-}
-
-void ls_win32_free_close_poll(ls_port *port, win_request *request)
-{
-    atomic_fetch_sub(&port->watchers->close_polls, 1);
-    free(request);
-}
-
 /* ---- registrations; the mutex of the watcher is held ------------------------------------------------------------ */
 
 static uint64_t flags_of(const ls_registration *registration)
@@ -175,17 +114,30 @@ void ls_watcher_drop(watcher *at)
 {
     const uint64_t word = atomic_load(&at->word);
     atomic_store(&at->word, ls_watcher_next(word, word & KINDS));
-    if (at->removed == 0) close_poll_cancel(at);
+    ls_poll_cancel(at);
     free(at->last);
     at->last = NULL;
 }
 
-static HANDLE base_of(SOCKET fd)
+static bool handle_below(SOCKET fd, DWORD code, SOCKET *out)
 {
-    SOCKET base;
     DWORD bytes;
-    if (WSAIoctl(fd, SIO_BASE_HANDLE, NULL, 0, &base, sizeof base, &bytes, NULL, NULL) != 0) base = fd;
-    return (HANDLE)base;
+    return WSAIoctl(fd, code, NULL, 0, out, sizeof *out, &bytes, NULL, NULL) == 0;
+}
+
+/* The socket below all layered providers, which is the only one that the device knows. Some providers refuse
+ * SIO_BASE_HANDLE but return the next socket below. LS_ENOTSUP: no such socket. */
+static int base_of(SOCKET fd, HANDLE *out)
+{
+    for (SOCKET at = fd, below;; at = below) {
+        if (handle_below(at, SIO_BASE_HANDLE, &below)) {
+            *out = (HANDLE)below;
+            return LS_OK;
+        }
+        if ((!handle_below(at, SIO_BSP_HANDLE_POLL, &below) || below == at) &&
+            (!handle_below(at, SIO_BSP_HANDLE_SELECT, &below) || below == at))
+            return LS_ENOTSUP;
+    }
 }
 
 /* The type of the handle, as flags of a watcher. LS_OK; LS_ENOTSUP, LS_EINVAL. */
@@ -202,19 +154,75 @@ static int kind_of(ls_fd fd, uint64_t *out)
     return GetFileType(handle) != FILE_TYPE_UNKNOWN ? LS_ENOTSUP : LS_EINVAL;
 }
 
-/* true: the handle is no longer the registered one, as far as is known without ending the close poll. */
-static bool seems_replaced(const watcher *at)
+/* FNV-1a of the bytes of an address; 0: the wildcard address. */
+static uint64_t fold_ip(const unsigned char *bytes, size_t count)
 {
-    uint64_t kind;
-    return is_attached(at->port->watchers, at->fd) || kind_of(at->fd, &kind) < 0 ||
-           kind != (atomic_load(&at->word) & KINDS) || ls_watcher_is_closed(at);
+    uint64_t hash = UINT64_C(14695981039346656037);
+    unsigned char any = 0;
+    for (size_t i = 0; i < count; i++) {
+        any |= bytes[i];
+        hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
+    }
+    return any != 0 ? hash : 0;
 }
 
-/* The same, exact, but without regard to attached sockets. */
-static bool was_replaced(watcher *at)
+/* true: an address of IP. */
+static bool ip_of(const struct sockaddr_storage *address, uint64_t *ip, uint16_t *port)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
+    if (address->ss_family == AF_INET) {
+        *ip = fold_ip((const unsigned char *)&v4->sin_addr, sizeof v4->sin_addr);
+        *port = v4->sin_port;
+    } else if (address->ss_family == AF_INET6) {
+        *ip = fold_ip((const unsigned char *)&v6->sin6_addr, sizeof v6->sin6_addr);
+        *port = v6->sin6_port;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static win_identity identity_of(SOCKET fd, bool datagram)
+{
+    struct sockaddr_storage local, peer;
+    int local_len = sizeof local, peer_len = sizeof peer;
+    win_identity identity = {.peer = 0};
+    uint64_t ip;
+    uint16_t port;
+    if (getsockname(fd, (struct sockaddr *)&local, &local_len) == 0)
+        (void)ip_of(&local, &identity.local_ip, &identity.local_port);
+    /* A datagram socket may be connected to another peer. */
+    if (!datagram && getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 && ip_of(&peer, &ip, &port))
+        identity.peer = (ip ^ port) | 1;
+    return identity;
+}
+
+/* What was not known before may be known now: the socket was bound or connected since. The peer of a connection that
+ * was reset is no longer known, nor the local address of a datagram socket whose peer was taken away. */
+static bool is_same(const win_identity *before, const win_identity *now)
+{
+    return (before->local_port == 0 || before->local_port == now->local_port) &&
+           (before->local_ip == 0 || now->local_ip == 0 || before->local_ip == now->local_ip) &&
+           (before->peer == 0 || now->peer == 0 || before->peer == now->peer);
+}
+
+bool ls_watcher_is_replaced(watcher *at)
 {
     uint64_t kind;
-    return kind_of(at->fd, &kind) < 0 || kind != (atomic_load(&at->word) & KINDS) || check_closed(at);
+    const uint64_t word = atomic_load(&at->word);
+    if (at->closed || kind_of(at->fd, &kind) < 0 || kind != (word & KINDS)) return true;
+    if (readable_of(kind) != LS_READABLE_NONE) return false;
+    win_identity now = identity_of(at->fd, kind & DATAGRAM);
+    if (!is_same(&at->identity, &now)) return true;
+    if (now.peer == 0) now.peer = at->identity.peer;
+    at->identity = now;
+    return false;
+}
+
+static bool is_replaced_or_attached(watcher *at)
+{
+    return is_attached(at->port->watchers, at->fd) || ls_watcher_is_replaced(at);
 }
 
 /* ---- pipes and consoles ----------------------------------------------------------------------------------------- */
@@ -237,17 +245,14 @@ bool ls_win32_take_check(ls_op *op, ls_packet *out)
     at->checking = false;
     const uint64_t word = atomic_load(&at->word);
     const ls_readable kind = readable_of(word);
-    if ((word & LIVE) && kind != LS_READABLE_NONE && seems_replaced(at)) {
+    if ((word & LIVE) && kind != LS_READABLE_NONE && is_replaced_or_attached(at)) {
         ls_watcher_drop(at);
     } else if ((word & ARMED) && kind != LS_READABLE_NONE) {
         const uint32_t before = at->amount, events = ls_readable_now(at->base, kind, &at->amount) &
                                                      ((uint32_t)word | LS_EVENT_ERR) & EVENTS;
         const bool more = at->amount > before || (events & ~at->seen);
         at->seen = events;
-        if (events != 0 && (!(word & EDGE) || more)) {
-            ls_watcher_report(at, word, events, out);
-            reported = true;
-        }
+        if (events != 0 && (!(word & EDGE) || more)) reported = ls_watcher_report(at, word, events, out);
         (void)check_later(at, atomic_load(&at->word), LS_CHECK_MS); /* else the next check is after ENABLE */
     }
     ls_mutex_unlock(&at->mutex);
@@ -260,12 +265,11 @@ static int register_new(ls_port *port, watcher *at, const ls_registration *regis
 {
     uint64_t kind;
     const bool live = atomic_load(&at->word) & LIVE;
-    if ((live || at->removed != 0) && !was_replaced(at)) {
+    if ((live || at->removed != 0) && !ls_watcher_is_replaced(at)) {
         if (is_attached(port->watchers, fd) || live) return LS_EEXIST;
         return LS_EBUSY;
     }
     if (live) ls_watcher_drop(at);
-    close_poll_cancel(at);
     int err = kind_of(fd, &kind);
     if (err < 0) return err;
     if (is_attached(port->watchers, fd)) return LS_EEXIST;
@@ -274,27 +278,28 @@ static int register_new(ls_port *port, watcher *at, const ls_registration *regis
     at->fd = fd;
     at->base = (HANDLE)fd;
     at->key = registration->key;
-    at->amount = at->seen = 0;
+    at->amount = at->seen = at->recorded = 0;
     at->poll_current = true;
-    at->poll_at_wait = false;
+    at->poll_at_wait = at->polled = false;
+    if (readable_of(kind) == LS_READABLE_NONE) {
+        if ((err = base_of(fd, &at->base)) < 0) return err;
+        at->identity = identity_of(fd, kind & DATAGRAM);
+    }
     if ((at->last = calloc(1, sizeof *at->last)) == NULL) return LS_ENOMEM;
     const uint64_t word = ls_watcher_next(atomic_load(&at->word), flags_of(registration) | kind);
     at->life = ls_watcher_generation(word);
     atomic_store(&at->word, word);
-    if (readable_of(kind) != LS_READABLE_NONE) return LS_OK;
-    at->base = base_of(fd);
-    return close_poll_post(at);
+    return LS_OK;
 }
 
 static void change(watcher *at, uint64_t flags)
 {
     at->poll_current = true;
     at->poll_at_wait = false;
-    at->amount = at->seen = 0;
+    at->amount = at->seen = at->recorded = 0;
     atomic_store(&at->word, ls_watcher_next(atomic_load(&at->word), flags));
 }
 
-/* The close poll stays pending: a close of the socket must be noticed until the REMOVE packet is taken. */
 static void remove_now(watcher *at)
 {
     change(at, atomic_load(&at->word) & KINDS);
@@ -338,7 +343,7 @@ int ls_watcher_carry_out(ls_port *port, const ls_registration *registration, wat
         err = register_new(port, at, registration, fd);
     } else if (!(flags & LIVE)) {
         err = LS_ENOENT;
-    } else if (seems_replaced(at)) {
+    } else if (is_replaced_or_attached(at)) {
         ls_watcher_drop(at);
         err = LS_ENOENT;
     } else if (registration->operation == LS_NOTIFY_REMOVE) {
@@ -415,7 +420,7 @@ void ls_win32_mark_attached(ls_port *port, ls_fd fd, bool attached)
     watcher *at = ls_watcher_at(port->watchers, fd);
     if (at != NULL) { /* drop the registration of a closed socket that had this number */
         ls_mutex_lock(&at->mutex);
-        if ((atomic_load(&at->word) & LIVE) && was_replaced(at)) ls_watcher_drop(at);
+        if ((atomic_load(&at->word) & LIVE) && ls_watcher_is_replaced(at)) ls_watcher_drop(at);
         ls_mutex_unlock(&at->mutex);
     }
     atomic_fetch_or(word, bit);
@@ -429,10 +434,16 @@ bool ls_win32_is_registered(ls_port *port, ls_fd fd)
 
 /* ---- packets ---------------------------------------------------------------------------------------------------- */
 
-void ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out)
+bool ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out)
 {
+    /* The packet may have been queued when the registered socket was closed. */
+    if (ls_watcher_is_replaced(at)) {
+        ls_watcher_drop(at);
+        return false;
+    }
     *out = (ls_packet){.key = at->key, .events = events, .origin = ls_watcher_origin(word, at->fd)};
     if (word & ONESHOT) atomic_store(&at->word, word & ~(uint64_t)ARMED);
+    return true;
 }
 
 bool ls_packet_current(const ls_port *port, const ls_packet *packet)
@@ -445,7 +456,6 @@ bool ls_packet_current(const ls_port *port, const ls_packet *packet)
 void ls_watcher_removed(watcher *at)
 {
     at->removed = 0;
-    if (!(atomic_load(&at->word) & LIVE)) close_poll_cancel(at);
 }
 
 bool ls_port_take_event(ls_port *port, const ls_op *node)

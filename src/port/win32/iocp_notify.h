@@ -8,13 +8,26 @@
  *
  * A watcher is the registration of one handle. Watchers lie in a table by handle and stay, with the memory of their
  * poll, until the port is closed. The generation of a watcher changes with every REGISTER, ENABLE, DISABLE, REMOVE and
- * drop: a poll or packet of an earlier generation is out of date.
+ * drop: a poll or packet of an earlier generation is out of date. Its life is the generation of its REGISTER.
  *
- * Close poll. A closed socket takes its registration with it, and its number may be reused at once. So for each socket
- * one poll with no event but the local close (POLL_LOCAL_CLOSE) is pending from REGISTER until the socket is closed or
- * the REMOVE packet was taken. It has memory of its own, so that a new one can be posted before the packet of the old
- * one was taken. To find out at once whether the socket was closed, the close poll is cancelled and its result read; a
- * new one replaces it.
+ * One poll per socket. The system loses events when two polls of one socket are pending: the first completes with the
+ * events of the second, which never completes. So a watcher has one poll, and the next is posted only when the packet
+ * of the last was taken. A poll that waits asks for the local close (POLL_LOCAL_CLOSE) and for what is armed. A change
+ * for which the pending poll asks too little cancels it; one for which it asks too much leaves it. Either way its
+ * packet posts the next poll.
+ *
+ * The end of a poll is known by its packet alone. The system writes the IO_STATUS_BLOCK and the output of a poll that
+ * was pending when a thread takes its packet, not when the poll ends. watchers.polls counts the packets to come: the
+ * port is closed when it is 0.
+ *
+ * Closed sockets. A closed socket takes its registration with it, and its number may be reused at once, before the
+ * packet of its poll was taken. So each use of a watcher compares the socket with the one that was registered: type,
+ * local address, and the peer of a stream (win_identity). Only sockets without an address are mistaken for each other,
+ * until the packet with POLL_LOCAL_CLOSE is taken. With ProcessSocketNotifications the system forgets a closed socket
+ * by itself, and only those without an address are polled, for their close.
+ *
+ * Devices. The cost of a cancellation grows with the requests pending at the same handle of the AFD device. So
+ * WATCHERS_PER_DEVICE watchers share one.
  *
  * Locks: the mutex of a watcher before watchers.mutex and those of the port. */
 #ifndef LS_PORT_WIN32_IOCP_NOTIFY_H
@@ -27,6 +40,7 @@
 enum { HANDLE_STEP = 4 }; /* handles are multiples of 4 */
 enum { WATCHERS_MAX = LS_NOTIFY_FD_MAX / HANDLE_STEP };
 enum { WATCHERS_PER_CHUNK = 256, WATCHER_CHUNKS = WATCHERS_MAX / WATCHERS_PER_CHUNK };
+enum { WATCHERS_PER_DEVICE = 32, DEVICES_PER_CHUNK = WATCHERS_PER_CHUNK / WATCHERS_PER_DEVICE };
 
 enum { /* AFD_POLL_* of the device; no header of the SDK declares them */
        POLL_RECEIVE = 0x0001,
@@ -50,7 +64,15 @@ typedef struct poll_info { /* AFD_POLL_INFO */
 typedef struct win_poll {
     win_request request; /* first; its OVERLAPPED is an IO_STATUS_BLOCK to the device */
     poll_info input, output;
+    uint32_t generation, life; /* of the watcher when the poll was posted */
+    bool cancelled;
 } win_poll;
+
+/* What distinguishes a socket from the next one with its number; 0: not known. */
+typedef struct win_identity {
+    uint64_t local_ip, peer;
+    uint16_t local_port;
+} win_identity;
 
 enum { /* the lower half of a watcher's word: the filter in LS_EVENT_*, and flags */
        EVENTS = 0xff,
@@ -63,29 +85,23 @@ enum { /* the lower half of a watcher's word: the filter in LS_EVENT_*, and flag
        KINDS = DATAGRAM | 3u << KIND_SHIFT,
 };
 
-typedef struct watcher watcher;
-
-typedef struct win_close_poll {
-    win_poll poll; /* first */
-    watcher *at;   /* its watcher; the poll is freed when its packet is taken */
-} win_close_poll;
-
-struct watcher {
-    win_poll poll; /* first */
-    uint32_t poll_generation;
+typedef struct watcher {
+    win_poll poll;     /* first */
+    bool polled;       /* a poll of this registration was posted */
     bool poll_current; /* EDGE: the current events must still be polled for once */
+    uint32_t recorded; /* EDGE by records: the events reported since the poll for the current events was asked for */
     bool poll_at_wait; /* LEVEL PERSISTENT: reported; the next wait polls again */
     ls_mutex mutex;
     _Atomic uint64_t word; /* generation << 32 | flags; written under the mutex */
     void *key;
     ls_fd fd;
     HANDLE base;                /* the socket below all layered providers */
-    win_close_poll *close_poll; /* the pending close poll, or NULL */
-    bool closed;                /* a close poll has reported the close of the registered socket */
+    win_identity identity;      /* of the registered socket, as far as it was known at the last use */
+    bool closed;                /* a poll has reported the close of the registered socket */
     ls_op *last;                /* the node of the REMOVE packet; not NULL while LIVE */
     uint64_t removed;           /* the origin of a queued REMOVE packet, or 0 */
     bool on_again;              /* under watchers.mutex: on the list watchers.again */
-    watcher *again_next;        /* under watchers.mutex */
+    struct watcher *again_next; /* under watchers.mutex */
     WSAEVENT event;             /* AFD, EDGE PERSISTENT: set when Winsock has recorded an event */
     PTP_WAIT wait;              /* waits for `event` */
     ls_op edge_op;              /* posted when `event` was set */
@@ -97,18 +113,22 @@ struct watcher {
     /* ProcessSocketNotifications: the system's key holds the generation of REGISTER. */
     uint32_t life, removed_life; /* generation at REGISTER; that of the removed registration */
     void *removed_key;
-};
+} watcher;
+
+typedef struct watcher_chunk {
+    _Atomic(HANDLE) devices[DEVICES_PER_CHUNK]; /* NULL: not opened yet */
+    watcher at[WATCHERS_PER_CHUNK];
+} watcher_chunk;
 
 struct ls_watchers {
-    HANDLE afd;
     const ls_process_calls *process; /* NULL: AFD polls */
     ls_mutex process_mutex;          /* serialises the calls that change registrations */
-    _Atomic uint32_t close_polls;    /* close polls whose packets were not taken yet */
+    _Atomic uint32_t polls;          /* polls whose packets were not taken yet */
     ls_mutex mutex;
     watcher *again;
     _Atomic uint32_t again_count;
     _Atomic uint32_t attached[WATCHERS_MAX / 32]; /* a bit per handle: attached for operations */
-    _Atomic(watcher *) chunks[WATCHER_CHUNKS];
+    _Atomic(watcher_chunk *) chunks[WATCHER_CHUNKS];
 };
 
 static inline uint32_t ls_watcher_generation(uint64_t word)
@@ -131,24 +151,18 @@ watcher *ls_watcher_at(const ls_watchers *watchers, ls_fd fd);
 /* Carry out one valid registration. LS_OK or an error: its result. LS_PENDING: the caller passes the registration of
  * *out, whose mutex is not held, to ProcessSocketNotifications. */
 int ls_watcher_carry_out(ls_port *port, const ls_registration *registration, watcher **out);
-void ls_watcher_drop(watcher *at);                                                   /* ends it without a packet */
-void ls_watcher_removed(watcher *at);                                                /* its REMOVE packet was taken */
-void ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out); /* makes the packet of `events` */
+void ls_watcher_drop(watcher *at);    /* ends it without a packet */
+void ls_watcher_removed(watcher *at); /* its REMOVE packet was taken */
+/* Make the packet of `events`. false: none, the socket was closed meanwhile. */
+bool ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out);
+/* true: the handle is no longer the registered socket. false: it is, and its identity is stored. */
+bool ls_watcher_is_replaced(watcher *at);
 
-/* iocp_poll.c. LS_OK; LS_ENOENT: the socket was closed; or another error. */
-int ls_poll_open(ls_port *port, HANDLE *out);
-int ls_poll_post(ls_watchers *watchers, win_poll *poll, HANDLE base, ULONG events,
-                 bool waits); /* reports `events` and the local close; waits: else it completes at once */
-bool ls_poll_ended(const win_poll *poll);
-bool ls_poll_reported_close(const win_poll *poll);
-int ls_poll_change(watcher *at); /* after a change of its word */
-void ls_poll_end(watcher *at);   /* when the port is closed */
-
-/* true: closed. false: not closed, or the close poll has not completed yet. */
-static inline bool ls_watcher_is_closed(const watcher *at)
-{
-    return at->close_poll != NULL && ls_poll_reported_close(&at->close_poll->poll);
-}
+/* iocp_poll.c */
+/* After a change of its word. LS_OK; LS_ENOENT: the socket was closed; or another error. */
+int ls_poll_change(watcher *at);
+void ls_poll_cancel(watcher *at); /* no poll is needed any more */
+void ls_poll_end(watcher *at);    /* when the port is closed */
 
 /* iocp_process.c */
 void ls_process_register(ls_port *port, ls_registration *registrations, size_t count);

@@ -11,15 +11,14 @@
  * after the call that re-enables it (a receive for FD_READ, a send that would have blocked for FD_WRITE). The thread
  * pool of the system waits for the event object and posts a packet. Events that hold when the registration is enabled
  * are found by a poll that does not wait, because not every version (Wine among them) records an event again that it
- * has recorded before.
+ * has recorded before. Its pending poll is for the local close alone.
  *
- * With ProcessSocketNotifications, a poll that does not wait finds the events that hold when an EDGE
- * registration is enabled, because the system reports only conditions that become true later. The close poll is
- * an AFD poll in both cases.
+ * With ProcessSocketNotifications, a poll that does not wait finds the events that hold when an EDGE registration is
+ * enabled, because the system reports only conditions that become true later. A poll that waits, for the local close
+ * alone, has only a socket without an address.
  *
- * A poll carries the generation at which it was posted; one that completes under another generation is not
- * reported but posted again. A pending poll is cancelled when its registration changes, and posted again when its
- * packet is taken. */
+ * A poll carries the generation at which it was posted; the events of an earlier generation are not reported. The
+ * packet of each poll posts the next one. */
 #include "port/win32/iocp_notify.h"
 
 #include <winternl.h>
@@ -29,7 +28,7 @@
 
 enum { IOCTL_AFD_POLL = 0x00012024 };
 
-int ls_poll_open(ls_port *port, HANDLE *out)
+static int device_open(ls_port *port, HANDLE *out)
 {
     /* Any name below the device opens a new handle to it. */
     static wchar_t path[] = L"\\Device\\Afd\\luaserve";
@@ -48,76 +47,110 @@ int ls_poll_open(ls_port *port, HANDLE *out)
     return LS_OK;
 }
 
-int ls_poll_post(ls_watchers *watchers, win_poll *poll, HANDLE base, ULONG events, bool waits)
+/* The device of the watcher's group, opened when the first of the group polls. */
+static int device_of(const watcher *at, HANDLE *out)
 {
-    memset(&poll->request.overlapped, 0, sizeof poll->request.overlapped);
-    poll->request.overlapped.Internal = (ULONG_PTR)STATUS_PENDING;
-    poll->input = (poll_info){.timeout = {.QuadPart = waits ? INT64_MAX : 0},
-                              .count = 1,
-                              .handle = base,
-                              .events = events | POLL_LOCAL_CLOSE};
-    poll->request.pending = true; /* its packet follows even if it completes at once */
-    IO_STATUS_BLOCK *status = (IO_STATUS_BLOCK *)(void *)&poll->request.overlapped;
-    const NTSTATUS posted =
-        NtDeviceIoControlFile(watchers->afd, NULL, NULL, status, status, IOCTL_AFD_POLL, &poll->input,
-                              sizeof poll->input, &poll->output, sizeof poll->output);
-    if (posted == (NTSTATUS)STATUS_PENDING || posted >= 0) return LS_OK;
-    poll->request.pending = false;
-    return posted == (NTSTATUS)STATUS_INVALID_HANDLE ? LS_ENOENT : ls_err_from_status((uint32_t)posted);
-}
-
-bool ls_poll_ended(const win_poll *poll)
-{
-    /* The kernel writes it after the output. */
-    const ULONG_PTR status = *(const volatile ULONG_PTR *)&poll->request.overlapped.Internal;
-    atomic_thread_fence(memory_order_acquire);
-    return status != (ULONG_PTR)STATUS_PENDING;
-}
-
-static bool found_any(const win_poll *poll)
-{
-    return ls_poll_ended(poll) && (uint32_t)poll->request.overlapped.Internal == 0 && poll->output.count > 0;
-}
-
-bool ls_poll_reported_close(const win_poll *poll)
-{
-    return found_any(poll) && (poll->output.events & POLL_LOCAL_CLOSE);
+    const ls_fd number = at->fd / HANDLE_STEP;
+    watcher_chunk *chunk = atomic_load(&at->port->watchers->chunks[number / WATCHERS_PER_CHUNK]);
+    _Atomic(HANDLE) *place = &chunk->devices[number % WATCHERS_PER_CHUNK / WATCHERS_PER_DEVICE];
+    HANDLE opened = NULL, others = NULL;
+    if ((*out = atomic_load(place)) != NULL) return LS_OK;
+    const int err = device_open(at->port, &opened);
+    if (err < 0) return err;
+    if (!atomic_compare_exchange_strong(place, &others, opened)) {
+        CloseHandle(opened);
+        opened = others;
+    }
+    *out = opened;
+    return LS_OK;
 }
 
 /* ---- the poll of a watcher; its mutex is held ------------------------------------------------------------------- */
+
+static int post(watcher *at, ULONG events, bool waits)
+{
+    win_poll *poll = &at->poll;
+    HANDLE device;
+    const int err = device_of(at, &device);
+    if (err < 0) return err;
+    *poll =
+        (win_poll){.request = {.type = WIN_POLL, .pending = true}, /* a packet follows even if it completes at once */
+                   .input = {.timeout = {.QuadPart = waits ? INT64_MAX : 0},
+                             .count = 1,
+                             .handle = at->base,
+                             .events = events | POLL_LOCAL_CLOSE},
+                   .generation = ls_watcher_generation(atomic_load(&at->word)),
+                   .life = at->life};
+    poll->request.overlapped.Internal = (ULONG_PTR)STATUS_PENDING;
+    IO_STATUS_BLOCK *status = (IO_STATUS_BLOCK *)(void *)&poll->request.overlapped;
+    atomic_fetch_add(&at->port->watchers->polls, 1);
+    const NTSTATUS posted = NtDeviceIoControlFile(device, NULL, NULL, status, status, IOCTL_AFD_POLL, &poll->input,
+                                                  sizeof poll->input, &poll->output, sizeof poll->output);
+    if (posted == (NTSTATUS)STATUS_PENDING || posted >= 0) {
+        at->polled = true;
+        return LS_OK;
+    }
+    atomic_fetch_sub(&at->port->watchers->polls, 1);
+    poll->request.pending = false;
+    return posted == (NTSTATUS)STATUS_INVALID_HANDLE ? LS_ENOENT : ls_err_from_status((uint32_t)posted);
+}
 
 static bool by_records(const watcher *at, uint64_t word)
 {
     return at->port->watchers->process == NULL && (word & EDGE) && !(word & ONESHOT);
 }
 
-/* true: the watcher needs a poll; *waits: one that waits for an event. */
-static bool needs_poll(const watcher *at, uint64_t word, bool *waits)
+static ULONG polled_for(uint64_t word)
 {
-    const bool once = at->port->watchers->process != NULL || by_records(at, word);
-    *waits = !once;
-    return (word & ARMED) && !at->poll_at_wait && (!once || (at->poll_current && (word & EDGE)));
-}
-
-static int poll_now(watcher *at)
-{
-    const uint64_t word = atomic_load(&at->word);
-    bool waits;
-    if (at->poll.request.pending || !needs_poll(at, word, &waits)) return LS_OK;
     ULONG events = POLL_ABORT | POLL_CONNECT_FAIL; /* ERR is reported whatever the filter is */
     if (word & LS_EVENT_IN) events |= POLL_RECEIVE | POLL_ACCEPT | POLL_DISCONNECT;
     if (word & LS_EVENT_OUT) events |= POLL_SEND;
     if (word & LS_EVENT_HANGUP) events |= POLL_DISCONNECT;
-    at->poll.request.type = WIN_POLL;
-    at->poll_generation = ls_watcher_generation(word);
-    return ls_poll_post(at->port->watchers, &at->poll, at->base, events, waits);
+    return events;
 }
 
-/* The registration has changed: a pending poll is out of date. */
+/* true: the watcher needs a poll, for *events besides the local close. *waits: for one of them; else it completes at
+ * once. */
+static bool needs_poll(const watcher *at, uint64_t word, ULONG *events, bool *waits)
+{
+    const bool by_system = at->port->watchers->process != NULL;
+    *waits = !((by_system || by_records(at, word)) && at->poll_current && (word & ARMED) && (word & EDGE));
+    *events = *waits && (by_system || by_records(at, word) || !(word & ARMED)) ? 0 : polled_for(word);
+    const bool nameless = at->identity.local_port == 0 && at->identity.peer == 0;
+    return !*waits || ((!by_system || nameless) && (word & LIVE) && !at->poll_at_wait);
+}
+
+/* `same`: the socket was compared with the registered one since the last poll ended. */
+static int poll_now(watcher *at, bool same)
+{
+    const uint64_t word = atomic_load(&at->word);
+    ULONG events;
+    bool waits;
+    if (at->poll.request.pending || !needs_poll(at, word, &events, &waits)) return LS_OK;
+    /* Since the previous poll ended, the number may have become that of another socket. */
+    if (at->polled && !same && ls_watcher_is_replaced(at)) return LS_ENOENT;
+    return post(at, events, waits);
+}
+
+void ls_poll_cancel(watcher *at)
+{
+    win_poll *poll = &at->poll;
+    HANDLE device;
+    if (!poll->request.pending || poll->cancelled || poll->input.timeout.QuadPart == 0) return;
+    poll->cancelled = true;
+    if (device_of(at, &device) == LS_OK) (void)CancelIoEx(device, &poll->request.overlapped);
+}
+
+/* The registration has changed. A pending poll stays if it asks for what is needed now. */
 static int poll_restart(watcher *at)
 {
-    if (!at->poll.request.pending) return poll_now(at);
-    if (!ls_poll_ended(&at->poll)) (void)CancelIoEx(at->port->watchers->afd, &at->poll.request.overlapped);
+    const win_poll *poll = &at->poll;
+    ULONG events;
+    bool waits;
+    if (!poll->request.pending) return poll_now(at, false);
+    if (!needs_poll(at, atomic_load(&at->word), &events, &waits) || !waits || poll->life != at->life ||
+        (events & ~poll->input.events))
+        ls_poll_cancel(at);
     return LS_OK; /* its packet posts the next one */
 }
 
@@ -237,8 +270,9 @@ int ls_poll_change(watcher *at)
 static uint32_t polled_events(uint64_t word, ULONG found)
 {
     uint32_t events = 0;
-    if (found & (POLL_RECEIVE | POLL_ACCEPT | POLL_DISCONNECT | POLL_ABORT)) events |= LS_EVENT_IN;
-    if (found & (POLL_SEND | POLL_ABORT)) events |= LS_EVENT_OUT;
+    if (found & (POLL_RECEIVE | POLL_ACCEPT | POLL_DISCONNECT)) events |= LS_EVENT_IN;
+    if (found & POLL_SEND) events |= LS_EVENT_OUT;
+    if (found & (POLL_ABORT | POLL_CONNECT_FAIL)) events |= LS_EVENT_IN | LS_EVENT_OUT; /* neither call would block */
     if ((found & (POLL_DISCONNECT | POLL_ABORT | POLL_CONNECT_FAIL)) && !(word & DATAGRAM)) events |= LS_EVENT_HANGUP;
     if (found & (POLL_ABORT | POLL_CONNECT_FAIL)) events |= LS_EVENT_ERR;
     return events & ((uint32_t)(word & EVENTS) | LS_EVENT_ERR);
@@ -247,30 +281,31 @@ static uint32_t polled_events(uint64_t word, ULONG found)
 bool ls_win32_polled(win_request *request, ls_packet *out)
 {
     watcher *at = (watcher *)(void *)request;
+    const win_poll *poll = &at->poll;
     bool reported = false;
     ls_mutex_lock(&at->mutex);
     const uint64_t word = atomic_load(&at->word);
-    const bool current = at->poll_generation == ls_watcher_generation(word);
+    const bool current = poll->generation == ls_watcher_generation(word);
+    const ULONG found = poll->request.overlapped.Internal == 0 && poll->output.count > 0 ? poll->output.events : 0;
     at->poll.request.pending = false;
-    if (current && (ls_poll_reported_close(&at->poll) || ls_watcher_is_closed(at))) {
-        ls_watcher_drop(at);
-    } else if (current && found_any(&at->poll) && (word & ARMED)) {
-        uint32_t events = polled_events(word, at->poll.output.events);
+    atomic_fetch_sub(&at->port->watchers->polls, 1);
+    if ((found & POLL_LOCAL_CLOSE) && poll->life == at->life) {
+        at->closed = true;
+        if (word & LIVE) ls_watcher_drop(at);
+    } else if (current && (word & ARMED)) {
+        uint32_t events = polled_events(word, found) & ~at->recorded;
         bool ended; /* the records of the same events are taken with them */
         if (events != 0 && by_records(at, word)) events |= take_records(at, word, &ended);
-        if (events != 0) {
-            ls_watcher_report(at, word, events, out);
-            reported = true;
-        }
+        if (events != 0) reported = ls_watcher_report(at, word, events, out);
     }
     /* This was the poll for the current events, unless it is a waiting poll that was cancelled in favour of it. */
-    if (current && at->poll.input.timeout.QuadPart == 0) at->poll_current = false;
+    if (current && poll->input.timeout.QuadPart == 0) at->poll_current = false;
     /* The next wait polls a reported LEVEL PERSISTENT registration again. */
     if (reported && !(word & (ONESHOT | EDGE))) {
         at->poll_at_wait = true;
         poll_at_next_wait(at);
     }
-    if (poll_now(at) < 0) ls_watcher_drop(at);
+    if (poll_now(at, reported) < 0) ls_watcher_drop(at);
     ls_mutex_unlock(&at->mutex);
     return reported;
 }
@@ -282,17 +317,16 @@ bool ls_win32_take_edge(ls_op *op, ls_packet *out)
     ls_mutex_lock(&at->mutex);
     atomic_store(&at->edge_set, false); /* an event recorded from here on posts its own packet */
     const uint64_t word = atomic_load(&at->word);
-    if ((word & ARMED) && by_records(at, word) && !ls_watcher_is_closed(at)) {
+    if ((word & ARMED) && by_records(at, word) && !at->closed) {
         bool ended;
         const uint32_t events = take_records(at, word, &ended);
+        at->recorded |= events;
         if (ended) {
             at->poll_current = true;
+            at->recorded = 0;
             if (poll_restart(at) < 0) ls_watcher_drop(at);
         }
-        if (events != 0) {
-            ls_watcher_report(at, word, events, out);
-            reported = true;
-        }
+        if (events != 0) reported = ls_watcher_report(at, word, events, out);
     }
     ls_mutex_unlock(&at->mutex);
     return reported;

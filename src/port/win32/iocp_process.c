@@ -7,7 +7,14 @@
  * According to its documentation the system reports EDGE when the condition becomes true while the registration is
  * enabled. notify.h promises to report a condition that holds already, so a poll that does not wait checks for it
  * (iocp_poll.c). A second registration would overwrite the first, so LS_EEXIST and LS_EBUSY are detected in the
- * watcher before the call. */
+ * watcher before the call.
+ *
+ * The system reports the end of a stream as HANGUP and an error as ERR alone, where IN and OUT of notify.h include
+ * them. So HANGUP is registered with each IN, and the events are translated when the packet is taken.
+ *
+ * DISABLE. The documentation says that a disabled registration must not be enabled before a DISABLE event, which no
+ * header declares. But a registration may be overwritten at any time. So DISABLE is an ENABLE for no events, ONESHOT so
+ * that an error, which is reported whatever is asked for, does not repeat. */
 #include "port/win32/iocp_notify.h"
 
 #include <stdlib.h>
@@ -38,11 +45,15 @@ static ls_process_registration request_of(const watcher *at, const ls_registrati
     enum { FILTER = LS_EVENT_IN | LS_EVENT_OUT | LS_EVENT_HANGUP };
     ls_process_registration request = {.socket = (SOCKET)at->base, .key = system_key(at->life, at->fd)};
     switch (registration->operation) {
-    case LS_NOTIFY_DISABLE: request.operation = LS_PROCESS_DISABLE; break;
+    case LS_NOTIFY_DISABLE:
+        request.operation = LS_PROCESS_ENABLE;
+        request.trigger = LS_TRIGGER_LEVEL | LS_TRIGGER_ONESHOT;
+        break;
     case LS_NOTIFY_REMOVE: request.operation = LS_PROCESS_REMOVE; break;
     default:
         request.operation = LS_PROCESS_ENABLE;
         request.events = registration->events & FILTER;
+        if ((request.events & LS_EVENT_IN) && !(atomic_load(&at->word) & DATAGRAM)) request.events |= LS_EVENT_HANGUP;
         request.trigger = registration->trigger;
     }
     return request;
@@ -102,6 +113,15 @@ void ls_process_forget(ls_port *port, watcher *at)
     process(port, &request, 1);
 }
 
+/* The system's events as those of notify.h. */
+static uint32_t events_of(uint64_t word, uint32_t events)
+{
+    if ((word & DATAGRAM)) events &= ~(uint32_t)LS_EVENT_HANGUP;
+    if (events & LS_EVENT_HANGUP) events |= LS_EVENT_IN;
+    if (events & LS_EVENT_ERR) events |= LS_EVENT_IN | LS_EVENT_OUT; /* neither call would block */
+    return events & ((uint32_t)(word & EVENTS) | LS_EVENT_ERR);
+}
+
 bool ls_win32_processed(ls_port *port, ULONG_PTR key, uint32_t events, ls_packet *out)
 {
     const uint32_t life = (uint32_t)(key >> 32);
@@ -116,13 +136,9 @@ bool ls_win32_processed(ls_port *port, ULONG_PTR key, uint32_t events, ls_packet
             ls_watcher_removed(at);
             reported = true;
         }
-    } else if (at->life == life && (word & ARMED) && !ls_watcher_is_closed(at)) {
-        if (word & DATAGRAM) events &= ~(uint32_t)LS_EVENT_HANGUP;
-        events &= (uint32_t)(word & EVENTS) | LS_EVENT_ERR;
-        if (events != 0) {
-            ls_watcher_report(at, word, events, out);
-            reported = true;
-        }
+    } else if (at->life == life && (word & ARMED) && !at->closed) {
+        events = events_of(word, events);
+        if (events != 0) reported = ls_watcher_report(at, word, events, out);
     }
     ls_mutex_unlock(&at->mutex);
     return reported;

@@ -9,7 +9,7 @@
 
 enum { /* SOCK_NOTIFY_OP_*; events and triggers have the values of LS_EVENT_* and LS_TRIGGER_* */
        LS_PROCESS_ENABLE = 1,
-       LS_PROCESS_DISABLE = 2,
+       LS_PROCESS_DISABLE = 2, /* not used: see iocp_process.c */
        LS_PROCESS_REMOVE = 4,
 };
 

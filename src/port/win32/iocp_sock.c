@@ -1,6 +1,7 @@
 /* iocp_sock.c - one socket: attach, close, cancel, receive, send, connect. */
 #include "port/win32/iocp_internal.h"
 
+#include <afunix.h>
 #include <assert.h>
 #include <string.h>
 #include <ws2tcpip.h>
@@ -77,7 +78,7 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
     sock->ready = maybe_readable;
     sock->connected = protocol.iSocketType == SOCK_DGRAM && getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0;
     sock->held = 0;
-    sock->emfile_waiting = false;
+    sock->emfile_waiting = sock->closes_late = false;
     sock->waited = false;
     sock->list_next = NULL;
     sock->accepts = NULL;
@@ -97,11 +98,18 @@ uint32_t ls_sock_generation(const ls_sock *sock)
     return atomic_load_explicit(&sock->generation, memory_order_relaxed);
 }
 
+static void close_descriptor(ls_sock *sock)
+{
+    ls_win32_mark_attached(sock->port, sock->base.fd, false);
+    (void)closesocket(sock->base.fd);
+}
+
 void ls_win32_leave(ls_sock *sock)
 {
     ls_port *port = sock->port;
     const uint32_t number = sock->number;
     const bool over = !sock->open && sock->held == 0;
+    if (over && sock->closes_late) close_descriptor(sock);
     ls_mutex_unlock(&sock->mutex);
     if (over) ls_slots_give(port->socks, number);
 }
@@ -114,8 +122,8 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
     /* Cancel, not only close: the handle may have been duplicated, and Wine continues a send after the close. */
     if (sock->held > 0) (void)CancelIoEx((HANDLE)sock->base.fd, NULL);
     ls_win32_close_accepts(sock);
-    ls_win32_mark_attached(sock->port, sock->base.fd, false);
-    (void)closesocket(sock->base.fd);
+    sock->closes_late = sock->accepts != NULL;
+    if (!sock->closes_late) close_descriptor(sock);
     sock->open = false;
     atomic_fetch_add(&sock->generation, 1);
     ls_win32_leave(sock);
@@ -172,7 +180,11 @@ void ls_win32_prepare(win_request *request, ls_op *op)
 
 int ls_win32_posted(ls_sock *sock, win_request *request, int error)
 {
-    if (error != 0 && error != WSA_IO_PENDING) return ls_err_from_win32((uint32_t)error);
+    if (error != 0 && error != WSA_IO_PENDING) {
+        /* An overlapped call returns WSAEWOULDBLOCK when too many requests are outstanding: it was not posted. */
+        const bool too_many = error == WSAEWOULDBLOCK || error == WSAEINPROGRESS || error == WSAEALREADY;
+        return too_many ? LS_ENOMEM : ls_err_from_win32((uint32_t)error);
+    }
     if (error == 0 && sock->skips) return LS_DONE;
     request->pending = true;
     sock->held++;
@@ -182,7 +194,8 @@ int ls_win32_posted(ls_sock *sock, win_request *request, int error)
 int ls_win32_status(const win_request *request)
 {
     const uint32_t status = (uint32_t)request->overlapped.Internal;
-    return status >> 31 == 0 ? LS_OK : ls_err_from_status(status);
+    if (status >> 31 == 0) return LS_OK;
+    return request->sock->open ? ls_err_from_status(status) : LS_ECANCELED;
 }
 
 /* The packet of the request was taken: the kernel no longer holds it. */
@@ -244,8 +257,9 @@ static int post_wait(ls_sock *sock, ls_op *op, DWORD *bytes)
     int error = 0;
     if (WSARecv(sock->base.fd, &buffer, 1, bytes, &flags, &sock->rx.overlapped, NULL) != 0) error = WSAGetLastError();
     if (op->kind == KIND_RECV_FROM && (error == WSAEMSGSIZE || ls_win32_is_report(error))) {
-        /* The call failed, so no packet follows: a datagram has arrived, or an ICMP report. */
-        return LS_DONE;
+        /* A datagram has arrived, or an ICMP report. For a call that failed no packet follows; but WSAEMSGSIZE is a
+         * warning to the system, which counts as a success. */
+        return error == WSAEMSGSIZE ? ls_win32_posted(sock, &sock->rx, 0) : LS_DONE;
     }
     return ls_win32_posted(sock, &sock->rx, error);
 }
@@ -404,11 +418,22 @@ static int64_t send_on(ls_sock *sock, ls_op *op)
 /* ---- connect --------------------------------------------------------------------------------------------- */
 
 /* ConnectEx needs a bound socket. */
-static void bind_any(ls_sock *sock, const ls_sockaddr *to)
+static void bind_any(ls_sock *sock, ADDRESS_FAMILY family, int len)
 {
-    struct sockaddr_storage any = {.ss_family = ((const struct sockaddr *)(const void *)to->bytes)->sa_family};
-    if (any.ss_family == AF_INET || any.ss_family == AF_INET6)
-        (void)bind(sock->base.fd, (struct sockaddr *)&any, (int)to->len); /* fails if the socket is bound already */
+    struct sockaddr_storage any = {.ss_family = family};
+    (void)bind(sock->base.fd, (struct sockaddr *)&any, len); /* fails if the socket is bound already */
+}
+
+/* Connect to a Unix socket without ConnectEx, which not every version has for them. The peer is on this machine, so
+ * the result is there at once. Returns an error number. */
+static int connect_local(ls_sock *sock, const ls_sockaddr *to)
+{
+    u_long on = 1, off = 0;
+    (void)ioctlsocket(sock->base.fd, FIONBIO, &off);
+    const int failed = connect(sock->base.fd, (const struct sockaddr *)(const void *)to->bytes, (int)to->len);
+    const int error = failed ? WSAGetLastError() : 0;
+    (void)ioctlsocket(sock->base.fd, FIONBIO, &on);
+    return error;
 }
 
 static int64_t connect_result(ls_sock *sock, int result)
@@ -425,18 +450,30 @@ int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockadd
     ls_op_begin(op, KIND_CONNECT, sock->base.key);
     op->connect.addr = to;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
-    if (sock->provider->connect == NULL) return LS_ENOTSUP;
+    const ADDRESS_FAMILY family = ((const struct sockaddr *)(const void *)to->bytes)->sa_family;
+    const bool local = family == AF_UNIX;
+    if (sock->provider->connect == NULL && !local) return LS_ENOTSUP;
+    if (local && to->bytes[offsetof(struct sockaddr_un, sun_path)] == '\0') return LS_ENOTSUP; /* an abstract name */
     ls_mutex_lock(&sock->mutex);
     assert(!sock->tx.pending);
     sock->tx.stop = false;
-    bind_any(sock, to);
+    bind_any(sock, family, local ? (int)sizeof(struct sockaddr_un) : (int)to->len);
     ls_win32_prepare(&sock->tx, op);
-    int error = 0;
-    if (!sock->provider->connect(sock->base.fd, (const struct sockaddr *)(const void *)to->bytes, (int)to->len, NULL,
-                                 0, NULL, &sock->tx.overlapped))
-        error = WSAGetLastError();
-    int outcome = ls_win32_posted(sock, &sock->tx, error);
-    if (outcome == LS_DONE) outcome = (int)connect_result(sock, LS_OK);
+    int error = WSAEOPNOTSUPP;
+    if (sock->provider->connect != NULL) {
+        error = sock->provider->connect(sock->base.fd, (const struct sockaddr *)(const void *)to->bytes, (int)to->len,
+                                        NULL, 0, NULL, &sock->tx.overlapped)
+                    ? 0
+                    : WSAGetLastError();
+    }
+    int outcome;
+    if (local && (error == WSAEOPNOTSUPP || error == WSAEINVAL)) {
+        error = connect_local(sock, to);
+        outcome = error != 0 ? ls_err_from_win32((uint32_t)error) : LS_DONE;
+    } else {
+        outcome = ls_win32_posted(sock, &sock->tx, error);
+        if (outcome == LS_DONE) outcome = (int)connect_result(sock, LS_OK);
+    }
     ls_mutex_unlock(&sock->mutex);
     return outcome;
 }

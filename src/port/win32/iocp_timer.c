@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 
+#define ALARM_NS_MAX (UINT64_C(60) * 1000000000)
+
 static void CALLBACK fired(PTP_CALLBACK_INSTANCE instance, PVOID context, PTP_TIMER timer)
 {
     ls_port *port = context;
@@ -33,9 +35,15 @@ void ls_port_timer_late(ls_port *port)
     const uint64_t next_ns = ls_heap_next_ns(&port->base.heap);
     port->base.timer_ns = next_ns;
     const uint64_t now_ns = ls_clock_ns();
-    /* A relative time is negative, in units of 100 ns. It includes the time while the system sleeps, as
-     * ls_clock_ns does. */
-    ULARGE_INTEGER due = {.QuadPart = next_ns > now_ns ? 0 - ((next_ns - now_ns) / 100 + 1) : (ULONGLONG)-1};
+    /* A relative time is negative, in units of 100 ns. The time that the system sleeps does not count, but does for
+     * ls_clock_ns. So the timer is set for at most ALARM_NS_MAX, and then again: after a sleep it is late by that at
+     * most. An absolute time would follow changes of the date. */
+    uint64_t wait_ns = next_ns > now_ns ? next_ns - now_ns : 0;
+    if (wait_ns > ALARM_NS_MAX) {
+        wait_ns = ALARM_NS_MAX;
+        port->base.timer_ns = now_ns + wait_ns;
+    }
+    ULARGE_INTEGER due = {.QuadPart = 0 - (wait_ns / 100 + 1)};
     FILETIME time = {due.LowPart, due.HighPart};
     SetThreadpoolTimer(port->system_timer, &time, 0, 0);
 }

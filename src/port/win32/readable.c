@@ -13,7 +13,9 @@ NTSTATUS NTAPI NtQueryInformationFile(HANDLE file, PIO_STATUS_BLOCK status, PVOI
 
 ls_fd ls_readable_fd(ls_fd fd)
 {
-    return fd <= 2 ? (ls_fd)_get_osfhandle((int)fd) : fd;
+    if (fd > 2) return fd;
+    const intptr_t handle = _get_osfhandle((int)fd);
+    return handle >= 0 ? (ls_fd)handle : LS_FD_NONE; /* -2: the program has no console, a service for example */
 }
 
 ls_readable ls_readable_kind(HANDLE handle)

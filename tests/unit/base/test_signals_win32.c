@@ -1,8 +1,11 @@
 /* test_signals_win32.c - the console events: which of them wait for the server, and for how long. */
+#include "base/log.h"
 #include "base/signals.h"
 #include "base/signals_win32.h"
 
 #include "support.h"
+
+#include <stdio.h>
 
 typedef struct calls {
     HANDLE called; /* signalled by each call */
@@ -61,10 +64,22 @@ static void ctrl_c_calls_and_returns_immediately(void **state)
     CloseHandle(h.called);
 }
 
+static char logged[256];
+
+static void keep_line(void *user, enum ls_log_level level, const char *line, size_t len)
+{
+    (void)user;
+    (void)level;
+    snprintf(logged, sizeof logged, "%.*s", (int)len, line);
+}
+
 static void a_close_waits_for_the_server(void **state)
 {
     static const DWORD events[] = {CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT};
+    static const char *const why[] = {
+        "the console window was closed: ", "the user logs off: ", "the system shuts down: "};
     (void)state;
+    ls_log_set_sink(keep_line, NULL);
     for (int i = 0; i < 3; i++) {
         calls h;
         ls_signals *signals = begin(&h);
@@ -74,8 +89,10 @@ static void a_close_waits_for_the_server(void **state)
         ls_signals_stop(signals);
         assert_int_equal(result_of(thread), TRUE);
         assert_int_equal(h.times, 1);
+        assert_non_null(strstr(logged, why[i]));
         CloseHandle(h.called);
     }
+    ls_log_set_sink(NULL, NULL);
 }
 
 static void without_a_server_the_system_decides(void **state)

@@ -99,31 +99,6 @@ static void an_attached_socket_finds_itself_registered(void **state)
     net_close(&place);
 }
 
-static void the_key_changes_by_remove_and_register(void **state)
-{
-    net_place place;
-    pair p;
-    int one, two;
-    (void)state;
-    net_open(&place);
-    pair_open(&p, false);
-    in_begin(&p);
-    assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &one, IN, LEVEL_PERSISTENT), LS_OK);
-    expect_event(&place, &one, IN);
-    assert_int_equal(notify(place.port, LS_NOTIFY_ENABLE, p.ours, &two, IN, LEVEL_PERSISTENT), LS_OK);
-    expect_event(&place, &one, IN); /* not by enabling */
-    assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, p.ours, NULL, 0, 0), LS_OK);
-    assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &two, IN, LEVEL_PERSISTENT), LS_EBUSY);
-    assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, p.ours, NULL, 0, 0), LS_ENOENT);
-    expect_event(&place, &one, LS_EVENT_REMOVE);
-    net_quiet(&place, 0);
-    assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, &two, IN, LEVEL_PERSISTENT), LS_OK);
-    expect_event(&place, &two, IN);
-    remove_and_take(&place, p.ours, &two);
-    pair_close(&p);
-    net_close(&place);
-}
-
 /* REMOVE of the old socket is still in the queue when its number is another's already. */
 static void a_number_used_again_is_another_registration(void **state)
 {
@@ -522,7 +497,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_registration_has_its_own_result),
         cmocka_unit_test(an_attached_socket_finds_itself_registered),
-        cmocka_unit_test(the_key_changes_by_remove_and_register),
         cmocka_unit_test(a_number_used_again_is_another_registration),
         cmocka_unit_test(a_number_that_a_socket_of_the_port_has_now),
         cmocka_unit_test(a_closed_socket_is_dropped_without_remove),

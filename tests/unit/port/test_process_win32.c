@@ -147,10 +147,11 @@ static void many_in_one_call_each_with_its_result(void **state)
     assert_int_equal(ls_port_notify(place->port, NULL, many, sizeof many / sizeof many[0], NULL, 0, 0), 0);
     assert_int_equal(fake.calls, 1);
     assert_int_equal(fake.count, 4);
-    asked(0, ours[0], LS_PROCESS_ENABLE, LS_EVENT_IN, LEVEL_PERSISTENT);
+    asked(0, ours[0], LS_PROCESS_ENABLE, LS_EVENT_IN | LS_EVENT_HANGUP, LEVEL_PERSISTENT);
     asked(1, ours[1], LS_PROCESS_ENABLE, LS_EVENT_OUT | LS_EVENT_HANGUP, LEVEL_ONESHOT);
     asked(2, ours[2], LS_PROCESS_ENABLE, 0, EDGE_PERSISTENT);
-    asked(3, ours[3], LS_PROCESS_ENABLE, LS_EVENT_IN, EDGE_ONESHOT); /* the others come whatever is asked for */
+    asked(3, ours[3], LS_PROCESS_ENABLE, LS_EVENT_IN | LS_EVENT_HANGUP,
+          EDGE_ONESHOT); /* the others come whatever is asked for */
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < i; k++) assert_ptr_not_equal(fake.asked[i].key, fake.asked[k].key);
     static const int results[] = {LS_OK, LS_OK, LS_ENOTSUP, LS_EINVAL, LS_OK, LS_ENOENT, LS_EEXIST, LS_OK};
@@ -225,6 +226,32 @@ static void events_go_through_the_filter(void **state)
     pairs_close(place, &ours, &theirs, 1);
 }
 
+/* The system has flags of their own for the end of the stream and for an error. */
+static void in_and_out_include_the_end_and_errors(void **state)
+{
+    static const struct {
+        uint16_t filter;
+        uint32_t posted, reported;
+    } table[] = {
+        {LS_EVENT_IN, LS_EVENT_HANGUP, LS_EVENT_IN},
+        {LS_EVENT_IN | LS_EVENT_HANGUP, LS_EVENT_HANGUP, LS_EVENT_IN | LS_EVENT_HANGUP},
+        {LS_EVENT_HANGUP, LS_EVENT_HANGUP, LS_EVENT_HANGUP},
+        {LS_EVENT_OUT, LS_EVENT_HANGUP, 0},
+        {LS_EVENT_OUT, LS_EVENT_ERR, LS_EVENT_OUT | LS_EVENT_ERR},
+        {LS_EVENT_IN, LS_EVENT_ERR | LS_EVENT_HANGUP, LS_EVENT_IN | LS_EVENT_ERR},
+        {0, LS_EVENT_ERR | LS_EVENT_HANGUP, LS_EVENT_ERR},
+    };
+    net_place *place = *state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        int ours, theirs, key;
+        pairs_open(&ours, &theirs, 1);
+        post(registered(place, ours, &key, table[i].filter, LEVEL_ONESHOT), table[i].posted);
+        if (table[i].reported != 0) expect(place, &key, table[i].reported);
+        net_quiet(place, 0);
+        pairs_close(place, &ours, &theirs, 1);
+    }
+}
+
 static void one_shots_are_told_once(void **state)
 {
     static const uint8_t triggers[] = {LEVEL_ONESHOT, EDGE_ONESHOT};
@@ -238,7 +265,7 @@ static void one_shots_are_told_once(void **state)
         expect(place, &key, LS_EVENT_IN);
         net_quiet(place, 0);
         assert_int_equal(notify(place, LS_NOTIFY_ENABLE, ours, NULL, LS_EVENT_IN, triggers[t]), LS_OK);
-        asked(0, ours, LS_PROCESS_ENABLE, LS_EVENT_IN, triggers[t]);
+        asked(0, ours, LS_PROCESS_ENABLE, LS_EVENT_IN | LS_EVENT_HANGUP, triggers[t]);
         post(system, LS_EVENT_IN);
         expect(place, &key, LS_EVENT_IN);
         pairs_close(place, &ours, &theirs, 1);
@@ -259,7 +286,7 @@ static void persistent_ones_go_on_until_they_are_disabled(void **state)
         }
         post(system, LS_EVENT_IN); /* queued, then disabled */
         assert_int_equal(notify(place, LS_NOTIFY_DISABLE, ours, NULL, 0, 0), LS_OK);
-        asked(0, ours, LS_PROCESS_DISABLE, 0, 0);
+        asked(0, ours, LS_PROCESS_ENABLE, 0, LEVEL_ONESHOT); /* not LS_PROCESS_DISABLE: see iocp_process.c */
         net_quiet(place, 0);
         assert_int_equal(notify(place, LS_NOTIFY_ENABLE, ours, NULL, LS_EVENT_IN, triggers[t]), LS_OK);
         post(system, LS_EVENT_IN);
@@ -367,6 +394,34 @@ static void a_closed_socket_takes_its_registration_along(void **state)
     }
 }
 
+/* Two sockets without an address look the same; a wait takes notice of the close. */
+static void a_closed_socket_without_an_address(void **state)
+{
+    net_place *place = *state;
+    int one, two;
+    for (int removed = 0; removed <= 1; removed++) {
+        const int old = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0),
+                  next = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+        void *system = registered(place, old, &one, LS_EVENT_IN, LEVEL_PERSISTENT);
+        net_quiet(place, 0);
+        assert_int_equal(notify(place, LS_NOTIFY_REGISTER, old, &two, LS_EVENT_IN, LEVEL_PERSISTENT), LS_EEXIST);
+        if (removed) {
+            assert_int_equal(notify(place, LS_NOTIFY_REMOVE, old, NULL, 0, 0), LS_OK);
+            post(system, LS_EVENT_REMOVE);
+            expect(place, &one, LS_EVENT_REMOVE);
+        }
+        assert_int_equal(dup2(next, old), old);
+        close(next);
+        net_quiet(place, 100);
+        system = registered(place, old, &two, LS_EVENT_IN, LEVEL_PERSISTENT);
+        post(system, LS_EVENT_IN);
+        expect(place, &two, LS_EVENT_IN);
+        ls_port_forget(place->port, old);
+        close(old);
+        net_quiet(place, 0);
+    }
+}
+
 static void registering_and_waiting_in_one_call(void **state)
 {
     net_place *place = *state;
@@ -395,11 +450,13 @@ int main(void)
         with_port(more_than_one_call_holds),
         with_port(a_call_that_fails_fails_for_all),
         with_port(events_go_through_the_filter),
+        with_port(in_and_out_include_the_end_and_errors),
         with_port(one_shots_are_told_once),
         with_port(persistent_ones_go_on_until_they_are_disabled),
         with_port(enabling_an_edge_looks_at_what_is_there),
         with_port(removing),
         with_port(a_closed_socket_takes_its_registration_along),
+        with_port(a_closed_socket_without_an_address),
         with_port(registering_and_waiting_in_one_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,7 @@ typedef struct fake_system {
     int receives_inline; /* this number of receives complete at once, with requests 100, 101, ... */
     int groups;
     HTTP_URL_GROUP_ID full; /* the group that has a URL */
+    ULONG buffered;         /* HTTP_SEND_RESPONSE_FLAG_BUFFER_DATA of the last head */
     HTTP_DATA_CHUNK last_chunks[64];
     unsigned last_chunk_count;
 } fake_system;
@@ -334,6 +335,7 @@ static inline ULONG fake_send(HTTP_REQUEST_ID id, USHORT count, HTTP_DATA_CHUNK 
 
 static inline const char *flags_text(ULONG flags)
 {
+    flags &= ~(ULONG)HTTP_SEND_RESPONSE_FLAG_BUFFER_DATA;
     return flags == HTTP_SEND_RESPONSE_FLAG_MORE_DATA    ? "more"
            : flags == HTTP_SEND_RESPONSE_FLAG_DISCONNECT ? "close"
            : flags == 0                                  ? "end"
@@ -362,6 +364,7 @@ static ULONG WINAPI fake_SendHttpResponse(HANDLE queue, HTTP_REQUEST_ID id, ULON
     assert_int_equal(reserved2, 0);
     assert_null(log);
     assert_int_equal(response->Version.MajorVersion, 1);
+    fake.buffered = flags & HTTP_SEND_RESPONSE_FLAG_BUFFER_DATA;
     fake_note("send:%d,%s", (int)id, flags_text(flags));
     wire_add(line, (size_t)snprintf(line, sizeof line, "%d %.*s;", response->StatusCode, response->ReasonLength,
                                     response->pReason));
@@ -389,6 +392,8 @@ static ULONG WINAPI fake_SendResponseEntityBody(HANDLE queue, HTTP_REQUEST_ID id
     assert_null(reserved1);
     assert_int_equal(reserved2, 0);
     assert_null(log);
+    /* The same for all calls of a response (HttpSendHttpResponse, Flags). */
+    assert_int_equal(flags & HTTP_SEND_RESPONSE_FLAG_BUFFER_DATA, fake.buffered);
     fake_note("entity:%d,%s", (int)id, flags_text(flags));
     return fake_send(id, count, chunks, overlapped);
 }

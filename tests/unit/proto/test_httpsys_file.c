@@ -88,6 +88,7 @@ static void the_handler_may_close_its_handle(void **state)
     fixture_complete(r, 's', 0, 1);
     expect_calls("body:1 send:1,end receive:0,small ");
     expect_wire("200 OK;Content-Length: 10;Server: luaserve;;0123456789");
+    assert_int_equal(fake.buffered, 0);
     /* The duplicated handle is closed. */
     assert_false(GetHandleInformation(fake.last_chunks[0].FromFileHandle.FileHandle, &flags));
     fixture_close(r);

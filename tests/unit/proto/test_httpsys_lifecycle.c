@@ -39,11 +39,14 @@ static void a_refused_url_gives_the_reason_and_leaves_nothing_open(void **state)
         const char *message;
     } cases[] = {{ERROR_ACCESS_DENIED, LS_EACCES, "netsh http add urlacl url=http://+:80/ user="},
                  {ERROR_ACCESS_DENIED, LS_EACCES, "access denied (error 5)"},
+                 {ERROR_ACCESS_DENIED, LS_EACCES, "user=\"NT AUTHORITY\\LOCAL SERVICE\""},
                  {ERROR_ALREADY_EXISTS, LS_EEXIST, "registered already (error 183)"},
                  {ERROR_SHARING_VIOLATION, LS_EACCES, "listens on that port (error 32)"},
                  {ERROR_INVALID_PARAMETER, LS_EINVAL, "invalid URL (error 87), the form is http://host:port/path/"},
                  {ERROR_BAD_NET_NAME, LS_ESYS, "(error 67)"}};
     (void)state;
+    (void)SetEnvironmentVariableA("USERDOMAIN", "NT AUTHORITY"); /* as a service */
+    (void)SetEnvironmentVariableA("USERNAME", "LOCAL SERVICE");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char message[512];
         fixture *r = fixture_make(respond_hello);
