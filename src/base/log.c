@@ -1,4 +1,4 @@
-/* log.c - formats one event as one line: level filter, length limit, line breaks. The sink writes the line.
+/* log.c - formats one event as one line: level filter, length limit, escapes. The sink writes the line.
  *
  * The line is built on the caller's stack, so that logging works when memory has run out. */
 #include "base/log.h"
@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/log_stderr.h"
+#include "base/utf8.h"
 
 enum { LINE_BYTES_MAX = 16 * 1024 };
 static const char cut_mark[] = " [cut]";
@@ -58,17 +59,25 @@ static bool dropped(enum ls_log_level level)
     return level < ls_log_level_get() || level >= LS_LOG_OFF;
 }
 
-/* Writes the escaped form of a byte: the byte itself, an indented line break, or \xNN for other control characters,
- * which could otherwise change the terminal that shows the log. */
-static size_t put_byte(char out[5], unsigned char c)
+/* Writes the form of the next character that a terminal shows without effect: the character itself, an indented line
+ * break, or \xNN for each byte of another control character, of a bidirectional control, and of invalid UTF-8. *taken
+ * receives the bytes read from `text`; returns the bytes written. */
+static size_t put_character(char out[4 * LS_UTF8_BYTES_MAX + 1], const unsigned char *text, size_t len, size_t *taken)
 {
-    if (c == '\n') {
+    *taken = 1;
+    if (text[0] == '\n') {
         memcpy(out, "\n\t", 2);
         return 2;
     }
-    if ((c < 0x20 && c != '\t') || c == 0x7f) return (size_t)snprintf(out, 5, "\\x%02x", (unsigned)c);
-    out[0] = (char)c;
-    return 1;
+    const size_t n = ls_utf8_len(text, len);
+    if (n > 0) *taken = n;
+    if (n > 0 && (text[0] == '\t' || !ls_utf8_is_control(text, n))) {
+        memcpy(out, text, n);
+        return n;
+    }
+    size_t used = 0;
+    for (size_t i = 0; i < *taken; i++) used += (size_t)snprintf(out + used, 5, "\\x%02x", (unsigned)text[i]);
+    return used;
 }
 
 static void emit(enum ls_log_level level, const char *text, size_t len, bool cut)
@@ -77,9 +86,9 @@ static void emit(enum ls_log_level level, const char *text, size_t len, bool cut
     const size_t room = sizeof line - (sizeof cut_mark - 1);
     size_t used = 0, fits = 0; /* fits: longest prefix that leaves room for the mark */
     while (len > 0 && text[len - 1] == '\n') len--;
-    for (size_t i = 0; i < len; i++) {
-        char form[5];
-        const size_t n = put_byte(form, (unsigned char)text[i]);
+    for (size_t at = 0, taken; at < len; at += taken) {
+        char form[4 * LS_UTF8_BYTES_MAX + 1];
+        const size_t n = put_character(form, (const unsigned char *)text + at, len - at, &taken);
         if (used + n > sizeof line) {
             cut = true;
             break;

@@ -193,13 +193,7 @@ int ls_command_line(int argc, char **argv)
         ls_server_close(server);
         return LS_STATUS_OK;
     }
-    int err = ls_server_run(server);
-    if (err < 0) {
-        /* A handler may still run in its Lua state, so nothing is freed. */
-        fprintf(stderr, "luaserve: ended early: %s\n", ls_error_text(err));
-        fflush(NULL);
-        _Exit(LS_STATUS_FAILED);
-    }
+    if (ls_server_run(server) < 0) _Exit(LS_STATUS_FAILED); /* a handler may still run, so nothing is freed */
     ls_server_close(server);
     return LS_STATUS_OK;
 }

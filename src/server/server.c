@@ -137,6 +137,12 @@ static void stop_from_signal(void *user)
     ls_server_stop(user);
 }
 
+static void signal_without_effect(void *user, const char *name)
+{
+    (void)user;
+    ls_log(LS_LOG_WARN, "%s: this version has no reload; send SIGTERM to stop", name);
+}
+
 /* Several states of a site may call this concurrently, and again during the drain: it never ends the server at once. */
 static void stop_from_site(void *user)
 {
@@ -323,12 +329,18 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     server->serving_user = options->user;
     if (ls_mutex_open(&server->mutex) < 0) goto fail_alloc;
     if (ls_cond_open(&server->changed) < 0) goto fail_mutex;
-    ls_signals_ignore_pipe();
+    const ls_signals_options signals = {
+        .on_stop = stop_from_signal, .on_other = signal_without_effect, .user = server};
+    if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
+        explain(err, message, message_bytes, "signals: %s",
+                err == LS_EBUSY ? "another server of this process handles them" : ls_err_text(err));
+        goto fail_cond;
+    }
 
     server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site};
     const ls_site_options site_options = {
         .path = options->site, .argc = options->argc, .argv = options->argv, .host = &server->host};
-    if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_cond;
+    if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_signals;
 
     const unsigned listeners = ls_site_listener_count(server->site);
     if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
@@ -338,23 +350,25 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         err = explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
         goto fail_site;
     }
+    /* Before the first listener: until then no client has connected, and the signals end the process at once. */
+    if (server->signals != NULL && (err = ls_signals_take_stops(server->signals)) < 0) {
+        explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
+        goto fail_site;
+    }
     for (unsigned i = 0; i < listeners && !options->check; i++)
         if ((err = open_listener(server, i, message, message_bytes)) < 0) goto fail_site;
     if (!options->check &&
         (err = ls_udp_sockets_open(&server->udp, server->site, server->port, message, message_bytes)) < 0)
         goto fail_site;
 
-    /* Last, so that an earlier failure leaves the process's signals unchanged. */
-    if (options->signals && (err = ls_signals_start(stop_from_signal, server, &server->signals)) < 0) {
-        explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
-        goto fail_site;
-    }
     *out = server;
     return LS_OK;
 
 fail_site:
     ls_server_close(server);
     return err;
+fail_signals:
+    if (server->signals != NULL) ls_signals_close(server->signals);
 fail_cond:
     ls_cond_close(&server->changed);
 fail_mutex:
@@ -366,7 +380,7 @@ fail_alloc:
 
 void ls_server_close(ls_server *server)
 {
-    if (server->signals != NULL) ls_signals_stop(server->signals);
+    if (server->signals != NULL) ls_signals_close(server->signals);
     while (server->endpoint_count > 0) close_last_endpoint(server);
     if (server->workers != NULL) {
         ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
@@ -528,6 +542,8 @@ int ls_server_run(ls_server *server)
     if (err == LS_OK) {
         (void)ls_workers_join(server->workers, 0);
         ls_log(LS_LOG_INFO, "stopped");
+    } else {
+        ls_log(LS_LOG_ERROR, "ended early: %s", ls_err_text(err));
     }
     return err;
 }

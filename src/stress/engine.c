@@ -379,17 +379,17 @@ int ls_stress_main(int argc, char **argv)
         status = 0;
     } else {
         ls_strbuf head = {0};
-        ls_signals_ignore_pipe();
         ls_stress_http_init();
         ls_stress_report_head(&head, &e->options.plan.config);
         (void)fwrite(head.bytes, 1, head.len, stdout);
         (void)fflush(stdout);
         ls_strbuf_close(&head);
-        if (ls_signals_start(interrupt, e, &signals) < 0 || start_workers(e) < 0)
+        const ls_signals_options stops = {.on_stop = interrupt, .user = e};
+        if (ls_signals_open(&stops, &signals) < 0 || ls_signals_take_stops(signals) < 0 || start_workers(e) < 0)
             fail(e);
         else
             status = measure(e);
-        if (signals != NULL) ls_signals_stop(signals);
+        if (signals != NULL) ls_signals_close(signals);
     }
     engine_close(e);
     return status;

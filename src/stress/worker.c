@@ -431,7 +431,7 @@ int ls_stress_worker_start(ls_stress_worker *w)
 {
     char name[16];
     (void)snprintf(name, sizeof name, "ls-stress-%u", w->index % 10000u);
-    return ls_thread_start(&w->thread, name, worker_main, w);
+    return ls_thread_start_parent(&w->thread, name, worker_main, w);
 }
 
 void ls_stress_worker_go(ls_stress_worker *w, uint64_t start_ns)
