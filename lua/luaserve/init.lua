@@ -54,7 +54,7 @@ function ls.listen(at, served)
   local app = require "luaserve.app"
   if app.is(at) then usage.error("ls.listen: the port is missing: ls.listen(8080, app)") end
   local settings
-  settings, served = options.listen(http_defaults, at, served, core.http_sys)
+  settings, served = options.listen(http_defaults, at, served, core)
   if not app.is(served) then
     usage.error("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
       usage.quote(served))

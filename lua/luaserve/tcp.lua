@@ -21,7 +21,8 @@ local limits = {
 local server_only = { backlog = { "backlog", "count", 1, 65535 } }
 local client_only = { connect_timeout = { "connect_ms_max", "seconds", 1, uint32_max, none = 0 } }
 
-local server_known = options.merged(limits, server_only, { host = true, port = true, path = true, serve = true })
+local server_known = options.merged(limits, server_only, { host = true, port = true, path = true, mode = true,
+  owner = true, serve = true })
 local client_known = options.merged(limits, client_only, { host = true, port = true, path = true })
 
 -- ls.tcp(port | "host:port" | "unix:/path" | { port =, host =, path =, read_timeout =, ... }, fn): a TCP server.
@@ -43,6 +44,7 @@ function tcp.listen(at, serve)
     usage.error('ls.tcp: the first argument must be an address: ls.tcp(7000, fn), ls.tcp("host:port", fn) or '
       .. "ls.tcp({ port = 7000, ... }, fn); got %s", usage.quote(at))
   end
+  if type(at) == "table" then options.path_access("ls.tcp", at, out.host, core, out) end
   if type(serve) ~= "function" then
     usage.error("ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end); got %s", usage.quote(serve))
   end

@@ -198,8 +198,9 @@ static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
         accepted = ls_http1_accepted;
         context = opened.http;
     }
-    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->conn_limit, accepted, context,
-                           &opened.listener);
+    const ls_listener_options options = {
+        .backlog = backlog, .accepts = settings->accepts_posted, .access = &wanted->access};
+    err = ls_listener_open(server->port, at, &options, &server->conn_limit, accepted, context, &opened.listener);
     if (err < 0) {
         if (opened.http != NULL) ls_http1_close(opened.http);
         return err;
@@ -260,9 +261,12 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
     opening what = {server, index};
     const ls_address_opener opener = {&what, open_endpoint, close_opened};
     err = ls_addresses_open(&opener, wanted->host, wanted->port, &at);
-    if (err < 0)
-        return explain(err, message, message_bytes, "%s: cannot listen on %s: %s", wanted->where,
-                       ls_addr_text(&at, text), ls_err_text(err));
+    if (err < 0) {
+        const bool owner = err == LS_EACCES && (wanted->access.has_user || wanted->access.has_group);
+        return explain(err, message, message_bytes, "%s: cannot listen on %s: %s%s", wanted->where,
+                       ls_addr_text(&at, text), ls_err_text(err),
+                       owner ? "; only root may set another user as owner, or a group of which it is no member" : "");
+    }
     ls_site_listener_bound(server->site, index,
                            ls_listener_addr(server->endpoints[server->endpoint_count - 1].listener));
     return LS_OK;
