@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/escape.h"
 #include "base/log_stderr.h"
-#include "base/utf8.h"
 
 enum { LINE_BYTES_MAX = 16 * 1024 };
 static const char cut_mark[] = " [cut]";
@@ -59,25 +59,12 @@ static bool dropped(enum ls_log_level level)
     return level < ls_log_level_get() || level >= LS_LOG_OFF;
 }
 
-/* Writes the form of the next character that a terminal shows without effect: the character itself, an indented line
- * break, or \xNN for each byte of another control character, of a bidirectional control, and of invalid UTF-8. *taken
- * receives the bytes read from `text`; returns the bytes written. */
-static size_t put_character(char out[4 * LS_UTF8_BYTES_MAX + 1], const unsigned char *text, size_t len, size_t *taken)
+/* As ls_escape_character; a line break is indented, and a tab remains. */
+static size_t put_character(char out[LS_ESCAPE_BYTES_MAX + 1], const char *text, size_t len, size_t *taken)
 {
+    if (text[0] != '\n' && text[0] != '\t') return ls_escape_character(out, text, len, taken);
     *taken = 1;
-    if (text[0] == '\n') {
-        memcpy(out, "\n\t", 2);
-        return 2;
-    }
-    const size_t n = ls_utf8_len(text, len);
-    if (n > 0) *taken = n;
-    if (n > 0 && (text[0] == '\t' || !ls_utf8_is_control(text, n))) {
-        memcpy(out, text, n);
-        return n;
-    }
-    size_t used = 0;
-    for (size_t i = 0; i < *taken; i++) used += (size_t)snprintf(out + used, 5, "\\x%02x", (unsigned)text[i]);
-    return used;
+    return (size_t)snprintf(out, 3, text[0] == '\n' ? "\n\t" : "\t");
 }
 
 static void emit(enum ls_log_level level, const char *text, size_t len, bool cut)
@@ -87,8 +74,8 @@ static void emit(enum ls_log_level level, const char *text, size_t len, bool cut
     size_t used = 0, fits = 0; /* fits: longest prefix that leaves room for the mark */
     while (len > 0 && text[len - 1] == '\n') len--;
     for (size_t at = 0, taken; at < len; at += taken) {
-        char form[4 * LS_UTF8_BYTES_MAX + 1];
-        const size_t n = put_character(form, (const unsigned char *)text + at, len - at, &taken);
+        char form[LS_ESCAPE_BYTES_MAX + 1];
+        const size_t n = put_character(form, text + at, len - at, &taken);
         if (used + n > sizeof line) {
             cut = true;
             break;

@@ -183,10 +183,10 @@ class Connect(E2E):
                 collectgarbage("stop")
                 for i = 1, 2000 do
                   local s, err = ls.connect("127.0.0.1", %d)
-                  if not s then return sock:send(i, " ", err, "\n") end
+                  if not s then return sock:send(i, " ", err, "\\n") end
                 end
                 collectgarbage("restart")
-                sock:send("all\n")
+                sock:send("all\\n")
               end)""" % listener.getsockname()[1], nofile=nofile)
             with server.connect() as conn:
                 self.assertEqual(conn.line(), b"all")
@@ -202,9 +202,9 @@ class Connect(E2E):
           ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
             local kept, code = {}
             repeat kept[#kept + 1], _, code = ls.connect("127.0.0.1", %d) until code
-            sock:send(code, "\n")
+            sock:send(code, "\\n")
             for _, s in ipairs(kept) do s:close() end
-            sock:send(tostring(ls.connect("127.0.0.1", %d)):match("^%%a+"), "\n")
+            sock:send(tostring(ls.connect("127.0.0.1", %d)):match("^%%a+"), "\\n")
           end)""" % ((listener.getsockname()[1],) * 2), nofile=100)
         with server.connect() as conn:
             self.assertEqual(conn.line(), b"EMFILE")
