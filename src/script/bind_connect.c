@@ -219,11 +219,11 @@ int ls_core_connect(lua_State *L)
     ls_sockets_make_room(L);
 
     const int err = ls_addr_parse(host, (uint16_t)port, &c->numeric);
-    const bool is_path = strncmp(host, "unix:", 5) == 0;
-    if (!is_path && (strlen(host) != len || (err == LS_EINVAL && !ls_addr_is_name(host)))) /* NUL would cut it */
+    const bool is_name = err == LS_EINVAL && strncmp(host, "unix:", 5) != 0;
+    if (strlen(host) != len || (is_name && !ls_addr_is_name(host))) /* NUL would cut the name or the path */
         return fail_name(L, LS_EINVAL);
-    if (err == LS_EINVAL && !is_path) return look_up(L, c, host, (uint16_t)port);
-    if (err < 0 || strlen(host) != len) return fail(L, err < 0 ? err : LS_EINVAL);
+    if (is_name) return look_up(L, c, host, (uint16_t)port);
+    if (err < 0) return fail(L, err);
     c->addrs = &c->numeric;
     c->count = 1;
     return connect_next(L, c);
