@@ -32,9 +32,10 @@ typedef struct ls_server_options {
     unsigned threads;    /* running threads; 0: the number set by the site, else one per processor of this process */
     const char *backend; /* "auto" (also NULL) or one of the names of ls_server_backends() */
     int check;           /* nonzero: only load and describe the site; no listener is opened */
-    int signals; /* nonzero: SIGINT and SIGTERM drain the server, a second one ends it immediately; SIGHUP, SIGUSR1
-                            and SIGUSR2 are logged, SIGPIPE has no effect. 0: no action of a signal changes. Only one
-                            server of the process at a time may set it, else ls_server_open returns LS_EBUSY (-20) */
+    /* Nonzero: SIGINT and SIGTERM drain the server, and a second one ends it immediately; SIGHUP, SIGUSR1 and SIGUSR2 are
+     * logged; SIGPIPE has no effect. 0: the server changes no action of a signal. Only one server of the process at a
+     * time may set it, else ls_server_open returns LS_EBUSY (-20). */
+    int signals;
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
     void *user;                  /* argument of serving */
 } ls_server_options;
