@@ -285,6 +285,7 @@ static uint64_t deadline(uint32_t ms)
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task)
 {
     tcp->receiver = task;
+    tcp->receive_late = false;
     tcp->receive_at_ms = 0;
     if (tcp->receive_ms_max == 0) return;
     tcp->receive_at_ms = deadline(tcp->receive_ms_max);
@@ -308,6 +309,8 @@ static bool is_ready(const ls_tcp *tcp, enum ls_sock_ready what)
     return ls_sock_ready(ls_sock_fd(tcp->stream.sock), what);
 }
 
+enum { LATE_MS = 1000 }; /* time for a packet that is queued */
+
 static void expired(ls_thread_ctx *ctx, ls_stream *s)
 {
     ls_tcp *tcp = (ls_tcp *)(void *)s;
@@ -326,6 +329,11 @@ static void expired(ls_thread_ctx *ctx, ls_stream *s)
     bool late = tcp->receiver != NULL && tcp->receive_at_ms != 0 && tcp->receive_at_ms <= now_ms;
     if (late && is_ready(tcp, tcp->connecting ? LS_SOCK_WRITABLE : LS_SOCK_READABLE)) {
         tcp->receive_at_ms = now_ms + tcp->receive_ms_max;
+        late = false;
+    } else if (late && !tcp->receive_late && !tcp->probing && tcp->stream.rx_pending) {
+        /* The bytes may be in a block already, and the packet of the receive in a queue. */
+        tcp->receive_at_ms = now_ms + LATE_MS;
+        tcp->receive_late = true;
         late = false;
     }
     if (tcp->receiver != NULL && !late && tcp->receive_at_ms != 0 && tcp->receive_at_ms < next_ms)
