@@ -4,7 +4,7 @@
  *     char message[512];
  *     ls_server_options options = {.site = "site.lua", .signals = 1};
  *     if (ls_server_open(&options, &server, message, sizeof message) < 0) ...   // message: place and reason
- *     int status = ls_server_run(server);      // serves until SIGINT, SIGTERM or ls_server_stop
+ *     int status = ls_server_run(server);      // serves until ls_server_stop or, with .signals, SIGINT or SIGTERM
  *     ls_server_close(server);
  *
  * Results are LS_OK (0) or a negative code; ls_error_text() describes a code.
@@ -39,7 +39,10 @@ typedef struct ls_server_options {
     unsigned threads;    /* running threads; 0: the number set by the site, else one per processor of this process */
     const char *backend; /* "auto" (also NULL) or one of the names of ls_server_backends() */
     int check;           /* nonzero: only load and describe the site; no listener is opened */
-    int signals;         /* nonzero: SIGINT and SIGTERM drain the server, a second one ends it immediately */
+    /* Nonzero: SIGINT and SIGTERM drain the server, and a second one ends it immediately; SIGHUP, SIGUSR1 and SIGUSR2 are
+     * logged; SIGPIPE has no effect. 0: the server changes no action of a signal. Only one server of the process at a
+     * time may set it, else ls_server_open returns LS_EBUSY (-20). */
+    int signals;
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
     /* NULL, or called in each Lua state before the site, to define functions of the program: once per state, all calls
      * inside ls_server_open on its thread. It finds an empty stack and may leave values on it. If it returns a negative

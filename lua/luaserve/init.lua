@@ -62,7 +62,7 @@ function ls.listen(at, served, given, ...)
   usage.no_more("ls.listen(8080, app, options)", given, ...)
   if app.is(at) then usage.error("ls.listen: the port is missing: ls.listen(8080, app)") end
   local settings
-  settings, served = options.listen(http_defaults, at, served, core.http_sys, given)
+  settings, served = options.listen(http_defaults, at, served, core, given)
   if not app.is(served) then
     usage.error("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
       usage.quote(served))

@@ -10,6 +10,7 @@ local options = {}
 
 local units = { [""] = 1, k = 1024, m = 1024 ^ 2, g = 1024 ^ 3, t = 1024 ^ 4 }
 local uint32_max = 2 ^ 32 - 1
+local on_windows = package.config:sub(1, 1) == "\\"
 
 -- bytes(4096 | "64k" | "1.5m" | "10g") -> the number of bytes as an integer; nil for an invalid size.
 function options.bytes(value)
@@ -130,7 +131,7 @@ function options.max_body(fname, value)
 end
 
 local listen_address = { host = true, port = true, path = true, app = true, engine = true, url = true }
-local listen_known = merged(listener, listen_address)
+local listen_known = merged(listener, listen_address, { mode = true, owner = true })
 local config_known = merged(listener, process, { nameservers = true })
 
 -- The tables of options, for the tests.
@@ -225,6 +226,51 @@ function options.address(fname, at, no_paths)
   return host, port
 end
 
+-- mode_of(fname, "0660" | 432) -> the permission bits as an integer. Raises.
+local function mode_of(fname, mode)
+  local bits = mode
+  if type(mode) == "string" then
+    bits = mode:match("^[0-7]+$") and tonumber(mode, 8)
+  elseif type(mode) == "number" then
+    bits = math.tointeger(mode)
+  end
+  if math.type(bits) ~= "integer" or bits < 0 or bits > 511 then
+    usage.error('%s: mode must be octal digits in a string, from "0000" to "0777", such as "0660"; got %s', fname,
+      usage.quote(mode))
+  end
+  return bits
+end
+
+-- The number of a user or group, which is `name` itself or looked up.
+local function id_of(fname, kind, name, look_up)
+  local id = name:match("^%d+$") and math.tointeger(tonumber(name))
+  if id and id < uint32_max then return id end
+  local err, code
+  id, err, code = look_up(name)
+  if id then return id end
+  if code == "ENOENT" then usage.error("%s: owner: unknown %s %s", fname, kind, usage.quote(name)) end
+  usage.error("%s: owner: cannot look up the %s %s: %s", fname, kind, usage.quote(name), err)
+end
+
+-- path_access(fname, given, host, core, out). Reads mode and owner of the Unix socket `host` into out.mode, out.user
+-- and out.group. Raises.
+function options.path_access(fname, given, host, core, out)
+  local name = given.mode ~= nil and "mode" or given.owner ~= nil and "owner"
+  if not name then return end
+  if not host:match("^unix:[^@]") then
+    usage.error('%s: %s belongs to the file of a Unix socket; give path = "/run/site.sock" with it', fname, name)
+  end
+  if on_windows then usage.error("%s: %s is not supported on Windows", fname, name) end
+  if given.mode ~= nil then out.mode = mode_of(fname, given.mode) end
+  if given.owner == nil then return end
+  local user, colon, group = tostring(given.owner):match("^([^:]*)(:?)([^:]*)$")
+  if type(given.owner) ~= "string" or not user or user .. group == "" or (colon == ":" and group == "") then
+    usage.error('%s: owner must be "user", "user:group" or ":group"; got %s', fname, usage.quote(given.owner))
+  end
+  if user ~= "" then out.user = id_of(fname, "user", user, core.user_id) end
+  if group ~= "" then out.group = id_of(fname, "group", group, core.group_id) end
+end
+
 -- read_all(fname, given, specs, out [, prefix]) -> out. Reads the fields of `given` that `specs` describes (a table like
 -- `listener`) into `out`, under their names in the core. `prefix` is put before the names in messages. Raises.
 function options.read_all(fname, given, specs, out, prefix)
@@ -298,10 +344,11 @@ function options.check_beside(fname, at, served, given, address)
   return given
 end
 
--- listen(defaults, at, app, http_sys, given) -> { host =, port = | urls =, http = { names of the core } }, app. Reads the
--- arguments of ls.listen. `defaults`: the http table that ls.config made; `http_sys`: whether the system has http.sys;
--- `given`: options beside an address that is no table, or nil. Does not check the app. Raises.
-function options.listen(defaults, at, app, http_sys, given)
+-- listen(defaults, at, app, core, given) -> { host =, port =, mode =, user =, group = | urls =, http = { names of the
+-- core } }, app. Reads the arguments of ls.listen. `defaults`: the http table that ls.config made; `core`: luaserve.core,
+-- of which it uses http_sys, user_id and group_id; `given`: options beside an address that is no table, or nil. Does not
+-- check the app. Raises.
+function options.listen(defaults, at, app, core, given)
   local out = { http = {} }
   for name, value in pairs(defaults) do out.http[name] = value end
   given = options.check_beside("ls.listen", at, app, given, listen_address)
@@ -313,8 +360,8 @@ function options.listen(defaults, at, app, http_sys, given)
     if app ~= nil then usage.error("ls.listen: with a table of options, pass the app in it: app = app") end
     app = at.app
     options.read_all("ls.listen", at, listener, out.http)
-    if check_engine("ls.listen", at.engine, http_sys) then
-      for _, name in ipairs { "host", "port", "path" } do
+    if check_engine("ls.listen", at.engine, core.http_sys) then
+      for _, name in ipairs { "host", "port", "path", "mode", "owner" } do
         if at[name] ~= nil then
           usage.error('ls.listen: %s cannot be combined with engine = "http.sys"; use url', name)
         end
@@ -329,6 +376,7 @@ function options.listen(defaults, at, app, http_sys, given)
   if not out.host then
     usage.error("ls.listen: the first argument must be an address: %s; got %s", listen_forms, usage.quote(at))
   end
+  options.path_access("ls.listen", given or type(at) == "table" and at or {}, out.host, core, out)
   return out, app
 end
 

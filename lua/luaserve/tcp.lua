@@ -22,7 +22,7 @@ local server_only = { backlog = { "backlog", "count", 1, 65535 } }
 local client_only = { connect_timeout = { "connect_ms_max", "seconds", 1, uint32_max, none = 0 } }
 
 local server_address = { host = true, port = true, path = true, serve = true }
-local server_known = options.merged(limits, server_only, server_address)
+local server_known = options.merged(limits, server_only, server_address, { mode = true, owner = true })
 local client_known = options.merged(limits, client_only, { host = true, port = true, path = true })
 
 -- The tables of options, for the tests.
@@ -53,6 +53,7 @@ function tcp.listen(at, serve, given, ...)
     usage.error('ls.tcp: the first argument must be an address: ls.tcp(7000, fn), ls.tcp("host:port", fn) or '
       .. "ls.tcp({ port = 7000, ... }, fn); got %s", usage.quote(at))
   end
+  options.path_access("ls.tcp", given or {}, out.host, core, out)
   if type(serve) ~= "function" then
     usage.error("ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end); got %s", usage.quote(serve))
   end

@@ -67,6 +67,7 @@ int ls_err_from_errno(int system_errno)
     case EFBIG:
     case EOVERFLOW: return LS_ELIMIT;
     case EPROTO: return LS_EPROTO;
+    case EPROTOTYPE: return LS_EPROTOTYPE;
     case ENOENT:
     case ENOTDIR: return LS_ENOENT;
     case EISDIR: return LS_EISDIR;

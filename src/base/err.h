@@ -32,7 +32,8 @@
     X(EMSGSIZE, -23, "message too long")                           \
     X(EISDIR, -24, "is a directory")                               \
     X(ENOSPC, -25, "no space left on the device")                  \
-    X(EIO, -26, "I/O error")
+    X(EIO, -26, "I/O error")                                       \
+    X(EPROTOTYPE, -27, "a datagram or seqpacket socket has this path")
 
 enum ls_err {
 #define X(name, number, text) LS_##name = (number),

@@ -1,4 +1,4 @@
-/* log.c - formats one event as one line: level filter, length limit, line breaks. The sink writes the line.
+/* log.c - formats one event as one line: level filter, length limit, escapes. The sink writes the line.
  *
  * The line is built on the caller's stack, so that logging works when memory has run out. */
 #include "base/log.h"
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/escape.h"
 #include "base/log_stderr.h"
 
 enum { LINE_BYTES_MAX = 16 * 1024 };
@@ -58,17 +59,12 @@ static bool dropped(enum ls_log_level level)
     return level < ls_log_level_get() || level >= LS_LOG_OFF;
 }
 
-/* Writes the escaped form of a byte: the byte itself, an indented line break, or \xNN for other control characters,
- * which could otherwise change the terminal that shows the log. */
-static size_t put_byte(char out[5], unsigned char c)
+/* As ls_escape_character; a line break is indented, and a tab remains. */
+static size_t put_character(char out[LS_ESCAPE_BYTES_MAX + 1], const char *text, size_t len, size_t *taken)
 {
-    if (c == '\n') {
-        memcpy(out, "\n\t", 2);
-        return 2;
-    }
-    if ((c < 0x20 && c != '\t') || c == 0x7f) return (size_t)snprintf(out, 5, "\\x%02x", (unsigned)c);
-    out[0] = (char)c;
-    return 1;
+    if (text[0] != '\n' && text[0] != '\t') return ls_escape_character(out, text, len, taken);
+    *taken = 1;
+    return (size_t)snprintf(out, 3, text[0] == '\n' ? "\n\t" : "\t");
 }
 
 static void emit(enum ls_log_level level, const char *text, size_t len, bool cut)
@@ -77,9 +73,9 @@ static void emit(enum ls_log_level level, const char *text, size_t len, bool cut
     const size_t room = sizeof line - (sizeof cut_mark - 1);
     size_t used = 0, fits = 0; /* fits: longest prefix that leaves room for the mark */
     while (len > 0 && text[len - 1] == '\n') len--;
-    for (size_t i = 0; i < len; i++) {
-        char form[5];
-        const size_t n = put_byte(form, (unsigned char)text[i]);
+    for (size_t at = 0, taken; at < len; at += taken) {
+        char form[LS_ESCAPE_BYTES_MAX + 1];
+        const size_t n = put_character(form, text + at, len - at, &taken);
         if (used + n > sizeof line) {
             cut = true;
             break;

@@ -10,8 +10,7 @@
 #include "base/log.h"
 
 struct ls_signals {
-    void (*on_signal)(void *user);
-    void *user;
+    ls_signals_options options;
     HANDLE ended;
 };
 
@@ -39,7 +38,7 @@ BOOL WINAPI ls_signals_handle(DWORD event)
         const HANDLE self = GetCurrentProcess();
         const char *const why = end_by(event);
         if (why != NULL) ls_log(LS_LOG_WARN, "%s: Windows ends this program after a few seconds, drained or not", why);
-        signals->on_signal(signals->user);
+        signals->options.on_stop(signals->options.user);
         if (why != NULL) (void)DuplicateHandle(self, signals->ended, self, &ended, SYNCHRONIZE, FALSE, 0);
     }
     ReleaseSRWLockShared(&lock);
@@ -57,39 +56,49 @@ static void set_signals(ls_signals *signals)
     ReleaseSRWLockExclusive(&lock);
 }
 
-int ls_signals_start(void (*on_signal)(void *user), void *user, ls_signals **out)
+int ls_signals_open(const ls_signals_options *options, ls_signals **out)
 {
-    int err = LS_ENOMEM;
     ls_signals *signals = calloc(1, sizeof *signals);
-    if (signals == NULL) return err;
-    signals->on_signal = on_signal;
-    signals->user = user;
-    if ((signals->ended = CreateEventW(NULL, TRUE, FALSE, NULL)) == NULL) goto fail_alloc;
-    err = LS_ESYS;
-    (void)SetConsoleCtrlHandler(NULL, FALSE); /* the parent may have disabled Ctrl-C; children inherit that */
-    set_signals(signals);
-    if (!SetConsoleCtrlHandler(ls_signals_handle, TRUE)) goto fail_event;
+    if (signals == NULL) return LS_ENOMEM;
+    signals->options = *options;
+    if ((signals->ended = CreateEventW(NULL, TRUE, FALSE, NULL)) == NULL) {
+        free(signals);
+        return LS_ENOMEM;
+    }
     *out = signals;
     return LS_OK;
-
-fail_event:
-    set_signals(NULL);
-    (void)CloseHandle(signals->ended);
-fail_alloc:
-    free(signals);
-    return err;
 }
 
-void ls_signals_stop(ls_signals *signals)
+int ls_signals_take_stops(ls_signals *signals)
 {
-    (void)SetConsoleCtrlHandler(ls_signals_handle, FALSE);
-    set_signals(NULL); /* waits for a handler that is inside on_signal() */
+    (void)SetConsoleCtrlHandler(NULL, FALSE); /* the parent may have disabled Ctrl-C; children inherit that */
+    set_signals(signals);
+    if (SetConsoleCtrlHandler(ls_signals_handle, TRUE)) return LS_OK;
+    set_signals(NULL);
+    return LS_ESYS;
+}
+
+void ls_signals_close(ls_signals *signals)
+{
+    AcquireSRWLockShared(&lock);
+    const BOOL taken = the_signals == signals;
+    ReleaseSRWLockShared(&lock);
+    if (taken) {
+        (void)SetConsoleCtrlHandler(ls_signals_handle, FALSE);
+        set_signals(NULL); /* waits for a handler that is inside on_stop() */
+    }
     (void)SetEvent(signals->ended);
     (void)CloseHandle(signals->ended);
     free(signals);
 }
 
-void ls_signals_ignore_pipe(void)
+/* Windows has no SIGPIPE. */
+bool ls_pipe_guard_enter(void)
 {
-    /* Windows has no SIGPIPE. */
+    return false;
+}
+
+void ls_pipe_guard_leave(bool entered)
+{
+    (void)entered;
 }

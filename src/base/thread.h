@@ -26,9 +26,13 @@ bool ls_cond_wait_ms(ls_cond *cond, ls_mutex *mutex, uint32_t ms); /* false: tim
 void ls_cond_signal(ls_cond *cond);
 void ls_cond_broadcast(ls_cond *cond);
 
-/* Start fn(arg); `name` (at most 15 characters) appears in debuggers. The thread blocks all signals; the main thread
- * takes them. LS_OK, LS_ENOMEM or LS_ESYS. */
+/* Start fn(arg); `name` (at most 15 characters) appears in debuggers. The thread blocks all signals. LS_OK, LS_ENOMEM
+ * or LS_ESYS. */
 int ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg);
+
+/* The same for a thread that may start child processes, which inherit the mask of blocked signals: the thread keeps the
+ * mask of its creator. */
+int ls_thread_start_parent(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg);
 void ls_thread_join(ls_thread *thread);
 
 unsigned ls_cpu_count(void); /* processors this process may run on (its affinity mask); at least 1 */

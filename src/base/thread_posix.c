@@ -106,10 +106,9 @@ static void *run(void *arg)
     return NULL;
 }
 
-int ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg)
+static int start_thread(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg)
 {
     pthread_attr_t attr;
-    sigset_t all, before;
     start *s = malloc(sizeof *s);
     if (s == NULL) return LS_ENOMEM;
     s->fn = fn;
@@ -119,11 +118,7 @@ int ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void 
     int err = pthread_attr_init(&attr);
     if (err != 0) goto fail_start;
     if ((err = pthread_attr_setstacksize(&attr, STACK_BYTES)) != 0) goto fail_attr;
-    sigfillset(&all); /* a thread inherits the mask of its creator */
-    must(pthread_sigmask(SIG_SETMASK, &all, &before));
-    err = pthread_create(thread, &attr, run, s);
-    must(pthread_sigmask(SIG_SETMASK, &before, NULL));
-    if (err != 0) goto fail_attr;
+    if ((err = pthread_create(thread, &attr, run, s)) != 0) goto fail_attr;
     (void)pthread_attr_destroy(&attr);
     return LS_OK;
 
@@ -132,6 +127,21 @@ fail_attr:
 fail_start:
     free(s);
     return err == ENOMEM || err == EAGAIN ? LS_ENOMEM : LS_ESYS;
+}
+
+int ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg)
+{
+    sigset_t all, before;
+    sigfillset(&all); /* a thread inherits the mask of its creator */
+    must(pthread_sigmask(SIG_SETMASK, &all, &before));
+    const int err = start_thread(thread, name, fn, arg);
+    must(pthread_sigmask(SIG_SETMASK, &before, NULL));
+    return err;
+}
+
+int ls_thread_start_parent(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg)
+{
+    return start_thread(thread, name, fn, arg);
 }
 
 void ls_thread_join(ls_thread *thread)

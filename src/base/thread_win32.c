@@ -129,6 +129,11 @@ int ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void 
     return LS_OK;
 }
 
+int ls_thread_start_parent(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg)
+{
+    return ls_thread_start(thread, name, fn, arg);
+}
+
 void ls_thread_join(ls_thread *thread)
 {
     const DWORD waited = WaitForSingleObject(*thread, INFINITE);

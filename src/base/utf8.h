@@ -1,8 +1,11 @@
-/* utf8.h - length of UTF-8 sequences. Pure. */
+/* utf8.h - UTF-8 sequences and control characters. Pure. */
 #ifndef LS_BASE_UTF8_H
 #define LS_BASE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+enum { LS_UTF8_BYTES_MAX = 4 }; /* of one character */
 
 /* The length of the UTF-8 sequence at s (RFC 3629 section 4: no surrogates, no overlong forms, at most U+10FFFF); 0 if
  * the sequence is invalid. len >= 1. */
@@ -28,6 +31,18 @@ static inline size_t ls_utf8_len(const unsigned char *s, size_t len)
         if ((s[i] & 0xc0) != 0x80) return 0;
     }
     return more + 1;
+}
+
+/* Whether the character of n bytes at s, which ls_utf8_len has checked, may act on a terminal instead of being shown:
+ * C0, DEL, C1 (U+0080 to U+009F), and the bidirectional controls U+061C, U+200E, U+200F, U+202A to U+202E and U+2066 to
+ * U+2069 (Unicode Standard Annex 9), which reorder the text around them. */
+static inline bool ls_utf8_is_control(const unsigned char *s, size_t n)
+{
+    if (n == 1) return s[0] < 0x20 || s[0] == 0x7f;
+    if (n == 2) return (s[0] == 0xc2 && s[1] < 0xa0) || (s[0] == 0xd8 && s[1] == 0x9c);
+    if (n != 3 || s[0] != 0xe2) return false;
+    if (s[1] == 0x80) return s[2] == 0x8e || s[2] == 0x8f || (s[2] >= 0xaa && s[2] <= 0xae);
+    return s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9;
 }
 
 #endif

@@ -284,11 +284,9 @@ int ls_command_line(int argc, char **argv)
         ls_server_close(server);
         return LS_STATUS_OK;
     }
-    int err = ls_server_run(server);
-    if (err < 0) {
+    if (ls_server_run(server) < 0) {
         /* A handler may still run in its Lua state, so nothing is freed. It may also hold the lock of a file. */
         ls_command_end_within(FLUSH_SECONDS_MAX, LS_STATUS_FAILED);
-        fprintf(stderr, "luaserve: ended early: %s\n", ls_error_text(err));
         fflush(NULL);
         _Exit(LS_STATUS_FAILED);
     }

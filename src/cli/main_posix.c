@@ -1,13 +1,27 @@
 /* main_posix.c - the entry point of the program, its end in time, and the reply to the service commands of Windows. */
 #define _POSIX_C_SOURCE 200809L
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "cli/main.h"
 
+/* Open /dev/null for each standard descriptor that the parent closed: else the next file that is opened would get the
+ * number, and with it the log. */
+static void fill_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        /* open(2) returns the lowest free number, which is fd: the lower ones are open by now */
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            _Exit(LS_STATUS_FAILED); /* nowhere to report it */
+    }
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_descriptors();
     return ls_command_line(argc, argv);
 }
 

@@ -105,6 +105,22 @@ char *ls_addr_host(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES])
     return out;
 }
 
+bool ls_addr_is_name(const char *host)
+{
+    enum { NAME_BYTES_MAX = 253, LABEL_BYTES_MAX = 63 };
+    size_t len = strlen(host), label = 0;
+    if (len > 0 && host[len - 1] == '.') len--;
+    if (len == 0 || len > NAME_BYTES_MAX) return false;
+    for (size_t i = 0; i < len; i++) {
+        const unsigned char c = (unsigned char)host[i];
+        const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (c == '.' ? label == 0 : !word && c != '-' && c != '_' && c < 0x80) return false;
+        label = c == '.' ? 0 : label + 1;
+        if (label > LABEL_BYTES_MAX) return false;
+    }
+    return label > 0;
+}
+
 char *ls_addr_text(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES])
 {
     char host[LS_ADDR_TEXT_BYTES];
@@ -184,4 +200,12 @@ void ls_addr_to(const ls_addr *addr, ls_sockaddr *out)
         const bool path = addr->bytes_len > 0 && addr->bytes[0] != '\0' && addr->bytes_len < sizeof un.sun_path;
         out->len = (uint32_t)(offsetof(struct sockaddr_un, sun_path) + addr->bytes_len + (path ? 1 : 0));
     }
+}
+
+uint16_t ls_sockaddr_port(const ls_sockaddr *sa)
+{
+    const struct sockaddr *any = (const struct sockaddr *)(const void *)sa->bytes;
+    if (any->sa_family == AF_INET) return ntohs(((const struct sockaddr_in *)(const void *)sa->bytes)->sin_port);
+    if (any->sa_family == AF_INET6) return ntohs(((const struct sockaddr_in6 *)(const void *)sa->bytes)->sin6_port);
+    return 0;
 }

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "net/sock.h"
 
 typedef struct accept_slot {
     ls_op op; /* also the packet that reports that its connection was admitted */
@@ -26,6 +25,7 @@ struct ls_listener {
     ls_accepted_fn *accepted;
     void *user;
     ls_addr addr;
+    ls_path_id path;       /* of a Unix listener */
     _Atomic uint32_t refs; /* posted or waiting slots, plus one for the owner */
     ls_mutex mutex;        /* orders the posting of accepts and the close of the socket */
     bool stopping;         /* under mutex */
@@ -61,7 +61,6 @@ bool ls_conn_limit_idle(const ls_conn_limit *limit)
 static void unref(ls_listener *listener, uint32_t count)
 {
     if (atomic_fetch_sub(&listener->refs, count) != count) return;
-    ls_sock_unlink(&listener->addr);
     ls_mutex_close(&listener->mutex);
     free(listener);
 }
@@ -163,10 +162,11 @@ static void accept_done(ls_thread_ctx *ctx, ls_op *op)
         wait_for_admission(slot, op->accept.fd); /* behind the connections that wait already */
 }
 
-int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_t accepts, ls_conn_limit *limit,
+int ls_listener_open(ls_port *port, const ls_addr *at, const ls_listener_options *options, ls_conn_limit *limit,
                      ls_accepted_fn *accepted, void *user, ls_listener **out)
 {
     int err = LS_ENOMEM;
+    const uint32_t accepts = options->accepts;
     ls_fd fd;
     ls_listener *l = calloc(1, sizeof *l + accepts * sizeof l->slots[0]);
     if (l == NULL) return err;
@@ -182,14 +182,15 @@ int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_
         ls_node_init(&l->slots[i].waiting);
     }
     if ((err = ls_mutex_open(&l->mutex)) < 0) goto fail_alloc;
-    if ((err = ls_sock_listen(at, backlog, &fd, &l->addr)) < 0) goto fail_mutex;
+    if ((err = ls_sock_listen(at, options->backlog, options->access, &fd, &l->addr)) < 0) goto fail_mutex;
+    ls_sock_path_id(&l->addr, &l->path);
     if ((err = ls_sock_attach(port, fd, l, false, &l->sock)) < 0) goto fail_fd;
     *out = l;
     return LS_OK;
 
 fail_fd:
+    ls_sock_unlink(&l->addr, &l->path);
     ls_sock_discard(fd);
-    ls_sock_unlink(&l->addr);
 fail_mutex:
     ls_mutex_close(&l->mutex);
 fail_alloc:
@@ -223,6 +224,8 @@ void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener)
     ls_mutex_lock(&listener->mutex);
     listener->stopping = true;
     ls_mutex_unlock(&listener->mutex);
+    /* Before the last accepts: from now on no client can connect, so none is lost when the socket closes. */
+    ls_sock_unlink(&listener->addr, &listener->path);
 
     ls_node held;
     ls_node_init(&held);

@@ -11,7 +11,7 @@
 
 #include "base/list.h"
 #include "base/thread.h"
-#include "net/addr.h"
+#include "net/sock.h"
 #include "port/port.h"
 
 typedef struct ls_listener ls_listener;
@@ -35,8 +35,15 @@ bool ls_conn_limit_idle(const ls_conn_limit *limit);
 
 typedef void ls_accepted_fn(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from);
 
-/* Bind to `at` and listen; ls_listener_start posts the accepts. On failure nothing is left open. */
-int ls_listener_open(ls_port *port, const ls_addr *at, uint32_t backlog, uint32_t accepts, ls_conn_limit *limit,
+typedef struct ls_listener_options {
+    uint32_t backlog;
+    uint32_t accepts;             /* posted in advance */
+    const ls_path_access *access; /* NULL: none; see ls_sock_listen */
+} ls_listener_options;
+
+/* Bind to `at` and listen; ls_listener_start posts the accepts. On failure nothing is left open. Errors: see
+ * ls_sock_listen and ls_sock_attach. */
+int ls_listener_open(ls_port *port, const ls_addr *at, const ls_listener_options *options, ls_conn_limit *limit,
                      ls_accepted_fn *accepted, void *user, ls_listener **out);
 const ls_addr *ls_listener_addr(const ls_listener *listener); /* with the actual port */
 void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener);

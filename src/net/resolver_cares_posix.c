@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
+#include "base/signals.h"
 #include "port/notify.h"
 
 enum { TIMEOUT_MS = 2000, TRIES = 3 }; /* of one query to one name server; the timeout doubles with each round */
@@ -71,6 +72,14 @@ static void watcher_arm(watcher *w, uint8_t operation)
     (void)ls_port_notify(w->resolver->port, NULL, &registration, 1, NULL, 0, 0);
 }
 
+/* c-ares does not write to its TCP connections with MSG_NOSIGNAL. */
+static void process(ls_resolver *r, ares_socket_t readable, ares_socket_t writable)
+{
+    const bool guarded = ls_pipe_guard_enter();
+    ares_process_fd(r->channel, readable, writable);
+    ls_pipe_guard_leave(guarded);
+}
+
 static void watcher_done(ls_thread_ctx *ctx, ls_op *op)
 {
     watcher *w = LS_CONTAINER(op, watcher, op);
@@ -80,8 +89,8 @@ static void watcher_done(ls_thread_ctx *ctx, ls_op *op)
     if (w->fd == ARES_SOCKET_BAD) return;
     const uint32_t failed =
         events & (LS_EVENT_ERR | LS_EVENT_HANGUP); /* c-ares finds the cause when it reads or writes */
-    ares_process_fd(r->channel, (events & LS_EVENT_IN) || failed ? w->fd : ARES_SOCKET_BAD,
-                    (events & LS_EVENT_OUT) || failed ? w->fd : ARES_SOCKET_BAD);
+    process(r, (events & LS_EVENT_IN) || failed ? w->fd : ARES_SOCKET_BAD,
+            (events & LS_EVENT_OUT) || failed ? w->fd : ARES_SOCKET_BAD);
     if (w->fd != ARES_SOCKET_BAD) watcher_arm(w, LS_NOTIFY_ENABLE);
     update(ctx, r);
 }
@@ -127,7 +136,7 @@ static void timer_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_resolver *r = LS_CONTAINER(op, ls_resolver, timer.op);
     r->armed = false;
-    ares_process_fd(r->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
+    process(r, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
     update(ctx, r);
 }
 

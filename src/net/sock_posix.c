@@ -3,9 +3,12 @@
 #include "net/sock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,56 +24,113 @@ static int system_family(const ls_addr *addr)
     }
 }
 
-static bool has_path(const ls_addr *addr)
+/* The path of a Unix address, or NULL for an abstract name and for other families. */
+static const char *path_of(const ls_addr *at, char path[sizeof at->bytes + 1])
 {
-    return addr->family == LS_ADDR_UNIX && addr->bytes_len > 0 && addr->bytes[0] != '\0';
+    if (at->family != LS_ADDR_UNIX || at->bytes_len == 0 || at->bytes[0] == '\0') return NULL;
+    memcpy(path, at->bytes, at->bytes_len);
+    path[at->bytes_len] = '\0';
+    return path;
 }
 
-/* No process listens on this path: the socket was left by a process that ended without removing it. */
-static bool is_abandoned(const ls_sockaddr *sa)
+/* The errno value of a connect(2) with a socket of this type; 0: connected. */
+static int probe(const ls_sockaddr *sa, int type)
+{
+    const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return errno;
+    const int error = connect(fd, (const struct sockaddr *)sa->bytes, sa->len) < 0 ? errno : 0;
+    close(fd);
+    return error;
+}
+
+/* Why bind(2) failed with EADDRINUSE at a path: LS_EAGAIN if no socket is bound to it any more. A datagram socket is
+ * refused (ECONNREFUSED) only then; a stream socket that is bound has another type (EPROTOTYPE), whether it listens or
+ * not. */
+static int path_in_use(const char *path, const ls_sockaddr *sa)
 {
     struct stat st;
-    const char *path = ((const struct sockaddr_un *)sa->bytes)->sun_path;
-    if (lstat(path, &st) < 0 || !S_ISSOCK(st.st_mode)) return false;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return false;
-    bool refused = connect(fd, (const struct sockaddr *)sa->bytes, sa->len) < 0 && errno == ECONNREFUSED;
-    close(fd);
-    return refused;
+    if (lstat(path, &st) < 0) return errno == ENOENT ? LS_EAGAIN : ls_err_from_errno(errno);
+    if (!S_ISSOCK(st.st_mode)) return LS_EEXIST;
+    const int error = probe(sa, SOCK_DGRAM);
+    if (error == ECONNREFUSED) return LS_EAGAIN;
+    if (error == 0 || (error == EPROTOTYPE && probe(sa, SOCK_SEQPACKET) != EPROTOTYPE)) return LS_EPROTOTYPE;
+    return LS_EADDRINUSE;
 }
 
-int ls_sock_listen(const ls_addr *at, uint32_t backlog, ls_fd *out, ls_addr *bound)
+/* Replace a path that a process left behind. The lock on the directory keeps two processes from replacing each other's
+ * path; a directory that cannot be read is not locked. */
+static int replace_path(int fd, const char *path, const ls_sockaddr *sa)
 {
-    const int on = 1, off = 0;
+    char directory[sizeof(struct sockaddr_un)];
+    const char *slash = strrchr(path, '/');
+    const size_t len = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    memcpy(directory, len > 0 ? path : ".", len > 0 ? len : 1);
+    directory[len > 0 ? len : 1] = '\0';
+    const int lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (lock >= 0 && flock(lock, LOCK_EX) < 0 && errno == EINTR) continue;
+    int err = path_in_use(path, sa);
+    if (err == LS_EAGAIN) {
+        (void)unlink(path);
+        err = bind(fd, (const struct sockaddr *)sa->bytes, sa->len) < 0 ? ls_err_from_errno(errno) : LS_OK;
+    }
+    if (lock >= 0) close(lock);
+    return err;
+}
+
+static int bind_to(int fd, const ls_addr *at, const ls_path_access *access)
+{
+    char buffer[sizeof at->bytes + 1];
+    const char *path = path_of(at, buffer);
     ls_sockaddr sa;
     ls_addr_to(at, &sa);
+    int err = LS_OK;
+    if (bind(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0) {
+        if (errno != EADDRINUSE || path == NULL) return ls_err_from_errno(errno);
+        err = replace_path(fd, path, &sa);
+    }
+    if (err < 0 || path == NULL || access == NULL) return err;
+    const uid_t user = access->has_user ? access->user : (uid_t)-1;
+    const gid_t group = access->has_group ? access->group : (gid_t)-1;
+    if (((access->has_user || access->has_group) && lchown(path, user, group) < 0) ||
+        (access->has_mode && chmod(path, access->mode) < 0)) {
+        err = ls_err_from_errno(errno);
+        (void)unlink(path);
+    }
+    return err;
+}
+
+int ls_sock_listen(const ls_addr *at, uint32_t backlog, const ls_path_access *access, ls_fd *out, ls_addr *bound)
+{
+    const int on = 1, off = 0;
+    ls_path_id id;
     int fd = socket(system_family(at), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return ls_err_from_errno(errno);
 
     /* On Linux SO_REUSEADDR only permits TIME_WAIT; a second listener is still refused. */
-    if (at->family != LS_ADDR_UNIX && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) goto fail;
+    if (at->family != LS_ADDR_UNIX && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) goto fail_errno;
     if (at->family == LS_ADDR_IP6) {
         /* The wildcard address accepts IPv4 as well; a specific address does not. */
         bool any = memcmp(at->bytes, &in6addr_any, sizeof in6addr_any) == 0;
-        if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, any ? &off : &on, sizeof on) < 0) goto fail;
+        if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, any ? &off : &on, sizeof on) < 0) goto fail_errno;
     }
-    if (at->family != LS_ADDR_UNIX && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0) goto fail;
-    if (bind(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0) {
-        if (errno != EADDRINUSE || !has_path(at) || !is_abandoned(&sa)) goto fail;
-        ls_sock_unlink(at);
-        if (bind(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0) goto fail;
+    if (at->family != LS_ADDR_UNIX && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0) goto fail_errno;
+    int err = bind_to(fd, at, access);
+    if (err < 0) goto fail;
+    ls_sock_path_id(at, &id);
+    if (listen(fd, (int)backlog) < 0) {
+        err = ls_err_from_errno(errno);
+        goto fail_path;
     }
-    if (listen(fd, (int)backlog) < 0) goto fail;
-    int err = ls_sock_local(fd, bound);
-    if (err < 0) {
-        close(fd);
-        return err;
-    }
+    if ((err = ls_sock_local(fd, bound)) < 0) goto fail_path;
     *out = fd;
     return LS_OK;
 
-fail:
+fail_path:
+    ls_sock_unlink(at, &id);
+    goto fail;
+fail_errno:
     err = ls_err_from_errno(errno);
+fail:
     close(fd);
     return err;
 }
@@ -116,6 +176,12 @@ bool ls_sock_unread(ls_fd fd)
     return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
+bool ls_sock_ready(ls_fd fd, enum ls_sock_ready what)
+{
+    struct pollfd wanted = {.fd = fd, .events = what == LS_SOCK_READABLE ? POLLIN : POLLOUT};
+    return poll(&wanted, 1, 0) > 0;
+}
+
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
 {
     const int wanted = on, seconds = idle_s > 32767 ? 32767 : (int)idle_s; /* the system's maximum */
@@ -130,11 +196,21 @@ void ls_sock_discard(ls_fd fd)
     close(fd);
 }
 
-void ls_sock_unlink(const ls_addr *at)
+void ls_sock_path_id(const ls_addr *at, ls_path_id *out)
 {
-    if (!has_path(at)) return;
-    char path[sizeof at->bytes + 1];
-    memcpy(path, at->bytes, at->bytes_len);
-    path[at->bytes_len] = '\0';
-    unlink(path);
+    char buffer[sizeof at->bytes + 1];
+    const char *path = path_of(at, buffer);
+    struct stat st;
+    *out = (ls_path_id){0, 0};
+    if (path != NULL && lstat(path, &st) == 0) *out = (ls_path_id){st.st_dev, st.st_ino};
+}
+
+void ls_sock_unlink(const ls_addr *at, const ls_path_id *id)
+{
+    char buffer[sizeof at->bytes + 1];
+    const char *path = path_of(at, buffer);
+    ls_path_id now;
+    if (path == NULL) return;
+    ls_sock_path_id(at, &now);
+    if (now.device == id->device && now.inode == id->inode) (void)unlink(path);
 }

@@ -38,6 +38,16 @@ static int set(SOCKET fd, int level, int name, DWORD value)
     return setsockopt(fd, level, name, (const char *)&value, sizeof value) != 0 ? ls_winsock_error() : LS_OK;
 }
 
+/* The path of a Unix address in UTF-16; false for an abstract name and for other families. */
+static bool path_of(const ls_addr *at, wchar_t path[sizeof at->bytes + 1])
+{
+    if (at->family != LS_ADDR_UNIX || at->bytes_len == 0 || at->bytes[0] == '\0') return false;
+    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, (const char *)at->bytes, at->bytes_len, path,
+                                      (int)sizeof at->bytes);
+    path[n] = L'\0';
+    return n > 0;
+}
+
 /* No process listens on this path: the socket was left by a process that ended without removing it. */
 static bool is_abandoned(const ls_addr *at, const ls_sockaddr *sa)
 {
@@ -58,7 +68,8 @@ static int bind_to(SOCKET fd, const ls_addr *at)
     const struct sockaddr *to = (const struct sockaddr *)(const void *)sa.bytes;
     if (bind(fd, to, (int)sa.len) == 0) return LS_OK;
     if (WSAGetLastError() == WSAEADDRINUSE && at->family == LS_ADDR_UNIX && is_abandoned(at, &sa)) {
-        ls_sock_unlink(at);
+        wchar_t path[sizeof at->bytes + 1];
+        if (path_of(at, path)) (void)DeleteFileW(path);
         if (bind(fd, to, (int)sa.len) == 0) return LS_OK;
     }
     /* For an address that a process of another user holds exclusively, bind reports WSAEACCES. */
@@ -81,10 +92,11 @@ static int set_up_listener(SOCKET fd, const ls_addr *at)
     return set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
-int ls_sock_listen(const ls_addr *at, uint32_t backlog, ls_fd *out, ls_addr *bound)
+int ls_sock_listen(const ls_addr *at, uint32_t backlog, const ls_path_access *access, ls_fd *out, ls_addr *bound)
 {
     SOCKET fd;
     int err;
+    (void)access; /* a site cannot set it: core.user_id does not exist on Windows */
     if (at->family == LS_ADDR_UNIX && at->bytes[0] == '\0') return LS_ENOTSUP; /* Windows has no abstract names */
     if ((err = open_stream(at->family, &fd)) < 0) return err;
     if ((err = set_up_listener(fd, at)) < 0) goto fail;
@@ -145,6 +157,12 @@ bool ls_sock_unread(ls_fd fd)
     return ioctlsocket(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
+bool ls_sock_ready(ls_fd fd, enum ls_sock_ready what)
+{
+    WSAPOLLFD wanted = {.fd = fd, .events = what == LS_SOCK_READABLE ? POLLRDNORM : POLLWRNORM};
+    return WSAPoll(&wanted, 1, 0) > 0;
+}
+
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
 {
     WSAPROTOCOL_INFOW about;
@@ -166,12 +184,25 @@ void ls_sock_discard(ls_fd fd)
     (void)closesocket(fd);
 }
 
-void ls_sock_unlink(const ls_addr *at)
+void ls_sock_path_id(const ls_addr *at, ls_path_id *out)
 {
     wchar_t path[sizeof at->bytes + 1];
-    if (at->family != LS_ADDR_UNIX || at->bytes_len == 0 || at->bytes[0] == '\0') return;
-    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, (const char *)at->bytes, at->bytes_len, path,
-                                      (int)sizeof at->bytes);
-    path[n] = L'\0';
-    if (n > 0) (void)DeleteFileW(path);
+    BY_HANDLE_FILE_INFORMATION info;
+    *out = (ls_path_id){0, 0};
+    if (!path_of(at, path)) return;
+    const HANDLE file = CreateFileW(path, 0, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
+                                    OPEN_EXISTING, FILE_FLAG_OPEN_REPARSE_POINT | FILE_FLAG_BACKUP_SEMANTICS, NULL);
+    if (file == INVALID_HANDLE_VALUE) return;
+    if (GetFileInformationByHandle(file, &info))
+        *out = (ls_path_id){info.dwVolumeSerialNumber, (uint64_t)info.nFileIndexHigh << 32 | info.nFileIndexLow};
+    (void)CloseHandle(file);
+}
+
+void ls_sock_unlink(const ls_addr *at, const ls_path_id *id)
+{
+    wchar_t path[sizeof at->bytes + 1];
+    ls_path_id now;
+    if (!path_of(at, path)) return;
+    ls_sock_path_id(at, &now);
+    if (now.device == id->device && now.inode == id->inode) (void)DeleteFileW(path);
 }

@@ -48,12 +48,20 @@ struct ls_udp {
     waiting_batch *queue;      /* circular */
     waiting_batch with_system; /* used by the thread that set `sending` */
 
-    _Atomic uint64_t received, batches, truncated, sent, failed;
+    bool drops_own;
+    _Atomic bool own_logged;
+    _Atomic uint64_t received, batches, truncated, sent, failed, own;
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static bool is_any(const ls_addr *at)
+{
+    static const unsigned char zero[16];
+    return memcmp(at->bytes, zero, at->bytes_len) == 0;
 }
 
 /* ---- use counting ------------------------------------------------------------------------------------------------- */
@@ -108,6 +116,38 @@ static void retry_due(ls_thread_ctx *ctx, ls_op *op)
     receive(ctx, LS_CONTAINER(op, ls_udp, retry.op));
 }
 
+/* Whether the datagram came from this socket. A socket on all interfaces has every address of this machine. */
+static bool is_own(const ls_udp *udp, const ls_sockaddr *source)
+{
+    ls_addr from;
+    if (ls_sockaddr_port(source) != udp->addr.port) return false;
+    ls_addr_of(source, &from); /* an IPv4-mapped address as IPv4 */
+    if (!is_any(&udp->addr))
+        return from.family == udp->addr.family && memcmp(from.bytes, udp->addr.bytes, from.bytes_len) == 0;
+    return ls_udp_addr_is_local(&from);
+}
+
+/* Remove the datagrams that came from this socket. */
+static void drop_own(ls_udp *udp, ls_datagrams *batch)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < batch->count; i++) {
+        ls_datagram *datagram = &batch->at[i];
+        if (is_own(udp, &datagram->addr))
+            ls_slice_drop(&datagram->slice);
+        else if (kept++ != i)
+            batch->at[kept - 1] = *datagram;
+    }
+    if (kept == batch->count) return;
+    count(&udp->own, batch->count - kept);
+    batch->count = kept;
+    if (!atomic_exchange(&udp->own_logged, true)) {
+        char text[LS_ADDR_TEXT_BYTES];
+        ls_log(LS_LOG_DEBUG, "udp://%s: dropped a datagram whose source is the socket's own address",
+               ls_addr_text(&udp->addr, text));
+    }
+}
+
 static void received(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_udp *udp = LS_CONTAINER(op, ls_udp, recv_op);
@@ -126,7 +166,11 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
     count(&udp->batches, 1);
     for (unsigned i = 0; i < batch->count; i++)
         if (batch->at[i].truncated) count(&udp->truncated, 1);
-    udp->batch(ctx, udp->user, udp, batch);
+    if (udp->drops_own) drop_own(udp, batch);
+    if (batch->count > 0)
+        udp->batch(ctx, udp->user, udp, batch);
+    else
+        ls_datagrams_drop(batch);
     atomic_fetch_sub(&udp->busy, 1);
 }
 
@@ -336,12 +380,6 @@ void ls_udp_setup_defaults(ls_udp_setup *setup)
         .batch = LS_UDP_BATCH_DEFAULT, .gather = true, .datagram_bytes_max = LS_UDP_DATAGRAM_BYTES_DEFAULT};
 }
 
-static bool is_any(const ls_addr *at)
-{
-    static const unsigned char zero[16];
-    return at->family == LS_ADDR_IP6 && memcmp(at->bytes, zero, sizeof zero) == 0;
-}
-
 /* `at` or `to`, as in ls_udp_sock_open. */
 static int open_any(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_udp **out)
 {
@@ -352,7 +390,7 @@ static int open_any(ls_port *port, const ls_udp_setup *setup, const ls_addr *at,
     udp->port = port;
     udp->batch_max = setup->batch;
     udp->datagram_bytes_max = setup->datagram_bytes_max;
-    udp->both_families = at != NULL && is_any(at);
+    udp->both_families = at != NULL && at->family == LS_ADDR_IP6 && is_any(at);
     udp->send_op.done = sent;
     udp->retry.op.done = retry_due;
     if ((err = ls_mutex_open(&udp->mutex)) < 0) goto fail_alloc;
@@ -381,6 +419,7 @@ int ls_udp_open(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, ls_
     udp->user = user;
     udp->recv_op.done = received;
     udp->recv_op.recv_from.gather = setup->gather;
+    udp->drops_own = setup->group_count == 0;
     udp->sending = true; /* until the start: the first receive must be the first operation on the socket */
     *out = udp;
     return LS_OK;
@@ -435,5 +474,6 @@ void ls_udp_stat(const ls_udp *udp, ls_udp_stats *out)
                           .batches = atomic_load_explicit(&udp->batches, memory_order_relaxed),
                           .truncated = atomic_load_explicit(&udp->truncated, memory_order_relaxed),
                           .sent = atomic_load_explicit(&udp->sent, memory_order_relaxed),
-                          .failed = atomic_load_explicit(&udp->failed, memory_order_relaxed)};
+                          .failed = atomic_load_explicit(&udp->failed, memory_order_relaxed),
+                          .own = atomic_load_explicit(&udp->own, memory_order_relaxed)};
 }

@@ -1,7 +1,8 @@
 /* udp.h - a UDP socket on the port that receives and sends in batches. Any thread.
  *
  * A bound socket has one chain of receives: when a batch arrives, the next receive is posted, then `batch` runs. So a
- * slow handler delays only its own batch. A failed receive is retried later; only stop and close end the chain.
+ * slow handler delays only its own batch. A datagram whose source is the socket's own address is dropped, because a
+ * reply to it would be received again, without end; a socket in a multicast group receives its own datagrams. A failed receive is retried later; only stop and close end the chain.
  *
  * Any thread may send. One batch is with the system at a time; batches sent meanwhile, or before the start, wait in a
  * queue of LS_UDP_QUEUE_BATCHES_MAX; a batch past that limit fails with LS_ELIMIT.
@@ -39,6 +40,9 @@ void ls_udp_setup_defaults(ls_udp_setup *setup);
  * udp_posix.c or udp_win32.c implements it. */
 int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_fd *out, ls_addr *local);
 
+/* Whether `addr`, of IPv4 or IPv6, is an address of this machine: whether a socket can be bound to it. */
+bool ls_udp_addr_is_local(const ls_addr *addr);
+
 typedef struct ls_udp ls_udp;
 
 /* Handles one batch and owns it. Called inside no actor. */
@@ -47,6 +51,7 @@ typedef void ls_udp_batch_fn(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_dat
 typedef struct ls_udp_stats {
     uint64_t received, batches, truncated; /* datagrams received, in how many batches, how many were truncated */
     uint64_t sent, failed;                 /* datagrams sent; refused by the system or by the queue's limit */
+    uint64_t own;                          /* received from the socket's own address, and dropped */
 } ls_udp_stats;
 
 /* Open a bound socket and attach it; nothing is received before ls_udp_start. On failure nothing is left open. */

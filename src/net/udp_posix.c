@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "net/sock.h"
 #include "net/udp.h"
@@ -112,4 +113,17 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
 fail:
     ls_sock_discard(fd);
     return err;
+}
+
+bool ls_udp_addr_is_local(const ls_addr *addr)
+{
+    ls_addr any_port = *addr;
+    ls_sockaddr sa;
+    any_port.port = 0;
+    ls_addr_to(&any_port, &sa);
+    const int fd = socket(addr->family == LS_ADDR_IP6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    const bool local = bind(fd, (const struct sockaddr *)sa.bytes, sa.len) == 0;
+    close(fd);
+    return local;
 }

@@ -133,3 +133,17 @@ fail:
     ls_sock_discard(fd);
     return err;
 }
+
+bool ls_udp_addr_is_local(const ls_addr *addr)
+{
+    ls_addr any_port = *addr;
+    ls_sockaddr sa;
+    any_port.port = 0;
+    ls_addr_to(&any_port, &sa);
+    const SOCKET fd = WSASocketW(addr->family == LS_ADDR_IP6 ? AF_INET6 : AF_INET, SOCK_DGRAM, 0, NULL, 0,
+                                 WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
+    if (fd == INVALID_SOCKET) return false;
+    const bool local = bind(fd, (const struct sockaddr *)(const void *)sa.bytes, (int)sa.len) == 0;
+    (void)closesocket(fd);
+    return local;
+}

@@ -277,7 +277,7 @@ int ls_workers_start(ls_workers *workers)
     for (unsigned i = 0; i < workers->options.threads_max && err == LS_OK; i++) {
         ls_worker *worker = &workers->array[i];
         (void)snprintf(name, sizeof name, "ls-worker-%u", i % 10000);
-        if ((err = ls_thread_start(&worker->thread, name, worker_main, worker)) < 0) break;
+        if ((err = ls_thread_start_parent(&worker->thread, name, worker_main, worker)) < 0) break;
         worker->idle = i >= workers->options.threads;
         if (!worker->idle) workers->active++;
         workers->alive++;

@@ -77,6 +77,11 @@ int ls_core_url_encode(lua_State *L);
 /* inject.c */
 int ls_core_inject(lua_State *L);
 
+/* bind_path.c */
+int ls_core_safe_join(lua_State *L);
+int ls_core_user_id(lua_State *L);
+int ls_core_group_id(lua_State *L);
+
 /* coroutine.c: replace functions of the coroutine library, which is loaded. */
 void ls_coroutine_define(lua_State *L);
 

@@ -15,6 +15,7 @@
 #include "script/bind.h"
 #include "script/bind_aux.h"
 #include "script/bind_sock.h"
+#include "script/notify_internal.h"
 #include "script/option.h"
 #include "script/site_internal.h"
 
@@ -111,7 +112,9 @@ static int connect_next(lua_State *L, connecting *c)
             c->err = LS_ETIMEDOUT;
             break;
         }
-        if ((c->err = ls_sock_open(addr->family, &fd)) < 0) continue;
+        c->err = ls_sock_open(addr->family, &fd);
+        if (ls_sockets_collect(L, c->err)) c->err = ls_sock_open(addr->family, &fd);
+        if (c->err < 0) continue;
         if ((c->err = ls_tcp_open(state, fd, NULL, &c->config, &c->tcp)) < 0) continue;
         ls_tcp_set_peer(c->tcp, addr);
         ls_addr_to(addr, &c->to);
@@ -133,20 +136,26 @@ static int connect_next(lua_State *L, connecting *c)
 
 /* ---- the name --------------------------------------------------------------------------------------------------- */
 
+/* The host is at index 2. */
+static int fail_name(lua_State *L, int err)
+{
+    const char *reason = err == LS_ENOENT      ? "no such name"
+                         : err == LS_ETIMEDOUT ? "timeout: no response from a name server"
+                         : err == LS_EINVAL    ? "invalid host name"
+                         : err == LS_ENOTSUP   ? "not supported by the resolver: " LS_RESOLVER
+                                               : ls_err_text(err);
+    const int count = fail(L, err);
+    lua_pushliteral(L, "cannot look up \"");
+    lua_pushvalue(L, 2); /* may contain NUL */
+    lua_pushfstring(L, "\": %s", reason);
+    lua_concat(L, 3);
+    lua_replace(L, -3);
+    return count;
+}
+
 static int lookup_result(lua_State *L, connecting *c)
 {
-    if (c->lookup->err < 0) {
-        const int err = c->lookup->err;
-        const char *reason = err == LS_ENOENT      ? "no such name"
-                             : err == LS_ETIMEDOUT ? "timeout: no response from a name server"
-                             : err == LS_EINVAL    ? "invalid host name"
-                             : err == LS_ENOTSUP   ? "not supported by the resolver: " LS_RESOLVER
-                                                   : ls_err_text(err);
-        (void)fail(L, err);
-        lua_pushfstring(L, "cannot look up \"%s\": %s", lua_tostring(L, 2), reason);
-        lua_replace(L, -3);
-        return 3;
-    }
+    if (c->lookup->err < 0) return fail_name(L, c->lookup->err);
     c->addrs = c->lookup->addrs;
     c->count = c->lookup->count;
     return connect_next(L, c);
@@ -197,16 +206,6 @@ int ls_core_connect(lua_State *L)
     luaL_argcheck(L, port >= 0 && port <= 65535, 2, "port must be from 1 to 65535");
     luaL_checktype(L, 3, LUA_TTABLE);
     ls_task_may_wait(L);
-    if (strlen(host) != len) { /* the name contains NUL: the resolver would see its beginning only */
-        lua_pushnil(L);
-        lua_pushliteral(L, "cannot look up \"");
-        lua_pushvalue(L, 1);
-        lua_pushliteral(L, "\": invalid host name");
-        lua_concat(L, 3);
-        lua_pushliteral(L, "EINVAL");
-        return 3;
-    }
-
     connecting *c = lua_newuserdatauv(L, sizeof *c, 0);
     *c = (connecting){.config = ls_tcp_config_default};
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->connecting_meta_ref);
@@ -217,9 +216,13 @@ int ls_core_connect(lua_State *L)
     c->deadline_ns = now_ns + ms * 1000000u;
     lua_insert(L, CONNECTING); /* index 2 is the host */
     lua_settop(L, 2);
+    ls_sockets_make_room(L);
 
     const int err = ls_addr_parse(host, (uint16_t)port, &c->numeric);
-    if (err == LS_EINVAL && strncmp(host, "unix:", 5) != 0) return look_up(L, c, host, (uint16_t)port);
+    const bool is_name = err == LS_EINVAL && strncmp(host, "unix:", 5) != 0;
+    if (strlen(host) != len || (is_name && !ls_addr_is_name(host))) /* NUL would cut the name or the path */
+        return fail_name(L, LS_EINVAL);
+    if (is_name) return look_up(L, c, host, (uint16_t)port);
     if (err < 0) return fail(L, err);
     c->addrs = &c->numeric;
     c->count = 1;

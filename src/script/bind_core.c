@@ -9,7 +9,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "proto/http_path.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
 #include "script/bind_req.h"
@@ -118,7 +117,19 @@ static void listener_urls(lua_State *L, ls_site_listener *listener)
     for (char *at = listener->urls; (at = strchr(at, '\n')) != NULL;) *at++ = '\0';
 }
 
-/* core.listen{ host=, port= | urls=, http={...}, dispatch=fn, failed=fn, routes=fn, where= } */
+/* Read mode, user and group from the options at index 1. */
+static void listener_access(lua_State *L, ls_path_access *access)
+{
+    uint64_t number;
+    access->has_mode = ls_option_number(L, 1, "mode", 0777, &number);
+    if (access->has_mode) access->mode = (uint32_t)number;
+    access->has_user = ls_option_number(L, 1, "user", UINT32_MAX, &number);
+    if (access->has_user) access->user = (uint32_t)number;
+    access->has_group = ls_option_number(L, 1, "group", UINT32_MAX, &number);
+    if (access->has_group) access->group = (uint32_t)number;
+}
+
+/* core.listen{ host=, port= | urls=, mode=, user=, group=, http={...}, dispatch=fn, failed=fn, routes=fn, where= } */
 static int core_listen(lua_State *L)
 {
     ls_state *state = check_loading(L, "");
@@ -126,6 +137,7 @@ static int core_listen(lua_State *L)
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
     listener_address(L, &listener);
+    listener_access(L, &listener.access);
     listener_urls(L, &listener);
     ls_http_config_defaults(&listener.http);
     if (lua_getfield(L, 1, "http") == LUA_TTABLE) http_options(L, 2, &listener.http);
@@ -136,7 +148,7 @@ static int core_listen(lua_State *L)
     return 0;
 }
 
-/* core.tcp{ host=, port=, tcp={...}, backlog=, serve=fn, where= } */
+/* core.tcp{ host=, port=, mode=, user=, group=, tcp={...}, backlog=, serve=fn, where= } */
 static int core_tcp(lua_State *L)
 {
     ls_state *state = check_loading(L, "");
@@ -144,6 +156,7 @@ static int core_tcp(lua_State *L)
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
     listener_address(L, &listener);
+    listener_access(L, &listener.access);
     ls_option_u32(L, 1, "backlog", UINT32_MAX, &listener.backlog);
     listener.tcp = ls_tcp_config_default;
     if (lua_getfield(L, 1, "tcp") == LUA_TTABLE) ls_tcp_options(L, 2, &listener.tcp);
@@ -288,27 +301,6 @@ static int core_stats(lua_State *L)
     return 1;
 }
 
-/* ls.safe_join(directory, path) -> "directory/path" | nil, message, "EINVAL". `path` is an untrusted, decoded path; it
- * is accepted when it names something inside the directory on every system (http_path.h). Raises unless both are
- * strings. */
-static int core_safe_join(lua_State *L)
-{
-    size_t directory_len, len;
-    const char *directory = luaL_checklstring(L, 1, &directory_len);
-    const char *path = luaL_checklstring(L, 2, &len);
-    const char *reason = ls_http_path_wrong(path, len);
-    if (directory_len == 0 || strlen(directory) != directory_len)
-        return luaL_argerror(L, 1, "directory must be a path, such as \".\" for the working directory of the server");
-    if (reason != NULL) {
-        lua_pushnil(L);
-        lua_pushfstring(L, "invalid path: %s", reason);
-        lua_pushliteral(L, "EINVAL");
-        return 3;
-    }
-    lua_pushfstring(L, directory[directory_len - 1] == '/' ? "%s%s" : "%s/%s", directory, path);
-    return 1;
-}
-
 /* core.stop(): start to drain, as SIGTERM does. */
 static int core_stop(lua_State *L)
 {
@@ -361,7 +353,9 @@ int ls_core_open(lua_State *L)
                                          {"url_encode", ls_core_url_encode},
                                          {"name_routes", ls_core_name_routes},
                                          {"last_segment", ls_core_last_segment},
-                                         {"safe_join", core_safe_join},
+                                         {"safe_join", ls_core_safe_join},
+                                         {"user_id", ls_core_user_id},
+                                         {"group_id", ls_core_group_id},
                                          {"sleep", ls_core_sleep},
                                          {"after", ls_core_after},
                                          {"every", ls_core_every},

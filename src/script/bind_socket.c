@@ -60,16 +60,33 @@ static raw_socket *socket_push(lua_State *L, bool stream)
 
 enum { SOCKETS_COLLECT_MIN = 256 };
 
-void ls_sockets_opening(lua_State *L)
+static void collect(lua_State *L, ls_notify_script *script)
+{
+    (void)lua_gc(L, LUA_GCCOLLECT);
+    script->sockets_collect_at = 2 * script->sockets > SOCKETS_COLLECT_MIN ? 2 * script->sockets : SOCKETS_COLLECT_MIN;
+    script->opened_since_collect = false;
+}
+
+void ls_sockets_make_room(lua_State *L)
 {
     ls_notify_script *script = ls_state_of(L)->notify;
     if (script->sockets_collect_at == 0) script->sockets_collect_at = SOCKETS_COLLECT_MIN;
-    if (script->sockets >= script->sockets_collect_at) {
-        (void)lua_gc(L, LUA_GCCOLLECT);
-        script->sockets_collect_at =
-            2 * script->sockets > SOCKETS_COLLECT_MIN ? 2 * script->sockets : SOCKETS_COLLECT_MIN;
-    }
-    script->sockets++;
+    if (script->sockets >= script->sockets_collect_at) collect(L, script);
+}
+
+bool ls_sockets_collect(lua_State *L, int err)
+{
+    ls_notify_script *script = ls_state_of(L)->notify;
+    if (err != LS_EMFILE || !script->opened_since_collect) return false;
+    collect(L, script);
+    return true;
+}
+
+void ls_sockets_opened(ls_state *state)
+{
+    if (state->notify == NULL) return;
+    state->notify->sockets++;
+    state->notify->opened_since_collect = true;
 }
 
 void ls_sockets_closed(ls_state *state)
@@ -84,11 +101,12 @@ int ls_core_socket(lua_State *L)
     const bool stream = luaL_checkoption(L, 1, NULL, kinds) == 1;
     const uint8_t family = luaL_checkoption(L, 2, "ip4", families) == 1 ? LS_ADDR_IP6 : LS_ADDR_IP4;
     raw_socket *sock = socket_push(L, stream);
-    ls_sockets_opening(L);
-    const int err = ls_rawsock_open(stream, family, &sock->fd);
-    if (err == LS_OK) return 1;
-    ls_sockets_closed(ls_state_of(L));
-    return ls_push_failure(L, err);
+    ls_sockets_make_room(L);
+    int err = ls_rawsock_open(stream, family, &sock->fd);
+    if (ls_sockets_collect(L, err)) err = ls_rawsock_open(stream, family, &sock->fd);
+    if (err < 0) return ls_push_failure(L, err);
+    ls_sockets_opened(ls_state_of(L));
+    return 1;
 }
 
 /* Read an address from the host at `index` and the port after it. false: nil, message, code are on the stack. */
@@ -128,9 +146,11 @@ static int socket_accept(lua_State *L)
     char text[LS_ADDR_TEXT_BYTES];
     ls_sockaddr from;
     ls_addr addr;
-    const int err = ls_sock_accept(sock->fd, &accepted->fd, &from);
+    ls_sockets_make_room(L);
+    int err = ls_sock_accept(sock->fd, &accepted->fd, &from);
+    if (ls_sockets_collect(L, err)) err = ls_sock_accept(sock->fd, &accepted->fd, &from);
     if (err < 0) return ls_push_failure(L, err);
-    ls_sockets_opening(L);
+    ls_sockets_opened(ls_state_of(L));
     ls_addr_of(&from, &addr);
     lua_pushstring(L, ls_addr_host(&addr, text));
     lua_pushinteger(L, addr.port);

@@ -249,6 +249,11 @@ static int client_tostring(lua_State *L)
     return 1;
 }
 
+static int open_client(ls_state *state, const ls_udp_setup *setup, const ls_addr *to, udp_client *client)
+{
+    return ls_udp_connect(state->site->port, setup, to, &state->actor, client_batch_received, client, &client->udp);
+}
+
 /* core.udp_connect(host, port [, setup]) -> sock | nil, message, code */
 int ls_core_udp_connect(lua_State *L)
 {
@@ -272,20 +277,22 @@ int ls_core_udp_connect(lua_State *L)
     *handle = (client_handle){.tag = &client_tag};
     lua_rawgeti(L, LUA_REGISTRYINDEX, state->udp->client_meta_ref);
     lua_setmetatable(L, -2);
-    ls_sockets_opening(L);
+    ls_sockets_make_room(L);
     clients_sweep(state->udp);
     udp_client *client = calloc(1, sizeof *client);
-    if (client == NULL) {
-        ls_sockets_closed(state);
-        return luaL_error(L, "not enough memory");
+    if (client == NULL) return luaL_error(L, "not enough memory");
+    int err = open_client(state, &setup, &to, client);
+    if (err == LS_EMFILE) { /* collecting may raise */
+        free(client);
+        client = NULL;
+        if (ls_sockets_collect(L, err) && (client = calloc(1, sizeof *client)) != NULL)
+            err = open_client(state, &setup, &to, client);
     }
-    const int err =
-        ls_udp_connect(state->site->port, &setup, &to, &state->actor, client_batch_received, client, &client->udp);
     if (err < 0) {
         free(client);
-        ls_sockets_closed(state);
         return ls_push_failure(L, err);
     }
+    ls_sockets_opened(state);
     ls_node_init(&client->waiters);
     client->handle = true;
     client->state = state;

@@ -52,6 +52,7 @@ typedef struct ls_site_listener {     /* one ls.listen or ls.tcp call */
     uint8_t kind;                     /* enum ls_site_kind */
     char host[112];                   /* "": loopback, IPv4 and IPv6; "*": all addresses; an address; "unix:/path" */
     uint16_t port;                    /* 0: any free port */
+    ls_path_access access;            /* of a Unix path */
     char urls[LS_HTTPSYS_URLS_BYTES]; /* LS_SITE_HTTPSYS only, instead of host and port: see ls_httpsys_options */
     ls_http_config http;
     ls_tcp_config tcp;

@@ -1,5 +1,6 @@
 /* tcp.c - see tcp.h: open and close, receive, deadlines, send, accept, drain. */
 #include "script/tcp.h"
+#include "script/notify_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -45,6 +46,7 @@ int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_c
         ls_tcp_config *own = (ls_tcp_config *)(void *)(tcp + 1);
         *own = *config;
         tcp->config = own;
+        ls_sockets_opened(state);
     }
     tcp->receive_ms_max = config->receive_ms_max;
     tcp->send_ms_max = config->send_ms_max;
@@ -108,6 +110,7 @@ static void close_stream(ls_thread_ctx *ctx, ls_tcp *tcp)
     drop_received(tcp);
     ls_list_remove(&tcp->node);
     atomic_fetch_sub_explicit(&tcp->state->tcp_count, 1, memory_order_relaxed);
+    if (tcp->server == NULL) ls_sockets_closed(tcp->state);
     if (linger)
         ls_stream_linger(ctx, &tcp->stream, LS_TCP_LINGER_MS);
     else
@@ -282,6 +285,7 @@ static uint64_t deadline(uint32_t ms)
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task)
 {
     tcp->receiver = task;
+    tcp->receive_late = false;
     tcp->receive_at_ms = 0;
     if (tcp->receive_ms_max == 0) return;
     tcp->receive_at_ms = deadline(tcp->receive_ms_max);
@@ -297,13 +301,24 @@ static void send_begins(ls_tcp *tcp)
         ls_stream_deadline(&tcp->stream, tcp->send_at_ms, 0);
 }
 
+/* When the process has stood still (SIGSTOP, a suspended machine), a deadline may be handled before the packet of an
+ * operation that can complete by now. So a deadline that has expired looks at the socket once more; if it is ready, the
+ * packet is on its way. */
+static bool is_ready(const ls_tcp *tcp, enum ls_sock_ready what)
+{
+    return ls_sock_ready(ls_sock_fd(tcp->stream.sock), what);
+}
+
+enum { LATE_MS = 1000 }; /* time for a packet that is queued */
+
 static void expired(ls_thread_ctx *ctx, ls_stream *s)
 {
     ls_tcp *tcp = (ls_tcp *)(void *)s;
     const uint64_t now_ms = ls_clock_ns() / 1000000u;
     uint64_t next_ms = UINT64_MAX;
     if (tcp->send_at_ms != 0 && tcp->send_at_ms <= now_ms) {
-        const uint64_t moved_ms = ls_sock_progress_ms(tcp->stream.sock) + tcp->send_ms_max;
+        uint64_t moved_ms = ls_sock_progress_ms(tcp->stream.sock) + tcp->send_ms_max;
+        if (moved_ms <= now_ms && is_ready(tcp, LS_SOCK_WRITABLE)) moved_ms = now_ms + tcp->send_ms_max;
         tcp->send_at_ms = tcp->send_ms_max > 0 && moved_ms > now_ms ? moved_ms : 0;
         if (tcp->send_at_ms == 0 && tcp->send_ms_max > 0) {
             tcp->aborted = true;
@@ -311,7 +326,16 @@ static void expired(ls_thread_ctx *ctx, ls_stream *s)
         }
     }
     if (tcp->send_at_ms != 0) next_ms = tcp->send_at_ms;
-    const bool late = tcp->receiver != NULL && tcp->receive_at_ms != 0 && tcp->receive_at_ms <= now_ms;
+    bool late = tcp->receiver != NULL && tcp->receive_at_ms != 0 && tcp->receive_at_ms <= now_ms;
+    if (late && is_ready(tcp, tcp->connecting ? LS_SOCK_WRITABLE : LS_SOCK_READABLE)) {
+        tcp->receive_at_ms = now_ms + tcp->receive_ms_max;
+        late = false;
+    } else if (late && !tcp->receive_late && !tcp->probing && tcp->stream.rx_pending) {
+        /* The bytes may be in a block already, and the packet of the receive in a queue. */
+        tcp->receive_at_ms = now_ms + LATE_MS;
+        tcp->receive_late = true;
+        late = false;
+    }
     if (tcp->receiver != NULL && !late && tcp->receive_at_ms != 0 && tcp->receive_at_ms < next_ms)
         next_ms = tcp->receive_at_ms;
     if (next_ms != UINT64_MAX) ls_stream_deadline(&tcp->stream, next_ms, 0);

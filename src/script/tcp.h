@@ -55,6 +55,7 @@ struct ls_tcp {
     size_t scanned;    /* leading bytes that the receiver has already searched */
 
     uint64_t receive_at_ms, send_at_ms;   /* deadlines; 0: none */
+    bool receive_late;                    /* its deadline has expired once */
     const ls_tcp_config *config;          /* that of the server; a client has a copy behind this struct */
     uint32_t receive_ms_max, send_ms_max; /* from the config or sock:settimeouts */
     uint32_t peer_scope;                  /* peer_*: the address of the peer, as in ls_addr */

@@ -140,6 +140,12 @@ static void stop_from_signal(void *user)
     ls_server_stop(user);
 }
 
+static void signal_without_effect(void *user, const char *name)
+{
+    (void)user;
+    ls_log(LS_LOG_WARN, "%s: this version has no reload; send SIGTERM to stop", name);
+}
+
 /* Begin the drain. again_ends: during the drain, end the server at once. */
 static void stop(ls_server *server, bool again_ends)
 {
@@ -209,8 +215,9 @@ static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
         accepted = ls_http1_accepted;
         context = opened.http;
     }
-    err = ls_listener_open(server->port, at, backlog, settings->accepts_posted, &server->conn_limit, accepted, context,
-                           &opened.listener);
+    const ls_listener_options options = {
+        .backlog = backlog, .accepts = settings->accepts_posted, .access = &wanted->access};
+    err = ls_listener_open(server->port, at, &options, &server->conn_limit, accepted, context, &opened.listener);
     if (err < 0) {
         if (opened.http != NULL) ls_http1_close(opened.http);
         return err;
@@ -272,9 +279,12 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
     opening what = {server, index};
     const ls_address_opener opener = {&what, open_endpoint, close_opened};
     err = ls_addresses_open(&opener, wanted->host, wanted->port, &at);
-    if (err < 0)
-        return explain(err, message, message_bytes, "%s: cannot listen on %s: %s", wanted->where,
-                       ls_addr_text(&at, text), ls_err_text(err));
+    if (err < 0) {
+        const bool owner = err == LS_EACCES && (wanted->access.has_user || wanted->access.has_group);
+        return explain(err, message, message_bytes, "%s: cannot listen on %s: %s%s", wanted->where,
+                       ls_addr_text(&at, text), ls_err_text(err),
+                       owner ? "; only root may set another user as owner, or a group of which it is no member" : "");
+    }
     return LS_OK;
 }
 
@@ -343,7 +353,13 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     server->serving_user = options->user;
     if (ls_mutex_open(&server->mutex) < 0) goto fail_alloc;
     if (ls_cond_open(&server->changed) < 0) goto fail_mutex;
-    ls_signals_ignore_pipe();
+    const ls_signals_options signals = {
+        .on_stop = stop_from_signal, .on_other = signal_without_effect, .user = server};
+    if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
+        explain(err, message, message_bytes, "signals: %s",
+                err == LS_EBUSY ? "another server of this process handles them" : ls_err_text(err));
+        goto fail_cond;
+    }
 
     server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site};
     const ls_site_options site_options = {.path = options->site,
@@ -354,7 +370,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
                                           .argc = options->argc,
                                           .argv = options->argv,
                                           .host = &server->host};
-    if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_cond;
+    if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_signals;
 
     if (!ls_site_has_work(server->site)) {
         err = explain(LS_ESCRIPT, message, message_bytes,
@@ -370,23 +386,25 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         err = explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
         goto fail_site;
     }
+    /* Before the first listener: until then no client has connected, and the signals end the process at once. */
+    if (server->signals != NULL && (err = ls_signals_take_stops(server->signals)) < 0) {
+        explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
+        goto fail_site;
+    }
     for (unsigned i = 0; i < listeners && !options->check; i++)
         if ((err = open_listener(server, i, message, message_bytes)) < 0) goto fail_site;
     if (!options->check &&
         (err = ls_udp_sockets_open(&server->udp, server->site, server->port, message, message_bytes)) < 0)
         goto fail_site;
 
-    /* Last, so that an earlier failure leaves the process's signals unchanged. */
-    if (options->signals && (err = ls_signals_start(stop_from_signal, server, &server->signals)) < 0) {
-        explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
-        goto fail_site;
-    }
     *out = server;
     return LS_OK;
 
 fail_site:
     ls_server_close(server);
     return err;
+fail_signals:
+    if (server->signals != NULL) ls_signals_close(server->signals);
 fail_cond:
     ls_cond_close(&server->changed);
 fail_mutex:
@@ -398,7 +416,7 @@ fail_alloc:
 
 void ls_server_close(ls_server *server)
 {
-    if (server->signals != NULL) ls_signals_stop(server->signals);
+    if (server->signals != NULL) ls_signals_close(server->signals);
     while (server->endpoint_count > 0) close_last_endpoint(server);
     if (server->workers != NULL) {
         ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
@@ -588,7 +606,10 @@ int ls_server_run(ls_server *server)
         }
     }
     ls_workers_stop(server->workers);
-    if (err == LS_OK) ls_log(LS_LOG_INFO, "stopped");
+    if (err == LS_OK)
+        ls_log(LS_LOG_INFO, "stopped");
+    else
+        ls_log(LS_LOG_ERROR, "ended early: %s", ls_err_text(err));
     return err;
 }
 

@@ -114,12 +114,14 @@ void ls_udp_sockets_stat(const ls_udp_sockets *sockets, ls_site_stat_fn *each, v
         sum.truncated += one.truncated;
         sum.sent += one.sent;
         sum.failed += one.failed;
+        sum.own += one.own;
     }
     each(to, "udp_received", (double)sum.received);
     each(to, "udp_batches", (double)sum.batches);
     each(to, "udp_truncated", (double)sum.truncated);
     each(to, "udp_sent", (double)sum.sent);
     each(to, "udp_failed", (double)sum.failed);
+    each(to, "udp_own", (double)sum.own);
 }
 
 void ls_udp_sockets_describe(const ls_site *site)

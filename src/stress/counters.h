@@ -19,7 +19,9 @@
     X(WRITE, "write", "a request could not be sent")                                  \
     X(TIMEOUT, "timeout", "no complete response within the time limit")               \
     X(ANSWER, "answer", "an invalid response, or an echo that differs")               \
-    X(SCRIPT, "script", "the script raised an error")
+    X(SCRIPT, "script", "the script raised an error")                                 \
+    X(BODY, "body", "a body longer than --max-body, the limit for scripts")           \
+    X(CHECK, "check", "a complete response that failed an expectation or a check")
 
 typedef enum ls_stress_error {
 #define X(id, name, text) LS_STRESS_ERROR_##id,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/escape.h"
 #include "base/rlimit.h"
 #include "base/signals.h"
 #include "luaserve.h"
@@ -30,9 +31,24 @@ typedef struct engine {
     char why[LS_STRESS_WHY_BYTES];
 } engine;
 
+/* A message of a script may contain text of the server. */
+static void print_error(const char *what, const char *text)
+{
+    char form[LS_ESCAPE_BYTES_MAX + 1];
+    fprintf(stderr, "luaserve stress: %s", what);
+    for (size_t at = 0, taken, len = strlen(text); at < len; at += taken) {
+        const size_t n = ls_escape_character(form, text + at, len - at, &taken);
+        if (text[at] == '\n' || text[at] == '\t')
+            fputc(text[at], stderr); /* the grammar of thresholds, a traceback */
+        else
+            fwrite(form, 1, n, stderr);
+    }
+    fputc('\n', stderr);
+}
+
 static int fail(const engine *e)
 {
-    fprintf(stderr, "luaserve stress: %s\n", e->why);
+    print_error("", e->why);
     return LS_STRESS_EXIT_FAILED;
 }
 
@@ -170,7 +186,7 @@ static void print_first_failure(const engine *e)
 {
     for (unsigned i = 0; i < e->started; i++) {
         if (e->workers[i].first_failure[0] == '\0') continue;
-        fprintf(stderr, "luaserve stress: first error: %s\n", e->workers[i].first_failure);
+        print_error("first error: ", e->workers[i].first_failure);
         return;
     }
 }
@@ -379,17 +395,17 @@ int ls_stress_main(int argc, char **argv)
         status = 0;
     } else {
         ls_strbuf head = {0};
-        ls_signals_ignore_pipe();
         ls_stress_http_init();
         ls_stress_report_head(&head, &e->options.plan.config);
         (void)fwrite(head.bytes, 1, head.len, stdout);
         (void)fflush(stdout);
         ls_strbuf_close(&head);
-        if (ls_signals_start(interrupt, e, &signals) < 0 || start_workers(e) < 0)
+        const ls_signals_options stops = {.on_stop = interrupt, .user = e};
+        if (ls_signals_open(&stops, &signals) < 0 || ls_signals_take_stops(signals) < 0 || start_workers(e) < 0)
             fail(e);
         else
             status = measure(e);
-        if (signals != NULL) ls_signals_stop(signals);
+        if (signals != NULL) ls_signals_close(signals);
     }
     engine_close(e);
     return status;

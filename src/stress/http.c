@@ -10,8 +10,6 @@
 
 enum head_phase { AT_HEAD, AT_BODY, AT_CHUNKS, AT_BODY_UNTIL_CLOSE };
 
-enum { BODY_BYTES_MAX = 64 << 20 }; /* of one response that is kept for a script */
-
 /* ---- requests --------------------------------------------------------------------------------------------------- */
 
 /* Record which requests of a text are HEAD requests: their responses have no body. */
@@ -103,11 +101,11 @@ static void check_expectations(ls_stress_vu *u)
     ls_stress_worker *w = u->worker;
     if (expect->status_from > 0)
         ls_stress_worker_count_check(
-            w, "status", 6, u->http.head.status >= expect->status_from && u->http.head.status <= expect->status_to);
-    if (expect->has_length) ls_stress_worker_count_check(w, "length", 6, u->http.body_len == expect->length);
-    if (expect->has_crc) ls_stress_worker_count_check(w, "crc32", 5, (u->http.crc ^ UINT32_MAX) == expect->crc);
+            w, u, "status", 6, u->http.head.status >= expect->status_from && u->http.head.status <= expect->status_to);
+    if (expect->has_length) ls_stress_worker_count_check(w, u, "length", 6, u->http.body_len == expect->length);
+    if (expect->has_crc) ls_stress_worker_count_check(w, u, "crc32", 5, (u->http.crc ^ UINT32_MAX) == expect->crc);
     if (expect->has_body)
-        ls_stress_worker_count_check(w, "body", 4, !u->http.body_differs && u->http.body_len == expect->body_len);
+        ls_stress_worker_count_check(w, u, "body", 4, !u->http.body_differs && u->http.body_len == expect->body_len);
 }
 
 /* The response is complete. False: the connection closes. */
@@ -140,7 +138,6 @@ static bool buffer(ls_stress_vu *u, const char *bytes, size_t len)
     if (len > u->http.buf_room - u->http.buf_len) {
         size_t room = u->http.buf_room > 0 ? u->http.buf_room : 1024;
         while (room - u->http.buf_len < len) room *= 2;
-        if (room > BODY_BYTES_MAX + LS_STRESS_HEAD_BYTES_MAX) return false;
         char *buf = realloc(u->http.buf, room);
         if (buf == NULL) return false;
         u->http.buf = buf;
@@ -164,9 +161,14 @@ static bool read_body(ls_stress_vu *u, const char *bytes, size_t len)
         u->http.body_differs =
             u->http.body_len + len > expect->body_len || memcmp(expect->body + u->http.body_len, bytes, len) != 0;
     u->http.body_len += len;
-    if (u->worker->script != NULL && ls_stress_script_wants_body(u->worker->script) && !buffer(u, bytes, len))
-        return bad_response(u, "the body exceeds 64 MiB, the limit for scripts", bytes, 0);
-    return true;
+    if (u->worker->script == NULL || !ls_stress_script_wants_body(u->worker->script)) return true;
+    if (u->http.body_len > u->worker->plan->body_bytes_max) {
+        ls_stress_worker_record_failure(u->worker, "a body is longer than --max-body, the limit for scripts", bytes,
+                                        0);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_BODY);
+        return false;
+    }
+    return buffer(u, bytes, len) || bad_response(u, "not enough memory for the body", bytes, 0);
 }
 
 /* Parse a response head at `bytes`. Returns the number of bytes used; 0: all of them, and the head is incomplete; or

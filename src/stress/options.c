@@ -361,6 +361,15 @@ static int set_show(ls_stress_options *o, const char *text, ls_stress_why *why)
     return LS_OK;
 }
 
+static int set_max_body(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    double n;
+    (void)why;
+    if (parse_integer(text, 1, LS_STRESS_BODY_BYTES_MAX, &n) < 0) return LS_EINVAL;
+    o->plan.body_bytes_max = (uint32_t)n;
+    return LS_OK;
+}
+
 static int set_script(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     (void)why;
@@ -453,6 +462,7 @@ const ls_stress_option ls_stress_options_known[] = {
     {0, "expect-length", "expect_length", true, set_expect_length, "a number of bytes"},
     {0, "expect-crc32", "expect_crc32", true, set_expect_crc32, "eight hexadecimal digits"},
     {0, "expect-body", "expect_body", true, set_expect_body, "a file name"},
+    {0, "max-body", "max_body", true, set_max_body, "a number of bytes from 1 to 1G"},
     {'s', "script", NULL, true, set_script, "a file name"},
     {0, NULL, "target", true, set_target, "a URL"},
     {0, "message", "message", true, set_message, "a text of at least one byte"},

@@ -37,6 +37,7 @@ static const char usage[] =
     "      --expect-length N expected length of each body, in bytes\n"
     "      --expect-crc32 H  expected CRC-32 of each body, eight hexadecimal digits\n"
     "      --expect-body F   each body must be equal to this file\n"
+    "      --max-body N      limit of a body that a script looks at, in bytes (default 1048576)\n"
     "  -s, --script FILE     script for wrk: setup, init, delay, request, response, done\n"
     "\n"
     "tcp, udp, unix: send a message and compare its echo byte for byte\n"
@@ -57,26 +58,52 @@ static const char usage[] =
     "\n"
     "Counts and rates may end in k, M or G (thousands, millions, billions), times in us, ms, s, m or h (default s).\n"
     "SIGINT ends the run early, with a report; a second SIGINT ends the program at once.\n"
-    "Exit status: 0: success; 99: a threshold was missed; 1: the run or its rate failed; 2: invalid command line.\n";
+    "Exit status: 0: success; 99: a threshold was missed, or an expectation failed without a threshold on errors or\n"
+    "checks; 1: the run or its rate failed; 2: invalid command line.\n";
 
 void ls_stress_options_usage(FILE *to)
 {
     fputs(usage, to);
 }
 
-/* The option with the longest common prefix with `given`, of two letters or more; or NULL. */
+/* The edit distance (Damerau and Levenshtein, adjacent transpositions) of a given name and the name of an option. */
+static unsigned distance(const char *given, const char *name)
+{
+    enum { NAME_BYTES_MAX = 24 };
+    unsigned rows[3][NAME_BYTES_MAX + 1];
+    const size_t n = strlen(name), m = strcspn(given, "=");
+    if (n > NAME_BYTES_MAX || m > 2 * NAME_BYTES_MAX) return UINT32_MAX;
+    for (size_t i = 0; i <= m; i++) {
+        unsigned *row = rows[i % 3];
+        const unsigned *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= n; j++) {
+            row[j] = (unsigned)j;
+            if (i == 0) continue;
+            const unsigned changed = above[j - 1] + (given[i - 1] != name[j - 1]);
+            row[j] = (above[j] < row[j - 1] ? above[j] : row[j - 1]) + 1;
+            if (changed < row[j]) row[j] = changed;
+            const bool swapped = i > 1 && j > 1 && given[i - 1] == name[j - 2] && given[i - 2] == name[j - 1];
+            if (swapped && before[j - 2] + 1 < row[j]) row[j] = before[j - 2] + 1;
+        }
+    }
+    return rows[m % 3][n];
+}
+
+/* The option whose name is nearest to `given`: at most a third of its letters differ, or it begins with `given`, which
+ * has two letters or more. NULL: none. */
 static const char *nearest(const char *given)
 {
+    const size_t len = strcspn(given, "=");
     const char *best = NULL;
-    size_t best_len = 1;
+    unsigned least = (unsigned)(len / 3 > 2 ? len / 3 : 2) + 1;
     for (unsigned i = 0; i < ls_stress_options_known_count; i++) {
         const char *name = ls_stress_options_known[i].name;
-        size_t n = 0;
-        while (name != NULL && given[n] != '\0' && given[n] == name[n]) n++;
-        if (n > best_len) {
-            best = name;
-            best_len = n;
-        }
+        if (name == NULL) continue;
+        const unsigned changes = len >= 2 && strncmp(name, given, len) == 0 ? 1 : distance(given, name);
+        if (changes >= least) continue;
+        best = name;
+        least = changes;
     }
     return best;
 }
@@ -131,6 +158,7 @@ int ls_stress_options_parse(ls_stress_options *o, int argc, char **argv, char *t
     o->plan.config.keepalive = true;
     o->plan.config.pipeline = 1;
     o->plan.config.timeout_ns = UINT64_C(10000000000);
+    o->plan.body_bytes_max = LS_STRESS_BODY_BYTES_DEFAULT;
     for (int at = 1; at < argc; at++) {
         const char *argument = argv[at], *value;
         if (strcmp(argument, "--") == 0) {

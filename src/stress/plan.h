@@ -33,6 +33,8 @@ typedef enum ls_stress_dialect {
     LS_STRESS_DIALECT_TABLE
 } ls_stress_dialect;
 
+enum { LS_STRESS_BODY_BYTES_DEFAULT = 1 << 20, LS_STRESS_BODY_BYTES_MAX = 1000000000 };
+
 /* The expected response; each expectation is a check in the report. */
 typedef struct ls_stress_plan_expect {
     uint16_t status_from, status_to; /* 0: any */
@@ -57,7 +59,8 @@ typedef struct ls_stress_plan {
     size_t body_len;
     const char *headers[LS_STRESS_HEADERS_MAX]; /* "Name: value" */
     unsigned header_count;
-    char *request; /* LS_STRESS_PLAN_STATIC: config.pipeline copies in a row */
+    uint32_t body_bytes_max; /* of a response, for scripts that look at bodies */
+    char *request;           /* LS_STRESS_PLAN_STATIC: config.pipeline copies in a row */
     size_t request_len;
     bool is_head;
     ls_stress_plan_expect expect;

@@ -63,7 +63,7 @@ int ls_stress_report_exit(const ls_stress_result *result)
 {
     const ls_stress_short is_short = ls_stress_result_short(result);
     if (result->failure != NULL || is_short == LS_STRESS_SHORT_OF_TIME) return LS_STRESS_EXIT_FAILED;
-    if (ls_stress_result_missed(result) > 0) return LS_STRESS_EXIT_MISSED;
+    if (ls_stress_result_missed(result) > 0 || ls_stress_result_checks_missed(result)) return LS_STRESS_EXIT_MISSED;
     return is_short != LS_STRESS_SHORT_NOT ? LS_STRESS_EXIT_FAILED : LS_STRESS_EXIT_MET;
 }
 

@@ -6,7 +6,7 @@
 #include "proto/http_text.h"
 #include "stress/report.h"
 
-enum { FORMAT = 1 };
+enum { FORMAT = 2 };
 
 /* ---- members: each writes the comma before itself --------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "stress/report.h"
 
 static double seconds_of(const ls_stress_result *r)
@@ -160,7 +161,8 @@ static void put_side_by_side(ls_strbuf *to, const ls_stress_result *r)
 
 static void put_errors(ls_strbuf *to, const ls_stress_result *r)
 {
-    static const ls_stress_error kinds[] = {LS_STRESS_ERROR_ANSWER, LS_STRESS_ERROR_SCRIPT};
+    static const ls_stress_error kinds[] = {LS_STRESS_ERROR_ANSWER, LS_STRESS_ERROR_SCRIPT, LS_STRESS_ERROR_BODY,
+                                            LS_STRESS_ERROR_CHECK};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (r->errors[kinds[i]] == 0) continue;
         ls_strbuf_format(to, "Errors: %s %llu (%s)\n", ls_stress_error_name(kinds[i]),
@@ -209,6 +211,8 @@ static void put_warnings(ls_strbuf *to, const ls_stress_result *r)
         ls_strbuf_format(to, "Warning: %llu latencies above one hour count as one hour\n",
                          (ull)ls_histogram_clipped(ls_stress_result_latency(r)));
     }
+    if (ls_stress_result_statuses(r, 100, LS_STRESS_STATUS_MAX) > 0 && ls_stress_result_statuses(r, 200, 399) == 0)
+        ls_strbuf_put(to, "WARNING: NO RESPONSE HAD A STATUS OF 2xx OR 3xx\n");
     if (r->points_cut)
         ls_strbuf_put(to, "Warning: the time series ends before the run does; the totals are complete\n");
 }
@@ -216,9 +220,14 @@ static void put_warnings(ls_strbuf *to, const ls_stress_result *r)
 /* Names from scripts may contain control characters, which must not reach a terminal. */
 static void put_printable(ls_strbuf *to, const char *bytes, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        ls_strbuf_add(to, c < 0x20 || c == 0x7f ? "?" : &bytes[i], 1);
+    for (size_t at = 0; at < len;) {
+        const unsigned char *c = (const unsigned char *)bytes + at;
+        const size_t n = ls_utf8_len(c, len - at);
+        if (n == 0 || ls_utf8_is_control(c, n))
+            ls_strbuf_put(to, "?");
+        else
+            ls_strbuf_add(to, bytes + at, n);
+        at += n > 0 ? n : 1;
     }
 }
 
@@ -237,6 +246,9 @@ static void put_checks(ls_strbuf *to, const ls_stress_result *r)
         else
             ls_strbuf_format(to, ": %llu\n", (ull)c->passed);
     }
+    if (ls_stress_result_checks_missed(r))
+        ls_strbuf_format(to, "The run has failed: %llu failed checks, and no threshold on errors or checks\n",
+                         (ull)ls_stress_checks_failed(&r->checks));
 }
 
 static void put_thresholds(ls_strbuf *to, const ls_stress_result *r)

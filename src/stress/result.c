@@ -96,3 +96,12 @@ size_t ls_stress_result_missed(const ls_stress_result *r)
     for (size_t i = 0; i < r->threshold_count; i++) missed += !r->thresholds[i].met;
     return missed;
 }
+
+bool ls_stress_result_checks_missed(const ls_stress_result *r)
+{
+    for (size_t i = 0; i < r->threshold_count; i++) {
+        const ls_stress_metric metric = r->thresholds[i].metric;
+        if (metric == LS_STRESS_METRIC_ERRORS || metric == LS_STRESS_METRIC_CHECKS) return false;
+    }
+    return ls_stress_checks_failed(&r->checks) > 0;
+}

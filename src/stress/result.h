@@ -101,6 +101,9 @@ ls_stress_short ls_stress_result_short(const ls_stress_result *result);
 /* The average rate of the schedule, stages included; 0 in a closed loop. */
 double ls_stress_result_target_rate(const ls_stress_result *result);
 
+/* Whether checks have failed and no threshold limits errors or checks. Such a run fails as with a missed threshold. */
+bool ls_stress_result_checks_missed(const ls_stress_result *result);
+
 /* The number of missed thresholds. */
 size_t ls_stress_result_missed(const ls_stress_result *result);
 

@@ -344,6 +344,7 @@ bool ls_stress_script_response(ls_stress_script *s, ls_stress_vu *u, const ls_ht
                                const char *head, const char *body, size_t body_len)
 {
     ls_stress_script_response_args args = {u, response, head, body, body_len};
+    s->vu = u;
     lua_pushvalue(s->L, AT_RESPONSE);
     lua_pushlightuserdata(s->L, &args);
     return ls_stress_script_call(s, 1, 0);

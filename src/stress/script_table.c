@@ -30,7 +30,7 @@ static int vu_check(lua_State *L)
     const char *name = luaL_optlstring(L, 3, "check", &len);
     const bool passed = lua_toboolean(L, 2);
     if (s->worker == NULL) return luaL_error(L, "vu:check can only be called during a run");
-    ls_stress_worker_count_check(s->worker, name, len, passed);
+    ls_stress_worker_count_check(s->worker, s->vu, name, len, passed);
     lua_pushboolean(L, passed);
     return 1;
 }

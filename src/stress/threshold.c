@@ -14,7 +14,8 @@ static const char grammar[] =
     "a threshold is METRIC OPERATOR NUMBER[UNIT], for example \"p99 < 5ms\", \"rate >= 10000/s\", \"errors < 0.1%\":\n"
     "  METRIC    p50 ... p99.999, mean, min, max, stdev    latency; UNIT us, ms or s\n"
     "            rate                                      requests per second; UNIT /s or none\n"
-    "            errors                                    failed requests; UNIT % (of all) or none (a count)\n"
+    "            errors                                    failed requests and failed checks; UNIT % (of all) or "
+    "none\n"
     "            1xx ... 5xx, 100 ... 599                  responses with that status; UNIT % or none\n"
     "            checks                                    failed checks; UNIT % (of all checks) or none\n"
     "            error_rate                                errors; UNIT %\n"
@@ -259,7 +260,7 @@ static double measure(const ls_stress_threshold *t, const ls_stress_result *r)
     case LS_STRESS_METRIC_RATE: return ls_stress_result_rate(r);
     case LS_STRESS_METRIC_ERRORS:
         count = errors;
-        whole = r->requests + errors;
+        whole = r->requests + errors - r->errors[LS_STRESS_ERROR_CHECK]; /* those are complete requests as well */
         break;
     case LS_STRESS_METRIC_STATUS:
         count = ls_stress_result_statuses(r, t->status_from, t->status_to);

@@ -83,7 +83,7 @@ static double progress(const ls_stress_config *config, const ls_stress_live *liv
     double part = 0;
     if (config->duration_ns > 0) part = (double)live->elapsed_ns / (double)config->duration_ns;
     if (config->requests > 0) {
-        double done = (double)(live->requests + live->errors) / (double)config->requests;
+        double done = (double)live->ended / (double)config->requests;
         if (done > part) part = done;
     }
     return part < 1 ? part : 1;

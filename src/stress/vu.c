@@ -174,6 +174,8 @@ void ls_stress_vu_complete(ls_stress_vu *u, unsigned status)
     const uint64_t now_ns = w->now_ns;
     assert(u->outstanding > 0);
     ls_counter_add(&w->count.requests, 1);
+    if (u->check_failed) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CHECK], 1);
+    u->check_failed = false;
     ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
     ls_histogram_record(w->count.sent, now_ns > request->sent_ns ? now_ns - request->sent_ns : 0);
     if (w->open_loop) ls_histogram_record(w->count.due, now_ns > request->due_ns ? now_ns - request->due_ns : 0);
@@ -403,6 +405,7 @@ void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind)
 {
     ls_stress_worker *w = u->worker;
     const uint32_t failed = u->outstanding + u->retries;
+    u->check_failed = false;
     /* An orderly close of an idle connection is not counted here (peer_closed); a failed one is. */
     ls_counter_add(&w->count.errors[kind], failed > 0 ? failed : 1);
     w->outstanding -= u->outstanding;

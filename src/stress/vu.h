@@ -47,6 +47,7 @@ struct ls_stress_vu {
     bool delayed;         /* waits for the delay() of its wrk script */
     bool settled;         /* its first connect has succeeded or failed */
     bool used;            /* a response was received on this connection */
+    bool check_failed;    /* a check of the oldest request has failed */
     bool reconnect_later; /* connect again at the next housekeeping, not at once */
     bool in_open_list;
     uint32_t recv_room;          /* size of the next receive: LS_BLOCK_SMALL or LS_BLOCK_LARGE */

@@ -39,9 +39,12 @@ void ls_stress_worker_record_failure(ls_stress_worker *w, const char *why, const
     (void)snprintf(w->first_failure + at, sizeof w->first_failure - at, "\"");
 }
 
-void ls_stress_worker_count_check(ls_stress_worker *w, const char *name, size_t len, bool passed)
+void ls_stress_worker_count_check(ls_stress_worker *w, ls_stress_vu *u, const char *name, size_t len, bool passed)
 {
-    if (!passed) ls_counter_add(&w->count.checks_failed, 1);
+    if (!passed) {
+        ls_counter_add(&w->count.checks_failed, 1);
+        if (u != NULL) u->check_failed = true;
+    }
     (void)ls_stress_checks_count(&w->checks, name, len, passed); /* out of memory: counted in the total alone */
 }
 
@@ -431,7 +434,7 @@ int ls_stress_worker_start(ls_stress_worker *w)
 {
     char name[16];
     (void)snprintf(name, sizeof name, "ls-stress-%u", w->index % 10000u);
-    return ls_thread_start(&w->thread, name, worker_main, w);
+    return ls_thread_start_parent(&w->thread, name, worker_main, w);
 }
 
 void ls_stress_worker_go(ls_stress_worker *w, uint64_t start_ns)

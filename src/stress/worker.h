@@ -113,7 +113,7 @@ void ls_stress_worker_record_failure(ls_stress_worker *w, const char *why, const
 void ls_stress_worker_request_stop(ls_stress_worker *w);
 
 /* Count one outcome of the check `name`. */
-void ls_stress_worker_count_check(ls_stress_worker *w, const char *name, size_t len, bool passed);
+void ls_stress_worker_count_check(ls_stress_worker *w, ls_stress_vu *u, const char *name, size_t len, bool passed);
 
 /* The virtual user's first connect has succeeded or failed. */
 void ls_stress_worker_vu_settled(ls_stress_worker *w, ls_stress_vu *u);

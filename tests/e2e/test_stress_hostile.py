@@ -96,7 +96,7 @@ class Responses(Stress):
                 self.all_bad(ran, "timeout", "no complete response within the time limit")
 
     def test_a_flood_for_a_script(self):
-        """The data kept for a script has a limit; past it the run goes on without."""
+        """A body for a script has a limit; past it the run goes on, and keeps little memory."""
         def handle(conn, number):
             while head_of(conn):
                 if number > FIRST:
@@ -108,8 +108,39 @@ class Responses(Stress):
 
         ran = stress("-c", "1", "-n", "6", "--timeout", "60s", "-s", "own.lua", self.small(handle).url,
                      files={"own_lua": "function response(status, headers, body) end"})
-        self.assertEqual((ran.status, ran.errors, ran.totals["requests"]), (0, {"total": 1, "answer": 1}, 5), ran)
-        self.assertIn("the body exceeds 64 MiB, the limit for scripts", ran.err)
+        self.assertEqual((ran.status, ran.errors, ran.totals["requests"]), (0, {"total": 1, "body": 1}, 5), ran)
+        self.assertIn("first error: a body is longer than --max-body, the limit for scripts", ran.err)
+        self.assertIn("Errors: body 1 (a body longer than --max-body, the limit for scripts)", ran.out)
+
+    def test_the_limit_of_a_body_for_a_script(self):
+        def answer(size):
+            return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+
+        for option, limit in (((), 1 << 20), (("--max-body", "1000"), 1000), (("--max-body", "2k"), 2000), (("--max-body", "1"), 1)):
+            for size, errors in ((limit, {}), (limit + 1, {"total": 2, "body": 2})):
+                with self.subTest((option, size)):
+                    def handle(conn, _, size=size):
+                        while head_of(conn):
+                            conn.sendall(answer(size))
+
+                    ran = stress("-c", "1", "-n", "2", *option, "-s", "own.lua", self.small(handle).url,
+                                 files={"own_lua": "function response(status, headers, body) end"})
+                    self.assertEqual(ran.errors, errors, ran)
+        for wrong in ("0", "-1", "x", "2G"):
+            self.fails(stress("--max-body", wrong, "http://127.0.0.1:1/"), "a number of bytes from 1 to 1G", status=2)
+
+    def test_control_characters_of_a_server(self):
+        """They do not reach the terminal, neither in the name of a check nor in the message of an error."""
+        def handle(conn, _):
+            while head_of(conn):
+                conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n\x9b2J\xc2\x9b\xe2\x80\xae")
+
+        script = """return { connections = 1, requests = 1, response = function(vu, status, headers, body) %s end }"""
+        url = self.small(handle).url.rstrip("/")
+        ran = stress("own.lua", files={"own_lua": script.replace("{ ", "{ target = '%s', " % url) % "vu:check(false, body)"})
+        self.assertIn("  FAILED  ?2J??: 1 of 1\n", ran.out)
+        ran = stress("own.lua", files={"own_lua": script.replace("{ ", "{ target = '%s', " % url, 1) % "error(body)"})
+        self.assertIn("\\x9b2J\\xc2\\x9b\\xe2\\x80\\xae", ran.err)
 
     def test_a_server_that_closes_before_the_request(self):
         ran = stress("-c", "2", "-n", "6", self.small(lambda conn, _: None).url)

@@ -11,6 +11,22 @@ class Scripts(Stress):
     def wrk(self, name, *args, **kw):
         return stress("-s", os.path.join(EXAMPLES, "wrk", name), "-t", "2", "-c", "4", self.url + "/", *args, **kw)
 
+    def test_a_failed_check_is_an_error(self):
+        """One for each request, in response hooks and in scenarios."""
+        response = """return { target = "%s", connections = 4, requests = 40, response = function(vu, status)
+          vu.n = (vu.n or 0) + 1
+          vu:check(status == 200, "status"); vu:check(vu.n %% 2 == 0, "even"); vu:check(vu.n %% 2 == 0, "again") end }"""
+        ran = stress("own.lua", files={"own_lua": response % self.url})
+        odd = ran.checks["even"][1]
+        self.assertGreaterEqual(odd, 20)
+        self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (99, 40, {"total": odd, "check": odd}), ran)
+        self.assertEqual(ran.checks, {"status": (40, 0), "even": (40 - odd, odd), "again": (40 - odd, odd)})
+        scenario = """return { target = "%s", connections = 4, requests = 40, scenario = function(vu, sock)
+          vu:check(vu.id ~= 1, "id"); sock:send("x\\n"); sock:receive(2); vu:check(vu.id ~= 1, "later") end }"""
+        ran = stress("own.lua", files={"own_lua": scenario % self.tcp})
+        failed = ran.checks["id"][1]
+        self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (99, 40, {"total": failed, "check": failed}), ran)
+
     def test_every_example_for_wrk_is_tested(self):
         names = {name[:-4] for name in os.listdir(os.path.join(EXAMPLES, "wrk"))}
         tested = {name[len("test_wrk_"):] for name in dir(self) if name.startswith("test_wrk_")}

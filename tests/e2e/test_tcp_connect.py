@@ -2,7 +2,7 @@
 import socket
 import threading
 
-from harness import E2E, WAIT, WINDOWS, Conn, main
+from harness import E2E, WAIT, WINDOWS, Conn, main, not_on_windows
 from harness.dns import CHOSEN, Dns, looks_up_names
 
 CLIENT = r"""
@@ -154,6 +154,62 @@ class Connect(E2E):
         self.run_lua("forgotten = nil collectgarbage() collectgarbage() return 1")
         peer.settimeout(WAIT)
         self.assertEqual(peer.recv(10), b"")
+
+    def test_invalid_host_names(self):
+        for host in ("a b", "a..b", "..", " a", "a/b", "a\\0b", "x" * 64, "a:b"):
+            self.assertRegex(self.run_lua("return ls.connect('%s', 80)" % host), r"nil.cannot look up .*: invalid host name.EINVAL")
+
+    @not_on_windows("Windows has no limit of handles")
+    def test_garbage_sockets_are_collected_at_the_limit_of_descriptors(self):
+        """A state whose collector seldom completes a cycle: connections that nobody closes do not use up the
+        descriptors; and when all are in use, the last connect collects once."""
+        listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self.addCleanup(listener.close)
+        accepted = []
+
+        def accept():
+            while True:
+                try:
+                    accepted.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        for nofile in (150, 600):
+            server = self.serve("""
+              local ls = require "luaserve"
+              ls.config { threads = 1, threads_max = 1 }
+              ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
+                collectgarbage("stop")
+                for i = 1, 2000 do
+                  local s, err = ls.connect("127.0.0.1", %d)
+                  if not s then return sock:send(i, " ", err, "\\n") end
+                end
+                collectgarbage("restart")
+                sock:send("all\\n")
+              end)""" % listener.getsockname()[1], nofile=nofile)
+            with server.connect() as conn:
+                self.assertEqual(conn.line(), b"all")
+            server.stop()
+
+    @not_on_windows("Windows has no limit of handles")
+    def test_sockets_in_use_at_the_limit_of_descriptors(self):
+        listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self.addCleanup(listener.close)
+        server = self.serve("""
+          local ls = require "luaserve"
+          ls.config { threads = 1, threads_max = 1 }
+          ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
+            local kept, code = {}
+            repeat kept[#kept + 1], _, code = ls.connect("127.0.0.1", %d) until code
+            sock:send(code, "\\n")
+            for _, s in ipairs(kept) do s:close() end
+            sock:send(tostring(ls.connect("127.0.0.1", %d)):match("^%%a+"), "\\n")
+          end)""" % ((listener.getsockname()[1],) * 2), nofile=100)
+        with server.connect() as conn:
+            self.assertEqual(conn.line(), b"EMFILE")
+            self.assertNotEqual(conn.line(), b"nil")
+        server.stop()
 
     def test_connects_are_given_back(self):
         """Neither failed nor successful connects leave a descriptor open."""

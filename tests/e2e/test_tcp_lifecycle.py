@@ -1,9 +1,10 @@
 """ls.tcp from loading to draining: options, mistakes in the site, the connection limit, handlers while the server
 drains."""
+import signal
 import socket
 import time
 
-from harness import E2E, HAS_UNIX_SOCKETS, main
+from harness import E2E, HAS_UNIX_SOCKETS, WAIT, main, not_on_windows
 
 
 class Lifecycle(E2E):
@@ -140,6 +141,86 @@ end)"""
         conn.send(b"in time\n")
         self.assertEqual(conn.rest(), b"in time")
         server.stop()
+
+
+@not_on_windows("SIGSTOP")
+class StandStill(E2E):
+    """The process stands still for longer than the time limits, and the peers go on."""
+
+    SITE = """
+      local ls = require "luaserve"
+      ls.config { threads = 2 }
+      ls.tcp({ port = 0, host = "127.0.0.1", read_timeout = 0.5, send_timeout = 0.5 }, function(sock)
+        sock:send("ready\\n")
+        local line, err, code = sock:receive("*l")
+        sock:send(tostring(line), " ", tostring(code), "\\n")
+      end)
+      ls.tcp({ port = 0, host = "127.0.0.1", read_timeout = 0.5, send_timeout = 0.5, write_ahead = 1 }, function(sock)
+        sock:send("ready\\n")
+        local text = ("x"):rep(1000000)
+        for i = 1, 20 do
+          if not sock:send(text) then return end
+        end
+        sock:send("end\\n")
+      end)
+    """
+    LISTENERS = 2
+
+    def stopped(self, do):
+        self.server.signal(signal.SIGSTOP)
+        try:
+            do()
+            time.sleep(1)  # longer than the limits of the site
+        finally:
+            self.server.signal(signal.SIGCONT)
+
+    def test_a_line_that_has_come_is_received(self):
+        conns = [self.connect(0) for _ in range(100)]
+        for conn in conns:
+            self.assertEqual(conn.line(), b"ready")
+
+        def send():
+            for n, conn in enumerate(conns):
+                conn.send(b"line %d\n" % n)
+
+        self.stopped(send)
+        self.assertEqual([conn.line() for conn in conns], [b"line %d nil" % n for n in range(len(conns))])
+
+    def test_an_end_that_has_come_is_reported(self):
+        conns = [self.connect(0) for _ in range(50)]
+        for conn in conns:
+            self.assertEqual(conn.line(), b"ready")
+
+        def end():
+            for conn in conns:
+                conn.sock.shutdown(socket.SHUT_WR)
+
+        self.stopped(end)
+        self.assertEqual({conn.line() for conn in conns}, {b"nil ECLOSED"})
+
+    def test_a_peer_that_has_read_gets_the_rest(self):
+        conns = [self.connect(1) for _ in range(8)]
+        for conn in conns:
+            self.assertEqual(conn.line(), b"ready")
+
+        def read():
+            for conn in conns:
+                conn.sock.setblocking(False)
+                try:
+                    while True:
+                        conn.data += conn.sock.recv(1 << 20)
+                except BlockingIOError:
+                    conn.sock.settimeout(WAIT)
+
+        self.stopped(read)
+        for conn in conns:
+            self.assertTrue(conn.rest().endswith(b"end\n"))
+
+    def test_silence_is_a_timeout(self):
+        conn = self.connect(0)
+        self.assertEqual(conn.line(), b"ready")
+        self.stopped(lambda: None)
+        self.assertEqual(conn.line(), b"nil ETIMEDOUT")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import socket
 import time
 import unittest
 
-from harness import E2E, SANITIZER, WAIT, WINDOWS, main
+from harness import E2E, SANITIZER, WAIT, WINDOWS, has_ipv6, main
 from harness.udp import TOP, Udp, UdpClient, ports
 
 
@@ -284,6 +284,33 @@ class Server(Udp):
         client.ask(b"b" * 20)
         self.assertEqual(client.ask(b"stats"), b"3 2 1 0")
         server.stop()
+
+    def test_a_datagram_of_its_own_is_dropped(self):
+        """An echo server that received its own reply would answer it without end."""
+        for host, to in (("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("*", "127.0.0.1"), ("*", "::1"), ("::1", "::1")):
+            if ":" in to and not has_ipv6():
+                continue
+            with self.subTest(host):
+                server, port = self.udp("""
+                  local socket
+                  socket = ls.udp({ port = 0, host = "%s" }, function(data)
+                    if data == "stats" then return ls.stats().udp_own .. " " .. ls.stats().udp_received end
+                    if data == "go" then
+                      for i = 1, 3 do socket:sendto("loop", "%s", socket.port) end
+                      return "sent"
+                    end
+                    ls.log.info("received " .. data)
+                    return data
+                  end)""" % (host, to), flags=("--log-level", "debug"))
+                client = self.client(port) if ":" not in to else UdpClient(port, to)
+                self.addCleanup(client.sock.close)
+                self.assertEqual(client.ask(b"go"), b"sent")
+                self.eventually(lambda: client.ask(b"stats").startswith(b"3 "), "the datagrams have arrived")
+                self.assertEqual(server.logged("received loop"), [])
+                server.wait_log("dropped a datagram whose source is the socket's own address")
+                self.assertEqual(len(server.logged("dropped a datagram whose source is the socket's own address")), 1)
+                self.assertEqual(client.ask(b"x"), b"x")
+                server.stop()
 
     def test_many_threads_and_memory(self):
         server, port = self.udp("""

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/signals.h"
 #include "port/epoll/epoll_internal.h"
 #include "port/epoll/epoll_syscall.h"
 
@@ -362,7 +363,9 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         } else if (file != NULL && (uint64_t)file_from < file->len) {
             off_t from = (off_t)(file->offset + (uint64_t)file_from);
             requested = (size_t)(file->len - (uint64_t)file_from);
+            const bool guarded = ls_pipe_guard_enter();
             n = sendfile(sock->base.fd, file->fd, &from, requested < 1u << 30 ? requested : 1u << 30);
+            ls_pipe_guard_leave(guarded);
             if (n == 0) return LS_EINVAL; /* the file is shorter than the range */
         } else {
             return sent;

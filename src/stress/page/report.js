@@ -421,7 +421,7 @@ function head() {
     ["99th percentile", timeText(latency.percentiles.p99)], ["99.9th percentile", timeText(latency.percentiles["p99.9"])],
     ["Requests", countText(t.requests)], ["Errors", countText(failed)]];
   byId("figures").replaceChildren(...figures.map(([name, text]) => el("div", {}, el("dt", {}, name),
-    name === "Errors" && failed ? el("dd", { class: "bad" }, text, el("small", {}, " " + shareText(failed, failed + t.requests)))
+    name === "Errors" && failed ? el("dd", { class: "bad" }, text, el("small", {}, " " + shareText(failed, failed - run.errors.check + t.requests)))
       : el("dd", {}, text))));
 
   const warnings = [];

@@ -13,7 +13,7 @@ SAMPLE = [os.path.join(os.path.dirname(LUASERVE), "tests", "report_sample")]
 if WINE:
     SAMPLE = [os.path.join(ROOT, "third_party", "windows", "wine"), SAMPLE[0] + ".exe"]
 KINDS = ["closed", "open", "ramp", "short", "empty", "hostile", "long"]
-STATUS = {"open": 99, "short": 1, "empty": 99}
+STATUS = {"open": 99, "short": 1, "empty": 99, "hostile": 99}
 
 
 @functools.lru_cache(maxsize=None)
@@ -124,7 +124,7 @@ SCHEMA = {
     "thread_rate_per_s": {"samples": COUNT, "mean": NUMBER, "stdev": NUMBER, "max": NUMBER,
                           "within_stdev_percent": NUMBER},
     "status": dict, "status_classes": {c: COUNT for c in "1xx 2xx 3xx 4xx 5xx".split()},
-    "errors": {e: COUNT for e in "total connect read write timeout answer script".split()},
+    "errors": {e: COUNT for e in "total connect read write timeout answer script body check".split()},
     "checks": [{"name": TEXT, "passed": COUNT, "failed": COUNT}],
     "thresholds": [{"text": TEXT, "metric": TEXT, "met": FLAG, "limit": NUMBER, "actual": MAYBE, "unit": TEXT,
                     "actual_text": TEXT}],

@@ -83,6 +83,29 @@ static void line_breaks_are_indented_and_control_characters_shown(void **state)
     assert_int_equal(s->len, 0);
 }
 
+static void the_log_shows(seen *s, const char *text, const char *shown)
+{
+    ls_log_text(LS_LOG_INFO, text, strlen(text));
+    assert_string_equal(s->line, shown);
+}
+
+/* C1 and the bidirectional controls act on a terminal as C0 does; 0x9b alone is CSI in some. */
+static void characters_that_act_on_a_terminal_are_escaped(void **state)
+{
+    seen *s = *state;
+    the_log_shows(s, "a\xc2\x80 b\xc2\x9f c\xc2\xa0", "a\\xc2\\x80 b\\xc2\\x9f c\xc2\xa0");
+    the_log_shows(s, "\xe2\x80\x8d\xe2\x80\x8e\xe2\x80\x8f\xe2\x80\x90",
+                  "\xe2\x80\x8d\\xe2\\x80\\x8e\\xe2\\x80\\x8f\xe2\x80\x90");
+    the_log_shows(s, "\xe2\x80\xa9\xe2\x80\xaa\xe2\x80\xae\xe2\x80\xaf",
+                  "\xe2\x80\xa9\\xe2\\x80\\xaa\\xe2\\x80\\xae\xe2\x80\xaf");
+    the_log_shows(s, "\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa",
+                  "\xe2\x81\xa5\\xe2\\x81\\xa6\\xe2\\x81\\xa9\xe2\x81\xaa");
+    the_log_shows(s, "\xd8\x9b\xd8\x9c\xd8\x9d", "\xd8\x9b\\xd8\\x9c\xd8\x9d");
+    the_log_shows(s, "gr\xc3\xbc\xc3\x9f \xe4\xb8\xad \xf0\x9f\x98\x80",
+                  "gr\xc3\xbc\xc3\x9f \xe4\xb8\xad \xf0\x9f\x98\x80");
+    the_log_shows(s, "\x80z \x9b[2J \xffz \xc3z \xe2\x80", "\\x80z \\x9b[2J \\xffz \\xc3z \\xe2\\x80");
+}
+
 static void a_long_line_is_cut_at_its_limit(void **state)
 {
     seen *s = *state;
@@ -108,6 +131,12 @@ static void a_long_line_is_cut_at_its_limit(void **state)
     ls_log_text(LS_LOG_INFO, text, LINE_BYTES_MAX);
     assert_true(s->len <= LINE_BYTES_MAX);
     assert_string_equal(s->line + s->len - (sizeof cut_mark - 1), cut_mark);
+
+    memset(text, 'x', LINE_BYTES_MAX + 1); /* a character across the limit is left out as a whole */
+    memcpy(text + LINE_BYTES_MAX - sizeof cut_mark, "\xe4\xb8\xad", 3);
+    ls_log_text(LS_LOG_INFO, text, LINE_BYTES_MAX + 1);
+    assert_int_equal(s->len, LINE_BYTES_MAX - 1);
+    assert_string_equal(s->line + LINE_BYTES_MAX - sizeof cut_mark, cut_mark);
     free(text);
 }
 
@@ -145,6 +174,7 @@ static void write_all_lines(void *arg)
     (void)close(STDERR_FILENO); /* end of file for the reader */
 }
 
+/* On a busy machine the reader may be late, and a line is dropped or cut; the others are whole. */
 static void lines_on_stderr_never_interleave(void **state)
 {
     int pipe_fds[2];
@@ -164,17 +194,20 @@ static void lines_on_stderr_never_interleave(void **state)
     while (fgets(line, sizeof line, in) != NULL) {
         /* 2026-01-31T12:00:00.123Z info xxxx */
         enum { HEAD = 30 };
-        assert_int_equal(strlen(line), HEAD + WIDTH + 1);
+        const size_t len = strlen(line);
+        if (strstr(line, "dropped") != NULL) continue;
+        assert_true(len <= HEAD + WIDTH + 1);
+        for (size_t i = HEAD + 1; i + 1 < len; i++) assert_int_equal(line[i], line[HEAD]);
+        if (len < HEAD + WIDTH + 1) continue;
         assert_int_equal(line[10], 'T');
         assert_memory_equal(line + 23, "Z info ", 7);
-        for (int i = 1; i < WIDTH; i++) assert_int_equal(line[HEAD + i], line[HEAD]);
         lines++;
     }
     (void)fclose(in);
     ls_thread_join(&writer);
     (void)dup2(saved, STDERR_FILENO);
     (void)close(saved);
-    assert_int_equal(lines, THREADS * LINES);
+    assert_in_range(lines, 1, THREADS * LINES);
 }
 
 int main(void)
@@ -184,6 +217,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lower_levels_are_dropped, open_sink, close_sink),
         cmocka_unit_test_setup_teardown(line_breaks_are_indented_and_control_characters_shown, open_sink, close_sink),
         cmocka_unit_test_setup_teardown(a_long_line_is_cut_at_its_limit, open_sink, close_sink),
+        cmocka_unit_test_setup_teardown(characters_that_act_on_a_terminal_are_escaped, open_sink, close_sink),
         cmocka_unit_test(levels_have_names),
         cmocka_unit_test(lines_on_stderr_never_interleave),
     };

@@ -46,7 +46,8 @@ static ls_signals *begin(calls *h)
     h->times = 0;
     h->called = CreateEventW(NULL, FALSE, FALSE, NULL);
     assert_non_null(h->called);
-    assert_int_equal(ls_signals_start(called, h, &signals), 0);
+    assert_int_equal(ls_signals_open(&(ls_signals_options){.on_stop = called, .user = h}, &signals), 0);
+    assert_int_equal(ls_signals_take_stops(signals), 0);
     return signals;
 }
 
@@ -60,7 +61,7 @@ static void ctrl_c_calls_and_returns_immediately(void **state)
         assert_int_equal(result_of(system_calls(events[i])), TRUE);
         assert_int_equal(h.times, i + 1);
     }
-    ls_signals_stop(signals);
+    ls_signals_close(signals);
     CloseHandle(h.called);
 }
 
@@ -86,7 +87,7 @@ static void a_close_waits_for_the_server(void **state)
         HANDLE thread = system_calls(events[i]);
         assert_int_equal(WaitForSingleObject(h.called, 10000), WAIT_OBJECT_0);
         assert_int_equal(WaitForSingleObject(thread, 100), WAIT_TIMEOUT); /* still draining */
-        ls_signals_stop(signals);
+        ls_signals_close(signals);
         assert_int_equal(result_of(thread), TRUE);
         assert_int_equal(h.times, 1);
         assert_non_null(strstr(logged, why[i]));
@@ -100,7 +101,7 @@ static void without_a_server_the_system_decides(void **state)
     calls h;
     (void)state;
     assert_int_equal(result_of(system_calls(CTRL_C_EVENT)), FALSE);
-    ls_signals_stop(begin(&h));
+    ls_signals_close(begin(&h));
     assert_int_equal(result_of(system_calls(CTRL_CLOSE_EVENT)), FALSE);
     assert_int_equal(h.times, 0);
     CloseHandle(h.called);

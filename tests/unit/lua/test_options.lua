@@ -3,7 +3,16 @@ local options = require "luaserve.options"
 
 local tests = {}
 
-local function listen(...) return options.listen({}, ...) end
+local users, groups = { ["www-data"] = 33, root = 0 }, { ["www-data"] = 33, adm = 4 }
+local function look_up(ids)
+  return function(name)
+    if name == "broken" then return nil, "I/O error", "EIO" end
+    return ids[name], "not found", "ENOENT"
+  end
+end
+local core = { user_id = look_up(users), group_id = look_up(groups) }
+
+local function listen(at, app) return options.listen({}, at, app, core) end
 
 function tests.sizes_are_numbers_or_strings_with_units()
   check.equal(options.bytes(10), 10)
@@ -46,7 +55,46 @@ function tests.invalid_addresses_raise_with_the_valid_forms()
   end
 end
 
-local function on_windows(at) return options.listen({}, at, nil, true) end
+function tests.a_unix_socket_has_a_mode_and_an_owner()
+  for _, case in ipairs {
+    { {} }, { { mode = "0660" }, 432 }, { { mode = "660" }, 432 }, { { mode = 432 }, 432 }, { { mode = "0" }, 0 },
+    { { mode = "0777" }, 511 }, { { mode = 511.0 }, 511 },
+    { { owner = "www-data" }, nil, 33 }, { { owner = "root:adm" }, nil, 0, 4 }, { { owner = ":adm" }, nil, nil, 4 },
+    { { owner = "1000" }, nil, 1000 }, { { owner = "1000:4294967294" }, nil, 1000, 4294967294 },
+    { { owner = "www-data:www-data", mode = "0600" }, 384, 33, 33 },
+  } do
+    case[1].path = "/run/s"
+    local out = listen(case[1])
+    check.equal({ out.mode, out.user, out.group }, { case[2], case[3], case[4] })
+  end
+  check.equal(listen({ host = "unix:/a", mode = "0600" }).mode, 384)
+end
+
+function tests.an_invalid_mode_or_owner_raises()
+  for _, case in ipairs {
+    { { mode = "0660", port = 1 }, 'mode belongs to the file of a Unix socket; give path = "/run/site.sock" with it' },
+    { { owner = "root", port = 1 }, "owner belongs to the file of a Unix socket" },
+    { { owner = "root", path = "@name" }, "owner belongs to the file of a Unix socket" },
+    { { path = "/a", mode = 660 },
+      'mode must be octal digits in a string, from "0000" to "0777", such as "0660"; got 660' },
+    { { path = "/a", mode = 512 }, "got 512" }, { { path = "/a", mode = "1000" }, 'got "1000"' },
+    { { path = "/a", mode = -1 }, "got -1" }, { { path = "/a", mode = "0680" }, 'got "0680"' },
+    { { path = "/a", mode = "" }, 'got ""' }, { { path = "/a", mode = "rw" }, 'got "rw"' },
+    { { path = "/a", mode = true }, "got true" }, { { path = "/a", mode = 1.5 }, "got 1.5" },
+    { { path = "/a", owner = 33 }, 'owner must be "user", "user:group" or ":group"; got 33' },
+    { { path = "/a", owner = "" }, 'got ""' }, { { path = "/a", owner = ":" }, 'got ":"' },
+    { { path = "/a", owner = "a:" }, 'got "a:"' }, { { path = "/a", owner = "a:b:c" }, 'got "a:b:c"' },
+    { { path = "/a", owner = "nobody-here" }, 'owner: unknown user "nobody-here"' },
+    { { path = "/a", owner = "root:wheels" }, 'owner: unknown group "wheels"' },
+    { { path = "/a", owner = "4294967295" }, 'owner: unknown user "4294967295"' },
+    { { path = "/a", owner = "broken" }, 'owner: cannot look up the user "broken": I/O error' },
+    { { path = "/a", ownr = "root" }, "did you mean 'owner'?" },
+  } do
+    check.raises({ "ls.listen: ", case[2] }, listen, case[1])
+  end
+end
+
+local function on_windows(at) return options.listen({}, at, nil, { http_sys = true }) end
 
 function tests.valid_engines_and_urls()
   local app = {}
@@ -104,8 +152,8 @@ end
 
 function tests.defaults_apply_unless_overridden_and_are_not_changed()
   local defaults = { body_bytes_max = 1, idle_ms_max = 2 }
-  check.equal(options.listen(defaults, { port = 1, max_body = 5 }).http, { body_bytes_max = 5, idle_ms_max = 2 })
-  check.equal(options.listen(defaults, 80).http, { body_bytes_max = 1, idle_ms_max = 2 })
+  check.equal(options.listen(defaults, { port = 1, max_body = 5 }, nil, core).http, { body_bytes_max = 5, idle_ms_max = 2 })
+  check.equal(options.listen(defaults, 80, nil, core).http, { body_bytes_max = 1, idle_ms_max = 2 })
   check.equal(defaults, { body_bytes_max = 1, idle_ms_max = 2 })
 end
 

@@ -174,9 +174,34 @@ static void an_unknown_or_short_system_address_is_none(void **state)
     assert_int_equal(sys.len, 0);
 }
 
+static void host_names(void **state)
+{
+    static const char *const good[] = {"a",       "localhost",       "a.b",         "a.b.",
+                                       "1.2.3.4", "x-1.example.org", "_sip._tcp.a", "m\xc3\xbc.de"};
+    static const char *const bad[] = {"",    ".",   "..",  ".a",  "a..b", "a..", "a b",  " a",
+                                      "a\t", "a/b", "a:b", "a@b", "::1",  "a\n", "a\x7f"};
+    char name[300], label[70];
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) assert_true(ls_addr_is_name(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_false(ls_addr_is_name(bad[i]));
+    memset(label, 'x', sizeof label);
+    label[63] = '\0';
+    assert_true(ls_addr_is_name(label));
+    strcpy(label + 63, "x");
+    assert_false(ls_addr_is_name(label));
+    for (size_t i = 0; i < sizeof name; i++) name[i] = i % 2 == 1 ? '.' : 'x';
+    name[253] = '\0';
+    assert_true(ls_addr_is_name(name));
+    strcpy(name + 253, ".");
+    assert_true(ls_addr_is_name(name));
+    strcpy(name + 253, "x");
+    assert_false(ls_addr_is_name(name));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_names),
         cmocka_unit_test(addresses_survive_a_round_trip),
         cmocka_unit_test(zones_have_names),
         cmocka_unit_test(invalid_addresses_are_refused),

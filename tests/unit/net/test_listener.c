@@ -14,6 +14,8 @@
 
 enum { FDS_MAX = 64 };
 
+static const ls_listener_options two_accepts = {.backlog = 64, .accepts = 2};
+
 typedef struct server_fixture { /* the accepted connections */
     net_place place;
     ls_conn_limit conn_limit;
@@ -67,7 +69,9 @@ static ls_listener *listen_at(server_fixture *h, const char *host, uint32_t acce
     ls_listener *listener;
     ls_addr at;
     assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(h->place.port, &at, 64, accepts, &h->conn_limit, accepted, h, &listener), LS_OK);
+    assert_int_equal(ls_listener_open(h->place.port, &at, &(ls_listener_options){.backlog = 64, .accepts = accepts},
+                                      &h->conn_limit, accepted, h, &listener),
+                     LS_OK);
     return listener;
 }
 
@@ -258,7 +262,8 @@ static void a_unix_path_is_removed_with_its_listener(void **state)
         ls_addr at;
         ls_listener *none = NULL;
         assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
-        assert_int_equal(ls_listener_open(h.place.port, &at, 64, 2, &h.conn_limit, accepted, &h, &none), LS_ENOTSUP);
+        assert_int_equal(ls_listener_open(h.place.port, &at, &two_accepts, &h.conn_limit, accepted, &h, &none),
+                         LS_ENOTSUP);
         assert_null(none);
         assert_int_equal(rmdir(dir), 0);
         fixture_close(&h);
@@ -280,6 +285,36 @@ static void a_unix_path_is_removed_with_its_listener(void **state)
     fixture_close(&h);
 }
 
+/* The file of another listener, which was made after the first one's had been removed. */
+static void the_path_of_a_successor_is_kept(void **state)
+{
+    server_fixture h;
+    char dir[] = TEST_SCRATCH_PATH, host[64];
+    (void)state;
+    if (!system_has_unix_sockets()) return;
+    assert_non_null(mkdtemp(dir));
+    snprintf(host, sizeof host, "unix:%s/s", dir);
+    fixture_open(&h, 4);
+    ls_listener *first = listen_at(&h, host, 2);
+    ls_listener_start(&h.place.ctx, first);
+    assert_int_equal(unlink(host + 5), 0);
+    ls_listener *second = listen_at(&h, host, 2);
+    ls_listener_start(&h.place.ctx, second);
+    ls_listener_stop(&h.place.ctx, first);
+    pump(&h);
+    ls_sockaddr to;
+    ls_addr_to(ls_listener_addr(second), &to);
+    const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(client, (const struct sockaddr *)to.bytes, to.len), 0);
+    pump(&h);
+    assert_int_equal(h.count, 1);
+    close(client);
+    ls_listener_stop(&h.place.ctx, second);
+    pump(&h);
+    assert_int_equal(rmdir(dir), 0);
+    fixture_close(&h);
+}
+
 static void a_failed_open_leaves_nothing_open(void **state)
 {
     server_fixture h;
@@ -289,7 +324,7 @@ static void a_failed_open_leaves_nothing_open(void **state)
     fixture_open(&h, 4);
     ls_listener *other = listen_at(&h, "127.0.0.1", 1);
     assert_int_equal(
-        ls_listener_open(h.place.port, ls_listener_addr(other), 64, 2, &h.conn_limit, accepted, &h, &listener),
+        ls_listener_open(h.place.port, ls_listener_addr(other), &two_accepts, &h.conn_limit, accepted, &h, &listener),
         LS_EADDRINUSE);
     assert_null(listener);
 
@@ -300,7 +335,7 @@ static void a_failed_open_leaves_nothing_open(void **state)
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
     assert_int_equal(ls_sock_attach(full, net_tcp(), NULL, false, &sock), LS_OK);
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.conn_limit, accepted, &h, &listener), LS_ELIMIT);
+    assert_int_equal(ls_listener_open(full, &at, &two_accepts, &h.conn_limit, accepted, &h, &listener), LS_ELIMIT);
     assert_null(listener);
     ls_thread_ctx ctx;
     ls_thread_ctx_init(&ctx, full, h.place.ctx.pool, 0);
@@ -325,7 +360,7 @@ static void a_failed_open_leaves_no_path(void **state)
     assert_non_null(mkdtemp(dir));
     snprintf(host, sizeof host, "unix:%s/s", dir);
     assert_int_equal(ls_addr_parse(host, 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(full, &at, 64, 2, &h.conn_limit, accepted, &h, &listener),
+    assert_int_equal(ls_listener_open(full, &at, &two_accepts, &h.conn_limit, accepted, &h, &listener),
                      system_has_unix_sockets() ? LS_ELIMIT : LS_ENOTSUP);
     assert_null(listener);
     assert_int_equal(rmdir(dir), 0); /* so its path was removed */
@@ -385,7 +420,9 @@ static void workers_accept_each_connection_once_and_none_past_the_limit(void **s
     assert_int_equal(ls_port_open(&port_options, &s.port), LS_OK);
     assert_int_equal(ls_conn_limit_open(&s.conn_limit, PLACES), LS_OK);
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
-    assert_int_equal(ls_listener_open(s.port, &at, 64, 4, &s.conn_limit, greet_and_leave, &s, &s.listener), LS_OK);
+    assert_int_equal(ls_listener_open(s.port, &at, &(ls_listener_options){.backlog = 64, .accepts = 4}, &s.conn_limit,
+                                      greet_and_leave, &s, &s.listener),
+                     LS_OK);
     ls_sockaddr to;
     ls_addr_to(ls_listener_addr(s.listener), &to);
     s.begin.done = begin;
@@ -429,6 +466,7 @@ int main(void)
         cmocka_unit_test(queued_connections_are_accepted_before_the_stop),
         cmocka_unit_test(a_stop_before_the_start),
         cmocka_unit_test(a_unix_path_is_removed_with_its_listener),
+        cmocka_unit_test(the_path_of_a_successor_is_kept),
         cmocka_unit_test(a_failed_open_leaves_nothing_open),
         cmocka_unit_test(a_failed_open_leaves_no_path),
         cmocka_unit_test(workers_accept_each_connection_once_and_none_past_the_limit),

@@ -54,8 +54,8 @@ static void port_0_picks_a_free_one(void **state)
     ls_addr bound, other;
     ls_fd fd, second;
     (void)state;
-    assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
-    assert_int_equal(ls_sock_listen(&at, 8, &second, &other), LS_OK);
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &second, &other), LS_OK);
     assert_int_equal(bound.family, LS_ADDR_IP4);
     assert_int_not_equal(bound.port, 0);
     assert_int_not_equal(bound.port, other.port);
@@ -70,10 +70,10 @@ static void listening_twice_is_refused(void **state)
     ls_addr at = addr("127.0.0.1", 0), bound, untouched;
     ls_fd fd, second = -7;
     (void)state;
-    assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
     memset(&untouched, 0x5a, sizeof untouched);
     const ls_addr before = untouched;
-    assert_int_equal(ls_sock_listen(&bound, 8, &second, &untouched), LS_EADDRINUSE);
+    assert_int_equal(ls_sock_listen(&bound, 8, NULL, &second, &untouched), LS_EADDRINUSE);
     assert_int_equal(second, -7);
     assert_memory_equal(&untouched, &before, sizeof before);
 
@@ -95,7 +95,7 @@ static void listening_twice_is_refused(void **state)
     ls_sock_discard(ours);
     close(theirs);
     ls_sock_discard(fd);
-    assert_int_equal(ls_sock_listen(&bound, 8, &fd, &at), LS_OK);
+    assert_int_equal(ls_sock_listen(&bound, 8, NULL, &fd, &at), LS_OK);
     assert_int_equal(at.port, bound.port);
     ls_sock_discard(fd);
 }
@@ -106,7 +106,7 @@ static void an_address_of_another_machine(void **state)
     ls_addr bound;
     ls_fd fd;
     (void)state;
-    assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_EADDRNOTAVAIL);
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_EADDRNOTAVAIL);
 }
 
 static void accepting(void **state)
@@ -117,7 +117,7 @@ static void accepting(void **state)
     ls_fd fd, ours = -7;
     int nodelay = 0;
     (void)state;
-    assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
     assert_int_equal(ls_sock_accept(fd, &ours, &from), LS_EAGAIN);
     assert_int_equal(ours, -7);
     const int theirs = dial(&bound);
@@ -144,9 +144,19 @@ static bool is_refused(const ls_addr *at)
     ls_addr bound;
     ls_fd fd;
     if (system_has_unix_sockets()) return false;
-    assert_int_equal(ls_sock_listen(at, 8, &fd, &bound), LS_ENOTSUP);
+    assert_int_equal(ls_sock_listen(at, 8, NULL, &fd, &bound), LS_ENOTSUP);
     assert_int_equal(ls_sock_open(LS_ADDR_UNIX, &fd), LS_ENOTSUP);
     return true;
+}
+
+/* As a listener does when it stops. */
+static void remove_path(const ls_addr *at, ls_fd fd)
+{
+    ls_path_id id;
+    ls_sock_path_id(at, &id);
+    ls_sock_unlink(at, &id);
+    ls_sock_discard(fd);
+    assert_false(exists(at));
 }
 
 static void an_abandoned_path_is_replaced(void **state)
@@ -157,19 +167,17 @@ static void an_abandoned_path_is_replaced(void **state)
     ls_addr bound;
     ls_fd fd, second;
     (void)state;
-    assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
     assert_memory_equal(bound.bytes, at.bytes, at.bytes_len);
-    assert_int_equal(ls_sock_listen(&at, 8, &second, &bound), LS_EADDRINUSE); /* in use */
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &second, &bound), LS_EADDRINUSE); /* in use */
     const int theirs = dial(&at);
     assert_true(theirs >= 0);
     close(theirs);
     ls_sock_discard(fd); /* as when a process is killed: the path stays */
     assert_true(exists(&at));
     assert_int_equal(dial(&at), -1);
-    assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
-    ls_sock_discard(fd);
-    ls_sock_unlink(&at);
-    assert_false(exists(&at));
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
+    remove_path(&at, fd);
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -184,9 +192,9 @@ static void a_path_of_another_file_type_is_kept(void **state)
     const int file = open(path_of(&at), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     assert_true(file >= 0);
     close(file);
-    assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_EADDRINUSE);
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_EEXIST);
     assert_true(exists(&at));
-    ls_sock_unlink(&at);
+    assert_int_equal(unlink(path_of(&at)), 0);
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -199,11 +207,13 @@ static void an_abstract_name_has_no_path(void **state)
     snprintf(name, sizeof name, "unix:@luaserve-test-%d", (int)getpid());
     const ls_addr at = addr(name, 0);
     if (is_refused(&at)) return;
-    assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
-    assert_int_equal(ls_sock_listen(&at, 8, &second, &bound), LS_EADDRINUSE);
-    ls_sock_unlink(&at); /* no path to remove */
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &second, &bound), LS_EADDRINUSE);
+    ls_path_id id;
+    ls_sock_path_id(&at, &id);
+    ls_sock_unlink(&at, &id); /* no path to remove */
     ls_sock_discard(fd);
-    assert_int_equal(ls_sock_listen(&at, 8, &fd, &bound), LS_OK);
+    assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
     ls_sock_discard(fd);
 }
 

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -613,10 +614,48 @@ static void the_example_serves_until_its_input_ends(void **state)
     place_close(&p);
 }
 
+static void *action_of(int number)
+{
+    struct sigaction action;
+    assert_int_equal(sigaction(number, NULL, &action), 0);
+    return (void *)(uintptr_t)action.sa_handler;
+}
+
+static void signals_change_only_when_asked_for(void **state)
+{
+    static const int numbers[] = {SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+    place p, second;
+    ls_server *server, *other;
+    char message[300] = "";
+    void *before[6];
+    (void)state;
+    place_open(&p, site);
+    place_open(&second, site);
+    char *args[] = {p.address, "text"}, *second_args[] = {second.address, "text"};
+    ls_server_options options = {.site = p.site, .argc = 2, .argv = args, .threads = 1};
+    for (int i = 0; i < 6; i++) before[i] = action_of(numbers[i]);
+    assert_int_equal(ls_server_open(&options, &server, message, sizeof message), 0);
+    for (int i = 0; i < 6; i++) assert_ptr_equal(action_of(numbers[i]), before[i]);
+    ls_server_close(server);
+
+    options.signals = 1;
+    assert_int_equal(ls_server_open(&options, &server, message, sizeof message), 0);
+    assert_ptr_not_equal(action_of(SIGTERM), before[1]);
+    options.site = second.site;
+    options.argv = second_args;
+    assert_int_equal(ls_server_open(&options, &other, message, sizeof message), -20); /* LS_EBUSY */
+    assert_string_equal(message, "signals: another server of this process handles them");
+    ls_server_close(server);
+    for (int i = 0; i < 6; i++) assert_ptr_equal(action_of(numbers[i]), before[i]);
+    place_close(&p);
+    place_close(&second);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_servers_in_one_program_one_after_the_other),
+        cmocka_unit_test(signals_change_only_when_asked_for),
         cmocka_unit_test(serving_is_called_once_and_may_stop_it),
         cmocka_unit_test(a_stop_may_come_before_the_run),
         cmocka_unit_test(the_loopback_may_have_one_address),

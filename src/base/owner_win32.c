@@ -1,0 +1,18 @@
+/* owner_win32.c - Windows has no numbers of users and groups. */
+#include "base/owner.h"
+
+#include "base/err.h"
+
+int ls_user_id(const char *name, uint32_t *out)
+{
+    (void)name;
+    (void)out;
+    return LS_ENOTSUP;
+}
+
+int ls_group_id(const char *name, uint32_t *out)
+{
+    (void)name;
+    (void)out;
+    return LS_ENOTSUP;
+}

@@ -1,0 +1,10 @@
+/* path.h - whether a path leaves a directory through a symbolic link. path_posix.c or path_win32.c implements it. */
+#ifndef LS_BASE_PATH_H
+#define LS_BASE_PATH_H
+
+/* `path` begins with `directory` and names something below it, which need not exist. Resolves the part of it that
+ * exists. LS_OK: it is below the directory; LS_EACCES: a symbolic link leads out of the directory, or to a file that
+ * does not exist, or the path cannot be resolved; another error. The answer describes the moment of the call. */
+int ls_path_check_beneath(const char *directory, const char *path);
+
+#endif

@@ -1,0 +1,199 @@
+"""The process and its parent: signals, child processes, standard descriptors, a log that nobody reads."""
+import os
+import signal
+import subprocess
+import unittest
+
+from harness import Conn, E2E, PROGRAM, WAIT, WINDOWS, main, request, scratch
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "root" end)
+app:get("/wait", function() ls.log.info("waiting"); ls.sleep(0.3) return "waited" end)
+app:get("/execute", function(req) local _, how, status = os.execute(req.query.command) return how .. " " .. status .. "\n" end)
+app:get("/popen", function(req)
+  local from = io.popen(req.query.command)
+  local text = from:read("a")
+  from:close()
+  return text
+end)
+app:get("/log", function(req) for _ = 1, tonumber(req.query.lines) do ls.log.info(("x"):rep(1000)) end return "logged" end)
+app:get("/stop", function() ls.stop() return "stopping" end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+@unittest.skipIf(WINDOWS, "of another system: Windows has no signals")
+class Signals(E2E):
+    def test_signals_without_effect(self):
+        """SIGHUP, SIGUSR1 and SIGUSR2 are logged, and nothing else."""
+        server = self.serve(SITE)
+        with server.connect() as conn:
+            conn.send(request("GET", "/wait"))
+            server.wait_log("waiting")
+            for name in ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGHUP"):
+                mark = server.mark()
+                server.signal(getattr(signal, name))
+                server.wait_log(" warn %s: this version has no reload; send SIGTERM to stop$" % name, mark)
+            self.assertEqual(conn.response().text, "waited")
+            self.assertEqual(conn.get("/").text, "root")
+        server.stop()
+
+    def test_nohup(self):
+        """A SIGHUP that the parent ignores remains ignored."""
+        server = self.serve(SITE, prefix=("nohup",))
+        server.signal(signal.SIGHUP)
+        server.signal(signal.SIGUSR1)
+        server.wait_log("SIGUSR1")
+        self.assertEqual(server.logged("SIGHUP"), [])
+        server.stop()
+
+    def test_a_hangup_while_the_site_loads(self):
+        server = self.serve('io.stderr:write("loading\\n") os.execute("sleep 0.5")\n' + SITE, listeners=0)
+        server.wait_log("loading")
+        server.signal(signal.SIGHUP)
+        server.wait_log("SIGHUP: ")
+        server.wait_log("listening on")
+        server.stop()
+
+    def test_a_request_to_stop_while_the_site_loads(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            server = self.serve('io.stderr:write("loading\\n") while true do end\n', listeners=0)
+            server.wait_log("loading")
+            server.signal(number)
+            self.assertEqual(server.wait(), -number)
+
+    def test_a_request_to_stop_as_soon_as_a_client_can_connect(self):
+        """It drains: the client has its response."""
+        with scratch() as where:
+            path = os.path.join(where, "s")
+            server = self.serve(SITE + 'ls.listen("unix:%s", app)\nls.listen("unix:%s2", app)\n' % (path, path), listeners=0)
+            self.eventually(lambda: os.path.exists(path), "the first listener is open")
+            server.signal()
+            self.assertEqual(server.wait(), 0)
+
+
+@unittest.skipIf(WINDOWS, "of another system: Windows has no signals")
+class Children(E2E):
+    SITE = SITE
+
+    def run_command(self, how, command):
+        return self.get("/%s?command=%s" % (how, "".join("%%%02x" % c for c in command.encode()))).text
+
+    def test_sigpipe_ends_a_child(self):
+        self.assertEqual(self.run_command("popen", "{ yes; echo status $? >&2; } 2>&1 | head -1"), "y\n")
+        mark = self.server.mark()
+        self.assertEqual(self.run_command("popen", "(yes; echo status $?) 2>&1 >/dev/full | grep -c 'Broken pipe'"), "0\n")
+        self.assertEqual(self.run_command("execute", "bash -c 'yes | head -1 >/dev/null; exit ${PIPESTATUS[0]}'"),
+                         "exit %d\n" % (128 + signal.SIGPIPE))
+        self.assertEqual(self.server.logged("Broken pipe", mark), [])
+
+    def test_a_child_blocks_and_ignores_no_signal(self):
+        handled = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGURG")
+        bits = sum(1 << getattr(signal, name) - 1 for name in handled)
+        found = self.run_command("popen", "exec grep -E 'SigBlk|SigIgn' /proc/self/status").split()[1::2]
+        self.assertEqual([int(mask, 16) & bits for mask in found], [0, 0])
+
+
+@unittest.skipIf(WINDOWS, "of another system: standard descriptors of a POSIX process")
+class StandardDescriptors(E2E):
+    def test_closed_ones_are_not_used_for_files(self):
+        """A file that the site opens does not become standard error."""
+        site = """
+          local ls = require "luaserve"
+          kept = io.open("@DIR@/data", "w")
+          kept:write("data\\n") kept:flush()
+          print("printed")
+          ls.log.error("logged")
+          ls.after(0.01, ls.stop)
+        """
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+            with self.subTest(closed), scratch() as where:
+                path = os.path.join(where, "site.lua")
+                with open(path, "w") as out:
+                    out.write(site.replace("@DIR@", where))
+                done = subprocess.run(["sh", "-c", 'exec "$@" ' + closed, "sh", *PROGRAM, path], stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=2 * WAIT)
+                self.assertEqual(done.returncode, 0)
+                with open(os.path.join(where, "data")) as data:
+                    self.assertEqual(data.read(), "data\n")
+                self.assertEqual(b"logged" in done.stderr, "2>" not in closed)
+                self.assertEqual(b"printed" in done.stdout, " >" not in " " + closed)
+
+    def test_a_help_text_without_descriptors(self):
+        done = subprocess.run(["sh", "-c", 'exec "$@" <&- 2>&-', "sh", *PROGRAM[:1], "--help"], stdout=subprocess.PIPE, timeout=WAIT)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn(b"usage", done.stdout)
+
+
+@unittest.skipIf(WINDOWS, "of another system: a write to a pipe of Windows waits for its reader")
+class StalledLog(E2E):
+    """Standard error is a pipe that nobody reads."""
+
+    def start(self, site=SITE):
+        where = scratch()
+        directory = where.__enter__()
+        self.addCleanup(where.__exit__, None, None, None)
+        path = os.path.join(directory, "site.lua")
+        at = os.path.join(directory, "s")
+        with open(path, "w") as out:
+            out.write(site.replace('host = "127.0.0.1", port = 0', 'host = "unix:%s"' % at))
+        process = subprocess.Popen([*PROGRAM, path], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+        def end():
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+        self.addCleanup(end)
+        self.eventually(lambda: os.path.exists(at) and self.answers(at), "it serves")
+        return process, at
+
+    def answers(self, at):
+        try:
+            with Conn(at) as conn:
+                return conn.get("/").text == "root"
+        except OSError:
+            return False
+
+    def test_requests_are_answered(self):
+        process, at = self.start()
+        with Conn(at) as conn:
+            self.assertEqual(conn.get("/log?lines=300").text, "logged")
+            self.assertEqual(conn.get("/").text, "root")
+        process.terminate()
+        self.assertEqual(process.wait(WAIT), 0)
+        # What it reads later: whole lines, of which the last may be cut.
+        text = process.stderr.read().decode()
+        self.assertGreater(text.count("x" * 1000), 30)
+        self.assertLess(text.count("x" * 1000), 300)
+
+    def test_dropped_lines_are_counted(self):
+        process, at = self.start()
+        with Conn(at) as conn:
+            self.assertEqual(conn.get("/log?lines=300").text, "logged")
+            text = os.read(process.stderr.fileno(), 1 << 20).decode()
+            self.assertEqual(conn.get("/log?lines=1").text, "logged")
+        process.terminate()
+        self.assertEqual(process.wait(WAIT), 0)
+        text += process.stderr.read().decode()
+        dropped = [line for line in text.splitlines() if "dropped" in line]
+        self.assertEqual(len(dropped), 1, text[-3000:])
+        kept = sum(line.endswith("x" * 1000) for line in text.splitlines())
+        self.assertRegex(dropped[0], r"Z warn %d log lines dropped: standard error was not read$" % (301 - kept))
+        self.assertIn("draining", text)
+
+    def test_the_second_signal_ends_it(self):
+        process, at = self.start(SITE.replace("ls.sleep(0.3)", "ls.sleep(3600)"))
+        with Conn(at) as waiting, Conn(at) as conn:
+            waiting.send(request("GET", "/wait"))
+            self.assertEqual(conn.get("/log?lines=300").text, "logged")
+            process.terminate()
+            conn.expect_end()  # it drains
+            process.terminate()
+            self.assertEqual(process.wait(WAIT), 1)
+
+
+if __name__ == "__main__":
+    main()

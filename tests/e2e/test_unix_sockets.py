@@ -1,0 +1,118 @@
+"""The paths of Unix listeners: mode and owner, paths in use, whose path a server removes."""
+import grp
+import os
+import pwd
+import socket
+import stat
+import unittest
+
+from harness import Conn, E2E, WINDOWS, main, scratch
+
+SITE = """
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "x" end)
+ls.%s
+"""
+
+
+@unittest.skipIf(WINDOWS, "of another system: Wine 8 has no Unix sockets")
+class UnixSockets(E2E):
+    def setUp(self):
+        where = scratch()
+        self.dir = where.__enter__()
+        self.addCleanup(where.__exit__, None, None, None)
+        self.path = os.path.join(self.dir, "s")
+
+    def start(self, rest, call="listen{ path = %r, app = app, %s }"):
+        return self.serve(SITE % (call % (self.path, rest)))
+
+    def fails(self, site, message):
+        server = self.serve(site, listeners=0)
+        self.assertEqual(server.wait(), 1, server.log())
+        self.assertIn(message, server.log())
+
+    def test_mode(self):
+        for rest, mode in (('mode = "0600"', 0o600), ('mode = "666"', 0o666), ("mode = 432", 0o660)):
+            server = self.start(rest)
+            self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), mode)
+            self.assertEqual(server.get("/").text, "x")
+            server.stop()
+            self.assertFalse(os.path.exists(self.path))
+
+    def test_owner(self):
+        user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(os.getegid()).gr_name
+        for owner in (user, "%s:%s" % (user, group), ":" + group, "%d:%d" % (os.geteuid(), os.getegid())):
+            server = self.start('owner = "%s", mode = "0660"' % owner)
+            st = os.stat(self.path)
+            self.assertEqual((st.st_uid, st.st_gid), (os.geteuid(), os.getegid()))
+            server.stop()
+
+    @unittest.skipIf(os.geteuid() != 0, "only root gives a file to another user")
+    def test_owner_of_another_user(self):
+        server = self.start('owner = "nobody:nogroup", mode = "0600"')
+        st = os.stat(self.path)
+        self.assertEqual((st.st_uid, st.st_gid), (pwd.getpwnam("nobody").pw_uid, grp.getgrnam("nogroup").gr_gid))
+        server.stop()
+
+    @unittest.skipIf(os.geteuid() == 0, "root may")
+    def test_an_owner_that_the_process_may_not_set(self):
+        self.fails(SITE % ("listen{ path = %r, app = app, owner = 'root' }" % self.path),
+                     "permission denied; only root may set another user as owner")
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_mode_of_a_tcp_server(self):
+        server = self.start("mode = '0640', serve = function(sock) sock:send('hello') end", "tcp{ path = %r, %s }")
+        self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o640)
+        with server.connect() as conn:
+            self.assertEqual(conn.rest(), b"hello")
+        server.stop()
+
+    def test_wrong_options_raise(self):
+        for rest, message in (('mode = "0690"', 'site.lua:5: ls.listen: mode must be octal digits'),
+                              ('owner = "no-such-user"', 'site.lua:5: ls.listen: owner: unknown user "no-such-user"'),
+                              ('owner = ":no-such-group"', 'site.lua:5: ls.listen: owner: unknown group "no-such-group"')):
+            self.fails(SITE % ("listen{ path = %r, app = app, %s }" % (self.path, rest)), message)
+
+    def test_a_path_that_is_bound_but_not_listened_on(self):
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(self.path)
+            self.fails(SITE % ("listen('unix:%s', app)" % self.path), "cannot listen on unix:%s: address in use" % self.path)
+            self.assertTrue(os.path.exists(self.path))
+        self.start("").stop()  # it has ended without removing the path
+
+    def test_sockets_of_other_types(self):
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+            with socket.socket(socket.AF_UNIX, kind) as other:
+                other.bind(self.path)
+                self.fails(SITE % ("listen('unix:%s', app)" % self.path),
+                             "cannot listen on unix:%s: a datagram or seqpacket socket has this path" % self.path)
+            os.unlink(self.path)
+
+    def test_a_file(self):
+        with open(self.path, "w"):
+            pass
+        self.fails(SITE % ("listen('unix:%s', app)" % self.path), "cannot listen on unix:%s: already exists" % self.path)
+
+    def test_the_path_of_a_successor_stays(self):
+        first = self.start("")
+        os.unlink(self.path)
+        second = self.start("")
+        first.stop()
+        self.assertEqual(second.get("/").text, "x")
+        second.stop()
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_a_successor_of_another_kind_stays(self):
+        first = self.start("")
+        os.unlink(self.path)
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(self.path)
+            other.listen()
+            first.stop()
+            with Conn(self.path):
+                pass
+
+
+if __name__ == "__main__":
+    main()

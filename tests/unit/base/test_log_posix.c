@@ -1,0 +1,106 @@
+/* test_log_posix.c - the stderr sink with a reader that has stopped, or with none. */
+#define _GNU_SOURCE
+#include "support.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+/* Standard error as a pipe; its other end. */
+typedef struct captured {
+    int saved, read_fd;
+} captured;
+
+static void capture(captured *c)
+{
+    int pipe_fds[2];
+    c->saved = dup(STDERR_FILENO);
+    assert_int_equal(pipe(pipe_fds), 0);
+    assert_true(dup2(pipe_fds[1], STDERR_FILENO) >= 0);
+    (void)close(pipe_fds[1]);
+    c->read_fd = pipe_fds[0];
+    ls_log_set_sink(NULL, NULL);
+}
+
+static void release(captured *c)
+{
+    (void)dup2(c->saved, STDERR_FILENO);
+    (void)close(c->saved);
+    (void)close(c->read_fd);
+}
+
+/* Read all that is in the pipe. */
+static size_t take_all(int fd, char *out, size_t room)
+{
+    size_t len = 0;
+    struct pollfd in = {.fd = fd, .events = POLLIN};
+    while (len < room - 1 && poll(&in, 1, 0) > 0) {
+        const ssize_t n = read(fd, out + len, room - 1 - len);
+        if (n <= 0) break;
+        len += (size_t)n;
+    }
+    out[len] = '\0';
+    return len;
+}
+
+/* Without a reader a line is dropped, and the thread continues; a test that blocks here fails by its time limit. */
+static void a_stalled_reader_stops_nobody(void **state)
+{
+    enum { ROOM = 1 << 20, COUNT = 500 };
+    captured c;
+    char text[1000], expected[80];
+    char *out = malloc(ROOM);
+    (void)state;
+    assert_non_null(out);
+    memset(text, 'x', sizeof text);
+    capture(&c);
+    const int flags = fcntl(STDERR_FILENO, F_GETFL);
+    for (int i = 0; i < COUNT; i++) ls_log_text(LS_LOG_INFO, text, sizeof text);
+    assert_int_equal(fcntl(STDERR_FILENO, F_GETFL), flags); /* the shell shares it */
+
+    (void)take_all(c.read_fd, out, ROOM);
+    int whole = 0;
+    for (const char *at = out; (at = strchr(at, '\n')) != NULL; at++) whole++;
+    assert_in_range(whole, 1, COUNT - 1);
+
+    ls_log(LS_LOG_INFO, "after");
+    (void)take_all(c.read_fd, out, ROOM);
+    (void)snprintf(expected, sizeof expected, "warn %d log lines dropped: standard error was not read\n",
+                   COUNT - whole);
+    const char *report = strstr(out, expected);
+    assert_non_null(report);
+    assert_non_null(strstr(report, "info after\n"));
+    assert_true(out[0] == '\n' || strchr(out, '\n') > report); /* a cut line ends before the report */
+
+    ls_log(LS_LOG_INFO, "again"); /* reported once */
+    (void)take_all(c.read_fd, out, ROOM);
+    assert_null(strstr(out, "dropped"));
+    assert_non_null(strstr(out, "info again\n"));
+    release(&c);
+    free(out);
+}
+
+static void a_pipe_without_a_reader_and_a_closed_stderr_are_ignored(void **state)
+{
+    captured c;
+    (void)state;
+    capture(&c);
+    (void)close(c.read_fd);
+    ls_log(LS_LOG_INFO, "nobody reads this"); /* no SIGPIPE */
+    (void)close(STDERR_FILENO);
+    ls_log(LS_LOG_INFO, "nor this");
+    c.read_fd = open("/dev/null", O_RDONLY);
+    release(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stalled_reader_stops_nobody),
+        cmocka_unit_test(a_pipe_without_a_reader_and_a_closed_stderr_are_ignored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
