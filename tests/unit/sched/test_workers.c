@@ -389,14 +389,25 @@ static void ticks_continue_while_workers_are_busy(void **state)
 
 static int starts_left = -1; /* starts until one fails; negative: none fails */
 
-int __real_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn,
-                           void *arg); /* NOLINT(*-reserved-*) */
-int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn,
-                           void *arg);                                                       /* NOLINT(*-reserved-*) */
-int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg) /* NOLINT(*-reserved-*) */
+typedef int start_fn(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg);
+start_fn __real_ls_thread_start, __wrap_ls_thread_start;               /* NOLINT(*-reserved-*) */
+start_fn __real_ls_thread_start_parent, __wrap_ls_thread_start_parent; /* NOLINT(*-reserved-*) */
+
+static int start_or_fail(start_fn *start, ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg)
 {
     if (starts_left >= 0 && starts_left-- == 0) return LS_ENOMEM;
-    return __real_ls_thread_start(thread, name, fn, arg);
+    return start(thread, name, fn, arg);
+}
+
+int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg) /* NOLINT(*-reserved-*) */
+{
+    return start_or_fail(__real_ls_thread_start, thread, name, fn, arg);
+}
+
+int __wrap_ls_thread_start_parent(ls_thread *thread, const char *name, ls_thread_fn *fn, /* NOLINT(*-reserved-*) */
+                                  void *arg)
+{
+    return start_or_fail(__real_ls_thread_start_parent, thread, name, fn, arg);
 }
 
 /* At each thread in turn (workers, standby threads, watchdog): the started ones end, and posted packets stay in the
