@@ -10,17 +10,19 @@
 #include "net/sock.h"
 
 enum { SLICES_INSIDE = 24, TIMER_AGAIN_MS = 1000 };
+enum { SENDING_MAX = 1024 }; /* slices of one send; a longer queue needs several */
 
-/* The queue. slices[0..sending) belong to the pending send; later ones follow. `fill` is the block into whose free end
- * output is written: at first the block that holds this struct. That block outlives all slices, so slices of it hold
- * no reference, and a small response changes no reference count. */
+/* The queue is slices[first..count). The first `sending` of them belong to the pending send. `fill` is the block into
+ * whose free end output is written: at first the block that holds this struct. That block outlives all slices, so
+ * slices of it hold no reference, and a small response changes no reference count. */
 struct ls_outq {
     ls_op tx;
     ls_stream *stream;
     ls_block *home;  /* holds this struct */
     ls_block *fill;  /* home, or another block with a reference */
     uint32_t filled; /* bytes of fill in use */
-    uint16_t count, room, sending;
+    uint32_t first, count, room;
+    uint16_t sending;
     bool open_end; /* the last slice ends at `filled` and may be extended */
     size_t bytes;
     ls_slice *slices;  /* `inside`, or an array on the heap */
@@ -292,7 +294,8 @@ static int make_queue(ls_thread_ctx *ctx, ls_stream *s)
     q->home = home;
     q->fill = home;
     q->filled = sizeof *q;
-    q->count = q->sending = 0;
+    q->first = q->count = 0;
+    q->sending = 0;
     q->room = SLICES_INSIDE;
     q->open_end = false;
     q->bytes = 0;
@@ -306,7 +309,7 @@ static int make_queue(ls_thread_ctx *ctx, ls_stream *s)
 static void drop_queue(ls_stream *s)
 {
     ls_outq *q = s->out;
-    ls_slices_drop(q->slices, q->count);
+    ls_slices_drop(q->slices + q->first, q->count - q->first);
     if (q->slices != q->inside) free(q->slices);
     if (q->retired != q->inside) free(q->retired);
     if (q->fill != q->home) ls_block_drop(q->fill);
@@ -318,16 +321,19 @@ static void drop_queue(ls_stream *s)
 static int grow(ls_outq *q)
 {
     if (q->count < q->room) return LS_OK;
-    if (q->room >= UINT16_MAX / 2) return LS_ENOMEM;
-    uint16_t room = (uint16_t)(q->room * 2);
+    const uint32_t queued = q->count - q->first;
+    if (queued > UINT32_MAX / 4) return LS_ENOMEM;
+    const uint32_t room = queued < SLICES_INSIDE ? 2 * SLICES_INSIDE : 2 * queued;
     ls_slice *slices = malloc(room * sizeof *slices);
     if (slices == NULL) return LS_ENOMEM;
-    memcpy(slices, q->slices, q->count * sizeof *slices);
+    memcpy(slices, q->slices + q->first, queued * sizeof *slices);
     if (q->sending > 0 && q->retired == NULL)
         q->retired = q->slices;
     else if (q->slices != q->inside)
         free(q->slices);
     q->slices = slices;
+    q->first = 0;
+    q->count = queued;
     q->room = room;
     return LS_OK;
 }
@@ -380,23 +386,20 @@ size_t ls_stream_queued(const ls_stream *s)
     return s->out == NULL ? 0 : s->out->bytes;
 }
 
-/* The send of slices[0..sending) has succeeded. true: the queue is empty. */
+/* The pending send has succeeded. true: the queue is empty. */
 static bool sent_some(ls_stream *s)
 {
     ls_outq *q = s->out;
-    uint16_t left = (uint16_t)(q->count - q->sending);
     if (q->retired != q->inside) free(q->retired);
     q->retired = NULL;
-    if (left == 0) {
+    if (q->count - q->first == q->sending) {
         drop_queue(s);
         return true;
     }
-    for (uint16_t i = 0; i < q->sending; i++) {
-        q->bytes -= q->slices[i].len;
-        ls_slice_drop(&q->slices[i]);
+    for (const uint32_t end = q->first + q->sending; q->first < end; q->first++) {
+        q->bytes -= q->slices[q->first].len;
+        ls_slice_drop(&q->slices[q->first]);
     }
-    memmove(q->slices, q->slices + q->sending, left * sizeof q->slices[0]);
-    q->count = left;
     q->sending = 0;
     return false;
 }
@@ -406,15 +409,16 @@ int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
     if (s->tx_pending) return LS_PENDING;
     while (s->out != NULL) {
         ls_outq *q = s->out;
-        if (q->count == 0) {
+        const uint32_t queued = q->count - q->first;
+        if (queued == 0) {
             drop_queue(s);
             break;
         }
-        q->sending = q->count;
+        q->sending = (uint16_t)(queued < SENDING_MAX ? queued : SENDING_MAX);
         q->open_end = false; /* a slice that is being sent keeps its length */
         q->tx.actor = s->actor;
         s->tx_pending = true;
-        int err = ls_op_send(ctx, s->sock, &q->tx, q->slices, q->sending, NULL);
+        int err = ls_op_send(ctx, s->sock, &q->tx, q->slices + q->first, q->sending, NULL);
         if (err == LS_PENDING) return LS_PENDING;
         s->tx_pending = false;
         if (err < 0) {

@@ -230,6 +230,50 @@ static void the_queue_grows_while_a_send_is_pending(void **state)
     free(t.bytes);
 }
 
+/* More slices than one send takes, and than 16 bits count. */
+static void a_queue_of_many_slices_leaves_in_several_sends(void **state)
+{
+    enum { SLICES = 200000 };
+    net_place place;
+    wire l;
+    stream_bytes t = {.room = 2 * SLICES, .seed = 11};
+    char *text = malloc(t.room);
+    size_t at = 0;
+    (void)state;
+    t.bytes = malloc(t.room);
+    assert_non_null(t.bytes);
+    assert_non_null(text);
+    net_open(&place);
+    wire_open(&l, &place);
+    for (int i = 0; i < SLICES; i++) {
+        char *const from = text + t.len;
+        const size_t len = 1 + (rnd(&t) & 1);
+        fill(&t, from, len);
+        ls_slice slice = ls_slice_static(from, len);
+        assert_int_equal(ls_stream_push(&place.ctx, &l.s, &slice), LS_OK);
+        if (i == SLICES / 2)
+            (void)ls_stream_flush(&place.ctx, &l.s); /* pending, or done: the rest is queued behind it */
+    }
+    (void)ls_stream_flush(&place.ctx, &l.s);
+    while (at < t.len) {
+        char bytes[20000];
+        const ssize_t n = recv(l.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n > 0) {
+            assert_memory_equal(bytes, t.bytes + at, (size_t)n);
+            at += (size_t)n;
+        }
+        ls_packet packet;
+        if (ls_port_wait(place.port, &place.ctx, &packet, 1, n > 0 ? 0 : 1) > 0)
+            ls_packet_dispatch(&place.ctx, &packet);
+    }
+    assert_int_equal(ls_stream_queued(&l.s), 0);
+    assert_int_equal(blocks_live(&place), 0);
+    wire_close(&l);
+    net_close(&place);
+    free(t.bytes);
+    free(text);
+}
+
 static void adjacent_commits_are_one_slice(void **state)
 {
     net_place place;
@@ -695,6 +739,7 @@ int main(void)
         cmocka_unit_test(receiving),
         cmocka_unit_test(a_mix_leaves_in_order_and_whole),
         cmocka_unit_test(the_queue_grows_while_a_send_is_pending),
+        cmocka_unit_test(a_queue_of_many_slices_leaves_in_several_sends),
         cmocka_unit_test(adjacent_commits_are_one_slice),
         cmocka_unit_test(no_memory_leaves_the_queue_as_it_was),
         cmocka_unit_test(a_closed_peer_drops_the_queue),
