@@ -70,6 +70,7 @@ local listener = {
   min_body_rate = { "body_rate_min", "rate", 0, uint32_max },
   idle_timeout = { "idle_ms_max", "seconds", 1, uint32_max },
   send_timeout = { "send_stall_ms_max", "seconds", 1, uint32_max },
+  min_send_rate = { "send_rate_min", "rate", 0, uint32_max },
   max_unread = { "unread_bytes_max", "size", 1, uint32_max },
   linger = { "linger_ms_max", "seconds", 0, uint32_max },
   write_ahead = { "write_bytes_high", "size", 1, uint32_max },

@@ -10,6 +10,9 @@
  * At the cap a pool first returns its own cached blocks of the other size. It cannot reach the blocks that other pools
  * cache, so those caches are small: at most 1/64 of bytes_max per size, list and pool.
  *
+ * The reserve is a pool without an owner: its blocks return to the system by the path of the others, and are never
+ * cached, so that they stay a reserve.
+ *
  * A pool that is closed while blocks are out has CLOSED on its return stack; the thread that drops the last block
  * frees the pool.
  *     orphans after the close  = blocks still out
@@ -32,7 +35,7 @@
 #define LS_POOL_CACHE_SMALL 256
 #define LS_POOL_CACHE_LARGE 16
 #endif
-enum { CACHE_SHARE = 64, LINE_BYTES = 64 };
+enum { CACHE_SHARE = 64, RESERVE_SHARE = 64, RESERVE_BYTES_MAX = 1 << 20, LINE_BYTES = 64 };
 enum { SMALL, LARGE, SIZES };
 
 typedef struct cache {
@@ -42,6 +45,8 @@ typedef struct cache {
 
 struct ls_pools {
     uint64_t bytes_max;
+    uint64_t reserve_bytes; /* of bytes_max, for the pool `reserve` only */
+    ls_pool *reserve;
     uint32_t cache_max[SIZES];
     ls_counter taken[SIZES], taken_peak[SIZES]; /* blocks from the system */
     ls_counter taken_bytes, taken_bytes_peak;
@@ -95,9 +100,11 @@ static ls_block *take_from_system(ls_pool *pool, size_t size)
 {
     ls_pools *const account = pool->account;
     const int index = size == LS_BLOCK_SMALL ? SMALL : LARGE;
+    const uint64_t bytes_max =
+        pool == account->reserve ? account->bytes_max : account->bytes_max - account->reserve_bytes;
     uint64_t bytes = ls_counter_read(&account->taken_bytes);
     do {
-        if (size > account->bytes_max || bytes > account->bytes_max - size) return NULL;
+        if (size > bytes_max || bytes > bytes_max - size) return NULL;
     } while (!atomic_compare_exchange_weak_explicit(&account->taken_bytes, &bytes, bytes + size, memory_order_relaxed,
                                                     memory_order_relaxed));
     ls_block *const block = malloc(sizeof *block + size);
@@ -137,9 +144,14 @@ int ls_pools_open(size_t bytes_max, ls_pools **out)
     pools->cache_max[LARGE] = cache_max(bytes_max / CACHE_SHARE / LS_BLOCK_LARGE, LS_POOL_CACHE_LARGE);
     ls_node_init(&pools->pools);
     pools->refs = 1;
+    if ((err = ls_pool_open(pools, &pools->reserve)) < 0) goto fail_mutex;
+    const uint64_t share = bytes_max / RESERVE_SHARE;
+    pools->reserve_bytes = (share < RESERVE_BYTES_MAX ? share : RESERVE_BYTES_MAX) / LS_BLOCK_SMALL * LS_BLOCK_SMALL;
     *out = pools;
     return LS_OK;
 
+fail_mutex:
+    ls_mutex_close(&pools->lock);
 fail_alloc:
     free(pools);
     return err;
@@ -163,6 +175,7 @@ static void drop_account(ls_pools *pools, ls_pool *pool)
 
 void ls_pools_close(ls_pools *pools)
 {
+    ls_pool_close(pools->reserve);
     drop_account(pools, NULL);
 }
 
@@ -309,11 +322,22 @@ ls_block *ls_block_get(ls_pool *pool, size_t size)
     return block;
 }
 
+ls_block *ls_block_get_reserved(ls_pool *pool)
+{
+    ls_pool *const reserve = pool->account->reserve;
+    ls_block *block = ls_block_get(pool, LS_BLOCK_SMALL);
+    if (block != NULL || (block = take_from_system(reserve, LS_BLOCK_SMALL)) == NULL) return block;
+    atomic_fetch_add_explicit(&reserve->gets[SMALL], 1, memory_order_relaxed); /* by any thread */
+    atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
+    return block;
+}
+
 /* The block counts as out until the last statement, so the pool exists until then. */
 static void put_foreign(ls_pool *pool, ls_block *block, int index)
 {
     atomic_fetch_add_explicit(&pool->foreign_puts[index], 1, memory_order_relaxed);
-    if (ls_counter_read(&pool->returned_count[index]) < pool->account->cache_max[index]) {
+    if (pool != pool->account->reserve &&
+        ls_counter_read(&pool->returned_count[index]) < pool->account->cache_max[index]) {
         ls_block *head = atomic_load_explicit(&pool->returned, memory_order_relaxed);
         atomic_fetch_add_explicit(&pool->returned_count[index], 1, memory_order_relaxed);
         while (head != CLOSED) {

@@ -8,6 +8,7 @@
  *     bytes_live = sum of the capacities of blocks with refs > 0
  *     bytes_live + bytes of free blocks that pools keep                     <= bytes_max
  *     a block with refs == 0 is on exactly one list, or was returned to the system
+ * The last 1/64 of bytes_max, at most 1 MiB, is a reserve that only ls_block_get_reserved() takes from.
  * A pool keeps at most 256 small and 16 large free blocks per list, and at most bytes_max / 64 in each.
  *
  * Threads: an ls_pool is used by the thread that entered it; any thread may drop a reference. */
@@ -57,6 +58,10 @@ void ls_pool_enter(ls_pool *pool); /* makes the calling thread the owner */
 
 /* A block with one reference; NULL at the cap or out of memory. `size` is LS_BLOCK_SMALL or LS_BLOCK_LARGE. */
 ls_block *ls_block_get(ls_pool *pool, size_t size);
+
+/* A small block as from ls_block_get, but when only the reserve is left, from the reserve. For what must be possible
+ * with no memory left, such as to refuse a request; the caller soon drops the block. NULL: the reserve is used up. */
+ls_block *ls_block_get_reserved(ls_pool *pool);
 void ls_block_put(ls_block *block); /* drops the last reference; use ls_block_drop */
 
 /* Counts payload bytes that the core copied. Only the pool's owner thread calls it. */

@@ -10,19 +10,22 @@
 #include "net/sock.h"
 
 enum { SLICES_INSIDE = 24, TIMER_AGAIN_MS = 1000 };
+enum { SENDING_MAX = 1024 }; /* slices of one send; a longer queue needs several */
 
-/* The queue. slices[0..sending) belong to the pending send; later ones follow. `fill` is the block into whose free end
- * output is written: at first the block that holds this struct. That block outlives all slices, so slices of it hold
- * no reference, and a small response changes no reference count. */
+/* The queue is slices[first..count). The first `sending` of them belong to the pending send. `fill` is the block into
+ * whose free end output is written: at first the block that holds this struct. That block outlives all slices, so
+ * slices of it hold no reference, and a small response changes no reference count. */
 struct ls_outq {
     ls_op tx;
     ls_stream *stream;
     ls_block *home;  /* holds this struct */
     ls_block *fill;  /* home, or another block with a reference */
     uint32_t filled; /* bytes of fill in use */
-    uint16_t count, room, sending;
-    bool open_end; /* the last slice ends at `filled` and may be extended */
-    size_t bytes;
+    uint32_t first, count, room;
+    uint16_t sending;
+    bool open_end;     /* the last slice ends at `filled` and may be extended */
+    size_t bytes;      /* queued */
+    size_t sent;       /* of the queue, before slices[first] */
     ls_slice *slices;  /* `inside`, or an array on the heap */
     ls_slice *retired; /* an array that the pending send still uses */
     ls_slice inside[SLICES_INSIDE];
@@ -49,6 +52,8 @@ int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls
     s->actor = NULL;
     s->out = NULL;
     s->generation = ls_sock_generation(s->sock);
+    s->send_rate_min = 0;
+    s->paced_deadline_ms = 0;
     s->rx_pending = s->tx_pending = s->lingering = s->aborted = false;
     s->rx.done = received;
     memset(&s->timer, 0, sizeof s->timer);
@@ -131,14 +136,34 @@ void ls_stream_deadline(ls_stream *s, uint64_t at_ms, uint32_t stall_ms)
     if (at_ms != UINT64_MAX) aim(s, at_ms);
 }
 
+/* A send has made progress, which would move its deadline from at_ms to moved_ms. Returns the deadline that lets the
+ * rate be measured over stall_ms from the first such call on; 0: the rate is below the minimum. A deadline that the
+ * owner has set since, for another send, begins a new measurement. */
+static uint64_t pace(ls_stream *s, uint64_t now_ms, uint64_t at_ms, uint64_t moved_ms, uint32_t stall_ms)
+{
+    if (s->send_rate_min == 0) return moved_ms;
+    const uint64_t bytes = ls_sock_progress_bytes(s->sock);
+    const bool continues = at_ms == s->paced_deadline_ms;
+    const uint64_t elapsed_ms = continues ? now_ms - s->paced_from_ms : 0;
+    if (continues && elapsed_ms >= stall_ms && (bytes - s->paced_bytes) * 1000 / s->send_rate_min < elapsed_ms)
+        return 0;
+    if (!continues || elapsed_ms >= stall_ms) {
+        s->paced_from_ms = now_ms;
+        s->paced_bytes = bytes;
+    }
+    const uint64_t measured_ms = s->paced_from_ms + stall_ms;
+    return s->paced_deadline_ms = moved_ms < measured_ms ? moved_ms : measured_ms;
+}
+
 /* The deadline may have passed. Progress of a send moves it; otherwise the pending operations are cancelled. */
 static void check_deadline(ls_stream *s, uint64_t now_ms)
 {
     uint64_t at_ms = atomic_load(&s->deadline_ms);
     if (at_ms > now_ms) return;
     const uint32_t stall_ms = atomic_load(&s->stall_ms);
-    const uint64_t moved_ms = ls_sock_progress_ms(s->sock) + stall_ms;
-    if (stall_ms != 0 && moved_ms > now_ms) {
+    uint64_t moved_ms = stall_ms != 0 ? ls_sock_progress_ms(s->sock) + stall_ms : 0;
+    if (moved_ms > now_ms) moved_ms = pace(s, now_ms, at_ms, moved_ms, stall_ms);
+    if (moved_ms > now_ms) {
         (void)atomic_compare_exchange_strong(&s->deadline_ms, &at_ms, moved_ms);
     } else {
         atomic_store(&s->expired, true);
@@ -212,13 +237,23 @@ void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
     if (quiet) end(ctx, s);
 }
 
+/* Receive and discard; results as for ls_stream_recv. Needs no memory: a client that is refused for lack of it reads the
+ * response. */
+static int discard(ls_thread_ctx *ctx, ls_stream *s)
+{
+    s->rx.actor = NULL;
+    s->rx_pending = true;
+    const int err = ls_op_discard(ctx, s->sock, &s->rx);
+    if (err != LS_PENDING) s->rx_pending = false;
+    return err;
+}
+
 static void linger_on(ls_thread_ctx *ctx, ls_stream *s)
 {
     int err;
-    do { /* inline receives may follow one another until the port's inline budget is used up; a peer that sends without
+    do { /* inline discards may follow one another until the port's inline budget is used up; a peer that sends without
           * pause still ends at the deadline */
-        err = atomic_load(&s->expired) ? LS_ETIMEDOUT : ls_stream_recv(ctx, s, NULL, LS_BLOCK_LARGE);
-        if (err == LS_DONE && s->rx.result > 0) ls_block_drop(s->rx.recv.block);
+        err = atomic_load(&s->expired) ? LS_ETIMEDOUT : discard(ctx, s);
     } while (err == LS_DONE && s->rx.result > 0);
     if (err != LS_PENDING) ls_stream_close(ctx, s);
 }
@@ -254,7 +289,6 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
     } else if (!s->lingering) {
         s->proto->received(ctx, s, outcome(s, result));
     } else if (result > 0) {
-        ls_block_drop(op->recv.block);
         linger_on(ctx, s);
     } else {
         ls_stream_close(ctx, s);
@@ -291,19 +325,19 @@ int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to)
 
 /* ---- the queue ---------------------------------------------------------------------------------------------- */
 
-static int make_queue(ls_thread_ctx *ctx, ls_stream *s)
+static int begin_queue(ls_stream *s, ls_block *home)
 {
-    ls_block *home = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
     if (home == NULL) return LS_ENOMEM;
     ls_outq *q = (ls_outq *)(void *)home->data;
     q->stream = s;
     q->home = home;
     q->fill = home;
     q->filled = sizeof *q;
-    q->count = q->sending = 0;
+    q->first = q->count = 0;
+    q->sending = 0;
     q->room = SLICES_INSIDE;
     q->open_end = false;
-    q->bytes = 0;
+    q->bytes = q->sent = 0;
     q->slices = q->inside;
     q->retired = NULL;
     q->tx.done = sent;
@@ -311,10 +345,15 @@ static int make_queue(ls_thread_ctx *ctx, ls_stream *s)
     return LS_OK;
 }
 
+static int make_queue(ls_thread_ctx *ctx, ls_stream *s)
+{
+    return begin_queue(s, ls_block_get(ctx->pool, LS_BLOCK_SMALL));
+}
+
 static void drop_queue(ls_stream *s)
 {
     ls_outq *q = s->out;
-    ls_slices_drop(q->slices, q->count);
+    ls_slices_drop(q->slices + q->first, q->count - q->first);
     if (q->slices != q->inside) free(q->slices);
     if (q->retired != q->inside) free(q->retired);
     if (q->fill != q->home) ls_block_drop(q->fill);
@@ -326,18 +365,29 @@ static void drop_queue(ls_stream *s)
 static int grow(ls_outq *q)
 {
     if (q->count < q->room) return LS_OK;
-    if (q->room >= UINT16_MAX / 2) return LS_ENOMEM;
-    uint16_t room = (uint16_t)(q->room * 2);
+    const uint32_t queued = q->count - q->first;
+    if (queued > UINT32_MAX / 4) return LS_ENOMEM;
+    const uint32_t room = queued < SLICES_INSIDE ? 2 * SLICES_INSIDE : 2 * queued;
     ls_slice *slices = malloc(room * sizeof *slices);
     if (slices == NULL) return LS_ENOMEM;
-    memcpy(slices, q->slices, q->count * sizeof *slices);
+    memcpy(slices, q->slices + q->first, queued * sizeof *slices);
     if (q->sending > 0 && q->retired == NULL)
         q->retired = q->slices;
     else if (q->slices != q->inside)
         free(q->slices);
     q->slices = slices;
+    q->first = 0;
+    q->count = queued;
     q->room = room;
     return LS_OK;
+}
+
+static void set_fill(ls_outq *q, ls_block *fill)
+{
+    if (q->fill != q->home) ls_block_drop(q->fill);
+    q->fill = fill;
+    q->filled = 0;
+    q->open_end = false;
 }
 
 char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n)
@@ -348,10 +398,23 @@ char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n)
     if (q->fill->cap - q->filled < n) {
         ls_block *fill = ls_block_get(ctx->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
         if (fill == NULL) return NULL;
-        if (q->fill != q->home) ls_block_drop(q->fill);
-        q->fill = fill;
-        q->filled = 0;
-        q->open_end = false;
+        set_fill(q, fill);
+    }
+    return q->fill->data + q->filled;
+}
+
+char *ls_stream_room_reserved(ls_thread_ctx *ctx, ls_stream *s, size_t n)
+{
+    assert(n < LS_BLOCK_SMALL / 2);
+    char *const room = ls_stream_room(ctx, s, n);
+    if (room != NULL) return room;
+    if (s->out == NULL && begin_queue(s, ls_block_get_reserved(ctx->pool)) < 0) return NULL;
+    ls_outq *q = s->out;
+    if (grow(q) < 0) return NULL;
+    if (q->fill->cap - q->filled < n) {
+        ls_block *fill = ls_block_get_reserved(ctx->pool);
+        if (fill == NULL) return NULL;
+        set_fill(q, fill);
     }
     return q->fill->data + q->filled;
 }
@@ -388,23 +451,48 @@ size_t ls_stream_queued(const ls_stream *s)
     return s->out == NULL ? 0 : s->out->bytes;
 }
 
-/* The send of slices[0..sending) has succeeded. true: the queue is empty. */
+size_t ls_stream_end(const ls_stream *s)
+{
+    return s->out == NULL ? 0 : s->out->sent + s->out->bytes;
+}
+
+bool ls_stream_truncate(ls_stream *s, size_t position)
+{
+    ls_outq *q = s->out;
+    if (q == NULL || position <= q->sent) return false;
+    size_t keep = position - q->sent;
+    uint32_t i = q->first;
+    for (; i < q->count && q->slices[i].len <= keep; i++) keep -= q->slices[i].len;
+    if (i < q->first + q->sending) {
+        i = q->first + q->sending;
+    } else if (keep > 0 && i < q->count) { /* adjacent commits are one slice */
+        q->bytes -= q->slices[i].len - keep;
+        q->slices[i++].len = keep;
+    }
+    for (uint32_t n = i; n < q->count; n++) {
+        q->bytes -= q->slices[n].len;
+        ls_slice_drop(&q->slices[n]);
+    }
+    q->count = i;
+    q->open_end = false;
+    return true;
+}
+
+/* The pending send has succeeded. true: the queue is empty. */
 static bool sent_some(ls_stream *s)
 {
     ls_outq *q = s->out;
-    uint16_t left = (uint16_t)(q->count - q->sending);
     if (q->retired != q->inside) free(q->retired);
     q->retired = NULL;
-    if (left == 0) {
+    if (q->count - q->first == q->sending) {
         drop_queue(s);
         return true;
     }
-    for (uint16_t i = 0; i < q->sending; i++) {
-        q->bytes -= q->slices[i].len;
-        ls_slice_drop(&q->slices[i]);
+    for (const uint32_t end = q->first + q->sending; q->first < end; q->first++) {
+        q->bytes -= q->slices[q->first].len;
+        q->sent += q->slices[q->first].len;
+        ls_slice_drop(&q->slices[q->first]);
     }
-    memmove(q->slices, q->slices + q->sending, left * sizeof q->slices[0]);
-    q->count = left;
     q->sending = 0;
     return false;
 }
@@ -414,15 +502,16 @@ int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
     if (s->tx_pending) return LS_PENDING;
     while (s->out != NULL) {
         ls_outq *q = s->out;
-        if (q->count == 0) {
+        const uint32_t queued = q->count - q->first;
+        if (queued == 0) {
             drop_queue(s);
             break;
         }
-        q->sending = q->count;
+        q->sending = (uint16_t)(queued < SENDING_MAX ? queued : SENDING_MAX);
         q->open_end = false; /* a slice that is being sent keeps its length */
         q->tx.actor = s->actor;
         s->tx_pending = true;
-        int err = ls_op_send(ctx, s->sock, &q->tx, q->slices, q->sending, NULL);
+        int err = ls_op_send(ctx, s->sock, &q->tx, q->slices + q->first, q->sending, NULL);
         if (err == LS_PENDING) return LS_PENDING;
         s->tx_pending = false;
         if (err < 0) {

@@ -45,13 +45,15 @@ struct ls_stream {
     _Atomic uint32_t stall_ms;    /* not 0: the deadline is at least this long after the last progress of a send */
     _Atomic uint8_t refs;         /* the owner until closed; the timer while armed */
     _Atomic bool closing;
-    _Atomic bool expired;                   /* the deadline passed: report a cancelled operation as timed out */
-    uint32_t generation;                    /* of sock */
+    _Atomic bool expired;   /* the deadline passed: report a cancelled operation as timed out */
+    uint32_t generation;    /* of sock */
+    uint32_t send_rate_min; /* bytes per second that a send with stall_ms must make, measured over stall_ms; 0: none */
+    uint64_t paced_from_ms, paced_bytes, paced_deadline_ms; /* for the timer: the current measurement */
     bool rx_pending, tx_pending, lingering; /* no atomic in their word: compilers access two of them as one */
     bool aborted;                           /* the pending send was aborted: send nothing after it */
 };
 
-/* Take over a descriptor; on failure it is closed. Operations and the timer may be used from now on. */
+/* Take over a descriptor; on failure it is closed. The owner may set send_rate_min afterwards. Operations and the timer may be used from now on. */
 int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls_fd fd);
 
 /* Begin to close: the queue is dropped, pending operations end without a callback, then proto->closed runs. */
@@ -78,11 +80,22 @@ int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to);
 char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n);
 void ls_stream_commit(ls_stream *s, size_t n);
 
+/* The same for one last short response (n < LS_BLOCK_SMALL / 2) when memory is exhausted: may use the reserve of the
+ * pool. */
+char *ls_stream_room_reserved(ls_thread_ctx *ctx, ls_stream *s, size_t n);
+
 /* Queue a slice; its reference moves to the queue on success. Bytes without a block must stay valid until the flush
  * that sends them has ended. LS_OK or LS_ENOMEM. */
 int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice);
 
 size_t ls_stream_queued(const ls_stream *s); /* bytes, including those of the pending send */
+
+/* The position behind the last queued byte. Positions count from 0 again when the queue has been sent. */
+size_t ls_stream_end(const ls_stream *s);
+
+/* Drop the queued bytes from `position` on, except those of the pending send. false: no byte before `position` is left
+ * to send. */
+bool ls_stream_truncate(ls_stream *s, size_t position);
 
 /* Send the queue. LS_DONE: all bytes were sent. LS_PENDING: proto->sent follows when all bytes were sent, including
  * those queued meanwhile. LS_E*: the queue is dropped. */
@@ -96,7 +109,8 @@ void ls_stream_abort(ls_stream *s);
 void ls_stream_discard(ls_stream *s);
 
 /* Set the deadline of all operations. A later deadline costs one store; the timer re-arms itself after the earlier
- * one. stall_ms: see the field. */
+ * one. stall_ms: see the field; with send_rate_min, the progress of a send moves the deadline only while it has
+ * that rate. */
 void ls_stream_deadline(ls_stream *s, uint64_t at_ms, uint32_t stall_ms);
 
 #endif

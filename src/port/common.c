@@ -118,6 +118,15 @@ int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t
     return ls_sock_post_recv(ctx, sock, op);
 }
 
+int ls_op_discard(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+{
+    ls_op_begin(op, KIND_DISCARD, base_of(sock)->key);
+    op->len = LS_DISCARD_BYTES;
+    op->recv.ptr = NULL;
+    op->recv.block = NULL;
+    return ls_sock_post_recv(ctx, sock, op);
+}
+
 int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count,
                const ls_file_range *file)
 {
@@ -131,6 +140,11 @@ int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, u
 int64_t ls_op_sent(const ls_op *op)
 {
     return atomic_load_explicit(&op->result, memory_order_relaxed);
+}
+
+uint64_t ls_sock_progress_bytes(const ls_sock *sock)
+{
+    return atomic_load_explicit(&base_of(sock)->progress_bytes, memory_order_relaxed);
 }
 
 /* ---- timers ---------------------------------------------------------------------------------------------------- */

@@ -29,6 +29,8 @@ enum { /* ls_op.kind */
        KIND_CONNECT,
        KIND_RECV_FROM,
        KIND_SEND_TO,
+       KIND_DISCARD, /* a receive into no memory */
+       KIND_WATCH,
        KIND_EVENT,   /* the node of a notification */
        KIND_BACKEND, /* this and greater values are defined by the back end */
 };
@@ -47,8 +49,17 @@ typedef struct ls_port_base {
 typedef struct ls_sock_base {
     void *key;
     ls_fd fd;
-    _Atomic uint64_t progress_ms; /* as ls_sock_progress_ms */
+    _Atomic uint64_t progress_ms, progress_bytes; /* as ls_sock_progress_ms, ls_sock_progress_bytes */
 } ls_sock_base;
+
+enum { LS_DISCARD_BYTES = 16384 }; /* of one receive of KIND_DISCARD */
+
+/* A send has sent `bytes` bytes, and some are left or were left before. Only the thread that sends calls it. */
+static inline void ls_sock_progressed(ls_sock_base *base, int64_t bytes)
+{
+    ls_counter_add(&base->progress_bytes, (uint64_t)bytes);
+    atomic_store_explicit(&base->progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+}
 
 static inline ls_port_base *ls_port_base_of(ls_port *port)
 {
@@ -129,7 +140,7 @@ static inline bool ls_inline_spent(ls_thread_ctx *ctx)
 /* Append to the queue and wake a thread that waits. op->key and op->result are set. Any thread; cannot fail. */
 void ls_port_enqueue(ls_port *port, ls_op *op);
 
-/* Post a receive (KIND_RECV, KIND_RECV_FROM) or a send (KIND_SEND, KIND_SEND_TO) whose fields are set. Return as
+/* Post a receive (KIND_RECV, KIND_DISCARD, KIND_RECV_FROM) or a send (KIND_SEND, KIND_SEND_TO) whose fields are set. Return as
  * ls_op_recv and ls_op_send do. */
 int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);

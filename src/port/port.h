@@ -10,7 +10,7 @@
  * Between the posting and the packet the operation and the memory that it refers to belong to the port; the caller
  * neither reads, writes nor frees them, except as a function allows.
  *
- * Per socket one receive, and one send or connect, may be pending at a time. Several accepts may be
+ * Per socket one receive, one send or connect, and one watch may be pending at a time. Several accepts may be
  * pending on a listener.
  *
  * Threads. The caller serialises posting on a socket and closing it, with one exception: once a receive was pending on
@@ -204,6 +204,17 @@ int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *
  *     len == 0       completes with 0 when data or the end of the stream can be received */
 int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t len);
 
+/* Receive and discard up to 16 KiB. Result as for ls_op_recv. Needs no memory of a pool. */
+int ls_op_discard(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
+
+/* Watch a connected stream for the loss of its connection: completes with LS_ERESET when the peer has reset it, or when
+ * an error or the close of both directions has ended it. Data and the end of the peer's data (FIN) do not complete it.
+ * One watch may be pending beside a receive and a send. LS_ERESET: the connection is lost already; LS_ENOTSUP: not on
+ * this system. */
+int ls_op_watch(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
+/* true: the watch was pending, and no packet follows. false: its packet is queued, or is about to be. */
+bool ls_op_unwatch(ls_sock *sock, ls_op *op);
+
 /* Send all slices in order, then the file range unless `file` is NULL. Completes when the system has taken everything,
  * or with an error. The array and the bytes stay unchanged until then; the references of the slices stay with the
  * caller. ls_op_sent() returns the number of bytes that a pending send has sent so far. */
@@ -237,6 +248,10 @@ void ls_sock_cancel(ls_sock *sock, uint32_t generation);
 /* The time of the last progress of a send on this socket, by ls_clock_coarse_ms; 0: none so far. Any
  * thread, at any time. */
 uint64_t ls_sock_progress_ms(const ls_sock *sock);
+
+/* Bytes that the sends of this socket which had to wait have sent, since any time in the past: for differences. Any
+ * thread, at any time. */
+uint64_t ls_sock_progress_bytes(const ls_sock *sock);
 
 /* ---- timers ------------------------------------------------------------------------------------------------ */
 

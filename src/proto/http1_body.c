@@ -1,7 +1,10 @@
 /* http1_body.c - the request body: slices of the receive blocks, without a copy.
  *
  * Body bytes that arrived with the head are in c->in. Further bytes are received into the free end of that block, or
- * into a large block. The handler gets slices that share the block. */
+ * into another block. The handler gets slices that share the block.
+ *
+ * Slow clients must not hold much more memory than they have sent. So a block is small, and large only after a receive
+ * that filled its room; a large block that got few bytes is replaced by a small one. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -19,6 +22,7 @@ void ls_http1_body_begin(ls_http1_exchange *e)
     e->waited_ms = 0;
     e->skipped = 0;
     e->read_error = LS_OK;
+    e->fast = false;
     if (head->chunked) ls_chunks_init(&e->chunks);
 }
 
@@ -79,14 +83,15 @@ int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c)
     int err;
     e->wait_from_ms = ls_clock_coarse_ms();
     ls_http1_body_deadline(c);
+    if (c->in != NULL && c->in_to == c->in->cap) e->fast = true;
     if (c->in != NULL) consume(c, 0); /* the head may have filled the block */
     if (c->in != NULL) {
         err = ls_stream_recv(ctx, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
     } else {
-        bool small = !e->x.head.chunked && e->body_left <= LS_BLOCK_SMALL;
-        err = ls_stream_recv(ctx, &c->stream, NULL, small ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+        const bool large = e->fast && (e->x.head.chunked || e->body_left > LS_BLOCK_SMALL);
+        err = ls_stream_recv(ctx, &c->stream, NULL, large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
     }
-    if (err == LS_DONE) ls_http1_body_received(&e->x, c->stream.rx.result);
+    if (err == LS_DONE) ls_http1_body_received(ctx, &e->x, c->stream.rx.result);
     return err;
 }
 
@@ -99,15 +104,32 @@ void ls_http1_body_waited(ls_exchange *x)
     ls_stream_deadline(&c->stream, ls_http1_send_deadline(c), c->http->config.send_stall_ms_max);
 }
 
-void ls_http1_body_received(ls_exchange *x, int64_t result)
+/* The receive got `bytes` bytes. Move few bytes from a large block into a small one, if there is one. */
+static void take_received(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t bytes)
+{
+    ls_op *rx = &c->stream.rx;
+    ls_http1_exchange_of(c)->fast = bytes == rx->len || bytes >= LS_BLOCK_SMALL;
+    if (c->in == NULL && rx->recv.block->cap == LS_BLOCK_LARGE && bytes <= LS_BLOCK_SMALL) {
+        ls_block *small = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+        if (small != NULL) {
+            memcpy(small->data, rx->recv.block->data, bytes);
+            ls_pool_copied(ctx->pool, bytes);
+            ls_block_drop(rx->recv.block);
+            rx->recv.block = small;
+        }
+    }
+    ls_http1_append_rx(c, bytes);
+}
+
+void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     ls_http1_body_waited(x);
     if (result > 0) {
-        ls_http1_append_rx(c, (uint32_t)result);
-    } else if (result == LS_ETIMEDOUT) {
-        e->read_error = LS_ETIMEDOUT;
+        take_received(ctx, c, (uint32_t)result);
+    } else if (result == LS_ETIMEDOUT || result == LS_ENOMEM) { /* the connection is sound: the response is sent */
+        e->read_error = (int)result;
         x->close = true;
     } else if (result != LS_ECANCELED || atomic_load(&c->http->aborting)) { /* a late cancel of a drain: read on */
         x->error = result == 0 ? LS_ECLOSED : (int)result;
@@ -142,7 +164,10 @@ int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
             x->response == LS_RESPONSE_NONE) { /* behind the head it would be part of the response body */
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
             char *to = ls_stream_room(ctx, &c->stream, sizeof text - 1);
-            if (to == NULL) return LS_ENOMEM; /* still due: decide_keep closes the connection after the response */
+            if (to == NULL) { /* still due: decide_keep closes the connection after the response */
+                x->close = true;
+                return e->read_error = LS_ENOMEM;
+            }
             e->continue_due = false;
             memcpy(to, text, sizeof text - 1);
             ls_stream_commit(&c->stream, sizeof text - 1);
@@ -153,6 +178,10 @@ int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
         if (err < 0) return x->error = err;
         err = ls_http1_body_receive(ctx, c);
         if (err == LS_PENDING) return LS_PENDING;
+        if (err == LS_ENOMEM) {
+            x->close = true;
+            return e->read_error = err;
+        }
         if (err < 0) return x->error = err;
     }
 }

@@ -2,7 +2,8 @@
  *
  * The caller passes bytes and gets the next run of payload inside them, without a copy. The decoder refuses
  * (LS_EPROTO) sizes with a sign, 0x, an underscore, white space or more than 15 hex digits, a bare CR or LF, chunk
- * extensions longer than LS_CHUNK_EXT_BYTES_MAX, and trailers above their limits. */
+ * extensions that do not match the grammar (section 7.1.1) or are longer than LS_CHUNK_EXT_BYTES_MAX with their white
+ * space, and trailers above their limits. */
 #ifndef LS_PROTO_HTTP1_CHUNK_H
 #define LS_PROTO_HTTP1_CHUNK_H
 

@@ -19,6 +19,7 @@ enum { HEAD_TAIL_MIN = 512 }; /* with less room behind it, a partial head moves 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
 static void closed(ls_thread_ctx *ctx, ls_stream *s);
+static void lost(ls_thread_ctx *ctx, ls_op *op);
 
 static const ls_stream_proto stream_proto = {received, sent, closed, NULL};
 
@@ -132,7 +133,9 @@ void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockad
         goto fail;
     }
     c->http = http;
+    atomic_store_explicit(&c->holders, 1, memory_order_relaxed);
     if ((err = ls_stream_open(&c->stream, http->port, &stream_proto, fd)) < 0) goto fail_conn;
+    c->stream.send_rate_min = http->config.send_rate_min;
     remember_peer(c, from);
     ls_counter_add(&ls_http1_thread_of(http, ctx)->connections, 1);
     atomic_fetch_add(&http->open, 1);
@@ -154,31 +157,45 @@ fail:
     ls_conn_limit_leave(http->conn_limit);
 }
 
+static void drop_received(ls_http1_conn *c)
+{
+    if (c->in != NULL) ls_block_drop(c->in);
+    c->in = NULL;
+}
+
+static void unlist(ls_http1_conn *c)
+{
+    ls_mutex_lock(&c->http->mutex);
+    ls_list_remove(&c->node);
+    ls_mutex_unlock(&c->http->mutex);
+}
+
 static void conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     assert(c->exchange == NULL);
-    if (c->in != NULL) ls_block_drop(c->in);
-    c->in = NULL;
-
-    ls_http1 *http = c->http;
-    ls_mutex_lock(&http->mutex);
-    ls_list_remove(&c->node);
-    ls_mutex_unlock(&http->mutex);
+    drop_received(c);
+    unlist(c);
     if (c->linger && !c->stream.tx_pending) /* without memory for an error response a send may be pending: cancel it */
-        ls_stream_linger(ctx, &c->stream, http->config.linger_ms_max);
+        ls_stream_linger(ctx, &c->stream, c->http->config.linger_ms_max);
     else
         ls_stream_close(ctx, &c->stream);
+}
+
+static void drop_conn(ls_http1_conn *c)
+{
+    ls_http1 *http = c->http;
+    if (atomic_fetch_sub(&c->holders, 1) != 1) return;
+    free(c);
+    atomic_fetch_sub(&http->open, 1); /* the last access: at 0 the owner may close `http` */
 }
 
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     (void)ctx;
     ls_http1_conn *c = (ls_http1_conn *)s;
-    ls_http1 *http = c->http;
-    ls_conn_limit *limit = http->conn_limit;
-    free(c);
-    atomic_fetch_sub(&http->open, 1); /* the last access: at 0 the owner may close `http` */
-    ls_conn_limit_leave(limit);       /* here, because a lingering connection still has its socket */
+    ls_conn_limit *limit = c->http->conn_limit;
+    drop_conn(c);
+    ls_conn_limit_leave(limit); /* here, because a lingering connection still has its socket */
 }
 
 /* Send the queue, then close. */
@@ -275,8 +292,10 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     e->awaits_sent = false;
     if (c->stream.tx_pending) /* a pipelined request: the previous response is still being sent */
         e->send_at_ms = ls_clock_coarse_ms() + c->http->config.send_stall_ms_max;
+    e->begin_at = c->stream.out != NULL ? ls_stream_end(&c->stream) : 0;
     e->ended = false;
     e->keep = false;
+    e->head_queued = e->watching = e->lost = false;
     e->chunked_out = false;
     e->no_body = false;
     e->remote.family = c->peer_family;
@@ -370,14 +389,47 @@ static enum outcome skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
     return RELEASED;
 }
 
+/* The watch is not pending any more. false: its packet follows. */
+static bool end_watch(ls_http1_conn *c, ls_http1_exchange *e)
+{
+    if (e->watching) e->watching = !ls_op_unwatch(c->stream.sock, &e->watch);
+    return !e->watching;
+}
+
+/* The response is not complete, so that nothing more of it is sent: the client must not take it for complete. The
+ * responses to pipelined requests before it are sent. Without memory for its head a short response takes its place. */
+static void end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c)
+{
+    const ls_http1_exchange *e = ls_http1_exchange_of(c);
+    const bool refused = e->x.error == LS_ENOMEM && !e->head_queued;
+    const bool at_once = e->lost || atomic_load(&c->http->aborting);
+    const bool earlier = ls_stream_truncate(&c->stream, e->begin_at);
+    drop_exchange(c);
+    if (!earlier && !c->stream.tx_pending) ls_stream_discard(&c->stream);
+    if (at_once || (!earlier && !refused)) {
+        conn_close(ctx, c);
+    } else if (refused) {
+        send_error(ctx, c, 503, "out of buffers");
+    } else {
+        c->linger = true;
+        send_last(ctx, c);
+    }
+}
+
 /* The handler released the exchange. */
 static enum outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if (c->stream.rx_pending) { /* `received` calls this function again */
+    if (c->detached) {
+        drop_exchange(c);
+        drop_received(c);
+        drop_conn(c);
+        return RELEASED;
+    }
+    if (c->stream.rx_pending || !end_watch(c, e)) { /* `received` or `lost` calls this function again */
         set_phase(c, LS_H1_ENDING);
         c->looping = false;
-        ls_op_cancel(c->stream.sock, &c->stream.rx);
+        if (c->stream.rx_pending) ls_op_cancel(c->stream.sock, &c->stream.rx);
         return RELEASED;
     }
     const enum ls_response_phase response = e->x.response;
@@ -389,22 +441,62 @@ static enum outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
     }
     /* A client that sent "Connection: close" sends no more bytes; others may still be sending. */
     c->linger = whole && (e->x.head.keep_alive || unread);
+    if (!whole) {
+        end_incomplete(ctx, c);
+        return RELEASED;
+    }
     drop_exchange(c);
-    if (whole)
-        send_last(ctx, c);
-    else
-        conn_close(ctx, c); /* without the end of the response, so that the client does not take it for complete */
+    send_last(ctx, c);
     return RELEASED;
+}
+
+/* The connection is lost while the handler waits: close the socket now. The handler keeps the exchange; its calls return
+ * x->error. An operation that is pending ends first, with an error. */
+static void detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
+{
+    if (e->x.error == 0) e->x.error = LS_ERESET;
+    if (c->stream.rx_pending || c->stream.tx_pending || !end_watch(c, e)) return;
+    c->detached = true;
+    atomic_fetch_add(&c->holders, 1);
+    unlist(c);
+    ls_stream_close(ctx, &c->stream);
+}
+
+/* Learn of the loss of the connection while the handler waits for something else. */
+static void watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
+{
+    if (!e->watching && !e->lost) {
+        e->watch.done = lost;
+        e->watch.actor = e->x.actor;
+        const int err = ls_op_watch(ctx, c->stream.sock, &e->watch);
+        e->watching = err == LS_PENDING; /* other errors: the loss is found by the next operation */
+        e->lost = err == LS_ERESET;
+    }
+    if (e->lost) detach(ctx, c, e);
+}
+
+static void lost(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_http1_exchange *e = LS_CONTAINER(op, ls_http1_exchange, watch);
+    ls_http1_conn *c = ls_http1_conn_of(&e->x);
+    e->watching = false;
+    e->lost = true;
+    if (atomic_load_explicit(&c->phase, memory_order_relaxed) != LS_H1_ENDING)
+        detach(ctx, c, e);
+    else if (after_exchange(ctx, c) == AGAIN)
+        ls_http1_run(ctx, c);
 }
 
 /* The handler suspended. Send the parts written so far. Without a pending operation no deadline applies. */
 static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
+    if (c->detached) return;
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     const bool pending = c->stream.rx_pending || c->stream.tx_pending;
     assert(!pending || c->stream.actor == e->x.actor); /* the stream posts further sends for this actor */
     if (!pending) ls_stream_deadline(&c->stream, UINT64_MAX, 0);
     if (c->stream.out != NULL && !c->stream.tx_pending) (void)ls_http1_flush(ctx, &e->x);
+    watch(ctx, c, e);
 }
 
 static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_bytes)
@@ -549,11 +641,11 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
             if (after_exchange(ctx, c) == AGAIN) ls_http1_run(ctx, c);
             break;
         case LS_H1_SKIPPING:
-            ls_http1_body_received(x, result);
+            ls_http1_body_received(ctx, x, result);
             if (skip_body(ctx, c) == AGAIN) ls_http1_run(ctx, c);
             break;
         default:
-            ls_http1_body_received(x, result);
+            ls_http1_body_received(ctx, x, result);
             wake(ctx, x);
             break;
         }
@@ -568,11 +660,15 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
     case LS_H1_HANDLING: {
         ls_http1_exchange *e = ls_http1_exchange_of(c);
+        if (err < 0) e->lost = true;
         if (err < 0 && e->x.error == 0) e->x.error = err;
+        if (err == LS_OK) e->begin_at = 0;
         if (err == LS_OK && s->rx_pending) ls_http1_body_deadline(c); /* the send deadline may have been earlier */
         if (e->awaits_sent) {
             e->awaits_sent = false;
             wake(ctx, &e->x);
+        } else if (e->lost) {
+            detach(ctx, c, e);
         } else if (!s->rx_pending) {
             ls_stream_deadline(s, UINT64_MAX, 0);
         }

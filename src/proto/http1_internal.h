@@ -14,7 +14,11 @@
  * because a send that continues with bytes queued behind it is posted for stream.actor. Code that sets stream.actor to
  * NULL sends, and starts no exchange before the queue is sent. After HANDLING at most one operation is pending. ENDING
  * waits for a receive that was pending when the exchange ended (a job read the body of a request that had its response
- * already). */
+ * already), or for the packet of the watch.
+ *
+ * A connection whose handler waits for something else, such as a timer, is watched (ls_op_watch). When it is lost it
+ * gives up its socket and its place among max_connections at once; the struct stays until the handler returns the
+ * exchange (`detached`). */
 #ifndef LS_PROTO_HTTP1_INTERNAL_H
 #define LS_PROTO_HTTP1_INTERNAL_H
 
@@ -83,15 +87,21 @@ typedef struct ls_http1_exchange {
     bool continue_due; /* the client waits for 100 Continue */
     bool keep;         /* keep-alive after this exchange; decided with the response head */
     bool chunked_out;
+    bool head_queued;
+    bool watching;         /* `watch` is pending */
+    bool lost;             /* the connection is lost: nothing can be sent */
+    bool fast;             /* the last body receive filled its room: the next one gets a large block */
     bool no_body;          /* response to HEAD, or a status without content: slices are dropped */
     uint64_t body_left;    /* remaining bytes of a body with Content-Length */
     uint64_t wait_from_ms; /* start of the pending body receive */
     uint64_t waited_ms;    /* total time of body receives */
     uint64_t send_at_ms;   /* deadline of the pending send, before its progress moves it */
     uint64_t skipped;      /* body bytes that the handler did not read */
+    size_t begin_at;       /* position in the queue of the stream at which this response begins */
     uint64_t part_bytes;   /* total length of the parts so far */
     ls_chunks chunks;
     ls_addr remote;
+    ls_op watch;
     ls_exchange x; /* last: it is large */
 } ls_http1_exchange;
 
@@ -111,6 +121,8 @@ typedef struct ls_http1_conn {
     bool looping;   /* ls_http1_run or wake is on the stack */
     bool last_look; /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
     bool linger;    /* close with ls_stream_linger */
+    bool detached;  /* the socket is closed; only the exchange is left */
+    _Atomic uint8_t holders; /* the stream; of a detached connection also the exchange */
     uint16_t peer_port;
     unsigned char peer[16];
 } ls_http1_conn;
@@ -145,8 +157,8 @@ void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
 /* http1_body.c */
 void ls_http1_body_begin(ls_http1_exchange *e);
 int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
-void ls_http1_body_received(ls_exchange *x, int64_t result); /* a body receive completed */
-void ls_http1_body_waited(ls_exchange *x);                   /* the same, but only the time is accounted for */
+void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result); /* a body receive completed */
+void ls_http1_body_waited(ls_exchange *x); /* the same, but only the time is accounted for */
 /* Set the deadline of the pending or next body receive. After body_grace_ms the body must arrive at body_rate_min;
  * only time spent in receives counts. The deadline of a pending send applies if it is earlier. */
 void ls_http1_body_deadline(ls_http1_conn *c);

@@ -495,16 +495,17 @@ static inline int check_fields(parse *p)
     return STEP_DONE;
 }
 
-/* Whether bytes[seen..len) can change the result LS_HTTP_MORE. `seen` > 0. Invalid bytes within a line are found only
- * when the line ends. */
+/* Whether bytes[seen..len) can change the result LS_HTTP_MORE. `seen` > 0. A bare CR, a bare LF and other control
+ * characters change it at once; other invalid bytes, such as a space in a field name, only when the line ends. */
 static bool may_change_result(const char *bytes, size_t len, size_t seen, const ls_http_limits *limits)
 {
     enum { SKIPPED_BYTES_MAX = 2 * EMPTY_LINES_MAX }; /* every request line is longer */
     if (seen > len) seen = len;
     /* Within the method: clients of another protocol get the error at once, and the check is cheap. */
     if (seen <= SKIPPED_BYTES_MAX + METHOD_BYTES_MAX) return true;
-    /* From the byte before `seen`: the first byte of a line may begin a field above the limit, or be white space. */
-    if (memchr(bytes + seen - 1, '\n', len - (seen - 1)) != NULL) return true;
+    /* From the byte before `seen`: it may be a CR, or the LF before the first byte of a field above the limit. */
+    const char *const end = bytes + len, *const at = skip_value(bytes + seen - 1, end);
+    if (at < end - 1 || (at < end && *at != '\r')) return true;
     /* Still in the request line: the target may be too long. */
     return len > limits->target_bytes_max && len > SKIPPED_BYTES_MAX &&
            memchr(bytes + SKIPPED_BYTES_MAX, '\n', len - SKIPPED_BYTES_MAX) == NULL;

@@ -147,6 +147,7 @@ static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, 
         to = PUT(to, "Connection: keep-alive\r\n");
     if (fields_copied > 0) to = put(to, x->fields->data, fields_copied);
     if (fields_copied < x->fields_len) {
+        e->head_queued = true; /* from the first byte on */
         ls_stream_commit(&c->stream, (size_t)(to - from));
         ls_slice fields = ls_slice_of(x->fields, 0, x->fields_len);
         if (ls_stream_push(ctx, &c->stream, &fields) < 0) {
@@ -161,6 +162,7 @@ static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, 
         ls_stream_commit(&c->stream, (size_t)(to - from));
     }
     *at = to;
+    e->head_queued = true;
     ls_counter_add(&thread->responses, 1);
     return LS_OK;
 }
@@ -274,7 +276,9 @@ int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c)
             ls_stream_deadline(&c->stream, at_ms, stall_ms); /* else the body deadline applies */
         if (e != NULL) e->send_at_ms = at_ms;
     }
-    return ls_stream_flush(ctx, &c->stream); /* if it returns LS_PENDING, another thread may own the connection now */
+    const int err = ls_stream_flush(ctx, &c->stream);
+    if (err == LS_DONE && e != NULL) e->begin_at = 0;
+    return err; /* if it is LS_PENDING, another thread may own the connection now */
 }
 
 uint64_t ls_http1_send_deadline(ls_http1_conn *c)
@@ -370,13 +374,14 @@ int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const 
     const size_t text_len = strlen(text), why_len = why == NULL ? 0 : strlen(why);
     const size_t length = text_len + (why_len > 0 ? 2 + why_len : 0) + 1;
     ls_http1_thread *thread = ls_http1_thread_of(c->http, ctx);
-    char *const from = ls_stream_room(ctx, &c->stream, HEAD_ROOM + length);
+    char *const from = ls_stream_room_reserved(ctx, &c->stream, HEAD_ROOM + length);
     if (from == NULL) return LS_ENOMEM;
     char *to = put_status(from, status);
     to = PUT(to, "Server: luaserve\r\n");
     to = put_date(to, thread);
     to = PUT(to, "Content-Type: text/plain; charset=utf-8\r\nContent-Length: ");
     to = put_number(to, length);
+    if (status == 503) to = PUT(to, "\r\nRetry-After: 1");
     to = PUT(to, "\r\nConnection: close\r\n\r\n");
     to = put(to, text, text_len);
     if (why_len > 0) {

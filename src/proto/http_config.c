@@ -11,6 +11,7 @@ void ls_http_config_defaults(ls_http_config *config)
         .body_rate_min = 256,
         .idle_ms_max = 75 * 1000,
         .send_stall_ms_max = 30 * 1000,
+        .send_rate_min = 256,
         .unread_bytes_max = 64 * 1024,
         .linger_ms_max = 2 * 1000,
         .write_bytes_high = 64 * 1024,

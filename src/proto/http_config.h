@@ -15,6 +15,7 @@ typedef struct ls_http_config {
     uint32_t body_rate_min;     /* 256 bytes per second afterwards; 0: body_grace_ms limits the whole body */
     uint32_t idle_ms_max;       /* 75 s between requests */
     uint32_t send_stall_ms_max; /* 30 s without progress of a send */
+    uint32_t send_rate_min;     /* 256 bytes per second while a send waits, measured over send_stall_ms_max; 0: none */
     uint32_t unread_bytes_max;  /* 64 KiB of an unread body are skipped to find the next request; more: close */
     uint32_t linger_ms_max;     /* 2 s of reading and discarding before the close (RFC 9112 9.6) */
     uint32_t write_bytes_high;  /* 64 KiB: the queue length at which ls_http_transport.write returns LS_PENDING */

@@ -264,13 +264,14 @@ static void body_received(ls_thread_ctx *ctx, ls_op *op)
 static int receive(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     ls_httpsys *http = e->http;
+    const bool fast = e->in != NULL && e->in_to == e->in->cap; /* a slow client must not hold a large block */
     if (e->in != NULL && e->in->cap - e->in_to < TAIL_BYTES_MIN) {
         ls_block_drop(e->in);
         e->in = NULL;
     }
     if (e->in == NULL) {
-        const bool small = e->x.head.has_length && e->body_left <= LS_BLOCK_SMALL;
-        if ((e->in = ls_block_get(ctx->pool, small ? LS_BLOCK_SMALL : LS_BLOCK_LARGE)) == NULL) return LS_ENOMEM;
+        const bool large = fast && !(e->x.head.has_length && e->body_left <= LS_BLOCK_SMALL);
+        if ((e->in = ls_block_get(ctx->pool, large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL)) == NULL) return LS_ENOMEM;
         e->in_from = e->in_to = 0;
     }
     ls_overlapped_prepare(&e->rx);

@@ -51,7 +51,9 @@ static void set_timeouts(ls_httpsys *http)
     HTTP_TIMEOUT_LIMIT_INFO limits = {.Flags = {.Present = 1},
                                       .EntityBody = seconds_of(http->config.body_grace_ms),
                                       .IdleConnection = seconds_of(http->config.idle_ms_max),
-                                      .HeaderWait = seconds_of(http->config.head_ms_max)};
+                                      .HeaderWait = seconds_of(http->config.head_ms_max),
+                                      .MinSendRate =
+                                          http->config.send_rate_min > 0 ? http->config.send_rate_min : ULONG_MAX};
     const ULONG error =
         http->api.SetServerSessionProperty(http->session, HttpServerTimeoutsProperty, &limits, sizeof limits);
     if (error != NO_ERROR) ls_log(LS_LOG_DEBUG, "http.sys keeps its own timeouts (error %lu)", error);

@@ -59,7 +59,8 @@ static char *body_room(ls_request *r, const ls_slice *last, size_t len)
         const size_t used = (size_t)(last->ptr - r->body_fill->data) + last->len;
         if (r->body_fill->cap - used >= len) return r->body_fill->data + used;
     }
-    ls_block *block = ls_block_get(ls_state_pool(r->state), LS_BLOCK_LARGE);
+    ls_block *block =
+        ls_block_get(ls_state_pool(r->state), r->body_len < LS_BLOCK_LARGE ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     if (block == NULL || !body_push(r, (ls_slice){block, block->data, 0})) return NULL;
     r->body_fill = block;
     return block->data;

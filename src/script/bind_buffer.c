@@ -1,5 +1,5 @@
 /* bind_buffer.c - the buffer object, see buffer.h. */
-#include <stdlib.h>
+#include <limits.h>
 #include <string.h>
 
 #include "script/bind_aux.h"
@@ -36,8 +36,13 @@ ls_buffer *ls_buffer_push(lua_State *L)
 {
     ls_buffer *buffer = lua_newuserdatauv(L, sizeof *buffer, 0);
     *buffer = (ls_buffer){.tag = &buffer_tag};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->buffer_meta_ref);
+    ls_state *state = ls_state_of(L);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->buffer_meta_ref);
     lua_setmetatable(L, -2);
+    if (state->closing) { /* Lua does not register its finalizer any more: see last_gc */
+        buffer->late_next = state->late_buffers;
+        state->late_buffers = buffer;
+    }
     return buffer;
 }
 
@@ -49,19 +54,38 @@ static void count_live(lua_State *L, int change)
     atomic_store_explicit(&state->buffers_live, live + change, memory_order_relaxed);
 }
 
+/* Double the room for slices. Their array is memory of the state and counts against its limit. false: the limit. */
+static bool buffer_grow(lua_State *L, ls_buffer *buffer)
+{
+    void *user;
+    const lua_Alloc alloc = lua_getallocf(L, &user);
+    if (buffer->room > UINT_MAX / 2) return false;
+    const unsigned room = buffer->room == 0 ? 4 : buffer->room * 2;
+    ls_slice *slices =
+        alloc(user, buffer->slices, buffer->room * sizeof *slices, room * sizeof *slices); /* never of size 0 */
+    if (slices == NULL) return false;
+    buffer->slices = slices;
+    buffer->room = room;
+    return true;
+}
+
+static void buffer_free_slices(lua_State *L, ls_buffer *buffer)
+{
+    void *user;
+    const lua_Alloc alloc = lua_getallocf(L, &user);
+    if (buffer->slices != NULL) (void)alloc(user, buffer->slices, buffer->room * sizeof *buffer->slices, 0);
+}
+
 /* Takes the reference; drops it and raises when out of memory. */
 static void buffer_push(lua_State *L, ls_buffer *buffer, ls_slice slice)
 {
-    if (buffer->count == buffer->room) {
-        const unsigned room = buffer->room == 0 ? 4 : buffer->room * 2;
-        ls_slice *slices = realloc(buffer->slices, room * sizeof *slices);
-        if (slices == NULL) {
+    if (buffer->count == buffer->room && !buffer_grow(L, buffer)) {
+        (void)lua_gc(L, LUA_GCCOLLECT); /* as Lua does at its limit; a finalizer may append to this buffer */
+        if (buffer->count == buffer->room && !buffer_grow(L, buffer)) {
             ls_slice_drop(&slice);
             luaL_error(L, "not enough memory");
             return;
         }
-        buffer->slices = slices;
-        buffer->room = room;
     }
     if (buffer->count == 0) count_live(L, 1);
     buffer->slices[buffer->count++] = slice;
@@ -206,7 +230,7 @@ static void buffer_drop(lua_State *L, ls_buffer *buffer)
 {
     if (buffer->count > 0) count_live(L, -1);
     ls_slices_drop(buffer->slices, buffer->count);
-    free(buffer->slices);
+    buffer_free_slices(L, buffer);
     *buffer = (ls_buffer){.tag = &buffer_tag};
 }
 
@@ -215,6 +239,29 @@ static int buffer_gc(lua_State *L)
     ls_buffer *buffer = buffer_any(L, 1);
     if (buffer != NULL) buffer_drop(L, buffer);
     return 0;
+}
+
+/* The last finalizer of the state, because it was the first object that got one: drops the buffers that other
+ * finalizers made while the state closes. */
+static int last_gc(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    for (ls_buffer *buffer = state->late_buffers; buffer != NULL;) {
+        ls_buffer *const next = buffer->late_next;
+        buffer_drop(L, buffer);
+        buffer = next;
+    }
+    state->late_buffers = NULL;
+    return 0;
+}
+
+void ls_buffer_prepare(lua_State *L)
+{
+    static const luaL_Reg meta[] = {{"__gc", last_gc}, {NULL, NULL}};
+    (void)lua_newuserdatauv(L, 0, 0);
+    luaL_newlib(L, meta);
+    lua_setmetatable(L, -2);
+    (void)luaL_ref(L, LUA_REGISTRYINDEX); /* alive until the state closes */
 }
 
 void ls_buffer_lend(ls_buffer *buffer)

@@ -45,6 +45,7 @@ static void http_options(lua_State *L, int index, ls_http_config *http)
     ls_option_u32(L, index, "body_rate_min", UINT32_MAX, &http->body_rate_min);
     ls_option_u32(L, index, "idle_ms_max", UINT32_MAX, &http->idle_ms_max);
     ls_option_u32(L, index, "send_stall_ms_max", UINT32_MAX, &http->send_stall_ms_max);
+    ls_option_u32(L, index, "send_rate_min", UINT32_MAX, &http->send_rate_min);
     ls_option_u32(L, index, "unread_bytes_max", UINT32_MAX, &http->unread_bytes_max);
     ls_option_u32(L, index, "linger_ms_max", UINT32_MAX, &http->linger_ms_max);
     ls_option_u32(L, index, "write_bytes_high", UINT32_MAX, &http->write_bytes_high);

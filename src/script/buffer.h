@@ -1,7 +1,7 @@
 /* buffer.h - the buffer object of ls.buffer: bytes in pool blocks, for Lua (bind_buffer.c).
  *
  * A buffer is a list of slices. Sending a buffer or cutting a piece out of it shares the blocks and copies nothing.
- * The blocks count against the pool's limit, not against Lua's memory.
+ * The blocks count against the pool's limit, the array of slices against the memory limit of the Lua state.
  *
  * A loop such as sock:chunks() lends its buffers: the next round of the loop takes the buffer back and releases its
  * blocks, which the pool then hands out again while they are in the cache; without the loan they would wait for the
@@ -20,9 +20,13 @@ typedef struct ls_buffer {
     size_t len;
     ls_block *tail; /* the block of the last slice, while only this buffer appends to it; else NULL */
     uint32_t tail_used;
-    bool lent;    /* to a loop, which takes the buffer back in its next round */
-    bool expired; /* taken back: any use raises */
+    bool lent;                   /* to a loop, which takes the buffer back in its next round */
+    bool expired;                /* taken back: any use raises */
+    struct ls_buffer *late_next; /* of the buffers made while the state closes */
 } ls_buffer;
+
+/* Call it before any other object of the state gets a finalizer. Raises when out of memory. */
+void ls_buffer_prepare(lua_State *L);
 
 /* Create the metatable of buffer. Raises when out of memory. */
 void ls_buffer_define(lua_State *L, ls_state *state);

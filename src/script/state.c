@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "net/resolver.h"
 #include "script/bind.h"
+#include "script/buffer.h"
 #include "script/bytecode.h"
 #include "script/json.h"
 #include "script/libraries.h"
@@ -199,6 +200,7 @@ static int state_define(lua_State *L)
     static const char *const methods[LS_HTTP_METHODS] = {"",      "GET",    "HEAD",    "POST",    "PUT",
                                                          "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"};
     ls_state *state = lua_touserdata(L, 1);
+    ls_buffer_prepare(L);
     ls_libraries_open(L);
     ls_coroutine_define(L);
     if (state->index > 0) ls_quiet_define(L);
@@ -270,6 +272,7 @@ void ls_state_close(ls_state *state)
     state->current = NULL;
     ls_timers_free(state);
     ls_tcps_free(state);
+    state->closing = true;
     lua_close(state->L);
     ls_alloc_close(&state->alloc);
     if (state->resolver != NULL) ls_resolver_close(state->resolver);

@@ -53,7 +53,8 @@ struct ls_state {
     bool loading;     /* the chunk of the site runs: calls that wait raise */
     bool load_waited; /* such a call has raised */
     bool draining;
-    bool ended; /* in a site without listeners: the last task and timer have ended */
+    bool ended;   /* in a site without listeners: the last task and timer have ended */
+    bool closing; /* lua_close runs */
 
     ls_thread_ctx *ctx; /* of the thread that runs the current task */
     ls_cpu_watch *cpu;
@@ -103,7 +104,8 @@ struct ls_state {
     uint64_t collect_all_due_ms; /* earliest time of the next full collection while busy; set before collect_op ends */
     _Atomic int buffers_live;    /* number of buffers that hold blocks */
     int buffers_kept;            /* buffers_live at the end of loading */
-    size_t buffer_bytes_seen;    /* buffer_bytes at the watchdog's last tick */
+    struct ls_buffer *late_buffers; /* made by finalizers while the state closes */
+    size_t buffer_bytes_seen;       /* buffer_bytes at the watchdog's last tick */
 };
 
 enum { LS_EXTRA_WAITS = 1, LS_EXTRA_EXCEEDED = 2, LS_EXTRA_BITS = 3 };

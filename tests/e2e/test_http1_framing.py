@@ -164,6 +164,18 @@ class Framing(Http1):
         ("bare LF in an extension", b"5;a\nb\r\nhello\r\n0\r\n\r\n"),
         ("LF ends an extension", b"5;a=b\nhello\r\n0\r\n\r\n"),
         ("NUL in an extension", b"5;a\0b\r\nhello\r\n0\r\n\r\n"),
+        ("extension without a name", b"5;\r\nhello\r\n0\r\n\r\n"),
+        ("extension without a name, then one", b"5;;a\r\nhello\r\n0\r\n\r\n"),
+        ("value without a name", b"5;=b\r\nhello\r\n0\r\n\r\n"),
+        ("name without a value", b"5;a=\r\nhello\r\n0\r\n\r\n"),
+        ("quote that does not end", b'5;a="b\r\nhello\r\n0\r\n\r\n'),
+        ("quoted-pair at the end", b'5;a="b\\"\r\nhello\r\n0\r\n\r\n'),
+        ("quote that does not begin", b'5;a=b"\r\nhello\r\n0\r\n\r\n'),
+        ("quote in a quote", b'5;a="b"c"\r\nhello\r\n0\r\n\r\n'),
+        ("CR LF in a quote", b'5;a="b\r\nc"\r\nhello\r\n0\r\n\r\n'),
+        ("space at the end", b"5;a=b \r\nhello\r\n0\r\n\r\n"),
+        ("extension after the last chunk", b"5\r\nhello\r\n0;\r\n\r\n"),
+        ("extension of 257 bytes", b"5;" + b"a" * 256 + b"\r\nhello\r\n0\r\n\r\n"),
         ("endless extension", b"5;" + b"a" * 100000 + b"\r\nhello\r\n0\r\n\r\n"),
         ("LF after the last chunk", b"5\r\nhello\r\n0\n\r\n"),
         ("LF after the trailers", b"5\r\nhello\r\n0\r\nX: y\r\n\n"),
@@ -199,6 +211,8 @@ class Framing(Http1):
     def test_chunks_accepted(self):
         rows = [
             ("extensions", b'5;a=b;c="d e"\r\nhello\r\n0;x\r\n\r\n'),
+            ("white space and quotes", b'5 ; a = "b\\"\\\\;c" ;d\r\nhello\r\n0\t;\tx\r\n\r\n'),
+            ("extension of 256 bytes", b"5;" + b"a" * 255 + b"\r\nhello\r\n0\r\n\r\n"),
             ("upper and lower hex", b"00A\r\n" + b"x" * 10 + b"\r\n00a\r\n" + b"y" * 10 + b"\r\n0\r\n\r\n"),
             ("many zeros at the end", b"1\r\nz\r\n000\r\n\r\n"),
             ("trailers", b"1\r\nz\r\n0\r\nX-A: 1\r\nX-B: 2\r\n\r\n"),
@@ -206,6 +220,8 @@ class Framing(Http1):
         ]
         want = {
             "extensions": b"hello",
+            "white space and quotes": b"hello",
+            "extension of 256 bytes": b"hello",
             "upper and lower hex": b"x" * 10 + b"y" * 10,
             "many zeros at the end": b"z",
             "trailers": b"z",

@@ -196,6 +196,7 @@ class DefaultBody(E2E):
                     cases.append((name, str(below), "must be from" if above is not None else "must be at least"))
                 if above is not None:
                     cases.append((name, str(above), "must be from"))
+        cases += [("min_send_rate", "-1", "a number of bytes"), ("min_send_rate", "true", "a number of bytes")]
         cases += [("min_body_rate", "{}", "a number of bytes per second"), ("min_body_rate", "-1", "a number of bytes")]
         lines = "\n".join(
             "try(%r, function() ls.config{ %s = %s } end)" % (name, name, value) for name, value, _ in cases

@@ -1,9 +1,10 @@
 /* fuzz_http1_chunk.c - the chunk decoder gives the same payload, end and error for every split, and never more payload
- * than input. */
+ * than input. It accepts the first size line exactly if the grammar does. */
 #include "fuzz.h"
 
 #include "base/err.h"
 #include "proto/http1_chunk.h"
+#include "proto/http_chars.h"
 
 typedef struct decoded {
     int err;
@@ -42,6 +43,63 @@ static decoded decode(const uint8_t *data, size_t size, size_t piece)
     return d;
 }
 
+static const char *skip(const char *at, const char *end, enum ls_char_class wanted)
+{
+    while (at < end && ls_char_is(*at, wanted)) at++;
+    return at;
+}
+
+static const char *skip_white_space(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == '\t')) at++;
+    return at;
+}
+
+/* The end of the quoted-string at `at`; NULL: it is not valid. */
+static const char *skip_quoted(const char *at, const char *end)
+{
+    for (at++; at < end && *at != '"'; at++) {
+        if (*at == '\\') at++;
+        if (at == end || !ls_char_is(*at, LS_CHAR_VALUE)) return NULL;
+    }
+    return at < end ? at + 1 : NULL;
+}
+
+/* chunk-size [ chunk-ext ] of RFC 9112 section 7.1, from `at` to `end`, within the limits of the decoder. */
+static bool is_size_line(const char *at, const char *end)
+{
+    const char *from = at;
+    at = skip(at, end, LS_CHAR_HEX);
+    if (at == from || at - from > 15 || end - at > LS_CHUNK_EXT_BYTES_MAX) return false;
+    while (at < end) {
+        at = skip_white_space(at, end);
+        if (at == end || *at++ != ';') return false;
+        from = at = skip_white_space(at, end);
+        if ((at = skip(at, end, LS_CHAR_TOKEN)) == from) return false;
+        const char *const after = skip_white_space(at, end);
+        if (after == end || *after != '=') continue;
+        from = at = skip_white_space(after + 1, end);
+        if (at < end && *at == '"')
+            at = skip_quoted(at, end);
+        else
+            at = skip(at, end, LS_CHAR_TOKEN);
+        if (at == NULL || at == from) return false;
+    }
+    return true;
+}
+
+/* The decoder agrees with the grammar about the first size line, if the input has a whole one. */
+static void check_size_line(const uint8_t *data, size_t size)
+{
+    const uint8_t *const end = memchr(data, '\n', size);
+    if (end == NULL) return;
+    const char *const from = (const char *)data, *const to = (const char *)end;
+    const bool valid = to > from && to[-1] == '\r' && is_size_line(from, to - 1);
+    decoded line = decode(data, (size_t)(to + 1 - from), (size_t)(to + 1 - from));
+    FUZZ_HOLDS((line.err == LS_OK) == valid);
+    free(line.payload);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const size_t pieces[] = {1, 2, 3, 7, 16, 61};
@@ -56,5 +114,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         free(split.payload);
     }
     free(whole.payload);
+    if (size > 0) check_size_line(data, size);
     return 0;
 }

@@ -174,7 +174,23 @@ static void adapt_events_max(ls_thread_ctx *ctx, int events, int64_t bytes)
     }
 }
 
-/* Turn one event into packets (at most two: one for each direction). *bytes grows by the bytes
+/* The word after an event of the end of the stream, or of the loss of the connection. */
+static uint64_t end_word(uint64_t word, uint32_t events)
+{
+    if (events & (EPOLLHUP | EPOLLERR)) word = (word & ~(uint64_t)WATCH) | LOST;
+    return word | ENDED;
+}
+
+/* The watch that end_word() has completed, or NULL; `old`: the word before. */
+static ls_op *ended_watch(ls_sock *sock, uint32_t events, uint64_t old)
+{
+    if (!(events & (EPOLLHUP | EPOLLERR)) || !(old & WATCH)) return NULL;
+    ls_op *const op = atomic_load_explicit(&sock->watch, memory_order_relaxed);
+    atomic_store_explicit(&op->result, LS_ERESET, memory_order_relaxed);
+    return op;
+}
+
+/* Turn one event into packets (at most three: one for each direction, and the watch). *bytes grows by the bytes
  * received from a stream. */
 static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_packet *packets, int max, int64_t *bytes)
 {
@@ -191,11 +207,13 @@ static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_pa
         if (old & LISTENS) return ls_epoll_accept(ctx, sock, packets, max);
         new = old;
         use_in = in && !(old & RX_RING);
-        if (ended) new |= ENDED;
+        if (ended) new = end_word(new, event->events);
         if (use_in) new = old &RX_WAIT ? (new & ~(uint64_t)RX_WAIT) | RX_BUSY : new | RX_READY;
         if (out) new = old &TX_WAIT ? (new & ~(uint64_t)TX_WAIT) | TX_BUSY : new | TX_READY;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
 
+    /* Before a direction is completed, which may close the socket. */
+    ls_op *const watch = ended ? ended_watch(sock, event->events, old) : NULL;
     int n = 0;
     if (in && (old & RX_RING)) ctx->port->backend->cancel_recv(ctx->port, sock, generation);
     if (use_in && (old & RX_WAIT)) {
@@ -218,6 +236,12 @@ static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_pa
             else
                 ls_port_enqueue(ctx->port, op); /* op->key and op->result are set */
         }
+    }
+    if (watch != NULL) {
+        if (n < max)
+            packets[n++] = (ls_packet){.key = watch->key, .op = watch, .result = LS_ERESET};
+        else
+            ls_port_enqueue(ctx->port, watch);
     }
     return n;
 }

@@ -21,6 +21,8 @@
  *                         ^                                |
  *                         +---- would block, no READY -----+
  *
+ * A watch (ls_op_watch) needs no call when its event arrives, so one bit is enough: who clears WATCH completes it.
+ *
  * WAIT and BUSY exclude each other per direction. The descriptor is closed when CLOSING is set and no direction is
  * BUSY: by ls_sock_close or by the last thread that was BUSY. So no system call runs on a descriptor number that was
  * closed and possibly reused.
@@ -59,6 +61,8 @@ enum { /* the lower half of ls_sock.word */
        TX_STOP = RX_STOP << TX_SHIFT,
        RX_RING =
            1u << 12, /* a ring receives for this socket (uring_internal.h): IN events of the epoll set are ignored */
+       WATCH = 1u << 13, /* a watch is pending: sock->watch */
+       LOST = 1u << 14,  /* the loss of the connection was reported */
 };
 
 enum { STREAM_UNKNOWN, STREAM, STREAM_NOT }; /* ls_sock.stream */
@@ -79,6 +83,7 @@ struct ls_sock {
     uint32_t number;
     _Atomic(ls_op *) rx; /* listeners: the first pending accept, linked to the others by ->next */
     _Atomic(ls_op *) tx;
+    _Atomic(ls_op *) watch;
     ls_sock *list_next; /* under port->base.mutex: link of port->rescan or port->emfile_waiting */
     bool listed;        /* under port->base.mutex: on one of these lists */
     /* In the epoll set, in it with EPOLLOUT. Written by the thread that posts first, then by the one
@@ -88,9 +93,9 @@ struct ls_sock {
     uint8_t batch_last;             /* written by the receiver: datagrams of the last batch, */
     const ls_thread_ctx *batch_ctx; /* and the context that received it */
     bool corked;                    /* ls_sock_cork_fin was called, and ls_sock_shutdown not since then */
+    _Atomic bool watched;           /* in the epoll set for EPOLLRDHUP, and the events that are always reported */
     /* Used by the back end "uring" only, see uring_sock.c. */
     uint8_t stream, waits; /* STREAM_*; receives that had to wait, counted up to a limit. Written by the receiver */
-    _Atomic bool watched;  /* in the epoll set for EPOLLRDHUP */
     _Atomic uint16_t ring; /* 1 + index of the ring on which a receive was last armed; 0: none so far */
     /* The backlog below is not empty, or ring_error is set. Written, as the rest, under the lock of that ring. */
     _Atomic bool has_backlog;
@@ -163,6 +168,7 @@ int ls_epoll_take_now(ls_thread_ctx *ctx, ls_packet *packets, int max, unsigned 
 
 /* epoll_sock.c */
 int ls_epoll_register(ls_sock *sock, bool out);
+bool ls_epoll_report_end(ls_sock *sock); /* have the epoll set report the end and the loss of the connection */
 void ls_epoll_report_again(ls_sock *sock, uint32_t generation);
 bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock,
                       ls_op *op);                 /* RX_BUSY is held. true: complete, BUSY cleared */

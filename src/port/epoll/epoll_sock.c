@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "base/signals.h"
 #include "port/epoll/epoll_internal.h"
 #include "port/epoll/epoll_syscall.h"
@@ -48,6 +49,7 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
     atomic_store_explicit(&sock->registered_out, false, memory_order_relaxed);
     atomic_store_explicit(&sock->rx, NULL, memory_order_relaxed);
     atomic_store_explicit(&sock->tx, NULL, memory_order_relaxed);
+    atomic_store_explicit(&sock->watch, NULL, memory_order_relaxed);
     uint64_t generation = WORD_GENERATION(atomic_load(&sock->word));
     atomic_store(&sock->word, generation << 32 | OPEN | (maybe_readable ? RX_READY : 0));
     *out = sock;
@@ -76,8 +78,9 @@ int ls_epoll_register(ls_sock *sock, bool out)
     };
     if (!registered) {
         const int err = ls_epoll_add(sock->port, sock->base.fd, &event);
-        if (err < 0 && !(both && err == LS_EEXIST)) return err;
-        /* The other direction was first, or the ring back end has added the socket for EPOLLRDHUP. */
+        const bool watched = atomic_load_explicit(&sock->watched, memory_order_relaxed);
+        if (err < 0 && !((both || watched) && err == LS_EEXIST)) return err;
+        /* The other direction was first, or the socket was added for EPOLLRDHUP. */
         if (err < 0 && epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0)
             return ls_err_from_errno(errno);
     } else if (epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0) {
@@ -86,6 +89,19 @@ int ls_epoll_register(ls_sock *sock, bool out)
     atomic_store_explicit(&sock->registered, true, memory_order_relaxed);
     if (out) atomic_store_explicit(&sock->registered_out, true, memory_order_relaxed);
     return LS_OK;
+}
+
+bool ls_epoll_report_end(ls_sock *sock)
+{
+    if (atomic_load_explicit(&sock->watched, memory_order_relaxed) ||
+        atomic_load_explicit(&sock->registered, memory_order_relaxed))
+        return true;
+    const uint64_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = generation << 32 | sock->number};
+    const int err = ls_epoll_add(sock->port, sock->base.fd, &event);
+    if (err < 0 && err != LS_EEXIST) return false; /* EEXIST: a send has waited, and all events are reported */
+    atomic_store_explicit(&sock->watched, true, memory_order_relaxed);
+    return true;
 }
 
 /* Have the epoll set report the current events again, although nothing has changed. */
@@ -158,7 +174,7 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
     uint64_t old = atomic_load(&sock->word), new;
     do {
         assert((old & OPEN) && !(old & CLOSING));
-        new = (old & ~(uint64_t)(RX_WAIT | TX_WAIT)) | CLOSING;
+        new = (old & ~(uint64_t)(RX_WAIT | TX_WAIT | WATCH)) | CLOSING;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
 
     while (accepts != NULL) {
@@ -168,6 +184,7 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
     }
     if (old & RX_WAIT) (void)ls_port_post(port, atomic_load(&sock->rx), sock->base.key, LS_ECANCELED);
     if (old & TX_WAIT) (void)ls_port_post(port, atomic_load(&sock->tx), sock->base.key, LS_ECANCELED);
+    if (old & WATCH) (void)ls_port_post(port, atomic_load(&sock->watch), sock->base.key, LS_ECANCELED);
     if (!(old & (RX_BUSY | TX_BUSY))) close_now(sock);
 }
 
@@ -221,7 +238,47 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
         (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
 }
 
+/* ---- watch ----------------------------------------------------------------------------------------------- */
+
+int ls_op_watch(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+{
+    ls_op_begin(op, KIND_WATCH, sock->base.key);
+    atomic_store_explicit(&op->result, 0, memory_order_relaxed);
+    atomic_store_explicit(&sock->watch, op, memory_order_relaxed);
+    if (ctx->port->backend->arm == NULL) { /* a receive needs this registration next */
+        const int err = ls_epoll_register(sock, false);
+        if (err < 0) return err;
+    } else if (!ls_epoll_report_end(sock)) {
+        return LS_ENOMEM;
+    }
+    uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed);
+    do {
+        assert(!(old & (WATCH | CLOSING)));
+        if (old & LOST) return LS_ERESET;
+    } while (!atomic_compare_exchange_weak(&sock->word, &old, old | WATCH));
+    return LS_PENDING;
+}
+
+bool ls_op_unwatch(ls_sock *sock, ls_op *op)
+{
+    assert(atomic_load_explicit(&sock->watch, memory_order_relaxed) == op);
+    (void)op;
+    return atomic_fetch_and(&sock->word, ~(uint64_t)WATCH) & WATCH;
+}
+
 /* ---- receive --------------------------------------------------------------------------------------------- */
+
+/* A receive of KIND_DISCARD. Out of line: the bytes would be in the frame of every receive. */
+LS_NOINLINE static int64_t discard_once(ls_sock *sock)
+{
+    char bytes[LS_DISCARD_BYTES];
+    ssize_t n;
+    do {
+        n = ls_epoll_sys_recv(sock->base.fd, bytes, sizeof bytes);
+    } while (n < 0 && errno == EINTR);
+    if (n >= 0) return n;
+    return errno == EAGAIN || errno == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(errno);
+}
 
 /* One recv(2), or one batch. Returns bytes (or datagrams), 0 at the end, LS_EAGAIN or another error. Pool memory is
  * held only if data were received. */
@@ -232,6 +289,7 @@ static int64_t receive_once(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
         const int64_t result = sock->port->backend->receive(ctx, sock, op);
         if (result != TRY_SOCKET) return result;
     }
+    if (op->kind == KIND_DISCARD) return discard_once(sock);
     if (op->len == 0) return 0; /* a readiness probe: data or the end can be received */
     char *ptr = op->recv.ptr;
     ls_block *block = NULL;
@@ -375,7 +433,7 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         sent += n;
         if (entries > 0 && (size_t)n == requested && file == NULL && entries < IOV_MAX_HERE) return sent;
         atomic_store_explicit(&op->result, sent, memory_order_relaxed);
-        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        ls_sock_progressed(&sock->base, n);
     }
 }
 
@@ -431,7 +489,7 @@ bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent)
     }
     atomic_store_explicit(&op->result, atomic_load_explicit(&op->result, memory_order_relaxed) + sent,
                           memory_order_relaxed);
-    atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+    ls_sock_progressed(&sock->base, sent);
     return ls_epoll_transmit(sock, op); /* sends the rest, or completes the operation if nothing is left */
 }
 

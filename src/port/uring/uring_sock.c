@@ -58,7 +58,7 @@ static int64_t backlog_take(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls
 {
     if (op->len == 0) return 0; /* a readiness probe: data can be received */
     char *to = op->recv.ptr;
-    if (to == NULL) {
+    if (to == NULL && op->kind != KIND_DISCARD) {
         ls_block *block = ls_block_get(ctx->pool, op->len);
         if (block == NULL) return LS_ENOMEM;
         op->recv.block = block;
@@ -69,7 +69,7 @@ static int64_t backlog_take(ls_thread_ctx *ctx, ls_ring *ring, ls_sock *sock, ls
         ring_buffer *buffer = &ring->buffers[sock->backlog_first];
         uint32_t bytes = (uint32_t)(buffer->end - buffer->from);
         if (bytes > op->len - n) bytes = op->len - n;
-        memcpy(to + n, ring->bytes + (size_t)sock->backlog_first * BUFFER_BYTES + buffer->from, bytes);
+        if (to != NULL) memcpy(to + n, ring->bytes + (size_t)sock->backlog_first * BUFFER_BYTES + buffer->from, bytes);
         n += bytes;
         buffer->from = (uint16_t)(buffer->from + bytes);
         if (buffer->from == buffer->end) backlog_drop_first(ring, sock);
@@ -111,18 +111,6 @@ bool ls_uring_holds(const ls_port *port, ls_fd fd)
     return fd < LS_NOTIFY_FD_MAX && (atomic_load(&port->rings->armed[fd / 64]) >> (fd % 64) & 1);
 }
 
-/* Have the epoll set report the end of the stream, which a multishot receive may miss. */
-static bool report_end(ls_sock *sock)
-{
-    if (atomic_load_explicit(&sock->watched, memory_order_relaxed)) return true;
-    const uint64_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = generation << 32 | sock->number};
-    const int err = ls_epoll_add(sock->port, sock->base.fd, &event);
-    if (err < 0 && err != LS_EEXIST) return false; /* EEXIST: a send has waited, and all events are reported */
-    atomic_store_explicit(&sock->watched, true, memory_order_relaxed);
-    return true;
-}
-
 static unsigned tag_for(ls_sock *sock, const ls_op *op)
 {
     if (op->len == 0 || op->len > LS_BLOCK_SMALL) return TAG_READY;
@@ -130,7 +118,7 @@ static unsigned tag_for(ls_sock *sock, const ls_op *op)
         sock->waits++;
         return TAG_RECEIVE;
     }
-    return report_end(sock) ? TAG_STREAM : TAG_RECEIVE;
+    return ls_epoll_report_end(sock) ? TAG_STREAM : TAG_RECEIVE; /* a multishot receive may miss the end */
 }
 
 static void fill_receive(struct io_uring_sqe *sqe, const ls_sock *sock, const ls_op *op, unsigned tag)

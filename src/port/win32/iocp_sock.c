@@ -170,6 +170,23 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
     if (cancelled) (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
 }
 
+/* Winsock has no event for the loss of a connection alone: a receive of 0 bytes completes for data as well, and a poll
+ * of the device for each suspended request would cost more than the connection. */
+int ls_op_watch(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
+{
+    (void)ctx;
+    (void)sock;
+    (void)op;
+    return LS_ENOTSUP;
+}
+
+bool ls_op_unwatch(ls_sock *sock, ls_op *op)
+{
+    (void)sock;
+    (void)op;
+    return false;
+}
+
 /* ---- requests -------------------------------------------------------------------------------------------- */
 
 void ls_win32_prepare(win_request *request, ls_op *op)
@@ -210,12 +227,20 @@ static ls_op *request_end(ls_sock *sock, win_request *request)
 
 /* ---- receive --------------------------------------------------------------------------------------------- */
 
+static int64_t discard_now(ls_sock *sock)
+{
+    char bytes[LS_DISCARD_BYTES];
+    const int n = recv(sock->base.fd, bytes, sizeof bytes, 0);
+    return n >= 0 ? n : ls_winsock_error();
+}
+
 /* Receive the data available now into pool memory: bytes, 0 at the end, LS_EAGAIN or another error. */
 static int64_t receive_now(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     if (op->kind == KIND_RECV_FROM) return ls_win32_recv_from(ctx, sock, op);
     char *ptr = op->recv.ptr;
     ls_block *block = NULL;
+    if (op->kind == KIND_DISCARD) return discard_now(sock);
     if (op->len == 0) return 0; /* a readiness probe: data or the end can be received */
     if (ptr == NULL) {
         if ((block = ls_block_get(ctx->pool, op->len)) == NULL) return LS_ENOMEM;
@@ -411,7 +436,7 @@ static int64_t send_on(ls_sock *sock, ls_op *op)
         if (outcome < 0) return outcome;
         if (bytes == 0) return LS_EINVAL; /* the file is shorter than the range */
         atomic_store_explicit(&op->result, sent + bytes, memory_order_relaxed);
-        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        ls_sock_progressed(&sock->base, bytes);
     }
 }
 
@@ -495,7 +520,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
     } else if (status == LS_OK) {
         const int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed) + bytes;
         atomic_store_explicit(&op->result, sent, memory_order_relaxed);
-        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        ls_sock_progressed(&sock->base, bytes);
         if (bytes == 0)
             result = LS_EINVAL; /* the file is shorter than the range */
         else

@@ -147,9 +147,9 @@ static void the_cap_holds_at_its_limit(void **state)
 /* Cached blocks of one size are freed for the other size. */
 static void cached_blocks_make_room_at_the_cap(void **state)
 {
-    enum { LARGE = 64, SMALL = LARGE * LS_BLOCK_LARGE / LS_BLOCK_SMALL };
+    enum { LARGE = 63, SMALL = LARGE * LS_BLOCK_LARGE / LS_BLOCK_SMALL };
     static ls_block *blocks[SMALL + 1];
-    fixture f = open_pool(LARGE * LS_BLOCK_LARGE);
+    fixture f = open_pool((LARGE + 1) * LS_BLOCK_LARGE); /* the last 1/64 is the reserve */
     (void)state;
     for (int round = 0; round < 2; round++) {
         assert_int_equal(take_all(f.pool, LS_BLOCK_LARGE, blocks, LARGE + 1), LARGE);
@@ -164,9 +164,9 @@ static void cached_blocks_make_room_at_the_cap(void **state)
 /* One of two pools can use nearly all memory: the other keeps at most 1/64 per size and list. */
 static void another_pool_caches_little(void **state)
 {
-    enum { SMALL = 1024 };
+    enum { SMALL = 1008, RESERVE = 16 };
     static ls_block *blocks[SMALL + 1];
-    fixture f = open_pool(SMALL * LS_BLOCK_SMALL);
+    fixture f = open_pool((SMALL + RESERVE) * LS_BLOCK_SMALL);
     ls_pool *neighbour;
     (void)state;
     assert_int_equal(ls_pool_open(f.pools, &neighbour), LS_OK);
@@ -175,12 +175,66 @@ static void another_pool_caches_little(void **state)
     assert_null(ls_block_get(f.pool, LS_BLOCK_SMALL)); /* one account */
     drop_all(blocks, SMALL);
     const size_t n = take_all(f.pool, LS_BLOCK_SMALL, blocks, SMALL + 1);
-    assert_true(n >= SMALL - SMALL / 64);
+    assert_true(n >= SMALL - (SMALL + RESERVE) / 64);
     drop_all(blocks, n);
     ls_pool_close(neighbour);
     assert_int_equal(take_all(f.pool, LS_BLOCK_SMALL, blocks, SMALL + 1), SMALL);
     drop_all(blocks, SMALL);
     close_pool(&f);
+}
+
+/* At the cap the reserve still has blocks. They never become blocks that others get. */
+static void the_reserve(void **state)
+{
+    enum { ALL = 256, RESERVE = ALL / 64, ORDINARY = ALL - RESERVE };
+    static ls_block *blocks[ORDINARY + 1];
+    ls_block *reserved[RESERVE];
+    fixture f = open_pool(ALL * LS_BLOCK_SMALL);
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        ls_block *early = ls_block_get_reserved(f.pool); /* an ordinary one, as long as there are any */
+        assert_non_null(early);
+        ls_block_drop(early);
+        assert_int_equal(take_all(f.pool, LS_BLOCK_SMALL, blocks, ORDINARY + 1), ORDINARY);
+        for (int n = 0; n < RESERVE; n++) assert_non_null(reserved[n] = ls_block_get_reserved(f.pool));
+        assert_null(ls_block_get_reserved(f.pool));
+        assert_int_equal(stat_of(&f).blocks_live, ALL);
+        assert_int_equal(stat_of(&f).bytes_peak, ALL * LS_BLOCK_SMALL);
+        ls_block_drop(reserved[0]);
+        assert_null(ls_block_get(f.pool, LS_BLOCK_SMALL));
+        assert_non_null(reserved[0] = ls_block_get_reserved(f.pool));
+        drop_all(reserved, RESERVE);
+        assert_null(ls_block_get(f.pool, LS_BLOCK_SMALL));
+        drop_all(blocks, ORDINARY);
+        assert_int_equal(stat_of(&f).blocks_live, 0);
+    }
+    close_pool(&f);
+}
+
+static void no_reserve_below_64_blocks(void **state)
+{
+    enum { ALL = 63 };
+    static ls_block *blocks[ALL + 1];
+    fixture f = open_pool(ALL * LS_BLOCK_SMALL);
+    (void)state;
+    assert_int_equal(take_all(f.pool, LS_BLOCK_SMALL, blocks, ALL + 1), ALL);
+    assert_null(ls_block_get_reserved(f.pool));
+    drop_all(blocks, ALL);
+    close_pool(&f);
+}
+
+static void a_block_of_the_reserve_outlives_the_pools(void **state)
+{
+    enum { ALL = 64 };
+    static ls_block *blocks[ALL];
+    fixture f = open_pool(ALL * LS_BLOCK_SMALL);
+    (void)state;
+    assert_int_equal(take_all(f.pool, LS_BLOCK_SMALL, blocks, ALL), ALL - 1);
+    ls_block *last = ls_block_get_reserved(f.pool);
+    assert_non_null(last);
+    drop_all(blocks, ALL - 1);
+    close_pool(&f);
+    ls_block_drop(last); /* AddressSanitizer checks what this frees */
 }
 
 enum { HANDED = 2000 };
@@ -314,6 +368,9 @@ int main(void)
         cmocka_unit_test(the_counters_count),
         cmocka_unit_test(the_cap_holds_at_its_limit),
         cmocka_unit_test(cached_blocks_make_room_at_the_cap),
+        cmocka_unit_test(the_reserve),
+        cmocka_unit_test(no_reserve_below_64_blocks),
+        cmocka_unit_test(a_block_of_the_reserve_outlives_the_pools),
         cmocka_unit_test(another_pool_caches_little),
         cmocka_unit_test(blocks_return_from_other_threads),
         cmocka_unit_test(a_closed_pool_lives_until_its_last_block_returns),

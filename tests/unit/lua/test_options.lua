@@ -143,10 +143,10 @@ end
 function tests.limits_are_converted_to_the_units_of_the_core()
   local app = {}
   local out, got = listen { port = 1, app = app, max_head = "32k", max_body = "1g", head_timeout = 2.5,
-    idle_timeout = 75, min_body_rate = 0, max_fields = 50 }
+    idle_timeout = 75, min_body_rate = 0, min_send_rate = 1000, max_fields = 50 }
   check.equal(got == app, true)
   check.equal(out.http, { head_bytes_max = 32768, body_bytes_max = 1 << 30, head_ms_max = 2500, idle_ms_max = 75000,
-    body_rate_min = 0, fields_max = 50 })
+    body_rate_min = 0, send_rate_min = 1000, fields_max = 50 })
   check.equal(listen { port = 1, max_body = false }.http, { body_bytes_max = math.maxinteger })
 end
 

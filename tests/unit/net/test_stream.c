@@ -231,6 +231,50 @@ static void the_queue_grows_while_a_send_is_pending(void **state)
     free(t.bytes);
 }
 
+/* More slices than one send takes, and than 16 bits count. */
+static void a_queue_of_many_slices_leaves_in_several_sends(void **state)
+{
+    enum { SLICES = 200000 };
+    net_place place;
+    wire l;
+    stream_bytes t = {.room = 2 * SLICES, .seed = 11};
+    char *text = malloc(t.room);
+    size_t at = 0;
+    (void)state;
+    t.bytes = malloc(t.room);
+    assert_non_null(t.bytes);
+    assert_non_null(text);
+    net_open(&place);
+    wire_open(&l, &place);
+    for (int i = 0; i < SLICES; i++) {
+        char *const from = text + t.len;
+        const size_t len = 1 + (rnd(&t) & 1);
+        fill(&t, from, len);
+        ls_slice slice = ls_slice_static(from, len);
+        assert_int_equal(ls_stream_push(&place.ctx, &l.s, &slice), LS_OK);
+        if (i == SLICES / 2)
+            (void)ls_stream_flush(&place.ctx, &l.s); /* pending, or done: the rest is queued behind it */
+    }
+    (void)ls_stream_flush(&place.ctx, &l.s);
+    while (at < t.len) {
+        char bytes[20000];
+        const ssize_t n = recv(l.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n > 0) {
+            assert_memory_equal(bytes, t.bytes + at, (size_t)n);
+            at += (size_t)n;
+        }
+        ls_packet packet;
+        if (ls_port_wait(place.port, &place.ctx, &packet, 1, n > 0 ? 0 : 1) > 0)
+            ls_packet_dispatch(&place.ctx, &packet);
+    }
+    assert_int_equal(ls_stream_queued(&l.s), 0);
+    assert_int_equal(blocks_live(&place), 0);
+    wire_close(&l);
+    net_close(&place);
+    free(t.bytes);
+    free(text);
+}
+
 static void adjacent_commits_are_one_slice(void **state)
 {
     net_place place;
@@ -487,6 +531,114 @@ typedef struct firing { /* a thread that handles the timer's packets */
     _Atomic uint64_t fired;
 } firing;
 
+/* The peer takes bytes before every deadline, but fewer than the minimum rate. */
+static void a_send_below_the_minimum_rate_ends(void **state)
+{
+    enum { STALL_MS = 60 };
+    net_place place;
+    wire l;
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        const bool is_slow = round == 0;
+        net_open(&place);
+        wire_open(&l, &place);
+        l.s.send_rate_min = is_slow ? UINT32_MAX : 1;
+        block_the_send(&l);
+        ls_stream_deadline(&l.s, ls_clock_ns() / 1000000u + STALL_MS, STALL_MS);
+        const uint64_t until_ms = ls_clock_ns() / 1000000u + 8 * STALL_MS;
+        while (l.sent == 0 && (is_slow || ls_clock_ns() / 1000000u < until_ms)) {
+            char bytes[65536];
+            (void)recv(l.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
+            ls_packet packet;
+            if (ls_port_wait(place.port, &place.ctx, &packet, 1, 2) > 0) ls_packet_dispatch(&place.ctx, &packet);
+        }
+        if (is_slow) {
+            assert_int_equal(l.sent, 1);
+            assert_true(l.sent_err == LS_ETIMEDOUT || l.sent_err == LS_OK);
+        }
+        wire_close(&l);
+        net_close(&place);
+    }
+}
+
+static void queue_text(wire *l, const char *text)
+{
+    char *to = ls_stream_room(&l->place->ctx, &l->s, strlen(text));
+    assert_non_null(to);
+    memcpy(to, text, strlen(text));
+    ls_stream_commit(&l->s, strlen(text));
+}
+
+static void truncating_the_queue(void **state)
+{
+    net_place place;
+    wire l;
+    char got[16];
+    (void)state;
+    net_open(&place);
+    wire_open(&l, &place);
+    assert_int_equal(ls_stream_end(&l.s), 0);
+    assert_false(ls_stream_truncate(&l.s, 0));
+    for (int round = 0; round < 4;
+         round++) { /* inside a slice, between two, between slices of other blocks, at the end */
+        queue_text(&l, "abc");
+        ls_slice slice = ls_slice_static("de", 2);
+        if (round >= 2) assert_int_equal(ls_stream_push(&place.ctx, &l.s, &slice), LS_OK);
+        const size_t end = ls_stream_end(&l.s);
+        assert_int_equal(end, round >= 2 ? 5 : 3);
+        if (round == 1) assert_int_equal(ls_stream_push(&place.ctx, &l.s, &slice), LS_OK);
+        if (round < 3) queue_text(&l, "fgh");
+        if (round == 2) assert_int_equal(ls_stream_push(&place.ctx, &l.s, &slice), LS_OK);
+        assert_true(ls_stream_truncate(&l.s, end));
+        assert_int_equal(ls_stream_end(&l.s), end);
+        queue_text(&l, "!"); /* the queue goes on behind it */
+        assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE);
+        net_read(l.theirs, got, end + 1);
+        assert_memory_equal(got, round >= 2 ? "abcde!" : "abc!", end + 1);
+        assert_int_equal(ls_stream_end(&l.s), 0); /* positions begin again */
+    }
+    queue_text(&l, "abc");
+    assert_false(ls_stream_truncate(&l.s, 0)); /* nothing before it: the caller drops the queue */
+    ls_stream_discard(&l.s);
+
+    block_the_send(&l); /* a pending send stays whole */
+    const size_t end = ls_stream_end(&l.s);
+    queue_text(&l, "abc");
+    assert_true(ls_stream_truncate(&l.s, 1));
+    assert_int_equal(ls_stream_end(&l.s), end);
+    wire_close(&l);
+    assert_int_equal(blocks_live(&place), 0);
+    net_close(&place);
+}
+
+static void the_last_response_without_memory(void **state)
+{
+    enum { ALL = 64 };
+    static ls_block *hoard[ALL];
+    net_place place;
+    wire l;
+    char got[8];
+    (void)state;
+    net_open(&place);
+    ls_pool_close(place.ctx.pool);
+    ls_pools_close(place.pools);
+    assert_int_equal(ls_pools_open(ALL * LS_BLOCK_SMALL, &place.pools), LS_OK);
+    net_ctx_open(&place, &place.ctx, 0);
+    wire_open(&l, &place);
+    for (int i = 0; i < ALL - 1; i++) assert_non_null(hoard[i] = ls_block_get(place.ctx.pool, LS_BLOCK_SMALL));
+    assert_null(ls_stream_room(&place.ctx, &l.s, 4));
+    char *to = ls_stream_room_reserved(&place.ctx, &l.s, 4);
+    assert_non_null(to);
+    memcpy(to, "last", 4);
+    ls_stream_commit(&l.s, 4);
+    assert_int_equal(ls_stream_flush(&place.ctx, &l.s), LS_DONE);
+    net_read(l.theirs, got, 4);
+    assert_memory_equal(got, "last", 4);
+    for (int i = 0; i < ALL - 1; i++) ls_block_drop(hoard[i]);
+    wire_close(&l);
+    net_close(&place);
+}
+
 static void firing_main(void *arg)
 {
     firing *f = arg;
@@ -696,6 +848,7 @@ int main(void)
         cmocka_unit_test(receiving),
         cmocka_unit_test(a_mix_leaves_in_order_and_whole),
         cmocka_unit_test(the_queue_grows_while_a_send_is_pending),
+        cmocka_unit_test(a_queue_of_many_slices_leaves_in_several_sends),
         cmocka_unit_test(adjacent_commits_are_one_slice),
         cmocka_unit_test(no_memory_leaves_the_queue_as_it_was),
         cmocka_unit_test(a_closed_peer_drops_the_queue),
@@ -705,6 +858,9 @@ int main(void)
         cmocka_unit_test(a_later_deadline_leaves_the_timer_alone),
         cmocka_unit_test(a_removed_deadline_disarms_the_timer),
         cmocka_unit_test(progress_moves_the_deadline_of_a_send),
+        cmocka_unit_test(a_send_below_the_minimum_rate_ends),
+        cmocka_unit_test(truncating_the_queue),
+        cmocka_unit_test(the_last_response_without_memory),
         cmocka_unit_test(a_deadline_set_while_the_timer_fires_is_kept),
         cmocka_unit_test(closing_in_each_state),
         cmocka_unit_test(closing_while_the_timers_packet_is_queued),

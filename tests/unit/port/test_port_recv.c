@@ -1,6 +1,8 @@
 /* test_port_recv.c - the contract of port.h on each back end: receives: into memory of the caller and of the pool, resets, ends, and bytes that come early. */
 #include "port_fixture.h"
 
+#include <errno.h>
+
 #include "base/thread.h"
 #include "system.h"
 
@@ -350,9 +352,120 @@ static void data_before_the_end_is_not_lost(void **state)
     }
 }
 
+static void expect_watch(net_place *place, ls_op *op, int posted, int64_t result)
+{
+    if (posted == LS_PENDING) {
+        expect_packet(place, op, NULL, result);
+    } else {
+        assert_int_equal(posted, result);
+    }
+}
+
+static void reset(int fd)
+{
+    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+    close(fd);
+}
+
+/* Data and the end of the peer's data do not end a watch; a reset does, whatever was received before. */
+static void a_watch_reports_a_reset_only(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 5; kind++) {
+        net_place place;
+        int theirs;
+        ls_op op = op_new(), rx = op_new();
+        ls_packet packet;
+        char room[16];
+        ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+        if (kind == 4) { /* lost before the watch */
+            reset(theirs);
+            while (recv((int)ls_sock_fd(sock), room, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) {}
+        }
+        const int posted = ls_op_watch(&place.ctx, sock, &op);
+        if (posted == LS_ENOTSUP) {
+            if (kind < 4) close(theirs);
+            ls_sock_close(&place.ctx, sock);
+            net_close(&place);
+            skip();
+        }
+        if (kind < 4) assert_int_equal(posted, LS_PENDING);
+        if (kind == 1 || kind == 3) net_write(theirs, "data", 4);
+        if (kind == 2 || kind == 3) assert_int_equal(shutdown(theirs, SHUT_WR), 0);
+        if (kind == 1) { /* a receive beside the watch */
+            if (ls_op_recv(&place.ctx, sock, &rx, room, sizeof room) == LS_PENDING)
+                expect_packet(&place, &rx, NULL, 4);
+            assert_int_equal(atomic_load(&rx.result), 4);
+            net_write(theirs, "more", 4);
+        }
+        if (kind < 4) {
+            assert_int_equal(ls_port_wait(place.port, &place.ctx, &packet, 1, 20), 0);
+            assert_true(ls_op_unwatch(sock, &op)); /* no packet follows */
+            assert_false(ls_op_unwatch(sock, &op));
+            assert_int_equal(ls_op_watch(&place.ctx, sock, &op), LS_PENDING);
+            reset(theirs);
+        }
+        expect_watch(&place, &op, posted, LS_ERESET);
+        assert_false(ls_op_unwatch(sock, &op));
+        assert_int_equal(ls_op_watch(&place.ctx, sock, &op), LS_ERESET); /* from now on at once */
+        ls_sock_close(&place.ctx, sock);
+        net_close(&place);
+    }
+}
+
+static void closing_ends_a_watch(void **state)
+{
+    net_place place;
+    int theirs;
+    ls_op op = op_new();
+    (void)state;
+    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    const int posted = ls_op_watch(&place.ctx, sock, &op);
+    ls_sock_close(&place.ctx, sock);
+    if (posted == LS_PENDING) expect_packet(&place, &op, NULL, LS_ECANCELED);
+    close(theirs);
+    net_close(&place);
+}
+
+/* A discard needs no block. */
+static void discarding(void **state)
+{
+    enum { BYTES = 100000, BLOCKS = (63 << 20) / LS_BLOCK_LARGE };
+    static ls_block *hoard[BLOCKS];
+    net_place place;
+    int theirs;
+    ls_op op = op_new();
+    char *bytes = calloc(1, BYTES);
+    (void)state;
+    assert_non_null(bytes);
+    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    for (int i = 0; i < BLOCKS; i++) assert_non_null(hoard[i] = ls_block_get(place.ctx.pool, LS_BLOCK_LARGE));
+    for (int round = 0; round < 2; round++) {
+        int64_t sum = 0;
+        int posted = ls_op_discard(&place.ctx, sock, &op);
+        assert_int_equal(posted, LS_PENDING);
+        net_write(theirs, bytes, BYTES);
+        while (sum < BYTES) {
+            if (posted == LS_PENDING) (void)net_next(&place);
+            const int64_t n = atomic_load(&op.result);
+            assert_true(n > 0 && n <= 16384);
+            sum += n;
+            if (sum < BYTES) posted = ls_op_discard(&place.ctx, sock, &op);
+        }
+        assert_int_equal(sum, BYTES);
+    }
+    assert_int_equal(shutdown(theirs, SHUT_WR), 0);
+    if (ls_op_discard(&place.ctx, sock, &op) == LS_PENDING) expect_packet(&place, &op, NULL, 0);
+    assert_int_equal(atomic_load(&op.result), 0);
+    for (int i = 0; i < BLOCKS; i++) ls_block_drop(hoard[i]);
+    net_conn_close(&place, sock, theirs);
+    free(bytes);
+}
+
 static void a_pool_at_its_limit_fails_the_receive_and_loses_no_data(void **state)
 {
-    enum { BLOCKS = (64 << 20) / LS_BLOCK_LARGE };
+    enum { BLOCKS = (63 << 20) / LS_BLOCK_LARGE }; /* of 64 MiB; the rest is the reserve */
     static ls_block *hoard[BLOCKS];
     net_place place;
     int theirs;
@@ -462,6 +575,9 @@ int main(void)
         cmocka_unit_test(a_batch_fits_into_the_cache),
         cmocka_unit_test(what_nobody_received_is_not_the_next_sockets),
         cmocka_unit_test(data_before_the_end_is_not_lost),
+        cmocka_unit_test(a_watch_reports_a_reset_only),
+        cmocka_unit_test(closing_ends_a_watch),
+        cmocka_unit_test(discarding),
         cmocka_unit_test(a_pool_at_its_limit_fails_the_receive_and_loses_no_data),
         cmocka_unit_test(bytes_that_come_before_they_are_asked_for_are_kept_in_order),
         cmocka_unit_test(a_receive_without_room_tells_that_something_is_there),

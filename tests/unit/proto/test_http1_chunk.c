@@ -1,6 +1,8 @@
 /* test_http1_chunk.c - the chunked coding: payload, limits, errors; the result does not depend on splits. */
 #include "proto/http1_chunk.h"
 
+#include <stdio.h>
+
 #include "base/err.h"
 #include "support.h"
 
@@ -89,8 +91,54 @@ static void good_bodies(void **state)
     gives("a\r\n0123456789\r\nA\r\n0123456789\r\n0\r\n\r\n", "01234567890123456789");
     gives("00000000000000c\r\nhello\r\nworld\r\n0\r\n\r\n", "hello\r\nworld");
     gives("1;a=b;c=\"d e\"\r\nx\r\n0;last\r\n\r\n", "x");
-    gives("1;\t \x80\r\nx\r\n0\r\n\r\n", "x");
     gives("1\r\nx\r\n0\r\nA: b\r\nC:\r\nContent-Length: 7\r\nTransfer-Encoding: x\r\n\r\n", "x");
+}
+
+/* chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] ), RFC 9112 section 7.1.1 */
+static void good_extensions(void **state)
+{
+    /* clang-format off */
+    static const char *const cases[] = {
+        ";a", ";a=b", ";a=\"\"", ";a=\"b c\"", ";a;b", ";a=b;c=d", ";a=\"b\";c", ";a;b=\"c\"",
+        " ;a", "\t;a", " \t ;a", "; a", ";\t a", ";a =b", ";a= b", ";a \t= \tb", ";a = \"b\"", ";a ;b", ";a \t; \tb",
+        ";a=b ;c", ";a=\"b\" ;c", " ; a = b ; c = \"d\" ; e",
+        ";!#$%&'*+-.^_`|~09AZaz=!#$%&'*+-.^_`|~09AZaz",
+        ";a=\"!#[]^~\"", ";a=\";=,\"", ";a=\"\t \"", ";a=\"\x80\xff\"",
+        ";a=\"\\\"\"", ";a=\"\\\\\"", ";a=\"\\b\"", ";a=\"\\\t\\ \\\x80\"", ";a=\"b\\\"c\";d"
+    };
+    /* clang-format on */
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "1%s\r\nx\r\n0%s\r\n\r\n", cases[i], cases[i]);
+        gives(text, "x");
+    }
+}
+
+static void bad_extensions(void **state)
+{
+    /* clang-format off */
+    static const char *const cases[] = {
+        ";", "; ", ";;", ";;a", ";a;", ";a; ", ";a;;b", ";=b", "; =b", ";\"a\"", ";a=", ";a= ", ";a=;b", ";a= ;b", ";a==b",
+        ";a=b=c", ";a=b c", ";a b", ";a=b,c", ";a,b", ";a(b", ";a=b(", ";a@", ";a ", ";a=b ", ";a=\"b\" ", " ", " a", " =b",
+        ";a=\"", ";a=\"b", ";a=b\"", ";a=\"b\"c", ";a=\"b\"\"c\"", ";a=\"b\"=c", ";a=\"b\\", ";a=\"b\\\"",
+        ";a\\b", ";a=\\b", ";a=b\\", ";\x80", ";a=\x80", ";a\x01", ";a=\x01", ";\x7f", ";a=\"\x01\"", ";a=\"\x7f\"",
+        ";a=\"\\\x01\"", ";a=\"\\\x7f\"", ";a=\"\n\"", ";a=\"\\\n\"", ";a=\"\r\n\"", ";a=\"\\\r\n\"", ";a=\"\rb\"", ";a\rb",
+        ";a\n", ";a=b\n", ";a=\"b\"\n", " \n"
+    };
+    /* clang-format on */
+    static const char nul[] = "1;a=\"\0\"\r\n", nul_pair[] = "1;a=\"\\\0\"\r\n", nul_token[] = "1;a=b\0\r\n";
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[64];
+        (void)snprintf(text, sizeof text, "1%s\r\n", cases[i]); /* refused before the data of the chunk */
+        is_refused(text);
+        (void)snprintf(text, sizeof text, "0%s\r\n", cases[i]);
+        is_refused(text);
+    }
+    assert_int_equal(decode(nul, sizeof nul - 1).err, LS_EPROTO);
+    assert_int_equal(decode(nul_pair, sizeof nul_pair - 1).err, LS_EPROTO);
+    assert_int_equal(decode(nul_token, sizeof nul_token - 1).err, LS_EPROTO);
 }
 
 static void bytes_after_the_body_are_not_consumed(void **state)
@@ -127,7 +175,7 @@ static void bad_bodies(void **state)
     /* clang-format off */
     static const char *const cases[] = {
         "\r\n", ";\r\n", "g\r\n", "-1\r\n", "+1\r\n", "0x1\r\n", "1_0\r\n", " 1\r\n", "\t1\r\n", "1 \r\n",
-        "1\t\r\n", "1 ;a\r\n", "1,\r\n", "1.0\r\n", "\"1\"\r\n", "1\n", "1\rx", "1\r\r\n", "\n1\r\n", "1\r\nx\n",
+        "1\t\r\n", "1,\r\n", "1.0\r\n", "\"1\"\r\n", "1\n", "1\rx", "1\r\r\n", "\n1\r\n", "1\r\nx\n",
         "1\r\nxy\r\n", "1\r\nx\rz", "1\r\nx1\r\n", "1\r\n\r\n\r\n1", "1;a\n", "1;a\nb\r\n", "1;a\rb\r\n",
         "1;a\r\r\n", "1;\x01\r\n", "1;\x7f\r\n", "1000000000000000\r\n", "ffffffffffffffff\r\n",
         "fffffffffffffffff\r\n", "0000000000000000\r\n", "10000000000000000000001\r\n", "0\r\n\n", "0\r\n\rx",
@@ -180,6 +228,19 @@ static void limit_of_an_extension(void **state)
     text = stretched("1;aaaaaaaa\r\nx\r\n1;", 'a', LS_CHUNK_EXT_BYTES_MAX - 1, "\r\ny\r\n0;a\r\n\r\n");
     gives(text, "xy"); /* the limit applies to each chunk */
     free(text);
+    /* White space, quotes and backslashes count as well. */
+    text = stretched("1", ' ', LS_CHUNK_EXT_BYTES_MAX - 2, ";a\r\nx\r\n0\r\n\r\n");
+    gives(text, "x");
+    free(text);
+    text = stretched("1", ' ', LS_CHUNK_EXT_BYTES_MAX - 1, ";a\r\n");
+    is_refused(text);
+    free(text);
+    text = stretched("1;ab=\"", '\\', LS_CHUNK_EXT_BYTES_MAX - 6, "\"\r\nx\r\n0\r\n\r\n");
+    gives(text, "x");
+    free(text);
+    text = stretched("1;abc=\"", '\\', LS_CHUNK_EXT_BYTES_MAX - 6, "\"\r\n");
+    is_refused(text);
+    free(text);
 }
 
 static void limit_of_the_trailers(void **state)
@@ -217,6 +278,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_bodies),
+        cmocka_unit_test(good_extensions),
+        cmocka_unit_test(bad_extensions),
         cmocka_unit_test(bytes_after_the_body_are_not_consumed),
         cmocka_unit_test(a_truncated_body_is_not_complete),
         cmocka_unit_test(bad_bodies),

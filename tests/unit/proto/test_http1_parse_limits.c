@@ -1,4 +1,6 @@
 /* test_http1_parse_limits.c - request heads: each limit, at the limit and one above; resuming. */
+#include <stdio.h>
+
 #include "http1_parse_fixture.h"
 
 static void limit_of_the_target(void **state)
@@ -97,6 +99,46 @@ static void a_bare_lf_is_refused_at_once(void **state)
     assert_int_equal(parse_copy(text, sizeof text - 1, sizeof text - 2, &defaults, &head), -400);
 }
 
+/* The head comes byte by byte. The byte at `at` is the first that no head can have: the parser refuses it at once. */
+static void is_refused_at(const char *text, size_t at)
+{
+    ls_http_head head;
+    for (size_t n = 1; n <= at; n++) assert_int_equal(parse_copy(text, n, n - 1, &defaults, &head), LS_HTTP_MORE);
+    if (parse_copy(text, at + 1, at, &defaults, &head) != -400) fail_msg("not refused at %zu: %s", at, text);
+    assert_int_equal(parse_copy(text, strlen(text), at, &defaults, &head), -400); /* with the bytes behind it */
+    if (text[at - 1] == '\r') assert_int_equal(parse_copy(text, strlen(text), at - 1, &defaults, &head), -400);
+}
+
+static void a_control_character_is_refused_at_once(void **state)
+{
+    static const char *const heads[] = {
+        "GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa@",
+        "GET / HTTP/1.1\r\nHost: hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh@",
+        "GET / HTTP/1.1\r\nHost: hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh\r\nX: a@",
+        "GET / HTTP/1.1\r\nHost: hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh\r\nX: aaa bbb \x80@",
+    };
+    static const char *const bad[] = {"\rb", "\r\r", "\r\x80", "\x01", "\x7f"};
+    (void)state;
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
+            char text[160];
+            const size_t at = strlen(heads[i]) - 1;
+            if (i == 0 && bad[b][0] == '\r') continue; /* no CR is valid there: see the next test */
+            (void)snprintf(text, sizeof text, "%.*s%scccc", (int)at, heads[i], bad[b]);
+            is_refused_at(text, at + strlen(bad[b]) - 1);
+        }
+    }
+}
+
+static void a_cr_in_the_target_is_refused_at_the_next_byte(void **state)
+{
+    static const char text[] = "GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\rb";
+    ls_http_head head;
+    (void)state;
+    assert_int_equal(parse_copy(text, sizeof text - 1, sizeof text - 2, &defaults, &head), -400);
+    assert_int_equal(parse_copy(text, sizeof text - 1, sizeof text - 3, &defaults, &head), -400);
+}
+
 static void why_may_be_null(void **state)
 {
     ls_http_head head;
@@ -113,6 +155,8 @@ int main(void)
         cmocka_unit_test(limit_of_the_head),
         cmocka_unit_test(limit_of_the_fields),
         cmocka_unit_test(a_bare_lf_is_refused_at_once),
+        cmocka_unit_test(a_control_character_is_refused_at_once),
+        cmocka_unit_test(a_cr_in_the_target_is_refused_at_the_next_byte),
         cmocka_unit_test(why_may_be_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

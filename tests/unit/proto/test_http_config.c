@@ -15,6 +15,7 @@ static void defaults(void **state)
     assert_true(config.body_bytes_max == 8388608);
     assert_int_equal(config.head_ms_max, 10000);
     assert_int_equal(config.body_grace_ms, 10000);
+    assert_int_equal(config.send_rate_min, 256);
     assert_int_equal(config.body_rate_min, 256);
     assert_int_equal(config.idle_ms_max, 75000);
     assert_int_equal(config.send_stall_ms_max, 30000);

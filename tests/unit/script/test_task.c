@@ -138,6 +138,49 @@ static void buffers(void **state)
         "end)");
 }
 
+/* The slices of a buffer are memory of the state. */
+static void a_buffer_that_grows_without_end(void **state)
+{
+    (void)state;
+    test_snippet(
+        "core.config{ lua_bytes_max = 8 * 1024 * 1024 } "
+        "body(function() "
+        "local b, rounds = core.buffer('x'), 0 "
+        "local ok, e = pcall(function() for i = 1, 40 do b:append(b) rounds = i end end) "
+        "is(ok, false) is(e:find('not enough memory') ~= nil, true) "
+        "is(rounds < 19, true) is(rounds > 10, true) " /* 2^18 slices of 24 bytes are 6 MiB */
+        "is(#b, #b:tostring()) "
+        "b = nil collectgarbage() "
+        "local held = {} for i = 1, 8 do held[i] = core.buffer('y') for _ = 1, 14 do held[i]:append(held[i]) end end "
+        "held = nil for i = 1, 100 do local c = core.buffer('y') for _ = 1, 15 do c:append(c) end "
+        "  is(#c, 32768) end " /* 150 MB of slices, all of them garbage */
+        "end)");
+}
+
+/* Lua does not call the finalizer of an object that is made while the state closes. */
+static void a_buffer_made_while_the_state_closes(void **state)
+{
+    test_site *t =
+        test_site_open("local old = core.buffer(('o'):rep(100)) "
+                       "for i = 1, 3 do setmetatable({}, { __gc = function() "
+                       "  kept = core.buffer(('x'):rep(10000)) for _ = 1, 10 do kept:append(kept) end "
+                       "  old:append(kept, kept:sub(2, 5)) core.log('info', 'finalizer ' .. #old) end }) end "
+                       "core.once(function() done() end)");
+    (void)state;
+    assert_int_equal(t->opened, LS_OK);
+    test_pump(t, 10000);
+    assert_true(t->done);
+    ls_packet packet;
+    ls_site_close_sockets(t->site, &t->ctx);
+    while (ls_port_wait(t->port, &t->ctx, &packet, 1, 0) > 0) test_dispatch(t, &packet);
+    ls_port_close(t->port);
+    ls_site_close(t->site);
+    assert_non_null(strstr(t->log, "finalizer 30720"));
+    ls_pool_close(t->pool);
+    ls_pools_close(t->pools); /* LeakSanitizer finds blocks and arrays that were not released */
+    test_site_free(t);
+}
+
 static void memory_has_a_limit(void **state)
 {
     (void)state;
@@ -338,6 +381,8 @@ int main(void)
                                        cmocka_unit_test(jobs_have_a_limit),
                                        cmocka_unit_test(timers),
                                        cmocka_unit_test(buffers),
+                                       cmocka_unit_test(a_buffer_that_grows_without_end),
+                                       cmocka_unit_test(a_buffer_made_while_the_state_closes),
                                        cmocka_unit_test(memory_has_a_limit),
                                        cmocka_unit_test(processor_time_has_a_limit),
                                        cmocka_unit_test(processor_time_has_a_limit_in_c_functions),
