@@ -161,7 +161,7 @@ class ManualPage(unittest.TestCase):
             with self.subTest(arguments=arguments):
                 status, options, _ = run_program(arguments)
                 self.assertEqual(status, 0)
-                self.assertGreaterEqual(options_of(section), options_of(options))
+                self.assertEqual(options_of(section), options_of(options))
 
 
 if __name__ == "__main__":

@@ -118,9 +118,11 @@ class Paths(E2E):
                 response = self.get("/files/" + name)
                 self.assertEqual((response.status, response.text), (404, "EACCES: a symbolic link leads out of the directory"))
         self.assertEqual(self.asked(since), [])
+        since = self.server.mark()
         for name, text in (("in", "a page"), ("sub/in", "a page"), ("to-sub/a.txt", "a in sub"), ("back", "a page"), ("inside", "a page")):
             with self.subTest(name):
                 self.assertEqual(self.get("/files/" + name).text, text)
+        self.assertEqual(len(self.asked(since)), 5)
 
     @not_on_windows("a symbolic link needs a right of its own")
     def test_a_directory_behind_a_link(self):

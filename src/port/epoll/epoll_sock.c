@@ -8,7 +8,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/signals.h"
 #include "port/epoll/epoll_internal.h"
