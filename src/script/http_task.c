@@ -156,6 +156,7 @@ static void results_beside_body(lua_State *L, ls_request *r, int count)
         const int type = lua_type(L, HTTP_FIRST + n);
         if (type != LUA_TNIL && (type != LUA_TTABLE || n > 1)) (void)wrong_results(L, count, right_order);
     }
+    lua_settop(L, HTTP_FIRST + 1); /* any number of nils may have followed: make room on the stack */
     set_headers(L, r, HTTP_FIRST + 1);
 }
 
@@ -164,6 +165,7 @@ static void results_beside_status(lua_State *L, ls_request *r, int count)
 {
     for (int n = 3; n < count; n++)
         if (!lua_isnil(L, HTTP_FIRST + n)) (void)wrong_results(L, count, right_order);
+    lua_settop(L, HTTP_FIRST + 2);
     set_headers(L, r, HTTP_FIRST + 2);
 }
 
@@ -171,10 +173,13 @@ static void results_beside_status(lua_State *L, ls_request *r, int count)
 static void results_beside_nil(lua_State *L, int count)
 {
     if (is_status(L, HTTP_FIRST + 1)) (void)wrong_results(L, count, "for a status alone: return status");
-    if (!lua_isnil(L, HTTP_FIRST + 1))
+    if (!lua_isnil(L, HTTP_FIRST + 1)) {
+        lua_settop(L, HTTP_FIRST + 1);
         luaL_error(L, "the handler returned nil, %s", ls_error_describe(L, HTTP_FIRST + 1));
+    }
     for (int n = 2; n < count; n++)
         if (!lua_isnil(L, HTTP_FIRST + n)) (void)wrong_results(L, count, right_order);
+    lua_settop(L, HTTP_FIRST);
 }
 
 /* The handler has sent the response, or its start, by `res`: log an error if it has also returned a body. */
@@ -214,6 +219,7 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
     r->returned = true;
     if (r->out != NULL || x->response != LS_RESPONSE_NONE) {
         result_unused(L, r, count);
+        lua_settop(L, HTTP_REQ);
         return x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);
     }
     switch (type) {

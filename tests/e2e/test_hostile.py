@@ -189,6 +189,12 @@ app:get("/cookie-options", function(_, res)
   res:cookie("a", "b", opts)
   return "ok"
 end)
+app:get("/nils/:kind", function(req, res)
+  local headers = { ["X-A"] = "1" }
+  if req.params.kind == "sent" then res:send("sent") end
+  return table.unpack(({ status = { 201, "body", headers }, body = { "body", headers }, nothing = {},
+    message = { nil, "why" }, sent = {} })[req.params.kind], 1, 10000)
+end)
 app:get("/twenty", function() return 201, "body", { ["X-A"] = "1" }, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 end)
 local statuses = { nan = 0 / 0, inf = math.huge, neg = -200, min = math.mininteger, big = 1 << 40, frac = 200.25, z = 0, h = 199, k = 1000 }
 app:get("/status/:which", function(req) return statuses[req.params.which], "x" end)
@@ -381,9 +387,15 @@ class Hostile(E2E):
             response = self.get("/cookie-options")
             self.assertEqual(response.header("Set-Cookie"), "a=b")
 
-    def test_twenty_values(self):
-        response = self.get("/twenty")
+    def test_many_values(self):
+        self.assertEqual(self.get("/twenty").status, 500)
+        response = self.get("/nils/status")
         self.assertEqual((response.status, response.text, response.header("X-A")), (201, "body", "1"))
+        response = self.get("/nils/body")
+        self.assertEqual((response.status, response.text, response.header("X-A")), (200, "body", "1"))
+        self.assertEqual(self.get("/nils/nothing").status, 204)
+        self.assertEqual(self.get("/nils/message").status, 500)
+        self.assertEqual(self.get("/nils/sent").text, "sent")
 
     def test_statuses(self):
         for which in ("nan", "inf", "neg", "min", "big", "frac", "z", "h", "k"):
