@@ -7,7 +7,7 @@ from harness import E2E, SANITIZER, WINDOWS, main, repeats, request, run_program
 
 SITE = r"""
 local ls = require "luaserve"
-ls.config{ max_memory = "200m", drain_timeout = 5 }
+ls.config{ max_memory = "200m", drain_timeout = 5, max_jobs = 30000 }
 local app = ls.app()
 app:get("/", function() return "root" end)
 app:get("/live", function() collectgarbage() return tostring(ls.stats().blocks_live) end)

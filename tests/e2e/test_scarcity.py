@@ -5,7 +5,7 @@ import os
 import threading
 import unittest
 
-from harness import E2E, SANITIZER, WINDOWS, chunked, main, raise_descriptor_limit, request
+from harness import E2E, SANITIZER, WINDOWS, chunked, main, request, system
 
 SITE = r"""
 local ls = require "luaserve"
@@ -102,7 +102,7 @@ class SlowUploads(Scarcity):
     def slow_uploads(self, start):
         """COUNT clients send `start` and wait. Meanwhile others upload and download, from a pool with 64 KiB for less
         than half of the clients."""
-        raise_descriptor_limit(4000)
+        system.raise_descriptor_limit(4000)
         server, data = self.serve_with("16m")
         conns = [self.connect(server=server) for _ in range(self.COUNT)]
         for conn in conns:
@@ -131,7 +131,7 @@ class SlowUploads(Scarcity):
 
     def test_bytes_one_by_one(self):
         """Each byte of the body comes alone, after a fast beginning."""
-        raise_descriptor_limit(4000)
+        system.raise_descriptor_limit(4000)
         server, data = self.serve_with("16m")
         conns = [self.connect(server=server) for _ in range(self.COUNT)]
         for conn in conns:
