@@ -1,12 +1,10 @@
 """The paths of Unix listeners: mode and owner, paths in use, whose path a server removes."""
-import grp
 import os
-import pwd
 import socket
 import stat
 import unittest
 
-from harness import Conn, E2E, WINDOWS, main, scratch
+from harness import E2E, WINDOWS, Conn, grp, main, pwd, scratch
 
 SITE = """
 local ls = require "luaserve"

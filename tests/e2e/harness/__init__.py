@@ -18,12 +18,12 @@ from harness.conn import Closed, Conn, Framing, Response, TimedOut, chunked, req
 from harness.environment import (BACKEND, ENGINE, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, PROGRAM, ROOT, SANITIZER,
                                  SLEEP, SLOW, WAIT, WINDOWS, WINE, free_port, has_ipv6, no_refusals, not_on_windows,
                                  repeats, system)
-from harness.terminal import fcntl, needs_terminal, pty, termios
+from harness.terminal import fcntl, grp, needs_terminal, pty, pwd, termios
 from harness.server import REPORT, Server, run_program, scratch
 
 __all__ = [
     "BACKEND", "ENGINE", "HAS_UNIX_SOCKETS", "LUASERVE", "OTHER_SYSTEM", "PROGRAM", "REPORT", "ROOT", "SANITIZER",
     "SLEEP", "SLOW", "WAIT", "WINDOWS", "WINE", "Closed", "Conn", "E2E", "Framing", "Response", "Server", "TimedOut",
-    "chunked", "fcntl", "free_port", "has_ipv6", "in_parallel", "main", "needs_terminal", "no_refusals", "not_on_windows",
-    "pty", "repeats", "request", "run_program", "scratch", "system", "table", "termios",
+    "chunked", "fcntl", "free_port", "grp", "has_ipv6", "in_parallel", "main", "needs_terminal", "no_refusals", "not_on_windows",
+    "pty", "pwd", "repeats", "request", "run_program", "scratch", "system", "table", "termios",
 ]

@@ -5,9 +5,11 @@ from harness.environment import OTHER_SYSTEM
 
 try:
     import fcntl
+    import grp
     import pty
+    import pwd
     import termios
 except ImportError:  # Python for Windows
-    fcntl = pty = termios = None
+    fcntl = grp = pty = pwd = termios = None
 
 needs_terminal = unittest.skipUnless(pty, OTHER_SYSTEM + "Python for Windows has no pseudo-terminals")
