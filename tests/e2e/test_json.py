@@ -10,7 +10,7 @@ MIB = 1 << 20
 SITE = r"""
 local ls = require "luaserve"
 local app = ls.app()
-ls.config { threads = 1, threads_max = 1, max_memory = "%s" }
+ls.config { threads = 1, threads_max = 1, max_memory = "%s", max_cpu = 600 } -- a sanitizer writes 240 MB in many seconds
 app:post("/decode", function(req)
   local value, message = req:json()
   return value and "decoded" or 400, message
