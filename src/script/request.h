@@ -126,4 +126,8 @@ int ls_request_respond_json(lua_State *L, ls_request *request, ls_slice text);
 /* The request id of logs and req.id: 16 hexadecimal digits. */
 void ls_request_id_text(uint64_t id, char out[17]);
 
+/* The name of a request in the log: "request <id> GET /path", with at most 180 bytes of the path. */
+enum { LS_REQUEST_NAME_BYTES = 256 };
+void ls_request_log_name(const ls_exchange *x, char out[LS_REQUEST_NAME_BYTES]);
+
 #endif
