@@ -108,14 +108,8 @@ static int http_main(lua_State *L) /* (exchange as light userdata) */
     lua_rawgeti(L, LUA_REGISTRYINDEX, task->dispatch_ref);
     lua_pushvalue(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
-    if (head->method != LS_HTTP_OTHER)
-        lua_rawgeti(L, LUA_REGISTRYINDEX, state->method_refs[head->method]);
-    else
-        lua_pushlstring(L, x->bytes + head->method_name.at, head->method_name.len);
-    if (head->path_is_root)
-        lua_pushliteral(L, "/");
-    else
-        lua_pushlstring(L, x->bytes + head->path.at, head->path.len);
+    ls_request_push_method(L, x);
+    ls_request_push_path(L, x);
     lua_pushboolean(L, head->has_length && head->content_length > x->body_bytes_max);
     lua_callk(L, 5, LUA_MULTRET, (lua_KContext)r, http_returned);
     return http_returned(L, LUA_OK, (lua_KContext)r);

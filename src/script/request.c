@@ -137,7 +137,7 @@ static void request_refuse(lua_State *L, const ls_request *r)
     if (r->x == NULL)
         luaL_error(L, "request object used after its request ended; copy the values that are needed later");
     const ls_exchange *x = r->x;
-    lua_pushlstring(L, x->bytes + x->head.method_name.at, x->head.method_name.len);
+    ls_request_push_method(L, x);
     if (x->head.path_is_root)
         lua_pushliteral(L, "/");
     else
