@@ -2,8 +2,8 @@
  *
  * Received blocks are kept as slices until the body is complete; a buffer shares them. An invalid body raises; when
  * the site does not catch the error, the error decides the status of the response. So does the error of
- * req:json{ object = true } for a body that is no object; its reason, user value LS_REQ_REFUSED, is sent. After a disconnect the functions
- * return nil, message, code. */
+ * req:json{ object = true } for a body that is no object; its reason, user value LS_REQ_REFUSED, is sent. After a
+ * disconnect the functions return nil, message, code. */
 #include <stdlib.h>
 #include <string.h>
 

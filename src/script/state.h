@@ -56,8 +56,8 @@ struct ls_state {
     bool ended;   /* in a site without listeners: the last task and timer have ended */
     bool closing; /* lua_close runs */
 
-    ls_thread_ctx *ctx; /* of the thread that runs the current task */
-    ls_cpu_watch *cpu;
+    ls_thread_ctx *ctx;       /* of the thread that runs the current task */
+    ls_cpu_watch *cpu;        /* of the current run; never NULL */
     ls_task *current;         /* the running task, or NULL */
     unsigned protected_calls; /* nesting depth of ls_state_protected() */
 
