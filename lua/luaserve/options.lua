@@ -184,6 +184,18 @@ function options.port(fname, port, least)
   return number
 end
 
+-- unix_path(fname, path, host, port) -> "unix:/path". Raises unless `path` is a file name and host and port are nil.
+function options.unix_path(fname, path, host, port)
+  if type(path) ~= "string" or path == "" then
+    usage.error('%s: path must be the file name of a Unix socket, such as "/run/site.sock"; got %s', fname,
+      usage.quote(path))
+  end
+  if host ~= nil or port ~= nil then
+    usage.error("%s: path names a Unix socket and cannot be combined with host or port", fname)
+  end
+  return "unix:" .. path
+end
+
 local function address_of_table(fname, given, no_paths)
   local host, port, path = given.host, given.port, given.path
   if host ~= nil and type(host) ~= "string" then
@@ -193,16 +205,7 @@ local function address_of_table(fname, given, no_paths)
     if path ~= nil then usage.error("%s: host and path both name a Unix socket; give only one of them", fname) end
     path, host = host:sub(6), nil
   end
-  if path ~= nil then
-    if type(path) ~= "string" or path == "" then
-      usage.error('%s: path must be the file name of a Unix socket, such as "/run/site.sock"; got %s', fname,
-        usage.quote(path))
-    end
-    if host ~= nil or port ~= nil then
-      usage.error("%s: path names a Unix socket and cannot be combined with host or port", fname)
-    end
-    return "unix:" .. path, 0
-  end
+  if path ~= nil then return options.unix_path(fname, path, host, port), 0 end
   if port == nil then usage.error("%s: port is missing (0 picks a free one)", fname) end
   if host then host = host:match("^%[(.*)%]$") or host end
   return check_host(fname, host or ""), options.port(fname, port, 0)
@@ -327,6 +330,16 @@ local function check_urls(fname, value)
   return text
 end
 
+-- check_no_address(fname, given, address): raises if `given`, options behind the arguments of an address, has one of the
+-- names `address`.
+function options.check_no_address(fname, given, address)
+  for name in pairs(given) do
+    if address[name] then
+      usage.error("%s: %s is given by the arguments before; leave it out of the options", fname, name)
+    end
+  end
+end
+
 -- check_beside(fname, at, served, given, address) -> given. Raises unless `given`, the options behind an address and an
 -- app or a function, is nil or a table without the names `address`. Of ls.listen(8080, require "site") it is the second
 -- result of `require`: then nil.
@@ -337,11 +350,7 @@ function options.check_beside(fname, at, served, given, address)
   elseif type(at) == "table" then
     usage.error("%s: two tables of options; put all options in the first", fname)
   end
-  for name in pairs(given) do
-    if address[name] then
-      usage.error("%s: %s is given by the first two arguments; leave it out of the options", fname, name)
-    end
-  end
+  options.check_no_address(fname, given, address)
   return given
 end
 

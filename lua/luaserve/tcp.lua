@@ -23,7 +23,8 @@ local client_only = { connect_timeout = { "connect_ms_max", "seconds", 1, uint32
 
 local server_address = { host = true, port = true, path = true, serve = true }
 local server_known = options.merged(limits, server_only, server_address, { mode = true, owner = true })
-local client_known = options.merged(limits, client_only, { host = true, port = true, path = true })
+local client_address = { host = true, port = true, path = true }
+local client_known = options.merged(limits, client_only, client_address)
 
 -- The tables of options, for the tests.
 tcp.known = { ["ls.tcp"] = server_known, ["ls.connect"] = client_known }
@@ -74,11 +75,12 @@ local function client_text(text)
 end
 
 local no_limits = {}
+local connect_form = "ls.connect(host, port, options)"
 
 -- ls.connect(host, port [, opts]), ls.connect("host:port" [, opts]), ls.connect("unix:/path" [, opts]), ls.connect{
 -- host =, port =, path =, ... } -> sock | nil, message, code. Waits. Raises on wrong types, on unknown options and
 -- where it cannot wait.
-function tcp.connect(host, port, opts)
+function tcp.connect(host, port, opts, ...)
   local limit = no_limits
   if not core.can_wait() then
     usage.error("ls.connect: cannot wait while the site loads or inside a C function; call it in a handler, in "
@@ -86,14 +88,14 @@ function tcp.connect(host, port, opts)
   end
   if type(host) == "table" then
     if port ~= nil then usage.error("ls.connect: with a table of options, pass host and port in it") end
+    usage.no_more(connect_form, nil, opts, ...)
     opts = host
-    if opts.path ~= nil and (type(opts.path) ~= "string" or opts.path == "") then
-      usage.error('ls.connect: path must be the file name of a Unix socket, such as "/run/site.sock"; got %s',
-        usage.quote(opts.path))
-    end
-    host, port = opts.host or opts.path and "unix:" .. opts.path, opts.port
-  elseif port ~= nil and not tonumber(port) and opts == nil then
-    port, opts = nil, port
+    host, port = opts.host, opts.port
+    if opts.path ~= nil then host = options.unix_path("ls.connect", opts.path, host, port) end
+  else
+    if port ~= nil and not tonumber(port) and opts == nil then port, opts = nil, port end
+    usage.no_more(connect_form, nil, ...)
+    if type(opts) == "table" then options.check_no_address("ls.connect", opts, client_address) end
   end
   if type(host) ~= "string" or host == "" then
     usage.error('ls.connect: the first argument must be a host, "host:port" or "unix:/path"; got %s',

@@ -29,6 +29,9 @@ static inline void ls_check_arguments(lua_State *L, int most, const char *call)
     if (lua_gettop(L) > most) ls_refuse_arguments(L, most, call);
 }
 
+/* Push the function `name` of the module luaserve.usage. false: the site has not loaded luaserve; nothing is pushed. */
+bool ls_push_usage(lua_State *L, const char *name);
+
 /* Raise "<object> has no method or field '<name>'" for the name at index 2. The message suggests the most similar key
  * of the table at `known`. */
 int ls_unknown_member(lua_State *L, const char *object, int known);

@@ -2,8 +2,8 @@
  *
  * Received blocks are kept as slices until the body is complete; a buffer shares them. An invalid body raises; when
  * the site does not catch the error, the error decides the status of the response. So does the error of
- * req:json{ object = true } for a body that is no object; its reason, user value LS_REQ_REFUSED, is sent. After a disconnect the functions
- * return nil, message, code. */
+ * req:json{ object = true } for a body that is no object; its reason, user value LS_REQ_REFUSED, is sent. After a
+ * disconnect the functions return nil, message, code. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,11 +119,12 @@ static int push_json(lua_State *L)
     return 3;
 }
 
-/* The kind of JSON value that begins with `c`, for a message. */
-static const char *json_kind(char c)
+/* The kind of the JSON value from `text` to `end`, for a message. */
+static const char *json_kind(const char *text, const char *end)
 {
+    const char c = *text;
+    if (text == end) return "an empty body";
     switch (c) {
-    case '\0': return "an empty body";
     case '[': return "an array";
     case '"': return "a string";
     case 't':
@@ -144,10 +145,11 @@ static int refuse_body(lua_State *L, ls_request *r)
  * which are the same table in Lua. */
 static int push_json_object(lua_State *L, ls_request *r)
 {
-    const char *text = lua_tostring(L, -1);
+    size_t len;
+    const char *text = lua_tolstring(L, -1, &len), *const end = text + len;
     text += strspn(text, " \t\r\n");
     if (*text != '{') {
-        lua_pushfstring(L, "the request body must be a JSON object; got %s", json_kind(*text));
+        lua_pushfstring(L, "the request body must be a JSON object; got %s", json_kind(text, end));
         return refuse_body(L, r);
     }
     if (push_json(L) == 1) return 1;

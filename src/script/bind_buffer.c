@@ -231,7 +231,7 @@ static void buffer_drop(lua_State *L, ls_buffer *buffer)
     if (buffer->count > 0) count_live(L, -1);
     ls_slices_drop(buffer->slices, buffer->count);
     buffer_free_slices(L, buffer);
-    *buffer = (ls_buffer){.tag = &buffer_tag};
+    *buffer = (ls_buffer){.tag = &buffer_tag, .late_next = buffer->late_next};
 }
 
 static int buffer_gc(lua_State *L)

@@ -15,9 +15,9 @@
 #include "script/bind.h"
 #include "script/bind_aux.h"
 #include "script/bind_sock.h"
-#include "script/notify_internal.h"
 #include "script/option.h"
 #include "script/site_internal.h"
+#include "script/sockets.h"
 
 typedef struct connecting {
     ls_lookup *lookup; /* NULL: the address is numeric */

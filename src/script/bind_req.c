@@ -236,18 +236,8 @@ static int push_field(lua_State *L, ls_request *r, lua_Integer field)
     const ls_exchange *x = r->x;
     const ls_http_head *head = &x->head;
     switch ((enum req_field)field) {
-    case REQ_METHOD:
-        if (head->method != LS_HTTP_OTHER)
-            lua_rawgeti(L, LUA_REGISTRYINDEX, r->state->method_refs[head->method]);
-        else
-            push_span(L, x, head->method_name);
-        return 1;
-    case REQ_PATH:
-        if (head->path_is_root)
-            lua_pushliteral(L, "/");
-        else
-            push_span(L, x, head->path);
-        return 1;
+    case REQ_METHOD: ls_request_push_method(L, x); return 1;
+    case REQ_PATH: ls_request_push_path(L, x); return 1;
     case REQ_TARGET: push_span(L, x, head->target); return 1;
     case REQ_VERSION: lua_pushstring(L, head->version_minor == 0 ? "1.0" : "1.1"); return 1;
     case REQ_PARAMS:
@@ -317,10 +307,7 @@ static bool learn_name(lua_State *L)
  * request that has not set it, so this does not raise: it logs each name once, unless the site has set it before. */
 static void suggest_field(lua_State *L)
 {
-    if (!learn_name(L)) return;
-    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-    if (lua_getfield(L, -1, "luaserve.usage") != LUA_TTABLE || lua_getfield(L, -1, "misspelled") != LUA_TFUNCTION)
-        return;
+    if (!learn_name(L) || !ls_push_usage(L, "misspelled")) return;
     lua_pushvalue(L, 2);
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_call(L, 2, 1);

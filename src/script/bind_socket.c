@@ -10,6 +10,7 @@
 #include "script/buffer.h"
 #include "script/notify_internal.h"
 #include "script/site_internal.h"
+#include "script/sockets.h"
 #include "script/udata.h"
 #include "script/udp_internal.h"
 
@@ -56,42 +57,6 @@ static raw_socket *socket_push(lua_State *L, bool stream)
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->notify->socket_meta_ref);
     lua_setmetatable(L, -2);
     return sock;
-}
-
-enum { SOCKETS_COLLECT_MIN = 256 };
-
-static void collect(lua_State *L, ls_notify_script *script)
-{
-    (void)lua_gc(L, LUA_GCCOLLECT);
-    script->sockets_collect_at = 2 * script->sockets > SOCKETS_COLLECT_MIN ? 2 * script->sockets : SOCKETS_COLLECT_MIN;
-    script->opened_since_collect = false;
-}
-
-void ls_sockets_make_room(lua_State *L)
-{
-    ls_notify_script *script = ls_state_of(L)->notify;
-    if (script->sockets_collect_at == 0) script->sockets_collect_at = SOCKETS_COLLECT_MIN;
-    if (script->sockets >= script->sockets_collect_at) collect(L, script);
-}
-
-bool ls_sockets_collect(lua_State *L, int err)
-{
-    ls_notify_script *script = ls_state_of(L)->notify;
-    if (err != LS_EMFILE || !script->opened_since_collect) return false;
-    collect(L, script);
-    return true;
-}
-
-void ls_sockets_opened(ls_state *state)
-{
-    if (state->notify == NULL) return;
-    state->notify->sockets++;
-    state->notify->opened_since_collect = true;
-}
-
-void ls_sockets_closed(ls_state *state)
-{
-    if (state->notify != NULL) state->notify->sockets--;
 }
 
 /* core.socket("tcp"|"udp" [, "ip4"|"ip6"]) -> socket | nil, message, code */

@@ -8,8 +8,8 @@
 
 #include "script/bind.h"
 #include "script/bind_aux.h"
-#include "script/notify_internal.h"
 #include "script/site_internal.h"
+#include "script/sockets.h"
 #include "script/task.h"
 #include "script/udata.h"
 #include "script/udp_internal.h"
@@ -282,12 +282,7 @@ int ls_core_udp_connect(lua_State *L)
     udp_client *client = calloc(1, sizeof *client);
     if (client == NULL) return luaL_error(L, "not enough memory");
     int err = open_client(state, &setup, &to, client);
-    if (err == LS_EMFILE) { /* collecting may raise */
-        free(client);
-        client = NULL;
-        if (ls_sockets_collect(L, err) && (client = calloc(1, sizeof *client)) != NULL)
-            err = open_client(state, &setup, &to, client);
-    }
+    if (ls_sockets_collect(L, err)) err = open_client(state, &setup, &to, client);
     if (err < 0) {
         free(client);
         return ls_push_failure(L, err);

@@ -1,4 +1,4 @@
-/* http_task.c - a request in Lua: its task, the dispatch function, the rules for handler results, errors.
+/* http_task.c - a request in Lua: its task, the dispatch function, errors.
  *
  * All code that may raise runs inside the coroutine of the task, with http_main as its first function; there is no
  * other protected call around the handler. An error kills the coroutine. Then a second task runs the function
@@ -6,38 +6,17 @@
 #include "script/http_task.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "proto/http_text.h"
-#include "script/bind.h"
-#include "script/bind_aux.h"
-#include "script/bind_res.h"
-#include "script/buffer.h"
 #include "script/error_text.h"
+#include "script/http_result.h"
 #include "script/request.h"
 #include "script/route_name.h"
 #include "script/site_internal.h"
-
-enum { HTTP_REQ = 1, HTTP_FIRST = 2 }; /* stack of http_main: the req object, then the results of the handler */
-
-/* Write "request <id> GET /path" for the log. */
-static void log_name(const ls_exchange *x, char out[256])
-{
-    const ls_http_head *head = &x->head;
-    char id[17];
-    size_t at;
-    ls_request_id_text(x->id, id);
-    at = (size_t)snprintf(out, 256, "request %s %.*s ", id,
-                          head->method_name.len < 20 ? (int)head->method_name.len : 20,
-                          x->bytes + head->method_name.at);
-    if (head->path_is_root || head->path.len == 0)
-        (void)snprintf(out + at, 256 - at, "/");
-    else
-        (void)snprintf(out + at, 256 - at, "%.*s%s", head->path.len < 180 ? (int)head->path.len : 180,
-                       x->bytes + head->path.at, head->path.len < 180 ? "" : "...");
-}
 
 /* ---- inside the task --------------------------------------------------------------------------------------- */
 
@@ -65,8 +44,8 @@ static void run_log_hooks(lua_State *L, ls_request *r)
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
         lua_pushvalue(L, info);
         if (lua_pcall(L, 3, 0, 0) != LUA_OK) {
-            char name[256];
-            log_name(r->x, name);
+            char name[LS_REQUEST_NAME_BYTES];
+            ls_request_log_name(r->x, name);
             ls_log(LS_LOG_ERROR, "%s: in a \"log\" hook: %s", name, ls_error_describe(L, lua_gettop(L)));
             lua_pop(L, 2);
         }
@@ -89,111 +68,6 @@ static int http_drain(lua_State *L, int status, lua_KContext context)
     return http_done(L, r);
 }
 
-/* Raise "the handler returned a table, 404; <right>". */
-static int wrong_results(lua_State *L, int count, const char *right)
-{
-    luaL_Buffer text;
-    if (count > 4) count = 4;
-    while (count > 1 && lua_isnil(L, HTTP_REQ + count)) count--;
-    lua_settop(L, HTTP_REQ + count);
-    luaL_buffinit(L, &text);
-    luaL_addstring(&text, "the handler returned ");
-    for (int n = 0; n < count; n++) {
-        const int at = HTTP_FIRST + n, type = lua_type(L, at);
-        if (n > 0) luaL_addstring(&text, ", ");
-        if (type != LUA_TNIL && type != LUA_TNUMBER) luaL_addstring(&text, "a ");
-        if (type == LUA_TNUMBER)
-            luaL_tolstring(L, at, NULL);
-        else
-            lua_pushstring(L, ls_buffer_test(L, at) != NULL ? "buffer" : lua_typename(L, type));
-        luaL_addvalue(&text);
-    }
-    luaL_addstring(&text, "; ");
-    luaL_addstring(&text, right);
-    luaL_pushresult(&text);
-    return luaL_error(L, "%s", lua_tostring(L, -1));
-}
-
-static const char right_order[] = "a handler returns body; body, headers; status; or status, body, headers";
-
-static bool is_status(lua_State *L, int index)
-{
-    int whole;
-    const lua_Integer status = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &whole) : 0;
-    return status >= 200 && status <= 999;
-}
-
-static void set_headers(lua_State *L, ls_request *r, int index)
-{
-    if (lua_isnoneornil(L, index)) return;
-    if (lua_type(L, index) != LUA_TTABLE) (void)wrong_results(L, lua_gettop(L) - HTTP_REQ, right_order);
-    lua_pushnil(L);
-    while (lua_next(L, index) != 0) {
-        const int top = lua_gettop(L);
-        ls_request_set_header(L, r, top - 1, top);
-        lua_settop(L, top - 1);
-    }
-}
-
-static int result_status(lua_State *L, int index)
-{
-    int whole;
-    const lua_Integer status = lua_tointegerx(L, index, &whole);
-    if (!whole || status < 200 || status > 999)
-        luaL_error(L, "the handler returned an invalid status: %s (a status is a whole number from 200 to 999)",
-                   luaL_tolstring(L, index, NULL));
-    return (int)status;
-}
-
-/* The handler has returned a body and further values: accept headers, refuse values that would be ignored. */
-static void results_beside_body(lua_State *L, ls_request *r, int count)
-{
-    if (is_status(L, HTTP_FIRST + 1)) (void)wrong_results(L, count, "the status comes first: return status, body");
-    if (lua_type(L, HTTP_FIRST + 1) == LUA_TNUMBER)
-        (void)wrong_results(L, count, "put a call that returns several values, such as string.gsub, in parentheses");
-    if (count == 2 && ls_is_loader_data(L, HTTP_FIRST, HTTP_FIRST + 1)) return; /* return require "page" */
-    for (int n = 1; n < count; n++) {
-        const int type = lua_type(L, HTTP_FIRST + n);
-        if (type != LUA_TNIL && (type != LUA_TTABLE || n > 1)) (void)wrong_results(L, count, right_order);
-    }
-    lua_settop(L, HTTP_FIRST + 1); /* any number of nils may have followed: make room on the stack */
-    set_headers(L, r, HTTP_FIRST + 1);
-}
-
-/* The handler has returned a status and more than a body. */
-static void results_beside_status(lua_State *L, ls_request *r, int count)
-{
-    for (int n = 3; n < count; n++)
-        if (!lua_isnil(L, HTTP_FIRST + n)) (void)wrong_results(L, count, right_order);
-    lua_settop(L, HTTP_FIRST + 2);
-    set_headers(L, r, HTTP_FIRST + 2);
-}
-
-/* The handler has returned nil and further values. */
-static void results_beside_nil(lua_State *L, int count)
-{
-    if (is_status(L, HTTP_FIRST + 1)) (void)wrong_results(L, count, "for a status alone: return status");
-    if (!lua_isnil(L, HTTP_FIRST + 1)) {
-        lua_settop(L, HTTP_FIRST + 1);
-        luaL_error(L, "the handler returned nil, %s", ls_error_describe(L, HTTP_FIRST + 1));
-    }
-    for (int n = 2; n < count; n++)
-        if (!lua_isnil(L, HTTP_FIRST + n)) (void)wrong_results(L, count, right_order);
-    lua_settop(L, HTTP_FIRST);
-}
-
-/* The handler has sent the response, or its start, by `res`: log an error if it has also returned a body. */
-static void result_unused(lua_State *L, ls_request *r, int count)
-{
-    const int type = count > 0 ? lua_type(L, HTTP_FIRST) : LUA_TNIL;
-    if (type != LUA_TSTRING && type != LUA_TNUMBER && type != LUA_TTABLE && ls_buffer_test(L, HTTP_FIRST) == NULL)
-        return;
-    char name[256];
-    log_name(r->x, name);
-    ls_log(LS_LOG_ERROR, "%s: the handler returned a %s, but res has already %s the response", name,
-           lua_typename(L, type), r->x->response == LS_RESPONSE_DONE ? "sent" : "started");
-}
-
 static int http_finish_parts(lua_State *L, ls_request *r)
 {
     ls_exchange *x = r->x;
@@ -205,51 +79,18 @@ static int http_finish_parts(lua_State *L, ls_request *r)
     return http_done(L, r);
 }
 
-/* The handler has returned: its results start at HTTP_FIRST. */
+/* The handler has returned: its results start at LS_HTTP_RESULT. */
 static int http_returned(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
-    ls_exchange *x = r->x;
-    const int count = lua_gettop(L) - HTTP_REQ;
-    const int type = count > 0 ? lua_type(L, HTTP_FIRST) : LUA_TNIL;
-    bool pinned = false;
-    int result;
     (void)status;
-
     r->returned = true;
-    if (r->out != NULL || x->response != LS_RESPONSE_NONE) {
-        result_unused(L, r, count);
-        lua_settop(L, HTTP_REQ);
-        return x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);
+    if (r->out != NULL || r->x->response != LS_RESPONSE_NONE) {
+        ls_http_result_unused(L, r);
+        lua_settop(L, LS_HTTP_RESULT - 1);
+        return r->x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);
     }
-    switch (type) {
-    case LUA_TNIL:
-        if (count > 1) results_beside_nil(L, count);
-        if (r->status_set) {
-            x->type = NULL;
-            x->length = -1;
-            result = x->transport->respond(r->state->ctx, x, NULL, 0);
-        } else {
-            result = ls_request_respond_text(r, r->failing ? 500 : 204);
-        }
-        break;
-    case LUA_TNUMBER:
-        x->status = result_status(L, HTTP_FIRST);
-        if (count > 2) results_beside_status(L, r, count);
-        result = count < 2 || lua_isnil(L, HTTP_FIRST + 1) ? ls_request_respond_text(r, x->status)
-                                                           : ls_request_respond_body(L, r, HTTP_FIRST + 1, &pinned);
-        break;
-    case LUA_TSTRING:
-    case LUA_TTABLE:
-    case LUA_TUSERDATA:
-        if (count > 1) results_beside_body(L, r, count);
-        result = ls_request_respond_body(L, r, HTTP_FIRST, &pinned);
-        break;
-    default: return wrong_results(L, count, right_order);
-    }
-    (void)result;                                      /* a disconnected client is not an error of the handler */
-    if (pinned) return http_drain(L, LUA_OK, context); /* also after an error: part of the body may be queued */
-    return http_done(L, r);
+    return ls_http_result_respond(L, r) ? http_drain(L, LUA_OK, context) : http_done(L, r);
 }
 
 static int http_main(lua_State *L) /* (exchange as light userdata) */
@@ -267,14 +108,8 @@ static int http_main(lua_State *L) /* (exchange as light userdata) */
     lua_rawgeti(L, LUA_REGISTRYINDEX, task->dispatch_ref);
     lua_pushvalue(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
-    if (head->method != LS_HTTP_OTHER)
-        lua_rawgeti(L, LUA_REGISTRYINDEX, state->method_refs[head->method]);
-    else
-        lua_pushlstring(L, x->bytes + head->method_name.at, head->method_name.len);
-    if (head->path_is_root)
-        lua_pushliteral(L, "/");
-    else
-        lua_pushlstring(L, x->bytes + head->path.at, head->path.len);
+    ls_request_push_method(L, x);
+    ls_request_push_path(L, x);
     lua_pushboolean(L, head->has_length && head->content_length > x->body_bytes_max);
     lua_callk(L, 5, LUA_MULTRET, (lua_KContext)r, http_returned);
     return http_returned(L, LUA_OK, (lua_KContext)r);
@@ -353,8 +188,8 @@ static int http_describe(lua_State *L)
 {
     http_failure *f = lua_touserdata(L, 1);
     const ls_request *r = f->request;
-    char name[256];
-    log_name(f->x, name);
+    char name[LS_REQUEST_NAME_BYTES];
+    ls_request_log_name(f->x, name);
     lua_settop(L, 0);
     if (f->exceeded != NULL)
         push_exceeded(L, f);
@@ -470,8 +305,8 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
         f.co = NULL;
         f.exceeded = NULL;
         if (ls_state_report(f.state, ctx, http_describe, &f) != LUA_OK) {
-            char name[256];
-            log_name(x, name);
+            char name[LS_REQUEST_NAME_BYTES];
+            ls_request_log_name(x, name);
             ls_log(LS_LOG_ERROR, "%s: not enough memory", name);
         }
     }

@@ -10,9 +10,6 @@
 typedef struct ls_notify_script { /* of one state */
     ls_node live, retired;        /* watchers; `retired`: oldest first, kept for reuse */
     int meta_ref, methods_ref, socket_meta_ref;
-    unsigned sockets;            /* open sockets that objects own */
-    unsigned sockets_collect_at; /* number of open sockets at which the next open collects garbage first; 0: not set */
-    bool opened_since_collect;
 } ls_notify_script;
 
 /* ---- bind_notify.c -------------------------------------------------------------------------------------------- */
@@ -34,14 +31,5 @@ bool ls_socket_test(lua_State *L, int index, ls_fd *fd);
 
 /* Create the metatable of sockets. Raises when out of memory. */
 void ls_socket_define(lua_State *L, ls_notify_script *script);
-
-/* The collector sees small objects, not the descriptors behind them. Call ls_sockets_make_room before a socket of
- * ls.socket, ls.udp_connect or ls.connect is opened: when many are open it collects garbage. If the system then refuses
- * the socket with `err`, ls_sockets_collect collects once and returns true: try again. It returns false for another
- * error, and if no socket was opened since the last collection. */
-void ls_sockets_make_room(lua_State *L);
-bool ls_sockets_collect(lua_State *L, int err);
-void ls_sockets_opened(ls_state *state);
-void ls_sockets_closed(ls_state *state);
 
 #endif

@@ -2,6 +2,7 @@
 #include "script/request.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,7 +137,7 @@ static void request_refuse(lua_State *L, const ls_request *r)
     if (r->x == NULL)
         luaL_error(L, "request object used after its request ended; copy the values that are needed later");
     const ls_exchange *x = r->x;
-    lua_pushlstring(L, x->bytes + x->head.method_name.at, x->head.method_name.len);
+    ls_request_push_method(L, x);
     if (x->head.path_is_root)
         lua_pushliteral(L, "/");
     else
@@ -321,4 +322,21 @@ void ls_request_id_text(uint64_t id, char out[17])
 {
     for (int n = 15; n >= 0; n--, id >>= 4) out[n] = "0123456789abcdef"[id & 15];
     out[16] = '\0';
+}
+
+void ls_request_log_name(const ls_exchange *x, char out[LS_REQUEST_NAME_BYTES])
+{
+    const ls_http_head *head = &x->head;
+    char id[17];
+    size_t at;
+    ls_request_id_text(x->id, id);
+    at = (size_t)snprintf(out, LS_REQUEST_NAME_BYTES, "request %s %.*s ", id,
+                          head->method_name.len < 20 ? (int)head->method_name.len : 20,
+                          x->bytes + head->method_name.at);
+    if (head->path_is_root || head->path.len == 0)
+        (void)snprintf(out + at, LS_REQUEST_NAME_BYTES - at, "/");
+    else
+        (void)snprintf(out + at, LS_REQUEST_NAME_BYTES - at, "%.*s%s",
+                       head->path.len < 180 ? (int)head->path.len : 180, x->bytes + head->path.at,
+                       head->path.len < 180 ? "" : "...");
 }

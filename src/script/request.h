@@ -123,7 +123,29 @@ bool ls_json_encode(lua_State *L, int index, ls_slice *text);
 /* Respond with a short text of ls_json_encode(). */
 int ls_request_respond_json(lua_State *L, ls_request *request, ls_slice text);
 
+/* Push the method, and the path in the form of the request: "/" for an empty one. */
+static inline void ls_request_push_method(lua_State *L, const ls_exchange *x)
+{
+    const ls_http_head *head = &x->head;
+    if (head->method != LS_HTTP_OTHER)
+        lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->method_refs[head->method]);
+    else
+        lua_pushlstring(L, x->bytes + head->method_name.at, head->method_name.len);
+}
+
+static inline void ls_request_push_path(lua_State *L, const ls_exchange *x)
+{
+    if (x->head.path_is_root)
+        lua_pushliteral(L, "/");
+    else
+        lua_pushlstring(L, x->bytes + x->head.path.at, x->head.path.len);
+}
+
 /* The request id of logs and req.id: 16 hexadecimal digits. */
 void ls_request_id_text(uint64_t id, char out[17]);
+
+/* The name of a request in the log: "request <id> GET /path", with at most 180 bytes of the path. */
+enum { LS_REQUEST_NAME_BYTES = 256 };
+void ls_request_log_name(const ls_exchange *x, char out[LS_REQUEST_NAME_BYTES]);
 
 #endif

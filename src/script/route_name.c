@@ -3,6 +3,8 @@
 
 #include <lauxlib.h>
 
+#include "script/request.h"
+
 static const char names_key; /* registry: a table from dispatch functions to functions that name a route; weak keys,
                               * because the functions of app:inject become garbage */
 
@@ -29,16 +31,12 @@ int ls_core_name_routes(lua_State *L)
 
 bool ls_route_push(lua_State *L, int dispatch_ref, const ls_exchange *x, bool failing)
 {
-    const ls_http_head *head = &x->head;
     const int top = lua_gettop(L);
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &names_key) == LUA_TTABLE) {
         lua_rawgeti(L, LUA_REGISTRYINDEX, dispatch_ref);
         if (lua_rawget(L, -2) == LUA_TFUNCTION) {
-            lua_pushlstring(L, x->bytes + head->method_name.at, head->method_name.len);
-            if (head->path_is_root)
-                lua_pushliteral(L, "/");
-            else
-                lua_pushlstring(L, x->bytes + head->path.at, head->path.len);
+            ls_request_push_method(L, x);
+            ls_request_push_path(L, x);
             lua_pushboolean(L, failing);
             if (lua_pcall(L, 3, 2, 0) == LUA_OK && lua_type(L, -2) == LUA_TSTRING) {
                 if (lua_type(L, -1) != LUA_TSTRING) {

@@ -74,7 +74,7 @@ static const char exceeded_text[] = "the handler used more processor time than m
 void ls_state_hook(lua_State *L, lua_Debug *ar)
 {
     ls_state *state = ls_state_of(L);
-    if (state->cpu == NULL || !ls_cpu_watch_exceeded(state->cpu)) {
+    if (!ls_cpu_watch_exceeded(state->cpu)) {
         lua_sethook(L, NULL, 0, 0); /* a hook of an earlier run: the coroutine has survived that run */
         return;
     }

@@ -56,8 +56,8 @@ struct ls_state {
     bool ended;   /* in a site without listeners: the last task and timer have ended */
     bool closing; /* lua_close runs */
 
-    ls_thread_ctx *ctx; /* of the thread that runs the current task */
-    ls_cpu_watch *cpu;
+    ls_thread_ctx *ctx;       /* of the thread that runs the current task */
+    ls_cpu_watch *cpu;        /* of the current run; never NULL */
     ls_task *current;         /* the running task, or NULL */
     unsigned protected_calls; /* nesting depth of ls_state_protected() */
 
@@ -68,10 +68,13 @@ struct ls_state {
 
     ls_node tasks_free, tasks_live;
     unsigned tasks_free_count;
-    unsigned wakes_nested;   /* nesting depth of tasks that ls_task_wake() runs directly */
-    unsigned injects_nested; /* nesting depth of app:inject while the site loads */
-    unsigned jobs;           /* unfinished jobs of ls.spawn */
-    _Atomic unsigned busy;   /* unfinished tasks, those of requests not counted, plus pending posted operations */
+    unsigned wakes_nested;       /* nesting depth of tasks that ls_task_wake() runs directly */
+    unsigned injects_nested;     /* nesting depth of app:inject while the site loads */
+    unsigned jobs;               /* unfinished jobs of ls.spawn */
+    unsigned sockets;            /* sockets.h: open sockets that objects own */
+    unsigned sockets_collect_at; /* number of open sockets at which the next open collects garbage first; 0: not set */
+    bool socket_opened;          /* since the last collection for sockets */
+    _Atomic unsigned busy;       /* unfinished tasks, those of requests not counted, plus pending posted operations */
     ls_alarm *alarms_free, *alarms;
 
     ls_request *ring[LS_REQUESTS_FREE_MAX]; /* ring buffer of free request objects; the oldest is at ring_at */

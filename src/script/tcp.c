@@ -1,6 +1,5 @@
 /* tcp.c - see tcp.h: open and close, receive, deadlines, send, accept, drain. */
 #include "script/tcp.h"
-#include "script/notify_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include "base/log.h"
 #include "net/sock.h"
 #include "script/site_internal.h"
+#include "script/sockets.h"
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);

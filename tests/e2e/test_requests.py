@@ -79,7 +79,7 @@ class Requests(E2E):
             self.assertEqual((response.status, json.loads(response.text)), (200, {"size": size}), body)
         for body, kind in (("[]", "an array"), ("[{}]", "an array"), ("null", "null"), ("5", "a number"), ("-1", "a number"),
                            ('"x"', "a string"), ("true", "a boolean"), ("", "an empty body"), (" ", "an empty body"),
-                           ("x", "malformed JSON")):
+                           ("x", "malformed JSON"), ("\0", "malformed JSON"), (" \0{}", "malformed JSON")):
             mark = self.server.mark()
             with self.server.connect() as conn:
                 response = conn.ask("POST", "/object", body=body.encode())

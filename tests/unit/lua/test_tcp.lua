@@ -40,7 +40,7 @@ function tests.listen_takes_options_beside_an_address()
   local got = listened(7000, serve, { read_timeout = 2, backlog = 5 })
   check.equal({ got.port, got.tcp.receive_ms_max, got.backlog, got.serve == serve }, { 7000, 2000, 5, true })
   check.raises("did you mean 'read_timeout'?", tcp.listen, 7000, serve, { read_timout = 1 })
-  check.raises("serve is given by the first two arguments", tcp.listen, 7000, serve, { serve = serve })
+  check.raises("serve is given by the arguments before", tcp.listen, 7000, serve, { serve = serve })
   check.raises("two tables of options", tcp.listen, { port = 7000 }, serve, {})
   check.raises("ls.tcp(7000, fn, options): got true", tcp.listen, 7000, serve, {}, true)
 end
@@ -140,6 +140,20 @@ function tests.usage_errors_of_connect_name_the_line_and_the_valid_arguments()
   end)
   core.waits = true
   check.equal(#core.take_calls(), 0)
+end
+
+function tests.connect_refuses_what_it_would_ignore()
+  check.raises("path names a Unix socket and cannot be combined with host or port", tcp.connect,
+    { host = "127.0.0.1", path = "/run/s" })
+  check.raises("path names a Unix socket and cannot be combined with host or port", tcp.connect,
+    { path = "/run/s", port = 7000 })
+  check.raises("path must be the file name of a Unix socket", tcp.connect, { path = "" })
+  check.raises("ls.connect: port is given by the arguments before; leave it out of the options", tcp.connect,
+    "127.0.0.1:7000", { port = 7001 })
+  check.raises("ls.connect: path is given by the arguments before", tcp.connect, "127.0.0.1", 7000, { path = "/run/s" })
+  check.raises("too many arguments for ls.connect(host, port, options)", tcp.connect, "127.0.0.1", 7000, {}, true)
+  check.raises("too many arguments for ls.connect(host, port, options)", tcp.connect, { host = "::1", port = 1 }, nil,
+    {})
 end
 
 return tests

@@ -40,7 +40,7 @@ function tests.listen_takes_options_beside_an_address()
   check.equal(bound(5353, handler, { multicast = "239.1.2.3" }).host, "239.1.2.3")
   check.equal(bound("*:5353", handler, { multicast = "239.1.2.3" }).host, "*")
   check.raises("did you mean 'batch'?", udp.listen, 7000, handler, { bacth = 1 })
-  check.raises("port is given by the first two arguments", udp.listen, 7000, handler, { port = 1 })
+  check.raises("port is given by the arguments before", udp.listen, 7000, handler, { port = 1 })
   check.raises("two tables of options", udp.listen, { port = 7000 }, handler, {})
   check.raises("ls.udp(7000, fn, options): got 1", udp.listen, 7000, handler, {}, 1)
 end
