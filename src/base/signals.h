@@ -21,7 +21,7 @@ typedef struct ls_signals_options {
  * already (nohup(1)) remains ignored. LS_OK; LS_EBUSY: the process has an open ls_signals; LS_ENOMEM; LS_ESYS. */
 int ls_signals_open(const ls_signals_options *options, ls_signals **out);
 int ls_signals_take_stops(ls_signals *signals); /* from now on on_stop runs for each request. LS_OK or LS_ESYS */
-void ls_signals_close(ls_signals *signals);     /* restores the actions of all signals */
+void ls_signals_close(ls_signals *signals);     /* restores the actions that are still its own */
 
 /* Keep SIGPIPE from the calling thread during a call that has no MSG_NOSIGNAL (sendfile(2), a library's write), in a
  * process whose SIGPIPE ls_signals_open has not taken. Leave with the result of enter. Both keep errno. */

@@ -92,16 +92,19 @@ static int take(ls_signals *signals, int i)
     return LS_OK;
 }
 
-/* Actions that the program has set since stay. */
-static void restore(ls_signals *signals)
+/* An action that the program has set since stays. */
+static void restore_action(int number, void (*handler)(int number), const struct sigaction *before)
 {
     struct sigaction now;
-    for (int i = 0; i < TAKEN; i++) {
-        if (signals->is_taken[i] && sigaction(taken[i].number, NULL, &now) == 0 && now.sa_handler == count_signal)
-            (void)sigaction(taken[i].number, &signals->before[i], NULL);
-    }
+    if (sigaction(number, NULL, &now) == 0 && now.sa_handler == handler) (void)sigaction(number, before, NULL);
+}
+
+static void restore(ls_signals *signals)
+{
+    for (int i = 0; i < TAKEN; i++)
+        if (signals->is_taken[i]) restore_action(taken[i].number, count_signal, &signals->before[i]);
     atomic_store(&pipe_taken, false);
-    (void)sigaction(SIGPIPE, &signals->pipe_before, NULL);
+    restore_action(SIGPIPE, ignore_signal, &signals->pipe_before);
 }
 
 int ls_signals_open(const ls_signals_options *options, ls_signals **out)

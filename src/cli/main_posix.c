@@ -1,6 +1,7 @@
 /* main_posix.c - the entry point of the program, its end in time, and the reply to the service commands of Windows. */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,10 +28,17 @@ int main(int argc, char **argv)
 
 static volatile sig_atomic_t status_on_signal;
 
+/* Write the reason, unless the reader of standard error is late: the end does not wait for it. */
+static void report_late(void)
+{
+    static const char text[] = "luaserve: ended early: a finalizer or a file took too long\n";
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&out, 1, 0) == 1 && write(STDERR_FILENO, text, sizeof text - 1) < 0) return;
+}
+
 static void end_now(int number)
 {
-    static const char late[] = "luaserve: ended early: a finalizer or a file took too long\n";
-    if (number == SIGALRM && write(STDERR_FILENO, late, sizeof late - 1) < 0) _exit(LS_STATUS_FAILED);
+    if (number == SIGALRM) report_late();
     _exit(number == SIGALRM ? LS_STATUS_FAILED : status_on_signal);
 }
 

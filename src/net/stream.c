@@ -12,21 +12,22 @@
 enum { SLICES_INSIDE = 24, TIMER_AGAIN_MS = 1000 };
 enum { SENDING_MAX = 1024 }; /* slices of one send; a longer queue needs several */
 
-/* The queue is slices[first..count). The first `sending` of them belong to the pending send. `fill` is the block into
+/* The queue is slices[0..count). The first `sending` of them belong to the pending send. `fill` is the block into
  * whose free end output is written: at first the block that holds this struct. That block outlives all slices, so
  * slices of it hold no reference, and a small response changes no reference count. */
 struct ls_outq {
     ls_op tx;
     ls_stream *stream;
-    ls_block *home;  /* holds this struct */
-    ls_block *fill;  /* home, or another block with a reference */
-    uint32_t filled; /* bytes of fill in use */
-    uint32_t first, count, room;
+    ls_block *home;       /* holds this struct */
+    ls_block *fill;       /* home, or another block with a reference */
+    uint32_t filled;      /* bytes of fill in use */
+    uint32_t count, room; /* of `slices` */
     uint16_t sending;
     bool open_end;     /* the last slice ends at `filled` and may be extended */
     size_t bytes;      /* queued */
-    size_t sent;       /* of the queue, before slices[first] */
-    ls_slice *slices;  /* `inside`, or an array on the heap */
+    size_t sent;       /* of the queue, before slices[0] */
+    ls_slice *slices;  /* into `array`, behind the slices that were sent */
+    ls_slice *array;   /* `inside`, or on the heap */
     ls_slice *retired; /* an array that the pending send still uses */
     ls_slice inside[SLICES_INSIDE];
 };
@@ -237,8 +238,8 @@ void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
     if (quiet) end(ctx, s);
 }
 
-/* Receive and discard; results as for ls_stream_recv. Needs no memory: a client that is refused for lack of it reads the
- * response. */
+/* Receive and discard; results as for ls_stream_recv. Needs no memory: a client that is refused for lack of it reads
+ * the response. */
 static int discard(ls_thread_ctx *ctx, ls_stream *s)
 {
     s->rx.actor = NULL;
@@ -333,12 +334,12 @@ static int begin_queue(ls_stream *s, ls_block *home)
     q->home = home;
     q->fill = home;
     q->filled = sizeof *q;
-    q->first = q->count = 0;
+    q->count = 0;
     q->sending = 0;
     q->room = SLICES_INSIDE;
     q->open_end = false;
     q->bytes = q->sent = 0;
-    q->slices = q->inside;
+    q->slices = q->array = q->inside;
     q->retired = NULL;
     q->tx.done = sent;
     s->out = q;
@@ -353,8 +354,8 @@ static int make_queue(ls_thread_ctx *ctx, ls_stream *s)
 static void drop_queue(ls_stream *s)
 {
     ls_outq *q = s->out;
-    ls_slices_drop(q->slices + q->first, q->count - q->first);
-    if (q->slices != q->inside) free(q->slices);
+    ls_slices_drop(q->slices, q->count);
+    if (q->array != q->inside) free(q->array);
     if (q->retired != q->inside) free(q->retired);
     if (q->fill != q->home) ls_block_drop(q->fill);
     s->out = NULL;
@@ -365,19 +366,16 @@ static void drop_queue(ls_stream *s)
 static int grow(ls_outq *q)
 {
     if (q->count < q->room) return LS_OK;
-    const uint32_t queued = q->count - q->first;
-    if (queued > UINT32_MAX / 4) return LS_ENOMEM;
-    const uint32_t room = queued < SLICES_INSIDE ? 2 * SLICES_INSIDE : 2 * queued;
-    ls_slice *slices = malloc(room * sizeof *slices);
-    if (slices == NULL) return LS_ENOMEM;
-    memcpy(slices, q->slices + q->first, queued * sizeof *slices);
+    if (q->count > UINT32_MAX / 4) return LS_ENOMEM;
+    const uint32_t room = q->count < SLICES_INSIDE ? 2 * SLICES_INSIDE : 2 * q->count;
+    ls_slice *array = malloc(room * sizeof *array);
+    if (array == NULL) return LS_ENOMEM;
+    memcpy(array, q->slices, q->count * sizeof *array);
     if (q->sending > 0 && q->retired == NULL)
-        q->retired = q->slices;
-    else if (q->slices != q->inside)
-        free(q->slices);
-    q->slices = slices;
-    q->first = 0;
-    q->count = queued;
+        q->retired = q->array;
+    else if (q->array != q->inside)
+        free(q->array);
+    q->slices = q->array = array;
     q->room = room;
     return LS_OK;
 }
@@ -461,10 +459,10 @@ bool ls_stream_truncate(ls_stream *s, size_t position)
     ls_outq *q = s->out;
     if (q == NULL || position <= q->sent) return false;
     size_t keep = position - q->sent;
-    uint32_t i = q->first;
+    uint32_t i = 0;
     for (; i < q->count && q->slices[i].len <= keep; i++) keep -= q->slices[i].len;
-    if (i < q->first + q->sending) {
-        i = q->first + q->sending;
+    if (i < q->sending) {
+        i = q->sending;
     } else if (keep > 0 && i < q->count) { /* adjacent commits are one slice */
         q->bytes -= q->slices[i].len - keep;
         q->slices[i++].len = keep;
@@ -484,15 +482,18 @@ static bool sent_some(ls_stream *s)
     ls_outq *q = s->out;
     if (q->retired != q->inside) free(q->retired);
     q->retired = NULL;
-    if (q->count - q->first == q->sending) {
+    if (q->count == q->sending) {
         drop_queue(s);
         return true;
     }
-    for (const uint32_t end = q->first + q->sending; q->first < end; q->first++) {
-        q->bytes -= q->slices[q->first].len;
-        q->sent += q->slices[q->first].len;
-        ls_slice_drop(&q->slices[q->first]);
+    for (uint32_t i = 0; i < q->sending; i++) {
+        q->bytes -= q->slices[i].len;
+        q->sent += q->slices[i].len;
+        ls_slice_drop(&q->slices[i]);
     }
+    q->slices += q->sending;
+    q->count -= q->sending;
+    q->room -= q->sending;
     q->sending = 0;
     return false;
 }
@@ -502,16 +503,15 @@ int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
     if (s->tx_pending) return LS_PENDING;
     while (s->out != NULL) {
         ls_outq *q = s->out;
-        const uint32_t queued = q->count - q->first;
-        if (queued == 0) {
+        if (q->count == 0) {
             drop_queue(s);
             break;
         }
-        q->sending = (uint16_t)(queued < SENDING_MAX ? queued : SENDING_MAX);
+        q->sending = (uint16_t)(q->count < SENDING_MAX ? q->count : SENDING_MAX);
         q->open_end = false; /* a slice that is being sent keeps its length */
         q->tx.actor = s->actor;
         s->tx_pending = true;
-        int err = ls_op_send(ctx, s->sock, &q->tx, q->slices + q->first, q->sending, NULL);
+        int err = ls_op_send(ctx, s->sock, &q->tx, q->slices, q->sending, NULL);
         if (err == LS_PENDING) return LS_PENDING;
         s->tx_pending = false;
         if (err < 0) {

@@ -53,7 +53,8 @@ struct ls_stream {
     bool aborted;                           /* the pending send was aborted: send nothing after it */
 };
 
-/* Take over a descriptor; on failure it is closed. The owner may set send_rate_min afterwards. Operations and the timer may be used from now on. */
+/* Take over a descriptor; on failure it is closed. Operations and the timer may be used from now on. The owner may set
+ * send_rate_min afterwards. */
 int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls_fd fd);
 
 /* Begin to close: the queue is dropped, pending operations end without a callback, then proto->closed runs. */

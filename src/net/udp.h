@@ -1,8 +1,10 @@
 /* udp.h - a UDP socket on the port that receives and sends in batches. Any thread.
  *
  * A bound socket has one chain of receives: when a batch arrives, the next receive is posted, then `batch` runs. So a
- * slow handler delays only its own batch. A datagram whose source is the socket's own address is dropped, because a
- * reply to it would be received again, without end; a socket in a multicast group receives its own datagrams. A failed receive is retried later; only stop and close end the chain.
+ * slow handler delays only its own batch. A failed receive is retried later; only stop and close end the chain.
+ *
+ * A datagram whose source is the socket's own address is dropped, because a reply to it would be received again,
+ * without end. A socket in a multicast group receives its own datagrams.
  *
  * Any thread may send. One batch is with the system at a time; batches sent meanwhile, or before the start, wait in a
  * queue of LS_UDP_QUEUE_BATCHES_MAX; a batch past that limit fails with LS_ELIMIT.

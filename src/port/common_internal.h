@@ -140,8 +140,8 @@ static inline bool ls_inline_spent(ls_thread_ctx *ctx)
 /* Append to the queue and wake a thread that waits. op->key and op->result are set. Any thread; cannot fail. */
 void ls_port_enqueue(ls_port *port, ls_op *op);
 
-/* Post a receive (KIND_RECV, KIND_DISCARD, KIND_RECV_FROM) or a send (KIND_SEND, KIND_SEND_TO) whose fields are set. Return as
- * ls_op_recv and ls_op_send do. */
+/* Post a receive (KIND_RECV, KIND_DISCARD, KIND_RECV_FROM) or a send (KIND_SEND, KIND_SEND_TO) whose fields are set.
+ * Return as ls_op_recv and ls_op_send do. */
 int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 

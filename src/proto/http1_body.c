@@ -22,7 +22,6 @@ void ls_http1_body_begin(ls_http1_exchange *e)
     e->waited_ms = 0;
     e->skipped = 0;
     e->read_error = LS_OK;
-    e->fast = false;
     if (head->chunked) ls_chunks_init(&e->chunks);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "net/sock.h"
@@ -289,15 +290,14 @@ static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
 static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, uint32_t head_bytes)
 {
     ls_exchange *x = &e->x;
-    e->awaits_sent = false;
-    if (c->stream.tx_pending) /* a pipelined request: the previous response is still being sent */
-        e->send_at_ms = ls_clock_coarse_ms() + c->http->config.send_stall_ms_max;
-    e->begin_at = c->stream.out != NULL ? ls_stream_end(&c->stream) : 0;
-    e->ended = false;
-    e->keep = false;
-    e->head_queued = e->watching = e->lost = false;
-    e->chunked_out = false;
-    e->no_body = false;
+    e->awaits_sent = e->ended = e->keep = e->chunked_out = e->no_body = e->head_refused = e->fast = false;
+    e->link = 0;
+    e->begin_at = 0;
+    if (c->stream.out != NULL) { /* a pipelined request */
+        e->begin_at = ls_stream_end(&c->stream);
+        if (c->stream.tx_pending) /* the previous response is still being sent */
+            e->send_at_ms = ls_clock_coarse_ms() + c->http->config.send_stall_ms_max;
+    }
     e->remote.family = c->peer_family;
     e->remote.port = c->peer_port;
     e->remote.scope = c->peer_scope;
@@ -392,17 +392,17 @@ static enum outcome skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
 /* The watch is not pending any more. false: its packet follows. */
 static bool end_watch(ls_http1_conn *c, ls_http1_exchange *e)
 {
-    if (e->watching) e->watching = !ls_op_unwatch(c->stream.sock, &e->watch);
-    return !e->watching;
+    if (e->link & LS_H1_WATCHED && ls_op_unwatch(c->stream.sock, &e->watch)) e->link &= (uint8_t)~LS_H1_WATCHED;
+    return !(e->link & LS_H1_WATCHED);
 }
 
 /* The response is not complete, so that nothing more of it is sent: the client must not take it for complete. The
  * responses to pipelined requests before it are sent. Without memory for its head a short response takes its place. */
-static void end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c)
+LS_NOINLINE static void end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     const ls_http1_exchange *e = ls_http1_exchange_of(c);
-    const bool refused = e->x.error == LS_ENOMEM && !e->head_queued;
-    const bool at_once = e->lost || atomic_load(&c->http->aborting);
+    const bool refused = e->x.error == LS_ENOMEM && (e->x.response == LS_RESPONSE_NONE || e->head_refused);
+    const bool at_once = e->link & LS_H1_LOST || atomic_load(&c->http->aborting);
     const bool earlier = ls_stream_truncate(&c->stream, e->begin_at);
     drop_exchange(c);
     if (!earlier && !c->stream.tx_pending) ls_stream_discard(&c->stream);
@@ -416,22 +416,27 @@ static void end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c)
     }
 }
 
-/* The handler released the exchange. */
-static enum outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
+/* The handler released the exchange. true: no packet of it follows. Else the connection is released: it is closed
+ * already, or `received` or `lost` calls after_exchange again. */
+LS_NOINLINE static bool is_settled(ls_http1_conn *c, ls_http1_exchange *e)
 {
-    ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if (c->detached) {
+    if (e->link & LS_H1_DETACHED) {
         drop_exchange(c);
         drop_received(c);
         drop_conn(c);
-        return RELEASED;
+        return false;
     }
-    if (c->stream.rx_pending || !end_watch(c, e)) { /* `received` or `lost` calls this function again */
-        set_phase(c, LS_H1_ENDING);
-        c->looping = false;
-        if (c->stream.rx_pending) ls_op_cancel(c->stream.sock, &c->stream.rx);
-        return RELEASED;
-    }
+    if (!c->stream.rx_pending && end_watch(c, e)) return true;
+    set_phase(c, LS_H1_ENDING);
+    c->looping = false;
+    if (c->stream.rx_pending) ls_op_cancel(c->stream.sock, &c->stream.rx);
+    return false;
+}
+
+static enum outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    if ((c->stream.rx_pending || e->link != 0) && !is_settled(c, e)) return RELEASED;
     const enum ls_response_phase response = e->x.response;
     const bool whole = response == LS_RESPONSE_DONE && e->x.error == 0, unread = !e->x.body_done;
     if (whole && e->keep) {
@@ -450,13 +455,13 @@ static enum outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
     return RELEASED;
 }
 
-/* The connection is lost while the handler waits: close the socket now. The handler keeps the exchange; its calls return
- * x->error. An operation that is pending ends first, with an error. */
+/* The connection is lost while the handler waits: close the socket now. The handler keeps the exchange; its calls
+ * return x->error. An operation that is pending ends first, with an error. */
 static void detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 {
     if (e->x.error == 0) e->x.error = LS_ERESET;
     if (c->stream.rx_pending || c->stream.tx_pending || !end_watch(c, e)) return;
-    c->detached = true;
+    e->link |= LS_H1_DETACHED;
     atomic_fetch_add(&c->holders, 1);
     unlist(c);
     ls_stream_close(ctx, &c->stream);
@@ -465,22 +470,21 @@ static void detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 /* Learn of the loss of the connection while the handler waits for something else. */
 static void watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 {
-    if (!e->watching && !e->lost) {
+    if (e->link == 0) {
         e->watch.done = lost;
         e->watch.actor = e->x.actor;
         const int err = ls_op_watch(ctx, c->stream.sock, &e->watch);
-        e->watching = err == LS_PENDING; /* other errors: the loss is found by the next operation */
-        e->lost = err == LS_ERESET;
+        if (err == LS_PENDING) e->link = LS_H1_WATCHED;
+        if (err == LS_ERESET) e->link = LS_H1_LOST; /* other errors: the loss is found by the next operation */
     }
-    if (e->lost) detach(ctx, c, e);
+    if (e->link & LS_H1_LOST) detach(ctx, c, e);
 }
 
 static void lost(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_http1_exchange *e = LS_CONTAINER(op, ls_http1_exchange, watch);
     ls_http1_conn *c = ls_http1_conn_of(&e->x);
-    e->watching = false;
-    e->lost = true;
+    e->link = LS_H1_LOST;
     if (atomic_load_explicit(&c->phase, memory_order_relaxed) != LS_H1_ENDING)
         detach(ctx, c, e);
     else if (after_exchange(ctx, c) == AGAIN)
@@ -490,8 +494,8 @@ static void lost(ls_thread_ctx *ctx, ls_op *op)
 /* The handler suspended. Send the parts written so far. Without a pending operation no deadline applies. */
 static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
-    if (c->detached) return;
     ls_http1_exchange *e = ls_http1_exchange_of(c);
+    if (e->link & LS_H1_DETACHED) return;
     const bool pending = c->stream.rx_pending || c->stream.tx_pending;
     assert(!pending || c->stream.actor == e->x.actor); /* the stream posts further sends for this actor */
     if (!pending) ls_stream_deadline(&c->stream, UINT64_MAX, 0);
@@ -539,7 +543,9 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
                                  &ls_http1_exchange_of(c)->x.head, &why);
             if (err > 0) {
                 if (handle(ctx, c, (uint32_t)err) == RELEASED) return;
-                if (ls_stream_queued(&c->stream) < c->http->config.write_bytes_high && !others_wait(ctx)) continue;
+                if (c->in != NULL && ls_stream_queued(&c->stream) < c->http->config.write_bytes_high &&
+                    !others_wait(ctx))
+                    continue;
             } else {
                 ls_block_drop(c->exchange);
                 c->exchange = NULL;
@@ -660,14 +666,14 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
     case LS_H1_HANDLING: {
         ls_http1_exchange *e = ls_http1_exchange_of(c);
-        if (err < 0) e->lost = true;
+        if (err < 0) e->link |= LS_H1_LOST;
         if (err < 0 && e->x.error == 0) e->x.error = err;
         if (err == LS_OK) e->begin_at = 0;
         if (err == LS_OK && s->rx_pending) ls_http1_body_deadline(c); /* the send deadline may have been earlier */
         if (e->awaits_sent) {
             e->awaits_sent = false;
             wake(ctx, &e->x);
-        } else if (e->lost) {
+        } else if (e->link & LS_H1_LOST) {
             detach(ctx, c, e);
         } else if (!s->rx_pending) {
             ls_stream_deadline(s, UINT64_MAX, 0);

@@ -18,7 +18,7 @@
  *
  * A connection whose handler waits for something else, such as a timer, is watched (ls_op_watch). When it is lost it
  * gives up its socket and its place among max_connections at once; the struct stays until the handler returns the
- * exchange (`detached`). */
+ * exchange (LS_H1_DETACHED). */
 #ifndef LS_PROTO_HTTP1_INTERNAL_H
 #define LS_PROTO_HTTP1_INTERNAL_H
 
@@ -79,19 +79,26 @@ enum ls_http1_phase {
     LS_H1_LAST
 };
 
+/* Bits of ls_http1_exchange.link; 0 for almost every exchange, so one test suffices when it ends. */
+enum {
+    LS_H1_WATCHED = 1,  /* `watch` is pending */
+    LS_H1_LOST = 2,     /* the connection is lost: nothing can be sent */
+    LS_H1_DETACHED = 4, /* the socket of the lost connection is closed; only the exchange is left */
+};
+
 /* The exchange and its HTTP/1.1 state, in one small pool block. */
 typedef struct ls_http1_exchange {
-    bool awaits_sent;  /* wake the handler when the queue is sent; received body bytes always wake it */
-    bool ended;        /* ls_http_transport.release was called while ls_http1_run or wake is on the stack */
-    int read_error;    /* the body cannot be read on, but the response can still be sent */
-    bool continue_due; /* the client waits for 100 Continue */
-    bool keep;         /* keep-alive after this exchange; decided with the response head */
+    /* The first eight bytes are set with one store when a request begins. */
+    bool awaits_sent; /* wake the handler when the queue is sent; received body bytes always wake it */
+    bool ended;       /* ls_http_transport.release was called while ls_http1_run or wake is on the stack */
+    bool keep;        /* keep-alive after this exchange; decided with the response head */
     bool chunked_out;
-    bool head_queued;
-    bool watching;         /* `watch` is pending */
-    bool lost;             /* the connection is lost: nothing can be sent */
-    bool fast;             /* the last body receive filled its room: the next one gets a large block */
     bool no_body;          /* response to HEAD, or a status without content: slices are dropped */
+    bool head_refused;     /* there was no memory for the head of the response: nothing of it is queued */
+    bool fast;             /* the last body receive filled its room: the next one gets a large block */
+    uint8_t link;          /* LS_H1_WATCHED, ... */
+    int read_error;        /* the body cannot be read on, but the response can still be sent */
+    bool continue_due;     /* the client waits for 100 Continue */
     uint64_t body_left;    /* remaining bytes of a body with Content-Length */
     uint64_t wait_from_ms; /* start of the pending body receive */
     uint64_t waited_ms;    /* total time of body receives */
@@ -121,7 +128,6 @@ typedef struct ls_http1_conn {
     bool looping;   /* ls_http1_run or wake is on the stack */
     bool last_look; /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
     bool linger;    /* close with ls_stream_linger */
-    bool detached;  /* the socket is closed; only the exchange is left */
     _Atomic uint8_t holders; /* the stream; of a detached connection also the exchange */
     uint16_t peer_port;
     unsigned char peer[16];

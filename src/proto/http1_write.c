@@ -138,7 +138,10 @@ static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, 
     if (length < 0 && framed && old) e->keep = false; /* the body ends with the connection */
 
     char *const from = ls_stream_room(ctx, &c->stream, HEAD_ROOM + type_len + fields_copied + beside);
-    if (from == NULL) return LS_ENOMEM;
+    if (from == NULL) {
+        e->head_refused = true;
+        return LS_ENOMEM;
+    }
     ls_http1_thread *thread = ls_http1_thread_of(c->http, ctx);
     char *to = put_usual(from, thread, e, length, type_len);
     if (!e->keep)
@@ -147,7 +150,6 @@ static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, 
         to = PUT(to, "Connection: keep-alive\r\n");
     if (fields_copied > 0) to = put(to, x->fields->data, fields_copied);
     if (fields_copied < x->fields_len) {
-        e->head_queued = true; /* from the first byte on */
         ls_stream_commit(&c->stream, (size_t)(to - from));
         ls_slice fields = ls_slice_of(x->fields, 0, x->fields_len);
         if (ls_stream_push(ctx, &c->stream, &fields) < 0) {
@@ -162,7 +164,6 @@ static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, 
         ls_stream_commit(&c->stream, (size_t)(to - from));
     }
     *at = to;
-    e->head_queued = true;
     ls_counter_add(&thread->responses, 1);
     return LS_OK;
 }
@@ -214,7 +215,7 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
         ls_slices_drop(slices, count);
         return x->error;
     }
-    const size_t length = ls_slices_bytes(slices, count);
+    size_t length = ls_slices_bytes(slices, count);
     const bool beside = count > 0 && is_copied(&slices[0]);
     char *to;
     int err = put_head(ctx, c, e, (int64_t)length, beside ? slices[0].len : 0, &to);
@@ -222,6 +223,7 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
     if (err == LS_OK && e->no_body) {
         ls_slices_drop(slices, count);
         i = count;
+        length = 0;
     } else if (err == LS_OK && beside) {
         memcpy(to, slices[0].ptr, slices[0].len);
         ls_stream_commit(&c->stream, slices[0].len);
@@ -232,7 +234,7 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
         ls_slices_drop(slices + i, count - i);
         return fail(x, err);
     }
-    if (!e->no_body) x->body_sent = length;
+    x->body_sent = length;
     x->response = LS_RESPONSE_DONE;
     return LS_DONE;
 }

@@ -235,7 +235,7 @@ static void check_unsent(lua_State *L, const ls_request *r) /* a finalizer may r
 }
 
 /* Takes the references of the slices. */
-static int respond_slices(ls_request *r, ls_slice *slices, unsigned count, const char *type)
+static inline int respond_slices(ls_request *r, ls_slice *slices, unsigned count, const char *type)
 {
     ls_exchange *x = r->x;
     if (!ls_status_has_content(x->status)) {

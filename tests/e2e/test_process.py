@@ -4,7 +4,7 @@ import signal
 import subprocess
 import unittest
 
-from harness import Conn, E2E, PROGRAM, WAIT, WINDOWS, main, request, scratch
+from harness import Conn, E2E, PROGRAM, SANITIZER, WAIT, WINDOWS, main, request, scratch
 
 SITE = r"""
 local ls = require "luaserve"
@@ -183,6 +183,31 @@ class StalledLog(E2E):
         kept = sum(line.endswith("x" * 1000) for line in text.splitlines())
         self.assertRegex(dropped[0], r"Z warn %d log lines dropped: standard error was not read$" % (301 - kept))
         self.assertIn("draining", text)
+
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
+    def test_a_file_that_takes_too_long_at_the_end(self):
+        """The message of the early end does not wait for the reader either."""
+        stuck = r"""
+        local name = os.tmpname()
+        os.execute("rm " .. name .. " && mkfifo " .. name)
+        local fifo = io.open(name, "r+")
+        os.remove(name)
+        app:get("/stuck", function(req) io.open(req.query.marker, "w"):close() fifo:read() end)
+        """
+        process, at = self.start(SITE.replace("ls.listen{", stuck + "ls.listen{"))
+        with Conn(at) as stuck:
+            stuck.send(request("GET", "/stuck?marker=%s.stuck" % at))
+            self.eventually(lambda: os.path.exists(at + ".stuck"), "the handler reads")
+            process.terminate()
+            fill = os.open("/proc/self/fd/%d" % process.stderr.fileno(), os.O_WRONLY | os.O_NONBLOCK)
+            with self.assertRaises(BlockingIOError):
+                while True:
+                    os.write(fill, b"x")
+            os.close(fill)
+            process.terminate()
+            self.eventually(lambda: not os.path.exists(at), "it drains")
+            process.terminate()
+            self.assertEqual(process.wait(WAIT), 1)
 
     def test_the_second_signal_ends_it(self):
         process, at = self.start(SITE.replace("ls.sleep(0.3)", "ls.sleep(3600)"))

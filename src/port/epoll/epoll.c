@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "port/epoll/epoll_internal.h"
 #include "port/epoll/epoll_syscall.h"
 
@@ -174,24 +175,22 @@ static void adapt_events_max(ls_thread_ctx *ctx, int events, int64_t bytes)
     }
 }
 
-/* The word after an event of the end of the stream, or of the loss of the connection. */
-static uint64_t end_word(uint64_t word, uint32_t events)
+/* The connection of a socket is lost. Its watch, if one is pending, is queued: it is rare. */
+LS_NOINLINE static void lose(ls_port *port, ls_sock *sock, uint32_t generation)
 {
-    if (events & (EPOLLHUP | EPOLLERR)) word = (word & ~(uint64_t)WATCH) | LOST;
-    return word | ENDED;
+    ls_op *watch;
+    uint64_t old = atomic_load_explicit(&sock->word, memory_order_acquire);
+    do {
+        if (WORD_GENERATION(old) != generation || !(old & OPEN) || (old & (CLOSING | LISTENS))) return;
+        watch = atomic_load_explicit(&sock->watch, memory_order_relaxed); /* later the socket may be closed */
+    } while (!atomic_compare_exchange_weak(&sock->word, &old, (old & ~(uint64_t)WATCH) | LOST));
+    if (!(old & WATCH)) return;
+    atomic_store_explicit(&watch->result, LS_ERESET, memory_order_relaxed);
+    ls_port_enqueue(port, watch); /* watch->key is set */
 }
 
-/* The watch that end_word() has completed, or NULL; `old`: the word before. */
-static ls_op *ended_watch(ls_sock *sock, uint32_t events, uint64_t old)
-{
-    if (!(events & (EPOLLHUP | EPOLLERR)) || !(old & WATCH)) return NULL;
-    ls_op *const op = atomic_load_explicit(&sock->watch, memory_order_relaxed);
-    atomic_store_explicit(&op->result, LS_ERESET, memory_order_relaxed);
-    return op;
-}
-
-/* Turn one event into packets (at most three: one for each direction, and the watch). *bytes grows by the bytes
- * received from a stream. */
+/* Turn one event into packets (at most two: one for each direction). *bytes grows by the bytes received from a
+ * stream. */
 static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_packet *packets, int max, int64_t *bytes)
 {
     ls_sock *sock = ls_slots_at(ctx->port->socks, (uint32_t)event->data.u64);
@@ -200,6 +199,7 @@ static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_pa
     const bool out = event->events & (EPOLLOUT | EPOLLHUP | EPOLLERR);
     const bool ended = event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 
+    if (event->events & (EPOLLHUP | EPOLLERR)) lose(ctx->port, sock, generation);
     bool use_in;
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_acquire), new;
     do {
@@ -207,13 +207,11 @@ static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_pa
         if (old & LISTENS) return ls_epoll_accept(ctx, sock, packets, max);
         new = old;
         use_in = in && !(old & RX_RING);
-        if (ended) new = end_word(new, event->events);
+        if (ended) new |= ENDED;
         if (use_in) new = old &RX_WAIT ? (new & ~(uint64_t)RX_WAIT) | RX_BUSY : new | RX_READY;
         if (out) new = old &TX_WAIT ? (new & ~(uint64_t)TX_WAIT) | TX_BUSY : new | TX_READY;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
 
-    /* Before a direction is completed, which may close the socket. */
-    ls_op *const watch = ended ? ended_watch(sock, event->events, old) : NULL;
     int n = 0;
     if (in && (old & RX_RING)) ctx->port->backend->cancel_recv(ctx->port, sock, generation);
     if (use_in && (old & RX_WAIT)) {
@@ -236,12 +234,6 @@ static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_pa
             else
                 ls_port_enqueue(ctx->port, op); /* op->key and op->result are set */
         }
-    }
-    if (watch != NULL) {
-        if (n < max)
-            packets[n++] = (ls_packet){.key = watch->key, .op = watch, .result = LS_ERESET};
-        else
-            ls_port_enqueue(ctx->port, watch);
     }
     return n;
 }

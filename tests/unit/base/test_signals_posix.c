@@ -102,6 +102,21 @@ static void requests_to_stop_keep_their_action_until_they_are_taken(void **state
     assert_ptr_equal(action_of(SIGPIPE), SIG_DFL);
 }
 
+static void actions_that_the_program_sets_meanwhile_stay(void **state)
+{
+    static const int numbers[] = {SIGTERM, SIGHUP, SIGPIPE};
+    seen s;
+    (void)state;
+    ls_signals *signals = begin(&s, true);
+    assert_int_equal(ls_signals_take_stops(signals), LS_OK);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) (void)signal(numbers[i], SIG_IGN);
+    ls_signals_close(signals);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        assert_ptr_equal(action_of(numbers[i]), SIG_IGN);
+        (void)signal(numbers[i], SIG_DFL);
+    }
+}
+
 static void an_ignored_hangup_remains_ignored(void **state)
 {
     seen s;
@@ -214,6 +229,7 @@ int main(void)
         cmocka_unit_test(each_signal_reaches_its_callback),
         cmocka_unit_test(a_signal_that_the_program_blocks_is_received),
         cmocka_unit_test(requests_to_stop_keep_their_action_until_they_are_taken),
+        cmocka_unit_test(actions_that_the_program_sets_meanwhile_stay),
         cmocka_unit_test(an_ignored_hangup_remains_ignored),
         cmocka_unit_test(without_a_callback_the_other_signals_keep_their_action),
         cmocka_unit_test(a_process_has_one_at_a_time),
