@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static int system_family(const ls_addr *addr)
@@ -57,8 +58,25 @@ static int path_in_use(const char *path, const ls_sockaddr *sa)
     return LS_EADDRINUSE;
 }
 
-/* Replace a path that a process left behind. The lock on the directory keeps two processes from replacing each other's
- * path; a directory that cannot be read is not locked. */
+/* Lock a directory, so that two processes do not replace each other's paths. *lock: closing it ends the lock; -1: the
+ * directory cannot be read, and is not locked. LS_EBUSY: another process keeps the lock; every user who may read the
+ * directory can. */
+static int lock_directory(const char *directory, int *lock)
+{
+    enum { TRIES_MAX = 40, PAUSE_MS = 50 };
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+    *lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int n = 0; *lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK; n++) {
+        if (n == TRIES_MAX) {
+            close(*lock);
+            return LS_EBUSY;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return LS_OK;
+}
+
+/* Replace a path that a process left behind. */
 static int replace_path(int fd, const char *path, const ls_sockaddr *sa)
 {
     char directory[sizeof(struct sockaddr_un)];
@@ -66,9 +84,9 @@ static int replace_path(int fd, const char *path, const ls_sockaddr *sa)
     const size_t len = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
     memcpy(directory, len > 0 ? path : ".", len > 0 ? len : 1);
     directory[len > 0 ? len : 1] = '\0';
-    const int lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    while (lock >= 0 && flock(lock, LOCK_EX) < 0 && errno == EINTR) continue;
-    int err = path_in_use(path, sa);
+    int lock, err = lock_directory(directory, &lock);
+    if (err < 0) return err;
+    err = path_in_use(path, sa);
     if (err == LS_EAGAIN) {
         (void)unlink(path);
         err = bind(fd, (const struct sockaddr *)sa->bytes, sa->len) < 0 ? ls_err_from_errno(errno) : LS_OK;

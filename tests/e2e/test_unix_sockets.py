@@ -4,7 +4,7 @@ import socket
 import stat
 import unittest
 
-from harness import E2E, WINDOWS, Conn, grp, main, pwd, scratch
+from harness import E2E, WINDOWS, Conn, fcntl, grp, main, pwd, scratch
 
 SITE = """
 local ls = require "luaserve"
@@ -45,6 +45,19 @@ class UnixSockets(E2E):
             st = os.stat(self.path)
             self.assertEqual((st.st_uid, st.st_gid), (os.geteuid(), os.getegid()))
             server.stop()
+
+    def test_a_lock_of_another_process_does_not_stop_the_start_for_ever(self):
+        stale = socket.socket(socket.AF_UNIX)
+        stale.bind(self.path)
+        stale.close()
+        directory = os.open(self.dir, os.O_RDONLY)
+        self.addCleanup(os.close, directory)
+        fcntl.flock(directory, fcntl.LOCK_SH)
+        self.fails(SITE % ("listen{ path = %r, app = app }" % self.path), "cannot listen on unix:")
+        fcntl.flock(directory, fcntl.LOCK_UN)
+        server = self.start("")
+        self.assertEqual(server.get("/").text, "x")
+        server.stop()
 
     def test_owner_of_another_user(self):
         if os.geteuid() != 0:
