@@ -153,7 +153,7 @@ watcher *ls_watcher_at(const ls_watchers *watchers, ls_fd fd);
 int ls_watcher_carry_out(ls_port *port, const ls_registration *registration, watcher **out);
 void ls_watcher_drop(watcher *at);    /* ends it without a packet */
 void ls_watcher_removed(watcher *at); /* its REMOVE packet was taken */
-/* Take the node of the removed registration of this life from the list `removals`; NULL: there is none. */
+/* Take the node of the removed registration of this life from the list `removals`; NULL: no such node. */
 ls_op *ls_watcher_take_removal(watcher *at, uint32_t life);
 /* Make the packet of `events`. false: none, the socket was closed meanwhile. */
 bool ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out);
