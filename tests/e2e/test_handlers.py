@@ -8,7 +8,7 @@ import socket
 import threading
 import unittest
 
-from harness import E2E, SANITIZER, WAIT, Closed, Framing, in_parallel, main, request
+from harness import E2E, SANITIZER, WAIT, WINDOWS, Closed, Framing, in_parallel, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -127,6 +127,8 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
 
 class Wrong(E2E):
     SITE = SITE
+    if WINDOWS:
+        SITE = SITE.replace("max_cpu = 0.4", "max_cpu = 1.5")  # Wine connects slowly
 
     def broken(self, target, method="GET", body=None, traceback=True, says=None, status=500):
         """Request the failing handler, then another one on the same connection; check the response, the log and

@@ -34,6 +34,7 @@ void ls_watchers_stop(ls_watchers *watchers)
         for (int i = 0; i < WATCHERS_PER_CHUNK; i++) {
             ls_poll_end(&chunk->at[i]);
             free(chunk->at[i].last);
+            for (ls_op *node; (node = chunk->at[i].removals) != NULL; free(node)) chunk->at[i].removals = node->next;
         }
         for (int d = 0; d < DEVICES_PER_CHUNK; d++) {
             const HANDLE device = atomic_load(&chunk->devices[d]);
@@ -304,12 +305,11 @@ static void remove_now(watcher *at)
 {
     change(at, atomic_load(&at->word) & KINDS);
     at->removed = ls_watcher_origin(atomic_load(&at->word), at->fd);
-    at->removed_life = at->life;
-    at->removed_key = at->key;
 }
 
-/* Queue the REMOVE packet, when the system does not post it. */
-static void post_remove(watcher *at)
+/* Queue the REMOVE packet. by_system: keep its node until the system has posted the packet. Before that, another socket
+ * may have the number, and be removed as well. */
+static void post_remove(watcher *at, bool by_system)
 {
     ls_op *node = at->last;
     at->last = NULL;
@@ -318,7 +318,24 @@ static void post_remove(watcher *at)
     node->key = at->key;
     node->event.origin = at->removed;
     node->event.events = LS_EVENT_REMOVE;
-    ls_port_enqueue(at->port, node);
+    if (by_system) {
+        atomic_store(&node->result, at->life);
+        node->next = at->removals;
+        at->removals = node;
+    } else {
+        ls_port_enqueue(at->port, node);
+    }
+}
+
+ls_op *ls_watcher_take_removal(watcher *at, uint32_t life)
+{
+    for (ls_op **link = &at->removals; *link != NULL; link = &(*link)->next) {
+        ls_op *node = *link;
+        if (atomic_load(&node->result) != life) continue;
+        *link = node->next;
+        return node;
+    }
+    return NULL;
 }
 
 /* Start the polls or checks that the word requires, without ProcessSocketNotifications. */
@@ -355,16 +372,13 @@ int ls_watcher_carry_out(ls_port *port, const ls_registration *registration, wat
         const bool by_system =
             port->watchers->process != NULL && readable_of(atomic_load(&at->word)) == LS_READABLE_NONE;
         if (by_system) {
-            if (registration->operation == LS_NOTIFY_REMOVE) {
-                free(at->last);
-                at->last = NULL;
-            }
+            if (registration->operation == LS_NOTIFY_REMOVE) post_remove(at, true);
             *out = at;
             err = LS_PENDING;
         } else {
             err = start_polls(at);
             if (registration->operation == LS_NOTIFY_REMOVE) {
-                post_remove(at);
+                post_remove(at, false);
                 err = LS_OK;
             }
         }

@@ -111,8 +111,8 @@ typedef struct watcher {
     bool checking;         /* that timer is armed, or its packet is queued */
     uint32_t amount, seen; /* results of the last check: data available, LS_EVENT_* */
     /* ProcessSocketNotifications: the system's key holds the generation of REGISTER. */
-    uint32_t life, removed_life; /* generation at REGISTER; that of the removed registration */
-    void *removed_key;
+    uint32_t life;   /* generation at REGISTER */
+    ls_op *removals; /* nodes of removed registrations whose packets the system posts; the result is the life */
 } watcher;
 
 typedef struct watcher_chunk {
@@ -153,6 +153,8 @@ watcher *ls_watcher_at(const ls_watchers *watchers, ls_fd fd);
 int ls_watcher_carry_out(ls_port *port, const ls_registration *registration, watcher **out);
 void ls_watcher_drop(watcher *at);    /* ends it without a packet */
 void ls_watcher_removed(watcher *at); /* its REMOVE packet was taken */
+/* Take the node of the removed registration of this life from the list `removals`; NULL: no such node. */
+ls_op *ls_watcher_take_removal(watcher *at, uint32_t life);
 /* Make the packet of `events`. false: none, the socket was closed meanwhile. */
 bool ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out);
 /* true: the handle is no longer the registered socket. false: it is, and its identity is stored. */

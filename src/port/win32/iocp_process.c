@@ -76,7 +76,10 @@ static int conclude(watcher *at, const ls_registration *registration, DWORD erro
     if (err == LS_OK && registration->operation != LS_NOTIFY_REMOVE) err = ls_poll_change(at);
     if (err < 0) {
         if (registration->operation != LS_NOTIFY_REGISTER && (err == LS_EINVAL || err == LS_ENOENT)) err = LS_ENOENT;
-        if (registration->operation == LS_NOTIFY_REMOVE) ls_watcher_removed(at);
+        if (registration->operation == LS_NOTIFY_REMOVE) {
+            ls_watcher_removed(at);
+            free(ls_watcher_take_removal(at, at->life));
+        }
         ls_watcher_drop(at);
     }
     ls_mutex_unlock(&at->mutex);
@@ -131,9 +134,11 @@ bool ls_win32_processed(ls_port *port, ULONG_PTR key, uint32_t events, ls_packet
     ls_mutex_lock(&at->mutex);
     const uint64_t word = atomic_load(&at->word);
     if (events & LS_EVENT_REMOVE) {
-        if (at->removed != 0 && at->removed_life == life) {
-            *out = (ls_packet){.key = at->removed_key, .events = LS_EVENT_REMOVE, .origin = at->removed};
-            ls_watcher_removed(at);
+        ls_op *node = ls_watcher_take_removal(at, life);
+        if (node != NULL) {
+            *out = (ls_packet){.key = node->key, .events = LS_EVENT_REMOVE, .origin = node->event.origin};
+            if (at->removed == node->event.origin) ls_watcher_removed(at);
+            free(node);
             reported = true;
         }
     } else if (at->life == life && (word & ARMED) && !at->closed) {

@@ -263,11 +263,17 @@ static void what_is_out_of_date_does_not_come(void **state)
 static void many_are_closed_without_remove(void **state)
 {
     net_place place;
+    uint16_t last = 0;
     (void)state;
     net_open(&place);
     for (int i = 0; i < 5000 / SYSTEM_SLOWNESS; i++) {
         struct sockaddr_in at;
-        const int fd = udp_bound(&at);
+        int fd = udp_bound(&at);
+        while (at.sin_port == last) { /* on Windows the address tells it from the last socket with its number */
+            close(fd);
+            fd = udp_bound(&at);
+        }
+        last = at.sin_port;
         assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, fd, NULL, IN, triggers[i % TRIGGERS]), LS_OK);
         close(fd);
     }

@@ -432,7 +432,7 @@ static void closing_ends_a_watch(void **state)
 /* A discard needs no block. */
 static void discarding(void **state)
 {
-    enum { BYTES = 100000, BLOCKS = (63 << 20) / LS_BLOCK_LARGE };
+    enum { BYTES = 50000, BLOCKS = (63 << 20) / LS_BLOCK_LARGE }; /* the buffers of every system hold BYTES */
     static ls_block *hoard[BLOCKS];
     net_place place;
     int theirs;

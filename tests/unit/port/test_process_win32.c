@@ -394,6 +394,39 @@ static void a_closed_socket_takes_its_registration_along(void **state)
     }
 }
 
+/* The number of a removed socket is another's, which is removed too, before the first REMOVE packet is taken. */
+static void two_removed_sockets_of_one_number(void **state)
+{
+    net_place *place = *state;
+    for (int second_first = 0; second_first <= 1; second_first++) {
+        int ours[2], theirs[2], keys[2];
+        void *system[2];
+        pairs_open(ours, theirs, 2);
+        for (int i = 0; i < 2; i++) {
+            if (i == 1) assert_int_equal(dup2(ours[1], ours[0]), ours[0]);
+            system[i] = registered(place, ours[0], &keys[i], LS_EVENT_IN, LEVEL_PERSISTENT);
+            assert_int_equal(notify(place, LS_NOTIFY_REMOVE, ours[0], NULL, 0, 0), LS_OK);
+        }
+        for (int i = 0; i < 2; i++) {
+            const int which = i ^ second_first;
+            post(system[which], LS_EVENT_REMOVE);
+            expect(place, &keys[which], LS_EVENT_REMOVE);
+            post(system[which], LS_EVENT_REMOVE); /* once */
+            net_quiet(place, 0);
+        }
+        void *next = registered(place, ours[0], &keys[0], LS_EVENT_IN, LEVEL_PERSISTENT);
+        assert_ptr_not_equal(next, system[1]);
+        close(ours[1]);
+        close(theirs[1]);
+        pairs_close(place, ours, theirs, 1);
+    }
+    int ours, theirs, key; /* one whose packet is not taken before the port is closed */
+    pairs_open(&ours, &theirs, 1);
+    (void)registered(place, ours, &key, LS_EVENT_IN, LEVEL_PERSISTENT);
+    assert_int_equal(notify(place, LS_NOTIFY_REMOVE, ours, NULL, 0, 0), LS_OK);
+    pairs_close(place, &ours, &theirs, 1);
+}
+
 /* Two sockets without an address look the same; a wait takes notice of the close. */
 static void a_closed_socket_without_an_address(void **state)
 {
@@ -456,6 +489,7 @@ int main(void)
         with_port(enabling_an_edge_looks_at_what_is_there),
         with_port(removing),
         with_port(a_closed_socket_takes_its_registration_along),
+        with_port(two_removed_sockets_of_one_number),
         with_port(a_closed_socket_without_an_address),
         with_port(registering_and_waiting_in_one_call),
     };
