@@ -75,8 +75,9 @@ function ls.listen(at, served, given, ...)
 end
 
 -- ls.config{ threads = 4, max_body = "64m", ... }: settings of the server, and default limits of later listeners.
--- Raises on unknown options, on wrong types and after loading.
-function ls.config(given)
+-- Raises on unknown options, on wrong types, on further arguments and after loading.
+function ls.config(given, ...)
+  usage.no_more("ls.config{ ... }", given, ...)
   local settings, http = options.config(given)
   for name, value in pairs(http) do http_defaults[name] = value end
   if next(settings) ~= nil then

@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
+#include "script/bind_aux.h"
 #include "script/bind_req.h"
 #include "script/bind_res.h"
 #include "script/bind_sock.h"
@@ -221,6 +222,7 @@ static int core_once(lua_State *L)
 {
     ls_state *state = check_loading(L, "ls.once: ");
     luaL_checktype(L, 1, LUA_TFUNCTION);
+    ls_check_arguments(L, 1, "ls.once(fn)");
     if (state->index == 0) hooks_add(L, &state->once, 1);
     return 0;
 }

@@ -65,7 +65,7 @@ def same_json(expected, actual):
         return len(expected) == len(actual) and all(map(same_json, expected, actual))
     if isinstance(expected, str) and isinstance(actual, str):
         return re.fullmatch(wildcard(expected), actual, re.S) is not None
-    return expected == actual and isinstance(expected, bool) == isinstance(actual, bool)
+    return expected == actual and type(expected) is type(actual)  # 1 is not 1.0, and not true
 
 
 def same_text(expected, actual):

@@ -11,8 +11,6 @@ from harness import E2E, LUASERVE, ROOT, SANITIZER, main, not_on_windows, run_pr
 from harness.install import Installation, run
 
 BUILD = os.path.dirname(LUASERVE)
-with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as cache:
-    LIB = re.search(r"(?m)^CMAKE_INSTALL_LIBDIR:PATH=(.*)$", cache.read()).group(1)
 
 needs_pkg_config = unittest.skipUnless(shutil.which("pkg-config"), "pkg-config is not installed")
 
@@ -33,6 +31,8 @@ class Install(E2E):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as cache:
+            cls.lib = re.search(r"(?m)^CMAKE_INSTALL_LIBDIR:PATH=(.*)$", cache.read()).group(1)
         cls.prefix = tempfile.mkdtemp(prefix="luaserve-e2e-")
         cls.addClassCleanup(shutil.rmtree, cls.prefix)
         run(["cmake", "--install", BUILD, "--prefix", cls.prefix])
@@ -47,7 +47,8 @@ class Install(E2E):
     def installation(self):
         where = tempfile.mkdtemp(prefix="luaserve-e2e-")
         self.addCleanup(shutil.rmtree, where)
-        return Installation(where, env={"LD_LIBRARY_PATH": self.path(LIB), "PKG_CONFIG_PATH": self.path(LIB + "/pkgconfig"),
+        return Installation(where, env={"LD_LIBRARY_PATH": self.path(self.lib),
+                                        "PKG_CONFIG_PATH": self.path(self.lib + "/pkgconfig"),
                                         "CMAKE_PREFIX_PATH": self.prefix})
 
     def test_the_files(self):
@@ -56,11 +57,12 @@ class Install(E2E):
             "bin/luaserve", "include/luaserve.h", "lib/systemd/system/luaserve@.service", "share/man/man1/luaserve.1",
             "share/doc/luaserve/README.md", "share/doc/luaserve/LICENSE", "share/doc/luaserve/lua/docs/reference/server.md",
             "share/doc/luaserve/examples/hello.lua", "share/doc/luaserve/examples/stress/hello.lua",
-            "share/doc/luaserve/examples/c/embed.c", LIB + "/libluaserve.a", LIB + "/libluaserve.so",
-            LIB + "/libluaserve.so.0", LIB + "/pkgconfig/luaserve.pc", LIB + "/cmake/luaserve/luaserveConfig.cmake"}, files)
+            "share/doc/luaserve/examples/c/embed.c", self.lib + "/libluaserve.a", self.lib + "/libluaserve.so",
+            self.lib + "/libluaserve.so.0", self.lib + "/pkgconfig/luaserve.pc",
+            self.lib + "/cmake/luaserve/luaserveConfig.cmake"}, files)
         for name in files:
             self.assertRegex(name, r"^(bin/luaserve$|include/luaserve\.h$|lib/systemd/system/luaserve@\.service$|%s/.*luaserve|"
-                                   r"share/doc/luaserve/|share/man/man1/luaserve\.1$)" % re.escape(LIB))
+                                   r"share/doc/luaserve/|share/man/man1/luaserve\.1$)" % re.escape(self.lib))
 
     def test_the_components_are_the_whole(self):
         with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as where:
@@ -70,8 +72,8 @@ class Install(E2E):
                 run(["cmake", "--install", BUILD, "--prefix", prefix, "--component", component])
                 found.append(files_below(prefix))
             self.assertEqual(sorted(path for files in found for path in files), sorted(files_below(self.prefix)))
-            self.assertIn(LIB + "/libluaserve.so.0", found[1])
-            self.assertIn(LIB + "/libluaserve.so", found[2])
+            self.assertIn(self.lib + "/libluaserve.so.0", found[1])
+            self.assertIn(self.lib + "/libluaserve.so", found[2])
 
     def test_no_file_names_the_directory_of_the_build(self):
         with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as where:
@@ -82,24 +84,24 @@ class Install(E2E):
                     run(["strip", "--strip-debug", copy])
                 with open(copy, "rb") as file:
                     self.assertFalse(ROOT.encode() in file.read(), "%s names %s" % (name, ROOT))
-        for name in "bin/luaserve", LIB + "/libluaserve.so":
+        for name in "bin/luaserve", self.lib + "/libluaserve.so":
             self.assertNotRegex(run(["readelf", "-d", self.path(name)]), "RPATH|RUNPATH")
 
     def test_the_shared_library_exports_the_functions_of_the_header(self):
         functions = re.findall(r"^LS_PUBLIC .*?(\w+)\(", self.read("include/luaserve.h"), re.MULTILINE)
-        exported = [line.split()[-1] for line in run(["nm", "-D", "--defined-only", self.path(LIB + "/libluaserve.so")]).splitlines()]
+        exported = [line.split()[-1] for line in run(["nm", "-D", "--defined-only", self.path(self.lib + "/libluaserve.so")]).splitlines()]
         self.assertEqual(sorted(exported), sorted(functions))
-        self.assertIn("[libluaserve.so.0]", run(["readelf", "-d", self.path(LIB + "/libluaserve.so")]))
+        self.assertIn("[libluaserve.so.0]", run(["readelf", "-d", self.path(self.lib + "/libluaserve.so")]))
 
     def test_the_static_library_has_no_intermediate_code(self):
-        self.assertNotIn(".gnu.lto_", run(["readelf", "-SW", self.path(LIB + "/libluaserve.a")]))
+        self.assertNotIn(".gnu.lto_", run(["readelf", "-SW", self.path(self.lib + "/libluaserve.a")]))
 
     @needs_pkg_config
     def test_the_version_is_that_of_the_program(self):
         version = run([self.path("bin/luaserve"), "--version"]).split()[1]
         self.assertEqual(self.installation().pkg_config("--modversion"), [version])
-        self.assertTrue(os.path.exists(self.path(LIB + "/libluaserve.so." + version)))
-        self.assertIn('PACKAGE_VERSION "%s"' % version, self.read(LIB + "/cmake/luaserve/luaserveConfigVersion.cmake"))
+        self.assertTrue(os.path.exists(self.path(self.lib + "/libluaserve.so." + version)))
+        self.assertIn('PACKAGE_VERSION "%s"' % version, self.read(self.lib + "/cmake/luaserve/luaserveConfigVersion.cmake"))
 
     def test_the_program_serves(self):
         self.installation().check_program(self, [self.path("bin/luaserve")])

@@ -123,6 +123,9 @@ for _, fn in ipairs{ function() app:inject{ path = "/waits" } end, function() ls
   function() ls.spawn(print) end, function() ls.on("stop", print) end, function() ls.log.warning("x") end } do
   loading[#loading + 1] = message(fn)
 end
+local settings = { message(function() ls.once(print, 1) end), message(function() ls.config({ max_body = "1m" }, "x") end),
+  message(function() ls.once(print, nil) end), message(function() ls.config({}, nil) end) }
+app:get("/settings", function() return settings end)
 app:get("/loading", function() return loading end)
 app:get("/later", function()
   return { message(ls.on, "start", print), message(function() ls.on("start", print) end),
@@ -227,6 +230,13 @@ class Misuse(E2E):
         for said, part in zip(calls, wanted):
             self.assertIn("too many arguments for " + part, said)
             self.assertRegex(said, r"^site\.lua:\d+: ")
+
+    def test_too_many_arguments_while_the_site_loads(self):
+        once, config, *with_nil = json.loads(self.get("/settings").text)
+        place = line_of("local settings = {")
+        self.assertIn(place + "too many arguments for ls.once(fn): got 1 as well", once)
+        self.assertEqual(place + 'too many arguments for ls.config{ ... }: got "x" as well', config)
+        self.assertEqual(with_nil, ["did not raise", "did not raise"])
 
     def test_unknown_names(self):
         seen = json.loads(self.get("/names").text)

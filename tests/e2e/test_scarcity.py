@@ -3,9 +3,8 @@ buffers at all, clients that are gone while their handlers wait, buffers of very
 import json
 import os
 import threading
-import unittest
 
-from harness import E2E, SANITIZER, WINDOWS, chunked, main, request, system
+from harness import E2E, SANITIZER, chunked, main, not_on_windows, request, system
 
 SITE = r"""
 local ls = require "luaserve"
@@ -228,7 +227,27 @@ end)
         server.stop()
 
 
-@unittest.skipIf(WINDOWS, "the loss of a connection is found by the next operation")
+class HalfClosed(Scarcity):
+    def test_a_half_close_is_answered(self):
+        server, _ = self.serve_with()
+        conns = [self.connect(server=server) for _ in range(8)]
+        for n, conn in enumerate(conns):
+            conn.send(request("GET", "/wait?n=%d" % n))
+            if n % 2 == 0:
+                conn.half_close()
+        server.wait_log("waits", count=8)
+        for n, conn in enumerate(conns):
+            if n % 2 == 1:
+                conn.half_close()
+        for n in range(8):
+            self.touch(server, "go%d" % n)
+        for conn in conns:
+            self.assertEqual(conn.response().text, "late")
+            conn.expect_end()
+        server.stop()
+
+
+@not_on_windows("the next operation finds the loss of a connection")
 class Gone(Scarcity):
     COUNT = 20
 
@@ -266,24 +285,6 @@ class Gone(Scarcity):
                 )
                 os.remove(os.path.join(server.dir, "go%d" % n))
             self.eventually(lambda: server.fds() <= before, "no descriptor is left")
-        server.stop()
-
-    def test_a_half_close_is_answered(self):
-        server, _ = self.serve_with()
-        conns = [self.connect(server=server) for _ in range(8)]
-        for n, conn in enumerate(conns):
-            conn.send(request("GET", "/wait?n=%d" % n))
-            if n % 2 == 0:
-                conn.half_close()
-        server.wait_log("waits", count=8)
-        for n, conn in enumerate(conns):
-            if n % 2 == 1:
-                conn.half_close()
-        for n in range(8):
-            self.touch(server, "go%d" % n)
-        for conn in conns:
-            self.assertEqual(conn.response().text, "late")
-            conn.expect_end()
         server.stop()
 
     def test_a_drain_waits_for_their_handlers(self):

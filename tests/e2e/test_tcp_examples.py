@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 
-from harness import E2E, PROGRAM, ROOT, WAIT, WINDOWS, Conn, in_parallel, main, needs_terminal, pty, repeats
+from harness import E2E, PROGRAM, ROOT, WAIT, WINDOWS, Conn, in_parallel, main, needs_terminal, pty, repeats, system
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -39,7 +39,7 @@ class Echo(Example):
 
     def test_shows_and_sends_back(self):
         server = self.example("echo.lua", "127.0.0.1:0")
-        processors = len(os.sched_getaffinity(0))
+        processors = system.processors()
         self.eventually(lambda: "Processors: %d, threads: %d" % (processors, 2 * processors) in self.printed(server),
                         "it prints the numbers of processors and threads")
         texts = ["client %d message %d %s" % (i, j, "z" * (j * 37 % 300)) for i in range(20) for j in range(repeats(50))]

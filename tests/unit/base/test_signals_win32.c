@@ -67,7 +67,7 @@ static void ctrl_c_calls_and_returns_immediately(void **state)
 
 static char logged[256];
 
-static void keep_line(void *user, enum ls_log_level level, const char *line, size_t len)
+static void keep_line(int level, const char *line, size_t len, void *user)
 {
     (void)user;
     (void)level;

@@ -388,6 +388,7 @@ static void a_watch_reports_a_reset_only(void **state)
             if (kind < 4) close(theirs);
             ls_sock_close(&place.ctx, sock);
             net_close(&place);
+            print_message("skipped: of another system: the loss of a connection without a receive\n");
             skip();
         }
         if (kind < 4) assert_int_equal(posted, LS_PENDING);

@@ -444,7 +444,7 @@ static void an_abstract_name_is_refused(void **state)
     ls_sock *sock = net_attach(&place, net_tcp(), NULL, false);
     ls_op op = op_new();
     assert_int_equal(ls_op_connect(&place.ctx, sock, &op, &to), LS_ENOTSUP);
-    assert_int_equal(ls_sock_listen(&at, 1, &fd, &bound), LS_ENOTSUP);
+    assert_int_equal(ls_sock_listen(&at, 1, NULL, &fd, &bound), LS_ENOTSUP);
     net_conn_close(&place, sock, -1);
 }
 
@@ -463,7 +463,7 @@ static void a_backlog_of_more_than_200_is_a_hint(void **state)
     (void)state;
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        assert_int_equal(ls_sock_listen(&at, table[i].wanted, &fd, &bound), LS_OK);
+        assert_int_equal(ls_sock_listen(&at, table[i].wanted, NULL, &fd, &bound), LS_OK);
         assert_int_equal(sys.backlog, table[i].passed);
         ls_sock_discard(fd);
     }
