@@ -77,7 +77,7 @@ LS_PUBLIC int ls_server_address(const ls_server *server, unsigned index, char *t
 LS_PUBLIC int ls_server_run(ls_server *server);
 
 /* Start the drain: stop accepting, respond to every accepted request, run the "drain" hooks. A second call ends the
- * server immediately. Any thread. */
+ * server immediately, also after a signal, but not after ls.stop of the site. Any thread. */
 LS_PUBLIC void ls_server_stop(ls_server *server);
 
 /* Close the server: after ls_server_run has returned LS_OK or an error of the start, or if it was never called. The

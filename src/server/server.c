@@ -71,7 +71,8 @@ struct ls_server {
     ls_mutex mutex; /* guards phase */
     ls_cond changed;
     enum phase phase;
-    uint64_t stopped_ns; /* time of the first stop: the drain timeout begins */
+    uint64_t stopped_ns;       /* time of the first stop: the drain timeout begins */
+    bool stopped_from_outside; /* by a signal or ls_server_stop */
     bool control_done;
 };
 
@@ -146,22 +147,25 @@ static void signal_without_effect(void *user, const char *name)
     ls_log(LS_LOG_WARN, "%s: this version has no reload; send SIGTERM to stop", name);
 }
 
-/* Begin the drain. again_ends: during the drain, end the server at once. */
-static void stop(ls_server *server, bool again_ends)
+/* Begin the drain. from_outside: by a signal or the program, not by the site; the second such stop ends the server at
+ * once. */
+static void stop(ls_server *server, bool from_outside)
 {
     ls_mutex_lock(&server->mutex);
     const bool first = server->phase < PHASE_DRAINING;
     if (first) server->stopped_ns = ls_clock_ns();
     if (first)
         server->phase = PHASE_DRAINING;
-    else if (again_ends)
+    else if (from_outside && server->stopped_from_outside)
         server->phase = PHASE_HARD;
+    server->stopped_from_outside |= from_outside;
     ls_cond_broadcast(&server->changed);
     ls_mutex_unlock(&server->mutex);
     if (first) ls_log(LS_LOG_INFO, "draining");
 }
 
-/* Several states of a site may call this concurrently, and again during the drain: it never ends the server at once. */
+/* Several states of a site may call this concurrently, and again during the drain. A signal that follows may come from a
+ * service manager that does not know of it: it does not cut the drain. */
 static void stop_from_site(void *server)
 {
     stop(server, false);

@@ -449,6 +449,24 @@ class Draining(E2E):
         server.wait(WAIT)
         server.check_reports()
 
+    @not_on_windows("SIGHUP")
+    def test_a_signal_does_not_cut_the_drain_that_the_site_began(self):
+        server = self.serve(r"""
+          local ls = require "luaserve"
+          local app = ls.app()
+          app:get("/", function() ls.stop() repeat ls.sleep(0.01) until io.open("@DIR@/signalled") return "whole" end)
+          ls.listen{ host = "127.0.0.1", port = 0, app = app }""")
+        conn = self.connect(server=server)
+        conn.send(request("GET", "/"))
+        server.wait_log("draining")
+        server.signal()
+        server.signal(signal.SIGHUP)
+        server.wait_log("SIGHUP")  # both signals have had their effect
+        with open(os.path.join(server.dir, "signalled"), "w"):
+            pass
+        self.assertEqual(conn.response().text, "whole")
+        self.assertEqual(server.wait(), 0)
+
     def test_second_signal_with_a_blocked_handler(self):
         server = self.serve(SITE)
         conn = self.connect(server=server)
