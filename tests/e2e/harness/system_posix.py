@@ -3,7 +3,8 @@ import os
 import resource
 import signal
 
-PROGRAM_SUFFIX = ""
+# A program started with nohup(1) ignores SIGHUP, and the programs that it starts do as well: not those of the tests.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 PROCESS_OPTIONS = {}  # of subprocess.Popen, for a program that gets signals
 
 

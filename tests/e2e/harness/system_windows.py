@@ -8,7 +8,6 @@ import signal
 import subprocess
 import unittest
 
-PROGRAM_SUFFIX = ".exe"
 # CTRL_BREAK_EVENT goes to a process group: without one of its own the program would share that of the tests.
 PROCESS_OPTIONS = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)}
 
