@@ -29,10 +29,10 @@ LONGEST = """test_chaos test_stress test_limits test_fault test_package test_loa
     test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers test_sockets_hostile
     test_streaming test_udp""".split()
 
-# These run once: the load generator has one back end; the pages, the packages and the harness name none.
-NO_SERVER = set("""test_docs test_docs_reference test_harness test_install test_package test_stress test_stress_hostile
-    test_stress_page test_stress_report
-    test_stress_scripts test_stress_view""".split())
+# These run once: the load generator has one back end; the pages, the packages, JSON and the harness do not depend on it.
+NO_SERVER = set("""test_docs test_docs_reference test_harness test_install test_json test_package test_stress
+    test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view""".split())
+
 
 
 class Timed(unittest.TextTestResult):
