@@ -3,8 +3,11 @@ import os
 import resource
 import signal
 
-# A program started with nohup(1) ignores SIGHUP, and the programs that it starts do as well: not those of the tests.
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# A program started with nohup(1) ignores SIGHUP, one that a shell started in the background ignores SIGINT, and the
+# programs that they start do as well: not those of the tests.
+for ignored in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(ignored) == signal.SIG_IGN:
+        signal.signal(ignored, signal.SIG_DFL)
 PROCESS_OPTIONS = {}  # of subprocess.Popen, for a program that gets signals
 
 
