@@ -569,7 +569,7 @@ ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("
                                r"time than max_cpu allows \(0\.3 s\)$")
         mark = self.server.mark()
         self.assertEqual(self.get("/job").text, "ended")
-        self.assertRegex(self.server.logged("in a spawned job", mark)[-1], r"in a spawned job: \S*site\.lua:\d+: the task used more")
+        self.assertRegex(self.server.wait_log("in a spawned job", mark), r"in a spawned job: \S*site\.lua:\d+: the task used more")
 
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while a pattern is matched")
     def test_cpu_of_c_functions(self):
@@ -582,7 +582,7 @@ ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("
             return self.ask("POST", "/trim", body=body).status
 
         self.assertEqual(in_parallel([trim] * 12 + [lambda: self.get("/").status] * 4, 16), [500] * 12 + [200] * 4)
-        self.assertEqual(len(self.server.logged(r"the handler of POST /trim \(\S*site\.lua:\d+\) used more", mark)), 12)
+        self.server.wait_log(r"the handler of POST /trim \(\S*site\.lua:\d+\) used more", mark, 12)
 
     def test_cpu_of_tasks_that_wait(self):
         """A connection, an upload and a background loop that compute longer than max_cpu between many waits."""
