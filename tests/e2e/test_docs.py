@@ -8,10 +8,11 @@ import unittest
 
 from docs_e2e import run_page
 from docs_pages import DocError, check_links, tracked
-from harness import ROOT, main, not_on_windows, scratch
+from harness import ROOT, SANITIZER, main, not_on_windows, scratch
 
 
 @not_on_windows("the blocks of the pages are run where their commands are")
+@unittest.skipIf(SANITIZER, "the times that pages show are those of a release build")
 class Pages(unittest.TestCase):
     """A test for each page, made below."""
 
