@@ -114,6 +114,7 @@ static ls_block *take_from_system(ls_pool *pool, size_t size)
     }
     block->cap = (uint32_t)size;
     block->home = pool;
+    block->kind = LS_BLOCK_POOLED;
     block->next = NULL;
     const uint64_t count = atomic_fetch_add_explicit(&account->taken[index], 1, memory_order_relaxed) + 1;
     raise_peak(&account->taken_peak[index], count);
@@ -351,8 +352,23 @@ static void put_foreign(ls_pool *pool, ls_block *block, int index)
     if (atomic_fetch_sub_explicit(&pool->orphans, 1, memory_order_acq_rel) == 1) free_pool(pool);
 }
 
+void ls_external_init(ls_external *external, enum ls_block_kind kind, void (*release)(ls_external *external))
+{
+    atomic_init(&external->block.refs, 1);
+    external->block.cap = 0;
+    external->block.home = NULL;
+    external->block.next = NULL;
+    external->block.kind = kind;
+    external->release = release;
+}
+
 void ls_block_put(ls_block *block)
 {
+    if (block->kind != LS_BLOCK_POOLED) {
+        ls_external *external = (ls_external *)(void *)block;
+        external->release(external);
+        return;
+    }
     ls_pool *const pool = block->home;
     const int index = size_index(block);
     atomic_store_explicit(&block->refs, 0, memory_order_relaxed);

@@ -1,6 +1,6 @@
 /* buf.h - refcounted byte blocks from per-thread pools, and slices that point into them.
  *
- * A block is filled once, then only read. Every slice holds one reference. The last ls_slice_drop() returns the block
+ * A block is filled once, then only read; an external block stands for bytes that lie elsewhere. Every slice holds one reference. The last ls_slice_drop() returns the block
  * to the pool it came from: the pool's owner thread puts it on a free list without atomics; any other thread pushes it
  * onto the pool's atomic return stack, which the owner empties when its free list is empty.
  *
@@ -25,19 +25,36 @@ typedef struct ls_pool ls_pool;
 
 enum { LS_BLOCK_SMALL = 4096, LS_BLOCK_LARGE = 65536 }; /* payload bytes of the two sizes */
 
+enum ls_block_kind {
+    LS_BLOCK_POOLED,   /* the bytes follow the header */
+    LS_BLOCK_EXTERNAL, /* the bytes lie elsewhere and stay valid until the release: ls_external */
+    LS_BLOCK_FILE      /* no bytes in memory: slices are ranges of a file, see port/shared_file.h */
+};
+
 typedef struct ls_block {
     _Atomic uint32_t refs;
-    uint32_t cap; /* payload bytes: LS_BLOCK_SMALL or LS_BLOCK_LARGE */
+    uint32_t cap; /* payload bytes: LS_BLOCK_SMALL or LS_BLOCK_LARGE; 0: not of a pool */
     ls_pool *home;
     struct ls_block *next; /* while on a free list */
+    uint32_t kind;         /* enum ls_block_kind */
     _Alignas(16) char data[];
 } ls_block;
 
 typedef struct ls_slice {
     ls_block *block; /* NULL: bytes that are kept alive by other means; nothing to drop */
-    const char *ptr;
+    const char *ptr; /* of a LS_BLOCK_FILE: the offset in the file, see ls_slice_offset */
     size_t len;
 } ls_slice;
+
+/* A block for bytes that no pool owns, such as a Lua string or a file. `release` runs once, when the last reference is
+ * dropped, on whichever thread drops it; it frees the struct. */
+typedef struct ls_external {
+    ls_block block; /* first */
+    void (*release)(struct ls_external *external);
+} ls_external;
+
+/* Prepare a block of this kind with one reference. */
+void ls_external_init(ls_external *external, enum ls_block_kind kind, void (*release)(ls_external *external));
 
 typedef struct ls_pools_stats {
     uint64_t blocks_live, bytes_live; /* blocks with a reference, their payload bytes */
@@ -99,6 +116,28 @@ static inline ls_slice ls_slice_of(ls_block *block, size_t from, size_t len) /* 
 static inline ls_slice ls_slice_static(const void *ptr, size_t len)
 {
     return (ls_slice){NULL, ptr, len};
+}
+
+/* A slice of an external block; `block` passes its reference on. */
+static inline ls_slice ls_slice_external(ls_external *external, const void *ptr, size_t len)
+{
+    return (ls_slice){&external->block, ptr, len};
+}
+
+static inline bool ls_slice_is_file(const ls_slice *slice)
+{
+    return slice->block != NULL && slice->block->kind == LS_BLOCK_FILE;
+}
+
+/* A range of a file; `file` passes its reference on. */
+static inline ls_slice ls_slice_of_file(ls_external *file, uint64_t offset, size_t len)
+{
+    return (ls_slice){&file->block, (const char *)(uintptr_t)offset, len};
+}
+
+static inline uint64_t ls_slice_offset(const ls_slice *slice)
+{
+    return (uint64_t)(uintptr_t)slice->ptr;
 }
 
 static inline void ls_slice_drop(ls_slice *slice) /* -1 reference; the slice is empty afterwards */

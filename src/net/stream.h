@@ -1,80 +1,130 @@
-/* stream.h - a connected byte stream: one receive at a time, a queue of slices to send, one deadline.
+/* stream.h - a connection: a byte stream with a queue of output, two deadlines, an optional filter (TLS), and a
+ * handler that may be replaced while it is connected.
  *
- * Threads: only the stream's owner, the thread that runs its current packet, may call. A protocol keeps that true by
- * having one operation pending, or by pinning all of them to one actor (s->actor) while it handles a request. Only the
- * timer runs beside the owner; it reads atomic fields and cancels.
+ * Threads: only the stream's owner, the thread that runs its current packet, may call, except where a function says
+ * otherwise. A handler keeps that true by having one operation pending, or by pinning all of them to one actor
+ * (ls_stream_set_actor).
  *
- * An idle stream is small: the queue, with the send operation in it, lives at the start of the first pool block that
- * is filled for sending, and is freed with it. Memory: embedded in the protocol's connection, which proto->closed
- * frees. */
+ * Memory: one allocation holds the stream and the data of its user. An idle stream is small: the queue, with the send
+ * operation in it, lives at the start of the first pool block that is filled for sending, and is freed with it.
+ *
+ * All lengths, positions and results count plaintext. With a filter, the pending operation of the socket may carry
+ * more or fewer bytes than the operation that the handler sees. */
 #ifndef LS_NET_STREAM_H
 #define LS_NET_STREAM_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/buf.h"
+#include "net/addr.h"
 #include "port/port.h"
 
 typedef struct ls_stream ls_stream;
-typedef struct ls_outq ls_outq;
+typedef struct ls_deadlines ls_deadlines; /* net/deadline.h */
+typedef struct ls_filter ls_filter;       /* net/filter.h */
 
-typedef struct ls_stream_proto {
-    /* A pending receive completed: bytes, 0 at the end of the stream, or LS_E* (LS_ETIMEDOUT: the deadline passed).
-     * Memory that the port supplied is in s->rx.recv.block, which the callee owns. */
+typedef struct ls_stream_handler {
+    /* A pending receive completed: bytes (see ls_stream_take), 0 at the end of the stream, or LS_E*: LS_ETIMEDOUT, the
+     * receive deadline passed; LS_ETRUNCATED, a filtered stream ended without the end of its protocol. */
     void (*received)(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
-    /* A pending flush ended. LS_OK: all bytes were sent; LS_E*: the queue was dropped. */
+    /* A pending flush ended. LS_OK: all bytes were sent. LS_E*: the queue was dropped; LS_ETIMEDOUT: the send made no
+     * progress for stall_ms, or less than rate_min. */
     void (*sent)(ls_thread_ctx *ctx, ls_stream *s, int err);
-    /* The last call, after ls_stream_close: nothing refers to the stream any more. Any thread. */
+    /* The last call, after ls_stream_close: nothing refers to the stream any more. The stream is freed when it
+     * returns. Any thread. */
     void (*closed)(ls_thread_ctx *ctx, ls_stream *s);
-    /* May be NULL: then the deadline cancels the pending operations. Otherwise it runs inside s->actor when the
-     * deadline passes, and nothing is cancelled; the stream then has no deadline until the next one is set. */
-    void (*expired)(ls_thread_ctx *ctx, ls_stream *s);
-} ls_stream_proto;
+} ls_stream_handler;
 
-struct ls_stream {
-    const ls_stream_proto *proto;
-    ls_port *port;
-    ls_sock *sock;
-    ls_actor *actor; /* packets are pinned to it; NULL: floating */
-    ls_outq *out;    /* NULL while nothing is queued */
-    ls_op rx;
-    ls_timer timer;
-    _Atomic uint64_t deadline_ms; /* in the time of ls_clock_coarse_ms; UINT64_MAX: no deadline */
-    _Atomic uint64_t timer_ms;    /* the time for which the timer is armed; 0: not armed */
-    _Atomic uint32_t stall_ms;    /* not 0: the deadline is at least this long after the last progress of a send */
-    _Atomic uint8_t refs;         /* the owner until closed; the timer while armed */
-    _Atomic bool closing;
-    _Atomic bool expired;   /* the deadline passed: report a cancelled operation as timed out */
-    uint32_t generation;    /* of sock */
-    uint32_t send_rate_min; /* bytes per second that a send with stall_ms must make, measured over stall_ms; 0: none */
-    uint64_t paced_from_ms, paced_bytes, paced_deadline_ms; /* for the timer: the current measurement */
-    bool rx_pending, tx_pending, lingering; /* no atomic in their word: compilers access two of them as one */
-    bool aborted;                           /* the pending send was aborted: send nothing after it */
-};
+/* Take over a descriptor; on failure it is closed. `user_bytes`: room for the data of the user, zeroed. `peer` may be
+ * NULL. `accepted`: the socket was just accepted and may have data. LS_OK, LS_ENOMEM, LS_ELIMIT. */
+int ls_stream_open(ls_port *port, ls_deadlines *deadlines, ls_fd fd, bool accepted, const ls_addr *peer,
+                   const ls_stream_handler *handler, size_t user_bytes, ls_stream **out);
 
-/* Take over a descriptor; on failure it is closed. Operations and the timer may be used from now on. The owner may set
- * send_rate_min afterwards. */
-int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls_fd fd);
+/* The room of the user, and back. */
+void *ls_stream_user(ls_stream *s);
+ls_stream *ls_stream_of(void *user);
 
-/* Begin to close: the queue is dropped, pending operations end without a callback, then proto->closed runs. */
+/* Replace the handler. No operation is pending. The room of the user belongs to the new handler, which knows its size:
+ * whoever opened the stream reserved enough for every handler that may follow. Bytes that the old handler has received
+ * but not consumed go back first (ls_stream_unread), so that the new one receives them. */
+void ls_stream_handover(ls_stream *s, const ls_stream_handler *handler);
+
+/* Pin the packets of operations posted from now on to `actor`; NULL: floating, any thread runs them. Not while a
+ * receive is pending. */
+void ls_stream_set_actor(ls_stream *s, ls_actor *actor);
+ls_actor *ls_stream_actor(const ls_stream *s);
+
+/* Put a filter between queue and socket, and between socket and handler. The stream owns it. No operation is pending
+ * and nothing is queued. Bytes that were unread are its first input. */
+void ls_stream_set_filter(ls_stream *s, ls_filter *filter);
+ls_filter *ls_stream_filter(const ls_stream *s); /* NULL: none */
+
+/* ---- addresses and the socket ------------------------------------------------------------------------------- */
+
+/* The peer: that of the socket, or the one that a PROXY header named. The path of a Unix socket is not kept. */
+void ls_stream_peer(const ls_stream *s, ls_addr *out);
+void ls_stream_set_peer(ls_stream *s, const ls_addr *peer);
+/* The local address, also of a listener on all addresses. LS_OK or an error. */
+int ls_stream_local(const ls_stream *s, ls_addr *out);
+/* TCP keep-alive: probe a peer that was silent for idle_s. LS_OK or an error; LS_ENOTSUP: a Unix socket. */
+int ls_stream_keepalive(ls_stream *s, bool on, uint32_t idle_s);
+/* Whether the system or the filter holds received bytes that were not read. */
+bool ls_stream_has_unread(const ls_stream *s);
+
+/* ---- close -------------------------------------------------------------------------------------------------- */
+
+/* Begin to close: the queue is dropped, pending operations end without a callback, then handler->closed runs. A filter
+ * says goodbye (close_notify) if nothing is pending and the socket takes it at once. */
 void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s);
 
 /* Close so that the peer can read the last response although it is still sending (RFC 9112 section 9.6): shut down the
  * sending side, read and discard for at most linger_ms, then close. Nothing may be queued or pending. */
 void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms);
 
-/* Receive; with ptr NULL, into a block of `len` bytes (a block size) from the pool. LS_DONE: s->rx.result as for
- * `received`; LS_PENDING; or LS_E*. */
-int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len);
+/* Free a stream without a callback. No thread runs any more and the port is closed. */
+void ls_stream_free(ls_stream *s);
 
-/* Have proto->received called with LS_EAGAIN by a packet from the port's queue, behind the packets that wait there.
+/* Shut down the sending side after everything that was sent: the end of the filter's protocol, then TCP FIN. Receives
+ * continue. Nothing may be queued. LS_OK or an error. */
+int ls_stream_shutdown(ls_thread_ctx *ctx, ls_stream *s);
+
+/* Announce that ls_stream_shutdown or ls_stream_close follows the queued bytes: their last segment may carry the
+ * FIN. */
+void ls_stream_cork_fin(ls_stream *s);
+
+/* ---- receive ------------------------------------------------------------------------------------------------ */
+
+/* Receive into `ptr`; with ptr NULL, into a block of `len` bytes (a block size) from the pool; with ptr NULL and len 0,
+ * wait until bytes or the end of the stream can be received. LS_DONE: *result as for `received`; LS_PENDING; or
+ * LS_E*. */
+int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len, int64_t *result);
+
+/* The bytes of a receive that completed, once, directly after it: a slice of the block that the port supplied, with its
+ * reference, or the bytes at the caller's memory without a block. Only if its result was > 0. */
+ls_slice ls_stream_take(ls_stream *s);
+
+/* Give back received bytes that were not consumed: the next receive returns them. Takes the reference, which must have
+ * a block. At most once before that receive. No receive is pending. */
+void ls_stream_unread(ls_stream *s, ls_slice bytes);
+
+/* Have handler->received called with LS_EAGAIN by a packet from the port's queue, behind the packets that wait there.
  * Nothing is received. */
 void ls_stream_requeue(ls_stream *s);
 
-/* Connect an unconnected socket; *to must stay valid until the end. LS_DONE; LS_PENDING: proto->received follows with
+/* Cancel the pending receive, if any: `received` follows with LS_ECANCELED, or with the result that it already had. Any
+ * thread, while the stream exists. */
+void ls_stream_cancel_recv(ls_stream *s);
+/* Cancel all operations. Any thread, while the stream exists. */
+void ls_stream_cancel(ls_stream *s);
+
+bool ls_stream_receiving(const ls_stream *s); /* a receive is pending */
+bool ls_stream_sending(const ls_stream *s);   /* a flush is pending */
+
+/* Connect an unconnected socket; *to must stay valid until the end. LS_DONE; LS_PENDING: handler->received follows with
  * 0 or an error; or LS_E*. */
 int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to);
+
+/* ---- the queue ---------------------------------------------------------------------------------------------- */
 
 /* Reserve n bytes of output (n <= LS_BLOCK_LARGE); NULL: out of memory. Write, then commit the number of bytes
  * written. */
@@ -85,8 +135,8 @@ void ls_stream_commit(ls_stream *s, size_t n);
  * pool. */
 char *ls_stream_room_reserved(ls_thread_ctx *ctx, ls_stream *s, size_t n);
 
-/* Queue a slice; its reference moves to the queue on success. Bytes without a block must stay valid until the flush
- * that sends them has ended. LS_OK or LS_ENOMEM. */
+/* Queue a slice of a block: from a pool, external, or a range of a file. Its reference moves to the queue on success.
+ * LS_OK or LS_ENOMEM. */
 int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice);
 
 size_t ls_stream_queued(const ls_stream *s); /* bytes, including those of the pending send */
@@ -98,20 +148,41 @@ size_t ls_stream_end(const ls_stream *s);
  * to send. */
 bool ls_stream_truncate(ls_stream *s, size_t position);
 
-/* Send the queue. LS_DONE: all bytes were sent. LS_PENDING: proto->sent follows when all bytes were sent, including
- * those queued meanwhile. LS_E*: the queue is dropped. */
+/* Send the queue. LS_DONE: all bytes were sent. LS_PENDING: handler->sent follows when all bytes were sent, including
+ * those queued meanwhile. LS_E*: the queue is dropped. LS_ECHANGED: a queued file was changed or truncated; no byte of
+ * it was sent after the change was seen. */
 int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s);
 
-/* Cancel the pending send, if any: proto->sent follows with LS_ECANCELED, and the queue is dropped; or with LS_OK, if
+/* Cancel the pending send, if any: handler->sent follows with LS_ECANCELED, and the queue is dropped; or with LS_OK, if
  * all bytes had been sent by then. */
 void ls_stream_abort(ls_stream *s);
 
-/* Drop the queue without a callback. No send is pending, or no thread runs any more and the port is closed. */
+/* Drop the queue without a callback. No send is pending. */
 void ls_stream_discard(ls_stream *s);
 
-/* Set the deadline of all operations. A later deadline costs one store; the timer re-arms itself after the earlier
- * one. stall_ms: see the field; with send_rate_min, the progress of a send moves the deadline only while it has
- * that rate. */
-void ls_stream_deadline(ls_stream *s, uint64_t at_ms, uint32_t stall_ms);
+/* ---- deadlines ---------------------------------------------------------------------------------------------- */
+
+/* The time, by ls_clock_coarse_ms, at which a pending receive ends with LS_ETIMEDOUT. 0: none. It stays until it is set
+ * again. A later deadline than the one before costs one store. Deadlines farther away than 12 days are 12 days away. */
+void ls_stream_recv_deadline(ls_stream *s, uint64_t at_ms);
+
+/* A pending send ends with LS_ETIMEDOUT after stall_ms without progress (0: never), and, measured over stall_ms, below
+ * rate_min bytes per second (0: any rate). */
+void ls_stream_send_limits(ls_stream *s, uint32_t stall_ms, uint32_t rate_min);
+
+/* ---- watch -------------------------------------------------------------------------------------------------- */
+
+/* Watches for the loss of the connection (a reset, the close of both directions) while nothing else is pending. */
+typedef struct ls_stream_watch {
+    ls_op op;
+    ls_stream *stream;
+    void (*lost)(ls_thread_ctx *ctx, struct ls_stream_watch *watch);
+} ls_stream_watch;
+
+/* LS_PENDING: watch->lost follows once, unless ls_stream_unwatch returns true. LS_ERESET: it is lost already.
+ * LS_ENOTSUP. */
+int ls_stream_watch_begin(ls_thread_ctx *ctx, ls_stream *s, ls_stream_watch *watch);
+/* true: the watch was pending, and `lost` does not follow. false: its packet is queued, or is about to be. */
+bool ls_stream_unwatch(ls_stream *s, ls_stream_watch *watch);
 
 #endif
