@@ -4,6 +4,7 @@
 #ifndef LS_BASE_WHEEL_H
 #define LS_BASE_WHEEL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,6 +15,7 @@ enum { LS_WHEEL_BITS = 6, LS_WHEEL_SLOTS = 1 << LS_WHEEL_BITS, LS_WHEEL_LEVELS =
 typedef struct ls_wheel_entry {
     ls_node node; /* in a slot, or in the list of ls_wheel_advance; alone: not in the wheel */
     uint32_t at_ms;
+    _Atomic uint32_t armed_ms; /* of the user; the wheel does not touch it, it only fills the padding */
 } ls_wheel_entry;
 
 typedef struct ls_wheel {

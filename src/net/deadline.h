@@ -10,10 +10,11 @@ typedef struct ls_deadlines ls_deadlines;
 typedef struct ls_deadline ls_deadline;
 
 /* One deadline, embedded. `due` runs under the lock of the deadlines, beside the owner: it may neither wait nor call a
- * function of this file. It returns the next time at which it is to run again, 0: not again. */
+ * function of this file. It returns the time at which it is to run again, 0: not again. entry.at_ms is the time
+ * at which it should have run: a tick is late when the process stood still, or has too much to do. The owner may arm
+ * the deadline at the same time, after it has found armed_ms 0: so armed_ms is 0 before `due` runs. */
 struct ls_deadline {
-    ls_wheel_entry entry;      /* under the lock */
-    _Atomic uint32_t armed_ms; /* when `due` runs next; 0: not armed */
+    ls_wheel_entry entry; /* under the lock, but entry.armed_ms: when `due` runs next; 0: not armed */
 };
 
 typedef uint32_t ls_deadline_fn(ls_deadline *deadline, uint32_t now_ms);
