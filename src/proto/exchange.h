@@ -31,7 +31,7 @@ struct ls_http_handler {
  * LS_EMSGSIZE (body limit, or Content-Length exceeded or not reached), LS_ENOMEM. */
 typedef struct ls_http_transport {
     /* The local address of the connection; valid until the release. */
-    const struct ls_addr *(*local)(ls_exchange *x);
+    const struct ls_addr *(*local)(const ls_exchange *x);
     /* Get the next body bytes: LS_DONE with *out, which the caller drops; length 0: the body is complete. Sends a due
      * 100 Continue first. */
     int (*read)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);

@@ -24,8 +24,8 @@ static const ls_stream_handler stream_handler = {received, sent, closed};
 
 /* ---- the listener ------------------------------------------------------------------------------------------- */
 
-int ls_http1_open(ls_port *port, ls_deadlines *deadlines, const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit,
-                  unsigned threads, ls_http1 **out)
+int ls_http1_open(ls_port *port, ls_deadlines *deadlines, const ls_http_config *config, const ls_http_handler *handler,
+                  ls_conn_limit *limit, unsigned threads, ls_http1 **out)
 {
     int err = LS_ENOMEM;
     if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
@@ -138,8 +138,8 @@ void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockad
     ls_stream *s;
     ls_addr peer;
     ls_addr_of(from, &peer);
-    const int err = ls_stream_open(http->port, http->deadlines, fd, true, &peer, &stream_handler,
-                                   sizeof(ls_http1_conn), &s);
+    const int err =
+        ls_stream_open(http->port, http->deadlines, fd, true, &peer, &stream_handler, sizeof(ls_http1_conn), &s);
     if (err == LS_OK) {
         start(ctx, http, s);
         return;
@@ -376,7 +376,8 @@ static enum outcome skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
 /* The watch is not pending any more. false: its packet follows. */
 static bool end_watch(ls_http1_conn *c, ls_http1_exchange *e)
 {
-    if (e->link & LS_H1_WATCHED && ls_stream_unwatch(ls_http1_stream(c), &e->watch)) e->link &= (uint8_t)~LS_H1_WATCHED;
+    if (e->link & LS_H1_WATCHED && ls_stream_unwatch(ls_http1_stream(c), &e->watch))
+        e->link &= (uint8_t)~LS_H1_WATCHED;
     return !(e->link & LS_H1_WATCHED);
 }
 
@@ -531,8 +532,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
                                  &ls_http1_exchange_of(c)->x.head, &why);
             if (err > 0) {
                 if (handle(ctx, c, (uint32_t)err) == RELEASED) return;
-                if (c->in != NULL && ls_stream_queued(s) < c->http->config.write_bytes_high &&
-                    !others_wait(ctx))
+                if (c->in != NULL && ls_stream_queued(s) < c->http->config.write_bytes_high && !others_wait(ctx))
                     continue;
             } else {
                 ls_block_drop(c->exchange);
@@ -698,10 +698,10 @@ static void release(ls_thread_ctx *ctx, ls_exchange *x)
     }
 }
 
-static const ls_addr *local(ls_exchange *x)
+static const ls_addr *local(const ls_exchange *x)
 {
-    ls_http1_exchange *e = ls_http1_of(x);
-    ls_http1_conn *c = ls_http1_conn_of(x);
+    ls_http1_conn *c = x->conn;
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
     if (!ls_addr_is_any(&c->http->local) || ls_stream_local(ls_http1_stream(c), &e->local) < 0) return &c->http->local;
     return &e->local;
 }

@@ -167,7 +167,7 @@ void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
 void ls_http1_body_begin(ls_http1_exchange *e);
 int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
 void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result); /* a body receive completed */
-void ls_http1_body_waited(ls_exchange *x); /* the same, but only the time is accounted for */
+void ls_http1_body_waited(ls_exchange *x);               /* the same, but only the time is accounted for */
 int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from received bytes: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c);
 

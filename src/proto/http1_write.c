@@ -284,7 +284,8 @@ static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
     ls_stream_set_actor(ls_http1_stream(c), x->actor);
     int err = ls_http1_send_out(ctx, c);
     if (err < 0) return fail(x, err);
-    if (err == LS_DONE || (!all && ls_stream_queued(ls_http1_stream(c)) < c->http->config.write_bytes_high)) return LS_DONE;
+    if (err == LS_DONE || (!all && ls_stream_queued(ls_http1_stream(c)) < c->http->config.write_bytes_high))
+        return LS_DONE;
     e->awaits_sent = true;
     return LS_PENDING;
 }
