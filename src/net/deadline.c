@@ -134,6 +134,11 @@ int ls_deadlines_open(ls_port *port, ls_deadline_fn *due, ls_deadlines **out)
     return LS_OK;
 }
 
+ls_port *ls_deadlines_port(const ls_deadlines *d)
+{
+    return d->port;
+}
+
 void ls_deadlines_close(ls_deadlines *d)
 {
     if (d->ticking) (void)ls_timer_cancel(d->port, &d->timer);
