@@ -162,7 +162,7 @@ static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_slice slice)
     if (tcp->received == 0) {
         tcp->head = slice;
     } else if (store_copied(ctx, tcp, &slice)) {
-        ls_slice_drop(&slice);
+        ls_block_drop(slice.block);
     } else {
         if (more == NULL || more->count == more->room) {
             const uint32_t count = more != NULL ? more->count : 0, room = count == 0 ? 8 : count * 2;
