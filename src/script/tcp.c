@@ -159,6 +159,7 @@ static bool store_copied(ls_thread_ctx *ctx, ls_tcp *tcp, const ls_slice *slice)
 static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_slice slice)
 {
     ls_tcp_more *more = tcp->more;
+    const size_t len = slice.len;
     if (tcp->received == 0) {
         tcp->head = slice;
     } else if (store_copied(ctx, tcp, &slice)) {
@@ -177,7 +178,7 @@ static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_slice slice)
         }
         more->slices[more->count++] = slice;
     }
-    tcp->received += slice.len;
+    tcp->received += len;
     return true;
 }
 
