@@ -385,7 +385,8 @@ static int continue_after(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     if (result < 0) return (int)result;
     if (!h->holds) return take_slot(h);
     if (result == 0) return LS_ECLOSED;
-    return continue_with(ctx, s, ls_stream_take(s));
+    if (h->header == NULL) return continue_with(ctx, s, ls_stream_take(s));
+    return continue_with(ctx, s, ls_slice_static(h->header->data + h->header_len, (size_t)result));
 }
 
 /* ---- operations --------------------------------------------------------------------------------------------- */

@@ -37,6 +37,9 @@ char *ls_addr_host(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES]);
 /* Turn an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2) into the IPv4 address; others stay. */
 void ls_addr_unmap(ls_addr *addr);
 
+/* Whether it is the address of all interfaces: 0.0.0.0 or ::. */
+bool ls_addr_is_any(const ls_addr *addr);
+
 /* Convert to and from sockaddr. ls_addr_of: an unknown family gives LS_ADDR_NONE, an IPv4-mapped address gives IPv4. */
 void ls_addr_of(const ls_sockaddr *from, ls_addr *out);
 void ls_addr_to(const ls_addr *addr, ls_sockaddr *out);
