@@ -183,16 +183,16 @@ static void give_up(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     handshake *h = ls_stream_user(s);
     ls_mutex_lock(&h->acceptor->mutex);
-    const bool silent = h->state == SILENT, evicted = h->evicted;
+    const bool evicted = h->evicted, drained = h->cancelled && !h->holds;
     move(h, ENDING);
     ls_mutex_unlock(&h->acceptor->mutex);
-    if (h->failed)
-        ; /* it has its line in the log */
-    else if (evicted)
+    const bool silent = h->session == NULL && h->header == NULL;
+    if (evicted)
         log_failure(s, "too many handshakes at a time");
-    else if (err == LS_ECLOSED)
+    else if (err == LS_ECLOSED && !silent)
         log_failure(s, "the peer closed the connection");
-    else if (!silent || err != LS_ECANCELED) /* the drain closes silent ones */
+    else if (err != LS_ECLOSED && !h->failed &&
+             !drained) /* a failure has its line; a silent peer may be a health check */
         log_failure(s, ls_err_text(err));
     ls_stream_close(ctx, s);
 }
@@ -602,13 +602,7 @@ void ls_acceptor_abort(ls_acceptor *acceptor)
 void ls_acceptor_close(ls_acceptor *acceptor)
 {
     assert(acceptor->listener == NULL);
-    for (unsigned i = 0; i < STATES; i++) {
-        for (handshake *h; (h = first(acceptor, (enum state)i)) != NULL;) {
-            ls_list_remove(&h->node);
-            drop_buffers(h);
-            ls_stream_free(ls_stream_of(h));
-        }
-    }
+    for (unsigned i = 0; i < STATES; i++) assert(ls_list_empty(&acceptor->handshakes[i]));
     ls_mutex_close(&acceptor->mutex);
     free_acceptor(acceptor);
 }

@@ -65,8 +65,7 @@ uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent);
 /* Close all handshakes; a send that begins at this moment may outlast it, until its deadline. Any thread. */
 void ls_acceptor_abort(ls_acceptor *acceptor);
 
-/* After the stop, when ls_conn_limit_idle; or when no thread runs any more and the port is closed: then it frees the
- * streams of handshakes. */
+/* After the stop, when no handshake is left and no connection can be accepted any more: see ls_conn_limit_idle. */
 void ls_acceptor_close(ls_acceptor *acceptor);
 
 #endif
