@@ -51,8 +51,7 @@ struct ls_acceptor {
     ls_mutex mutex;
     ls_node handshakes[STATES]; /* each in the order of arrival in this state */
     uint32_t held, evicting;
-    uint32_t waits;           /* length of handshakes[WAITING] */
-    char reload_failure[512]; /* logged last; "": the certificates are up to date */
+    uint32_t waits; /* length of handshakes[WAITING] */
 };
 
 typedef struct handshake {
@@ -436,21 +435,20 @@ static const ls_stream_handler handler = {received, sent, closed};
 
 /* ---- accept ------------------------------------------------------------------------------------------------- */
 
-/* Use changed certificate files. One thread looks at them, at most once per interval; a failure is logged once. */
+/* Use changed certificate files. One thread looks at them, at most once per interval. */
 static void refresh_certificates(ls_acceptor *a)
 {
     const uint64_t now_ms = ls_clock_coarse_ms();
     uint64_t checked_ms = atomic_load_explicit(&a->certificates_checked_ms, memory_order_relaxed);
-    char why[sizeof a->reload_failure] = "";
+    char why[512] = "";
     if (now_ms - checked_ms < CERTIFICATES_CHECK_MS ||
         !atomic_compare_exchange_strong(&a->certificates_checked_ms, &checked_ms, now_ms))
         return;
-    if (ls_tls_reload(a->tls, false, why, sizeof why) == LS_OK) why[0] = '\0';
-    ls_mutex_lock(&a->mutex);
-    const bool news = strcmp(why, a->reload_failure) != 0 && why[0] != '\0';
-    memcpy(a->reload_failure, why, sizeof why);
-    ls_mutex_unlock(&a->mutex);
-    if (news) ls_log(LS_LOG_ERROR, "%s; the certificates in use stay", why);
+    const int err = ls_tls_reload(a->tls, false, why, sizeof why);
+    if (err < 0)
+        ls_log(LS_LOG_ERROR, "%s; the certificates in use stay", why);
+    else if (why[0] != '\0')
+        ls_log(LS_LOG_WARN, "%s", why);
 }
 
 static void begin_handshake(ls_thread_ctx *ctx, ls_acceptor *a, ls_stream *s, bool expects_proxy_header)

@@ -114,9 +114,11 @@ void ls_tls_drop(ls_tls *tls)
 int ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes)
 {
     assert_false(force);
+    const int err = tls->reload_err; /* once, as long as the file does not change */
     tls->reloads++;
-    if (tls->reload_err < 0) snprintf(why, why_bytes, "cert.pem: no certificate in it");
-    return tls->reload_err;
+    if (err < 0) snprintf(why, why_bytes, "cert.pem: no certificate in it");
+    tls->reload_err = LS_OK;
+    return err;
 }
 
 int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out)
