@@ -55,8 +55,6 @@ typedef struct ls_http1_thread {
 } ls_http1_thread;
 
 struct ls_http1 {
-    ls_port *port;
-    ls_deadlines *deadlines;
     ls_conn_limit *conn_limit;
     const ls_http_handler *handler;
     ls_http_config config;
