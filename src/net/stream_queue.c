@@ -190,10 +190,12 @@ bool ls_stream_truncate(ls_stream *s, size_t position)
     uint32_t i = 0;
     for (; i < q->count && q->slices[i].len <= keep; i++) keep -= q->slices[i].len;
     if (i < q->sending) {
+        if (i + 1u < q->sending) keep = 0;
+        if (keep < q->piece) keep = q->piece; /* of a file, what is being sent */
         i = q->sending;
-        if (q->piece > 0 && q->piece < q->slices[i - 1].len) { /* of a file, keep what is being sent */
-            q->bytes -= q->slices[i - 1].len - q->piece;
-            q->slices[i - 1].len = q->piece;
+        if (q->piece > 0 && keep < q->slices[i - 1].len) {
+            q->bytes -= q->slices[i - 1].len - keep;
+            q->slices[i - 1].len = keep;
         }
     } else if (keep > 0 && i < q->count) { /* adjacent commits are one slice */
         q->bytes -= q->slices[i].len - keep;
