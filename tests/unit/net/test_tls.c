@@ -1,5 +1,6 @@
 /* test_tls.c - sessions of TLS, a client and a server back to back in memory: the handshake with input cut at every
  * byte, records and their sizes, files, the orderly end and the truncated one, forged and garbage input. */
+#define _GNU_SOURCE /* mkdtemp */
 #include "net/tls_fixture.h"
 
 #include "net/tls_internal_openssl.h"
@@ -705,14 +706,13 @@ static void a_file_that_was_truncated_ends_the_response(void **state)
     enum { LEN = 2000000, LEFT = 600000 };
     fixture f = open_connected(no_options, no_options);
     char *text = text_of(LEN);
-    const char *path = tls_write(f.dir, "data", text, LEN);
-    ls_shared_file *file = open_file(path);
+    ls_shared_file *file = open_file(tls_write(f.dir, "data", text, LEN));
     ls_slice slice = ls_shared_file_slice(file, 0, LEN);
     ls_filter_out out = {.pool = f.pools.pool};
     (void)state;
     assert_true(f.server.f->type->write(f.server.f, &slice, 1, &out) > 0);
     tls_take_out(&f.server, &out);
-    assert_int_equal(truncate(path, LEFT), 0);
+    tls_write(f.dir, "data", text, LEFT); /* the same file, shorter */
     assert_int_equal(f.server.f->type->write(f.server.f, &slice, 1, &out), LS_ECHANGED);
     assert_int_equal(out.count, 0);
     assert_int_equal(f.server.f->type->write(f.server.f, &slice, 1, &out), LS_EPROTO);

@@ -1,5 +1,6 @@
 /* test_tls_context.c - contexts of TLS: every reason for which they cannot be opened, the choice of a certificate by
  * name, client certificates, tickets across contexts and after rotation, and files that change. */
+#define _GNU_SOURCE /* mkdtemp */
 #include "net/tls_fixture.h"
 
 #include <openssl/rand.h>
@@ -153,9 +154,12 @@ static void files_that_cannot_be_used_are_named_with_the_reason(void **state)
         assert_non_null(strstr(why, i == 0 ? "broken' holds an invalid certificate: "
                                            : "broken.key' holds an invalid private key: "));
     }
-    assert_int_equal(truncate(text, LS_TLS_FILE_BYTES_MAX), 0);
+    char *zeros = calloc(1, LS_TLS_FILE_BYTES_MAX + 1);
+    assert_non_null(zeros);
+    tls_write(d, "text", zeros, LS_TLS_FILE_BYTES_MAX);
     cannot_open_files((ls_tls_cert){text, NULL, NULL}, LS_EINVAL, "'%s' holds no certificate in PEM format", text);
-    assert_int_equal(truncate(text, LS_TLS_FILE_BYTES_MAX + 1), 0);
+    tls_write(d, "text", zeros, LS_TLS_FILE_BYTES_MAX + 1);
+    free(zeros);
     cannot_open_files((ls_tls_cert){text, NULL, NULL}, LS_EINVAL, "'%s' is larger than 4 MiB", text);
 
     ls_tls *opened = open_tls(
