@@ -36,6 +36,8 @@ static const char *alpn_of(const ls_tls_conn *s)
 void ls_tls_peer_of(const ls_filter *session, ls_tls_peer *out)
 {
     const ls_tls_conn *s = (const ls_tls_conn *)(const void *)session;
+    *out = (ls_tls_peer){.version = NULL};
+    if (s->ssl == NULL) return;
     X509 *cert = SSL_get0_peer_certificate(s->ssl);
     *out = (ls_tls_peer){.version = SSL_get_version(s->ssl),
                          .cipher = SSL_CIPHER_get_name(SSL_get_current_cipher(s->ssl)),

@@ -169,19 +169,17 @@ int ls_tls_new_session_cb(SSL *ssl, SSL_SESSION *session)
 
 void ls_tls_cache_use(ls_tls *tls, SSL *ssl, const char *server_name)
 {
-    SSL_SESSION *session = NULL;
+    SSL_SESSION *own = NULL;
     ls_mutex_lock(&tls->lock);
     ls_tls_cached *entry = find(&tls->cache, server_name, false);
     if (entry != NULL) {
-        session = entry->session;
+        own = SSL_SESSION_dup(entry->session);
         entry->used = ++tls->cache.clock;
-        (void)SSL_SESSION_up_ref(session);
     }
     ls_mutex_unlock(&tls->lock);
-    SSL_SESSION *own = session != NULL ? SSL_SESSION_dup(session) : NULL;
-    if (own != NULL) (void)SSL_set_session(ssl, own); /* without it the handshake is a full one */
+    if (own == NULL) return;
+    (void)SSL_set_session(ssl, own); /* without it the handshake is a full one */
     SSL_SESSION_free(own);
-    SSL_SESSION_free(session);
 }
 
 void ls_tls_cache_clear(ls_tls_cache *cache)

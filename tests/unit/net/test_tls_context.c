@@ -356,6 +356,28 @@ static void a_chain_and_the_key_may_be_in_one_file(void **state)
     tls_dir_close(d);
 }
 
+/* The file of a client may hold the certificate of one server, whose issuer it does not know. */
+static void a_single_certificate_can_be_trusted(void **state)
+{
+    tls_dir *d = tls_dir_open();
+    tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
+    const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, &root);
+    const ls_tls_cert other = tls_files(d, "o", (tls_wish){.cn = "example.org"}, &root);
+    ls_tls *server = open_server(&cert, NULL), *wrong = open_server(&other, NULL);
+    ls_tls *client = open_tls((ls_tls_options){.ca = cert.cert});
+    (void)state;
+    assert_true(connect_once(client, server, "example.org", false).verified);
+    const result r = connect_once(client, wrong, "example.org", false);
+    assert_int_equal(r.client, LS_ECERT);
+    assert_string_equal(r.client_why,
+                        "the certificate of example.org is not accepted: unable to get local issuer certificate");
+    ls_tls_drop(client);
+    ls_tls_drop(server);
+    ls_tls_drop(wrong);
+    tls_made_free(&root);
+    tls_dir_close(d);
+}
+
 /* The system trusts no certificate that was just made. */
 static void a_client_without_a_file_uses_the_store_of_the_system(void **state)
 {
@@ -433,6 +455,33 @@ static void a_client_resumes_unless_it_must_not(void **state)
     assert_true(connect_once(client, server, "example.net", false).resumed);
     for (int i = 0; i < 3; i++) assert_false(resumes(full, server));
     ls_tls_drop(full);
+    ls_tls_drop(client);
+    ls_tls_drop(server);
+    tls_dir_close(d);
+}
+
+/* TLS 1.2 has tickets as well (RFC 5077). */
+static void tls_1_2_resumes(void **state)
+{
+    tls_dir *d = tls_dir_open();
+    const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, NULL);
+    ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.ca = cert.cert});
+    tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        tls_side c = tls_side_open(client, "example.org", pools.pool), s = tls_side_open(server, NULL, pools.pool);
+        ls_tls_peer peer;
+        assert_int_equal(SSL_set_max_proto_version(((ls_tls_conn *)(void *)c.f)->ssl, TLS1_2_VERSION), 1);
+        if (i == 2) clock_ahead_ms += (uint64_t)LS_TLS_TICKET_ROTATE_S * 1000 + 1000;
+        tls_run(&c, &s, WHOLE);
+        ls_tls_peer_of(s.f, &peer);
+        assert_string_equal(peer.version, "TLSv1.2");
+        assert_int_equal(peer.resumed, i > 0);
+        tls_side_close(&c);
+        tls_side_close(&s);
+    }
+    clock_ahead_ms = 0;
+    tls_pools_close(&pools);
     ls_tls_drop(client);
     ls_tls_drop(server);
     tls_dir_close(d);
@@ -593,6 +642,8 @@ static void changed_files_are_read_again(void **state)
     char why[TLS_WHY], before[96], after[96];
     (void)state;
     tls_step(&c); /* a handshake that begins before the change ends with the old certificate */
+    tls_feed(&s, c.wire, 1);
+    memmove(c.wire, c.wire + 1, --c.wire_len);
     const ls_tls_gen *gen = server->gen;
     ls_tls_fingerprint(server, before);
     assert_int_equal(ls_tls_reload(server, false, why, sizeof why), LS_OK);
@@ -700,9 +751,11 @@ int main(void)
         cmocka_unit_test(the_certificate_is_chosen_by_name),
         cmocka_unit_test(types_of_keys_share_a_name),
         cmocka_unit_test(a_chain_and_the_key_may_be_in_one_file),
+        cmocka_unit_test(a_single_certificate_can_be_trusted),
         cmocka_unit_test(a_client_without_a_file_uses_the_store_of_the_system),
         cmocka_unit_test(clients_are_verified),
         cmocka_unit_test(a_client_resumes_unless_it_must_not),
+        cmocka_unit_test(tls_1_2_resumes),
         cmocka_unit_test(a_ticket_serves_several_connections),
         cmocka_unit_test(the_cache_of_a_client_is_limited),
         cmocka_unit_test(servers_with_the_same_keys_resume_each_others_sessions),
