@@ -282,8 +282,7 @@ static int send_value(lua_State *L, ls_request *r, int index, const char *type)
         if (ls_json_encode(L, index, &text)) return push_result(L, ls_request_respond_json(L, r, text));
         type = ls_type_json;
     }
-    int result =
-        type != NULL ? ls_request_respond_as(L, r, index, type) : ls_request_respond_body(L, r, index);
+    int result = type != NULL ? ls_request_respond_as(L, r, index, type) : ls_request_respond_body(L, r, index);
     /* Another task than the handler's must not wait: the handler may end the request meanwhile. */
     if (result >= 0 && r->x->body_sent >= SEND_AT_BYTES && r->state->current == r->task && ls_task_can_wait(L)) {
         result = r->x->transport->flush(r->state->ctx, r->x);

@@ -34,7 +34,7 @@ typedef struct ls_string_block {
     struct ls_string_block *next; /* on the stack, or in the list of free blocks */
 } ls_string_block;
 
-typedef struct ls_strings { /* of one state */
+typedef struct ls_strings {             /* of one state */
     _Atomic(ls_string_block *) dropped; /* the stack */
     _Atomic bool posted;                /* `op` is on its way and has not looked at the stack yet */
     ls_op op;                           /* releases the strings */

@@ -76,6 +76,7 @@ app:get("/write", function(req, res)
   ls.log.info("written")
 end)
 app:get("/send", function(req, res)
+  collectgarbage() -- string.rep does not collect garbage at the limit
   ls.log.info("sent " .. tostring(res:send(fresh(1):rep(tonumber(req.query.m)))))
   for i = 1, 40 do fresh(i) end
 end)
