@@ -4,7 +4,7 @@
  * stays alive, and counts against the memory limit of the state, until the last slice of the block is dropped.
  *
  * Any thread may drop that slice, but only the thread inside the state may touch the registry. So the drop puts the
- * block on a stack. An operation that is pinned to the state's actor releases the strings of all blocks on the stack;
+ * block on a stack. An operation that is posted to the state's actor releases the strings of all blocks on the stack;
  * the next ls_strings_reserve() does the same earlier.
  *
  * Making a reference may raise, or run a finalizer that changes what is about to be sent. Therefore a send has two
