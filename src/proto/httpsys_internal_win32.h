@@ -18,9 +18,9 @@
 #include "proto/httpsys_head_win32.h"
 
 enum {
-    LS_HTTPSYS_SLICES_FEW = 8,  /* slices of a response without a separate allocation */
-    LS_HTTPSYS_CHUNKS = 8,      /* data chunks in one call */
-    LS_HTTPSYS_UNKNOWN_FEW = 6, /* unknown headers of a response without a separate allocation */
+    LS_HTTPSYS_SLICES_FEW = 8,      /* slices of a response without a separate allocation */
+    LS_HTTPSYS_CHUNKS = 8,          /* data chunks in one call */
+    LS_HTTPSYS_UNKNOWN_FEW = 6,     /* unknown headers of a response without a separate allocation */
     LS_HTTPSYS_WHOLE_MAX = 64 << 20 /* length of a response in parts on a system that sends only whole responses */
 };
 
