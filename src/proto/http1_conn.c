@@ -113,9 +113,13 @@ static void set_phase(ls_http1_conn *c, enum ls_http1_phase phase)
     atomic_store_explicit(&c->phase, (uint8_t)phase, memory_order_relaxed);
 }
 
-static void start(ls_thread_ctx *ctx, ls_http1 *http, ls_stream *s)
+const size_t ls_http1_user_bytes = sizeof(ls_http1_conn);
+
+void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1)
 {
+    ls_http1 *http = http1;
     ls_http1_conn *c = ls_stream_user(s);
+    ls_stream_handover(s, &stream_handler);
     c->http = http;
     atomic_store_explicit(&c->holders, 1, memory_order_relaxed);
     ls_stream_send_limits(s, http->config.send_stall_ms_max, http->config.send_rate_min);
@@ -130,22 +134,6 @@ static void start(ls_thread_ctx *ctx, ls_http1 *http, ls_stream *s)
     const bool outside = ctx->inside == NULL;
     ls_http1_run(ctx, c);
     if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
-}
-
-void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
-{
-    ls_http1 *http = user;
-    ls_stream *s;
-    ls_addr peer;
-    ls_addr_of(from, &peer);
-    const int err =
-        ls_stream_open(http->port, http->deadlines, fd, true, &peer, &stream_handler, sizeof(ls_http1_conn), &s);
-    if (err == LS_OK) {
-        start(ctx, http, s);
-        return;
-    }
-    ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
-    ls_conn_limit_leave(http->conn_limit);
 }
 
 static void drop_received(ls_http1_conn *c)
