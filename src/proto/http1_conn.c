@@ -24,8 +24,8 @@ static const ls_stream_handler stream_handler = {received, sent, closed};
 
 /* ---- the listener ------------------------------------------------------------------------------------------- */
 
-int ls_http1_open(ls_port *port, ls_deadlines *deadlines, const ls_http_config *config, const ls_http_handler *handler,
-                  ls_conn_limit *limit, unsigned threads, ls_http1 **out)
+int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit, unsigned threads,
+                  ls_http1 **out)
 {
     int err = LS_ENOMEM;
     if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
@@ -36,8 +36,6 @@ int ls_http1_open(ls_port *port, ls_deadlines *deadlines, const ls_http_config *
     memset(http->threads, 0, threads * sizeof *http->threads);
     for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
     if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
-    http->port = port;
-    http->deadlines = deadlines;
     http->config = *config;
     http->handler = handler;
     http->conn_limit = limit;
@@ -702,5 +700,5 @@ const ls_http_transport ls_http1_transport = {
     .flush = ls_http1_flush,
     .finish = ls_http1_finish,
     .release = release,
-    .wait_sent = ls_http1_wait_sent,
+    .abort = ls_http1_abort_response,
 };

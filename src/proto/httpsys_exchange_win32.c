@@ -335,5 +335,5 @@ static const ls_http_transport transport = {
     .flush = ls_httpsys_flush,
     .finish = ls_httpsys_finish,
     .release = release,
-    .wait_sent = ls_httpsys_wait_sent,
+    .abort = ls_httpsys_abort_response,
 };

@@ -220,8 +220,8 @@ static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
     if (wanted->kind == LS_SITE_TCP) {
         protocol.user = ls_site_tcp_server(server->site, index, &server->conn_limit);
     } else {
-        err = ls_http1_open(server->port, server->deadlines, &wanted->http, ls_site_http_handler(server->site, index),
-                            &server->conn_limit, settings->threads_max, &opened.http);
+        err = ls_http1_open(&wanted->http, ls_site_http_handler(server->site, index), &server->conn_limit,
+                            settings->threads_max, &opened.http);
         if (err < 0) return err;
         protocol = (ls_acceptor_protocol){NULL, ls_http1_start, opened.http, ls_http1_user_bytes};
     }

@@ -121,7 +121,7 @@ static void log_line(int level, const char *line, size_t len, void *user)
     ls_mutex_unlock(&p->mutex);
 }
 
-enum { PROXY = 1, TLS = 2, UNIX = 4 };
+enum { PROXY = 1, TLS = 2, SMALL_PORT = 4 }; /* the last: room for the listener and one connection */
 
 static void place_open(place *p, unsigned what, ls_acceptor_options options)
 {
@@ -130,6 +130,14 @@ static void place_open(place *p, unsigned what, ls_acceptor_options options)
     memset(p, 0, sizeof *p);
     the_place = p;
     net_open(&p->net);
+    if (what & SMALL_PORT) {
+        const ls_port_options small = {.sockets_max = 2, .backend = test_backend()};
+        ls_port *const usual = p->net.port;
+        ls_port *port;
+        assert_int_equal(ls_port_open(&small, &port), LS_OK);
+        net_use(&p->net, port);
+        ls_port_close(usual);
+    }
     assert_int_equal(ls_mutex_open(&p->mutex), LS_OK);
     ls_log_set_sink(log_line, p);
     ls_log_set_level(LS_LOG_DEBUG);
@@ -282,6 +290,23 @@ static void plain_connections_start_at_once(void **state)
     close(client);
     place_close(&p);
     assert_string_equal(p.log, "");
+}
+
+static void a_full_port_costs_one_connection(void **state)
+{
+    place p;
+    (void)state;
+    place_open(&p, SMALL_PORT, defaults);
+    const int first = dial_with(&p, "one");
+    UNTIL(&p, text_is(&p, 0, "one"));
+    expect_closed(&p, dial_with(&p, ""));
+    assert_non_null(strstr(p.log, "connection refused: "));
+    assert_int_equal(open_count(&p), 1);
+    say(&p, first, " more");
+    UNTIL(&p, text_is(&p, 0, "one more"));
+    close(first);
+    UNTIL(&p, open_count(&p) == 0);
+    place_close(&p);
 }
 
 /* ---- PROXY -------------------------------------------------------------------------------------------------- */
@@ -719,6 +744,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_connections_start_at_once),
+        cmocka_unit_test(a_full_port_costs_one_connection),
         cmocka_unit_test(a_header_names_the_peer),
         cmocka_unit_test(a_header_may_arrive_in_pieces),
         cmocka_unit_test(a_header_of_others_is_not_parsed),
