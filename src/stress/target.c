@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/sock.h"
-#include "port/port.h"
+#include "base/clock.h"
+#include "net/deadline.h"
+#include "net/stream.h"
 
 typedef struct scheme {
     const char *prefix;
@@ -133,36 +134,60 @@ char *ls_stress_target_authority(const ls_stress_target *target, char *out, size
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
 
-static void probe_done(ls_thread_ctx *ctx, ls_op *op)
+/* An attempt to connect. The room of the stream's user holds a pointer to it. */
+typedef struct probe {
+    bool connected, closed;
+    int err;
+} probe;
+
+static probe *probe_of(ls_stream *s)
+{
+    return *(probe **)ls_stream_user(s);
+}
+
+static void probe_connected(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     (void)ctx;
-    (void)op;
+    probe_of(s)->connected = true;
+    probe_of(s)->err = result < 0 ? (int)result : LS_OK;
+}
+
+static void probe_closed(ls_thread_ctx *ctx, ls_stream *s)
+{
+    (void)ctx;
+    probe_of(s)->closed = true;
+    ls_stream_free(s);
+}
+
+static void wait_for(ls_port *port, ls_thread_ctx *ctx, const bool *event, uint64_t end_ns)
+{
+    ls_packet packets[LS_WAIT_PACKETS];
+    for (uint64_t now_ns; !*event && (now_ns = ls_clock_ns()) < end_ns;) {
+        const uint64_t left_ms = (end_ns - now_ns) / 1000000u + 1;
+        const int n =
+            ls_port_wait(port, ctx, packets, LS_WAIT_PACKETS, left_ms < INT32_MAX ? (int)left_ms : INT32_MAX);
+        for (int i = 0; i < n; i++) packets[i].op->done(ctx, packets[i].op);
+    }
 }
 
 /* Connect on this port. On return no operation is pending. */
-static int connect_once(ls_port *port, ls_thread_ctx *ctx, const ls_addr *addr, uint32_t timeout_ms)
+static int connect_once(ls_port *port, ls_deadlines *deadlines, ls_thread_ctx *ctx, const ls_addr *addr,
+                        uint32_t timeout_ms)
 {
-    ls_fd fd;
-    ls_sock *sock;
+    static const ls_stream_handler handler = {probe_connected, NULL, probe_closed};
+    probe p = {.err = LS_ETIMEDOUT};
     ls_sockaddr to;
-    ls_packet packet;
-    ls_op op = {.done = probe_done};
-    int err = ls_sock_open(addr->family, &fd);
+    ls_stream *s;
+    int err = ls_stream_open_unconnected(port, deadlines, addr->family, &handler, sizeof(probe *), &s);
     if (err < 0) return err;
-    if ((err = ls_sock_attach(port, fd, NULL, false, &sock)) < 0) {
-        ls_sock_discard(fd);
-        return err;
-    }
+    *(probe **)ls_stream_user(s) = &p;
     ls_addr_to(addr, &to);
-    if ((err = ls_op_connect(ctx, sock, &op, &to)) == LS_PENDING) {
-        int n = ls_port_wait(port, ctx, &packet, 1, (int)timeout_ms);
-        err = n == 1 ? (int)packet.result : LS_ETIMEDOUT;
-        if (n < 1) {
-            ls_op_cancel(sock, &op);
-            while (ls_port_wait(port, ctx, &packet, 1, -1) == 0) {} /* the packet of the cancelled connect */
-        }
+    if ((err = ls_stream_connect(ctx, s, &to)) == LS_PENDING) {
+        wait_for(port, ctx, &p.connected, ls_clock_ns() + timeout_ms * UINT64_C(1000000));
+        err = p.err;
     }
-    ls_sock_close(ctx, sock);
+    ls_stream_close(ctx, s);
+    wait_for(port, ctx, &p.closed, UINT64_MAX);
     return err;
 }
 
@@ -171,6 +196,7 @@ int ls_stress_target_probe(const ls_addr *addr, uint32_t timeout_ms)
     ls_pools *pools;
     ls_pool *pool;
     ls_port *port;
+    ls_deadlines *deadlines = NULL;
     ls_thread_ctx ctx;
     int err = ls_pools_open(LS_BLOCK_LARGE, &pools);
     if (err < 0) return err;
@@ -178,8 +204,10 @@ int ls_stress_target_probe(const ls_addr *addr, uint32_t timeout_ms)
     ls_pool_enter(pool);
     if ((err = ls_port_open(&(ls_port_options){.sockets_max = 4}, &port)) < 0) goto fail_pool;
     ls_thread_ctx_init(&ctx, port, pool, 0);
-    err = connect_once(port, &ctx, addr, timeout_ms);
+    if ((err = ls_stream_deadlines_open(port, &deadlines)) == LS_OK)
+        err = connect_once(port, deadlines, &ctx, addr, timeout_ms);
     ls_port_close(port);
+    if (deadlines != NULL) ls_deadlines_close(deadlines);
 fail_pool:
     ls_pool_close(pool);
 fail_pools:

@@ -15,9 +15,9 @@ enum { DATAGRAMS_AT_ONCE = 4 };
 struct ls_stress_udp {
     ls_op rx, tx;
     ls_stress_vu *u;
-    ls_sock *sock; /* NULL: closed */
-    uint8_t pending; /* packets */
-    bool sending;    /* the datagram is with the system */
+    ls_sock *sock;        /* NULL: closed */
+    uint8_t pending;      /* packets */
+    bool sending;         /* the datagram is with the system */
     ls_datagram datagram; /* its slice is the output */
 };
 
