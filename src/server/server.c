@@ -136,6 +136,7 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "bytes_live", (double)pools.bytes_live);
     each(to, "bytes_peak", (double)pools.bytes_peak);
     each(to, "bytes_copied", (double)pools.bytes_copied);
+    each(to, "bytes_encrypted", (double)pools.bytes_encrypted);
     ls_udp_sockets_stat(&server->udp, each, to);
 }
 
