@@ -79,7 +79,7 @@ static bool bad_response(ls_stress_vu *u, const char *why, const char *bytes, si
 static bool bad_head(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {
     const bool is_alert = len >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
-    return bad_response(u, is_alert ? "the port expects TLS" : why, bytes, len);
+    return bad_response(u, is_alert ? "the port expects TLS (https://)" : why, bytes, len);
 }
 
 static void check_expectations(ls_stress_vu *u)

@@ -10,18 +10,26 @@
 #include "net/stream.h"
 
 typedef struct scheme {
-    const char *prefix;
+    const char *prefix, *name;
     ls_stress_target_kind kind;
     bool is_unix;
-    const char *missing; /* the missing feature; NULL: supported */
+    uint16_t port; /* 0: the URL must have one */
+    bool tls;
 } scheme;
 
 static const scheme schemes[] = {
-    {"http://", LS_STRESS_TARGET_HTTP, false, NULL},      {"http+unix:", LS_STRESS_TARGET_HTTP, true, NULL},
-    {"tcp://", LS_STRESS_TARGET_TCP, false, NULL},        {"udp://", LS_STRESS_TARGET_UDP, false, NULL},
-    {"unix:", LS_STRESS_TARGET_TCP, true, NULL},          {"https://", LS_STRESS_TARGET_HTTP, false, "TLS"},
-    {"ws://", LS_STRESS_TARGET_HTTP, false, "WebSocket"}, {"wss://", LS_STRESS_TARGET_HTTP, false, "TLS"},
+    {"http://", "http", LS_STRESS_TARGET_HTTP, false, 80, false},
+    {"https://", "https", LS_STRESS_TARGET_HTTP, false, 443, true},
+    {"http+unix:", "unix", LS_STRESS_TARGET_HTTP, true, 0, false},
+    {"tcp://", "tcp", LS_STRESS_TARGET_TCP, false, 0, false},
+    {"udp://", "udp", LS_STRESS_TARGET_UDP, false, 0, false},
+    {"unix:", "unix", LS_STRESS_TARGET_TCP, true, 0, false},
 };
+
+static bool begins_with(const char *url, const char *prefix)
+{
+    return strncmp(url, prefix, strlen(prefix)) == 0;
+}
 
 static int fail(int err, char *why, size_t why_bytes, const char *text, const char *url)
 {
@@ -72,25 +80,21 @@ int ls_stress_target_parse(const char *url, ls_stress_target *out, char *why, si
 {
     const scheme *found = NULL;
     for (size_t i = 0; found == NULL && i < sizeof schemes / sizeof schemes[0]; i++)
-        if (strncmp(url, schemes[i].prefix, strlen(schemes[i].prefix)) == 0) found = &schemes[i];
-    if (found == NULL)
-        return fail(LS_EINVAL, why, why_bytes,
-                    "invalid URL (must begin with http://, tcp://, udp://, unix: or http+unix:)", url);
-    if (found->missing != NULL) {
-        (void)snprintf(why, why_bytes, "%s is not supported: \"%s\"; supported are http, tcp, udp and unix",
-                       found->missing, url);
+        if (begins_with(url, schemes[i].prefix)) found = &schemes[i];
+    if (begins_with(url, "ws://") || begins_with(url, "wss://")) {
+        (void)snprintf(why, why_bytes,
+                       "WebSocket is not supported: \"%s\"; supported are http, https, tcp, udp and unix", url);
         return LS_ENOTSUP;
     }
+    if (found == NULL)
+        return fail(LS_EINVAL, why, why_bytes,
+                    "invalid URL (must begin with http://, https://, tcp://, udp://, unix: or http+unix:)", url);
     for (const char *p = url; *p != '\0'; p++)
         if ((unsigned char)*p <= ' ' || *p == 0x7f)
             return fail(LS_EINVAL, why, why_bytes, "white space or control character in the URL", url);
 
-    ls_stress_target target = {.kind = found->kind, .is_unix = found->is_unix, .path = "/"};
-    (void)snprintf(target.scheme, sizeof target.scheme, "%s",
-                   found->is_unix                        ? "unix"
-                   : found->kind == LS_STRESS_TARGET_UDP ? "udp"
-                   : found->kind == LS_STRESS_TARGET_TCP ? "tcp"
-                                                         : "http");
+    ls_stress_target target = {.kind = found->kind, .is_unix = found->is_unix, .tls = found->tls, .path = "/"};
+    (void)snprintf(target.scheme, sizeof target.scheme, "%s", found->name);
     const char *rest = url + strlen(found->prefix);
     if (found->is_unix) {
         if (*rest == '\0') return fail(LS_EINVAL, why, why_bytes, "missing path of the Unix socket", url);
@@ -109,7 +113,7 @@ int ls_stress_target_parse(const char *url, ls_stress_target *out, char *why, si
             return fail(LS_EINVAL, why, why_bytes, "remove the fragment (#...); it is not sent to servers", url);
         if (*end == '?') return fail(LS_EINVAL, why, why_bytes, "missing path before the query (write /?...)", url);
         if (*end == '/') target.path = end;
-        if (!target.has_port) target.port = 80;
+        if (!target.has_port) target.port = found->port;
     } else {
         if (*end != '\0' && strcmp(end, "/") != 0)
             return fail(LS_EINVAL, why, why_bytes, "tcp and udp URLs have no path", url);

@@ -9,7 +9,8 @@
 #include "stress/vu.h"
 
 typedef struct ls_stress_transport {
-    /* Connect. LS_DONE; LS_PENDING: ls_stress_vu_connected() follows; LS_E*: there is nothing to close. */
+    /* Connect. LS_DONE; LS_PENDING: ls_stress_vu_connected() follows; or LS_E*. Sets u->attached if there is a socket to
+     * close, also with an error. */
     int (*open)(ls_stress_vu *u);
     /* Append to the output: a copy of the bytes, or bytes that stay valid. False: out of memory. */
     bool (*put)(ls_stress_vu *u, const char *bytes, size_t len);
@@ -30,8 +31,8 @@ extern const ls_stress_transport ls_stress_stream_transport, ls_stress_udp_trans
 
 /* ---- called by a transport, from a packet ----------------------------------------------------------------------- */
 
-/* LS_OK; or LS_E*, and `kind` counts the error. */
-void ls_stress_vu_connected(ls_stress_vu *u, ls_stress_error kind, int err);
+/* LS_OK or LS_E*. */
+void ls_stress_vu_connected(ls_stress_vu *u, int err);
 void ls_stress_vu_sent(ls_stress_vu *u, int err);
 /* More than 0: data; 0: the end of the stream; or LS_E*. */
 void ls_stress_vu_received(ls_stress_vu *u, int64_t result);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "net/stream.h"
+#include "stress/handshake.h"
 #include "stress/transport.h"
 #include "stress/worker.h"
 
@@ -43,11 +44,23 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 
 static const ls_stream_handler open_handler = {received, sent, released};
 
+/* The stream is connected. As ls_stress_handshake(). */
+static int connected_stream(ls_stress_vu *u)
+{
+    ls_stream_handover(u->stream, &open_handler);
+    return u->worker->plan->tls != NULL ? ls_stress_handshake(u, &open_handler) : LS_DONE;
+}
+
 static void connected(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     (void)ctx;
-    if (result >= 0) ls_stream_handover(s, &open_handler);
-    ls_stress_vu_connected(vu_of(s), LS_STRESS_ERROR_CONNECT, result < 0 ? (int)result : LS_OK);
+    ls_stress_vu *u = vu_of(s);
+    if (result < 0) {
+        ls_stress_vu_connected(u, (int)result);
+        return;
+    }
+    const int err = connected_stream(u);
+    if (err != LS_PENDING) ls_stress_vu_connected(u, err);
 }
 
 static const ls_stream_handler connecting_handler = {connected, NULL, released};
@@ -59,10 +72,10 @@ static int open_stream(ls_stress_vu *u)
         ls_stream_open_unconnected(w->port, w->deadlines, w->addr.family, &connecting_handler, sizeof u, &u->stream);
     if (err < 0) return err;
     *(ls_stress_vu **)ls_stream_user(u->stream) = u;
+    u->attached = true;
     u->recv_room = LS_BLOCK_SMALL;
     err = ls_stream_connect(&w->ctx, u->stream, &w->to);
-    if (err == LS_DONE) ls_stream_handover(u->stream, &open_handler);
-    return err;
+    return err == LS_DONE ? connected_stream(u) : err;
 }
 
 static void free_long(ls_external *external)
@@ -134,6 +147,7 @@ static void close_stream(ls_stress_vu *u)
 
 static void free_stream(ls_stress_vu *u)
 {
+    ls_stress_handshake_drop(u);
     if (u->stream != NULL) ls_stream_free(u->stream);
 }
 

@@ -70,6 +70,7 @@ static int open_socket(ls_stress_vu *u)
         ls_sock_discard(fd);
         return err;
     }
+    u->attached = true;
     return LS_DONE;
 }
 

@@ -36,11 +36,13 @@ typedef enum ls_stress_vu_state {
 
 struct ls_stress_vu {
     ls_stress_worker *worker;
-    ls_stream *stream;         /* of a stream target; NULL: closed */
-    struct ls_stress_udp *udp; /* of a datagram target */
-    uint32_t index;            /* in the whole run, from 0 */
-    uint8_t state;             /* ls_stress_vu_state */
-    bool attached;             /* the transport has a socket */
+    ls_stream *stream;                     /* of a stream target; NULL: closed */
+    struct ls_stress_udp *udp;             /* of a datagram target */
+    struct ls_stress_handshake *handshake; /* while a TLS handshake runs; else NULL */
+    uint32_t index;                        /* in the whole run, from 0 */
+    uint8_t state;                         /* ls_stress_vu_state */
+    bool attached;                         /* the transport has a socket */
+    bool shaking;                          /* connected; the TLS handshake is not complete */
     bool rx_pending, tx_pending;
     bool in_idle_list;
     bool inactive;        /* not in use: a stage has fewer connections, or all its messages are sent */
