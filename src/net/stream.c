@@ -283,7 +283,8 @@ void ls_stream_free(ls_stream *s)
 void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
 {
     assert(!atomic_load(&s->closing));
-    if (s->filter != NULL && !s->ended && !s->tx_pending) {
+    /* Not beside a receive whose packet may run on another thread: see stream_internal.h, "Threads". */
+    if (s->filter != NULL && !s->ended && !s->tx_pending && (!s->rx_pending || s->rx.actor != NULL)) {
         if (s->out != NULL) ls_stream_drop_queue(s);
         (void)ls_stream_send_end(ctx, s);
     }
@@ -324,7 +325,7 @@ static int discard(ls_thread_ctx *ctx, ls_stream *s)
     return err;
 }
 
-static void linger_on(ls_thread_ctx *ctx, ls_stream *s)
+void ls_stream_linger_on(ls_thread_ctx *ctx, ls_stream *s)
 {
     int err;
     do { /* inline discards may follow one another until the port's inline budget is used up; a peer that sends without
@@ -339,6 +340,7 @@ void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms)
     assert(!s->rx_pending && !ls_stream_sending(s));
     drop_unread(s);
     s->rx.actor = NULL;
+    ls_stream_send_limits(s, linger_ms, 0);
     if (linger_ms == 0 || ls_stream_shutdown(ctx, s) < 0) {
         ls_stream_close(ctx, s);
         return;
@@ -346,7 +348,7 @@ void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms)
     s->lingering = true;
     atomic_store_explicit(&s->recv_at, 0, memory_order_relaxed); /* a new deadline, which has not passed */
     ls_stream_recv_within(s, linger_ms);
-    linger_on(ctx, s);
+    if (!s->tx_pending) ls_stream_linger_on(ctx, s); /* else when the end of the filter's protocol was sent */
 }
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
@@ -483,7 +485,7 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
         if (!s->tx_pending) ls_stream_settled(ctx, s);
     } else if (s->lingering) {
         if (result > 0)
-            linger_on(ctx, s);
+            ls_stream_linger_on(ctx, s);
         else
             ls_stream_close(ctx, s);
     } else {

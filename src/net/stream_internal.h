@@ -1,5 +1,8 @@
 /* stream_internal.h - shared by the files of a stream: stream.c (open, close, receive, deadlines) and stream_queue.c (the
- * queue, send). */
+ * queue, send).
+ *
+ * Threads. At most one of receive and send is pending on a stream without an actor, so that its packets follow one
+ * another. rx_pending and tx_pending need no lock for that reason. */
 #ifndef LS_NET_STREAM_INTERNAL_H
 #define LS_NET_STREAM_INTERNAL_H
 
@@ -49,6 +52,7 @@ static inline int64_t ls_stream_outcome(int64_t result, const _Atomic bool *expi
 }
 
 /* stream.c */
+void ls_stream_linger_on(ls_thread_ctx *ctx, ls_stream *s);
 void ls_stream_settled(ls_thread_ctx *ctx, ls_stream *s); /* it is closing, and no operation is pending any more */
 void ls_stream_send_begins(ls_stream *s);                 /* before a send is posted: its deadline starts */
 

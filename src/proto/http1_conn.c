@@ -714,5 +714,5 @@ const ls_http_transport ls_http1_transport = {
     .flush = ls_http1_flush,
     .finish = ls_http1_finish,
     .release = release,
-    .wait_sent = ls_http1_wait_sent,
+    .abort = ls_http1_abort_response,
 };

@@ -183,7 +183,8 @@ static int look_up(lua_State *L, connecting *c, const char *host, uint16_t port)
 {
     ls_state *state = ls_state_of(L);
     if (state->resolver == NULL) {
-        const int err = ls_resolver_open(state->site->port, &state->actor, state->site->nameservers, &state->resolver);
+        const int err = ls_resolver_open(state->site->port, state->site->polls, &state->actor,
+                                         state->site->nameservers, &state->resolver);
         if (err < 0) return fail(L, err);
     }
     const int err = ls_resolver_lookup(state->ctx, state->resolver, host, port, lookup_done, c, &c->lookup);

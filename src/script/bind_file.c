@@ -81,7 +81,7 @@ static int read_next(lua_State *L, reading *f);
 /* Abort the connection: the body would be shorter than its Content-Length. */
 static int abort_response(lua_State *L, ls_request *r, int err)
 {
-    r->x->error = LS_ECANCELED;
+    r->x->transport->abort(r->state->ctx, r->x);
     return fail(L, err);
 }
 
