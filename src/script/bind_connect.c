@@ -115,7 +115,7 @@ static int connect_next(lua_State *L, connecting *c)
         c->err = ls_sock_open(addr->family, &fd);
         if (ls_sockets_collect(L, c->err)) c->err = ls_sock_open(addr->family, &fd);
         if (c->err < 0) continue;
-        if ((c->err = ls_tcp_open(state, fd, addr, NULL, &c->config, &c->tcp)) < 0) continue;
+        if ((c->err = ls_tcp_open(state, fd, addr, &c->config, &c->tcp)) < 0) continue;
         ls_addr_to(addr, &c->to);
         c->err = ls_stream_connect(state->ctx, ls_tcp_stream(c->tcp), &c->to);
         if (c->err == LS_DONE) return connected(L, c);
