@@ -40,8 +40,7 @@ struct ls_stream {
     bool unread : 1;  /* rx.recv holds bytes that were given back, rx.result their number */
     bool corked : 1;  /* ls_stream_cork_fin */
     bool ended : 1;   /* the end of the filter's protocol is in the queue, or was sent */
-    bool ending : 1;  /* the pending send is that end alone: no callback follows */
-    bool fin_due : 1; /* shut down after it */
+    bool ending : 1;  /* the pending send is that end alone: no callback follows, but the shutdown of our side */
     bool large : 1;   /* the last receive of the filter's input filled its block */
     _Alignas(void *) char user[];
 };

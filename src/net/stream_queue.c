@@ -338,12 +338,13 @@ int ls_stream_send_end(ls_thread_ctx *ctx, ls_stream *s)
     q->cipher.pool = ctx->pool;
     q->tx.actor = s->rx.actor;
     int err = s->filter->type->end(s->filter, &q->cipher);
-    ls_stream_send_begins(s);
     if (err == LS_OK && q->cipher.count > 0) {
+        ls_stream_send_begins(s);
         s->tx_pending = s->ending = true;
         err = ls_op_send(ctx, s->sock, &q->tx, q->cipher.slices, (uint16_t)q->cipher.count, NULL);
-        if (err == LS_PENDING) return LS_PENDING;
+        if (err == LS_PENDING) return LS_PENDING; /* another thread may own the stream now */
         s->tx_pending = s->ending = false;
+        atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
     }
     ls_stream_drop_queue(s);
     return err;
@@ -366,9 +367,9 @@ static void end_sent(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     s->ending = false;
     ls_stream_drop_queue(s);
-    if (s->fin_due && result >= 0) (void)ls_sock_shutdown(s->sock);
+    const int err = result < 0 ? (int)result : ls_sock_shutdown(s->sock);
     if (!s->lingering) return;
-    if (result >= 0)
+    if (err == LS_OK)
         ls_stream_linger_on(ctx, s);
     else
         ls_stream_close(ctx, s);

@@ -160,10 +160,11 @@ static bool store_copied(ls_thread_ctx *ctx, ls_tcp *tcp, const ls_slice *slice)
 static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_slice slice)
 {
     ls_tcp_more *more = tcp->more;
+    const size_t len = slice.len;
     if (tcp->received == 0) {
         tcp->head = slice;
     } else if (store_copied(ctx, tcp, &slice)) {
-        ls_slice_drop(&slice);
+        ls_block_drop(slice.block);
     } else {
         if (more == NULL || more->count == more->room) {
             const uint32_t count = more != NULL ? more->count : 0, room = count == 0 ? 8 : count * 2;
@@ -178,7 +179,7 @@ static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_slice slice)
         }
         more->slices[more->count++] = slice;
     }
-    tcp->received += slice.len;
+    tcp->received += len;
     return true;
 }
 
