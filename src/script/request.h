@@ -20,6 +20,7 @@ enum ls_request_slot { /* user values of the req object, set on first use */
                        LS_REQ_OWN,
                        LS_REQ_QUERY_ALL,
                        LS_REQ_REFUSED, /* the reason why the body was refused, a string: see bind_body.c */
+                       LS_REQ_TLS,
                        LS_REQ_SLOTS
 };
 
