@@ -2,9 +2,15 @@
 #ifndef LS_BASE_PATH_H
 #define LS_BASE_PATH_H
 
+#include <stdint.h>
+
 /* `path` begins with `directory` and names something below it, which need not exist. Resolves the part of it that
  * exists. LS_OK: it is below the directory; LS_EACCES: a symbolic link leads out of the directory, or to a file that
  * does not exist, or the path cannot be resolved; another error. The answer describes the moment of the call. */
 int ls_path_check_beneath(const char *directory, const char *path);
+
+/* The same for a file that is open for reading, by its descriptor or handle: where it lies, whatever name opened it.
+ * LS_ENOTSUP: the system does not tell (Linux without /proc). */
+int ls_path_check_open_beneath(const char *directory, intptr_t fd);
 
 #endif

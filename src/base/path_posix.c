@@ -1,12 +1,16 @@
-/* path_posix.c - see path.h: realpath(3) of the directory and of the longest part of the path that exists. */
+/* path_posix.c - see path.h: realpath(3) of the directory and of the longest part of the path that exists;
+ * /proc/self/fd of an open file (proc(5)). */
 #define _XOPEN_SOURCE 700
 #include "base/path.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/err.h"
 
@@ -46,4 +50,19 @@ int ls_path_check_beneath(const char *directory, const char *path)
     free(part);
     free(real);
     return err;
+}
+
+int ls_path_check_open_beneath(const char *directory, intptr_t fd)
+{
+    char link[32], at[PATH_MAX];
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%ld", (long)fd);
+    const ssize_t len = readlink(link, at, sizeof at);
+    if (len < 0) return errno == ENOENT || errno == ENOTDIR ? LS_ENOTSUP : ls_err_from_errno(errno);
+    if ((size_t)len == sizeof at) return LS_EACCES; /* cut off */
+    at[len] = '\0';
+    char *real = realpath(directory, NULL);
+    if (real == NULL) return ls_err_from_errno(errno);
+    const bool beneath = is_beneath(real, at);
+    free(real);
+    return beneath ? LS_OK : LS_EACCES;
 }

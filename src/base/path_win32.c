@@ -21,14 +21,10 @@ static wchar_t *wide_of(const char *text)
     return wide;
 }
 
-/* The path without reparse points; the caller frees it. NULL: *error is set. */
-static wchar_t *resolve(const wchar_t *path, DWORD *error)
+/* The path of an open file; the caller frees it. NULL: *error is set. */
+static wchar_t *path_of(HANDLE file, DWORD *error)
 {
     wchar_t *real = NULL;
-    const HANDLE file = CreateFileW(path, 0, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
-                                    OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL);
-    *error = GetLastError();
-    if (file == INVALID_HANDLE_VALUE) return NULL;
     const DWORD chars = GetFinalPathNameByHandleW(file, NULL, 0, 0);
     *error = chars > 0 ? ERROR_NOT_ENOUGH_MEMORY : GetLastError();
     if (chars > 0) real = malloc((size_t)chars * sizeof *real);
@@ -37,6 +33,17 @@ static wchar_t *resolve(const wchar_t *path, DWORD *error)
         free(real);
         real = NULL;
     }
+    return real;
+}
+
+/* The path without reparse points; the caller frees it. NULL: *error is set. */
+static wchar_t *resolve(const wchar_t *path, DWORD *error)
+{
+    const HANDLE file = CreateFileW(path, 0, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
+                                    OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL);
+    *error = GetLastError();
+    if (file == INVALID_HANDLE_VALUE) return NULL;
+    wchar_t *real = path_of(file, error);
     (void)CloseHandle(file);
     return real;
 }
@@ -85,5 +92,22 @@ int ls_path_check_beneath(const char *directory, const char *path)
     free(real);
     free(part);
     free(wide_directory);
+    return err;
+}
+
+int ls_path_check_open_beneath(const char *directory, intptr_t fd)
+{
+    DWORD error = ERROR_NOT_ENOUGH_MEMORY;
+    int err = LS_OK;
+    wchar_t *wide = wide_of(directory), *at = NULL;
+    wchar_t *real = wide != NULL ? resolve(wide, &error) : NULL;
+    if (real != NULL) at = path_of((HANDLE)fd, &error); /* NOLINT(performance-no-int-to-ptr) */
+    if (at == NULL)
+        err = ls_err_from_win32(error);
+    else if (!is_beneath(real, at))
+        err = LS_EACCES;
+    free(at);
+    free(real);
+    free(wide);
     return err;
 }

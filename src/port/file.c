@@ -102,6 +102,15 @@ static void complete(ls_files *files, ls_file_op *op, int64_t result)
     (void)ls_port_post(files->port, &op->op, op->op.key, result); /* cannot fail with an operation */
 }
 
+static int64_t run(ls_file_op *op)
+{
+    switch (op->action) {
+    case DO_OPEN_SHARED: return ls_shared_file_open_beneath(op->path, op->beneath, &op->shared);
+    case DO_LIST: return ls_file_list_now(op->path, op->beneath, &op->names);
+    default: return ls_file_run(op);
+    }
+}
+
 static void pool_main(void *arg)
 {
     pool_thread *self = arg;
@@ -110,7 +119,7 @@ static void pool_main(void *arg)
     ls_mutex_lock(&files->mutex);
     while ((op = next(files)) != NULL) {
         ls_mutex_unlock(&files->mutex);
-        complete(files, op, ls_file_run(op));
+        complete(files, op, run(op));
         ls_mutex_lock(&files->mutex);
     }
     self->state = THREAD_ENDED;
@@ -166,7 +175,8 @@ static int post(ls_thread_ctx *ctx, ls_file_op *op)
     op->op.kind = 0;
     op->op.flags = 0;
     atomic_store(&op->stop, false);
-    if (files->backend != NULL && files->backend->post(ctx, op)) return LS_PENDING;
+    const bool pooled = op->action == DO_OPEN_SHARED || op->action == DO_LIST; /* several calls */
+    if (!pooled && files->backend != NULL && files->backend->post(ctx, op)) return LS_PENDING;
     return ls_files_submit(files, op);
 }
 
@@ -198,6 +208,31 @@ static int post_bytes(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, ls_fd 
 int ls_file_open(ls_thread_ctx *ctx, ls_file_op *op, const char *path, unsigned flags)
 {
     return post_path(ctx, op, DO_OPEN, path, flags);
+}
+
+static int post_beneath(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, const char *path, const char *beneath)
+{
+    op->beneath = beneath;
+    op->shared = NULL;
+    op->names = NULL;
+    return post_path(ctx, op, action, path, 0);
+}
+
+int ls_file_open_shared(ls_thread_ctx *ctx, ls_file_op *op, const char *path, const char *beneath)
+{
+    return post_beneath(ctx, op, DO_OPEN_SHARED, path, beneath);
+}
+
+int ls_file_list(ls_thread_ctx *ctx, ls_file_op *op, const char *path, const char *beneath)
+{
+    return post_beneath(ctx, op, DO_LIST, path, beneath);
+}
+
+void ls_file_names_free(ls_file_names *names)
+{
+    if (names == NULL) return;
+    for (unsigned i = 0; i < names->count; i++) free(names->names[i].name);
+    free(names);
 }
 
 int ls_file_stat(ls_thread_ctx *ctx, ls_file_op *op, const char *path)

@@ -1,4 +1,4 @@
-/* file.h - operations on files, through the port: open, stat, read, write, sync, unlink, close.
+/* file.h - operations on files, through the port: open, stat, read, write, sync, unlink, close, list.
  *
  * They follow the rules of operations on sockets (port.h): a posted operation completes exactly once, as a packet that
  * any thread may take, also when it is cancelled; from the posting to the packet the operation and the memory that it
@@ -39,17 +39,33 @@ typedef struct ls_file_info {
     uint64_t volume, file; /* together they identify the file on this machine as long as it exists */
 } ls_file_info;
 
+/* The names in a directory, with their properties; links are followed. */
+typedef struct ls_file_names {
+    unsigned count;
+    bool more; /* the directory has more than LS_FILE_NAMES_MAX names */
+    struct ls_file_name {
+        char *name; /* UTF-8 on Windows, else bytes; NUL at the end */
+        ls_file_info info;
+    } names[];
+} ls_file_names;
+
+enum { LS_FILE_NAMES_MAX = 10000 };
+
+void ls_file_names_free(ls_file_names *names); /* NULL: no effect */
+
 /* One operation. Set op.done, op.actor and op.key before posting. */
 typedef struct ls_file_op {
     ls_op op;
-    ls_fd fd;          /* result of ls_file_open; belongs to the caller */
-    ls_file_info info; /* result of ls_file_stat and ls_file_stat_open */
+    ls_fd fd;                      /* result of ls_file_open; belongs to the caller */
+    ls_file_info info;             /* result of ls_file_stat and ls_file_stat_open */
+    struct ls_shared_file *shared; /* result of ls_file_open_shared; belongs to the caller */
+    ls_file_names *names;          /* result of ls_file_list; belongs to the caller */
     /* Private to the port. */
     _Atomic uint16_t where;
     _Atomic bool stop; /* a cancellation was requested */
     uint8_t action;
     unsigned flags;
-    const char *path;
+    const char *path, *beneath;
     void *bytes;
     uint64_t offset;
 } ls_file_op;
@@ -64,6 +80,15 @@ typedef struct ls_file_op {
  * ls_file_stat_open; a read of it fails with LS_EISDIR, as does opening it for writing. Opening a FIFO does not wait
  * for its other end. */
 int ls_file_open(ls_thread_ctx *ctx, ls_file_op *op, const char *path, unsigned flags);
+
+/* Open the regular file at `path` for reading, with ls_shared_file_open() (shared_file.h) and its errors. With
+ * `beneath`, a directory that `path` begins with, a file outside of it is refused with LS_EACCES. The check is of the
+ * file that was opened, so a symbolic link that changes meanwhile makes no difference. Result: 0, and op->shared. */
+int ls_file_open_shared(ls_thread_ctx *ctx, ls_file_op *op, const char *path, const char *beneath);
+
+/* Read a directory. Names that cannot be examined, such as links without a target, are left out; with `beneath`, as
+ * above, also links to files outside of it. In no order, at most LS_FILE_NAMES_MAX. Result: 0, and op->names. */
+int ls_file_list(ls_thread_ctx *ctx, ls_file_op *op, const char *path, const char *beneath);
 
 /* The properties of the file at a path, without opening it, or of an open file. Result: 0, and op->info. */
 int ls_file_stat(ls_thread_ctx *ctx, ls_file_op *op, const char *path);

@@ -4,7 +4,18 @@
 
 #include "port/file.h"
 
-enum { DO_OPEN, DO_STAT, DO_STAT_OPEN, DO_READ, DO_WRITE, DO_SYNC, DO_UNLINK, DO_CLOSE }; /* ls_file_op.action */
+enum {
+    DO_OPEN,
+    DO_STAT,
+    DO_STAT_OPEN,
+    DO_READ,
+    DO_WRITE,
+    DO_SYNC,
+    DO_UNLINK,
+    DO_CLOSE,
+    DO_OPEN_SHARED,
+    DO_LIST
+}; /* ls_file_op.action */
 
 enum {               /* ls_file_op.where */
        FILE_NOWHERE, /* not posted, or its packet is queued */
@@ -30,5 +41,11 @@ int ls_files_submit(ls_files *files, ls_file_op *op);
 
 /* file_posix.c, file_win32.c: carry out the operation; may block. Returns its result; sets op->fd or op->info. */
 int64_t ls_file_run(ls_file_op *op);
+
+/* shared_file.c: ls_shared_file_open for a file that must lie beneath a directory, if that is not NULL. */
+int ls_shared_file_open_beneath(const char *path, const char *beneath, struct ls_shared_file **out);
+
+/* file_list_posix.c, file_list_win32.c: ls_file_list, on the calling thread. */
+int ls_file_list_now(const char *path, const char *beneath, ls_file_names **out);
 
 #endif

@@ -24,7 +24,7 @@ int ls_file_open_flags(unsigned flags)
     return oflag;
 }
 
-static void fill_info(ls_file_info *info, const struct stat *st)
+void ls_file_fill_info(ls_file_info *info, const struct stat *st)
 {
     info->type = S_ISREG(st->st_mode) ? LS_FILE_REGULAR : S_ISDIR(st->st_mode) ? LS_FILE_DIRECTORY : LS_FILE_OTHER;
     info->bytes = info->type == LS_FILE_REGULAR ? (uint64_t)st->st_size : 0;
@@ -69,7 +69,7 @@ int64_t ls_file_run(ls_file_op *op)
     case DO_STAT:
     case DO_STAT_OPEN:
         result = op->action == DO_STAT ? stat(op->path, &st) : fstat(op->fd, &st);
-        if (result == 0) fill_info(&op->info, &st);
+        if (result == 0) ls_file_fill_info(&op->info, &st);
         break;
     case DO_READ:
     case DO_WRITE: return transfer(op);

@@ -1,0 +1,80 @@
+/* file_list_posix.c - the names of a directory on POSIX systems: readdir(3), fstatat(2). See ls_file_list in file.h. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/path.h"
+#include "port/file_posix.h"
+
+static bool is_dot(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* Whether the name is not a link that leads out of the directory `beneath`. */
+static bool stays(int dir, const char *path, const char *name, const char *beneath)
+{
+    struct stat st;
+    char *whole;
+    if (beneath == NULL || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode)) return true;
+    if (asprintf(&whole, "%s/%s", path, name) < 0) return false;
+    const bool beneath_it = ls_path_check_beneath(beneath, whole) == LS_OK;
+    free(whole);
+    return beneath_it;
+}
+
+/* Make room for one more name. */
+static int reserve(ls_file_names **names, unsigned *room)
+{
+    if ((*names)->count < *room) return LS_OK;
+    const unsigned more = *room * 2;
+    ls_file_names *grown = realloc(*names, sizeof *grown + more * sizeof grown->names[0]);
+    if (grown == NULL) return LS_ENOMEM;
+    *names = grown;
+    *room = more;
+    return LS_OK;
+}
+
+static int add(ls_file_names **names, unsigned *room, int dir, const char *name)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, 0) < 0) return LS_OK; /* removed meanwhile, or a link without a target */
+    if (reserve(names, room) < 0) return LS_ENOMEM;
+    struct ls_file_name *entry = &(*names)->names[(*names)->count];
+    if ((entry->name = strdup(name)) == NULL) return LS_ENOMEM;
+    ls_file_fill_info(&entry->info, &st);
+    (*names)->count++;
+    return LS_OK;
+}
+
+int ls_file_list_now(const char *path, const char *beneath, ls_file_names **out)
+{
+    unsigned room = 32;
+    int err = LS_OK;
+    if (beneath != NULL && (err = ls_path_check_beneath(beneath, path)) < 0) return err;
+    DIR *dir = opendir(path);
+    if (dir == NULL) return ls_err_from_errno(errno);
+    ls_file_names *names = malloc(sizeof *names + room * sizeof names->names[0]);
+    if (names == NULL) err = LS_ENOMEM;
+    if (names != NULL) *names = (ls_file_names){0};
+    while (err == LS_OK && !names->more) {
+        const struct dirent *entry = readdir(dir);
+        if (entry == NULL) break;
+        if (is_dot(entry->d_name) || !stays(dirfd(dir), path, entry->d_name, beneath)) continue;
+        if (names->count == LS_FILE_NAMES_MAX)
+            names->more = true;
+        else
+            err = add(&names, &room, dirfd(dir), entry->d_name);
+    }
+    (void)closedir(dir);
+    if (err < 0)
+        ls_file_names_free(names);
+    else
+        *out = names;
+    return err;
+}
