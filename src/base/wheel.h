@@ -13,7 +13,7 @@
 enum { LS_WHEEL_BITS = 6, LS_WHEEL_SLOTS = 1 << LS_WHEEL_BITS, LS_WHEEL_LEVELS = 6 };
 
 typedef struct ls_wheel_entry {
-    ls_node node; /* in a slot, or in the list of ls_wheel_advance; alone: not in the wheel */
+    ls_node node; /* in a slot, or in the list of ls_wheel_advance; alone or zeroed: not in the wheel */
     uint32_t at_ms;
     _Atomic uint32_t armed_ms; /* of the user; the wheel does not touch it, it only fills the padding */
 } ls_wheel_entry;
@@ -33,9 +33,10 @@ bool ls_wheel_has(const ls_wheel_entry *entry);
 
 /* Whether there is an entry; *at_ms receives a time at which ls_wheel_advance must be called: not later than the
  * earliest entry is due, and in steps towards it when it is far away. */
-bool ls_wheel_next(const ls_wheel *wheel, uint32_t *at_ms);
+bool ls_wheel_next(ls_wheel *wheel, uint32_t *at_ms);
 
-/* Move the time forward to now_ms and append the entries that are due to `due`, removed from the wheel. */
+/* Move the time forward to now_ms, less than 2^31 ms unless the wheel is empty, and append the entries that are due to
+ * `due`, removed from the wheel. */
 void ls_wheel_advance(ls_wheel *wheel, uint32_t now_ms, ls_node *due);
 
 #endif

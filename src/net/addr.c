@@ -58,6 +58,13 @@ static int unix_parse(const char *path, ls_addr *out)
     return LS_OK;
 }
 
+bool ls_addr_is_any(const ls_addr *addr)
+{
+    static const unsigned char zeros[16];
+    const size_t len = addr->family == LS_ADDR_IP4 ? 4 : addr->family == LS_ADDR_IP6 ? 16 : 0;
+    return len > 0 && memcmp(addr->bytes, zeros, len) == 0;
+}
+
 int ls_addr_parse(const char *host, uint16_t port, ls_addr *out)
 {
     ls_addr addr = {.port = port};

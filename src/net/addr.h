@@ -34,6 +34,9 @@ char *ls_addr_text(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES]);
 /* The same without the port and brackets: the address part of req.remote in Lua. */
 char *ls_addr_host(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES]);
 
+/* Whether it is the address of all interfaces: 0.0.0.0 or ::. */
+bool ls_addr_is_any(const ls_addr *addr);
+
 /* Convert to and from sockaddr. ls_addr_of: an unknown family gives LS_ADDR_NONE, an IPv4-mapped address gives IPv4. */
 void ls_addr_of(const ls_sockaddr *from, ls_addr *out);
 void ls_addr_to(const ls_addr *addr, ls_sockaddr *out);

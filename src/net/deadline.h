@@ -19,6 +19,8 @@ struct ls_deadline {
 
 typedef uint32_t ls_deadline_fn(ls_deadline *deadline, uint32_t now_ms);
 
+ls_port *ls_deadlines_port(const ls_deadlines *deadlines);
+
 /* LS_OK or LS_ENOMEM. `due` is the function of every deadline. */
 int ls_deadlines_open(ls_port *port, ls_deadline_fn *due, ls_deadlines **out);
 /* No deadline is armed. No thread runs, or the tick's packet was taken. */

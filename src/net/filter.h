@@ -32,20 +32,23 @@ typedef struct ls_filter_type {
     /* The socket has ended: the next read that would return LS_EAGAIN returns LS_ETRUNCATED. */
     void (*feed_end)(ls_filter *f);
     /* Decrypt into `to`. Returns the number of bytes (> 0), 0 at the orderly end (close_notify), LS_EAGAIN (needs more
-     * input), LS_ETRUNCATED, LS_EPROTO (invalid or forged records; an alert may be in *out), LS_ENOMEM. */
-    int64_t (*read)(ls_filter *f, char *to, size_t len, ls_filter_out *out);
+     * input), LS_ETRUNCATED, LS_EPROTO (invalid or forged records; `end` then emits the alert), LS_ENOMEM. */
+    int64_t (*read)(ls_filter *f, char *to, size_t len);
     bool (*has_input)(const ls_filter *f); /* bytes that a read may return without more input */
     /* Encrypt the first bytes of the slices into records in out. Returns the number of plaintext bytes taken: as many
      * as fit into a bounded number of output blocks, at least 1. A slice of a file range is read from the file.
      * LS_ENOMEM, LS_ECHANGED, LS_EPROTO. On failure nothing of the stream can be sent any more. */
     int64_t (*write)(ls_filter *f, const ls_slice *slices, unsigned count, ls_filter_out *out);
-    /* Append the end of the protocol (close_notify) to out. Once. LS_OK or an error. */
+    /* Append the end of the protocol to out: close_notify, or the alert of a failed read. LS_OK or an error; nothing is
+     * appended when there is nothing to say, such as after a failed write. */
     int (*end)(ls_filter *f, ls_filter_out *out);
     void (*free)(ls_filter *f); /* any thread; drops input that it holds */
 } ls_filter_type;
 
-struct ls_filter { /* first member of the struct of a filter */
+struct ls_filter { /* first member of the struct of a filter, zeroed but for the type */
     const ls_filter_type *type;
+    char *recv_ptr; /* of the stream: the receive that its handler asked for */
+    uint32_t recv_len;
 };
 
 #endif

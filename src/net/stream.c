@@ -1,4 +1,4 @@
-/* stream.c - see stream.h. */
+/* stream.c - a stream without its queue: see stream.h. */
 #include "net/stream.h"
 
 #include <assert.h>
@@ -6,243 +6,310 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/list.h"
 #include "net/sock.h"
+#include "net/stream_internal.h"
 
-enum { SLICES_INSIDE = 24, TIMER_AGAIN_MS = 1000 };
-enum { SENDING_MAX = 1024 }; /* slices of one send; a longer queue needs several */
-
-/* The queue is slices[0..count). The first `sending` of them belong to the pending send. `fill` is the block into
- * whose free end output is written: at first the block that holds this struct. That block outlives all slices, so
- * slices of it hold no reference, and a small response changes no reference count. */
-struct ls_outq {
-    ls_op tx;
-    ls_stream *stream;
-    ls_block *home;       /* holds this struct */
-    ls_block *fill;       /* home, or another block with a reference */
-    uint32_t filled;      /* bytes of fill in use */
-    uint32_t count, room; /* of `slices` */
-    uint16_t sending;
-    bool open_end;     /* the last slice ends at `filled` and may be extended */
-    size_t bytes;      /* queued */
-    size_t sent;       /* of the queue, before slices[0] */
-    ls_slice *slices;  /* into `array`, behind the slices that were sent */
-    ls_slice *array;   /* `inside`, or on the heap */
-    ls_slice *retired; /* an array that the pending send still uses */
-    ls_slice inside[SLICES_INSIDE];
+enum {
+    AGAIN_MS = 1000,  /* a deadline that has passed is looked at again, in case nothing was pending yet */
+    LATE_MS = 500,    /* a tick later than this: the process stood still, and packets may wait in its queues */
+    MS_MAX = 1 << 30, /* the longest deadline: half the range in which times can be compared */
+    EXACT_MS_MAX = 1000
 };
 
-static void timer_fired(ls_thread_ctx *ctx, ls_op *op);
+_Static_assert(sizeof(ls_stream) <= 192, "an idle stream is small");
+
 static void received(ls_thread_ctx *ctx, ls_op *op);
-static void sent(ls_thread_ctx *ctx, ls_op *op);
 
-static void unref(ls_thread_ctx *ctx, ls_stream *s)
-{
-    if (atomic_fetch_sub(&s->refs, 1) == 1) s->proto->closed(ctx, s);
-}
+/* ---- open --------------------------------------------------------------------------------------------------- */
 
-int ls_stream_open(ls_stream *s, ls_port *port, const ls_stream_proto *proto, ls_fd fd)
+int ls_stream_open(ls_port *port, ls_deadlines *deadlines, ls_fd fd, bool accepted, const ls_addr *peer,
+                   const ls_stream_handler *handler, size_t user_bytes, ls_stream **out)
 {
-    int err = ls_sock_attach(port, fd, s, true, &s->sock);
-    if (err < 0) {
+    ls_stream *s = calloc(1, sizeof *s + user_bytes);
+    int err = LS_ENOMEM;
+    if (s == NULL || (err = ls_sock_attach(port, fd, s, accepted, &s->sock)) < 0) {
+        free(s);
         ls_sock_discard(fd);
         return err;
     }
-    s->proto = proto;
-    s->port = port;
-    s->actor = NULL;
-    s->out = NULL;
+    s->handler = handler;
+    s->deadlines = deadlines;
     s->generation = ls_sock_generation(s->sock);
-    s->send_rate_min = 0;
-    s->paced_deadline_ms = 0;
-    s->rx_pending = s->tx_pending = s->lingering = s->aborted = false;
     s->rx.done = received;
-    memset(&s->timer, 0, sizeof s->timer);
-    s->timer.op.done = timer_fired;
-    atomic_store_explicit(&s->deadline_ms, UINT64_MAX, memory_order_relaxed);
-    atomic_store_explicit(&s->timer_ms, 0, memory_order_relaxed);
-    atomic_store_explicit(&s->stall_ms, 0, memory_order_relaxed);
-    atomic_store_explicit(&s->closing, false, memory_order_relaxed);
-    atomic_store_explicit(&s->expired, false, memory_order_relaxed);
-    atomic_store_explicit(&s->refs, 1, memory_order_relaxed);
+    ls_node_init(&s->deadline.entry.node);
+    if (peer != NULL) ls_stream_set_peer(s, peer);
+    *out = s;
     return LS_OK;
 }
 
-/* ---- the deadline ------------------------------------------------------------------------------------------- */
-
-static uint64_t timer_ns(uint64_t at_ms)
+void *ls_stream_user(ls_stream *s)
 {
-    return at_ms >= UINT64_MAX / 1000000u ? UINT64_MAX - 1 : at_ms * 1000000u;
+    return s->user;
 }
 
-/* The timer is now set to set_ms. Another thread may have stored an earlier time in timer_ms and moved the timer
- * before. */
-static void keep_earliest(ls_stream *s, uint64_t set_ms)
+ls_stream *ls_stream_of(void *user)
 {
-    uint64_t earlier_ms;
-    while ((earlier_ms = atomic_load(&s->timer_ms)) != 0 && earlier_ms < set_ms) {
-        (void)ls_timer_move(s->port, &s->timer, timer_ns(earlier_ms));
-        set_ms = earlier_ms;
+    return LS_CONTAINER(user, ls_stream, user);
+}
+
+void ls_stream_handover(ls_stream *s, const ls_stream_handler *handler)
+{
+    assert(!s->rx_pending && !s->tx_pending);
+    s->handler = handler;
+}
+
+void ls_stream_set_actor(ls_stream *s, ls_actor *actor)
+{
+    assert(!s->rx_pending || s->rx.actor == actor);
+    s->rx.actor = actor;
+}
+
+ls_actor *ls_stream_actor(const ls_stream *s)
+{
+    return s->rx.actor;
+}
+
+void ls_stream_set_filter(ls_stream *s, ls_filter *filter)
+{
+    assert(!s->rx_pending && s->out == NULL && s->filter == NULL);
+    if (s->unread) {
+        s->unread = false;
+        filter->type->feed(filter, ls_stream_take(s));
     }
+    s->filter = filter;
+    s->ended = false;
 }
 
-/* Arm the timer; an armed timer holds a reference. false: it is armed already. If memory is out, the stream has no
- * deadline until the next one is set. */
-static bool arm(ls_stream *s, uint64_t at_ms)
+ls_filter *ls_stream_filter(const ls_stream *s)
 {
-    uint64_t unarmed = 0;
-    if (!atomic_compare_exchange_strong(&s->timer_ms, &unarmed, at_ms)) return false;
-    atomic_fetch_add(&s->refs, 1);
-    s->timer.op.actor = s->proto->expired != NULL ? s->actor : NULL;
-    if (ls_timer_set(s->port, &s->timer, timer_ns(at_ms)) < 0) {
-        atomic_store(&s->timer_ms, 0);
-        atomic_fetch_sub(&s->refs, 1);
-    } else {
-        keep_earliest(s, at_ms);
-    }
-    return true;
+    return s->filter;
 }
 
-/* Make the timer fire at at_ms or earlier. It may be firing on another thread, which stores 0 in timer_ms at any
- * moment and then reads deadline_ms. So only arming may overwrite that 0. */
-static void aim(ls_stream *s, uint64_t at_ms)
+/* ---- addresses and the socket ------------------------------------------------------------------------------- */
+
+void ls_stream_set_peer(ls_stream *s, const ls_addr *peer)
 {
-    uint64_t armed_ms = atomic_load(&s->timer_ms);
-    for (;;) {
-        if (armed_ms == 0) {
-            if (arm(s, at_ms)) return;
-            armed_ms = atomic_load(&s->timer_ms);
-        } else if (at_ms >= armed_ms) {
-            return;
-        } else if (atomic_compare_exchange_weak(&s->timer_ms, &armed_ms, at_ms)) {
-            (void)ls_timer_move(s->port, &s->timer, timer_ns(at_ms)); /* false: it fires, or is about to be set */
-            keep_earliest(s, at_ms);
-            return;
-        }
-    }
+    s->peer_family = peer->family;
+    s->peer_port = peer->port;
+    s->peer_scope = peer->scope;
+    memcpy(s->peer, peer->bytes, sizeof s->peer); /* clients of a Unix socket usually have no name */
 }
 
-void ls_stream_deadline(ls_stream *s, uint64_t at_ms, uint32_t stall_ms)
+void ls_stream_peer(const ls_stream *s, ls_addr *out)
+{
+    out->family = s->peer_family;
+    out->bytes_len = 0;
+    out->port = s->peer_port;
+    out->scope = s->peer_scope;
+    if (s->peer_family != LS_ADDR_UNIX) memcpy(out->bytes, s->peer, sizeof s->peer);
+}
+
+int ls_stream_local(const ls_stream *s, ls_addr *out)
+{
+    return ls_sock_local(ls_sock_fd(s->sock), out);
+}
+
+int ls_stream_keepalive(ls_stream *s, bool on, uint32_t idle_s)
+{
+    return ls_sock_keepalive(ls_sock_fd(s->sock), on, idle_s);
+}
+
+bool ls_stream_has_unread(const ls_stream *s)
+{
+    return s->unread || (s->filter != NULL && s->filter->type->has_input(s->filter)) ||
+           ls_sock_unread(ls_sock_fd(s->sock));
+}
+
+bool ls_stream_receiving(const ls_stream *s)
+{
+    return s->rx_pending;
+}
+
+bool ls_stream_sending(const ls_stream *s)
+{
+    return s->tx_pending && !s->ending;
+}
+
+/* ---- deadlines ---------------------------------------------------------------------------------------------- */
+
+/* Have the tick look at the stream at `at` or earlier. If memory is out, it does not, until a deadline is set again. */
+static void tick_by(ls_stream *s, uint32_t at)
+{
+    const uint32_t armed = atomic_load(&s->deadline.entry.armed_ms);
+    if (armed == 0 || ls_deadline_before(at, armed)) (void)ls_deadline_arm(s->deadlines, &s->deadline, at);
+}
+
+static uint32_t time_after(uint32_t ms)
+{
+    const uint64_t now_ms = ms < EXACT_MS_MAX ? ls_clock_ns() / 1000000u + 1 : ls_clock_coarse_ms();
+    return ls_deadline_time(now_ms + (ms < MS_MAX ? ms : MS_MAX));
+}
+
+void ls_stream_recv_within(ls_stream *s, uint32_t ms)
+{
+    const uint32_t old = atomic_load_explicit(&s->recv_at, memory_order_relaxed);
+    if (ms == 0) {
+        if (old != 0) atomic_store_explicit(&s->recv_at, 0, memory_order_relaxed);
+        return;
+    }
+    const uint32_t at = time_after(ms);
+    /* The common case, a keep-alive connection: the deadline moves back. A tick that misses it looks again. */
+    if (old != 0 && !ls_deadline_before(at, old) && !atomic_load_explicit(&s->recv_expired, memory_order_relaxed)) {
+        atomic_store_explicit(&s->recv_at, at, memory_order_relaxed);
+        return;
+    }
+    atomic_store_explicit(&s->recv_expired, false, memory_order_relaxed);
+    atomic_store(&s->recv_at, at); /* before armed_ms is read: see due */
+    tick_by(s, at);
+}
+
+void ls_stream_send_limits(ls_stream *s, uint32_t stall_ms, uint32_t rate_min)
 {
     atomic_store_explicit(&s->stall_ms, stall_ms, memory_order_relaxed);
-    /* The common case, a keep-alive connection: the deadline is later than the one for which the timer is armed. */
-    uint64_t old_ms = atomic_load_explicit(&s->deadline_ms, memory_order_relaxed);
-    if (at_ms >= old_ms && !atomic_load_explicit(&s->expired, memory_order_relaxed)) {
-        atomic_store_explicit(&s->deadline_ms, at_ms, memory_order_relaxed);
-        return;
-    }
-    if (atomic_load_explicit(&s->expired, memory_order_relaxed))
-        atomic_store_explicit(&s->expired, false, memory_order_relaxed);
-    atomic_store(&s->deadline_ms, at_ms);
-    if (at_ms != UINT64_MAX) aim(s, at_ms);
+    atomic_store_explicit(&s->rate_min, rate_min, memory_order_relaxed);
 }
 
-/* A send has made progress, which would move its deadline from at_ms to moved_ms. Returns the deadline that lets the
- * rate be measured over stall_ms from the first such call on; 0: the rate is below the minimum. A deadline that the
- * owner has set since, for another send, begins a new measurement. */
-static uint64_t pace(ls_stream *s, uint64_t now_ms, uint64_t at_ms, uint64_t moved_ms, uint32_t stall_ms)
+void ls_stream_send_begins(ls_stream *s)
 {
-    if (s->send_rate_min == 0) return moved_ms;
-    const uint64_t bytes = ls_sock_progress_bytes(s->sock);
-    const bool continues = at_ms == s->paced_deadline_ms;
-    const uint64_t elapsed_ms = continues ? now_ms - s->paced_from_ms : 0;
-    if (continues && elapsed_ms >= stall_ms && (bytes - s->paced_bytes) * 1000 / s->send_rate_min < elapsed_ms)
-        return 0;
+    const uint32_t stall_ms = atomic_load_explicit(&s->stall_ms, memory_order_relaxed);
+    if (stall_ms == 0) return;
+    const uint32_t at = time_after(stall_ms);
+    atomic_store_explicit(&s->paced, false, memory_order_relaxed);
+    atomic_store_explicit(&s->send_expired, false, memory_order_relaxed);
+    atomic_store(&s->send_at, at);
+    tick_by(s, at);
+}
+
+/* A send has made progress, which would move its deadline to `moved`. Returns the deadline that lets the rate be
+ * measured over stall_ms from the first such call on; `now`: the rate is below the minimum. */
+static uint32_t pace(ls_stream *s, uint32_t now, uint32_t moved, uint32_t stall_ms)
+{
+    const uint32_t rate_min = atomic_load_explicit(&s->rate_min, memory_order_relaxed);
+    if (rate_min == 0) return moved;
+    const uint32_t size = (uint32_t)(ls_sock_progress_bytes(s->sock) >> 8);
+    const bool continues = atomic_exchange(&s->paced, true);
+    const uint32_t elapsed_ms = continues ? now - s->paced_from : 0;
+    if (continues && elapsed_ms >= stall_ms && (uint64_t)(size - s->paced_size) * 256 * 1000 / rate_min < elapsed_ms)
+        return now;
     if (!continues || elapsed_ms >= stall_ms) {
-        s->paced_from_ms = now_ms;
-        s->paced_bytes = bytes;
+        s->paced_from = now;
+        s->paced_size = size;
     }
-    const uint64_t measured_ms = s->paced_from_ms + stall_ms;
-    return s->paced_deadline_ms = moved_ms < measured_ms ? moved_ms : measured_ms;
+    const uint32_t measured = s->paced_from + stall_ms;
+    return ls_deadline_time(ls_deadline_before(moved, measured) ? moved : measured);
 }
 
-/* The deadline may have passed. Progress of a send moves it; otherwise the pending operations are cancelled. */
-static void check_deadline(ls_stream *s, uint64_t now_ms)
+/* The deadline of the pending send after its progress; `now` or earlier: it has expired. */
+static uint32_t send_deadline(ls_stream *s, uint32_t now, uint32_t at)
 {
-    uint64_t at_ms = atomic_load(&s->deadline_ms);
-    if (at_ms > now_ms) return;
-    const uint32_t stall_ms = atomic_load(&s->stall_ms);
-    uint64_t moved_ms = stall_ms != 0 ? ls_sock_progress_ms(s->sock) + stall_ms : 0;
-    if (moved_ms > now_ms) moved_ms = pace(s, now_ms, at_ms, moved_ms, stall_ms);
-    if (moved_ms > now_ms) {
-        (void)atomic_compare_exchange_strong(&s->deadline_ms, &at_ms, moved_ms);
-    } else {
-        atomic_store(&s->expired, true);
-        ls_sock_cancel(s->sock, s->generation);
-    }
+    const uint64_t progress_ms = ls_sock_progress_ms(s->sock);
+    const uint32_t stall_ms = atomic_load_explicit(&s->stall_ms, memory_order_relaxed);
+    const uint32_t moved = ls_deadline_time(progress_ms + stall_ms);
+    if (progress_ms == 0 || !ls_deadline_before(now, moved)) return at;
+    return pace(s, now, moved, stall_ms);
 }
 
-/* The same inside the owner's actor: proto->expired decides. */
-static void report_expired(ls_thread_ctx *ctx, ls_stream *s)
+static uint32_t earlier(uint32_t a, uint32_t b)
 {
-    atomic_store(&s->timer_ms, 0);
-    if (!atomic_load(&s->closing)) {
-        const uint64_t at_ms = atomic_load(&s->deadline_ms);
-        if (at_ms <= ls_clock_ns() / 1000000u) {
-            atomic_store(&s->deadline_ms, UINT64_MAX);
-            s->proto->expired(ctx, s);
-        } else if (at_ms != UINT64_MAX) {
-            (void)arm(s, at_ms);
+    return a == 0 || (b != 0 && ls_deadline_before(b, a)) ? b : a;
+}
+
+/* A tick: cancels what has passed its deadline. Runs beside the owner, who stores a deadline and then reads armed_ms;
+ * here armed_ms is 0 already, and the deadlines are read. So one of the two sees the other's store. */
+static uint32_t due(ls_deadline *deadline, uint32_t now)
+{
+    ls_stream *s = LS_CONTAINER(deadline, ls_stream, deadline);
+    const bool late = now - deadline->entry.at_ms > LATE_MS && !ls_deadline_before(now, deadline->entry.at_ms);
+    uint32_t recv_at = atomic_load(&s->recv_at), send_at = atomic_load(&s->send_at);
+    unsigned what = 0;
+    if (atomic_load(&s->closing)) return 0;
+    if (recv_at != 0 && !ls_deadline_before(now, recv_at)) {
+        recv_at = ls_deadline_time((uint64_t)now + AGAIN_MS);
+        if (!late) what |= LS_CANCEL_RECV;
+    }
+    if (send_at != 0 && !ls_deadline_before(now, send_at)) {
+        uint32_t moved = send_deadline(s, now, send_at);
+        if (ls_deadline_before(now, moved)) {
+            (void)atomic_compare_exchange_strong(&s->send_at, &send_at, moved);
+            send_at = moved;
+        } else {
+            send_at = ls_deadline_time((uint64_t)now + AGAIN_MS);
+            if (!late) what |= LS_CANCEL_SEND;
         }
     }
-    unref(ctx, s);
+    if (what & LS_CANCEL_RECV) atomic_store(&s->recv_expired, true);
+    if (what & LS_CANCEL_SEND) atomic_store(&s->send_expired, true);
+    if (what != 0) ls_sock_cancel(s->sock, s->generation, what);
+    return earlier(recv_at, send_at);
 }
 
-/* Runs beside the owner, with the reference of the timer that fired. An owner who finds the timer firing leaves the
- * arming to this function, so deadline_ms and closing are read again after it is armed. */
-static void timer_fired(ls_thread_ctx *ctx, ls_op *op)
+int ls_stream_deadlines_open(ls_port *port, ls_deadlines **out)
 {
-    ls_stream *s = LS_CONTAINER(op, ls_stream, timer.op);
-    if (op->actor != NULL && !s->lingering) {
-        report_expired(ctx, s);
-        return;
-    }
-    const uint64_t now_ms = ls_clock_ns() / 1000000u;
-    if (!atomic_load(&s->closing)) check_deadline(s, now_ms);
-
-    atomic_store(&s->timer_ms, 0);
-    uint64_t at_ms = atomic_load(&s->deadline_ms);
-    if (at_ms <= now_ms) at_ms = now_ms + TIMER_AGAIN_MS; /* cancelled; again later, in case nothing was pending yet */
-    if (at_ms != UINT64_MAX && !atomic_load(&s->closing)) {
-        (void)arm(s, at_ms); /* false: the owner has armed it */
-        uint64_t meanwhile_ms = atomic_load(&s->deadline_ms);
-        if (atomic_load(&s->closing)) {
-            if (ls_timer_cancel(s->port, &s->timer)) unref(ctx, s);
-        } else if (meanwhile_ms > now_ms && meanwhile_ms < at_ms) {
-            aim(s, meanwhile_ms);
-        }
-    }
-    unref(ctx, s);
+    return ls_deadlines_open(port, due, out);
 }
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
 
-static void drop_queue(ls_stream *s);
-
-/* No operation is pending. */
-static void end(ls_thread_ctx *ctx, ls_stream *s)
+void ls_stream_settled(ls_thread_ctx *ctx, ls_stream *s)
 {
-    if (s->out != NULL) drop_queue(s);
-    if (ls_timer_cancel(s->port, &s->timer)) unref(ctx, s);
-    unref(ctx, s);
+    if (s->out != NULL) ls_stream_drop_queue(s);
+    ls_deadline_disarm(s->deadlines, &s->deadline);
+    s->handler->closed(ctx, s);
+}
+
+static void drop_unread(ls_stream *s)
+{
+    if (!s->unread) return;
+    s->unread = false;
+    ls_block_drop(s->rx.recv.block);
+}
+
+void ls_stream_free(ls_stream *s)
+{
+    if (s->out != NULL) ls_stream_drop_queue(s);
+    drop_unread(s);
+    if (s->filter != NULL) s->filter->type->free(s->filter);
+    free(s);
 }
 
 void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
 {
     assert(!atomic_load(&s->closing));
+    if (s->filter != NULL && !s->ended && !s->tx_pending) {
+        if (s->out != NULL) ls_stream_drop_queue(s);
+        (void)ls_stream_send_end(ctx, s);
+    }
     atomic_store(&s->closing, true);
     const bool quiet =
         !s->rx_pending &&
         !s->tx_pending; /* else the last packet ends it, perhaps on another thread before this returns */
     ls_sock_close(ctx, s->sock);
-    if (quiet) end(ctx, s);
+    if (quiet) ls_stream_settled(ctx, s);
 }
 
-/* Receive and discard; results as for ls_stream_recv. Needs no memory: a client that is refused for lack of it reads
- * the response. */
+int ls_stream_shutdown(ls_thread_ctx *ctx, ls_stream *s)
+{
+    assert(!s->tx_pending || s->ending);
+    if (s->filter != NULL && !s->ended) {
+        const int err = ls_stream_send_end(ctx, s);
+        if (err < 0) return err;
+    }
+    if (s->tx_pending) { /* the packet of the end does it */
+        s->fin_due = true;
+        return LS_OK;
+    }
+    return ls_sock_shutdown(s->sock);
+}
+
+void ls_stream_cork_fin(ls_stream *s)
+{
+    s->corked = true;
+    ls_sock_cork_fin(s->sock);
+}
+
+/* Receive and discard. Needs no memory: a client that is refused for lack of it reads the response. */
 static int discard(ls_thread_ctx *ctx, ls_stream *s)
 {
-    s->rx.actor = NULL;
     s->rx_pending = true;
     const int err = ls_op_discard(ctx, s->sock, &s->rx);
     if (err != LS_PENDING) s->rx_pending = false;
@@ -254,29 +321,148 @@ static void linger_on(ls_thread_ctx *ctx, ls_stream *s)
     int err;
     do { /* inline discards may follow one another until the port's inline budget is used up; a peer that sends without
           * pause still ends at the deadline */
-        err = atomic_load(&s->expired) ? LS_ETIMEDOUT : discard(ctx, s);
+        err = atomic_load(&s->recv_expired) ? LS_ETIMEDOUT : discard(ctx, s);
     } while (err == LS_DONE && s->rx.result > 0);
     if (err != LS_PENDING) ls_stream_close(ctx, s);
 }
 
 void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms)
 {
-    assert(!s->rx_pending && !s->tx_pending);
-    if (linger_ms == 0 || ls_sock_shutdown(s->sock) < 0) {
+    assert(!s->rx_pending && !ls_stream_sending(s));
+    drop_unread(s);
+    s->rx.actor = NULL;
+    if (linger_ms == 0 || ls_stream_shutdown(ctx, s) < 0) {
         ls_stream_close(ctx, s);
         return;
     }
     s->lingering = true;
-    s->actor = NULL;
-    ls_stream_deadline(s, ls_clock_coarse_ms() + linger_ms, 0);
+    atomic_store_explicit(&s->recv_at, 0, memory_order_relaxed); /* a new deadline, which has not passed */
+    ls_stream_recv_within(s, linger_ms);
     linger_on(ctx, s);
 }
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
 
-static int64_t outcome(ls_stream *s, int64_t result)
+static int post_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len)
 {
-    return result == LS_ECANCELED && atomic_load(&s->expired) ? LS_ETIMEDOUT : result;
+    s->rx_pending = true; /* before posting: afterwards another thread may hold the packet */
+    const int err = ls_op_recv(ctx, s->sock, &s->rx, ptr, len);
+    if (err != LS_PENDING) s->rx_pending = false;
+    return err;
+}
+
+/* The bytes for ls_stream_take. */
+static void deliver(ls_stream *s, ls_block *block, char *ptr, size_t len)
+{
+    s->rx.recv.ptr = ptr;
+    s->rx.recv.block = block;
+    atomic_store_explicit(&s->rx.result, (int64_t)len, memory_order_relaxed);
+}
+
+ls_slice ls_stream_take(ls_stream *s)
+{
+    ls_block *block = s->rx.recv.block;
+    const int64_t len = atomic_load_explicit(&s->rx.result, memory_order_relaxed);
+    assert(len > 0 && block != NULL);
+    return (ls_slice){block, s->rx.recv.ptr != NULL ? s->rx.recv.ptr : block->data, (size_t)len};
+}
+
+void ls_stream_unread(ls_stream *s, ls_slice bytes)
+{
+    assert(!s->rx_pending && !s->unread && bytes.block != NULL && bytes.len > 0);
+    deliver(s, bytes.block, (char *)(uintptr_t)bytes.ptr, bytes.len);
+    s->unread = true;
+}
+
+/* Deliver bytes that were given back. */
+static int64_t recv_unread(ls_thread_ctx *ctx, ls_stream *s, char *ptr, uint32_t len)
+{
+    const ls_slice bytes = ls_stream_take(s);
+    if (ptr == NULL && len == 0) return 0;
+    s->unread = false;
+    if (ptr == NULL) return (int64_t)bytes.len;
+    const size_t run = bytes.len < len ? bytes.len : len;
+    memcpy(ptr, bytes.ptr, run);
+    ls_pool_copied(ctx->pool, run);
+    if (run < bytes.len)
+        ls_stream_unread(s, (ls_slice){bytes.block, bytes.ptr + run, bytes.len - run});
+    else
+        ls_block_drop(bytes.block);
+    return (int64_t)run;
+}
+
+/* Read what the filter can deliver: bytes, 0 at the end, LS_EAGAIN (it needs input) or another error. */
+static int64_t read_filter(ls_thread_ctx *ctx, ls_stream *s)
+{
+    ls_filter *f = s->filter;
+    ls_block *block = NULL;
+    char *to = f->recv_ptr;
+    if (to == NULL) {
+        if ((block = ls_block_get(ctx->pool, f->recv_len)) == NULL) return LS_ENOMEM;
+        to = block->data;
+    }
+    const int64_t n = f->type->read(f, to, f->recv_len);
+    if (n <= 0 && block != NULL) ls_block_drop(block);
+    if (n > 0 && block != NULL) deliver(s, block, to, (size_t)n);
+    return n;
+}
+
+/* Input of the filter was received: `result` as of ls_op_recv. */
+static int64_t feed_filter(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
+{
+    ls_filter *f = s->filter;
+    if (result < 0) return result;
+    if (result == 0) {
+        f->type->feed_end(f);
+    } else {
+        const ls_slice bytes = ls_stream_take(s);
+        s->large = (uint32_t)result == bytes.block->cap || (s->large && result > LS_BLOCK_SMALL);
+        f->type->feed(f, bytes);
+    }
+    return read_filter(ctx, s);
+}
+
+/* Receive until the filter delivers. The request is in f->recv_ptr and f->recv_len. */
+static int recv_filtered(ls_thread_ctx *ctx, ls_stream *s, int64_t *result)
+{
+    const bool probe = s->filter->recv_len == 0;
+    do {
+        const int err = post_recv(ctx, s, NULL, probe ? 0 : s->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+        if (err != LS_DONE) return err;
+        *result = atomic_load_explicit(&s->rx.result, memory_order_relaxed);
+        if (!probe) *result = feed_filter(ctx, s, *result);
+    } while (*result == LS_EAGAIN);
+    return LS_DONE;
+}
+
+int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len, int64_t *result)
+{
+    assert(!s->rx_pending);
+    ls_filter *f = s->filter;
+    if (s->unread) {
+        *result = recv_unread(ctx, s, ptr, len);
+        return LS_DONE;
+    }
+    if (f == NULL) {
+        const int err = post_recv(ctx, s, ptr, len);
+        if (err == LS_DONE) *result = atomic_load_explicit(&s->rx.result, memory_order_relaxed);
+        return err;
+    }
+    f->recv_ptr = ptr;
+    f->recv_len = len;
+    if (f->type->has_input(f)) {
+        *result = len == 0 ? 0 : read_filter(ctx, s);
+        if (*result != LS_EAGAIN) return LS_DONE;
+    }
+    return recv_filtered(ctx, s, result);
+}
+
+/* A pending receive of the filter's input has completed. LS_PENDING: the filter needs more. */
+static int received_filtered(ls_thread_ctx *ctx, ls_stream *s, int64_t *result)
+{
+    if (*result < 0 || s->filter->recv_len == 0) return LS_DONE;
+    *result = feed_filter(ctx, s, *result);
+    return *result == LS_EAGAIN ? recv_filtered(ctx, s, result) : LS_DONE;
 }
 
 static void received(ls_thread_ctx *ctx, ls_op *op)
@@ -286,276 +472,66 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
     s->rx_pending = false;
     if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
         if (result > 0 && op->recv.block != NULL) ls_block_drop(op->recv.block);
-        if (!s->tx_pending) end(ctx, s);
-    } else if (!s->lingering) {
-        s->proto->received(ctx, s, outcome(s, result));
-    } else if (result > 0) {
-        linger_on(ctx, s);
+        if (!s->tx_pending) ls_stream_settled(ctx, s);
+    } else if (s->lingering) {
+        if (result > 0)
+            linger_on(ctx, s);
+        else
+            ls_stream_close(ctx, s);
     } else {
-        ls_stream_close(ctx, s);
+        if (s->filter != NULL) {
+            const int err = received_filtered(ctx, s, &result);
+            if (err == LS_PENDING) return;
+            if (err < 0) result = err;
+        }
+        s->handler->received(ctx, s, ls_stream_outcome(result, &s->recv_expired));
     }
-}
-
-int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len)
-{
-    assert(!s->rx_pending);
-    s->rx.actor = s->actor;
-    s->rx_pending = true; /* before posting: afterwards another thread may hold the packet */
-    int err = ls_op_recv(ctx, s->sock, &s->rx, ptr, len);
-    if (err != LS_PENDING) s->rx_pending = false;
-    return err;
 }
 
 void ls_stream_requeue(ls_stream *s)
 {
-    assert(!s->rx_pending);
-    s->rx.actor = s->actor;
+    assert(!s->rx_pending && !s->unread);
     s->rx_pending = true;
-    (void)ls_port_post(s->port, &s->rx, NULL, LS_EAGAIN); /* cannot fail: the operation is the queue node */
+    (void)ls_port_post(ls_deadlines_port(s->deadlines), &s->rx, NULL,
+                       LS_EAGAIN); /* cannot fail: the operation is the queue node */
+}
+
+void ls_stream_cancel_recv(ls_stream *s)
+{
+    ls_op_cancel(s->sock, &s->rx);
+}
+
+void ls_stream_cancel(ls_stream *s)
+{
+    ls_sock_cancel(s->sock, s->generation, LS_CANCEL_RECV | LS_CANCEL_SEND);
 }
 
 int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to)
 {
     assert(!s->rx_pending && !s->tx_pending);
-    s->rx.actor = s->actor;
     s->rx_pending = true;
-    int err = ls_op_connect(ctx, s->sock, &s->rx, to);
+    const int err = ls_op_connect(ctx, s->sock, &s->rx, to);
     if (err != LS_PENDING) s->rx_pending = false;
     return err;
 }
 
-/* ---- the queue ---------------------------------------------------------------------------------------------- */
+/* ---- watch -------------------------------------------------------------------------------------------------- */
 
-static int begin_queue(ls_stream *s, ls_block *home)
+static void lost(ls_thread_ctx *ctx, ls_op *op)
 {
-    if (home == NULL) return LS_ENOMEM;
-    ls_outq *q = (ls_outq *)(void *)home->data;
-    q->stream = s;
-    q->home = home;
-    q->fill = home;
-    q->filled = sizeof *q;
-    q->count = 0;
-    q->sending = 0;
-    q->room = SLICES_INSIDE;
-    q->open_end = false;
-    q->bytes = q->sent = 0;
-    q->slices = q->array = q->inside;
-    q->retired = NULL;
-    q->tx.done = sent;
-    s->out = q;
-    return LS_OK;
+    ls_stream_watch *watch = LS_CONTAINER(op, ls_stream_watch, op);
+    watch->lost(ctx, watch);
 }
 
-static int make_queue(ls_thread_ctx *ctx, ls_stream *s)
+int ls_stream_watch_begin(ls_thread_ctx *ctx, ls_stream *s, ls_stream_watch *watch)
 {
-    return begin_queue(s, ls_block_get(ctx->pool, LS_BLOCK_SMALL));
+    watch->stream = s;
+    watch->op.done = lost;
+    watch->op.actor = s->rx.actor;
+    return ls_op_watch(ctx, s->sock, &watch->op);
 }
 
-static void drop_queue(ls_stream *s)
+bool ls_stream_unwatch(ls_stream *s, ls_stream_watch *watch)
 {
-    ls_outq *q = s->out;
-    ls_slices_drop(q->slices, q->count);
-    if (q->array != q->inside) free(q->array);
-    if (q->retired != q->inside) free(q->retired);
-    if (q->fill != q->home) ls_block_drop(q->fill);
-    s->out = NULL;
-    ls_block_drop(q->home);
-}
-
-/* Make room for one more slice. The array that a pending send uses stays until that send has ended. */
-static int grow(ls_outq *q)
-{
-    if (q->count < q->room) return LS_OK;
-    if (q->count > UINT32_MAX / 4) return LS_ENOMEM;
-    const uint32_t room = q->count < SLICES_INSIDE ? 2 * SLICES_INSIDE : 2 * q->count;
-    ls_slice *array = malloc(room * sizeof *array);
-    if (array == NULL) return LS_ENOMEM;
-    memcpy(array, q->slices, q->count * sizeof *array);
-    if (q->sending > 0 && q->retired == NULL)
-        q->retired = q->array;
-    else if (q->array != q->inside)
-        free(q->array);
-    q->slices = q->array = array;
-    q->room = room;
-    return LS_OK;
-}
-
-static void set_fill(ls_outq *q, ls_block *fill)
-{
-    if (q->fill != q->home) ls_block_drop(q->fill);
-    q->fill = fill;
-    q->filled = 0;
-    q->open_end = false;
-}
-
-char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n)
-{
-    if (s->out == NULL && make_queue(ctx, s) < 0) return NULL;
-    ls_outq *q = s->out;
-    if (grow(q) < 0) return NULL;
-    if (q->fill->cap - q->filled < n) {
-        ls_block *fill = ls_block_get(ctx->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
-        if (fill == NULL) return NULL;
-        set_fill(q, fill);
-    }
-    return q->fill->data + q->filled;
-}
-
-char *ls_stream_room_reserved(ls_thread_ctx *ctx, ls_stream *s, size_t n)
-{
-    assert(n < LS_BLOCK_SMALL / 2);
-    char *const room = ls_stream_room(ctx, s, n);
-    if (room != NULL) return room;
-    if (s->out == NULL && begin_queue(s, ls_block_get_reserved(ctx->pool)) < 0) return NULL;
-    ls_outq *q = s->out;
-    if (grow(q) < 0) return NULL;
-    if (q->fill->cap - q->filled < n) {
-        ls_block *fill = ls_block_get_reserved(ctx->pool);
-        if (fill == NULL) return NULL;
-        set_fill(q, fill);
-    }
-    return q->fill->data + q->filled;
-}
-
-void ls_stream_commit(ls_stream *s, size_t n)
-{
-    ls_outq *q = s->out;
-    if (n == 0) return;
-    assert(q->fill->cap - q->filled >= n);
-    if (q->open_end)
-        q->slices[q->count - 1].len += n;
-    else if (q->fill == q->home)
-        q->slices[q->count++] = ls_slice_static(q->fill->data + q->filled, n);
-    else
-        q->slices[q->count++] = ls_slice_of(q->fill, q->filled, n);
-    q->open_end = true;
-    q->filled += (uint32_t)n;
-    q->bytes += n;
-}
-
-int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice)
-{
-    if (s->out == NULL && make_queue(ctx, s) < 0) return LS_ENOMEM;
-    ls_outq *q = s->out;
-    if (grow(q) < 0) return LS_ENOMEM;
-    q->slices[q->count++] = *slice;
-    q->open_end = false;
-    q->bytes += slice->len;
-    return LS_OK;
-}
-
-size_t ls_stream_queued(const ls_stream *s)
-{
-    return s->out == NULL ? 0 : s->out->bytes;
-}
-
-size_t ls_stream_end(const ls_stream *s)
-{
-    return s->out == NULL ? 0 : s->out->sent + s->out->bytes;
-}
-
-bool ls_stream_truncate(ls_stream *s, size_t position)
-{
-    ls_outq *q = s->out;
-    if (q == NULL || position <= q->sent) return false;
-    size_t keep = position - q->sent;
-    uint32_t i = 0;
-    for (; i < q->count && q->slices[i].len <= keep; i++) keep -= q->slices[i].len;
-    if (i < q->sending) {
-        i = q->sending;
-    } else if (keep > 0 && i < q->count) { /* adjacent commits are one slice */
-        q->bytes -= q->slices[i].len - keep;
-        q->slices[i++].len = keep;
-    }
-    for (uint32_t n = i; n < q->count; n++) {
-        q->bytes -= q->slices[n].len;
-        ls_slice_drop(&q->slices[n]);
-    }
-    q->count = i;
-    q->open_end = false;
-    return true;
-}
-
-/* The pending send has succeeded. true: the queue is empty. */
-static bool sent_some(ls_stream *s)
-{
-    ls_outq *q = s->out;
-    if (q->retired != q->inside) free(q->retired);
-    q->retired = NULL;
-    if (q->count == q->sending) {
-        drop_queue(s);
-        return true;
-    }
-    for (uint32_t i = 0; i < q->sending; i++) {
-        q->bytes -= q->slices[i].len;
-        q->sent += q->slices[i].len;
-        ls_slice_drop(&q->slices[i]);
-    }
-    q->slices += q->sending;
-    q->count -= q->sending;
-    q->room -= q->sending;
-    q->sending = 0;
-    return false;
-}
-
-int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
-{
-    if (s->tx_pending) return LS_PENDING;
-    while (s->out != NULL) {
-        ls_outq *q = s->out;
-        if (q->count == 0) {
-            drop_queue(s);
-            break;
-        }
-        q->sending = (uint16_t)(q->count < SENDING_MAX ? q->count : SENDING_MAX);
-        q->open_end = false; /* a slice that is being sent keeps its length */
-        q->tx.actor = s->actor;
-        s->tx_pending = true;
-        int err = ls_op_send(ctx, s->sock, &q->tx, q->slices, q->sending, NULL);
-        if (err == LS_PENDING) return LS_PENDING;
-        s->tx_pending = false;
-        if (err < 0) {
-            drop_queue(s);
-            return err;
-        }
-        if (sent_some(s)) break;
-    }
-    return LS_DONE;
-}
-
-void ls_stream_abort(ls_stream *s)
-{
-    if (!s->tx_pending) return;
-    s->aborted = true; /* its packet may be queued already, and more data behind it */
-    ls_op_cancel(s->sock, &s->out->tx);
-}
-
-void ls_stream_discard(ls_stream *s)
-{
-    if (s->out != NULL) drop_queue(s);
-}
-
-static void sent(ls_thread_ctx *ctx, ls_op *op)
-{
-    ls_stream *s = LS_CONTAINER(op, ls_outq, tx)->stream;
-    int64_t result = op->result;
-    const bool aborted = s->aborted;
-    s->tx_pending = s->aborted = false;
-    if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
-        if (!s->rx_pending) end(ctx, s);
-        return;
-    }
-    int err;
-    if (result < 0) {
-        err = (int)outcome(s, result);
-        drop_queue(s);
-    } else if (sent_some(s)) {
-        err = LS_DONE;
-    } else if (aborted) {
-        err = LS_ECANCELED;
-        drop_queue(s);
-    } else {
-        err = ls_stream_flush(ctx, s);
-    }
-    if (err != LS_PENDING) s->proto->sent(ctx, s, err);
+    return ls_op_unwatch(s->sock, &watch->op);
 }

@@ -30,10 +30,13 @@ typedef struct ls_stream_handler {
     /* A pending flush ended. LS_OK: all bytes were sent. LS_E*: the queue was dropped; LS_ETIMEDOUT: the send made no
      * progress for stall_ms, or less than rate_min. */
     void (*sent)(ls_thread_ctx *ctx, ls_stream *s, int err);
-    /* The last call, after ls_stream_close: nothing refers to the stream any more. The stream is freed when it
-     * returns. Any thread. */
+    /* The last call, after ls_stream_close: nothing else refers to the stream any more. The handler frees it with
+     * ls_stream_free, now or later. Any thread. */
     void (*closed)(ls_thread_ctx *ctx, ls_stream *s);
 } ls_stream_handler;
+
+/* The deadlines of all streams of a port; see net/deadline.h. LS_OK or LS_ENOMEM. */
+int ls_stream_deadlines_open(ls_port *port, ls_deadlines **out);
 
 /* Take over a descriptor; on failure it is closed. `user_bytes`: room for the data of the user, zeroed. `peer` may be
  * NULL. `accepted`: the socket was just accepted and may have data. LS_OK, LS_ENOMEM, LS_ELIMIT. */
@@ -81,7 +84,7 @@ void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s);
  * sending side, read and discard for at most linger_ms, then close. Nothing may be queued or pending. */
 void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms);
 
-/* Free a stream without a callback. No thread runs any more and the port is closed. */
+/* Free a stream after `closed`; or any stream once no thread runs any more and the port is closed. */
 void ls_stream_free(ls_stream *s);
 
 /* Shut down the sending side after everything that was sent: the end of the filter's protocol, then TCP FIN. Receives
@@ -162,9 +165,10 @@ void ls_stream_discard(ls_stream *s);
 
 /* ---- deadlines ---------------------------------------------------------------------------------------------- */
 
-/* The time, by ls_clock_coarse_ms, at which a pending receive ends with LS_ETIMEDOUT. 0: none. It stays until it is set
- * again. A later deadline than the one before costs one store. Deadlines farther away than 12 days are 12 days away. */
-void ls_stream_recv_deadline(ls_stream *s, uint64_t at_ms);
+/* The receive deadline: a receive that is pending `ms` from now ends with LS_ETIMEDOUT. 0: none. It stays until it is
+ * set again. A later deadline than the one before costs one store. Below a second the time is exact, else a few ms
+ * late. More than 12 days are 12 days. */
+void ls_stream_recv_within(ls_stream *s, uint32_t ms);
 
 /* A pending send ends with LS_ETIMEDOUT after stall_ms without progress (0: never), and, measured over stall_ms, below
  * rate_min bytes per second (0: any rate). */

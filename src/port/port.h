@@ -241,9 +241,10 @@ void ls_op_cancel(ls_sock *sock, ls_op *op);
 /* The generation of the socket: it identifies this use of the handle, which is reused after a close. */
 uint32_t ls_sock_generation(const ls_sock *sock);
 
-/* Cancel the pending receive and the pending send of this generation of the socket, as CancelIoEx without an
- * OVERLAPPED does. Any thread, at any time: no effect after the socket was closed. */
-void ls_sock_cancel(ls_sock *sock, uint32_t generation);
+/* Cancel the pending receive, the pending send or connect, or both (`what`), of this generation of the socket. Any thread,
+ * at any time: no effect after the socket was closed. */
+enum ls_cancel { LS_CANCEL_RECV = 1, LS_CANCEL_SEND = 2 };
+void ls_sock_cancel(ls_sock *sock, uint32_t generation, unsigned what);
 
 /* The time of the last progress of a send on this socket, by ls_clock_coarse_ms; 0: none so far. Any
  * thread, at any time. */

@@ -30,6 +30,8 @@ struct ls_http_handler {
  * LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT (the connection to the client is lost), LS_EPROTO (invalid body),
  * LS_EMSGSIZE (body limit, or Content-Length exceeded or not reached), LS_ENOMEM. */
 typedef struct ls_http_transport {
+    /* The local address of the connection; valid until the release. */
+    const struct ls_addr *(*local)(const ls_exchange *x);
     /* Get the next body bytes: LS_DONE with *out, which the caller drops; length 0: the body is complete. Sends a due
      * 100 Continue first. */
     int (*read)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
@@ -72,7 +74,7 @@ struct ls_exchange {
     uint64_t id;         /* unique in this process, for logs and req.id */
     const char *bytes;   /* the head, to which spans refer; valid until the release */
     ls_slice head_bytes; /* the reference to the block of `bytes` */
-    const struct ls_addr *remote, *local;
+    const struct ls_addr *remote;
     bool secure; /* over TLS */
 
     /* the request body */

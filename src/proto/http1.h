@@ -6,6 +6,7 @@
 #define LS_PROTO_HTTP1_H
 
 #include "net/listener.h"
+#include "net/stream.h"
 #include "port/port.h"
 #include "proto/exchange.h"
 #include "proto/http_config.h"
@@ -20,13 +21,14 @@ typedef struct ls_http1_stats {
 /* `threads`: the number of thread contexts that may run it (ctx->index < threads). The config is copied. The caller
  * owns the handler and the connection limit and keeps them until the close. LS_OK; LS_EINVAL: a limit is out of range;
  * LS_ENOMEM. */
-int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit,
-                  unsigned threads, ls_http1 **out);
+int ls_http1_open(ls_port *port, ls_deadlines *deadlines, const ls_http_config *config, const ls_http_handler *handler,
+                  ls_conn_limit *limit, unsigned threads, ls_http1 **out);
 
 /* An ls_accepted_fn: `user` is the ls_http1. */
 void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from);
 
-/* Set the local address of all requests. Call it before the first connection. */
+/* The address of the listener, which is the local address of its requests unless it is that of all interfaces. Call it
+ * before the first connection. */
 void ls_http1_local(ls_http1 *http, const ls_addr *local);
 
 /* Close the connection after every response from now on, and close idle connections; with `all` also those that have

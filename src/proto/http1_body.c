@@ -62,62 +62,63 @@ int ls_http1_body_take(ls_http1_conn *c, ls_slice *out)
     return LS_DONE;
 }
 
-void ls_http1_body_deadline(ls_http1_conn *c)
+/* The deadline of the next receive. After body_grace_ms the body must arrive at body_rate_min; only time spent in
+ * receives counts. */
+static void set_deadline(ls_http1_conn *c)
 {
     const ls_http1_exchange *e = ls_http1_exchange_of(c);
     const ls_http_config *config = &c->http->config;
     uint64_t allowed_ms = config->body_grace_ms;
     if (config->body_rate_min > 0) allowed_ms += e->x.body_bytes * 1000 / config->body_rate_min;
-    uint64_t left_ms = allowed_ms > e->waited_ms ? allowed_ms - e->waited_ms : 1;
-    const uint64_t body_at_ms = e->wait_from_ms + left_ms, send_at_ms = ls_http1_send_deadline(c);
-    if (body_at_ms <= send_at_ms)
-        ls_stream_deadline(&c->stream, body_at_ms, 0);
-    else
-        ls_stream_deadline(&c->stream, send_at_ms, config->send_stall_ms_max);
+    const uint64_t left_ms = allowed_ms > e->waited_ms ? allowed_ms - e->waited_ms : 1;
+    ls_stream_recv_within(ls_http1_stream(c), left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX);
 }
 
 int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
+    ls_stream *const s = ls_http1_stream(c);
+    int64_t result;
     int err;
     e->wait_from_ms = ls_clock_coarse_ms();
-    ls_http1_body_deadline(c);
+    set_deadline(c);
     if (c->in != NULL && c->in_to == c->in->cap) e->fast = true;
     if (c->in != NULL) consume(c, 0); /* the head may have filled the block */
     if (c->in != NULL) {
-        err = ls_stream_recv(ctx, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
+        e->room = c->in->cap - c->in_to;
+        err = ls_stream_recv(ctx, s, c->in->data + c->in_to, e->room, &result);
     } else {
         const bool large = e->fast && (e->x.head.chunked || e->body_left > LS_BLOCK_SMALL);
-        err = ls_stream_recv(ctx, &c->stream, NULL, large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+        e->room = large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL;
+        err = ls_stream_recv(ctx, s, NULL, e->room, &result);
     }
-    if (err == LS_DONE) ls_http1_body_received(ctx, &e->x, c->stream.rx.result);
+    if (err == LS_DONE) ls_http1_body_received(ctx, &e->x, result);
     return err;
 }
 
 void ls_http1_body_waited(ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
-    ls_http1_conn *c = ls_http1_conn_of(x);
     const uint64_t now_ms = ls_clock_coarse_ms();
     if (now_ms > e->wait_from_ms) e->waited_ms += now_ms - e->wait_from_ms;
-    ls_stream_deadline(&c->stream, ls_http1_send_deadline(c), c->http->config.send_stall_ms_max);
 }
 
 /* The receive got `bytes` bytes. Move few bytes from a large block into a small one, if there is one. */
 static void take_received(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t bytes)
 {
-    ls_op *rx = &c->stream.rx;
-    ls_http1_exchange_of(c)->fast = bytes == rx->len || bytes >= LS_BLOCK_SMALL;
-    if (c->in == NULL && rx->recv.block->cap == LS_BLOCK_LARGE && bytes <= LS_BLOCK_SMALL) {
-        ls_block *small = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
-        if (small != NULL) {
-            memcpy(small->data, rx->recv.block->data, bytes);
-            ls_pool_copied(ctx->pool, bytes);
-            ls_block_drop(rx->recv.block);
-            rx->recv.block = small;
-        }
-    }
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    const bool supplied = c->in == NULL;
+    e->fast = bytes == e->room || bytes >= LS_BLOCK_SMALL;
     ls_http1_append_rx(c, bytes);
+    if (!supplied || c->in->cap != LS_BLOCK_LARGE || bytes > LS_BLOCK_SMALL) return;
+    ls_block *small = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+    if (small == NULL) return;
+    memcpy(small->data, c->in->data + c->in_from, bytes);
+    ls_pool_copied(ctx->pool, bytes);
+    ls_block_drop(c->in);
+    c->in = small;
+    c->in_from = 0;
+    c->in_to = bytes;
 }
 
 void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result)
@@ -158,21 +159,21 @@ int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
         }
         if (x->error != 0) return x->error;
         if (e->read_error != LS_OK) return e->read_error;
-        if (c->stream.rx_pending) return LS_PENDING; /* posted for another task */
+        if (ls_stream_receiving(ls_http1_stream(c))) return LS_PENDING; /* posted for another task */
         if (e->continue_due &&
             x->response == LS_RESPONSE_NONE) { /* behind the head it would be part of the response body */
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-            char *to = ls_stream_room(ctx, &c->stream, sizeof text - 1);
+            char *to = ls_stream_room(ctx, ls_http1_stream(c), sizeof text - 1);
             if (to == NULL) { /* still due: decide_keep closes the connection after the response */
                 x->close = true;
                 return e->read_error = LS_ENOMEM;
             }
             e->continue_due = false;
             memcpy(to, text, sizeof text - 1);
-            ls_stream_commit(&c->stream, sizeof text - 1);
+            ls_stream_commit(ls_http1_stream(c), sizeof text - 1);
         }
         /* The client may wait for 100 Continue, or for parts of the response. */
-        c->stream.actor = x->actor;
+        ls_stream_set_actor(ls_http1_stream(c), x->actor);
         err = ls_http1_send_out(ctx, c);
         if (err < 0) return x->error = err;
         err = ls_http1_body_receive(ctx, c);

@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "net/sock.h"
 #include "proto/http1_internal.h"
 #include "sched/actor.h"
 
@@ -20,14 +18,14 @@ enum { HEAD_TAIL_MIN = 512 }; /* with less room behind it, a partial head moves 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
 static void closed(ls_thread_ctx *ctx, ls_stream *s);
-static void lost(ls_thread_ctx *ctx, ls_op *op);
+static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch);
 
-static const ls_stream_proto stream_proto = {received, sent, closed, NULL};
+static const ls_stream_handler stream_handler = {received, sent, closed};
 
 /* ---- the listener ------------------------------------------------------------------------------------------- */
 
-int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit,
-                  unsigned threads, ls_http1 **out)
+int ls_http1_open(ls_port *port, ls_deadlines *deadlines, const ls_http_config *config, const ls_http_handler *handler,
+                  ls_conn_limit *limit, unsigned threads, ls_http1 **out)
 {
     int err = LS_ENOMEM;
     if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
@@ -39,6 +37,7 @@ int ls_http1_open(ls_port *port, const ls_http_config *config, const ls_http_han
     for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
     if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
     http->port = port;
+    http->deadlines = deadlines;
     http->config = *config;
     http->handler = handler;
     http->conn_limit = limit;
@@ -89,7 +88,7 @@ uint32_t ls_http1_drain(ls_http1 *http, bool all)
         uint8_t phase = atomic_load(&c->phase);
         /* The phase may change meanwhile. That is harmless: only a receive is cancelled, and the owner posts it
          * again. */
-        if (phase == LS_H1_IDLE || (all && phase == LS_H1_FRESH)) ls_op_cancel(c->stream.sock, &c->stream.rx);
+        if (phase == LS_H1_IDLE || (all && phase == LS_H1_FRESH)) ls_stream_cancel_recv(ls_http1_stream(c));
     }
     ls_mutex_unlock(&http->mutex);
     return atomic_load(&http->open);
@@ -102,7 +101,7 @@ void ls_http1_abort(ls_http1 *http)
     ls_mutex_lock(&http->mutex);
     for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
         ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
-        ls_sock_cancel(c->stream.sock, c->stream.generation);
+        ls_stream_cancel(ls_http1_stream(c));
     }
     ls_mutex_unlock(&http->mutex);
 }
@@ -114,30 +113,12 @@ static void set_phase(ls_http1_conn *c, enum ls_http1_phase phase)
     atomic_store_explicit(&c->phase, (uint8_t)phase, memory_order_relaxed);
 }
 
-static void remember_peer(ls_http1_conn *c, const ls_sockaddr *from)
+static void start(ls_thread_ctx *ctx, ls_http1 *http, ls_stream *s)
 {
-    ls_addr addr;
-    ls_addr_of(from, &addr);
-    c->peer_family = addr.family;
-    c->peer_port = addr.port;
-    c->peer_scope = addr.scope;
-    memcpy(c->peer, addr.bytes, sizeof c->peer); /* the path of a Unix socket peer is not stored */
-}
-
-void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
-{
-    ls_http1 *http = user;
-    ls_http1_conn *c = calloc(1, sizeof *c);
-    int err = LS_ENOMEM;
-    if (c == NULL) {
-        ls_sock_discard(fd);
-        goto fail;
-    }
+    ls_http1_conn *c = ls_stream_user(s);
     c->http = http;
     atomic_store_explicit(&c->holders, 1, memory_order_relaxed);
-    if ((err = ls_stream_open(&c->stream, http->port, &stream_proto, fd)) < 0) goto fail_conn;
-    c->stream.send_rate_min = http->config.send_rate_min;
-    remember_peer(c, from);
+    ls_stream_send_limits(s, http->config.send_stall_ms_max, http->config.send_rate_min);
     ls_counter_add(&ls_http1_thread_of(http, ctx)->connections, 1);
     atomic_fetch_add(&http->open, 1);
     ls_mutex_lock(&http->mutex);
@@ -145,15 +126,24 @@ void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockad
     ls_mutex_unlock(&http->mutex);
 
     set_phase(c, LS_H1_FRESH);
-    ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.head_ms_max, 0);
+    ls_stream_recv_within(s, http->config.head_ms_max);
     const bool outside = ctx->inside == NULL;
     ls_http1_run(ctx, c);
     if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
-    return;
+}
 
-fail_conn:
-    free(c);
-fail:
+void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
+{
+    ls_http1 *http = user;
+    ls_stream *s;
+    ls_addr peer;
+    ls_addr_of(from, &peer);
+    const int err =
+        ls_stream_open(http->port, http->deadlines, fd, true, &peer, &stream_handler, sizeof(ls_http1_conn), &s);
+    if (err == LS_OK) {
+        start(ctx, http, s);
+        return;
+    }
     ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
     ls_conn_limit_leave(http->conn_limit);
 }
@@ -176,24 +166,25 @@ static void conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
     assert(c->exchange == NULL);
     drop_received(c);
     unlist(c);
-    if (c->linger && !c->stream.tx_pending) /* without memory for an error response a send may be pending: cancel it */
-        ls_stream_linger(ctx, &c->stream, c->http->config.linger_ms_max);
+    ls_stream *const s = ls_http1_stream(c);
+    if (c->linger && !ls_stream_sending(s)) /* without memory for an error response a send may be pending: cancel it */
+        ls_stream_linger(ctx, s, c->http->config.linger_ms_max);
     else
-        ls_stream_close(ctx, &c->stream);
+        ls_stream_close(ctx, s);
 }
 
 static void drop_conn(ls_http1_conn *c)
 {
     ls_http1 *http = c->http;
     if (atomic_fetch_sub(&c->holders, 1) != 1) return;
-    free(c);
+    ls_stream_free(ls_http1_stream(c));
     atomic_fetch_sub(&http->open, 1); /* the last access: at 0 the owner may close `http` */
 }
 
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     (void)ctx;
-    ls_http1_conn *c = (ls_http1_conn *)s;
+    ls_http1_conn *c = ls_stream_user(s);
     ls_conn_limit *limit = c->http->conn_limit;
     drop_conn(c);
     ls_conn_limit_leave(limit); /* here, because a lingering connection still has its socket */
@@ -203,8 +194,9 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
 static void send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     set_phase(c, LS_H1_LAST);
-    c->stream.actor = NULL;
-    if (!c->stream.tx_pending) ls_sock_cork_fin(c->stream.sock);
+    ls_stream *const s = ls_http1_stream(c);
+    ls_stream_set_actor(s, NULL);
+    if (!ls_stream_sending(s)) ls_stream_cork_fin(s);
     if (ls_http1_send_out(ctx, c) != LS_PENDING) conn_close(ctx, c);
 }
 
@@ -223,8 +215,9 @@ static void send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const c
 void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes)
 {
     if (c->in == NULL) {
-        c->in = c->stream.rx.recv.block;
-        c->in_from = c->in_to = 0;
+        const ls_slice slice = ls_stream_take(ls_http1_stream(c));
+        c->in = slice.block;
+        c->in_from = c->in_to = (uint32_t)(slice.ptr - slice.block->data);
     }
     c->in_to += bytes;
 }
@@ -259,29 +252,30 @@ static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
  * the connection now. */
 static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
-    ls_http1 *http = c->http;
+    const ls_http_config *config = &c->http->config;
+    ls_stream *const s = ls_http1_stream(c);
+    const enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
+    int64_t result;
     int err;
     drop_consumed(c);
-    c->stream.actor = NULL;
+    ls_stream_set_actor(s, NULL);
     if (c->in == NULL) {
-        if (atomic_load_explicit(&c->phase, memory_order_relaxed) != LS_H1_FRESH) {
+        if (phase != LS_H1_FRESH) {
             set_phase(c, LS_H1_IDLE);
-            ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.idle_ms_max, 0);
+            ls_stream_recv_within(s, config->idle_ms_max);
         }
-        err = ls_stream_recv(ctx, &c->stream, NULL, LS_BLOCK_SMALL);
+        err = ls_stream_recv(ctx, s, NULL, LS_BLOCK_SMALL, &result);
     } else {
-        enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
         if ((err = make_head_room(ctx, c)) < 0) return err;
         if (phase != LS_H1_HEAD) { /* the first bytes of a head set its deadline; for the first head the accept did */
-            if (phase != LS_H1_FRESH)
-                ls_stream_deadline(&c->stream, ls_clock_coarse_ms() + http->config.head_ms_max, 0);
+            if (phase != LS_H1_FRESH) ls_stream_recv_within(s, config->head_ms_max);
             set_phase(c, LS_H1_HEAD);
         }
-        err = ls_stream_recv(ctx, &c->stream, c->in->data + c->in_to, c->in->cap - c->in_to);
+        err = ls_stream_recv(ctx, s, c->in->data + c->in_to, c->in->cap - c->in_to, &result);
     }
     if (err != LS_DONE) return err;
-    if (c->stream.rx.result <= 0) return c->stream.rx.result == 0 ? LS_ECLOSED : (int)c->stream.rx.result;
-    ls_http1_append_rx(c, (uint32_t)c->stream.rx.result);
+    if (result <= 0) return result == 0 ? LS_ECLOSED : (int)result;
+    ls_http1_append_rx(c, (uint32_t)result);
     return LS_DONE;
 }
 
@@ -292,17 +286,8 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     ls_exchange *x = &e->x;
     e->awaits_sent = e->ended = e->keep = e->chunked_out = e->no_body = e->head_refused = e->fast = false;
     e->link = 0;
-    e->begin_at = 0;
-    if (c->stream.out != NULL) { /* a pipelined request */
-        e->begin_at = ls_stream_end(&c->stream);
-        if (c->stream.tx_pending) /* the previous response is still being sent */
-            e->send_at_ms = ls_clock_coarse_ms() + c->http->config.send_stall_ms_max;
-    }
-    e->remote.family = c->peer_family;
-    e->remote.port = c->peer_port;
-    e->remote.scope = c->peer_scope;
-    e->remote.bytes_len = 0;
-    memcpy(e->remote.bytes, c->peer, sizeof c->peer);
+    e->begin_at = ls_stream_end(ls_http1_stream(c)); /* not 0: a pipelined request */
+    ls_stream_peer(ls_http1_stream(c), &e->remote);
 
     x->transport = &ls_http1_transport;
     x->conn = c;
@@ -312,8 +297,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     x->id = ++ls_http1_thread_of(c->http, ctx)->next_id;
     x->bytes = c->in->data + c->in_from;
     x->remote = &e->remote;
-    x->local = &c->http->local;
-    x->secure = false;
+    x->secure = ls_stream_filter(ls_http1_stream(c)) != NULL;
     x->body_bytes_max = c->http->config.body_bytes_max;
     x->status = 200;
     x->response = LS_RESPONSE_NONE;
@@ -366,7 +350,7 @@ static enum outcome skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
             /* Send the response first: the client may wait for it. One operation at a time. From here on packets may
              * run on any thread. Not earlier: if the whole body is received already, the next handler starts while a
              * send is pending, and the packets of that send must run in the handler's actor. */
-            c->stream.actor = NULL;
+            ls_stream_set_actor(ls_http1_stream(c), NULL);
             err = e->x.error != 0 ? e->x.error : e->read_error;
             if (err == LS_OK) err = ls_http1_send_out(ctx, c);
             if (err == LS_DONE) err = ls_http1_body_receive(ctx, c);
@@ -392,7 +376,8 @@ static enum outcome skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
 /* The watch is not pending any more. false: its packet follows. */
 static bool end_watch(ls_http1_conn *c, ls_http1_exchange *e)
 {
-    if (e->link & LS_H1_WATCHED && ls_op_unwatch(c->stream.sock, &e->watch)) e->link &= (uint8_t)~LS_H1_WATCHED;
+    if (e->link & LS_H1_WATCHED && ls_stream_unwatch(ls_http1_stream(c), &e->watch))
+        e->link &= (uint8_t)~LS_H1_WATCHED;
     return !(e->link & LS_H1_WATCHED);
 }
 
@@ -403,9 +388,10 @@ LS_NOINLINE static void end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c)
     const ls_http1_exchange *e = ls_http1_exchange_of(c);
     const bool refused = e->x.error == LS_ENOMEM && (e->x.response == LS_RESPONSE_NONE || e->head_refused);
     const bool at_once = e->link & LS_H1_LOST || atomic_load(&c->http->aborting);
-    const bool earlier = ls_stream_truncate(&c->stream, e->begin_at);
+    ls_stream *const s = ls_http1_stream(c);
+    const bool earlier = ls_stream_truncate(s, e->begin_at);
     drop_exchange(c);
-    if (!earlier && !c->stream.tx_pending) ls_stream_discard(&c->stream);
+    if (!earlier && !ls_stream_sending(s)) ls_stream_discard(s);
     if (at_once || (!earlier && !refused)) {
         conn_close(ctx, c);
     } else if (refused) {
@@ -426,17 +412,18 @@ LS_NOINLINE static bool is_settled(ls_http1_conn *c, ls_http1_exchange *e)
         drop_conn(c);
         return false;
     }
-    if (!c->stream.rx_pending && end_watch(c, e)) return true;
+    ls_stream *const s = ls_http1_stream(c);
+    if (!ls_stream_receiving(s) && end_watch(c, e)) return true;
     set_phase(c, LS_H1_ENDING);
     c->looping = false;
-    if (c->stream.rx_pending) ls_op_cancel(c->stream.sock, &c->stream.rx);
+    if (ls_stream_receiving(s)) ls_stream_cancel_recv(s);
     return false;
 }
 
 static enum outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if ((c->stream.rx_pending || e->link != 0) && !is_settled(c, e)) return RELEASED;
+    if ((e->link != 0 || ls_stream_receiving(ls_http1_stream(c))) && !is_settled(c, e)) return RELEASED;
     const enum ls_response_phase response = e->x.response;
     const bool whole = response == LS_RESPONSE_DONE && e->x.error == 0, unread = !e->x.body_done;
     if (whole && e->keep) {
@@ -460,29 +447,30 @@ static enum outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 static void detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 {
     if (e->x.error == 0) e->x.error = LS_ERESET;
-    if (c->stream.rx_pending || c->stream.tx_pending || !end_watch(c, e)) return;
+    ls_stream *const s = ls_http1_stream(c);
+    if (ls_stream_receiving(s) || ls_stream_sending(s) || !end_watch(c, e)) return;
     e->link |= LS_H1_DETACHED;
     atomic_fetch_add(&c->holders, 1);
     unlist(c);
-    ls_stream_close(ctx, &c->stream);
+    ls_stream_close(ctx, s);
 }
 
 /* Learn of the loss of the connection while the handler waits for something else. */
 static void watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 {
     if (e->link == 0) {
-        e->watch.done = lost;
-        e->watch.actor = e->x.actor;
-        const int err = ls_op_watch(ctx, c->stream.sock, &e->watch);
+        e->watch.lost = lost;
+        ls_stream_set_actor(ls_http1_stream(c), e->x.actor);
+        const int err = ls_stream_watch_begin(ctx, ls_http1_stream(c), &e->watch);
         if (err == LS_PENDING) e->link = LS_H1_WATCHED;
         if (err == LS_ERESET) e->link = LS_H1_LOST; /* other errors: the loss is found by the next operation */
     }
     if (e->link & LS_H1_LOST) detach(ctx, c, e);
 }
 
-static void lost(ls_thread_ctx *ctx, ls_op *op)
+static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch)
 {
-    ls_http1_exchange *e = LS_CONTAINER(op, ls_http1_exchange, watch);
+    ls_http1_exchange *e = LS_CONTAINER(watch, ls_http1_exchange, watch);
     ls_http1_conn *c = ls_http1_conn_of(&e->x);
     e->link = LS_H1_LOST;
     if (atomic_load_explicit(&c->phase, memory_order_relaxed) != LS_H1_ENDING)
@@ -491,15 +479,15 @@ static void lost(ls_thread_ctx *ctx, ls_op *op)
         ls_http1_run(ctx, c);
 }
 
-/* The handler suspended. Send the parts written so far. Without a pending operation no deadline applies. */
+/* The handler suspended. Send the parts written so far. */
 static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     if (e->link & LS_H1_DETACHED) return;
-    const bool pending = c->stream.rx_pending || c->stream.tx_pending;
-    assert(!pending || c->stream.actor == e->x.actor); /* the stream posts further sends for this actor */
-    if (!pending) ls_stream_deadline(&c->stream, UINT64_MAX, 0);
-    if (c->stream.out != NULL && !c->stream.tx_pending) (void)ls_http1_flush(ctx, &e->x);
+    const ls_stream *const s = ls_http1_stream(c);
+    /* The stream posts further sends for this actor. */
+    assert((!ls_stream_receiving(s) && !ls_stream_sending(s)) || ls_stream_actor(s) == e->x.actor);
+    if (ls_stream_queued(s) > 0 && !ls_stream_sending(s)) (void)ls_http1_flush(ctx, &e->x);
     watch(ctx, c, e);
 }
 
@@ -529,6 +517,7 @@ static bool others_wait(const ls_thread_ctx *ctx)
 
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
+    ls_stream *const s = ls_http1_stream(c);
     int err;
     for (;;) {
         const uint32_t have = c->in_to - c->in_from;
@@ -543,8 +532,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
                                  &ls_http1_exchange_of(c)->x.head, &why);
             if (err > 0) {
                 if (handle(ctx, c, (uint32_t)err) == RELEASED) return;
-                if (c->in != NULL && ls_stream_queued(&c->stream) < c->http->config.write_bytes_high &&
-                    !others_wait(ctx))
+                if (c->in != NULL && ls_stream_queued(s) < c->http->config.write_bytes_high && !others_wait(ctx))
                     continue;
             } else {
                 ls_block_drop(c->exchange);
@@ -558,10 +546,10 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
         }
         c->looping = false; /* an operation that is posted below may complete on another thread at once */
         err = LS_DONE;
-        if (c->stream.out != NULL) {
+        if (ls_stream_queued(s) > 0) {
             enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
             set_phase(c, LS_H1_SENDING);
-            c->stream.actor = NULL;
+            ls_stream_set_actor(s, NULL);
             err = ls_http1_send_out(ctx, c);
             if (err == LS_PENDING) return;
             set_phase(c, phase);
@@ -569,8 +557,8 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
         if (err == LS_DONE && c->in_to - c->in_from > c->seen) {
             if (!others_wait(ctx)) continue;
             set_phase(c, LS_H1_IDLE);
-            c->stream.actor = NULL;
-            ls_stream_requeue(&c->stream); /* `received` continues with the next request */
+            ls_stream_set_actor(s, NULL);
+            ls_stream_requeue(s); /* `received` continues with the next request */
             return;
         }
         if (err == LS_DONE) err = read_more(ctx, c);
@@ -635,7 +623,7 @@ static void receive_ended(ls_http1_conn *c, ls_exchange *x, int64_t result)
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
-    ls_http1_conn *c = (ls_http1_conn *)s;
+    ls_http1_conn *c = ls_stream_user(s);
     const bool outside = ctx->inside == NULL;
     if (c->exchange == NULL) {
         received_for_head(ctx, c, result);
@@ -661,7 +649,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    ls_http1_conn *c = (ls_http1_conn *)s;
+    ls_http1_conn *c = ls_stream_user(s);
     const bool outside = ctx->inside == NULL;
     switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
     case LS_H1_HANDLING: {
@@ -669,14 +657,11 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
         if (err < 0) e->link |= LS_H1_LOST;
         if (err < 0 && e->x.error == 0) e->x.error = err;
         if (err == LS_OK) e->begin_at = 0;
-        if (err == LS_OK && s->rx_pending) ls_http1_body_deadline(c); /* the send deadline may have been earlier */
         if (e->awaits_sent) {
             e->awaits_sent = false;
             wake(ctx, &e->x);
         } else if (e->link & LS_H1_LOST) {
             detach(ctx, c, e);
-        } else if (!s->rx_pending) {
-            ls_stream_deadline(s, UINT64_MAX, 0);
         }
         break;
     }
@@ -713,7 +698,16 @@ static void release(ls_thread_ctx *ctx, ls_exchange *x)
     }
 }
 
+static const ls_addr *local(const ls_exchange *x)
+{
+    ls_http1_conn *c = x->conn;
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    if (!ls_addr_is_any(&c->http->local) || ls_stream_local(ls_http1_stream(c), &e->local) < 0) return &c->http->local;
+    return &e->local;
+}
+
 const ls_http_transport ls_http1_transport = {
+    .local = local,
     .read = ls_http1_body_read,
     .respond = ls_http1_respond,
     .write = ls_http1_write,

@@ -9,10 +9,10 @@
  * of the exchange. A receive and a send may then be pending at the same time; the send may belong to the previous
  * exchange, which had the same actor. The invariant is
  *
- *     HANDLING and an operation is pending  =>  stream.actor == exchange.actor
+ *     HANDLING and an operation is pending  =>  the stream's actor == exchange.actor
  *
- * because a send that continues with bytes queued behind it is posted for stream.actor. Code that sets stream.actor to
- * NULL sends, and starts no exchange before the queue is sent. After HANDLING at most one operation is pending. ENDING
+ * because a send that continues with bytes queued behind it is posted for the actor of the stream. Code that sets that
+ * to NULL sends, and starts no exchange before the queue is sent. After HANDLING at most one operation is pending. ENDING
  * waits for a receive that was pending when the exchange ended (a job read the body of a request that had its response
  * already), or for the packet of the watch.
  *
@@ -56,10 +56,11 @@ typedef struct ls_http1_thread {
 
 struct ls_http1 {
     ls_port *port;
+    ls_deadlines *deadlines;
     ls_conn_limit *conn_limit;
     const ls_http_handler *handler;
     ls_http_config config;
-    ls_addr local;
+    ls_addr local; /* of the listener */
     _Atomic bool draining, aborting;
     ls_mutex mutex; /* guards the list of connections */
     ls_node conns;
@@ -102,36 +103,38 @@ typedef struct ls_http1_exchange {
     uint64_t body_left;    /* remaining bytes of a body with Content-Length */
     uint64_t wait_from_ms; /* start of the pending body receive */
     uint64_t waited_ms;    /* total time of body receives */
-    uint64_t send_at_ms;   /* deadline of the pending send, before its progress moves it */
+    uint32_t room;         /* of the last body receive */
     uint64_t skipped;      /* body bytes that the handler did not read */
     size_t begin_at;       /* position in the queue of the stream at which this response begins */
     uint64_t part_bytes;   /* total length of the parts so far */
     ls_chunks chunks;
-    ls_addr remote;
-    ls_op watch;
+    ls_addr remote, local;
+    ls_stream_watch watch;
     ls_exchange x; /* last: it is large */
 } ls_http1_exchange;
 
 _Static_assert(sizeof(ls_http1_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");
 
-typedef struct ls_http1_conn {
-    ls_stream stream; /* first */
+typedef struct ls_http1_conn { /* the user data of a stream */
     ls_http1 *http;
     ls_node node;
     ls_block *exchange; /* contains an ls_http1_exchange; NULL between requests */
     ls_block *in;       /* receive block: in->data[in_from .. in_to) is unconsumed; NULL: no bytes */
     uint32_t in_from, in_to;
-    uint32_t seen; /* of the unconsumed bytes, those that the parser has seen */
-    uint32_t peer_scope;
+    uint32_t seen;         /* of the unconsumed bytes, those that the parser has seen */
     _Atomic uint8_t phase; /* another thread reads it in a drain */
-    uint8_t peer_family;
-    bool looping;   /* ls_http1_run or wake is on the stack */
-    bool last_look; /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
-    bool linger;    /* close with ls_stream_linger */
+    bool looping : 1;      /* ls_http1_run or wake is on the stack */
+    bool last_look : 1;    /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
+    bool linger : 1;       /* close with ls_stream_linger */
     _Atomic uint8_t holders; /* the stream; of a detached connection also the exchange */
-    uint16_t peer_port;
-    unsigned char peer[16];
 } ls_http1_conn;
+
+_Static_assert(sizeof(ls_http1_conn) <= 56, "an idle connection is small");
+
+static inline ls_stream *ls_http1_stream(ls_http1_conn *c)
+{
+    return ls_stream_of(c);
+}
 
 static inline ls_http1_exchange *ls_http1_of(ls_exchange *x)
 {
@@ -157,17 +160,14 @@ extern const ls_http_transport ls_http1_transport;
 
 /* http1_conn.c */
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c); /* without an exchange: parse, handle, flush, receive */
-/* Account for `bytes` that a receive stored in c->in, or in the block that the port supplied if c->in is NULL. */
+/* Account for `bytes` that a receive stored in c->in, or that the stream supplies if c->in is NULL. */
 void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
 
 /* http1_body.c */
 void ls_http1_body_begin(ls_http1_exchange *e);
 int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
 void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result); /* a body receive completed */
-void ls_http1_body_waited(ls_exchange *x); /* the same, but only the time is accounted for */
-/* Set the deadline of the pending or next body receive. After body_grace_ms the body must arrive at body_rate_min;
- * only time spent in receives counts. The deadline of a pending send applies if it is earlier. */
-void ls_http1_body_deadline(ls_http1_conn *c);
+void ls_http1_body_waited(ls_exchange *x);               /* the same, but only the time is accounted for */
 int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from received bytes: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c);
 
@@ -178,11 +178,8 @@ int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_wait_sent(ls_thread_ctx *ctx, ls_exchange *x);
 
-/* Flush the stream with the deadline send_stall_ms_max. Results as for ls_stream_flush. */
+/* Flush the stream. Results as for ls_stream_flush. */
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);
-
-/* The deadline of the pending send; UINT64_MAX: no send is pending. */
-uint64_t ls_http1_send_deadline(ls_http1_conn *c);
 
 /* Queue a whole response without a handler: a short text, Connection: close. LS_OK or an error. */
 int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);

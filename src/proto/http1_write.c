@@ -137,7 +137,7 @@ static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, 
     e->keep = decide_keep(c, e);
     if (length < 0 && framed && old) e->keep = false; /* the body ends with the connection */
 
-    char *const from = ls_stream_room(ctx, &c->stream, HEAD_ROOM + type_len + fields_copied + beside);
+    char *const from = ls_stream_room(ctx, ls_http1_stream(c), HEAD_ROOM + type_len + fields_copied + beside);
     if (from == NULL) {
         e->head_refused = true;
         return LS_ENOMEM;
@@ -150,18 +150,18 @@ static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, 
         to = PUT(to, "Connection: keep-alive\r\n");
     if (fields_copied > 0) to = put(to, x->fields->data, fields_copied);
     if (fields_copied < x->fields_len) {
-        ls_stream_commit(&c->stream, (size_t)(to - from));
+        ls_stream_commit(ls_http1_stream(c), (size_t)(to - from));
         ls_slice fields = ls_slice_of(x->fields, 0, x->fields_len);
-        if (ls_stream_push(ctx, &c->stream, &fields) < 0) {
+        if (ls_stream_push(ctx, ls_http1_stream(c), &fields) < 0) {
             ls_slice_drop(&fields);
             return LS_ENOMEM;
         }
-        if ((to = ls_stream_room(ctx, &c->stream, 2 + beside)) == NULL) return LS_ENOMEM;
+        if ((to = ls_stream_room(ctx, ls_http1_stream(c), 2 + beside)) == NULL) return LS_ENOMEM;
         to = PUT(to, "\r\n");
-        ls_stream_commit(&c->stream, 2);
+        ls_stream_commit(ls_http1_stream(c), 2);
     } else {
         to = PUT(to, "\r\n");
-        ls_stream_commit(&c->stream, (size_t)(to - from));
+        ls_stream_commit(ls_http1_stream(c), (size_t)(to - from));
     }
     *at = to;
     ls_counter_add(&thread->responses, 1);
@@ -180,7 +180,7 @@ static int push_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
         ls_slice_drop(slice);
         return LS_OK;
     }
-    int err = ls_stream_push(ctx, &c->stream, slice);
+    int err = ls_stream_push(ctx, ls_http1_stream(c), slice);
     if (err < 0) ls_slice_drop(slice);
     return err;
 }
@@ -189,10 +189,10 @@ static int push_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
 static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
 {
     if (slice->len == 0 || !is_copied(slice)) return push_slice(ctx, c, slice);
-    char *to = ls_stream_room(ctx, &c->stream, slice->len);
+    char *to = ls_stream_room(ctx, ls_http1_stream(c), slice->len);
     if (to == NULL) return LS_ENOMEM;
     memcpy(to, slice->ptr, slice->len);
-    ls_stream_commit(&c->stream, slice->len);
+    ls_stream_commit(ls_http1_stream(c), slice->len);
     return LS_OK;
 }
 
@@ -226,7 +226,7 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
         length = 0;
     } else if (err == LS_OK && beside) {
         memcpy(to, slices[0].ptr, slices[0].len);
-        ls_stream_commit(&c->stream, slices[0].len);
+        ls_stream_commit(ls_http1_stream(c), slices[0].len);
         i = 1;
     }
     for (; err == LS_OK && i < count; i++) err = put_slice(ctx, c, &slices[i]);
@@ -253,42 +253,27 @@ static int put_chunk(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
         line[--at] = digits[len & 15];
         len >>= 4;
     } while (len > 0);
-    char *to = ls_stream_room(ctx, &c->stream, sizeof line);
+    char *to = ls_stream_room(ctx, ls_http1_stream(c), sizeof line);
     if (to != NULL) {
         memcpy(to, line + at, sizeof line - at);
-        ls_stream_commit(&c->stream, sizeof line - at);
+        ls_stream_commit(ls_http1_stream(c), sizeof line - at);
     }
-    if (to == NULL || ls_stream_push(ctx, &c->stream, slice) < 0) {
+    if (to == NULL || ls_stream_push(ctx, ls_http1_stream(c), slice) < 0) {
         ls_slice_drop(slice);
         return LS_ENOMEM;
     }
-    if ((to = ls_stream_room(ctx, &c->stream, 2)) == NULL) return LS_ENOMEM;
+    if ((to = ls_stream_room(ctx, ls_http1_stream(c), 2)) == NULL) return LS_ENOMEM;
     (void)PUT(to, "\r\n");
-    ls_stream_commit(&c->stream, 2);
+    ls_stream_commit(ls_http1_stream(c), 2);
     return LS_OK;
 }
 
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = c->exchange != NULL ? ls_http1_exchange_of(c) : NULL;
-    if (c->stream.out != NULL && !c->stream.tx_pending) {
-        const uint32_t stall_ms = c->http->config.send_stall_ms_max;
-        const uint64_t at_ms = ls_clock_coarse_ms() + stall_ms;
-        if (!c->stream.rx_pending)
-            ls_stream_deadline(&c->stream, at_ms, stall_ms); /* else the body deadline applies */
-        if (e != NULL) e->send_at_ms = at_ms;
-    }
-    const int err = ls_stream_flush(ctx, &c->stream);
+    const int err = ls_stream_flush(ctx, ls_http1_stream(c));
     if (err == LS_DONE && e != NULL) e->begin_at = 0;
     return err; /* if it is LS_PENDING, another thread may own the connection now */
-}
-
-uint64_t ls_http1_send_deadline(ls_http1_conn *c)
-{
-    const ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if (!c->stream.tx_pending) return UINT64_MAX;
-    const uint64_t moved_ms = ls_sock_progress_ms(c->stream.sock) + c->http->config.send_stall_ms_max;
-    return moved_ms > e->send_at_ms ? moved_ms : e->send_at_ms;
 }
 
 /* Send the queue. LS_PENDING while it is above the high-water mark, or, with `all`, while it is not empty. */
@@ -296,10 +281,11 @@ static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
-    c->stream.actor = x->actor;
+    ls_stream_set_actor(ls_http1_stream(c), x->actor);
     int err = ls_http1_send_out(ctx, c);
     if (err < 0) return fail(x, err);
-    if (err == LS_DONE || (!all && ls_stream_queued(&c->stream) < c->http->config.write_bytes_high)) return LS_DONE;
+    if (err == LS_DONE || (!all && ls_stream_queued(ls_http1_stream(c)) < c->http->config.write_bytes_high))
+        return LS_DONE;
     e->awaits_sent = true;
     return LS_PENDING;
 }
@@ -331,7 +317,7 @@ int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigne
     if (err < 0) return fail(x, err);
     /* The caller frees borrowed bytes when they are sent. */
     if (borrowed) return send_and_wait(ctx, x, true);
-    return ls_stream_queued(&c->stream) >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
+    return ls_stream_queued(ls_http1_stream(c)) >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
 }
 
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x)
@@ -345,9 +331,9 @@ int ls_http1_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_conn *c = ls_http1_conn_of(x);
     if (x->error == 0) return send_and_wait(ctx, x, true);
-    if (!c->stream.tx_pending) return x->error;
+    if (!ls_stream_sending(ls_http1_stream(c))) return x->error;
     ls_http1_of(x)->awaits_sent = true;
-    ls_stream_abort(&c->stream);
+    ls_stream_abort(ls_http1_stream(c));
     return LS_PENDING;
 }
 
@@ -359,10 +345,10 @@ int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x)
     if (x->response == LS_RESPONSE_NONE) return ls_http1_respond(ctx, x, NULL, 0);
     if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
     if (e->chunked_out && !e->no_body) {
-        char *to = ls_stream_room(ctx, &c->stream, 5);
+        char *to = ls_stream_room(ctx, ls_http1_stream(c), 5);
         if (to == NULL) return fail(x, LS_ENOMEM);
         (void)PUT(to, "0\r\n\r\n");
-        ls_stream_commit(&c->stream, 5);
+        ls_stream_commit(ls_http1_stream(c), 5);
     }
     x->response = LS_RESPONSE_DONE;
     return LS_DONE;
@@ -376,7 +362,7 @@ int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const 
     const size_t text_len = strlen(text), why_len = why == NULL ? 0 : strlen(why);
     const size_t length = text_len + (why_len > 0 ? 2 + why_len : 0) + 1;
     ls_http1_thread *thread = ls_http1_thread_of(c->http, ctx);
-    char *const from = ls_stream_room_reserved(ctx, &c->stream, HEAD_ROOM + length);
+    char *const from = ls_stream_room_reserved(ctx, ls_http1_stream(c), HEAD_ROOM + length);
     if (from == NULL) return LS_ENOMEM;
     char *to = put_status(from, status);
     to = PUT(to, "Server: luaserve\r\n");
@@ -391,7 +377,7 @@ int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const 
         to = put(to, why, why_len);
     }
     *to++ = '\n';
-    ls_stream_commit(&c->stream, (size_t)(to - from));
+    ls_stream_commit(ls_http1_stream(c), (size_t)(to - from));
     ls_counter_add(&thread->refused, 1);
     return LS_OK;
 }

@@ -52,7 +52,7 @@ static void exchange_drop(ls_httpsys_exchange *e)
 
 static void set_address(const SOCKADDR *from, ls_addr *out)
 {
-    ls_sockaddr sa = {.len = 0};
+    ls_sockaddr sa = {.local = local, .len = 0};
     if (from != NULL && from->sa_family == AF_INET)
         sa.len = sizeof(struct sockaddr_in);
     else if (from != NULL && from->sa_family == AF_INET6)
@@ -84,7 +84,6 @@ static ls_httpsys_exchange *exchange_new(ls_thread_ctx *ctx, ls_httpsys *http, H
     e->x.conn = e;
     e->x.id = ++http->threads[ctx->index].next_id;
     e->x.remote = &e->remote;
-    e->x.local = &e->local;
     e->x.body_bytes_max = http->config.body_bytes_max;
     e->x.status = 200;
     e->x.length = -1;
@@ -322,7 +321,12 @@ static int body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     }
 }
 
-static const ls_http_transport transport = {
+static static const ls_addr *local(const ls_exchange *x)
+{
+    return &LS_CONTAINER(x, const ls_httpsys_exchange, x)->local;
+}
+
+const ls_http_transport transport = {
     .read = body_read,
     .respond = ls_httpsys_respond,
     .write = ls_httpsys_write,

@@ -76,7 +76,7 @@ static int connect_next(lua_State *L, connecting *c);
 static int connected(lua_State *L, connecting *c)
 {
     ls_tcp *tcp = c->tcp;
-    if (c->config.keepalive_s > 0) (void)ls_sock_keepalive(ls_sock_fd(tcp->stream.sock), true, c->config.keepalive_s);
+    if (c->config.keepalive_s > 0) (void)ls_stream_keepalive(ls_tcp_stream(tcp), true, c->config.keepalive_s);
     (void)ls_tcp_push(L, tcp);
     c->tcp = NULL; /* the sock owns it */
     return 1;
@@ -115,10 +115,9 @@ static int connect_next(lua_State *L, connecting *c)
         c->err = ls_sock_open(addr->family, &fd);
         if (ls_sockets_collect(L, c->err)) c->err = ls_sock_open(addr->family, &fd);
         if (c->err < 0) continue;
-        if ((c->err = ls_tcp_open(state, fd, NULL, &c->config, &c->tcp)) < 0) continue;
-        ls_tcp_set_peer(c->tcp, addr);
+        if ((c->err = ls_tcp_open(state, fd, addr, NULL, &c->config, &c->tcp)) < 0) continue;
         ls_addr_to(addr, &c->to);
-        c->err = ls_stream_connect(state->ctx, &c->tcp->stream, &c->to);
+        c->err = ls_stream_connect(state->ctx, ls_tcp_stream(c->tcp), &c->to);
         if (c->err == LS_DONE) return connected(L, c);
         if (c->err == LS_PENDING) {
             if (c->connect_ms_max != 0) ls_task_alarm(L, state->current, share(c));

@@ -266,7 +266,7 @@ static int push_field(lua_State *L, ls_request *r, lua_Integer field)
         ls_request_keep(L, r, 1, LS_REQ_COOKIES);
         return 1;
     case REQ_REMOTE: return push_address(L, x->remote);
-    case REQ_LOCAL: return push_address(L, x->local);
+    case REQ_LOCAL: return push_address(L, x->transport->local(x));
     case REQ_ID: {
         char id[17];
         ls_request_id_text(x->id, id);

@@ -59,8 +59,7 @@ static int sock_settimeouts(lua_State *L)
     timeout_arg(L, 3, &send);
     timeout_arg(L, 4, &receive);
     if (o->tcp == NULL) return 0;
-    o->tcp->send_ms_max = send;
-    o->tcp->receive_ms_max = receive;
+    ls_tcp_set_timeouts(o->tcp, receive, send);
     return 0;
 }
 
@@ -76,7 +75,7 @@ static int sock_setkeepalive(lua_State *L)
         seconds = 0;
     luaL_argcheck(L, seconds >= 1 && seconds <= 32767, 2, "seconds must be from 1 to 32767, or false");
     if (o->tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
-    const int err = ls_sock_keepalive(ls_sock_fd(o->tcp->stream.sock), on, (uint32_t)seconds);
+    const int err = ls_stream_keepalive(ls_tcp_stream(o->tcp), on, (uint32_t)seconds);
     if (err < 0) return ls_push_failure(L, err);
     lua_pushboolean(L, 1);
     return 1;
@@ -114,16 +113,16 @@ static int sock_index(lua_State *L)
     const ls_tcp_object *o = ls_tcp_check(L);
     const char *name = lua_tostring(L, 2);
     if (strcmp(name, "queued") == 0) { /* bytes that the script sent and the system has not accepted yet */
-        lua_pushinteger(L, o->tcp != NULL ? (lua_Integer)ls_stream_queued(&o->tcp->stream) : 0);
+        lua_pushinteger(L, o->tcp != NULL ? (lua_Integer)ls_stream_queued(ls_tcp_stream(o->tcp)) : 0);
         return 1;
     }
     if (o->tcp == NULL) return 0;
     if (strcmp(name, "remote") == 0) {
-        ls_tcp_get_peer(o->tcp, &addr);
+        ls_stream_peer(ls_tcp_stream(o->tcp), &addr);
         return push_addr(L, &addr);
     }
     if (strcmp(name, "local_addr") == 0)
-        return ls_sock_local(ls_sock_fd(o->tcp->stream.sock), &addr) < 0 ? 0 : push_addr(L, &addr);
+        return ls_stream_local(ls_tcp_stream(o->tcp), &addr) < 0 ? 0 : push_addr(L, &addr);
     if (o->tcp->ended == LS_OK) return 0;
     lua_pushstring(L, ls_err_name(o->tcp->ended)); /* ended */
     return 1;
@@ -138,7 +137,7 @@ static int sock_tostring(lua_State *L)
         lua_pushliteral(L, "sock (closed)");
         return 1;
     }
-    ls_tcp_get_peer(o->tcp, &addr);
+    ls_stream_peer(ls_tcp_stream(o->tcp), &addr);
     lua_pushfstring(L, "sock (%s)", ls_addr_text(&addr, text));
     return 1;
 }

@@ -52,17 +52,17 @@ static unsigned check_value(lua_State *L, int index, int arg, int depth)
 static int queue_slice(lua_State *L, const sending *s, const ls_slice *slice)
 {
     (void)L;
-    return ls_stream_push(s->tcp->state->ctx, &s->tcp->stream, slice);
+    return ls_stream_push(s->tcp->state->ctx, ls_tcp_stream(s->tcp), slice);
 }
 
 static int queue_copy(const sending *s, const char *bytes, size_t len)
 {
     while (len > 0) {
         const size_t run = len < LS_BLOCK_LARGE ? len : LS_BLOCK_LARGE;
-        char *to = ls_stream_room(s->tcp->state->ctx, &s->tcp->stream, run);
+        char *to = ls_stream_room(s->tcp->state->ctx, ls_tcp_stream(s->tcp), run);
         if (to == NULL) return LS_ENOMEM;
         memcpy(to, bytes, run);
-        ls_stream_commit(&s->tcp->stream, run);
+        ls_stream_commit(ls_tcp_stream(s->tcp), run);
         bytes += run;
         len -= run;
     }
@@ -166,14 +166,14 @@ int ls_sock_send(lua_State *L)
         tcp->send_end = LS_ENOMEM; /* a part of the data may be queued, so nothing may follow it */
         break;
     }
-    const size_t queued = ls_stream_queued(&tcp->stream);
+    const size_t queued = ls_stream_queued(ls_tcp_stream(tcp));
     if (queued < FLUSH_BYTES && !s.pinned) {
-        if (queued > 0 && !tcp->stream.tx_pending) ls_tcp_flush_later(tcp);
+        if (queued > 0 && !ls_stream_sending(ls_tcp_stream(tcp))) ls_tcp_flush_later(tcp);
         return send_result(L, LUA_OK, 0);
     }
     const int err = ls_tcp_flush(ctx, tcp);
     if (err == LS_PENDING &&
-        (s.pinned || (ls_stream_queued(&tcp->stream) > tcp->config->write_bytes_high && s.may_pin)))
+        (s.pinned || (ls_stream_queued(ls_tcp_stream(tcp)) > tcp->config->write_bytes_high && s.may_pin)))
         return wait_until_sent(L, tcp);
     return send_result(L, LUA_OK, 0);
 }
@@ -202,7 +202,7 @@ int ls_sock_shutdown_lua(lua_State *L)
     if (!tcp->shut) {
         tcp->shut = true;
         const int flushed = ls_tcp_flush(tcp->state->ctx, tcp);
-        const int err = flushed == LS_DONE ? ls_sock_shutdown(tcp->stream.sock) : flushed;
+        const int err = flushed == LS_DONE ? ls_stream_shutdown(tcp->state->ctx, ls_tcp_stream(tcp)) : flushed;
         if (err < 0) return ls_push_failure(L, err);
     }
     lua_pushboolean(L, 1);

@@ -55,6 +55,12 @@ static bool text_add(inject_text *text, const char *bytes, size_t len)
 
 /* ---- the transport ----------------------------------------------------------------------------------------- */
 
+static const ls_addr *inject_local(const ls_exchange *x)
+{
+    (void)x;
+    return NULL;
+}
+
 static int inject_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
     const injected *in = x->conn;
@@ -151,6 +157,7 @@ static void inject_end(ls_thread_ctx *ctx, ls_exchange *x)
 }
 
 static const ls_http_transport inject_transport = {
+    .local = inject_local,
     .read = inject_read,
     .respond = inject_respond,
     .write = inject_write,

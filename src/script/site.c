@@ -251,8 +251,8 @@ static void drain_done(ls_thread_ctx *ctx, ls_op *op);
 static void collect_done(ls_thread_ctx *ctx, ls_op *op);
 static void disconnect_done(ls_thread_ctx *ctx, ls_op *op);
 
-int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsigned count, char *message,
-                       size_t message_bytes)
+int ls_site_ready_ctxs(ls_site *site, ls_port *port, struct ls_deadlines *deadlines, ls_thread_ctx **ctxs,
+                       unsigned count, char *message, size_t message_bytes)
 {
     const size_t bytes_max =
         site->settings.lua_bytes_max > 0 ? (size_t)site->settings.lua_bytes_max : (size_t)LS_LUA_MIB_MAX << 20;
@@ -295,6 +295,7 @@ int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsig
     site->cpu_count = count;
     if ((err = ls_cpu_limit_install(ls_state_hook)) < 0) return err;
     site->port = port;
+    site->deadlines = deadlines;
     site->running_count = count;
     for (unsigned n = 0; n < count; n++) {
         ls_state *state = site->states[n];
@@ -309,7 +310,8 @@ int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsig
     return LS_OK;
 }
 
-int ls_site_ready(ls_site *site, ls_port *port, ls_workers *workers, char *message, size_t message_bytes)
+int ls_site_ready(ls_site *site, ls_port *port, struct ls_deadlines *deadlines, ls_workers *workers, char *message,
+                  size_t message_bytes)
 {
     ls_workers_stats stats;
     ls_workers_stat(workers, &stats);
@@ -319,7 +321,7 @@ int ls_site_ready(ls_site *site, ls_port *port, ls_workers *workers, char *messa
         return LS_ENOMEM;
     }
     for (unsigned n = 0; n < stats.threads_max; n++) ctxs[n] = ls_workers_ctx(workers, n);
-    const int err = ls_site_ready_ctxs(site, port, ctxs, stats.threads_max, message, message_bytes);
+    const int err = ls_site_ready_ctxs(site, port, deadlines, ctxs, stats.threads_max, message, message_bytes);
     if (err == LS_OK) site->running_count = stats.threads;
     free(ctxs);
     return err;

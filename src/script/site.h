@@ -120,7 +120,8 @@ void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp);
 
 /* Load one state for each further thread context of the workers and set the `user` field of every thread context to
  * its own state. Errors as for ls_site_open(), but the site stays open. */
-int ls_site_ready(ls_site *site, ls_port *port, ls_workers *workers, char *message, size_t message_bytes);
+int ls_site_ready(ls_site *site, ls_port *port, struct ls_deadlines *deadlines, ls_workers *workers, char *message,
+                  size_t message_bytes);
 
 /* Post the start: every state runs its ls.once functions and "start" hooks and starts the timers that were defined
  * while loading. The workers must run. */

@@ -36,7 +36,8 @@ struct ls_site {
     ls_cpu_watch *cpus;           /* one per thread context; NULL until ls_site_ready */
     unsigned cpu_count;
     uint64_t cpu_ns_max;
-    ls_port *port; /* NULL until ls_site_ready */
+    ls_port *port;                  /* NULL until ls_site_ready */
+    struct ls_deadlines *deadlines; /* the same */
 
     char nameservers[256]; /* "": those of the system */
     char *path;
@@ -60,7 +61,7 @@ enum { LS_JOBS_MAX = 10000, LS_HANDLER_CPU_MS_MAX = 5000, LS_LUA_MIB_MAX = 256, 
 
 /* ls_site_ready() for an array of thread contexts instead of the workers. `port` may be NULL in tests that post
  * nothing. */
-int ls_site_ready_ctxs(ls_site *site, ls_port *port, ls_thread_ctx **ctxs, unsigned count, char *message,
-                       size_t message_bytes);
+int ls_site_ready_ctxs(ls_site *site, ls_port *port, struct ls_deadlines *deadlines, ls_thread_ctx **ctxs,
+                       unsigned count, char *message, size_t message_bytes);
 
 #endif

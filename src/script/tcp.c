@@ -5,39 +5,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
-#include "net/sock.h"
 #include "script/site_internal.h"
 #include "script/sockets.h"
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
 static void closed(ls_thread_ctx *ctx, ls_stream *s);
-static void expired(ls_thread_ctx *ctx, ls_stream *s);
 
 enum { COLLECT_AFTER = 1024 }; /* fewer ended connections cause no garbage collection */
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
 
-static const ls_stream_proto stream_proto = {received, sent, closed, expired};
+static const ls_stream_handler stream_handler = {received, sent, closed};
 
 const char ls_tcp_tag;
 
 /* ---- open and close ------------------------------------------------------------------------------------------ */
 
-int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_config *config, ls_tcp **out)
+void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms)
 {
-    ls_tcp *tcp = calloc(1, sizeof *tcp + (server == NULL ? sizeof *config : 0));
-    if (tcp == NULL) {
-        ls_sock_discard(fd);
-        return LS_ENOMEM;
-    }
-    const int err = ls_stream_open(&tcp->stream, state->site->port, &stream_proto, fd);
-    if (err < 0) {
-        free(tcp);
-        return err;
-    }
-    tcp->stream.actor = &state->actor;
+    tcp->receive_ms_max = receive_ms;
+    tcp->send_ms_max = send_ms;
+    ls_stream_send_limits(ls_tcp_stream(tcp), send_ms, 0);
+}
+
+int ls_tcp_open(ls_state *state, ls_fd fd, const ls_addr *peer, ls_tcp_server *server, const ls_tcp_config *config,
+                ls_tcp **out)
+{
+    ls_stream *s;
+    const ls_site *site = state->site;
+    const size_t bytes = sizeof(ls_tcp) + (server == NULL ? sizeof *config : 0);
+    const int err = ls_stream_open(site->port, site->deadlines, fd, server != NULL, peer, &stream_handler, bytes, &s);
+    if (err < 0) return err;
+    ls_stream_set_actor(s, &state->actor);
+    ls_tcp *tcp = ls_stream_user(s);
     tcp->state = state;
     tcp->server = server;
     if (server != NULL) {
@@ -48,8 +49,7 @@ int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_c
         tcp->config = own;
         ls_sockets_opened(state);
     }
-    tcp->receive_ms_max = config->receive_ms_max;
-    tcp->send_ms_max = config->send_ms_max;
+    ls_tcp_set_timeouts(tcp, config->receive_ms_max, config->send_ms_max);
     ls_node_init(&tcp->senders);
     ls_node_init(&tcp->node);
     ls_list_push(&state->tcps, &tcp->node);
@@ -57,20 +57,6 @@ int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_c
     atomic_fetch_add(&state->site->tcps_open, 1);
     *out = tcp;
     return LS_OK;
-}
-
-void ls_tcp_set_peer(ls_tcp *tcp, const ls_addr *peer)
-{
-    tcp->peer_family = peer->family;
-    tcp->peer_port = peer->port;
-    tcp->peer_scope = peer->scope;
-    memcpy(tcp->peer, peer->bytes, sizeof tcp->peer); /* clients of a Unix socket usually have no name */
-}
-
-void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out)
-{
-    *out = (ls_addr){.family = tcp->peer_family, .port = tcp->peer_port, .scope = tcp->peer_scope};
-    if (tcp->peer_family != LS_ADDR_UNIX) memcpy(out->bytes, tcp->peer, sizeof tcp->peer);
 }
 
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
@@ -87,10 +73,10 @@ ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     (void)ctx;
-    ls_tcp *tcp = (ls_tcp *)(void *)s;
+    ls_tcp *tcp = ls_stream_user(s);
     ls_site *site = tcp->state->site;
     ls_conn_limit *limit = tcp->server != NULL ? tcp->server->conn_limit : NULL;
-    free(tcp);
+    ls_stream_free(s);
     if (limit != NULL) ls_conn_limit_leave(limit); /* not earlier: a lingering connection still uses a socket */
     atomic_fetch_sub(&site->tcps_open, 1);         /* last access to the site: at 0 its owner may close it */
 }
@@ -105,16 +91,17 @@ static void drop_received(ls_tcp *tcp)
  * and discards input for some time before it closes. */
 static void close_stream(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
-    const bool linger = tcp->receive_end == LS_OK && tcp->send_end == LS_OK && !tcp->stream.rx_pending &&
-                        (tcp->received > 0 || ls_sock_unread(ls_sock_fd(tcp->stream.sock)));
+    ls_stream *const s = ls_tcp_stream(tcp);
+    const bool linger = tcp->receive_end == LS_OK && tcp->send_end == LS_OK && !ls_stream_receiving(s) &&
+                        (tcp->received > 0 || ls_stream_has_unread(s));
     drop_received(tcp);
     ls_list_remove(&tcp->node);
     atomic_fetch_sub_explicit(&tcp->state->tcp_count, 1, memory_order_relaxed);
     if (tcp->server == NULL) ls_sockets_closed(tcp->state);
     if (linger)
-        ls_stream_linger(ctx, &tcp->stream, LS_TCP_LINGER_MS);
+        ls_stream_linger(ctx, s, LS_TCP_LINGER_MS);
     else
-        ls_stream_close(ctx, &tcp->stream);
+        ls_stream_close(ctx, s);
 }
 
 static void unlist_unflushed(ls_tcp *tcp)
@@ -136,7 +123,7 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
     tcp->receiver = NULL;
     tcp->finishing = true;
     unlist_unflushed(tcp);
-    if (!tcp->stream.tx_pending) ls_sock_cork_fin(tcp->stream.sock);
+    if (!ls_stream_sending(ls_tcp_stream(tcp))) ls_stream_cork_fin(ls_tcp_stream(tcp));
     if (ls_tcp_flush(ctx, tcp) != LS_PENDING) close_stream(ctx, tcp); /* else `sent` closes it and wakes the senders */
     if (receiver != NULL) ls_task_wake(ctx, receiver, LS_OK);
 }
@@ -144,11 +131,10 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
 void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
-    tcp->aborted = true;
-    if (tcp->stream.tx_pending)
-        ls_stream_abort(&tcp->stream); /* `sent` follows */
+    if (ls_stream_sending(ls_tcp_stream(tcp)))
+        ls_stream_abort(ls_tcp_stream(tcp)); /* `sent` follows */
     else
-        ls_stream_discard(&tcp->stream);
+        ls_stream_discard(ls_tcp_stream(tcp));
     ls_tcp_finish(ctx, tcp);
 }
 
@@ -156,33 +142,33 @@ void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp)
 
 /* A peer that sends byte by byte would occupy one block per byte. Therefore a small piece is copied behind the
  * previous one once there are many. No reader uses the bytes behind the end of a slice. false: not copied. */
-static bool store_copied(ls_thread_ctx *ctx, ls_tcp *tcp, const ls_block *block, size_t len)
+static bool store_copied(ls_thread_ctx *ctx, ls_tcp *tcp, const ls_slice *slice)
 {
+    const size_t len = slice->len;
     if (tcp->more == NULL || tcp->more->count < PIECES_MANY || len > PIECE_BYTES_SMALL) return false;
     ls_slice *last = &tcp->more->slices[tcp->more->count - 1];
     char *end = last->block->data + (last->ptr - last->block->data) + last->len;
     if (last->block->data + last->block->cap - end < (ptrdiff_t)len) return false;
-    memcpy(end, block->data, len);
+    memcpy(end, slice->ptr, len);
     ls_pool_copied(ctx->pool, len);
     last->len += len;
     return true;
 }
 
-/* Append a received block to the slices. Takes the reference in every case. false: out of memory. */
-static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_block *block, size_t len)
+/* Append received bytes to the slices. Takes the reference in every case. false: out of memory. */
+static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_slice slice)
 {
-    const ls_slice slice = {block, block->data, len};
     ls_tcp_more *more = tcp->more;
     if (tcp->received == 0) {
         tcp->head = slice;
-    } else if (store_copied(ctx, tcp, block, len)) {
-        ls_block_drop(block);
+    } else if (store_copied(ctx, tcp, &slice)) {
+        ls_slice_drop(&slice);
     } else {
         if (more == NULL || more->count == more->room) {
             const uint32_t count = more != NULL ? more->count : 0, room = count == 0 ? 8 : count * 2;
             more = realloc(more, sizeof *more + room * sizeof more->slices[0]);
             if (more == NULL) {
-                ls_block_drop(block);
+                ls_slice_drop(&slice);
                 return false;
             }
             more->count = count;
@@ -191,7 +177,7 @@ static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_block *block, size_t len)
         }
         more->slices[more->count++] = slice;
     }
-    tcp->received += len;
+    tcp->received += slice.len;
     return true;
 }
 
@@ -199,17 +185,17 @@ static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_block *block, size_t len)
 static void store_result(ls_thread_ctx *ctx, ls_tcp *tcp, int64_t result)
 {
     if (result > 0) {
-        ls_block *block = tcp->stream.rx.recv.block;
         tcp->large = result >= LS_BLOCK_SMALL;
-        if (!store(ctx, tcp, block, (size_t)result)) tcp->receive_end = LS_ENOMEM; /* bytes of the stream are lost */
+        if (!store(ctx, tcp, ls_stream_take(ls_tcp_stream(tcp))))
+            tcp->receive_end = LS_ENOMEM; /* bytes of the stream are lost */
     } else {
         tcp->receive_end = result == 0 ? LS_ECLOSED : (int8_t)result;
     }
 }
 
-static int receive_block(ls_thread_ctx *ctx, ls_tcp *tcp)
+static int receive_block(ls_thread_ctx *ctx, ls_tcp *tcp, int64_t *result)
 {
-    return ls_stream_recv(ctx, &tcp->stream, NULL, tcp->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+    return ls_stream_recv(ctx, ls_tcp_stream(tcp), NULL, tcp->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL, result);
 }
 
 /* Receive in two steps: a receive of length 0 waits until bytes are available, and the block is taken and filled
@@ -217,13 +203,14 @@ static int receive_block(ls_thread_ctx *ctx, ls_tcp *tcp)
  * receive each of them would already hold a block. */
 int ls_tcp_fill(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
-    if (tcp->stream.rx_pending) return LS_PENDING;
-    const int probe = ls_stream_recv(ctx, &tcp->stream, NULL, 0);
+    int64_t result;
+    if (ls_stream_receiving(ls_tcp_stream(tcp))) return LS_PENDING;
+    const int probe = ls_stream_recv(ctx, ls_tcp_stream(tcp), NULL, 0, &result);
     tcp->probing = probe == LS_PENDING;
     if (probe == LS_PENDING) return probe;
-    const int err = receive_block(ctx, tcp);
+    const int err = receive_block(ctx, tcp, &result);
     if (err == LS_PENDING || err == LS_ENOMEM) return err;
-    store_result(ctx, tcp, err < 0 ? err : atomic_load_explicit(&tcp->stream.rx.result, memory_order_relaxed));
+    store_result(ctx, tcp, err < 0 ? err : result);
     return LS_DONE;
 }
 
@@ -254,96 +241,33 @@ void ls_tcp_consume(ls_tcp *tcp, size_t n)
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
-    ls_tcp *tcp = (ls_tcp *)(void *)s;
+    ls_tcp *tcp = ls_stream_user(s);
     ls_task *receiver = tcp->receiver;
+    int wake = LS_OK;
     if (tcp->probing) {
         tcp->probing = false;
         if (result == LS_OK) {
-            const int err = receive_block(ctx, tcp);
+            const int err = receive_block(ctx, tcp, &result);
             if (err == LS_PENDING) return; /* a spurious completion: no bytes were available */
-            result = err < 0 ? err : atomic_load_explicit(&s->rx.result, memory_order_relaxed);
+            if (err < 0) result = err;
         }
     }
     if (tcp->connecting && result == LS_OK)
         tcp->connecting = false; /* connected; the result 0 is not the end of the stream */
     else if (result == LS_ENOMEM)
         tcp->large = false; /* the next attempt takes a small block and first collects garbage buffers */
+    else if (result == LS_ETIMEDOUT && !tcp->connecting)
+        wake = LS_ETIMEDOUT; /* the next receive may go on */
     else
         store_result(ctx, tcp, result);
     tcp->receiver = NULL;
-    if (receiver != NULL) ls_task_wake(ctx, receiver, LS_OK);
-}
-
-/* ---- deadlines -------------------------------------------------------------------------------------------------- */
-
-/* The exact clock for short timeouts; else the coarse clock, which is cheaper and some milliseconds late. */
-static uint64_t deadline(uint32_t ms)
-{
-    return ms < 1000 ? ls_clock_ns() / 1000000u + 1 + ms : ls_clock_coarse_ms() + ms;
+    if (receiver != NULL) ls_task_wake(ctx, receiver, wake);
 }
 
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task)
 {
     tcp->receiver = task;
-    tcp->receive_late = false;
-    tcp->receive_at_ms = 0;
-    if (tcp->receive_ms_max == 0) return;
-    tcp->receive_at_ms = deadline(tcp->receive_ms_max);
-    if (tcp->send_at_ms == 0 || tcp->send_at_ms > tcp->receive_at_ms)
-        ls_stream_deadline(&tcp->stream, tcp->receive_at_ms, 0);
-}
-
-static void send_begins(ls_tcp *tcp)
-{
-    if (tcp->send_at_ms != 0 || tcp->send_ms_max == 0) return;
-    tcp->send_at_ms = deadline(tcp->send_ms_max);
-    if (tcp->receiver == NULL || tcp->receive_at_ms == 0 || tcp->receive_at_ms > tcp->send_at_ms)
-        ls_stream_deadline(&tcp->stream, tcp->send_at_ms, 0);
-}
-
-/* When the process has stood still (SIGSTOP, a suspended machine), a deadline may be handled before the packet of an
- * operation that can complete by now. So a deadline that has expired looks at the socket once more; if it is ready, the
- * packet is on its way. */
-static bool is_ready(const ls_tcp *tcp, enum ls_sock_ready what)
-{
-    return ls_sock_ready(ls_sock_fd(tcp->stream.sock), what);
-}
-
-enum { LATE_MS = 1000 }; /* time for a packet that is queued */
-
-static void expired(ls_thread_ctx *ctx, ls_stream *s)
-{
-    ls_tcp *tcp = (ls_tcp *)(void *)s;
-    const uint64_t now_ms = ls_clock_ns() / 1000000u;
-    uint64_t next_ms = UINT64_MAX;
-    if (tcp->send_at_ms != 0 && tcp->send_at_ms <= now_ms) {
-        uint64_t moved_ms = ls_sock_progress_ms(tcp->stream.sock) + tcp->send_ms_max;
-        if (moved_ms <= now_ms && is_ready(tcp, LS_SOCK_WRITABLE)) moved_ms = now_ms + tcp->send_ms_max;
-        tcp->send_at_ms = tcp->send_ms_max > 0 && moved_ms > now_ms ? moved_ms : 0;
-        if (tcp->send_at_ms == 0 && tcp->send_ms_max > 0) {
-            tcp->aborted = true;
-            ls_stream_abort(&tcp->stream);
-        }
-    }
-    if (tcp->send_at_ms != 0) next_ms = tcp->send_at_ms;
-    bool late = tcp->receiver != NULL && tcp->receive_at_ms != 0 && tcp->receive_at_ms <= now_ms;
-    if (late && is_ready(tcp, tcp->connecting ? LS_SOCK_WRITABLE : LS_SOCK_READABLE)) {
-        tcp->receive_at_ms = now_ms + tcp->receive_ms_max;
-        late = false;
-    } else if (late && !tcp->receive_late && !tcp->probing && tcp->stream.rx_pending) {
-        /* The bytes may be in a block already, and the packet of the receive in a queue. */
-        tcp->receive_at_ms = now_ms + LATE_MS;
-        tcp->receive_late = true;
-        late = false;
-    }
-    if (tcp->receiver != NULL && !late && tcp->receive_at_ms != 0 && tcp->receive_at_ms < next_ms)
-        next_ms = tcp->receive_at_ms;
-    if (next_ms != UINT64_MAX) ls_stream_deadline(&tcp->stream, next_ms, 0);
-    if (late) {
-        ls_task *receiver = tcp->receiver;
-        tcp->receiver = NULL;
-        ls_task_wake(ctx, receiver, LS_ETIMEDOUT);
-    }
+    ls_stream_recv_within(ls_tcp_stream(tcp), tcp->receive_ms_max);
 }
 
 /* ---- send ------------------------------------------------------------------------------------------------------- */
@@ -358,9 +282,8 @@ static void take_receiver(ls_tcp *tcp, ls_node *waiting)
 static void queue_ended(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
 {
     ls_node woken;
-    tcp->send_at_ms = 0;
-    if (err < 0 && tcp->send_end == LS_OK) tcp->send_end = (int8_t)(tcp->aborted ? LS_ETIMEDOUT : err);
-    if (err == LS_OK && tcp->shut && !tcp->finishing) (void)ls_sock_shutdown(tcp->stream.sock);
+    if (err < 0 && tcp->send_end == LS_OK) tcp->send_end = (int8_t)err;
+    if (err == LS_OK && tcp->shut && !tcp->finishing) (void)ls_stream_shutdown(ctx, ls_tcp_stream(tcp));
     ls_list_move(&woken, &tcp->senders); /* before close_stream, which may free tcp */
     if (tcp->finishing) close_stream(ctx, tcp);
     ls_task_wake_all(ctx, &woken, LS_OK);
@@ -368,16 +291,13 @@ static void queue_ended(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
 
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    queue_ended(ctx, (ls_tcp *)(void *)s, err);
+    queue_ended(ctx, ls_stream_user(s), err);
 }
 
 int ls_tcp_flush(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
-    const int err = ls_stream_flush(ctx, &tcp->stream);
-    if (err == LS_PENDING)
-        send_begins(tcp);
-    else if (err < 0 && tcp->send_end == LS_OK)
-        tcp->send_end = (int8_t)err;
+    const int err = ls_stream_flush(ctx, ls_tcp_stream(tcp));
+    if (err < 0 && tcp->send_end == LS_OK) tcp->send_end = (int8_t)err;
     return err;
 }
 
@@ -437,12 +357,12 @@ static void count_ended(ls_thread_ctx *ctx, ls_state *state)
 
 static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
-    const ls_tcp *tcp = task->owner;
+    ls_tcp *tcp = task->owner;
     (void)count;
     if (status != LUA_OK) {
         char what[LS_ADDR_TEXT_BYTES + 32], text[LS_ADDR_TEXT_BYTES];
         ls_addr peer;
-        if (tcp != NULL) ls_tcp_get_peer(tcp, &peer);
+        if (tcp != NULL) ls_stream_peer(ls_tcp_stream(tcp), &peer);
         (void)snprintf(what, sizeof what, "connection from %s",
                        tcp != NULL ? ls_addr_text(&peer, text) : "an unknown peer (already closed)");
         ls_task_log_error(ctx, task, what); /* may run Lua, which may close the connection */
@@ -484,14 +404,14 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
 {
     serve_order order = {NULL, NULL};
     ls_addr peer;
-    if (server->config.keepalive_s > 0) ls_sock_keepalive(fd, true, server->config.keepalive_s);
-    const int err = ls_tcp_open(state, fd, server, &server->config, &order.tcp);
+    ls_addr_of(from, &peer);
+    const int err = ls_tcp_open(state, fd, &peer, server, &server->config, &order.tcp);
     if (err < 0) {
         refuse(server, err);
         return;
     }
-    ls_addr_of(from, &peer);
-    ls_tcp_set_peer(order.tcp, &peer);
+    if (server->config.keepalive_s > 0)
+        (void)ls_stream_keepalive(ls_tcp_stream(order.tcp), true, server->config.keepalive_s);
     if (ls_state_protected(state, ctx, serve_prepare, &order) != LUA_OK || order.task == NULL) {
         ls_log(LS_LOG_ERROR, "not enough memory to serve a connection");
         ls_tcp_finish(ctx, order.tcp);
@@ -515,8 +435,7 @@ void ls_tcp_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr
     ls_actor_leave(&state->actor, ctx);
 }
 
-/* ---- drain and close
- * --------------------------------------------------------------------------------------------- */
+/* ---- drain and close -------------------------------------------------------------------------------------------- */
 
 void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state)
 {
@@ -539,7 +458,7 @@ void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state)
         if (tcp->connecting) continue; /* closed by the task that connects; only after a drain that timed out */
         if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
         take_receiver(tcp, &waiting);
-        if (tcp->stream.tx_pending) ls_stream_abort(&tcp->stream);
+        ls_stream_abort(ls_tcp_stream(tcp));
         if (!tcp->finishing) ls_tcp_finish(ctx, tcp);
     }
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
@@ -553,7 +472,6 @@ void ls_tcps_free(ls_state *state)
         if (tcp->object != NULL) tcp->object->tcp = NULL;
         ls_list_remove(&tcp->node);
         drop_received(tcp);
-        ls_stream_discard(&tcp->stream);
-        free(tcp);
+        ls_stream_free(ls_tcp_stream(tcp));
     }
 }

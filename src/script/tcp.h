@@ -38,9 +38,8 @@ typedef struct ls_tcp_more {
     ls_slice slices[];
 } ls_tcp_more;
 
-struct ls_tcp {
-    ls_stream stream; /* first */
-    ls_node node;     /* state->tcps until it closes */
+struct ls_tcp {   /* the user data of a stream */
+    ls_node node; /* state->tcps until it closes */
     ls_state *state;
     ls_tcp_object *object; /* NULL: closed by Lua */
     ls_tcp_server *server; /* NULL: a client connection */
@@ -54,21 +53,20 @@ struct ls_tcp {
     size_t received;   /* bytes in all these slices */
     size_t scanned;    /* leading bytes that the receiver has already searched */
 
-    uint64_t receive_at_ms, send_at_ms;   /* deadlines; 0: none */
-    bool receive_late;                    /* its deadline has expired once */
-    const ls_tcp_config *config;          /* that of the server; a client has a copy behind this struct */
-    uint32_t receive_ms_max, send_ms_max; /* from the config or sock:settimeouts */
-    uint32_t peer_scope;                  /* peer_*: the address of the peer, as in ls_addr */
-    uint16_t peer_port;
-    uint8_t peer_family;
-    unsigned char peer[16];
-    int8_t receive_end;                               /* LS_E*: why receiving has ended; 0: it has not */
-    int8_t send_end;                                  /* LS_E*: why sending has ended; 0: it has not */
-    int8_t ended;                                     /* LS_E*: why the last loop over lines or chunks ended; 0 */
-    bool unflushed;                                   /* in the list state->unflushed */
-    bool finishing, aborted, shut, large, connecting; /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
+    const ls_tcp_config *config;             /* that of the server; a client has a copy behind this struct */
+    uint32_t receive_ms_max, send_ms_max;    /* from the config or sock:settimeouts */
+    int8_t receive_end;                      /* LS_E*: why receiving has ended; 0: it has not */
+    int8_t send_end;                         /* LS_E*: why sending has ended; 0: it has not */
+    int8_t ended;                            /* LS_E*: why the last loop over lines or chunks ended; 0 */
+    bool unflushed;                          /* in the list state->unflushed */
+    bool finishing, shut, large, connecting; /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
     bool probing; /* the pending receive has length 0: it completes when bytes are available */
 };
+
+static inline ls_stream *ls_tcp_stream(ls_tcp *tcp)
+{
+    return ls_stream_of(tcp);
+}
 
 static inline const ls_slice *ls_tcp_slice(const ls_tcp *tcp, uint32_t n)
 {
@@ -77,9 +75,11 @@ static inline const ls_slice *ls_tcp_slice(const ls_tcp *tcp, uint32_t n)
 
 /* Make a connection of `state` from `fd`, which is closed on failure. `server` NULL: a client, which copies `config`.
  * Returns LS_OK or LS_E*. */
-int ls_tcp_open(ls_state *state, ls_fd fd, ls_tcp_server *server, const ls_tcp_config *config, ls_tcp **out);
-void ls_tcp_set_peer(ls_tcp *tcp, const ls_addr *peer);
-void ls_tcp_get_peer(const ls_tcp *tcp, ls_addr *out);
+int ls_tcp_open(ls_state *state, ls_fd fd, const ls_addr *peer, ls_tcp_server *server, const ls_tcp_config *config,
+                ls_tcp **out);
+
+/* sock:settimeouts: in ms; 0: no limit. */
+void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms);
 
 /* An ls_accepted_fn with an ls_tcp_server as user data: runs `serve` for the connection in a task of an idle state.
  * The thread must not hold an actor. */

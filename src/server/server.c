@@ -19,7 +19,9 @@
 #include "base/signals.h"
 #include "base/thread.h"
 #include "luaserve.h"
+#include "net/deadline.h"
 #include "net/listener.h"
+#include "net/stream.h"
 #include "port/notify.h"
 #include "proto/http1.h"
 #include "proto/httpsys.h"
@@ -56,6 +58,7 @@ struct ls_server {
     ls_site *site;
     ls_pools *pools;
     ls_port *port;
+    ls_deadlines *deadlines; /* of all streams */
     ls_workers *workers;
     ls_signals *signals;
     ls_conn_limit conn_limit;
@@ -213,7 +216,7 @@ static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
     if (wanted->kind == LS_SITE_TCP) {
         context = ls_site_tcp_server(server->site, index, &server->conn_limit);
     } else {
-        err = ls_http1_open(server->port, &wanted->http, ls_site_http_handler(server->site, index),
+        err = ls_http1_open(server->port, server->deadlines, &wanted->http, ls_site_http_handler(server->site, index),
                             &server->conn_limit, settings->threads_max, &opened.http);
         if (err < 0) return err;
         accepted = ls_http1_accepted;
@@ -334,6 +337,8 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
         return explain(err, message, message_bytes, "unknown back end \"%s\"; available: auto %s", options->backend,
                        ls_port_backends());
     if (err < 0) return explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));
+    if ((err = ls_stream_deadlines_open(server->port, &server->deadlines)) < 0)
+        return explain(err, message, message_bytes, "deadlines: %s", ls_err_text(err));
 
     const ls_workers_options workers_options = {.threads = settings->threads,
                                                 .threads_max = settings->threads_max,
@@ -384,7 +389,9 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
 
     const unsigned listeners = ls_site_listener_count(server->site);
     if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
-    if ((err = ls_site_ready(server->site, server->port, server->workers, message, message_bytes)) < 0) goto fail_site;
+    if ((err = ls_site_ready(server->site, server->port, server->deadlines, server->workers, message, message_bytes)) <
+        0)
+        goto fail_site;
     server->endpoints = calloc(2 * (size_t)listeners + 1, sizeof *server->endpoints);
     if (server->endpoints == NULL) {
         err = explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
@@ -429,6 +436,7 @@ void ls_server_close(ls_server *server)
         ls_workers_close(server->workers);
         server->workers = NULL;
     }
+    if (server->deadlines != NULL) ls_deadlines_close(server->deadlines);
     if (server->port != NULL) ls_port_close(server->port);
     server->port = NULL;
     if (server->site != NULL)

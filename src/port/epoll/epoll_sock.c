@@ -215,24 +215,25 @@ static ls_op *cancel_direction(ls_sock *sock, uint32_t generation, ls_op *op, ui
     return old & wait ? atomic_load(shift == 0 ? &sock->rx : &sock->tx) : NULL;
 }
 
-static void cancel_pending(ls_sock *sock, uint32_t generation, ls_op *op)
+static void cancel_pending(ls_sock *sock, uint32_t generation, ls_op *op, unsigned what)
 {
     for (uint32_t shift = 0; shift <= TX_SHIFT; shift += TX_SHIFT) {
+        if (!(what & (shift == 0 ? LS_CANCEL_RECV : LS_CANCEL_SEND))) continue;
         ls_op *cancelled = cancel_direction(sock, generation, op, shift);
         if (cancelled != NULL) (void)ls_port_post(sock->port, cancelled, cancelled->key, LS_ECANCELED);
     }
 }
 
-void ls_sock_cancel(ls_sock *sock, uint32_t generation)
+void ls_sock_cancel(ls_sock *sock, uint32_t generation, unsigned what)
 {
-    cancel_pending(sock, generation, NULL);
+    cancel_pending(sock, generation, NULL, what);
 }
 
 void ls_op_cancel(ls_sock *sock, ls_op *op)
 {
     uint64_t word = atomic_load(&sock->word);
     if (!(word & LISTENS))
-        cancel_pending(sock, WORD_GENERATION(word), op);
+        cancel_pending(sock, WORD_GENERATION(word), op, LS_CANCEL_RECV | LS_CANCEL_SEND);
     else if (ls_epoll_cancel_accept(sock, op))
         (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
 }

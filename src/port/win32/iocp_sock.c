@@ -147,12 +147,12 @@ static void cancel_request(ls_sock *sock, win_request *request, const ls_op *op)
     (void)CancelIoEx((HANDLE)sock->base.fd, &request->overlapped);
 }
 
-void ls_sock_cancel(ls_sock *sock, uint32_t generation)
+void ls_sock_cancel(ls_sock *sock, uint32_t generation, unsigned what)
 {
     ls_mutex_lock(&sock->mutex);
     if (sock->open && ls_sock_generation(sock) == generation) {
-        cancel_request(sock, &sock->rx, NULL);
-        cancel_request(sock, &sock->tx, NULL);
+        if (what & LS_CANCEL_RECV) cancel_request(sock, &sock->rx, NULL);
+        if (what & LS_CANCEL_SEND) cancel_request(sock, &sock->tx, NULL);
     }
     ls_mutex_unlock(&sock->mutex);
 }

@@ -107,7 +107,7 @@ static void many_threads_many_states(void **state)
     const ls_workers_options workers_options = {
         .threads = WORKERS_THREADS, .threads_max = WORKERS_THREADS_MAX, .on_stall = ls_site_on_stall, .user = site};
     assert_int_equal(ls_workers_open(port, pools, &workers_options, &workers), LS_OK);
-    assert_int_equal(ls_site_ready(site, port, workers, message, sizeof message), LS_OK);
+    assert_int_equal(ls_site_ready(site, port, NULL, workers, message, sizeof message), LS_OK);
     test.handler = ls_site_http_handler(site, 0);
     assert_int_equal(ls_workers_start(workers), LS_OK);
     ls_site_start(site);
@@ -212,7 +212,7 @@ static void states_must_define_the_same(void **state)
     const ls_site_options options = {.path = path};
     assert_int_equal(ls_site_open(&options, &site, message, sizeof message), LS_OK);
     ls_thread_ctx ctxs[2] = {{.index = 0}, {.index = 1}}, *list[] = {&ctxs[0], &ctxs[1]};
-    assert_int_equal(ls_site_ready_ctxs(site, NULL, list, 2, message, sizeof message), LS_ESCRIPT);
+    assert_int_equal(ls_site_ready_ctxs(site, NULL, NULL, list, 2, message, sizeof message), LS_ESCRIPT);
     assert_non_null(strstr(message, "1 listeners in one Lua state and 0 in another"));
     ls_site_close(site);
     (void)snprintf(mark, sizeof mark, "%s.mark", path);

@@ -1,0 +1,400 @@
+/* stream_queue.c - the queue of a stream, and sending it: see stream.h.
+ *
+ * One flush sends as many slices as fit into a gather send, and the range of a file that follows them (sendfile,
+ * TransmitFile). With a filter it encrypts what fits into the filter's output blocks and sends these. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "net/stream_internal.h"
+#include "port/shared_file.h"
+
+enum { SLICES_INSIDE = 24 };
+enum { SENDING_MAX = 1024 }; /* slices of one send; a longer queue needs several */
+
+/* A file is looked at before each piece of it is sent: a change is found after a piece at the latest. The end of a long
+ * range is a piece of its own, because a client takes a response for complete once it has all bytes. */
+enum { FILE_PIECE = 1 << 20, FILE_WHOLE_MAX = 256 << 10, FILE_LAST = 64 << 10 };
+
+/* The queue is slices[0..count). The first `sending` of them belong to the pending send, the last of these perhaps with
+ * its first `piece` bytes only. With a filter the slices that the pending send encrypted are gone from the queue
+ * already. `fill` is the block into whose free end output is written: at first the block that holds this struct. That
+ * block outlives all slices, so slices of it hold no reference, and a small response changes no reference count. */
+struct ls_outq {
+    ls_op tx;
+    ls_stream *stream;
+    ls_block *home;       /* holds this struct */
+    ls_block *fill;       /* home, or another block with a reference */
+    uint32_t filled;      /* bytes of fill in use */
+    uint32_t count, room; /* of `slices` */
+    uint16_t sending;
+    bool open_end;       /* the last slice ends at `filled` and may be extended */
+    size_t bytes;        /* in slices */
+    size_t sent;         /* of the queue, before slices[0] */
+    size_t encrypted;    /* of `sent`, those in the pending send */
+    size_t piece;        /* of slices[sending - 1], a file, in the pending send; 0: the last slice is no file */
+    ls_file_range range; /* the same for the port */
+    ls_slice *slices;    /* into `array`, behind the slices that were sent */
+    ls_slice *array;     /* `inside`, or on the heap */
+    ls_slice *retired;   /* an array that the pending send still uses */
+    ls_filter_out cipher;
+    ls_slice inside[SLICES_INSIDE];
+};
+
+static void sent(ls_thread_ctx *ctx, ls_op *op);
+
+/* ---- the queue ---------------------------------------------------------------------------------------------- */
+
+static int begin_queue(ls_stream *s, ls_block *home)
+{
+    if (home == NULL) return LS_ENOMEM;
+    ls_outq *q = (ls_outq *)(void *)home->data;
+    q->stream = s;
+    q->home = home;
+    q->fill = home;
+    q->filled = sizeof *q;
+    q->count = 0;
+    q->sending = 0;
+    q->room = SLICES_INSIDE;
+    q->open_end = false;
+    q->bytes = q->sent = q->encrypted = q->piece = 0;
+    q->slices = q->array = q->inside;
+    q->retired = NULL;
+    q->cipher.count = 0;
+    q->tx.done = sent;
+    s->out = q;
+    return LS_OK;
+}
+
+static int make_queue(ls_thread_ctx *ctx, ls_stream *s)
+{
+    return begin_queue(s, ls_block_get(ctx->pool, LS_BLOCK_SMALL));
+}
+
+static void drop_cipher(ls_outq *q)
+{
+    ls_slices_drop(q->cipher.slices, q->cipher.count);
+    q->cipher.count = 0;
+}
+
+void ls_stream_drop_queue(ls_stream *s)
+{
+    ls_outq *q = s->out;
+    ls_slices_drop(q->slices, q->count);
+    drop_cipher(q);
+    if (q->array != q->inside) free(q->array);
+    if (q->retired != q->inside) free(q->retired);
+    if (q->fill != q->home) ls_block_drop(q->fill);
+    s->out = NULL;
+    ls_block_drop(q->home);
+}
+
+/* Make room for one more slice. The array that a pending send uses stays until that send has ended. */
+static int grow(ls_outq *q)
+{
+    if (q->count < q->room) return LS_OK;
+    if (q->count > UINT32_MAX / 4) return LS_ENOMEM;
+    const uint32_t room = q->count < SLICES_INSIDE ? 2 * SLICES_INSIDE : 2 * q->count;
+    ls_slice *array = malloc(room * sizeof *array);
+    if (array == NULL) return LS_ENOMEM;
+    memcpy(array, q->slices, q->count * sizeof *array);
+    if (q->sending > 0 && q->retired == NULL)
+        q->retired = q->array;
+    else if (q->array != q->inside)
+        free(q->array);
+    q->slices = q->array = array;
+    q->room = room;
+    return LS_OK;
+}
+
+static void set_fill(ls_outq *q, ls_block *fill)
+{
+    if (q->fill != q->home) ls_block_drop(q->fill);
+    q->fill = fill;
+    q->filled = 0;
+    q->open_end = false;
+}
+
+char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n)
+{
+    if (s->out == NULL && make_queue(ctx, s) < 0) return NULL;
+    ls_outq *q = s->out;
+    if (grow(q) < 0) return NULL;
+    if (q->fill->cap - q->filled < n) {
+        ls_block *fill = ls_block_get(ctx->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+        if (fill == NULL) return NULL;
+        set_fill(q, fill);
+    }
+    return q->fill->data + q->filled;
+}
+
+char *ls_stream_room_reserved(ls_thread_ctx *ctx, ls_stream *s, size_t n)
+{
+    assert(n < LS_BLOCK_SMALL / 2);
+    char *const room = ls_stream_room(ctx, s, n);
+    if (room != NULL) return room;
+    if (s->out == NULL && begin_queue(s, ls_block_get_reserved(ctx->pool)) < 0) return NULL;
+    ls_outq *q = s->out;
+    if (grow(q) < 0) return NULL;
+    if (q->fill->cap - q->filled < n) {
+        ls_block *fill = ls_block_get_reserved(ctx->pool);
+        if (fill == NULL) return NULL;
+        set_fill(q, fill);
+    }
+    return q->fill->data + q->filled;
+}
+
+void ls_stream_commit(ls_stream *s, size_t n)
+{
+    ls_outq *q = s->out;
+    if (n == 0) return;
+    assert(q->fill->cap - q->filled >= n);
+    if (q->open_end)
+        q->slices[q->count - 1].len += n;
+    else if (q->fill == q->home)
+        q->slices[q->count++] = ls_slice_static(q->fill->data + q->filled, n);
+    else
+        q->slices[q->count++] = ls_slice_of(q->fill, q->filled, n);
+    q->open_end = true;
+    q->filled += (uint32_t)n;
+    q->bytes += n;
+}
+
+int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice)
+{
+    if (s->out == NULL && make_queue(ctx, s) < 0) return LS_ENOMEM;
+    ls_outq *q = s->out;
+    if (grow(q) < 0) return LS_ENOMEM;
+    q->slices[q->count++] = *slice;
+    q->open_end = false;
+    q->bytes += slice->len;
+    return LS_OK;
+}
+
+size_t ls_stream_queued(const ls_stream *s)
+{
+    return s->out == NULL ? 0 : s->out->bytes + s->out->encrypted;
+}
+
+size_t ls_stream_end(const ls_stream *s)
+{
+    return s->out == NULL ? 0 : s->out->sent + s->out->bytes;
+}
+
+bool ls_stream_truncate(ls_stream *s, size_t position)
+{
+    ls_outq *q = s->out;
+    if (q == NULL || position <= q->sent - q->encrypted) return false;
+    size_t keep = position > q->sent ? position - q->sent : 0;
+    uint32_t i = 0;
+    for (; i < q->count && q->slices[i].len <= keep; i++) keep -= q->slices[i].len;
+    if (i < q->sending) {
+        i = q->sending;
+        if (q->piece > 0 && q->piece < q->slices[i - 1].len) { /* of a file, keep what is being sent */
+            q->bytes -= q->slices[i - 1].len - q->piece;
+            q->slices[i - 1].len = q->piece;
+        }
+    } else if (keep > 0 && i < q->count) { /* adjacent commits are one slice */
+        q->bytes -= q->slices[i].len - keep;
+        q->slices[i++].len = keep;
+    }
+    for (uint32_t n = i; n < q->count; n++) {
+        q->bytes -= q->slices[n].len;
+        ls_slice_drop(&q->slices[n]);
+    }
+    q->count = i;
+    q->open_end = false;
+    return true;
+}
+
+/* Remove the first `whole` slices, and `part` bytes of the one behind them. */
+static void advance(ls_outq *q, uint32_t whole, size_t part)
+{
+    for (uint32_t i = 0; i < whole; i++) {
+        q->bytes -= q->slices[i].len;
+        q->sent += q->slices[i].len;
+        ls_slice_drop(&q->slices[i]);
+    }
+    q->slices += whole;
+    q->count -= whole;
+    q->room -= whole;
+    if (part == 0) return;
+    q->slices[0].ptr += part; /* of a file: its offset */
+    q->slices[0].len -= part;
+    q->bytes -= part;
+    q->sent += part;
+}
+
+/* ---- sending ------------------------------------------------------------------------------------------------ */
+
+/* Take the slices of the next send: those in memory, then one file. LS_ECHANGED. */
+static int gather(ls_outq *q)
+{
+    uint32_t n = 0;
+    q->piece = 0;
+    while (n < q->count && n < SENDING_MAX && !ls_slice_is_file(&q->slices[n])) n++;
+    if (n < q->count && n < SENDING_MAX) {
+        const ls_slice *slice = &q->slices[n++];
+        const ls_shared_file *file = ls_shared_file_of(slice);
+        if (!ls_shared_file_unchanged(file)) return LS_ECHANGED;
+        q->piece = slice->len <= FILE_WHOLE_MAX           ? slice->len
+                   : slice->len - FILE_LAST <= FILE_PIECE ? slice->len - FILE_LAST
+                                                          : FILE_PIECE;
+        q->range = (ls_file_range){file->fd, ls_slice_offset(slice), q->piece};
+    }
+    q->sending = (uint16_t)n;
+    q->open_end = false; /* a slice that is being sent keeps its length */
+    return LS_OK;
+}
+
+/* Encrypt the first bytes of the queue into q->cipher. */
+static int encrypt(ls_thread_ctx *ctx, ls_stream *s)
+{
+    ls_outq *q = s->out;
+    ls_filter *f = s->filter;
+    q->cipher.pool = ctx->pool;
+    q->open_end = false;
+    const int64_t taken = f->type->write(f, q->slices, q->count < SENDING_MAX ? q->count : SENDING_MAX, &q->cipher);
+    if (taken < 0) return (int)taken;
+    uint32_t whole = 0;
+    size_t part = (size_t)taken;
+    while (whole < q->count && q->slices[whole].len <= part) part -= q->slices[whole++].len;
+    advance(q, whole, part);
+    q->encrypted = (size_t)taken;
+    if (q->count > 0 || !s->corked || s->ended) return LS_OK;
+    s->ended = true; /* the end leaves with the last bytes */
+    return f->type->end(f, &q->cipher);
+}
+
+static int post_send(ls_thread_ctx *ctx, ls_stream *s)
+{
+    ls_outq *q = s->out;
+    int err;
+    q->tx.actor = s->rx.actor;
+    ls_stream_send_begins(s);
+    if (s->filter == NULL) {
+        if ((err = gather(q)) < 0) return err;
+        const bool file = q->piece > 0;
+        s->tx_pending = true;
+        err = ls_op_send(ctx, s->sock, &q->tx, q->slices, (uint16_t)(q->sending - file), file ? &q->range : NULL);
+    } else {
+        if ((err = encrypt(ctx, s)) < 0) return err;
+        s->tx_pending = true;
+        err = ls_op_send(ctx, s->sock, &q->tx, q->cipher.slices, (uint16_t)q->cipher.count, NULL);
+    }
+    if (err != LS_PENDING) s->tx_pending = false;
+    return err;
+}
+
+/* A send has succeeded. true: the queue is empty. */
+static bool sent_some(ls_stream *s)
+{
+    ls_outq *q = s->out;
+    if (q->retired != q->inside) free(q->retired);
+    q->retired = NULL;
+    if (s->filter != NULL) {
+        drop_cipher(q);
+        q->encrypted = 0;
+    } else if (q->piece > 0 && q->piece < q->slices[q->sending - 1].len) {
+        advance(q, q->sending - 1u, q->piece);
+    } else if (q->count > q->sending) {
+        advance(q, q->sending, 0);
+    } else {
+        ls_stream_drop_queue(s);
+        return true;
+    }
+    q->sending = 0;
+    if (q->count > 0) return false;
+    ls_stream_drop_queue(s);
+    return true;
+}
+
+int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
+{
+    if (s->tx_pending) return s->ending ? LS_DONE : LS_PENDING;
+    while (s->out != NULL) {
+        if (s->out->count == 0) {
+            ls_stream_drop_queue(s);
+            break;
+        }
+        const int err = post_send(ctx, s);
+        if (err == LS_PENDING) return LS_PENDING; /* another thread may own the stream now */
+        atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
+        if (err < 0) {
+            ls_stream_drop_queue(s);
+            return err;
+        }
+        if (sent_some(s)) break;
+    }
+    return LS_DONE;
+}
+
+int ls_stream_send_end(ls_thread_ctx *ctx, ls_stream *s)
+{
+    s->ended = true;
+    if (s->out == NULL && make_queue(ctx, s) < 0) return LS_ENOMEM;
+    ls_outq *q = s->out;
+    q->cipher.pool = ctx->pool;
+    q->tx.actor = s->rx.actor;
+    int err = s->filter->type->end(s->filter, &q->cipher);
+    if (err == LS_OK && q->cipher.count > 0) {
+        s->tx_pending = s->ending = true;
+        err = ls_op_send(ctx, s->sock, &q->tx, q->cipher.slices, (uint16_t)q->cipher.count, NULL);
+        if (err == LS_PENDING) return LS_PENDING;
+        s->tx_pending = s->ending = false;
+    }
+    ls_stream_drop_queue(s);
+    return err;
+}
+
+void ls_stream_abort(ls_stream *s)
+{
+    if (!s->tx_pending || s->ending) return;
+    s->aborted = true; /* its packet may be queued already, and more data behind it */
+    ls_op_cancel(s->sock, &s->out->tx);
+}
+
+void ls_stream_discard(ls_stream *s)
+{
+    if (s->out != NULL && !s->tx_pending) ls_stream_drop_queue(s);
+}
+
+/* The end of the filter's protocol was sent, or was not. */
+static void end_sent(ls_stream *s)
+{
+    s->ending = false;
+    ls_stream_drop_queue(s);
+    if (s->fin_due) (void)ls_sock_shutdown(s->sock);
+}
+
+static void sent(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_stream *s = LS_CONTAINER(op, ls_outq, tx)->stream;
+    int64_t result = op->result;
+    const bool aborted = s->aborted, file = s->out->piece > 0 && s->filter == NULL;
+    s->tx_pending = s->aborted = false;
+    atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
+    if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
+        if (!s->rx_pending) ls_stream_settled(ctx, s);
+        return;
+    }
+    if (s->ending) {
+        end_sent(s);
+        return;
+    }
+    int err;
+    if (result < 0) {
+        err = (int)ls_stream_outcome(result, &s->send_expired);
+        if (err == LS_EINVAL && file) err = LS_ECHANGED; /* the file is shorter than the range */
+        ls_stream_drop_queue(s);
+    } else if (sent_some(s)) {
+        err = LS_DONE;
+    } else if (aborted) {
+        err = LS_ECANCELED;
+        ls_stream_drop_queue(s);
+    } else {
+        err = ls_stream_flush(ctx, s);
+    }
+    if (err != LS_PENDING) s->handler->sent(ctx, s, err);
+}
