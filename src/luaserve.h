@@ -85,7 +85,7 @@ LS_PUBLIC void ls_server_stop(ls_server *server);
 LS_PUBLIC void ls_server_close(ls_server *server);
 
 LS_PUBLIC const char *ls_server_version(void);  /* "0.1.0" */
-LS_PUBLIC const char *ls_server_build(void);    /* build information, several lines */
+LS_PUBLIC const char *ls_server_build(void);    /* build information, several lines; valid as long as the thread */
 LS_PUBLIC const char *ls_server_backends(void); /* names separated by spaces */
 LS_PUBLIC const char *ls_error_text(int code);
 

@@ -22,7 +22,7 @@ local server_only = { backlog = { "backlog", "count", 1, 65535 } }
 local client_only = { connect_timeout = { "connect_ms_max", "seconds", 1, uint32_max, none = 0 } }
 
 local server_address = { host = true, port = true, path = true, serve = true }
-local server_known = options.merged(limits, server_only, server_address, { mode = true, owner = true })
+local server_known = options.merged(limits, server_only, server_address, options.beside_address)
 local client_address = { host = true, port = true, path = true }
 local client_known = options.merged(limits, client_only, client_address)
 
@@ -55,6 +55,7 @@ function tcp.listen(at, serve, given, ...)
       .. "ls.tcp({ port = 7000, ... }, fn); got %s", usage.quote(at))
   end
   options.path_access("ls.tcp", given or {}, out.host, core, out)
+  options.security("ls.tcp", given or {}, core, out)
   if type(serve) ~= "function" then
     usage.error("ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end); got %s", usage.quote(serve))
   end

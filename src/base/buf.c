@@ -50,8 +50,8 @@ struct ls_pools {
     uint32_t cache_max[SIZES];
     ls_counter taken[SIZES], taken_peak[SIZES]; /* blocks from the system */
     ls_counter taken_bytes, taken_bytes_peak;
-    ls_counter copied_before; /* by pools that were freed */
-    ls_mutex lock;            /* of the two below */
+    ls_counter copied_before, encrypted_before; /* by pools that were freed */
+    ls_mutex lock;                              /* of the two below */
     ls_node pools;
     unsigned refs; /* the account itself and every pool that exists */
 };
@@ -63,7 +63,7 @@ struct ls_pool {
     cache caches[SIZES];
     ls_counter gets[SIZES], puts[SIZES];
     uint64_t returns_taken; /* blocks taken from the return stack */
-    ls_counter copied;
+    ls_counter copied, encrypted;
     ls_node node;
     char apart[LINE_BYTES];
     /* used by every thread */
@@ -166,6 +166,7 @@ static void drop_account(ls_pools *pools, ls_pool *pool)
         ls_list_remove(&pool->node);
         /* ls_counter_add needs one writer at a time: the holder of the lock */
         ls_counter_add(&pools->copied_before, ls_counter_read(&pool->copied));
+        ls_counter_add(&pools->encrypted_before, ls_counter_read(&pool->encrypted));
     }
     const bool last = --pools->refs == 0;
     ls_mutex_unlock(&pools->lock);
@@ -184,12 +185,14 @@ void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out)
 {
     ls_pools *const account = (ls_pools *)(uintptr_t)pools; /* only the lock is changed */
     uint64_t live[SIZES] = {0, 0};
-    uint64_t copied;
+    uint64_t copied, encrypted;
     ls_mutex_lock(&account->lock);
     copied = ls_counter_read(&account->copied_before);
+    encrypted = ls_counter_read(&account->encrypted_before);
     for (ls_node *n = account->pools.next; n != &account->pools; n = n->next) {
         ls_pool *const pool = LS_CONTAINER(n, ls_pool, node);
         copied += ls_counter_read(&pool->copied);
+        encrypted += ls_counter_read(&pool->encrypted);
         for (int i = 0; i < SIZES; i++) {
             const uint64_t back = ls_counter_read(&pool->puts[i]) + ls_counter_read(&pool->foreign_puts[i]);
             const uint64_t gets = ls_counter_read(&pool->gets[i]);
@@ -203,6 +206,7 @@ void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out)
     out->bytes_peak = ls_counter_read(&account->taken_bytes_peak);
     out->bytes_max = account->bytes_max;
     out->bytes_copied = copied;
+    out->bytes_encrypted = encrypted;
 }
 
 /* ---- one pool ---- */
@@ -383,4 +387,9 @@ void ls_block_put(ls_block *block)
 void ls_pool_copied(ls_pool *pool, size_t bytes)
 {
     ls_counter_add(&pool->copied, bytes);
+}
+
+void ls_pool_encrypted(ls_pool *pool, size_t bytes)
+{
+    ls_counter_add(&pool->encrypted, bytes);
 }

@@ -60,7 +60,8 @@ typedef struct ls_pools_stats {
     uint64_t blocks_live, bytes_live; /* blocks with a reference, their payload bytes */
     uint64_t blocks_peak, bytes_peak; /* maximum taken from the system at one time: live and kept */
     uint64_t bytes_max;
-    uint64_t bytes_copied; /* payload bytes that the core copied between blocks */
+    uint64_t bytes_copied;    /* payload bytes that the core copied between blocks */
+    uint64_t bytes_encrypted; /* payload bytes that filters encrypted, which writes each once more */
 } ls_pools_stats;
 
 /* Open the account. bytes_max caps the payload of all blocks. LS_OK or LS_ENOMEM. */
@@ -81,8 +82,9 @@ ls_block *ls_block_get(ls_pool *pool, size_t size);
 ls_block *ls_block_get_reserved(ls_pool *pool);
 void ls_block_put(ls_block *block); /* drops the last reference; use ls_block_drop */
 
-/* Counts payload bytes that the core copied. Only the pool's owner thread calls it. */
+/* Count payload bytes that the core copied, or that a filter encrypted. Only the pool's owner thread calls them. */
 void ls_pool_copied(ls_pool *pool, size_t bytes);
+void ls_pool_encrypted(ls_pool *pool, size_t bytes);
 
 static inline ls_block *ls_block_hold(ls_block *block)
 {

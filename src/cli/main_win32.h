@@ -27,7 +27,11 @@ unsigned long ls_main_log_to(const wchar_t *path);
 /* Runs the service; returns when it has ended. */
 int ls_main_run_service(const ls_arguments *args);
 
-/* Print "luaserve: WHAT: " and the system's text for the error number to standard error. Returns LS_STATUS_FAILED. */
+enum { LS_REASON_BYTES_MAX = 1100 };
+/* Write the system's text for the error number and "(error NUMBER)" to `out`, which is the result. */
+const char *ls_main_reason(unsigned long error, char *out, size_t bytes);
+
+/* Print "luaserve: WHAT: " and the reason to standard error. Returns LS_STATUS_FAILED. */
 int ls_main_fail(const char *what, unsigned long error);
 
 enum { LS_SERVICE_NAME_CHARS_MAX = 256 };

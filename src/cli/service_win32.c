@@ -167,22 +167,23 @@ static void serving(void *user)
 static DWORD serve(void)
 {
     ls_server_options options = running.args->server;
-    char message[2048];
+    char message[2048], reason[LS_REASON_BYTES_MAX];
     ls_server *server;
     unsigned long error = 0;
     if (running.args->log != NULL) {
         wchar_t *log = ls_main_full_path(running.args->log);
         error = log != NULL ? ls_main_log_to(log) : ERROR_BAD_PATHNAME;
         free(log);
-        snprintf(message, sizeof message, "cannot write the log %s: error %lu%s", running.args->log, error,
+        snprintf(message, sizeof message, "cannot write the log %s: %s%s", running.args->log,
+                 ls_main_reason(error, reason, sizeof reason),
                  error == ERROR_ACCESS_DENIED
-                     ? " (access denied): the account of the service must have the right to write to that folder; for "
+                     ? ": the account of the service must have the right to write to that folder; for "
                        "LocalService run: icacls FOLDER /grant *S-1-5-19:(OI)(CI)M"
                      : "");
     }
     if (error == 0 && (error = enter_folder()) != 0)
-        snprintf(message, sizeof message, "cannot enter the folder of %s: error %lu", running.args->server.site,
-                 error);
+        snprintf(message, sizeof message, "cannot enter the folder of %s: %s", running.args->server.site,
+                 ls_main_reason(error, reason, sizeof reason));
     if (error != 0) {
         report_failure(message);
         return error;

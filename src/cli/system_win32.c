@@ -45,7 +45,7 @@ const char *ls_main_site_hint(const char *site)
                   : "";
 }
 
-int ls_main_fail(const char *what, unsigned long error)
+const char *ls_main_reason(unsigned long error, char *out, size_t bytes)
 {
     wchar_t text[512] = L"";
     DWORD n = FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, error, 0, text,
@@ -53,7 +53,14 @@ int ls_main_fail(const char *what, unsigned long error)
     while (n > 0 && (text[n - 1] == L'\r' || text[n - 1] == L'\n' || text[n - 1] == L'.' || text[n - 1] == L' '))
         text[--n] = L'\0';
     char *reason = n > 0 ? ls_main_utf8(text) : NULL;
-    fprintf(stderr, "luaserve: %s: %s (error %lu)\n", what, reason != NULL ? reason : "unknown reason", error);
+    (void)snprintf(out, bytes, "%s (error %lu)", reason != NULL ? reason : "unknown reason", error);
     free(reason);
+    return out;
+}
+
+int ls_main_fail(const char *what, unsigned long error)
+{
+    char reason[LS_REASON_BYTES_MAX];
+    fprintf(stderr, "luaserve: %s: %s\n", what, ls_main_reason(error, reason, sizeof reason));
     return LS_STATUS_FAILED;
 }

@@ -39,10 +39,6 @@ int ls_sock_open(uint8_t family, ls_fd *out);
 
 bool ls_sock_unread(ls_fd fd); /* the system holds received bytes that were not read */
 
-/* Whether a receive (bytes, the end of the stream, an error) or a send would complete now. */
-enum ls_sock_ready { LS_SOCK_READABLE, LS_SOCK_WRITABLE };
-bool ls_sock_ready(ls_fd fd, enum ls_sock_ready what);
-
 /* TCP keep-alive: probe a peer that was silent for idle_s. LS_OK or an error; LS_ENOTSUP: a Unix socket. */
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s);
 

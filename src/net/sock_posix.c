@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -192,12 +191,6 @@ bool ls_sock_unread(ls_fd fd)
 {
     int bytes = 0;
     return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
-}
-
-bool ls_sock_ready(ls_fd fd, enum ls_sock_ready what)
-{
-    struct pollfd wanted = {.fd = fd, .events = what == LS_SOCK_READABLE ? POLLIN : POLLOUT};
-    return poll(&wanted, 1, 0) > 0;
 }
 
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)

@@ -157,12 +157,6 @@ bool ls_sock_unread(ls_fd fd)
     return ioctlsocket(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-bool ls_sock_ready(ls_fd fd, enum ls_sock_ready what)
-{
-    WSAPOLLFD wanted = {.fd = fd, .events = what == LS_SOCK_READABLE ? POLLRDNORM : POLLWRNORM};
-    return WSAPoll(&wanted, 1, 0) > 0;
-}
-
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
 {
     WSAPROTOCOL_INFOW about;

@@ -275,30 +275,35 @@ void ls_stream_free(ls_stream *s)
 void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
 {
     assert(!atomic_load(&s->closing));
-    if (s->filter != NULL && !s->ended && !s->tx_pending) {
-        if (s->out != NULL) ls_stream_drop_queue(s);
-        (void)ls_stream_send_end(ctx, s);
-    }
+    ls_sock *const sock = s->sock;
+    /* Else the last packet settles and frees the stream, perhaps on another thread before this returns. */
+    bool quiet = !s->rx_pending && !s->tx_pending;
     atomic_store(&s->closing, true);
-    const bool quiet =
-        !s->rx_pending &&
-        !s->tx_pending; /* else the last packet ends it, perhaps on another thread before this returns */
-    ls_sock_close(ctx, s->sock);
+    /* Not beside a receive whose packet may run on another thread: see stream_internal.h, "Threads". */
+    if (s->filter != NULL && !s->ended && !s->tx_pending && (!s->rx_pending || s->rx.actor != NULL)) {
+        if (s->out != NULL) ls_stream_drop_queue(s);
+        if (ls_stream_send_end(ctx, s) == LS_PENDING) quiet = false;
+    }
+    ls_sock_close(ctx, sock);
     if (quiet) ls_stream_settled(ctx, s);
+}
+
+/* LS_PENDING: the packet of the end of the filter's protocol does it, perhaps on another thread before this returns. */
+static int shut_down(ls_thread_ctx *ctx, ls_stream *s)
+{
+    assert(!s->tx_pending || s->ending);
+    if (s->tx_pending) return LS_PENDING;
+    if (s->filter != NULL && !s->ended) {
+        const int err = ls_stream_send_end(ctx, s);
+        if (err != LS_DONE) return err;
+    }
+    return ls_sock_shutdown(s->sock);
 }
 
 int ls_stream_shutdown(ls_thread_ctx *ctx, ls_stream *s)
 {
-    assert(!s->tx_pending || s->ending);
-    if (s->filter != NULL && !s->ended) {
-        const int err = ls_stream_send_end(ctx, s);
-        if (err < 0) return err;
-    }
-    if (s->tx_pending) { /* the packet of the end does it */
-        s->fin_due = true;
-        return LS_OK;
-    }
-    return ls_sock_shutdown(s->sock);
+    const int err = shut_down(ctx, s);
+    return err == LS_PENDING ? LS_OK : err;
 }
 
 void ls_stream_cork_fin(ls_stream *s)
@@ -316,7 +321,7 @@ static int discard(ls_thread_ctx *ctx, ls_stream *s)
     return err;
 }
 
-static void linger_on(ls_thread_ctx *ctx, ls_stream *s)
+void ls_stream_linger_on(ls_thread_ctx *ctx, ls_stream *s)
 {
     int err;
     do { /* inline discards may follow one another until the port's inline budget is used up; a peer that sends without
@@ -331,14 +336,19 @@ void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms)
     assert(!s->rx_pending && !ls_stream_sending(s));
     drop_unread(s);
     s->rx.actor = NULL;
-    if (linger_ms == 0 || ls_stream_shutdown(ctx, s) < 0) {
+    if (linger_ms == 0) {
         ls_stream_close(ctx, s);
         return;
     }
     s->lingering = true;
     atomic_store_explicit(&s->recv_at, 0, memory_order_relaxed); /* a new deadline, which has not passed */
     ls_stream_recv_within(s, linger_ms);
-    linger_on(ctx, s);
+    ls_stream_send_limits(s, linger_ms, 0); /* of the end of the filter's protocol; its packet goes on */
+    const int err = shut_down(ctx, s);
+    if (err == LS_OK)
+        ls_stream_linger_on(ctx, s);
+    else if (err < 0)
+        ls_stream_close(ctx, s);
 }
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
@@ -475,7 +485,7 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
         if (!s->tx_pending) ls_stream_settled(ctx, s);
     } else if (s->lingering) {
         if (result > 0)
-            linger_on(ctx, s);
+            ls_stream_linger_on(ctx, s);
         else
             ls_stream_close(ctx, s);
     } else {

@@ -1,5 +1,8 @@
 /* stream_internal.h - shared by the files of a stream: stream.c (open, close, receive, deadlines) and stream_queue.c (the
- * queue, send). */
+ * queue, send).
+ *
+ * Threads. At most one of receive and send is pending on a stream without an actor, so that its packets follow one
+ * another. rx_pending and tx_pending need no lock for that reason. */
 #ifndef LS_NET_STREAM_INTERNAL_H
 #define LS_NET_STREAM_INTERNAL_H
 
@@ -37,8 +40,7 @@ struct ls_stream {
     bool unread : 1;  /* rx.recv holds bytes that were given back, rx.result their number */
     bool corked : 1;  /* ls_stream_cork_fin */
     bool ended : 1;   /* the end of the filter's protocol is in the queue, or was sent */
-    bool ending : 1;  /* the pending send is that end alone: no callback follows */
-    bool fin_due : 1; /* shut down after it */
+    bool ending : 1;  /* the pending send is that end alone: no callback follows, but the shutdown of our side */
     bool large : 1;   /* the last receive of the filter's input filled its block */
     _Alignas(void *) char user[];
 };
@@ -49,6 +51,7 @@ static inline int64_t ls_stream_outcome(int64_t result, const _Atomic bool *expi
 }
 
 /* stream.c */
+void ls_stream_linger_on(ls_thread_ctx *ctx, ls_stream *s);
 void ls_stream_settled(ls_thread_ctx *ctx, ls_stream *s); /* it is closing, and no operation is pending any more */
 void ls_stream_send_begins(ls_stream *s);                 /* before a send is posted: its deadline starts */
 

@@ -339,10 +339,12 @@ int ls_stream_send_end(ls_thread_ctx *ctx, ls_stream *s)
     q->tx.actor = s->rx.actor;
     int err = s->filter->type->end(s->filter, &q->cipher);
     if (err == LS_OK && q->cipher.count > 0) {
+        ls_stream_send_begins(s);
         s->tx_pending = s->ending = true;
         err = ls_op_send(ctx, s->sock, &q->tx, q->cipher.slices, (uint16_t)q->cipher.count, NULL);
-        if (err == LS_PENDING) return LS_PENDING;
+        if (err == LS_PENDING) return LS_PENDING; /* another thread may own the stream now */
         s->tx_pending = s->ending = false;
+        atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
     }
     ls_stream_drop_queue(s);
     return err;
@@ -360,12 +362,17 @@ void ls_stream_discard(ls_stream *s)
     if (s->out != NULL && !s->tx_pending) ls_stream_drop_queue(s);
 }
 
-/* The end of the filter's protocol was sent, or was not. */
-static void end_sent(ls_stream *s)
+/* The end of the filter's protocol was sent, or could not be. */
+static void end_sent(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     s->ending = false;
     ls_stream_drop_queue(s);
-    if (s->fin_due) (void)ls_sock_shutdown(s->sock);
+    const int err = result < 0 ? (int)result : ls_sock_shutdown(s->sock);
+    if (!s->lingering) return;
+    if (err == LS_OK)
+        ls_stream_linger_on(ctx, s);
+    else
+        ls_stream_close(ctx, s);
 }
 
 static void sent(ls_thread_ctx *ctx, ls_op *op)
@@ -380,7 +387,7 @@ static void sent(ls_thread_ctx *ctx, ls_op *op)
         return;
     }
     if (s->ending) {
-        end_sent(s);
+        end_sent(ctx, s, result);
         return;
     }
     int err;

@@ -62,7 +62,7 @@ int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out);
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out);
 const char *ls_tls_why(const ls_filter *session); /* the reason of a failure, static or owned by the session */
 
-/* What was negotiated, valid as long as the session. NULL or empty where there is none. */
+/* What was negotiated, valid as long as the session. NULL or empty: not negotiated, not sent. */
 typedef struct ls_tls_peer {
     const char *version, *cipher, *alpn,
         *server_name; /* "TLSv1.3", "TLS_AES_128_GCM_SHA256", "http/1.1", "example.org" */

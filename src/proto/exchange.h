@@ -35,25 +35,25 @@ typedef struct ls_http_transport {
     /* Get the next body bytes: LS_DONE with *out, which the caller drops; length 0: the body is complete. Sends a due
      * 100 Continue first. */
     int (*read)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
-    /* Queue a whole response: the head, then the slices as its body. Takes the references of the slices. They may be
-     * ranges of files (port/shared_file.h): the system reads these, and a file that changes meanwhile ends the
-     * connection. */
+    /* Queue a whole response: the head, then the slices as its body. Takes the references of the slices. The bytes of a
+     * slice without a block are copied before the call returns, here and in write. Slices may be ranges of files
+     * (port/shared_file.h): the system reads these, and a file that changes meanwhile ends the connection. */
     int (*respond)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
     /* Queue one part of a response, before the first part also the head. Takes the references, on failure as well. The
-     * transport does not collect small parts: the caller collects them in a block, as script/bind_res.c does. The
-     * bytes of a slice without a block must stay valid until wait_sent returns a result other than LS_PENDING.
-     * LS_PENDING: the part is queued, but the queue is above the high-water mark or has bytes without a block. The
-     * transport calls x->wake when the queue is sent. */
+     * transport does not collect small parts: the caller collects them in a block, as script/bind_res.c does.
+     * LS_PENDING: the part is queued, but the queue is above the high-water mark. The transport calls x->wake when the
+     * queue is sent. */
     int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-    int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);  /* send the queue now; LS_PENDING as for write */
+    /* Send the queue now; LS_PENDING as for write. The response may be complete. */
+    int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);
     int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* the response has no more parts */
     /* The handler returns the exchange. The transport continues with the next request or closes the connection.
      * Without a complete response it closes the connection and sends nothing more. Pointers into the request become
      * invalid. */
     void (*release)(ls_thread_ctx *ctx, ls_exchange *x);
-    /* Wait until the queue is sent: LS_DONE, LS_PENDING or an error. Then the handler may free bytes without a
-     * block. */
-    int (*wait_sent)(ls_thread_ctx *ctx, ls_exchange *x);
+    /* The handler gives up the exchange: nothing more of the response is sent, further calls return LS_ECANCELED, and
+     * the release closes the connection. */
+    void (*abort)(ls_thread_ctx *ctx, ls_exchange *x);
 } ls_http_transport;
 
 enum ls_response_phase {
@@ -90,7 +90,7 @@ struct ls_exchange {
     uint32_t fields_len;
     int64_t length;     /* Content-Length of a body that is written in parts; -1: unknown */
     uint64_t body_sent; /* bytes of the body that the transport has accepted, without framing */
-    int error;          /* 0, or the LS_E* code that ended the exchange; a handler sets LS_ECANCELED to abort it */
+    int error;          /* 0, or the LS_E* code that ended the exchange; LS_ECANCELED: aborted */
 
     ls_http_head head; /* last: it is large */
 };

@@ -52,7 +52,7 @@ static void exchange_drop(ls_httpsys_exchange *e)
 
 static void set_address(const SOCKADDR *from, ls_addr *out)
 {
-    ls_sockaddr sa = {.local = local, .len = 0};
+    ls_sockaddr sa = {.len = 0};
     if (from != NULL && from->sa_family == AF_INET)
         sa.len = sizeof(struct sockaddr_in);
     else if (from != NULL && from->sa_family == AF_INET6)
@@ -321,12 +321,13 @@ static int body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     }
 }
 
-static static const ls_addr *local(const ls_exchange *x)
+static const ls_addr *local(const ls_exchange *x)
 {
     return &LS_CONTAINER(x, const ls_httpsys_exchange, x)->local;
 }
 
-const ls_http_transport transport = {
+static const ls_http_transport transport = {
+    .local = local,
     .read = body_read,
     .respond = ls_httpsys_respond,
     .write = ls_httpsys_write,
@@ -334,5 +335,5 @@ const ls_http_transport transport = {
     .flush = ls_httpsys_flush,
     .finish = ls_httpsys_finish,
     .release = release,
-    .wait_sent = ls_httpsys_wait_sent,
+    .abort = ls_httpsys_abort_response,
 };

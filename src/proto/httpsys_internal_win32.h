@@ -21,8 +21,6 @@ enum {
     LS_HTTPSYS_SLICES_FEW = 8,  /* slices of a response without a separate allocation */
     LS_HTTPSYS_CHUNKS = 8,      /* data chunks in one call */
     LS_HTTPSYS_UNKNOWN_FEW = 6, /* unknown headers of a response without a separate allocation */
-    LS_HTTPSYS_COPY_BYTES =
-        16384, /* respond copies borrowed bytes below this length; others are sent without a copy */
     LS_HTTPSYS_WHOLE_MAX = 64 << 20 /* length of a response in parts on a system that sends only whole responses */
 };
 
@@ -147,7 +145,7 @@ int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
 int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file);
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x);
-int ls_httpsys_wait_sent(ls_thread_ctx *ctx, ls_exchange *x);
+void ls_httpsys_abort_response(ls_thread_ctx *ctx, ls_exchange *x);
 /* Send the queue, and the end if the response is complete. LS_DONE: all is sent. LS_PENDING: tx is pending; if it is
  * not pinned to an actor, another thread may own the exchange now. Or LS_E*. */
 int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e);

@@ -1,7 +1,7 @@
 /* httpsys_write_win32.c - responses through http.sys: HTTP_RESPONSE, bodies, and bodies in parts.
  *
- * A response is a queue of slices, passed to http.sys as data chunks that point to the bytes. Only small borrowed
- * bytes are copied, into blocks. A file may follow, which http.sys reads itself. One send is pending at a time. For a
+ * A response is a queue of slices, passed to http.sys as data chunks that point to the bytes. Only bytes without a
+ * block are copied, into blocks. A file may follow, which http.sys reads itself. One send is pending at a time. For a
  * body of unknown length this file writes the chunked coding: HttpSendResponseEntityBody sends the bytes unchanged. A
  * system without HttpSendResponseEntityBody (Wine 8.0) gets every response as a whole, with its length, when it is
  * complete.
@@ -24,15 +24,6 @@ enum {
 };
 
 /* ---- the queue ---------------------------------------------------------------------------------------------- */
-
-/* Of a whole response (none is queued yet) small borrowed bytes are copied. Parts are copied only where they cannot be
- * sent before the response is complete. */
-static bool is_copied(const ls_httpsys_exchange *e, const ls_slice *slice)
-{
-    if (slice->block != NULL) return false;
-    if (e->x.response == LS_RESPONSE_NONE) return slice->len < LS_HTTPSYS_COPY_BYTES;
-    return e->http->api.SendResponseEntityBody == NULL;
-}
 
 /* Queue one slice. Its reference moves on success. */
 static int push(ls_httpsys_out *out, const ls_slice *slice)
@@ -85,15 +76,12 @@ static int push_copy(ls_thread_ctx *ctx, ls_httpsys_out *out, const char *bytes,
     return LS_OK;
 }
 
+/* Queue one slice, with a copy if it has no block. Takes its reference. */
 static int push_any(ls_thread_ctx *ctx, ls_httpsys_exchange *e, ls_slice *slice)
 {
-    int err = LS_OK;
-    if (slice->len > 0 && !is_copied(e, slice)) {
-        if ((err = push(&e->out, slice)) < 0) ls_slice_drop(slice);
-        return err;
-    }
-    if (slice->len > 0) err = push_copy(ctx, &e->out, slice->ptr, slice->len);
-    ls_slice_drop(slice);
+    if (slice->block == NULL) return push_copy(ctx, &e->out, slice->ptr, slice->len);
+    const int err = slice->len > 0 ? push(&e->out, slice) : LS_OK;
+    if (err < 0 || slice->len == 0) ls_slice_drop(slice);
     return err;
 }
 
@@ -349,7 +337,6 @@ int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
     const size_t bytes = ls_slices_bytes(slices, count);
     int err = x->error;
     unsigned i = 0;
-    bool borrowed = false;
     if (err == 0 && x->response == LS_RESPONSE_NONE) {
         err = put_head(ctx, e, x->length);
         x->response = LS_RESPONSE_OPEN;
@@ -362,15 +349,10 @@ int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
     }
     const bool framed = e->chunked_out && !e->no_body && bytes > 0;
     if (err == 0 && framed) err = push_line(ctx, e, bytes);
-    for (; err == 0 && !e->no_body && i < count; i++) {
-        if (slices[i].block == NULL && !is_copied(e, &slices[i])) borrowed = true;
-        err = push_any(ctx, e, &slices[i]);
-    }
+    for (; err == 0 && !e->no_body && i < count; i++) err = push_any(ctx, e, &slices[i]);
     if (err == 0 && framed) err = push_copy(ctx, &e->out, "\r\n", 2);
     if (i < count) ls_slices_drop(slices + i, count - i);
     if (err < 0) return fail(x, err);
-    /* The caller frees borrowed bytes when they are sent. */
-    if (borrowed) return send_and_wait(ctx, x, true);
     return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
 }
 
@@ -401,15 +383,11 @@ int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x)
     return x->error != 0 ? x->error : send_and_wait(ctx, x, false);
 }
 
-/* A pending send refers to bytes of the caller, so it must complete before the caller is woken. */
-int ls_httpsys_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
+/* The release cancels the request. Until then nothing is sent behind a pending send: see ls_httpsys_transmitted. */
+void ls_httpsys_abort_response(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_httpsys_exchange *e = ls_httpsys_of(x);
-    if (x->error == 0) return send_and_wait(ctx, x, true);
-    if (!e->tx_pending) return x->error;
-    e->awaits_sent = true;
-    (void)e->http->api.CancelIoEx(e->http->queue, &e->tx.overlapped);
-    return LS_PENDING;
+    (void)ctx;
+    if (x->error == 0) x->error = LS_ECANCELED;
 }
 
 int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x)

@@ -115,7 +115,7 @@ static int connect_next(lua_State *L, connecting *c)
         c->err = ls_sock_open(addr->family, &fd);
         if (ls_sockets_collect(L, c->err)) c->err = ls_sock_open(addr->family, &fd);
         if (c->err < 0) continue;
-        if ((c->err = ls_tcp_open(state, fd, addr, NULL, &c->config, &c->tcp)) < 0) continue;
+        if ((c->err = ls_tcp_open(state, fd, addr, &c->config, &c->tcp)) < 0) continue;
         ls_addr_to(addr, &c->to);
         c->err = ls_stream_connect(state->ctx, ls_tcp_stream(c->tcp), &c->to);
         if (c->err == LS_DONE) return connected(L, c);
@@ -183,7 +183,8 @@ static int look_up(lua_State *L, connecting *c, const char *host, uint16_t port)
 {
     ls_state *state = ls_state_of(L);
     if (state->resolver == NULL) {
-        const int err = ls_resolver_open(state->site->port, &state->actor, state->site->nameservers, &state->resolver);
+        const int err = ls_resolver_open(state->site->port, state->site->polls, &state->actor,
+                                         state->site->nameservers, &state->resolver);
         if (err < 0) return fail(L, err);
     }
     const int err = ls_resolver_lookup(state->ctx, state->resolver, host, port, lookup_done, c, &c->lookup);

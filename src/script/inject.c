@@ -140,7 +140,7 @@ static int inject_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, un
 
 static int inject_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    return inject_write(ctx, x, NULL, 0);
+    return x->response == LS_RESPONSE_DONE ? LS_DONE : inject_write(ctx, x, NULL, 0);
 }
 
 static int inject_finish(ls_thread_ctx *ctx, ls_exchange *x)
@@ -152,11 +152,12 @@ static int inject_finish(ls_thread_ctx *ctx, ls_exchange *x)
     return LS_DONE;
 }
 
-static int inject_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
+static void inject_abort(ls_thread_ctx *ctx, ls_exchange *x)
 {
+    injected *in = x->conn;
     (void)ctx;
-    (void)x;
-    return LS_DONE;
+    if (x->error == 0) x->error = LS_ECANCELED;
+    in->complete = false;
 }
 
 static void inject_end(ls_thread_ctx *ctx, ls_exchange *x)
@@ -180,7 +181,7 @@ static const ls_http_transport inject_transport = {
     .flush = inject_flush,
     .finish = inject_finish,
     .release = inject_end,
-    .wait_sent = inject_wait_sent,
+    .abort = inject_abort,
 };
 
 /* ---- the call ---------------------------------------------------------------------------------------------- */

@@ -12,12 +12,12 @@
 #include "base/fopen.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "net/poll.h"
 #include "net/resolver.h"
 #include "script/bind.h"
 #include "script/buffer.h"
 #include "script/bytecode.h"
 #include "script/error_text.h"
-#include "script/notify_internal.h"
 #include "script/quiet.h"
 #include "script/site_internal.h"
 #include "script/task.h"
@@ -159,9 +159,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->entries = calloc(LS_LISTENERS_MAX, sizeof(ls_site_entry *));
     site->udp_entries = calloc(LS_UDP_ENTRIES_MAX, sizeof(ls_site_udp_entry *));
     site->states = calloc(1, sizeof(ls_state *));
-    if (ls_notify_table_open(&site->watchers) < 0 || site->udp_entries == NULL || site->path == NULL ||
-        site->entries == NULL || site->states == NULL)
-        goto fail;
+    if (site->udp_entries == NULL || site->path == NULL || site->entries == NULL || site->states == NULL) goto fail;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
     if ((err = ls_file_cache_open(&ls_file_cache_defaults, &site->files)) < 0) goto fail;
@@ -295,6 +293,7 @@ int ls_site_ready_ctxs(ls_site *site, ls_port *port, struct ls_deadlines *deadli
     memset((void *)site->cpus, 0, count * sizeof *site->cpus);
     site->cpu_count = count;
     if ((err = ls_cpu_limit_install(ls_state_hook)) < 0) return err;
+    if ((err = ls_polls_open(port, &site->polls)) < 0) return err;
     site->port = port;
     site->deadlines = deadlines;
     site->running_count = count;
@@ -485,7 +484,7 @@ void ls_site_close(ls_site *site)
         free(site->entries[n]);
     }
     for (unsigned n = 0; n < LS_UDP_ENTRIES_MAX && site->udp_entries != NULL; n++) free(site->udp_entries[n]);
-    if (site->watchers != NULL) ls_notify_table_close(site->watchers);
+    if (site->polls != NULL) ls_polls_close(site->polls);
     free(site->udp_entries);
     for (unsigned n = 0; n < site->cpu_count; n++) ls_cpu_limit_leave(&site->cpus[n]);
     ls_memory_aligned_free(site->cpus);

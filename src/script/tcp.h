@@ -73,17 +73,17 @@ static inline const ls_slice *ls_tcp_slice(const ls_tcp *tcp, uint32_t n)
     return n == 0 ? &tcp->head : &tcp->more->slices[n - 1];
 }
 
-/* Make a connection of `state` from `fd`, which is closed on failure. `server` NULL: a client, which copies `config`.
- * Returns LS_OK or LS_E*. */
-int ls_tcp_open(ls_state *state, ls_fd fd, const ls_addr *peer, ls_tcp_server *server, const ls_tcp_config *config,
-                ls_tcp **out);
+/* Make a client connection of `state` from `fd`, which is closed on failure; it copies `config`. Returns LS_OK or
+ * LS_E*. */
+int ls_tcp_open(ls_state *state, ls_fd fd, const ls_addr *peer, const ls_tcp_config *config, ls_tcp **out);
 
 /* sock:settimeouts: in ms; 0: no limit. */
 void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms);
 
-/* An ls_accepted_fn with an ls_tcp_server as user data: runs `serve` for the connection in a task of an idle state.
- * The thread must not hold an actor. */
-void ls_tcp_accepted(ls_thread_ctx *ctx, void *tcp_server, ls_fd fd, const ls_sockaddr *from);
+/* The start of a protocol (net/acceptor.h) with an ls_tcp_server as user data: runs `serve` for the connection in a task
+ * of an idle state. The thread must not hold an actor. The stream has ls_tcp_user_bytes of room. */
+void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server);
+extern const size_t ls_tcp_user_bytes;
 
 /* Close the connection for Lua: wakes the receiver, sends the queue, then closes the socket and frees the
  * connection. */

@@ -91,7 +91,7 @@ app:get("/finalizer-writes", function(_, res)
 end)
 app:get("/finalizer-between-parts", function(_, res)
   local part = ("p"):rep(1000):rep(70)
-  string.gsub("x", "x", function() -- a callback of string.gsub cannot wait, so the part is copied, which takes memory
+  string.gsub("x", "x", function() -- a callback of string.gsub cannot wait; the reference to the part takes memory
     in_a_moment(function() pcall(res.send, res, "from a finalizer") end)
     pcall(res.write, res, part)
   end)

@@ -20,11 +20,18 @@ local draining = false
 ls.on("drain", function() draining = true end)
 app:get("/to-the-end", function(req) ls.log.info("began " .. req.query.n); repeat ls.sleep(0.01) until draining; return "ended " .. req.query.n end)
 app:get("/block", function(req) ls.log.info("blocking"); os.execute("sleep " .. req.query.s); return "blocked" end)
-app:get("/spin", function() -- until the test makes a file
+local function released() -- by the test, which makes a file
+  local file = io.open("@DIR@/released")
+  return file and file:close()
+end
+app:get("/block-until-released", function()
+  ls.log.info("blocking")
+  repeat os.execute("sleep 0.1") until released()
+  return "blocked"
+end)
+app:get("/spin-until-released", function()
   ls.log.info("spinning")
-  local file
-  repeat for _ = 1, 100000 do end file = io.open("@DIR@/spun") until file
-  file:close()
+  repeat for _ = 1, 100000 do end until released()
   return "spun"
 end)
 app:get("/big", function() return ("x"):rep(1000):rep(4000) end)
@@ -529,10 +536,8 @@ class Draining(E2E):
 class Stalls(E2E):
     """A slow or blocking handler delays no other request, with any number of threads."""
 
-    BLOCK = "/block?s=%d" % (5 if WINDOWS else 1)  # Wine connects slowly
-
     def fast_ones_first(self, target, noted, flags, slow_count=1):
-        server = self.serve(SITE, flags=flags)
+        server = self.serve("require('luaserve').config{ max_cpu = 3600 }\n" + SITE, flags=flags)
         slow = [self.connect(server=server) for _ in range(slow_count)]
         mark = server.mark()
         for conn in slow:
@@ -548,20 +553,20 @@ class Stalls(E2E):
         )
         for conn in slow:
             self.assertTrue(conn.silent(0.01), "the slow one was answered before the fast ones")
-        with open(os.path.join(server.dir, "spun"), "w", encoding="ascii"):
+        with open(os.path.join(server.dir, "released"), "w", encoding="ascii"):
             pass
         for conn in slow:
             self.assertIn(conn.response().text, ("blocked", "spun"))
         server.stop()
 
     def test_blocking_with_one_thread(self):
-        self.fast_ones_first(self.BLOCK, "blocking", ("--threads", "1"))
+        self.fast_ones_first("/block-until-released", "blocking", ("--threads", "1"))
 
     def test_blocking_with_default_threads(self):
-        self.fast_ones_first(self.BLOCK, "blocking", (), slow_count=2)
+        self.fast_ones_first("/block-until-released", "blocking", (), slow_count=2)
 
     def test_busy_with_one_thread(self):
-        self.fast_ones_first("/spin", "spinning", ("--threads", "1"))
+        self.fast_ones_first("/spin-until-released", "spinning", ("--threads", "1"))
 
     def test_a_sleeping_request_on_the_same_state_is_not_lost(self):
         """A handler that sleeps in a state in which another then blocks wakes late, but wakes."""

@@ -16,6 +16,7 @@
 
 #include "base/list.h"
 #include "base/log.h"
+#include "net/deadline.h"
 #include "proto/http1.h"
 #include "sched/actor.h"
 
@@ -31,6 +32,7 @@ typedef struct fixture {
     ls_http_config config;
     ls_http_handler handler;
     ls_http1 *http;
+    ls_deadlines *deadlines;
     ls_actor actor;
     enum behaviour behaviour;
     int starts;
@@ -273,7 +275,7 @@ static void discard_log(int level, const char *line, size_t len, void *user)
 static void world_open(fixture *w, uint8_t choice)
 {
     const ls_port_options options = {.sockets_max = 4};
-    const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
+    ls_stream *s;
     ls_pool *pool;
     int fds[2];
     ls_log_set_sink(discard_log, NULL);
@@ -290,12 +292,14 @@ static void world_open(fixture *w, uint8_t choice)
     w->config.linger_ms_max = LINGER_MS;
     w->handler.start = start;
     w->behaviour = choice % BEHAVIOURS;
-    FUZZ_HOLDS(ls_http1_open(w->port, &w->config, &w->handler, &w->conn_limit, 1, &w->http) == LS_OK);
+    FUZZ_HOLDS(ls_stream_deadlines_open(w->port, &w->deadlines) == LS_OK);
+    FUZZ_HOLDS(ls_http1_open(&w->config, &w->handler, &w->conn_limit, 1, &w->http) == LS_OK);
     FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
     FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
     w->theirs = fds[1];
     atomic_store(&w->conn_limit.count, 1);
-    ls_http1_accepted(&w->ctx, w->http, fds[0], &from);
+    FUZZ_HOLDS(ls_stream_open(w->port, w->deadlines, fds[0], true, NULL, NULL, ls_http1_user_bytes, &s) == LS_OK);
+    ls_http1_start(&w->ctx, s, w->http);
 }
 
 static void world_close(fixture *w, ls_http1_stats *stats)
@@ -316,6 +320,8 @@ static void world_close(fixture *w, ls_http1_stats *stats)
     FUZZ_HOLDS(pools.blocks_live == 0);
     ls_http1_close(w->http);
     ls_conn_limit_close(&w->conn_limit);
+    settle(w); /* the tick of a deadline that is not needed any more */
+    ls_deadlines_close(w->deadlines);
     ls_port_close(w->port);
     ls_pool_close(w->ctx.pool);
     ls_pools_close(w->pools);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <versionhelpers.h>
 
 #include "base/clock.h"
 
@@ -31,6 +32,7 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
 
     ls_port *port = calloc(1, sizeof *port);
     if (port == NULL) return LS_ENOMEM;
+    port->transmits = IsWindowsServer();
     if ((err = ls_port_base_open(&port->base)) < 0) goto fail_port;
     if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_base;
     err = LS_ENOMEM;

@@ -16,15 +16,16 @@
  * call. So an idle connection holds no buffer, and the kernel locks no page for it.
  *
  * A send is made in calls of at most SEND_BYTES_MAX, one at a time, so that ls_op_sent reports the progress of a
- * pending send. When a file range follows the slices, the last slice is sent with the file by one TransmitFile.
+ * pending send. When a file range follows the slices, the last slice is sent with the file by one TransmitFile, or the
+ * file is read into blocks (iocp_send.c).
  *
  * A call that succeeds at once causes no packet (FILE_SKIP_COMPLETION_PORT_ON_SUCCESS) when all providers in the chain
  * return real handles (XP1_IFS_HANDLES); otherwise its packet follows.
  *
- * All work on one socket is done under its mutex, system calls included: they do not block.
+ * All work on one socket is done under its mutex, system calls included: they do not block, except the read of a file.
  *
- * The files: iocp.c (open, queue, wait), iocp_sock.c (attach, close, receive, send, connect), iocp_accept.c,
- * iocp_datagram.c, iocp_timer.c, iocp_handle.c (other handles); notifications: iocp_notify.h.
+ * The files: iocp.c (open, queue, wait), iocp_sock.c (attach, close, receive, connect), iocp_send.c,
+ * iocp_accept.c, iocp_datagram.c, iocp_timer.c, iocp_handle.c (other handles); notifications: iocp_notify.h.
  *
  * Locks: the mutex of a socket before that of the port; heap_mutex before that of the port. */
 #ifndef LS_PORT_WIN32_IOCP_INTERNAL_H
@@ -92,13 +93,15 @@ struct ls_sock {
     ls_sock *list_next;  /* under port->base.mutex */
     uint32_t held;
     win_request rx, tx;
-    win_accept *accepts; /* posted or waiting for a descriptor, oldest first */
+    ls_block *file_block; /* the part of a file that tx sends; NULL: none */
+    win_accept *accepts;  /* posted or waiting for a descriptor, oldest first */
 };
 
 typedef struct ls_watchers ls_watchers; /* the registrations of a port */
 
 struct ls_port {
     ls_port_base base; /* its queue holds posts for which the system had no memory */
+    bool transmits;    /* a server edition of Windows: files are sent with TransmitFile (iocp_send.c) */
     HANDLE iocp;
     ls_slots *socks;
     ls_watchers *watchers;
@@ -120,6 +123,11 @@ int ls_win32_posted(ls_sock *sock, win_request *request, int error);
 void ls_win32_leave(
     ls_sock *sock); /* unlock after `held` or `open` may have changed; returns the slot after the last request */
 int ls_win32_status(const win_request *request); /* the status in its packet: LS_OK or LS_E* */
+
+/* iocp_send.c; the socket's mutex is held. Continue a send: the sum of the bytes when all are sent; LS_EAGAIN: the
+ * request is pending, and op->result is the number of bytes sent so far; LS_E*: a call failed. */
+int64_t ls_win32_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
+void ls_win32_drop_file_block(ls_sock *sock);
 
 /* iocp_datagram.c; the socket's mutex is held */
 int64_t ls_win32_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op); /* datagrams, LS_EAGAIN or LS_E* */

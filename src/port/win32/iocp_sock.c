@@ -1,4 +1,4 @@
-/* iocp_sock.c - one socket: attach, close, cancel, receive, send, connect. */
+/* iocp_sock.c - one socket: attach, close, cancel, receive, connect, and the end of a send. */
 #include "port/win32/iocp_internal.h"
 
 #include <afunix.h>
@@ -7,8 +7,6 @@
 #include <ws2tcpip.h>
 
 #include "base/clock.h"
-
-enum { BUFFERS_MAX = 64 };
 
 /* ---- attach, close, cancel ------------------------------------------------------------------------------- */
 
@@ -83,6 +81,7 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
     sock->list_next = NULL;
     sock->accepts = NULL;
     sock->protocol = NULL;
+    sock->file_block = NULL;
     sock->rx = (win_request){.type = WIN_RECEIVE, .sock = sock};
     sock->tx = (win_request){.type = WIN_SEND, .sock = sock};
     *out = sock;
@@ -351,95 +350,6 @@ int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     return ls_op_complete(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
 }
 
-/* ---- send ------------------------------------------------------------------------------------------------ */
-
-/* Fill `buffers` with up to SEND_BYTES_MAX bytes of the slices after `sent` bytes. Returns the number of buffers;
- * *file_from is the number of bytes of the file range sent so far (negative: slices are left), *last: the buffers end
- * with the last slice. */
-static int fill_buffers(const ls_op *op, int64_t sent, WSABUF *buffers, int64_t *file_from, bool *last)
-{
-    int n = 0;
-    int64_t skip = sent;
-    uint32_t room = SEND_BYTES_MAX;
-    *last = true;
-    for (uint16_t i = 0; i < op->count; i++) {
-        const ls_slice *slice = &op->send.slices[i];
-        if (skip >= (int64_t)slice->len) {
-            skip -= (int64_t)slice->len;
-            continue;
-        }
-        const size_t left = slice->len - (size_t)skip;
-        if (n == BUFFERS_MAX || room == 0) {
-            *last = false;
-            break;
-        }
-        const ULONG len = left < room ? (ULONG)left : room;
-        buffers[n++] = (WSABUF){.len = len, .buf = (char *)(uintptr_t)slice->ptr + skip};
-        room -= len;
-        skip = 0;
-        if (len < left) *last = false;
-    }
-    *file_from = n > 0 ? -1 : skip;
-    return n;
-}
-
-/* One TransmitFile: `head` (may be NULL) and a part of the file. Returns an error number as WSASend does. */
-static int transmit_file(ls_sock *sock, const ls_file_range *file, uint64_t file_from, WSABUF *head)
-{
-    enum { FILE_BYTES_MAX = 1 << 20 }; /* per call, so that progress is reported */
-    const uint64_t offset = file->offset + file_from, left = file->len - file_from;
-    TRANSMIT_FILE_BUFFERS around = {.Head = head != NULL ? head->buf : NULL,
-                                    .HeadLength = head != NULL ? head->len : 0};
-    sock->tx.overlapped.Offset = (DWORD)offset;
-    sock->tx.overlapped.OffsetHigh = (DWORD)(offset >> 32);
-    if (sock->provider->transmit == NULL) return WSAEOPNOTSUPP;
-    if (sock->provider->transmit(sock->base.fd, (HANDLE)file->fd, left < FILE_BYTES_MAX ? (DWORD)left : FILE_BYTES_MAX,
-                                 0, &sock->tx.overlapped, head != NULL ? &around : NULL, 0))
-        return 0;
-    return WSAGetLastError();
-}
-
-/* Make the next call of a send. LS_DONE: *bytes were sent at once; LS_PENDING; LS_EAGAIN: all is sent; or LS_E*. */
-static int post_send(ls_sock *sock, ls_op *op, int64_t sent, DWORD *bytes)
-{
-    const ls_file_range *file = op->send.file != NULL && op->send.file->len > 0 ? op->send.file : NULL;
-    WSABUF buffers[BUFFERS_MAX];
-    int64_t file_from;
-    bool last;
-    int error = 0;
-    int n = fill_buffers(op, sent, buffers, &file_from, &last);
-    ls_win32_prepare(&sock->tx, op);
-    *bytes = 0;
-    if (n == 0 && (file == NULL || (uint64_t)file_from >= file->len)) return LS_EAGAIN;
-    if (sock->tx.stop || !sock->open) return LS_ECANCELED;
-    if (file != NULL && n <= 1 && last) {
-        error = transmit_file(sock, file, file_from < 0 ? 0 : (uint64_t)file_from, n > 0 ? &buffers[0] : NULL);
-        if (error == 0) (void)WSAGetOverlappedResult(sock->base.fd, &sock->tx.overlapped, bytes, FALSE, &(DWORD){0});
-    } else {
-        if (file != NULL && last) n--; /* the last slice is sent with the file */
-        if (WSASend(sock->base.fd, buffers, (DWORD)n, bytes, 0, &sock->tx.overlapped, NULL) != 0)
-            error = WSAGetLastError();
-    }
-    return ls_win32_posted(sock, &sock->tx, error);
-}
-
-/* Continue a send until all is sent (returns the sum), the kernel holds the request (LS_EAGAIN; op->result is the
- * number of bytes sent so far), or a call fails. */
-static int64_t send_on(ls_sock *sock, ls_op *op)
-{
-    for (;;) {
-        const int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed);
-        DWORD bytes;
-        const int outcome = post_send(sock, op, sent, &bytes);
-        if (outcome == LS_EAGAIN) return sent;
-        if (outcome == LS_PENDING) return LS_EAGAIN;
-        if (outcome < 0) return outcome;
-        if (bytes == 0) return LS_EINVAL; /* the file is shorter than the range */
-        atomic_store_explicit(&op->result, sent + bytes, memory_order_relaxed);
-        ls_sock_progressed(&sock->base, bytes);
-    }
-}
-
 /* ---- connect --------------------------------------------------------------------------------------------- */
 
 /* ConnectEx needs a bound socket. */
@@ -512,6 +422,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
     ls_op *op = request_end(sock, request);
     const int status = ls_win32_status(request);
     int64_t result = status;
+    ls_win32_drop_file_block(sock);
     if (op->kind == KIND_SEND_TO) {
         ls_win32_sent_to(sock, op, status);
         result = ls_win32_send_to(sock, op);
@@ -524,7 +435,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
         if (bytes == 0)
             result = LS_EINVAL; /* the file is shorter than the range */
         else
-            result = send_on(sock, op);
+            result = ls_win32_send(ctx, sock, op);
     } else if (!sock->open) {
         result = LS_ECANCELED;
     }
@@ -543,7 +454,7 @@ int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
     ls_mutex_lock(&sock->mutex);
     assert(!sock->tx.pending);
     sock->tx.stop = false;
-    const int64_t result = op->kind == KIND_SEND_TO ? ls_win32_send_to(sock, op) : send_on(sock, op);
+    const int64_t result = op->kind == KIND_SEND_TO ? ls_win32_send_to(sock, op) : ls_win32_send(ctx, sock, op);
     ls_mutex_unlock(&sock->mutex);
     if (result == LS_EAGAIN) return LS_PENDING;
     if (result < 0) return (int)result;

@@ -100,7 +100,7 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
     ls_sock *sock = net_conn_open(&place, &theirs, NULL);
     const uint32_t life = ls_sock_generation(sock);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
-    ls_sock_cancel(sock, life); /* nothing is pending */
+    ls_sock_cancel(sock, life, LS_CANCEL_RECV | LS_CANCEL_SEND); /* nothing is pending */
     assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
     assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
 
@@ -114,9 +114,9 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
     net_quiet(&place, 5);
     assert_true(ls_sock_progress_ms(sock) > before);
 
-    ls_sock_cancel(sock, life + 1); /* another life */
+    ls_sock_cancel(sock, life + 1, LS_CANCEL_RECV | LS_CANCEL_SEND); /* another life */
     net_quiet(&place, 5);
-    ls_sock_cancel(sock, life);
+    ls_sock_cancel(sock, life, LS_CANCEL_RECV | LS_CANCEL_SEND);
     for (int i = 0; i < 2; i++) {
         const ls_packet packet = net_next(&place);
         assert_int_equal(packet.result, LS_ECANCELED);
@@ -129,13 +129,116 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
     net_pair(&ours, &theirs);
     sock = net_attach(&place, ours, NULL, false);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
-    if (ls_sock_generation(sock) != life) ls_sock_cancel(sock, life); /* the same slot, the life before */
+    if (ls_sock_generation(sock) != life)
+        ls_sock_cancel(sock, life, LS_CANCEL_RECV | LS_CANCEL_SEND); /* the same slot, the life before */
     net_quiet(&place, 5);
     ls_sock_close(&place.ctx, sock);
     expect_packet(&place, &in, NULL, LS_ECANCELED);
     close(theirs);
     free(got);
     free(bytes);
+    net_close(&place);
+}
+
+/* Cancel one direction, then the other. The second round begins with the other direction. */
+static void one_direction_is_cancelled_alone(void **state)
+{
+    char room[8], *bytes = pattern(6 << 20, 9);
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        net_place place;
+        int theirs;
+        ls_op in = op_new(), out = op_new();
+        ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+        const uint32_t life = ls_sock_generation(sock);
+        const unsigned first = round == 0 ? LS_CANCEL_RECV : LS_CANCEL_SEND;
+        const unsigned second = LS_CANCEL_RECV + LS_CANCEL_SEND - first;
+        ls_slice slice = ls_slice_static(bytes, 6 << 20);
+        assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+        assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
+        ls_sock_cancel(sock, life, 0); /* neither */
+        net_quiet(&place, 5);
+        ls_sock_cancel(sock, life, first);
+        expect_packet(&place, first == LS_CANCEL_RECV ? &in : &out, NULL, LS_ECANCELED);
+        net_quiet(&place, 5);
+        ls_sock_cancel(sock, life, first); /* it is not pending any more */
+        net_quiet(&place, 5);
+        ls_sock_cancel(sock, life, second);
+        expect_packet(&place, second == LS_CANCEL_RECV ? &in : &out, NULL, LS_ECANCELED);
+        net_conn_close(&place, sock, theirs);
+    }
+    free(bytes);
+}
+
+/* The direction that was not cancelled goes on to its end. */
+static void the_other_direction_goes_on(void **state)
+{
+    enum { BYTES = 6 << 20 };
+    char room[8], *bytes = pattern(BYTES, 10), *got = malloc(BYTES);
+    (void)state;
+    assert_non_null(got);
+    for (int round = 0; round < 2; round++) {
+        net_place place;
+        int theirs;
+        ls_op in = op_new(), out = op_new();
+        ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+        const uint32_t life = ls_sock_generation(sock);
+        ls_slice slice = ls_slice_static(bytes, BYTES);
+        assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+        assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
+        ls_sock_cancel(sock, life, round == 0 ? LS_CANCEL_RECV : LS_CANCEL_SEND);
+        expect_packet(&place, round == 0 ? &in : &out, NULL, LS_ECANCELED);
+        if (round == 0) {
+            ls_packet packet;
+            size_t at = 0;
+            int n = 0;
+            while (at < BYTES) {
+                const ssize_t run = recv(theirs, got + at, BYTES - at, MSG_DONTWAIT);
+                if (run > 0) at += (size_t)run;
+                if (n == 0) n = ls_port_wait(place.port, &place.ctx, &packet, 1, run > 0 ? 0 : 10);
+            }
+            if (n == 0) packet = net_next(&place);
+            assert_ptr_equal(packet.op, &out);
+            assert_int_equal(packet.result, BYTES);
+            assert_memory_equal(got, bytes, BYTES);
+        } else {
+            net_write(theirs, "still", 5);
+            expect_packet(&place, &in, NULL, 5);
+            assert_memory_equal(room, "still", 5);
+        }
+        net_conn_close(&place, sock, theirs);
+    }
+    free(got);
+    free(bytes);
+}
+
+/* A connect counts as a send. */
+static void a_pending_connect_is_cancelled_as_a_send(void **state)
+{
+    net_place place;
+    ls_sockaddr at;
+    (void)state;
+    net_open(&place);
+    /* A listener whose backlog is full leaves further connects pending. */
+    const int listener = net_listen(&at);
+    int full[8];
+    assert_int_equal(listen(listener, 0), 0);
+    for (size_t i = 0; i < sizeof full / sizeof full[0]; i++) {
+        full[i] = net_tcp();
+        (void)connect(full[i], (const struct sockaddr *)at.bytes, at.len);
+    }
+    ls_op op = op_new();
+    ls_sock *sock = net_attach(&place, net_tcp(), NULL, false);
+    const int err = ls_op_connect(&place.ctx, sock, &op, &at);
+    if (err == LS_PENDING) { /* a system that takes it would refuse or connect at once */
+        ls_sock_cancel(sock, ls_sock_generation(sock), LS_CANCEL_RECV);
+        net_quiet(&place, 5);
+        ls_sock_cancel(sock, ls_sock_generation(sock), LS_CANCEL_SEND);
+        expect_packet(&place, &op, NULL, LS_ECANCELED);
+    }
+    ls_sock_close(&place.ctx, sock);
+    for (size_t i = 0; i < sizeof full / sizeof full[0]; i++) close(full[i]);
+    close(listener);
     net_close(&place);
 }
 
@@ -146,6 +249,9 @@ int main(void)
         cmocka_unit_test(close_cancels_what_is_pending),
         cmocka_unit_test(a_late_event_does_not_reach_the_next_socket),
         cmocka_unit_test(a_socket_is_cancelled_as_a_whole_while_it_lives),
+        cmocka_unit_test(one_direction_is_cancelled_alone),
+        cmocka_unit_test(the_other_direction_goes_on),
+        cmocka_unit_test(a_pending_connect_is_cancelled_as_a_send),
     };
     return cmocka_run_group_tests_name("port/port_cancel", tests, NULL, NULL);
 }

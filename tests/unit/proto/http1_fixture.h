@@ -7,6 +7,7 @@
 
 #include <errno.h>
 
+#include "net/deadline.h"
 #include "proto/http1.h"
 #include "sched/actor.h"
 
@@ -21,6 +22,7 @@ struct fixture {
     ls_http_config config;
     ls_http_handler handler;
     ls_http1 *http;
+    ls_deadlines *deadlines;
     ls_actor actor;
     fixture_run *run; /* the handler: when a request starts, and whenever it is woken */
     int starts;       /* requests so far */
@@ -94,6 +96,7 @@ static inline fixture *fixture_open(fixture_run *run, size_t pool_bytes)
         assert_int_equal(ls_pools_open(pool_bytes, &r->place.pools), LS_OK);
         net_ctx_open(&r->place, &r->place.ctx, 0);
     }
+    assert_int_equal(ls_stream_deadlines_open(r->place.port, &r->deadlines), LS_OK);
     assert_int_equal(ls_conn_limit_open(&r->conn_limit, 8), LS_OK);
     ls_http_config_defaults(&r->config);
     r->handler.start = fixture_start;
@@ -147,17 +150,24 @@ static inline void fixture_until_ended(fixture *r)
     assert_true(r->ended);
 }
 
+static inline void fixture_serve(fixture *r)
+{
+    assert_int_equal(ls_http1_open(&r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
+}
+
 static inline void fixture_connect(fixture *r)
 {
-    const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
+    const ls_addr peer = {.family = LS_ADDR_UNIX};
+    ls_stream *s;
     int ours;
-    if (r->http == NULL)
-        assert_int_equal(ls_http1_open(r->place.port, &r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
+    if (r->http == NULL) fixture_serve(r);
     net_pair(&ours, &r->theirs);
     r->text_len = 0;
     r->ended = false;
     atomic_fetch_add(&r->conn_limit.count, 1);
-    ls_http1_accepted(&r->place.ctx, r->http, ours, &from);
+    assert_int_equal(ls_stream_open(r->place.port, r->deadlines, ours, true, &peer, NULL, ls_http1_user_bytes, &s),
+                     LS_OK);
+    ls_http1_start(&r->place.ctx, s, r->http);
 }
 
 static inline void fixture_send(fixture *r, const char *bytes, size_t len)
@@ -196,6 +206,8 @@ static inline void fixture_close(fixture *r)
     fixture_disconnect(r);
     ls_http1_close(r->http);
     ls_conn_limit_close(&r->conn_limit);
+    fixture_pump(r); /* the tick of a deadline that is not needed any more */
+    ls_deadlines_close(r->deadlines);
     net_close(&r->place);
     free(r->text);
     free(r);

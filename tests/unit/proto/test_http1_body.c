@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "net/stream_internal.h"
 #include "proto/http1_internal.h"
 
 #define OK      "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
@@ -468,14 +469,15 @@ static void parts_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static uint64_t deadline_from_now_ms(const fixture *r)
+/* From now to a deadline of the stream, in ms. */
+static uint32_t from_now_ms(const _Atomic uint32_t *deadline)
 {
-    return atomic_load(&ls_http1_conn_of(r->x)->stream.deadline_ms) - ls_clock_coarse_ms();
+    assert_int_not_equal(atomic_load(deadline), 0);
+    return atomic_load(deadline) - (uint32_t)ls_clock_coarse_ms();
 }
 
-/* While a send is pending, its deadline applies because it is earlier. When the send has completed, the deadline of
- * the body applies. */
-static void the_body_deadline_applies_after_the_send(void **state)
+/* While a send is pending, its deadline applies beside that of the body. */
+static void the_body_and_the_send_have_deadlines_of_their_own(void **state)
 {
     enum { STALL_MS = 60000, GRACE_MS = 600000 };
     fixture *r = fixture_open(parts_then_read, 0);
@@ -487,10 +489,13 @@ static void the_body_deadline_applies_after_the_send(void **state)
     net_write(r->theirs, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
     fixture_pump(r);
     assert_non_null(r->x);
-    assert_true(deadline_from_now_ms(r) <= STALL_MS);
+    const ls_stream *s = ls_http1_stream(ls_http1_conn_of(r->x));
+    assert_true(from_now_ms(&s->send_at) <= STALL_MS);
+    assert_true(from_now_ms(&s->recv_at) > STALL_MS);
     fixture_settle(r);
     assert_true(r->text_len > (size_t)PARTS_QUEUED * PART_BYTES);
-    assert_true(deadline_from_now_ms(r) > STALL_MS);
+    assert_int_equal(atomic_load(&s->send_at), 0);
+    assert_true(from_now_ms(&s->recv_at) > STALL_MS);
     fixture_send(r, "o", 1);
     assert_null(r->x);
     assert_int_equal(r->error, LS_DONE);
@@ -591,7 +596,7 @@ int main(void)
         cmocka_unit_test(a_long_unread_body_ends_the_connection),
         cmocka_unit_test(only_unread_bytes_count_for_the_limit),
         cmocka_unit_test(a_slow_body_times_out),
-        cmocka_unit_test(the_body_deadline_applies_after_the_send),
+        cmocka_unit_test(the_body_and_the_send_have_deadlines_of_their_own),
         cmocka_unit_test(a_slow_unread_body_ends_the_connection),
         cmocka_unit_test(a_client_that_closes_early),
         cmocka_unit_test(a_body_is_echoed_while_it_arrives),

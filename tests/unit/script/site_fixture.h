@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "net/deadline.h"
+#include "net/stream.h"
 #include "port/notify.h"
 #include "script/request.h"
 #include "script/site_internal.h"
@@ -18,6 +20,7 @@
 typedef struct test_site {
     ls_site *site;
     ls_port *port;
+    ls_deadlines *deadlines;
     ls_pools *pools;
     ls_pool *pool;
     ls_thread_ctx ctx;
@@ -110,7 +113,9 @@ static inline test_site *test_site_open(const char *text)
         assert_int_equal(ls_pool_open(t->pools, &t->pool), LS_OK);
         ls_pool_enter(t->pool);
         ls_thread_ctx_init(&t->ctx, t->port, t->pool, 0);
-        assert_int_equal(ls_site_ready_ctxs(t->site, t->port, &ctx, 1, t->message, sizeof t->message), LS_OK);
+        assert_int_equal(ls_stream_deadlines_open(t->port, &t->deadlines), LS_OK);
+        assert_int_equal(ls_site_ready_ctxs(t->site, t->port, t->deadlines, &ctx, 1, t->message, sizeof t->message),
+                         LS_OK);
         ls_site_start(t->site);
     }
     unlink(path);
@@ -123,6 +128,7 @@ static inline void test_site_close(test_site *t)
         ls_packet packet;
         ls_site_close_sockets(t->site, &t->ctx);
         while (ls_port_wait(t->port, &t->ctx, &packet, 1, 0) > 0) test_dispatch(t, &packet);
+        ls_deadlines_close(t->deadlines);
         ls_port_close(t->port);
         ls_site_close(t->site);
         ls_pool_close(t->pool);

@@ -1,0 +1,69 @@
+/* tls_none.c - see tls.h: a build without OpenSSL. There are no contexts, so there are no sessions. */
+#include <stdio.h>
+
+#include "base/err.h"
+#include "net/tls.h"
+
+int ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why, size_t why_bytes)
+{
+    (void)options;
+    (void)out;
+    snprintf(why, why_bytes, "this luaserve was built without TLS");
+    return LS_ENOTSUP;
+}
+
+ls_tls *ls_tls_hold(ls_tls *tls)
+{
+    return tls;
+}
+
+void ls_tls_drop(ls_tls *tls)
+{
+    (void)tls;
+}
+
+const char *ls_tls_library(void)
+{
+    return NULL;
+}
+
+int ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes)
+{
+    (void)tls;
+    (void)force;
+    if (why_bytes > 0) why[0] = '\0';
+    return LS_OK;
+}
+
+void ls_tls_fingerprint(const ls_tls *tls, char out[96])
+{
+    (void)tls;
+    out[0] = '\0';
+}
+
+int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out)
+{
+    (void)tls;
+    (void)server_name;
+    (void)out;
+    return LS_ENOTSUP;
+}
+
+int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
+{
+    (void)session;
+    (void)out;
+    return LS_ENOTSUP;
+}
+
+const char *ls_tls_why(const ls_filter *session)
+{
+    (void)session;
+    return "built without TLS";
+}
+
+void ls_tls_peer_of(const ls_filter *session, ls_tls_peer *out)
+{
+    (void)session;
+    *out = (ls_tls_peer){.version = NULL};
+}
