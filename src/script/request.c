@@ -162,6 +162,14 @@ ls_request *ls_request_check_res(lua_State *L, int index)
     return request_live(L, response->request);
 }
 
+ls_request *ls_request_of_res(lua_State *L, int index)
+{
+    const ls_response *response = lua_touserdata(L, index);
+    ls_request *r = response->request;
+    const ls_task *task = r->state->current;
+    return r->x != NULL && task != NULL && task->serial == r->serial ? r : NULL;
+}
+
 void ls_request_keep(lua_State *L, ls_request *r, int self, int slot)
 {
     lua_pushvalue(L, -1);

@@ -61,6 +61,8 @@ extern const char ls_request_tag;
  * current task does not belong to it. */
 ls_request *ls_request_check_req(lua_State *L, int index);
 ls_request *ls_request_check_res(lua_State *L, int index);
+/* The request of the res object at `index`, which ls_request_check_res has accepted before; NULL: it has ended. */
+ls_request *ls_request_of_res(lua_State *L, int index);
 
 /* Store the value on top of the stack as user value `slot` of the req object at `self` until the request ends. The
  * value stays on the stack. */
