@@ -132,7 +132,10 @@ function options.max_body(fname, value)
 end
 
 local listen_address = { host = true, port = true, path = true, app = true, engine = true, url = true }
-local listen_known = merged(listener, listen_address, { mode = true, owner = true })
+-- Beside any address of a listener; luaserve.tls reads them.
+local security = { tls = true, trusted = true, proxy_protocol = true }
+options.beside_address = merged(security, { mode = true, owner = true })
+local listen_known = merged(listener, listen_address, options.beside_address)
 local config_known = merged(listener, process, { nameservers = true })
 
 -- The tables of options, for the tests.
@@ -275,6 +278,13 @@ function options.path_access(fname, given, host, core, out)
   if group ~= "" then out.group = id_of(fname, "group", group, core.group_id) end
 end
 
+-- security(fname, given, core, out, alpn): reads tls, trusted and proxy_protocol: see luaserve.tls.
+function options.security(fname, given, core, out, alpn)
+  for name in pairs(security) do
+    if given[name] ~= nil then return require("luaserve.tls").read(fname, given, core, out, alpn) end
+  end
+end
+
 -- read_all(fname, given, specs, out [, prefix]) -> out. Reads the fields of `given` that `specs` describes (a table like
 -- `listener`) into `out`, under their names in the core. `prefix` is put before the names in messages. Raises.
 function options.read_all(fname, given, specs, out, prefix)
@@ -371,7 +381,7 @@ function options.listen(defaults, at, app, core, given)
     app = at.app
     options.read_all("ls.listen", at, listener, out.http)
     if check_engine("ls.listen", at.engine, core.http_sys) then
-      for _, name in ipairs { "host", "port", "path", "mode", "owner" } do
+      for _, name in ipairs { "host", "port", "path", "mode", "owner", "tls", "trusted", "proxy_protocol" } do
         if at[name] ~= nil then
           usage.error('ls.listen: %s cannot be combined with engine = "http.sys"; use url', name)
         end
@@ -386,7 +396,9 @@ function options.listen(defaults, at, app, core, given)
   if not out.host then
     usage.error("ls.listen: the first argument must be an address: %s; got %s", listen_forms, usage.quote(at))
   end
-  options.path_access("ls.listen", given or type(at) == "table" and at or {}, out.host, core, out)
+  given = given or type(at) == "table" and at or {}
+  options.path_access("ls.listen", given, out.host, core, out)
+  options.security("ls.listen", given, core, out, "http/1.1")
   return out, app
 end
 

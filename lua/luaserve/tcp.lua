@@ -22,9 +22,9 @@ local server_only = { backlog = { "backlog", "count", 1, 65535 } }
 local client_only = { connect_timeout = { "connect_ms_max", "seconds", 1, uint32_max, none = 0 } }
 
 local server_address = { host = true, port = true, path = true, serve = true }
-local server_known = options.merged(limits, server_only, server_address, { mode = true, owner = true })
+local server_known = options.merged(limits, server_only, server_address, options.beside_address)
 local client_address = { host = true, port = true, path = true }
-local client_known = options.merged(limits, client_only, client_address)
+local client_known = options.merged(limits, client_only, client_address, { tls = true })
 
 -- The tables of options, for the tests.
 tcp.known = { ["ls.tcp"] = server_known, ["ls.connect"] = client_known }
@@ -55,6 +55,7 @@ function tcp.listen(at, serve, given, ...)
       .. "ls.tcp({ port = 7000, ... }, fn); got %s", usage.quote(at))
   end
   options.path_access("ls.tcp", given or {}, out.host, core, out)
+  options.security("ls.tcp", given or {}, core, out)
   if type(serve) ~= "function" then
     usage.error("ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end); got %s", usage.quote(serve))
   end
@@ -107,6 +108,7 @@ function tcp.connect(host, port, opts, ...)
     end
     options.check_names("ls.connect", opts, client_known)
     limit = options.read_all("ls.connect", opts, client_only, options.read_all("ls.connect", opts, limits, {}))
+    if opts.tls ~= nil then limit.tls = require("luaserve.tls").client("ls.connect", opts.tls) end
   end
   if port == nil then
     host, port = client_text(host)

@@ -142,9 +142,17 @@ char *ls_addr_text(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES])
     return out;
 }
 
-void ls_addr_of(const ls_sockaddr *from, ls_addr *out)
+void ls_addr_unmap(ls_addr *addr)
 {
     static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    if (addr->family != LS_ADDR_IP6 || memcmp(addr->bytes, mapped, sizeof mapped) != 0) return;
+    ls_addr ip4 = {.family = LS_ADDR_IP4, .bytes_len = 4, .port = addr->port};
+    memcpy(ip4.bytes, addr->bytes + sizeof mapped, 4);
+    *addr = ip4;
+}
+
+void ls_addr_of(const ls_sockaddr *from, ls_addr *out)
+{
     ls_addr addr = {.family = LS_ADDR_NONE};
     sa_family_t family = AF_UNSPEC;
     if (from->len >= sizeof family) memcpy(&family, from->bytes + offsetof(struct sockaddr, sa_family), sizeof family);
@@ -160,16 +168,11 @@ void ls_addr_of(const ls_sockaddr *from, ls_addr *out)
         struct sockaddr_in6 in;
         memcpy(&in, from->bytes, sizeof in);
         addr.port = ntohs(in.sin6_port);
-        if (memcmp(&in.sin6_addr, mapped, sizeof mapped) == 0) {
-            addr.family = LS_ADDR_IP4;
-            addr.bytes_len = 4;
-            memcpy(addr.bytes, (const unsigned char *)&in.sin6_addr + sizeof mapped, 4);
-        } else {
-            addr.family = LS_ADDR_IP6;
-            addr.bytes_len = 16;
-            addr.scope = in.sin6_scope_id;
-            memcpy(addr.bytes, &in.sin6_addr, 16);
-        }
+        addr.family = LS_ADDR_IP6;
+        addr.bytes_len = 16;
+        addr.scope = in.sin6_scope_id;
+        memcpy(addr.bytes, &in.sin6_addr, 16);
+        ls_addr_unmap(&addr);
     } else if (family == AF_UNIX) {
         const size_t at = offsetof(struct sockaddr_un, sun_path);
         size_t len = from->len > at ? from->len - at : 0;

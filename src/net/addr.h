@@ -34,6 +34,9 @@ char *ls_addr_text(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES]);
 /* The same without the port and brackets: the address part of req.remote in Lua. */
 char *ls_addr_host(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES]);
 
+/* Turn an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2) into the IPv4 address; others stay. */
+void ls_addr_unmap(ls_addr *addr);
+
 /* Whether it is the address of all interfaces: 0.0.0.0 or ::. */
 bool ls_addr_is_any(const ls_addr *addr);
 

@@ -1,4 +1,4 @@
-/* resolver.h - name resolution without a waiting thread: c-ares on the notifications and timers of the port.
+/* resolver.h - name resolution without a waiting thread: c-ares on the polls and timers of the port.
  *
  * A resolver belongs to one actor: its functions are called and its lookups complete inside that actor.
  * resolver_cares_posix.c implements it with c-ares, resolver_win32.c with the resolver of Windows. resolver_none.c,
@@ -7,6 +7,7 @@
 #define LS_NET_RESOLVER_H
 
 #include "net/addr.h"
+#include "net/poll.h"
 #include "sched/actor.h"
 
 enum { LS_LOOKUP_ADDRS_MAX = 8 };
@@ -25,10 +26,10 @@ struct ls_lookup { /* valid when the lookup is complete */
     ls_addr addrs[LS_LOOKUP_ADDRS_MAX]; /* in the order in which to try them */
 };
 
-/* `servers`: "127.0.0.1:53,[::1]:53", or "" for the name servers of the system. LS_OK; LS_EINVAL: invalid servers;
- * LS_ENOMEM, LS_ESYS. Windows does not allow a choice: with servers given, lookups other than "localhost" end with
- * LS_ENOTSUP. */
-int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_resolver **out);
+/* `polls`: those of the port; they outlive the resolver. `servers`: "127.0.0.1:53,[::1]:53", or "" for the name servers of
+ * the system. LS_OK; LS_EINVAL: invalid servers; LS_ENOMEM, LS_ESYS. Windows does not allow a choice: with servers
+ * given, lookups other than "localhost" end with LS_ENOTSUP. */
+int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char *servers, ls_resolver **out);
 
 /* Look up a name. LS_DONE: the lookup is complete; LS_PENDING: done() will be called; LS_ENOMEM. The caller drops
  * every lookup with ls_lookup_drop, at any time; after an early drop done() is not called. */

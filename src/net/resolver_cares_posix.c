@@ -1,9 +1,7 @@
 /* resolver_cares_posix.c - resolver.h over c-ares.
  *
- * c-ares owns its sockets and reports the events it wants for each one; that becomes a one-shot level-triggered
- * registration. Any thread may take its packet; it only records the events and posts an operation to the actor. A
- * watcher is freed with the resolver, not before: a packet that another thread took before the socket was closed only
- * causes one needless check.
+ * c-ares owns its sockets and reports the events it wants for each one; a one-shot level-triggered poll watches for
+ * them.
  *
  * One function at a time calls into c-ares. Lookups that complete inside that call are reported after it has returned. */
 #define _GNU_SOURCE
@@ -17,25 +15,13 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/signals.h"
-#include "port/notify.h"
 
 enum { TIMEOUT_MS = 2000, TRIES = 3 }; /* of one query to one name server; the timeout doubles with each round */
 
-typedef struct watcher {
-    ls_packet_handler handler; /* first: the key of the registration points to it */
-    ls_op op;
-    ls_resolver *resolver;
-    struct watcher *next;
-    ares_socket_t fd; /* ARES_SOCKET_BAD: unused */
-    uint16_t wanted;
-    _Atomic uint32_t pending_events;
-    _Atomic int queued; /* op is in the actor's inbox */
-} watcher;
-
 struct ls_resolver {
     ls_port *port;
+    ls_polls *polls;
     ares_channel channel;
-    watcher *watchers;
     ls_timer timer;
     bool armed, closing;
     unsigned queries;  /* not complete yet */
@@ -52,25 +38,7 @@ typedef struct cares_lookup {
 
 /* ---- sockets ---------------------------------------------------------------------------------------------------- */
 
-static void watcher_notified(ls_thread_ctx *ctx, const ls_packet *packet)
-{
-    watcher *w = packet->key;
-    atomic_fetch_or(&w->pending_events, packet->events);
-    if (atomic_exchange(&w->queued, 1) == 0) ls_actor_post(w->op.actor, ctx, &w->op);
-}
-
 static void update(ls_thread_ctx *ctx, ls_resolver *r);
-
-static void watcher_arm(watcher *w, uint8_t operation)
-{
-    ls_registration registration = {.fd = w->fd,
-                                    .key = w,
-                                    .events = w->wanted,
-                                    .trigger = LS_TRIGGER_ONESHOT | LS_TRIGGER_LEVEL,
-                                    .operation = operation};
-    /* On failure the timeout of c-ares ends the query. */
-    (void)ls_port_notify(w->resolver->port, NULL, &registration, 1, NULL, 0, 0);
-}
 
 /* c-ares does not write to its TCP connections with MSG_NOSIGNAL. */
 static void process(ls_resolver *r, ares_socket_t readable, ares_socket_t writable)
@@ -80,54 +48,41 @@ static void process(ls_resolver *r, ares_socket_t readable, ares_socket_t writab
     ls_pipe_guard_leave(guarded);
 }
 
-static void watcher_done(ls_thread_ctx *ctx, ls_op *op)
+static void socket_ready(ls_thread_ctx *ctx, ls_poll *poll, uint32_t events)
 {
-    watcher *w = LS_CONTAINER(op, watcher, op);
-    ls_resolver *r = w->resolver;
-    atomic_store(&w->queued, 0);
-    const uint32_t events = atomic_exchange(&w->pending_events, 0);
-    if (w->fd == ARES_SOCKET_BAD) return;
+    ls_resolver *r = ls_poll_user(poll);
+    const ares_socket_t fd = ls_poll_fd(poll);
     const uint32_t failed =
         events & (LS_EVENT_ERR | LS_EVENT_HANGUP); /* c-ares finds the cause when it reads or writes */
-    process(r, (events & LS_EVENT_IN) || failed ? w->fd : ARES_SOCKET_BAD,
-            (events & LS_EVENT_OUT) || failed ? w->fd : ARES_SOCKET_BAD);
-    if (w->fd != ARES_SOCKET_BAD) watcher_arm(w, LS_NOTIFY_ENABLE);
+    process(r, (events & LS_EVENT_IN) || failed ? fd : ARES_SOCKET_BAD,
+            (events & LS_EVENT_OUT) || failed ? fd : ARES_SOCKET_BAD);
+    if (ls_polls_find(r->polls, fd, ctx->inside, socket_ready) == poll) /* else c-ares has closed the socket */
+        (void)ls_poll_arm(poll, ls_poll_events(poll));
     update(ctx, r);
 }
 
-static watcher *watcher_of(ls_resolver *r, ares_socket_t fd)
-{
-    watcher *w = r->watchers;
-    while (w != NULL && w->fd != fd) w = w->next;
-    return w;
-}
-
-/* ares_sock_state_cb: the events that c-ares wants for a socket; none before it closes the socket. */
+/* ares_sock_state_cb: the events that c-ares wants for a socket; none before it closes the socket. If a poll fails, the
+ * timeout of c-ares ends the query. */
 static void socket_state_changed(void *data, ares_socket_t fd, int readable, int writable)
 {
     ls_resolver *r = data;
-    watcher *w = watcher_of(r, fd);
     if (r->closing) return;
-    if (!readable && !writable) {
-        if (w == NULL) return;
-        ls_port_forget(r->port, fd);
-        w->fd = ARES_SOCKET_BAD;
-        return;
+    ls_poll *poll = ls_polls_find(r->polls, fd, r->timer.op.actor, socket_ready);
+    const ls_poll_options options = {.actor = r->timer.op.actor,
+                                     .fd = fd,
+                                     .events =
+                                         (uint16_t)((readable ? LS_EVENT_IN : 0) | (writable ? LS_EVENT_OUT : 0)),
+                                     .trigger = LS_TRIGGER_ONESHOT | LS_TRIGGER_LEVEL,
+                                     .report = socket_ready,
+                                     .user = r};
+    if (poll == NULL && options.events != 0) {
+        (void)ls_poll_open(r->polls, &options, &poll);
+    } else if (poll != NULL && options.events != 0) {
+        (void)ls_poll_arm(poll, options.events);
+    } else if (poll != NULL) {
+        ls_polls_forget(r->polls, fd);
+        ls_poll_close(poll);
     }
-    const bool known = w != NULL;
-    if (!known && (w = watcher_of(r, ARES_SOCKET_BAD)) == NULL) {
-        w = calloc(1, sizeof *w);
-        if (w == NULL) return; /* this query times out */
-        w->handler.handle = watcher_notified;
-        w->resolver = r;
-        w->op.done = watcher_done;
-        w->op.actor = r->timer.op.actor;
-        w->next = r->watchers;
-        r->watchers = w;
-    }
-    w->fd = fd;
-    w->wanted = (uint16_t)((readable ? LS_EVENT_IN : 0) | (writable ? LS_EVENT_OUT : 0));
-    watcher_arm(w, known ? LS_NOTIFY_ENABLE : LS_NOTIFY_REGISTER);
 }
 
 /* ---- lookups ---------------------------------------------------------------------------------------------------- */
@@ -232,12 +187,13 @@ void ls_lookup_drop(ls_lookup *lookup)
 
 /* ---- open and close --------------------------------------------------------------------------------------------- */
 
-int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_resolver **out)
+int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char *servers, ls_resolver **out)
 {
     int err = LS_ENOMEM;
     ls_resolver *r = calloc(1, sizeof *r);
     if (r == NULL) return err;
     r->port = port;
+    r->polls = polls;
     r->timer.op = (ls_op){.done = timer_done, .actor = actor};
     ls_node_init(&r->completed);
     struct ares_options options = {
@@ -271,10 +227,5 @@ void ls_resolver_close(ls_resolver *r)
 {
     r->closing = true; /* the port is closed, and its registrations with it */
     ares_destroy(r->channel);
-    while (r->watchers != NULL) {
-        watcher *w = r->watchers;
-        r->watchers = w->next;
-        free(w);
-    }
     free(r);
 }

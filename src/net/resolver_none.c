@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_resolver **out)
+int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char *servers, ls_resolver **out)
 {
     (void)port;
+    (void)polls;
     (void)actor;
     (void)servers;
     *out = malloc(1); /* any address, for close */

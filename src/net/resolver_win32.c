@@ -188,12 +188,12 @@ void ls_lookup_drop(ls_lookup *lookup)
     if (cancel != NULL) (void)GetAddrInfoExCancel(&cancel);
 }
 
-/* ---- open and close
- * ------------------------------------------------------------------------------------------------- */
+/* ---- open and close --------------------------------------------------------------------------------------------- */
 
-int ls_resolver_open(ls_port *port, ls_actor *actor, const char *servers, ls_resolver **out)
+int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char *servers, ls_resolver **out)
 {
     const int err = ls_winsock_start();
+    (void)polls;
     if (err < 0) return err;
     ls_resolver *r = calloc(1, sizeof *r);
     if (r == NULL) return LS_ENOMEM;

@@ -21,11 +21,15 @@ typedef struct ls_http1_stats {
 /* `threads`: the number of thread contexts that may run it (ctx->index < threads). The config is copied. The caller
  * owns the handler and the connection limit and keeps them until the close. LS_OK; LS_EINVAL: a limit is out of range;
  * LS_ENOMEM. */
-int ls_http1_open(ls_port *port, ls_deadlines *deadlines, const ls_http_config *config, const ls_http_handler *handler,
-                  ls_conn_limit *limit, unsigned threads, ls_http1 **out);
+int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit, unsigned threads,
+                  ls_http1 **out);
 
-/* An ls_accepted_fn: `user` is the ls_http1. */
-void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from);
+/* The start of a protocol (net/acceptor.h): `http1` is the ls_http1. The stream has ls_http1_user_bytes of room. */
+void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1);
+extern const size_t ls_http1_user_bytes;
+
+/* Queue a 400 that says that the port expects https. For ls_acceptor_options. LS_OK or LS_ENOMEM. */
+int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s);
 
 /* The address of the listener, which is the local address of its requests unless it is that of all interfaces. Call it
  * before the first connection. */

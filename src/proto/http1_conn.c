@@ -24,8 +24,8 @@ static const ls_stream_handler stream_handler = {received, sent, closed};
 
 /* ---- the listener ------------------------------------------------------------------------------------------- */
 
-int ls_http1_open(ls_port *port, ls_deadlines *deadlines, const ls_http_config *config, const ls_http_handler *handler,
-                  ls_conn_limit *limit, unsigned threads, ls_http1 **out)
+int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit, unsigned threads,
+                  ls_http1 **out)
 {
     int err = LS_ENOMEM;
     if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
@@ -36,8 +36,6 @@ int ls_http1_open(ls_port *port, ls_deadlines *deadlines, const ls_http_config *
     memset(http->threads, 0, threads * sizeof *http->threads);
     for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
     if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
-    http->port = port;
-    http->deadlines = deadlines;
     http->config = *config;
     http->handler = handler;
     http->conn_limit = limit;
@@ -113,9 +111,13 @@ static void set_phase(ls_http1_conn *c, enum ls_http1_phase phase)
     atomic_store_explicit(&c->phase, (uint8_t)phase, memory_order_relaxed);
 }
 
-static void start(ls_thread_ctx *ctx, ls_http1 *http, ls_stream *s)
+const size_t ls_http1_user_bytes = sizeof(ls_http1_conn);
+
+void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1)
 {
+    ls_http1 *http = http1;
     ls_http1_conn *c = ls_stream_user(s);
+    ls_stream_handover(s, &stream_handler);
     c->http = http;
     atomic_store_explicit(&c->holders, 1, memory_order_relaxed);
     ls_stream_send_limits(s, http->config.send_stall_ms_max, http->config.send_rate_min);
@@ -130,22 +132,6 @@ static void start(ls_thread_ctx *ctx, ls_http1 *http, ls_stream *s)
     const bool outside = ctx->inside == NULL;
     ls_http1_run(ctx, c);
     if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
-}
-
-void ls_http1_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
-{
-    ls_http1 *http = user;
-    ls_stream *s;
-    ls_addr peer;
-    ls_addr_of(from, &peer);
-    const int err =
-        ls_stream_open(http->port, http->deadlines, fd, true, &peer, &stream_handler, sizeof(ls_http1_conn), &s);
-    if (err == LS_OK) {
-        start(ctx, http, s);
-        return;
-    }
-    ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
-    ls_conn_limit_leave(http->conn_limit);
 }
 
 static void drop_received(ls_http1_conn *c)
@@ -706,13 +692,19 @@ static const ls_addr *local(const ls_exchange *x)
     return &e->local;
 }
 
+static const ls_filter *session(const ls_exchange *x)
+{
+    return ls_stream_filter(ls_http1_stream(x->conn));
+}
+
 const ls_http_transport ls_http1_transport = {
     .local = local,
+    .session = session,
     .read = ls_http1_body_read,
     .respond = ls_http1_respond,
     .write = ls_http1_write,
     .flush = ls_http1_flush,
     .finish = ls_http1_finish,
     .release = release,
-    .wait_sent = ls_http1_wait_sent,
+    .abort = ls_http1_abort_response,
 };

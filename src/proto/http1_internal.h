@@ -16,7 +16,7 @@
  * waits for a receive that was pending when the exchange ended (a job read the body of a request that had its response
  * already), or for the packet of the watch.
  *
- * A connection whose handler waits for something else, such as a timer, is watched (ls_op_watch). When it is lost it
+ * A connection whose handler waits for something else, such as a timer, is watched (ls_stream_watch_begin). When it is lost it
  * gives up its socket and its place among max_connections at once; the struct stays until the handler returns the
  * exchange (LS_H1_DETACHED). */
 #ifndef LS_PROTO_HTTP1_INTERNAL_H
@@ -30,8 +30,8 @@
 #include "proto/http1_chunk.h"
 #include "proto/http_text.h"
 
-/* respond copies borrowed bytes below this length behind the head; others are sent without a copy. */
-enum { LS_HTTP1_COPY_BYTES = 16384 };
+/* respond copies bytes without a block below this length behind the head, into the same block. */
+enum { LS_HTTP1_BESIDE_BYTES = 16384 };
 
 /* The head of a 200 response with one Content-Type, up to the number of its Content-Length, valid in the second
  * date_s. */
@@ -55,8 +55,6 @@ typedef struct ls_http1_thread {
 } ls_http1_thread;
 
 struct ls_http1 {
-    ls_port *port;
-    ls_deadlines *deadlines;
     ls_conn_limit *conn_limit;
     const ls_http_handler *handler;
     ls_http_config config;
@@ -176,7 +174,7 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
 int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);
-int ls_http1_wait_sent(ls_thread_ctx *ctx, ls_exchange *x);
+void ls_http1_abort_response(ls_thread_ctx *ctx, ls_exchange *x);
 
 /* Flush the stream. Results as for ls_stream_flush. */
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);

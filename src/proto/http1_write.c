@@ -1,7 +1,8 @@
 /* http1_write.c - responses of HTTP/1.1: heads, bodies with Content-Length, chunked bodies.
  *
- * A head and a small body are written next to each other into the output block and leave in one send. Large bodies are
- * queued without a copy. Every part of a chunked body becomes one chunk, whose bytes are queued without a copy. */
+ * A head and a small body are written next to each other into the output block and leave in one send. The slices of a
+ * large body, and of parts, are queued without a copy; only bytes without a block are copied. Every part of a chunked
+ * body becomes one chunk. */
 #include <assert.h>
 #include <string.h>
 
@@ -168,32 +169,27 @@ static int put_head(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, 
     return LS_OK;
 }
 
-static bool is_copied(const ls_slice *slice)
+static int put_copy(ls_thread_ctx *ctx, ls_http1_conn *c, const char *bytes, size_t len)
 {
-    return slice->block == NULL && slice->len < LS_HTTP1_COPY_BYTES;
-}
-
-/* Queue one slice without a copy. Takes its reference. */
-static int push_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
-{
-    if (slice->len == 0) {
-        ls_slice_drop(slice);
-        return LS_OK;
+    while (len > 0) {
+        const size_t run = len < LS_BLOCK_LARGE ? len : LS_BLOCK_LARGE;
+        char *to = ls_stream_room(ctx, ls_http1_stream(c), run);
+        if (to == NULL) return LS_ENOMEM;
+        memcpy(to, bytes, run);
+        ls_stream_commit(ls_http1_stream(c), run);
+        bytes += run;
+        len -= run;
     }
-    int err = ls_stream_push(ctx, ls_http1_stream(c), slice);
-    if (err < 0) ls_slice_drop(slice);
-    return err;
+    return LS_OK;
 }
 
-/* Queue one slice of a whole body: small borrowed bytes with a copy, others without. Takes its reference. */
+/* Queue one slice, with a copy if it has no block. Takes its reference. */
 static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
 {
-    if (slice->len == 0 || !is_copied(slice)) return push_slice(ctx, c, slice);
-    char *to = ls_stream_room(ctx, ls_http1_stream(c), slice->len);
-    if (to == NULL) return LS_ENOMEM;
-    memcpy(to, slice->ptr, slice->len);
-    ls_stream_commit(ls_http1_stream(c), slice->len);
-    return LS_OK;
+    if (slice->block == NULL) return put_copy(ctx, c, slice->ptr, slice->len);
+    const int err = slice->len > 0 ? ls_stream_push(ctx, ls_http1_stream(c), slice) : LS_OK;
+    if (err < 0 || slice->len == 0) ls_slice_drop(slice);
+    return err;
 }
 
 /* The response cannot be completed. The client must not take the bytes sent so far for a complete response. */
@@ -216,7 +212,7 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
         return x->error;
     }
     size_t length = ls_slices_bytes(slices, count);
-    const bool beside = count > 0 && is_copied(&slices[0]);
+    const bool beside = count > 0 && slices[0].block == NULL && slices[0].len < LS_HTTP1_BESIDE_BYTES;
     char *to;
     int err = put_head(ctx, c, e, (int64_t)length, beside ? slices[0].len : 0, &to);
     unsigned i = 0;
@@ -258,10 +254,11 @@ static int put_chunk(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
         memcpy(to, line + at, sizeof line - at);
         ls_stream_commit(ls_http1_stream(c), sizeof line - at);
     }
-    if (to == NULL || ls_stream_push(ctx, ls_http1_stream(c), slice) < 0) {
+    if (to == NULL) {
         ls_slice_drop(slice);
         return LS_ENOMEM;
     }
+    if (put_slice(ctx, c, slice) < 0) return LS_ENOMEM;
     if ((to = ls_stream_room(ctx, ls_http1_stream(c), 2)) == NULL) return LS_ENOMEM;
     (void)PUT(to, "\r\n");
     ls_stream_commit(ls_http1_stream(c), 2);
@@ -276,16 +273,15 @@ int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c)
     return err; /* if it is LS_PENDING, another thread may own the connection now */
 }
 
-/* Send the queue. LS_PENDING while it is above the high-water mark, or, with `all`, while it is not empty. */
-static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
+/* Send the queue. LS_PENDING while it is above the high-water mark. */
+static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     ls_stream_set_actor(ls_http1_stream(c), x->actor);
     int err = ls_http1_send_out(ctx, c);
     if (err < 0) return fail(x, err);
-    if (err == LS_DONE || (!all && ls_stream_queued(ls_http1_stream(c)) < c->http->config.write_bytes_high))
-        return LS_DONE;
+    if (err == LS_DONE || ls_stream_queued(ls_http1_stream(c)) < c->http->config.write_bytes_high) return LS_DONE;
     e->awaits_sent = true;
     return LS_PENDING;
 }
@@ -296,7 +292,6 @@ int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigne
     ls_http1_conn *c = ls_http1_conn_of(x);
     int err = x->error;
     unsigned i = 0;
-    bool borrowed = false;
     if (err == 0 && x->response == LS_RESPONSE_NONE) {
         char *to;
         err = put_head(ctx, c, e, x->length, 0, &to);
@@ -310,31 +305,27 @@ int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigne
     }
     for (; err == 0 && !e->no_body && i < count; i++) {
         const bool is_chunk = e->chunked_out && slices[i].len > 0; /* a chunk of no bytes would end the body */
-        if (slices[i].block == NULL) borrowed = true;
-        err = is_chunk ? put_chunk(ctx, c, &slices[i]) : push_slice(ctx, c, &slices[i]);
+        err = is_chunk ? put_chunk(ctx, c, &slices[i]) : put_slice(ctx, c, &slices[i]);
     }
     ls_slices_drop(slices + i, count - i);
     if (err < 0) return fail(x, err);
-    /* The caller frees borrowed bytes when they are sent. */
-    if (borrowed) return send_and_wait(ctx, x, true);
-    return ls_stream_queued(ls_http1_stream(c)) >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
+    return ls_stream_queued(ls_http1_stream(c)) >= SEND_AT_BYTES ? send_and_wait(ctx, x) : LS_DONE;
 }
 
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    return x->error != 0 ? x->error : send_and_wait(ctx, x, false);
+    return x->error != 0 ? x->error : send_and_wait(ctx, x);
 }
 
-/* After a receive error a send may still be pending. It refers to bytes of the caller, so it must complete before the
- * caller is woken. The bytes queued behind it are dropped. */
-int ls_http1_wait_sent(ls_thread_ctx *ctx, ls_exchange *x)
+/* The bytes of a pending send may still leave; those queued behind it are dropped. The release closes the connection as
+ * without a response. */
+void ls_http1_abort_response(ls_thread_ctx *ctx, ls_exchange *x)
 {
+    const ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
-    if (x->error == 0) return send_and_wait(ctx, x, true);
-    if (!ls_stream_sending(ls_http1_stream(c))) return x->error;
-    ls_http1_of(x)->awaits_sent = true;
-    ls_stream_abort(ls_http1_stream(c));
-    return LS_PENDING;
+    (void)ctx;
+    if (x->error == 0) x->error = LS_ECANCELED;
+    (void)ls_stream_truncate(ls_http1_stream(c), e->begin_at);
 }
 
 int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x)
@@ -379,5 +370,22 @@ int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const 
     *to++ = '\n';
     ls_stream_commit(ls_http1_stream(c), (size_t)(to - from));
     ls_counter_add(&thread->refused, 1);
+    return LS_OK;
+}
+
+int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s)
+{
+    static const char text[] = "400 Bad Request: plain HTTP on a port for HTTPS; the URL must begin with https://\n";
+    char *const from = ls_stream_room_reserved(ctx, s, HEAD_ROOM + sizeof text);
+    if (from == NULL) return LS_ENOMEM;
+    char *to = put_status(from, 400);
+    to = PUT(to, "Server: luaserve\r\nDate: ");
+    ls_http_date(ls_clock_wall_s(), to);
+    to += LS_HTTP_DATE_BYTES;
+    to = PUT(to, "\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ");
+    to = put_number(to, sizeof text - 1);
+    to = PUT(to, "\r\nConnection: close\r\n\r\n");
+    to = put(to, text, sizeof text - 1);
+    ls_stream_commit(s, (size_t)(to - from));
     return LS_OK;
 }

@@ -18,6 +18,7 @@
 #include "script/buffer.h"
 #include "script/http_task.h"
 #include "script/option.h"
+#include "script/option_tls.h"
 #include "script/quiet.h"
 #include "script/request.h"
 #include "script/route_name.h"
@@ -131,7 +132,16 @@ static void listener_access(lua_State *L, ls_path_access *access)
     if (access->has_group) access->group = (uint32_t)number;
 }
 
-/* core.listen{ host=, port= | urls=, mode=, user=, group=, http={...}, dispatch=fn, failed=fn, routes=fn, where= } */
+/* Read tls, trusted and proxy_protocol from the options at index 1. Only the listeners of the first state are opened. */
+static void listener_security(lua_State *L, const ls_state *state, ls_site_listener *listener)
+{
+    if (state->index != 0) return;
+    listener->tls = ls_option_tls(L, 1);
+    listener->trusted = ls_option_networks(L, 1, &listener->trusted_count);
+    listener->proxy_protocol = ls_option_flag(L, 1, "proxy_protocol");
+}
+
+/* core.listen{ host=, port= | urls=, mode=, user=, group=, tls=, trusted=, proxy_protocol=, http={...}, dispatch=fn, failed=fn, routes=fn, where= } */
 static int core_listen(lua_State *L)
 {
     ls_state *state = check_loading(L, "");
@@ -140,6 +150,7 @@ static int core_listen(lua_State *L)
     lua_settop(L, 1);
     listener_address(L, &listener);
     listener_access(L, &listener.access);
+    listener_security(L, state, &listener);
     listener_urls(L, &listener);
     ls_http_config_defaults(&listener.http);
     if (lua_getfield(L, 1, "http") == LUA_TTABLE) http_options(L, 2, &listener.http);
@@ -150,7 +161,7 @@ static int core_listen(lua_State *L)
     return 0;
 }
 
-/* core.tcp{ host=, port=, mode=, user=, group=, tcp={...}, backlog=, serve=fn, where= } */
+/* core.tcp{ host=, port=, mode=, user=, group=, tls=, trusted=, proxy_protocol=, tcp={...}, backlog=, serve=fn, where= } */
 static int core_tcp(lua_State *L)
 {
     ls_state *state = check_loading(L, "");
@@ -159,6 +170,7 @@ static int core_tcp(lua_State *L)
     lua_settop(L, 1);
     listener_address(L, &listener);
     listener_access(L, &listener.access);
+    listener_security(L, state, &listener);
     ls_option_u32(L, 1, "backlog", UINT32_MAX, &listener.backlog);
     listener.tcp = ls_tcp_config_default;
     if (lua_getfield(L, 1, "tcp") == LUA_TTABLE) ls_tcp_options(L, 2, &listener.tcp);
@@ -357,7 +369,11 @@ int ls_core_open(lua_State *L)
                                          {"name_routes", ls_core_name_routes},
                                          {"last_segment", ls_core_last_segment},
                                          {"safe_join", ls_core_safe_join},
+                                         {"static", ls_core_static},
+                                         {"static_get", ls_core_static_get},
+                                         {"static_list", ls_core_static_list},
                                          {"user_id", ls_core_user_id},
+                                         {"is_network", ls_core_is_network},
                                          {"group_id", ls_core_group_id},
                                          {"sleep", ls_core_sleep},
                                          {"after", ls_core_after},
@@ -402,7 +418,8 @@ void ls_core_define(lua_State *L, ls_state *state)
     ls_request_define_res(L, state);
     ls_buffer_define(L, state);
     ls_jobs_define(L, state);
-    ls_file_define(L, state);
+    ls_serve_define(L, state);
+    ls_static_define(L, state);
     ls_timers_define(L, state);
     ls_udp_define(L, state);
     ls_notify_define(L, state);

@@ -15,6 +15,8 @@
 #include "script/request.h"
 #include "script/udata.h"
 
+enum { SEND_AT_BYTES = 16384 }; /* res:send sends a body of this length itself; others leave when the handler ends */
+
 /* The request of the res object at index 1. Raises when the head of the response was already sent. */
 static ls_request *check_open(lua_State *L)
 {
@@ -261,44 +263,31 @@ static int push_result(lua_State *L, int result)
     return 1;
 }
 
-/* The bytes of a long string are sent from the string itself, which stays alive because the handler's task waits for
- * the send. When another task writes, or the task cannot wait, replace the string at `index` by a buffer with a
- * copy. */
-static void copy_unless_pinnable(lua_State *L, const ls_request *r, int index, size_t bytes_min)
+/* Every event of the exchange wakes its waiters: check whether the queue was sent. */
+static int queue_done(lua_State *L, int status, lua_KContext context)
 {
-    size_t len;
-    const char *bytes;
-    if (lua_type(L, index) != LUA_TSTRING || lua_rawlen(L, index) < bytes_min) return;
-    if (r->state->current == r->task && ls_task_can_wait(L)) return;
-    bytes = lua_tolstring(L, index, &len);
-    ls_buffer_add_bytes(L, ls_buffer_push(L), bytes, len);
-    lua_replace(L, index);
-}
-
-/* The string stays at index 2 until its bytes are sent. Nothing here may raise. */
-static int send_pinned_done(lua_State *L, int status, lua_KContext context)
-{
-    ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
+    ls_request *r = ls_request_check_res(L, 1);
+    ls_exchange *x = r->x;
     (void)status;
-    if (r->x->transport->wait_sent(r->state->ctx, r->x) == LS_PENDING)
-        return ls_request_wait_pinned(L, r, context, send_pinned_done);
-    return push_result(L, r->x->error);
+    if (x->error == 0 && x->response != LS_RESPONSE_NONE && x->transport->flush(r->state->ctx, x) == LS_PENDING)
+        return ls_request_wait(L, r, context, queue_done);
+    return push_result(L, x->error);
 }
 
 /* `type`: the Content-Type, NULL for that of the value. */
 static int send_value(lua_State *L, ls_request *r, int index, const char *type)
 {
     ls_slice text;
-    bool pinned = false;
     if (type == ls_type_json || (type == NULL && lua_type(L, index) == LUA_TTABLE)) {
         if (ls_json_encode(L, index, &text)) return push_result(L, ls_request_respond_json(L, r, text));
         type = ls_type_json;
     }
-    copy_unless_pinnable(L, r, index, LS_PIN_BYTES);
-    const int result = type != NULL ? ls_request_respond_as(L, r, index, type, &pinned)
-                                    : ls_request_respond_body(L, r, index, &pinned);
-    if (pinned)
-        return send_pinned_done(L, LUA_OK, (lua_KContext)r); /* part of it may be queued even after a failure */
+    int result = type != NULL ? ls_request_respond_as(L, r, index, type) : ls_request_respond_body(L, r, index);
+    /* Another task than the handler's must not wait: the handler may end the request meanwhile. */
+    if (result >= 0 && r->x->body_sent >= SEND_AT_BYTES && r->state->current == r->task && ls_task_can_wait(L)) {
+        result = r->x->transport->flush(r->state->ctx, r->x);
+        if (result == LS_PENDING) return ls_request_wait(L, r, 0, queue_done);
+    }
     return push_result(L, result);
 }
 
@@ -382,47 +371,42 @@ static int collect_bytes(lua_State *L, ls_request *r, const char *bytes, size_t 
     return result;
 }
 
-/* Every event of the exchange wakes its waiters: check whether the queue was sent. */
-static int write_done(lua_State *L, int status, lua_KContext context)
+/* Pass a buffer or a long string to the transport, behind the collected parts. */
+static int write_slices(lua_State *L, ls_request *r, int index)
 {
-    ls_request *r = ls_request_check_res(L, 1);
-    ls_exchange *x = r->x;
-    (void)status;
-    if (x->error == 0 && x->response == LS_RESPONSE_OPEN && x->transport->flush(r->state->ctx, x) == LS_PENDING)
-        return ls_request_wait(L, r, context, write_done);
-    return push_result(L, x->error);
+    ls_body body;
+    if (ls_body_of(L, index, &body) < 0) return luaL_error(L, "not enough memory");
+    r->written += ls_slices_bytes(body.slices, body.count);
+    int done = ls_request_push_parts(r->state->ctx, r);
+    if (body.count > 0) { /* takes the references, also when the connection is lost */
+        const int written = r->x->transport->write(r->state->ctx, r->x, body.slices, body.count);
+        if (done >= 0) done = written;
+    }
+    ls_body_free(&body);
+    return done;
 }
 
-static int write_pinned_done(lua_State *L, int status, lua_KContext context);
-
-/* Write the arguments from `index` on. Large strings are sent without a copy: the call waits until they are sent. */
-static int write_from(lua_State *L, ls_request *r, int index)
+static int write_all(lua_State *L, ls_request *r)
 {
     ls_exchange *x = r->x;
     ls_thread_ctx *ctx = r->state->ctx;
     const int last = lua_gettop(L);
     int result = LS_DONE;
-    for (; index <= last; index++) {
-        ls_body body;
+    for (int index = 2; index <= last; index++) {
         const int type = lua_type(L, index);
-        const size_t len = type == LUA_TSTRING ? lua_rawlen(L, index) : 0;
+        const bool is_long = type == LUA_TSTRING && lua_rawlen(L, index) >= LS_PART_SHARED_MIN;
         int done;
+        if (is_long) (void)ls_strings_reserve(L, 1); /* first: it may run a finalizer, which may respond */
         if (x->response == LS_RESPONSE_DONE)
             return luaL_error(L, "the response was sent already"); /* sent by a finalizer */
         if (x->error != 0) return ls_push_failure(L, x->error);
-        if (ls_body_of(L, index, &body) < 0) return luaL_error(L, "not enough memory");
-        r->written += ls_slices_bytes(body.slices, body.count);
-        if ((type == LUA_TSTRING && len < LS_PIN_PART_BYTES) || type == LUA_TNUMBER) {
-            done = body.count > 0 ? collect_bytes(L, r, body.few[0].ptr, body.few[0].len) : LS_DONE;
+        if (type == LUA_TSTRING && !is_long) { /* res_write has converted numbers */
+            size_t len;
+            const char *bytes = lua_tolstring(L, index, &len);
+            r->written += len;
+            done = collect_bytes(L, r, bytes, len);
         } else {
-            done = ls_request_push_parts(ctx, r);
-            if (body.count > 0) { /* takes the references, also when the connection is lost */
-                const int written = x->transport->write(ctx, x, body.slices, body.count);
-                if (done >= 0) done = written;
-            }
-            ls_body_free(&body);
-            if (type == LUA_TSTRING && x->transport->wait_sent(ctx, x) == LS_PENDING)
-                return ls_request_wait_pinned(L, r, index, write_pinned_done);
+            done = write_slices(L, r, index);
         }
         if (done < 0) return ls_push_failure(L, done);
         if (done == LS_PENDING) result = done;
@@ -432,18 +416,8 @@ static int write_from(lua_State *L, ls_request *r, int index)
         if (done < 0) return ls_push_failure(L, done);
         if (done == LS_PENDING) result = done;
     }
-    if (result == LS_PENDING) return ls_request_wait(L, r, 0, write_done);
+    if (result == LS_PENDING) return ls_request_wait(L, r, 0, queue_done);
     return push_result(L, x->error);
-}
-
-static int write_pinned_done(lua_State *L, int status, lua_KContext context)
-{
-    const ls_response *response = lua_touserdata(L, 1);
-    ls_request *r = response->request;
-    (void)status;
-    if (r->x->transport->wait_sent(r->state->ctx, r->x) == LS_PENDING)
-        return ls_request_wait_pinned(L, r, context, write_pinned_done);
-    return write_from(L, r, (int)context + 1);
 }
 
 /* res:write(...) -> true | nil, message, code. Waits while too much is queued. */
@@ -463,8 +437,7 @@ static int res_write(lua_State *L)
     }
     if (r->x->length >= 0 && r->written + bytes > (uint64_t)r->x->length)
         return luaL_error(L, "res:write: the body exceeds the Content-Length of %I bytes", (lua_Integer)r->x->length);
-    for (int n = 2; n <= last; n++) copy_unless_pinnable(L, r, n, LS_PIN_PART_BYTES);
-    return write_from(L, r, 2);
+    return write_all(L, r);
 }
 
 /* res:flush() -> true | nil, message, code */
@@ -475,7 +448,7 @@ static int res_flush(lua_State *L)
     int result = ls_request_push_parts(r->state->ctx, r);
     if (r->x->error != 0) return ls_push_failure(L, r->x->error);
     if (result >= 0 && r->x->response != LS_RESPONSE_DONE) result = r->x->transport->flush(r->state->ctx, r->x);
-    if (result == LS_PENDING) return ls_request_wait(L, r, 0, write_done);
+    if (result == LS_PENDING) return ls_request_wait(L, r, 0, queue_done);
     return push_result(L, result);
 }
 
@@ -484,7 +457,7 @@ static int res_abort(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
     ls_check_arguments(L, 1, "res:abort(), which sends nothing");
-    r->x->error = LS_ECANCELED;
+    r->x->transport->abort(r->state->ctx, r->x);
     return 0;
 }
 

@@ -1,8 +1,7 @@
 /* bind_sock_send.c - the sending half of `sock`.
  *
- * Short strings are copied into the stream's block. Long strings are pinned: they are sent without a copy, and the
- * task waits until they are sent. Buffers share their blocks. The queue is sent with one gather send when the task
- * waits or ends, or when FLUSH_BYTES are queued. */
+ * Short strings are copied into the stream's block. Long strings (string_block.h) and buffers share their blocks with
+ * the queue. The queue is sent with one gather send when the task waits or ends, or when FLUSH_BYTES are queued. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,76 +13,62 @@
 
 enum {
     NESTED_MAX = 8,      /* levels of tables */
-    PINNED_MAX = 64,     /* long strings inside tables that one send keeps on the stack; further ones are copied */
     FLUSH_BYTES = 32768, /* queued bytes that are sent at once */
 };
 
-typedef struct sending {
-    ls_tcp *tcp;
-    bool may_pin; /* the task can wait, so strings may be sent without a copy */
-    bool pinned;
-    int kept; /* strings pushed onto the stack to keep them alive */
-} sending;
-
-/* Raise for a value that cannot be sent, before anything is queued. From then on nothing may raise or allocate in Lua:
- * only the stack keeps a pinned string alive, and a finalizer may close the sock. Returns the number of strings inside
- * tables that queue_value may keep on the stack. */
+/* Raise for a value that cannot be sent, before anything is queued. Returns the number of long strings in it. */
 static unsigned check_value(lua_State *L, int index, int arg, int depth)
 {
-    unsigned kept = 0;
+    unsigned strings = 0;
     switch (lua_type(L, index)) {
-    case LUA_TSTRING: return depth == 1 && lua_rawlen(L, index) >= LS_PIN_BYTES;
+    case LUA_TSTRING: return lua_rawlen(L, index) >= LS_STRING_SHARED_MIN;
     case LUA_TNUMBER: return 0;
     case LUA_TTABLE:
         if (depth == NESTED_MAX) luaL_argerror(L, arg, "tables are nested too deeply");
         luaL_checkstack(L, 4, "tables are nested too deeply");
         for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, index); n <= count; n++) {
             lua_rawgeti(L, index, n);
-            kept += check_value(L, lua_gettop(L), arg, depth + 1);
+            strings += check_value(L, lua_gettop(L), arg, depth + 1);
             lua_pop(L, 1);
         }
-        return kept;
+        return strings;
     default:
         if (ls_buffer_test(L, index) == NULL) luaL_typeerror(L, arg, "string, number, buffer or table of them");
         return 0;
     }
 }
 
-static int queue_slice(lua_State *L, const sending *s, const ls_slice *slice)
+/* Takes the reference of the slice. */
+static int queue_slice(ls_tcp *tcp, ls_slice slice)
 {
-    (void)L;
-    return ls_stream_push(s->tcp->state->ctx, ls_tcp_stream(s->tcp), slice);
+    const int err = ls_stream_push(tcp->state->ctx, ls_tcp_stream(tcp), &slice);
+    if (err < 0) ls_slice_drop(&slice);
+    return err;
 }
 
-static int queue_copy(const sending *s, const char *bytes, size_t len)
+/* `len` < LS_STRING_SHARED_MIN */
+static int queue_copy(ls_tcp *tcp, const char *bytes, size_t len)
 {
-    while (len > 0) {
-        const size_t run = len < LS_BLOCK_LARGE ? len : LS_BLOCK_LARGE;
-        char *to = ls_stream_room(s->tcp->state->ctx, ls_tcp_stream(s->tcp), run);
-        if (to == NULL) return LS_ENOMEM;
-        memcpy(to, bytes, run);
-        ls_stream_commit(ls_tcp_stream(s->tcp), run);
-        bytes += run;
-        len -= run;
-    }
+    if (len == 0) return LS_OK;
+    char *to = ls_stream_room(tcp->state->ctx, ls_tcp_stream(tcp), len);
+    if (to == NULL) return LS_ENOMEM;
+    memcpy(to, bytes, len);
+    ls_stream_commit(ls_tcp_stream(tcp), len);
     return LS_OK;
 }
 
-static int queue_buffer(lua_State *L, const sending *s, const ls_buffer *buffer)
+static int queue_buffer(ls_tcp *tcp, const ls_buffer *buffer)
 {
-    for (unsigned n = 0; n < buffer->count; n++) {
+    int err = LS_OK;
+    for (unsigned n = 0; n < buffer->count && err == LS_OK; n++) {
         const ls_slice *from = &buffer->slices[n];
-        ls_slice slice = {ls_block_hold(from->block), from->ptr, from->len};
-        if (queue_slice(L, s, &slice) < 0) {
-            ls_slice_drop(&slice);
-            return LS_ENOMEM;
-        }
+        err = queue_slice(tcp, (ls_slice){ls_block_hold(from->block), from->ptr, from->len});
     }
-    return LS_OK;
+    return err;
 }
 
 /* Queue a number in the format of tostring(), without making a Lua string. */
-static int queue_number(lua_State *L, const sending *s, int index)
+static int queue_number(lua_State *L, ls_tcp *tcp, int index)
 {
     char text[64];
     int len;
@@ -96,10 +81,11 @@ static int queue_number(lua_State *L, const sending *s, int index)
             len += 2;
         }
     }
-    return queue_copy(s, text, (size_t)len);
+    return queue_copy(tcp, text, (size_t)len);
 }
 
-static int queue_value(lua_State *L, sending *s, int index, int depth)
+/* Nothing here may raise or allocate in Lua: a finalizer could close the sock. */
+static int queue_value(lua_State *L, ls_tcp *tcp, int index)
 {
     size_t len;
     const char *bytes;
@@ -107,21 +93,16 @@ static int queue_value(lua_State *L, sending *s, int index, int depth)
     switch (lua_type(L, index)) {
     case LUA_TTABLE:
         for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, index); n <= count && err == LS_OK; n++) {
-            const int kept = s->kept;
             lua_rawgeti(L, index, n);
-            err = queue_value(L, s, lua_gettop(L), depth + 1);
-            if (s->kept == kept) lua_pop(L, 1);
+            err = queue_value(L, tcp, lua_gettop(L));
+            lua_pop(L, 1);
         }
         return err;
-    case LUA_TUSERDATA: return queue_buffer(L, s, ls_buffer_test(L, index));
-    case LUA_TNUMBER: return queue_number(L, s, index);
+    case LUA_TUSERDATA: return queue_buffer(tcp, ls_buffer_test(L, index));
+    case LUA_TNUMBER: return queue_number(L, tcp, index);
     default:
         bytes = lua_tolstring(L, index, &len);
-        if (len < LS_PIN_BYTES || !s->may_pin || (depth > 0 && (s->kept == PINNED_MAX || depth > 1)))
-            return queue_copy(s, bytes, len);
-        if (depth > 0) s->kept++; /* it stays on the stack */
-        s->pinned = true;
-        return queue_slice(L, s, &(ls_slice){NULL, bytes, len});
+        return len < LS_STRING_SHARED_MIN ? queue_copy(tcp, bytes, len) : queue_slice(tcp, ls_string_slice(L, index));
     }
 }
 
@@ -145,35 +126,35 @@ static int wait_until_sent(lua_State *L, ls_tcp *tcp)
 }
 
 /* sock:send(...) -> true | nil, message, code. Strings, numbers, buffers and tables of them. The data is sent when the
- * task waits or ends. Waits while more than write_bytes_high are queued, or a pinned string is not sent yet. */
+ * task waits or ends. When more than write_bytes_high are queued, waits until they are sent. */
 int ls_sock_send(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
     const int last = lua_gettop(L);
-    unsigned kept = 0;
-    for (int n = 2; n <= last; n++) kept += check_value(L, n, n, 0);
-    if (kept > 0) /* only then: the stack never shrinks again */
-        luaL_checkstack(L, (int)(kept < PINNED_MAX ? kept : PINNED_MAX) + NESTED_MAX + 4, "too much to send");
+    unsigned strings;
+    do {
+        strings = 0;
+        for (int n = 2; n <= last; n++) strings += check_value(L, n, n, 0);
+    } while (strings > 0 && ls_strings_reserve(L, strings)); /* a finalizer may change a table of the arguments */
     ls_tcp *tcp = o->tcp;
     if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
     if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);
     if (tcp->shut) return luaL_error(L, "sock:send after sock:shutdown");
 
     ls_thread_ctx *ctx = tcp->state->ctx;
-    sending s = {tcp, ls_task_can_wait(L), false, 0};
     for (int n = 2; n <= last; n++) {
-        if (queue_value(L, &s, n, 0) == LS_OK) continue;
+        if (queue_value(L, tcp, n) == LS_OK) continue;
         tcp->send_end = LS_ENOMEM; /* a part of the data may be queued, so nothing may follow it */
         break;
     }
     const size_t queued = ls_stream_queued(ls_tcp_stream(tcp));
-    if (queued < FLUSH_BYTES && !s.pinned) {
+    if (queued < FLUSH_BYTES) {
         if (queued > 0 && !ls_stream_sending(ls_tcp_stream(tcp))) ls_tcp_flush_later(tcp);
         return send_result(L, LUA_OK, 0);
     }
     const int err = ls_tcp_flush(ctx, tcp);
-    if (err == LS_PENDING &&
-        (s.pinned || (ls_stream_queued(ls_tcp_stream(tcp)) > tcp->config->write_bytes_high && s.may_pin)))
+    if (err == LS_PENDING && ls_stream_queued(ls_tcp_stream(tcp)) > tcp->config->write_bytes_high &&
+        ls_task_can_wait(L))
         return wait_until_sent(L, tcp);
     return send_result(L, LUA_OK, 0);
 }

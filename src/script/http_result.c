@@ -113,11 +113,10 @@ static void results_beside_nil(lua_State *L, int count)
     lua_settop(L, LS_HTTP_RESULT);
 }
 
-bool ls_http_result_respond(lua_State *L, ls_request *r)
+void ls_http_result_respond(lua_State *L, ls_request *r)
 {
     ls_exchange *x = r->x;
     const int count = result_count(L);
-    bool pinned = false;
     switch (count > 0 ? lua_type(L, LS_HTTP_RESULT) : LUA_TNIL) {
     case LUA_TNIL:
         if (count > 1) results_beside_nil(L, count);
@@ -135,17 +134,16 @@ bool ls_http_result_respond(lua_State *L, ls_request *r)
         if (count < 2 || lua_isnil(L, LS_HTTP_RESULT + 1))
             (void)ls_request_respond_text(r, x->status);
         else
-            (void)ls_request_respond_body(L, r, LS_HTTP_RESULT + 1, &pinned);
+            (void)ls_request_respond_body(L, r, LS_HTTP_RESULT + 1);
         break;
     case LUA_TSTRING:
     case LUA_TTABLE:
     case LUA_TUSERDATA:
         if (count > 1) results_beside_body(L, r, count);
-        (void)ls_request_respond_body(L, r, LS_HTTP_RESULT, &pinned);
+        (void)ls_request_respond_body(L, r, LS_HTTP_RESULT);
         break;
     default: (void)wrong_results(L, count, right_order);
     }
-    return pinned;
 }
 
 void ls_http_result_unused(lua_State *L, const ls_request *r)

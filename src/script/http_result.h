@@ -3,17 +3,14 @@
 #ifndef LS_SCRIPT_HTTP_RESULT_H
 #define LS_SCRIPT_HTTP_RESULT_H
 
-#include <stdbool.h>
-
 #include "script/request.h"
 
 /* The stack index of the first result; the others follow, up to the top. */
 enum { LS_HTTP_RESULT = 2 };
 
 /* Respond with the results of the handler. Raises for results that are no response. A disconnected client is not an
- * error. Returns true if the body is a string that must stay on the stack until transport->wait_sent has returned, even
- * if the response failed: part of it may be queued. */
-bool ls_http_result_respond(lua_State *L, ls_request *r);
+ * error. */
+void ls_http_result_respond(lua_State *L, ls_request *r);
 
 /* The handler has sent the response, or its start, by `res`: log an error if it has also returned a body. */
 void ls_http_result_unused(lua_State *L, const ls_request *r);

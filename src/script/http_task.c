@@ -58,16 +58,6 @@ static int http_done(lua_State *L, ls_request *r)
     return 0;
 }
 
-/* The body is a Lua string, which this stack keeps alive until all bytes are sent. */
-static int http_drain(lua_State *L, int status, lua_KContext context)
-{
-    ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
-    (void)status;
-    if (r->x->transport->wait_sent(r->state->ctx, r->x) == LS_PENDING)
-        return ls_request_wait_pinned(L, r, context, http_drain);
-    return http_done(L, r);
-}
-
 static int http_finish_parts(lua_State *L, ls_request *r)
 {
     ls_exchange *x = r->x;
@@ -90,7 +80,8 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
         lua_settop(L, LS_HTTP_RESULT - 1);
         return r->x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);
     }
-    return ls_http_result_respond(L, r) ? http_drain(L, LUA_OK, context) : http_done(L, r);
+    ls_http_result_respond(L, r);
+    return http_done(L, r);
 }
 
 static int http_main(lua_State *L) /* (exchange as light userdata) */

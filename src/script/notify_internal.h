@@ -8,16 +8,10 @@
 #include "script/state.h"
 
 typedef struct ls_notify_script { /* of one state */
-    ls_node live, retired;        /* watchers; `retired`: oldest first, kept for reuse */
     int meta_ref, methods_ref, socket_meta_ref;
 } ls_notify_script;
 
 /* ---- bind_notify.c -------------------------------------------------------------------------------------------- */
-
-/* The watchers of all states by descriptor; one for the site, with a mutex. Close it when no state is left. */
-typedef struct ls_notify_table ls_notify_table;
-int ls_notify_table_open(ls_notify_table **out); /* LS_OK, LS_ENOMEM or the error of the mutex */
-void ls_notify_table_close(ls_notify_table *table);
 
 /* `fd` is about to be closed: its registration ends, and a task of this state that waits for it wakes and gets nil,
  * "the descriptor was closed", "ENOENT". */

@@ -20,14 +20,11 @@ enum ls_request_slot { /* user values of the req object, set on first use */
                        LS_REQ_OWN,
                        LS_REQ_QUERY_ALL,
                        LS_REQ_REFUSED, /* the reason why the body was refused, a string: see bind_body.c */
+                       LS_REQ_TLS,
                        LS_REQ_SLOTS
 };
 
 enum ls_body_state { LS_BODY_UNREAD, LS_BODY_READING, LS_BODY_WHOLE, LS_BODY_STREAMED, LS_BODY_FAILED };
-
-/* Strings of at least this size (LS_PIN_BYTES: a response body or sock:send; LS_PIN_PART_BYTES: res:write) are sent
- * without a copy from Lua's memory; shorter ones are copied. */
-enum { LS_PIN_BYTES = 16384, LS_PIN_PART_BYTES = 65536 };
 
 struct ls_request {
     const void *tag; /* &ls_request_tag, see udata.h */
@@ -64,6 +61,8 @@ extern const char ls_request_tag;
  * current task does not belong to it. */
 ls_request *ls_request_check_req(lua_State *L, int index);
 ls_request *ls_request_check_res(lua_State *L, int index);
+/* The request of the res object at `index`, which ls_request_check_res has accepted before; NULL: it has ended. */
+ls_request *ls_request_of_res(lua_State *L, int index);
 
 /* Store the value on top of the stack as user value `slot` of the req object at `self` until the request ends. The
  * value stays on the stack. */
@@ -81,9 +80,6 @@ void ls_request_release(ls_thread_ctx *ctx, ls_request *request);
 void ls_request_wake(ls_thread_ctx *ctx, ls_exchange *x);
 /* Suspend the current task until ls_request_wake(). */
 int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua_KFunction k);
-/* The same while the transport reads bytes of a Lua string: never raises. The caller has checked
- * ls_task_can_wait(). */
-int ls_request_wait_pinned(lua_State *L, ls_request *request, lua_KContext context, lua_KFunction k);
 
 /* Pass the parts in `out` to the transport. Returns LS_DONE, LS_PENDING or LS_E*. */
 int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request);
@@ -93,31 +89,30 @@ void ls_request_send_parts(ls_thread_ctx *ctx, ls_request *request);
 /* Free the received body. */
 void ls_request_drop_body(ls_request *request);
 
-/* The bytes of the string, number or buffer at `index`, as the body of a response. Slices of a buffer hold
- * references to its blocks. Bytes of a string belong to Lua: if `pinned` is set, the caller keeps the value on the
- * stack until transport->wait_sent() returns LS_DONE. Returns LS_OK, LS_EINVAL (another type) or LS_ENOMEM. */
+/* The bytes of the string, number or buffer at `index`, as the body of a response. The slices of a buffer or of a long
+ * string hold references to its blocks. May raise or run a finalizer, unless a string block is reserved
+ * (string_block.h). Returns LS_OK, LS_EINVAL (another type) or LS_ENOMEM. */
 typedef struct ls_body {
     ls_slice few[8];
     ls_slice *slices; /* `few`, or malloced */
     unsigned count;
-    bool pinned;
 } ls_body;
 int ls_body_of(lua_State *L, int index, ls_body *out);
 void ls_body_free(ls_body *body); /* frees the array; respond and write have taken the references */
 
 /* Respond with the value at `index` by the rules for handler results. The status must be set. Leaves the stack as
- * it is, but may replace the value by its JSON text. Returns the result of transport->respond; *pinned as in
- * ls_body. Raises if the value is not a valid body. */
-int ls_request_respond_body(lua_State *L, ls_request *request, int index, bool *pinned);
+ * it is, but may replace the value by its JSON text. Returns the result of transport->respond. Raises if the value is
+ * not a valid body. */
+int ls_request_respond_body(lua_State *L, ls_request *request, int index);
 /* Respond with this status and its reason phrase as the body; without a body if the status allows none. */
 int ls_request_respond_text(ls_request *request, int status);
 /* Respond with the string, number or buffer at `index`; `type` is its Content-Type unless the handler has set one, and
  * must be one of the texts below, or static. */
-int ls_request_respond_as(lua_State *L, ls_request *request, int index, const char *type, bool *pinned);
+int ls_request_respond_as(lua_State *L, ls_request *request, int index, const char *type);
 extern const char ls_type_html[], ls_type_json[];
 
-/* Encode the value at the absolute `index`. A text shorter than LS_PIN_BYTES stays in the buffer of the encoder: true,
- * and *text is valid until the state encodes again; the value is unchanged. A longer text replaces the value: false.
+/* Encode the value at the absolute `index`. A text shorter than LS_STRING_SHARED_MIN stays in the buffer of the encoder:
+ * true, and *text is valid until the state encodes again; the value is unchanged. A longer text replaces the value: false.
  * Raises. */
 bool ls_json_encode(lua_State *L, int index, ls_slice *text);
 /* Respond with a short text of ls_json_encode(). */

@@ -18,6 +18,8 @@
 #include <lua.h>
 
 #include "net/listener.h"
+#include "net/network.h"
+#include "net/tls.h"
 #include "net/udp.h"
 #include "proto/exchange.h"
 #include "proto/http_config.h"
@@ -56,8 +58,12 @@ typedef struct ls_site_listener {     /* one ls.listen or ls.tcp call */
     char urls[LS_HTTPSYS_URLS_BYTES]; /* LS_SITE_HTTPSYS only, instead of host and port: see ls_httpsys_options */
     ls_http_config http;
     ls_tcp_config tcp;
-    uint32_t backlog; /* 0: that of the settings */
-    char where[80];   /* position of the call for messages: "site.lua:12" */
+    uint32_t backlog;          /* 0: that of the settings */
+    const ls_tls_options *tls; /* NULL: plain */
+    bool proxy_protocol;       /* the peers in `trusted` send PROXY headers */
+    const ls_network *trusted;
+    size_t trusted_count;
+    char where[80]; /* position of the call for messages: "site.lua:12" */
 } ls_site_listener;
 
 enum { LS_UDP_SOCKETS_MAX = 2 };
@@ -98,7 +104,7 @@ unsigned ls_site_listener_count(const ls_site *site);
 const ls_site_listener *ls_site_listener_get(const ls_site *site, unsigned index);
 const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
 
-/* The user data of ls_tcp_accepted() for listener `index` (LS_SITE_TCP). `limit` is the connection limit of the
+/* The user data of ls_tcp_start() for listener `index` (LS_SITE_TCP). `limit` is the connection limit of the
  * listener; the site leaves it once for every connection that closes. */
 typedef struct ls_tcp_server ls_tcp_server;
 ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *limit);

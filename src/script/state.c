@@ -207,7 +207,7 @@ static int state_define(lua_State *L)
     luaL_requiref(L, "cjson", ls_cjson_open, 0);
     lua_getfield(L, -1, "encode");
     (void)lua_getupvalue(L, -1, 1);
-    lua_pushinteger(L, LS_PIN_BYTES);
+    lua_pushinteger(L, LS_STRING_SHARED_MIN);
     lua_pushcclosure(L, ls_cjson_encode_body, 2);
     state->encode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pop(L, 1);
@@ -245,6 +245,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
     ls_node_init(&state->timers);
     ls_node_init(&state->tcps);
     ls_alloc_open(&state->alloc);
+    ls_strings_open(state);
     state->L = lua_newstate(state_alloc, state);
     if (state->L == NULL) goto fail_state;
     *ls_state_extra(state->L) = (uintptr_t)state;
@@ -255,6 +256,7 @@ int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **ou
 
 fail_lua:
     lua_close(state->L);
+    ls_strings_close(state);
     ls_alloc_close(&state->alloc);
     ls_udp_script_free(state);
     ls_notify_free(state);
@@ -274,6 +276,7 @@ void ls_state_close(ls_state *state)
     ls_tcps_free(state);
     state->closing = true;
     lua_close(state->L);
+    ls_strings_close(state);
     ls_alloc_close(&state->alloc);
     if (state->resolver != NULL) ls_resolver_close(state->resolver);
     ls_task_free_all(state);

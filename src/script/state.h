@@ -23,6 +23,7 @@
 #include "script/alloc.h"
 #include "script/cpu_limit.h"
 #include "script/site.h"
+#include "script/string_block.h"
 
 typedef struct ls_state ls_state;
 typedef struct ls_task ls_task;
@@ -100,7 +101,8 @@ struct ls_state {
     struct ls_udp_script *udp;       /* udp_internal.h */
     struct ls_notify_script *notify; /* notify_internal.h */
     int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref,
-        connecting_meta_ref, reading_meta_ref, lists_meta_ref;
+        connecting_meta_ref, loading_meta_ref, listing_meta_ref, lists_meta_ref;
+    ls_strings strings; /* long strings that are being sent */
     ls_op start_op, drain_op, disconnect_op, collect_op;
     _Atomic bool collect_ordered; /* collect_op is posted and has not completed */
     bool collect_all;             /* collect_op makes a full collection; set before it is posted */

@@ -16,7 +16,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s);
 enum { COLLECT_AFTER = 1024 }; /* fewer ended connections cause no garbage collection */
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
 
-static const ls_stream_handler stream_handler = {received, sent, closed};
+const ls_stream_handler ls_tcp_handler = {received, sent, closed};
 
 const char ls_tcp_tag;
 
@@ -29,34 +29,31 @@ void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms)
     ls_stream_send_limits(ls_tcp_stream(tcp), send_ms, 0);
 }
 
-int ls_tcp_open(ls_state *state, ls_fd fd, const ls_addr *peer, ls_tcp_server *server, const ls_tcp_config *config,
-                ls_tcp **out)
+/* Make the user of a stream that has the room for it. */
+static ls_tcp *adopt(ls_state *state, ls_stream *s, ls_tcp_server *server, const ls_tcp_config *config)
 {
-    ls_stream *s;
-    const ls_site *site = state->site;
-    const size_t bytes = sizeof(ls_tcp) + (server == NULL ? sizeof *config : 0);
-    const int err = ls_stream_open(site->port, site->deadlines, fd, server != NULL, peer, &stream_handler, bytes, &s);
-    if (err < 0) return err;
-    ls_stream_set_actor(s, &state->actor);
     ls_tcp *tcp = ls_stream_user(s);
+    ls_stream_set_actor(s, &state->actor);
     tcp->state = state;
     tcp->server = server;
-    if (server != NULL) {
-        tcp->config = &server->config;
-    } else {
-        ls_tcp_config *own = (ls_tcp_config *)(void *)(tcp + 1);
-        *own = *config;
-        tcp->config = own;
-        ls_sockets_opened(state);
-    }
+    tcp->config = config;
     ls_tcp_set_timeouts(tcp, config->receive_ms_max, config->send_ms_max);
     ls_node_init(&tcp->senders);
     ls_node_init(&tcp->node);
     ls_list_push(&state->tcps, &tcp->node);
     atomic_fetch_add_explicit(&state->tcp_count, 1, memory_order_relaxed);
     atomic_fetch_add(&state->site->tcps_open, 1);
-    *out = tcp;
-    return LS_OK;
+    return tcp;
+}
+
+const size_t ls_tcp_client_bytes = sizeof(ls_tcp) + sizeof(ls_tcp_config);
+
+ls_tcp *ls_tcp_connected(ls_state *state, ls_stream *s, const ls_tcp_config *config)
+{
+    ls_tcp_config *own = (ls_tcp_config *)(void *)((ls_tcp *)ls_stream_user(s) + 1);
+    *own = *config;
+    ls_sockets_opened(state);
+    return adopt(state, s, NULL, own);
 }
 
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
@@ -163,7 +160,7 @@ static bool store(ls_thread_ctx *ctx, ls_tcp *tcp, ls_slice slice)
     if (tcp->received == 0) {
         tcp->head = slice;
     } else if (store_copied(ctx, tcp, &slice)) {
-        ls_slice_drop(&slice);
+        ls_block_drop(slice.block);
     } else {
         if (more == NULL || more->count == more->room) {
             const uint32_t count = more != NULL ? more->count : 0, room = count == 0 ? 8 : count * 2;
@@ -253,11 +250,9 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
             if (err < 0) result = err;
         }
     }
-    if (tcp->connecting && result == LS_OK)
-        tcp->connecting = false; /* connected; the result 0 is not the end of the stream */
-    else if (result == LS_ENOMEM)
+    if (result == LS_ENOMEM)
         tcp->large = false; /* the next attempt takes a small block and first collects garbage buffers */
-    else if (result == LS_ETIMEDOUT && !tcp->connecting)
+    else if (result == LS_ETIMEDOUT)
         wake = LS_ETIMEDOUT; /* the next receive may go on */
     else
         store_result(ctx, tcp, result);
@@ -395,22 +390,9 @@ static ls_state *enter_idle_state(ls_thread_ctx *ctx, const ls_site *site)
     return best;
 }
 
-static void refuse(const ls_tcp_server *server, int err)
+static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls_stream *s)
 {
-    ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
-    ls_conn_limit_leave(server->conn_limit);
-}
-
-static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls_fd fd, const ls_sockaddr *from)
-{
-    serve_order order = {NULL, NULL};
-    ls_addr peer;
-    ls_addr_of(from, &peer);
-    const int err = ls_tcp_open(state, fd, &peer, server, &server->config, &order.tcp);
-    if (err < 0) {
-        refuse(server, err);
-        return;
-    }
+    serve_order order = {adopt(state, s, server, &server->config), NULL};
     if (server->config.keepalive_s > 0)
         (void)ls_stream_keepalive(ls_tcp_stream(order.tcp), true, server->config.keepalive_s);
     if (ls_state_protected(state, ctx, serve_prepare, &order) != LUA_OK || order.task == NULL) {
@@ -427,12 +409,15 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
     ls_task_run(ctx, task, 1);
 }
 
-void ls_tcp_accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
+const size_t ls_tcp_user_bytes = sizeof(ls_tcp);
+
+void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server)
 {
-    ls_tcp_server *server = user;
+    ls_tcp_server *server = tcp_server;
     assert(ctx->inside == NULL);
+    ls_stream_handover(s, &ls_tcp_handler);
     ls_state *state = enter_idle_state(ctx, server->site);
-    serve(ctx, state, server, fd, from);
+    serve(ctx, state, server, s);
     ls_actor_leave(&state->actor, ctx);
 }
 
@@ -456,7 +441,6 @@ void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state)
     for (ls_node *node = state->tcps.next, *next; node != &state->tcps; node = next) {
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
         next = node->next;
-        if (tcp->connecting) continue; /* closed by the task that connects; only after a drain that timed out */
         if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
         take_receiver(tcp, &waiting);
         ls_stream_abort(ls_tcp_stream(tcp));

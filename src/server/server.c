@@ -19,8 +19,8 @@
 #include "base/signals.h"
 #include "base/thread.h"
 #include "luaserve.h"
+#include "net/acceptor.h"
 #include "net/deadline.h"
-#include "net/listener.h"
 #include "net/stream.h"
 #include "port/notify.h"
 #include "proto/http1.h"
@@ -43,12 +43,15 @@ enum {
 
 /* An open address; a site's listener may have two (both loopback addresses). */
 typedef struct endpoint {
-    ls_listener *listener; /* NULL after it was stopped, and with http.sys */
+    ls_acceptor *acceptor; /* NULL with http.sys */
     ls_http1 *http;        /* NULL for ls.tcp and with http.sys */
+    ls_tls *tls;           /* NULL: plain */
     ls_httpsys *httpsys;
     const char *urls; /* of the site's listener, with http.sys */
     ls_addr at;       /* the address that it is bound to, also after it was stopped; not with http.sys */
     uint8_t kind;     /* enum ls_site_kind */
+    bool stopped;     /* accepts no more */
+    bool self_signed; /* the certificate */
 } endpoint;
 
 enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
@@ -200,6 +203,7 @@ static ls_site_settings settle(const ls_server_options *options, const ls_site_s
 typedef struct opening {
     ls_server *server;
     unsigned index;
+    ls_tls *tls; /* NULL: plain */
 } opening;
 
 static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
@@ -210,28 +214,36 @@ static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
     const ls_site_settings *settings = &server->settings;
     const ls_site_listener *wanted = ls_site_listener_get(server->site, index);
     const uint32_t backlog = wanted->backlog != 0 ? wanted->backlog : settings->backlog;
-    endpoint opened = {.kind = wanted->kind};
-    ls_accepted_fn *accepted = ls_tcp_accepted;
-    void *context;
+    endpoint opened = {.kind = wanted->kind, .self_signed = wanted->tls != NULL && wanted->tls->self_signed};
+    ls_acceptor_protocol protocol = {NULL, ls_tcp_start, NULL, ls_tcp_user_bytes};
     int err;
     if (wanted->kind == LS_SITE_TCP) {
-        context = ls_site_tcp_server(server->site, index, &server->conn_limit);
+        protocol.user = ls_site_tcp_server(server->site, index, &server->conn_limit);
     } else {
-        err = ls_http1_open(server->port, server->deadlines, &wanted->http, ls_site_http_handler(server->site, index),
-                            &server->conn_limit, settings->threads_max, &opened.http);
+        err = ls_http1_open(&wanted->http, ls_site_http_handler(server->site, index), &server->conn_limit,
+                            settings->threads_max, &opened.http);
         if (err < 0) return err;
-        accepted = ls_http1_accepted;
-        context = opened.http;
+        protocol = (ls_acceptor_protocol){NULL, ls_http1_start, opened.http, ls_http1_user_bytes};
     }
-    const ls_listener_options options = {
-        .backlog = backlog, .accepts = settings->accepts_posted, .access = &wanted->access};
-    err = ls_listener_open(server->port, at, &options, &server->conn_limit, accepted, context, &opened.listener);
+    const ls_acceptor_options options = {
+        .deadlines = server->deadlines,
+        .limit = &server->conn_limit,
+        .listener = {.backlog = backlog, .accepts = settings->accepts_posted, .access = &wanted->access},
+        .protocols = &protocol,
+        .protocol_count = 1,
+        .proxy_protocol = wanted->proxy_protocol,
+        .trusted = wanted->trusted,
+        .trusted_count = wanted->trusted_count,
+        .tls = what->tls,
+        .refuse_plain_http = ls_http1_refuse_plain};
+    err = ls_acceptor_open(server->port, at, &options, &opened.acceptor);
     if (err < 0) {
         if (opened.http != NULL) ls_http1_close(opened.http);
         return err;
     }
-    if (opened.http != NULL) ls_http1_local(opened.http, ls_listener_addr(opened.listener));
-    opened.at = *ls_listener_addr(opened.listener);
+    opened.at = *ls_acceptor_addr(opened.acceptor);
+    if (opened.http != NULL) ls_http1_local(opened.http, &opened.at);
+    if (what->tls != NULL) opened.tls = ls_tls_hold(what->tls);
     server->endpoints[server->endpoint_count++] = opened;
     *port = opened.at.port;
     return LS_OK;
@@ -241,9 +253,13 @@ static void close_last_endpoint(ls_server *server)
 {
     assert(server->endpoints != NULL && server->endpoint_count > 0);
     endpoint *e = &server->endpoints[--server->endpoint_count];
-    if (e->listener != NULL) ls_listener_stop(ls_workers_ctx(server->workers, 0), e->listener);
+    if (e->acceptor != NULL) {
+        if (!e->stopped) ls_acceptor_stop(ls_workers_ctx(server->workers, 0), e->acceptor);
+        ls_acceptor_close(e->acceptor);
+    }
     if (e->http != NULL) ls_http1_close(e->http);
     if (e->httpsys != NULL) ls_httpsys_close(e->httpsys);
+    if (e->tls != NULL) ls_tls_drop(e->tls);
     *e = (endpoint){0};
 }
 
@@ -273,6 +289,26 @@ static int open_httpsys(ls_server *server, unsigned index, char *message, size_t
     return LS_OK;
 }
 
+/* Read the certificates of a listener. *out is NULL without TLS. */
+static int open_tls(const ls_site_listener *wanted, ls_tls **out, char *message, size_t message_bytes)
+{
+    char why[512];
+    *out = NULL;
+    if (wanted->tls == NULL) return LS_OK;
+    const int err = ls_tls_open(wanted->tls, out, why, sizeof why);
+    if (err < 0) return explain(err, message, message_bytes, "%s: tls: %s", wanted->where, why);
+    if (why[0] != '\0') ls_log(LS_LOG_WARN, "%s: tls: %s", wanted->where, why);
+    return LS_OK;
+}
+
+static int check_listener(const ls_server *server, unsigned index, char *message, size_t message_bytes)
+{
+    ls_tls *tls;
+    const int err = open_tls(ls_site_listener_get(server->site, index), &tls, message, message_bytes);
+    if (err == LS_OK && tls != NULL) ls_tls_drop(tls);
+    return err;
+}
+
 static int open_listener(ls_server *server, unsigned index, char *message, size_t message_bytes)
 {
     const ls_site_listener *wanted = ls_site_listener_get(server->site, index);
@@ -284,9 +320,11 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
         return explain(err, message, message_bytes,
                        "%s: cannot listen on \"%s\": give an address such as \"127.0.0.1\" or \"::1\", or \"*\"",
                        wanted->where, wanted->host);
-    opening what = {server, index};
+    opening what = {server, index, NULL};
+    if ((err = open_tls(wanted, &what.tls, message, message_bytes)) < 0) return err;
     const ls_address_opener opener = {&what, open_endpoint, close_opened};
     err = ls_addresses_open(&opener, wanted->host, wanted->port, &at);
+    if (what.tls != NULL) ls_tls_drop(what.tls); /* the endpoints hold it */
     if (err < 0) {
         const bool owner = err == LS_EACCES && (wanted->access.has_user || wanted->access.has_group);
         return explain(err, message, message_bytes, "%s: cannot listen on %s: %s%s", wanted->where,
@@ -403,8 +441,11 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
         goto fail_site;
     }
-    for (unsigned i = 0; i < listeners && !options->check; i++)
-        if ((err = open_listener(server, i, message, message_bytes)) < 0) goto fail_site;
+    for (unsigned i = 0; i < listeners; i++) {
+        err = options->check ? check_listener(server, i, message, message_bytes)
+                             : open_listener(server, i, message, message_bytes);
+        if (err < 0) goto fail_site;
+    }
     if (!options->check &&
         (err = ls_udp_sockets_open(&server->udp, server->site, server->port, message, message_bytes)) < 0)
         goto fail_site;
@@ -462,6 +503,14 @@ static void control_finished(ls_server *server)
     ls_mutex_unlock(&server->mutex);
 }
 
+/* The beginning of the address in the log; the path of a Unix socket says enough. */
+static const char *scheme_of(const endpoint *e)
+{
+    const bool path = e->at.family == LS_ADDR_UNIX;
+    if (e->kind == LS_SITE_TCP) return e->tls != NULL ? "tls://" : path ? "" : "tcp://";
+    return e->tls != NULL ? "https://" : path ? "" : "http://";
+}
+
 static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
@@ -474,12 +523,13 @@ static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
                 ls_log(LS_LOG_INFO, "listening on %s with http.sys", url);
             continue;
         }
-        ls_listener_start(ctx, e->listener);
-        ls_log(LS_LOG_INFO, "listening on %s%s",
-               e->at.family == LS_ADDR_UNIX ? ""
-               : e->kind == LS_SITE_TCP     ? "tcp://"
-                                            : "http://",
-               ls_addr_text(&e->at, text));
+        ls_acceptor_start(ctx, e->acceptor);
+        ls_log(LS_LOG_INFO, "listening on %s%s", scheme_of(e), ls_addr_text(&e->at, text));
+        if (e->self_signed) {
+            char fingerprint[96];
+            ls_tls_fingerprint(e->tls, fingerprint);
+            ls_log(LS_LOG_INFO, "its certificate is self-signed; SHA-256 fingerprint %s", fingerprint);
+        }
     }
     ls_udp_sockets_start(&server->udp, ctx);
     control_finished(server);
@@ -490,6 +540,7 @@ static unsigned drain_http(ls_server *server, bool all)
 {
     unsigned open = 0;
     for (unsigned i = 0; i < server->endpoint_count; i++) {
+        if (server->endpoints[i].acceptor != NULL) open += ls_acceptor_drain(server->endpoints[i].acceptor, all);
         if (server->endpoints[i].http != NULL) open += ls_http1_drain(server->endpoints[i].http, all);
         if (server->endpoints[i].httpsys != NULL) open += ls_httpsys_drain(server->endpoints[i].httpsys);
     }
@@ -500,8 +551,8 @@ static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     for (unsigned i = 0; i < server->endpoint_count; i++) {
-        if (server->endpoints[i].listener != NULL) ls_listener_stop(ctx, server->endpoints[i].listener);
-        server->endpoints[i].listener = NULL;
+        if (server->endpoints[i].acceptor != NULL) ls_acceptor_stop(ctx, server->endpoints[i].acceptor);
+        server->endpoints[i].stopped = true;
     }
     ls_udp_sockets_stop(&server->udp, ctx);
     (void)drain_http(server,
@@ -614,6 +665,7 @@ int ls_server_run(ls_server *server)
         ls_log(LS_LOG_WARN, "the drain took longer than %.3g s: connections are cut",
                server->settings.drain_ms_max / 1e3);
         for (unsigned i = 0; i < server->endpoint_count; i++) {
+            if (server->endpoints[i].acceptor != NULL) ls_acceptor_abort(server->endpoints[i].acceptor);
             if (server->endpoints[i].http != NULL) ls_http1_abort(server->endpoints[i].http);
             if (server->endpoints[i].httpsys != NULL) ls_httpsys_abort(server->endpoints[i].httpsys);
         }
@@ -644,7 +696,9 @@ void ls_server_describe(const ls_server *server)
             for (const char *url = listener->urls; *url != '\0'; url += strlen(url) + 1)
                 printf("listener: http.sys %s (%s)\n", url, listener->where);
         } else {
-            printf("listener: %s%s", listener->kind == LS_SITE_TCP ? "tcp " : "", host);
+            const char *kind = listener->kind == LS_SITE_TCP ? "tcp " : "";
+            if (listener->tls != NULL) kind = listener->kind == LS_SITE_TCP ? "tls " : "https ";
+            printf("listener: %s%s", kind, host);
             if (strncmp(host, "unix:", 5) != 0) printf(" port %u", listener->port);
             printf(" (%s)\n", listener->where);
         }

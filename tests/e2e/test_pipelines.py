@@ -1,5 +1,5 @@
 """Random pipelines of requests to handlers of all kinds, each with a distinct response: bodies that are read early,
-late, in part, by jobs, or never; responses sent whole, in parts, by jobs, pinned, from files, cut off, aborted. The
+late, in part, by jobs, or never; responses sent whole, in parts, by jobs, from files, cut off, aborted. The
 next request has arrived when a handler ends, so that an operation of one request is often pending when the next
 handler begins.
 
@@ -78,7 +78,11 @@ end)
 app:any("/says-close", function(req, res) res:header("Connection", "close") return text(req) end)
 app:any("/cut", function(req, res) res:write(text(req)) res:flush() error("late") end)
 app:any("/abort", function(req, res) res:write(text(req)) res:flush() res:abort() end)
-app:any("/abort-pinned", function(req, res) ls.spawn(function() ls.sleep(0) res:abort() end) return text(req) end)
+app:any("/abort-sent", function(req, res)
+  local job = ls.spawn(function() ls.sleep(0) res:abort() end)
+  res:send(text(req))
+  job:wait()
+end)
 app:any("/abort-writer", function(req, res)
   local job = ls.spawn(function() for _ = 1, 50 do if not res:write(text(req)) then break end ls.sleep(0) end end)
   ls.sleep(math.random() * 0.001)
@@ -104,7 +108,7 @@ FILE = b"f" * 70000
 ONCE = "/whole /shared /nap /busy /inject /timed /first /left /left-later /left-timed /says-close".split()
 FIVE = "/parts /paced /flushed /wrapped /writer /writers /left-parts".split()
 OTHERS = "/file /file-job /fails /echo /share /relay /sum /late /job /duo /ahead /beside".split()
-ENDS = "/cut /abort /abort-pinned /abort-writer /abort-reader".split()
+ENDS = "/cut /abort /abort-sent /abort-writer /abort-reader".split()
 READS = "/echo /share /relay /sum /late /job /duo /ahead /beside".split()  # all of the body
 SECONDS = float(os.environ.get("PIPELINES_SECONDS") or (4 if SANITIZER else 2))  # each test
 DRAINS = 2

@@ -275,7 +275,7 @@ static void discard_log(int level, const char *line, size_t len, void *user)
 static void world_open(fixture *w, uint8_t choice)
 {
     const ls_port_options options = {.sockets_max = 4};
-    const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
+    ls_stream *s;
     ls_pool *pool;
     int fds[2];
     ls_log_set_sink(discard_log, NULL);
@@ -293,12 +293,13 @@ static void world_open(fixture *w, uint8_t choice)
     w->handler.start = start;
     w->behaviour = choice % BEHAVIOURS;
     FUZZ_HOLDS(ls_stream_deadlines_open(w->port, &w->deadlines) == LS_OK);
-    FUZZ_HOLDS(ls_http1_open(w->port, w->deadlines, &w->config, &w->handler, &w->conn_limit, 1, &w->http) == LS_OK);
+    FUZZ_HOLDS(ls_http1_open(&w->config, &w->handler, &w->conn_limit, 1, &w->http) == LS_OK);
     FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
     FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
     w->theirs = fds[1];
     atomic_store(&w->conn_limit.count, 1);
-    ls_http1_accepted(&w->ctx, w->http, fds[0], &from);
+    FUZZ_HOLDS(ls_stream_open(w->port, w->deadlines, fds[0], true, NULL, NULL, ls_http1_user_bytes, &s) == LS_OK);
+    ls_http1_start(&w->ctx, s, w->http);
 }
 
 static void world_close(fixture *w, ls_http1_stats *stats)

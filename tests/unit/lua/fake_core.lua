@@ -18,6 +18,8 @@ for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", 
   core[name] = recorded(name)
 end
 
+function core.is_network(text) return text:find("^[%x:.]+/?%d*$") ~= nil or text == "unix:" end
+
 core.waits = true
 function core.can_wait() return core.waits end
 

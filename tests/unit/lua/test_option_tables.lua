@@ -6,11 +6,12 @@ local app = require "luaserve.app"
 local notify = require "luaserve.notify"
 local options = require "luaserve.options"
 local tcp = require "luaserve.tcp"
+local tls = require "luaserve.tls"
 local udp = require "luaserve.udp"
 
 local function handler() end
 
-local modules = { options, tcp, udp, notify, app }
+local modules = { options, tcp, tls, udp, notify, app }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -30,6 +31,18 @@ local calls = {
   ["ls.connect"] = function(given)
     given.host, given.port, line = given.host or not given.path and "a" or nil, given.port or 1, check.line(1)
     ls.connect(given)
+  end,
+  ["ls.listen: tls"] = function(given)
+    line = check.line(1)
+    ls.listen{ port = 1, app = ls.app(), tls = given }
+  end,
+  ["ls.tcp: tls"] = function(given)
+    line = check.line(1)
+    ls.tcp({ port = 1, tls = given }, handler)
+  end,
+  ["ls.connect: tls"] = function(given)
+    line = check.line(1)
+    ls.connect("a", 1, { tls = given })
   end,
   ["ls.udp"] = function(given)
     given.port, given.handler, line = given.port or 1, given.handler or handler, check.line(1)
@@ -74,9 +87,15 @@ local kinds = {
 local other_wrong = { serve = {}, handler = {} }
 local other_message = { serve = "the function is missing", handler = "the handler is missing" }
 
+-- "multicast." of "ls.udp: multicast": a table within the options
+local function prefix_of(fname)
+  local inner = fname:match(": (%w+)$")
+  return inner and inner .. "." or ""
+end
+
 -- fails(fname, name, value, ...): the call with this option raises at its line a message with all further texts.
 local function fails(fname, name, value, ...)
-  local parts = { "", fname .. (fname:find("multicast") and "" or ": "), ... }
+  local parts = { "", fname .. (prefix_of(fname) ~= "" and "" or ": "), ... }
   local ok, message = pcall(calls[fname], { [name] = value })
   if ok then error(("%s{ %s = %s } did not raise"):format(fname, name, value), 2) end
   parts[1] = line .. ": "
@@ -122,7 +141,7 @@ end
 
 function tests.a_value_of_the_wrong_type_raises_with_the_expected_type()
   each(function(fname, known, specs)
-    local prefix = fname:find("multicast") and "multicast." or ""
+    local prefix = prefix_of(fname)
     for name in pairs(known) do
       local kind = specs[name] and kinds[specs[name][2]]
       if kind then
@@ -144,7 +163,7 @@ end
 function tests.a_value_out_of_range_raises_with_the_bound()
   local tried = 0
   each(function(fname, _, specs)
-    local prefix = fname:find("multicast") and "multicast." or ""
+    local prefix = prefix_of(fname)
     for name, spec in pairs(specs) do
       local kind, least, most = kinds[spec[2]], spec[3], spec[4]
       if kind.of then

@@ -8,6 +8,7 @@
 
 typedef struct fixture { /* a resolver with its actor and port, and the results */
     net_place place;
+    ls_polls *polls;
     ls_actor actor;
     ls_resolver *resolver;
     unsigned lookup_done;
@@ -25,7 +26,8 @@ static void fixture_open(fixture *a, const char *servers)
     net_open(&a->place);
     ls_actor_init(&a->actor);
     a->lookup_done = 0;
-    assert_int_equal(ls_resolver_open(a->place.port, &a->actor, servers, &a->resolver), LS_OK);
+    assert_int_equal(ls_polls_open(a->place.port, &a->polls), LS_OK);
+    assert_int_equal(ls_resolver_open(a->place.port, a->polls, &a->actor, servers, &a->resolver), LS_OK);
 }
 
 static int look_up(fixture *a, const char *name, ls_lookup **out)
@@ -61,6 +63,7 @@ static void fixture_close(fixture *a)
     take_packets(a, 0);
     net_close(&a->place);
     ls_resolver_close(a->resolver);
+    ls_polls_close(a->polls);
 }
 
 static void localhost_is_known(void **state)
@@ -131,6 +134,7 @@ static void a_stop_with_a_pending_lookup(void **state)
         net_close(&a.place);
         ls_lookup_drop(after); /* as Lua's finalizers do, when no thread runs */
         ls_resolver_close(a.resolver);
+        ls_polls_close(a.polls);
         assert_true(a.lookup_done <= 1);
     }
     name_server_end(silent);

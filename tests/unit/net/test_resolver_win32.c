@@ -30,7 +30,7 @@ static ls_resolver *open_at(net_place *place, const char *servers)
     net_open(place);
     ls_actor_init(&actor);
     done_count = 0;
-    assert_int_equal(ls_resolver_open(place->port, &actor, servers, &resolver), LS_OK);
+    assert_int_equal(ls_resolver_open(place->port, NULL, &actor, servers, &resolver), LS_OK);
     return resolver;
 }
 

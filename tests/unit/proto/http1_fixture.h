@@ -152,20 +152,22 @@ static inline void fixture_until_ended(fixture *r)
 
 static inline void fixture_serve(fixture *r)
 {
-    assert_int_equal(ls_http1_open(r->place.port, r->deadlines, &r->config, &r->handler, &r->conn_limit, 1, &r->http),
-                     LS_OK);
+    assert_int_equal(ls_http1_open(&r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
 }
 
 static inline void fixture_connect(fixture *r)
 {
-    const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
+    const ls_addr peer = {.family = LS_ADDR_UNIX};
+    ls_stream *s;
     int ours;
     if (r->http == NULL) fixture_serve(r);
     net_pair(&ours, &r->theirs);
     r->text_len = 0;
     r->ended = false;
     atomic_fetch_add(&r->conn_limit.count, 1);
-    ls_http1_accepted(&r->place.ctx, r->http, ours, &from);
+    assert_int_equal(ls_stream_open(r->place.port, r->deadlines, ours, true, &peer, NULL, ls_http1_user_bytes, &s),
+                     LS_OK);
+    ls_http1_start(&r->place.ctx, s, r->http);
 }
 
 static inline void fixture_send(fixture *r, const char *bytes, size_t len)

@@ -271,17 +271,14 @@ static void limits_out_of_range(void **state)
     (void)state;
     ls_http_config_defaults(&config);
     config.head.head_bytes_max = LS_BLOCK_LARGE + 1;
-    assert_int_equal(ls_http1_open(r->place.port, r->deadlines, &config, &r->handler, &r->conn_limit, 1, &http),
-                     LS_EINVAL);
+    assert_int_equal(ls_http1_open(&config, &r->handler, &r->conn_limit, 1, &http), LS_EINVAL);
     ls_http_config_defaults(&config);
     config.head.fields_max = LS_HTTP_FIELDS_MAX + 1;
-    assert_int_equal(ls_http1_open(r->place.port, r->deadlines, &config, &r->handler, &r->conn_limit, 1, &http),
-                     LS_EINVAL);
+    assert_int_equal(ls_http1_open(&config, &r->handler, &r->conn_limit, 1, &http), LS_EINVAL);
     assert_null(http);
     ls_http_config_defaults(&config);
     config.head.head_bytes_max = LS_BLOCK_LARGE;
-    assert_int_equal(ls_http1_open(r->place.port, r->deadlines, &config, &r->handler, &r->conn_limit, 1, &http),
-                     LS_OK);
+    assert_int_equal(ls_http1_open(&config, &r->handler, &r->conn_limit, 1, &http), LS_OK);
     ls_http1_close(http);
     fixture_close(r);
 }
@@ -525,42 +522,6 @@ static void out_of_memory_at_every_step(void **state)
     assert_true(refused_503 + closed > 0);
 }
 
-static void a_full_port_costs_one_connection(void **state)
-{
-    const ls_sockaddr from = {.len = sizeof(sa_family_t), .bytes = {AF_UNIX}};
-    const ls_port_options options = {.sockets_max = 1, .backend = test_backend()};
-    fixture *r = fixture_open(hi, 0);
-    ls_port *full;
-    int ours[2], theirs[2];
-    char byte;
-    (void)state;
-    ls_log_set_sink(quiet_sink, NULL);
-    assert_int_equal(ls_port_open(&options, &full), LS_OK);
-    ls_port *const usual = r->place.port;
-    net_use(&r->place, full);
-    ls_deadlines *const usual_deadlines = r->deadlines;
-    assert_int_equal(ls_stream_deadlines_open(full, &r->deadlines), LS_OK);
-    assert_int_equal(ls_http1_open(full, r->deadlines, &r->config, &r->handler, &r->conn_limit, 1, &r->http), LS_OK);
-    for (int i = 0; i < 2; i++) {
-        net_pair(&ours[i], &theirs[i]);
-        atomic_fetch_add(&r->conn_limit.count, 1);
-        ls_http1_accepted(&r->place.ctx, r->http, ours[i], &from);
-    }
-    assert_int_equal(read(theirs[1], &byte, 1), 0);
-    close(theirs[1]);
-    assert_int_equal(atomic_load(&r->conn_limit.count), 1);
-    r->theirs = theirs[0];
-    send_text(r, GET); /* the first connection works */
-    assert_string_equal(fixture_take(r), HI);
-    fixture_disconnect(r);
-    ls_deadlines_close(r->deadlines);
-    r->deadlines = usual_deadlines;
-    net_use(&r->place, usual);
-    ls_port_close(full);
-    ls_log_set_sink(NULL, NULL);
-    fixture_close(r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -583,7 +544,6 @@ int main(void)
         cmocka_unit_test(a_drain_lets_requests_end),
         cmocka_unit_test(an_abort_ends_waiting_connections),
         cmocka_unit_test(out_of_memory_at_every_step),
-        cmocka_unit_test(a_full_port_costs_one_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,8 +157,22 @@ static void extra_fields(void **state)
     }
 }
 
-/* Borrowed bytes of the handlers. */
+/* Bytes of the handlers, and an external block for them. */
 static char big[300000];
+static ls_external big_block;
+static int big_released;
+
+static void release_big(ls_external *external)
+{
+    assert_ptr_equal(external, &big_block);
+    big_released++;
+}
+
+static ls_slice big_slice(size_t len)
+{
+    ls_external_init(&big_block, LS_BLOCK_EXTERNAL, release_big);
+    return ls_slice_external(&big_block, big, len);
+}
 
 static void respond_with_a_server(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
@@ -183,43 +197,94 @@ static void a_server_field_of_the_site_replaces_the_default(void **state)
           false);
 }
 
+static void fill_big(void)
+{
+    for (size_t i = 0; i < sizeof big; i++) big[i] = (char)('a' + i % 23);
+}
+
+/* The client receives the response with `len` bytes of `big`. */
+static void expect_big(fixture *r, size_t len)
+{
+    char head[100];
+    fixture_settle(r);
+    const size_t head_len =
+        (size_t)snprintf(head, sizeof head, OK "Content-Type: text/plain\r\nContent-Length: %zu\r\n\r\n", len);
+    const char *got = fixture_take(r);
+    assert_memory_equal(got, head, head_len);
+    assert_int_equal(strlen(got), head_len + len);
+    fill_big();
+    assert_memory_equal(got + head_len, big, len);
+}
+
 static void respond_big(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_slice slice = ls_slice_static(big, r->body[0] ? sizeof big : LS_BLOCK_SMALL);
-    if (!r->started) {
-        r->started = true;
-        x->type = "text/plain";
-        assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
-        if (x->transport->wait_sent(ctx, x) == LS_PENDING) return; /* woken when the queue is sent */
-        r->step = 1;
-    }
-    assert_int_equal(x->error, 0);
+    ls_slice slice = big_slice(sizeof big);
+    x->type = "text/plain";
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
     fixture_end(r, ctx, x);
 }
 
-static void a_large_body_is_sent_without_a_copy(void **state)
+static void a_block_is_sent_without_a_copy_and_then_released(void **state)
 {
+    fixture *r = connected(respond_big);
+    ls_pools_stats stats;
     (void)state;
-    for (size_t i = 0; i < sizeof big; i++) big[i] = (char)('a' + i % 23);
-    for (int large = 0; large <= 1; large++) {
-        fixture *r = connected(respond_big);
-        ls_pools_stats stats;
-        r->body[0] = (char)large;
+    fill_big();
+    big_released = 0;
+    net_write(r->theirs, GET, strlen(GET));
+    fixture_pump(r);
+    assert_null(r->x);
+    assert_int_equal(big_released, 0); /* the client has not read yet */
+    expect_big(r, sizeof big);
+    assert_int_equal(big_released, 1);
+    ls_pools_stat(r->place.pools, &stats);
+    assert_int_equal(stats.bytes_copied, 0);
+    fixture_close(r);
+}
+
+static void a_block_is_released_when_the_connection_is_lost(void **state)
+{
+    fixture *r = connected(respond_big);
+    (void)state;
+    big_released = 0;
+    net_write(r->theirs, GET, strlen(GET));
+    fixture_pump(r);
+    assert_int_equal(big_released, 0);
+    close(r->theirs);
+    r->theirs = -1;
+    fixture_settle(r);
+    assert_int_equal(big_released, 1);
+    fixture_close(r);
+}
+
+static size_t static_len;
+
+static void respond_static(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_slice slice = ls_slice_static(big, static_len);
+    x->type = "text/plain";
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    memset(big, '-', sizeof big);
+    fixture_end(r, ctx, x);
+}
+
+static void bytes_without_a_block_are_copied_before_the_call_returns(void **state)
+{
+    static const size_t lengths[] = {0,
+                                     16383,
+                                     16384,
+                                     LS_BLOCK_LARGE, /* below 16384 beside the head */
+                                     LS_BLOCK_LARGE + 1,
+                                     sizeof big};
+    (void)state;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        fixture *r = connected(respond_static);
+        static_len = lengths[i];
+        fill_big();
         net_write(r->theirs, GET, strlen(GET));
         fixture_pump(r);
-        assert_int_equal(r->step, !large); /* the client has not read yet: the handler waits for a large body */
-        fixture_settle(r);
         assert_null(r->x);
-        char head[100];
-        const size_t len = large ? sizeof big : LS_BLOCK_SMALL;
-        const size_t head_len =
-            (size_t)snprintf(head, sizeof head, OK "Content-Type: text/plain\r\nContent-Length: %zu\r\n\r\n", len);
-        const char *got = fixture_take(r);
-        assert_memory_equal(got, head, head_len);
-        assert_int_equal(strlen(got), head_len + len);
-        assert_memory_equal(got + head_len, big, len);
-        ls_pools_stat(r->place.pools, &stats);
-        assert_int_equal(stats.bytes_copied, 0);
+        expect_big(r, static_len);
         fixture_close(r);
     }
 }
@@ -249,11 +314,11 @@ static void make_calls(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
             parts[0] = fixture_part(ctx, big, 3000);
             err = t->write(ctx, x, parts, 1);
             break;
-        case 'b': /* a few borrowed bytes */
+        case 'b': /* a few bytes without a block */
             parts[0] = ls_slice_static("bytes", 5);
             err = t->write(ctx, x, parts, 1);
             break;
-        case 'l': /* many borrowed bytes */
+        case 'l': /* many of them */
             parts[0] = ls_slice_static(big, LARGE_PART_BYTES);
             err = t->write(ctx, x, parts, 1);
             break;
@@ -264,7 +329,7 @@ static void make_calls(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
             break;
         case '0': err = t->write(ctx, x, NULL, 0); break; /* the head alone */
         case 'f': err = t->flush(ctx, x); break;
-        case 'd': err = t->wait_sent(ctx, x); break;
+        case 'a': t->abort(ctx, x); break;
         case 'w': return; /* wait for fixture_resume */
         case '5': x->length = 5; break;
         case 'x': fixture_end(r, ctx, x); return; /* ends before the response is complete */
@@ -302,16 +367,14 @@ static void check_calls(const char *list, const char *request, const char *respo
 #define ABC     "3\r\nabc\r\n"
 #define LAST    "0\r\n\r\n"
 
-/* Parts in blocks stay queued until something sends them; borrowed bytes leave with the call. */
-static void only_borrowed_parts_are_sent_at_once(void **state)
+/* Parts stay queued until something sends them. */
+static void parts_are_collected_until_the_handler_waits(void **state)
 {
     fixture *r = connected(make_calls);
     (void)state;
-    memcpy(r->body, "swswbws.", 9);
+    memcpy(r->body, "swsbfws.", 9);
     fixture_send(r, GET, strlen(GET));
     assert_string_equal(fixture_take(r), CHUNKED ABC); /* sent because the handler waits */
-    fixture_resume(r);
-    assert_string_equal(fixture_take(r), "");
     fixture_resume(r);
     assert_string_equal(fixture_take(r), ABC "5\r\nbytes\r\n");
     fixture_resume(r);
@@ -331,7 +394,6 @@ static void parts_become_chunks(void **state)
     check_calls("e.", GET, CHUNKED LAST, false, 0);
     check_calls("swsws.", GET, CHUNKED ABC ABC ABC LAST, false, 0);
     check_calls("swsfws.", GET, CHUNKED ABC ABC ABC LAST, false, 0);
-    check_calls("sd.", GET, CHUNKED ABC LAST, false, 0);
 }
 
 static void parts_without_the_chunked_coding(void **state)
@@ -376,6 +438,17 @@ static void an_incomplete_response_ends_with_the_connection(void **state)
     (void)state;
     check_calls("sfx", GET, CHUNKED ABC, true, 0); /* no last chunk */
     check_calls("x", GET GET, "", true, 0);        /* not even a head */
+}
+
+static void an_abort_drops_what_is_queued(void **state)
+{
+    (void)state;
+    check_calls("ax", GET GET, "", true, 0);
+    check_calls("sfsax", GET, CHUNKED ABC, true, 0);
+    check_calls("sfas", GET, CHUNKED ABC, true, LS_ECANCELED); /* later calls fail */
+    check_calls("saf", GET, "", true, LS_ECANCELED);
+    check_calls("sa.", GET, "", true, LS_ECANCELED);
+    check_calls("wsas", GET, "", true, LS_ECANCELED);
 }
 
 /* Decode chunks. Returns the length of the body. */
@@ -505,13 +578,16 @@ int main(void)
         cmocka_unit_test(pipelined_responses_leave_in_one_send),
         cmocka_unit_test(extra_fields),
         cmocka_unit_test(a_server_field_of_the_site_replaces_the_default),
-        cmocka_unit_test(a_large_body_is_sent_without_a_copy),
+        cmocka_unit_test(a_block_is_sent_without_a_copy_and_then_released),
+        cmocka_unit_test(a_block_is_released_when_the_connection_is_lost),
+        cmocka_unit_test(bytes_without_a_block_are_copied_before_the_call_returns),
         cmocka_unit_test(parts_become_chunks),
-        cmocka_unit_test(only_borrowed_parts_are_sent_at_once),
+        cmocka_unit_test(parts_are_collected_until_the_handler_waits),
         cmocka_unit_test(parts_without_the_chunked_coding),
         cmocka_unit_test(parts_with_a_content_length),
         cmocka_unit_test(parts_are_sent_while_the_handler_waits),
         cmocka_unit_test(an_incomplete_response_ends_with_the_connection),
+        cmocka_unit_test(an_abort_drops_what_is_queued),
         cmocka_unit_test(many_parts_of_all_kinds_arrive_complete),
         cmocka_unit_test(above_the_high_water_mark_the_writer_waits),
         cmocka_unit_test(a_client_that_does_not_read_is_disconnected),

@@ -69,7 +69,13 @@ static inline bool fixture_logged(const sock_fixture *fixture, const char *line)
 static inline void fixture_accept(sock_fixture *fixture, int ours, const ls_sockaddr *from)
 {
     atomic_fetch_add(&fixture->conn_limit.count, 1); /* a listener would have entered the limit */
-    ls_tcp_accepted(&fixture->t->ctx, fixture->server, ours, from);
+    ls_addr peer;
+    ls_stream *s;
+    ls_addr_of(from, &peer);
+    assert_int_equal(
+        ls_stream_open(fixture->t->port, fixture->t->deadlines, ours, true, &peer, NULL, ls_tcp_user_bytes, &s),
+        LS_OK);
+    ls_tcp_start(&fixture->t->ctx, s, fixture->server);
 }
 
 /* A connection over a pair of Unix sockets. Returns the end of the peer, which is non-blocking. */

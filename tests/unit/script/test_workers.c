@@ -52,6 +52,12 @@ static void workers_end(ls_thread_ctx *ctx, ls_exchange *x)
     atomic_fetch_add(&test->ended, 1);
 }
 
+static void workers_abort(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    (void)ctx;
+    x->error = LS_ECANCELED;
+}
+
 static const ls_http_transport workers_transport = {
     .read = workers_read,
     .respond = workers_respond,
@@ -59,7 +65,7 @@ static const ls_http_transport workers_transport = {
     .flush = workers_done,
     .finish = workers_done,
     .release = workers_end,
-    .wait_sent = workers_done,
+    .abort = workers_abort,
 };
 
 static void workers_start(ls_thread_ctx *ctx, ls_op *op)

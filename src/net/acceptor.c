@@ -1,0 +1,591 @@
+/* acceptor.c - see acceptor.h.
+ *
+ * A handshake has one operation pending at a time, a receive or a send, so that the thread that runs its packet owns
+ * it; a waiting one has none and belongs to the mutex. Other threads end a handshake by marking it and cancelling its
+ * operation under the mutex. Its owner posts receives under the mutex too, after it has looked at the mark. Sends are
+ * posted without it, as a send may take long: one that begins just after the mark ends at its deadline at the latest.
+ *
+ * Under the mutex:
+ *     held     = number of handshakes that `holds`       <= handshakes_max
+ *     evicting = number of these that are marked to make room
+ *     a slot is free or no handshake waits
+ * No function of the stream that may call back runs under the mutex. */
+#include "net/acceptor.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/filter.h"
+#include "net/proxy_header.h"
+
+enum {
+    HANDSHAKES_MIN = 64,
+    HANDSHAKE_MS_MAX = 10 * 1000,
+    HANDSHAKE_MS_MIN = 1000,
+    LINGER_MS_MAX = 2 * 1000,    /* reading and discarding after an alert or the 400, as HTTP does */
+    CERTIFICATES_CHECK_MS = 1000 /* interval at which changed certificate files are looked for */
+};
+
+enum state { SILENT, WAITING, HOLDING, ENDING, STATES };
+
+struct ls_acceptor {
+    ls_listener *listener; /* NULL: stopped */
+    ls_port *port;
+    ls_deadlines *deadlines;
+    ls_conn_limit *limit;
+    ls_tls *tls;
+    ls_acceptor_protocol *protocols;
+    size_t protocol_count;
+    const ls_acceptor_protocol *unnamed; /* the protocol without an ALPN name */
+    ls_network *trusted;
+    size_t trusted_count;
+    bool proxy_protocol;
+    int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s);
+    size_t user_bytes;
+    ls_addr addr;
+    uint32_t handshakes_max, handshake_ms_max, handshake_ms_min;
+    _Atomic uint64_t certificates_checked_ms;
+
+    ls_mutex mutex;
+    ls_node handshakes[STATES]; /* each in the order of arrival in this state */
+    uint32_t held, evicting;
+    uint32_t waits; /* length of handshakes[WAITING] */
+};
+
+typedef struct handshake {
+    ls_acceptor *acceptor;
+    ls_node node;     /* of acceptor->handshakes[state] */
+    uint64_t held_ms; /* when it got its slot */
+    /* Under the mutex. */
+    uint8_t state;
+    bool holds;     /* a slot */
+    bool evicted;   /* marked, for a handshake that waits */
+    bool cancelled; /* marked */
+    /* Of the owner. */
+    bool expects_proxy_header;
+    bool complete;       /* only its last bytes are to be sent */
+    bool failed;         /* only an alert or the 400 is to be sent */
+    uint16_t header_len; /* bytes in `header` */
+    ls_block *header;    /* a PROXY header that arrived in pieces; NULL: none */
+    ls_filter *session;  /* of TLS; NULL: not begun */
+} handshake;
+
+/* ---- slots (the mutex is held) ------------------------------------------------------------------------------ */
+
+static void move(handshake *h, enum state state)
+{
+    ls_acceptor *a = h->acceptor;
+    a->waits += (state == WAITING) - (h->state == WAITING);
+    ls_list_remove(&h->node);
+    ls_list_push(&a->handshakes[state], &h->node);
+    h->state = (uint8_t)state;
+}
+
+static handshake *first(ls_acceptor *a, enum state state)
+{
+    ls_node *head = &a->handshakes[state];
+    return ls_list_empty(head) ? NULL : LS_CONTAINER(head->next, handshake, node);
+}
+
+/* Mark the handshake. Its owner ends it; a waiting one, which has none, gets a packet for that. */
+static void cancel(handshake *h)
+{
+    const bool waiting = h->state == WAITING;
+    h->cancelled = true;
+    move(h, ENDING);
+    if (waiting)
+        ls_stream_requeue(ls_stream_of(h));
+    else
+        ls_stream_cancel(ls_stream_of(h));
+}
+
+static void give_slot(handshake *h)
+{
+    move(h, HOLDING);
+    h->holds = true;
+    h->held_ms = ls_clock_coarse_ms();
+    h->acceptor->held++;
+}
+
+/* Give free slots to those that wait, and evict for the others. */
+static void share_slots(ls_acceptor *a)
+{
+    handshake *h;
+    while (a->held < a->handshakes_max && (h = first(a, WAITING)) != NULL) {
+        give_slot(h);
+        ls_stream_requeue(ls_stream_of(h));
+    }
+    const uint64_t now_ms = a->waits > 0 ? ls_clock_coarse_ms() : 0;
+    while (a->evicting < a->waits && (h = first(a, HOLDING)) != NULL && now_ms - h->held_ms >= a->handshake_ms_min) {
+        h->evicted = true;
+        a->evicting++;
+        cancel(h);
+    }
+}
+
+static void give_up_slot(handshake *h)
+{
+    ls_acceptor *a = h->acceptor;
+    if (!h->holds) return;
+    a->held--;
+    if (h->evicted) a->evicting--;
+    h->holds = h->evicted = false;
+    share_slots(a);
+}
+
+/* ---- the end of a handshake --------------------------------------------------------------------------------- */
+
+static void drop_buffers(handshake *h)
+{
+    if (h->session != NULL) h->session->type->free(h->session);
+    if (h->header != NULL) ls_block_drop(h->header);
+    h->session = NULL;
+    h->header = NULL;
+}
+
+static void closed(ls_thread_ctx *ctx, ls_stream *s)
+{
+    handshake *h = ls_stream_user(s);
+    ls_acceptor *a = h->acceptor;
+    (void)ctx;
+    drop_buffers(h);
+    ls_mutex_lock(&a->mutex);
+    give_up_slot(h);
+    ls_list_remove(&h->node);
+    ls_mutex_unlock(&a->mutex);
+    ls_stream_free(s);
+    ls_conn_limit_leave(a->limit);
+}
+
+static void log_failure(ls_stream *s, const char *why)
+{
+    const handshake *h = ls_stream_user(s);
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_addr peer;
+    if (ls_log_level_get() > LS_LOG_DEBUG) return;
+    ls_stream_peer(s, &peer);
+    ls_log(LS_LOG_DEBUG, h->expects_proxy_header ? "no valid PROXY header from %s: %s" : "TLS handshake with %s: %s",
+           ls_addr_text(&peer, text), why);
+}
+
+/* Close after `err`, the result of an operation. */
+static void give_up(ls_thread_ctx *ctx, ls_stream *s, int err)
+{
+    handshake *h = ls_stream_user(s);
+    ls_mutex_lock(&h->acceptor->mutex);
+    const bool evicted = h->evicted, drained = h->cancelled && !h->holds;
+    move(h, ENDING);
+    ls_mutex_unlock(&h->acceptor->mutex);
+    const bool silent = h->session == NULL && h->header == NULL;
+    if (evicted)
+        log_failure(s, "too many handshakes at a time");
+    else if (err == LS_ECLOSED && !silent)
+        log_failure(s, "the peer closed the connection");
+    else if (err != LS_ECLOSED && !h->failed &&
+             !drained) /* a failure has its line; a silent peer may be a health check */
+        log_failure(s, ls_err_text(err));
+    ls_stream_close(ctx, s);
+}
+
+/* The alert or the 400 was sent: close so that the peer can read it. The buffers are not needed for that. */
+static void linger(ls_thread_ctx *ctx, ls_stream *s)
+{
+    handshake *h = ls_stream_user(s);
+    drop_buffers(h);
+    ls_mutex_lock(&h->acceptor->mutex);
+    const bool cancelled = h->cancelled;
+    give_up_slot(h);
+    move(h, ENDING);
+    ls_mutex_unlock(&h->acceptor->mutex);
+    if (cancelled)
+        ls_stream_close(ctx, s);
+    else
+        ls_stream_linger(ctx, s, LINGER_MS_MAX);
+}
+
+static const ls_acceptor_protocol *protocol_of(const ls_acceptor *a, const ls_filter *session)
+{
+    if (session == NULL || a->protocol_count == 1) return a->unnamed;
+    ls_tls_peer peer;
+    ls_tls_peer_of(session, &peer);
+    for (size_t i = 0; peer.alpn != NULL && i < a->protocol_count; i++)
+        if (a->protocols[i].alpn != NULL && strcmp(a->protocols[i].alpn, peer.alpn) == 0) return &a->protocols[i];
+    return a->unnamed;
+}
+
+static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
+{
+    handshake *h = ls_stream_user(s);
+    ls_acceptor *a = h->acceptor;
+    ls_filter *const session = h->session;
+    ls_mutex_lock(&a->mutex);
+    give_up_slot(h);
+    ls_list_remove(&h->node);
+    ls_mutex_unlock(&a->mutex);
+    memset(h, 0, sizeof *h);
+    if (session != NULL) ls_stream_set_filter(s, session);
+    ls_stream_recv_within(s, 0);
+    ls_stream_send_limits(s, 0, 0);
+    const ls_acceptor_protocol *const protocol = protocol_of(a, session);
+    protocol->start(ctx, s, protocol->user);
+}
+
+/* ---- the steps: each returns LS_EAGAIN (receive more), LS_PENDING (the next packet continues), LS_OK (the stream is
+ * not the acceptor's any more, or is closing) or another error (the caller closes the stream) --------------------- */
+
+/* What was queued has been sent. */
+static int after_send(ls_thread_ctx *ctx, ls_stream *s)
+{
+    const handshake *h = ls_stream_user(s);
+    if (h->failed)
+        linger(ctx, s);
+    else if (h->complete)
+        begin_protocol(ctx, s);
+    else
+        return LS_EAGAIN;
+    return LS_OK;
+}
+
+static int send_queued(ls_thread_ctx *ctx, ls_stream *s)
+{
+    const int err = ls_stream_queued(s) > 0 ? ls_stream_flush(ctx, s) : LS_DONE;
+    return err == LS_DONE ? after_send(ctx, s) : err;
+}
+
+static int queue_output(ls_thread_ctx *ctx, ls_stream *s, ls_filter_out *out)
+{
+    int err = LS_OK;
+    for (unsigned i = 0; i < out->count; i++) {
+        if (err == LS_OK) err = ls_stream_push(ctx, s, &out->slices[i]);
+        if (err < 0) ls_slice_drop(&out->slices[i]);
+    }
+    return err;
+}
+
+/* Continue with received bytes, whose reference it takes. */
+static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
+{
+    handshake *h = ls_stream_user(s);
+    ls_filter_out out = {.pool = ctx->pool};
+    int err;
+    if (h->session == NULL && (err = ls_tls_session(h->acceptor->tls, NULL, &h->session)) < 0) {
+        ls_slice_drop(&bytes);
+        return err;
+    }
+    h->session->type->feed(h->session, bytes);
+    const int status = ls_tls_handshake(h->session, &out);
+    h->complete = status == LS_DONE;
+    h->failed = status != LS_DONE && status != LS_EAGAIN;
+    if (h->failed) log_failure(s, ls_tls_why(h->session));
+    if (status == LS_EINVAL && h->acceptor->refuse_plain_http != NULL) {
+        ls_slices_drop(out.slices, out.count);
+        err = h->acceptor->refuse_plain_http(ctx, s);
+    } else {
+        err = queue_output(ctx, s, &out);
+    }
+    return err < 0 ? err : send_queued(ctx, s);
+}
+
+/* Keep the begin of a header; the rest is received behind it. */
+static int keep_header(ls_thread_ctx *ctx, handshake *h, const ls_slice *bytes)
+{
+    if (h->header != NULL) return LS_EAGAIN; /* they were received into it */
+    if ((h->header = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) return LS_ENOMEM;
+    memcpy(h->header->data, bytes->ptr, bytes->len);
+    ls_pool_copied(ctx->pool, bytes->len);
+    h->header_len = (uint16_t)bytes->len;
+    return LS_EAGAIN;
+}
+
+/* Parse the header, whose last bytes are *bytes. LS_OK: *bytes are those behind it. */
+static int take_header(ls_thread_ctx *ctx, ls_stream *s, ls_slice *bytes)
+{
+    handshake *h = ls_stream_user(s);
+    ls_proxy_header header;
+    const char *why = NULL;
+    if (h->header != NULL) h->header_len = (uint16_t)(h->header_len + bytes->len);
+    const char *const from = h->header != NULL ? h->header->data : bytes->ptr;
+    const size_t len = h->header != NULL ? h->header_len : bytes->len;
+    const int err = ls_proxy_header_parse(from, len, &header, &why);
+    if (err == LS_EAGAIN) return keep_header(ctx, h, bytes);
+    if (err < 0) {
+        h->failed = true;
+        log_failure(s, why);
+        return err;
+    }
+    if (h->header != NULL) { /* its reference goes to the bytes, which had none */
+        bytes->block = h->header;
+        h->header = NULL;
+    }
+    bytes->ptr = from + header.bytes;
+    bytes->len = len - header.bytes;
+    h->expects_proxy_header = false;
+    if (header.has_addrs) ls_stream_set_peer(s, &header.source);
+    return LS_OK;
+}
+
+static int continue_with(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
+{
+    handshake *h = ls_stream_user(s);
+    if (h->expects_proxy_header) {
+        const int err = take_header(ctx, s, &bytes);
+        if (err < 0 || bytes.len == 0) ls_slice_drop(&bytes);
+        if (err < 0) return err;
+    }
+    if (h->acceptor->tls != NULL) return bytes.len > 0 ? continue_tls(ctx, s, bytes) : LS_EAGAIN;
+    if (bytes.len > 0) ls_stream_unread(s, bytes);
+    begin_protocol(ctx, s);
+    return LS_OK;
+}
+
+/* The first bytes can be received: take a slot for them, or wait for one. */
+static int take_slot(handshake *h)
+{
+    ls_acceptor *a = h->acceptor;
+    ls_mutex_lock(&a->mutex);
+    int err = LS_EAGAIN;
+    if (h->cancelled) {
+        err = LS_ECANCELED;
+    } else if (a->held < a->handshakes_max) { /* so none waits */
+        give_slot(h);
+    } else {
+        move(h, WAITING);
+        share_slots(a);
+        err = LS_PENDING;
+    }
+    ls_mutex_unlock(&a->mutex);
+    return err;
+}
+
+/* A receive has completed. */
+static int continue_after(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
+{
+    handshake *h = ls_stream_user(s);
+    if (result == LS_EAGAIN) ls_stream_recv_within(s, h->acceptor->handshake_ms_max); /* it waited, and has its slot */
+    if (result < 0) return (int)result;
+    if (!h->holds) return take_slot(h);
+    if (result == 0) return LS_ECLOSED;
+    if (h->header == NULL) return continue_with(ctx, s, ls_stream_take(s));
+    return continue_with(ctx, s, ls_slice_static(h->header->data + h->header_len, (size_t)result));
+}
+
+/* ---- operations --------------------------------------------------------------------------------------------- */
+
+/* Without a slot, wait for bytes; a PROXY header is received into its block. */
+static int receive(ls_thread_ctx *ctx, ls_stream *s, int64_t *result)
+{
+    handshake *h = ls_stream_user(s);
+    ls_mutex *const mutex = &h->acceptor->mutex;
+    int err = LS_ECANCELED;
+    ls_mutex_lock(mutex);
+    if (!h->cancelled) {
+        char *to = NULL;
+        uint32_t len = h->holds ? LS_BLOCK_SMALL : 0;
+        if (h->header != NULL) {
+            to = h->header->data + h->header_len;
+            len = h->header->cap - h->header_len; /* > 0: a header that needs more is shorter than the block */
+        }
+        err = ls_stream_recv(ctx, s, to, len, result);
+    }
+    ls_mutex_unlock(mutex);
+    return err;
+}
+
+/* Go on after a step, until an operation is pending or the handshake has ended. */
+static void proceed(ls_thread_ctx *ctx, ls_stream *s, int err)
+{
+    while (err == LS_EAGAIN) {
+        int64_t result;
+        err = receive(ctx, s, &result);
+        if (err == LS_DONE) err = continue_after(ctx, s, result);
+    }
+    if (err < 0) give_up(ctx, s, err);
+}
+
+static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
+{
+    proceed(ctx, s, continue_after(ctx, s, result));
+}
+
+static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
+{
+    proceed(ctx, s, err < 0 ? err : after_send(ctx, s));
+}
+
+static const ls_stream_handler handler = {received, sent, closed};
+
+/* ---- accept ------------------------------------------------------------------------------------------------- */
+
+/* Use changed certificate files. One thread looks at them, at most once per interval. */
+static void refresh_certificates(ls_acceptor *a)
+{
+    const uint64_t now_ms = ls_clock_coarse_ms();
+    uint64_t checked_ms = atomic_load_explicit(&a->certificates_checked_ms, memory_order_relaxed);
+    char why[512] = "";
+    if (now_ms - checked_ms < CERTIFICATES_CHECK_MS ||
+        !atomic_compare_exchange_strong(&a->certificates_checked_ms, &checked_ms, now_ms))
+        return;
+    const int err = ls_tls_reload(a->tls, false, why, sizeof why);
+    if (err < 0)
+        ls_log(LS_LOG_ERROR, "%s; the certificates in use stay", why);
+    else if (why[0] != '\0')
+        ls_log(LS_LOG_WARN, "%s", why);
+}
+
+static void begin_handshake(ls_thread_ctx *ctx, ls_acceptor *a, ls_stream *s, bool expects_proxy_header)
+{
+    handshake *h = ls_stream_user(s);
+    if (a->tls != NULL) refresh_certificates(a);
+    h->acceptor = a;
+    h->expects_proxy_header = expects_proxy_header;
+    ls_node_init(&h->node);
+    ls_stream_recv_within(s, a->handshake_ms_max);
+    ls_stream_send_limits(s, a->handshake_ms_max, 0);
+    ls_mutex_lock(&a->mutex);
+    move(h, SILENT);
+    ls_mutex_unlock(&a->mutex);
+    proceed(ctx, s, LS_EAGAIN);
+}
+
+static void accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
+{
+    ls_acceptor *a = user;
+    ls_stream *s;
+    ls_addr peer;
+    ls_addr_of(from, &peer);
+    const bool proxy = a->proxy_protocol && ls_networks_have(a->trusted, a->trusted_count, &peer);
+    const bool at_once = !proxy && a->tls == NULL;
+    /* A handshake first waits for bytes, which needs the news from the system: "may have data" is not enough. */
+    const int err = ls_stream_open(a->port, a->deadlines, fd, at_once, &peer, &handler, a->user_bytes, &s);
+    if (err < 0) {
+        ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
+        ls_conn_limit_leave(a->limit);
+    } else if (at_once) {
+        a->unnamed->start(ctx, s, a->unnamed->user);
+    } else {
+        begin_handshake(ctx, a, s, proxy);
+    }
+}
+
+/* ---- open and close ----------------------------------------------------------------------------------------- */
+
+static int copy_options(ls_acceptor *a, const ls_acceptor_options *options)
+{
+    const size_t protocols_bytes = options->protocol_count * sizeof *a->protocols;
+    a->protocols = malloc(protocols_bytes);
+    a->trusted = malloc((options->trusted_count + 1) * sizeof *a->trusted);
+    if (a->protocols == NULL || a->trusted == NULL) return LS_ENOMEM;
+    memcpy(a->protocols, options->protocols, protocols_bytes);
+    if (options->trusted_count > 0) memcpy(a->trusted, options->trusted, options->trusted_count * sizeof *a->trusted);
+    a->protocol_count = options->protocol_count;
+    a->trusted_count = options->trusted_count;
+    a->user_bytes = options->proxy_protocol || options->tls != NULL ? sizeof(handshake) : 0;
+    for (size_t i = 0; i < a->protocol_count; i++) {
+        if (a->protocols[i].user_bytes > a->user_bytes) a->user_bytes = a->protocols[i].user_bytes;
+        if (a->protocols[i].alpn == NULL) a->unnamed = &a->protocols[i];
+    }
+    assert(a->unnamed != NULL);
+    return LS_OK;
+}
+
+static void free_acceptor(ls_acceptor *a)
+{
+    if (a->tls != NULL) ls_tls_drop(a->tls);
+    free(a->protocols);
+    free(a->trusted);
+    free(a);
+}
+
+int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options *options, ls_acceptor **out)
+{
+    const uint32_t quarter = options->limit->max / 4;
+    int err = LS_ENOMEM;
+    ls_acceptor *a = calloc(1, sizeof *a);
+    if (a == NULL) return err;
+    a->port = port;
+    a->deadlines = options->deadlines;
+    a->limit = options->limit;
+    a->proxy_protocol = options->proxy_protocol;
+    a->refuse_plain_http = options->refuse_plain_http;
+    a->handshakes_max = options->handshakes_max;
+    a->handshake_ms_max = options->handshake_ms_max != 0 ? options->handshake_ms_max : HANDSHAKE_MS_MAX;
+    a->handshake_ms_min = options->handshake_ms_min != 0 ? options->handshake_ms_min : HANDSHAKE_MS_MIN;
+    if (a->handshakes_max == 0) a->handshakes_max = quarter > HANDSHAKES_MIN ? quarter : HANDSHAKES_MIN;
+    if (options->tls != NULL) a->tls = ls_tls_hold(options->tls);
+    atomic_init(&a->certificates_checked_ms, ls_clock_coarse_ms());
+    for (unsigned i = 0; i < STATES; i++) ls_node_init(&a->handshakes[i]);
+    if ((err = copy_options(a, options)) < 0) goto fail_alloc;
+    if ((err = ls_mutex_open(&a->mutex)) < 0) goto fail_alloc;
+    err = ls_listener_open(port, at, &options->listener, a->limit, accepted, a, &a->listener);
+    if (err < 0) goto fail_mutex;
+    a->addr = *ls_listener_addr(a->listener);
+    *out = a;
+    return LS_OK;
+
+fail_mutex:
+    ls_mutex_close(&a->mutex);
+fail_alloc:
+    free_acceptor(a);
+    return err;
+}
+
+const ls_addr *ls_acceptor_addr(const ls_acceptor *acceptor)
+{
+    return &acceptor->addr;
+}
+
+void ls_acceptor_start(ls_thread_ctx *ctx, ls_acceptor *acceptor)
+{
+    ls_listener_start(ctx, acceptor->listener);
+}
+
+void ls_acceptor_stop(ls_thread_ctx *ctx, ls_acceptor *acceptor)
+{
+    ls_listener_stop(ctx, acceptor->listener);
+    acceptor->listener = NULL;
+}
+
+static uint32_t length(const ls_node *list)
+{
+    uint32_t count = 0;
+    for (const ls_node *node = list->next; node != list; node = node->next) count++;
+    return count;
+}
+
+static void cancel_all(ls_acceptor *a, enum state state)
+{
+    for (handshake *h; (h = first(a, state)) != NULL;) cancel(h);
+}
+
+uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent)
+{
+    uint32_t open = 0;
+    ls_mutex_lock(&acceptor->mutex);
+    if (silent) cancel_all(acceptor, SILENT);
+    for (unsigned i = 0; i < STATES; i++) open += length(&acceptor->handshakes[i]);
+    ls_mutex_unlock(&acceptor->mutex);
+    return open;
+}
+
+void ls_acceptor_abort(ls_acceptor *acceptor)
+{
+    ls_mutex_lock(&acceptor->mutex);
+    ls_node *const ending = &acceptor->handshakes[ENDING];
+    for (const ls_node *node = ending->next; node != ending; node = node->next)
+        ls_stream_cancel(ls_stream_of(LS_CONTAINER(node, handshake, node))); /* those that linger */
+    cancel_all(acceptor, WAITING);                                           /* first: none of them gets a slot */
+    cancel_all(acceptor, SILENT);
+    cancel_all(acceptor, HOLDING);
+    ls_mutex_unlock(&acceptor->mutex);
+}
+
+void ls_acceptor_close(ls_acceptor *acceptor)
+{
+    assert(acceptor->listener == NULL);
+    for (unsigned i = 0; i < STATES; i++) assert(ls_list_empty(&acceptor->handshakes[i]));
+    ls_mutex_close(&acceptor->mutex);
+    free_acceptor(acceptor);
+}

@@ -1,0 +1,73 @@
+/* acceptor.h - from a listening socket to a protocol: accepts posted ahead (net/listener.h), the PROXY header of trusted
+ * peers, the TLS handshake, ALPN; then the protocol's `start`.
+ *
+ * A plain connection goes to its protocol at once. Any other one is first a handshake, in one of these states:
+ *
+ *     accepted --> silent --first byte--> holding --PROXY header, TLS--> protocol->start
+ *                    |                    ^     |
+ *                    | no slot is free    |     | failed: alert or 400, then read and discard
+ *                    +----> waiting ------+     +--> ending --> closed
+ *
+ * A silent or waiting handshake holds no buffer and has received nothing. At most handshakes_max are in the state
+ * holding, so a flood of half-open handshakes holds no more buffers than that. When all slots are taken, further
+ * handshakes wait in their order, and the oldest ones that were given handshake_ms_min are closed for them. */
+#ifndef LS_NET_ACCEPTOR_H
+#define LS_NET_ACCEPTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "net/listener.h"
+#include "net/network.h"
+#include "net/stream.h"
+#include "net/tls.h"
+
+typedef struct ls_acceptor ls_acceptor;
+
+/* A protocol that connections may speak. `start` receives the stream without a pending operation, without deadlines,
+ * with its user's room zeroed; it replaces the handler (ls_stream_handover). From then on the stream and its place in
+ * the connection limit (ls_conn_limit_leave) are the protocol's. */
+typedef struct ls_acceptor_protocol {
+    const char *alpn; /* its name in ALPN, static; NULL: when no name of the list was negotiated */
+    void (*start)(ls_thread_ctx *ctx, ls_stream *s, void *user);
+    void *user;
+    size_t user_bytes; /* the room it needs, see ls_stream_open */
+} ls_acceptor_protocol;
+
+typedef struct ls_acceptor_options {
+    ls_deadlines *deadlines;
+    ls_conn_limit *limit;
+    ls_listener_options listener;
+    const ls_acceptor_protocol *protocols; /* copied; one of them has no ALPN name */
+    size_t protocol_count;
+    bool proxy_protocol;       /* trusted peers send a PROXY header */
+    const ls_network *trusted; /* copied */
+    size_t trusted_count;
+    ls_tls *tls; /* NULL: plain; held */
+    /* Queue the response to a client that sends plain HTTP instead of TLS. LS_OK or LS_ENOMEM. NULL: an alert is sent. */
+    int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s);
+    uint32_t handshakes_max;   /* 0: a quarter of the connection limit, at least 64 */
+    uint32_t handshake_ms_max; /* for PROXY header and TLS together; 0: 10 s */
+    uint32_t handshake_ms_min; /* before it may be closed for a handshake that waits; 0: 1 s */
+} ls_acceptor_options;
+
+/* Bind to `at` and listen; ls_acceptor_start posts the accepts. Errors: see ls_listener_open. */
+int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options *options, ls_acceptor **out);
+const ls_addr *ls_acceptor_addr(const ls_acceptor *acceptor); /* with the actual port */
+void ls_acceptor_start(ls_thread_ctx *ctx, ls_acceptor *acceptor);
+
+/* Stop accepting, see ls_listener_stop. Handshakes continue. Once. */
+void ls_acceptor_stop(ls_thread_ctx *ctx, ls_acceptor *acceptor);
+
+/* After the stop: close the handshakes that have received nothing, if `silent`. Returns the number of handshakes that are
+ * not closed yet and belong to no protocol. Any thread. */
+uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent);
+
+/* Close all handshakes; a send that begins at this moment may outlast it, until its deadline. Any thread. */
+void ls_acceptor_abort(ls_acceptor *acceptor);
+
+/* After the stop, when no handshake is left and no connection can be accepted any more: see ls_conn_limit_idle. */
+void ls_acceptor_close(ls_acceptor *acceptor);
+
+#endif
