@@ -128,8 +128,8 @@ void ls_stream_cancel(ls_stream *s);
 bool ls_stream_receiving(const ls_stream *s); /* a receive is pending */
 bool ls_stream_sending(const ls_stream *s);   /* a flush is pending */
 
-/* Connect an unconnected socket. The receive deadline does not end it, ls_stream_cancel_recv does. *to must stay valid until the end. LS_DONE; LS_PENDING: handler->received follows with
- * 0 or an error; or LS_E*. */
+/* Connect an unconnected socket; *to must stay valid until the end. The receive deadline does not end it. LS_DONE;
+ * LS_PENDING: handler->received follows with 0 or an error; or LS_E*. */
 int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to);
 
 /* ---- the queue ---------------------------------------------------------------------------------------------- */
