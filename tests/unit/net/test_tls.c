@@ -526,6 +526,19 @@ static void the_end_fits_behind_a_full_write(void **state)
     tls_run(&f.client, &f.server, WHOLE);
     assert_plain(&f.client, text, (size_t)n);
     assert_int_equal(f.client.reading, 0);
+
+    /* Every amount with which the output is about full: no record and no end may need more than there is. */
+    enum { ROOM = LS_FILTER_OUT_MAX * LS_BLOCK_LARGE };
+    for (size_t len = ROOM - 1000; len <= ROOM; len++) {
+        ls_filter_out full = {.pool = f.pools.pool};
+        const ls_slice most = ls_slice_static(text, len);
+        ls_tls_conn *s = (ls_tls_conn *)(void *)f.server.f;
+        s->write_ended = false;
+        SSL_set_shutdown(s->ssl, 0);
+        assert_true(f.server.f->type->write(f.server.f, &most, 1, &full) > 0);
+        assert_int_equal(f.server.f->type->end(f.server.f, &full), LS_OK);
+        ls_slices_drop(full.slices, full.count);
+    }
     free(text);
     close_fixture(&f);
 }
