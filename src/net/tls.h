@@ -62,6 +62,8 @@ int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out);
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out);
 const char *ls_tls_why(const ls_filter *session); /* the reason of a failure, static or owned by the session */
 
+bool ls_tls_resumed(const ls_filter *session); /* a complete handshake that resumed an earlier session */
+
 /* What was negotiated, valid as long as the session. NULL or empty: not negotiated, not sent. */
 typedef struct ls_tls_peer {
     const char *version, *cipher, *alpn,

@@ -282,6 +282,11 @@ const char *ls_tls_why(const ls_filter *session)
     return s->failed < 0 ? ls_err_text(s->failed) : "";
 }
 
+bool ls_tls_resumed(const ls_filter *session)
+{
+    return SSL_session_reused(((const ls_tls_conn *)(const void *)session)->ssl) == 1;
+}
+
 /* ---- the filter --------------------------------------------------------------------------------------------- */
 
 static void session_feed(ls_filter *f, ls_slice bytes)
