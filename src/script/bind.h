@@ -29,7 +29,15 @@ int ls_core_body_max(lua_State *L);
 
 /* bind_file.c */
 int ls_res_file(lua_State *L);
-void ls_file_define(lua_State *L, ls_state *state);
+
+/* file_serve.c */
+void ls_serve_define(lua_State *L, ls_state *state);
+
+/* bind_static.c */
+int ls_core_static(lua_State *L);
+int ls_core_static_get(lua_State *L);
+int ls_core_static_list(lua_State *L);
+void ls_static_define(lua_State *L, ls_state *state);
 
 /* bind_time.c */
 int ls_core_sleep(lua_State *L);
