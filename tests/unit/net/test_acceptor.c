@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
-#include <sys/un.h>
 
 #include "base/log.h"
 #include "base/thread.h"
@@ -198,10 +197,7 @@ static int dial(place *p)
 {
     ls_sockaddr to;
     ls_addr_to(ls_acceptor_addr(p->acceptor), &to);
-    const int fd = net_dial(&to);
-    const struct timeval limit = {.tv_sec = WAIT_MS_MAX / 1000};
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
-    return fd;
+    return net_dial(&to);
 }
 
 /* Connect and send; the acceptor has handled it when this returns. */
