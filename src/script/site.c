@@ -163,6 +163,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     if (site->udp_entries == NULL || site->path == NULL || site->entries == NULL || site->states == NULL) goto fail;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
+    if ((err = ls_file_cache_open(&ls_file_cache_defaults, &site->files)) < 0) goto fail;
     if ((err = ls_bytecode_open(&site->bytecode)) < 0) goto fail;
     if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &site->load_pools)) < 0) goto fail;
     if ((err = ls_pool_open(site->load_pools, &site->load_pool)) < 0) goto fail;
@@ -475,6 +476,7 @@ void ls_site_close(ls_site *site)
         site->state_count--;
         ls_state_close(site->states[site->state_count]);
     }
+    if (site->files != NULL) ls_file_cache_close(site->files);
     if (site->null != NULL) (void)fclose(site->null);
     ls_bytecode_close(site->bytecode);
     if (site->load_pool != NULL) ls_pool_close(site->load_pool);
