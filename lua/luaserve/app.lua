@@ -7,6 +7,7 @@ local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local router = require "luaserve.router"
+local static = require "luaserve.static"
 usage.mark_internal()
 
 local app_methods = {}
@@ -151,6 +152,31 @@ function app_methods:mount(prefix, other, ...)
   return self
 end
 
+-- app:static(prefix, folder [, options]) -> app. Routes for GET and HEAD that send the files below a folder. The options
+-- are those of lua/docs/reference/static.md. Raises on an unknown option, a missing folder, and on a route that is
+-- already defined.
+function app_methods:static(prefix, folder, opts, ...)
+  check_can_define("app:static", self)
+  usage.no_more("app:static(prefix, folder, options)", opts, ...)
+  local files = static.new(prefix, folder, opts)
+  local segments = router.parse("app:static", prefix)
+  if segments[#segments].rest then usage.error("app:static: the prefix must not contain *%s", segments[#segments].rest) end
+  if segments[#segments].text == "" then segments[#segments] = nil end
+  local where = usage.caller()
+  local below = table.move(segments, 1, #segments, 1, {})
+  below[#below + 1] = { rest = "path" }
+  for _, path in ipairs { below, #segments > 0 and segments or nil } do
+    local key = "GET " .. router.shape(path)
+    if self.seen[key] then
+      usage.error("app:static: GET %s is already defined at %s", prefix, self.seen[key].where or "?")
+    end
+    local route = { method = "GET", segments = path, files = files, where = where, skip = #segments }
+    self.seen[key] = route
+    self.routes[#self.routes + 1] = route
+  end
+  return self
+end
+
 local function set_once(fname, app, field, signature, fn, ...)
   check_can_define(fname, app)
   check_function(fname, fn, signature)
@@ -250,7 +276,7 @@ end
 local app = {}
 
 -- The tables of options, for the tests.
-app.known = { ["app:get"] = route_options, ["app:inject"] = inject_options }
+app.known = { ["app:get"] = route_options, ["app:inject"] = inject_options, ["app:static"] = static.known }
 app.specs = { ["app:get"] = { max_body = options.specs["ls.listen"].max_body } }
 
 -- ls.app() -> a new app without routes.

@@ -290,10 +290,11 @@ local function new_scope(parent, app)
   scope.on_error_where = app.on_error and app.on_error_where or parent and parent.on_error_where
   scope.on_not_found_where = app.on_not_found and app.on_not_found_where or parent and parent.on_not_found_where
   local not_found = scope.on_not_found
-  scope.missing = wrap(scope.uses, not_found and function(req, res)
+  scope.not_found = not_found and function(req, res)
     res:status(404)
     return not_found(req, res)
-  end or respond_404)
+  end or respond_404
+  scope.missing = wrap(scope.uses, scope.not_found)
   scope.too_big = wrap(scope.uses, respond_413)
   return scope
 end
@@ -327,8 +328,8 @@ local function flatten(flat, app, prefix, parent)
     if #prefix > 0 and #route.segments == 1 and route.segments[1].text == "" then at[2] = prefix end
     for _, segments in ipairs(at) do
       add_leaf(flat, route.method, segments, {
-        run = wrap(scope.uses, route.fn),
-        scope = scope, max_body = route.max_body, where = route.where,
+        run = wrap(scope.uses, route.fn or route.files:runner(#prefix + route.skip, scope.not_found)),
+        files = route.files, scope = scope, max_body = route.max_body, where = route.where,
       })
     end
   end
@@ -492,7 +493,7 @@ function router.compile(app)
     if leaf.max_body ~= nil then too_big = set_body_max(req, leaf.max_body or nil) end
     if too_big then return leaf.scope.too_big(req, res) end
     local names_of_leaf = leaf.names
-    if names_of_leaf[1] then set_params(req, params_of(names_of_leaf)) end
+    if names_of_leaf[1] and not leaf.files then set_params(req, params_of(names_of_leaf)) end
     return leaf.run(req, res)
   end
 

@@ -53,7 +53,7 @@ void *ls_stream_user(ls_stream *s);
 ls_stream *ls_stream_of(void *user);
 
 /* Replace the handler. No operation is pending. The room of the user belongs to the new handler, which knows its size:
- * whoever opened the stream reserved enough for every handler that may follow. Bytes that the old handler has received
+ * the opener of the stream reserved enough for every handler that may follow. Bytes that the old handler has received
  * but not consumed go back first (ls_stream_unread), so that the new one receives them. */
 void ls_stream_handover(ls_stream *s, const ls_stream_handler *handler);
 

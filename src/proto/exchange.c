@@ -52,6 +52,21 @@ bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_l
     return bytes_with_name(x, name, name_len) > 0;
 }
 
+const char *ls_exchange_find(const ls_exchange *x, const char *name, size_t name_len, size_t *value_len)
+{
+    const char *at, *end;
+    if (x->fields == NULL) return NULL;
+    for (at = x->fields->data, end = at + x->fields_len; at < end;) {
+        const size_t bytes = line_bytes(at, end), before = name_len + sizeof ": " - 1;
+        if (line_has_name(at, bytes, name, name_len)) {
+            *value_len = bytes - before - sizeof "\r\n" + 1;
+            return at + before;
+        }
+        at += bytes;
+    }
+    return NULL;
+}
+
 static void remove_name(ls_exchange *x, const char *name, size_t name_len)
 {
     char *at = x->fields->data, *to = at;
@@ -129,5 +144,16 @@ int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, siz
     *to++ = '\n';
     x->fields_len = (uint32_t)(to - x->fields->data);
     if (is_type) x->has_type = true;
+    return LS_OK;
+}
+
+int ls_exchange_lines(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len)
+{
+    if (x->response != LS_RESPONSE_NONE) return LS_EBUSY;
+    if (len > LS_BLOCK_LARGE) return LS_ELIMIT;
+    const int err = reserve(ctx, x, x->fields_len + len);
+    if (err < 0) return err;
+    memcpy(x->fields->data + x->fields_len, lines, len);
+    x->fields_len += (uint32_t)len;
     return LS_OK;
 }

@@ -32,21 +32,20 @@ struct ls_http_handler {
 typedef struct ls_http_transport {
     /* The local address of the connection; valid until the release. */
     const struct ls_addr *(*local)(const ls_exchange *x);
+    /* Optional (NULL): the TLS session of the connection; NULL: plain. Valid until the release. */
+    const struct ls_filter *(*session)(const ls_exchange *x);
     /* Get the next body bytes: LS_DONE with *out, which the caller drops; length 0: the body is complete. Sends a due
      * 100 Continue first. */
     int (*read)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
     /* Queue a whole response: the head, then the slices as its body. Takes the references of the slices. The bytes of a
-     * slice without a block are copied before the call returns, here and in write. */
+     * slice without a block are copied before the call returns, here and in write. Slices may be ranges of files
+     * (port/shared_file.h): the system reads these, and a file that changes meanwhile ends the connection. */
     int (*respond)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
     /* Queue one part of a response, before the first part also the head. Takes the references, on failure as well. The
      * transport does not collect small parts: the caller collects them in a block, as script/bind_res.c does.
      * LS_PENDING: the part is queued, but the queue is above the high-water mark. The transport calls x->wake when the
      * queue is sent. */
     int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-    /* Optional (NULL): queue the first x->length bytes of `file` as the whole body; the operating system reads the
-     * file. The head may be queued already. The caller keeps the file and may close it after this call. LS_PENDING:
-     * the transport calls x->wake. LS_ENOTSUP: the transport cannot send files; nothing is queued. */
-    int (*write_file)(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file);
     /* Send the queue now; LS_PENDING as for write. The response may be complete. */
     int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);
     int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* the response has no more parts */
@@ -108,11 +107,19 @@ struct ls_exchange {
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace);
 
+/* Add lines "Name: value\r\n"... that are known to be valid and not to frame the message. Lines of the same names stay.
+ * LS_OK, or LS_ELIMIT, LS_ENOMEM, LS_EBUSY as above. */
+int ls_exchange_lines(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len);
+
 /* The response is replaced by another one, such as an error page: forget its status (200) and what describes its body
  * or how long it may be cached: Cache-Control, Content-Disposition, Content-Encoding, Content-Language,
  * Content-Location, Content-Range, Content-Type, ETag, Expires, Last-Modified and the Content-Length. The other lines
  * stay. */
 void ls_exchange_drop_content(ls_exchange *x);
+
+/* The value of the first line of that name in the extra fields, or NULL; case is ignored. *value_len receives its
+ * length. Valid until the fields change. */
+const char *ls_exchange_find(const ls_exchange *x, const char *name, size_t name_len, size_t *value_len);
 
 /* Whether the extra fields contain a line of that name; case is ignored. */
 bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len);

@@ -230,10 +230,11 @@ static void put_digits(char *out, unsigned value, unsigned digits)
 /* The calculation counts days from 0000-03-01, so that the leap day is the last day of a year. An era is the period of
  * the calendar: 400 years, 146,097 days. Times outside the years 0 to 9999, which the format cannot express, are
  * clamped. */
+static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+
 void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES])
 {
     static const char weekdays[] = "ThuFriSatSunMonTueWed"; /* 1970-01-01 was a Thursday */
-    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     const int64_t first = -62167219200, last = 253402300799;
     int64_t days, era;
     unsigned second, day_of_era, year_of_era, day_of_year, march_month, day, month, year;
@@ -260,4 +261,120 @@ void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES])
     put_digits(out + 17, second / 3600, 2);
     put_digits(out + 20, second / 60 % 60, 2);
     put_digits(out + 23, second % 60, 2);
+}
+
+/* The text that is left to parse. */
+typedef struct date_text {
+    const char *at, *end;
+} date_text;
+
+static bool date_literal(date_text *text, const char *literal)
+{
+    const size_t len = strlen(literal);
+    if ((size_t)(text->end - text->at) < len || memcmp(text->at, literal, len) != 0) return false;
+    text->at += len;
+    return true;
+}
+
+/* Exactly `count` digits; with `padded` the first may be a space. */
+static bool date_digits(date_text *text, unsigned count, bool padded, unsigned *out)
+{
+    unsigned n = 0;
+    if (text->end - text->at < (ptrdiff_t)count) return false;
+    for (unsigned i = 0; i < count; i++) {
+        const char c = text->at[i];
+        if (padded && i == 0 && c == ' ') continue;
+        if (!ls_char_digit(c)) return false;
+        n = n * 10 + (unsigned)(c - '0');
+    }
+    text->at += count;
+    *out = n;
+    return true;
+}
+
+static bool date_month(date_text *text, unsigned *out)
+{
+    if (text->end - text->at < 3) return false;
+    for (unsigned n = 0; n < 12; n++) {
+        if (memcmp(text->at, months + 3 * n, 3) != 0) continue;
+        text->at += 3;
+        *out = n + 1;
+        return true;
+    }
+    return false;
+}
+
+static bool date_time(date_text *text, unsigned *out)
+{
+    unsigned hour, minute, second;
+    if (!date_digits(text, 2, false, &hour) || !date_literal(text, ":") || !date_digits(text, 2, false, &minute) ||
+        !date_literal(text, ":") || !date_digits(text, 2, false, &second))
+        return false;
+    *out = hour * 3600 + minute * 60 + second;
+    return hour < 24 && minute < 60 && second <= 60;
+}
+
+/* Days from 1970-01-01 to a date of the Gregorian calendar; the inverse of the calculation in ls_http_date. */
+static int64_t days_from_date(int64_t year, unsigned month, unsigned day)
+{
+    const int64_t y = month > 2 ? year : year - 1;
+    const int64_t era = (y >= 0 ? y : y - 399) / 400;
+    const int64_t year_of_era = y - era * 400;
+    const int64_t day_of_year = (153 * (int64_t)(month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1;
+    return era * 146097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719468;
+}
+
+static bool is_day(unsigned year, unsigned month, unsigned day)
+{
+    static const unsigned char days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    return day >= 1 && day <= days[month - 1] && (month != 2 || day < 29 || leap);
+}
+
+static unsigned year_of(int64_t wall_s)
+{
+    char date[LS_HTTP_DATE_BYTES];
+    unsigned year = 0;
+    ls_http_date(wall_s, date);
+    for (unsigned i = 12; i < 16; i++) year = year * 10 + (unsigned)(date[i] - '0');
+    return year;
+}
+
+bool ls_http_date_parse(const char *bytes, size_t len, int64_t now_s, int64_t *out)
+{
+    static const char *const weekdays[] = {"Mon",      "Tue",    "Wed",      "Thu",     "Fri",
+                                           "Sat",      "Sun",    "Monday",   "Tuesday", "Wednesday",
+                                           "Thursday", "Friday", "Saturday", "Sunday"};
+    date_text text = {bytes, bytes + len};
+    unsigned weekday = 0, year, month, day, time;
+    bool good = false, two_digits = false;
+    size_t name = 0;
+    while (name < len && ls_char_lower(bytes[name]) >= 'a' && ls_char_lower(bytes[name]) <= 'z') name++;
+    while (weekday < 14 && (strlen(weekdays[weekday]) != name || memcmp(weekdays[weekday], bytes, name) != 0))
+        weekday++;
+    if (weekday == 14) return false;
+    text.at += name;
+    if (weekday >= 7) { /* rfc850-date */
+        two_digits = true;
+        good = date_literal(&text, ", ") && date_digits(&text, 2, false, &day) && date_literal(&text, "-") &&
+               date_month(&text, &month) && date_literal(&text, "-") && date_digits(&text, 2, false, &year) &&
+               date_literal(&text, " ") && date_time(&text, &time) && date_literal(&text, " GMT");
+    } else if (date_literal(&text, ", ")) { /* IMF-fixdate */
+        good = date_digits(&text, 2, false, &day) && date_literal(&text, " ") && date_month(&text, &month) &&
+               date_literal(&text, " ") && date_digits(&text, 4, false, &year) && date_literal(&text, " ") &&
+               date_time(&text, &time) && date_literal(&text, " GMT");
+    } else { /* asctime-date */
+        good = date_literal(&text, " ") && date_month(&text, &month) && date_literal(&text, " ") &&
+               date_digits(&text, 2, true, &day) && date_literal(&text, " ") && date_time(&text, &time) &&
+               date_literal(&text, " ") && date_digits(&text, 4, false, &year);
+    }
+    if (!good || text.at != text.end) return false;
+    if (two_digits) {
+        const unsigned latest = year_of(now_s) + 50;
+        year += latest - latest % 100;
+        if (year > latest) year -= 100;
+    }
+    if (!is_day(year, month, day)) return false;
+    *out = days_from_date(year, month, day) * 86400 + time;
+    return true;
 }

@@ -49,4 +49,10 @@ bool ls_status_has_content(int status);
 enum { LS_HTTP_DATE_BYTES = 29 };
 void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES]);
 
+/* Parse a date in one of the three formats of RFC 9110 5.6.7: "Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94
+ * 08:49:37 GMT", "Sun Nov  6 08:49:37 1994". The name of the day is not compared with the date; a second 60 is the next
+ * minute. A year of two digits is the last such year that is at most 50 years after now_s. For any other text it
+ * returns false and does not change *out. */
+bool ls_http_date_parse(const char *bytes, size_t len, int64_t now_s, int64_t *out);
+
 #endif

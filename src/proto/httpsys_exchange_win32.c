@@ -77,7 +77,6 @@ static ls_httpsys_exchange *exchange_new(ls_thread_ctx *ctx, ls_httpsys *http, H
     e->tx.op.done = ls_httpsys_transmitted;
     e->out.slices = e->out.few;
     e->out.room = LS_HTTPSYS_SLICES_FEW;
-    e->file = LS_FD_NONE;
     e->chunks = e->chunks_few;
     e->unknown = e->unknown_few;
     e->x.transport = &transport;
@@ -331,7 +330,6 @@ static const ls_http_transport transport = {
     .read = body_read,
     .respond = ls_httpsys_respond,
     .write = ls_httpsys_write,
-    .write_file = ls_httpsys_write_file,
     .flush = ls_httpsys_flush,
     .finish = ls_httpsys_finish,
     .release = release,

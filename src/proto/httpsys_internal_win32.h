@@ -18,9 +18,9 @@
 #include "proto/httpsys_head_win32.h"
 
 enum {
-    LS_HTTPSYS_SLICES_FEW = 8,  /* slices of a response without a separate allocation */
-    LS_HTTPSYS_CHUNKS = 8,      /* data chunks in one call */
-    LS_HTTPSYS_UNKNOWN_FEW = 6, /* unknown headers of a response without a separate allocation */
+    LS_HTTPSYS_SLICES_FEW = 8,      /* slices of a response without a separate allocation */
+    LS_HTTPSYS_CHUNKS = 8,          /* data chunks in one call */
+    LS_HTTPSYS_UNKNOWN_FEW = 6,     /* unknown headers of a response without a separate allocation */
     LS_HTTPSYS_WHOLE_MAX = 64 << 20 /* length of a response in parts on a system that sends only whole responses */
 };
 
@@ -100,10 +100,7 @@ typedef struct ls_httpsys_exchange {
     uint64_t body_left; /* remaining bytes of a body with Content-Length */
 
     ls_httpsys_out out;
-    ls_fd file; /* sent behind `out`: the first file_bytes bytes of a duplicated handle; or LS_FD_NONE */
-    uint64_t file_bytes;
     size_t sending;      /* bytes of `out` in the pending send */
-    bool sending_file;   /* the pending send includes the file */
     uint64_t part_bytes; /* total length of the parts so far */
     HTTP_RESPONSE response;
     HTTP_DATA_CHUNK chunks_few[LS_HTTPSYS_CHUNKS], *chunks; /* `chunks_few`, or from malloc for a whole response */
@@ -120,10 +117,10 @@ static inline ls_httpsys_exchange *ls_httpsys_of(ls_exchange *x)
     return LS_CONTAINER(x, ls_httpsys_exchange, x);
 }
 
-/* Whether parts, a file, or the head of an open response are not sent yet. */
+/* Whether parts, or the head of an open response are not sent yet. */
 static inline bool ls_httpsys_has_output(const ls_httpsys_exchange *e)
 {
-    return e->out.count > 0 || e->file != LS_FD_NONE || (e->x.response == LS_RESPONSE_OPEN && !e->head_sent);
+    return e->out.count > 0 || (e->x.response == LS_RESPONSE_OPEN && !e->head_sent);
 }
 
 /* httpsys_win32.c */
@@ -142,7 +139,6 @@ void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op); /* the completion of
 /* httpsys_write_win32.c */
 int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
 int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file);
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x);
 void ls_httpsys_abort_response(ls_thread_ctx *ctx, ls_exchange *x);

@@ -4,7 +4,7 @@
  * block are copied, into blocks. A file may follow, which http.sys reads itself. One send is pending at a time. For a
  * body of unknown length this file writes the chunked coding: HttpSendResponseEntityBody sends the bytes unchanged. A
  * system without HttpSendResponseEntityBody (Wine 8.0) gets every response as a whole, with its length, when it is
- * complete.
+ * complete; it refuses data chunks that are files, so their bytes are read into blocks.
  *
  * http.sys writes the status line and Date, and appends its own name to Server. A Connection field and the flag
  * HTTP_SEND_RESPONSE_FLAG_DISCONNECT announce and cause the end of the connection. */
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "port/file.h"
+#include "port/shared_file.h"
 #include "proto/http_text.h"
 #include "proto/httpsys_internal_win32.h"
 
@@ -77,10 +77,38 @@ static int push_copy(ls_thread_ctx *ctx, ls_httpsys_out *out, const char *bytes,
 }
 
 /* Queue one slice, with a copy if it has no block. Takes its reference. */
+/* Read the range of a file into blocks of the queue. */
+static int push_read(ls_thread_ctx *ctx, ls_httpsys_out *out, const ls_slice *range)
+{
+    if (range->len > LS_HTTPSYS_WHOLE_MAX) return LS_ELIMIT;
+    for (size_t at = 0; at < range->len;) {
+        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_LARGE);
+        if (block == NULL) return LS_ENOMEM;
+        const size_t left = range->len - at;
+        const int64_t n = ls_shared_file_read(ls_shared_file_of(range), block->data,
+                                              left < block->cap ? left : block->cap, ls_slice_offset(range) + at);
+        ls_slice slice = ls_slice_of(block, 0, n > 0 ? (size_t)n : 0);
+        ls_block_drop(block);
+        const int err = n < 0 ? (int)n : n == 0 ? LS_ECHANGED : push(out, &slice);
+        if (err < 0) {
+            ls_slice_drop(&slice);
+            return err;
+        }
+        at += (size_t)n;
+    }
+    return LS_OK;
+}
+
 static int push_any(ls_thread_ctx *ctx, ls_httpsys_exchange *e, ls_slice *slice)
 {
+    int err;
     if (slice->block == NULL) return push_copy(ctx, &e->out, slice->ptr, slice->len);
-    const int err = slice->len > 0 ? push(&e->out, slice) : LS_OK;
+    if (ls_slice_is_file(slice) && e->http->api.SendResponseEntityBody == NULL) {
+        err = push_read(ctx, &e->out, slice);
+        ls_slice_drop(slice);
+        return err;
+    }
+    err = slice->len > 0 ? push(&e->out, slice) : LS_OK;
     if (err < 0 || slice->len == 0) ls_slice_drop(slice);
     return err;
 }
@@ -102,19 +130,12 @@ static void consume(ls_httpsys_out *out, size_t bytes)
     }
 }
 
-static void drop_file(ls_httpsys_exchange *e)
-{
-    if (e->file != LS_FD_NONE) ls_file_drop(e->file);
-    e->file = LS_FD_NONE;
-}
-
 void ls_httpsys_out_drop(ls_httpsys_exchange *e)
 {
     assert(!e->tx_pending);
     ls_slices_drop(e->out.slices, e->out.count);
     e->out.count = 0;
     e->out.bytes = 0;
-    drop_file(e);
     if (e->out.block != NULL) ls_block_drop(e->out.block);
     e->out.block = NULL;
     if (e->out.slices != e->out.few) free(e->out.slices);
@@ -128,28 +149,33 @@ void ls_httpsys_out_drop(ls_httpsys_exchange *e)
 
 /* ---- the send ----------------------------------------------------------------------------------------------- */
 
-/* Fill e->chunks with data chunks for the front of the queue, and for the file if all slices before it are included.
- * Returns the number of chunks. *bytes receives the number of queue bytes in them. Sets e->sending_file. */
-static USHORT chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
+/* Fill e->chunks with data chunks for the front of the queue. Returns the number of chunks, or LS_ECHANGED: a file was
+ * changed after it was opened. *bytes receives the number of bytes in them. */
+static int chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
 {
     USHORT count = 0;
     *bytes = 0;
-    e->sending_file = false;
     for (; count < max && count < e->out.count; count++) {
         const ls_slice *slice = &e->out.slices[count];
+        HTTP_DATA_CHUNK *chunk = &e->chunks[count];
+        if (ls_slice_is_file(slice)) {
+            const ls_shared_file *file = ls_shared_file_of(slice);
+            if (!ls_shared_file_unchanged(file)) return LS_ECHANGED;
+            *chunk = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromFileHandle};
+            chunk->FromFileHandle.ByteRange.StartingOffset.QuadPart = ls_slice_offset(slice);
+            chunk->FromFileHandle.ByteRange.Length.QuadPart = slice->len;
+            chunk->FromFileHandle.FileHandle = (HANDLE)file->fd; /* NOLINT(performance-no-int-to-ptr) */
+            *bytes += slice->len;
+            continue;
+        }
         const bool partial = slice->len > CHUNK_BYTES_MAX;
-        e->chunks[count] = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromMemory};
-        e->chunks[count].FromMemory.pBuffer = (void *)(uintptr_t)slice->ptr;
-        e->chunks[count].FromMemory.BufferLength = partial ? CHUNK_BYTES_MAX : (ULONG)slice->len;
-        *bytes += e->chunks[count].FromMemory.BufferLength;
-        if (partial) return (USHORT)(count + 1);
+        *chunk = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromMemory};
+        chunk->FromMemory.pBuffer = (void *)(uintptr_t)slice->ptr;
+        chunk->FromMemory.BufferLength = partial ? CHUNK_BYTES_MAX : (ULONG)slice->len;
+        *bytes += chunk->FromMemory.BufferLength;
+        if (partial) return count + 1;
     }
-    if (e->file == LS_FD_NONE || count < e->out.count || count == max) return count;
-    e->chunks[count] = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromFileHandle};
-    e->chunks[count].FromFileHandle.ByteRange.Length.QuadPart = e->file_bytes;
-    e->chunks[count].FromFileHandle.FileHandle = (HANDLE)e->file;
-    e->sending_file = true;
-    return (USHORT)(count + 1);
+    return count;
 }
 
 static void set_known(ls_httpsys_exchange *e, HTTP_HEADER_ID id, const char *value, size_t len)
@@ -190,12 +216,14 @@ int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
         int err;
         if (e->last_sent || (!complete && (!in_parts || !ls_httpsys_has_output(e)))) return LS_DONE;
         if (!in_parts && (err = make_whole(e)) < 0) return err;
-        const USHORT count = chunks_of(e, in_parts ? LS_HTTPSYS_CHUNKS : UINT16_MAX, &bytes);
-        const bool last = complete && bytes == e->out.bytes && (e->file == LS_FD_NONE || e->sending_file);
+        const int chunks = chunks_of(e, in_parts ? LS_HTTPSYS_CHUNKS : UINT16_MAX, &bytes);
+        if (chunks < 0) return chunks;
+        const USHORT count = (USHORT)chunks;
+        const bool last = complete && bytes == e->out.bytes;
         const bool head = !e->head_sent;
         /* A send without buffering completes when the peer has acknowledged it: one part per round trip. With it, the
          * system copies the parts. The flag must be the same for all calls of a response; one that is complete before
-         * its first call, and a file, need no copy. */
+         * its first call needs no copy. */
         if (head) e->buffered = !complete && in_parts;
         const ULONG buffered = e->buffered ? HTTP_SEND_RESPONSE_FLAG_BUFFER_DATA : 0;
         const ULONG flags = buffered | (!last       ? HTTP_SEND_RESPONSE_FLAG_MORE_DATA
@@ -227,7 +255,6 @@ int ls_httpsys_sent(ls_httpsys_exchange *e)
     e->tx_pending = false;
     if (e->tx.error == NO_ERROR) {
         consume(&e->out, e->sending);
-        if (e->sending_file) drop_file(e);
         return LS_OK;
     }
     const int err = ls_err_from_win32(e->tx.error);
@@ -356,28 +383,6 @@ int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
     return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
 }
 
-/* A system without HttpSendResponseEntityBody (Wine 8.0) also refuses data chunks that are a file. The handle is
- * duplicated: another event may wake the caller, or its task may end, and it closes its own handle while http.sys
- * still reads. */
-int ls_httpsys_write_file(ls_thread_ctx *ctx, ls_exchange *x, ls_fd file)
-{
-    ls_httpsys_exchange *e = ls_httpsys_of(x);
-    const HANDLE self = GetCurrentProcess();
-    HANDLE duplicate;
-    int err = x->error;
-    assert(x->length >= 0 && e->part_bytes == 0);
-    if (e->http->api.SendResponseEntityBody == NULL) return LS_ENOTSUP;
-    if (err == 0 && x->response == LS_RESPONSE_NONE) err = put_head(ctx, e, x->length);
-    if (err < 0) return fail(x, err);
-    x->response = LS_RESPONSE_DONE;
-    if (e->no_body) return LS_DONE;
-    if (!DuplicateHandle(self, (HANDLE)file, self, &duplicate, 0, FALSE, DUPLICATE_SAME_ACCESS))
-        return fail(x, ls_err_from_win32(GetLastError()));
-    e->file = (ls_fd)duplicate;
-    x->body_sent = e->file_bytes = (uint64_t)x->length;
-    return send_and_wait(ctx, x, true);
-}
-
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
     return x->error != 0 ? x->error : send_and_wait(ctx, x, false);
@@ -394,7 +399,6 @@ int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     if (x->error != 0) return x->error;
-    if (x->response == LS_RESPONSE_DONE) return LS_DONE; /* write_file completed it */
     if (x->response == LS_RESPONSE_NONE) return ls_httpsys_respond(ctx, x, NULL, 0);
     if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
     if (e->chunked_out && !e->no_body && push_copy(ctx, &e->out, "0\r\n\r\n", 5) < 0) return fail(x, LS_ENOMEM);

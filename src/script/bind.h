@@ -29,7 +29,15 @@ int ls_core_body_max(lua_State *L);
 
 /* bind_file.c */
 int ls_res_file(lua_State *L);
-void ls_file_define(lua_State *L, ls_state *state);
+
+/* file_serve.c */
+void ls_serve_define(lua_State *L, ls_state *state);
+
+/* bind_static.c */
+int ls_core_static(lua_State *L);
+int ls_core_static_get(lua_State *L);
+int ls_core_static_list(lua_State *L);
+void ls_static_define(lua_State *L, ls_state *state);
 
 /* bind_time.c */
 int ls_core_sleep(lua_State *L);
@@ -39,6 +47,11 @@ void ls_timers_define(lua_State *L, ls_state *state);
 void ls_timers_start(ls_state *state);                     /* the server starts: arm the timers made while loading */
 void ls_timers_drain(ls_thread_ctx *ctx, ls_state *state); /* the server drains: stop the repeating timers */
 void ls_timers_free(ls_state *state);                      /* no thread runs and the port is closed */
+
+/* bind_tls.c */
+struct ls_filter;
+/* Push the table of req.tls; nil without a session. */
+void ls_push_tls(lua_State *L, const struct ls_filter *session);
 
 /* bind_job.c */
 int ls_core_spawn(lua_State *L);

@@ -369,6 +369,9 @@ int ls_core_open(lua_State *L)
                                          {"name_routes", ls_core_name_routes},
                                          {"last_segment", ls_core_last_segment},
                                          {"safe_join", ls_core_safe_join},
+                                         {"static", ls_core_static},
+                                         {"static_get", ls_core_static_get},
+                                         {"static_list", ls_core_static_list},
                                          {"user_id", ls_core_user_id},
                                          {"is_network", ls_core_is_network},
                                          {"group_id", ls_core_group_id},
@@ -415,7 +418,8 @@ void ls_core_define(lua_State *L, ls_state *state)
     ls_request_define_res(L, state);
     ls_buffer_define(L, state);
     ls_jobs_define(L, state);
-    ls_file_define(L, state);
+    ls_serve_define(L, state);
+    ls_static_define(L, state);
     ls_timers_define(L, state);
     ls_udp_define(L, state);
     ls_notify_define(L, state);

@@ -1,207 +1,80 @@
-/* bind_file.c - res:file: a file as the body of a response.
- *
- * Open, stat and read are operations of the port (port/file.h): the task waits for them, no thread does. Each read
- * fills one block of the pool, which is sent as a part of a body whose length is known. A transport that lets the
- * system send files (http.sys) receives the descriptor instead.
- *
- * The `reading` object on the task's stack owns the descriptor and the operation. While the operation is pending the
- * task is suspended and keeps the object alive; closing the port ends pending operations before it returns. */
+/* bind_file.c - res:file: a file, or a part of it, as the response. file_serve.c finds the file, file_response.c answers
+ * the request with it. */
 #include <string.h>
 
 #include "base/err.h"
-#include "port/file.h"
+#include "proto/http_disposition.h"
 #include "proto/http_text.h"
-#include "proto/http_type.h"
 #include "script/bind.h"
 #include "script/bind_aux.h"
-#include "script/request.h"
+#include "script/file_serve.h"
 
-enum { RES = 1, PATH, OPTIONS, READING }; /* stack indices */
+enum { RES = 1, PATH, OPTIONS }; /* stack indices */
 
-typedef struct reading {
-    ls_file_op op;
-    ls_task *task; /* waits for op */
-    ls_fd fd;
-    ls_block *block; /* destination of the pending read, or NULL */
-    uint64_t at, bytes;
-} reading;
+#define MAX_AGE_MOST INT64_C(2147483648) /* RFC 9111 1.2.2: greater values mean this one */
 
-static void reading_drop_block(reading *f)
+static void check_unsent(lua_State *L, const ls_request *r) /* another task may respond while this one waits */
 {
-    if (f->block != NULL) ls_block_drop(f->block);
-    f->block = NULL;
+    if (r->x->response != LS_RESPONSE_NONE || r->out != NULL)
+        luaL_error(L, "the head of the response was sent already");
 }
 
-static int reading_drop(lua_State *L)
+/* ---- the options ------------------------------------------------------------------------------------------------ */
+
+static const char *const options[] = {"type", "offset", "length", "download", "max_age", "etag", NULL};
+
+static lua_Integer number_option(lua_State *L, const char *name, lua_Integer most)
 {
-    reading *f = lua_touserdata(L, 1);
-    reading_drop_block(f);
-    const ls_fd fd = f->fd != LS_FD_NONE ? f->fd : f->op.fd; /* the task may have ended before it took op.fd */
-    if (fd != LS_FD_NONE) ls_file_drop(fd);
-    f->fd = f->op.fd = LS_FD_NONE;
-    return 0;
+    int whole;
+    const lua_Integer n = lua_tointegerx(L, -1, &whole);
+    if (lua_type(L, -1) != LUA_TNUMBER || !whole || n < 0 || n > most)
+        luaL_error(L, "res:file: %s must be a whole number of %s, 0 or more; got %s", name,
+                   strcmp(name, "max_age") == 0 ? "seconds" : "bytes", luaL_tolstring(L, -1, NULL));
+    return n;
 }
 
-static void reading_done(ls_thread_ctx *ctx, ls_op *op)
+static void check_option(lua_State *L, const char *name)
 {
-    reading *f = LS_CONTAINER(op, reading, op.op);
-    ls_task_wake(ctx, f->task, LS_OK);
-}
-
-/* Release the descriptor and the block now, without waiting for the garbage collector. */
-static void reading_end(lua_State *L)
-{
-    lua_pushcfunction(L, reading_drop);
-    lua_pushvalue(L, READING);
-    lua_call(L, 1, 0);
-}
-
-static int fail(lua_State *L, int err)
-{
-    reading_end(L);
-    return ls_push_failure(L, err);
-}
-
-/* Wait for the posted operation; `posted` is the result of the post. */
-static int wait_for_op(lua_State *L, int posted, lua_KFunction k)
-{
-    if (posted < 0) return fail(L, posted);
-    return ls_task_suspend(L, 0, k);
-}
-
-static int64_t result_of(const reading *f)
-{
-    return atomic_load_explicit(&f->op.op.result, memory_order_relaxed);
-}
-
-/* ---- the body --------------------------------------------------------------------------------------------------- */
-
-static int read_next(lua_State *L, reading *f);
-
-/* Abort the connection: the body would be shorter than its Content-Length. */
-static int abort_response(lua_State *L, ls_request *r, int err)
-{
-    r->x->transport->abort(r->state->ctx, r->x);
-    return fail(L, err);
-}
-
-static int continue_or_finish(lua_State *L, reading *f, ls_request *r)
-{
-    ls_exchange *x = r->x;
-    if (x->error != 0) return fail(L, x->error);
-    if (f->at < f->bytes) return read_next(L, f);
-    const int err = x->transport->finish(r->state->ctx, x);
-    if (err < 0) return fail(L, err);
-    reading_end(L);
-    lua_pushboolean(L, 1);
-    return 1;
-}
-
-/* Every event of the exchange wakes its waiters: check whether the queue was sent. */
-static int part_sent(lua_State *L, int status, lua_KContext context)
-{
-    ls_request *r = ls_request_check_res(L, RES);
-    ls_exchange *x = r->x;
-    (void)status;
-    if (x->error == 0 && x->transport->flush(r->state->ctx, x) == LS_PENDING)
-        return ls_request_wait(L, r, context, part_sent);
-    return continue_or_finish(L, lua_touserdata(L, READING), r);
-}
-
-static int read_done(lua_State *L, int status, lua_KContext context)
-{
-    reading *f = lua_touserdata(L, READING);
-    ls_request *r = ls_request_check_res(L, RES);
-    ls_exchange *x = r->x;
-    const int64_t n = result_of(f);
-    (void)status;
-    if (n < 0) return abort_response(L, r, (int)n);
-    if (n == 0) return abort_response(L, r, LS_EIO); /* the file was truncated meanwhile */
-    if (x->error != 0) return fail(L, x->error);
-    ls_slice slice = ls_slice_of(f->block, 0, (size_t)n);
-    reading_drop_block(f);
-    f->at += (uint64_t)n;
-    const int written = x->transport->write(r->state->ctx, x, &slice, 1);
-    if (written < 0) return fail(L, written);
-    if (written == LS_PENDING) return ls_request_wait(L, r, context, part_sent);
-    return continue_or_finish(L, f, r);
-}
-
-static int read_next(lua_State *L, reading *f)
-{
-    const uint64_t left = f->bytes - f->at;
-    f->block = ls_state_block(L, left <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
-    const uint32_t len = left < f->block->cap ? (uint32_t)left : f->block->cap;
-    f->task = ls_state_of(L)->current;
-    return wait_for_op(L, ls_file_read(ls_state_of(L)->ctx, &f->op, f->fd, f->block->data, len, f->at), read_done);
-}
-
-/* ---- the head --------------------------------------------------------------------------------------------------- */
-
-static bool head_was_sent(const ls_request *r)
-{
-    return r->x->response != LS_RESPONSE_NONE || r->out != NULL;
-}
-
-static int set_header(ls_request *r, const char *name, const char *value, size_t len)
-{
-    return ls_exchange_header(r->state->ctx, r->x, name, strlen(name), value, len, true);
-}
-
-static int set_headers(lua_State *L, ls_request *r, const ls_file_info *info)
-{
-    char date[LS_HTTP_DATE_BYTES];
-    int err = LS_OK;
+    char line[LS_DISPOSITION_BYTES];
     size_t len;
-    if (lua_type(L, OPTIONS) == LUA_TTABLE && lua_getfield(L, OPTIONS, "type") == LUA_TSTRING) {
-        const char *type = lua_tolstring(L, -1, &len);
-        err = set_header(r, "Content-Type", type, len);
-    } else if (!r->x->has_type) {
-        r->x->type = ls_http_type_of(lua_tostring(L, PATH));
+    if (strcmp(name, "type") == 0) {
+        if (lua_type(L, -1) != LUA_TSTRING || !ls_is_field_value(lua_tostring(L, -1), lua_rawlen(L, -1)))
+            luaL_error(L, "res:file: type must be a media type, such as \"text/plain\"");
+    } else if (strcmp(name, "download") == 0) {
+        const bool text = lua_type(L, -1) == LUA_TSTRING;
+        const char *file = text ? lua_tolstring(L, -1, &len) : NULL;
+        if (!text || ls_disposition(file, len, line) == 0)
+            luaL_error(
+                L,
+                "res:file: download must be the name of a file in UTF-8, at most %d bytes without / and \\, such "
+                "as \"report.pdf\"",
+                LS_DISPOSITION_NAME_MAX);
+    } else if (strcmp(name, "etag") == 0) {
+        if (lua_type(L, -1) != LUA_TBOOLEAN) luaL_error(L, "res:file: etag must be true or false");
+    } else if (strcmp(name, "max_age") == 0) {
+        (void)number_option(L, name, MAX_AGE_MOST);
+    } else {
+        (void)number_option(L, name, LUA_MAXINTEGER);
     }
-    lua_settop(L, READING);
-    if (err == LS_OK && info->modified_s >= 0) {
-        ls_http_date(info->modified_s, date);
-        err = set_header(r, "Last-Modified", date, sizeof date);
-    }
-    return err;
 }
 
-static int stat_done(lua_State *L, int status, lua_KContext context)
+/* Raise "unknown option"; usage.lua finds the nearest name and the line of the caller. */
+static void unknown_option(lua_State *L, int key)
 {
-    reading *f = lua_touserdata(L, READING);
-    ls_request *r = ls_request_check_res(L, RES);
-    ls_exchange *x = r->x;
-    int err = (int)result_of(f);
-    (void)status;
-    (void)context;
-    if (err == LS_OK && f->op.info.type == LS_FILE_DIRECTORY) err = LS_EISDIR;
-    if (err == LS_OK && f->op.info.type == LS_FILE_OTHER) err = LS_ENOTSUP; /* a device may have no end */
-    if (err == LS_OK) err = x->error;
-    if (err < 0) return fail(L, err);
-    if (head_was_sent(r)) return luaL_error(L, "the head of the response was sent already"); /* by another task */
-    if ((err = set_headers(L, r, &f->op.info)) < 0)
-        return luaL_error(L, "res:file: cannot set the headers: %s", ls_err_text(err));
-    x->length = (int64_t)f->op.info.bytes;
-    const int written = x->transport->write(r->state->ctx, x, NULL, 0); /* the head */
-    if (written < 0) return fail(L, written);
-    f->bytes = x->head.method == LS_HTTP_HEAD ? 0 : f->op.info.bytes;
-    if (f->bytes == 0 || x->transport->write_file == NULL) return continue_or_finish(L, f, r);
-    const int sent = x->transport->write_file(r->state->ctx, x, f->fd);
-    if (sent == LS_ENOTSUP) return continue_or_finish(L, f, r);
-    if (sent < 0) return fail(L, sent);
-    f->at = f->bytes;
-    return sent == LS_PENDING ? ls_request_wait(L, r, 0, part_sent) : continue_or_finish(L, f, r);
-}
-
-static int open_done(lua_State *L, int status, lua_KContext context)
-{
-    reading *f = lua_touserdata(L, READING);
-    (void)status;
-    (void)context;
-    if (result_of(f) < 0) return fail(L, (int)result_of(f));
-    f->fd = f->op.fd;
-    return wait_for_op(L, ls_file_stat_open(ls_state_of(L)->ctx, &f->op, f->fd), stat_done);
+    lua_newtable(L);
+    for (const char *const *name = options; *name != NULL; name++) {
+        lua_pushboolean(L, 1);
+        lua_setfield(L, -2, *name);
+    }
+    const int known = lua_gettop(L);
+    const char *near = "";
+    if (ls_push_usage(L, "suggest")) {
+        lua_pushvalue(L, key);
+        lua_pushvalue(L, known);
+        lua_call(L, 2, 1);
+        near = lua_tostring(L, -1);
+    }
+    luaL_error(L, "res:file: unknown option '%s'%s", luaL_tolstring(L, key, NULL), near);
 }
 
 static void check_options(lua_State *L)
@@ -210,43 +83,143 @@ static void check_options(lua_State *L)
     luaL_checktype(L, OPTIONS, LUA_TTABLE);
     lua_pushnil(L);
     while (lua_next(L, OPTIONS) != 0) {
-        const bool text = lua_type(L, -1) == LUA_TSTRING && ls_is_field_value(lua_tostring(L, -1), lua_rawlen(L, -1));
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-        if (strcmp(key, "type") != 0)
-            luaL_error(L, "res:file: unknown option '%s'; the only option is type", luaL_tolstring(L, -2, NULL));
-        if (!text) luaL_error(L, "res:file: type must be a media type, such as \"text/plain\"");
+        const char *const *name = options;
+        while (*name != NULL && strcmp(*name, key) != 0) name++;
+        if (*name == NULL) unknown_option(L, lua_gettop(L) - 1);
+        check_option(L, key);
         lua_pop(L, 1);
     }
 }
 
-/* res:file(path [, { type = }]) -> true | nil, message, code */
+/* Push the option; false: it is not set, and nothing is pushed. */
+static bool option(lua_State *L, const char *name)
+{
+    if (lua_type(L, OPTIONS) != LUA_TTABLE) return false;
+    lua_pushstring(L, name);
+    if (lua_rawget(L, OPTIONS) != LUA_TNIL) return true;
+    lua_pop(L, 1);
+    return false;
+}
+
+static int set_header(ls_request *r, const char *name, const char *value, size_t len)
+{
+    return ls_exchange_header(r->state->ctx, r->x, name, strlen(name), value, len, true);
+}
+
+typedef struct file_options {
+    bool part, without_tag;
+    uint64_t offset, length;
+    char lines[64];
+    size_t lines_len;
+} file_options;
+
+/* Read the checked options, and set the header lines that they name. */
+static int apply_options(lua_State *L, ls_request *r, file_options *out)
+{
+    int err = LS_OK;
+    *out = (file_options){.length = UINT64_MAX};
+    if (option(L, "type")) {
+        size_t len;
+        const char *type = lua_tolstring(L, -1, &len);
+        err = set_header(r, "Content-Type", type, len);
+        lua_pop(L, 1);
+    }
+    if (err == LS_OK && option(L, "download")) {
+        char value[LS_DISPOSITION_BYTES];
+        size_t len;
+        const char *name = lua_tolstring(L, -1, &len);
+        err = set_header(r, "Content-Disposition", value, ls_disposition(name, len, value));
+        lua_pop(L, 1);
+    }
+    if (option(L, "max_age")) {
+        const lua_Integer age = lua_tointeger(L, -1);
+        out->lines_len = age == 0 ? (size_t)snprintf(out->lines, sizeof out->lines, "Cache-Control: no-cache\r\n")
+                                  : (size_t)snprintf(out->lines, sizeof out->lines, "Cache-Control: max-age=%lld\r\n",
+                                                     (long long)age);
+        lua_pop(L, 1);
+    }
+    if (option(L, "etag")) {
+        out->without_tag = !lua_toboolean(L, -1);
+        lua_pop(L, 1);
+    }
+    if (option(L, "offset")) {
+        out->part = true;
+        out->offset = (uint64_t)lua_tointeger(L, -1);
+        lua_pop(L, 1);
+    }
+    if (option(L, "length")) {
+        out->part = true;
+        out->length = (uint64_t)lua_tointeger(L, -1);
+        lua_pop(L, 1);
+    }
+    return err;
+}
+
+/* ---- the response ----------------------------------------------------------------------------------------------- */
+
+/* Takes the reference to the entry. */
+static int respond(lua_State *L, ls_request *r, ls_cached_file *entry)
+{
+    file_options o;
+    int err = apply_options(L, r, &o);
+    const uint64_t bytes = entry->info.bytes;
+    ls_file_answer answer = {.entry = entry,
+                             .type = entry->type,
+                             .without_tag = o.without_tag,
+                             .part = o.part,
+                             .lines = o.lines,
+                             .lines_len = o.lines_len};
+    if (o.part) { /* what exceeds the file is cut off */
+        answer.from = o.offset < bytes ? o.offset : bytes;
+        answer.bytes = o.length < bytes - answer.from ? o.length : bytes - answer.from;
+    }
+    if (err == LS_OK) err = ls_file_respond(r, &answer);
+    ls_cached_file_drop(entry);
+    if (err == LS_ELIMIT || err == LS_ENOMEM) return luaL_error(L, "res:file: %s", ls_err_text(err));
+    if (err < 0) return ls_push_failure(L, err);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
+{
+    ls_request *r = NULL;
+    (void)s;
+    if (entry != NULL && (err < 0 || entry->missing)) {
+        ls_cached_file_drop(entry);
+        entry = NULL;
+    }
+    if (entry == NULL) return ls_push_failure(L, err == LS_EINVAL ? LS_ENOTSUP : err);
+    r = ls_request_of_res(L, RES);
+    if (r == NULL || r->x->error != 0 || r->x->response != LS_RESPONSE_NONE || r->out != NULL) {
+        ls_cached_file_drop(entry);
+        r = ls_request_check_res(L, RES); /* raises if the request has ended */
+        check_unsent(L, r);
+        return ls_push_failure(L, r->x->error);
+    }
+    return respond(L, r, entry);
+}
+
+/* res:file(path [, { type =, offset =, length =, download =, max_age =, etag = }]) -> true | nil, message, code */
 int ls_res_file(lua_State *L)
 {
-    ls_state *state = ls_state_of(L);
-    const ls_request *r = ls_request_check_res(L, RES);
+    ls_serve s;
     size_t len;
+    const ls_request *r = ls_request_check_res(L, RES);
     const char *path = luaL_checklstring(L, PATH, &len);
     luaL_argcheck(L, strlen(path) == len, PATH, "path contains NUL");
     ls_check_arguments(L, OPTIONS, "res:file(path, options)");
-    if (head_was_sent(r)) return luaL_error(L, "the head of the response was sent already");
+    check_unsent(L, r);
     lua_settop(L, OPTIONS);
     lua_tostring(L, PATH); /* converts a number to a string in place */
-    (void)ls_push_site_path(L, PATH);
+    path = ls_push_site_path(L, PATH);
     lua_replace(L, PATH);
     check_options(L);
-    ls_task_may_wait(L);
-    reading *f = lua_newuserdatauv(L, sizeof *f, 0);
-    *f = (reading){.op = {.op = {.done = reading_done, .actor = &state->actor}, .fd = LS_FD_NONE},
-                   .task = state->current,
-                   .fd = LS_FD_NONE};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->reading_meta_ref);
-    lua_setmetatable(L, -2);
-    return wait_for_op(L, ls_file_open(state->ctx, &f->op, lua_tostring(L, PATH), LS_FILE_READ), open_done);
-}
-
-void ls_file_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg meta[] = {{"__gc", reading_drop}, {NULL, NULL}};
-    luaL_newlib(L, meta);
-    state->reading_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    len = strlen(path);
+    if (len >= sizeof s.path) return ls_push_failure(L, LS_ELIMIT);
+    ls_serve_init(&s, found, NULL);
+    memcpy(s.path, path, len + 1);
+    s.path_len = len;
+    return ls_serve_begin(L, &s);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "port/shared_file.h"
 #include "proto/http_config.h"
 #include "proto/http_text.h"
 #include "script/bind.h"
@@ -83,12 +84,27 @@ static void copy_head(injected *in)
     }
 }
 
+/* false: the text is too long, or the file cannot be read. */
+static bool add_slice(inject_text *text, const ls_slice *slice)
+{
+    char part[4096];
+    if (!ls_slice_is_file(slice)) return text_add(text, slice->ptr, slice->len);
+    for (size_t at = 0; at < slice->len;) {
+        const size_t left = slice->len - at;
+        const int64_t n = ls_shared_file_read(ls_shared_file_of(slice), part, left < sizeof part ? left : sizeof part,
+                                              ls_slice_offset(slice) + at);
+        if (n <= 0 || !text_add(text, part, (size_t)n)) return false;
+        at += (size_t)n;
+    }
+    return true;
+}
+
 static void copy_slices(injected *in, ls_slice *slices, unsigned count)
 {
     const ls_exchange *x = &in->x;
     const bool dropped = x->head.method == LS_HTTP_HEAD || !ls_status_has_content(x->status);
     for (unsigned n = 0; n < count; n++) {
-        if (!dropped && !text_add(&in->response_body, slices[n].ptr, slices[n].len)) in->too_large = true;
+        if (!dropped && !add_slice(&in->response_body, &slices[n])) in->too_large = true;
         ls_slice_drop(&slices[n]);
     }
     in->x.body_sent = in->response_body.len;

@@ -20,6 +20,7 @@ enum ls_request_slot { /* user values of the req object, set on first use */
                        LS_REQ_OWN,
                        LS_REQ_QUERY_ALL,
                        LS_REQ_REFUSED, /* the reason why the body was refused, a string: see bind_body.c */
+                       LS_REQ_TLS,
                        LS_REQ_SLOTS
 };
 
@@ -60,6 +61,8 @@ extern const char ls_request_tag;
  * current task does not belong to it. */
 ls_request *ls_request_check_req(lua_State *L, int index);
 ls_request *ls_request_check_res(lua_State *L, int index);
+/* The request of the res object at `index`, which ls_request_check_res has accepted before; NULL: it has ended. */
+ls_request *ls_request_of_res(lua_State *L, int index);
 
 /* Store the value on top of the stack as user value `slot` of the req object at `self` until the request ends. The
  * value stays on the stack. */
@@ -87,8 +90,8 @@ void ls_request_send_parts(ls_thread_ctx *ctx, ls_request *request);
 void ls_request_drop_body(ls_request *request);
 
 /* The bytes of the string, number or buffer at `index`, as the body of a response. The slices of a buffer or of a long
- * string hold references to its blocks. For a string of at least LS_STRING_SHARED_MIN bytes the caller has called
- * ls_strings_reserve(L, 1). Returns LS_OK, LS_EINVAL (another type) or LS_ENOMEM. */
+ * string hold references to its blocks. May raise or run a finalizer, unless a string block is reserved
+ * (string_block.h). Returns LS_OK, LS_EINVAL (another type) or LS_ENOMEM. */
 typedef struct ls_body {
     ls_slice few[8];
     ls_slice *slices; /* `few`, or malloced */

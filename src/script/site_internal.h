@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "proto/file_cache.h"
 #include "script/state.h"
 #include "script/tcp.h"
 
@@ -26,8 +27,9 @@ struct ls_site {
     unsigned entry_count;
     struct ls_site_udp_entry **udp_entries; /* udp_internal.h */
     unsigned udp_count;
-    struct ls_polls *polls;       /* of ls.notify and the resolvers; NULL before ls_site_ready */
-    struct ls_bytecode *bytecode; /* NULL after ls_site_ready */
+    struct ls_polls *polls;             /* of ls.notify and the resolvers; NULL before ls_site_ready */
+    struct ls_tls_clients *tls_clients; /* of ls.connect; the same */
+    struct ls_bytecode *bytecode;       /* NULL after ls_site_ready */
     ls_state **states;
     unsigned state_count;
     unsigned running_count; /* number of threads that run at the same time; new connections go to this many states */
@@ -36,6 +38,7 @@ struct ls_site {
     ls_cpu_watch *cpus;           /* one per thread context; NULL until ls_site_ready */
     unsigned cpu_count;
     uint64_t cpu_ns_max;
+    ls_file_cache *files; /* of res:file and app:static */
     ls_port *port;                  /* NULL until ls_site_ready */
     struct ls_deadlines *deadlines; /* the same */
 

@@ -101,7 +101,7 @@ struct ls_state {
     struct ls_udp_script *udp;       /* udp_internal.h */
     struct ls_notify_script *notify; /* notify_internal.h */
     int req_meta_ref, res_meta_ref, buffer_meta_ref, job_meta_ref, timer_meta_ref, headers_meta_ref, tcp_meta_ref,
-        connecting_meta_ref, reading_meta_ref, lists_meta_ref;
+        connecting_meta_ref, loading_meta_ref, listing_meta_ref, lists_meta_ref;
     ls_strings strings; /* long strings that are being sent */
     ls_op start_op, drain_op, disconnect_op, collect_op;
     _Atomic bool collect_ordered; /* collect_op is posted and has not completed */

@@ -34,17 +34,30 @@ app:get("/misuse/:what", function(req, res)
   local ok, why
   if req.params.what == "option" then ok, why = pcall(res.file, res, "x", { tpye = "text/plain" })
   elseif req.params.what == "type" then ok, why = pcall(res.file, res, "x", { type = "a\r\nb" })
+  elseif req.params.what == "offset" then ok, why = pcall(res.file, res, "x", { offset = -1 })
+  elseif req.params.what == "length" then ok, why = pcall(res.file, res, "x", { length = 1.5 })
+  elseif req.params.what == "max_age" then ok, why = pcall(res.file, res, "x", { max_age = "1h" })
+  elseif req.params.what == "download" then ok, why = pcall(res.file, res, "x", { download = "a/b" })
+  elseif req.params.what == "etag" then ok, why = pcall(res.file, res, "x", { etag = "x" })
   elseif req.params.what == "nul" then ok, why = pcall(res.file, res, "x\0y")
   else ok, why = pcall(res.file, res, {}) end
   return { ok = ok, why = tostring(why) }
 end)
 app:get("/beside", function(req, res) assert(res:file("beside.txt")) end)
 app:get("/joined/*name", function(req, res) assert(res:file(assert(ls.safe_join("public", req.params.name)))) end)
+app:any("/with/*name", function(req, res)
+  local q = req.query
+  if q.own then res:header("Cache-Control", "private"):header("Vary", "Cookie"):header("ETag", '"own"') end
+  if q.status then res:status(math.tointeger(q.status)) end
+  assert(res:file(dir .. "/" .. req.params.name, { offset = math.tointeger(q.offset), length = math.tointeger(q.length),
+    download = q.download, max_age = math.tointeger(q.max_age), etag = q.etag == nil }))
+end)
 app:get("/", function() return "root" end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 2 }
 """
 
-SIZES = (0, 1, 4095, 4096, 4097, 65536, 65537, 200000, 3000000)
+CACHED_BODY_MAX = 16384  # LS_CACHED_BODY_MAX: smaller files are kept in memory
+SIZES = (0, 1, 4095, 4096, 4097, CACHED_BODY_MAX, CACHED_BODY_MAX + 1, 65536, 65537, 200000, 3000000)
 
 
 def content(size):
@@ -97,7 +110,8 @@ class Files(E2E):
                             self.assertEqual(response.body, content(size)[:size])
 
         in_parallel([functools.partial(client, index) for index in range(8)])
-        self.eventually(lambda: server.fds() <= quiet, "every file was closed")
+        kept = sum(size > CACHED_BODY_MAX for size in SIZES)  # the cache keeps them open
+        self.eventually(lambda: server.fds() <= quiet + kept, "no file is open twice")
         server.stop()
 
     def test_headers(self):
@@ -114,6 +128,60 @@ class Files(E2E):
         self.assertEqual(response.header("X-Own"), "1")
         response = server.get("/own-type/small.txt")
         self.assertEqual(response.header("Content-Type"), "application/x-mine")
+        server.stop()
+
+    def test_a_part_of_a_file(self):
+        server = self.start()
+        whole = content(200000)[:200000]
+        etags = {server.get("/with/200000.bin").header("ETag")}
+        for query, begin, end in (("offset=0", 0, 200000), ("offset=5", 5, 200000), ("length=7", 0, 7),
+                                  ("offset=100000&length=10", 100000, 100010), ("offset=199999&length=10", 199999, 200000),
+                                  ("offset=200000", 200000, 200000), ("offset=300000&length=1", 200000, 200000)):
+            response = server.get("/with/200000.bin?" + query)
+            self.assertEqual((response.status, response.body), (200, whole[begin:end]), query)
+            etags.add(response.header("ETag"))
+        self.assertEqual(len(etags), 7)  # each part is a representation of its own; the last two are the same
+        response = server.get("/with/200000.bin?offset=1000&length=100", headers={"Range": "bytes=10-19,90-"})
+        self.assertEqual(response.status, 206)
+        self.assertIn(b"Content-Range: bytes 10-19/100\r\n\r\n" + whole[1010:1020] + b"\r\n--", response.body)
+        self.assertIn(b"Content-Range: bytes 90-99/100\r\n\r\n" + whole[1090:1100] + b"\r\n--", response.body)
+        response = server.get("/with/200000.bin?offset=1000&length=100", headers={"Range": "bytes=100-"})
+        self.assertEqual((response.status, response.header("Content-Range")), (416, "bytes */100"))
+        server.stop()
+
+    def test_options_and_own_fields(self):
+        server = self.start()
+        response = server.get("/with/small.txt?download=%C3%BCber%20%22a%22.txt&max_age=60&etag=0")
+        self.assertEqual(response.header("Content-Disposition"),
+                         "attachment; filename=\"_ber \\\"a\\\".txt\"; filename*=UTF-8''%C3%BCber%20%22a%22.txt")
+        self.assertEqual(response.header("Cache-Control"), "max-age=60")
+        self.assertIsNone(response.header("ETag"))
+        self.assertEqual(server.get("/with/small.txt?max_age=0").header("Cache-Control"), "no-cache")
+        response = server.get("/with/small.txt?own=1&max_age=60")
+        self.assertEqual((response.header("Cache-Control"), response.header("Vary")), ("private", "Cookie"))
+        self.assertEqual(len(response.all("ETag")), 1)
+        self.assertNotEqual(response.header("ETag"), '"own"')
+        self.assertEqual(server.get("/with/small.txt?own=1&etag=0").header("ETag"), '"own"')
+        server.stop()
+
+    def test_conditions_and_ranges(self):
+        server = self.start()
+        first = server.get("/with/small.txt")
+        etag, date = first.header("ETag"), first.header("Last-Modified")
+        for fields, status in (({"If-None-Match": etag}, 304), ({"If-Match": '"x"'}, 412), ({"If-Modified-Since": date}, 304),
+                               ({"Range": "bytes=0-1"}, 206), ({"Range": "bytes=6-"}, 416)):
+            with self.subTest(fields):
+                self.assertEqual(server.get("/with/small.txt", headers=fields).status, status)
+                # another status than 200: the conditions do not apply (RFC 9110 13.2.1)
+                response = server.get("/with/small.txt?status=203", headers=fields)
+                self.assertEqual((response.status, response.text), (203, "small\n"))
+                with server.connect() as conn:  # another method
+                    response = conn.ask("POST", "/with/small.txt", headers=fields)
+                    self.assertEqual((response.status, response.text), (200, "small\n"))
+        response = server.get("/with/small.txt?etag=0", headers={"If-None-Match": etag})
+        self.assertEqual(response.status, 200)  # it has no tag
+        response = server.get("/with/small.txt?etag=0", headers={"If-Modified-Since": date})
+        self.assertEqual((response.status, response.header("Last-Modified")), (304, date))
         server.stop()
 
     def test_what_cannot_be_sent_is_told_before_anything_has_left(self):
@@ -135,8 +203,13 @@ class Files(E2E):
         self.assertEqual(server.get("/twice").text, "small\n")
         server.wait_log("twice: false .*was sent already")
         for what, why in (
-            ("option", "res:file: unknown option 'tpye'; the only option is type"),
+            ("option", "res:file: unknown option 'tpye'; did you mean 'type'?"),
             ("type", "media type"),
+            ("offset", "res:file: offset must be a whole number of bytes, 0 or more; got -1"),
+            ("length", "res:file: length must be a whole number of bytes, 0 or more; got 1.5"),
+            ("max_age", "res:file: max_age must be a whole number of seconds, 0 or more; got 1h"),
+            ("download", "res:file: download must be the name of a file in UTF-8"),
+            ("etag", "res:file: etag must be true or false"),
             ("nul", "path contains NUL"),
             ("path", "string expected, got table"),
         ):
@@ -154,7 +227,7 @@ class Files(E2E):
                 conn.send(request("GET", "/files/3000000.bin"))
                 if index % 2:
                     conn.sock.recv(1000)
-        self.eventually(lambda: server.fds() <= quiet, "files and connections were closed")
+        self.eventually(lambda: server.fds() <= quiet + 1, "the connections were closed, and the file but in the cache")
         self.assertEqual(server.get("/").text, "root")
         server.stop()
 

@@ -24,7 +24,7 @@ struct fixture {
     int step;         /* for the handler */
     int result;       /* the last result that the handler stored */
     int writes;       /* calls of write, counted by the handler */
-    ls_fd file;
+    ls_shared_file *file;
     ls_op resume; /* calls the handler again, inside its actor */
     char body[65536];
     size_t body_len;

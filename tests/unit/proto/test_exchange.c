@@ -211,6 +211,40 @@ static void no_memory(void **state)
     take_down(&f);
 }
 
+static void ready_lines_are_added_behind(void **state)
+{
+    fixture *f = *state;
+    size_t len = 99;
+    assert_null(ls_exchange_find(&f->x, "a", 1, &len));
+    assert_int_equal(ls_exchange_lines(&f->ctx, &f->x, "A: 1\r\n", 6), LS_OK);
+    assert_int_equal(add(f, "B", "", false), LS_OK);
+    assert_int_equal(ls_exchange_lines(&f->ctx, &f->x, "Cache-Control: x, y\r\nA: 2\r\n", 27), LS_OK);
+    lines_are(f, "A: 1\r\nB: \r\nCache-Control: x, y\r\nA: 2\r\n");
+    const char *value = ls_exchange_find(&f->x, "cache-control", 13, &len);
+    assert_int_equal(len, 4);
+    assert_memory_equal(value, "x, y", 4);
+    assert_memory_equal(ls_exchange_find(&f->x, "a", 1, &len), "1", 1);
+    assert_non_null(ls_exchange_find(&f->x, "b", 1, &len));
+    assert_int_equal(len, 0);
+    assert_null(ls_exchange_find(&f->x, "cache", 5, &len));
+}
+
+static void ready_lines_are_limited(void **state)
+{
+    fixture *f = *state;
+    char *line = malloc(LS_BLOCK_LARGE);
+    assert_non_null(line);
+    memset(line, 'x', LS_BLOCK_LARGE);
+    memcpy(line, "A: ", 3);
+    memcpy(line + LS_BLOCK_LARGE - 2, "\r\n", 2);
+    assert_int_equal(ls_exchange_lines(&f->ctx, &f->x, line, LS_BLOCK_LARGE), LS_OK);
+    assert_int_equal(ls_exchange_lines(&f->ctx, &f->x, "B: 1\r\n", 6), LS_ELIMIT);
+    assert_int_equal(f->x.fields_len, LS_BLOCK_LARGE);
+    f->x.response = LS_RESPONSE_OPEN;
+    assert_int_equal(ls_exchange_lines(&f->ctx, &f->x, "B: 1\r\n", 6), LS_EBUSY);
+    free(line);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +258,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(from_a_small_block_to_a_large_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limit_of_the_lines, set_up, tear_down),
         cmocka_unit_test(no_memory),
+        cmocka_unit_test_setup_teardown(ready_lines_are_added_behind, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ready_lines_are_limited, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,148 @@
+-- static.lua - app:static: the options, the redirect, the listing of a folder. bind_static.c finds the files and sends
+-- them.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+usage.mark_internal()
+
+local html_escape, url_encode, percent_decode = core.html_escape, core.url_encode, core.percent_decode
+local get, list_folder, concat, format, date = core.static_get, core.static_list, table.concat, string.format, os.date
+
+local fname = "app:static"
+local name_bytes_max = 255
+local max_age_most = 2 ^ 31
+
+local static = {}
+
+-- The names of the options, for usage.suggest and the tests.
+static.known = {
+  index = true, max_age = true, immutable = true, precompressed = true, list = true, fallback = true, dotfiles = true,
+  headers = true,
+}
+
+-- file_name(name, value) -> the value, or "" for nil and false. Raises unless it is the path of a file in the folder.
+local function file_name(name, value)
+  if value == nil or value == false then return "" end
+  if type(value) ~= "string" or value == "" or value:find("^/") or value:find("/$") or value:find("[\\%z]")
+    or ("/" .. value .. "/"):find("/%.?%.?/") or #value > name_bytes_max then
+    usage.error('%s: %s must be the name of a file in the folder, such as "index.html", or false; got %s', fname, name,
+      usage.quote(value))
+  end
+  return value
+end
+
+local function flag(name, value)
+  if value ~= nil and type(value) ~= "boolean" then
+    usage.error("%s: %s must be true or false; got %s", fname, name, usage.quote(value))
+  end
+  return value
+end
+
+local function cache_control(max_age)
+  if max_age == nil then return nil end
+  local age = math.type(max_age) and math.tointeger(max_age)
+  if not age or age < 0 or age > max_age_most then
+    usage.error("%s: max_age must be a whole number of seconds from 0 to %.0f; got %s", fname, max_age_most,
+      usage.quote(max_age))
+  end
+  return age == 0 and "no-cache" or "public, max-age=" .. age
+end
+
+local function immutable_prefix(value)
+  if value == nil or value == false then return nil end
+  if type(value) ~= "string" or not value:find("^/") or #value > name_bytes_max then
+    usage.error('%s: immutable must be the beginning of the paths of such files, such as "/assets/hashed/"; got %s',
+      fname, usage.quote(value))
+  end
+  return value
+end
+
+-- One row of a listing.
+local function row(name, size, modified)
+  return format('<tr><td><a href="%s">%s</a></td><td>%s</td><td>%s</td></tr>\n',
+    url_encode(name):gsub("%%2F", "/"), html_escape(name), size, modified)
+end
+
+-- page(path, names) -> the listing of a folder as HTML. `path`: that of the request, decoded.
+local function page(path, names)
+  table.sort(names, function(a, b)
+    if a.directory ~= b.directory then return a.directory end
+    return a.name < b.name
+  end)
+  local title = "Index of " .. html_escape(path)
+  local out = {
+    "<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>", title, "</title>\n",
+    "<style>td { padding-right: 2em } td:nth-child(2) { text-align: right }</style></head>\n<body><h1>", title,
+    "</h1>\n<table>\n<tr><th align=\"left\">Name</th><th>Bytes</th><th>Changed (UTC)</th></tr>\n",
+  }
+  if path ~= "/" then out[#out + 1] = '<tr><td><a href="../">../</a></td><td></td><td></td></tr>\n' end
+  for _, entry in ipairs(names) do
+    local changed = date("!%Y-%m-%d %H:%M:%S", entry.modified)
+    out[#out + 1] = entry.directory and row(entry.name .. "/", "", changed) or row(entry.name, entry.bytes, changed)
+  end
+  out[#out + 1] = names.more and "</table>\n<p>There are more files.</p></body></html>\n" or "</table></body></html>\n"
+  return concat(out)
+end
+
+local files_meta = {}
+files_meta.__index = files_meta
+
+-- files:runner(skip, not_found) -> the function of a route. `skip`: the segments of its prefix. not_found(req, res)
+-- responds when there is no file.
+function files_meta:runner(skip, not_found)
+  local object = self.object
+  return function(req, res)
+    local what, detail = get(object, res, skip)
+    if what == nil then return end
+    if what == 308 then return 308, "", { Location = detail } end
+    if what == "list" then
+      local names, message, code = list_folder(object, detail)
+      if names then
+        res:type("html")
+        return page(percent_decode(req.path), names)
+      elseif code ~= "ENOENT" and code ~= "EACCES" then
+        error("app:static: cannot list " .. detail .. ": " .. message)
+      end
+    end
+    return not_found(req, res)
+  end
+end
+
+-- static.new(prefix, folder, options) -> the files of an app:static. Raises at the line of the caller.
+function static.new(prefix, folder, opts)
+  if type(prefix) ~= "string" or type(folder) ~= "string" or folder == "" then
+    usage.error('%s takes the prefix of the paths and a folder: app:static("/assets", "public"); got %s and %s', fname,
+      usage.quote(prefix), usage.quote(folder))
+  end
+  if opts ~= nil and type(opts) ~= "table" then
+    usage.error("%s: options must be a table such as { max_age = 3600 }; got %s", fname, usage.quote(opts))
+  end
+  opts = opts or {}
+  options.check_names(fname, opts, static.known)
+  if opts.headers ~= nil and type(opts.headers) ~= "function" then
+    usage.error("%s: headers must be a function(path) that returns a table of header lines; got %s", fname,
+      usage.quote(opts.headers))
+  end
+  local index = opts.index
+  if index == nil then index = "index.html" end
+  local object, message, code = core.static(folder, {
+    index = file_name("index", index),
+    fallback = file_name("fallback", opts.fallback),
+    immutable = immutable_prefix(opts.immutable),
+    cache = cache_control(opts.max_age),
+    dotfiles = flag("dotfiles", opts.dotfiles),
+    list = flag("list", opts.list),
+    precompressed = flag("precompressed", opts.precompressed),
+    headers = opts.headers,
+  })
+  if not object and code == "ENOENT" then
+    usage.error("%s: there is no folder %s (a relative path starts at the directory of the site)", fname,
+      usage.quote(folder))
+  elseif not object then
+    usage.error("%s: cannot open the folder %s: %s", fname, usage.quote(folder), message)
+  end
+  return setmetatable({ object = object }, files_meta)
+end
+
+return static

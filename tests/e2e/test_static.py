@@ -1,0 +1,452 @@
+"""app:static: folders, conditions, ranges, codings, listings, and files that change while they are sent."""
+import email.utils
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+import urllib.parse
+
+from harness import WINDOWS, E2E, main, not_on_windows, request
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:static("/plain", "public")
+app:static("/cached", "public", { max_age = 3600, immutable = "/cached/hashed/" })
+app:static("/fresh", "public", { max_age = 0 })
+app:static("/coded", "public", { precompressed = true })
+app:static("/list", "public", { list = true })
+app:static("/all", "public", { list = true, dotfiles = true, index = false })
+app:static("/spa", "public", { fallback = "app.html" })
+app:static("/own", "public", { headers = function(path)
+  if path == "bad.txt" then error("no headers for " .. path) end
+  if path == "none.txt" then return nil end
+  return { ["X-Path"] = path, ["Cache-Control"] = "private", Vary = "Cookie" }
+end })
+local inner = ls.app()
+inner:static("/", "public")
+inner:not_found(function() return "inner missing\n" end)
+app:mount("/mounted/:id", inner)
+app:get("/plain/route", function() return "a route" end)
+app:use(function(req, res, next)
+  res:header("X-Outer", "1")
+  return next()
+end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 5 }
+"""
+
+MTIME = 981173106
+DATE = email.utils.formatdate(MTIME, usegmt=True)
+ODD = "b\u00e4r & x'y.txt"  # < and > are refused: Windows reserves them
+BIG = 10 * 1024 * 1024
+BLOCK = bytes((i * 7 + i // 251) & 255 for i in range(65536))
+
+
+def big(size=BIG):
+    return BLOCK * (size // len(BLOCK)) + BLOCK[:size % len(BLOCK)]
+
+
+class Static(E2E):
+    def start(self, files=None):
+        self.dir = tempfile.mkdtemp(prefix="luaserve-static-")
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.public = os.path.join(self.dir, "public")
+        os.makedirs(os.path.join(self.public, "sub", "empty"))
+        os.makedirs(os.path.join(self.public, "hashed"))
+        for name, data in dict({
+                "index.html": b"<p>index</p>\n", "app.html": b"<p>app</p>\n", "a.txt": b"0123456789", "empty.txt": b"",
+                "none.txt": b"none", "bad.txt": b"bad", "none": b"x",
+                ".hidden": b"secret", "sub/index.html": b"<p>sub</p>\n", "sub/b.css": b"p {}\n", "hashed/x.js": b"1;\n",
+                "app.js": b"plain", "app.js.gz": gzip.compress(b"plain"), "app.js.br": b"not really brotli",
+                "style.css": b"plain css", "style.css.gz": gzip.compress(b"plain css"),
+                "baer.txt" if WINDOWS else ODD: b"odd",
+                "large.bin": big(100000)}, **(files or {})).items():
+            self.write(name, data)
+        return self.serve(SITE.replace('"public"', '"%s"' % self.public.replace("\\", "/")), flags=("--threads", "2"))
+
+    def write(self, name, data):
+        path = os.path.join(self.public, name)
+        with open(path, "wb") as out:
+            out.write(data)
+        return path
+
+    # ---- files and paths ---------------------------------------------------------------------------------------
+
+    def test_files_and_their_headers(self):
+        server = self.start()
+        os.utime(os.path.join(self.public, "a.txt"), (MTIME, MTIME))
+        for _ in range(3):  # loaded, then from the cache
+            response = server.get("/plain/a.txt")
+            self.assertEqual((response.status, response.text), (200, "0123456789"))
+            self.assertEqual(response.header("Content-Type"), "text/plain; charset=utf-8")
+            self.assertEqual(response.header("Last-Modified"), DATE)
+            self.assertEqual(response.header("Accept-Ranges"), "bytes")
+            self.assertRegex(response.header("ETag"), r'^"[0-9a-f]+-[0-9a-f]+"$')
+            self.assertIsNone(response.header("Cache-Control"))
+            self.assertIsNone(response.header("Vary"))
+            self.assertEqual(response.header("X-Outer"), "1")
+        self.assertEqual(server.get("/plain/empty.txt").body, b"")
+        self.assertEqual(server.get("/plain/large.bin").body, big(100000))
+        self.assertEqual(server.get("/plain/sub/b.css").header("Content-Type"), "text/css; charset=utf-8")
+        self.assertEqual(server.get("/cached/a.txt").header("Cache-Control"), "public, max-age=3600")
+        self.assertEqual(server.get("/cached/hashed/x.js").header("Cache-Control"), "public, max-age=31536000, immutable")
+        self.assertEqual(server.get("/fresh/a.txt").header("Cache-Control"), "no-cache")
+        self.assertEqual(server.get("/plain/route").text, "a route")
+        server.stop()
+
+    def test_head_and_other_methods(self):
+        server = self.start()
+        for name, size in (("a.txt", 10), ("large.bin", 100000), ("empty.txt", 0)):
+            with server.connect() as conn:
+                for _ in range(2):
+                    response = conn.ask("HEAD", "/plain/" + name)
+                    self.assertEqual((response.status, response.header("Content-Length")), (200, str(size)))
+        for method in ("POST", "PUT", "DELETE"):
+            with server.connect() as conn:
+                response = conn.ask(method, "/plain/a.txt")
+            self.assertEqual(response.status, 405)
+            self.assertEqual(response.header("Allow"), "GET, HEAD, OPTIONS")
+        server.stop()
+
+    def test_index_and_redirects(self):
+        server = self.start()
+        for path, body in (("/plain/", "<p>index</p>\n"), ("/plain/sub/", "<p>sub</p>\n"),
+                           ("/mounted/7/", "<p>index</p>\n"), ("/mounted/7/sub/", "<p>sub</p>\n")):
+            response = server.get(path)
+            self.assertEqual((response.status, response.text), (200, body), path)
+            self.assertEqual(response.header("Content-Type"), "text/html; charset=utf-8")
+        for path, location in (("/plain", "/plain/"), ("/plain/sub", "/plain/sub/"), ("/plain/sub?a=b&c", "/plain/sub/?a=b&c"),
+                               ("/plain/%73ub?", "/plain/%73ub/?"), ("/mounted/7/sub", "/mounted/7/sub/")):
+            response = server.get(path)
+            self.assertEqual((response.status, response.header("Location")), (308, location), path)
+        self.assertEqual(server.get("/plain/sub/empty/").status, 404)  # no index, no listing
+        self.assertEqual(server.get("/plain/a.txt/").status, 404)
+        self.assertEqual(server.get("/mounted/7/none.html").text, "inner missing\n")
+        server.stop()
+
+    def test_refused_paths(self):
+        server = self.start()
+        outside = os.path.join(self.dir, "outside.txt")
+        with open(outside, "w", encoding="utf-8") as out:
+            out.write("outside")
+        for path in ("/plain/../outside.txt", "/plain/%2e%2e/outside.txt", "/plain/..%2foutside.txt", "/plain/..%5coutside.txt",
+                     "/plain/sub/../a.txt", "/plain/sub%2fb.css", "/plain/sub%5cb.css", "/plain//a.txt", "/plain/./a.txt",
+                     "/plain//", "/plain/sub//", "/plain/.hidden", "/plain/%2ehidden", "/plain/a.txt%20", "/plain/a.txt.",
+                     "/plain/a.txt::$DATA", "/plain/con", "/plain/%ff", "/plain/nothing", "/plain/sub/nothing",
+                     "/plain/" + "x" * 300, "/plain/" + "x/" * 2000):
+            with server.connect() as conn:
+                self.assertEqual(conn.ask("GET", path).status, 404, path[:60])
+        for path in ("/plain/a%00.txt", "/plain/%zz"):
+            self.assertEqual(server.get(path).status, 400, path)
+        self.assertEqual(server.get("/all/.hidden").text, "secret")
+        self.assertEqual(server.get("/plain/%61.txt").text, "0123456789")
+        server.stop()
+
+    @not_on_windows("links and pipes")
+    def test_symbolic_links_stay_in_the_folder(self):
+        server = self.start()
+        outside = os.path.join(self.dir, "outside")
+        os.mkdir(outside)
+        with open(os.path.join(outside, "secret.txt"), "w", encoding="utf-8") as out:
+            out.write("secret")
+
+        def link(target, name):
+            os.symlink(target, os.path.join(self.public, name))
+
+        link("../outside/secret.txt", "out.txt")
+        link(os.path.join(outside, "secret.txt"), "absolute.txt")
+        link("../outside", "folder")
+        link("a.txt", "in.txt")
+        link(os.path.join(self.public, "a.txt"), "in_absolute.txt")
+        link("sub", "in_folder")
+        link("nowhere", "dangling.txt")
+        link("loop", "loop")
+        for path in ("out.txt", "absolute.txt", "folder/secret.txt", "folder/", "dangling.txt", "loop"):
+            for _ in range(2):
+                self.assertEqual(server.get("/list/" + path).status, 404, path)
+        for path in ("in.txt", "in_absolute.txt"):
+            self.assertEqual(server.get("/plain/" + path).text, "0123456789")
+        self.assertEqual(server.get("/plain/in_folder/").text, "<p>sub</p>\n")
+        names = server.get("/all/").text
+        for name in ("out.txt", "absolute.txt", "dangling.txt", "loop", "folder"):
+            self.assertNotIn('"%s' % name, names)
+        self.assertIn("in.txt", names)
+        # a link that begins to lead out is noticed when the file is examined again
+        os.replace(os.path.join(self.public, "out.txt"), os.path.join(self.public, "in.txt"))
+        self.eventually(lambda: server.get("/plain/in.txt").status == 404, "the new link is refused")
+        os.mkfifo(os.path.join(self.public, "pipe"))
+        self.assertEqual(server.get("/plain/pipe").status, 404)
+        server.stop()
+
+    # ---- conditions, ranges, codings ----------------------------------------------------------------------------
+
+    def test_conditions(self):
+        server = self.start()
+        os.utime(os.path.join(self.public, "a.txt"), (MTIME, MTIME))
+        etag = server.get("/cached/a.txt").header("ETag")
+        earlier, later = (email.utils.formatdate(MTIME + d, usegmt=True) for d in (-1, 1))
+        for fields, status in (
+                ({"If-None-Match": etag}, 304), ({"If-None-Match": "W/" + etag}, 304), ({"If-None-Match": '"x", ' + etag}, 304),
+                ({"If-None-Match": "*"}, 304), ({"If-None-Match": '"x"'}, 200), ({"If-Match": etag}, 200),
+                ({"If-Match": '"x"'}, 412), ({"If-Match": "W/" + etag}, 412), ({"If-Modified-Since": DATE}, 304),
+                ({"If-Modified-Since": earlier}, 200), ({"If-Modified-Since": later}, 304),
+                ({"If-Unmodified-Since": DATE}, 200), ({"If-Unmodified-Since": earlier}, 412),
+                ({"If-None-Match": '"x"', "If-Modified-Since": DATE}, 200),
+                ({"If-Match": etag, "If-None-Match": etag}, 304)):
+            with self.subTest(fields):
+                for method in ("GET", "HEAD"):
+                    with server.connect() as conn:
+                        response = conn.ask(method, "/cached/a.txt", headers=fields)
+                        self.assertEqual(response.status, status)
+                        if status == 304:
+                            self.assertEqual(response.header("ETag"), etag)
+                            self.assertEqual(response.header("Cache-Control"), "public, max-age=3600")
+                            self.assertIsNone(response.header("Content-Length"))
+                            self.assertIsNone(response.header("Content-Type"))
+                        self.assertEqual(conn.ask("GET", "/cached/a.txt").text, "0123456789")
+        server.stop()
+
+    def test_ranges(self):
+        server = self.start()
+        whole = big(100000)
+        etag = server.get("/plain/large.bin").header("ETag")
+        for name, data in (("a.txt", b"0123456789"), ("large.bin", whole)):
+            size = len(data)
+            for value, begin, end in (("0-0", 0, 1), ("3-", 3, size), ("-2", size - 2, size), ("2-5", 2, 6),
+                                      ("5-99999999", 5, size), ("0-", 0, size)):
+                with self.subTest(name + " " + value):
+                    response = server.get("/plain/" + name, headers={"Range": "bytes=" + value})
+                    self.assertEqual((response.status, response.body), (206, data[begin:end]))
+                    self.assertEqual(response.header("Content-Range"), "bytes %d-%d/%d" % (begin, end - 1, size))
+        for value in ("bytes=2-1", "bytes=x", "lines=0-1", "bytes=" + ",".join("%d-%d" % (3 * n, 3 * n) for n in range(17))):
+            self.assertEqual(server.get("/plain/large.bin", headers={"Range": value}).status, 200)
+        response = server.get("/plain/large.bin", headers={"Range": "bytes=100000-"})
+        self.assertEqual((response.status, response.header("Content-Range")), (416, "bytes */100000"))
+        for if_range, status in ((etag, 206), ('"x"', 200), ("W/" + etag, 200)):
+            self.assertEqual(server.get("/plain/large.bin", headers={"Range": "bytes=0-1", "If-Range": if_range}).status, status)
+        with server.connect() as conn:  # a range of HEAD is ignored
+            self.assertEqual(conn.ask("HEAD", "/plain/a.txt", headers={"Range": "bytes=0-1"}).status, 200)
+        server.stop()
+
+    def test_several_ranges(self):
+        server = self.start()
+        whole = big(100000)
+        ranges = [(n * 5000, n * 5000 + 999) for n in range(16)]
+        for count in (2, 16):
+            value = "bytes=" + ",".join("%d-%d" % one for one in ranges[:count])
+            response = server.get("/plain/large.bin", headers={"Range": value})
+            self.assertEqual(response.status, 206)
+            self.assertIsNone(response.header("Content-Range"))
+            boundary = re.fullmatch("multipart/byteranges; boundary=([0-9a-f]{32})", response.header("Content-Type")).group(1)
+            wanted = b"\r\n".join(
+                b"--%s\r\nContent-Type: application/octet-stream\r\nContent-Range: bytes %d-%d/100000\r\n\r\n%s"
+                % (boundary.encode(), begin, end, whole[begin:end + 1]) for begin, end in ranges[:count])
+            self.assertEqual(response.body, wanted + b"\r\n--%s--\r\n" % boundary.encode())
+        response = server.get("/plain/large.bin", headers={"Range": "bytes=0-9,5-19"})  # they overlap: one range
+        self.assertEqual((response.status, response.header("Content-Range")), (206, "bytes 0-19/100000"))
+        server.stop()
+
+    def test_precompressed_siblings(self):
+        server = self.start()
+        plain, gz = server.get("/coded/app.js"), os.path.join(self.public, "app.js.gz")
+        self.assertEqual((plain.text, plain.header("Vary"), plain.header("Content-Encoding")), ("plain", "Accept-Encoding", None))
+        with open(gz, "rb") as file:
+            zipped = file.read()
+        for accepted, coding in (("gzip", "gzip"), ("br", "br"), ("gzip, br", "br"), ("br;q=0.5, gzip", "gzip"), ("br;q=0", None),
+                                 ("*", "br"), ("identity", None), ("gzip;q=0, br;q=0", None), ("deflate", None)):
+            response = server.get("/coded/app.js", headers={"Accept-Encoding": accepted})
+            self.assertEqual(response.header("Content-Encoding"), coding, accepted)
+            self.assertEqual(response.header("Content-Type"), "text/javascript; charset=utf-8")
+            self.assertEqual(response.header("Vary"), "Accept-Encoding")
+            self.assertEqual(response.body, {"gzip": zipped, "br": b"not really brotli", None: b"plain"}[coding])
+            self.assertEqual(response.header("ETag") == plain.header("ETag"), coding is None)
+            again = server.get("/coded/app.js", headers={"Accept-Encoding": accepted, "If-None-Match": response.header("ETag")})
+            self.assertEqual((again.status, again.header("Vary")), (304, "Accept-Encoding"))
+        self.assertEqual(server.get("/coded/style.css", headers={"Accept-Encoding": "br, gzip"}).header("Content-Encoding"), "gzip")
+        self.assertIsNone(server.get("/coded/a.txt", headers={"Accept-Encoding": "br, gzip"}).header("Content-Encoding"))
+        self.assertIsNone(server.get("/plain/app.js", headers={"Accept-Encoding": "br"}).header("Content-Encoding"))
+        self.write("a.txt.gz", gzip.compress(b"0123456789"))  # the cache knew that there was none
+        self.eventually(lambda: server.get("/coded/a.txt", headers={"Accept-Encoding": "gzip"})
+                        .header("Content-Encoding") == "gzip", "the new sibling is used")
+        server.stop()
+
+    # ---- listings, fallback, headers ----------------------------------------------------------------------------
+
+    def test_listings(self):
+        server = self.start()
+        os.utime(os.path.join(self.public, "a.txt"), (MTIME, MTIME))
+        self.assertEqual(server.get("/list/").text, "<p>index</p>\n")  # the index goes first
+        page = server.get("/list/sub/empty/")
+        self.assertEqual((page.status, page.header("Content-Type")), (200, "text/html; charset=utf-8"))
+        self.assertIn("<title>Index of /list/sub/empty/</title>", page.text)
+        self.assertIn('href="../"', page.text)
+        text = server.get("/all/").text
+        names = re.findall(r'<a href="([^"]+)">', text)
+        folders = [name for name in names if name.endswith("/")]
+        self.assertEqual(names[:3], ["../", "hashed/", "sub/"])
+        self.assertEqual(names[len(folders):], sorted(names[len(folders):], key=urllib.parse.unquote))
+        self.assertIn(".hidden", names)
+        self.assertNotIn("%00", text)
+        self.assertIn('<td><a href="a.txt">a.txt</a></td><td>10</td><td>2001-02-03 04:05:06</td>', text)
+        if not WINDOWS:
+            self.assertIn('<a href="b%C3%A4r%20%26%20x%27y.txt">b\u00e4r &amp; x&#39;y.txt</a>', text)
+            with server.connect() as conn:
+                self.assertEqual(conn.get("/all/b%C3%A4r%20%26%20x%27y.txt").text, "odd")
+        self.assertEqual(server.get("/list/nothing/").status, 404)
+        with server.connect() as conn:
+            self.assertEqual(conn.ask("HEAD", "/all/").status, 200)
+        server.stop()
+
+    def test_fallback(self):
+        server = self.start()
+        page = {"Accept": "text/html,*/*;q=0.8"}
+        for path, headers, status, body in (
+                ("/spa/users/7", {}, 200, "<p>app</p>\n"), ("/spa/users/john.doe", page, 200, "<p>app</p>\n"),
+                ("/spa/users/", page, 200, "<p>app</p>\n"), ("/spa/missing.js", {}, 404, None),
+                ("/spa/missing.js", {"Accept": "*/*"}, 404, None), ("/spa/api", {"Accept": "application/json"}, 404, None),
+                ("/spa/a.txt", page, 200, "0123456789"), ("/spa/", page, 200, "<p>index</p>\n")):
+            response = server.get(path, headers=headers)
+            self.assertEqual(response.status, status, path)
+            if body:
+                self.assertEqual(response.text, body)
+        os.remove(os.path.join(self.public, "app.html"))
+        self.eventually(lambda: server.get("/spa/users/7").status == 404, "the fallback is gone")
+        server.stop()
+
+    def test_the_function_headers(self):
+        server = self.start()
+        response = server.get("/own/sub/b.css")
+        self.assertEqual((response.header("X-Path"), response.header("Cache-Control"), response.header("Vary")),
+                         ("sub/b.css", "private", "Cookie"))
+        self.assertIsNone(server.get("/own/none.txt").header("X-Path"))
+        self.assertEqual(server.get("/own/bad.txt").status, 500)
+        server.wait_log("no headers for bad.txt")
+        server.stop()
+
+    # ---- changes ------------------------------------------------------------------------------------------------
+
+    def test_a_replaced_file_is_served_soon(self):
+        server = self.start()
+        before = server.get("/plain/a.txt")
+        new = self.write("new", b"other text")
+        os.replace(new, os.path.join(self.public, "a.txt"))
+        self.eventually(lambda: server.get("/plain/a.txt").text == "other text", "the new file is served")
+        self.assertNotEqual(server.get("/plain/a.txt").header("ETag"), before.header("ETag"))
+        os.remove(os.path.join(self.public, "a.txt"))
+        self.eventually(lambda: server.get("/plain/a.txt").status == 404, "the file is gone")
+        server.stop()
+
+    def test_a_file_that_is_replaced_while_it_is_sent_goes_on(self):
+        server = self.start(files={"big.bin": big()})
+        with server.connect(rcvbuf=4096) as conn:
+            conn.send(request("GET", "/plain/big.bin"))
+            head = conn.sock.recv(1000)
+            new = self.write("new", b"x" * 1000)
+            if WINDOWS:
+                return  # an open file cannot be replaced
+            os.replace(new, os.path.join(self.public, "big.bin"))
+            self.eventually(lambda: server.get("/plain/big.bin").body == b"x" * 1000, "the new file is served")
+            self.assertEqual(self.read_all(conn, head).split(b"\r\n\r\n", 1)[1], big())
+        server.stop()
+
+    def read_all(self, conn, begun):
+        head, _, body = begun.partition(b"\r\n\r\n")
+        length = int(re.search(rb"Content-Length: (\d+)", head).group(1))
+        parts, got = [begun], len(body)
+        while got < length:
+            data = conn.sock.recv(1 << 20)
+            self.assertTrue(data, "the connection was closed after %d of %d bytes" % (got, length))
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def test_a_slow_reader_gets_every_byte(self):
+        server = self.start(files={"big.bin": big()})
+        with server.connect(rcvbuf=4096) as conn:
+            conn.send(request("GET", "/plain/big.bin"))
+            begun = conn.sock.recv(1000)
+            for _ in range(50):
+                begun += conn.sock.recv(1000)
+            self.assertEqual(self.read_all(conn, begun).split(b"\r\n\r\n", 1)[1], big())
+            self.assertEqual(conn.ask("GET", "/plain/a.txt").text, "0123456789")
+        server.stop()
+
+    def test_a_file_that_changes_while_it_is_sent_ends_the_connection(self):
+        for change in ("truncated", "written"):
+            with self.subTest(change):
+                server = self.start(files={"big.bin": big(40 * 1024 * 1024)})
+                path = os.path.join(self.public, "big.bin")
+                with server.connect(rcvbuf=4096) as conn:
+                    conn.send(request("GET", "/plain/big.bin"))
+                    got = conn.sock.recv(1000)
+                    if change == "truncated":
+                        os.truncate(path, 1000)
+                    else:
+                        with open(path, "r+b") as out:
+                            out.write(b"changed" * 1000)
+                            out.seek(30 * 1024 * 1024)
+                            out.write(b"changed" * 1000)
+                    parts = [got]
+                    try:
+                        while True:
+                            parts.append(conn.sock.recv(1 << 20))
+                            if not parts[-1]:
+                                break
+                    except ConnectionResetError:
+                        pass
+                body = b"".join(parts).partition(b"\r\n\r\n")[2]
+                # Bytes that were handed to the system before the change may be sent after it (sendfile(2)), no others.
+                self.assertLess(len(body), 30 * 1024 * 1024)
+                self.assertEqual(server.get("/plain/a.txt").text, "0123456789")
+                server.stop()
+
+    @unittest.skipUnless(shutil.which("curl"), "needs curl")
+    def test_curl(self):
+        server = self.start(files={"big.bin": big()})
+        out = os.path.join(self.dir, "out")
+
+        def curl(*args):
+            return subprocess.run(["curl", "-sS", "--max-time", "60", *args], check=True, capture_output=True).stdout.decode()
+
+        url = "http://127.0.0.1:%d/plain/" % server.port()
+        curl("-o", out, url + "big.bin")
+        with open(out, "r+b") as file:
+            self.assertEqual(file.read(), big())
+            file.truncate(5000000)
+        curl("-C", "-", "-o", out, url + "big.bin")  # resumed
+        with open(out, "rb") as file:
+            self.assertEqual(file.read(), big())
+        self.assertEqual(curl("-r", "2-4", url + "a.txt"), "234")
+        self.assertEqual(curl("-L", url + "sub"), "<p>sub</p>\n")
+        tag = os.path.join(self.dir, "tag")
+        curl("--etag-save", tag, "-o", out, url + "a.txt")
+        self.assertEqual(curl("--etag-compare", tag, "-o", out, "-w", "%{http_code}", url + "a.txt"), "304")
+        self.assertEqual(curl("-z", out, "-o", os.devnull, "-w", "%{http_code}", url + "a.txt"), "304")
+        server.stop()
+
+    # ---- wrong calls --------------------------------------------------------------------------------------------
+
+    def test_wrong_calls_name_the_line(self):
+        for call, why in (
+                ('app:static("/a", "nowhere")', 'app:static: there is no folder "nowhere"'),
+                ('app:static("/a", ".", { indx = "x" })', "app:static: unknown option \"indx\"; did you mean 'index'?"),
+                ('app:static("/a", ".", { max_age = "1h" })', "max_age must be a whole number of seconds"),
+                ('app:static("/a", ".", { max_age = -1 })', "max_age must be a whole number of seconds"),
+                ('app:static("/a", ".", { list = 1 })', "list must be true or false"),
+                ('app:static("/a", ".", { index = "../x" })', "index must be the name of a file in the folder"),
+                ('app:static("/a", ".", { fallback = "/x" })', "fallback must be the name of a file in the folder"),
+                ('app:static("/a", ".", { immutable = "x" })', "immutable must be the beginning of the paths"),
+                ('app:static("/a", ".", { headers = {} })', "headers must be a function(path)"),
+                ('app:static("/a/*b", ".")', "the prefix must not contain *b"),
+                ('app:static("/a")', "takes the prefix of the paths and a folder"),
+                ('app:static("/a", "."); app:static("/a", ".")', "already defined at")):
+            with self.subTest(call):
+                self.refuses("local ls = require 'luaserve'\nlocal app = ls.app()\n" + call + "\n", why)
+                self.refuses("local ls = require 'luaserve'\nlocal app = ls.app()\n" + call + "\n", "site.lua:3: ")
+
+
+if __name__ == "__main__":
+    main()
