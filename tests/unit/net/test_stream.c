@@ -67,6 +67,44 @@ static void a_receive_is_cancelled_or_requeued(void **state)
     wire_close(&w);
 }
 
+/* ---- connect ------------------------------------------------------------------------------------------------ */
+
+static void a_new_socket_connects(void **state)
+{
+    wire w, *self = &w;
+    ls_sockaddr at;
+    char text[5];
+    (void)state;
+    wire_place_open(&w);
+    const int listener = net_listen(&at);
+    assert_int_equal(
+        ls_stream_open_unconnected(w.place.port, w.deadlines, LS_ADDR_IP4, &wire_handler, sizeof self, &w.s), LS_OK);
+    memcpy(ls_stream_user(w.s), &self, sizeof self);
+    const int err = ls_stream_connect(&w.place.ctx, w.s, &at);
+    if (err == LS_PENDING) wire_await(&w, &w.received, 1);
+    assert_int_equal(err == LS_PENDING ? w.result : err, LS_OK);
+    net_nonblocking(listener);
+    do w.theirs = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    while (w.theirs < 0 && errno == EAGAIN);
+    assert_true(w.theirs >= 0);
+    close(listener);
+    memcpy(ls_stream_room(&w.place.ctx, w.s, 5), "hello", 5);
+    ls_stream_commit(w.s, 5);
+    assert_int_equal(ls_stream_flush(&w.place.ctx, w.s), LS_DONE);
+    net_read(w.theirs, text, 5);
+    assert_memory_equal(text, "hello", 5);
+    wire_close(&w);
+}
+
+static void an_unknown_family_is_refused(void **state)
+{
+    wire w;
+    (void)state;
+    wire_place_open(&w);
+    assert_true(ls_stream_open_unconnected(w.place.port, w.deadlines, 99, &wire_handler, sizeof(void *), &w.s) < 0);
+    wire_place_close(&w);
+}
+
 /* ---- handover ----------------------------------------------------------------------------------------------- */
 
 static int second_received, second_sent; /* calls of the second handler */
@@ -446,6 +484,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(receiving),
+        cmocka_unit_test(a_new_socket_connects),
+        cmocka_unit_test(an_unknown_family_is_refused),
         cmocka_unit_test(a_receive_is_cancelled_or_requeued),
         cmocka_unit_test(unread_bytes_are_received_by_the_next_handler),
         cmocka_unit_test(the_handler_is_replaced_in_every_state),
