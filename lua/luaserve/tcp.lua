@@ -24,7 +24,7 @@ local client_only = { connect_timeout = { "connect_ms_max", "seconds", 1, uint32
 local server_address = { host = true, port = true, path = true, serve = true }
 local server_known = options.merged(limits, server_only, server_address, options.beside_address)
 local client_address = { host = true, port = true, path = true }
-local client_known = options.merged(limits, client_only, client_address)
+local client_known = options.merged(limits, client_only, client_address, { tls = true })
 
 -- The tables of options, for the tests.
 tcp.known = { ["ls.tcp"] = server_known, ["ls.connect"] = client_known }
@@ -108,6 +108,7 @@ function tcp.connect(host, port, opts, ...)
     end
     options.check_names("ls.connect", opts, client_known)
     limit = options.read_all("ls.connect", opts, client_only, options.read_all("ls.connect", opts, limits, {}))
+    if opts.tls ~= nil then limit.tls = require("luaserve.tls").client("ls.connect", opts.tls) end
   end
   if port == nil then
     host, port = client_text(host)

@@ -1,4 +1,5 @@
--- tls.lua - the options of ls.listen and ls.tcp for TLS and for the PROXY protocol: tls, trusted, proxy_protocol.
+-- tls.lua - the options of ls.listen and ls.tcp for TLS and for the PROXY protocol (tls, trusted, proxy_protocol), and the
+-- option tls of ls.connect.
 -- lua/docs/reference/tls.md documents them.
 
 local usage = require "luaserve.usage"
@@ -10,9 +11,11 @@ local tls = {}
 local cert_names = { cert = true, key = true, key_password = true }
 local shared_names = { client_ca = true, verify = true, min = true, ciphers = true, tickets = true, alpn = true }
 local all_names = options.merged(cert_names, shared_names)
+local client_names = options.merged(cert_names, { ca = true, server_name = true, alpn = true, insecure = true, min = true,
+  ciphers = true })
 
 -- The tables of options, for the tests.
-tls.known = { ["ls.listen: tls"] = all_names, ["ls.tcp: tls"] = all_names }
+tls.known = { ["ls.listen: tls"] = all_names, ["ls.tcp: tls"] = all_names, ["ls.connect: tls"] = client_names }
 
 local tls_forms = 'a table such as { cert = "cert.pem", key = "key.pem" }, a list of such tables, or "self-signed"'
 
@@ -94,6 +97,32 @@ local function settings_of(fname, given, alpn)
   local out = count > 0 and certificates(where, given) or { certificate(where, given) }
   for name, value in pairs(shared) do out[name] = value end
   return out
+end
+
+-- client(fname, given) -> the table for the core; nil for false, which means no TLS. Raises.
+function tls.client(fname, given)
+  local where = fname .. ": tls"
+  if given == false then return nil end
+  if given == true then return {} end
+  if type(given) ~= "table" then
+    usage.error('%s must be true or a table such as { ca = "ca.pem" }; got %s', where, usage.quote(given))
+  end
+  options.check_names(where, given, client_names)
+  if given.insecure ~= nil and type(given.insecure) ~= "boolean" then
+    usage.error("%s.insecure must be true or false; got %s", where, usage.quote(given.insecure))
+  end
+  local identity = (given.cert or given.key or given.key_password) and certificate(where, given) or {}
+  return {
+    cert = identity.cert,
+    key = identity.key,
+    password = identity.password,
+    ca = text(where, given, "ca", "the file name of trusted certificates (PEM)"),
+    server_name = text(where, given, "server_name", "the name in the certificate of the server"),
+    insecure = given.insecure,
+    min = one_of(where, given, "min", "1.2", "1.3"),
+    ciphers = text(where, given, "ciphers", "a list of ciphers as openssl-ciphers(1) describes it"),
+    alpn = given.alpn ~= nil and protocols(where, given.alpn) or nil,
+  }
 end
 
 local function trusted_of(fname, list, core)

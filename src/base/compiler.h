@@ -22,7 +22,11 @@ static inline unsigned ls_high_bit(uint64_t n)
     return place;
 }
 #elif defined(__GNUC__)
+#if defined(__MINGW32__) && !defined(__clang__) /* there `printf` means the formats of Microsoft's old library */
+#define LS_PRINTF(f, a) __attribute__((format(gnu_printf, f, a)))
+#else
 #define LS_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#endif
 #define LS_THREAD_LOCAL _Thread_local
 #define LS_NOINLINE     __attribute__((noinline))
 #define LS_PREFETCH(p)  __builtin_prefetch((p), 1)

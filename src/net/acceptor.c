@@ -43,6 +43,7 @@ struct ls_acceptor {
     ls_network *trusted;
     size_t trusted_count;
     bool proxy_protocol;
+    int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s);
     size_t user_bytes;
     ls_addr addr;
     uint32_t handshakes_max, handshake_ms_max, handshake_ms_min;
@@ -71,13 +72,6 @@ typedef struct handshake {
     ls_block *header;    /* a PROXY header that arrived in pieces; NULL: none */
     ls_filter *session;  /* of TLS; NULL: not begun */
 } handshake;
-
-static const char plain_http_response[] = "HTTP/1.1 400 Bad Request\r\n"
-                                          "Content-Type: text/plain; charset=utf-8\r\n"
-                                          "Content-Length: 62\r\n"
-                                          "Connection: close\r\n"
-                                          "\r\n"
-                                          "plain HTTP was sent to an HTTPS port; use https:// in the URL\n";
 
 /* ---- slots (the mutex is held) ------------------------------------------------------------------------------ */
 
@@ -271,16 +265,6 @@ static int queue_output(ls_thread_ctx *ctx, ls_stream *s, ls_filter_out *out)
     return err;
 }
 
-static int queue_plain_http_response(ls_thread_ctx *ctx, ls_stream *s)
-{
-    const size_t len = sizeof plain_http_response - 1;
-    char *room = ls_stream_room_reserved(ctx, s, len);
-    if (room == NULL) return LS_ENOMEM;
-    memcpy(room, plain_http_response, len);
-    ls_stream_commit(s, len);
-    return LS_OK;
-}
-
 /* Continue with received bytes, whose reference it takes. */
 static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
 {
@@ -296,9 +280,9 @@ static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
     h->complete = status == LS_DONE;
     h->failed = status != LS_DONE && status != LS_EAGAIN;
     if (h->failed) log_failure(s, ls_tls_why(h->session));
-    if (status == LS_EINVAL) {
+    if (status == LS_EINVAL && h->acceptor->refuse_plain_http != NULL) {
         ls_slices_drop(out.slices, out.count);
-        err = queue_plain_http_response(ctx, s);
+        err = h->acceptor->refuse_plain_http(ctx, s);
     } else {
         err = queue_output(ctx, s, &out);
     }
@@ -525,6 +509,7 @@ int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options
     a->deadlines = options->deadlines;
     a->limit = options->limit;
     a->proxy_protocol = options->proxy_protocol;
+    a->refuse_plain_http = options->refuse_plain_http;
     a->handshakes_max = options->handshakes_max;
     a->handshake_ms_max = options->handshake_ms_max != 0 ? options->handshake_ms_max : HANDSHAKE_MS_MAX;
     a->handshake_ms_min = options->handshake_ms_min != 0 ? options->handshake_ms_min : HANDSHAKE_MS_MIN;

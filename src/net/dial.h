@@ -23,6 +23,9 @@ typedef struct ls_dial_options {
     const char *server_name; /* of TLS: NULL: host; copied */
     const ls_stream_handler *handler;
     size_t user_bytes;
+    _Atomic uint32_t
+        *live; /* NULL, or counts what still waits for packets: dials, also ended ones, and sockets that lost
+                             * the race. The port may be closed when it is 0 again */
 } ls_dial_options;
 
 /* The end: a connected stream, to which nothing is posted, or an error: LS_ENOENT and others of a look-up (then
@@ -37,12 +40,14 @@ typedef struct ls_dial_result {
 } ls_dial_result;
 typedef void ls_dial_fn(ls_thread_ctx *ctx, void *user, const ls_dial_result *result);
 
-/* `resolver` is opened at the first use by the caller; NULL is fine for numeric addresses and Unix paths. The callback
- * always comes later, never from inside this call. LS_OK; LS_EINVAL: no valid host; LS_ELIMIT: the Unix path is too
- * long; LS_ENOMEM. */
+/* `resolver` is opened at the first use by the caller; NULL is fine for numeric addresses and Unix paths, and makes a
+ * name LS_EINVAL. The callback always comes later, never from inside this call. LS_OK; LS_EINVAL: no valid host;
+ * LS_ELIMIT: the Unix path is too long; LS_ENOMEM. */
 int ls_dial_start(ls_thread_ctx *ctx, const ls_dial_options *options, ls_resolver *resolver, ls_dial_fn *done,
                   void *user, ls_dial **out);
 /* Give up: no callback follows. */
 void ls_dial_cancel(ls_thread_ctx *ctx, ls_dial *dial);
+/* Free a dial that has not ended. No thread runs any more and the port is closed; the resolver is still there. */
+void ls_dial_free(ls_dial *dial);
 
 #endif

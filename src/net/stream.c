@@ -42,6 +42,14 @@ int ls_stream_open(ls_port *port, ls_deadlines *deadlines, ls_fd fd, bool accept
     return LS_OK;
 }
 
+int ls_stream_open_unconnected(ls_port *port, ls_deadlines *deadlines, uint8_t family,
+                               const ls_stream_handler *handler, size_t user_bytes, ls_stream **out)
+{
+    ls_fd fd;
+    const int err = ls_sock_open(family, &fd);
+    return err < 0 ? err : ls_stream_open(port, deadlines, fd, false, NULL, handler, user_bytes, out);
+}
+
 void *ls_stream_user(ls_stream *s)
 {
     return s->user;

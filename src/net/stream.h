@@ -43,12 +43,17 @@ int ls_stream_deadlines_open(ls_port *port, ls_deadlines **out);
 int ls_stream_open(ls_port *port, ls_deadlines *deadlines, ls_fd fd, bool accepted, const ls_addr *peer,
                    const ls_stream_handler *handler, size_t user_bytes, ls_stream **out);
 
+/* The same with a new socket for addresses of `family` (of an ls_addr), for ls_stream_connect. Also LS_EMFILE,
+ * LS_ENOTSUP. */
+int ls_stream_open_unconnected(ls_port *port, ls_deadlines *deadlines, uint8_t family,
+                               const ls_stream_handler *handler, size_t user_bytes, ls_stream **out);
+
 /* The room of the user, and back. */
 void *ls_stream_user(ls_stream *s);
 ls_stream *ls_stream_of(void *user);
 
 /* Replace the handler. No operation is pending. The room of the user belongs to the new handler, which knows its size:
- * whoever opened the stream reserved enough for every handler that may follow. Bytes that the old handler has received
+ * the opener of the stream reserved enough for every handler that may follow. Bytes that the old handler has received
  * but not consumed go back first (ls_stream_unread), so that the new one receives them. */
 void ls_stream_handover(ls_stream *s, const ls_stream_handler *handler);
 

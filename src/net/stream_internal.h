@@ -39,9 +39,10 @@ struct ls_stream {
     bool aborted : 1; /* the pending send was aborted: send nothing after it */
     bool unread : 1;  /* rx.recv holds bytes that were given back, rx.result their number */
     bool corked : 1;  /* ls_stream_cork_fin */
-    bool ended : 1;   /* the end of the filter's protocol is in the queue, or was sent */
-    bool ending : 1;  /* the pending send is that end alone: no callback follows, but the shutdown of our side */
-    bool large : 1;   /* the last receive of the filter's input filled its block */
+    bool
+        ended : 1; /* the end of the filter's protocol is in the queue, or was sent, or a send failed: it is not sent */
+    bool ending : 1; /* the pending send is that end alone: no callback follows, but the shutdown of our side */
+    bool large : 1;  /* the last receive of the filter's input filled its block */
     _Alignas(void *) char user[];
 };
 

@@ -190,10 +190,12 @@ bool ls_stream_truncate(ls_stream *s, size_t position)
     uint32_t i = 0;
     for (; i < q->count && q->slices[i].len <= keep; i++) keep -= q->slices[i].len;
     if (i < q->sending) {
+        if (i + 1u < q->sending) keep = 0;
+        if (keep < q->piece) keep = q->piece; /* of a file, what is being sent */
         i = q->sending;
-        if (q->piece > 0 && q->piece < q->slices[i - 1].len) { /* of a file, keep what is being sent */
-            q->bytes -= q->slices[i - 1].len - q->piece;
-            q->slices[i - 1].len = q->piece;
+        if (q->piece > 0 && keep < q->slices[i - 1].len) {
+            q->bytes -= q->slices[i - 1].len - keep;
+            q->slices[i - 1].len = keep;
         }
     } else if (keep > 0 && i < q->count) { /* adjacent commits are one slice */
         q->bytes -= q->slices[i].len - keep;
@@ -310,6 +312,15 @@ static bool sent_some(ls_stream *s)
     return true;
 }
 
+/* Drop the queue after a send that failed. Returns the error for the handler. */
+static int send_failed(ls_stream *s, int err)
+{
+    if (err == LS_EINVAL && s->filter == NULL && s->out->piece > 0) err = LS_ECHANGED; /* the file ends in the range */
+    s->ended = true; /* with a filter: the other end must see that bytes are missing */
+    ls_stream_drop_queue(s);
+    return err;
+}
+
 int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
 {
     if (s->tx_pending) return s->ending ? LS_DONE : LS_PENDING;
@@ -321,10 +332,7 @@ int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
         const int err = post_send(ctx, s);
         if (err == LS_PENDING) return LS_PENDING; /* another thread may own the stream now */
         atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
-        if (err < 0) {
-            ls_stream_drop_queue(s);
-            return err;
-        }
+        if (err < 0) return send_failed(s, err);
         if (sent_some(s)) break;
     }
     return LS_DONE;
@@ -379,7 +387,7 @@ static void sent(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_stream *s = LS_CONTAINER(op, ls_outq, tx)->stream;
     int64_t result = op->result;
-    const bool aborted = s->aborted, file = s->out->piece > 0 && s->filter == NULL;
+    const bool aborted = s->aborted;
     s->tx_pending = s->aborted = false;
     atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
     if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
@@ -392,14 +400,11 @@ static void sent(ls_thread_ctx *ctx, ls_op *op)
     }
     int err;
     if (result < 0) {
-        err = (int)ls_stream_outcome(result, &s->send_expired);
-        if (err == LS_EINVAL && file) err = LS_ECHANGED; /* the file is shorter than the range */
-        ls_stream_drop_queue(s);
+        err = send_failed(s, (int)ls_stream_outcome(result, &s->send_expired));
     } else if (sent_some(s)) {
         err = LS_DONE;
     } else if (aborted) {
-        err = LS_ECANCELED;
-        ls_stream_drop_queue(s);
+        err = send_failed(s, LS_ECANCELED);
     } else {
         err = ls_stream_flush(ctx, s);
     }

@@ -45,8 +45,8 @@ ls_tls *ls_tls_hold(ls_tls *tls); /* + 1 reference */
 void ls_tls_drop(ls_tls *tls);
 const char *ls_tls_library(void); /* "OpenSSL 3.0.15", for --version; NULL: not built in */
 
-/* Read the files again if they changed; `force`: in any case. New sessions use the new certificates; sessions that
- * exist keep theirs. On failure the old ones stay, and `why` says why. LS_OK, also when nothing changed. Any thread. */
+/* Read the files again if they changed; `force`: in any case. Handshakes that begin later use the new
+ * certificates; sessions that exist keep theirs. On failure the old ones stay, and `why` says why. LS_OK, also when nothing changed. Any thread. */
 int ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes);
 
 /* SHA-256 of the default certificate in hexadecimal with colons. */
@@ -61,6 +61,8 @@ int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out);
  * speaks plain HTTP), LS_ETRUNCATED, LS_ENOMEM: failed; *out may hold an alert. */
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out);
 const char *ls_tls_why(const ls_filter *session); /* the reason of a failure, static or owned by the session */
+
+bool ls_tls_resumed(const ls_filter *session); /* a complete handshake that resumed an earlier session */
 
 /* What was negotiated, valid as long as the session. NULL or empty: not negotiated, not sent. */
 typedef struct ls_tls_peer {

@@ -174,6 +174,8 @@ static int set_trust(SSL_CTX *ctx, const ls_tls_config *config, const ls_tls_tex
         const int system = ls_tls_trust_each(trust, store);
         ok = system == LS_OK || (system == LS_ENOTSUP && SSL_CTX_set_default_verify_paths(ctx) == 1);
     }
+    /* A client trusts each certificate in its file, also one that an authority outside the file has issued. */
+    if (config->ca != NULL && !config->server) (void)X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN);
     if (!ok) return failed(why, "cannot use the trusted certificates");
     int mode = SSL_VERIFY_NONE;
     if (config->server && config->verify == LS_TLS_VERIFY_OPTIONAL) mode = SSL_VERIFY_PEER;

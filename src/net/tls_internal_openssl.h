@@ -150,7 +150,7 @@ struct ls_tls {
     ls_mutex reload_lock;
     struct ls_tls_seen *seen; /* the watched files at the last build; guarded by reload_lock */
     unsigned seen_count;
-    ls_mutex lock; /* of the following, held for a few instructions */
+    ls_mutex lock; /* of the following, held for at most a few microseconds */
     ls_tls_gen *gen;
     ls_tls_tickets tickets;
     ls_tls_cache cache;
@@ -165,9 +165,9 @@ int ls_tls_ciphers_parse(ls_tls_config *config, const char *list, const ls_tls_t
 
 typedef struct ls_tls_conn {
     ls_filter filter; /* first */
-    SSL *ssl;
+    SSL *ssl;         /* NULL: of a server, before the first bytes */
     ls_tls *tls;
-    ls_tls_gen *gen;
+    ls_tls_gen *gen;    /* with ssl */
     ls_slice in;        /* received, not yet consumed by OpenSSL */
     ls_filter_out *out; /* during a call that may produce bytes, else NULL */
     char *held;         /* bytes that OpenSSL wrote while there was no `out`; they come before all others */

@@ -56,6 +56,12 @@ int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
     return LS_ENOTSUP;
 }
 
+bool ls_tls_resumed(const ls_filter *session)
+{
+    (void)session;
+    return false;
+}
+
 const char *ls_tls_why(const ls_filter *session)
 {
     (void)session;

@@ -36,6 +36,8 @@ static const char *alpn_of(const ls_tls_conn *s)
 void ls_tls_peer_of(const ls_filter *session, ls_tls_peer *out)
 {
     const ls_tls_conn *s = (const ls_tls_conn *)(const void *)session;
+    *out = (ls_tls_peer){.version = NULL};
+    if (s->ssl == NULL) return;
     X509 *cert = SSL_get0_peer_certificate(s->ssl);
     *out = (ls_tls_peer){.version = SSL_get_version(s->ssl),
                          .cipher = SSL_CIPHER_get_name(SSL_get_current_cipher(s->ssl)),
@@ -82,6 +84,16 @@ static const char *plain_reason(int reason)
     }
 }
 
+/* OpenSSL's text without what it puts in front: "tlsv13 alert certificate required". */
+static const char *alert_text(int reason)
+{
+    const char *text = ERR_reason_error_string(ERR_PACK(ERR_LIB_SSL, 0, reason));
+    if (text == NULL) return "unknown alert";
+    const char *space = strchr(text, ' ');
+    if (space == NULL) return text;
+    return strncmp(space, " alert ", 7) == 0 ? space + 7 : space + 1;
+}
+
 static int explain(const ls_tls_conn *s, char *to, size_t bytes)
 {
     char room[LS_TLS_REASON_BYTES];
@@ -93,7 +105,7 @@ static int explain(const ls_tls_conn *s, char *to, size_t bytes)
     if (plain != NULL)
         snprintf(to, bytes, "%s", plain);
     else if (ERR_GET_LIB(code) == ERR_LIB_SSL && IS_ALERT(reason))
-        snprintf(to, bytes, "the peer reports: %s", SSL_alert_desc_string_long(reason - SSL_AD_REASON_OFFSET));
+        snprintf(to, bytes, "the peer reports: %s", alert_text(reason));
     else if (s->not_tls && !s->complete)
         snprintf(to, bytes, "the peer does not speak TLS");
     else if (code == 0)

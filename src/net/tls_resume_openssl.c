@@ -11,7 +11,10 @@
  * A ticket lives for LS_TLS_TICKET_LIFE_S, which is shorter than one period.
  *
  * Client: a context keeps the newest session of each server name; the least recently used of LS_TLS_CACHE_MAX leaves
- * first. tls->lock guards keys and cache. */
+ * first. The cache and each connection have copies of their own: OpenSSL marks a session as used up when a handshake
+ * with it completes, but connections begin before those in front of them have received new tickets.
+ *
+ * tls->lock guards keys and cache. */
 #include <assert.h>
 #include <string.h>
 
@@ -124,7 +127,9 @@ int ls_tls_ticket_key_cb(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_C
         ok = ok && EVP_DecryptInit_ex(cipher, aes, NULL, key.aes, iv) == 1;
     }
     OPENSSL_cleanse(&key, sizeof key);
-    return !ok ? FAILED : encrypt || at == 0 ? OK : RENEW;
+    if (!ok) return FAILED;
+    if (encrypt) return OK;
+    return at > 0 || SSL_version(ssl) >= TLS1_3_VERSION ? RENEW : OK; /* clients use a ticket of TLS 1.3 once */
 }
 
 /* ---- the newest session of each server ---------------------------------------------------------------------- */
@@ -147,31 +152,34 @@ int ls_tls_new_session_cb(SSL *ssl, SSL_SESSION *session)
     ls_tls *tls = s->tls;
     if (s->name == NULL || SSL_SESSION_is_resumable(session) != 1) return 0;
     char *name = OPENSSL_strdup(s->name);
-    if (name == NULL) return 0;
+    SSL_SESSION *own = name != NULL ? SSL_SESSION_dup(session) : NULL;
+    if (own == NULL) {
+        OPENSSL_free(name);
+        return 0;
+    }
     ls_mutex_lock(&tls->lock);
     ls_tls_cached *entry = find(&tls->cache, s->name, true);
     const ls_tls_cached old = *entry;
-    *entry = (ls_tls_cached){name, session, ++tls->cache.clock};
+    *entry = (ls_tls_cached){name, own, ++tls->cache.clock};
     ls_mutex_unlock(&tls->lock);
     OPENSSL_free(old.server_name);
     SSL_SESSION_free(old.session);
-    return 1; /* the cache keeps the reference */
+    return 0; /* the reference is not kept */
 }
 
 void ls_tls_cache_use(ls_tls *tls, SSL *ssl, const char *server_name)
 {
-    SSL_SESSION *session = NULL;
+    SSL_SESSION *own = NULL;
     ls_mutex_lock(&tls->lock);
     ls_tls_cached *entry = find(&tls->cache, server_name, false);
     if (entry != NULL) {
-        session = entry->session;
+        own = SSL_SESSION_dup(entry->session);
         entry->used = ++tls->cache.clock;
-        (void)SSL_SESSION_up_ref(session);
     }
     ls_mutex_unlock(&tls->lock);
-    if (session == NULL) return;
-    (void)SSL_set_session(ssl, session); /* without it the handshake is a full one */
-    SSL_SESSION_free(session);
+    if (own == NULL) return;
+    (void)SSL_set_session(ssl, own); /* without it the handshake is a full one */
+    SSL_SESSION_free(own);
 }
 
 void ls_tls_cache_clear(ls_tls_cache *cache)

@@ -11,7 +11,7 @@
  * gathered on the stack, so that the head and the body of a response leave in one record. The receiver can decrypt a
  * record only as a whole. On a new or idle connection the first flight is ten segments (RFC 6928), so that a record of
  * 16 KiB takes two round trips before its first byte can be used. Therefore a burst that does not fit into that flight
- * begins with records of one segment. A burst begins with the session, and with the first write after a read of data,
+ * begins with three records of one segment. A burst begins with the session, and with the first write after a read of data,
  * when the write before it took everything that was queued: this is the next response after a request. */
 #include <assert.h>
 #include <string.h>
@@ -195,6 +195,30 @@ static int fail_with(ls_tls_conn *s, int err, const char *why)
     return err;
 }
 
+/* With the certificates that are current now. */
+static int open_ssl(ls_tls_conn *s)
+{
+    ls_tls *tls = s->tls;
+    ls_mutex_lock(&tls->lock);
+    s->gen = tls->gen;
+    atomic_fetch_add_explicit(&s->gen->refs, 1, memory_order_relaxed);
+    ls_mutex_unlock(&tls->lock);
+    forget_errors();
+    s->ssl = SSL_new(s->gen->sites[0].ctx);
+    BIO *bio = s->ssl != NULL ? BIO_new(tls->bio) : NULL;
+    if (bio == NULL) {
+        ERR_clear_error();
+        return LS_ENOMEM;
+    }
+    BIO_set_data(bio, s);
+    SSL_set_bio(s->ssl, bio, bio);
+    if (s->server)
+        SSL_set_accept_state(s->ssl);
+    else
+        SSL_set_connect_state(s->ssl);
+    return LS_OK;
+}
+
 /* Every record of a handshake begins with 22 (handshake) or 21 (alert), a request of HTTP/1 with a letter. */
 static int check_first_byte(ls_tls_conn *s)
 {
@@ -208,18 +232,38 @@ static int check_first_byte(ls_tls_conn *s)
     return LS_OK;
 }
 
+/* OpenSSL keeps both keys of the key exchange until the session is freed, although nothing uses them any more. Giving
+ * them a type wipes and frees what they hold: recorded traffic cannot be decrypted by a later look into the memory, and
+ * an idle connection is smaller. */
+static void forget_exchanged_keys(SSL *ssl)
+{
+    EVP_PKEY *keys[2] = {NULL, NULL};
+    (void)SSL_get_tmp_key(ssl, &keys[0]);
+    (void)SSL_get_peer_tmp_key(ssl, &keys[1]);
+    for (int i = 0; i < 2; i++) {
+        if (keys[i] != NULL) (void)EVP_PKEY_set_type(keys[i], EVP_PKEY_X25519);
+        EVP_PKEY_free(keys[i]);
+    }
+    forget_errors();
+}
+
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
 {
     ls_tls_conn *s = conn_of(session);
     if (s->complete) return LS_DONE;
     if (s->failed < 0) return s->failed;
+    /* A server waits for the first bytes without OpenSSL, which takes 40 KiB for them: of a client that sends nothing
+     * there is only this struct. */
+    if (s->server && s->in.len == 0 && !s->ended) return LS_EAGAIN;
     if (check_first_byte(s) < 0) return s->failed;
+    if (s->ssl == NULL && open_ssl(s) < 0) return fail_with(s, LS_ENOMEM, ls_err_text(LS_ENOMEM));
     forget_errors();
     bool ok = begin_out(s, out);
     const int result = ok ? SSL_do_handshake(s->ssl) : -1;
     end_out(s);
     if (result == 1) {
         s->complete = true;
+        forget_exchanged_keys(s->ssl);
         return LS_DONE;
     }
     if (ok && SSL_get_error(s->ssl, result) == SSL_ERROR_WANT_READ) {
@@ -236,6 +280,11 @@ const char *ls_tls_why(const ls_filter *session)
     const ls_tls_conn *s = (const ls_tls_conn *)(const void *)session;
     if (s->why != NULL) return s->why;
     return s->failed < 0 ? ls_err_text(s->failed) : "";
+}
+
+bool ls_tls_resumed(const ls_filter *session)
+{
+    return SSL_session_reused(((const ls_tls_conn *)(const void *)session)->ssl) == 1;
 }
 
 /* ---- the filter --------------------------------------------------------------------------------------------- */
@@ -258,7 +307,7 @@ static void session_feed_end(ls_filter *f)
 static bool session_has_input(const ls_filter *f)
 {
     const ls_tls_conn *s = (const ls_tls_conn *)(const void *)f;
-    return s->in.len > 0 || s->owes_result || (s->failed == 0 && SSL_pending(s->ssl) > 0);
+    return s->in.len > 0 || s->owes_result || (s->complete && s->failed == 0 && SSL_pending(s->ssl) > 0);
 }
 
 /* The session ends for its reader. */
@@ -274,6 +323,7 @@ static int64_t session_read(ls_filter *f, char *to, size_t len)
 {
     ls_tls_conn *s = conn_of(f);
     size_t done = 0, n;
+    assert(s->complete);
     forget_errors();
     while (done < len && s->failed == 0 && !s->closed && (s->in.len > 0 || SSL_pending(s->ssl) > 0)) {
         if (SSL_read_ex(s->ssl, to + done, len - done, &n) == 1) {
@@ -343,7 +393,7 @@ static int64_t next_bytes(cursor *c, size_t len, char *scratch, const char **byt
 
 static size_t record_bytes(const ls_tls_conn *s, size_t offered, size_t left)
 {
-    const size_t max = s->burst >= BURST_BYTES || (s->burst == 0 && offered <= FLIGHT) ? RECORD_MAX : SEGMENT;
+    const size_t max = s->burst >= BURST_BYTES || s->burst + offered <= FLIGHT ? RECORD_MAX : SEGMENT;
     return left < max ? left : max;
 }
 
@@ -420,7 +470,7 @@ static void session_free(ls_filter *f)
     OPENSSL_free(s->held);
     OPENSSL_free(s->name);
     OPENSSL_free(s->why);
-    ls_tls_gen_drop(s->gen);
+    if (s->gen != NULL) ls_tls_gen_drop(s->gen);
     ls_tls_drop(s->tls);
     OPENSSL_free(s);
 }
@@ -456,24 +506,6 @@ static int set_server_name(ls_tls_conn *s, const char *server_name)
     return LS_OK;
 }
 
-static int open_ssl(ls_tls_conn *s)
-{
-    forget_errors();
-    s->ssl = SSL_new(s->gen->sites[0].ctx);
-    BIO *bio = s->ssl != NULL ? BIO_new(s->tls->bio) : NULL;
-    if (bio == NULL) {
-        ERR_clear_error();
-        return LS_ENOMEM;
-    }
-    BIO_set_data(bio, s);
-    SSL_set_bio(s->ssl, bio, bio);
-    if (s->server)
-        SSL_set_accept_state(s->ssl);
-    else
-        SSL_set_connect_state(s->ssl);
-    return LS_OK;
-}
-
 int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out)
 {
     const bool server = tls->config.server;
@@ -483,11 +515,7 @@ int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out)
     s->filter.type = &filter_type;
     s->server = server;
     s->tls = ls_tls_hold(tls);
-    ls_mutex_lock(&tls->lock);
-    s->gen = tls->gen;
-    atomic_fetch_add_explicit(&s->gen->refs, 1, memory_order_relaxed);
-    ls_mutex_unlock(&tls->lock);
-    int err = open_ssl(s);
+    int err = server ? LS_OK : open_ssl(s); /* a server opens it with the first bytes */
     if (err == LS_OK && !server && server_name != NULL) err = set_server_name(s, server_name);
     if (err == LS_OK)
         *out = &s->filter;

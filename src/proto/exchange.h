@@ -32,6 +32,8 @@ struct ls_http_handler {
 typedef struct ls_http_transport {
     /* The local address of the connection; valid until the release. */
     const struct ls_addr *(*local)(const ls_exchange *x);
+    /* Optional (NULL): the TLS session of the connection; NULL: plain. Valid until the release. */
+    const struct ls_filter *(*session)(const ls_exchange *x);
     /* Get the next body bytes: LS_DONE with *out, which the caller drops; length 0: the body is complete. Sends a due
      * 100 Continue first. */
     int (*read)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);

@@ -28,6 +28,9 @@ int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, 
 void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1);
 extern const size_t ls_http1_user_bytes;
 
+/* Queue a 400 that says that the port expects https. For ls_acceptor_options. LS_OK or LS_ENOMEM. */
+int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s);
+
 /* The address of the listener, which is the local address of its requests unless it is that of all interfaces. Call it
  * before the first connection. */
 void ls_http1_local(ls_http1 *http, const ls_addr *local);

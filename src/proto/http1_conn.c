@@ -692,8 +692,14 @@ static const ls_addr *local(const ls_exchange *x)
     return &e->local;
 }
 
+static const ls_filter *session(const ls_exchange *x)
+{
+    return ls_stream_filter(ls_http1_stream(x->conn));
+}
+
 const ls_http_transport ls_http1_transport = {
     .local = local,
+    .session = session,
     .read = ls_http1_body_read,
     .respond = ls_http1_respond,
     .write = ls_http1_write,

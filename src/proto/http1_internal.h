@@ -16,7 +16,7 @@
  * waits for a receive that was pending when the exchange ended (a job read the body of a request that had its response
  * already), or for the packet of the watch.
  *
- * A connection whose handler waits for something else, such as a timer, is watched (ls_op_watch). When it is lost it
+ * A connection whose handler waits for something else, such as a timer, is watched (ls_stream_watch_begin). When it is lost it
  * gives up its socket and its place among max_connections at once; the struct stays until the handler returns the
  * exchange (LS_H1_DETACHED). */
 #ifndef LS_PROTO_HTTP1_INTERNAL_H

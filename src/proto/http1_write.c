@@ -372,3 +372,20 @@ int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const 
     ls_counter_add(&thread->refused, 1);
     return LS_OK;
 }
+
+int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s)
+{
+    static const char text[] = "400 Bad Request: plain HTTP on a port for HTTPS; the URL must begin with https://\n";
+    char *const from = ls_stream_room_reserved(ctx, s, HEAD_ROOM + sizeof text);
+    if (from == NULL) return LS_ENOMEM;
+    char *to = put_status(from, 400);
+    to = PUT(to, "Server: luaserve\r\nDate: ");
+    ls_http_date(ls_clock_wall_s(), to);
+    to += LS_HTTP_DATE_BYTES;
+    to = PUT(to, "\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ");
+    to = put_number(to, sizeof text - 1);
+    to = PUT(to, "\r\nConnection: close\r\n\r\n");
+    to = put(to, text, sizeof text - 1);
+    ls_stream_commit(s, (size_t)(to - from));
+    return LS_OK;
+}

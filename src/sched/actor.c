@@ -43,9 +43,9 @@ static ls_op *actor_pull(ls_actor *actor)
     return op;
 }
 
-static void actor_post_wakeup(ls_actor *actor, ls_thread_ctx *ctx)
+static void actor_post_wakeup(ls_actor *actor, ls_port *port)
 {
-    if (atomic_exchange(&actor->wakeup_queued, 1) == 0) ls_port_post(ctx->port, &actor->wakeup, NULL, 0);
+    if (atomic_exchange(&actor->wakeup_queued, 1) == 0) ls_port_post(port, &actor->wakeup, NULL, 0);
 }
 
 /* The inbox may hold an op that no thread is going to run: drain it here, or post a wake-up. */
@@ -54,7 +54,7 @@ static void actor_wake(ls_actor *actor, ls_thread_ctx *ctx)
     if (ctx->inside == NULL) {
         if (ls_actor_try_enter(actor, ctx)) ls_actor_leave(actor, ctx);
     } else if (atomic_load(&actor->held) == 0) {
-        actor_post_wakeup(actor, ctx);
+        actor_post_wakeup(actor, ctx->port);
     }
 }
 
@@ -91,7 +91,7 @@ void ls_actor_leave(ls_actor *actor, ls_thread_ctx *ctx)
         atomic_store(&actor->held, 0); /* H1 */
         if (!more && atomic_load(&actor->inbox) == NULL) return;
         if (run == LS_ACTOR_RUN_MAX) { /* after H1: the receiver must find the actor free, or held by another thread */
-            actor_post_wakeup(actor, ctx);
+            actor_post_wakeup(actor, ctx->port);
             return;
         }
         if (!ls_actor_try_enter(actor, ctx)) return; /* the new holder does H1 and H2 after us */
@@ -110,6 +110,12 @@ void ls_actor_post(ls_actor *actor, ls_thread_ctx *ctx, ls_op *op)
     }
     actor_push(actor, op);
     if (ctx->inside != actor) actor_wake(actor, ctx); /* else ls_actor_leave drains it */
+}
+
+void ls_actor_post_later(ls_actor *actor, ls_port *port, ls_op *op)
+{
+    actor_push(actor, op);
+    if (atomic_load(&actor->held) == 0) actor_post_wakeup(actor, port);
 }
 
 void ls_packet_dispatch(ls_thread_ctx *ctx, const ls_packet *packet)

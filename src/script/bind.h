@@ -48,6 +48,11 @@ void ls_timers_start(ls_state *state);                     /* the server starts:
 void ls_timers_drain(ls_thread_ctx *ctx, ls_state *state); /* the server drains: stop the repeating timers */
 void ls_timers_free(ls_state *state);                      /* no thread runs and the port is closed */
 
+/* bind_tls.c */
+struct ls_filter;
+/* Push the table of req.tls; nil without a session. */
+void ls_push_tls(lua_State *L, const struct ls_filter *session);
+
 /* bind_job.c */
 int ls_core_spawn(lua_State *L);
 void ls_jobs_define(lua_State *L, ls_state *state);

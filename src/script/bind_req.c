@@ -36,6 +36,8 @@ enum req_field {
     REQ_LOCAL,
     REQ_ID,
     REQ_SCHEME,
+    REQ_SECURE,
+    REQ_TLS,
     REQ_HOST
 };
 
@@ -274,6 +276,12 @@ static int push_field(lua_State *L, ls_request *r, lua_Integer field)
         return 1;
     }
     case REQ_SCHEME: lua_pushstring(L, x->secure ? "https" : "http"); return 1;
+    case REQ_SECURE: lua_pushboolean(L, x->secure); return 1;
+    case REQ_TLS:
+        if (ls_request_kept(L, r, 1, LS_REQ_TLS)) return 1;
+        ls_push_tls(L, x->transport->session != NULL ? x->transport->session(x) : NULL);
+        ls_request_keep(L, r, 1, LS_REQ_TLS);
+        return 1;
     case REQ_HOST:
         if (head->host.len == 0) return 0;
         push_span(L, x, head->host);
@@ -422,11 +430,22 @@ void ls_request_define_req(lua_State *L, ls_state *state)
     static const struct {
         const char *name;
         enum req_field field;
-    } fields[] = {{"method", REQ_METHOD},       {"path", REQ_PATH},        {"target", REQ_TARGET},
-                  {"version", REQ_VERSION},     {"params", REQ_PARAMS},    {"query", REQ_QUERY},
-                  {"query_all", REQ_QUERY_ALL}, {"headers", REQ_HEADERS_}, {"cookies", REQ_COOKIES},
-                  {"remote", REQ_REMOTE},       {"local_addr", REQ_LOCAL}, {"id", REQ_ID},
-                  {"scheme", REQ_SCHEME},       {"host", REQ_HOST}};
+    } fields[] = {{"method", REQ_METHOD},
+                  {"path", REQ_PATH},
+                  {"target", REQ_TARGET},
+                  {"version", REQ_VERSION},
+                  {"params", REQ_PARAMS},
+                  {"query", REQ_QUERY},
+                  {"query_all", REQ_QUERY_ALL},
+                  {"headers", REQ_HEADERS_},
+                  {"cookies", REQ_COOKIES},
+                  {"remote", REQ_REMOTE},
+                  {"local_addr", REQ_LOCAL},
+                  {"id", REQ_ID},
+                  {"scheme", REQ_SCHEME},
+                  {"secure", REQ_SECURE},
+                  {"tls", REQ_TLS},
+                  {"host", REQ_HOST}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     for (size_t n = 0; n < sizeof fields / sizeof fields[0]; n++) {

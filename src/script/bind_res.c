@@ -15,7 +15,7 @@
 #include "script/request.h"
 #include "script/udata.h"
 
-enum { SEND_NOW_BYTES = 16384 }; /* res:send does not wait for the end of the handler to send a body of this length */
+enum { SEND_AT_BYTES = 16384 }; /* res:send sends a body of this length itself; others leave when the handler ends */
 
 /* The request of the res object at index 1. Raises when the head of the response was already sent. */
 static ls_request *check_open(lua_State *L)
@@ -282,10 +282,9 @@ static int send_value(lua_State *L, ls_request *r, int index, const char *type)
         if (ls_json_encode(L, index, &text)) return push_result(L, ls_request_respond_json(L, r, text));
         type = ls_type_json;
     }
-    int result =
-        type != NULL ? ls_request_respond_as(L, r, index, type) : ls_request_respond_body(L, r, index);
+    int result = type != NULL ? ls_request_respond_as(L, r, index, type) : ls_request_respond_body(L, r, index);
     /* Another task than the handler's must not wait: the handler may end the request meanwhile. */
-    if (result >= 0 && r->x->body_sent >= SEND_NOW_BYTES && r->state->current == r->task && ls_task_can_wait(L)) {
+    if (result >= 0 && r->x->body_sent >= SEND_AT_BYTES && r->state->current == r->task && ls_task_can_wait(L)) {
         result = r->x->transport->flush(r->state->ctx, r->x);
         if (result == LS_PENDING) return ls_request_wait(L, r, 0, queue_done);
     }

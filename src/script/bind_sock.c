@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "net/sock.h"
+#include "script/bind.h"
 #include "script/bind_aux.h"
 #include "script/bind_sock.h"
 #include "script/option.h"
@@ -121,6 +122,10 @@ static int sock_index(lua_State *L)
         ls_stream_peer(ls_tcp_stream(o->tcp), &addr);
         return push_addr(L, &addr);
     }
+    if (strcmp(name, "tls") == 0) {
+        ls_push_tls(L, ls_stream_filter(ls_tcp_stream(o->tcp)));
+        return 1;
+    }
     if (strcmp(name, "local_addr") == 0)
         return ls_stream_local(ls_tcp_stream(o->tcp), &addr) < 0 ? 0 : push_addr(L, &addr);
     if (o->tcp->ended == LS_OK) return 0;
@@ -157,7 +162,7 @@ void ls_tcp_define(lua_State *L, ls_state *state)
                                        {"close", sock_close},
                                        {"abort", sock_abort},
                                        {NULL, NULL}};
-    static const char *const fields[] = {"remote", "local_addr", "queued", "ended", NULL};
+    static const char *const fields[] = {"remote", "local_addr", "tls", "queued", "ended", NULL};
     static const luaL_Reg meta[] = {
         {"__gc", sock_close}, {"__close", sock_close}, {"__tostring", sock_tostring}, {NULL, NULL}};
     luaL_newlib(L, meta);

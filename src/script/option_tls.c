@@ -1,5 +1,5 @@
-/* option_tls.c - see option_tls.h. Structs are userdata, texts are strings of the given tables: references of the
- * registry, which are never dropped, keep both. */
+/* option_tls.c - see option_tls.h. Those of a listener: structs are userdata, texts are strings of the given tables;
+ * references of the registry, which are never dropped, keep both. */
 #include "script/option_tls.h"
 
 #include <string.h>
@@ -18,8 +18,8 @@ static void *new_kept(lua_State *L, size_t bytes)
     return memory;
 }
 
-/* The field `name` of the table at `index`, which is kept; NULL: nil. */
-static const char *kept_text(lua_State *L, int index, const char *name)
+/* The field `name` of the table at `index`, which holds the text; NULL: nil. */
+static const char *field_text(lua_State *L, int index, const char *name)
 {
     const int type = lua_getfield(L, index, name);
     const char *text = lua_tostring(L, -1);
@@ -30,14 +30,14 @@ static const char *kept_text(lua_State *L, int index, const char *name)
 }
 
 /* The same for a path, which the table has in its final form afterwards. */
-static const char *kept_path(lua_State *L, int index, const char *name)
+static const char *field_path(lua_State *L, int index, const char *name)
 {
-    if (kept_text(L, index, name) == NULL) return NULL;
+    if (field_text(L, index, name) == NULL) return NULL;
     lua_getfield(L, index, name);
     (void)ls_push_site_path(L, -1);
     lua_setfield(L, index, name);
     lua_pop(L, 1);
-    return kept_text(L, index, name);
+    return field_text(L, index, name);
 }
 
 static const ls_tls_cert *read_certs(lua_State *L, int index, unsigned count)
@@ -47,9 +47,9 @@ static const ls_tls_cert *read_certs(lua_State *L, int index, unsigned count)
         lua_rawgeti(L, index, (lua_Integer)i + 1);
         const int one = lua_gettop(L);
         luaL_checktype(L, one, LUA_TTABLE);
-        certs[i].cert = kept_path(L, one, "cert");
-        certs[i].key = kept_path(L, one, "key");
-        certs[i].password = kept_text(L, one, "password");
+        certs[i].cert = field_path(L, one, "cert");
+        certs[i].key = field_path(L, one, "key");
+        certs[i].password = field_text(L, one, "password");
         lua_settop(L, one - 1);
     }
     return certs;
@@ -73,15 +73,30 @@ const ls_tls_options *ls_option_tls(lua_State *L, int index)
     options->cert_count = (unsigned)lua_rawlen(L, tls);
     options->certs = read_certs(L, tls, options->cert_count);
     options->self_signed = ls_option_flag(L, tls, "self_signed");
-    options->ca = kept_path(L, tls, "ca");
-    options->tickets = kept_path(L, tls, "tickets");
-    options->min = kept_text(L, tls, "min");
-    options->ciphers = kept_text(L, tls, "ciphers");
-    options->alpn = kept_text(L, tls, "alpn");
+    options->ca = field_path(L, tls, "ca");
+    options->tickets = field_path(L, tls, "tickets");
+    options->min = field_text(L, tls, "min");
+    options->ciphers = field_text(L, tls, "ciphers");
+    options->alpn = field_text(L, tls, "alpn");
     lua_getfield(L, tls, "verify");
     options->verify = (enum ls_tls_verify)luaL_checkoption(L, -1, "none", verify);
     lua_settop(L, top);
     return options;
+}
+
+void ls_option_tls_client(lua_State *L, int index, ls_tls_cert *cert, ls_tls_options *out)
+{
+    luaL_checkstack(L, 10, NULL);
+    *cert = (ls_tls_cert){.cert = field_path(L, index, "cert"),
+                          .key = field_path(L, index, "key"),
+                          .password = field_text(L, index, "password")};
+    *out = (ls_tls_options){.certs = cert,
+                            .cert_count = cert->cert != NULL ? 1 : 0,
+                            .ca = field_path(L, index, "ca"),
+                            .insecure = ls_option_flag(L, index, "insecure"),
+                            .min = field_text(L, index, "min"),
+                            .ciphers = field_text(L, index, "ciphers"),
+                            .alpn = field_text(L, index, "alpn")};
 }
 
 const ls_network *ls_option_networks(lua_State *L, int index, size_t *count)

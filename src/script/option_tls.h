@@ -1,5 +1,5 @@
-/* option_tls.h - the options of a listener for TLS and for the PROXY protocol, as the modules of lua/luaserve pass them to
- * the core. What they return lives as long as the state. Thread: the one that holds the state's actor. */
+/* option_tls.h - the options for TLS and for the PROXY protocol, as the modules of lua/luaserve pass them to the core. What
+ * is returned for a listener lives as long as the state. Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_OPTION_TLS_H
 #define LS_SCRIPT_OPTION_TLS_H
 
@@ -14,6 +14,11 @@
  * ciphers, tickets and alpn beside them; see ls_tls_options. Relative paths begin at the folder of the site. NULL: the
  * field is nil. Raises. */
 const ls_tls_options *ls_option_tls(lua_State *L, int index);
+
+/* Read the table at `index`, the options of a client: { ca=, cert=, key=, password=, insecure=, min=, ciphers=, alpn= }. The
+ * texts belong to the table, which receives the paths in their final form. *cert receives the certificate if there is
+ * one. Raises. */
+void ls_option_tls_client(lua_State *L, int index, ls_tls_cert *cert, ls_tls_options *out);
 
 /* Read the field `trusted`, a list of texts of ls_network_parse; nil is an empty list. Raises. */
 const ls_network *ls_option_networks(lua_State *L, int index, size_t *count);

@@ -190,15 +190,14 @@ int ls_body_of(lua_State *L, int index, ls_body *out)
 {
     const int type = lua_type(L, index);
     out->slices = out->few;
-    if (type == LUA_TSTRING && lua_rawlen(L, index) >= LS_STRING_SHARED_MIN) {
-        out->few[0] = ls_string_slice(L, index);
-        out->count = 1;
-        return LS_OK;
-    }
     if (type == LUA_TSTRING || type == LUA_TNUMBER) {
         out->few[0].block = NULL;
         out->few[0].ptr = lua_tolstring(L, index, &out->few[0].len);
         out->count = out->few[0].len > 0;
+        if (out->few[0].len >= LS_STRING_SHARED_MIN) {
+            (void)ls_strings_reserve(L, 1);
+            out->few[0] = ls_string_slice(L, index);
+        }
         return LS_OK;
     }
     const ls_buffer *buffer = ls_buffer_test(L, index);
@@ -235,9 +234,14 @@ bool ls_json_encode(lua_State *L, int index, ls_slice *text)
     return is_small;
 }
 
-static void check_unsent(lua_State *L, const ls_request *r) /* a finalizer may respond after the caller's check */
+static bool is_sent(const ls_request *r) /* a finalizer may respond after the caller's check */
 {
-    if (r->x->response != LS_RESPONSE_NONE || r->out != NULL) luaL_error(L, "the response was already sent");
+    return r->x->response != LS_RESPONSE_NONE || r->out != NULL;
+}
+
+static int raise_sent(lua_State *L)
+{
+    return luaL_error(L, "the response was already sent");
 }
 
 /* Takes the references of the slices. */
@@ -257,14 +261,16 @@ static inline int respond_slices(ls_request *r, ls_slice *slices, unsigned count
 int ls_request_respond_as(lua_State *L, ls_request *r, int index, const char *type)
 {
     ls_body body;
-    if (lua_type(L, index) == LUA_TSTRING && lua_rawlen(L, index) >= LS_STRING_SHARED_MIN)
-        (void)ls_strings_reserve(L, 1); /* first: it may run a finalizer, which may respond */
-    check_unsent(L, r);
     const int err = ls_body_of(L, index, &body);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0)
         return luaL_error(L, "invalid response body: string, number, table or buffer expected, got %s",
                           luaL_typename(L, index));
+    if (is_sent(r)) {
+        ls_slices_drop(body.slices, body.count);
+        ls_body_free(&body);
+        return raise_sent(L);
+    }
     const int result = respond_slices(r, body.slices, body.count, type);
     ls_body_free(&body);
     return result;
@@ -272,7 +278,7 @@ int ls_request_respond_as(lua_State *L, ls_request *r, int index, const char *ty
 
 int ls_request_respond_json(lua_State *L, ls_request *r, ls_slice text)
 {
-    check_unsent(L, r);
+    if (is_sent(r)) return raise_sent(L);
     return respond_slices(r, &text, 1, ls_type_json);
 }
 

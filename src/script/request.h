@@ -20,6 +20,7 @@ enum ls_request_slot { /* user values of the req object, set on first use */
                        LS_REQ_OWN,
                        LS_REQ_QUERY_ALL,
                        LS_REQ_REFUSED, /* the reason why the body was refused, a string: see bind_body.c */
+                       LS_REQ_TLS,
                        LS_REQ_SLOTS
 };
 
@@ -89,8 +90,8 @@ void ls_request_send_parts(ls_thread_ctx *ctx, ls_request *request);
 void ls_request_drop_body(ls_request *request);
 
 /* The bytes of the string, number or buffer at `index`, as the body of a response. The slices of a buffer or of a long
- * string hold references to its blocks. For a string of at least LS_STRING_SHARED_MIN bytes the caller has called
- * ls_strings_reserve(L, 1). Returns LS_OK, LS_EINVAL (another type) or LS_ENOMEM. */
+ * string hold references to its blocks. May raise or run a finalizer, unless a string block is reserved
+ * (string_block.h). Returns LS_OK, LS_EINVAL (another type) or LS_ENOMEM. */
 typedef struct ls_body {
     ls_slice few[8];
     ls_slice *slices; /* `few`, or malloced */

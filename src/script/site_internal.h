@@ -27,8 +27,9 @@ struct ls_site {
     unsigned entry_count;
     struct ls_site_udp_entry **udp_entries; /* udp_internal.h */
     unsigned udp_count;
-    struct ls_polls *polls;       /* of ls.notify and the resolvers; NULL before ls_site_ready */
-    struct ls_bytecode *bytecode; /* NULL after ls_site_ready */
+    struct ls_polls *polls;             /* of ls.notify and the resolvers; NULL before ls_site_ready */
+    struct ls_tls_clients *tls_clients; /* of ls.connect; the same */
+    struct ls_bytecode *bytecode;       /* NULL after ls_site_ready */
     ls_state **states;
     unsigned state_count;
     unsigned running_count; /* number of threads that run at the same time; new connections go to this many states */

@@ -7,8 +7,8 @@
  *            post the op if it was false
  *
  * If D2 finds true, the O1 of that op is later than D2, so D1 < D2 < O1 < O2: O2 finds the block, unless it was taken
- * before. Only the drop that changed false to true posts the op, and O1 happens after the op has left the port's queue
- * and the actor's inbox: it is queued at most once at a time. */
+ * before. Only the drop that changed false to true posts the op, and O1 happens after the op has left the actor's inbox:
+ * it is queued at most once at a time. */
 #include "script/string_block.h"
 
 #include <assert.h>
@@ -25,7 +25,8 @@ static void dropped(ls_external *external)
     ls_string_block *head = atomic_load_explicit(&strings->dropped, memory_order_relaxed);
     do block->next = head;
     while (!atomic_compare_exchange_weak(&strings->dropped, &head, block));
-    if (port != NULL && !atomic_exchange(&strings->posted, true)) (void)ls_port_post(port, &strings->op, NULL, 0);
+    if (port != NULL && !atomic_exchange(&strings->posted, true))
+        ls_actor_post_later(&state->actor, port, &strings->op); /* often this thread is inside the actor */
 }
 
 /* Release the strings of the blocks on the stack. Allocates nothing. */
@@ -61,7 +62,7 @@ static void release_posted(ls_thread_ctx *ctx, ls_op *op)
 
 void ls_strings_open(ls_state *state)
 {
-    state->strings.op = (ls_op){.done = release_posted, .actor = &state->actor};
+    state->strings.op = (ls_op){.done = release_posted};
 }
 
 static void free_list(ls_string_block *block)

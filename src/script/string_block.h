@@ -4,7 +4,7 @@
  * stays alive, and counts against the memory limit of the state, until the last slice of the block is dropped.
  *
  * Any thread may drop that slice, but only the thread inside the state may touch the registry. So the drop puts the
- * block on a stack. An operation that is pinned to the state's actor releases the strings of all blocks on the stack;
+ * block on a stack. An operation that is posted to the state's actor releases the strings of all blocks on the stack;
  * the next ls_strings_reserve() does the same earlier.
  *
  * Making a reference may raise, or run a finalizer that changes what is about to be sent. Therefore a send has two
@@ -34,7 +34,7 @@ typedef struct ls_string_block {
     struct ls_string_block *next; /* on the stack, or in the list of free blocks */
 } ls_string_block;
 
-typedef struct ls_strings { /* of one state */
+typedef struct ls_strings {             /* of one state */
     _Atomic(ls_string_block *) dropped; /* the stack */
     _Atomic bool posted;                /* `op` is on its way and has not looked at the stack yet */
     ls_op op;                           /* releases the strings */

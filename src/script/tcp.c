@@ -16,7 +16,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s);
 enum { COLLECT_AFTER = 1024 }; /* fewer ended connections cause no garbage collection */
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
 
-static const ls_stream_handler stream_handler = {received, sent, closed};
+const ls_stream_handler ls_tcp_handler = {received, sent, closed};
 
 const char ls_tcp_tag;
 
@@ -46,18 +46,14 @@ static ls_tcp *adopt(ls_state *state, ls_stream *s, ls_tcp_server *server, const
     return tcp;
 }
 
-int ls_tcp_open(ls_state *state, ls_fd fd, const ls_addr *peer, const ls_tcp_config *config, ls_tcp **out)
+const size_t ls_tcp_client_bytes = sizeof(ls_tcp) + sizeof(ls_tcp_config);
+
+ls_tcp *ls_tcp_connected(ls_state *state, ls_stream *s, const ls_tcp_config *config)
 {
-    ls_stream *s;
-    const ls_site *site = state->site;
-    const int err = ls_stream_open(site->port, site->deadlines, fd, false, peer, &stream_handler,
-                                   sizeof(ls_tcp) + sizeof *config, &s);
-    if (err < 0) return err;
     ls_tcp_config *own = (ls_tcp_config *)(void *)((ls_tcp *)ls_stream_user(s) + 1);
     *own = *config;
-    *out = adopt(state, s, NULL, own);
     ls_sockets_opened(state);
-    return LS_OK;
+    return adopt(state, s, NULL, own);
 }
 
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
@@ -254,11 +250,9 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
             if (err < 0) result = err;
         }
     }
-    if (tcp->connecting && result == LS_OK)
-        tcp->connecting = false; /* connected; the result 0 is not the end of the stream */
-    else if (result == LS_ENOMEM)
+    if (result == LS_ENOMEM)
         tcp->large = false; /* the next attempt takes a small block and first collects garbage buffers */
-    else if (result == LS_ETIMEDOUT && !tcp->connecting)
+    else if (result == LS_ETIMEDOUT)
         wake = LS_ETIMEDOUT; /* the next receive may go on */
     else
         store_result(ctx, tcp, result);
@@ -421,7 +415,7 @@ void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server)
 {
     ls_tcp_server *server = tcp_server;
     assert(ctx->inside == NULL);
-    ls_stream_handover(s, &stream_handler);
+    ls_stream_handover(s, &ls_tcp_handler);
     ls_state *state = enter_idle_state(ctx, server->site);
     serve(ctx, state, server, s);
     ls_actor_leave(&state->actor, ctx);
@@ -447,7 +441,6 @@ void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state)
     for (ls_node *node = state->tcps.next, *next; node != &state->tcps; node = next) {
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
         next = node->next;
-        if (tcp->connecting) continue; /* closed by the task that connects; only after a drain that timed out */
         if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
         take_receiver(tcp, &waiting);
         ls_stream_abort(ls_tcp_stream(tcp));

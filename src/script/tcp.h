@@ -44,7 +44,7 @@ struct ls_tcp {   /* the user data of a stream */
     ls_tcp_object *object; /* NULL: closed by Lua */
     ls_tcp_server *server; /* NULL: a client connection */
     ls_task *task;         /* the task that runs `serve`, or NULL */
-    ls_task *receiver;     /* waits for bytes, or for the connect to complete */
+    ls_task *receiver;     /* waits for bytes */
     ls_node senders;       /* tasks that wait until the queue has been sent */
     ls_tcp *unflushed_next;
 
@@ -53,14 +53,14 @@ struct ls_tcp {   /* the user data of a stream */
     size_t received;   /* bytes in all these slices */
     size_t scanned;    /* leading bytes that the receiver has already searched */
 
-    const ls_tcp_config *config;             /* that of the server; a client has a copy behind this struct */
-    uint32_t receive_ms_max, send_ms_max;    /* from the config or sock:settimeouts */
-    int8_t receive_end;                      /* LS_E*: why receiving has ended; 0: it has not */
-    int8_t send_end;                         /* LS_E*: why sending has ended; 0: it has not */
-    int8_t ended;                            /* LS_E*: why the last loop over lines or chunks ended; 0 */
-    bool unflushed;                          /* in the list state->unflushed */
-    bool finishing, shut, large, connecting; /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
-    bool probing; /* the pending receive has length 0: it completes when bytes are available */
+    const ls_tcp_config *config;          /* that of the server; a client has a copy behind this struct */
+    uint32_t receive_ms_max, send_ms_max; /* from the config or sock:settimeouts */
+    int8_t receive_end;                   /* LS_E*: why receiving has ended; 0: it has not */
+    int8_t send_end;                      /* LS_E*: why sending has ended; 0: it has not */
+    int8_t ended;                         /* LS_E*: why the last loop over lines or chunks ended; 0 */
+    bool unflushed;                       /* in the list state->unflushed */
+    bool finishing, shut, large;          /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
+    bool probing;                         /* the pending receive has length 0: it completes when bytes are available */
 };
 
 static inline ls_stream *ls_tcp_stream(ls_tcp *tcp)
@@ -73,9 +73,10 @@ static inline const ls_slice *ls_tcp_slice(const ls_tcp *tcp, uint32_t n)
     return n == 0 ? &tcp->head : &tcp->more->slices[n - 1];
 }
 
-/* Make a client connection of `state` from `fd`, which is closed on failure; it copies `config`. Returns LS_OK or
- * LS_E*. */
-int ls_tcp_open(ls_state *state, ls_fd fd, const ls_addr *peer, const ls_tcp_config *config, ls_tcp **out);
+/* Make a client connection of `state` from a stream of net/dial.h with this handler and this room. It copies `config`. */
+ls_tcp *ls_tcp_connected(ls_state *state, ls_stream *s, const ls_tcp_config *config);
+extern const ls_stream_handler ls_tcp_handler;
+extern const size_t ls_tcp_client_bytes;
 
 /* sock:settimeouts: in ms; 0: no limit. */
 void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms);
@@ -114,7 +115,7 @@ ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp);
 
 /* The site drains: wake the receivers of accepted connections that have no received bytes. */
 void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state);
-/* Abort all connections, except those that are still connecting: their tasks close them. */
+/* Abort all connections. */
 void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state);
 /* Free all connections of a state that closes. No worker runs and the port is closed. */
 void ls_tcps_free(ls_state *state);

@@ -234,7 +234,8 @@ static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
         .proxy_protocol = wanted->proxy_protocol,
         .trusted = wanted->trusted,
         .trusted_count = wanted->trusted_count,
-        .tls = what->tls};
+        .tls = what->tls,
+        .refuse_plain_http = ls_http1_refuse_plain};
     err = ls_acceptor_open(server->port, at, &options, &opened.acceptor);
     if (err < 0) {
         if (opened.http != NULL) ls_http1_close(opened.http);

@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 
-int ls_stress_counters_open(ls_stress_counters *c, int open_loop)
+int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls)
 {
     memset(c, 0, sizeof *c);
     c->sent = ls_histogram_open();
@@ -13,7 +13,8 @@ int ls_stress_counters_open(ls_stress_counters *c, int open_loop)
         c->due = ls_histogram_open();
         c->lag = ls_histogram_open();
     }
-    if (c->sent == NULL || (open_loop && (c->due == NULL || c->lag == NULL))) {
+    if (tls) c->handshake = ls_histogram_open();
+    if (c->sent == NULL || (open_loop && (c->due == NULL || c->lag == NULL)) || (tls && c->handshake == NULL)) {
         ls_stress_counters_close(c);
         return LS_ENOMEM;
     }
@@ -25,7 +26,8 @@ void ls_stress_counters_close(ls_stress_counters *c)
     ls_histogram_close(c->sent);
     ls_histogram_close(c->due);
     ls_histogram_close(c->lag);
-    c->sent = c->due = c->lag = NULL;
+    ls_histogram_close(c->handshake);
+    c->sent = c->due = c->lag = c->handshake = NULL;
 }
 
 static const struct {

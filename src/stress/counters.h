@@ -7,6 +7,7 @@
 #define LS_STRESS_COUNTERS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/counter.h"
@@ -15,6 +16,7 @@
 /* X(identifier, name in reports, explanation) */
 #define LS_STRESS_ERRORS(X)                                                           \
     X(CONNECT, "connect", "a connect failed")                                         \
+    X(TLS, "tls", "a TLS handshake failed")                                           \
     X(READ, "read", "a connection closed or failed before the response was complete") \
     X(WRITE, "write", "a request could not be sent")                                  \
     X(TIMEOUT, "timeout", "no complete response within the time limit")               \
@@ -51,10 +53,13 @@ typedef struct ls_stress_counters {
     /* From the due time to the moment at which the load generator noticed it; NULL in a closed loop. The wait for an
      * idle connection is not included: the server causes that wait, and `due` contains it. */
     ls_histogram *lag;
+    _Atomic uint64_t handshakes_full, handshakes_resumed, handshakes_failed; /* of TLS; of all connects */
+    ls_histogram *handshake; /* from the connect to the end of the handshake; NULL without TLS */
 } ls_stress_counters;
 
-/* Zero the counters and open the histograms: `due` and `lag` only for an open loop. LS_OK or LS_ENOMEM. */
-int ls_stress_counters_open(ls_stress_counters *c, int open_loop);
+/* Zero the counters and open the histograms: `due` and `lag` only for an open loop, `handshake` only for TLS. LS_OK or
+ * LS_ENOMEM. */
+int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls);
 void ls_stress_counters_close(ls_stress_counters *c);
 
 /* "connect", "read", ...; and a one-line explanation. Static strings. */

@@ -10,32 +10,37 @@
 
 enum { NUMBER_BYTES_MAX = 48 }; /* of "<i>. Thread <t> - " */
 
-/* Write message i (from 0) of this virtual user: at most message_len + NUMBER_BYTES_MAX bytes. Returns the length. */
-static size_t write_message(const ls_stress_vu *u, uint64_t i, char *to)
+/* Write the number of message i (from 0) of this virtual user: at most NUMBER_BYTES_MAX bytes. Returns the length. */
+static size_t write_number(const ls_stress_vu *u, uint64_t i, char *to)
+{
+    return (size_t)snprintf(to, NUMBER_BYTES_MAX, "%llu. Thread %u - ", (unsigned long long)i + 1, u->index + 1);
+}
+
+/* Write the expected message i. Returns the length. */
+static size_t write_expected(const ls_stress_vu *u, uint64_t i, char *to)
 {
     const ls_stress_plan *plan = u->worker->plan;
-    int n = snprintf(to, NUMBER_BYTES_MAX, "%llu. Thread %u - ", (unsigned long long)i + 1, u->index + 1);
+    const size_t n = write_number(u, i, to);
     memcpy(to + n, plan->message, plan->message_len);
-    return (size_t)n + plan->message_len;
+    return n + plan->message_len;
 }
 
 static bool compose(ls_stress_vu *u, uint32_t count)
 {
     const ls_stress_plan *plan = u->worker->plan;
-    char *to;
+    char number[NUMBER_BYTES_MAX];
     if (!plan->numbered) {
-        u->slice = ls_slice_static(plan->request, plan->message_len * count);
         u->echo.sent += count;
-        return true;
+        return ls_stress_vu_put_static(u, plan->request, plan->message_len * count);
     }
-    if (u->echo.text == NULL) u->echo.text = malloc(plan->message_len + NUMBER_BYTES_MAX);
-    if (u->echo.text == NULL || !ls_stress_vu_reserve(u, (plan->message_len + NUMBER_BYTES_MAX) * count, &to)) {
+    if (u->echo.text == NULL && (u->echo.text = malloc(plan->message_len + NUMBER_BYTES_MAX)) == NULL) {
         ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
         return false;
     }
-    size_t len = 0;
-    for (uint32_t k = 0; k < count; k++) len += write_message(u, u->echo.sent++, to + len);
-    u->slice.len = len;
+    for (uint32_t k = 0; k < count; k++)
+        if (!ls_stress_vu_put(u, number, write_number(u, u->echo.sent++, number)) ||
+            !ls_stress_vu_put(u, plan->message, plan->message_len))
+            return false;
     return true;
 }
 
@@ -54,7 +59,7 @@ static bool received(ls_stress_vu *u, const char *bytes, size_t len)
     do {
         if (u->outstanding == 0) return mismatch(u, bytes, len);
         if (u->echo.at == 0)
-            u->echo.len = plan->numbered ? (uint32_t)write_message(u, u->echo.received, u->echo.text)
+            u->echo.len = plan->numbered ? (uint32_t)write_expected(u, u->echo.received, u->echo.text)
                                          : (uint32_t)plan->message_len;
         if (plan->numbered) expected = u->echo.text;
         const size_t left = u->echo.len - u->echo.at, n = len < left ? len : left;

@@ -32,40 +32,27 @@ static bool compose_script(ls_stress_vu *u, uint32_t count)
     ls_stress_worker *w = u->worker;
     const uint32_t from = u->outstanding - count;
     const char *bytes;
-    size_t len, used = 0;
+    size_t len;
     if (ls_stress_script_fixed(w->script, &bytes, &len)) {
         for (uint32_t i = 0; i < count; i += w->batch) record_methods(u, from + i, bytes, len);
-        u->slice = ls_slice_static(bytes, len * (count / w->batch));
-        return true;
+        return ls_stress_vu_put_static(u, bytes, len * (count / w->batch));
     }
     for (uint32_t i = 0; i < count; i += w->batch) {
-        char *to;
         if (!ls_stress_script_request(w->script, u, &bytes, &len)) return false;
         record_methods(u, from + i, bytes, len);
-        if (used == 0) {
-            if (!ls_stress_vu_reserve(u, len, &to)) goto fail;
-        } else if (!ls_stress_vu_reserve_more(u, len, &to)) {
-            goto fail;
-        }
-        memcpy(to, bytes, len);
-        used += len;
+        const bool ok = ls_stress_vu_put(u, bytes, len);
         ls_stress_script_request_sent(w->script);
+        if (!ok) return false;
     }
     w->clock_stale = true; /* Lua code has run */
     return true;
-
-fail:
-    ls_stress_script_request_sent(w->script);
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-    return false;
 }
 
 static bool compose(ls_stress_vu *u, uint32_t count)
 {
     const ls_stress_plan *plan = u->worker->plan;
     if (plan->mode == LS_STRESS_PLAN_SCRIPT) return compose_script(u, count);
-    u->slice = ls_slice_static(plan->request, plan->request_len * count);
-    return true;
+    return ls_stress_vu_put_static(u, plan->request, plan->request_len * count);
 }
 
 /* ---- the end of a response -------------------------------------------------------------------------------------- */
@@ -92,7 +79,7 @@ static bool bad_response(ls_stress_vu *u, const char *why, const char *bytes, si
 static bool bad_head(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {
     const bool is_alert = len >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
-    return bad_response(u, is_alert ? "the port expects TLS" : why, bytes, len);
+    return bad_response(u, is_alert ? "the port expects TLS (https://)" : why, bytes, len);
 }
 
 static void check_expectations(ls_stress_vu *u)

@@ -361,6 +361,53 @@ static int set_show(ls_stress_options *o, const char *text, ls_stress_why *why)
     return LS_OK;
 }
 
+static int set_insecure(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)text;
+    (void)why;
+    o->insecure = true;
+    return LS_OK;
+}
+
+static int set_insecure_to(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) return LS_EINVAL;
+    o->insecure = o->insecure || text[0] == 't'; /* --insecure overrides the script */
+    return LS_OK;
+}
+
+static int set_ca(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    o->ca = text;
+    return text[0] != '\0' ? LS_OK : LS_EINVAL;
+}
+
+static int set_cert(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    o->cert = text;
+    return text[0] != '\0' ? LS_OK : LS_EINVAL;
+}
+
+static int set_key(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    o->key = text;
+    return text[0] != '\0' ? LS_OK : LS_EINVAL;
+}
+
+static int set_tls_resume(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    const bool on = strcmp(text, "on") == 0 || strcmp(text, "true") == 0;
+    if (!on && strcmp(text, "off") != 0 && strcmp(text, "false") != 0) return LS_EINVAL;
+    o->plan.config.tls_resume = on;
+    o->tls_resume_given = true;
+    return LS_OK;
+}
+
 static int set_max_body(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
@@ -463,6 +510,12 @@ const ls_stress_option ls_stress_options_known[] = {
     {0, "expect-crc32", "expect_crc32", true, set_expect_crc32, "eight hexadecimal digits"},
     {0, "expect-body", "expect_body", true, set_expect_body, "a file name"},
     {0, "max-body", "max_body", true, set_max_body, "a number of bytes from 1 to 1G"},
+    {0, "insecure", NULL, false, set_insecure, ""},
+    {0, NULL, "insecure", true, set_insecure_to, "true or false"},
+    {0, "ca", "ca", true, set_ca, "a file name"},
+    {0, "cert", "cert", true, set_cert, "a file name"},
+    {0, "key", "key", true, set_key, "a file name"},
+    {0, "tls-resume", "tls_resume", true, set_tls_resume, "on or off"},
     {'s', "script", NULL, true, set_script, "a file name"},
     {0, NULL, "target", true, set_target, "a URL"},
     {0, "message", "message", true, set_message, "a text of at least one byte"},
@@ -494,6 +547,8 @@ void ls_stress_options_close(ls_stress_options *o)
     free(o->texts);
     o->texts = NULL;
     o->text_count = o->text_room = 0;
+    if (o->plan.tls != NULL) ls_tls_drop(o->plan.tls);
+    o->plan.tls = NULL;
     free(o->plan.request);
     o->plan.request = NULL;
 }

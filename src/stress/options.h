@@ -16,6 +16,8 @@ enum { LS_STRESS_THRESHOLDS_MAX = 64, LS_STRESS_WHY_BYTES = 1024 };
 typedef struct ls_stress_options {
     ls_stress_plan plan;
     const char *url, *json, *csv, *html;
+    const char *ca, *cert, *key; /* PEM files of TLS */
+    bool insecure, tls_resume_given;
     bool quiet, help;
     bool connections_given, threads_given, rate_given, duration_given;
     ls_stress_threshold thresholds[LS_STRESS_THRESHOLDS_MAX];

@@ -83,6 +83,31 @@ static int finish_load(ls_stress_options *o, ls_stress_why *why)
     return LS_OK;
 }
 
+static int finish_tls(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    char reason[LS_STRESS_WHY_BYTES / 2];
+    if (!plan->target.tls) {
+        if (o->insecure || o->ca != NULL || o->cert != NULL || o->key != NULL || o->tls_resume_given)
+            return invalid(why, "--insecure, --ca, --cert, --key and --tls-resume are for https targets");
+        plan->config.tls_resume = false;
+        return LS_OK;
+    }
+    if (o->insecure && o->ca != NULL) return invalid(why, "--insecure accepts any certificate; remove it or --ca");
+    if (o->key != NULL && o->cert == NULL) return invalid(why, "--key without --cert: give the certificate as well");
+    const ls_tls_cert cert = {.cert = o->cert, .key = o->key};
+    const ls_tls_options options = {.certs = &cert,
+                                    .cert_count = o->cert != NULL,
+                                    .ca = o->ca,
+                                    .insecure = o->insecure,
+                                    .alpn = "http/1.1",
+                                    .no_resumption = !plan->config.tls_resume};
+    plan->config.tls = true;
+    const int err = ls_tls_open(&options, &plan->tls, reason, sizeof reason);
+    if (err < 0) ls_stress_why_set(why, "%s", reason[0] != '\0' ? reason : ls_err_text(err));
+    return err == LS_OK || err == LS_ENOMEM ? err : LS_EINVAL;
+}
+
 static int finish_http(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
@@ -146,7 +171,7 @@ int ls_stress_options_finish(ls_stress_options *o, char *text, size_t text_bytes
         plan->mode = LS_STRESS_PLAN_ECHO;
     if (plan->mode == LS_STRESS_PLAN_SCENARIO && plan->config.pipeline > 1)
         return invalid(&why, "a scenario cannot use --pipeline");
-    if ((err = finish_load(o, &why)) < 0) return err;
+    if ((err = finish_load(o, &why)) < 0 || (err = finish_tls(o, &why)) < 0) return err;
     return plan->mode == LS_STRESS_PLAN_STATIC || plan->mode == LS_STRESS_PLAN_SCRIPT ? finish_http(o, &why)
                                                                                       : finish_echo(o, &why);
 }

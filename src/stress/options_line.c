@@ -11,7 +11,8 @@ static const char usage[] =
     "       luaserve stress [options] script.lua [-- arguments...]\n"
     "       luaserve stress [options] -s wrk-script.lua URL [-- arguments...]\n"
     "\n"
-    "URL: http://host[:port][/path], tcp://host:port, udp://host:port, unix:/path, http+unix:/path\n"
+    "URL: http://host[:port][/path], https://host[:port][/path], tcp://host:port, udp://host:port, unix:/path,\n"
+    "     http+unix:/path\n"
     "\n"
     "Load\n"
     "  -c, --connections N   number of connections (default 10)\n"
@@ -27,7 +28,8 @@ static const char usage[] =
     "                        connections (closed loop)\n"
     "      --pipeline N      outstanding requests per connection (default 1)\n"
     "      --no-keepalive    use a new connection for each request\n"
-    "      --timeout T       limit for a connect and for a request (default 10s); 0: no limit\n"
+    "      --timeout T       limit for a connect with its TLS handshake and for a request (default 10s); 0: no\n"
+    "                        limit\n"
     "\n"
     "HTTP\n"
     "  -H, --header LINE     add the header \"Name: value\"; may be repeated\n"
@@ -39,6 +41,14 @@ static const char usage[] =
     "      --expect-body F   each body must be equal to this file\n"
     "      --max-body N      limit of a body that a script looks at, in bytes (default 1048576)\n"
     "  -s, --script FILE     script for wrk: setup, init, delay, request, response, done\n"
+    "\n"
+    "https\n"
+    "      --insecure        accept any certificate\n"
+    "      --ca FILE         trusted certificates, in PEM (default: the trust store of the system)\n"
+    "      --cert FILE       client certificate and its chain, in PEM\n"
+    "      --key FILE        its private key (default: in the file of --cert)\n"
+    "      --tls-resume W    on: a new connection resumes the session of an earlier one (default); off: full\n"
+    "                        handshakes only\n"
     "\n"
     "tcp, udp, unix: send a message and compare its echo byte for byte\n"
     "      --message TEXT    the message (default hello)\n"
@@ -157,6 +167,7 @@ int ls_stress_options_parse(ls_stress_options *o, int argc, char **argv, char *t
     memset(o, 0, sizeof *o);
     o->plan.config.keepalive = true;
     o->plan.config.pipeline = 1;
+    o->plan.config.tls_resume = true;
     o->plan.config.timeout_ns = UINT64_C(10000000000);
     o->plan.body_bytes_max = LS_STRESS_BODY_BYTES_DEFAULT;
     for (int at = 1; at < argc; at++) {

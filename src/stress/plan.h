@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "net/addr.h"
+#include "net/tls.h"
 #include "stress/config.h"
 #include "stress/schedule.h"
 #include "stress/target.h"
@@ -50,6 +51,7 @@ typedef struct ls_stress_plan {
     ls_stress_plan_mode mode;
     ls_stress_dialect dialect;
     ls_stress_target target;
+    ls_tls *tls; /* of an https target; NULL: plain */
     ls_addr addr;
     ls_stress_schedule schedule;
     uint64_t sends; /* for each connection; 0: no limit */

@@ -12,7 +12,7 @@ typedef struct ls_stress_proto {
     bool (*opened)(ls_stress_vu *u);                                  /* connected; may be NULL */
     bool (*received)(ls_stress_vu *u, const char *bytes, size_t len); /* bytes of a stream, or one datagram */
     void (*peer_closed)(ls_stress_vu *u);                             /* the peer closed its sending side */
-    bool (*compose)(ls_stress_vu *u, uint32_t count);                 /* the bytes of `count` requests into u->slice */
+    bool (*compose)(ls_stress_vu *u, uint32_t count);                 /* output the bytes of `count` requests */
     void (*closed)(ls_stress_vu *u);                                  /* the socket closes: drop partial input */
     void (*sent)(ls_stress_vu *u);                                    /* a pending send succeeded; may be NULL */
     void (*free)(ls_stress_vu *u);                                    /* free the protocol's memory; may be NULL */

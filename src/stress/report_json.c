@@ -98,6 +98,10 @@ static void put_config(ls_strbuf *to, const ls_stress_config *c)
     put_number(to, "rate_per_s", or_null(c->rate, c->open_loop));
     put_count(to, "pipeline", c->pipeline);
     put_bool(to, "keepalive", c->keepalive);
+    if (c->tls)
+        put_bool(to, "tls_resume", c->tls_resume);
+    else
+        put_string(to, "tls_resume", NULL);
     put_number(to, "timeout_s", or_null(s(c->timeout_ns), c->timeout_ns > 0));
     put_string(to, "backend", c->backend);
     open_value(to, "stages", "[");
@@ -187,6 +191,20 @@ static void put_latency(ls_strbuf *to, const char *name, const ls_histogram *h, 
         put_curve(to, h, count);
     else if (curve)
         ls_strbuf_put(to, ",\"curve\":[]");
+    ls_strbuf_put(to, "}");
+}
+
+static void put_tls(ls_strbuf *to, const ls_stress_result *r)
+{
+    if (r->handshake == NULL) {
+        put_string(to, "tls", NULL);
+        return;
+    }
+    open_value(to, "tls", "{");
+    put_count(to, "full", r->handshakes_full);
+    put_count(to, "resumed", r->handshakes_resumed);
+    put_count(to, "failed", r->handshakes_failed);
+    put_latency(to, "handshake_us", r->handshake, false);
     ls_strbuf_put(to, "}");
 }
 
@@ -308,6 +326,7 @@ void ls_stress_report_json(ls_strbuf *to, const ls_stress_result *r)
     put_latency(to, "corrected", r->due, true);
     put_latency(to, "uncorrected", r->sent, true);
     ls_strbuf_put(to, "}");
+    put_tls(to, r);
     put_latency(to, "engine_lag_us", r->lag, false);
     put_bool(to, "engine_late", ls_stress_result_engine_late(r));
     put_thread_rate(to, r->rates);

@@ -159,10 +159,28 @@ static void put_side_by_side(ls_strbuf *to, const ls_stress_result *r)
     put_both(to, r, "max", 100);
 }
 
+static void put_handshakes(ls_strbuf *to, const ls_stress_result *r)
+{
+    typedef unsigned long long ull;
+    const ls_histogram *h = r->handshake;
+    char mean[48], p50[48], p99[48], max[48];
+    if (h == NULL) return;
+    ls_strbuf_format(to, "TLS handshakes: full %llu, resumed %llu, failed %llu", (ull)r->handshakes_full,
+                     (ull)r->handshakes_resumed, (ull)r->handshakes_failed);
+    if (ls_histogram_count(h) > 0) {
+        ls_stress_time_text(mean, sizeof mean, ls_histogram_mean(h));
+        ls_stress_time_text(p50, sizeof p50, (double)ls_histogram_at(h, 50));
+        ls_stress_time_text(p99, sizeof p99, (double)ls_histogram_at(h, 99));
+        ls_stress_time_text(max, sizeof max, (double)ls_histogram_max(h));
+        ls_strbuf_format(to, "; mean %s, p50 %s, p99 %s, max %s", mean, p50, p99, max);
+    }
+    ls_strbuf_put(to, "\n");
+}
+
 static void put_errors(ls_strbuf *to, const ls_stress_result *r)
 {
-    static const ls_stress_error kinds[] = {LS_STRESS_ERROR_ANSWER, LS_STRESS_ERROR_SCRIPT, LS_STRESS_ERROR_BODY,
-                                            LS_STRESS_ERROR_CHECK};
+    static const ls_stress_error kinds[] = {LS_STRESS_ERROR_TLS, LS_STRESS_ERROR_ANSWER, LS_STRESS_ERROR_SCRIPT,
+                                            LS_STRESS_ERROR_BODY, LS_STRESS_ERROR_CHECK};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (r->errors[kinds[i]] == 0) continue;
         ls_strbuf_format(to, "Errors: %s %llu (%s)\n", ls_stress_error_name(kinds[i]),
@@ -266,6 +284,7 @@ static void put_thresholds(ls_strbuf *to, const ls_stress_result *r)
 void ls_stress_report_text(ls_strbuf *to, const ls_stress_result *r)
 {
     put_wrk(to, r);
+    put_handshakes(to, r);
     put_errors(to, r);
     put_warnings(to, r);
     if (r->due != NULL) put_side_by_side(to, r);

@@ -52,9 +52,11 @@ typedef struct ls_stress_result {
     uint64_t status[LS_STRESS_STATUS_MAX + 1];
     ls_stress_checks checks;
 
-    ls_histogram *sent;  /* uncorrected: from the send */
-    ls_histogram *due;   /* corrected: from the due time; NULL in a closed loop */
-    ls_histogram *lag;   /* how late the load generator noticed due requests; NULL in a closed loop */
+    ls_histogram *sent;      /* uncorrected: from the send */
+    ls_histogram *due;       /* corrected: from the due time; NULL in a closed loop */
+    ls_histogram *lag;       /* how late the load generator noticed due requests; NULL in a closed loop */
+    ls_histogram *handshake; /* of TLS, from the connect to its end; NULL without TLS */
+    uint64_t handshakes_full, handshakes_resumed, handshakes_failed;
     ls_histogram *rates; /* requests per second of one thread, sampled every 100 ms: wrk's Req/Sec. Not nanoseconds */
 
     ls_stress_point *points;

@@ -287,16 +287,11 @@ static bool flush(struct ls_stress_scenario *sc)
     size_t at = 0;
     while (at < sc->out.len && !u->tx_pending) {
         uint32_t size = (uint32_t)(sc->out.len - at);
-        char *to;
         if (u->worker->plan->target.kind == LS_STRESS_TARGET_UDP) {
             memcpy(&size, sc->out.at + at, sizeof size);
             at += sizeof size;
         }
-        if (!ls_stress_vu_reserve(u, size, &to)) {
-            ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-            return false;
-        }
-        memcpy(to, sc->out.at + at, size);
+        if (!ls_stress_vu_put(u, sc->out.at + at, size)) return false;
         at += size;
         if (!ls_stress_vu_send(u)) return false;
     }

@@ -221,7 +221,7 @@ int ls_stress_wrk_define(lua_State *L)
     lua_pushvalue(L, -1);
     lua_pushcclosure(L, wrk_format, 1);
     lua_setfield(L, -2, "format");
-    lua_pushstring(L, "http");
+    lua_pushstring(L, plan->target.tls ? "https" : "http");
     lua_setfield(L, -2, "scheme");
     lua_pushstring(L, plan->target.host);
     lua_setfield(L, -2, "host");

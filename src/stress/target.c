@@ -5,22 +5,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/sock.h"
-#include "port/port.h"
+#include "base/clock.h"
+#include "net/deadline.h"
+#include "net/stream.h"
 
 typedef struct scheme {
-    const char *prefix;
+    const char *prefix, *name;
     ls_stress_target_kind kind;
     bool is_unix;
-    const char *missing; /* the missing feature; NULL: supported */
+    uint16_t port; /* 0: the URL must have one */
+    bool tls;
 } scheme;
 
 static const scheme schemes[] = {
-    {"http://", LS_STRESS_TARGET_HTTP, false, NULL},      {"http+unix:", LS_STRESS_TARGET_HTTP, true, NULL},
-    {"tcp://", LS_STRESS_TARGET_TCP, false, NULL},        {"udp://", LS_STRESS_TARGET_UDP, false, NULL},
-    {"unix:", LS_STRESS_TARGET_TCP, true, NULL},          {"https://", LS_STRESS_TARGET_HTTP, false, "TLS"},
-    {"ws://", LS_STRESS_TARGET_HTTP, false, "WebSocket"}, {"wss://", LS_STRESS_TARGET_HTTP, false, "TLS"},
+    {"http://", "http", LS_STRESS_TARGET_HTTP, false, 80, false},
+    {"https://", "https", LS_STRESS_TARGET_HTTP, false, 443, true},
+    {"http+unix:", "unix", LS_STRESS_TARGET_HTTP, true, 0, false},
+    {"tcp://", "tcp", LS_STRESS_TARGET_TCP, false, 0, false},
+    {"udp://", "udp", LS_STRESS_TARGET_UDP, false, 0, false},
+    {"unix:", "unix", LS_STRESS_TARGET_TCP, true, 0, false},
 };
+
+static bool begins_with(const char *url, const char *prefix)
+{
+    return strncmp(url, prefix, strlen(prefix)) == 0;
+}
 
 static int fail(int err, char *why, size_t why_bytes, const char *text, const char *url)
 {
@@ -71,25 +80,21 @@ int ls_stress_target_parse(const char *url, ls_stress_target *out, char *why, si
 {
     const scheme *found = NULL;
     for (size_t i = 0; found == NULL && i < sizeof schemes / sizeof schemes[0]; i++)
-        if (strncmp(url, schemes[i].prefix, strlen(schemes[i].prefix)) == 0) found = &schemes[i];
-    if (found == NULL)
-        return fail(LS_EINVAL, why, why_bytes,
-                    "invalid URL (must begin with http://, tcp://, udp://, unix: or http+unix:)", url);
-    if (found->missing != NULL) {
-        (void)snprintf(why, why_bytes, "%s is not supported: \"%s\"; supported are http, tcp, udp and unix",
-                       found->missing, url);
+        if (begins_with(url, schemes[i].prefix)) found = &schemes[i];
+    if (begins_with(url, "ws://") || begins_with(url, "wss://")) {
+        (void)snprintf(why, why_bytes,
+                       "WebSocket is not supported: \"%s\"; supported are http, https, tcp, udp and unix", url);
         return LS_ENOTSUP;
     }
+    if (found == NULL)
+        return fail(LS_EINVAL, why, why_bytes,
+                    "invalid URL (must begin with http://, https://, tcp://, udp://, unix: or http+unix:)", url);
     for (const char *p = url; *p != '\0'; p++)
         if ((unsigned char)*p <= ' ' || *p == 0x7f)
             return fail(LS_EINVAL, why, why_bytes, "white space or control character in the URL", url);
 
-    ls_stress_target target = {.kind = found->kind, .is_unix = found->is_unix, .path = "/"};
-    (void)snprintf(target.scheme, sizeof target.scheme, "%s",
-                   found->is_unix                        ? "unix"
-                   : found->kind == LS_STRESS_TARGET_UDP ? "udp"
-                   : found->kind == LS_STRESS_TARGET_TCP ? "tcp"
-                                                         : "http");
+    ls_stress_target target = {.kind = found->kind, .is_unix = found->is_unix, .tls = found->tls, .path = "/"};
+    (void)snprintf(target.scheme, sizeof target.scheme, "%s", found->name);
     const char *rest = url + strlen(found->prefix);
     if (found->is_unix) {
         if (*rest == '\0') return fail(LS_EINVAL, why, why_bytes, "missing path of the Unix socket", url);
@@ -108,7 +113,7 @@ int ls_stress_target_parse(const char *url, ls_stress_target *out, char *why, si
             return fail(LS_EINVAL, why, why_bytes, "remove the fragment (#...); it is not sent to servers", url);
         if (*end == '?') return fail(LS_EINVAL, why, why_bytes, "missing path before the query (write /?...)", url);
         if (*end == '/') target.path = end;
-        if (!target.has_port) target.port = 80;
+        if (!target.has_port) target.port = found->port;
     } else {
         if (*end != '\0' && strcmp(end, "/") != 0)
             return fail(LS_EINVAL, why, why_bytes, "tcp and udp URLs have no path", url);
@@ -133,36 +138,60 @@ char *ls_stress_target_authority(const ls_stress_target *target, char *out, size
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
 
-static void probe_done(ls_thread_ctx *ctx, ls_op *op)
+/* An attempt to connect. The room of the stream's user holds a pointer to it. */
+typedef struct probe {
+    bool connected, closed;
+    int err;
+} probe;
+
+static probe *probe_of(ls_stream *s)
+{
+    return *(probe **)ls_stream_user(s);
+}
+
+static void probe_connected(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     (void)ctx;
-    (void)op;
+    probe_of(s)->connected = true;
+    probe_of(s)->err = result < 0 ? (int)result : LS_OK;
+}
+
+static void probe_closed(ls_thread_ctx *ctx, ls_stream *s)
+{
+    (void)ctx;
+    probe_of(s)->closed = true;
+    ls_stream_free(s);
+}
+
+static void wait_for(ls_port *port, ls_thread_ctx *ctx, const bool *event, uint64_t end_ns)
+{
+    ls_packet packets[LS_WAIT_PACKETS];
+    for (uint64_t now_ns; !*event && (now_ns = ls_clock_ns()) < end_ns;) {
+        const uint64_t left_ms = (end_ns - now_ns) / 1000000u + 1;
+        const int n =
+            ls_port_wait(port, ctx, packets, LS_WAIT_PACKETS, left_ms < INT32_MAX ? (int)left_ms : INT32_MAX);
+        for (int i = 0; i < n; i++) packets[i].op->done(ctx, packets[i].op);
+    }
 }
 
 /* Connect on this port. On return no operation is pending. */
-static int connect_once(ls_port *port, ls_thread_ctx *ctx, const ls_addr *addr, uint32_t timeout_ms)
+static int connect_once(ls_port *port, ls_deadlines *deadlines, ls_thread_ctx *ctx, const ls_addr *addr,
+                        uint32_t timeout_ms)
 {
-    ls_fd fd;
-    ls_sock *sock;
+    static const ls_stream_handler handler = {probe_connected, NULL, probe_closed};
+    probe p = {.err = LS_ETIMEDOUT};
     ls_sockaddr to;
-    ls_packet packet;
-    ls_op op = {.done = probe_done};
-    int err = ls_sock_open(addr->family, &fd);
+    ls_stream *s;
+    int err = ls_stream_open_unconnected(port, deadlines, addr->family, &handler, sizeof(probe *), &s);
     if (err < 0) return err;
-    if ((err = ls_sock_attach(port, fd, NULL, false, &sock)) < 0) {
-        ls_sock_discard(fd);
-        return err;
-    }
+    *(probe **)ls_stream_user(s) = &p;
     ls_addr_to(addr, &to);
-    if ((err = ls_op_connect(ctx, sock, &op, &to)) == LS_PENDING) {
-        int n = ls_port_wait(port, ctx, &packet, 1, (int)timeout_ms);
-        err = n == 1 ? (int)packet.result : LS_ETIMEDOUT;
-        if (n < 1) {
-            ls_op_cancel(sock, &op);
-            while (ls_port_wait(port, ctx, &packet, 1, -1) == 0) {} /* the packet of the cancelled connect */
-        }
+    if ((err = ls_stream_connect(ctx, s, &to)) == LS_PENDING) {
+        wait_for(port, ctx, &p.connected, ls_clock_ns() + timeout_ms * UINT64_C(1000000));
+        err = p.err;
     }
-    ls_sock_close(ctx, sock);
+    ls_stream_close(ctx, s);
+    wait_for(port, ctx, &p.closed, UINT64_MAX);
     return err;
 }
 
@@ -171,6 +200,7 @@ int ls_stress_target_probe(const ls_addr *addr, uint32_t timeout_ms)
     ls_pools *pools;
     ls_pool *pool;
     ls_port *port;
+    ls_deadlines *deadlines = NULL;
     ls_thread_ctx ctx;
     int err = ls_pools_open(LS_BLOCK_LARGE, &pools);
     if (err < 0) return err;
@@ -178,8 +208,10 @@ int ls_stress_target_probe(const ls_addr *addr, uint32_t timeout_ms)
     ls_pool_enter(pool);
     if ((err = ls_port_open(&(ls_port_options){.sockets_max = 4}, &port)) < 0) goto fail_pool;
     ls_thread_ctx_init(&ctx, port, pool, 0);
-    err = connect_once(port, &ctx, addr, timeout_ms);
+    if ((err = ls_stream_deadlines_open(port, &deadlines)) == LS_OK)
+        err = connect_once(port, deadlines, &ctx, addr, timeout_ms);
     ls_port_close(port);
+    if (deadlines != NULL) ls_deadlines_close(deadlines);
 fail_pool:
     ls_pool_close(pool);
 fail_pools:

@@ -19,17 +19,18 @@ typedef enum ls_stress_target_kind {
 
 typedef struct ls_stress_target {
     ls_stress_target_kind kind;
-    char scheme[8];                         /* "http", "tcp", "udp", "unix" */
+    char scheme[8];                         /* "http", "https", "tcp", "udp", "unix" */
     char host[LS_STRESS_TARGET_HOST_BYTES]; /* without brackets; "unix:/path" for a Unix socket */
-    bool is_unix, has_port;
+    bool is_unix, has_port, tls;
     uint16_t port;
     const char *path; /* http: path and query, points into the URL; "/" if the URL has none */
 } ls_stress_target;
 
 /* Split a URL:
- *     http://host[:port][/path]     http+unix:/run/a.sock      (HTTP on a Unix socket; the path is "/")
+ *     http://host[:port][/path]     https://host[:port][/path]
+ *     http+unix:/run/a.sock         (HTTP on a Unix socket; the path is "/")
  *     tcp://host:port               unix:/run/a.sock           udp://host:port
- * LS_OK, with out->path pointing into `url`; LS_EINVAL, or LS_ENOTSUP (https, wss, ws), with a one-line message in
+ * LS_OK, with out->path pointing into `url`; LS_EINVAL, or LS_ENOTSUP (ws, wss), with a one-line message in
  * `why`. */
 int ls_stress_target_parse(const char *url, ls_stress_target *out, char *why, size_t why_bytes);
 

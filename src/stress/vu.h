@@ -1,8 +1,8 @@
 /* vu.h - a virtual user: one connection of the load generator. It connects, sends requests, receives and closes. The
- * protocol (protocol.h) decides what the bytes mean.
+ * transport (transport.h) moves the bytes, and the protocol (protocol.h) decides what they mean.
  *
- * States: CLOSED -> CONNECTING -> OPEN -> CLOSING -> CLOSED. ls_stress_vu_close() alone closes a socket. The pending
- * operations then complete with packets, which `pending` counts; the virtual user is CLOSED after the last one.
+ * States: CLOSED -> CONNECTING -> OPEN -> CLOSING -> CLOSED. ls_stress_vu_close() alone closes a socket. The virtual user
+ * is CLOSED when the transport has released the socket.
  *
  * The worker owns its virtual users. All functions run in the worker's thread. */
 #ifndef LS_STRESS_VU_H
@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "port/datagram.h"
-#include "port/port.h"
+#include "net/stream.h"
+#include "port/timer.h"
 #include "proto/http1_chunk.h"
 #include "proto/http1_parse_response.h"
 #include "stress/counters.h"
@@ -31,16 +31,18 @@ typedef enum ls_stress_vu_state {
     LS_STRESS_VU_CLOSED, /* no socket */
     LS_STRESS_VU_CONNECTING,
     LS_STRESS_VU_OPEN,
-    LS_STRESS_VU_CLOSING /* the socket is closed; packets are pending */
+    LS_STRESS_VU_CLOSING /* the socket is being closed; packets may be pending */
 } ls_stress_vu_state;
 
 struct ls_stress_vu {
-    ls_op rx, tx;
-    ls_sock *sock;
     ls_stress_worker *worker;
-    uint32_t index;  /* in the whole run, from 0 */
-    uint8_t state;   /* ls_stress_vu_state */
-    uint8_t pending; /* operations whose packets have not arrived */
+    ls_stream *stream;                     /* of a stream target; NULL: closed */
+    struct ls_stress_udp *udp;             /* of a datagram target */
+    struct ls_stress_handshake *handshake; /* while a TLS handshake runs; else NULL */
+    uint32_t index;                        /* in the whole run, from 0 */
+    uint8_t state;                         /* ls_stress_vu_state */
+    bool attached;                         /* the transport has a socket */
+    bool shaking;                          /* connected; the TLS handshake is not complete */
     bool rx_pending, tx_pending;
     bool in_idle_list;
     bool inactive;        /* not in use: a stage has fewer connections, or all its messages are sent */
@@ -57,9 +59,6 @@ struct ls_stress_vu {
     uint64_t left;                       /* requests still to make; UINT64_MAX: no limit */
     ls_stress_request *requests;         /* `pipeline` entries, owned by the worker */
     ls_stress_vu *idle_next, *open_next; /* links of the worker's two lists */
-    ls_slice slice;                      /* the bytes that tx sends */
-    char *tx_heap;                       /* the allocated bytes of `slice` when they exceed a block; else NULL */
-    ls_datagram *datagram;               /* of a datagram target; else NULL */
     ls_timer *timer;                     /* of a script's delays; else NULL */
     bool timer_pending;                  /* a scenario's sleep is armed or its packet is pending; blocks CLOSED */
 
@@ -105,11 +104,12 @@ void ls_stress_vu_time_out(ls_stress_vu *u);
 /* The packet of its timer has arrived while it closes; `timer_pending` is false now. */
 void ls_stress_vu_timer_done(ls_stress_vu *u);
 
-/* Make u->slice `len` bytes long, or longer by `len`; *out points to these bytes. False: out of memory. */
-bool ls_stress_vu_reserve(ls_stress_vu *u, size_t len, char **out);
-bool ls_stress_vu_reserve_more(ls_stress_vu *u, size_t len, char **out);
+/* Append to the output: a copy of the bytes, or bytes that stay valid. False: out of memory; the error is counted and the
+ * connection closes. */
+bool ls_stress_vu_put(ls_stress_vu *u, const char *bytes, size_t len);
+bool ls_stress_vu_put_static(ls_stress_vu *u, const char *bytes, size_t len);
 
-/* Send u->slice. False: the connection failed. */
+/* Send the output. False: the connection failed. */
 bool ls_stress_vu_send(ls_stress_vu *u);
 
 /* Count all outstanding requests as failed, and close the connection; the worker opens it again. */

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
+#include "net/deadline.h"
 #include "stress/arrivals.h"
 #include "stress/script.h"
 
@@ -333,7 +334,7 @@ static void free_vus(ls_stress_worker *w)
 {
     for (uint32_t i = 0; i < w->vu_count; i++) {
         ls_stress_vu *u = &w->vus[i];
-        free(u->datagram);
+        w->transport->free(u);
         free(u->timer);
         free(u->http.buf);
         free(u->echo.text);
@@ -364,8 +365,6 @@ static int make_vus(ls_stress_worker *w)
         u->requests = &w->requests[(size_t)i * w->pipeline];
         u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
         u->inactive = i >= w->active;
-        if (plan->target.kind == LS_STRESS_TARGET_UDP && (u->datagram = calloc(1, sizeof *u->datagram)) == NULL)
-            goto fail;
         if (has_timers && (u->timer = calloc(1, sizeof *u->timer)) == NULL) goto fail;
         if (has_timers) u->timer->op.done = ls_stress_arrivals_on_delay;
     }
@@ -390,6 +389,7 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     w->plan = plan;
     w->index = index;
     w->proto = protos[plan->mode];
+    w->transport = plan->target.kind == LS_STRESS_TARGET_UDP ? &ls_stress_udp_transport : &ls_stress_stream_transport;
     w->script = script;
     w->batch = script != NULL ? ls_stress_script_batch(script) : 1;
     w->pipeline = w->batch > plan->config.pipeline ? w->batch : plan->config.pipeline;
@@ -413,12 +413,15 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     if ((err = ls_pools_open((size_t)256 << 20, &w->pools)) < 0) goto fail_vus;
     if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;
     if ((err = ls_port_open(&(ls_port_options){.sockets_max = vu_count + PORT_SPARE}, &w->port)) < 0) goto fail_pool;
-    if ((err = ls_stress_counters_open(&w->count, w->open_loop)) < 0) goto fail_port;
+    if ((err = ls_stream_deadlines_open(w->port, &w->deadlines)) < 0) goto fail_port;
+    if ((err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL)) < 0) goto fail_deadlines;
     ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
     if (script != NULL) ls_stress_script_attach(script, w);
     ls_addr_to(&w->addr, &w->to);
     return LS_OK;
 
+fail_deadlines:
+    ls_deadlines_close(w->deadlines);
 fail_port:
     ls_port_close(w->port);
 fail_pool:
@@ -457,6 +460,7 @@ void ls_stress_worker_close(ls_stress_worker *w)
 {
     ls_port_close(w->port); /* first: its queue may hold packets of timers and posts */
     free_vus(w);
+    ls_deadlines_close(w->deadlines);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);

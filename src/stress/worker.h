@@ -2,8 +2,8 @@
  *
  * The threads of a client are independent, so each has a port of its own and the threads share nothing during a run:
  * the plan is read-only, each counter has one writer, and a stop is a packet. Files: worker.c (the thread, its start
- * and its end), arrivals.c (which virtual user sends when), vu.c (one connection), and the protocols http.c, echo.c
- * and scenario.c (protocol.h).
+ * and its end), arrivals.c (which virtual user sends when), vu.c (one connection), its transports transport_stream.c and
+ * transport_udp.c (transport.h), and the protocols http.c, echo.c and scenario.c (protocol.h).
  *
  * A run of a worker:
  *     start   each virtual user connects, at most CONNECTING_MAX at a time; settled() when all connects have ended.
@@ -21,11 +21,12 @@
 #include <stdatomic.h>
 
 #include "base/thread.h"
-#include "port/port.h"
+#include "net/stream.h"
 #include "stress/checks.h"
 #include "stress/counters.h"
 #include "stress/plan.h"
 #include "stress/protocol.h"
+#include "stress/transport.h"
 #include "stress/vu.h"
 
 typedef struct ls_stress_script ls_stress_script;
@@ -36,9 +37,11 @@ struct ls_stress_worker {
     const ls_stress_plan *plan;
     unsigned index;
     const ls_stress_proto *proto;
+    const ls_stress_transport *transport;
     ls_pools *pools;
     ls_pool *pool;
     ls_port *port;
+    ls_deadlines *deadlines; /* which the streams do not use */
     ls_thread_ctx ctx;
     ls_thread thread;
     ls_addr addr; /* the server: the plan's address, or the one that a script's setup() chose */

@@ -19,6 +19,8 @@ NEEDED = (
     ("gcc", "gcc"),
     ("taskset", "util-linux"),
     ("/usr/include/liburing.h", "liburing-dev"),
+    ("/usr/include/openssl/ssl.h", "libssl-dev"),
+    ("openssl", "openssl"),
 )
 
 
@@ -55,6 +57,7 @@ def build_programs(directory):
         "open_loop": ["open_loop.c", "load.c"],
         "echo_load": ["echo_load.c", "load.c"],
         "udp_load": ["udp_load.c", "load.c"],
+        "tls_load": ["tls_load.c", "load.c", "-lssl", "-lcrypto"],
         "s6": ["s6_one_to_one.c"],
         "s7": ["s7_thread_per_client.c", "-pthread"],
     }
@@ -109,6 +112,7 @@ def describe(luaserve):
             "nginx": first_line(["nginx", "-v"]),
             "haproxy": first_line(["haproxy", "-v"]),
             "wrk": first_line(["wrk", "-v"]),
+            "openssl": first_line(["openssl", "version"]),
             "gcc": first_line(["gcc", "--version"]),
         },
     }

@@ -41,13 +41,13 @@ def core_busy_us(cpu):
     return 0.0
 
 
-def wrk(port, target, connections, seconds, cpu, depth=1, headers=()):
+def wrk(url, connections, seconds, cpu, depth=1, headers=()):
     """Run wrk -> its summary, with its own CPU share as "cpu_share"."""
     script = os.path.join(HERE, "wrk.lua")
     argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", script]
     for header in headers:
         argv += ["-H", header]
-    argv += [f"http://127.0.0.1:{port}{target}", "--", str(depth)]
+    argv += [url, "--", str(depth)]
     if cpu is not None:
         argv = ["taskset", "-c", str(cpu)] + argv
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -74,7 +74,7 @@ def wrk(port, target, connections, seconds, cpu, depth=1, headers=()):
 
 def cpu_per_request(server, load_cpu, seconds, target="/", connections=64, depth=1, headers=()):
     """One run of wrk against a started server -> a dict of its cost."""
-    return cpu_while(server, lambda: wrk(server.port, target, connections, seconds, load_cpu, depth, headers))
+    return cpu_while(server, lambda: wrk(server.url(target), connections, seconds, load_cpu, depth, headers))
 
 
 def cpu_while(server, load):
@@ -136,7 +136,7 @@ def request_hello(sock):
 
 
 def idle_http(server, load_cpu, count):
-    return idle_connections(server, lambda: wrk(server.port, "/", 64, 1, load_cpu), request_hello, count)
+    return idle_connections(server, lambda: wrk(server.url(), 64, 1, load_cpu), request_hello, count)
 
 
 def idle_connections(server, warm_up, request, count):
@@ -148,7 +148,7 @@ def idle_connections(server, warm_up, request, count):
     opened = []
     try:
         for _ in range(count):
-            sock = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            sock = server.connect()
             # A reset at the end leaves no TIME_WAIT behind.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             opened.append(sock)
@@ -167,13 +167,13 @@ def idle_connections(server, warm_up, request, count):
 def growth(server, load_cpu, requests):
     """Resident growth over `requests` requests, from a warm and idle server to idle again."""
     fresh = memory(server.pids())[0]
-    warm_up = wrk(server.port, "/", 64, 1, load_cpu)
+    warm_up = wrk(server.url(), 64, 1, load_cpu)
     time.sleep(1.0)
     before = memory(server.pids())[0]
     done = failures = 0
     until = time.monotonic() + 120
     while done < requests and time.monotonic() < until:
-        summary = wrk(server.port, "/", 64, 2, load_cpu)
+        summary = wrk(server.url(), 64, 2, load_cpu)
         done += summary["requests"]
         failures += sum(summary["errors"].values())
     time.sleep(2.0)

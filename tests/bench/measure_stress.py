@@ -46,6 +46,8 @@ def stress(program, cpu, *args, meanwhile=None):
     with tempfile.TemporaryDirectory() as where:
         path = os.path.join(where, "report.json")
         argv = [program, "stress", "-q", "--json", path, *map(str, args)]
+        if args[-1].startswith("https:"):
+            argv.insert(2, "--insecure")
         text, used, resident = run(argv, cpu, meanwhile, good=(0, 1))
         report = {}
         if os.path.exists(path):
@@ -57,19 +59,15 @@ def stress(program, cpu, *args, meanwhile=None):
         return report, used, resident
 
 
-def url(server):
-    return f"http://127.0.0.1:{server.port}/"
-
-
 def cost_of_stress(program, cpu, server, seconds, script):
-    report, used, _ = stress(program, cpu, "-t1", "-c64", f"-d{seconds}", *(["-s", SCRIPT] if script else []), url(server))
+    report, used, _ = stress(program, cpu, "-t1", "-c64", f"-d{seconds}", *(["-s", SCRIPT] if script else []), server.url())
     requests = report["totals"]["requests"]
     return {"us": used * 1e6 / requests, "requests": requests, "per_second": report["totals"]["requests_per_s"],
             "failures": report["errors"]["total"], "errors": report["errors"]}
 
 
 def cost_of_wrk(cpu, server, seconds, script):
-    argv = ["wrk", "-t1", "-c64", f"-d{seconds}s", *(["-s", SCRIPT] if script else []), url(server)]
+    argv = ["wrk", "-t1", "-c64", f"-d{seconds}s", *(["-s", SCRIPT] if script else []), server.url()]
     text, used, _ = run(argv, cpu)
     requests = next(int(line.split()[0]) for line in text.splitlines() if " requests in " in line)
     speed = next(float(line.split()[1]) for line in text.splitlines() if line.startswith("Requests/sec"))
@@ -99,7 +97,7 @@ def freeze(program, cpu, server, rate, seconds):
         frozen.append(time.monotonic() - began)
 
     how = ["-t1", "-c64", f"-d{seconds}"] + (["-R", rate] if rate else [])
-    report, _, _ = stress(program, cpu, *how, url(server), meanwhile=stop_once)
+    report, _, _ = stress(program, cpu, *how, server.url(), meanwhile=stop_once)
     kind = "corrected" if rate else "uncorrected"
     reported = report["latency_us"][kind]["percentiles"]["p99.9"] / 1000
     truth = (frozen[0] - seconds / 1000) * 1000
@@ -108,19 +106,19 @@ def freeze(program, cpu, server, rate, seconds):
 
 
 def rate(program, cpu, server, asked, seconds):
-    report, _, _ = stress(program, cpu, "-t1", "-c64", "-R", f"{asked:.0f}", f"-d{seconds}", url(server))
+    report, _, _ = stress(program, cpu, "-t1", "-c64", "-R", f"{asked:.0f}", f"-d{seconds}", server.url())
     reached = report["totals"]["requests_per_s"]
     return {"asked": asked, "reached": reached, "off": abs(reached / asked - 1), "failures": report["errors"]["total"],
             "p99_ms": report["latency_us"]["corrected"]["percentiles"]["p99"] / 1000, "errors": report["errors"]}
 
 
 def saturation(program, cpu, server, seconds):
-    report, _, _ = stress(program, cpu, "-t1", "-c64", f"-d{seconds}", url(server))
+    report, _, _ = stress(program, cpu, "-t1", "-c64", f"-d{seconds}", server.url())
     return report["totals"]["requests_per_s"]
 
 
 def memory(program, cpu, server, connections, seconds):
-    report, _, resident = stress(program, cpu, "-t1", f"-c{connections}", f"-d{seconds}", url(server))
+    report, _, resident = stress(program, cpu, "-t1", f"-c{connections}", f"-d{seconds}", server.url())
     return {"resident": resident, "connections": connections, "requests": report["totals"]["requests"],
             "failures": report["errors"]["total"], "errors": report["errors"]}
 

@@ -109,10 +109,10 @@ def used_us(kinds):
 def once(program, engine, args):
     server = Server(program, engine, args.server_core)
     try:
-        measure.wrk(server.port, "/", CONNECTIONS, 1, args.load_core)
+        measure.wrk(f"http://127.0.0.1:{server.port}/", CONNECTIONS, 1, args.load_core)
         kinds = processes()
         before = used_us(kinds)
-        summary = measure.wrk(server.port, "/", CONNECTIONS, args.seconds, args.load_core)
+        summary = measure.wrk(f"http://127.0.0.1:{server.port}/", CONNECTIONS, args.seconds, args.load_core)
         after = used_us(kinds)
     finally:
         server.stop()

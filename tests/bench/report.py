@@ -13,6 +13,13 @@ CPU_SECTIONS = {  # section: (title, unit, server to compare with)
     "json": ("route + query + JSON, 64 connections", "request", "nginx"),
     "pipelined": ("hello, 16 pipelined, 64 connections", "request", "nginx"),
     "close": ("hello, a connection per request, 64 at a time", "request", "nginx"),
+    "tls-hello": ("hello over TLS 1.3, 64 connections", "request", "nginx tls"),
+    "tls-100k": ("a file of 100 KiB over TLS 1.3, 64 connections", "request", "nginx tls"),
+    "tls-full": ("a full TLS 1.3 handshake (P-256) per request, 64 at a time", "request", "nginx tls"),
+    "tls-resumed": ("a resumed TLS 1.3 handshake per request, 64 at a time", "request", "nginx tls"),
+    "static-1k": ("a file of 1 KiB, 64 connections", "request", "nginx files"),
+    "static-100k": ("a file of 100 KiB, 64 connections", "request", "nginx files"),
+    "static-10m": ("a file of 10 MiB, 16 connections", "request", "nginx files"),
     "tcp-echo": ("TCP echo, 64 bytes, 64 connections", "message", "bare-echo"),
     "tcp-echo-64k": ("TCP echo, 64 KiB, 64 connections (the ratio is that of CPU per byte)", "message", "bare-echo"),
     "udp-echo": ("UDP echo, 64 bytes, 16 peers with 8 in flight each", "datagram", "bare-udp"),
@@ -23,9 +30,11 @@ S8_SECTIONS = {"s8-1": 1, "s8-100": 100, "s8-1000": 1000, "s8-10000": 10000}  # 
 COST_SECTIONS = {
     "stress-plain": "cost of a request for the client: the same URL again and again, 64 connections",
     "stress-script": "the same with a request hook of a wrk script (examples/stress/wrk/counter.lua)",
+    "tls-stress": "cost of a request over TLS 1.3 for the client: the same URL again and again, 64 connections",
 }
 IDLE_SECTIONS = {
     "idle": "memory per idle keep-alive connection (growth after a warm-up, without tables allocated at the start)",
+    "tls-idle": "memory per idle keep-alive connection over TLS 1.3 (growth after a warm-up)",
     "idle-tcp": "memory per idle TCP connection whose coroutine waits for data (growth after a warm-up)",
 }
 
@@ -63,6 +72,15 @@ ASKED = (
      "count"),
     ("resident growth from their first round to the last", "tcp-churn", "luaserve tcp.lua", "growth", None, MIB - 1,
      "KiB"),
+    ("hello over TLS 1.3 / nginx", "tls-hello", "luaserve tls", "us", "nginx tls", 0.90, "ratio"),
+    ("a full TLS handshake per request (P-256) / nginx", "tls-full", "luaserve tls", "us", "nginx tls", 1.00, "ratio"),
+    ("a resumed TLS handshake per request / nginx", "tls-resumed", "luaserve tls", "us", "nginx tls", 1.00, "ratio"),
+    ("100 KiB over TLS / nginx", "tls-100k", "luaserve tls", "us", "nginx tls", 1.00, "ratio"),
+    ("user memory per idle TLS connection / nginx", "tls-idle", "luaserve tls", "user", "nginx tls", 0.90, "ratio"),
+    ("client CPU over TLS / wrk", "tls-stress", "luaserve stress", "us", "wrk", 1.00, "ratio"),
+    ("file of 1 KiB / nginx with sendfile", "static-1k", "luaserve files", "us", "nginx files", 0.65, "ratio"),
+    ("file of 100 KiB / nginx with sendfile", "static-100k", "luaserve files", "us", "nginx files", 0.95, "ratio"),
+    ("file of 10 MiB / nginx with sendfile", "static-10m", "luaserve files", "us", "nginx files", 1.00, "ratio"),
     ("client CPU, plain URL / wrk", "stress-plain", "luaserve stress", "us", "wrk", 0.90, "ratio"),
     ("client CPU, request hook / wrk with LuaJIT", "stress-script", "luaserve stress", "us", "wrk", 1.10, "ratio"),
     ("p99.9 of an open loop, server frozen for 500 ms: deviation from the true value", "stress-freeze", "open loop", "off", None, 0.10,

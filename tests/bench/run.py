@@ -14,6 +14,7 @@ import machine
 import measure
 import measure_sockets
 import measure_stress
+import measure_tls
 import measure_windows
 import report
 import servers as catalogue_of
@@ -25,7 +26,7 @@ BOTH_BACK_ENDS = ("luaserve", "luaserve uring") + WEB_SERVERS[1:]
 JSON_TARGET = "/api/items/42?lang=de&page=3"
 
 # section: (servers, arguments of wrk)
-CPU_SECTIONS = {
+PLAIN_SECTIONS = {
     "hello-1": (BOTH_BACK_ENDS, {"connections": 1}),
     "hello-64": (BOTH_BACK_ENDS, {"connections": 64}),
     "hello-512": (BOTH_BACK_ENDS, {"connections": 512}),
@@ -33,13 +34,31 @@ CPU_SECTIONS = {
     "pipelined": (BOTH_BACK_ENDS, {"connections": 64, "depth": 16}),
     "close": (BOTH_BACK_ENDS, {"connections": 64, "headers": ("Connection: close",)}),
 }
+TLS_SERVERS = ("luaserve tls", "luaserve uring tls", "nginx tls")
+FILE_SERVERS = ("luaserve files", "luaserve uring files", "nginx files")
+TLS_CPU_SECTIONS = {
+    "tls-hello": (TLS_SERVERS, {"connections": 64}),
+    "tls-100k": (TLS_SERVERS, {"connections": 64, "target": "/files/100k"}),
+}
+STATIC_SECTIONS = {
+    "static-1k": (FILE_SERVERS, {"connections": 64, "target": "/files/1k"}),
+    "static-100k": (FILE_SERVERS, {"connections": 64, "target": "/files/100k"}),
+    "static-10m": (FILE_SERVERS, {"connections": 16, "target": "/files/10m"}),
+}
+CPU_SECTIONS = {**PLAIN_SECTIONS, **TLS_CPU_SECTIONS, **STATIC_SECTIONS}
+HANDSHAKE_SECTIONS = {  # section: (servers, measurement, its arguments)
+    "tls-full": (TLS_SERVERS, measure_tls.handshakes, {"kind": "full"}),
+    "tls-resumed": (TLS_SERVERS, measure_tls.handshakes, {"kind": "resumed"}),
+}
+TLS_SECTIONS = tuple(TLS_CPU_SECTIONS) + tuple(HANDSHAKE_SECTIONS) + ("tls-idle", "tls-stress")
 IDLE_SERVERS = ("luaserve", "nginx", "nginx-lua", "haproxy-lua")
 STALL_SERVERS = {
     section: ("luaserve default threads", "luaserve --threads 1", "luaserve uring default threads",
               "luaserve uring --threads 1", "nginx-lua 2 workers")
     for section in ("stall-busy", "stall-block")
 }
-WEB_SECTIONS = tuple(CPU_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block")
+HTTP_SECTIONS = tuple(PLAIN_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block")
+WEB_SECTIONS = HTTP_SECTIONS + TLS_SECTIONS + tuple(STATIC_SECTIONS)
 
 SOCKET_SERVERS = ("bare-echo", "bare-udp", "haproxy-tcp", "s6", "s7")
 # section: (servers, measurement, its arguments)
@@ -62,14 +81,15 @@ S8_SECTIONS = {  # section: (servers, clients)
 SOCKET_SECTIONS = tuple(ECHO_SECTIONS) + ("idle-tcp", "tcp-churn") + tuple(S8_SECTIONS)
 STRESS_SECTIONS = ("stress-plain", "stress-script", "stress-freeze", "stress-rate", "stress-memory", "stress-s9")
 SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS + STRESS_SECTIONS
-GROUPS = {"stall": tuple(STALL_SERVERS), "s8": tuple(S8_SECTIONS), "stress": STRESS_SECTIONS}
+GROUPS = {"stall": tuple(STALL_SERVERS), "s8": tuple(S8_SECTIONS), "stress": STRESS_SECTIONS, "tls": TLS_SECTIONS,
+          "static": tuple(STATIC_SECTIONS)}
 S9_THREADS = 48
 FREEZE_RATE = 20000
 
 ABOUT = """Measure luaserve beside nginx, HAProxy and bare servers in C, in one run, and compare the results
 with the targets."""
 EPILOG = f"""sections over HTTP: {' '.join(WEB_SECTIONS)}
-                    (`stall` means both stalls)
+                    (`stall`, `tls` and `static` mean all of that name)
   over plain sockets: {' '.join(SOCKET_SECTIONS)}
                     (`s8` means all four)
   of luaserve stress: {' '.join(STRESS_SECTIONS)}
@@ -84,8 +104,10 @@ with nothing pinned. Each section is printed when it is measured; after Ctrl-C o
 the sections measured by then. Over sockets every received byte is compared; the s8 sections have the echo
 server on completions beside the one-to-one server (s6) and the one with a thread per client (s7), each newly
 started, its memory charged to a control group (needs root; otherwise only resident memory is reported).
+In the tls sections both servers have the same P-256 certificate; in tls-full and tls-resumed each request has a
+connection and a handshake of its own. static-* send files of a temporary folder, nginx with sendfile.
 In the stress sections the server is nginx (for s9 luaserve with examples/echo.lua), and the load generator is
-measured, luaserve stress beside wrk.
+measured, luaserve stress beside wrk; tls-stress is the same over TLS.
 --windows measures hello from Lua in luaserve.exe under Wine, including all of Wine's own processes, on completion
 ports and on Wine's http.sys.
 Exit status: 0 if everything could be measured, whatever the verdicts; 1 if something failed to run."""
@@ -207,9 +229,10 @@ class Bench:
             result = run()
         except (Failed, OSError) as reason:
             self.problem(f"{section}: {name}: {reason}")
-            if not self.all[name].alive():
-                self.problem(f"{name} has ended: {self.all[name].output()}")
-                self.all[name].stop()
+            server = self.all.get(name)  # None: a load generator was measured
+            if server and not server.alive():
+                self.problem(f"{name} has ended: {server.output()}")
+                server.stop()
         if result and result.get("failures"):
             self.problem(f"{section}: {name}: {result['failures']} requests failed {result.get('errors', '')}")
         self.results[section].setdefault(name, []).append(result)
@@ -247,8 +270,8 @@ class Bench:
             if place[name] != name:
                 self.stop(place[name])
 
-    def echo(self, section):
-        names, run, how = ECHO_SECTIONS[section]
+    def controlled(self, section):
+        names, run, how = {**ECHO_SECTIONS, **HANDSHAKE_SECTIONS}[section]
         if section == "tcp-proxy":
             backend = self.start(catalogue_of.BACKEND)
             if not backend:
@@ -283,6 +306,10 @@ class Bench:
         self.fresh("idle-tcp", ("luaserve tcp.lua",),
                    lambda s: measure_sockets.idle_tcp(s, self.open_load, count), self.args.rounds)
 
+    def idle_tls(self):
+        count = self.connections(self.args.idle_connections)
+        self.fresh("tls-idle", TLS_SERVERS, lambda s: measure_tls.idle(s, self.args.load_core, count), self.args.rounds)
+
     def churn(self):
         count = self.connections(self.args.idle_connections)
         self.fresh("tcp-churn", ("luaserve tcp.lua",),
@@ -309,10 +336,11 @@ class Bench:
     def stress(self, section):
         """The generator is measured; the server runs on its own core."""
         program, core, seconds = self.luaserve, self.args.load_core, self.args.seconds
-        server = self.start("luaserve echo.lua" if section == "stress-s9" else "nginx")
+        target = {"stress-s9": "luaserve echo.lua", "tls-stress": "nginx tls"}
+        server = self.start(target.get(section, "nginx"))
         if not server or program is None:
             return
-        if section in ("stress-plain", "stress-script"):
+        if section in ("stress-plain", "stress-script", "tls-stress"):
             script = section == "stress-script"
             for _ in range(self.args.rounds):
                 self.one(section, "luaserve stress",
@@ -341,16 +369,19 @@ class Bench:
 
     def measure_heads(self):
         """The size and the fields of each server's response head, to compare their weight."""
-        for name in self.chosen(WEB_SERVERS):
+        chosen = set(self.args.sections)
+        names = [name for sections, servers in ((HTTP_SECTIONS, WEB_SERVERS), (TLS_SECTIONS, TLS_SERVERS),
+                                                (STATIC_SECTIONS, FILE_SERVERS)) if chosen & set(sections)
+                 for name in servers]
+        for name in self.chosen(names):
             server = self.start(name)
             if server:
-                size, lines = catalogue_of.head_bytes(server.port)
+                size, lines = catalogue_of.head_bytes(server)
                 self.heads[name] = {"bytes": size, "lines": lines}
 
     def run(self, about):
         self.descriptors = machine.raise_descriptor_limit()
-        if set(self.args.sections) & set(WEB_SECTIONS):
-            self.measure_heads()
+        self.measure_heads()
         print(introduction(self.args, about, self.heads) + "\n", flush=True)
         for section in self.args.sections:
             began = time.monotonic()
@@ -358,17 +389,17 @@ class Bench:
             print(f"bench: {section}", file=sys.stderr, flush=True)
             if section in CPU_SECTIONS:
                 self.cpu(section)
-            elif section in ECHO_SECTIONS:
-                self.echo(section)
+            elif section in ECHO_SECTIONS or section in HANDSHAKE_SECTIONS:
+                self.controlled(section)
             elif section in S8_SECTIONS:
                 self.s8(section)
             elif section.startswith("stall"):
                 self.stop_all()
                 self.stall(section)
-            elif section in STRESS_SECTIONS:
+            elif section in STRESS_SECTIONS or section == "tls-stress":
                 self.stress(section)
             else:
-                {"idle": self.idle, "growth": self.growth, "copies": self.copies, "idle-tcp": self.idle_tcp,
+                {"idle": self.idle, "growth": self.growth, "copies": self.copies, "idle-tcp": self.idle_tcp, "tls-idle": self.idle_tls,
                  "tcp-churn": self.churn}[section]()
             self.say(f"{time.monotonic() - began:.0f} s")
             if lines := report.section_lines(self.results, section):

@@ -3,6 +3,7 @@
 A Server is one started program with its children. Its output goes into the run's temporary directory. All servers
 listen on a free port of 127.0.0.1; `cpu` pins the whole process to one core, None leaves it to the scheduler.
 """
+import functools
 import http.client
 import json
 import os
@@ -10,6 +11,7 @@ import random
 import resource
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -47,21 +49,22 @@ def free_port():
                 continue
 
 
-def get(port, target, body=None, timeout=20):
-    """One request on its own connection -> (status, head bytes, body bytes)."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+def get(server, target):
+    """One request on its own connection -> (status, fields, body bytes)."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    connection.sock = server.connect()
     try:
-        connection.request("POST" if body is not None else "GET", target, body=body)
+        connection.request("GET", target)
         response = connection.getresponse()
         return response.status, response.headers, response.read()
     finally:
         connection.close()
 
 
-def head_bytes(port, target="/"):
+def head_bytes(server):
     """The size of the head of a keep-alive response, and its lines."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
-        sock.sendall(f"GET {target} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
+    with server.connect() as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n")
         text = b""
         while b"\r\n\r\n" not in text:
             chunk = sock.recv(65536)
@@ -84,6 +87,15 @@ def echoes(port, kind):
         return text == ECHOED
 
 
+@functools.cache
+def unverified_tls():
+    """The settings of our TLS clients, which accept any certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def fill(template, values):
     with open(os.path.join(HERE, template), encoding="utf-8") as file:
         text = file.read()
@@ -93,7 +105,8 @@ def fill(template, values):
 
 
 READY = {  # whether a server responds as expected
-    "http": lambda server: get(server.port, "/")[0] == 200,
+    "http": lambda server: get(server, "/")[0] == 200,
+    "https": lambda server: get(server, "/")[0] == 200,
     "tcp": lambda server: echoes(server.port, socket.SOCK_STREAM),
     "udp": lambda server: echoes(server.port, socket.SOCK_DGRAM),
     # It serves only one client, so no probe may connect: it prints a line when it listens.
@@ -103,17 +116,29 @@ READY = {  # whether a server responds as expected
 
 class Server:
     """One server program. `make(directory, port)` writes its configuration and returns its argument list. `kind` is
-    a key of READY. `grouped`: its memory is charged to a separate control group, if possible."""
+    a key of READY. `grouped`: its memory is charged to a separate control group, if possible. `content`: what it serves,
+    if it serves files."""
 
-    def __init__(self, name, make, cpu, directory, kind="http", grouped=False):
+    def __init__(self, name, make, cpu, directory, kind="http", grouped=False, content=None):
         self.name, self.make, self.cpu, self.kind, self.grouped = name, make, cpu, kind, grouped
+        self.content = content
         self.directory = os.path.join(directory, name.replace(" ", "-"))
         self.process = None
         self.group = None
         self.port = None
 
+    def url(self, target="/"):
+        return f"{self.kind}://127.0.0.1:{self.port}{target}"
+
+    def connect(self):
+        """A connection to it, over TLS if it is an https server."""
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return unverified_tls().wrap_socket(sock) if self.kind == "https" else sock
+
     def start(self):
         os.makedirs(self.directory, exist_ok=True)
+        if self.content:
+            self.content.make()
         self.port = free_port()
         argv = self.make(self.directory, self.port)
         if self.cpu is not None:
@@ -209,6 +234,41 @@ def luaserve_proxy(program, backend):
     return make
 
 
+class Content:
+    """The folder of files that all servers send, and the certificate that all use; made when first asked for."""
+
+    SIZES = {"1k": 1 << 10, "100k": 100 << 10, "10m": 10 << 20}
+
+    def __init__(self, directory):
+        self.folder, self.cert, self.key = (os.path.join(directory, name) for name in ("files", "cert.pem", "key.pem"))
+
+    def make(self):
+        if os.path.exists(self.folder):
+            return
+        os.mkdir(self.folder)
+        for name, size in self.SIZES.items():
+            with open(os.path.join(self.folder, name), "wb") as file:
+                file.write(os.urandom(size))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-days", "30", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                        "-keyout", self.key, "-out", self.cert], check=True, capture_output=True)
+
+    def check(self, server):
+        """Raise Failed unless the server sends these files byte for byte and, over TLS, uses the agreed cipher."""
+        for name in self.SIZES:
+            status, fields, body = get(server, f"/files/{name}")
+            with open(os.path.join(self.folder, name), "rb") as file:
+                if (status, fields["Content-Length"], body) != (200, str(self.SIZES[name]), file.read()):
+                    raise Failed(f"{server.name}: /files/{name} returned {status} and {len(body)} bytes")
+        if server.kind == "https":
+            with server.connect() as sock:
+                if (sock.version(), sock.cipher()[0]) != TLS_AGREED:
+                    raise Failed(f"{server.name}: uses {sock.version()} {sock.cipher()[0]}, not {' '.join(TLS_AGREED)}")
+
+
+TLS_AGREED = ("TLSv1.3", "TLS_AES_256_GCM_SHA384")  # the first choice of OpenSSL's clients
+
+
 def bare(program, *args):
     def make(_directory, port):
         if not os.path.exists(program):
@@ -229,10 +289,24 @@ NGINX_LUA = """
         location ~ ^/api/items/([^/]+)$ { default_type application/json; content_by_lua_block { bench.item() } }
         location / { return 404; }
 """
+NGINX_FILES = """
+        sendfile on;
+        tcp_nopush on;
+        open_file_cache max=1000 inactive=3600s;
+        location = / { return 200 "hello, world\\n"; }
+        location /files/ { alias @FOLDER@/; }
+"""
+NGINX_TLS = """
+        ssl_certificate @CERT@;
+        ssl_certificate_key @KEY@;
+        ssl_protocols TLSv1.2 TLSv1.3;
+"""
 NGINX_MODULES = ("ndk_http_module.so", "ngx_http_lua_module.so")
 
 
-def nginx(with_lua, workers=1):
+def nginx(locations, workers=1, tls=""):
+    with_lua = locations == NGINX_LUA
+
     def make(directory, port):
         modules = [os.path.join("/usr/lib/nginx/modules", name) for name in NGINX_MODULES]
         if with_lua and not all(os.path.exists(path) for path in modules):
@@ -246,13 +320,23 @@ def nginx(with_lua, workers=1):
             "LUA": f'lua_package_path "{HERE}/?.lua;;"; init_by_lua_block {{ bench = require "nginx" }}'
                    if with_lua else "",
             "PORT": port,
-            "LOCATIONS": NGINX_LUA if with_lua else NGINX_RETURN,
+            "LISTEN": "ssl" if tls else "",
+            "LOCATIONS": tls + locations,
         })
         path = os.path.join(directory, "nginx.conf")
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         return ["nginx", "-p", directory, "-e", os.path.join(directory, "error.log"), "-c", path]
     return make
+
+
+def nginx_files(content):
+    return nginx(NGINX_FILES.replace("@FOLDER@", content.folder))
+
+
+def nginx_tls(content):
+    return nginx(NGINX_FILES.replace("@FOLDER@", content.folder),
+                 tls=NGINX_TLS.replace("@CERT@", content.cert).replace("@KEY@", content.key))
 
 
 def haproxy_connections():
@@ -286,6 +370,16 @@ def luaserve_web(program, cpu, end=""):
     }
 
 
+def luaserve_content(program, content, end=""):
+    """{name: (make, kind)} of the site files.lua, plain and over TLS."""
+    found = {}
+    for name, backend in (("luaserve", "epoll"), ("luaserve uring", "uring")):
+        for kind, more in (("files", [content.folder]), ("tls", [content.folder, content.cert, content.key])):
+            found[f"{name} {kind}{end}"] = (luaserve(program, 1, os.path.join(HERE, "files.lua"), more, backend),
+                                            "https" if kind == "tls" else "http")
+    return found
+
+
 def luaserve_echo(program, backend, end=""):
     return {
         "luaserve tcp.lua" + end: (luaserve(program, 1, os.path.join(HERE, "tcp.lua")), "tcp"),
@@ -305,8 +399,8 @@ def catalogue(directory, luaserve_program, before, build, cpu, load_cpu):
     web = {
         **luaserve_web(luaserve_program, cpu),
         **(luaserve_web(before, cpu, BEFORE) if before else {}),
-        "nginx": (nginx(False), cpu),
-        "nginx-lua": (nginx(True), cpu),
+        "nginx": (nginx(NGINX_RETURN), cpu),
+        "nginx-lua": (nginx(NGINX_LUA), cpu),
         "haproxy-lua": (haproxy, cpu),
         "bare-epoll": (bare(os.path.join(build, "bare_epoll")), cpu),
         "bare-uring": (bare(os.path.join(build, "bare_uring")), cpu),
@@ -316,7 +410,14 @@ def catalogue(directory, luaserve_program, before, build, cpu, load_cpu):
         "luaserve --threads 1": (luaserve(luaserve_program, 1), None),
         "luaserve uring default threads": (luaserve(luaserve_program, backend="uring"), None),
         "luaserve uring --threads 1": (luaserve(luaserve_program, 1, backend="uring"), None),
-        "nginx-lua 2 workers": (nginx(True, 2), None),
+        "nginx-lua 2 workers": (nginx(NGINX_LUA, 2), None),
+    }
+    content = Content(directory)
+    files = {
+        **luaserve_content(luaserve_program, content),
+        **(luaserve_content(before, content, BEFORE) if before else {}),
+        "nginx files": (nginx_files(content), "http"),
+        "nginx tls": (nginx_tls(content), "https"),
     }
     echo = {
         **luaserve_echo(luaserve_program, backend),
@@ -329,6 +430,8 @@ def catalogue(directory, luaserve_program, before, build, cpu, load_cpu):
         "s7": (bare(os.path.join(build, "s7")), "tcp"),
     }
     servers = {name: Server(name, make, where, directory) for name, (make, where) in web.items()}
+    servers.update((name, Server(name, make, cpu, directory, kind, content=content))
+                   for name, (make, kind) in files.items())
     servers.update((name, Server(name, make, cpu, directory, kind, name in MEMORY_GROUPED))
                    for name, (make, kind) in echo.items())
     servers[BACKEND] = backend
@@ -340,14 +443,16 @@ def check_same_answers(servers):
 
     An echo server was checked when it became ready, and its bytes are compared during the measurement."""
     for server in servers:
-        if server.kind != "http":
+        if server.kind not in ("http", "https"):
             continue
-        status, _, body = get(server.port, "/")
+        status, _, body = get(server, "/")
         if (status, body) != (200, b"hello, world\n"):
             raise Failed(f"{server.name}: / returned {status} {body!r}")
-        if not server.name.startswith(("luaserve", "nginx-lua")):
+        if server.content:
+            server.content.check(server)
+        if server.content or not server.name.startswith(("luaserve", "nginx-lua")):
             continue
-        status, headers, body = get(server.port, "/api/items/a%2042?lang=d%65&page=3")
+        status, headers, body = get(server, "/api/items/a%2042?lang=d%65&page=3")
         if (status != 200 or json.loads(body) != {"id": "a 42", "lang": "de", "page": 3}
                 or not headers.get("Content-Type", "").startswith("application/json")
                 or "Content-Length" not in headers):

@@ -63,6 +63,36 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
 MIB = 1 << 20
 
 
+LONG_STRINGS = r"""
+local ls = require "luaserve"
+ls.config{ max_memory = "40m", threads = 1, threads_max = 1 }
+local app = ls.app()
+local function fresh(i) return tostring(i % 10):rep(1024 * 1024) end
+app:get("/write", function(req, res)
+  for i = 1, tonumber(req.query.m) do
+    if not res:write(fresh(i)) then break end
+    collectgarbage("step")
+  end
+  ls.log.info("written")
+end)
+app:get("/send", function(req, res)
+  collectgarbage() -- string.rep does not collect garbage at the limit
+  ls.log.info("sent " .. tostring(res:send(fresh(1):rep(tonumber(req.query.m)))))
+  for i = 1, 40 do fresh(i) end
+end)
+app:get("/return", function(req) return (fresh(tonumber(req.query.i))) end)
+app:get("/lua", function() collectgarbage() return tostring(ls.stats().lua_bytes) end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app, write_ahead = "6m" }
+ls.tcp{ host = "127.0.0.1", port = 0, write_ahead = "6m", serve = function(sock)
+  for i = 1, tonumber((sock:receive("*l"))) do
+    if not sock:send(fresh(i)) then break end
+    collectgarbage("step")
+  end
+  ls.log.info("written")
+end }
+"""
+
+
 class Streaming(E2E):
     SITE = SITE
 
@@ -275,6 +305,67 @@ ls.listen"""
             self.assertGreater(live(), idle + 2)
             self.eventually(lambda: live() <= idle + 2, "the blocks are freed", 3 * WAIT)
         server.stop()
+
+
+class LongStrings(E2E):
+    """Long strings are sent from Lua's memory. A call waits only while more than `write_ahead` bytes are queued."""
+
+    SITE = LONG_STRINGS
+    LISTENERS = 2
+
+    def freed(self):
+        self.eventually(lambda: int(self.get("/lua").text) < 4 * MIB, "the strings are freed")
+
+    def test_below_write_ahead_nothing_waits(self):
+        for target, line, expected in (
+            ("/write?m=4", "written", b"1234"),
+            ("/send?m=5", "sent true", b"11111"),
+        ):
+            with self.subTest(target), self.connect(rcvbuf=65536) as conn:
+                mark = self.server.mark()
+                conn.send(request("GET", target))
+                self.server.wait_log(line, mark)  # the client has not read yet
+                body = conn.response().body
+                self.assertEqual(body, b"".join(bytes([digit]) * MIB for digit in expected))
+        mark = self.server.mark()
+        conn = self.connect(1, rcvbuf=65536).send(b"4\n")
+        self.server.wait_log("written", mark)
+        self.assertEqual(conn.rest(), b"".join(bytes([digit]) * MIB for digit in b"1234"))
+        self.freed()
+
+    def test_above_write_ahead_the_call_waits(self):
+        """The queue of a slow reader is bounded, so that 100 MiB pass through 40 MiB of max_memory."""
+        for index, ask in ((0, request("GET", "/write?m=100")), (0, request("GET", "/send?m=12")), (1, b"100\n")):
+            with self.subTest(ask), self.connect(index, rcvbuf=65536) as conn:
+                mark = self.server.mark()
+                conn.send(ask)
+                self.assertEqual(self.get("/").status, 404)
+                self.assertEqual(self.server.logged("written|sent", mark), [])
+                if index == 1:
+                    body = conn.rest()
+                else:
+                    body = conn.response().body
+                self.server.wait_log("written|sent true", mark)
+                self.assertEqual(len(body), 12 * MIB if b"/send" in ask else 100 * MIB)
+                for n in range(0, len(body), MIB):
+                    digit = b"1" if b"/send" in ask else b"%d" % ((n // MIB + 1) % 10)
+                    self.assertTrue(body[n : n + MIB] == digit * MIB, "the MiB %d" % (n // MIB))
+        self.freed()
+
+    def test_results_of_pipelined_handlers(self):
+        with self.connect(rcvbuf=65536) as conn:
+            conn.send(b"".join(request("GET", "/return?i=%d" % n) for n in range(9)))
+            for n in range(9):
+                self.assertTrue(conn.response().body == b"%d" % n * MIB)
+        self.freed()
+
+    def test_clients_that_leave(self):
+        for n in range(12):
+            with self.connect(n % 2, rcvbuf=65536) as conn:
+                conn.send(b"100\n" if n % 2 else request("GET", ("/write?m=100", "/send?m=12", "/return?i=1")[n // 2 % 3]))
+                conn.take(10)
+                conn.reset()
+        self.freed()
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ INVALID_RESPONSES = (
     (b"HTTP/1.1 101 Switching\r\n\r\n", "101 Switching Protocols without an Upgrade request"),
     (b"HTTP/2.0 200 OK\r\n\r\n", "not an HTTP/1.x response"),
     (bytes(range(256)), "not an HTTP/1.x response"),
-    (b"\x15\x03\x03\x00\x02\x02\x46", "the port expects TLS"),
+    (b"\x15\x03\x03\x00\x02\x02\x46", "the port expects TLS (https://)"),
 )
 # The data before the server closes.
 CUT_RESPONSES = (H[:9], H, H + b"Content-Length: 100\r\n\r\n", H + b"Content-Length: 100\r\n\r\nhalf",
@@ -157,8 +157,8 @@ class Wrong(Stress):
         self.fails(stress("http://127.0.0.1:%d/" % port), "127.0.0.1:%d: connection refused" % port)
         closed.close()
         self.fails(stress("http://no-such-host.invalid/"), "no-such-host.invalid")
-        self.fails(stress("https://127.0.0.1/"), "TLS is not supported")
         self.fails(stress("ws://127.0.0.1/"), "WebSocket is not supported")
+        self.fails(stress("wss://127.0.0.1/"), "WebSocket is not supported")
         self.fails(stress("unix:/does/not/exist"), "unix:/does/not/exist")
         self.fails(stress(self.url + "/#x"), "fragment", status=2)
 

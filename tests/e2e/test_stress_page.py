@@ -196,6 +196,16 @@ class Browser(unittest.TestCase):
         self.assertEqual([h.text() for h in tree.all("h2")],
                          ["Thresholds", "Latency by percentile", "Over time", "Responses", "Configuration"])
 
+    def test_handshakes(self):
+        tree, _ = self.load(report("tls", "html"))
+        config = tree.one("dl", id="config")
+        pairs = dict(zip([e.text() for e in config.all("dt")], [e.text() for e in config.all("dd")]))
+        self.assertEqual(pairs["TLS handshakes"], "2 full, 62 resumed, 3 failed")
+        self.assertEqual(pairs["TLS resumption"], "on")
+        self.assertRegex(pairs["TLS handshake time"], r"\Ap50 1\.2\d\s?ms, p99 1\.5\d\s?ms, max 1\.53\s?ms\Z")
+        tree, _ = self.load(report("closed", "html"))
+        self.assertNotIn("TLS", tree.one("dl", id="config").text())
+
     def test_a_missed_rate(self):
         failure = run_of("short")["failure"]
         self.assertIn("20000 of 40000 due requests were never sent, because no connection was free", failure)

@@ -81,11 +81,11 @@ class Json(unittest.TestCase):
 
 
 class Csv(unittest.TestCase):
-    def test_both_tables_are_the_figures_of_the_json(self):
+    def test_the_tables_are_the_figures_of_the_json(self):
         for kind in KINDS:
             with self.subTest(kind=kind):
                 run = run_of(kind)
-                first, second = report(kind, "csv").split("\r\n\r\n")
+                first, second, *third = report(kind, "csv").split("\r\n\r\n")
                 rows = list(csv.DictReader(io.StringIO(first, newline=""), strict=True))
                 self.assertEqual(len(rows), len(run["series"]))
                 for row, point in zip(rows, run["series"]):
@@ -103,6 +103,17 @@ class Csv(unittest.TestCase):
                         value = latency and (latency["max"] if row["percent"] == "100"
                                              else latency["percentiles"]["p" + row["percent"]])
                         self.assertEqual(row[side + "_us"], "" if value is None else "%.3f" % value)
+                self.assertEqual(len(third), 1 if run["tls"] else 0)
+                if run["tls"]:
+                    tls, times = run["tls"], run["tls"]["handshake_us"]
+                    figures = {"full_handshakes": tls["full"], "resumed_handshakes": tls["resumed"],
+                               "failed_handshakes": tls["failed"], "mean_us": times["mean"],
+                               "p50_us": times["percentiles"]["p50"], "p99_us": times["percentiles"]["p99"],
+                               "max_us": times["max"]}
+                    row, = csv.DictReader(io.StringIO(third[0], newline=""), strict=True)
+                    self.assertEqual(list(row), list(figures))
+                    for name, text in row.items():
+                        self.assertAlmostEqual(float(text), figures[name], 2, name)
 
 
 class LikeWrk(unittest.TestCase):
@@ -115,7 +126,7 @@ class LikeWrk(unittest.TestCase):
                 number = r"([\d.]+)"
                 size = r"([\d.]+)([KMGT]?)B"
                 time = r"([\d.]+)(us|ms|s|m|h)"
-                self.assertRegex(text.splitlines()[0], r"\ARunning \d+[smh] test @ http://")
+                self.assertRegex(text.splitlines()[0], r"\ARunning \d+[smh] test @ https?://")
                 self.assertRegex(text, r"(?m)^  \d+ threads and \d+ connections$")
                 self.assertRegex(text, r"(?m)^    Latency +%s +%s +%s +%s%%$" % (time, time, time, number))
                 self.assertRegex(text, r"(?m)^    Req/Sec +[\d.]+k? +[\d.]+k? +[\d.]+k? +[\d.]+%$")

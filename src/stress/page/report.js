@@ -461,7 +461,8 @@ function words() {
   table("checks", "Checks", ["check", "passed", "failed"], run.checks.map((c) =>
     [c.name, countText(c.passed), el("span", c.failed ? { class: "bad" } : {}, countText(c.failed))]), [0]);
 
-  const c = run.config, t = run.totals, lag = run.engine_lag_us;
+  const c = run.config, t = run.totals, lag = run.engine_lag_us, tls = run.tls;
+  const spread = (l) => `p50 ${timeText(l.percentiles.p50)}, p99 ${timeText(l.percentiles.p99)}, max ${timeText(l.max)}`;
   const pairs = [
     ["Target", c.target], ["Script", c.script], ["Connections", countText(c.connections)], ["Threads", countText(c.threads)],
     ["Load", [c.duration_s && secondsText(c.duration_s), c.requests && countText(c.requests) + " requests",
@@ -473,8 +474,10 @@ function words() {
     ["Connects", countText(t.connects)],
     ["Received", `${bytesText(t.bytes_in)} (${bytesText(t.bytes_in_per_s)}/s)`],
     ["Sent", `${bytesText(t.bytes_out)} (${bytesText(t.bytes_out_per_s)}/s)`],
-    ["Load generator lag", lag && lag.count ? `p50 ${timeText(lag.percentiles.p50)}, p99 ${timeText(lag.percentiles.p99)}, ` +
-      `max ${timeText(lag.max)}` : ""],
+    ["TLS handshakes", tls && `${countText(tls.full)} full, ${countText(tls.resumed)} resumed, ${countText(tls.failed)} failed`],
+    ["TLS handshake time", tls && tls.handshake_us.count ? spread(tls.handshake_us) : ""],
+    ["TLS resumption", tls && (c.tls_resume ? "on" : "off")],
+    ["Load generator lag", lag && lag.count ? spread(lag) : ""],
   ];
   byId("config").replaceChildren(...pairs.filter(([, text]) => text)
     .flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]));

@@ -83,7 +83,7 @@ class Server:
     def _address(text):
         if text.startswith("unix:"):
             return text[5:]
-        match = re.match(r"(?:https?|tcp)://(?:\[([^\]]+)\]|([^:/]+)):(\d+)", text)
+        match = re.match(r"(?:https?|tcp|tls)://(?:\[([^\]]+)\]|([^:/]+)):(\d+)", text)
         if not match:
             return text
         host = match.group(1) or match.group(2)

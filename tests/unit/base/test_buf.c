@@ -93,6 +93,9 @@ static void the_counters_count(void **state)
     assert_int_equal(stats.bytes_peak, LS_BLOCK_SMALL + LS_BLOCK_LARGE);
     assert_int_equal(stats.bytes_max, CAP);
     assert_int_equal(stats.bytes_copied, 0);
+    assert_int_equal(stats.bytes_encrypted, 0);
+    ls_pool_encrypted(f.pool, 5);
+    ls_pool_encrypted(f.pool, 2);
     ls_pool_copied(f.pool, 1000);
     ls_pool_copied(f.pool, 24);
     ls_block_drop(a);
@@ -104,6 +107,7 @@ static void the_counters_count(void **state)
     assert_int_equal(stats.bytes_copied, 1024);
     ls_pool_close(f.pool);
     assert_int_equal(stat_of(&f).bytes_copied, 1024); /* outlives the pool */
+    assert_int_equal(stat_of(&f).bytes_encrypted, 7);
     ls_pools_close(f.pools);
 }
 

@@ -40,6 +40,10 @@ local calls = {
     line = check.line(1)
     ls.tcp({ port = 1, tls = given }, handler)
   end,
+  ["ls.connect: tls"] = function(given)
+    line = check.line(1)
+    ls.connect("a", 1, { tls = given })
+  end,
   ["ls.udp"] = function(given)
     given.port, given.handler, line = given.port or 1, given.handler or handler, check.line(1)
     ls.udp(given)

@@ -56,6 +56,20 @@ function tests.other_routes_go_first_and_middleware_runs_around()
   check.equal(response.headers.Allow, "GET, HEAD, OPTIONS")
 end
 
+-- The path of a file is remembered; what it names stays the same, also after more paths than are remembered.
+function tests.remembered_paths()
+  local app = ls.app():static("/s", "public"):head("/s/h", function(_, res) res:header("X", "own") end)
+  for _ = 1, 2 do
+    for n = 1, 1025 do check.equal(select(2, get(app, "/s/" .. n, 404)), 1) end
+    check.equal(get(app, "/s/h", 404).status, 404)
+    check.equal(assert(app:inject { method = "HEAD", path = "/s/h" }).headers.X, "own")
+    check.equal(assert(app:inject { method = "POST", path = "/s/1" }).status, 405)
+    check.equal(assert(app:inject { method = "POST", path = "/s/1", body = ("x"):rep(1001) }).status, 405)
+    check.equal(assert(app:inject { path = "/s/1", body = ("x"):rep(1001) }).status, 413)
+    check.equal(select(2, get(app, "/s/" .. ("x"):rep(300), 404)), 1)
+  end
+end
+
 function tests.options_in_the_words_of_the_core()
   local function options_of(options)
     local _, _, object = get(ls.app():static("/s", "public", options), "/s/x", 404)

@@ -61,6 +61,27 @@ function tests.listen_passes_the_line_of_the_caller()
   check.equal(core.take_calls()[1][2].where:match("[^/]*$"), line)
 end
 
+function tests.connect_carries_the_options_of_tls()
+  check.equal(connected("a", 1, { tls = true })[3].tls, {})
+  check.equal(connected("a", 1, { tls = false })[3], {})
+  check.equal(connected("a", 1, { tls = { ca = "ca.pem", cert = "c.pem", key = "k.pem", key_password = "x",
+    server_name = "example.org", alpn = { "a", "b" }, insecure = true, min = "1.3", ciphers = "HIGH" } })[3].tls,
+    { ca = "ca.pem", cert = "c.pem", key = "k.pem", password = "x", server_name = "example.org", alpn = "a,b",
+      insecure = true, min = "1.3", ciphers = "HIGH" })
+  for _, case in ipairs {
+    { "tls must be true or a table such as { ca = \"ca.pem\" }; got \"on\"", "on" },
+    { "unknown option \"cipher\"", { cipher = "x" } },
+    { "tls.insecure must be true or false; got 1", { insecure = 1 } },
+    { "tls.cert is missing", { key = "k.pem" } },
+    { "tls.ca must be the file name", { ca = "" } },
+    { "tls.server_name must be", { server_name = "a\0b" } },
+    { 'tls.min must be "1.2" or "1.3"; got "1.1"', { min = "1.1" } },
+    { "tls.alpn must be a list", { alpn = "h2" } },
+  } do
+    check.raises(case[1], tcp.connect, "a", 1, { tls = case[2] })
+  end
+end
+
 function tests.usage_errors_of_tcp_name_the_line_and_the_valid_arguments()
   core.take_calls()
   for _, case in ipairs {

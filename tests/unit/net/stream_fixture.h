@@ -17,6 +17,7 @@ typedef struct wire { /* a stream, its port, and its other end */
     net_place place;
     ls_deadlines *deadlines;
     ls_stream *s; /* NULL after `closed` */
+    bool closing; /* ls_stream_close was called */
     int ours, theirs;
     int received, sent, closed; /* number of calls */
     int64_t result;             /* of the last receive */
@@ -70,6 +71,7 @@ static inline int wire_attach(wire *w, int ours, int theirs)
     w->theirs = theirs;
     w->received = w->sent = w->closed = 0;
     w->s = NULL;
+    w->closing = false;
     const int err = ls_stream_open(w->place.port, w->deadlines, ours, false, NULL, &wire_handler, sizeof w, &w->s);
     if (err == LS_OK) memcpy(ls_stream_user(w->s), &w, sizeof w);
     return err;
@@ -120,10 +122,16 @@ static inline void wire_await(wire *w, const int *count, int want)
     assert_int_equal(*count, want);
 }
 
+static inline void wire_stream_close(wire *w)
+{
+    w->closing = true;
+    ls_stream_close(&w->place.ctx, w->s);
+}
+
 /* Close the stream, if it is open, and the other end. */
 static inline void wire_disconnect(wire *w)
 {
-    if (w->s != NULL) ls_stream_close(&w->place.ctx, w->s);
+    if (w->s != NULL && !w->closing) wire_stream_close(w);
     wire_await(w, &w->closed, 1);
     assert_null(w->s);
     if (w->theirs >= 0) close(w->theirs);

@@ -50,7 +50,7 @@ static void closing_in_each_state(void **state)
             assert_non_null(ls_stream_room(&w.place.ctx, w.s, 10));
             ls_stream_commit(w.s, 10);
         }
-        ls_stream_close(&w.place.ctx, w.s);
+        wire_stream_close(&w);
         assert_int_equal(w.closed, what & (RX | TX) ? 0 : 1); /* packets may still arrive */
         for (int n = !!(what & RX) + !!(what & TX); n > 0; n--) {
             assert_int_equal(w.closed, 0);
@@ -74,7 +74,7 @@ static void closing_with_bytes_that_were_received(void **state)
     net_write(w.theirs, "hello", 5);
     const ls_packet packet = net_next(&w.place);
     assert_int_equal(packet.result, 5);
-    ls_stream_close(&w.place.ctx, w.s);
+    wire_stream_close(&w);
     ls_packet_dispatch(&w.place.ctx, &packet); /* its block is dropped */
     assert_int_equal(w.closed, 1);
     assert_int_equal(w.received, 0);

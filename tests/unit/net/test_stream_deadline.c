@@ -147,7 +147,7 @@ static void closing_while_the_ticks_packet_is_queued(void **state)
     wire_open(&w);
     ls_stream_recv_within(w.s, 1);
     const ls_packet packet = net_next(&w.place);
-    ls_stream_close(&w.place.ctx, w.s); /* and freed: the tick does not touch it */
+    wire_stream_close(&w); /* and freed: the tick does not touch it */
     assert_int_equal(w.closed, 1);
     ls_packet_dispatch(&w.place.ctx, &packet);
     wire_close(&w);

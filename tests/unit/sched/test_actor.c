@@ -94,6 +94,34 @@ static void a_thread_inside_one_actor_posts_one_wakeup_for_another(void **state)
     net_close(&place);
 }
 
+/* Without a context: inside the actor the op runs when it is left, else a wake-up is posted. */
+static void a_post_without_a_context(void **state)
+{
+    net_place place;
+    ls_actor actor;
+    script s[3];
+    (void)state;
+    net_open(&place);
+    ls_actor_init(&actor);
+    scripts_init(s, 3);
+    assert_true(ls_actor_try_enter(&actor, &place.ctx));
+    ls_actor_post_later(&actor, place.port, &s[0].op);
+    assert_int_equal(runs, 0);
+    ls_actor_leave(&actor, &place.ctx);
+    assert_int_equal(s[0].ran_as, 1);
+    net_quiet(&place, 0);
+    ls_actor_post_later(&actor, place.port, &s[1].op);
+    ls_actor_post_later(&actor, place.port, &s[2].op);
+    assert_int_equal(runs, 1);
+    ls_packet packet = net_next(&place);
+    net_quiet(&place, 0); /* one wake-up for both */
+    ls_packet_dispatch(&place.ctx, &packet);
+    assert_int_equal(s[1].ran_as, 2);
+    assert_int_equal(s[2].ran_as, 3);
+    assert_ptr_equal(s[2].was_inside, &actor);
+    net_close(&place);
+}
+
 static void packets_go_to_their_actor_or_run_freely(void **state)
 {
     net_place place;
@@ -265,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_free_actor_runs_the_op_immediately),
         cmocka_unit_test(ops_posted_from_inside_run_before_the_actor_is_left),
         cmocka_unit_test(a_thread_inside_one_actor_posts_one_wakeup_for_another),
+        cmocka_unit_test(a_post_without_a_context),
         cmocka_unit_test(packets_go_to_their_actor_or_run_freely),
         cmocka_unit_test(a_long_inbox_is_drained_in_runs_and_in_order),
         cmocka_unit_test(two_actors_that_post_to_each_other_do_not_recurse),

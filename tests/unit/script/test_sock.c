@@ -233,10 +233,9 @@ static void a_long_string_is_sent_without_a_copy(void **state)
     char *got = malloc(LEN + 4);
     (void)state;
     assert_non_null(got);
-    fixture_open(
-        &fixture, "write_bytes_high = 100000000",
-        "local s = ('l'):rep(1024):rep(2 << 10) sock:receive(1) sock:send(1, { { s } }, 'end') s = nil "
-        "core.log('info', sock.queued > 0 and 'queued' or 'sent') collectgarbage() collectgarbage()");
+    fixture_open(&fixture, "write_bytes_high = 100000000",
+                 "local s = ('l'):rep(1024):rep(2 << 10) sock:receive(1) sock:send(1, { { s } }, 'end') s = nil "
+                 "core.log('info', sock.queued > 0 and 'queued' or 'sent') collectgarbage() collectgarbage()");
     const int peer = fixture_connect(&fixture);
     ls_pools_stat(fixture.t->pools, &before);
     fixture_send(&fixture, peer, "x");
@@ -303,9 +302,10 @@ static void a_closed_connection_releases_its_strings(void **state)
 {
     sock_fixture fixture;
     (void)state;
-    fixture_open(&fixture, "write_bytes_high = 100000000",
-                 "for i = 1, 5 do sock:send(tostring(i):rep(1 << 20)) end sock:receive(1) sock:send('x', ('y'):rep(20000)) "
-                 "core.log('info', 'over')");
+    fixture_open(
+        &fixture, "write_bytes_high = 100000000",
+        "for i = 1, 5 do sock:send(tostring(i):rep(1 << 20)) end sock:receive(1) sock:send('x', ('y'):rep(20000)) "
+        "core.log('info', 'over')");
     const int peer = fixture_connect(&fixture);
     fixture_pump(&fixture);
     const ls_state *lua = fixture.t->site->states[0];

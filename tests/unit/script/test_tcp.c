@@ -1,8 +1,6 @@
 /* test_tcp.c - the life of `sock` connections: counters, limits, drain, disconnect. */
 #include "sock_fixture.h"
 
-enum { SOCKETS_MAX = 16 }; /* sockets_max of the port in site_fixture.h */
-
 static unsigned in_state(const sock_fixture *fixture)
 {
     return atomic_load(&fixture->t->site->states[0]->tcp_count);
@@ -13,13 +11,6 @@ static void expect_counts(const sock_fixture *fixture, unsigned connections)
     assert_int_equal(in_state(fixture), connections);
     assert_int_equal(ls_site_connections(fixture->t->site), connections);
     assert_int_equal(atomic_load(&fixture->conn_limit.count), connections);
-}
-
-static void expect_end(const sock_fixture *fixture, int peer)
-{
-    char byte;
-    assert_int_equal(fixture_read(fixture, peer, &byte, 1), 0);
-    close(peer);
 }
 
 static void each_connection_is_counted_until_it_closes(void **state)
@@ -57,26 +48,6 @@ static void unread_bytes_do_not_lose_the_response(void **state)
     assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), 10);
     assert_memory_equal(got, "a response", 10);
     close(peer);
-    fixture_close(&fixture);
-}
-
-static void a_connection_past_the_socket_limit_is_refused(void **state)
-{
-    sock_fixture fixture;
-    int peers[SOCKETS_MAX];
-    (void)state;
-    fixture_open(&fixture, "", "for data in sock:chunks() do sock:send(data) end");
-    for (unsigned n = 0; n < SOCKETS_MAX; n++) peers[n] = fixture_connect(&fixture);
-    assert_false(fixture_logged(&fixture, "refused"));
-    expect_counts(&fixture, SOCKETS_MAX); /* at the limit */
-    const int refused = fixture_connect(&fixture);
-    expect_counts(&fixture, SOCKETS_MAX); /* one past the limit */
-    assert_true(fixture_logged(&fixture, "connection refused: "));
-    expect_end(&fixture, refused);
-    fixture_ends_with(&fixture, peers[0], "");
-    peers[0] = fixture_connect(&fixture); /* one has closed, so one more is accepted */
-    expect_counts(&fixture, SOCKETS_MAX);
-    for (unsigned n = 0; n < SOCKETS_MAX; n++) fixture_ends_with(&fixture, peers[n], "");
     fixture_close(&fixture);
 }
 
@@ -200,7 +171,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_connection_is_counted_until_it_closes),
         cmocka_unit_test(unread_bytes_do_not_lose_the_response),
-        cmocka_unit_test(a_connection_past_the_socket_limit_is_refused),
         cmocka_unit_test(out_of_memory_ends_only_that_connection),
         cmocka_unit_test(the_drain_wakes_receivers_without_received_bytes),
         cmocka_unit_test(the_drain_keeps_received_bytes),

@@ -47,7 +47,7 @@ static inline void sample_open(sample *s, const ls_stress_config *config)
     s->random = 88172645463325252u;
     s->now = SAMPLE_START;
     for (int t = 0; t < SAMPLE_THREADS; t++) {
-        sample_must(ls_stress_counters_open(&s->counters[t], config->open_loop) == LS_OK);
+        sample_must(ls_stress_counters_open(&s->counters[t], config->open_loop, config->tls) == LS_OK);
         s->pointers[t] = &s->counters[t];
     }
     sample_must(ls_stress_sampler_open(&s->config, s->pointers, SAMPLE_THREADS, s->now, &s->sampler) == LS_OK);
@@ -139,7 +139,7 @@ static inline ls_stress_config sample_open_config(void)
     return config;
 }
 
-/* "closed", "open", "ramp", "short", "empty", "hostile", "long". The result outlives the counters. thresholds == NULL:
+/* "closed", "tls", "open", "ramp", "short", "empty", "hostile", "long". The result outlives the counters. thresholds == NULL:
  * those of the kind. False: unknown kind. */
 static inline bool sample_run(const char *kind, ls_stress_result *out)
 {
@@ -159,6 +159,17 @@ static inline bool sample_run(const char *kind, ls_stress_result *out)
             sample_work(&s, 6000, false, 0, 0);
             sample_tick(&s, SAMPLE_SECOND / 10);
         }
+    } else if (strcmp(kind, "tls") == 0) {
+        config.target = "https://127.0.0.1:8443/";
+        config.tls = config.tls_resume = true;
+        sample_open(&s, &config);
+        sample_work(&s, 6000, false, 0, 0);
+        for (unsigned i = 0; i < 64; i++) ls_histogram_record(s.counters[0].handshake, 900000 + 10000 * i);
+        ls_counter_add(&s.counters[0].handshakes_full, 2);
+        ls_counter_add(&s.counters[1].handshakes_resumed, 62);
+        ls_counter_add(&s.counters[1].handshakes_failed, 3);
+        ls_counter_add(&s.counters[1].errors[LS_STRESS_ERROR_TLS], 3);
+        sample_tick(&s, SAMPLE_SECOND / 10);
     } else if (strcmp(kind, "open") == 0) {
         config = sample_open_config();
         config.duration_ns = 30 * SAMPLE_SECOND;

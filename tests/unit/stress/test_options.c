@@ -212,7 +212,14 @@ static void invalid_options_are_refused(void **state)
     is_refused("--pipeline|2|udp://h:1", "remove --pipeline");
     is_refused("--sends|5|-R|5|tcp://h:1", "closed loop");
     is_refused("--sends|5|-n|5|tcp://h:1", "exclude each other");
-    is_refused("https://h/", "TLS is not supported");
+    is_refused("ws://h/", "WebSocket is not supported");
+    is_refused("--insecure|http://h/", "are for https targets");
+    is_refused("--ca|f|tcp://h:1", "are for https targets");
+    is_refused("--tls-resume|on|http://h/", "are for https targets");
+    is_refused("--tls-resume|x|https://h/", "on or off");
+    is_refused("--insecure|--ca|f|https://h/", "remove it or --ca");
+    is_refused("--key|f|https://h/", "--key without --cert");
+    is_refused("--insecure=yes|https://h/", "takes no value");
 }
 
 int main(void)

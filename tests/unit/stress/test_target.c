@@ -39,6 +39,15 @@ static void valid_urls_are_split(void **state)
     t = good("http://[fe80::1]/");
     assert_int_equal(t.port, 80);
     assert_string_equal(ls_stress_target_authority(&t, text, sizeof text), "[fe80::1]");
+    assert_false(t.tls);
+    t = good("https://example.org");
+    assert_int_equal(t.kind, LS_STRESS_TARGET_HTTP);
+    assert_true(t.tls);
+    assert_int_equal(t.port, 443);
+    assert_string_equal(ls_stress_target_authority(&t, text, sizeof text), "example.org");
+    t = good("https://[::1]:8443/a");
+    assert_int_equal(t.port, 8443);
+    assert_string_equal(t.path, "/a");
     t = good("tcp://h:65535");
     assert_int_equal(t.kind, LS_STRESS_TARGET_TCP);
     assert_int_equal(t.port, 65535);
@@ -57,7 +66,9 @@ static void invalid_urls_are_refused(void **state)
     (void)state;
     is_refused("example.org", LS_EINVAL, "invalid URL");
     is_refused("ftp://h/", LS_EINVAL, "invalid URL");
-    is_refused("https://h/", LS_ENOTSUP, "TLS is not supported");
+    is_refused("https://", LS_EINVAL, "missing host");
+    is_refused("https+unix:/run/a.sock", LS_EINVAL, "invalid URL");
+    is_refused("wss://h/", LS_ENOTSUP, "WebSocket is not supported");
     is_refused("ws://h/", LS_ENOTSUP, "WebSocket is not supported");
     is_refused("http://", LS_EINVAL, "missing host");
     is_refused("http://:80/", LS_EINVAL, "missing host");

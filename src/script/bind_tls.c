@@ -1,0 +1,35 @@
+/* bind_tls.c - what TLS has negotiated, as a table: req.tls and sock.tls. */
+#include <lauxlib.h>
+
+#include "net/tls.h"
+#include "script/bind.h"
+
+static void set_text(lua_State *L, const char *name, const char *text)
+{
+    if (text == NULL || text[0] == '\0') return;
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, name);
+}
+
+void ls_push_tls(lua_State *L, const ls_filter *session)
+{
+    ls_tls_peer peer;
+    if (session == NULL) {
+        lua_pushnil(L);
+        return;
+    }
+    ls_tls_peer_of(session, &peer);
+    lua_createtable(L, 0, 6);
+    set_text(L, "version", peer.version);
+    set_text(L, "cipher", peer.cipher);
+    set_text(L, "alpn", peer.alpn);
+    set_text(L, "server_name", peer.server_name);
+    lua_pushboolean(L, peer.resumed);
+    lua_setfield(L, -2, "resumed");
+    if (peer.fingerprint[0] == '\0') return;
+    lua_createtable(L, 0, 3);
+    set_text(L, "subject", peer.subject);
+    set_text(L, "issuer", peer.issuer);
+    set_text(L, "fingerprint", peer.fingerprint);
+    lua_setfield(L, -2, "client");
+}

@@ -1,0 +1,309 @@
+"""TLS listeners: versions, certificates by name, ALPN, clients with certificates, bytes that are not TLS, changed
+certificates, options. harness.tls makes the certificates."""
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import unittest
+
+from harness import E2E, WAIT, Server, main, run_program, table
+from harness import tls
+
+APP = """
+local ls = require "luaserve"
+local app = ls.app()
+local function text(t)
+  local c = t and t.client or {}
+  return t and table.concat({ t.version, t.cipher, t.alpn or "-", t.server_name or "-", c.subject or "-",
+    c.issuer or "-", c.fingerprint or "-" }, "|") or "none"
+end
+app:get("/", function(req) return req.scheme .. "|" .. tostring(req.secure) .. "|" .. text(req.tls) end)
+app:get("/same", function(req) return tostring(req.tls == req.tls) end)
+app:get("/big", function() return ("0123456789"):rep(100000) end)
+app:post("/echo", function(req) return req:body() end)
+"""
+SITE = APP + """
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "one.pem", key = "one.key" } }
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = {
+  { cert = "one.pem", key = "one.key" }, { cert = "two.pem", key = "two.key" }, min = "1.3" } }
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "one.pem", key = "one.key", client_ca = "ca.pem" } }
+ls.listen{ host = "127.0.0.1", port = 0, app = app,
+  tls = { cert = "one.pem", key = "one.key", client_ca = "ca.pem", verify = "optional" } }
+ls.tcp({ host = "127.0.0.1", port = 0, tls = "self-signed" }, function(sock)
+  for line in sock:lines() do sock:send(line:upper() .. " " .. text(sock.tls):match("^[^|]+") .. "\\n") end
+  print("ended: " .. tostring(sock.ended))
+end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "locked.pem", key = "locked.key", key_password = "open" } }
+"""
+ONE, PLAIN, TWO, REQUIRED, OPTIONAL, TCP, LOCKED = range(7)
+
+
+class TlsCase(E2E):
+    """A test case with certificates beside the site."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="luaserve-tls-")
+        cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
+        tls.certificate(cls.dir, "ca", extra=["-addext", "basicConstraints=critical,CA:TRUE"])
+        tls.certificate(cls.dir, "one", ["localhost", "one.example"])
+        tls.certificate(cls.dir, "two", ["two.example", "*.two.example"])
+        tls.certificate(cls.dir, "client", ca="ca")
+        tls.certificate(cls.dir, "stranger")
+        tls.certificate(cls.dir, "locked", password="open")
+        super().setUpClass()
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def serve_here(self, site, name="site.lua", **kw):
+        """A server whose site lies beside the certificates; it runs in another folder."""
+        return self.serve(site, site_path=self.path(name), cwd=tempfile.gettempdir(), **kw)
+
+
+class Served(TlsCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.server = Server(SITE, site_path=os.path.join(cls.dir, "served.lua"), cwd=tempfile.gettempdir(), listeners=7,
+                            flags=["--log-level", "debug"])
+        cls.addClassCleanup(cls.server.cleanup)
+
+    def port(self, index=ONE):
+        return self.server.port(index)
+
+    def test_curl(self):
+        done = subprocess.run(["curl", "-s", "--cacert", self.path("one.pem"), "--max-time", str(WAIT), "-w", "|%{http_version}",
+                               "https://localhost:%d/" % self.port()], capture_output=True, text=True, check=True)
+        self.assertRegex(done.stdout, r"^https\|true\|TLSv1\.3\|TLS_\w+\|http/1\.1\|localhost\|-\|-\|-\|1\.1$")
+
+    def test_a_plain_listener_has_no_tls(self):
+        self.assertEqual(self.server.get("/", index=PLAIN).text, "http|false|none")
+
+    def test_versions(self):
+        for version, name in ((ssl.TLSVersion.TLSv1_2, "TLSv1.2"), (ssl.TLSVersion.TLSv1_3, "TLSv1.3")):
+            made = tls.context(self.path("one.pem"), version=version)
+            self.assertEqual(tls.get(self.port(), made=made).split("|")[2], name)
+        with self.assertRaises(ssl.SSLError):  # min = "1.3"
+            tls.get(self.port(TWO), made=tls.context(version=ssl.TLSVersion.TLSv1_2))
+
+    def test_s_client(self):
+        for flag in ("-tls1_2", "-tls1_3"):
+            done = subprocess.run(["openssl", "s_client", "-quiet", "-connect", "127.0.0.1:%d" % self.port(), flag, "-CAfile",
+                                   self.path("one.pem"), "-verify_return_error", "-ign_eof"],
+                                  input=b"GET /same HTTP/1.0\r\n\r\n", capture_output=True, timeout=WAIT, check=True)
+            self.assertTrue(done.stdout.endswith(b"\r\n\r\ntrue"), done.stdout)
+
+    @unittest.skipUnless(shutil.which("gnutls-cli"), "gnutls-cli is not installed")
+    def test_gnutls(self):
+        done = subprocess.run(["gnutls-cli", "--x509cafile", self.path("one.pem"), "-p", str(self.port()), "localhost", "--logfile",
+                               os.devnull], input=b"GET /same HTTP/1.0\r\n\r\n", capture_output=True, timeout=WAIT, check=False)
+        self.assertIn(b"\r\n\r\ntrue", done.stdout)
+
+    def test_certificates_by_name(self):
+        for name, own in (("one.example", "one"), ("two.example", "two"), ("a.two.example", "two"), ("other.example", "one"),
+                          (None, "one")):
+            with tls.client(self.port(TWO), name=name) as conn, open(self.path(own + ".pem")) as pem:
+                self.assertEqual(conn.getpeercert(True), ssl.PEM_cert_to_DER_cert(pem.read()), name)
+
+    def test_alpn(self):
+        with tls.client(self.port(), tls.context(alpn=["h2", "http/1.1"])) as conn:
+            self.assertEqual(conn.selected_alpn_protocol(), "http/1.1")
+        with tls.client(self.port()) as conn:
+            self.assertIsNone(conn.selected_alpn_protocol())
+
+    def test_clients_with_certificates(self):
+        with open(self.path("client.pem")) as pem:
+            own = tls.fingerprint(ssl.PEM_cert_to_DER_cert(pem.read()))
+        for index in (REQUIRED, OPTIONAL):
+            answer = tls.get(self.port(index), made=tls.context(cert=self.path("client")))
+            self.assertEqual(answer.split("|")[6:], ["CN=client", "CN=ca", own])
+            since = self.server.mark()
+            with self.assertRaises(OSError):
+                tls.get(self.port(index), made=tls.context(cert=self.path("stranger")))
+            self.server.wait_log("TLS handshake with 127.0.0.1:.*certificate", since)
+        self.assertEqual(tls.get(self.port(OPTIONAL)).split("|")[6:], ["-", "-", "-"])
+        with self.assertRaises(OSError):
+            tls.get(self.port(REQUIRED))
+
+    def test_an_encrypted_key(self):
+        self.assertTrue(tls.get(self.port(LOCKED), made=tls.context(self.path("locked.pem"))).startswith("https|"))
+
+    def test_many_bytes(self):
+        self.assertEqual(tls.get(self.port(), "/big"), "0123456789" * 100000)
+        body = os.urandom(3000000)
+        with tls.client(self.port()) as conn:
+            conn.sendall(b"POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            self.assertEqual(tls.read_all(conn).partition(b"\r\n\r\n")[2], body)
+
+    def test_pipelined_requests(self):
+        with tls.client(self.port()) as conn:
+            conn.sendall(b"GET /same HTTP/1.1\r\nHost: a\r\n\r\n" * 50 + b"GET /same HTTP/1.0\r\n\r\n")
+            self.assertEqual(tls.read_all(conn).count(b"\r\n\r\ntrue"), 51)
+
+    def test_byte_by_byte(self):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = tls.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.create_connection(("127.0.0.1", self.port()), WAIT) as conn:
+            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+            def until_done(step):
+                while True:
+                    try:
+                        return step()
+                    except ssl.SSLWantReadError:
+                        pass
+                    finally:
+                        for byte in outgoing.read():
+                            conn.sendall(bytes([byte]))
+                    incoming.write(conn.recv(1))
+
+            until_done(session.do_handshake)
+            session.write(b"GET /same HTTP/1.0\r\n\r\n")
+            data = b""
+            while not data.endswith(b"true"):
+                data += until_done(lambda: session.read(65536))
+
+    def test_plain_http(self):
+        with self.server.connect(ONE) as conn:
+            answer = conn.ask("GET", "/", [("Host", "a")])
+        self.assertEqual((answer.status, answer.header("connection")), (400, "close"))
+        self.assertIn("https://", answer.text)
+
+    def test_bytes_that_are_not_tls(self):
+        for name, bytes_ in {
+            "garbage": os.urandom(200).replace(b"\x16", b"\x17"),
+            "zeros": bytes(1000),
+            "an oversized record": b"\x16\x03\x01\xff\xff" + bytes(70000),
+            "a wrong version": b"\x16\x09\x09\x00\x05" + bytes(100),
+            "a message that is no ClientHello": b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",
+            "SSL 2": b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + bytes(40),
+        }.items():
+            with self.subTest(name):
+                since = self.server.mark()
+                with socket.create_connection(("127.0.0.1", self.port()), WAIT) as conn, \
+                        tls.client(self.port()) as other:
+                    try:
+                        conn.sendall(bytes_)
+                        while conn.recv(1000):
+                            pass
+                    except ConnectionError:
+                        pass  # the reset overtook the alert
+                    other.sendall(b"GET /same HTTP/1.0\r\n\r\n")
+                    self.assertIn(b"true", tls.read_all(other))
+                self.server.wait_log("debug TLS handshake with 127.0.0.1:", since)
+
+    def test_a_tcp_server(self):
+        with tls.client(self.port(TCP)) as conn:
+            conn.sendall(b"hello\n")
+            self.assertEqual(conn.recv(100), b"HELLO TLSv1.3\n")
+            self.assertIn(tls.fingerprint(conn.getpeercert(True)), self.server.log())
+        self.server.wait_log("its certificate is self-signed; SHA-256 fingerprint ")
+
+    def test_stops_with_a_handshake_under_way(self):
+        site = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = "self-signed" } ls.config{ drain_timeout = 30 }'
+        server = self.serve(site)
+        with socket.create_connection(server.at(), WAIT) as silent, tls.client(server.port()) as idle:
+            silent.setblocking(True)
+            idle.sendall(b"GET /same HTTP/1.1\r\nHost: a\r\n\r\n")
+            self.assertIn(b"true", idle.recv(1000))
+            server.signal()
+            self.assertEqual(idle.recv(1000), b"")  # close_notify
+            self.assertEqual(silent.recv(1000), b"")
+            self.assertEqual(server.wait(), 0)
+        server.stop()
+
+
+class Changed(TlsCase):
+    """The certificate on disk changes while the server runs."""
+
+    def test_a_new_certificate_is_used(self):
+        for name in ("cert.pem", "cert.key"):
+            shutil.copy(self.path("one" + name[4:]), self.path(name))
+        server = self.serve_here(APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "cert.pem", key = "cert.key" } }')
+        self.assertEqual(self.served(server), "one")
+        with tls.client(server.port()) as before:
+            since = server.mark()
+            self.replace("cert.pem", b"-----BEGIN CERTIFICATE-----\nbroken\n")
+            self.eventually(lambda: self.served(server) and server.logged("cert.pem.*the certificates in use stay", since),
+                            "the failure is logged")
+            self.assertEqual(self.served(server), "one")
+            for name in ("cert.key", "cert.pem"):
+                with open(self.path("two" + name[4:]), "rb") as new:
+                    self.replace(name, new.read())
+            self.eventually(lambda: self.served(server) == "two", "the new certificate is used")
+            before.sendall(b"GET /same HTTP/1.0\r\n\r\n")
+            self.assertIn(b"true", tls.read_all(before))
+        server.stop()
+
+    def replace(self, name, text):
+        with open(self.path("new"), "wb") as out:
+            out.write(text)
+        os.replace(self.path("new"), self.path(name))
+
+    def served(self, server):
+        with tls.client(server.port()) as conn:
+            der = conn.getpeercert(True)
+        for name in ("one", "two"):
+            with open(self.path(name + ".pem")) as pem:
+                if ssl.PEM_cert_to_DER_cert(pem.read()) == der:
+                    return name
+        return None
+
+
+class Refused(TlsCase):
+    def test_certificates(self):
+        with open(self.path("empty.pem"), "w"):
+            pass
+        for options, message in (
+            ('cert = "missing.pem", key = "one.key"', "missing.pem"),
+            ('cert = "one.pem", key = "missing.key"', "missing.key"),
+            ('cert = "one.pem", key = "two.key"', "two.key"),
+            ('cert = "empty.pem", key = "one.key"', "empty.pem"),
+            ('cert = "one.key", key = "one.key"', "one.key"),
+            ('cert = "one.pem"', "one.pem"),
+            ('cert = "locked.pem", key = "locked.key"', "locked.key"),
+            ('cert = "locked.pem", key = "locked.key", key_password = "wrong"', "locked.key"),
+            ('cert = "one.pem", key = "one.key", ciphers = "nonsense"', "nonsense"),
+            ('cert = "one.pem", key = "one.key", client_ca = "missing.pem"', "missing.pem"),
+            ('cert = "one.pem", key = "one.key", tickets = "missing.bin"', "missing.bin"),
+        ):
+            with self.subTest(options):
+                site = APP + 'ls.tcp(0, print)\nls.listen{ port = 0, app = app, tls = { %s } }' % options
+                server = self.serve_here(site, listeners=0)
+                self.assertEqual(server.wait(), 1, server.log())
+                line, = server.log().splitlines()
+                self.assertRegex(line, r"site\.lua:\d+: tls: ")
+                self.assertIn(message, line)
+                self.assertNotIn("listening", line)
+                status, _, err = run_program(["--check", self.path("site.lua")])
+                self.assertEqual((status, message in err), (1, True), err)
+
+    def test_an_expired_certificate_is_a_warning(self):
+        tls.openssl("x509", "-in", "one.pem", "-signkey", "one.key", "-days", "-1", "-out", "old.pem", folder=self.dir)
+        server = self.serve_here(APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "old.pem", key = "one.key" } }')
+        server.wait_log(r"warn .*site\.lua:\d+: tls: .*old\.pem.*expired")
+        self.assertTrue(tls.get(server.port()).startswith("https"))
+        server.stop()
+
+    def test_options(self):
+        table(self, [(value, (value, message)) for value, message in (
+            ("true", '"self-signed"; got true'),
+            ('{ key = "k" }', "tls.cert is missing"),
+            ('{ cert = "c", min = "1.1" }', 'tls.min must be "1.2" or "1.3"'),
+            ('{ cret = "c" }', "did you mean 'cert'?"),
+        )], lambda case: self.refuses(APP + "ls.listen{ port = 1, app = app, tls = %s }" % case[0], case[1]))
+
+    def test_check_shows_https(self):
+        with open(self.path("check.lua"), "w") as out:
+            out.write(APP + 'ls.listen{ port = 8443, app = app, tls = { cert = "one.pem", key = "one.key" } }')
+        status, out, err = run_program(["--check", self.path("check.lua")])
+        self.assertEqual(status, 0, err)
+        self.assertIn("listener: https loopback port 8443", out)
+
+
+if __name__ == "__main__":
+    main()
