@@ -1,6 +1,7 @@
 -- router.lua - compiles the routes of an app into one function, dispatch(req, res, method, path, too_big).
 --
--- Three structures, made once, and the paths of files that were asked for lately. `plain[method][path]` holds the routes without parameters and without their own body
+-- Three structures, made once, and the paths of files that were asked for lately.
+-- `plain[method][path]` holds the routes without parameters and without their own body
 -- limit: two lookups and a tail call, no garbage. `by_prefix[method]["/hello/"]` holds the routes that end in their
 -- only parameter, such as /hello/:name: one cut at the last slash. Both are shortcuts into a trie of path segments,
 -- one for each method, which holds all routes.
