@@ -416,7 +416,7 @@ static void model_close(model *m)
     while (their_read(m, 65536)) continue;
     FUZZ_HOLDS(m->freed == filtered);
     FUZZ_HOLDS(m->externals == 0);
-    FUZZ_HOLDS(atomic_load(&m->file->external.block.refs) == 1);
+    FUZZ_HOLDS(atomic_load(&m->file->external.refs) == 1);
     ls_shared_file_drop(m->file);
     close(m->theirs);
     ls_pools_stats stats;
