@@ -69,7 +69,7 @@ void ls_stream_handover(ls_stream *s, const ls_stream_handler *handler)
 void ls_stream_set_actor(ls_stream *s, ls_actor *actor)
 {
     assert(!s->rx_pending || s->rx.actor == actor);
-    s->rx.actor = actor;
+    if (s->rx.actor != actor) s->rx.actor = actor; /* of a pending receive it may be read at this moment */
 }
 
 ls_actor *ls_stream_actor(const ls_stream *s)
