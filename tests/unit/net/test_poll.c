@@ -154,22 +154,22 @@ static void events_are_collected_while_the_actor_is_busy(void **state)
     (void)state;
     place_open(&p);
     net_pair(&ours, &theirs);
-    open_ok(&p, &w, ours, LS_EVENT_IN | LS_EVENT_HANGUP, EDGES);
+    open_ok(&p, &w, ours, LS_EVENT_IN, EDGES);
     ls_thread_ctx holder = p.net.ctx; /* stands for another thread, inside the actor */
     assert_true(ls_actor_try_enter(&p.actor, &holder));
     net_write(theirs, "x", 1);
     ls_packet packet = net_next(&p.net);
-    dispatch(&p.net.ctx, &packet);
-    close(theirs);
-    packet = net_next(&p.net);
-    dispatch(&p.net.ctx, &packet);
+    ls_packet_handler_call(&p.net.ctx, &packet);
+    packet.events = LS_EVENT_ERR; /* as of a second packet */
+    ls_packet_handler_call(&p.net.ctx, &packet);
     assert_int_equal(atomic_load(&w.reports), 0);
     ls_actor_leave(&p.actor, &holder);
     assert_int_equal(atomic_load(&w.reports), 1);
-    assert_int_equal(w.events & (LS_EVENT_IN | LS_EVENT_HANGUP), LS_EVENT_IN | LS_EVENT_HANGUP);
+    assert_int_equal(w.events, LS_EVENT_IN | LS_EVENT_ERR);
     watch_close(&p, &w);
     handle_all(&p);
     close(ours);
+    close(theirs);
     place_close(&p);
 }
 
@@ -272,14 +272,16 @@ static void a_poll_whose_descriptor_was_replaced_submits_nothing(void **state)
     place_open(&p);
     net_pair(&ours, &theirs);
     open_ok(&p, &w, ours, LS_EVENT_IN, ONCE);
-    close(ours);
-    close(theirs);
     net_pair(&again, &other);
-    if (again != ours) {
-        assert_int_equal(dup2(again, ours), ours);
-        close(again);
+    assert_int_equal(dup2(again, ours), ours);
+    close(again);
+    close(theirs);
+    int err = watch_open(&p, &next, ours, &p.other, LS_EVENT_IN, ONCE);
+    for (int n = 0; err == LS_EEXIST && n < 100; n++) { /* Windows: until a wait has taken notice of the close */
+        net_quiet(&p.net, 10);
+        err = watch_open(&p, &next, ours, &p.other, LS_EVENT_IN, ONCE);
     }
-    assert_int_equal(watch_open(&p, &next, ours, &p.other, LS_EVENT_IN, ONCE), LS_OK);
+    assert_int_equal(err, LS_OK);
     assert_int_equal(arm(&p, &w, LS_EVENT_OUT), LS_ENOENT); /* would report to `next` otherwise */
     watch_close(&p, &w);
     net_quiet(&p.net, 20);
