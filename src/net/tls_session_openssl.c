@@ -463,8 +463,6 @@ static int session_end(ls_filter *f, ls_filter_out *out)
 static void session_free(ls_filter *f)
 {
     ls_tls_conn *s = conn_of(f);
-    /* Without this OpenSSL forbids the resumption of a session whose connection was not closed in both directions. */
-    if (s->ssl != NULL) SSL_set_shutdown(s->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
     SSL_free(s->ssl);
     drop_input(s);
     OPENSSL_free(s->held);
