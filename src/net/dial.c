@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/list.h"
-#include "net/sock.h"
 #include "sched/actor.h"
 
 #define GAP_NS UINT64_C(250000000) /* RFC 8305 section 8: Connection Attempt Delay */
@@ -275,11 +274,10 @@ static const ls_stream_handler attempt_handler;
 static int attempt_start(ls_thread_ctx *ctx, ls_dial *d, const ls_addr *addr, ls_stream **out)
 {
     const size_t bytes = d->user_bytes > sizeof(attempt) ? d->user_bytes : sizeof(attempt);
-    ls_fd fd;
     ls_stream *s;
-    int err = ls_sock_open(addr->family, &fd);
+    int err = ls_stream_open_unconnected(d->port, d->deadlines, addr->family, &attempt_handler, bytes, &s);
     if (err < 0) return err;
-    if ((err = ls_stream_open(d->port, d->deadlines, fd, false, addr, &attempt_handler, bytes, &s)) < 0) return err;
+    ls_stream_set_peer(s, addr);
     ls_stream_set_actor(s, d->actor);
     attempt *a = ls_stream_user(s);
     a->dial = d;

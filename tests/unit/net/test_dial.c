@@ -12,6 +12,8 @@
 #include "sched/actor.h"
 #include "system.h"
 
+#define LATE_NS UINT64_C(3600000000000)
+
 enum { FAR_MS = 60000, HELLO_BYTES = 5 };
 
 /* ---- fakes -------------------------------------------------------------------------------------------------- */
@@ -62,13 +64,21 @@ void __wrap_ls_lookup_drop(ls_lookup *lookup)
     free(lookup);
 }
 
-static bool no_timer;
+static bool no_timer, late_timers; /* the port has no room for timers; they expire in an hour */
 int __real_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns);
 int __wrap_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns);
 
 int __wrap_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns)
 {
-    return no_timer ? LS_ENOMEM : __real_ls_timer_set(port, timer, at_ns);
+    return no_timer ? LS_ENOMEM : __real_ls_timer_set(port, timer, late_timers ? at_ns + LATE_NS : at_ns);
+}
+
+bool __real_ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns);
+bool __wrap_ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns);
+
+bool __wrap_ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns)
+{
+    return __real_ls_timer_move(port, timer, late_timers ? at_ns + LATE_NS : at_ns);
 }
 
 /* The fake protocol. The client sends "hello"; the server answers "world", and the client ends with "ready"; or the
@@ -467,10 +477,10 @@ static void the_next_address_is_tried_at_once_after_a_failure(void **state)
     place_open(&p);
     for (int n = 0; n < 6; n++) refuse_as(n % 2 ? LS_ADDR_IP6 : LS_ADDR_IP4);
     const int listener = listen_as(LS_ADDR_IP6);
-    const uint64_t from_ms = ls_clock_coarse_ms();
+    late_timers = true; /* no gap ends */
     assert_int_equal(start(&p), LS_OK);
     expect_stream(&p, listener);
-    assert_true(ls_clock_coarse_ms() - from_ms < 6 * 250); /* no gap */
+    late_timers = false;
     close(listener);
     place_close(&p);
 }
@@ -623,7 +633,10 @@ static int tls_start(place *p, int listener)
     char bytes[HELLO_BYTES];
     p->options.tls = &p->tls;
     assert_int_equal(start(p), LS_OK);
-    while (p->tls.sessions == 0) handle(p, 1000);
+    while (p->tls.sessions == 0) {
+        assert_int_equal(p->done, 0);
+        handle(p, 1000);
+    }
     const int theirs = accept(listener, NULL, NULL);
     net_read(theirs, bytes, sizeof bytes);
     assert_memory_equal(bytes, "hello", sizeof bytes);
@@ -755,6 +768,7 @@ static void the_deadline_ends_every_phase(void **state)
     mute_close(&other);
 
     names.count = 0;
+    p.options.ms_max = 1000;
     const int listener = listen_as(LS_ADDR_IP4);
     const int theirs = tls_start(&p, listener);
     expect_failure(&p, LS_DIAL_TLS, LS_ETIMEDOUT);
