@@ -76,6 +76,12 @@ local listener = {
   write_ahead = { "write_bytes_high", "size", 1, uint32_max },
 }
 
+-- What comes before the protocol: PROXY headers and TLS. Of ls.tcp as well.
+local handshake = {
+  handshake_timeout = { "handshake_ms_max", "seconds", 1, uint32_max },
+  max_handshakes = { "handshakes_max", "count", 1, 10000000 },
+}
+
 local process = {
   threads = { "threads", "count", 1, 1024 },
   threads_max = { "threads_max", "count", 1, 1024 },
@@ -134,13 +140,14 @@ end
 local listen_address = { host = true, port = true, path = true, app = true, engine = true, url = true }
 -- Beside any address of a listener; luaserve.tls reads them.
 local security = { tls = true, trusted = true, proxy_protocol = true }
-options.beside_address = merged(security, { mode = true, owner = true })
+options.handshake = handshake
+options.beside_address = merged(security, handshake, { mode = true, owner = true })
 local listen_known = merged(listener, listen_address, options.beside_address)
 local config_known = merged(listener, process, { nameservers = true })
 
 -- The tables of options, for the tests.
 options.known = { ["ls.listen"] = listen_known, ["ls.config"] = config_known }
-options.specs = { ["ls.listen"] = listener, ["ls.config"] = merged(listener, process) }
+options.specs = { ["ls.listen"] = merged(listener, handshake), ["ls.config"] = merged(listener, process) }
 
 local listen_forms = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.listen{ port = 8080, app = app, ... }'
 
@@ -278,8 +285,10 @@ function options.path_access(fname, given, host, core, out)
   if group ~= "" then out.group = id_of(fname, "group", group, core.group_id) end
 end
 
--- security(fname, given, core, out, alpn): reads tls, trusted and proxy_protocol: see luaserve.tls.
+-- security(fname, given, core, out, alpn): reads the limits of handshakes, and tls, trusted and proxy_protocol: see
+-- luaserve.tls.
 function options.security(fname, given, core, out, alpn)
+  options.read_all(fname, given, handshake, out)
   for name in pairs(security) do
     if given[name] ~= nil then return require("luaserve.tls").read(fname, given, core, out, alpn) end
   end
@@ -381,7 +390,7 @@ function options.listen(defaults, at, app, core, given)
     app = at.app
     options.read_all("ls.listen", at, listener, out.http)
     if check_engine("ls.listen", at.engine, core.http_sys) then
-      for _, name in ipairs { "host", "port", "path", "mode", "owner", "tls", "trusted", "proxy_protocol" } do
+      for name in pairs(merged(options.beside_address, { host = true, port = true, path = true })) do
         if at[name] ~= nil then
           usage.error('ls.listen: %s cannot be combined with engine = "http.sys"; use url', name)
         end

@@ -28,7 +28,8 @@ local client_known = options.merged(limits, client_only, client_address, { tls =
 
 -- The tables of options, for the tests.
 tcp.known = { ["ls.tcp"] = server_known, ["ls.connect"] = client_known }
-tcp.specs = { ["ls.tcp"] = options.merged(limits, server_only), ["ls.connect"] = options.merged(limits, client_only) }
+tcp.specs = { ["ls.tcp"] = options.merged(limits, server_only, options.handshake),
+  ["ls.connect"] = options.merged(limits, client_only) }
 
 -- ls.tcp(port | "host:port" | "unix:/path", fn [, options]), or ls.tcp({ port =, host =, path =, read_timeout =, ... },
 -- fn): a TCP server. fn(sock) runs in a new coroutine for each connection; when it returns the sock is closed. Raises on

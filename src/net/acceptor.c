@@ -8,7 +8,8 @@
  * Under the mutex:
  *     held     = number of handshakes that `holds`       <= handshakes_max
  *     evicting = number of these that are marked to make room
- *     a slot is free or no handshake waits
+ *     all slots are taken or no handshake waits
+ *     `timing`, when handshakes wait and none can be evicted for them yet
  * No function of the stream that may call back runs under the mutex. */
 #include "net/acceptor.h"
 
@@ -53,6 +54,8 @@ struct ls_acceptor {
     ls_node handshakes[STATES]; /* each in the order of arrival in this state */
     uint32_t held, evicting;
     uint32_t waits; /* length of handshakes[WAITING] */
+    ls_timer timer; /* for the time at which the oldest may be evicted */
+    bool timing;    /* it is armed, or its packet is under way */
 };
 
 typedef struct handshake {
@@ -102,11 +105,16 @@ static void cancel(handshake *h)
         ls_stream_cancel(ls_stream_of(h));
 }
 
+static uint64_t now_ms(void) /* not the coarse clock, which may be behind the timer */
+{
+    return ls_clock_ns() / 1000000u;
+}
+
 static void give_slot(handshake *h)
 {
     move(h, HOLDING);
     h->holds = true;
-    h->held_ms = ls_clock_coarse_ms();
+    h->held_ms = now_ms();
     h->acceptor->held++;
 }
 
@@ -118,12 +126,25 @@ static void share_slots(ls_acceptor *a)
         give_slot(h);
         ls_stream_requeue(ls_stream_of(h));
     }
-    const uint64_t now_ms = a->waits > 0 ? ls_clock_coarse_ms() : 0;
-    while (a->evicting < a->waits && (h = first(a, HOLDING)) != NULL && now_ms - h->held_ms >= a->handshake_ms_min) {
+    if (a->waits == 0) return;
+    const uint64_t now = now_ms();
+    while (a->evicting < a->waits && (h = first(a, HOLDING)) != NULL && now - h->held_ms >= a->handshake_ms_min) {
         h->evicted = true;
         a->evicting++;
         cancel(h);
     }
+    if (a->evicting < a->waits && (h = first(a, HOLDING)) != NULL && !a->timing) /* no memory: a later call does it */
+        a->timing = ls_timer_set(a->port, &a->timer, (h->held_ms + a->handshake_ms_min) * 1000000u) == LS_OK;
+}
+
+static void timer_fired(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_acceptor *a = LS_CONTAINER(op, ls_acceptor, timer.op);
+    (void)ctx;
+    ls_mutex_lock(&a->mutex);
+    a->timing = false;
+    share_slots(a);
+    ls_mutex_unlock(&a->mutex);
 }
 
 static void give_up_slot(handshake *h)
@@ -422,11 +443,11 @@ static const ls_stream_handler handler = {received, sent, closed};
 /* Use changed certificate files. One thread looks at them, at most once per interval. */
 static void refresh_certificates(ls_acceptor *a)
 {
-    const uint64_t now_ms = ls_clock_coarse_ms();
+    const uint64_t now = ls_clock_coarse_ms();
     uint64_t checked_ms = atomic_load_explicit(&a->certificates_checked_ms, memory_order_relaxed);
     char why[512] = "";
-    if (now_ms - checked_ms < CERTIFICATES_CHECK_MS ||
-        !atomic_compare_exchange_strong(&a->certificates_checked_ms, &checked_ms, now_ms))
+    if (now - checked_ms < CERTIFICATES_CHECK_MS ||
+        !atomic_compare_exchange_strong(&a->certificates_checked_ms, &checked_ms, now))
         return;
     const int err = ls_tls_reload(a->tls, false, why, sizeof why);
     if (err < 0)
@@ -517,6 +538,7 @@ int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options
     if (options->tls != NULL) a->tls = ls_tls_hold(options->tls);
     atomic_init(&a->certificates_checked_ms, ls_clock_coarse_ms());
     for (unsigned i = 0; i < STATES; i++) ls_node_init(&a->handshakes[i]);
+    a->timer.op.done = timer_fired;
     if ((err = copy_options(a, options)) < 0) goto fail_alloc;
     if ((err = ls_mutex_open(&a->mutex)) < 0) goto fail_alloc;
     err = ls_listener_open(port, at, &options->listener, a->limit, accepted, a, &a->listener);
@@ -566,6 +588,9 @@ uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent)
     ls_mutex_lock(&acceptor->mutex);
     if (silent) cancel_all(acceptor, SILENT);
     for (unsigned i = 0; i < STATES; i++) open += length(&acceptor->handshakes[i]);
+    if (acceptor->waits == 0 && acceptor->timing && ls_timer_cancel(acceptor->port, &acceptor->timer))
+        acceptor->timing = false;
+    if (open == 0) open = acceptor->timing;
     ls_mutex_unlock(&acceptor->mutex);
     return open;
 }
@@ -586,6 +611,7 @@ void ls_acceptor_close(ls_acceptor *acceptor)
 {
     assert(acceptor->listener == NULL);
     for (unsigned i = 0; i < STATES; i++) assert(ls_list_empty(&acceptor->handshakes[i]));
+    if (acceptor->timing) (void)ls_timer_cancel(acceptor->port, &acceptor->timer);
     ls_mutex_close(&acceptor->mutex);
     free_acceptor(acceptor);
 }

@@ -61,13 +61,14 @@ void ls_acceptor_start(ls_thread_ctx *ctx, ls_acceptor *acceptor);
 void ls_acceptor_stop(ls_thread_ctx *ctx, ls_acceptor *acceptor);
 
 /* After the stop: close the handshakes that have received nothing, if `silent`. Returns the number of handshakes that are
- * not closed yet and belong to no protocol. Any thread. */
+ * not closed yet and belong to no protocol; 1 for the packet of its timer. Call again until it is 0. Any thread. */
 uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent);
 
 /* Close all handshakes; a send that begins at this moment may outlast it, until its deadline. Any thread. */
 void ls_acceptor_abort(ls_acceptor *acceptor);
 
-/* After the stop, when no handshake is left and no connection can be accepted any more: see ls_conn_limit_idle. */
+/* After the stop, when no connection can be accepted any more (ls_conn_limit_idle) and ls_acceptor_drain has returned 0,
+ * or no thread runs any more. */
 void ls_acceptor_close(ls_acceptor *acceptor);
 
 #endif

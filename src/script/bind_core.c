@@ -132,13 +132,15 @@ static void listener_access(lua_State *L, ls_path_access *access)
     if (access->has_group) access->group = (uint32_t)number;
 }
 
-/* Read tls, trusted and proxy_protocol from the options at index 1. Only the listeners of the first state are opened. */
+/* Read tls, trusted, proxy_protocol and the limits of handshakes from the options at index 1. Only the listeners of the first state are opened. */
 static void listener_security(lua_State *L, const ls_state *state, ls_site_listener *listener)
 {
     if (state->index != 0) return;
     listener->tls = ls_option_tls(L, 1);
     listener->trusted = ls_option_networks(L, 1, &listener->trusted_count);
     listener->proxy_protocol = ls_option_flag(L, 1, "proxy_protocol");
+    ls_option_u32(L, 1, "handshake_ms_max", UINT32_MAX, &listener->handshake_ms_max);
+    ls_option_u32(L, 1, "handshakes_max", UINT32_MAX, &listener->handshakes_max);
 }
 
 /* core.listen{ host=, port= | urls=, mode=, user=, group=, tls=, trusted=, proxy_protocol=, http={...}, dispatch=fn, failed=fn, routes=fn, where= } */

@@ -63,7 +63,8 @@ typedef struct ls_site_listener {     /* one ls.listen or ls.tcp call */
     bool proxy_protocol;       /* the peers in `trusted` send PROXY headers */
     const ls_network *trusted;
     size_t trusted_count;
-    char where[80]; /* position of the call for messages: "site.lua:12" */
+    uint32_t handshake_ms_max, handshakes_max; /* of PROXY header and TLS; 0: see ls_acceptor_options */
+    char where[80];                            /* position of the call for messages: "site.lua:12" */
 } ls_site_listener;
 
 enum { LS_UDP_SOCKETS_MAX = 2 };

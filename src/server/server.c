@@ -235,6 +235,8 @@ static int open_endpoint(void *user, const ls_addr *at, uint16_t *port)
         .trusted = wanted->trusted,
         .trusted_count = wanted->trusted_count,
         .tls = what->tls,
+        .handshake_ms_max = wanted->handshake_ms_max,
+        .handshakes_max = wanted->handshakes_max,
         .refuse_plain_http = ls_http1_refuse_plain};
     err = ls_acceptor_open(server->port, at, &options, &opened.acceptor);
     if (err < 0) {

@@ -1,5 +1,6 @@
 """TLS listeners: versions, certificates by name, ALPN, clients with certificates, bytes that are not TLS, changed
 certificates, options. harness.tls makes the certificates."""
+import contextlib
 import os
 import shutil
 import socket
@@ -202,6 +203,29 @@ class Served(TlsCase):
             self.assertEqual(conn.recv(100), b"HELLO TLSv1.3\n")
             self.assertIn(tls.fingerprint(conn.getpeercert(True)), self.server.log())
         self.server.wait_log("its certificate is self-signed; SHA-256 fingerprint ")
+
+    def test_a_slow_handshake(self):
+        server = self.serve(APP + """ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = "self-signed",
+          handshake_timeout = 0.2, max_handshakes = 1 }""", flags=["--log-level", "debug"])
+        with socket.create_connection(server.at(), WAIT) as silent, socket.create_connection(server.at(), WAIT) as slow:
+            slow.sendall(b"\x16\x03\x01")
+            self.assertEqual(slow.recv(100), b"")
+            self.assertEqual(silent.recv(100), b"")
+        server.wait_log("debug TLS handshake with 127.0.0.1:[0-9]+: timeout", count=2)
+        self.assertTrue(tls.get(server.port()).startswith("https"))
+        server.stop()
+
+    def test_a_flood_of_half_open_handshakes(self):
+        server = self.serve(APP + """ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = "self-signed",
+          max_handshakes = 4 }""", flags=["--log-level", "debug"])
+        with contextlib.ExitStack() as opened:
+            for _ in range(40):
+                conn = opened.enter_context(socket.create_connection(server.at(), WAIT))
+                conn.sendall(b"\x16\x03\x01")
+            for _ in range(3):  # served behind them, as the oldest ones are closed after a second
+                self.assertTrue(tls.get(server.port()).startswith("https"))
+            server.wait_log("debug TLS handshake with 127.0.0.1:[0-9]+: too many handshakes at a time")
+        server.stop()
 
     def test_stops_with_a_handshake_under_way(self):
         site = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = "self-signed" } ls.config{ drain_timeout = 30 }'

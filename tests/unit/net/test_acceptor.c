@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
-#include <sys/un.h>
 
 #include "base/log.h"
 #include "base/thread.h"
@@ -198,10 +197,7 @@ static int dial(place *p)
 {
     ls_sockaddr to;
     ls_addr_to(ls_acceptor_addr(p->acceptor), &to);
-    const int fd = net_dial(&to);
-    const struct timeval limit = {.tv_sec = WAIT_MS_MAX / 1000};
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
-    return fd;
+    return net_dial(&to);
 }
 
 /* Connect and send; the acceptor has handled it when this returns. */
@@ -265,7 +261,7 @@ static void place_close(place *p)
         ls_acceptor_stop(&p->net.ctx, p->acceptor);
         ls_acceptor_abort(p->acceptor);
         UNTIL(p, ls_conn_limit_idle(&p->limit));
-        assert_int_equal(ls_acceptor_drain(p->acceptor, false), 0);
+        UNTIL(p, ls_acceptor_drain(p->acceptor, false) == 0);
         ls_acceptor_close(p->acceptor);
     }
     pump_all(p);
@@ -494,6 +490,21 @@ static void the_oldest_is_closed_for_one_that_waits(void **state)
     say(&p, clients[1], "UNKNOWN\r\nstill here");
     UNTIL(&p, text_is(&p, 2, "still here"));
     for (int i = 1; i < 4; i++) close(clients[i]);
+    place_close(&p);
+}
+
+/* Nothing arrives any more, and still all that wait get their turn. */
+static void those_that_wait_need_no_further_arrival(void **state)
+{
+    enum { FLOOD = 12 };
+    place p;
+    int clients[FLOOD + 1];
+    (void)state;
+    place_open(&p, PROXY, (ls_acceptor_options){.handshakes_max = 2, .handshake_ms_min = 20});
+    for (int i = 0; i < FLOOD; i++) clients[i] = dial_with(&p, "PROXY ");
+    clients[FLOOD] = dial_with(&p, LINE "last");
+    UNTIL(&p, text_is(&p, 0, "last"));
+    for (int i = 0; i <= FLOOD; i++) close(clients[i]);
     place_close(&p);
 }
 
@@ -736,7 +747,7 @@ static void threads_share_the_slots(void **state)
             if (i % 2 != 0) close(clients[i]);
         UNTIL(&p, open_count(&p) == 0);
     }
-    UNTIL(&p, ls_conn_limit_idle(&p.limit));
+    UNTIL(&p, ls_conn_limit_idle(&p.limit) && ls_acceptor_drain(p.acceptor, false) == 0);
     for (unsigned i = 0; i < WORKERS; i++) {
         atomic_store(&workers[i].stop, true);
         ls_thread_join(&workers[i].thread);
@@ -759,6 +770,7 @@ int main(void)
         cmocka_unit_test(the_time_is_limited),
         cmocka_unit_test(past_the_limit_they_wait),
         cmocka_unit_test(the_oldest_is_closed_for_one_that_waits),
+        cmocka_unit_test(those_that_wait_need_no_further_arrival),
         cmocka_unit_test(the_default_limit),
         cmocka_unit_test(alpn_chooses_the_protocol),
         cmocka_unit_test(bytes_may_arrive_together),
