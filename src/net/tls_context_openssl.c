@@ -178,6 +178,7 @@ static int set_trust(SSL_CTX *ctx, const ls_tls_config *config, const ls_tls_tex
     bool ok = set_id_context(ctx, config, trusted);
     for (int i = 0; ok && i < sk_X509_num(trusted); i++) {
         X509 *cert = sk_X509_value(trusted, i);
+        (void)X509_check_purpose(cert, -1, 0); /* parses its extensions once, before threads share it */
         ok = X509_STORE_add_cert(store, cert) == 1;
         if (ok && config->server) ok = SSL_CTX_add_client_CA(ctx, cert) == 1;
     }
