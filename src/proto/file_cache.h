@@ -20,7 +20,7 @@
 
 typedef struct ls_file_cache ls_file_cache;
 
-enum { LS_CACHED_BODY_MAX = 16384 }; /* the bytes of a file up to this size are kept in memory */
+enum { LS_CACHED_BODY_MAX = 131072 }; /* the bytes of a file up to this size are kept in memory */
 
 typedef struct ls_file_cache_limits {
     unsigned shards;      /* >= 1; the limits below are multiples of it */
