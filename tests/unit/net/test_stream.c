@@ -204,6 +204,7 @@ static void the_handler_is_replaced_in_every_state(void **state)
         wire w;
         ls_actor actor;
         ls_stream_watch watch = {.lost = a_watch_is_lost};
+        bool watched = false;
         wire_open(&w);
         second_received = second_sent = 0;
         if (at == RESERVED) assert_non_null(ls_stream_room(&w.place.ctx, w.s, 100));
@@ -228,7 +229,11 @@ static void the_handler_is_replaced_in_every_state(void **state)
             assert_ptr_equal(ls_stream_actor(w.s), &actor);
         }
         if (at == DEADLINE) ls_stream_recv_within(w.s, 1);
-        if (at == WATCHED) assert_int_equal(ls_stream_watch_begin(&w.place.ctx, w.s, &watch), LS_PENDING);
+        if (at == WATCHED) {
+            const int err = ls_stream_watch_begin(&w.place.ctx, w.s, &watch);
+            if (err != LS_ENOTSUP) assert_int_equal(err, LS_PENDING);
+            watched = err == LS_PENDING;
+        }
         if (at == ENDED) {
             assert_int_equal(shutdown(w.theirs, SHUT_WR), 0);
             assert_int_equal(wire_recv(&w, NULL, LS_BLOCK_SMALL), 0);
@@ -252,7 +257,7 @@ static void the_handler_is_replaced_in_every_state(void **state)
             assert_int_equal(second_result, at == DEADLINE ? LS_ETIMEDOUT : 5);
             if (at != DEADLINE) wire_expect_taken(&w, "bytes");
         }
-        if (at == WATCHED) assert_true(ls_stream_unwatch(w.s, &watch));
+        if (watched) assert_true(ls_stream_unwatch(w.s, &watch));
         assert_int_equal(w.received, before);
         wire_close(&w);
     }
