@@ -1,7 +1,8 @@
 /* test_stream.c - a stream without its queue and its deadlines: open, receive, handover, unread bytes, watch, closing in
- * every state, lingering. */
+ * every state, lingering, its actor. */
 #include "stream_fixture.h"
 
+#include "base/thread.h"
 #include "net/stream_internal.h"
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
@@ -485,6 +486,47 @@ static void the_room_of_the_user_is_zeroed_and_leads_back(void **state)
     wire_close(&w);
 }
 
+/* ---- the actor ---------------------------------------------------------------------------------------------- */
+
+typedef struct taker {
+    wire *w;
+    ls_thread thread;
+} taker;
+
+static void taker_main(void *arg)
+{
+    wire *w = ((taker *)arg)->w;
+    ls_packet packet;
+    ls_thread_ctx ctx;
+    net_ctx_open(&w->place, &ctx, 1);
+    while (ls_port_wait(w->place.port, &ctx, &packet, 1, 100) == 0) continue;
+    ls_packet_dispatch(&ctx, &packet);
+    ls_port_detach(w->place.port, &ctx);
+    ls_pool_close(ctx.pool);
+}
+
+/* Another thread takes the packet of a receive and reads its actor. ThreadSanitizer reports it if that is written. */
+static void the_actor_of_a_pending_receive_is_set_again(void **state)
+{
+    wire w;
+    taker other = {.w = &w};
+    ls_actor actor;
+    (void)state;
+    wire_open(&w);
+    ls_actor_init(&actor);
+    assert_true(ls_actor_try_enter(&actor, &w.place.ctx));
+    ls_stream_set_actor(w.s, &actor);
+    ls_stream_requeue(w.s);
+    assert_int_equal(ls_thread_start(&other.thread, "taker", taker_main, &other), LS_OK);
+    ls_stream_set_actor(w.s, &actor);
+    ls_thread_join(&other.thread);
+    assert_int_equal(w.received, 0);
+    ls_actor_leave(&actor, &w.place.ctx);
+    assert_int_equal(w.received, 1);
+    assert_int_equal(w.result, LS_EAGAIN);
+    wire_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +544,7 @@ int main(void)
         cmocka_unit_test(lingering_has_a_time_limit),
         cmocka_unit_test(a_full_port_closes_the_descriptor),
         cmocka_unit_test(the_room_of_the_user_is_zeroed_and_leads_back),
+        cmocka_unit_test(the_actor_of_a_pending_receive_is_set_again),
     };
     return cmocka_run_group_tests_name("net/stream", tests, NULL, NULL);
 }
