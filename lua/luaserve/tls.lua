@@ -174,11 +174,12 @@ function tls.starttls(given)
     end
   end
   local out = server and server_settings(where, given, own) or client_settings(where, given, own)
+  options.read_all(where, given, starttls_limits, out)
   if not server and not out.server_name and not out.insecure then
     usage.error("%s is missing: the name that the certificate of the server must have", option(where, "server_name"))
   end
   out.server = server
-  return options.read_all(where, given, starttls_limits, out)
+  return out
 end
 
 local function trusted_of(fname, list, core)
