@@ -3,6 +3,7 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
+local tls = require "luaserve.tls" -- sock:starttls needs it loaded
 usage.mark_internal()
 
 local tcp = {}
@@ -109,7 +110,7 @@ function tcp.connect(host, port, opts, ...)
     end
     options.check_names("ls.connect", opts, client_known)
     limit = options.read_all("ls.connect", opts, client_only, options.read_all("ls.connect", opts, limits, {}))
-    if opts.tls ~= nil then limit.tls = require("luaserve.tls").client("ls.connect", opts.tls) end
+    if opts.tls ~= nil then limit.tls = tls.client("ls.connect", opts.tls) end
   end
   if port == nil then
     host, port = client_text(host)

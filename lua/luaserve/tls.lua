@@ -1,5 +1,5 @@
--- tls.lua - the options of ls.listen and ls.tcp for TLS and for the PROXY protocol (tls, trusted, proxy_protocol), and the
--- option tls of ls.connect.
+-- tls.lua - the options of ls.listen and ls.tcp for TLS and for the PROXY protocol (tls, trusted, proxy_protocol), the
+-- option tls of ls.connect, and the options of sock:starttls.
 -- lua/docs/reference/tls.md documents them.
 
 local usage = require "luaserve.usage"
@@ -14,16 +14,29 @@ local all_names = options.merged(cert_names, shared_names)
 local client_names = options.merged(cert_names, { ca = true, server_name = true, alpn = true, insecure = true, min = true,
   ciphers = true })
 
+-- Of sock:starttls: those of both roles, and the rest of each role.
+local starttls_both = { server = true, timeout = true }
+local starttls_server = options.merged(all_names, starttls_both)
+local starttls_client = options.merged(client_names, starttls_both)
+local starttls_limits = { timeout = { "handshake_ms_max", "seconds", 1, 2 ^ 32 - 1 } }
+
 -- The tables of options, for the tests.
-tls.known = { ["ls.listen: tls"] = all_names, ["ls.tcp: tls"] = all_names, ["ls.connect: tls"] = client_names }
+tls.known = { ["ls.listen: tls"] = all_names, ["ls.tcp: tls"] = all_names, ["ls.connect: tls"] = client_names,
+  ["sock:starttls"] = starttls_client }
+tls.specs = { ["sock:starttls"] = starttls_limits }
 
 local tls_forms = 'a table such as { cert = "cert.pem", key = "key.pem" }, a list of such tables, or "self-signed"'
+
+-- The name of an option for a message: "ls.tcp: tls.cert", "sock:starttls: cert".
+local function option(where, name)
+  return where .. (where:find(": ", 1, true) and "." or ": ") .. name
+end
 
 -- A field that is nil or a string with at least one byte and no NUL.
 local function text(where, given, name, what)
   local value = given[name]
   if value ~= nil and (type(value) ~= "string" or value == "" or value:find("\0", 1, true)) then
-    usage.error("%s.%s must be %s; got %s", where, name, what, usage.quote(value))
+    usage.error("%s must be %s; got %s", option(where, name), what, usage.quote(value))
   end
   return value
 end
@@ -31,7 +44,15 @@ end
 local function one_of(where, given, name, first, second)
   local value = given[name]
   if value ~= nil and value ~= first and value ~= second then
-    usage.error('%s.%s must be "%s" or "%s"; got %s', where, name, first, second, usage.quote(value))
+    usage.error('%s must be "%s" or "%s"; got %s', option(where, name), first, second, usage.quote(value))
+  end
+  return value
+end
+
+local function flag(where, given, name)
+  local value = given[name]
+  if value ~= nil and type(value) ~= "boolean" then
+    usage.error("%s must be true or false; got %s", option(where, name), usage.quote(value))
   end
   return value
 end
@@ -42,7 +63,9 @@ local function certificate(where, given)
     key = text(where, given, "key", "the file name of a key (PEM)"),
     password = text(where, given, "key_password", "a string, the password of the key"),
   }
-  if not out.cert then usage.error('%s.cert is missing; give the certificate, such as cert = "cert.pem"', where) end
+  if not out.cert then
+    usage.error('%s is missing; give the certificate, such as cert = "cert.pem"', option(where, "cert"))
+  end
   return out
 end
 
@@ -53,7 +76,8 @@ local function protocols(where, list)
     valid = valid and type(name) == "string" and name:find("^[^,%c]+$") and #name <= 255
   end
   if not valid then
-    usage.error('%s.alpn must be a list of protocol names such as { "http/1.1" }; got %s', where, usage.quote(list))
+    usage.error('%s must be a list of protocol names such as { "http/1.1" }; got %s', option(where, "alpn"),
+      usage.quote(list))
   end
   return table.concat(list, ",")
 end
@@ -65,7 +89,7 @@ local function certificates(where, list)
     if list[name] ~= nil then usage.error("%s is a list of certificates; put %s into one of them", where, name) end
   end
   for i, one in ipairs(list) do
-    local place = string.format("%s[%d]", where, i)
+    local place = string.format("%s%s[%d]", where, where:find(": ", 1, true) and "" or ": options", i)
     if type(one) ~= "table" then
       usage.error('%s must be a table such as { cert = "cert.pem", key = "key.pem" }; got %s', place, usage.quote(one))
     end
@@ -75,12 +99,9 @@ local function certificates(where, list)
   return out
 end
 
--- The value of `tls` -> the table for the core.
-local function settings_of(fname, given, alpn)
-  local where = fname .. ": tls"
-  if given == "self-signed" then return { self_signed = true, alpn = alpn } end
-  if type(given) ~= "table" then usage.error("%s must be %s; got %s", where, tls_forms, usage.quote(given)) end
-  local count, known = #given, options.merged(all_names)
+-- The options of a server, whose names are keys of `names` -> the table for the core.
+local function server_settings(where, given, names, alpn)
+  local count, known = #given, options.merged(names)
   for i = 1, count do known[i] = true end
   options.check_names(where, given, known)
   local verify = one_of(where, given, "verify", "optional", "required")
@@ -92,11 +113,37 @@ local function settings_of(fname, given, alpn)
     alpn = alpn,
   }
   if given.alpn ~= nil then shared.alpn = protocols(where, given.alpn) end
-  if verify and not shared.ca then usage.error("%s.verify needs client_ca", where) end
+  if verify and not shared.ca then usage.error("%s needs client_ca", option(where, "verify")) end
   shared.verify = shared.ca and (verify or "required")
   local out = count > 0 and certificates(where, given) or { certificate(where, given) }
   for name, value in pairs(shared) do out[name] = value end
   return out
+end
+
+-- The value of `tls` -> the table for the core.
+local function settings_of(fname, given, alpn)
+  local where = fname .. ": tls"
+  if given == "self-signed" then return { self_signed = true, alpn = alpn } end
+  if type(given) ~= "table" then usage.error("%s must be %s; got %s", where, tls_forms, usage.quote(given)) end
+  return server_settings(where, given, all_names, alpn)
+end
+
+-- The options of a client, whose names are keys of `names` -> the table for the core.
+local function client_settings(where, given, names)
+  options.check_names(where, given, names)
+  local insecure = flag(where, given, "insecure")
+  local identity = (given.cert or given.key or given.key_password) and certificate(where, given) or {}
+  return {
+    cert = identity.cert,
+    key = identity.key,
+    password = identity.password,
+    ca = text(where, given, "ca", "the file name of trusted certificates (PEM)"),
+    server_name = text(where, given, "server_name", "the name in the certificate of the server"),
+    insecure = insecure,
+    min = one_of(where, given, "min", "1.2", "1.3"),
+    ciphers = text(where, given, "ciphers", "a list of ciphers as openssl-ciphers(1) describes it"),
+    alpn = given.alpn ~= nil and protocols(where, given.alpn) or nil,
+  }
 end
 
 -- client(fname, given) -> the table for the core; nil for false, which means no TLS. Raises.
@@ -107,22 +154,32 @@ function tls.client(fname, given)
   if type(given) ~= "table" then
     usage.error('%s must be true or a table such as { ca = "ca.pem" }; got %s', where, usage.quote(given))
   end
-  options.check_names(where, given, client_names)
-  if given.insecure ~= nil and type(given.insecure) ~= "boolean" then
-    usage.error("%s.insecure must be true or false; got %s", where, usage.quote(given.insecure))
+  return client_settings(where, given, client_names)
+end
+
+local starttls_forms = 'a table: sock:starttls{ server_name = "example.org" } for a client, '
+  .. 'sock:starttls{ server = true, cert = "cert.pem", key = "key.pem" } for a server'
+
+-- starttls(given) -> the table for the core. Raises.
+function tls.starttls(given)
+  local where = "sock:starttls"
+  if type(given) ~= "table" then usage.error("%s takes %s; got %s", where, starttls_forms, usage.quote(given)) end
+  local server = flag(where, given, "server")
+  local own, other = starttls_client, starttls_server
+  if server then own, other = other, own end
+  for name in pairs(given) do
+    if other[name] and not own[name] then
+      usage.error("%s is an option of a %s; this call has%s server = true", option(where, name),
+        server and "client" or "server", server and "" or " no")
+    end
   end
-  local identity = (given.cert or given.key or given.key_password) and certificate(where, given) or {}
-  return {
-    cert = identity.cert,
-    key = identity.key,
-    password = identity.password,
-    ca = text(where, given, "ca", "the file name of trusted certificates (PEM)"),
-    server_name = text(where, given, "server_name", "the name in the certificate of the server"),
-    insecure = given.insecure,
-    min = one_of(where, given, "min", "1.2", "1.3"),
-    ciphers = text(where, given, "ciphers", "a list of ciphers as openssl-ciphers(1) describes it"),
-    alpn = given.alpn ~= nil and protocols(where, given.alpn) or nil,
-  }
+  local out = server and server_settings(where, given, own) or client_settings(where, given, own)
+  options.read_all(where, given, starttls_limits, out)
+  if not server and not out.server_name and not out.insecure then
+    usage.error("%s is missing: the name that the certificate of the server must have", option(where, "server_name"))
+  end
+  out.server = server
+  return out
 end
 
 local function trusted_of(fname, list, core)

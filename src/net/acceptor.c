@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/filter.h"
+#include "net/handshake.h"
 #include "net/proxy_header.h"
 
 enum {
@@ -276,37 +277,22 @@ static int send_queued(ls_thread_ctx *ctx, ls_stream *s)
     return err == LS_DONE ? after_send(ctx, s) : err;
 }
 
-static int queue_output(ls_thread_ctx *ctx, ls_stream *s, ls_filter_out *out)
-{
-    int err = LS_OK;
-    for (unsigned i = 0; i < out->count; i++) {
-        if (err == LS_OK) err = ls_stream_push(ctx, s, &out->slices[i]);
-        if (err < 0) ls_slice_drop(&out->slices[i]);
-    }
-    return err;
-}
-
 /* Continue with received bytes, whose reference it takes. */
 static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
 {
     handshake *h = ls_stream_user(s);
-    ls_filter_out out = {.pool = ctx->pool};
-    int err;
+    int err, status;
     if (h->session == NULL && (err = ls_tls_session(h->acceptor->tls, NULL, &h->session)) < 0) {
         ls_slice_drop(&bytes);
         return err;
     }
     h->session->type->feed(h->session, bytes);
-    const int status = ls_tls_handshake(h->session, &out);
+    err = ls_handshake_step(ctx, s, h->session, &status);
     h->complete = status == LS_DONE;
     h->failed = status != LS_DONE && status != LS_EAGAIN;
     if (h->failed) log_failure(s, ls_tls_why(h->session));
-    if (status == LS_EINVAL && h->acceptor->refuse_plain_http != NULL) {
-        ls_slices_drop(out.slices, out.count);
+    if (status == LS_EINVAL && h->acceptor->refuse_plain_http != NULL) /* the step queued nothing */
         err = h->acceptor->refuse_plain_http(ctx, s);
-    } else {
-        err = queue_output(ctx, s, &out);
-    }
     return err < 0 ? err : send_queued(ctx, s);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
+#include "net/handshake.h"
 #include "sched/actor.h"
 
 #define GAP_NS UINT64_C(250000000) /* RFC 8305 section 8: Connection Attempt Delay */
@@ -45,10 +46,8 @@ struct ls_dial {
     ls_lookup *lookup;
     ls_stream *racing[LS_LOOKUP_ADDRS_MAX];
     ls_stream *stream;  /* the winner, during the handshake */
-    ls_filter *session; /* during the handshake */
+    ls_handshake handshake;
     bool begin_queued, over;
-    bool session_fed; /* the session has new input */
-    int session_result;
     enum ls_dial_phase phase;
     int err; /* of the last failed attempt */
     unsigned addr_count, addr_next, racing_count;
@@ -88,7 +87,7 @@ static void close_racing(ls_thread_ctx *ctx, ls_dial *d)
     while (d->racing_count > 0) ls_stream_close(ctx, d->racing[--d->racing_count]);
 }
 
-/* Give up what the dial holds but its session and itself. */
+/* Give up what the dial holds but its handshake and itself. */
 static void release(ls_thread_ctx *ctx, ls_dial *d)
 {
     timer_stop(d, &d->gap);
@@ -102,27 +101,21 @@ static void release(ls_thread_ctx *ctx, ls_dial *d)
     d->tls = NULL;
 }
 
-static void session_drop(ls_dial *d)
-{
-    if (d->session != NULL) d->session->type->free(d->session);
-    d->session = NULL;
-}
-
 static void finish(ls_thread_ctx *ctx, ls_dial *d, ls_stream *stream, int err)
 {
-    ls_dial_result result = {.stream = stream, .err = err, .phase = d->phase, .why = ""};
-    if (d->session != NULL && err == d->session_result) result.why = ls_tls_why(d->session);
+    const ls_dial_result result = {
+        .stream = stream, .err = err, .phase = d->phase, .why = ls_handshake_why(&d->handshake, err)};
     release(ctx, d);
     d->over = true;
     d->done(ctx, d->user, &result);
-    session_drop(d);
+    ls_handshake_close(&d->handshake);
     free_if_over(d);
 }
 
 void ls_dial_cancel(ls_thread_ctx *ctx, ls_dial *d)
 {
     release(ctx, d);
-    session_drop(d);
+    ls_handshake_close(&d->handshake);
     d->over = true;
     free_if_over(d);
 }
@@ -133,7 +126,7 @@ void ls_dial_free(ls_dial *d)
     while (d->racing_count > 0) ls_stream_free(d->racing[--d->racing_count]);
     if (d->stream != NULL) ls_stream_free(d->stream);
     if (d->tls != NULL) ls_tls_drop(d->tls);
-    session_drop(d);
+    ls_handshake_close(&d->handshake);
     free(d);
 }
 
@@ -170,77 +163,29 @@ static ls_dial *dial_of(ls_stream *s)
 
 /* ---- TLS ---------------------------------------------------------------------------------------------------- */
 
-/* Continue the handshake with the new input and queue what it answers. LS_OK or an error. */
-static int session_step(ls_thread_ctx *ctx, ls_dial *d)
+/* Take the result of a step of the handshake. */
+static void handshake_went(ls_thread_ctx *ctx, ls_dial *d, int err)
 {
-    ls_filter_out out = {.pool = ctx->pool};
-    int err = LS_OK;
-    d->session_fed = false;
-    d->session_result = ls_tls_handshake(d->session, &out);
-    for (unsigned n = 0; n < out.count; n++) {
-        if (err == LS_OK) err = ls_stream_push(ctx, d->stream, &out.slices[n]);
-        if (err < 0) ls_slice_drop(&out.slices[n]);
-    }
-    return err;
-}
-
-/* The result of a receive. LS_OK or an error. */
-static int session_feed(ls_dial *d, int64_t received)
-{
-    if (received < 0) return (int)received;
-    if (received == 0)
-        d->session->type->feed_end(d->session);
-    else
-        d->session->type->feed(d->session, ls_stream_take(d->stream));
-    d->session_fed = true;
-    return LS_OK;
-}
-
-static void handshake_ended(ls_thread_ctx *ctx, ls_dial *d)
-{
-    ls_stream *s = d->stream;
-    if (d->session_result < 0) {
-        finish(ctx, d, NULL, d->session_result);
+    if (err == LS_PENDING) return;
+    if (err < 0) {
+        finish(ctx, d, NULL, err);
         return;
     }
-    ls_stream_set_filter(s, d->session); /* the stream owns it */
-    d->session = NULL;
+    ls_stream *s = d->stream;
     d->stream = NULL;
     succeed(ctx, d, s);
-}
-
-/* Go on until an operation is pending or the handshake has ended. `err` < 0: the operation before has failed. */
-static void handshake(ls_thread_ctx *ctx, ls_dial *d, int err)
-{
-    int64_t received;
-    for (;;) {
-        if (err == LS_OK && d->session_fed && (err = session_step(ctx, d)) == LS_OK &&
-            ls_stream_queued(d->stream) > 0 && (err = ls_stream_flush(ctx, d->stream)) == LS_PENDING)
-            return;
-        if (err < 0 && d->session_result == LS_EAGAIN) { /* else the session's own error says more */
-            finish(ctx, d, NULL, err);
-            return;
-        }
-        if (err < 0 && d->session_result == LS_DONE) d->session_result = err;
-        if (d->session_result != LS_EAGAIN) {
-            handshake_ended(ctx, d);
-            return;
-        }
-        err = ls_stream_recv(ctx, d->stream, NULL, LS_BLOCK_SMALL, &received);
-        if (err == LS_PENDING) return;
-        err = err < 0 ? err : session_feed(d, received);
-    }
 }
 
 static void handshake_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_dial *d = dial_of(s);
-    handshake(ctx, d, session_feed(d, result));
+    handshake_went(ctx, d, ls_handshake_received(ctx, s, &d->handshake, result));
 }
 
 static void handshake_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    handshake(ctx, dial_of(s), err);
+    ls_dial *d = dial_of(s);
+    handshake_went(ctx, d, ls_handshake_sent(ctx, s, &d->handshake, err));
 }
 
 static const ls_stream_handler handshake_handler = {handshake_received, handshake_sent, stream_closed};
@@ -258,14 +203,8 @@ static void connected(ls_thread_ctx *ctx, ls_dial *d, ls_stream *s)
     d->phase = LS_DIAL_TLS;
     d->stream = s;
     ls_stream_handover(s, &handshake_handler);
-    const int err = ls_tls_session(d->tls, d->server_name, &d->session);
-    if (err < 0) {
-        finish(ctx, d, NULL, err);
-        return;
-    }
-    d->session_fed = true; /* a client begins */
-    d->session_result = LS_EAGAIN;
-    handshake(ctx, d, LS_OK);
+    const int err = ls_handshake_open(&d->handshake, d->tls, d->server_name);
+    handshake_went(ctx, d, err < 0 ? err : ls_handshake_begin(ctx, s, &d->handshake));
 }
 
 static const ls_stream_handler attempt_handler;

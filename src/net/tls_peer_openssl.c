@@ -43,6 +43,7 @@ void ls_tls_peer_of(const ls_filter *session, ls_tls_peer *out)
                          .cipher = SSL_CIPHER_get_name(SSL_get_current_cipher(s->ssl)),
                          .alpn = alpn_of(s),
                          .server_name = SSL_get_servername(s->ssl, TLSEXT_NAMETYPE_host_name),
+                         .is_client = s->server,
                          .resumed = SSL_session_reused(s->ssl) == 1};
     if (cert != NULL) {
         out->verified =

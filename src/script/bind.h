@@ -50,8 +50,10 @@ void ls_timers_free(ls_state *state);                      /* no thread runs and
 
 /* bind_tls.c */
 struct ls_filter;
-/* Push the table of req.tls; nil without a session. */
+/* Push the table of req.tls and sock.tls; nil without a session. */
 void ls_push_tls(lua_State *L, const struct ls_filter *session);
+/* Push nil, "TLS: why" and the code of `err`; for an empty `why`, the text of `err`. Returns 3. */
+int ls_push_tls_failure(lua_State *L, int err, const char *why);
 
 /* bind_job.c */
 int ls_core_spawn(lua_State *L);

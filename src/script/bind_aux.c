@@ -77,11 +77,11 @@ void ls_refuse_arguments(lua_State *L, int most, const char *call)
                    call, number);
 }
 
-bool ls_push_usage(lua_State *L, const char *name)
+bool ls_push_function(lua_State *L, const char *module, const char *name)
 {
     const int top = lua_gettop(L);
     lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-    if (lua_getfield(L, -1, "luaserve.usage") == LUA_TTABLE && lua_getfield(L, -1, name) == LUA_TFUNCTION) {
+    if (lua_getfield(L, -1, module) == LUA_TTABLE && lua_getfield(L, -1, name) == LUA_TFUNCTION) {
         lua_replace(L, top + 1);
         lua_settop(L, top + 1);
         return true;
@@ -93,7 +93,7 @@ bool ls_push_usage(lua_State *L, const char *name)
 /* Push the suggestion of usage.lua for `name`, or an empty string: "; did you mean 'send'?" */
 static const char *suggestion(lua_State *L, int name, int known)
 {
-    if (ls_push_usage(L, "suggest")) {
+    if (ls_push_function(L, "luaserve.usage", "suggest")) {
         lua_pushvalue(L, name);
         lua_pushvalue(L, known);
         lua_call(L, 2, 1);

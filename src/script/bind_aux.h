@@ -29,8 +29,8 @@ static inline void ls_check_arguments(lua_State *L, int most, const char *call)
     if (lua_gettop(L) > most) ls_refuse_arguments(L, most, call);
 }
 
-/* Push the function `name` of the module luaserve.usage. false: the site has not loaded luaserve; nothing is pushed. */
-bool ls_push_usage(lua_State *L, const char *name);
+/* Push the function `name` of a module of luaserve. false: the site has not loaded it; nothing is pushed. */
+bool ls_push_function(lua_State *L, const char *module, const char *name);
 
 /* Raise "<object> has no method or field '<name>'" for the name at index 2. The message suggests the most similar key
  * of the table at `known`. */

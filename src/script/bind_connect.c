@@ -14,7 +14,7 @@
 #include "script/option_tls.h"
 #include "script/site_internal.h"
 #include "script/sockets.h"
-#include "script/tls_clients.h"
+#include "script/tls_contexts.h"
 
 typedef struct connecting {
     ls_dial *dial; /* NULL: not started, or ended */
@@ -81,12 +81,8 @@ static int fail_name(lua_State *L, int err)
 /* nil, "TLS: why", code */
 static int fail_tls(lua_State *L, int err, const char *why)
 {
-    char text[sizeof((connecting *)NULL)->why];
-    (void)snprintf(text, sizeof text, "%s", why[0] != '\0' ? why : ls_err_text(err)); /* fail may free `why` */
-    const int count = fail(L, err);
-    lua_pushfstring(L, "TLS: %s", text);
-    lua_replace(L, -3);
-    return count;
+    (void)fail(L, err);
+    return ls_push_tls_failure(L, err, why);
 }
 
 static int dial(lua_State *L, connecting *c);
@@ -178,7 +174,7 @@ static int take_tls(lua_State *L, connecting *c, char *why, size_t why_bytes)
     ls_tls_cert cert;
     ls_tls_options options;
     ls_option_tls_client(L, TLS, &cert, &options);
-    return ls_tls_clients_get(ls_state_of(L)->site->tls_clients, &options, &c->tls, why, why_bytes);
+    return ls_tls_contexts_get(ls_state_of(L)->site->tls_contexts, &options, &c->tls, why, why_bytes);
 }
 
 /* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name.

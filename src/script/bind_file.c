@@ -68,7 +68,7 @@ static void unknown_option(lua_State *L, int key)
     }
     const int known = lua_gettop(L);
     const char *near = "";
-    if (ls_push_usage(L, "suggest")) {
+    if (ls_push_function(L, "luaserve.usage", "suggest")) {
         lua_pushvalue(L, key);
         lua_pushvalue(L, known);
         lua_call(L, 2, 1);

@@ -315,7 +315,7 @@ static bool learn_name(lua_State *L)
  * request that has not set it, so this does not raise: it logs each name once, unless the site has set it before. */
 static void suggest_field(lua_State *L)
 {
-    if (!learn_name(L) || !ls_push_usage(L, "misspelled")) return;
+    if (!learn_name(L) || !ls_push_function(L, "luaserve.usage", "misspelled")) return;
     lua_pushvalue(L, 2);
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_call(L, 2, 1);

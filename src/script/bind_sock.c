@@ -1,5 +1,5 @@
 /* bind_sock.c - the object `sock`: its metatable, its limits, close and its fields. bind_sock_receive.c and
- * bind_sock_send.c have the two directions. */
+ * bind_sock_send.c have the two directions, bind_sock_starttls.c the change to TLS. */
 #include <string.h>
 
 #include "base/err.h"
@@ -157,6 +157,7 @@ void ls_tcp_define(lua_State *L, ls_state *state)
                                        {"send", ls_sock_send},
                                        {"flush", ls_sock_flush},
                                        {"shutdown", ls_sock_shutdown_lua},
+                                       {"starttls", ls_sock_starttls},
                                        {"settimeouts", sock_settimeouts},
                                        {"setkeepalive", sock_setkeepalive},
                                        {"close", sock_close},

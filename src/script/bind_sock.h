@@ -1,4 +1,5 @@
-/* bind_sock.h - what the files of the `sock` object share: bind_sock.c, bind_sock_receive.c, bind_sock_send.c. ls.tcp
+/* bind_sock.h - what the files of the `sock` object share: bind_sock.c, bind_sock_receive.c, bind_sock_send.c,
+ * bind_sock_starttls.c. ls.tcp
  * (bind_core.c) and ls.connect (bind_connect.c) read their limits with ls_tcp_options.
  *
  * Thread: the one that holds the state's actor. The methods are documented above their definitions. */
@@ -35,5 +36,9 @@ int ls_sock_chunks(lua_State *L);
 int ls_sock_send(lua_State *L);
 int ls_sock_flush(lua_State *L);
 int ls_sock_shutdown_lua(lua_State *L);
+
+/* ---- bind_sock_starttls.c ------------------------------------------------------------------------------------- */
+
+int ls_sock_starttls(lua_State *L);
 
 #endif

@@ -106,6 +106,12 @@ static int queue_value(lua_State *L, ls_tcp *tcp, int index)
     }
 }
 
+/* Raise if a task changes the connection to TLS: whether bytes of another task are encrypted would be left to chance. */
+static void check_not_starting(lua_State *L, const ls_tcp *tcp)
+{
+    if (tcp->starttls != NULL) luaL_error(L, "another task waits in sock:starttls of this socket");
+}
+
 /* The result of a send: the queue was sent, or is short enough to go on. */
 static int send_result(lua_State *L, int status, lua_KContext context)
 {
@@ -140,6 +146,7 @@ int ls_sock_send(lua_State *L)
     if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
     if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);
     if (tcp->shut) return luaL_error(L, "sock:send after sock:shutdown");
+    check_not_starting(L, tcp);
 
     ls_thread_ctx *ctx = tcp->state->ctx;
     for (int n = 2; n <= last; n++) {
@@ -163,6 +170,7 @@ int ls_sock_send(lua_State *L)
 int ls_sock_flush(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
+    if (o->tcp != NULL) check_not_starting(L, o->tcp);
     if (o->tcp != NULL && ls_tcp_flush(o->tcp->state->ctx, o->tcp) == LS_PENDING) {
         ls_task_may_wait(L);
         return wait_until_sent(L, o->tcp);
@@ -180,6 +188,7 @@ int ls_sock_shutdown_lua(lua_State *L)
     ls_tcp *tcp = o->tcp;
     if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
     if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);
+    check_not_starting(L, tcp);
     if (!tcp->shut) {
         tcp->shut = true;
         const int flushed = ls_tcp_flush(tcp->state->ctx, tcp);

@@ -1,5 +1,5 @@
-/* option_tls.c - see option_tls.h. Those of a listener: structs are userdata, texts are strings of the given tables;
- * references of the registry, which are never dropped, keep both. */
+/* option_tls.c - see option_tls.h. Structs are userdata, texts are strings of the given tables. Those of a listener are kept
+ * by references of the registry, which are never dropped. */
 #include "script/option_tls.h"
 
 #include <string.h>
@@ -9,11 +9,18 @@
 #include "script/bind_aux.h"
 #include "script/option.h"
 
-/* A userdata of zeros, kept. */
-static void *new_kept(lua_State *L, size_t bytes)
+/* Push a userdata of zeros. */
+static void *new_zeroed(lua_State *L, size_t bytes)
 {
     void *memory = lua_newuserdatauv(L, bytes > 0 ? bytes : 1, 0);
     memset(memory, 0, bytes);
+    return memory;
+}
+
+/* The same, kept instead of pushed. */
+static void *new_kept(lua_State *L, size_t bytes)
+{
+    void *memory = new_zeroed(L, bytes);
     (void)luaL_ref(L, LUA_REGISTRYINDEX);
     return memory;
 }
@@ -40,9 +47,10 @@ static const char *field_path(lua_State *L, int index, const char *name)
     return field_text(L, index, name);
 }
 
+/* Push the userdata that holds them. */
 static const ls_tls_cert *read_certs(lua_State *L, int index, unsigned count)
 {
-    ls_tls_cert *certs = new_kept(L, count * sizeof *certs);
+    ls_tls_cert *certs = new_zeroed(L, count * sizeof *certs);
     for (unsigned i = 0; i < count; i++) {
         lua_rawgeti(L, index, (lua_Integer)i + 1);
         const int one = lua_gettop(L);
@@ -55,32 +63,38 @@ static const ls_tls_cert *read_certs(lua_State *L, int index, unsigned count)
     return certs;
 }
 
-const ls_tls_options *ls_option_tls(lua_State *L, int index)
+void ls_option_tls_server(lua_State *L, int index, ls_tls_options *out)
 {
     static const char *const verify[] = {"none", "optional", "required", NULL};
+    luaL_checkstack(L, 10, NULL);
+    index = lua_absindex(L, index);
+    const unsigned count = (unsigned)lua_rawlen(L, index);
+    *out = (ls_tls_options){.server = true,
+                            .cert_count = count,
+                            .certs = read_certs(L, index, count),
+                            .self_signed = ls_option_flag(L, index, "self_signed"),
+                            .ca = field_path(L, index, "ca"),
+                            .tickets = field_path(L, index, "tickets"),
+                            .min = field_text(L, index, "min"),
+                            .ciphers = field_text(L, index, "ciphers"),
+                            .alpn = field_text(L, index, "alpn")};
+    lua_getfield(L, index, "verify");
+    out->verify = (enum ls_tls_verify)luaL_checkoption(L, -1, "none", verify);
+    lua_pop(L, 1);
+}
+
+const ls_tls_options *ls_option_tls(lua_State *L, int index)
+{
     const int top = lua_gettop(L);
     if (lua_getfield(L, index, "tls") == LUA_TNIL) {
         lua_settop(L, top);
         return NULL;
     }
-    const int tls = top + 1;
-    luaL_checktype(L, tls, LUA_TTABLE);
-    luaL_checkstack(L, 10, NULL);
-    lua_pushvalue(L, tls);
-    (void)luaL_ref(L, LUA_REGISTRYINDEX);
+    luaL_checktype(L, -1, LUA_TTABLE);
     ls_tls_options *options = new_kept(L, sizeof *options);
-    options->server = true;
-    options->cert_count = (unsigned)lua_rawlen(L, tls);
-    options->certs = read_certs(L, tls, options->cert_count);
-    options->self_signed = ls_option_flag(L, tls, "self_signed");
-    options->ca = field_path(L, tls, "ca");
-    options->tickets = field_path(L, tls, "tickets");
-    options->min = field_text(L, tls, "min");
-    options->ciphers = field_text(L, tls, "ciphers");
-    options->alpn = field_text(L, tls, "alpn");
-    lua_getfield(L, tls, "verify");
-    options->verify = (enum ls_tls_verify)luaL_checkoption(L, -1, "none", verify);
-    lua_settop(L, top);
+    ls_option_tls_server(L, -1, options);
+    (void)luaL_ref(L, LUA_REGISTRYINDEX); /* the certificates */
+    (void)luaL_ref(L, LUA_REGISTRYINDEX); /* the table */
     return options;
 }
 

@@ -15,6 +15,10 @@
  * field is nil. Raises. */
 const ls_tls_options *ls_option_tls(lua_State *L, int index);
 
+/* The same for the table at `index` itself. Pushes a value that must live as long as *out; the texts belong to the
+ * table. Raises. */
+void ls_option_tls_server(lua_State *L, int index, ls_tls_options *out);
+
 /* Read the table at `index`, the options of a client: { ca=, cert=, key=, password=, insecure=, min=, ciphers=, alpn= }. The
  * texts belong to the table, which receives the paths in their final form. *cert receives the certificate if there is
  * one. Raises. */

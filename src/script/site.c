@@ -21,7 +21,7 @@
 #include "script/quiet.h"
 #include "script/site_internal.h"
 #include "script/task.h"
-#include "script/tls_clients.h"
+#include "script/tls_contexts.h"
 #include "script/udp_internal.h"
 
 /* The pause between two full collections of a busy state: this multiple of the duration of the last one, at least
@@ -295,7 +295,7 @@ int ls_site_ready_ctxs(ls_site *site, ls_port *port, struct ls_deadlines *deadli
     site->cpu_count = count;
     if ((err = ls_cpu_limit_install(ls_state_hook)) < 0) return err;
     if ((err = ls_polls_open(port, &site->polls)) < 0) return err;
-    if ((err = ls_tls_clients_open(&site->tls_clients)) < 0) return err;
+    if ((err = ls_tls_contexts_open(&site->tls_contexts)) < 0) return err;
     site->port = port;
     site->deadlines = deadlines;
     site->running_count = count;
@@ -487,7 +487,7 @@ void ls_site_close(ls_site *site)
     }
     for (unsigned n = 0; n < LS_UDP_ENTRIES_MAX && site->udp_entries != NULL; n++) free(site->udp_entries[n]);
     if (site->polls != NULL) ls_polls_close(site->polls);
-    if (site->tls_clients != NULL) ls_tls_clients_close(site->tls_clients);
+    if (site->tls_contexts != NULL) ls_tls_contexts_close(site->tls_contexts);
     free(site->udp_entries);
     for (unsigned n = 0; n < site->cpu_count; n++) ls_cpu_limit_leave(&site->cpus[n]);
     ls_memory_aligned_free(site->cpus);

@@ -28,7 +28,7 @@ struct ls_site {
     struct ls_site_udp_entry **udp_entries; /* udp_internal.h */
     unsigned udp_count;
     struct ls_polls *polls;             /* of ls.notify and the resolvers; NULL before ls_site_ready */
-    struct ls_tls_clients *tls_clients; /* of ls.connect; the same */
+    struct ls_tls_contexts *tls_contexts; /* of ls.connect and sock:starttls; the same */
     struct ls_bytecode *bytecode;       /* NULL after ls_site_ready */
     ls_state **states;
     unsigned state_count;

@@ -119,6 +119,7 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
     tcp->task = NULL;
     tcp->receiver = NULL;
     tcp->finishing = true;
+    if (tcp->starttls != NULL) ls_tcp_starttls_drop(tcp); /* its task is the receiver */
     unlist_unflushed(tcp);
     if (!ls_stream_sending(ls_tcp_stream(tcp))) ls_stream_cork_fin(ls_tcp_stream(tcp));
     if (ls_tcp_flush(ctx, tcp) != LS_PENDING) close_stream(ctx, tcp); /* else `sent` closes it and wakes the senders */
@@ -242,6 +243,10 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     ls_tcp *tcp = ls_stream_user(s);
     ls_task *receiver = tcp->receiver;
     int wake = LS_OK;
+    if (tcp->starttls != NULL) {
+        ls_tcp_starttls_received(ctx, tcp, result);
+        return;
+    }
     if (tcp->probing) {
         tcp->probing = false;
         if (result == LS_OK) {
@@ -280,8 +285,11 @@ static void queue_ended(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
     ls_node woken;
     if (err < 0 && tcp->send_end == LS_OK) tcp->send_end = (int8_t)err;
     if (err == LS_OK && tcp->shut && !tcp->finishing) (void)ls_stream_shutdown(ctx, ls_tcp_stream(tcp));
-    ls_list_move(&woken, &tcp->senders); /* before close_stream, which may free tcp */
-    if (tcp->finishing) close_stream(ctx, tcp);
+    ls_list_move(&woken, &tcp->senders); /* before tcp may be freed */
+    if (tcp->finishing)
+        close_stream(ctx, tcp);
+    else if (tcp->starttls != NULL)
+        ls_tcp_starttls_sent(ctx, tcp, err);
     ls_task_wake_all(ctx, &woken, LS_OK);
 }
 
@@ -429,7 +437,7 @@ void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state)
     ls_node_init(&waiting);
     for (ls_node *node = state->tcps.next; node != &state->tcps; node = node->next) {
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
-        if (tcp->server != NULL && tcp->received == 0) take_receiver(tcp, &waiting);
+        if (tcp->server != NULL && tcp->received == 0 && tcp->starttls == NULL) take_receiver(tcp, &waiting);
     }
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }
@@ -457,6 +465,7 @@ void ls_tcps_free(ls_state *state)
         if (tcp->object != NULL) tcp->object->tcp = NULL;
         ls_list_remove(&tcp->node);
         drop_received(tcp);
+        if (tcp->starttls != NULL) ls_tcp_starttls_drop(tcp);
         ls_stream_free(ls_tcp_stream(tcp));
     }
 }

@@ -14,6 +14,7 @@
 #include "net/addr.h"
 #include "net/listener.h"
 #include "net/stream.h"
+#include "net/tls.h"
 #include "script/task.h"
 
 typedef struct ls_tcp ls_tcp;
@@ -33,6 +34,8 @@ typedef struct ls_tcp_object { /* the userdata `sock` */
     ls_tcp *tcp; /* NULL: closed */
 } ls_tcp_object;
 
+typedef struct ls_starttls ls_starttls;
+
 typedef struct ls_tcp_more {
     uint32_t count, room;
     ls_slice slices[];
@@ -47,6 +50,7 @@ struct ls_tcp {   /* the user data of a stream */
     ls_task *receiver;     /* waits for bytes */
     ls_node senders;       /* tasks that wait until the queue has been sent */
     ls_tcp *unflushed_next;
+    ls_starttls *starttls; /* while a task, the receiver, waits in sock:starttls; else NULL */
 
     ls_slice head;     /* received bytes: this slice, then more->slices */
     ls_tcp_more *more; /* NULL: no further slices */
@@ -108,6 +112,24 @@ void ls_tcps_flush(ls_thread_ctx *ctx, ls_state *state);
 
 /* Make `task` the receiver and start the receive timeout. */
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task);
+
+/* ---- tcp_starttls.c -------------------------------------------------------------------------------------------- */
+
+/* Begin sock:starttls: the queue is sent, then follows the handshake. tcp->receiver, which the caller has set, is woken at
+ * the end. No received bytes are stored, the stream has no filter. `ms_max` is the limit of the handshake; server_name as
+ * for ls_tls_session. LS_OK or LS_ENOMEM. */
+int ls_tcp_starttls(ls_thread_ctx *ctx, ls_tcp *tcp, ls_tls *tls, const char *server_name, uint32_t ms_max);
+
+/* The result: LS_PENDING; LS_DONE: the connection uses TLS; LS_E* with the reason in `why`, which is empty if the error
+ * says it all. After LS_DONE, tcp->starttls is NULL; after an error the caller closes the connection. */
+int ls_tcp_starttls_result(ls_tcp *tcp, char *why, size_t why_bytes);
+
+/* For tcp.c. The callbacks of the stream while tcp->starttls is set; they may free tcp. The end without a result. */
+void ls_tcp_starttls_received(ls_thread_ctx *ctx, ls_tcp *tcp, int64_t result);
+void ls_tcp_starttls_sent(ls_thread_ctx *ctx, ls_tcp *tcp, int err);
+void ls_tcp_starttls_drop(ls_tcp *tcp);
+
+/* ---- tcp.c ----------------------------------------------------------------------------------------------------- */
 
 extern const char ls_tcp_tag; /* of the sock objects, see udata.h */
 /* Push the sock object of a connection that has none. May raise; then the connection stays without an object. */

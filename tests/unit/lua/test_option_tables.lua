@@ -44,6 +44,10 @@ local calls = {
     line = check.line(1)
     ls.connect("a", 1, { tls = given })
   end,
+  ["sock:starttls"] = function(given) -- the core calls this function of the module
+    line = check.line(1)
+    tls.starttls(given)
+  end,
   ["ls.udp"] = function(given)
     given.port, given.handler, line = given.port or 1, given.handler or handler, check.line(1)
     ls.udp(given)

@@ -1,7 +1,8 @@
--- tls, trusted and proxy_protocol of ls.listen and ls.tcp: what the core receives, and the messages for other values.
+-- tls, trusted and proxy_protocol of ls.listen and ls.tcp, and the options of sock:starttls: what the core receives, and the messages for other values.
 local check = require "check"
 local core = require "luaserve.core"
 local ls = require "luaserve"
+local tls = require "luaserve.tls"
 
 local function handler() end
 
@@ -91,6 +92,44 @@ function tests.other_values_are_refused()
   refused("proxy_protocol must be true or false", { proxy_protocol = "v2" })
   refused("proxy_protocol = true needs trusted", { proxy_protocol = true })
   refused("trusted has no effect without proxy_protocol", { trusted = { "::1" } })
+end
+
+function tests.starttls_of_a_client()
+  check.equal(tls.starttls{ server_name = "a.example" }, { server_name = "a.example" })
+  check.equal(tls.starttls{ insecure = true, server = false }, { insecure = true, server = false })
+  check.equal(tls.starttls{ server_name = "a", ca = "ca", cert = "c", key = "k", key_password = "p", alpn = { "one" },
+    min = "1.3", ciphers = "HIGH", timeout = 0.5 },
+    { server_name = "a", ca = "ca", cert = "c", key = "k", password = "p", alpn = "one", min = "1.3", ciphers = "HIGH",
+      handshake_ms_max = 500 })
+end
+
+function tests.starttls_of_a_server()
+  check.equal(tls.starttls{ server = true, cert = "c", key = "k" }, { { cert = "c", key = "k" }, server = true })
+  check.equal(tls.starttls{ server = true, { cert = "c" }, { cert = "d" }, client_ca = "ca", verify = "optional",
+    min = "1.2", ciphers = "HIGH", tickets = "t", alpn = { "one", "two" }, timeout = 2 },
+    { { cert = "c" }, { cert = "d" }, server = true, ca = "ca", verify = "optional", min = "1.2", ciphers = "HIGH",
+      tickets = "t", alpn = "one,two", handshake_ms_max = 2000 })
+end
+
+function tests.other_options_of_starttls_are_refused()
+  local function fails(part, given)
+    check.raises({ "sock:starttls", part }, tls.starttls, given)
+  end
+  fails("takes a table: ", nil)
+  fails('got "self-signed"', "self-signed")
+  fails(": server_name is missing", {})
+  fails(": server_name must be the name", { server_name = "" })
+  fails(": server must be true or false", { server = 1 })
+  fails(": insecure must be true or false", { insecure = 1 })
+  fails(": cert is missing", { server = true })
+  fails(": cert is missing", { server_name = "a", key = "k" })
+  fails(": verify needs client_ca", { server = true, cert = "c", verify = "required" })
+  fails(": options[1].cert is missing", { server = true, { key = "k" } })
+  fails(": ca is an option of a client; this call has server = true", { server = true, cert = "c", ca = "ca" })
+  fails(": tickets is an option of a server; this call has no server = true", { server_name = "a", tickets = "t" })
+  fails(": client_ca is an option of a server", { server_name = "a", client_ca = "t" })
+  fails("did you mean 'client_ca'?", { server = true, cert = "c", cleint_ca = "ca" })
+  fails(": timeout must be from", { server_name = "a", timeout = 0 })
 end
 
 return tests

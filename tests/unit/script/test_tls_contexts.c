@@ -1,10 +1,10 @@
-/* test_tls_clients.c - which options share a TLS context, and which contexts are kept. The TLS library is a fake. */
+/* test_tls_contexts.c - which options share a TLS context, and which contexts are kept. The TLS library is a fake. */
 #include "support.h"
 
 #include <stdio.h>
 
 #include "base/err.h"
-#include "script/tls_clients.h"
+#include "script/tls_contexts.h"
 
 struct ls_tls {
     int refs;
@@ -55,19 +55,19 @@ int __wrap_ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes)
     return LS_OK;
 }
 
-static ls_tls_clients *clients_open(void)
+static ls_tls_contexts *contexts_open(void)
 {
-    ls_tls_clients *clients;
+    ls_tls_contexts *contexts;
     opened = live = reloaded = open_err = 0;
-    assert_int_equal(ls_tls_clients_open(&clients), LS_OK);
-    return clients;
+    assert_int_equal(ls_tls_contexts_open(&contexts), LS_OK);
+    return contexts;
 }
 
-static ls_tls *get(ls_tls_clients *clients, const ls_tls_options *options)
+static ls_tls *get(ls_tls_contexts *contexts, const ls_tls_options *options)
 {
     char why[64] = "x";
     ls_tls *tls;
-    assert_int_equal(ls_tls_clients_get(clients, options, &tls, why, sizeof why), LS_OK);
+    assert_int_equal(ls_tls_contexts_get(contexts, options, &tls, why, sizeof why), LS_OK);
     assert_string_equal(why, "");
     return tls;
 }
@@ -92,24 +92,24 @@ static void equal_options_share_a_context(void **state)
         {.certs = &certs[3], .cert_count = 1},
     };
     enum { ALL = sizeof all / sizeof *all };
-    ls_tls_clients *clients = clients_open();
+    ls_tls_contexts *contexts = contexts_open();
     ls_tls *first[ALL];
     (void)state;
     for (int n = 0; n < ALL; n++) {
-        first[n] = get(clients, &all[n]);
+        first[n] = get(contexts, &all[n]);
         assert_int_equal(opened, n + 1);
     }
     assert_int_equal(reloaded, 0);
     for (int n = 0; n < ALL; n++) {
         const int before = reloaded;
-        ls_tls *again = get(clients, &all[n]);
+        ls_tls *again = get(contexts, &all[n]);
         assert_ptr_equal(again, first[n]);
         assert_int_equal(reloaded - before,
                          all[n].ca != NULL || all[n].cert_count > 0); /* its files may have changed */
         __wrap_ls_tls_drop(again);
     }
     assert_int_equal(opened, ALL);
-    ls_tls_clients_close(clients);
+    ls_tls_contexts_close(contexts);
     assert_int_equal(live, ALL); /* the callers hold them */
     for (int n = 0; n < ALL; n++) __wrap_ls_tls_drop(first[n]);
     assert_int_equal(live, 0);
@@ -118,37 +118,37 @@ static void equal_options_share_a_context(void **state)
 static void a_failure_is_not_kept(void **state)
 {
     const ls_tls_options options = {.ca = "ca.pem"};
-    ls_tls_clients *clients = clients_open();
+    ls_tls_contexts *contexts = contexts_open();
     char why[64];
     ls_tls *tls;
     (void)state;
     open_err = LS_EINVAL;
     for (int n = 0; n < 2; n++) {
-        assert_int_equal(ls_tls_clients_get(clients, &options, &tls, why, sizeof why), LS_EINVAL);
+        assert_int_equal(ls_tls_contexts_get(contexts, &options, &tls, why, sizeof why), LS_EINVAL);
         assert_string_equal(why, "ca.pem: no certificate");
     }
     open_err = 0;
-    __wrap_ls_tls_drop(get(clients, &options));
+    __wrap_ls_tls_drop(get(contexts, &options));
     assert_int_equal(opened, 1);
-    ls_tls_clients_close(clients);
+    ls_tls_contexts_close(contexts);
     assert_int_equal(live, 0);
 }
 
 static void one_more_than_the_limit_replaces_the_oldest(void **state)
 {
-    ls_tls_clients *clients = clients_open();
-    char ca[LS_TLS_CLIENTS_MAX + 1][8];
+    ls_tls_contexts *contexts = contexts_open();
+    char ca[LS_TLS_CONTEXTS_MAX + 1][8];
     (void)state;
-    for (int n = 0; n <= LS_TLS_CLIENTS_MAX; n++) {
+    for (int n = 0; n <= LS_TLS_CONTEXTS_MAX; n++) {
         (void)snprintf(ca[n], sizeof ca[n], "%d", n);
-        __wrap_ls_tls_drop(get(clients, &(ls_tls_options){.ca = ca[n]}));
-        assert_int_equal(live, n < LS_TLS_CLIENTS_MAX ? n + 1 : LS_TLS_CLIENTS_MAX);
+        __wrap_ls_tls_drop(get(contexts, &(ls_tls_options){.ca = ca[n]}));
+        assert_int_equal(live, n < LS_TLS_CONTEXTS_MAX ? n + 1 : LS_TLS_CONTEXTS_MAX);
     }
-    __wrap_ls_tls_drop(get(clients, &(ls_tls_options){.ca = ca[1]})); /* still there */
-    assert_int_equal(opened, LS_TLS_CLIENTS_MAX + 1);
-    __wrap_ls_tls_drop(get(clients, &(ls_tls_options){.ca = ca[0]})); /* replaced */
-    assert_int_equal(opened, LS_TLS_CLIENTS_MAX + 2);
-    ls_tls_clients_close(clients);
+    __wrap_ls_tls_drop(get(contexts, &(ls_tls_options){.ca = ca[1]})); /* still there */
+    assert_int_equal(opened, LS_TLS_CONTEXTS_MAX + 1);
+    __wrap_ls_tls_drop(get(contexts, &(ls_tls_options){.ca = ca[0]})); /* replaced */
+    assert_int_equal(opened, LS_TLS_CONTEXTS_MAX + 2);
+    ls_tls_contexts_close(contexts);
     assert_int_equal(live, 0);
 }
 
