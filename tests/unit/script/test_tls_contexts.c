@@ -137,7 +137,7 @@ static void a_failure_is_not_kept(void **state)
 static void one_more_than_the_limit_replaces_the_oldest(void **state)
 {
     ls_tls_contexts *contexts = contexts_open();
-    char ca[LS_TLS_CONTEXTS_MAX + 1][8];
+    char ca[LS_TLS_CONTEXTS_MAX + 1][16];
     (void)state;
     for (int n = 0; n <= LS_TLS_CONTEXTS_MAX; n++) {
         (void)snprintf(ca[n], sizeof ca[n], "%d", n);
