@@ -1,6 +1,7 @@
 -- router.lua - compiles the routes of an app into one function, dispatch(req, res, method, path, too_big).
 --
--- Three structures, made once. `plain[method][path]` holds the routes without parameters and without their own body
+-- Three structures, made once, and the paths of files that were asked for lately.
+-- `plain[method][path]` holds the routes without parameters and without their own body
 -- limit: two lookups and a tail call, no garbage. `by_prefix[method]["/hello/"]` holds the routes that end in their
 -- only parameter, such as /hello/:name: one cut at the last slash. Both are shortcuts into a trie of path segments,
 -- one for each method, which holds all routes.
@@ -28,6 +29,8 @@ local percent_decode, last_segment = core.percent_decode, core.last_segment
 local set_params, set_body_max = core.params, core.body_max
 
 local router = {}
+
+local recent_max, recent_bytes_max = 1024, 200 -- remembered paths of files, and the length of one
 
 local usual_methods = { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" }
 
@@ -480,6 +483,18 @@ function router.compile(app)
     end)(req, res)
   end
 
+  -- recent[method][path] -> the run function of the app:static that a trie has found for the path. Bounded: a method
+  -- with recent_max paths begins again.
+  local recent, recent_count = {}, {}
+  for method in pairs(tries) do recent[method], recent_count[method] = {}, 0 end
+
+  local function remember(method, path, run)
+    if #path > recent_bytes_max or not recent[method] then return end
+    if recent_count[method] == recent_max then recent[method], recent_count[method] = {}, 0 end
+    recent[method][path] = run
+    recent_count[method] = recent_count[method] + 1
+  end
+
   local function by_trie(req, res, method, path, too_big)
     local segments
     if find(path, "%", 1, true) then
@@ -492,15 +507,19 @@ function router.compile(app)
     if not leaf or leaf.missing then return no_route(req, res, method, path, segments) end
     if leaf.max_body ~= nil then too_big = set_body_max(req, leaf.max_body or nil) end
     if too_big then return leaf.scope.too_big(req, res) end
+    if leaf.files then
+      if not segments then remember(method, path, leaf.run) end
+      return leaf.run(req, res)
+    end
     local names_of_leaf = leaf.names
-    if names_of_leaf[1] and not leaf.files then set_params(req, params_of(names_of_leaf)) end
+    if names_of_leaf[1] then set_params(req, params_of(names_of_leaf)) end
     return leaf.run(req, res)
   end
 
   local function dispatch(req, res, method, path, too_big)
     local by_path = plain[method]
     if by_path and not too_big then
-      local run = by_path[path]
+      local run = by_path[path] or recent[method][path]
       if run then return run(req, res) end
       local leaf = last_segment(req, path, by_prefix[method])
       if leaf then return leaf.run(req, res) end

@@ -358,11 +358,11 @@ static void put_foreign(ls_pool *pool, ls_block *block, int index)
 
 void ls_external_init(ls_external *external, enum ls_block_kind kind, void (*release)(ls_external *external))
 {
-    atomic_init(&external->block.refs, 1);
-    external->block.cap = 0;
-    external->block.home = NULL;
-    external->block.next = NULL;
-    external->block.kind = kind;
+    atomic_init(&external->refs, 1);
+    external->cap = 0;
+    external->home = NULL;
+    external->next = NULL;
+    external->kind = kind;
     external->release = release;
 }
 

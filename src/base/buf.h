@@ -31,12 +31,17 @@ enum ls_block_kind {
     LS_BLOCK_FILE      /* no bytes in memory: slices are ranges of a file, see port/shared_file.h */
 };
 
+/* refs; cap: payload bytes, LS_BLOCK_SMALL or LS_BLOCK_LARGE, 0: not of a pool; next: while on a free list; kind: enum
+ * ls_block_kind. A macro, because C11 allows no struct with a flexible array inside another one. */
+#define LS_BLOCK_HEADER    \
+    _Atomic uint32_t refs; \
+    uint32_t cap;          \
+    ls_pool *home;         \
+    struct ls_block *next; \
+    uint32_t kind
+
 typedef struct ls_block {
-    _Atomic uint32_t refs;
-    uint32_t cap; /* payload bytes: LS_BLOCK_SMALL or LS_BLOCK_LARGE; 0: not of a pool */
-    ls_pool *home;
-    struct ls_block *next; /* while on a free list */
-    uint32_t kind;         /* enum ls_block_kind */
+    LS_BLOCK_HEADER;
     _Alignas(16) char data[];
 } ls_block;
 
@@ -49,9 +54,14 @@ typedef struct ls_slice {
 /* A block for bytes that no pool owns, such as a Lua string or a file. `release` runs once, when the last reference is
  * dropped, on whichever thread drops it; it frees the struct. */
 typedef struct ls_external {
-    ls_block block; /* first */
+    LS_BLOCK_HEADER; /* first, as in ls_block */
     void (*release)(struct ls_external *external);
 } ls_external;
+
+static inline ls_block *ls_external_block(ls_external *external)
+{
+    return (ls_block *)(void *)external;
+}
 
 /* Prepare a block of this kind with one reference. */
 void ls_external_init(ls_external *external, enum ls_block_kind kind, void (*release)(ls_external *external));
@@ -123,7 +133,7 @@ static inline ls_slice ls_slice_static(const void *ptr, size_t len)
 /* A slice of an external block; `block` passes its reference on. */
 static inline ls_slice ls_slice_external(ls_external *external, const void *ptr, size_t len)
 {
-    return (ls_slice){&external->block, ptr, len};
+    return (ls_slice){ls_external_block(external), ptr, len};
 }
 
 static inline bool ls_slice_is_file(const ls_slice *slice)
@@ -134,7 +144,7 @@ static inline bool ls_slice_is_file(const ls_slice *slice)
 /* A range of a file; `file` passes its reference on. */
 static inline ls_slice ls_slice_of_file(ls_external *file, uint64_t offset, size_t len)
 {
-    return (ls_slice){&file->block, (const char *)(uintptr_t)offset, len};
+    return (ls_slice){ls_external_block(file), (const char *)(uintptr_t)offset, len};
 }
 
 static inline uint64_t ls_slice_offset(const ls_slice *slice)

@@ -69,7 +69,7 @@ void ls_stream_handover(ls_stream *s, const ls_stream_handler *handler)
 void ls_stream_set_actor(ls_stream *s, ls_actor *actor)
 {
     assert(!s->rx_pending || s->rx.actor == actor);
-    s->rx.actor = actor;
+    if (s->rx.actor != actor) s->rx.actor = actor; /* of a pending receive it may be read at this moment */
 }
 
 ls_actor *ls_stream_actor(const ls_stream *s)
@@ -157,7 +157,9 @@ void ls_stream_recv_within(ls_stream *s, uint32_t ms)
 {
     const uint32_t old = atomic_load_explicit(&s->recv_at, memory_order_relaxed);
     if (ms == 0) {
-        if (old != 0) atomic_store_explicit(&s->recv_at, 0, memory_order_relaxed);
+        if (old == 0) return;
+        atomic_store_explicit(&s->recv_at, 0, memory_order_relaxed);
+        atomic_store_explicit(&s->recv_expired, false, memory_order_relaxed);
         return;
     }
     const uint32_t at = time_after(ms);
@@ -175,15 +177,18 @@ void ls_stream_send_limits(ls_stream *s, uint32_t stall_ms, uint32_t rate_min)
 {
     atomic_store_explicit(&s->stall_ms, stall_ms, memory_order_relaxed);
     atomic_store_explicit(&s->rate_min, rate_min, memory_order_relaxed);
+    if (!s->tx_pending) return;
+    atomic_store(&s->send_at, 0);
+    ls_stream_send_begins(s);
 }
 
 void ls_stream_send_begins(ls_stream *s)
 {
     const uint32_t stall_ms = atomic_load_explicit(&s->stall_ms, memory_order_relaxed);
+    atomic_store_explicit(&s->send_expired, false, memory_order_relaxed);
     if (stall_ms == 0) return;
     const uint32_t at = time_after(stall_ms);
     atomic_store_explicit(&s->paced, false, memory_order_relaxed);
-    atomic_store_explicit(&s->send_expired, false, memory_order_relaxed);
     atomic_store(&s->send_at, at);
     tick_by(s, at);
 }

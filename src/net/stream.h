@@ -107,8 +107,8 @@ void ls_stream_cork_fin(ls_stream *s);
  * LS_E*. */
 int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len, int64_t *result);
 
-/* The bytes of a receive that completed, once, directly after it: a slice of the block that the port supplied, with its
- * reference, or the bytes at the caller's memory without a block. Only if its result was > 0. */
+/* The bytes of a receive into a block that completed, once, directly after it: a slice of the block, with its reference.
+ * Only if its result was > 0. */
 ls_slice ls_stream_take(ls_stream *s);
 
 /* Give back received bytes that were not consumed: the next receive returns them. Takes the reference, which must have
@@ -128,8 +128,8 @@ void ls_stream_cancel(ls_stream *s);
 bool ls_stream_receiving(const ls_stream *s); /* a receive is pending */
 bool ls_stream_sending(const ls_stream *s);   /* a flush is pending */
 
-/* Connect an unconnected socket; *to must stay valid until the end. LS_DONE; LS_PENDING: handler->received follows with
- * 0 or an error; or LS_E*. */
+/* Connect an unconnected socket; *to must stay valid until the end. The receive deadline does not end it. LS_DONE;
+ * LS_PENDING: handler->received follows with 0 or an error; or LS_E*. */
 int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to);
 
 /* ---- the queue ---------------------------------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ void ls_stream_discard(ls_stream *s);
 void ls_stream_recv_within(ls_stream *s, uint32_t ms);
 
 /* A pending send ends with LS_ETIMEDOUT after stall_ms without progress (0: never), and, measured over stall_ms, below
- * rate_min bytes per second (0: any rate). */
+ * rate_min bytes per second (0: any rate). Of a send that is pending already, the time begins anew. */
 void ls_stream_send_limits(ls_stream *s, uint32_t stall_ms, uint32_t rate_min);
 
 /* ---- watch -------------------------------------------------------------------------------------------------- */

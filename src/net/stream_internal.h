@@ -54,7 +54,7 @@ static inline int64_t ls_stream_outcome(int64_t result, const _Atomic bool *expi
 /* stream.c */
 void ls_stream_linger_on(ls_thread_ctx *ctx, ls_stream *s);
 void ls_stream_settled(ls_thread_ctx *ctx, ls_stream *s); /* it is closing, and no operation is pending any more */
-void ls_stream_send_begins(ls_stream *s);                 /* before a send is posted: its deadline starts */
+void ls_stream_send_begins(ls_stream *s);                 /* the deadline of a send starts */
 
 /* stream_queue.c */
 void ls_stream_drop_queue(ls_stream *s);

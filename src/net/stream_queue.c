@@ -274,7 +274,6 @@ static int post_send(ls_thread_ctx *ctx, ls_stream *s)
     ls_outq *q = s->out;
     int err;
     q->tx.actor = s->rx.actor;
-    ls_stream_send_begins(s);
     if (s->filter == NULL) {
         if ((err = gather(q)) < 0) return err;
         const bool file = q->piece > 0;
@@ -329,9 +328,15 @@ int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
             ls_stream_drop_queue(s);
             break;
         }
+        /* Inside its actor the stream is ours after the send was posted, too; else another thread may own it then. */
+        const bool inside = s->rx.actor != NULL;
+        if (!inside) ls_stream_send_begins(s);
         const int err = post_send(ctx, s);
-        if (err == LS_PENDING) return LS_PENDING; /* another thread may own the stream now */
-        atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
+        if (err == LS_PENDING) {
+            if (inside) ls_stream_send_begins(s);
+            return LS_PENDING;
+        }
+        if (!inside) atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
         if (err < 0) return send_failed(s, err);
         if (sent_some(s)) break;
     }

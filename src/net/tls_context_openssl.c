@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <openssl/rsa.h>
+#include <openssl/x509v3.h>
 
 #include "base/err.h"
 #include "net/tls_internal_openssl.h"
@@ -157,6 +158,17 @@ static bool trust(void *user, const void *der, size_t len)
     return ok;
 }
 
+/* Decode the extensions of the certificates now: OpenSSL does it at their first use, which many connections share. */
+static void decode_extensions(X509_STORE *store)
+{
+    STACK_OF(X509_OBJECT) *objects = X509_STORE_get0_objects(store);
+    for (int i = 0; i < sk_X509_OBJECT_num(objects); i++) {
+        X509 *cert = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(objects, i));
+        if (cert != NULL) (void)X509_check_purpose(cert, -1, 0);
+    }
+    ERR_clear_error();
+}
+
 static int set_trust(SSL_CTX *ctx, const ls_tls_config *config, const ls_tls_text *why)
 {
     STACK_OF(X509) *trusted = NULL;
@@ -166,6 +178,7 @@ static int set_trust(SSL_CTX *ctx, const ls_tls_config *config, const ls_tls_tex
     bool ok = set_id_context(ctx, config, trusted);
     for (int i = 0; ok && i < sk_X509_num(trusted); i++) {
         X509 *cert = sk_X509_value(trusted, i);
+        (void)X509_check_purpose(cert, -1, 0); /* parses its extensions once, before threads share it */
         ok = X509_STORE_add_cert(store, cert) == 1;
         if (ok && config->server) ok = SSL_CTX_add_client_CA(ctx, cert) == 1;
     }
@@ -177,6 +190,7 @@ static int set_trust(SSL_CTX *ctx, const ls_tls_config *config, const ls_tls_tex
     /* A client trusts each certificate in its file, also one that an authority outside the file has issued. */
     if (config->ca != NULL && !config->server) (void)X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN);
     if (!ok) return failed(why, "cannot use the trusted certificates");
+    decode_extensions(store);
     int mode = SSL_VERIFY_NONE;
     if (config->server && config->verify == LS_TLS_VERIFY_OPTIONAL) mode = SSL_VERIFY_PEER;
     if (config->server && config->verify == LS_TLS_VERIFY_REQUIRED)

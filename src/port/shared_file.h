@@ -22,13 +22,13 @@ int ls_shared_file_open(const char *path, ls_shared_file **out);
 
 static inline ls_shared_file *ls_shared_file_hold(ls_shared_file *file)
 {
-    (void)ls_block_hold(&file->external.block);
+    (void)ls_block_hold(ls_external_block(&file->external));
     return file;
 }
 
 static inline void ls_shared_file_drop(ls_shared_file *file)
 {
-    ls_block_drop(&file->external.block);
+    ls_block_drop(ls_external_block(&file->external));
 }
 
 /* The file of a slice for which ls_slice_is_file is true. */

@@ -96,7 +96,7 @@ ls_cached_file *ls_cached_file_make(const char *path, size_t path_len, ls_shared
 ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t bytes)
 {
     if (entry->file != NULL) return ls_shared_file_slice(entry->file, from, (size_t)bytes);
-    (void)ls_block_hold(&entry->external.block);
+    (void)ls_block_hold(ls_external_block(&entry->external));
     return ls_slice_external(&entry->external, entry->body + from, (size_t)bytes);
 }
 
@@ -233,7 +233,7 @@ enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const char *p
     ls_mutex_lock(&s->mutex);
     ls_cached_file *entry = find(cache, s, hash, path, path_len);
     if (entry != NULL) {
-        (void)ls_block_hold(&entry->external.block);
+        (void)ls_block_hold(ls_external_block(&entry->external));
         ls_list_remove(&entry->used);
         ls_list_push(&s->order, &entry->used);
         entry->used_ms = now_ms;
@@ -268,7 +268,7 @@ void ls_file_cache_put(ls_file_cache *cache, ls_cached_file *entry, uint64_t now
     if (entry->bytes <= cache->limits.bytes_max && cache->limits.entries_max > 0 &&
         (entry->file == NULL || cache->limits.open_max > 0)) {
         ls_cached_file **chain = chain_of(cache, s, hash);
-        (void)ls_block_hold(&entry->external.block);
+        (void)ls_block_hold(ls_external_block(&entry->external));
         entry->hash = hash;
         entry->checked_ms = entry->used_ms = now_ms;
         entry->next = *chain;

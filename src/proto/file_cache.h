@@ -20,7 +20,7 @@
 
 typedef struct ls_file_cache ls_file_cache;
 
-enum { LS_CACHED_BODY_MAX = 16384 }; /* the bytes of a file up to this size are kept in memory */
+enum { LS_CACHED_BODY_MAX = 131072 }; /* the bytes of a file up to this size are kept in memory */
 
 typedef struct ls_file_cache_limits {
     unsigned shards;      /* >= 1; the limits below are multiples of it */
@@ -60,7 +60,7 @@ ls_cached_file *ls_cached_file_make(const char *path, size_t path_len, ls_shared
 
 static inline void ls_cached_file_drop(ls_cached_file *entry)
 {
-    ls_block_drop(&entry->external.block);
+    ls_block_drop(ls_external_block(&entry->external));
 }
 
 /* Bytes of the file as a slice, + 1 reference: from memory, or a range of the open file. */

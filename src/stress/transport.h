@@ -17,7 +17,6 @@ typedef struct ls_stress_transport {
     bool (*put_static)(ls_stress_vu *u, const char *bytes, size_t len);
     /* Send the output. LS_DONE; LS_PENDING: ls_stress_vu_sent() follows; or LS_E*. */
     int (*send)(ls_stress_vu *u);
-    size_t (*queued)(const ls_stress_vu *u); /* bytes of output */
     /* LS_DONE: *result is as of ls_stress_vu_received(); LS_PENDING: that function follows; or LS_E*. */
     int (*receive)(ls_stress_vu *u, int64_t *result);
     /* Pass received data (result > 0, directly after its receive) to the protocol. False: the connection closes. */

@@ -111,11 +111,6 @@ static bool put_static(ls_stress_vu *u, const char *bytes, size_t len)
     return ls_stream_push(&u->worker->ctx, u->stream, &slice) == LS_OK;
 }
 
-static size_t queued(const ls_stress_vu *u)
-{
-    return ls_stream_queued(u->stream);
-}
-
 static int send(ls_stress_vu *u)
 {
     return ls_stream_flush(&u->worker->ctx, u->stream);
@@ -156,7 +151,6 @@ const ls_stress_transport ls_stress_stream_transport = {
     .put = put,
     .put_static = put_static,
     .send = send,
-    .queued = queued,
     .receive = receive,
     .deliver = deliver,
     .close = close_stream,

@@ -105,11 +105,6 @@ static bool put_static(ls_stress_vu *u, const char *bytes, size_t len)
     return true;
 }
 
-static size_t queued(const ls_stress_vu *u)
-{
-    return u->udp->datagram.slice.len;
-}
-
 static int send(ls_stress_vu *u)
 {
     struct ls_stress_udp *d = u->udp;
@@ -168,7 +163,6 @@ const ls_stress_transport ls_stress_udp_transport = {
     .put = put,
     .put_static = put_static,
     .send = send,
-    .queued = queued,
     .receive = receive,
     .deliver = deliver,
     .close = close_socket,

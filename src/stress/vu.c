@@ -14,6 +14,7 @@
 bool ls_stress_vu_put(ls_stress_vu *u, const char *bytes, size_t len)
 {
     assert(!u->tx_pending);
+    u->output += len;
     if (u->worker->transport->put(u, bytes, len)) return true;
     ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     return false;
@@ -22,6 +23,7 @@ bool ls_stress_vu_put(ls_stress_vu *u, const char *bytes, size_t len)
 bool ls_stress_vu_put_static(ls_stress_vu *u, const char *bytes, size_t len)
 {
     assert(!u->tx_pending);
+    u->output += len;
     if (u->worker->transport->put_static(u, bytes, len)) return true;
     ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     return false;
@@ -30,7 +32,8 @@ bool ls_stress_vu_put_static(ls_stress_vu *u, const char *bytes, size_t len)
 bool ls_stress_vu_send(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
-    const size_t len = w->transport->queued(u);
+    const size_t len = u->output;
+    u->output = 0;
     const int err = w->transport->send(u);
     w->clock_stale = true;
     if (err < 0) {
@@ -220,6 +223,7 @@ int ls_stress_vu_open(ls_stress_vu *u)
     u->state = LS_STRESS_VU_CONNECTING;
     u->rx_pending = u->tx_pending = false;
     u->shaking = false;
+    u->output = 0;
     const int err = w->transport->open(u);
     w->clock_stale = true;
     if (err != LS_PENDING) ls_stress_vu_connected(u, err);

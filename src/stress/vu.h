@@ -38,6 +38,7 @@ struct ls_stress_vu {
     ls_stress_worker *worker;
     ls_stream *stream;                     /* of a stream target; NULL: closed */
     struct ls_stress_udp *udp;             /* of a datagram target */
+    size_t output;                         /* bytes to send */
     struct ls_stress_handshake *handshake; /* while a TLS handshake runs; else NULL */
     uint32_t index;                        /* in the whole run, from 0 */
     uint8_t state;                         /* ls_stress_vu_state */

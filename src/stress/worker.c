@@ -458,9 +458,9 @@ void ls_stress_worker_join(ls_stress_worker *w)
 
 void ls_stress_worker_close(ls_stress_worker *w)
 {
-    ls_port_close(w->port); /* first: its queue may hold packets of timers and posts */
-    free_vus(w);
     ls_deadlines_close(w->deadlines);
+    ls_port_close(w->port); /* before the users: its queue may hold packets of their timers and posts */
+    free_vus(w);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);

@@ -27,6 +27,23 @@ class Hello(E2E):
         self.assertEqual(self.get("/hello").status, 404)
 
 
+class Static(E2E):
+    def test_a_folder(self):
+        folder = os.path.join(ROOT, "lua", "docs")
+        server = self.serve(source("static.lua"), args=(folder, HERE))
+        listing = server.get("/")
+        self.assertEqual(listing.status, 200)
+        self.assertIn('<a href="reference/">reference/</a>', listing.text)
+        with open(os.path.join(folder, "faq.md"), "rb") as page:
+            whole = page.read()
+        response = server.get("/faq.md")
+        self.assertEqual((response.body, response.header("Cache-Control")), (whole, "no-cache"))
+        self.assertEqual(server.get("/faq.md", {"If-None-Match": response.header("ETag")}).status, 304)
+        self.assertEqual(server.get("/faq.md", {"Range": "bytes=10-19"}).body, whole[10:20])
+        self.assertEqual(server.get("/reference").header("Location"), "/reference/")
+        server.stop()
+
+
 class Site(E2E):
     SITE = source("site.lua")
     ARGS = (HERE,)

@@ -56,7 +56,7 @@ app:get("/", function() return "root" end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 2 }
 """
 
-CACHED_BODY_MAX = 16384  # LS_CACHED_BODY_MAX: smaller files are kept in memory
+CACHED_BODY_MAX = 131072  # LS_CACHED_BODY_MAX: smaller files are kept in memory
 SIZES = (0, 1, 4095, 4096, 4097, CACHED_BODY_MAX, CACHED_BODY_MAX + 1, 65536, 65537, 200000, 3000000)
 
 

@@ -1,15 +1,17 @@
 """app:static: folders, conditions, ranges, codings, listings, and files that change while they are sent."""
 import email.utils
 import gzip
+import http.client
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import tempfile
 import unittest
 import urllib.parse
 
-from harness import WINDOWS, E2E, main, not_on_windows, request
+from harness import ENGINE, WAIT, WINDOWS, E2E, main, not_on_windows, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -425,6 +427,30 @@ class Static(E2E):
         curl("--etag-save", tag, "-o", out, url + "a.txt")
         self.assertEqual(curl("--etag-compare", tag, "-o", out, "-w", "%{http_code}", url + "a.txt"), "304")
         self.assertEqual(curl("-z", out, "-o", os.devnull, "-w", "%{http_code}", url + "a.txt"), "304")
+        server.stop()
+
+    @unittest.skipIf(ENGINE == "http.sys", "http.sys has TLS of its own")
+    def test_over_tls(self):
+        """The bytes of a file are read, because they are encrypted in the process."""
+        folder = tempfile.mkdtemp(prefix="luaserve-static-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        with open(os.path.join(folder, "big.bin"), "wb") as out:
+            out.write(big())
+        server = self.serve("""
+local ls = require "luaserve"
+local app = ls.app()
+app:static("/", (...))
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = "self-signed" }
+""", args=(folder.replace("\\", "/"),), flags=("--threads", "2"))
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        conn = http.client.HTTPSConnection("127.0.0.1", server.port(), timeout=WAIT, context=context)
+        self.addCleanup(conn.close)
+        for fields, status, body in (({}, 200, big()), ({"Range": "bytes=65530-65545"}, 206, big()[65530:65546])):
+            conn.request("GET", "/big.bin", headers=fields)
+            response = conn.getresponse()
+            self.assertEqual((response.status, response.read()), (status, body))
+        conn.close()
         server.stop()
 
     # ---- wrong calls --------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ import tempfile
 import threading
 import unittest
 
-from harness import E2E, WAIT, Conn, main
+from harness import E2E, HAS_UNIX_SOCKETS, WAIT, Conn, main
+from harness.tls import system_trust
 
 SITE = r"""
 local ls = require "luaserve"
@@ -111,7 +112,7 @@ class ConnectTls(E2E):
         cls.addClassCleanup(cls.folder.cleanup)
         make_certificates(cls.folder.name)
         cls.SITE = SITE
-        cls.ENV = {"SSL_CERT_FILE": os.path.join(cls.folder.name, "ca.pem")}  # "the system" of the server under test
+        cls.ENV = cls.enterClassContext(system_trust(os.path.join(cls.folder.name, "ca.pem")))
         super().setUpClass()
 
     def setUp(self):
@@ -201,7 +202,7 @@ class ConnectTls(E2E):
         answer = self.run_lua("return talk(%d, true, nil, { connect_timeout = 0.2 })" % listener.getsockname()[1])
         self.assertRegex(answer, r"^true\|nil\|TLS: .+\|ETIMEDOUT$")
 
-    @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "needs Unix sockets")
+    @unittest.skipUnless(HAS_UNIX_SOCKETS, "of another system: no Unix sockets")
     def test_unix_sockets(self):
         path = os.path.join(self.folder.name, "s")
         self.peer(family=socket.AF_UNIX, at=path)

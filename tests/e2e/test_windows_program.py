@@ -1,7 +1,6 @@
 """luaserve.exe: one small file that needs no DLL but those of Windows; Ctrl-C at its console. probe.exe: what this Windows
 does in doubtful cases."""
 import os
-import os
 import shutil
 import struct
 import subprocess
@@ -11,9 +10,9 @@ import unittest
 from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, main, needs_terminal, pty, run_program
 
 # Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
-SYSTEM = {"advapi32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll", "ntdll.dll",
-          "shell32.dll", "user32.dll", "ws2_32.dll"}
-BYTES_MAX = 4 << 20
+SYSTEM = {"advapi32.dll", "crypt32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll",
+          "ntdll.dll", "shell32.dll", "user32.dll", "ws2_32.dll"}
+BYTES_MAX = 6 << 20  # OpenSSL included
 
 
 def imports_of(image):

@@ -59,13 +59,12 @@ static void respond(fixture *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
     finish(w, ctx, x);
 }
 
-/* Write one part of a response, in a pool block or borrowed. LS_PENDING needs no wait: the borrowed bytes are
- * static. */
-static int write_part(ls_thread_ctx *ctx, ls_exchange *x, bool borrowed)
+/* Write one part of a response, in a pool block or without one. */
+static int write_part(ls_thread_ctx *ctx, ls_exchange *x, bool without_block)
 {
     static const char text[] = "part";
     ls_slice part = ls_slice_static(text, sizeof text - 1);
-    if (!borrowed) {
+    if (!without_block) {
         ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
         if (block == NULL) return LS_ENOMEM;
         memcpy(block->data, text, sizeof text - 1);

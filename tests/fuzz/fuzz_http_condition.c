@@ -34,8 +34,8 @@ static void date(const char *bytes, size_t len)
 
 static void conditions(const char *bytes, size_t len)
 {
-    static const char *const names[] = {"If-Match",            "If-None-Match", "If-Modified-Since",
-                                        "If-Unmodified-Since", "If-Range",      "Range"};
+    static const char *const names[] = {"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since",
+                                        "If-Range", "Range"};
     static const char etag[] = "\"1f4-6500000000000abc\"";
     const ls_validators v = {etag, sizeof etag - 1, true, 784111777};
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {

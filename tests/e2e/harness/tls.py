@@ -1,11 +1,14 @@
 """Certificates made with the openssl command, and TLS clients."""
 import contextlib
 import hashlib
+import os
 import socket
 import ssl
+import struct
 import subprocess
+import unittest
 
-from harness.environment import WAIT
+from harness.environment import ROOT, WAIT, WINDOWS, WINE
 
 
 def openssl(*args, folder):
@@ -19,6 +22,32 @@ def certificate(folder, name, names=("localhost",), ca=None, password=None, days
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", *key, "-days", str(days), *sign,
             "-subj", "/CN=" + name, "-addext", "subjectAltName=" + ",".join("DNS:" + n for n in names), *extra,
             "-keyout", name + ".key", "-out", name + ".pem", folder=folder)
+
+
+@contextlib.contextmanager
+def system_trust(path):
+    """The system trusts the certificate of a PEM file -> the environment for a server of this system. Windows keeps a
+    certificate of the account's store ROOT in the registry: properties, each with its number, 1 and its size in front; 32
+    is the certificate itself."""
+    if not WINDOWS:
+        yield {"SSL_CERT_FILE": path}
+        return
+    if not WINE:
+        raise unittest.SkipTest("would change what this account trusts")
+    with open(path, encoding="ascii") as text:
+        der = ssl.PEM_cert_to_DER_cert(text.read())
+    key = "HKCU\\Software\\Microsoft\\SystemCertificates\\Root\\Certificates\\" + hashlib.sha1(der).hexdigest().upper()
+    blob = struct.pack("<III", 32, 1, len(der)) + der
+
+    def reg(*args):
+        subprocess.run([os.path.join(ROOT, "third_party", "windows", "wine"), "reg", *args, "/f"], check=True,
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT)
+
+    reg("add", key, "/v", "Blob", "/t", "REG_BINARY", "/d", blob.hex())
+    try:
+        yield {}
+    finally:
+        reg("delete", key)
 
 
 def fingerprint(der):

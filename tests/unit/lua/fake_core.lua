@@ -20,6 +20,16 @@ end
 
 function core.is_network(text) return text:find("^[%x:.]+/?%d*$") ~= nil or text == "unix:" end
 
+-- The object of a folder holds its arguments; the results of static_get and static_list come from core.results.
+function core.static(folder, options)
+  core.calls[#core.calls + 1] = { "static", folder, options }
+  if folder == "nowhere" then return nil, "not found", "ENOENT" end
+  if folder == "locked" then return nil, "permission denied", "EACCES" end
+  return { folder = folder, options = options }
+end
+
+for _, name in ipairs { "static_get", "static_list" } do core[name] = recorded(name) end
+
 core.waits = true
 function core.can_wait() return core.waits end
 
@@ -85,6 +95,7 @@ function core.inject(dispatch, failed, method, target, headers, body)
   local req = { method = method, target = target, path = path, headers = headers, body_text = body }
   local res = { list = {} }
   function res:status(code) self.code = code end
+  function res:type(name) self.list[#self.list + 1] = { "Content-Type", name } end
   function res:header(name, value) self.list[#self.list + 1] = { name, value } end
   local too_big = #(body or "") > core.listener_body_max
   local results = table.pack(xpcall(dispatch, function(err)

@@ -68,6 +68,10 @@ local calls = {
     line = check.line(1)
     ls.app():get("/", given, handler)
   end,
+  ["app:static"] = function(given)
+    line = check.line(1)
+    ls.app():static("/", ".", given)
+  end,
   ["app:inject"] = function(given)
     line = check.line(1)
     ls.app():inject(given)
@@ -88,7 +92,7 @@ local kinds = {
 }
 
 -- Options without a kind: what a function in place of the value is called. The default is the name of the option.
-local other_wrong = { serve = {}, handler = {} }
+local other_wrong = { serve = {}, handler = {}, headers = true } -- `true`: a table and a function are allowed
 local other_message = { serve = "the function is missing", handler = "the handler is missing" }
 
 -- "multicast." of "ls.udp: multicast": a table within the options

@@ -90,6 +90,17 @@ static void open_ok(place *p, watch *w, int fd, uint16_t events, uint8_t trigger
     assert_int_equal(ls_poll_events(w->poll), events);
 }
 
+/* The same on a descriptor whose last REMOVE packet was possibly not taken yet. */
+static void open_again(place *p, watch *w, int fd, uint16_t events, uint8_t trigger)
+{
+    int err;
+    while ((err = watch_open(p, w, fd, &p->actor, events, trigger)) == LS_EBUSY) {
+        const ls_packet packet = net_next(&p->net);
+        dispatch(&p->net.ctx, &packet);
+    }
+    assert_int_equal(err, LS_OK);
+}
+
 static void watch_close(place *p, watch *w)
 {
     ls_poll *poll = w->poll;
@@ -160,6 +171,7 @@ static void events_are_collected_while_the_actor_is_busy(void **state)
     net_write(theirs, "x", 1);
     ls_packet packet = net_next(&p.net);
     dispatch(&p.net.ctx, &packet);
+    net_read(ours, &(char){0}, 1); /* Windows reports the end behind the last byte */
     close(theirs);
     packet = net_next(&p.net);
     dispatch(&p.net.ctx, &packet);
@@ -208,7 +220,7 @@ static void a_closed_poll_reports_nothing(void **state)
     place_open(&p);
     net_pair(&ours, &theirs);
     for (int how = 0; how < 4; how++) {
-        open_ok(&p, &w, ours, LS_EVENT_IN, EDGES);
+        open_again(&p, &w, ours, LS_EVENT_IN, EDGES);
         ls_thread_ctx holder = p.net.ctx;
         assert_true(ls_actor_try_enter(&p.actor, &holder));
         if (how & 1) { /* its op is in the actor's inbox */
@@ -224,7 +236,7 @@ static void a_closed_poll_reports_nothing(void **state)
         handle_all(&p);
         assert_int_equal(atomic_load(&w.reports) + atomic_load(&w.removes), 0);
     }
-    open_ok(&p, &w, ours, LS_EVENT_IN, ONCE); /* and one that closes itself */
+    open_again(&p, &w, ours, LS_EVENT_IN, ONCE); /* and one that closes itself */
     w.close_in_report = true;
     await(&p, &w.reports, 1);
     assert_null(w.poll);
@@ -272,13 +284,10 @@ static void a_poll_whose_descriptor_was_replaced_submits_nothing(void **state)
     place_open(&p);
     net_pair(&ours, &theirs);
     open_ok(&p, &w, ours, LS_EVENT_IN, ONCE);
-    close(ours);
-    close(theirs);
     net_pair(&again, &other);
-    if (again != ours) {
-        assert_int_equal(dup2(again, ours), ours);
-        close(again);
-    }
+    assert_int_equal(dup2(again, ours), ours); /* closes one, and the number is the other's */
+    close(again);
+    close(theirs);
     assert_int_equal(watch_open(&p, &next, ours, &p.other, LS_EVENT_IN, ONCE), LS_OK);
     assert_int_equal(arm(&p, &w, LS_EVENT_OUT), LS_ENOENT); /* would report to `next` otherwise */
     watch_close(&p, &w);

@@ -140,6 +140,145 @@ static void a_send_below_the_minimum_rate_ends(void **state)
     }
 }
 
+/* ---- two deadlines ------------------------------------------------------------------------------------------ */
+
+static void a_receive_times_out_while_a_send_goes_on(void **state)
+{
+    wire w;
+    (void)state;
+    wire_open(&w);
+    ls_stream_send_limits(w.s, 600000, 0);
+    ls_stream_recv_within(w.s, 10);
+    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
+    wire_block_the_send(&w);
+    wire_await(&w, &w.received, 1);
+    assert_int_equal(w.result, LS_ETIMEDOUT);
+    assert_int_equal(w.sent, 0);
+    assert_true(ls_stream_sending(w.s));
+    wire_drain(&w);
+    assert_int_equal(w.sent_err, LS_OK);
+    wire_close(&w);
+}
+
+static void a_send_times_out_while_receives_go_on(void **state)
+{
+    wire w;
+    char room[8];
+    (void)state;
+    wire_open(&w);
+    ls_stream_recv_within(w.s, 600000);
+    ls_stream_send_limits(w.s, 20, 0);
+    wire_recv_pending(&w, room, sizeof room);
+    wire_block_the_send(&w);
+    wire_await(&w, &w.sent, 1);
+    assert_int_equal(w.sent_err, LS_ETIMEDOUT);
+    assert_int_equal(ls_stream_queued(w.s), 0);
+    assert_int_equal(w.received, 0);
+    assert_true(ls_stream_receiving(w.s));
+    net_write(w.theirs, "still", 5);
+    wire_await(&w, &w.received, 1);
+    assert_int_equal(w.result, 5);
+    wire_close(&w);
+}
+
+static void both_deadlines_pass_at_once(void **state)
+{
+    wire w;
+    (void)state;
+    wire_open(&w);
+    ls_stream_recv_within(w.s, 20);
+    ls_stream_send_limits(w.s, 20, 0);
+    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
+    wire_block_the_send(&w);
+    wire_await(&w, &w.received, 1);
+    wire_await(&w, &w.sent, 1);
+    assert_int_equal(w.result, LS_ETIMEDOUT);
+    assert_int_equal(w.sent_err, LS_ETIMEDOUT);
+    wire_close(&w);
+}
+
+/* The tick runs a second after the deadline: the process stood still, and the bytes may wait in the socket. */
+static void a_late_tick_gives_a_second_of_grace(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        const bool arrives = round == 1;
+        wire w;
+        wire_open(&w);
+        ls_stream_send_limits(w.s, 600000, 0);
+        wire_block_the_send(&w);
+        wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
+        const uint32_t now = (uint32_t)now_ms(), at = ls_deadline_time(now - 1000);
+        atomic_store(&w.s->recv_at, at);
+        assert_int_equal(ls_deadline_arm(w.deadlines, &w.s->deadline, at), LS_OK);
+        wire_step(&w);
+        assert_int_equal(w.received + w.sent, 0);
+        assert_true(ls_stream_receiving(w.s));
+        assert_false(ls_deadline_before(armed(&w), now + 1000));
+        if (arrives) net_write(w.theirs, "here", 4);
+        wire_await(&w, &w.received, 1);
+        assert_int_equal(w.result, arrives ? 4 : LS_ETIMEDOUT);
+        if (arrives) wire_expect_taken(&w, "here");
+        assert_int_equal(w.sent, 0);
+        wire_close(&w);
+    }
+}
+
+/* It passes while nothing is pending. */
+static void a_removed_deadline_leaves_no_trace(void **state)
+{
+    wire w;
+    (void)state;
+    wire_open(&w);
+    ls_stream_recv_within(w.s, 1);
+    wire_step(&w);
+    ls_stream_recv_within(w.s, 0);
+    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
+    ls_stream_cancel_recv(w.s);
+    wire_await(&w, &w.received, 1);
+    assert_int_equal(w.result, LS_ECANCELED);
+    wire_close(&w);
+}
+
+static void limits_apply_to_the_pending_send(void **state)
+{
+    wire w;
+    (void)state;
+    wire_open(&w);
+    wire_block_the_send(&w); /* without a limit */
+    ls_stream_send_limits(w.s, 20, 0);
+    wire_await(&w, &w.sent, 1);
+    assert_int_equal(w.sent_err, LS_ETIMEDOUT);
+
+    wire_disconnect(&w);
+    wire_connect(&w);
+    ls_stream_send_limits(w.s, 20, 0);
+    wire_block_the_send(&w);
+    ls_stream_send_limits(w.s, 0, 0);
+    while (armed(&w) != 0) wire_step(&w); /* the tick finds no deadline */
+    assert_int_equal(w.sent, 0);
+    ls_stream_abort(w.s);
+    wire_await(&w, &w.sent, 1);
+    assert_int_equal(w.sent_err, LS_ECANCELED);
+    wire_close(&w);
+}
+
+static void the_longest_deadline(void **state)
+{
+    wire w;
+    (void)state;
+    wire_open(&w);
+    ls_stream_recv_within(w.s, UINT32_MAX);
+    ls_stream_send_limits(w.s, UINT32_MAX, 0);
+    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
+    wire_block_the_send(&w);
+    assert_int_equal(ls_deadline_arm(w.deadlines, &w.s->deadline, ls_deadline_time(ls_clock_coarse_ms())), LS_OK);
+    wire_step(&w); /* a look */
+    net_quiet(&w.place, 0);
+    assert_int_equal(w.received + w.sent, 0);
+    wire_close(&w);
+}
+
 static void closing_while_the_ticks_packet_is_queued(void **state)
 {
     wire w;
@@ -254,6 +393,13 @@ int main(void)
         cmocka_unit_test(a_removed_deadline_disarms_the_tick),
         cmocka_unit_test(progress_moves_the_deadline_of_a_send),
         cmocka_unit_test(a_send_below_the_minimum_rate_ends),
+        cmocka_unit_test(a_receive_times_out_while_a_send_goes_on),
+        cmocka_unit_test(a_send_times_out_while_receives_go_on),
+        cmocka_unit_test(both_deadlines_pass_at_once),
+        cmocka_unit_test(a_late_tick_gives_a_second_of_grace),
+        cmocka_unit_test(a_removed_deadline_leaves_no_trace),
+        cmocka_unit_test(limits_apply_to_the_pending_send),
+        cmocka_unit_test(the_longest_deadline),
         cmocka_unit_test(closing_while_the_ticks_packet_is_queued),
         cmocka_unit_test(a_deadline_set_while_a_tick_runs_is_kept),
     };

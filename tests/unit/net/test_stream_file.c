@@ -45,7 +45,7 @@ static void sending_open(sending *t, size_t file_len)
 static void sending_close(sending *t)
 {
     wire_disconnect(&t->w);
-    assert_int_equal(atomic_load(&t->file->external.block.refs), 1); /* the queue has given all of them back */
+    assert_int_equal(atomic_load(&t->file->external.refs), 1); /* the queue has given all of them back */
     ls_shared_file_drop(t->file);
     unlink(t->path);
     free(t->bytes);
@@ -139,7 +139,7 @@ static void external_blocks_are_released_once(void **state)
         memcpy(b->text, "borrowed", 8);
         b->released = &released;
         ls_external_init(&b->external, LS_BLOCK_EXTERNAL, release);
-        ls_block_hold(&b->external.block); /* two slices of it */
+        ls_block_hold(ls_external_block(&b->external)); /* two slices of it */
         const ls_slice first = ls_slice_external(&b->external, b->text, 4);
         const ls_slice second = ls_slice_external(&b->external, b->text + 4, 4);
         assert_int_equal(ls_stream_push(&w.place.ctx, w.s, &first), LS_OK);
@@ -337,7 +337,7 @@ static void truncating_a_queue_with_files_at_every_position(void **state)
         assert_int_equal(wire_flush(&t.w), LS_DONE);
         read_expected(&t);
     }
-    assert_int_equal(atomic_load(&t.file->external.block.refs), 1);
+    assert_int_equal(atomic_load(&t.file->external.refs), 1);
     sending_close(&t);
 }
 

@@ -63,6 +63,8 @@ static fixture open_connected(ls_tls_options server, ls_tls_options client)
 
 static const ls_tls_options no_options;
 
+enum { TICKETS = 2 }; /* records in front of the first ones of a server */
+
 static char *text_of(size_t len)
 {
     char *text = malloc(len);
@@ -220,6 +222,34 @@ static void fails(ls_tls_options server, ls_tls_options client, const char *serv
     }
     assert_false(f.server.f->type->has_input(f.server.f));
     close_fixture(&f);
+}
+
+/* Neither side keeps a key of the key exchange. */
+static void keys_of_the_exchange_are_wiped(void **state)
+{
+    (void)state;
+    for (int old = 0; old < 2; old++) {
+        fixture f = open_with(no_options, no_options, "example.org");
+        if (old) allow_at_most_tls_1_2(&f.client);
+        both_sides_exchange_data(&f, WHOLE);
+        const tls_side *const sides[] = {&f.client, &f.server};
+        for (int i = 0; i < 2; i++) {
+            SSL *ssl = ((ls_tls_conn *)(void *)sides[i]->f)->ssl;
+            EVP_PKEY *keys[2] = {NULL, NULL};
+            unsigned char raw[64];
+            (void)SSL_get_tmp_key(ssl, &keys[0]);
+            (void)SSL_get_peer_tmp_key(ssl, &keys[1]);
+            if (!old) assert_true(keys[0] != NULL && keys[1] != NULL);
+            for (int k = 0; k < 2; k++) {
+                size_t len = sizeof raw;
+                if (keys[k] != NULL) assert_int_not_equal(EVP_PKEY_get_raw_private_key(keys[k], raw, &len), 1);
+                if (keys[k] != NULL) assert_int_not_equal(EVP_PKEY_get_raw_public_key(keys[k], raw, &len), 1);
+                EVP_PKEY_free(keys[k]);
+            }
+        }
+        ERR_clear_error();
+        close_fixture(&f);
+    }
 }
 
 static void a_failed_handshake_names_the_reason_and_sends_an_alert(void **state)
@@ -419,8 +449,8 @@ static void head_and_body_leave_in_one_record(void **state)
     ls_slice slices[] = {ls_slice_static(head, sizeof head), ls_slice_static(body, 0),
                          ls_slice_static(body, sizeof body)};
     assert_int_equal(tls_write_all(&f.server, slices, 3), 1);
-    assert_int_equal(tls_records(&f.server, lens, 4), 1);
-    assert_int_equal(lens[0], sizeof head + sizeof body);
+    assert_int_equal(tls_records(&f.server, lens, 4), TICKETS + 1);
+    assert_int_equal(lens[TICKETS], sizeof head + sizeof body);
     assert_int_equal(tls_stats(&f.pools).bytes_encrypted, sizeof head + sizeof body);
     assert_int_equal(tls_stats(&f.pools).bytes_copied, 0);
     tls_run(&f.client, &f.server, WHOLE);
@@ -440,7 +470,7 @@ static void a_long_burst_begins_with_small_records(void **state)
     (void)state;
     tls_send(&f.server, text, 1000); /* a head that leaves alone: the body may fill the rest of the flight */
     tls_send(&f.server, text, FLIGHT - 1000);
-    assert_int_equal(tls_records(&f.server, lens, 16), 2);
+    assert_int_equal(tls_records(&f.server, lens, 16), TICKETS + 2);
     f.server.wire_len = 0; /* lost: the rest is not decrypted */
 
     tls_send(&f.server, text, LONG); /* no request in between: the same burst */
@@ -492,12 +522,25 @@ static void the_end_fits_behind_a_full_write(void **state)
     ls_filter_out out = {.pool = f.pools.pool};
     (void)state;
     const int64_t n = f.server.f->type->write(f.server.f, &slice, 1, &out);
-    assert_in_range(n, 200000, 4 * 65536);
+    assert_in_range(n, 180000, 4 * 65536);
     assert_int_equal(f.server.f->type->end(f.server.f, &out), LS_OK);
     tls_take_out(&f.server, &out);
     tls_run(&f.client, &f.server, WHOLE);
     assert_plain(&f.client, text, (size_t)n);
     assert_int_equal(f.client.reading, 0);
+
+    /* Every amount with which the output is about full: no record and no end may need more than there is. */
+    enum { ROOM = LS_FILTER_OUT_MAX * LS_BLOCK_LARGE };
+    for (size_t len = ROOM - 1000; len <= ROOM; len++) {
+        ls_filter_out full = {.pool = f.pools.pool};
+        const ls_slice most = ls_slice_static(text, len);
+        ls_tls_conn *s = (ls_tls_conn *)(void *)f.server.f;
+        s->write_ended = false;
+        SSL_set_shutdown(s->ssl, 0);
+        assert_true(f.server.f->type->write(f.server.f, &most, 1, &full) > 0);
+        assert_int_equal(f.server.f->type->end(f.server.f, &full), LS_OK);
+        ls_slices_drop(full.slices, full.count);
+    }
     free(text);
     close_fixture(&f);
 }
@@ -707,7 +750,7 @@ static void ranges_of_files_are_encrypted(void **state)
     size_t lens[4];
     (void)tls_write_all(&f.server, slices, 4);
     assert_true(tls_records(&f.server, lens, 4) >= 18);
-    assert_int_equal(lens[0], 1300); /* the head and the begin of the file */
+    assert_int_equal(lens[TICKETS], 1300); /* the head and the begin of the file */
     tls_run(&f.client, &f.server, WHOLE);
     assert_int_equal(f.client.plain_len, 4 + LEN - FROM + 4 + 10);
     assert_memory_equal(f.client.plain, "head", 4);
@@ -743,6 +786,29 @@ static void a_file_that_was_truncated_ends_the_response(void **state)
     close_fixture(&f);
 }
 
+/* The bytes in front of the end are sent; then the response cannot go on. */
+static void a_file_that_ends_before_its_range_ends_the_response(void **state)
+{
+    fixture f = open_connected(no_options, no_options);
+    ls_shared_file *file = open_file(tls_write(f.dir, "data", "0123456789", 10));
+    ls_slice slice = ls_shared_file_slice(file, 4, 100);
+    ls_filter_out out = {.pool = f.pools.pool};
+    (void)state;
+    assert_int_equal(f.server.f->type->write(f.server.f, &slice, 1, &out), 6);
+    tls_take_out(&f.server, &out);
+    slice.ptr += 6;
+    slice.len -= 6;
+    assert_int_equal(f.server.f->type->write(f.server.f, &slice, 1, &out), LS_ECHANGED);
+    assert_int_equal(out.count, 0);
+    tls_deliver(&f.server, &f.client, WHOLE);
+    assert_plain(&f.client, "456789", 6);
+    tls_feed_end(&f.client);
+    assert_int_equal(f.client.reading, LS_ETRUNCATED);
+    ls_slice_drop(&slice);
+    ls_shared_file_drop(file);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -751,6 +817,7 @@ int main(void)
         cmocka_unit_test(renegotiation_is_refused),
         cmocka_unit_test(keys_are_updated),
         cmocka_unit_test(the_peer_is_described),
+        cmocka_unit_test(keys_of_the_exchange_are_wiped),
         cmocka_unit_test(a_failed_handshake_names_the_reason_and_sends_an_alert),
         cmocka_unit_test(an_old_version_is_refused),
         cmocka_unit_test(without_a_name_to_check_there_is_no_session),
@@ -775,6 +842,7 @@ int main(void)
         cmocka_unit_test(a_foreign_error_of_openssl_does_no_harm),
         cmocka_unit_test(ranges_of_files_are_encrypted),
         cmocka_unit_test(a_file_that_was_truncated_ends_the_response),
+        cmocka_unit_test(a_file_that_ends_before_its_range_ends_the_response),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

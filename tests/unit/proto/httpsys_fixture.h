@@ -4,6 +4,7 @@
 #define LS_TESTS_HTTPSYS_FIXTURE_H
 
 #include "httpsys_fake.h"
+#include "port/shared_file.h"
 #include "sched/actor.h"
 
 typedef struct fixture fixture;

@@ -117,8 +117,8 @@ static void every_prefix(void **state)
 {
     static const char text[] = "bytes=10-19,30-39,-5";
     static const char *const results[] = {
-        "whole", "whole", "whole", "whole", "whole",       "whole",       "whole", /* up to "bytes=" */
-        "whole", "whole", "10-99", "whole", "10-19",       "10-19", /* "1", "10", "10-", "10-1", "10-19", "," */
+        "whole", "whole", "whole",       "whole", "whole",       "whole",       "whole", /* up to "bytes=" */
+        "whole", "whole", "10-99",       "whole", "10-19",       "10-19", /* "1", "10", "10-", "10-1", "10-19", "," */
         "whole", "whole", "10-19,30-99", "whole", "10-19,30-39", "10-19,30-39", "whole", "10-19,30-39,95-99",
     };
     (void)state;

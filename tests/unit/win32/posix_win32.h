@@ -14,8 +14,10 @@
 #include <iphlpapi.h>
 #include <netioapi.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <windows.h>
 #include <ws2tcpip.h>
 
@@ -124,6 +126,30 @@ int posix_pipe(int fds[2]); /* posix_win32.c; of handles */
 char *mkdtemp(
     char
         *pattern); /* posix_win32.c; there also read, write, close, dup, dup2 and open, which the C library declares */
+
+/* For a handle returned by open. */
+static inline ssize_t pwrite(int fd, const void *bytes, size_t len, int64_t at)
+{
+    OVERLAPPED where = {.Offset = (DWORD)at, .OffsetHigh = (DWORD)(at >> 32)};
+    DWORD written;
+    return WriteFile((HANDLE)(intptr_t)fd, bytes, (DWORD)len, &written, &where) ? (ssize_t)written : -1;
+}
+
+enum { AT_FDCWD = -100, UTIME_OMIT = (1 << 30) - 2 };
+/* Sets the time of change, times[1], in whole seconds; the file may be open. */
+static inline int utimensat(int directory, const char *path, const struct timespec times[2], int flags)
+{
+    const uint64_t at = ((uint64_t)times[1].tv_sec + UINT64_C(11644473600)) * 10000000; /* FILETIME begins in 1601 */
+    const FILETIME time = {(DWORD)at, (DWORD)(at >> 32)};
+    const HANDLE file =
+        CreateFileA(path, FILE_WRITE_ATTRIBUTES, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
+                    OPEN_EXISTING, 0, NULL);
+    (void)directory, (void)flags;
+    if (file == INVALID_HANDLE_VALUE) return -1;
+    const BOOL done = SetFileTime(file, NULL, NULL, &time);
+    CloseHandle(file);
+    return done ? 0 : -1;
+}
 
 /* Whether the call would wait; used to emulate MSG_DONTWAIT. */
 static inline bool posix_would_wait(int fd, int flags)
