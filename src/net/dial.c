@@ -45,7 +45,7 @@ struct ls_dial {
     uint64_t gap_ns; /* when the next attempt begins */
     ls_lookup *lookup;
     ls_stream *racing[LS_LOOKUP_ADDRS_MAX];
-    ls_stream *stream;  /* the winner, during the handshake */
+    ls_stream *stream; /* the winner, during the handshake */
     ls_handshake handshake;
     bool begin_queued, over;
     enum ls_dial_phase phase;

@@ -67,7 +67,7 @@ bool ls_tls_resumed(const ls_filter *session); /* a complete handshake that resu
 /* What was negotiated, valid as long as the session. NULL or empty: not negotiated, not sent. */
 typedef struct ls_tls_peer {
     const char *version, *cipher, *alpn,
-        *server_name; /* "TLSv1.3", "TLS_AES_128_GCM_SHA256", "http/1.1", "example.org" */
+        *server_name;       /* "TLSv1.3", "TLS_AES_128_GCM_SHA256", "http/1.1", "example.org" */
     bool resumed, verified; /* verified: the peer has a certificate, which was checked and accepted */
     bool is_client;         /* the peer is the client: this side is the server */
     char subject[256], issuer[256], fingerprint[96]; /* of the peer's certificate */

@@ -70,7 +70,7 @@ static int start(lua_State *L, ls_tcp *tcp, ls_tls *tls, const char *server_name
     ls_tls_drop(tls);
     if (err == LS_OK) return starttls_ended(L, LUA_OK, 0);
     tcp->receiver = NULL;
-    return fail(L, tcp, err, "");
+    return fail(L, tcp, err, err == LS_EINVAL ? "invalid server_name" : "");
 }
 
 /* sock:starttls(options) -> true | nil, message, code. Sends the queue, then waits for the handshake of TLS. A failure

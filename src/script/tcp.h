@@ -117,7 +117,7 @@ void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task);
 
 /* Begin sock:starttls: the queue is sent, then follows the handshake. tcp->receiver, which the caller has set, is woken at
  * the end. No received bytes are stored, the stream has no filter. `ms_max` is the limit of the handshake; server_name as
- * for ls_tls_session. LS_OK or LS_ENOMEM. */
+ * for ls_tls_session. LS_OK, or the error of ls_tls_session. */
 int ls_tcp_starttls(ls_thread_ctx *ctx, ls_tcp *tcp, ls_tls *tls, const char *server_name, uint32_t ms_max);
 
 /* The result: LS_PENDING; LS_DONE: the connection uses TLS; LS_E* with the reason in `why`, which is empty if the error

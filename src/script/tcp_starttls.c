@@ -50,8 +50,11 @@ int ls_tcp_starttls(ls_thread_ctx *ctx, ls_tcp *tcp, ls_tls *tls, const char *se
     starttls->ms_max = ms_max;
     starttls->result = LS_PENDING;
     const int err = ls_handshake_open(&starttls->handshake, tls, server_name);
-    end(ctx, tcp, err < 0 ? err : begin(ctx, tcp));
-    return LS_OK;
+    if (err < 0)
+        ls_tcp_starttls_drop(tcp);
+    else
+        end(ctx, tcp, begin(ctx, tcp));
+    return err;
 }
 
 /* The end of a receive that was pending before the handshake. LS_OK: nothing was received. */

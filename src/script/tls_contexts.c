@@ -112,7 +112,7 @@ static int find_or_open(ls_tls_contexts *contexts, tls_context *context, const l
 }
 
 int ls_tls_contexts_get(ls_tls_contexts *contexts, const ls_tls_options *options, ls_tls **out, char *why,
-                       size_t why_bytes)
+                        size_t why_bytes)
 {
     tls_context *context = context_new(options);
     if (why_bytes > 0) why[0] = '\0';
@@ -139,7 +139,8 @@ int ls_tls_contexts_open(ls_tls_contexts **out)
 
 void ls_tls_contexts_close(ls_tls_contexts *contexts)
 {
-    while (!ls_list_empty(&contexts->list)) context_remove(contexts, LS_CONTAINER(contexts->list.next, tls_context, node));
+    while (!ls_list_empty(&contexts->list))
+        context_remove(contexts, LS_CONTAINER(contexts->list.next, tls_context, node));
     ls_mutex_close(&contexts->mutex);
     free(contexts);
 }

@@ -408,6 +408,13 @@ class Starttls(E2E):
         self.assertRegex(self.lua("return upgrade(dial(%d), { insecure = true, ca = 'missing.pem' })" % self.peer().port),
                          r"^true\|nil\|TLS: .*missing\.pem.*\|ENOENT$")
 
+    def test_names_that_are_too_long(self):
+        peer = self.peer()
+        for length, result in ((253, "ECERT"), (254, "EINVAL")):
+            answer = self.lua("return upgrade(dial(%d), { ca = 'ca.pem', server_name = ('a.'):rep(126) .. ('b'):rep(%d) })"
+                              % (peer.port, length - 252))
+            self.assertTrue(answer.startswith("true|nil|TLS: ") and answer.endswith("|" + result), answer)
+
     # ---- failures in the middle
 
     def hello(self):

@@ -1,4 +1,5 @@
--- tls, trusted and proxy_protocol of ls.listen and ls.tcp, and the options of sock:starttls: what the core receives, and the messages for other values.
+-- tls, trusted and proxy_protocol of ls.listen and ls.tcp, and the options of sock:starttls: what the core receives, and
+-- the messages for other values.
 local check = require "check"
 local core = require "luaserve.core"
 local ls = require "luaserve"

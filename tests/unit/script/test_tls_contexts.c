@@ -19,7 +19,7 @@ int __wrap_ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes);
 
 int __wrap_ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why, size_t why_bytes)
 {
-    assert_false(options->server);
+    assert_false(options->self_signed);
     if (open_err < 0) {
         (void)snprintf(why, why_bytes, "ca.pem: no certificate");
         return open_err;
@@ -90,6 +90,13 @@ static void equal_options_share_a_context(void **state)
         {.certs = &certs[1], .cert_count = 1},
         {.certs = &certs[2], .cert_count = 1},
         {.certs = &certs[3], .cert_count = 1},
+        {.server = true, .certs = &certs[0], .cert_count = 1},
+        {.server = true, .certs = &certs[0], .cert_count = 2},
+        {.server = true, .certs = &certs[1], .cert_count = 2},
+        {.server = true, .certs = &certs[0], .cert_count = 1, .tickets = "t"},
+        {.server = true, .certs = &certs[0], .cert_count = 1, .ca = "a"},
+        {.server = true, .certs = &certs[0], .cert_count = 1, .ca = "a", .verify = LS_TLS_VERIFY_OPTIONAL},
+        {.server = true, .certs = &certs[0], .cert_count = 1, .ca = "a", .verify = LS_TLS_VERIFY_REQUIRED},
     };
     enum { ALL = sizeof all / sizeof *all };
     ls_tls_contexts *contexts = contexts_open();
