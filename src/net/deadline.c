@@ -141,7 +141,6 @@ ls_port *ls_deadlines_port(const ls_deadlines *d)
 
 void ls_deadlines_close(ls_deadlines *d)
 {
-    if (d->ticking) (void)ls_timer_cancel(d->port, &d->timer);
     ls_mutex_close(&d->mutex);
     free(d);
 }

@@ -23,7 +23,7 @@ ls_port *ls_deadlines_port(const ls_deadlines *deadlines);
 
 /* LS_OK or LS_ENOMEM. `due` is the function of every deadline. */
 int ls_deadlines_open(ls_port *port, ls_deadline_fn *due, ls_deadlines **out);
-/* No deadline is armed. No thread runs, or the tick's packet was taken. */
+/* After the port was closed, because its queue may hold the packet of a tick. Streams may be freed later. */
 void ls_deadlines_close(ls_deadlines *deadlines);
 
 /* Have `due` run at at_ms (of the low 32 bits of ls_clock_coarse_ms, not 0) or earlier. Any thread that may use the

@@ -480,8 +480,8 @@ void ls_server_close(ls_server *server)
         ls_workers_close(server->workers);
         server->workers = NULL;
     }
-    if (server->deadlines != NULL) ls_deadlines_close(server->deadlines);
     if (server->port != NULL) ls_port_close(server->port);
+    if (server->deadlines != NULL) ls_deadlines_close(server->deadlines);
     server->port = NULL;
     if (server->site != NULL)
         ls_site_close(server->site);   /* the port's queue and timers may have referred to its tasks */

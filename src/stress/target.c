@@ -210,8 +210,8 @@ int ls_stress_target_probe(const ls_addr *addr, uint32_t timeout_ms)
     ls_thread_ctx_init(&ctx, port, pool, 0);
     if ((err = ls_stream_deadlines_open(port, &deadlines)) == LS_OK)
         err = connect_once(port, deadlines, &ctx, addr, timeout_ms);
-    if (deadlines != NULL) ls_deadlines_close(deadlines);
     ls_port_close(port);
+    if (deadlines != NULL) ls_deadlines_close(deadlines);
 fail_pool:
     ls_pool_close(pool);
 fail_pools:

@@ -414,16 +414,15 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;
     if ((err = ls_port_open(&(ls_port_options){.sockets_max = vu_count + PORT_SPARE}, &w->port)) < 0) goto fail_pool;
     if ((err = ls_stream_deadlines_open(w->port, &w->deadlines)) < 0) goto fail_port;
-    if ((err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL)) < 0) goto fail_deadlines;
+    if ((err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL)) < 0) goto fail_port;
     ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
     if (script != NULL) ls_stress_script_attach(script, w);
     ls_addr_to(&w->addr, &w->to);
     return LS_OK;
 
-fail_deadlines:
-    ls_deadlines_close(w->deadlines);
 fail_port:
     ls_port_close(w->port);
+    if (w->deadlines != NULL) ls_deadlines_close(w->deadlines);
 fail_pool:
     ls_pool_close(w->pool);
 fail_pools:
@@ -458,8 +457,8 @@ void ls_stress_worker_join(ls_stress_worker *w)
 
 void ls_stress_worker_close(ls_stress_worker *w)
 {
-    ls_deadlines_close(w->deadlines);
     ls_port_close(w->port); /* before the users: its queue may hold packets of their timers and posts */
+    ls_deadlines_close(w->deadlines);
     free_vus(w);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);

@@ -320,8 +320,8 @@ static void world_close(fixture *w, ls_http1_stats *stats)
     ls_http1_close(w->http);
     ls_conn_limit_close(&w->conn_limit);
     settle(w); /* the tick of a deadline that is not needed any more */
-    ls_deadlines_close(w->deadlines);
     ls_port_close(w->port);
+    ls_deadlines_close(w->deadlines);
     ls_pool_close(w->ctx.pool);
     ls_pools_close(w->pools);
 }

@@ -422,8 +422,8 @@ static void model_close(model *m)
     ls_pools_stats stats;
     ls_pools_stat(m->pools, &stats);
     FUZZ_HOLDS(stats.blocks_live == 0);
-    ls_deadlines_close(m->deadlines);
     ls_port_close(m->port);
+    ls_deadlines_close(m->deadlines);
     ls_pool_close(m->ctx.pool);
     ls_pools_close(m->pools);
     free(m->out);

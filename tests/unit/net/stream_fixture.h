@@ -141,8 +141,8 @@ static inline void wire_disconnect(wire *w)
 static inline void wire_place_close(wire *w)
 {
     wire_pump(w); /* a tick of a deadline that is not needed any more */
-    ls_deadlines_close(w->deadlines);
     net_close(&w->place);
+    ls_deadlines_close(w->deadlines);
 }
 
 static inline void wire_close(wire *w)

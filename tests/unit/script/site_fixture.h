@@ -128,8 +128,8 @@ static inline void test_site_close(test_site *t)
         ls_packet packet;
         ls_site_close_sockets(t->site, &t->ctx);
         while (ls_port_wait(t->port, &t->ctx, &packet, 1, 0) > 0) test_dispatch(t, &packet);
-        ls_deadlines_close(t->deadlines);
         ls_port_close(t->port);
+        ls_deadlines_close(t->deadlines);
         ls_site_close(t->site);
         ls_pool_close(t->pool);
         ls_pools_close(t->pools);

@@ -173,8 +173,8 @@ static void a_buffer_made_while_the_state_closes(void **state)
     ls_packet packet;
     ls_site_close_sockets(t->site, &t->ctx);
     while (ls_port_wait(t->port, &t->ctx, &packet, 1, 0) > 0) test_dispatch(t, &packet);
-    ls_deadlines_close(t->deadlines);
     ls_port_close(t->port);
+    ls_deadlines_close(t->deadlines);
     ls_site_close(t->site);
     assert_non_null(strstr(t->log, "finalizer 30720"));
     ls_pool_close(t->pool);
