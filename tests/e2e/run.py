@@ -20,7 +20,7 @@ import tempfile
 import time
 import unittest
 
-from harness import OTHER_SYSTEM, WINE, system
+from harness import OTHER_SYSTEM, SANITIZER, WINE, system
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The modules that take longest run first, so that the end of the run does not wait for one of them. The others follow
@@ -33,6 +33,11 @@ LONGEST = """test_chaos test_stress test_limits test_fault test_package test_loa
 NO_SERVER = set("""test_docs test_docs_reference test_harness test_install test_json test_package test_stress
     test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view""".split())
 
+# Their subject lies above the port: with a sanitizer, which makes them slow, they run on the first back end only.
+ABOVE_THE_PORT = set("""test_c_examples test_command_line test_examples test_handlers test_httpsys test_inject test_limits
+    test_misuse test_modules test_names test_paths test_pipelines test_process test_requests test_responses test_routes
+    test_scarcity test_starttls test_static test_stress_tls test_tasks test_tcp_connect_tls test_tcp_examples test_tls
+    test_udp_examples""".split())
 
 
 class Timed(unittest.TextTestResult):
@@ -136,10 +141,11 @@ def main():
             print(output, flush=True)
         return ok
 
+    once = NO_SERVER | (ABOVE_THE_PORT if SANITIZER else set())
     with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
         runs = {pool.submit(run_module, module, backend): (module, backend)
                 for module in args.modules or all_modules()
-                for backend in (args.backends or [None])[:1 if module in NO_SERVER else None]}
+                for backend in (args.backends or [None])[:1 if module in once else None]}
         for run in concurrent.futures.as_completed(runs):
             name, seconds, result, output = run.result()
             if not show(name, seconds, result, output):
