@@ -4,7 +4,7 @@
 
 #include "script/string_block.h"
 
-enum { LEN = 30000, MANY = 200, THREADS = 3, ROUNDS = 10 };
+enum { LEN = 50000, MANY = 200, THREADS = 3, ROUNDS = 10 };
 
 static ls_state *state_of(const test_site *t)
 {
@@ -138,7 +138,7 @@ static void a_reserve_releases_the_dropped_strings(void **state)
 /* While the site loads there is no port: the next drop with one releases these strings as well. */
 static void strings_of_the_loading_site(void **state)
 {
-    test_site *t = test_site_open("get(function() return ('x'):rep(30000) end) core.once(done)");
+    test_site *t = test_site_open("get(function() return ('x'):rep(50000) end) core.once(done)");
     ls_slice slice;
     (void)state;
     assert_int_equal(t->opened, LS_OK);
