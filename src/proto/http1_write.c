@@ -22,23 +22,12 @@ static char *put(char *to, const void *bytes, size_t len)
     return to + len;
 }
 
-static char *put_number(char *to, uint64_t n)
-{
-    char digits[20];
-    size_t at = sizeof digits;
-    do {
-        digits[--at] = (char)('0' + n % 10);
-        n /= 10;
-    } while (n > 0);
-    return put(to, digits + at, sizeof digits - at);
-}
-
 static char *put_status(char *to, int status)
 {
     if (status == 200) return PUT(to, "HTTP/1.1 200 OK\r\n");
     const char *text = ls_status_text(status);
     to = PUT(to, "HTTP/1.1 ");
-    to = put_number(to, (uint64_t)status);
+    to = ls_put_number(to, (uint64_t)status);
     *to++ = ' ';
     to = put(to, text, strlen(text));
     return PUT(to, "\r\n");
@@ -100,7 +89,7 @@ static char *put_usual(char *to, ls_http1_thread *thread, const ls_http1_exchang
     if (!has_server && x->status == 200 && type_len > 0 && length >= 0 &&
         (ready = ready_for(thread, x->type)) != NULL) {
         to = put(to, ready->text, ready->len);
-        to = put_number(to, (uint64_t)length);
+        to = ls_put_number(to, (uint64_t)length);
         return PUT(to, "\r\n");
     }
     to = put_status(to, x->status);
@@ -115,7 +104,7 @@ static char *put_usual(char *to, ls_http1_thread *thread, const ls_http1_exchang
         to = PUT(to, "Transfer-Encoding: chunked\r\n");
     } else if (length >= 0 && ls_status_is_framed(x->status)) {
         to = PUT(to, "Content-Length: ");
-        to = put_number(to, (uint64_t)length);
+        to = ls_put_number(to, (uint64_t)length);
         to = PUT(to, "\r\n");
     }
     return to;
@@ -359,7 +348,7 @@ int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const 
     to = PUT(to, "Server: luaserve\r\n");
     to = put_date(to, thread);
     to = PUT(to, "Content-Type: text/plain; charset=utf-8\r\nContent-Length: ");
-    to = put_number(to, length);
+    to = ls_put_number(to, length);
     if (status == 503) to = PUT(to, "\r\nRetry-After: 1");
     to = PUT(to, "\r\nConnection: close\r\n\r\n");
     to = put(to, text, text_len);
@@ -383,7 +372,7 @@ int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s)
     ls_http_date(ls_clock_wall_s(), to);
     to += LS_HTTP_DATE_BYTES;
     to = PUT(to, "\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ");
-    to = put_number(to, sizeof text - 1);
+    to = ls_put_number(to, sizeof text - 1);
     to = PUT(to, "\r\nConnection: close\r\n\r\n");
     to = put(to, text, sizeof text - 1);
     ls_stream_commit(s, (size_t)(to - from));

@@ -111,30 +111,18 @@ enum ls_range_result ls_range_parse(const char *bytes, size_t len, uint64_t size
 
 /* ---- the response ------------------------------------------------------------------------------------------------ */
 
-static char *put_number(char *to, uint64_t n)
-{
-    char digits[20];
-    size_t at = sizeof digits;
-    do {
-        digits[--at] = (char)('0' + n % 10);
-        n /= 10;
-    } while (n > 0);
-    memcpy(to, digits + at, sizeof digits - at);
-    return to + (sizeof digits - at);
-}
-
 size_t ls_content_range(const ls_range *range, uint64_t size, char out[LS_CONTENT_RANGE_BYTES])
 {
     char *to = PUT(out, "bytes ");
     if (range == NULL) {
         *to++ = '*';
     } else {
-        to = put_number(to, range->from);
+        to = ls_put_number(to, range->from);
         *to++ = '-';
-        to = put_number(to, range->from + range->bytes - 1);
+        to = ls_put_number(to, range->from + range->bytes - 1);
     }
     *to++ = '/';
-    to = put_number(to, size);
+    to = ls_put_number(to, size);
     return (size_t)(to - out);
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Decode %XX (with `plus` also '+' to a space) into `out`, which has room for len bytes and may be `bytes`. Returns
  * the number of bytes written, or -1 for an invalid escape or a decoded NUL. */
@@ -54,5 +55,19 @@ void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES]);
  * minute. A year of two digits is the last such year that is at most 50 years after now_s. For any other text it
  * returns false and does not change *out. */
 bool ls_http_date_parse(const char *bytes, size_t len, int64_t now_s, int64_t *out);
+
+/* Write n in decimal, at most 20 bytes, without a terminator. Returns the address behind it. In the header, because each
+ * response writes its length. */
+static inline char *ls_put_number(char *to, uint64_t n)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n > 0);
+    memcpy(to, digits + at, sizeof digits - at);
+    return to + (sizeof digits - at);
+}
 
 #endif
