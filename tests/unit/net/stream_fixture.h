@@ -141,7 +141,7 @@ static inline void wire_disconnect(wire *w)
 static inline void wire_place_close(wire *w)
 {
     wire_pump(w); /* a tick of a deadline that is not needed any more */
-    net_close(&w->place);
+    net_release(&w->place);
     ls_deadlines_close(w->deadlines);
 }
 

@@ -268,7 +268,7 @@ static void place_close(place *p)
     assert_int_equal(p->tls.refs, 0);
     assert_int_equal(atomic_load(&sessions_live), 0);
     ls_conn_limit_close(&p->limit);
-    net_close(&p->net);
+    net_release(&p->net);
     ls_deadlines_close(p->deadlines);
     ls_log_set_level(LS_LOG_INFO);
     ls_log_set_sink(NULL, NULL);

@@ -57,7 +57,7 @@ static void handle(place *p, int timeout_ms)
 static void place_close(place *p)
 {
     handle(p, 0); /* a tick whose deadlines are disarmed */
-    net_close(&p->net);
+    net_release(&p->net);
     ls_deadlines_close(p->d);
 }
 

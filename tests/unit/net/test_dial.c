@@ -314,7 +314,7 @@ static void place_close(place *p)
     assert_int_equal(p->tls.refs, 0);
     assert_int_equal(p->tls.sessions, 0);
     assert_int_equal(atomic_load(&p->live), 0);
-    net_close(&p->net);
+    net_release(&p->net);
     ls_deadlines_close(p->deadlines);
 }
 
@@ -886,7 +886,7 @@ static void a_dial_that_is_freed_after_the_port(void **state)
     names.pending = true;
     p.options.tls = &p.tls;
     assert_int_equal(start(&p), LS_OK);
-    net_close(&p.net);
+    net_release(&p.net);
     ls_deadlines_close(p.deadlines);
     ls_dial_free(p.dial);
     assert_int_equal(p.tls.refs, 0);

@@ -207,7 +207,7 @@ static inline void fixture_close(fixture *r)
     ls_http1_close(r->http);
     ls_conn_limit_close(&r->conn_limit);
     fixture_pump(r); /* the tick of a deadline that is not needed any more */
-    net_close(&r->place);
+    net_release(&r->place);
     ls_deadlines_close(r->deadlines);
     free(r->text);
     free(r);
