@@ -1,4 +1,4 @@
--- static.lua - app:static: the options, the redirect, the listing of a folder. bind_static.c finds the files and sends
+-- static.lua - app:static: the options, the redirect, the listing of a folder. static.c finds the files and sends
 -- them.
 
 local core = require "luaserve.core"

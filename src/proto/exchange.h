@@ -42,7 +42,7 @@ typedef struct ls_http_transport {
      * (port/shared_file.h): the system reads these, and a file that changes meanwhile ends the connection. */
     int (*respond)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
     /* Queue one part of a response, before the first part also the head. Takes the references, on failure as well. The
-     * transport does not collect small parts: the caller collects them in a block, as script/bind_res.c does.
+     * transport does not collect small parts: the caller collects them in a block, as script/bind/res.c does.
      * LS_PENDING: the part is queued, but the queue is above the high-water mark. The transport calls x->wake when the
      * queue is sent. */
     int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);

@@ -26,8 +26,8 @@
 #include "proto/http1.h"
 #include "proto/httpsys.h"
 #include "sched/workers.h"
-#include "script/site.h"
-#include "script/tcp.h"
+#include "script/bind/tcp.h"
+#include "script/site/site.h"
 #include "server/addresses.h"
 #include "server/udp_sockets.h"
 

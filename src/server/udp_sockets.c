@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "script/bind_udp.h"
+#include "script/bind/udp.h"
 #include "server/addresses.h"
 
 /* One ls.udp call of the site, for ls_addresses_open. */

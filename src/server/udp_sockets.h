@@ -2,7 +2,7 @@
 #ifndef LS_SERVER_UDP_SOCKETS_H
 #define LS_SERVER_UDP_SOCKETS_H
 
-#include "script/site.h"
+#include "script/site/site.h"
 
 typedef struct ls_udp_sockets { /* all zero: no sockets */
     ls_udp **at;

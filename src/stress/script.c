@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "proto/http_text.h"
-#include "script/json.h"
-#include "script/modules.h"
+#include "script/bind/json.h"
+#include "script/core/modules.h"
 
 enum { COPY_DEPTH_MAX = 32 };
 

@@ -1,5 +1,5 @@
 -- Runs the unit tests of the Lua modules in plain Lua: lua5.4 tests/unit/lua/run.lua [part of a test's name]
--- Exit status 0 when all pass. test_json.lua is run by ../script/test_json.c, because plain Lua has no cjson.
+-- Exit status 0 when all pass. test_json.lua is run by ../script/bind/test_json.c, because plain Lua has no cjson.
 
 local here = arg[0]:match("^(.*)/[^/]*$") or "."
 local modules = here .. "/../../../lua/"

@@ -13,8 +13,8 @@
 #include "net/deadline.h"
 #include "net/stream.h"
 #include "port/notify.h"
-#include "script/request.h"
-#include "script/site_internal.h"
+#include "script/bind/request.h"
+#include "script/site/site_internal.h"
 #include "support.h"
 
 typedef struct test_site {

@@ -5,7 +5,7 @@
 #define LS_TESTS_SUPPORT_SOCK_H
 
 #define _GNU_SOURCE /* mkstemp */
-#include "site_fixture.h"
+#include "script/site_fixture.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

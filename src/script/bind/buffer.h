@@ -1,0 +1,67 @@
+/* buffer.h - the buffer object of ls.buffer: bytes in pool blocks, for Lua (buffer.c).
+ *
+ * A buffer is a list of slices. Sending a buffer or cutting a piece out of it shares the blocks and copies nothing.
+ * The blocks count against the pool's limit, the array of slices against the memory limit of the Lua state.
+ *
+ * A loop such as sock:chunks() lends its buffers: the next round of the loop takes the buffer back and releases its
+ * blocks, which the pool then hands out again while they are in the cache; without the loan they would wait for the
+ * garbage collector. buffer:keep() ends the loan.
+ *
+ * Thread: the one that holds the state's actor. Functions that push or add may raise "not enough memory". */
+#ifndef LS_SCRIPT_BUFFER_H
+#define LS_SCRIPT_BUFFER_H
+
+#include "script/core/state.h"
+
+typedef struct ls_buffer {
+    const void *tag;
+    ls_slice *slices;
+    unsigned count, room;
+    size_t len;
+    ls_block *tail; /* the block of the last slice, while only this buffer appends to it; else NULL */
+    uint32_t tail_used;
+    bool lent;                   /* to a loop, which takes the buffer back in its next round */
+    bool expired;                /* taken back: any use raises */
+    struct ls_buffer *late_next; /* of the buffers made while the state closes */
+} ls_buffer;
+
+/* Call it before any other object of the state gets a finalizer. Raises when out of memory. */
+void ls_buffer_prepare(lua_State *L);
+
+/* Create the metatable of buffer. Raises when out of memory. */
+void ls_buffer_define(lua_State *L, ls_state *state);
+
+/* core.buffer */
+int ls_buffer_new(lua_State *L);
+
+/* The buffer at `index`, or NULL for any other value. Raises for an expired buffer. */
+ls_buffer *ls_buffer_test(lua_State *L, int index);
+
+/* Push an empty buffer. */
+ls_buffer *ls_buffer_push(lua_State *L);
+
+/* Append a slice. Takes the reference, also when it raises. */
+void ls_buffer_add_slice(lua_State *L, ls_buffer *buffer, ls_slice slice);
+
+/* Append a copy of the bytes. */
+void ls_buffer_add_bytes(lua_State *L, ls_buffer *buffer, const char *bytes, size_t len);
+
+/* Lend the buffer to a loop. */
+void ls_buffer_lend(ls_buffer *buffer);
+
+/* The loop begins its next round: when the value at `index` is a lent buffer, it expires and its blocks are
+ * released. */
+void ls_buffer_take_back(lua_State *L, int index);
+
+/* A new buffer holds `bytes` more bytes of blocks, which Lua's collector does not see. Runs a collection when buffers
+ * have received many bytes since the last one. */
+void ls_buffer_account(lua_State *L, size_t bytes);
+
+/* Collect garbage buffers of an idle state; `all`: with a full collection, which reaches old objects as well. The
+ * calling thread is inside the state, and no task runs. */
+void ls_buffers_collect(ls_state *state, ls_thread_ctx *ctx, bool all);
+
+/* Push the bytes of slices, `len` in total, as one string. */
+void ls_slices_push_string(lua_State *L, const ls_slice *slices, unsigned count, size_t len);
+
+#endif

@@ -1,0 +1,208 @@
+/* connect.c - ls.connect: a dial (net/dial.h) for which a task waits, then a sock.
+ *
+ * The `connecting` object on the task's stack owns the dial and its result, so that nothing stays open when the task ends
+ * early. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "net/dial.h"
+#include "script/bind/bind.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/option.h"
+#include "script/bind/option_tls.h"
+#include "script/bind/sock.h"
+#include "script/bind/sockets.h"
+#include "script/bind/tls_contexts.h"
+#include "script/site/site_internal.h"
+
+typedef struct connecting {
+    ls_dial *dial; /* NULL: not started, or ended */
+    ls_tls *tls;   /* NULL: plain */
+    ls_tcp *tcp;   /* the result, until the sock owns it */
+    ls_task *task; /* the task that waits */
+    ls_tcp_config config;
+    uint32_t connect_ms_max; /* 0: no limit */
+    uint16_t port;
+    bool again; /* the second attempt, after garbage sockets were closed */
+    ls_dial_result result;
+    char why[256]; /* of the result */
+} connecting;
+
+enum { CONNECTING = 1, HOST = 2, LIMITS = 3, TLS = 4 }; /* stack indexes; TLS: the options for it, or nil */
+enum { CONNECT_MS_MAX = 60000 };
+
+static int drop_connecting(lua_State *L)
+{
+    connecting *c = lua_touserdata(L, 1);
+    ls_state *state = ls_state_of(L);
+    const bool running = state->site->port != NULL;
+    if (c->dial != NULL && running) ls_dial_cancel(state->ctx, c->dial);
+    if (c->dial != NULL && !running) ls_dial_free(c->dial);
+    if (c->tcp != NULL && running) ls_tcp_finish(state->ctx, c->tcp);
+    if (c->tls != NULL) ls_tls_drop(c->tls);
+    c->dial = NULL;
+    c->tcp = NULL;
+    c->tls = NULL;
+    return 0;
+}
+
+void ls_connect_define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg meta[] = {{"__gc", drop_connecting}, {NULL, NULL}};
+    luaL_newlib(L, meta);
+    state->connecting_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+static int fail(lua_State *L, int err)
+{
+    lua_pushcfunction(L, drop_connecting);
+    lua_pushvalue(L, CONNECTING);
+    lua_call(L, 1, 0);
+    return ls_push_failure(L, err);
+}
+
+static int fail_name(lua_State *L, int err)
+{
+    const char *reason = err == LS_ENOENT      ? "no such name"
+                         : err == LS_ETIMEDOUT ? "timeout: no response from a name server"
+                         : err == LS_EINVAL    ? "invalid host name"
+                         : err == LS_ENOTSUP   ? "not supported by the resolver: " LS_RESOLVER
+                                               : ls_err_text(err);
+    const int count = fail(L, err);
+    lua_pushliteral(L, "cannot look up \"");
+    lua_pushvalue(L, HOST); /* may contain NUL */
+    lua_pushfstring(L, "\": %s", reason);
+    lua_concat(L, 3);
+    lua_replace(L, -3);
+    return count;
+}
+
+/* nil, "TLS: why", code */
+static int fail_tls(lua_State *L, int err, const char *why)
+{
+    (void)fail(L, err);
+    return ls_push_tls_failure(L, err, why);
+}
+
+static int dial(lua_State *L, connecting *c);
+
+static int dial_ended(lua_State *L, int status, lua_KContext context)
+{
+    connecting *c = lua_touserdata(L, CONNECTING);
+    (void)status;
+    (void)context;
+    if (c->tcp != NULL) {
+        if (c->config.keepalive_s > 0) (void)ls_stream_keepalive(ls_tcp_stream(c->tcp), true, c->config.keepalive_s);
+        (void)ls_tcp_push(L, c->tcp);
+        c->tcp = NULL; /* the sock owns it */
+        return 1;
+    }
+    if (!c->again && ls_sockets_collect(L, c->result.err)) {
+        c->again = true;
+        return dial(L, c);
+    }
+    switch (c->result.phase) {
+    case LS_DIAL_NAME: return fail_name(L, c->result.err);
+    case LS_DIAL_TLS: return fail_tls(L, c->result.err, c->why);
+    default: return fail(L, c->result.err);
+    }
+}
+
+static void dial_done(ls_thread_ctx *ctx, void *user, const ls_dial_result *result)
+{
+    connecting *c = user;
+    c->dial = NULL;
+    c->result = *result;
+    (void)snprintf(c->why, sizeof c->why, "%s", result->why);
+    if (result->stream != NULL) c->tcp = ls_tcp_connected(c->task->state, result->stream, &c->config);
+    ls_task_wake(ctx, c->task, LS_OK);
+}
+
+/* The resolver of the state, opened at its first use. LS_OK or an error. */
+static int resolver_of(ls_state *state, ls_resolver **out)
+{
+    const ls_site *site = state->site;
+    if (state->resolver == NULL) {
+        const int err = ls_resolver_open(site->port, site->polls, &state->actor, site->nameservers, &state->resolver);
+        if (err < 0) return err;
+    }
+    *out = state->resolver;
+    return LS_OK;
+}
+
+/* The value of the field server_name of the options for TLS, or NULL. */
+static const char *server_name(lua_State *L)
+{
+    const char *name = NULL;
+    if (lua_isnil(L, TLS)) return NULL;
+    if (lua_getfield(L, TLS, "server_name") == LUA_TSTRING) name = lua_tostring(L, -1);
+    lua_pop(L, 1); /* the table holds it */
+    return name;
+}
+
+static int dial(lua_State *L, connecting *c)
+{
+    ls_state *state = ls_state_of(L);
+    ls_site *site = state->site;
+    ls_resolver *resolver = NULL;
+    ls_addr numeric;
+    const ls_dial_options options = {.port = site->port,
+                                     .deadlines = site->deadlines,
+                                     .actor = &state->actor,
+                                     .host = lua_tostring(L, HOST),
+                                     .port_number = c->port,
+                                     .ms_max = c->connect_ms_max,
+                                     .tls = c->tls,
+                                     .server_name = server_name(L),
+                                     .handler = &ls_tcp_handler,
+                                     .user_bytes = ls_tcp_client_bytes,
+                                     .live = &site->tcps_open};
+    int err = LS_OK;
+    if (ls_addr_parse(options.host, c->port, &numeric) == LS_EINVAL && ls_addr_is_name(options.host))
+        err = resolver_of(state, &resolver);
+    if (err == LS_OK) err = ls_dial_start(state->ctx, &options, resolver, dial_done, c, &c->dial);
+    if (err == LS_EINVAL) return fail_name(L, err);
+    if (err < 0) return fail(L, err);
+    c->task = state->current;
+    return ls_task_suspend(L, 0, dial_ended);
+}
+
+/* Read the options for TLS, at index TLS, and take a context with them. LS_OK, or an error with its reason in `why`. */
+static int take_tls(lua_State *L, connecting *c, char *why, size_t why_bytes)
+{
+    ls_tls_cert cert;
+    ls_tls_options options;
+    ls_option_tls_client(L, TLS, &cert, &options);
+    return ls_tls_contexts_get(ls_state_of(L)->site->tls_contexts, &options, &c->tls, why, why_bytes);
+}
+
+/* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name.
+ * limits.tls: the options of ls_option_tls_client, and server_name. */
+int ls_core_connect(lua_State *L)
+{
+    size_t len;
+    const char *host = luaL_checklstring(L, 1, &len);
+    const lua_Integer port = luaL_checkinteger(L, 2);
+    uint64_t ms = CONNECT_MS_MAX;
+    luaL_argcheck(L, port >= 0 && port <= 65535, 2, "port must be from 1 to 65535");
+    luaL_checktype(L, 3, LUA_TTABLE);
+    ls_task_may_wait(L);
+    lua_settop(L, 3);
+    connecting *c = lua_newuserdatauv(L, sizeof *c, 0);
+    *c = (connecting){.config = ls_tcp_config_default, .port = (uint16_t)port};
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->connecting_meta_ref);
+    lua_setmetatable(L, -2);
+    ls_tcp_options(L, 3, &c->config);
+    (void)ls_option_number(L, 3, "connect_ms_max", UINT32_MAX, &ms);
+    c->connect_ms_max = (uint32_t)ms;
+    lua_insert(L, CONNECTING);
+    lua_remove(L, 3); /* the port */
+    if (lua_getfield(L, LIMITS, "tls") == LUA_TTABLE) {
+        const int err = take_tls(L, c, c->why, sizeof c->why);
+        if (err < 0) return fail_tls(L, err, c->why);
+    }
+    if (strlen(host) != len) return fail_name(L, LS_EINVAL); /* NUL would cut the name or the path */
+    ls_sockets_make_room(L);
+    return dial(L, c);
+}

@@ -1,0 +1,376 @@
+/* http_task.c - a request in Lua: its task, the dispatch function, errors.
+ *
+ * All code that may raise runs inside the coroutine of the task, with http_main as its first function; there is no
+ * other protected call around the handler. An error kills the coroutine. Then a second task runs the function
+ * `failed`, or a 500 response is sent without Lua. */
+#include "script/bind/http_task.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "proto/http_text.h"
+#include "script/bind/http_result.h"
+#include "script/bind/request.h"
+#include "script/bind/route_name.h"
+#include "script/core/error_text.h"
+#include "script/site/site_internal.h"
+
+/* ---- inside the task --------------------------------------------------------------------------------------- */
+
+/* Push the third argument of the "log" hooks: { status =, bytes = of the body, duration = in seconds }. */
+static void push_log_info(lua_State *L, const ls_request *r)
+{
+    lua_createtable(L, 0, 3);
+    lua_pushinteger(L, r->x->status);
+    lua_setfield(L, -2, "status");
+    lua_pushinteger(L, (lua_Integer)r->x->body_sent);
+    lua_setfield(L, -2, "bytes");
+    lua_pushnumber(L, (double)(ls_clock_ns() - r->began_ns) / 1e9);
+    lua_setfield(L, -2, "duration");
+}
+
+/* Run the ls.on("log") hooks. Each is protected: an error in a hook is only logged. */
+static void run_log_hooks(lua_State *L, ls_request *r)
+{
+    const ls_state *state = r->state;
+    push_log_info(L, r);
+    const int info = lua_gettop(L);
+    for (unsigned n = 0; n < state->hooks[LS_HOOK_LOG].count && r->x != NULL; n++) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, state->hooks[LS_HOOK_LOG].refs[n]);
+        lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+        lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+        lua_pushvalue(L, info);
+        if (lua_pcall(L, 3, 0, 0) != LUA_OK) {
+            char name[LS_REQUEST_NAME_BYTES];
+            ls_request_log_name(r->x, name);
+            ls_log(LS_LOG_ERROR, "%s: in a \"log\" hook: %s", name, ls_error_describe(L, lua_gettop(L)));
+            lua_pop(L, 2);
+        }
+    }
+}
+
+static int http_done(lua_State *L, ls_request *r)
+{
+    if (r->state->hooks[LS_HOOK_LOG].count > 0) run_log_hooks(L, r);
+    return 0;
+}
+
+static int http_finish_parts(lua_State *L, ls_request *r)
+{
+    ls_exchange *x = r->x;
+    (void)ls_request_push_parts(r->state->ctx, r);
+    if (x->length >= 0 && (uint64_t)x->length != r->written && x->error == 0)
+        return luaL_error(L, "Content-Length is %I, but the handler wrote %I bytes", (lua_Integer)x->length,
+                          (lua_Integer)r->written);
+    (void)x->transport->finish(r->state->ctx, x);
+    return http_done(L, r);
+}
+
+/* The handler has returned: its results start at LS_HTTP_RESULT. */
+static int http_returned(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
+    (void)status;
+    r->returned = true;
+    if (r->out != NULL || r->x->response != LS_RESPONSE_NONE) {
+        ls_http_result_unused(L, r);
+        lua_settop(L, LS_HTTP_RESULT - 1);
+        return r->x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);
+    }
+    ls_http_result_respond(L, r);
+    return http_done(L, r);
+}
+
+static int http_main(lua_State *L) /* (exchange as light userdata) */
+{
+    ls_exchange *x = lua_touserdata(L, 1);
+    ls_state *state = ls_state_of(L);
+    ls_task *task = state->current;
+    ls_request *r = ls_request_take(L, x);
+    const ls_http_head *head = &x->head;
+
+    x->task = r;
+    x->status = 200;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_replace(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->dispatch_ref);
+    lua_pushvalue(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+    ls_request_push_method(L, x);
+    ls_request_push_path(L, x);
+    lua_pushboolean(L, head->has_length && head->content_length > x->body_bytes_max);
+    lua_callk(L, 5, LUA_MULTRET, (lua_KContext)r, http_returned);
+    return http_returned(L, LUA_OK, (lua_KContext)r);
+}
+
+static int http_failed_main(lua_State *L) /* (request as light userdata, error, traceback) */
+{
+    ls_request *r = lua_touserdata(L, 1);
+    r->returned = false;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_replace(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->state->current->failed_ref);
+    lua_insert(L, 2);
+    lua_pushvalue(L, 1);
+    lua_insert(L, 3);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+    lua_insert(L, 4);
+    lua_callk(L, 4, LUA_MULTRET, (lua_KContext)r, http_returned);
+    return http_returned(L, LUA_OK, (lua_KContext)r);
+}
+
+/* ---- after the task ---------------------------------------------------------------------------------------- */
+
+typedef struct http_failure {
+    ls_state *state;
+    ls_exchange *x;
+    ls_request *request;
+    lua_State *co;           /* dead, its error on top; NULL: out of memory, and the coroutine is freed */
+    const ls_task *exceeded; /* the task, if it has exceeded the limit of CPU time and is not freed */
+    int dispatch_ref;
+    bool retry; /* create a task for `failed` */
+    ls_task *next;
+    char refused[256]; /* not "": the handler refused the request's body, for this reason */
+} http_failure;
+
+/* Put the place and the name of the route before the message at 1: it names no line, because the handler is over. */
+static void name_route(lua_State *L, const http_failure *f)
+{
+    if (!ls_route_push(L, f->dispatch_ref, f->x, f->request->failing)) return;
+    lua_pushfstring(L, "%s: %s: %s", lua_tostring(L, -1), lua_tostring(L, -2), lua_tostring(L, 1));
+    lua_replace(L, 1);
+    lua_settop(L, 1);
+}
+
+/* Push the message of a handler that has exceeded the limit of CPU time; it names the route. */
+static void push_exceeded(lua_State *L, const http_failure *f)
+{
+    const char *route = NULL;
+    if (ls_route_push(L, f->dispatch_ref, f->x, f->request != NULL && f->request->failing))
+        route = lua_pushfstring(L, "%s (%s)", lua_tostring(L, -2), lua_tostring(L, -1));
+    (void)ls_task_push_exceeded(L, f->exceeded, route);
+    lua_insert(L, 1);
+    lua_settop(L, 1);
+}
+
+/* Whether the error at 1 is that of a body which req:json refused. Copies the reason into f->refused. */
+static bool body_was_refused(lua_State *L, http_failure *f)
+{
+    const ls_request *r = f->request;
+    size_t len, reason_len;
+    bool refused = false;
+    if ((r->filled & 1u << LS_REQ_REFUSED) == 0 || lua_type(L, 1) != LUA_TSTRING) return false;
+    const char *text = lua_tolstring(L, 1, &len);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_getiuservalue(L, -1, LS_REQ_REFUSED);
+    const char *reason = lua_tolstring(L, -1, &reason_len);
+    if (reason != NULL && len >= reason_len && memcmp(text + len - reason_len, reason, reason_len) == 0) {
+        (void)snprintf(f->refused, sizeof f->refused, "%s", reason);
+        refused = true;
+    }
+    lua_pop(L, 2);
+    return refused;
+}
+
+static int http_describe(lua_State *L)
+{
+    http_failure *f = lua_touserdata(L, 1);
+    const ls_request *r = f->request;
+    char name[LS_REQUEST_NAME_BYTES];
+    ls_request_log_name(f->x, name);
+    lua_settop(L, 0);
+    if (f->exceeded != NULL)
+        push_exceeded(L, f);
+    else if (f->co != NULL)
+        lua_xmove(f->co, L, 1);
+    else
+        lua_pushliteral(L, "not enough memory");
+    if (f->co != NULL && r != NULL && r->returned && lua_type(L, 1) == LUA_TSTRING) name_route(L, f);
+    const char *message = ls_error_describe(L, 1);
+    if (r != NULL && (r->body_error != LS_OK || (f->retry && body_was_refused(L, f)))) {
+        ls_log(LS_LOG_INFO, "%s: %s", name, message);
+        return 0;
+    }
+    if (f->co != NULL && (r == NULL || !r->returned)) /* else no function of the site is active */
+        luaL_traceback(L, f->co, message, 0);
+    else
+        lua_pushvalue(L, 2);
+    ls_log(LS_LOG_ERROR, "%s: %s", name, lua_tostring(L, 3));
+    if (!f->retry) return 0;
+
+    ls_task *next = ls_task_take(L, f->state);
+    lua_pushcfunction(next->co, http_failed_main);
+    lua_pushlightuserdata(next->co, f->request);
+    lua_pushvalue(L, 1);
+    lua_pushvalue(L, 3);
+    lua_xmove(L, next->co, 2);
+    f->next = next;
+    return 0;
+}
+
+static int body_error_status(int err)
+{
+    switch (err) {
+    case LS_EMSGSIZE: return 413;
+    case LS_ETIMEDOUT: return 408;
+    case LS_ENOMEM: return 503;
+    default: return 400;
+    }
+}
+
+/* Respond without Lua. The body is `line`, short and without a line break. */
+static void respond_without_lua(ls_thread_ctx *ctx, ls_exchange *x, int status, const char *line)
+{
+    ls_slice text[] = {ls_slice_static(line, strlen(line)), ls_slice_static("\n", 1)};
+    ls_exchange_drop_content(x);
+    x->status = status;
+    x->type = "text/plain; charset=utf-8";
+    (void)x->transport->respond(ctx, x, text, 2);
+}
+
+static void http_end(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
+{
+    if (r != NULL) ls_request_release(ctx, r);
+    x->task = NULL;
+    x->transport->release(ctx, x);
+}
+
+/* Runs the "log" hooks for a response that was made without Lua. */
+static int log_hooks_main(lua_State *L)
+{
+    run_log_hooks(L, lua_touserdata(L, 1));
+    return 0;
+}
+
+static void log_hooks_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    ls_exchange *x = task->owner;
+    ls_request *r = task->request;
+    (void)count;
+    ls_task_release(ctx, task, status == LUA_OK);
+    http_end(ctx, x, r);
+}
+
+static void http_end_logged(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
+{
+    ls_task *task;
+    if (r == NULL || r->state->hooks[LS_HOOK_LOG].count == 0 || (task = ls_task_take_outside(r->state, ctx)) == NULL) {
+        http_end(ctx, x, r);
+        return;
+    }
+    task->ended = log_hooks_ended;
+    task->owner = x;
+    task->request = r;
+    task->serial = r->serial;
+    r->task = task;
+    lua_pushcfunction(task->co, log_hooks_main);
+    lua_pushlightuserdata(task->co, r);
+    ls_task_run(ctx, task, 1);
+}
+
+static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    ls_exchange *x = task->owner;
+    ls_request *r = task->request;
+    (void)count;
+    if (status == LUA_OK) {
+        ls_task_release(ctx, task, true);
+        http_end(ctx, x, r);
+        return;
+    }
+
+    const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref;
+    http_failure f = {.state = task->state,
+                      .x = x,
+                      .request = r,
+                      .co = task->co,
+                      .exceeded = task->cpu_exceeded ? task : NULL,
+                      .dispatch_ref = dispatch_ref};
+    f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->body_error == LS_OK;
+    const int described = ls_state_report(f.state, ctx, http_describe, &f);
+    ls_task_release(ctx, task, false);
+    if (described != LUA_OK) {
+        f.co = NULL;
+        f.exceeded = NULL;
+        if (ls_state_report(f.state, ctx, http_describe, &f) != LUA_OK) {
+            char name[LS_REQUEST_NAME_BYTES];
+            ls_request_log_name(x, name);
+            ls_log(LS_LOG_ERROR, "%s: not enough memory", name);
+        }
+    }
+    if (x->response == LS_RESPONSE_OPEN) {
+        x->close = true; /* part of the response is sent: closing the connection shows that it is incomplete */
+    } else if (x->response == LS_RESPONSE_NONE && x->error == 0) {
+        if (r != NULL && f.next != NULL) {
+            ls_exchange_drop_content(x);
+            x->status = 500;
+            r->failing = true;
+            r->status_set = false;
+            if (r->out != NULL) {
+                ls_block_drop(r->out);
+                r->out = NULL;
+                r->out_from = r->out_len = 0;
+            }
+            r->written = 0;
+            r->task = f.next;
+            f.next->ended = http_ended;
+            f.next->owner = x;
+            f.next->request = r;
+            f.next->serial = r->serial;
+            f.next->dispatch_ref = dispatch_ref;
+            f.next->failed_ref = failed_ref;
+            ls_task_run(ctx, f.next, 3);
+            return;
+        }
+        int answer = 500;
+        if (r != NULL && r->body_error != LS_OK) {
+            x->close = true;
+            answer = body_error_status(r->body_error);
+        } else if (f.refused[0] != '\0') {
+            answer = 400;
+        }
+        respond_without_lua(ctx, x, answer, f.refused[0] != '\0' ? f.refused : ls_status_text(answer));
+    }
+    http_end_logged(ctx, x, r);
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------- */
+
+void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int dispatch_ref, int failed_ref)
+{
+    ls_task *task = ls_task_take_outside(state, ctx);
+    x->actor = &state->actor;
+    x->task = NULL;
+    x->wake = ls_request_wake;
+    if (task == NULL) {
+        ls_log(LS_LOG_ERROR, "not enough memory to run a request");
+        respond_without_lua(ctx, x, 500, ls_status_text(500));
+        x->transport->release(ctx, x);
+        return;
+    }
+    task->ended = http_ended;
+    task->owner = x;
+    task->dispatch_ref = dispatch_ref;
+    task->failed_ref = failed_ref;
+    lua_pushcfunction(task->co, http_main);
+    lua_pushlightuserdata(task->co, x);
+    ls_task_run(ctx, task, 1);
+}
+
+void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    const ls_site_handler *h = (const ls_site_handler *)(const void *)handler;
+    ls_state *state = (ls_state *)(void *)ctx->inside;
+    if (state == NULL) {
+        state = ctx->user;
+        /* A thread holds at most one state and there are as many states as threads, so one is free; which one may
+         * change during the search. */
+        for (unsigned n = 0; !ls_actor_try_enter(&state->actor, ctx); n++)
+            state = h->site->states[n % h->site->state_count];
+    }
+    const ls_state_listener *listener = &state->listeners[h->index];
+    ls_http_task_start(ctx, state, x, listener->dispatch_ref, listener->failed_ref);
+}

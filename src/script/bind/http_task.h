@@ -1,0 +1,17 @@
+/* http_task.h - a request in Lua: runs the dispatch function of a listener in a task and responds with its results. */
+#ifndef LS_SCRIPT_HTTP_TASK_H
+#define LS_SCRIPT_HTTP_TASK_H
+
+#include "proto/exchange.h"
+#include "script/core/state.h"
+
+/* Start a request in a task of `state`, whose actor the thread holds. dispatch_ref and failed_ref are registry
+ * references to functions. Returns when the task is suspended or has ended; the exchange is released when it has
+ * ended. */
+void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int dispatch_ref, int failed_ref);
+
+/* ls_http_handler.start of the listeners of a site. If the thread holds no actor, enters a free state, which the
+ * caller must leave (ctx->inside); else starts the request in the state that the thread holds. */
+void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
+
+#endif

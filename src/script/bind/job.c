@@ -1,0 +1,210 @@
+/* job.c - ls.spawn and the job object; the functions of ls.once and ls.on, each run in a task.
+ *
+ * The job object keeps the results or the error of the job, so that any number of tasks may wait for it, before or
+ * after its end. An error is logged when no task waits. */
+#include "base/log.h"
+#include "script/bind/bind.h"
+#include "script/bind/bind_aux.h"
+#include "script/core/task.h"
+#include "script/core/udata.h"
+#include "script/site/site_internal.h"
+
+static const char job_tag;
+
+typedef struct ls_job {
+    const void *tag;
+    ls_task *task;  /* NULL: the job has ended */
+    int self_ref;   /* keeps the object while the task runs */
+    int status;     /* LUA_OK: user value 1 is a table of results; else user value 1 is the error */
+    bool no_memory; /* the error could not be kept either */
+    ls_node waiters;
+} ls_job;
+
+static int hook_returned(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    (void)context;
+    return 0;
+}
+
+/* Stack, that of job_main: the job, then the results. */
+static int job_returned(lua_State *L, int status, lua_KContext context)
+{
+    const int count = lua_gettop(L) - 1;
+    (void)status;
+    (void)context;
+    lua_createtable(L, count, 1);
+    lua_insert(L, 2);
+    for (int n = count; n >= 1; n--) lua_rawseti(L, 2, n);
+    lua_pushinteger(L, count);
+    lua_setfield(L, 2, "n");
+    lua_setiuservalue(L, 1, 1);
+    return 0;
+}
+
+static int job_main(lua_State *L) /* stack: the job, the function, its arguments */
+{
+    lua_callk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, job_returned);
+    return job_returned(L, LUA_OK, 0);
+}
+
+static int job_keep_error(lua_State *L)
+{
+    ls_job *job = lua_touserdata(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, job->self_ref);
+    lua_xmove(job->task->co, L, 1);
+    lua_setiuservalue(L, -2, 1);
+    return 0;
+}
+
+static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    ls_job *job = task->owner;
+    ls_state *state = task->state;
+    ls_node woken;
+    (void)count;
+    job->status = status;
+    if (status != LUA_OK) {
+        if (ls_list_empty(&job->waiters)) ls_task_log_error(ctx, task, "in a spawned job");
+        if (ls_state_protected(state, ctx, job_keep_error, job) != LUA_OK) job->no_memory = true;
+    }
+    job->task = NULL;
+    state->jobs--;
+    ls_task_release(ctx, task, status == LUA_OK);
+    ls_list_move(&woken, &job->waiters);
+    luaL_unref(state->L, LUA_REGISTRYINDEX, job->self_ref); /* from here on only references in Lua keep the job */
+    ls_task_wake_all(ctx, &woken, LS_OK);
+}
+
+/* core.spawn(fn, ...) -> job */
+int ls_core_spawn(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    const int count = lua_gettop(L);
+    const uint32_t set_max = state->site->settings.jobs_max, jobs_max = set_max > 0 ? set_max : LS_JOBS_MAX;
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    if (state->loading || state->current == NULL)
+        return luaL_error(L,
+                          "ls.spawn: cannot be called while the site loads; call it in ls.once or ls.on(\"start\")");
+    if (state->jobs >= jobs_max)
+        return luaL_error(L, "ls.spawn: too many jobs: this Lua state has %d unfinished ones (max_jobs = %d)",
+                          (int)state->jobs, (int)jobs_max);
+    ls_job *job = lua_newuserdatauv(L, sizeof *job, 1);
+    *job = (ls_job){.tag = &job_tag, .self_ref = LUA_NOREF};
+    ls_node_init(&job->waiters);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->job_meta_ref);
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, -1);
+    job->self_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_insert(L, 1);
+
+    ls_task *task = ls_task_take(L, state);
+    if (!lua_checkstack(task->co, count + 2)) {
+        ls_list_remove(&task->node); /* the task is empty: put it back; the job is garbage */
+        ls_list_push(&state->tasks_free, &task->node);
+        state->tasks_free_count++;
+        luaL_unref(L, LUA_REGISTRYINDEX, job->self_ref);
+        return luaL_error(L, "not enough memory");
+    }
+    lua_pushcfunction(task->co, job_main);
+    lua_pushvalue(L, 1);
+    lua_insert(L, 2); /* the job twice: one is the result of ls.spawn */
+    lua_xmove(L, task->co, count + 1);
+    job->task = task;
+    task->ended = job_ended;
+    task->owner = job;
+    task->serial = state->current->serial;
+    task->counted = true;
+    state->jobs++;
+    atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+    ls_task_post(state->ctx, task, count + 1);
+    return 1;
+}
+
+/* ---- the object -------------------------------------------------------------------------------------------- */
+
+static ls_job *job_check(lua_State *L)
+{
+    return ls_udata_check(L, 1, &job_tag, sizeof(ls_job), "job");
+}
+
+static int job_results(lua_State *L, const ls_job *job)
+{
+    lua_Integer count;
+    if (job->no_memory) return luaL_error(L, "not enough memory");
+    lua_getiuservalue(L, 1, 1);
+    if (job->status != LUA_OK) return lua_error(L);
+    const int results = lua_gettop(L);
+    lua_getfield(L, results, "n");
+    count = lua_tointeger(L, -1);
+    lua_settop(L, results);
+    luaL_checkstack(L, (int)count, "too many results");
+    for (lua_Integer n = 1; n <= count; n++) lua_rawgeti(L, results, n);
+    return (int)count;
+}
+
+static int job_waited(lua_State *L, int status, lua_KContext context)
+{
+    const ls_job *job = job_check(L);
+    (void)status;
+    (void)context;
+    if (job->task == NULL) return job_results(L, job);
+    return ls_push_failure(L, LS_ETIMEDOUT);
+}
+
+/* job:wait([timeout]) -> the results of the function | nil, message, code after the timeout. Raises the error of the
+ * function. */
+static int job_wait(lua_State *L)
+{
+    ls_job *job = job_check(L);
+    const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
+    ls_task *task = ls_state_of(L)->current;
+    lua_settop(L, 1);
+    if (job->task == NULL) return job_results(L, job);
+    if (job->task == task) return luaL_error(L, "a job cannot wait for itself");
+    ls_task_may_wait(L);
+    if (timeout >= 0) ls_task_alarm(L, task, timeout);
+    ls_list_push(&job->waiters, &task->wait_node);
+    return ls_task_suspend(L, 0, job_waited);
+}
+
+void ls_jobs_define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg methods[] = {{"wait", job_wait}, {NULL, NULL}};
+    lua_newtable(L);
+    luaL_newlib(L, methods);
+    ls_set_methods(L, "a job");
+    ls_udata_define(L, "job", &state->job_meta_ref);
+}
+
+/* ---- functions of ls.once, ls.on ------------------------------------------------------------------------------ */
+
+static int hook_main(lua_State *L)
+{
+    lua_callk(L, 0, 0, 0, hook_returned);
+    return 0;
+}
+
+static void hook_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    (void)count;
+    if (status != LUA_OK) ls_task_log_error(ctx, task, task->owner);
+    ls_task_release(ctx, task, status == LUA_OK);
+}
+
+void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, const char *what)
+{
+    ls_task *task = ls_task_take_outside(state, ctx);
+    if (task == NULL) {
+        ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
+        return;
+    }
+    task->ended = hook_ended;
+    task->owner = (void *)what;
+    task->counted = true;
+    atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+    lua_pushcfunction(task->co, hook_main);
+    lua_rawgeti(task->co, LUA_REGISTRYINDEX, ref);
+    ls_task_run(ctx, task, 1);
+}

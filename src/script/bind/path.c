@@ -1,0 +1,73 @@
+/* path.c - ls.safe_join, and the numbers of users and groups for the owner of a Unix socket. */
+#include <string.h>
+
+#include <lauxlib.h>
+
+#include "base/err.h"
+#include "base/owner.h"
+#include "base/path.h"
+#include "proto/http_path.h"
+#include "script/bind/bind.h"
+#include "script/bind/bind_aux.h"
+
+/* Check that the path at index 4, which begins with the directory at index 1, stays in it. A relative path is checked from
+ * both directories that its user may start at: res:file starts at that of the site, io.open at the working directory. */
+static int check_beneath(lua_State *L)
+{
+    const int err = ls_path_check_beneath(lua_tostring(L, 1), lua_tostring(L, 4));
+    if (err < 0) return err;
+    const char *directory = ls_push_site_path(L, 1);
+    return ls_path_check_beneath(directory, ls_push_site_path(L, 4));
+}
+
+/* ls.safe_join(directory, path) -> "directory/path" | nil, message, code. `path` is an untrusted, decoded path. EINVAL:
+ * it does not name something inside the directory on every system (http_path.h); EACCES: a symbolic link in it leads
+ * out of the directory. Raises unless both are strings. */
+int ls_core_safe_join(lua_State *L)
+{
+    size_t directory_len, len;
+    const char *directory = luaL_checklstring(L, 1, &directory_len);
+    const char *path = luaL_checklstring(L, 2, &len);
+    const char *reason = ls_http_path_wrong(path, len);
+    if (directory_len == 0 || strlen(directory) != directory_len)
+        return luaL_argerror(L, 1, "directory must be a path, such as \".\" for the working directory of the server");
+    if (reason != NULL) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "invalid path: %s", reason);
+        lua_pushliteral(L, "EINVAL");
+        return 3;
+    }
+    lua_settop(L, 3);
+    lua_pushfstring(L, directory[directory_len - 1] == '/' ? "%s%s" : "%s/%s", directory, path);
+    const int err = check_beneath(L);
+    lua_settop(L, 4);
+    if (err == LS_OK) return 1;
+    if (err != LS_EACCES) return ls_push_failure(L, err);
+    lua_pushnil(L);
+    lua_pushliteral(L, "a symbolic link leads out of the directory");
+    lua_pushliteral(L, "EACCES");
+    return 3;
+}
+
+static int push_id(lua_State *L, int err, uint32_t id)
+{
+    if (err < 0) return ls_push_failure(L, err);
+    lua_pushinteger(L, id);
+    return 1;
+}
+
+/* core.user_id(name) -> number | nil, message, code. ENOENT: unknown name; ENOTSUP: Windows. */
+int ls_core_user_id(lua_State *L)
+{
+    uint32_t id = 0;
+    const int err = ls_user_id(luaL_checkstring(L, 1), &id);
+    return push_id(L, err, id);
+}
+
+/* core.group_id(name) -> number | nil, message, code */
+int ls_core_group_id(lua_State *L)
+{
+    uint32_t id = 0;
+    const int err = ls_group_id(luaL_checkstring(L, 1), &id);
+    return push_id(L, err, id);
+}

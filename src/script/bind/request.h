@@ -1,0 +1,146 @@
+/* request.h - the script side of an exchange: the objects `req` and `res` of a handler.
+ *
+ * The pair of objects is reused: free pairs are in a ring buffer, and the one that has been free the longest is
+ * taken first. So a simple request makes no garbage, and a pair that a site kept is not soon used for another
+ * request. A request has a serial; every task that works for it has the same serial (a spawned job inherits it).
+ * Use of the objects in another task, or after the request has ended, raises; the two errors differ.
+ *
+ * Thread: the one that holds the state's actor. */
+#ifndef LS_SCRIPT_REQUEST_H
+#define LS_SCRIPT_REQUEST_H
+
+#include "script/core/task.h"
+
+enum ls_request_slot { /* user values of the req object, set on first use */
+                       LS_REQ_QUERY = 1,
+                       LS_REQ_HEADERS,
+                       LS_REQ_COOKIES,
+                       LS_REQ_PARAMS,
+                       LS_REQ_BODY,
+                       LS_REQ_OWN,
+                       LS_REQ_QUERY_ALL,
+                       LS_REQ_REFUSED, /* the reason why the body was refused, a string: see body.c */
+                       LS_REQ_TLS,
+                       LS_REQ_SLOTS
+};
+
+enum ls_body_state { LS_BODY_UNREAD, LS_BODY_READING, LS_BODY_WHOLE, LS_BODY_STREAMED, LS_BODY_FAILED };
+
+struct ls_request {
+    const void *tag; /* &ls_request_tag, see udata.h */
+    ls_state *state;
+    ls_exchange *x; /* NULL: the request has ended */
+    ls_task *task;  /* the one that responds */
+    uint64_t serial;
+    int req_ref, res_ref;
+    unsigned filled;    /* bit n: user value n is set */
+    bool status_set;    /* the handler has set the status */
+    bool failing;       /* the function `failed` runs */
+    bool returned;      /* the handler has returned: an error is one of its results */
+    uint8_t body_state; /* enum ls_body_state */
+    int body_error;     /* LS_E* of a failed body; decides the status if the handler does not catch the error */
+    ls_slice *body;     /* received so far */
+    unsigned body_count, body_room;
+    size_t body_len;
+    ls_block *body_fill; /* the last block that small pieces of the body are copied into, or NULL */
+    ls_node waiters;     /* tasks that wait for the exchange */
+    ls_block *out;       /* parts not yet passed to the transport: out[out_from .. out_len) */
+    uint32_t out_from, out_len;
+    uint64_t written;  /* bytes written as parts */
+    uint64_t began_ns; /* when the handler was started; 0 unless the site has a "log" hook */
+};
+
+typedef struct ls_response { /* the res object; its user value 1 is the req object, to keep it alive */
+    const void *tag;
+    ls_request *request;
+} ls_response;
+
+extern const char ls_request_tag;
+
+/* The request of the req or res object at `index`. Raises if the value has another type, the request has ended, or the
+ * current task does not belong to it. */
+ls_request *ls_request_check_req(lua_State *L, int index);
+ls_request *ls_request_check_res(lua_State *L, int index);
+/* The request of the res object at `index`, which ls_request_check_res has accepted before; NULL: it has ended. */
+ls_request *ls_request_of_res(lua_State *L, int index);
+
+/* Store the value on top of the stack as user value `slot` of the req object at `self` until the request ends. The
+ * value stays on the stack. */
+void ls_request_keep(lua_State *L, ls_request *request, int self, int slot);
+/* Push the stored value and return true; return false if `slot` is empty. */
+bool ls_request_kept(lua_State *L, const ls_request *request, int self, int slot);
+
+/* Take a request object for x. Called in the task that responds. May raise. */
+ls_request *ls_request_take(lua_State *L, ls_exchange *x);
+/* The exchange ends: invalidate the objects, wake the waiters, drop all references and return the objects to the ring.
+ * Does not call transport->release. */
+void ls_request_release(ls_thread_ctx *ctx, ls_request *request);
+
+/* The callback `wake` of every exchange of this layer: wakes the waiters. */
+void ls_request_wake(ls_thread_ctx *ctx, ls_exchange *x);
+/* Suspend the current task until ls_request_wake(). */
+int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua_KFunction k);
+
+/* Pass the parts in `out` to the transport. Returns LS_DONE, LS_PENDING or LS_E*. */
+int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request);
+/* The same, then flush: called before the handler waits, so that the client receives the parts written so far. */
+void ls_request_send_parts(ls_thread_ctx *ctx, ls_request *request);
+
+/* Free the received body. */
+void ls_request_drop_body(ls_request *request);
+
+/* The bytes of the string, number or buffer at `index`, as the body of a response. The slices of a buffer or of a long
+ * string hold references to its blocks. May raise or run a finalizer, unless a string block is reserved
+ * (string_block.h). Returns LS_OK, LS_EINVAL (another type) or LS_ENOMEM. */
+typedef struct ls_body {
+    ls_slice few[8];
+    ls_slice *slices; /* `few`, or malloced */
+    unsigned count;
+} ls_body;
+int ls_body_of(lua_State *L, int index, ls_body *out);
+void ls_body_free(ls_body *body); /* frees the array; respond and write have taken the references */
+
+/* Respond with the value at `index` by the rules for handler results. The status must be set. Leaves the stack as
+ * it is, but may replace the value by its JSON text. Returns the result of transport->respond. Raises if the value is
+ * not a valid body. */
+int ls_request_respond_body(lua_State *L, ls_request *request, int index);
+/* Respond with this status and its reason phrase as the body; without a body if the status allows none. */
+int ls_request_respond_text(ls_request *request, int status);
+/* Respond with the string, number or buffer at `index`; `type` is its Content-Type unless the handler has set one, and
+ * must be one of the texts below, or static. */
+int ls_request_respond_as(lua_State *L, ls_request *request, int index, const char *type);
+extern const char ls_type_html[], ls_type_json[];
+
+/* Encode the value at the absolute `index`. A text shorter than LS_STRING_SHARED_MIN stays in the buffer of the encoder:
+ * true, and *text is valid until the state encodes again; the value is unchanged. A longer text replaces the value: false.
+ * Raises. */
+bool ls_json_encode(lua_State *L, int index, ls_slice *text);
+/* Respond with a short text of ls_json_encode(). */
+int ls_request_respond_json(lua_State *L, ls_request *request, ls_slice text);
+
+/* Push the method, and the path in the form of the request: "/" for an empty one. */
+static inline void ls_request_push_method(lua_State *L, const ls_exchange *x)
+{
+    const ls_http_head *head = &x->head;
+    if (head->method != LS_HTTP_OTHER)
+        lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->method_refs[head->method]);
+    else
+        lua_pushlstring(L, x->bytes + head->method_name.at, head->method_name.len);
+}
+
+static inline void ls_request_push_path(lua_State *L, const ls_exchange *x)
+{
+    if (x->head.path_is_root)
+        lua_pushliteral(L, "/");
+    else
+        lua_pushlstring(L, x->bytes + x->head.path.at, x->head.path.len);
+}
+
+/* The request id of logs and req.id: 16 hexadecimal digits. */
+void ls_request_id_text(uint64_t id, char out[17]);
+
+/* The name of a request in the log: "request <id> GET /path", with at most 180 bytes of the path. */
+enum { LS_REQUEST_NAME_BYTES = 256 };
+void ls_request_log_name(const ls_exchange *x, char out[LS_REQUEST_NAME_BYTES]);
+
+#endif

@@ -1,0 +1,13 @@
+/* res.h - the `res` object. Thread: the one that holds the state's actor. */
+#ifndef LS_SCRIPT_BIND_RES_H
+#define LS_SCRIPT_BIND_RES_H
+
+#include "script/bind/request.h"
+
+/* Create the metatable of res. Raises when out of memory. */
+void ls_request_define_res(lua_State *L, ls_state *state);
+
+/* Set the header at stack index `name` to the value at `value`: a string, a number, or a table of them. Raises. */
+void ls_request_set_header(lua_State *L, ls_request *request, int name, int value);
+
+#endif

@@ -1,0 +1,44 @@
+/* sock.h - what the files of the `sock` object share: sock.c, sock_receive.c, sock_send.c,
+ * sock_starttls.c. ls.tcp
+ * (core.c) and ls.connect (connect.c) read their limits with ls_tcp_options.
+ *
+ * Thread: the one that holds the state's actor. The methods are documented above their definitions. */
+#ifndef LS_SCRIPT_BIND_SOCK_H
+#define LS_SCRIPT_BIND_SOCK_H
+
+#include "script/bind/tcp.h"
+
+enum { LS_TCP_KEEPALIVE_S = 60 };
+
+/* ---- sock.c ---------------------------------------------------------------------------------------------- */
+
+/* Create the metatable of sock. Raises when out of memory. */
+void ls_tcp_define(lua_State *L, ls_state *state);
+
+/* The sock at index 1; its `tcp` is NULL after the sock was closed. Raises for any other value. */
+ls_tcp_object *ls_tcp_check(lua_State *L);
+
+extern const ls_tcp_config ls_tcp_config_default;
+
+/* Read the limits in the table at `index` (option.h) into *out; an absent option leaves its field. Raises. */
+void ls_tcp_options(lua_State *L, int index, ls_tcp_config *out);
+
+/* ---- sock_receive.c -------------------------------------------------------------------------------------- */
+
+int ls_sock_receive(lua_State *L);
+int ls_sock_receiveany(lua_State *L);
+int ls_sock_receiveuntil(lua_State *L);
+int ls_sock_lines(lua_State *L);
+int ls_sock_chunks(lua_State *L);
+
+/* ---- sock_send.c ----------------------------------------------------------------------------------------- */
+
+int ls_sock_send(lua_State *L);
+int ls_sock_flush(lua_State *L);
+int ls_sock_shutdown_lua(lua_State *L);
+
+/* ---- sock_starttls.c ------------------------------------------------------------------------------------- */
+
+int ls_sock_starttls(lua_State *L);
+
+#endif

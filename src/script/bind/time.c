@@ -1,0 +1,282 @@
+/* time.c - ls.sleep, ls.after, ls.every.
+ *
+ * A timer has two owners, each of which keeps it alive: the state while the timer is armed, and the handle that the
+ * site received. Its packet is pinned to the state. A tick of ls.every is skipped while the previous tick still
+ * runs. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "script/bind/bind.h"
+#include "script/bind/bind_aux.h"
+#include "script/core/task.h"
+#include "script/core/udata.h"
+#include "script/site/site_internal.h"
+
+typedef struct script_timer {
+    ls_timer timer;
+    uint64_t due_ns; /* the time of the next tick; 0: not yet armed */
+    ls_node node;    /* in state->timers, until the timer is freed */
+    ls_state *state;
+    uint64_t period_ns; /* 0: ticks once */
+    double delay;       /* seconds to the first tick; counted from the start of the server when made while loading */
+    int ref;            /* of a table with the function and its arguments */
+    bool stopped;       /* no more ticks */
+    bool packet_coming; /* stopped too late: its packet is still under way */
+    bool running;       /* a tick runs */
+    bool handle;        /* the site may still hold it */
+} script_timer;
+
+static const char timer_tag;
+
+typedef struct timer_handle {
+    const void *tag;
+    script_timer *timer; /* NULL after __gc */
+} timer_handle;
+
+/* ---- sleep ------------------------------------------------------------------------------------------------- */
+
+static int sleep_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    (void)context;
+    return 0;
+}
+
+/* core.sleep(seconds). 0 lets other tasks run. */
+int ls_core_sleep(lua_State *L)
+{
+    const double seconds = ls_check_seconds(L, 1);
+    ls_task_may_wait(L);
+    ls_task *task = ls_state_of(L)->current;
+    ls_task_alarm(L, task, seconds);
+    task->gave_way = seconds < LS_GIVE_WAY_S;
+    if (task->gave_way) task->sleep_ns = ls_clock_ns();
+    return ls_task_suspend(L, 0, sleep_done);
+}
+
+/* ---- timers ------------------------------------------------------------------------------------------------ */
+
+static void timer_free_if_unused(script_timer *t)
+{
+    if (!t->stopped || t->packet_coming || t->running || t->handle) return;
+    ls_list_remove(&t->node);
+    free(t);
+}
+
+static int timer_arm(ls_port *port, script_timer *t, uint64_t at_ns)
+{
+    const int err = ls_timer_set(port, &t->timer, at_ns);
+    if (err >= 0) t->due_ns = at_ns;
+    return err;
+}
+
+/* No further tick; the function becomes garbage. */
+static void timer_stop(script_timer *t)
+{
+    ls_state *state = t->state;
+    if (t->stopped) return;
+    t->stopped = true;
+    state->timers_live--;
+    luaL_unref(state->L, LUA_REGISTRYINDEX, t->ref);
+    t->ref = LUA_NOREF;
+}
+
+static int timer_main(lua_State *L) /* stack: the table */
+{
+    lua_Integer count;
+    lua_getfield(L, 1, "n");
+    count = lua_tointeger(L, -1);
+    lua_settop(L, 1);
+    luaL_checkstack(L, (int)count + 1, "too many arguments");
+    for (lua_Integer n = 1; n <= count; n++) lua_rawgeti(L, 1, n);
+    lua_callk(L, (int)count - 1, 0, 0, sleep_done);
+    return 0;
+}
+
+static void timer_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    script_timer *t = task->owner;
+    (void)count;
+    if (status != LUA_OK) ls_task_log_error(ctx, task, "in a timer");
+    ls_task_release(ctx, task, status == LUA_OK);
+    t->running = false;
+    timer_free_if_unused(t);
+}
+
+static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
+{
+    script_timer *t = LS_CONTAINER(op, script_timer, timer.op);
+    ls_state *state = t->state;
+    t->packet_coming = false;
+    if (t->stopped) {
+        timer_free_if_unused(t);
+        ls_state_settle(state);
+        return;
+    }
+    if (t->running) {
+        ls_log(LS_LOG_DEBUG, "timer tick skipped: the previous tick is still running");
+    } else {
+        ls_task *task = ls_task_take_outside(state, ctx);
+        if (task == NULL) {
+            ls_log(LS_LOG_ERROR, "not enough memory to run a timer");
+        } else {
+            t->running = true;
+            task->ended = timer_ended;
+            task->owner = t;
+            task->counted = true;
+            atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+            lua_pushcfunction(task->co, timer_main);
+            lua_rawgeti(task->co, LUA_REGISTRYINDEX, t->ref);
+            if (t->period_ns == 0) timer_stop(t);
+            ls_task_run(ctx, task, 1); /* may free a timer that ticks once */
+            return;
+        }
+    }
+    if (t->period_ns == 0) {
+        timer_stop(t);
+        timer_free_if_unused(t);
+        ls_state_settle(state);
+    }
+}
+
+/* Arms the next tick before the function runs, at a multiple of the period: the ticks do not drift. */
+static void timer_due(ls_thread_ctx *ctx, ls_op *op)
+{
+    script_timer *t = LS_CONTAINER(op, script_timer, timer.op);
+    if (!t->stopped && t->period_ns > 0) {
+        const uint64_t now = ls_clock_ns();
+        uint64_t at = t->due_ns + t->period_ns;
+        if (at <= now) at = now + t->period_ns - (now - t->due_ns) % t->period_ns;
+        if (timer_arm(ctx->port, t, at) < 0) {
+            ls_log(LS_LOG_ERROR, "not enough memory for the next tick of a timer: the timer stops");
+            timer_stop(t);
+        }
+    }
+    timer_tick(ctx, op);
+}
+
+static void timer_cancel(ls_port *port, script_timer *t)
+{
+    if (t->stopped) return;
+    if (port != NULL && t->due_ns != 0 && !ls_timer_cancel(port, &t->timer)) t->packet_coming = true;
+    timer_stop(t);
+}
+
+/* timer:cancel() */
+static int handle_cancel(lua_State *L)
+{
+    const timer_handle *handle = ls_udata_check(L, 1, &timer_tag, sizeof *handle, "timer");
+    if (handle->timer != NULL) timer_cancel(ls_state_of(L)->site->port, handle->timer);
+    return 0;
+}
+
+static int handle_gc(lua_State *L)
+{
+    timer_handle *handle = lua_touserdata(L, 1);
+    script_timer *t = handle->timer;
+    handle->timer = NULL;
+    if (t == NULL) return 0;
+    t->handle = false;
+    timer_free_if_unused(t);
+    return 0;
+}
+
+static int timer_new(lua_State *L, bool repeats)
+{
+    ls_state *state = ls_state_of(L);
+    const double delay = ls_check_seconds(L, 1);
+    const int count = lua_gettop(L) - 1;
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    luaL_argcheck(L, !repeats || delay >= 0.001, 1, "interval must be at least 0.001 s");
+    luaL_argcheck(L, delay <= 1e9, 1, "time must be at most 1e9 s");
+    if (!state->loading && state->site->port == NULL) return luaL_error(L, "the server has stopped");
+    lua_createtable(L, count, 1);
+    lua_insert(L, 2);
+    for (int n = count; n >= 1; n--) lua_rawseti(L, 2, n);
+    lua_pushinteger(L, count);
+    lua_setfield(L, 2, "n");
+
+    timer_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
+    *handle = (timer_handle){&timer_tag, NULL};
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->timer_meta_ref);
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, 2);
+    const int ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    script_timer *t = calloc(1, sizeof *t);
+    if (t == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, ref);
+        return luaL_error(L, "not enough memory");
+    }
+    t->timer.op.actor = &state->actor;
+    t->timer.op.done = timer_due;
+    t->state = state;
+    t->period_ns = repeats ? (uint64_t)(delay * 1e9) : 0;
+    t->delay = delay;
+    t->ref = ref;
+    t->handle = true;
+    handle->timer = t;
+    ls_list_push(&state->timers, &t->node);
+    state->timers_live++;
+    if (!state->loading && timer_arm(state->site->port, t, ls_task_deadline(delay)) < 0) {
+        timer_stop(t);
+        return luaL_error(L, "not enough memory");
+    }
+    return 1;
+}
+
+/* core.after(seconds, fn, ...) -> timer */
+int ls_core_after(lua_State *L)
+{
+    return timer_new(L, false);
+}
+
+/* core.every(seconds, fn, ...) -> timer */
+int ls_core_every(lua_State *L)
+{
+    return timer_new(L, true);
+}
+
+void ls_timers_start(ls_state *state)
+{
+    for (ls_node *node = state->timers.next; node != &state->timers; node = node->next) {
+        script_timer *t = LS_CONTAINER(node, script_timer, node);
+        if (!t->stopped && t->due_ns == 0 && timer_arm(state->site->port, t, ls_task_deadline(t->delay)) < 0)
+            ls_log(LS_LOG_ERROR, "not enough memory to start a timer");
+    }
+}
+
+void ls_timers_drain(ls_thread_ctx *ctx, ls_state *state)
+{
+    for (ls_node *node = state->timers.next, *next; node != &state->timers; node = next) {
+        script_timer *t = LS_CONTAINER(node, script_timer, node);
+        next = node->next;
+        if (t->period_ns == 0 || t->stopped) continue;
+        timer_cancel(ctx->port, t);
+        timer_free_if_unused(t);
+    }
+}
+
+void ls_timers_free(ls_state *state)
+{
+    for (ls_node *node = state->timers.next, *next; node != &state->timers; node = next) {
+        script_timer *t = LS_CONTAINER(node, script_timer, node);
+        next = node->next;
+        t->stopped = true;
+        t->packet_coming = t->running = false; /* no packet or task follows */
+        timer_free_if_unused(t);               /* or the handle frees it, when the state closes */
+    }
+}
+
+void ls_timers_define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg methods[] = {{"cancel", handle_cancel}, {NULL, NULL}};
+    lua_newtable(L);
+    luaL_newlib(L, methods);
+    ls_set_methods(L, "a timer");
+    lua_pushcfunction(L, handle_gc);
+    lua_setfield(L, -2, "__gc");
+    ls_udata_define(L, "timer", &state->timer_meta_ref);
+}

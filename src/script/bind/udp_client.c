@@ -1,0 +1,311 @@
+/* udp_client.c - ls.udp_connect: a UDP socket with one peer, for the tasks of one state.
+ *
+ * The first receive of the script posts the first receive of the port; the further datagrams of its batch are kept for
+ * later calls. A receive that timed out stays posted, and its datagrams belong to the next call. The udp_client
+ * outlives its Lua handle until its last packet has arrived. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "script/bind/bind.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/sockets.h"
+#include "script/bind/udp_internal.h"
+#include "script/core/task.h"
+#include "script/core/udata.h"
+#include "script/site/site_internal.h"
+
+enum { CLIENT_BATCH_DEFAULT = 8 };
+
+static const char client_tag;
+
+typedef struct udp_client {
+    ls_node node;
+    ls_state *state;
+    ls_udp *udp;
+    ls_datagrams *batch; /* received; datagrams from `next` on are not yet taken */
+    unsigned next;
+    int err;         /* of the last receive, not yet returned */
+    bool pending;    /* a receive is posted */
+    bool handle;     /* Lua has a handle of it */
+    bool closed;     /* by the script, or at the end of the server */
+    ls_node waiters; /* the task that receives, at most one */
+    ls_addr remote;
+} udp_client;
+
+typedef struct client_handle {
+    const void *tag;
+    udp_client *client; /* NULL: ls.udp_connect failed */
+} client_handle;
+
+/* ---- life -------------------------------------------------------------------------------------------------- */
+
+static void client_drop_batch(udp_client *client)
+{
+    if (client->batch != NULL) ls_datagrams_drop(client->batch);
+    client->batch = NULL;
+}
+
+static void client_close(ls_thread_ctx *ctx, udp_client *client)
+{
+    if (client->closed) return;
+    client->closed = true;
+    ls_sockets_closed(client->state);
+    client_drop_batch(client);
+    ls_udp_close(ctx, client->udp);
+    if (!ls_list_empty(&client->waiters)) /* one at most */
+        ls_task_wake(ctx, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
+}
+
+/* The client is on no list. */
+static void client_free(udp_client *client)
+{
+    client_drop_batch(client);
+    ls_udp_free(client->udp);
+    free(client);
+}
+
+/* Free clients without a handle whose last packet has arrived. */
+static void clients_sweep(ls_udp_script *script)
+{
+    for (ls_node *node = script->clients.next, *next; node != &script->clients; node = next) {
+        udp_client *client = LS_CONTAINER(node, udp_client, node);
+        next = node->next;
+        if (client->handle || !ls_udp_idle(client->udp)) continue;
+        ls_list_remove(&client->node);
+        client_free(client);
+    }
+}
+
+void ls_udp_script_close(ls_state *state, ls_thread_ctx *ctx)
+{
+    if (state->udp == NULL) return;
+    for (ls_node *node = state->udp->clients.next; node != &state->udp->clients; node = node->next) {
+        udp_client *client = LS_CONTAINER(node, udp_client, node);
+        ls_node_init(&client->waiters); /* no task runs */
+        client_close(ctx, client);
+    }
+}
+
+void ls_udp_script_free(ls_state *state)
+{
+    ls_udp_script *script = state->udp;
+    if (script == NULL) return;
+    for (ls_node *node = script->clients.next, *next; node != &script->clients; node = next) {
+        next = node->next;
+        client_free(LS_CONTAINER(node, udp_client, node));
+    }
+    free(script->peer_keys);
+    free(script);
+    state->udp = NULL;
+}
+
+static int handle_gc(lua_State *L)
+{
+    client_handle *handle = lua_touserdata(L, 1);
+    udp_client *client = handle->client;
+    const ls_state *state = ls_state_of(L);
+    handle->client = NULL;
+    if (client == NULL) return 0;
+    client->handle = false;
+    if (state->site->port == NULL) return 0; /* the server has ended and closed the socket */
+    client_close(state->ctx, client);
+    if (!ls_udp_idle(client->udp)) return 0;
+    ls_list_remove(&client->node);
+    client_free(client);
+    return 0;
+}
+
+static udp_client *client_check(lua_State *L)
+{
+    const client_handle *handle = ls_udata_test(L, 1, &client_tag, sizeof *handle);
+    if (handle == NULL || handle->client == NULL) luaL_typeerror(L, 1, "connected UDP socket");
+    return handle->client;
+}
+
+/* ---- send and receive -------------------------------------------------------------------------------------- */
+
+/* sock:send(data) -> true | nil, message, code. Never waits. */
+static int client_send(lua_State *L)
+{
+    const udp_client *client = client_check(L);
+    const ls_sockaddr connected = {.len = 0}; /* no address: the connected peer */
+    ls_datagrams *batch;
+    size_t len;
+    ls_udp_check_data(L, 2, &len);
+    if (client->closed) return ls_push_failure(L, LS_ECLOSED);
+    int err = ls_udp_compose_value(L, 2, &connected, &batch);
+    if (err == LS_OK) err = ls_udp_send(ls_state_of(L)->ctx, client->udp, batch, 1);
+    if (err < 0) return ls_push_failure(L, err);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* The posted receive has completed. */
+static void client_batch_received(ls_thread_ctx *ctx, void *user, ls_datagrams *batch, int err)
+{
+    udp_client *client = user;
+    client->pending = false;
+    if (client->closed) {
+        if (batch != NULL) ls_datagrams_drop(batch);
+        return;
+    }
+    client->batch = batch;
+    client->next = 0;
+    client->err = err;
+    if (!ls_list_empty(&client->waiters))
+        ls_task_wake(ctx, LS_CONTAINER(client->waiters.next, ls_task, wait_node), LS_OK);
+}
+
+static void client_drop_taken(udp_client *client)
+{
+    if (client->batch != NULL && client->next == client->batch->count) client_drop_batch(client);
+}
+
+/* Push the next datagram (data [, info]) or an error (nil, message, code) and return the number of values; 0: no
+ * datagram yet. lua_pushlstring may run finalizers, which may close this socket or receive from it, and may raise: so
+ * the datagram counts as taken before the push. */
+static int client_take(lua_State *L, udp_client *client)
+{
+    int count = 1;
+    if (client->closed) return ls_push_failure(L, LS_ECLOSED);
+    client_drop_taken(client);
+    if (client->batch == NULL) {
+        const int err = client->err;
+        client->err = LS_OK;
+        return err < 0 ? ls_push_failure(L, err) : 0;
+    }
+    const ls_datagram *datagram = &client->batch->at[client->next++];
+    const bool truncated = datagram->truncated;
+    lua_pushlstring(L, datagram->slice.ptr, datagram->slice.len);
+    client_drop_taken(client);
+    if (truncated) {
+        lua_createtable(L, 0, 1);
+        lua_pushboolean(L, 1);
+        lua_setfield(L, -2, "truncated");
+        count = 2;
+    }
+    return count;
+}
+
+static int receive_done(lua_State *L, int status, lua_KContext context)
+{
+    udp_client *client = client_check(L);
+    (void)status;
+    (void)context;
+    const int count = client_take(L, client);
+    return count > 0 ? count : ls_push_failure(L, LS_ETIMEDOUT);
+}
+
+/* sock:receive([timeout]) -> data [, { truncated = true }] | nil, message, code */
+static int client_receive(lua_State *L)
+{
+    udp_client *client = client_check(L);
+    const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
+    ls_state *state = ls_state_of(L);
+    lua_settop(L, 1);
+    int count = client_take(L, client);
+    if (count > 0) return count;
+    if (!ls_list_empty(&client->waiters)) return luaL_error(L, "another task already receives from this socket");
+    if (timeout != 0) ls_task_may_wait(L);
+    if (!client->pending) {
+        const int posted = ls_udp_receive(state->ctx, client->udp, &client->batch);
+        if (posted < 0) return ls_push_failure(L, posted);
+        if (posted == LS_DONE) {
+            client->next = 0;
+            return client_take(L, client);
+        }
+        client->pending = true;
+    }
+    if (timeout == 0) return ls_push_failure(L, LS_ETIMEDOUT);
+    if (timeout > 0) ls_task_alarm(L, state->current, timeout);
+    ls_list_push(&client->waiters, &state->current->wait_node);
+    return ls_task_suspend(L, 0, receive_done);
+}
+
+/* sock:close() */
+static int client_close_call(lua_State *L)
+{
+    client_close(ls_state_of(L)->ctx, client_check(L));
+    return 0;
+}
+
+static int client_index(lua_State *L)
+{
+    const udp_client *client = client_check(L);
+    char text[LS_ADDR_TEXT_BYTES];
+    if (ls_push_method(L, "a connected UDP socket")) return 1;
+    if (strcmp(lua_tostring(L, 2), "local_addr") == 0)
+        lua_pushstring(L, ls_addr_text(ls_udp_addr(client->udp), text));
+    else /* remote */
+        lua_pushstring(L, ls_addr_text(&client->remote, text));
+    return 1;
+}
+
+static int client_tostring(lua_State *L)
+{
+    const udp_client *client = client_check(L);
+    char text[LS_ADDR_TEXT_BYTES];
+    lua_pushfstring(L, "UDP socket to %s%s", ls_addr_text(&client->remote, text), client->closed ? " (closed)" : "");
+    return 1;
+}
+
+static int open_client(ls_state *state, const ls_udp_setup *setup, const ls_addr *to, udp_client *client)
+{
+    return ls_udp_connect(state->site->port, setup, to, &state->actor, client_batch_received, client, &client->udp);
+}
+
+/* core.udp_connect(host, port [, setup]) -> sock | nil, message, code */
+int ls_core_udp_connect(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    (void)luaL_checkstring(L, 1);
+    const uint16_t port = (uint16_t)ls_udp_check_port(L, 2);
+    ls_udp_setup setup;
+    ls_addr to;
+    if (state->loading || state->site->port == NULL)
+        return luaL_error(L,
+                          "cannot be called while the site loads; call it in a handler, ls.once or ls.on(\"start\")");
+    if (!ls_udp_check_host(L, 1, port, &to)) return ls_udp_push_bad_host(L, 1);
+    if (lua_istable(L, 3)) {
+        ls_udp_check_setup(L, 3, &setup);
+    } else {
+        ls_udp_setup_defaults(&setup);
+        setup.batch = CLIENT_BATCH_DEFAULT;
+    }
+
+    client_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
+    *handle = (client_handle){.tag = &client_tag};
+    lua_rawgeti(L, LUA_REGISTRYINDEX, state->udp->client_meta_ref);
+    lua_setmetatable(L, -2);
+    ls_sockets_make_room(L);
+    clients_sweep(state->udp);
+    udp_client *client = calloc(1, sizeof *client);
+    if (client == NULL) return luaL_error(L, "not enough memory");
+    int err = open_client(state, &setup, &to, client);
+    if (ls_sockets_collect(L, err)) err = open_client(state, &setup, &to, client);
+    if (err < 0) {
+        free(client);
+        return ls_push_failure(L, err);
+    }
+    ls_sockets_opened(state);
+    ls_node_init(&client->waiters);
+    client->handle = true;
+    client->state = state;
+    client->remote = to;
+    ls_list_push(&state->udp->clients, &client->node);
+    handle->client = client;
+    return 1;
+}
+
+void ls_udp_clients_define(lua_State *L, ls_udp_script *script)
+{
+    static const luaL_Reg methods[] = {
+        {"send", client_send}, {"receive", client_receive}, {"close", client_close_call}, {NULL, NULL}};
+    static const char *const fields[] = {"local_addr", "remote", NULL};
+    static const luaL_Reg meta[] = {
+        {"__tostring", client_tostring}, {"__gc", handle_gc}, {"__close", client_close_call}, {NULL, NULL}};
+    luaL_newlib(L, meta);
+    luaL_newlib(L, methods);
+    ls_set_members(L, fields, client_index);
+    ls_udata_define(L, "connected UDP socket", &script->client_meta_ref);
+}

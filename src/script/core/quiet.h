@@ -1,0 +1,34 @@
+/* quiet.h - the output of a site while it loads appears once, not once per Lua state.
+ *
+ * While a state other than the first one loads, its io.stdout and io.stderr write to the null device, and print and
+ * ls.log do nothing. Other effects of the file, such as writing to a file of its own, take place in every state.
+ *
+ * Thread: the one that loads the site. */
+#ifndef LS_SCRIPT_QUIET_H
+#define LS_SCRIPT_QUIET_H
+
+#include <stdio.h>
+
+#include "script/core/state.h"
+
+enum { LS_QUIET_STREAMS = 2 };
+
+typedef struct ls_quiet { /* all zero: nothing is redirected */
+    luaL_Stream *streams[LS_QUIET_STREAMS];
+    FILE *files[LS_QUIET_STREAMS];
+} ls_quiet;
+
+static inline bool ls_quiet_is(const ls_state *state)
+{
+    return state->loading && state->index > 0;
+}
+
+/* Make `print` silent where ls_quiet_is(). Raises when out of memory. */
+void ls_quiet_define(lua_State *L);
+
+/* Redirect io.stdout and io.stderr to `null` until ls_quiet_end(); NULL: does nothing. Pushes two values, which must
+ * stay on the stack until then. Raises when out of memory. */
+void ls_quiet_begin(lua_State *L, FILE *null, ls_quiet *quiet);
+void ls_quiet_end(ls_quiet *quiet);
+
+#endif

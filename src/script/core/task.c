@@ -1,0 +1,374 @@
+/* task.c - see task.h. */
+#include "script/core/task.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "script/bind/request.h"
+#include "script/bind/tcp.h"
+#include "script/core/cpu_poll.h"
+#include "script/core/error_text.h"
+#include "script/site/site_internal.h"
+
+/* A task that ends wakes the tasks that wait for it; these may end at once and wake further ones. Every level uses
+ * some frames of the C stack. */
+enum { WAKES_NESTED_MAX = 16 };
+
+#define LS_WAIT_MAX_S 1e9 /* about 30 years; longer waits are reduced to it, so that a deadline cannot overflow */
+
+static void task_op_done(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_task *task = LS_CONTAINER(op, ls_task, op);
+    task->queued = false;
+    ls_task_run(ctx, task, task->nargs);
+}
+
+static ls_task *task_new(lua_State *L, ls_state *state)
+{
+    lua_State *co = lua_newthread(L);
+    const int ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_task *task = calloc(1, sizeof *task);
+    if (task == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, ref);
+        luaL_error(L, "not enough memory");
+        return NULL;
+    }
+    lua_sethook(co, NULL, 0, 0); /* a coroutine inherits the hook of its creator */
+    task->state = state;
+    task->co = co;
+    task->ref = ref;
+    task->op.actor = &state->actor;
+    task->op.done = task_op_done;
+    ls_node_init(&task->wait_node);
+    return task;
+}
+
+static ls_task *task_reuse(ls_state *state)
+{
+    ls_task *task =
+        LS_CONTAINER(state->tasks_free.prev, ls_task, node); /* the last one used: its stack is in the cache */
+    ls_list_remove(&task->node);
+    state->tasks_free_count--;
+    return task;
+}
+
+ls_task *ls_task_take(lua_State *L, ls_state *state)
+{
+    ls_task *task = state->tasks_free_count > 0 ? task_reuse(state) : task_new(L, state);
+    ls_list_push(&state->tasks_live, &task->node);
+    return task;
+}
+
+typedef struct task_order {
+    ls_state *state;
+    ls_task *task;
+} task_order;
+
+static int task_new_protected(lua_State *L)
+{
+    task_order *order = lua_touserdata(L, 1);
+    order->task = task_new(L, order->state);
+    return 0;
+}
+
+ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx)
+{
+    task_order order = {state, NULL};
+    if (state->tasks_free_count > 0)
+        order.task = task_reuse(state);
+    else if (ls_state_protected(state, ctx, task_new_protected, &order) != LUA_OK || order.task == NULL)
+        return NULL;
+    ls_list_push(&state->tasks_live, &order.task->node);
+    return order.task;
+}
+
+/* Close the to-be-closed variables of the coroutine, which may run Lua code. */
+static int task_reset_protected(lua_State *L)
+{
+    ls_task *task = lua_touserdata(L, 1);
+    task->blocked++; /* a __close function cannot wait */
+    ls_cpu_watch_inner(task->state->cpu, task->co);
+    (void)lua_resetthread(task->co);
+    return 0;
+}
+
+static void task_free(ls_task *task)
+{
+    luaL_unref(task->state->L, LUA_REGISTRYINDEX, task->ref);
+    free(task);
+}
+
+void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
+{
+    ls_state *state = task->state;
+    assert(!task->waiting && !task->queued);
+    ls_list_remove(&task->node);
+    if (task->counted) {
+        atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+        ls_state_settle(state);
+    }
+    task->counted = false;
+    task->serial = 0;
+    task->request = NULL;
+    if (task->cpu_exceeded) state->ended_at[0] = '\0';
+    if (well && !task->cpu_exceeded && state->tasks_free_count < LS_TASKS_FREE_MAX) {
+        lua_settop(task->co, 0);
+        ls_list_push(&state->tasks_free, &task->node);
+        state->tasks_free_count++;
+        return;
+    }
+    if (!well && !task->cpu_exceeded) (void)ls_state_protected(state, ctx, task_reset_protected, task);
+    task_free(task);
+}
+
+const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route)
+{
+    const ls_state *state = task->state;
+    char text[400];
+    (void)snprintf(text, sizeof text, "%s%s%s%s used more processor time than max_cpu allows (%.3g s)",
+                   state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
+                   route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
+                   (double)state->site->cpu_ns_max / 1e9);
+    return lua_pushstring(L, text);
+}
+
+typedef struct task_error {
+    ls_task *task;
+    const char *what;
+} task_error;
+
+static int log_error_protected(lua_State *L)
+{
+    const task_error *error = lua_touserdata(L, 1);
+    lua_settop(L, 0);
+    lua_pushvalue(error->task->co, -1);
+    lua_xmove(error->task->co, L, 1);
+    const char *message =
+        error->task->cpu_exceeded ? ls_task_push_exceeded(L, error->task, NULL) : ls_error_describe(L, 1);
+    luaL_traceback(L, error->task->co, message, 0);
+    ls_log(LS_LOG_ERROR, "%s: %s", error->what, lua_tostring(L, -1));
+    return 0;
+}
+
+void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what)
+{
+    task_error error = {task, what};
+    if (ls_state_report(task->state, ctx, log_error_protected, &error) != LUA_OK)
+        ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
+}
+
+/* The processor time that still counts when the task continues after a short sleep: the time for which it slept is
+ * given back. */
+static uint64_t cpu_ns_left_of(const ls_task *task)
+{
+    const uint64_t slept_ns = ls_clock_ns() - task->sleep_ns;
+    return task->cpu_ns > slept_ns ? task->cpu_ns - slept_ns : 0;
+}
+
+void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
+{
+    ls_state *state = task->state;
+    lua_State *co = task->co;
+    ls_task *const outer = state->current; /* not NULL only while the site loads: app:inject in an injected request */
+    ls_thread_ctx *const outer_ctx = state->ctx;
+    ls_cpu_watch *const outer_cpu = state->cpu;
+    ls_cpu_watch *cpu = ls_state_cpu_watch(state, ctx);
+    lua_State *const outer_running = atomic_load_explicit(&cpu->running, memory_order_relaxed);
+    const uint64_t outer_run = atomic_load_explicit(&cpu->run, memory_order_relaxed);
+    const bool measured = task->gave_way;
+    const uint64_t before_ns = measured ? cpu_ns_left_of(task) : 0;
+    int count = 0;
+
+    assert(!task->waiting);
+    task->gave_way = false;
+    state->ctx = ctx;
+    state->cpu = cpu;
+    state->current = task;
+    *ls_state_extra(co) &= ~(uintptr_t)LS_EXTRA_WAITS;
+    ls_cpu_watch_begin(cpu, co, before_ns);
+    if (task->cpu_exceeded) {
+        atomic_store_explicit(&cpu->exceeded, 1, memory_order_relaxed);
+        lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
+    }
+    if (measured) ls_cpu_watch_mark(cpu);
+    int status = lua_resume(co, NULL, nargs, &count);
+    if (ls_cpu_watch_exceeded(cpu)) task->cpu_exceeded = true;
+    if (task->cpu_exceeded && (status == LUA_YIELD ? task->killed : status != LUA_OK)) {
+        /* A task that was suspended for ever looks as if it had raised: the message is on top of a dead coroutine. */
+        (void)lua_checkstack(co, 1);
+        lua_rawgeti(co, LUA_REGISTRYINDEX, state->exceeded_text_ref);
+        status = LUA_ERRRUN;
+    }
+    uint64_t used_ns = ls_cpu_watch_end(cpu);
+    if (measured) {
+        const uint64_t measured_ns = before_ns + ls_cpu_watch_since_mark(cpu);
+        if (used_ns < measured_ns) used_ns = measured_ns;
+        if (used_ns > state->site->cpu_ns_max) task->cpu_exceeded = true;
+    }
+    task->cpu_ns = used_ns;
+    if (state->unflushed != NULL) ls_tcps_flush(ctx, state);
+    state->current = outer;
+    if (outer != NULL || state->loading) {
+        state->ctx = outer_ctx;
+        state->cpu = outer_cpu;
+        atomic_store_explicit(&cpu->running, outer_running, memory_order_relaxed);
+        atomic_store_explicit(&cpu->run, outer_run, memory_order_relaxed);
+    }
+    if (status == LUA_YIELD) {
+        assert(task->waiting); /* coroutine.yield raises in the task's own coroutine */
+        return;
+    }
+    task->ended(ctx, task, status, count);
+}
+
+void ls_task_post(ls_thread_ctx *ctx, ls_task *task, int nargs)
+{
+    assert(!task->queued);
+    task->nargs = nargs;
+    task->queued = true;
+    ls_actor_post(&task->state->actor, ctx, &task->op);
+}
+
+void ls_task_may_wait(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    if (state->loading) {
+        state->load_waited = true;
+        luaL_error(L, "cannot wait while the site loads; call it in a handler, or in a function of ls.once or "
+                      "ls.on(\"start\")");
+    }
+    if (state->current == NULL) {
+        luaL_error(L, "cannot wait here: no task is running");
+        return;
+    }
+    ls_cpu_poll(L);
+    if (state->current->blocked > 0 || !lua_isyieldable(L))
+        luaL_error(L,
+                   "cannot wait here: the call is inside a C function (such as table.sort or string.gsub), a hook or "
+                   "a finalizer");
+}
+
+bool ls_task_can_wait(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    return !state->loading && state->current != NULL && !ls_cpu_watch_exceeded(state->cpu) &&
+           state->current->blocked == 0 && lua_isyieldable(L);
+}
+
+int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k)
+{
+    ls_state *state = ls_state_of(L);
+    ls_task *task = state->current;
+    if (task->request != NULL) ls_request_send_parts(state->ctx, task->request);
+    task->waiting = true;
+    task->wake_result = 0;
+    *ls_state_extra(L) |= LS_EXTRA_WAITS;
+    return lua_yieldk(L, 0, context, k);
+}
+
+static void alarm_free(ls_alarm *alarm)
+{
+    alarm->task = NULL;
+    alarm->next = alarm->state->alarms_free;
+    alarm->state->alarms_free = alarm;
+}
+
+void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
+{
+    ls_state *state = task->state;
+    if (!task->waiting) return;
+    task->waiting = false;
+    task->wake_result = result;
+    ls_list_remove(&task->wait_node);
+    if (task->alarm != NULL) {
+        ls_alarm *alarm = task->alarm;
+        task->alarm = NULL;
+        alarm->task = NULL;
+        if (ls_timer_cancel(ctx->port, &alarm->timer))
+            alarm_free(alarm); /* else its packet is queued: alarm_done frees it */
+    }
+    if (state->current == NULL && state->protected_calls == 0 && ctx->inside == &state->actor &&
+        state->wakes_nested < WAKES_NESTED_MAX) {
+        state->wakes_nested++;
+        ls_task_run(ctx, task, 0);
+        state->wakes_nested--;
+    } else {
+        ls_task_post(ctx, task, 0);
+    }
+}
+
+void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result)
+{
+    ls_node woken; /* a separate list: a woken task may run at once and wait for the same event again */
+    ls_list_move(&woken, waiters);
+    while (!ls_list_empty(&woken)) ls_task_wake(ctx, LS_CONTAINER(woken.next, ls_task, wait_node), result);
+}
+
+static void alarm_done(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_alarm *alarm = LS_CONTAINER(op, ls_alarm, timer.op);
+    ls_task *task = alarm->task;
+    alarm_free(alarm);
+    if (task == NULL) return;
+    task->alarm = NULL;
+    ls_task_wake(ctx, task, LS_ETIMEDOUT);
+}
+
+uint64_t ls_task_deadline(double seconds)
+{
+    if (seconds > LS_WAIT_MAX_S) seconds = LS_WAIT_MAX_S;
+    return ls_clock_ns() + (uint64_t)(seconds * 1e9);
+}
+
+void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
+{
+    ls_state *state = task->state;
+    ls_alarm *alarm = state->alarms_free;
+    assert(task->alarm == NULL);
+    if (alarm != NULL) {
+        state->alarms_free = alarm->next;
+    } else {
+        alarm = calloc(1, sizeof *alarm);
+        if (alarm == NULL) {
+            luaL_error(L, "not enough memory");
+            return;
+        }
+        alarm->state = state;
+        alarm->all_next = state->alarms;
+        state->alarms = alarm;
+        alarm->timer.op.actor = &state->actor;
+        alarm->timer.op.done = alarm_done;
+    }
+    alarm->task = task;
+    if (ls_timer_set(state->ctx->port, &alarm->timer, ls_task_deadline(seconds)) < 0) {
+        alarm_free(alarm);
+        luaL_error(L, "not enough memory");
+    }
+    task->alarm = alarm;
+}
+
+static void tasks_free(ls_node *head)
+{
+    for (ls_node *node = head->next, *next; node != head; node = next) {
+        next = node->next;
+        free(LS_CONTAINER(node, ls_task, node));
+    }
+    ls_node_init(head);
+}
+
+void ls_task_free_all(ls_state *state)
+{
+    tasks_free(&state->tasks_free);
+    tasks_free(&state->tasks_live);
+    state->tasks_free_count = 0;
+    while (state->alarms != NULL) {
+        ls_alarm *alarm = state->alarms;
+        state->alarms = alarm->all_next;
+        free(alarm); /* the port is closed and delivers no packet of it */
+    }
+    state->alarms_free = NULL;
+}

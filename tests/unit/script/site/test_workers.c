@@ -1,0 +1,235 @@
+/* test_workers.c - requests on several threads and states at the same time: floating starts, waiting tasks, jobs,
+ * errors, and the watchdog. */
+#define _GNU_SOURCE /* mkstemp */
+#include "script/site_fixture.h"
+
+enum { WORKERS_THREADS = 2, WORKERS_THREADS_MAX = 4, WORKERS_REQUESTS = 600 };
+
+typedef struct workers_test {
+    const ls_http_handler *handler;
+    _Atomic unsigned responded, ended, wrong;
+} workers_test;
+
+typedef struct workers_request {
+    ls_op op;
+    workers_test *test;
+    char head[96];
+    ls_exchange x;
+} workers_request;
+
+static int workers_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
+{
+    (void)ctx;
+    (void)x;
+    *out = ls_slice_static("", 0);
+    return LS_DONE;
+}
+
+static int workers_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    workers_request *r = x->conn;
+    if (ctx->inside != x->actor || x->response == LS_RESPONSE_DONE) atomic_fetch_add(&r->test->wrong, 1);
+    for (unsigned n = 0; n < count; n++) ls_slice_drop(&slices[n]);
+    x->response = LS_RESPONSE_DONE;
+    atomic_fetch_add(&r->test->responded, 1);
+    return LS_DONE;
+}
+
+static int workers_done(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    (void)ctx;
+    (void)x;
+    return LS_DONE;
+}
+
+static void workers_end(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    workers_request *r = x->conn;
+    workers_test *test = r->test;
+    (void)ctx;
+    if (x->fields != NULL) ls_block_drop(x->fields);
+    free(r);
+    atomic_fetch_add(&test->ended, 1);
+}
+
+static void workers_abort(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    (void)ctx;
+    x->error = LS_ECANCELED;
+}
+
+static const ls_http_transport workers_transport = {
+    .read = workers_read,
+    .respond = workers_respond,
+    .write = workers_respond,
+    .flush = workers_done,
+    .finish = workers_done,
+    .release = workers_end,
+    .abort = workers_abort,
+};
+
+static void workers_start(ls_thread_ctx *ctx, ls_op *op)
+{
+    workers_request *r = LS_CONTAINER(op, workers_request, op);
+    const ls_http_handler *handler = r->test->handler;
+    ls_actor *entered;
+    handler->start(handler, ctx, &r->x);
+    entered = ctx->inside;
+    if (entered != NULL) ls_actor_leave(entered, ctx);
+}
+
+static void many_threads_many_states(void **state)
+{
+    static const char text[] =
+        "core.config{ handler_cpu_ms_max = 40 } "
+        "core.listen{ host = '', port = 0, failed = failed, dispatch = function(req, res, method, path) "
+        "  local n = tonumber(path:match('%d+')) "
+        "  if n % 50 == 1 then while true do local _ = {} end end "
+        "  if n % 40 == 2 then os.execute('sleep 0.02') end "
+        "  if n % 7 == 3 then core.sleep(0.001) end "
+        "  if n % 11 == 4 then error('planned') end "
+        "  if n % 5 == 0 then return core.spawn(function() core.sleep(0.001) return req.path end):wait() end "
+        "  if n % 13 == 5 then res:header('X-A', n) return { n = n } end "
+        "  return 'plain ' .. n end } "
+        "core.every(0.005, function() core.sleep(0.001) end)";
+    const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
+    char path[] = TEST_SCRATCH_PATH, message[400];
+    test_site *t = test_site_new();
+    workers_test test = {NULL, 0, 0, 0};
+    ls_workers *workers;
+    ls_site *site;
+    ls_port *port;
+    ls_pools *pools;
+    (void)state;
+    FILE *file = fdopen(mkstemp(path), "w");
+    assert_non_null(file);
+    fprintf(file, "%s%s", test_prelude, text);
+    fclose(file);
+
+    const ls_site_options options = {.path = path};
+    assert_int_equal(ls_site_open(&options, &site, message, sizeof message), LS_OK);
+    assert_int_equal(ls_port_open(&port_options, &port), LS_OK);
+    assert_int_equal(ls_pools_open(64 << 20, &pools), LS_OK);
+    const ls_workers_options workers_options = {
+        .threads = WORKERS_THREADS, .threads_max = WORKERS_THREADS_MAX, .on_stall = ls_site_on_stall, .user = site};
+    assert_int_equal(ls_workers_open(port, pools, &workers_options, &workers), LS_OK);
+    assert_int_equal(ls_site_ready(site, port, NULL, workers, message, sizeof message), LS_OK);
+    test.handler = ls_site_http_handler(site, 0);
+    assert_int_equal(ls_workers_start(workers), LS_OK);
+    ls_site_start(site);
+    for (unsigned n = 0; n < WORKERS_REQUESTS; n++) {
+        const ls_http_limits limits = {16384, 8192, 100};
+        workers_request *r = calloc(1, sizeof *r);
+        assert_non_null(r);
+        const int len = snprintf(r->head, sizeof r->head, "GET /%u HTTP/1.1\r\nHost: h\r\n\r\n", n);
+        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, NULL), len);
+        r->test = &test;
+        r->x.transport = &workers_transport;
+        r->x.conn = r;
+        r->x.id = n;
+        r->x.bytes = r->head;
+        r->x.body_bytes_max = 1000;
+        r->op.done = workers_start;
+        ls_port_post(port, &r->op, NULL, 0);
+    }
+    for (unsigned ms = 0; ms < 30000 && atomic_load(&test.ended) < WORKERS_REQUESTS; ms += 5) ls_clock_sleep_ms(5);
+    ls_site_drain(site);
+    for (unsigned ms = 0; ms < 5000 && ls_site_busy(site) > 0; ms += 5) ls_clock_sleep_ms(5);
+    ls_workers_stop(workers);
+    assert_true(ls_workers_join(workers, 0));
+    assert_int_equal(atomic_load(&test.ended), WORKERS_REQUESTS);
+    assert_int_equal(atomic_load(&test.responded), WORKERS_REQUESTS);
+    assert_int_equal(atomic_load(&test.wrong), 0);
+    assert_int_equal(ls_site_busy(site), 0);
+    assert_non_null(strstr(t->log, "planned"));
+    ls_workers_close(workers);
+    ls_port_close(port);
+    ls_site_close(site);
+    ls_pools_close(pools);
+    unlink(path);
+    test_site_free(t);
+}
+
+/* Lua's memory runs out at every point of a request: only that request fails. */
+static void out_of_memory_ends_only_that_request(void **state)
+{
+    static const char text[] =
+        "local old = {} "
+        "core.listen{ host = '', port = 0, dispatch = function(req, res, method, path) "
+        "  old = setmetatable({}, { __close = function() local _ = { {}, {} } end }) local c <close> = old "
+        "  res:header('X-A', req.headers.host .. tostring({})) res:cookie('a', 'b') "
+        "  local v = coroutine.wrap(function() coroutine.yield(req.query.a .. tostring({})) end)() "
+        "  if path == '/1' then error({}) end "
+        "  if path == '/2' then error('text ' .. tostring({})) end "
+        "  if path == '/3' then core.after(100, print):cancel() return core.buffer(v, v) end "
+        "  return { n = v, list = { 1, 2, 3 } } end, "
+        "  failed = function(req, res, err, traceback) return 500, { err = tostring(err), req.id } end }";
+    test_site *t = test_site_open(text);
+    workers_test test = {NULL, 0, 0, 0};
+    unsigned expected = 0;
+    (void)state;
+    assert_int_equal(t->opened, LS_OK);
+    test_pump(t, 20);
+    test.handler = ls_site_http_handler(t->site, 0);
+    ls_state *const lua = t->site->states[0];
+    const size_t bytes_max = lua->bytes_max;
+    for (int extra = -3000; extra < 24000; extra += 96) {
+        workers_request *r = calloc(1, sizeof *r);
+        const ls_http_limits limits = {16384, 8192, 100};
+        assert_non_null(r);
+        const int len =
+            snprintf(r->head, sizeof r->head, "GET /%u?a=b%%20c HTTP/1.1\r\nHost: h\r\n\r\n", expected % 4);
+        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, NULL), len);
+        r->test = &test;
+        r->x.transport = &workers_transport;
+        r->x.conn = r;
+        r->x.bytes = r->head;
+        while (expected % 16 == 0 &&
+               !ls_list_empty(&lua->tasks_free)) { /* empty the pool: the request must create a coroutine */
+            ls_task *task = LS_CONTAINER(lua->tasks_free.next, ls_task, node);
+            lua->tasks_free_count--;
+            ls_list_remove(&task->node);
+            ls_list_push(&lua->tasks_live, &task->node);
+            ls_task_release(&t->ctx, task, false);
+        }
+        lua->bytes_max = (size_t)((int64_t)lua->bytes_live + extra);
+        workers_start(&t->ctx, &r->op);
+        expected++;
+        assert_int_equal(atomic_load(&test.ended), expected);
+        assert_int_equal(atomic_load(&test.responded), expected);
+        lua->bytes_max = bytes_max;
+        t->log_len = 0;
+    }
+    test_site_close(t);
+}
+
+static void states_must_define_the_same(void **state)
+{
+    static const char text[] = "if not io.open('%s.mark') then io.open('%s.mark', 'w'):close() "
+                               "core.listen{ host = '', port = 0, failed = failed, dispatch = print } end";
+    char path[] = TEST_SCRATCH_PATH, message[400], mark[64];
+    ls_site *site;
+    (void)state;
+    FILE *file = fdopen(mkstemp(path), "w");
+    assert_non_null(file);
+    fprintf(file, "%s", test_prelude);
+    fprintf(file, text, path, path);
+    fclose(file);
+    const ls_site_options options = {.path = path};
+    assert_int_equal(ls_site_open(&options, &site, message, sizeof message), LS_OK);
+    ls_thread_ctx ctxs[2] = {{.index = 0}, {.index = 1}}, *list[] = {&ctxs[0], &ctxs[1]};
+    assert_int_equal(ls_site_ready_ctxs(site, NULL, NULL, list, 2, message, sizeof message), LS_ESCRIPT);
+    assert_non_null(strstr(message, "1 listeners in one Lua state and 0 in another"));
+    ls_site_close(site);
+    (void)snprintf(mark, sizeof mark, "%s.mark", path);
+    unlink(mark);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_threads_many_states),
+                                       cmocka_unit_test(out_of_memory_ends_only_that_request),
+                                       cmocka_unit_test(states_must_define_the_same)};
+    return cmocka_run_group_tests_name("script/workers", tests, NULL, NULL);
+}
