@@ -370,7 +370,7 @@ void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, l
 {
     const ls_site_handler *h = (const ls_site_handler *)(const void *)handler;
     ls_state *state = (ls_state *)(void *)ctx->inside;
-    if (state == NULL && (state = ls_generation_enter(h->generation, ctx, NULL)) == NULL) {
+    if (state == NULL && (state = ls_generation_enter_own(h->generation, ctx)) == NULL) {
         x->actor = &ls_generation_busy_state(h->generation, ctx)->actor;
         return;
     }

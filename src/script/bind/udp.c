@@ -475,7 +475,7 @@ static void run_waiting(ls_thread_ctx *ctx, ls_op *op)
 void ls_site_udp_batch(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch)
 {
     ls_site_udp_entry *entry = user;
-    ls_state *state = ls_generation_enter(entry->generation, ctx, NULL);
+    ls_state *state = ls_generation_enter_own(entry->generation, ctx);
     if (state != NULL) {
         run_batch(ctx, state, entry, udp, batch);
         ls_actor_leave(&state->actor, ctx);

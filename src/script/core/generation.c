@@ -133,10 +133,7 @@ ls_state *ls_generation_enter(ls_generation *g, ls_thread_ctx *ctx, ls_state_loa
     const unsigned own = ctx->index;
     unsigned count = atomic_load_explicit(&g->state_count, memory_order_relaxed);
     ls_state *state = NULL;
-    if (load_of != NULL)
-        state = least_loaded(g, ctx, count, load_of);
-    else if (own < count)
-        state = atomic_load_explicit(&g->states[own], memory_order_acquire);
+    if (load_of != NULL) state = least_loaded(g, ctx, count, load_of);
     if (state != NULL && ls_actor_try_enter(&state->actor, ctx)) return state;
     for (unsigned n = 0; n < PASSES * count; n++) {
         state = atomic_load_explicit(&g->states[(n + own) % count], memory_order_acquire);

@@ -98,7 +98,8 @@ typedef unsigned ls_state_load_fn(const ls_state *state);
 
 /* Enter a free state. The thread holds no actor. `load_of` NULL: the thread's own state if it is free; else the state
  * with the smallest load among those of the running threads, of equals the thread's own. Makes a state when all are in
- * use. NULL: all are in use, and there are states_max; use ls_generation_wait. */
+ * use. NULL: all are in use, and there are states_max; use ls_generation_busy_state. See also ls_generation_enter_own
+ * (state.h). */
 ls_state *ls_generation_enter(ls_generation *generation, ls_thread_ctx *ctx, ls_state_load_fn *load_of);
 
 /* The state whose actor may run the work that found no free state: the thread's own. */

@@ -98,6 +98,16 @@ static inline ls_runtime *ls_state_runtime(const ls_state *state)
     return state->generation->runtime;
 }
 
+/* ls_generation_enter() without a load: for requests and datagrams. */
+static inline ls_state *ls_generation_enter_own(ls_generation *generation, ls_thread_ctx *ctx)
+{
+    if (ctx->index < atomic_load_explicit(&generation->state_count, memory_order_relaxed)) {
+        ls_state *own = atomic_load_explicit(&generation->states[ctx->index], memory_order_acquire);
+        if (own != NULL && ls_actor_try_enter(&own->actor, ctx)) return own;
+    }
+    return ls_generation_enter(generation, ctx, NULL);
+}
+
 /* Open a Lua state with the libraries and the modules; does not load the site. `index` is its index in the generation,
  * bytes_max its memory limit. LS_OK or LS_ENOMEM with the reason in `message`. */
 int ls_state_open(ls_generation *generation, unsigned index, size_t bytes_max, ls_thread_ctx *ctx, ls_state **out,
