@@ -1,0 +1,204 @@
+/* test_module.c - the calls of modules, their data, and their definitions. */
+#include "script/core/generation.h"
+#include "script/core/state.h"
+#include "support.h"
+
+enum { SLOT_A, SLOT_B, SLOTS };
+
+static char calls[400];
+
+static void called(const char *what)
+{
+    const size_t len = strlen(calls);
+    (void)snprintf(calls + len, sizeof calls - len, "%s ", what);
+}
+
+typedef struct a_data {
+    uint64_t numbers[3];
+    bool defined;
+} a_data;
+
+static void a_prepare(lua_State *L, ls_state *state)
+{
+    (void)state;
+    called(lua_getglobal(L, "print") == LUA_TNIL ? "a.prepare" : "a.prepare after the libraries");
+    lua_pop(L, 1);
+}
+
+static void a_define(lua_State *L, ls_state *state)
+{
+    a_data *data = ls_state_data(state, SLOT_A);
+    assert_int_equal(data->numbers[2], 0);
+    data->defined = true;
+    called(lua_getglobal(L, "print") == LUA_TFUNCTION ? "a.define" : "a.define before the libraries");
+    lua_pop(L, 1);
+}
+
+static void b_define(lua_State *L, ls_state *state)
+{
+    const a_data *a = ls_state_data(state, SLOT_A);
+    (void)L;
+    assert_true(a->defined);
+    assert_int_equal((uintptr_t)a % _Alignof(max_align_t), 0);
+    assert_int_equal((uintptr_t)ls_state_data(state, SLOT_B) % _Alignof(max_align_t), 0);
+    called("b.define");
+}
+
+static void b_raise(lua_State *L, ls_state *state)
+{
+    (void)state;
+    luaL_error(L, "planned");
+}
+
+static void a_abandon(ls_state *state)
+{
+    assert_non_null(state->L);
+    called("a.abandon");
+}
+
+static void a_free(ls_state *state)
+{
+    (void)state;
+    called("a.free");
+}
+
+static int b_answer(lua_State *L)
+{
+    unsigned index;
+    int *entry = ls_define(L, SLOT_B, sizeof *entry, &index);
+    *entry += 1;
+    lua_pushinteger(L, index);
+    return 1;
+}
+
+static const luaL_Reg b_functions[] = {{"answer", b_answer}, {NULL, NULL}};
+static const ls_module module_a = {.name = "a",
+                                   .bytes = sizeof(a_data),
+                                   .prepare = a_prepare,
+                                   .define = a_define,
+                                   .abandon = a_abandon,
+                                   .free = a_free};
+static const ls_module module_b = {
+    .name = "b", .bytes = 1, .functions = b_functions, .define = b_define, .defines = "answers", .definitions_max = 3};
+static const ls_module module_raises = {.name = "raises", .define = b_raise};
+
+static const char *site_text;
+
+static int run_text(lua_State *L)
+{
+    char *message = lua_touserdata(L, 1);
+    if (luaL_dostring(L, site_text) != LUA_OK) (void)snprintf(message, 200, "%s", lua_tostring(L, -1));
+    return 0;
+}
+
+static int load(ls_generation *generation, ls_state *state, ls_thread_ctx *ctx, char *message, size_t message_bytes)
+{
+    (void)generation;
+    assert_true(message_bytes >= 200);
+    message[0] = '\0';
+    assert_int_equal(ls_state_protected(state, ctx, run_text, message), LUA_OK);
+    return message[0] == '\0' ? LS_OK : LS_ESCRIPT;
+}
+
+typedef struct place {
+    ls_runtime *runtime;
+    ls_generation generation;
+    char message[400];
+} place;
+
+static int open_place(place *p, const ls_module *second, const char *text, unsigned states)
+{
+    static const ls_module *modules[SLOTS];
+    memset((void *)p, 0, sizeof *p);
+    calls[0] = '\0';
+    modules[SLOT_A] = &module_a;
+    modules[SLOT_B] = second;
+    site_text = text;
+    p->generation.load = load;
+    assert_int_equal(ls_runtime_open(NULL, &p->runtime), LS_OK);
+    assert_int_equal(ls_generation_init(&p->generation, p->runtime, modules, SLOTS, "site.lua"), LS_OK);
+    assert_int_equal(ls_generation_room(&p->generation, states), LS_OK);
+    return ls_generation_add_state(&p->generation, &p->generation.load_ctx, p->message, sizeof p->message);
+}
+
+static int add(place *p)
+{
+    return ls_generation_add_state(&p->generation, &p->generation.load_ctx, p->message, sizeof p->message);
+}
+
+static void close_place(place *p)
+{
+    for (unsigned n = 0; n < p->generation.state_count; n++)
+        if (p->generation.states[n] != NULL) ls_state_free(p->generation.states[n]);
+    ls_generation_finish(&p->generation);
+    ls_runtime_close(p->runtime);
+}
+
+static void calls_come_in_the_order_of_the_registry(void **state)
+{
+    place p;
+    (void)state;
+    assert_int_equal(open_place(&p, &module_b, "assert(require('luaserve.core').answer)", 1), LS_OK);
+    assert_string_equal(calls, "a.prepare a.define b.define ");
+    close_place(&p);
+    assert_string_equal(calls, "a.prepare a.define b.define a.abandon a.free ");
+}
+
+static void a_define_that_raises_leaves_nothing_open(void **state)
+{
+    place p;
+    (void)state;
+    assert_int_equal(open_place(&p, &module_raises, "", 1), LS_ENOMEM);
+    assert_string_equal(calls, "a.prepare a.define a.free ");
+    close_place(&p);
+}
+
+static void definitions_are_those_of_the_first_state(void **state)
+{
+    place p;
+    (void)state;
+    static const char two[] = "local core = require 'luaserve.core' assert(core.answer() == 0 and core.answer() == 1)";
+    assert_int_equal(open_place(&p, &module_b, two, 3), LS_OK);
+    assert_int_equal(add(&p), LS_OK);
+    assert_int_equal(ls_definition_count(&p.generation, SLOT_B), 2);
+    assert_int_equal(*(int *)ls_definition_get(&p.generation, SLOT_B, 1), 2);
+    site_text = "require('luaserve.core').answer()";
+    assert_int_equal(add(&p), LS_ESCRIPT);
+    assert_string_equal(p.message, "site.lua defines 2 answers in one Lua state and 1 in another: all states must "
+                                   "define the same");
+    assert_int_equal(add(&p), LS_ELIMIT);
+    close_place(&p);
+}
+
+static void a_state_cannot_define_more_than_the_first(void **state)
+{
+    place p;
+    (void)state;
+    assert_int_equal(open_place(&p, &module_b, "", 2), LS_OK);
+    site_text = "require('luaserve.core').answer()";
+    assert_int_equal(add(&p), LS_ESCRIPT);
+    assert_non_null(strstr(p.message, "one Lua state defines more answers than another"));
+    close_place(&p);
+}
+
+static void definitions_have_a_limit(void **state)
+{
+    place p;
+    (void)state;
+    assert_int_equal(open_place(&p, &module_b, "for _ = 1, 3 do require('luaserve.core').answer() end", 1), LS_OK);
+    close_place(&p);
+    assert_int_equal(open_place(&p, &module_b, "for _ = 1, 4 do require('luaserve.core').answer() end", 1),
+                     LS_ESCRIPT);
+    assert_non_null(strstr(p.message, "more than 3 answers"));
+    close_place(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_come_in_the_order_of_the_registry),
+                                       cmocka_unit_test(a_define_that_raises_leaves_nothing_open),
+                                       cmocka_unit_test(definitions_are_those_of_the_first_state),
+                                       cmocka_unit_test(a_state_cannot_define_more_than_the_first),
+                                       cmocka_unit_test(definitions_have_a_limit)};
+    return cmocka_run_group_tests_name("script/module", tests, NULL, NULL);
+}
