@@ -90,13 +90,19 @@ static inline void generation_quiesce(const generations *g)
     }
 }
 
-/* The live close. */
-static inline void generation_end(const generations *g, ls_site *site, bool force)
+/* Close the states. */
+static inline void generation_close_states(const generations *g, ls_site *site, bool force)
 {
     for (unsigned ms = 0; !ls_site_end(site, force); ms++) {
         if (ms > GENERATIONS_PATIENCE_MS) fail_msg("the site does not close\n%s", g->t->log);
         ls_clock_sleep_ms(1);
     }
+}
+
+/* The live close. */
+static inline void generation_end(const generations *g, ls_site *site, bool force)
+{
+    generation_close_states(g, site, force);
     generation_quiesce(g);
     ls_site_close(site);
 }
