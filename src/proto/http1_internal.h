@@ -109,6 +109,7 @@ typedef struct ls_http1_exchange {
     const ls_http_handler *handler;
     ls_addr remote, local;
     ls_stream_watch watch;
+    ls_op start_op; /* starts the request when no actor was free */
     ls_exchange x; /* last: it is large */
 } ls_http1_exchange;
 

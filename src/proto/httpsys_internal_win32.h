@@ -87,6 +87,7 @@ typedef struct ls_httpsys_out {
 typedef struct ls_httpsys_exchange {
     ls_httpsys *http;
     const ls_http_config *config;
+    const ls_http_handler *handler;
     ls_block *self;
     HTTP_REQUEST_ID id;
     enum ls_httpsys_phase phase;
@@ -114,7 +115,8 @@ typedef struct ls_httpsys_exchange {
     HTTP_UNKNOWN_HEADER unknown_few[LS_HTTPSYS_UNKNOWN_FEW], *unknown;
     char length_text[20];
     ls_addr remote, local;
-    ls_exchange x; /* last: it is large */
+    ls_op start_op; /* starts the request when no actor was free */
+    ls_exchange x;  /* last: it is large */
 } ls_httpsys_exchange;
 
 _Static_assert(sizeof(ls_httpsys_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");

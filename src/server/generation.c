@@ -1,18 +1,22 @@
 /* generation.c - the end of an old generation: its tasks end, then its Lua states are closed while the server runs.
  *
- *     BUSY --> LEAVING --> CLOSING --> CLOSED --> freed
+ *     BUSY --> CLOSING --> CLOSED --> freed
  *
- * BUSY. The grace period of the swap is over: no packet that found the old handlers runs. Nothing that was replaced gives
- * it work (a handshake that began before; connections of an address that is gone). Then it can only lose tasks, and when
- * the last one has ended it is LEAVING: the thread that ended it may still be inside the state. After drain_timeout what is
- * left is cut: its connections are aborted and its tasks are cancelled. */
+ * BUSY ends with the grace period of the swap, when no packet that found the old handlers runs, and nothing that was
+ * replaced gives it work any more (a handshake that began before, connections of an address that is gone). From then on it
+ * only loses tasks. CLOSING closes each Lua state after its last task. The thread that closed the last one may still be
+ * inside, hence the second grace period. After drain_timeout what is left is cut: its connections are aborted and its
+ * tasks end. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/server_internal.h"
 
-enum { LATE_MS = 5000 }; /* after the cut, a handler that does not end is logged */
+enum {
+    CUT_MS = 1000, /* time given to aborted connections before the handlers that they wait for end */
+    LATE_MS = 5000 /* after the cut, a handler that does not end is logged */
+};
 
 /* The time is over: cut. */
 static void force(ls_server *server, ls_generation_end *g)
@@ -35,15 +39,10 @@ static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
         g->late_logged = true;
         ls_log(LS_LOG_WARN, "a handler of the old site does not end: its memory is kept until it does");
     }
+    const bool cut = g->forced && ms >= (uint64_t)server->settings.drain_ms_max + CUT_MS;
     switch (g->stage) {
     case GENERATION_BUSY:
-        if (!ls_grace_over(&server->grace, g->ticket)) return false;
-        if (!g->forced && (needed <= g->number || ls_site_busy(g->site) > 0)) return false;
-        g->ticket = ls_grace_begin(&server->grace);
-        g->stage = GENERATION_LEAVING;
-        return false;
-    case GENERATION_LEAVING:
-        if (!ls_grace_over(&server->grace, g->ticket)) return false;
+        if (!ls_grace_over(&server->grace, g->ticket) || (needed <= g->number && !cut)) return false;
         g->stage = GENERATION_CLOSING;
         return false;
     case GENERATION_CLOSING:
@@ -90,16 +89,6 @@ unsigned ls_server_busy(ls_server *server)
     unsigned sum = ls_site_busy(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
         sum += ls_site_busy(LS_CONTAINER(node, ls_generation_end, node)->site);
-    ls_mutex_unlock(&server->lists);
-    return sum;
-}
-
-uint32_t ls_server_connections(ls_server *server)
-{
-    ls_mutex_lock(&server->lists);
-    uint32_t sum = ls_site_connections(server->site);
-    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        sum += ls_site_connections(LS_CONTAINER(node, ls_generation_end, node)->site);
     ls_mutex_unlock(&server->lists);
     return sum;
 }

@@ -38,8 +38,7 @@ ls_site_options ls_server_site_options(const ls_server *server)
                              .open = options->open,
                              .open_user = options->user,
                              .argc = options->argc,
-                             .argv = options->argv,
-                             .host = &server->host};
+                             .argv = options->argv};
 }
 
 /* ---- the new generation ------------------------------------------------------------------------------------- */
@@ -70,10 +69,10 @@ static ls_site_settings keep_fixed(const ls_site_settings *now, const ls_site_se
     return s;
 }
 
-static int load(ls_server *server, char *message, size_t message_bytes)
+static int load_site(ls_server *server, char *message, size_t message_bytes)
 {
     const ls_site_options options = ls_server_site_options(server);
-    int err = ls_site_open(&options, &server->next_site, message, message_bytes);
+    int err = ls_site_open(server->runtime, &options, &server->next_site, message, message_bytes);
     if (err < 0) return err;
     if (!ls_site_has_work(server->next_site)) {
         err = ls_server_explain(LS_ESCRIPT, message, message_bytes,
@@ -83,7 +82,8 @@ static int load(ls_server *server, char *message, size_t message_bytes)
     }
     const ls_site_settings wanted = ls_server_settle(&server->options, ls_site_settings_get(server->next_site));
     server->next_settings = keep_fixed(&server->settings, &wanted);
-    err = ls_site_ready(server->next_site, server->port, server->deadlines, server->workers, message, message_bytes);
+    err = ls_site_ready(server->next_site, server->settings.threads, server->settings.threads_max, message,
+                        message_bytes);
     if (err < 0) goto fail_site;
     if ((server->next_end = calloc(1, sizeof *server->next_end)) == NULL) {
         err = ls_server_explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
@@ -94,6 +94,24 @@ static int load(ls_server *server, char *message, size_t message_bytes)
 fail_site:
     ls_site_close(server->next_site);
     server->next_site = NULL;
+    return err;
+}
+
+static void set_loading(ls_server *server, bool loading)
+{
+    ls_mutex_lock(&server->mutex);
+    server->loading = loading;
+    ls_cond_broadcast(&server->changed); /* the supervisor looks at it */
+    ls_mutex_unlock(&server->mutex);
+}
+
+static int load(ls_server *server, char *message, size_t message_bytes)
+{
+    ls_runtime_load_begin(server->runtime);
+    set_loading(server, true);
+    const int err = load_site(server, message, message_bytes);
+    set_loading(server, false);
+    ls_runtime_load_end(server->runtime);
     return err;
 }
 

@@ -149,9 +149,9 @@ static void stop_from_site(void *server)
 /* ---- open ------------------------------------------------------------------------------------------------------ */
 
 /* Return free memory to the system when the workers are idle. If Lua collects first, idle=true follows once more. */
-static void on_tick(bool idle, void *site)
+static void on_tick(bool idle, void *runtime)
 {
-    if (!ls_site_on_tick(site, idle) && idle) ls_memory_trim();
+    if (!ls_site_on_tick(runtime, idle) && idle) ls_memory_trim();
 }
 
 /* Maximum number of sockets of the port: the allowed connections, plus at least as many sockets of the site itself;
@@ -196,14 +196,16 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     const ls_workers_options workers_options = {.threads = settings->threads,
                                                 .threads_max = settings->threads_max,
                                                 .on_user_packet = ls_packet_handler_call,
-                                                .on_stall = ls_site_on_stall,
+                                                .on_stall = ls_runtime_on_stall,
                                                 .on_tick = on_tick,
-                                                .user = server->site};
+                                                .user = server->runtime};
     err = ls_workers_open(server->port, server->pools, &workers_options, &server->workers);
     if (err == LS_OK) err = ls_grace_open(&server->grace, server->workers);
     if (err < 0)
         return ls_server_explain(err, message, message_bytes, "cannot create %u threads: %s",
                                  server->settings.threads_max, ls_err_text(err));
+    if ((err = ls_site_runtime_attach(server->runtime, server->port, server->deadlines, settings->threads_max)) < 0)
+        return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
     server->env = (ls_endpoint_env){.port = server->port,
                                     .deadlines = server->deadlines,
                                     .limit = &server->conn_limit,
@@ -276,14 +278,15 @@ static int open_endpoints(ls_server *server, char *message, size_t message_bytes
 static int open_site(ls_server *server, char *message, size_t message_bytes)
 {
     const ls_site_options options = ls_server_site_options(server);
-    int err = ls_site_open(&options, &server->site, message, message_bytes);
-    if (err < 0) return err;
+    int err = ls_site_runtime_open(&server->host, &server->runtime);
+    if (err < 0) return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
+    if ((err = ls_site_open(server->runtime, &options, &server->site, message, message_bytes)) < 0) return err;
     if (!ls_site_has_work(server->site))
         return ls_server_explain(LS_ESCRIPT, message, message_bytes,
                                  "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)",
                                  server->options.site);
     if ((err = open_core(server, &server->options, message, message_bytes)) < 0) return err;
-    return ls_site_ready(server->site, server->port, server->deadlines, server->workers, message, message_bytes);
+    return ls_site_ready(server->site, server->settings.threads, server->settings.threads_max, message, message_bytes);
 }
 
 int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes)
@@ -386,6 +389,7 @@ void ls_server_close(ls_server *server)
     if (server->deadlines != NULL) ls_deadlines_close(server->deadlines);
     server->port = NULL;
     close_sites(server); /* the port's queue and timers may have referred to their tasks */
+    if (server->runtime != NULL) ls_site_runtime_close(server->runtime);
     each_endpoint(server, free_endpoint, NULL);
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
@@ -460,6 +464,7 @@ int ls_server_wait(ls_server *server, const bool *flag, bool value)
         } else {
             const uint32_t ms = ls_server_drain_ms_left(server);
             if (ms == 0) return LS_ETIMEDOUT;
+            if (server->loading) ls_runtime_on_load(server->runtime, true);
             (void)ls_cond_wait_ms(&server->changed, &server->mutex, ms < SUPERVISE_MS ? ms : SUPERVISE_MS);
         }
     }
@@ -485,22 +490,21 @@ static bool drained(ls_server *server, bool all)
     return d.left == 0 && ls_conn_limit_idle(&server->conn_limit) && ls_server_busy(server) == 0;
 }
 
-static void disconnect_sites(ls_server *server)
+static bool end_sites(ls_server *server)
 {
     ls_mutex_lock(&server->lists);
-    ls_site_disconnect(server->site);
+    bool ended = ls_site_end(server->site, true);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        if (LS_CONTAINER(node, ls_generation_end, node)->stage == GENERATION_BUSY)
-            ls_site_disconnect(LS_CONTAINER(node, ls_generation_end, node)->site);
+        ended &= ls_site_end(LS_CONTAINER(node, ls_generation_end, node)->site, true);
     ls_mutex_unlock(&server->lists);
+    return ended;
 }
 
-/* All handlers have ended. Connections still open belong to the site itself, or are closing. */
+/* All handlers have ended. Close the states: connections that are still open belong to the site itself, or are
+ * closing. */
 static int disconnect(ls_server *server)
 {
-    if (ls_server_connections(server) == 0) return LS_OK;
-    disconnect_sites(server);
-    for (unsigned n = 0; ls_server_busy(server) > 0 || ls_server_connections(server) > 0; n++) {
+    for (unsigned n = 0; !end_sites(server); n++) {
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
         if (n * SUPERVISE_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
         (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
@@ -547,6 +551,7 @@ static void supervise(ls_server *server)
 {
     while (server->phase == PHASE_SERVING) {
         ls_server_tend_reload(server);
+        if (server->loading) ls_runtime_on_load(server->runtime, false);
         if (ls_server_tend_generations(server) || server->reloading)
             (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
         else

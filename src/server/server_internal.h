@@ -22,10 +22,9 @@ enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 enum { SUPERVISE_MS = 20 /* interval at which the supervisor looks whether a drain or a generation is at its end */ };
 
 enum generation_stage {
-    GENERATION_BUSY,    /* it has tasks, or could get some */
-    GENERATION_LEAVING, /* the last packet inside its states may still run */
-    GENERATION_CLOSING, /* its states are closed, step by step */
-    GENERATION_CLOSED   /* as GENERATION_LEAVING */
+    GENERATION_BUSY,    /* it could get work */
+    GENERATION_CLOSING, /* its states are closed one by one, each after its last task */
+    GENERATION_CLOSED   /* the last packet inside its states may still run */
 };
 
 typedef struct ls_generation_end { /* an old generation */
@@ -42,6 +41,7 @@ typedef struct ls_generation_end { /* an old generation */
 struct ls_server {
     ls_server_options options; /* with copies of what it points to */
     ls_site_host host;         /* functions that the site may call */
+    ls_runtime *runtime;       /* of the script layer */
     ls_pools *pools;
     ls_port *port;
     ls_deadlines *deadlines; /* of all streams */
@@ -109,6 +109,5 @@ void ls_server_tend_reload(ls_server *server);
 /* One step of the old generations and of the endpoints that are gone or replaced. true: something is left. */
 bool ls_server_tend_generations(ls_server *server);
 unsigned ls_server_busy(ls_server *server); /* the sum of ls_site_busy of all generations */
-uint32_t ls_server_connections(ls_server *server);
 
 #endif
