@@ -490,21 +490,23 @@ static bool drained(ls_server *server, bool all)
     return d.left == 0 && ls_conn_limit_idle(&server->conn_limit) && ls_server_busy(server) == 0;
 }
 
-static bool end_sites(ls_server *server)
+/* true: the sites have no connections left. Old generations, which nothing serves any more, are closed. */
+static bool disconnected(ls_server *server, bool first)
 {
     ls_mutex_lock(&server->lists);
-    bool ended = ls_site_end(server->site, true);
+    uint32_t left = ls_site_connections(server->site);
+    if (first && left > 0) ls_site_disconnect(server->site);
+    left += ls_site_busy(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        ended &= ls_site_end(LS_CONTAINER(node, ls_generation_end, node)->site, true);
+        left += !ls_site_end(LS_CONTAINER(node, ls_generation_end, node)->site, true);
     ls_mutex_unlock(&server->lists);
-    return ended;
+    return left == 0;
 }
 
-/* All handlers have ended. Close the states: connections that are still open belong to the site itself, or are
- * closing. */
+/* All handlers have ended. Connections still open belong to the site itself, or are closing. */
 static int disconnect(ls_server *server)
 {
-    for (unsigned n = 0; !end_sites(server); n++) {
+    for (unsigned n = 0; !disconnected(server, n == 0); n++) {
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
         if (n * SUPERVISE_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
         (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);

@@ -73,6 +73,7 @@ struct ls_server {
     bool stopped_from_outside; /* by a signal or ls_server_stop */
     bool control_done;
     bool reloading;    /* a thread is inside ls_server_reload */
+    bool loading;      /* it loads the site: the supervisor watches the CPU time of that */
     bool committing;   /* it waits for its commit; the drain waits for that */
     bool reload_asked; /* by SIGHUP */
     bool reload_thread_running, reload_thread_ended;
