@@ -155,7 +155,7 @@ class Reload(E2E):
         sock.close()
 
     def test_an_address_changes_from_plain_to_tls_and_back(self):
-        tls = SITE.replace("ls.listen(@HTTP@, app)", "ls.listen{ port = @HTTP@, tls = "self-signed", app = app }")
+        tls = SITE.replace("ls.listen(@HTTP@, app)", "ls.listen{ port = @HTTP@, tls = 'self-signed', app = app }")
         self.start()
         kept = self.http()
         self.assertEqual(self.get(kept), "one")
@@ -390,6 +390,79 @@ class Reload(E2E):
         self.write(self.site("three"))
         self.reload()
         self.assertEqual(self.get(conn), "three")
+
+
+@unittest.skipIf(WINDOWS, "signals")
+class Commands(E2E):
+    SITE = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/", "hi")\nls.listen(0, app)\n'
+
+    def command(self, name, server, status, pattern):
+        done = subprocess.run([LUASERVE, name, "--pid", os.path.join(server.dir, "p")], capture_output=True, text=True,
+                              timeout=WAIT)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.assertRegex(done.stdout + done.stderr, pattern)
+
+    def test_pid_file_reload_status_stop(self):
+        server = self.serve(self.SITE, listeners=2, flags=("--pid", "p"))
+        path = os.path.join(server.dir, "p")
+        self.wait_for_file(path)
+        self.command("status", server, 0, "^running, process id %d$" % server.pid)
+        self.command("reload", server, 0, "^$")
+        server.wait_log("reloaded")
+        second = subprocess.run([LUASERVE, "--pid", path, server.site], capture_output=True, text=True, timeout=WAIT)
+        self.assertEqual(second.returncode, 1)
+        self.assertRegex(second.stderr, "the server with the process id %d owns .*p; give another --pid" % server.pid)
+        self.command("stop", server, 0, "^$")
+        self.assertEqual(server.wait(), 0)
+        self.assertFalse(os.path.exists(path))
+        self.command("status", server, 3, "^not running$")
+        for name in ("reload", "stop"):
+            self.command(name, server, 1, "no running server owns .*p; start it with --pid")
+
+    def wait_for_file(self, path):
+        deadline = time.monotonic() + WAIT
+        while not (os.path.exists(path) and os.path.getsize(path)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def test_a_stale_pid_file_is_replaced(self):
+        server = self.serve(self.SITE, listeners=2, flags=("--pid", "p"))
+        path = os.path.join(server.dir, "p")
+        self.wait_for_file(path)
+        server.kill()
+        self.assertTrue(os.path.exists(path))
+        self.command("status", server, 3, "^not running$")
+        again = self.serve(self.SITE, listeners=2, flags=("--pid", path))
+        self.wait_for_file(path)
+        with open(path) as text:
+            while text.read().strip() != str(again.pid):
+                text.seek(0)
+
+    def test_the_log_is_opened_again_by_SIGUSR1_and_by_a_reload(self):
+        server = self.serve(self.SITE, listeners=0, flags=("--log", "l"))
+        path = os.path.join(server.dir, "l")
+
+        def wait_for(pattern):
+            deadline = time.monotonic() + WAIT
+            while time.monotonic() < deadline:
+                if os.path.exists(path) and pattern in open(path).read():
+                    return
+                time.sleep(0.01)
+            self.fail("no %r in the log" % pattern)
+
+        wait_for("listening on http://[::1]")
+        os.rename(path, path + ".1")
+        os.kill(server.pid, signal.SIGUSR1)
+        self.wait_for_exists(path)
+        self.assertNotIn("listening", open(path).read())
+        os.rename(path, path + ".2")
+        os.kill(server.pid, signal.SIGHUP)
+        wait_for("reloaded")
+
+    def wait_for_exists(self, path):
+        deadline = time.monotonic() + WAIT
+        while not os.path.exists(path) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertTrue(os.path.exists(path))
 
 
 if __name__ == "__main__":
