@@ -11,7 +11,6 @@
 #include "script/core/state.h"
 #include "script/core/udata.h"
 #include "script/shared/channel.h"
-#include "script/shared/named.h"
 #include "script/shared/shared.h"
 
 static const char channel_tag;
@@ -226,14 +225,14 @@ static int channel_index(lua_State *L)
     else if (strcmp(field, "closed") == 0)
         lua_pushboolean(L, ls_channel_is_closed(handle->channel));
     else /* name */
-        lua_pushstring(L, handle->name);
+        lua_pushstring(L, ls_channel_name(handle->channel));
     return 1;
 }
 
 static int channel_tostring(lua_State *L)
 {
     const channel_handle *handle = channel_check(L);
-    lua_pushfstring(L, "channel '%s'%s", handle->name, ls_channel_is_closed(handle->channel) ? " (closed)" : "");
+    lua_pushfstring(L, "channel '%s'%s", ls_channel_name(handle->channel), ls_channel_is_closed(handle->channel) ? " (closed)" : "");
     return 1;
 }
 
@@ -251,27 +250,27 @@ static void channel_define(lua_State *L, ls_state *state)
     ls_udata_define(L, "channel", &data->meta_ref);
 }
 
-/* core.channel(name, capacity | nil, where) -> channel | nil, message. `capacity` nil: as it is; 1,000 for a new one.
- * `where`: the line of the call, for messages. */
+/* core.channel(name, capacity | nil, where) -> channel | nil, where it was defined with another capacity. `where`: the
+ * line of the call. */
 static int core_channel(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     const channel_data *data = ls_state_data(state, LS_SLOT_channel);
-    char why[LS_NAMED_MESSAGE_BYTES];
-    size_t len;
-    const char *name = luaL_checklstring(L, 1, &len);
+    char before[LS_SHARED_WHERE_BYTES];
+    ls_shared_object *object;
+    const char *name = luaL_checkstring(L, 1);
     const size_t capacity = (size_t)luaL_optinteger(L, 2, 0);
     const char *where = luaL_checkstring(L, 3);
     channel_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = (channel_handle){.tag = &channel_tag};
-    const ls_named_call call = {name, len, capacity, where, ls_state_generation(state)};
-    void *object;
-    if (ls_named_get(ls_shared_channels(ls_state_shared(state)), &call, &object, &handle->name, why, sizeof why) < 0) {
+    const int err = ls_shared_get(state->runtime->shared, &ls_channel_kind, name, where, capacity > 0 ? &capacity : NULL, &object, before);
+    if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
+    if (err < 0) {
         lua_pushnil(L);
-        lua_pushstring(L, why);
+        lua_pushstring(L, before);
         return 2;
     }
-    handle->channel = object;
+    handle->channel = ls_channel_of(object);
     lua_rawgeti(L, LUA_REGISTRYINDEX, data->meta_ref);
     lua_setmetatable(L, -2);
     return 1;

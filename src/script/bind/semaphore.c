@@ -10,7 +10,6 @@
 #include "script/bind/wait.h"
 #include "script/core/state.h"
 #include "script/core/udata.h"
-#include "script/shared/named.h"
 #include "script/shared/semaphore.h"
 #include "script/shared/shared.h"
 
@@ -19,7 +18,6 @@ static const char semaphore_tag, permit_tag;
 typedef struct semaphore_handle {
     const void *tag;
     ls_semaphore *semaphore; /* of the server; outlives the state */
-    const char *name;        /* the same */
 } semaphore_handle;
 
 typedef struct permit { /* of one call of semaphore:with */
@@ -97,7 +95,7 @@ static int semaphore_release(lua_State *L)
     const semaphore_handle *handle = semaphore_check(L);
     ls_check_arguments(L, 1, "semaphore:release()");
     if (ls_semaphore_release(handle->semaphore) < 0)
-        return luaL_error(L, "semaphore:release: no permit of '%s' is held; call acquire first", handle->name);
+        return luaL_error(L, "semaphore:release: no permit of '%s' is held; call acquire first", ls_semaphore_name(handle->semaphore));
     return 0;
 }
 
@@ -184,7 +182,7 @@ static int semaphore_index(lua_State *L)
     else if (strcmp(field, "held") == 0)
         lua_pushinteger(L, ls_semaphore_held(handle->semaphore));
     else /* name */
-        lua_pushstring(L, handle->name);
+        lua_pushstring(L, ls_semaphore_name(handle->semaphore));
     return 1;
 }
 
@@ -210,26 +208,27 @@ static void semaphore_define(lua_State *L, ls_state *state)
     ls_udata_define(L, "permit", &data->permit_meta_ref);
 }
 
-/* core.semaphore(name, permits, where) -> semaphore | nil, message */
+/* core.semaphore(name, permits, where) -> semaphore | nil, where it was defined with another number. `where`: the line
+ * of the call. */
 static int core_semaphore(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     const semaphore_data *data = ls_state_data(state, LS_SLOT_semaphore);
-    char why[LS_NAMED_MESSAGE_BYTES];
-    size_t len;
-    const char *name = luaL_checklstring(L, 1, &len);
-    const size_t permits = (size_t)luaL_checkinteger(L, 2);
+    char before[LS_SHARED_WHERE_BYTES];
+    ls_shared_object *object;
+    const char *name = luaL_checkstring(L, 1);
+    const unsigned permits = (unsigned)luaL_checkinteger(L, 2);
     const char *where = luaL_checkstring(L, 3);
     semaphore_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = (semaphore_handle){.tag = &semaphore_tag};
-    const ls_named_call call = {name, len, permits, where, ls_state_generation(state)};
-    void *object;
-    if (ls_named_get(ls_shared_semaphores(ls_state_shared(state)), &call, &object, &handle->name, why, sizeof why) < 0) {
+    const int err = ls_shared_get(state->runtime->shared, &ls_semaphore_kind, name, where, &permits, &object, before);
+    if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
+    if (err < 0) {
         lua_pushnil(L);
-        lua_pushstring(L, why);
+        lua_pushstring(L, before);
         return 2;
     }
-    handle->semaphore = object;
+    handle->semaphore = ls_semaphore_of(object);
     lua_rawgeti(L, LUA_REGISTRYINDEX, data->meta_ref);
     lua_setmetatable(L, -2);
     return 1;

@@ -7,7 +7,9 @@
 #include "base/thread.h"
 
 struct ls_channel {
-    ls_mutex mutex; /* guards everything below */
+    ls_shared_object shared;
+    bool capacity_given; /* by the site; guarded by the registry */
+    ls_mutex mutex; /* guards the fields below */
     ls_node messages;
     size_t len, capacity;
     ls_node senders, receivers; /* waiters, the one that has waited longest first */
@@ -30,34 +32,6 @@ void ls_message_drop(ls_message *message)
 {
     ls_value_drop(message->value);
     free(message);
-}
-
-int ls_channel_open(size_t capacity, ls_channel **out)
-{
-    ls_channel *channel = calloc(1, sizeof *channel);
-    if (channel == NULL) return LS_ENOMEM;
-    if (ls_mutex_open(&channel->mutex) < 0) {
-        free(channel);
-        return LS_ENOMEM;
-    }
-    channel->capacity = capacity;
-    ls_node_init(&channel->messages);
-    ls_node_init(&channel->senders);
-    ls_node_init(&channel->receivers);
-    *out = channel;
-    return LS_OK;
-}
-
-void ls_channel_free(ls_channel *channel)
-{
-    assert(ls_list_empty(&channel->senders) && ls_list_empty(&channel->receivers));
-    while (!ls_list_empty(&channel->messages)) {
-        ls_message *message = LS_CONTAINER(channel->messages.next, ls_message, node);
-        ls_list_remove(&message->node);
-        ls_message_drop(message);
-    }
-    ls_mutex_close(&channel->mutex);
-    free(channel);
 }
 
 /* Give the message to the receiver that has waited longest, if one waits. */
@@ -167,17 +141,6 @@ void ls_channel_close(ls_channel *channel)
     ls_waiters_wake(&woken);
 }
 
-void ls_channel_resize(ls_channel *channel, size_t capacity)
-{
-    ls_node woken;
-    ls_node_init(&woken);
-    ls_mutex_lock(&channel->mutex);
-    channel->capacity = capacity;
-    let_in(channel, &woken);
-    ls_mutex_unlock(&channel->mutex);
-    ls_waiters_wake(&woken);
-}
-
 size_t ls_channel_len(ls_channel *channel)
 {
     ls_mutex_lock(&channel->mutex);
@@ -201,3 +164,61 @@ bool ls_channel_is_closed(ls_channel *channel)
     ls_mutex_unlock(&channel->mutex);
     return closed;
 }
+
+const char *ls_channel_name(const ls_channel *channel)
+{
+    return channel->shared.name;
+}
+
+/* ---- the kind ----------------------------------------------------------------------------------------------- */
+
+static int channel_open(const void *options, ls_shared_object **out)
+{
+    const size_t *capacity = options;
+    ls_channel *channel = calloc(1, sizeof *channel);
+    if (channel == NULL) return LS_ENOMEM;
+    if (ls_mutex_open(&channel->mutex) < 0) {
+        free(channel);
+        return LS_ENOMEM;
+    }
+    channel->capacity_given = capacity != NULL;
+    channel->capacity = capacity != NULL ? *capacity : LS_CHANNEL_CAPACITY;
+    ls_node_init(&channel->messages);
+    ls_node_init(&channel->senders);
+    ls_node_init(&channel->receivers);
+    *out = &channel->shared;
+    return LS_OK;
+}
+
+/* Drop the messages and free the channel. */
+static void channel_close(ls_shared_object *object)
+{
+    ls_channel *channel = ls_channel_of(object);
+    assert(ls_list_empty(&channel->senders) && ls_list_empty(&channel->receivers));
+    while (!ls_list_empty(&channel->messages)) {
+        ls_message *message = LS_CONTAINER(channel->messages.next, ls_message, node);
+        ls_list_remove(&message->node);
+        ls_message_drop(message);
+    }
+    ls_mutex_close(&channel->mutex);
+    free(channel);
+}
+
+/* Change the capacity. A larger one lets senders in that wait; a smaller one drops nothing. */
+static bool channel_redefine(ls_shared_object *object, const void *options, bool reloaded)
+{
+    const size_t *capacity = options;
+    ls_channel *channel = ls_channel_of(object);
+    ls_node woken;
+    ls_node_init(&woken);
+    if (!reloaded && channel->capacity_given) return *capacity == channel->capacity;
+    ls_mutex_lock(&channel->mutex);
+    channel->capacity = *capacity;
+    let_in(channel, &woken);
+    ls_mutex_unlock(&channel->mutex);
+    channel->capacity_given = true;
+    ls_waiters_wake(&woken);
+    return true;
+}
+
+const ls_shared_kind ls_channel_kind = {"channel", channel_open, channel_close, channel_redefine};

@@ -17,6 +17,7 @@
 #include <stddef.h>
 
 #include "script/shared/marshal.h"
+#include "script/shared/shared.h"
 #include "script/shared/waiter.h"
 
 typedef struct ls_message { /* one value on its way */
@@ -31,11 +32,15 @@ void ls_message_drop(ls_message *message);
 typedef struct ls_channel ls_channel;
 
 enum { LS_CHANNEL_WAITS = 1 }; /* the result of a call that has queued its waiter */
+enum { LS_CHANNEL_CAPACITY = 1000 }; /* when the site gives none */
 
-/* LS_OK or LS_ENOMEM. `capacity` is at least 1. */
-int ls_channel_open(size_t capacity, ls_channel **out);
-/* Drop the messages and free the channel. It has no waiters. */
-void ls_channel_free(ls_channel *channel);
+/* Of ls_shared_get(), which opens and closes channels. Its options are a size_t, the capacity. In one generation of the
+ * site all calls that give a capacity give the same; the next generation may change it. */
+extern const ls_shared_kind ls_channel_kind;
+static inline ls_channel *ls_channel_of(ls_shared_object *object)
+{
+    return (ls_channel *)(void *)object; /* its first field */
+}
 
 /* Send the message. LS_OK: the channel has it. LS_ECLOSED: the message remains the caller's. Without room:
  * LS_CHANNEL_WAITS with a waiter, which takes the message over; without one LS_EAGAIN, the message remains the
@@ -56,9 +61,7 @@ void ls_channel_put_back(ls_channel *channel, ls_message *message);
 /* Refuse further messages. Receivers and senders that wait get LS_ECLOSED. Again: no effect. */
 void ls_channel_close(ls_channel *channel);
 
-/* Change the capacity. A larger one lets senders in that wait; a smaller one drops nothing. */
-void ls_channel_resize(ls_channel *channel, size_t capacity);
-
+const char *ls_channel_name(const ls_channel *channel);
 size_t ls_channel_len(ls_channel *channel); /* messages in the queue */
 size_t ls_channel_capacity(ls_channel *channel);
 bool ls_channel_is_closed(ls_channel *channel);

@@ -7,31 +7,11 @@
 #include "base/thread.h"
 
 struct ls_semaphore {
-    ls_mutex mutex; /* guards everything below */
+    ls_shared_object shared;
+    ls_mutex mutex; /* guards the fields below */
     unsigned permits, held;
     ls_node waiters; /* the one that has waited longest first */
 };
-
-int ls_semaphore_open(unsigned permits, ls_semaphore **out)
-{
-    ls_semaphore *semaphore = calloc(1, sizeof *semaphore);
-    if (semaphore == NULL) return LS_ENOMEM;
-    if (ls_mutex_open(&semaphore->mutex) < 0) {
-        free(semaphore);
-        return LS_ENOMEM;
-    }
-    semaphore->permits = permits;
-    ls_node_init(&semaphore->waiters);
-    *out = semaphore;
-    return LS_OK;
-}
-
-void ls_semaphore_free(ls_semaphore *semaphore)
-{
-    assert(ls_list_empty(&semaphore->waiters));
-    ls_mutex_close(&semaphore->mutex);
-    free(semaphore);
-}
 
 int ls_semaphore_acquire(ls_semaphore *semaphore, ls_waiter *waiter)
 {
@@ -82,15 +62,9 @@ int ls_semaphore_release(ls_semaphore *semaphore)
     return result;
 }
 
-void ls_semaphore_resize(ls_semaphore *semaphore, unsigned permits)
+const char *ls_semaphore_name(const ls_semaphore *semaphore)
 {
-    ls_node woken;
-    ls_node_init(&woken);
-    ls_mutex_lock(&semaphore->mutex);
-    semaphore->permits = permits;
-    give_out(semaphore, &woken);
-    ls_mutex_unlock(&semaphore->mutex);
-    ls_waiters_wake(&woken);
+    return semaphore->shared.name;
 }
 
 unsigned ls_semaphore_permits(ls_semaphore *semaphore)
@@ -108,3 +82,44 @@ unsigned ls_semaphore_held(ls_semaphore *semaphore)
     ls_mutex_unlock(&semaphore->mutex);
     return held;
 }
+
+/* ---- the kind ----------------------------------------------------------------------------------------------- */
+
+static int semaphore_open(const void *options, ls_shared_object **out)
+{
+    ls_semaphore *semaphore = calloc(1, sizeof *semaphore);
+    if (semaphore == NULL) return LS_ENOMEM;
+    if (ls_mutex_open(&semaphore->mutex) < 0) {
+        free(semaphore);
+        return LS_ENOMEM;
+    }
+    semaphore->permits = *(const unsigned *)options;
+    ls_node_init(&semaphore->waiters);
+    *out = &semaphore->shared;
+    return LS_OK;
+}
+
+static void semaphore_close(ls_shared_object *object)
+{
+    ls_semaphore *semaphore = ls_semaphore_of(object);
+    assert(ls_list_empty(&semaphore->waiters));
+    ls_mutex_close(&semaphore->mutex);
+    free(semaphore);
+}
+
+static bool semaphore_redefine(ls_shared_object *object, const void *options, bool reloaded)
+{
+    const unsigned permits = *(const unsigned *)options;
+    ls_semaphore *semaphore = ls_semaphore_of(object);
+    ls_node woken;
+    ls_node_init(&woken);
+    if (!reloaded) return permits == semaphore->permits;
+    ls_mutex_lock(&semaphore->mutex);
+    semaphore->permits = permits;
+    give_out(semaphore, &woken);
+    ls_mutex_unlock(&semaphore->mutex);
+    ls_waiters_wake(&woken);
+    return true;
+}
+
+const ls_shared_kind ls_semaphore_kind = {"semaphore", semaphore_open, semaphore_close, semaphore_redefine};

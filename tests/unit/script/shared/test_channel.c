@@ -8,9 +8,19 @@
 
 static ls_channel *open_channel(size_t capacity)
 {
-    ls_channel *channel;
-    assert_int_equal(ls_channel_open(capacity, &channel), LS_OK);
-    return channel;
+    ls_shared_object *object;
+    assert_int_equal(ls_channel_kind.open(&capacity, &object), LS_OK);
+    return ls_channel_of(object);
+}
+
+static void free_channel(ls_channel *channel)
+{
+    ls_channel_kind.close((ls_shared_object *)(void *)channel);
+}
+
+static bool redefine(ls_channel *channel, size_t capacity, bool reloaded)
+{
+    return ls_channel_kind.redefine((ls_shared_object *)(void *)channel, &capacity, reloaded);
 }
 
 /* A message that carries a number, readable without Lua: the number of bytes of its value. */
@@ -81,7 +91,7 @@ static void first_in_first_out_up_to_the_capacity(void **state)
         for (unsigned n = 0; n < 3; n++) receive(channel, n);
     }
     send(channel, 1); /* freed with the channel */
-    ls_channel_free(channel);
+    free_channel(channel);
 }
 
 static void a_waiting_receiver_gets_the_value(void **state)
@@ -106,7 +116,7 @@ static void a_waiting_receiver_gets_the_value(void **state)
     send(channel, 2); /* stays: no receiver waits */
     assert_int_equal(wakes, 1);
     receive(channel, 2);
-    ls_channel_free(channel);
+    free_channel(channel);
 }
 
 static void a_waiting_sender_follows_the_queue(void **state)
@@ -132,7 +142,7 @@ static void a_waiting_sender_follows_the_queue(void **state)
     assert_int_equal(third.result, LS_OK);
     receive(channel, 3);
     assert_int_equal(wakes, 2);
-    ls_channel_free(channel);
+    free_channel(channel);
 }
 
 static void what_is_put_back_comes_first(void **state)
@@ -159,7 +169,7 @@ static void what_is_put_back_comes_first(void **state)
     ls_channel_put_back(channel, message_of(8));
     receive(channel, 8);
     assert_int_equal(ls_channel_receive(channel, NULL, &message), LS_ECLOSED);
-    ls_channel_free(channel);
+    free_channel(channel);
 }
 
 static void close_refuses_senders_and_drains(void **state)
@@ -184,7 +194,7 @@ static void close_refuses_senders_and_drains(void **state)
     ls_message_drop(message);
     receive(channel, 1);
     assert_int_equal(ls_channel_receive(channel, NULL, &message), LS_ECLOSED);
-    ls_channel_free(channel);
+    free_channel(channel);
 
     channel = open_channel(1);
     ls_waiter_init(&receiver, count_wake);
@@ -194,7 +204,7 @@ static void close_refuses_senders_and_drains(void **state)
     assert_int_equal(receiver.result, LS_ECLOSED);
     assert_false(ls_channel_forget(channel, &receiver));
     assert_int_equal(ls_channel_receive(channel, &receiver, &message), LS_ECLOSED);
-    ls_channel_free(channel);
+    free_channel(channel);
 }
 
 static void another_capacity(void **state)
@@ -209,16 +219,42 @@ static void another_capacity(void **state)
         ls_waiter_init(&senders[n], count_wake);
         assert_int_equal(ls_channel_send(channel, message_of(n + 1), &senders[n]), LS_CHANNEL_WAITS);
     }
-    ls_channel_resize(channel, 3);
+    assert_true(redefine(channel, 3, true));
     assert_int_equal(wakes, 2);
-    ls_channel_resize(channel, 1); /* drops nothing */
+    assert_true(redefine(channel, 1, true)); /* drops nothing */
     for (unsigned n = 0; n < 3; n++) receive(channel, n);
     assert_int_equal(wakes, 3);
     message = message_of(4);
     assert_int_equal(ls_channel_send(channel, message, NULL), LS_EAGAIN);
     ls_message_drop(message);
     receive(channel, 3);
-    ls_channel_free(channel);
+    free_channel(channel);
+}
+
+static void one_capacity_per_generation(void **state)
+{
+    ls_shared *shared;
+    ls_shared_object *first, *again;
+    char before[LS_SHARED_WHERE_BYTES] = "";
+    const size_t ten = 10, twenty = 20;
+    (void)state;
+    assert_int_equal(ls_shared_open(&shared), LS_OK);
+    assert_int_equal(ls_shared_get(shared, &ls_channel_kind, "jobs", "a:1", NULL, &first, before), LS_OK);
+    assert_string_equal(ls_channel_name(ls_channel_of(first)), "jobs");
+    assert_int_equal(ls_channel_capacity(ls_channel_of(first)), LS_CHANNEL_CAPACITY);
+    assert_int_equal(ls_shared_get(shared, &ls_channel_kind, "jobs", "a:2", &ten, &again, before), LS_OK);
+    assert_ptr_equal(first, again);
+    assert_int_equal(ls_channel_capacity(ls_channel_of(first)), 10); /* given, before it was the default */
+    assert_int_equal(ls_shared_get(shared, &ls_channel_kind, "jobs", "a:3", &ten, &again, before), LS_OK);
+    assert_int_equal(ls_shared_get(shared, &ls_channel_kind, "jobs", "a:4", NULL, &again, before), LS_OK);
+    assert_int_equal(ls_shared_get(shared, &ls_channel_kind, "jobs", "a:5", &twenty, &again, before), LS_EEXIST);
+    ls_shared_next_generation(shared);
+    assert_int_equal(ls_shared_get(shared, &ls_channel_kind, "jobs", "a:2", &twenty, &again, before), LS_OK);
+    assert_ptr_equal(first, again);
+    assert_int_equal(ls_channel_capacity(ls_channel_of(first)), 20);
+    assert_int_equal(ls_shared_get(shared, &ls_channel_kind, "jobs", "b:1", &ten, &again, before), LS_EEXIST);
+    assert_string_equal(before, "a:2");
+    ls_shared_close(shared);
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------------ */
@@ -350,7 +386,7 @@ static void each_message_is_delivered_once(void **state)
         for (unsigned n = 0; n < CONSUMERS; n++) sum += consumers[n].received[p];
         assert_int_equal(sum, EACH);
     }
-    ls_channel_free(channel);
+    free_channel(channel);
 }
 
 int main(void)
@@ -362,6 +398,7 @@ int main(void)
         cmocka_unit_test(what_is_put_back_comes_first),
         cmocka_unit_test(close_refuses_senders_and_drains),
         cmocka_unit_test(another_capacity),
+        cmocka_unit_test(one_capacity_per_generation),
         cmocka_unit_test(each_message_is_delivered_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
