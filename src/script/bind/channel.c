@@ -124,9 +124,15 @@ static int push_message(lua_State *L) /* (message as light userdata) */
     return 1;
 }
 
-/* Push the value. If there is no memory for it, the message goes back and the error is raised. */
+/* Push the value. If there is no memory for it, the message goes back and the error is raised. A task that max_cpu or the
+ * close of its state ends does not get the value. */
 static int receive_result(lua_State *L, ls_channel *channel, int result, ls_message *message)
 {
+    const ls_task *task = ls_state_of(L)->current;
+    if (result == LS_OK && task != NULL && task->cpu_exceeded) {
+        ls_channel_put_back(channel, message);
+        result = LS_ECANCELED;
+    }
     if (result != LS_OK) return ls_push_failure(L, result == LS_EAGAIN ? LS_ETIMEDOUT : result);
     lua_pushcfunction(L, push_message);
     lua_pushlightuserdata(L, message);
@@ -263,7 +269,7 @@ static int core_channel(lua_State *L)
     const char *where = luaL_checkstring(L, 3);
     channel_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = (channel_handle){.tag = &channel_tag};
-    const int err = ls_shared_get(state->runtime->shared, &ls_channel_kind, name, where, capacity > 0 ? &capacity : NULL, &object, before);
+    const int err = ls_shared_get(ls_state_runtime(state)->shared, &ls_channel_kind, name, where, capacity > 0 ? &capacity : NULL, &object, before);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0) {
         lua_pushnil(L);

@@ -27,7 +27,11 @@
     X(udp)            \
     X(udp_client)     \
     X(notify)         \
-    X(socket)
+    X(socket)         \
+    X(wait)           \
+    X(channel)        \
+    X(semaphore)      \
+    X(host)
 
 #define LS_MODULE_SLOT(name)   LS_SLOT_##name,
 #define LS_MODULE_EXTERN(name) extern const ls_module ls_##name##_module;

@@ -221,7 +221,7 @@ static int core_semaphore(lua_State *L)
     const char *where = luaL_checkstring(L, 3);
     semaphore_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = (semaphore_handle){.tag = &semaphore_tag};
-    const int err = ls_shared_get(state->runtime->shared, &ls_semaphore_kind, name, where, &permits, &object, before);
+    const int err = ls_shared_get(ls_state_runtime(state)->shared, &ls_semaphore_kind, name, where, &permits, &object, before);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0) {
         lua_pushnil(L);

@@ -4,6 +4,12 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "script/bind/modules.h"
+
+typedef struct waits { /* of one state */
+    ls_node list;
+} waits;
+
 /* Whether a waiting task counts in state->busy. The thread that decides makes the task count again before it ends what
  * it does itself: state->busy never misses a task that has something to do. */
 enum { COUNTS, IDLE, DECIDED };
@@ -12,9 +18,9 @@ static void wait_decided(ls_waiter *waiter)
 {
     ls_wait *wait = LS_CONTAINER(waiter, ls_wait, waiter);
     ls_state *state = wait->state;
-    ls_port *port = state->site->port;
+    ls_port *port = state->port;
     if (atomic_exchange(&wait->idle, DECIDED) == IDLE) atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
-    if (port != NULL) ls_actor_post_later(&state->actor, port, &wait->op); /* else the server closes its states */
+    if (port != NULL) ls_actor_post_later(&state->actor, port, &wait->op); /* else the states of the server are closed, and `abandon` frees the wait */
 }
 
 static void wait_free(ls_wait *wait)
@@ -41,7 +47,8 @@ ls_wait *ls_wait_get(lua_State *L, const ls_wait_kind *kind, void *object)
     *wait = (ls_wait){.state = state, .task = state->current, .kind = kind, .object = object};
     wait->op = (ls_op){.done = wait_arrived, .actor = &state->actor};
     ls_waiter_init(&wait->waiter, wait_decided);
-    ls_list_push(&state->waits, &wait->node);
+    waits *of_state = ls_state_data(state, LS_SLOT_wait);
+    ls_list_push(&of_state->list, &wait->node);
     return wait;
 }
 
@@ -85,21 +92,42 @@ int ls_wait_end(ls_wait *wait, struct ls_message **message)
     return result;
 }
 
-void ls_waits_close(ls_state *state)
+/* ---- the module --------------------------------------------------------------------------------------------- */
+
+static void waits_define(lua_State *L, ls_state *state)
 {
-    for (ls_node *node = state->waits.next, *next; node != &state->waits; node = next) {
+    waits *of_state = ls_state_data(state, LS_SLOT_wait);
+    (void)L;
+    ls_node_init(&of_state->list);
+}
+
+/* The live close of a state ends its tasks, and with them their waits; what is left waits for its operation. */
+static bool waits_closed(ls_state *state)
+{
+    const waits *of_state = ls_state_data(state, LS_SLOT_wait);
+    return ls_list_empty(&of_state->list);
+}
+
+static void waits_abandon(ls_state *state)
+{
+    const waits *of_state = ls_state_data(state, LS_SLOT_wait);
+    for (ls_node *node = of_state->list.next, *next; node != &of_state->list; node = next) {
         ls_wait *wait = LS_CONTAINER(node, ls_wait, node);
         next = node->next;
         if (wait->task != NULL) wait_give_back(wait);
     }
 }
 
-bool ls_waits_closed(const ls_state *state)
+static void waits_free(ls_state *state)
 {
-    return ls_list_empty(&state->waits);
+    waits *of_state = ls_state_data(state, LS_SLOT_wait);
+    while (of_state->list.next != NULL && !ls_list_empty(&of_state->list))
+        wait_free(LS_CONTAINER(of_state->list.next, ls_wait, node));
 }
 
-void ls_waits_free(ls_state *state)
-{
-    while (!ls_list_empty(&state->waits)) wait_free(LS_CONTAINER(state->waits.next, ls_wait, node));
-}
+const ls_module ls_wait_module = {.name = "wait",
+                                  .bytes = sizeof(waits),
+                                  .define = waits_define,
+                                  .closed = waits_closed,
+                                  .abandon = waits_abandon,
+                                  .free = waits_free};

@@ -6,7 +6,8 @@
  *     decided   the operation has run and wakes the task
  *     timeout   the alarm wakes the task first. If the decision was made in the meantime it counts; then its operation is
  *               under way and frees the wait
- *     closed    the state closes: the same without a task; what was decided is given back
+ *     closed    the state closes: it ends the task, which gives back what it got. When no worker runs any more, the
+ *               states do so without their tasks
  *
  *     call --> ls_wait_get --> queued by the channel --> ls_wait_suspend --> continuation: ls_wait_end
  *                                 \--> not queued: ls_wait_drop
