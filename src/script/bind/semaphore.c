@@ -188,7 +188,7 @@ static int semaphore_index(lua_State *L)
 
 static int semaphore_tostring(lua_State *L)
 {
-    lua_pushfstring(L, "semaphore '%s'", semaphore_check(L)->name);
+    lua_pushfstring(L, "semaphore '%s'", ls_semaphore_name(semaphore_check(L)->semaphore));
     return 1;
 }
 
