@@ -1,8 +1,9 @@
 """ls.channel and ls.semaphore: between states, with limits, timeouts, close, errors, the drain and the end of a task."""
 import json
 import re
+import unittest
 
-from harness import E2E, in_parallel, main, repeats
+from harness import E2E, SANITIZER, in_parallel, main, repeats
 
 # Two states, each with a consumer. Every value that a consumer takes is counted by its number in a channel of one state.
 SITE = r"""
@@ -361,6 +362,7 @@ check(job:wait(), true) check(gate.held, 1)
 gate:release()
 """)
 
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
     def test_max_cpu_returns_the_permit_of_with(self):
         self.run_lua(r"""
 local gate = ls.semaphore("burn", 1)
