@@ -84,6 +84,25 @@ LS_PUBLIC void ls_server_stop(ls_server *server);
  * finalizers of the site run in the calling thread, without a time limit. */
 LS_PUBLIC void ls_server_close(ls_server *server);
 
+/* Pass `bytes` bytes to Lua: each function of ls.on("host", fn) is called with them as a string, fn(data), in one Lua state
+ * that is free, in a task of its own, which may wait. The bytes are copied. Posts begin in any order and at the same time;
+ * the results of the functions are ignored, their errors logged. Before ls_server_run serves, posts are kept until then.
+ * A post is unfinished until its functions have ended; the drain waits for the unfinished ones. LS_OK, or at once, without
+ * waiting:
+ *   LS_EAGAIN (-21)  LS_SERVER_POSTS_MAX posts are unfinished: try again later
+ *   LS_ECLOSED (-6)  the server drains or has ended
+ *   LS_ENOENT (-17)  the site has no ls.on("host")
+ *   LS_ENOMEM (-2)
+ * Any thread, from ls_server_open to ls_server_close; also from functions that options.open defined. It takes a mutex: not
+ * inside a signal handler. */
+enum { LS_SERVER_POSTS_MAX = 1024 };
+LS_PUBLIC int ls_server_post(ls_server *server, const void *data, size_t bytes);
+
+/* Read a counter by the name that it has in ls.stats() of the site: "requests", "connections_open", "lua_bytes". LS_OK and
+ * the number in *value, or LS_ENOENT (-17): there is no such name; *value is not changed. Any thread, from ls_server_open to
+ * ls_server_close. */
+LS_PUBLIC int ls_server_counter(ls_server *server, const char *name, double *value);
+
 LS_PUBLIC const char *ls_server_version(void);  /* "0.1.0" */
 LS_PUBLIC const char *ls_server_build(void);    /* build information, several lines; valid as long as the thread */
 LS_PUBLIC const char *ls_server_backends(void); /* names separated by spaces */

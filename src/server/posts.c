@@ -75,7 +75,7 @@ int ls_posts_add(ls_posts *posts, const void *data, size_t bytes)
         err = LS_ECLOSED;
     else if (!posts->heard)
         err = LS_ENOENT;
-    else if (posts->unfinished == LS_POSTS_MAX)
+    else if (posts->unfinished == LS_SERVER_POSTS_MAX)
         err = LS_EAGAIN;
     if (err == LS_OK) {
         posts->unfinished++;

@@ -10,9 +10,8 @@
 #define LS_SERVER_POSTS_H
 
 #include "base/thread.h"
+#include "luaserve.h"
 #include "script/bind/host.h"
-
-enum { LS_POSTS_MAX = 1024 }; /* unfinished posts */
 
 /* Passes a post to the site. Runs on a worker inside no actor. */
 typedef void ls_posts_deliver_fn(void *server, ls_thread_ctx *ctx, ls_host_post *post);
@@ -40,7 +39,7 @@ void ls_posts_start(ls_posts *posts, ls_port *port);
 /* The server drains: accept no more. */
 void ls_posts_stop(ls_posts *posts);
 
-/* Copy the bytes. LS_OK; LS_EAGAIN: LS_POSTS_MAX posts are unfinished; LS_ECLOSED: stopped; LS_ENOENT: the site does not
+/* Copy the bytes. LS_OK; LS_EAGAIN: LS_SERVER_POSTS_MAX posts are unfinished; LS_ECLOSED: stopped; LS_ENOENT: the site does not
  * hear them; LS_ENOMEM. */
 int ls_posts_add(ls_posts *posts, const void *data, size_t bytes);
 

@@ -29,6 +29,7 @@
 #include "script/bind/tcp.h"
 #include "script/site/site.h"
 #include "server/addresses.h"
+#include "server/posts.h"
 #include "server/udp_sockets.h"
 
 enum {
@@ -71,6 +72,7 @@ struct ls_server {
     endpoint *endpoints;
     unsigned endpoint_count;
     ls_udp_sockets udp;
+    ls_posts posts; /* of ls_server_post */
     void (*serving)(void *user); /* from the options */
     void *serving_user;
     ls_op control;  /* runs begin_serving, then begin_draining, on the workers */
@@ -143,6 +145,40 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     ls_udp_sockets_stat(&server->udp, each, to);
 }
 
+int ls_server_post(ls_server *server, const void *data, size_t bytes)
+{
+    return ls_posts_add(&server->posts, data, bytes);
+}
+
+static void deliver_post(void *user, ls_thread_ctx *ctx, ls_host_post *post)
+{
+    ls_server *server = user;
+    ls_host_deliver(ls_site_generation(server->site), ctx, post);
+}
+
+typedef struct counter_search {
+    const char *name;
+    double value;
+    bool found;
+} counter_search;
+
+static void compare_counter(void *to, const char *name, double value)
+{
+    counter_search *search = to;
+    if (strcmp(name, search->name) != 0) return;
+    search->value = value;
+    search->found = true;
+}
+
+int ls_server_counter(ls_server *server, const char *name, double *value)
+{
+    counter_search search = {.name = name};
+    ls_runtime_stats(server->runtime, compare_counter, &search);
+    if (!search.found) return LS_ENOENT;
+    *value = search.value;
+    return LS_OK;
+}
+
 static void stop_from_signal(void *user)
 {
     ls_server_stop(user);
@@ -161,6 +197,7 @@ static void stop(ls_server *server, bool from_outside)
     ls_mutex_lock(&server->mutex);
     const bool first = server->phase < PHASE_DRAINING;
     if (first) server->stopped_ns = ls_clock_ns();
+    if (first) ls_posts_stop(&server->posts);
     if (first)
         server->phase = PHASE_DRAINING;
     else if (from_outside && server->stopped_from_outside)
@@ -596,6 +633,7 @@ static bool drained(ls_server *server, bool all)
 {
     if (drain_http(server, all) > 0) return false;
     return ls_udp_sockets_idle(&server->udp) && ls_conn_limit_idle(&server->conn_limit) &&
+           ls_posts_unfinished(&server->posts) == 0 &&
            ls_site_busy(server->site) == 0;
 }
 
@@ -653,6 +691,7 @@ int ls_server_run(ls_server *server)
     ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
     err = on_workers(server, begin_serving);
+    if (err == LS_OK) ls_posts_start(&server->posts, server->port);
     if (err == LS_OK && server->serving != NULL) {
         ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
         server->serving(server->serving_user);
