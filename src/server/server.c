@@ -154,7 +154,7 @@ int ls_server_post(ls_server *server, const void *data, size_t bytes)
 static void deliver_post(void *user, ls_thread_ctx *ctx, ls_host_post *post)
 {
     ls_server *server = user;
-    ls_host_deliver(ls_site_generation(server->site), ctx, post);
+    ls_site_post(server->site, ctx, post);
 }
 
 typedef struct counter_search {
@@ -443,6 +443,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     server->serving_user = options->user;
     if (ls_mutex_open(&server->mutex) < 0) goto fail_alloc;
     if (ls_cond_open(&server->changed) < 0) goto fail_mutex;
+    if (ls_posts_open(&server->posts, deliver_post, server) < 0) goto fail_changed;
     const ls_signals_options signals = {
         .on_stop = stop_from_signal, .on_other = signal_without_effect, .user = server};
     if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
@@ -472,6 +473,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         goto fail_site;
     }
 
+    ls_posts_set_heard(&server->posts, ls_site_hears(server->site));
     const unsigned listeners = ls_site_listener_count(server->site);
     if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
     if ((err = ls_site_ready(server->site, server->settings.threads, server->settings.threads_max, message,
@@ -507,6 +509,8 @@ fail_runtime:
 fail_signals:
     if (server->signals != NULL) ls_signals_close(server->signals);
 fail_cond:
+    ls_posts_close(&server->posts);
+fail_changed:
     ls_cond_close(&server->changed);
 fail_mutex:
     ls_mutex_close(&server->mutex);
@@ -536,6 +540,7 @@ void ls_server_close(ls_server *server)
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
     free(server->endpoints);
+    ls_posts_close(&server->posts);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->mutex);
     free(server);

@@ -94,7 +94,9 @@ static void run_all(ls_thread_ctx *ctx, ls_state *state, ls_host_post *post)
 /* The state that was in use when the post arrived. */
 static void run_later(ls_thread_ctx *ctx, ls_op *op)
 {
-    run_all(ctx, (ls_state *)(void *)op->actor, LS_CONTAINER(op, ls_host_post, op));
+    ls_state *state = (ls_state *)(void *)op->actor;
+    run_all(ctx, state, LS_CONTAINER(op, ls_host_post, op));
+    atomic_fetch_sub(&state->generation->waiting, 1);
 }
 
 void ls_host_deliver(ls_generation *generation, ls_thread_ctx *ctx, ls_host_post *post)
@@ -106,6 +108,7 @@ void ls_host_deliver(ls_generation *generation, ls_thread_ctx *ctx, ls_host_post
         return;
     }
     state = ls_generation_busy_state(generation, ctx);
+    atomic_fetch_add(&generation->waiting, 1);
     post->op = (ls_op){.done = run_later, .actor = &state->actor};
     ls_actor_post(&state->actor, ctx, &post->op);
 }

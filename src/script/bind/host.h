@@ -2,6 +2,7 @@
 #ifndef LS_SCRIPT_BIND_HOST_H
 #define LS_SCRIPT_BIND_HOST_H
 
+#include "base/list.h"
 #include "script/core/generation.h"
 
 typedef struct ls_host_post ls_host_post;
@@ -10,7 +11,6 @@ struct ls_host_post {
     ls_node node;
     void (*ended)(ls_host_post *post); /* called once: every function has ended. May free the post */
     void *owner;
-    ls_generation *generation;
     unsigned unfinished; /* tasks of the post, in one state */
     size_t bytes;
     char data[];

@@ -76,6 +76,8 @@ int ls_wait_suspend(lua_State *L, ls_wait *wait, double timeout, bool idle, lua_
         return luaL_error(L, "not enough memory");
     }
     if (idle && timeout < 0 && wait->task->counted && atomic_compare_exchange_strong(&wait->idle, &counts, IDLE)) {
+        wait->uncounted = true;
+        wait->task->counted = false;
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
         ls_state_settle(state);
     }
@@ -87,6 +89,11 @@ int ls_wait_end(ls_wait *wait, struct ls_message **message)
     const bool forgotten = !wait->arrived && wait->kind->forget(wait->object, &wait->waiter);
     const int result = forgotten ? LS_ETIMEDOUT : wait->waiter.result;
     *message = wait->waiter.message;
+    if (wait->uncounted) {
+        if (atomic_exchange(&wait->idle, DECIDED) == IDLE)
+            atomic_fetch_add_explicit(&wait->state->busy, 1, memory_order_relaxed);
+        wait->task->counted = true;
+    }
     wait->task = NULL;
     if (forgotten || wait->arrived) wait_free(wait); /* else its operation is under way */
     return result;

@@ -34,6 +34,7 @@ typedef struct ls_wait {
     const ls_wait_kind *kind;
     void *object;     /* of `kind`: the channel or the semaphore; outlives the state */
     _Atomic int idle; /* enum in wait.c */
+    bool uncounted;   /* while it waits, task->counted is false */
     bool arrived;     /* the operation has run */
 } ls_wait;
 

@@ -15,12 +15,14 @@
 #include "proto/file_cache.h"
 #include "script/bind/buffer.h"
 #include "script/bind/hooks.h"
+#include "script/bind/host.h"
 #include "script/bind/modules.h"
 #include "script/bind/tls_contexts.h"
 #include "script/bind/udp_internal.h"
 #include "script/core/error_text.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
+#include "script/shared/shared.h"
 #include "script/site/site_internal.h"
 
 /* ---- the runtime ------------------------------------------------------------------------------------------- */
@@ -242,6 +244,7 @@ int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **
     ls_site *site = calloc(1, sizeof *site);
     (void)snprintf(message, message_bytes, "not enough memory to load %s", options->path);
     if (site == NULL) return err;
+    ls_shared_next_generation(runtime->shared);
     site->argc = options->argc;
     site->argv = options->argv;
     site->open = options->open;
@@ -333,6 +336,16 @@ void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp)
 {
     ls_site_udp_entry *entry = udp_of(site, index);
     entry->sockets[entry->socket_count++] = udp;
+}
+
+bool ls_site_hears(const ls_site *site)
+{
+    return ls_host_is_heard(&site->generation);
+}
+
+void ls_site_post(ls_site *site, ls_thread_ctx *ctx, ls_host_post *post)
+{
+    ls_host_deliver(&site->generation, ctx, post);
 }
 
 /* ---- the life ---------------------------------------------------------------------------------------------- */

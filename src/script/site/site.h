@@ -110,6 +110,12 @@ void ls_site_drain(ls_site *site);
 /* Number of unfinished tasks without those of requests, plus posted operations (start, retire, drain) and work that has
  * not run yet. Any thread. */
 unsigned ls_site_busy(const ls_site *site);
+/* Whether the site has called ls.on("host"). */
+bool ls_site_hears(const ls_site *site);
+/* Run its functions with the bytes of the post: see ls_host_deliver (bind/host.h). Thread: a worker inside no actor. */
+struct ls_host_post;
+void ls_site_post(ls_site *site, ls_thread_ctx *ctx, struct ls_host_post *post);
+
 uint32_t ls_site_connections(const ls_site *site); /* open `sock` connections, those that are closing included */
 
 /* A step of the live close; the workers run. Posts to each state: close what is pending (timers, connections, sockets),

@@ -776,7 +776,7 @@ static void an_error_in_a_host_function_is_logged(void **state)
 
 static void counters_are_those_of_ls_stats(void **state)
 {
-    static const char *const names[] = {"uptime", "lua_states", "lua_bytes", "threads", "bytes_live"};
+    static const char *const names[] = {"uptime", "lua_states", "lua_bytes", "threads", "packets"};
     place p;
     running r;
     double value = -1;
