@@ -44,17 +44,24 @@ typedef struct ls_server_options {
      * time may set it, else ls_server_open returns LS_EBUSY (-20). */
     int signals;
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
-    /* NULL, or called in each Lua state before the site, to define functions of the program: once per state, all calls
-     * inside ls_server_open on its thread. It finds an empty stack and may leave values on it. If it returns a negative
-     * number or raises a Lua error, ls_server_open fails with the message. The functions that it defines are called by
-     * the threads of the server: by one at a time in the same state, by several in different states. */
+    /* NULL, or called in each Lua state before the site, to define functions of the program: once per state. The first
+     * calls are made inside ls_server_open, on its thread. Further states are made while the server runs, when they are
+     * needed, and after a reload: on threads of the server, several at the same time. It finds an empty stack and may
+     * leave values on it. If it returns a negative number or raises a Lua error, ls_server_open fails with the message;
+     * later the state is not made, and the message is logged. The functions that it defines are called by the threads of
+     * the server: by one at a time in the same state, by several in different states. */
     int (*open)(struct lua_State *L, void *user);
     void *user; /* argument of serving and open */
 } ls_server_options;
 
 /* Load the site and open its listeners; nothing is served yet. LS_OK, or a negative code with a one-line description
  * in `message` (always terminated, cut to fit); nothing is left open then. A site that defines no listener, timer or
- * job is an error. Several servers may be open at a time, one of them with `signals`. */
+ * job is an error.
+ *
+ * Several servers may be open at a time, one of them with `signals`. Each has addresses, threads, Lua states, dicts,
+ * channels and counters of its own; they share the log. A server changes nothing else of the process but this:
+ *   - SIGURG has a handler while a server is open, which passes foreign signals on to the handler that was there before
+ *   - the soft limit of open descriptors is raised towards the hard limit if max_connections of the site needs it */
 LS_PUBLIC int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes);
 
 /* Print the listeners of the site and their routes to standard output, one line each. */
