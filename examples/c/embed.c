@@ -113,7 +113,8 @@ int main(int argc, char **argv)
 
     if (pthread_create(&reader, NULL, read_lines, server) == 0) pthread_join(reader, NULL); /* until the input ends */
 
-    ls_server_stop(server); /* from any thread: accepted requests still get their responses, posted lines their tasks */
+    ls_server_stop(
+        server); /* from any thread: accepted requests still get their responses, posted lines their tasks */
     pthread_join(thread, &status);
     if (*(int *)status < 0) {
         fprintf(stderr, "embed: %s\n", ls_error_text(*(int *)status));

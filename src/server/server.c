@@ -58,7 +58,7 @@ typedef struct endpoint {
 enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 
 struct ls_server {
-    ls_site_host host; /* functions that the site may call */
+    ls_site_host host;   /* functions that the site may call */
     ls_runtime *runtime; /* of the script layer */
     ls_site *site;
     ls_pools *pools;
@@ -73,7 +73,7 @@ struct ls_server {
     endpoint *endpoints;
     unsigned endpoint_count;
     ls_udp_sockets udp;
-    ls_posts posts; /* of ls_server_post */
+    ls_posts posts;              /* of ls_server_post */
     void (*serving)(void *user); /* from the options */
     void *serving_user;
     ls_op control;  /* runs begin_serving, then begin_draining, on the workers */
@@ -534,7 +534,7 @@ void ls_server_close(ls_server *server)
     if (server->deadlines != NULL) ls_deadlines_close(server->deadlines);
     server->port = NULL;
     if (server->site != NULL)
-        ls_site_close(server->site);   /* the port's queue and timers may have referred to its tasks */
+        ls_site_close(server->site); /* the port's queue and timers may have referred to its tasks */
     ls_site_runtime_close(server->runtime);
     ls_udp_sockets_free(&server->udp); /* Lua objects referred to them until now */
     if (server->pools != NULL) ls_pools_close(server->pools);
@@ -648,8 +648,7 @@ static bool drained(ls_server *server, bool all)
 {
     if (drain_http(server, all) > 0) return false;
     return ls_udp_sockets_idle(&server->udp) && ls_conn_limit_idle(&server->conn_limit) &&
-           ls_posts_unfinished(&server->posts) == 0 &&
-           ls_site_busy(server->site) == 0;
+           ls_posts_unfinished(&server->posts) == 0 && ls_site_busy(server->site) == 0;
 }
 
 /* All handlers have ended. Close the states: connections that are still open belong to the site itself, or are

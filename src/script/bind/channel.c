@@ -238,7 +238,8 @@ static int channel_index(lua_State *L)
 static int channel_tostring(lua_State *L)
 {
     const channel_handle *handle = channel_check(L);
-    lua_pushfstring(L, "channel '%s'%s", ls_channel_name(handle->channel), ls_channel_is_closed(handle->channel) ? " (closed)" : "");
+    lua_pushfstring(L, "channel '%s'%s", ls_channel_name(handle->channel),
+                    ls_channel_is_closed(handle->channel) ? " (closed)" : "");
     return 1;
 }
 
@@ -269,7 +270,8 @@ static int core_channel(lua_State *L)
     const char *where = luaL_checkstring(L, 3);
     channel_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = (channel_handle){.tag = &channel_tag};
-    const int err = ls_shared_get(ls_state_runtime(state)->shared, &ls_channel_kind, name, where, capacity > 0 ? &capacity : NULL, &object, before);
+    const int err = ls_shared_get(ls_state_runtime(state)->shared, &ls_channel_kind, name, where,
+                                  capacity > 0 ? &capacity : NULL, &object, before);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0) {
         lua_pushnil(L);

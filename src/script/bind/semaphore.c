@@ -95,7 +95,8 @@ static int semaphore_release(lua_State *L)
     const semaphore_handle *handle = semaphore_check(L);
     ls_check_arguments(L, 1, "semaphore:release()");
     if (ls_semaphore_release(handle->semaphore) < 0)
-        return luaL_error(L, "semaphore:release: no permit of '%s' is held; call acquire first", ls_semaphore_name(handle->semaphore));
+        return luaL_error(L, "semaphore:release: no permit of '%s' is held; call acquire first",
+                          ls_semaphore_name(handle->semaphore));
     return 0;
 }
 
@@ -221,7 +222,8 @@ static int core_semaphore(lua_State *L)
     const char *where = luaL_checkstring(L, 3);
     semaphore_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = (semaphore_handle){.tag = &semaphore_tag};
-    const int err = ls_shared_get(ls_state_runtime(state)->shared, &ls_semaphore_kind, name, where, &permits, &object, before);
+    const int err =
+        ls_shared_get(ls_state_runtime(state)->shared, &ls_semaphore_kind, name, where, &permits, &object, before);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0) {
         lua_pushnil(L);

@@ -19,8 +19,11 @@ static void wait_decided(ls_waiter *waiter)
     ls_wait *wait = LS_CONTAINER(waiter, ls_wait, waiter);
     ls_state *state = wait->state;
     ls_port *port = state->port;
-    if (atomic_exchange(&wait->idle, DECIDED) == IDLE) atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
-    if (port != NULL) ls_actor_post_later(&state->actor, port, &wait->op); /* else the states of the server are closed, and `abandon` frees the wait */
+    if (atomic_exchange(&wait->idle, DECIDED) == IDLE)
+        atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+    if (port != NULL)
+        ls_actor_post_later(&state->actor, port,
+                            &wait->op); /* else the states of the server are closed, and `abandon` frees the wait */
 }
 
 static void wait_free(ls_wait *wait)

@@ -9,7 +9,7 @@
 struct ls_channel {
     ls_shared_object shared;
     bool capacity_given; /* by the site; guarded by the registry */
-    ls_mutex mutex; /* guards the fields below */
+    ls_mutex mutex;      /* guards the fields below */
     ls_node messages;
     size_t len, capacity;
     ls_node senders, receivers; /* waiters, the one that has waited longest first */

@@ -31,7 +31,7 @@ void ls_message_drop(ls_message *message);
 
 typedef struct ls_channel ls_channel;
 
-enum { LS_CHANNEL_WAITS = 1 }; /* the result of a call that has queued its waiter */
+enum { LS_CHANNEL_WAITS = 1 };       /* the result of a call that has queued its waiter */
 enum { LS_CHANNEL_CAPACITY = 1000 }; /* when the site gives none */
 
 /* Of ls_shared_get(), which opens and closes channels. Its options are a size_t, the capacity. In one generation of the

@@ -53,13 +53,13 @@ bool ls_site_on_tick(ls_runtime *runtime, bool idle);
 /* ---- a generation ------------------------------------------------------------------------------------------------ */
 
 typedef struct ls_site_options {
-    const char *path; /* of site.lua; with `source`, its name in messages and the folder of its modules */
+    const char *path;   /* of site.lua; with `source`, its name in messages and the folder of its modules */
     const char *source; /* NULL: read the file `path`; else the text of the site, which is copied */
     size_t source_bytes;
     int (*open)(lua_State *L, void *user); /* NULL, or called in each state before the site: see ls_server_options */
     void *open_user;
     int argc;    /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
-    char **argv; /* must outlive the site */
+    char **argv; /* copied */
 } ls_site_options;
 
 /* Load the file into the first state. Its text is kept: every further state runs the same text. LS_OK, LS_ESCRIPT (a Lua

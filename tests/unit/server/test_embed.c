@@ -693,8 +693,7 @@ static void many_threads_post_and_the_drain_waits(void **state)
     hits = 0;
     open_text(&r.server, text, NULL); /* no listener: a site that hears posts does not end by itself */
     assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
-    for (int n = 0; n < POSTERS; n++)
-        assert_int_equal(ls_thread_start(&posters[n], "poster", post_many, r.server), 0);
+    for (int n = 0; n < POSTERS; n++) assert_int_equal(ls_thread_start(&posters[n], "poster", post_many, r.server), 0);
     for (int n = 0; n < POSTERS; n++) ls_thread_join(&posters[n]);
     ls_server_stop(r.server);
     assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_CLOSED);
@@ -721,7 +720,7 @@ static void unfinished_posts_are_limited(void **state)
     open_text(&r.server, text, p.address);
     for (int n = 0; n < LS_SERVER_POSTS_MAX; n++) assert_int_equal(ls_server_post(r.server, "x", 1), 0);
     assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_AGAIN); /* one past the limit */
-    ls_server_close(r.server); /* never delivered */
+    ls_server_close(r.server);                                         /* never delivered */
 
     open_text(&r.server, text, p.address);
     assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);

@@ -392,14 +392,10 @@ static void each_message_is_delivered_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_in_first_out_up_to_the_capacity),
-        cmocka_unit_test(a_waiting_receiver_gets_the_value),
-        cmocka_unit_test(a_waiting_sender_follows_the_queue),
-        cmocka_unit_test(what_is_put_back_comes_first),
-        cmocka_unit_test(close_refuses_senders_and_drains),
-        cmocka_unit_test(another_capacity),
-        cmocka_unit_test(one_capacity_per_generation),
-        cmocka_unit_test(each_message_is_delivered_once),
+        cmocka_unit_test(first_in_first_out_up_to_the_capacity), cmocka_unit_test(a_waiting_receiver_gets_the_value),
+        cmocka_unit_test(a_waiting_sender_follows_the_queue),    cmocka_unit_test(what_is_put_back_comes_first),
+        cmocka_unit_test(close_refuses_senders_and_drains),      cmocka_unit_test(another_capacity),
+        cmocka_unit_test(one_capacity_per_generation),           cmocka_unit_test(each_message_is_delivered_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
