@@ -429,11 +429,17 @@ void ls_site_drain(ls_site *site)
     ls_site_retire(site);
 }
 
+void ls_site_disconnect(ls_site *site)
+{
+    atomic_store(&site->generation.closing, LS_CLOSING_DISCONNECT);
+    post_steps(site);
+}
+
 bool ls_site_end(ls_site *site, bool force)
 {
     bool ended = true;
     ls_generation *g = &site->generation;
-    if (force || atomic_load(&g->closing) == LS_CLOSING_NOT)
+    if (force || atomic_load(&g->closing) != LS_CLOSING_FORCED)
         atomic_store(&g->closing, force ? LS_CLOSING_FORCED : LS_CLOSING);
     for (unsigned n = 0; n < state_count(site); n++) {
         ls_state *state = state_at(site, n);
