@@ -51,16 +51,24 @@ static const ls_wait_kind acquire_kind = {acquire_forget, acquire_give_back};
 
 static int acquire_result(lua_State *L, int result)
 {
-    if (result != LS_OK) return ls_push_failure(L, LS_ETIMEDOUT);
+    if (result != LS_OK) return ls_push_failure(L, result == LS_EAGAIN ? LS_ETIMEDOUT : result);
     lua_pushboolean(L, 1);
     return 1;
 }
 
+/* A task that max_cpu or the close of its state ends does not get the permit. */
 static int acquire_decided(lua_State *L, int status, lua_KContext context)
 {
+    ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
+    ls_semaphore *semaphore = wait->object;
     struct ls_message *none;
     (void)status;
-    return acquire_result(L, ls_wait_end((ls_wait *)context, &none)); /* NOLINT(performance-no-int-to-ptr) */
+    int result = ls_wait_end(wait, &none);
+    if (result == LS_OK && ls_state_of(L)->current->cpu_exceeded) {
+        (void)ls_semaphore_release(semaphore);
+        result = LS_ECANCELED;
+    }
+    return acquire_result(L, result);
 }
 
 /* Take a permit; wait for it at most `timeout` seconds if that is not negative. `k` continues if the call waits; else
