@@ -1,9 +1,10 @@
 """ls.channel and ls.semaphore: between states, with limits, timeouts, close, errors, the drain and the end of a task."""
 import json
 import re
+import signal
 import unittest
 
-from harness import E2E, SANITIZER, in_parallel, main, repeats
+from harness import E2E, SANITIZER, in_parallel, main, not_on_windows, repeats
 
 # Two states, each with a consumer. Every value that a consumer takes is counted by its number in a channel of one state.
 SITE = r"""
@@ -140,6 +141,50 @@ ls.config{ threads = 2 }
         self.assertEqual(server.wait(), 0)
         for n in range(1, 31):
             self.assertTrue(server.logged("done %d$" % n))
+
+    @not_on_windows("Windows has no SIGHUP")
+    def test_a_reload_keeps_the_channel(self):
+        site = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local jobs = ls.channel("jobs", { capacity = CAPACITY })
+local gate = ls.semaphore("gate", CAPACITY)
+ls.on("start", function()
+  if VERSION == 1 then return end
+  for job in jobs:values() do ls.log.info("version " .. VERSION .. " takes " .. job) end
+end)
+app:get("/send", function(req) return tostring(jobs:send(req.query.job, 0)) end)
+app:get("/", function() return VERSION .. " " .. jobs:len() .. " " .. jobs.capacity .. " " .. gate.permits end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.config{ threads = 2 }
+"""
+
+        def version(n, capacity):
+            return site.replace("VERSION", str(n)).replace("CAPACITY", str(capacity))
+
+        server = self.start(version(1, 2))
+        path = server.site
+
+        def reload(n, capacity):
+            with open(path, "w") as out:
+                out.write(version(n, capacity))
+            server.signal(signal.SIGHUP)
+            self.eventually(lambda: self.get("/").body.startswith(b"%d " % n), "version %d serves" % n)
+
+        for job in "a", "b":
+            self.assertEqual(self.get("/send?job=" + job).body, b"true")
+        self.assertEqual(self.get("/send?job=c").body, b"nil")  # one past the capacity
+        self.assertEqual(self.get("/").body, b"1 2 2 2")
+        reload(2, 3)  # takes what the old site has left, with its own capacity
+        server.wait_log("version 2 takes a")
+        server.wait_log("version 2 takes b")
+        self.eventually(lambda: self.get("/").body == b"2 0 3 3", "the channel is empty")
+        for n in range(3, 6):
+            reload(n, 3)
+            since = server.mark()
+            for job in range(repeats(20)):
+                self.assertEqual(self.get("/send?job=%d.%d" % (n, job)).body, b"true")
+                server.wait_log(r"version \d takes %d\.%d$" % (n, job), since)
 
     def test_semaphore_over_states(self):
         self.start(r"""
