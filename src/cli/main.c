@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/main.h"
+#include "cli/pid.h"
 
 enum { FLUSH_SECONDS_MAX = 1, CLOSE_SECONDS_MAX = 15 };
 
@@ -23,7 +24,9 @@ static const char usage[] =
     "  --threads N        number of running threads (default: set by the site, else one per processor)\n"
     "  --backend NAME     %s (default: auto, the first of the others)\n"
     "  --check            load the site and print its listeners and routes, without serving\n"
+    "  --log FILE         append the log, and what the site prints, to FILE; SIGUSR1 opens it again\n"
     "  --log-level LEVEL  debug, info, warn, error or off (default: info)\n"
+    "  --pid FILE         write the process id to FILE while the server runs, for reload, stop and status\n"
     "  --help             print this text\n"
     "  --version          print the version and the build information\n"
     "\n"
@@ -33,11 +36,12 @@ static const char usage[] =
     "wait. If the system refuses io_uring, luaserve uses epoll and logs the reason.\n"
     "\n"
     "A site without listeners ends with status 0 when its last job and timer have ended.\n"
+    "SIGHUP loads the site again: requests that have begun end with the old site, and no connection closes.\n"
     "SIGINT or SIGTERM starts the drain: luaserve responds to every accepted request and ends with status 0. A\n"
     "second signal ends it immediately.\n";
 
-static const char *const server_options[] = {"--threads", "--backend", "--check", "--log-level",
-                                             "--help",    "--version", NULL};
+static const char *const server_options[] = {"--threads", "--backend", "--check",   "--log", "--log-level",
+                                             "--pid",     "--help",    "--version", NULL};
 static const char *const service_options[] = {"--threads", "--backend", "--log-level", "--name",
                                               "--log",     "--help",    "--version",   NULL};
 
@@ -49,6 +53,9 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"stress", ls_stress_main, "load test of a server"},
+    {"reload", ls_command_reload, "have the running server load its site again"},
+    {"stop", ls_command_stop, "stop the running server"},
+    {"status", ls_command_status, "print whether the server runs"},
     {"install", ls_command_service, "make a Windows service of a site"},
     {"uninstall", ls_command_service, "delete the Windows service"},
     {"run-as-service", ls_command_service, NULL},
@@ -212,8 +219,18 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
         }
         if (is_service && (value = value_of("--name", argc, argv, &at)) != NULL) {
             args.name = value;
-        } else if (is_service && (value = value_of("--log", argc, argv, &at)) != NULL) {
+        } else if ((value = value_of("--log", argc, argv, &at)) != NULL) {
+            if (value[0] == '\0') {
+                args.status = fail_usage("--log: the file is missing", NULL, "usage: --log FILE");
+                return args;
+            }
             args.log = value;
+        } else if (!is_service && (value = value_of("--pid", argc, argv, &at)) != NULL) {
+            if (value[0] == '\0') {
+                args.status = fail_usage("--pid: the file is missing", NULL, "usage: --pid FILE");
+                return args;
+            }
+            args.pid = value;
         } else if (!is_service && strcmp(argv[at], "--check") == 0) {
             args.server.check = 1;
         } else if ((value = value_of("--threads", argc, argv, &at)) != NULL) {
@@ -302,6 +319,12 @@ static int open_server(ls_server_options *options, ls_server **out)
     return LS_STATUS_FAILED;
 }
 
+static void reopen_logs(void *user)
+{
+    (void)user;
+    ls_log_file_reopen();
+}
+
 int ls_command_line(int argc, char **argv)
 {
     const struct command *command = argc > 1 ? find_command(argv[1]) : NULL;
@@ -310,14 +333,22 @@ int ls_command_line(int argc, char **argv)
     if (args.done) return args.status;
 
     ls_server *server;
+    if (args.log != NULL && ls_log_file_open(args.log) < 0) return LS_STATUS_FAILED;
+    args.server.reopen_logs = reopen_logs;
     if (open_server(&args.server, &server) != LS_STATUS_OK) return LS_STATUS_FAILED;
+    if (args.pid != NULL && !args.server.check && ls_pid_file_open(args.pid) < 0) {
+        ls_server_close(server);
+        return LS_STATUS_FAILED;
+    }
     if (args.server.check) {
         printf("%s: ok\n", args.server.site);
         ls_server_describe(server);
         ls_server_close(server);
         return LS_STATUS_OK;
     }
-    if (ls_server_run(server) < 0) {
+    const int result = ls_server_run(server);
+    ls_pid_file_remove();
+    if (result < 0) {
         /* A handler may still run in its Lua state, so nothing is freed. It may also hold the lock of a file. */
         ls_command_end_within(FLUSH_SECONDS_MAX, LS_STATUS_FAILED);
         fflush(NULL);

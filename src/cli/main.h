@@ -12,7 +12,8 @@ int ls_command_line(int argc, char **argv); /* UTF-8; returns the exit status */
 typedef struct ls_arguments {
     ls_server_options server;
     const char *log_level;  /* NULL: not given; already in force */
-    const char *name, *log; /* of a service; NULL: not given */
+    const char *log;        /* NULL: standard error */
+    const char *name, *pid; /* of a service; not of a service; NULL: not given */
     int done;               /* nothing is left to do; exit with `status` */
     int status;
 } ls_arguments;

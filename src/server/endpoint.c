@@ -237,7 +237,7 @@ void ls_endpoint_plan_run(ls_thread_ctx *ctx, const ls_endpoint_plan *plan)
     for (unsigned i = 0; i < plan->leaving_count; i++) {
         ls_endpoint *e = plan->leaving[i];
         for (unsigned n = 0; (address = e->ops->address(e, n, text)) != NULL; n++)
-            ls_log(LS_LOG_INFO, "no longer listening on %s", address);
+            ls_log(LS_LOG_INFO, "accepts no more on %s", address);
         e->ops->stop(ctx, e);
     }
 }

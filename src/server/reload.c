@@ -112,7 +112,10 @@ static int load(ls_server *server, char *message, size_t message_bytes)
     const int err = load_site(server, message, message_bytes);
     set_loading(server, false);
     ls_runtime_load_end(server->runtime);
-    return err;
+    ls_mutex_lock(&server->mutex);
+    const bool stops = server->phase != PHASE_SERVING;
+    ls_mutex_unlock(&server->mutex);
+    return err < 0 && stops ? ls_server_explain(LS_ECANCELED, message, message_bytes, "the server stops") : err;
 }
 
 static void unload(ls_server *server)

@@ -90,7 +90,7 @@ void ls_state_end_run(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
-    if (task != NULL && state->ended_at[0] == '\0') note_line(state, L);
+    if ((task != NULL || state->loading) && state->ended_at[0] == '\0') note_line(state, L);
     if (task != NULL && task->blocked == 0 && lua_isyieldable(L)) {
         /* Yield and never resume: no pcall, message handler or __close of the script can continue after that. */
         task->killed = true;

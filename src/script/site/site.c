@@ -167,6 +167,14 @@ static int load_main(lua_State *L)
     if (status == LUA_OK) return 0;
     load->result = status == LUA_ERRFILE ? LS_ENOENT : status == LUA_ERRMEM ? LS_ENOMEM : LS_ESCRIPT;
     const char *text = lua_tostring(L, -1);
+    if (ls_cpu_watch_exceeded(load->state->cpu)) { /* the hook has raised Lua's memory error */
+        load->result = LS_ESCRIPT;
+        (void)snprintf(load->message, load->message_bytes,
+                       "%s: the site used more processor time than max_cpu allows (%.3g s) while it loaded",
+                       load->state->ended_at,
+                       (double)atomic_load(&ls_state_runtime(load->state)->cpu_ns_max) / 1e9);
+        return 0;
+    }
     if (status == LUA_ERRMEM) {
         (void)snprintf(
             load->message, load->message_bytes,

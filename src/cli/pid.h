@@ -1,0 +1,19 @@
+/* cli/pid.h - the file with the process id of a server (--pid FILE), the commands that use it, and the log file. */
+#ifndef LS_CLI_PID_H
+#define LS_CLI_PID_H
+
+/* Write the id of this process into the file, which stays locked. 0; -1: the reason is printed: a live server owns the
+ * file, or it cannot be written. A file that a dead server left is replaced. */
+int ls_pid_file_open(const char *path);
+void ls_pid_file_remove(void); /* the one that was opened, if any */
+
+/* Append standard output and standard error to the file from now on. 0, or -1 with the reason printed. */
+int ls_log_file_open(const char *path);
+void ls_log_file_reopen(void); /* the same file again, after a rotation has renamed it */
+
+/* luaserve reload | stop | status [--pid FILE]. They return the exit status. */
+int ls_command_reload(int argc, char **argv);
+int ls_command_stop(int argc, char **argv);
+int ls_command_status(int argc, char **argv);
+
+#endif

@@ -1,0 +1,180 @@
+/* pid_posix.c - see pid.h. The server keeps its file open and locked with fcntl(2): F_GETLK names the process that owns it,
+ * so that a file left by a dead server, and a process id that is used again, are not taken for a server. */
+#define _GNU_SOURCE
+#include "cli/pid.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/main.h"
+
+enum { STATUS_NOT_RUNNING = 3 }; /* of `status`: Linux Standard Base, "Init Script Actions" */
+
+#define DEFAULT_PATH "luaserve.pid"
+
+static int pid_fd = -1;
+static char pid_path[4096];
+static char log_path[4096]; /* "": standard error */
+
+static int fail_path(const char *what, const char *path)
+{
+    fprintf(stderr, "luaserve: cannot %s %s: %s\n", what, path, strerror(errno));
+    return -1;
+}
+
+int ls_pid_file_open(const char *path)
+{
+    char text[32];
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (strlen(path) >= sizeof pid_path) {
+        errno = ENAMETOOLONG;
+        return fail_path("write", path);
+    }
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return fail_path("write", path);
+    if (fcntl(fd, F_SETLK, &lock) < 0) {
+        struct flock owner = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        if (fcntl(fd, F_GETLK, &owner) == 0 && owner.l_type != F_UNLCK)
+            fprintf(stderr, "luaserve: the server with the process id %ld owns %s; give another --pid\n",
+                    (long)owner.l_pid, path);
+        else
+            (void)fail_path("lock", path);
+        (void)close(fd);
+        return -1;
+    }
+    const int len = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(fd, 0) < 0 || write(fd, text, (size_t)len) != len) {
+        (void)fail_path("write", path);
+        (void)close(fd);
+        return -1;
+    }
+    memcpy(pid_path, path, strlen(path) + 1);
+    pid_fd = fd;
+    return 0;
+}
+
+void ls_pid_file_remove(void)
+{
+    if (pid_fd < 0) return;
+    (void)unlink(pid_path); /* before the lock ends */
+    (void)close(pid_fd);
+    pid_fd = -1;
+}
+
+/* ---- the log ------------------------------------------------------------------------------------------------ */
+
+static int use_log(const char *path)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    if (fd < 0) return -1;
+    const int ok = dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0;
+    (void)close(fd);
+    return ok ? 0 : -1;
+}
+
+int ls_log_file_open(const char *path)
+{
+    if (strlen(path) >= sizeof log_path) {
+        errno = ENAMETOOLONG;
+        return fail_path("write the log", path);
+    }
+    (void)fflush(stdout);
+    if (use_log(path) < 0) return fail_path("write the log", path);
+    memcpy(log_path, path, strlen(path) + 1);
+    return 0;
+}
+
+void ls_log_file_reopen(void)
+{
+    if (log_path[0] == '\0') return;
+    (void)fflush(stdout);
+    if (use_log(log_path) < 0) (void)fail_path("open the log again; the one in use stays:", log_path);
+}
+
+/* ---- commands ----------------------------------------------------------------------------------------------- */
+
+/* The process that owns the file; 0: none does. */
+static pid_t owner_of(const char *path)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    const int err = fcntl(fd, F_GETLK, &lock);
+    (void)close(fd);
+    return err == 0 && lock.l_type != F_UNLCK ? lock.l_pid : 0;
+}
+
+/* Parse [--pid FILE]. NULL: *status is the exit status. */
+static const char *parse(int argc, char **argv, const char *what, int *status)
+{
+    const char *path = DEFAULT_PATH;
+    for (int at = 1; at < argc; at++) {
+        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
+            printf("usage: luaserve %s [--pid FILE]\n\n%s\nFILE is the file that the server wrote with --pid FILE "
+                   "(default: " DEFAULT_PATH ").\n",
+                   argv[0], what);
+            *status = LS_STATUS_OK;
+            return NULL;
+        }
+        if (strncmp(argv[at], "--pid=", 6) == 0) {
+            path = argv[at] + 6;
+        } else if (strcmp(argv[at], "--pid") == 0 && at + 1 < argc) {
+            path = argv[++at];
+        } else {
+            fprintf(stderr, "luaserve: %s: unexpected argument \"%s\"; usage: luaserve %s [--pid FILE]\n", argv[0],
+                    argv[at], argv[0]);
+            *status = LS_STATUS_USAGE;
+            return NULL;
+        }
+    }
+    return path;
+}
+
+static int not_running(const char *path)
+{
+    fprintf(stderr, "luaserve: no running server owns %s; start it with --pid %s\n", path, path);
+    return LS_STATUS_FAILED;
+}
+
+int ls_command_reload(int argc, char **argv)
+{
+    int status;
+    const char *path =
+        parse(argc, argv, "Have the running server load its site again. Its log shows the result.", &status);
+    if (path == NULL) return status;
+    const pid_t pid = owner_of(path);
+    if (pid == 0 || kill(pid, SIGHUP) < 0) return not_running(path);
+    return LS_STATUS_OK;
+}
+
+int ls_command_stop(int argc, char **argv)
+{
+    const struct timespec pause = {.tv_nsec = 20 * 1000000L};
+    int status;
+    const char *path = parse(argc, argv, "Stop the running server and wait until it has ended.", &status);
+    if (path == NULL) return status;
+    const pid_t pid = owner_of(path);
+    if (pid == 0 || kill(pid, SIGTERM) < 0) return not_running(path);
+    while (owner_of(path) == pid) (void)nanosleep(&pause, NULL); /* not a child: there is no event to wait for */
+    return LS_STATUS_OK;
+}
+
+int ls_command_status(int argc, char **argv)
+{
+    int status;
+    const char *path =
+        parse(argc, argv, "Print whether the server runs. The exit status is 0 if it does, else 3.", &status);
+    if (path == NULL) return status;
+    const pid_t pid = owner_of(path);
+    if (pid == 0)
+        printf("not running\n");
+    else
+        printf("running, process id %ld\n", (long)pid);
+    return pid == 0 ? STATUS_NOT_RUNNING : LS_STATUS_OK;
+}
