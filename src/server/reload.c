@@ -148,6 +148,7 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
                              .ticket = ls_grace_begin(&server->grace)};
     ls_list_push(&server->ending, &g->node);
     server->site = server->next_site;
+    ls_posts_set_heard(&server->posts, ls_site_hears(server->site));
     server->settings = server->next_settings;
     server->next_site = NULL;
     server->next_end = NULL;

@@ -106,6 +106,43 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     }
 }
 
+int ls_server_post(ls_server *server, const void *data, size_t bytes)
+{
+    return ls_posts_add(&server->posts, data, bytes);
+}
+
+static void deliver_post(void *user, ls_thread_ctx *ctx, ls_host_post *post)
+{
+    ls_server *server = user;
+    ls_mutex_lock(&server->lists);
+    ls_site *site = server->site; /* if a reload replaces it now, it stays until this packet has ended */
+    ls_mutex_unlock(&server->lists);
+    ls_site_post(site, ctx, post);
+}
+
+typedef struct counter_search {
+    const char *name;
+    double value;
+    bool found;
+} counter_search;
+
+static void compare_counter(void *to, const char *name, double value)
+{
+    counter_search *search = to;
+    if (strcmp(name, search->name) != 0) return;
+    search->value = value;
+    search->found = true;
+}
+
+int ls_server_counter(ls_server *server, const char *name, double *value)
+{
+    counter_search search = {.name = name};
+    ls_runtime_stats(server->runtime, compare_counter, &search);
+    if (!search.found) return LS_ENOENT;
+    *value = search.value;
+    return LS_OK;
+}
+
 static void stop_from_signal(void *user)
 {
     ls_server_stop(user);
@@ -129,6 +166,7 @@ static void stop(ls_server *server, bool from_outside)
     ls_mutex_lock(&server->mutex);
     const bool first = server->phase < PHASE_DRAINING;
     if (first) server->stopped_ns = ls_clock_ns();
+    if (first) ls_posts_stop(&server->posts);
     if (first)
         server->phase = PHASE_DRAINING;
     else if (from_outside && server->stopped_from_outside)
@@ -304,6 +342,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     if (ls_mutex_open(&server->mutex) < 0) goto fail_options;
     if (ls_mutex_open(&server->lists) < 0) goto fail_mutex;
     if (ls_cond_open(&server->changed) < 0) goto fail_lists;
+    if (ls_posts_open(&server->posts, deliver_post, server) < 0) goto fail_changed;
     const ls_signals_options signals = {.on_stop = stop_from_signal, .on_other = other_signal, .user = server};
     if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
         ls_server_explain(err, message, message_bytes, "signals: %s",
@@ -313,6 +352,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site};
 
     if ((err = open_site(server, message, message_bytes)) < 0) goto fail_site;
+    ls_posts_set_heard(&server->posts, ls_site_hears(server->site));
     /* Before the first listener: until then no client has connected, and the signals end the process at once. */
     if (server->signals != NULL && (err = ls_signals_take_stops(server->signals)) < 0) {
         ls_server_explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
@@ -326,6 +366,8 @@ fail_site:
     ls_server_close(server);
     return err;
 fail_cond:
+    ls_posts_close(&server->posts);
+fail_changed:
     ls_cond_close(&server->changed);
 fail_lists:
     ls_mutex_close(&server->lists);
@@ -374,8 +416,8 @@ static void close_sites(ls_server *server)
 void ls_server_close(ls_server *server)
 {
     if (server->signals != NULL) ls_signals_close(server->signals);
+    ls_endpoint_plan_end(&server->plan); /* of a server that never ran; it refers to the endpoints */
     each_endpoint(server, close_endpoint, server);
-    ls_endpoint_plan_end(&server->plan);
     if (server->workers != NULL) {
         ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
         for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
@@ -393,6 +435,7 @@ void ls_server_close(ls_server *server)
     each_endpoint(server, free_endpoint, NULL);
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
+    ls_posts_close(&server->posts);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->lists);
     ls_mutex_close(&server->mutex);
@@ -487,7 +530,8 @@ static bool drained(ls_server *server, bool all)
     ls_mutex_lock(&server->lists);
     each_endpoint(server, drain_endpoint, &d);
     ls_mutex_unlock(&server->lists);
-    return d.left == 0 && ls_conn_limit_idle(&server->conn_limit) && ls_server_busy(server) == 0;
+    return d.left == 0 && ls_conn_limit_idle(&server->conn_limit) && ls_posts_unfinished(&server->posts) == 0 &&
+           ls_server_busy(server) == 0;
 }
 
 /* true: the sites have no connections left. Old generations, which nothing serves any more, are closed. */
@@ -582,6 +626,7 @@ int ls_server_run(ls_server *server)
     err = ls_server_on_workers(server, begin_serving);
     server->committing = false;
     ls_cond_broadcast(&server->changed);
+    if (err == LS_OK) ls_posts_start(&server->posts, server->port);
     if (err == LS_OK && server->options.serving != NULL) {
         ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
         server->options.serving(server->options.user);

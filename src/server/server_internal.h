@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "luaserve.h"
 #include "server/endpoint.h"
+#include "server/posts.h"
 
 enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 
@@ -65,7 +66,8 @@ struct ls_server {
     ls_site_settings next_settings;
     ls_generation_end *next_end; /* allocated before the commit, which cannot fail */
 
-    ls_op control; /* runs one function on the workers at a time */
+    ls_posts posts; /* of ls_server_post */
+    ls_op control;  /* runs one function on the workers at a time */
     ls_mutex mutex;
     ls_cond changed;
     enum phase phase;

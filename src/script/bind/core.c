@@ -64,37 +64,12 @@ static void stats_add(void *to, const char *name, double value)
     list->at[list->count++].value = value;
 }
 
-typedef struct states_sum {
-    unsigned count, busy;
-    double bytes;
-} states_sum;
-
-static void sum_states(ls_generation *generation, void *user)
-{
-    states_sum *sum = user;
-    const unsigned count = atomic_load(&generation->state_count);
-    for (unsigned n = 0; n < count; n++) {
-        ls_state *state = atomic_load(&generation->states[n]);
-        if (state == NULL || atomic_load(&state->closed)) continue;
-        sum->count++;
-        sum->busy += atomic_load_explicit(&state->busy, memory_order_relaxed);
-        sum->bytes += (double)atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
-    }
-}
-
 /* core.stats() -> table from names to numbers */
 static int core_stats(lua_State *L)
 {
-    ls_runtime *runtime = ls_state_runtime(ls_state_of(L));
     stats_list *list = lua_newuserdatauv(L, sizeof *list, 0);
-    states_sum sum = {0};
     list->count = 0;
-    ls_runtime_each(runtime, sum_states, &sum); /* all generations */
-    stats_add(list, "lua_states", sum.count);
-    stats_add(list, "lua_bytes", sum.bytes);
-    stats_add(list, "tasks", sum.busy);
-    if (runtime->host != NULL && runtime->host->stats != NULL)
-        runtime->host->stats(runtime->host->server, stats_add, list);
+    ls_runtime_stats(ls_state_runtime(ls_state_of(L)), stats_add, list);
     lua_createtable(L, 0, (int)list->count);
     for (unsigned n = 0; n < list->count; n++) {
         const double value = list->at[n].value;

@@ -28,6 +28,10 @@
     X(udp_client)     \
     X(notify)         \
     X(socket)         \
+    X(wait)           \
+    X(channel)        \
+    X(semaphore)      \
+    X(host)           \
     X(hooks)
 
 #define LS_MODULE_SLOT(name)   LS_SLOT_##name,

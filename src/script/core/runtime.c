@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "script/core/generation.h"
 #include "script/core/state.h"
+#include "script/shared/shared.h"
 
 int ls_runtime_open(const ls_site_host *host, ls_runtime **out)
 {
@@ -17,12 +18,15 @@ int ls_runtime_open(const ls_site_host *host, ls_runtime **out)
     memset((void *)runtime, 0, sizeof *runtime);
     if ((err = ls_mutex_open(&runtime->mutex)) < 0) goto fail_alloc;
     if ((err = ls_bytecode_open(&runtime->bytecode)) < 0) goto fail_mutex;
+    if ((err = ls_shared_open(&runtime->shared)) < 0) goto fail_bytecode;
     runtime->host = host;
     runtime->load_cpu.joined = true; /* the watchdog does not check it, so it needs no thread */
     atomic_store(&runtime->cpu_ns_max, (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000);
     *out = runtime;
     return LS_OK;
 
+fail_bytecode:
+    ls_bytecode_close(runtime->bytecode);
 fail_mutex:
     ls_mutex_close(&runtime->mutex);
 fail_alloc:
@@ -48,7 +52,9 @@ int ls_runtime_watch(ls_runtime *runtime, unsigned count)
 void ls_runtime_close(ls_runtime *runtime)
 {
     for (unsigned n = 0; n < runtime->cpu_count; n++) ls_cpu_limit_leave(&runtime->cpus[n]);
+    if (runtime->cpus != NULL) ls_cpu_limit_uninstall();
     ls_memory_aligned_free(runtime->cpus);
+    ls_shared_close(runtime->shared);
     ls_bytecode_close(runtime->bytecode);
     ls_mutex_close(&runtime->mutex);
     ls_memory_aligned_free(runtime);
@@ -78,6 +84,34 @@ void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, 
     ls_mutex_lock(&runtime->mutex);
     for (ls_generation *g = runtime->generations; g != NULL; g = g->next) fn(g, user);
     ls_mutex_unlock(&runtime->mutex);
+}
+
+typedef struct states_sum {
+    unsigned count, busy;
+    double bytes;
+} states_sum;
+
+static void sum_states(ls_generation *generation, void *user)
+{
+    states_sum *sum = user;
+    const unsigned count = atomic_load(&generation->state_count);
+    for (unsigned n = 0; n < count; n++) {
+        ls_state *state = atomic_load(&generation->states[n]);
+        if (state == NULL || atomic_load(&state->closed)) continue;
+        sum->count++;
+        sum->busy += atomic_load_explicit(&state->busy, memory_order_relaxed);
+        sum->bytes += (double)atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
+    }
+}
+
+void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
+{
+    states_sum sum = {0};
+    ls_runtime_each(runtime, sum_states, &sum);
+    each(to, "lua_states", sum.count);
+    each(to, "lua_bytes", sum.bytes);
+    each(to, "tasks", sum.busy);
+    if (runtime->host != NULL && runtime->host->stats != NULL) runtime->host->stats(runtime->host->server, each, to);
 }
 
 /* End the run of this CPU watch if it has used more than the limit; `end`: in any case. */

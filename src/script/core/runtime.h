@@ -30,6 +30,7 @@ typedef struct ls_runtime {
     struct ls_tls_contexts *tls_contexts; /* of ls.connect and sock:starttls */
     struct ls_file_cache *files;          /* of res:file and app:static */
     const ls_site_host *host;             /* NULL: none */
+    struct ls_shared *shared;             /* dicts, channels, semaphores: they outlive each generation */
 
     ls_bytecode *bytecode; /* of the embedded modules */
     ls_cpu_watch *cpus;    /* one for each thread context; NULL before the port is open */
@@ -54,6 +55,9 @@ void ls_runtime_add(ls_runtime *runtime, ls_generation *generation);
 void ls_runtime_remove(ls_runtime *runtime, ls_generation *generation);
 /* Call fn(generation, user) for every generation in the list. */
 void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, void *user), void *user);
+
+/* Call each(to, name, value) for the numbers of ls.stats(): those of all states, then those of the server. */
+void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to);
 
 /* For ls_workers_options.on_stall; `runtime` is its user data. Enforces the processor-time limit. Thread: the
  * watchdog. */

@@ -99,6 +99,32 @@ static void task_free(ls_task *task)
     free(task);
 }
 
+void ls_task_end_add(ls_task *task, ls_task_end *end)
+{
+    end->next = task->ends;
+    end->at = &task->ends;
+    if (end->next != NULL) end->next->at = &end->next;
+    task->ends = end;
+}
+
+void ls_task_end_remove(ls_task_end *end)
+{
+    if (end->at == NULL) return;
+    *end->at = end->next;
+    if (end->next != NULL) end->next->at = end->at;
+    end->at = NULL;
+}
+
+/* Of a task that ended well an end is left when a coroutine inside of it was dropped: the collector finalizes it. */
+static void task_run_ends(ls_task *task, bool well)
+{
+    while (task->ends != NULL) {
+        ls_task_end *end = task->ends;
+        ls_task_end_remove(end);
+        if (!well) end->run(end);
+    }
+}
+
 void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
 {
     ls_state *state = task->state;
@@ -112,6 +138,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     task->serial = 0;
     task->request = NULL;
     if (task->cpu_exceeded) state->ended_at[0] = '\0';
+    if (task->ends != NULL) task_run_ends(task, well && !task->cpu_exceeded);
     if (well && !task->cpu_exceeded && state->tasks_free_count < LS_TASKS_FREE_MAX) {
         lua_settop(task->co, 0);
         ls_list_push(&state->tasks_free, &task->node);
@@ -339,7 +366,7 @@ uint64_t ls_task_deadline(double seconds)
     return ls_clock_ns() + (uint64_t)(seconds * 1e9);
 }
 
-void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
+bool ls_task_try_alarm(ls_task *task, double seconds)
 {
     ls_state *state = task->state;
     ls_alarm *alarm = state->alarms_free;
@@ -348,10 +375,7 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
         state->alarms_free = alarm->next;
     } else {
         alarm = calloc(1, sizeof *alarm);
-        if (alarm == NULL) {
-            luaL_error(L, "not enough memory");
-            return;
-        }
+        if (alarm == NULL) return false;
         alarm->state = state;
         alarm->all_next = state->alarms;
         state->alarms = alarm;
@@ -362,9 +386,15 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
     state->alarms_used++;
     if (ls_timer_set(state->ctx->port, &alarm->timer, ls_task_deadline(seconds)) < 0) {
         alarm_free(alarm);
-        luaL_error(L, "not enough memory");
+        return false;
     }
     task->alarm = alarm;
+    return true;
+}
+
+void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
+{
+    if (!ls_task_try_alarm(task, seconds)) luaL_error(L, "not enough memory");
 }
 
 bool ls_tasks_unfinished(const ls_state *state)

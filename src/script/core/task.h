@@ -23,6 +23,14 @@ enum { LS_TASKS_FREE_MAX = 256 };
 /* Called when the task has ended: its `count` results, or its error, are on top of task->co. Must release the task. */
 typedef void ls_task_ended_fn(ls_thread_ctx *ctx, ls_task *task, int status, int count);
 
+/* Called when a task ends badly: by an error, or because it has exceeded the processor-time limit, after which none of
+ * its code runs any more. For objects that the task holds for the length of a call. */
+typedef struct ls_task_end ls_task_end;
+struct ls_task_end {
+    ls_task_end *next, **at; /* at NULL: in no list */
+    void (*run)(ls_task_end *end);
+};
+
 struct ls_task {
     ls_node node; /* in the free or the live list of the state */
     ls_state *state;
@@ -48,6 +56,7 @@ struct ls_task {
     ls_task_ended_fn *ended;
     void *owner;         /* user data of `ended` */
     ls_request *request; /* the request that it responds to, or NULL */
+    ls_task_end *ends;
     int dispatch_ref, failed_ref;
 };
 
@@ -95,8 +104,13 @@ void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result);
 
 /* Arm a timer that wakes `task` with LS_ETIMEDOUT after `seconds` (>= 0). Raises when out of memory. */
 void ls_task_alarm(lua_State *L, ls_task *task, double seconds);
+bool ls_task_try_alarm(ls_task *task, double seconds); /* the same; false: out of memory */
 /* The time `seconds` from now on the clock of ls_clock_ns(). */
 uint64_t ls_task_deadline(double seconds);
+
+/* Call end->run(end) if the task ends badly before ls_task_end_remove(). */
+void ls_task_end_add(ls_task *task, ls_task_end *end);
+void ls_task_end_remove(ls_task_end *end); /* no effect on one that is in no list */
 
 /* Whether a task of a request runs or waits, or one that counts as busy. */
 bool ls_tasks_unfinished(const ls_state *state);

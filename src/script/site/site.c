@@ -15,12 +15,14 @@
 #include "proto/file_cache.h"
 #include "script/bind/buffer.h"
 #include "script/bind/hooks.h"
+#include "script/bind/host.h"
 #include "script/bind/modules.h"
 #include "script/bind/tls_contexts.h"
 #include "script/bind/udp_internal.h"
 #include "script/core/error_text.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
+#include "script/shared/shared.h"
 #include "script/site/site_internal.h"
 
 /* ---- the runtime ------------------------------------------------------------------------------------------- */
@@ -244,6 +246,26 @@ static int read_source(ls_site *site, const ls_site_options *options, char *mess
     return err;
 }
 
+/* Keep a copy of the arguments: further states are loaded when they are needed. */
+static int keep_arguments(ls_site *site, const ls_site_options *options)
+{
+    site->argv = calloc((size_t)options->argc + 1, sizeof *site->argv);
+    if (site->argv == NULL) return LS_ENOMEM;
+    for (; site->argc < options->argc; site->argc++) {
+        const char *text = options->argv[site->argc];
+        char *copy = malloc(strlen(text) + 1);
+        if (copy == NULL) return LS_ENOMEM;
+        site->argv[site->argc] = strcpy(copy, text);
+    }
+    return LS_OK;
+}
+
+static void drop_arguments(ls_site *site)
+{
+    while (site->argc > 0) free(site->argv[--site->argc]);
+    free(site->argv);
+}
+
 int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **out, char *message,
                  size_t message_bytes)
 {
@@ -251,12 +273,12 @@ int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **
     ls_site *site = calloc(1, sizeof *site);
     (void)snprintf(message, message_bytes, "not enough memory to load %s", options->path);
     if (site == NULL) return err;
-    site->argc = options->argc;
-    site->argv = options->argv;
+    ls_shared_next_generation(runtime->shared);
     site->open = options->open;
     site->open_user = options->open_user;
     site->generation.load = load_state;
     if ((err = ls_generation_init(&site->generation, runtime, ls_modules, LS_SLOTS, options->path)) < 0) goto fail;
+    if ((err = keep_arguments(site, options)) < 0) goto fail;
     if ((err = read_source(site, options, message, message_bytes)) < 0) goto fail;
     if ((err = ls_generation_add_state(&site->generation, &site->generation.load_ctx, message, message_bytes)) < 0)
         goto fail;
@@ -342,6 +364,16 @@ void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp)
 {
     ls_site_udp_entry *entry = udp_of(site, index);
     entry->sockets[entry->socket_count++] = udp;
+}
+
+bool ls_site_hears(const ls_site *site)
+{
+    return ls_host_is_heard(&site->generation);
+}
+
+void ls_site_post(ls_site *site, ls_thread_ctx *ctx, ls_host_post *post)
+{
+    ls_host_deliver(&site->generation, ctx, post);
 }
 
 /* ---- the life ---------------------------------------------------------------------------------------------- */
@@ -463,6 +495,7 @@ void ls_site_close(ls_site *site)
     for (unsigned n = state_count(site); n-- > 0;)
         if (state_at(site, n) != NULL) ls_state_free(state_at(site, n));
     ls_generation_finish(g);
+    drop_arguments(site);
     free(site->source);
     free(site);
 }

@@ -59,7 +59,7 @@ typedef struct ls_site_options {
     int (*open)(lua_State *L, void *user); /* NULL, or called in each state before the site: see ls_server_options */
     void *open_user;
     int argc;    /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
-    char **argv; /* must outlive the site */
+    char **argv; /* copied */
 } ls_site_options;
 
 /* Load the file into the first state. Its text is kept: every further state runs the same text. LS_OK, LS_ESCRIPT (a Lua
@@ -110,6 +110,12 @@ void ls_site_drain(ls_site *site);
 /* Number of unfinished tasks without those of requests, plus posted operations (start, retire, drain) and work that has
  * not run yet. Any thread. */
 unsigned ls_site_busy(const ls_site *site);
+/* Whether the site has called ls.on("host"). */
+bool ls_site_hears(const ls_site *site);
+/* Run its functions with the bytes of the post: see ls_host_deliver (bind/host.h). Thread: a worker inside no actor. */
+struct ls_host_post;
+void ls_site_post(ls_site *site, ls_thread_ctx *ctx, struct ls_host_post *post);
+
 uint32_t ls_site_connections(const ls_site *site); /* open `sock` connections, those that are closing included */
 
 /* Post to every state: close connections, sockets and timers; no task is left. For the stop of the server, which closes
