@@ -158,6 +158,28 @@ static void allow_at_most_tls_1_2(tls_side *s)
     assert_int_equal(SSL_set_max_proto_version(((ls_tls_conn *)(void *)s->f)->ssl, TLS1_2_VERSION), 1);
 }
 
+/* In TLS 1.2 the last bytes of a server belong to the handshake: they never wait for a response. */
+static void the_end_of_a_handshake_of_tls_1_2_leaves_at_once(void **state)
+{
+    fixture f = open_with(no_options, no_options, "example.org");
+    char wire[4096];
+    (void)state;
+    allow_at_most_tls_1_2(&f.client);
+    tls_step(&f.client);
+    tls_deliver(&f.client, &f.server, WHOLE);
+    tls_deliver(&f.server, &f.client, WHOLE);
+    assert_int_equal(f.client.handshake, LS_EAGAIN); /* it has sent its last bytes */
+    assert_in_range(f.client.wire_len, 1, sizeof wire - 5);
+    memcpy(wire, f.client.wire, f.client.wire_len);
+    memcpy(wire + f.client.wire_len, "\x17\x03\x03\x01\x00", 5); /* and the begin of a record of data */
+    tls_feed(&f.server, wire, f.client.wire_len + 5);
+    assert_int_equal(f.server.handshake, LS_DONE);
+    assert_true(f.server.wire_len > 0);
+    tls_deliver(&f.server, &f.client, WHOLE);
+    assert_int_equal(f.client.handshake, LS_DONE);
+    close_fixture(&f);
+}
+
 static void tls_1_2_works_with_input_cut_anywhere(void **state)
 {
     static const char *const ciphers[] = {"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-SHA384",
@@ -862,6 +884,7 @@ int main(void)
         cmocka_unit_test(tls_1_2_works_with_input_cut_anywhere),
         cmocka_unit_test(one_ticket_follows_a_handshake),
         cmocka_unit_test(a_ticket_leaves_with_the_response_to_a_request_that_is_here),
+        cmocka_unit_test(the_end_of_a_handshake_of_tls_1_2_leaves_at_once),
         cmocka_unit_test(renegotiation_is_refused),
         cmocka_unit_test(keys_are_updated),
         cmocka_unit_test(the_peer_is_described),
