@@ -284,7 +284,8 @@ static int add_pair(ls_tls_gen *gen, const ls_tls_config *config, const ls_tls_p
         if ((err = open_ctx(gen, config, &site->ctx, why)) < 0) goto fail_names;
     }
     X509 *before = SSL_CTX_get0_certificate(site->ctx);
-    if (SSL_CTX_use_cert_and_key(site->ctx, pair->cert, pair->key, pair->chain, 1) != 1) {
+    STACK_OF(X509) *const chain = sk_X509_num(pair->chain) > 0 ? pair->chain : NULL; /* each session copies a chain */
+    if (SSL_CTX_use_cert_and_key(site->ctx, pair->cert, pair->key, chain, 1) != 1) {
         err = ls_tls_fail(why, LS_EINVAL, "the certificate in '%s' cannot be used: %s", path, ls_tls_reason(room));
         goto fail_ctx;
     }

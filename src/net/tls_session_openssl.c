@@ -2,8 +2,8 @@
  *
  * OpenSSL reads and writes through a BIO that belongs to us: a read takes bytes from the slice that was fed, a write
  * appends to the blocks of `out`. Neither waits, and nothing is stored between them. While there is no `out`, in a
- * read, OpenSSL writes at most an alert; it is held and leaves in front of the next bytes, because records are
- * numbered.
+ * read, OpenSSL writes at most an alert; it is held, as are tickets when a request is there already, and leaves in front
+ * of the next bytes, because records are numbered.
  *
  *     feed -> in -> BIO -> OpenSSL -> read          write -> record -> OpenSSL -> BIO -> out
  *
@@ -247,6 +247,16 @@ static void forget_exchanged_keys(SSL *ssl)
     forget_errors();
 }
 
+/* The tickets of TLS 1.3 follow the handshake of a server. With a request behind it they leave in front of the
+ * response, in one send; else at once, as a client with Nagle's algorithm sends its request only when they acknowledge
+ * the handshake. */
+static void hold_tickets(ls_tls_conn *s, ls_filter_out *out)
+{
+    if (!s->server || s->in.len == 0 || out->count != 1 || SSL_version(s->ssl) != TLS1_3_VERSION) return;
+    if (hold(s, out->slices[0].ptr, out->slices[0].len)) ls_slice_drop(&out->slices[--out->count]);
+    s->no_memory = false; /* they leave now */
+}
+
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
 {
     ls_tls_conn *s = conn_of(session);
@@ -264,6 +274,7 @@ int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
     if (result == 1) {
         s->complete = true;
         forget_exchanged_keys(s->ssl);
+        hold_tickets(s, out);
         return LS_DONE;
     }
     if (ok && SSL_get_error(s->ssl, result) == SSL_ERROR_WANT_READ) {

@@ -128,10 +128,56 @@ static void one_ticket_follows_a_handshake(void **state)
     close_fixture(&f);
 }
 
+/* Behind a handshake whose last bytes came with a request there will be a response. */
+static void a_ticket_leaves_with_the_response_to_a_request_that_is_here(void **state)
+{
+    (void)state;
+    for (int answers = 0; answers < 2; answers++) {
+        fixture f = open_almost_connected();
+        size_t lens[4];
+        tls_send(&f.client, "question", 8);
+        tls_deliver(&f.client, &f.server, WHOLE);
+        assert_int_equal(f.server.handshake, LS_DONE);
+        assert_plain(&f.server, "question", 8);
+        assert_int_equal(f.server.wire_len, 0);
+        if (answers)
+            tls_send(&f.server, "answer", 6);
+        else
+            assert_int_equal(tls_end(&f.server), LS_OK);
+        assert_int_equal(tls_records(&f.server, lens, 4), 2);
+        tls_deliver(&f.server, &f.client, WHOLE);
+        assert_plain(&f.client, "answer", answers ? 6 : 0);
+        assert_int_equal(f.client.reading, answers ? LS_EAGAIN : 0);
+        close_fixture(&f);
+    }
+}
+
 /* No option asks for TLS 1.2 alone, so the sessions are taken back to it by OpenSSL's function. */
 static void allow_at_most_tls_1_2(tls_side *s)
 {
     assert_int_equal(SSL_set_max_proto_version(((ls_tls_conn *)(void *)s->f)->ssl, TLS1_2_VERSION), 1);
+}
+
+/* In TLS 1.2 the last bytes of a server belong to the handshake: they never wait for a response. */
+static void the_end_of_a_handshake_of_tls_1_2_leaves_at_once(void **state)
+{
+    fixture f = open_with(no_options, no_options, "example.org");
+    char wire[4096];
+    (void)state;
+    allow_at_most_tls_1_2(&f.client);
+    tls_step(&f.client);
+    tls_deliver(&f.client, &f.server, WHOLE);
+    tls_deliver(&f.server, &f.client, WHOLE);
+    assert_int_equal(f.client.handshake, LS_EAGAIN); /* it has sent its last bytes */
+    assert_in_range(f.client.wire_len, 1, sizeof wire - 5);
+    memcpy(wire, f.client.wire, f.client.wire_len);
+    memcpy(wire + f.client.wire_len, "\x17\x03\x03\x01\x00", 5); /* and the begin of a record of data */
+    tls_feed(&f.server, wire, f.client.wire_len + 5);
+    assert_int_equal(f.server.handshake, LS_DONE);
+    assert_true(f.server.wire_len > 0);
+    tls_deliver(&f.server, &f.client, WHOLE);
+    assert_int_equal(f.client.handshake, LS_DONE);
+    close_fixture(&f);
 }
 
 static void tls_1_2_works_with_input_cut_anywhere(void **state)
@@ -837,6 +883,8 @@ int main(void)
         cmocka_unit_test(a_handshake_works_with_input_cut_anywhere),
         cmocka_unit_test(tls_1_2_works_with_input_cut_anywhere),
         cmocka_unit_test(one_ticket_follows_a_handshake),
+        cmocka_unit_test(a_ticket_leaves_with_the_response_to_a_request_that_is_here),
+        cmocka_unit_test(the_end_of_a_handshake_of_tls_1_2_leaves_at_once),
         cmocka_unit_test(renegotiation_is_refused),
         cmocka_unit_test(keys_are_updated),
         cmocka_unit_test(the_peer_is_described),
