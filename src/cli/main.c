@@ -14,8 +14,9 @@ static const char usage[] =
     "usage: luaserve [options] site.lua [arguments...]\n"
     "       luaserve [options] -e CODE [arguments...]   the site is CODE\n"
     "       luaserve [options] - [arguments...]         the site is read from standard input\n"
-    "       luaserve stress [options] URL               load test of a server: luaserve stress --help\n"
-    "       luaserve install|uninstall                  Windows service: luaserve install --help\n"
+    "       luaserve COMMAND ...                        luaserve COMMAND --help describes it\n"
+    "\n"
+    "%s"
     "\n"
     "The arguments are available to the site as `...` and arg[1], arg[2], ...\n"
     "\n"
@@ -39,7 +40,28 @@ static const char *const server_options[] = {"--threads", "--backend", "--check"
                                              "--help",    "--version", NULL};
 static const char *const service_options[] = {"--threads", "--backend", "--log-level", "--name",
                                               "--log",     "--help",    "--version",   NULL};
-static const char *const commands[] = {"stress", "install", "uninstall", NULL};
+
+/* The commands, in the order of --help; argv[0] of a command is its name. A command without a line of help is not listed:
+ * another program calls it. A site of the same name is given as ./NAME. */
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* returns the exit status */
+    const char *help;
+} commands[] = {
+    {"stress", ls_stress_main, "load test of a server"},
+    {"install", ls_command_service, "make a Windows service of a site"},
+    {"uninstall", ls_command_service, "delete the Windows service"},
+    {"run-as-service", ls_command_service, NULL},
+};
+
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
 
 static void print_backends(FILE *to)
 {
@@ -48,9 +70,14 @@ static void print_backends(FILE *to)
 
 static void print_usage(FILE *to)
 {
-    char names[128];
+    char names[128], list[1024] = "";
+    size_t used = 0;
     snprintf(names, sizeof names, "auto %s", ls_server_backends());
-    fprintf(to, usage, names);
+    for (size_t i = 0; i < COMMANDS && used < sizeof list; i++)
+        if (commands[i].help != NULL)
+            used +=
+                (size_t)snprintf(list + used, sizeof list - used, "  %-18s %s\n", commands[i].name, commands[i].help);
+    fprintf(to, usage, list, names);
 }
 
 static int fail_usage(const char *what, const char *value, const char *hint)
@@ -83,7 +110,8 @@ static size_t edit_distance(const char *a, size_t a_len, const char *b, size_t b
     return d[a_len][b_len];
 }
 
-/* The word of the list that is most similar to `given` up to its "=", or that begins with it; NULL: none is. */
+/* The word of the list that is most similar to `given` up to its "=", or that begins with it; NULL: the list has no
+ * such word. */
 static const char *nearest(const char *given, const char *const words[])
 {
     enum { PREFIX_BYTES_MIN = 4 };
@@ -100,6 +128,16 @@ static const char *nearest(const char *given, const char *const words[])
         }
     }
     return best;
+}
+
+static const char *nearest_command(const char *given)
+{
+    const char *names[COMMANDS + 1];
+    size_t count = 0;
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].help != NULL) names[count++] = commands[i].name;
+    names[count] = NULL;
+    return nearest(given, names);
 }
 
 static int fail_unknown(const char *option, const char *const known[])
@@ -218,11 +256,6 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
     return args;
 }
 
-static int is_service_word(const char *word)
-{
-    return strcmp(word, "install") == 0 || strcmp(word, "uninstall") == 0 || strcmp(word, "run-as-service") == 0;
-}
-
 /* Read standard input to its end. The caller frees the text; NULL: the reason is printed. */
 static char *read_input(size_t *bytes)
 {
@@ -262,7 +295,7 @@ static int open_server(ls_server_options *options, ls_server **out)
     const int err = ls_server_open(options, out, message, sizeof message);
     free(input);
     if (err == 0) return LS_STATUS_OK;
-    const char *near = strpbrk(options->site, "./\\") == NULL ? nearest(options->site, commands) : NULL;
+    const char *near = strpbrk(options->site, "./\\") == NULL ? nearest_command(options->site) : NULL;
     fprintf(stderr, "luaserve: %s%s", message, options->source == NULL ? ls_main_site_hint(options->site) : "");
     if (options->source == NULL && near != NULL) fprintf(stderr, "; did you mean luaserve %s?", near);
     fprintf(stderr, "\n");
@@ -271,8 +304,8 @@ static int open_server(ls_server_options *options, ls_server **out)
 
 int ls_command_line(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "stress") == 0) return ls_stress_main(argc - 1, argv + 1);
-    if (argc > 1 && is_service_word(argv[1])) return ls_command_service(argc - 1, argv + 1);
+    const struct command *command = argc > 1 ? find_command(argv[1]) : NULL;
+    if (command != NULL) return command->run(argc - 1, argv + 1);
     ls_arguments args = ls_command_parse(argc, argv, 0);
     if (args.done) return args.status;
 
