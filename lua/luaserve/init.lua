@@ -47,6 +47,7 @@ local ls = {
   udp_connect = later("luaserve.udp", "connect"),
   notify = later("luaserve.notify", "notify"),
   socket = later("luaserve.notify", "socket"),
+  dict = later("luaserve.dict", "open"),
   safe_join = core.safe_join, -- a path below a directory, from untrusted input
 }
 

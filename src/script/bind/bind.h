@@ -79,6 +79,9 @@ int ls_core_socket(lua_State *L);
 int ls_core_udp(lua_State *L);
 void ls_udp_define(lua_State *L, ls_state *state); /* sockets of ls.udp_connect as well */
 
+/* dict.c */
+extern const struct ls_module ls_dict_module;
+
 /* udp_client.c */
 int ls_core_udp_connect(lua_State *L);
 void ls_udp_script_close(ls_state *state,

@@ -21,6 +21,7 @@
 #include "script/bind/res.h"
 #include "script/bind/route_name.h"
 #include "script/bind/sock.h"
+#include "script/core/module.h"
 #include "script/core/quiet.h"
 #include "script/site/site_internal.h"
 
@@ -392,6 +393,7 @@ int ls_core_open(lua_State *L)
                                          {"body_max", ls_core_body_max},
                                          {NULL, NULL}};
     luaL_newlib(L, functions);
+    luaL_setfuncs(L, ls_dict_module.functions, 0);
     lua_pushliteral(L, LS_VERSION);
     lua_setfield(L, -2, "version");
     lua_pushboolean(L, ls_httpsys_supported());
@@ -427,4 +429,5 @@ void ls_core_define(lua_State *L, ls_state *state)
     ls_notify_define(L, state);
     ls_tcp_define(L, state);
     ls_connect_define(L, state);
+    ls_dict_module.define(L, state);
 }

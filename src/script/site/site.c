@@ -22,6 +22,7 @@
 #include "script/core/error_text.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
+#include "script/shared/shared.h"
 #include "script/site/site_internal.h"
 
 /* The pause between two full collections of a busy state: this multiple of the duration of the last one, at least
@@ -163,6 +164,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     if (site->udp_entries == NULL || site->path == NULL || site->entries == NULL || site->states == NULL) goto fail;
     memcpy(site->path, options->path, strlen(options->path) + 1);
 
+    if ((err = ls_shared_open(&site->shared)) < 0) goto fail;
     if ((err = ls_file_cache_open(&ls_file_cache_defaults, &site->files)) < 0) goto fail;
     if ((err = ls_bytecode_open(&site->bytecode)) < 0) goto fail;
     if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &site->load_pools)) < 0) goto fail;
@@ -476,6 +478,7 @@ void ls_site_close(ls_site *site)
         site->state_count--;
         ls_state_close(site->states[site->state_count]);
     }
+    if (site->shared != NULL) ls_shared_close(site->shared);
     if (site->files != NULL) ls_file_cache_close(site->files);
     if (site->null != NULL) (void)fclose(site->null);
     ls_bytecode_close(site->bytecode);

@@ -38,6 +38,7 @@ struct ls_site {
     ls_cpu_watch *cpus;           /* one per thread context; NULL until ls_site_ready */
     unsigned cpu_count;
     uint64_t cpu_ns_max;
+    struct ls_shared *shared;     /* dicts */
     ls_file_cache *files;           /* of res:file and app:static */
     ls_port *port;                  /* NULL until ls_site_ready */
     struct ls_deadlines *deadlines; /* the same */
