@@ -4,7 +4,9 @@
  * Each object has a metatable of its own, whose __index is a table with the methods. So a method is found without a
  * call; the metatable of that table finds any other name in the dict.
  *
- * A table from a dict is a read-only copy (script/shared/copy.h); the functions for dict.lua make plain tables. */
+ * A table from a dict is a read-only copy (script/shared/copy.h); the functions for dict.lua make plain tables. Because
+ * nothing writes into a copy, the object keeps the last small ones and returns them again while their entries are
+ * unchanged. They are found by the version of the entry. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,18 +24,26 @@
 
 static const char dict_tag;
 
-typedef struct dict_object {
+enum { CACHE_BITS = 6, CACHE_SLOTS = 1 << CACHE_BITS, CACHED_BYTES_MAX = 4096 };
+
+typedef struct dict_object { /* its user value is the table of the cached copies, by slot */
     const void *tag;
-    ls_dict *dict; /* of the server: it outlives every state */
+    ls_dict *dict;                  /* of the server: it outlives every state */
+    uint64_t versions[CACHE_SLOTS]; /* of the cached copies; LS_DICT_ABSENT: no copy */
 } dict_object;
 
 enum { SELF = 1, KEY, VALUE, TTL_MS_MAX_BITS = 53, SHOWN_BYTES = 60 };
 
 /* ---- arguments --------------------------------------------------------------------------------------------- */
 
+static dict_object *check_object(lua_State *L, int index)
+{
+    return ls_udata_check(L, index, &dict_tag, sizeof(dict_object), "dict");
+}
+
 static ls_dict *check_dict(lua_State *L, int index)
 {
-    return ((dict_object *)ls_udata_check(L, index, &dict_tag, sizeof(dict_object), "dict"))->dict;
+    return check_object(L, index)->dict;
 }
 
 /* Read the key at `index`. NULL, or what is wrong with it. */
@@ -254,23 +264,45 @@ static void give_value(lua_State *L, ls_dict *dict, const ls_dict_key *key, ls_d
 
 /* ---- methods ----------------------------------------------------------------------------------------------- */
 
-static int get(lua_State *L, ls_dict *dict, const ls_dict_key *key)
+/* Push the table of the entry with this version, and drop the reference. `cache`: index of the table of the copies. */
+static void give_table(lua_State *L, dict_object *object, int cache, ls_value *value, uint64_t version)
+{
+    const unsigned slot = (unsigned)(version * 0x9e3779b97f4a7c15 >> (64 - CACHE_BITS));
+    if (object->versions[slot] == version) {
+        ls_value_drop(value);
+        (void)lua_rawgeti(L, cache, (lua_Integer)slot + 1);
+        return;
+    }
+    const bool small = ls_value_bytes(value) <= CACHED_BYTES_MAX;
+    ls_value_give(L, value, true); /* a finalizer that runs meanwhile may use the slot */
+    if (!small) return;
+    object->versions[slot] = LS_DICT_ABSENT; /* until the copy is there: the next call may raise */
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, cache, (lua_Integer)slot + 1);
+    object->versions[slot] = version;
+}
+
+static int get(lua_State *L, dict_object *object, int cache, const ls_dict_key *key)
 {
     ls_dict_value value;
-    if (ls_dict_get(dict, key, &value, NULL))
-        give_value(L, dict, key, &value, true);
-    else
+    uint64_t version;
+    if (!ls_dict_get(object->dict, key, &value, &version))
         lua_pushnil(L);
+    else if (value.type == LS_DICT_VALUE && ls_value_type(value.as.value) == LUA_TTABLE)
+        give_table(L, object, cache, value.as.value, version);
+    else
+        give_value(L, object->dict, key, &value, true);
     return 1;
 }
 
 /* dict:get(key) -> value | nil */
 static int dict_get(lua_State *L)
 {
-    ls_dict *dict = check_dict(L, SELF);
+    dict_object *object = check_object(L, SELF);
     const ls_dict_key key = check_key(L, KEY);
     ls_check_arguments(L, KEY, "dict:get(key)");
-    return get(L, dict, &key);
+    (void)lua_getiuservalue(L, SELF, 1);
+    return get(L, object, lua_gettop(L), &key);
 }
 
 static int set(lua_State *L, enum ls_dict_mode mode, const char *call)
@@ -468,11 +500,11 @@ static int dict_range(lua_State *L)
     return 1;
 }
 
-/* dict[key] for a name that is not a method. Upvalue: the dict. */
+/* dict[key] for a name that is not a method. Upvalues: the object, the table of its copies. */
 static int dict_index(lua_State *L)
 {
     const ls_dict_key key = check_index(L, KEY);
-    return get(L, lua_touserdata(L, lua_upvalueindex(1)), &key);
+    return get(L, lua_touserdata(L, lua_upvalueindex(1)), lua_upvalueindex(2), &key);
 }
 
 /* dict[key] = value */
@@ -595,9 +627,9 @@ static const luaL_Reg methods[] = {{"get", dict_get},
                                    {"range", dict_range},
                                    {NULL, NULL}};
 
-/* Push the metatable of an object of `dict`. `more`: index of a table with methods in Lua; of these, "pairs" becomes
+/* Push the metatable of the object at index `object`. `more`: index of a table with methods in Lua; of these, "pairs" becomes
  * __pairs. */
-static void push_metatable(lua_State *L, ls_dict *dict, int more)
+static void push_metatable(lua_State *L, int object, int more)
 {
     static const luaL_Reg metamethods[] = {{"__newindex", dict_newindex}, {"__len", dict_len}, {NULL, NULL}};
     luaL_newlib(L, metamethods);
@@ -616,8 +648,11 @@ static void push_metatable(lua_State *L, ls_dict *dict, int more)
         lua_rawset(L, -5);
     }
     lua_createtable(L, 0, 1); /* the metatable of __index */
-    lua_pushlightuserdata(L, dict);
-    lua_pushcclosure(L, dict_index, 1);
+    lua_pushvalue(L, object);
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, object, 1);
+    lua_pushcclosure(L, dict_index, 2);
     lua_setfield(L, -2, "__index");
     lua_setmetatable(L, -2);
     lua_setfield(L, -2, "__index");
@@ -633,7 +668,8 @@ static int core_dict(lua_State *L)
     char before[LS_SHARED_WHERE_BYTES];
     ls_shared_object *found = NULL;
     luaL_checktype(L, 3, LUA_TTABLE);
-    dict_object *object = lua_newuserdatauv(L, sizeof *object, 0);
+    dict_object *object = lua_newuserdatauv(L, sizeof *object, 1);
+    const int self = lua_gettop(L);
     ls_shared *shared = ls_state_of(L)->site->shared;
     const int err = ls_shared_get(shared, &ls_dict_kind, name, where, has_options ? &options : NULL, &found, before);
     if (err == LS_EEXIST) {
@@ -646,9 +682,9 @@ static int core_dict(lua_State *L)
         return 4;
     }
     if (err < 0) return luaL_error(L, "not enough memory");
-    *object = (dict_object){&dict_tag, (ls_dict *)(void *)found};
-    push_metatable(L, object->dict, 3);
-    lua_setmetatable(L, -2);
+    *object = (dict_object){.tag = &dict_tag, .dict = (ls_dict *)(void *)found};
+    push_metatable(L, self, 3);
+    lua_setmetatable(L, self);
     return 1;
 }
 

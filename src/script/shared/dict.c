@@ -292,7 +292,8 @@ static void grow(ls_dict_shard *shard)
 
 void ls_dict_touch(ls_dict_access *access, ls_dict_entry *entry)
 {
-    entry->version = ++access->shard->versions;
+    access->shard->versions += access->dict->shard_count;
+    entry->version = access->shard->versions;
 }
 
 static void set_expiry(ls_dict_access *access, ls_dict_entry *entry, uint64_t ttl_ms)
@@ -582,10 +583,12 @@ static void shards_close(ls_dict *dict, unsigned count)
     ls_memory_aligned_free(dict->shards);
 }
 
-static int shard_open(ls_dict_shard *shard)
+static int shard_open(ls_dict_shard *shard, unsigned index)
 {
-    *shard =
-        (ls_dict_shard){.bucket_count = BUCKETS_FIRST, .expires_first_ms = UINT64_MAX, .sweep_first_ms = UINT64_MAX};
+    *shard = (ls_dict_shard){.versions = index,
+                             .bucket_count = BUCKETS_FIRST,
+                             .expires_first_ms = UINT64_MAX,
+                             .sweep_first_ms = UINT64_MAX};
     ls_node_init(&shard->used);
     atomic_init(&shard->oldest_ms, UINT64_MAX);
     shard->buckets = calloc(shard->bucket_count, sizeof(ls_dict_entry *));
@@ -610,7 +613,7 @@ static int dict_open(const void *given, ls_shared_object **out)
     dict->shards = ls_memory_aligned(64, dict->shard_count * sizeof *dict->shards);
     if (dict->shards == NULL) goto fail;
     for (unsigned n = 0; n < dict->shard_count; n++) {
-        if (shard_open(&dict->shards[n]) == LS_OK) continue;
+        if (shard_open(&dict->shards[n], n) == LS_OK) continue;
         shards_close(dict, n);
         goto fail;
     }

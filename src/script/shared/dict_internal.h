@@ -29,7 +29,7 @@ typedef struct ls_dict_shard {
     ls_dict_entry **buckets;
     size_t bucket_count, count; /* bucket_count: a power of two */
     ls_node used;               /* all entries, the most recently used last */
-    uint64_t versions;          /* the last version */
+    uint64_t versions;          /* the last version; modulo the number of shards, it is the index of the shard */
     size_t expiring;            /* entries with expires_ms */
     uint64_t expires_first_ms;  /* not after the first expiry of an entry; UINT64_MAX without one */
     size_t sweep_at;            /* bucket that the next write looks at */
