@@ -1,4 +1,5 @@
-/* dict_internal.h - the structs of a dict, for dict.c (entries), dict_list.c (lists) and dict_scan.c (iteration). */
+/* dict_internal.h - the structs of a dict, and the functions of dict_entry.c, for dict.c (operations), dict_list.c
+ * (lists) and dict_scan.c (iteration). */
 #ifndef LS_SCRIPT_SHARED_DICT_INTERNAL_H
 #define LS_SCRIPT_SHARED_DICT_INTERNAL_H
 
@@ -58,19 +59,36 @@ typedef struct ls_dict_access {
     ls_dict_entry *garbage; /* removed entries; freed after the unlock */
 } ls_dict_access;
 
+/* Make a seed of the hash that a client cannot guess. */
+void ls_dict_seed(uint64_t seed[2]);
+
+/* Lock the shard of the key, or the shard with this index; unlock it and free the garbage. */
 void ls_dict_enter(ls_dict_access *access, ls_dict *dict, const ls_dict_key *key);
+void ls_dict_enter_shard(ls_dict_access *access, ls_dict *dict, unsigned shard);
 void ls_dict_leave(ls_dict_access *access);
+
+static inline bool ls_dict_is_over(const ls_dict_entry *entry, uint64_t now_ms)
+{
+    return entry->expires_ms != 0 && entry->expires_ms <= now_ms;
+}
 
 /* The entry of the key, noted as used, or NULL. Removes an expired one. */
 ls_dict_entry *ls_dict_find(ls_dict_access *access);
 
+/* The entry of the key, expired or not; not noted as used. */
+ls_dict_entry *ls_dict_look_up(const ls_dict_access *access);
+
 /* Look at the next buckets and remove their expired entries. */
 void ls_dict_sweep(ls_dict_access *access);
+/* The same for all buckets: afterwards no entry of the shard is expired. */
+void ls_dict_sweep_all(ls_dict_access *access);
 
 /* Add an entry for the key, whose bytes are reserved. NULL: out of memory; the bytes stay reserved. */
 ls_dict_entry *ls_dict_insert(ls_dict_access *access, ls_dict_value value, uint64_t ttl_ms);
 void ls_dict_unlink(ls_dict_access *access, ls_dict_entry *entry); /* remove it; its bytes are released */
 void ls_dict_touch(ls_dict_access *access, ls_dict_entry *entry);  /* written: a new version */
+
+void ls_dict_set_expiry(ls_dict_access *access, ls_dict_entry *entry, uint64_t ttl_ms); /* 0: never */
 
 /* Count `bytes` more if they fit. */
 bool ls_dict_reserve(ls_dict *dict, size_t bytes);

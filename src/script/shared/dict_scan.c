@@ -103,7 +103,7 @@ int ls_dict_scan(ls_dict *dict, uint64_t *cursor, bool values, ls_dict_items *it
         do {
             const ls_dict_entry *entry = shard->buckets[bucket & (shard->bucket_count - 1)];
             for (; entry != NULL && err == LS_OK; entry = entry->next) {
-                if (entry->expires_ms != 0 && entry->expires_ms <= now_ms) continue;
+                if (ls_dict_is_over(entry, now_ms)) continue;
                 if (!add(items, entry, values)) err = LS_ENOMEM;
             }
             bucket = next_bucket(bucket, shard->bucket_count);
